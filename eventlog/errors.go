@@ -1,0 +1,44 @@
+package eventlog
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that a caller can act on. Three outcomes are told apart: done (nil), certainly not done (all but one of
+// these), and unknown (ErrUnsure).
+var (
+	// ErrStale: a check found its key at another version. Read again and decide anew.
+	ErrStale = errors.New("stale: a key is no longer at the expected version")
+	// ErrNoPartition: the partition was never opened, or was forgotten.
+	ErrNoPartition = errors.New("no such partition")
+	// ErrUnavailable: the store cannot be reached, and certainly nothing happened. Trying again may work.
+	ErrUnavailable = errors.New("store unavailable")
+	// ErrUnsure: the change was sent to the store and the answer was lost. It may have happened.
+	ErrUnsure = errors.New("outcome unknown: sent to the store, and the answer was lost")
+	// ErrClosed: the log is stopping and takes nothing new.
+	ErrClosed = errors.New("log closed")
+
+	// ErrUnknownTopic: there is no topic of this name.
+	ErrUnknownTopic = errors.New("unknown topic")
+	// ErrTopicExists: a topic of this name is there already.
+	ErrTopicExists = errors.New("topic exists")
+	// ErrTooLarge: the records are larger than a limit allows.
+	ErrTooLarge = errors.New("too large")
+
+	// ErrOutOfOrder: a sequence number is not the one that follows the producer's last.
+	ErrOutOfOrder = errors.New("out of order sequence number")
+	// ErrFenced: the producer's epoch is older than one that was seen.
+	ErrFenced = errors.New("producer epoch is fenced")
+)
+
+// RangeError says that an offset lies outside what a partition holds.
+type RangeError struct {
+	Partition   Partition
+	Asked       Offset
+	First, Next Offset
+}
+
+func (e *RangeError) Error() string {
+	return fmt.Sprintf("offset %d is outside partition %d, which holds [%d, %d)", e.Asked, e.Partition, e.First, e.Next)
+}

@@ -1,0 +1,167 @@
+package eventlog
+
+import (
+	"context"
+	"io"
+	"math"
+	"time"
+)
+
+type (
+	// Offset is a record's position in its partition. The first is 0; there are no gaps.
+	Offset int64
+
+	// Partition is a partition's number, unique across all topics of a store and never used again.
+	Partition int64
+
+	// Version is a number that the writer of a key moves forward. 0 means: no such key.
+	Version int64
+
+	// Timestamp counts milliseconds since the Unix epoch, Kafka's unit. NoTimestamp means unknown.
+	Timestamp int64
+
+	// Mark is a store's own note of how far Moved has looked. The empty mark is the beginning.
+	Mark string
+)
+
+const (
+	// NoTimestamp is the timestamp of a batch whose records carry none.
+	NoTimestamp Timestamp = -1
+
+	// Forget, given to Trim as the offset, removes the partition itself.
+	Forget Offset = math.MaxInt64
+)
+
+// Batch is one run of records for one partition, in Kafka's record batch layout (magic 2).
+// The bytes rest as the producer sent them; the base offset inside them means nothing until a
+// reader patches it (batch.Patch).
+//
+// A batch with no records and no bytes opens its partition: it is created, empty, if it is not there.
+// Records for a partition that was never opened, or was forgotten, are refused with ErrNoPartition.
+type Batch struct {
+	Partition Partition
+	Records   int32     // how many offsets it takes
+	MaxTime   Timestamp // of its newest record
+	Bytes     []byte
+}
+
+// Entry is one caller's change: all of it happens, or none of it.
+//
+// Its batches take their offsets in the order given: two batches for one partition in one entry are neighbours.
+type Entry struct {
+	Batches []Batch
+	Checks  []Check // every key must still be at its version
+	Puts    []Put   // each key at most once
+}
+
+// Check holds an entry back unless Key is at Version. Version 0 demands that there is no such key.
+type Check struct {
+	Key     string
+	Version Version
+}
+
+// Put gives Key a new version and value. A nil Value forgets the key.
+// With AddBase = n > 0, the base offset that the entry's n-th batch gets is appended to Value, in decimal digits.
+type Put struct {
+	Key     string
+	Version Version
+	Value   []byte
+	AddBase int
+}
+
+// Outcome answers one Entry. With Err nil the entry is durable.
+// Err is ErrStale when a check failed and ErrNoPartition when a partition is not there: the entry certainly did not happen.
+type Outcome struct {
+	Base []Offset // where each batch of the entry begins; 0 for one that only opens
+	Err  error
+}
+
+// Span asks for the batches of one partition from the one that holds From onwards.
+// MaxBytes 0 asks for the bounds alone; else at least one batch comes, however large, if there is one.
+type Span struct {
+	Partition Partition
+	From      Offset
+	MaxBytes  int
+}
+
+// Bounds tells what a partition holds: the offsets [First, Next), in about Bytes bytes.
+type Bounds struct {
+	Partition   Partition
+	First, Next Offset
+	Bytes       int64
+}
+
+// Slice answers one Span. Batches is empty where From is outside [First, Next).
+// Err is ErrNoPartition when there is no such partition.
+type Slice struct {
+	Bounds  Bounds
+	Batches []Placed
+	Err     error
+}
+
+// Placed is a batch at its place in the log. Its bytes belong to the reader.
+type Placed struct {
+	Base Offset
+	Batch
+}
+
+// Goal is what Seek looks for. One of the two is given.
+type Goal struct {
+	// At looks for the first batch whose newest record is not older.
+	At Timestamp
+	// Bytes, when positive, looks for the highest batch boundary that leaves at least so many bytes
+	// behind it: trimming there never leaves less.
+	Bytes int64
+}
+
+// KeyValue is one keyed value. Age is how long ago it was put, by the store's own clock.
+type KeyValue struct {
+	Key     string
+	Version Version
+	Value   []byte
+	Age     time.Duration
+}
+
+// Store keeps batches and a little keyed state. It knows nothing of topics, groups or Kafka.
+// store/storetest is this contract as tests. All methods may be called at once, from any number of
+// processes: the store is the only judge of order.
+//
+// An error from any method that matches ErrUnavailable means that certainly nothing happened and that trying again
+// may work. One that matches ErrUnsure (Commit and Trim only) means that it may have happened.
+type Store interface {
+	// Commit makes every entry durable before it returns, in one trip.
+	// Entries are independent: one that fails leaves the others alone; outcomes come in the entries' order.
+	// Entries are judged as if run one after the other, but no two entries of one flush name the same key.
+	// Offsets are dense, and become visible to readers in order.
+	// The store does not keep or change the bytes after it returns.
+	Commit(ctx context.Context, flush []Entry) ([]Outcome, error)
+
+	// Read returns, for each span, whole batches from the one holding From onwards, in one trip for all spans.
+	// It never returns a record that a crash could still undo.
+	Read(ctx context.Context, spans []Span) ([]Slice, error)
+
+	// Moved lists the bounds of the partitions that changed since the mark, and the mark to ask with next.
+	// With the empty mark it lists all partitions. It may list one that did not change. A forgotten
+	// partition is not listed. A mark is good only with the Store value that gave it.
+	Moved(ctx context.Context, since Mark) ([]Bounds, Mark, error)
+
+	// Seek finds the base offset of the batch that the goal describes; the partition's Next when there is none.
+	Seek(ctx context.Context, p Partition, goal Goal) (Offset, error)
+
+	// Trim moves the partition's First up to before, but not past Next and never down. Whole batches below it
+	// are forgotten, at once or in the store's own time. Forget removes the partition; once it
+	// is gone Trim does nothing.
+	Trim(ctx context.Context, p Partition, before Offset) error
+
+	// List returns keyed state under prefix, in byte order of the keys, after a key, at most limit of them.
+	List(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error)
+
+	io.Closer
+}
+
+// Waker is an optional upgrade: a store that can say at once that another process wrote.
+// A wake is a hint. It may come late, or not at all, or for nothing: the follower polls as well.
+type Waker interface {
+	// Wake returns a channel that receives after other processes committed, until ctx ends.
+	Wake(ctx context.Context) (<-chan struct{}, error)
+}
