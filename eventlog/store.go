@@ -131,7 +131,8 @@ type KeyValue struct {
 type Store interface {
 	// Commit makes every entry durable before it returns, in one trip.
 	// Entries are independent: one that fails leaves the others alone; outcomes come in the entries' order.
-	// Entries are judged as if run one after the other, but no two entries of one flush name the same key.
+	// A key that one entry puts is named by no other entry of the flush, so all may be judged by what was there before;
+	// many may check a key that none puts.
 	// Offsets are dense, and become visible to readers in order.
 	// The store does not keep or change the bytes after it returns.
 	Commit(ctx context.Context, flush []Entry) ([]Outcome, error)
