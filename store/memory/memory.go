@@ -1,0 +1,269 @@
+// Package memory is the store that forgets: everything rests in this process and ends with it.
+//
+// It is the model of the contract in eventlog.Store, small enough to be seen to be right. The other
+// stores are tested against it.
+package memory
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Store keeps batches and keyed state in memory.
+type Store struct {
+	mu         sync.Mutex // guards all below
+	partitions map[eventlog.Partition]*partition
+	state      map[string]value
+	tick       int64 // counts changes of partitions; a Mark is a tick
+}
+
+type partition struct {
+	first, next eventlog.Offset
+	batches     []eventlog.Placed // those at or above first, in order; the first may begin below it
+	bytes       int64             // of batches
+	moved       int64             // the tick of the last change
+}
+
+type value struct {
+	version eventlog.Version
+	bytes   []byte
+	putAt   time.Time
+}
+
+var _ eventlog.Store = (*Store)(nil)
+
+// New returns an empty store.
+func New() *Store {
+	return &Store{partitions: map[eventlog.Partition]*partition{}, state: map[string]value{}}
+}
+
+// Commit implements eventlog.Store.
+func (s *Store) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if err := alive(ctx); err != nil {
+		return nil, fmt.Errorf("commit: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tick++
+	outcomes := make([]eventlog.Outcome, len(flush))
+	for i, entry := range flush {
+		if err := s.judge(entry); err != nil {
+			outcomes[i].Err = err
+			continue
+		}
+		outcomes[i].Base = s.apply(entry)
+	}
+	return outcomes, nil
+}
+
+// judge tells why an entry cannot happen. It changes nothing.
+func (s *Store) judge(entry eventlog.Entry) error {
+	for _, check := range entry.Checks {
+		if s.state[check.Key].version != check.Version {
+			return eventlog.ErrStale
+		}
+	}
+	opened := map[eventlog.Partition]bool{}
+	for _, b := range entry.Batches {
+		if b.Records == 0 {
+			opened[b.Partition] = true
+		} else if s.partitions[b.Partition] == nil && !opened[b.Partition] {
+			return eventlog.ErrNoPartition
+		}
+	}
+	return nil
+}
+
+func (s *Store) apply(entry eventlog.Entry) []eventlog.Offset {
+	base := make([]eventlog.Offset, len(entry.Batches))
+	for i, b := range entry.Batches {
+		p := s.partitions[b.Partition]
+		if b.Records == 0 {
+			if p == nil {
+				s.partitions[b.Partition] = &partition{moved: s.tick}
+			}
+			continue
+		}
+		base[i] = p.next
+		b.Bytes = bytes.Clone(b.Bytes)
+		p.batches = append(p.batches, eventlog.Placed{Base: p.next, Batch: b})
+		p.next += eventlog.Offset(b.Records)
+		p.bytes += int64(len(b.Bytes))
+		p.moved = s.tick
+	}
+	for _, put := range entry.Puts {
+		if put.Value == nil {
+			delete(s.state, put.Key)
+			continue
+		}
+		v := value{version: put.Version, bytes: bytes.Clone(put.Value), putAt: time.Now()}
+		if put.AddBase > 0 {
+			v.bytes = strconv.AppendInt(v.bytes, int64(base[put.AddBase-1]), 10)
+		}
+		s.state[put.Key] = v
+	}
+	return base
+}
+
+// Read implements eventlog.Store.
+func (s *Store) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+	if err := alive(ctx); err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slices := make([]eventlog.Slice, len(spans))
+	for i, span := range spans {
+		slices[i] = s.slice(span)
+	}
+	return slices, nil
+}
+
+func (s *Store) slice(span eventlog.Span) eventlog.Slice {
+	p := s.partitions[span.Partition]
+	if p == nil {
+		return eventlog.Slice{Bounds: eventlog.Bounds{Partition: span.Partition}, Err: eventlog.ErrNoPartition}
+	}
+	slice := eventlog.Slice{Bounds: p.bounds(span.Partition)}
+	if span.MaxBytes == 0 || span.From < p.first || span.From >= p.next {
+		return slice
+	}
+	size := 0
+	for _, b := range p.batches[p.index(span.From):] {
+		size += len(b.Bytes)
+		if size > span.MaxBytes && len(slice.Batches) > 0 {
+			break
+		}
+		b.Bytes = bytes.Clone(b.Bytes)
+		slice.Batches = append(slice.Batches, b)
+	}
+	return slice
+}
+
+// Moved implements eventlog.Store.
+func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+	if err := alive(ctx); err != nil {
+		return nil, since, fmt.Errorf("moved: %w", err)
+	}
+	seen := int64(-1)
+	if since != "" {
+		var err error
+		if seen, err = strconv.ParseInt(string(since), 10, 64); err != nil {
+			return nil, since, fmt.Errorf("moved since %q: not a mark of this store", since)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var moved []eventlog.Bounds
+	for id, p := range s.partitions {
+		if p.moved > seen {
+			moved = append(moved, p.bounds(id))
+		}
+	}
+	return moved, eventlog.Mark(strconv.FormatInt(s.tick, 10)), nil
+}
+
+// Seek implements eventlog.Store.
+func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
+	if err := alive(ctx); err != nil {
+		return 0, fmt.Errorf("seek in partition %d: %w", id, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.partitions[id]
+	if p == nil {
+		return 0, fmt.Errorf("seek in partition %d: %w", id, eventlog.ErrNoPartition)
+	}
+	if goal.Bytes > 0 {
+		behind := int64(0)
+		for i := len(p.batches) - 1; i >= 0; i-- {
+			if behind += int64(len(p.batches[i].Bytes)); behind >= goal.Bytes {
+				return max(p.first, p.batches[i].Base), nil
+			}
+		}
+		return p.first, nil
+	}
+	for _, b := range p.batches {
+		if b.MaxTime >= goal.At {
+			return max(p.first, b.Base), nil
+		}
+	}
+	return p.next, nil
+}
+
+// Trim implements eventlog.Store.
+func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog.Offset) error {
+	if err := alive(ctx); err != nil {
+		return fmt.Errorf("trim partition %d below %d: %w", id, before, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.partitions[id]
+	if p == nil {
+		return nil
+	}
+	s.tick++
+	if before == eventlog.Forget {
+		delete(s.partitions, id)
+		return nil
+	}
+	p.first = max(p.first, min(before, p.next))
+	gone := p.index(p.first)
+	for _, b := range p.batches[:gone] {
+		p.bytes -= int64(len(b.Bytes))
+	}
+	p.batches = slices.Clone(p.batches[gone:]) // lets go of the old array
+	p.moved = s.tick
+	return nil
+}
+
+// List implements eventlog.Store.
+func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if err := alive(ctx); err != nil {
+		return nil, fmt.Errorf("list keys under %q: %w", prefix, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []eventlog.KeyValue
+	for key, v := range s.state {
+		if strings.HasPrefix(key, prefix) && key > after {
+			list = append(list, eventlog.KeyValue{Key: key, Version: v.version, Value: bytes.Clone(v.bytes), Age: time.Since(v.putAt)})
+		}
+	}
+	slices.SortFunc(list, func(a, b eventlog.KeyValue) int { return strings.Compare(a.Key, b.Key) })
+	return list[:min(len(list), max(limit, 0))], nil
+}
+
+// Close implements eventlog.Store. What the store holds stays readable.
+func (s *Store) Close() error { return nil }
+
+// index finds the batch that holds an offset: the first that ends above it.
+func (p *partition) index(at eventlog.Offset) int {
+	i, _ := slices.BinarySearchFunc(p.batches, at, func(b eventlog.Placed, at eventlog.Offset) int {
+		if b.Base+eventlog.Offset(b.Records) <= at {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+func (p *partition) bounds(id eventlog.Partition) eventlog.Bounds {
+	return eventlog.Bounds{Partition: id, First: p.first, Next: p.next, Bytes: p.bytes}
+}
+
+// alive refuses work for a caller who has already left.
+func alive(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
+	}
+	return nil
+}
