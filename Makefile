@@ -1,0 +1,38 @@
+# weir: `make` prints what there is.
+.DEFAULT_GOAL := help
+.PHONY: help build run test lint fuzz bench conformance
+
+VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME    ?= 20s
+ARGS        ?=
+
+help: ## print these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build ./weir, one static binary
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o weir ./cmd/weir
+
+run: build ## build and start weir on SQLite under ./weir-data; flags in ARGS
+	@./weir serve $(ARGS)
+
+test: ## run all tests with the race detector, a real PostgreSQL included
+	CGO_ENABLED=1 go test -race -timeout 12m ./...
+
+lint: ## gofmt, go vet, staticcheck
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+fuzz: ## run every fuzz target for FUZZTIME (20s)
+	@set -e; grep -rHoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | while IFS=: read -r file func; do \
+		target=$${func#func }; dir=$$(dirname $$file); \
+		echo "go test -run '^$$' -fuzz '^$$target$$' -fuzztime $(FUZZTIME) $$dir"; \
+		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$dir < /dev/null; \
+	done
+
+bench: ## measure against Apache Kafka on this machine; flags in ARGS
+	go run ./bench $(ARGS)
+
+conformance: ## run franz-go's own tests against weir on each store
+	go run ./internal/conformance $(ARGS)

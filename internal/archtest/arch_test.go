@@ -1,0 +1,258 @@
+// Package archtest holds the repository to its own map: imports go down only, ARCHITECTURE.md names every
+// package and nothing that is gone, files stay readable, dependencies are explained.
+package archtest
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	module   = "github.com/weir-log/weir"
+	linesMax = 800
+)
+
+// layer says what the packages under a directory may import of this module, besides what lies inside that directory's
+// own package. The first layer whose directory holds the package counts.
+type layer struct {
+	dir string
+	may []string
+}
+
+// layers reads top to bottom as a request travels: cmd, door, use, eventlog; stores hang below eventlog and know it alone.
+var layers = []layer{
+	{"cmd", []string{"door/cli"}},
+	{"door/cli", []string{"door", "use", "eventlog", "store", "internal"}}, // wires the program
+	{"door/sqlfn", []string{"use", "eventlog", "store", "internal"}},       // is about a database by nature
+	{"door", []string{"use", "eventlog", "internal"}},
+	{"use", []string{"eventlog", "internal"}},
+	{"eventlog", []string{"eventlog", "internal"}},
+	{"store", []string{"eventlog", "internal"}},
+	{"bench", []string{"bench", "door", "use", "eventlog", "store", "internal"}}, // a program of its own
+	{"internal/conformance", []string{"door", "use", "eventlog", "store", "internal"}},
+	{"internal", []string{"eventlog", "internal"}},
+}
+
+// opener is the one package that knows all stores: it turns a URL into one.
+const opener = "store"
+
+func TestImportsGoDownOnly(t *testing.T) {
+	for _, file := range goFiles(t) {
+		if strings.HasSuffix(file, "_test.go") {
+			continue // a test may put a real store below what it tests
+		}
+		pkg := path.Dir(file)
+		for _, imported := range importsOf(t, file) {
+			if imported == pkg || mayImport(pkg, imported) {
+				continue
+			}
+			t.Errorf("%s imports %s: %s may not know it (cmd → door → use → eventlog ← store)", file, imported, pkg)
+		}
+	}
+}
+
+func mayImport(pkg, imported string) bool {
+	if pkg == "." {
+		pkg = "door" // the Go library is a door
+	}
+	if pkg == opener && within(imported, "store") {
+		return true
+	}
+	for _, l := range layers {
+		if within(pkg, l.dir) {
+			return slices.ContainsFunc(l.may, func(dir string) bool { return within(imported, dir) }) || ownChild(pkg, imported)
+		}
+	}
+	return false
+}
+
+// ownChild lets door/kafka import door/kafka/frame, and store/sqlite nothing of store/postgres.
+func ownChild(pkg, imported string) bool { return strings.Count(pkg, "/") > 0 && within(imported, pkg) }
+
+func within(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
+
+func TestImportRulesTellUpFromDown(t *testing.T) {
+	for _, c := range []struct {
+		pkg, imported string
+		want          bool
+	}{
+		{"cmd/weir", "door/cli", true},
+		{"cmd/weir", "eventlog", false},
+		{"door/cli", "store/sqlite", true},
+		{"door/kafka", "use/group", true},
+		{"door/kafka", "store/sqlite", false},
+		{"door/kafka", "door/httpapi", false},
+		{"use/group", "eventlog", true},
+		{"use/group", "use/queue", false},
+		{"use/group", "door/kafka", false},
+		{"eventlog", "use/group", false},
+		{"eventlog", "store/memory", false},
+		{"eventlog", "eventlog/batch", true},
+		{"store", "store/sqlite", true},
+		{"store/sqlite", "store/postgres", false},
+		{"store/sqlite", "eventlog", true},
+		{"internal/metric", "door/kafka", false},
+		{"strange", "eventlog", false},
+	} {
+		if got := mayImport(c.pkg, c.imported); got != c.want {
+			t.Errorf("mayImport(%s, %s) = %v, want %v", c.pkg, c.imported, got, c.want)
+		}
+	}
+}
+
+func TestArchitectureNamesEveryPackage(t *testing.T) {
+	named := pathsIn(t, "ARCHITECTURE.md")
+	packages := map[string]bool{}
+	for _, file := range goFiles(t) {
+		packages[path.Dir(file)] = true
+	}
+	for pkg := range packages {
+		if pkg != "." && !slices.Contains(named, pkg) {
+			t.Errorf("ARCHITECTURE.md does not name the package `%s`", pkg)
+		}
+	}
+}
+
+func TestArchitectureNamesOnlyWhatIsThere(t *testing.T) {
+	for _, name := range pathsIn(t, "ARCHITECTURE.md") {
+		if _, err := os.Stat(filepath.Join(root(t), name)); err != nil {
+			t.Errorf("ARCHITECTURE.md names `%s`, which is not there", name)
+		}
+	}
+}
+
+func TestFilesStayShort(t *testing.T) {
+	for _, file := range goFiles(t) {
+		if lines := strings.Count(read(t, file), "\n"); lines > linesMax {
+			t.Errorf("%s has %d lines, limit %d: it holds more than one subject", file, lines, linesMax)
+		}
+	}
+}
+
+func TestNothingIsPutOff(t *testing.T) {
+	banned := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`)
+	for _, file := range files(t, ".go", ".sql", ".md", ".yaml", "Makefile") {
+		for n, line := range strings.Split(read(t, file), "\n") {
+			if word := banned.FindString(line); word != "" {
+				t.Errorf("%s:%d: %s: do it now, or leave it out", file, n+1, word)
+			}
+		}
+	}
+}
+
+// A sleep in a test is either too short or too long. Inside a synctest bubble time is fake, and sleeping is free.
+func TestNoTestSleeps(t *testing.T) {
+	for _, file := range files(t, "_test.go") {
+		text := read(t, file)
+		if strings.Contains(text, "time.Sl"+"eep(") && !strings.Contains(text, `"testing/synctest"`) {
+			t.Errorf("%s sleeps: wait for the event, or use testing/synctest", file)
+		}
+	}
+}
+
+func TestEveryDependencyIsExplained(t *testing.T) {
+	explained := read(t, "docs/dependencies.md")
+	for line := range strings.Lines(read(t, "go.mod")) {
+		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
+		if len(fields) != 2 || !strings.HasPrefix(fields[1], "v") {
+			continue // not a requirement, or an indirect one
+		}
+		if !strings.Contains(explained, "`"+fields[0]+"`") {
+			t.Errorf("docs/dependencies.md does not say what `%s` saves us", fields[0])
+		}
+	}
+}
+
+// pathsIn returns what a document puts in `backquotes` that looks like a path in this repository.
+func pathsIn(t *testing.T, doc string) []string {
+	t.Helper()
+	looksLikePath := regexp.MustCompile(`^[a-z0-9_.-]+(/[A-Za-z0-9_.-]+)+$|^[A-Za-z0-9_.-]+\.(go|md|sql|yaml|mod)$`)
+	var paths []string
+	for _, m := range regexp.MustCompile("`([^`\n]+)`").FindAllStringSubmatch(read(t, doc), -1) {
+		name := strings.TrimSuffix(m[1], "/")
+		if looksLikePath.MatchString(name) || name == "eventlog" || name == "store" {
+			paths = append(paths, name)
+		}
+	}
+	return paths
+}
+
+func importsOf(t *testing.T, file string) []string {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root(t), file), nil, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ours []string
+	for _, spec := range parsed.Imports {
+		name, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == module {
+			ours = append(ours, ".")
+		} else if rest, ok := strings.CutPrefix(name, module+"/"); ok {
+			ours = append(ours, rest)
+		}
+	}
+	return ours
+}
+
+func goFiles(t *testing.T) []string { return files(t, ".go") }
+
+// files returns the repository's files with one of the endings, as slash paths from its root.
+func files(t *testing.T, endings ...string) []string {
+	t.Helper()
+	var found []string
+	err := fs.WalkDir(os.DirFS(root(t)), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if base := d.Name(); name != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "weir-data") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if slices.ContainsFunc(endings, func(e string) bool { return strings.HasSuffix(name, e) }) {
+			found = append(found, name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) == 0 {
+		t.Fatal(fmt.Sprintf("no file ends in %q under %s", endings, root(t)))
+	}
+	return found
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root(t), file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// root is the repository: tests run in their package's directory.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
