@@ -1,0 +1,47 @@
+package batch
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that a caller can act on. The numbers are the codes that Kafka gives for them.
+var (
+	// ErrCorrupt: the bytes are not one whole batch, or not the ones that were sent (2, CORRUPT_MESSAGE).
+	// Sending them again may work.
+	ErrCorrupt = errors.New("corrupt batch")
+	// ErrTooLarge: a batch decompresses to more than a limit allows (10, MESSAGE_TOO_LARGE).
+	ErrTooLarge = errors.New("batch too large")
+	// ErrUnsupportedCodec: a codec that is not known (76, UNSUPPORTED_COMPRESSION_TYPE).
+	ErrUnsupportedCodec = errors.New("unsupported compression codec")
+	// ErrInvalidRecord: the batch arrived as it was sent, but its content breaks a rule (87, INVALID_RECORD).
+	// Sending it again cannot work. It always comes as a *RecordError.
+	ErrInvalidRecord = errors.New("invalid record")
+)
+
+// WholeBatch, as the record of a RecordError, says that no single record is to blame.
+const WholeBatch = -1
+
+// RecordError says which record of a batch is wrong, and why. It matches ErrInvalidRecord.
+type RecordError struct {
+	Record int // counts from 0; WholeBatch when none
+	Reason string
+}
+
+func (e *RecordError) Error() string {
+	if e.Record == WholeBatch {
+		return "invalid batch: " + e.Reason
+	}
+	return fmt.Sprintf("invalid record %d of batch: %s", e.Record, e.Reason)
+}
+
+// Is makes a RecordError match ErrInvalidRecord.
+func (e *RecordError) Is(target error) bool { return target == ErrInvalidRecord }
+
+func invalid(format string, args ...any) error {
+	return &RecordError{WholeBatch, fmt.Sprintf(format, args...)}
+}
+
+func corrupt(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrCorrupt}, args...)...)
+}

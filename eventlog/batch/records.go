@@ -1,0 +1,135 @@
+package batch
+
+import "iter"
+
+// Record is one record. A nil Key or Value is Kafka's null, which is not the same as an empty one.
+type Record struct {
+	Offset    int64 // its place in the log; Seal does not read it
+	Timestamp int64 // milliseconds since the Unix epoch; NoTimestamp when unknown
+	Key       []byte
+	Value     []byte
+	Headers   []RecordHeader
+}
+
+// RecordHeader is one header of a record. Keys may repeat, and their order is kept.
+type RecordHeader struct {
+	Key   string
+	Value []byte // nil is null
+}
+
+// Validate walks the records of a checked batch and sees that each is as the layout demands: lengths that add up, offset
+// deltas from 0 without gaps, timestamps in range, header keys that are not null, no byte too few or too many.
+// A compressed batch is decompressed as a stream, which costs a window and not the whole; one that grows past
+// maxDecompressed fails with ErrTooLarge.
+func Validate(raw []byte, h Header, maxDecompressed int) error {
+	var c cursor
+	c.start(raw, h.Attributes.Codec(), maxDecompressed, false)
+	defer c.close()
+	var rec Record
+	for i := range int(h.Records) {
+		if !c.next(i, &rec) {
+			return c.err
+		}
+		// The sum may wrap around; upwards it then falls below zero, downwards only the delta tells.
+		if t := h.BaseTimestamp + rec.Timestamp; t < NoTimestamp || rec.Timestamp < NoTimestamp-h.BaseTimestamp {
+			c.fail("its timestamp is %d %+d; the lowest is %d, for unknown", h.BaseTimestamp, rec.Timestamp, NoTimestamp)
+			return c.err
+		}
+	}
+	return c.finish(int(h.Records))
+}
+
+// Records decodes a batch, for readers that speak no Kafka. It ends with the first error.
+// What it yields may be kept; keys and values of an uncompressed batch share raw's memory.
+func Records(raw []byte, maxDecompressed int) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		h, err := Parse(raw)
+		if err != nil {
+			yield(Record{}, err)
+			return
+		}
+		var c cursor
+		c.start(raw, h.Attributes.Codec(), maxDecompressed, true)
+		defer c.close()
+		for i := range int(h.Records) {
+			var rec Record
+			if !c.next(i, &rec) {
+				yield(Record{}, c.err)
+				return
+			}
+			h.place(&rec)
+			if !yield(rec, nil) {
+				return
+			}
+		}
+		if err := c.finish(int(h.Records)); err != nil {
+			yield(Record{}, err)
+		}
+	}
+}
+
+// place turns a record's deltas into its offset and timestamp.
+func (h *Header) place(rec *Record) {
+	rec.Offset += h.BaseOffset
+	if h.Attributes.AppendTime() {
+		rec.Timestamp = h.MaxTimestamp
+		return
+	}
+	rec.Timestamp += h.BaseTimestamp
+}
+
+// Moment is where and when a record is.
+type Moment struct {
+	Offset    int64
+	Timestamp int64
+}
+
+// FirstSince finds the first record of a batch whose timestamp is not before t: what ListOffsets by time asks.
+func FirstSince(raw []byte, t int64, maxDecompressed int) (m Moment, found bool, err error) {
+	err = eachMoment(raw, maxDecompressed, func(at Moment) bool {
+		m, found = at, at.Timestamp >= t
+		return !found
+	})
+	if !found || err != nil {
+		return Moment{}, false, err
+	}
+	return m, true, nil
+}
+
+// Newest finds the first record of a batch that has its highest timestamp: what ListOffsets asks with timestamp -3.
+func Newest(raw []byte, maxDecompressed int) (Moment, error) {
+	newest := Moment{Timestamp: NoTimestamp - 1}
+	err := eachMoment(raw, maxDecompressed, func(at Moment) bool {
+		if at.Timestamp > newest.Timestamp {
+			newest = at
+		}
+		return true
+	})
+	return newest, err
+}
+
+// eachMoment calls f for each record until it returns false.
+func eachMoment(raw []byte, maxDecompressed int, f func(Moment) bool) error {
+	h, err := Parse(raw)
+	if err != nil {
+		return err
+	}
+	if h.Attributes.AppendTime() { // all have the same
+		f(Moment{h.BaseOffset, h.MaxTimestamp})
+		return nil
+	}
+	var c cursor
+	c.start(raw, h.Attributes.Codec(), maxDecompressed, false)
+	defer c.close()
+	var rec Record
+	for i := range int(h.Records) {
+		if !c.next(i, &rec) {
+			return c.err
+		}
+		h.place(&rec)
+		if !f(Moment{rec.Offset, rec.Timestamp}) {
+			return nil
+		}
+	}
+	return c.finish(int(h.Records))
+}
