@@ -28,6 +28,8 @@ var (
 
 	// ErrOutOfOrder: a sequence number is not the one that follows the producer's last.
 	ErrOutOfOrder = errors.New("out of order sequence number")
+	// ErrUnknownProducer: a producer is in the middle of its sequence, and nothing is known of its beginning.
+	ErrUnknownProducer = errors.New("unknown producer")
 	// ErrFenced: the producer's epoch is older than one that was seen.
 	ErrFenced = errors.New("producer epoch is fenced")
 )

@@ -1,0 +1,302 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// appender is group commit. Callers put tickets in a queue; one goroutine takes all that is waiting, commits
+// it in one trip, and answers. While a flush travels the next one gathers, so a busy log batches by itself and an idle one
+// flushes at once: there is no timer.
+type appender struct {
+	store     Store
+	tail      *tail
+	cfg       Config
+	log       *slog.Logger
+	producers *producers // owned by run
+
+	room *semaphore.Weighted // bytes of the queue
+	more chan struct{}       // holds one value when tickets came or the queue closed
+
+	mu     sync.Mutex // guards queue and closed
+	queue  []*Ticket
+	closed bool
+}
+
+func newAppender(store Store, tail *tail, cfg Config) *appender {
+	return &appender{
+		store: store, tail: tail, cfg: cfg, log: cfg.Logger,
+		producers: newProducers(),
+		room:      semaphore.NewWeighted(cfg.QueueBytes),
+		more:      make(chan struct{}, 1),
+	}
+}
+
+func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
+	t.done = make(chan struct{})
+	t.size = min(t.cost(), a.cfg.QueueBytes)
+	if err := a.room.Acquire(ctx, t.size); err != nil {
+		t.resolve(Outcome{}, fmt.Errorf("append: %w: the queue is full, with %d bytes waiting for the store (%w)", ErrUnavailable, a.cfg.QueueBytes, err))
+		return t
+	}
+	a.mu.Lock()
+	closed := a.closed
+	if !closed {
+		a.queue = append(a.queue, t)
+	}
+	a.mu.Unlock()
+	if closed {
+		a.answer(t, Outcome{}, fmt.Errorf("append: %w", ErrClosed))
+		return t
+	}
+	a.signal()
+	return t
+}
+
+// cost is about what a ticket holds of memory.
+func (t *Ticket) cost() int64 {
+	n := int64(256)
+	for _, b := range t.entry.Batches {
+		n += int64(len(b.Bytes))
+	}
+	for _, p := range t.entry.Puts {
+		n += int64(len(p.Key) + len(p.Value))
+	}
+	for _, r := range t.loose {
+		n += int64(len(r.Key) + len(r.Value) + 64)
+	}
+	return n
+}
+
+func (a *appender) signal() {
+	select {
+	case a.more <- struct{}{}:
+	default:
+	}
+}
+
+// run flushes until ctx ends, then what is left.
+func (a *appender) run(ctx context.Context) error {
+	// A commit is never cut off by ctx, which ends waits only. It ends when the drain's time is up.
+	cut, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		a.mu.Lock()
+		a.closed = true
+		a.mu.Unlock()
+		a.signal()
+		time.AfterFunc(a.cfg.DrainTimeout, cancel)
+	})()
+
+	failures := 0
+	for a.wait() {
+		if !a.flush(cut) {
+			failures = 0
+			continue
+		}
+		if cut.Err() != nil {
+			a.refuseAll()
+			return nil
+		}
+		failures++
+		a.cfg.Observer.Retried()
+		pause(cut, failures)
+	}
+	return nil
+}
+
+// wait returns when there is something to flush, and false when there never will be.
+func (a *appender) wait() bool {
+	for {
+		a.mu.Lock()
+		waiting, closed := len(a.queue), a.closed
+		a.mu.Unlock()
+		if waiting > 0 {
+			return true
+		}
+		if closed {
+			return false
+		}
+		<-a.more
+	}
+}
+
+// pause waits before another try: 20 ms, twice as long each time up to a second, and a little at random so that
+// brokers which lost the same store do not come back in step.
+func pause(ctx context.Context, failures int) {
+	const first, longest = 20 * time.Millisecond, time.Second
+	d := min(first<<min(failures-1, 10), longest)
+	select {
+	case <-time.After(d/2 + rand.N(d)):
+	case <-ctx.Done():
+	}
+}
+
+// flush commits what is waiting and answers. It reports whether the store must be tried again after a pause:
+// then the tickets wait in the queue, in their order, from where their callers may withdraw them.
+func (a *appender) flush(ctx context.Context) (again bool) {
+	f := a.gather()
+	if len(f.slots) == 0 {
+		if f.ask == nil {
+			return false
+		}
+		return a.learn(ctx, *f.ask)
+	}
+	entries := f.entries()
+	start := time.Now()
+	outcomes, err := a.store.Commit(ctx, entries)
+	a.cfg.Observer.Flushed(f.describe(entries, time.Since(start), err))
+	if err != nil {
+		a.cfg.Observer.StoreFailed("commit", err)
+		return a.failed(f, err)
+	}
+	if len(outcomes) != len(entries) {
+		panic(fmt.Sprintf("store gave %d outcomes for %d entries", len(outcomes), len(entries)))
+	}
+	a.deliver(ctx, f, entries, outcomes)
+	return false
+}
+
+// learn reads the state of the producer whose batch is at the head of the queue.
+func (a *appender) learn(ctx context.Context, key producerKey) (again bool) {
+	err := a.producers.load(ctx, a.store, key)
+	if err == nil {
+		return false
+	}
+	a.cfg.Observer.StoreFailed("list", err)
+	if errors.Is(err, ErrUnavailable) {
+		return true
+	}
+	a.mu.Lock()
+	head := a.queue[0]
+	a.queue = a.queue[1:]
+	a.mu.Unlock()
+	if head.take() {
+		a.answer(head, Outcome{}, fmt.Errorf("append: read the producer's state: %w", err))
+	} else {
+		a.room.Release(head.size)
+	}
+	return false
+}
+
+// gather takes tickets from the queue, in order, until a flush is full or the next ticket needs a flush of its own.
+func (a *appender) gather() *flush {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f := newFlush(a.cfg.FlushBytes)
+	taken := 0
+	for _, t := range a.queue {
+		if f.full() {
+			break
+		}
+		if !t.take() {
+			taken++ // its caller went away and has its answer
+			a.room.Release(t.size)
+			continue
+		}
+		fits, out, err := f.add(t, a.producers)
+		if !fits {
+			t.putBack()
+			break
+		}
+		taken++
+		if out.Duplicate {
+			b := t.entry.Batches[0]
+			a.tail.reach(b.Partition, out.Base[0]+Offset(b.Records)) // perhaps another process appended it
+		}
+		if out.Duplicate || err != nil {
+			a.answer(t, out, err) // there is nothing to commit for it
+		}
+	}
+	clear(a.queue[:taken])
+	a.queue = a.queue[taken:]
+	return f
+}
+
+// failed handles a flush that the store refused as a whole.
+func (a *appender) failed(f *flush, err error) (again bool) {
+	if errors.Is(err, ErrUnavailable) {
+		a.requeue(f.tickets())
+		return true
+	}
+	a.log.Error("flush failed", "entries", len(f.slots), "err", err)
+	for _, s := range f.slots {
+		if s.producer != nil {
+			a.producers.forget(s.producer.key) // what the store holds of it must be read anew
+		}
+	}
+	for _, t := range f.tickets() {
+		a.answer(t, Outcome{}, fmt.Errorf("append: %w", err))
+	}
+	return false
+}
+
+// requeue puts tickets back at the head of the queue.
+func (a *appender) requeue(tickets []*Ticket) {
+	for _, t := range tickets {
+		t.putBack()
+	}
+	a.mu.Lock()
+	a.queue = append(tickets, a.queue...)
+	a.mu.Unlock()
+}
+
+// deliver shows what became durable to readers first, and then answers the callers: who has an ack can read it.
+func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outcomes []Outcome) {
+	var placed []Placed
+	for i, out := range outcomes {
+		if out.Err == nil {
+			for k, b := range entries[i].Batches {
+				placed = append(placed, Placed{Base: out.Base[k], Batch: b})
+			}
+		}
+	}
+	a.tail.append(placed)
+
+	var again []*Ticket
+	for i, out := range outcomes {
+		s := f.slots[i]
+		if s.producer != nil && out.Err == nil {
+			a.producers.moved(s.producer, out.Base)
+		}
+		if s.producer != nil && errors.Is(out.Err, ErrStale) {
+			// Another broker heard of this producer. Learn what it knows and judge the batches anew.
+			if err := a.producers.load(ctx, a.store, s.producer.key); err != nil {
+				out.Err = fmt.Errorf("read the producer's state: %w", err)
+			} else {
+				again = append(again, s.tickets()...)
+				continue
+			}
+		}
+		for _, seat := range s.seats {
+			a.answer(seat.ticket, seat.outcome(out), out.Err)
+		}
+	}
+	if len(again) > 0 {
+		a.requeue(again)
+	}
+}
+
+func (a *appender) refuseAll() {
+	a.mu.Lock()
+	queue := a.queue
+	a.queue = nil
+	a.mu.Unlock()
+	for _, t := range queue {
+		if t.take() {
+			a.answer(t, Outcome{}, fmt.Errorf("append: %w: stopping, and the store did not answer within %v", ErrClosed, a.cfg.DrainTimeout))
+		}
+	}
+}
+
+func (a *appender) answer(t *Ticket, out Outcome, err error) {
+	a.room.Release(t.size)
+	t.resolve(out, err)
+}

@@ -1,0 +1,77 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// follow learns what other processes wrote: by a poll that never relies on being woken, and at once where the store can
+// wake. One question serves every reader of every partition.
+func (l *Log) follow(ctx context.Context) error {
+	woken := l.wakes(ctx)
+	failures := 0
+	for {
+		// A quarter at random, so that brokers which started together do not ask together.
+		wait := l.cfg.Poll*7/8 + rand.N(l.cfg.Poll/4)
+		select {
+		case <-ctx.Done():
+			return nil
+		case _, ok := <-woken:
+			if !ok {
+				woken = nil // it ended; the poll goes on
+			}
+		case <-time.After(wait):
+		}
+		err := l.look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && failures == 0:
+			l.cfg.Logger.Warn("the store does not answer; trying on", "err", err)
+		case err == nil && failures > 0:
+			l.cfg.Logger.Info("the store answers again", "failures", failures)
+		}
+		if err == nil {
+			failures = 0
+			continue
+		}
+		failures++
+		pause(ctx, failures)
+	}
+}
+
+func (l *Log) wakes(ctx context.Context) <-chan struct{} {
+	waker, ok := l.store.(Waker)
+	if !ok {
+		return nil
+	}
+	woken, err := waker.Wake(ctx)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		l.cfg.Logger.Warn("no wake-ups from the store; polling alone", "every", l.cfg.Poll, "err", err)
+	}
+	return woken
+}
+
+// look asks the store what moved.
+func (l *Log) look(ctx context.Context) error {
+	moved, mark, err := l.store.Moved(ctx, l.mark)
+	if l.failed("moved", err) != nil {
+		l.health.Store(&err)
+		return err
+	}
+	for _, b := range moved {
+		if b.Partition == catalogPartition && b.Next != l.catalogAt {
+			if err := l.loadCatalog(ctx); err != nil {
+				l.health.Store(&err)
+				return err // the mark stays: the next look sees the catalog moved again
+			}
+			l.catalogAt = b.Next
+		}
+		l.tail.follow(b)
+	}
+	l.mark = mark
+	l.health.Store(nil)
+	return nil
+}

@@ -1,0 +1,203 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Config sets a Log up. The zero value of every field means its default.
+type Config struct {
+	FlushBytes     int           // most bytes gathered in one flush; default 4 MiB
+	QueueBytes     int64         // most bytes waiting for a flush, after which callers wait; default 32 MiB
+	TailBytes      int64         // recent batches kept in memory for readers near the end; default 64 MiB
+	Poll           time.Duration // how often other processes' writes are looked for; default 250 ms
+	RetentionEvery time.Duration // least time between two retention checks of a partition; default 5 s
+	ProducerExpiry time.Duration // an idempotent producer silent for so long is forgotten; default 24 h, as in Kafka
+	DrainTimeout   time.Duration // how long Run goes on flushing after its context ended; default 5 s
+	Logger         *slog.Logger  // default: slog.Default()
+	Observer       Observer      // default: nobody looks
+}
+
+// Log is what doors and ways of use hold. All methods may be called at once. Nothing is appended,
+// and nothing of other processes is seen, unless Run is running.
+type Log struct {
+	store     Store
+	cfg       Config
+	tail      *tail
+	appender  *appender
+	catalog   atomic.Pointer[catalog]
+	producers *producerIDs
+	health    atomic.Pointer[error] // of the last look at the store; nil while it answers
+	mark      Mark                  // how far the follower has looked; its own once Run runs
+	catalogAt Offset                // the end of partition 0 when the follower last read the catalog
+}
+
+// Open reads the bounds of all partitions and the catalog of topics: two or three trips.
+func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
+	cfg = cfg.withDefaults()
+	l := &Log{store: store, cfg: cfg, tail: newTail(cfg.TailBytes), producers: new(producerIDs)}
+	l.appender = newAppender(store, l.tail, cfg)
+	moved, mark, err := store.Moved(ctx, "")
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	l.mark = mark
+	for _, b := range moved {
+		l.tail.follow(b)
+	}
+	if err := l.loadCatalog(ctx); err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	return l, nil
+}
+
+func (c Config) withDefaults() Config {
+	def(&c.FlushBytes, 4<<20)
+	def(&c.QueueBytes, 32<<20)
+	def(&c.TailBytes, 64<<20)
+	def(&c.Poll, 250*time.Millisecond)
+	def(&c.RetentionEvery, 5*time.Second)
+	def(&c.ProducerExpiry, 24*time.Hour)
+	def(&c.DrainTimeout, 5*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Observer == nil {
+		c.Observer = nobody{}
+	}
+	return c
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Run appends, follows other processes and keeps retention until ctx ends. Then it flushes what was submitted,
+// for at most Config.DrainTimeout, and returns. Later submits get ErrClosed.
+func (l *Log) Run(ctx context.Context) error {
+	var g errgroup.Group
+	g.Go(func() error { return l.appender.run(ctx) })
+	g.Go(func() error { return l.follow(ctx) })
+	g.Go(func() error { return l.retain(ctx) })
+	return g.Wait()
+}
+
+// Healthy is nil while the store answers, and the last look's error while it does not.
+func (l *Log) Healthy() error {
+	if err := l.health.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Submit queues an entry for the next flush. Entries submitted one after the other by one goroutine enter the log in that
+// order. Submit waits while the queue is full, until ctx ends; after that only Ticket.Wait matters.
+// The batches' bytes belong to the log from here on.
+//
+// A batch that carries a producer id, alone in an entry without checks and puts, is held to its sequence numbers:
+// it is appended once, however often it is submitted.
+func (l *Log) Submit(ctx context.Context, e Entry) *Ticket {
+	return l.appender.submit(ctx, &Ticket{entry: e})
+}
+
+// Append submits an entry and waits until it is durable.
+func (l *Log) Append(ctx context.Context, e Entry) (Outcome, error) {
+	return l.Submit(ctx, e).Wait(ctx)
+}
+
+// Publish appends loose records to a partition and returns the first one's offset once they are durable. Records that
+// many callers publish at once are sealed into one batch. Those of one call stay neighbours, and keep their timestamps.
+func (l *Log) Publish(ctx context.Context, p Partition, records ...batch.Record) (Offset, error) {
+	if len(records) == 0 {
+		return 0, errors.New("publish: no records")
+	}
+	t := l.appender.submit(ctx, &Ticket{loose: records, partition: p})
+	out, err := t.Wait(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("publish %d records to partition %d: %w", len(records), p, err)
+	}
+	return out.Base[0], nil
+}
+
+// Seek finds the base offset of the batch that the goal describes; the partition's Next when there is none.
+func (l *Log) Seek(ctx context.Context, p Partition, goal Goal) (Offset, error) {
+	o, err := l.store.Seek(ctx, p, goal)
+	return o, l.failed("seek", err)
+}
+
+// Trim moves the partition's First up to before, but not past its Next.
+func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
+	if err := l.failed("trim", l.store.Trim(ctx, p, before)); err != nil {
+		return fmt.Errorf("trim partition %d below %d: %w", p, before, err)
+	}
+	if before == Forget {
+		l.tail.forget(p)
+	} else {
+		l.tail.trim(p, before)
+	}
+	return nil
+}
+
+// Bounds asks the store, in one trip, what the partitions hold now. Slice.Err is ErrNoPartition for one that is not there.
+func (l *Log) Bounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
+	spans := make([]Span, len(ps))
+	for i, p := range ps {
+		spans[i].Partition = p
+	}
+	slices, err := l.read(ctx, spans)
+	return slices, err
+}
+
+// List returns keyed state under prefix, in byte order, after a key.
+func (l *Log) List(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error) {
+	kvs, err := l.store.List(ctx, prefix, after, limit)
+	return kvs, l.failed("list", err)
+}
+
+// Get returns one key's value; its Version is 0 when there is no such key.
+func (l *Log) Get(ctx context.Context, key string) (KeyValue, error) {
+	kvs, err := l.List(ctx, key, "", 1)
+	if err != nil || len(kvs) == 0 || kvs[0].Key != key {
+		return KeyValue{Key: key}, err
+	}
+	return kvs[0], nil
+}
+
+// ListAll calls visit for every key under prefix, a page of keys a trip.
+func (l *Log) ListAll(ctx context.Context, prefix string, visit func(KeyValue) error) error {
+	const page = 1000
+	for after := ""; ; {
+		kvs, err := l.List(ctx, prefix, after, page)
+		if err != nil {
+			return fmt.Errorf("list %q after %q: %w", prefix, after, err)
+		}
+		for _, kv := range kvs {
+			if err := visit(kv); err != nil {
+				return err
+			}
+			after = kv.Key
+		}
+		if len(kvs) < page {
+			return nil
+		}
+	}
+}
+
+// failed tells the observer of a store's error and passes it on.
+func (l *Log) failed(op string, err error) error {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		l.cfg.Observer.StoreFailed(op, err)
+	}
+	return err
+}

@@ -1,0 +1,282 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Idempotent producers (KIP-98). A producer numbers its records per partition; the log takes each number once and in
+// order. What it knows of a producer is keyed state, changed in the same entry as the records themselves: so it can neither
+// run ahead of them nor fall behind, and any broker on the store judges alike.
+//
+//	key    producer/<id>/<partition>
+//	value  <epoch> <first>-<last>@<base> … <first>-<last>^<back> … <base>
+//
+// The last field is the base offset of the newest batch, which the store appends as it commits (Put.AddBase). "@"
+// gives a batch's base offset; "^" tells how far before the newest one's it is, for batches of the same entry.
+
+// sequencesKept is how many batches back a retry is recognised: Kafka's clients have at most five under way.
+const sequencesKept = 5
+
+// producersMax bounds what is kept in memory. The store has the rest, a trip away.
+const producersMax = 50_000
+
+type producerKey struct {
+	id        int64
+	partition Partition
+}
+
+const producerPrefix = "producer/"
+
+func (k producerKey) String() string {
+	return fmt.Sprintf("%s%d/%d", producerPrefix, k.id, k.partition)
+}
+
+// producerState is what the log knows of a producer in a partition. Version 0: the store knows nothing of it.
+type producerState struct {
+	fresh   bool // read from the store for the batch that is judged next
+	version Version
+	epoch   int16
+	batches []sequenced // at most sequencesKept, the newest last
+}
+
+// sequenced is one batch's run of sequence numbers, and where it is.
+type sequenced struct {
+	first, last int32
+	base        Offset
+	inFlush     int // while not 0: the batch has no base yet, and is the entry's inFlush-th
+}
+
+// producers holds the states that were used lately. It belongs to the appender's goroutine.
+type producers struct {
+	states map[producerKey]producerState
+}
+
+func newProducers() *producers { return &producers{states: make(map[producerKey]producerState)} }
+
+// advance is a producer's state as a flush will leave it.
+type advance struct {
+	key      producerKey
+	known    bool          // the store was asked, or told
+	previous Version       // in the store
+	next     producerState // after the flush
+	taken    int           // batches of the entry
+}
+
+func (ps *producers) begin(key producerKey) *advance {
+	state := ps.states[key]
+	if state.fresh {
+		kept := state
+		kept.fresh = false
+		ps.states[key] = kept
+	}
+	state.batches = append([]sequenced(nil), state.batches...)
+	return &advance{key: key, next: state, previous: state.version}
+}
+
+type verdict struct {
+	duplicate bool
+	base      Offset // of a duplicate that is durable
+	inFlush   bool   // a duplicate of a batch in the same flush
+	batch     int    // of the entry, then
+}
+
+// errAskStore: memory would refuse the batch, but another broker may have moved the producer on.
+var errAskStore = errors.New("the store must be asked")
+
+// judge decides on a batch and, when it is to be appended, takes its sequence numbers into the state.
+//
+// What memory knows is enough to append: the entry checks that the store knows the same. It is not enough to refuse:
+// then the store is asked first, and judge tries again.
+func (a *advance) judge(h batch.Header) (verdict, error) {
+	s := &a.next
+	first, last := h.BaseSequence, lastSequence(h)
+	for _, b := range s.batches {
+		if h.ProducerEpoch == s.epoch && b.first == first && b.last == last {
+			return verdict{duplicate: true, base: b.base, inFlush: b.inFlush > 0, batch: b.inFlush - 1}, nil
+		}
+	}
+	if err := s.refuses(h, a.key.partition); err != nil {
+		if !s.fresh {
+			return verdict{}, errAskStore
+		}
+		return verdict{}, err
+	}
+	if h.ProducerEpoch != s.epoch {
+		s.epoch, s.batches = h.ProducerEpoch, nil
+	}
+	s.version = a.previous + 1
+	a.taken++
+	s.batches = append(s.batches, sequenced{first: first, last: last, inFlush: a.taken})
+	if len(s.batches) > sequencesKept {
+		s.batches = s.batches[1:]
+	}
+	return verdict{}, nil
+}
+
+// refuses says why a batch does not follow from the state, by the rules of KIP-98 and KIP-360.
+func (s *producerState) refuses(h batch.Header, p Partition) error {
+	first, fresh := h.BaseSequence, len(s.batches) == 0
+	switch {
+	case fresh && first != 0:
+		return fmt.Errorf("%w: producer %d sends sequence %d to partition %d, where nothing of it is known (it was silent too long, or its topic is new); it must begin a new epoch",
+			ErrUnknownProducer, h.ProducerID, first, p)
+	case fresh:
+		return nil
+	case h.ProducerEpoch < s.epoch:
+		return fmt.Errorf("%w: producer %d sends epoch %d to partition %d after epoch %d", ErrFenced, h.ProducerID, h.ProducerEpoch, p, s.epoch)
+	}
+	want := int32(0) // what a new epoch begins with
+	if h.ProducerEpoch == s.epoch {
+		want = addSequence(s.batches[len(s.batches)-1].last, 1)
+	}
+	if first != want {
+		return fmt.Errorf("%w: producer %d sends sequence %d of epoch %d to partition %d, expected %d", ErrOutOfOrder, h.ProducerID, first, h.ProducerEpoch, p, want)
+	}
+	return nil
+}
+
+func lastSequence(h batch.Header) int32 { return addSequence(h.BaseSequence, h.LastOffsetDelta) }
+
+// addSequence counts on from a sequence number; 0 follows 2^31-1.
+func addSequence(s, n int32) int32 { return int32((int64(s) + int64(n)) & math.MaxInt32) }
+
+// write makes the check and the put that go with the batches of the producer's entry.
+func (a *advance) write(batches []Batch) ([]Check, []Put) {
+	var v strings.Builder
+	fmt.Fprintf(&v, "%d ", a.next.epoch)
+	for _, b := range a.next.batches {
+		if b.inFlush == 0 {
+			fmt.Fprintf(&v, "%d-%d@%d ", b.first, b.last, b.base)
+			continue
+		}
+		back := 0
+		for _, later := range batches[b.inFlush-1 : len(batches)-1] {
+			back += int(later.Records)
+		}
+		fmt.Fprintf(&v, "%d-%d^%d ", b.first, b.last, back)
+	}
+	key := a.key.String()
+	return []Check{{Key: key, Version: a.previous}},
+		[]Put{{Key: key, Version: a.next.version, Value: []byte(v.String()), AddBase: len(batches)}}
+}
+
+// moved takes in that the entry is durable, with the bases that its batches got.
+func (ps *producers) moved(a *advance, base []Offset) {
+	for i := range a.next.batches {
+		if b := &a.next.batches[i]; b.inFlush > 0 {
+			b.base, b.inFlush = base[b.inFlush-1], 0
+		}
+	}
+	a.next.fresh = false
+	ps.keep(a.key, a.next)
+}
+
+// load reads a producer's state from the store: one trip.
+func (ps *producers) load(ctx context.Context, store Store, key producerKey) error {
+	kvs, err := store.List(ctx, key.String(), "", 1)
+	if err != nil {
+		return err
+	}
+	if len(kvs) == 0 || kvs[0].Key != key.String() {
+		ps.keep(key, producerState{fresh: true})
+		return nil
+	}
+	state, err := parseProducer(string(kvs[0].Value))
+	if err != nil {
+		return fmt.Errorf("key %s holds %q: %w", key, kvs[0].Value, err)
+	}
+	state.version, state.fresh = kvs[0].Version, true
+	ps.keep(key, state)
+	return nil
+}
+
+func parseProducer(value string) (producerState, error) {
+	fields := strings.Fields(value)
+	if len(fields) < 3 {
+		return producerState{}, errors.New("expected an epoch, sequences and a base offset")
+	}
+	epoch, err := strconv.ParseInt(fields[0], 10, 16)
+	if err != nil {
+		return producerState{}, fmt.Errorf("epoch: %w", err)
+	}
+	base, err := strconv.ParseInt(fields[len(fields)-1], 10, 64)
+	if err != nil {
+		return producerState{}, fmt.Errorf("base offset: %w", err)
+	}
+	state := producerState{epoch: int16(epoch)}
+	for _, f := range fields[1 : len(fields)-1] {
+		var (
+			b    sequenced
+			kind rune
+			at   int64
+		)
+		if _, err := fmt.Sscanf(f, "%d-%d%c%d", &b.first, &b.last, &kind, &at); err != nil || kind != '@' && kind != '^' {
+			return producerState{}, fmt.Errorf("sequences %q: expected first-last@base or first-last^back", f)
+		}
+		b.base = Offset(at)
+		if kind == '^' {
+			b.base = Offset(base - at)
+		}
+		state.batches = append(state.batches, b)
+	}
+	return state, nil
+}
+
+func (ps *producers) keep(key producerKey, s producerState) {
+	if len(ps.states) >= producersMax {
+		for k := range ps.states { // any one will do
+			delete(ps.states, k)
+			break
+		}
+	}
+	ps.states[key] = s
+}
+
+func (ps *producers) forget(key producerKey) { delete(ps.states, key) }
+
+// producerIDs hands out producer ids from a block that this process took from the store.
+type producerIDs struct {
+	mu        sync.Mutex // guards next and end, and the trip for a new block
+	next, end int64
+}
+
+const (
+	producerIDsKey   = "counter/producer"
+	producerIDsBlock = 1000
+)
+
+// NewProducerID returns a producer id that no other caller ever gets, from this process or any other on the
+// store. One call in a thousand costs two trips.
+func (l *Log) NewProducerID(ctx context.Context) (int64, error) {
+	ids := l.producers
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	for ids.next == ids.end {
+		kv, err := l.Get(ctx, producerIDsKey)
+		if err != nil {
+			return 0, fmt.Errorf("new producer id: %w", err)
+		}
+		start := int64(kv.Version) * producerIDsBlock
+		_, err = l.Append(ctx, Entry{
+			Checks: []Check{{Key: producerIDsKey, Version: kv.Version}},
+			Puts:   []Put{{Key: producerIDsKey, Version: kv.Version + 1, Value: strconv.AppendInt(nil, start+producerIDsBlock, 10)}},
+		})
+		switch {
+		case errors.Is(err, ErrStale):
+			continue // another process took this block
+		case err != nil:
+			return 0, fmt.Errorf("new producer id: %w", err)
+		}
+		ids.next, ids.end = start, start+producerIDsBlock
+	}
+	ids.next++
+	return ids.next - 1, nil
+}

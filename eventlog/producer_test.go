@@ -1,0 +1,288 @@
+package eventlog_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+)
+
+// producedBy writes a producer's identity into a batch.
+func producedBy(raw []byte, id int64, epoch int16, sequence int32) []byte {
+	binary.BigEndian.PutUint64(raw[43:], uint64(id))
+	binary.BigEndian.PutUint16(raw[51:], uint16(epoch))
+	binary.BigEndian.PutUint32(raw[53:], uint32(sequence))
+	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
+	return raw
+}
+
+func TestRetriedBatchIsAppendedOnce(t *testing.T) {
+	log := open(t, memory.New(), eventlog.Config{})
+	p := topic(t, log, "orders", 1).Partitions[0]
+	for round := range 2 {
+		for i := range int32(5) {
+			out, err := log.Append(t.Context(), sealed(t, p, 10, 7, 0, i*10))
+			if err != nil || out.Base[0] != eventlog.Offset(i*10) || out.Duplicate != (round == 1) {
+				t.Errorf("round %d, batch %d: %+v, %v", round, i, out, err)
+			}
+		}
+	}
+	if n := len(values(t, log, p)); n != 50 {
+		t.Errorf("%d records, want 50", n)
+	}
+}
+
+func TestBatchesOfAProducerTravelTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &counting{Store: memory.New()}
+		gate := &gate{Store: store, open: make(chan struct{})}
+		log := open(t, gate, eventlog.Config{})
+		gate.pass()
+		p := topic(t, log, "orders", 1).Partitions[0]
+		gate.shut()
+		first := log.Submit(t.Context(), sealed(t, p, 1, -1, 0, 0))
+		synctest.Wait() // it travels alone
+		var tickets []*eventlog.Ticket
+		for _, sequence := range []int32{0, 10, 10, 20, 0, 30, 40} { // two of them twice
+			tickets = append(tickets, log.Submit(t.Context(), sealed(t, p, 10, 7, 0, sequence)))
+		}
+		before := store.commits.Load()
+		gate.pass()
+		if _, err := first.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []eventlog.Offset{1, 11, 11, 21, 1, 31, 41} {
+			out, err := tickets[i].Wait(t.Context())
+			if err != nil || out.Base[0] != want || out.Duplicate != (i == 2 || i == 4) {
+				t.Errorf("ticket %d: %+v, %v, want %d", i, out, err, want)
+			}
+		}
+		if n := store.commits.Load() - before; n != 2 {
+			t.Errorf("%d commits, want 2", n)
+		}
+		kv, err := log.Get(t.Context(), fmt.Sprintf("producer/7/%d", p))
+		if want := "0 0-9^40 10-19^30 20-29^20 30-39^10 40-49^0 41"; err != nil || string(kv.Value) != want {
+			t.Errorf("the store knows of the producer: %q, %v, want %q", kv.Value, err, want)
+		}
+	})
+}
+
+func TestProducerStateIsSharedByBrokers(t *testing.T) {
+	store := memory.New()
+	here, there := open(t, store, eventlog.Config{}), open(t, store, eventlog.Config{})
+	p := topic(t, here, "orders", 1).Partitions[0]
+	sequence := int32(0)
+	for range 3 { // the producer goes back and forth, and repeats its last batch each time
+		for _, log := range []*eventlog.Log{here, there} {
+			for range 2 {
+				if _, err := log.Append(t.Context(), sealed(t, p, 1, 7, 0, sequence)); err != nil {
+					t.Fatal(err)
+				}
+				sequence++
+			}
+			other := here
+			if log == here {
+				other = there
+			}
+			out, err := other.Append(t.Context(), sealed(t, p, 1, 7, 0, sequence-1))
+			if err != nil || !out.Duplicate || out.Base[0] != eventlog.Offset(sequence-1) {
+				t.Fatalf("sequence %d again: %+v, %v", sequence-1, out, err)
+			}
+		}
+	}
+	if n := len(values(t, here, p)); n != int(sequence) {
+		t.Errorf("%d records, want %d", n, sequence)
+	}
+}
+
+func TestSequenceRules(t *testing.T) {
+	store := memory.New()
+	log := open(t, store, eventlog.Config{})
+	p := topic(t, log, "orders", 1).Partitions[0]
+	steps := []struct {
+		epoch    int16
+		sequence int32
+		n        int
+		want     error
+	}{
+		{0, 5, 1, eventlog.ErrUnknownProducer},
+		{0, 0, 3, nil},
+		{0, 4, 1, eventlog.ErrOutOfOrder},
+		{0, 2, 1, eventlog.ErrOutOfOrder},
+		{0, 3, 1, nil},
+		{1, 4, 1, eventlog.ErrOutOfOrder},
+		{1, 0, 1, nil},
+		{0, 4, 1, eventlog.ErrFenced},
+		{1, 1, 1, nil},
+	}
+	for i, s := range steps {
+		if _, err := log.Append(t.Context(), sealed(t, p, s.n, 7, s.epoch, s.sequence)); !errors.Is(err, s.want) {
+			t.Errorf("step %d: %v, want %v", i, err, s.want)
+		}
+		log = open(t, store, eventlog.Config{}) // what it knows must not live in memory alone
+	}
+	if n := len(values(t, log, p)); n != 6 {
+		t.Errorf("%d records, want 6", n)
+	}
+}
+
+func TestSequenceWrapsToZero(t *testing.T) {
+	store := memory.New()
+	log := open(t, store, eventlog.Config{})
+	p := topic(t, log, "orders", 1).Partitions[0]
+	// A producer near the end of its numbers, as the store would know it.
+	key := fmt.Sprintf("producer/7/%d", p)
+	state := fmt.Sprintf("0 0-%d@0 0", math.MaxInt32-2)
+	if _, err := log.Append(t.Context(), eventlog.Entry{Puts: []eventlog.Put{{Key: key, Version: 1, Value: []byte(state)}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, sequence := range []int32{math.MaxInt32 - 1, 3} { // 2^31-2, 2^31-1, 0, 1, 2; then 3
+		if _, err := log.Append(t.Context(), sealed(t, p, 5, 7, 0, sequence)); err != nil {
+			t.Errorf("sequence %d: %v", sequence, err)
+		}
+	}
+}
+
+func TestUnsureFlushIsSettledByTheRetry(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after []error
+		duplicate     bool
+	}{
+		"it had happened":     {after: []error{fmt.Errorf("cut: %w", eventlog.ErrUnsure)}, duplicate: true},
+		"it had not happened": {before: []error{fmt.Errorf("cut: %w", eventlog.ErrUnsure)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &failing{Store: memory.New()}
+			log := open(t, store, eventlog.Config{})
+			p := topic(t, log, "orders", 1).Partitions[0]
+			if _, err := log.Append(t.Context(), sealed(t, p, 3, 7, 0, 0)); err != nil {
+				t.Fatal(err)
+			}
+			store.fail(c.before, c.after)
+			if _, err := log.Append(t.Context(), sealed(t, p, 3, 7, 0, 3)); !errors.Is(err, eventlog.ErrUnsure) {
+				t.Fatalf("%v, want ErrUnsure", err)
+			}
+			out, err := log.Append(t.Context(), sealed(t, p, 3, 7, 0, 3))
+			if err != nil || out.Base[0] != 3 || out.Duplicate != c.duplicate {
+				t.Errorf("the retry: %+v, %v", out, err)
+			}
+			if n := len(values(t, log, p)); n != 6 {
+				t.Errorf("%d records, want 6", n)
+			}
+		})
+	}
+}
+
+func TestSilentProducerIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := open(t, memory.New(), eventlog.Config{})
+		p := topic(t, log, "orders", 1).Partitions[0]
+		if _, err := log.Append(t.Context(), sealed(t, p, 1, 7, 0, 0)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(25 * time.Hour) // fake time
+		err := log.ListAll(t.Context(), "producer/", func(kv eventlog.KeyValue) error {
+			return fmt.Errorf("still there: %s", kv.Key)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if _, err := log.Append(t.Context(), sealed(t, p, 1, 7, 0, 1)); !errors.Is(err, eventlog.ErrUnknownProducer) {
+			t.Errorf("its next batch: %v, want ErrUnknownProducer", err)
+		}
+	})
+}
+
+func TestProducerIDsAreUniqueOverBrokers(t *testing.T) {
+	store := memory.New()
+	seen := make(map[int64]bool)
+	logs := []*eventlog.Log{open(t, store, eventlog.Config{}), open(t, store, eventlog.Config{})}
+	for i := range 2500 {
+		id, err := logs[i%2].NewProducerID(t.Context())
+		if err != nil || seen[id] {
+			t.Fatalf("id %d, seen before: %v, %v", id, seen[id], err)
+		}
+		seen[id] = true
+	}
+}
+
+func TestOutageEndsInTimeForEachCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &failing{Store: memory.New()}
+		log := open(t, store, eventlog.Config{})
+		p := topic(t, log, "orders", 1).Partitions[0]
+		away := make([]error, 10)
+		for i := range away {
+			away[i] = fmt.Errorf("refused: %w", eventlog.ErrUnavailable)
+		}
+		store.fail(away, nil) // for some seconds
+		start := time.Now()
+		hasty, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		quick := log.Submit(hasty, sealed(t, p, 1, -1, 0, 0))
+		slow := log.Submit(t.Context(), sealed(t, p, 1, -1, 0, 0))
+		if _, err := quick.Wait(hasty); !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrUnsure) || time.Since(start) > 200*time.Millisecond {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		if _, err := slow.Wait(t.Context()); err != nil {
+			t.Errorf("the patient caller: %v", err)
+		}
+		if got := values(t, log, p); len(got) != 1 {
+			t.Errorf("%d records, want 1: who gave up before the entry was sent finds it nowhere", len(got))
+		}
+	})
+}
+
+func TestRunFlushesWhatWasSubmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := &gate{Store: memory.New(), open: make(chan struct{})}
+		gate.pass()
+		log, err := eventlog.Open(t.Context(), gate, eventlog.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- log.Run(ctx) }()
+		p := topic(t, log, "orders", 1).Partitions[0]
+		gate.shut()
+		a := log.Submit(t.Context(), sealed(t, p, 1, -1, 0, 0))
+		synctest.Wait()
+		b := log.Submit(t.Context(), sealed(t, p, 1, -1, 0, 0))
+		cancel()
+		synctest.Wait()
+		gate.pass()
+		for _, ticket := range []*eventlog.Ticket{a, b} {
+			if _, err := ticket.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if _, err := log.Append(t.Context(), sealed(t, p, 1, -1, 0, 0)); !errors.Is(err, eventlog.ErrClosed) {
+			t.Errorf("after Run: %v, want ErrClosed", err)
+		}
+	})
+}
+
+func TestUnreadableProducerStateIsNamed(t *testing.T) {
+	log := open(t, memory.New(), eventlog.Config{})
+	p := topic(t, log, "orders", 1).Partitions[0]
+	key := fmt.Sprintf("producer/7/%d", p)
+	if _, err := log.Append(t.Context(), eventlog.Entry{Puts: []eventlog.Put{{Key: key, Version: 1, Value: []byte("rubbish")}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := log.Append(t.Context(), sealed(t, p, 1, 7, 0, 0)); err == nil || !strings.Contains(err.Error(), key) {
+		t.Errorf("%v, want an error that names %s", err, key)
+	}
+}

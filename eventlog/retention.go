@@ -1,0 +1,127 @@
+package eventlog
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// retentionMax is the longest time between two checks of a partition, however long its records are kept.
+	retentionMax = 5 * time.Minute
+	// sweepEvery is the time between two looks for what is left over: trash, and producers long silent.
+	sweepEvery = 10 * time.Minute
+	// catalogKept is how many changes of topics partition 0 remembers.
+	catalogKept = 1000
+)
+
+// retain trims what is past its topic's retention, and sweeps up. Every broker on a store does so; trimming twice does no harm.
+func (l *Log) retain(ctx context.Context) error {
+	checked := make(map[Partition]time.Time)
+	var swept time.Time
+	tick := time.NewTicker(l.cfg.RetentionEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if l.Healthy() != nil {
+			continue
+		}
+		now := time.Now()
+		seen := make(map[Partition]time.Time)
+		for _, t := range l.Topics() {
+			age, _ := t.Retention()
+			every := min(max(age/20, l.cfg.RetentionEvery), retentionMax)
+			if age < 0 {
+				every = retentionMax
+			}
+			for _, p := range t.Partitions {
+				last, known := checked[p]
+				if known && now.Sub(last) < every {
+					seen[p] = last
+					continue
+				}
+				seen[p] = now
+				if err := l.keep(ctx, t, p, now); err != nil && ctx.Err() == nil {
+					l.cfg.Logger.Warn("retention check failed; it is tried again", "topic", t.Name, "partition", p, "err", err)
+				}
+			}
+		}
+		checked = seen // partitions that are gone are gone from here, too
+		if now.Sub(swept) >= sweepEvery {
+			swept = now
+			if err := l.sweep(ctx); err != nil && ctx.Err() == nil {
+				l.cfg.Logger.Warn("sweep failed; it is tried again", "every", sweepEvery, "err", err)
+			}
+		}
+	}
+}
+
+// keep trims one partition: by age first, then by size.
+func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) error {
+	age, size := t.Retention()
+	held, _ := l.tail.known(p)
+	if held.First == held.Next {
+		return nil
+	}
+	if age >= 0 {
+		before, err := l.Seek(ctx, p, Goal{At: Timestamp(now.Add(-age).UnixMilli())})
+		if err != nil {
+			return err
+		}
+		if before > held.First {
+			if err := l.Trim(ctx, p, before); err != nil {
+				return err
+			}
+		}
+	}
+	held, _ = l.tail.known(p)
+	if size >= 0 && held.Bytes > size && held.First < held.Next {
+		before, err := l.Seek(ctx, p, Goal{Bytes: max(size, 1)})
+		if err != nil {
+			return err
+		}
+		if before > held.First {
+			return l.Trim(ctx, p, before)
+		}
+	}
+	return nil
+}
+
+// sweep finishes deletions that were cut short, forgets producers that were silent for long, and shortens the catalog's history.
+func (l *Log) sweep(ctx context.Context) error {
+	err := l.ListAll(ctx, trashPrefix, func(kv KeyValue) error {
+		n, err := strconv.ParseInt(strings.TrimPrefix(kv.Key, trashPrefix), 10, 64)
+		if err != nil {
+			return nil // not ours
+		}
+		return l.emptyTrash(ctx, Partition(n))
+	})
+	if err != nil {
+		return err
+	}
+	var silent []*Ticket
+	err = l.ListAll(ctx, producerPrefix, func(kv KeyValue) error {
+		if kv.Age > l.cfg.ProducerExpiry {
+			silent = append(silent, l.Submit(ctx, Entry{
+				Checks: []Check{{Key: kv.Key, Version: kv.Version}}, // unless it spoke just now
+				Puts:   []Put{{Key: kv.Key}},
+			}))
+		}
+		return nil
+	})
+	for _, t := range silent {
+		_, _ = t.Wait(ctx) // what did not go now goes with the next sweep
+	}
+	if err != nil {
+		return err
+	}
+	if held, _ := l.tail.known(catalogPartition); held.Next-held.First > 2*catalogKept {
+		return l.Trim(ctx, catalogPartition, held.Next-catalogKept)
+	}
+	return nil
+}

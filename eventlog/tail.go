@@ -1,0 +1,259 @@
+package eventlog
+
+import (
+	"slices"
+	"sync"
+)
+
+// tail keeps what is known of every partition: its bounds, its recent batches, and who waits for more.
+// A reader near the end is served from here and never touches the store.
+//
+//	partition   First ............... batches[0].Base ............ Next
+//	            |---- in the store ----|---- here and in the store ---|
+type tail struct {
+	mu    sync.Mutex // guards everything below
+	lanes map[Partition]*lane
+	fifo  []*lane // one mention per batch kept, oldest first: who gives way next
+	bytes int64
+	limit int64
+}
+
+type lane struct {
+	bounds  Bounds
+	batches []Placed // neighbours, ending at bounds.Next
+	gone    int      // mentions in fifo of batches that were dropped out of turn
+	waiters map[chan<- struct{}]struct{}
+}
+
+// placedCost is about what keeping a batch costs beside its bytes.
+const placedCost = 128
+
+func newTail(limit int64) *tail {
+	return &tail{lanes: make(map[Partition]*lane), limit: limit}
+}
+
+// append adds batches that this process just made durable, and wakes who waits for them.
+func (t *tail) append(placed []Placed) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, b := range placed {
+		l := t.lane(b.Partition)
+		end := b.Base + Offset(b.Records)
+		if end <= l.bounds.Next {
+			continue // opens its partition; or the follower has seen past it, and readers find it in the store
+		}
+		if b.Base != l.bounds.Next {
+			t.drop(l, len(l.batches)) // another process wrote in between
+		}
+		l.bounds.Next = end
+		l.bounds.Bytes += int64(len(b.Bytes))
+		t.keep(l, b)
+		l.wake()
+	}
+	t.evict()
+}
+
+// follow takes in bounds that the store reported.
+func (t *tail) follow(b Bounds) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lane(b.Partition)
+	if b.Next < l.bounds.Next {
+		// An older report than our own append. First never goes down, so it is good all the same.
+		t.raiseFirst(l, b.First)
+		return
+	}
+	if b.Next > l.bounds.Next {
+		t.advance(l, b.Next)
+	}
+	l.bounds.Bytes = b.Bytes
+	t.raiseFirst(l, b.First)
+}
+
+// reach takes in that a partition goes up to next at least.
+func (t *tail) reach(p Partition, next Offset) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.lane(p); next > l.bounds.Next {
+		t.advance(l, next)
+	}
+}
+
+// adopt keeps batches that were read from the store, if they are the newest and nothing newer is kept.
+// So the readers behind the first one of another process's appends find them here.
+func (t *tail) adopt(placed []Placed) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last := placed[len(placed)-1]
+	l := t.lanes[last.Partition]
+	if l == nil || len(l.batches) > 0 || last.Base+Offset(last.Records) != l.bounds.Next {
+		return
+	}
+	for _, b := range placed {
+		t.keep(l, b)
+	}
+	t.evict()
+}
+
+// trim raises First.
+func (t *tail) trim(p Partition, before Offset) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.lanes[p]; l != nil {
+		t.raiseFirst(l, min(before, l.bounds.Next))
+	}
+}
+
+// forget drops a partition that is no more, and wakes its readers so that they learn of it.
+func (t *tail) forget(p Partition) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.lanes[p]; l != nil {
+		t.drop(l, len(l.batches))
+		delete(t.lanes, p)
+		l.wake()
+	}
+}
+
+// known returns the bounds as far as this process has seen them.
+func (t *tail) known(p Partition) (Bounds, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.lanes[p]; l != nil {
+		return l.bounds, true
+	}
+	return Bounds{Partition: p}, false
+}
+
+// where says who can answer a span.
+type where int
+
+const (
+	inStore where = iota // the store
+	inTail               // the slice given has it
+	atEnd                // nobody yet: the reader has read all there is
+	trimmed              // nobody any more: the offset is below First
+)
+
+// read answers one span from memory where it can, with at most maxBytes but at least one batch.
+func (t *tail) read(s Span, maxBytes int) (Slice, where) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lanes[s.Partition]
+	switch {
+	case l == nil || s.From > l.bounds.Next:
+		return Slice{}, inStore
+	case s.From < l.bounds.First:
+		return Slice{Bounds: l.bounds}, trimmed
+	case s.From == l.bounds.Next:
+		return Slice{Bounds: l.bounds}, atEnd
+	case len(l.batches) == 0 || s.From < l.batches[0].Base:
+		return Slice{Bounds: l.bounds}, inStore
+	}
+	first, found := slices.BinarySearchFunc(l.batches, s.From, func(b Placed, o Offset) int { return int(b.Base - o) })
+	if !found {
+		first-- // the batch that holds From begins before it
+	}
+	end, size := first, 0
+	for end < len(l.batches) && (end == first || size+len(l.batches[end].Bytes) <= maxBytes) {
+		size += len(l.batches[end].Bytes)
+		end++
+	}
+	return Slice{Bounds: l.bounds, Batches: slices.Clone(l.batches[first:end])}, inTail
+}
+
+// watch makes ch receive whenever one of the partitions moves, until unwatch.
+func (t *tail) watch(spans []Span, ch chan<- struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range spans {
+		l := t.lanes[s.Partition]
+		if l == nil {
+			continue
+		}
+		if l.waiters == nil {
+			l.waiters = make(map[chan<- struct{}]struct{})
+		}
+		l.waiters[ch] = struct{}{}
+	}
+}
+
+func (t *tail) unwatch(spans []Span, ch chan<- struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range spans {
+		if l := t.lanes[s.Partition]; l != nil {
+			delete(l.waiters, ch)
+		}
+	}
+}
+
+// The rest needs t.mu held.
+
+func (t *tail) lane(p Partition) *lane {
+	l := t.lanes[p]
+	if l == nil {
+		l = &lane{bounds: Bounds{Partition: p}}
+		t.lanes[p] = l
+	}
+	return l
+}
+
+// advance moves a lane's end past appends whose batches are not here.
+func (t *tail) advance(l *lane, next Offset) {
+	t.drop(l, len(l.batches))
+	l.bounds.Next = next
+	l.wake()
+}
+
+func (t *tail) keep(l *lane, b Placed) {
+	l.batches = append(l.batches, b)
+	t.fifo = append(t.fifo, l)
+	t.bytes += int64(len(b.Bytes)) + placedCost
+}
+
+// drop lets go of a lane's oldest n batches out of turn.
+func (t *tail) drop(l *lane, n int) {
+	for i := range n {
+		t.bytes -= int64(len(l.batches[i].Bytes)) + placedCost
+		l.batches[i] = Placed{} // let go of the bytes
+	}
+	l.batches = l.batches[n:]
+	l.gone += n
+}
+
+// evict drops the oldest batches of all until the rest fits, and mentions of batches that went before.
+func (t *tail) evict() {
+	for len(t.fifo) > 0 && (t.bytes > t.limit || t.fifo[0].gone > 0) {
+		l := t.fifo[0]
+		t.fifo[0] = nil
+		t.fifo = t.fifo[1:]
+		if l.gone > 0 {
+			l.gone--
+			continue
+		}
+		t.drop(l, 1)
+		l.gone-- // it went in turn
+	}
+}
+
+func (t *tail) raiseFirst(l *lane, first Offset) {
+	if first <= l.bounds.First {
+		return
+	}
+	l.bounds.First = first
+	n := 0
+	for n < len(l.batches) && l.batches[n].Base+Offset(l.batches[n].Records) <= first {
+		n++
+	}
+	t.drop(l, n)
+}
+
+func (l *lane) wake() {
+	for ch := range l.waiters {
+		select {
+		case ch <- struct{}{}:
+		default: // it has a wake-up waiting already
+		}
+	}
+}

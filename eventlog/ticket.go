@@ -1,0 +1,68 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Ticket is what a caller holds for an entry that was submitted: the right to its outcome.
+type Ticket struct {
+	entry     Entry
+	loose     []batch.Record // instead of an entry: records that the appender seals
+	partition Partition      // of loose
+	size      int64          // what it holds of the queue's room
+
+	state atomic.Int32
+	done  chan struct{} // closed once outcome and err are there
+	out   Outcome
+	err   error
+}
+
+// A ticket's state. Whoever wins the step out of queued decides what becomes of it:
+//
+//	queued ──► sent ──► done      the appender took it
+//	   │  ◄────┘                  the store certainly did not take it: it waits for the next flush
+//	   └─────► left               its caller went away first: it certainly does not happen
+const (
+	queued int32 = iota
+	sent
+	left
+)
+
+// Wait returns the outcome. With a nil error the entry is durable.
+//
+// ErrStale, ErrNoPartition, ErrTooLarge, ErrOutOfOrder, ErrFenced and ErrUnknownProducer refuse the entry. ErrUnavailable and ErrClosed
+// mean that it certainly did not happen, ErrUnsure that it may have. When ctx ends first, an entry that was not sent
+// yet is withdrawn and the error is ErrUnavailable; one that was sent is ErrUnsure.
+func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
+	select {
+	case <-t.done:
+		return t.out, t.err
+	default:
+	}
+	select {
+	case <-t.done:
+		return t.out, t.err
+	case <-ctx.Done():
+	}
+	if t.state.CompareAndSwap(queued, left) {
+		return Outcome{}, fmt.Errorf("append: %w: gave up before the entry was sent (%w)", ErrUnavailable, context.Cause(ctx))
+	}
+	select {
+	case <-t.done:
+		return t.out, t.err
+	default:
+		return Outcome{}, fmt.Errorf("append: %w: gave up while it was on its way (%w)", ErrUnsure, context.Cause(ctx))
+	}
+}
+
+func (t *Ticket) take() bool { return t.state.CompareAndSwap(queued, sent) }
+func (t *Ticket) putBack()   { t.state.Store(queued) }
+
+func (t *Ticket) resolve(out Outcome, err error) {
+	t.out, t.err = out, err
+	close(t.done)
+}

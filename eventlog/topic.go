@@ -1,0 +1,368 @@
+package eventlog
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Topic is a name for some partitions, and settings. Topics are values; what the log knows of them changes as a
+// whole (catalog).
+type Topic struct {
+	Name       string
+	ID         TopicID
+	Partitions []Partition       // by number, from 0
+	Config     map[string]string // only what was set; Setting knows the defaults
+	Version    Version           // of the catalog, when the topic was last changed: no two topics ever share one
+}
+
+// TopicID is a topic's identity. A topic that is deleted and created again is another topic (KIP-516).
+type TopicID [16]byte
+
+func (id TopicID) String() string { return hex.EncodeToString(id[:]) }
+
+// TopicSpec describes a topic to be created.
+type TopicSpec struct {
+	Name       string
+	Partitions int
+	Config     map[string]string
+}
+
+// The catalog in keyed state:
+//
+//	catalog        the next free partition number; its version counts changes of topics, and every change checks it
+//	topic/<name>   the topic, as JSON
+//	trash/<number> a partition whose topic is gone, until its records are gone too
+//
+// Every change is also a record in partition 0. That is how other processes learn of it: the follower sees
+// partition 0 move. And it is the history of the topics, for who asks.
+const (
+	catalogKey       = "catalog"
+	catalogPartition = Partition(0)
+	topicPrefix      = "topic/"
+	trashPrefix      = "trash/"
+)
+
+// PartitionsMax bounds the partitions of one topic.
+const PartitionsMax = 10_000
+
+// catalog is a snapshot of all topics. It is never changed, only replaced.
+type catalog struct {
+	version Version
+	byName  map[string]Topic
+	byID    map[TopicID]Topic
+	sorted  []Topic // by name
+}
+
+func newCatalog(version Version, topics []Topic) *catalog {
+	c := &catalog{version: version, sorted: topics, byName: make(map[string]Topic, len(topics)), byID: make(map[TopicID]Topic, len(topics))}
+	slices.SortFunc(c.sorted, func(a, b Topic) int { return strings.Compare(a.Name, b.Name) })
+	for _, t := range topics {
+		c.byName[t.Name], c.byID[t.ID] = t, t
+	}
+	return c
+}
+
+// loadCatalog reads all topics. A change that comes while it reads moves partition 0 once more, so it is read again.
+func (l *Log) loadCatalog(ctx context.Context) error {
+	head, err := l.Get(ctx, catalogKey)
+	if err != nil {
+		return fmt.Errorf("read the catalog: %w", err)
+	}
+	var topics []Topic
+	err = l.ListAll(ctx, topicPrefix, func(kv KeyValue) error {
+		t, err := parseTopic(kv)
+		topics = append(topics, t)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("read the catalog: %w", err)
+	}
+	l.swapCatalog(newCatalog(head.Version, topics))
+	return nil
+}
+
+// swapCatalog puts a newer snapshot in place, and lets go of the partitions that it no longer has.
+func (l *Log) swapCatalog(next *catalog) {
+	for {
+		old := l.catalog.Load()
+		if old != nil && old.version > next.version {
+			return
+		}
+		if !l.catalog.CompareAndSwap(old, next) {
+			continue
+		}
+		if old == nil {
+			return
+		}
+		for id, t := range old.byID {
+			if _, there := next.byID[id]; !there {
+				for _, p := range t.Partitions {
+					l.tail.forget(p)
+				}
+			}
+		}
+		return
+	}
+}
+
+// Topics returns all topics that this process has heard of, by name: another process's change arrives within
+// Config.Poll. The slice is shared and must not be changed.
+func (l *Log) Topics() []Topic { return l.catalog.Load().sorted }
+
+// TopicByID finds a topic by its identity, among those that this process has heard of.
+func (l *Log) TopicByID(id TopicID) (Topic, error) {
+	if t, ok := l.catalog.Load().byID[id]; ok {
+		return t, nil
+	}
+	return Topic{}, fmt.Errorf("%w: id %v", ErrUnknownTopic, id)
+}
+
+// Topic finds a topic by name. One that this process has not heard of costs a trip to the store.
+func (l *Log) Topic(ctx context.Context, name string) (Topic, error) {
+	if t, ok := l.catalog.Load().byName[name]; ok {
+		return t, nil
+	}
+	if err := CheckTopicName(name); err != nil {
+		return Topic{}, err
+	}
+	kv, err := l.Get(ctx, topicPrefix+name)
+	if err != nil {
+		return Topic{}, fmt.Errorf("look for topic %q: %w", name, err)
+	}
+	if kv.Version == 0 {
+		return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
+	}
+	if err := l.loadCatalog(ctx); err != nil { // so that all who ask next find it
+		return Topic{}, err
+	}
+	return parseTopic(kv)
+}
+
+// CreateTopic creates a topic, durably. ErrTopicExists when the name is taken; *InvalidError when the name, the number of
+// partitions or a setting is not allowed.
+func (l *Log) CreateTopic(ctx context.Context, spec TopicSpec) (Topic, error) {
+	if err := spec.Check(); err != nil {
+		return Topic{}, err
+	}
+	return l.changeTopic(ctx, spec.Name, func(old Topic) (Topic, error) {
+		if old.Version != 0 {
+			return Topic{}, fmt.Errorf("%w: %q", ErrTopicExists, spec.Name)
+		}
+		t := Topic{Name: spec.Name, Config: maps.Clone(spec.Config), Partitions: make([]Partition, spec.Partitions)}
+		_, _ = rand.Read(t.ID[:])                               // never fails
+		t.ID[6], t.ID[8] = t.ID[6]&0x0f|0x40, t.ID[8]&0x3f|0x80 // a version 4 UUID
+		return t, nil
+	})
+}
+
+// Check says whether a topic may look like this.
+func (s TopicSpec) Check() error {
+	if err := CheckTopicName(s.Name); err != nil {
+		return err
+	}
+	if err := checkPartitions(s.Partitions); err != nil {
+		return err
+	}
+	return CheckConfig(s.Config)
+}
+
+func checkPartitions(n int) error {
+	if n < 1 || n > PartitionsMax {
+		return &InvalidError{What: "number of partitions", Value: strconv.Itoa(n), Why: fmt.Sprintf("a topic has 1 to %d", PartitionsMax)}
+	}
+	return nil
+}
+
+// AddPartitions gives a topic more partitions, up to total.
+func (l *Log) AddPartitions(ctx context.Context, name string, total int) (Topic, error) {
+	if err := checkPartitions(total); err != nil {
+		return Topic{}, err
+	}
+	return l.changeTopic(ctx, name, func(t Topic) (Topic, error) {
+		if t.Version == 0 {
+			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
+		}
+		if total <= len(t.Partitions) {
+			return Topic{}, &InvalidError{What: "number of partitions", Value: strconv.Itoa(total),
+				Why: fmt.Sprintf("topic %q has %d, and partitions can only be added", name, len(t.Partitions))}
+		}
+		t.Partitions = append(slices.Clone(t.Partitions), make([]Partition, total-len(t.Partitions))...)
+		return t, nil
+	})
+}
+
+// AlterTopic lets change edit what was set of a topic's settings. It may be called more than once.
+func (l *Log) AlterTopic(ctx context.Context, name string, change func(config map[string]string) error) (Topic, error) {
+	return l.changeTopic(ctx, name, func(t Topic) (Topic, error) {
+		if t.Version == 0 {
+			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
+		}
+		config := maps.Clone(t.Config)
+		if config == nil {
+			config = make(map[string]string)
+		}
+		if err := change(config); err != nil {
+			return Topic{}, err
+		}
+		t.Config = config
+		return t, CheckConfig(config)
+	})
+}
+
+// DeleteTopic deletes a topic. When it returns the name is free and nothing can be appended to the old partitions. Should the process
+// die in between, the next retention check finishes the work.
+func (l *Log) DeleteTopic(ctx context.Context, name string) error {
+	var gone []Partition
+	_, err := l.changeTopic(ctx, name, func(t Topic) (Topic, error) {
+		if t.Version == 0 {
+			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
+		}
+		gone = t.Partitions
+		return Topic{}, nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, p := range gone {
+		if err := l.emptyTrash(ctx, p); err != nil {
+			return fmt.Errorf("delete topic %q: its name is gone, its records go with the next retention check: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// emptyTrash forgets a partition whose topic is gone.
+func (l *Log) emptyTrash(ctx context.Context, p Partition) error {
+	if err := l.Trim(ctx, p, Forget); err != nil {
+		return err
+	}
+	_, err := l.Append(ctx, Entry{Puts: []Put{{Key: trashKey(p)}}})
+	return err
+}
+
+func trashKey(p Partition) string { return trashPrefix + strconv.FormatInt(int64(p), 10) }
+
+// changesMax bounds how often a change is tried while other processes change topics as well.
+const changesMax = 32
+
+// changeTopic reads a topic (Version 0: there is none), lets decide say what becomes of it (no name: it is deleted; partitions
+// numbered 0 are new and get a number), and commits that, provided that no topic changed meanwhile.
+func (l *Log) changeTopic(ctx context.Context, name string, decide func(old Topic) (Topic, error)) (Topic, error) {
+	for range changesMax {
+		head, err := l.Get(ctx, catalogKey)
+		if err != nil {
+			return Topic{}, fmt.Errorf("change topic %q: %w", name, err)
+		}
+		kv, err := l.Get(ctx, topicPrefix+name)
+		if err != nil {
+			return Topic{}, fmt.Errorf("change topic %q: %w", name, err)
+		}
+		old, err := parseTopic(kv)
+		if err != nil {
+			return Topic{}, err
+		}
+		next, err := decide(old)
+		if err != nil {
+			return Topic{}, err
+		}
+		entry, next, err := catalogChange(head, old, next)
+		if err != nil {
+			return Topic{}, err
+		}
+		_, err = l.Append(ctx, entry)
+		switch {
+		case errors.Is(err, ErrStale):
+			continue
+		case err != nil:
+			return Topic{}, fmt.Errorf("change topic %q: %w", name, err)
+		}
+		if err := l.loadCatalog(ctx); err != nil {
+			l.cfg.Logger.Warn("topic changed, but the catalog could not be read again", "topic", name, "err", err)
+		}
+		return next, nil
+	}
+	return Topic{}, fmt.Errorf("change topic %q: %w: topics changed %d times meanwhile", name, ErrUnavailable, changesMax)
+}
+
+// catalogChange is the entry that turns old into next.
+func catalogChange(head KeyValue, old, next Topic) (Entry, Topic, error) {
+	free := catalogPartition + 1
+	if head.Version > 0 {
+		n, err := strconv.ParseInt(string(head.Value), 10, 64)
+		if err != nil {
+			return Entry{}, Topic{}, fmt.Errorf("key %s holds %q: %w", catalogKey, head.Value, err)
+		}
+		free = Partition(n)
+	}
+	version := head.Version + 1
+	e := Entry{
+		Checks:  []Check{{Key: catalogKey, Version: head.Version}},
+		Batches: []Batch{{Partition: catalogPartition}},
+	}
+	name := old.Name
+	if next.Name == "" {
+		e.Puts = []Put{{Key: topicPrefix + name}}
+		for _, p := range old.Partitions {
+			e.Puts = append(e.Puts, Put{Key: trashKey(p), Version: 1, Value: []byte(name)})
+		}
+	} else {
+		name, next.Version = next.Name, version
+		for i, p := range next.Partitions {
+			if p == catalogPartition {
+				next.Partitions[i] = free
+				e.Batches = append(e.Batches, Batch{Partition: free})
+				free++
+			}
+		}
+		e.Puts = []Put{{Key: topicPrefix + name, Version: version, Value: next.json()}}
+	}
+	e.Puts = append(e.Puts, Put{Key: catalogKey, Version: version, Value: strconv.AppendInt(nil, int64(free), 10)})
+	change := batch.Record{Key: []byte(name)}
+	if next.Name != "" {
+		change.Value = next.json()
+	}
+	e.Batches = append(e.Batches, seal(catalogPartition, []batch.Record{change}))
+	return e, next, nil
+}
+
+// topicJSON is a topic's value in keyed state.
+type topicJSON struct {
+	ID         string            `json:"id"`
+	Partitions []Partition       `json:"partitions"`
+	Config     map[string]string `json:"config,omitempty"`
+}
+
+func (t Topic) json() []byte {
+	value, err := json.Marshal(topicJSON{ID: t.ID.String(), Partitions: t.Partitions, Config: t.Config})
+	if err != nil {
+		panic(fmt.Sprintf("topic %q does not become JSON: %v", t.Name, err))
+	}
+	return value
+}
+
+// parseTopic reads a topic's key and value; no key, no topic.
+func parseTopic(kv KeyValue) (Topic, error) {
+	t := Topic{Name: strings.TrimPrefix(kv.Key, topicPrefix), Version: kv.Version}
+	if kv.Version == 0 {
+		return t, nil
+	}
+	var j topicJSON
+	if err := json.Unmarshal(kv.Value, &j); err != nil {
+		return Topic{}, fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
+	}
+	t.Partitions, t.Config = j.Partitions, j.Config
+	if n, err := hex.Decode(t.ID[:], []byte(j.ID)); err != nil || n != len(t.ID) {
+		return Topic{}, fmt.Errorf("key %s holds the id %q: expected %d hexadecimal digits", kv.Key, j.ID, 2*len(t.ID))
+	}
+	return t, nil
+}
