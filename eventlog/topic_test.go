@@ -1,0 +1,232 @@
+package eventlog_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/store/memory"
+)
+
+func TestTopicSurvivesReopen(t *testing.T) {
+	store := memory.New()
+	log := open(t, store, eventlog.Config{})
+	made, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 3, Config: map[string]string{"retention.ms": "1000"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := open(t, store, eventlog.Config{}).Topic(t.Context(), "orders")
+	if err != nil || fmt.Sprint(found) != fmt.Sprint(made) {
+		t.Errorf("found %v, %v, want %v", found, err, made)
+	}
+}
+
+func TestTopicsOfOtherProcessesAreSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		here, there := open(t, store, eventlog.Config{}), open(t, store, eventlog.Config{})
+		made := topic(t, there, "orders", 1)
+		if found, err := here.Topic(t.Context(), "orders"); err != nil || found.ID != made.ID {
+			t.Errorf("by name at once: %v, %v", found, err)
+		}
+		if _, err := there.AlterTopic(t.Context(), "orders", func(c map[string]string) error {
+			c["retention.ms"] = "7"
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // fake time
+		if found := here.Topics(); len(found) != 1 || found[0].Config["retention.ms"] != "7" {
+			t.Errorf("after a poll: %v", found)
+		}
+		if err := there.DeleteTopic(t.Context(), "orders"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if found := here.Topics(); len(found) != 0 {
+			t.Errorf("after it was deleted: %v", found)
+		}
+		if _, err := here.Publish(t.Context(), made.Partitions[0], batch.Record{}); !errors.Is(err, eventlog.ErrNoPartition) {
+			t.Errorf("publish to the deleted topic: %v, want ErrNoPartition", err)
+		}
+	})
+}
+
+func TestTopicIsCreatedByOneOfMany(t *testing.T) {
+	store := memory.New()
+	logs := []*eventlog.Log{open(t, store, eventlog.Config{}), open(t, store, eventlog.Config{})}
+	var (
+		all     sync.WaitGroup
+		mu      sync.Mutex // guards created and seen
+		created int
+		seen    = make(map[eventlog.Partition]string)
+	)
+	for i := range 20 {
+		all.Go(func() {
+			name := fmt.Sprintf("topic-%d", i/4) // four processes' worth of callers for each name
+			made, err := logs[i%2].CreateTopic(t.Context(), eventlog.TopicSpec{Name: name, Partitions: 3})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				created++
+				for _, p := range made.Partitions {
+					if other, taken := seen[p]; taken || p == 0 {
+						t.Errorf("partition %d belongs to %s and %s", p, other, name)
+					}
+					seen[p] = name
+				}
+			case !errors.Is(err, eventlog.ErrTopicExists):
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if created != 5 {
+		t.Errorf("%d topics were created, want 5", created)
+	}
+}
+
+func TestRecreatedTopicIsAnother(t *testing.T) {
+	log := open(t, memory.New(), eventlog.Config{})
+	old := topic(t, log, "orders", 1)
+	if _, err := log.Publish(t.Context(), old.Partitions[0], batch.Record{Value: []byte("old")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.DeleteTopic(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	again := topic(t, log, "orders", 1)
+	if again.ID == old.ID || again.Partitions[0] == old.Partitions[0] || again.Version <= old.Version {
+		t.Errorf("%v became %v", old, again)
+	}
+	if got := values(t, log, again.Partitions[0]); len(got) != 0 {
+		t.Errorf("it holds %q, want nothing", got)
+	}
+	got, err := log.Fetch(t.Context(), eventlog.Want{Spans: []eventlog.Span{{Partition: old.Partitions[0], MaxBytes: 1}}})
+	if err != nil || !errors.Is(got[0].Err, eventlog.ErrNoPartition) {
+		t.Errorf("the old partition: %v, %v, want ErrNoPartition", got, err)
+	}
+}
+
+func TestDeletionCutShortIsFinished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		log := open(t, store, eventlog.Config{})
+		p := topic(t, log, "orders", 1).Partitions[0]
+		// As a process leaves it that dies right after the commit.
+		if _, err := log.Append(t.Context(), eventlog.Entry{Puts: []eventlog.Put{
+			{Key: "topic/orders"}, {Key: fmt.Sprintf("trash/%d", p), Version: 1, Value: []byte("orders")},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour) // fake time
+		if got, err := log.Bounds(t.Context(), p); err != nil || !errors.Is(got[0].Err, eventlog.ErrNoPartition) {
+			t.Errorf("%v, %v, want ErrNoPartition", got, err)
+		}
+		if kv, err := log.Get(t.Context(), fmt.Sprintf("trash/%d", p)); err != nil || kv.Version != 0 {
+			t.Errorf("the trash still names it: %v, %v", kv, err)
+		}
+	})
+}
+
+func TestPartitionsAreOnlyAdded(t *testing.T) {
+	log := open(t, memory.New(), eventlog.Config{})
+	old := topic(t, log, "orders", 2)
+	grown, err := log.AddPartitions(t.Context(), "orders", 4)
+	if err != nil || len(grown.Partitions) != 4 || grown.Partitions[1] != old.Partitions[1] || grown.ID != old.ID {
+		t.Errorf("%v became %v, %v", old, grown, err)
+	}
+	if _, err := log.Publish(t.Context(), grown.Partitions[3], batch.Record{}); err != nil {
+		t.Error(err)
+	}
+	for _, n := range []int{4, 1, 0, -1, eventlog.PartitionsMax + 1} {
+		var invalid *eventlog.InvalidError
+		if _, err := log.AddPartitions(t.Context(), "orders", n); !errors.As(err, &invalid) {
+			t.Errorf("to %d: %v, want an *InvalidError", n, err)
+		}
+	}
+}
+
+func TestTopicNamesFollowKafkasRule(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"orders": true, "a.b_c-D9": true, strings.Repeat("x", 249): true, "Foo": true, "...": true,
+		"": false, ".": false, "..": false, strings.Repeat("x", 250): false, "a/b": false, "../../etc/passwd": false, "a\x00b": false, "a\nb": false,
+		"\x1b[31m": false, "'; DROP TABLE x;--": false, `"`: false, "`": false, "%": false, "ü": false, "😀": false, "\xff\xfe": false, "a b": false,
+	} {
+		if err := eventlog.CheckTopicName(name); (err == nil) != ok {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestSettingsAreChecked(t *testing.T) {
+	for _, c := range []struct {
+		name, value string
+		ok          bool
+	}{
+		{"retention.ms", "-1", true},
+		{"retention.ms", "-2", false},
+		{"retention.ms", "9223372036854775807", true},
+		{"retention.ms", "1e3", false},
+		{"max.message.bytes", "2147483648", false},
+		{"cleanup.policy", "delete", true},
+		{"cleanup.policy", "compact", false},
+		{"compression.type", "zstd", true},
+		{"compression.type", "brotli", false},
+		{"message.timestamp.type", "LogAppendTime", true},
+		{"no.such.setting", "1", false},
+	} {
+		if err := eventlog.CheckConfig(map[string]string{c.name: c.value}); (err == nil) != c.ok {
+			t.Errorf("%s=%s: %v", c.name, c.value, err)
+		}
+	}
+}
+
+func TestRetentionByAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := open(t, memory.New(), eventlog.Config{})
+		made, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 1, Config: map[string]string{"retention.ms": "60000"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := made.Partitions[0]
+		for range 120 { // two minutes, a record a second
+			if _, err := log.Publish(t.Context(), p, batch.Record{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // fake time
+		}
+		got, err := log.Bounds(t.Context(), p)
+		if kept := got[0].Bounds.Next - got[0].Bounds.First; err != nil || kept < 60 || kept > 66 {
+			t.Errorf("%d records are kept, %v, want those of the last minute and no more than one check's worth beside", kept, err)
+		}
+	})
+}
+
+func TestRetentionBySizeNeverKeepsLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := open(t, memory.New(), eventlog.Config{})
+		made, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 1, Config: map[string]string{"retention.bytes": "10000"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := made.Partitions[0]
+		for range 100 {
+			if _, err := log.Publish(t.Context(), p, batch.Record{Value: make([]byte, 1000)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Minute) // fake time
+		got, err := log.Bounds(t.Context(), p)
+		if kept := got[0].Bounds.Bytes; err != nil || kept < 10000 || kept > 11200 {
+			t.Errorf("%d bytes are kept, %v, want 10000 and no more than a batch beside", kept, err)
+		}
+	})
+}
