@@ -215,7 +215,11 @@ func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog
 		delete(s.partitions, id)
 		return nil
 	}
-	p.first = max(p.first, min(before, p.next))
+	first := max(p.first, min(before, p.next))
+	if first == p.first {
+		return nil
+	}
+	p.first = first
 	gone := p.index(p.first)
 	for _, b := range p.batches[:gone] {
 		p.bytes -= int64(len(b.Bytes))

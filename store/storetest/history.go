@@ -1,0 +1,240 @@
+package storetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+)
+
+var historyTests = map[string]func(*testing.T, Harness){
+	"ARandomHistoryGoesAsInMemory": testHistory,
+}
+
+// One history of random operations runs on the store and on the model, in lock step, with equal answers.
+func testHistory(t *testing.T, h Harness) {
+	r := newRig(t, h)
+	p := &pair{rig: r, random: chance(t), model: memory.New(), versions: map[string]eventlog.Version{}}
+	for step := range 400 {
+		var what string
+		switch n := p.random.IntN(20); {
+		case n < 9:
+			what = p.commit()
+		case n < 13:
+			what = p.read()
+		case n < 15:
+			what = p.seek()
+		case n < 17:
+			what = p.trim()
+		case n < 18:
+			what = p.list()
+		case n < 19:
+			what = p.moved()
+		default:
+			what = "reopen"
+			r.reopen()
+			p.mark, p.modelMark = "", ""
+		}
+		if t.Failed() {
+			t.Fatalf("at step %d: %s", step, what)
+		}
+	}
+}
+
+// pair is a store and the model. Each operation returns what it did, in words.
+type pair struct {
+	*rig
+	random          *rand.Rand
+	model           *memory.Store
+	mark, modelMark eventlog.Mark
+	versions        map[string]eventlog.Version // the versions last seen by List
+	forgotten       []eventlog.Partition
+}
+
+const historyPartitions = 8
+
+func (p *pair) partition() eventlog.Partition {
+	return eventlog.Partition(p.random.IntN(historyPartitions))
+}
+
+func (p *pair) key() string {
+	return fmt.Sprintf("%c/%d", 'a'+p.random.IntN(3), p.random.IntN(6))
+}
+
+func (p *pair) commit() string {
+	flush := make([]eventlog.Entry, 1+p.random.IntN(6))
+	named := map[string]bool{} // no two entries of a flush name the same key
+	for i := range flush {
+		flush[i] = p.entry(named)
+	}
+	got, err := p.store.Commit(p.ctx, flush)
+	want, _ := p.model.Commit(p.ctx, flush)
+	what := fmt.Sprintf("commit %.3000s", fmt.Sprint(flush))
+	if err != nil {
+		p.Errorf("%s: %v", what, err)
+		return what
+	}
+	p.same(what, want, got)
+	return what
+}
+
+func (p *pair) entry(named map[string]bool) eventlog.Entry {
+	var entry eventlog.Entry
+	for range p.random.IntN(4) {
+		b := eventlog.Batch{Partition: p.partition()}
+		if p.random.IntN(4) > 0 {
+			b.Records = 1 + p.random.Int32N(10)
+			b.MaxTime = eventlog.Timestamp(p.random.IntN(1000)) - 1
+			b.Bytes = bytes.Repeat([]byte{byte(p.random.IntN(256))}, 1+p.random.IntN(3000))
+		} else if slices.Contains(p.forgotten, b.Partition) {
+			continue // a partition's number is never used again
+		}
+		entry.Batches = append(entry.Batches, b)
+	}
+	mine := map[string]bool{}
+	for range p.random.IntN(3) {
+		key := p.key()
+		if named[key] {
+			continue
+		}
+		mine[key] = true
+		check := eventlog.Check{Key: key, Version: p.versions[key]}
+		if p.random.IntN(5) == 0 {
+			check.Version = eventlog.Version(p.random.IntN(4))
+		}
+		entry.Checks = append(entry.Checks, check)
+	}
+	put := map[string]bool{}
+	for range p.random.IntN(3) {
+		key := p.key()
+		if named[key] || put[key] {
+			continue
+		}
+		mine[key], put[key] = true, true
+		change := eventlog.Put{Key: key, Version: p.versions[key] + 1}
+		if p.random.IntN(4) > 0 {
+			change.Value = bytes.Repeat([]byte{byte(p.random.IntN(256))}, p.random.IntN(100))
+			change.AddBase = p.random.IntN(len(entry.Batches) + 1)
+		}
+		entry.Puts = append(entry.Puts, change)
+	}
+	for key := range mine {
+		named[key] = true
+	}
+	return entry
+}
+
+func (p *pair) read() string {
+	spans := make([]eventlog.Span, 1+p.random.IntN(5))
+	for i := range spans {
+		spans[i] = eventlog.Span{Partition: p.partition(), From: eventlog.Offset(p.random.IntN(300)) - 1, MaxBytes: p.random.IntN(20_000)}
+	}
+	got, err := p.store.Read(p.ctx, spans)
+	want, _ := p.model.Read(p.ctx, spans)
+	what := fmt.Sprintf("read %+v", spans)
+	if err != nil {
+		p.Errorf("%s: %v", what, err)
+		return what
+	}
+	for i := range want {
+		// A store may hold more bytes than the model, for a while, and may give fewer batches in one read.
+		if got[i].Bounds.Bytes < want[i].Bounds.Bytes {
+			p.Errorf("%s: %d bytes in partition %d, want at least %d", what, got[i].Bounds.Bytes, spans[i].Partition, want[i].Bounds.Bytes)
+		}
+		want[i].Bounds.Bytes = got[i].Bounds.Bytes
+		if n := len(got[i].Batches); n > 0 && n < len(want[i].Batches) {
+			want[i].Batches = want[i].Batches[:n]
+		}
+	}
+	p.same(what, want, got)
+	return what
+}
+
+func (p *pair) seek() string {
+	id, goal := p.partition(), eventlog.Goal{At: eventlog.Timestamp(p.random.IntN(1050))}
+	if p.random.IntN(2) == 0 {
+		goal = eventlog.Goal{Bytes: 1 + p.random.Int64N(60_000)}
+	}
+	got, gotErr := p.store.Seek(p.ctx, id, goal)
+	want, wantErr := p.model.Seek(p.ctx, id, goal)
+	what := fmt.Sprintf("seek %+v in partition %d", goal, id)
+	if got != want || errors.Is(gotErr, eventlog.ErrNoPartition) != (wantErr != nil) || wantErr == nil && gotErr != nil {
+		p.Errorf("%s: %d, %v; the model says %d, %v", what, got, gotErr, want, wantErr)
+	}
+	return what
+}
+
+func (p *pair) trim() string {
+	id, before := p.partition(), eventlog.Offset(p.random.IntN(200))
+	if p.random.IntN(15) == 0 {
+		before = eventlog.Forget
+		p.forgotten = append(p.forgotten, id)
+	}
+	what := fmt.Sprintf("trim partition %d below %d", id, before)
+	if err := p.store.Trim(p.ctx, id, before); err != nil {
+		p.Errorf("%s: %v", what, err)
+	}
+	_ = p.model.Trim(p.ctx, id, before)
+	return what
+}
+
+func (p *pair) list() string {
+	prefix, after, limit := []string{"", "a", "b/", "c/3", "d"}[p.random.IntN(5)], "", p.random.IntN(12)
+	if p.random.IntN(2) == 0 {
+		after = p.key()
+	}
+	got, err := p.store.List(p.ctx, prefix, after, limit)
+	want, _ := p.model.List(p.ctx, prefix, after, limit)
+	what := fmt.Sprintf("list under %q after %q at most %d", prefix, after, limit)
+	if err != nil {
+		p.Errorf("%s: %v", what, err)
+	}
+	for i := range got {
+		p.versions[got[i].Key] = got[i].Version
+		got[i].Age = 0
+	}
+	for i := range want {
+		want[i].Age = 0
+	}
+	p.same(what, want, got)
+	return what
+}
+
+// moved asks both what moved since they were last asked. A store may list more than moved.
+func (p *pair) moved() string {
+	got, mark, err := p.store.Moved(p.ctx, p.mark)
+	want, modelMark, _ := p.model.Moved(p.ctx, p.modelMark)
+	what := fmt.Sprintf("moved since %q", p.mark)
+	if err != nil {
+		p.Errorf("%s: %v", what, err)
+	}
+	p.mark, p.modelMark = mark, modelMark
+	listed := map[eventlog.Partition]eventlog.Bounds{}
+	for _, bounds := range got {
+		listed[bounds.Partition] = bounds
+	}
+	for _, bounds := range want {
+		got, found := listed[bounds.Partition]
+		if !found || got.First != bounds.First || got.Next != bounds.Next {
+			p.Errorf("%s: partition %d is at %+v and listed as %+v (%v)", what, bounds.Partition, bounds, got, found)
+		}
+	}
+	return what
+}
+
+func (p *pair) same(what string, want, got any) {
+	p.Helper()
+	equalErrors := cmp.Comparer(func(a, b error) bool { return errors.Is(a, b) || errors.Is(b, a) })
+	emptyIsNil := cmp.FilterValues(func(a, b []eventlog.Offset) bool { return len(a)+len(b) == 0 }, cmp.Ignore())
+	noKeys := cmp.FilterValues(func(a, b []eventlog.KeyValue) bool { return len(a)+len(b) == 0 }, cmp.Ignore())
+	if diff := cmp.Diff(want, got, equalErrors, emptyIsNil, quickly, noKeys); diff != "" {
+		p.Errorf("%.2000s (-model +store):\n%.4000s", what, diff)
+	}
+}

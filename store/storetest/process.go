@@ -1,0 +1,214 @@
+package storetest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+var processTests = map[string]func(*testing.T, Harness){
+	"ProcessesTakeTurnsOnOneStore":     testProcesses,
+	"AcknowledgedSurvivesKillMidFlush": testKill,
+}
+
+// jobVariable tells a process that it is a worker, and its job.
+const jobVariable = "WEIR_STORETEST_JOB"
+
+// job is what a worker process is to do.
+type job struct {
+	Place      string
+	Name       string
+	Seed       uint64
+	Flushes    int
+	Increments int // of the one counter, after the flushes
+	Partitions []eventlog.Partition
+}
+
+// Work belongs at the start of TestMain. In a worker process it does the job and ends the process; in any other it returns.
+func Work(open Opener) {
+	text, is := os.LookupEnv(jobVariable)
+	if !is {
+		return
+	}
+	go func() { // the parent holds the other end: when it is gone there is nobody to work for
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(3)
+	}()
+	if err := work(open, text); err != nil {
+		fmt.Fprintln(os.Stderr, "worker:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// work prints a line for each acknowledged batch: partition, base offset, records, label.
+func work(open Opener, text string) error {
+	var j job
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		return fmt.Errorf("job %s: %w", text, err)
+	}
+	ctx := context.Background()
+	store, err := open(ctx, j.Place)
+	if err != nil {
+		return err
+	}
+	book := newLedger()
+	c := committer{store: store, name: j.Name, random: rand.New(rand.NewPCG(j.Seed, 0)), known: book.known}
+	c.acked = func(b eventlog.Batch, base, after eventlog.Offset) {
+		book.acked(b, base, after)
+		label, _, _ := strings.Cut(string(b.Bytes), "\n")
+		fmt.Printf("%d %d %d %s\n", b.Partition, base, b.Records, label)
+	}
+	if err := c.commit(ctx, j.Partitions, j.Flushes); err != nil {
+		return err
+	}
+	if err := count(ctx, store, j.Increments); err != nil {
+		return err
+	}
+	if len(book.wrong) > 0 {
+		return fmt.Errorf("%s", book.wrong[0])
+	}
+	return store.Close()
+}
+
+// worker is a worker process, as its parent sees it.
+type worker struct {
+	cmd   *exec.Cmd
+	acks  *bufio.Scanner
+	stdin io.Closer
+}
+
+func startWorker(t *testing.T, j job) *worker {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), jobVariable+"="+string(text))
+	cmd.Stderr = t.Output()
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start a worker: %v", err)
+	}
+	return &worker{cmd: cmd, acks: bufio.NewScanner(stdout), stdin: stdin}
+}
+
+// next notes the worker's next acknowledged batch. It tells false when there are no more.
+func (w *worker) next(book *ledger) bool {
+	if !w.acks.Scan() {
+		return false
+	}
+	var at place
+	var records eventlog.Offset
+	fields := strings.SplitN(w.acks.Text(), " ", 4)
+	if _, err := fmt.Sscan(strings.Join(fields[:len(fields)-1], " "), &at.partition, &at.base, &records); err != nil || len(fields) != 4 {
+		book.complain("worker wrote %q", w.acks.Text()) // such as a panic
+		return true
+	}
+	book.note(fields[3], at, at.base+records)
+	return true
+}
+
+func testProcesses(t *testing.T, h Harness) {
+	r := newRig(t, h)
+	random := chance(t)
+	ids := []eventlog.Partition{1, 2, 3}
+	r.openPartitions(ids...)
+	book := newLedger()
+	const increments = 20
+
+	var committers, readers errgroup.Group
+	for _, name := range []string{"w1", "w2"} {
+		w := startWorker(t, job{Place: r.place, Name: name, Seed: random.Uint64(), Flushes: 40, Increments: increments, Partitions: ids})
+		committers.Go(func() error {
+			for w.next(book) {
+			}
+			if err := w.cmd.Wait(); err != nil {
+				return fmt.Errorf("worker %s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	here := committer{store: r.store, name: "here", random: rand.New(rand.NewPCG(random.Uint64(), 0)), acked: book.acked, known: book.known}
+	committers.Go(func() error { return here.commit(r.ctx, ids, 40) })
+	ctx, stop := context.WithCancel(r.ctx)
+	defer stop()
+	readers.Go(func() error { return follow(ctx, r.store, ids, book) })
+	if err := committers.Wait(); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := readers.Wait(); err != nil {
+		t.Error(err)
+	}
+	book.settle(r, ids...)
+	if got := r.list("counter", "", 1)[0].Version; got != 2*increments {
+		t.Errorf("two processes added %d each to a counter: %d", increments, got)
+	}
+}
+
+// A worker is killed at a random moment, again and again, on one store. A store open elsewhere goes on beside it.
+func testKill(t *testing.T, h Harness) {
+	r := newRig(t, h)
+	random := chance(t)
+	ids := []eventlog.Partition{1, 2, 3}
+	r.openPartitions(ids...)
+	book := newLedger()
+	for round := range 4 {
+		if round == 2 { // from here on nobody else has the store open when the worker dies
+			if err := r.store.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const endless = 1 << 30
+		w := startWorker(t, job{Place: r.place, Name: fmt.Sprint("w", round), Seed: random.Uint64(), Flushes: endless, Partitions: ids})
+		for range 1 + random.IntN(150) {
+			if !w.next(book) {
+				t.Fatalf("round %d: the worker ended by itself: %v", round, w.cmd.Wait())
+			}
+		}
+		if err := w.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		for w.next(book) { // what it said before it died counts
+		}
+		_ = w.cmd.Wait()
+		if round >= 2 {
+			r.store = r.another()
+		}
+		book.settle(r, ids...)
+		name := fmt.Sprint("after", round)
+		r.do(eventlog.Entry{
+			Batches: []eventlog.Batch{labeled(ids[0], name+" 1 of 1", 10)},
+			Puts:    []eventlog.Put{{Key: "sent/" + name, Version: 1, Value: []byte{}, AddBase: 1}},
+		})
+		if round >= 2 {
+			if err := r.store.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package storetest
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+var seekTests = map[string]func(*testing.T, Harness){
+	"SeekByTimeFindsTheFirstBatchNotOlder": testSeekTime,
+	"SeekByBytesNeverLeavesLess":           testSeekBytes,
+	"SeekInAnEmptyPartitionFindsItsEnd":    testSeekEmpty,
+	"SeekAgreesWithASearchByHand":          testSeekRandom,
+}
+
+func testSeekTime(t *testing.T, h Harness) {
+	r := newRig(t, h)
+	r.openPartitions(1, 2)
+	// Times go back and forth, as producers' clocks do; base offsets are 0, 10, 20, ...
+	for _, at := range []eventlog.Timestamp{100, 300, 200, 300, eventlog.NoTimestamp, 250, 400, 400, 350} {
+		r.publish(eventlog.Batch{Partition: 1, Records: 10, MaxTime: at, Bytes: make([]byte, 10)}, batch(2, 1, 10))
+	}
+	for _, c := range []struct {
+		at   eventlog.Timestamp
+		want eventlog.Offset
+	}{{-1, 0}, {0, 0}, {100, 0}, {101, 10}, {250, 10}, {300, 10}, {301, 60}, {400, 60}, {401, 90}} {
+		if got := r.seek(1, eventlog.Goal{At: c.at}); got != c.want {
+			t.Errorf("first batch not older than %d: %d, want %d", c.at, got, c.want)
+		}
+	}
+	r.trim(1, 20)
+	for _, c := range []struct {
+		at   eventlog.Timestamp
+		want eventlog.Offset
+	}{{-1, 20}, {200, 20}, {250, 30}, {300, 30}, {301, 60}, {401, 90}} {
+		if got := r.seek(1, eventlog.Goal{At: c.at}); got != c.want {
+			t.Errorf("trimmed below 20, first batch not older than %d: %d, want %d", c.at, got, c.want)
+		}
+	}
+	r.trim(1, 75)
+	if got := r.seek(1, eventlog.Goal{At: 400}); got != 75 {
+		t.Errorf("trimmed within the batch that is found: %d, want first, 75", got)
+	}
+}
+
+func testSeekBytes(t *testing.T, h Harness) {
+	r := newRig(t, h)
+	r.openPartitions(1)
+	for range 10 {
+		r.publish(batch(1, 5, 100))
+	}
+	for _, c := range []struct {
+		bytes int64
+		want  eventlog.Offset
+	}{{1, 45}, {100, 45}, {101, 40}, {500, 25}, {999, 0}, {1000, 0}, {1001, 0}, {1 << 60, 0}} {
+		if got := r.seek(1, eventlog.Goal{Bytes: c.bytes}); got != c.want {
+			t.Errorf("boundary that leaves %d bytes: %d, want %d", c.bytes, got, c.want)
+		}
+	}
+	r.trim(1, 12)
+	for _, c := range []struct {
+		bytes int64
+		want  eventlog.Offset
+	}{{100, 45}, {700, 15}, {701, 12}, {1 << 60, 12}} {
+		if got := r.seek(1, eventlog.Goal{Bytes: c.bytes}); got != c.want {
+			t.Errorf("trimmed below 12, boundary that leaves %d bytes: %d, want %d", c.bytes, got, c.want)
+		}
+	}
+}
+
+func testSeekEmpty(t *testing.T, h Harness) {
+	r := newRig(t, h)
+	r.openPartitions(1)
+	for range 2 {
+		next := r.bounds(1).Next
+		if got := r.seek(1, eventlog.Goal{At: 0}); got != next {
+			t.Errorf("by time: %d, want %d", got, next)
+		}
+		if got := r.seek(1, eventlog.Goal{Bytes: 1}); got != next {
+			t.Errorf("by bytes: %d, want %d", got, next)
+		}
+		r.publish(batch(1, 7, 10))
+		r.trim(1, 7+next)
+	}
+	if _, err := r.store.Seek(r.ctx, 2, eventlog.Goal{}); !errors.Is(err, eventlog.ErrNoPartition) {
+		t.Errorf("in no partition: %v, want ErrNoPartition", err)
+	}
+}
+
+func testSeekRandom(t *testing.T, h Harness) {
+	r := newRig(t, h)
+	random := chance(t)
+	r.openPartitions(1)
+	var total int64
+	for range 30 {
+		var batches []eventlog.Batch
+		for range 1 + random.IntN(5) {
+			size := 1 + random.IntN(3000)
+			total += int64(size)
+			batches = append(batches, eventlog.Batch{
+				Partition: 1, Records: 1 + random.Int32N(20), MaxTime: eventlog.Timestamp(random.IntN(1000)), Bytes: make([]byte, size),
+			})
+		}
+		r.publish(batches...)
+		if random.IntN(8) == 0 {
+			r.trim(1, eventlog.Offset(random.Int64N(int64(r.bounds(1).Next))))
+		}
+		bounds, held := r.bounds(1), r.all(1)
+		goal := eventlog.Goal{At: eventlog.Timestamp(random.IntN(1100))}
+		want := bounds.Next
+		for _, b := range held {
+			if b.MaxTime >= goal.At {
+				want = max(bounds.First, b.Base)
+				break
+			}
+		}
+		if got := r.seek(1, goal); got != want {
+			t.Fatalf("%+v in %+v: %d, want %d", goal, bounds, got, want)
+		}
+		goal = eventlog.Goal{Bytes: 1 + random.Int64N(total+total/5)}
+		want = bounds.First
+		left := int64(0)
+		for i := len(held) - 1; i >= 0; i-- {
+			if left += int64(len(held[i].Bytes)); left >= goal.Bytes {
+				want = max(bounds.First, held[i].Base)
+				break
+			}
+		}
+		if got := r.seek(1, goal); got != want {
+			t.Fatalf("%+v in %+v: %d, want %d", goal, bounds, got, want)
+		}
+	}
+}
