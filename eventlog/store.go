@@ -147,7 +147,8 @@ type Store interface {
 	// partition is not listed. A mark is good only with the Store value that gave it.
 	Moved(ctx context.Context, since Mark) ([]Bounds, Mark, error)
 
-	// Seek finds the base offset of the batch that the goal describes; the partition's Next when there is none.
+	// Seek finds the base offset of the batch that the goal describes, or First where that batch begins below First.
+	// Where no batch is young enough it finds Next; where fewer bytes are held than the goal asks for, First.
 	Seek(ctx context.Context, p Partition, goal Goal) (Offset, error)
 
 	// Trim moves the partition's First up to before, but not past Next and never down. Whole batches below it
