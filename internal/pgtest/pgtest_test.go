@@ -1,0 +1,77 @@
+package pgtest_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/internal/pgtest"
+)
+
+func TestEveryTestHasADatabaseOfItsOwn(t *testing.T) {
+	a, b := pgtest.URL(t), pgtest.URL(t)
+	pgtest.Exec(t, a, `CREATE TABLE mine ()`)
+	if got := pgtest.Value(t, b, `SELECT count(*) FROM pg_class WHERE relname = 'mine'`); got != "0" {
+		t.Fatalf("a table made in one database is seen in the other")
+	}
+}
+
+func TestServerComesBackAfterACrash(t *testing.T) {
+	s := pgtest.Start(t)
+	u := s.URL()
+	pgtest.Exec(t, u, `CREATE TABLE kept AS SELECT 7 AS n`)
+	s.KillImmediate()
+	s.Resume()
+	if got := pgtest.Value(t, u, `SELECT n FROM kept`); got != "7" {
+		t.Fatalf("after a crash: %s", got)
+	}
+	s.Restart()
+	if got := pgtest.Value(t, u, `SHOW fsync`); got != "on" {
+		t.Fatalf("fsync is %s, and crash tests need it on", got)
+	}
+}
+
+// The test runs itself as a second process, kills it with SIGKILL, and sees its server go.
+func TestServerDiesWithTheTestProcess(t *testing.T) {
+	if os.Getenv("WEIR_PGTEST_CHILD") == "1" {
+		os.Stdout.WriteString("url " + pgtest.Start(t).Admin() + "\n")
+		select {} // until killed
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	child := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestServerDiesWithTheTestProcess$")
+	child.Env = append(os.Environ(), "WEIR_PGTEST_CHILD=1")
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || len(line) < 4 {
+		t.Fatalf("the child said %q: %v", line, err)
+	}
+	u, err := url.Parse(line[4 : len(line)-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", u.Host)
+	if err != nil {
+		t.Fatalf("the child's server does not listen: %v", err)
+	}
+	defer conn.Close()
+	child.Process.Kill()
+	child.Wait()
+	// The server closes the connection when it goes; reading waits for that.
+	conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal("the server outlived the process that started it")
+	}
+}

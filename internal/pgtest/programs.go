@@ -1,0 +1,98 @@
+package pgtest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// programs returns the directory that holds initdb, pg_ctl and postgres, installing them where they are missing.
+func programs() (string, error) {
+	if dir, ok := find(); ok {
+		return dir, nil
+	}
+	if err := install(); err != nil {
+		return "", fmt.Errorf("no PostgreSQL server was found in PATH, by pg_config, in /usr/lib/postgresql or under Homebrew, "+
+			"and installing it failed: %w; install it by hand, or give one with WEIR_TEST_POSTGRES=postgres://…", err)
+	}
+	if dir, ok := find(); ok {
+		return dir, nil
+	}
+	return "", errors.New("the PostgreSQL package was installed, and yet initdb, pg_ctl and postgres are not to be found")
+}
+
+// find looks through the usual places, the most deliberate choice first.
+func find() (string, bool) {
+	var dirs []string
+	for dir := range strings.SplitSeq(os.Getenv("PATH"), string(os.PathListSeparator)) {
+		// Where a program in PATH is a link, its neighbours stand at the other end.
+		if real, err := filepath.EvalSymlinks(filepath.Join(dir, "postgres")); err == nil {
+			dirs = append(dirs, dir, filepath.Dir(real))
+		}
+	}
+	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
+		dirs = append(dirs, strings.TrimSpace(string(out)))
+	}
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin",
+		"/usr/pgsql-*/bin",
+		"/opt/homebrew/opt/postgresql*/bin",
+		"/usr/local/opt/postgresql*/bin",
+		"/home/linuxbrew/.linuxbrew/opt/postgresql*/bin",
+	} {
+		found, _ := filepath.Glob(pattern)
+		slices.SortFunc(found, func(a, b string) int { return cmp.Compare(version(b), version(a)) })
+		dirs = append(dirs, found...)
+	}
+	i := slices.IndexFunc(dirs, complete)
+	if i < 0 {
+		return "", false
+	}
+	return dirs[i], true
+}
+
+// version is the number in a directory's path, /usr/lib/postgresql/17/bin, or 0.
+func version(dir string) int {
+	digits := strings.TrimFunc(filepath.Dir(dir), func(r rune) bool { return r < '0' || r > '9' })
+	n, _ := strconv.Atoi(digits)
+	return n
+}
+
+func complete(dir string) bool {
+	for _, program := range []string{"initdb", "pg_ctl", "postgres"} {
+		if _, err := exec.LookPath(filepath.Join(dir, program)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// install asks the platform's package manager for PostgreSQL. Two test processes may ask at once: apt-get waits its turn.
+func install() error {
+	var steps [][]string
+	switch {
+	case runtime.GOOS == "darwin":
+		steps = [][]string{{"brew", "install", "postgresql@17"}}
+	case os.Geteuid() == 0:
+		steps = [][]string{{"apt-get", "update"}, {"apt-get", "install", "-y", "-o", "DPkg::Lock::Timeout=300", "postgresql"}}
+	default:
+		steps = [][]string{{"sudo", "-n", "apt-get", "update"}, {"sudo", "-n", "apt-get", "install", "-y", "-o", "DPkg::Lock::Timeout=300", "postgresql"}}
+	}
+	for _, step := range steps {
+		fmt.Fprintf(os.Stderr, "pgtest: no PostgreSQL here, and the tests need one: %s\n", strings.Join(step, " "))
+		cmd := exec.Command(step[0], step[1:]...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("%s: %w", strings.Join(step, " "), err)
+		}
+	}
+	return nil
+}

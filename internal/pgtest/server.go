@@ -1,0 +1,225 @@
+package pgtest
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// Server is a PostgreSQL with a data directory, a port and a superuser of its own.
+type Server struct {
+	t     testing.TB // nil for the shared server
+	bin   string
+	dir   string
+	port  int
+	admin string              // URL of the database postgres, as superuser
+	as    *syscall.Credential // whom PostgreSQL runs as; nil: as ourselves
+}
+
+// Start starts a server for this test alone.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	s, err := launch()
+	if err != nil {
+		t.Fatalf("start a PostgreSQL for the test: %v", err)
+	}
+	s.t = t
+	t.Cleanup(s.KillImmediate)
+	return s
+}
+
+// URL returns the address of a fresh database on this server. It goes with the server.
+func (s *Server) URL() string {
+	s.t.Helper()
+	u, _ := url.Parse(s.admin)
+	name := "weir_test_" + strings.ToLower(rand.Text()[:12])
+	Exec(s.t, s.admin, `CREATE DATABASE `+name)
+	u.Path = "/" + name
+	return u.String()
+}
+
+// Admin returns the address of the database postgres, as superuser.
+func (s *Server) Admin() string { return s.admin }
+
+// Resume starts a server that was stopped or killed, and returns once it takes connections.
+func (s *Server) Resume() {
+	s.t.Helper()
+	if err := s.start(); err != nil {
+		s.t.Fatalf("start PostgreSQL again: %v", err)
+	}
+}
+
+// Restart stops the server as an operator would, and starts it again.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Stop()
+	s.Resume()
+}
+
+// Stop ends all connections and shuts down cleanly.
+func (s *Server) Stop() {
+	s.t.Helper()
+	if err := s.stop("fast"); err != nil {
+		s.t.Fatalf("stop PostgreSQL: %v", err)
+	}
+}
+
+// KillImmediate is a crash: no checkpoint, no goodbyes; the next start recovers from the WAL.
+// A server that is not running stays so.
+func (s *Server) KillImmediate() {
+	s.t.Helper()
+	if _, err := os.Stat(filepath.Join(s.dir, "data", "postmaster.pid")); errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err := s.stop("immediate"); err != nil {
+		s.t.Fatalf("kill PostgreSQL: %v", err)
+	}
+}
+
+func (s *Server) stop(mode string) error {
+	return s.run("pg_ctl", "-D", s.data(), "-m", mode, "-w", "-t", "60", "stop")
+}
+
+// launch makes a data directory and starts a server on it. Its watchdog ends it with this process.
+func launch() (*Server, error) {
+	bin, err := programs()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{bin: bin}
+	if s.as, err = unprivileged(); err != nil {
+		return nil, err
+	}
+	if s.dir, err = os.MkdirTemp("", "weir-pgtest-"); err != nil {
+		return nil, err
+	}
+	if err := s.watch(); err != nil {
+		os.RemoveAll(s.dir)
+		return nil, err
+	}
+	if s.as != nil {
+		if err := os.Chown(s.dir, int(s.as.Uid), int(s.as.Gid)); err != nil {
+			return nil, err
+		}
+	}
+	password := rand.Text()
+	secret := filepath.Join(s.dir, "password")
+	if err := os.WriteFile(secret, []byte(password), 0o644); err != nil {
+		return nil, err
+	}
+	if err := s.run("initdb", "-D", s.data(), "-U", "postgres", "-A", "scram-sha-256", "--pwfile", secret,
+		"-E", "UTF8", "--locale=C", "--no-sync"); err != nil {
+		return nil, err
+	}
+	// Between asking for a free port and using it another process may take it: try a few.
+	for range 5 {
+		if s.port, err = freePort(); err != nil {
+			return nil, err
+		}
+		if err = s.start(); err == nil {
+			s.admin = fmt.Sprintf("postgres://postgres:%s@127.0.0.1:%d/postgres?sslmode=disable", password, s.port)
+			return s, nil
+		}
+	}
+	return nil, err
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+func (s *Server) start() error {
+	options := fmt.Sprintf("-p %d -k '%s' -c listen_addresses=127.0.0.1", s.port, s.dir)
+	return s.run("pg_ctl", "-D", s.data(), "-l", filepath.Join(s.dir, "log"), "-o", options, "-w", "-t", "60", "start")
+}
+
+// run runs one of PostgreSQL's programs. Its output goes to a file: a pipe would be inherited by the server,
+// and reading it would not end before the server does.
+func (s *Server) run(name string, args ...string) error {
+	out, err := os.CreateTemp("", "weir-pgtest-out-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(out.Name())
+	defer out.Close()
+	cmd := exec.Command(filepath.Join(s.bin, name), args...)
+	cmd.Dir = s.dir
+	cmd.Stdout, cmd.Stderr = out, out
+	// A session of its own: Ctrl-C in the terminal is for the tests, the watchdog is for the server.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: s.as}
+	if err := cmd.Run(); err != nil {
+		said, _ := os.ReadFile(out.Name())
+		logged, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+		return fmt.Errorf("%s %s: %w\n%s\nserver log: %s", name, strings.Join(args, " "), err, said, tail(logged, 2000))
+	}
+	return nil
+}
+
+func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
+
+// watch starts a shell that waits for this process to end, however it ends, and then kills the server and
+// removes its directory. It waits on a pipe whose other end closes with the process, and needs no timer.
+func (s *Server) watch() error {
+	const script = `
+read -r _
+if pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null); then
+	kill -QUIT "$pid" 2>/dev/null
+	while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+fi
+rm -rf "$1"`
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	cmd := exec.Command("/bin/sh", "-c", script, "weir-pgtest-watchdog", s.dir)
+	cmd.Stdin = r
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		w.Close()
+		return fmt.Errorf("start the watchdog: %w", err)
+	}
+	lifelines.Store(w, s.dir)
+	return nil
+}
+
+// lifelines keeps the write ends of the watchdogs' pipes from being collected, and so closed.
+var lifelines sync.Map
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// unprivileged returns whom to run PostgreSQL as: it refuses to run as root.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, fmt.Errorf("user %s: %w", name, err)
+		}
+		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+	}
+	return nil, errors.New("PostgreSQL does not run as root, and there is neither a user postgres nor nobody: run the tests as another user")
+}
