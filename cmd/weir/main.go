@@ -1,0 +1,15 @@
+// Command weir is an event log over SQLite and PostgreSQL that speaks the Kafka protocol.
+package main
+
+import (
+	"os"
+
+	"github.com/weir-log/weir/door/cli"
+)
+
+// version is set when the binary is built: go build -ldflags '-X main.version=…'.
+var version = "unknown"
+
+func main() {
+	os.Exit(cli.Main(version, os.Args[1:]))
+}

@@ -1,0 +1,167 @@
+// Package cli is the command line: one file per command. `weir serve` wires the program together; the other commands
+// speak the Kafka protocol, so they work against any broker.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands is the whole command line. Field tags are its reference; Help methods hold the examples.
+type commands struct {
+	Topic      topicCmd      `cmd:"" help:"Create, list, describe, alter and delete topics."`
+	Produce    produceCmd    `cmd:"" help:"Send lines from standard input to a topic."`
+	Consume    consumeCmd    `cmd:"" help:"Print the records of a topic."`
+	Group      groupCmd      `cmd:"" help:"List, describe, reset and delete consumer groups."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
+	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
+	Complete   completeCmd   `cmd:"" hidden:""`
+}
+
+// Main runs weir with the process's own terminal, signals and variables, and returns the exit code.
+//
+// The first SIGINT or SIGTERM asks the command to stop, the second kills the process. A closed pipe on the
+// other side of our output is an error like any other, so that groups are left in order.
+func Main(version string, args []string) int {
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		cancel(stopped{(<-signals).(syscall.Signal)})
+		signal.Stop(signals)
+	}()
+	return run(ctx, version, args, &terminal{
+		in: os.Stdin, out: os.Stdout, err: os.Stderr,
+		inTTY: isTTY(os.Stdin), outTTY: isTTY(os.Stdout), errTTY: isTTY(os.Stderr),
+	}, os.Environ())
+}
+
+// terminal is where a command reads and writes.
+type terminal struct {
+	in                    io.Reader
+	out, err              io.Writer
+	inTTY, outTTY, errTTY bool
+}
+
+func isTTY(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// run is Main without the process around it.
+func run(ctx context.Context, version string, args []string, t *terminal, environ []string) int {
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	helped := false
+	parser, err := newParser(t, func(int) { helped = true })
+	if err != nil {
+		panic(err) // the grammar above is wrong
+	}
+	if err := strangeVariables(parser.Model, environ); err != nil {
+		return report(ctx, t.err, err)
+	}
+	parsed, err := parser.Parse(joinNegative(args))
+	switch {
+	case helped:
+		return exitOK
+	case err != nil:
+		return report(ctx, t.err, usage(err, "`"+commandOf(err)+" --help` shows what it takes"))
+	}
+	parsed.BindTo(ctx, (*context.Context)(nil))
+	parsed.Bind(t, parser.Model, buildVersion(version))
+	return report(ctx, t.err, parsed.Run())
+}
+
+func newParser(t *terminal, exit func(int)) (*kong.Kong, error) {
+	return kong.New(&commands{},
+		kong.Name("weir"),
+		kong.Description("One durable event log over SQLite or PostgreSQL, spoken to by Kafka clients."),
+		kong.Writers(t.out, t.err),
+		kong.Exit(exit),
+		kong.Vars{"position": positionForms},
+		kong.DefaultEnvars("WEIR"),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+	)
+}
+
+// joinNegative lets `--from -1h` be written with a space: kong takes a word that begins with a hyphen for a flag.
+func joinNegative(args []string) []string {
+	var joined []string
+	for i := 0; i < len(args); i++ {
+		if i+1 < len(args) && (args[i] == "--from" || args[i] == "--to") && strings.HasPrefix(args[i+1], "-") {
+			joined = append(joined, args[i]+"="+args[i+1])
+			i++
+			continue
+		}
+		joined = append(joined, args[i])
+	}
+	return joined
+}
+
+// commandOf names the command that was being parsed: "weir topic create".
+func commandOf(err error) string {
+	var parse *kong.ParseError
+	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
+		return parse.Context.Selected().FullPath()
+	}
+	return "weir"
+}
+
+// strangeVariables refuses a WEIR_ variable that is almost the name of a setting: a typing error there would go unseen.
+// Other names pass; Kubernetes alone sets a handful for a service called weir.
+func strangeVariables(model *kong.Application, environ []string) error {
+	known := map[string]bool{}
+	_ = kong.Visit(model.Node, func(node kong.Visitable, next kong.Next) error {
+		if flag, ok := node.(*kong.Flag); ok {
+			for _, name := range flag.Envs {
+				known[name] = true
+			}
+		}
+		return next(nil)
+	})
+	for _, pair := range environ {
+		name, _, _ := strings.Cut(pair, "=")
+		if !strings.HasPrefix(name, "WEIR_") || known[name] {
+			continue
+		}
+		for setting := range known {
+			if nearly(name, setting) {
+				return usage(fmt.Errorf("the variable %s is not a setting, did you mean %s?", name, setting),
+					"rename it, or unset it")
+			}
+		}
+	}
+	return nil
+}
+
+// nearly reports whether one edit, or one swap of neighbours, turns a into b.
+func nearly(a, b string) bool {
+	short, long := a, b
+	if len(short) > len(long) {
+		short, long = long, short
+	}
+	i := 0
+	for i < len(short) && short[i] == long[i] {
+		i++
+	}
+	restShort, restLong := short[i:], long[i:]
+	switch {
+	case len(long)-len(short) > 1 || len(restLong) == 0:
+		return false
+	case len(short) < len(long):
+		return restShort == restLong[1:]
+	}
+	return restShort[1:] == restLong[1:] ||
+		len(restShort) > 1 && restShort[0] == restLong[1] && restShort[1] == restLong[0] && restShort[2:] == restLong[2:]
+}

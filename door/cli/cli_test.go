@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// result is what one run of weir said.
+type result struct {
+	code     int
+	out, err string
+}
+
+// weir runs the command line in this process, with nobody at the terminal.
+func weir(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	var out, err bytes.Buffer
+	code := run(t.Context(), "test", args, &terminal{in: strings.NewReader(stdin), out: &out, err: &err}, nil)
+	return result{code, out.String(), err.String()}
+}
+
+// want checks the exit code, and that the output holds each of the texts.
+func (r result) want(t *testing.T, code int, texts ...string) {
+	t.Helper()
+	if r.code != code {
+		t.Fatalf("exit code %d, want %d\nout: %s\nerr: %s", r.code, code, r.out, r.err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(r.out+r.err, text) {
+			t.Errorf("the output lacks %q\nout: %s\nerr: %s", text, r.out, r.err)
+		}
+	}
+}
+
+// broker starts a Kafka broker that is not ours, and points weir's commands at it.
+func broker(t *testing.T) string {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DefaultNumPartitions(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	address := cluster.ListenAddrs()[0]
+	t.Setenv("WEIR_BOOTSTRAP", address)
+	return address
+}
+
+func TestUsageErrorsExitTwoAndSuggest(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		text string
+	}{
+		{[]string{"topc", "list"}, `did you mean "topic"?`},
+		{[]string{"topic", "creat", "x"}, `did you mean "create"?`},
+		{[]string{"topic", "create", "x", "--partitons", "3"}, `did you mean "--partitions"?`},
+		{[]string{"topic", "create"}, `expected "<name>"`},
+		{[]string{"topic", "create", "x", "--retention", "10"}, "the unit is missing; write numbers with units"},
+		{[]string{"topic", "create", "x", "--retention-size", "10 MB x"}, "not a size"},
+		{[]string{"topic", "create", "x", "--retention", "1h", "--config", "retention.ms=5"}, "both set retention.ms"},
+		{[]string{"topic", "alter", "x"}, "nothing to change"},
+		{[]string{"topic", "list", "--bootstrap", "nowhere"}, "write HOST:PORT"},
+		{[]string{"consume", "x", "--from", "yesterday"}, "write earliest, latest, an offset"},
+		{[]string{"consume", "x", "--group", "g", "--partition", "1"}, "a group deals partitions out itself"},
+		{[]string{"consume", "x", "--output", "xml"}, "must be one of"},
+		{[]string{"produce", "x", "--header", "nothing"}, "is not NAME=VALUE"},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			weir(t, "", c.args...).want(t, exitUsage, c.text)
+		})
+	}
+}
+
+func TestMisspelledVariableIsRefused(t *testing.T) {
+	for name, want := range map[string]int{
+		"WEIR_BOOTSTRP": exitUsage, "WEIR_BOOTSTARP": exitUsage, "WEIR_BOOTSTRAPS": exitUsage, "WEIR_FRM": exitUsage,
+		"WEIR_PORT_9092_TCP": exitOK, "WEIR_SERVICE_HOST": exitOK, "WEIR_TEST_POSTGRES": exitOK, "WEIR_BOOTSTRAP": exitOK,
+	} {
+		var out, err bytes.Buffer
+		code := run(t.Context(), "test", []string{"version"}, &terminal{out: &out, err: &err}, []string{name + "=x"})
+		if code != want {
+			t.Errorf("%s: exit code %d, want %d: %s", name, code, want, err.String())
+		}
+	}
+}
+
+func TestEveryCommandHasExamplesAndEveryFlagAVariable(t *testing.T) {
+	for _, command := range strings.Fields(strings.ReplaceAll(`topic-create topic-list topic-describe topic-alter topic-delete
+		produce consume group-list group-describe group-reset group-delete version completion`, "\n", " ")) {
+		r := weir(t, "", append(strings.Split(command, "-"), "--help")...)
+		r.want(t, exitOK, "Examples:\n", "Usage: weir ")
+	}
+	weir(t, "", "consume", "--help").want(t, exitOK, "$WEIR_GROUP", "$WEIR_FROM", "$WEIR_FOLLOW", "$WEIR_BOOTSTRAP")
+}
+
+func TestNoArgumentsPrintHelp(t *testing.T) {
+	weir(t, "").want(t, exitOK, "Usage: weir <command>")
+}
+
+func TestUnreachableBrokerExitsFour(t *testing.T) {
+	weir(t, "", "topic", "list", "--bootstrap", "127.0.0.1:1").want(t, exitUnreachable,
+		"no answer from a Kafka broker at 127.0.0.1:1", "connection refused", "weir serve")
+}
+
+func TestClosedOutputExitsAsSIGPIPE(t *testing.T) {
+	var err bytes.Buffer
+	code := run(t.Context(), "test", []string{"version"}, &terminal{out: closedPipe{}, err: &err}, nil)
+	if code != exitPipe || err.Len() > 0 {
+		t.Fatalf("exit code %d, want %d without words; err: %s", code, exitPipe, err.String())
+	}
+}
+
+type closedPipe struct{}
+
+func (closedPipe) Write([]byte) (int, error) { return 0, fmt.Errorf("write: %w", syscall.EPIPE) }
+
+func TestInterruptExits130(t *testing.T) {
+	broker(t)
+	weir(t, "", "topic", "create", "waiting").want(t, exitOK)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stdin, keyboard := io.Pipe()
+	out := &waitFor{text: "acknowledged", seen: func() {}}
+	done := make(chan int)
+	go func() {
+		done <- run(ctx, "test", []string{"produce", "waiting"}, &terminal{in: stdin, out: io.Discard, err: out}, nil)
+	}()
+	fmt.Fprintln(keyboard, "one")
+	fmt.Fprintln(keyboard, "two") // once it is taken, one has been handed on
+	cancel(stopped{syscall.SIGINT})
+	if code := <-done; code != 130 {
+		t.Errorf("produce: exit code %d, want 130", code)
+	}
+	if !strings.Contains(out.String(), "interrupted; ") {
+		t.Errorf("produce did not say how far it came: %s", out.String())
+	}
+
+	ctx, cancel = context.WithCancelCause(t.Context())
+	printed := &waitFor{text: "one", seen: func() { cancel(stopped{syscall.SIGINT}) }}
+	weir(t, "one\n", "produce", "waiting").want(t, exitOK)
+	code := run(ctx, "test", []string{"consume", "waiting", "--follow"}, &terminal{out: printed, err: io.Discard}, nil)
+	if code != 130 {
+		t.Errorf("consume: exit code %d, want 130", code)
+	}
+}
+
+// waitFor is a writer that calls seen when a text has been written.
+type waitFor struct {
+	bytes.Buffer
+	text string
+	seen func()
+}
+
+func (w *waitFor) Write(p []byte) (int, error) {
+	n, err := w.Buffer.Write(p)
+	if strings.Contains(w.String(), w.text) {
+		w.seen()
+	}
+	return n, err
+}
+
+func TestCompletionKnowsTheCommandLine(t *testing.T) {
+	for typed, want := range map[string]string{
+		"":                      "topic\nproduce\nconsume\ngroup\nversion\ncompletion\n",
+		"to":                    "topic\n",
+		"topic de":              "describe\ndelete\n",
+		"topic create x --ret":  "--retention\n--retention-size\n",
+		"completion ":           "bash\nzsh\nfish\n",
+		"consume orders --foll": "--follow\n",
+	} {
+		r := weir(t, "", append([]string{"complete", "--"}, strings.Split(typed, " ")...)...)
+		if r.want(t, exitOK); r.out != want {
+			t.Errorf("%q completes to %q, want %q", typed, r.out, want)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		weir(t, "", "completion", shell).want(t, exitOK, "weir complete -- ")
+	}
+}

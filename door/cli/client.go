@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// brokerFlags say which brokers to speak to.
+type brokerFlags struct {
+	Bootstrap []string `help:"Brokers to ask first. Default: ${default}." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
+	Timeout   duration `help:"Give up on a broker that does not answer for this long." default:"10s"`
+}
+
+// connect returns a client to a broker that has just answered.
+func (f *brokerFlags) connect(ctx context.Context, opts ...kgo.Opt) (*kgo.Client, error) {
+	for _, broker := range f.Bootstrap {
+		if _, port, err := net.SplitHostPort(broker); err != nil || port == "" {
+			return nil, usage(fmt.Errorf("--bootstrap %q is not an address", broker), "write HOST:PORT, such as 127.0.0.1:9092")
+		}
+	}
+	client, err := kgo.NewClient(append([]kgo.Opt{
+		kgo.SeedBrokers(f.Bootstrap...),
+		kgo.ClientID("weir-cli"),
+		kgo.DialTimeout(time.Duration(f.Timeout)),
+		kgo.RetryTimeout(time.Duration(f.Timeout)),
+	}, opts...)...)
+	if err != nil {
+		return nil, usage(err, "")
+	}
+	ping, cancel := context.WithTimeout(ctx, time.Duration(f.Timeout))
+	defer cancel()
+	if err := client.Ping(ping); err != nil {
+		client.Close()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, f.unreachable(err)
+	}
+	return client, nil
+}
+
+func (f *brokerFlags) unreachable(err error) error {
+	return unreachable(fmt.Errorf("no answer from a Kafka broker at %s: %w", strings.Join(f.Bootstrap, ", "), cause(err)),
+		"start one with `weir serve`, or name another with --bootstrap HOST:PORT")
+}
+
+// admin is connect for commands that only ask and change settings.
+func (f *brokerFlags) admin(ctx context.Context) (*kadm.Client, error) {
+	client, err := f.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	admin := kadm.NewClient(client)
+	admin.SetTimeoutMillis(int32(min(time.Duration(f.Timeout).Milliseconds(), 1<<31-1)))
+	return admin, nil
+}
+
+// answer turns what a broker said about a topic or group into an error with an exit code and a way out.
+func (f *brokerFlags) answer(ctx context.Context, tried string, err error, message string) error {
+	var network net.Error
+	var broker *kerr.Error
+	var done *problem
+	switch {
+	case err == nil, errors.As(err, &done):
+		return err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.As(err, &broker):
+		text := strings.ToLower(strings.TrimSuffix(broker.Description, "."))
+		if message != "" {
+			text = message
+		}
+		return failed(fmt.Errorf("%s: %s (%s)", tried, text, broker.Message), hints[broker.Code])
+	case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded):
+		return f.unreachable(fmt.Errorf("%s: %w", tried, err))
+	}
+	return fmt.Errorf("%s: %w", tried, err)
+}
+
+// hints says what to do about a broker's answer.
+var hints = map[int16]string{
+	kerr.UnknownTopicOrPartition.Code: "`weir topic list` shows what there is; `weir topic create NAME` makes one",
+	kerr.TopicAlreadyExists.Code:      "`weir topic describe NAME` shows it; --if-not-exists makes this a success",
+	kerr.NonEmptyGroup.Code:           "stop the group's members first; `weir group describe NAME` lists them",
+	kerr.GroupIDNotFound.Code:         "`weir group list` shows what there is",
+	kerr.InvalidTopicException.Code:   "a name has 1 to 249 letters, digits, dots, hyphens and underscores",
+	kerr.MessageTooLarge.Code:         "raise the topic's limit with `weir topic alter NAME --config max.message.bytes=BYTES`",
+}
+
+// cause finds the part of a client's error that a person can use: what the operating system said.
+func cause(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op
+	}
+	return err
+}

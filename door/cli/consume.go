@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+type consumeCmd struct {
+	brokerFlags
+	Topic        string   `arg:"" help:"The topic to read."`
+	Group        string   `help:"Read as a member of this group, and commit what was printed." placeholder:"NAME"`
+	From         position `help:"Where to begin: ${position}. With --group, only where the group has committed nothing." default:"earliest" placeholder:"POSITION"`
+	Partition    *int32   `help:"Read this partition only." placeholder:"N"`
+	Follow       bool     `help:"Do not end at the end of the topic: wait for more." short:"f"`
+	Max          int64    `help:"End after this many records; 0 sets no bound." short:"n" default:"0"`
+	Output       string   `help:"Print values as text, or records as lines of JSON." enum:"text,json" default:"text"`
+	KeySeparator string   `help:"In text, print KEY, this, VALUE." placeholder:"TEXT"`
+	Raw          bool     `help:"In text, print the bytes as they are, control characters too."`
+}
+
+func (consumeCmd) Help() string {
+	return `Reads up to where the topic ended when the command began, unless --follow is given. In text, control characters are printed
+as \n and \x1b, because a terminal would obey them; --raw prints the bytes as they are.
+
+Examples:
+
+  weir consume orders
+  weir consume orders --from -1h --output json
+  weir consume orders --group billing --follow
+  weir consume orders --partition 0 --from 42 --max 1 --raw`
+}
+
+func (c *consumeCmd) Run(ctx context.Context, t *terminal) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	admin, err := c.admin(ctx)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	reach := &reachability{t: t}
+	todo, err := c.plan(ctx, admin, t)
+	if err != nil {
+		return c.answer(ctx, fmt.Sprintf("consume %q", c.Topic), err, "")
+	}
+	client, err := c.connect(ctx, append(todo.options(c.Group), kgo.WithHooks(reach), kgo.KeepControlRecords(),
+		kgo.FetchMaxWait(time.Second))...)
+	if err != nil {
+		return err
+	}
+	defer client.CloseAllowingRebalance()
+	count, err := c.read(ctx, client, todo, reach, t)
+	if c.Group != "" {
+		err = errors.Join(err, c.commit(ctx, client))
+	}
+	if t.errTTY {
+		fmt.Fprintf(t.err, "%s\n", plural(count, "record"))
+	}
+	return err
+}
+
+func (c *consumeCmd) check() error {
+	switch {
+	case c.Group != "" && c.Partition != nil:
+		return usage(errors.New("--group and --partition: a group deals partitions out itself"), "give one of them")
+	case c.Raw && c.Output == "json":
+		return usage(errors.New("--raw has no meaning for JSON"), "leave it out")
+	case c.Max < 0:
+		return usage(fmt.Errorf("--max %d is negative", c.Max), "give 1 or more, or 0 for no bound")
+	}
+	return nil
+}
+
+// read prints records until there is nothing left to do.
+func (c *consumeCmd) read(ctx context.Context, client *kgo.Client, todo *plan, reach *reachability, t *terminal) (count int64, err error) {
+	out := bufio.NewWriter(t.out)
+	bar := progress{t: t}
+	defer bar.done()
+	moved := time.Now()
+	for ctx.Err() == nil && (c.Follow || todo.rest() != 0) && (c.Max == 0 || count < c.Max) {
+		poll, cancel := context.WithTimeout(ctx, time.Second)
+		limit := 10_000
+		if c.Max > 0 {
+			limit = int(min(int64(limit), c.Max-count))
+		}
+		fetches := client.PollRecords(poll, limit)
+		cancel()
+		for _, failure := range fetches.Errors() {
+			if !errors.Is(failure.Err, context.DeadlineExceeded) && !errors.Is(failure.Err, context.Canceled) {
+				return count, c.answer(ctx, fmt.Sprintf("consume %s/%d", c.Topic, failure.Partition), failure.Err, "")
+			}
+		}
+		for records := fetches.RecordIter(); !records.Done(); {
+			r := records.Next()
+			if planned := todo.take(r); r.Attrs.IsControl() || !planned && !c.Follow {
+				continue
+			}
+			if err := c.print(out, r); err != nil {
+				return count, err
+			}
+			client.MarkCommitRecords(r)
+			count++
+		}
+		if err := out.Flush(); err != nil {
+			return count, fmt.Errorf("print records: %w", err)
+		}
+		client.AllowRebalance()
+		if !t.outTTY {
+			bar.say("%d records", count)
+		}
+		if fetches.NumRecords() > 0 {
+			moved = time.Now()
+		}
+		if !c.Follow && time.Since(moved) > time.Duration(c.Timeout) {
+			return count, c.stalled(todo, reach)
+		}
+	}
+	return count, context.Cause(ctx)
+}
+
+// stalled says why nothing comes although the topic's end is not reached.
+func (c *consumeCmd) stalled(todo *plan, reach *reachability) error {
+	if err := reach.lost(); err != nil {
+		return c.unreachable(err)
+	}
+	left := todo.rest()
+	if left < 0 {
+		return failed(fmt.Errorf("consume %q: group %q gave us no partitions within %s", c.Topic, c.Group, time.Duration(c.Timeout)),
+			"it may be waiting for members that are gone; --timeout sets how long to wait, --follow waits without end")
+	}
+	return failed(fmt.Errorf("consume %q: nothing came for %s, with %s to go", c.Topic, time.Duration(c.Timeout), plural(left, "offset")),
+		"--timeout sets how long to wait, --follow waits without end")
+}
+
+// commit saves the group's place: what was printed, and nothing more. It has the time of one request even after a signal.
+func (c *consumeCmd) commit(ctx context.Context, client *kgo.Client) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(c.Timeout))
+	defer cancel()
+	return c.answer(ctx, fmt.Sprintf("commit the offsets of group %q", c.Group), client.CommitMarkedOffsets(ctx), "")
+}
+
+func (c *consumeCmd) print(out *bufio.Writer, r *kgo.Record) error {
+	if c.Output == "json" {
+		text, err := encodeRecord(r)
+		if err != nil {
+			return err
+		}
+		_, err = out.Write(text)
+		return err
+	}
+	text := r.Value
+	if c.KeySeparator != "" {
+		text = bytes.Join([][]byte{r.Key, r.Value}, []byte(c.KeySeparator))
+	}
+	if !c.Raw {
+		text = []byte(printable(string(text)))
+	}
+	out.Write(text)
+	return out.WriteByte('\n') // a bufio.Writer keeps its first error
+}

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// plan is what there is to read of one topic: each partition from one offset up to where it ended when the command began.
+type plan struct {
+	topic string
+
+	mu    sync.Mutex      // guards all below: the client deals partitions out and takes them away while we read
+	next  map[int32]int64 // where reading stands
+	until map[int32]int64 // where the partition ended
+	ours  map[int32]bool  // partitions that are ours to read
+	dealt bool            // false until a group has dealt its partitions out
+}
+
+func (c *consumeCmd) plan(ctx context.Context, admin *kadm.Client, t *terminal) (*plan, error) {
+	from, err := resolve(ctx, admin, c.From, c.Topic)
+	if err != nil {
+		return nil, err
+	}
+	end, err := admin.ListEndOffsets(ctx, c.Topic)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{topic: c.Topic, next: map[int32]int64{}, until: map[int32]int64{}, ours: map[int32]bool{}, dealt: c.Group == ""}
+	for number, at := range from[c.Topic] {
+		if c.Partition != nil && number != *c.Partition {
+			continue
+		}
+		if c.From.exact() && c.From.offset != at.Offset {
+			fmt.Fprintf(t.err, "weir: partition %d does not hold offset %d; beginning at %d\n", number, c.From.offset, at.Offset)
+		}
+		p.next[number], p.until[number] = at.Offset, end[c.Topic][number].Offset
+		p.ours[number] = c.Group == ""
+	}
+	if len(p.next) == 0 {
+		return nil, failed(fmt.Errorf("consume %q: it has no partition %d; it has %d, counted from 0",
+			c.Topic, *c.Partition, len(from[c.Topic])), "")
+	}
+	return p, nil
+}
+
+// options tell the client what to read.
+func (p *plan) options(group string) []kgo.Opt {
+	if group == "" {
+		offsets := map[int32]kgo.Offset{}
+		for number, at := range p.next {
+			offsets[number] = kgo.NewOffset().At(at)
+		}
+		return []kgo.Opt{kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{p.topic: offsets})}
+	}
+	return []kgo.Opt{
+		kgo.ConsumerGroup(group),
+		kgo.ConsumeTopics(p.topic),
+		kgo.AutoCommitMarks(),
+		kgo.BlockRebalanceOnPoll(),
+		kgo.OnPartitionsAssigned(p.assigned),
+		kgo.AdjustFetchOffsetsFn(p.begin),
+		kgo.OnPartitionsRevoked(p.revoked),
+		kgo.OnPartitionsLost(p.lost),
+	}
+}
+
+func (p *plan) assigned(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(partitions[p.topic]) == 0 {
+		p.dealt = true // others have them all; else begin follows and knows where we stand
+	}
+}
+
+// begin replaces, where the group has committed nothing, the client's default by where this command was told to begin.
+func (p *plan) begin(_ context.Context, fetched map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for number, offset := range fetched[p.topic] {
+		if committed := offset.EpochOffset().Offset; committed >= 0 {
+			p.next[number] = committed
+		} else {
+			fetched[p.topic][number] = kgo.NewOffset().At(p.next[number])
+		}
+		p.ours[number] = true
+	}
+	p.dealt = true
+	return fetched, nil
+}
+
+// revoked commits before another member begins where we ended. A commit that fails means that it reads again what we
+// printed since the last one, as groups do.
+func (p *plan) revoked(ctx context.Context, client *kgo.Client, partitions map[string][]int32) {
+	_ = client.CommitMarkedOffsets(ctx)
+	p.lost(ctx, client, partitions)
+}
+
+func (p *plan) lost(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, number := range partitions[p.topic] {
+		p.ours[number] = false
+	}
+}
+
+// take notes that reading passed a record, and reports whether it was there when the command began.
+func (p *plan) take(r *kgo.Record) (planned bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next[r.Partition] = r.Offset + 1
+	return r.Offset < p.until[r.Partition]
+}
+
+// rest counts the offsets that are ours and not read yet; -1 when the group has not dealt yet.
+func (p *plan) rest() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.dealt {
+		return -1
+	}
+	var n int64
+	for number, ours := range p.ours {
+		if ours {
+			n += max(0, p.until[number]-p.next[number])
+		}
+	}
+	return n
+}
+
+// reachability watches the client's connections. The client tries again for ever and says nothing; we say it once.
+type reachability struct {
+	t *terminal
+
+	mu  sync.Mutex // guards err
+	err error      // of the last try to connect; nil after one that worked
+}
+
+// OnBrokerConnect is called by the client after each try to connect.
+func (r *reachability) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil && r.err == nil {
+		fmt.Fprintf(r.t.err, "weir: the broker cannot be reached, trying again: %v\n", cause(err))
+	}
+	r.err = err
+}
+
+func (r *reachability) lost() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}

@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+)
+
+// Exit codes. Scripts depend on them: docs/operations.md lists them for people.
+const (
+	exitOK          = 0
+	exitFailed      = 1   // what was asked could not be done
+	exitUsage       = 2   // the command line is wrong; nothing was done
+	exitConfig      = 3   // a setting cannot work: an address in use, a host that does not resolve
+	exitUnreachable = 4   // the store or the broker does not answer
+	exitRefused     = 5   // the store answers and will not have us
+	exitUnsafe      = 6   // it would work, and could lose or expose data
+	exitPipe        = 141 // whoever read our output is gone
+)
+
+// problem is an error with an exit code and a way out.
+type problem struct {
+	code int
+	err  error
+	hint string // what to do; empty where there is nothing to say
+}
+
+func (p *problem) Error() string { return p.err.Error() }
+func (p *problem) Unwrap() error { return p.err }
+
+func usage(err error, hint string) error       { return &problem{exitUsage, err, hint} }
+func failed(err error, hint string) error      { return &problem{exitFailed, err, hint} }
+func config(err error, hint string) error      { return &problem{exitConfig, err, hint} }
+func unreachable(err error, hint string) error { return &problem{exitUnreachable, err, hint} }
+func refused(err error, hint string) error     { return &problem{exitRefused, err, hint} }
+func unsafe(err error, hint string) error      { return &problem{exitUnsafe, err, hint} }
+
+// stopped is the cause of a context that a signal ended.
+type stopped struct{ signal syscall.Signal }
+
+func (s stopped) Error() string { return "stopped by " + s.signal.String() }
+
+// report prints an error once, for a person, and returns the exit code.
+func report(ctx context.Context, w io.Writer, err error) int {
+	var interrupted stopped
+	if err == nil {
+		return exitOK
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return exitPipe // nobody reads; the shell wants no words about it
+	}
+	var p *problem
+	code := exitFailed
+	if errors.As(err, &p) {
+		code = p.code
+	}
+	if errors.As(context.Cause(ctx), &interrupted) {
+		code = 128 + int(interrupted.signal)
+	}
+	if !errors.Is(err, context.Canceled) && !errors.As(err, &stopped{}) {
+		fmt.Fprintf(w, "weir: %s\n", strings.ReplaceAll(printable(err.Error()), "\n", "\n  "))
+		if p != nil && p.hint != "" {
+			fmt.Fprintf(w, "  %s\n", p.hint)
+		}
+	}
+	return code
+}

@@ -1,0 +1,281 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+type groupCmd struct {
+	List     groupListCmd     `cmd:"" help:"List consumer groups."`
+	Describe groupDescribeCmd `cmd:"" help:"Show a group's members and how far behind they are."`
+	Reset    groupResetCmd    `cmd:"" help:"Move the offsets of a group that has no members."`
+	Delete   groupDeleteCmd   `cmd:"" help:"Delete groups and their committed offsets."`
+}
+
+type groupListCmd struct {
+	brokerFlags
+	JSON bool `help:"Print JSON." name:"json"`
+}
+
+func (groupListCmd) Help() string { return "Examples:\n\n  weir group list\n  weir group list --json" }
+
+// groupRow is a group in a list.
+type groupRow struct {
+	Name     string `json:"name"`
+	State    string `json:"state"`
+	Protocol string `json:"protocol_type"`
+}
+
+func (c *groupListCmd) Run(ctx context.Context, t *terminal) error {
+	admin, err := c.admin(ctx)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	groups, err := admin.ListGroups(ctx)
+	if err != nil {
+		return c.answer(ctx, "list groups", err, "")
+	}
+	list, rows := []groupRow{}, [][]string{}
+	for _, g := range groups.Sorted() {
+		list = append(list, groupRow{g.Group, g.State, g.ProtocolType})
+		rows = append(rows, []string{g.Group, g.State, g.ProtocolType})
+	}
+	if c.JSON {
+		return printJSON(t, list)
+	}
+	return table(t.out, "GROUP STATE PROTOCOL", rows)
+}
+
+type groupDescribeCmd struct {
+	brokerFlags
+	Name string `arg:"" help:"The group's name."`
+	JSON bool   `help:"Print JSON." name:"json"`
+}
+
+func (groupDescribeCmd) Help() string {
+	return "Examples:\n\n  weir group describe billing\n  weir group describe billing --json"
+}
+
+// groupPicture is a group as describe shows it.
+type groupPicture struct {
+	Name       string         `json:"name"`
+	State      string         `json:"state"`
+	Assignor   string         `json:"assignor"`
+	Members    []memberRow    `json:"members"`
+	Partitions []partitionLag `json:"partitions"`
+	Lag        int64          `json:"lag"`
+}
+
+type memberRow struct {
+	ID       string `json:"id"`
+	Instance string `json:"instance,omitempty"`
+	Client   string `json:"client"`
+	Host     string `json:"host"`
+}
+
+// partitionLag tells how far a group has come. Committed is -1 where it never committed.
+type partitionLag struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Committed int64  `json:"committed"`
+	End       int64  `json:"end"`
+	Lag       int64  `json:"lag"`
+	Member    string `json:"member,omitempty"`
+}
+
+func (c *groupDescribeCmd) Run(ctx context.Context, t *terminal) error {
+	admin, err := c.admin(ctx)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	lags, err := admin.Lag(ctx, c.Name)
+	group := lags[c.Name]
+	if err == nil && group.State == "Dead" {
+		err = kerr.GroupIDNotFound
+	}
+	if err := cmp.Or(err, group.DescribeErr, group.FetchErr); err != nil {
+		return c.answer(ctx, fmt.Sprintf("describe group %q", c.Name), err, "")
+	}
+	picture := pictureOf(group)
+	if c.JSON {
+		return printJSON(t, picture)
+	}
+	fmt.Fprintf(t.out, "group %s: %s, %s, lag %d\n\n", printable(picture.Name), strings.ToLower(picture.State),
+		plural(int64(len(picture.Members)), "member"), picture.Lag)
+	var rows [][]string
+	for _, p := range picture.Partitions {
+		committed := strconv.FormatInt(p.Committed, 10)
+		if p.Committed < 0 {
+			committed = "-"
+		}
+		rows = append(rows, []string{p.Topic, fmt.Sprint(p.Partition), committed, fmt.Sprint(p.End), fmt.Sprint(p.Lag),
+			cmp.Or(p.Member, "-")})
+	}
+	return table(t.out, "TOPIC PARTITION COMMITTED END LAG MEMBER", rows)
+}
+
+func pictureOf(group kadm.DescribedGroupLag) groupPicture {
+	picture := groupPicture{Name: group.Group, State: group.State, Assignor: group.Protocol,
+		Members: []memberRow{}, Partitions: []partitionLag{}, Lag: group.Lag.Total()}
+	for _, m := range group.Members {
+		row := memberRow{ID: m.MemberID, Client: m.ClientID, Host: m.ClientHost}
+		if m.InstanceID != nil {
+			row.Instance = *m.InstanceID
+		}
+		picture.Members = append(picture.Members, row)
+	}
+	for _, l := range group.Lag.Sorted() {
+		p := partitionLag{Topic: l.Topic, Partition: l.Partition, Committed: l.Commit.At, End: l.End.Offset, Lag: l.Lag}
+		if l.Member != nil {
+			p.Member = l.Member.ClientID + l.Member.ClientHost
+		}
+		picture.Partitions = append(picture.Partitions, p)
+	}
+	return picture
+}
+
+type groupResetCmd struct {
+	brokerFlags
+	consent
+	Name   string   `arg:"" help:"The group's name."`
+	Topic  []string `help:"Topics to move. Default: all that the group has committed to." placeholder:"NAME"`
+	To     position `help:"Where to: ${position}." required:"" placeholder:"POSITION"`
+	DryRun bool     `help:"Show what would change, and change nothing."`
+	JSON   bool     `help:"Print JSON." name:"json"`
+}
+
+func (groupResetCmd) Help() string {
+	return `Examples:
+
+  weir group reset billing --to earliest --dry-run
+  weir group reset billing --to -1h --topic orders --yes
+  weir group reset billing --to 2026-01-31T08:00:00Z --yes`
+}
+
+// move is one partition's committed offset, before and after a reset. Before is -1 where there was none.
+type move struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Before    int64  `json:"before"`
+	After     int64  `json:"after"`
+}
+
+func (c *groupResetCmd) Run(ctx context.Context, t *terminal) error {
+	if !c.DryRun {
+		if err := c.obtain(t, "move the offsets of group "+c.Name+" to "+c.To.String(), c.Name); err != nil {
+			return err
+		}
+	}
+	admin, err := c.admin(ctx)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	tried := fmt.Sprintf("reset group %q", c.Name)
+	moves, err := c.plan(ctx, admin)
+	if err != nil {
+		return c.answer(ctx, tried, err, "")
+	}
+	if !c.DryRun {
+		to := kadm.Offsets{}
+		for _, m := range moves {
+			to.AddOffset(m.Topic, m.Partition, m.After, -1)
+		}
+		if err := admin.CommitAllOffsets(ctx, c.Name, to); err != nil {
+			return c.answer(ctx, tried, err, "")
+		}
+	}
+	if c.JSON {
+		return printJSON(t, moves)
+	}
+	var rows [][]string
+	for _, m := range moves {
+		rows = append(rows, []string{m.Topic, fmt.Sprint(m.Partition), fmt.Sprint(m.Before), fmt.Sprint(m.After)})
+	}
+	return table(t.out, "TOPIC PARTITION BEFORE AFTER", rows)
+}
+
+// plan finds where each partition would go. A group with members is left alone: they would overwrite the reset.
+func (c *groupResetCmd) plan(ctx context.Context, admin *kadm.Client) ([]move, error) {
+	groups, err := admin.DescribeGroups(ctx, c.Name)
+	if err := cmp.Or(err, groups[c.Name].Err); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+		return nil, err
+	}
+	if n := len(groups[c.Name].Members); n > 0 {
+		return nil, failed(fmt.Errorf("reset group %q: it has %s", c.Name, plural(int64(n), "member")), hints[kerr.NonEmptyGroup.Code])
+	}
+	committed, err := admin.FetchOffsets(ctx, c.Name)
+	if err := cmp.Or(err, committed.Error()); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+		return nil, err
+	}
+	topics := c.Topic
+	if len(topics) == 0 {
+		for topic := range committed {
+			topics = append(topics, topic)
+		}
+	}
+	if len(topics) == 0 {
+		return nil, failed(fmt.Errorf("reset group %q: it has committed nothing", c.Name), "name the topics with --topic")
+	}
+	target, err := resolve(ctx, admin, c.To, topics...)
+	if err != nil {
+		return nil, err
+	}
+	var moves []move
+	target.Each(func(o kadm.ListedOffset) {
+		before := int64(-1)
+		if was, ok := committed.Lookup(o.Topic, o.Partition); ok {
+			before = was.At
+		}
+		moves = append(moves, move{o.Topic, o.Partition, before, o.Offset})
+	})
+	slices.SortFunc(moves, func(a, b move) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	return moves, nil
+}
+
+type groupDeleteCmd struct {
+	brokerFlags
+	consent
+	Names []string `arg:"" name:"name" help:"The groups' names."`
+}
+
+func (groupDeleteCmd) Help() string {
+	return "Examples:\n\n  weir group delete billing\n  weir group delete billing audit --yes"
+}
+
+func (c *groupDeleteCmd) Run(ctx context.Context, t *terminal) error {
+	names := strings.Join(c.Names, " ")
+	if err := c.obtain(t, "delete the group "+names+" and its committed offsets", names); err != nil {
+		return err
+	}
+	admin, err := c.admin(ctx)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	deleted, err := admin.DeleteGroups(ctx, c.Names...)
+	if err != nil {
+		return c.answer(ctx, "delete group "+names, err, "")
+	}
+	var first error
+	for _, name := range c.Names {
+		if response := deleted[name]; response.Err != nil {
+			first = cmp.Or(first, c.answer(ctx, fmt.Sprintf("delete group %q", name), response.Err, response.ErrMessage))
+			continue
+		}
+		fmt.Fprintf(t.out, "deleted group %s\n", printable(name))
+	}
+	return first
+}

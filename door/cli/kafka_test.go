@@ -1,0 +1,252 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+)
+
+func TestTopicLifeCycle(t *testing.T) {
+	broker(t)
+	weir(t, "", "topic", "create", "orders", "--partitions", "3", "--retention", "1h").want(t, exitOK, "created topic orders with 3 partitions")
+	weir(t, "", "topic", "create", "orders").want(t, exitFailed, "TOPIC_ALREADY_EXISTS", "--if-not-exists")
+	weir(t, "", "topic", "create", "orders", "--if-not-exists").want(t, exitOK, "is there already")
+	weir(t, "", "topic", "list").want(t, exitOK, "TOPIC   PARTITIONS\norders  3\n")
+
+	var list []topicRow
+	decode(t, weir(t, "", "topic", "list", "--json"), &list)
+	if len(list) != 1 || list[0] != (topicRow{"orders", 3, false}) {
+		t.Errorf("topic list --json: %+v", list)
+	}
+
+	weir(t, "", "topic", "alter", "orders", "--retention", "2h", "--partitions", "4").want(t, exitOK, "changed 1 setting", "has 4 partitions now")
+	weir(t, "a\nb\n", "produce", "orders", "--partition", "2").want(t, exitOK, "2 records acknowledged")
+	var picture topicPicture
+	decode(t, weir(t, "", "topic", "describe", "orders", "--json"), &picture)
+	if len(picture.Partitions) != 4 || picture.Partitions[2].Next != 2 || picture.Partitions[2].Records != 2 {
+		t.Errorf("topic describe --json: %+v", picture)
+	}
+	weir(t, "", "topic", "describe", "orders").want(t, exitOK, "retention.ms  7200000")
+	weir(t, "", "topic", "describe", "nothing").want(t, exitFailed, "UNKNOWN_TOPIC_OR_PARTITION", "weir topic list")
+	weir(t, "", "topic", "delete", "orders", "--yes").want(t, exitOK, "deleted topic orders")
+	weir(t, "", "topic", "delete", "orders", "--yes").want(t, exitFailed, "UNKNOWN_TOPIC_OR_PARTITION")
+}
+
+func TestDestroyingNeedsAYes(t *testing.T) {
+	broker(t)
+	weir(t, "", "topic", "create", "orders").want(t, exitOK)
+	weir(t, "a\n", "produce", "orders").want(t, exitOK)
+	weir(t, "", "consume", "orders", "--group", "billing").want(t, exitOK, "a\n")
+
+	for _, args := range [][]string{
+		{"topic", "delete", "orders"}, {"group", "delete", "billing"}, {"group", "reset", "billing", "--to", "earliest"},
+	} {
+		weir(t, "orders\nbilling\n", args...).want(t, exitUsage, "nothing was done", "--yes")
+		if r := person(t, "no\n", args...); r.code != exitUsage || !strings.Contains(r.err, "nothing was done") {
+			t.Errorf("%v with the wrong answer: %+v", args, r)
+		}
+	}
+	weir(t, "", "topic", "list").want(t, exitOK, "orders")
+	weir(t, "", "consume", "orders", "--group", "billing").want(t, exitOK)
+
+	if r := person(t, "billing\n", "group", "delete", "billing"); r.code != exitOK || !strings.Contains(r.err, "Type billing to go on") {
+		t.Errorf("group delete with the right answer: %+v", r)
+	}
+	if r := person(t, "orders\n", "topic", "delete", "orders"); r.code != exitOK {
+		t.Errorf("topic delete with the right answer: %+v", r)
+	}
+}
+
+// person runs weir for somebody who sits at a terminal.
+func person(t *testing.T, typed string, args ...string) result {
+	t.Helper()
+	var out, err strings.Builder
+	code := run(t.Context(), "test", args,
+		&terminal{in: strings.NewReader(typed), out: &out, err: &err, inTTY: true, outTTY: true, errTTY: true}, nil)
+	return result{code, out.String(), err.String()}
+}
+
+func TestTextGoesThroughUnchanged(t *testing.T) {
+	broker(t)
+	weir(t, "", "topic", "create", "lines", "--partitions", "1").want(t, exitOK)
+	weir(t, "one\r\n\nthree\tand\x1b[31m\xff\nlast without end", "produce", "lines").want(t, exitOK, "4 records acknowledged")
+	if r := weir(t, "", "consume", "lines", "--raw"); r.out != "one\n\nthree\tand\x1b[31m\xff\nlast without end\n" {
+		t.Errorf("raw: %q", r.out)
+	}
+	if r := weir(t, "", "consume", "lines"); r.out != "one\n\nthree\tand\\x1b[31m\\xff\nlast without end\n" {
+		t.Errorf("text: %q", r.out)
+	}
+	if r := weir(t, "", "consume", "lines", "--from", "2", "--max", "1", "--raw"); r.out != "three\tand\x1b[31m\xff\n" {
+		t.Errorf("from 2, one record: %q", r.out)
+	}
+	if r := weir(t, "", "consume", "lines", "--from", "latest"); r.out != "" || r.code != exitOK {
+		t.Errorf("from latest: %+v", r)
+	}
+	weir(t, "", "consume", "lines", "--from", "99").want(t, exitOK, "partition 0 does not hold offset 99; beginning at 4")
+	if r := weir(t, "", "consume", "lines", "--from", "-1h"); strings.Count(r.out, "\n") != 4 {
+		t.Errorf("from an hour ago: %q", r.out)
+	}
+	weir(t, "", "consume", "lines", "--partition", "7").want(t, exitFailed, "no partition 7; it has 1, counted from 0")
+	weir(t, "", "consume", "nothing").want(t, exitFailed, "UNKNOWN_TOPIC_OR_PARTITION")
+}
+
+func TestKeysAreCutAndJoined(t *testing.T) {
+	broker(t)
+	weir(t, "", "topic", "create", "pairs", "--partitions", "1").want(t, exitOK)
+	weir(t, "a=1\nb=2=3\n", "produce", "pairs", "--key-separator", "=").want(t, exitOK)
+	weir(t, "4\n", "produce", "pairs", "--key", "c", "--header", "from=test", "--compression", "zstd").want(t, exitOK)
+	if r := weir(t, "", "consume", "pairs", "--key-separator", ":"); r.out != "a:1\nb:2=3\nc:4\n" {
+		t.Errorf("pairs: %q", r.out)
+	}
+	weir(t, "", "consume", "pairs", "--output", "json").want(t, exitOK, `"headers":[{"key":"from","value":"test"}]`)
+	weir(t, "x=1\ny\nz=3\n", "produce", "pairs", "--key-separator", "=").want(t, exitFailed,
+		`line 2: there is no key separator "=" in it`, "1 record acknowledged: all lines before it")
+}
+
+func TestJSONMakesTheRoundTrip(t *testing.T) {
+	broker(t)
+	weir(t, "", "topic", "create", "from", "--partitions", "2").want(t, exitOK)
+	weir(t, "", "topic", "create", "to", "--partitions", "2").want(t, exitOK)
+	lines := `{"partition":1,"timestamp":"2026-01-31T08:00:00.123Z","key":"k","value":"a\u001b[0m<é>"}
+{"partition":1,"timestamp":1769846400124,"key_base64":"//8=","value_base64":"AAH/"}
+
+{"partition":1,"value":"","headers":[{"key":"h","value":"1"},{"key":"h","value_base64":"/w=="},{"key":"null"}]}
+{"partition":1,"key":"tombstone"}
+{"partition":1,"key":"","value":null}
+`
+	weir(t, lines, "produce", "from", "--input", "json").want(t, exitOK, "5 records acknowledged")
+	first := weir(t, "", "consume", "from", "--output", "json")
+	first.want(t, exitOK, `"timestamp":"2026-01-31T08:00:00.123Z","key":"k","value":"a\u001b[0m<é>"}`,
+		`"timestamp":"2026-01-31T08:00:00.124Z","key_base64":"//8=","value_base64":"AAH/"}`,
+		`"value":"","headers":[{"key":"h","value":"1"},{"key":"h","value_base64":"/w=="},{"key":"null"}]}`)
+	weir(t, first.out, "produce", "to", "--input", "json").want(t, exitOK, "5 records acknowledged")
+	second := weir(t, "", "consume", "to", "--output", "json")
+	if copied := strings.ReplaceAll(second.out, `"topic":"to"`, `"topic":"from"`); copied != first.out {
+		t.Errorf("the copy differs:\n%s\n%s", first.out, second.out)
+	}
+}
+
+func TestProduceStopsAtTheFirstBadLine(t *testing.T) {
+	broker(t)
+	weir(t, "", "topic", "create", "strict", "--partitions", "1").want(t, exitOK)
+	for _, c := range []struct{ name, stdin, text string }{
+		{"half a line", `{"value":"a"}` + "\n" + `{"value":"b`, "line 2: it is not a record in JSON: it ends in the middle"},
+		{"unknown field", `{"value":"a"}` + "\n" + `{"valeu":"b"}`, `line 2: it is not a record in JSON: json: unknown field "valeu"`},
+		{"not UTF-8", `{"value":"a"}` + "\n{\"value\":\"\xff\"}", "line 2: it is not UTF-8"},
+		{"two records", `{"value":"a"}` + "\n" + `{"value":"b"} {}`, "line 2: more follows the record"},
+		{"bad base64", `{"value":"a"}` + "\n" + `{"value_base64":"%"}`, "line 2: value_base64: illegal base64"},
+		{"both", `{"value":"a"}` + "\n" + `{"key":"b","key_base64":"YQ=="}`, "line 2: key and key_base64 are both given"},
+		{"negative partition", `{"value":"a"}` + "\n" + `{"partition":-1}`, "line 2: partition -1 is negative"},
+		{"bad time", `{"value":"a"}` + "\n" + `{"timestamp":"now"}`, `line 2: it is not a record in JSON: timestamp "now"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			weir(t, c.stdin, "produce", "strict", "--input", "json").want(t, exitFailed, c.text, "1 record acknowledged")
+		})
+	}
+	weir(t, `{"value":"a","partition":5}`, "produce", "strict", "--input", "json").want(t, exitFailed, "line 1", "0 records acknowledged")
+	weir(t, "a\n", "produce", "nothing").want(t, exitFailed, "line 1", "UNKNOWN_TOPIC_OR_PARTITION")
+}
+
+func TestEndlessLineCostsNoMemory(t *testing.T) {
+	broker(t)
+	weir(t, "", "topic", "create", "long", "--partitions", "1").want(t, exitOK)
+	var out, err strings.Builder
+	stdin := io.MultiReader(strings.NewReader("first\n"), zeros{})
+	code := run(t.Context(), "test", []string{"produce", "long", "--line-limit", "64KiB"}, &terminal{in: stdin, out: &out, err: &err}, nil)
+	result{code, out.String(), err.String()}.want(t, exitFailed,
+		"line 2: it is longer than the limit of 65536 bytes", "1 record acknowledged: all lines before it", "--line-limit")
+}
+
+// zeros never ends and never holds the end of a line.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestGroupReadsOnceAndKnowsItsLag(t *testing.T) {
+	broker(t)
+	weir(t, "", "topic", "create", "orders").want(t, exitOK)
+	weir(t, "", "topic", "create", "other").want(t, exitOK)
+	var lines strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&lines, "key-%d=%d\n", i, i)
+	}
+	weir(t, lines.String(), "produce", "orders", "--key-separator", "=").want(t, exitOK)
+	if r := weir(t, "", "consume", "orders", "--group", "billing", "--max", "30"); strings.Count(r.out, "\n") != 30 {
+		t.Errorf("first run: %d lines, want 30: %+v", strings.Count(r.out, "\n"), r)
+	}
+	var picture groupPicture
+	decode(t, weir(t, "", "group", "describe", "billing", "--json"), &picture)
+	if picture.Lag != 70 || picture.State != "Empty" {
+		t.Errorf("after 30 of 100: %+v", picture)
+	}
+	if r := weir(t, "", "consume", "orders", "--group", "billing"); strings.Count(r.out, "\n") != 70 {
+		t.Errorf("second run: %d lines, want 70: %+v", strings.Count(r.out, "\n"), r)
+	}
+	weir(t, "", "group", "describe", "billing").want(t, exitOK, "group billing: empty, 0 members, lag 0", "TOPIC   PARTITION  COMMITTED")
+	weir(t, "", "group", "list").want(t, exitOK, "GROUP    STATE", "billing  Empty")
+	var list []groupRow
+	decode(t, weir(t, "", "group", "list", "--json"), &list)
+	if len(list) != 1 || list[0].Name != "billing" {
+		t.Errorf("group list --json: %+v", list)
+	}
+
+	weir(t, "", "group", "reset", "billing", "--to", "earliest", "--dry-run").want(t, exitOK, "TOPIC   PARTITION  BEFORE  AFTER")
+	if r := weir(t, "", "consume", "orders", "--group", "billing"); r.out != "" {
+		t.Errorf("a dry run moved the group: %+v", r)
+	}
+	var moves []move
+	decode(t, weir(t, "", "group", "reset", "billing", "--to", "10", "--yes", "--json"), &moves)
+	if len(moves) != 2 || moves[0].After != 10 {
+		t.Errorf("reset to 10: %+v", moves)
+	}
+	if r := weir(t, "", "consume", "orders", "--group", "billing"); strings.Count(r.out, "\n") != 80 {
+		t.Errorf("after the reset: %d lines, want 80", strings.Count(r.out, "\n"))
+	}
+	weir(t, "", "group", "reset", "stranger", "--to", "earliest", "--yes").want(t, exitFailed, "committed nothing", "--topic")
+	weir(t, "", "group", "reset", "stranger", "--to", "latest", "--topic", "other", "--yes").want(t, exitOK, "other  0")
+	weir(t, "", "group", "delete", "billing", "--yes").want(t, exitOK, "deleted group billing")
+	weir(t, "", "group", "describe", "billing").want(t, exitFailed, "GROUP_ID_NOT_FOUND", "weir group list")
+}
+
+func TestGroupBeginsWhereItIsTold(t *testing.T) {
+	broker(t)
+	weir(t, "", "topic", "create", "orders", "--partitions", "1").want(t, exitOK)
+	weir(t, "a\nb\nc\n", "produce", "orders").want(t, exitOK)
+	if r := weir(t, "", "consume", "orders", "--group", "late", "--from", "2"); r.out != "c\n" {
+		t.Errorf("a new group from 2: %+v", r)
+	}
+	weir(t, "d\n", "produce", "orders").want(t, exitOK)
+	if r := weir(t, "", "consume", "orders", "--group", "late", "--from", "earliest"); r.out != "d\n" {
+		t.Errorf("a group that has committed goes on: %+v", r)
+	}
+}
+
+func TestGroupWithMembersIsNotReset(t *testing.T) {
+	broker(t)
+	weir(t, "", "topic", "create", "orders").want(t, exitOK)
+	weir(t, "a\n", "produce", "orders").want(t, exitOK)
+	ctx, follower := t.Context(), make(chan int)
+	seen := make(chan struct{}, 16)
+	stdout := &waitFor{text: "a\n", seen: func() { seen <- struct{}{} }}
+	go func() {
+		follower <- run(ctx, "test", []string{"consume", "orders", "--group", "busy", "--follow", "--max", "2"},
+			&terminal{out: stdout, err: io.Discard}, nil)
+	}()
+	<-seen
+	weir(t, "", "group", "reset", "busy", "--to", "latest", "--topic", "orders", "--yes").want(t, exitFailed, "it has 1 member", "stop the group's members")
+	weir(t, "", "group", "delete", "busy", "--yes").want(t, exitFailed, "NON_EMPTY_GROUP")
+	weir(t, "b\n", "produce", "orders").want(t, exitOK)
+	if code := <-follower; code != exitOK {
+		t.Errorf("the member ended with %d", code)
+	}
+}
+
+func decode(t *testing.T, r result, into any) {
+	t.Helper()
+	r.want(t, exitOK)
+	if err := json.Unmarshal([]byte(r.out), into); err != nil {
+		t.Fatalf("%v in %s", err, r.out)
+	}
+}

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// table prints rows under a header, in columns. Cells are made printable.
+func table(w io.Writer, header string, rows [][]string) error {
+	out := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, row := range append([][]string{strings.Fields(header)}, rows...) {
+		safe := make([]string, len(row))
+		for i, cell := range row {
+			safe[i] = strings.ReplaceAll(printable(cell), "\t", `\t`)
+		}
+		fmt.Fprintln(out, strings.Join(safe, "\t"))
+	}
+	return out.Flush()
+}
+
+// printJSON prints one value, indented for people.
+func printJSON(t *terminal, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("print JSON: %w", err)
+	}
+	_, err = t.out.Write(append(printableJSONLines(text), '\n'))
+	return err
+}
+
+// printableJSONLines keeps the line ends that indenting put between values.
+func printableJSONLines(text []byte) []byte {
+	lines := strings.Split(string(text), "\n")
+	for i, line := range lines {
+		lines[i] = string(printableJSON([]byte(line)))
+	}
+	return []byte(strings.Join(lines, "\n"))
+}
+
+// progress tells, on a terminal, how far something long has come: one line, rewritten four times a second.
+type progress struct {
+	t    *terminal
+	last time.Time
+}
+
+func (p *progress) say(format string, args ...any) {
+	if !p.t.errTTY || time.Since(p.last) < 250*time.Millisecond {
+		return
+	}
+	p.last = time.Now()
+	fmt.Fprintf(p.t.err, "\r\x1b[K"+format, args...)
+}
+
+// done wipes the line.
+func (p *progress) done() {
+	if !p.last.IsZero() {
+		fmt.Fprint(p.t.err, "\r\x1b[K")
+	}
+}
+
+// plural counts things: 1 record, 2 records.
+func plural(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+	"unicode/utf8"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// jsonRecord is one record as a line of JSON: what `weir consume --output json` prints is what
+// `weir produce --input json` takes. Text that is not UTF-8 goes into the field named _base64 instead.
+// Neither field, or null, means a null key or value.
+type jsonRecord struct {
+	Topic       string       `json:"topic,omitempty"`
+	Partition   *int32       `json:"partition,omitempty"`
+	Offset      *int64       `json:"offset,omitempty"`
+	Timestamp   *timestamp   `json:"timestamp,omitempty"`
+	Key         *string      `json:"key,omitempty"`
+	KeyBase64   *string      `json:"key_base64,omitempty"`
+	Value       *string      `json:"value,omitempty"`
+	ValueBase64 *string      `json:"value_base64,omitempty"`
+	Headers     []jsonHeader `json:"headers,omitempty"`
+}
+
+// jsonHeader is one header. Headers are a list: their order matters, and a key may come twice.
+type jsonHeader struct {
+	Key         string  `json:"key"`
+	Value       *string `json:"value,omitempty"`
+	ValueBase64 *string `json:"value_base64,omitempty"`
+}
+
+// timestamp is written as RFC 3339 with milliseconds, and read as that or as milliseconds since the Unix epoch.
+type timestamp time.Time
+
+// MarshalJSON writes RFC 3339 in UTC.
+func (t timestamp) MarshalJSON() ([]byte, error) {
+	return json.Marshal(time.Time(t).UTC().Format("2006-01-02T15:04:05.000Z07:00"))
+}
+
+// UnmarshalJSON reads either form.
+func (t *timestamp) UnmarshalJSON(text []byte) error {
+	var millis int64
+	if err := json.Unmarshal(text, &millis); err == nil && millis >= 0 {
+		*t = timestamp(time.UnixMilli(millis))
+		return nil
+	}
+	var at time.Time
+	if err := json.Unmarshal(text, &at); err != nil {
+		return fmt.Errorf("timestamp %s: write RFC 3339, or milliseconds since 1970", text)
+	}
+	*t = timestamp(at)
+	return nil
+}
+
+// encodeRecord returns a record as one line of JSON, its end included.
+func encodeRecord(r *kgo.Record) ([]byte, error) {
+	at := timestamp(r.Timestamp)
+	line := jsonRecord{Topic: r.Topic, Partition: &r.Partition, Offset: &r.Offset, Timestamp: &at}
+	line.Key, line.KeyBase64 = encodeBytes(r.Key)
+	line.Value, line.ValueBase64 = encodeBytes(r.Value)
+	for _, h := range r.Headers {
+		header := jsonHeader{Key: h.Key}
+		header.Value, header.ValueBase64 = encodeBytes(h.Value)
+		line.Headers = append(line.Headers, header)
+	}
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false) // no page is near, and < reads better than \u003c
+	if err := encoder.Encode(line); err != nil {
+		return nil, fmt.Errorf("encode the record at %s/%d offset %d: %w", r.Topic, r.Partition, r.Offset, err)
+	}
+	return append(printableJSON(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), '\n'), nil
+}
+
+// decodeRecord reads one line of JSON. Topic and offset are taken as notes about where the record came from, and left aside.
+func decodeRecord(line []byte) (*kgo.Record, error) {
+	if !utf8.Valid(line) {
+		return nil, errors.New("it is not UTF-8: put binary data into key_base64 or value_base64")
+	}
+	var in jsonRecord
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&in); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("it ends in the middle")
+		}
+		return nil, fmt.Errorf("it is not a record in JSON: %w", err)
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, errors.New("more follows the record: write one record on each line")
+	}
+	key, err := decodeBytes("key", in.Key, in.KeyBase64)
+	if err != nil {
+		return nil, err
+	}
+	value, err := decodeBytes("value", in.Value, in.ValueBase64)
+	if err != nil {
+		return nil, err
+	}
+	record := &kgo.Record{Key: key, Value: value, Partition: anyPartition}
+	if in.Partition != nil {
+		if *in.Partition < 0 {
+			return nil, fmt.Errorf("partition %d is negative", *in.Partition)
+		}
+		record.Partition = *in.Partition
+	}
+	if in.Timestamp != nil {
+		record.Timestamp = time.Time(*in.Timestamp)
+	}
+	for _, h := range in.Headers {
+		value, err := decodeBytes("header "+h.Key, h.Value, h.ValueBase64)
+		if err != nil {
+			return nil, err
+		}
+		record.Headers = append(record.Headers, kgo.RecordHeader{Key: h.Key, Value: value})
+	}
+	return record, nil
+}
+
+func encodeBytes(b []byte) (text, base *string) {
+	if b == nil {
+		return nil, nil
+	}
+	if utf8.Valid(b) {
+		s := string(b)
+		return &s, nil
+	}
+	s := base64.StdEncoding.EncodeToString(b)
+	return nil, &s
+}
+
+func decodeBytes(name string, text, base *string) ([]byte, error) {
+	switch {
+	case text != nil && base != nil:
+		return nil, fmt.Errorf("%s and %s_base64 are both given", name, name)
+	case text != nil:
+		return []byte(*text), nil
+	case base != nil:
+		b, err := base64.StdEncoding.DecodeString(*base)
+		if err != nil {
+			return nil, fmt.Errorf("%s_base64: %w", name, err)
+		}
+		return b, nil
+	}
+	return nil, nil
+}
