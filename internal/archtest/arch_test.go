@@ -3,7 +3,6 @@
 package archtest
 
 import (
-	"fmt"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -37,6 +36,7 @@ var layers = []layer{
 	{"door", []string{"use", "eventlog", "internal"}},
 	{"use", []string{"eventlog", "internal"}},
 	{"eventlog", []string{"eventlog", "internal"}},
+	{"store/storetest", []string{"eventlog", "internal", "store/memory"}}, // memory is its model
 	{"store", []string{"eventlog", "internal"}},
 	{"bench", []string{"bench", "door", "use", "eventlog", "store", "internal"}}, // a program of its own
 	{"internal/conformance", []string{"door", "use", "eventlog", "store", "internal"}},
@@ -233,7 +233,7 @@ func files(t *testing.T, endings ...string) []string {
 		t.Fatal(err)
 	}
 	if len(found) == 0 {
-		t.Fatal(fmt.Sprintf("no file ends in %q under %s", endings, root(t)))
+		t.Fatalf("no file ends in %q under %s", endings, root(t))
 	}
 	return found
 }
