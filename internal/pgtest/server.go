@@ -19,7 +19,7 @@ import (
 
 // Server is a PostgreSQL with a data directory, a port and a superuser of its own.
 type Server struct {
-	t     testing.TB // nil for the shared server
+	t     testing.TB // nil for a server that no single test owns
 	bin   string
 	dir   string
 	port  int
@@ -30,7 +30,7 @@ type Server struct {
 // Start starts a server for this test alone.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	s, err := launch()
+	s, err := Launch()
 	if err != nil {
 		t.Fatalf("start a PostgreSQL for the test: %v", err)
 	}
@@ -87,12 +87,19 @@ func (s *Server) KillImmediate() {
 	}
 }
 
+// Close kills the server and removes its data.
+func (s *Server) Close() error {
+	err := s.stop("immediate")
+	return errors.Join(err, os.RemoveAll(s.dir))
+}
+
 func (s *Server) stop(mode string) error {
 	return s.run("pg_ctl", "-D", s.data(), "-m", mode, "-w", "-t", "60", "stop")
 }
 
-// launch makes a data directory and starts a server on it. Its watchdog ends it with this process.
-func launch() (*Server, error) {
+// Launch makes a data directory and starts a server on it, for a program that is not a test: of the methods it may
+// use Admin and Close. Its watchdog ends it with this process.
+func Launch() (*Server, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/internal/pgtest"
+)
+
+// broker is a weir process under test, on a store of its own.
+type broker struct {
+	store       string // its URL
+	kafka, http string
+	started     time.Duration // until it was ready
+	cmd         *exec.Cmd
+	closeStore  func()
+	log         string // file with its output
+}
+
+// store makes a fresh store of a kind and returns its URL.
+func (b *bench) store(kind string) (url string, closeStore func(), err error) {
+	switch kind {
+	case "memory":
+		return "memory:", func() {}, nil
+	case "sqlite":
+		dir, err := os.MkdirTemp(b.dir, "sqlite-")
+		return "sqlite:" + filepath.Join(dir, "weir.db"), func() { _ = os.RemoveAll(dir) }, err
+	case "postgres":
+		server, err := pgtest.Launch()
+		if err != nil {
+			return "", nil, err
+		}
+		return server.Admin(), func() { _ = server.Close() }, nil
+	}
+	return "", nil, fmt.Errorf("no store %q: there are memory, sqlite and postgres", kind)
+}
+
+// start starts weir on a fresh store.
+func (b *bench) start(ctx context.Context, kind string) (*broker, error) {
+	url, closeStore, err := b.store(kind)
+	if err != nil {
+		return nil, err
+	}
+	w := &broker{store: url, closeStore: closeStore, kafka: freePort(), http: freePort(), log: filepath.Join(b.dir, "weir.log")}
+	if err := w.run(ctx, b.weir); err != nil {
+		closeStore()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *broker) run(ctx context.Context, binary string) error {
+	out, err := os.Create(w.log)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	w.cmd = exec.CommandContext(ctx, binary, "serve", "--store", w.store, "--kafka", w.kafka, "--http", w.http)
+	w.cmd.Stdout, w.cmd.Stderr = out, out
+	begin := time.Now()
+	if err := w.cmd.Start(); err != nil {
+		return err
+	}
+	for {
+		resp, err := http.Get("http://" + w.http + "/readyz")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				w.started = time.Since(begin)
+				return nil
+			}
+		}
+		if time.Since(begin) > time.Minute {
+			text, _ := os.ReadFile(w.log)
+			return fmt.Errorf("weir was not ready within a minute: %s", text)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// stop ends the process and waits for it; the store stays.
+func (w *broker) stop() error {
+	_ = w.cmd.Process.Signal(syscall.SIGTERM)
+	var exit *exec.ExitError
+	if err := w.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		return err
+	}
+	return nil
+}
+
+func (w *broker) close() {
+	_ = w.stop()
+	w.closeStore()
+}
+
+// rss is the memory that the process holds, in MiB; peak is the most it ever held.
+func (w *broker) rss() (now, peak float64) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.cmd.Process.Pid))
+	if err != nil {
+		return 0, 0 // no /proc: not measured here
+	}
+	return statusMiB(string(status), "VmRSS:"), statusMiB(string(status), "VmHWM:")
+}
+
+func statusMiB(status, field string) float64 {
+	_, rest, ok := strings.Cut(status, field)
+	if !ok {
+		return 0
+	}
+	kib, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+	return kib / 1024
+}
+
+// cpu is the processor time that the process has used.
+func (w *broker) cpu() time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", w.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest) // from the state on: utime and stime are 12th and 13th (proc(5))
+	user, _ := strconv.ParseInt(fields[11], 10, 64)
+	system, _ := strconv.ParseInt(fields[12], 10, 64)
+	const ticksPerSecond = 100
+	return time.Duration(user+system) * time.Second / ticksPerSecond
+}
+
+// transactions is how many the store's database has run, where it counts them.
+func (w *broker) transactions(ctx context.Context) (n int64, counted bool, err error) {
+	if !strings.HasPrefix(w.store, "postgres") {
+		return 0, false, nil
+	}
+	conn, err := pgx.Connect(ctx, w.store)
+	if err != nil {
+		return 0, false, err
+	}
+	defer conn.Close(ctx)
+	err = conn.QueryRow(ctx, `SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
+	return n, true, err
+}
+
+// diskBytes is what the store takes on disk.
+func (w *broker) diskBytes(ctx context.Context) (n int64, err error) {
+	conn, err := pgx.Connect(ctx, w.store)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close(ctx)
+	err = conn.QueryRow(ctx, `SELECT pg_database_size(current_database())`).Scan(&n)
+	return n, err
+}
+
+func freePort() string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

@@ -1,0 +1,118 @@
+// Command bench measures weir on this machine: side by side with Apache Kafka under Kafka's own perf tools, and alone
+// where latency, memory, idle cost, start-up and retention are the question. It prints Markdown, for
+// docs/benchmarks.md.
+//
+//	go run ./bench                                  everything but the 20-minute retention run
+//	go run ./bench -only kafka -stores sqlite -runs 1
+//	go run ./bench -only retention
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// job is one part of the benchmark.
+type job struct {
+	name, help string
+	byDefault  bool
+	run        func(ctx context.Context, b *bench) error
+}
+
+var jobs = []job{
+	{"kafka", "Kafka's perf tools against Apache Kafka, then against weir: throughput, ratios, memory", true, runKafka},
+	{"latency", "1,000 single-record requests a second: latency of produce, and from end to end", true, runLatency},
+	{"idle", "memory, processor and store queries of a broker that nobody uses", true, runIdle},
+	{"length", "start-up time and cost of a fetch with a long log", true, runLength},
+	{"retention", "20 minutes of steady load on PostgreSQL with two minutes of retention", false, runRetention},
+}
+
+// bench is what the jobs share.
+type bench struct {
+	stores []string
+	runs   int
+	perf   string // Kafka's tools: the program that runs them
+	weir   string // the binary under test
+	dir    string // scratch
+	load   struct {
+		minutes int
+		gib     int
+	}
+}
+
+func main() {
+	var (
+		b      bench
+		only   = flag.String("only", "", "parts to run, comma separated; default: all but retention")
+		stores = flag.String("stores", "sqlite,postgres", "stores to measure, comma separated: memory, sqlite, postgres")
+	)
+	flag.IntVar(&b.runs, "runs", 3, "runs of each throughput measurement; the median counts")
+	flag.StringVar(&b.perf, "perf", "../shared/tools/kafka-perf/kafka-perf", "program that runs Apache Kafka and its tools")
+	flag.IntVar(&b.load.minutes, "minutes", 20, "length of the retention run")
+	flag.IntVar(&b.load.gib, "gib", 10, "size of the long log, in GiB")
+	flag.Usage = usage
+	flag.Parse()
+	b.stores = strings.Split(*stores, ",")
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := b.main(ctx, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func usage() {
+	fmt.Fprintf(os.Stderr, "usage: go run ./bench [flags]\n\n")
+	for _, j := range jobs {
+		fmt.Fprintf(os.Stderr, "  %-10s %s\n", j.name, j.help)
+	}
+	fmt.Fprintln(os.Stderr)
+	flag.PrintDefaults()
+}
+
+func (b *bench) main(ctx context.Context, only string) (err error) {
+	if b.dir, err = os.MkdirTemp("", "weir-bench-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	b.weir = filepath.Join(b.dir, "weir")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", b.weir, "./cmd/weir")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build weir: %w\n%s", err, out)
+	}
+	fmt.Printf("commit %s · %s · %d processors · %s\n", commit(ctx), runtime.Version(), runtime.NumCPU(), runtime.GOOS)
+	for _, j := range jobs {
+		if chosen := slices.Contains(strings.Split(only, ","), j.name); !chosen && (only != "" || !j.byDefault) {
+			continue
+		}
+		fmt.Printf("\n## %s: %s\n\n", j.name, j.help)
+		if err := j.run(ctx, b); err != nil {
+			return fmt.Errorf("%s: %w", j.name, err)
+		}
+	}
+	return nil
+}
+
+func commit(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func median[T ~int64 | ~float64](all []T) T {
+	sorted := slices.Clone(all)
+	slices.Sort(sorted)
+	return sorted[len(sorted)/2]
+}
