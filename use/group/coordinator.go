@@ -1,0 +1,210 @@
+package group
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Config sets a Coordinator up. The zero value of every field means its default.
+type Config struct {
+	// InitialDelay is how long the first members of an empty group wait for others, each newcomer extending it;
+	// default 500 ms, negative: not at all. Kafka's group.initial.rebalance.delay.ms, there 3 s (KIP-134): long
+	// enough for a fleet that starts together, short enough for a person who waits at a console.
+	InitialDelay time.Duration
+	SessionMin   time.Duration // shortest session timeout a member may ask for; default 6 s
+	SessionMax   time.Duration // longest session timeout a member may ask for; default 30 min
+	MembersMax   int           // most members of one group; default 2000
+	MemberBytes  int           // most bytes of one member's protocols; default 1 MiB
+	GroupBytes   int           // most bytes of all members' protocols in one group; default 16 MiB
+	GroupsMax    int           // most groups in memory; default 10,000. Empty ones make room and are read again when needed
+
+	OffsetMetadataMax int           // most bytes of metadata with a committed offset; default 4096
+	OffsetRetention   time.Duration // how long offsets that nobody uses are kept; default 7 days
+	ExpireEvery       time.Duration // how often expired offsets are looked for; default 10 min
+
+	Logger *slog.Logger // default: slog.Default()
+}
+
+func (c Config) withDefaults() Config {
+	def(&c.InitialDelay, 500*time.Millisecond)
+	def(&c.SessionMin, 6*time.Second)
+	def(&c.SessionMax, 30*time.Minute)
+	def(&c.MembersMax, 2000)
+	def(&c.MemberBytes, 1<<20)
+	def(&c.GroupBytes, 16<<20)
+	def(&c.GroupsMax, 10_000)
+	def(&c.OffsetMetadataMax, 4096)
+	def(&c.OffsetRetention, 7*24*time.Hour)
+	def(&c.ExpireEvery, 10*time.Minute)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Coordinator coordinates consumer groups. All methods may be called at once.
+//
+// Each group has one owner at a time: whoever holds its slot, a request or the group's timer. Groups without members cost
+// neither a goroutine nor a timer.
+type Coordinator struct {
+	log    *eventlog.Log
+	cfg    Config
+	logger *slog.Logger
+
+	mu     sync.Mutex // guards groups, every group's users, and closed
+	groups map[string]*group
+	closed bool
+	ticks  sync.WaitGroup // timers at work
+}
+
+// New makes a coordinator of all groups in the log's store. It reads a group when the group is first asked for.
+func New(log *eventlog.Log, cfg Config) *Coordinator {
+	cfg = cfg.withDefaults()
+	return &Coordinator{log: log, cfg: cfg, logger: cfg.Logger, groups: make(map[string]*group)}
+}
+
+// Run looks for groups and expired offsets until ctx ends. Then members that wait for an answer are told to look for another
+// coordinator; offsets can still be committed as long as the log takes them.
+func (c *Coordinator) Run(ctx context.Context) error {
+	ticker := time.NewTicker(c.cfg.ExpireEvery)
+	defer ticker.Stop()
+	for {
+		if err := c.sweep(ctx); err != nil && ctx.Err() == nil {
+			c.logger.Warn("expiry of group offsets put off", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			c.close()
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// close ends all waits and all timers. The groups stay in the store as they are.
+func (c *Coordinator) close() {
+	c.mu.Lock()
+	c.closed = true
+	var all []*group
+	for _, g := range c.groups {
+		g.users++
+		all = append(all, g)
+	}
+	c.mu.Unlock()
+	for _, g := range all {
+		<-g.slot
+		g.reset()
+		g.timer.Stop()
+		g.leave()
+	}
+	c.ticks.Wait()
+}
+
+// enter finds a group and becomes its owner until leave; the group is read from the store if this process does not
+// coordinate it yet.
+func (c *Coordinator) enter(ctx context.Context, name string) (*group, error) {
+	g, err := c.hold(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if !g.owned {
+		if err := g.own(ctx); err != nil {
+			g.leave()
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+// enterFresh is enter, and makes sure with one trip that no other broker took the group over since. What is
+// read from the group then is what the store holds.
+func (c *Coordinator) enterFresh(ctx context.Context, name string) (*group, error) {
+	g, err := c.hold(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := g.isFresh(ctx)
+	if err == nil && !fresh {
+		err = g.own(ctx)
+	}
+	if err != nil {
+		g.leave()
+		return nil, err
+	}
+	return g, nil
+}
+
+// hold finds a group in memory, or makes it, and takes its slot.
+func (c *Coordinator) hold(ctx context.Context, name string) (*group, error) {
+	if len(name) > nameMax {
+		return nil, fmt.Errorf("%w: it has %d bytes, more than %d", ErrInvalidGroup, len(name), nameMax)
+	}
+	c.mu.Lock()
+	g := c.groups[name]
+	if g == nil {
+		if len(c.groups) >= c.cfg.GroupsMax && !c.evict() {
+			c.mu.Unlock()
+			return nil, fmt.Errorf("group %q: %w: %d groups are in use, the most there may be", name, ErrUnavailable, c.cfg.GroupsMax)
+		}
+		g = newGroup(c, name)
+		c.groups[name] = g
+	}
+	g.users++
+	c.mu.Unlock()
+	select {
+	case <-g.slot:
+		return g, nil
+	case <-ctx.Done():
+		c.release(g)
+		return nil, fmt.Errorf("group %q: %w (%w)", name, ErrLoading, context.Cause(ctx))
+	}
+}
+
+// evict forgets one group that rests in the store as it is. Nobody is in a group without users, so it may be looked at.
+func (c *Coordinator) evict() bool {
+	for name, g := range c.groups {
+		if g.users == 0 && len(g.pending) == 0 && (len(g.members) == 0 || !g.owned) {
+			g.timer.Stop()
+			delete(c.groups, name)
+			return true
+		}
+	}
+	return false
+}
+
+// release gives up what hold got. Groups that are nothing yet, and not in the store, vanish.
+func (c *Coordinator) release(g *group) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.users--
+	if g.users == 0 && g.version == 0 && len(g.members) == 0 && len(g.pending) == 0 && c.groups[g.name] == g {
+		g.timer.Stop()
+		delete(c.groups, g.name)
+	}
+}
+
+func (c *Coordinator) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// stay takes the slot of a group that the caller knows, however long it takes.
+func (c *Coordinator) stay(g *group) {
+	c.mu.Lock()
+	g.users++
+	c.mu.Unlock()
+	<-g.slot
+}

@@ -1,0 +1,19 @@
+// Package group is consumer groups: who is a member, who reads which partition, and how far each partition was read.
+// It follows Kafka's classic group protocol as Apache Kafka 4.2 does, so any client can be the other side.
+//
+// A group is two kinds of keys in the store, JSON a person can read:
+//
+//	group/state/<group>                        generation, protocol, leader, members and their assignments
+//	group/offset/<group>/<topic id>/<partition> one committed offset
+//
+// The names of groups are escaped as in a URL path, so no name can reach into another's keys. Offsets are
+// kept by topic id: a topic that was deleted and made again starts without any.
+//
+// The version of a group's state is its fencing token. Whoever coordinates a group moves it forward first, and every
+// later change of the group, each committed offset included, demands that it is still there. So two brokers that both
+// take themselves for the coordinator cannot harm each other's work: the one that was overtaken is refused by the store, reads
+// the group anew, and its members join again or go on.
+//
+// The members' sessions live in memory only. A broker that starts finds groups as they were, gives each member a
+// full session timeout to speak up, and nobody has to rebalance.
+package group

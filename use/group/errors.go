@@ -1,0 +1,42 @@
+package group
+
+import "errors"
+
+// What a caller can be told. Each is one of Kafka's error codes.
+var (
+	// ErrInvalidGroup: the group's name is empty where it may not be, or longer than nameMax.
+	ErrInvalidGroup = errors.New("invalid group name")
+	// ErrInvalidSession: the session timeout is outside the configured bounds.
+	ErrInvalidSession = errors.New("invalid session timeout")
+	// ErrInconsistentProtocol: no protocol of the member is one that all other members have.
+	ErrInconsistentProtocol = errors.New("no protocol in common with the group")
+	// ErrMemberIDRequired: join again with the member id that came with this error (KIP-394).
+	ErrMemberIDRequired = errors.New("member id required")
+	// ErrUnknownMember: the group has no such member, or not any more. Join again as a new one.
+	ErrUnknownMember = errors.New("unknown member")
+	// ErrFencedInstance: another process joined with the same group instance id (KIP-345).
+	ErrFencedInstance = errors.New("fenced by another member with the same instance id")
+	// ErrIllegalGeneration: the group moved on to another generation.
+	ErrIllegalGeneration = errors.New("illegal generation")
+	// ErrRebalancing: the group is rebalancing. Join again.
+	ErrRebalancing = errors.New("rebalance in progress")
+	// ErrFull: the group has as many members as it may.
+	ErrFull = errors.New("group is full")
+	// ErrTooLarge: what a member brought is larger than the group can keep.
+	ErrTooLarge = errors.New("too large")
+	// ErrMetadataTooLarge: the metadata of a committed offset is longer than Config.OffsetMetadataMax.
+	ErrMetadataTooLarge = errors.New("offset metadata too large")
+	// ErrNotFound: there is no such group.
+	ErrNotFound = errors.New("no such group")
+	// ErrNotEmpty: the group has members.
+	ErrNotEmpty = errors.New("group is not empty")
+	// ErrSubscribed: the group's members read this topic.
+	ErrSubscribed = errors.New("group is subscribed to the topic")
+
+	// ErrLoading: the group could not be read from the store yet. Try again.
+	ErrLoading = errors.New("group is not loaded")
+	// ErrUnavailable: the store did not take the change. Try again.
+	ErrUnavailable = errors.New("coordinator not available")
+	// ErrMoved: another broker coordinated the group, or this one stops. Find the coordinator, and try again.
+	ErrMoved = errors.New("not the coordinator")
+)

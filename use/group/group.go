@@ -1,0 +1,269 @@
+package group
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// State is where a group is in its round, in Kafka's words.
+//
+//	          a member joins                    all joined, or time is up
+//	Empty ──────────────────► PreparingRebalance ────────────────────────► CompletingRebalance
+//	  ▲                          ▲      │                                          │
+//	  └──── all members left ────┼──────┘            the leader's assignment is in │
+//	                             │                                                 ▼
+//	                             └──── a member came, left, or changed ──────── Stable
+type State string
+
+// The states of a group. Dead is what a group that is not there is called.
+const (
+	Empty               State = "Empty"
+	PreparingRebalance  State = "PreparingRebalance"
+	CompletingRebalance State = "CompletingRebalance"
+	Stable              State = "Stable"
+	Dead                State = "Dead"
+)
+
+// newMemberJoinTimeout bounds how long a member that never got an answer may wait in a join: it knows no member id,
+// so nobody hears its heartbeats. As in Kafka.
+const newMemberJoinTimeout = 5 * time.Minute
+
+// group is one group in memory. Everything but users belongs to whoever took the slot's value out.
+type group struct {
+	c     *Coordinator
+	name  string
+	users int           // guarded by c.mu
+	slot  chan struct{} // holds one value while nobody owns the group
+
+	owned   bool             // we coordinate it: nobody else wrote since version
+	version eventlog.Version // of its state in the store; 0: not there
+	life    int              // counts resets, so that late answers of the store are not mixed in
+	state   State
+	since   time.Time // when the state was written; of an empty group: when it became empty
+
+	generation   int32
+	protocolType string
+	protocol     string
+	leader       string
+	members      map[string]*member
+	instances    map[string]string    // group instance id to member id
+	pending      map[string]time.Time // member ids given out (KIP-394), and until when they can be used
+
+	initial  bool      // this rebalance fills an empty group: it waits for InitialDelay
+	grew     bool      // a member came during the delay
+	joinBy   time.Time // when the join phase ends, if it runs
+	joinLast time.Time // when the initial delay ends at last
+	syncBy   time.Time // when members must have fetched their assignment, if some have not
+
+	offsets map[TopicPartition]*committed
+	commits int64 // counts commits, to keep them in order
+
+	timer *time.Timer
+	wake  time.Time // when timer fires; zero: it is off
+}
+
+// member is one client in a group.
+type member struct {
+	id, instance         string
+	clientID, clientHost string
+	session, rebalance   time.Duration
+	protocols            []Protocol
+	assignment           []byte
+
+	deadline time.Time // when its session ends, unless it is heard
+	fresh    bool      // it waits in its first join
+	synced   bool      // it asked for its assignment of this generation
+	joining  chan answer[Joined]
+	syncing  chan answer[Synced]
+}
+
+// answer is what a waiting request gets.
+type answer[T any] struct {
+	value T
+	err   error
+}
+
+func newGroup(c *Coordinator, name string) *group {
+	g := &group{c: c, name: name, slot: make(chan struct{}, 1)}
+	g.timer = time.AfterFunc(time.Hour, g.tick)
+	g.timer.Stop()
+	g.reset()
+	g.slot <- struct{}{}
+	return g
+}
+
+// leave ends what hold or enter began.
+func (g *group) leave() {
+	g.slot <- struct{}{}
+	g.c.release(g)
+}
+
+// reset forgets what memory holds of the group. Those who wait are sent to look for the coordinator.
+func (g *group) reset() {
+	for _, m := range g.members {
+		g.answerJoin(m, Joined{Member: m.id}, ErrMoved)
+		g.answerSync(m, Synced{}, ErrMoved)
+	}
+	g.owned, g.version, g.state, g.since = false, 0, Empty, time.Time{}
+	g.life++
+	g.generation, g.protocolType, g.protocol, g.leader = 0, "", "", ""
+	g.members, g.instances, g.pending = map[string]*member{}, map[string]string{}, map[string]time.Time{}
+	g.initial, g.grew, g.joinBy, g.joinLast, g.syncBy = false, false, time.Time{}, time.Time{}, time.Time{}
+	g.offsets = map[TopicPartition]*committed{}
+}
+
+// tick does what time asks for. The timer may come early, or for nothing.
+func (g *group) tick() {
+	g.c.mu.Lock()
+	if g.c.closed {
+		g.c.mu.Unlock()
+		return
+	}
+	g.users++
+	g.c.ticks.Add(1)
+	g.c.mu.Unlock()
+	defer g.c.ticks.Done()
+
+	<-g.slot
+	defer g.leave()
+	g.wake = time.Time{}
+	ctx, now := context.Background(), time.Now()
+	g.expireSessions(ctx, now)
+	g.expirePhases(ctx, now)
+	for _, m := range g.members {
+		if !m.waits() {
+			g.wakeBy(m.deadline)
+		}
+	}
+	for _, t := range g.pending {
+		g.wakeBy(t)
+	}
+	g.wakeBy(g.joinBy)
+	g.wakeBy(g.syncBy)
+}
+
+func (g *group) expireSessions(ctx context.Context, now time.Time) {
+	for id, deadline := range g.pending {
+		if due(deadline, now) {
+			delete(g.pending, id)
+			g.tryCompleteJoin(ctx)
+		}
+	}
+	for _, m := range g.byID() {
+		if due(m.deadline, now) && !m.waits() && g.members[m.id] == m {
+			g.c.logger.Info("member left the group: its session ran out", "group", g.name, "member", m.id, "session", m.session)
+			g.answerJoin(m, Joined{}, ErrUnknownMember)
+			g.remove(m)
+			g.changed(ctx, "a session ran out")
+		}
+	}
+}
+
+func (g *group) expirePhases(ctx context.Context, now time.Time) {
+	if due(g.joinBy, now) {
+		if g.initial && g.grew && now.Before(g.joinLast) {
+			g.grew = false
+			g.joinBy = earlier(now.Add(g.c.cfg.InitialDelay), g.joinLast)
+		} else {
+			g.completeJoin(ctx)
+		}
+	}
+	if due(g.syncBy, now) {
+		for _, m := range g.byID() {
+			if !m.synced {
+				g.c.logger.Info("member left the group: it did not ask for its assignment", "group", g.name, "member", m.id)
+				g.remove(m)
+			}
+		}
+		g.syncBy = time.Time{}
+		g.rebalance(ctx, "members did not ask for their assignment")
+	}
+}
+
+// wakeBy makes sure that the timer fires at t or earlier.
+func (g *group) wakeBy(t time.Time) {
+	if t.IsZero() || !g.wake.IsZero() && !t.Before(g.wake) {
+		return
+	}
+	g.wake = t
+	g.timer.Reset(time.Until(t))
+}
+
+// touch starts a member's session anew: it was heard, or could not be.
+func (g *group) touch(m *member) { g.touchFor(m, m.session) }
+
+func (g *group) touchFor(m *member, d time.Duration) {
+	m.deadline = time.Now().Add(d)
+	g.wakeBy(m.deadline)
+}
+
+// waits reports whether the member waits for us: then its silence is our fault. A fresh member is not excused,
+// as it may be gone, unheard.
+func (m *member) waits() bool { return !m.fresh && (m.joining != nil || m.syncing != nil) }
+
+func (g *group) add(m *member) {
+	g.members[m.id] = m
+	if m.instance != "" {
+		g.instances[m.instance] = m.id
+	}
+	if g.leader == "" {
+		g.leader = m.id
+	}
+	delete(g.pending, m.id)
+}
+
+func (g *group) remove(m *member) {
+	delete(g.members, m.id)
+	if m.instance != "" && g.instances[m.instance] == m.id {
+		delete(g.instances, m.instance)
+	}
+	if g.leader == m.id {
+		g.leader = ""
+		if rest := g.byID(); len(rest) > 0 {
+			g.leader = rest[0].id
+		}
+	}
+}
+
+// find looks a member up and checks that it is the one it says: the order of the checks decides which error a client
+// sees, and is Kafka's.
+func (g *group) find(id, instance string) (*member, error) {
+	if instance != "" {
+		switch known := g.instances[instance]; known {
+		case id:
+		case "":
+			return nil, ErrUnknownMember
+		default:
+			return nil, ErrFencedInstance
+		}
+	}
+	if m := g.members[id]; m != nil {
+		return m, nil
+	}
+	return nil, ErrUnknownMember
+}
+
+func (g *group) answerJoin(m *member, j Joined, err error) {
+	if m.joining != nil {
+		m.joining <- answer[Joined]{j, err}
+		m.joining = nil
+	}
+}
+
+func (g *group) answerSync(m *member, s Synced, err error) {
+	if m.syncing != nil {
+		m.syncing <- answer[Synced]{s, err}
+		m.syncing = nil
+	}
+}
+
+func due(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,474 @@
+package group
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// clientIDMax bounds how much of a client's id goes into its member id, in bytes.
+const clientIDMax = 255
+
+type (
+	// Join is a member's wish to be in the next generation.
+	Join struct {
+		Group        string
+		Member       string // empty for one that has no member id yet
+		Instance     string // empty for a dynamic member; else a static one (KIP-345)
+		ClientID     string
+		ClientHost   string
+		Session      time.Duration
+		Rebalance    time.Duration // 0: the session timeout
+		ProtocolType string
+		Protocols    []Protocol // the one it likes best first
+
+		NeedsMemberID  bool // it can be told its member id before it joins (KIP-394, version 4)
+		SkipsAssigning bool // it can be told to lead without assigning (KIP-814, version 9)
+	}
+
+	// Protocol is a way to assign partitions, and what a member says for it.
+	Protocol struct {
+		Name     string
+		Metadata []byte
+	}
+
+	// Joined is a member's place in a generation.
+	Joined struct {
+		Member         string
+		Leader         string
+		Generation     int32
+		ProtocolType   string
+		Protocol       string
+		Members        []JoinedMember // for the leader: all of them
+		SkipAssignment bool
+	}
+
+	// JoinedMember is one member as the leader sees it.
+	JoinedMember struct {
+		Member, Instance string
+		Metadata         []byte
+	}
+)
+
+// Join waits until the group's next generation begins, and returns the member's place in it. With ErrMemberIDRequired,
+// Joined.Member is the id to join with.
+func (c *Coordinator) Join(ctx context.Context, r Join) (Joined, error) {
+	if r.Rebalance <= 0 {
+		r.Rebalance = r.Session
+	}
+	if err := c.check(r); err != nil {
+		return Joined{Member: r.Member}, err
+	}
+	g, err := c.enter(ctx, r.Group)
+	if err != nil {
+		return Joined{Member: r.Member}, err
+	}
+	wait, joined, err := g.join(ctx, r)
+	g.leave()
+	if wait == nil {
+		return joined, err
+	}
+	select {
+	case a := <-wait:
+		return a.value, a.err
+	case <-ctx.Done():
+		g.abandonJoin(wait)
+		return Joined{Member: r.Member}, fmt.Errorf("join group %q: %w (%w)", r.Group, ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+func (c *Coordinator) check(r Join) error {
+	if r.Group == "" {
+		return fmt.Errorf("%w: it is empty", ErrInvalidGroup)
+	}
+	if r.Session < c.cfg.SessionMin || r.Session > c.cfg.SessionMax {
+		return fmt.Errorf("join group %q: %w: %v is outside [%v, %v]", r.Group, ErrInvalidSession, r.Session, c.cfg.SessionMin, c.cfg.SessionMax)
+	}
+	if n := r.bytes(); n > c.cfg.MemberBytes {
+		return fmt.Errorf("join group %q: %w: the member's protocols have %d bytes, more than %d", r.Group, ErrTooLarge, n, c.cfg.MemberBytes)
+	}
+	return nil
+}
+
+// bytes is about what the member will hold of memory.
+func (r Join) bytes() int {
+	n := len(r.Instance) + len(r.ClientID) + len(r.ClientHost) + len(r.ProtocolType)
+	for _, p := range r.Protocols {
+		n += len(p.Name) + len(p.Metadata)
+	}
+	return n
+}
+
+type joinWait = chan answer[Joined]
+
+// join takes a member in, or up again. It returns an answer, or a channel that will give it.
+func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
+	refuse := func(err error) (joinWait, Joined, error) {
+		return nil, Joined{Member: r.Member}, fmt.Errorf("join group %q as %q: %w", g.name, r.Member, err)
+	}
+	m := g.members[r.Member]
+	switch {
+	case g.c.isClosed():
+		return refuse(ErrMoved)
+	case !g.hasRoom(r, m):
+		if m != nil {
+			g.remove(m)
+			g.tryCompleteJoin(ctx)
+		}
+		return refuse(fmt.Errorf("%w: it has %d members, the most there may be", ErrFull, g.c.cfg.MembersMax))
+	case !g.supports(r):
+		return refuse(fmt.Errorf("%w: it is of type %q and offers %v", ErrInconsistentProtocol, r.ProtocolType, names(r.Protocols)))
+	case r.Member == "" && r.Instance == "":
+		return g.joinNew(ctx, r)
+	case r.Member == "" && g.instances[r.Instance] != "":
+		return g.joinBack(ctx, r)
+	case r.Member == "":
+		return g.admit(ctx, r, memberID(r.Instance))
+	case !g.pending[r.Member].IsZero():
+		return g.admit(ctx, r, r.Member)
+	}
+	m, err := g.find(r.Member, r.Instance)
+	if err != nil {
+		return refuse(err)
+	}
+	return g.rejoin(ctx, r, m)
+}
+
+// hasRoom counts members that wait in the join, while there is one: so a group that shrank below its limit can go on, and the
+// last to come back are left out.
+func (g *group) hasRoom(r Join, m *member) bool {
+	count := len(g.members)
+	switch {
+	case g.state == Empty:
+		return len(g.pending) < g.c.cfg.MembersMax
+	case g.state == PreparingRebalance:
+		if m != nil && m.joining != nil {
+			return true
+		}
+		count = g.joining()
+	case m != nil:
+		return true
+	}
+	return count < g.c.cfg.MembersMax && (r.Member != "" || len(g.pending) < g.c.cfg.MembersMax)
+}
+
+// supports reports whether the group can have a protocol that this member and all others offer.
+func (g *group) supports(r Join) bool {
+	if r.ProtocolType == "" || len(r.Protocols) == 0 {
+		return false
+	}
+	if len(g.members) == 0 {
+		return true
+	}
+	return r.ProtocolType == g.protocolType && slices.ContainsFunc(r.Protocols, func(p Protocol) bool { return g.allOffer(p.Name) })
+}
+
+func (g *group) allOffer(protocol string) bool {
+	for _, m := range g.members {
+		if !m.offers(protocol) {
+			return false
+		}
+	}
+	return true
+}
+
+// joinNew gives a new dynamic member its id. A client that can is told the id first: else each of its retries
+// would leave a member behind that nobody plays (KIP-394).
+func (g *group) joinNew(ctx context.Context, r Join) (joinWait, Joined, error) {
+	id := memberID(r.ClientID)
+	if !r.NeedsMemberID {
+		return g.admit(ctx, r, id)
+	}
+	g.pending[id] = time.Now().Add(r.Session)
+	g.wakeBy(g.pending[id])
+	return nil, Joined{Member: id}, ErrMemberIDRequired
+}
+
+// admit adds a member and begins a rebalance.
+func (g *group) admit(ctx context.Context, r Join, id string) (joinWait, Joined, error) {
+	if err := g.affords(r, nil); err != nil {
+		return nil, Joined{Member: r.Member}, err
+	}
+	m := &member{id: id, instance: r.Instance, clientID: r.ClientID, clientHost: r.ClientHost, fresh: true}
+	if len(g.members) == 0 {
+		g.protocolType = r.ProtocolType
+	}
+	g.add(m)
+	g.grew = g.initial
+	wait := g.wait(m, r)
+	g.touchFor(m, newMemberJoinTimeout)
+	g.changed(ctx, "member "+id+" joins")
+	return wait, Joined{}, nil
+}
+
+// rejoin takes a known member's join.
+func (g *group) rejoin(ctx context.Context, r Join, m *member) (joinWait, Joined, error) {
+	if err := g.affords(r, m); err != nil {
+		return nil, Joined{Member: r.Member}, err
+	}
+	same := sameProtocols(m.protocols, r.Protocols)
+	switch {
+	case g.state == CompletingRebalance && same, // the answer to its last join got lost
+		g.state == Stable && same && g.leader != m.id: // it asks to be sure
+		g.touch(m)
+		return nil, g.joined(m), nil
+	}
+	// The leader asks for a rebalance by joining again, for example because a topic has new partitions.
+	wait := g.wait(m, r)
+	g.changed(ctx, "member "+m.id+" joins again")
+	return wait, Joined{}, nil
+}
+
+// joinBack lets a static member that restarted take its old place, under a new member id: the process that had
+// the place is fenced (KIP-345). In a stable group nobody else notices.
+func (g *group) joinBack(ctx context.Context, r Join) (joinWait, Joined, error) {
+	old := g.members[g.instances[r.Instance]]
+	if err := g.affords(r, old); err != nil {
+		return nil, Joined{Member: r.Member}, err
+	}
+	g.answerJoin(old, Joined{Member: old.id}, ErrFencedInstance)
+	g.answerSync(old, Synced{}, ErrFencedInstance)
+	leader := g.leader
+	m := &member{id: memberID(r.Instance), instance: r.Instance, clientID: r.ClientID, clientHost: r.ClientHost,
+		assignment: old.assignment, synced: old.synced}
+	g.replace(old, m)
+	wait := g.wait(m, r)
+	g.touch(m)
+	if g.state != Stable || g.choose() != g.protocol {
+		g.changed(ctx, "static member "+r.Instance+" joins again")
+		return wait, Joined{}, nil
+	}
+	if err := g.save(ctx); err != nil {
+		if g.members[m.id] == m { // nothing has changed in the store
+			m.joining = nil
+			g.replace(m, old)
+		}
+		return nil, Joined{}, err
+	}
+	m.joining = nil
+	j := g.joined(m)
+	if r.SkipsAssigning {
+		j.SkipAssignment = j.Leader == m.id
+	} else {
+		// Told that it leads, it would assign anew although nothing changed. It is told its old id for the leader's,
+		// and follows.
+		j.Leader, j.Members = leader, nil
+	}
+	return nil, j, nil
+}
+
+// replace puts member b in the place of a.
+func (g *group) replace(a, b *member) {
+	leads := g.leader == a.id
+	delete(g.members, a.id)
+	g.add(b)
+	if leads {
+		g.leader = b.id
+	}
+}
+
+// wait takes over what the member says now, and makes it wait for the next generation.
+func (g *group) wait(m *member, r Join) joinWait {
+	g.answerJoin(m, Joined{Member: m.id}, ErrRebalancing) // an earlier join of the same member
+	m.protocols, m.session, m.rebalance = r.Protocols, r.Session, r.Rebalance
+	m.joining = make(joinWait, 1)
+	return m.joining
+}
+
+// affords checks that the group's members, with one of them replaced, stay within their bytes.
+func (g *group) affords(r Join, instead *member) error {
+	total := r.bytes()
+	for _, m := range g.members {
+		if m != instead {
+			total += m.bytes()
+		}
+	}
+	if total > g.c.cfg.GroupBytes {
+		return fmt.Errorf("join group %q: %w: the protocols of its %d members would take %d bytes, more than %d",
+			g.name, ErrTooLarge, len(g.members), total, g.c.cfg.GroupBytes)
+	}
+	return nil
+}
+
+// changed answers to a change among the members: with a rebalance, or by going on with the one that runs.
+func (g *group) changed(ctx context.Context, reason string) {
+	if g.state == PreparingRebalance {
+		g.tryCompleteJoin(ctx)
+		return
+	}
+	g.rebalance(ctx, reason)
+}
+
+// rebalance begins the join phase.
+func (g *group) rebalance(ctx context.Context, reason string) {
+	g.c.logger.Info("group rebalances", "group", g.name, "generation", g.generation, "because", reason)
+	if g.state == CompletingRebalance {
+		for _, m := range g.members {
+			m.assignment = nil
+			if m.syncing != nil {
+				g.answerSync(m, Synced{}, ErrRebalancing)
+				g.touch(m)
+			}
+		}
+	}
+	now := time.Now()
+	g.initial = g.state == Empty && g.c.cfg.InitialDelay > 0
+	g.state, g.grew, g.syncBy = PreparingRebalance, false, time.Time{}
+	g.joinBy = now.Add(g.rebalanceTimeout())
+	if g.initial {
+		g.joinLast = now.Add(max(g.rebalanceTimeout(), g.c.cfg.InitialDelay))
+		g.joinBy = now.Add(g.c.cfg.InitialDelay)
+	}
+	g.wakeBy(g.joinBy)
+	g.tryCompleteJoin(ctx)
+}
+
+func (g *group) rebalanceTimeout() time.Duration {
+	var longest time.Duration
+	for _, m := range g.members {
+		longest = max(longest, m.rebalance)
+	}
+	return longest
+}
+
+func (g *group) tryCompleteJoin(ctx context.Context) {
+	if g.state == PreparingRebalance && !g.initial && g.joining() == len(g.members) && len(g.pending) == 0 {
+		g.completeJoin(ctx)
+	}
+}
+
+func (g *group) joining() int {
+	n := 0
+	for _, m := range g.members {
+		if m.joining != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// completeJoin ends the join phase: dynamic members that did not come are out, the others are the next generation.
+func (g *group) completeJoin(ctx context.Context) {
+	g.initial, g.joinBy = false, time.Time{}
+	var leader *member
+	for _, m := range g.byID() {
+		if m.joining == nil && m.instance == "" {
+			g.remove(m)
+		} else if m.joining != nil && (leader == nil || m.id == g.leader) {
+			leader = m
+		}
+	}
+	if len(g.members) == 0 {
+		g.becomeEmpty(ctx)
+		return
+	}
+	if leader == nil { // static members only, and all are silent: their sessions will tell
+		g.joinBy = time.Now().Add(g.rebalanceTimeout())
+		g.wakeBy(g.joinBy)
+		return
+	}
+	g.generation++
+	g.leader, g.protocol, g.state = leader.id, g.choose(), CompletingRebalance
+	g.c.logger.Info("group has a new generation", "group", g.name, "generation", g.generation, "members", len(g.members), "protocol", g.protocol)
+	g.syncBy = time.Now().Add(g.rebalanceTimeout())
+	g.wakeBy(g.syncBy)
+	for _, m := range g.members {
+		m.fresh, m.synced = false, false
+		g.answerJoin(m, g.joined(m), nil)
+		g.touch(m)
+	}
+}
+
+// becomeEmpty notes in the store that the last member is gone. If the store does not take it, the members that it still has
+// will lose their sessions when the group is next read.
+func (g *group) becomeEmpty(ctx context.Context) {
+	g.generation++
+	g.state, g.protocol, g.leader, g.since = Empty, "", "", time.Now()
+	g.c.logger.Info("group is empty", "group", g.name, "generation", g.generation)
+	if g.version == 0 {
+		return // it never had an assignment or an offset
+	}
+	if err := g.save(ctx); err != nil {
+		g.c.logger.Warn("empty group not stored", "group", g.name, "err", err)
+	}
+}
+
+// choose lets each member vote for the first of its protocols that all offer, and counts. A tie goes to the name that
+// sorts first, so that all brokers would choose the same.
+func (g *group) choose() string {
+	votes := make(map[string]int)
+	for _, m := range g.members {
+		for _, p := range m.protocols {
+			if g.allOffer(p.Name) {
+				votes[p.Name]++
+				break
+			}
+		}
+	}
+	best := ""
+	for name, n := range votes {
+		if n > votes[best] || n == votes[best] && name < best {
+			best = name
+		}
+	}
+	return best
+}
+
+// joined is what a member is told of the generation.
+func (g *group) joined(m *member) Joined {
+	j := Joined{Member: m.id, Leader: g.leader, Generation: g.generation, ProtocolType: g.protocolType, Protocol: g.protocol}
+	if m.id == g.leader {
+		for _, o := range g.byID() {
+			j.Members = append(j.Members, JoinedMember{o.id, o.instance, o.metadata(g.protocol)})
+		}
+	}
+	return j
+}
+
+// abandonJoin is for a client that went away while it waited. It may come back under its member id until its session ends.
+func (g *group) abandonJoin(wait joinWait) {
+	g.c.stay(g)
+	defer g.leave()
+	for _, m := range g.members {
+		if m.joining == wait {
+			m.joining, m.fresh = nil, false
+			g.touch(m)
+		}
+	}
+}
+
+func (m *member) offers(protocol string) bool {
+	return slices.ContainsFunc(m.protocols, func(p Protocol) bool { return p.Name == protocol })
+}
+
+func (m *member) metadata(protocol string) []byte {
+	for _, p := range m.protocols {
+		if p.Name == protocol {
+			return p.Metadata
+		}
+	}
+	return nil
+}
+
+func (m *member) bytes() int {
+	return Join{Instance: m.instance, ClientID: m.clientID, ClientHost: m.clientHost, Protocols: m.protocols}.bytes()
+}
+
+func sameProtocols(a, b []Protocol) bool {
+	return slices.EqualFunc(a, b, func(p, q Protocol) bool { return p.Name == q.Name && string(p.Metadata) == string(q.Metadata) })
+}
+
+func names(ps []Protocol) []string {
+	var out []string
+	for _, p := range ps {
+		out = append(out, p.Name)
+	}
+	return out
+}
+
+// memberID makes an id that nobody can guess, from what the client calls itself.
+func memberID(client string) string {
+	return client[:min(len(client), clientIDMax)] + "-" + rand.Text()
+}

@@ -1,0 +1,259 @@
+package group
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// commitTimeout bounds the wait for the store when offsets are committed; Kafka's offsets.commit.timeout.ms.
+const commitTimeout = 5 * time.Second
+
+type (
+	// TopicPartition is a partition by its topic's id and its index in the topic.
+	TopicPartition struct {
+		Topic     eventlog.TopicID
+		Partition int32
+	}
+
+	// Committed is how far a group has read a partition.
+	Committed struct {
+		TopicPartition
+		Name        string          // of the topic, for people
+		Offset      eventlog.Offset // of the next record to read; -1 when there is none
+		LeaderEpoch int32           // of the last record read; -1 when unknown
+		Metadata    string          // the client's own words
+	}
+
+	// Commit is offsets to keep, by a member, or by anyone while the group has no members.
+	Commit struct {
+		Group, Member, Instance string
+		Generation              int32 // negative: not as a member
+		Offsets                 []Committed
+	}
+
+	// committed is a Committed in memory. Of several commits on their way, the last submitted wins.
+	committed struct {
+		Committed
+		at     time.Time // when it was put, judged from its age by the store's clock
+		commit int64     // which of the group's commits put it
+		gone   bool      // it was deleted, by a commit that later answers must not undo
+	}
+)
+
+// Commit keeps offsets: all of them in one entry, or none, but for those whose metadata is too large, which are left
+// out and named in the first result. Commits of many members share flushes.
+func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
+	errs := make([]error, len(r.Offsets))
+	var fit []Committed
+	for i, o := range r.Offsets {
+		if n := len(o.Metadata); n > c.cfg.OffsetMetadataMax {
+			errs[i] = fmt.Errorf("%w: %d bytes, more than %d", ErrMetadataTooLarge, n, c.cfg.OffsetMetadataMax)
+		} else {
+			fit = append(fit, o)
+		}
+	}
+	err := c.change(ctx, r.Group, func(ctx context.Context, g *group) (change, error) {
+		if err := g.mayCommit(r); err != nil {
+			return change{}, fmt.Errorf("commit offsets of group %q as %q: %w", r.Group, r.Member, err)
+		}
+		if g.version == 0 && len(fit) > 0 { // the first of a group that never had an assignment
+			if err := g.save(ctx); err != nil {
+				return change{}, err
+			}
+		}
+		return change{offsets: fit}, nil
+	})
+	return errs, err
+}
+
+// mayCommit decides who may commit: a member at the current generation, unless it must get its new assignment first;
+// anyone without a generation while the group has no members, such as a consumer that assigns partitions to itself, or a tool.
+func (g *group) mayCommit(r Commit) error {
+	switch {
+	case r.Generation < 0 && g.state == Empty:
+		return nil
+	case r.Generation < 0 && r.Member == "" && r.Instance == "":
+		return fmt.Errorf("%w: the group has members, and the commit is not from one of them", ErrUnknownMember)
+	case g.version == 0 && g.state == Empty:
+		return fmt.Errorf("%w: there is no such group", ErrIllegalGeneration)
+	}
+	m, err := g.find(r.Member, r.Instance)
+	if err != nil {
+		return err
+	}
+	if r.Generation != g.generation {
+		return fmt.Errorf("%w: %d, and the group is at %d", ErrIllegalGeneration, r.Generation, g.generation)
+	}
+	if g.state == CompletingRebalance {
+		return ErrRebalancing
+	}
+	g.touch(m) // a commit is as good as a heartbeat
+	return nil
+}
+
+// DeleteOffsets forgets offsets of a group, but for those of topics that its members read, which the first result names.
+func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Committed) ([]error, error) {
+	errs := make([]error, len(which))
+	err := c.change(ctx, name, func(_ context.Context, g *group) (change, error) {
+		if g.version == 0 && g.state == Empty {
+			return change{}, fmt.Errorf("delete offsets of group %q: %w", name, ErrNotFound)
+		}
+		if g.state != Empty && g.protocolType != consumerProtocol {
+			return change{}, fmt.Errorf("delete offsets of group %q: %w: it has %d members of type %q", name, ErrNotEmpty, len(g.members), g.protocolType)
+		}
+		ch := change{gone: true}
+		reads := g.reads()
+		for i, o := range which {
+			if reads(o.Name) {
+				errs[i] = fmt.Errorf("%w %q", ErrSubscribed, o.Name)
+			} else if known := g.offsets[o.TopicPartition]; known != nil && !known.gone {
+				ch.offsets = append(ch.offsets, o)
+			}
+		}
+		return ch, nil
+	})
+	return errs, err
+}
+
+// change is offsets to put, or to forget.
+type change struct {
+	offsets []Committed
+	gone    bool
+
+	ticket *eventlog.Ticket
+	commit int64
+	life   int
+}
+
+// change lets decide look at the group, and brings what it wants into the store. The group is not held while the store works,
+// so that many commits travel at once.
+func (c *Coordinator) change(ctx context.Context, name string, decide func(context.Context, *group) (change, error)) error {
+	// A client that goes away does not leave the outcome open: that would cost the group a reload.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	g, err := c.enter(ctx, name)
+	if err != nil {
+		return err
+	}
+	ch, err := decide(ctx, g)
+	if err != nil || len(ch.offsets) == 0 {
+		g.leave()
+		return err
+	}
+	g.submit(ctx, &ch)
+	g.leave()
+	_, err = ch.ticket.Wait(ctx)
+	c.stay(g)
+	defer g.leave()
+	return g.land(ch, err)
+}
+
+// submit sends a change on its way. It is done under the group's slot, so that changes enter the log in the order of their numbers.
+func (g *group) submit(ctx context.Context, ch *change) {
+	g.commits++
+	ch.commit, ch.life = g.commits, g.life
+	e := eventlog.Entry{Checks: []eventlog.Check{{Key: stateKey(g.name), Version: g.version}}}
+	for _, o := range ch.offsets {
+		put := eventlog.Put{Key: offsetKey(g.name, o.TopicPartition), Version: g.version}
+		if !ch.gone {
+			put.Value = o.encode()
+		}
+		e.Puts = append(e.Puts, put)
+		if known := g.offsets[o.TopicPartition]; known != nil {
+			known.at = time.Now() // so that it does not expire while its successor is on the way
+		}
+	}
+	ch.ticket = g.c.log.Submit(ctx, e)
+}
+
+// land takes a change that the store has into memory.
+func (g *group) land(ch change, err error) error {
+	switch {
+	case err != nil && ch.life == g.life:
+		return g.refused(err)
+	case err != nil:
+		return fmt.Errorf("group %q: %w (%w)", g.name, ErrMoved, err)
+	case ch.life != g.life:
+		return nil // memory was read from the store since, and has it
+	}
+	for _, o := range ch.offsets {
+		if known := g.offsets[o.TopicPartition]; known == nil || known.commit < ch.commit {
+			g.offsets[o.TopicPartition] = &committed{Committed: o, at: time.Now(), commit: ch.commit, gone: ch.gone}
+		}
+	}
+	return nil
+}
+
+func (o Committed) encode() []byte {
+	value, err := json.Marshal(storedOffset{Topic: o.Name, Partition: o.Partition, Offset: o.Offset, LeaderEpoch: o.LeaderEpoch, Metadata: o.Metadata})
+	if err != nil {
+		panic(fmt.Sprintf("committed offset %+v: %v", o, err)) // numbers and strings always encode
+	}
+	return value
+}
+
+// Fetch returns what a group has committed for some partitions, in their order, with offset -1 where there is nothing; or,
+// given nil, for all partitions of topics that are still there. It costs one trip, to be sure that no other broker
+// took the group over: an answer that is behind would make a consumer read again, or skip.
+func (c *Coordinator) Fetch(ctx context.Context, name string, which []TopicPartition) ([]Committed, error) {
+	g, err := c.enterFresh(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer g.leave()
+	if which == nil {
+		return g.allOffsets(), nil
+	}
+	out := make([]Committed, len(which))
+	for i, tp := range which {
+		out[i] = Committed{TopicPartition: tp, Offset: -1, LeaderEpoch: -1}
+		if o := g.offsets[tp]; o != nil && !o.gone {
+			out[i] = o.Committed
+		}
+	}
+	return out, nil
+}
+
+func (g *group) allOffsets() []Committed {
+	var out []Committed
+	for tp, o := range g.offsets {
+		if !o.gone && g.c.hasTopic(tp.Topic) {
+			out = append(out, o.Committed)
+		}
+	}
+	slices.SortFunc(out, func(a, b Committed) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Partition, b.Partition))
+	})
+	return out
+}
+
+func (c *Coordinator) hasTopic(id eventlog.TopicID) bool {
+	_, err := c.log.TopicByID(id)
+	return !errors.Is(err, eventlog.ErrUnknownTopic)
+}
+
+// reads tells which topics the members read. Consumers whose subscription is not known, or cannot be read, may read
+// any. Of members that are not consumers nobody knows.
+func (g *group) reads() func(topic string) bool {
+	topics := make(map[string]bool)
+	for _, m := range g.members {
+		if g.protocolType != consumerProtocol {
+			break
+		}
+		subscription, ok := subscribed(m.metadata(g.protocol))
+		if !ok {
+			return func(string) bool { return true }
+		}
+		for _, t := range subscription {
+			topics[t] = true
+		}
+	}
+	return func(topic string) bool { return topics[topic] }
+}

@@ -1,0 +1,210 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+type (
+	// Sync asks for a member's assignment. The leader's brings everybody's.
+	Sync struct {
+		Group, Member, Instance string
+		Generation              int32
+		ProtocolType, Protocol  string            // empty: not said (before version 5)
+		Assignments             map[string][]byte // by member id
+	}
+
+	// Synced is a member's assignment.
+	Synced struct {
+		ProtocolType, Protocol string
+		Assignment             []byte
+	}
+
+	// Beat says that a member is alive.
+	Beat struct {
+		Group, Member, Instance string
+		Generation              int32
+	}
+
+	// Leaver is a member that leaves. Without a member id, an operator removes the static member Instance.
+	Leaver struct {
+		Member, Instance, Reason string
+	}
+)
+
+// Sync waits until the leader's assignment is in the store, and returns the member's part.
+func (c *Coordinator) Sync(ctx context.Context, r Sync) (Synced, error) {
+	if r.Group == "" {
+		return Synced{}, fmt.Errorf("%w: it is empty", ErrInvalidGroup)
+	}
+	g, err := c.enter(ctx, r.Group)
+	if errors.Is(err, ErrLoading) {
+		// As Kafka answers: whatever round the member was in is lost, and it begins a new one.
+		return Synced{}, fmt.Errorf("sync with group %q: %w (%w)", r.Group, ErrRebalancing, err)
+	} else if err != nil {
+		return Synced{}, err
+	}
+	wait, synced, err := g.sync(ctx, r)
+	g.leave()
+	if wait == nil {
+		return synced, err
+	}
+	select {
+	case a := <-wait:
+		return a.value, a.err
+	case <-ctx.Done():
+		g.abandonSync(wait)
+		return Synced{}, fmt.Errorf("sync with group %q: %w (%w)", r.Group, ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+func (g *group) sync(ctx context.Context, r Sync) (chan answer[Synced], Synced, error) {
+	refuse := func(err error) (chan answer[Synced], Synced, error) {
+		return nil, Synced{}, fmt.Errorf("sync with group %q as %q: %w", g.name, r.Member, err)
+	}
+	m, err := g.find(r.Member, r.Instance)
+	switch {
+	case g.c.isClosed():
+		return refuse(ErrMoved)
+	case err != nil:
+		return refuse(err)
+	case r.Generation != g.generation:
+		return refuse(fmt.Errorf("%w: %d, and the group is at %d", ErrIllegalGeneration, r.Generation, g.generation))
+	case r.ProtocolType != "" && r.ProtocolType != g.protocolType, r.Protocol != "" && r.Protocol != g.protocol:
+		return refuse(fmt.Errorf("%w: %q %q, and the group has %q %q", ErrInconsistentProtocol, r.ProtocolType, r.Protocol, g.protocolType, g.protocol))
+	case g.state == PreparingRebalance:
+		return refuse(ErrRebalancing)
+	}
+	m.synced = true
+	if g.state == Stable {
+		g.clearSyncBy()
+		g.touch(m)
+		return nil, g.synced(m), nil
+	}
+	g.answerSync(m, Synced{}, ErrRebalancing) // an earlier sync of the same member
+	m.syncing = make(chan answer[Synced], 1)
+	wait := m.syncing
+	if m.id == g.leader {
+		g.assign(ctx, r.Assignments)
+	}
+	return wait, Synced{}, nil
+}
+
+// assign stores the leader's assignment and hands it out. Nobody learns of a generation's assignment before the store has it,
+// so no two generations of one number can differ in it.
+func (g *group) assign(ctx context.Context, assignments map[string][]byte) {
+	for id, m := range g.members {
+		m.assignment = assignments[id]
+	}
+	if err := g.save(ctx); err != nil {
+		// The generation stays as it is, for the members to ask again, unless the group was reset.
+		for _, m := range g.members {
+			m.assignment, m.synced = nil, false
+			if m.syncing != nil {
+				g.answerSync(m, Synced{}, err)
+				g.touch(m)
+			}
+		}
+		return
+	}
+	g.state = Stable
+	g.clearSyncBy()
+	for _, m := range g.members {
+		g.answerSync(m, g.synced(m), nil)
+	}
+}
+
+func (g *group) synced(m *member) Synced {
+	return Synced{ProtocolType: g.protocolType, Protocol: g.protocol, Assignment: m.assignment}
+}
+
+func (g *group) clearSyncBy() {
+	for _, m := range g.members {
+		if !m.synced {
+			return
+		}
+	}
+	g.syncBy = time.Time{}
+}
+
+func (g *group) abandonSync(wait chan answer[Synced]) {
+	g.c.stay(g)
+	defer g.leave()
+	for _, m := range g.members {
+		if m.syncing == wait {
+			m.syncing = nil
+			g.touch(m)
+		}
+	}
+}
+
+// Heartbeat keeps a member's session. ErrRebalancing asks it to join again. While the group cannot be read, nobody is told
+// off, as in Kafka.
+func (c *Coordinator) Heartbeat(ctx context.Context, r Beat) error {
+	if r.Group == "" {
+		return fmt.Errorf("%w: it is empty", ErrInvalidGroup)
+	}
+	g, err := c.enter(ctx, r.Group)
+	if errors.Is(err, ErrLoading) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer g.leave()
+	m, err := g.find(r.Member, r.Instance)
+	switch {
+	case err != nil:
+		return fmt.Errorf("heartbeat of %q in group %q: %w", r.Member, r.Group, err)
+	case r.Generation != g.generation:
+		return fmt.Errorf("heartbeat of %q in group %q: %w: %d, and the group is at %d", r.Member, r.Group, ErrIllegalGeneration, r.Generation, g.generation)
+	}
+	g.touch(m)
+	if g.state == PreparingRebalance {
+		return ErrRebalancing
+	}
+	return nil
+}
+
+// Leave removes members, and answers for each.
+func (c *Coordinator) Leave(ctx context.Context, name string, leavers []Leaver) ([]error, error) {
+	if name == "" {
+		return nil, fmt.Errorf("%w: it is empty", ErrInvalidGroup)
+	}
+	g, err := c.enter(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer g.leave()
+	errs := make([]error, len(leavers))
+	before := len(g.members)
+	for i, l := range leavers {
+		errs[i] = g.removeLeaver(l)
+	}
+	if len(g.members) < before {
+		g.changed(ctx, "members left")
+	} else {
+		g.tryCompleteJoin(ctx) // it may have waited for one that only had its member id
+	}
+	return errs, nil
+}
+
+func (g *group) removeLeaver(l Leaver) error {
+	if !g.pending[l.Member].IsZero() {
+		delete(g.pending, l.Member)
+		return nil
+	}
+	if l.Member == "" {
+		l.Member = g.instances[l.Instance]
+	}
+	m, err := g.find(l.Member, l.Instance)
+	if err != nil {
+		return fmt.Errorf("leave group %q as %q: %w", g.name, l.Member, err)
+	}
+	g.c.logger.Info("member left the group", "group", g.name, "member", m.id, "reason", l.Reason)
+	g.answerJoin(m, Joined{}, ErrUnknownMember)
+	g.answerSync(m, Synced{}, ErrUnknownMember)
+	g.remove(m)
+	return nil
+}
