@@ -41,13 +41,15 @@ func Main(version string, args []string) int {
 		signal.Stop(signals)
 	}()
 	return run(ctx, version, args, &terminal{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr,
+		program: os.Args[0],
+		in:      os.Stdin, out: os.Stdout, err: os.Stderr,
 		inTTY: isTTY(os.Stdin), outTTY: isTTY(os.Stdout), errTTY: isTTY(os.Stderr),
 	}, os.Environ())
 }
 
 // terminal is where a command reads and writes.
 type terminal struct {
+	program               string // how the person called us
 	in                    io.Reader
 	out, err              io.Writer
 	inTTY, outTTY, errTTY bool

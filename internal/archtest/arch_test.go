@@ -180,7 +180,8 @@ func pathsIn(t *testing.T, doc string) []string {
 	var paths []string
 	for _, m := range regexp.MustCompile("`([^`\n]+)`").FindAllStringSubmatch(read(t, doc), -1) {
 		name := strings.TrimSuffix(m[1], "/")
-		if looksLikePath.MatchString(name) || name == "eventlog" || name == "store" {
+		info, err := os.Stat(filepath.Join(root(t), name))
+		if looksLikePath.MatchString(name) || err == nil && info.IsDir() {
 			paths = append(paths, name)
 		}
 	}

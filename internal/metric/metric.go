@@ -1,0 +1,152 @@
+// Package metric is the one table of what weir counts. The core does not know it: eventlog.Log and the doors tell their
+// observers, and Set listens.
+package metric
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Set holds the metrics of one program. It is an eventlog.Observer.
+type Set struct {
+	requests    *prometheus.HistogramVec
+	bytes       *prometheus.CounterVec
+	connections prometheus.Gauge
+	refused     *prometheus.CounterVec
+
+	flushSeconds  prometheus.Histogram
+	flushBytes    prometheus.Histogram
+	flushFailures prometheus.Counter
+	entries       prometheus.Counter
+	records       prometheus.Counter
+	appended      prometheus.Counter
+	retries       prometheus.Counter
+
+	fetches     *prometheus.CounterVec
+	fetched     *prometheus.CounterVec
+	storeErrors *prometheus.CounterVec
+}
+
+// New registers the table. Each help text says what to do when the number moves.
+func New(registry prometheus.Registerer, version string) *Set {
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	t := table{registry}
+	t.gaugeVec("weir_build_info", "Always 1; the label tells which version runs.", "version").WithLabelValues(version).Set(1)
+	return &Set{
+		requests: t.histogramVec("weir_kafka_request_seconds",
+			"From a request's last byte to its answer's, by API. Fetch waits for records on purpose. If Produce grows, look at weir_flush_seconds.",
+			latencies, "api"),
+		bytes: t.counterVec("weir_kafka_bytes_total",
+			"Bytes received from and sent to Kafka clients. Near what the network carries, add brokers or compress.", "direction"),
+		connections: t.gauge("weir_kafka_connections",
+			"Open connections of Kafka clients. If it climbs without end, a client does not close its own."),
+		refused: t.counterVec("weir_kafka_refused_total",
+			"Connections closed on a client, by reason. If it moves, the log at level debug names the client.", "reason"),
+
+		flushSeconds: t.histogram("weir_flush_seconds",
+			"Time the store took to make one flush durable. Every acknowledgement waits for it: if it grows, look at the store's disk.", latencies),
+		flushBytes: t.histogram("weir_flush_bytes",
+			"Bytes in one flush. Small flushes under load mean few producers at a time; at the top, the store is the limit.", sizes),
+		flushFailures: t.counter("weir_flush_failures_total",
+			"Flushes that the store did not take whole. If it moves, look at weir_store_errors_total and the store's own log."),
+		entries: t.counter("weir_appended_entries_total",
+			"Changes made durable. Divided by weir_flush_seconds_count it is how many callers share one flush."),
+		records: t.counter("weir_appended_records_total", "Records made durable. If it stands still, look at the producers first."),
+		appended: t.counter("weir_appended_bytes_total",
+			"Bytes of records made durable. Its rate times the retention is the space the store needs."),
+		retries: t.counter("weir_flush_retries_total",
+			"Flushes sent again because the store did not take them. If it moves, the store is away or overloaded."),
+
+		fetches: t.counterVec("weir_fetches_total",
+			"Partitions served with records, from the tail in memory or from the store. If the share of the store grows, consumers lag behind the tail.", "source"),
+		fetched: t.counterVec("weir_fetched_bytes_total",
+			"Bytes served, from the tail in memory or from the store. If the share of the store grows, consumers lag behind the tail.", "source"),
+		storeErrors: t.counterVec("weir_store_errors_total",
+			"Errors of the store, by operation. If it moves, weir's log has the error and `weir doctor` examines the store.", "op"),
+	}
+}
+
+// Buckets. Latencies reach from half a millisecond, a flush on a good disk, to 16 s; sizes from 256 bytes to 16 MiB.
+var (
+	latencies = prometheus.ExponentialBuckets(0.0005, 2, 16)
+	sizes     = prometheus.ExponentialBuckets(256, 4, 9)
+)
+
+// Flushed follows every commit.
+func (s *Set) Flushed(f eventlog.Flush) {
+	s.flushSeconds.Observe(f.Took.Seconds())
+	s.flushBytes.Observe(float64(f.Bytes))
+	if f.Err != nil {
+		s.flushFailures.Inc()
+		return
+	}
+	s.entries.Add(float64(f.Entries))
+	s.records.Add(float64(f.Records))
+	s.appended.Add(float64(f.Bytes))
+}
+
+// Fetched follows every partition served with records.
+func (s *Set) Fetched(bytes int, fromTail bool) {
+	source := "store"
+	if fromTail {
+		source = "tail"
+	}
+	s.fetches.WithLabelValues(source).Inc()
+	s.fetched.WithLabelValues(source).Add(float64(bytes))
+}
+
+// StoreFailed follows every error of the store.
+func (s *Set) StoreFailed(op string, _ error) { s.storeErrors.WithLabelValues(op).Inc() }
+
+// Retried follows a flush that goes out again.
+func (s *Set) Retried() { s.retries.Inc() }
+
+// Connected follows a connection opened (+1) or closed (-1).
+func (s *Set) Connected(change int) { s.connections.Add(float64(change)) }
+
+// Refused follows a connection closed on a client.
+func (s *Set) Refused(reason string) { s.refused.WithLabelValues(reason).Inc() }
+
+// Answered follows every request and its answer.
+func (s *Set) Answered(api string, in, out int, took time.Duration) {
+	s.requests.WithLabelValues(api).Observe(took.Seconds())
+	s.bytes.WithLabelValues("in").Add(float64(in))
+	s.bytes.WithLabelValues("out").Add(float64(out))
+}
+
+// table makes metrics and registers them.
+type table struct{ registry prometheus.Registerer }
+
+func add[C prometheus.Collector](t table, c C) C {
+	t.registry.MustRegister(c)
+	return c
+}
+
+func (t table) counter(name, help string) prometheus.Counter {
+	return add(t, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+}
+
+func (t table) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
+	return add(t, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+}
+
+func (t table) gauge(name, help string) prometheus.Gauge {
+	return add(t, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
+}
+
+func (t table) gaugeVec(name, help string, labels ...string) *prometheus.GaugeVec {
+	return add(t, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels))
+}
+
+func (t table) histogram(name, help string, buckets []float64) prometheus.Histogram {
+	return add(t, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}))
+}
+
+func (t table) histogramVec(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return add(t, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels))
+}

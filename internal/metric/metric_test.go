@@ -1,0 +1,106 @@
+package metric
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+var _ eventlog.Observer = (*Set)(nil)
+
+func TestEveryEventMovesItsMetric(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	s := New(registry, "v1")
+	s.Flushed(eventlog.Flush{Entries: 2, Batches: 3, Records: 10, Bytes: 1000, Took: time.Millisecond})
+	s.Flushed(eventlog.Flush{Entries: 1, Records: 1, Bytes: 1, Err: errors.New("no")})
+	s.Fetched(500, true)
+	s.Fetched(600, false)
+	s.StoreFailed("read", errors.New("no"))
+	s.Retried()
+	s.Connected(+1)
+	s.Connected(+1)
+	s.Connected(-1)
+	s.Refused("connections")
+	s.Answered("Produce", 1000, 50, time.Millisecond)
+	lag := map[string]int64{"orders": 7}
+	WatchGroups(registry, func(context.Context) ([]Group, error) { return []Group{{"billing", 2, lag}}, nil })
+
+	want := map[string]string{
+		"weir_build_info":             `version="v1"} 1`,
+		"weir_appended_entries_total": " 2",
+		"weir_appended_records_total": " 10",
+		"weir_appended_bytes_total":   " 1000",
+		"weir_flush_seconds_count":    " 2",
+		"weir_flush_bytes_count":      " 2",
+		"weir_flush_failures_total":   " 1",
+		"weir_flush_retries_total":    " 1",
+		"weir_fetches_total":          `source="store"} 1`,
+		"weir_fetched_bytes_total":    `source="tail"} 500`,
+		"weir_store_errors_total":     `op="read"} 1`,
+		"weir_kafka_connections":      " 1",
+		"weir_kafka_refused_total":    `reason="connections"} 1`,
+		"weir_kafka_request_seconds":  `api="Produce"`,
+		"weir_kafka_bytes_total":      `direction="in"} 1000`,
+		"weir_group_members":          `group="billing"} 2`,
+		"weir_group_lag_records":      `group="billing",topic="orders"} 7`,
+	}
+	text := scrape(t, registry)
+	for name, value := range want {
+		found := false
+		for line := range strings.Lines(text) {
+			found = found || strings.HasPrefix(line, name) && strings.Contains(line, value)
+		}
+		if !found {
+			t.Errorf("no line %s with %s in:\n%s", name, value, text)
+		}
+	}
+}
+
+func TestUnreadableGroupsAreLeftOut(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	WatchGroups(registry, func(context.Context) ([]Group, error) { return nil, errors.New("store away") })
+	if text := scrape(t, registry); text != "" {
+		t.Errorf("want no metrics, got:\n%s", text)
+	}
+}
+
+// The page for operators names every metric, so that each alert has a place to send people to.
+func TestOperationsPageNamesEveryMetric(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	s := New(registry, "v1")
+	s.Fetched(1, true)
+	s.StoreFailed("read", nil)
+	s.Refused("x")
+	s.Answered("Produce", 1, 1, 1)
+	WatchGroups(registry, func(context.Context) ([]Group, error) { return []Group{{"g", 1, map[string]int64{"t": 1}}}, nil })
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		name := family.GetName()
+		if strings.HasPrefix(name, "weir_") && !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("docs/operations.md does not name `%s`", name)
+		}
+	}
+}
+
+func scrape(t *testing.T, registry *prometheus.Registry) string {
+	t.Helper()
+	page := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	return page.Body.String()
+}
