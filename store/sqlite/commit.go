@@ -1,0 +1,186 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Commit implements eventlog.Store: one transaction, and one fsync, for any number of entries.
+func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	var f *flush
+	err := s.change(ctx, func(w *conn) error {
+		f = &flush{conn: w, now: time.Now().UnixMilli(), partitions: map[eventlog.Partition]*partition{}}
+		return f.run(entries)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("commit %d entries: %w", len(entries), err)
+	}
+	s.keeper.wrote(f.written)
+	return f.outcomes, nil
+}
+
+// flush is one Commit under way.
+type flush struct {
+	conn       *conn
+	now        int64
+	partitions map[eventlog.Partition]*partition // those named so far; nil where there is none
+	outcomes   []eventlog.Outcome
+	written    int64 // bytes, roughly
+}
+
+// partition is a row of that name, and whether it has to be written.
+type partition struct {
+	first, next         eventlog.Offset
+	firstByte, nextByte int64
+	newest              eventlog.Timestamp
+	changed             bool
+}
+
+func (f *flush) run(entries []eventlog.Entry) error {
+	f.outcomes = make([]eventlog.Outcome, len(entries))
+	for i, entry := range entries {
+		refusal, err := f.judge(entry)
+		if err != nil {
+			return err
+		}
+		if refusal != nil {
+			f.outcomes[i].Err = refusal
+			continue
+		}
+		if f.outcomes[i].Base, err = f.apply(entry); err != nil {
+			return err
+		}
+	}
+	for id, p := range f.partitions {
+		if p != nil && p.changed {
+			if err := p.put(f.conn, id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// judge tells why an entry cannot happen. It changes nothing.
+func (f *flush) judge(entry eventlog.Entry) (refusal, err error) {
+	for _, check := range entry.Checks {
+		version, err := f.conn.integers(sqlVersion, check.Key)
+		if err != nil {
+			return nil, err
+		}
+		if len(version) == 0 {
+			version = []int64{0}
+		}
+		if version[0] != int64(check.Version) {
+			return eventlog.ErrStale, nil
+		}
+	}
+	var opens []eventlog.Partition
+	for _, b := range entry.Batches {
+		p, err := f.partition(b.Partition)
+		if err != nil {
+			return nil, err
+		}
+		if b.Records == 0 {
+			opens = append(opens, b.Partition)
+		} else if p == nil && !slices.Contains(opens, b.Partition) {
+			return eventlog.ErrNoPartition, nil
+		}
+	}
+	return nil, nil
+}
+
+// apply writes an entry that can happen.
+func (f *flush) apply(entry eventlog.Entry) ([]eventlog.Offset, error) {
+	base := make([]eventlog.Offset, len(entry.Batches))
+	for i, b := range entry.Batches {
+		p := f.partitions[b.Partition]
+		if p == nil {
+			p = &partition{newest: eventlog.NoTimestamp, changed: true}
+			f.partitions[b.Partition] = p
+		}
+		if b.Records == 0 {
+			continue
+		}
+		base[i] = p.next
+		if err := f.append(p, b); err != nil {
+			return nil, err
+		}
+	}
+	for _, put := range entry.Puts {
+		if err := f.put(put, base); err != nil {
+			return nil, err
+		}
+	}
+	return base, nil
+}
+
+func (f *flush) append(p *partition, b eventlog.Batch) error {
+	size := int64(len(b.Bytes))
+	p.newest = max(p.newest, b.MaxTime)
+	if err := f.conn.exec(sqlAddBody, b.Bytes); err != nil {
+		return err
+	}
+	err := f.conn.exec(sqlAddBatch, int64(b.Partition), int64(p.next), int64(b.Records), int64(b.MaxTime), int64(p.newest), p.nextByte, size)
+	if err != nil {
+		return err
+	}
+	p.next += eventlog.Offset(b.Records)
+	p.nextByte += size
+	p.changed = true
+	f.written += size
+	return nil
+}
+
+func (f *flush) put(put eventlog.Put, base []eventlog.Offset) error {
+	if put.Value == nil {
+		return f.conn.exec(sqlForget, put.Key)
+	}
+	value := put.Value
+	if put.AddBase > 0 {
+		value = strconv.AppendInt(slices.Clip(value), int64(base[put.AddBase-1]), 10)
+	}
+	f.written += int64(len(value))
+	return f.conn.exec(sqlPut, put.Key, int64(put.Version), value, f.now)
+}
+
+// partition returns a partition as this flush has left it so far, nil where there is none.
+func (f *flush) partition(id eventlog.Partition) (*partition, error) {
+	if p, known := f.partitions[id]; known {
+		return p, nil
+	}
+	p, err := f.conn.partition(id)
+	if err == nil {
+		f.partitions[id] = p
+	}
+	return p, err
+}
+
+// partition reads the row of a partition, nil where there is none.
+func (c *conn) partition(id eventlog.Partition) (*partition, error) {
+	row, err := c.integers(sqlPartition, int64(id))
+	if err != nil || row == nil {
+		return nil, err
+	}
+	return &partition{
+		first: eventlog.Offset(row[0]), next: eventlog.Offset(row[1]),
+		firstByte: row[2], nextByte: row[3],
+		newest: eventlog.Timestamp(row[4]),
+	}, nil
+}
+
+func (p *partition) put(c *conn, id eventlog.Partition) error {
+	return c.exec(sqlPutPartition, int64(id), int64(p.first), int64(p.next), p.firstByte, p.nextByte, int64(p.newest))
+}
+
+func (p *partition) bounds(id eventlog.Partition) eventlog.Bounds {
+	return eventlog.Bounds{Partition: id, First: p.first, Next: p.next, Bytes: p.nextByte - p.firstByte}
+}

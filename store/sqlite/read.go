@@ -1,0 +1,187 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"math"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Read implements eventlog.Store. A span costs three lookups, however long the log is.
+func (s *Store) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+	slices := make([]eventlog.Slice, len(spans))
+	err := s.view(ctx, func(r *conn) error {
+		for i, span := range spans {
+			var err error
+			if slices[i], err = r.slice(span); err != nil {
+				return fmt.Errorf("partition %d from %d: %w", span.Partition, span.From, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	return slices, nil
+}
+
+func (c *conn) slice(span eventlog.Span) (eventlog.Slice, error) {
+	p, err := c.partition(span.Partition)
+	if err != nil {
+		return eventlog.Slice{}, err
+	}
+	if p == nil {
+		return eventlog.Slice{Bounds: eventlog.Bounds{Partition: span.Partition}, Err: eventlog.ErrNoPartition}, nil
+	}
+	slice := eventlog.Slice{Bounds: p.bounds(span.Partition)}
+	if span.MaxBytes == 0 || span.From < p.first || span.From >= p.next {
+		return slice, nil
+	}
+	if slice.Batches, err = c.heads(span, p.next); err != nil {
+		return eventlog.Slice{}, err
+	}
+	return slice, c.fill(slice.Batches)
+}
+
+// heads finds which batches a span gets. Their bytes are still to come: so none is read that does not fit.
+func (c *conn) heads(span eventlog.Span, next eventlog.Offset) (heads []eventlog.Placed, err error) {
+	room := int64(span.MaxBytes)
+	err = c.query(sqlFrom, func(row []driver.Value) error {
+		room -= row[3].(int64)
+		if room < 0 && len(heads) > 0 {
+			return errStop
+		}
+		heads = append(heads, eventlog.Placed{Base: eventlog.Offset(row[0].(int64)), Batch: eventlog.Batch{
+			Partition: span.Partition, Records: int32(row[1].(int64)), MaxTime: eventlog.Timestamp(row[2].(int64)),
+		}})
+		return nil
+	}, int64(span.Partition), int64(span.From), int64(next))
+	if err == nil && len(heads) == 0 {
+		err = fmt.Errorf("no batch holds offset %d, below next %d: the file is damaged", span.From, next)
+	}
+	return heads, err
+}
+
+// fill reads the bytes of a run of batches.
+func (c *conn) fill(run []eventlog.Placed) error {
+	i := 0
+	err := c.query(sqlBodies, func(row []driver.Value) error {
+		run[i].Bytes, _ = row[0].([]byte) // nil for none
+		i++
+		return nil
+	}, int64(run[0].Partition), int64(run[0].Base), int64(run[len(run)-1].Base))
+	if err == nil && i != len(run) {
+		err = fmt.Errorf("%d of the %d batches from %d on have their bytes: the file is damaged", i, len(run), run[0].Base)
+	}
+	return err
+}
+
+// Seek implements eventlog.Store. It halves the range of offsets: some forty lookups, none of which reads a body.
+func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.Goal) (at eventlog.Offset, err error) {
+	err = s.view(ctx, func(r *conn) error {
+		p, err := r.partition(id)
+		if err != nil {
+			return err
+		}
+		if p == nil {
+			return eventlog.ErrNoPartition
+		}
+		if goal.Bytes > 0 {
+			at, err = r.seekBytes(id, p, goal.Bytes)
+		} else {
+			at, err = r.seekTime(id, p, goal.At)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("seek in partition %d: %w", id, err)
+	}
+	return at, nil
+}
+
+// head is what a search looks at.
+type head struct {
+	base            eventlog.Offset
+	newest, maxTime eventlog.Timestamp
+	firstByte       int64
+}
+
+func (c *conn) holding(id eventlog.Partition, at eventlog.Offset) (head, error) {
+	row, err := c.integers(sqlHolding, int64(id), int64(at))
+	if err == nil && row == nil {
+		err = fmt.Errorf("no batch holds offset %d: the file is damaged", at)
+	}
+	if err != nil {
+		return head{}, err
+	}
+	return head{eventlog.Offset(row[0]), eventlog.Timestamp(row[1]), eventlog.Timestamp(row[2]), row[3]}, nil
+}
+
+// search finds the lowest offset whose batch is right, where every batch after a right one is right too.
+func (c *conn) search(id eventlog.Partition, p *partition, right func(head) bool) (eventlog.Offset, error) {
+	var failed error
+	n := sort.Search(int(p.next-p.first), func(i int) bool {
+		h, err := c.holding(id, p.first+eventlog.Offset(i))
+		if err != nil {
+			failed = err
+		}
+		return err != nil || right(h)
+	})
+	return p.first + eventlog.Offset(n), failed
+}
+
+func (c *conn) seekTime(id eventlog.Partition, p *partition, goal eventlog.Timestamp) (eventlog.Offset, error) {
+	at, err := c.search(id, p, func(h head) bool { return h.newest >= goal })
+	if err != nil || at != p.first || at == p.next {
+		return at, err
+	}
+	// Every batch is right. That may be due to a batch which is trimmed by now, so look at their own times.
+	h, err := c.holding(id, p.first)
+	if err != nil || h.maxTime >= goal {
+		return p.first, err
+	}
+	row, err := c.integers(sqlNotOlder, int64(id), int64(p.first), int64(goal))
+	if err != nil || row == nil {
+		return p.next, err
+	}
+	return eventlog.Offset(row[0]), nil
+}
+
+func (c *conn) seekBytes(id eventlog.Partition, p *partition, goal int64) (eventlog.Offset, error) {
+	// The first batch that leaves too little; the one before it is the goal.
+	at, err := c.search(id, p, func(h head) bool { return p.nextByte-h.firstByte < goal })
+	if err != nil || at == p.first {
+		return p.first, err
+	}
+	h, err := c.holding(id, at-1)
+	return max(p.first, h.base), err
+}
+
+// List implements eventlog.Store.
+func (s *Store) List(ctx context.Context, prefix, after string, limit int) (list []eventlog.KeyValue, err error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	now := time.Now().UnixMilli()
+	err = s.view(ctx, func(r *conn) error {
+		return r.query(sqlList, func(row []driver.Value) error {
+			key := row[0].(string)
+			if !strings.HasPrefix(key, prefix) {
+				return errStop
+			}
+			value, _ := row[2].([]byte) // nil for none
+			age := time.Duration(min(max(0, now-row[3].(int64)), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+			list = append(list, eventlog.KeyValue{Key: key, Version: eventlog.Version(row[1].(int64)), Value: value, Age: age})
+			return nil
+		}, max(prefix, after+"\x00"), int64(limit)) // the next key after one is the one with a zero byte more
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list keys under %q: %w", prefix, err)
+	}
+	return list, nil
+}

@@ -1,0 +1,193 @@
+package sqlite
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+const (
+	// applicationID marks a file as ours: "weir" in ASCII.
+	applicationID = 0x77656972
+
+	// libraryMin is the first SQLite without the WAL-reset bug, which could corrupt a file while two connections
+	// checkpointed and wrote at once.
+	libraryMin = "3.51.3"
+
+	// pageSize of a new file. See docs/decisions/sqlite-settings.md.
+	pageSize = 16 << 10
+)
+
+// Settings of every connection. FULL: a commit has reached the disk before it is acknowledged; NORMAL would lose the last ones
+// with the power. fullfsync matters on macOS alone, where fsync stops at the drive's cache. Memory is bounded by
+// cache_size, in KiB. Nobody waits for a lock within SQLite but the checkpointer and readers of a file under recovery.
+var (
+	settings = []string{
+		"PRAGMA synchronous = FULL",
+		"PRAGMA fullfsync = ON",
+		"PRAGMA checkpoint_fullfsync = ON",
+		"PRAGMA wal_autocheckpoint = 0",
+		"PRAGMA temp_store = MEMORY",
+		"PRAGMA trusted_schema = OFF",
+	}
+	writerSettings = []string{"PRAGMA cache_size = -8192", "PRAGMA busy_timeout = 0"}
+	readerSettings = []string{"PRAGMA cache_size = -1024", "PRAGMA busy_timeout = 5000", "PRAGMA query_only = ON"}
+)
+
+//go:embed migrations
+var migrations embed.FS
+
+// openWriter opens the connection that writes, and makes the file ready for the others.
+func openWriter(ctx context.Context, path string) (*conn, error) {
+	c, err := connect(path, "rw")
+	if err != nil {
+		return nil, err
+	}
+	if err := c.ready(ctx); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+func openReader(path string) (*conn, error) {
+	c, err := connect(path, "rw") // a reader of a WAL takes locks, and those are writes
+	if err != nil {
+		return nil, err
+	}
+	if err := c.set(settings, readerSettings); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+// ready checks whose file it is before it changes anything, and brings it to the newest tables.
+func (c *conn) ready(ctx context.Context) error {
+	if err := c.checkLibrary(); err != nil {
+		return err
+	}
+	if _, err := c.schema(); err != nil {
+		return err
+	}
+	if err := c.turn(ctx, "PRAGMA page_size = "+strconv.Itoa(pageSize)); err != nil {
+		return err
+	}
+	if err := c.turn(ctx, "PRAGMA journal_mode = WAL"); err != nil {
+		return err
+	}
+	if mode, err := c.text("PRAGMA journal_mode"); err != nil {
+		return err
+	} else if mode != "wal" {
+		return fmt.Errorf("journal_mode is %s and cannot be set to wal: use a file system with shared memory and locks", mode)
+	}
+	if err := c.set(settings, writerSettings); err != nil {
+		return err
+	}
+	return c.migrate(ctx)
+}
+
+func (c *conn) set(lists ...[]string) error {
+	for _, list := range lists {
+		for _, setting := range list {
+			if err := c.exec(setting); err != nil {
+				return fmt.Errorf("%s: %w", setting, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *conn) checkLibrary() error {
+	version, err := c.text("SELECT sqlite_version()")
+	if err != nil {
+		return err
+	}
+	if !atLeast(version, libraryMin) {
+		return fmt.Errorf("SQLite %s can corrupt a file in WAL mode: build with %s or later", version, libraryMin)
+	}
+	return nil
+}
+
+// atLeast compares version numbers such as 3.51.3.
+func atLeast(version, least string) bool {
+	want := strings.Split(least, ".")
+	for i, part := range strings.Split(version, ".") {
+		if i == len(want) {
+			break
+		}
+		have, _ := strconv.Atoi(part)
+		need, _ := strconv.Atoi(want[i])
+		if have != need {
+			return have > need
+		}
+	}
+	return true
+}
+
+// schema tells which migrations a file has seen, 0 for an empty file. It refuses a file that is not ours to change.
+func (c *conn) schema() (int64, error) {
+	id, err := c.integer("PRAGMA application_id")
+	if err != nil {
+		return 0, err
+	}
+	tables, err := c.integer("SELECT count(*) FROM sqlite_schema")
+	if err != nil {
+		return 0, err
+	}
+	if id != applicationID && (id != 0 || tables > 0) {
+		return 0, fmt.Errorf("another program's file: application_id is %#x with %d tables and indexes, want %#x, or an empty file", id, tables, applicationID)
+	}
+	version, err := c.integer("PRAGMA user_version")
+	if err != nil {
+		return 0, err
+	}
+	if known := int64(len(scripts())); version > known {
+		return 0, fmt.Errorf("written by a newer weir: its schema is %d and this weir knows up to %d; run the newer weir, or restore a copy made before it", version, known)
+	}
+	return version, nil
+}
+
+// migrate runs the scripts that a file has not seen, all in one transaction. Of two processes the second finds nothing left to do.
+func (c *conn) migrate(ctx context.Context) error {
+	if err := c.turn(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	defer c.rollback() // does nothing after COMMIT
+	seen, err := c.schema()
+	if err != nil {
+		return err
+	}
+	all := scripts()
+	for _, script := range all[seen:] {
+		if err := c.exec(script); err != nil {
+			return fmt.Errorf("migrate from schema %d: %w", seen, err)
+		}
+	}
+	if err := c.set([]string{
+		"PRAGMA application_id = " + strconv.Itoa(applicationID),
+		"PRAGMA user_version = " + strconv.Itoa(len(all)),
+	}); err != nil {
+		return err
+	}
+	return c.exec("COMMIT")
+}
+
+// scripts returns the migrations in order. They are never changed, only added to.
+func scripts() []string {
+	files, err := fs.Glob(migrations, "migrations/*.sql") // sorted by name
+	if err != nil {
+		panic(err)
+	}
+	var all []string
+	for _, name := range files {
+		text, err := migrations.ReadFile(name)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, string(text))
+	}
+	return all
+}

@@ -1,0 +1,2 @@
+INSERT INTO body (bytes)
+VALUES (?1)

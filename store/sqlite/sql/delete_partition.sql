@@ -1,0 +1,2 @@
+DELETE FROM partition
+WHERE id = ?1

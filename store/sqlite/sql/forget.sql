@@ -1,0 +1,2 @@
+DELETE FROM state
+WHERE key = ?1

@@ -1,0 +1,3 @@
+SELECT partition_id, below
+FROM trash
+LIMIT 1

@@ -1,0 +1,4 @@
+-- One partition. SEARCH partition USING INTEGER PRIMARY KEY.
+SELECT first_offset, next_offset, first_byte, next_byte, newest
+FROM partition
+WHERE id = ?1

@@ -1,0 +1,107 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	// sweepBytes and sweepBatches bound what one transaction deletes, and so how long producers wait for it.
+	sweepBytes   = 8 << 20
+	sweepBatches = 2000
+)
+
+// Trim implements eventlog.Store. It moves the bounds and notes what is to be deleted; the keeper deletes it, in small steps.
+func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog.Offset) error {
+	err := s.change(ctx, func(w *conn) error {
+		p, err := w.partition(id)
+		if err != nil || p == nil {
+			return err
+		}
+		if before == eventlog.Forget {
+			if err := w.exec(sqlDeletePartition, int64(id)); err != nil {
+				return err
+			}
+			return w.exec(sqlAddTrash, int64(id), int64(before))
+		}
+		return w.trim(id, p, before)
+	})
+	if err != nil {
+		return fmt.Errorf("trim partition %d below %d: %w", id, before, err)
+	}
+	s.keeper.ring()
+	return nil
+}
+
+func (c *conn) trim(id eventlog.Partition, p *partition, before eventlog.Offset) error {
+	first := max(p.first, min(before, p.next))
+	if first == p.first {
+		return nil
+	}
+	p.first, p.firstByte = first, p.nextByte
+	if first < p.next {
+		h, err := c.holding(id, first)
+		if err != nil {
+			return err
+		}
+		p.firstByte = h.firstByte
+	}
+	if err := p.put(c, id); err != nil {
+		return err
+	}
+	return c.exec(sqlAddTrash, int64(id), int64(first))
+}
+
+// sweep deletes one bounded step of what is trimmed. It tells whether there may be more.
+func (s *Store) sweep(ctx context.Context) (more bool, err error) {
+	err = s.change(ctx, func(w *conn) error {
+		trash, err := w.integers(sqlNextTrash)
+		if err != nil || trash == nil {
+			return err
+		}
+		more = true
+		id, below := trash[0], trash[1]
+		last, rest, err := w.trashed(id, below)
+		if err != nil {
+			return err
+		}
+		if last >= 0 {
+			if err := w.exec(sqlDeleteBodies, id, last); err != nil {
+				return err
+			}
+			if err := w.exec(sqlDeleteBatches, id, last); err != nil {
+				return err
+			}
+		}
+		if rest {
+			return nil
+		}
+		return w.exec(sqlDeleteTrash, id, below)
+	})
+	if err != nil {
+		return false, fmt.Errorf("delete what was trimmed: %w", err)
+	}
+	return more, nil
+}
+
+// trashed finds the base of the last batch to delete in this step, -1 for none, and whether a rest is left for the next.
+func (c *conn) trashed(id, below int64) (last int64, rest bool, err error) {
+	last = -1
+	var bytes, batches int64
+	err = c.query(sqlTrashed, func(row []driver.Value) error {
+		base, records, size := row[0].(int64), row[1].(int64), row[2].(int64)
+		if base+records > below {
+			return errStop
+		}
+		if bytes >= sweepBytes || batches == sweepBatches {
+			rest = true
+			return errStop
+		}
+		last, bytes, batches = base, bytes+size, batches+1
+		return nil
+	}, id, below)
+	return last, rest, err
+}

@@ -1,0 +1,85 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"strconv"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// watch knows which partitions changed, and when, by a clock of its own: a tick is a look at the file that found a change.
+// Looking costs nothing while PRAGMA data_version stands still, and commits write nothing for it.
+type watch struct {
+	pool    *pool // of one conn; whoever holds it owns the rest
+	version int64 // of the data, when last looked at
+	tick    int64
+	seen    map[eventlog.Partition]sighting
+}
+
+type sighting struct {
+	bounds       eventlog.Bounds
+	changed, had int64 // the ticks at which it was last found changed, and found
+}
+
+// Moved implements eventlog.Store. A mark is a tick.
+func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+	after := int64(-1)
+	if since != "" {
+		var err error
+		if after, err = strconv.ParseInt(string(since), 10, 64); err != nil {
+			return nil, since, fmt.Errorf("moved since %q: not a mark of this store", since)
+		}
+	}
+	conn, err := s.watch.pool.take(ctx)
+	if err != nil {
+		return nil, since, fmt.Errorf("moved: %w", err)
+	}
+	defer s.watch.pool.give(conn)
+	if err := s.watch.look(conn); err != nil {
+		return nil, since, fmt.Errorf("moved: %w", s.explain(err))
+	}
+	var moved []eventlog.Bounds
+	if after < s.watch.tick {
+		for _, seen := range s.watch.seen {
+			if seen.changed > after {
+				moved = append(moved, seen.bounds)
+			}
+		}
+	}
+	return moved, eventlog.Mark(strconv.FormatInt(s.watch.tick, 10)), nil
+}
+
+// look brings what was seen up to date.
+func (w *watch) look(c *conn) error {
+	version, err := c.integer("PRAGMA data_version")
+	if err != nil || version == w.version && w.seen != nil {
+		return err
+	}
+	if w.seen == nil {
+		w.seen = map[eventlog.Partition]sighting{}
+	}
+	w.tick++
+	err = c.query(sqlPartitions, func(row []driver.Value) error {
+		id := eventlog.Partition(row[0].(int64))
+		bounds := eventlog.Bounds{Partition: id, First: eventlog.Offset(row[1].(int64)), Next: eventlog.Offset(row[2].(int64)), Bytes: row[3].(int64)}
+		seen, known := w.seen[id]
+		if !known || seen.bounds != bounds {
+			seen = sighting{bounds: bounds, changed: w.tick}
+		}
+		seen.had = w.tick
+		w.seen[id] = seen
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for id, seen := range w.seen {
+		if seen.had != w.tick {
+			delete(w.seen, id)
+		}
+	}
+	w.version = version
+	return nil
+}
