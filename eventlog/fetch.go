@@ -62,6 +62,7 @@ func (l *Log) fetchOnce(ctx context.Context, w Want) (got []Slice, enough bool, 
 		switch at {
 		case inStore:
 			far = append(far, i)
+			got[i].Bounds, _ = l.tail.known(s.Partition) // for one that the budget leaves out of the trip
 			continue
 		case trimmed:
 			slice.Err = outside(s, slice.Bounds)

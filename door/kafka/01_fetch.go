@@ -1,0 +1,127 @@
+package kafka
+
+import (
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	fetchMax     = 16 << 20        // most bytes of records in one answer; one batch comes however large it is
+	fetchScant   = 64 << 10        // the same when too much is being fetched at once: answers get small, nobody waits
+	fetchWaitMax = 5 * time.Minute // longest that a fetch waits for records
+)
+
+// Fetch answers with whole batches, from the one that holds the offset asked for. While there are too few bytes it waits.
+//
+// Fetch sessions (KIP-227) are not kept. A client that asks for one is answered with session id 0, which the protocol allows: it
+// goes on with full requests.
+func (s *Server) fetch(ctx context.Context, _ *request, in *kmsg.FetchRequest) kmsg.Response {
+	out := &fetched{FetchResponse: in.ResponseKind().(*kmsg.FetchResponse), release: func() {}}
+	if in.SessionEpoch > 0 {
+		out.ErrorCode = kerr.FetchSessionIDNotFound.Code
+		return out
+	}
+	out.uncommitted = in.IsolationLevel == 0
+	spans, slots := s.plan(ctx, in, out)
+	if len(spans) == 0 {
+		return out // there is nothing to wait for
+	}
+	want := eventlog.Want{
+		Spans:    spans,
+		MinBytes: int(in.MinBytes),
+		MaxWait:  min(max(time.Duration(in.MaxWaitMillis)*time.Millisecond, 0), fetchWaitMax),
+	}
+	if out.failed {
+		want.MaxWait = 0
+	}
+	got, err := s.fetchWithin(ctx, want, clamp(in.MaxBytes), out)
+	for i, slot := range slots {
+		p := &out.topics[slot.topic].partitions[slot.partition]
+		if err != nil {
+			p.code = errorCode(err)
+			continue
+		}
+		p.slice, p.code = got[i], errorCode(got[i].Err)
+	}
+	if err != nil {
+		s.trouble("fetch", err)
+	}
+	return out
+}
+
+// clamp brings a client's byte limit into what is possible. Kafka, too, returns one batch when it is 0 or less.
+func clamp(maxBytes int32) int { return min(max(int(maxBytes), 1), fetchMax) }
+
+// slot is where in the answer a span's slice goes.
+type slot struct{ topic, partition int }
+
+// plan lays the answer out, and lists what must be asked of the log.
+func (s *Server) plan(ctx context.Context, in *kmsg.FetchRequest, out *fetched) (spans []eventlog.Span, slots []slot) {
+	out.topics = make([]fetchedTopic, len(in.Topics))
+	for i := range in.Topics {
+		asked, answer := &in.Topics[i], &out.topics[i]
+		answer.name, answer.id = asked.Topic, asked.TopicID
+		answer.partitions = make([]fetchedPartition, len(asked.Partitions))
+		topic, unknown := s.topicEither(ctx, asked.Topic, asked.TopicID, in.Version >= 13)
+		for k := range asked.Partitions {
+			ask, p := &asked.Partitions[k], &answer.partitions[k]
+			p.number = ask.Partition
+			partition, err := partitionOf(topic, ask.Partition)
+			if unknown != nil {
+				err = unknown
+			} else if err == nil {
+				err = checkEpoch(ask.CurrentLeaderEpoch)
+			}
+			if err != nil {
+				p.code, out.failed = errorCode(err), true
+				continue
+			}
+			spans = append(spans, eventlog.Span{Partition: partition, From: eventlog.Offset(ask.FetchOffset), MaxBytes: clamp(ask.PartitionMaxBytes)})
+			slots = append(slots, slot{i, k})
+		}
+	}
+	return spans, slots
+}
+
+// fetchWithin fetches and, where there is too little, waits and fetches again. Only while it reads and answers it holds
+// room of Server.fetches, not while it waits.
+func (s *Server) fetchWithin(ctx context.Context, want eventlog.Want, maxBytes int, out *fetched) ([]eventlog.Slice, error) {
+	wait := want.MaxWait
+	for {
+		room := int64(maxBytes)
+		if !s.fetches.TryAcquire(room) {
+			room, want.MaxBytes = 0, min(maxBytes, fetchScant)
+		} else {
+			want.MaxBytes = maxBytes
+		}
+		want.MaxWait = 0
+		got, err := s.log.Fetch(ctx, want)
+		if err != nil || wait == 0 || isEnough(got, min(want.MinBytes, want.MaxBytes)) {
+			out.release = func() { s.fetches.Release(room) }
+			return got, err
+		}
+		s.fetches.Release(room)
+		want.MaxBytes, want.MaxWait, wait = maxBytes, wait, 0
+		if _, err := s.log.Fetch(ctx, want); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func isEnough(slices []eventlog.Slice, minBytes int) bool {
+	size := 0
+	for _, s := range slices {
+		if s.Err != nil {
+			return true
+		}
+		for _, b := range s.Batches {
+			size += len(b.Bytes)
+		}
+	}
+	return size >= minBytes
+}

@@ -1,0 +1,202 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Timestamps that are not times, and the version that each came with.
+const (
+	atLatest          = -1
+	atEarliest        = -2
+	atNewest          = -3 // the record with the highest timestamp
+	atEarliestLocal   = -4 // the first that is not in remote storage: there is none
+	atLatestTiered    = -5 // the last that is: there is none
+	atEarliestPending = -6 // the first that will be: there is none
+)
+
+var listOffsetsSince = map[int64]int16{
+	atLatest: 1, atEarliest: 1, atNewest: 7, atEarliestLocal: 8, atLatestTiered: 9, atEarliestPending: 11,
+}
+
+// ListOffsets finds offsets by time. All first and last offsets of a request cost one trip to the store; each search
+// by time costs a few.
+func (s *Server) listOffsets(ctx context.Context, _ *request, in *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
+	out := in.ResponseKind().(*kmsg.ListOffsetsResponse)
+	bounds := s.listBounds(ctx, in)
+	for _, t := range in.Topics {
+		answer := kmsg.NewListOffsetsResponseTopic()
+		answer.Topic = t.Topic
+		for _, p := range t.Partitions {
+			a := kmsg.NewListOffsetsResponseTopicPartition()
+			a.Partition = p.Partition
+			found, err := s.listOffset(ctx, in, t.Topic, p, bounds)
+			if err != nil {
+				s.trouble("ListOffsets", err)
+				a.ErrorCode = errorCode(err)
+			} else {
+				a.Offset, a.Timestamp = found.Offset, found.Timestamp
+				if a.Offset >= 0 {
+					a.LeaderEpoch = leaderEpoch
+				}
+			}
+			answer.Partitions = append(answer.Partitions, a)
+		}
+		out.Topics = append(out.Topics, answer)
+	}
+	return out
+}
+
+// listBounds asks for the bounds of all partitions of the request that are there, in one trip.
+func (s *Server) listBounds(ctx context.Context, in *kmsg.ListOffsetsRequest) map[eventlog.Partition]eventlog.Slice {
+	bounds := make(map[eventlog.Partition]eventlog.Slice)
+	var ps []eventlog.Partition
+	for _, t := range in.Topics {
+		topic, err := s.topicByName(ctx, t.Topic)
+		if err != nil {
+			continue
+		}
+		for _, p := range t.Partitions {
+			if partition, err := partitionOf(topic, p.Partition); err == nil {
+				ps = append(ps, partition)
+			}
+		}
+	}
+	if len(ps) == 0 {
+		return nil
+	}
+	slices, err := s.log.Bounds(ctx, ps...)
+	for i, p := range ps {
+		if err != nil {
+			bounds[p] = eventlog.Slice{Err: err}
+		} else {
+			bounds[p] = slices[i]
+		}
+	}
+	return bounds
+}
+
+// nowhere is what is answered when there is no such record.
+var nowhere = batch.Moment{Offset: -1, Timestamp: -1}
+
+func (s *Server) listOffset(ctx context.Context, in *kmsg.ListOffsetsRequest, name string, p kmsg.ListOffsetsRequestTopicPartition, bounds map[eventlog.Partition]eventlog.Slice) (batch.Moment, error) {
+	topic, err := s.topicByName(ctx, name)
+	if err != nil {
+		return nowhere, err
+	}
+	partition, err := partitionOf(topic, p.Partition)
+	if err != nil {
+		return nowhere, err
+	}
+	if err := checkEpoch(p.CurrentLeaderEpoch); err != nil {
+		return nowhere, err
+	}
+	slice, ok := bounds[partition]
+	if !ok { // the topic was created a moment ago
+		return nowhere, fmt.Errorf("list offsets: %w", eventlog.ErrNoPartition)
+	}
+	if slice.Err != nil {
+		return nowhere, slice.Err
+	}
+	if since, known := listOffsetsSince[p.Timestamp]; p.Timestamp < 0 && (!known || in.Version < since) {
+		return nowhere, deny(kerr.UnsupportedVersion, "timestamp %d means nothing in version %d", p.Timestamp, in.Version)
+	}
+	first, next := slice.Bounds.First, slice.Bounds.Next
+	switch p.Timestamp {
+	case atLatest:
+		return batch.Moment{Offset: int64(next), Timestamp: -1}, nil
+	case atEarliest, atEarliestLocal:
+		return batch.Moment{Offset: int64(first), Timestamp: -1}, nil
+	case atLatestTiered, atEarliestPending:
+		return nowhere, nil
+	case atNewest:
+		return s.newest(ctx, slice.Bounds)
+	default:
+		return s.since(ctx, partition, eventlog.Timestamp(p.Timestamp))
+	}
+}
+
+// since finds the first record that is not older than at.
+func (s *Server) since(ctx context.Context, p eventlog.Partition, at eventlog.Timestamp) (batch.Moment, error) {
+	raw, err := s.batchSince(ctx, p, at)
+	if err != nil || raw == nil {
+		return nowhere, err
+	}
+	found, ok, err := batch.FirstSince(raw, int64(at), decompressedMax)
+	if err != nil || !ok {
+		return nowhere, err
+	}
+	return found, nil
+}
+
+// batchSince reads the first batch whose newest record is not older than at, and gives it its base offset; nil when there is none.
+func (s *Server) batchSince(ctx context.Context, p eventlog.Partition, at eventlog.Timestamp) ([]byte, error) {
+	base, err := s.log.Seek(ctx, p, eventlog.Goal{At: at})
+	if err != nil {
+		return nil, err
+	}
+	return s.batchAt(ctx, p, base)
+}
+
+// batchAt reads the batch that holds an offset; nil when there is none.
+func (s *Server) batchAt(ctx context.Context, p eventlog.Partition, at eventlog.Offset) ([]byte, error) {
+	got, err := s.log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: at, MaxBytes: 1}}})
+	if err != nil {
+		return nil, err
+	}
+	if got[0].Err != nil || len(got[0].Batches) == 0 {
+		return nil, got[0].Err
+	}
+	b := got[0].Batches[0]
+	raw := append([]byte(nil), b.Bytes...) // shared with other readers
+	batch.Patch(raw, int64(b.Base), leaderEpoch)
+	return raw, nil
+}
+
+// newest finds the record with the highest timestamp. Seek finds the first batch with a time at or past a goal, so the goal is
+// moved up until nothing is found: mostly the last batch is the newest, and the first try past it ends the search.
+// When it is not, the steps double, and halve again once they went too far.
+func (s *Server) newest(ctx context.Context, b eventlog.Bounds) (batch.Moment, error) {
+	if b.First == b.Next {
+		return nowhere, nil
+	}
+	raw, err := s.batchAt(ctx, b.Partition, b.Next-1)
+	if err != nil || raw == nil {
+		return nowhere, err
+	}
+	best, err := batch.Newest(raw, decompressedMax)
+	if err != nil {
+		return nowhere, err
+	}
+	step, halving := int64(1), false
+	for step > 0 {
+		goal := best.Timestamp + step
+		if goal < best.Timestamp {
+			goal = math.MaxInt64
+		}
+		raw, err := s.batchSince(ctx, b.Partition, eventlog.Timestamp(goal))
+		if err != nil {
+			return nowhere, err
+		}
+		if raw == nil {
+			halving = true
+			step /= 2
+			continue
+		}
+		if best, err = batch.Newest(raw, decompressedMax); err != nil {
+			return nowhere, err
+		}
+		if !halving {
+			step *= 2
+		}
+	}
+	// The first record that has this time may be in an earlier batch than the one that was stepped on.
+	return s.since(ctx, b.Partition, eventlog.Timestamp(best.Timestamp))
+}

@@ -1,0 +1,80 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Metadata tells of the cluster and of topics, and creates unknown ones when the client allows it.
+func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequest) *kmsg.MetadataResponse {
+	out := in.ResponseKind().(*kmsg.MetadataResponse)
+	b := kmsg.NewMetadataResponseBroker()
+	b.NodeID = s.cfg.NodeID
+	b.Host, b.Port = s.broker(r)
+	out.Brokers = append(out.Brokers, b)
+	out.ClusterID, out.ControllerID = &s.clusterID, s.cfg.NodeID
+	if in.IncludeClusterAuthorizedOperations {
+		out.AuthorizedOperations = clusterOperations
+	}
+
+	if in.Topics == nil || in.Version == 0 && len(in.Topics) == 0 {
+		for _, t := range s.log.Topics() {
+			out.Topics = append(out.Topics, s.metadataTopic(in, t))
+		}
+		return out
+	}
+	mayCreate := !s.cfg.NoAutoCreate && (in.AllowAutoTopicCreation || in.Version < 4)
+	for _, asked := range in.Topics {
+		topic, err := s.metadataFind(ctx, asked, mayCreate)
+		if err == nil {
+			out.Topics = append(out.Topics, s.metadataTopic(in, topic))
+			continue
+		}
+		s.trouble("Metadata", err)
+		t := kmsg.NewMetadataResponseTopic()
+		t.Topic, t.TopicID, t.ErrorCode = asked.Topic, asked.TopicID, errorCode(err)
+		out.Topics = append(out.Topics, t)
+	}
+	return out
+}
+
+// metadataFind finds or creates the topic that is asked for.
+func (s *Server) metadataFind(ctx context.Context, asked kmsg.MetadataRequestTopic, mayCreate bool) (eventlog.Topic, error) {
+	if asked.Topic == nil {
+		return s.topicByID(asked.TopicID)
+	}
+	if asked.TopicID != noTopicID {
+		return eventlog.Topic{}, deny(kerr.InvalidRequest, "a topic is asked for by name and by id at once")
+	}
+	topic, err := s.log.Topic(ctx, *asked.Topic)
+	if !mayCreate || !errors.Is(err, eventlog.ErrUnknownTopic) {
+		return topic, err
+	}
+	topic, err = s.createTopic(ctx, eventlog.TopicSpec{Name: *asked.Topic, Partitions: s.cfg.Partitions})
+	if errorCode(err) == kerr.TopicAlreadyExists.Code { // another client's request was first
+		return s.log.Topic(ctx, *asked.Topic)
+	}
+	return topic, err
+}
+
+func (s *Server) metadataTopic(in *kmsg.MetadataRequest, topic eventlog.Topic) kmsg.MetadataResponseTopic {
+	t := kmsg.NewMetadataResponseTopic()
+	t.Topic, t.TopicID = &topic.Name, topic.ID
+	if in.IncludeTopicAuthorizedOperations {
+		t.AuthorizedOperations = topicOperations
+	}
+	nodes := []int32{s.cfg.NodeID}
+	t.Partitions = make([]kmsg.MetadataResponseTopicPartition, len(topic.Partitions))
+	for i := range t.Partitions {
+		p := &t.Partitions[i]
+		p.Default()
+		p.Partition, p.Leader, p.LeaderEpoch = int32(i), s.cfg.NodeID, leaderEpoch
+		p.Replicas, p.ISR = nodes, nodes
+	}
+	return t
+}

@@ -1,0 +1,56 @@
+package kafka
+
+import (
+	"context"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// ApiVersions tells what we serve. No features are advertised: they turn on transactions and group protocols that are
+// not served.
+func (s *Server) apiVersions(_ context.Context, _ *request, in *kmsg.ApiVersionsRequest) *kmsg.ApiVersionsResponse {
+	out := in.ResponseKind().(*kmsg.ApiVersionsResponse)
+	if in.Version >= 3 && !(softwareName(in.ClientSoftwareName) && softwareName(in.ClientSoftwareVersion)) {
+		out.ErrorCode = kerr.InvalidRequest.Code
+		return out
+	}
+	out.ApiKeys = s.versions
+	return out
+}
+
+// unsupportedApiVersions answers a version from the future in the one form that every client can read.
+func (s *Server) unsupportedApiVersions(context.Context, *request) kmsg.Response {
+	out := kmsg.NewPtrApiVersionsResponse()
+	out.ErrorCode = kerr.UnsupportedVersion.Code
+	out.ApiKeys = s.versions
+	return out
+}
+
+// versionsOf is the table of apis as ApiVersions shows it.
+func versionsOf(table map[int16]*api) []kmsg.ApiVersionsResponseApiKey {
+	var rows []kmsg.ApiVersionsResponseApiKey
+	for n, a := range table {
+		row := kmsg.NewApiVersionsResponseApiKey()
+		row.ApiKey, row.MinVersion, row.MaxVersion = n, a.min, a.max
+		rows = append(rows, row)
+	}
+	slices.SortFunc(rows, func(a, b kmsg.ApiVersionsResponseApiKey) int { return int(a.ApiKey) - int(b.ApiKey) })
+	return rows
+}
+
+// softwareName tells whether Kafka takes s as the name or version of a client's software:
+// letters and digits, with dashes and dots in between.
+func softwareName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		case (c == '-' || c == '.') && i > 0 && i < len(s)-1:
+		default:
+			return false
+		}
+	}
+	return s != ""
+}

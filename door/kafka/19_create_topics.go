@@ -1,0 +1,96 @@
+package kafka
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// CreateTopics creates topics, each on its own.
+func (s *Server) createTopics(ctx context.Context, _ *request, in *kmsg.CreateTopicsRequest) *kmsg.CreateTopicsResponse {
+	out := in.ResponseKind().(*kmsg.CreateTopicsResponse)
+	again := repeated(in.Topics, func(t kmsg.CreateTopicsRequestTopic) string { return t.Topic })
+	for _, asked := range in.Topics {
+		t := kmsg.NewCreateTopicsResponseTopic()
+		t.Topic = asked.Topic
+		var topic eventlog.Topic
+		err := again.refuse(asked.Topic)
+		if err == nil {
+			topic, err = s.createAsked(ctx, asked, in.ValidateOnly)
+		}
+		if t.ErrorCode, t.ErrorMessage = codeOf(err); err != nil {
+			s.trouble("CreateTopics", err)
+		} else {
+			t.TopicID = topic.ID
+			t.NumPartitions, t.ReplicationFactor = int32(len(topic.Partitions)), 1
+			for _, c := range topicConfigs(topic) {
+				r := kmsg.NewCreateTopicsResponseTopicConfig()
+				r.Name, r.Value, r.Source = c.name, &c.value, int8(c.source)
+				t.Configs = append(t.Configs, r)
+			}
+		}
+		out.Topics = append(out.Topics, t)
+	}
+	return out
+}
+
+// createAsked creates one topic, or only checks that it could.
+func (s *Server) createAsked(ctx context.Context, asked kmsg.CreateTopicsRequestTopic, validateOnly bool) (eventlog.Topic, error) {
+	partitions, err := s.partitionsAsked(asked)
+	if err != nil {
+		return eventlog.Topic{}, err
+	}
+	spec := eventlog.TopicSpec{Name: asked.Topic, Partitions: partitions, Config: make(map[string]string)}
+	for _, c := range asked.Configs {
+		if c.Value == nil {
+			return eventlog.Topic{}, deny(kerr.InvalidConfig, "%s of topic %q is null; leave it out to have the default", c.Name, asked.Topic)
+		}
+		spec.Config[c.Name] = *c.Value
+	}
+	if !validateOnly {
+		return s.createTopic(ctx, spec)
+	}
+	if err := s.checkNewTopic(ctx, spec); err != nil {
+		return eventlog.Topic{}, err
+	}
+	return eventlog.Topic{Name: spec.Name, Partitions: make([]eventlog.Partition, spec.Partitions), Config: spec.Config}, nil
+}
+
+// partitionsAsked is how many partitions a topic is to have. An assignment of replicas is accepted when it assigns all to
+// us, the only broker.
+func (s *Server) partitionsAsked(asked kmsg.CreateTopicsRequestTopic) (int, error) {
+	if len(asked.ReplicaAssignment) > 0 {
+		if asked.NumPartitions != -1 || asked.ReplicationFactor != -1 {
+			return 0, deny(kerr.InvalidRequest, "topic %q: with an assignment of replicas, the number of partitions and the replication factor must be -1", asked.Topic)
+		}
+		there := make(map[int32]bool)
+		for _, a := range asked.ReplicaAssignment {
+			if err := s.checkReplicas(a.Replicas); err != nil {
+				return 0, err
+			}
+			if a.Partition < 0 || int(a.Partition) >= len(asked.ReplicaAssignment) || there[a.Partition] {
+				return 0, deny(kerr.InvalidReplicaAssignment, "topic %q: the assignment must name the partitions 0 to %d once each; it names %d", asked.Topic, len(asked.ReplicaAssignment)-1, a.Partition)
+			}
+			there[a.Partition] = true
+		}
+		return len(asked.ReplicaAssignment), nil
+	}
+	if asked.ReplicationFactor != -1 && asked.ReplicationFactor != 1 {
+		return 0, deny(kerr.InvalidReplicationFactor, "replication factor %d of topic %q: there is one broker, and the store keeps the records safe; use 1 or -1", asked.ReplicationFactor, asked.Topic)
+	}
+	if asked.NumPartitions == -1 {
+		return s.cfg.Partitions, nil
+	}
+	return int(asked.NumPartitions), nil
+}
+
+// checkReplicas accepts a partition's replicas when they are this broker.
+func (s *Server) checkReplicas(replicas []int32) error {
+	if len(replicas) != 1 || replicas[0] != s.cfg.NodeID {
+		return deny(kerr.InvalidReplicaAssignment, "replicas %v: the only broker is %d", replicas, s.cfg.NodeID)
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package kafka
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// DeleteTopics deletes topics by name or, from version 6 on, by id.
+func (s *Server) deleteTopics(ctx context.Context, _ *request, in *kmsg.DeleteTopicsRequest) *kmsg.DeleteTopicsResponse {
+	out := in.ResponseKind().(*kmsg.DeleteTopicsResponse)
+	asked := in.Topics
+	for _, name := range in.TopicNames { // before version 6
+		t := kmsg.NewDeleteTopicsRequestTopic()
+		t.Topic = &name
+		asked = append(asked, t)
+	}
+	again := repeated(asked, nameOrID)
+	for _, ask := range asked {
+		t := kmsg.NewDeleteTopicsResponseTopic()
+		t.Topic, t.TopicID = ask.Topic, ask.TopicID
+		err := again.refuse(nameOrID(ask))
+		if err == nil {
+			err = s.deleteAsked(ctx, ask, &t)
+		}
+		if err != nil {
+			s.trouble("DeleteTopics", err)
+		}
+		t.ErrorCode, t.ErrorMessage = codeOf(err)
+		out.Topics = append(out.Topics, t)
+	}
+	return out
+}
+
+func (s *Server) deleteAsked(ctx context.Context, ask kmsg.DeleteTopicsRequestTopic, t *kmsg.DeleteTopicsResponseTopic) error {
+	switch {
+	case (ask.Topic == nil) == (ask.TopicID == noTopicID):
+		return deny(kerr.InvalidRequest, "a topic must be given by name or by id, and not both")
+	case ask.Topic == nil:
+		topic, err := s.topicByID(ask.TopicID)
+		if err != nil {
+			return err
+		}
+		t.Topic = &topic.Name
+	default:
+		topic, err := s.topicByName(ctx, *ask.Topic)
+		if err != nil {
+			return err
+		}
+		t.TopicID = topic.ID
+	}
+	return s.log.DeleteTopic(ctx, *t.Topic)
+}
+
+func nameOrID(t kmsg.DeleteTopicsRequestTopic) string {
+	if t.Topic != nil {
+		return *t.Topic
+	}
+	return "id " + string(t.TopicID[:])
+}

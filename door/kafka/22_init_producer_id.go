@@ -1,0 +1,33 @@
+package kafka
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// InitProducerID gives an idempotent producer an id that no other has. A transactional producer is told that there are
+// no transactions.
+func (s *Server) initProducerID(ctx context.Context, _ *request, in *kmsg.InitProducerIDRequest) *kmsg.InitProducerIDResponse {
+	out := in.ResponseKind().(*kmsg.InitProducerIDResponse)
+	out.ProducerID, out.ProducerEpoch = -1, -1
+	if in.TransactionalID != nil {
+		err := errTransactions
+		if *in.TransactionalID == "" {
+			err = deny(kerr.InvalidRequest, "the transactional id is empty")
+		}
+		out.ErrorCode = errorCode(err)
+		return out
+	}
+	id, err := s.log.NewProducerID(ctx)
+	if err != nil {
+		s.trouble("InitProducerId", err)
+		if out.ErrorCode = errorCode(err); out.ErrorCode == kerr.KafkaStorageError.Code {
+			out.ErrorCode = kerr.CoordinatorNotAvailable.Code // which every client's state machine tries again
+		}
+		return out
+	}
+	out.ProducerID, out.ProducerEpoch = id, 0
+	return out
+}

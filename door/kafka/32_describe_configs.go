@@ -1,0 +1,69 @@
+package kafka
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// DescribeConfigs shows the settings of topics and of this broker, with where each value comes from.
+func (s *Server) describeConfigs(ctx context.Context, _ *request, in *kmsg.DescribeConfigsRequest) *kmsg.DescribeConfigsResponse {
+	out := in.ResponseKind().(*kmsg.DescribeConfigsResponse)
+	for _, asked := range in.Resources {
+		r := kmsg.NewDescribeConfigsResponseResource()
+		r.ResourceType, r.ResourceName = asked.ResourceType, asked.ResourceName
+		configs, err := s.configsOf(ctx, asked.ResourceType, asked.ResourceName)
+		if err != nil {
+			s.trouble("DescribeConfigs", err)
+			r.ErrorCode, r.ErrorMessage = codeOf(err)
+		}
+		for _, c := range configs {
+			if asked.ConfigNames == nil || slices.Contains(asked.ConfigNames, c.name) {
+				r.Configs = append(r.Configs, c.describe(in))
+			}
+		}
+		out.Resources = append(out.Resources, r)
+	}
+	return out
+}
+
+func (s *Server) configsOf(ctx context.Context, kind kmsg.ConfigResourceType, name string) ([]config, error) {
+	switch kind {
+	case kmsg.ConfigResourceTypeTopic:
+		topic, err := s.log.Topic(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return topicConfigs(topic), nil
+	case kmsg.ConfigResourceTypeBroker:
+		if name == "" {
+			return nil, nil // what was set for all brokers while they ran: nothing can be
+		}
+		if name != strconv.Itoa(int(s.cfg.NodeID)) {
+			return nil, deny(kerr.InvalidRequest, "broker %q is asked for; this is broker %d", name, s.cfg.NodeID)
+		}
+		return s.brokerConfigs(), nil
+	default:
+		return nil, deny(kerr.InvalidRequest, "resources of type %d have no settings here; topics (2) and brokers (4) have", kind)
+	}
+}
+
+func (c config) describe(in *kmsg.DescribeConfigsRequest) kmsg.DescribeConfigsResponseResourceConfig {
+	r := kmsg.NewDescribeConfigsResponseResourceConfig()
+	r.Name, r.Value, r.ReadOnly = c.name, &c.value, c.readOnly
+	r.IsDefault, r.Source, r.ConfigType = c.source == kmsg.ConfigSourceDefaultConfig, c.source, c.kind
+	if in.IncludeDocumentation {
+		r.Documentation = &c.doc
+	}
+	if in.IncludeSynonyms {
+		for _, from := range c.synonyms {
+			s := kmsg.NewDescribeConfigsResponseResourceConfigConfigSynonym()
+			s.Name, s.Value, s.Source = from.name, &from.value, from.source
+			r.ConfigSynonyms = append(r.ConfigSynonyms, s)
+		}
+	}
+	return r
+}

@@ -1,0 +1,81 @@
+package kafka
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// logDir is the one directory that we show: Kafka's tools ask where records are and how large they are.
+const logDir = "/weir"
+
+// DescribeLogDirs tells how many bytes each partition has, in one trip to the store. What room is left, only the store knows.
+func (s *Server) describeLogDirs(ctx context.Context, _ *request, in *kmsg.DescribeLogDirsRequest) *kmsg.DescribeLogDirsResponse {
+	out := in.ResponseKind().(*kmsg.DescribeLogDirsResponse)
+	dir := kmsg.NewDescribeLogDirsResponseDir()
+	dir.Dir = logDir
+	var ps []eventlog.Partition
+	for _, t := range s.logDirTopics(ctx, in) {
+		answer := kmsg.NewDescribeLogDirsResponseDirTopic()
+		answer.Topic = t.name
+		for _, number := range t.numbers {
+			p := kmsg.NewDescribeLogDirsResponseDirTopicPartition()
+			p.Partition = number
+			answer.Partitions = append(answer.Partitions, p)
+			ps = append(ps, t.topic.Partitions[number])
+		}
+		dir.Topics = append(dir.Topics, answer)
+	}
+	if len(ps) > 0 {
+		sizes, err := s.log.Bounds(ctx, ps...)
+		if err != nil {
+			s.trouble("DescribeLogDirs", err)
+			out.ErrorCode, dir.ErrorCode, dir.Topics = errorCode(err), errorCode(err), nil
+		}
+		for i := range dir.Topics {
+			for k := range dir.Topics[i].Partitions {
+				dir.Topics[i].Partitions[k].Size = sizes[0].Bounds.Bytes
+				sizes = sizes[1:]
+			}
+		}
+	}
+	out.Dirs = append(out.Dirs, dir)
+	return out
+}
+
+type logDirTopic struct {
+	name    string
+	topic   eventlog.Topic
+	numbers []int32
+}
+
+// logDirTopics lists what is asked for and is there; null asks for everything.
+func (s *Server) logDirTopics(ctx context.Context, in *kmsg.DescribeLogDirsRequest) []logDirTopic {
+	var all []logDirTopic
+	if in.Topics == nil {
+		for _, topic := range s.log.Topics() {
+			t := logDirTopic{name: topic.Name, topic: topic}
+			for number := range topic.Partitions {
+				t.numbers = append(t.numbers, int32(number))
+			}
+			all = append(all, t)
+		}
+		return all
+	}
+	for _, asked := range in.Topics {
+		topic, err := s.topicByName(ctx, asked.Topic)
+		if err != nil {
+			continue
+		}
+		t := logDirTopic{name: topic.Name, topic: topic}
+		for _, number := range asked.Partitions {
+			if _, err := partitionOf(topic, number); err == nil {
+				t.numbers = append(t.numbers, number)
+			}
+		}
+		all = append(all, t)
+	}
+	return all
+}

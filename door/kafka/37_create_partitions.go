@@ -1,0 +1,54 @@
+package kafka
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// CreatePartitions gives topics more partitions.
+func (s *Server) createPartitions(ctx context.Context, _ *request, in *kmsg.CreatePartitionsRequest) *kmsg.CreatePartitionsResponse {
+	out := in.ResponseKind().(*kmsg.CreatePartitionsResponse)
+	again := repeated(in.Topics, func(t kmsg.CreatePartitionsRequestTopic) string { return t.Topic })
+	for _, asked := range in.Topics {
+		t := kmsg.NewCreatePartitionsResponseTopic()
+		t.Topic = asked.Topic
+		err := again.refuse(asked.Topic)
+		if err == nil {
+			err = s.addPartitions(ctx, asked, in.ValidateOnly)
+		}
+		if err != nil {
+			s.trouble("CreatePartitions", err)
+		}
+		t.ErrorCode, t.ErrorMessage = codeOf(err)
+		out.Topics = append(out.Topics, t)
+	}
+	return out
+}
+
+func (s *Server) addPartitions(ctx context.Context, asked kmsg.CreatePartitionsRequestTopic, validateOnly bool) error {
+	topic, err := s.topicByName(ctx, asked.Topic)
+	if err != nil {
+		return err
+	}
+	more := int(asked.Count) - len(topic.Partitions)
+	if more <= 0 {
+		return deny(kerr.InvalidPartitions, "topic %q has %d partitions, and %d are asked for; partitions can only be added", topic.Name, len(topic.Partitions), asked.Count)
+	}
+	if asked.Assignment != nil && len(asked.Assignment) != more {
+		return deny(kerr.InvalidReplicaAssignment, "%d partitions are added to topic %q, and the assignment names %d", more, topic.Name, len(asked.Assignment))
+	}
+	for _, a := range asked.Assignment {
+		if err := s.checkReplicas(a.Replicas); err != nil {
+			return err
+		}
+	}
+	if validateOnly {
+		return eventlog.TopicSpec{Name: topic.Name, Partitions: int(asked.Count)}.Check()
+	}
+	_, err = s.log.AddPartitions(ctx, topic.Name, int(asked.Count))
+	return err
+}

@@ -1,0 +1,84 @@
+package kafka
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// IncrementalAlterConfigs changes the settings that it names and leaves the others alone.
+func (s *Server) incrementalAlterConfigs(ctx context.Context, _ *request, in *kmsg.IncrementalAlterConfigsRequest) *kmsg.IncrementalAlterConfigsResponse {
+	out := in.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
+	again := repeated(in.Resources, func(r kmsg.IncrementalAlterConfigsRequestResource) string {
+		return resourceName(r.ResourceType, r.ResourceName)
+	})
+	for _, asked := range in.Resources {
+		r := kmsg.NewIncrementalAlterConfigsResponseResource()
+		r.ResourceType, r.ResourceName = asked.ResourceType, asked.ResourceName
+		err := again.refuse(resourceName(asked.ResourceType, asked.ResourceName))
+		if err == nil {
+			err = s.alterResource(ctx, asked.ResourceType, asked.ResourceName, in.ValidateOnly, func(config map[string]string) error {
+				return alterEach(config, asked.Configs)
+			})
+		}
+		if err != nil {
+			s.trouble("IncrementalAlterConfigs", err)
+			r.ErrorCode, r.ErrorMessage = codeOf(err)
+		}
+		out.Resources = append(out.Resources, r)
+	}
+	return out
+}
+
+func alterEach(config map[string]string, changes []kmsg.IncrementalAlterConfigsRequestResourceConfig) error {
+	again := repeated(changes, func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) string { return c.Name })
+	for _, c := range changes {
+		if err := again.refuse(c.Name); err != nil {
+			return err
+		}
+		if err := alterOne(config, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func alterOne(config map[string]string, c kmsg.IncrementalAlterConfigsRequestResourceConfig) error {
+	if c.Op == kmsg.IncrementalAlterConfigOpDelete {
+		delete(config, c.Name)
+		return nil
+	}
+	if c.Value == nil {
+		return deny(kerr.InvalidConfig, "%s is null; delete it to have the default", c.Name)
+	}
+	if c.Op == kmsg.IncrementalAlterConfigOpSet {
+		config[c.Name] = *c.Value
+		return nil
+	}
+	setting, known := eventlog.FindSetting(c.Name)
+	if !known || setting.Kind != eventlog.SettingList {
+		return deny(kerr.InvalidConfig, "%s is not a list, so nothing can be appended or subtracted", c.Name)
+	}
+	now, set := config[c.Name]
+	if !set {
+		now = setting.Default
+	}
+	items := slices.DeleteFunc(strings.Split(now, ","), func(item string) bool { return item == "" })
+	for _, item := range strings.Split(*c.Value, ",") {
+		switch there := slices.Contains(items, item); {
+		case c.Op == kmsg.IncrementalAlterConfigOpAppend && !there:
+			items = append(items, item)
+		case c.Op == kmsg.IncrementalAlterConfigOpSubtract && there:
+			items = slices.DeleteFunc(items, func(have string) bool { return have == item })
+		case c.Op != kmsg.IncrementalAlterConfigOpAppend && c.Op != kmsg.IncrementalAlterConfigOpSubtract:
+			return deny(kerr.InvalidRequest, "operation %d on %s; 0 (set) to 3 (subtract) are known", c.Op, c.Name)
+		}
+	}
+	config[c.Name] = strings.Join(items, ",")
+	return nil
+}

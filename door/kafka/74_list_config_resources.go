@@ -1,0 +1,31 @@
+package kafka
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// ListConfigResources lists what has settings: topics and this broker. Version 0 knew client metrics only, of
+// which there are none.
+func (s *Server) listConfigResources(_ context.Context, _ *request, in *kmsg.ListConfigResourcesRequest) *kmsg.ListConfigResourcesResponse {
+	out := in.ResponseKind().(*kmsg.ListConfigResourcesResponse)
+	if in.Version == 0 {
+		return out
+	}
+	add := func(kind kmsg.ConfigResourceType, name string) {
+		if len(in.ResourceTypes) > 0 && !slices.Contains(in.ResourceTypes, int8(kind)) {
+			return
+		}
+		r := kmsg.NewListConfigResourcesResponseConfigResource()
+		r.Name, r.Type = name, int8(kind)
+		out.ConfigResources = append(out.ConfigResources, r)
+	}
+	for _, t := range s.log.Topics() {
+		add(kmsg.ConfigResourceTypeTopic, t.Name)
+	}
+	add(kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(s.cfg.NodeID)))
+	return out
+}

@@ -1,0 +1,87 @@
+package kafka
+
+import (
+	"context"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// describePartitionsMax bounds one answer, as in Kafka (max.request.partition.size.limit).
+const describePartitionsMax = 2000
+
+// DescribeTopicPartitions describes topics page by page, by name. No topics asks for all of them.
+func (s *Server) describeTopicPartitions(ctx context.Context, _ *request, in *kmsg.DescribeTopicPartitionsRequest) *kmsg.DescribeTopicPartitionsResponse {
+	out := in.ResponseKind().(*kmsg.DescribeTopicPartitionsResponse)
+	room := int(in.ResponsePartitionLimit)
+	if room < 1 || room > describePartitionsMax {
+		room = describePartitionsMax
+	}
+	for _, name := range s.describedNames(in) {
+		from := int32(0)
+		if in.Cursor != nil && in.Cursor.Topic == name {
+			from = in.Cursor.Partition
+		}
+		if room == 0 {
+			out.NextCursor = cursorAt(name, from)
+			return out
+		}
+		t := kmsg.NewDescribeTopicPartitionsResponseTopic()
+		t.Topic = &name
+		topic, err := s.log.Topic(ctx, name)
+		if err == nil && from < 0 {
+			err = deny(kerr.InvalidRequest, "the cursor is at partition %d", from)
+		}
+		if err != nil {
+			s.trouble("DescribeTopicPartitions", err)
+			t.ErrorCode = errorCode(err)
+			out.Topics = append(out.Topics, t)
+			continue
+		}
+		t.TopicID, t.AuthorizedOperations = topic.ID, topicOperations
+		end := min(len(topic.Partitions), int(from)+room)
+		for number := int(from); number < end; number++ {
+			t.Partitions = append(t.Partitions, s.describePartition(int32(number)))
+			room--
+		}
+		out.Topics = append(out.Topics, t)
+		if end < len(topic.Partitions) {
+			out.NextCursor = cursorAt(name, int32(end))
+			return out
+		}
+	}
+	return out
+}
+
+// describedNames are the topics from the cursor on, in order, each once.
+func (s *Server) describedNames(in *kmsg.DescribeTopicPartitionsRequest) []string {
+	var names []string
+	for _, t := range in.Topics {
+		names = append(names, t.Topic)
+	}
+	if len(in.Topics) == 0 {
+		for _, t := range s.log.Topics() {
+			names = append(names, t.Name)
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if in.Cursor != nil {
+		names = slices.DeleteFunc(names, func(name string) bool { return name < in.Cursor.Topic })
+	}
+	return names
+}
+
+func (s *Server) describePartition(number int32) kmsg.DescribeTopicPartitionsResponseTopicPartition {
+	p := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
+	p.Partition, p.LeaderID, p.LeaderEpoch = number, s.cfg.NodeID, leaderEpoch
+	p.Replicas, p.ISR = []int32{s.cfg.NodeID}, []int32{s.cfg.NodeID}
+	return p
+}
+
+func cursorAt(topic string, partition int32) *kmsg.DescribeTopicPartitionsResponseNextCursor {
+	c := kmsg.NewDescribeTopicPartitionsResponseNextCursor()
+	c.Topic, c.Partition = topic, partition
+	return &c
+}

@@ -1,0 +1,84 @@
+package kafka
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// clusterKey is where the store keeps who it is.
+const clusterKey = "cluster"
+
+type cluster struct {
+	ID string `json:"id"`
+}
+
+// clusterID returns the store's cluster id, and makes one on first use: 22 characters, as Kafka's.
+func clusterID(ctx context.Context, log *eventlog.Log) (string, error) {
+	for {
+		kv, err := log.Get(ctx, clusterKey)
+		if err != nil {
+			return "", err
+		}
+		if kv.Version > 0 {
+			var c cluster
+			if err := json.Unmarshal(kv.Value, &c); err != nil {
+				return "", fmt.Errorf("key %q holds %q: %w", clusterKey, kv.Value, err)
+			}
+			return c.ID, nil
+		}
+		var id [16]byte
+		rand.Read(id[:])
+		value, err := json.Marshal(cluster{ID: base64.RawURLEncoding.EncodeToString(id[:])})
+		if err != nil {
+			return "", err
+		}
+		_, err = log.Append(ctx, eventlog.Entry{
+			Checks: []eventlog.Check{{Key: clusterKey, Version: 0}},
+			Puts:   []eventlog.Put{{Key: clusterKey, Version: 1, Value: value}},
+		})
+		if err != nil && !errors.Is(err, eventlog.ErrStale) { // stale: another process was first
+			return "", err
+		}
+	}
+}
+
+// broker is where clients find us.
+func (s *Server) broker(r *request) (host string, port int32) {
+	if s.cfg.Advertised == "" {
+		return hostPort(r.conn.nc.LocalAddr())
+	}
+	return hostPort(address(s.cfg.Advertised))
+}
+
+// address is a host:port as a net.Addr.
+type address string
+
+var _ net.Addr = address("")
+
+func (a address) Network() string { return "tcp" }
+func (a address) String() string  { return string(a) }
+
+// Sets of operations, as bits by Kafka's AclOperation codes. Without an authorizer everybody may do what can be done.
+const (
+	opRead            = 1 << 3
+	opWrite           = 1 << 4
+	opCreate          = 1 << 5
+	opDelete          = 1 << 6
+	opAlter           = 1 << 7
+	opDescribe        = 1 << 8
+	opClusterAction   = 1 << 9
+	opDescribeConfigs = 1 << 10
+	opAlterConfigs    = 1 << 11
+	opIdempotentWrite = 1 << 12
+
+	clusterOperations = opCreate | opClusterAction | opDescribeConfigs | opAlterConfigs | opIdempotentWrite | opAlter | opDescribe
+	topicOperations   = opRead | opWrite | opCreate | opDescribe | opDelete | opAlter | opDescribeConfigs | opAlterConfigs
+	groupOperations   = opRead | opDescribe | opDelete | opDescribeConfigs | opAlterConfigs
+)

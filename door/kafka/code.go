@@ -1,0 +1,126 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// denial is a request, or a part of one, that this door refuses by itself.
+type denial struct {
+	kafka *kerr.Error
+	text  string
+}
+
+func (d *denial) Error() string { return d.kafka.Message + ": " + d.text }
+
+func deny(kafka *kerr.Error, format string, args ...any) error {
+	return &denial{kafka, fmt.Sprintf(format, args...)}
+}
+
+// codeOf is the one place where our errors become Kafka's. The text is for people and tells nothing of what the store said.
+//
+// Codes matter more than texts: they decide whether a client tries again, asks for metadata first, or gives up, and whether it may
+// believe that nothing happened.
+func codeOf(err error) (code int16, text *string) {
+	if err == nil {
+		return 0, nil
+	}
+	k, text := kafkaError(err), new(string)
+	var (
+		d       *denial
+		invalid *eventlog.InvalidError
+		outside *eventlog.RangeError
+		record  *batch.RecordError
+	)
+	switch {
+	case errors.As(err, &d):
+		*text = d.text
+	case errors.As(err, &invalid):
+		*text = invalid.Error()
+	case errors.As(err, &outside):
+		*text = fmt.Sprintf("offset %d is outside [%d, %d)", outside.Asked, outside.First, outside.Next)
+	case errors.As(err, &record), errors.Is(err, batch.ErrCorrupt), errors.Is(err, batch.ErrTooLarge), errors.Is(err, batch.ErrUnsupportedCodec):
+		*text = err.Error()
+	default:
+		*text = k.Description
+	}
+	return k.Code, text
+}
+
+// errorCode is codeOf for answers without room for a text.
+func errorCode(err error) int16 {
+	code, _ := codeOf(err)
+	return code
+}
+
+func kafkaError(err error) *kerr.Error {
+	var (
+		d       *denial
+		invalid *eventlog.InvalidError
+		outside *eventlog.RangeError
+	)
+	switch {
+	case errors.As(err, &d):
+		return d.kafka
+	case errors.As(err, &outside):
+		return kerr.OffsetOutOfRange
+	case errors.As(err, &invalid):
+		return kafkaInvalid(invalid)
+
+	case errors.Is(err, batch.ErrCorrupt):
+		return kerr.CorruptMessage
+	case errors.Is(err, batch.ErrInvalidRecord):
+		return kerr.InvalidRecord
+	case errors.Is(err, batch.ErrUnsupportedCodec):
+		return kerr.UnsupportedCompressionType
+	case errors.Is(err, batch.ErrTooLarge), errors.Is(err, eventlog.ErrTooLarge):
+		return kerr.MessageTooLarge
+
+	case errors.Is(err, eventlog.ErrUnknownTopic), errors.Is(err, eventlog.ErrNoPartition):
+		return kerr.UnknownTopicOrPartition
+	case errors.Is(err, eventlog.ErrTopicExists):
+		return kerr.TopicAlreadyExists
+	case errors.Is(err, eventlog.ErrOutOfOrder):
+		return kerr.OutOfOrderSequenceNumber
+	case errors.Is(err, eventlog.ErrUnknownProducer):
+		return kerr.UnknownProducerID
+	case errors.Is(err, eventlog.ErrFenced):
+		return kerr.InvalidProducerEpoch
+
+	// What happened is unknown. It must be asked before ErrUnavailable: an error may match both along its chain.
+	case errors.Is(err, eventlog.ErrUnsure), errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, eventlog.ErrUnavailable):
+		return kerr.RequestTimedOut
+	// Certainly nothing happened, and all may be well later.
+	case errors.Is(err, eventlog.ErrUnavailable):
+		return kerr.KafkaStorageError
+	case errors.Is(err, eventlog.ErrClosed), errors.Is(err, context.Canceled):
+		return kerr.NotLeaderForPartition
+	default:
+		return kerr.UnknownServerError
+	}
+}
+
+// kafkaInvalid has a code for each thing that can be invalid.
+func kafkaInvalid(e *eventlog.InvalidError) *kerr.Error {
+	switch e.What {
+	case "topic name":
+		return kerr.InvalidTopicException
+	case "number of partitions":
+		return kerr.InvalidPartitions
+	default:
+		return kerr.InvalidConfig
+	}
+}
+
+// trouble logs an error that is ours and not the client's. The store's own troubles are told by the log itself.
+func (s *Server) trouble(what string, err error) {
+	if kafkaError(err) == kerr.UnknownServerError {
+		s.cfg.Logger.Error("kafka: request failed", "request", what, "error", err)
+	}
+}

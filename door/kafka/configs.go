@@ -1,0 +1,81 @@
+package kafka
+
+import (
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// config is one setting as the configuration APIs show it.
+type config struct {
+	name, value string
+	kind        kmsg.ConfigType
+	source      kmsg.ConfigSource
+	doc         string
+	readOnly    bool
+	synonyms    []config // where the value may come from, the strongest first
+}
+
+// brokerNames are the names of topics' defaults among Kafka's settings of brokers.
+var brokerNames = map[string]string{
+	"cleanup.policy":         "log.cleanup.policy",
+	"compression.type":       "compression.type",
+	"max.message.bytes":      "message.max.bytes",
+	"message.timestamp.type": "log.message.timestamp.type",
+	"retention.bytes":        "log.retention.bytes",
+	"retention.ms":           "log.retention.ms",
+}
+
+var configTypes = map[eventlog.SettingKind]kmsg.ConfigType{
+	eventlog.SettingString: kmsg.ConfigTypeString,
+	eventlog.SettingInt:    kmsg.ConfigTypeInt,
+	eventlog.SettingLong:   kmsg.ConfigTypeLong,
+	eventlog.SettingList:   kmsg.ConfigTypeList,
+}
+
+// topicConfigs are all settings of a topic.
+func topicConfigs(t eventlog.Topic) []config {
+	var all []config
+	for _, setting := range eventlog.Settings {
+		c := config{name: setting.Name, value: t.Setting(setting.Name), kind: configTypes[setting.Kind], doc: setting.Doc, source: kmsg.ConfigSourceDefaultConfig}
+		byDefault := config{name: brokerNames[setting.Name], value: setting.Default, source: kmsg.ConfigSourceDefaultConfig}
+		if _, set := t.Config[setting.Name]; set {
+			c.source = kmsg.ConfigSourceDynamicTopicConfig
+			c.synonyms = []config{{name: c.name, value: c.value, source: c.source}}
+		}
+		c.synonyms = append(c.synonyms, byDefault)
+		all = append(all, c)
+	}
+	return all
+}
+
+// brokerConfigs are the settings of this broker that clients look for. They are given when it starts, so
+// none can be changed from here.
+func (s *Server) brokerConfigs() []config {
+	fixed := func(name, value string, kind kmsg.ConfigType, doc string) config {
+		c := config{name: name, value: value, kind: kind, doc: doc, readOnly: true, source: kmsg.ConfigSourceStaticBrokerConfig}
+		c.synonyms = []config{{name: name, value: value, source: c.source}}
+		return c
+	}
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	all := []config{
+		fixed("auto.create.topics.enable", strconv.FormatBool(!s.cfg.NoAutoCreate), kmsg.ConfigTypeBoolean, "Whether asking for an unknown topic creates it."),
+		fixed("connections.max.idle.ms", number(s.cfg.IdleTimeout.Milliseconds()), kmsg.ConfigTypeLong, "A connection with nothing to do for so long is closed."),
+		fixed("default.replication.factor", "1", kmsg.ConfigTypeInt, "There is one broker; the store keeps the records safe."),
+		fixed("fetch.max.bytes", number(fetchMax), kmsg.ConfigTypeInt, "Most bytes of records in the answer to one fetch."),
+		fixed("max.connections", number(int64(s.cfg.Conns)), kmsg.ConfigTypeInt, "Most connections at a time."),
+		fixed("max.connections.per.ip", number(int64(s.cfg.ConnsPerIP)), kmsg.ConfigTypeInt, "Most connections from one address at a time."),
+		fixed("node.id", number(int64(s.cfg.NodeID)), kmsg.ConfigTypeInt, "The number of this broker."),
+		fixed("num.partitions", number(int64(s.cfg.Partitions)), kmsg.ConfigTypeInt, "Partitions of a topic that is created without a number."),
+		fixed("socket.request.max.bytes", number(int64(s.cfg.FrameBytes)), kmsg.ConfigTypeInt, "Largest produce request."),
+	}
+	for _, setting := range eventlog.Settings {
+		c := fixed(brokerNames[setting.Name], setting.Default, configTypes[setting.Kind], setting.Doc)
+		c.source = kmsg.ConfigSourceDefaultConfig
+		c.synonyms[0].source = c.source
+		all = append(all, c)
+	}
+	return all
+}

@@ -1,0 +1,335 @@
+package kafka
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// inFlightMax is how many requests of one connection are read ahead of the one being answered.
+const inFlightMax = 64
+
+// conn is one client's connection: one reader, one writer, answers in the order of the requests.
+//
+//	socket ──► reader ──► calls (bounded) ──► writer ──► socket
+//	             │ starts produce requests       │ carries out all others, one after the other,
+//	             ▼                               │ and waits for those that were started
+//	        Log.Submit                           ▼
+//	                                       Ticket.Wait, Log.Fetch, …
+//
+// So produce requests sent ahead share a flush. When calls is full, or the requests of all connections hold too many bytes,
+// the reader stops reading, and TCP slows the client down.
+type conn struct {
+	s     *Server
+	nc    net.Conn
+	in    *bufio.Reader
+	calls chan *call
+
+	// waiting counts requests read and not begun. While there are any, a produce request waits its turn as well:
+	// effects come in the order of the requests.
+	waiting  atomic.Int32
+	inFlight atomic.Int32 // requests read and not answered
+	lastDone atomic.Int64 // when the last answer left, in Unix nanoseconds
+
+	// The writer's, used again for every answer.
+	out     []byte
+	splices []splice
+	buffers net.Buffers
+}
+
+// request is one request as it arrived.
+type request struct {
+	header
+	clientID string // "" for none
+	body     kmsg.Request
+	conn     *conn
+}
+
+// call is a request on its way to its answer.
+type call struct {
+	request
+	api     *api
+	claimed int64                                   // bytes held of Server.frames
+	finish  func(ctx context.Context) kmsg.Response // set once the call was begun
+	arrived time.Time
+}
+
+func newConn(s *Server, nc net.Conn) *conn {
+	return &conn{s: s, nc: nc, in: bufio.NewReaderSize(nc, readBuffer), calls: make(chan *call, inFlightMax)}
+}
+
+// serve returns when the connection is closed and nothing of it runs any more. It reads until draining ends, and is cut off when
+// ctx ends.
+func (c *conn) serve(ctx, draining context.Context) {
+	defer c.nc.Close()
+	defer context.AfterFunc(ctx, func() { c.nc.Close() })()
+
+	// Long polls end when the client is gone, and when the server drains.
+	polls, endPolls := context.WithCancel(ctx)
+	defer endPolls()
+	defer context.AfterFunc(draining, func() {
+		endPolls()
+		c.nc.SetReadDeadline(time.Unix(1, 0)) // the reader, which may have set a later one, looks at draining after that
+	})()
+
+	c.lastDone.Store(time.Now().UnixNano())
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		c.write(ctx, polls)
+		c.nc.Close() // so that the reader returns, if it has not
+		for call := range c.calls {
+			c.release(call)
+		}
+	})
+	err := c.read(ctx, polls)
+	close(c.calls)
+	if draining.Err() == nil {
+		endPolls()
+		c.explain(err)
+	}
+	writer.Wait()
+}
+
+// read reads requests until it cannot, or until polls ends, and says why.
+func (c *conn) read(ctx, polls context.Context) error {
+	for {
+		h, err := c.awaitHeader(polls)
+		if err != nil {
+			return err
+		}
+		call, err := c.readCall(polls, h)
+		if err != nil {
+			return err
+		}
+		c.inFlight.Add(1)
+		if call.api.start != nil && c.waiting.Load() == 0 {
+			call.finish = call.api.start(c.s, ctx, &call.request)
+		} else {
+			c.waiting.Add(1)
+		}
+		c.calls <- call // the writer takes until the channel is closed
+	}
+}
+
+// awaitHeader waits for the next frame's first bytes. It may wait as long as requests are being answered, and Config.IdleTimeout after the
+// last answer.
+func (c *conn) awaitHeader(polls context.Context) (header, error) {
+	for {
+		idleSince := time.Unix(0, c.lastDone.Load())
+		deadline := idleSince.Add(c.s.cfg.IdleTimeout)
+		if c.inFlight.Load() > 0 {
+			deadline = time.Now().Add(c.s.cfg.IdleTimeout)
+		}
+		c.nc.SetReadDeadline(deadline)
+		if polls.Err() != nil {
+			return header{}, polls.Err()
+		}
+		_, err := c.in.Peek(1)
+		switch {
+		case err == nil:
+			c.nc.SetReadDeadline(time.Now().Add(c.s.cfg.FrameTimeout))
+			if polls.Err() != nil {
+				return header{}, polls.Err()
+			}
+			h, err := readHeader(c.in, c.s.cfg.HTTPAddr)
+			return h, c.late(err)
+		case !errors.Is(err, os.ErrDeadlineExceeded) || polls.Err() != nil:
+			return header{}, err
+		case c.inFlight.Load() == 0 && idleSince.UnixNano() == c.lastDone.Load():
+			return header{}, refuse("idle", "nothing was asked for %v", c.s.cfg.IdleTimeout)
+		}
+	}
+}
+
+// readCall takes the frame behind h, within what it may cost, and decodes it.
+func (c *conn) readCall(ctx context.Context, h header) (_ *call, err error) {
+	api, err := c.s.find(h)
+	if err != nil {
+		return nil, err
+	}
+	limit, factor := smallFrameMax, int64(decodeFactor)
+	if api.large {
+		limit, factor = c.s.cfg.FrameBytes, 1
+	}
+	if h.length > limit {
+		return nil, refuse("too_large", "%s request of %d bytes; the limit is %d", api.key.Name(), h.length, limit)
+	}
+	// A client that stays silent after a header costs no memory.
+	if _, err := c.in.Peek(min(lengthSize+h.length, readBuffer)); err != nil {
+		return nil, c.late(err)
+	}
+	claim := factor * int64(h.length)
+	if !c.s.frames.TryAcquire(claim) {
+		if err := c.s.frames.Acquire(ctx, claim); err != nil {
+			return nil, err
+		}
+		c.nc.SetReadDeadline(time.Now().Add(c.s.cfg.FrameTimeout)) // the wait was not the client's
+	}
+	call := &call{api: api, claimed: claim, request: request{header: h, conn: c}}
+	defer func() {
+		if err != nil {
+			c.s.frames.Release(call.claimed)
+		}
+	}()
+	frame, err := readFrame(c.in, h)
+	if err != nil {
+		return nil, c.late(err)
+	}
+	call.arrived = time.Now()
+	cost, err := call.decode(frame)
+	if err != nil {
+		return nil, err
+	}
+	if held := int64(h.length + cost); held < claim {
+		c.s.frames.Release(claim - held)
+		call.claimed = held
+	}
+	return call, nil
+}
+
+// decode reads the request's body and says what memory that took.
+func (c *call) decode(frame []byte) (cost int, err error) {
+	if c.api.opaque {
+		return 0, nil
+	}
+	c.body = c.api.key.Request()
+	c.body.SetVersion(c.version)
+	w := wire{buf: frame, flexible: c.body.IsFlexible(), budget: budgetFor(len(frame))}
+	c.clientID = w.clientID()
+	body := w.buf
+	w.walk(c.api.shape(c.version))
+	if w.err == nil {
+		w.err = c.body.ReadFrom(body)
+	}
+	if w.err != nil {
+		return 0, refuse("bad_request", "%s version %d, %d bytes, client id %q: %v", c.api.key.Name(), c.version, c.length, c.clientID, w.err)
+	}
+	return w.cost, nil
+}
+
+// late turns a timeout within a frame into a refusal.
+func (c *conn) late(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return refuse("slow_frame", "a request did not arrive whole within %v of its first byte", c.s.cfg.FrameTimeout)
+	}
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// write carries out the calls and answers them until there are no more, or one asks for the connection to be closed. It goes
+// on when the client is gone: what was asked for is done.
+func (c *conn) write(ctx, polls context.Context) {
+	gone := false
+	for call := range c.calls {
+		resp := c.carryOut(ctx, polls, call)
+		out := 0
+		if resp != nil && resp != noReply && !gone {
+			var err error
+			out, err = c.send(call, resp)
+			gone = err != nil
+		}
+		now := time.Now()
+		c.lastDone.Store(now.UnixNano())
+		c.inFlight.Add(-1)
+		c.release(call)
+		c.s.cfg.Observer.Answered(Exchange{
+			Key: call.api.key.Name(), Version: call.version,
+			In: lengthSize + call.length, Out: out, Took: now.Sub(call.arrived),
+		})
+		if resp == nil {
+			return
+		}
+	}
+}
+
+// carryOut returns the answer to a call whose turn has come.
+func (c *conn) carryOut(ctx, polls context.Context, call *call) kmsg.Response {
+	if call.finish != nil {
+		return call.finish(ctx)
+	}
+	defer c.waiting.Add(-1)
+	if call.api.start != nil {
+		return call.api.start(c.s, ctx, &call.request)(ctx)
+	}
+	if call.api.polls {
+		return call.api.answer(c.s, polls, &call.request)
+	}
+	ctx, cancel := context.WithTimeout(ctx, call.patience())
+	defer cancel()
+	return call.api.answer(c.s, ctx, &call.request)
+}
+
+// How long a request may wait for the store.
+const (
+	patienceLeast   = time.Second // Kafka, too, does its work before it looks at the time
+	patienceDefault = 20 * time.Second
+	patienceMost    = 5 * time.Minute
+)
+
+// patience is how long the client waits for an answer, or what we assume.
+func (r *request) patience() time.Duration {
+	if t, ok := r.body.(kmsg.TimeoutRequest); ok {
+		return min(max(time.Duration(t.Timeout())*time.Millisecond, patienceLeast), patienceMost)
+	}
+	return patienceDefault
+}
+
+func (c *conn) release(call *call) {
+	c.s.frames.Release(call.claimed)
+	call.claimed = 0
+}
+
+// send writes one answer:
+//
+//	| length | correlation | tags | body
+//
+// Tags are there in flexible versions, except before ApiVersions: its client does not know yet what we speak.
+func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
+	b := append(c.out[:0], 0, 0, 0, 0)
+	b = binary.BigEndian.AppendUint32(b, uint32(call.correlation))
+	if resp.IsFlexible() && resp.Key() != int16(kmsg.ApiVersions) {
+		b = append(b, 0)
+	}
+	c.nc.SetWriteDeadline(time.Now().Add(c.s.cfg.WriteTimeout))
+	if records, ok := resp.(*fetched); ok {
+		return c.sendFetched(b, records)
+	}
+	b = resp.AppendTo(b)
+	binary.BigEndian.PutUint32(b, uint32(len(b)-lengthSize))
+	if cap(b) <= keptBuffer {
+		c.out = b
+	}
+	return c.nc.Write(b)
+}
+
+// keptBuffer is the largest answer whose memory the connection keeps for the next.
+const keptBuffer = 64 << 10
+
+// explain logs why a client is turned away, once, and tells clients of other protocols where they are.
+func (c *conn) explain(err error) {
+	var r *refusal
+	if !errors.As(err, &r) {
+		c.s.cfg.Logger.Debug("kafka: connection ended", "client", c.nc.RemoteAddr().String(), "error", err)
+		return
+	}
+	c.s.cfg.Observer.Refused(r.reason)
+	if r.reason == "idle" {
+		return
+	}
+	c.s.cfg.Logger.Warn("kafka: connection closed on a client", "client", c.nc.RemoteAddr().String(), "reason", r.reason, "error", r.text)
+	if r.answer != "" {
+		c.nc.SetWriteDeadline(time.Now().Add(time.Second))
+		io.WriteString(c.nc, r.answer)
+	}
+}

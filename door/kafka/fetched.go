@@ -1,0 +1,197 @@
+package kafka
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// fetched is the answer to a Fetch. It is encoded here and not by kmsg, which would copy every record: batches are written
+// to the socket from where the log keeps them, with a few bytes put in front.
+type fetched struct {
+	*kmsg.FetchResponse // version and error of the whole
+
+	topics      []fetchedTopic
+	failed      bool // some partition has an error already
+	uncommitted bool // the reader takes no interest in transactions
+	release     func()
+}
+
+type fetchedTopic struct {
+	name       string
+	id         topicID
+	partitions []fetchedPartition
+}
+
+type fetchedPartition struct {
+	number int32
+	code   int16
+	slice  eventlog.Slice
+}
+
+const (
+	// patchedLen is the part of a batch that differs between what rests and what is sent: base offset, length, leader epoch.
+	patchedLen = 16
+	// spliceMin is the smallest batch that is written from where it lies. Below, one copy is cheaper than one more piece.
+	spliceMin = 2 << 10
+)
+
+// splice is a run of bytes that goes to the socket after the framing up to at.
+type splice struct {
+	at  int
+	raw []byte
+}
+
+// fetchEncoder puts the framing together, and notes where batches go in.
+type fetchEncoder struct {
+	b        []byte
+	splices  []splice
+	spliced  int // bytes of splices
+	version  int16
+	flexible bool
+}
+
+// sendFetched writes the answer behind the response header b.
+func (c *conn) sendFetched(b []byte, f *fetched) (int, error) {
+	defer f.release()
+	e := fetchEncoder{b: slices.Grow(b, f.framing()), splices: c.splices[:0], version: f.Version, flexible: f.IsFlexible()}
+	e.response(f)
+	size := len(e.b) + e.spliced
+	binary.BigEndian.PutUint32(e.b, uint32(size-lengthSize))
+
+	c.buffers = c.buffers[:0]
+	from := 0
+	for _, s := range e.splices {
+		c.buffers = append(c.buffers, e.b[from:s.at], s.raw)
+		from = s.at
+	}
+	c.buffers = append(c.buffers, e.b[from:])
+	buffers := c.buffers // WriteTo uses up the slice it is called on
+	_, err := buffers.WriteTo(c.nc)
+
+	clear(c.buffers) // let go of the log's memory
+	clear(e.splices)
+	c.splices = e.splices
+	if cap(e.b) <= keptBuffer {
+		c.out = e.b
+	}
+	return size, err
+}
+
+// framing is about how many bytes of the answer are not spliced.
+func (f *fetched) framing() int {
+	n := 64
+	for _, t := range f.topics {
+		n += 32 + len(t.name) + 48*len(t.partitions)
+		for _, p := range t.partitions {
+			for _, b := range p.slice.Batches {
+				if len(b.Bytes) >= spliceMin {
+					n += patchedLen
+				} else {
+					n += len(b.Bytes)
+				}
+			}
+		}
+	}
+	return n
+}
+
+func (e *fetchEncoder) response(f *fetched) {
+	e.int32(0) // throttle
+	if e.version >= 7 {
+		e.int16(f.ErrorCode)
+		e.int32(0) // session
+	}
+	e.length(len(f.topics))
+	for i := range f.topics {
+		t := &f.topics[i]
+		if e.version >= 13 {
+			e.b = append(e.b, t.id[:]...)
+		} else {
+			e.string(t.name)
+		}
+		e.length(len(t.partitions))
+		for k := range t.partitions {
+			e.partition(&t.partitions[k], f.uncommitted)
+		}
+		e.noTags()
+	}
+	e.noTags()
+}
+
+func (e *fetchEncoder) partition(p *fetchedPartition, uncommitted bool) {
+	e.int32(p.number)
+	e.int16(p.code)
+	next, first := int64(p.slice.Bounds.Next), int64(p.slice.Bounds.First)
+	if p.code != 0 {
+		next, first = -1, -1
+	}
+	e.int64(next) // high watermark
+	e.int64(next) // last stable offset: there are no transactions
+	if e.version >= 5 {
+		e.int64(first)
+	}
+	if uncommitted { // aborted transactions
+		e.length(-1)
+	} else {
+		e.length(0)
+	}
+	if e.version >= 11 {
+		e.int32(-1) // preferred read replica
+	}
+	size := 0
+	for _, b := range p.slice.Batches {
+		size += len(b.Bytes)
+	}
+	e.length(size)
+	for _, b := range p.slice.Batches {
+		e.batch(b)
+	}
+	e.noTags()
+}
+
+// batch appends a batch at its place in the log. The bytes are shared with other readers, so the fields to
+// patch are written beside them. The CRC does not cover these.
+func (e *fetchEncoder) batch(b eventlog.Placed) {
+	e.int64(int64(b.Base))
+	e.b = append(e.b, b.Bytes[8:12]...) // length
+	e.int32(leaderEpoch)
+	rest := b.Bytes[patchedLen:]
+	if len(b.Bytes) < spliceMin {
+		e.b = append(e.b, rest...)
+		return
+	}
+	e.splices = append(e.splices, splice{at: len(e.b), raw: rest})
+	e.spliced += len(rest)
+}
+
+func (e *fetchEncoder) int16(v int16) { e.b = binary.BigEndian.AppendUint16(e.b, uint16(v)) }
+func (e *fetchEncoder) int32(v int32) { e.b = binary.BigEndian.AppendUint32(e.b, uint32(v)) }
+func (e *fetchEncoder) int64(v int64) { e.b = binary.BigEndian.AppendUint64(e.b, uint64(v)) }
+
+// length is that of an array or of bytes; -1 is null.
+func (e *fetchEncoder) length(n int) {
+	if e.flexible {
+		e.b = binary.AppendUvarint(e.b, uint64(n+1))
+	} else {
+		e.int32(int32(n))
+	}
+}
+
+func (e *fetchEncoder) string(s string) {
+	if e.flexible {
+		e.b = binary.AppendUvarint(e.b, uint64(len(s)+1))
+	} else {
+		e.int16(int16(len(s)))
+	}
+	e.b = append(e.b, s...)
+}
+
+func (e *fetchEncoder) noTags() {
+	if e.flexible {
+		e.b = append(e.b, 0)
+	}
+}

@@ -1,0 +1,105 @@
+package kafka
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// A request on the wire:
+//
+//	0        4      6         8             12
+//	| length | key  | version | correlation | client id | tags | body
+//	         |<------------------- length ------------------------->|
+//
+// The client id is a nullable string with a two-byte length, even in flexible versions. Tags are there in flexible versions only.
+const (
+	lengthSize    = 4
+	headerMin     = 8       // key, version and correlation
+	smallFrameMax = 4 << 20 // largest request of any key but Produce
+	readBuffer    = 4 << 10 // a frame's first bytes; so much must have come before memory is set aside for the rest
+)
+
+// refusal is why a connection is closed on a client.
+type refusal struct {
+	reason string // one of few words, for metrics
+	text   string
+	answer string // plain text for a client that does not speak Kafka
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(reason, format string, args ...any) *refusal {
+	return &refusal{reason: reason, text: fmt.Sprintf(format, args...)}
+}
+
+// header is what stands before the body of a request.
+type header struct {
+	length       int
+	key, version int16
+	correlation  int32
+}
+
+// readHeader peeks at the next frame without taking it, or any memory for it.
+func readHeader(in *bufio.Reader, httpAddr string) (header, error) {
+	first, err := in.Peek(lengthSize)
+	if err != nil {
+		return header{}, err
+	}
+	if r := otherProtocol(first, httpAddr); r != nil {
+		return header{}, r
+	}
+	length := int32(binary.BigEndian.Uint32(first))
+	if length < headerMin {
+		return header{}, refuse("bad_length", "frame length is %d; a request has at least %d bytes", length, headerMin)
+	}
+	b, err := in.Peek(lengthSize + headerMin)
+	if err != nil {
+		return header{}, err
+	}
+	return header{
+		length:      int(length),
+		key:         int16(binary.BigEndian.Uint16(b[4:])),
+		version:     int16(binary.BigEndian.Uint16(b[6:])),
+		correlation: int32(binary.BigEndian.Uint32(b[8:])),
+	}, nil
+}
+
+// readFrame takes the frame that readHeader saw and returns what follows its header: the client id, tags and body.
+// The bytes are the caller's for good: the batches of a produce request stay slices of them.
+func readFrame(in *bufio.Reader, h header) ([]byte, error) {
+	if _, err := in.Discard(lengthSize + headerMin); err != nil {
+		return nil, err
+	}
+	b := make([]byte, h.length-headerMin)
+	_, err := io.ReadFull(in, b)
+	return b, err
+}
+
+// otherProtocol recognises clients of other protocols by their first four bytes. Each of these would be a
+// frame of more than 350 MB.
+func otherProtocol(first []byte, httpAddr string) *refusal {
+	switch p := string(first); p {
+	case "GET ", "POST", "PUT ", "HEAD", "DELE", "OPTI", "PATC", "CONN", "TRAC", "PRI ":
+		r := refuse("http", "an HTTP client on the Kafka port")
+		text := "This is the Kafka port."
+		if httpAddr != "" {
+			text += " HTTP is on " + httpAddr + "."
+		}
+		r.answer = fmt.Sprintf("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n", len(text)+1, text)
+		return r
+	case "SSH-":
+		r := refuse("ssh", "an SSH client on the Kafka port")
+		r.answer = "This is the Kafka port.\r\n"
+		return r
+	default:
+		if strings.HasPrefix(p, "\x16\x03") || strings.HasPrefix(p, "\x15\x03") {
+			r := refuse("tls", "a TLS client on a plaintext port: set security.protocol=PLAINTEXT in the client")
+			r.answer = "\x15\x03\x01\x00\x02\x02\x46" // a fatal alert, protocol_version: the client reports it at once
+			return r
+		}
+		return nil
+	}
+}

@@ -1,0 +1,171 @@
+package kafka_test
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/door/kafka"
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+)
+
+// broker is a server on a store in memory, for one test.
+type broker struct {
+	t    testing.TB
+	log  *eventlog.Log
+	addr string
+	said *said // what it logged
+	stop func()
+}
+
+// said is a log that a test can read.
+type said struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+func (s *said) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+func start(t testing.TB, cfg kafka.Config) *broker { return startOn(t, memory.New(), cfg) }
+
+func startOn(t testing.TB, store eventlog.Store, cfg kafka.Config) *broker {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &broker{t: t, addr: l.Addr().String(), said: new(said)}
+	cfg.Logger = slog.New(slog.NewTextHandler(b.said, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	if b.log, err = eventlog.Open(ctx, store, eventlog.Config{Logger: cfg.Logger}); err != nil {
+		t.Fatal(err)
+	}
+	logCtx, stopLog := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := b.log.Run(logCtx); err != nil {
+			t.Error(err)
+		}
+	})
+	served := make(chan error, 1)
+	go func() { served <- kafka.New(b.log, cfg).Serve(ctx, l) }()
+	b.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Errorf("Serve returns %v", err)
+		}
+		stopLog()
+		running.Wait()
+	})
+	t.Cleanup(b.stop)
+	return b
+}
+
+// client is a franz-go client of the broker.
+func (b *broker) client(opts ...kgo.Opt) *kgo.Client {
+	b.t.Helper()
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(b.addr), kgo.AllowAutoTopicCreation()}, opts...)...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(cl.Close)
+	return cl
+}
+
+// wire is a client that sends what it likes.
+type wire struct {
+	t  testing.TB
+	nc net.Conn
+}
+
+func (b *broker) dial() *wire {
+	b.t.Helper()
+	nc, err := net.Dial("tcp", b.addr)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { nc.Close() })
+	nc.SetDeadline(time.Now().Add(20 * time.Second)) // a test that hangs fails
+	return &wire{b.t, nc}
+}
+
+func (w *wire) send(raw []byte) {
+	w.t.Helper()
+	if _, err := w.nc.Write(raw); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func frame(req kmsg.Request, correlation int32) []byte {
+	return kmsg.NewRequestFormatter(kmsg.FormatterClientID("test")).AppendRequest(nil, req, correlation)
+}
+
+// receive reads the answer to a request.
+func (w *wire) receive(req kmsg.Request, correlation int32) kmsg.Response {
+	w.t.Helper()
+	resp, err := w.tryReceive(req, correlation)
+	if err != nil {
+		w.t.Fatalf("answer to %T: %v", req, err)
+	}
+	return resp
+}
+
+func (w *wire) tryReceive(req kmsg.Request, correlation int32) (kmsg.Response, error) {
+	w.t.Helper()
+	head := make([]byte, 8)
+	if _, err := io.ReadFull(w.nc, head); err != nil {
+		return nil, err
+	}
+	body := make([]byte, binary.BigEndian.Uint32(head)-4)
+	if _, err := io.ReadFull(w.nc, body); err != nil {
+		return nil, err
+	}
+	if got := int32(binary.BigEndian.Uint32(head[4:])); got != correlation {
+		w.t.Fatalf("answer %d to request %d", got, correlation)
+	}
+	resp := req.ResponseKind()
+	resp.SetVersion(req.GetVersion())
+	if resp.IsFlexible() && resp.Key() != int16(kmsg.ApiVersions) {
+		body = body[1:]
+	}
+	return resp, resp.ReadFrom(body)
+}
+
+// ask sends a request on a new connection, at its newest version unless one is set, and reads the answer.
+func ask[Resp kmsg.Response](b *broker, req kmsg.Request) Resp {
+	b.t.Helper()
+	w := b.dial()
+	defer w.nc.Close()
+	w.send(frame(req, 7))
+	return w.receive(req, 7).(Resp)
+}
+
+// mustClose sees that the broker closes the connection, and returns what it said before.
+func (w *wire) mustClose() string {
+	w.t.Helper()
+	rest, err := io.ReadAll(w.nc)
+	if err != nil && !strings.Contains(err.Error(), "reset") {
+		w.t.Fatalf("the broker does not close the connection: %v", err)
+	}
+	return string(rest)
+}

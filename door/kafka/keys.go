@@ -1,0 +1,93 @@
+package kafka
+
+import (
+	"context"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// handler carries one request out and returns its answer. It runs when its turn on the connection has come, and nothing
+// else of the connection runs meanwhile. It returns nil to have the connection closed without an answer.
+type handler func(s *Server, ctx context.Context, r *request) kmsg.Response
+
+// starter begins a request as soon as it was read; what it returns waits for the answer when its turn has come.
+type starter func(s *Server, ctx context.Context, r *request) (finish handlerEnd)
+
+type handlerEnd = func(ctx context.Context) kmsg.Response
+
+// api is one kind of request that we serve.
+type api struct {
+	key      kmsg.Key
+	min, max int16 // versions
+	answer   handler
+	start    starter // instead of answer
+	polls    bool    // it may wait for others: its context also ends when the server drains
+	large    bool    // may be as large as Config.FrameBytes
+	opaque   bool    // the body is not looked at
+
+	shapes []func() *shape // by version
+}
+
+// apis is the table of all that we serve: ApiVersions tells clients this and nothing else. From which version on
+// a key is flexible is kmsg's knowledge.
+//
+// Ranges are those of Kafka 4.2, so that clients from 2.1 on work.
+func apis() []api {
+	return []api{
+		{key: kmsg.Produce, min: 3, max: 13, start: (*Server).produce, large: true},
+		{key: kmsg.Fetch, min: 4, max: 18, answer: typed((*Server).fetch), polls: true},
+		{key: kmsg.ListOffsets, min: 1, max: 11, answer: typed((*Server).listOffsets)},
+		{key: kmsg.Metadata, min: 0, max: 13, answer: typed((*Server).metadata)},
+		{key: kmsg.ApiVersions, min: 0, max: 4, answer: typed((*Server).apiVersions)},
+		{key: kmsg.CreateTopics, min: 2, max: 7, answer: typed((*Server).createTopics)},
+		{key: kmsg.DeleteTopics, min: 1, max: 6, answer: typed((*Server).deleteTopics)},
+		{key: kmsg.DeleteRecords, min: 0, max: 2, answer: typed((*Server).deleteRecords)},
+		{key: kmsg.InitProducerID, min: 0, max: 5, answer: typed((*Server).initProducerID)},
+		{key: kmsg.OffsetForLeaderEpoch, min: 2, max: 4, answer: typed((*Server).offsetForLeaderEpoch)},
+		{key: kmsg.DescribeConfigs, min: 1, max: 4, answer: typed((*Server).describeConfigs)},
+		{key: kmsg.AlterConfigs, min: 0, max: 2, answer: typed((*Server).alterConfigs)},
+		{key: kmsg.DescribeLogDirs, min: 1, max: 4, answer: typed((*Server).describeLogDirs)},
+		{key: kmsg.CreatePartitions, min: 0, max: 3, answer: typed((*Server).createPartitions)},
+		{key: kmsg.IncrementalAlterConfigs, min: 0, max: 1, answer: typed((*Server).incrementalAlterConfigs)},
+		{key: kmsg.ListPartitionReassignments, min: 0, max: 0, answer: typed((*Server).listPartitionReassignments)},
+		{key: kmsg.DescribeCluster, min: 0, max: 2, answer: typed((*Server).describeCluster)},
+		{key: kmsg.ListConfigResources, min: 0, max: 1, answer: typed((*Server).listConfigResources)},
+		{key: kmsg.DescribeTopicPartitions, min: 0, max: 0, answer: typed((*Server).describeTopicPartitions)},
+	}
+}
+
+// noReply is what a handler returns when the request asks for no answer.
+var noReply kmsg.Response = new(kmsg.ProduceResponse)
+
+// typed makes a handler of a method that takes kmsg's type for the key's requests.
+func typed[In kmsg.Request, Out kmsg.Response](h func(*Server, context.Context, *request, In) Out) handler {
+	return func(s *Server, ctx context.Context, r *request) kmsg.Response {
+		return h(s, ctx, r, r.body.(In))
+	}
+}
+
+// find returns the api that serves a request. Kafka closes the connection on a client that asks for what is not advertised,
+// except in ApiVersions, which a client sends before it knows.
+func (s *Server) find(h header) (*api, error) {
+	a := s.apis[h.key]
+	switch {
+	case a == nil:
+		return nil, refuse("unknown_key", "request with API key %d (%s), which is not served", h.key, kmsg.NameForKey(h.key))
+	case h.version >= a.min && h.version <= a.max:
+		return a, nil
+	case a.key == kmsg.ApiVersions:
+		return &api{key: a.key, answer: (*Server).unsupportedApiVersions, opaque: true}, nil
+	default:
+		return nil, refuse("unsupported_version", "%s version %d; versions %d to %d are served", a.key.Name(), h.version, a.min, a.max)
+	}
+}
+
+// shape of the key's requests in a version; worked out when it is first asked for.
+func (a *api) shape(version int16) *shape { return a.shapes[version-a.min]() }
+
+func (a *api) prepare() {
+	for v := a.min; v <= a.max; v++ {
+		a.shapes = append(a.shapes, sync.OnceValue(func() *shape { return shapeOf(a.key, v) }))
+	}
+}

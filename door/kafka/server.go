@@ -1,0 +1,231 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Config sets a Server up. The zero value of every field means its default.
+type Config struct {
+	Advertised   string // host:port that clients are told to use; default: the address at which a client reached us
+	NodeID       int32  // default 1
+	HTTPAddr     string // where the HTTP door is, to tell HTTP clients that knock here; default: not told
+	Partitions   int    // of a topic created without a number (num.partitions); default 1
+	NoAutoCreate bool   // Metadata does not create unknown topics (auto.create.topics.enable=false)
+
+	Conns         int   // most connections; default 10,000
+	ConnsPerIP    int   // most connections from one address; default 1,000
+	FrameBytes    int   // largest produce request (socket.request.max.bytes); default 100 MiB, as in Kafka
+	InFlightBytes int64 // requests being read or handled, over all connections; default 128 MiB, never less than one frame
+	FetchBytes    int64 // records being read for fetches from the store, over all connections; default 64 MiB
+
+	FrameTimeout time.Duration // from a frame's first byte to its last; default 30 s
+	IdleTimeout  time.Duration // a connection with nothing to do is closed; default 10 min (connections.max.idle.ms)
+	WriteTimeout time.Duration // for a client to take one answer; default 2 min
+	DrainTimeout time.Duration // for requests in progress when Serve's context ends; default 5 s
+
+	Logger   *slog.Logger // default: slog.Default()
+	Observer Observer     // default: nobody looks
+}
+
+// Observer is told what the door did, for metrics. Calls may come from many goroutines and must be short.
+type Observer interface {
+	// Connected tells of a connection opened (+1) or closed (-1).
+	Connected(change int)
+	// Answered follows every request that was carried out.
+	Answered(Exchange)
+	// Refused names, in one of few words, why a connection was closed on a client.
+	Refused(reason string)
+}
+
+// Exchange is one request and its answer.
+type Exchange struct {
+	Key     string // Kafka's name of the API
+	Version int16
+	In, Out int           // bytes, framing included; Out is 0 where no answer is sent
+	Took    time.Duration // from the request's last byte to the answer's
+}
+
+type nobody struct{}
+
+func (nobody) Connected(int)     {}
+func (nobody) Answered(Exchange) {}
+func (nobody) Refused(string)    {}
+
+func (c Config) withDefaults() Config {
+	def(&c.NodeID, 1)
+	def(&c.Partitions, 1)
+	def(&c.Conns, 10_000)
+	def(&c.ConnsPerIP, 1_000)
+	def(&c.FrameBytes, 100<<20)
+	def(&c.InFlightBytes, 128<<20)
+	c.InFlightBytes = max(c.InFlightBytes, int64(c.FrameBytes), smallFrameMax*decodeFactor)
+	def(&c.FetchBytes, 64<<20)
+	c.FetchBytes = max(c.FetchBytes, fetchMax)
+	def(&c.FrameTimeout, 30*time.Second)
+	def(&c.IdleTimeout, 10*time.Minute)
+	def(&c.WriteTimeout, 2*time.Minute)
+	def(&c.DrainTimeout, 5*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Observer == nil {
+		c.Observer = nobody{}
+	}
+	return c
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Server answers Kafka clients.
+type Server struct {
+	log  *eventlog.Log
+	cfg  Config
+	apis map[int16]*api
+
+	versions  []kmsg.ApiVersionsResponseApiKey // what ApiVersions answers
+	clusterID string                           // set by Serve before the first connection
+
+	frames  *semaphore.Weighted // bytes of requests being read or handled
+	fetches *semaphore.Weighted // bytes of records being read from the store
+
+	mu    sync.Mutex     // guards conns and perIP
+	conns int            // open now
+	perIP map[string]int // open now, by the client's address
+}
+
+// New makes a server that keeps everything in log.
+func New(log *eventlog.Log, cfg Config) *Server {
+	cfg = cfg.withDefaults()
+	s := &Server{
+		log:     log,
+		cfg:     cfg,
+		apis:    make(map[int16]*api),
+		frames:  semaphore.NewWeighted(cfg.InFlightBytes),
+		fetches: semaphore.NewWeighted(cfg.FetchBytes),
+		perIP:   make(map[string]int),
+	}
+	for _, a := range apis() {
+		a.prepare()
+		s.apis[a.key.Int16()] = &a
+	}
+	s.versions = versionsOf(s.apis)
+	return s
+}
+
+// Serve accepts and serves connections until ctx ends. Then it drains: it stops reading, ends long polls, finishes
+// the requests in progress for at most Config.DrainTimeout, and returns nil.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	id, err := clusterID(ctx, s.log)
+	if err != nil {
+		return fmt.Errorf("kafka: cluster id: %w", err)
+	}
+	s.clusterID = id
+
+	// patience outlives ctx by the time there is to drain.
+	patience, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var open sync.WaitGroup
+	defer open.Wait()
+	defer context.AfterFunc(ctx, func() {
+		l.Close()
+		select {
+		case <-time.After(s.cfg.DrainTimeout):
+			stop()
+		case <-patience.Done():
+		}
+	})()
+	return s.accept(ctx, l, func(nc net.Conn, ip string) {
+		open.Go(func() {
+			defer s.leave(ip)
+			newConn(s, nc).serve(patience, ctx)
+		})
+	})
+}
+
+// accept hands every connection within the limits to serve, until ctx ends.
+func (s *Server) accept(ctx context.Context, l net.Listener, serve func(nc net.Conn, ip string)) error {
+	const firstPause, lastPause = 5 * time.Millisecond, time.Second
+	pause := firstPause
+	for {
+		nc, err := l.Accept()
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				nc.Close()
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("kafka: accept: %w", err)
+		case err != nil: // out of file descriptors, most likely: others close theirs in time
+			s.cfg.Logger.Error("kafka: cannot accept a connection", "error", err, "retry_in", pause)
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+			pause = min(2*pause, lastPause)
+			continue
+		}
+		pause = firstPause
+		ip, _ := hostPort(nc.RemoteAddr())
+		if reason, err := s.enter(ip); err != nil {
+			s.cfg.Observer.Refused(reason)
+			s.cfg.Logger.Debug("kafka: connection refused", "client", ip, "error", err)
+			nc.Close()
+			continue
+		}
+		serve(nc, ip)
+	}
+}
+
+// enter counts a connection in, unless that would be one too many.
+func (s *Server) enter(ip string) (reason string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns >= s.cfg.Conns {
+		return "connections", fmt.Errorf("%d connections are open, the limit", s.conns)
+	}
+	if s.perIP[ip] >= s.cfg.ConnsPerIP {
+		return "connections_per_ip", fmt.Errorf("%d connections from %s are open, the limit for one address", s.perIP[ip], ip)
+	}
+	s.conns++
+	s.perIP[ip]++
+	s.cfg.Observer.Connected(+1)
+	return "", nil
+}
+
+func (s *Server) leave(ip string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns--
+	if s.perIP[ip]--; s.perIP[ip] == 0 {
+		delete(s.perIP, ip)
+	}
+	s.cfg.Observer.Connected(-1)
+}
+
+// hostPort takes an address apart. One without a port, such as that of a pipe, is all host.
+func hostPort(a net.Addr) (host string, port int32) {
+	host, digits, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String(), 0
+	}
+	n, _ := strconv.ParseUint(digits, 10, 16)
+	return host, int32(n)
+}

@@ -1,0 +1,113 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// leaderEpoch is the epoch of every partition's leader: there is one broker, it leads them all, and it never changes.
+const leaderEpoch = 0
+
+// topicID is how the wire names topics in newer versions.
+type topicID = [16]byte
+
+var noTopicID topicID
+
+// topicByName finds a topic as Produce, Fetch and the like name it. A name that no topic can have is as unknown as any other.
+func (s *Server) topicByName(ctx context.Context, name string) (eventlog.Topic, error) {
+	t, err := s.log.Topic(ctx, name)
+	var invalid *eventlog.InvalidError
+	if errors.As(err, &invalid) {
+		return t, deny(kerr.UnknownTopicOrPartition, "%v", invalid)
+	}
+	return t, err
+}
+
+// topicByID finds a topic by its id.
+func (s *Server) topicByID(id topicID) (eventlog.Topic, error) {
+	t, err := s.log.TopicByID(id)
+	if errors.Is(err, eventlog.ErrUnknownTopic) {
+		return t, deny(kerr.UnknownTopicID, "there is no topic with the id %v", eventlog.TopicID(id))
+	}
+	return t, err
+}
+
+// topicEither finds a topic by its id in the versions that have ids, else by name.
+func (s *Server) topicEither(ctx context.Context, name string, id topicID, byID bool) (eventlog.Topic, error) {
+	if byID {
+		return s.topicByID(id)
+	}
+	return s.topicByName(ctx, name)
+}
+
+// partitionOf finds a topic's partition by number.
+func partitionOf(t eventlog.Topic, number int32) (eventlog.Partition, error) {
+	if number < 0 || int(number) >= len(t.Partitions) {
+		return 0, deny(kerr.UnknownTopicOrPartition, "topic %q has partitions 0 to %d, and %d is asked for", t.Name, len(t.Partitions)-1, number)
+	}
+	return t.Partitions[number], nil
+}
+
+// checkEpoch judges the leader epoch that a client believes in; it is negative when the client has no opinion.
+func checkEpoch(epoch int32) error {
+	if epoch > leaderEpoch {
+		return deny(kerr.UnknownLeaderEpoch, "leader epoch %d is asked for; it is %d", epoch, leaderEpoch)
+	}
+	return nil
+}
+
+// checkNewTopic says whether a topic may be created: what the log demands, and that metrics can tell it from all
+// others, as Kafka does, where '.' and '_' become the same.
+func (s *Server) checkNewTopic(ctx context.Context, spec eventlog.TopicSpec) error {
+	switch _, err := s.log.Topic(ctx, spec.Name); {
+	case err == nil:
+		return deny(kerr.TopicAlreadyExists, "topic %q exists", spec.Name)
+	case !errors.Is(err, eventlog.ErrUnknownTopic):
+		return err
+	}
+	if err := spec.Check(); err != nil {
+		return err
+	}
+	metric := strings.NewReplacer(".", "_")
+	if !strings.ContainsAny(spec.Name, "._") {
+		return nil
+	}
+	for _, t := range s.log.Topics() {
+		if metric.Replace(t.Name) == metric.Replace(spec.Name) {
+			return deny(kerr.InvalidTopicException, "topic %q collides with topic %q: '.' and '_' are the same in names of metrics", spec.Name, t.Name)
+		}
+	}
+	return nil
+}
+
+// createTopic creates a topic within Kafka's rules.
+func (s *Server) createTopic(ctx context.Context, spec eventlog.TopicSpec) (eventlog.Topic, error) {
+	if err := s.checkNewTopic(ctx, spec); err != nil {
+		return eventlog.Topic{}, err
+	}
+	return s.log.CreateTopic(ctx, spec)
+}
+
+// names counts the names in a request that may name nothing twice.
+type names map[string]int
+
+func repeated[T any](all []T, name func(T) string) names {
+	n := make(names, len(all))
+	for _, t := range all {
+		n[name(t)]++
+	}
+	return n
+}
+
+// refuse refuses every mention of a name that is there more than once: which of them is meant?
+func (n names) refuse(name string) error {
+	if n[name] > 1 {
+		return deny(kerr.InvalidRequest, "%q is named %d times in one request", name, n[name])
+	}
+	return nil
+}
