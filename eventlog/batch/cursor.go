@@ -210,7 +210,8 @@ func (c *cursor) number(size int) int64 {
 		u |= uint64(b&0x7f) << (7 * i)
 		if b < 0x80 {
 			if i == 9 && b > 1 {
-				break // more than 64 bits
+				c.fail("a number has more than 64 bits")
+				return 0
 			}
 			c.pos += i + 1
 			return int64(u>>1) ^ -int64(u&1)

@@ -10,9 +10,6 @@ import (
 	"slices"
 )
 
-// chunk is how many bytes of records reach an encoder in one go.
-const chunk = 32 << 10
-
 // Seal builds one batch from loose records, in their order, at base offset 0 and of no producer.
 func Seal(records []Record, codec Codec) ([]byte, error) {
 	return Append(nil, records, codec)
@@ -56,10 +53,12 @@ func Append(dst []byte, records []Record, codec Codec) ([]byte, error) {
 		return seal(out, at, h), nil
 	}
 	return compress(dst, h, codec, func(w io.Writer) error {
-		buf := make([]byte, 0, min(size, chunk+chunk/4))
+		window := windows.Get().(*[windowSize]byte)
+		defer windows.Put(window)
+		buf := window[:0]
 		for i := range records {
 			buf = appendRecord(buf, &records[i], i, h.BaseTimestamp)
-			if len(buf) >= chunk || i == len(records)-1 {
+			if len(buf) >= windowSize/2 || i == len(records)-1 {
 				if _, err := w.Write(buf); err != nil {
 					return err
 				}

@@ -1,0 +1,192 @@
+package batch_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/pierrec/lz4/v4"
+
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// slack is what may be allocated besides the limit on decompressed data.
+const slack = 16 << 20
+
+// allocated runs f and returns how many bytes it allocated, garbage included: its peak is not above that.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// gigabyte is a stream that decompresses to 1 GiB: 1024 members, frames or blocks of 1 MiB.
+func gigabyte(t *testing.T, codec batch.Codec, first []byte) []byte {
+	piece := compressed(t, codec, append(first, make([]byte, 1<<20-len(first))...))
+	if codec == batch.Snappy { // one header, then blocks
+		return append(piece, bytes.Repeat(piece[16:], 1023)...)
+	}
+	return bytes.Repeat(piece, 1024)
+}
+
+func TestBombsAreRefused(t *testing.T) {
+	// A record that claims its gigabyte, and one that hides it behind a count of 1 and a good first record.
+	huge := record([]byte{0}, varint(0), varint(0), varint(-1), varint(1<<30))
+	huge = append(varint(1<<30+11), huge[1:]...)
+	for _, codec := range codecs[1:] {
+		for name, bomb := range map[string]struct {
+			raw  []byte
+			want error
+		}{
+			"a record of 1 GiB":          {craft(codec, 1, gigabyte(t, codec, huge)), batch.ErrTooLarge},
+			"1 GiB behind one record":    {craft(codec, 1, gigabyte(t, codec, plain(0))), batch.ErrInvalidRecord},
+			"1 GiB of records of 0 byte": {craft(codec, math.MaxInt32, gigabyte(t, codec, nil)), batch.ErrInvalidRecord},
+		} {
+			run := func(verb string, f func() error) {
+				var err error
+				if n := allocated(func() { err = f() }); n > limit+slack {
+					t.Errorf("%s, %v: %s allocated %d bytes", name, codec, verb, n)
+				}
+				if !errors.Is(err, bomb.want) {
+					t.Errorf("%s, %v: %s: %v", name, codec, verb, err)
+				}
+			}
+			run("Validate", func() error { return check(bomb.raw, limit) })
+			run("Records", func() (err error) {
+				for _, err = range batch.Records(bomb.raw, limit) {
+				}
+				return err
+			})
+			bomb.want = batch.ErrTooLarge
+			run("Recompress", func() error {
+				_, err := batch.Recompress(bomb.raw, batch.None, limit)
+				return err
+			})
+		}
+	}
+}
+
+// TestManyRecordsBehindACountOfOne sends 10^7 records as one.
+func TestManyRecordsBehindACountOfOne(t *testing.T) {
+	for _, codec := range []batch.Codec{batch.Gzip, batch.LZ4, batch.Zstd} {
+		piece := compressed(t, codec, bytes.Repeat(plain(0), 10_000))
+		raw := craft(codec, 1, bytes.Repeat(piece, 1000))
+		var err error
+		if n := allocated(func() { err = check(raw, batch.DefaultMaxDecompressed) }); n > slack {
+			t.Errorf("%v: allocated %d bytes", codec, n)
+		}
+		if !errors.Is(err, batch.ErrInvalidRecord) || !strings.Contains(err.Error(), "counts 1 records, but more bytes follow") {
+			t.Errorf("%v: %v", codec, err)
+		}
+	}
+}
+
+func TestLimitIsExact(t *testing.T) {
+	records := []batch.Record{{Value: make([]byte, 100_000)}, {Value: make([]byte, 100_000)}}
+	size := len(seal(t, records, batch.None)) - 61
+	for _, codec := range codecs[1:] {
+		raw := seal(t, records, codec)
+		if err := check(raw, size); err != nil {
+			t.Errorf("%v, at the limit: %v", codec, err)
+		}
+		if _, err := batch.Recompress(raw, batch.None, size); err != nil {
+			t.Errorf("%v, recompressed at the limit: %v", codec, err)
+		}
+		for verb, err := range map[string]error{"Validate": check(raw, size-1), "Recompress": second(batch.Recompress(raw, batch.None, size-1))} {
+			if !errors.Is(err, batch.ErrTooLarge) || !strings.Contains(err.Error(), strconv.Itoa(size-1)) {
+				t.Errorf("%v, %s one below (limit %d): %v", codec, verb, size-1, err)
+			}
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestFalseSizesCostNothing(t *testing.T) {
+	for _, bad := range []struct {
+		name  string
+		codec batch.Codec
+		data  []byte
+		want  error
+	}{
+		{"zstd window of 2 GiB", batch.Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 21 << 3, 1, 0, 0}, batch.ErrTooLarge},
+		{"zstd window of 16 MiB, twice what is always allowed", batch.Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 14 << 3, 1, 0, 0}, batch.ErrTooLarge},
+		{"zstd frame of 2^40 bytes", batch.Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0}, batch.ErrTooLarge},
+		{"raw snappy block of 4 GiB", batch.Snappy, []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}, batch.ErrTooLarge},
+		{"raw snappy block one over the limit", batch.Snappy, append(binary.AppendUvarint(nil, limit+1), 0), batch.ErrTooLarge},
+		{"raw snappy block at the limit, empty", batch.Snappy, append(binary.AppendUvarint(nil, limit), 0), batch.ErrInvalidRecord},
+		{"framed snappy block of 4 GiB", batch.Snappy, append([]byte("\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x00\x06"), 0xff, 0xff, 0xff, 0xff, 0x0f, 0), batch.ErrTooLarge},
+		{"framed snappy block past the end", batch.Snappy, []byte("\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01\xff\xff\xff\xff\x00"), batch.ErrInvalidRecord},
+		{"framed snappy cut in a length", batch.Snappy, []byte("\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00"), batch.ErrInvalidRecord},
+	} {
+		var err error
+		if n := allocated(func() { err = check(craft(bad.codec, 1, bad.data), limit) }); n > limit+slack {
+			t.Errorf("%s: allocated %d bytes", bad.name, n)
+		}
+		if !errors.Is(err, bad.want) {
+			t.Errorf("%s: %v", bad.name, err)
+		}
+	}
+}
+
+// TestFalseContentSizeOfLZ4CostsNothing: the size in a frame's header is a hint at most.
+func TestFalseContentSizeOfLZ4CostsNothing(t *testing.T) {
+	var data bytes.Buffer
+	w := lz4.NewWriter(&data)
+	if err := w.Apply(lz4.SizeOption(1 << 60)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(plain(0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err == nil {
+		t.Fatal("the writer takes a false size for a true one")
+	}
+	var err error
+	if n := allocated(func() { err = check(craft(batch.LZ4, 1, data.Bytes()), limit) }); n > limit+slack {
+		t.Errorf("allocated %d bytes", n)
+	}
+	if err != nil && !errors.Is(err, batch.ErrInvalidRecord) {
+		t.Error(err)
+	}
+}
+
+// TestWideWindowsOfLittleDataAreRead: Java's zstd announces its window before it knows how little comes.
+func TestWideWindowsOfLittleDataAreRead(t *testing.T) {
+	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 13 << 3} // 8 MiB
+	frame = append(frame, byte(8<<3|1), 0, 0)              // the last block, 8 bytes, raw
+	frame = append(frame, plain(0)...)
+	if err := check(craft(batch.Zstd, 1, frame), 100); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHotPathsDoNotAllocate(t *testing.T) {
+	raw := filled(t, 100, batch.None)
+	h, err := batch.Check(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range map[string]func(){
+		"Check":    func() { _, err = batch.Check(raw) },
+		"Parse":    func() { _, err = batch.Parse(raw) },
+		"Patch":    func() { batch.Patch(raw, 1, 2) },
+		"Validate": func() { err = batch.Validate(raw, h, limit) },
+		"Newest":   func() { _, err = batch.Newest(raw, limit) },
+		"Split": func() {
+			for _, err = range batch.Split(raw) {
+			}
+		},
+	} {
+		if n := testing.AllocsPerRun(100, f); n != 0 || err != nil {
+			t.Errorf("%s: %v allocations, %v", name, n, err)
+		}
+	}
+}
