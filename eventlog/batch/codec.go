@@ -136,7 +136,8 @@ func (d *zstdDecoder) open(src []byte, limit int) error {
 	// A header that cannot be read is Read's to report.
 	d.wide = first.Decode(src) == nil && max(first.WindowSize, first.FrameContentSize) > pooledMax
 	d.src.Reset(src)
-	return d.Decoder.ResetWithOptions(&d.src, zstd.WithDecoderMaxMemory(window), zstd.WithDecoderMaxWindow(window))
+	// For a stream this bounds the window.
+	return d.Decoder.ResetWithOptions(&d.src, zstd.WithDecoderMaxMemory(window))
 }
 
 func (d *zstdDecoder) close() bool {
