@@ -23,7 +23,6 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 	if err != nil {
 		return nil, fmt.Errorf("commit %d entries: %w", len(entries), err)
 	}
-	s.keeper.wrote(f.written)
 	return f.outcomes, nil
 }
 
@@ -33,7 +32,6 @@ type flush struct {
 	now        int64
 	partitions map[eventlog.Partition]*partition // those named so far; nil where there is none
 	outcomes   []eventlog.Outcome
-	written    int64 // bytes, roughly
 }
 
 // partition is a row of that name, and whether it has to be written.
@@ -136,7 +134,6 @@ func (f *flush) append(p *partition, b eventlog.Batch) error {
 	p.next += eventlog.Offset(b.Records)
 	p.nextByte += size
 	p.changed = true
-	f.written += size
 	return nil
 }
 
@@ -148,7 +145,6 @@ func (f *flush) put(put eventlog.Put, base []eventlog.Offset) error {
 	if put.AddBase > 0 {
 		value = strconv.AppendInt(slices.Clip(value), int64(base[put.AddBase-1]), 10)
 	}
-	f.written += int64(len(value))
 	return f.conn.exec(sqlPut, put.Key, int64(put.Version), value, f.now)
 }
 

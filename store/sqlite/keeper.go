@@ -3,32 +3,50 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 )
 
 const (
-	// walStep is how much is written, roughly, from one checkpoint to the next.
+	// walStep is how long the WAL grows, in bytes, before it is moved into the file.
 	walStep = 32 << 20
-	// walRest is how little, roughly, is left for the moment in which nobody may write.
+	// walRest is how little may be left, in bytes, for the moment in which nobody can commit.
 	walRest = 2 << 20
-	// walPasses is how often a checkpoint tries to get down to walRest. Then producers wait for it: the WAL stays bounded.
+	// walPasses is how often a checkpoint tries to get down to walRest. Then commits wait for it, so the WAL stays bounded.
 	walPasses = 4
+	// walPatience is how long commits wait for reads under way, in milliseconds.
+	walPatience = 100
 )
 
 // keeper works beside the callers: it moves what is committed from the WAL into the file, so that no commit has to, and
 // deletes what is trimmed.
 type keeper struct {
-	store   *Store
-	conn    *conn
-	bell    chan struct{} // holds one value when there is work
-	cancel  context.CancelFunc
-	ended   chan struct{} // closed when the keeper's goroutine has ended; nil until it starts
-	unmoved atomic.Int64  // bytes committed since the last checkpoint, roughly
+	store  *Store
+	conn   *conn
+	page   int64         // bytes
+	bell   chan struct{} // holds one value when there is work
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when the keeper's goroutine has ended; nil until it starts
+	due    atomic.Int64  // the length of the WAL, in bytes, at which it is moved next
+	length atomic.Int64  // of the WAL after the last commit here
+}
+
+// open gives the keeper its conn.
+func (k *keeper) open() (err error) {
+	if k.conn, err = openReader(k.store.path); err != nil {
+		return err
+	}
+	if err := k.conn.set([]string{"PRAGMA busy_timeout = " + strconv.Itoa(walPatience)}); err != nil {
+		return err
+	}
+	k.page, err = k.conn.integer("PRAGMA page_size")
+	return err
 }
 
 func (k *keeper) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	k.bell, k.ended, k.cancel = make(chan struct{}, 1), make(chan struct{}), cancel
+	k.due.Store(walStep)
 	k.ring() // an earlier process may have left something to sweep
 	go k.run(ctx)
 }
@@ -52,12 +70,19 @@ func (k *keeper) ring() {
 	}
 }
 
-// wrote notes that so many bytes were committed.
-func (k *keeper) wrote(bytes int64) {
-	if k.unmoved.Add(bytes) >= walStep {
+// committed looks how long the WAL is after a commit. Should that fail, the next commit looks again.
+func (k *keeper) committed(w *conn) {
+	length, _, err := w.wal("NOOP")
+	if err != nil {
+		return
+	}
+	k.length.Store(length * k.page)
+	if k.overdue() {
 		k.ring()
 	}
 }
+
+func (k *keeper) overdue() bool { return k.length.Load() >= k.due.Load() }
 
 func (k *keeper) run(ctx context.Context) {
 	defer close(k.ended)
@@ -76,7 +101,7 @@ func (k *keeper) run(ctx context.Context) {
 
 func (k *keeper) work(ctx context.Context) error {
 	for more := true; more && ctx.Err() == nil; {
-		if k.unmoved.Load() >= walStep {
+		if k.overdue() {
 			if err := k.checkpoint(ctx); err != nil {
 				return fmt.Errorf("checkpoint: %w", err)
 			}
@@ -95,11 +120,14 @@ func (k *keeper) work(ctx context.Context) error {
 // never comes by itself. So most is moved beside the commits, and the rest while commits wait.
 func (k *keeper) checkpoint(ctx context.Context) error {
 	for range walPasses {
-		k.unmoved.Store(0)
-		if _, err := k.conn.integers("PRAGMA wal_checkpoint(PASSIVE)"); err != nil {
+		if _, _, err := k.conn.wal("PASSIVE"); err != nil {
 			return err
 		}
-		if k.unmoved.Load() < walRest {
+		length, moved, err := k.conn.wal("NOOP")
+		if err != nil {
+			return err
+		}
+		if (length-moved)*k.page < walRest {
 			break
 		}
 	}
@@ -108,7 +136,28 @@ func (k *keeper) checkpoint(ctx context.Context) error {
 		return err
 	}
 	defer k.store.writer.give(w)
-	k.unmoved.Store(0)
-	_, err = k.conn.integers("PRAGMA wal_checkpoint(RESTART)")
-	return err
+	row, err := k.conn.integers("PRAGMA wal_checkpoint(RESTART)")
+	if err != nil {
+		return err
+	}
+	busy, length := row[0] != 0, row[1]*k.page
+	if !busy { // the next commit begins the WAL anew
+		k.length.Store(0)
+		k.due.Store(walStep)
+		return nil
+	}
+	k.due.Store(length + walStep)
+	k.store.log.Warn("the WAL of the SQLite store grows while something reads for long, such as a backup or an open shell",
+		"path", k.store.path, "bytes", length)
+	return nil
+}
+
+// wal runs a checkpoint of a mode and returns how many pages the WAL then holds, and how many of them are moved.
+// NOOP only looks. What others keep it from doing shows in the numbers.
+func (c *conn) wal(mode string) (length, moved int64, err error) {
+	row, err := c.integers("PRAGMA wal_checkpoint(" + mode + ")")
+	if err != nil {
+		return 0, 0, err
+	}
+	return row[1], row[2], nil
 }

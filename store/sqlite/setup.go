@@ -31,6 +31,7 @@ var (
 		"PRAGMA fullfsync = ON",
 		"PRAGMA checkpoint_fullfsync = ON",
 		"PRAGMA wal_autocheckpoint = 0",
+		"PRAGMA journal_size_limit = 67108864",
 		"PRAGMA temp_store = MEMORY",
 		"PRAGMA trusted_schema = OFF",
 	}

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 
 	"github.com/weir-log/weir/eventlog"
@@ -77,8 +78,7 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	s.watch.pool.add(watcher)
-	s.keeper.conn, err = openReader(s.path)
-	return err
+	return s.keeper.open()
 }
 
 // create makes an empty file that only its owner may read, unless there is one already. A file that is there is left alone:
@@ -94,7 +94,19 @@ func create(path string) error {
 	if err != nil {
 		return err
 	}
-	return file.Close()
+	return errors.Join(file.Close(), syncDir(filepath.Dir(path)))
+}
+
+// syncDir puts a directory's new entry on disk. Windows has no such call and needs none.
+func syncDir(path string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // Close implements eventlog.Store. It waits for the calls under way; later ones get ErrClosed.
@@ -127,6 +139,7 @@ func (s *Store) change(ctx context.Context, do func(w *conn) error) error {
 		w.rollback()
 		return s.explainCommit(err)
 	}
+	s.keeper.committed(w)
 	return nil
 }
 
