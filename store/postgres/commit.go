@@ -1,0 +1,212 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	// keyMax is the longest key in bytes: a row of an index must fit a third of a page.
+	keyMax = 2000
+	// flushMax is the largest flush in bytes: it is one value, and PostgreSQL's values end at 1 GiB.
+	flushMax = 1 << 29
+)
+
+const commitSQL = `SELECT bases, stale, homeless FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`
+
+// Commit implements eventlog.Store with one statement: one trip, and one wait for the disk.
+func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
+	f, outcomes := gather(entries)
+	if len(f.owners) == 0 {
+		return outcomes, nil
+	}
+	if len(f.body) > flushMax {
+		return nil, fmt.Errorf("commit: %w: a flush of %d bytes, and the limit is %d", eventlog.ErrTooLarge, len(f.body), flushMax)
+	}
+	verdict, err := retry(ctx, func() (verdict, error) { return s.send(ctx, f) })
+	if err != nil {
+		return nil, fmt.Errorf("commit %d entries: %w", len(entries), writeFailed(err))
+	}
+	f.settle(entries, outcomes, verdict)
+	s.sweeper.wrote(int64(len(f.body)), s.opts.SegmentBytes)
+	s.news.tell()
+	return outcomes, nil
+}
+
+// verdict is the answer of weir.commit.
+type verdict struct{ base, stale, homeless []int64 }
+
+// send makes one attempt. The caller's context ends the wait for a connection; what was sent is waited for.
+func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
+	conn, err := s.commits.Acquire(ctx)
+	if err != nil {
+		return verdict{}, notSent(err)
+	}
+	defer conn.Release()
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	result := conn.Conn().PgConn().ExecParams(ctx, commitSQL, f.params(), nil, binaryFormat, binaryFormat).Read()
+	if result.Err != nil {
+		return verdict{}, result.Err
+	}
+	if len(result.Rows) != 1 {
+		panic(fmt.Sprintf("postgres: weir.commit answered with %d rows", len(result.Rows)))
+	}
+	row := result.Rows[0]
+	return verdict{numbers(row[0]), numbers(row[1]), numbers(row[2])}, nil
+}
+
+var binaryFormat = []int16{1}
+
+// flush is entries as the columns that weir.commit takes.
+type flush struct {
+	owners []int // which entry stands at each number, less 1
+
+	batchEntry     []int32
+	batchPartition []eventlog.Partition
+	batchRecords   []int32
+	batchTime      []eventlog.Timestamp
+	batchStart     []int32
+	batchSize      []int32
+
+	checkEntry   []int32
+	checkKey     []string
+	checkVersion []eventlog.Version
+
+	putEntry   []int32
+	putKey     []string
+	putVersion []eventlog.Version
+	putStart   []int32
+	putSize    []int32
+	putBase    []int32
+
+	body []byte
+}
+
+// gather lays entries out in columns. An entry that PostgreSQL could not take has its outcome at once.
+func gather(entries []eventlog.Entry) (*flush, []eventlog.Outcome) {
+	outcomes := make([]eventlog.Outcome, len(entries))
+	f := &flush{body: make([]byte, 0, weigh(entries))}
+	for i, e := range entries {
+		if err := sound(e); err != nil {
+			outcomes[i].Err = err
+			continue
+		}
+		f.add(i, e)
+	}
+	return f, outcomes
+}
+
+func weigh(entries []eventlog.Entry) int {
+	size := 0
+	for _, e := range entries {
+		for _, b := range e.Batches {
+			size += len(b.Bytes)
+		}
+		for _, p := range e.Puts {
+			size += len(p.Value)
+		}
+	}
+	return size
+}
+
+// sound tells why a key cannot be kept. One such key would have the server refuse the whole flush.
+func sound(e eventlog.Entry) error {
+	for _, c := range e.Checks {
+		if err := soundKey(c.Key); err != nil {
+			return err
+		}
+	}
+	for _, p := range e.Puts {
+		if err := soundKey(p.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func soundKey(key string) error {
+	switch {
+	case len(key) > keyMax:
+		return fmt.Errorf("%w: key %.40q… has %d bytes, and the limit is %d", eventlog.ErrTooLarge, key, len(key), keyMax)
+	case !utf8.ValidString(key), strings.ContainsRune(key, 0):
+		return fmt.Errorf("key %q: PostgreSQL keeps keys as text, which must be UTF-8 without zero bytes", key)
+	}
+	return nil
+}
+
+func (f *flush) add(owner int, e eventlog.Entry) {
+	f.owners = append(f.owners, owner)
+	number := int32(len(f.owners))
+	before := int32(len(f.batchEntry))
+	for _, b := range e.Batches {
+		f.batchEntry = append(f.batchEntry, number)
+		f.batchPartition = append(f.batchPartition, b.Partition)
+		f.batchRecords = append(f.batchRecords, b.Records)
+		f.batchTime = append(f.batchTime, b.MaxTime)
+		f.batchStart = append(f.batchStart, int32(len(f.body)))
+		f.batchSize = append(f.batchSize, int32(len(b.Bytes)))
+		f.body = append(f.body, b.Bytes...)
+	}
+	for _, c := range e.Checks {
+		f.checkEntry = append(f.checkEntry, number)
+		f.checkKey = append(f.checkKey, c.Key)
+		f.checkVersion = append(f.checkVersion, c.Version)
+	}
+	for _, p := range e.Puts {
+		f.putEntry = append(f.putEntry, number)
+		f.putKey = append(f.putKey, p.Key)
+		f.putVersion = append(f.putVersion, p.Version)
+		f.putStart = append(f.putStart, int32(len(f.body)))
+		base, size := int32(0), int32(-1)
+		if p.Value != nil {
+			size = int32(len(p.Value))
+			if p.AddBase > 0 {
+				base = before + int32(p.AddBase)
+			}
+		}
+		f.putBase = append(f.putBase, base)
+		f.putSize = append(f.putSize, size)
+		f.body = append(f.body, p.Value...)
+	}
+}
+
+func (f *flush) params() [][]byte {
+	return [][]byte{
+		int4Array(f.batchEntry), int8Array(f.batchPartition), int4Array(f.batchRecords), int8Array(f.batchTime),
+		int4Array(f.batchStart), int4Array(f.batchSize),
+		int4Array(f.checkEntry), textArray(f.checkKey), int8Array(f.checkVersion),
+		int4Array(f.putEntry), textArray(f.putKey), int8Array(f.putVersion),
+		int4Array(f.putStart), int4Array(f.putSize), int4Array(f.putBase),
+		f.body,
+	}
+}
+
+// settle turns the verdict into outcomes.
+func (f *flush) settle(entries []eventlog.Entry, outcomes []eventlog.Outcome, v verdict) {
+	for _, number := range v.stale {
+		outcomes[f.owners[number-1]].Err = eventlog.ErrStale
+	}
+	for _, number := range v.homeless {
+		outcomes[f.owners[number-1]].Err = eventlog.ErrNoPartition
+	}
+	if len(v.base) != len(f.batchEntry) {
+		panic(fmt.Sprintf("postgres: %d offsets came back for %d batches", len(v.base), len(f.batchEntry)))
+	}
+	base := v.base
+	for _, owner := range f.owners {
+		mine := base[:len(entries[owner].Batches)]
+		base = base[len(mine):]
+		if outcomes[owner].Err != nil {
+			continue
+		}
+		outcomes[owner].Base = make([]eventlog.Offset, len(mine))
+		for i, at := range mine {
+			outcomes[owner].Base[i] = eventlog.Offset(at)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// attemptsMax bounds how often a call is made again after the server undid it for reasons of its own.
+const attemptsMax = 10
+
+// retry calls do until the server does not undo it for the sake of another transaction. Undone is certainly not done, so
+// doing it again is safe.
+func retry[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	for attempt := 1; ; attempt++ {
+		v, err := do()
+		if err == nil || !undone(err) {
+			return v, err
+		}
+		if attempt == attemptsMax {
+			return v, fmt.Errorf("%w: undone by the server %d times: %w", eventlog.ErrUnavailable, attempt, err)
+		}
+		select {
+		case <-ctx.Done():
+			return v, fmt.Errorf("%w: %w, after: %w", eventlog.ErrUnavailable, ctx.Err(), err)
+		case <-time.After(rand.N(time.Duration(attempt) * 2 * time.Millisecond)):
+		}
+	}
+}
+
+// undone tells whether the server rolled the statement back and would do it if asked again.
+func undone(err error) bool {
+	switch code(err) {
+	case "40001", // serialization failure
+		"40P01", // deadlock
+		"23505", // two opened the same thing at once
+		"42P01", // a segment was dropped between looking it up and reading it
+		"55P03": // a lock was not to be had
+		return true
+	}
+	return false
+}
+
+// notSent explains the failure of a call that never reached the server.
+func notSent(err error) error { return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err) }
+
+// readFailed explains the failure of a call that changes nothing: at worst it is asked again.
+func readFailed(err error) error {
+	if err == nil || errors.Is(err, eventlog.ErrUnavailable) {
+		return err
+	}
+	if answered(err) && !passing(err) {
+		return err
+	}
+	return notSent(err)
+}
+
+// writeFailed explains the failure of a call that may have changed something.
+func writeFailed(err error) error {
+	switch {
+	case err == nil, errors.Is(err, eventlog.ErrUnavailable):
+		return err
+	case pgconn.SafeToRetry(err):
+		return notSent(err)
+	case !answered(err), lostInFlight(err):
+		return fmt.Errorf("%w: %w", eventlog.ErrUnsure, err)
+	case passing(err):
+		return notSent(err)
+	}
+	return err
+}
+
+// answered tells whether the server itself reported the failure, and so rolled back, unless lostInFlight.
+func answered(err error) bool { return code(err) != "" }
+
+// lostInFlight tells whether a server reported that it goes away, or was told to stop: this may have been while it
+// waited for a standby, with the commit already done.
+func lostInFlight(err error) bool {
+	var reported *pgconn.PgError
+	if !errors.As(err, &reported) {
+		return false
+	}
+	return reported.SeverityUnlocalized == "FATAL" || reported.SeverityUnlocalized == "PANIC" ||
+		strings.HasPrefix(reported.Code, "57P") || strings.HasPrefix(reported.Code, "08") || reported.Code == "57014"
+}
+
+// passing tells whether the server refused for a reason that may pass without a change to the request.
+func passing(err error) bool {
+	c := code(err)
+	return strings.HasPrefix(c, "53") || // out of disk, memory or connections
+		strings.HasPrefix(c, "57") || // shutting down, starting up
+		strings.HasPrefix(c, "58") || // the disk under it failed
+		strings.HasPrefix(c, "08") ||
+		c == "25006" // read only: a standby, until it is promoted
+}
+
+// code is the server's SQLSTATE, or "" where it was not the server that spoke.
+func code(err error) string {
+	var reported *pgconn.PgError
+	if errors.As(err, &reported) {
+		return reported.Code
+	}
+	return ""
+}
+
+// detached returns a context for what was sent and cannot be called back: it outlives the caller, within a bound.
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), answerMax)
+}

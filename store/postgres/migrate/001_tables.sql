@@ -1,0 +1,119 @@
+-- The tables of the log. They live in the schema weir, which is there when this runs.
+--
+--   partition ──< run >── segment ── batch_1, batch_2, …        state
+--
+-- A segment is one table of batches, filled and then dropped as a whole. A run is what one partition keeps in one
+-- segment. The run being written is part of the partition's row; those before it are rows of weir.run.
+
+CREATE TABLE weir.migration (
+    number     int         PRIMARY KEY,
+    name       text        NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE TABLE weir.segment (
+    number    int         GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- never used again
+    -- A segment of survivors takes the batches that are still wanted out of segments where most are not.
+    survivors boolean     NOT NULL,
+    opened_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    sealed_at timestamptz,
+    payload   bigint -- the bytes of batches in it when it was sealed, about; the table is larger
+);
+
+-- One segment takes the commits, and at most one takes survivors.
+CREATE UNIQUE INDEX segment_open ON weir.segment (survivors) WHERE sealed_at IS NULL;
+
+-- partition and state change with every flush, and any transaction left open anywhere in the database keeps all their
+-- old versions. Two things keep the newest easy to find, however many old ones lie about:
+--
+--   * turn goes up with every 64th write and is part of the key, newest first: a lookup meets at most 64 versions.
+--   * between turns no indexed column changes, so the versions stay on their page (HOT) and are pruned there.
+--
+-- So every lookup says ORDER BY turn DESC LIMIT 1, and every change names the turn it found.
+CREATE TABLE weir.partition (
+    id           bigint NOT NULL,
+    turn         bigint NOT NULL DEFAULT 0,
+    writes       bigint NOT NULL DEFAULT 0,
+    first_offset bigint NOT NULL DEFAULT 0,
+    next_offset  bigint NOT NULL DEFAULT 0,
+    -- Bytes are counted from the partition's beginning, and never again from 0: what lies between two batches is a difference.
+    first_byte   bigint NOT NULL DEFAULT 0, -- where the batch that holds first_offset begins
+    next_byte    bigint NOT NULL DEFAULT 0,
+    -- The run being written: [run_offset, next_offset) in segment.
+    segment      int    NOT NULL DEFAULT 0, -- 0: nothing was written yet
+    run_offset   bigint NOT NULL DEFAULT 0,
+    run_byte     bigint NOT NULL DEFAULT 0,
+    run_time     bigint NOT NULL DEFAULT -1 -- its newest max_time
+) WITH (
+    fillfactor = 50,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_cost_delay = 0,
+    autovacuum_analyze_threshold = 100000
+);
+
+CREATE UNIQUE INDEX partition_key ON weir.partition (id, turn DESC);
+
+CREATE TABLE weir.run (
+    partition_id bigint NOT NULL,
+    first_offset bigint NOT NULL,
+    next_offset  bigint NOT NULL,
+    first_byte   bigint NOT NULL,
+    next_byte    bigint NOT NULL,
+    max_time     bigint NOT NULL,
+    segment      int    NOT NULL,
+    -- By its end: the run that holds an offset is the first that ends above it.
+    PRIMARY KEY (partition_id, next_offset)
+);
+
+CREATE INDEX run_segment ON weir.run (segment);
+
+-- What all segments inherit; it has no rows of its own. SELECT … FROM weir.batch reads them all.
+--
+-- A batch rests in pieces, each a row that fills its page, and not in TOAST with its four chunks to the page and an index
+-- entry for each: see docs/decisions. 8088 bytes are what the page of 8192 leaves:
+--   8192 − page header 24 − line pointer 4 = 8164, rounded down to 8160, − row header 24 − columns 44 − length word 4.
+CREATE TABLE weir.batch (
+    partition_id bigint NOT NULL,
+    base_offset  bigint NOT NULL,
+    byte         bigint NOT NULL, -- where the batch begins
+    max_time     bigint NOT NULL,
+    records      int    NOT NULL,
+    size         int    NOT NULL, -- of the batch, all pieces together
+    piece        int    NOT NULL,
+    bytes        bytea  NOT NULL,
+    PRIMARY KEY (partition_id, base_offset, piece)
+);
+
+ALTER TABLE weir.batch ALTER COLUMN bytes SET STORAGE PLAIN;
+
+CREATE TABLE weir.state (
+    key     text COLLATE "C" NOT NULL,
+    turn    bigint           NOT NULL DEFAULT 0,
+    writes  bigint           NOT NULL DEFAULT 0,
+    version bigint           NOT NULL,
+    put_at  timestamptz      NOT NULL,
+    value   bytea            NOT NULL
+) WITH (
+    fillfactor = 50,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_cost_delay = 0,
+    autovacuum_analyze_threshold = 100000
+);
+
+CREATE UNIQUE INDEX state_key ON weir.state (key, turn DESC);
+
+-- add_segment opens a segment: a new table, empty. It takes locks that readers and writers of other segments do not meet.
+CREATE FUNCTION weir.add_segment(for_survivors boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    n int;
+BEGIN
+    INSERT INTO weir.segment (survivors) VALUES (for_survivors) RETURNING number INTO n;
+    -- Autovacuum would read every page again, to no use: rows here never change and go all at once.
+    EXECUTE format('CREATE TABLE weir.batch_%s (PRIMARY KEY (partition_id, base_offset, piece)) '
+                   'INHERITS (weir.batch) WITH (autovacuum_enabled = off)', n);
+END $$;
+
+SELECT weir.add_segment(false);

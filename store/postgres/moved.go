@@ -1,0 +1,71 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// seen is what the polls of this process saw last. A mark is the number of a poll.
+type seen struct {
+	mu         sync.Mutex // guards all below, and held over a poll keeps the polls in order
+	poll       int64
+	partitions map[eventlog.Partition]sight
+}
+
+type sight struct {
+	bounds eventlog.Bounds
+	poll   int64 // the last that saw it changed
+}
+
+// Moved implements eventlog.Store with one query. It compares what partitions hold with what they held before; where in
+// time a change happened, and in what order, plays no part.
+func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+	after := int64(0)
+	if since != "" {
+		var err error
+		if after, err = strconv.ParseInt(string(since), 10, 64); err != nil {
+			return nil, since, fmt.Errorf("moved since %q: not a mark of this store", since)
+		}
+	}
+	s.seen.mu.Lock()
+	defer s.seen.mu.Unlock()
+	all, err := retry(ctx, func() ([]eventlog.Bounds, error) {
+		rows, err := s.others.Query(ctx, `SELECT id, first_offset, next_offset, bytes FROM weir.bounds()`)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (b eventlog.Bounds, err error) {
+			err = row.Scan((*int64)(&b.Partition), (*int64)(&b.First), (*int64)(&b.Next), &b.Bytes)
+			return b, err
+		})
+	})
+	if err != nil {
+		return nil, since, fmt.Errorf("moved since %q: %w", since, readFailed(err))
+	}
+	return s.seen.update(all, after), eventlog.Mark(strconv.FormatInt(s.seen.poll, 10)), nil
+}
+
+// update notes a poll and returns what moved after an earlier one. A forgotten partition is in no poll, and so forgotten here.
+func (s *seen) update(all []eventlog.Bounds, after int64) []eventlog.Bounds {
+	s.poll++
+	now := make(map[eventlog.Partition]sight, len(all))
+	var moved []eventlog.Bounds
+	for _, bounds := range all {
+		at, known := s.partitions[bounds.Partition]
+		if !known || at.bounds != bounds {
+			at = sight{bounds, s.poll}
+		}
+		now[bounds.Partition] = at
+		if at.poll > after {
+			moved = append(moved, bounds)
+		}
+	}
+	s.partitions = now
+	return moved
+}

@@ -1,0 +1,202 @@
+// Package postgres keeps the log in PostgreSQL 14 or later, in a schema of its own, weir.
+//
+// The SQL lies beside this file, in migrate/*.sql, and says how the tables are built and why. What is
+// worth knowing here: a flush is one call of weir.commit, one round trip and one wait for the disk; the
+// rows of partitions and keys are locked in one order by everybody and held for that trip alone; and nothing
+// that this package does waits behind a transaction that somebody else left open.
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	// commitsMax is how many flushes travel at once. A third would only wait for the disk with the two.
+	commitsMax = 2
+	// answerMax bounds the wait for an answer to what was sent and cannot be called back.
+	answerMax = 40 * time.Second
+	// statementMax is when the server gives up a statement by itself: before we give up the server, so that
+	// nothing is done after it was reported unknown. A transaction pooler does not take this setting.
+	statementMax = 30 * time.Second
+	// connectMax bounds one attempt to connect.
+	connectMax = 10 * time.Second
+)
+
+// Options tune a store. The zero value is right for nearly everybody. A URL carries the same, under the
+// names in brackets: postgres://host/db?weir_pooled=true&weir_segment_bytes=1073741824
+type Options struct {
+	// SegmentBytes is when a segment is sealed. Disk space comes back a segment at a time. Default 256 MiB. [weir_segment_bytes]
+	SegmentBytes int64
+	// SegmentAge is when a segment is sealed though it is not full. Default an hour. [weir_segment_age]
+	SegmentAge time.Duration
+	// Readers is how many connections answer everything but commits. Default 4. [weir_readers]
+	Readers int
+	// Pooled says that a pooler which deals out connections by transaction, such as PgBouncer, stands before the server: no LISTEN,
+	// no prepared statements, no settings of the session. What other processes wrote is then found by polling. [weir_pooled]
+	Pooled bool
+	// Logger takes what goes wrong in the background. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// Store keeps batches and keyed state in PostgreSQL.
+type Store struct {
+	opts    Options
+	config  *pgxpool.Config
+	commits *pgxpool.Pool
+	others  *pgxpool.Pool
+
+	news    news
+	seen    seen
+	sweeper sweeper
+
+	closing context.Context // ends with Close
+	close   context.CancelFunc
+	work    sync.WaitGroup // what Close waits for
+	nonce   string         // tells our own notifications from those of other processes
+}
+
+var (
+	_ eventlog.Store = (*Store)(nil)
+	_ eventlog.Waker = (*Store)(nil)
+)
+
+// Open connects to the database at a URL (postgres://user:password@host:port/database) and brings its tables to the
+// state that this binary needs. What the URL says goes before opts.
+func Open(ctx context.Context, address string, opts Options) (*Store, error) {
+	config, opts, err := configure(address, opts)
+	if err != nil {
+		return nil, fmt.Errorf("open PostgreSQL store: %w", err)
+	}
+	if err := prepare(ctx, config.ConnConfig); err != nil {
+		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", place(config.ConnConfig), err)
+	}
+	s := &Store{opts: opts, config: config, nonce: strconv.FormatUint(rand.Uint64(), 36)}
+	s.news.sent = make(chan struct{}, 1)
+	s.sweeper.due = make(chan struct{}, 1)
+	if s.commits, err = pool(config, commitsMax); err == nil {
+		s.others, err = pool(config, opts.Readers)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", place(config.ConnConfig), err)
+	}
+	s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))
+	s.work.Go(func() { s.sweep(s.closing) })
+	if !opts.Pooled {
+		s.work.Go(func() { s.notify(s.closing) })
+	}
+	return s, nil
+}
+
+// Close ends the background work and all connections. Calls under way are waited for.
+func (s *Store) Close() error {
+	s.close()
+	s.work.Wait()
+	s.commits.Close()
+	s.others.Close()
+	return nil
+}
+
+// configure reads the URL, and the options in it.
+func configure(address string, opts Options) (*pgxpool.Config, Options, error) {
+	address, opts, err := options(address, opts)
+	if err != nil {
+		return nil, opts, err
+	}
+	config, err := pgxpool.ParseConfig(address)
+	if err != nil {
+		return nil, opts, fmt.Errorf("the URL does not parse; it should read postgres://user:password@host:port/database: %w", err)
+	}
+	conn := config.ConnConfig
+	if conn.ConnectTimeout == 0 {
+		conn.ConnectTimeout = connectMax
+	}
+	if conn.RuntimeParams["application_name"] == "" {
+		conn.RuntimeParams["application_name"] = "weir"
+	}
+	if opts.Pooled {
+		conn.DefaultQueryExecMode = pgx.QueryExecModeExec
+		return config, opts, nil
+	}
+	// What a role or a database may have set otherwise.
+	conn.RuntimeParams["default_transaction_isolation"] = "read committed"
+	conn.RuntimeParams["statement_timeout"] = strconv.FormatInt(statementMax.Milliseconds(), 10)
+	conn.RuntimeParams["lock_timeout"] = "0"
+	conn.RuntimeParams["client_encoding"] = "UTF8"
+	conn.RuntimeParams["work_mem"] = "64MB" // an answer to Read is gathered in memory
+	return config, opts, nil
+}
+
+// options takes our own settings out of the URL: the driver would send them to the server.
+func options(address string, opts Options) (string, Options, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		// The error of url.Parse quotes the URL, and with it the password.
+		return "", opts, fmt.Errorf("the URL does not parse; it should read postgres://user:password@host:port/database, with special characters escaped")
+	}
+	query := u.Query()
+	bad := func(name, wanted string) error {
+		return fmt.Errorf("%s=%s in the URL: want %s", name, query.Get(name), wanted)
+	}
+	if text := query.Get("weir_segment_bytes"); text != "" {
+		if opts.SegmentBytes, err = strconv.ParseInt(text, 10, 64); err != nil || opts.SegmentBytes < 1 {
+			return "", opts, bad("weir_segment_bytes", "a number of bytes, such as 268435456")
+		}
+	}
+	if text := query.Get("weir_segment_age"); text != "" {
+		if opts.SegmentAge, err = time.ParseDuration(text); err != nil || opts.SegmentAge <= 0 {
+			return "", opts, bad("weir_segment_age", "a duration, such as 1h")
+		}
+	}
+	if text := query.Get("weir_readers"); text != "" {
+		if opts.Readers, err = strconv.Atoi(text); err != nil || opts.Readers < 1 || opts.Readers > 1000 {
+			return "", opts, bad("weir_readers", "a number of connections, 1 to 1000")
+		}
+	}
+	if text := query.Get("weir_pooled"); text != "" {
+		if opts.Pooled, err = strconv.ParseBool(text); err != nil {
+			return "", opts, bad("weir_pooled", "true or false")
+		}
+	}
+	for _, name := range []string{"weir_segment_bytes", "weir_segment_age", "weir_readers", "weir_pooled"} {
+		query.Del(name)
+	}
+	u.RawQuery = query.Encode()
+	if opts.SegmentBytes == 0 {
+		opts.SegmentBytes = 256 << 20
+	}
+	if opts.SegmentAge == 0 {
+		opts.SegmentAge = time.Hour
+	}
+	if opts.Readers == 0 {
+		opts.Readers = 4
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	return u.String(), opts, nil
+}
+
+// pool makes a pool that connects when it is first used.
+func pool(config *pgxpool.Config, most int) (*pgxpool.Pool, error) {
+	config = config.Copy()
+	config.MaxConns = int32(most)
+	config.MinConns, config.MinIdleConns = 0, 0
+	return pgxpool.NewWithConfig(context.Background(), config)
+}
+
+// place names a database without its secrets.
+func place(config *pgx.ConnConfig) string {
+	return fmt.Sprintf("%s:%d/%s", config.Host, config.Port, config.Database)
+}

@@ -1,0 +1,157 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const readSQL = `SELECT span, first_offset, next_offset, held, base_offset, max_time, records, size, bytes FROM weir.read($1, $2, $3)`
+
+// Read implements eventlog.Store with one statement, however many spans are asked for.
+func (s *Store) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+	if len(spans) == 0 {
+		return nil, nil
+	}
+	slices, err := retry(ctx, func() ([]eventlog.Slice, error) { return s.read(ctx, spans) })
+	if err != nil {
+		return nil, fmt.Errorf("read %d spans: %w", len(spans), readFailed(err))
+	}
+	return slices, nil
+}
+
+func (s *Store) read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+	conn, err := s.others.Acquire(ctx)
+	if err != nil {
+		return nil, notSent(err)
+	}
+	defer conn.Release()
+	partitions := make([]eventlog.Partition, len(spans))
+	from := make([]eventlog.Offset, len(spans))
+	size := make([]int64, len(spans))
+	slices := make([]eventlog.Slice, len(spans))
+	for i, span := range spans {
+		partitions[i], from[i], size[i] = span.Partition, span.From, int64(span.MaxBytes)
+		slices[i] = eventlog.Slice{Bounds: eventlog.Bounds{Partition: span.Partition}, Err: eventlog.ErrNoPartition}
+	}
+	rows := conn.Conn().PgConn().ExecParams(ctx, readSQL,
+		[][]byte{int8Array(partitions), int8Array(from), int8Array(size)}, nil, binaryFormat, binaryFormat)
+	for rows.NextRow() {
+		row := rows.Values()
+		slice := &slices[integer(row[0])-1]
+		if row[4] == nil {
+			slice.Err = nil
+			slice.Bounds.First, slice.Bounds.Next = eventlog.Offset(bigint(row[1])), eventlog.Offset(bigint(row[2]))
+			slice.Bounds.Bytes = bigint(row[3])
+			continue
+		}
+		addPiece(slice, row)
+	}
+	if _, err := rows.Close(); err != nil {
+		return nil, err
+	}
+	for _, slice := range slices {
+		if n := len(slice.Batches); n > 0 {
+			whole(slice.Batches[n-1])
+		}
+	}
+	return slices, nil
+}
+
+// addPiece puts one row to the batch that it belongs to: the last, or a new one.
+func addPiece(slice *eventlog.Slice, row [][]byte) {
+	base := eventlog.Offset(bigint(row[4]))
+	n := len(slice.Batches)
+	if n == 0 || slice.Batches[n-1].Base != base {
+		if n > 0 {
+			whole(slice.Batches[n-1])
+		}
+		slice.Batches = append(slice.Batches, eventlog.Placed{Base: base, Batch: eventlog.Batch{
+			Partition: slice.Bounds.Partition,
+			Records:   integer(row[6]),
+			MaxTime:   eventlog.Timestamp(bigint(row[5])),
+			Bytes:     make([]byte, 0, integer(row[7])),
+		}})
+		n++
+	}
+	b := &slice.Batches[n-1]
+	b.Bytes = append(b.Bytes, row[8]...)
+}
+
+// whole holds a batch read back to what was written: all its pieces, and no more.
+func whole(b eventlog.Placed) {
+	if len(b.Bytes) != cap(b.Bytes) {
+		panic(fmt.Sprintf("postgres: batch %d of partition %d is %d bytes long, and %d came back",
+			b.Base, b.Partition, cap(b.Bytes), len(b.Bytes)))
+	}
+}
+
+// Seek implements eventlog.Store. It looks at batches of one run, whose summary says that the answer is in it.
+func (s *Store) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
+	sql, wanted := `SELECT weir.seek_time($1, $2)`, int64(goal.At)
+	if goal.Bytes > 0 {
+		sql, wanted = `SELECT weir.seek_bytes($1, $2)`, goal.Bytes
+	}
+	found, err := retry(ctx, func() (*int64, error) {
+		var found *int64
+		return found, s.others.QueryRow(ctx, sql, int64(p), wanted).Scan(&found)
+	})
+	if err == nil && found == nil {
+		err = eventlog.ErrNoPartition
+	}
+	if err != nil {
+		return 0, fmt.Errorf("seek in partition %d: %w", p, readFailed(err))
+	}
+	return eventlog.Offset(*found), nil
+}
+
+// List implements eventlog.Store.
+func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	high, ok := above(prefix)
+	if limit <= 0 || !ok {
+		return nil, nil
+	}
+	list, err := retry(ctx, func() ([]eventlog.KeyValue, error) {
+		rows, err := s.others.Query(ctx, `SELECT key, version, value, age_us FROM weir.list($1, $2, $3, $4)`,
+			prefix, high, after, min(limit, 1<<30))
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (kv eventlog.KeyValue, err error) {
+			var age int64
+			err = row.Scan(&kv.Key, (*int64)(&kv.Version), &kv.Value, &age)
+			kv.Age = max(0, time.Duration(age)*time.Microsecond) // the server's clock may be set back
+			return kv, err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list keys under %q: %w", prefix, readFailed(err))
+	}
+	return list, nil
+}
+
+// above returns a text above all keys that begin with a prefix, and below all others that are above it. No key begins with what is not
+// UTF-8.
+func above(prefix string) (string, bool) {
+	if !utf8.ValidString(prefix) || strings.ContainsRune(prefix, 0) {
+		return "", false
+	}
+	for prefix != "" {
+		last, size := utf8.DecodeLastRuneInString(prefix)
+		prefix = prefix[:len(prefix)-size]
+		switch last {
+		case utf8.MaxRune:
+			continue
+		case 0xD7FF:
+			last = 0xE000 - 1 // what lies between is no text
+		}
+		return prefix + string(last+1), true
+	}
+	return strings.Repeat(string(utf8.MaxRune), keyMax/utf8.UTFMax+1), true
+}

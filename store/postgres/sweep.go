@@ -1,0 +1,210 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	// sweepPause is the least time between two sweeps.
+	sweepPause = time.Second
+	// sweepAgain is when a sweep that could not finish is tried again.
+	sweepAgain = 10 * time.Second
+)
+
+// Trim implements eventlog.Store. It moves the beginning at once; disk space comes back when nothing in a segment is wanted.
+func (s *Store) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
+	sql, args := `SELECT weir.trim($1, $2)`, []any{int64(p), int64(before)}
+	if before == eventlog.Forget {
+		sql, args = `SELECT weir.forget($1)`, args[:1]
+	}
+	moved, err := retry(ctx, func() (moved bool, err error) {
+		conn, err := s.others.Acquire(ctx)
+		if err != nil {
+			return false, notSent(err)
+		}
+		defer conn.Release()
+		ctx, cancel := detached(ctx)
+		defer cancel()
+		err = conn.QueryRow(ctx, sql, args...).Scan(&moved)
+		return moved, err
+	})
+	if err != nil {
+		return fmt.Errorf("trim partition %d below %d: %w", p, before, writeFailed(err))
+	}
+	if moved {
+		s.news.tell()
+		s.sweeper.look()
+	}
+	return nil
+}
+
+// sweeper knows when it may be worth looking for segments to seal and to drop.
+type sweeper struct {
+	due     chan struct{} // holds one
+	written atomic.Int64  // bytes since the last look
+}
+
+func (w *sweeper) look() {
+	select {
+	case w.due <- struct{}{}:
+	default:
+	}
+}
+
+// wrote counts what this process commits.
+func (w *sweeper) wrote(bytes, full int64) {
+	if w.written.Add(bytes) >= full/8 {
+		w.written.Store(0)
+		w.look()
+	}
+}
+
+// sweep seals, drops and empties segments whenever that is due, until ctx ends. A process that is idle asks nothing.
+func (s *Store) sweep(ctx context.Context) {
+	s.sweeper.look() // an earlier process may have left something undone
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.sweeper.due:
+		case <-again:
+		}
+		again = nil
+		done, err := s.tidy(ctx)
+		if err != nil && ctx.Err() == nil && !errors.Is(readFailed(err), eventlog.ErrUnavailable) {
+			s.opts.Logger.Warn("retention could not free disk space; it is tried again", "every", sweepAgain, "err", err)
+		}
+		if err != nil || !done {
+			again = time.After(sweepAgain)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(sweepPause):
+		}
+	}
+}
+
+// tidy makes one sweep. It tells whether all that could be freed was.
+func (s *Store) tidy(ctx context.Context) (done bool, err error) {
+	if err := s.roll(ctx, false); err != nil {
+		return false, err
+	}
+	done = true
+	for {
+		segments, err := s.fill(ctx)
+		if err != nil {
+			return false, err
+		}
+		victim, found := choose(segments, s.opts.SegmentBytes)
+		for _, segment := range segments {
+			if segment.runs > 0 {
+				continue
+			}
+			dropped, err := s.drop(ctx, segment.number)
+			if err != nil {
+				return false, err
+			}
+			done = done && dropped
+		}
+		if !found {
+			return done, nil
+		}
+		if err := s.empty(ctx, victim); err != nil {
+			return false, err
+		}
+	}
+}
+
+// segment is a row of weir.fill.
+type segment struct {
+	number          int
+	payload, wanted int64
+	runs            int64
+}
+
+func (s *Store) fill(ctx context.Context) ([]segment, error) {
+	rows, err := s.others.Query(ctx, `SELECT number, payload, wanted, runs FROM weir.fill ORDER BY number`)
+	if err != nil {
+		return nil, fmt.Errorf("look for segments to drop: %w", err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (seg segment, err error) {
+		err = row.Scan(&seg.number, &seg.payload, &seg.wanted, &seg.runs)
+		return seg, err
+	})
+}
+
+// choose picks the segment to empty, if any: where topics kept long and topics kept briefly share segments, those kept briefly
+// would hold on to their space. Sealed segments may hold 7/4 of what is wanted and 1/16 of a segment; beyond that the one
+// of which least is wanted goes, if that is less than 3/5. So what is moved is less than what comes free, and what
+// moves lies among its like and seldom moves again.
+func choose(segments []segment, full int64) (victim int, found bool) {
+	var payload, wanted int64
+	least := 0.6
+	for _, seg := range segments {
+		if seg.runs == 0 {
+			continue // it is dropped as it is
+		}
+		payload += seg.payload
+		wanted += seg.wanted
+		if share := float64(seg.wanted) / float64(max(seg.payload, 1)); share < least {
+			least, victim, found = share, seg.number, true
+		}
+	}
+	return victim, found && payload > wanted*7/4+full/16
+}
+
+// empty moves what is wanted out of a segment.
+func (s *Store) empty(ctx context.Context, victim int) error {
+	if _, err := s.others.Exec(ctx, `SELECT weir.settle($1)`, victim); err != nil {
+		return fmt.Errorf("empty segment %d: %w", victim, err)
+	}
+	for {
+		if err := s.roll(ctx, true); err != nil {
+			return err
+		}
+		moved, err := retry(ctx, func() (moved bool, err error) {
+			err = s.others.QueryRow(ctx, `SELECT weir.move_run($1) IS NOT NULL`, victim).Scan(&moved)
+			return moved, err
+		})
+		if err != nil {
+			return fmt.Errorf("empty segment %d: %w", victim, err)
+		}
+		if !moved {
+			return nil
+		}
+	}
+}
+
+// roll seals the segment that is written, if it is full, and opens the next. Where a lock is not to be had at once it
+// is left for the next sweep: a segment may grow over its size, commits may not wait.
+func (s *Store) roll(ctx context.Context, survivors bool) error {
+	full := s.opts.SegmentBytes
+	if survivors {
+		full /= 4 // what is in it counts as wanted until it is sealed
+	}
+	_, err := s.others.Exec(ctx, `SELECT weir.roll($1, $2, $3)`, survivors, full, s.opts.SegmentAge)
+	if err != nil && !undone(err) {
+		return fmt.Errorf("open a new segment: %w", err)
+	}
+	return nil
+}
+
+// drop tells whether the segment is gone. Where somebody looks at it, it stays for now.
+func (s *Store) drop(ctx context.Context, number int) (bool, error) {
+	var dropped bool
+	err := s.others.QueryRow(ctx, `SELECT weir.drop_segment($1)`, number).Scan(&dropped)
+	if err != nil && !undone(err) {
+		return false, fmt.Errorf("drop segment %d: %w", number, err)
+	}
+	return dropped, nil
+}

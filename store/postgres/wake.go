@@ -1,0 +1,170 @@
+package postgres
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	// notifyPause is the least time between two notifications. PostgreSQL takes one lock for all that notify, so they are few, and
+	// never part of a commit.
+	notifyPause = 10 * time.Millisecond
+	// audienceFor is how long the answer to "does anybody else listen?" is good.
+	audienceFor = time.Second
+	// heartbeat is how often a silent listening connection is tried.
+	heartbeat = time.Minute
+	// backoffMax is the longest wait before connecting again.
+	backoffMax = 30 * time.Second
+)
+
+// news carries the word that something was committed, from Commit to the notifier.
+type news struct {
+	sent      chan struct{} // holds one
+	listening atomic.Int64  // connections of this process that listen
+}
+
+func (n *news) tell() {
+	select {
+	case n.sent <- struct{}{}:
+	default:
+	}
+}
+
+// Wake implements eventlog.Waker with LISTEN, on a connection of its own. Behind a pooler there is no LISTEN: the channel is nil
+// and never wakes.
+func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
+	if s.opts.Pooled {
+		return nil, nil
+	}
+	if s.closing.Err() != nil {
+		return nil, eventlog.ErrClosed
+	}
+	woken := make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.closing, cancel)
+	s.work.Go(func() {
+		defer close(woken)
+		defer stop()
+		defer cancel()
+		persist(ctx, func() error { return s.listen(ctx, woken) })
+	})
+	return woken, nil
+}
+
+// listen passes on what other processes notify, until the connection fails or ctx ends.
+func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
+	conn, err := pgx.ConnectConfig(ctx, s.config.ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	// The shared lock tells the notifiers of other processes that somebody listens. It goes with the connection.
+	if _, err := conn.Exec(ctx, `SELECT pg_advisory_lock_shared($1, $2)`, advisoryClass, advisoryListen); err != nil {
+		return err
+	}
+	s.news.listening.Add(1)
+	defer s.news.listening.Add(-1)
+	if _, err := conn.Exec(ctx, `LISTEN weir`); err != nil {
+		return err
+	}
+	wake(woken) // something may have been committed while nobody listened
+	for {
+		quiet, cancel := context.WithTimeout(ctx, heartbeat)
+		notification, err := conn.WaitForNotification(quiet)
+		cancel()
+		switch {
+		case err == nil && notification.Payload != s.nonce:
+			wake(woken)
+		case err == nil:
+		case ctx.Err() != nil || conn.IsClosed():
+			return err
+		default: // silence: is the connection still there?
+			if _, err := conn.Exec(ctx, `SELECT 1`); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func wake(woken chan<- struct{}) {
+	select {
+	case woken <- struct{}{}:
+	default:
+	}
+}
+
+// notify tells other processes that this one committed, until ctx ends.
+func (s *Store) notify(ctx context.Context) {
+	persist(ctx, func() error {
+		// The first word is waited for before there is a connection: a store that only reads needs none.
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.news.sent:
+		}
+		conn, err := pgx.ConnectConfig(ctx, s.config.ConnConfig)
+		if err != nil {
+			return err
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		s.news.tell()
+		return s.announce(ctx, conn)
+	})
+}
+
+func (s *Store) announce(ctx context.Context, conn *pgx.Conn) error {
+	var asked time.Time
+	var audience bool
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.news.sent:
+		}
+		if time.Since(asked) > audienceFor {
+			var listeners int64
+			if err := conn.QueryRow(ctx, `
+				SELECT count(*) FROM pg_locks
+				WHERE locktype = 'advisory' AND classid = $1 AND objid = $2 AND objsubid = 2 AND granted
+				  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+				uint32(advisoryClass), uint32(advisoryListen)).Scan(&listeners); err != nil {
+				return err
+			}
+			audience, asked = listeners > s.news.listening.Load(), time.Now()
+		}
+		if !audience {
+			continue
+		}
+		if _, err := conn.Exec(ctx, `SELECT pg_notify('weir', $1)`, s.nonce); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(notifyPause):
+		}
+	}
+}
+
+// persist runs work again whenever it fails, at longer and longer intervals, until ctx ends. It says nothing: all that fails here
+// costs time, and the polls find out for themselves when the server is away.
+func persist(ctx context.Context, work func() error) {
+	wait := 100 * time.Millisecond
+	for ctx.Err() == nil {
+		began := time.Now()
+		_ = work()
+		if time.Since(began) > backoffMax {
+			wait = 100 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, backoffMax)
+	}
+}
