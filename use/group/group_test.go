@@ -168,6 +168,7 @@ func settle(t *testing.T, players ...*player) {
 				p.join.Member = ""
 			}
 			if err != nil {
+				time.Sleep(100 * time.Millisecond)
 				continue
 			}
 			mu.Lock()

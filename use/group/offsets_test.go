@@ -1,0 +1,407 @@
+package group_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/group"
+)
+
+func simple(name string, offsets ...group.Committed) group.Commit {
+	return group.Commit{Group: name, Generation: -1, Offsets: offsets}
+}
+
+func TestOffsetsComeBackAsCommitted(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startBroker(t, store, group.Config{})
+		orders := b.topic(t, "orders", 3)
+		orders[0].Offset, orders[0].LeaderEpoch, orders[0].Metadata = 42, 7, `"quoted" and ünusual`
+		orders[2].Offset = 1
+		_, err := b.Commit(t.Context(), simple("g", orders[0], orders[2]))
+		check(t, err)
+		for range 2 { // from memory, then from the store
+			got, err := b.Fetch(t.Context(), "g", []group.TopicPartition{orders[2].TopicPartition, orders[1].TopicPartition, orders[0].TopicPartition})
+			check(t, err)
+			if got[0] != orders[2] || got[2] != orders[0] || got[1].Offset != -1 || got[1].LeaderEpoch != -1 {
+				t.Fatalf("fetched %+v", got)
+			}
+			all, err := b.Fetch(t.Context(), "g", nil)
+			check(t, err)
+			if len(all) != 2 || all[0] != orders[0] || all[1] != orders[2] {
+				t.Fatalf("fetched all: %+v", all)
+			}
+			b.stop()
+			b = startBroker(t, store, group.Config{})
+		}
+	})
+}
+
+func TestManyOffsetsLoadFromTheStore(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startBroker(t, store, group.Config{})
+		orders := b.topic(t, "orders", 10_000)
+		for i := range orders {
+			orders[i].Offset = eventlog.Offset(i)
+		}
+		_, err := b.Commit(t.Context(), simple("g", orders...))
+		check(t, err)
+		b.stop()
+		b = startBroker(t, store, group.Config{})
+		all, err := b.Fetch(t.Context(), "g", nil)
+		check(t, err)
+		for i := range orders {
+			if all[i] != orders[i] {
+				t.Fatalf("partition %d: %+v", i, all[i])
+			}
+		}
+	})
+}
+
+func TestWhoMayCommit(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		o := b.topic(t, "orders", 1)[0]
+		p := newPlayer(b, "g", "p")
+		settle(t, p)
+		as := func(member string, generation int32) error {
+			_, err := b.Commit(t.Context(), group.Commit{Group: "g", Member: member, Generation: generation, Offsets: []group.Committed{o}})
+			return err
+		}
+		check(t, as(p.join.Member, 1))
+		wantErr(t, as(p.join.Member, 0), group.ErrIllegalGeneration)
+		wantErr(t, as(p.join.Member, 2), group.ErrIllegalGeneration)
+		wantErr(t, as("stranger", 1), group.ErrUnknownMember)
+		wantErr(t, as("", -1), group.ErrUnknownMember) // the group has members: it is theirs
+		_, err := b.Commit(t.Context(), group.Commit{Group: "new", Member: "m", Generation: 1, Offsets: []group.Committed{o}})
+		wantErr(t, err, group.ErrIllegalGeneration)
+
+		// Between the join and the assignment, a commit is from before.
+		check(t, p.enter(t.Context()))
+		wantErr(t, as(p.join.Member, 2), group.ErrRebalancing)
+		check(t, p.sync(t.Context()))
+		check(t, as(p.join.Member, 2))
+	})
+}
+
+func TestLongMetadataIsRefusedAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		orders := b.topic(t, "orders", 2)
+		orders[0].Metadata = strings.Repeat("x", 4097)
+		orders[1].Metadata = strings.Repeat("x", 4096)
+		errs, err := b.Commit(t.Context(), simple("g", at(orders[0], 1), at(orders[1], 2)))
+		check(t, err)
+		wantErr(t, errs[0], group.ErrMetadataTooLarge)
+		check(t, errs[1])
+		wantOffset(t, b, "g", orders[0].TopicPartition, -1)
+		wantOffset(t, b, "g", orders[1].TopicPartition, 2)
+	})
+}
+
+// The last commit that a client sent is the one that stays, also when many are on their way at once.
+func TestCommitsOnTheirWayKeepTheirOrder(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		slow := &slowStore{Store: store, by: time.Second}
+		b := startBroker(t, slow, group.Config{})
+		o := b.topic(t, "orders", 1)[0]
+		p := newPlayer(b, "g", "p")
+		settle(t, p)
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() { check(t, p.commit(t.Context(), at(o, eventlog.Offset(i+1)))) })
+			time.Sleep(time.Millisecond) // they are submitted in this order
+		}
+		wg.Wait()
+		wantOffset(t, b, "g", o.TopicPartition, 4)
+		b.stop()
+		wantOffset(t, startBroker(t, store, group.Config{}), "g", o.TopicPartition, 4)
+	})
+}
+
+type slowStore struct {
+	eventlog.Store
+	by time.Duration
+}
+
+func (s *slowStore) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	time.Sleep(s.by)
+	return s.Store.Commit(ctx, flush)
+}
+
+func TestCommitsOfManyMembersShareAFlush(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		counted := &countingStore{Store: &slowStore{Store: memory.New(), by: 10 * time.Millisecond}}
+		b := startBroker(t, counted, group.Config{})
+		orders := b.topic(t, "orders", 50)
+		_, err := b.Commit(t.Context(), simple("g", orders[0]))
+		check(t, err)
+		counted.commits.Store(0)
+		var wg sync.WaitGroup
+		for _, o := range orders {
+			wg.Go(func() {
+				_, err := b.Commit(t.Context(), simple("g", at(o, 5)))
+				check(t, err)
+			})
+		}
+		wg.Wait()
+		if n := counted.commits.Load(); n > 2 {
+			t.Fatalf("50 commits took %d flushes", n)
+		}
+	})
+}
+
+type countingStore struct {
+	eventlog.Store
+	commits, lists atomic.Int64
+}
+
+func (s *countingStore) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	s.commits.Add(1)
+	return s.Store.Commit(ctx, flush)
+}
+
+func (s *countingStore) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	s.lists.Add(1)
+	return s.Store.List(ctx, prefix, after, limit)
+}
+
+func TestIdleGroupsCostNoQueries(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		counted := &countingStore{Store: memory.New()}
+		b := startBroker(t, counted, group.Config{})
+		orders := b.topic(t, "orders", 1)
+		p := newPlayer(b, "g", "p")
+		settle(t, p)
+		check(t, p.commit(t.Context(), orders[0]))
+		_, err := b.Commit(t.Context(), simple("simple", orders[0]))
+		check(t, err)
+		counted.commits.Store(0)
+		counted.lists.Store(0)
+		for range 1000 {
+			time.Sleep(3 * time.Second)
+			check(t, p.beat(t.Context()))
+		}
+		// 50 minutes: a sweep every ten, and the log's own look at its catalog.
+		if c, l := counted.commits.Load(), counted.lists.Load(); c > 0 || l > 10 {
+			t.Fatalf("50 minutes of heartbeats took %d commits and %d lists", c, l)
+		}
+	})
+}
+
+func TestDeletedOffsetsAreGone(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startBroker(t, store, group.Config{})
+		orders, other := b.topic(t, "orders", 1)[0], b.topic(t, "other", 1)[0]
+		p := newPlayer(b, "g", "p") // reads orders
+		settle(t, p)
+		check(t, p.commit(t.Context(), at(orders, 3), at(other, 4)))
+		errs, err := b.DeleteOffsets(t.Context(), "g", []group.Committed{orders, other})
+		check(t, err)
+		wantErr(t, errs[0], group.ErrSubscribed)
+		check(t, errs[1])
+		for range 2 {
+			wantOffset(t, b, "g", orders.TopicPartition, 3)
+			wantOffset(t, b, "g", other.TopicPartition, -1)
+			b.stop()
+			b = startBroker(t, store, group.Config{})
+		}
+		_, err = b.DeleteOffsets(t.Context(), "nobody", []group.Committed{orders})
+		wantErr(t, err, group.ErrNotFound)
+	})
+}
+
+func TestDeletedGroupLeavesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startBroker(t, store, group.Config{})
+		o := b.topic(t, "orders", 1)[0]
+		p := newPlayer(b, "g", "p")
+		settle(t, p)
+		check(t, p.commit(t.Context(), at(o, 3)))
+		wantErr(t, b.Delete(t.Context(), "g"), group.ErrNotEmpty)
+		_, err := b.Leave(t.Context(), "g", []group.Leaver{{Member: p.join.Member}})
+		check(t, err)
+		check(t, b.Delete(t.Context(), "g"))
+		wantErr(t, b.Delete(t.Context(), "g"), group.ErrNotFound)
+		wantOffset(t, b, "g", o.TopicPartition, -1)
+		left, err := store.List(t.Context(), "group/", "", 10)
+		check(t, err)
+		if len(left) > 0 {
+			t.Fatalf("the store still has %v", left)
+		}
+	})
+}
+
+// Topic ids tell a topic from its namesake (KIP-516): old offsets must not make a consumer of the new one skip.
+func TestOffsetsDoNotOutliveTheirTopic(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startBroker(t, store, group.Config{})
+		old := b.topic(t, "orders", 1)[0]
+		kept := b.topic(t, "kept", 1)[0]
+		_, err := b.Commit(t.Context(), simple("g", at(old, 100), at(kept, 1)))
+		check(t, err)
+		check(t, b.log.DeleteTopic(t.Context(), "orders"))
+		again := b.topic(t, "orders", 1)[0]
+		wantOffset(t, b, "g", again.TopicPartition, -1)
+		all, err := b.Fetch(t.Context(), "g", nil)
+		check(t, err)
+		if len(all) != 1 || all[0].Name != "kept" {
+			t.Fatalf("fetched %+v, want the kept topic's offset alone", all)
+		}
+		time.Sleep(25 * time.Minute)
+		left, err := store.List(t.Context(), "group/offset/", "", 10)
+		check(t, err)
+		if len(left) != 1 {
+			t.Fatalf("the store has %d offsets, want 1: %v", len(left), left)
+		}
+	})
+}
+
+const day = 24 * time.Hour
+
+func TestOffsetsExpireAfterTheGroupIsEmpty(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startBroker(t, store, group.Config{})
+		o := b.topic(t, "orders", 1)[0]
+		p := newPlayer(b, "g", "p")
+		settle(t, p)
+		check(t, p.commit(t.Context(), at(o, 3)))
+		for range 8 * 24 * 60 { // eight days at work, without a commit
+			time.Sleep(9 * time.Second)
+			check(t, p.beat(t.Context()))
+		}
+		_, err := b.Leave(t.Context(), "g", []group.Leaver{{Member: p.join.Member}})
+		check(t, err)
+		time.Sleep(6 * day)
+		b.stop()
+		b = startBroker(t, store, group.Config{})
+		wantOffset(t, b, "g", o.TopicPartition, 3) // also a look at it after a restart does not start the time again
+		time.Sleep(day + time.Hour)
+		groups, err := b.List(t.Context(), nil)
+		check(t, err)
+		left, err := store.List(t.Context(), "group/", "", 10)
+		check(t, err)
+		if len(groups) > 0 || len(left) > 0 {
+			t.Fatalf("still there: %v, %v", groups, left)
+		}
+	})
+}
+
+func TestOffsetsOfSimpleConsumersExpireOneByOne(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		orders := b.topic(t, "orders", 2)
+		_, err := b.Commit(t.Context(), simple("g", at(orders[0], 1), at(orders[1], 1)))
+		check(t, err)
+		time.Sleep(6 * day)
+		_, err = b.Commit(t.Context(), simple("g", at(orders[1], 2)))
+		check(t, err)
+		time.Sleep(day + time.Hour)
+		wantOffset(t, b, "g", orders[0].TopicPartition, -1)
+		wantOffset(t, b, "g", orders[1].TopicPartition, 2)
+	})
+}
+
+func TestOffsetsOfAnAbandonedTopicExpire(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{OffsetRetention: time.Hour})
+		orders, other := b.topic(t, "orders", 1)[0], b.topic(t, "other", 1)[0]
+		p := newPlayer(b, "g", "p") // reads orders
+		settle(t, p)
+		check(t, p.commit(t.Context(), at(orders, 3), at(other, 4)))
+		for range 600 {
+			time.Sleep(9 * time.Second)
+			check(t, p.beat(t.Context()))
+		}
+		wantOffset(t, b, "g", orders.TopicPartition, 3)
+		wantOffset(t, b, "g", other.TopicPartition, -1)
+	})
+}
+
+// Members that nobody plays any more, because they died while no broker ran, do not keep offsets for ever.
+func TestGroupsOfTheDeadExpire(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startBroker(t, store, group.Config{})
+		o := b.topic(t, "orders", 1)[0]
+		p := newPlayer(b, "g", "p")
+		settle(t, p)
+		check(t, p.commit(t.Context(), o))
+		b.stop()
+		startBroker(t, store, group.Config{})
+		time.Sleep(15 * day)
+		left, err := store.List(t.Context(), "group/", "", 10)
+		check(t, err)
+		if len(left) > 0 {
+			t.Fatalf("the store still has %v", left)
+		}
+	})
+}
+
+func TestGroupsAreToldApartWhateverTheirNames(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startBroker(t, store, group.Config{})
+		o := b.topic(t, "orders", 1)[0]
+		names := []string{"", "a", "a/b", "a%2Fb", "a/", "/a", "ü", "a\x00b", "a b", "group/state/a", "..", "a/" + o.Topic.String() + "/0", strings.Repeat("/", 512)}
+		for i, name := range names {
+			_, err := b.Commit(t.Context(), simple(name, at(o, eventlog.Offset(i))))
+			check(t, err)
+		}
+		for range 2 {
+			for i, name := range names {
+				wantOffset(t, b, name, o.TopicPartition, eventlog.Offset(i))
+			}
+			listed, err := b.List(t.Context(), []string{"EMPTY"})
+			check(t, err)
+			if len(listed) != len(names) {
+				t.Fatalf("listed %v", listed)
+			}
+			b.stop()
+			b = startBroker(t, store, group.Config{})
+		}
+		_, err := b.Commit(t.Context(), simple(strings.Repeat("x", 513), o))
+		wantErr(t, err, group.ErrInvalidGroup)
+	})
+}
+
+func TestLagIsWhatIsLeftToRead(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startBroker(t, store, group.Config{})
+		orders := b.topic(t, "orders", 2)
+		topic, err := b.log.Topic(t.Context(), "orders")
+		check(t, err)
+		_, err = b.log.Publish(t.Context(), topic.Partitions[1], make([]batch.Record, 10)...)
+		check(t, err)
+		_, err = b.Commit(t.Context(), simple("g", at(orders[0], 0), at(orders[1], 4)))
+		check(t, err)
+		b.stop()
+		b = startBroker(t, store, group.Config{}) // a group is seen before anybody asks for it
+		synctest.Wait()
+		stats, lags, err := b.Stats(t.Context())
+		check(t, err)
+		if len(stats) != 1 || stats[0].Group != "g" || len(lags) != 2 {
+			t.Fatalf("stats %+v, lags %+v", stats, lags)
+		}
+		for _, l := range lags {
+			if want := int64(l.Partition) * 6; l.Records != want || l.Topic != "orders" {
+				t.Fatalf("lag %+v, want %d", l, want)
+			}
+		}
+	})
+}
