@@ -106,7 +106,7 @@ func (c *Coordinator) Describe(ctx context.Context, name string) (Described, err
 
 // Delete removes a group without members, and all its offsets, in one entry.
 func (c *Coordinator) Delete(ctx context.Context, name string) error {
-	g, err := c.hold(ctx, name)
+	g, err := c.enterFresh(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 			fit = append(fit, o)
 		}
 	}
-	err := c.change(ctx, r.Group, func(ctx context.Context, g *group) (change, error) {
+	err := c.change(ctx, r.Group, c.enter, func(ctx context.Context, g *group) (change, error) {
 		if err := g.mayCommit(r); err != nil {
 			return change{}, fmt.Errorf("commit offsets of group %q as %q: %w", r.Group, r.Member, err)
 		}
@@ -101,7 +101,7 @@ func (g *group) mayCommit(r Commit) error {
 // DeleteOffsets forgets offsets of a group, but for those of topics that its members read, which the first result names.
 func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Committed) ([]error, error) {
 	errs := make([]error, len(which))
-	err := c.change(ctx, name, func(_ context.Context, g *group) (change, error) {
+	err := c.change(ctx, name, c.enterFresh, func(_ context.Context, g *group) (change, error) {
 		if g.version == 0 && g.state == Empty {
 			return change{}, fmt.Errorf("delete offsets of group %q: %w", name, ErrNotFound)
 		}
@@ -132,13 +132,14 @@ type change struct {
 	life   int
 }
 
-// change lets decide look at the group, and brings what it wants into the store. The group is not held while the store works,
+// change enters the group, lets decide look at it, and brings what it wants into the store. The group is not held while the store works,
 // so that many commits travel at once.
-func (c *Coordinator) change(ctx context.Context, name string, decide func(context.Context, *group) (change, error)) error {
+func (c *Coordinator) change(ctx context.Context, name string, enter func(context.Context, string) (*group, error),
+	decide func(context.Context, *group) (change, error)) error {
 	// A client that goes away does not leave the outcome open: that would cost the group a reload.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
-	g, err := c.enter(ctx, name)
+	g, err := enter(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,227 @@
+package group_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/group"
+)
+
+// Two brokers believe that they coordinate the group. The store knows better.
+func TestOvertakenBrokerCannotCommit(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		a := startBroker(t, store, group.Config{})
+		o := a.topic(t, "orders", 1)[0]
+		zombie := newPlayer(a, "g", "zombie")
+		settle(t, zombie)
+		check(t, zombie.commit(t.Context(), at(o, 5)))
+
+		b := startBroker(t, store, group.Config{})
+		heir := newPlayer(b, "g", "heir")
+		heir.join.Rebalance = 5 * time.Second
+		var wg sync.WaitGroup
+		wg.Go(func() { settle(t, heir) }) // the zombie does not rejoin at b: its session there runs out
+		for range 4 {
+			time.Sleep(3 * time.Second)
+			check(t, zombie.beat(t.Context())) // at a, all looks well
+		}
+		wg.Wait()
+		if heir.joined.Generation <= zombie.joined.Generation {
+			t.Fatalf("generation %d follows %d", heir.joined.Generation, zombie.joined.Generation)
+		}
+		check(t, heir.commit(t.Context(), at(o, 10)))
+
+		wantErr(t, zombie.commit(t.Context(), at(o, 6)), group.ErrMoved)
+		wantErr(t, zombie.commit(t.Context(), at(o, 6)), group.ErrUnknownMember)
+		wantErr(t, zombie.beat(t.Context()), group.ErrUnknownMember)
+		wantOffset(t, a, "g", o.TopicPartition, 10)
+		wantOffset(t, b, "g", o.TopicPartition, 10)
+	})
+}
+
+// A generation has one assignment, whoever hands it out.
+func TestOvertakenBrokerCannotAssign(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		a := startBroker(t, store, group.Config{})
+		p := newPlayer(a, "g", "p")
+		settle(t, p)
+		check(t, p.enter(t.Context())) // generation 2, at a
+
+		b := startBroker(t, store, group.Config{})
+		q := newPlayer(b, "g", "q")
+		q.join.Member = p.join.Member
+		check(t, q.enter(t.Context())) // generation 2, at b
+		check(t, q.sync(t.Context()))
+		wantErr(t, p.sync(t.Context()), group.ErrMoved)
+		check(t, p.sync(t.Context())) // and what it gets now is what b gave
+		if p.assigned != q.assigned {
+			t.Fatalf("one generation, and two assignments: %q, %q", p.assigned, q.assigned)
+		}
+	})
+}
+
+// G3: what a group has committed is one register, through whichever broker it is read and written.
+func TestCommittedOffsetIsOneRegister(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		seed := rand.Uint64()
+		defer func() {
+			if t.Failed() {
+				t.Logf("seed %d", seed)
+			}
+		}()
+		r := rand.New(rand.NewPCG(seed, 0))
+		store := memory.New()
+		brokers := []*broker{startBroker(t, store, group.Config{}), startBroker(t, store, group.Config{})}
+		o := brokers[0].topic(t, "orders", 1)[0]
+		_, err := brokers[0].Commit(t.Context(), simple("g", at(o, 0)))
+		check(t, err)
+		register := eventlog.Offset(0)
+		for i := range 500 {
+			b := brokers[r.IntN(2)]
+			switch r.IntN(10) {
+			case 0, 1, 2, 3:
+				_, err := b.Commit(t.Context(), simple("g", at(o, eventlog.Offset(i))))
+				if err == nil {
+					register = eventlog.Offset(i)
+				} else {
+					wantErr(t, err, group.ErrMoved)
+				}
+			case 4:
+				check(t, b.Delete(t.Context(), "g"))
+				_, err := b.Commit(t.Context(), simple("g", at(o, eventlog.Offset(i))))
+				check(t, err)
+				register = eventlog.Offset(i)
+			case 5:
+				_, err := b.DeleteOffsets(t.Context(), "g", []group.Committed{o})
+				if err == nil {
+					register = -1
+				}
+			default:
+				wantOffset(t, b, "g", o.TopicPartition, register)
+			}
+			if t.Failed() {
+				return
+			}
+		}
+	})
+}
+
+// faulty is a store whose commits go wrong while told so.
+type faulty struct {
+	eventlog.Store
+	mu     sync.Mutex // guards what follows
+	before error      // instead of the commit
+	after  error      // in spite of the commit
+}
+
+func (f *faulty) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	before, after := f.faults()
+	if before != nil {
+		return nil, before
+	}
+	out, err := f.Store.Commit(ctx, flush)
+	if after != nil {
+		return nil, after
+	}
+	return out, err
+}
+
+func (f *faulty) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if before, _ := f.faults(); before != nil {
+		return nil, before
+	}
+	return f.Store.List(ctx, prefix, after, limit)
+}
+
+func (f *faulty) faults() (before, after error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.before, f.after
+}
+
+func (f *faulty) fail(before, after error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.before, f.after = before, after
+}
+
+func TestStoreAwayDoesNotBreakTheGroup(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &faulty{Store: memory.New()}
+		b := startBroker(t, store, group.Config{})
+		o := b.topic(t, "orders", 1)[0]
+		p, q := newPlayer(b, "g", "p"), newPlayer(b, "g", "q")
+		settle(t, p, q)
+		check(t, p.commit(t.Context(), at(o, 1)))
+
+		store.fail(eventlog.ErrUnavailable, nil)
+		for range 20 { // a minute
+			time.Sleep(3 * time.Second)
+			check(t, p.beat(t.Context()))
+			check(t, q.beat(t.Context()))
+		}
+		wantErr(t, p.commit(t.Context(), at(o, 2)), group.ErrUnavailable)
+		_, err := b.Fetch(t.Context(), "g", nil)
+		wantErr(t, err, group.ErrLoading)
+		_, err = b.Describe(t.Context(), "other")
+		wantErr(t, err, group.ErrLoading)
+		check(t, b.Heartbeat(t.Context(), group.Beat{Group: "other", Member: "m"})) // nobody is told off while nothing is known
+		check(t, q.beat(t.Context()))
+
+		store.fail(nil, nil)
+		check(t, p.beat(t.Context()))
+		check(t, q.beat(t.Context()))
+		wantOffset(t, b, "g", o.TopicPartition, 1)
+		check(t, p.commit(t.Context(), at(o, 3)))
+		wantOffset(t, b, "g", o.TopicPartition, 3)
+	})
+}
+
+func TestAssignmentWaitsForTheStore(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &faulty{Store: memory.New()}
+		b := startBroker(t, store, group.Config{})
+		p := newPlayer(b, "g", "p")
+		check(t, p.enter(t.Context()))
+		store.fail(eventlog.ErrUnavailable, nil)
+		wantErr(t, p.sync(t.Context()), group.ErrUnavailable)
+		store.fail(nil, nil)
+		check(t, p.enter(t.Context())) // as clients do
+		if p.joined.Generation != 1 {
+			t.Fatalf("the store was away, and the group went on to generation %d", p.joined.Generation)
+		}
+		check(t, p.sync(t.Context()))
+	})
+}
+
+// The answer to a commit was lost. Nobody may say that it did not happen, and whatever did is what is read.
+func TestUnknownOutcomeIsReadFromTheStore(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &faulty{Store: memory.New()}
+		b := startBroker(t, store, group.Config{})
+		o := b.topic(t, "orders", 1)[0]
+		p := newPlayer(b, "g", "p")
+		settle(t, p)
+
+		store.fail(nil, eventlog.ErrUnsure)
+		wantErr(t, p.commit(t.Context(), at(o, 2)), group.ErrMoved)
+		store.fail(nil, nil)
+		wantOffset(t, b, "g", o.TopicPartition, 2)
+		check(t, p.beat(t.Context())) // and the member is still one
+		check(t, p.commit(t.Context(), at(o, 3)))
+
+		check(t, p.enter(t.Context()))
+		store.fail(nil, eventlog.ErrUnsure)
+		wantErr(t, p.sync(t.Context()), group.ErrMoved)
+		store.fail(nil, nil)
+		check(t, p.sync(t.Context())) // the assignment had arrived
+		wantOffset(t, b, "g", o.TopicPartition, 3)
+	})
+}
