@@ -65,6 +65,9 @@ func kafkaError(err error) *kerr.Error {
 		invalid *eventlog.InvalidError
 		outside *eventlog.RangeError
 	)
+	if k := groupError(err); k != nil {
+		return k
+	}
 	switch {
 	case errors.As(err, &d):
 		return d.kafka

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-log/weir/door/kafka"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/group"
 )
 
 // broker is a server on a store in memory, for one test.
@@ -67,8 +68,14 @@ func startOn(t testing.TB, store eventlog.Store, cfg kafka.Config) *broker {
 			t.Error(err)
 		}
 	})
+	groups := group.New(b.log, group.Config{InitialDelay: -1, Logger: cfg.Logger})
+	running.Go(func() {
+		if err := groups.Run(logCtx); err != nil {
+			t.Error(err)
+		}
+	})
 	served := make(chan error, 1)
-	go func() { served <- kafka.New(b.log, cfg).Serve(ctx, l) }()
+	go func() { served <- kafka.New(b.log, groups, cfg).Serve(ctx, l) }()
 	b.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-served; err != nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/group"
 )
 
 // Config sets a Server up. The zero value of every field means its default.
@@ -95,9 +96,10 @@ func def[T comparable](field *T, value T) {
 
 // Server answers Kafka clients.
 type Server struct {
-	log  *eventlog.Log
-	cfg  Config
-	apis map[int16]*api
+	log    *eventlog.Log
+	groups *group.Coordinator
+	cfg    Config
+	apis   map[int16]*api
 
 	versions  []kmsg.ApiVersionsResponseApiKey // what ApiVersions answers
 	clusterID string                           // set by Serve before the first connection
@@ -110,11 +112,12 @@ type Server struct {
 	perIP map[string]int // open now, by the client's address
 }
 
-// New makes a server that keeps everything in log.
-func New(log *eventlog.Log, cfg Config) *Server {
+// New makes a server that keeps everything in log. It coordinates groups as long as theirs runs.
+func New(log *eventlog.Log, groups *group.Coordinator, cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{
 		log:     log,
+		groups:  groups,
 		cfg:     cfg,
 		apis:    make(map[int16]*api),
 		frames:  semaphore.NewWeighted(cfg.InFlightBytes),

@@ -1,0 +1,57 @@
+package kafka
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/group"
+)
+
+// OffsetCommit keeps how far a group has read: all of a request's offsets in one entry. How long they are kept is the
+// broker's to say since Kafka 2.1 (KIP-211): the retention time that old versions carry is not looked at.
+func (s *Server) offsetCommit(ctx context.Context, _ *request, in *kmsg.OffsetCommitRequest) *kmsg.OffsetCommitResponse {
+	out := in.ResponseKind().(*kmsg.OffsetCommitResponse)
+	commit := group.Commit{Group: in.Group, Member: in.MemberID, Instance: orEmpty(in.InstanceID), Generation: in.Generation}
+	var codes []*int16 // where the outcome of each goes
+	for _, t := range in.Topics {
+		row := kmsg.NewOffsetCommitResponseTopic()
+		row.Topic, row.TopicID = t.Topic, t.TopicID
+		row.Partitions = make([]kmsg.OffsetCommitResponseTopicPartition, len(t.Partitions))
+		topic, topicErr := s.topicEither(ctx, t.Topic, t.TopicID, in.Version >= 10)
+		for i, p := range t.Partitions {
+			a := &row.Partitions[i]
+			a.Partition = p.Partition
+			err := topicErr
+			if err == nil {
+				_, err = partitionOf(topic, p.Partition)
+			}
+			if err != nil {
+				a.ErrorCode = errorCode(err)
+				continue
+			}
+			commit.Offsets = append(commit.Offsets, group.Committed{
+				TopicPartition: group.TopicPartition{Topic: topic.ID, Partition: p.Partition}, Name: topic.Name,
+				Offset: eventlog.Offset(p.Offset), LeaderEpoch: p.LeaderEpoch, Metadata: orEmpty(p.Metadata),
+			})
+			codes = append(codes, &a.ErrorCode)
+		}
+		out.Topics = append(out.Topics, row)
+	}
+	if len(commit.Offsets) == 0 {
+		return out
+	}
+	errs, err := s.groups.Commit(ctx, commit)
+	if err != nil {
+		s.trouble("OffsetCommit", err)
+	}
+	for i, code := range codes {
+		if err != nil {
+			*code = errorCode(err)
+		} else {
+			*code = errorCode(errs[i])
+		}
+	}
+	return out
+}

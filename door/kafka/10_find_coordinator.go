@@ -1,0 +1,51 @@
+package kafka
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Kinds of coordinators.
+const (
+	coordinatesGroup       = 0
+	coordinatesTransaction = 1
+)
+
+// FindCoordinator tells which broker coordinates a group: this one, which has all of them.
+func (s *Server) findCoordinator(_ context.Context, r *request, in *kmsg.FindCoordinatorRequest) *kmsg.FindCoordinatorResponse {
+	out := in.ResponseKind().(*kmsg.FindCoordinatorResponse)
+	keys := in.CoordinatorKeys
+	if in.Version < 4 {
+		keys = []string{in.CoordinatorKey}
+	}
+	for _, key := range keys {
+		c := kmsg.NewFindCoordinatorResponseCoordinator()
+		c.Key, c.NodeID, c.Port = key, -1, -1
+		if err := checkCoordinates(in.CoordinatorType); err != nil {
+			c.ErrorCode, c.ErrorMessage = codeOf(err)
+		} else {
+			c.NodeID = s.cfg.NodeID
+			c.Host, c.Port = s.broker(r)
+		}
+		out.Coordinators = append(out.Coordinators, c)
+	}
+	if in.Version < 4 {
+		c := out.Coordinators[0]
+		out.ErrorCode, out.ErrorMessage = c.ErrorCode, c.ErrorMessage
+		out.NodeID, out.Host, out.Port = c.NodeID, c.Host, c.Port
+	}
+	return out
+}
+
+func checkCoordinates(kind int8) error {
+	switch kind {
+	case coordinatesGroup:
+		return nil
+	case coordinatesTransaction:
+		return errTransactions
+	default:
+		return deny(kerr.InvalidRequest, "coordinators of kind %d are not known", kind)
+	}
+}

@@ -1,0 +1,43 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/use/group"
+)
+
+// JoinGroup waits until the group's next generation begins.
+func (s *Server) joinGroup(ctx context.Context, r *request, in *kmsg.JoinGroupRequest) *kmsg.JoinGroupResponse {
+	out := in.ResponseKind().(*kmsg.JoinGroupResponse)
+	join := group.Join{
+		Group: in.Group, Member: in.MemberID, Instance: orEmpty(in.InstanceID),
+		ClientID: r.clientID, ClientHost: r.host(),
+		Session:      time.Duration(in.SessionTimeoutMillis) * time.Millisecond,
+		Rebalance:    time.Duration(in.RebalanceTimeoutMillis) * time.Millisecond,
+		ProtocolType: in.ProtocolType,
+		// A client that speaks version 4 knows how to join in two steps (KIP-394), one that speaks 9 how to lead without
+		// assigning (KIP-814).
+		NeedsMemberID: in.Version >= 4, SkipsAssigning: in.Version >= 9,
+	}
+	for _, p := range in.Protocols {
+		join.Protocols = append(join.Protocols, group.Protocol{Name: p.Name, Metadata: bytes.Clone(p.Metadata)})
+	}
+	joined, err := s.groups.Join(ctx, join)
+	if err != nil {
+		s.trouble("JoinGroup", err)
+		out.ErrorCode, out.Generation, out.MemberID = errorCode(err), -1, joined.Member
+		return out
+	}
+	out.Generation, out.MemberID, out.LeaderID, out.SkipAssignment = joined.Generation, joined.Member, joined.Leader, joined.SkipAssignment
+	out.ProtocolType, out.Protocol = &joined.ProtocolType, &joined.Protocol
+	for _, m := range joined.Members {
+		row := kmsg.NewJoinGroupResponseMember()
+		row.MemberID, row.InstanceID, row.ProtocolMetadata = m.Member, orNil(m.Instance), m.Metadata
+		out.Members = append(out.Members, row)
+	}
+	return out
+}

@@ -1,0 +1,20 @@
+package kafka
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/use/group"
+)
+
+// Heartbeat keeps a member in its group, and tells it when to join again.
+func (s *Server) heartbeat(ctx context.Context, _ *request, in *kmsg.HeartbeatRequest) *kmsg.HeartbeatResponse {
+	out := in.ResponseKind().(*kmsg.HeartbeatResponse)
+	err := s.groups.Heartbeat(ctx, group.Beat{Group: in.Group, Member: in.MemberID, Instance: orEmpty(in.InstanceID), Generation: in.Generation})
+	if err != nil {
+		s.trouble("Heartbeat", err)
+	}
+	out.ErrorCode = errorCode(err)
+	return out
+}

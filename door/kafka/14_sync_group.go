@@ -1,0 +1,36 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/use/group"
+)
+
+// SyncGroup waits until the leader's assignment is in the store.
+func (s *Server) syncGroup(ctx context.Context, _ *request, in *kmsg.SyncGroupRequest) *kmsg.SyncGroupResponse {
+	out := in.ResponseKind().(*kmsg.SyncGroupResponse)
+	if in.Version >= 5 && (in.ProtocolType == nil || in.Protocol == nil) {
+		out.ErrorCode = kerr.InconsistentGroupProtocol.Code
+		return out
+	}
+	sync := group.Sync{
+		Group: in.Group, Member: in.MemberID, Instance: orEmpty(in.InstanceID), Generation: in.Generation,
+		ProtocolType: orEmpty(in.ProtocolType), Protocol: orEmpty(in.Protocol),
+		Assignments: make(map[string][]byte, len(in.GroupAssignment)),
+	}
+	for _, a := range in.GroupAssignment {
+		sync.Assignments[a.MemberID] = bytes.Clone(a.MemberAssignment)
+	}
+	synced, err := s.groups.Sync(ctx, sync)
+	if err != nil {
+		s.trouble("SyncGroup", err)
+		out.ErrorCode = errorCode(err)
+		return out
+	}
+	out.ProtocolType, out.Protocol, out.MemberAssignment = &synced.ProtocolType, &synced.Protocol, synced.Assignment
+	return out
+}

@@ -1,0 +1,45 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/use/group"
+)
+
+// DescribeGroups tells a group's state and members. Before version 6, a group that is not there is called dead (KIP-1043).
+func (s *Server) describeGroups(ctx context.Context, _ *request, in *kmsg.DescribeGroupsRequest) *kmsg.DescribeGroupsResponse {
+	out := in.ResponseKind().(*kmsg.DescribeGroupsResponse)
+	for _, name := range in.Groups {
+		g := kmsg.NewDescribeGroupsResponseGroup()
+		g.Group = name
+		d, err := s.groups.Describe(ctx, name)
+		switch {
+		case errors.Is(err, group.ErrNotFound) && in.Version < 6:
+			g.State = string(d.State)
+		case err != nil:
+			s.trouble("DescribeGroups", err)
+			g.State = string(d.State)
+			g.ErrorCode, g.ErrorMessage = codeOf(err)
+		default:
+			describeGroup(&g, d)
+		}
+		if in.IncludeAuthorizedOperations && err == nil {
+			g.AuthorizedOperations = groupOperations
+		}
+		out.Groups = append(out.Groups, g)
+	}
+	return out
+}
+
+func describeGroup(g *kmsg.DescribeGroupsResponseGroup, d group.Described) {
+	g.State, g.ProtocolType, g.Protocol = string(d.State), d.ProtocolType, d.Protocol
+	for _, m := range d.Members {
+		row := kmsg.NewDescribeGroupsResponseGroupMember()
+		row.MemberID, row.InstanceID, row.ClientID, row.ClientHost = m.ID, orNil(m.Instance), m.ClientID, m.ClientHost
+		row.ProtocolMetadata, row.MemberAssignment = m.Metadata, m.Assignment
+		g.Members = append(g.Members, row)
+	}
+}

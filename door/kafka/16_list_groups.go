@@ -1,0 +1,32 @@
+package kafka
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// groupType is the type of all groups here: those of the classic protocol.
+const groupType = "classic"
+
+// ListGroups lists groups, from version 4 on those in some states (KIP-518), from 5 on those of some types (KIP-848).
+func (s *Server) listGroups(ctx context.Context, _ *request, in *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse {
+	out := in.ResponseKind().(*kmsg.ListGroupsResponse)
+	if len(in.TypesFilter) > 0 && !slices.ContainsFunc(in.TypesFilter, func(t string) bool { return strings.EqualFold(t, groupType) }) {
+		return out
+	}
+	listed, err := s.groups.List(ctx, in.StatesFilter)
+	if err != nil {
+		s.trouble("ListGroups", err)
+		out.ErrorCode = errorCode(err)
+		return out
+	}
+	for _, l := range listed {
+		g := kmsg.NewListGroupsResponseGroup()
+		g.Group, g.ProtocolType, g.GroupState, g.GroupType = l.Group, l.ProtocolType, string(l.State), groupType
+		out.Groups = append(out.Groups, g)
+	}
+	return out
+}

@@ -1,0 +1,22 @@
+package kafka
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// DeleteGroups removes groups without members, and their offsets.
+func (s *Server) deleteGroups(ctx context.Context, _ *request, in *kmsg.DeleteGroupsRequest) *kmsg.DeleteGroupsResponse {
+	out := in.ResponseKind().(*kmsg.DeleteGroupsResponse)
+	for _, name := range in.Groups {
+		g := kmsg.NewDeleteGroupsResponseGroup()
+		g.Group = name
+		if err := s.groups.Delete(ctx, name); err != nil {
+			s.trouble("DeleteGroups", err)
+			g.ErrorCode, g.ErrorMessage = codeOf(err)
+		}
+		out.Groups = append(out.Groups, g)
+	}
+	return out
+}

@@ -1,0 +1,65 @@
+package kafka
+
+import (
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/weir-log/weir/use/group"
+)
+
+// groupCodes are what a group refuses, and Kafka's codes for it. Clients act on most of these by themselves.
+var groupCodes = []struct {
+	err   error
+	kafka *kerr.Error
+}{
+	{group.ErrInvalidGroup, kerr.InvalidGroupID},
+	{group.ErrInvalidSession, kerr.InvalidSessionTimeout},
+	{group.ErrInconsistentProtocol, kerr.InconsistentGroupProtocol},
+	{group.ErrMemberIDRequired, kerr.MemberIDRequired},
+	{group.ErrUnknownMember, kerr.UnknownMemberID},
+	{group.ErrFencedInstance, kerr.FencedInstanceID},
+	{group.ErrIllegalGeneration, kerr.IllegalGeneration},
+	{group.ErrRebalancing, kerr.RebalanceInProgress},
+	{group.ErrFull, kerr.GroupMaxSizeReached},
+	{group.ErrTooLarge, kerr.MessageTooLarge},
+	{group.ErrMetadataTooLarge, kerr.OffsetMetadataTooLarge},
+	{group.ErrNotFound, kerr.GroupIDNotFound},
+	{group.ErrNotEmpty, kerr.NonEmptyGroup},
+	{group.ErrSubscribed, kerr.GroupSubscribedToTopic},
+	{group.ErrLoading, kerr.CoordinatorLoadInProgress},
+	{group.ErrUnavailable, kerr.CoordinatorNotAvailable},
+	{group.ErrMoved, kerr.NotCoordinator},
+}
+
+// groupError finds Kafka's code for what a group said; nil when it was not a group. It must be asked before anybody looks
+// at the store's errors, which a group's error carries along.
+func groupError(err error) *kerr.Error {
+	for _, c := range groupCodes {
+		if errors.Is(err, c.err) {
+			return c.kafka
+		}
+	}
+	return nil
+}
+
+// host is the client's address as Kafka shows it.
+func (r *request) host() string {
+	ip, _ := hostPort(r.conn.nc.RemoteAddr())
+	return "/" + ip
+}
+
+// orEmpty and orNil translate between Kafka's null and our empty string.
+func orEmpty(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func orNil(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
