@@ -44,7 +44,7 @@ var migrations embed.FS
 
 // openWriter opens the connection that writes, and makes the file ready for the others.
 func openWriter(ctx context.Context, path string) (*conn, error) {
-	c, err := connect(path, "rw")
+	c, err := connect(path, "mode=rw")
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func openWriter(ctx context.Context, path string) (*conn, error) {
 }
 
 func openReader(path string) (*conn, error) {
-	c, err := connect(path, "rw") // a reader of a WAL takes locks, and those are writes
+	c, err := connect(path, "mode=rw") // a reader of a WAL takes locks, and those are writes
 	if err != nil {
 		return nil, err
 	}

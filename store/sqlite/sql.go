@@ -47,4 +47,7 @@ var (
 	sqlDeleteBatches string
 	//go:embed sql/delete_trash.sql
 	sqlDeleteTrash string
+
+	//go:embed sql/torn.sql
+	sqlTorn string
 )

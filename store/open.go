@@ -1,0 +1,109 @@
+// Package store opens the store that a URL names.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/doctor"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/store/sqlite"
+)
+
+// forms lists what Open accepts.
+const forms = "sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE or memory:"
+
+// Open opens the store that a URL names. The logger hears of what goes wrong where no caller waits for an answer.
+func Open(ctx context.Context, address string, logger *slog.Logger) (eventlog.Store, error) {
+	scheme, rest := split(address)
+	switch scheme {
+	case "memory":
+		return memory.New(), nil
+	case "sqlite":
+		path, err := sqlitePath(rest)
+		if err != nil {
+			return nil, err
+		}
+		return opened(sqlite.Open(ctx, path, sqlite.Options{Logger: logger}))
+	}
+	return nil, unknown(address)
+}
+
+// opened keeps a nil store a nil interface.
+func opened[S eventlog.Store](store S, err error) (eventlog.Store, error) {
+	if err != nil {
+		return nil, err
+	}
+	return store, nil
+}
+
+// Examine tells what the store that a URL names is, and whether it keeps what it acknowledges. It changes nothing.
+func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
+	scheme, rest := split(address)
+	switch scheme {
+	case "memory":
+		return []doctor.Finding{{Name: "store", Value: "memory", Level: doctor.Bad,
+			Advice: "everything is forgotten when weir stops: use sqlite:PATH or postgres:// for what should last"}}, nil
+	case "sqlite":
+		path, err := sqlitePath(rest)
+		if err != nil {
+			return nil, err
+		}
+		return sqlite.Examine(ctx, path)
+	}
+	return nil, unknown(address)
+}
+
+// Redact returns a store's URL without its passwords, for logs and errors.
+func Redact(address string) string {
+	scheme, _ := split(address)
+	if scheme == "sqlite" || scheme == "memory" {
+		return address
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Opaque != "" || u.Scheme == "" {
+		if scheme != "" {
+			scheme += ":"
+		}
+		return scheme + "…" // what cannot be read may hold a password anywhere
+	}
+	query := u.Query()
+	for name := range query {
+		if strings.Contains(strings.ToLower(name), "pass") {
+			query.Set(name, "xxxxx")
+		}
+	}
+	u.RawQuery = query.Encode()
+	return u.Redacted()
+}
+
+// split takes the scheme off a URL. Without a colon, or with other than letters before it, there is none.
+func split(address string) (scheme, rest string) {
+	scheme, rest, found := strings.Cut(address, ":")
+	letters := func(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }
+	if !found || strings.ContainsFunc(scheme, func(r rune) bool { return !letters(r) }) {
+		return "", address
+	}
+	return strings.ToLower(scheme), rest
+}
+
+// sqlitePath takes sqlite:PATH and also sqlite://PATH, which people write out of habit.
+func sqlitePath(rest string) (string, error) {
+	path := strings.TrimPrefix(rest, "//")
+	if path == "" {
+		return "", errors.New("the store sqlite: names no file: want sqlite:PATH, such as sqlite:weir-data/weir.db")
+	}
+	return path, nil
+}
+
+func unknown(address string) error {
+	if scheme, _ := split(address); scheme != "" {
+		return fmt.Errorf("no store is called %q: want %s", scheme+":", forms)
+	}
+	return fmt.Errorf("a store is named by a URL: want %s", forms)
+}

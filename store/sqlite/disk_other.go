@@ -1,0 +1,9 @@
+//go:build !linux && !darwin
+
+package sqlite
+
+import "errors"
+
+func statDisk(string) (disk, error) {
+	return disk{}, errors.New("weir cannot ask this operating system")
+}

@@ -1,0 +1,166 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/weir-log/weir/internal/doctor"
+)
+
+const (
+	// spaceMin and spaceLow are how much disk should be free, in bytes.
+	spaceMin = 256 << 20
+	spaceLow = 2 << 30
+)
+
+// Examine tells what the store in a file is and whether it keeps what it acknowledges. It changes nothing, and may be
+// asked while the store is in use.
+func Examine(ctx context.Context, path string) ([]doctor.Finding, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("examine %s: there is no such file: check the path, or start weir serve to create it", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("examine %s: %w", path, err)
+	}
+	// Without a WAL nobody has the file open, and immutable reads it without leaving files of our own beside it.
+	parameters := "mode=ro"
+	wal, err := os.Stat(path + "-wal")
+	if errors.Is(err, fs.ErrNotExist) {
+		parameters = "immutable=1"
+	} else if err != nil {
+		return nil, fmt.Errorf("examine %s: %w", path, err)
+	}
+	c, err := connect(path, parameters)
+	if err != nil {
+		return nil, fmt.Errorf("examine %s: %w", path, err)
+	}
+	findings := []doctor.Finding{{Name: "store", Value: "SQLite file " + path}}
+	inside, err := c.examine(ctx)
+	if err = errors.Join(err, c.close()); err != nil {
+		return nil, fmt.Errorf("examine %s: %w", path, err)
+	}
+	findings = append(findings, inside...)
+	findings = append(findings, doctor.Finding{Name: "file size", Value: human(info.Size())}, examineMode(info))
+	if wal != nil {
+		findings = append(findings, examineWAL(wal.Size()))
+	}
+	return append(findings, examineDisk(filepath.Dir(path))...), nil
+}
+
+func (c *conn) examine(ctx context.Context) ([]doctor.Finding, error) {
+	version, err := c.text("SELECT sqlite_version()")
+	if err != nil {
+		return nil, err
+	}
+	library := doctor.Finding{Name: "SQLite version", Value: version}
+	if !atLeast(version, libraryMin) {
+		library.Level, library.Advice = doctor.Bad, "build weir with SQLite "+libraryMin+" or later: this one can corrupt a file in WAL mode"
+	}
+	seen, err := c.schema()
+	if err != nil { // there is no reading on in a file that is not ours
+		return []doctor.Finding{library, {Name: "schema", Value: err.Error(), Level: doctor.Bad, Advice: "name the file of a weir store"}}, nil
+	}
+	findings := []doctor.Finding{library, {Name: "schema", Value: fmt.Sprintf("%d of %d", seen, len(scripts()))}}
+	mode, err := c.text("PRAGMA journal_mode")
+	if err != nil {
+		return nil, err
+	}
+	journal := doctor.Finding{Name: "journal_mode", Value: mode}
+	if mode != "wal" && seen > 0 {
+		journal.Level, journal.Advice = doctor.Warn, "weir sets wal when it starts; another program changed it"
+	}
+	findings = append(findings, journal,
+		doctor.Finding{Name: "synchronous", Value: "full: weir sets it on each connection, so an acknowledged record is on disk"})
+	page, err := c.integer("PRAGMA page_size")
+	if err != nil {
+		return nil, err
+	}
+	free, err := c.integer("PRAGMA freelist_count")
+	if err != nil {
+		return nil, err
+	}
+	findings = append(findings, doctor.Finding{Name: "page size", Value: human(page)},
+		doctor.Finding{Name: "free within the file", Value: human(free*page) + ", used before the file grows"})
+	if seen == 0 || ctx.Err() != nil {
+		return findings, ctx.Err()
+	}
+	return append(findings, c.examineLog()), nil
+}
+
+// examineLog looks at the end of each partition. The whole file is for PRAGMA integrity_check, which reads all of it.
+func (c *conn) examineLog() doctor.Finding {
+	torn, err := c.integers(sqlTorn)
+	finding := doctor.Finding{Name: "log", Value: "every partition ends with its newest batch"}
+	switch {
+	case err != nil:
+		finding.Value, finding.Level = err.Error(), doctor.Bad
+	case torn != nil:
+		finding.Value, finding.Level = fmt.Sprintf("partition %d does not end with its newest batch", torn[0]), doctor.Bad
+	}
+	if finding.Level == doctor.Bad {
+		finding.Advice = "the file is damaged: keep a copy, run PRAGMA integrity_check on it with the sqlite3 shell, restore a backup"
+	}
+	return finding
+}
+
+func examineMode(info fs.FileInfo) doctor.Finding {
+	finding := doctor.Finding{Name: "file mode", Value: info.Mode().String()}
+	if info.Mode().Perm()&0o007 != 0 {
+		finding.Level, finding.Advice = doctor.Warn, "everyone on this machine can open the log: chmod o= the file and its -wal and -shm"
+	}
+	return finding
+}
+
+func examineWAL(size int64) doctor.Finding {
+	finding := doctor.Finding{Name: "WAL size", Value: human(size)}
+	if size > 8*walStep {
+		finding.Level, finding.Advice = doctor.Warn, "something reads for long and keeps the WAL from beginning anew: look for open shells and backups"
+	}
+	return finding
+}
+
+func examineDisk(dir string) []doctor.Finding {
+	disk, err := statDisk(dir)
+	if err != nil {
+		return []doctor.Finding{{Name: "disk", Value: "unknown: " + err.Error(), Level: doctor.Warn, Advice: "check by hand that the disk is local and has room"}}
+	}
+	space := doctor.Finding{Name: "free disk space", Value: human(disk.free)}
+	switch {
+	case disk.free < spaceMin:
+		space.Level, space.Advice = doctor.Bad, "producers are refused when it is used up: free some, or shorten the topics' retention"
+	case disk.free < spaceLow:
+		space.Level, space.Advice = doctor.Warn, "free some soon, or shorten the topics' retention"
+	}
+	system := doctor.Finding{Name: "file system", Value: disk.system}
+	switch {
+	case disk.network:
+		system.Level, system.Advice = doctor.Bad, "SQLite's locks and shared memory do not work across machines: move the file to a local disk, or use PostgreSQL"
+	case disk.memory:
+		system.Level, system.Advice = doctor.Bad, "it is memory, and empty after a restart of the machine: move the file to a disk"
+	}
+	return []doctor.Finding{space, system}
+}
+
+// disk is what holds a directory.
+type disk struct {
+	free            int64 // bytes that weir may use
+	system          string
+	network, memory bool
+}
+
+func human(bytes int64) string {
+	const units = "KMGTPE"
+	if bytes < 1<<10 {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	value, unit := float64(bytes)/(1<<10), 0
+	for ; value >= 1<<10; unit++ {
+		value /= 1 << 10
+	}
+	return fmt.Sprintf("%.1f %ciB", value, units[unit])
+}
