@@ -12,6 +12,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/doctor"
 	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/store/sqlite"
 )
 
@@ -30,6 +31,8 @@ func Open(ctx context.Context, address string, logger *slog.Logger) (eventlog.St
 			return nil, err
 		}
 		return opened(sqlite.Open(ctx, path, sqlite.Options{Logger: logger}))
+	case "postgres", "postgresql":
+		return opened(postgres.Open(ctx, address, postgres.Options{Logger: logger}))
 	}
 	return nil, unknown(address)
 }

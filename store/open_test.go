@@ -112,3 +112,13 @@ func listing(t *testing.T, dir string) string {
 	}
 	return strings.Join(names, " ")
 }
+
+func TestOpenKeepsPasswordsOutOfErrors(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, address := range []string{"postgres://u:s3cret@127.0.0.1:1/d", "postgresql://127.0.0.1:1/d?user=u&password=s3cret", "postgres://u:s3%cret@h/d"} {
+		if _, err := Open(ctx, address, nil); err == nil || strings.Contains(err.Error(), "s3") {
+			t.Errorf("open of a server that is not there: %v", err)
+		}
+	}
+}

@@ -36,7 +36,7 @@ var _ eventlog.Store = (*Store)(nil)
 
 // Options of a store. The zero value is good.
 type Options struct {
-	// Logger hears of what goes wrong where no caller waits for an answer. The default is silent.
+	// Logger hears of what goes wrong where no caller waits for an answer. The default is slog.Default().
 	Logger *slog.Logger
 }
 
@@ -45,7 +45,7 @@ type Options struct {
 func Open(ctx context.Context, path string, options Options) (*Store, error) {
 	s := &Store{path: path, log: options.Logger, closed: make(chan struct{})}
 	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
+		s.log = slog.Default()
 	}
 	s.close = sync.OnceValue(s.shut)
 	s.writer, s.readers, s.watch.pool = newPool(s.closed, 1), newPool(s.closed, readersMax), newPool(s.closed, 1)
