@@ -16,6 +16,9 @@ import (
 	"github.com/weir-log/weir/store/sqlite"
 )
 
+// ErrAddress: what should name a store does not.
+var ErrAddress = errors.New("not the URL of a store")
+
 // forms lists what Open accepts.
 const forms = "sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE or memory:"
 
@@ -99,14 +102,14 @@ func split(address string) (scheme, rest string) {
 func sqlitePath(rest string) (string, error) {
 	path := strings.TrimPrefix(rest, "//")
 	if path == "" {
-		return "", errors.New("the store sqlite: names no file: want sqlite:PATH, such as sqlite:weir-data/weir.db")
+		return "", fmt.Errorf("%w: sqlite: names no file: want sqlite:PATH, such as sqlite:weir-data/weir.db", ErrAddress)
 	}
 	return path, nil
 }
 
 func unknown(address string) error {
 	if scheme, _ := split(address); scheme != "" {
-		return fmt.Errorf("no store is called %q: want %s", scheme+":", forms)
+		return fmt.Errorf("%w: %q is not known: want %s", ErrAddress, scheme+":", forms)
 	}
-	return fmt.Errorf("a store is named by a URL: want %s", forms)
+	return fmt.Errorf("%w: want %s", ErrAddress, forms)
 }

@@ -17,10 +17,12 @@ import (
 
 // commands is the whole command line. Field tags are its reference; Help methods hold the examples.
 type commands struct {
+	Serve      serveCmd      `cmd:"" help:"Start a broker."`
 	Topic      topicCmd      `cmd:"" help:"Create, list, describe, alter and delete topics."`
 	Produce    produceCmd    `cmd:"" help:"Send lines from standard input to a topic."`
 	Consume    consumeCmd    `cmd:"" help:"Print the records of a topic."`
 	Group      groupCmd      `cmd:"" help:"List, describe, reset and delete consumer groups."`
+	Doctor     doctorCmd     `cmd:"" help:"Examine a store: whether its settings keep acknowledged records."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
 	Complete   completeCmd   `cmd:"" hidden:""`

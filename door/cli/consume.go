@@ -45,7 +45,7 @@ func (c *consumeCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer admin.Close()
-	reach := &reachability{t: t}
+	reach := &reachability{}
 	todo, err := c.plan(ctx, admin, t)
 	if err != nil {
 		return c.answer(ctx, fmt.Sprintf("consume %q", c.Topic), err, "")
@@ -83,7 +83,7 @@ func (c *consumeCmd) read(ctx context.Context, client *kgo.Client, todo *plan, r
 	out := bufio.NewWriter(t.out)
 	bar := progress{t: t}
 	defer bar.done()
-	moved := time.Now()
+	moved, warned := time.Now(), false
 	for ctx.Err() == nil && (c.Follow || todo.rest() != 0) && (c.Max == 0 || count < c.Max) {
 		poll, cancel := context.WithTimeout(ctx, time.Second)
 		limit := 10_000
@@ -118,6 +118,11 @@ func (c *consumeCmd) read(ctx context.Context, client *kgo.Client, todo *plan, r
 		if fetches.NumRecords() > 0 {
 			moved = time.Now()
 		}
+		lost := reach.lost()
+		if lost != nil && !warned {
+			fmt.Fprintf(t.err, "weir: the broker cannot be reached, trying again: %v\n", cause(lost))
+		}
+		warned = lost != nil
 		if !c.Follow && time.Since(moved) > time.Duration(c.Timeout) {
 			return count, c.stalled(todo, reach)
 		}

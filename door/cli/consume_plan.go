@@ -133,21 +133,16 @@ func (p *plan) rest() int64 {
 	return n
 }
 
-// reachability watches the client's connections. The client tries again for ever and says nothing; we say it once.
+// reachability remembers how the client's last try to connect went. The client itself tries again for ever and says nothing.
 type reachability struct {
-	t *terminal
-
 	mu  sync.Mutex // guards err
-	err error      // of the last try to connect; nil after one that worked
+	err error      // nil after a try that worked
 }
 
 // OnBrokerConnect is called by the client after each try to connect.
 func (r *reachability) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err != nil && r.err == nil {
-		fmt.Fprintf(r.t.err, "weir: the broker cannot be reached, trying again: %v\n", cause(err))
-	}
 	r.err = err
 }
 

@@ -64,6 +64,7 @@ func (c *produceCmd) Run(ctx context.Context, t *terminal) error {
 		kgo.ProducerBatchCompression(codecs[c.Compression]),
 		kgo.ProducerBatchMaxBytes(int32(min(max(int64(c.LineLimit)+4096, 1<<20), 1<<30))),
 		kgo.MaxBufferedBytes(bufferMax),
+		kgo.AllowAutoTopicCreation(), // the broker decides
 		kgo.UnknownTopicRetries(1),
 	)
 	if err != nil {

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/weir-log/weir/internal/doctor"
+	"github.com/weir-log/weir/store"
+)
+
+type doctorCmd struct {
+	storeFlag
+	JSON bool `help:"Print JSON." name:"json"`
+}
+
+func (doctorCmd) Help() string {
+	return `Looks at the store and changes nothing. The exit code is 6 when a setting can lose acknowledged records.
+
+Examples:
+
+  weir doctor
+  weir doctor --store postgres://weir@db.internal/weir --json`
+}
+
+// findingRow is a finding in JSON.
+type findingRow struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Level  string `json:"level"`
+	Advice string `json:"advice,omitempty"`
+}
+
+func (c *doctorCmd) Run(ctx context.Context, t *terminal, version buildVersion) error {
+	found, err := store.Examine(ctx, c.Store)
+	if err != nil {
+		return c.explain(ctx, err)
+	}
+	findings := append([]doctor.Finding{
+		{Name: "weir", Value: fmt.Sprintf("%s (%s, %s/%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)},
+		{Name: "store", Value: store.Redact(c.Store)},
+	}, found...)
+	if err := c.print(t, findings); err != nil {
+		return err
+	}
+	return verdict(findings)
+}
+
+func (c *doctorCmd) print(t *terminal, findings []doctor.Finding) error {
+	if c.JSON {
+		list := []findingRow{}
+		for _, f := range findings {
+			list = append(list, findingRow{f.Name, f.Value, f.Level.String(), f.Advice})
+		}
+		return printJSON(t, list)
+	}
+	var rows [][]string
+	for _, f := range findings {
+		rows = append(rows, []string{f.Level.String(), f.Name, f.Value})
+	}
+	if err := table(t.out, "LEVEL CHECK VALUE", rows); err != nil {
+		return err
+	}
+	for _, f := range findings {
+		if f.Advice != "" {
+			fmt.Fprintf(t.out, "\n%s, %s: %s\n", f.Level, printable(f.Name), printable(f.Advice))
+		}
+	}
+	return nil
+}
+
+// verdict is an error when acknowledged records are in danger.
+func verdict(findings []doctor.Finding) error {
+	for _, f := range findings {
+		if f.Level == doctor.Bad {
+			return unsafe(fmt.Errorf("%s is %s: acknowledged records can be lost, or the store cannot serve", f.Name, f.Value), f.Advice)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,375 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/internal/pgtest"
+)
+
+// server is `weir serve` running in this process.
+type server struct {
+	kafka, http string
+	out         *lockedBuffer // standard output and error
+	stop        func() int    // presses Ctrl-C and returns the exit code
+}
+
+var readyLine = regexp.MustCompile(`(?s)Kafka  (\S+)\n  HTTP   http://(\S+) .*Try:`)
+
+// serve starts weir on free ports and waits until it says that it is ready.
+func serve(t *testing.T, args ...string) *server {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s := &server{out: &lockedBuffer{changed: make(chan struct{}, 1)}}
+	ended := make(chan int, 1)
+	go func() {
+		args := append([]string{"serve", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"}, args...)
+		ended <- run(ctx, "test", args, &terminal{in: strings.NewReader(""), out: s.out, err: s.out}, nil)
+	}()
+	s.stop = sync.OnceValue(func() int {
+		cancel(stopped{syscall.SIGINT})
+		return <-ended
+	})
+	t.Cleanup(func() { s.stop() })
+	for {
+		if m := readyLine.FindStringSubmatch(s.out.String()); m != nil {
+			s.kafka, s.http = m[1], m[2]
+			t.Setenv("WEIR_BOOTSTRAP", s.kafka)
+			return s
+		}
+		select {
+		case <-s.out.changed:
+		case code := <-ended:
+			ended <- code // for stop
+			t.Fatalf("weir serve ended with %d: %s", code, s.out.String())
+		}
+	}
+}
+
+// lockedBuffer is a buffer that says when it has grown.
+type lockedBuffer struct {
+	mu      sync.Mutex // guards b
+	b       bytes.Buffer
+	changed chan struct{}
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer func() {
+		select {
+		case l.changed <- struct{}{}:
+		default:
+		}
+	}()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// stores are the stores that keep what they hold when weir stops.
+func durableStores(t *testing.T) map[string]string {
+	return map[string]string{
+		"sqlite":   "sqlite:" + filepath.Join(t.TempDir(), "data", "weir.db"),
+		"postgres": pgtest.URL(t),
+	}
+}
+
+func TestEverythingIsThereAfterARestart(t *testing.T) {
+	for name, url := range durableStores(t) {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, "--store", url)
+			weir(t, "", "topic", "create", "orders", "--partitions", "2", "--retention", "9h").want(t, exitOK, "created topic orders with 2 partitions")
+			weir(t, "a=1\nb=2\nc=3\n", "produce", "orders", "--key-separator", "=", "--partition", "1").want(t, exitOK, "3 records acknowledged")
+			if r := weir(t, "", "consume", "orders", "--group", "billing", "--max", "2"); r.out != "1\n2\n" {
+				t.Fatalf("before the restart: %+v", r)
+			}
+			if code := s.stop(); code != exitOK {
+				t.Fatalf("Ctrl-C: exit code %d: %s", code, s.out.String())
+			}
+
+			serve(t, "--store", url)
+			if r := weir(t, "", "consume", "orders", "--key-separator", "="); r.out != "a=1\nb=2\nc=3\n" {
+				t.Errorf("the records after the restart: %+v", r)
+			}
+			if r := weir(t, "", "consume", "orders", "--group", "billing"); r.out != "3\n" {
+				t.Errorf("the group after the restart: %+v", r)
+			}
+			weir(t, "", "topic", "describe", "orders").want(t, exitOK, "retention.ms  32400000")
+		})
+	}
+}
+
+func TestMemoryStoreForgets(t *testing.T) {
+	s := serve(t, "--store", "memory:")
+	weir(t, "hello\n", "produce", "greetings").want(t, exitOK, "1 record acknowledged")
+	if r := weir(t, "", "consume", "greetings"); r.out != "hello\n" {
+		t.Errorf("%+v", r)
+	}
+	if code := s.stop(); code != exitOK {
+		t.Fatalf("Ctrl-C: exit code %d: %s", code, s.out.String())
+	}
+	serve(t, "--store", "memory:")
+	weir(t, "", "consume", "greetings").want(t, exitFailed, "UNKNOWN_TOPIC_OR_PARTITION")
+}
+
+func TestFollowerSeesWhatComes(t *testing.T) {
+	serve(t, "--store", "memory:")
+	weir(t, "one\n", "produce", "greetings").want(t, exitOK)
+	printed := &lockedBuffer{changed: make(chan struct{}, 1)}
+	ended := make(chan int)
+	go func() {
+		ended <- run(t.Context(), "test", []string{"consume", "greetings", "--follow", "--max", "2"},
+			&terminal{out: printed, err: io.Discard}, nil)
+	}()
+	for printed.String() == "" {
+		<-printed.changed
+	}
+	weir(t, "two\n", "produce", "greetings").want(t, exitOK)
+	if code := <-ended; code != exitOK || printed.String() != "one\ntwo\n" {
+		t.Errorf("exit code %d, printed %q", code, printed.String())
+	}
+}
+
+func TestHTTPDoorTellsOfTheLog(t *testing.T) {
+	s := serve(t, "--store", "memory:")
+	weir(t, "one\ntwo\n", "produce", "greetings").want(t, exitOK)
+	weir(t, "", "consume", "greetings", "--group", "readers", "--max", "1").want(t, exitOK)
+	for path, texts := range map[string][]string{
+		"/healthz": {"ok"},
+		"/readyz":  {"ready"},
+		"/metrics": {
+			"weir_appended_records_total ", `weir_fetches_total{source="tail"}`, `weir_kafka_request_seconds_count{api="Produce"}`,
+			`weir_group_lag_records{group="readers",topic="greetings"} 1`, `weir_build_info{version="test"} 1`, "go_goroutines",
+		},
+	} {
+		response, err := http.Get("http://" + s.http + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != 200 {
+			t.Errorf("%s: %d, %v", path, response.StatusCode, err)
+		}
+		for _, text := range texts {
+			if !strings.Contains(string(body), text) {
+				t.Errorf("%s lacks %q:\n%s", path, text, body)
+			}
+		}
+	}
+}
+
+func TestServeRefusesAddressesThatCannotWork(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for _, c := range []struct {
+		name string
+		args []string
+		code int
+		text string
+	}{
+		{"public", []string{"--kafka", "0.0.0.0:0"}, exitUnsafe, "--insecure"},
+		{"public name", []string{"--kafka", ":9092"}, exitUnsafe, "--insecure"},
+		{"public HTTP", []string{"--http", "[::]:0"}, exitUnsafe, "--insecure"},
+		{"same port", []string{"--kafka", "127.0.0.1:9092", "--http", "127.0.0.1:9092"}, exitConfig, "are the same port"},
+		{"same port, one for all", []string{"--kafka", ":9092", "--http", "127.0.0.1:9092", "--insecure"}, exitConfig, "are the same port"},
+		{"in use", []string{"--kafka", taken.Addr().String()}, exitConfig, "address already in use"},
+		{"not ours", []string{"--kafka", "192.0.2.1:9092", "--insecure"}, exitConfig, "give --kafka an address of this machine"},
+		{"no port", []string{"--kafka", "127.0.0.1"}, exitUsage, "write HOST:PORT"},
+		{"bad port", []string{"--http", "127.0.0.1:99999"}, exitUsage, "write HOST:PORT"},
+		{"advertised everywhere", []string{"--advertise", "0.0.0.0:9092"}, exitConfig, "the name or address under which they reach"},
+		{"bad size", []string{"--tail", "64"}, exitUsage, "the unit is missing"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := append([]string{"serve", "--store", "memory:", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"}, c.args...)
+			weir(t, "", args...).want(t, c.code, c.text)
+		})
+	}
+}
+
+func TestServeWarnsOfAnAddressThatClientsCannotUse(t *testing.T) {
+	s := serve(t, "--store", "memory:", "--kafka", "0.0.0.0:0", "--insecure", "--advertise", "localhost:9092")
+	if !strings.Contains(s.out.String(), "told to connect to themselves") {
+		t.Errorf("no warning: %s", s.out.String())
+	}
+	s = serve(t, "--store", "memory:", "--advertise", "no-such-host.invalid:9092")
+	if !strings.Contains(s.out.String(), "does not resolve here") {
+		t.Errorf("no warning: %s", s.out.String())
+	}
+}
+
+func TestServeTellsStoresApart(t *testing.T) {
+	notADatabase := filepath.Join(t.TempDir(), "notes.txt")
+	if err := os.WriteFile(notADatabase, bytes.Repeat([]byte("these are notes\n"), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		store string
+		code  int
+	}{
+		{"postgres://weir:hunter2@127.0.0.1:1/weir", exitUnreachable},
+		{"sqlite:" + notADatabase, exitRefused},
+		{"mystery:somewhere", exitConfig},
+	} {
+		for _, command := range []string{"serve", "doctor"} {
+			args := []string{command, "--store", c.store}
+			if command == "serve" {
+				args = append(args, "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0")
+			}
+			r := weir(t, "", args...)
+			r.want(t, c.code)
+			if strings.Contains(r.out+r.err, "hunter2") {
+				t.Errorf("%v shows the password: %+v", args, r)
+			}
+		}
+	}
+}
+
+func TestDoctorFindsADurableStoreWell(t *testing.T) {
+	for name, url := range durableStores(t) {
+		t.Run(name, func(t *testing.T) {
+			serve(t, "--store", url).stop()
+			var list []findingRow
+			decode(t, weir(t, "", "doctor", "--store", url, "--json"), &list)
+			weir(t, "", "doctor", "--store", url).want(t, exitOK, "LEVEL  CHECK", "ok     store")
+		})
+	}
+}
+
+// The rest is about the process itself: signals, pipes and the disk after a kill.
+
+func TestCtrlCEndsTheProgramInOrder(t *testing.T) {
+	binary := build(t)
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		p := start(t, binary, "serve", "--store", "sqlite:"+filepath.Join(t.TempDir(), "weir.db"))
+		t.Setenv("WEIR_BOOTSTRAP", p.kafka)
+		weir(t, "hello\n", "produce", "greetings").want(t, exitOK)
+		begin := time.Now()
+		p.signal(t, signal)
+		if err := p.cmd.Wait(); err != nil || time.Since(begin) > 10*time.Second {
+			t.Errorf("%s: %v after %s: %s", signal, err, time.Since(begin), p.out.String())
+		}
+	}
+}
+
+func TestAcknowledgedRecordsSurviveKill(t *testing.T) {
+	binary := build(t)
+	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	p := start(t, binary, "serve", "--store", url)
+	t.Setenv("WEIR_BOOTSTRAP", p.kafka)
+	weir(t, "one\ntwo\n", "produce", "greetings").want(t, exitOK, "2 records acknowledged")
+	p.signal(t, syscall.SIGKILL)
+	_ = p.cmd.Wait() // killed, as it should be
+	p = start(t, binary, "serve", "--store", url)
+	t.Setenv("WEIR_BOOTSTRAP", p.kafka)
+	if r := weir(t, "", "consume", "greetings"); r.out != "one\ntwo\n" {
+		t.Errorf("after the kill: %+v", r)
+	}
+}
+
+func TestClosedPipeEndsConsumeWith141(t *testing.T) {
+	binary := build(t)
+	p := start(t, binary, "serve", "--store", "memory:")
+	t.Setenv("WEIR_BOOTSTRAP", p.kafka)
+	weir(t, strings.Repeat("a long line that fills the pipe\n", 10_000), "produce", "lines").want(t, exitOK)
+	cmd := exec.Command(binary, "consume", "lines", "--follow")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	out.Close()
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitPipe {
+		t.Errorf("ended with %v, want exit code %d", err, exitPipe)
+	}
+}
+
+// process is a weir that runs as a process of its own.
+type process struct {
+	cmd   *exec.Cmd
+	kafka string
+	out   *lockedBuffer
+}
+
+func (p *process) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func start(t *testing.T, binary string, args ...string) *process {
+	t.Helper()
+	p := &process{out: &lockedBuffer{changed: make(chan struct{}, 1)}}
+	p.cmd = exec.Command(binary, append(args, "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0")...)
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // it may have ended by itself
+		_ = p.cmd.Wait()
+	})
+	for {
+		if m := readyLine.FindStringSubmatch(p.out.String()); m != nil {
+			p.kafka = m[1]
+			return p
+		}
+		select {
+		case <-p.out.changed:
+		case <-time.After(30 * time.Second):
+			t.Fatalf("weir is not ready: %s", p.out.String())
+		}
+	}
+}
+
+// build builds weir once for all tests.
+func build(t *testing.T) string {
+	t.Helper()
+	binary, err := buildOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
+}
+
+var buildOnce = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "weir-test-")
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "weir")
+	out, err := exec.Command("go", "build", "-o", binary, "github.com/weir-log/weir/cmd/weir").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build weir: %w: %s", err, out)
+	}
+	return binary, nil
+})

@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store"
+)
+
+// storeFlag says where the log rests.
+type storeFlag struct {
+	Store string `help:"Where the log rests: sqlite:PATH, postgres://USER@HOST/DATABASE, or memory: which keeps nothing. Default: ${default}." default:"sqlite:./weir-data/weir.db" placeholder:"URL"`
+}
+
+func (f *storeFlag) open(ctx context.Context, logger *slog.Logger) (eventlog.Store, error) {
+	opened, err := store.Open(ctx, f.Store, logger)
+	return opened, f.explain(ctx, err)
+}
+
+// explain adds to what the store said the exit code and what to do.
+func (f *storeFlag) explain(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, store.ErrAddress):
+		return config(err, "")
+	case errors.Is(err, eventlog.ErrUnavailable):
+		return unreachable(err, "is it running, and is its address in --store "+store.Redact(f.Store)+" right?")
+	}
+	return refused(err, "`weir doctor --store URL` examines a store and changes nothing")
+}
