@@ -1,0 +1,131 @@
+// Conformance runs franz-go's own integration tests, those of its pkg/kgo, against weir on each store,
+// and writes docs/conformance.md.
+//
+//	go run ./internal/conformance                                  all stores, and the document
+//	go run ./internal/conformance --store sqlite                   one store, to the terminal
+//	go run ./internal/conformance --store memory --run TestIssue   some tests
+//	go run ./internal/conformance --broker 127.0.0.1:9092          any other Kafka, to compare
+//
+// It fails when a test fails, or skips itself, that is not in the list of what weir does not do yet (needs.go).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const document = "docs/conformance.md"
+
+type options struct {
+	store    string
+	broker   string
+	run      string
+	records  int
+	parallel int
+	timeout  time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.store, "store", "all", "memory, sqlite, postgres or all")
+	flag.StringVar(&o.broker, "broker", "", "HOST:PORT of a broker that runs already, to test that one instead of weir")
+	flag.StringVar(&o.run, "run", "", "only the tests that match, as in go test -run")
+	flag.IntVar(&o.records, "records", 50_000, "records that go through each chain of consumer groups")
+	flag.IntVar(&o.parallel, "parallel", 8, "tests that run at once; most of them wait most of the time")
+	flag.DurationVar(&o.timeout, "timeout", 15*time.Minute, "for the tests on one store")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	scratch, err := os.MkdirTemp("", "weir-conformance-")
+	if err != nil {
+		return err
+	}
+	s, err := fetchSuite(ctx, scratch)
+	if err != nil {
+		return err
+	}
+	var all []result
+	if o.broker != "" {
+		r, err := s.run(ctx, o, o.broker, o.broker)
+		if err != nil {
+			return err
+		}
+		all = append(all, r)
+	} else {
+		stores, err := chosen(o.store)
+		if err != nil {
+			return err
+		}
+		weir := filepath.Join(scratch, "weir")
+		if err := command(ctx, "go", "build", "-o", weir, "./cmd/weir"); err != nil {
+			return err
+		}
+		for _, store := range stores {
+			r, err := runOnStore(ctx, s, o, weir, store)
+			if err != nil {
+				return fmt.Errorf("on %s: %w", store, err)
+			}
+			all = append(all, r)
+		}
+	}
+	bad := summarize(os.Stdout, all)
+	if o.broker == "" && o.store == "all" && o.run == "" {
+		if err := writeDocument(ctx, document, s, o, all); err != nil {
+			return err
+		}
+		fmt.Println("wrote", document)
+	}
+	if bad > 0 {
+		return fmt.Errorf("%d tests did not do what they should; their output, and weir's, is under %s", bad, scratch)
+	}
+	return os.RemoveAll(scratch)
+}
+
+var stores = []string{"memory", "sqlite", "postgres"}
+
+func chosen(store string) ([]string, error) {
+	if store == "all" {
+		return stores, nil
+	}
+	for _, s := range stores {
+		if s == store {
+			return []string{s}, nil
+		}
+	}
+	return nil, fmt.Errorf("--store %s: there are %s and all", store, strings.Join(stores, ", "))
+}
+
+func runOnStore(ctx context.Context, s *suite, o options, weir, store string) (_ result, err error) {
+	b, err := startBroker(ctx, weir, store, s.scratch)
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, b.stop()) }()
+	return s.run(ctx, o, store, b.address)
+}
+
+// command runs a program to its end, and shows what it says when it fails.
+func command(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
