@@ -67,6 +67,9 @@ func (s *Server) submit(ctx context.Context, in *kmsg.ProduceRequest, topic even
 	if err != nil {
 		return appending{err: err}
 	}
+	if err := checkAppends(topic); err != nil {
+		return appending{err: err}
+	}
 	if err := checkProducer(in); err != nil {
 		return appending{err: err}
 	}

@@ -64,7 +64,7 @@ func (s *Server) metadataFind(ctx context.Context, asked kmsg.MetadataRequestTop
 
 func (s *Server) metadataTopic(in *kmsg.MetadataRequest, topic eventlog.Topic) kmsg.MetadataResponseTopic {
 	t := kmsg.NewMetadataResponseTopic()
-	t.Topic, t.TopicID = &topic.Name, topic.ID
+	t.Topic, t.TopicID, t.IsInternal = &topic.Name, topic.ID, isInternal(topic.Name)
 	if in.IncludeTopicAuthorizedOperations {
 		t.AuthorizedOperations = topicOperations
 	}

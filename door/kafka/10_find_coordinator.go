@@ -14,11 +14,14 @@ const (
 )
 
 // FindCoordinator tells which broker coordinates a group: this one, which has all of them.
-func (s *Server) findCoordinator(_ context.Context, r *request, in *kmsg.FindCoordinatorRequest) *kmsg.FindCoordinatorResponse {
+func (s *Server) findCoordinator(ctx context.Context, r *request, in *kmsg.FindCoordinatorRequest) *kmsg.FindCoordinatorResponse {
 	out := in.ResponseKind().(*kmsg.FindCoordinatorResponse)
 	keys := in.CoordinatorKeys
 	if in.Version < 4 {
 		keys = []string{in.CoordinatorKey}
+	}
+	if in.CoordinatorType == coordinatesGroup {
+		s.openOffsetsTopic(ctx)
 	}
 	for _, key := range keys {
 		c := kmsg.NewFindCoordinatorResponseCoordinator()

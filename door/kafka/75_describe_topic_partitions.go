@@ -39,7 +39,7 @@ func (s *Server) describeTopicPartitions(ctx context.Context, _ *request, in *km
 			out.Topics = append(out.Topics, t)
 			continue
 		}
-		t.TopicID, t.AuthorizedOperations = topic.ID, topicOperations
+		t.TopicID, t.IsInternal, t.AuthorizedOperations = topic.ID, isInternal(topic.Name), topicOperations
 		end := min(len(topic.Partitions), int(from)+room)
 		for number := int(from); number < end; number++ {
 			t.Partitions = append(t.Partitions, s.describePartition(int32(number)))

@@ -63,7 +63,7 @@ func (b *broker) open(store, scratch string) (string, error) {
 	case "memory":
 		return "memory:", nil
 	case "sqlite":
-		return "sqlite:" + filepath.Join(scratch, "weir-data"), nil
+		return "sqlite:" + filepath.Join(scratch, "weir.db"), nil
 	case "postgres":
 		server, err := pgtest.Launch()
 		if err != nil {
