@@ -124,7 +124,11 @@ func (f *flush) apply(entry eventlog.Entry) ([]eventlog.Offset, error) {
 func (f *flush) append(p *partition, b eventlog.Batch) error {
 	size := int64(len(b.Bytes))
 	p.newest = max(p.newest, b.MaxTime)
-	if err := f.conn.exec(sqlAddBody, b.Bytes); err != nil {
+	body := b.Bytes
+	if body == nil {
+		body = []byte{} // nil would be NULL
+	}
+	if err := f.conn.exec(sqlAddBody, body); err != nil {
 		return err
 	}
 	err := f.conn.exec(sqlAddBatch, int64(b.Partition), int64(p.next), int64(b.Records), int64(b.MaxTime), int64(p.newest), p.nextByte, size)

@@ -110,13 +110,13 @@ func (c *conn) integer(statement string) (int64, error) {
 	return values[0], nil
 }
 
-// turn runs a statement that needs the file to itself, and waits while another process has it. SQLite's own way to wait
+// turn does what needs the file to itself, again and again while another process has it. SQLite's own way to wait
 // grows to a tenth of a second at a time; between two busy processes that is too long.
-func (c *conn) turn(ctx context.Context, statement string) error {
+func turn(ctx context.Context, do func() error) error {
 	const shortest, longest = 200 * time.Microsecond, 5 * time.Millisecond
 	deadline := time.Now().Add(turnMax)
 	for wait := shortest; ; wait = min(2*wait, longest) {
-		err := c.exec(statement)
+		err := do()
 		if code(err) != codes.SQLITE_BUSY || time.Now().After(deadline) {
 			return err
 		}

@@ -61,6 +61,10 @@ func (c *conn) examine(ctx context.Context) ([]doctor.Finding, error) {
 	if !atLeast(version, libraryMin) {
 		library.Level, library.Advice = doctor.Bad, "build weir with SQLite "+libraryMin+" or later: this one can corrupt a file in WAL mode"
 	}
+	if err := c.exec("BEGIN"); err != nil {
+		return nil, err
+	}
+	defer c.rollback()
 	seen, err := c.schema()
 	if err != nil { // there is no reading on in a file that is not ours
 		return []doctor.Finding{library, {Name: "schema", Value: err.Error(), Level: doctor.Bad, Advice: "name the file of a weir store"}}, nil

@@ -35,8 +35,8 @@ var (
 		"PRAGMA temp_store = MEMORY",
 		"PRAGMA trusted_schema = OFF",
 	}
-	writerSettings = []string{"PRAGMA cache_size = -8192", "PRAGMA busy_timeout = 0"}
-	readerSettings = []string{"PRAGMA cache_size = -1024", "PRAGMA busy_timeout = 5000", "PRAGMA query_only = ON"}
+	writerSettings = []string{"PRAGMA busy_timeout = 0", "PRAGMA cache_size = -8192"}
+	readerSettings = []string{"PRAGMA busy_timeout = 5000", "PRAGMA cache_size = -1024", "PRAGMA query_only = ON"}
 )
 
 //go:embed migrations
@@ -48,7 +48,7 @@ func openWriter(ctx context.Context, path string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.ready(ctx); err != nil {
+	if err := turn(ctx, c.ready); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
@@ -59,27 +59,24 @@ func openReader(path string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.set(settings, readerSettings); err != nil {
+	if err := c.set(readerSettings, settings); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
 }
 
-// ready checks whose file it is before it changes anything, and brings it to the newest tables.
-func (c *conn) ready(ctx context.Context) error {
+// ready checks whose file it is before it changes anything, and brings it to the newest tables. It may be done again.
+func (c *conn) ready() error {
 	if err := c.checkLibrary(); err != nil {
 		return err
 	}
-	if _, err := c.schema(); err != nil {
+	if err := c.recognize(); err != nil {
 		return err
 	}
-	if err := c.turn(ctx, "PRAGMA page_size = "+strconv.Itoa(pageSize)); err != nil {
+	if err := c.exec("PRAGMA page_size = " + strconv.Itoa(pageSize)); err != nil {
 		return err
 	}
-	if err := c.turn(ctx, "PRAGMA journal_mode = WAL"); err != nil {
-		return err
-	}
-	if mode, err := c.text("PRAGMA journal_mode"); err != nil {
+	if mode, err := c.text("PRAGMA journal_mode = WAL"); err != nil {
 		return err
 	} else if mode != "wal" {
 		return fmt.Errorf("journal_mode is %s and cannot be set to wal: use a file system with shared memory and locks", mode)
@@ -87,7 +84,7 @@ func (c *conn) ready(ctx context.Context) error {
 	if err := c.set(settings, writerSettings); err != nil {
 		return err
 	}
-	return c.migrate(ctx)
+	return c.migrate()
 }
 
 func (c *conn) set(lists ...[]string) error {
@@ -128,7 +125,18 @@ func atLeast(version, least string) bool {
 	return true
 }
 
-// schema tells which migrations a file has seen, 0 for an empty file. It refuses a file that is not ours to change.
+// recognize refuses a file that is not ours to change.
+func (c *conn) recognize() error {
+	if err := c.exec("BEGIN"); err != nil {
+		return err
+	}
+	defer c.rollback()
+	_, err := c.schema()
+	return err
+}
+
+// schema tells which migrations a file has seen, 0 for an empty file. It refuses a file that is not ours. It looks several times, so
+// it belongs in a transaction: another process may be migrating.
 func (c *conn) schema() (int64, error) {
 	id, err := c.integer("PRAGMA application_id")
 	if err != nil {
@@ -152,8 +160,8 @@ func (c *conn) schema() (int64, error) {
 }
 
 // migrate runs the scripts that a file has not seen, all in one transaction. Of two processes the second finds nothing left to do.
-func (c *conn) migrate(ctx context.Context) error {
-	if err := c.turn(ctx, "BEGIN IMMEDIATE"); err != nil {
+func (c *conn) migrate() error {
+	if err := c.exec("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
 	defer c.rollback() // does nothing after COMMIT

@@ -5,6 +5,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,8 @@ var _ eventlog.Store = (*Store)(nil)
 type Options struct {
 	// Logger hears of what goes wrong where no caller waits for an answer. The default is slog.Default().
 	Logger *slog.Logger
+
+	walStep int64 // bytes; tests make it small
 }
 
 // Open opens the store in the file at a path. It creates the file, and the directories above it, where there is none, and
@@ -49,7 +52,7 @@ func Open(ctx context.Context, path string, options Options) (*Store, error) {
 	}
 	s.close = sync.OnceValue(s.shut)
 	s.writer, s.readers, s.watch.pool = newPool(s.closed, 1), newPool(s.closed, readersMax), newPool(s.closed, 1)
-	s.keeper.store = s
+	s.keeper.store, s.keeper.step = s, cmp.Or(options.walStep, walStep)
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the SQLite store %s: %w", path, s.explain(err)), s.Close())
 	}
@@ -131,7 +134,7 @@ func (s *Store) change(ctx context.Context, do func(w *conn) error) error {
 		return err
 	}
 	defer s.writer.give(w)
-	if err := w.turn(ctx, "BEGIN IMMEDIATE"); err != nil {
+	if err := turn(ctx, func() error { return w.exec("BEGIN IMMEDIATE") }); err != nil {
 		return s.explain(err)
 	}
 	if err := do(w); err != nil {

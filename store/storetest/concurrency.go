@@ -36,8 +36,8 @@ func testReadersDuringCommits(t *testing.T, h Harness) {
 	}
 	ctx, stop := context.WithCancel(r.ctx)
 	defer stop()
-	for n := range 4 {
-		readers.Go(func() error { return follow(ctx, stores[n%2], ids, book) })
+	for _, store := range stores {
+		readers.Go(func() error { return follow(ctx, store, ids, book) })
 	}
 	if err := committers.Wait(); err != nil {
 		t.Error(err)

@@ -1,0 +1,100 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// refused makes commits until one fails, and returns how many records are there and the error.
+func refused(t *testing.T, s *Store) (eventlog.Offset, error) {
+	t.Helper()
+	for n := range eventlog.Offset(1000) {
+		_, err := s.Commit(t.Context(), []eventlog.Entry{{
+			Batches: []eventlog.Batch{{Partition: 1, Records: 1, Bytes: make([]byte, 100_000)}},
+			Puts:    []eventlog.Put{{Key: "count", Version: eventlog.Version(n + 1), Value: []byte("v")}},
+		}})
+		if err != nil {
+			return n, err
+		}
+	}
+	t.Fatal("no commit failed: the test tests nothing")
+	return 0, nil
+}
+
+// holds checks that so many records are there, each with its key's version, and that the next gets the next offset.
+func holds(t *testing.T, s *Store, records eventlog.Offset) {
+	t.Helper()
+	slices, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1, MaxBytes: 1 << 30}})
+	if err != nil || len(slices[0].Batches) != int(records) || slices[0].Bounds.Next != records {
+		t.Fatalf("%d batches up to %d (%v), want %d", len(slices[0].Batches), slices[0].Bounds.Next, err, records)
+	}
+	if list, err := s.List(t.Context(), "count", "", 1); err != nil || list[0].Version != eventlog.Version(records) {
+		t.Fatalf("version %+v (%v), want %d", list, err, records)
+	}
+	if base := commit(t, s, eventlog.Batch{Partition: 1, Records: 1, Bytes: make([]byte, 1000)}); base[0] != records {
+		t.Errorf("the next record got offset %d, want %d", base[0], records)
+	}
+}
+
+func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
+	s := openTest(t)
+	commit(t, s, eventlog.Batch{Partition: 1})
+	limit := func(statement string) {
+		w := <-s.writer.idle
+		defer s.writer.give(w)
+		if _, err := w.integer(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit("PRAGMA max_page_count = 200")
+	n, err := refused(t, s)
+	if !errors.Is(err, eventlog.ErrUnavailable) || !strings.Contains(err.Error(), "no space is left for "+s.path) {
+		t.Errorf("commit to a full disk: %v, want ErrUnavailable, and that there is no space", err)
+	}
+	limit("PRAGMA max_page_count = 4294967294")
+	holds(t, s, n)
+}
+
+func TestCommitWaitsForAnotherProcessNoLongerThanItsCaller(t *testing.T) {
+	s := openTest(t)
+	commit(t, s, eventlog.Batch{Partition: 1})
+	other, err := connect(s.path, "mode=rw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.exec("BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50e6)
+	defer cancel()
+	_, err = s.Commit(ctx, []eventlog.Entry{{Batches: []eventlog.Batch{{Partition: 1, Records: 1}}}})
+	if !errors.Is(err, eventlog.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("commit while another process writes: %v, want ErrUnavailable and DeadlineExceeded", err)
+	}
+	if err := other.close(); err != nil {
+		t.Fatal(err)
+	}
+	if base := commit(t, s, eventlog.Batch{Partition: 1, Records: 1}); base[0] != 0 {
+		t.Errorf("the first record got offset %d", base[0])
+	}
+}
+
+func TestAClosedStoreSaysSo(t *testing.T) {
+	s := openTest(t)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), []eventlog.Entry{{}}); !errors.Is(err, eventlog.ErrClosed) {
+		t.Errorf("commit: %v, want ErrClosed", err)
+	}
+	if _, err := s.Read(t.Context(), nil); !errors.Is(err, eventlog.ErrClosed) {
+		t.Errorf("read: %v, want ErrClosed", err)
+	}
+	if _, _, err := s.Moved(t.Context(), ""); !errors.Is(err, eventlog.ErrClosed) {
+		t.Errorf("moved: %v, want ErrClosed", err)
+	}
+}
