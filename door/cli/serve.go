@@ -35,6 +35,7 @@ type serveCmd struct {
 	Partitions int    `help:"Partitions of a topic created without a number." default:"1"`
 	AutoCreate bool   `help:"Create a topic when a client first asks for it." default:"true" negatable:""`
 	Tail       size   `help:"Memory for recent records, from which consumers near the end are served." default:"64MiB"`
+	Profile    bool   `help:"Serve Go profiles under /debug/pprof/ on the HTTP address."`
 	Log        string `help:"How to log, on standard error." enum:"text,json" default:"text"`
 	LogLevel   string `help:"The least level to log: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 }
@@ -88,7 +89,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 			Advertised: c.Advertise, HTTPAddr: httpListener.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
 			DrainTimeout: drainDoors, Logger: logger, Observer: kafkaMetrics{metrics},
 		}),
-		http:          httpapi.New(httpapi.Config{Ready: log.Healthy, Metrics: registry, Logger: logger}),
+		http:          httpapi.New(httpapi.Config{Ready: log.Healthy, Metrics: registry, Profile: c.Profile, Logger: logger}),
 		kafkaListener: kafkaListener, httpListener: httpListener,
 	}
 	c.welcome(t, logger, kafkaListener.Addr(), httpListener.Addr())
