@@ -112,8 +112,9 @@ func checkBatch(in *kmsg.ProduceRequest, topic eventlog.Topic, records []byte) (
 		return batch.Header{}, deny(kerr.InvalidRecord, "there is no record batch; exactly one is needed")
 	}
 	if len(records) > lengthEnd {
-		if n := int64(int32(binary.BigEndian.Uint32(records[8:]))) + lengthEnd; n > 0 && n < int64(len(records)) {
-			return batch.Header{}, deny(kerr.InvalidRecord, "%d bytes follow the record batch of %d; exactly one batch is needed", int64(len(records))-n, n)
+		length := int64(int32(binary.BigEndian.Uint32(records[8:])))
+		if more := int64(len(records)) - lengthEnd - length; length > 0 && more > 0 {
+			return batch.Header{}, deny(kerr.InvalidRecord, "%d bytes follow the record batch of %d; exactly one batch is needed", more, lengthEnd+length)
 		}
 	}
 	if limit := topic.MaxMessageBytes(); len(records) > limit {

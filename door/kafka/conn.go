@@ -85,7 +85,6 @@ func (c *conn) serve(ctx, draining context.Context) {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		c.write(ctx, polls)
-		c.nc.Close() // so that the reader returns, if it has not
 		for call := range c.calls {
 			c.release(call)
 		}
@@ -94,9 +93,11 @@ func (c *conn) serve(ctx, draining context.Context) {
 	close(c.calls)
 	if draining.Err() == nil {
 		endPolls()
-		c.explain(err)
 	}
 	writer.Wait()
+	if draining.Err() == nil {
+		c.explain(err)
+	}
 }
 
 // read reads requests until it cannot, or until polls ends, and says why.
@@ -248,6 +249,7 @@ func (c *conn) write(ctx, polls context.Context) {
 			In: lengthSize + call.length, Out: out, Took: now.Sub(call.arrived),
 		})
 		if resp == nil {
+			c.nc.Close() // and so the reader returns
 			return
 		}
 	}

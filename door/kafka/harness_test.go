@@ -47,17 +47,26 @@ func (s *said) String() string {
 	return s.text.String()
 }
 
-func start(t testing.TB, cfg kafka.Config) *broker { return startOn(t, memory.New(), cfg) }
-
-func startOn(t testing.TB, store eventlog.Store, cfg kafka.Config) *broker {
+func start(t testing.TB, cfg kafka.Config) *broker {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startOn(t, memory.New(), l, cfg)
+}
+
+// startOver starts a broker on a given listener.
+func startOver(t testing.TB, l net.Listener, cfg kafka.Config) *broker {
+	return startOn(t, memory.New(), l, cfg)
+}
+
+func startOn(t testing.TB, store eventlog.Store, l net.Listener, cfg kafka.Config) *broker {
+	t.Helper()
+	var err error
 	b := &broker{t: t, addr: l.Addr().String(), said: new(said)}
 	cfg.Logger = slog.New(slog.NewTextHandler(b.said, nil))
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(context.Background())
 	if b.log, err = eventlog.Open(ctx, store, eventlog.Config{Logger: cfg.Logger}); err != nil {
 		t.Fatal(err)
 	}
@@ -105,9 +114,13 @@ type wire struct {
 	nc net.Conn
 }
 
-func (b *broker) dial() *wire {
+func (b *broker) dial() *wire { return b.dialFrom("127.0.0.1") }
+
+// dialFrom connects from one of this machine's addresses.
+func (b *broker) dialFrom(ip string) *wire {
 	b.t.Helper()
-	nc, err := net.Dial("tcp", b.addr)
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	nc, err := dialer.Dial("tcp", b.addr)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -1,0 +1,158 @@
+package kafka_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/door/kafka"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+func TestK10BadBatchesAreRefusedWhole(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 1, nil)
+	unharmed := b.bystander()
+	put16 := func(at int, v int) func([]byte) []byte {
+		return func(raw []byte) []byte { binary.BigEndian.PutUint16(raw[at:], uint16(v)); return valid(raw) }
+	}
+	put32 := func(at int, v int) func([]byte) []byte {
+		return func(raw []byte) []byte { binary.BigEndian.PutUint32(raw[at:], uint32(v)); return valid(raw) }
+	}
+	put64 := func(at int, v int) func([]byte) []byte {
+		return func(raw []byte) []byte { binary.BigEndian.PutUint64(raw[at:], uint64(v)); return valid(raw) }
+	}
+	const records = 61 // where they begin
+	for _, c := range []struct {
+		name   string
+		change func(raw []byte) []byte
+		want   *kerr.Error
+		record int // that is to blame, or -1
+	}{
+		{"magic 0", func(raw []byte) []byte { raw[16] = 0; return valid(raw) }, kerr.InvalidRecord, -1},
+		{"magic 1", func(raw []byte) []byte { raw[16] = 1; return valid(raw) }, kerr.InvalidRecord, -1},
+		{"magic 3", func(raw []byte) []byte { raw[16] = 3; return valid(raw) }, kerr.CorruptMessage, -1},
+		{"CRC", func(raw []byte) []byte { raw[17]++; return raw }, kerr.CorruptMessage, -1},
+		{"a flipped bit", func(raw []byte) []byte { raw[len(raw)-3] ^= 4; return raw }, kerr.CorruptMessage, -1},
+		{"length beyond the bytes", put32(8, 10_000), kerr.CorruptMessage, -1},
+		{"negative length", put32(8, -5), kerr.CorruptMessage, -1},
+		{"length before the end", func(raw []byte) []byte { return append(raw, 0) }, kerr.InvalidRecord, -1},
+		{"cut short", func(raw []byte) []byte { return raw[:40] }, kerr.CorruptMessage, -1},
+		{"no batch", func(raw []byte) []byte { return raw[:0] }, kerr.InvalidRecord, -1},
+		{"null", func([]byte) []byte { return nil }, kerr.InvalidRecord, -1},
+		{"two batches", func(raw []byte) []byte { return append(raw, raw...) }, kerr.InvalidRecord, -1},
+		{"count -1", put32(57, -1), kerr.InvalidRecord, -1},
+		{"count 0", put32(57, 0), kerr.InvalidRecord, -1},
+		{"count 2^31-1", put32(57, 1<<31-1), kerr.InvalidRecord, -1},
+		{"count one too many", func(raw []byte) []byte { return put32(23, 3)(put32(57, 4)(raw)) }, kerr.InvalidRecord, 3},
+		{"count one too few", func(raw []byte) []byte { return put32(23, 1)(put32(57, 2)(raw)) }, kerr.InvalidRecord, -1},
+		{"last offset delta", put32(23, 7), kerr.InvalidRecord, -1},
+		{"codec 5", put16(21, 5), kerr.UnsupportedCompressionType, -1},
+		{"codec 7", put16(21, 7), kerr.UnsupportedCompressionType, -1},
+		{"a codec that it is not", put16(21, 1), kerr.InvalidRecord, -1},
+		{"control batch", put16(21, 1<<5), kerr.InvalidRecord, -1},
+		{"transactional batch", put16(21, 1<<4), kerr.UnsupportedVersion, -1},
+		{"append time set by a client", put16(21, 1<<3), kerr.InvalidTimestamp, -1},
+		{"negative base timestamp", put64(27, -2), kerr.InvalidRecord, -1},
+		{"base offset", func(raw []byte) []byte { raw[7] = 1; return raw }, kerr.InvalidRecord, -1},
+		{"producer id without sequence", put64(43, 5), kerr.InvalidRecord, -1},
+		{"record length past the end", func(raw []byte) []byte { raw[records] = 100; return valid(raw) }, kerr.InvalidRecord, 0},
+		{"record offset delta", func(raw []byte) []byte { raw[records+3] = 8; return valid(raw) }, kerr.InvalidRecord, 0},
+		{"key length -2", func(raw []byte) []byte { raw[records+4] = 3; return valid(raw) }, kerr.InvalidRecord, 0},
+	} {
+		raw := c.change(sealed(t, batch.None, value("one"), value("two"), value("three")))
+		p := b.produce("t", 0, raw)
+		wantCode(t, c.name, p.ErrorCode, c.want)
+		if p.BaseOffset != -1 || p.ErrorMessage == nil || *p.ErrorMessage == "" {
+			t.Errorf("%s: base offset %d, message %q", c.name, p.BaseOffset, text(p.ErrorMessage))
+		}
+		switch {
+		case c.record < 0 && len(p.ErrorRecords) > 0:
+			t.Errorf("%s: blames %v", c.name, p.ErrorRecords)
+		case c.record >= 0 && (len(p.ErrorRecords) != 1 || p.ErrorRecords[0].RelativeOffset != int32(c.record) || text(p.ErrorRecords[0].ErrorMessage) == ""):
+			t.Errorf("%s: blames %v, expected record %d", c.name, p.ErrorRecords, c.record)
+		}
+	}
+	if end := b.end("t", 0); end != 0 {
+		t.Errorf("%d records were stored", end)
+	}
+	b.mustProduce("t", 0, sealed(t, batch.None, value("good")))
+	unharmed()
+}
+
+func TestK10HeaderKeysAreNotNull(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 1, nil)
+	raw := sealed(t, batch.None, batch.Record{Value: []byte("v"), Headers: []batch.RecordHeader{{Key: "", Value: []byte("1")}}})
+	at := bytes.LastIndex(raw, []byte{2, 0, 2, '1'}) // one header, empty key, a value of one byte
+	raw[at+1] = 1
+	p := b.produce("t", 0, valid(raw))
+	wantCode(t, "null header key", p.ErrorCode, kerr.InvalidRecord)
+}
+
+func TestK11BombsAreRefusedInLittleMemory(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 1, map[string]string{"max.message.bytes": "20000000"})
+	bomb := batch.Record{Value: make([]byte, kafka.DecompressedMax+1)}
+	for _, codec := range []batch.Codec{batch.Gzip, batch.Snappy, batch.LZ4, batch.Zstd} {
+		req := frame(produceRequest("t", 0, sealed(t, codec, bomb)), 1)
+		w := b.dial()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		w.send(req)
+		resp := w.receive(produceRequest("", 0, nil), 1).(*kmsg.ProduceResponse).Topics[0].Partitions[0]
+		runtime.ReadMemStats(&after)
+		wantCode(t, codec.String(), resp.ErrorCode, kerr.MessageTooLarge)
+		if cost := after.TotalAlloc - before.TotalAlloc; cost > uint64(2*len(req)+16<<20) {
+			t.Errorf("%v: a request of %d bytes cost %d", codec, len(req), cost)
+		}
+	}
+	if end := b.end("t", 0); end != 0 {
+		t.Errorf("%d records were stored", end)
+	}
+}
+
+func TestK11ACountThatLiesIsFoundOut(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 1, nil)
+	many := make([]batch.Record, 100_000)
+	raw := sealed(t, batch.Zstd, many...)
+	binary.BigEndian.PutUint32(raw[57:], 1)
+	binary.BigEndian.PutUint32(raw[23:], 0)
+	p := b.produce("t", 0, valid(raw))
+	wantCode(t, "count says 1, there are 100,000", p.ErrorCode, kerr.InvalidRecord)
+}
+
+func TestK12TheSizeLimitIsExact(t *testing.T) {
+	b := start(t, kafka.Config{})
+	const limit = 2000
+	b.createTopic("t", 1, map[string]string{"max.message.bytes": fmt.Sprint(limit)})
+	b.createTopic("default", 1, nil)
+	ofSize := func(size int) []byte {
+		n := size - len(sealed(t, batch.None, value(strings.Repeat("x", 500)))) + 500
+		raw := sealed(t, batch.None, value(strings.Repeat("x", n)))
+		for len(raw) > size {
+			n--
+			raw = sealed(t, batch.None, value(strings.Repeat("x", n)))
+		}
+		if len(raw) != size {
+			t.Fatalf("a batch of %d bytes, expected %d", len(raw), size)
+		}
+		return raw
+	}
+	for size, want := range map[int]*kerr.Error{limit - 1: nil, limit: nil, limit + 1: kerr.MessageTooLarge} {
+		p := b.produce("t", 0, ofSize(size))
+		wantCode(t, fmt.Sprintf("%d bytes", size), p.ErrorCode, want)
+		if want != nil && !strings.Contains(text(p.ErrorMessage), "2001 bytes; max.message.bytes of topic \"t\" is 2000") {
+			t.Errorf("message %q", text(p.ErrorMessage))
+		}
+	}
+	wantCode(t, "Kafka's default limit", b.produce("default", 0, ofSize(1048588)).ErrorCode, nil)
+	wantCode(t, "one more", b.produce("default", 0, ofSize(1048589)).ErrorCode, kerr.MessageTooLarge)
+}
