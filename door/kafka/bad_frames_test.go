@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/door/kafka"
+	"github.com/weir-log/weir/store/memory"
 )
 
 // seen is an observer that a test can ask.
@@ -134,7 +135,7 @@ func TestK03SlowFramesAndIdleConnectionsAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		observer := new(seen)
 		l := newPipes()
-		b := startOver(t, l, kafka.Config{Observer: observer, InFlightBytes: 1})
+		b := startAt(t, memory.New(), l, kafka.Config{Observer: observer, InFlightBytes: 1})
 		slow := l.dial(t)
 		began := time.Now()
 		gone := make(chan time.Duration)
@@ -261,7 +262,7 @@ func TestK09AClientThatReadsNoAnswersIsNotReadEither(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const requests = 10_000
 		l := newPipes()
-		b := startOver(t, l, kafka.Config{})
+		b := startAt(t, memory.New(), l, kafka.Config{})
 		w := l.dial(t)
 		w.nc.SetDeadline(time.Time{})
 		req := kmsg.NewPtrApiVersionsRequest()

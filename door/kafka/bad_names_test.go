@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-log/weir/door/kafka"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/store/memory"
 )
 
 func createRequest(name string, partitions int32, replication int16) *kmsg.CreateTopicsRequest {
@@ -223,7 +224,7 @@ func TestK16AnAnswerHasItsLimitWhateverIsAskedFor(t *testing.T) {
 func TestK16WaitsAreCapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes()
-		b := startOver(t, l, kafka.Config{})
+		b := startAt(t, memory.New(), l, kafka.Config{})
 		b.createTopic("t", 1, nil)
 		w := l.dial(t)
 		w.nc.SetDeadline(time.Time{})

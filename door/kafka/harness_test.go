@@ -47,21 +47,18 @@ func (s *said) String() string {
 	return s.text.String()
 }
 
-func start(t testing.TB, cfg kafka.Config) *broker {
+func start(t testing.TB, cfg kafka.Config) *broker { return startOn(t, memory.New(), cfg) }
+
+func startOn(t testing.TB, store eventlog.Store, cfg kafka.Config) *broker {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startOn(t, memory.New(), l, cfg)
+	return startAt(t, store, l, cfg)
 }
 
-// startOver starts a broker on a given listener.
-func startOver(t testing.TB, l net.Listener, cfg kafka.Config) *broker {
-	return startOn(t, memory.New(), l, cfg)
-}
-
-func startOn(t testing.TB, store eventlog.Store, l net.Listener, cfg kafka.Config) *broker {
+func startAt(t testing.TB, store eventlog.Store, l net.Listener, cfg kafka.Config) *broker {
 	t.Helper()
 	var err error
 	b := &broker{t: t, addr: l.Addr().String(), said: new(said)}

@@ -33,7 +33,9 @@ func sealed(t testing.TB, codec batch.Codec, records ...batch.Record) []byte {
 	return raw
 }
 
-func value(v string) batch.Record { return batch.Record{Value: []byte(v), Timestamp: 1_700_000_000_000} }
+func value(v string) batch.Record {
+	return batch.Record{Value: []byte(v), Timestamp: 1_700_000_000_000}
+}
 
 // valid gives a batch that was changed its CRC.
 func valid(raw []byte) []byte {

@@ -135,8 +135,12 @@ func New(log *eventlog.Log, groups *group.Coordinator, cfg Config) *Server {
 // Serve accepts and serves connections until ctx ends. Then it drains: it stops reading, ends long polls, finishes
 // the requests in progress for at most Config.DrainTimeout, and returns nil.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	defer l.Close()
 	id, err := clusterID(ctx, s.log)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
 		return fmt.Errorf("kafka: cluster id: %w", err)
 	}
 	s.clusterID = id
