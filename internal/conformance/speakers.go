@@ -13,13 +13,14 @@ import (
 var seams = []string{"getSeedBrokers", "scramSeeds"}
 
 // speakers lists the tests of a package, true for those that reach a seam: the others test the client alone,
-// and say nothing of a broker. A function reaches what it names, and what that reaches.
+// and say nothing of a broker. A function reaches what it names, and what that reaches; methods go by their name behind a dot,
+// whatever their type.
 func speakers(dir string) (map[string]bool, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
 		return nil, err
 	}
-	names := map[string]map[string]bool{} // by function or method, all that its body names
+	names := map[string]map[string]bool{} // by function or .method, all that its body names
 	for _, file := range files {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		if err != nil {
@@ -30,15 +31,14 @@ func speakers(dir string) (map[string]bool, error) {
 			if !ok || f.Body == nil {
 				continue
 			}
-			if names[f.Name.Name] == nil {
-				names[f.Name.Name] = map[string]bool{}
+			name := f.Name.Name
+			if f.Recv != nil {
+				name = "." + name
 			}
-			ast.Inspect(f.Body, func(n ast.Node) bool {
-				if id, ok := n.(*ast.Ident); ok {
-					names[f.Name.Name][id.Name] = true
-				}
-				return true
-			})
+			if names[name] == nil {
+				names[name] = map[string]bool{}
+			}
+			collect(f.Body, names[name])
 		}
 	}
 	tests := map[string]bool{}
@@ -48,6 +48,21 @@ func speakers(dir string) (map[string]bool, error) {
 		}
 	}
 	return tests, nil
+}
+
+// collect adds to names all that is named in a piece of code.
+func collect(code ast.Node, names map[string]bool) {
+	ast.Inspect(code, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			names["."+n.Sel.Name] = true
+			collect(n.X, names)
+			return false
+		case *ast.Ident:
+			names[n.Name] = true
+		}
+		return true
+	})
 }
 
 func reaches(names map[string]map[string]bool, from string, seen map[string]bool) bool {
