@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -180,5 +181,16 @@ func TestCompletionKnowsTheCommandLine(t *testing.T) {
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		weir(t, "", "completion", shell).want(t, exitOK, "weir complete -- ")
+	}
+}
+
+func TestErrorsStayOnTheirLinesAndBringNoEscapes(t *testing.T) {
+	var out strings.Builder
+	err := errors.Join(failed(errors.New("group \x1b[31mred"), "ask `somebody`"), errors.New("second"))
+	if code := report(t.Context(), &out, err); code != exitFailed {
+		t.Errorf("exit code %d, want %d", code, exitFailed)
+	}
+	if want := "weir: group \\x1b[31mred\n  second\n  ask `somebody`\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
 	}
 }

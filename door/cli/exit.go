@@ -61,7 +61,11 @@ func report(ctx context.Context, w io.Writer, err error) int {
 		code = 128 + int(interrupted.signal)
 	}
 	if !errors.Is(err, context.Canceled) && !errors.As(err, &stopped{}) {
-		fmt.Fprintf(w, "weir: %s\n", strings.ReplaceAll(printable(err.Error()), "\n", "\n  "))
+		lines := strings.Split(err.Error(), "\n") // joined errors have one each
+		for i, line := range lines {
+			lines[i] = printable(line)
+		}
+		fmt.Fprintf(w, "weir: %s\n", strings.Join(lines, "\n  "))
 		if p != nil && p.hint != "" {
 			fmt.Fprintf(w, "  %s\n", p.hint)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/door/kafka"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/doctor"
 	"github.com/weir-log/weir/internal/metric"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/group"
@@ -68,11 +69,14 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	}
 	defer httpListener.Close()
 
+	slow := time.AfterFunc(time.Second, func() { logger.Info("the store takes its time to open", "store", store.Redact(c.Store)) })
 	opened, err := c.open(ctx, logger)
+	slow.Stop()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
+	c.warnOfLoss(ctx, logger)
 	registry := prometheus.NewRegistry()
 	metrics := metric.New(registry, string(version))
 	log, err := eventlog.Open(ctx, opened, eventlog.Config{
@@ -98,6 +102,20 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	}
 	logger.Info("stopped", "cause", context.Cause(ctx))
 	return nil
+}
+
+// warnOfLoss tells of settings of the store that can lose what it acknowledged, or keep it from serving. It does not refuse them: a full
+// disk, for one, must not keep anybody from reading.
+func (c *serveCmd) warnOfLoss(ctx context.Context, logger *slog.Logger) {
+	findings, err := store.Examine(ctx, c.Store)
+	if err != nil {
+		logger.Warn("the store could not be examined", "error", err)
+	}
+	for _, f := range findings {
+		if f.Level == doctor.Bad {
+			logger.Warn("the store may lose acknowledged records", "check", f.Name, "value", f.Value, "do", f.Advice)
+		}
+	}
 }
 
 // parts are what lives as long as the program.

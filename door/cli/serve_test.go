@@ -3,11 +3,13 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -244,6 +246,47 @@ func TestServeTellsStoresApart(t *testing.T) {
 				t.Errorf("%v shows the password: %+v", args, r)
 			}
 		}
+	}
+}
+
+func TestServeTellsPostgresTroublesApart(t *testing.T) {
+	here := pgtest.URL(t)
+	role := "weir_test_" + strings.ToLower(rand.Text()[:12])
+	pgtest.Exec(t, here, `CREATE ROLE `+role+` LOGIN PASSWORD 'hunter2'`)
+	t.Cleanup(func() { pgtest.Exec(t, here, `DROP ROLE `+role) })
+	change := func(address string, to func(*url.URL)) string {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to(u)
+		return u.String()
+	}
+	strangers := pgtest.URL(t)
+	pgtest.Exec(t, strangers, `CREATE SCHEMA weir; CREATE TABLE weir.orders (id int)`)
+	for name, c := range map[string]struct {
+		store, text string
+		code        int
+	}{
+		"no server":   {change(here, func(u *url.URL) { u.Host = "127.0.0.1:1" }), "connection refused", exitUnreachable},
+		"no host":     {change(here, func(u *url.URL) { u.Host = "no-such-host.invalid:5432" }), "no-such-host.invalid", exitUnreachable},
+		"no database": {change(here, func(u *url.URL) { u.Path = "/no_such_database" }), "no_such_database", exitRefused},
+		"no rights":   {change(here, func(u *url.URL) { u.User = url.UserPassword(role, "hunter2") }), "may not create the schema weir", exitRefused},
+		"strangers":   {strangers, "weir", exitRefused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := weir(t, "", "serve", "--store", c.store, "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0")
+			r.want(t, c.code, c.text)
+			if strings.Contains(r.out+r.err, "hunter2") {
+				t.Errorf("the password is shown: %+v", r)
+			}
+		})
+	}
+}
+
+func TestServeWarnsOfAStoreThatForgets(t *testing.T) {
+	if s := serve(t, "--store", "memory:"); !strings.Contains(s.out.String(), "may lose acknowledged records") {
+		t.Errorf("no warning: %s", s.out.String())
 	}
 }
 
