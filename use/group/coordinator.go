@@ -75,8 +75,8 @@ func New(log *eventlog.Log, cfg Config) *Coordinator {
 	return &Coordinator{log: log, cfg: cfg, logger: cfg.Logger, groups: make(map[string]*group)}
 }
 
-// Run looks for groups and expired offsets until ctx ends. Then members that wait for an answer are told to look for another
-// coordinator; offsets can still be committed as long as the log takes them.
+// Run looks for groups and expired offsets until ctx ends. Then all members, those that wait for an answer first, are sent to
+// look for another coordinator.
 func (c *Coordinator) Run(ctx context.Context) error {
 	ticker := time.NewTicker(c.cfg.ExpireEvery)
 	defer ticker.Stop()
@@ -152,6 +152,10 @@ func (c *Coordinator) hold(ctx context.Context, name string) (*group, error) {
 		return nil, fmt.Errorf("%w: it has %d bytes, more than %d", ErrInvalidGroup, len(name), nameMax)
 	}
 	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, fmt.Errorf("group %q: %w: this broker stops", name, ErrMoved)
+	}
 	g := c.groups[name]
 	if g == nil {
 		if len(c.groups) >= c.cfg.GroupsMax && !c.evict() {
@@ -193,12 +197,6 @@ func (c *Coordinator) release(g *group) {
 		g.timer.Stop()
 		delete(c.groups, g.name)
 	}
-}
-
-func (c *Coordinator) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed
 }
 
 // stay takes the slot of a group that the caller knows, however long it takes.

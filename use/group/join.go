@@ -110,8 +110,6 @@ func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 	}
 	m := g.members[r.Member]
 	switch {
-	case g.c.isClosed():
-		return refuse(ErrMoved)
 	case !g.hasRoom(r, m):
 		if m != nil {
 			g.remove(m)

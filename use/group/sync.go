@@ -66,8 +66,6 @@ func (g *group) sync(ctx context.Context, r Sync) (chan answer[Synced], Synced, 
 	}
 	m, err := g.find(r.Member, r.Instance)
 	switch {
-	case g.c.isClosed():
-		return refuse(ErrMoved)
 	case err != nil:
 		return refuse(err)
 	case r.Generation != g.generation:
