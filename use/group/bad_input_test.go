@@ -154,6 +154,23 @@ func TestManyGroupsShareBoundedMemory(t *testing.T) {
 	})
 }
 
+// A group that somebody is in keeps its place.
+func TestGroupInUseIsNotEvicted(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, &slowStore{Store: memory.New(), by: time.Second}, group.Config{GroupsMax: 1})
+		o := b.topic(t, "orders", 1)[0]
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := b.Commit(t.Context(), simple("a", o))
+			check(t, err)
+		})
+		time.Sleep(100 * time.Millisecond)
+		_, err := b.Fetch(t.Context(), "b", nil)
+		wantErr(t, err, group.ErrUnavailable)
+		wg.Wait()
+	})
+}
+
 // An assignment that cannot be kept is an error for those who wait for it, and the group may try another.
 func TestHugeAssignmentIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

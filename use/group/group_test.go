@@ -137,6 +137,15 @@ func (p *player) beat(ctx context.Context) error {
 	return p.b.Heartbeat(ctx, group.Beat{Group: p.join.Group, Member: p.join.Member, Instance: p.join.Instance, Generation: p.joined.Generation})
 }
 
+// beatUntil lives a quiet life for a while.
+func (p *player) beatUntil(t *testing.T, end time.Time) {
+	t.Helper()
+	for time.Now().Before(end) {
+		time.Sleep(min(3*time.Second, time.Until(end)))
+		check(t, p.beat(t.Context()))
+	}
+}
+
 func (p *player) commit(ctx context.Context, offsets ...group.Committed) error {
 	_, err := p.b.Commit(ctx, group.Commit{Group: p.join.Group, Member: p.join.Member, Instance: p.join.Instance,
 		Generation: p.joined.Generation, Offsets: offsets})
@@ -275,6 +284,67 @@ func TestMemberIDIsGivenBeforeJoining(t *testing.T) {
 	})
 }
 
+// Whoever was told its member id is about to join: a round that does not wait for it would be followed by another.
+func TestRebalanceWaitsForMembersToBe(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		p, q := newPlayer(b, "g", "p"), newPlayer(b, "g", "q")
+		settle(t, p)
+		told, err := b.Join(t.Context(), q.join)
+		wantErr(t, err, group.ErrMemberIDRequired)
+		var wg sync.WaitGroup
+		wg.Go(func() { check(t, p.enter(t.Context())) })
+		time.Sleep(time.Second)
+		q.join.Member = told.Member
+		check(t, q.enter(t.Context()))
+		wg.Wait()
+		if p.joined.Generation != 2 || q.joined.Generation != 2 {
+			t.Fatalf("joined %+v and %+v", p.joined, q.joined)
+		}
+	})
+}
+
+// A client whose connection breaks while it waits is not in the next generation, unless it comes back for it.
+func TestClientThatGoesAwayInTheJoinIsForgotten(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		p, q := newPlayer(b, "g", "p"), newPlayer(b, "g", "q")
+		settle(t, p)
+		ctx, goAway := context.WithTimeout(t.Context(), time.Second)
+		defer goAway()
+		wantErr(t, q.enter(ctx), group.ErrUnavailable)
+		wantErr(t, p.beat(t.Context()), group.ErrRebalancing)
+		start := time.Now()
+		check(t, p.enter(t.Context()))
+		if took := time.Since(start); took != session {
+			t.Fatalf("the round took %v, want what is left of q's session", took)
+		}
+		if len(p.joined.Members) != 1 {
+			t.Fatalf("joined %+v", p.joined)
+		}
+	})
+}
+
+func TestClientThatGoesAwayInTheSyncIsForgotten(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		p, q := newPlayer(b, "g", "p"), newPlayer(b, "g", "q")
+		together(t, []*player{p, q}, func(p *player) error { return p.enter(t.Context()) })
+		if q.joined.Leader == q.joined.Member {
+			p, q = q, p
+		}
+		ctx, goAway := context.WithTimeout(t.Context(), time.Second)
+		defer goAway()
+		wantErr(t, q.sync(ctx), group.ErrUnavailable)
+		check(t, p.sync(t.Context()))
+		for range 2 {
+			time.Sleep(session - 2*time.Second)
+			p.beat(t.Context())
+		}
+		wantErr(t, p.beat(t.Context()), group.ErrRebalancing)
+	})
+}
+
 func TestSilentMemberLosesItsSession(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBroker(t, memory.New(), group.Config{})
@@ -325,17 +395,21 @@ func TestMemberThatDoesNotSyncIsLeftOut(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBroker(t, memory.New(), group.Config{})
 		p, q := newPlayer(b, "g", "p"), newPlayer(b, "g", "q")
-		together(t, []*player{p, q}, func(p *player) error { return p.enter(t.Context()) })
+		p.join.Session, q.join.Session = time.Minute, time.Minute
+		settle(t, p, q)
 		if q.joined.Leader != q.joined.Member {
 			p, q = q, p
 		}
 		var leader sync.WaitGroup
 		leader.Go(func() {
+			check(t, q.enter(t.Context()))
 			for q.beat(t.Context()) == nil { // it lives, and does not assign
 				time.Sleep(time.Second)
 			}
 		})
 		defer leader.Wait()
+		time.Sleep(time.Second)
+		check(t, p.enter(t.Context()))
 		start := time.Now()
 		wantErr(t, p.sync(t.Context()), group.ErrRebalancing)
 		if took := time.Since(start); took != 30*time.Second {

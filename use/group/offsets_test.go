@@ -129,6 +129,49 @@ func TestCommitsOnTheirWayKeepTheirOrder(t *testing.T) {
 	})
 }
 
+// A commit that is on its way when its group is deleted came first, or not at all: nothing of it stays behind.
+func TestCommitOnItsWayDoesNotOutliveTheGroup(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startBroker(t, &slowStore{Store: store, by: time.Second}, group.Config{})
+		orders := b.topic(t, "orders", 2)
+		_, err := b.Commit(t.Context(), simple("g", orders[0]))
+		check(t, err)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := b.Commit(t.Context(), simple("g", orders[1]))
+			check(t, err)
+		})
+		time.Sleep(100 * time.Millisecond)
+		check(t, b.Delete(t.Context(), "g"))
+		wg.Wait()
+		wantOffset(t, b, "g", orders[1].TopicPartition, -1)
+		left, err := store.List(t.Context(), "group/", "", 10)
+		check(t, err)
+		if len(left) > 0 {
+			t.Fatalf("the store still has %v", left)
+		}
+	})
+}
+
+// An old offset whose successor is on its way is not an old one.
+func TestCommitOnItsWayDoesNotExpire(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		every := 10 * time.Minute
+		start := time.Now() // sweeps begin here
+		b := startBroker(t, &slowStore{Store: memory.New(), by: time.Second}, group.Config{OffsetRetention: time.Hour, ExpireEvery: every})
+		orders, other := b.topic(t, "orders", 1)[0], b.topic(t, "other", 1)[0]
+		p := newPlayer(b, "g", "p") // reads orders
+		settle(t, p)
+		p.beatUntil(t, start.Add(every/2))
+		check(t, p.commit(t.Context(), at(orders, 3), at(other, 4)))
+		p.beatUntil(t, start.Add(7*every-500*time.Millisecond))
+		check(t, p.commit(t.Context(), at(other, 5))) // the sweep comes while it travels
+		time.Sleep(5 * time.Second)
+		wantOffset(t, b, "g", other.TopicPartition, 5)
+	})
+}
+
 type slowStore struct {
 	eventlog.Store
 	by time.Duration
@@ -188,11 +231,8 @@ func TestIdleGroupsCostNoQueries(t *testing.T) {
 		check(t, err)
 		counted.commits.Store(0)
 		counted.lists.Store(0)
-		for range 1000 {
-			time.Sleep(3 * time.Second)
-			check(t, p.beat(t.Context()))
-		}
-		// 50 minutes: a sweep every ten, and the log's own look at its catalog.
+		p.beatUntil(t, time.Now().Add(50*time.Minute))
+		// A sweep every ten, and the log's own look at its catalog.
 		if c, l := counted.commits.Load(), counted.lists.Load(); c > 0 || l > 10 {
 			t.Fatalf("50 minutes of heartbeats took %d commits and %d lists", c, l)
 		}
@@ -280,10 +320,7 @@ func TestOffsetsExpireAfterTheGroupIsEmpty(t *testing.T) {
 		p := newPlayer(b, "g", "p")
 		settle(t, p)
 		check(t, p.commit(t.Context(), at(o, 3)))
-		for range 8 * 24 * 60 { // eight days at work, without a commit
-			time.Sleep(9 * time.Second)
-			check(t, p.beat(t.Context()))
-		}
+		p.beatUntil(t, time.Now().Add(8*day)) // at work, without a commit
 		_, err := b.Leave(t.Context(), "g", []group.Leaver{{Member: p.join.Member}})
 		check(t, err)
 		time.Sleep(6 * day)
@@ -323,10 +360,7 @@ func TestOffsetsOfAnAbandonedTopicExpire(t *testing.T) {
 		p := newPlayer(b, "g", "p") // reads orders
 		settle(t, p)
 		check(t, p.commit(t.Context(), at(orders, 3), at(other, 4)))
-		for range 600 {
-			time.Sleep(9 * time.Second)
-			check(t, p.beat(t.Context()))
-		}
+		p.beatUntil(t, time.Now().Add(90*time.Minute))
 		wantOffset(t, b, "g", orders.TopicPartition, 3)
 		wantOffset(t, b, "g", other.TopicPartition, -1)
 	})
