@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 )
 
@@ -13,8 +14,10 @@ const (
 	walStep = 32 << 20
 	// walRest is which part of a step, one in so many, may be left for the moment in which nobody can commit.
 	walRest = 16
-	// walPasses is how often a checkpoint tries to get down to that. Then commits wait for it, so the WAL stays bounded.
+	// walPasses is how often a checkpoint tries to get down to that, before commits wait for it in any case.
 	walPasses = 4
+	// walMost is at how many steps a commit waits for a pass under way: the disk is slower than the producers.
+	walMost = 3
 	// walPatience is how long commits wait for reads under way, in milliseconds.
 	walPatience = 100
 )
@@ -29,6 +32,7 @@ type keeper struct {
 	bell   chan struct{} // holds one value when there is work
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when the keeper's goroutine has ended; nil until it starts
+	pass   sync.Mutex    // held while a checkpoint works beside the commits
 	due    atomic.Int64  // the length of the WAL, in bytes, at which it is moved next
 	length atomic.Int64  // of the WAL after the last commit here
 }
@@ -79,8 +83,14 @@ func (k *keeper) committed(w *conn) {
 		return
 	}
 	k.length.Store(length * k.page)
-	if k.overdue() {
-		k.ring()
+	if !k.overdue() {
+		return
+	}
+	k.ring()
+	if length*k.page >= walMost*k.step {
+		k.pass.Lock()
+		//lint:ignore SA2001 this only waits for the pass to end
+		k.pass.Unlock()
 	}
 }
 
@@ -122,7 +132,10 @@ func (k *keeper) work(ctx context.Context) error {
 // never comes by itself. So most is moved beside the commits, and the rest while commits wait.
 func (k *keeper) checkpoint(ctx context.Context) error {
 	for range walPasses {
-		if _, _, err := k.conn.wal("PASSIVE"); err != nil {
+		k.pass.Lock()
+		_, _, err := k.conn.wal("PASSIVE")
+		k.pass.Unlock()
+		if err != nil {
 			return err
 		}
 		length, moved, err := k.conn.wal("NOOP")

@@ -95,6 +95,9 @@ func TestDeletionGoesOnAfterARestart(t *testing.T) {
 	if got := count(t, s, "SELECT count(*) FROM batch"); got != 80 {
 		t.Fatalf("%d batches before the restart, want all 80: the test tests nothing", got)
 	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
 	again, err := Open(t.Context(), s.path, Options{})
 	if err != nil {
 		t.Fatal(err)
