@@ -19,7 +19,7 @@ type consumeCmd struct {
 	Partition    *int32   `help:"Read this partition only." placeholder:"N"`
 	Follow       bool     `help:"Do not end at the end of the topic: wait for more." short:"f"`
 	Max          int64    `help:"End after this many records; 0 sets no bound." short:"n" default:"0"`
-	Output       string   `help:"Print values as text, or records as lines of JSON." enum:"text,json" default:"text"`
+	Output       string   `help:"What to print: text, the values, or json, a record on each line." enum:"text,json" default:"text"`
 	KeySeparator string   `help:"In text, print KEY, this, VALUE." placeholder:"TEXT"`
 	Raw          bool     `help:"In text, print the bytes as they are, control characters too."`
 }

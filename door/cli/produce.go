@@ -23,12 +23,12 @@ const bufferMax = 64 << 20
 type produceCmd struct {
 	brokerFlags
 	Topic        string   `arg:"" help:"The topic to write to."`
-	Input        string   `help:"What a line is: its bytes as the value, or a record in JSON." enum:"text,json" default:"text"`
+	Input        string   `help:"What a line is: text, its bytes are the value, or json, a record." enum:"text,json" default:"text"`
 	Key          *string  `help:"The key of every line." placeholder:"KEY"`
 	KeySeparator string   `help:"A line is KEY, this, VALUE. Use $'\\t' for a tab." placeholder:"TEXT"`
 	Partition    *int32   `help:"Write to this partition, whatever the key." placeholder:"N"`
 	Header       []string `help:"A header for every record. May be given again." placeholder:"NAME=VALUE" sep:"none"`
-	Compression  string   `help:"How batches are packed." enum:"none,gzip,snappy,lz4,zstd" default:"none"`
+	Compression  string   `help:"How batches are packed: ${enum}." enum:"none,gzip,snappy,lz4,zstd" default:"none"`
 	LineLimit    size     `help:"Stop at a line longer than this." default:"1MiB"`
 }
 

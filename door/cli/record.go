@@ -38,9 +38,13 @@ type jsonHeader struct {
 // timestamp is written as RFC 3339 with milliseconds, and read as that or as milliseconds since the Unix epoch.
 type timestamp time.Time
 
-// MarshalJSON writes RFC 3339 in UTC.
+// MarshalJSON writes RFC 3339 in UTC, and milliseconds for years that have more than four digits.
 func (t timestamp) MarshalJSON() ([]byte, error) {
-	return json.Marshal(time.Time(t).UTC().Format("2006-01-02T15:04:05.000Z07:00"))
+	at := time.Time(t).UTC()
+	if at.Year() > 9999 {
+		return json.Marshal(at.UnixMilli())
+	}
+	return json.Marshal(at.Format("2006-01-02T15:04:05.000Z07:00"))
 }
 
 // UnmarshalJSON reads either form.
@@ -53,6 +57,9 @@ func (t *timestamp) UnmarshalJSON(text []byte) error {
 	var at time.Time
 	if err := json.Unmarshal(text, &at); err != nil {
 		return fmt.Errorf("timestamp %s: write RFC 3339, or milliseconds since 1970", text)
+	}
+	if at.UnixMilli() < -1 { // -1 is a record without a timestamp
+		return fmt.Errorf("timestamp %s is before 1970", text)
 	}
 	*t = timestamp(at)
 	return nil

@@ -29,15 +29,15 @@ const (
 
 type serveCmd struct {
 	storeFlag
-	Kafka      string `help:"Where to listen for Kafka clients." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
-	HTTP       string `help:"Where to listen for HTTP: health, readiness, metrics." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+	Kafka      string `help:"Where to listen for Kafka clients. Default: ${default}." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
+	HTTP       string `help:"Where to listen for HTTP: health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
 	Advertise  string `help:"The address that Kafka clients are told to use. Default: the one at which they reached us." placeholder:"HOST:PORT"`
 	Insecure   bool   `help:"Listen on addresses that other machines can reach, although anybody there can read and write everything."`
 	Partitions int    `help:"Partitions of a topic created without a number." default:"1"`
 	AutoCreate bool   `help:"Create a topic when a client first asks for it." default:"true" negatable:""`
 	Tail       size   `help:"Memory for recent records, from which consumers near the end are served." default:"64MiB"`
 	Profile    bool   `help:"Serve Go profiles under /debug/pprof/ on the HTTP address."`
-	Log        string `help:"How to log, on standard error." enum:"text,json" default:"text"`
+	Log        string `help:"How to log, on standard error: text or json." enum:"text,json" default:"text"`
 	LogLevel   string `help:"The least level to log: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 }
 
