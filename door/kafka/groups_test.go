@@ -471,3 +471,84 @@ func TestOnlyGroupsAreCoordinated(t *testing.T) {
 		}
 	}
 }
+
+// K17: what is wrong with a request is told by Kafka's code for it, and the group goes on.
+func TestBadGroupRequestsGetKafkasCodes(t *testing.T) {
+	b := start(t, kafka.Config{})
+	createTopic(t, b)
+	member, generation := joinAt(t, b, "g", 9)
+	sync := &kmsg.SyncGroupRequest{Version: 5, Group: "g", MemberID: member, Generation: generation, ProtocolType: kmsg.StringPtr("consumer"), Protocol: kmsg.StringPtr("range"),
+		GroupAssignment: []kmsg.SyncGroupRequestGroupAssignment{{MemberID: member, MemberAssignment: []byte("all")}}}
+	if got := ask[*kmsg.SyncGroupResponse](b, sync); got.ErrorCode != 0 {
+		t.Fatalf("%+v", got)
+	}
+	join := func(spoil func(*kmsg.JoinGroupRequest)) int16 {
+		r := kmsg.NewPtrJoinGroupRequest()
+		r.Version, r.Group, r.SessionTimeoutMillis, r.ProtocolType = 9, "g", 10_000, "consumer"
+		r.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range", Metadata: []byte{0, 0}}}
+		spoil(r)
+		return ask[*kmsg.JoinGroupResponse](b, r).ErrorCode
+	}
+	commit := func(spoil func(*kmsg.OffsetCommitRequest)) int16 {
+		r := kmsg.NewPtrOffsetCommitRequest()
+		r.Version, r.Group, r.MemberID, r.Generation = 9, "g", member, generation
+		r.Topics = []kmsg.OffsetCommitRequestTopic{{Topic: "t", Partitions: []kmsg.OffsetCommitRequestTopicPartition{{}}}}
+		spoil(r)
+		return ask[*kmsg.OffsetCommitResponse](b, r).Topics[0].Partitions[0].ErrorCode
+	}
+	beat := func(r kmsg.HeartbeatRequest) int16 {
+		r.Version = 4
+		return ask[*kmsg.HeartbeatResponse](b, &r).ErrorCode
+	}
+	long, me := kmsg.StringPtr(string(make([]byte, 4097))), kmsg.StringPtr("me")
+	for what, c := range map[string]struct {
+		got  int16
+		want *kerr.Error
+	}{
+		"no group":                        {join(func(r *kmsg.JoinGroupRequest) { r.Group = "" }), kerr.InvalidGroupID},
+		"1 ms of session":                 {join(func(r *kmsg.JoinGroupRequest) { r.SessionTimeoutMillis = 1 }), kerr.InvalidSessionTimeout},
+		"2^31-1 ms of session":            {join(func(r *kmsg.JoinGroupRequest) { r.SessionTimeoutMillis = 1<<31 - 1 }), kerr.InvalidSessionTimeout},
+		"an unknown protocol":             {join(func(r *kmsg.JoinGroupRequest) { r.Protocols[0].Name = "mine" }), kerr.InconsistentGroupProtocol},
+		"another protocol type":           {join(func(r *kmsg.JoinGroupRequest) { r.ProtocolType = "connect" }), kerr.InconsistentGroupProtocol},
+		"a member nobody is":              {join(func(r *kmsg.JoinGroupRequest) { r.MemberID = "me" }), kerr.UnknownMemberID},
+		"2 MB of metadata":                {join(func(r *kmsg.JoinGroupRequest) { r.Protocols[0].Metadata = make([]byte, 2<<20) }), kerr.MessageTooLarge},
+		"a sync without a protocol":       {ask[*kmsg.SyncGroupResponse](b, &kmsg.SyncGroupRequest{Version: 5, Group: "g", MemberID: member, Generation: generation}).ErrorCode, kerr.InconsistentGroupProtocol},
+		"a sync of nobody":                {ask[*kmsg.SyncGroupResponse](b, &kmsg.SyncGroupRequest{Version: 3, Group: "g", MemberID: "me", Generation: generation}).ErrorCode, kerr.UnknownMemberID},
+		"a heartbeat of another time":     {beat(kmsg.HeartbeatRequest{Group: "g", MemberID: member, Generation: 7}), kerr.IllegalGeneration},
+		"a heartbeat of nobody":           {beat(kmsg.HeartbeatRequest{Group: "g", MemberID: "me", Generation: generation}), kerr.UnknownMemberID},
+		"a heartbeat of no instance":      {beat(kmsg.HeartbeatRequest{Group: "g", MemberID: member, InstanceID: me, Generation: generation}), kerr.UnknownMemberID},
+		"4097 bytes of offset metadata":   {commit(func(r *kmsg.OffsetCommitRequest) { r.Topics[0].Partitions[0].Metadata = long }), kerr.OffsetMetadataTooLarge},
+		"a commit of another time":        {commit(func(r *kmsg.OffsetCommitRequest) { r.Generation = 0 }), kerr.IllegalGeneration},
+		"a commit of nobody":              {commit(func(r *kmsg.OffsetCommitRequest) { r.MemberID = "me" }), kerr.UnknownMemberID},
+		"a commit of no member":           {commit(func(r *kmsg.OffsetCommitRequest) { r.MemberID, r.Generation = "", -1 }), kerr.UnknownMemberID},
+		"a commit to a missing partition": {commit(func(r *kmsg.OffsetCommitRequest) { r.Topics[0].Partitions[0].Partition = 4 }), kerr.UnknownTopicOrPartition},
+	} {
+		if c.got != c.want.Code {
+			t.Errorf("%s: %v, want %v", what, kerr.ErrorForCode(c.got), c.want)
+		}
+	}
+	if code := beat(kmsg.HeartbeatRequest{Group: "g", MemberID: member, Generation: generation}); code != 0 {
+		t.Errorf("the group does not go on: %v", kerr.ErrorForCode(code))
+	}
+}
+
+// Who waits for a round is told to look for another broker when this one stops, well before the wait would end.
+func TestJoinEndsWhenTheServerDrains(t *testing.T) {
+	b := start(t, kafka.Config{})
+	member, _ := joinAt(t, b, "g", 9)
+	w := b.dial()
+	join := kmsg.NewPtrJoinGroupRequest() // it waits for the member that is there
+	join.Version, join.Group, join.SessionTimeoutMillis, join.RebalanceTimeoutMillis, join.ProtocolType = 3, "g", 60_000, 60_000, "consumer"
+	join.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range"}}
+	w.send(frame(join, 1))
+	for { // until the round has begun
+		beat := ask[*kmsg.HeartbeatResponse](b, &kmsg.HeartbeatRequest{Version: 3, Group: "g", MemberID: member, Generation: 1})
+		if beat.ErrorCode == kerr.RebalanceInProgress.Code {
+			break
+		}
+	}
+	go b.stop()
+	if got := w.receive(join, 1).(*kmsg.JoinGroupResponse); got.ErrorCode != kerr.CoordinatorNotAvailable.Code && got.ErrorCode != kerr.NotCoordinator.Code {
+		t.Errorf("told %v", kerr.ErrorForCode(got.ErrorCode))
+	}
+}
