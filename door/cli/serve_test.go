@@ -87,7 +87,14 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// stores are the stores that keep what they hold when weir stops.
+// waitFor waits until text was written. The test's own limit ends it.
+func (l *lockedBuffer) waitFor(text string) {
+	for !strings.Contains(l.String(), text) {
+		<-l.changed
+	}
+}
+
+// durableStores are the stores that keep what they hold when weir stops.
 func durableStores(t *testing.T) map[string]string {
 	return map[string]string{
 		"sqlite":   "sqlite:" + filepath.Join(t.TempDir(), "data", "weir.db"),
@@ -142,9 +149,7 @@ func TestFollowerSeesWhatComes(t *testing.T) {
 		ended <- run(t.Context(), "test", []string{"consume", "greetings", "--follow", "--max", "2"},
 			&terminal{out: printed, err: io.Discard}, nil)
 	}()
-	for printed.String() == "" {
-		<-printed.changed
-	}
+	printed.waitFor("one\n")
 	weir(t, "two\n", "produce", "greetings").want(t, exitOK)
 	if code := <-ended; code != exitOK || printed.String() != "one\ntwo\n" {
 		t.Errorf("exit code %d, printed %q", code, printed.String())
@@ -163,19 +168,78 @@ func TestHTTPDoorTellsOfTheLog(t *testing.T) {
 			`weir_group_lag_records{group="readers",topic="greetings"} 1`, `weir_build_info{version="test"} 1`, "go_goroutines",
 		},
 	} {
-		response, err := http.Get("http://" + s.http + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		if err != nil || response.StatusCode != 200 {
-			t.Errorf("%s: %d, %v", path, response.StatusCode, err)
+		code, body := s.get(t, path)
+		if code != http.StatusOK {
+			t.Errorf("%s: %d", path, code)
 		}
 		for _, text := range texts {
-			if !strings.Contains(string(body), text) {
+			if !strings.Contains(body, text) {
 				t.Errorf("%s lacks %q:\n%s", path, text, body)
 			}
+		}
+	}
+}
+
+func TestStoreGoesAwayAndComesBack(t *testing.T) {
+	database := pgtest.Start(t)
+	s := serve(t, "--store", database.URL())
+	weir(t, "before\n", "produce", "greetings").want(t, exitOK)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	printed := &lockedBuffer{changed: make(chan struct{}, 1)}
+	follower := make(chan int)
+	go func() {
+		follower <- run(ctx, "test", []string{"consume", "greetings", "--follow"}, &terminal{out: printed, err: io.Discard}, nil)
+	}()
+	printed.waitFor("before\n")
+	database.Stop()
+	s.waitReady(t, http.StatusServiceUnavailable)
+	if code, _ := s.get(t, "/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz without the store: %d, want 200: a restart would not help", code)
+	}
+	if r := weir(t, "during\n", "produce", "greetings", "--timeout", "2s"); r.code == exitOK {
+		t.Errorf("acknowledged without the store: %+v", r)
+	}
+	database.Resume()
+	s.waitReady(t, http.StatusOK)
+	weir(t, "after\n", "produce", "greetings").want(t, exitOK)
+	printed.waitFor("after\n") // by the consumer that was there all the time
+	leave()
+	<-follower
+	// The one that nobody acknowledged may have been stored all the same.
+	if r := weir(t, "", "consume", "greetings"); r.out != "before\nafter\n" && r.out != "before\nduring\nafter\n" {
+		t.Errorf("with the store again: %+v", r)
+	}
+}
+
+func (s *server) get(t *testing.T, path string) (int, string) {
+	t.Helper()
+	response, err := http.Get("http://" + s.http + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+// waitReady asks /readyz until it answers with a code.
+func (s *server) waitReady(t *testing.T, want int) {
+	t.Helper()
+	again, late := time.NewTicker(20*time.Millisecond), time.After(20*time.Second)
+	defer again.Stop()
+	for {
+		code, body := s.get(t, "/readyz")
+		if code == want {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-late:
+			t.Fatalf("/readyz stays at %d %s, want %d; weir says: %s", code, body, want, s.out.String())
 		}
 	}
 }
