@@ -14,10 +14,13 @@ func (s *Server) createTopics(ctx context.Context, _ *request, in *kmsg.CreateTo
 	out := in.ResponseKind().(*kmsg.CreateTopicsResponse)
 	again := repeated(in.Topics, func(t kmsg.CreateTopicsRequestTopic) string { return t.Topic })
 	for _, asked := range in.Topics {
+		skip, err := again.refuse(asked.Topic)
+		if skip {
+			continue
+		}
 		t := kmsg.NewCreateTopicsResponseTopic()
 		t.Topic = asked.Topic
 		var topic eventlog.Topic
-		err := again.refuse(asked.Topic)
 		if err == nil {
 			topic, err = s.createAsked(ctx, asked, in.ValidateOnly)
 		}

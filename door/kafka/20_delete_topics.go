@@ -18,9 +18,12 @@ func (s *Server) deleteTopics(ctx context.Context, _ *request, in *kmsg.DeleteTo
 	}
 	again := repeated(asked, nameOrID)
 	for _, ask := range asked {
+		skip, err := again.refuse(nameOrID(ask))
+		if skip {
+			continue
+		}
 		t := kmsg.NewDeleteTopicsResponseTopic()
 		t.Topic, t.TopicID = ask.Topic, ask.TopicID
-		err := again.refuse(nameOrID(ask))
 		if err == nil {
 			err = s.deleteAsked(ctx, ask, &t)
 		}

@@ -15,9 +15,12 @@ func (s *Server) alterConfigs(ctx context.Context, _ *request, in *kmsg.AlterCon
 	out := in.ResponseKind().(*kmsg.AlterConfigsResponse)
 	again := repeated(in.Resources, func(r kmsg.AlterConfigsRequestResource) string { return resourceName(r.ResourceType, r.ResourceName) })
 	for _, asked := range in.Resources {
+		skip, err := again.refuse(resourceName(asked.ResourceType, asked.ResourceName))
+		if skip {
+			continue
+		}
 		r := kmsg.NewAlterConfigsResponseResource()
 		r.ResourceType, r.ResourceName = asked.ResourceType, asked.ResourceName
-		err := again.refuse(resourceName(asked.ResourceType, asked.ResourceName))
 		if err == nil {
 			err = s.alterResource(ctx, asked.ResourceType, asked.ResourceName, in.ValidateOnly, func(config map[string]string) error {
 				clear(config)

@@ -14,9 +14,12 @@ func (s *Server) createPartitions(ctx context.Context, _ *request, in *kmsg.Crea
 	out := in.ResponseKind().(*kmsg.CreatePartitionsResponse)
 	again := repeated(in.Topics, func(t kmsg.CreatePartitionsRequestTopic) string { return t.Topic })
 	for _, asked := range in.Topics {
+		skip, err := again.refuse(asked.Topic)
+		if skip {
+			continue
+		}
 		t := kmsg.NewCreatePartitionsResponseTopic()
 		t.Topic = asked.Topic
-		err := again.refuse(asked.Topic)
 		if err == nil {
 			err = s.addPartitions(ctx, asked, in.ValidateOnly)
 		}

@@ -18,9 +18,12 @@ func (s *Server) incrementalAlterConfigs(ctx context.Context, _ *request, in *km
 		return resourceName(r.ResourceType, r.ResourceName)
 	})
 	for _, asked := range in.Resources {
+		skip, err := again.refuse(resourceName(asked.ResourceType, asked.ResourceName))
+		if skip {
+			continue
+		}
 		r := kmsg.NewIncrementalAlterConfigsResponseResource()
 		r.ResourceType, r.ResourceName = asked.ResourceType, asked.ResourceName
-		err := again.refuse(resourceName(asked.ResourceType, asked.ResourceName))
 		if err == nil {
 			err = s.alterResource(ctx, asked.ResourceType, asked.ResourceName, in.ValidateOnly, func(config map[string]string) error {
 				return alterEach(config, asked.Configs)
@@ -38,7 +41,7 @@ func (s *Server) incrementalAlterConfigs(ctx context.Context, _ *request, in *km
 func alterEach(config map[string]string, changes []kmsg.IncrementalAlterConfigsRequestResourceConfig) error {
 	again := repeated(changes, func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) string { return c.Name })
 	for _, c := range changes {
-		if err := again.refuse(c.Name); err != nil {
+		if _, err := again.refuse(c.Name); err != nil {
 			return err
 		}
 		if err := alterOne(config, c); err != nil {

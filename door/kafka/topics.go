@@ -104,10 +104,16 @@ func repeated[T any](all []T, name func(T) string) names {
 	return n
 }
 
-// refuse refuses every mention of a name that is there more than once: which of them is meant?
-func (n names) refuse(name string) error {
-	if n[name] > 1 {
-		return deny(kerr.InvalidRequest, "%q is named %d times in one request", name, n[name])
+// refuse refuses a name that is there more than once: which of its mentions is meant? As in Kafka there is one answer
+// for all of them; the others are to be skipped.
+func (n names) refuse(name string) (skip bool, err error) {
+	switch count := n[name]; count {
+	case 0:
+		return true, nil
+	case 1:
+		return false, nil
+	default:
+		n[name] = 0
+		return false, deny(kerr.InvalidRequest, "%q is named %d times in one request", name, count)
 	}
-	return nil
 }

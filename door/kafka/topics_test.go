@@ -133,7 +133,7 @@ func TestCreateTopicsAnswersEach(t *testing.T) {
 	add("unknown", "no.such.setting", "1")
 	add("bad", "retention.ms", "soon")
 	add("null", "retention.ms", "null")
-	want := []*kerr.Error{nil, kerr.InvalidRequest, kerr.InvalidRequest, nil, kerr.InvalidConfig, kerr.InvalidConfig, kerr.InvalidConfig}
+	want := []*kerr.Error{nil, kerr.InvalidRequest, nil, kerr.InvalidConfig, kerr.InvalidConfig, kerr.InvalidConfig}
 	req.ValidateOnly = true
 	for _, validateOnly := range []bool{true, false} {
 		req.ValidateOnly = validateOnly
@@ -141,7 +141,7 @@ func TestCreateTopicsAnswersEach(t *testing.T) {
 		for i, topic := range resp.Topics {
 			wantCode(t, fmt.Sprintf("%s, validate only %v", topic.Topic, validateOnly), topic.ErrorCode, want[i])
 		}
-		if set := resp.Topics[3]; set.NumPartitions != 1 || set.ReplicationFactor != 1 || len(set.Configs) < 6 {
+		if set := resp.Topics[2]; set.NumPartitions != 1 || set.ReplicationFactor != 1 || len(set.Configs) < 6 {
 			t.Errorf("created %+v", set)
 		}
 		if validateOnly && len(b.log.Topics()) > 0 {
@@ -165,7 +165,7 @@ func TestDeleteTopicsByNameAndID(t *testing.T) {
 	for _, ask := range []kmsg.DeleteTopicsRequestTopic{{Topic: ptr("a")}, {TopicID: id}, {Topic: ptr("none")}, {TopicID: [16]byte{9}}, {}, {Topic: ptr("c"), TopicID: [16]byte{1}}, {Topic: ptr("d")}, {Topic: ptr("d")}} {
 		req.Topics = append(req.Topics, ask)
 	}
-	want := []*kerr.Error{nil, nil, kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InvalidRequest, kerr.InvalidRequest, kerr.InvalidRequest, kerr.InvalidRequest}
+	want := []*kerr.Error{nil, nil, kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InvalidRequest, kerr.InvalidRequest, kerr.InvalidRequest}
 	for i, topic := range ask[*kmsg.DeleteTopicsResponse](b, req).Topics {
 		wantCode(t, fmt.Sprintf("topic %d", i), topic.ErrorCode, want[i])
 		if i == 1 && text(topic.Topic) != "b" || i == 0 && topic.TopicID == [16]byte{} {

@@ -1,0 +1,127 @@
+package kafka
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/group"
+)
+
+// FuzzRequest decodes anything as any request: no panic, no more memory than the budget, and what the walk accepts kmsg can read.
+func FuzzRequest(f *testing.F) {
+	byKey := make(map[int16]*api)
+	for _, a := range apis() {
+		a.prepare()
+		byKey[a.key.Int16()] = &a
+		for v := a.min; v <= a.max; v++ {
+			h := hostileBody{flexible: a.shape(v).tagged}
+			h.least(a.shape(v))
+			f.Add(a.key.Int16(), v, h.b)
+			f.Add(a.key.Int16(), v, hostile(a.shape(v), a.shape(v).tagged, true, 300, func(n int) int { return n - 1 }))
+			f.Add(a.key.Int16(), v, hostile(a.shape(v), a.shape(v).tagged, false, 300, func(n int) int { return 0 }))
+		}
+	}
+	f.Fuzz(func(t *testing.T, key, version int16, body []byte) {
+		a := byKey[key]
+		if a == nil || version < a.min || version > a.max {
+			return
+		}
+		req := a.key.Request()
+		req.SetVersion(version)
+		w := wire{buf: body, flexible: req.IsFlexible(), budget: budgetFor(len(body))}
+		w.walk(a.shape(version))
+		if w.cost > budgetFor(len(body)) && w.err == nil {
+			t.Fatalf("cost %d of %d bytes goes through", w.cost, len(body))
+		}
+		if w.err != nil {
+			return
+		}
+		if err := req.ReadFrom(body); err != nil {
+			t.Fatalf("the walk accepts what kmsg does not: %v", err)
+		}
+		// What was read is what was walked over: encoded again it takes as many bytes, unless tags were sent in another form.
+		if again := req.AppendTo(nil); len(again) != len(body)-len(w.buf) && !w.flexible {
+			t.Fatalf("%d bytes were walked over, kmsg read %d", len(body)-len(w.buf), len(again))
+		}
+	})
+}
+
+// FuzzFrame sends anything to a connection: no panic, no hang, and the connection ends when the client is gone.
+func FuzzFrame(f *testing.F) {
+	raw, err := batch.Seal([]batch.Record{{Key: []byte("k"), Value: []byte("v")}}, batch.None)
+	if err != nil {
+		f.Fatal(err)
+	}
+	produce := kmsg.NewPtrProduceRequest()
+	produce.Version, produce.Acks, produce.TimeoutMillis = 9, -1, 100
+	rt := kmsg.NewProduceRequestTopic()
+	rt.Topic = "t"
+	rp := kmsg.NewProduceRequestTopicPartition()
+	rp.Records = raw
+	rt.Partitions = append(rt.Partitions, rp)
+	produce.Topics = append(produce.Topics, rt)
+	fetch := kmsg.NewPtrFetchRequest()
+	fetch.Version = 12
+	ft := kmsg.NewFetchRequestTopic()
+	ft.Topic = "t"
+	ft.Partitions = append(ft.Partitions, kmsg.NewFetchRequestTopicPartition())
+	fetch.Topics = append(fetch.Topics, ft)
+	metadata := kmsg.NewPtrMetadataRequest()
+	metadata.Version = 9
+	versions := kmsg.NewPtrApiVersionsRequest()
+	format := kmsg.NewRequestFormatter(kmsg.FormatterClientID("fuzz"))
+	var all []byte
+	for i, req := range []kmsg.Request{versions, metadata, produce, fetch} {
+		one := format.AppendRequest(nil, req, int32(i))
+		all = append(all, one...)
+		f.Add(one)
+		f.Add(one[:len(one)-1])
+	}
+	f.Add(all)
+	for _, s := range []string{"", "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x00", "\x00\x00\x00\x00", "\xff\xff\xff\xff", "\x7f\xff\xff\xff\x00\x00\x00\x09", "\x00\x00\x00\x08\x00\x12\x00\x00\x00\x00\x00\x00"} {
+		f.Add([]byte(s))
+	}
+
+	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log, err := eventlog.Open(f.Context(), memory.New(), eventlog.Config{Logger: quiet})
+	if err != nil {
+		f.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	groups := group.New(log, group.Config{Logger: quiet})
+	running.Go(func() { _ = log.Run(ctx) })
+	running.Go(func() { _ = groups.Run(ctx) })
+	f.Cleanup(func() { stop(); running.Wait() })
+	if _, err := log.CreateTopic(f.Context(), eventlog.TopicSpec{Name: "t", Partitions: 1}); err != nil {
+		f.Fatal(err)
+	}
+	s := New(log, groups, Config{Logger: quiet, NoAutoCreate: true, FrameBytes: 1 << 20})
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		client, server := net.Pipe()
+		served := make(chan struct{})
+		go func() {
+			newConn(s, server).serve(ctx, ctx)
+			close(served)
+		}()
+		go io.Copy(io.Discard, client)
+		client.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		_, _ = client.Write(sent) // the server may hang up in the middle
+		client.Close()
+		select {
+		case <-served:
+		case <-time.After(10 * time.Second):
+			t.Fatal("the connection is still served")
+		}
+	})
+}
