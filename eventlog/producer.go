@@ -64,7 +64,6 @@ func newProducers() *producers { return &producers{states: make(map[producerKey]
 // advance is a producer's state as a flush will leave it.
 type advance struct {
 	key      producerKey
-	known    bool          // the store was asked, or told
 	previous Version       // in the store
 	next     producerState // after the flush
 	taken    int           // batches of the entry

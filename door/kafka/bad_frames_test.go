@@ -300,7 +300,7 @@ func TestK14ClientIdsAreShownEscaped(t *testing.T) {
 	w.send(raw)
 	w.mustClose()
 	logged := b.said.String()
-	if !strings.Contains(logged, "evil") || strings.ContainsAny(logged, "\x1b\xff") || strings.Count(logged, "\n") != 1 {
+	if !strings.Contains(logged, "evil") || strings.Contains(logged, "\x1b") || strings.Contains(logged, "\xff") || strings.Count(logged, "\n") != 1 {
 		t.Errorf("logged %q", logged)
 	}
 }
