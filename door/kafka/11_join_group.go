@@ -18,7 +18,7 @@ func (s *Server) joinGroup(ctx context.Context, r *request, in *kmsg.JoinGroupRe
 		ClientID: r.clientID, ClientHost: r.host(),
 		Session:      time.Duration(in.SessionTimeoutMillis) * time.Millisecond,
 		Rebalance:    time.Duration(in.RebalanceTimeoutMillis) * time.Millisecond,
-		ProtocolType: in.ProtocolType,
+		ProtocolType: in.ProtocolType, Reason: orEmpty(in.Reason),
 		// A client that speaks version 4 knows how to join in two steps (KIP-394), one that speaks 9 how to lead without
 		// assigning (KIP-814).
 		NeedsMemberID: in.Version >= 4, SkipsAssigning: in.Version >= 9,

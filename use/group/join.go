@@ -8,11 +8,13 @@ import (
 	"time"
 )
 
-// clientIDMax bounds how much of a client's id goes into its member id, in bytes.
-const clientIDMax = 255
+const (
+	clientIDMax = 255 // bytes of a client's id that go into its member id
+	reasonMax   = 255 // bytes of a client's words that go into the log
+)
 
 type (
-	// Join is a member's wish to be in the next generation.
+	// Join is a member's wish to be in the next generation. Its bytes belong to the group from then on.
 	Join struct {
 		Group        string
 		Member       string // empty for one that has no member id yet
@@ -23,6 +25,7 @@ type (
 		Rebalance    time.Duration // 0: the session timeout
 		ProtocolType string
 		Protocols    []Protocol // the one it likes best first
+		Reason       string     // why it joins (KIP-800), for the log
 
 		NeedsMemberID  bool // it can be told its member id before it joins (KIP-394, version 4)
 		SkipsAssigning bool // it can be told to lead without assigning (KIP-814, version 9)
@@ -99,6 +102,13 @@ func (r Join) bytes() int {
 		n += len(p.Name) + len(p.Metadata)
 	}
 	return n
+}
+
+func (r Join) reason() string {
+	if r.Reason == "" {
+		return "it gives no reason"
+	}
+	return r.Reason[:min(len(r.Reason), reasonMax)]
 }
 
 type joinWait = chan answer[Joined]
@@ -197,7 +207,7 @@ func (g *group) admit(ctx context.Context, r Join, id string) (joinWait, Joined,
 	g.grew = g.initial
 	wait := g.wait(m, r)
 	g.touchFor(m, newMemberJoinTimeout)
-	g.changed(ctx, "member "+id+" joins")
+	g.changed(ctx, "member "+id+" joins: "+r.reason())
 	return wait, Joined{}, nil
 }
 
@@ -215,7 +225,7 @@ func (g *group) rejoin(ctx context.Context, r Join, m *member) (joinWait, Joined
 	}
 	// The leader asks for a rebalance by joining again, for example because a topic has new partitions.
 	wait := g.wait(m, r)
-	g.changed(ctx, "member "+m.id+" joins again")
+	g.changed(ctx, "member "+m.id+" joins again: "+r.reason())
 	return wait, Joined{}, nil
 }
 
@@ -235,7 +245,7 @@ func (g *group) joinBack(ctx context.Context, r Join) (joinWait, Joined, error) 
 	wait := g.wait(m, r)
 	g.touch(m)
 	if g.state != Stable || g.choose() != g.protocol {
-		g.changed(ctx, "static member "+r.Instance+" joins again")
+		g.changed(ctx, "static member "+r.Instance+" joins again: "+r.reason())
 		return wait, Joined{}, nil
 	}
 	if err := g.save(ctx); err != nil {
@@ -396,10 +406,19 @@ func (g *group) becomeEmpty(ctx context.Context) {
 // choose lets each member vote for the first of its protocols that all offer, and counts. A tie goes to the name that
 // sorts first, so that all brokers would choose the same.
 func (g *group) choose() string {
+	offers := make(map[string]map[*member]bool) // a protocol may be named twice by one
+	for _, m := range g.members {
+		for _, p := range m.protocols {
+			if offers[p.Name] == nil {
+				offers[p.Name] = make(map[*member]bool)
+			}
+			offers[p.Name][m] = true
+		}
+	}
 	votes := make(map[string]int)
 	for _, m := range g.members {
 		for _, p := range m.protocols {
-			if g.allOffer(p.Name) {
+			if len(offers[p.Name]) == len(g.members) {
 				votes[p.Name]++
 				break
 			}

@@ -63,7 +63,7 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 		if err := g.mayCommit(r); err != nil {
 			return change{}, fmt.Errorf("commit offsets of group %q as %q: %w", r.Group, r.Member, err)
 		}
-		if g.version == 0 && len(fit) > 0 { // the first of a group that never had an assignment
+		if g.version == 0 && len(fit) > 0 { // the first of a group that never had members
 			if err := g.save(ctx); err != nil {
 				return change{}, err
 			}
@@ -91,7 +91,7 @@ func (g *group) mayCommit(r Commit) error {
 	if r.Generation != g.generation {
 		return fmt.Errorf("%w: %d, and the group is at %d", ErrIllegalGeneration, r.Generation, g.generation)
 	}
-	if g.state == CompletingRebalance {
+	if g.state == CompletingRebalance || g.version == 0 { // it has no assignment yet, or nobody ever had
 		return ErrRebalancing
 	}
 	g.touch(m) // a commit is as good as a heartbeat

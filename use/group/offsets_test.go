@@ -93,6 +93,26 @@ func TestWhoMayCommit(t *testing.T) {
 	})
 }
 
+// A round that never got its assignment must not reach the store by way of a commit: after a restart it would pass for a whole one.
+func TestNobodyCommitsBeforeTheFirstAssignment(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startBroker(t, store, group.Config{})
+		o := b.topic(t, "orders", 1)[0]
+		p, q := newPlayer(b, "g", "p"), newPlayer(b, "g", "q")
+		check(t, p.enter(t.Context()))
+		ctx, goAway := context.WithTimeout(t.Context(), time.Second)
+		defer goAway()
+		wantErr(t, q.enter(ctx), group.ErrUnavailable) // the next round has begun, and waits for p
+		wantErr(t, p.commit(t.Context(), o), group.ErrRebalancing)
+		left, err := store.List(t.Context(), "group/", "", 10)
+		check(t, err)
+		if len(left) > 0 {
+			t.Fatalf("the store has %v", left)
+		}
+	})
+}
+
 func TestLongMetadataIsRefusedAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBroker(t, memory.New(), group.Config{})

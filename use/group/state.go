@@ -188,6 +188,9 @@ func (g *group) loadOffsets(ctx context.Context) error {
 // save writes the group's state in one trip, while the group stands still. After ErrUnavailable nothing has changed.
 // After ErrMoved the group is no longer owned, and forgets all it knew.
 func (g *group) save(ctx context.Context) error {
+	if g.state == PreparingRebalance {
+		panic(fmt.Sprintf("group %q: state of an unfinished round is to be stored, generation %d", g.name, g.generation))
+	}
 	value, err := g.encode()
 	if err != nil {
 		return err

@@ -200,7 +200,7 @@ func (g *group) removeLeaver(l Leaver) error {
 	if err != nil {
 		return fmt.Errorf("leave group %q as %q: %w", g.name, l.Member, err)
 	}
-	g.c.logger.Info("member left the group", "group", g.name, "member", m.id, "reason", l.Reason)
+	g.c.logger.Info("member left the group", "group", g.name, "member", m.id, "reason", l.Reason[:min(len(l.Reason), reasonMax)])
 	g.answerJoin(m, Joined{}, ErrUnknownMember)
 	g.answerSync(m, Synced{}, ErrUnknownMember)
 	g.remove(m)
