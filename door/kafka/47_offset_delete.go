@@ -17,10 +17,11 @@ func (s *Server) offsetDelete(ctx context.Context, _ *request, in *kmsg.OffsetDe
 		row := kmsg.NewOffsetDeleteResponseTopic()
 		row.Topic = t.Topic
 		row.Partitions = make([]kmsg.OffsetDeleteResponseTopicPartition, len(t.Partitions))
-		topic, err := s.topicByName(ctx, t.Topic)
+		topic, unknown := s.topicByName(ctx, t.Topic)
 		for i, p := range t.Partitions {
 			a := &row.Partitions[i]
 			a.Partition = p.Partition
+			err := unknown
 			if err == nil {
 				_, err = partitionOf(topic, p.Partition)
 			}
