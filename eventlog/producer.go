@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/weir-log/weir/eventlog/batch"
 )
@@ -240,6 +241,36 @@ func (ps *producers) keep(key producerKey, s producerState) {
 }
 
 func (ps *producers) forget(key producerKey) { delete(ps.states, key) }
+
+// Producer is an idempotent producer, as a partition knows it.
+type Producer struct {
+	ID           int64
+	Epoch        int16
+	LastSequence int32
+	Idle         time.Duration // since it last wrote
+}
+
+// Producers lists the idempotent producers that a partition knows. It reads those of all partitions, a page a trip: it is there for
+// people, not for hot paths.
+func (l *Log) Producers(ctx context.Context, p Partition) ([]Producer, error) {
+	var found []Producer
+	err := l.ListAll(ctx, producerPrefix, func(kv KeyValue) error {
+		var key producerKey
+		if _, err := fmt.Sscanf(kv.Key, producerPrefix+"%d/%d", &key.id, &key.partition); err != nil {
+			return fmt.Errorf("key %q: %w", kv.Key, err)
+		}
+		if key.partition != p {
+			return nil
+		}
+		state, err := parseProducer(string(kv.Value))
+		if err != nil {
+			return fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
+		}
+		found = append(found, Producer{ID: key.id, Epoch: state.epoch, LastSequence: state.batches[len(state.batches)-1].last, Idle: kv.Age})
+		return nil
+	})
+	return found, err
+}
 
 // producerIDs hands out producer ids from a block that this process took from the store.
 type producerIDs struct {

@@ -63,6 +63,7 @@ func apis() []api {
 		{key: kmsg.ListPartitionReassignments, min: 0, max: 0, answer: typed((*Server).listPartitionReassignments)},
 		{key: kmsg.OffsetDelete, min: 0, max: 0, answer: typed((*Server).offsetDelete)},
 		{key: kmsg.DescribeCluster, min: 0, max: 2, answer: typed((*Server).describeCluster)},
+		{key: kmsg.DescribeProducers, min: 0, max: 0, answer: typed((*Server).describeProducers)},
 		{key: kmsg.ListConfigResources, min: 0, max: 1, answer: typed((*Server).listConfigResources)},
 		{key: kmsg.DescribeTopicPartitions, min: 0, max: 0, answer: typed((*Server).describeTopicPartitions)},
 	}

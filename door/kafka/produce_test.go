@@ -247,3 +247,24 @@ func TestApiVersionsIsTheTable(t *testing.T) {
 		wantCode(t, fmt.Sprintf("software name %q", name), ask[*kmsg.ApiVersionsResponse](b, req).ErrorCode, kerr.InvalidRequest)
 	}
 }
+
+func TestDescribeProducersListsWhoWrote(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 2, nil)
+	id := b.newProducerID()
+	b.mustProduce("t", 0, sequenced(t, id, 0, 0, value("a"), value("b")))
+	b.mustProduce("t", 1, sequenced(t, b.newProducerID(), 0, 0, value("a")))
+	req := kmsg.NewPtrDescribeProducersRequest()
+	rt := kmsg.NewDescribeProducersRequestTopic()
+	rt.Topic, rt.Partitions = "t", []int32{0, 5}
+	req.Topics = append(req.Topics, rt)
+	ps := ask[*kmsg.DescribeProducersResponse](b, req).Topics[0].Partitions
+	wantCode(t, "unknown partition", ps[1].ErrorCode, kerr.UnknownTopicOrPartition)
+	if len(ps[0].ActiveProducers) != 1 {
+		t.Fatalf("producers %+v", ps[0])
+	}
+	p := ps[0].ActiveProducers[0]
+	if age := time.Since(time.UnixMilli(p.LastTimestamp)); p.ProducerID != id || p.ProducerEpoch != 0 || p.LastSequence != 1 || p.CurrentTxnStartOffset != -1 || age > time.Minute || age < -time.Minute {
+		t.Errorf("producer %+v, expected %d", p, id)
+	}
+}

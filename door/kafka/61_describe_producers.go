@@ -1,0 +1,50 @@
+package kafka
+
+import (
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// DescribeProducers lists the idempotent producers that partitions know.
+func (s *Server) describeProducers(ctx context.Context, _ *request, in *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
+	out := in.ResponseKind().(*kmsg.DescribeProducersResponse)
+	for _, asked := range in.Topics {
+		t := kmsg.NewDescribeProducersResponseTopic()
+		t.Topic = asked.Topic
+		topic, unknown := s.topicByName(ctx, asked.Topic)
+		for _, number := range asked.Partitions {
+			p := kmsg.NewDescribeProducersResponseTopicPartition()
+			p.Partition = number
+			known, err := []eventlog.Producer(nil), unknown
+			if err == nil {
+				known, err = s.producersOf(ctx, topic, number)
+			}
+			if err != nil {
+				s.trouble("DescribeProducers", err)
+				p.ErrorCode, p.ErrorMessage = codeOf(err)
+			}
+			for _, k := range known {
+				a := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
+				a.ProducerID, a.ProducerEpoch, a.LastSequence = k.ID, int32(k.Epoch), k.LastSequence
+				a.LastTimestamp = time.Now().Add(-k.Idle).UnixMilli()
+				a.CurrentTxnStartOffset, a.CoordinatorEpoch = -1, -1 // no transactions
+				p.ActiveProducers = append(p.ActiveProducers, a)
+			}
+			t.Partitions = append(t.Partitions, p)
+		}
+		out.Topics = append(out.Topics, t)
+	}
+	return out
+}
+
+func (s *Server) producersOf(ctx context.Context, topic eventlog.Topic, number int32) ([]eventlog.Producer, error) {
+	partition, err := partitionOf(topic, number)
+	if err != nil {
+		return nil, err
+	}
+	return s.log.Producers(ctx, partition)
+}
