@@ -70,7 +70,8 @@ type Put struct {
 }
 
 // Outcome answers one Entry. With Err nil the entry is durable.
-// Err is ErrStale when a check failed and ErrNoPartition when a partition is not there: the entry certainly did not happen.
+// Err is ErrStale when a check failed, ErrNoPartition when a partition is not there, ErrUnavailable when the store has no room
+// for records: the entry certainly did not happen.
 type Outcome struct {
 	Base      []Offset // where each batch of the entry begins; 0 for one that only opens
 	Duplicate bool     // set by the log, not by stores: the batch was there already, at Base

@@ -15,9 +15,10 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 	if len(entries) == 0 {
 		return nil, nil
 	}
+	noRoom := s.roomForRecords()
 	var f *flush
 	err := s.change(ctx, func(w *conn) error {
-		f = &flush{conn: w, now: time.Now().UnixMilli(), partitions: map[eventlog.Partition]*partition{}}
+		f = &flush{conn: w, now: time.Now().UnixMilli(), noRoom: noRoom, partitions: map[eventlog.Partition]*partition{}}
 		return f.run(entries)
 	})
 	if err != nil {
@@ -30,6 +31,7 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 type flush struct {
 	conn       *conn
 	now        int64
+	noRoom     error                             // why no records are taken, nil when they are
 	partitions map[eventlog.Partition]*partition // those named so far; nil where there is none
 	outcomes   []eventlog.Outcome
 }
@@ -89,6 +91,8 @@ func (f *flush) judge(entry eventlog.Entry) (refusal, err error) {
 		}
 		if b.Records == 0 {
 			opens = append(opens, b.Partition)
+		} else if f.noRoom != nil {
+			return f.noRoom, nil
 		} else if p == nil && !slices.Contains(opens, b.Partition) {
 			return eventlog.ErrNoPartition, nil
 		}

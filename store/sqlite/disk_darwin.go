@@ -15,5 +15,8 @@ func statDisk(dir string) (disk, error) {
 		name = append(name, byte(c))
 	}
 	const local = 0x1000 // MNT_LOCAL in mount.h
-	return disk{free: int64(stat.Bavail) * int64(stat.Bsize), system: string(name), network: stat.Flags&local == 0}, nil
+	return disk{
+		free: int64(stat.Bavail) * int64(stat.Bsize), total: int64(stat.Blocks) * int64(stat.Bsize),
+		system: string(name), network: stat.Flags&local == 0,
+	}, nil
 }

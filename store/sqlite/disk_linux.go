@@ -22,7 +22,7 @@ func statDisk(dir string) (disk, error) {
 	if err := syscall.Statfs(dir, &stat); err != nil {
 		return disk{}, err
 	}
-	d := disk{free: int64(stat.Bavail) * int64(stat.Bsize)}
+	d := disk{free: int64(stat.Bavail) * int64(stat.Bsize), total: int64(stat.Blocks) * int64(stat.Bsize)}
 	kind := int64(uint32(stat.Type))
 	if d.system, d.network = networks[kind]; d.network {
 		return d, nil

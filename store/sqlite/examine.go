@@ -11,11 +11,8 @@ import (
 	"github.com/weir-log/weir/internal/doctor"
 )
 
-const (
-	// spaceMin and spaceLow are how much disk should be free, in bytes.
-	spaceMin = 256 << 20
-	spaceLow = 2 << 30
-)
+// spaceLow is how much disk should be free, in bytes.
+const spaceLow = 2 << 30
 
 // Examine tells what the store in a file is and whether it keeps what it acknowledges. It changes nothing, and may be
 // asked while the store is in use.
@@ -135,8 +132,8 @@ func examineDisk(dir string) []doctor.Finding {
 	}
 	space := doctor.Finding{Name: "free disk space", Value: human(disk.free)}
 	switch {
-	case disk.free < spaceMin:
-		space.Level, space.Advice = doctor.Bad, "producers are refused when it is used up: free some, or shorten the topics' retention"
+	case disk.full():
+		space.Level, space.Advice = doctor.Bad, "producers are refused until there is more: free some, or shorten the topics' retention"
 	case disk.free < spaceLow:
 		space.Level, space.Advice = doctor.Warn, "free some soon, or shorten the topics' retention"
 	}
@@ -148,13 +145,6 @@ func examineDisk(dir string) []doctor.Finding {
 		system.Level, system.Advice = doctor.Bad, "it is memory, and empty after a restart of the machine: move the file to a disk"
 	}
 	return []doctor.Finding{space, system}
-}
-
-// disk is what holds a directory.
-type disk struct {
-	free            int64 // bytes that weir may use
-	system          string
-	network, memory bool
 }
 
 func human(bytes int64) string {

@@ -59,6 +59,32 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 	holds(t, s, n)
 }
 
+func TestAnAlmostFullDiskRefusesRecordsAlone(t *testing.T) {
+	s := openTest(t)
+	commit(t, s, eventlog.Batch{Partition: 1}, eventlog.Batch{Partition: 1, Records: 5, Bytes: make([]byte, 1000)})
+	s.disk = func(string) (disk, error) { return disk{free: 100 << 20, total: 100 << 30}, nil }
+	outcomes, err := s.Commit(t.Context(), []eventlog.Entry{
+		{Batches: []eventlog.Batch{{Partition: 1, Records: 1, Bytes: make([]byte, 1000)}}},
+		{Puts: []eventlog.Put{{Key: "a topic to be deleted", Version: 1}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := outcomes[0].Err; !errors.Is(err, eventlog.ErrUnavailable) {
+		t.Errorf("records: %v, want ErrUnavailable", err)
+	}
+	if err := outcomes[1].Err; err != nil {
+		t.Errorf("a put: %v", err)
+	}
+	if err := s.Trim(t.Context(), 1, 5); err != nil {
+		t.Errorf("trim: %v", err)
+	}
+	s.disk = func(string) (disk, error) { return disk{free: 100 << 20, total: 1 << 30}, nil }
+	if base := commit(t, s, eventlog.Batch{Partition: 1, Records: 1}); base[0] != 5 {
+		t.Errorf("on a small disk the next record got offset %d, want 5", base[0])
+	}
+}
+
 func TestCommitWaitsForAnotherProcessNoLongerThanItsCaller(t *testing.T) {
 	s := openTest(t)
 	commit(t, s, eventlog.Batch{Partition: 1})

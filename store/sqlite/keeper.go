@@ -115,7 +115,8 @@ func (k *keeper) work(ctx context.Context) error {
 	for more := true; more && ctx.Err() == nil; {
 		if k.overdue() {
 			if err := k.checkpoint(ctx); err != nil {
-				return fmt.Errorf("checkpoint: %w", err)
+				k.due.Store(k.length.Load() + k.step) // not with every commit, though
+				return fmt.Errorf("checkpoint: %w", k.store.explain(err))
 			}
 		}
 		var err error

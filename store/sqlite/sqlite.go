@@ -31,6 +31,7 @@ type Store struct {
 	readers *pool
 	watch   watch
 	keeper  keeper
+	disk    func(dir string) (disk, error) // statDisk, but for tests
 }
 
 var _ eventlog.Store = (*Store)(nil)
@@ -46,7 +47,7 @@ type Options struct {
 // Open opens the store in the file at a path. It creates the file, and the directories above it, where there is none, and
 // brings the tables of an older weir up to date. It refuses a file of another program, and one of a newer weir.
 func Open(ctx context.Context, path string, options Options) (*Store, error) {
-	s := &Store{path: path, log: options.Logger, closed: make(chan struct{})}
+	s := &Store{path: path, log: options.Logger, closed: make(chan struct{}), disk: statDisk}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
