@@ -51,6 +51,7 @@ func FuzzRecordLine(f *testing.F) {
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("a\nb\r\n\nc"), 3)
 	f.Add([]byte("\r\n\r\r\n"), 1)
+	f.Add([]byte("abc\nabcd\r\n"), 3)
 	f.Fuzz(func(t *testing.T, text []byte, limit int) {
 		limit = min(max(limit, 0), 1000)
 		in := bufio.NewReaderSize(bytes.NewReader(text), 16)
