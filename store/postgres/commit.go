@@ -16,7 +16,9 @@ const (
 	flushMax = 1 << 29
 )
 
-const commitSQL = `SELECT bases, stale, homeless FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`
+var commitStatement = statement{"commit", `
+	SELECT bases, stale, homeless
+	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`}
 
 // Commit implements eventlog.Store with one statement: one trip, and one wait for the disk.
 func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
@@ -49,7 +51,7 @@ func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
 	defer conn.Release()
 	ctx, cancel := detached(ctx)
 	defer cancel()
-	result := conn.Conn().PgConn().ExecParams(ctx, commitSQL, f.params(), nil, binaryFormat, binaryFormat).Read()
+	result := commitStatement.run(ctx, conn.Conn().PgConn(), s.opts.Pooled, f.params()...).Read()
 	if result.Err != nil {
 		return verdict{}, result.Err
 	}
@@ -59,8 +61,6 @@ func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
 	row := result.Rows[0]
 	return verdict{numbers(row[0]), numbers(row[1]), numbers(row[2])}, nil
 }
-
-var binaryFormat = []int16{1}
 
 // flush is entries as the columns that weir.commit takes.
 type flush struct {

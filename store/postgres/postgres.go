@@ -85,8 +85,8 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	s := &Store{opts: opts, config: config, nonce: strconv.FormatUint(rand.Uint64(), 36)}
 	s.news.sent = make(chan struct{}, 1)
 	s.sweeper.due = make(chan struct{}, 1)
-	if s.commits, err = pool(config, commitsMax); err == nil {
-		s.others, err = pool(config, opts.Readers)
+	if s.commits, err = pool(config, commitsMax, commitStatement); err == nil {
+		s.others, err = pool(config, opts.Readers, readStatement)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", place(config.ConnConfig), err)
@@ -134,7 +134,8 @@ func configure(address string, opts Options) (*pgxpool.Config, Options, error) {
 	conn.RuntimeParams["statement_timeout"] = strconv.FormatInt(statementMax.Milliseconds(), 10)
 	conn.RuntimeParams["lock_timeout"] = "0"
 	conn.RuntimeParams["client_encoding"] = "UTF8"
-	conn.RuntimeParams["work_mem"] = "64MB" // an answer to Read is gathered in memory
+	conn.RuntimeParams["plan_cache_mode"] = "force_generic_plan" // a plan made for its values would copy all bytes of a flush into itself
+	conn.RuntimeParams["work_mem"] = "64MB"                      // an answer to Read is gathered in memory
 	return config, opts, nil
 }
 
@@ -188,11 +189,14 @@ func options(address string, opts Options) (string, Options, error) {
 	return u.String(), opts, nil
 }
 
-// pool makes a pool that connects when it is first used.
-func pool(config *pgxpool.Config, most int) (*pgxpool.Pool, error) {
+// pool makes a pool that connects when it is first used, for one large statement and many small ones.
+func pool(config *pgxpool.Config, most int, large statement) (*pgxpool.Pool, error) {
 	config = config.Copy()
 	config.MaxConns = int32(most)
 	config.MinConns, config.MinIdleConns = 0, 0
+	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeExec {
+		config.AfterConnect = large.prepare
+	}
 	return pgxpool.NewWithConfig(context.Background(), config)
 }
 

@@ -12,7 +12,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-const readSQL = `SELECT span, first_offset, next_offset, held, base_offset, max_time, records, size, bytes FROM weir.read($1, $2, $3)`
+var readStatement = statement{"read", `
+	SELECT span, first_offset, next_offset, held, base_offset, max_time, records, size, bytes
+	FROM weir.read($1, $2, $3)`}
 
 // Read implements eventlog.Store with one statement, however many spans are asked for.
 func (s *Store) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
@@ -40,8 +42,8 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Sli
 		partitions[i], from[i], size[i] = span.Partition, span.From, int64(span.MaxBytes)
 		slices[i] = eventlog.Slice{Bounds: eventlog.Bounds{Partition: span.Partition}, Err: eventlog.ErrNoPartition}
 	}
-	rows := conn.Conn().PgConn().ExecParams(ctx, readSQL,
-		[][]byte{int8Array(partitions), int8Array(from), int8Array(size)}, nil, binaryFormat, binaryFormat)
+	rows := readStatement.run(ctx, conn.Conn().PgConn(), s.opts.Pooled,
+		int8Array(partitions), int8Array(from), int8Array(size))
 	for rows.NextRow() {
 		row := rows.Values()
 		slice := &slices[integer(row[0])-1]

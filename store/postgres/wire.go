@@ -1,8 +1,12 @@
 package postgres
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // The flush travels in PostgreSQL's binary formats, written and read here rather than by the driver's codecs: these are
@@ -14,6 +18,25 @@ const (
 	oidInt4  = 23
 	oidText  = 25
 )
+
+// statement is one that goes and comes in binary.
+type statement struct{ name, sql string }
+
+// prepare readies a new connection for the statement.
+func (s statement) prepare(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Prepare(ctx, s.name, s.sql)
+	return err
+}
+
+// run makes one trip. Behind a pooler it also makes a plan, each time.
+func (s statement) run(ctx context.Context, conn *pgconn.PgConn, pooled bool, params ...[]byte) *pgconn.ResultReader {
+	if pooled {
+		return conn.ExecParams(ctx, s.sql, params, nil, binaryFormat, binaryFormat)
+	}
+	return conn.ExecPrepared(ctx, s.name, params, binaryFormat, binaryFormat)
+}
+
+var binaryFormat = []int16{1}
 
 // An array is a header of five numbers (dimensions, has nulls, type, length, lower bound), then the elements, each after its length.
 const arrayHeader = 20
