@@ -23,6 +23,7 @@ type Server struct {
 	bin   string
 	dir   string
 	port  int
+	fsync string
 	admin string              // URL of the database postgres, as superuser
 	as    *syscall.Credential // whom PostgreSQL runs as; nil: as ourselves
 }
@@ -99,12 +100,14 @@ func (s *Server) stop(mode string) error {
 
 // Launch makes a data directory and starts a server on it, for a program that is not a test: of the methods it may
 // use Admin and Close. Its watchdog ends it with this process.
-func Launch() (*Server, error) {
+func Launch() (*Server, error) { return launch("on") }
+
+func launch(fsync string) (*Server, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin}
+	s := &Server{bin: bin, fsync: fsync}
 	if s.as, err = unprivileged(); err != nil {
 		return nil, err
 	}
@@ -145,7 +148,7 @@ func Launch() (*Server, error) {
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
 func (s *Server) start() error {
-	options := fmt.Sprintf("-p %d -k '%s' -c listen_addresses=127.0.0.1", s.port, s.dir)
+	options := fmt.Sprintf("-p %d -k '%s' -c listen_addresses=127.0.0.1 -c fsync=%s", s.port, s.dir, s.fsync)
 	return s.run("pg_ctl", "-D", s.data(), "-l", filepath.Join(s.dir, "log"), "-o", options, "-w", "-t", "60", "start")
 }
 

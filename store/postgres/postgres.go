@@ -30,6 +30,8 @@ const (
 	// statementMax is when the server gives up a statement by itself: before we give up the server, so that
 	// nothing is done after it was reported unknown. A transaction pooler does not take this setting.
 	statementMax = 30 * time.Second
+	// closeGrace is how long Close waits for the background work.
+	closeGrace = 3 * time.Second
 	// connectMax bounds one attempt to connect.
 	connectMax = 10 * time.Second
 )
@@ -48,6 +50,8 @@ type Options struct {
 	Pooled bool
 	// Logger takes what goes wrong in the background. Default slog.Default().
 	Logger *slog.Logger
+
+	sweepPause time.Duration // shorter in tests
 }
 
 // Store keeps batches and keyed state in PostgreSQL.
@@ -61,10 +65,12 @@ type Store struct {
 	seen    seen
 	sweeper sweeper
 
-	closing context.Context // ends with Close
-	close   context.CancelFunc
-	work    sync.WaitGroup // what Close waits for
-	nonce   string         // tells our own notifications from those of other processes
+	closing    context.Context // ends with Close: no more work is begun
+	close      context.CancelFunc
+	background context.Context // ends a little later: what was begun is broken off
+	abandon    context.CancelFunc
+	work       sync.WaitGroup // what Close waits for
+	nonce      string         // tells our own notifications from those of other processes
 }
 
 var (
@@ -91,7 +97,8 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", place(config.ConnConfig), err)
 	}
-	s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))
+	s.background, s.abandon = context.WithCancel(context.WithoutCancel(ctx))
+	s.closing, s.close = context.WithCancel(s.background)
 	s.work.Go(func() { s.sweep(s.closing) })
 	if !opts.Pooled {
 		s.work.Go(func() { s.notify(s.closing) })
@@ -102,10 +109,18 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 // Close ends the background work and all connections. Calls under way are waited for.
 func (s *Store) Close() error {
 	s.close()
+	impatience := time.AfterFunc(closeGrace, s.abandon)
+	defer impatience.Stop()
 	s.work.Wait()
 	s.commits.Close()
 	s.others.Close()
+	s.abandon()
 	return nil
+}
+
+// step returns a context for one trip of the background work. Close waits for it rather than break the connection, for a while.
+func (s *Store) step() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(s.background, answerMax)
 }
 
 // configure reads the URL, and the options in it.
@@ -182,6 +197,9 @@ func options(address string, opts Options) (string, Options, error) {
 	}
 	if opts.Readers == 0 {
 		opts.Readers = 4
+	}
+	if opts.sweepPause == 0 {
+		opts.sweepPause = sweepPause
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()

@@ -79,8 +79,8 @@ func (s *Store) sweep(ctx context.Context) {
 		case <-again:
 		}
 		again = nil
-		done, err := s.tidy(ctx)
-		if err != nil && ctx.Err() == nil && !errors.Is(readFailed(err), eventlog.ErrUnavailable) {
+		done, err := s.tidy(s.background)
+		if err != nil && !errors.Is(readFailed(err), eventlog.ErrUnavailable) {
 			s.opts.Logger.Warn("retention could not free disk space; it is tried again", "every", sweepAgain, "err", err)
 		}
 		if err != nil || !done {
@@ -89,7 +89,7 @@ func (s *Store) sweep(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(sweepPause):
+		case <-time.After(s.opts.sweepPause):
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (s *Store) tidy(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	done = true
-	for {
+	for s.closing.Err() == nil {
 		segments, err := s.fill(ctx)
 		if err != nil {
 			return false, err
@@ -119,10 +119,11 @@ func (s *Store) tidy(ctx context.Context) (done bool, err error) {
 		if !found {
 			return done, nil
 		}
-		if err := s.empty(ctx, victim); err != nil {
+		if moved, err := s.empty(ctx, victim); err != nil || !moved {
 			return false, err
 		}
 	}
+	return false, nil
 }
 
 // segment is a row of weir.fill.
@@ -163,26 +164,28 @@ func choose(segments []segment, full int64) (victim int, found bool) {
 	return victim, found && payload > wanted*7/4+full/16
 }
 
-// empty moves what is wanted out of a segment.
-func (s *Store) empty(ctx context.Context, victim int) error {
-	if _, err := s.others.Exec(ctx, `SELECT weir.settle($1)`, victim); err != nil {
-		return fmt.Errorf("empty segment %d: %w", victim, err)
+// empty moves what is wanted out of a segment. It tells false where another process is at it.
+func (s *Store) empty(ctx context.Context, victim int) (moved bool, err error) {
+	if _, err = s.others.Exec(ctx, `SELECT weir.settle($1)`, victim); err != nil {
+		return false, fmt.Errorf("empty segment %d: %w", victim, err)
 	}
-	for {
+	for s.closing.Err() == nil {
 		if err := s.roll(ctx, true); err != nil {
-			return err
-		}
-		moved, err := retry(ctx, func() (moved bool, err error) {
-			err = s.others.QueryRow(ctx, `SELECT weir.move_run($1) IS NOT NULL`, victim).Scan(&moved)
 			return moved, err
+		}
+		more, err := retry(ctx, func() (more bool, err error) {
+			err = s.others.QueryRow(ctx, `SELECT weir.move_run($1)`, victim).Scan(&more)
+			return more, err
 		})
 		if err != nil {
-			return fmt.Errorf("empty segment %d: %w", victim, err)
+			return moved, fmt.Errorf("empty segment %d: %w", victim, err)
 		}
-		if !moved {
-			return nil
+		if !more {
+			return moved, nil
 		}
+		moved = true
 	}
+	return moved, nil
 }
 
 // roll seals the segment that is written, if it is full, and opens the next. Where a lock is not to be had at once it

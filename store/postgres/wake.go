@@ -84,11 +84,17 @@ func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
 		case ctx.Err() != nil || conn.IsClosed():
 			return err
 		default: // silence: is the connection still there?
-			if _, err := conn.Exec(ctx, `SELECT 1`); err != nil {
+			if err := s.ping(conn); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+func (s *Store) ping(conn *pgx.Conn) error {
+	ctx, cancel := s.step()
+	defer cancel()
+	return conn.Ping(ctx)
 }
 
 func wake(woken chan<- struct{}) {
@@ -117,6 +123,7 @@ func (s *Store) notify(ctx context.Context) {
 	})
 }
 
+// announce sends one notification for any number of commits, if anybody is there to hear it.
 func (s *Store) announce(ctx context.Context, conn *pgx.Conn) error {
 	var asked time.Time
 	var audience bool
@@ -127,20 +134,16 @@ func (s *Store) announce(ctx context.Context, conn *pgx.Conn) error {
 		case <-s.news.sent:
 		}
 		if time.Since(asked) > audienceFor {
-			var listeners int64
-			if err := conn.QueryRow(ctx, `
-				SELECT count(*) FROM pg_locks
-				WHERE locktype = 'advisory' AND classid = $1 AND objid = $2 AND objsubid = 2 AND granted
-				  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
-				uint32(advisoryClass), uint32(advisoryListen)).Scan(&listeners); err != nil {
+			var err error
+			if audience, err = s.audience(conn); err != nil {
 				return err
 			}
-			audience, asked = listeners > s.news.listening.Load(), time.Now()
+			asked = time.Now()
 		}
 		if !audience {
 			continue
 		}
-		if _, err := conn.Exec(ctx, `SELECT pg_notify('weir', $1)`, s.nonce); err != nil {
+		if err := s.shout(conn); err != nil {
 			return err
 		}
 		select {
@@ -149,6 +152,26 @@ func (s *Store) announce(ctx context.Context, conn *pgx.Conn) error {
 		case <-time.After(notifyPause):
 		}
 	}
+}
+
+// audience tells whether another process listens.
+func (s *Store) audience(conn *pgx.Conn) (bool, error) {
+	ctx, cancel := s.step()
+	defer cancel()
+	var listeners int64
+	err := conn.QueryRow(ctx, `
+		SELECT count(*) FROM pg_locks
+		WHERE locktype = 'advisory' AND classid = $1 AND objid = $2 AND objsubid = 2 AND granted
+		  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+		uint32(advisoryClass), uint32(advisoryListen)).Scan(&listeners)
+	return listeners > s.news.listening.Load(), err
+}
+
+func (s *Store) shout(conn *pgx.Conn) error {
+	ctx, cancel := s.step()
+	defer cancel()
+	_, err := conn.Exec(ctx, `SELECT pg_notify('weir', $1)`, s.nonce)
+	return err
 }
 
 // persist runs work again whenever it fails, at longer and longer intervals, until ctx ends. It says nothing: all that fails here

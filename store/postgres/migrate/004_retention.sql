@@ -68,11 +68,11 @@ BEGIN
         IF size < full_at AND (pg_relation_size(batches) = 0 OR clock_timestamp() - now_open.opened_at < older_than) THEN
             RETURN false;
         END IF;
-        -- How much of the table is batches and not the rows around them (76 bytes each, and 40 in the index): a sample tells.
+        -- How much of the table is batches, and not the rows around them and the index: a sample of 16 MiB tells.
         EXECUTE format('UPDATE weir.segment
                         SET sealed_at = clock_timestamp(),
-                            payload = $1 * (SELECT coalesce(sum(octet_length(bytes)) / sum(octet_length(bytes) + 116.0), 1)
-                                            FROM %s TABLESAMPLE SYSTEM (least(100, 100 * 16777216.0 / $1)))
+                            payload = greatest(1, $1 / 16777216.0) * (SELECT coalesce(sum(octet_length(bytes)), 0)
+                                                                      FROM %s TABLESAMPLE SYSTEM (least(100, 100 * 16777216.0 / $1)))
                         WHERE number = $2', batches)
         USING size, now_open.number;
     END IF;
@@ -145,9 +145,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- move_run copies what is still wanted of one run out of a segment, into the one that takes survivors, and tells how many bytes
--- that were; NULL when no run is left. Commits to the partition go on meanwhile: its row is not touched.
-CREATE FUNCTION weir.move_run(victim int) RETURNS bigint
+-- move_run copies what is still wanted of one run out of a segment, into the one that takes survivors. It tells false when no run is
+-- left, or another process is at it. Commits to the partition go on meanwhile: its row is not touched.
+CREATE FUNCTION weir.move_run(victim int) RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -159,12 +159,12 @@ DECLARE
     target int;
 BEGIN
     IF NOT pg_try_advisory_xact_lock(2003134834, 65) THEN -- one process sweeps at a time
-        RETURN NULL;
+        RETURN false;
     END IF;
     SELECT s.number INTO STRICT target FROM weir.segment s WHERE s.sealed_at IS NULL AND s.survivors;
     SELECT * INTO r FROM weir.run x WHERE x.segment = victim ORDER BY x.partition_id, x.next_offset LIMIT 1;
     IF NOT FOUND THEN
-        RETURN NULL;
+        RETURN false;
     END IF;
     SELECT x.first_offset INTO low FROM weir.partition x WHERE x.id = r.partition_id ORDER BY x.turn DESC LIMIT 1;
     EXECUTE format('INSERT INTO weir.batch_%s
@@ -175,5 +175,5 @@ BEGIN
     -- The run may have been trimmed away meanwhile; then the copy is nobody's, and goes with its segment.
     UPDATE weir.run x SET segment = target
     WHERE x.partition_id = r.partition_id AND x.next_offset = r.next_offset AND x.segment = victim;
-    RETURN r.next_byte - r.first_byte;
+    RETURN true;
 END $$;

@@ -1,0 +1,207 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/internal/doctor"
+)
+
+// openMax is how old a transaction may be before it is worth a word.
+const openMax = 10 * time.Minute
+
+// Examine tells what the store in a database is and whether it keeps what it acknowledges. It changes nothing, and may be
+// asked while the store is in use.
+func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
+	config, _, err := configure(address, Options{})
+	if err != nil {
+		return nil, fmt.Errorf("examine PostgreSQL: %w", err)
+	}
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	if err != nil {
+		return nil, fmt.Errorf("examine PostgreSQL at %s: %w", place(config.ConnConfig), readFailed(err))
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	x := examination{ctx: ctx, conn: conn}
+	x.add("store", "PostgreSQL at "+place(config.ConnConfig))
+	for _, look := range []func() error{x.server, x.pooler, x.settings, x.schema, x.size, x.transactions} {
+		if err := look(); err != nil {
+			return nil, fmt.Errorf("examine PostgreSQL at %s: %w", place(config.ConnConfig), readFailed(err))
+		}
+	}
+	return x.findings, nil
+}
+
+type examination struct {
+	ctx      context.Context
+	conn     *pgx.Conn
+	facts    facts
+	findings []doctor.Finding
+}
+
+func (x *examination) add(name, value string) *doctor.Finding {
+	x.findings = append(x.findings, doctor.Finding{Name: name, Value: value})
+	return &x.findings[len(x.findings)-1]
+}
+
+func (x *examination) server() (err error) {
+	if x.facts, err = inspect(x.ctx, x.conn); err != nil {
+		return err
+	}
+	version := x.add("PostgreSQL version", x.facts.serverText)
+	if x.facts.server < serverMin {
+		version.Level, version.Advice = doctor.Bad, "weir needs 14 or later: upgrade the server"
+	}
+	encoding := x.add("encoding", x.facts.encoding)
+	if x.facts.encoding != "UTF8" {
+		encoding.Level, encoding.Advice = doctor.Bad, "weir needs a database with ENCODING 'UTF8'"
+	}
+	role := x.add("server role", "primary")
+	if x.facts.standby {
+		role.Value, role.Level, role.Advice = "standby", doctor.Bad, "it takes no writes: connect to the primary"
+	}
+	return nil
+}
+
+// pooler looks for what stands between here and the server. Through a pooler that deals out connections by transaction, the
+// process that answers is not always the one that was greeted.
+func (x *examination) pooler() error {
+	var pid uint32
+	if err := x.conn.QueryRow(x.ctx, `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+		return err
+	}
+	found := x.add("pooler", "none seen")
+	if pid != x.conn.PgConn().PID() {
+		found.Value, found.Level = "there is one", doctor.Warn
+		found.Advice = "add weir_pooled=true to the URL if it pools by transaction, or connect to the server itself: that is faster"
+	}
+	return nil
+}
+
+// advised is what a setting should be, and what happens if it is not.
+type advised struct {
+	name   string
+	good   []string // any of these; none: it is told as it is
+	level  doctor.Level
+	advice string
+}
+
+var advice = []advised{
+	{"fsync", []string{"on"}, doctor.Bad, "a crash of the machine loses acknowledged records and may ruin the database: set fsync = on"},
+	{"full_page_writes", []string{"on"}, doctor.Bad, "a crash of the machine can leave half-written pages: set full_page_writes = on, unless the file system never tears a page"},
+	{"synchronous_commit", []string{"on", "remote_apply"}, doctor.OK, "weir sets on for its own commits"},
+	{"data_checksums", []string{"on"}, doctor.Warn, "a damaged page is not noticed: pg_checksums --enable, while the server is stopped"},
+	{"wal_sync_method", nil, doctor.OK, ""},
+	{"synchronous_standby_names", nil, doctor.OK, ""},
+	{"shared_buffers", nil, doctor.OK, ""},
+	{"max_connections", nil, doctor.OK, ""},
+	{"autovacuum", []string{"on"}, doctor.Bad, "the small tables of the log grow without end: set autovacuum = on"},
+	{"default_transaction_read_only", []string{"off"}, doctor.Bad, "weir cannot write: ALTER ROLE … SET default_transaction_read_only = off"},
+}
+
+func (x *examination) settings() error {
+	for _, a := range advice {
+		var value string
+		if err := x.conn.QueryRow(x.ctx, `SELECT current_setting($1)`, a.name).Scan(&value); err != nil {
+			return err
+		}
+		found := x.add(a.name, value)
+		if value == "" {
+			found.Value = "none"
+		}
+		good := len(a.good) == 0
+		for _, g := range a.good {
+			good = good || value == g
+		}
+		if !good {
+			found.Level, found.Advice = a.level, a.advice
+		}
+	}
+	// A checkpoint starts whenever so much WAL is written, and every page touched after it is logged whole.
+	var megabytes int64
+	if err := x.conn.QueryRow(x.ctx, `SELECT setting::bigint FROM pg_settings WHERE name = 'max_wal_size'`).Scan(&megabytes); err != nil {
+		return err
+	}
+	wal := x.add("max_wal_size", fmt.Sprintf("%d MB", megabytes))
+	if megabytes < 4096 {
+		wal.Level, wal.Advice = doctor.Warn, "at more than a few MB a second checkpoints follow one another closely: 4GB or more makes producing faster"
+	}
+	return nil
+}
+
+func (x *examination) schema() error {
+	schema := x.add("schema", fmt.Sprintf("weir, version %d of %d", x.facts.version, len(scripts())))
+	err := x.facts.suitable()
+	switch {
+	case !x.facts.schema && err == nil:
+		schema.Value = "not there yet: weir serve makes it"
+	case !x.facts.ours && err == nil:
+		schema.Value = "empty: weir serve fills it"
+	case err != nil && !x.facts.standby:
+		schema.Level, schema.Advice = doctor.Bad, err.Error()
+	case x.facts.version < len(scripts()):
+		schema.Level, schema.Advice = doctor.Warn, "the next weir serve of this version brings it up to date"
+	}
+	return nil
+}
+
+func (x *examination) size() error {
+	var database, log, segments int64
+	if err := x.conn.QueryRow(x.ctx, `
+		SELECT pg_database_size(current_database()),
+		       coalesce(sum(pg_total_relation_size(c.oid)) FILTER (WHERE c.relkind = 'r'), 0)::bigint,
+		       count(*) FILTER (WHERE c.relkind = 'r' AND c.relname ~ '^batch_[0-9]+$')
+		FROM pg_class c WHERE c.relnamespace = to_regnamespace('weir')`).Scan(&database, &log, &segments); err != nil {
+		return err
+	}
+	x.add("size", fmt.Sprintf("%d MB in %d segments; the whole database %d MB", log>>20, segments, database>>20))
+	x.add("free disk space", "PostgreSQL does not tell: look on the server")
+	return nil
+}
+
+// transactions looks for what holds up cleaning.
+func (x *examination) transactions() error {
+	rows, err := x.conn.Query(x.ctx, `
+		SELECT coalesce(pid, 0), coalesce(usename, '?'), coalesce(application_name, ''), coalesce(state, '?'),
+		       extract(epoch FROM clock_timestamp() - xact_start)::bigint, age(backend_xmin)::bigint
+		FROM pg_stat_activity
+		WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND clock_timestamp() - xact_start > make_interval(secs => $1)
+		ORDER BY xact_start LIMIT 5`, openMax.Seconds())
+	if err != nil {
+		return err
+	}
+	type open struct {
+		pid                int32
+		role, name, state  string
+		seconds, staleness int64
+	}
+	long, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o open, err error) {
+		err = row.Scan(&o.pid, &o.role, &o.name, &o.state, &o.seconds, &o.staleness)
+		return o, err
+	})
+	if err != nil {
+		return err
+	}
+	for _, o := range long {
+		found := x.add("open transaction", fmt.Sprintf("pid %d (%s), %s for %v, %d transactions behind",
+			o.pid, strings.TrimSpace(o.role+" "+o.name), o.state, time.Duration(o.seconds)*time.Second, o.staleness))
+		found.Level = doctor.Warn
+		found.Advice = fmt.Sprintf("it keeps old versions of rows from being cleaned away; end it, or SELECT pg_terminate_backend(%d)", o.pid)
+	}
+	if len(long) == 0 {
+		x.add("open transactions", fmt.Sprintf("none older than %v", openMax))
+	}
+	var prepared int64
+	err = x.conn.QueryRow(x.ctx, `SELECT count(*) FROM pg_prepared_xacts WHERE clock_timestamp() - prepared > make_interval(secs => $1)`,
+		openMax.Seconds()).Scan(&prepared)
+	if err != nil || prepared == 0 {
+		return err
+	}
+	found := x.add("prepared transactions", fmt.Sprintf("%d older than %v", prepared, openMax))
+	found.Level, found.Advice = doctor.Warn, "they keep old versions of rows from being cleaned away: see pg_prepared_xacts, and COMMIT or ROLLBACK PREPARED them"
+	return nil
+}

@@ -1,0 +1,15 @@
+package postgres
+
+import (
+	"context"
+	"time"
+)
+
+// Restless makes a store sweep all the time.
+func Restless(o Options) Options {
+	o.sweepPause = 20 * time.Millisecond
+	return o
+}
+
+// Tidy makes one sweep, now.
+func (s *Store) Tidy(ctx context.Context) (done bool, err error) { return s.tidy(ctx) }
