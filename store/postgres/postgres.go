@@ -92,7 +92,7 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	s.news.sent = make(chan struct{}, 1)
 	s.sweeper.due = make(chan struct{}, 1)
 	if s.commits, err = pool(config, commitsMax, commitStatement); err == nil {
-		s.others, err = pool(config, opts.Readers, readStatement)
+		s.others, err = pool(config, opts.Readers, readStatement, listStatement)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", place(config.ConnConfig), err)
@@ -140,6 +140,7 @@ func configure(address string, opts Options) (*pgxpool.Config, Options, error) {
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = "weir"
 	}
+	conn.RuntimeParams["client_encoding"] = "UTF8"
 	if opts.Pooled {
 		conn.DefaultQueryExecMode = pgx.QueryExecModeExec
 		return config, opts, nil
@@ -148,7 +149,6 @@ func configure(address string, opts Options) (*pgxpool.Config, Options, error) {
 	conn.RuntimeParams["default_transaction_isolation"] = "read committed"
 	conn.RuntimeParams["statement_timeout"] = strconv.FormatInt(statementMax.Milliseconds(), 10)
 	conn.RuntimeParams["lock_timeout"] = "0"
-	conn.RuntimeParams["client_encoding"] = "UTF8"
 	conn.RuntimeParams["plan_cache_mode"] = "force_generic_plan" // a plan made for its values would copy all bytes of a flush into itself
 	conn.RuntimeParams["work_mem"] = "64MB"                      // an answer to Read is gathered in memory
 	return config, opts, nil
@@ -207,13 +207,20 @@ func options(address string, opts Options) (string, Options, error) {
 	return u.String(), opts, nil
 }
 
-// pool makes a pool that connects when it is first used, for one large statement and many small ones.
-func pool(config *pgxpool.Config, most int, large statement) (*pgxpool.Pool, error) {
+// pool makes a pool that connects when it is first used, its connections ready for some statements.
+func pool(config *pgxpool.Config, most int, ready ...statement) (*pgxpool.Pool, error) {
 	config = config.Copy()
 	config.MaxConns = int32(most)
 	config.MinConns, config.MinIdleConns = 0, 0
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeExec {
-		config.AfterConnect = large.prepare
+		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			for _, s := range ready {
+				if _, err := conn.Prepare(ctx, s.name, s.sql); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
 	}
 	return pgxpool.NewWithConfig(context.Background(), config)
 }

@@ -1,13 +1,14 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -15,6 +16,8 @@ import (
 var readStatement = statement{"read", `
 	SELECT span, first_offset, next_offset, held, base_offset, max_time, records, size, bytes
 	FROM weir.read($1, $2, $3)`}
+
+var listStatement = statement{"list", `SELECT key, version, value, age_us FROM weir.list($1, $2, $3, $4)`}
 
 // Read implements eventlog.Store with one statement, however many spans are asked for.
 func (s *Store) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
@@ -119,23 +122,33 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]ev
 	if limit <= 0 || !ok {
 		return nil, nil
 	}
-	list, err := retry(ctx, func() ([]eventlog.KeyValue, error) {
-		rows, err := s.others.Query(ctx, `SELECT key, version, value, age_us FROM weir.list($1, $2, $3, $4)`,
-			prefix, high, after, min(limit, 1<<30))
-		if err != nil {
-			return nil, err
-		}
-		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (kv eventlog.KeyValue, err error) {
-			var age int64
-			err = row.Scan(&kv.Key, (*int64)(&kv.Version), &kv.Value, &age)
-			kv.Age = max(0, time.Duration(age)*time.Microsecond) // the server's clock may be set back
-			return kv, err
-		})
-	})
+	list, err := retry(ctx, func() ([]eventlog.KeyValue, error) { return s.list(ctx, prefix, high, after, limit) })
 	if err != nil {
 		return nil, fmt.Errorf("list keys under %q: %w", prefix, readFailed(err))
 	}
 	return list, nil
+}
+
+func (s *Store) list(ctx context.Context, prefix, high, after string, limit int) ([]eventlog.KeyValue, error) {
+	conn, err := s.others.Acquire(ctx)
+	if err != nil {
+		return nil, notSent(err)
+	}
+	defer conn.Release()
+	most := binary.BigEndian.AppendUint32(nil, uint32(min(limit, math.MaxInt32)))
+	rows := listStatement.run(ctx, conn.Conn().PgConn(), s.opts.Pooled, []byte(prefix), []byte(high), []byte(after), most)
+	var list []eventlog.KeyValue
+	for rows.NextRow() {
+		row := rows.Values()
+		list = append(list, eventlog.KeyValue{
+			Key:     string(row[0]),
+			Version: eventlog.Version(bigint(row[1])),
+			Value:   bytes.Clone(row[2]),
+			Age:     max(0, time.Duration(bigint(row[3]))*time.Microsecond), // the server's clock may be set back
+		})
+	}
+	_, err = rows.Close()
+	return list, err
 }
 
 // above returns a text above all keys that begin with a prefix, and below all others that are above it. No key begins with what is not

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -13,20 +12,13 @@ import (
 // a handful of shapes, and this way the bytes of batches are copied once.
 
 const (
-	oidBytea = 17
-	oidInt8  = 20
-	oidInt4  = 23
-	oidText  = 25
+	oidInt8 = 20
+	oidInt4 = 23
+	oidText = 25
 )
 
 // statement is one that goes and comes in binary.
 type statement struct{ name, sql string }
-
-// prepare readies a new connection for the statement.
-func (s statement) prepare(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Prepare(ctx, s.name, s.sql)
-	return err
-}
 
 // run makes one trip. Behind a pooler it also makes a plan, each time.
 func (s statement) run(ctx context.Context, conn *pgconn.PgConn, pooled bool, params ...[]byte) *pgconn.ResultReader {
