@@ -28,7 +28,7 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	defer conn.Close(context.WithoutCancel(ctx))
 	x := examination{ctx: ctx, conn: conn}
 	x.add("store", "PostgreSQL at "+place(config.ConnConfig))
-	for _, look := range []func() error{x.server, x.pooler, x.settings, x.schema, x.size, x.transactions} {
+	for _, look := range []func() error{x.server, x.pooler, x.settings, x.schema, x.size, func() error { return x.transactions(openMax) }} {
 		if err := look(); err != nil {
 			return nil, fmt.Errorf("examine PostgreSQL at %s: %w", place(config.ConnConfig), readFailed(err))
 		}
@@ -164,13 +164,13 @@ func (x *examination) size() error {
 }
 
 // transactions looks for what holds up cleaning.
-func (x *examination) transactions() error {
+func (x *examination) transactions(older time.Duration) error {
 	rows, err := x.conn.Query(x.ctx, `
 		SELECT coalesce(pid, 0), coalesce(usename, '?'), coalesce(application_name, ''), coalesce(state, '?'),
 		       extract(epoch FROM clock_timestamp() - xact_start)::bigint, age(backend_xmin)::bigint
 		FROM pg_stat_activity
 		WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND clock_timestamp() - xact_start > make_interval(secs => $1)
-		ORDER BY xact_start LIMIT 5`, openMax.Seconds())
+		ORDER BY xact_start LIMIT 5`, older.Seconds())
 	if err != nil {
 		return err
 	}
@@ -193,15 +193,15 @@ func (x *examination) transactions() error {
 		found.Advice = fmt.Sprintf("it keeps old versions of rows from being cleaned away; end it, or SELECT pg_terminate_backend(%d)", o.pid)
 	}
 	if len(long) == 0 {
-		x.add("open transactions", fmt.Sprintf("none older than %v", openMax))
+		x.add("open transactions", fmt.Sprintf("none older than %v", older))
 	}
 	var prepared int64
 	err = x.conn.QueryRow(x.ctx, `SELECT count(*) FROM pg_prepared_xacts WHERE clock_timestamp() - prepared > make_interval(secs => $1)`,
-		openMax.Seconds()).Scan(&prepared)
+		older.Seconds()).Scan(&prepared)
 	if err != nil || prepared == 0 {
 		return err
 	}
-	found := x.add("prepared transactions", fmt.Sprintf("%d older than %v", prepared, openMax))
+	found := x.add("prepared transactions", fmt.Sprintf("%d older than %v", prepared, older))
 	found.Level, found.Advice = doctor.Warn, "they keep old versions of rows from being cleaned away: see pg_prepared_xacts, and COMMIT or ROLLBACK PREPARED them"
 	return nil
 }

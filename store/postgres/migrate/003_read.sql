@@ -1,27 +1,30 @@
+-- newest is the newest version of every partition's row, found by walking the key from one partition to the next. SELECT … FROM
+-- weir.partition finds the same, and is faster where old versions do not swell the table.
+CREATE VIEW weir.newest AS
+WITH RECURSIVE walk AS (
+    (SELECT x.* FROM weir.partition x ORDER BY x.id, x.turn DESC LIMIT 1)
+    UNION ALL
+    SELECT following.*
+    FROM walk
+    CROSS JOIN LATERAL (
+        SELECT x.* FROM weir.partition x WHERE x.id > walk.id ORDER BY x.id, x.turn DESC LIMIT 1
+    ) AS following
+)
+SELECT * FROM walk;
+
 -- bounds tells what every partition holds.
 --
 -- Where the table is small it is read from end to end. Where old versions swell it (a transaction was left open somewhere),
--- that would cost more with every flush: then the key is walked, from one partition's newest version to the next one's.
+-- that would cost more with every flush.
 CREATE FUNCTION weir.bounds() RETURNS TABLE (id bigint, first_offset bigint, next_offset bigint, bytes bigint)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF pg_relation_size('weir.partition') < 1048576 THEN
-        RETURN QUERY
-        SELECT p.id, p.first_offset, p.next_offset, p.next_byte - p.first_byte FROM weir.partition p;
+        RETURN QUERY SELECT x.id, x.first_offset, x.next_offset, x.next_byte - x.first_byte FROM weir.partition x;
     ELSE
-        RETURN QUERY
-        WITH RECURSIVE newest AS (
-            (SELECT p FROM weir.partition p ORDER BY p.id, p.turn DESC LIMIT 1)
-            UNION ALL
-            SELECT following.p
-            FROM newest
-            CROSS JOIN LATERAL (
-                SELECT p FROM weir.partition p WHERE p.id > (newest.p).id ORDER BY p.id, p.turn DESC LIMIT 1
-            ) AS following
-        )
-        SELECT (p).id, (p).first_offset, (p).next_offset, (p).next_byte - (p).first_byte FROM newest;
+        RETURN QUERY SELECT x.id, x.first_offset, x.next_offset, x.next_byte - x.first_byte FROM weir.newest x;
     END IF;
 END $$;
 

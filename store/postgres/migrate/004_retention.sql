@@ -82,20 +82,14 @@ END $$;
 
 -- fill tells of every sealed segment how many bytes of batches are in it, and how many of them are still wanted.
 CREATE VIEW weir.fill AS
-WITH RECURSIVE newest AS (
-    (SELECT p FROM weir.partition p ORDER BY p.id, p.turn DESC LIMIT 1)
-    UNION ALL
-    SELECT following.p
-    FROM newest
-    CROSS JOIN LATERAL (
-        SELECT p FROM weir.partition p WHERE p.id > (newest.p).id ORDER BY p.id, p.turn DESC LIMIT 1
-    ) AS following
+WITH newest AS MATERIALIZED (
+    SELECT * FROM weir.newest
 ), wanted AS (
-    SELECT r.segment, r.next_byte - greatest(r.first_byte, (n.p).first_byte) AS bytes
-    FROM weir.run r JOIN newest n ON (n.p).id = r.partition_id
+    SELECT r.segment, r.next_byte - greatest(r.first_byte, n.first_byte) AS bytes
+    FROM weir.run r JOIN newest n ON n.id = r.partition_id
     UNION ALL
-    SELECT (p).segment, (p).next_byte - greatest((p).run_byte, (p).first_byte)
-    FROM newest WHERE (p).first_offset < (p).next_offset
+    SELECT n.segment, n.next_byte - greatest(n.run_byte, n.first_byte)
+    FROM newest n WHERE n.first_offset < n.next_offset
 )
 SELECT s.number, s.payload,
        coalesce(sum(w.bytes), 0)::bigint AS wanted,

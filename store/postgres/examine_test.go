@@ -1,0 +1,91 @@
+package postgres
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/internal/doctor"
+	"github.com/weir-log/weir/internal/pgtest"
+)
+
+func find(t *testing.T, findings []doctor.Finding, name string) doctor.Finding {
+	t.Helper()
+	for _, f := range findings {
+		if f.Name == name {
+			return f
+		}
+	}
+	t.Fatalf("no finding about %s in %+v", name, findings)
+	return doctor.Finding{}
+}
+
+func TestExamineChangesNothing(t *testing.T) {
+	address := pgtest.URL(t)
+	findings, err := Examine(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := find(t, findings, "schema"); f.Level != doctor.OK || !strings.Contains(f.Value, "not there yet") {
+		t.Errorf("schema in an empty database: %+v", f)
+	}
+	if got := pgtest.Value(t, address, `SELECT to_regnamespace('weir') IS NULL`); got != "true" {
+		t.Error("the examination made the schema")
+	}
+}
+
+func TestExamineTellsWhatLosesData(t *testing.T) {
+	address := pgtest.URL(t)
+	s, err := Open(t.Context(), address, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	pgtest.Exec(t, address, `ALTER DATABASE `+pgtest.Value(t, address, `SELECT current_database()`)+` SET synchronous_commit = off`)
+	findings, err := Examine(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]doctor.Level{
+		"encoding": doctor.OK, "schema": doctor.OK, "pooler": doctor.OK, "server role": doctor.OK,
+		"synchronous_commit": doctor.OK, // for weir sets it
+		"autovacuum":         doctor.OK, "open transactions": doctor.OK,
+	} {
+		if f := find(t, findings, name); f.Level != want {
+			t.Errorf("%s is %v, want %v: %+v", name, f.Level, want, f)
+		}
+	}
+	if f := find(t, findings, "synchronous_commit"); f.Value != "off" || !strings.Contains(f.Advice, "weir sets on") {
+		t.Errorf("synchronous_commit: %+v", f)
+	}
+	if f := find(t, findings, "fsync"); (f.Level == doctor.Bad) != (pgtest.Value(t, address, `SHOW fsync`) == "off") {
+		t.Errorf("fsync: %+v", f)
+	}
+}
+
+func TestExamineNamesLongTransactions(t *testing.T) {
+	address := pgtest.URL(t)
+	foreign, err := pgx.Connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer foreign.Close(t.Context())
+	if _, err := foreign.PgConn().Exec(t.Context(), `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1`).ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	x := examination{ctx: t.Context(), conn: conn}
+	if err := x.transactions(-time.Second); err != nil {
+		t.Fatal(err)
+	}
+	f := find(t, x.findings, "open transaction")
+	if f.Level != doctor.Warn || !strings.Contains(f.Advice, "pg_terminate_backend") {
+		t.Errorf("a transaction left open: %+v", f)
+	}
+}

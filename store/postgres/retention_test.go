@@ -1,0 +1,267 @@
+package postgres_test
+
+import (
+	"bytes"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/store/postgres"
+)
+
+const (
+	segment = 1 << 20
+	// small is a store with segments of 1 MiB. It sweeps when a test says so, and hardly ever by itself.
+	small = "&weir_segment_bytes=1048576"
+)
+
+// onDisk is how much the segments take.
+func onDisk(t *testing.T, address string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(pgtest.Value(t, address, `
+		SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
+		WHERE relnamespace = 'weir'::regnamespace AND relkind = 'r' AND relname ~ '^batch_'`), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func tidy(t *testing.T, s *postgres.Store) (done bool) {
+	t.Helper()
+	done, err := s.Tidy(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// fill publishes 4 MiB to partition 1, over several segments.
+func fill(t *testing.T, s *postgres.Store) {
+	t.Helper()
+	for range 16 {
+		publish(t, s, batch(1, segment/4))
+		tidy(t, s)
+	}
+}
+
+func TestTrimFreesTheDiskThoughSomebodyHoldsASnapshot(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address+small)
+	openPartitions(t, s, 1)
+	pgtest.Exec(t, address, `CREATE TABLE theirs AS SELECT 1 AS n`)
+	begin(t, connect(t, address), `BEGIN ISOLATION LEVEL REPEATABLE READ; UPDATE theirs SET n = 2`)
+	fill(t, s)
+	if got := onDisk(t, address); got < 4*segment {
+		t.Fatalf("4 MiB of batches take %d bytes: the test tests nothing", got)
+	}
+	trim(t, s, 1, 14)
+	if !tidy(t, s) {
+		t.Error("the sweep left something undone")
+	}
+	if got := onDisk(t, address); got > 2*segment {
+		t.Errorf("with half a segment wanted, %d bytes are on disk", got)
+	}
+	if got := len(held(t, s, 1)); got != 2 {
+		t.Errorf("%d batches are left, want 2", got)
+	}
+}
+
+func TestSomebodyWhoReadsOurTablesStallsNobody(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address+small)
+	openPartitions(t, s, 1)
+	fill(t, s)
+	foreign := connect(t, address)
+	begin(t, foreign, `BEGIN; SELECT count(*) FROM weir.batch; SELECT FROM weir.partition; SELECT FROM weir.state; SELECT FROM weir.run; SELECT FROM weir.segment`)
+	// Whatever we do while they look, we do not wait for them. A wait would end in this error.
+	impatient := at(t, strings.Replace(address, "?", "?options=-cdeadlock_timeout%3D1h&", 1)+small)
+	trim(t, impatient, 1, bounds(t, s, 1).Next)
+	if tidy(t, impatient) {
+		t.Error("the sweep dropped what somebody was looking at")
+	}
+	fill(t, impatient)
+	waiting := pgtest.Value(t, address, `SELECT count(*) FROM pg_locks WHERE NOT granted`)
+	if waiting != "0" {
+		t.Errorf("%s locks are waited for", waiting)
+	}
+	if got := len(held(t, impatient, 1)); got != 16 {
+		t.Errorf("%d batches are held, want 16", got)
+	}
+	begin(t, foreign, `ROLLBACK`)
+	if !tidy(t, impatient) {
+		t.Error("the sweep left something undone, though nobody looks any more")
+	}
+	if got := onDisk(t, address); got > 5*segment+segment/2 {
+		t.Errorf("with 4 MiB wanted, %d bytes are on disk", got)
+	}
+}
+
+// A snapshot that somebody holds keeps every version that our hot rows ever had. Finding the newest must not mean passing them.
+func TestOldVersionsDoNotSlowLookups(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address)
+	openPartitions(t, s, 1)
+	foreign := connect(t, address)
+	begin(t, foreign, `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1`)
+	const versions = 1500
+	for v := range eventlog.Version(versions) {
+		commit(t, s, eventlog.Entry{
+			Batches: []eventlog.Batch{batch(1, 10)},
+			Checks:  []eventlog.Check{{Key: "k", Version: v}},
+			Puts:    []eventlog.Put{{Key: "k", Version: v + 1, Value: []byte("v")}},
+		})
+	}
+	conn := connect(t, address)
+	for what, query := range map[string]string{
+		"partition": `SELECT next_offset FROM weir.partition WHERE id = 1 ORDER BY turn DESC LIMIT 1`,
+		"key":       `SELECT version FROM weir.state WHERE key = 'k' ORDER BY turn DESC LIMIT 1`,
+	} {
+		rows, err := conn.Query(t.Context(), `EXPLAIN (ANALYZE, BUFFERS) `+query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := strings.Join(lines, "\n")
+		hit := regexp.MustCompile(`Buffers: shared hit=(\d+)`).FindStringSubmatch(plan)
+		if hit == nil {
+			t.Fatalf("no buffers in the plan:\n%s", plan)
+		}
+		if pages, _ := strconv.Atoi(hit[1]); pages > 10 {
+			t.Errorf("after %d versions, finding the newest of a %s reads %d pages:\n%s", versions, what, pages, plan)
+		}
+	}
+}
+
+// The same once more for the poll, which looks at all partitions.
+func TestOldVersionsDoNotHidePartitionsFromThePoll(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address)
+	const partitions = 30
+	openPartitions(t, s, partitions)
+	begin(t, connect(t, address), `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1`)
+	pgtest.Exec(t, address, `DO $$ BEGIN
+		FOR i IN 1..500 LOOP
+			UPDATE weir.partition SET writes = writes + 1, turn = (writes + 1) / 64;
+		END LOOP; END $$`)
+	if got := pgtest.Value(t, address, `SELECT pg_relation_size('weir.partition') > 1048576`); got != "true" {
+		t.Fatal("the table did not swell: the test tests nothing")
+	}
+	trim(t, s, 7, eventlog.Forget)
+	publish(t, s, batch(5, 10))
+	moved, _, err := s.Moved(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[eventlog.Partition]eventlog.Offset{}
+	for _, b := range moved {
+		seen[b.Partition] = b.Next
+	}
+	if len(moved) != partitions-1 || len(seen) != partitions-1 || seen[5] != 1 {
+		t.Errorf("of %d partitions, one forgotten, the poll sees %d, and %d of them once; partition 5 ends at %d, want 1",
+			partitions, len(moved), len(seen), seen[5])
+	}
+}
+
+func TestTopicsKeptLongAndBrieflyShareTheDisk(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address+small)
+	openPartitions(t, s, 3)
+	var kept []eventlog.Batch
+	publish(t, s, batch(3, 5000)) // and then it is idle for ever
+	for range 40 {
+		long := batch(1, 20_000)
+		kept = append(kept, long)
+		publish(t, s, long, batch(2, 180_000))
+		trim(t, s, 2, bounds(t, s, 2).Next)
+		tidy(t, s)
+		live := int64(len(kept))*20_000 + 5000
+		const indexes = 10 * 32 << 10 // a table and its index are at least this large, however little is in them
+		if got := onDisk(t, address); got > 2*live+segment+indexes {
+			t.Fatalf("with %d bytes wanted, %d are on disk: more than twice that and a segment", live, got)
+		}
+	}
+	all := held(t, s, 1)
+	if len(all) != len(kept) {
+		t.Fatalf("%d batches are left, want %d", len(all), len(kept))
+	}
+	for i, b := range all {
+		if b.Base != eventlog.Offset(i) || !bytes.Equal(b.Bytes, kept[i].Bytes) {
+			t.Fatalf("batch %d came back changed, or at %d", i, b.Base)
+		}
+	}
+	if got := len(held(t, s, 3)); got != 1 {
+		t.Errorf("of the idle partition %d batches are left, want 1", got)
+	}
+	publish(t, s, batch(3, 10))
+	if got := held(t, s, 3); len(got) != 2 || got[1].Base != 1 {
+		t.Errorf("the idle partition goes on with %+v", got)
+	}
+}
+
+func TestSeveralProcessesMaySweepAtOnce(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address+small)
+	openPartitions(t, s, 2)
+	var sweeping, publishing sync.WaitGroup
+	stop := make(chan struct{})
+	for range 3 {
+		other := at(t, address+small)
+		sweeping.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := other.Tidy(t.Context()); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for p := range eventlog.Partition(2) {
+		publishing.Go(func() {
+			for range 30 {
+				publish(t, s, batch(p+1, 60_000))
+				if p == 1 {
+					trim(t, s, 2, bounds(t, s, 2).Next)
+				}
+				if got := held(t, s, 1); len(got) > 0 && got[0].Base != 0 {
+					t.Errorf("partition 1 starts at %d", got[0].Base)
+				}
+			}
+		})
+	}
+	publishing.Wait()
+	close(stop)
+	sweeping.Wait()
+	if got := len(held(t, s, 1)); got != 30 {
+		t.Errorf("%d batches are held, want 30", got)
+	}
+}
+
+func TestASegmentIsSealedByAge(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address+"&weir_segment_age=1us")
+	openPartitions(t, s, 1)
+	publish(t, s, batch(1, 10))
+	trim(t, s, 1, 1)
+	late := time.Now().Add(time.Minute)
+	for tidy(t, s); pgtest.Value(t, address, `SELECT count(*) FROM weir.segment`) != "1" || onDisk(t, address) > 20<<10; tidy(t, s) {
+		if time.Now().After(late) {
+			t.Fatalf("a segment past its age, with nothing wanted in it, takes %d bytes", onDisk(t, address))
+		}
+	}
+}
