@@ -122,7 +122,7 @@ func checkBatch(in *kmsg.ProduceRequest, topic eventlog.Topic, records []byte) (
 	}
 	h, err := batch.Check(records)
 	if err != nil {
-		return h, err
+		return h, denyFor(err)
 	}
 	a := h.Attributes
 	switch {
@@ -139,7 +139,10 @@ func checkBatch(in *kmsg.ProduceRequest, topic eventlog.Topic, records []byte) (
 	case a.Codec() == batch.Zstd && in.Version < 7:
 		return h, deny(kerr.UnsupportedCompressionType, "zstd needs Produce version 7, and this request is version %d", in.Version)
 	}
-	return h, batch.Validate(records, h, decompressedMax)
+	if err := batch.Validate(records, h, decompressedMax); err != nil {
+		return h, denyFor(err)
+	}
+	return h, nil
 }
 
 // asTopicWants gives a batch the codec and timestamps that the topic's settings ask for.
@@ -147,7 +150,7 @@ func asTopicWants(topic eventlog.Topic, raw []byte, h batch.Header) ([]byte, eve
 	if want, ok := topicCodec(topic.CompressionType()); ok && want != h.Attributes.Codec() {
 		again, err := batch.Recompress(raw, want, decompressedMax)
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, denyFor(err)
 		}
 		raw = again
 	}

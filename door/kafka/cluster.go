@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -55,6 +56,21 @@ func (s *Server) broker(r *request) (host string, port int32) {
 		return hostPort(r.conn.nc.LocalAddr())
 	}
 	return hostPort(address(s.cfg.Advertised))
+}
+
+// checkAdvertised refuses an address that no client could use; none at all is fine.
+func checkAdvertised(a string) error {
+	if a == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(a)
+	if err != nil {
+		return err
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
+		return errors.New("a host and a port from 1 to 65535 are needed")
+	}
+	return nil
 }
 
 // address is a host:port as a net.Addr.

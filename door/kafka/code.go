@@ -15,12 +15,19 @@ import (
 type denial struct {
 	kafka *kerr.Error
 	text  string
+	cause error // or nil
 }
 
 func (d *denial) Error() string { return d.kafka.Message + ": " + d.text }
+func (d *denial) Unwrap() error { return d.cause }
 
 func deny(kafka *kerr.Error, format string, args ...any) error {
-	return &denial{kafka, fmt.Sprintf(format, args...)}
+	return &denial{kafka: kafka, text: fmt.Sprintf(format, args...)}
+}
+
+// denyFor is a denial with the text of an error that came from the client's own bytes, and so tells it nothing of us.
+func denyFor(cause error) error {
+	return &denial{kafka: kafkaError(cause), text: cause.Error(), cause: cause}
 }
 
 // codeOf is the one place where our errors become Kafka's. The text is for people and tells nothing of what the store said.
@@ -36,7 +43,6 @@ func codeOf(err error) (code int16, text *string) {
 		d       *denial
 		invalid *eventlog.InvalidError
 		outside *eventlog.RangeError
-		record  *batch.RecordError
 	)
 	switch {
 	case errors.As(err, &d):
@@ -45,8 +51,6 @@ func codeOf(err error) (code int16, text *string) {
 		*text = invalid.Error()
 	case errors.As(err, &outside):
 		*text = fmt.Sprintf("offset %d is outside [%d, %d)", outside.Asked, outside.First, outside.Next)
-	case errors.As(err, &record), errors.Is(err, batch.ErrCorrupt), errors.Is(err, batch.ErrTooLarge), errors.Is(err, batch.ErrUnsupportedCodec):
-		*text = err.Error()
 	default:
 		*text = k.Description
 	}

@@ -136,6 +136,9 @@ func New(log *eventlog.Log, groups *group.Coordinator, cfg Config) *Server {
 // the requests in progress for at most Config.DrainTimeout, and returns nil.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer l.Close()
+	if err := checkAdvertised(s.cfg.Advertised); err != nil {
+		return fmt.Errorf("kafka: advertised address %q: %w", s.cfg.Advertised, err)
+	}
 	id, err := clusterID(ctx, s.log)
 	switch {
 	case ctx.Err() != nil:

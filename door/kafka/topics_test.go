@@ -162,8 +162,8 @@ func TestDeleteTopicsByNameAndID(t *testing.T) {
 	ptr := kmsg.StringPtr
 	req := kmsg.NewPtrDeleteTopicsRequest()
 	req.Version = 6
-	for _, ask := range []kmsg.DeleteTopicsRequestTopic{{Topic: ptr("a")}, {TopicID: id}, {Topic: ptr("none")}, {TopicID: [16]byte{9}}, {}, {Topic: ptr("c"), TopicID: [16]byte{1}}, {Topic: ptr("d")}, {Topic: ptr("d")}} {
-		req.Topics = append(req.Topics, ask)
+	req.Topics = []kmsg.DeleteTopicsRequestTopic{
+		{Topic: ptr("a")}, {TopicID: id}, {Topic: ptr("none")}, {TopicID: [16]byte{9}}, {}, {Topic: ptr("c"), TopicID: [16]byte{1}}, {Topic: ptr("d")}, {Topic: ptr("d")},
 	}
 	want := []*kerr.Error{nil, nil, kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InvalidRequest, kerr.InvalidRequest, kerr.InvalidRequest}
 	for i, topic := range ask[*kmsg.DeleteTopicsResponse](b, req).Topics {
