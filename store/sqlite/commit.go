@@ -15,9 +15,12 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 	if len(entries) == 0 {
 		return nil, nil
 	}
-	noRoom := s.roomForRecords()
 	var f *flush
 	err := s.change(ctx, func(w *conn) error {
+		noRoom, err := s.room(w)
+		if err != nil {
+			return err
+		}
 		f = &flush{conn: w, now: time.Now().UnixMilli(), noRoom: noRoom, partitions: map[eventlog.Partition]*partition{}}
 		return f.run(entries)
 	})

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// spaceMin is how much disk, in bytes, is kept from producers. On a disk that is full to the end nothing can be trimmed:
+// spaceMin is how much room, in bytes, is kept from producers. On a disk that is full to the end nothing can be trimmed:
 // deletion, too, goes through the WAL first. On a small disk it is one part in spacePart.
 const (
 	spaceMin  = 256 << 20
@@ -21,15 +21,20 @@ type disk struct {
 	network, memory bool
 }
 
-// full tells whether so little is free that producers are refused.
-func (d disk) full() bool { return d.free < min(spaceMin, d.total/spacePart) }
+// spare is how much is kept from producers.
+func (d disk) spare() int64 { return min(spaceMin, d.total/spacePart) }
 
-// roomForRecords refuses records while the disk is all but full. Where nobody can say how full it is there is room.
-func (s *Store) roomForRecords() error {
-	disk, err := s.disk(filepath.Dir(s.path))
-	if err != nil || !disk.full() {
-		return nil
+// room tells why there is none for records. What was deleted within the file is room, though the disk does not see it. Where
+// nobody can say how full a disk is there is room.
+func (s *Store) room(w *conn) (refusal, err error) {
+	disk, failed := s.disk(filepath.Dir(s.path))
+	if failed != nil || disk.free >= disk.spare() {
+		return nil, nil
+	}
+	pages, err := w.integer("PRAGMA freelist_count")
+	if err != nil || pages*s.keeper.page >= disk.spare() {
+		return nil, err
 	}
 	return fmt.Errorf("%w: the disk of %s has %s left, which deletion may need: free some, or shorten the topics' retention",
-		eventlog.ErrUnavailable, s.path, human(disk.free))
+		eventlog.ErrUnavailable, s.path, human(disk.free)), nil
 }

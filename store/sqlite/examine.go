@@ -132,8 +132,8 @@ func examineDisk(dir string) []doctor.Finding {
 	}
 	space := doctor.Finding{Name: "free disk space", Value: human(disk.free)}
 	switch {
-	case disk.full():
-		space.Level, space.Advice = doctor.Bad, "producers are refused until there is more: free some, or shorten the topics' retention"
+	case disk.free < disk.spare():
+		space.Level, space.Advice = doctor.Bad, "producers are refused when the room within the file is used up: free some, or shorten the topics' retention"
 	case disk.free < spaceLow:
 		space.Level, space.Advice = doctor.Warn, "free some soon, or shorten the topics' retention"
 	}

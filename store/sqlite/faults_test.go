@@ -80,8 +80,16 @@ func TestAnAlmostFullDiskRefusesRecordsAlone(t *testing.T) {
 		t.Errorf("trim: %v", err)
 	}
 	s.disk = func(string) (disk, error) { return disk{free: 100 << 20, total: 1 << 30}, nil }
-	if base := commit(t, s, eventlog.Batch{Partition: 1, Records: 1}); base[0] != 5 {
+	if base := commit(t, s, eventlog.Batch{Partition: 1, Records: 1, Bytes: make([]byte, 4<<20)}); base[0] != 5 {
 		t.Errorf("on a small disk the next record got offset %d, want 5", base[0])
+	}
+	if err := s.Trim(t.Context(), 1, 6); err != nil {
+		t.Errorf("trim: %v", err)
+	}
+	swept(t, s)
+	s.disk = func(string) (disk, error) { return disk{free: 1 << 20, total: 40 << 20}, nil }
+	if base := commit(t, s, eventlog.Batch{Partition: 1, Records: 1}); base[0] != 6 {
+		t.Errorf("with room within the file the next record got offset %d, want 6", base[0])
 	}
 }
 
