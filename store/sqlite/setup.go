@@ -18,7 +18,7 @@ const (
 	// checkpointed and wrote at once.
 	libraryMin = "3.51.3"
 
-	// pageSize of a new file. See docs/decisions/sqlite-settings.md.
+	// pageSize of a new file. See docs/decisions/sqlite-file-layout.md.
 	pageSize = 16 << 10
 )
 
