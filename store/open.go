@@ -61,6 +61,8 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 			return nil, err
 		}
 		return sqlite.Examine(ctx, path)
+	case "postgres", "postgresql":
+		return postgres.Examine(ctx, address)
 	}
 	return nil, unknown(address)
 }

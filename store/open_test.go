@@ -120,5 +120,8 @@ func TestOpenKeepsPasswordsOutOfErrors(t *testing.T) {
 		if _, err := Open(ctx, address, nil); err == nil || strings.Contains(err.Error(), "s3") {
 			t.Errorf("open of a server that is not there: %v", err)
 		}
+		if _, err := Examine(ctx, address); err == nil || strings.Contains(err.Error(), "s3") {
+			t.Errorf("examine of a server that is not there: %v", err)
+		}
 	}
 }
