@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -38,6 +39,10 @@ type cursor struct {
 
 var windows = sync.Pool{New: func() any { return new([windowSize]byte) }}
 
+// turns lets as many batches be decompressed at once as there are processors. More would be no faster, and a hostile
+// one may hold its limit in memory. It goes only to those that run to their end without waiting for anybody.
+var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
+
 // start begins with the records of raw. close must follow. With keep, the fields that next hands out may be held
 // for longer; without it there are none.
 func (c *cursor) start(raw []byte, codec Codec, limit int, keep bool) {
@@ -50,6 +55,7 @@ func (c *cursor) start(raw []byte, codec Codec, limit int, keep bool) {
 	case keep:
 		c.fresh = min(max(8*len(records), 1<<10), windowSize)
 	default:
+		turns <- struct{}{}
 		c.own = windows.Get().(*[windowSize]byte)
 		c.win = c.own[:0]
 	}
@@ -67,6 +73,7 @@ func (c *cursor) close() {
 	}
 	if c.own != nil {
 		windows.Put(c.own)
+		<-turns
 	}
 	c.src, c.own, c.win = nil, nil, nil
 }
