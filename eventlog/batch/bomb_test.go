@@ -117,7 +117,10 @@ func TestFalseSizesCostNothing(t *testing.T) {
 		want  error
 	}{
 		{"zstd window of 2 GiB", batch.Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 21 << 3, 1, 0, 0}, batch.ErrTooLarge},
-		{"zstd window of 16 MiB, twice what is always allowed", batch.Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 14 << 3, 1, 0, 0}, batch.ErrTooLarge},
+		{"zstd window of 128 MiB, empty", batch.Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 17 << 3, 1, 0, 0}, batch.ErrInvalidRecord},
+		{"zstd window of 128 MiB behind another frame", batch.Zstd, append(compressed(t, batch.Zstd, plain(0)), 0x28, 0xb5, 0x2f, 0xfd, 0x00, 17<<3, 1, 0, 0), nil},
+		{"zstd frame of 2^19 bytes in none", batch.Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 0, 8, 0, 1, 0, 0}, batch.ErrInvalidRecord},
+		{"zstd block past the end", batch.Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 17 << 3, 0, 0xff, 0xff}, batch.ErrInvalidRecord},
 		{"zstd frame of 2^40 bytes", batch.Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0}, batch.ErrTooLarge},
 		{"raw snappy block of 4 GiB", batch.Snappy, []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}, batch.ErrTooLarge},
 		{"raw snappy block one over the limit", batch.Snappy, append(binary.AppendUvarint(nil, limit+1), 0), batch.ErrTooLarge},
@@ -160,11 +163,83 @@ func TestFalseContentSizeOfLZ4CostsNothing(t *testing.T) {
 
 // TestWideWindowsOfLittleDataAreRead: Java's zstd announces its window before it knows how little comes.
 func TestWideWindowsOfLittleDataAreRead(t *testing.T) {
-	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 13 << 3} // 8 MiB
-	frame = append(frame, byte(8<<3|1), 0, 0)              // the last block, 8 bytes, raw
-	frame = append(frame, plain(0)...)
-	if err := check(craft(batch.Zstd, 1, frame), 100); err != nil {
-		t.Error(err)
+	for log, most := range map[byte]uint64{17: slack, 23: slack, 24: 1 << 20, 27: 1 << 20} {
+		frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, (log - 10) << 3}
+		frame = append(frame, byte(8<<3|1), 0, 0) // the last block, 8 bytes, raw
+		frame = append(frame, plain(0)...)
+		raw := craft(batch.Zstd, 1, frame)
+		before := bytes.Clone(raw)
+		var err error
+		if n := allocated(func() { err = check(raw, 100) }); n > most || err != nil {
+			t.Errorf("window of 2^%d bytes: %d bytes allocated, %v", log, n, err)
+		}
+		if !bytes.Equal(raw, before) {
+			t.Errorf("window of 2^%d bytes: the batch was changed", log)
+		}
+		if err := check(raw, 7); !errors.Is(err, batch.ErrTooLarge) {
+			t.Errorf("window of 2^%d bytes, a byte over the limit: %v", log, err)
+		}
+	}
+}
+
+// TestZstdFramesThatKnowTheirSizeAreHeldToIt: a frame in a single segment announces its size, which is its window, too.
+func TestZstdFramesThatKnowTheirSizeAreHeldToIt(t *testing.T) {
+	frame := func(size uint32, blocks int) []byte {
+		f := binary.LittleEndian.AppendUint32([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0}, size)
+		for range blocks {
+			f = append(f, 0x02, 0x00, 0x10, 0) // 1<<17 bytes, run-length encoded
+		}
+		return append(f, 1, 0, 0)
+	}
+	for _, c := range []struct {
+		size   uint32
+		blocks int
+		limit  int
+		want   error
+		text   string
+	}{
+		{2 << 20, 16, 2 << 20, nil, ""},
+		{2 << 20, 16, 2<<20 - 1, batch.ErrTooLarge, "it decompresses to 2097152 bytes, the limit is 2097151"},
+		{90 << 20, 16, 100 << 20, batch.ErrInvalidRecord, "says it has 94371840 bytes, its blocks have 2097152 at most"},
+		{1 << 20, 16, 100 << 20, batch.ErrInvalidRecord, "cannot be decompressed"},
+	} {
+		var err error
+		n := allocated(func() {
+			_, err = batch.Recompress(craft(batch.Zstd, 1, frame(c.size, c.blocks)), batch.Snappy, c.limit)
+		})
+		if n > slack {
+			t.Errorf("%d bytes in %d blocks: %d bytes allocated", c.size, c.blocks, n)
+		}
+		if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%d bytes in %d blocks: %v", c.size, c.blocks, err)
+		}
+	}
+}
+
+// TestWideWindowsOfMuchDataAreBounded: one record of 64 MiB, in blocks of 128 KiB that repeat one byte.
+func TestWideWindowsOfMuchDataAreBounded(t *testing.T) {
+	const blocks, block = 512, 1 << 17
+	value := varint(blocks*block - 1) // and one byte for the count of headers
+	head := join([]byte{0}, varint(0), varint(0), varint(-1), value)
+	head = join(varint(int64(len(head)+blocks*block)), head)
+	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 17 << 3, byte(len(head) << 3), 0, 0}
+	frame = append(frame, head...)
+	for range blocks {
+		frame = append(frame, 0x02, 0x00, 0x10, 0) // run-length encoded
+	}
+	raw := craft(batch.Zstd, 1, append(frame, 1, 0, 0))
+	size := len(head) + blocks*block
+	for limit, want := range map[int]error{1000: batch.ErrTooLarge, 32 << 20: batch.ErrTooLarge, size - 1: batch.ErrTooLarge, size: nil} {
+		var err error
+		if n := allocated(func() { err = check(raw, limit) }); n > uint64(limit+slack) {
+			t.Errorf("limit %d: Validate allocated %d bytes", limit, n)
+		}
+		if !errors.Is(err, want) {
+			t.Errorf("limit %d: Validate: %v", limit, err)
+		}
+		if _, err := batch.Recompress(raw, batch.Snappy, limit); !errors.Is(err, want) {
+			t.Errorf("limit %d: Recompress: %v", limit, err)
+		}
 	}
 }
 

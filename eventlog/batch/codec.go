@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
 )
 
@@ -33,22 +32,18 @@ func (c Codec) String() string {
 }
 
 const (
-	// DefaultMaxDecompressed bounds what one batch may decompress to. Java clients at zstd's highest level announce a
-	// window of so many bytes, and Kafka takes no wider one.
-	DefaultMaxDecompressed = 128 << 20
-
-	// windowMin is the zstd window that is always allowed, however low the limit on the data: the format asks it of every
-	// decoder (RFC 8878, 3.1.1.1.2), and encoders announce a wide window for little data.
-	windowMin = 8 << 20
+	// DefaultMaxDecompressed bounds what one batch may decompress to: as much as Kafka's socket.request.max.bytes lets a
+	// client send without compression.
+	DefaultMaxDecompressed = 100 << 20
 
 	// pooledMax is the largest buffer that a pooled decoder may keep: one odd batch must not cost memory for ever.
-	pooledMax = windowMin
+	pooledMax = 8 << 20
 )
 
 // decoder turns compressed bytes into a stream of records.
 type decoder interface {
-	// open begins with src. The limit is for what must be held in memory at once; it is the reader who counts
-	// what comes out of Read.
+	// open begins with src. What must be held in memory as a whole may have limit bytes; it is the reader who counts what
+	// comes out of Read.
 	open(src []byte, limit int) error
 	io.Reader
 	// close lets go of src, and tells whether the decoder is worth keeping.
@@ -114,37 +109,6 @@ func (d *lz4Decoder) close() bool {
 	return true
 }
 
-// zstdDecoder holds one window, as wide as the frame announces and max(limit, windowMin) at most.
-type zstdDecoder struct {
-	src bytes.Reader
-	*zstd.Decoder
-	wide bool // keeps a window wider than pooledMax
-}
-
-func newZstdDecoder() any {
-	// One decoder decodes in the goroutine that reads, and so needs no Close.
-	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
-	if err != nil {
-		panic(fmt.Sprintf("zstd refuses its options: %v", err))
-	}
-	return &zstdDecoder{Decoder: z}
-}
-
-func (d *zstdDecoder) open(src []byte, limit int) error {
-	window := uint64(max(limit, windowMin))
-	var first zstd.Header
-	// A header that cannot be read is Read's to report.
-	d.wide = first.Decode(src) == nil && max(first.WindowSize, first.FrameContentSize) > pooledMax
-	d.src.Reset(src)
-	// For a stream this bounds the window.
-	return d.Decoder.ResetWithOptions(&d.src, zstd.WithDecoderMaxMemory(window))
-}
-
-func (d *zstdDecoder) close() bool {
-	d.src.Reset(nil)
-	return d.Decoder.Reset(nil) == nil && !d.wide
-}
-
 // encoder compresses what is written to it.
 type encoder interface {
 	io.WriteCloser
@@ -163,15 +127,6 @@ func newLZ4Encoder() any {
 	// Kafka's Java classes write blocks of 64 KiB; smaller buffers for us and for every reader.
 	if err := w.Apply(lz4.BlockSizeOption(lz4.Block64Kb)); err != nil {
 		panic(fmt.Sprintf("lz4 refuses its options: %v", err))
-	}
-	return w
-}
-
-func newZstdEncoder() any {
-	// A batch seldom has more than a few hundred KiB, and readers pay for the window.
-	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(256<<10))
-	if err != nil {
-		panic(fmt.Sprintf("zstd refuses its options: %v", err))
 	}
 	return w
 }

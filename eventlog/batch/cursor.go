@@ -6,8 +6,6 @@ import (
 	"io"
 	"runtime"
 	"sync"
-
-	"github.com/klauspost/compress/zstd"
 )
 
 // windowSize is how much of a compressed batch is looked at in one go.
@@ -321,12 +319,9 @@ func (c *cursor) failSize(size int) {
 
 // failDecode is for what a decoder could not do.
 func (c *cursor) failDecode(err error) {
-	switch {
-	case errors.Is(err, ErrTooLarge):
+	if errors.Is(err, ErrTooLarge) {
 		c.err = err
-	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
-		c.err = fmt.Errorf("%w: its zstd window is wider than %d bytes, the limit", ErrTooLarge, max(c.limit, windowMin))
-	default:
-		c.fail("its %s data cannot be decompressed: %v", c.codec, err)
+		return
 	}
+	c.fail("its %s data cannot be decompressed: %v", c.codec, err)
 }

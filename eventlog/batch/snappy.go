@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/klauspost/compress/snappy"
 )
@@ -121,10 +122,10 @@ func (w *xerialWriter) Close() error { return w.flush() }
 
 func (w *xerialWriter) flush() error {
 	if len(w.in) > 0 {
+		w.out = slices.Grow(w.out, 4+snappy.MaxEncodedLen(len(w.in)))
 		at := len(w.out) + 4
-		w.out = append(w.out, make([]byte, 4+snappy.MaxEncodedLen(len(w.in)))...)
-		block := snappy.Encode(w.out[at:], w.in)
-		binary.BigEndian.PutUint32(w.out[at-4:], uint32(len(block)))
+		block := snappy.Encode(w.out[at:cap(w.out)], w.in) // in place, for there is room
+		w.out = binary.BigEndian.AppendUint32(w.out, uint32(len(block)))
 		w.out = w.out[:at+len(block)]
 	}
 	_, err := w.dst.Write(w.out)
