@@ -13,9 +13,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// decompressedMax bounds what a compressed batch may grow to. Memory is not the reason, for batches are decompressed as a stream, but
-// time and the consumers are.
-const decompressedMax = 100 << 20
+// decompressedMax bounds what a compressed batch may grow to, for the sake of consumers, who hold it as a whole.
+const decompressedMax = batch.DefaultMaxDecompressed
 
 // Acks as a producer asks for them. Every answer is given when the records are durable; a producer that wants none
 // gets none.
