@@ -34,12 +34,10 @@ type findingRow struct {
 func (c *doctorCmd) Run(ctx context.Context, t *terminal, version buildVersion) error {
 	found, err := store.Examine(ctx, c.Store)
 	if err != nil {
-		return c.explain(ctx, err)
+		return c.explain(ctx, err, "")
 	}
-	findings := append([]doctor.Finding{
-		{Name: "weir", Value: fmt.Sprintf("%s (%s, %s/%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)},
-		{Name: "store", Value: store.Redact(c.Store)},
-	}, found...)
+	us := doctor.Finding{Name: "weir", Value: fmt.Sprintf("%s (%s, %s/%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)}
+	findings := append([]doctor.Finding{us}, found...)
 	if err := c.print(t, findings); err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 		TailBytes: int64(c.Tail), DrainTimeout: drainLog, Logger: logger, Observer: metrics,
 	})
 	if err != nil {
-		return c.explain(ctx, err)
+		return c.explain(ctx, err, "")
 	}
 	groups := group.New(log, group.Config{Logger: logger})
 	metric.WatchGroups(registry, groupsSeen(groups))

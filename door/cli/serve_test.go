@@ -360,6 +360,11 @@ func TestDoctorFindsADurableStoreWell(t *testing.T) {
 			serve(t, "--store", url).stop()
 			var list []findingRow
 			decode(t, weir(t, "", "doctor", "--store", url, "--json"), &list)
+			for _, f := range list {
+				if f.Level == "bad" && f.Name != "free disk space" { // that is the machine's affair
+					t.Errorf("%+v", f)
+				}
+			}
 			weir(t, "", "doctor", "--store", url).want(t, exitOK, "LEVEL  CHECK", "ok     store")
 		})
 	}

@@ -16,11 +16,11 @@ type storeFlag struct {
 
 func (f *storeFlag) open(ctx context.Context, logger *slog.Logger) (eventlog.Store, error) {
 	opened, err := store.Open(ctx, f.Store, logger)
-	return opened, f.explain(ctx, err)
+	return opened, f.explain(ctx, err, "`weir doctor --store URL` examines a store and changes nothing")
 }
 
-// explain adds to what the store said the exit code and what to do.
-func (f *storeFlag) explain(ctx context.Context, err error) error {
+// explain adds to what the store said the exit code, and what to do when it will not have us.
+func (f *storeFlag) explain(ctx context.Context, err error, hint string) error {
 	switch {
 	case err == nil:
 		return nil
@@ -31,5 +31,5 @@ func (f *storeFlag) explain(ctx context.Context, err error) error {
 	case errors.Is(err, eventlog.ErrUnavailable):
 		return unreachable(err, "is it running, and is its address in --store "+store.Redact(f.Store)+" right?")
 	}
-	return refused(err, "`weir doctor --store URL` examines a store and changes nothing")
+	return refused(err, hint)
 }

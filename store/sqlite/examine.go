@@ -67,15 +67,8 @@ func (c *conn) examine(ctx context.Context) ([]doctor.Finding, error) {
 		return []doctor.Finding{library, {Name: "schema", Value: err.Error(), Level: doctor.Bad, Advice: "name the file of a weir store"}}, nil
 	}
 	findings := []doctor.Finding{library, {Name: "schema", Value: fmt.Sprintf("%d of %d", seen, len(scripts()))}}
-	mode, err := c.text("PRAGMA journal_mode")
-	if err != nil {
-		return nil, err
-	}
-	journal := doctor.Finding{Name: "journal_mode", Value: mode}
-	if mode != "wal" && seen > 0 {
-		journal.Level, journal.Advice = doctor.Warn, "weir sets wal when it starts; another program changed it"
-	}
-	findings = append(findings, journal,
+	findings = append(findings,
+		doctor.Finding{Name: "journal_mode", Value: "wal: weir sets it when it starts, and refuses a file system that cannot do it"},
 		doctor.Finding{Name: "synchronous", Value: "full: weir sets it on each connection, so an acknowledged record is on disk"})
 	page, err := c.integer("PRAGMA page_size")
 	if err != nil {
