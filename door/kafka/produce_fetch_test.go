@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"bytes"
 	"context"
 	"testing"
 	"time"
@@ -53,7 +54,7 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 				}
 				got = append(got, fetches.Records()...)
 			}
-			opts := cmp.Options{cmpopts.IgnoreUnexported(kgo.Record{}), cmpopts.IgnoreFields(kgo.Record{}, "Context", "Attrs", "ProducerID", "ProducerEpoch", "LeaderEpoch", "Topic", "Offset"), cmpopts.EquateEmpty()}
+			opts := cmp.Options{cmpopts.IgnoreUnexported(kgo.Record{}), cmpopts.IgnoreFields(kgo.Record{}, "Context", "Attrs", "ProducerID", "ProducerEpoch", "LeaderEpoch", "Topic", "Offset"), cmpopts.EquateEmpty(), cmp.Comparer(bytes.Equal)}
 			if diff := cmp.Diff(sent, got, opts); diff != "" {
 				t.Error(diff)
 			}
