@@ -281,6 +281,26 @@ func TestProducersLearnWhatBecameOfTheirRecords(t *testing.T) {
 	}
 }
 
+func TestNobodyWaitsForTheStoreLongerThanAsked(t *testing.T) {
+	faked(t, kafka.Config{}, func(t *testing.T, b *broker, s *troubled, w *wire) {
+		s.set(func(s *troubled) { s.fail = eventlog.ErrUnavailable })
+		create := createRequest("t", 1, 1)
+		create.TimeoutMillis = 3000
+		began := time.Now()
+		w.send(frame(create, 1))
+		wantCode(t, "create", w.receive(create, 1).(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode, kerr.KafkaStorageError)
+		if took := time.Since(began); took != 3*time.Second {
+			t.Errorf("the answer comes after %v", took)
+		}
+		metadata := metadataRequest("new")
+		w.send(frame(metadata, 2))
+		wantCode(t, "metadata", w.receive(metadata, 2).(*kmsg.MetadataResponse).Topics[0].ErrorCode, kerr.KafkaStorageError)
+		if took := time.Since(began); took != 23*time.Second {
+			t.Errorf("the second answer comes after %v", took)
+		}
+	})
+}
+
 func TestConsumersAreServedFromTheTailWhileTheStoreIsAway(t *testing.T) {
 	faked(t, kafka.Config{}, func(t *testing.T, b *broker, s *troubled, w *wire) {
 		topic := b.createTopic("t", 1, nil)
