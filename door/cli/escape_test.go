@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"unicode/utf8"
 )
@@ -21,6 +22,17 @@ func TestPrintableTakesTheSting(t *testing.T) {
 		if got := printable(text); got != want {
 			t.Errorf("printable(%q) = %q, want %q", text, got, want)
 		}
+	}
+}
+
+func TestTablesTakeTheStingToo(t *testing.T) {
+	var out strings.Builder
+	if err := table(&out, "GROUP STATE", [][]string{{"\x1b[31mred\tapart\n", "Empty"}, {"b", "Stable"}}); err != nil {
+		t.Fatal(err)
+	}
+	want := "GROUP" + strings.Repeat(" ", 17) + "STATE\n" + `\x1b[31mred\tapart\n` + "  Empty\nb" + strings.Repeat(" ", 21) + "Stable\n"
+	if out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
 	}
 }
 

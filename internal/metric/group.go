@@ -2,7 +2,9 @@ package metric
 
 import (
 	"context"
+	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -50,9 +52,19 @@ func (c *groupCollector) Collect(to chan<- prometheus.Metric) {
 		return // weir_store_errors_total counts it
 	}
 	for _, g := range groups {
-		to <- prometheus.MustNewConstMetric(groupMembers, prometheus.GaugeValue, float64(g.Members), g.Name)
+		name := label(g.Name)
+		to <- prometheus.MustNewConstMetric(groupMembers, prometheus.GaugeValue, float64(g.Members), name)
 		for topic, lag := range g.Lag {
-			to <- prometheus.MustNewConstMetric(groupLag, prometheus.GaugeValue, float64(lag), g.Name, topic)
+			to <- prometheus.MustNewConstMetric(groupLag, prometheus.GaugeValue, float64(lag), name, label(topic))
 		}
 	}
+}
+
+// label makes any name a label's value. Clients name groups, in whatever bytes they like; Prometheus takes UTF-8 only, and
+// MustNewConstMetric would end the process over the rest.
+func label(name string) string {
+	if utf8.ValidString(name) {
+		return name
+	}
+	return strconv.QuoteToASCII(name)
 }

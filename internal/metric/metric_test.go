@@ -65,6 +65,19 @@ func TestEveryEventMovesItsMetric(t *testing.T) {
 	}
 }
 
+func TestAnyBytesMayNameAGroup(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	WatchGroups(registry, func(context.Context) ([]Group, error) {
+		return []Group{{"\xff", 1, nil}, {"\xfe", 2, map[string]int64{"\xff": 3}}, {"a\"\n\\", 4, nil}, {"", 5, nil}}, nil
+	})
+	text := scrape(t, registry)
+	for _, want := range []string{`group="\"\\xff\""} 1`, `group="\"\\xfe\""} 2`, `group="a\"\n\\"} 4`, `group=""} 5`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in:\n%s", want, text)
+		}
+	}
+}
+
 func TestUnreadableGroupsAreLeftOut(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	WatchGroups(registry, func(context.Context) ([]Group, error) { return nil, errors.New("store away") })
