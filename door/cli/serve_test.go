@@ -473,11 +473,22 @@ func build(t *testing.T) string {
 	return binary
 }
 
+var builtIn string // the directory, once there is one
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if builtIn != "" {
+		_ = os.RemoveAll(builtIn) // what stays behind is in the system's temporary directory
+	}
+	os.Exit(code)
+}
+
 var buildOnce = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "weir-test-")
 	if err != nil {
 		return "", err
 	}
+	builtIn = dir
 	binary := filepath.Join(dir, "weir")
 	out, err := exec.Command("go", "build", "-o", binary, "github.com/weir-log/weir/cmd/weir").CombinedOutput()
 	if err != nil {
