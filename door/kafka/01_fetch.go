@@ -91,37 +91,41 @@ func (s *Server) plan(ctx context.Context, in *kmsg.FetchRequest, out *fetched) 
 // fetchWithin fetches and, where there is too little, waits and fetches again. Only while it reads and answers it holds
 // room of Server.fetches, not while it waits.
 func (s *Server) fetchWithin(ctx context.Context, want eventlog.Want, maxBytes int, out *fetched) ([]eventlog.Slice, error) {
+	most := 0 // that can come
+	for _, span := range want.Spans {
+		most = min(most+span.MaxBytes, maxBytes)
+	}
 	wait := want.MaxWait
 	for {
-		room := int64(maxBytes)
-		if !s.fetches.TryAcquire(room) {
-			room, want.MaxBytes = 0, min(maxBytes, fetchScant)
-		} else {
-			want.MaxBytes = maxBytes
+		held := int64(most)
+		want.MaxBytes = most
+		if !s.fetches.TryAcquire(held) {
+			held, want.MaxBytes = 0, min(most, fetchScant)
 		}
 		want.MaxWait = 0
 		got, err := s.log.Fetch(ctx, want)
-		if err != nil || wait == 0 || isEnough(got, min(want.MinBytes, want.MaxBytes)) {
-			out.release = func() { s.fetches.Release(room) }
+		size, failed := sizeOf(got)
+		if err != nil || failed || wait == 0 || size >= min(want.MinBytes, want.MaxBytes) {
+			kept := min(held, int64(size))
+			s.fetches.Release(held - kept)
+			out.release = func() { s.fetches.Release(kept) }
 			return got, err
 		}
-		s.fetches.Release(room)
-		want.MaxBytes, want.MaxWait, wait = maxBytes, wait, 0
+		s.fetches.Release(held)
+		want.MaxBytes, want.MaxWait, wait = most, wait, 0
 		if _, err := s.log.Fetch(ctx, want); err != nil {
 			return nil, err
 		}
 	}
 }
 
-func isEnough(slices []eventlog.Slice, minBytes int) bool {
-	size := 0
+// sizeOf counts bytes of records, and tells whether a partition failed.
+func sizeOf(slices []eventlog.Slice) (size int, failed bool) {
 	for _, s := range slices {
-		if s.Err != nil {
-			return true
-		}
+		failed = failed || s.Err != nil
 		for _, b := range s.Batches {
 			size += len(b.Bytes)
 		}
 	}
-	return size >= minBytes
+	return size, failed
 }

@@ -46,6 +46,8 @@ func (s *Server) configsOf(ctx context.Context, kind kmsg.ConfigResourceType, na
 			return nil, deny(kerr.InvalidRequest, "broker %q is asked for; this is broker %d", name, s.cfg.NodeID)
 		}
 		return s.brokerConfigs(), nil
+	case kmsg.ConfigResourceTypeGroupConfig:
+		return nil, nil // groups have none
 	default:
 		return nil, deny(kerr.InvalidRequest, "resources of type %d have no settings here; topics (2) and brokers (4) have", kind)
 	}

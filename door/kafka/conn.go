@@ -240,6 +240,9 @@ func (c *conn) write(ctx, polls context.Context) {
 			out, err = c.send(call, resp)
 			gone = err != nil
 		}
+		if f, ok := resp.(*fetched); ok {
+			f.release()
+		}
 		now := time.Now()
 		c.lastDone.Store(now.UnixNano())
 		c.inFlight.Add(-1)

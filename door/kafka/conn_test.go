@@ -182,6 +182,37 @@ func TestALongPollEndsWhenItsClientIsGone(t *testing.T) {
 	})
 }
 
+func TestClientsThatGoAwayTakeNoRoomWithThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPipes()
+		b := startAt(t, memory.New(), l, kafka.Config{FetchBytes: 1}) // room for one answer of the largest size
+		topic := b.createTopic("t", 1, nil)
+		for range 3 {
+			if _, err := b.log.Publish(t.Context(), topic.Partitions[0], batch.Record{Value: make([]byte, 500<<10)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fetch := fetchRequest("t", 0, 0)
+		fetch.MaxBytes, fetch.Topics[0].Partitions[0].PartitionMaxBytes = 2<<20, 2<<20
+		for range 20 {
+			w := l.dial(t)
+			for i := range int32(3) {
+				w.send(frame(fetch, i))
+			}
+			synctest.Wait() // the first answer is being written, the others are to come
+			w.nc.Close()
+		}
+		synctest.Wait()
+		w := l.dial(t)
+		w.send(frame(fetch, 1))
+		if n := len(w.receive(fetch, 1).(*kmsg.FetchResponse).Topics[0].Partitions[0].RecordBatches); n < 1500<<10 {
+			t.Errorf("the next client gets %d bytes: there is no room left", n)
+		}
+		w.nc.Close()
+		b.stop()
+	})
+}
+
 func TestDrainingEndsLongPollsAndFinishesProduceRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &troubled{Store: memory.New()}

@@ -17,7 +17,7 @@ type fetched struct {
 	topics      []fetchedTopic
 	failed      bool // some partition has an error already
 	uncommitted bool // the reader takes no interest in transactions
-	release     func()
+	release     func() // gives back the room held of Server.fetches; called once it was sent, or will not be
 }
 
 type fetchedTopic struct {
@@ -56,7 +56,6 @@ type fetchEncoder struct {
 
 // sendFetched writes the answer behind the response header b.
 func (c *conn) sendFetched(b []byte, f *fetched) (int, error) {
-	defer f.release()
 	e := fetchEncoder{b: slices.Grow(b, f.framing()), splices: c.splices[:0], version: f.Version, flexible: f.IsFlexible()}
 	e.response(f)
 	size := len(e.b) + e.spliced

@@ -56,7 +56,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzFrame sends anything to a connection: no panic, no hang, and the connection ends when the client is gone.
+// FuzzFrame sends anything to a connection: no panic, no hang, the connection ends when the client is gone, and gives back all
+// it held.
 func FuzzFrame(f *testing.F) {
 	raw, err := batch.Seal([]batch.Record{{Key: []byte("k"), Value: []byte("v")}}, batch.None)
 	if err != nil {
@@ -123,5 +124,10 @@ func FuzzFrame(f *testing.F) {
 		case <-time.After(10 * time.Second):
 			t.Fatal("the connection is still served")
 		}
+		if !s.frames.TryAcquire(s.cfg.InFlightBytes) || !s.fetches.TryAcquire(s.cfg.FetchBytes) {
+			t.Fatal("the connection took room with it")
+		}
+		s.frames.Release(s.cfg.InFlightBytes)
+		s.fetches.Release(s.cfg.FetchBytes)
 	})
 }
