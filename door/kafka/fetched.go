@@ -15,8 +15,8 @@ type fetched struct {
 	*kmsg.FetchResponse // version and error of the whole
 
 	topics      []fetchedTopic
-	failed      bool // some partition has an error already
-	uncommitted bool // the reader takes no interest in transactions
+	failed      bool   // some partition has an error already
+	uncommitted bool   // the reader takes no interest in transactions
 	release     func() // gives back the room held of Server.fetches; called once it was sent, or will not be
 }
 
