@@ -69,10 +69,7 @@ func (t *Ticket) cost() int64 {
 	for _, p := range t.entry.Puts {
 		n += int64(len(p.Key) + len(p.Value))
 	}
-	for _, r := range t.loose {
-		n += int64(len(r.Key) + len(r.Value) + 64)
-	}
-	return n
+	return n + looseSize(t.loose)
 }
 
 func (a *appender) signal() {
@@ -178,11 +175,7 @@ func (a *appender) learn(ctx context.Context, key producerKey) (again bool) {
 	head := a.queue[0]
 	a.queue = a.queue[1:]
 	a.mu.Unlock()
-	if head.take() {
-		a.answer(head, Outcome{}, fmt.Errorf("append: read the producer's state: %w", err))
-	} else {
-		a.room.Release(head.size)
-	}
+	a.refuse(head, fmt.Errorf("append: read the producer's state: %w", err))
 	return false
 }
 
@@ -290,9 +283,16 @@ func (a *appender) refuseAll() {
 	a.queue = nil
 	a.mu.Unlock()
 	for _, t := range queue {
-		if t.take() {
-			a.answer(t, Outcome{}, fmt.Errorf("append: %w: stopping, and the store did not answer within %v", ErrClosed, a.cfg.DrainTimeout))
-		}
+		a.refuse(t, fmt.Errorf("append: %w: stopping, and the store did not answer within %v", ErrClosed, a.cfg.DrainTimeout))
+	}
+}
+
+// refuse answers a ticket that was taken from the queue, unless its caller went away.
+func (a *appender) refuse(t *Ticket, err error) {
+	if t.take() {
+		a.answer(t, Outcome{}, err)
+	} else {
+		a.room.Release(t.size)
 	}
 }
 

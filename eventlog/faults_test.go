@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"testing"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -90,4 +91,30 @@ func (f *failing) fail(before, after []error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.before, f.after = before, after
+}
+
+// strict is a store that holds the log to what Store.Commit says of a flush: no entry names a key that another one puts.
+type strict struct {
+	eventlog.Store
+	t *testing.T
+}
+
+func (s *strict) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	puts := make(map[string]int) // by which entry
+	for i, e := range flush {
+		for _, p := range e.Puts {
+			if _, twice := puts[p.Key]; twice {
+				s.t.Errorf("two entries of a flush put %q", p.Key)
+			}
+			puts[p.Key] = i
+		}
+	}
+	for i, e := range flush {
+		for _, c := range e.Checks {
+			if by, put := puts[c.Key]; put && by != i {
+				s.t.Errorf("an entry checks %q, and another one of the flush puts it", c.Key)
+			}
+		}
+	}
+	return s.Store.Commit(ctx, flush)
 }

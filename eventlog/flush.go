@@ -59,8 +59,7 @@ func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err er
 	case t.loose != nil:
 		f.addLoose(t)
 	case sequenced:
-		out, err = f.addSequenced(t, h, known)
-		if f.ask != nil {
+		if fits, out, err = f.addSequenced(t, h, known); !fits {
 			return false, Outcome{}, nil
 		}
 	case f.clashes(t.entry):
@@ -89,32 +88,36 @@ func (f *flush) addLoose(t *Ticket) {
 
 // addSequenced gathers a producer's batches for one partition in one slot: they stand or fall together, so
 // a producer with five batches under way needs one flush and not five.
-func (f *flush) addSequenced(t *Ticket, h batch.Header, known *producers) (Outcome, error) {
+func (f *flush) addSequenced(t *Ticket, h batch.Header, known *producers) (fits bool, out Outcome, err error) {
 	key := producerKey{h.ProducerID, t.entry.Batches[0].Partition}
 	s := f.producers[key]
 	if s == nil {
+		if f.clashes(Entry{Puts: []Put{{Key: key.String()}}}) {
+			return false, Outcome{}, nil // an entry here forgets the producer, which was silent for long
+		}
 		s = &slot{producer: known.begin(key)}
 	}
 	verdict, err := s.producer.judge(h)
 	switch {
 	case errors.Is(err, errAskStore):
 		f.ask = &key
-		return Outcome{}, nil
+		return false, Outcome{}, nil
 	case err != nil:
-		return Outcome{}, err
+		return true, Outcome{}, err
 	case verdict.inFlush:
 		s.seats = append(s.seats, seat{ticket: t, first: verdict.batch, count: 1, duplicate: true})
-		return Outcome{}, nil
+		return true, Outcome{}, nil
 	case verdict.duplicate:
-		return Outcome{Base: []Offset{verdict.base}, Duplicate: true}, nil
+		return true, Outcome{Base: []Offset{verdict.base}, Duplicate: true}, nil
 	}
 	if f.producers[key] == nil {
 		f.producers[key] = s
 		f.slots = append(f.slots, s)
+		f.puts[key.String()] = struct{}{}
 	}
 	s.seats = append(s.seats, seat{ticket: t, first: len(s.entry.Batches), count: 1})
 	s.entry.Batches = append(s.entry.Batches, t.entry.Batches[0])
-	return Outcome{}, nil
+	return true, Outcome{}, nil
 }
 
 // clashes reports whether an entry may not share this flush: one of them puts a key that the other names.

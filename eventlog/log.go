@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -119,8 +120,8 @@ func (l *Log) Append(ctx context.Context, e Entry) (Outcome, error) {
 // Publish appends loose records to a partition and returns the first one's offset once they are durable. Records that
 // many callers publish at once are sealed into one batch. Those of one call stay neighbours, and keep their timestamps.
 func (l *Log) Publish(ctx context.Context, p Partition, records ...batch.Record) (Offset, error) {
-	if len(records) == 0 {
-		return 0, errors.New("publish: no records")
+	if err := checkLoose(records); err != nil {
+		return 0, fmt.Errorf("publish %d records to partition %d: %w", len(records), p, err)
 	}
 	t := l.appender.submit(ctx, &Ticket{loose: records, partition: p})
 	out, err := t.Wait(ctx)
@@ -128,6 +129,38 @@ func (l *Log) Publish(ctx context.Context, p Partition, records ...batch.Record)
 		return 0, fmt.Errorf("publish %d records to partition %d: %w", len(records), p, err)
 	}
 	return out.Base[0], nil
+}
+
+// publishMax is the most that one call may publish, in bytes: the records become one batch, which readers hold as a whole.
+const publishMax = 16 << 20
+
+// checkLoose sees that the records can be sealed.
+func checkLoose(records []batch.Record) error {
+	if len(records) == 0 {
+		return errors.New("there are none")
+	}
+	if size := looseSize(records); size > publishMax {
+		return fmt.Errorf("%w: they have about %d bytes, and the limit is %d", ErrTooLarge, size, publishMax)
+	}
+	for i, r := range records {
+		if r.Timestamp < batch.NoTimestamp {
+			return &InvalidError{What: "timestamp", Value: strconv.FormatInt(r.Timestamp, 10),
+				Why: fmt.Sprintf("the lowest is %d, for unknown; it is that of record %d", batch.NoTimestamp, i)}
+		}
+	}
+	return nil
+}
+
+// looseSize is about how many bytes records take, in memory and sealed.
+func looseSize(records []batch.Record) (n int64) {
+	const each, eachHeader = 64, 16
+	for _, r := range records {
+		n += int64(each + len(r.Key) + len(r.Value))
+		for _, h := range r.Headers {
+			n += int64(eachHeader + len(h.Key) + len(h.Value))
+		}
+	}
+	return n
 }
 
 // Seek finds the base offset of the batch that the goal describes; the partition's Next when there is none.
@@ -147,6 +180,12 @@ func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
 		l.tail.trim(p, before)
 	}
 	return nil
+}
+
+// First returns the first offset of a partition, as far as this process has seen.
+func (l *Log) First(p Partition) Offset {
+	b, _ := l.tail.known(p)
+	return b.First
 }
 
 // Bounds asks the store, in one trip, what the partitions hold now. Slice.Err is ErrNoPartition for one that is not there.

@@ -122,6 +122,25 @@ func TestPublishersOfOneFlushShareABatch(t *testing.T) {
 	})
 }
 
+func TestPublishRefusesWhatCannotBeSealed(t *testing.T) {
+	log := open(t, memory.New(), eventlog.Config{})
+	p := topic(t, log, "orders", 1).Partitions[0]
+	var invalid *eventlog.InvalidError
+	if _, err := log.Publish(t.Context(), p, batch.Record{}, batch.Record{Timestamp: -2}); !errors.As(err, &invalid) {
+		t.Errorf("a timestamp of -2: %v, want an InvalidError", err)
+	}
+	large := batch.Record{Headers: []batch.RecordHeader{{Key: "h", Value: make([]byte, 16<<20)}}}
+	if _, err := log.Publish(t.Context(), p, large); !errors.Is(err, eventlog.ErrTooLarge) {
+		t.Errorf("a header of 16 MiB: %v, want ErrTooLarge", err)
+	}
+	if _, err := log.Publish(t.Context(), p); err == nil {
+		t.Error("no records: want an error")
+	}
+	if at, err := log.Publish(t.Context(), p, batch.Record{}); err != nil || at != 0 {
+		t.Errorf("a good one: at %d, %v", at, err)
+	}
+}
+
 func TestFetchWakesOnAppend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := open(t, memory.New(), eventlog.Config{})

@@ -113,6 +113,11 @@ func (a *advance) judge(h batch.Header) (verdict, error) {
 		s.epoch, s.batches = h.ProducerEpoch, nil
 	}
 	s.version = a.previous + 1
+	if a.previous == 0 {
+		// The key may have been there before and been forgotten. Counting from 1 again it could reach a version
+		// that another broker remembers, whose check would then pass.
+		s.version = Version(time.Now().UnixMicro())
+	}
 	a.taken++
 	s.batches = append(s.batches, sequenced{first: first, last: last, inFlush: a.taken})
 	if len(s.batches) > sequencesKept {

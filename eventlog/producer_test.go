@@ -286,3 +286,111 @@ func TestUnreadableProducerStateIsNamed(t *testing.T) {
 		t.Errorf("%v, want an error that names %s", err, key)
 	}
 }
+
+// A producer may speak in the very moment in which it is forgotten for its silence.
+func TestProducerSpeaksWhileItIsForgotten(t *testing.T) {
+	for _, forgottenFirst := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			gate := &gate{Store: &strict{Store: memory.New(), t: t}, open: make(chan struct{})}
+			gate.pass()
+			log := open(t, gate, eventlog.Config{})
+			p := topic(t, log, "orders", 1).Partitions[0]
+			if _, err := log.Append(t.Context(), sealed(t, p, 1, 7, 0, 0)); err != nil {
+				t.Fatal(err)
+			}
+			kv, err := log.Get(t.Context(), fmt.Sprintf("producer/7/%d", p))
+			if err != nil {
+				t.Fatal(err)
+			}
+			forget := eventlog.Entry{Checks: []eventlog.Check{{Key: kv.Key, Version: kv.Version}}, Puts: []eventlog.Put{{Key: kv.Key}}}
+			gate.shut()
+			log.Submit(t.Context(), sealed(t, p, 1, -1, 0, 0))
+			synctest.Wait() // it travels alone; the next two wait together
+			var forgotten, spoken *eventlog.Ticket
+			if forgottenFirst {
+				forgotten = log.Submit(t.Context(), forget)
+			}
+			spoken = log.Submit(t.Context(), sealed(t, p, 1, 7, 0, 1))
+			if !forgottenFirst {
+				forgotten = log.Submit(t.Context(), forget)
+			}
+			gate.pass()
+			_, errSpoken := spoken.Wait(t.Context())
+			_, errForgotten := forgotten.Wait(t.Context())
+			if forgottenFirst && (errForgotten != nil || !errors.Is(errSpoken, eventlog.ErrUnknownProducer)) {
+				t.Errorf("forgotten (%v), and then it speaks: %v, want ErrUnknownProducer", errForgotten, errSpoken)
+			}
+			if !forgottenFirst && (errSpoken != nil || !errors.Is(errForgotten, eventlog.ErrStale)) {
+				t.Errorf("it speaks (%v), and is then forgotten: %v, want ErrStale", errSpoken, errForgotten)
+			}
+		})
+	}
+}
+
+// Two brokers remember a producer from before it was forgotten. It begins anew at one of them, and its retry goes to the other.
+func TestForgottenProducerIsNotMistakenForItsOldSelf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		cfg := eventlog.Config{Poll: time.Minute}
+		here, there := open(t, store, cfg), open(t, store, cfg)
+		p := topic(t, here, "orders", 1).Partitions[0]
+		if _, err := there.Append(t.Context(), sealed(t, p, 1, 7, 0, 0)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(25 * time.Hour) // fake time
+		if _, err := here.Append(t.Context(), sealed(t, p, 1, 7, 1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		out, err := there.Append(t.Context(), sealed(t, p, 1, 7, 1, 0))
+		if err != nil || !out.Duplicate || out.Base[0] != 1 {
+			t.Errorf("the retry: %+v, %v, want the batch at 1", out, err)
+		}
+	})
+}
+
+// The queue is full of what nobody waits for any more when the log stops.
+func TestStoppingLetsGoOfWhoWaitsForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &failing{Store: memory.New()}
+		log, err := eventlog.Open(t.Context(), store, eventlog.Config{FlushBytes: 1, QueueBytes: 10_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- log.Run(ctx) }()
+		p := topic(t, log, "orders", 1).Partitions[0]
+		away := make([]error, 1000)
+		for i := range away {
+			away[i] = eventlog.ErrUnavailable
+		}
+		store.fail(away, nil)
+		log.Submit(t.Context(), sealed(t, p, 1, -1, 0, 0)) // stays at the head, and fills a flush
+		large := eventlog.Entry{Puts: []eventlog.Put{{Key: "k", Version: 1, Value: make([]byte, 9000)}}}
+		hasty, leave := context.WithCancel(t.Context())
+		behind := log.Submit(hasty, large)
+		leave()
+		if _, err := behind.Wait(hasty); !errors.Is(err, eventlog.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		waiting := make(chan error)
+		go func() {
+			_, err := log.Append(t.Context(), large)
+			waiting <- err
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		select {
+		case err := <-waiting:
+			if !errors.Is(err, eventlog.ErrClosed) {
+				t.Errorf("%v, want ErrClosed", err)
+			}
+		default:
+			t.Error("still waiting for room in the queue of a log that has stopped")
+		}
+	})
+}

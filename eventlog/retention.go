@@ -74,8 +74,12 @@ func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) err
 			return err
 		}
 		if before > held.First {
-			if err := l.Trim(ctx, p, before); err != nil {
+			if dated, err := l.dated(ctx, p, before-1); err != nil {
 				return err
+			} else if dated {
+				if err := l.Trim(ctx, p, before); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -90,6 +94,17 @@ func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) err
 		}
 	}
 	return nil
+}
+
+// dated reports whether the batch that holds an offset has a time. Records without one are of unknown age: they go by
+// size, or with younger ones that are too old.
+func (l *Log) dated(ctx context.Context, p Partition, at Offset) (bool, error) {
+	got, err := l.Fetch(ctx, Want{Spans: []Span{{Partition: p, From: at, MaxBytes: 1}}})
+	if err != nil {
+		return false, err
+	}
+	// There is none where another broker trimmed first.
+	return len(got[0].Batches) > 0 && got[0].Batches[0].MaxTime > NoTimestamp, nil
 }
 
 // sweep finishes deletions that were cut short, forgets producers that were silent for long, and shortens the catalog's history.

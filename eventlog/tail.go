@@ -14,6 +14,7 @@ type tail struct {
 	mu    sync.Mutex // guards everything below
 	lanes map[Partition]*lane
 	fifo  []*lane // one mention per batch kept, oldest first: who gives way next
+	gone  int     // mentions in fifo of batches that were dropped out of turn
 	bytes int64
 	limit int64
 }
@@ -21,7 +22,7 @@ type tail struct {
 type lane struct {
 	bounds  Bounds
 	batches []Placed // neighbours, ending at bounds.Next
-	gone    int      // mentions in fifo of batches that were dropped out of turn
+	gone    int      // how many of its mentions in fifo, the oldest, are of batches that were dropped out of turn
 	waiters map[chan<- struct{}]struct{}
 }
 
@@ -220,21 +221,33 @@ func (t *tail) drop(l *lane, n int) {
 	}
 	l.batches = l.batches[n:]
 	l.gone += n
+	t.gone += n
 }
 
-// evict drops the oldest batches of all until the rest fits, and mentions of batches that went before.
+// evict drops the oldest batches of all until the rest fits.
 func (t *tail) evict() {
-	for len(t.fifo) > 0 && (t.bytes > t.limit || t.fifo[0].gone > 0) {
+	if t.gone > len(t.fifo)/2 {
+		t.fifo = slices.DeleteFunc(t.fifo, t.passed)
+	}
+	for t.bytes > t.limit {
 		l := t.fifo[0]
 		t.fifo[0] = nil
 		t.fifo = t.fifo[1:]
-		if l.gone > 0 {
-			l.gone--
-			continue
+		if !t.passed(l) {
+			t.drop(l, 1)
+			t.passed(l) // this was its mention
 		}
-		t.drop(l, 1)
-		l.gone-- // it went in turn
 	}
+}
+
+// passed reports whether the lane's oldest mention is of a batch that is gone, and takes it out of the count.
+func (t *tail) passed(l *lane) bool {
+	if l.gone == 0 {
+		return false
+	}
+	l.gone--
+	t.gone--
+	return true
 }
 
 func (t *tail) raiseFirst(l *lane, first Offset) {

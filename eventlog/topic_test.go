@@ -210,6 +210,29 @@ func TestRetentionByAge(t *testing.T) {
 	})
 }
 
+func TestRecordsOfUnknownAgeAreNotTooOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := open(t, memory.New(), eventlog.Config{})
+		made, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 1, Config: map[string]string{"retention.ms": "60000"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := made.Partitions[0]
+		for _, step := range []struct {
+			time  int64
+			first eventlog.Offset // an hour later
+		}{{batch.NoTimestamp, 0}, {batch.NoTimestamp, 0}, {0, 3}, {batch.NoTimestamp, 3}} {
+			if _, err := log.Publish(t.Context(), p, batch.Record{Timestamp: step.time}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Hour) // fake time
+			if got, err := log.Bounds(t.Context(), p); err != nil || got[0].Bounds.First != step.first {
+				t.Errorf("%+v, %v: want the first at %d", got[0].Bounds, err, step.first)
+			}
+		}
+	})
+}
+
 func TestRetentionBySizeNeverKeepsLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := open(t, memory.New(), eventlog.Config{})
