@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -26,9 +27,10 @@ const (
 
 // appending is one partition's part of a produce request: under way when it has a ticket, else refused.
 type appending struct {
-	ticket  *eventlog.Ticket
-	stamped eventlog.Timestamp // the append time given to the records, or NoTimestamp
-	err     error
+	ticket    *eventlog.Ticket
+	partition eventlog.Partition
+	stamped   eventlog.Timestamp // the append time given to the records, or NoTimestamp
+	err       error
 }
 
 // produce begins a produce request: it checks every batch and submits it, in the order of the request. Batches are
@@ -50,7 +52,7 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 				under = append(under, appending{err: unknown})
 				continue
 			}
-			under = append(under, s.submit(ctx, in, topic, p))
+			under = append(under, s.submit(ctx, in, topic, p, r.length))
 			p.Records = nil // the log's now
 		}
 	}
@@ -60,8 +62,11 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 	}
 }
 
-// submit hands one partition's batch to the log.
-func (s *Server) submit(ctx context.Context, in *kmsg.ProduceRequest, topic eventlog.Topic, p *kmsg.ProduceRequestTopicPartition) appending {
+// smallPart is which part of a request, one in so many, a batch may be before it is kept apart from the request's other bytes.
+const smallPart = 8
+
+// submit hands one partition's batch to the log. It is a slice of the request, which has so many bytes.
+func (s *Server) submit(ctx context.Context, in *kmsg.ProduceRequest, topic eventlog.Topic, p *kmsg.ProduceRequestTopicPartition, length int) appending {
 	partition, err := partitionOf(topic, p.Partition)
 	if err != nil {
 		return appending{err: err}
@@ -80,6 +85,9 @@ func (s *Server) submit(ctx context.Context, in *kmsg.ProduceRequest, topic even
 	if err != nil {
 		return appending{err: err}
 	}
+	if len(raw) < length/smallPart {
+		raw = bytes.Clone(raw) // else the log would hold on to all of the request, the refused batches too
+	}
 	maxTime := eventlog.Timestamp(h.MaxTimestamp)
 	if stamped != eventlog.NoTimestamp {
 		maxTime = stamped
@@ -87,7 +95,7 @@ func (s *Server) submit(ctx context.Context, in *kmsg.ProduceRequest, topic even
 	ticket := s.log.Submit(ctx, eventlog.Entry{Batches: []eventlog.Batch{{
 		Partition: partition, Records: h.Records, MaxTime: maxTime, Bytes: raw,
 	}}})
-	return appending{ticket: ticket, stamped: stamped}
+	return appending{ticket: ticket, partition: partition, stamped: stamped}
 }
 
 // checkProducer refuses what goes for the whole request.
@@ -214,6 +222,10 @@ func (s *Server) await(ctx context.Context, a appending, p *kmsg.ProduceResponse
 		outcome, a.err = a.ticket.Wait(ctx)
 	}
 	p.BaseOffset = -1
+	if a.ticket != nil {
+		// Without it Apache Kafka's producer does not begin a new epoch after UNKNOWN_PRODUCER_ID, and repeats the batch in vain.
+		p.LogStartOffset = int64(s.log.First(a.partition))
+	}
 	if a.err == nil {
 		p.BaseOffset = int64(outcome.Base[0])
 		p.LogAppendTime = int64(a.stamped)

@@ -95,6 +95,7 @@ func (s *Server) fetchWithin(ctx context.Context, want eventlog.Want, maxBytes i
 	for _, span := range want.Spans {
 		most = min(most+span.MaxBytes, maxBytes)
 	}
+	want.MinBytes = min(want.MinBytes, most) // or it waited for what cannot come
 	wait := want.MaxWait
 	for {
 		held := int64(most)

@@ -9,8 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/door/kafka"
+	"github.com/weir-log/weir/eventlog/batch"
 )
 
 func limit(t testing.TB) context.Context {
@@ -67,6 +69,20 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestFetchWaitsForNoMoreThanItsAnswerHolds(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 1, nil)
+	req := fetchRequest("t", 0, 0)
+	req.MinBytes, req.MaxBytes, req.MaxWaitMillis = 1<<20, 100, int32(5*time.Minute/time.Millisecond)
+	w := b.dial()
+	w.send(frame(req, 1))
+	b.mustProduce("t", 0, sealed(t, batch.None, value("a record that alone is more than MaxBytes of the request allows, which is 100")))
+	resp := w.receive(req, 1).(*kmsg.FetchResponse)
+	if p := resp.Topics[0].Partitions[0]; p.ErrorCode != 0 || len(p.RecordBatches) <= 100 {
+		t.Errorf("error %d, %d bytes, want the record", p.ErrorCode, len(p.RecordBatches))
 	}
 }
 

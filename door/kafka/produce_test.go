@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -160,6 +161,45 @@ func TestAnIdempotentRetryIsStoredOnce(t *testing.T) {
 	}
 	if end := b.end("t", 0); end != 8 {
 		t.Errorf("%d records are there", end)
+	}
+}
+
+// Apache Kafka's producer begins a new epoch only when it is told where the log starts.
+func TestAnUnknownProducerIsToldWhereTheLogStarts(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 1, nil)
+	id := b.newProducerID()
+	b.mustProduce("t", 0, sealed(t, batch.None, value("a"), value("b")))
+	b.deleteRecords("t", 0, 2)
+	p := b.produce("t", 0, sequenced(t, id, 0, 5, value("c")))
+	wantCode(t, "in the middle of its sequence", p.ErrorCode, kerr.UnknownProducerID)
+	if p.LogStartOffset != 2 {
+		t.Errorf("the log starts at %d, want 2", p.LogStartOffset)
+	}
+	p = b.produce("t", 0, sequenced(t, id, 1, 0, value("c")))
+	if p.ErrorCode != 0 || p.BaseOffset != 2 || p.LogStartOffset != 2 {
+		t.Errorf("a new epoch: %+v", p)
+	}
+}
+
+func TestRefusedBatchesAreNotKept(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 2, nil)
+	refused := kmsg.NewProduceRequestTopicPartition()
+	refused.Partition, refused.Records = 1, make([]byte, 4<<20)
+	for range 50 {
+		req := produceRequest("t", 0, sealed(t, batch.None, value("v")))
+		req.Topics[0].Partitions = append(req.Topics[0].Partitions, refused)
+		ps := ask[*kmsg.ProduceResponse](b, req).Topics[0].Partitions
+		if ps[0].ErrorCode != 0 || ps[1].ErrorCode == 0 {
+			t.Fatalf("%+v", ps)
+		}
+	}
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if m.HeapAlloc > 100<<20 {
+		t.Errorf("%d MiB are held for 50 records, after 200 MiB were refused", m.HeapAlloc>>20)
 	}
 }
 
