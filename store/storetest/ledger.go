@@ -110,6 +110,34 @@ func (l *ledger) complain(format string, args ...any) {
 // settle compares all that was noted with what the store holds in the end.
 func (l *ledger) settle(r *rig, ids ...eventlog.Partition) {
 	r.Helper()
+	var held map[place]bool
+	var half []string
+	// What a killed process sent last may be landing while we look. Half an entry is one that stays so.
+	for range 20 {
+		held = l.look(r, ids)
+		if half = l.halfDone(r); len(half) == 0 {
+			break
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for at, label := range l.at {
+		if !held[at] {
+			l.wrong = append(l.wrong, fmt.Sprintf("%s was at partition %d offset %d, and is lost", label, at.partition, at.base))
+		}
+	}
+	l.wrong = append(l.wrong, half...)
+	if len(l.wrong) > 0 {
+		r.Errorf("%d things are wrong, the first:\n%s", len(l.wrong), strings.Join(l.wrong[:min(len(l.wrong), 10)], "\n"))
+	}
+	if len(l.at) == 0 {
+		r.Errorf("nothing was written down: the test tested nothing")
+	}
+}
+
+// look notes what partitions hold, and returns the places that hold something.
+func (l *ledger) look(r *rig, ids []eventlog.Partition) map[place]bool {
+	r.Helper()
 	held := map[place]bool{}
 	for _, id := range ids {
 		for _, b := range r.all(id) {
@@ -120,20 +148,7 @@ func (l *ledger) settle(r *rig, ids ...eventlog.Partition) {
 			l.complain("partition %d ends at %d, and %d was known", id, next, l.known(id))
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for at, label := range l.at {
-		if !held[at] {
-			l.wrong = append(l.wrong, fmt.Sprintf("%s was at partition %d offset %d, and is lost", label, at.partition, at.base))
-		}
-	}
-	l.wrong = append(l.wrong, l.halfDone(r)...)
-	if len(l.wrong) > 0 {
-		r.Errorf("%d things are wrong, the first:\n%s", len(l.wrong), strings.Join(l.wrong[:min(len(l.wrong), 10)], "\n"))
-	}
-	if len(l.at) == 0 {
-		r.Errorf("nothing was written down: the test tested nothing")
-	}
+	return held
 }
 
 // halfDone finds entries of which a part is there: some batches without the others, or without the key. A label is the
@@ -144,6 +159,8 @@ func (l *ledger) halfDone(r *rig) []string {
 		seen, all int
 		last      eventlog.Offset
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	entries := map[string]entry{}
 	for label, at := range l.where {
 		var name string
