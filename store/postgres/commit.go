@@ -1,8 +1,10 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -18,7 +20,7 @@ const (
 
 var commitStatement = statement{"commit", `
 	SELECT bases, stale, homeless
-	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`}
+	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`}
 
 // Commit implements eventlog.Store with one statement: one trip, and one wait for the disk.
 func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
@@ -29,7 +31,7 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 	if len(f.body) > flushMax {
 		return nil, fmt.Errorf("commit: %w: a flush of %d bytes, and the limit is %d", eventlog.ErrTooLarge, len(f.body), flushMax)
 	}
-	verdict, err := retry(ctx, func() (verdict, error) { return s.send(ctx, f) })
+	verdict, err := retry(ctx, undone, func() (verdict, error) { return s.send(ctx, f) })
 	if err != nil {
 		return nil, fmt.Errorf("commit %d entries: %w", len(entries), writeFailed(err))
 	}
@@ -66,6 +68,9 @@ func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
 type flush struct {
 	owners []int // which entry stands at each number, less 1
 
+	partitions []eventlog.Partition // what is to be locked, in order
+	keys       []string
+
 	batchEntry     []int32
 	batchPartition []eventlog.Partition
 	batchRecords   []int32
@@ -98,7 +103,16 @@ func gather(entries []eventlog.Entry) (*flush, []eventlog.Outcome) {
 		}
 		f.add(i, e)
 	}
+	f.partitions = distinct(f.batchPartition)
+	f.keys = distinct(f.checkKey, f.putKey)
 	return f, outcomes
+}
+
+// distinct returns what is in lists, sorted, each once.
+func distinct[T cmp.Ordered](lists ...[]T) []T {
+	all := slices.Concat(lists...)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func weigh(entries []eventlog.Entry) int {
@@ -177,6 +191,7 @@ func (f *flush) add(owner int, e eventlog.Entry) {
 
 func (f *flush) params() [][]byte {
 	return [][]byte{
+		int8Array(f.partitions), textArray(f.keys),
 		int4Array(f.batchEntry), int8Array(f.batchPartition), int4Array(f.batchRecords), int8Array(f.batchTime),
 		int4Array(f.batchStart), int4Array(f.batchSize),
 		int4Array(f.checkEntry), textArray(f.checkKey), int8Array(f.checkVersion),

@@ -13,19 +13,18 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// attemptsMax bounds how often a call is made again after the server undid it for reasons of its own.
+// attemptsMax bounds how often a call is made again after it failed for reasons that pass.
 const attemptsMax = 10
 
-// retry calls do until the server does not undo it for the sake of another transaction. Undone is certainly not done, so
-// doing it again is safe.
-func retry[T any](ctx context.Context, do func() (T, error)) (T, error) {
+// retry calls do again while again says of its error that this is safe and may help.
+func retry[T any](ctx context.Context, again func(error) bool, do func() (T, error)) (T, error) {
 	for attempt := 1; ; attempt++ {
 		v, err := do()
-		if err == nil || !undone(err) {
+		if err == nil || !again(err) {
 			return v, err
 		}
 		if attempt == attemptsMax {
-			return v, fmt.Errorf("%w: undone by the server %d times: %w", eventlog.ErrUnavailable, attempt, err)
+			return v, fmt.Errorf("%w: tried %d times: %w", eventlog.ErrUnavailable, attempt, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -46,6 +45,19 @@ func undone(err error) bool {
 		return true
 	}
 	return false
+}
+
+// interrupted tells whether a question, which changes nothing, may be asked once more: when it was undone, and when the connection broke.
+// After a restart of the server all connections of a pool look alive until they are used.
+func interrupted(err error) bool {
+	var connecting *pgconn.ConnectError
+	switch {
+	case errors.Is(err, eventlog.ErrUnavailable), errors.As(err, &connecting), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return false // there is no server, or nobody who waits
+	case answered(err) && code(err) != "57014":
+		return undone(err) || lostInFlight(err)
+	}
+	return !answered(err)
 }
 
 // notSent explains the failure of a call that never reached the server.

@@ -33,19 +33,14 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// The whole contract once more, with segments sealed, emptied and dropped under it all the time.
-func TestStoreWhileSegmentsComeAndGo(t *testing.T) {
+// The whole contract once more: with segments sealed, emptied and dropped under it all the time, and without anything that lives in
+// a session, as behind a pooler.
+func TestStoreOnMovingGround(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
-		Place: func(t *testing.T) string { return pgtest.URL(t) + "&weir_segment_age=1ms&weir_segment_bytes=20000" },
-		Open:  open,
-	})
-}
-
-// The whole contract once more, without anything that lives in a session.
-func TestStoreAsIfBehindAPooler(t *testing.T) {
-	storetest.Run(t, storetest.Harness{
-		Place: func(t *testing.T) string { return pgtest.URL(t) + "&weir_pooled=true" },
-		Open:  open,
+		Place: func(t *testing.T) string {
+			return pgtest.URL(t) + "&weir_segment_age=1ms&weir_segment_bytes=20000&weir_pooled=true"
+		},
+		Open: open,
 	})
 }
 

@@ -25,7 +25,7 @@ func (s *Store) Trim(ctx context.Context, p eventlog.Partition, before eventlog.
 	if before == eventlog.Forget {
 		sql, args = `SELECT weir.forget($1)`, args[:1]
 	}
-	moved, err := retry(ctx, func() (moved bool, err error) {
+	moved, err := retry(ctx, undone, func() (moved bool, err error) {
 		conn, err := s.others.Acquire(ctx)
 		if err != nil {
 			return false, notSent(err)
@@ -173,10 +173,7 @@ func (s *Store) empty(ctx context.Context, victim int) (moved bool, err error) {
 		if err := s.roll(ctx, true); err != nil {
 			return moved, err
 		}
-		more, err := retry(ctx, func() (more bool, err error) {
-			err = s.others.QueryRow(ctx, `SELECT weir.move_run($1)`, victim).Scan(&more)
-			return more, err
-		})
+		more, err := retry(ctx, undone, func() (bool, error) { return s.move(ctx, victim) })
 		if err != nil {
 			return moved, fmt.Errorf("empty segment %d: %w", victim, err)
 		}
@@ -186,6 +183,22 @@ func (s *Store) empty(ctx context.Context, victim int) (moved bool, err error) {
 		moved = true
 	}
 	return moved, nil
+}
+
+// move moves one run. It may take longer than the server is told to give a statement: a run may be as large as a segment.
+func (s *Store) move(ctx context.Context, victim int) (more bool, err error) {
+	tx, err := s.others.Begin(ctx)
+	if err != nil {
+		return false, notSent(err)
+	}
+	defer tx.Rollback(ctx)
+	if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
+		return false, err
+	}
+	if err := tx.QueryRow(ctx, `SELECT weir.move_run($1)`, victim).Scan(&more); err != nil {
+		return false, err
+	}
+	return more, tx.Commit(ctx)
 }
 
 // roll seals the segment that is written, if it is full, and opens the next. Where a lock is not to be had at once it

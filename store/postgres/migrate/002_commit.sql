@@ -2,8 +2,10 @@
 -- batch, and so on; …_entry says whose it is, counting from 1. The bytes of all batches and values lie end to end in body.
 --
 -- Locks are taken in one order by everybody, partitions by id and then keys by key, and held until the commit is durable. So
--- offsets are dense, and become visible in order.
+-- offsets are dense, and become visible in order. The two lists of what to lock come sorted and without repetition.
 CREATE FUNCTION weir.commit(
+    partitions      bigint[],
+    keys            text[],
     batch_entry     int[],
     batch_partition bigint[],
     batch_records   int[],    -- 0 opens the partition
@@ -34,11 +36,9 @@ AS $$
 DECLARE
     advisory constant int := 2003134834; -- 'weir': the class of all our advisory locks
     parts        weir.partition[];
-    part_count   int;
     have_key     text[];
     have_turn    bigint[];
     have_version bigint[];
-    key_count    int;
     target       int; -- the segment
     starts       bigint[];
 BEGIN
@@ -51,68 +51,67 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'on', true); -- for this transaction
     END IF;
 
-    -- Lock the partitions.
-    SELECT count(DISTINCT id) INTO part_count FROM unnest(batch_partition) AS id;
-    parts := ARRAY(
-        SELECT locked
-        FROM (SELECT DISTINCT id FROM unnest(batch_partition) AS id ORDER BY id) AS wanted
-        CROSS JOIN LATERAL (
-            SELECT p FROM weir.partition p WHERE p.id = wanted.id ORDER BY p.turn DESC LIMIT 1 FOR NO KEY UPDATE
-        ) AS newest(locked));
+    -- Lock the partitions. Where one is not there, one commit at a time may open it: an advisory lock, and a second look behind it.
+    FOR attempt IN 1..2 LOOP
+        parts := ARRAY(
+            SELECT newest.locked
+            FROM unnest(partitions) AS wanted(id)
+            CROSS JOIN LATERAL (
+                SELECT p FROM weir.partition p WHERE p.id = wanted.id ORDER BY p.turn DESC LIMIT 1 FOR NO KEY UPDATE
+            ) AS newest(locked));
+        EXIT WHEN attempt = 2 OR cardinality(parts) = cardinality(partitions);
+        PERFORM pg_advisory_xact_lock(advisory, 64);
+    END LOOP;
 
-    -- Lock the keys. Those that are not there yet are guarded by 64 advisory locks, and looked for again behind them.
-    IF cardinality(check_key) + cardinality(put_key) > 0 THEN
-        SELECT count(DISTINCT k) INTO key_count FROM unnest(check_key || put_key) AS k;
+    -- Lock the keys, in the same manner. Those that are not there share 64 advisory locks.
+    IF cardinality(keys) > 0 THEN
         FOR attempt IN 1..2 LOOP
-            SELECT array_agg(key), array_agg(turn), array_agg(version)
+            SELECT array_agg(newest.key), array_agg(newest.turn), array_agg(newest.version)
             INTO have_key, have_turn, have_version
-            FROM (
-                SELECT newest.*
-                FROM (SELECT DISTINCT k COLLATE "C" AS key FROM unnest(check_key || put_key) AS k ORDER BY 1) AS wanted
-                CROSS JOIN LATERAL (
-                    SELECT s.key, s.turn, s.version FROM weir.state s
-                    WHERE s.key = wanted.key ORDER BY s.turn DESC LIMIT 1 FOR NO KEY UPDATE
-                ) AS newest
-            ) AS locked;
-            EXIT WHEN attempt = 2 OR coalesce(cardinality(have_key), 0) = key_count;
+            FROM unnest(keys) AS wanted(key)
+            CROSS JOIN LATERAL (
+                SELECT s.key, s.turn, s.version FROM weir.state s
+                WHERE s.key = wanted.key ORDER BY s.turn DESC LIMIT 1 FOR NO KEY UPDATE
+            ) AS newest;
+            EXIT WHEN attempt = 2 OR cardinality(have_key) = cardinality(keys);
             PERFORM pg_advisory_xact_lock(advisory, guard)
             FROM (
-                SELECT DISTINCT hashtext(k) & 63 AS guard FROM unnest(check_key || put_key) AS k
+                SELECT DISTINCT hashtext(k) & 63 AS guard FROM unnest(keys) AS k
                 WHERE NOT k = ANY (coalesce(have_key, '{}')) ORDER BY 1
             ) AS guards;
         END LOOP;
     END IF;
 
     -- Judge: first by the checks, then by the partitions.
-    stale := ARRAY(
-        SELECT DISTINCT c.entry
-        FROM unnest(check_entry, check_key, check_version) AS c(entry, key, version)
-        LEFT JOIN unnest(have_key, have_version) AS h(key, version) ON h.key = c.key
-        WHERE coalesce(h.version, 0) <> c.version);
+    stale := '{}';
     homeless := '{}';
-    IF cardinality(parts) < part_count THEN
-        PERFORM pg_advisory_xact_lock(advisory, 64); -- one opens partitions at a time
+    IF cardinality(check_key) > 0 THEN
+        stale := ARRAY(
+            SELECT DISTINCT c.entry
+            FROM unnest(check_entry, check_key, check_version) AS c(entry, key, version)
+            LEFT JOIN unnest(have_key, have_version) AS h(key, version) ON h.key = c.key
+            WHERE coalesce(h.version, 0) <> c.version);
+    END IF;
+    IF cardinality(parts) < cardinality(partitions) THEN
         homeless := ARRAY(
             SELECT DISTINCT b.entry
             FROM unnest(batch_entry, batch_partition, batch_records) WITH ORDINALITY AS b(entry, partition, records, place)
             WHERE b.records > 0
               AND NOT b.entry = ANY (stale)
-              AND NOT EXISTS (SELECT FROM weir.partition p WHERE p.id = b.partition)
+              AND NOT EXISTS (SELECT FROM unnest(parts) AS p WHERE p.id = b.partition)
               AND NOT EXISTS ( -- nor opened by the entry itself, before
                 SELECT FROM unnest(batch_entry, batch_partition, batch_records) WITH ORDINALITY AS o(entry, partition, records, place)
                 WHERE o.entry = b.entry AND o.partition = b.partition AND o.records = 0 AND o.place < b.place));
-        INSERT INTO weir.partition (id)
-        SELECT DISTINCT b.partition
-        FROM unnest(batch_entry, batch_partition, batch_records) AS b(entry, partition, records)
-        WHERE b.records = 0
-          AND NOT b.entry = ANY (stale || homeless)
-          AND NOT EXISTS (SELECT FROM weir.partition p WHERE p.id = b.partition);
-        parts := ARRAY(
-            SELECT newest.locked
-            FROM (SELECT DISTINCT id FROM unnest(batch_partition) AS id ORDER BY id) AS wanted
-            CROSS JOIN LATERAL (
-                SELECT p FROM weir.partition p WHERE p.id = wanted.id ORDER BY p.turn DESC LIMIT 1 FOR NO KEY UPDATE
-            ) AS newest(locked));
+        WITH opened AS (
+            INSERT INTO weir.partition AS p (id)
+            SELECT DISTINCT b.partition
+            FROM unnest(batch_entry, batch_partition, batch_records) AS b(entry, partition, records)
+            WHERE b.records = 0
+              AND NOT b.entry = ANY (stale) AND NOT b.entry = ANY (homeless)
+              AND NOT EXISTS (SELECT FROM unnest(parts) AS p WHERE p.id = b.partition)
+            RETURNING p
+        )
+        SELECT parts || array_agg(p) INTO parts FROM opened;
     END IF;
 
     IF cardinality(batch_partition) > 0 THEN
@@ -156,23 +155,24 @@ BEGIN
           AND p.next_offset > greatest(p.run_offset, p.first_offset)
           AND EXISTS (SELECT FROM unnest(batch_partition, bases) AS b(partition, base) WHERE b.partition = p.id AND b.base IS NOT NULL);
 
+        WITH wrote AS MATERIALIZED (
+            SELECT held.id, held.turn, sum(b.records) AS records, sum(b.size) AS size, max(b.time) AS time
+            FROM unnest(batch_partition, bases, batch_records, batch_size, batch_time) AS b(partition, base, records, size, time)
+            JOIN unnest(parts) AS held ON held.id = b.partition
+            WHERE b.base IS NOT NULL
+            GROUP BY held.id, held.turn
+        )
         UPDATE weir.partition p
-        SET next_offset = p.next_offset + wrote.records,
-            next_byte   = p.next_byte + wrote.size,
+        SET next_offset = p.next_offset + w.records,
+            next_byte   = p.next_byte + w.size,
             segment     = target,
             run_offset  = CASE WHEN p.segment = target THEN p.run_offset ELSE p.next_offset END,
             run_byte    = CASE WHEN p.segment = target THEN p.run_byte ELSE p.next_byte END,
-            run_time    = CASE WHEN p.segment = target THEN greatest(p.run_time, wrote.time) ELSE wrote.time END,
+            run_time    = CASE WHEN p.segment = target THEN greatest(p.run_time, w.time) ELSE w.time END,
             writes      = p.writes + 1,
             turn        = (p.writes + 1) / 64
-        FROM (
-            SELECT b.partition, sum(b.records) AS records, sum(b.size) AS size, max(b.time) AS time
-            FROM unnest(batch_partition, bases, batch_records, batch_size, batch_time) AS b(partition, base, records, size, time)
-            WHERE b.base IS NOT NULL
-            GROUP BY b.partition
-        ) AS wrote
-        JOIN unnest(parts) AS held ON held.id = wrote.partition
-        WHERE p.id = held.id AND p.turn = held.turn;
+        FROM wrote w
+        WHERE p.id = w.id AND p.turn = w.turn;
     END IF;
 
     -- Write the keys.
@@ -197,7 +197,7 @@ BEGIN
               AND NOT w.entry = ANY (stale) AND NOT w.entry = ANY (homeless);
         END IF;
 
-        IF coalesce(cardinality(have_key), 0) < key_count THEN
+        IF cardinality(have_key) IS DISTINCT FROM cardinality(keys) THEN
             INSERT INTO weir.state (key, version, put_at, value)
             SELECT w.key, w.version, clock_timestamp(),
                    substring(body FROM w.start + 1 FOR w.size)

@@ -155,9 +155,9 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(2003134834, 65) THEN -- one process sweeps at a time
         RETURN false;
     END IF;
-    SELECT s.number INTO STRICT target FROM weir.segment s WHERE s.sealed_at IS NULL AND s.survivors;
+    SELECT s.number INTO target FROM weir.segment s WHERE s.sealed_at IS NULL AND s.survivors;
     SELECT * INTO r FROM weir.run x WHERE x.segment = victim ORDER BY x.partition_id, x.next_offset LIMIT 1;
-    IF NOT FOUND THEN
+    IF target IS NULL OR r.segment IS NULL THEN
         RETURN false;
     END IF;
     SELECT x.first_offset INTO low FROM weir.partition x WHERE x.id = r.partition_id ORDER BY x.turn DESC LIMIT 1;
