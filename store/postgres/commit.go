@@ -51,7 +51,7 @@ func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
 		return verdict{}, notSent(err)
 	}
 	defer conn.Release()
-	ctx, cancel := detached(ctx)
+	ctx, cancel := s.detached(ctx)
 	defer cancel()
 	result := commitStatement.run(ctx, conn.Conn().PgConn(), s.opts.Pooled, f.params()...).Read()
 	if result.Err != nil {

@@ -123,6 +123,11 @@ func code(err error) string {
 }
 
 // detached returns a context for what was sent and cannot be called back: it outlives the caller, within a bound.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), answerMax)
+func (s *Store) detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return s.bounded(context.WithoutCancel(ctx))
+}
+
+// bounded returns a context for what can be asked again.
+func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.opts.answerMax)
 }

@@ -13,3 +13,9 @@ func Restless(o Options) Options {
 
 // Tidy makes one sweep, now.
 func (s *Store) Tidy(ctx context.Context) (done bool, err error) { return s.tidy(ctx) }
+
+// Hasty makes a store wait for answers for a moment only.
+func Hasty(o Options) Options {
+	o.answerMax = 300 * time.Millisecond
+	return o
+}

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -296,6 +297,113 @@ func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
 			t.Errorf("%s, with the server back: %v", name, err)
 		}
 	}
+}
+
+// The network swallows everything, and no connection ends.
+func TestSilenceOfTheNetworkIsUnavailable(t *testing.T) {
+	address, err := url.Parse(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hole := newHole(t, address.Host)
+	address.Host = hole.Addr().String()
+	address.RawQuery += "&connect_timeout=1"
+	s, err := postgres.Open(t.Context(), address.String(), postgres.Hasty(postgres.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	openPartitions(t, s, 1)
+	calls := map[string]func() error{
+		"read":  func() error { _, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1}}); return err },
+		"moved": func() error { _, _, err := s.Moved(t.Context(), ""); return err },
+		"seek":  func() error { _, err := s.Seek(t.Context(), 1, eventlog.Goal{}); return err },
+		"list":  func() error { _, err := s.List(t.Context(), "", "", 1); return err },
+	}
+	for name, call := range calls {
+		if err := call(); err != nil {
+			t.Errorf("%s, before: %v", name, err)
+		}
+	}
+	hole.swallow.Store(true)
+	_, err = s.Commit(t.Context(), []eventlog.Entry{{Batches: []eventlog.Batch{batch(1, 10)}}})
+	if !errors.Is(err, eventlog.ErrUnsure) && !errors.Is(err, eventlog.ErrUnavailable) { // unavailable, if its connection was tried first
+		t.Errorf("commit: %v, want ErrUnsure", err)
+	}
+	for name, call := range calls {
+		if err := call(); !errors.Is(err, eventlog.ErrUnavailable) {
+			t.Errorf("%s: %v, want ErrUnavailable", name, err)
+		}
+	}
+	hole.mend()
+	for name, call := range calls {
+		if err := call(); err != nil {
+			t.Errorf("%s, after: %v", name, err)
+		}
+	}
+}
+
+// hole passes bytes on to a server and back, until it is told to swallow them.
+type hole struct {
+	net.Listener
+	swallow atomic.Bool
+	mu      sync.Mutex // guards conns
+	conns   []net.Conn
+}
+
+// mend lets bytes through again. The connections that lost some end.
+func (h *hole) mend() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.swallow.Store(false)
+	for _, c := range h.conns {
+		c.Close()
+	}
+}
+
+func newHole(t *testing.T, server string) *hole {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hole{Listener: l}
+	var running sync.WaitGroup
+	pass := func(to, from net.Conn) {
+		defer to.Close()
+		for buf := make([]byte, 32<<10); ; {
+			n, err := from.Read(buf)
+			if err != nil {
+				return
+			}
+			if !h.swallow.Load() {
+				to.Write(buf[:n])
+			}
+		}
+	}
+	running.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			there, err := net.Dial("tcp", server)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			h.mu.Lock()
+			h.conns = append(h.conns, client, there)
+			h.mu.Unlock()
+			running.Go(func() { pass(there, client) })
+			running.Go(func() { pass(client, there) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		running.Wait()
+	})
+	return h
 }
 
 func TestPasswordsAreNotInErrors(t *testing.T) {

@@ -35,6 +35,8 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	}
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
 	all, err := retry(ctx, interrupted, func() ([]eventlog.Bounds, error) {
 		rows, err := s.others.Query(ctx, `SELECT id, first_offset, next_offset, bytes FROM weir.bounds()`)
 		if err != nil {

@@ -25,7 +25,7 @@ import (
 const (
 	// commitsMax is how many flushes travel at once. A third would only wait for the disk with the two.
 	commitsMax = 2
-	// answerMax bounds the wait for an answer to what was sent and cannot be called back.
+	// answerMax bounds the wait for an answer to anything sent: a network that swallows packets ends no connection for a quarter of an hour.
 	answerMax = 40 * time.Second
 	// statementMax is when the server gives up a statement by itself: before we give up the server, so that
 	// nothing is done after it was reported unknown. A transaction pooler does not take this setting.
@@ -51,7 +51,7 @@ type Options struct {
 	// Logger takes what goes wrong in the background. Default slog.Default().
 	Logger *slog.Logger
 
-	sweepPause time.Duration // shorter in tests
+	sweepPause, answerMax time.Duration // shorter in tests
 }
 
 // Store keeps batches and keyed state in PostgreSQL.
@@ -120,7 +120,7 @@ func (s *Store) Close() error {
 
 // step returns a context for one trip of the background work. Close waits for it rather than break the connection, for a while.
 func (s *Store) step() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(s.background, answerMax)
+	return context.WithTimeout(s.background, s.opts.answerMax)
 }
 
 // configure reads the URL, and the options in it.
@@ -201,6 +201,9 @@ func options(address string, opts Options) (string, Options, error) {
 	if opts.sweepPause == 0 {
 		opts.sweepPause = sweepPause
 	}
+	if opts.answerMax == 0 {
+		opts.answerMax = answerMax
+	}
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
@@ -212,6 +215,7 @@ func pool(config *pgxpool.Config, most int, ready ...statement) (*pgxpool.Pool, 
 	config = config.Copy()
 	config.MaxConns = int32(most)
 	config.MinConns, config.MinIdleConns = 0, 0
+	config.PingTimeout = config.ConnConfig.ConnectTimeout // of one that was idle, before it is lent
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeExec {
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			for _, s := range ready {

@@ -24,6 +24,8 @@ func (s *Store) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Sli
 	if len(spans) == 0 {
 		return nil, nil
 	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
 	slices, err := retry(ctx, interrupted, func() ([]eventlog.Slice, error) { return s.read(ctx, spans) })
 	if err != nil {
 		return nil, fmt.Errorf("read %d spans: %w", len(spans), readFailed(err))
@@ -103,6 +105,8 @@ func (s *Store) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Go
 	if goal.Bytes > 0 {
 		sql, wanted = `SELECT weir.seek_bytes($1, $2)`, goal.Bytes
 	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
 	found, err := retry(ctx, interrupted, func() (*int64, error) {
 		var found *int64
 		return found, s.others.QueryRow(ctx, sql, int64(p), wanted).Scan(&found)
@@ -122,6 +126,8 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]ev
 	if limit <= 0 || !ok {
 		return nil, nil
 	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
 	list, err := retry(ctx, interrupted, func() ([]eventlog.KeyValue, error) { return s.list(ctx, prefix, high, after, limit) })
 	if err != nil {
 		return nil, fmt.Errorf("list keys under %q: %w", prefix, readFailed(err))

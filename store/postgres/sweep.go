@@ -31,7 +31,7 @@ func (s *Store) Trim(ctx context.Context, p eventlog.Partition, before eventlog.
 			return false, notSent(err)
 		}
 		defer conn.Release()
-		ctx, cancel := detached(ctx)
+		ctx, cancel := s.detached(ctx)
 		defer cancel()
 		err = conn.QueryRow(ctx, sql, args...).Scan(&moved)
 		return moved, err
