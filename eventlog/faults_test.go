@@ -118,3 +118,18 @@ func (s *strict) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog
 	}
 	return s.Store.Commit(ctx, flush)
 }
+
+// flaky is a store whose reads fail after the next one, broken times.
+type flaky struct {
+	eventlog.Store
+	broken atomic.Int64
+	passed atomic.Bool
+}
+
+func (f *flaky) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+	if f.broken.Load() > 0 && f.passed.Swap(true) {
+		f.broken.Add(-1)
+		return nil, eventlog.ErrUnavailable
+	}
+	return f.Store.Read(ctx, spans)
+}

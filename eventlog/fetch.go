@@ -89,7 +89,7 @@ func (l *Log) fetchOnce(ctx context.Context, w Want) (got []Slice, enough bool, 
 	return got, enough || size >= max(w.MinBytes, 1), nil
 }
 
-// fetchFar answers the spans numbered far from the store, in one trip. It begins anywhere among them, so that a budget too small
+// fetchFar answers the spans numbered far from the store, in one trip, or from what was read ahead. It begins anywhere among them, so that a budget too small
 // for all starves none.
 func (l *Log) fetchFar(ctx context.Context, spans []Span, far []int, budget int, got []Slice) (size int, failed bool, err error) {
 	start := rand.IntN(len(far))
@@ -102,7 +102,7 @@ func (l *Log) fetchFar(ctx context.Context, spans []Span, far []int, budget int,
 		budget -= s.MaxBytes
 		asked, trip = append(asked, i), append(trip, s)
 	}
-	slices, err := l.read(ctx, trip)
+	slices, err := l.ahead.answer(ctx, trip)
 	if err != nil {
 		for _, i := range far {
 			got[i].Bounds, _ = l.tail.known(spans[i].Partition)

@@ -34,6 +34,7 @@ type Log struct {
 	cfg       Config
 	tail      *tail
 	appender  *appender
+	ahead     *ahead
 	catalog   atomic.Pointer[catalog]
 	producers *producerIDs
 	health    atomic.Pointer[error] // of the last look at the store; nil while it answers
@@ -46,6 +47,7 @@ func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	cfg = cfg.withDefaults()
 	l := &Log{store: store, cfg: cfg, tail: newTail(cfg.TailBytes), producers: new(producerIDs)}
 	l.appender = newAppender(store, l.tail, cfg)
+	l.ahead = newAhead(l.read, l.tail.known)
 	moved, mark, err := store.Moved(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
@@ -91,6 +93,7 @@ func (l *Log) Run(ctx context.Context) error {
 	g.Go(func() error { return l.appender.run(ctx) })
 	g.Go(func() error { return l.follow(ctx) })
 	g.Go(func() error { return l.retain(ctx) })
+	defer l.ahead.trips.Wait()
 	return g.Wait()
 }
 

@@ -28,6 +28,7 @@ func (l *Log) retain(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
+		l.ahead.forgetStale()
 		if l.Healthy() != nil {
 			continue
 		}
