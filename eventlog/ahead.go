@@ -18,8 +18,8 @@ type ahead struct {
 
 	mu    sync.Mutex // guards what follows
 	next  map[place]*foresight
-	order []*foresight // the oldest first; some are no longer in next
-	held  int          // bytes that the trips of next may bring
+	order []noted // the oldest first; some are no longer in next
+	held  int     // bytes that the trips of next may bring
 }
 
 // place is where a reader will go on.
@@ -28,10 +28,15 @@ type place struct {
 	from      Offset
 }
 
+// noted says since when a place is in next.
+type noted struct {
+	place
+	at time.Time
+}
+
 // foresight is what is known of a place: that a reader may come there, and what a trip brings for it.
 type foresight struct {
-	place
-	noted time.Time
+	noted
 	held  int           // of ahead.held
 	done  chan struct{} // nil without a trip; closed when slice is there
 	slice Slice         // with an error if the trip failed
@@ -100,7 +105,7 @@ func (a *ahead) goOn(ctx context.Context, spans []Span, got []Slice, foreseen []
 		if s.From >= got[i].Bounds.Next {
 			continue // what follows comes through the tail
 		}
-		f := &foresight{place: place{s.Partition, s.From}, noted: time.Now()}
+		f := &foresight{noted: noted{place{s.Partition, s.From}, time.Now()}}
 		if foreseen[i] != nil && a.makeRoom(s.MaxBytes) {
 			f.held, f.done = s.MaxBytes, make(chan struct{})
 			trip, waiting = append(trip, s), append(waiting, f)
@@ -155,7 +160,7 @@ func (a *ahead) note(f *foresight) {
 		a.drop(before)
 	}
 	a.next[f.place] = f
-	a.order = append(a.order, f)
+	a.order = append(a.order, f.noted)
 	a.held += f.held
 	for len(a.order) > aheadPlaces {
 		a.dropOldest()
@@ -171,22 +176,21 @@ func (a *ahead) makeRoom(bytes int) bool {
 }
 
 func (a *ahead) dropStale() {
-	for len(a.order) > 0 && time.Since(a.order[0].noted) > aheadStale {
+	for len(a.order) > 0 && time.Since(a.order[0].at) > aheadStale {
 		a.dropOldest()
 	}
 }
 
 func (a *ahead) dropOldest() {
-	a.drop(a.order[0])
-	a.order[0] = nil
+	if f := a.next[a.order[0].place]; f != nil && f.noted == a.order[0] {
+		a.drop(f)
+	}
 	a.order = a.order[1:]
 }
 
 func (a *ahead) drop(f *foresight) {
-	if a.next[f.place] == f {
-		delete(a.next, f.place)
-		a.held -= f.held
-	}
+	delete(a.next, f.place)
+	a.held -= f.held
 }
 
 // upTo returns the slice with at most maxBytes of batches, but at least one.
