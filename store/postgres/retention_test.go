@@ -252,6 +252,29 @@ func TestSeveralProcessesMaySweepAtOnce(t *testing.T) {
 	}
 }
 
+// Between looking for what nobody wants and dropping it, a commit may have written there.
+func TestASegmentThatIsWantedIsNotDropped(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address+"&weir_segment_age=1us")
+	openPartitions(t, s, 1)
+	publish(t, s, batch(1, 10))
+	trim(t, s, 1, 1)
+	// A commit that has seen segment 1 open, and is not done.
+	slow := connect(t, address)
+	begin(t, slow, `BEGIN; SELECT weir.commit('{1}', '{}', '{1}', '{1}', '{1}', '{1}', '{0}', '{3}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 'abc')`)
+	tidy(t, s)
+	if got := pgtest.Value(t, address, `SELECT sealed_at IS NOT NULL FROM weir.segment WHERE number = 1`); got != "true" {
+		t.Fatal("segment 1 was not sealed: the test tests nothing")
+	}
+	begin(t, slow, `COMMIT`)
+	if got := pgtest.Value(t, address, `SELECT weir.drop_segment(1)`); got != "false" {
+		t.Error("a segment was dropped, and a commit had written there")
+	}
+	if got := held(t, s, 1); len(got) != 1 || string(got[0].Bytes) != "abc" {
+		t.Errorf("after the sweep partition 1 holds %+v", got)
+	}
+}
+
 func TestASegmentIsSealedByAge(t *testing.T) {
 	address := pgtest.URL(t)
 	s := at(t, address+"&weir_segment_age=1us")
