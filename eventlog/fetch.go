@@ -104,9 +104,6 @@ func (l *Log) fetchFar(ctx context.Context, spans []Span, far []int, budget int,
 	}
 	slices, err := l.ahead.answer(ctx, trip)
 	if err != nil {
-		for _, i := range far {
-			got[i].Bounds, _ = l.tail.known(spans[i].Partition)
-		}
 		return 0, false, err
 	}
 	for k, slice := range slices {

@@ -36,7 +36,7 @@ type Log struct {
 	appender  *appender
 	ahead     *ahead
 	catalog   atomic.Pointer[catalog]
-	producers *producerIDs
+	ids       producerIDs
 	health    atomic.Pointer[error] // of the last look at the store; nil while it answers
 	mark      Mark                  // how far the follower has looked; its own once Run runs
 	catalogAt Offset                // the end of partition 0 when the follower last read the catalog
@@ -45,7 +45,7 @@ type Log struct {
 // Open reads the bounds of all partitions and the catalog of topics: two or three trips.
 func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	cfg = cfg.withDefaults()
-	l := &Log{store: store, cfg: cfg, tail: newTail(cfg.TailBytes), producers: new(producerIDs)}
+	l := &Log{store: store, cfg: cfg, tail: newTail(cfg.TailBytes)}
 	l.appender = newAppender(store, l.tail, cfg)
 	l.ahead = newAhead(l.read, l.tail.known)
 	moved, mark, err := store.Moved(ctx, "")
@@ -197,8 +197,7 @@ func (l *Log) Bounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
 	for i, p := range ps {
 		spans[i].Partition = p
 	}
-	slices, err := l.read(ctx, spans)
-	return slices, err
+	return l.read(ctx, spans)
 }
 
 // List returns keyed state under prefix, in byte order, after a key.

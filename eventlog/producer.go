@@ -236,7 +236,7 @@ func parseProducer(value string) (producerState, error) {
 }
 
 func (ps *producers) keep(key producerKey, s producerState) {
-	if len(ps.states) >= producersMax {
+	if _, there := ps.states[key]; !there && len(ps.states) >= producersMax {
 		for k := range ps.states { // any one will do
 			delete(ps.states, k)
 			break
@@ -291,7 +291,7 @@ const (
 // NewProducerID returns a producer id that no other caller ever gets, from this process or any other on the
 // store. One call in a thousand costs two trips.
 func (l *Log) NewProducerID(ctx context.Context) (int64, error) {
-	ids := l.producers
+	ids := &l.ids
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
 	for ids.next == ids.end {

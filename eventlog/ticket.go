@@ -21,9 +21,9 @@ type Ticket struct {
 	err   error
 }
 
-// A ticket's state. Whoever wins the step out of queued decides what becomes of it:
+// A ticket's state until it is done. Whoever wins the step out of queued decides what becomes of it:
 //
-//	queued ──► sent ──► done      the appender took it
+//	queued ──► sent ──► (done)    the appender took it
 //	   │  ◄────┘                  the store certainly did not take it: it waits for the next flush
 //	   └─────► left               its caller went away first: it certainly does not happen
 const (
@@ -41,22 +41,17 @@ func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 	select {
 	case <-t.done:
 		return t.out, t.err
-	default:
+	case <-ctx.Done():
 	}
 	select {
-	case <-t.done:
+	case <-t.done: // both may have been ready, and the answer counts
 		return t.out, t.err
-	case <-ctx.Done():
+	default:
 	}
 	if t.state.CompareAndSwap(queued, left) {
 		return Outcome{}, fmt.Errorf("append: %w: gave up before the entry was sent (%w)", ErrUnavailable, context.Cause(ctx))
 	}
-	select {
-	case <-t.done:
-		return t.out, t.err
-	default:
-		return Outcome{}, fmt.Errorf("append: %w: gave up while it was on its way (%w)", ErrUnsure, context.Cause(ctx))
-	}
+	return Outcome{}, fmt.Errorf("append: %w: gave up while it was on its way (%w)", ErrUnsure, context.Cause(ctx))
 }
 
 func (t *Ticket) take() bool { return t.state.CompareAndSwap(queued, sent) }
