@@ -114,3 +114,17 @@ func TestADatabaseOfAnotherEncodingIsRefused(t *testing.T) {
 		t.Errorf("a database in SQL_ASCII: %v", err)
 	}
 }
+
+// A plan with a sort, where sorts are made to look dear, is compiled just in time: 80 ms with a partition locked. And a function that
+// looks for tables where its caller says can be led astray.
+func TestEveryFunctionPinsItsSettings(t *testing.T) {
+	address := pgtest.URL(t)
+	at(t, address)
+	if got := pgtest.Value(t, address, `
+		SELECT coalesce(string_agg(p.proname, ' '), 'none')
+		FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+		WHERE p.pronamespace = 'weir'::regnamespace AND l.lanname = 'plpgsql'
+		  AND NOT coalesce(p.proconfig, '{}') @> ARRAY['jit=off', 'search_path=pg_catalog, pg_temp']`); got != "none" {
+		t.Errorf("these do not: %s", got)
+	}
+}

@@ -106,7 +106,10 @@ CREATE UNIQUE INDEX state_key ON weir.state (key, turn DESC);
 
 -- add_segment opens a segment: a new table, empty. It takes locks that readers and writers of other segments do not meet.
 CREATE FUNCTION weir.add_segment(for_survivors boolean) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $$
 DECLARE
     n int;
 BEGIN

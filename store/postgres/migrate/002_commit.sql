@@ -28,10 +28,10 @@ CREATE FUNCTION weir.commit(
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_bitmapscan = off
-SET jit = off
 AS $$
 DECLARE
     advisory constant int := 2003134834; -- 'weir': the class of all our advisory locks

@@ -19,6 +19,7 @@ SELECT * FROM walk;
 CREATE FUNCTION weir.bounds() RETURNS TABLE (id bigint, first_offset bigint, next_offset bigint, bytes bigint)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
 BEGIN
     IF pg_relation_size('weir.partition') < 1048576 THEN
@@ -51,10 +52,10 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_sort = off
-SET jit = off
 AS $$
 DECLARE
     p     weir.partition;
@@ -86,11 +87,14 @@ BEGIN
                 start := r.first_offset;
                 stop := start;
             END IF;
-            -- The first batch that has no room.
-            EXECUTE format('SELECT base_offset FROM weir.batch_%s
-                            WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3 AND piece = 0 AND byte + size > $4
-                            ORDER BY base_offset LIMIT 1', r.segment)
-            INTO stop USING p.id, stop, r.next_offset, room;
+            IF r.next_byte <= room THEN
+                stop := NULL; -- the rest of the run has room
+            ELSE              -- up to the first batch that has none
+                EXECUTE format('SELECT base_offset FROM weir.batch_%s
+                                WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3 AND piece = 0 AND byte + size > $4
+                                ORDER BY base_offset LIMIT 1', r.segment)
+                INTO stop USING p.id, stop, r.next_offset, room;
+            END IF;
             RETURN QUERY EXECUTE format(
                 'SELECT $1, NULL::bigint, NULL::bigint, NULL::bigint, base_offset, max_time, records, size, bytes FROM weir.batch_%s
                  WHERE partition_id = $2 AND base_offset >= $3 AND base_offset < $4
@@ -105,6 +109,7 @@ END $$;
 CREATE FUNCTION weir.seek_time(partition bigint, not_older bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_sort = off
@@ -132,6 +137,7 @@ END $$;
 CREATE FUNCTION weir.seek_bytes(partition bigint, behind bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_sort = off
@@ -158,6 +164,7 @@ CREATE FUNCTION weir.list(low text, high text, after text, most int)
 RETURNS TABLE (key text, version bigint, value bytea, age_us bigint)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_sort = off

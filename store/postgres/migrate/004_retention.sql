@@ -3,6 +3,7 @@
 CREATE FUNCTION weir.trim(partition bigint, before bigint) RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET enable_sort = off
@@ -36,6 +37,7 @@ END $$;
 CREATE FUNCTION weir.forget(partition bigint) RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
 DECLARE
     p weir.partition;
@@ -51,6 +53,7 @@ END $$;
 CREATE FUNCTION weir.roll(for_survivors boolean, full_at bigint, older_than interval) RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 SET lock_timeout = '100ms'
 AS $$
 DECLARE
@@ -104,6 +107,7 @@ GROUP BY s.number;
 CREATE FUNCTION weir.drop_segment(victim int) RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
 BEGIN
     EXECUTE format('LOCK TABLE weir.batch_%s IN ACCESS EXCLUSIVE MODE NOWAIT', victim);
@@ -120,6 +124,7 @@ END $$;
 CREATE FUNCTION weir.settle(victim int) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
 DECLARE
     p weir.partition;
@@ -144,6 +149,7 @@ END $$;
 CREATE FUNCTION weir.move_run(victim int) RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
