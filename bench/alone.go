@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -183,12 +184,12 @@ func runRetention(ctx context.Context, b *bench) error {
 	fmt.Printf("%d MB/s in records of %d bytes, retention.ms two minutes: %.0f MB are live.\n\n", rate, size, live)
 	fmt.Println("| foreign transaction | minute | produce p50 | p99 | disk | disk / live |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- |")
-	for _, foreign := range []bool{false, true} {
+	for _, foreign := range strings.Split(b.load.foreign, ",") {
 		w, err := b.start(ctx, "postgres")
 		if err != nil {
 			return err
 		}
-		err = b.retention(ctx, w, foreign, load{address: w.kafka, partitions: parts, rate: rate * 1e6 / size, size: size, clients: 4, linger: 5 * time.Millisecond,
+		err = b.retention(ctx, w, foreign == "with", load{address: w.kafka, partitions: parts, rate: rate * 1e6 / size, size: size, clients: 4, linger: 5 * time.Millisecond,
 			config: map[string]*string{"retention.ms": kadm.StringPtr(strconv.FormatInt(keep.Milliseconds(), 10))}}, live)
 		w.close()
 		if err != nil {

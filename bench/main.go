@@ -43,8 +43,8 @@ type bench struct {
 	weir   string // the binary under test
 	dir    string // scratch
 	load   struct {
-		minutes int
-		gib     int
+		minutes, gib int
+		foreign      string
 	}
 }
 
@@ -57,6 +57,7 @@ func main() {
 	flag.IntVar(&b.runs, "runs", 3, "runs of each throughput measurement; the median counts")
 	flag.StringVar(&b.perf, "perf", "../shared/tools/kafka-perf/kafka-perf", "program that runs Apache Kafka and its tools")
 	flag.IntVar(&b.load.minutes, "minutes", 20, "length of the retention run")
+	flag.StringVar(&b.load.foreign, "foreign", "without,with", "retention runs: without a foreign transaction, with one, or both")
 	flag.IntVar(&b.load.gib, "gib", 10, "size of the long log, in GiB")
 	flag.Usage = usage
 	flag.Parse()
