@@ -17,7 +17,12 @@ const openMax = 10 * time.Minute
 // Examine tells what the store in a database is and whether it keeps what it acknowledges. It changes nothing, and may be
 // asked while the store is in use.
 func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
-	config, _, err := configure(address, Options{})
+	plain, opts, err := options(address, Options{})
+	if err != nil {
+		return nil, fmt.Errorf("examine PostgreSQL: %w", err)
+	}
+	// We go as if through a pooler, for there may be one: it would refuse the settings that a store sends.
+	config, err := configure(plain, Options{Pooled: true})
 	if err != nil {
 		return nil, fmt.Errorf("examine PostgreSQL: %w", err)
 	}
@@ -26,7 +31,7 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 		return nil, fmt.Errorf("examine PostgreSQL at %s: %w", place(config.ConnConfig), readFailed(err))
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	x := examination{ctx: ctx, conn: conn}
+	x := examination{ctx: ctx, conn: conn, told: opts.Pooled}
 	x.add("store", "PostgreSQL at "+place(config.ConnConfig))
 	for _, look := range []func() error{x.server, x.pooler, x.settings, x.schema, x.size, func() error { return x.transactions(openMax) }} {
 		if err := look(); err != nil {
@@ -40,6 +45,7 @@ type examination struct {
 	ctx      context.Context
 	conn     *pgx.Conn
 	facts    facts
+	told     bool // the URL says that there is a pooler
 	findings []doctor.Finding
 }
 
@@ -75,9 +81,13 @@ func (x *examination) pooler() error {
 		return err
 	}
 	found := x.add("pooler", "none seen")
-	if pid != x.conn.PgConn().PID() {
+	switch {
+	case pid == x.conn.PgConn().PID():
+	case x.told:
+		found.Value = "there is one, and weir_pooled=true says so"
+	default:
 		found.Value, found.Level = "there is one", doctor.Warn
-		found.Advice = "add weir_pooled=true to the URL if it pools by transaction, or connect to the server itself: that is faster"
+		found.Advice = "add weir_pooled=true to the URL, or connect to the server itself: that is faster"
 	}
 	return nil
 }

@@ -37,8 +37,13 @@ func scripts() []string {
 // prepare sees that the database will do, and brings the schema to this binary's version.
 func prepare(ctx context.Context, config *pgx.ConnConfig) error {
 	config = config.Copy()
-	delete(config.RuntimeParams, "statement_timeout") // a migration takes as long as it takes
+	if config.RuntimeParams["statement_timeout"] != "" {
+		config.RuntimeParams["statement_timeout"] = "0" // a migration takes as long as it takes
+	}
 	conn, err := pgx.ConnectConfig(ctx, config)
+	if code(err) == "08P01" && strings.Contains(err.Error(), "startup parameter") {
+		return fmt.Errorf("a pooler stands before the server and takes no settings: add weir_pooled=true to the URL, or connect to the server itself: %w", err)
+	}
 	if err != nil {
 		return readFailed(err)
 	}

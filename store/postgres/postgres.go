@@ -81,7 +81,11 @@ var (
 // Open connects to the database at a URL (postgres://user:password@host:port/database) and brings its tables to the
 // state that this binary needs. What the URL says goes before opts.
 func Open(ctx context.Context, address string, opts Options) (*Store, error) {
-	config, opts, err := configure(address, opts)
+	address, opts, err := options(address, opts)
+	if err != nil {
+		return nil, fmt.Errorf("open PostgreSQL store: %w", err)
+	}
+	config, err := configure(address, opts)
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL store: %w", err)
 	}
@@ -123,15 +127,11 @@ func (s *Store) step() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(s.background, s.opts.answerMax)
 }
 
-// configure reads the URL, and the options in it.
-func configure(address string, opts Options) (*pgxpool.Config, Options, error) {
-	address, opts, err := options(address, opts)
-	if err != nil {
-		return nil, opts, err
-	}
+// configure makes a driver's configuration of a URL without our options.
+func configure(address string, opts Options) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
-		return nil, opts, fmt.Errorf("the URL does not parse; it should read postgres://user:password@host:port/database: %w", err)
+		return nil, fmt.Errorf("the URL does not parse; it should read postgres://user:password@host:port/database: %w", err)
 	}
 	conn := config.ConnConfig
 	if conn.ConnectTimeout == 0 {
@@ -143,7 +143,7 @@ func configure(address string, opts Options) (*pgxpool.Config, Options, error) {
 	conn.RuntimeParams["client_encoding"] = "UTF8"
 	if opts.Pooled {
 		conn.DefaultQueryExecMode = pgx.QueryExecModeExec
-		return config, opts, nil
+		return config, nil
 	}
 	// What a role or a database may have set otherwise.
 	conn.RuntimeParams["default_transaction_isolation"] = "read committed"
@@ -152,7 +152,7 @@ func configure(address string, opts Options) (*pgxpool.Config, Options, error) {
 	conn.RuntimeParams["plan_cache_mode"] = "force_generic_plan" // a plan made for its values would copy all bytes of a flush into itself
 	conn.RuntimeParams["jit"] = "off"                            // it takes a hundred times as long as what it speeds up here
 	conn.RuntimeParams["work_mem"] = "64MB"                      // an answer to Read is gathered in memory
-	return config, opts, nil
+	return config, nil
 }
 
 // options takes our own settings out of the URL: the driver would send them to the server.
