@@ -27,6 +27,7 @@ const (
 	SettingInt                // 32 bits
 	SettingLong               // 64 bits
 	SettingList               // comma separated
+	SettingBool
 )
 
 // InvalidError says what a caller asked for that is not allowed, and why.
@@ -47,7 +48,24 @@ var Settings = []Setting{
 	{"message.timestamp.type", "CreateTime", SettingString, "Whether a record's timestamp is its producer's (CreateTime) or that of its append (LogAppendTime).", oneOf("CreateTime", "LogAppendTime")},
 	{"retention.bytes", "-1", SettingLong, "How many bytes a partition keeps, at least, before its oldest batches go; -1 for no bound.", within(-1, math.MaxInt64)},
 	{"retention.ms", "604800000", SettingLong, "How long records are kept, in milliseconds; -1 for ever.", within(-1, math.MaxInt64)},
+
+	// Tools set these for the sake of Kafka's own files and replicas. Each is taken where what it asks for is so, or is
+	// nobody's promise.
+	{"file.delete.delay.ms", "60000", SettingLong, idle + "the store deletes in its own time.", within(0, math.MaxInt64)},
+	{"flush.messages", "9223372036854775807", SettingLong, idle + "every record is on disk before it is acknowledged.", within(1, math.MaxInt64)},
+	{"flush.ms", "9223372036854775807", SettingLong, idle + "every record is on disk before it is acknowledged.", within(0, math.MaxInt64)},
+	{"index.interval.bytes", "4096", SettingInt, idle + "the store keeps its own index.", within(0, math.MaxInt32)},
+	{"min.insync.replicas", "1", SettingInt, "How many replicas must have a record before it is acknowledged. There is one, the store, which may have its own.", within(1, 1)},
+	{"preallocate", "false", SettingBool, idle + "the store makes its own room.", oneOf("true", "false")},
+	{"segment.bytes", "1073741824", SettingInt, idle + "the store divides the log as it likes.", within(1<<20, math.MaxInt32)},
+	{"segment.index.bytes", "10485760", SettingInt, idle + "the store keeps its own index.", within(4, math.MaxInt32)},
+	{"segment.jitter.ms", "0", SettingLong, idle + "the store divides the log as it likes.", within(0, math.MaxInt64)},
+	{"segment.ms", "604800000", SettingLong, idle + "the store divides the log as it likes.", within(1, math.MaxInt64)},
+	{"unclean.leader.election.enable", "false", SettingBool, "Whether a replica that missed records may lead. None does here.", oneOf("false")},
 }
+
+// idle begins the description of a setting that is kept and shown and changes nothing.
+const idle = "Changes nothing: "
 
 // FindSetting returns the setting of that name.
 func FindSetting(name string) (Setting, bool) {

@@ -181,6 +181,11 @@ func TestSettingsAreChecked(t *testing.T) {
 		{"compression.type", "zstd", true},
 		{"compression.type", "brotli", false},
 		{"message.timestamp.type", "LogAppendTime", true},
+		{"segment.bytes", "104857600", true},
+		{"flush.ms", "1000", true},
+		{"min.insync.replicas", "1", true},
+		{"min.insync.replicas", "2", false},
+		{"unclean.leader.election.enable", "true", false},
 		{"no.such.setting", "1", false},
 	} {
 		if err := eventlog.CheckConfig(map[string]string{c.name: c.value}); (err == nil) != c.ok {

@@ -20,12 +20,23 @@ type config struct {
 
 // brokerNames are the names of topics' defaults among Kafka's settings of brokers.
 var brokerNames = map[string]string{
-	"cleanup.policy":         "log.cleanup.policy",
-	"compression.type":       "compression.type",
-	"max.message.bytes":      "message.max.bytes",
-	"message.timestamp.type": "log.message.timestamp.type",
-	"retention.bytes":        "log.retention.bytes",
-	"retention.ms":           "log.retention.ms",
+	"cleanup.policy":                 "log.cleanup.policy",
+	"compression.type":               "compression.type",
+	"max.message.bytes":              "message.max.bytes",
+	"message.timestamp.type":         "log.message.timestamp.type",
+	"retention.bytes":                "log.retention.bytes",
+	"retention.ms":                   "log.retention.ms",
+	"file.delete.delay.ms":           "log.segment.delete.delay.ms",
+	"flush.messages":                 "log.flush.interval.messages",
+	"flush.ms":                       "log.flush.interval.ms",
+	"index.interval.bytes":           "log.index.interval.bytes",
+	"min.insync.replicas":            "min.insync.replicas",
+	"preallocate":                    "log.preallocate",
+	"segment.bytes":                  "log.segment.bytes",
+	"segment.index.bytes":            "log.index.size.max.bytes",
+	"segment.jitter.ms":              "log.roll.jitter.ms",
+	"segment.ms":                     "log.roll.ms",
+	"unclean.leader.election.enable": "unclean.leader.election.enable",
 }
 
 var configTypes = map[eventlog.SettingKind]kmsg.ConfigType{
@@ -33,6 +44,7 @@ var configTypes = map[eventlog.SettingKind]kmsg.ConfigType{
 	eventlog.SettingInt:    kmsg.ConfigTypeInt,
 	eventlog.SettingLong:   kmsg.ConfigTypeLong,
 	eventlog.SettingList:   kmsg.ConfigTypeList,
+	eventlog.SettingBool:   kmsg.ConfigTypeBoolean,
 }
 
 // topicConfigs are all settings of a topic.
