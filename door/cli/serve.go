@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,10 +22,12 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// Stopping takes at most the sum of these, and a little for closing the store: below ten seconds.
+// Stopping takes at most the sum of these, and a little for closing the store: below ten seconds. A store that does not answer, not
+// even to a goodbye, is left behind after stopMost.
 const (
 	drainDoors = 3 * time.Second
 	drainLog   = 4 * time.Second
+	stopMost   = 9 * time.Second
 )
 
 type serveCmd struct {
@@ -70,6 +73,9 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	defer httpListener.Close()
 
 	slow := time.AfterFunc(time.Second, func() { logger.Info("the store takes its time to open", "store", store.Redact(c.Store)) })
+	stopped := make(chan struct{})
+	defer close(stopped)
+	context.AfterFunc(ctx, func() { cutOff(logger, stopped) })
 	opened, err := c.open(ctx, logger)
 	slow.Stop()
 	if err != nil {
@@ -115,6 +121,16 @@ func (c *serveCmd) warnOfLoss(ctx context.Context, logger *slog.Logger) {
 		if f.Level == doctor.Bad {
 			logger.Warn("the store may lose acknowledged records", "check", f.Name, "value", f.Value, "do", f.Advice)
 		}
+	}
+}
+
+// cutOff ends the process when it has not stopped in time. What was acknowledged is on disk.
+func cutOff(logger *slog.Logger, stopped <-chan struct{}) {
+	select {
+	case <-stopped:
+	case <-time.After(stopMost):
+		logger.Error("the store does not answer; leaving it behind. Acknowledged records are safe", "waited", stopMost)
+		os.Exit(exitUnreachable)
 	}
 }
 

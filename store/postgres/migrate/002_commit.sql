@@ -41,6 +41,7 @@ DECLARE
     have_version bigint[];
     target       int; -- the segment
     starts       bigint[];
+    wrote        record;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         -- A snapshot taken before the locks would number batches from what was true before them.
@@ -155,47 +156,49 @@ BEGIN
           AND p.next_offset > greatest(p.run_offset, p.first_offset)
           AND EXISTS (SELECT FROM unnest(batch_partition, bases) AS b(partition, base) WHERE b.partition = p.id AND b.base IS NOT NULL);
 
-        WITH wrote AS MATERIALIZED (
+        -- Row by row, here and for the keys below. Joined to all of them at once, the planner, who knows of five rows, would walk the
+        -- whole table: through every old version that some open transaction keeps.
+        FOR wrote IN
             SELECT held.id, held.turn, sum(b.records) AS records, sum(b.size) AS size, max(b.time) AS time
             FROM unnest(batch_partition, bases, batch_records, batch_size, batch_time) AS b(partition, base, records, size, time)
             JOIN unnest(parts) AS held ON held.id = b.partition
             WHERE b.base IS NOT NULL
             GROUP BY held.id, held.turn
-        )
-        UPDATE weir.partition p
-        SET next_offset = p.next_offset + w.records,
-            next_byte   = p.next_byte + w.size,
-            segment     = target,
-            run_offset  = CASE WHEN p.segment = target THEN p.run_offset ELSE p.next_offset END,
-            run_byte    = CASE WHEN p.segment = target THEN p.run_byte ELSE p.next_byte END,
-            run_time    = CASE WHEN p.segment = target THEN greatest(p.run_time, w.time) ELSE w.time END,
-            writes      = p.writes + 1,
-            turn        = (p.writes + 1) / 64
-        FROM wrote w
-        WHERE p.id = w.id AND p.turn = w.turn;
+        LOOP
+            UPDATE weir.partition p
+            SET next_offset = p.next_offset + wrote.records,
+                next_byte   = p.next_byte + wrote.size,
+                segment     = target,
+                run_offset  = CASE WHEN p.segment = target THEN p.run_offset ELSE p.next_offset END,
+                run_byte    = CASE WHEN p.segment = target THEN p.run_byte ELSE p.next_byte END,
+                run_time    = CASE WHEN p.segment = target THEN greatest(p.run_time, wrote.time) ELSE wrote.time END,
+                writes      = p.writes + 1,
+                turn        = (p.writes + 1) / 64
+            WHERE p.id = wrote.id AND p.turn = wrote.turn;
+        END LOOP;
     END IF;
 
     -- Write the keys.
     IF cardinality(put_key) > 0 THEN
-        UPDATE weir.state s
-        SET version = w.version,
-            value   = substring(body FROM w.start + 1 FOR w.size)
-                      || CASE WHEN w.nth > 0 THEN convert_to(coalesce(bases[w.nth], 0)::text, 'UTF8') ELSE '' END,
-            put_at  = clock_timestamp(),
-            writes  = s.writes + 1,
-            turn    = (s.writes + 1) / 64
-        FROM unnest(put_entry, put_key, put_version, put_start, put_size, put_base) AS w(entry, key, version, start, size, nth)
-        JOIN unnest(have_key, have_turn) AS h(key, turn) ON h.key = w.key
-        WHERE s.key = h.key AND s.turn = h.turn AND w.size >= 0
-          AND NOT w.entry = ANY (stale) AND NOT w.entry = ANY (homeless);
-
-        IF -1 = ANY (put_size) THEN
-            DELETE FROM weir.state s
-            USING unnest(put_entry, put_key, put_size) AS w(entry, key, size)
+        FOR wrote IN
+            SELECT w.key, w.version, w.start, w.size, w.nth, h.turn
+            FROM unnest(put_entry, put_key, put_version, put_start, put_size, put_base) AS w(entry, key, version, start, size, nth)
             JOIN unnest(have_key, have_turn) AS h(key, turn) ON h.key = w.key
-            WHERE s.key = h.key AND s.turn = h.turn AND w.size < 0
-              AND NOT w.entry = ANY (stale) AND NOT w.entry = ANY (homeless);
-        END IF;
+            WHERE NOT w.entry = ANY (stale) AND NOT w.entry = ANY (homeless)
+        LOOP
+            IF wrote.size < 0 THEN
+                DELETE FROM weir.state s WHERE s.key = wrote.key AND s.turn = wrote.turn;
+            ELSE
+                UPDATE weir.state s
+                SET version = wrote.version,
+                    value   = substring(body FROM wrote.start + 1 FOR wrote.size)
+                              || CASE WHEN wrote.nth > 0 THEN convert_to(coalesce(bases[wrote.nth], 0)::text, 'UTF8') ELSE '' END,
+                    put_at  = clock_timestamp(),
+                    writes  = s.writes + 1,
+                    turn    = (s.writes + 1) / 64
+                WHERE s.key = wrote.key AND s.turn = wrote.turn;
+            END IF;
+        END LOOP;
 
         IF cardinality(have_key) IS DISTINCT FROM cardinality(keys) THEN
             INSERT INTO weir.state (key, version, put_at, value)
