@@ -2,8 +2,6 @@ package eventlog
 
 import (
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/weir-log/weir/eventlog/batch"
 )
@@ -18,13 +16,19 @@ type flush struct {
 	puts      map[string]struct{}   // keys that an entry here puts
 	checks    map[string]struct{}   // keys that an entry here checks
 	ask       *producerKey          // a producer whose state must be read before the next ticket can be judged
+	sealing   func(Partition) sealing
+	links     []TraceContext // the spans of those who submitted, linksMax at most
 }
+
+// linksMax bounds the links of a flush's span: it is the most that OpenTelemetry keeps by default.
+const linksMax = 128
 
 // slot is one entry of a flush.
 type slot struct {
 	entry    Entry
 	seats    []seat
 	records  []batch.Record // loose, to be sealed
+	sealing  sealing        // of records
 	bytes    int            // of records
 	producer *advance       // what the entry does to an idempotent producer
 }
@@ -37,12 +41,10 @@ type seat struct {
 	duplicate    bool
 }
 
-// looseBytes bounds a batch sealed from loose records; half of Kafka's default for max.message.bytes.
-const looseBytes = 512 << 10
-
-func newFlush(room int) *flush {
+func newFlush(room int, sealing func(Partition) sealing) *flush {
 	return &flush{
 		room:      room,
+		sealing:   sealing,
 		loose:     make(map[Partition]*slot),
 		producers: make(map[producerKey]*slot),
 		puts:      make(map[string]struct{}),
@@ -71,13 +73,16 @@ func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err er
 	if !out.Duplicate && err == nil {
 		f.room -= int(t.size)
 	}
+	if link, traced := TraceOf(t.trace); traced && len(f.links) < linksMax {
+		f.links = append(f.links, link)
+	}
 	return true, out, err
 }
 
 func (f *flush) addLoose(t *Ticket) {
 	s := f.loose[t.partition]
-	if s == nil || s.bytes+int(t.size) > looseBytes {
-		s = &slot{entry: Entry{Batches: []Batch{{Partition: t.partition}}}}
+	if s == nil || s.bytes+int(t.size) > s.sealing.bytes {
+		s = &slot{entry: Entry{Batches: []Batch{{Partition: t.partition}}}, sealing: f.sealing(t.partition)}
 		f.loose[t.partition] = s
 		f.slots = append(f.slots, s)
 	}
@@ -154,7 +159,7 @@ func (f *flush) entries() []Entry {
 	entries := make([]Entry, len(f.slots))
 	for i, s := range f.slots {
 		if s.records != nil {
-			s.entry.Batches[0] = seal(s.entry.Batches[0].Partition, s.records)
+			s.entry.Batches[0] = s.sealing.sealLoose(s.entry.Batches[0].Partition, s.records)
 		}
 		if s.producer != nil {
 			s.entry.Checks, s.entry.Puts = s.producer.write(s.entry.Batches)
@@ -171,8 +176,8 @@ func (f *flush) tickets() (all []*Ticket) {
 	return all
 }
 
-func (f *flush) describe(entries []Entry, took time.Duration, err error) Flush {
-	d := Flush{Entries: len(entries), Took: took, Err: err}
+func describe(entries []Entry) Flush {
+	d := Flush{Entries: len(entries)}
 	for _, e := range entries {
 		d.Batches += len(e.Batches)
 		for _, b := range e.Batches {
@@ -210,23 +215,4 @@ func (t *Ticket) sequenced() (batch.Header, bool) {
 	}
 	h, err := batch.Parse(e.Batches[0].Bytes)
 	return h, err == nil && h.ProducerID >= 0
-}
-
-// seal makes one batch of loose records. A record without a timestamp gets the present time.
-func seal(p Partition, records []batch.Record) Batch {
-	now := time.Now().UnixMilli()
-	for i := range records {
-		if records[i].Timestamp == 0 {
-			records[i].Timestamp = now
-		}
-	}
-	raw, err := batch.Seal(records, batch.None)
-	if err != nil {
-		panic(fmt.Sprintf("seal %d records that were bounded when they came: %v", len(records), err))
-	}
-	h, err := batch.Parse(raw)
-	if err != nil {
-		panic(fmt.Sprintf("sealed a batch that does not parse: %v", err))
-	}
-	return Batch{Partition: p, Records: h.Records, MaxTime: Timestamp(h.MaxTimestamp), Bytes: raw}
 }

@@ -14,7 +14,7 @@ func (l *Log) follow(ctx context.Context) error {
 	failures := 0
 	for {
 		// A quarter at random, so that brokers which started together do not ask together.
-		wait := l.cfg.Poll*7/8 + rand.N(l.cfg.Poll/4)
+		wait := l.cfg.Poll*9/10 + rand.N(l.cfg.Poll/10)
 		select {
 		case <-ctx.Done():
 			return nil

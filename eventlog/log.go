@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type Config struct {
 	DrainTimeout   time.Duration // how long Run goes on flushing after its context ended; default 5 s
 	Logger         *slog.Logger  // default: slog.Default()
 	Observer       Observer      // default: nobody looks
+	Tracer         Tracer        // default: no spans
 }
 
 // Log is what doors and ways of use hold. All methods may be called at once. Nothing is appended,
@@ -46,7 +48,7 @@ type Log struct {
 func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	cfg = cfg.withDefaults()
 	l := &Log{store: store, cfg: cfg, tail: newTail(cfg.TailBytes)}
-	l.appender = newAppender(store, l.tail, cfg)
+	l.appender = newAppender(store, l.tail, l.sealing, cfg)
 	l.ahead = newAhead(l.read, l.tail.known)
 	moved, mark, err := store.Moved(ctx, "")
 	if err != nil {
@@ -63,27 +65,21 @@ func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 }
 
 func (c Config) withDefaults() Config {
-	def(&c.FlushBytes, 4<<20)
-	def(&c.QueueBytes, 32<<20)
-	def(&c.TailBytes, 64<<20)
-	def(&c.Poll, 250*time.Millisecond)
-	def(&c.RetentionEvery, 5*time.Second)
-	def(&c.ProducerExpiry, 24*time.Hour)
-	def(&c.DrainTimeout, 5*time.Second)
+	c.FlushBytes = cmp.Or(c.FlushBytes, 4<<20)
+	c.QueueBytes = cmp.Or(c.QueueBytes, 32<<20)
+	c.TailBytes = cmp.Or(c.TailBytes, 64<<20)
+	c.Poll = cmp.Or(c.Poll, 250*time.Millisecond)
+	c.RetentionEvery = cmp.Or(c.RetentionEvery, 5*time.Second)
+	c.ProducerExpiry = cmp.Or(c.ProducerExpiry, 24*time.Hour)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
 	if c.Observer == nil {
 		c.Observer = nobody{}
 	}
+	c.Tracer = Traced(c.Tracer)
 	return c
-}
-
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Run appends, follows other processes and keeps retention until ctx ends. Then it flushes what was submitted,
@@ -121,7 +117,8 @@ func (l *Log) Append(ctx context.Context, e Entry) (Outcome, error) {
 }
 
 // Publish appends loose records to a partition and returns the first one's offset once they are durable. Records that
-// many callers publish at once are sealed into one batch. Those of one call stay neighbours, and keep their timestamps.
+// many callers publish at once are sealed into one batch, as the topic's settings ask. Those of one call stay neighbours, and keep
+// their timestamps; 0 stands for the present time.
 func (l *Log) Publish(ctx context.Context, p Partition, records ...batch.Record) (Offset, error) {
 	if err := checkLoose(records); err != nil {
 		return 0, fmt.Errorf("publish %d records to partition %d: %w", len(records), p, err)
@@ -185,11 +182,13 @@ func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
 	return nil
 }
 
-// First returns the first offset of a partition, as far as this process has seen.
-func (l *Log) First(p Partition) Offset {
-	b, _ := l.tail.known(p)
-	return b.First
-}
+// Landed takes in batches that this process made durable in the store by other ways than Submit, as the mover of the
+// SQL door does, so that readers at the tail see them at once. The bytes belong to the log from here on.
+func (l *Log) Landed(placed []Placed) { l.tail.append(placed) }
+
+// Known returns the bounds of a partition as far as this process has seen them, without a trip to the store; false
+// if it has seen nothing of it. All that was appended here is in them; what other processes did may be missing.
+func (l *Log) Known(p Partition) (Bounds, bool) { return l.tail.known(p) }
 
 // Bounds asks the store, in one trip, what the partitions hold now. Slice.Err is ErrNoPartition for one that is not there.
 func (l *Log) Bounds(ctx context.Context, ps ...Partition) ([]Slice, error) {

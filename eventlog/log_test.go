@@ -95,7 +95,7 @@ func TestPublishersOfOneFlushShareABatch(t *testing.T) {
 		gate.shut()
 		var publishers sync.WaitGroup
 		offsets := make([]eventlog.Offset, 100)
-		for i := range offsets {
+		publish := func(i int) {
 			publishers.Go(func() {
 				o, err := log.Publish(t.Context(), orders.Partitions[0], batch.Record{Value: []byte("x")})
 				if err != nil {
@@ -104,7 +104,12 @@ func TestPublishersOfOneFlushShareABatch(t *testing.T) {
 				offsets[i] = o
 			})
 		}
-		synctest.Wait() // one travels, the others gather
+		publish(0)
+		synctest.Wait() // it travels
+		for i := range 99 {
+			publish(1 + i)
+		}
+		synctest.Wait() // they gather
 		gate.pass()
 		publishers.Wait()
 

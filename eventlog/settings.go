@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-log/weir/eventlog/batch"
 )
 
 // Setting is one of the settings that a topic may have, by Kafka's name and with Kafka's meaning and default.
@@ -143,6 +145,24 @@ func (t Topic) MaxMessageBytes() int { return int(t.number("max.message.bytes"))
 
 // CompressionType is how batches are kept; "producer" means as they came.
 func (t Topic) CompressionType() string { return t.Setting("compression.type") }
+
+// Codec is the codec that compression.type demands; false when it leaves that to the producer.
+func (t Topic) Codec() (batch.Codec, bool) {
+	switch t.CompressionType() {
+	case "uncompressed":
+		return batch.None, true
+	case "gzip":
+		return batch.Gzip, true
+	case "snappy":
+		return batch.Snappy, true
+	case "lz4":
+		return batch.LZ4, true
+	case "zstd":
+		return batch.Zstd, true
+	default:
+		return batch.None, false
+	}
+}
 
 // AppendTime reports whether records get the time of their append as their timestamp.
 func (t Topic) AppendTime() bool { return t.Setting("message.timestamp.type") == "LogAppendTime" }

@@ -11,9 +11,10 @@ import (
 // Ticket is what a caller holds for an entry that was submitted: the right to its outcome.
 type Ticket struct {
 	entry     Entry
-	loose     []batch.Record // instead of an entry: records that the appender seals
-	partition Partition      // of loose
-	size      int64          // what it holds of the queue's room
+	loose     []batch.Record       // instead of an entry: records that the appender seals
+	partition Partition            // of loose
+	size      int64                // what it holds of the queue's room
+	trace     []batch.RecordHeader // names the span of its caller; nil when there is none
 
 	state atomic.Int32
 	done  chan struct{} // closed once outcome and err are there

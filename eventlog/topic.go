@@ -60,16 +60,30 @@ type catalog struct {
 	version Version
 	byName  map[string]Topic
 	byID    map[TopicID]Topic
-	sorted  []Topic // by name
+	sorted  []Topic               // by name
+	sealing map[Partition]sealing // of topics that do not want it plain
 }
 
 func newCatalog(version Version, topics []Topic) *catalog {
-	c := &catalog{version: version, sorted: topics, byName: make(map[string]Topic, len(topics)), byID: make(map[TopicID]Topic, len(topics))}
+	c := &catalog{version: version, sorted: topics, byName: make(map[string]Topic, len(topics)), byID: make(map[TopicID]Topic, len(topics)), sealing: make(map[Partition]sealing)}
 	slices.SortFunc(c.sorted, func(a, b Topic) int { return strings.Compare(a.Name, b.Name) })
 	for _, t := range topics {
 		c.byName[t.Name], c.byID[t.ID] = t, t
+		if how := t.sealing(); how != plain {
+			for _, p := range t.Partitions {
+				c.sealing[p] = how
+			}
+		}
 	}
 	return c
+}
+
+// sealing is how records of a partition are sealed, by the settings that this process has heard of.
+func (l *Log) sealing(p Partition) sealing {
+	if how, ok := l.catalog.Load().sealing[p]; ok {
+		return how
+	}
+	return plain
 }
 
 // loadCatalog reads all topics. A change that comes while it reads moves partition 0 once more, so it is read again.
@@ -147,6 +161,9 @@ func (l *Log) Topic(ctx context.Context, name string) (Topic, error) {
 	}
 	return parseTopic(kv)
 }
+
+// RefreshTopics reads all topics from the store again: what other processes changed before the call is known after it.
+func (l *Log) RefreshTopics(ctx context.Context) error { return l.loadCatalog(ctx) }
 
 // CreateTopic creates a topic, durably. ErrTopicExists when the name is taken; *InvalidError when the name, the number of
 // partitions or a setting is not allowed.
@@ -331,7 +348,7 @@ func catalogChange(head KeyValue, old, next Topic) (Entry, Topic, error) {
 	if next.Name != "" {
 		change.Value = next.json()
 	}
-	e.Batches = append(e.Batches, seal(catalogPartition, []batch.Record{change}))
+	e.Batches = append(e.Batches, plain.sealLoose(catalogPartition, []batch.Record{change}))
 	return e, next, nil
 }
 

@@ -154,7 +154,7 @@ func checkBatch(in *kmsg.ProduceRequest, topic eventlog.Topic, records []byte) (
 
 // asTopicWants gives a batch the codec and timestamps that the topic's settings ask for.
 func asTopicWants(topic eventlog.Topic, raw []byte, h batch.Header) ([]byte, eventlog.Timestamp, error) {
-	if want, ok := topicCodec(topic.CompressionType()); ok && want != h.Attributes.Codec() {
+	if want, ok := topic.Codec(); ok && want != h.Attributes.Codec() {
 		again, err := batch.Recompress(raw, want, decompressedMax)
 		if err != nil {
 			return nil, 0, denyFor(err)
@@ -167,24 +167,6 @@ func asTopicWants(topic eventlog.Topic, raw []byte, h batch.Header) ([]byte, eve
 	now := time.Now().UnixMilli()
 	batch.StampAppendTime(raw, now)
 	return raw, eventlog.Timestamp(now), nil
-}
-
-// topicCodec is the codec that compression.type demands; false when it leaves that to the producer.
-func topicCodec(setting string) (batch.Codec, bool) {
-	switch setting {
-	case "uncompressed":
-		return batch.None, true
-	case "gzip":
-		return batch.Gzip, true
-	case "snappy":
-		return batch.Snappy, true
-	case "lz4":
-		return batch.LZ4, true
-	case "zstd":
-		return batch.Zstd, true
-	default:
-		return 0, false
-	}
 }
 
 // produced waits for what is under way and answers.
@@ -224,7 +206,8 @@ func (s *Server) await(ctx context.Context, a appending, p *kmsg.ProduceResponse
 	p.BaseOffset = -1
 	if a.ticket != nil {
 		// Without it Apache Kafka's producer does not begin a new epoch after UNKNOWN_PRODUCER_ID, and repeats the batch in vain.
-		p.LogStartOffset = int64(s.log.First(a.partition))
+		known, _ := s.log.Known(a.partition)
+		p.LogStartOffset = int64(known.First)
 	}
 	if a.err == nil {
 		p.BaseOffset = int64(outcome.Base[0])

@@ -2,8 +2,10 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -26,8 +28,8 @@ var listOffsetsSince = map[int64]int16{
 	atLatest: 1, atEarliest: 1, atNewest: 7, atEarliestLocal: 8, atLatestTiered: 9, atEarliestPending: 11,
 }
 
-// ListOffsets finds offsets by time. All first and last offsets of a request cost one trip to the store; each search
-// by time costs a few.
+// ListOffsets finds offsets by time. All first and last offsets of a request cost one trip to the store, and can be told
+// without one while the store is away; each search by time costs a few.
 func (s *Server) listOffsets(ctx context.Context, _ *request, in *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
 	out := in.ResponseKind().(*kmsg.ListOffsetsResponse)
 	bounds := s.listBounds(ctx, in)
@@ -54,7 +56,11 @@ func (s *Server) listOffsets(ctx context.Context, _ *request, in *kmsg.ListOffse
 	return out
 }
 
-// listBounds asks for the bounds of all partitions of the request that are there, in one trip.
+// boundsPatience is how long the store may take to tell bounds before what is known of them will do. Clients wait 30 s by default.
+const boundsPatience = 5 * time.Second
+
+// listBounds asks for the bounds of all partitions of the request that are there, in one trip. While the store does not answer, it
+// tells what this process has seen: a consumer that begins now is served from memory like those that began before.
 func (s *Server) listBounds(ctx context.Context, in *kmsg.ListOffsetsRequest) map[eventlog.Partition]eventlog.Slice {
 	bounds := make(map[eventlog.Partition]eventlog.Slice)
 	var ps []eventlog.Partition
@@ -72,12 +78,19 @@ func (s *Server) listBounds(ctx context.Context, in *kmsg.ListOffsetsRequest) ma
 	if len(ps) == 0 {
 		return nil
 	}
-	slices, err := s.log.Bounds(ctx, ps...)
+	asking, cancel := context.WithTimeout(ctx, boundsPatience)
+	defer cancel()
+	slices, err := s.log.Bounds(asking, ps...)
+	away := errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 	for i, p := range ps {
-		if err != nil {
-			bounds[p] = eventlog.Slice{Err: err}
-		} else {
+		known, seen := s.log.Known(p)
+		switch {
+		case err == nil:
 			bounds[p] = slices[i]
+		case away && seen:
+			bounds[p] = eventlog.Slice{Bounds: known}
+		default:
+			bounds[p] = eventlog.Slice{Err: err}
 		}
 	}
 	return bounds

@@ -25,7 +25,8 @@ type troubled struct {
 	mu      sync.Mutex    // guards all
 	hold    chan struct{} // while not nil, commits wait until it is closed
 	fail    error         // what commits return
-	broken  error         // what reads return
+	broken  error         // what reads and searches return
+	silent  bool          // reads get no answer
 	flushes [][]eventlog.Entry
 }
 
@@ -49,12 +50,26 @@ func (s *troubled) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventl
 
 func (s *troubled) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
 	s.mu.Lock()
-	broken := s.broken
+	broken, silent := s.broken, s.silent
 	s.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return nil, fmt.Errorf("%w: %w", eventlog.ErrUnavailable, ctx.Err())
+	}
 	if broken != nil {
 		return nil, broken
 	}
 	return s.Store.Read(ctx, spans)
+}
+
+func (s *troubled) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
+	s.mu.Lock()
+	broken := s.broken
+	s.mu.Unlock()
+	if broken != nil {
+		return 0, broken
+	}
+	return s.Store.Seek(ctx, p, goal)
 }
 
 func (s *troubled) set(change func(s *troubled)) {
@@ -332,22 +347,47 @@ func TestNobodyWaitsForTheStoreLongerThanAsked(t *testing.T) {
 	})
 }
 
+// A consumer that begins asks where the topic begins or ends, and then fetches.
 func TestConsumersAreServedFromTheTailWhileTheStoreIsAway(t *testing.T) {
-	faked(t, kafka.Config{}, func(t *testing.T, b *broker, s *troubled, w *wire) {
-		topic := b.createTopic("t", 1, nil)
-		if _, err := b.log.Publish(t.Context(), topic.Partitions[0], value("v")); err != nil {
-			t.Fatal(err)
-		}
-		s.set(func(s *troubled) { s.broken = eventlog.ErrUnavailable })
-		req := fetchRequest("t", 0, 0)
-		w.send(frame(req, 1))
-		if p := w.receive(req, 1).(*kmsg.FetchResponse).Topics[0].Partitions[0]; p.ErrorCode != 0 || len(p.RecordBatches) == 0 {
-			t.Errorf("error %d, %d bytes", p.ErrorCode, len(p.RecordBatches))
-		}
-		list := listRequest("t", 0, -1)
-		w.send(frame(list, 2))
-		wantCode(t, "ListOffsets", w.receive(list, 2).(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0].ErrorCode, kerr.KafkaStorageError)
-	})
+	for _, c := range []struct {
+		name  string
+		away  func(s *troubled)
+		after time.Duration
+	}{
+		{"it refuses", func(s *troubled) { s.broken = eventlog.ErrUnavailable }, 0},
+		{"it is silent", func(s *troubled) { s.silent = true }, 5 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			faked(t, kafka.Config{}, func(t *testing.T, b *broker, s *troubled, w *wire) {
+				topic := b.createTopic("t", 1, nil)
+				if _, err := b.log.Publish(t.Context(), topic.Partitions[0], value("v")); err != nil {
+					t.Fatal(err)
+				}
+				s.set(c.away)
+				list := func(at int64) kmsg.ListOffsetsResponseTopicPartition {
+					req := listRequest("t", 0, at)
+					w.send(frame(req, 2))
+					return w.receive(req, 2).(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]
+				}
+				began := time.Now()
+				for at, want := range map[int64]int64{-2: 0, -1: 1} {
+					if p := list(at); p.ErrorCode != 0 || p.Offset != want {
+						t.Errorf("offset %d for %d, and error %d; want %d", p.Offset, at, p.ErrorCode, want)
+					}
+				}
+				if took := time.Since(began); took != 2*c.after {
+					t.Errorf("two answers took %v, want %v", took, 2*c.after)
+				}
+				req := fetchRequest("t", 0, 0)
+				w.send(frame(req, 1))
+				if p := w.receive(req, 1).(*kmsg.FetchResponse).Topics[0].Partitions[0]; p.ErrorCode != 0 || len(p.RecordBatches) == 0 {
+					t.Errorf("error %d, %d bytes", p.ErrorCode, len(p.RecordBatches))
+				}
+				s.set(func(s *troubled) { s.silent, s.broken = false, eventlog.ErrUnavailable })
+				wantCode(t, "by time", list(1).ErrorCode, kerr.KafkaStorageError) // this the store alone knows
+			})
+		})
+	}
 }
 
 func TestAcksZeroIsSilentUntilSomethingFails(t *testing.T) {

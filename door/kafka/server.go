@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,19 +66,19 @@ func (nobody) Answered(Exchange) {}
 func (nobody) Refused(string)    {}
 
 func (c Config) withDefaults() Config {
-	def(&c.NodeID, 1)
-	def(&c.Partitions, 1)
-	def(&c.Conns, 10_000)
-	def(&c.ConnsPerIP, 1_000)
-	def(&c.FrameBytes, 100<<20)
-	def(&c.InFlightBytes, 128<<20)
+	c.NodeID = cmp.Or(c.NodeID, 1)
+	c.Partitions = cmp.Or(c.Partitions, 1)
+	c.Conns = cmp.Or(c.Conns, 10_000)
+	c.ConnsPerIP = cmp.Or(c.ConnsPerIP, 1_000)
+	c.FrameBytes = cmp.Or(c.FrameBytes, 100<<20)
+	c.InFlightBytes = cmp.Or(c.InFlightBytes, 128<<20)
 	c.InFlightBytes = max(c.InFlightBytes, int64(c.FrameBytes), smallFrameMax*decodeFactor)
-	def(&c.FetchBytes, 64<<20)
+	c.FetchBytes = cmp.Or(c.FetchBytes, 64<<20)
 	c.FetchBytes = max(c.FetchBytes, fetchMax)
-	def(&c.FrameTimeout, 30*time.Second)
-	def(&c.IdleTimeout, 10*time.Minute)
-	def(&c.WriteTimeout, 2*time.Minute)
-	def(&c.DrainTimeout, 5*time.Second)
+	c.FrameTimeout = cmp.Or(c.FrameTimeout, 30*time.Second)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, 10*time.Minute)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 2*time.Minute)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -85,13 +86,6 @@ func (c Config) withDefaults() Config {
 		c.Observer = nobody{}
 	}
 	return c
-}
-
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Server answers Kafka clients.

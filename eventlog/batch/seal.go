@@ -151,6 +151,12 @@ func seal(raw []byte, at int, h Header) []byte {
 	return raw
 }
 
+// SealedSize is how many bytes a batch of this record alone has when it is not compressed. A batch of several has at most the sum.
+func SealedSize(rec *Record) int {
+	body := bodySize(rec, 0, rec.Timestamp)
+	return headerLen + varintSize(int64(body)) + body
+}
+
 func appendRecord(dst []byte, rec *Record, index int, baseTimestamp int64) []byte {
 	dst = binary.AppendVarint(dst, int64(bodySize(rec, index, baseTimestamp)))
 	dst = append(dst, 0) // attributes; Kafka has none yet

@@ -30,15 +30,18 @@ type layer struct {
 
 // layers reads top to bottom as a request travels: cmd, door, use, eventlog; stores hang below eventlog and know it alone.
 var layers = []layer{
+	{".", []string{"use", "eventlog", "store", "internal", "door/sqlfn"}}, // the Go library; on PostgreSQL it runs the mover
+	{"weirotel", []string{".", "eventlog"}},                               // an adapter for who wants it
 	{"cmd", []string{"door/cli"}},
-	{"door/cli", []string{"door", "use", "eventlog", "store", "internal"}}, // wires the program
-	{"door/sqlfn", []string{"use", "eventlog", "store", "internal"}},       // is about a database by nature
+	{"door/cli", []string{"door", "use", "eventlog", "store", "internal", "weirotel"}}, // wires the program
+	{"door/sqlfn", []string{"use", "eventlog", "store", "internal"}},                   // is about a database by nature
 	{"door", []string{"use", "eventlog", "internal"}},
 	{"use", []string{"eventlog", "internal"}},
 	{"eventlog", []string{"eventlog", "internal"}},
 	{"store/storetest", []string{"eventlog", "internal", "store/memory"}}, // memory is its model
 	{"store", []string{"eventlog", "internal"}},
-	{"bench", []string{"bench", "door", "use", "eventlog", "store", "internal"}}, // a program of its own
+	{"bench", []string{".", "bench", "door", "use", "eventlog", "store", "internal"}}, // a program of its own
+	{"examples", []string{"."}},                                                       // what anybody could write
 	{"internal/conformance", []string{"door", "use", "eventlog", "store", "internal"}},
 	{"internal", []string{"eventlog", "internal"}},
 }
@@ -62,9 +65,6 @@ func TestImportsGoDownOnly(t *testing.T) {
 }
 
 func mayImport(pkg, imported string) bool {
-	if pkg == "." {
-		pkg = "door" // the Go library is a door
-	}
 	if pkg == opener && within(imported, "store") {
 		return true
 	}
@@ -92,6 +92,9 @@ func TestImportRulesTellUpFromDown(t *testing.T) {
 		{"door/kafka", "use/group", true},
 		{"door/kafka", "store/sqlite", false},
 		{"door/kafka", "door/httpapi", false},
+		{".", "store", true},
+		{".", "door/kafka", false},
+		{"door/kafka", ".", false},
 		{"use/group", "eventlog", true},
 		{"use/group", "use/queue", false},
 		{"use/group", "door/kafka", false},
@@ -102,6 +105,13 @@ func TestImportRulesTellUpFromDown(t *testing.T) {
 		{"store/sqlite", "store/postgres", false},
 		{"store/sqlite", "eventlog", true},
 		{"internal/metric", "door/kafka", false},
+		{".", "use/publish", true},
+		{".", "store", true},
+		{".", "door/sqlfn", true},
+		{".", "door/kafka", false},
+		{"weirotel", "eventlog/batch", true},
+		{"weirotel", "use/publish", false},
+		{"eventlog", ".", false},
 		{"strange", "eventlog", false},
 	} {
 		if got := mayImport(c.pkg, c.imported); got != c.want {

@@ -29,6 +29,9 @@ type Set struct {
 	fetches     *prometheus.CounterVec
 	fetched     *prometheus.CounterVec
 	storeErrors *prometheus.CounterVec
+
+	moved prometheus.Counter
+	inbox prometheus.Histogram
 }
 
 // New registers the table. Each help text says what to do when the number moves.
@@ -68,6 +71,10 @@ func New(registry prometheus.Registerer, version string) *Set {
 			"Bytes served, from the tail in memory or from the store. If the share of the store grows, consumers lag behind the tail.", "source"),
 		storeErrors: t.counterVec("weir_store_errors_total",
 			"Errors of the store, by operation. If it moves, weir's log has the error and `weir doctor` examines the store.", "op"),
+
+		moved: t.counter("weir_sql_moved_events_total", "Events published by SQL and carried into the log. If it stands still, look at the table weir.inbox."),
+		inbox: t.histogram("weir_sql_inbox_seconds",
+			"From weir.publish to the log, of the oldest event of each move. An open transaction counts; if all grow, look at weir_flush_seconds.", latencies),
 	}
 }
 
@@ -105,6 +112,12 @@ func (s *Set) StoreFailed(op string, _ error) { s.storeErrors.WithLabelValues(op
 
 // Retried follows a flush that goes out again.
 func (s *Set) Retried() { s.retries.Inc() }
+
+// Moved follows every move of events that SQL sessions published.
+func (s *Set) Moved(events int, oldest time.Duration) {
+	s.moved.Add(float64(events))
+	s.inbox.Observe(oldest.Seconds())
+}
 
 // Connected follows a connection opened (+1) or closed (-1).
 func (s *Set) Connected(change int) { s.connections.Add(float64(change)) }

@@ -31,29 +31,43 @@ func TestEveryEventMovesItsMetric(t *testing.T) {
 	s.Connected(-1)
 	s.Refused("connections")
 	s.Answered("Produce", 1000, 50, time.Millisecond)
+	h := NewHTTP(registry)
+	h.Answered("POST /v1/topics/{topic}/events", 200, time.Millisecond)
+	h.Answered("other", 404, time.Millisecond)
+	h.Answered("other", 0, time.Millisecond)
+	h.Streaming(+1)
+	s.Moved(12, time.Millisecond)
 	lag := map[string]int64{"orders": 7}
 	WatchGroups(registry, func(context.Context) ([]Group, error) { return []Group{{"billing", 2, lag}}, nil })
 
 	want := map[string]string{
-		"weir_build_info":             `version="v1"} 1`,
-		"weir_appended_entries_total": " 2",
-		"weir_appended_records_total": " 10",
-		"weir_appended_bytes_total":   " 1000",
-		"weir_flush_seconds_count":    " 2",
-		"weir_flush_bytes_count":      " 2",
-		"weir_flush_failures_total":   " 1",
-		"weir_flush_retries_total":    " 1",
-		"weir_fetches_total":          `source="store"} 1`,
-		"weir_fetched_bytes_total":    `source="tail"} 500`,
-		"weir_store_errors_total":     `op="read"} 1`,
-		"weir_kafka_connections":      " 1",
-		"weir_kafka_refused_total":    `reason="connections"} 1`,
-		"weir_kafka_request_seconds":  `api="Produce"`,
-		"weir_kafka_bytes_total":      `direction="in"} 1000`,
-		"weir_group_members":          `group="billing"} 2`,
-		"weir_group_lag_records":      `group="billing",topic="orders"} 7`,
+		"weir_build_info":              `version="v1"} 1`,
+		"weir_appended_entries_total":  " 2",
+		"weir_appended_records_total":  " 10",
+		"weir_appended_bytes_total":    " 1000",
+		"weir_flush_seconds_count":     " 2",
+		"weir_flush_bytes_count":       " 2",
+		"weir_flush_failures_total":    " 1",
+		"weir_flush_retries_total":     " 1",
+		"weir_fetches_total":           `source="store"} 1`,
+		"weir_fetched_bytes_total":     `source="tail"} 500`,
+		"weir_store_errors_total":      `op="read"} 1`,
+		"weir_sql_moved_events_total":  " 12",
+		"weir_sql_inbox_seconds_count": " 1",
+		"weir_kafka_connections":       " 1",
+		"weir_kafka_refused_total":     `reason="connections"} 1`,
+		"weir_kafka_request_seconds":   `api="Produce"`,
+		"weir_kafka_bytes_total":       `direction="in"} 1000`,
+		"weir_http_streams":            " 1",
+		"weir_group_members":           `group="billing"} 2`,
+		"weir_group_lag_records":       `group="billing",topic="orders"} 7`,
 	}
 	text := scrape(t, registry)
+	for _, labels := range []string{`route="POST /v1/topics/{topic}/events",status="2xx"} 1`, `route="other",status="4xx"} 1`, `route="other",status="cut"} 1`} {
+		if !strings.Contains(text, "weir_http_request_seconds_count{"+labels) {
+			t.Errorf("no weir_http_request_seconds_count with %s", labels)
+		}
+	}
 	for name, value := range want {
 		found := false
 		for line := range strings.Lines(text) {
@@ -98,6 +112,7 @@ func TestOperationsPageNamesEveryMetric(t *testing.T) {
 	s.StoreFailed("read", nil)
 	s.Refused("x")
 	s.Answered("Produce", 1, 1, 1)
+	NewHTTP(registry).Answered("other", 200, 1)
 	WatchGroups(registry, func(context.Context) ([]Group, error) { return []Group{{"g", 1, map[string]int64{"t": 1}}}, nil })
 	families, err := registry.Gather()
 	if err != nil {

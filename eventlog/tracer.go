@@ -1,0 +1,82 @@
+package eventlog
+
+import (
+	"context"
+
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Tracer makes spans of what happens: publish, flush, mover, deliver, handle. weirotel is one for OpenTelemetry.
+// Calls may come from many goroutines.
+type Tracer interface {
+	// Start begins a span, a child of the one in ctx, and returns a context that carries it. Whoever began it calls the
+	// function returned, once, with the error that the work ended with.
+	Start(ctx context.Context, name string, s SpanInfo) (context.Context, func(error))
+	// Inject returns the record headers (traceparent, tracestate) that carry the span in ctx; none when there is no span.
+	Inject(ctx context.Context) []batch.RecordHeader
+}
+
+// SpanInfo says what a span is about. What is not known is left at zero.
+type SpanInfo struct {
+	Topic   string
+	Group   string // of consumers
+	Entries int    // of a flush
+	Records int
+	Links   []TraceContext // spans elsewhere that led to this one, such as those that published the records
+}
+
+// TraceContext names a span of any process, as the headers of W3C Trace Context do.
+type TraceContext struct {
+	Parent string // traceparent
+	State  string // tracestate; may be empty
+}
+
+// The record headers that carry a TraceContext, named as W3C Trace Context names those of HTTP.
+const (
+	TraceParent = "traceparent"
+	TraceState  = "tracestate"
+)
+
+// The longest TraceContext that is taken from a record. W3C Trace Context says how long a traceparent of its version 00 is, and
+// how much of a tracestate must be carried at least; a longer state is left out.
+const (
+	traceParentMax = 55
+	traceStateMax  = 512
+)
+
+// TraceOf returns the span that a record's headers carry; false when they carry none, or one too long to be one. What they say is for
+// the Tracer to judge.
+func TraceOf(headers []batch.RecordHeader) (TraceContext, bool) {
+	var tc TraceContext
+	for i := range headers {
+		switch h := &headers[i]; {
+		case h.Key == TraceParent && len(h.Value) <= traceParentMax:
+			tc.Parent = string(h.Value)
+		case h.Key == TraceState && len(h.Value) <= traceStateMax:
+			tc.State = string(h.Value)
+		}
+	}
+	return tc, tc.Parent != ""
+}
+
+// untraced is the Tracer where none is configured. It does nothing and allocates nothing.
+type untraced struct{}
+
+func (untraced) Start(ctx context.Context, _ string, _ SpanInfo) (context.Context, func(error)) {
+	return ctx, endNothing
+}
+
+func (untraced) Inject(context.Context) []batch.RecordHeader { return nil }
+
+func endNothing(error) {}
+
+// Untraced reports whether a Tracer that Traced returned does nothing, so that there is no need to tell it much.
+func Untraced(t Tracer) bool { return t == untraced{} }
+
+// Traced returns t, or a Tracer that does nothing at no cost when t is nil.
+func Traced(t Tracer) Tracer {
+	if t == nil {
+		return untraced{}
+	}
+	return t
+}

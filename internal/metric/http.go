@@ -1,0 +1,42 @@
+package metric
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// HTTP are the metrics of the HTTP door. It is the door's observer.
+type HTTP struct {
+	requests *prometheus.HistogramVec
+	streams  prometheus.Gauge
+}
+
+// NewHTTP registers the rows of the table that are about HTTP.
+func NewHTTP(registry prometheus.Registerer) *HTTP {
+	t := table{registry}
+	return &HTTP{
+		requests: t.histogramVec("weir_http_request_seconds",
+			"From a request's header to the end of its answer, by route and class of status. Long polls wait on purpose and streams do not end. If publishing grows, look at weir_flush_seconds; if 4xx grows, a client is wrong.",
+			latencies, "route", "status"),
+		streams: t.gauge("weir_http_streams",
+			"Open streams of HTTP clients. If it climbs without end, a client does not close its own."),
+	}
+}
+
+// Answered follows every request.
+func (m *HTTP) Answered(route string, status int, took time.Duration) {
+	m.requests.WithLabelValues(route, statusClass(status)).Observe(took.Seconds())
+}
+
+// Streaming follows a stream begun (+1) or ended (-1).
+func (m *HTTP) Streaming(change int) { m.streams.Add(float64(change)) }
+
+// statusClass is one of few words for a status; 0 is of a connection that was cut.
+func statusClass(status int) string {
+	if status < 100 || status > 599 {
+		return "cut"
+	}
+	return strconv.Itoa(status/100) + "xx"
+}

@@ -1,0 +1,121 @@
+// Package weirotel makes OpenTelemetry spans of what weir does. It is given to eventlog.Config.Tracer and to the other
+// places that take an eventlog.Tracer:
+//
+//	tracer := weirotel.New(otel.GetTracerProvider())
+//
+// Spans are named as OpenTelemetry's conventions for messaging ask, such as "publish orders". Between processes they are tied
+// together by W3C Trace Context in the headers of records.
+package weirotel
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// scope names weir among what else makes spans in the program.
+const scope = "github.com/weir-log/weir"
+
+// Tracer is an eventlog.Tracer whose spans go to OpenTelemetry.
+type Tracer struct {
+	tracer trace.Tracer
+}
+
+var _ eventlog.Tracer = (*Tracer)(nil)
+
+// New returns a Tracer whose spans go where the provider sends them.
+func New(provider trace.TracerProvider) *Tracer {
+	return &Tracer{tracer: provider.Tracer(scope)}
+}
+
+// Start implements eventlog.Tracer. A link that names no span by the rules of W3C Trace Context leads nowhere.
+func (t *Tracer) Start(ctx context.Context, name string, s eventlog.SpanInfo) (context.Context, func(error)) {
+	title := name
+	if s.Topic != "" {
+		title += " " + s.Topic
+	}
+	ctx, span := t.tracer.Start(ctx, title, trace.WithSpanKind(kindOf(name)), trace.WithAttributes(attributes(name, s)...), trace.WithLinks(links(s.Links)...))
+	return ctx, func(err error) {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}
+}
+
+// Inject implements eventlog.Tracer.
+func (t *Tracer) Inject(ctx context.Context) []batch.RecordHeader {
+	var h headers
+	propagation.TraceContext{}.Inject(ctx, &h)
+	return h
+}
+
+func kindOf(name string) trace.SpanKind {
+	switch name {
+	case "publish":
+		return trace.SpanKindProducer
+	case "deliver", "handle":
+		return trace.SpanKindConsumer
+	default:
+		return trace.SpanKindInternal
+	}
+}
+
+// attributes are named by OpenTelemetry's conventions for messaging, where they have a name.
+func attributes(name string, s eventlog.SpanInfo) []attribute.KeyValue {
+	all := []attribute.KeyValue{attribute.String("messaging.system", "weir"), attribute.String("messaging.operation.name", name)}
+	if s.Topic != "" {
+		all = append(all, attribute.String("messaging.destination.name", s.Topic))
+	}
+	if s.Group != "" {
+		all = append(all, attribute.String("messaging.consumer.group.name", s.Group))
+	}
+	if s.Records > 0 {
+		all = append(all, attribute.Int("messaging.batch.message_count", s.Records))
+	}
+	if s.Entries > 0 {
+		all = append(all, attribute.Int("weir.entries", s.Entries))
+	}
+	return all
+}
+
+func links(of []eventlog.TraceContext) []trace.Link {
+	var all []trace.Link
+	for _, tc := range of {
+		ctx := propagation.TraceContext{}.Extract(context.Background(), remote(tc))
+		all = append(all, trace.LinkFromContext(ctx)) // which the SDK drops when it names no span
+	}
+	return all
+}
+
+// headers is a propagation.TextMapCarrier that gathers record headers.
+type headers []batch.RecordHeader
+
+func (h *headers) Set(key, value string) {
+	*h = append(*h, batch.RecordHeader{Key: key, Value: []byte(value)})
+}
+
+func (h *headers) Get(string) string { return "" }
+func (h *headers) Keys() []string    { return nil }
+
+// remote is a propagation.TextMapCarrier of what came with a record.
+type remote eventlog.TraceContext
+
+func (r remote) Get(key string) string {
+	switch key {
+	case eventlog.TraceParent:
+		return r.Parent
+	case eventlog.TraceState:
+		return r.State
+	}
+	return ""
+}
+
+func (r remote) Set(string, string) {}
+func (r remote) Keys() []string     { return []string{eventlog.TraceParent, eventlog.TraceState} }
