@@ -1,0 +1,13 @@
+// Package publish turns events into records: it finds the topic, chooses the partition, holds the event to the topic's limits and
+// makes it durable. The doors for people without a Kafka client (HTTP, the Go library) publish through it.
+//
+// A single event, or many for one partition, is gathered with those of other callers into shared batches. Events for
+// several partitions or topics become one eventlog.Entry: all are published, or none.
+//
+// An event published under an idempotency key leaves a key in the store, in the same entry, which says where it went:
+//
+//	publish/once/<key>     what was published, and where; escaped as in a URL path
+//	publish/once/<key>/<n> where the events of the n-th other partition went
+//
+// So a repetition is recognised by any process, also after a crash. Publisher.Run forgets keys in time.
+package publish

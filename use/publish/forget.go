@@ -1,0 +1,109 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// prefix is where the idempotency keys are.
+const prefix = "publish/once/"
+
+// swept is the key whose age tells when a process last began to look for old keys.
+const swept = "publish/swept"
+
+const (
+	sweepsPerAge = 24          // how often old keys are looked for within Config.IdempotencyAge,
+	sweepOften   = time.Second // but not more often than that,
+	sweepSeldom  = time.Hour   // and not less often than that
+	forgetMax    = 100         // how many keys are read, and forgotten, at a time: a note has 150 kB at most
+)
+
+// Run forgets idempotency keys that are older than Config.IdempotencyAge, by the store's clock, until ctx ends. Any number of
+// processes may run it: one of them looks at a time.
+func (p *Publisher) Run(ctx context.Context) error {
+	every := min(max(p.cfg.IdempotencyAge/sweepsPerAge, sweepOften), sweepSeldom)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		mine, err := p.claim(ctx, every)
+		if mine {
+			err = p.forget(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			p.cfg.Logger.Warn("old idempotency keys were not forgotten; trying again later", "in", every, "err", err)
+		}
+	}
+}
+
+// claim reports whether it is for this process to look for old keys now: no other one has, for most of the time between two looks.
+func (p *Publisher) claim(ctx context.Context, every time.Duration) (bool, error) {
+	kv, err := p.log.Get(ctx, swept)
+	if err != nil || kv.Version > 0 && kv.Age < every*3/4 {
+		return false, err
+	}
+	_, err = p.log.Append(ctx, eventlog.Entry{
+		Checks: []eventlog.Check{{Key: swept, Version: kv.Version}},
+		Puts:   []eventlog.Put{{Key: swept, Version: kv.Version + 1, Value: []byte("1")}},
+	})
+	if errors.Is(err, eventlog.ErrStale) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// forget looks at all keys: a trip for a hundred, and a share of a flush for each old one.
+func (p *Publisher) forget(ctx context.Context) error {
+	for after := ""; ; {
+		kvs, err := p.log.List(ctx, prefix, after, forgetMax)
+		if err != nil {
+			return fmt.Errorf("list idempotency keys: %w", err)
+		}
+		var under []*eventlog.Ticket
+		for _, kv := range kvs {
+			after = kv.Key
+			if e, old := p.old(kv); old {
+				under = append(under, p.log.Submit(ctx, e))
+			}
+		}
+		if err := forgotten(ctx, under); err != nil || len(kvs) < forgetMax {
+			return err
+		}
+	}
+}
+
+// old returns the entry that forgets a key with all its parts, if it is time for that.
+func (p *Publisher) old(kv eventlog.KeyValue) (e eventlog.Entry, old bool) {
+	if kv.Age <= p.cfg.IdempotencyAge || strings.Contains(kv.Key[len(prefix):], "/") {
+		return e, false // young, or one that goes with the key that it belongs to
+	}
+	n, _, err := parseNote(string(kv.Value))
+	if err != nil {
+		p.cfg.Logger.Error("idempotency key left as it is", "key", kv.Key, "err", err)
+		return e, false
+	}
+	e.Checks = []eventlog.Check{{Key: kv.Key, Version: kv.Version}}
+	for i := range n.lanes {
+		e.Puts = append(e.Puts, eventlog.Put{Key: once{key: kv.Key}.part(i)})
+	}
+	return e, true
+}
+
+// forgotten waits for the outcomes. Another process may have been quicker.
+func forgotten(ctx context.Context, under []*eventlog.Ticket) (err error) {
+	for _, t := range under {
+		if _, e := t.Wait(ctx); e != nil && !errors.Is(e, eventlog.ErrStale) {
+			err = fmt.Errorf("forget idempotency keys: %w", e)
+		}
+	}
+	return err
+}

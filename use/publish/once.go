@@ -1,0 +1,224 @@
+package publish
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+var (
+	// ErrKeyReused: other events were published under this idempotency key.
+	ErrKeyReused = errors.New("idempotency key was used for other events")
+	// ErrInProgress: other calls are busy with this idempotency key. Nothing was published; trying again may work.
+	ErrInProgress = errors.New("idempotency key is in use right now")
+)
+
+// keyMax bounds an idempotency key, in bytes: the HTTP door puts a topic's name before one of 255. Escaped, it fits into a key of the store.
+const keyMax = 512
+
+// onceTries bounds how often a call looks again when a key is there, and then is not.
+const onceTries = 4
+
+// onceMax bounds the events of one PublishOnce: where each of them went is kept with the key.
+const onceMax = 10_000
+
+// PublishOnce is Publish under an idempotency key: a repetition with the same events within Config.IdempotencyAge publishes nothing and
+// gets the first one's answer, with repeated true, from any process on the store and also after a restart. With other events under
+// the same key it is ErrKeyReused. Of two calls at once one waits for the other and is the repetition. A key has 1 to 512 bytes,
+// and one call may have 10,000 events.
+//
+// After eventlog.ErrUnsure call it again with the same key and events: that tells what happened, or publishes.
+func (p *Publisher) PublishOnce(ctx context.Context, key string, events ...Event) (placed []Placed, repeated bool, err error) {
+	ctx, end := p.cfg.Tracer.Start(ctx, "publish", p.spanOf(events))
+	defer func() { end(err) }()
+	if len(key) == 0 || len(key) > keyMax {
+		return nil, false, &eventlog.InvalidError{What: "idempotency key", Value: key[:min(len(key), 64)],
+			Why: fmt.Sprintf("it has %d bytes; 1 to %d are allowed", len(key), keyMax)}
+	}
+	if len(events) > onceMax {
+		return nil, false, fmt.Errorf("%w: %d events under one idempotency key, and %d are the most: give each part of them a key of its own", eventlog.ErrTooLarge, len(events), onceMax)
+	}
+	o := once{key: prefix + url.PathEscape(key), digest: digest(events)}
+	for range onceTries {
+		placed, err = p.publishFirst(ctx, o, events)
+		if p.stale(ctx, err) {
+			placed, err = p.publishFirst(ctx, o, events)
+		}
+		if err == nil || errors.Is(err, eventlog.ErrUnsure) {
+			return placed, false, err
+		}
+		// Refused: as the key is there, or for what has changed since the events were published under it.
+		before, found, lookErr := p.recall(ctx, o, events)
+		switch {
+		case found:
+			return before, true, nil
+		case errors.Is(lookErr, ErrKeyReused):
+			return nil, false, fmt.Errorf("publish under idempotency key %q: %w", key, lookErr)
+		case lookErr != nil && !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrClosed):
+			// What is refused for good now may have been published before: only the key tells.
+			return nil, false, fmt.Errorf("publish under idempotency key %q: %v, and what was published under it before could not be read: %w", key, err, lookErr)
+		case !errors.Is(err, eventlog.ErrStale):
+			return nil, false, err
+		}
+	}
+	return nil, false, fmt.Errorf("publish under idempotency key %q: %w: it came and went %d times", key, ErrInProgress, onceTries)
+}
+
+// once is what a call leaves under its idempotency key.
+type once struct {
+	key    string
+	digest string
+}
+
+// publishFirst publishes the events and leaves the key, if it is not there; else it is eventlog.ErrStale.
+func (p *Publisher) publishFirst(ctx context.Context, o once, events []Event) ([]Placed, error) {
+	pl, err := p.plan(ctx, events)
+	if err != nil {
+		return nil, err
+	}
+	e, first, err := pl.entry()
+	if err != nil {
+		return nil, err
+	}
+	e.Checks = []eventlog.Check{{Key: o.key}}
+	e.Puts = o.puts(pl, first)
+	out, err := p.log.Append(ctx, e)
+	if err != nil {
+		return nil, fmt.Errorf("publish %d events once: %w", len(events), err)
+	}
+	return pl.placed(bases(out, first)), nil
+}
+
+// puts notes what was published and where. The store adds the offsets. The version is the time, so that a key that
+// was forgotten and came back is not taken for the old one.
+func (o once) puts(pl *plan, first []int) []eventlog.Put {
+	version := eventlog.Version(time.Now().UnixMicro())
+	puts := make([]eventlog.Put, len(pl.lanes))
+	for i := range puts {
+		puts[i] = eventlog.Put{Key: o.part(i), Version: version, Value: []byte{'@'}, AddBase: first[i] + 1}
+	}
+	n := note{digest: o.digest, lanes: len(pl.lanes), partitions: make([]int32, len(pl.where))}
+	for i, at := range pl.where {
+		n.partitions[i] = pl.lanes[at].number
+	}
+	puts[0].Value = []byte(n.String())
+	return puts
+}
+
+// part is the key that holds where lane i begins.
+func (o once) part(i int) string {
+	if i == 0 {
+		return o.key
+	}
+	return o.key + "/" + strconv.Itoa(i)
+}
+
+// recall finds where the events of an earlier call with the key went; not found when there was none.
+func (p *Publisher) recall(ctx context.Context, o once, events []Event) (placed []Placed, found bool, err error) {
+	kv, err := p.log.Get(ctx, o.key)
+	if err != nil || kv.Version == 0 {
+		return nil, false, err
+	}
+	n, base, err := parseNote(string(kv.Value))
+	if err != nil {
+		return nil, false, fmt.Errorf("key %s holds %q: %w", o.key, kv.Value, err)
+	}
+	if n.digest != o.digest {
+		return nil, false, ErrKeyReused
+	}
+	if len(n.partitions) != len(events) {
+		return nil, false, fmt.Errorf("key %s holds the places of %d events, and the digest of %d", o.key, len(n.partitions), len(events))
+	}
+	at := []eventlog.Offset{base}
+	for i := 1; i < n.lanes; i++ {
+		at = append(at, 0)
+	}
+	if n.lanes > 1 {
+		found, err := p.recallParts(ctx, o, kv.Version, at)
+		if !found || err != nil {
+			return nil, false, err
+		}
+	}
+	return n.placed(events, at), true, nil
+}
+
+// recallParts reads where all lanes but the first begin. It finds nothing if the key was forgotten meanwhile.
+func (p *Publisher) recallParts(ctx context.Context, o once, version eventlog.Version, at []eventlog.Offset) (found bool, err error) {
+	left := len(at) - 1
+	err = p.log.ListAll(ctx, o.key+"/", func(kv eventlog.KeyValue) error {
+		i, err := strconv.Atoi(kv.Key[len(o.key)+1:])
+		if err != nil || i < 1 || i >= len(at) || kv.Version != version {
+			return nil // of a later call, when the one looked for was forgotten
+		}
+		base, err := parseBase(string(kv.Value))
+		if err != nil {
+			return fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
+		}
+		at[i] = base
+		left--
+		return nil
+	})
+	return left == 0, err
+}
+
+// digest tells events apart: all that a caller gives, and nothing that weir chooses. Trace context does not count: whoever tries again does it
+// in another span.
+func digest(events []Event) string {
+	d := digester{sha256.New()}
+	for i := range events {
+		e := &events[i]
+		d.field([]byte(e.Topic))
+		d.flag(e.Partition != nil)
+		if e.Partition != nil {
+			d.number(int64(*e.Partition))
+		}
+		d.number(int64(e.Wish))
+		d.field(e.Key)
+		d.field(e.Value)
+		headers := slices.DeleteFunc(slices.Clone(e.Headers), func(h batch.RecordHeader) bool {
+			return h.Key == eventlog.TraceParent || h.Key == eventlog.TraceState
+		})
+		d.number(int64(len(headers)))
+		for _, h := range headers {
+			d.field([]byte(h.Key))
+			d.field(h.Value)
+		}
+		d.flag(e.Time.IsZero())
+		if !e.Time.IsZero() {
+			d.number(e.Time.UnixMilli())
+		}
+	}
+	return fmt.Sprintf("%x", d.Sum(nil))
+}
+
+type digester struct{ hash.Hash }
+
+// number has a fixed length and field names its own, so that no two lists of events make the same bytes.
+func (d digester) number(n int64) { d.Write(binary.BigEndian.AppendUint64(nil, uint64(n))) }
+
+func (d digester) field(b []byte) {
+	if b == nil {
+		d.number(-1)
+		return
+	}
+	d.number(int64(len(b)))
+	d.Write(b)
+}
+
+func (d digester) flag(set bool) {
+	if set {
+		d.number(1)
+	} else {
+		d.number(0)
+	}
+}

@@ -1,0 +1,133 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// bytesMax bounds the events of one call: they travel to the store, and stay in memory until they are there, as a whole.
+const bytesMax = 16 << 20
+
+// batchBytes bounds a batch of several events; half of Kafka's default for max.message.bytes.
+const batchBytes = 512 << 10
+
+// plan is the events of one call, sorted by where they go.
+type plan struct {
+	lanes []*lane // by first mention
+	where []int   // each event's lane
+}
+
+// lane is what goes to one partition, in the order of the events.
+type lane struct {
+	topic     eventlog.Topic
+	number    int32
+	partition eventlog.Partition
+	records   []batch.Record
+	sizes     []int // of a batch of each record alone
+	size      int   // at least that of one batch of them all
+}
+
+// plan finds every event's place. It refuses all when one is refused, or when there is none.
+func (p *Publisher) plan(ctx context.Context, events []Event) (*plan, error) {
+	if len(events) == 0 {
+		return nil, &eventlog.InvalidError{What: "number of events", Value: "0", Why: "there must be one to publish"}
+	}
+	pl := &plan{where: make([]int, len(events))}
+	byPartition := make(map[eventlog.Partition]int)
+	total := 0
+	for i := range events {
+		t, err := p.target(ctx, &events[i])
+		if err != nil {
+			return nil, fmt.Errorf("publish event %d of %d, to topic %q: %w", i, len(events), events[i].Topic, err)
+		}
+		if total += t.size; total > bytesMax {
+			return nil, fmt.Errorf("%w: the first %d of %d events have %d bytes, and one call may publish %d", eventlog.ErrTooLarge, i+1, len(events), total, bytesMax)
+		}
+		partition := t.topic.Partitions[t.number]
+		at, seen := byPartition[partition]
+		if !seen {
+			at = len(pl.lanes)
+			byPartition[partition] = at
+			pl.lanes = append(pl.lanes, &lane{topic: t.topic, number: t.number, partition: partition})
+		}
+		pl.where[i] = at
+		pl.lanes[at].add(t)
+	}
+	return pl, nil
+}
+
+func (l *lane) add(t target) {
+	l.records = append(l.records, t.record)
+	l.sizes = append(l.sizes, t.size)
+	l.size += t.size
+}
+
+// loose returns the only lane, if its records can share a batch with those of other callers.
+func (pl *plan) loose() (*lane, bool) {
+	l := pl.lanes[0]
+	if len(pl.lanes) > 1 || l.size > l.limit() {
+		return nil, false
+	}
+	for i := range l.records {
+		if l.records[i].Timestamp == 0 {
+			return nil, false // see Event.epoch
+		}
+	}
+	return l, true
+}
+
+// limit bounds a batch of several events.
+func (l *lane) limit() int { return min(batchBytes, l.topic.MaxMessageBytes()) }
+
+// entry seals the lanes. first tells the batch with which each lane begins.
+func (pl *plan) entry() (e eventlog.Entry, first []int, err error) {
+	for _, l := range pl.lanes {
+		first = append(first, len(e.Batches))
+		for from := 0; from < len(l.records); {
+			to := l.fill(from)
+			b, err := l.topic.Seal(l.partition, l.records[from:to])
+			if err != nil {
+				return e, nil, fmt.Errorf("publish to topic %q: %w", l.topic.Name, err)
+			}
+			e.Batches = append(e.Batches, b)
+			from = to
+		}
+	}
+	return e, first, nil
+}
+
+// fill returns the end of the batch that begins with a record: one record at least, and then as many as fit.
+func (l *lane) fill(from int) (to int) {
+	// What each record but the first saves: it shares the header's 61 bytes, and needs up to 14 more for its
+	// deltas of time and offset.
+	const shared = 61 - 14
+	size := l.sizes[from]
+	for to = from + 1; to < len(l.records); to++ {
+		if size += l.sizes[to] - shared; size > l.limit() {
+			break
+		}
+	}
+	return to
+}
+
+// bases picks, of the batches of an entry, the bases of those that begin a lane. The batches of a lane are neighbours.
+func bases(out eventlog.Outcome, first []int) []eventlog.Offset {
+	at := make([]eventlog.Offset, len(first))
+	for i, b := range first {
+		at[i] = out.Base[b]
+	}
+	return at
+}
+
+// placed tells where each event went, given where each lane begins.
+func (pl *plan) placed(bases []eventlog.Offset) []Placed {
+	placed := make([]Placed, len(pl.where))
+	for i, at := range pl.where {
+		placed[i] = Placed{Partition: pl.lanes[at].number, Offset: bases[at]}
+		bases[at]++
+	}
+	return placed
+}

@@ -1,0 +1,143 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Event is one record to publish to a topic. Its bytes must not be changed any more once it was handed to a Publisher.
+type Event struct {
+	Topic     string
+	Partition *int32 // nil: chosen by the partitioner
+	Wish      int32  // for a Config.Partitioner to look at; Default does not
+	Key       []byte // nil: none
+	Value     []byte // nil: a tombstone
+	Headers   []batch.RecordHeader
+	Time      time.Time // zero: now
+}
+
+// Placed says where an event rests.
+type Placed struct {
+	Partition int32
+	Offset    eventlog.Offset
+}
+
+// Config sets a Publisher up. The zero value of every field means its default.
+type Config struct {
+	Partitioner    Partitioner     // default: Default
+	IdempotencyAge time.Duration   // how long a repetition under an idempotency key is recognised; default 24 h
+	Logger         *slog.Logger    // default: slog.Default()
+	Tracer         eventlog.Tracer // default: no spans
+}
+
+// Publisher publishes events to a log. All methods may be called at once.
+type Publisher struct {
+	log *eventlog.Log
+	cfg Config
+}
+
+// New returns a Publisher for a log. It publishes while the log runs; its own Run only forgets old idempotency keys.
+func New(log *eventlog.Log, cfg Config) *Publisher {
+	if cfg.IdempotencyAge <= 0 {
+		cfg.IdempotencyAge = 24 * time.Hour
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	cfg.Tracer = eventlog.Traced(cfg.Tracer)
+	return &Publisher{log: log, cfg: cfg}
+}
+
+// Publish makes all events durable, or none, and says where each rests, in their order. Events of one call that go to the same
+// partition stay neighbours there. The single events of many callers share batches and flushes.
+//
+// These errors refuse the events for good: eventlog.ErrUnknownTopic, eventlog.ErrTooLarge (max.message.bytes of the topic, held against
+// the batch of one event as it is before compression; or all events of the call, which may have 16 MiB), *eventlog.InvalidError.
+// eventlog.ErrUnavailable and eventlog.ErrClosed: certainly not published, and trying again may work. eventlog.ErrUnsure: they may
+// have been published.
+//
+// While there is a span in ctx, the records carry it in their headers, unless an event brings a traceparent or a tracestate of its own.
+func (p *Publisher) Publish(ctx context.Context, events ...Event) (placed []Placed, err error) {
+	ctx, end := p.cfg.Tracer.Start(ctx, "publish", p.spanOf(events))
+	defer func() { end(err) }()
+	placed, err = p.publish(ctx, events)
+	if p.stale(ctx, err) {
+		placed, err = p.publish(ctx, events)
+	}
+	return placed, err
+}
+
+// stale reports whether events were refused for what this process believed of a topic that another one deleted, or made again. Then
+// the topics are known anew.
+func (p *Publisher) stale(ctx context.Context, err error) bool {
+	return errors.Is(err, eventlog.ErrNoPartition) && p.log.RefreshTopics(ctx) == nil
+}
+
+func (p *Publisher) publish(ctx context.Context, events []Event) ([]Placed, error) {
+	if len(events) == 1 && !events[0].epoch() {
+		return p.publishOne(ctx, &events[0])
+	}
+	pl, err := p.plan(ctx, events)
+	if err != nil {
+		return nil, err
+	}
+	if lane, ok := pl.loose(); ok {
+		base, err := p.log.Publish(ctx, lane.partition, lane.records...)
+		if err != nil {
+			return nil, err
+		}
+		return pl.placed([]eventlog.Offset{base}), nil
+	}
+	e, first, err := pl.entry()
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.log.Append(ctx, e)
+	if err != nil {
+		return nil, fmt.Errorf("publish %d events to %d partitions: %w", len(events), len(pl.lanes), err)
+	}
+	return pl.placed(bases(out, first)), nil
+}
+
+// publishOne is publish for the one event that most calls have, at the cost of eventlog.Log.Publish.
+func (p *Publisher) publishOne(ctx context.Context, e *Event) ([]Placed, error) {
+	t, err := p.target(ctx, e)
+	if err != nil {
+		return nil, fmt.Errorf("publish to topic %q: %w", e.Topic, err)
+	}
+	base, err := p.log.Publish(ctx, t.topic.Partitions[t.number], t.record)
+	if err != nil {
+		return nil, err
+	}
+	return []Placed{{Partition: t.number, Offset: base}}, nil
+}
+
+// epoch reports whether the event is of the first millisecond of 1970, for which a loose record has no timestamp: 0 stands
+// for the present there.
+func (e *Event) epoch() bool { return !e.Time.IsZero() && e.Time.UnixMilli() == 0 }
+
+// spanOf describes events for their span, if there will be one. The topic is that of the first.
+func (p *Publisher) spanOf(events []Event) eventlog.SpanInfo {
+	if eventlog.Untraced(p.cfg.Tracer) {
+		return eventlog.SpanInfo{}
+	}
+	info := eventlog.SpanInfo{Records: len(events)}
+	if len(events) > 0 {
+		info.Topic = events[0].Topic
+	}
+	for i := range events {
+		if link, ok := eventlog.TraceOf(events[i].Headers); ok && len(info.Links) < linksMax {
+			info.Links = append(info.Links, link)
+		}
+	}
+	return info
+}
+
+// linksMax bounds the links of a span.
+const linksMax = 128
