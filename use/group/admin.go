@@ -37,10 +37,40 @@ type (
 	}
 )
 
-// List returns all groups, sorted by name: one trip per thousand. Filters are Kafka's: states in any case, and none means all.
+// Partitions is what a member of type consumer was given, by topic, and as much as there is of a broken assignment.
+func (m Member) Partitions() map[string][]int32 { return assigned(m.Assignment) }
+
+// List returns all groups, sorted by name: one trip per thousand groups, and per thousand peers. Filters are Kafka's: states in any case, and none means all.
 func (c *Coordinator) List(ctx context.Context, states []string) ([]Listed, error) {
-	found := make(map[string]Listed)
-	err := c.log.ListAll(ctx, statePrefix, func(kv eventlog.KeyValue) error {
+	seen, err := c.survey(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list groups: %w", err)
+	}
+	var out []Listed
+	for _, s := range seen {
+		if len(states) == 0 || slices.ContainsFunc(states, func(state string) bool { return strings.EqualFold(state, string(s.State)) }) {
+			out = append(out, s.Listed)
+		}
+	}
+	slices.SortFunc(out, func(a, b Listed) int { return strings.Compare(a.Group, b.Group) })
+	return out, nil
+}
+
+// surveyed is a group as seen from afar.
+type surveyed struct {
+	Listed
+	version eventlog.Version
+	members int
+}
+
+// survey looks at all groups, by name.
+func (c *Coordinator) survey(ctx context.Context) (map[string]surveyed, error) {
+	peers, err := c.groupsOfPeers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[string]surveyed)
+	err = c.log.ListAll(ctx, statePrefix, func(kv eventlog.KeyValue) error {
 		var s storedState
 		name, err := nameOfStateKey(kv.Key)
 		if err == nil {
@@ -49,30 +79,46 @@ func (c *Coordinator) List(ctx context.Context, states []string) ([]Listed, erro
 		if err != nil {
 			return fmt.Errorf("key %q: %w", kv.Key, err)
 		}
-		l := Listed{Group: name, ProtocolType: s.ProtocolType, State: Empty}
-		if len(s.Members) > 0 {
-			l.State = Stable
+		o := surveyed{Listed: Listed{Group: name, ProtocolType: s.ProtocolType, State: Empty}, version: kv.Version, members: len(s.Members)}
+		switch {
+		case s.ProtocolType == peerProtocol && !peers[name]: // the members are dead
+			o.ProtocolType, o.members = "", 0
+		case s.ProtocolType == peerProtocol:
+			o.ProtocolType, o.State = consumerProtocol, Stable
+		case len(s.Members) > 0:
+			o.State = Stable
 		}
-		found[name] = l
+		seen[name] = o
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list groups: %w (%w)", ErrLoading, err)
+		return nil, fmt.Errorf("%w (%w)", ErrLoading, err)
 	}
 	// What this process coordinates is newer in memory.
 	for _, g := range c.all() {
 		c.stay(g)
-		if g.owned && (g.version > 0 || len(g.members) > 0) {
-			found[g.name] = Listed{Group: g.name, ProtocolType: g.protocolType, State: g.state}
+		if g.owned && (g.version > 0 || len(g.members) > 0) && g.version >= seen[g.name].version {
+			seen[g.name] = surveyed{Listed: Listed{Group: g.name, ProtocolType: g.protocolType, State: g.state}, members: len(g.members)}
 		}
 		g.leave()
 	}
-	out := slices.Collect(maps.Values(found))
-	out = slices.DeleteFunc(out, func(l Listed) bool {
-		return len(states) > 0 && !slices.ContainsFunc(states, func(s string) bool { return strings.EqualFold(s, string(l.State)) })
+	return seen, nil
+}
+
+// groupsOfPeers tells which groups have living peers: one trip per thousand peers.
+func (c *Coordinator) groupsOfPeers(ctx context.Context) (map[string]bool, error) {
+	groups := make(map[string]bool)
+	err := c.log.ListAll(ctx, memberPrefix, func(kv eventlog.KeyValue) error {
+		name, s, err := parseSign(kv)
+		if err == nil && !s.dead() {
+			groups[name] = true
+		}
+		return err
 	})
-	slices.SortFunc(out, func(a, b Listed) int { return strings.Compare(a.Group, b.Group) })
-	return out, nil
+	if err != nil {
+		return nil, fmt.Errorf("%w (%w)", ErrLoading, err)
+	}
+	return groups, nil
 }
 
 // all lists the groups in memory.
@@ -123,15 +169,24 @@ func (c *Coordinator) Delete(ctx context.Context, name string) error {
 	case g.version == 0:
 		return fmt.Errorf("delete group %q: %w", name, ErrNotFound)
 	}
-	return g.erase(ctx)
+	var offsets []Committed
+	if err := listOffsets(ctx, c.log, name, func(o stored) { offsets = append(offsets, o.Committed) }); err != nil {
+		return err
+	}
+	return g.erase(ctx, offsets)
 }
 
-// erase removes the group from the store.
-func (g *group) erase(ctx context.Context) error {
+// erase removes a group without members, and these offsets, from the store, and what dead peers left.
+func (g *group) erase(ctx context.Context, offsets []Committed) error {
+	signs, err := rollCall(ctx, g.c.log, g.name)
+	if err != nil {
+		return fmt.Errorf("group %q: %w (%w)", g.name, ErrLoading, err)
+	}
+	g.ghosts = slices.DeleteFunc(signs, func(s sign) bool { return !s.dead() }) // one that is alive is about to join
 	// The version of a put that forgets a key only says that the key moves forward.
-	puts := []eventlog.Put{{Key: stateKey(g.name), Version: g.version + 1}}
-	for tp := range g.offsets {
-		puts = append(puts, eventlog.Put{Key: offsetKey(g.name, tp), Version: g.version + 1})
+	puts := append(g.forgetGhosts(), eventlog.Put{Key: StateKey(g.name), Version: g.version + 1})
+	for _, o := range offsets {
+		puts = append(puts, eventlog.Put{Key: OffsetKey(g.name, o.TopicPartition), Version: g.version + 1})
 	}
 	if err := g.write(ctx, puts...); err != nil {
 		return err

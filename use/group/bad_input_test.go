@@ -142,7 +142,7 @@ func TestManyGroupsShareBoundedMemory(t *testing.T) {
 		for _, name := range names[:3] {
 			settle(t, newPlayer(b, name, "p"))
 		}
-		_, err := b.Fetch(t.Context(), "d", nil)
+		_, err := b.Describe(t.Context(), "d")
 		wantErr(t, err, group.ErrUnavailable)
 		groups, err := b.List(t.Context(), nil)
 		check(t, err)
@@ -165,7 +165,7 @@ func TestGroupInUseIsNotEvicted(t *testing.T) {
 			check(t, err)
 		})
 		time.Sleep(100 * time.Millisecond)
-		_, err := b.Fetch(t.Context(), "b", nil)
+		_, err := b.Describe(t.Context(), "b")
 		wantErr(t, err, group.ErrUnavailable)
 		wg.Wait()
 	})

@@ -1,6 +1,10 @@
 package group
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+)
 
 // consumerProtocol is the protocol type of Kafka's consumers. What their members bring and are given is
 // readable to us; that of others (Connect, ...) is bytes.
@@ -38,6 +42,33 @@ func assigned(assignment []byte) reading {
 	}
 	return out
 }
+
+// subscriptionOf is what a consumer of these topics would bring, in version 0.
+func subscriptionOf(topics []string) []byte {
+	b := append16(nil, 0)
+	b = append32(b, len(topics))
+	for _, t := range topics {
+		b = append(append16(b, len(t)), t...)
+	}
+	return append32(b, -1) // no user data
+}
+
+// assignmentOf is what a consumer would be given, in version 0.
+func assignmentOf(r reading) []byte {
+	b := append16(nil, 0)
+	b = append32(b, len(r))
+	for _, topic := range slices.Sorted(maps.Keys(r)) {
+		b = append(append16(b, len(topic)), topic...)
+		b = append32(b, len(r[topic]))
+		for _, n := range r[topic] {
+			b = append32(b, int(n))
+		}
+	}
+	return append32(b, -1) // no user data
+}
+
+func append16(b []byte, n int) []byte { return binary.BigEndian.AppendUint16(b, uint16(n)) }
+func append32(b []byte, n int) []byte { return binary.BigEndian.AppendUint32(b, uint32(n)) }
 
 // fields reads big-endian fields and remembers if they ran short.
 type fields struct {

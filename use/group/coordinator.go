@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -31,27 +32,20 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	def(&c.InitialDelay, 500*time.Millisecond)
-	def(&c.SessionMin, 6*time.Second)
-	def(&c.SessionMax, 30*time.Minute)
-	def(&c.MembersMax, 2000)
-	def(&c.MemberBytes, 1<<20)
-	def(&c.GroupBytes, 16<<20)
-	def(&c.GroupsMax, 10_000)
-	def(&c.OffsetMetadataMax, 4096)
-	def(&c.OffsetRetention, 7*24*time.Hour)
-	def(&c.ExpireEvery, 10*time.Minute)
+	c.InitialDelay = cmp.Or(c.InitialDelay, 500*time.Millisecond)
+	c.SessionMin = cmp.Or(c.SessionMin, 6*time.Second)
+	c.SessionMax = cmp.Or(c.SessionMax, 30*time.Minute)
+	c.MembersMax = cmp.Or(c.MembersMax, 2000)
+	c.MemberBytes = cmp.Or(c.MemberBytes, 1<<20)
+	c.GroupBytes = cmp.Or(c.GroupBytes, 16<<20)
+	c.GroupsMax = cmp.Or(c.GroupsMax, 10_000)
+	c.OffsetMetadataMax = cmp.Or(c.OffsetMetadataMax, offsetMetadataMax)
+	c.OffsetRetention = cmp.Or(c.OffsetRetention, 7*24*time.Hour)
+	c.ExpireEvery = cmp.Or(c.ExpireEvery, 10*time.Minute)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
 	return c
-}
-
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Coordinator coordinates consumer groups. All methods may be called at once.
@@ -115,27 +109,31 @@ func (c *Coordinator) close() {
 // enter finds a group and becomes its owner until leave; the group is read from the store if this process does not
 // coordinate it yet.
 func (c *Coordinator) enter(ctx context.Context, name string) (*group, error) {
-	g, err := c.hold(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	if !g.owned {
-		if err := g.own(ctx); err != nil {
-			g.leave()
-			return nil, err
-		}
-	}
-	return g, nil
+	return c.enterSure(ctx, name, func(*group) bool { return false })
 }
 
-// enterFresh is enter, and makes sure with one trip that no other broker took the group over since. What is
+// enterFresh is enter, and makes sure with one trip that nobody else took the group over since. What is
 // read from the group then is what the store holds.
 func (c *Coordinator) enterFresh(ctx context.Context, name string) (*group, error) {
+	return c.enterSure(ctx, name, func(*group) bool { return true })
+}
+
+// enterToJoin makes sure that a group which was empty did not become one of peers since. One with members would have lost its
+// version to them, and finds out when it stores its assignment.
+func (c *Coordinator) enterToJoin(ctx context.Context, name string) (*group, error) {
+	return c.enterSure(ctx, name, func(g *group) bool { return g.state == Empty })
+}
+
+// enterSure enters a group, and asks the store where it is not owned, or doubted.
+func (c *Coordinator) enterSure(ctx context.Context, name string, doubted func(*group) bool) (*group, error) {
 	g, err := c.hold(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	fresh, err := g.isFresh(ctx)
+	fresh := g.owned
+	if fresh && doubted(g) {
+		fresh, err = g.isFresh(ctx)
+	}
 	if err == nil && !fresh {
 		err = g.own(ctx)
 	}
@@ -146,15 +144,29 @@ func (c *Coordinator) enterFresh(ctx context.Context, name string) (*group, erro
 	return g, nil
 }
 
+// serves reports why a group of this name cannot be asked for here.
+func (c *Coordinator) serves(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.servesLocked(name)
+}
+
+func (c *Coordinator) servesLocked(name string) error {
+	switch {
+	case len(name) > nameMax:
+		return fmt.Errorf("%w: it has %d bytes, more than %d", ErrInvalidGroup, len(name), nameMax)
+	case c.closed:
+		return fmt.Errorf("group %q: %w: this broker stops", name, ErrMoved)
+	}
+	return nil
+}
+
 // hold finds a group in memory, or makes it, and takes its slot.
 func (c *Coordinator) hold(ctx context.Context, name string) (*group, error) {
-	if len(name) > nameMax {
-		return nil, fmt.Errorf("%w: it has %d bytes, more than %d", ErrInvalidGroup, len(name), nameMax)
-	}
 	c.mu.Lock()
-	if c.closed {
+	if err := c.servesLocked(name); err != nil {
 		c.mu.Unlock()
-		return nil, fmt.Errorf("group %q: %w: this broker stops", name, ErrMoved)
+		return nil, err
 	}
 	g := c.groups[name]
 	if g == nil {

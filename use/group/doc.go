@@ -1,10 +1,11 @@
 // Package group is consumer groups: who is a member, who reads which partition, and how far each partition was read.
 // It follows Kafka's classic group protocol as Apache Kafka 4.2 does, so any client can be the other side.
 //
-// A group is two kinds of keys in the store, JSON a person can read:
+// A group is keys in the store, JSON a person can read:
 //
 //	group/state/<group>                        generation, protocol, leader, members and their assignments
 //	group/offset/<group>/<topic id>/<partition> one committed offset
+//	group/member/<group>/<peer>                one peer's sign of life
 //
 // The names of groups are escaped as in a URL path, so no name can reach into another's keys. Offsets are
 // kept by topic id: a topic that was deleted and made again starts without any.
@@ -14,6 +15,10 @@
 // take themselves for the coordinator cannot harm each other's work: the one that was overtaken is refused by the store, reads
 // the group anew, and its members join again or go on.
 //
-// The members' sessions live in memory only. A broker that starts finds groups as they were, gives each member a
+// Two kinds of members share these keys. Those of a Coordinator speak Kafka's protocol to a broker. Peers meet in the store itself, from any
+// process that has it open: each looks at the group and changes what does not fit, provided that nobody was faster. A group has members of one
+// kind at a time; its offsets are the same for both, and for whoever commits with OffsetEntry.
+//
+// The sessions of a Coordinator's members live in memory only. A broker that starts finds groups as they were, gives each member a
 // full session timeout to speak up, and nobody has to rebalance.
 package group

@@ -33,6 +33,9 @@ var (
 	// ErrSubscribed: the group's members read this topic.
 	ErrSubscribed = errors.New("group is subscribed to the topic")
 
+	// ErrFenced: a peer was silent for too long, or its partition is another's now. What it wanted to commit was not committed.
+	ErrFenced = errors.New("fenced: the partition is not this peer's any more")
+
 	// ErrLoading: the group could not be read from the store yet. Try again.
 	ErrLoading = errors.New("group is not loaded")
 	// ErrUnavailable: the store did not take the change. Try again.

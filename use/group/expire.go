@@ -4,111 +4,173 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
 )
 
-// sweep looks at every group in the store: one trip per thousand groups, and more for groups that this process has not seen
-// yet, and for those with something to forget. One group's trouble does not keep it from the others.
+// sweep looks at every group in the store, and at all that is committed: one trip per thousand of each, and more for groups of peers and for
+// those with something to forget. One group's trouble does not keep it from the others.
 func (c *Coordinator) sweep(ctx context.Context) error {
-	return c.log.ListAll(ctx, statePrefix, func(kv eventlog.KeyValue) error {
-		err := c.sweepGroup(ctx, kv)
-		if err == nil || ctx.Err() != nil || errors.Is(err, ErrLoading) || errors.Is(err, ErrUnavailable) {
-			return err
+	uses := make(map[string]*use)
+	err := c.log.ListAll(ctx, statePrefix, func(kv eventlog.KeyValue) error {
+		name, u, err := c.look(ctx, kv)
+		if err == nil {
+			uses[name] = u
 		}
-		c.logger.Error("group left as it is", "key", kv.Key, "err", err)
-		return nil
+		return c.orElse(ctx, kv.Key, err)
 	})
-}
-
-func (c *Coordinator) sweepGroup(ctx context.Context, kv eventlog.KeyValue) error {
-	name, err := nameOfStateKey(kv.Key)
 	if err != nil {
 		return err
 	}
+	err = c.log.ListAll(ctx, offsetPrefix, func(kv eventlog.KeyValue) error {
+		name, o, err := parseOffset(kv)
+		if u := uses[name]; err == nil && u != nil {
+			u.count(o)
+		}
+		return c.orElse(ctx, kv.Key, err)
+	})
+	if err != nil {
+		return err
+	}
+	for name, u := range uses {
+		if u.over() {
+			if err := c.orElse(ctx, StateKey(name), c.expire(ctx, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// orElse ends a sweep for trouble of the store's, and goes on after any other.
+func (c *Coordinator) orElse(ctx context.Context, key string, err error) error {
+	if err == nil || ctx.Err() != nil || errors.Is(err, ErrLoading) || errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	c.logger.Error("group left as it is", "key", key, "err", err)
+	return nil
+}
+
+// look takes note of how a group is used.
+func (c *Coordinator) look(ctx context.Context, kv eventlog.KeyValue) (string, *use, error) {
+	name, err := nameOfStateKey(kv.Key)
+	if err != nil {
+		return "", nil, err
+	}
+	g, err := c.hold(ctx, name)
+	if err != nil {
+		return "", nil, err
+	}
+	defer g.leave()
+	if !g.owned || g.version < kv.Version { // what another broker or peers did since is not in memory
+		if err := g.peek(ctx, kv); err != nil {
+			return "", nil, err
+		}
+	}
+	return name, g.use(), nil
+}
+
+// use is how a group is used, and what may be forgotten of it by Kafka's rules (KIP-211): offsets whose topic is gone; in a group
+// without members, those committed longer ago than the retention, when the members went longer ago as well; of consumers that stopped reading
+// the topic. A group goes when it has neither members nor offsets.
+type use struct {
+	c        *Coordinator
+	owned    bool
+	peers    bool
+	pending  bool
+	state    State
+	since    time.Time
+	consumer bool // what its members read is known
+	reads    func(topic string) bool
+
+	expired []Committed
+	left    int
+	used    time.Time // when the youngest offset was committed
+}
+
+func (g *group) use() *use {
+	return &use{c: g.c, owned: g.owned, peers: g.peers, pending: len(g.pending) > 0, state: g.state, since: g.since,
+		consumer: g.protocolType == consumerProtocol, reads: g.reads()}
+}
+
+// count judges one offset of the group.
+func (u *use) count(o stored) {
+	now, retention := time.Now(), u.c.cfg.OffsetRetention
+	if at := now.Add(-o.age); at.After(u.used) {
+		u.used = at
+	}
+	unused := false
+	switch {
+	case u.state == Empty:
+		unused = o.age > retention && now.Sub(u.since) > retention
+	case u.state == Stable && u.consumer:
+		unused = o.age > retention && !u.reads(o.Name)
+	}
+	// A topic made a moment ago, through another broker, may not be known here yet.
+	if unused || o.age > u.c.cfg.ExpireEvery && !u.c.hasTopic(o.Topic) {
+		u.expired = append(u.expired, o.Committed)
+	} else {
+		u.left++
+	}
+}
+
+// over reports whether there is something to forget, and whether this process may. What peers share, or another broker coordinates, is their own to
+// look after, unless nobody plays the members that the store knows: this process does not, and nobody wrote for the whole retention.
+func (u *use) over() bool {
+	retention := u.c.cfg.OffsetRetention
+	switch {
+	case u.peers || u.pending:
+		return false
+	case u.state == Empty:
+		return u.left == 0 || len(u.expired) > 0
+	case !u.owned:
+		return time.Since(u.since) > retention && time.Since(u.used) > retention
+	}
+	return u.state == Stable && len(u.expired) > 0
+}
+
+// expire forgets what is over in a group, and the group itself when nothing is left.
+func (c *Coordinator) expire(ctx context.Context, name string) error {
 	g, err := c.hold(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer g.leave()
-	if g.version == 0 {
-		if err := g.peek(ctx, kv); err != nil {
-			return err
-		}
+	if len(g.pending) > 0 {
+		return nil // somebody is about to join
 	}
-	return g.expire(ctx)
-}
-
-// expire forgets the offsets that nobody uses any more, by Kafka's rules (KIP-211), and the group when it has neither
-// members nor offsets.
-func (g *group) expire(ctx context.Context) error {
-	expired, left := g.expired()
+	// Somebody else may have written since, or commits may be on their way. A new version lets each of them come first, and be seen, or
+	// not at all. Members that nobody heard get a session to speak up.
+	if g.owned && g.state == Stable {
+		err = g.save(ctx)
+	} else if g.state == Empty || !g.owned {
+		err = g.own(ctx)
+	}
+	if err != nil || g.version == 0 {
+		return err
+	}
+	u := g.use()
+	if err := listOffsets(ctx, c.log, name, u.count); err != nil {
+		return err
+	}
 	switch {
-	case g.state == Empty && len(g.pending) == 0 && (left == 0 || len(expired) > 0), g.abandoned():
-		// Another broker may have written since, or commits may be on their way. Owning the group anew lets each of
-		// them come first, and be seen, or not at all. Members that nobody heard get a session to speak up.
-		if err := g.own(ctx); err != nil {
-			return err
-		}
-		expired, left = g.expired()
-	case !g.owned:
-		return nil // what another broker coordinates is its own to look after
-	}
-	if g.version > 0 && g.state == Empty && left == 0 {
-		g.c.logger.Info("group forgotten: nothing in it is needed any more", "group", g.name, "offsets", len(expired))
-		return g.erase(ctx)
-	}
-	if len(expired) == 0 {
+	case !u.over():
 		return nil
+	case g.state == Empty && u.left == 0:
+		g.c.logger.Info("group forgotten: nothing in it is needed any more", "group", g.name, "offsets", len(u.expired))
+		return g.erase(ctx, u.expired)
 	}
-	g.c.logger.Info("offsets forgotten", "group", g.name, "offsets", len(expired))
+	g.c.logger.Info("offsets forgotten", "group", g.name, "offsets", len(u.expired))
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	ch := change{offsets: expired, gone: true}
+	ch := change{offsets: u.expired, gone: true}
 	g.submit(ctx, &ch)
-	_, err := ch.ticket.Wait(ctx)
+	_, err = ch.ticket.Wait(ctx)
 	return g.land(ch, err)
-}
-
-// expired lists the offsets that can go, and counts the others. Those can go whose topic is gone; in a group
-// without members, when commit and members are longer ago than the retention; of consumers that stopped reading the topic.
-func (g *group) expired() (out []Committed, left int) {
-	now, retention, reads := time.Now(), g.c.cfg.OffsetRetention, g.reads()
-	for _, o := range g.offsets {
-		age := now.Sub(o.at)
-		unused := false
-		switch {
-		case o.gone:
-			continue
-		case g.state == Empty:
-			unused = age > retention && now.Sub(g.since) > retention
-		case g.state == Stable && g.protocolType == consumerProtocol:
-			unused = age > retention && !reads(o.Name)
-		}
-		// A topic made a moment ago, through another broker, may not be known here yet.
-		if unused || age > g.c.cfg.ExpireEvery && !g.c.hasTopic(o.Topic) {
-			out = append(out, o.Committed)
-		} else {
-			left++
-		}
-	}
-	return out, left
-}
-
-// abandoned reports whether nobody seems to play the members that the store knows: this process does not, and nobody wrote
-// for the whole retention.
-func (g *group) abandoned() bool {
-	retention := g.c.cfg.OffsetRetention
-	if g.owned || g.state == Empty || time.Since(g.since) <= retention {
-		return false
-	}
-	for _, o := range g.offsets {
-		if time.Since(o.at) <= retention {
-			return false
-		}
-	}
-	return true
 }
 
 // Lag is how far a group is behind in one partition.
@@ -126,35 +188,41 @@ type Stat struct {
 	Members int
 }
 
-// Stats returns the groups in memory and their lag, in one trip to the store however many they are.
+// Stats returns all groups and their lag: one trip per thousand groups, peers and offsets, and one for the ends of the partitions.
 func (c *Coordinator) Stats(ctx context.Context) ([]Stat, []Lag, error) {
-	var stats []Stat
+	seen, err := c.survey(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("sizes of groups: %w", err)
+	}
+	stats := slices.SortedFunc(maps.Values(seen), func(a, b surveyed) int { return strings.Compare(a.Group, b.Group) })
+	out := make([]Stat, len(stats))
+	for i, s := range stats {
+		out[i] = Stat{s.Group, s.State, s.members}
+	}
 	var lags []Lag
 	var ps []eventlog.Partition
-	for _, g := range c.all() {
-		c.stay(g)
-		if g.version > 0 || len(g.members) > 0 {
-			stats = append(stats, Stat{g.name, g.state, len(g.members)})
+	err = c.log.ListAll(ctx, offsetPrefix, func(kv eventlog.KeyValue) error {
+		name, o, err := parseOffset(kv)
+		if err != nil {
+			return err
 		}
-		for _, o := range g.allOffsets() {
-			topic, err := c.log.TopicByID(o.Topic)
-			if err != nil || int(o.Partition) >= len(topic.Partitions) {
-				continue
-			}
-			ps = append(ps, topic.Partitions[o.Partition])
-			lags = append(lags, Lag{Group: g.name, Topic: topic.Name, Partition: o.Partition, Committed: o.Offset})
+		topic, err := c.log.TopicByID(o.Topic)
+		if err != nil || int(o.Partition) >= len(topic.Partitions) {
+			return nil
 		}
-		g.leave()
+		ps = append(ps, topic.Partitions[o.Partition])
+		lags = append(lags, Lag{Group: name, Topic: topic.Name, Partition: o.Partition, Committed: o.Offset})
+		return nil
+	})
+	if err != nil || len(ps) == 0 {
+		return out, nil, err
 	}
-	if len(ps) == 0 {
-		return stats, nil, nil
-	}
-	slices, err := c.log.Bounds(ctx, ps...)
+	ends, err := c.log.Bounds(ctx, ps...)
 	if err != nil {
-		return stats, nil, fmt.Errorf("lag of groups: %w", err)
+		return out, nil, fmt.Errorf("lag of groups: %w", err)
 	}
-	for i, s := range slices {
+	for i, s := range ends {
 		lags[i].Records = max(0, int64(s.Bounds.Next-max(lags[i].Committed, s.Bounds.First)))
 	}
-	return stats, lags, nil
+	return out, lags, nil
 }

@@ -38,6 +38,8 @@ type group struct {
 	slot  chan struct{} // holds one value while nobody owns the group
 
 	owned   bool             // we coordinate it: nobody else wrote since version
+	peers   bool             // its members are peers, and coordinate it themselves
+	ghosts  []sign           // peers that are dead, whose signs of life are still in the store
 	version eventlog.Version // of its state in the store; 0: not there
 	life    int              // counts resets, so that late answers of the store are not mixed in
 	state   State
@@ -56,9 +58,6 @@ type group struct {
 	joinBy   time.Time // when the join phase ends, if it runs
 	joinLast time.Time // when the initial delay ends at last
 	syncBy   time.Time // when members must have fetched their assignment, if some have not
-
-	offsets map[TopicPartition]*committed
-	commits int64 // counts commits, to keep them in order
 
 	timer *time.Timer
 	wake  time.Time // when timer fires; zero: it is off
@@ -107,11 +106,11 @@ func (g *group) reset() {
 		g.answerSync(m, Synced{}, ErrMoved)
 	}
 	g.owned, g.version, g.state, g.since = false, 0, Empty, time.Time{}
+	g.peers, g.ghosts = false, nil
 	g.life++
 	g.generation, g.protocolType, g.protocol, g.leader = 0, "", "", ""
 	g.members, g.instances, g.pending = map[string]*member{}, map[string]string{}, map[string]time.Time{}
 	g.initial, g.grew, g.joinBy, g.joinLast, g.syncBy = false, false, time.Time{}, time.Time{}, time.Time{}
-	g.offsets = map[TopicPartition]*committed{}
 }
 
 // tick does what time asks for. The timer may come early, or for nothing.
@@ -230,6 +229,9 @@ func (g *group) remove(m *member) {
 // find looks a member up and checks that it is the one it says: the order of the checks decides which error a client
 // sees, and is Kafka's.
 func (g *group) find(id, instance string) (*member, error) {
+	if g.peers {
+		return nil, ErrUnknownMember // peers do not come this way
+	}
 	if instance != "" {
 		switch known := g.instances[instance]; known {
 		case id:

@@ -28,11 +28,18 @@ type broker struct {
 	stop func()
 }
 
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
 func startBroker(t *testing.T, store eventlog.Store, cfg group.Config) *broker {
 	t.Helper()
-	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	return startFollowing(t, store, cfg, time.Hour)
+}
+
+// startFollowing starts a broker that looks so often for what other processes did.
+func startFollowing(t *testing.T, store eventlog.Store, cfg group.Config, poll time.Duration) *broker {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	log, err := eventlog.Open(ctx, store, eventlog.Config{Poll: time.Hour, RetentionEvery: 24 * time.Hour, Logger: quiet})
+	log, err := eventlog.Open(ctx, store, eventlog.Config{Poll: poll, RetentionEvery: 24 * time.Hour, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

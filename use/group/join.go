@@ -64,7 +64,7 @@ func (c *Coordinator) Join(ctx context.Context, r Join) (Joined, error) {
 	if err := c.check(r); err != nil {
 		return Joined{Member: r.Member}, err
 	}
-	g, err := c.enter(ctx, r.Group)
+	g, err := c.enterToJoin(ctx, r.Group)
 	if err != nil {
 		return Joined{Member: r.Member}, err
 	}
@@ -120,6 +120,8 @@ func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 	}
 	m := g.members[r.Member]
 	switch {
+	case g.peers:
+		return refuse(fmt.Errorf("%w: its %d members meet in the store, without a coordinator. Stop them, or choose another group", ErrInconsistentProtocol, len(g.members)))
 	case !g.hasRoom(r, m):
 		if m != nil {
 			g.remove(m)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -36,14 +37,6 @@ type (
 		Group, Member, Instance string
 		Generation              int32 // negative: not as a member
 		Offsets                 []Committed
-	}
-
-	// committed is a Committed in memory. Of several commits on their way, the last submitted wins.
-	committed struct {
-		Committed
-		at     time.Time // when it was put, judged from its age by the store's clock
-		commit int64     // which of the group's commits put it
-		gone   bool      // it was deleted, by a commit that later answers must not undo
 	}
 )
 
@@ -109,11 +102,14 @@ func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Co
 			return change{}, fmt.Errorf("delete offsets of group %q: %w: it has %d members of type %q", name, ErrNotEmpty, len(g.members), g.protocolType)
 		}
 		ch := change{gone: true}
+		if g.version == 0 {
+			return ch, nil // its first members are joining
+		}
 		reads := g.reads()
 		for i, o := range which {
 			if reads(o.Name) {
 				errs[i] = fmt.Errorf("%w %q", ErrSubscribed, o.Name)
-			} else if known := g.offsets[o.TopicPartition]; known != nil && !known.gone {
+			} else {
 				ch.offsets = append(ch.offsets, o)
 			}
 		}
@@ -128,7 +124,6 @@ type change struct {
 	gone    bool
 
 	ticket *eventlog.Ticket
-	commit int64
 	life   int
 }
 
@@ -156,40 +151,43 @@ func (c *Coordinator) change(ctx context.Context, name string, enter func(contex
 	return g.land(ch, err)
 }
 
-// submit sends a change on its way. It is done under the group's slot, so that changes enter the log in the order of their numbers.
+// submit sends a change on its way. It is done under the group's slot, so that changes enter the log in the order in which they were
+// decided: of several commits on their way, the last submitted wins.
 func (g *group) submit(ctx context.Context, ch *change) {
-	g.commits++
-	ch.commit, ch.life = g.commits, g.life
-	e := eventlog.Entry{Checks: []eventlog.Check{{Key: stateKey(g.name), Version: g.version}}}
-	for _, o := range ch.offsets {
-		put := eventlog.Put{Key: offsetKey(g.name, o.TopicPartition), Version: g.version}
-		if !ch.gone {
-			put.Value = o.encode()
-		}
-		e.Puts = append(e.Puts, put)
-		if known := g.offsets[o.TopicPartition]; known != nil {
-			known.at = time.Now() // so that it does not expire while its successor is on the way
+	ch.life = g.life
+	e := OffsetEntry(eventlog.KeyValue{Version: g.version}, g.name, ch.offsets)
+	if ch.gone {
+		for i := range e.Puts {
+			e.Puts[i].Value = nil
 		}
 	}
 	ch.ticket = g.c.log.Submit(ctx, e)
 }
 
-// land takes a change that the store has into memory.
+// OffsetEntry is the entry that commits offsets of a group, for whoever commits beside a Coordinator and a Peer. State is what
+// Log.Get found under StateKey: ErrStale means that the group moved on since. A group that is not there is made.
+func OffsetEntry(state eventlog.KeyValue, group string, offsets []Committed) eventlog.Entry {
+	e := eventlog.Entry{Checks: []eventlog.Check{{Key: StateKey(group), Version: state.Version}}}
+	version := state.Version
+	if version == 0 {
+		version = firstVersion()
+		e.Puts = append(e.Puts, eventlog.Put{Key: StateKey(group), Version: version, Value: []byte(`{"generation":0}`)})
+	}
+	for _, o := range offsets {
+		e.Puts = append(e.Puts, eventlog.Put{Key: OffsetKey(group, o.TopicPartition), Version: version, Value: o.encode()})
+	}
+	return e
+}
+
+// land tells what became of a change.
 func (g *group) land(ch change, err error) error {
 	switch {
-	case err != nil && ch.life == g.life:
+	case err == nil:
+		return nil
+	case ch.life == g.life:
 		return g.refused(err)
-	case err != nil:
-		return fmt.Errorf("group %q: %w (%w)", g.name, ErrMoved, err)
-	case ch.life != g.life:
-		return nil // memory was read from the store since, and has it
 	}
-	for _, o := range ch.offsets {
-		if known := g.offsets[o.TopicPartition]; known == nil || known.commit < ch.commit {
-			g.offsets[o.TopicPartition] = &committed{Committed: o, at: time.Now(), commit: ch.commit, gone: ch.gone}
-		}
-	}
-	return nil
+	return fmt.Errorf("group %q: %w (%w)", g.name, ErrMoved, err)
 }
 
 func (o Committed) encode() []byte {
@@ -201,38 +199,54 @@ func (o Committed) encode() []byte {
 }
 
 // Fetch returns what a group has committed for some partitions, in their order, with offset -1 where there is nothing; or,
-// given nil, for all partitions of topics that are still there. It costs one trip, to be sure that no other broker
-// took the group over: an answer that is behind would make a consumer read again, or skip.
+// given nil, for all partitions of topics that are still there, by name and partition. The store answers, since peers and others commit there as well: one
+// trip, and one per thousand offsets of the group.
 func (c *Coordinator) Fetch(ctx context.Context, name string, which []TopicPartition) ([]Committed, error) {
-	g, err := c.enterFresh(ctx, name)
+	if err := c.serves(name); err != nil {
+		return nil, err
+	}
+	found := make(map[TopicPartition]Committed)
+	err := listOffsets(ctx, c.log, name, func(o stored) { found[o.TopicPartition] = o.Committed })
 	if err != nil {
 		return nil, err
 	}
-	defer g.leave()
 	if which == nil {
-		return g.allOffsets(), nil
+		all := slices.DeleteFunc(slices.Collect(maps.Values(found)), func(o Committed) bool { return !c.hasTopic(o.Topic) })
+		slices.SortFunc(all, func(a, b Committed) int {
+			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Partition, b.Partition))
+		})
+		return all, nil
 	}
 	out := make([]Committed, len(which))
 	for i, tp := range which {
-		out[i] = Committed{TopicPartition: tp, Offset: -1, LeaderEpoch: -1}
-		if o := g.offsets[tp]; o != nil && !o.gone {
-			out[i] = o.Committed
+		o, ok := found[tp]
+		if !ok {
+			o = Committed{TopicPartition: tp, Offset: -1, LeaderEpoch: -1}
 		}
+		out[i] = o
 	}
 	return out, nil
 }
 
-func (g *group) allOffsets() []Committed {
-	var out []Committed
-	for tp, o := range g.offsets {
-		if !o.gone && g.c.hasTopic(tp.Topic) {
-			out = append(out, o.Committed)
+// stored is a committed offset as the store has it.
+type stored struct {
+	Committed
+	age time.Duration
+}
+
+// listOffsets reads all that a group has committed: one trip per thousand.
+func listOffsets(ctx context.Context, log *eventlog.Log, group string, visit func(stored)) error {
+	err := log.ListAll(ctx, offsetKeysOf(group), func(kv eventlog.KeyValue) error {
+		_, o, err := parseOffset(kv)
+		if err == nil {
+			visit(o)
 		}
-	}
-	slices.SortFunc(out, func(a, b Committed) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Partition, b.Partition))
+		return err
 	})
-	return out
+	if err != nil {
+		return fmt.Errorf("load offsets of group %q: %w (%w)", group, ErrLoading, err)
+	}
+	return nil
 }
 
 func (c *Coordinator) hasTopic(id eventlog.TopicID) bool {

@@ -31,26 +31,38 @@ const (
 	saveTimeout = 5 * time.Second
 )
 
-func stateKey(group string) string     { return statePrefix + url.PathEscape(group) }
+// StateKey is the key of a group's state.
+func StateKey(group string) string { return statePrefix + url.PathEscape(group) }
+
 func offsetKeysOf(group string) string { return offsetPrefix + url.PathEscape(group) + "/" }
 func nameOfStateKey(key string) (string, error) {
 	return url.PathUnescape(strings.TrimPrefix(key, statePrefix))
 }
 
-func offsetKey(group string, tp TopicPartition) string {
+// OffsetKey is the key of one committed offset.
+func OffsetKey(group string, tp TopicPartition) string {
 	return offsetKeysOf(group) + tp.Topic.String() + "/" + strconv.Itoa(int(tp.Partition))
 }
 
-func parseOffsetKey(group, key string) (TopicPartition, error) {
-	var tp TopicPartition
-	topic, partition, ok := strings.Cut(strings.TrimPrefix(key, offsetKeysOf(group)), "/")
-	n, err := strconv.ParseInt(partition, 10, 32)
-	id, err2 := hex.DecodeString(topic)
-	if !ok || err != nil || err2 != nil || len(id) != len(tp.Topic) {
-		return tp, fmt.Errorf("key %q: not a topic id and a partition", key)
+// parseOffset reads one committed offset, and the name of its group.
+func parseOffset(kv eventlog.KeyValue) (group string, o stored, err error) {
+	var s storedOffset
+	parts := strings.Split(strings.TrimPrefix(kv.Key, offsetPrefix), "/")
+	if len(parts) != 3 {
+		return "", o, fmt.Errorf("key %q: not a group, a topic id and a partition", kv.Key)
 	}
-	tp.Topic, tp.Partition = eventlog.TopicID(id), int32(n)
-	return tp, nil
+	group, err = url.PathUnescape(parts[0])
+	id, err2 := hex.DecodeString(parts[1])
+	n, err3 := strconv.ParseInt(parts[2], 10, 32)
+	if err = cmp.Or(err, err2, err3); err != nil || len(id) != len(o.Topic) {
+		return "", o, fmt.Errorf("key %q: not a group, a topic id and a partition (%w)", kv.Key, err)
+	}
+	if err := json.Unmarshal(kv.Value, &s); err != nil {
+		return "", o, fmt.Errorf("key %q: %w", kv.Key, err)
+	}
+	o.TopicPartition = TopicPartition{eventlog.TopicID(id), int32(n)}
+	o.Name, o.Offset, o.LeaderEpoch, o.Metadata, o.age = s.Topic, s.Offset, s.LeaderEpoch, s.Metadata, kv.Age
+	return group, o, nil
 }
 
 // storedState is the value of a group's state key: the last generation that got its assignment, or none.
@@ -72,8 +84,12 @@ type storedMember struct {
 	SessionMS    int64   `json:"session_ms"`
 	RebalanceMS  int64   `json:"rebalance_ms"`
 	Partitions   reading `json:"partitions,omitempty"` // Assignment, spelled out for people
-	Subscription []byte  `json:"subscription"`
-	Assignment   []byte  `json:"assignment"`
+	Subscription []byte  `json:"subscription,omitempty"`
+	Assignment   []byte  `json:"assignment,omitempty"`
+
+	// Of a peer, instead of Subscription and Assignment.
+	Topics []string      `json:"topics,omitempty"`
+	Holds  []storedShare `json:"holds,omitempty"`
 }
 
 // storedOffset is the value of one committed offset.
@@ -86,27 +102,23 @@ type storedOffset struct {
 }
 
 // own makes this process the group's coordinator: it moves the version forward, which fences everyone who wrote at
-// the old one, this process's own entries of unknown outcome included, and only then reads the offsets. Two
-// trips, and one per thousand offsets. A group that is not in the store has nothing to fence, and costs one trip.
+// the old one, this process's own entries of unknown outcome included. Two trips. A group that is not in the store has nothing to
+// fence, and costs one. A group of living peers is read, and not owned.
 func (g *group) own(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	g.reset()
-	kv, err := g.c.log.Get(ctx, stateKey(g.name))
+	kv, err := g.c.log.Get(ctx, StateKey(g.name))
 	if err != nil {
 		return fmt.Errorf("load group %q: %w (%w)", g.name, ErrLoading, err)
 	}
 	if kv.Version > 0 {
-		if err := g.restore(kv); err != nil {
+		if err := g.restore(ctx, kv); err != nil || g.peers {
 			return err
 		}
 		if err := g.save(ctx); err != nil {
 			g.reset()
 			return fmt.Errorf("load group %q: %w (%w)", g.name, ErrLoading, err)
-		}
-		if err := g.loadOffsets(ctx); err != nil {
-			g.reset()
-			return err
 		}
 	}
 	g.owned = true
@@ -120,7 +132,7 @@ func (g *group) isFresh(ctx context.Context) (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	kv, err := g.c.log.Get(ctx, stateKey(g.name))
+	kv, err := g.c.log.Get(ctx, StateKey(g.name))
 	if err != nil {
 		return false, fmt.Errorf("group %q: %w (%w)", g.name, ErrLoading, err)
 	}
@@ -130,21 +142,17 @@ func (g *group) isFresh(ctx context.Context) (bool, error) {
 // peek reads the group for the eyes of people and metrics, without becoming its coordinator.
 func (g *group) peek(ctx context.Context, kv eventlog.KeyValue) error {
 	g.reset()
-	if err := g.restore(kv); err != nil {
-		return err
-	}
-	if err := g.loadOffsets(ctx); err != nil {
-		g.reset()
-		return err
-	}
-	return nil
+	return g.restore(ctx, kv)
 }
 
-// restore takes the stored state over. Sessions of its members begin anew.
-func (g *group) restore(kv eventlog.KeyValue) error {
+// restore takes the stored state over. Sessions of its members begin anew. One of peers costs a trip, to see who is alive.
+func (g *group) restore(ctx context.Context, kv eventlog.KeyValue) error {
 	var s storedState
 	if err := json.Unmarshal(kv.Value, &s); err != nil {
 		return fmt.Errorf("load group %q: key %q: %w", g.name, kv.Key, err)
+	}
+	if s.ProtocolType == peerProtocol {
+		return g.restorePeers(ctx, kv, s)
 	}
 	now := time.Now()
 	g.version, g.generation = kv.Version, s.Generation
@@ -164,25 +172,43 @@ func (g *group) restore(kv eventlog.KeyValue) error {
 	return nil
 }
 
-func (g *group) loadOffsets(ctx context.Context) error {
-	err := g.c.log.ListAll(ctx, offsetKeysOf(g.name), func(kv eventlog.KeyValue) error {
-		tp, err := parseOffsetKey(g.name, kv.Key)
-		if err != nil {
-			return err
-		}
-		var s storedOffset
-		if err := json.Unmarshal(kv.Value, &s); err != nil {
-			return fmt.Errorf("key %q: %w", kv.Key, err)
-		}
-		g.offsets[tp] = &committed{at: time.Now().Add(-kv.Age), Committed: Committed{
-			TopicPartition: tp, Name: s.Topic, Offset: s.Offset, LeaderEpoch: s.LeaderEpoch, Metadata: s.Metadata,
-		}}
-		return nil
-	})
+// restorePeers takes a group of peers as it is, for all to see, if one of them is alive; else it has no members.
+func (g *group) restorePeers(ctx context.Context, kv eventlog.KeyValue, s storedState) error {
+	signs, err := rollCall(ctx, g.c.log, g.name)
 	if err != nil {
-		return fmt.Errorf("load offsets of group %q: %w (%w)", g.name, ErrLoading, err)
+		return fmt.Errorf("load group %q: %w (%w)", g.name, ErrLoading, err)
+	}
+	silent := kv.Age
+	for _, sign := range signs {
+		silent = min(silent, sign.age)
+		if sign.dead() {
+			g.ghosts = append(g.ghosts, sign)
+		} else {
+			g.peers = true
+		}
+	}
+	g.version, g.generation, g.state, g.since = kv.Version, s.Generation, Empty, time.Now().Add(-silent)
+	if !g.peers {
+		return nil
+	}
+	// Their partitions are told as a consumer's would be, so that Kafka's tools show them.
+	g.state, g.protocolType, g.protocol = Stable, consumerProtocol, peerProtocol
+	for _, sm := range s.Members {
+		g.add(&member{
+			id: sm.ID, clientID: sm.ClientID, clientHost: "/" + sm.ClientHost, // as Kafka shows hosts
+			protocols:  []Protocol{{Name: peerProtocol, Metadata: subscriptionOf(sm.Topics)}},
+			assignment: assignmentOf(sm.reads()), synced: true,
+		})
 	}
 	return nil
+}
+
+// forgetGhosts are the puts that forget dead peers' signs of life. One that is not dead, only slow, finds its own gone.
+func (g *group) forgetGhosts() (puts []eventlog.Put) {
+	for _, s := range g.ghosts {
+		puts = append(puts, eventlog.Put{Key: memberKey(g.name, s.id), Version: s.version + 1})
+	}
+	return puts
 }
 
 // save writes the group's state in one trip, while the group stands still. After ErrUnavailable nothing has changed.
@@ -197,16 +223,19 @@ func (g *group) save(ctx context.Context) error {
 	}
 	next := g.version + 1
 	if g.version == 0 {
-		// A group that is deleted and made again must not come by the versions of its former life: an
-		// overtaken broker may still hold one.
-		next = 1 + eventlog.Version(rand.Int64N(1<<53))
+		next = firstVersion()
 	}
-	if err := g.write(ctx, eventlog.Put{Key: stateKey(g.name), Version: next, Value: value}); err != nil {
+	puts := []eventlog.Put{{Key: StateKey(g.name), Version: next, Value: value}}
+	if err := g.write(ctx, append(puts, g.forgetGhosts()...)...); err != nil {
 		return err
 	}
-	g.version = next
+	g.version, g.ghosts = next, nil
 	return nil
 }
+
+// firstVersion is where a group begins. One that is deleted and made again must not come by the versions of its former life: who was
+// overtaken may still hold one.
+func firstVersion() eventlog.Version { return 1 + eventlog.Version(rand.Int64N(1<<53)) }
 
 // write puts keys if the group's state is still ours. Time that the store takes is not counted against the
 // members, whose heartbeats waited outside.
@@ -214,7 +243,7 @@ func (g *group) write(ctx context.Context, puts ...eventlog.Put) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 	defer cancel()
 	_, err := g.c.log.Append(ctx, eventlog.Entry{
-		Checks: []eventlog.Check{{Key: stateKey(g.name), Version: g.version}},
+		Checks: []eventlog.Check{{Key: StateKey(g.name), Version: g.version}},
 		Puts:   puts,
 	})
 	if err != nil {

@@ -1,0 +1,380 @@
+package group
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	peerSessionMin = time.Second
+	peerSessionMax = 30 * time.Minute
+	peersMax       = 2000            // peers of one group
+	peerTopicsMax  = 1000            // topics of one peer
+	partitionsMax  = 200_000         // partitions of all topics that a group of peers reads
+	leaveTimeout   = 5 * time.Second // how long Run tries to leave after its context ended
+)
+
+// PeerConfig sets a Peer up. The zero value of every field but Group and Topics means its default.
+type PeerConfig struct {
+	Group      string
+	Topics     []string      // by name; one that is not there yet is read once it is
+	Client     string        // what people are shown; at most 255 bytes of UTF-8
+	FromLatest bool          // where nothing is committed, begin at the end; default: at the beginning
+	Session    time.Duration // after so long without a sign of life the others take over; 1 s to 30 min, default 10 s
+	Heartbeat  time.Duration // between two signs of life, at most a third of Session; default 3 s, or that third
+	Look       time.Duration // between two looks at what other processes changed in the group; default 1 s
+	Logger     *slog.Logger  // default: slog.Default()
+}
+
+func (c PeerConfig) withDefaults() PeerConfig {
+	c.Session = cmp.Or(c.Session, 10*time.Second)
+	c.Heartbeat = cmp.Or(c.Heartbeat, min(3*time.Second, c.Session/3))
+	c.Look = cmp.Or(c.Look, time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.Topics = slices.Compact(slices.Sorted(slices.Values(c.Topics)))
+	return c
+}
+
+func (c PeerConfig) check() error {
+	switch {
+	case c.Group == "":
+		return fmt.Errorf("%w: it is empty", ErrInvalidGroup)
+	case len(c.Group) > nameMax:
+		return fmt.Errorf("%w: it has %d bytes, more than %d", ErrInvalidGroup, len(c.Group), nameMax)
+	case c.Session < peerSessionMin || c.Session > peerSessionMax:
+		return fmt.Errorf("join group %q: %w: %v is outside [%v, %v]", c.Group, ErrInvalidSession, c.Session, peerSessionMin, peerSessionMax)
+	case c.Heartbeat < 0 || c.Heartbeat > c.Session/3:
+		return fmt.Errorf("join group %q: %w: a heartbeat every %v, and it may be at most a third of the session of %v", c.Group, ErrInvalidSession, c.Heartbeat, c.Session)
+	case c.Look < 0:
+		return fmt.Errorf("join group %q: a look every %v: it may not be negative", c.Group, c.Look)
+	case len(c.Topics) == 0:
+		return fmt.Errorf("join group %q: there are no topics to read: name at least one", c.Group)
+	case len(c.Topics) > peerTopicsMax:
+		return fmt.Errorf("join group %q: %w: %d topics, more than %d", c.Group, ErrTooLarge, len(c.Topics), peerTopicsMax)
+	case len(c.Client) > clientIDMax:
+		return fmt.Errorf("join group %q: %w: the client's name has %d bytes, more than %d", c.Group, ErrTooLarge, len(c.Client), clientIDMax)
+	case !utf8.ValidString(c.Client): // it is part of the peer's name in the group, which is kept as text
+		return fmt.Errorf("join group %q: %w", c.Group, &eventlog.InvalidError{What: "client name", Value: c.Client, Why: "it is not UTF-8"})
+	}
+	for _, topic := range c.Topics {
+		if err := eventlog.CheckTopicName(topic); err != nil {
+			return fmt.Errorf("join group %q: %w", c.Group, err)
+		}
+	}
+	return nil
+}
+
+// Peer is a member of a group whose members meet in the store, without a broker or a listener: any number of them, in any
+// number of processes, share the partitions of their topics. All methods may be called at once.
+//
+// A peer that its group took for dead, because it was silent for longer than its session, is fenced for good: Run returns
+// ErrFenced, Assignment is empty, and nothing that still holds this Peer can commit. Join again for a new one.
+type Peer struct {
+	log     *eventlog.Log
+	cfg     PeerConfig
+	id      string
+	self    storedPeer
+	logger  *slog.Logger
+	changed chan struct{} // holds one value when Assignment changed
+	wake    chan struct{} // holds one value when there is something to look at
+	over    chan struct{} // closed when the peer is no member any more
+	turn    chan struct{} // holds one value while nobody reads or changes the group through this peer
+
+	beaten eventlog.Version // of the last sign of life; of Run
+	steady time.Time        // since when signs of life have gone out in time; of Run
+	wait   time.Duration    // how long after steady nobody is judged; of Run
+
+	fits      eventlog.Version // the state that was last found to fit the topics in fitted; of the turn
+	fitted    []topicSize      // of the turn
+	refreshed eventlog.Version // the state for which the topics were read again; of the turn
+
+	mu     sync.Mutex                   // guards what follows
+	group  roster                       // as the store had it when last read; version 0: not a member yet
+	held   map[TopicPartition]*Assigned // what the peer has and knows the position of
+	alive  time.Time                    // when the last sign of life that the store took was sent
+	unsure eventlog.Version             // a commit that checks this version may still be on its way
+	end    error                        // why the peer is no member any more
+}
+
+// Assignment is what a peer may work on.
+type Assignment struct {
+	Generation int32      // counts the changes of the group
+	Own        []Assigned // may be read, handled and committed; by topic and partition
+	Revoking   []Assigned // another peer waits for them: finish what is begun, commit it, and Release them
+}
+
+// Assigned is a partition that a peer has.
+type Assigned struct {
+	Topic string
+	TopicPartition
+	Log      eventlog.Partition
+	Position eventlog.Offset // of the next record to handle: the last one committed, or where to begin
+	Since    int32           // the generation that gave it to this peer: a partition given back and got again has another
+}
+
+// errLeft is why a peer that left is no member any more.
+var errLeft = fmt.Errorf("%w: it left the group", ErrFenced)
+
+// JoinPeers makes a new peer of a group. It has its part of what is free when JoinPeers returns, and must be kept alive by Run.
+// It costs five trips, and more where others join at the same time. What belongs to members that have been silent for longer than their
+// session it has within half of that session and a heartbeat: a newcomer cannot know whether the store was away for them all.
+//
+// ErrInconsistentProtocol: members that are not peers, such as Kafka consumers, are in the group. ErrFull, ErrTooLarge,
+// ErrInvalidGroup and ErrInvalidSession refuse the peer; ErrUnavailable and eventlog.ErrUnsure mean that the
+// store did not answer.
+func JoinPeers(ctx context.Context, log *eventlog.Log, cfg PeerConfig) (*Peer, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "" // it is for people only
+	}
+	p := &Peer{
+		log: log, cfg: cfg, id: cmp.Or(cfg.Client, "peer") + "-" + rand.Text(),
+		self:    storedPeer{Client: cfg.Client, Host: host[:min(len(host), clientIDMax)], Topics: cfg.Topics, SessionMS: cfg.Session.Milliseconds()},
+		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), over: make(chan struct{}), turn: make(chan struct{}, 1),
+		held: make(map[TopicPartition]*Assigned),
+	}
+	p.logger = cfg.Logger.With("group", cfg.Group, "peer", p.id)
+	p.turn <- struct{}{}
+	err = p.enter(ctx)
+	if err != nil {
+		p.withdraw(ctx)
+		return nil, fmt.Errorf("join group %q: %w", cfg.Group, err)
+	}
+	return p, nil
+}
+
+// enter makes the peer known and takes what is free.
+func (p *Peer) enter(ctx context.Context) error {
+	// It is looked at first who is there: nobody should hear of a peer that must not be a member.
+	if _, err := p.read(ctx); err != nil {
+		return err
+	}
+	if err := p.beat(ctx); err != nil {
+		return err
+	}
+	if err := p.meet(ctx, true); err != nil {
+		return err
+	}
+	return p.fill(ctx)
+}
+
+// withdraw leaves, whatever became of ctx. What the store does not take is silent from now on, and forgotten as the dead are.
+func (p *Peer) withdraw(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	if err := p.Leave(ctx); err != nil {
+		p.logger.Warn("the peer could not leave; the others will when its session runs out", "err", err)
+	}
+	p.finish(errLeft)
+}
+
+// Run keeps the peer alive, and its assignment up to date, until ctx ends or Leave is called. Then it leaves the group and returns nil:
+// what runs must be finished and committed before. It returns ErrFenced when the group took the peer for dead.
+//
+// It reads the group's state once every Look, and writes a sign of life, reads those of the others and the state once every Heartbeat: by
+// default fewer than two trips a second.
+func (p *Peer) Run(ctx context.Context) error {
+	defer meetings.enter(p)()
+	doubt := time.AfterFunc(p.cfg.Session, p.notify) // Assignment has become empty, unless there was a sign of life
+	defer doubt.Stop()
+	nextBeat := p.sentAlive().Add(p.cfg.Heartbeat)
+	for next := time.Now(); ; next = earlier(time.Now().Add(jitter(p.cfg.Look)), nextBeat) {
+		select {
+		case <-p.over:
+			return p.verdict()
+		case <-ctx.Done():
+			p.withdraw(ctx)
+			return p.verdict()
+		case <-p.wake:
+		case <-time.After(time.Until(next)):
+		}
+		due := !time.Now().Before(nextBeat)
+		if due {
+			nextBeat = time.Now().Add(p.cfg.Heartbeat)
+		}
+		before := p.sentAlive()
+		p.step(ctx, due)
+		if alive := p.sentAlive(); alive != before {
+			doubt.Reset(time.Until(alive.Add(p.cfg.Session)))
+		}
+	}
+}
+
+// step gives a sign of life where that is due, and looks at the group. The world's trouble is told once a heartbeat, and the next step
+// tries again: meanwhile the peer keeps what it has.
+func (p *Peer) step(ctx context.Context, due bool) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Heartbeat)
+	defer cancel()
+	var err error
+	if due {
+		err = p.beat(ctx)
+	}
+	if err == nil {
+		err = p.look(ctx, due)
+	}
+	if err != nil && due && p.ended() == nil && !errors.Is(err, context.Canceled) {
+		p.logger.Warn("the peer could not meet the others, and tries again", "err", err)
+	}
+}
+
+// look reads the group, changes it if it does not fit, and takes what was given. With all set it looks at the others' signs of life as well.
+func (p *Peer) look(ctx context.Context, all bool) error {
+	if err := p.take(ctx); err != nil {
+		return err
+	}
+	defer p.giveTurn()
+	if err := p.meet(ctx, all); err != nil {
+		return err
+	}
+	return p.fill(ctx)
+}
+
+// ID is the peer's name in the group. No two peers ever have the same.
+func (p *Peer) ID() string { return p.id }
+
+// Generation counts the changes of the group, as far as this peer has heard.
+func (p *Peer) Generation() int32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.group.generation
+}
+
+// Assignment returns what the peer may work on now. While the store was out of reach for so long that the others may have taken over, that
+// is nothing; when the store is back and nobody did, it is what it was, at the position committed last.
+func (p *Peer) Assignment() Assignment {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := Assignment{Generation: p.group.generation}
+	if p.end != nil || time.Since(p.alive) > p.cfg.Session {
+		return a
+	}
+	me, _ := p.group.find(p.id)
+	a.Own, a.Revoking = p.assigned(me.own), p.assigned(me.revoking)
+	return a
+}
+
+// assigned lists those of the partitions whose position is known, by topic and partition.
+func (p *Peer) assigned(tps []TopicPartition) (out []Assigned) {
+	for _, tp := range tps {
+		if a := p.held[tp]; a != nil {
+			out = append(out, *a)
+		}
+	}
+	slices.SortFunc(out, func(a, b Assigned) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), byPlace(a.TopicPartition, b.TopicPartition))
+	})
+	return out
+}
+
+// Changed receives after Assignment changed. It holds one value; it is for one receiver.
+func (p *Peer) Changed() <-chan struct{} { return p.changed }
+
+// Release gives partitions back, for others to go on with, at once. Those that are not this peer's are passed over. A peer may give back what
+// nobody asked for; it may get it again, with another Since.
+func (p *Peer) Release(ctx context.Context, tps ...TopicPartition) error {
+	if err := p.take(ctx); err != nil {
+		return err
+	}
+	defer p.giveTurn()
+	if err := p.release(ctx, tps); err != nil {
+		return fmt.Errorf("release %d partitions of group %q: %w", len(tps), p.cfg.Group, err)
+	}
+	return nil
+}
+
+// Leave gives everything back and leaves the group. Run returns. To leave twice is harmless.
+func (p *Peer) Leave(ctx context.Context) error {
+	if err := p.take(ctx); err != nil {
+		return err
+	}
+	defer p.giveTurn()
+	if p.ended() != nil {
+		return nil
+	}
+	if err := p.leave(ctx); err != nil {
+		return fmt.Errorf("leave group %q: %w", p.cfg.Group, err)
+	}
+	p.finish(errLeft)
+	return nil
+}
+
+// finish ends the membership. The first reason counts.
+func (p *Peer) finish(why error) {
+	p.mu.Lock()
+	first := p.end == nil
+	if first {
+		p.end = why
+		clear(p.held)
+	}
+	p.mu.Unlock()
+	if first {
+		close(p.over)
+		p.notify()
+	}
+}
+
+// ended is nil while the peer is a member.
+func (p *Peer) ended() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.end
+}
+
+// verdict is what Run returns of a membership that is over.
+func (p *Peer) verdict() error {
+	if err := p.ended(); err != errLeft {
+		return fmt.Errorf("peer %q of group %q: %w", p.id, p.cfg.Group, err)
+	}
+	return nil
+}
+
+func (p *Peer) sentAlive() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.alive
+}
+
+func (p *Peer) notify() { poke(p.changed) }
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// take waits for the turn.
+func (p *Peer) take(ctx context.Context) error {
+	select {
+	case <-p.turn:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("group %q: %w: gave up while another call changed the group (%w)", p.cfg.Group, ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+func (p *Peer) giveTurn() { p.turn <- struct{}{} }
+
+func (p *Peer) encode() []byte {
+	value, err := json.Marshal(p.self)
+	if err != nil {
+		panic(fmt.Sprintf("peer %+v does not become JSON: %v", p.self, err))
+	}
+	return value
+}

@@ -1,0 +1,233 @@
+package group
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// topicSize is what the assignment must know of a topic.
+type topicSize struct {
+	name       string
+	id         eventlog.TopicID
+	partitions int
+}
+
+// arrange says who has which partition from now on. Everybody who calls it with the same arguments gets the same answer.
+//
+// It is balanced: no chain of handovers could take a partition from one member and leave another, at least two poorer, richer by one.
+// It is sticky: members keep what they have unless that makes it less balanced. And it is cooperative: what a member has stays
+// with it, marked as revoking where another should have it, until the member gives it back. Only what nobody has is given out. Partitions
+// of topics that are gone are dropped. Where the way to balance takes more than searchMax steps, it goes part of it, and
+// goes on when what is to be handed over then was.
+func arrange(members []seat, topics []topicSize) []seat {
+	b := newBalance(members, topics)
+	b.giveOut()
+	for b.improve() {
+	}
+	return b.seats()
+}
+
+// balance is an assignment in the making. Members and topics are named by their index.
+type balance struct {
+	members  []seat
+	topics   []topicSize
+	index    map[eventlog.TopicID]int
+	readers  [][]int                // by topic: the members that read it
+	holder   map[TopicPartition]int // who has it now
+	owner    map[TopicPartition]int // who should have it
+	has      []map[int][]int32      // by member, by topic: what it should have; what it is to lose first comes last
+	topicsOf [][]int                // by member: the topics of which it has, or had, partitions, in order
+	count    []int                  // by member
+
+	rich  []int  // members, the richest first
+	seen  []bool // by member: somebody without a gain in reach, or being visited
+	asked []bool // by topic: its readers are seen
+	steps int    // that searches took
+}
+
+// searchMax bounds the steps of all searches of one call of arrange, as the caller has the group's turn meanwhile. A step takes a few
+// nanoseconds. Each move takes at least a step a member; at most five million, of 2,000 members with 1,000 topics each.
+const searchMax = 50_000_000
+
+func newBalance(members []seat, topics []topicSize) *balance {
+	b := &balance{
+		members: members, topics: topics, index: make(map[eventlog.TopicID]int),
+		readers: make([][]int, len(topics)),
+		holder:  make(map[TopicPartition]int), owner: make(map[TopicPartition]int),
+		has: make([]map[int][]int32, len(members)), topicsOf: make([][]int, len(members)), count: make([]int, len(members)),
+		rich: make([]int, len(members)), seen: make([]bool, len(members)), asked: make([]bool, len(topics)),
+	}
+	byName := make(map[string]int)
+	for t, topic := range topics {
+		b.index[topic.id], byName[topic.name] = t, t
+	}
+	for m, member := range members {
+		b.has[m] = make(map[int][]int32)
+		b.rich[m] = m
+		for _, name := range member.about.Topics {
+			if t, ok := byName[name]; ok {
+				b.readers[t] = append(b.readers[t], m)
+			}
+		}
+		for _, tp := range slices.Concat(member.own, member.revoking) {
+			t, there := b.index[tp.Topic]
+			if _, taken := b.holder[tp]; there && !taken {
+				b.holder[tp] = m
+				b.give(tp, t, m)
+			}
+		}
+	}
+	return b
+}
+
+func (b *balance) give(tp TopicPartition, topic, member int) {
+	b.owner[tp] = member
+	if b.has[member][topic] == nil {
+		at, _ := slices.BinarySearch(b.topicsOf[member], topic)
+		b.topicsOf[member] = slices.Insert(b.topicsOf[member], at, topic)
+	}
+	b.has[member][topic] = append(b.has[member][topic], tp.Partition)
+	b.count[member]++
+}
+
+// giveOut gives each partition that nobody has to the poorest of its readers, those with the fewest readers first.
+func (b *balance) giveOut() {
+	order := make([]int, len(b.topics))
+	for t := range order {
+		order[t] = t
+	}
+	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(len(b.readers[x]), len(b.readers[y])) })
+	for _, t := range order {
+		if len(b.readers[t]) == 0 {
+			continue
+		}
+		poor := &poorest{b, slices.Clone(b.readers[t])}
+		heap.Init(poor)
+		for n := range b.topics[t].partitions {
+			tp := TopicPartition{b.topics[t].id, int32(n)}
+			if _, taken := b.owner[tp]; !taken {
+				b.give(tp, t, poor.members[0])
+				heap.Fix(poor, 0)
+			}
+		}
+	}
+}
+
+// poorest is a heap of members.
+type poorest struct {
+	b       *balance
+	members []int
+}
+
+func (p *poorest) Len() int { return len(p.members) }
+func (p *poorest) Less(i, j int) bool {
+	x, y := p.members[i], p.members[j]
+	return cmp.Or(cmp.Compare(p.b.count[x], p.b.count[y]), cmp.Compare(x, y)) < 0
+}
+func (p *poorest) Swap(i, j int) { p.members[i], p.members[j] = p.members[j], p.members[i] }
+func (p *poorest) Push(any)      { panic("nobody comes") }
+func (p *poorest) Pop() any      { panic("nobody goes") }
+
+// improve moves one partition from a rich member towards a poor one, over others if need be, and reports whether there was one to move.
+func (b *balance) improve() bool {
+	// All but two are in order from the last time.
+	slices.SortFunc(b.rich, func(x, y int) int { return cmp.Or(cmp.Compare(b.count[y], b.count[x]), cmp.Compare(x, y)) })
+	b.steps += len(b.rich)
+	for _, from := range b.rich {
+		if b.steps > searchMax {
+			return false
+		}
+		if !b.seen[from] && b.shift(from) {
+			return true
+		}
+	}
+	return false
+}
+
+// step is how a search came to a member: by a partition of topic, from the member that is at from in the queue.
+type step struct{ member, from, topic int }
+
+// shift looks for the poorest member that a partition can be handed on to, beginning at from. What is seen without success
+// stays so: what is handed on among the others changes nothing there.
+func (b *balance) shift(from int) bool {
+	least := b.count[b.rich[len(b.rich)-1]]
+	b.seen[from] = true
+	queue, poorest := []step{{member: from, from: -1}}, 0
+	var asked []int
+search:
+	for i := 0; i < len(queue); i++ {
+		m := queue[i].member
+		for _, t := range b.topicsOf[m] {
+			b.steps++
+			if b.asked[t] || len(b.has[m][t]) == 0 {
+				continue
+			}
+			b.asked[t] = true
+			asked = append(asked, t)
+			b.steps += len(b.readers[t])
+			for _, reader := range b.readers[t] {
+				if b.seen[reader] {
+					continue
+				}
+				b.seen[reader] = true
+				queue = append(queue, step{reader, i, t})
+				if b.count[reader] < b.count[queue[poorest].member] {
+					poorest = len(queue) - 1
+				}
+				if b.count[reader] == least {
+					break search // nobody is poorer
+				}
+			}
+		}
+	}
+	if b.count[queue[poorest].member] > b.count[from]-2 {
+		return false
+	}
+	for at := queue[poorest]; at.from >= 0; at = queue[at.from] {
+		b.move(at.topic, queue[at.from].member, at.member)
+	}
+	for _, s := range queue {
+		b.seen[s.member] = false
+	}
+	for _, t := range asked {
+		b.asked[t] = false
+	}
+	return true
+}
+
+func (b *balance) move(topic, from, to int) {
+	list := b.has[from][topic]
+	n := list[len(list)-1]
+	b.has[from][topic] = list[:len(list)-1]
+	b.count[from]--
+	b.give(TopicPartition{b.topics[topic].id, n}, topic, to)
+}
+
+// seats is the outcome.
+func (b *balance) seats() []seat {
+	out := make([]seat, len(b.members))
+	for m, member := range b.members {
+		out[m] = seat{id: member.id, about: member.about, names: make(map[eventlog.TopicID]string)}
+	}
+	for tp, owner := range b.owner {
+		holder, held := b.holder[tp]
+		if !held {
+			holder = owner
+		}
+		s := &out[holder]
+		s.names[tp.Topic] = b.topics[b.index[tp.Topic]].name
+		if holder == owner {
+			s.own = append(s.own, tp)
+		} else {
+			s.revoking = append(s.revoking, tp)
+		}
+	}
+	for m := range out {
+		slices.SortFunc(out[m].own, byPlace)
+		slices.SortFunc(out[m].revoking, byPlace)
+	}
+	return out
+}

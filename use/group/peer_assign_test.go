@@ -1,0 +1,252 @@
+package group
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// crowd is members and topics that change at random, and hand over what they are asked for at random.
+type crowd struct {
+	r       *rand.Rand
+	members []seat
+	topics  []topicSize
+	names   int
+}
+
+func (c *crowd) join(topics ...string) {
+	c.names++
+	c.members = append(c.members, seat{id: fmt.Sprintf("m%03d", c.names), about: storedPeer{Topics: topics}})
+}
+
+func (c *crowd) someTopics() (out []string) {
+	for _, t := range c.topics {
+		if c.r.IntN(3) > 0 {
+			out = append(out, t.name)
+		}
+	}
+	return append(out, "absent")
+}
+
+func (c *crowd) release(all bool) {
+	for m := range c.members {
+		s := &c.members[m]
+		s.revoking = slices.DeleteFunc(slices.Clone(s.revoking), func(TopicPartition) bool { return all || c.r.IntN(2) == 0 })
+	}
+}
+
+func topicOf(name string, id byte, partitions int) topicSize {
+	return topicSize{name: name, id: eventlog.TopicID{id}, partitions: partitions}
+}
+
+// Whatever happens, nobody gets what another has, members give back only what others should have, and once all is handed over, all is
+// shared out, in balance, and stays so.
+func TestArrangementsAreSafeBalancedAndStay(t *testing.T) {
+	seed := rand.Uint64()
+	for round := range 60 {
+		t.Run(fmt.Sprint(seed, round), func(t *testing.T) {
+			c := &crowd{r: rand.New(rand.NewPCG(seed, uint64(round)))}
+			for i := range 1 + c.r.IntN(5) {
+				c.topics = append(c.topics, topicOf(fmt.Sprint("t", i), byte(i+1), 1+c.r.IntN(12)))
+			}
+			for range 20 {
+				switch c.r.IntN(5) {
+				case 0, 1:
+					c.join(c.someTopics()...)
+				case 2:
+					if len(c.members) > 0 {
+						c.members = slices.Delete(c.members, 0, 1)
+					}
+				case 3:
+					c.topics[c.r.IntN(len(c.topics))].partitions++
+				case 4:
+					c.topics[c.r.IntN(len(c.topics))].id[1]++ // deleted, and made again
+				}
+				c.step(t)
+				c.release(false)
+				c.step(t)
+			}
+			for range 3 {
+				c.release(true)
+				c.step(t)
+			}
+			c.wantBalance(t)
+		})
+	}
+}
+
+func (c *crowd) step(t *testing.T) {
+	t.Helper()
+	held := make(map[TopicPartition]string)
+	for _, m := range c.members {
+		for _, tp := range slices.Concat(m.own, m.revoking) {
+			held[tp] = m.id
+		}
+	}
+	next := settled(c.members, c.topics)
+	if again := settled(c.members, c.topics); !reflect.DeepEqual(next, again) {
+		t.Fatalf("arranged as %v, and as %v", next, again)
+	}
+	if more := arrange(next, c.topics); !reflect.DeepEqual(next, more) {
+		t.Fatalf("nothing happened, and %v became %v", next, more)
+	}
+	there := make(map[TopicPartition]bool)
+	for _, topic := range c.topics {
+		for n := range topic.partitions {
+			there[TopicPartition{topic.id, int32(n)}] = true
+		}
+	}
+	now := make(map[TopicPartition]string)
+	for i, m := range next {
+		if m.id != c.members[i].id {
+			t.Fatalf("member %q became %q", c.members[i].id, m.id)
+		}
+		for _, tp := range slices.Concat(m.own, m.revoking) {
+			switch {
+			case now[tp] != "":
+				t.Fatalf("%s and %s have %v", now[tp], m.id, tp)
+			case held[tp] != "" && held[tp] != m.id:
+				t.Fatalf("%s has %v, and %s got it", held[tp], tp, m.id)
+			case !there[tp]:
+				t.Fatalf("%s has %v, which is gone", m.id, tp)
+			}
+			now[tp] = m.id
+		}
+	}
+	for tp, m := range held {
+		if now[tp] == "" && there[tp] {
+			t.Fatalf("%v was taken from %s", tp, m)
+		}
+	}
+	c.members = next
+}
+
+func (c *crowd) wantBalance(t *testing.T) {
+	t.Helper()
+	reads := func(m seat, topic topicSize) bool { return slices.Contains(m.about.Topics, topic.name) }
+	has := make(map[TopicPartition]int)
+	reach := make([][]bool, len(c.members)) // a partition can be handed on from one to another
+	for i, m := range c.members {
+		reach[i] = make([]bool, len(c.members))
+		if len(m.revoking) > 0 {
+			t.Fatalf("%s is still asked for %v", m.id, m.revoking)
+		}
+		for _, tp := range m.own {
+			has[tp] = i
+			topic := c.topics[slices.IndexFunc(c.topics, func(s topicSize) bool { return s.id == tp.Topic })]
+			if !reads(m, topic) {
+				t.Fatalf("%s has %v, which it does not read", m.id, tp)
+			}
+			for j, other := range c.members {
+				reach[i][j] = reach[i][j] || reads(other, topic)
+			}
+		}
+	}
+	for k := range reach {
+		for i := range reach {
+			for j := range reach {
+				reach[i][j] = reach[i][j] || reach[i][k] && reach[k][j]
+			}
+		}
+	}
+	for i, a := range c.members {
+		for j, b := range c.members {
+			if reach[i][j] && len(a.own) > len(b.own)+1 {
+				t.Fatalf("%s has %d and %s has %d, and could be given one", a.id, len(a.own), b.id, len(b.own))
+			}
+		}
+	}
+	for _, topic := range c.topics {
+		wanted := slices.ContainsFunc(c.members, func(m seat) bool { return reads(m, topic) })
+		for n := range topic.partitions {
+			if _, ok := has[TopicPartition{topic.id, int32(n)}]; ok != wanted {
+				t.Fatalf("%s/%d is shared out: %v, and somebody reads it: %v", topic.name, n, ok, wanted)
+			}
+		}
+	}
+}
+
+// Members keep what they have: a newcomer takes no more than its share, and what one leaves goes to the others without a shuffle.
+func TestArrangementsAreSticky(t *testing.T) {
+	c := &crowd{topics: []topicSize{topicOf("a", 1, 7), topicOf("b", 2, 6)}, r: rand.New(rand.NewPCG(1, 2))}
+	for _, c0 := range []struct{ members, moved int }{{1, 0}, {2, 6}, {3, 4}, {4, 3}, {5, 2}} {
+		c.join("a", "b")
+		c.step(t)
+		moved := 0
+		for _, m := range c.members {
+			moved += len(m.revoking)
+		}
+		if moved != c0.moved {
+			t.Errorf("member %d comes: %d partitions move, want %d", c0.members, moved, c0.moved)
+		}
+		c.release(true)
+		c.step(t)
+		c.wantBalance(t)
+	}
+	c.members = slices.Delete(c.members, 1, 3)
+	c.step(t)
+	for _, m := range c.members {
+		if len(m.revoking) > 0 {
+			t.Errorf("two left, and %s must give up %v", m.id, m.revoking)
+		}
+	}
+	c.wantBalance(t)
+}
+
+// The largest group that there may be is arranged in no time to speak of.
+func TestTheLargestGroupIsArranged(t *testing.T) {
+	c := &crowd{r: rand.New(rand.NewPCG(1, 2))}
+	for i := range 20 {
+		c.topics = append(c.topics, topicOf(fmt.Sprint("t", i), byte(i+1), 500))
+	}
+	for range peersMax {
+		c.join(c.someTopics()...)
+	}
+	c.members = arrange(c.members, c.topics)
+	for _, m := range c.members {
+		if n := len(m.own); len(m.about.Topics) > 1 && n != 5 {
+			t.Fatalf("%s has %d of 10,000 partitions, and there are %d members", m.id, n, len(c.members))
+		}
+	}
+}
+
+// Half of the largest group that there may be has everything. Each round takes so many steps and no more, and the rounds come to an end.
+func TestTheLargestGroupIsBalancedInBoundedRounds(t *testing.T) {
+	c := &crowd{r: rand.New(rand.NewPCG(1, 2))}
+	var names []string
+	for i := range peerTopicsMax {
+		topic := topicOf(fmt.Sprint("t", i), byte(i), 12)
+		topic.id[1] = byte(i >> 8)
+		c.topics, names = append(c.topics, topic), append(names, topic.name)
+	}
+	for range peersMax / 2 {
+		c.join(names...)
+	}
+	c.members = arrange(c.members, c.topics)
+	for range peersMax / 2 {
+		c.join(names...)
+	}
+	for round := 1; ; round++ {
+		b := newBalance(c.members, c.topics)
+		b.giveOut()
+		for b.improve() {
+		}
+		if most := searchMax + 5_000_000; b.steps > most {
+			t.Fatalf("round %d took %d steps, more than %d", round, b.steps, most)
+		}
+		c.members = b.seats()
+		if !slices.ContainsFunc(c.members, func(s seat) bool { return len(s.revoking) > 0 }) {
+			break
+		}
+		c.release(true)
+	}
+	for _, m := range c.members {
+		if len(m.own) != 6 {
+			t.Fatalf("%s has %d of 12,000 partitions, and there are %d members", m.id, len(m.own), len(c.members))
+		}
+	}
+}

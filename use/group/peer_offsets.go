@@ -1,0 +1,272 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// offsetMetadataMax bounds the metadata of a committed offset, unless a Coordinator is told otherwise; Kafka's
+// offset.metadata.max.bytes.
+const offsetMetadataMax = 4096
+
+// unsureMax bounds how often a commit is tried whose answer gets lost.
+const unsureMax = 3
+
+// Commit keeps how far partitions were read, all in one entry, or none: one trip, and two more when the group changed since. Commits of one
+// partition must come one after the other; those of several partitions may travel at once, and share flushes.
+//
+// ErrFenced: one of the partitions is not this peer's any more, and nothing was committed. ErrUnavailable: certainly nothing was.
+// eventlog.ErrUnsure: perhaps it was; to commit the same or more again is harmless.
+func (p *Peer) Commit(ctx context.Context, offsets []Committed) error {
+	if len(offsets) == 0 {
+		return nil
+	}
+	if err := p.commit(ctx, offsets); err != nil {
+		return fmt.Errorf("commit %d offsets of group %q as %q: %w", len(offsets), p.cfg.Group, p.id, err)
+	}
+	return nil
+}
+
+func (p *Peer) commit(ctx context.Context, offsets []Committed) (err error) {
+	grants, offsets, err := p.granted(offsets)
+	if err != nil {
+		return err
+	}
+	unsure := 0
+	defer func() {
+		if err != nil && unsure > 0 && !errors.Is(err, eventlog.ErrUnsure) { // whatever became of a later try, the first may have happened
+			err = fmt.Errorf("%w: an earlier try was perhaps kept (%w)", eventlog.ErrUnsure, err)
+		}
+	}()
+	for range peerTries {
+		if p.doubtful() {
+			if err := p.fence(ctx); err != nil && !errors.Is(err, ErrFenced) {
+				return fmt.Errorf("%w: an earlier commit may still be on its way (%v)", ErrUnavailable, err)
+			}
+		}
+		version, err := p.mayCommit(grants)
+		if err != nil {
+			return err
+		}
+		_, err = p.log.Append(ctx, OffsetEntry(eventlog.KeyValue{Version: version}, p.cfg.Group, offsets))
+		switch {
+		case err == nil:
+			p.advance(grants, offsets)
+			return nil
+		case errors.Is(err, eventlog.ErrStale):
+			if err := p.refresh(ctx, version); err != nil {
+				return err
+			}
+		case errors.Is(err, eventlog.ErrUnsure):
+			// Moved on, the group refuses it if it is still on its way. Then it is safe to commit again, and to know.
+			p.doubt(version)
+			if unsure++; unsure == unsureMax {
+				return err
+			}
+			if fenceErr := p.fence(ctx); fenceErr != nil {
+				return fmt.Errorf("%w (%v)", err, fenceErr) // whatever it was: the third outcome is not told as the second
+			}
+		case errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrClosed):
+			return fmt.Errorf("%w (%w)", ErrUnavailable, err)
+		default:
+			return err
+		}
+	}
+	return fmt.Errorf("%w: the group changed %d times meanwhile", ErrUnavailable, peerTries)
+}
+
+// granted finds the partitions among those that the peer has, and the names of their topics.
+func (p *Peer) granted(offsets []Committed) ([]*Assigned, []Committed, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	grants, named := make([]*Assigned, len(offsets)), make([]Committed, len(offsets))
+	for i, o := range offsets {
+		a := p.held[o.TopicPartition]
+		switch {
+		case p.end != nil:
+			return nil, nil, p.end
+		case a == nil:
+			return nil, nil, fmt.Errorf("%w: topic %q (%v), partition %d", ErrFenced, o.Name, o.Topic, o.Partition)
+		case len(o.Metadata) > offsetMetadataMax:
+			return nil, nil, fmt.Errorf("%w: %d bytes, more than %d", ErrMetadataTooLarge, len(o.Metadata), offsetMetadataMax)
+		}
+		o.Name = a.Topic
+		grants[i], named[i] = a, o
+	}
+	return grants, named, nil
+}
+
+// mayCommit checks that the peer still has what it had when the commit began, and returns the version that the store must still be at.
+func (p *Peer) mayCommit(grants []*Assigned) (eventlog.Version, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range grants {
+		switch {
+		case p.end != nil:
+			return 0, p.end
+		case p.held[a.TopicPartition] != a:
+			return 0, fmt.Errorf("%w: topic %q (%v), partition %d", ErrFenced, a.Topic, a.TopicPartition.Topic, a.Partition)
+		}
+	}
+	return p.group.version, nil
+}
+
+// advance notes what was committed, for who gets the assignment next.
+func (p *Peer) advance(grants []*Assigned, offsets []Committed) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, a := range grants {
+		a.Position = offsets[i].Offset
+	}
+}
+
+// refresh reads the group's state again, unless somebody did since the version that was seen.
+func (p *Peer) refresh(ctx context.Context, seen eventlog.Version) error {
+	if err := p.take(ctx); err != nil {
+		return err
+	}
+	defer p.giveTurn()
+	if p.roster().version != seen {
+		return nil
+	}
+	r, err := p.read(ctx)
+	if err != nil {
+		return err
+	}
+	p.adopt(r)
+	poke(p.wake)
+	return nil
+}
+
+func (p *Peer) doubt(version eventlog.Version) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unsure = max(p.unsure, version) // of several on their way, the last may be told of first; the group moved past the others
+}
+
+// fence moves the group on, so that commits whose outcome is unknown have happened, or never will.
+func (p *Peer) fence(ctx context.Context) error {
+	if err := p.take(ctx); err != nil {
+		return err
+	}
+	defer p.giveTurn()
+	err := p.change(ctx, func(members []seat) ([]seat, bool) { return members, p.doubtful() })
+	if errors.Is(err, ErrFenced) {
+		p.finish(ErrFenced)
+	}
+	return err
+}
+
+func (p *Peer) doubtful() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unsure != 0 && p.unsure == p.group.version
+}
+
+// fill learns the positions of what the peer was given: one trip, and one per thousand offsets of the group; one more where nothing is
+// committed yet. Until then the peer has it and does not show it. Nobody else commits there any more: who did before had to give it back first,
+// or is refused.
+func (p *Peer) fill(ctx context.Context) error {
+	// Asked back before it was ever shown.
+	if stray := p.unfilled(seat.getRevoking); len(stray) > 0 {
+		if err := p.release(ctx, stray); err != nil {
+			return err
+		}
+	}
+	given := p.unfilled(seat.getOwn)
+	if len(given) == 0 || p.ended() != nil {
+		return nil
+	}
+	r := p.roster()
+	committed := make(map[TopicPartition]eventlog.Offset)
+	err := listOffsets(ctx, p.log, p.cfg.Group, func(o stored) { committed[o.TopicPartition] = o.Offset })
+	if err != nil {
+		return err
+	}
+	var grants, fresh []*Assigned
+	for _, tp := range given {
+		topic, err := p.log.TopicByID(tp.Topic)
+		if err != nil || int(tp.Partition) >= len(topic.Partitions) {
+			continue // the topic is gone, or grew in another process; the next meeting tells
+		}
+		a := &Assigned{Topic: topic.Name, TopicPartition: tp, Log: topic.Partitions[tp.Partition], Since: r.generation}
+		position, known := committed[tp]
+		if a.Position = position; !known {
+			fresh = append(fresh, a)
+		}
+		grants = append(grants, a)
+	}
+	if err := p.start(ctx, r, fresh); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	for _, a := range grants {
+		if a.Position >= 0 {
+			p.held[a.TopicPartition] = a
+		}
+	}
+	p.mu.Unlock()
+	p.notify()
+	return nil
+}
+
+// start finds where to begin in partitions that nobody of the group has read. The end is committed at once: else what comes before the
+// first commit would be lost if the peer died.
+func (p *Peer) start(ctx context.Context, r roster, fresh []*Assigned) error {
+	if len(fresh) == 0 {
+		return nil
+	}
+	ps := make([]eventlog.Partition, len(fresh))
+	for i, a := range fresh {
+		ps[i] = a.Log
+	}
+	found, err := p.log.Bounds(ctx, ps...)
+	if err != nil {
+		return fmt.Errorf("where to begin: %w (%w)", ErrUnavailable, err)
+	}
+	var pins []Committed
+	for i, a := range fresh {
+		switch {
+		case found[i].Err != nil:
+			a.Position = -1 // its topic is being deleted
+		case p.cfg.FromLatest:
+			a.Position = found[i].Bounds.Next
+			pins = append(pins, Committed{TopicPartition: a.TopicPartition, Name: a.Topic, Offset: a.Position, LeaderEpoch: -1})
+		default:
+			a.Position = found[i].Bounds.First
+		}
+	}
+	if len(pins) == 0 {
+		return nil
+	}
+	_, err = p.log.Append(ctx, OffsetEntry(eventlog.KeyValue{Version: r.version}, p.cfg.Group, pins))
+	switch {
+	case errors.Is(err, eventlog.ErrUnsure):
+		p.doubt(r.version)
+	case errors.Is(err, eventlog.ErrStale):
+		poke(p.wake)
+	}
+	if err != nil {
+		return fmt.Errorf("commit where to begin: %w (%w)", ErrUnavailable, err)
+	}
+	return nil
+}
+
+// unfilled lists what the peer has and knows no position of.
+func (p *Peer) unfilled(part func(seat) []TopicPartition) (out []TopicPartition) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	me, _ := p.group.find(p.id)
+	for _, tp := range part(me) {
+		if p.held[tp] == nil {
+			out = append(out, tp)
+		}
+	}
+	return out
+}
+
+func (s seat) getOwn() []TopicPartition      { return s.own }
+func (s seat) getRevoking() []TopicPartition { return s.revoking }
