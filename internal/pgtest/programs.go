@@ -18,7 +18,7 @@ func programs() (string, error) {
 	if dir, ok := find(); ok {
 		return dir, nil
 	}
-	if err := install(); err != nil {
+	if err := install(serverPackage()); err != nil {
 		return "", fmt.Errorf("no PostgreSQL server was found in PATH, by pg_config, in /usr/lib/postgresql or under Homebrew, "+
 			"and installing it failed: %w; install it by hand, or give one with WEIR_TEST_POSTGRES=postgres://…", err)
 	}
@@ -74,19 +74,43 @@ func complete(dir string) bool {
 	return true
 }
 
-// install asks the platform's package manager for PostgreSQL. Two test processes may ask at once: apt-get waits its turn.
-func install() error {
+func serverPackage() string {
+	if runtime.GOOS == "darwin" {
+		return "postgresql@17"
+	}
+	return "postgresql"
+}
+
+// Program returns the path of a program that a test needs beside the server: from PATH, from the server's own directory, as psql, or
+// from the platform's package of that name, which it installs.
+func Program(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	if dir, err := programs(); err == nil {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path, nil
+		}
+	}
+	if err := install(name); err != nil {
+		return "", fmt.Errorf("%s is not in PATH, and installing it failed: %w; install it by hand", name, err)
+	}
+	return exec.LookPath(name)
+}
+
+// install asks the platform's package manager for a package. Two test processes may ask at once: apt-get waits its turn.
+func install(what string) error {
 	var steps [][]string
 	switch {
 	case runtime.GOOS == "darwin":
-		steps = [][]string{{"brew", "install", "postgresql@17"}}
+		steps = [][]string{{"brew", "install", what}}
 	case os.Geteuid() == 0:
-		steps = [][]string{{"apt-get", "update"}, {"apt-get", "install", "-y", "-o", "DPkg::Lock::Timeout=300", "postgresql"}}
+		steps = [][]string{{"apt-get", "update"}, {"apt-get", "install", "-y", "-o", "DPkg::Lock::Timeout=300", what}}
 	default:
-		steps = [][]string{{"sudo", "-n", "apt-get", "update"}, {"sudo", "-n", "apt-get", "install", "-y", "-o", "DPkg::Lock::Timeout=300", "postgresql"}}
+		steps = [][]string{{"sudo", "-n", "apt-get", "update"}, {"sudo", "-n", "apt-get", "install", "-y", "-o", "DPkg::Lock::Timeout=300", what}}
 	}
 	for _, step := range steps {
-		fmt.Fprintf(os.Stderr, "pgtest: no PostgreSQL here, and the tests need one: %s\n", strings.Join(step, " "))
+		fmt.Fprintf(os.Stderr, "pgtest: no %s here, and the tests need it: %s\n", what, strings.Join(step, " "))
 		cmd := exec.Command(step[0], step[1:]...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr

@@ -39,7 +39,6 @@ func undone(err error) bool {
 	switch code(err) {
 	case "40001", // serialization failure
 		"40P01", // deadlock
-		"23505", // two opened the same thing at once
 		"42P01", // a segment was dropped between looking it up and reading it
 		"55P03": // a lock was not to be had
 		return true

@@ -19,3 +19,15 @@ func Hasty(o Options) Options {
 	o.answerMax = 300 * time.Millisecond
 	return o
 }
+
+// Place is where the next look begins: what weir.look takes.
+func (i *Inbox) Place() (done string, low int64) {
+	done, low, _ = i.place()
+	return done, low
+}
+
+// PollsAfter is behind which row a poll looks.
+func (i *Inbox) PollsAfter() (after int64) {
+	_, _, after = i.place()
+	return after
+}

@@ -465,6 +465,23 @@ func TestAKeyThatCannotBeKeptFailsAlone(t *testing.T) {
 	}
 }
 
+// Nothing of ours is ever written twice: locks see to it. Where it is all the same, a table is damaged or we have a bug, and no patience mends that.
+func TestADuplicateIsReportedAndNotTriedAgain(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address)
+	openPartitions(t, s, 1)
+	pgtest.Exec(t, address, `INSERT INTO weir.batch_1 VALUES (1, 0, 0, 0, 1, 1, 0, 'x')`) // where the next batch goes
+	_, err := s.Commit(t.Context(), []eventlog.Entry{{Batches: []eventlog.Batch{batch(1, 10)}}})
+	if err == nil || errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrUnsure) || !strings.Contains(err.Error(), "batch_1_pkey") {
+		t.Errorf("%v, want the duplicate key named, and no advice to try again", err)
+	}
+	pgtest.Exec(t, address, `DELETE FROM weir.batch_1`)
+	publish(t, s, batch(1, 10))
+	if got := held(t, s, 1); len(got) != 1 || got[0].Base != 0 {
+		t.Errorf("afterwards the log holds %+v, want the batch at 0", got)
+	}
+}
+
 // connect opens a session of somebody else's.
 func connect(t *testing.T, address string) *pgx.Conn {
 	t.Helper()

@@ -5,9 +5,11 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -35,8 +37,9 @@ func scripts() []string {
 }
 
 // prepare sees that the database will do, and brings the schema to this binary's version.
-func prepare(ctx context.Context, config *pgx.ConnConfig) error {
+func prepare(ctx context.Context, config *pgx.ConnConfig, logger *slog.Logger) error {
 	config = config.Copy()
+	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { logger.Info(n.Message, "hint", n.Hint) }
 	if config.RuntimeParams["statement_timeout"] != "" {
 		config.RuntimeParams["statement_timeout"] = "0" // a migration takes as long as it takes
 	}
@@ -144,9 +147,12 @@ func migrate(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, $2)`, advisoryClass, advisoryMigrate); err != nil {
 		return err
 	}
-	// Behind the lock: another process may just have done it.
+	// Behind the lock: another process may just have done it, and may be a newer one.
 	found, err := inspect(ctx, conn)
 	if err != nil {
+		return err
+	}
+	if err := found.suitable(); err != nil {
 		return err
 	}
 	if !found.schema {
@@ -170,6 +176,9 @@ func migrate(ctx context.Context, conn *pgx.Conn) error {
 		if _, err := tx.Exec(ctx, `INSERT INTO weir.migration (number, name) VALUES ($1, $2)`, i+1, label); err != nil {
 			return err
 		}
+	}
+	if _, err := tx.Exec(ctx, `SELECT weir.set_rights()`); err != nil {
+		return fmt.Errorf("set rights: %w", err)
 	}
 	return tx.Commit(ctx)
 }

@@ -100,6 +100,32 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 	}
 }
 
+// Both look at an empty database, and the newer one is the first to get the lock.
+func TestANewerSchemaIsRefusedThoughItCameMeanwhile(t *testing.T) {
+	address := pgtest.URL(t)
+	newer := connect(t, address)
+	begin(t, newer, `BEGIN; SELECT pg_advisory_xact_lock(2003134834, 66)`) // that of migrations
+	opened := make(chan error, 1)
+	go func() {
+		s, err := postgres.Open(t.Context(), address, postgres.Options{})
+		if err == nil {
+			s.Close()
+		}
+		opened <- err
+	}()
+	until(t, address, `SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+	begin(t, newer, `
+		CREATE SCHEMA weir;
+		CREATE TABLE weir.migration (number int, name text, applied_at timestamptz);
+		CREATE TABLE weir.segment ();
+		INSERT INTO weir.migration VALUES (999, 'from the future');
+		COMMIT`)
+	if err := <-opened; err == nil || !strings.Contains(err.Error(), "version 999") {
+		t.Errorf("a schema from the future, that came while we waited: %v", err)
+	}
+}
+
 func TestADatabaseOfAnotherEncodingIsRefused(t *testing.T) {
 	u, err := url.Parse(pgtest.URL(t))
 	if err != nil {

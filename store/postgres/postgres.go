@@ -60,6 +60,7 @@ type Store struct {
 	config  *pgxpool.Config
 	commits *pgxpool.Pool
 	others  *pgxpool.Pool
+	inbox   *Inbox
 
 	news    news
 	seen    seen
@@ -89,7 +90,7 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL store: %w", err)
 	}
-	if err := prepare(ctx, config.ConnConfig); err != nil {
+	if err := prepare(ctx, config.ConnConfig, opts.Logger); err != nil {
 		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", place(config.ConnConfig), err)
 	}
 	s := &Store{opts: opts, config: config, nonce: strconv.FormatUint(rand.Uint64(), 36)}
@@ -97,6 +98,9 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	s.sweeper.due = make(chan struct{}, 1)
 	if s.commits, err = pool(config, commitsMax, commitStatement); err == nil {
 		s.others, err = pool(config, opts.Readers, readStatement, listStatement)
+	}
+	if err == nil {
+		s.inbox, err = newInbox(s)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", place(config.ConnConfig), err)
@@ -118,6 +122,7 @@ func (s *Store) Close() error {
 	s.work.Wait()
 	s.commits.Close()
 	s.others.Close()
+	s.inbox.pool.Close()
 	s.abandon()
 	return nil
 }

@@ -124,23 +124,80 @@ func TestOldVersionsDoNotSlowLookups(t *testing.T) {
 		"partition": `SELECT next_offset FROM weir.partition WHERE id = 1 ORDER BY turn DESC LIMIT 1`,
 		"key":       `SELECT version FROM weir.state WHERE key = 'k' ORDER BY turn DESC LIMIT 1`,
 	} {
-		rows, err := conn.Query(t.Context(), `EXPLAIN (ANALYZE, BUFFERS) `+query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			t.Fatal(err)
-		}
-		plan := strings.Join(lines, "\n")
-		hit := regexp.MustCompile(`Buffers: shared hit=(\d+)`).FindStringSubmatch(plan)
-		if hit == nil {
-			t.Fatalf("no buffers in the plan:\n%s", plan)
-		}
-		if pages, _ := strconv.Atoi(hit[1]); pages > 10 {
-			t.Errorf("after %d versions, finding the newest of a %s reads %d pages:\n%s", versions, what, pages, plan)
+		if pages := pagesOf(t, conn, query); pages > 10 {
+			t.Errorf("after %d versions, finding the newest of a %s reads %d pages", versions, what, pages)
 		}
 	}
+}
+
+// A commit must find its rows by their key, too: a plan that joins them all walks through every old version.
+func TestOldVersionsDoNotMakeCommitsDearer(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address)
+	const partitions, versions = 4, 3000
+	openPartitions(t, s, partitions)
+	write := func(v eventlog.Version) {
+		e := eventlog.Entry{Checks: []eventlog.Check{{Key: "a", Version: v}}}
+		for p := range eventlog.Partition(partitions) {
+			e.Batches = append(e.Batches, batch(p+1, 10))
+		}
+		for _, key := range []string{"a", "b", "c"} {
+			e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: v + 1, Value: []byte("v")})
+		}
+		commit(t, s, e)
+	}
+	for v := range eventlog.Version(2 * 64) { // as many versions as a turn may hold, and vacuum has nothing to take
+		write(v)
+	}
+	before := commitPages(t, address)
+	begin(t, connect(t, address), `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1`)
+	for v := range eventlog.Version(versions) {
+		write(2*64 + v)
+	}
+	// What the planner knows, it knows from this: few rows.
+	pgtest.Exec(t, address, `ANALYZE weir.partition`)
+	pgtest.Exec(t, address, `ANALYZE weir.state`)
+	after := commitPages(t, address)
+	t.Logf("a commit touches %d pages before, and %d after %d more", before, after, versions)
+	if after > 4*before { // the trees grow a little; walking would cost a thousand
+		t.Errorf("a commit touched %d pages, and after %d more, whose old versions a snapshot keeps, it touches %d", before, versions, after)
+	}
+}
+
+// commitPages counts the pages that a commit to four partitions and three keys touches, in a session of its own, the plans made. It is undone.
+func commitPages(t *testing.T, address string) int {
+	t.Helper()
+	conn := connect(t, address)
+	begin(t, conn, `BEGIN`)
+	pages := 0
+	for range 2 { // the first fills the caches of the catalog
+		pages = pagesOf(t, conn, `SELECT weir.commit('{1,2,3,4}', '{a,b,c}',
+			'{1,1,1,1}', '{1,2,3,4}', '{1,1,1,1}', '{1,1,1,1}', '{0,0,0,0}', '{3,3,3,3}', '{}', '{}', '{}',
+			'{1,1,1}', '{a,b,c}', '{9999999,9999999,9999999}', '{0,0,0}', '{3,3,3}', '{0,0,0}', 'abc')`)
+	}
+	begin(t, conn, `ROLLBACK`)
+	return pages
+}
+
+// pagesOf counts the pages that a query touches, those of the functions it calls included.
+func pagesOf(t *testing.T, conn *pgx.Conn, query string) int {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), `EXPLAIN (ANALYZE, BUFFERS) `+query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := strings.Join(lines, "\n")
+	said := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`).FindStringSubmatch(plan)
+	if said == nil {
+		t.Fatalf("no buffers in the plan:\n%s", plan)
+	}
+	hit, _ := strconv.Atoi(said[1])
+	read, _ := strconv.Atoi(said[2])
+	return hit + read
 }
 
 // The same once more for the poll, which looks at all partitions.
@@ -255,13 +312,14 @@ func TestSeveralProcessesMaySweepAtOnce(t *testing.T) {
 // Between looking for what nobody wants and dropping it, a commit may have written there.
 func TestASegmentThatIsWantedIsNotDropped(t *testing.T) {
 	address := pgtest.URL(t)
-	s := at(t, address+"&weir_segment_age=1us")
-	openPartitions(t, s, 1)
-	publish(t, s, batch(1, 10))
-	trim(t, s, 1, 1)
+	patient := at(t, address)
+	openPartitions(t, patient, 1)
+	publish(t, patient, batch(1, 10))
+	trim(t, patient, 1, 1)
 	// A commit that has seen segment 1 open, and is not done.
 	slow := connect(t, address)
 	begin(t, slow, `BEGIN; SELECT weir.commit('{1}', '{}', '{1}', '{1}', '{1}', '{1}', '{0}', '{3}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 'abc')`)
+	s := at(t, address+"&weir_segment_age=1us") // only now is there somebody who seals
 	tidy(t, s)
 	if got := pgtest.Value(t, address, `SELECT sealed_at IS NOT NULL FROM weir.segment WHERE number = 1`); got != "true" {
 		t.Fatal("segment 1 was not sealed: the test tests nothing")

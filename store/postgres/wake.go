@@ -69,15 +69,18 @@ func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
 	}
 	s.news.listening.Add(1)
 	defer s.news.listening.Add(-1)
-	if _, err := conn.Exec(ctx, `LISTEN weir`); err != nil {
+	if _, err := conn.Exec(ctx, `LISTEN weir; LISTEN weir_inbox`); err != nil {
 		return err
 	}
 	wake(woken) // something may have been committed while nobody listened
+	s.inbox.stir()
 	for {
 		quiet, cancel := context.WithTimeout(ctx, heartbeat)
 		notification, err := conn.WaitForNotification(quiet)
 		cancel()
 		switch {
+		case err == nil && notification.Channel == "weir_inbox":
+			s.inbox.stir()
 		case err == nil && notification.Payload != s.nonce:
 			wake(woken)
 		case err == nil:

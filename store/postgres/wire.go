@@ -102,5 +102,8 @@ func numbers(b []byte) []int64 {
 	return values
 }
 
+func int4Value(n int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
+func int8Value(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+
 func integer(b []byte) int32 { return int32(binary.BigEndian.Uint32(b)) }
 func bigint(b []byte) int64  { return int64(binary.BigEndian.Uint64(b)) }

@@ -1,0 +1,407 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	// lookRows and lookBytes bound what one look returns, and so one move. A row larger than that comes alone.
+	lookRows  = 5000
+	lookBytes = 4 << 20
+	// strideMax is how many ids may lie above bookmark.low with nothing to see there before it is moved up.
+	strideMax = 2 * lookRows
+)
+
+// ErrTaken: another mover was faster. Nothing was moved; look again, not at once.
+var ErrTaken = errors.New("another mover is at it")
+
+var (
+	lookStatement = statement{"look", `
+	SELECT seen, last, started, watching, id, topic, partition, key, value, headers, size, published_at, grp, next_offset, base
+	FROM weir.look($1::text::pg_snapshot, $2, $3::text::pg_snapshot, $4, $5, $6)`}
+
+	moveStatement = statement{"move", `
+	SELECT moved, bases
+	FROM weir.move($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`}
+
+	carryStatement = statement{"carry", `
+	SELECT moved, NULL::bigint[]
+	FROM weir.carry($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)`}
+)
+
+// Inbox is what SQL sessions published (weir.publish) and nobody has moved into the log yet. It is for one mover, which calls
+// Look and Move in turn; other processes may have theirs.
+type Inbox struct {
+	store    *Store
+	pool     *pgxpool.Pool
+	stirred  chan struct{} // holds one
+	attended atomic.Bool   // there is a mover: polls look for it
+
+	mu   sync.Mutex // guards mark
+	mark bookmark
+}
+
+// bookmark is how far the inbox was looked through. weir.look says what the first two mean. All of it may be forgotten at any
+// time: then the next round walks all of the inbox.
+type bookmark struct {
+	done string
+	low  int64
+
+	started int64  // the server that all this is about
+	last    int64  // the last id that was given out, at the last look
+	passed  int64  // the same, at the last look before a move that ended: good as low for every snapshot taken since
+	goal    string // of the round under way; empty between rounds
+	after   int64  // how far the round has come
+	next    int64  // low, when goal becomes done
+}
+
+// nothingDone is a snapshot in which nothing can be seen.
+const nothingDone = "3:3:"
+
+// Row is one row of the inbox: an event, or, with a Group, how far that group has come.
+type Row struct {
+	ID        int64
+	Topic     eventlog.TopicID
+	Partition int32 // of the topic; negative: the mover chooses
+	Key       []byte
+	Value     []byte
+	Headers   []byte // a flat JSON object of strings and nulls; nil: none
+	Time      time.Time
+
+	Group string
+	Next  eventlog.Offset
+	Base  int64 // what was known of the group's key; see Position
+}
+
+// Chunk is what a look found.
+type Chunk struct {
+	Rows     []Row // in the order of their ids
+	Full     bool  // there may be more right now
+	Watching bool  // what weir.watching says
+
+	round bookmark
+}
+
+// Inbox returns the store's inbox, for a mover.
+func (s *Store) Inbox() *Inbox { return s.inbox }
+
+func newInbox(s *Store) (*Inbox, error) {
+	pool, err := pool(s.config, 1, lookStatement, moveStatement, carryStatement)
+	return &Inbox{store: s, pool: pool, stirred: make(chan struct{}, 1), mark: bookmark{done: nothingDone}}, err
+}
+
+// Stirred receives when there may be something in the inbox. It is a hint: for nothing at times, but after a row was committed
+// it receives within the log's poll, as long as the log runs.
+func (i *Inbox) Stirred() <-chan struct{} {
+	i.attended.Store(true)
+	return i.stirred
+}
+
+func (i *Inbox) stir() { wake(i.stirred) }
+
+// Look returns rows that are committed and not moved, oldest first: one trip, or two at the first.
+// After it comes Pass or Abandon.
+func (i *Inbox) Look(ctx context.Context) (*Chunk, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	c, err := i.look(ctx)
+	if err == nil && !i.mark.covers(c.round) {
+		i.mark = bookmark{done: nothingDone, started: c.round.started}
+		c, err = i.look(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look into the inbox: %w", readFailed(err))
+	}
+	i.mark = c.round
+	if len(c.Rows) == 0 {
+		i.mark.finish()
+	}
+	return c, nil
+}
+
+// covers tells whether what was looked through is still true: the server is the same, and its ids did not go back.
+func (b bookmark) covers(now bookmark) bool { return b.started == now.started && b.low <= now.last }
+
+// finish ends a round, if one is under way: all that could be seen in goal is moved.
+func (b *bookmark) finish() {
+	if b.goal == "" {
+		return
+	}
+	b.done, b.low = b.goal, max(b.low, b.next)
+	b.goal, b.after, b.next = "", 0, 0
+}
+
+func (i *Inbox) look(ctx context.Context) (*Chunk, error) {
+	ctx, cancel := i.store.bounded(ctx)
+	defer cancel()
+	return retry(ctx, interrupted, func() (*Chunk, error) {
+		conn, err := i.pool.Acquire(ctx)
+		if err != nil {
+			return nil, notSent(err)
+		}
+		defer conn.Release()
+		round := i.mark
+		var goal []byte
+		if round.goal != "" {
+			goal = []byte(round.goal)
+		}
+		rows := lookStatement.run(ctx, conn.Conn().PgConn(), i.store.opts.Pooled,
+			[]byte(round.done), int8Value(round.low), goal, int8Value(round.after), int4Value(lookRows), int8Value(lookBytes))
+		c := &Chunk{}
+		size := 0
+		for rows.NextRow() {
+			row := rows.Values()
+			if row[4] == nil {
+				round.begin(string(row[0]), bigint(row[1]), bigint(row[2]))
+				c.Watching = row[3][0] != 0
+				continue
+			}
+			c.Rows = append(c.Rows, parseRow(row))
+			size += int(integer(row[10]))
+		}
+		if _, err := rows.Close(); err != nil {
+			return nil, err
+		}
+		c.round = round
+		c.Full = len(c.Rows) == lookRows || size >= lookBytes
+		return c, nil
+	})
+}
+
+// begin takes in what a look saw of the inbox as a whole.
+func (b *bookmark) begin(seen string, last, started int64) {
+	b.last, b.started = last, started
+	if b.goal == "" {
+		b.goal, b.next = seen, b.passed
+	}
+}
+
+func parseRow(row [][]byte) Row {
+	r := Row{ID: bigint(row[4]), Partition: -1, Base: -1, Key: bytes.Clone(row[7]), Value: bytes.Clone(row[8]), Headers: bytes.Clone(row[9]),
+		Time: timestamp(bigint(row[11])), Group: string(row[12])}
+	copy(r.Topic[:], row[5])
+	if row[6] != nil {
+		r.Partition = integer(row[6])
+	}
+	if row[13] != nil {
+		r.Next = eventlog.Offset(bigint(row[13]))
+	}
+	if row[14] != nil {
+		r.Base = bigint(row[14])
+	}
+	return r
+}
+
+// timestamp reads PostgreSQL's: microseconds since the year 2000.
+func timestamp(us int64) time.Time {
+	const year2000 = 946684800
+	return time.UnixMicro(us).Add(year2000 * time.Second)
+}
+
+// Move deletes rows of the inbox and commits the entry made of them, in one transaction and one trip. It returns where the entry's
+// batches begin. Rows of which the entry has nothing are dropped.
+//
+// ErrTaken, eventlog.ErrNoPartition, eventlog.ErrUnavailable: nothing was done. After eventlog.ErrUnsure the next Look tells.
+func (i *Inbox) Move(ctx context.Context, ids []int64, e eventlog.Entry) ([]eventlog.Offset, error) {
+	f, outcomes := gather([]eventlog.Entry{e})
+	if outcomes[0].Err != nil {
+		return nil, outcomes[0].Err
+	}
+	i.mu.Lock()
+	last := i.mark.last
+	i.mu.Unlock()
+	bases, err := retry(ctx, undone, func() ([]int64, error) {
+		return i.send(ctx, moveStatement, slices.Insert(f.params(), 0, int8Array(ids)))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("move %d rows out of the inbox: %w", len(ids), notMoved(err))
+	}
+	i.mu.Lock()
+	i.mark.passed = max(i.mark.passed, last)
+	i.mu.Unlock()
+	offsets := make([]eventlog.Offset, len(bases))
+	for n, base := range bases {
+		offsets[n] = eventlog.Offset(base)
+	}
+	if len(f.body) > 0 {
+		i.store.sweeper.wrote(int64(len(f.body)), i.store.opts.SegmentBytes)
+		i.store.news.tell()
+	}
+	return offsets, nil
+}
+
+// Position is a group's key that an entry puts, and what was known of it. A key that is at another base was written since, by
+// somebody else, and is left as it is.
+type Position struct {
+	Key  string
+	Base int64
+}
+
+// Carry deletes rows of the inbox and commits the entries made of them, in one transaction and one trip, but for the puts of positions
+// that somebody else wrote meanwhile.
+//
+// ErrTaken, eventlog.ErrStale (of any of the entries), eventlog.ErrUnavailable: nothing was done. After eventlog.ErrUnsure the next Look
+// tells.
+func (i *Inbox) Carry(ctx context.Context, ids []int64, positions []Position, entries []eventlog.Entry) error {
+	f, outcomes := gather(entries)
+	for _, o := range outcomes {
+		if o.Err != nil {
+			return o.Err
+		}
+	}
+	keys, bases := make([]string, len(positions)), make([]int64, len(positions))
+	for n, p := range positions {
+		keys[n], bases[n] = p.Key, p.Base
+	}
+	_, err := retry(ctx, undone, func() ([]int64, error) {
+		return i.send(ctx, carryStatement, slices.Insert(f.params(), 0, int8Array(ids), textArray(keys), int8Array(bases)))
+	})
+	if err != nil {
+		return fmt.Errorf("carry %d positions of groups out of the inbox: %w", len(positions), notMoved(err))
+	}
+	return nil
+}
+
+// Still returns those of some rows that nobody took out of the inbox yet, each once: one trip.
+func (i *Inbox) Still(ctx context.Context, rows []Row) ([]Row, error) {
+	ctx, cancel := i.store.bounded(ctx)
+	defer cancel()
+	ids := make([]int64, len(rows))
+	for n := range rows {
+		ids[n] = rows[n].ID
+	}
+	there, err := retry(ctx, interrupted, func() (map[int64]bool, error) {
+		found, err := i.pool.Query(ctx, `SELECT id FROM weir.inbox WHERE id = ANY ($1)`, ids)
+		if err != nil {
+			return nil, err
+		}
+		there := make(map[int64]bool)
+		var id int64
+		_, err = pgx.ForEachRow(found, []any{&id}, func() error { there[id] = true; return nil })
+		return there, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask whether %d rows are still in the inbox: %w", len(rows), readFailed(err))
+	}
+	var still []Row
+	for _, row := range rows {
+		if there[row.ID] {
+			still = append(still, row)
+			delete(there, row.ID)
+		}
+	}
+	return still, nil
+}
+
+// notMoved explains the failure of a move.
+func notMoved(err error) error {
+	switch code(err) {
+	case "WE090":
+		return ErrTaken
+	case "WE091":
+		return eventlog.ErrNoPartition
+	case "WE092":
+		return eventlog.ErrStale
+	}
+	return writeFailed(err)
+}
+
+func (i *Inbox) send(ctx context.Context, s statement, params [][]byte) ([]int64, error) {
+	conn, err := i.pool.Acquire(ctx)
+	if err != nil {
+		return nil, notSent(err)
+	}
+	defer conn.Release()
+	ctx, cancel := i.store.detached(ctx)
+	defer cancel()
+	result := s.run(ctx, conn.Conn().PgConn(), i.store.opts.Pooled, params...).Read()
+	if result.Err != nil {
+		return nil, result.Err
+	}
+	row := result.Rows[0]
+	if row[0][0] == 0 {
+		return nil, ErrTaken
+	}
+	return numbers(row[1]), nil
+}
+
+// Pass tells that the rows of a chunk are dealt with: moved, or left where they are until Rewind.
+func (i *Inbox) Pass(c *Chunk) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(c.Rows) > 0 {
+		i.mark.after = c.Rows[len(c.Rows)-1].ID
+	}
+	if !c.Full {
+		i.mark.finish()
+	}
+}
+
+// Abandon tells that a chunk could not be moved. The next Look begins anew with what is there then.
+func (i *Inbox) Abandon() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.mark.goal, i.mark.after, i.mark.next = "", 0, 0
+}
+
+// Rewind forgets how far the inbox was looked through.
+func (i *Inbox) Rewind() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.mark = bookmark{done: nothingDone, started: i.mark.started}
+}
+
+// Wide tells whether many ids were given out since the last move, to transactions that are open or were rolled back: each look walks
+// them all. A move, of nothing if need be, puts them behind us.
+func (i *Inbox) Wide() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.mark.last-max(i.mark.low, i.mark.passed) > strideMax
+}
+
+// Watch tells publishers whether the mover looks so often that it needs no notification.
+func (i *Inbox) Watch(ctx context.Context, closely bool) error {
+	ctx, cancel := i.store.bounded(ctx)
+	defer cancel()
+	if _, err := i.pool.Exec(ctx, `SELECT setval('weir.watching', CASE WHEN $1::boolean THEN 2 ELSE 1 END)`, closely); err != nil {
+		return fmt.Errorf("tell publishers that the inbox is watched closely (%v): %w", closely, writeFailed(err))
+	}
+	return nil
+}
+
+// pollInbox is a row beside the bounds of partitions, so that a poll costs one query with it or without: how many rows are new (0 or
+// 1), the last id given out, and when the server started.
+const pollInbox = `
+	UNION ALL
+	SELECT -1, count(id), max(last), max(started)
+	FROM weir.look($1::text::pg_snapshot, $2, NULL, $3, 1, 1)`
+
+// polled takes in what a poll saw.
+func (i *Inbox) polled(rows, last, started int64) {
+	i.mu.Lock()
+	b := i.mark
+	i.mu.Unlock()
+	if rows > 0 || !b.covers(bookmark{last: last, started: started}) || last-max(b.low, b.passed) > strideMax {
+		i.stir()
+	}
+}
+
+// place returns what a poll needs to know. In a round it looks only at what the round has not come to: before that may lie millions of
+// rows that are moved, and that some open transaction still keeps. What appears there is found when the round is over.
+func (i *Inbox) place() (done string, low, after int64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.mark.done, i.mark.low, i.mark.after
+}

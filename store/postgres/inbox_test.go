@@ -1,0 +1,392 @@
+package postgres_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/store/postgres"
+)
+
+// inbox is a store with a topic "orders", whose one partition is number 1, and a mover that does as it is told.
+type inbox struct {
+	t testing.TB
+	*postgres.Inbox
+	store *postgres.Store
+	chunk *postgres.Chunk
+}
+
+func openInbox(t *testing.T, address string) *inbox {
+	t.Helper()
+	s := at(t, address)
+	if list, err := s.List(t.Context(), "topic/orders", "", 1); err != nil {
+		t.Fatal(err)
+	} else if len(list) == 0 {
+		commit(t, s, eventlog.Entry{
+			Batches: []eventlog.Batch{{Partition: 1}},
+			Puts:    []eventlog.Put{{Key: "topic/orders", Version: 1, Value: []byte(`{"id":"00112233445566778899aabbccddeeff","partitions":[1]}`)}},
+		})
+	}
+	return &inbox{t: t, Inbox: s.Inbox(), store: s}
+}
+
+// look returns the values of the rows that one look finds.
+func (i *inbox) look() []string {
+	i.t.Helper()
+	var err error
+	if i.chunk, err = i.Look(i.t.Context()); err != nil {
+		i.t.Fatal(err)
+	}
+	var values []string
+	for _, row := range i.chunk.Rows {
+		values = append(values, string(row.Value))
+	}
+	return values
+}
+
+// expect looks, and holds what is found against what should be.
+func (i *inbox) expect(want ...string) {
+	i.t.Helper()
+	if got := i.look(); !slices.Equal(got, want) {
+		i.t.Fatalf("the look found %.300q, want %.300q", got, want)
+	}
+}
+
+// tryMove moves what the last look found, as one batch.
+func (i *inbox) tryMove() error {
+	i.t.Helper()
+	var ids []int64
+	var e eventlog.Entry
+	for _, row := range i.chunk.Rows {
+		ids = append(ids, row.ID)
+	}
+	if len(ids) > 0 {
+		e.Batches = []eventlog.Batch{{Partition: 1, Records: int32(len(ids)), Bytes: []byte("batch")}}
+	}
+	_, err := i.Move(i.t.Context(), ids, e)
+	if err == nil {
+		i.Pass(i.chunk)
+	} else {
+		i.Abandon()
+	}
+	return err
+}
+
+func (i *inbox) move() {
+	i.t.Helper()
+	if err := i.tryMove(); err != nil {
+		i.t.Fatal(err)
+	}
+}
+
+// drain moves all there is.
+func (i *inbox) drain() {
+	i.t.Helper()
+	for len(i.look()) > 0 {
+		i.move()
+	}
+}
+
+func session(t testing.TB, address string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+func run(t testing.TB, conn *pgx.Conn, sql string) {
+	t.Helper()
+	if _, err := conn.Exec(t.Context(), sql); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func tell(value string) string { return `SELECT weir.publish('orders', 'k', '` + value + `')` }
+
+func TestALookFindsWhatIsCommittedAndNothingTwice(t *testing.T) {
+	address := pgtest.URL(t)
+	in := openInbox(t, address)
+	a, b, c := session(t, address), session(t, address), session(t, address)
+	in.expect()
+	run(t, a, `BEGIN; `+tell("a1"))
+	run(t, b, tell("b1"))
+	in.expect("b1")
+	in.expect("b1") // until it is moved
+	in.move()
+	run(t, b, tell("b2"))
+	run(t, c, `BEGIN; `+tell("c1"))
+	run(t, a, tell("a2"))
+	in.expect("b2")
+	in.move()
+	for range 3 { // time goes by, in moves
+		run(t, b, tell("b3"))
+		in.expect("b3")
+		in.move()
+	}
+	run(t, a, tell("a3")+`; COMMIT`)
+	in.expect("a1", "a2", "a3")
+	in.move()
+	run(t, c, `ROLLBACK`)
+	run(t, b, tell("b4"))
+	in.expect("b4")
+	in.move()
+	in.expect()
+}
+
+// What is committed while a round of many looks is under way waits for the next, though its rows be older: it may be before something that
+// only comes in the next, and after nothing of this one.
+func TestARoundEndsWithWhatItBeganWith(t *testing.T) {
+	address := pgtest.URL(t)
+	in := openInbox(t, address)
+	early, late := session(t, address), session(t, address)
+	run(t, early, `BEGIN; `+tell("first"))
+	run(t, late, `SELECT weir.publish_all('orders', NULL, ARRAY(SELECT 'filler' FROM generate_series(1, 12000)))`)
+	if n := len(in.look()); n >= 12000 || !in.chunk.Full {
+		t.Fatalf("one look found %d rows: this test needs several", n)
+	}
+	in.move()
+	run(t, early, `COMMIT`)
+	run(t, late, tell("second"))
+	moved := len(in.chunk.Rows)
+	for len(in.look()) > 0 && in.chunk.Rows[0].Key == nil {
+		in.move()
+		moved += len(in.chunk.Rows)
+	}
+	if moved != 12000 {
+		t.Fatalf("%d rows were in the round, want 12000", moved)
+	}
+	for in.chunk.Rows == nil {
+		in.look()
+	}
+	in.expect("first", "second")
+}
+
+// Else polls, four a second, would walk all that a long round has moved already, wherever an open transaction keeps it.
+func TestAPollInARoundLooksBehindWhatIsMoved(t *testing.T) {
+	address := pgtest.URL(t)
+	in := openInbox(t, address)
+	run(t, session(t, address), `SELECT weir.publish_all('orders', NULL, ARRAY(SELECT 'v' FROM generate_series(1, 6000)))`)
+	in.look()
+	in.move()
+	if got, want := in.PollsAfter(), in.chunk.Rows[len(in.chunk.Rows)-1].ID; got != want {
+		t.Errorf("in a round that came to row %d, polls look behind row %d", want, got)
+	}
+	in.drain()
+	if got := in.PollsAfter(); got != 0 {
+		t.Errorf("between rounds polls look behind row %d", got)
+	}
+}
+
+// Of two movers that saw the same rows, one moves them.
+func TestOfTwoMoversOneMoves(t *testing.T) {
+	address := pgtest.URL(t)
+	one, two := openInbox(t, address), openInbox(t, address)
+	conn := session(t, address)
+	run(t, conn, tell("a"))
+	run(t, conn, tell("b"))
+	one.expect("a", "b")
+	two.expect("a", "b")
+	one.move()
+	run(t, conn, tell("c"))
+	if err := two.tryMove(); !errors.Is(err, postgres.ErrTaken) {
+		t.Fatalf("the rows were moved by another: %v, want ErrTaken", err)
+	}
+	two.expect("c")
+	two.move()
+	one.expect()
+	run(t, conn, tell("d"))
+	run(t, conn, tell("e"))
+	one.expect("d", "e")
+	run(t, conn, `DELETE FROM weir.inbox WHERE convert_from(value, 'UTF8') = 'e'`) // as if the other had taken a part
+	if err := one.tryMove(); !errors.Is(err, postgres.ErrTaken) {
+		t.Fatalf("a part was moved by another: %v, want ErrTaken", err)
+	}
+	one.expect("d")
+	if got := bounds(t, one.store, 1).Next; got != 3 {
+		t.Errorf("the partition ends at %d, want 3", got)
+	}
+	// While the other is at work, nothing is waited for.
+	run(t, conn, `BEGIN; SELECT * FROM weir.mover FOR UPDATE`)
+	if err := one.tryMove(); !errors.Is(err, postgres.ErrTaken) {
+		t.Fatalf("while another moves: %v, want ErrTaken", err)
+	}
+	run(t, conn, `ROLLBACK`)
+	one.move()
+}
+
+// touched counts the pages that one look of the inbox reads, as it would be made now. The first look on a connection makes the plan.
+func touched(t testing.TB, conn *pgx.Conn, in *inbox) int {
+	t.Helper()
+	explain(t, conn, in)
+	return explain(t, conn, in)
+}
+
+func explain(t testing.TB, conn *pgx.Conn, in *inbox) int {
+	t.Helper()
+	done, low := in.Place()
+	var text string
+	if err := conn.QueryRow(t.Context(), fmt.Sprintf(
+		`EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM weir.look('%s', %d, NULL, 0, 5000, 4000000)`, done, low)).Scan(&text); err != nil {
+		t.Fatal(err)
+	}
+	var plans []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &plans); err != nil {
+		t.Fatal(err)
+	}
+	return plans[0].Plan.Hit + plans[0].Plan.Read
+}
+
+// A snapshot that somebody keeps, anywhere in the database, keeps all rows that were moved since. A look must not walk them.
+func TestDeadRowsDoNotMakeLooksDearer(t *testing.T) {
+	address := pgtest.URL(t)
+	in := openInbox(t, address)
+	foreign, conn, looker := session(t, address), session(t, address), session(t, address)
+	run(t, conn, tell("warm up"))
+	in.drain()
+	before := touched(t, looker, in)
+	run(t, foreign, `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM weir.inbox`)
+	straggler := session(t, address)
+	run(t, straggler, `BEGIN; `+tell("straggler"))
+	for range 20 {
+		run(t, conn, `SELECT weir.publish_all('orders', NULL, ARRAY(SELECT repeat('x', 200) FROM generate_series(1, 2000)))`)
+		in.drain()
+	}
+	run(t, conn, tell("one more"))
+	in.drain()
+	after := touched(t, looker, in)
+	if got := pgtest.Value(t, address, `SELECT pg_relation_size('weir.inbox') > 40000 * 200`); got != "true" {
+		t.Fatal("the dead rows are gone: this test shows nothing")
+	}
+	t.Logf("a look reads %d pages, and %d with 40000 dead rows", before, after)
+	if after > before+20 {
+		t.Errorf("a look reads %d pages, and %d with 40000 dead rows", before, after)
+	}
+	run(t, straggler, `COMMIT`)
+	if n := touched(t, looker, in); n > before+20 {
+		t.Errorf("a look that finds a straggler reads %d pages", n)
+	}
+	in.expect("straggler")
+	in.move()
+	in.expect()
+}
+
+// Rows of a transaction that stays open, and of one that was rolled back, are walked until the next move; a move of nothing will do.
+func TestOpenTransactionsDoNotMakeLooksDearer(t *testing.T) {
+	address := pgtest.URL(t)
+	in := openInbox(t, address)
+	conn, looker := session(t, address), session(t, address)
+	in.drain()
+	before := touched(t, looker, in)
+	run(t, conn, `BEGIN; SELECT weir.publish_all('orders', NULL, ARRAY(SELECT repeat('x', 200) FROM generate_series(1, 30000)))`)
+	in.expect()
+	if !in.Wide() {
+		t.Fatal("30000 ids lie ahead, and nobody minds")
+	}
+	in.move()
+	in.expect()
+	if in.Wide() {
+		t.Error("30000 ids lie behind, and somebody minds")
+	}
+	if after := touched(t, looker, in); after > before+20 {
+		t.Errorf("a look reads %d pages, and %d while a transaction with 30000 events is open", before, after)
+	}
+	run(t, conn, `COMMIT`)
+	total := 0
+	for n := len(in.look()); n > 0; n = len(in.look()) {
+		total += n
+		in.move()
+	}
+	if total != 30000 {
+		t.Errorf("%d rows came, want 30000", total)
+	}
+}
+
+func TestLargeRowsComeInSmallChunks(t *testing.T) {
+	address := pgtest.URL(t)
+	in := openInbox(t, address)
+	conn := session(t, address)
+	run(t, conn, `SELECT weir.publish_all('orders', NULL, ARRAY(SELECT repeat('x', 1000000) FROM generate_series(1, 12)))`)
+	var sizes []int
+	for n := len(in.look()); n > 0; n = len(in.look()) {
+		sizes = append(sizes, n)
+		in.move()
+	}
+	if len(sizes) < 3 || slices.Max(sizes) > 5 {
+		t.Errorf("12 rows of a million bytes came in chunks of %v", sizes)
+	}
+}
+
+// After a crash the server may give out numbers again that it gave before. Nothing of what a mover remembers may hide rows then.
+func TestAMoverThatSurvivesTheServerMissesNothing(t *testing.T) {
+	srv := pgtest.Start(t)
+	address := srv.URL()
+	in := openInbox(t, address)
+	for round := range 4 {
+		conn := session(t, address)
+		open := session(t, address)
+		run(t, open, `BEGIN; SET LOCAL synchronous_commit = off; SELECT weir.publish_all('orders', NULL, ARRAY(SELECT 'lost' FROM generate_series(1, 15000)))`)
+		run(t, conn, tell("a"))
+		in.expect("a")
+		in.move()
+		if in.look(); in.Wide() {
+			in.move()
+		}
+		in.look()
+		if round%2 == 0 {
+			srv.KillImmediate()
+			srv.Resume()
+		} else {
+			srv.Restart()
+		}
+		conn = session(t, address)
+		run(t, conn, tell("b"))
+		run(t, conn, tell("c"))
+		in.expect("b", "c")
+		in.move()
+		in.expect()
+	}
+}
+
+func TestPublishersAreToldWhetherTheMoverWatches(t *testing.T) {
+	address := pgtest.URL(t)
+	in := openInbox(t, address)
+	conn := session(t, address)
+	run(t, conn, `LISTEN weir_inbox`)
+	heard := func() bool {
+		t.Helper()
+		run(t, conn, tell("v"))
+		run(t, conn, `SELECT 1`)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // what is there is returned all the same
+		n, _ := conn.WaitForNotification(ctx)
+		conn = session(t, address) // the end of a context ends a connection
+		run(t, conn, `LISTEN weir_inbox`)
+		return n != nil
+	}
+	for _, watching := range []bool{true, false, true} {
+		if err := in.Watch(t.Context(), watching); err != nil {
+			t.Fatal(err)
+		}
+		if in.look(); in.chunk.Watching != watching {
+			t.Errorf("the look says watching=%v, want %v", in.chunk.Watching, watching)
+		}
+		if got := heard(); got == watching {
+			t.Errorf("watching=%v, and publish() notifies: %v", watching, got)
+		}
+	}
+}
