@@ -1,0 +1,11 @@
+// Package sqlfn is the door for SQL sessions on PostgreSQL. They publish with weir.publish, inside their own transactions, into
+// the table weir.inbox; the Mover carries what was committed into the log. docs/sql.md is for users, the functions are in
+// store/postgres/migrate.
+//
+// A row is deleted from the inbox by the transaction that appends it to the log, so it is moved once. Rows are moved in the order in
+// which they were inserted, as far as they are committed: of two events with one key, the second inserted after the first was
+// committed, the second comes later. A transaction that stays open holds up nobody: its rows are moved when it has ended.
+//
+// There is one exception. Rows that cannot be moved, because something is wrong with them or their partition, are left in the inbox and
+// tried again every minute. Later rows of the partition do not wait for them, so what was left comes behind.
+package sqlfn

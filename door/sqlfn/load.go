@@ -1,0 +1,176 @@
+package sqlfn
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/store/postgres"
+	"github.com/weir-log/weir/use/publish"
+)
+
+// load is rows of the inbox, sorted by where they go.
+type load struct {
+	lanes []*lane // one for each partition, in the order of their first rows
+	lost  lane    // rows of topics that are gone, which are dropped
+	odd   int     // how many rows stay where they are, as they have no place in the log
+	why   error   // of the first of them
+}
+
+// lane is the rows that go to one partition, in order.
+type lane struct {
+	topic     eventlog.Topic
+	partition int32
+	ids       []int64
+	records   []batch.Record
+	since     time.Time // of the oldest
+}
+
+// all lists the lanes, and what is to be dropped.
+func (l *load) all() []*lane { return append(l.lanes[:len(l.lanes):len(l.lanes)], &l.lost) }
+
+// load sorts rows. Rows of a topic that was deleted are for nobody: a deleted topic takes its records along.
+func (m *Mover) load(ctx context.Context, rows []postgres.Row) (*load, error) {
+	l := &load{}
+	lanes := make(map[eventlog.Partition]*lane)
+	for i := range rows {
+		row := &rows[i]
+		if row.Group != "" {
+			continue // no event
+		}
+		topic, found, err := m.topic(ctx, row)
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			l.lost.ids = append(l.lost.ids, row.ID)
+			continue
+		}
+		headers, n, err := m.place(topic, row)
+		if err != nil {
+			l.odd++
+			l.why = cmp.Or(l.why, fmt.Errorf("row %d of weir.inbox: %w", row.ID, err))
+			continue
+		}
+		p := topic.Partitions[n]
+		at := lanes[p]
+		if at == nil {
+			at = &lane{topic: topic, partition: n, since: row.Time}
+			lanes[p] = at
+			l.lanes = append(l.lanes, at)
+		}
+		at.ids = append(at.ids, row.ID)
+		at.records = append(at.records, batch.Record{
+			Timestamp: row.Time.UnixMilli(), Key: row.Key, Value: row.Value, Headers: headers,
+		})
+	}
+	if n := len(l.lost.ids); n > 0 {
+		m.cfg.Logger.Warn("events published by SQL are dropped: their topic was deleted before they were moved into it", "events", n)
+	}
+	if l.odd > 0 {
+		m.leave("events published by SQL stay in weir.inbox: they have no place in the log; tried again later", "events", l.odd, "err", l.why)
+	}
+	return l, nil
+}
+
+// goneMax bounds what is remembered of topics that are gone.
+const goneMax = 1000
+
+// topic finds the topic of a row; false when it is gone for ever. Where the row speaks of a topic or a partition that this process has not
+// heard of, the catalog is read again.
+func (m *Mover) topic(ctx context.Context, row *postgres.Row) (t eventlog.Topic, found bool, err error) {
+	t, err = m.log.TopicByID(row.Topic)
+	if err == nil && int(row.Partition) < len(t.Partitions) {
+		return t, true, nil
+	}
+	if m.gone[row.Topic] {
+		return t, false, nil
+	}
+	if err := m.log.RefreshTopics(ctx); err != nil {
+		return t, false, err
+	}
+	if t, err = m.log.TopicByID(row.Topic); err != nil {
+		if len(m.gone) >= goneMax {
+			clear(m.gone)
+		}
+		m.gone[row.Topic] = true
+		return t, false, nil
+	}
+	return t, true, nil
+}
+
+// place reads a row's headers and chooses where it goes.
+func (m *Mover) place(topic eventlog.Topic, row *postgres.Row) (headers []batch.RecordHeader, p int32, err error) {
+	if headers, err = parseHeaders(row.Headers); err != nil {
+		return nil, 0, err
+	}
+	n, by := len(topic.Partitions), "it asks for"
+	if p = row.Partition; p < 0 {
+		p = m.cfg.Partitioner(&publish.Event{Topic: topic.Name, Key: row.Key, Value: row.Value, Headers: headers, Time: row.Time}, n)
+		by = "the partitioner chose"
+	}
+	if p < 0 || int(p) >= n {
+		return nil, 0, fmt.Errorf("%s partition %d of topic %q, which has %d, numbered from 0", by, p, topic.Name, n)
+	}
+	return headers, p, nil
+}
+
+// parseHeaders reads a flat JSON object, in the order in which it stands.
+func parseHeaders(object []byte) ([]batch.RecordHeader, error) {
+	if object == nil {
+		return nil, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(object))
+	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
+		return nil, fmt.Errorf("headers %s: want an object (%w)", object, err)
+	}
+	var headers []batch.RecordHeader
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, fmt.Errorf("headers %s: %w", object, err)
+		}
+		var value *string
+		if err := d.Decode(&value); err != nil {
+			return nil, fmt.Errorf("headers %s: %w", object, err)
+		}
+		h := batch.RecordHeader{Key: key.(string)}
+		if value != nil {
+			h.Value = []byte(*value)
+		}
+		headers = append(headers, h)
+	}
+	return headers, nil
+}
+
+// batchBytes bounds a batch made of many rows; half of Kafka's default for max.message.bytes.
+const batchBytes = 512 << 10
+
+// seal makes batches of a lane, as the topic's settings ask.
+func (l *lane) seal() ([]eventlog.Batch, error) {
+	// What each record but the first saves: it shares the header's 61 bytes, and needs up to 14 more for its deltas.
+	const shared = 61 - 14
+	var batches []eventlog.Batch
+	most := min(batchBytes, l.topic.MaxMessageBytes())
+	for rest := l.records; len(rest) > 0; {
+		n, size := 0, shared
+		for n < len(rest) {
+			if size += batch.SealedSize(&rest[n]) - shared; n > 0 && size > most {
+				break
+			}
+			n++
+		}
+		b, err := l.topic.Seal(l.topic.Partitions[l.partition], rest[:n])
+		if err != nil {
+			return nil, err
+		}
+		batches = append(batches, b)
+		rest = rest[n:]
+	}
+	return batches, nil
+}

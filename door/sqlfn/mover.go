@@ -1,0 +1,275 @@
+package sqlfn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/postgres"
+	"github.com/weir-log/weir/use/publish"
+)
+
+const (
+	// standBack is about how long a mover waits that found another at work.
+	standBack = 200 * time.Millisecond
+	// retryMost is the longest wait after an error.
+	retryMost = 2 * time.Second
+	// leaveFor is how long rows that could not be moved are left alone.
+	leaveFor = time.Minute
+	// goodbye bounds the last word to publishers when a mover stops.
+	goodbye = time.Second
+)
+
+// Config sets a Mover up. The zero value of every field means its default.
+type Config struct {
+	Partitioner publish.Partitioner // default: publish.Default
+	Logger      *slog.Logger        // default: slog.Default()
+	Tracer      eventlog.Tracer     // default: nobody looks
+	Observer    Observer            // default: nobody looks
+}
+
+// Observer is told of what the mover does.
+type Observer interface {
+	// Moved follows every move: so many rows, the oldest of which had waited so long.
+	Moved(rows int, oldest time.Duration)
+}
+
+// Mover carries what SQL sessions committed into the log. Any number of processes may run one: one moves at a time.
+type Mover struct {
+	log   *eventlog.Log
+	inbox *postgres.Inbox
+	cfg   Config
+	pace  pace
+	gone  map[eventlog.TopicID]bool // topics that were deleted; no id ever comes back
+	left  time.Time                 // when rows were left in the inbox because they cannot be moved; zero: none were
+
+	positions positions
+}
+
+// New makes the mover of a log whose store is in PostgreSQL.
+func New(log *eventlog.Log, store *postgres.Store, cfg Config) *Mover {
+	if cfg.Partitioner == nil {
+		cfg.Partitioner = publish.Default
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Observer == nil {
+		cfg.Observer = nobody{}
+	}
+	cfg.Tracer = eventlog.Traced(cfg.Tracer)
+	return &Mover{log: log, inbox: store.Inbox(), cfg: cfg, gone: make(map[eventlog.TopicID]bool)}
+}
+
+type nobody struct{}
+
+func (nobody) Moved(int, time.Duration) {}
+
+// Run moves until ctx ends. The log must run as well: its polls find what no notification told of.
+func (m *Mover) Run(ctx context.Context) error {
+	stirred := m.inbox.Stirred()
+	defer m.unwatch(context.WithoutCancel(ctx))
+	failures := 0
+	for ctx.Err() == nil {
+		began := time.Now()
+		more, err := m.step(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil && failures > 0:
+			m.cfg.Logger.Info("events published by SQL are moved again", "failures", failures)
+			failures = 0
+		case err != nil && !errors.Is(err, postgres.ErrTaken):
+			if failures == 0 {
+				m.cfg.Logger.Warn("events published by SQL cannot be moved into the log now; trying on", "err", err)
+			}
+			failures++
+		}
+		wait := m.patience(more, err, failures, time.Since(began))
+		m.rest(ctx, wait, began, stirred)
+	}
+	return nil
+}
+
+// patience is how long to wait after a step that took so long; negative: until the inbox is stirred.
+func (m *Mover) patience(more bool, err error, failures int, took time.Duration) time.Duration {
+	switch {
+	case errors.Is(err, postgres.ErrTaken):
+		return standBack/2 + rand.N(standBack)
+	case err != nil:
+		return min(20*time.Millisecond<<min(failures, 10), retryMost)
+	case more:
+		return 0
+	case m.pace.close:
+		return max(0, m.pace.pause()-took) // never negative: nobody would stir us
+	}
+	return -1
+}
+
+// rest waits: for so long, or, if that is negative, until the inbox is stirred, but not less than lookEvery since the last look began:
+// any session of the database can stir, in a loop.
+func (m *Mover) rest(ctx context.Context, wait time.Duration, began time.Time, stirred <-chan struct{}) {
+	if wait == 0 {
+		return
+	}
+	var timer, carry <-chan time.Time
+	switch {
+	case wait > 0:
+		timer, stirred = time.After(wait), nil
+	case !m.left.IsZero():
+		timer = time.After(time.Until(m.left.Add(leaveFor)))
+	}
+	if due := m.positions.due(); due >= 0 {
+		carry = time.After(due)
+	}
+	select {
+	case <-ctx.Done():
+	case <-stirred:
+		m.rest(ctx, max(0, lookEvery-time.Since(began)), began, nil)
+	case <-timer:
+	case <-carry:
+	}
+}
+
+// step looks once, and moves what it found: two trips. It reports whether it is worth looking again at once.
+func (m *Mover) step(ctx context.Context) (more bool, err error) {
+	if !m.left.IsZero() && time.Since(m.left) > leaveFor {
+		m.left = time.Time{}
+		m.positions.rows = nil // they are found again, like all
+		m.inbox.Rewind()
+	}
+	chunk, err := m.inbox.Look(ctx)
+	if err != nil {
+		return false, err
+	}
+	if len(chunk.Rows) > 0 {
+		if err := m.moveEvents(ctx, chunk.Rows); err != nil {
+			m.inbox.Abandon()
+			return false, err
+		}
+		m.positions.add(chunk.Rows)
+		m.inbox.Pass(chunk)
+	} else if m.inbox.Wide() {
+		if _, err := m.inbox.Move(ctx, nil, eventlog.Entry{}); err != nil {
+			return false, err
+		}
+	}
+	if m.positions.due() == 0 {
+		if err := m.carryPositions(ctx); err != nil {
+			return false, err
+		}
+	}
+	closely := m.pace.note(time.Now(), len(chunk.Rows))
+	if closely != chunk.Watching {
+		if err := m.inbox.Watch(ctx, closely); err != nil {
+			return false, err
+		}
+	}
+	return chunk.Full, nil
+}
+
+// unwatch tells publishers to notify the next mover.
+func (m *Mover) unwatch(ctx context.Context) {
+	if !m.pace.close {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, goodbye)
+	defer cancel()
+	if err := m.inbox.Watch(ctx, false); err != nil {
+		m.cfg.Logger.Info("until the next mover comes, events published by SQL may take a poll longer", "err", err)
+	}
+}
+
+// moveEvents moves the events of a chunk. Where it cannot be done as a whole, it goes partition by partition: what cannot be moved stays in
+// the inbox, and the others go on.
+func (m *Mover) moveEvents(ctx context.Context, rows []postgres.Row) error {
+	load, err := m.load(ctx, rows)
+	if err != nil {
+		return err
+	}
+	err = m.carry(ctx, load.all()...)
+	if err == nil || passing(err) {
+		return err
+	}
+	// A topic may have been deleted a moment ago. If that is not it, something is wrong with some partition.
+	if err := m.log.RefreshTopics(ctx); err != nil {
+		return err
+	}
+	if load, err = m.load(ctx, rows); err != nil {
+		return err
+	}
+	for _, lane := range load.all() {
+		if err := m.carry(ctx, lane); passing(err) {
+			return err
+		} else if err != nil {
+			m.leave("events published by SQL stay in weir.inbox: they cannot be moved into their partition; tried again later",
+				"topic", lane.topic.Name, "partition", lane.partition, "events", len(lane.ids), "err", err)
+		}
+	}
+	return nil
+}
+
+// leave lets rows rest where they are for a while, so that what is wrong with them is no one else's trouble.
+func (m *Mover) leave(message string, about ...any) {
+	m.left = time.Now()
+	m.cfg.Logger.Error(message, append(about, "again", leaveFor)...)
+}
+
+// passing tells whether an error says nothing about the rows, but about the store, or that another mover was faster.
+func passing(err error) bool {
+	return errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrUnsure) || errors.Is(err, postgres.ErrTaken) ||
+		errors.Is(err, context.Canceled)
+}
+
+// carry moves lanes, all in one transaction, and shows readers what was appended.
+func (m *Mover) carry(ctx context.Context, lanes ...*lane) error {
+	var ids []int64
+	var e eventlog.Entry
+	oldest := time.Now()
+	for _, lane := range lanes {
+		ids = append(ids, lane.ids...)
+		batches, err := lane.seal()
+		if err != nil {
+			return fmt.Errorf("seal %d events for topic %q: %w", len(lane.ids), lane.topic.Name, err)
+		}
+		e.Batches = append(e.Batches, batches...)
+		if len(lane.records) > 0 && lane.since.Before(oldest) {
+			oldest = lane.since
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	ctx, end := m.cfg.Tracer.Start(ctx, "mover", eventlog.SpanInfo{Records: len(ids), Links: links(lanes)})
+	bases, err := m.inbox.Move(ctx, ids, e)
+	end(err)
+	if err != nil {
+		return err
+	}
+	placed := make([]eventlog.Placed, len(bases))
+	for i, base := range bases {
+		placed[i] = eventlog.Placed{Base: base, Batch: e.Batches[i]}
+	}
+	m.log.Landed(placed)
+	m.cfg.Observer.Moved(len(ids), time.Since(oldest))
+	return nil
+}
+
+// linksMax bounds the spans that one span of a move is linked to.
+const linksMax = 32
+
+// links lists the spans in which events were published, where their headers tell.
+func links(lanes []*lane) (list []eventlog.TraceContext) {
+	for _, lane := range lanes {
+		for i := range lane.records {
+			if link, ok := eventlog.TraceOf(lane.records[i].Headers); ok && len(list) < linksMax {
+				list = append(list, link)
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,342 @@
+package sqlfn_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	osexec "os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/door/sqlfn"
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/store/postgres"
+)
+
+const childVariable = "WEIR_SQLFN_CHILD"
+
+// A process of its own is this test program, told by a variable to run a mover until it is killed.
+func TestMain(m *testing.M) {
+	if address := os.Getenv(childVariable); address != "" {
+		live(address)
+	}
+	os.Exit(m.Run())
+}
+
+func live(address string) {
+	ctx := context.Background()
+	for { // the server may be away
+		store, err := postgres.Open(ctx, address, postgres.Options{})
+		if err != nil {
+			continue
+		}
+		log, err := eventlog.Open(ctx, store, eventlog.Config{})
+		if err != nil {
+			store.Close()
+			continue
+		}
+		go log.Run(ctx)
+		sqlfn.New(log, store, sqlfn.Config{}).Run(ctx)
+	}
+}
+
+// spawn starts a process that moves. It is killed when the test ends.
+func spawn(t testing.TB, address string) (kill func()) {
+	t.Helper()
+	cmd := osexec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childVariable+"="+address)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	t.Cleanup(kill)
+	return kill
+}
+
+func random(t testing.TB) *rand.Rand {
+	seed := rand.Uint64()
+	if given := os.Getenv("WEIR_SEED"); given != "" {
+		seed, _ = strconv.ParseUint(given, 10, 64)
+	}
+	t.Logf("WEIR_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// user runs random transactions. Each event has a row in the table marker, made in the same breath: what became of a transaction of which
+// the answer was lost, that table knows.
+type user struct {
+	rng     *rand.Rand
+	address string
+	name    int
+	next    int
+	conn    *pgx.Conn
+}
+
+func (u *user) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if u.conn == nil {
+			conn, err := pgx.Connect(ctx, u.address)
+			if err != nil {
+				continue
+			}
+			u.conn = conn
+		}
+		if err := u.transaction(ctx); err != nil {
+			u.conn.Close(context.Background())
+			u.conn = nil
+		}
+	}
+	if u.conn != nil {
+		u.conn.Close(context.Background())
+	}
+}
+
+func (u *user) event() string {
+	u.next++
+	id := fmt.Sprintf("%d-%d", u.name, u.next)
+	return fmt.Sprintf(`INSERT INTO marker VALUES ('%s'); SELECT weir.publish('orders', 'key-%d', '%s');`, id, u.rng.IntN(20), id)
+}
+
+// transaction runs one, and fails where the connection is of no use any more.
+func (u *user) transaction(ctx context.Context) error {
+	steps := []string{`BEGIN;`}
+	prepare := u.rng.IntN(5) == 0
+	if prepare {
+		steps = append(steps, `SET LOCAL weir.notify = off;`)
+	}
+	for depth := range 1 + u.rng.IntN(4) {
+		switch u.rng.IntN(4) {
+		case 0:
+			steps = append(steps, fmt.Sprintf(`SAVEPOINT s%d;`, depth), u.event(), fmt.Sprintf(`ROLLBACK TO s%d;`, depth))
+		case 1:
+			steps = append(steps, fmt.Sprintf(`SAVEPOINT s%d;`, depth), u.event(), fmt.Sprintf(`RELEASE s%d;`, depth))
+		case 2:
+			steps = append(steps, u.many())
+		default:
+			steps = append(steps, u.event())
+		}
+	}
+	name := fmt.Sprintf("p-%d-%d", u.name, u.next)
+	switch {
+	case prepare:
+		steps = append(steps, fmt.Sprintf(`PREPARE TRANSACTION '%s';`, name), []string{`COMMIT`, `ROLLBACK`}[u.rng.IntN(2)]+fmt.Sprintf(` PREPARED '%s';`, name))
+	case u.rng.IntN(4) == 0:
+		steps = append(steps, `ROLLBACK;`)
+	default:
+		steps = append(steps, `COMMIT;`)
+	}
+	if u.rng.IntN(20) == 0 {
+		steps = slices.Insert(steps, u.rng.IntN(len(steps)), `SELECT pg_terminate_backend(pg_backend_pid());`)
+	}
+	for _, step := range steps {
+		if _, err := u.conn.Exec(ctx, step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *user) many() string {
+	n := 1 + u.rng.IntN(50)
+	first := u.next + 1
+	u.next += n
+	return fmt.Sprintf(`INSERT INTO marker SELECT '%d-' || g FROM generate_series(%d, %d) AS g;
+		SELECT weir.publish_all('orders', NULL, ARRAY(SELECT '%d-' || g FROM generate_series(%d, %d) AS g));`, u.name, first, u.next, u.name, first, u.next)
+}
+
+// Row T9, with everything that may go wrong: a user's row is there if and only if its event is, once.
+func TestEventsAreThoseOfCommittedTransactions(t *testing.T) {
+	rng := random(t)
+	srv := pgtest.Start(t)
+	pgtest.Exec(t, srv.Admin(), `ALTER SYSTEM SET max_prepared_transactions = 100`)
+	srv.Restart()
+	address := srv.URL()
+	pgtest.Exec(t, address, `CREATE TABLE marker (id text PRIMARY KEY)`)
+	setup := start(t, address)
+	setup.create("orders", 3, nil)
+	setup.stop()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var users sync.WaitGroup
+	for name := range 6 {
+		u := &user{rng: rand.New(rand.NewPCG(rng.Uint64(), 1)), address: address, name: name}
+		users.Go(func() { u.run(ctx) })
+	}
+	committed := func() int {
+		n, _ := strconv.Atoi(pgtest.Value(t, address, `SELECT count(*) FROM marker`))
+		return n
+	}
+	movers := []func(){spawn(t, address), spawn(t, address)}
+	for round := range 8 {
+		before := committed()
+		eventually(t, "users commit more", func() bool { return committed() > before+200 })
+		if round == 4 {
+			srv.KillImmediate()
+			srv.Resume()
+			continue
+		}
+		which := rng.IntN(len(movers))
+		movers[which]()
+		movers[which] = spawn(t, address)
+	}
+	cancel()
+	users.Wait()
+	for _, gid := range strings.Fields(pgtest.Value(t, address, `SELECT coalesce(string_agg(gid, ' '), '') FROM pg_prepared_xacts`)) {
+		pgtest.Exec(t, address, []string{`COMMIT`, `ROLLBACK`}[rng.IntN(2)]+` PREPARED '`+gid+`'`)
+	}
+	if err := compare(t, address); err != nil {
+		t.Error(err)
+	}
+}
+
+// compare holds the events against the markers, once the inbox is empty.
+func compare(t *testing.T, address string) error {
+	t.Helper()
+	eventually(t, "the inbox is empty", func() bool { return pgtest.Value(t, address, `SELECT count(*) FROM weir.inbox`) == "0" })
+	p := start(t, address)
+	ids := strings.Fields(pgtest.Value(t, address, `SELECT string_agg(id, ' ') FROM marker`))
+	held, _ := strconv.Atoi(pgtest.Value(t, address, `SELECT sum(next_offset) FROM weir.partitions WHERE topic = 'orders'`))
+	seen := map[string]int{}
+	for _, e := range p.read("orders", max(held, len(ids))) {
+		seen[e.Value]++
+	}
+	for _, id := range ids {
+		if seen[id] != 1 {
+			return fmt.Errorf("%s was committed, and %d events are there", id, seen[id])
+		}
+		delete(seen, id)
+	}
+	if len(seen) > 0 {
+		return fmt.Errorf("%d events of transactions that were not committed: %v", len(seen), seen)
+	}
+	t.Logf("%d events, each once", len(ids))
+	return nil
+}
+
+// Writers of one key take turns, as they do where each locks what it changes. The first half is written while nobody moves, so that rounds
+// of many looks are moved while the other half comes.
+func TestEventsOfAKeyComeInTheOrderOfItsTransactions(t *testing.T) {
+	rng := random(t)
+	address := pgtest.URL(t)
+	setup := start(t, address)
+	setup.create("orders", 3, nil)
+	setup.stop()
+	const keys, half = 10, 8000
+	pgtest.Exec(t, address, `CREATE TABLE counter AS SELECT g AS key, 0 AS n FROM generate_series(0, 9) AS g`)
+	var total atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var users sync.WaitGroup
+	for range 6 {
+		rng := rand.New(rand.NewPCG(rng.Uint64(), 1))
+		conn := connect(t, address)
+		users.Go(func() {
+			for ctx.Err() == nil {
+				// The number of the transaction is taken before its turn comes: numbers and turns are not in one order.
+				_, err := conn.Exec(context.Background(), fmt.Sprintf(`
+					BEGIN; SELECT pg_current_xact_id();
+					UPDATE counter SET n = n + 10 WHERE key = %d;
+					SELECT weir.publish_all('orders', array_agg('%[1]d'::text), array_agg((n - 10 + g)::text ORDER BY g))
+					FROM counter, generate_series(1, 10) AS g WHERE key = %[1]d;
+					COMMIT`, rng.IntN(keys)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				total.Add(10)
+			}
+		})
+	}
+	eventually(t, "the first half is written", func() bool { return total.Load() > half })
+	p, _ := start(t, address), start(t, address)
+	eventually(t, "the other half is written", func() bool { return total.Load() > 2*half })
+	cancel()
+	users.Wait()
+	last := map[string]int{}
+	for _, e := range p.read("orders", int(total.Load())) {
+		n, _ := strconv.Atoi(e.Value)
+		if n != last[e.Key]+1 {
+			t.Fatalf("key %s: %d came after %d", e.Key, n, last[e.Key])
+		}
+		last[e.Key] = n
+	}
+}
+
+func TestAnEventNeedsNoFurtherTraffic(t *testing.T) {
+	address := pgtest.URL(t)
+	setup := start(t, address)
+	setup.create("orders", 1, nil)
+	setup.stop()
+	conn := connect(t, address)
+	exec(t, conn, `SELECT setval('weir.watching', 2)`) // the last mover was killed while it watched
+	exec(t, conn, `SELECT weir.publish('orders', 'k', 'lonely')`)
+	conn.Close(t.Context())
+	start(t, address).read("orders", 1)
+	eventually(t, "publishers notify again", func() bool {
+		return pgtest.Value(t, address, `SELECT last_value FROM weir.watching`) == "1"
+	})
+}
+
+// While a transaction with events stays open, those of others come, by SQL and otherwise; when it ends, so do its own.
+func TestAnOpenTransactionStopsNobody(t *testing.T) {
+	address := pgtest.URL(t)
+	p := start(t, address)
+	topic := p.create("orders", 1, nil)
+	slow, other := connect(t, address), connect(t, address)
+	exec(t, slow, `BEGIN; SELECT weir.publish('orders', 'k', 'slow 1'); SELECT weir.commit_offset('g', 'orders', 0, 1, 0)`)
+	for i := range 20 {
+		exec(t, other, `SELECT weir.publish('orders', 'k', 'other')`)
+		exec(t, other, `SELECT weir.commit_offset('h', 'orders', 0, $1)`, i+1)
+		p.read("orders", 2*i+1)
+		if _, err := p.log.Publish(t.Context(), topic.Partitions[0], eventRecord("direct")); err != nil {
+			t.Fatal(err)
+		}
+		p.carried(topic, "h", eventlog.Offset(i+1))
+	}
+	exec(t, slow, `SELECT weir.publish('orders', 'k', 'slow 2'); COMMIT`)
+	got := values(p.read("orders", 42))
+	if n := len(got); n != 42 || got[n-2] != "slow 1" || got[n-1] != "slow 2" {
+		t.Errorf("%q", got)
+	}
+	p.carried(topic, "g", 1)
+}
+
+// Without a notification, cut off from them, and behind a pooler the poll finds what is new.
+func TestWithoutNotificationsThePollFindsWhatIsNew(t *testing.T) {
+	for name, c := range map[string]struct {
+		options string
+		break_  string
+	}{
+		"switched off": {"", `SET weir.notify = off`},
+		"cut off":      {"", `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()`},
+		"pooler":       {"&weir_pooled=true", `SELECT`},
+		"said to look": {"", `SELECT setval('weir.watching', 2)`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := pgtest.URL(t)
+			p := start(t, address+c.options)
+			p.create("orders", 1, nil)
+			conn := connect(t, address)
+			for i := range 3 {
+				exec(t, conn, c.break_)
+				began := time.Now()
+				exec(t, conn, `SELECT weir.publish('orders', 'k', 'v')`)
+				p.read("orders", i+1)
+				t.Logf("after %v", time.Since(began))
+			}
+		})
+	}
+}

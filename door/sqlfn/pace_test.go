@@ -1,0 +1,83 @@
+package sqlfn
+
+import (
+	"testing"
+	"time"
+)
+
+// traffic lets so many looks a second find so many rows each, for so long, and returns how often the mind was changed.
+func (p *pace) traffic(now *time.Time, looks, rows int, long time.Duration) (changes int) {
+	for end := now.Add(long); now.Before(end); *now = now.Add(time.Second / time.Duration(looks)) {
+		before := p.close
+		if p.note(*now, rows) != before {
+			changes++
+		}
+	}
+	return changes
+}
+
+func TestTheInboxIsWatchedCloselyWhileManyPublish(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		looks, rows int
+		closely     bool
+		pause       time.Duration // about
+	}{
+		{"nobody", 4, 0, false, lookEvery},
+		{"one now and then", 10, 1, false, lookEvery},
+		{"a hundred a second", 100, 1, false, lookEvery},
+		{"a large transaction a second", 1, 5000, false, 10 * time.Millisecond},
+		{"a thousand a second", 500, 2, true, lookEvery},
+		{"five thousand a second", 100, 50, true, 10 * time.Millisecond},
+		{"a flood", 50, 2000, true, lookSeldom},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var p pace
+			now := time.Now()
+			changes := p.traffic(&now, c.looks, c.rows, 30*time.Second)
+			if p.close != c.closely || changes > 1 {
+				t.Errorf("watched closely: %v, after %d changes of mind; want %v", p.close, changes, c.closely)
+			}
+			if got := p.pause(); got < c.pause/2 || got > c.pause*2 {
+				t.Errorf("a pause of %v, want about %v", got, c.pause)
+			}
+		})
+	}
+}
+
+func TestTheMindIsChangedSeldom(t *testing.T) {
+	var p pace
+	now := time.Now()
+	changes := 0
+	for range 60 { // busy and calm in turn, each for a second
+		changes += p.traffic(&now, 500, 2, time.Second)
+		changes += p.traffic(&now, 500, 0, time.Second)
+	}
+	if changes != 1 {
+		t.Errorf("%d changes of mind in two minutes of on and off", changes)
+	}
+	if p.traffic(&now, 500, 0, time.Minute); p.close {
+		t.Error("a minute of silence, and still watched closely")
+	}
+}
+
+func TestUnderLoadTheMoverLooksLessOften(t *testing.T) {
+	const took = 5 * time.Millisecond
+	for _, c := range []struct {
+		name string
+		pace pace
+		more bool
+		want time.Duration
+	}{
+		{"a flood", pace{close: true, rate: 20_000}, false, lookSeldom - took},
+		{"five thousand a second", pace{close: true, rate: 5_000}, false, 10*time.Millisecond - took},
+		{"a step that took longer than the pause", pace{close: true, rate: 1_000}, false, 0},
+		{"more is there", pace{close: true, rate: 20_000}, true, 0},
+		{"few publish", pace{}, false, -1},
+	} {
+		m := &Mover{pace: c.pace}
+		if got := m.patience(c.more, nil, 0, took); got != c.want {
+			t.Errorf("%s: the mover waits %v, want %v", c.name, got, c.want)
+		}
+	}
+}

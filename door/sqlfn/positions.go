@@ -1,0 +1,138 @@
+package sqlfn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/postgres"
+	"github.com/weir-log/weir/use/group"
+)
+
+// carriedMark is how a committed offset says that it came from weir.commit_offset, in its metadata: weir.is_carried reads it.
+func carriedMark(offset eventlog.Offset) string { return fmt.Sprintf("weir.commit_offset %d", offset) }
+
+// staleMax bounds how often positions are carried again because their groups moved on meanwhile.
+const staleMax = 5
+
+// carryEvery is the least time between two times that positions are carried: of many of one partition the last one will do.
+const carryEvery = 100 * time.Millisecond
+
+// positionsMax bounds what waits in memory.
+const positionsMax = 10_000
+
+// positions are what consumers committed with weir.commit_offset, on the way to where Kafka clients and tools look for it. Until they are
+// carried their rows stay in the inbox; whoever loses this memory finds them there.
+type positions struct {
+	rows    []postgres.Row // in the order of their ids
+	doubt   bool           // another mover may have carried some of them
+	carried time.Time
+}
+
+// add takes in those of some rows that are positions.
+func (p *positions) add(rows []postgres.Row) {
+	for _, row := range rows {
+		if row.Group != "" {
+			p.rows = append(p.rows, row)
+		}
+	}
+}
+
+// due tells how long positions may wait yet; negative: there are none.
+func (p *positions) due() time.Duration {
+	switch {
+	case len(p.rows) == 0:
+		return -1
+	case len(p.rows) >= positionsMax:
+		return 0
+	}
+	return max(0, carryEvery-time.Since(p.carried))
+}
+
+// carryPositions brings the positions that wait into their groups' keys. Those that it could not bring, as another mover was at it, wait on.
+func (m *Mover) carryPositions(ctx context.Context) error {
+	rows := m.positions.rows
+	m.positions.carried = time.Now()
+	if m.positions.doubt {
+		var err error
+		if rows, err = m.inbox.Still(ctx, rows); err != nil {
+			return err
+		}
+	}
+	err := m.tryPositions(ctx, rows)
+	switch {
+	case err == nil:
+		rows = nil
+	case len(rows) >= positionsMax:
+		rows = nil // too many to remember: they are found again where they are
+		m.inbox.Rewind()
+	}
+	m.positions = positions{rows: rows, doubt: err != nil, carried: time.Now()}
+	return err
+}
+
+// tryPositions carries positions. Where that cannot be done as a whole, it goes group by group: what cannot be carried stays in the inbox,
+// and the others go on.
+func (m *Mover) tryPositions(ctx context.Context, rows []postgres.Row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	err := m.carryGroups(ctx, rows)
+	if err == nil || passing(err) {
+		return err
+	}
+	groups := make(map[string][]postgres.Row)
+	for _, row := range rows {
+		groups[row.Group] = append(groups[row.Group], row)
+	}
+	for name, rows := range groups {
+		if err := m.carryGroups(ctx, rows); passing(err) {
+			return err
+		} else if err != nil {
+			m.leave("positions committed by SQL stay in weir.inbox: they cannot be carried to their group; tried again later", "group", name, "positions", len(rows), "err", err)
+		}
+	}
+	return nil
+}
+
+// carryGroups carries positions, all in one transaction: one trip, and one for each group. Of several positions of one partition only the
+// last counts.
+func (m *Mover) carryGroups(ctx context.Context, rows []postgres.Row) error {
+	var ids []int64
+	var guarded []postgres.Position
+	groups := make(map[string][]group.Committed)
+	known := make(map[string]bool) // keys of which there is a younger position
+	for i := len(rows) - 1; i >= 0; i-- {
+		row := &rows[i]
+		ids = append(ids, row.ID)
+		tp := group.TopicPartition{Topic: row.Topic, Partition: row.Partition}
+		key := group.OffsetKey(row.Group, tp)
+		topic, found, err := m.topic(ctx, row)
+		if err != nil {
+			return err
+		}
+		if known[key] || !found { // where the topic is gone, so are its offsets
+			continue
+		}
+		known[key] = true
+		groups[row.Group] = append(groups[row.Group],
+			group.Committed{TopicPartition: tp, Name: topic.Name, Offset: row.Next, LeaderEpoch: -1, Metadata: carriedMark(row.Next)})
+		guarded = append(guarded, postgres.Position{Key: key, Base: row.Base})
+	}
+	for attempt := 1; ; attempt++ {
+		var entries []eventlog.Entry
+		for name, offsets := range groups {
+			state, err := m.log.Get(ctx, group.StateKey(name))
+			if err != nil {
+				return fmt.Errorf("carry positions of group %q: %w", name, err)
+			}
+			entries = append(entries, group.OffsetEntry(state, name, offsets))
+		}
+		err := m.inbox.Carry(ctx, ids, guarded, entries)
+		if !errors.Is(err, eventlog.ErrStale) || attempt == staleMax {
+			return err
+		}
+	}
+}

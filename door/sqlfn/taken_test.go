@@ -1,0 +1,96 @@
+package sqlfn
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/store/postgres"
+)
+
+// still is a mover that nobody runs, and that carries positions only when told to.
+func still(t *testing.T, address string) *Mover {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), address, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	log, err := eventlog.Open(t.Context(), store, eventlog.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { log.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	m := New(log, store, Config{})
+	m.positions.carried = time.Now().Add(time.Hour)
+	return m
+}
+
+// Positions rest in the inbox for a moment, where every mover finds them. The one that comes second goes on where it was: to look through the
+// whole inbox again would cost most where most consume.
+func TestAMoverWhosePositionsAnotherCarriedDoesNotBeginAnew(t *testing.T) {
+	address := pgtest.URL(t)
+	one, two := still(t, address), still(t, address)
+	if _, err := one.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 1}); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	run := func(sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waiting := func(m *Mover, want int) {
+		t.Helper()
+		if _, err := m.step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(m.positions.rows); got != want {
+			t.Fatalf("%d positions wait, want %d", got, want)
+		}
+	}
+	run(`SELECT weir.publish('orders', NULL, 'has no place'); UPDATE weir.inbox SET partition = 7`) // left alone: found by who begins anew
+	run(`SELECT weir.commit_offset('g', 'orders', 0, 10)`)
+	waiting(one, 1)
+	waiting(two, 1)
+	if err := one.carryPositions(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	run(`SELECT weir.commit_offset('g', 'orders', 0, 20)`)
+	two.positions.carried = time.Now().Add(time.Hour)
+	waiting(two, 2) // one of which was carried
+	if err := two.carryPositions(t.Context()); !errors.Is(err, postgres.ErrTaken) {
+		t.Fatalf("the other carried them, and this one got %v", err)
+	}
+	chunk, err := two.inbox.Look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(chunk.Rows) > 0 {
+		t.Errorf("the next look found %d rows that were found before", len(chunk.Rows))
+	}
+	two.inbox.Pass(chunk)
+	if err := two.carryPositions(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.inbox WHERE grp IS NOT NULL`); got != "0" {
+		t.Errorf("%s positions are still in the inbox", got)
+	}
+	if got := pgtest.Value(t, address, `SELECT committed_offset FROM weir.groups`); got != "20" {
+		t.Errorf("the group is at %s, want 20", got)
+	}
+}
