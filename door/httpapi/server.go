@@ -1,56 +1,138 @@
-// Package httpapi is the HTTP door: health, readiness and metrics.
+// Package httpapi is the HTTP door: publish, read and stream events, look after topics and groups, and for operators health,
+// readiness and metrics. openapi.yaml describes it, and tests hold it to that.
 package httpapi
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/publish"
 )
 
 // Bounds of one request. A client that is slower is cut off, so that it costs a connection for a while and no more.
+// What a body may take is in body.go.
 const (
 	headerTimeout  = 5 * time.Second
-	readTimeout    = 10 * time.Second
 	writeTimeout   = 30 * time.Second
 	idleTimeout    = time.Minute
 	drainTimeout   = 3 * time.Second
 	headerBytesMax = 16 << 10
 	scrapesMax     = 4 // at once; more get 503
+	http2Streams   = 100
 )
 
-// Config says what the door can see.
+// patience is how long a request waits for the store.
+const patience = 20 * time.Second
+
+// Config says what the door can see. The zero value of every number means its default.
 type Config struct {
-	Ready   func() error        // nil while the store answers, else why not
-	Metrics prometheus.Gatherer // what /metrics shows
-	Profile bool                // serve Go's profiles under /debug/pprof/
-	Logger  *slog.Logger
+	Log       *eventlog.Log
+	Groups    *group.Coordinator
+	Publisher *publish.Publisher
+
+	Keys     *apikey.Keys // who may come in; nil: whoever can connect
+	Insecure bool         // while there are no keys, serve whoever can connect, and not only this machine
+	TLS      *tls.Config  // nil: no TLS
+
+	Partitions int           // of a topic created without a number; default 1
+	Hosts      []string      // names for which a listener on a loopback address answers, besides localhost
+	Conns      int           // most connections; default 10,000
+	Streams    int           // most streams; default 4,096
+	Members    int           // most members of groups; default 1,000
+	BodyBytes  int64         // bodies above 16 KiB being read or handled, over all connections; default 128 MiB
+	FetchBytes int64         // events being read or sent, over all connections; default 64 MiB
+	KeepAlive  time.Duration // a stream with nothing to say says so this often; default 15 s
+
+	Ready    func() error        // nil while the store answers, else why not
+	Metrics  prometheus.Gatherer // what /metrics shows
+	Profile  bool                // serve Go's profiles under /debug/pprof/
+	Logger   *slog.Logger        // default: slog.Default()
+	Observer Observer            // default: nobody looks
+}
+
+// Observer is told what the door did, for metrics. Calls may come from many goroutines and must be short.
+type Observer interface {
+	// Answered follows every request. The route is one of the few patterns that there are, never a client's own words.
+	Answered(route string, status int, took time.Duration)
+	// Streaming tells of a stream begun (+1) or ended (-1).
+	Streaming(change int)
+}
+
+type nobody struct{}
+
+func (nobody) Answered(string, int, time.Duration) {}
+func (nobody) Streaming(int)                       {}
+
+func (c Config) withDefaults() Config {
+	c.Partitions = cmp.Or(c.Partitions, 1)
+	c.Conns = cmp.Or(c.Conns, 10_000)
+	c.Streams = cmp.Or(c.Streams, 4096)
+	c.Members = cmp.Or(c.Members, 1000)
+	c.BodyBytes = cmp.Or(c.BodyBytes, 128<<20)
+	c.FetchBytes = cmp.Or(c.FetchBytes, 64<<20)
+	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Observer == nil {
+		c.Observer = nobody{}
+	}
+	return c
 }
 
 // Server answers HTTP clients.
 type Server struct {
-	cfg Config
+	cfg     Config
+	mux     *http.ServeMux
+	ids     requestIDs
+	bodies  *semaphore.Weighted // bytes of bodies being read or handled
+	events  *semaphore.Weighted // bytes of events being read or sent
+	streams *semaphore.Weighted
+	members *members
+
+	turnedAway turnedAway
 }
 
 // New makes a server.
-func New(cfg Config) *Server { return &Server{cfg} }
+func New(cfg Config) *Server {
+	cfg = cfg.withDefaults()
+	s := &Server{
+		cfg:     cfg,
+		ids:     newRequestIDs(),
+		bodies:  semaphore.NewWeighted(cfg.BodyBytes),
+		events:  semaphore.NewWeighted(cfg.FetchBytes),
+		streams: semaphore.NewWeighted(int64(cfg.Streams)),
+		members: newMembers(cfg.Members, cfg.Logger),
+	}
+	s.mux = s.routes()
+	return s
+}
 
-// Serve answers requests on l until ctx ends. Then it finishes those in progress, for at most drainTimeout, and returns nil.
+// Serve answers requests on l until ctx ends. Then streams and long polls end, and it finishes the requests in progress, for at most
+// drainTimeout, lets members of groups leave, and returns nil.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	defer s.members.close()
 	server := &http.Server{
-		Handler:           s.routes(),
+		Handler:           s.guard(l.Addr()),
 		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    headerBytesMax,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams},
+		BaseContext:       func(net.Listener) context.Context { return carryServing(ctx) },
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	drained := make(chan struct{})
@@ -62,7 +144,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			server.Close()
 		}
 	})
-	err := server.Serve(l)
+	l = limit(l, s.cfg.Conns)
+	var err error
+	if s.cfg.TLS == nil {
+		err = server.Serve(l)
+	} else {
+		server.TLSConfig = s.cfg.TLS.Clone()
+		err = server.ServeTLS(l, "", "")
+	}
 	if stop() {
 		return fmt.Errorf("serve HTTP on %s: %w", l.Addr(), err)
 	}
@@ -73,36 +162,21 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-func (s *Server) routes() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", s.healthz)
-	mux.HandleFunc("GET /readyz", s.readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMax}))
-	if s.cfg.Profile {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+// servingKey finds the context of Serve in that of a request.
+type servingKey struct{}
+
+// carryServing is a base for the contexts of requests: they outlive serving, so that what was begun is finished, and know it.
+func carryServing(serving context.Context) context.Context {
+	return context.WithValue(context.WithoutCancel(serving), servingKey{}, serving)
+}
+
+// untilDraining is a request's context that also ends when the server begins to drain: for those that wait for news.
+func untilDraining(r *http.Request) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(r.Context())
+	serving, ok := ctx.Value(servingKey{}).(context.Context)
+	if !ok {
+		return ctx, cancel
 	}
-	return mux
-}
-
-// healthz says that the process runs. It does not look at the store: restarting weir would not mend that.
-func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
-	text(w, http.StatusOK, "ok")
-}
-
-// readyz says whether sending clients here makes sense.
-func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
-	if err := s.cfg.Ready(); err != nil {
-		text(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
-		return
-	}
-	text(w, http.StatusOK, "ready")
-}
-
-func text(w http.ResponseWriter, code int, line string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(code)
-	fmt.Fprintln(w, line)
+	stop := context.AfterFunc(serving, cancel)
+	return ctx, func() { stop(); cancel() }
 }

@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"bufio"
@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-log/weir/door/httpapi"
 )
 
 // start serves on a free port until the test ends, and returns the address.
@@ -29,7 +31,7 @@ func start(t *testing.T, ready func() error) string {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- New(Config{Ready: ready, Metrics: registry, Logger: slog.New(slog.DiscardHandler)}).Serve(ctx, l)
+		ended <- httpapi.New(httpapi.Config{Ready: ready, Metrics: registry, Logger: slog.New(slog.DiscardHandler)}).Serve(ctx, l)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -117,11 +119,11 @@ func TestHugeHeaderIsRefused(t *testing.T) {
 // A client that sends a header byte by byte, or nothing at all, is cut off.
 func TestSlowClientIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		l := newPipes()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- New(Config{Ready: func() error { return nil }, Metrics: prometheus.NewRegistry(),
+			ended <- httpapi.New(httpapi.Config{Ready: func() error { return nil }, Metrics: prometheus.NewRegistry(),
 				Logger: slog.New(slog.DiscardHandler)}).Serve(ctx, l)
 		}()
 		client, server := net.Pipe()
@@ -136,21 +138,3 @@ func TestSlowClientIsCutOff(t *testing.T) {
 		}
 	})
 }
-
-// pipes is a listener of connections in memory.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { close(p.closed); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }

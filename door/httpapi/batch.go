@@ -1,0 +1,333 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/publish"
+)
+
+// eventsMax is the most events of one request, and of one answer.
+const eventsMax = 10_000
+
+// item is one event of a batch, or why it is none.
+type item struct {
+	event publish.Event
+	err   error
+}
+
+// publishMany publishes the events of a body: all or none, or with partial=true each on its own.
+func (s *Server) publishMany(c *call) error {
+	topic := c.r.PathValue("topic")
+	if err := mayPublish(topic); err != nil {
+		return err
+	}
+	q, err := c.query("partial")
+	if err != nil {
+		return err
+	}
+	partial := false
+	if q.Has("partial") {
+		if partial, err = truth(q, "partial"); err != nil {
+			return err
+		}
+	}
+	if partial && c.r.Header["Idempotency-Key"] != nil {
+		return kindInvalidRequest.because("partial=true and Idempotency-Key do not go together: a repetition could not be given the first answer")
+	}
+	parse := parseEvents
+	switch media := c.mediaType(); media {
+	case "application/json":
+	case "application/x-ndjson", "application/ndjson", "application/jsonl":
+		parse = parseLines
+	default:
+		return kindMediaType.because("Content-Type is %q; application/json or application/x-ndjson is needed", shorten(media))
+	}
+	body, err := s.body(c)
+	if err != nil {
+		return err
+	}
+	items, err := parse(body, partial)
+	if err != nil {
+		return err
+	}
+	if len(items) == 0 {
+		return kindInvalidRequest.because("there are no events in it")
+	}
+	for i := range items {
+		items[i].event.Topic = topic
+		items[i].event.Headers = withTrace(items[i].event.Headers, c.r.Header)
+	}
+	if partial {
+		return s.publishEach(c, items)
+	}
+	events := make([]publish.Event, len(items))
+	for i := range items {
+		events[i] = items[i].event
+	}
+	placed, err := s.publish(c, events...)
+	if err != nil {
+		return err
+	}
+	out := append(make([]byte, 0, 32+40*len(placed)), `{"events":[`...)
+	for i, p := range placed {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendPlaced(out, p)
+	}
+	c.Header()["Content-Type"] = jsonType
+	c.send(http.StatusOK, append(out, "]}\n"...))
+	return nil
+}
+
+// publishEach publishes what can be published, in order, and answers for each event. Mostly that is one step; only when an event
+// is refused there, each of them has to be tried alone.
+func (s *Server) publishEach(c *call, items []item) error {
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	placed := make([]publish.Placed, len(items))
+	var good []publish.Event
+	var at []int
+	for i := range items {
+		if items[i].err == nil {
+			good, at = append(good, items[i].event), append(at, i)
+		}
+	}
+	all, err := s.publishAll(ctx, good)
+	switch {
+	case err == nil:
+		for k, i := range at {
+			placed[i] = all[k]
+		}
+	case problemOf(err).Status >= http.StatusInternalServerError:
+		return err // it is about all of them
+	default:
+		for k, i := range at {
+			one, err := s.publishAll(ctx, good[k:k+1])
+			if err != nil {
+				items[i].err = err
+				continue
+			}
+			placed[i] = one[0]
+		}
+	}
+	out := []byte(`{"events":[`)
+	for i := range items {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendItem(out, c, items[i].err, placed[i])
+	}
+	c.Header()["Content-Type"] = jsonType
+	c.send(http.StatusMultiStatus, append(out, "]}\n"...))
+	return nil
+}
+
+func (s *Server) publishAll(ctx context.Context, events []publish.Event) ([]publish.Placed, error) {
+	if len(events) == 0 {
+		return nil, nil
+	}
+	return s.cfg.Publisher.Publish(ctx, events...)
+}
+
+// appendItem appends one event's outcome.
+func appendItem(b []byte, c *call, err error, at publish.Placed) []byte {
+	if err == nil {
+		return fmt.Appendf(b, `{"status":200,"partition":%d,"offset":%d}`, at.Partition, at.Offset)
+	}
+	p := c.problem(err)
+	return fmt.Appendf(b, `{"status":%d,"problem":%s}`, problemOf(err).Status, p)
+}
+
+// parseEvents reads {"events": [...]}. With partial, an event that is no event is only refused itself, as long as it is JSON.
+func parseEvents(body []byte, partial bool) (items []item, err error) {
+	seen := false
+	err = readJSON(body, 0, func(r *jsonReader) error {
+		return r.object(func(name string) error {
+			if name != "events" {
+				return r.unknown(name, "events")
+			}
+			seen = true
+			return r.array(func(i int) error {
+				if i == eventsMax {
+					return tooManyEvents()
+				}
+				it, err := parseItem(r, partial)
+				items = append(items, it)
+				return err
+			})
+		})
+	})
+	if err == nil && !seen {
+		err = kindInvalidJSON.because(`"events" is missing`)
+	}
+	return items, err
+}
+
+// parseItem reads one event. With partial its error is kept, and the rest of its JSON is passed over.
+func parseItem(r *jsonReader, partial bool) (it item, err error) {
+	back := *r
+	back.at = append([]byte(nil), r.at...)
+	if it.event, err = parseEvent(r); err == nil || !partial {
+		return it, err
+	}
+	it.err = err
+	*r = back
+	_, err = r.raw()
+	return it, err
+}
+
+// parseLines reads one event a line. Empty lines are passed over.
+func parseLines(body []byte, partial bool) (items []item, err error) {
+	for line := 0; len(body) > 0; line++ {
+		text, rest, _ := bytes.Cut(body, []byte("\n"))
+		body = rest
+		if len(bytes.TrimSpace(text)) == 0 {
+			continue
+		}
+		if len(items) == eventsMax {
+			return nil, tooManyEvents()
+		}
+		var it item
+		it.err = readJSON(text, line, func(r *jsonReader) (err error) {
+			it.event, err = parseEvent(r)
+			return err
+		})
+		if it.err != nil && !partial {
+			return nil, it.err
+		}
+		items = append(items, it)
+	}
+	return items, nil
+}
+
+func tooManyEvents() error {
+	return kindTooLarge.past(eventsMax, "there are more than %d events in it, the limit of one request", eventsMax)
+}
+
+// parseEvent reads one event.
+func parseEvent(r *jsonReader) (publish.Event, error) {
+	e := publish.Event{}
+	keys, values := 0, 0
+	err := r.object(func(name string) (err error) {
+		switch name {
+		case "key", "key_b64":
+			if keys++; keys > 1 {
+				return r.fail("the key is given twice: as key and as key_b64")
+			}
+			e.Key, err = bytesOrNull(r, name == "key_b64")
+		case "value":
+			values++
+			e.Value, err = anyValue(r)
+		case "value_b64":
+			values++
+			e.Value, err = bytesOrNull(r, true)
+		case "headers":
+			e.Headers, err = parseHeaders(r)
+		case "partition":
+			var n int64
+			if r.null() {
+				return nil
+			}
+			n, err = r.integer(0, math.MaxInt32)
+			p := int32(n)
+			e.Partition = &p
+		case "timestamp":
+			var n int64
+			if r.null() {
+				return nil
+			}
+			n, err = r.integer(0, timestampMax)
+			e.Time = time.UnixMilli(n)
+		default:
+			err = r.unknown(name, "key", "key_b64", "value", "value_b64", "headers", "partition", "timestamp")
+		}
+		if err == nil && values > 1 {
+			err = r.fail("the value is given twice: as value and as value_b64")
+		}
+		return err
+	})
+	if err == nil && values == 0 {
+		err = r.fail(`the event has no value; for a tombstone, say "value": null`)
+	}
+	return e, err
+}
+
+// bytesOrNull reads bytes, as text or in base64; null gives nil.
+func bytesOrNull(r *jsonReader, encoded bool) ([]byte, error) {
+	switch {
+	case r.null():
+		return nil, nil
+	case encoded:
+		return r.base64()
+	default:
+		return r.text()
+	}
+}
+
+// anyValue reads a value: a string is its text, null is nil, and any other JSON is kept as it is written.
+func anyValue(r *jsonReader) ([]byte, error) {
+	if b := r.peek(); b == '"' || b == 'n' {
+		return bytesOrNull(r, false)
+	}
+	return r.raw()
+}
+
+// parseHeaders reads {"name": "value", ...}, or [{"name": …, "value": …}, ...] where the order counts or a name is there twice.
+func parseHeaders(r *jsonReader) (out []batch.RecordHeader, err error) {
+	switch b := r.peek(); b {
+	case 'n':
+		if r.null() {
+			return nil, nil
+		}
+		fallthrough
+	default:
+		return nil, r.fail("headers are an object or an array, and %s is there", kindOf(b))
+	case '{':
+		err = r.object(func(name string) error {
+			value, err := bytesOrNull(r, false)
+			out = append(out, batch.RecordHeader{Key: name, Value: value})
+			return err
+		})
+	case '[':
+		err = r.array(func(int) error {
+			h, err := parseHeader(r)
+			out = append(out, h)
+			return err
+		})
+	}
+	return out, err
+}
+
+func parseHeader(r *jsonReader) (h batch.RecordHeader, err error) {
+	names, values := 0, 0
+	err = r.object(func(name string) (err error) {
+		var text []byte
+		switch name {
+		case "name":
+			names++
+			text, err = r.text()
+			h.Key = string(text)
+		case "name_b64":
+			names++
+			text, err = r.base64()
+			h.Key = string(text)
+		case "value", "value_b64":
+			values++
+			h.Value, err = bytesOrNull(r, name == "value_b64")
+		default:
+			err = r.unknown(name, "name", "name_b64", "value", "value_b64")
+		}
+		return err
+	})
+	if err == nil && (names != 1 || values != 1) {
+		err = r.fail("a header has one name and one value")
+	}
+	return h, err
+}

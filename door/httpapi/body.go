@@ -1,0 +1,164 @@
+package httpapi
+
+import (
+	"compress/gzip"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Bounds of bodies.
+const (
+	bodyMax  = 16 << 20 // also of what a compressed one becomes
+	bodyFree = 16 << 10 // so much is read without asking Server.bodies
+
+	bodyGrace = 10 * time.Second // for a body to arrive, and more for a large one:
+	bodyRate  = 64 << 10         // bytes a second
+)
+
+// timeBody gives the body a time to arrive. It also bounds the reading of a body that nobody wants.
+func (c *call) timeBody() {
+	size := c.r.ContentLength
+	if size < 0 || size > bodyMax {
+		size = bodyMax
+	}
+	deadline := time.Now().Add(bodyGrace + time.Duration(size/bodyRate)*time.Second)
+	_ = http.NewResponseController(c.ResponseWriter).SetReadDeadline(deadline) // fails only where a test has no connection
+}
+
+// body reads the whole body, decompressed. What it took of Server.bodies is given back when the call ends. The bytes are
+// the caller's.
+func (s *Server) body(c *call) ([]byte, error) {
+	if c.r.ContentLength == 0 {
+		return nil, nil
+	}
+	began := time.Now()
+	if c.r.TransferEncoding != nil {
+		// The request may have had a Content-Length, too, which net/http passes over. RFC 9112, 6.1: then it is the connection's last.
+		c.Header().Set("Connection", "close")
+	}
+	if c.r.ContentLength > bodyMax {
+		return nil, kindTooLarge.past(bodyMax, "the body has %d bytes; the limit is %d", c.r.ContentLength, bodyMax)
+	}
+	src, size := io.Reader(c.r.Body), c.r.ContentLength
+	if size < 0 {
+		src = http.MaxBytesReader(c.ResponseWriter, c.r.Body, bodyMax)
+	}
+	switch encoding := c.r.Header.Get("Content-Encoding"); strings.ToLower(encoding) {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		r, err := gzip.NewReader(src)
+		if err != nil {
+			return nil, unreadable(err)
+		}
+		src, size = r, -1
+	case "zstd":
+		r, err := zstd.NewReader(src, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(8<<20))
+		if err != nil {
+			return nil, unreadable(err)
+		}
+		defer r.Close()
+		src, size = r, -1
+	default:
+		c.Header().Set("Accept-Encoding", "gzip, zstd")
+		return nil, kindMediaType.because("Content-Encoding: %s is not known here; send gzip, zstd or none", shorten(encoding))
+	}
+	b, err := s.readBody(c, src, size)
+	control := http.NewResponseController(c.ResponseWriter)
+	if took := time.Since(began); took > time.Second {
+		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // the time to answer begins now
+	}
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	_ = control.SetReadDeadline(time.Time{}) // the time was for the body: what waits for the store is not slow to arrive
+	return b, nil
+}
+
+// readBody reads all of src: size bytes where that is known, -1 where not. It takes room as the bytes come, so that a
+// client that announces much and sends nothing costs nothing.
+func (s *Server) readBody(c *call, src io.Reader, size int64) ([]byte, error) {
+	most := int64(bodyMax)
+	if size >= 0 {
+		most = size
+	}
+	b := make([]byte, 0, min(most, bodyFree))
+	for {
+		if len(b) == cap(b) {
+			if int64(len(b)) == most {
+				return b, atEnd(src, most)
+			}
+			room := min(2*int64(cap(b)), most)
+			if !s.bodies.TryAcquire(room - c.held) {
+				return nil, kindOverloaded.because("too many large bodies are being read at once. Nothing happened; try again, or send less at a time")
+			}
+			c.held = room
+			b = append(make([]byte, 0, room), b...)
+		}
+		n, err := src.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case err == io.EOF && size >= 0 && int64(len(b)) < size:
+			return nil, io.ErrUnexpectedEOF
+		case err == io.EOF:
+			return b, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// atEnd sees that nothing follows the most that there may be.
+func atEnd(src io.Reader, most int64) error {
+	var one [1]byte
+	n, err := src.Read(one[:])
+	switch {
+	case n > 0:
+		return kindTooLarge.past(most, "the body has more than %d bytes, the limit", most)
+	case err == io.EOF:
+		return nil
+	default:
+		return err
+	}
+}
+
+// unreadable says why a body could not be read.
+func unreadable(err error) error {
+	var tooLarge *http.MaxBytesError
+	var p *problem
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &tooLarge):
+		return kindTooLarge.past(tooLarge.Limit, "the body has more than %d bytes, the limit", tooLarge.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return kindSlowBody.because("a body has %v, and a second more for each %d bytes of its Content-Length", bodyGrace, bodyRate)
+	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
+		return kindTooLarge.past(bodyMax, "the body decompresses to more than may be held in memory")
+	default:
+		return kindInvalidRequest.because("the body cannot be read: %v", err)
+	}
+}
+
+// mediaType returns the type of the body, without its parameters, in lower case.
+func (c *call) mediaType() string {
+	given := c.r.Header.Get("Content-Type")
+	if media, _, err := mime.ParseMediaType(given); err == nil {
+		return media
+	}
+	return given
+}
+
+// jsonBody reads a body that must be JSON.
+func (s *Server) jsonBody(c *call) ([]byte, error) {
+	if media := c.mediaType(); media != "application/json" {
+		return nil, kindMediaType.because("Content-Type is %q; application/json is needed", shorten(media))
+	}
+	return s.body(c)
+}

@@ -1,0 +1,148 @@
+package httpapi
+
+import (
+	"context"
+	"math"
+	"net/http"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/group"
+)
+
+// commitOffsets keeps how far the member has worked: by the cursor of an answer, or by offsets. An empty commit only says that the client is alive.
+func (s *Server) commitOffsets(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	body, err := s.jsonBody(c)
+	if err != nil {
+		return err
+	}
+	var wanted cursor
+	if err := readJSON(body, 0, func(r *jsonReader) (err error) { wanted, err = parseCommit(r); return err }); err != nil {
+		return err
+	}
+	m, rest, err := s.enterMember(c)
+	if err != nil {
+		return err
+	}
+	defer rest()
+	if len(wanted) > 0 {
+		ctx, cancel := c.withPatience()
+		defer cancel()
+		commits, err := s.commitsOf(ctx, m, wanted)
+		if err != nil {
+			return err
+		}
+		if err := m.peer.Commit(ctx, commits); err != nil {
+			return err
+		}
+		for _, o := range commits {
+			m.settle(o.TopicPartition)
+		}
+		m.giveBack(c.r.Context(), s.cfg.Logger)
+	}
+	c.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// commitsOf finds the partitions among what the member has, and sees that they reach that far: one trip.
+//
+// A position before the first event is taken: what the member worked on may have been removed by retention meanwhile.
+func (s *Server) commitsOf(ctx context.Context, m *member, wanted cursor) (commits []group.Committed, err error) {
+	var partitions []eventlog.Partition
+	a := m.peer.Assignment()
+	for _, has := range append(a.Own, a.Revoking...) {
+		for _, since := range []int32{has.Since, anySince} {
+			of := place{has.Topic, has.Partition, since}
+			at, ok := wanted[of]
+			if !ok {
+				continue
+			}
+			delete(wanted, of)
+			commits = append(commits, group.Committed{TopicPartition: has.TopicPartition, Name: has.Topic, Offset: at, LeaderEpoch: -1})
+			partitions = append(partitions, has.Log)
+		}
+	}
+	for of := range wanted {
+		return nil, kindFenced.because("partition %d of topic %s is not this member's, or has been another's meanwhile. Nothing was committed; commit the others, and drop what you have of it",
+			of.partition, shorten(of.topic))
+	}
+	bounds, err := s.cfg.Log.Bounds(ctx, partitions...)
+	if err != nil {
+		return nil, err
+	}
+	for i, b := range bounds {
+		c := &commits[i]
+		if b.Err == nil && c.Offset > b.Bounds.Next {
+			b.Err = &eventlog.RangeError{Partition: b.Bounds.Partition, Asked: c.Offset, First: b.Bounds.First, Next: b.Bounds.Next}
+		}
+		if b.Err != nil {
+			return nil, in(c.Name, c.Partition, b.Err)
+		}
+	}
+	return commits, nil
+}
+
+// anySince, in a place, stands for the assignment that the member has now.
+const anySince = -1
+
+// parseCommit reads {"next": …} or {"offsets": [...]}.
+func parseCommit(r *jsonReader) (wanted cursor, err error) {
+	wanted = make(cursor)
+	given := 0
+	err = r.object(func(name string) (err error) {
+		if given++; given > 1 {
+			return r.fail("either next or offsets is given")
+		}
+		switch name {
+		case "next":
+			start := *r
+			var next []byte
+			if next, err = r.text(); err == nil {
+				if wanted, err = parseCursor(string(next)); err != nil {
+					*r = start
+					err = r.fail("it is not a cursor; take next from the answer before")
+				}
+			}
+		case "offsets":
+			err = r.array(func(int) error {
+				of, at, err := parseCommitted(r)
+				wanted[of] = at
+				return err
+			})
+		default:
+			err = r.unknown(name, "next", "offsets")
+		}
+		return err
+	})
+	return wanted, err
+}
+
+func parseCommitted(r *jsonReader) (of place, at eventlog.Offset, err error) {
+	of.since = anySince
+	fields := 0
+	err = r.object(func(name string) (err error) {
+		fields++
+		var n int64
+		switch name {
+		case "topic":
+			var topic []byte
+			topic, err = r.text()
+			of.topic = string(topic)
+		case "partition":
+			n, err = r.integer(0, math.MaxInt32)
+			of.partition = int32(n)
+		case "offset":
+			n, err = r.integer(0, math.MaxInt64)
+			at = eventlog.Offset(n)
+		default:
+			err = r.unknown(name, "topic", "partition", "offset")
+		}
+		return err
+	})
+	if err == nil && fields != 3 {
+		err = r.fail("topic, partition and offset are needed")
+	}
+	return of, at, err
+}

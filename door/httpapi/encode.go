@@ -1,0 +1,167 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"io"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// event is a record and where it comes from.
+type event struct {
+	topic     string // "" where the path says it
+	partition int32
+	batch.Record
+}
+
+// encoder writes JSON to w in pieces, so that the largest event does not need room for its escaped whole.
+type encoder struct {
+	w   io.Writer
+	buf []byte
+	err error // the first that w returned; nothing is written after it
+}
+
+const (
+	pieceBytes = 16 << 10
+	chunkBytes = 3 << 10 // of a value, taken at once; a multiple of three, for base64
+)
+
+func newEncoder(w io.Writer) *encoder { return &encoder{w: w, buf: make([]byte, 0, 1<<10)} }
+
+// spill writes what has gathered once that is enough.
+func (e *encoder) spill() {
+	if len(e.buf) >= pieceBytes {
+		e.flush()
+	}
+}
+
+func (e *encoder) flush() {
+	if e.err == nil && len(e.buf) > 0 {
+		_, e.err = e.w.Write(e.buf)
+	}
+	e.buf = e.buf[:0]
+}
+
+func (e *encoder) string(s string) { e.buf = append(e.buf, s...) }
+func (e *encoder) int(n int64)     { e.buf = strconv.AppendInt(e.buf, n, 10) }
+
+// event writes an event as one line, without its end.
+func (e *encoder) event(v *event) {
+	e.string(`{`)
+	if v.topic != "" {
+		e.string(`"topic":"`)
+		e.string(v.topic) // nothing in a topic's name needs escaping
+		e.string(`",`)
+	}
+	e.string(`"partition":`)
+	e.int(int64(v.partition))
+	e.string(`,"offset":`)
+	e.int(v.Offset)
+	if v.Timestamp != batch.NoTimestamp {
+		e.string(`,"timestamp":`)
+		e.int(v.Timestamp)
+	}
+	e.string(`,`)
+	e.field("key", v.Key)
+	e.string(`,`)
+	e.field("value", v.Value)
+	if len(v.Headers) > 0 {
+		e.string(`,"headers":[`)
+		for i, h := range v.Headers {
+			if i > 0 {
+				e.string(`,`)
+			}
+			e.string(`{`)
+			e.field("name", []byte(h.Key))
+			e.string(`,`)
+			e.field("value", h.Value)
+			e.string(`}`)
+		}
+		e.string(`]`)
+	}
+	e.string(`}`)
+}
+
+// gapLine writes a gap as a line of its own among events. Only readers of several topics need the topic.
+func (e *encoder) gapLine(topic string, partition int32, g gap) {
+	e.string("{")
+	if topic != "" {
+		e.string(`"topic":"`)
+		e.string(topic) // nothing in it needs escaping
+		e.string(`",`)
+	}
+	e.string(`"partition":`)
+	e.int(int64(partition))
+	e.string(`,"gap":`)
+	e.gap(g)
+	e.string("}\n")
+}
+
+func (e *encoder) gap(g gap) {
+	e.string(`{"from":`)
+	e.int(int64(g.from))
+	e.string(`,"to":`)
+	e.int(int64(g.to))
+	e.string("}")
+}
+
+// field writes bytes as text where they are UTF-8, else under the name with _b64, in base64. nil becomes null.
+func (e *encoder) field(name string, value []byte) {
+	e.string(`"`)
+	e.string(name)
+	switch {
+	case value == nil:
+		e.string(`":null`)
+	case utf8.Valid(value):
+		e.string(`":"`)
+		e.text(value)
+		e.string(`"`)
+	default:
+		e.string(`_b64":"`)
+		for len(value) > 0 {
+			n := min(len(value), chunkBytes)
+			e.buf = base64.StdEncoding.AppendEncode(e.buf, value[:n])
+			value = value[n:]
+			e.spill()
+		}
+		e.string(`"`)
+	}
+}
+
+// text writes the inside of a JSON string.
+func (e *encoder) text(value []byte) {
+	for len(value) > 0 {
+		n := min(len(value), chunkBytes)
+		e.buf = appendEscaped(e.buf, value[:n])
+		value = value[n:]
+		e.spill()
+	}
+}
+
+// appendEscaped escapes what JSON demands. A character may lie across two calls: none of its bytes is escaped.
+func appendEscaped(b, text []byte) []byte {
+	const hex = "0123456789abcdef"
+	done := 0
+	for i, c := range text {
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		b = append(b, text[done:i]...)
+		done = i + 1
+		switch c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, '\\', 'n')
+		case '\r':
+			b = append(b, '\\', 'r')
+		case '\t':
+			b = append(b, '\\', 't')
+		default:
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
+	}
+	return append(b, text[done:]...)
+}

@@ -1,0 +1,9 @@
+package httpapi
+
+// Routes are the patterns of the API.
+func Routes() (patterns []string) {
+	for _, r := range api {
+		patterns = append(patterns, r.pattern)
+	}
+	return patterns
+}

@@ -1,0 +1,190 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/group"
+)
+
+// A group as clients see it.
+type (
+	groupView struct {
+		Name  string `json:"name"`
+		State string `json:"state"`
+		Type  string `json:"type"` // of its protocol; "consumer" for consumers of any kind
+	}
+
+	groupDetail struct {
+		groupView
+		Generation int32        `json:"generation"`
+		Members    []memberView `json:"members"`
+	}
+
+	memberView struct {
+		ID         string             `json:"id"`
+		Client     string             `json:"client"`
+		Host       string             `json:"host"`
+		Partitions map[string][]int32 `json:"partitions"` // by topic
+	}
+
+	offsetsView struct {
+		Offsets []offsetView `json:"offsets"`
+		Lag     int64        `json:"lag"` // of all
+	}
+
+	offsetView struct {
+		Topic     string          `json:"topic"`
+		Partition int32           `json:"partition"`
+		Offset    eventlog.Offset `json:"offset"` // of the next event to read
+		EndOffset eventlog.Offset `json:"end_offset"`
+		Lag       int64           `json:"lag"`
+		Metadata  string          `json:"metadata,omitempty"`
+	}
+)
+
+// listGroups lists all groups.
+func (s *Server) listGroups(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	if err := c.may(mayRead, ""); err != nil {
+		return err
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	all, err := s.cfg.Groups.List(ctx, nil)
+	if err != nil {
+		return err
+	}
+	list := []groupView{}
+	for _, g := range all {
+		list = append(list, groupView{g.Group, string(g.State), g.ProtocolType})
+	}
+	return c.json(http.StatusOK, map[string][]groupView{"groups": list})
+}
+
+// describeGroup shows a group's members and what each of them reads.
+func (s *Server) describeGroup(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	if err := c.may(mayRead, ""); err != nil {
+		return err
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	g, err := s.cfg.Groups.Describe(ctx, c.r.PathValue("group"))
+	if err != nil {
+		return err
+	}
+	view := groupDetail{groupView{g.Group, string(g.State), g.ProtocolType}, g.Generation, []memberView{}}
+	for _, m := range g.Members {
+		v := memberView{ID: m.ID, Client: m.ClientID, Host: m.ClientHost, Partitions: map[string][]int32{}}
+		if g.ProtocolType == "consumer" {
+			v.Partitions = m.Partitions()
+		}
+		view.Members = append(view.Members, v)
+	}
+	return c.json(http.StatusOK, view)
+}
+
+// deleteGroup deletes a group without members, and how far it has read.
+func (s *Server) deleteGroup(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	if err := c.may(mayAdmin, ""); err != nil {
+		return err
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	if err := s.cfg.Groups.Delete(ctx, c.r.PathValue("group")); err != nil {
+		return err
+	}
+	c.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// groupOffsets shows how far a group has read, and how far that is from the end: two trips.
+func (s *Server) groupOffsets(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	name := c.r.PathValue("group")
+	found, err := s.cfg.Groups.Fetch(ctx, name, nil)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		if _, err := s.cfg.Groups.Describe(ctx, name); err != nil {
+			return err // there is no such group
+		}
+	}
+	return s.answerOffsets(ctx, c, found)
+}
+
+// answerOffsets answers with offsets and how far they are from the end: one trip.
+func (s *Server) answerOffsets(ctx context.Context, c *call, found []group.Committed) error {
+	view := offsetsView{Offsets: []offsetView{}}
+	var partitions []eventlog.Partition
+	for _, o := range found {
+		t, err := s.cfg.Log.TopicByID(o.Topic)
+		if err != nil || int(o.Partition) >= len(t.Partitions) || c.may(mayRead, t.Name) != nil {
+			continue
+		}
+		partitions = append(partitions, t.Partitions[o.Partition])
+		view.Offsets = append(view.Offsets, offsetView{Topic: t.Name, Partition: o.Partition, Offset: o.Offset, Metadata: o.Metadata})
+	}
+	bounds, err := s.cfg.Log.Bounds(ctx, partitions...)
+	if err != nil {
+		return err
+	}
+	for i, b := range bounds {
+		o := &view.Offsets[i]
+		o.EndOffset = b.Bounds.Next
+		o.Lag = max(0, int64(b.Bounds.Next-max(o.Offset, b.Bounds.First)))
+		view.Lag += o.Lag
+	}
+	return c.json(http.StatusOK, view)
+}
+
+// resetOffsets moves the offsets of a group that has no members, all or none, and answers with where they are now.
+func (s *Server) resetOffsets(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	body, err := s.jsonBody(c)
+	if err != nil {
+		return err
+	}
+	asked, err := parseResets(body)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	name := c.r.PathValue("group")
+	commit := group.Commit{Group: name, Generation: -1}
+	for _, a := range asked {
+		if err := c.may(mayAdmin, a.topic); err != nil {
+			return err
+		}
+		t, err := s.cfg.Log.Topic(ctx, a.topic)
+		if err != nil {
+			return err
+		}
+		offsets, err := s.resolve(ctx, t, a)
+		if err != nil {
+			return err
+		}
+		commit.Offsets = append(commit.Offsets, offsets...)
+	}
+	if _, err := s.cfg.Groups.Commit(ctx, commit); err != nil {
+		return err
+	}
+	return s.answerOffsets(ctx, c, commit.Offsets)
+}

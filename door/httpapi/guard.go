@@ -1,0 +1,143 @@
+package httpapi
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// guard stands before all routes: it names the request, and turns away what no client of ours sends.
+//
+// Browsers send what any page tells them to. Pages of other sites may not change anything (Sec-Fetch-Site, Origin), may not read anything (no
+// answer has a CORS header), and cannot make a loopback address theirs by a name of their own (Host; DNS rebinding).
+func (s *Server) guard(at net.Addr) http.Handler {
+	var foreign http.CrossOriginProtection
+	local := isLoopback(at)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h["X-Content-Type-Options"] = noSniff
+		h["Cache-Control"] = noStore
+		id := s.ids.of(r)
+		h[requestIDHeader] = []string{id}
+		var p *problem
+		switch {
+		case local && !s.answersFor(r.Host):
+			p = kindMisdirected.because("the request is for host %q, and this address is for localhost only; where a proxy stands before weir, let it send Host: localhost",
+				shorten(r.Host))
+		case !cleanPath(r):
+			p = kindNotFound.because("the path is not in its plain form; GET /openapi.yaml tells what there is")
+		case foreign.Check(r) != nil:
+			p = kindForeignOrigin.because("requests that change something are not taken from pages of other sites")
+		default:
+			s.mux.ServeHTTP(w, r)
+			return
+		}
+		c := &call{ResponseWriter: w, r: r, id: id}
+		if r.ContentLength != 0 {
+			c.timeBody()
+		}
+		s.answerProblem(c, p)
+		s.cfg.Observer.Answered("other", p.Status, 0)
+	})
+}
+
+func isLoopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// answersFor reports whether a Host header can be one of a client on this machine. An IP address cannot be rebound.
+func (s *Server) answersFor(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.Trim(host, "[]"), ".")
+	return strings.EqualFold(host, "localhost") || net.ParseIP(host) != nil || slices.Contains(s.cfg.Hosts, strings.ToLower(host))
+}
+
+// cleanPath reports whether the path is what it says: no dots, no empty parts, no parameters, no bytes that end strings.
+func cleanPath(r *http.Request) bool {
+	p := r.URL.Path
+	if r.URL.RawPath != "" { // something is escaped that need not be
+		p = r.URL.RawPath
+	}
+	return strings.HasPrefix(p, "/") && !strings.ContainsAny(r.URL.Path, "\x00;") &&
+		(p == path.Clean(p) || strings.HasSuffix(p, "/") && p == path.Clean(p)+"/")
+}
+
+const requestIDHeader = "X-Request-Id"
+
+// requestIDs names requests, for our log and the client's: by the client's own name, or by a random start and a count.
+type requestIDs struct {
+	prefix string
+	count  *atomic.Uint64
+}
+
+func newRequestIDs() requestIDs {
+	var b [6]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return requestIDs{hex.EncodeToString(b[:]) + "-", new(atomic.Uint64)}
+}
+
+const requestIDMax = 128
+
+func (ids requestIDs) of(r *http.Request) string {
+	if given := r.Header[requestIDHeader]; len(given) == 1 && len(given[0]) <= requestIDMax && isToken(given[0]) {
+		return given[0]
+	}
+	return ids.prefix + strconv.FormatUint(ids.count.Add(1), 36)
+}
+
+// isToken reports whether a text is printable ASCII without spaces: safe in a header, a log line and JSON.
+func isToken(text string) bool {
+	for i := range len(text) {
+		if text[i] <= ' ' || text[i] >= 0x7f {
+			return false
+		}
+	}
+	return text != ""
+}
+
+// limit bounds the connections of a listener. One too many is closed: its client tries again.
+func limit(l net.Listener, most int) net.Listener {
+	return &limitedListener{Listener: l, free: make(chan struct{}, most)}
+}
+
+type limitedListener struct {
+	net.Listener
+	free chan struct{} // holds a mark for each open connection
+}
+
+// Accept is net.Listener's.
+func (l *limitedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case l.free <- struct{}{}:
+			return &limitedConn{Conn: c, leave: sync.OnceFunc(func() { <-l.free })}, nil
+		default:
+			c.Close()
+		}
+	}
+}
+
+type limitedConn struct {
+	net.Conn
+	leave func()
+}
+
+// Close is net.Conn's.
+func (c *limitedConn) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}

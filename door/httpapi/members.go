@@ -1,0 +1,197 @@
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weir-log/weir/use/group"
+)
+
+// members are the clients that read as part of a group. Each has a group.Peer that plays it towards the others; a client that is silent
+// for longer than its session is taken for dead, and its peer leaves.
+type members struct {
+	most   int
+	logger *slog.Logger
+	run    sync.WaitGroup // over all peers
+
+	mu     sync.Mutex // guards the rest
+	byID   map[string]*member
+	closed bool
+}
+
+// member is one client. What it was given and may still be working on is lent; a partition that another member waits for is
+// released once it is not lent any more.
+type member struct {
+	peer    *group.Peer
+	group   string
+	topics  []string
+	session time.Duration
+	silent  *time.Timer // runs while no request of the client is in progress
+	leave   context.CancelFunc
+	gone    chan struct{} // closed when the peer is no member any more
+
+	mu   sync.Mutex // guards the rest
+	busy int        // requests in progress
+	lent map[group.TopicPartition]bool
+	news chan struct{} // closed, and replaced, when the assignment changed
+}
+
+func newMembers(most int, logger *slog.Logger) *members {
+	return &members{most: most, logger: logger, byID: make(map[string]*member)}
+}
+
+// add lets a peer live until its client leaves or falls silent, or close is called. It is false where there is no room.
+func (ms *members) add(m *member) bool {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if ms.closed || len(ms.byID) >= ms.most {
+		return false
+	}
+	ctx, leave := context.WithCancel(context.Background())
+	m.leave, m.gone, m.news = leave, make(chan struct{}), make(chan struct{})
+	m.lent = make(map[group.TopicPartition]bool)
+	m.silent = time.AfterFunc(m.session, func() {
+		ms.logger.Info("http: a member of a group was silent for its whole session, and is let go", "group", m.group, "member", m.peer.ID(), "session", m.session)
+		leave()
+	})
+	ms.byID[m.peer.ID()] = m
+	ms.run.Go(func() {
+		defer ms.remove(m)
+		m.watch(ctx, ms.logger)
+	})
+	return true
+}
+
+func (ms *members) remove(m *member) {
+	m.silent.Stop()
+	m.leave()
+	close(m.gone)
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	delete(ms.byID, m.peer.ID())
+}
+
+// enter finds a member for one of its client's requests: until leave is called, the client is not silent.
+func (ms *members) enter(groupName, id string) (m *member, leave func(), err error) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	m = ms.byID[id]
+	if m == nil || m.group != groupName {
+		return nil, nil, kindUnknownMember.because("it left, or was silent for its session, or joined through another process; join again: POST /v1/groups/{group}/members")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.busy++
+	m.silent.Stop()
+	return m, m.rest, nil
+}
+
+// rest ends a request of the client.
+func (m *member) rest() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.busy--; m.busy == 0 {
+		select {
+		case <-m.gone:
+		default:
+			m.silent.Reset(m.session)
+		}
+	}
+}
+
+// close makes all peers leave, and waits for it.
+func (ms *members) close() {
+	ms.mu.Lock()
+	ms.closed = true
+	for _, m := range ms.byID {
+		m.leave()
+	}
+	ms.mu.Unlock()
+	ms.run.Wait()
+}
+
+// watch runs the peer, and gives back at once what others wait for and the client has nothing of.
+func (m *member) watch(ctx context.Context, logger *slog.Logger) {
+	var running sync.WaitGroup
+	over := make(chan struct{})
+	running.Go(func() {
+		defer close(over)
+		if err := m.peer.Run(ctx); err != nil {
+			logger.Warn("http: a member lost its place in the group", "group", m.group, "member", m.peer.ID(), "error", err)
+		}
+	})
+	defer running.Wait()
+	for {
+		select {
+		case <-over:
+			return
+		case <-m.peer.Changed():
+		}
+		m.mu.Lock()
+		close(m.news)
+		m.news = make(chan struct{})
+		m.mu.Unlock()
+		m.giveBack(ctx, logger)
+	}
+}
+
+// giveBack releases what others wait for and the client is not working on.
+func (m *member) giveBack(ctx context.Context, logger *slog.Logger) {
+	m.mu.Lock()
+	var free []group.TopicPartition
+	for _, a := range m.peer.Assignment().Revoking {
+		if !m.lent[a.TopicPartition] {
+			free = append(free, a.TopicPartition)
+		}
+	}
+	m.mu.Unlock()
+	if len(free) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := m.peer.Release(ctx, free...); err != nil && ctx.Err() == nil {
+		logger.Warn("http: partitions could not be released; it is tried with the member's next request", "group", m.group, "member", m.peer.ID(), "error", err)
+	}
+}
+
+// settle takes partitions for worked through: the client says so by committing them, or by asking for more.
+func (m *member) settle(tps ...group.TopicPartition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if tps == nil {
+		clear(m.lent)
+	}
+	for _, tp := range tps {
+		delete(m.lent, tp)
+	}
+}
+
+// lend notes that the client gets events of some partitions. It leaves out those that are not its own any more.
+func (m *member) lend(pages []memberPage) (kept []memberPage) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	own := make(map[group.TopicPartition]int32)
+	for _, a := range m.peer.Assignment().Own {
+		own[a.TopicPartition] = a.Since
+	}
+	for _, p := range pages {
+		if since, ok := own[p.tp]; !ok || since != p.of.since {
+			continue
+		}
+		if len(p.events) > 0 {
+			m.lent[p.tp] = true
+		}
+		kept = append(kept, p)
+	}
+	return kept
+}
+
+// changed is closed when the assignment changes.
+func (m *member) changed() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.news
+}

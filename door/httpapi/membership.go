@@ -1,0 +1,198 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/weir-log/weir/use/group"
+)
+
+const (
+	sessionDefault = 30 * time.Second
+	sessionMin     = time.Second
+	sessionMax     = 30 * time.Minute
+)
+
+// join makes the client a member of a group.
+func (s *Server) join(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	body, err := s.jsonBody(c)
+	if err != nil {
+		return err
+	}
+	m := &member{group: c.r.PathValue("group"), session: sessionDefault}
+	cfg := group.PeerConfig{Group: m.group, Logger: s.cfg.Logger}
+	if err := readJSON(body, 0, func(r *jsonReader) error { return parseJoin(r, m, &cfg) }); err != nil {
+		return err
+	}
+	if len(cfg.Topics) == 0 {
+		return kindInvalidJSON.because(`"topics" is missing or empty`)
+	}
+	m.topics = cfg.Topics
+	if err := c.mayAll(m.topics); err != nil {
+		return err
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	if m.peer, err = group.JoinPeers(ctx, s.cfg.Log, cfg); err != nil {
+		return err
+	}
+	if !s.members.add(m) {
+		_ = m.peer.Leave(ctx) // if it cannot, its short session ends it
+		return kindOverloaded.past(int64(s.cfg.Members), "there are %d members of groups here, the most there may be", s.cfg.Members)
+	}
+	c.Header().Set("Location", "/v1/groups/"+url.PathEscape(m.group)+"/members/"+url.PathEscape(m.peer.ID()))
+	return c.json(http.StatusCreated, map[string]any{
+		"id": m.peer.ID(), "group": m.group, "topics": m.topics, "session_ms": m.session.Milliseconds(),
+	})
+}
+
+func parseJoin(r *jsonReader, m *member, cfg *group.PeerConfig) error {
+	return r.object(func(name string) (err error) {
+		switch name {
+		case "topics":
+			err = r.array(func(int) error {
+				topic, err := r.text()
+				cfg.Topics = append(cfg.Topics, string(topic))
+				return err
+			})
+		case "from":
+			start := *r
+			var from []byte
+			from, err = r.text()
+			if cfg.FromLatest = string(from) == "latest"; err == nil && !cfg.FromLatest && string(from) != "earliest" {
+				*r = start
+				err = r.fail(`"earliest" or "latest" is needed`)
+			}
+		case "session_ms":
+			var ms int64
+			ms, err = r.integer(sessionMin.Milliseconds(), sessionMax.Milliseconds())
+			m.session = time.Duration(ms) * time.Millisecond
+		case "client":
+			var client []byte
+			client, err = r.text()
+			cfg.Client = string(client)
+		default:
+			err = r.unknown(name, "topics", "from", "session_ms", "client")
+		}
+		return err
+	})
+}
+
+func (c *call) mayAll(topics []string) error {
+	for _, t := range topics {
+		if err := c.may(mayRead, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enterMember finds the member that the path names.
+func (s *Server) enterMember(c *call) (*member, func(), error) {
+	m, leave, err := s.members.enter(c.r.PathValue("group"), c.r.PathValue("member"))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.mayAll(m.topics); err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return m, leave, nil
+}
+
+// leaveGroup makes the member leave.
+func (s *Server) leaveGroup(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	m, rest, err := s.enterMember(c)
+	if err != nil {
+		return err
+	}
+	defer rest()
+	m.leave()
+	select {
+	case <-m.gone:
+		c.WriteHeader(http.StatusNoContent)
+		return nil
+	case <-c.r.Context().Done():
+		return c.r.Context().Err()
+	}
+}
+
+// memberEvents answers with events of what the member owns, behind what it committed, or behind a cursor. That it asks says that it is
+// done with what it got before.
+func (s *Server) memberEvents(c *call) error {
+	q, err := c.query("max", "wait_ms", "after")
+	if err != nil {
+		return err
+	}
+	most, err := howMany(q)
+	if err != nil {
+		return err
+	}
+	wait, err := waiting(q)
+	if err != nil {
+		return err
+	}
+	after, err := parseCursor(q.Get("after"))
+	if err != nil {
+		return err
+	}
+	m, rest, err := s.enterMember(c)
+	if err != nil {
+		return err
+	}
+	defer rest()
+	m.settle()
+	m.giveBack(c.r.Context(), s.cfg.Logger)
+
+	polls, stop := untilDraining(c.r)
+	defer stop()
+	ctx, cancel := context.WithTimeout(c.r.Context(), wait+patience)
+	defer cancel()
+	deadline := time.Now().Add(wait)
+	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(deadline.Add(writeTimeout))
+	var gaps []placedGap
+	for {
+		pages, release, err := s.lookAt(ctx, polls, m, after, time.Until(deadline))
+		if err != nil {
+			return err
+		}
+		events := 0
+		var failed error
+		pages = m.lend(trim(pages, most))
+		for _, p := range pages {
+			events += len(p.events)
+			if p.gap != nil {
+				gaps = append(gaps, placedGap{p.of, *p.gap})
+				after[p.of] = p.next
+			}
+			if p.err != nil {
+				failed = p.err
+			}
+		}
+		if events == 0 && failed != nil {
+			release()
+			return failed
+		}
+		if events > 0 || polls.Err() != nil || !time.Now().Before(deadline) {
+			defer release()
+			if err := s.again(c, mayRead, m.topics...); err != nil {
+				return err
+			}
+			return s.answerMember(c, pages, gaps)
+		}
+		release()
+		select {
+		case <-m.gone:
+			return kindUnknownMember.because("it lost its place in the group; join again")
+		default:
+		}
+	}
+}

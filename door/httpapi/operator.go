@@ -1,0 +1,55 @@
+package httpapi
+
+import (
+	_ "embed" // for openapi.yaml
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+//go:embed openapi.yaml
+var openAPI []byte
+
+// operatorRoutes are not part of the API: they are for watchdogs, scrapers and people who look after weir.
+func (s *Server) operatorRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /readyz", s.readyz)
+	mux.Handle("GET /metrics", s.operators(promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMax})))
+	if s.cfg.Profile {
+		mux.Handle("GET /debug/pprof/", s.operators(http.HandlerFunc(pprof.Index)))
+		mux.Handle("GET /debug/pprof/profile", s.operators(http.HandlerFunc(pprof.Profile)))
+		mux.Handle("GET /debug/pprof/trace", s.operators(http.HandlerFunc(pprof.Trace)))
+	}
+}
+
+// healthz says that the process runs. It does not look at the store: restarting weir would not mend that.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	text(w, http.StatusOK, "ok\n")
+}
+
+// readyz says whether sending clients here makes sense.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	if err := s.cfg.Ready(); err != nil {
+		why := "the store does not answer"
+		if s.fromHere(r) {
+			why = err.Error() // it names the store
+		}
+		text(w, http.StatusServiceUnavailable, "not ready: "+why+"\n")
+		return
+	}
+	text(w, http.StatusOK, "ready\n")
+}
+
+func text(w http.ResponseWriter, code int, body string) {
+	w.Header()["Content-Type"] = textType
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(body)) // a client that is gone needs no answer
+}
+
+// document serves the description of this API.
+func (s *Server) document(c *call) error {
+	c.Header()["Content-Type"] = yamlType
+	c.send(http.StatusOK, openAPI)
+	return nil
+}

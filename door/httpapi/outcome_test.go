@@ -1,0 +1,97 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/door/httpapi"
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+)
+
+// troubled is a store whose commits and reads end with an error, while there is one.
+type troubled struct {
+	eventlog.Store
+	commit, read atomic.Pointer[error]
+}
+
+func (s *troubled) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if err := s.commit.Load(); err != nil {
+		return nil, *err
+	}
+	return s.Store.Commit(ctx, flush)
+}
+
+func (s *troubled) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+	if err := s.read.Load(); err != nil {
+		return nil, *err
+	}
+	return s.Store.Read(ctx, spans)
+}
+
+// What may have happened is never told as what did not happen, nor the other way round.
+func TestOutcomesAreToldApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &troubled{Store: memory.New()}
+		l := newPipes()
+		d := openAt(t, store, httpapi.Config{}, l, l.dial)
+		defer d.stop()
+		d.topic("orders", 2)
+		publish := func(headers ...string) answer {
+			return d.do("POST", "/v1/topics/orders/events?partition=0", "a", headers...)
+		}
+		batch := func(query string) answer {
+			return d.asJSON("POST", "/v1/topics/orders/batch"+query, `{"events":[{"value":1,"partition":0},{"value":2,"partition":1}]}`)
+		}
+		for name, c := range map[string]struct {
+			err     error
+			status  int
+			kind    string
+			applied string
+		}{
+			"unknown":     {fmt.Errorf("%w: password=secret", eventlog.ErrUnsure), 500, "outcome_unknown", ""},
+			"certain not": {fmt.Errorf("%w: password=secret", eventlog.ErrUnavailable), 503, "unavailable", "no"},
+		} {
+			store.commit.Store(&c.err)
+			for what, got := range map[string]answer{"one": publish(), "under a key": publish("Idempotency-Key: k-" + c.kind), "a batch": batch(""), "each of a batch": batch("?partial=true"),
+				"a topic":  d.asJSON("POST", "/v1/topics", `{"name":"new"}`),
+				"offsets":  d.asJSON("PUT", "/v1/groups/g/offsets", `{"offsets":[{"topic":"orders","offset":"latest"}]}`),
+				"a member": d.asJSON("POST", "/v1/groups/g/members", `{"topics":["orders"]}`),
+			} {
+				if got.status != c.status || got.header.Get("Weir-Applied") != c.applied || strings.Contains(got.body, "secret") {
+					t.Errorf("%s, %s: %d %v %s", name, what, got.status, got.header, got.body)
+				}
+				got.refused(c.status, c.kind)
+			}
+			store.commit.Store(nil)
+			time.Sleep(10 * time.Second) // the log tries again in its own time
+		}
+		if got := publish(); got.status != 200 {
+			t.Errorf("afterwards: %d %s", got.status, got.body)
+		}
+	})
+}
+
+func TestReadingWithoutTheStore(t *testing.T) {
+	store := &troubled{Store: memory.New()}
+	d := openOn(t, store, httpapi.Config{})
+	d.topic("orders", 1)
+	d.do("POST", "/v1/topics/orders/events?timestamp=1", "a")
+	away := fmt.Errorf("%w: connection refused", eventlog.ErrUnavailable)
+	store.read.Store(&away)
+	d.get("/v1/topics/orders/partitions/0/events?offset=0").want(200,
+		`{"events":[{"partition":0,"offset":0,"timestamp":1,"key":null,"value":"a"}],"next_offset":1,"first_offset":0,"end_offset":1}`) // from memory
+	d.get("/v1/topics/orders").refused(503, "unavailable")
+	strange := errors.New("the disk says: password=secret")
+	store.read.Store(&strange)
+	got := d.get("/v1/topics/orders").refused(500, "internal")
+	if strings.Contains(got.body, "secret") || !strings.Contains(d.said.String(), "password=secret") || !strings.Contains(d.said.String(), got.header.Get("X-Request-Id")) {
+		t.Errorf("the client is told %s\nthe log says %s", got.body, d.said)
+	}
+}

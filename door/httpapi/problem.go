@@ -1,0 +1,222 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/publish"
+)
+
+// problem is an error as clients see it (RFC 9457). It names what was wrong, and what to do where that is not plain.
+type problem struct {
+	Type   string `json:"type"` // problemPrefix and the kind's name
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+
+	Pointer string `json:"pointer,omitempty"` // into the JSON that was sent (RFC 6901)
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"` // in bytes, from 1
+
+	Limit       int64            `json:"limit,omitempty"`
+	FirstOffset *eventlog.Offset `json:"first_offset,omitempty"`
+	EndOffset   *eventlog.Offset `json:"end_offset,omitempty"`
+
+	RequestID string `json:"request_id,omitempty"`
+
+	cause error // for our own log
+}
+
+const problemPrefix = "urn:weir:problem:"
+
+// kind is what clients tell problems apart by.
+type kind struct {
+	name   string
+	status int
+	title  string
+}
+
+var (
+	kindInvalidRequest = kind{"invalid_request", http.StatusBadRequest, "The request is not one that this path takes"}
+	kindInvalidJSON    = kind{"invalid_json", http.StatusBadRequest, "The JSON is not what is expected here"}
+	kindForeignOrigin  = kind{"foreign_origin", http.StatusForbidden, "A page of another site sent this"}
+	kindNotFound       = kind{"not_found", http.StatusNotFound, "There is nothing at this path"}
+	kindUnknownTopic   = kind{"unknown_topic", http.StatusNotFound, "There is no such topic"}
+	kindNoPartition    = kind{"unknown_partition", http.StatusNotFound, "The topic has no such partition"}
+	kindUnknownGroup   = kind{"unknown_group", http.StatusNotFound, "There is no such group"}
+	kindMethod         = kind{"method_not_allowed", http.StatusMethodNotAllowed, "This path does not take that method"}
+	kindUnknownMember  = kind{"unknown_member", http.StatusNotFound, "The group has no such member here"}
+	kindFenced         = kind{"fenced", http.StatusConflict, "The member does not have this partition any more"}
+	kindOtherMembers   = kind{"other_members", http.StatusConflict, "The group has members of another kind"}
+	kindSlowBody       = kind{"slow_body", http.StatusRequestTimeout, "The body did not arrive in time"}
+	kindTopicExists    = kind{"topic_exists", http.StatusConflict, "A topic of this name exists"}
+	kindNotEmpty       = kind{"group_not_empty", http.StatusConflict, "The group has members"}
+	kindInProgress     = kind{"in_progress", http.StatusConflict, "The first request with this Idempotency-Key is not answered yet"}
+	kindRecreated      = kind{"topic_recreated", http.StatusGone, "The position is of a topic that is no more"}
+	kindTooLarge       = kind{"too_large", http.StatusRequestEntityTooLarge, "It is larger than a limit allows"}
+	kindMediaType      = kind{"unsupported_media_type", http.StatusUnsupportedMediaType, "The body is in a format that this path does not take"}
+	kindOutOfRange     = kind{"offset_out_of_range", http.StatusRequestedRangeNotSatisfiable, "The partition does not hold this offset"}
+	kindMisdirected    = kind{"misdirected", http.StatusMisdirectedRequest, "This server does not answer for that host"}
+	kindKeyReused      = kind{"key_reused", http.StatusUnprocessableEntity, "The Idempotency-Key was used for other events"}
+	kindUnknown        = kind{"outcome_unknown", http.StatusInternalServerError, "It may have happened, or not"}
+	kindInternal       = kind{"internal", http.StatusInternalServerError, "weir failed"}
+	kindUnavailable    = kind{"unavailable", http.StatusServiceUnavailable, "The store does not answer"}
+	kindOverloaded     = kind{"overloaded", http.StatusServiceUnavailable, "There is too much going on at once"}
+)
+
+// because is a problem of this kind.
+func (k kind) because(format string, args ...any) *problem {
+	return &problem{Type: problemPrefix + k.name, Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...)}
+}
+
+// past is a problem of this kind that names a limit.
+func (k kind) past(limit int64, format string, args ...any) *problem {
+	p := k.because(format, args...)
+	p.Limit = limit
+	return p
+}
+
+func (p *problem) Error() string { return p.Title + ": " + p.Detail }
+func (p *problem) Unwrap() error { return p.cause }
+
+// problemOf is the one place where our errors become HTTP's. What the store said stays with us; only errors about the client's
+// own input are quoted.
+//
+// The status decides what a client may believe: after 4xx, and after 503 with Weir-Applied: no, certainly nothing happened.
+// After any other 5xx something may have.
+func problemOf(err error) *problem {
+	var (
+		p       *problem
+		invalid *eventlog.InvalidError
+		outside *eventlog.RangeError
+	)
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &invalid) && invalid.What == "partition":
+		return kindNoPartition.because("%v", invalid)
+	case errors.As(err, &invalid):
+		return kindInvalidRequest.because("%v", invalid)
+	case errors.As(err, &outside):
+		holds := "nothing"
+		if outside.First < outside.Next {
+			holds = fmt.Sprintf("%d to %d", outside.First, outside.Next-1)
+		}
+		p := kindOutOfRange.because("offset %d is asked for; the partition holds %s, and the next record gets %d", outside.Asked, holds, outside.Next)
+		p.FirstOffset, p.EndOffset = &outside.First, &outside.Next
+		return p
+	}
+	for _, known := range knownErrors {
+		if errors.Is(err, known.err) {
+			p := known.kind.because("%s", known.detail)
+			p.cause = err
+			return p
+		}
+	}
+	p = kindInternal.because("nothing is known about what happened; the log of weir has more under this request_id")
+	p.cause = err
+	return p
+}
+
+// knownErrors is asked from top to bottom: an error may match several along its chain, and that the outcome is unknown counts most.
+var knownErrors = []struct {
+	err    error
+	kind   kind
+	detail string
+}{
+	{eventlog.ErrUnsure, kindUnknown, "the change was sent to the store and the answer was lost. Look whether it is there, or send it again: with an Idempotency-Key that is harmless"},
+	{publish.ErrKeyReused, kindKeyReused, "a key stands for one request: give other events another key"},
+	{publish.ErrInProgress, kindInProgress, "wait for its answer, or ask again in a moment"},
+	{eventlog.ErrUnavailable, kindUnavailable, "the store cannot be reached. Nothing happened; try again"},
+	{eventlog.ErrClosed, kindUnavailable, "this process is stopping. Nothing happened; try again, here in a moment or elsewhere now"},
+	{context.DeadlineExceeded, kindUnknown, "there was no answer in time. Look whether it happened, or send it again: with an Idempotency-Key that is harmless"},
+	{context.Canceled, kindUnknown, "the request ended before its answer came. Look whether it happened"},
+	{eventlog.ErrUnknownTopic, kindUnknownTopic, "create it first: POST /v1/topics {\"name\": …}"},
+	{eventlog.ErrNoPartition, kindUnknownTopic, "it was deleted a moment ago"},
+	{eventlog.ErrTopicExists, kindTopicExists, "choose another name, or alter the topic: PATCH /v1/topics/{topic}"},
+	{eventlog.ErrTooLarge, kindTooLarge, "the events do not fit; the topic's max.message.bytes bounds one batch"},
+	{batch.ErrTooLarge, kindTooLarge, "a batch decompresses to more than may be held in memory"},
+	{group.ErrNotFound, kindUnknownGroup, "GET /v1/groups lists what there is"},
+	{group.ErrNotEmpty, kindNotEmpty, "stop its members first"},
+	{group.ErrUnknownMember, kindNotEmpty, "the group has members, and only they may commit; stop them first"},
+	{group.ErrFenced, kindFenced, "nothing was committed; join again, and drop what you have"},
+	{group.ErrInconsistentProtocol, kindOtherMembers, "choose another group, or stop those members first"},
+	{group.ErrFull, kindOverloaded, "the group has as many members as it may"},
+	{group.ErrTooLarge, kindTooLarge, "the group cannot keep so much"},
+	{group.ErrInvalidGroup, kindInvalidRequest, "a group's name has 1 to 512 bytes"},
+	{group.ErrLoading, kindUnavailable, "the group could not be read from the store. Nothing happened; try again"},
+	{group.ErrUnavailable, kindUnavailable, "the store did not take the change. Nothing happened; try again"},
+	{group.ErrMoved, kindUnknown, "another process changed the group meanwhile. Look at it, and try again"},
+}
+
+// in names the partition that an error is about.
+func in(topic string, partition int32, err error) error {
+	p := *problemOf(err)
+	p.Detail = fmt.Sprintf("topic %s, partition %d: %s", shorten(topic), partition, p.Detail)
+	return &p
+}
+
+// withCause is the problem with our error's own words where those are about the client's input.
+func (p *problem) withCause() *problem {
+	if p.cause != nil && p.Status < http.StatusInternalServerError {
+		p.Detail = p.cause.Error() + ": " + p.Detail
+	}
+	return p
+}
+
+// problem is an error as a part of an answer.
+func (c *call) problem(err error) []byte {
+	p := *problemOf(err).withCause()
+	p.RequestID = c.id
+	return p.encoded()
+}
+
+func (p *problem) encoded() []byte {
+	body, err := json.Marshal(p)
+	if err != nil {
+		panic(fmt.Sprintf("problem %+v: %v", p, err)) // numbers and strings always encode
+	}
+	return body
+}
+
+// refuse answers with the problem that an error is.
+func (s *Server) refuse(c *call, err error) {
+	p := *problemOf(err).withCause()
+	if p.Type == problemPrefix+kindUnknown.name && (c.r.Method == http.MethodGet || c.r.Method == http.MethodHead) {
+		p = *kindUnavailable.because("the store did not answer in time; try again") // reading leaves nothing open
+	}
+	if p.Type == problemPrefix+kindInternal.name {
+		s.cfg.Logger.Error("http: request failed", "request", c.id, "route", c.route, "error", err)
+	}
+	s.answerProblem(c, &p)
+}
+
+// answerProblem writes a problem as the answer, unless one has begun: then the connection is cut, so that nobody takes what was
+// sent for all of it.
+func (s *Server) answerProblem(c *call, p *problem) {
+	if c.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	p.RequestID = c.id
+	body := p.encoded()
+	h := c.Header()
+	h["Content-Type"] = problemType
+	switch p.Status {
+	case http.StatusServiceUnavailable:
+		h.Set("Weir-Applied", "no")
+		h.Set("Retry-After", "1")
+	case http.StatusConflict:
+		if p.Type == problemPrefix+kindInProgress.name {
+			h.Set("Retry-After", "1")
+		}
+	case http.StatusRequestTimeout, http.StatusRequestEntityTooLarge:
+		h.Set("Connection", "close") // the rest of the body is not worth reading
+	}
+	c.send(p.Status, append(body, '\n'))
+}

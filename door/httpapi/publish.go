@@ -1,0 +1,203 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/publish"
+)
+
+// publishOne publishes the body as the value of one event.
+func (s *Server) publishOne(c *call) error {
+	event, err := describedEvent(c)
+	if err != nil {
+		return err
+	}
+	tombstone := event.Value == nil
+	if event.Value, err = s.body(c); err != nil {
+		return err
+	}
+	switch {
+	case tombstone && len(event.Value) > 0:
+		return kindInvalidRequest.because("a tombstone has no value, and the body has %d bytes", len(event.Value))
+	case !tombstone && event.Value == nil:
+		event.Value = []byte{}
+	}
+	placed, err := s.publish(c, event)
+	if err != nil {
+		return err
+	}
+	c.Header()["Content-Type"] = jsonType
+	c.send(http.StatusOK, append(appendPlaced(make([]byte, 0, 64), placed[0]), '\n'))
+	return nil
+}
+
+// publish makes events durable: once, where the request has an idempotency key.
+func (s *Server) publish(c *call, events ...publish.Event) ([]publish.Placed, error) {
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	keys := c.r.Header["Idempotency-Key"]
+	if len(keys) == 0 {
+		return s.cfg.Publisher.Publish(ctx, events...)
+	}
+	const keyMax = 255
+	if len(keys) > 1 || len(keys[0]) > keyMax || !isToken(keys[0]) {
+		return nil, kindInvalidRequest.because("Idempotency-Key must be there once, with 1 to %d printable ASCII characters other than the space", keyMax)
+	}
+	// Two topics may be given the same key by clients that know nothing of each other.
+	placed, repeated, err := s.cfg.Publisher.PublishOnce(ctx, events[0].Topic+"/"+keys[0], events...)
+	if repeated {
+		c.Header().Set("Idempotent-Replayed", "true")
+	}
+	return placed, err
+}
+
+func appendPlaced(b []byte, p publish.Placed) []byte {
+	b = strconv.AppendInt(append(b, `{"partition":`...), int64(p.Partition), 10)
+	b = strconv.AppendInt(append(b, `,"offset":`...), int64(p.Offset), 10)
+	return append(b, '}')
+}
+
+// describedEvent reads all of an event that is not in the body. Its value is nil for a tombstone alone.
+func describedEvent(c *call) (publish.Event, error) {
+	e := publish.Event{Topic: c.r.PathValue("topic"), Value: []byte{}}
+	if err := mayPublish(e.Topic); err != nil {
+		return e, err
+	}
+	q, err := c.query("key", "key_b64", "partition", "timestamp", "tombstone")
+	if err != nil {
+		return e, err
+	}
+	if e.Key, err = keyOf(c.r.Header["Weir-Key"], q); err != nil {
+		return e, err
+	}
+	if e.Headers, err = headersOf(c.r.Header); err != nil {
+		return e, err
+	}
+	if q == nil {
+		return e, nil
+	}
+	if q.Has("partition") {
+		n, err := number(q, "partition", 0, math.MaxInt32, 0)
+		if err != nil {
+			return e, err
+		}
+		p := int32(n)
+		e.Partition = &p
+	}
+	if q.Has("timestamp") {
+		n, err := number(q, "timestamp", 0, timestampMax, 0)
+		if err != nil {
+			return e, err
+		}
+		e.Time = time.UnixMilli(n)
+	}
+	if q.Has("tombstone") {
+		yes, err := truth(q, "tombstone")
+		if err != nil {
+			return e, err
+		}
+		if yes {
+			e.Value = nil
+		}
+	}
+	return e, nil
+}
+
+// timestampMax is the end of the year 9999, in Unix milliseconds.
+const timestampMax = 253402300799999
+
+// offsetsTopic stands for what Kafka keeps about groups. Nobody publishes to it.
+const offsetsTopic = "__consumer_offsets"
+
+func mayPublish(topic string) error {
+	if err := eventlog.CheckTopicName(topic); err != nil {
+		return err
+	}
+	if topic == offsetsTopic {
+		return kindInvalidRequest.because("topic %s is internal: nobody may publish to it", topic)
+	}
+	return nil
+}
+
+// keyOf finds the event's key in the one of the three places where it may be.
+func keyOf(header []string, q url.Values) ([]byte, error) {
+	given := len(header)
+	var key []byte
+	if len(header) > 0 {
+		key = []byte(header[0])
+	}
+	if q.Has("key") {
+		given++
+		key = []byte(q.Get("key"))
+	}
+	if q.Has("key_b64") {
+		given++
+		var err error
+		if key, err = base64.StdEncoding.Strict().DecodeString(q.Get("key_b64")); err != nil {
+			return nil, kindInvalidRequest.because("key_b64 is not base64 (RFC 4648, with padding; + is written %%2B in a URL)")
+		}
+	} else if !utf8.Valid(key) {
+		return nil, kindInvalidRequest.because("the key is not UTF-8; send bytes that are not text as key_b64")
+	}
+	if given > 1 {
+		return nil, kindInvalidRequest.because("the key is given %d times; it may be in the header Weir-Key, in key or in key_b64", given)
+	}
+	return key, nil
+}
+
+// headersOf reads the event's own headers from the request's: each Weir-Header is one, "name=value", in their order. The trace
+// that the request is part of goes along.
+func headersOf(h http.Header) ([]batch.RecordHeader, error) {
+	var out []batch.RecordHeader
+	for _, line := range h["Weir-Header"] {
+		name, value, ok := strings.Cut(line, "=")
+		switch {
+		case !ok || name == "":
+			return nil, kindInvalidRequest.because("Weir-Header: %s: name=value is needed", shorten(line))
+		case !utf8.ValidString(line):
+			return nil, kindInvalidRequest.because("Weir-Header: a byte is not UTF-8; send it with POST …/batch, in base64")
+		}
+		out = append(out, batch.RecordHeader{Key: name, Value: []byte(value)})
+	}
+	return withTrace(out, h), nil
+}
+
+// withTrace adds the request's place in a trace (W3C Trace Context) to an event that has none of its own.
+func withTrace(headers []batch.RecordHeader, h http.Header) []batch.RecordHeader {
+	parent := h["Traceparent"]
+	if len(parent) != 1 || len(parent[0]) > traceMax {
+		return headers
+	}
+	if _, has := eventlog.TraceOf(headers); has {
+		return headers
+	}
+	headers = append(headers, batch.RecordHeader{Key: eventlog.TraceParent, Value: []byte(parent[0])})
+	if state := h["Tracestate"]; len(state) > 0 && len(state[0]) <= traceMax {
+		headers = append(headers, batch.RecordHeader{Key: eventlog.TraceState, Value: []byte(strings.Join(state, ","))})
+	}
+	return headers
+}
+
+// traceMax is how long the parts of a trace context may be; W3C asks for 512 characters of state at least.
+const traceMax = 512
+
+// truth reads a parameter that is true or false.
+func truth(q url.Values, name string) (bool, error) {
+	switch text := q.Get(name); text {
+	case "true", "":
+		return true, nil
+	case "false":
+		return false, nil
+	default:
+		return false, kindInvalidRequest.because("%s=%s: true or false is needed", name, shorten(text))
+	}
+}

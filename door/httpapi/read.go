@@ -1,0 +1,155 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// page is what one read of a partition gives.
+type page struct {
+	events           []event
+	next, first, end eventlog.Offset
+	gap              *gap // behind the events
+}
+
+// read answers with events of one partition from an offset on. While there are none it waits, if asked to.
+func (s *Server) read(c *call) error {
+	topic, err := s.topic(c)
+	if err != nil {
+		return err
+	}
+	number, partition, err := partitionOf(topic, c.r.PathValue("partition"))
+	if err != nil {
+		return err
+	}
+	q, err := c.query("offset", "max", "wait_ms")
+	if err != nil {
+		return err
+	}
+	most, err := howMany(q)
+	if err != nil {
+		return err
+	}
+	wait, err := waiting(q)
+	if err != nil {
+		return err
+	}
+	from, err := s.offsetAsked(c, partition, q.Get("offset"))
+	if err != nil {
+		return err
+	}
+	polls, stop := untilDraining(c.r)
+	defer stop()
+	ctx, cancel := context.WithTimeout(c.r.Context(), wait+patience)
+	defer cancel()
+	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(time.Now().Add(wait + writeTimeout))
+	got, release, err := s.fetch(ctx, polls, []eventlog.Span{{Partition: partition, From: from}}, wait)
+	defer release()
+	if err == nil && wait > 0 {
+		err = s.again(c, mayRead, topic.Name)
+	}
+	if err != nil {
+		return err
+	}
+	p, err := pageOf(got[0], number, from, most)
+	if err != nil {
+		return err
+	}
+	s.logGap(topic.Name, number, p.gap)
+	return s.answerPage(c, number, p)
+}
+
+// offsetAsked turns an offset as clients write it into a number.
+func (s *Server) offsetAsked(c *call, p eventlog.Partition, text string) (eventlog.Offset, error) {
+	switch text {
+	case "", "earliest", "latest":
+		got, err := s.cfg.Log.Bounds(c.r.Context(), p)
+		if err == nil {
+			err = got[0].Err
+		}
+		if err != nil {
+			return 0, err
+		}
+		if text == "latest" {
+			return got[0].Bounds.Next, nil
+		}
+		return got[0].Bounds.First, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, kindInvalidRequest.because("offset=%s: a whole number from 0 is needed, or earliest, or latest", shorten(text))
+	}
+	return eventlog.Offset(n), nil
+}
+
+// pageOf decodes at most so many events of a slice.
+func pageOf(slice eventlog.Slice, partition int32, from eventlog.Offset, most int) (page, error) {
+	p := page{next: from, first: slice.Bounds.First, end: slice.Bounds.Next}
+	if slice.Err != nil {
+		return p, slice.Err
+	}
+	size := 0
+	p.gap = eachRecord(slice, from, func(rec batch.Record) bool {
+		p.events = append(p.events, event{partition: partition, Record: rec})
+		p.next = eventlog.Offset(rec.Offset) + 1
+		size += len(rec.Key) + len(rec.Value)
+		return len(p.events) < most && size < fetchBytes
+	})
+	if p.gap != nil {
+		p.next = p.gap.to
+	}
+	p.end = max(p.end, p.next)
+	return p, nil
+}
+
+// answerPage writes events as one JSON object, or one a line.
+func (s *Server) answerPage(c *call, partition int32, p page) error {
+	h := c.Header()
+	h.Set("Weir-Next-Offset", strconv.FormatInt(int64(p.next), 10))
+	e := newEncoder(c)
+	defer e.flush()
+	if wantsLines(c.r) {
+		h["Content-Type"] = ndjsonType
+		for i := range p.events {
+			e.event(&p.events[i])
+			e.string("\n")
+			e.spill()
+		}
+		if p.gap != nil {
+			e.gapLine("", partition, *p.gap)
+		}
+		return nil
+	}
+	h["Content-Type"] = jsonType
+	e.string(`{"events":[`)
+	for i := range p.events {
+		if i > 0 {
+			e.string(",\n")
+		}
+		e.event(&p.events[i])
+		e.spill()
+	}
+	e.string(`],"next_offset":`)
+	e.int(int64(p.next))
+	e.string(`,"first_offset":`)
+	e.int(int64(p.first))
+	e.string(`,"end_offset":`)
+	e.int(int64(p.end))
+	if p.gap != nil {
+		e.string(`,"gap":`)
+		e.gap(*p.gap)
+	}
+	e.string("}\n")
+	return nil
+}
+
+// wantsLines reports whether the client asks for one event a line.
+func wantsLines(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept"), "ndjson")
+}

@@ -1,0 +1,153 @@
+package httpapi
+
+import (
+	"context"
+	"math"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/group"
+)
+
+// reset is where a group is to go on: in one partition, or in all of a topic.
+type reset struct {
+	topic     string
+	partition *int32
+	offset    eventlog.Offset // or one of these:
+	to        string          // "earliest", "latest", or "time":
+	timestamp eventlog.Timestamp
+}
+
+// parseResets reads {"offsets": [{"topic": …, "partition": …, "offset": …}, …]}.
+func parseResets(body []byte) (resets []reset, err error) {
+	err = readJSON(body, 0, func(r *jsonReader) error {
+		return r.object(func(name string) error {
+			if name != "offsets" {
+				return r.unknown(name, "offsets")
+			}
+			return r.array(func(int) error {
+				if len(resets) == eventsMax {
+					return kindTooLarge.past(eventsMax, "there are more than %d offsets in it, the limit of one request", eventsMax)
+				}
+				one, err := parseReset(r)
+				resets = append(resets, one)
+				return err
+			})
+		})
+	})
+	if err == nil && len(resets) == 0 {
+		err = kindInvalidJSON.because(`"offsets" is missing or empty`)
+	}
+	return resets, err
+}
+
+func parseReset(r *jsonReader) (one reset, err error) {
+	goals := 0
+	err = r.object(func(name string) (err error) {
+		switch name {
+		case "topic":
+			var topic []byte
+			topic, err = r.text()
+			one.topic = string(topic)
+		case "partition":
+			var n int64
+			n, err = r.integer(0, math.MaxInt32)
+			p := int32(n)
+			one.partition = &p
+		case "offset":
+			goals++
+			if r.peek() != '"' {
+				var n int64
+				n, err = r.integer(0, math.MaxInt64)
+				one.offset = eventlog.Offset(n)
+				return err
+			}
+			start := *r
+			var word []byte
+			word, err = r.text()
+			if one.to = string(word); err == nil && one.to != "earliest" && one.to != "latest" {
+				*r = start
+				err = r.fail(`%q: an offset is a whole number, "earliest" or "latest"`, shorten(one.to))
+			}
+		case "timestamp":
+			goals++
+			var n int64
+			n, err = r.integer(0, timestampMax)
+			one.to, one.timestamp = "time", eventlog.Timestamp(n)
+		default:
+			err = r.unknown(name, "topic", "partition", "offset", "timestamp")
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+	case one.topic == "":
+		err = r.fail("the topic is missing")
+	case goals != 1:
+		err = r.fail("either offset or timestamp is needed")
+	}
+	return one, err
+}
+
+// resolve turns a reset into offsets: one trip, and for a time two more for each partition.
+func (s *Server) resolve(ctx context.Context, t eventlog.Topic, want reset) ([]group.Committed, error) {
+	first, partitions := int32(0), t.Partitions
+	if want.partition != nil {
+		first = *want.partition
+		if int(first) >= len(t.Partitions) {
+			return nil, noSuchPartition(t, int64(first))
+		}
+		partitions = t.Partitions[first : first+1]
+	}
+	bounds, err := s.cfg.Log.Bounds(ctx, partitions...)
+	if err != nil {
+		return nil, err
+	}
+	var out []group.Committed
+	for i, b := range bounds {
+		if b.Err != nil {
+			return nil, b.Err
+		}
+		o := group.Committed{TopicPartition: group.TopicPartition{Topic: t.ID, Partition: first + int32(i)}, Name: t.Name, LeaderEpoch: -1, Offset: want.offset}
+		switch want.to {
+		case "earliest":
+			o.Offset = b.Bounds.First
+		case "latest":
+			o.Offset = b.Bounds.Next
+		case "time":
+			if o.Offset, err = s.since(ctx, b.Bounds, want.timestamp); err != nil {
+				return nil, err
+			}
+		default:
+			if o.Offset < b.Bounds.First || o.Offset > b.Bounds.Next {
+				return nil, in(t.Name, o.Partition, &eventlog.RangeError{Partition: b.Bounds.Partition, Asked: o.Offset, First: b.Bounds.First, Next: b.Bounds.Next})
+			}
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}
+
+// since finds the first record that is not older than a time; the end where there is none.
+func (s *Server) since(ctx context.Context, b eventlog.Bounds, at eventlog.Timestamp) (eventlog.Offset, error) {
+	base, err := s.cfg.Log.Seek(ctx, b.Partition, eventlog.Goal{At: at})
+	if err != nil || base >= b.Next {
+		return b.Next, err
+	}
+	got, err := s.cfg.Log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: b.Partition, From: base, MaxBytes: 1}}})
+	if err != nil || got[0].Err != nil || len(got[0].Batches) == 0 {
+		return b.Next, err
+	}
+	found := b.Next
+	lost := eachRecord(got[0], base, func(rec batch.Record) bool {
+		if rec.Timestamp >= int64(at) {
+			found = eventlog.Offset(rec.Offset)
+			return false
+		}
+		return true
+	})
+	if lost != nil {
+		return lost.from, nil // where readers are told of it
+	}
+	return found, nil
+}

@@ -1,0 +1,255 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+const (
+	streamWrite    = 15 * time.Second // for a client to take what was written; one that is slower is cut off
+	streamRetry    = "1000"           // ms that a client of server-sent events waits before it comes back
+	streamTroubled = time.Second      // between two tries while the store is away
+)
+
+// stream sends events as they come, until the client or the server goes away, as server-sent events or one a line. Each server-sent
+// event's id says how far all partitions were read; a client that comes back with the last one it saw (Last-Event-ID) goes on
+// right behind it.
+func (s *Server) stream(c *call) error {
+	topic, err := s.topic(c)
+	if err != nil {
+		return err
+	}
+	q, err := c.query("from", "partition")
+	if err != nil {
+		return err
+	}
+	st := &streamed{s: s, c: c, topic: topic, only: -1, lines: wantsLines(c.r)}
+	st.out = newEncoder(st)
+	if q.Has("partition") {
+		if st.only, _, err = partitionOf(topic, q.Get("partition")); err != nil {
+			return err
+		}
+	}
+	from := q.Get("from")
+	if last := c.r.Header.Get("Last-Event-ID"); last != "" {
+		from = last
+	}
+	if err := st.begin(from); err != nil {
+		return err
+	}
+	if !s.streams.TryAcquire(1) {
+		return kindOverloaded.past(int64(s.cfg.Streams), "there are %d streams, the most there may be; try again later", s.cfg.Streams)
+	}
+	defer s.streams.Release(1)
+	s.cfg.Observer.Streaming(+1)
+	defer s.cfg.Observer.Streaming(-1)
+	ctx, cancel := untilDraining(c.r)
+	defer cancel()
+	return st.run(ctx)
+}
+
+// streamed is one stream.
+type streamed struct {
+	s     *Server
+	c     *call
+	topic eventlog.Topic
+	only  int32 // the one partition that is asked for; -1 for all
+	lines bool
+	out   *encoder
+	next  positions
+	turn  int // which partition is looked at first
+}
+
+// begin finds the positions to start from: one trip to the store.
+func (st *streamed) begin(from string) (err error) {
+	bounds, err := st.s.cfg.Log.Bounds(st.c.r.Context(), st.topic.Partitions...)
+	if err != nil {
+		return err
+	}
+	st.next = make(positions, len(bounds))
+	if from != "" && from != "earliest" && from != "latest" {
+		if st.next, err = parsePositions(from, st.topic); err != nil {
+			return err
+		}
+	}
+	for n, b := range bounds {
+		switch {
+		case b.Err != nil:
+			return b.Err
+		case from == "earliest":
+			st.next[n] = b.Bounds.First
+		case from == "latest" || from == "":
+			st.next[n] = b.Bounds.Next
+		case st.next[n] > b.Bounds.Next && st.wants(int32(n)):
+			return &eventlog.RangeError{Partition: eventlog.Partition(n), Asked: st.next[n], First: b.Bounds.First, Next: b.Bounds.Next}
+		}
+	}
+	return nil
+}
+
+func (st *streamed) wants(partition int32) bool { return st.only < 0 || st.only == partition }
+
+// run sends until ctx ends, the client is gone, too slow or not allowed any more, or the topic is no more.
+func (st *streamed) run(ctx context.Context) error {
+	h := st.c.Header()
+	h["Content-Type"] = ndjsonType
+	if !st.lines {
+		h["Content-Type"] = sseType
+		// The position without an event: who is cut off before the first one comes back to the same place.
+		st.out.string("retry: " + streamRetry + "\n")
+		st.id()
+		st.out.string("\n")
+	}
+	st.c.WriteHeader(http.StatusOK)
+	if st.c.r.Method == http.MethodHead {
+		return nil
+	}
+	for st.flush() == nil {
+		topic, err := st.s.cfg.Log.Topic(ctx, st.topic.Name)
+		if errors.Is(err, eventlog.ErrUnknownTopic) || err == nil && topic.ID != st.topic.ID {
+			return nil // who comes back is told so
+		}
+		if err == nil && len(topic.Partitions) > len(st.next) {
+			st.topic, st.next = topic, append(st.next, make(positions, len(topic.Partitions)-len(st.next))...)
+		}
+		spans, numbers := st.spans()
+		trip, cancel := context.WithTimeout(ctx, st.s.cfg.KeepAlive+patience)
+		got, release, err := st.s.fetch(trip, ctx, spans, st.s.cfg.KeepAlive)
+		cancel()
+		switch {
+		case ctx.Err() != nil, !st.s.still(st.c, mayRead, st.topic.Name):
+			release()
+			return nil
+		case err != nil:
+			err = st.holdOn(ctx)
+		case !tells(got):
+			st.comment()
+		default:
+			err = st.send(got, numbers)
+		}
+		if err == nil {
+			err = st.flush()
+		}
+		release()
+		if err != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// spans asks for all partitions, in turn: where all cannot be served, none is left out for ever.
+func (st *streamed) spans() (spans []eventlog.Span, numbers []int32) {
+	st.turn++
+	for i := range st.next {
+		n := (i + st.turn) % len(st.next)
+		if st.wants(int32(n)) {
+			spans = append(spans, eventlog.Span{Partition: st.topic.Partitions[n], From: st.next[n]})
+			numbers = append(numbers, int32(n))
+		}
+	}
+	return spans, numbers
+}
+
+// send writes what was fetched.
+func (st *streamed) send(got []eventlog.Slice, numbers []int32) error {
+	for i, slice := range got {
+		n := numbers[i]
+		var outside *eventlog.RangeError
+		switch {
+		case errors.As(slice.Err, &outside) && outside.Asked < outside.First:
+			st.gap(n, gap{from: st.next[n], to: outside.First})
+			continue
+		case slice.Err != nil:
+			return slice.Err
+		}
+		lost := eachRecord(slice, st.next[n], func(rec batch.Record) bool {
+			st.next[n] = eventlog.Offset(rec.Offset) + 1
+			st.event(&event{partition: n, Record: rec})
+			return st.out.err == nil
+		})
+		if lost != nil {
+			st.s.logGap(st.topic.Name, n, lost)
+			st.gap(n, *lost)
+		}
+	}
+	return nil
+}
+
+// event writes one event.
+func (st *streamed) event(e *event) {
+	if st.lines {
+		st.out.event(e)
+		st.out.string("\n")
+	} else {
+		st.id()
+		st.out.string("data: ")
+		st.out.event(e)
+		st.out.string("\n\n")
+	}
+	st.out.spill()
+}
+
+func (st *streamed) id() {
+	st.out.string("id: ")
+	st.out.buf = st.next.appendTo(st.out.buf, st.topic)
+	st.out.string("\n")
+}
+
+// gap says that there are events which this stream does not get, and goes on behind them.
+func (st *streamed) gap(n int32, g gap) {
+	st.next[n] = g.to
+	if !st.lines {
+		st.out.string("event: gap\n")
+		st.id()
+		st.out.string("data: ")
+	}
+	st.out.gapLine("", n, g)
+	if !st.lines {
+		st.out.string("\n")
+	}
+}
+
+// comment says that the stream is alive: server-sent events have comments for it, and lines may be empty.
+func (st *streamed) comment() {
+	if !st.lines {
+		st.out.string(":")
+	}
+	st.out.string("\n")
+}
+
+// holdOn waits while the store is away. The client need not know: nothing is lost, and it would only come back.
+func (st *streamed) holdOn(ctx context.Context) error {
+	st.comment()
+	select {
+	case <-ctx.Done():
+	case <-time.After(streamTroubled):
+	}
+	return ctx.Err()
+}
+
+// Write hands a piece on, and gives the client time to take it.
+func (st *streamed) Write(piece []byte) (int, error) {
+	st.deadline()
+	return st.c.Write(piece)
+}
+
+// flush hands on all that was written, to the client itself. An error means that it is gone, or too slow.
+func (st *streamed) flush() error {
+	st.out.flush()
+	st.deadline()
+	if st.out.err != nil {
+		return st.out.err
+	}
+	return http.NewResponseController(st.c.ResponseWriter).Flush()
+}
+
+// deadline gives the client time to take the next piece.
+func (st *streamed) deadline() {
+	_ = http.NewResponseController(st.c.ResponseWriter).SetWriteDeadline(time.Now().Add(streamWrite))
+}

@@ -1,0 +1,260 @@
+package httpapi
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// topicView is a topic as clients see it. Of a list's topics what they hold is left out: that costs trips.
+type topicView struct {
+	Name       string            `json:"name"`
+	ID         string            `json:"id"`
+	Partitions int               `json:"partitions"`
+	Config     map[string]string `json:"config"` // what was set
+	Holds      []partitionView   `json:"holds,omitempty"`
+	Settings   map[string]string `json:"settings,omitempty"` // what holds, defaults included
+}
+
+type partitionView struct {
+	Partition   int             `json:"partition"`
+	FirstOffset eventlog.Offset `json:"first_offset"`
+	EndOffset   eventlog.Offset `json:"end_offset"`
+	Bytes       int64           `json:"bytes"`
+}
+
+func viewOf(t eventlog.Topic) topicView {
+	v := topicView{Name: t.Name, ID: t.ID.String(), Partitions: len(t.Partitions), Config: t.Config}
+	if v.Config == nil {
+		v.Config = map[string]string{}
+	}
+	return v
+}
+
+// listTopics lists all topics.
+func (s *Server) listTopics(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	list := []topicView{}
+	for _, t := range s.cfg.Log.Topics() {
+		if c.may(mayRead, t.Name) == nil {
+			list = append(list, viewOf(t))
+		}
+	}
+	return c.json(http.StatusOK, map[string][]topicView{"topics": list})
+}
+
+// describeTopic shows one topic and what its partitions hold: one trip to the store.
+func (s *Server) describeTopic(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	t, err := s.topic(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	bounds, err := s.cfg.Log.Bounds(ctx, t.Partitions...)
+	if err != nil {
+		return err
+	}
+	v := viewOf(t)
+	for n, b := range bounds {
+		if b.Err != nil {
+			return b.Err
+		}
+		v.Holds = append(v.Holds, partitionView{n, b.Bounds.First, b.Bounds.Next, b.Bounds.Bytes})
+	}
+	v.Settings = make(map[string]string)
+	for _, setting := range eventlog.Settings {
+		v.Settings[setting.Name] = t.Setting(setting.Name)
+	}
+	return c.json(http.StatusOK, v)
+}
+
+// topicChange is what a body says about a topic.
+type topicChange struct {
+	name       string
+	partitions int
+	config     map[string]*string // null takes a setting back to its default
+}
+
+// createTopic creates a topic.
+func (s *Server) createTopic(c *call) error {
+	change, err := s.readTopicChange(c, true)
+	if err != nil {
+		return err
+	}
+	if err := c.may(mayAdmin, change.name); err != nil {
+		return err
+	}
+	spec := eventlog.TopicSpec{Name: change.name, Partitions: cmp.Or(change.partitions, s.cfg.Partitions), Config: map[string]string{}}
+	for name, value := range change.config {
+		if value != nil {
+			spec.Config[name] = *value
+		}
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	t, err := s.cfg.Log.CreateTopic(ctx, spec)
+	if err != nil {
+		return err
+	}
+	c.Header().Set("Location", "/v1/topics/"+t.Name)
+	return c.json(http.StatusCreated, viewOf(t))
+}
+
+// alterTopic changes settings, and adds partitions. Settings come first: where the second step fails, the first has happened, and the answer
+// of the second says so.
+func (s *Server) alterTopic(c *call) error {
+	change, err := s.readTopicChange(c, false)
+	if err != nil {
+		return err
+	}
+	t, err := s.topic(c)
+	if err != nil {
+		return err
+	}
+	if n := change.partitions; n > 0 && n < len(t.Partitions) {
+		return kindInvalidRequest.because("topic %q has %d partitions, and partitions can only be added", t.Name, len(t.Partitions))
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	if len(change.config) > 0 {
+		t, err = s.cfg.Log.AlterTopic(ctx, t.Name, func(config map[string]string) error {
+			for name, value := range change.config {
+				if value == nil {
+					delete(config, name)
+				} else {
+					config[name] = *value
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if change.partitions > len(t.Partitions) {
+		if t, err = s.cfg.Log.AddPartitions(ctx, t.Name, change.partitions); err != nil {
+			return err
+		}
+	}
+	return c.json(http.StatusOK, viewOf(t))
+}
+
+// deleteTopic deletes a topic and its events.
+func (s *Server) deleteTopic(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	name := c.r.PathValue("topic")
+	if err := eventlog.CheckTopicName(name); err != nil {
+		return err
+	}
+	if err := s.cfg.Log.DeleteTopic(ctx, name); err != nil {
+		return err
+	}
+	c.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// readTopicChange reads the body of a request that makes or changes a topic.
+func (s *Server) readTopicChange(c *call, named bool) (change topicChange, err error) {
+	if _, err := c.query(); err != nil {
+		return change, err
+	}
+	body, err := s.jsonBody(c)
+	if err != nil {
+		return change, err
+	}
+	known := []string{"name", "partitions", "config"}
+	if !named {
+		known = known[1:]
+	}
+	err = readJSON(body, 0, func(r *jsonReader) error {
+		return r.object(func(member string) (err error) {
+			switch {
+			case member == "name" && named:
+				var name []byte
+				name, err = r.text()
+				change.name = string(name)
+			case member == "partitions":
+				var n int64
+				n, err = r.integer(1, eventlog.PartitionsMax)
+				change.partitions = int(n)
+			case member == "config":
+				change.config, err = readConfig(r)
+			default:
+				err = r.unknown(member, known...)
+			}
+			return err
+		})
+	})
+	if err == nil && named && change.name == "" {
+		err = kindInvalidJSON.because(`"name" is missing`)
+	}
+	return change, err
+}
+
+// readConfig reads settings. Their values may be written as numbers and truths, too; null is nil.
+func readConfig(r *jsonReader) (map[string]*string, error) {
+	config := make(map[string]*string)
+	err := r.object(func(name string) error {
+		setting, ok := eventlog.FindSetting(name)
+		if !ok {
+			return r.unknown(name, settingNames()...)
+		}
+		if r.null() {
+			config[setting.Name] = nil
+			return nil
+		}
+		start := *r
+		var value []byte
+		var err error
+		switch r.peek() {
+		case '{', '[':
+			return r.fail("a setting's value is a string, a number, true, false, or null for the default")
+		case '"':
+			value, err = r.text()
+		default:
+			value, err = r.raw()
+		}
+		if err != nil {
+			return err
+		}
+		text := string(value)
+		if err := eventlog.CheckConfig(map[string]string{name: text}); err != nil {
+			*r = start
+			return r.fail("%v", err)
+		}
+		config[name] = &text
+		return nil
+	})
+	return config, err
+}
+
+func settingNames() (names []string) {
+	for _, setting := range eventlog.Settings {
+		names = append(names, setting.Name)
+	}
+	return names
+}
+
+// json answers with a value.
+func (c *call) json(status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("answer %+v: %v", v, err)) // our own views always encode
+	}
+	c.Header()["Content-Type"] = jsonType
+	c.send(status, append(body, '\n'))
+	return nil
+}

@@ -1,0 +1,59 @@
+package httpapi
+
+import (
+	"slices"
+	"strings"
+)
+
+// shorten makes a client's text fit into a message.
+func shorten(text string) string {
+	const most = 64
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+func contains(names []string, name string) bool { return slices.Contains(names, name) }
+
+// suggest ends a sentence about an unknown name with the nearest known one, or with all of them.
+func suggest(name string, known []string) string {
+	best, least := "", 3
+	for _, k := range known {
+		if d := distance(strings.ToLower(name), k, least); d < least {
+			best, least = k, d
+		}
+	}
+	switch {
+	case best != "":
+		return "; do you mean " + best + "?"
+	case len(known) == 0:
+		return "; there are none"
+	default:
+		return "; known are " + strings.Join(known, ", ")
+	}
+}
+
+// distance counts the letters to insert, delete or replace to get from a to b, or says enough.
+func distance(a, b string, enough int) int {
+	if len(a)-len(b) >= enough || len(b)-len(a) >= enough {
+		return enough
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0]++
+		for j := range len(b) {
+			step := corner
+			if a[i] != b[j] {
+				step++
+			}
+			corner = row[j+1]
+			row[j+1] = min(step, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,130 @@
+package apikey
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	// freshFor is how old a snapshot may be. Within it, new, revoked and rotated keys reach every server.
+	freshFor = 2 * time.Second
+	// freshForUnknown is the same for a key that the snapshot does not have: it may have been made just now.
+	freshForUnknown = 250 * time.Millisecond
+	// patience is how old a snapshot may be while somebody else asks for a newer one, and nobody has to wait for that.
+	patience = 5 * time.Second
+	// staleMax is how long keys are judged by the last snapshot while the store is away.
+	staleMax = 10 * time.Minute
+	// askMax bounds the wait for the store.
+	askMax = 2 * time.Second
+
+	secretPrefix = "weir_"
+)
+
+// snapshot is all keys at a moment. It is never changed, only replaced.
+type snapshot struct {
+	keys  map[string]held
+	at    time.Time // when the store was read
+	tried time.Time // when it was last tried
+	err   error     // of the last try
+}
+
+// Check says whose secret it is: ErrUnknown, ErrRevoked, ErrExpired, ErrNotYet or ErrDamaged when it is no good, and
+// eventlog.ErrUnavailable when that cannot be known: the store is away, and the last look at it is longer ago than staleMax.
+//
+// Idle keys cost nothing; busy ones a trip to the store every freshFor, for which one caller waits.
+func (k *Keys) Check(ctx context.Context, secret string) (Identity, error) {
+	id, ok := idOf(secret)
+	if !ok {
+		return Identity{}, fmt.Errorf("%w: what was shown does not look like one", ErrUnknown)
+	}
+	s, err := k.snapshot(ctx, freshFor)
+	if err != nil {
+		return Identity{}, err
+	}
+	if _, known := s.keys[id]; !known {
+		if s, err = k.snapshot(ctx, freshForUnknown); err != nil {
+			return Identity{}, err
+		}
+	}
+	h := s.keys[id] // of one that is not there the sum is zero, which no secret has
+	sum := sha256.Sum256([]byte(secret))
+	if subtle.ConstantTimeCompare(sum[:], h.sum[:]) != 1 {
+		return Identity{}, fmt.Errorf("%w: its id is %s", ErrUnknown, id)
+	}
+	h.age += time.Since(s.at)
+	return Identity{h.Key}, h.state()
+}
+
+// Any tells whether the store has keys, those that are revoked or have expired included: whoever once asked for keys does not
+// mean to open the door by revoking the last.
+func (k *Keys) Any(ctx context.Context) (bool, error) {
+	s, err := k.snapshot(ctx, freshFor)
+	return err == nil && len(s.keys) > 0, err
+}
+
+// Looks tells whether a text looks like a secret, good or not.
+func Looks(text string) bool {
+	_, ok := idOf(text)
+	return ok
+}
+
+// idOf takes the id out of a secret.
+func idOf(secret string) (id string, ok bool) {
+	rest, ok := strings.CutPrefix(secret, secretPrefix)
+	if !ok || len(rest) != idLength+1+randomLength || rest[idLength] != '_' {
+		return "", false
+	}
+	strange := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
+	if strings.ContainsFunc(rest[:idLength], strange) || strings.ContainsFunc(rest[idLength+1:], strange) {
+		return "", false
+	}
+	return rest[:idLength], true
+}
+
+// snapshot returns the last one, and reads a newer one when the last try is longer ago than fresh.
+func (k *Keys) snapshot(ctx context.Context, fresh time.Duration) (*snapshot, error) {
+	s := k.last.Load()
+	if time.Since(s.tried) < fresh {
+		return s.usable()
+	}
+	if !k.asking.TryLock() {
+		if time.Since(s.at) < patience || s.err != nil {
+			return s.usable()
+		}
+		k.asking.Lock() // for askMax at most
+	}
+	defer k.asking.Unlock()
+	if s = k.last.Load(); time.Since(s.tried) >= fresh { // nobody was faster
+		s = k.ask(ctx, s)
+		k.last.Store(s)
+	}
+	return s.usable()
+}
+
+// ask reads the keys. When the store does not answer the old ones stay.
+func (k *Keys) ask(ctx context.Context, old *snapshot) *snapshot {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askMax)
+	defer cancel()
+	keys, err := k.read(ctx)
+	now := time.Now()
+	if err != nil {
+		if old.err == nil {
+			k.logger.Warn("API keys are judged by what was last read of them", "error", err, "for", staleMax)
+		}
+		return &snapshot{keys: old.keys, at: old.at, tried: now, err: err}
+	}
+	return &snapshot{keys: keys, at: now, tried: now}
+}
+
+func (s *snapshot) usable() (*snapshot, error) {
+	if since := time.Since(s.at); s.err != nil && since > staleMax {
+		return nil, fmt.Errorf("%w: API keys cannot be read: %w", eventlog.ErrUnavailable, s.err)
+	}
+	return s, nil
+}

@@ -1,0 +1,150 @@
+package apikey
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Access is a kind of thing that a key may do.
+type Access string
+
+// Admin includes the other two.
+const (
+	Read  Access = "read"  // read records, be a member of groups, commit offsets
+	Write Access = "write" // publish records
+	Admin Access = "admin" // make, change and delete topics, reset and delete groups, and everything else
+)
+
+// Bounds of a key.
+const (
+	nameMax   = 128 // bytes of its name
+	topicsMax = 100 // topic prefixes
+)
+
+// Errors that tell why a secret opens nothing.
+var (
+	ErrUnknown  = errors.New("no such API key")
+	ErrRevoked  = errors.New("the API key is revoked")
+	ErrExpired  = errors.New("the API key has expired")
+	ErrNotYet   = errors.New("the API key is not valid yet")
+	ErrTooMany  = errors.New("too many API keys")
+	ErrDamaged  = errors.New("the API key's state cannot be read")
+	errNoAccess = &eventlog.InvalidError{What: "access", Value: "", Why: "it is empty; allowed are read, write and admin"}
+)
+
+// Spec describes a key to be made.
+type Spec struct {
+	Name    string    // for people; several keys may share one
+	Access  []Access  // at least one
+	Topics  []string  // the key is good for topics whose names begin with one of these; none: for everything
+	From    time.Time // not good before; zero: good at once
+	Expires time.Time // not good from then on; zero: never
+}
+
+// Key is what is known of a key. Its secret is known to whoever holds it, and to nobody else.
+type Key struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name"`
+	Access  []Access  `json:"access"`
+	Topics  []string  `json:"topics,omitempty"`
+	Created time.Time `json:"created"`
+	From    time.Time `json:"from,omitzero"`
+	Expires time.Time `json:"expires,omitzero"`
+	Revoked time.Time `json:"revoked,omitzero"`
+}
+
+// stored is the value of a key's state.
+type stored struct {
+	Key
+	SHA256 string `json:"sha256"` // of the whole secret, in hexadecimal digits
+}
+
+// check says whether a key may look like this.
+func (s Spec) check(now time.Time) error {
+	invalid := func(what, value, why string) error { return &eventlog.InvalidError{What: what, Value: value, Why: why} }
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	switch {
+	case s.Name == "" || len(s.Name) > nameMax:
+		return invalid("name of an API key", s.Name[:min(len(s.Name), nameMax)], fmt.Sprintf("it has %d bytes, allowed are 1 to %d", len(s.Name), nameMax))
+	case !utf8.ValidString(s.Name) || strings.ContainsFunc(s.Name, unprintable):
+		return invalid("name of an API key", s.Name, "it has characters that cannot be printed")
+	case len(s.Access) == 0:
+		return errNoAccess
+	case len(s.Topics) > topicsMax:
+		return invalid("number of topic prefixes", strconv.Itoa(len(s.Topics)), fmt.Sprintf("the limit is %d", topicsMax))
+	case !s.Expires.IsZero() && !s.Expires.After(now):
+		return invalid("time of expiry", s.Expires.Format(time.RFC3339), "it has passed: now is "+now.Format(time.RFC3339))
+	case !s.Expires.IsZero() && !s.From.Before(s.Expires):
+		return invalid("time of expiry", s.Expires.Format(time.RFC3339), "the key is good from "+s.From.Format(time.RFC3339)+" on")
+	}
+	for _, a := range s.Access {
+		if a != Read && a != Write && a != Admin {
+			return invalid("access", string(a), "allowed are read, write and admin")
+		}
+	}
+	for _, prefix := range s.Topics {
+		if err := eventlog.CheckTopicName(prefix); err != nil {
+			return fmt.Errorf("topic prefix: %w", err)
+		}
+	}
+	return nil
+}
+
+// state is nil while the key is good. Age is how long ago it was made, by the store's clock: the clocks of those who made the
+// key and of those who judge it do not matter.
+func (k Key) state(age time.Duration) error {
+	at := k.Created.Add(age)
+	switch {
+	case !k.Revoked.IsZero():
+		return ErrRevoked
+	case !k.Expires.IsZero() && !at.Before(k.Expires):
+		return fmt.Errorf("%w on %s", ErrExpired, k.Expires.Format(time.RFC3339))
+	case at.Before(k.From):
+		return fmt.Errorf("%w, but on %s", ErrNotYet, k.From.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// Identity is who asks.
+type Identity struct{ key Key }
+
+// Everybody is who asks where no keys are asked for. It may do everything.
+var Everybody = Identity{Key{Access: []Access{Admin}}}
+
+// ID is the key's; empty for Everybody.
+func (id Identity) ID() string { return id.key.ID }
+
+// Name is the key's, for people; empty for Everybody.
+func (id Identity) Name() string { return id.key.Name }
+
+// May tells whether the topic, or with topic "" what belongs to no single topic, is open to this access. A key limited to
+// some topics may do nothing that belongs to none.
+func (id Identity) May(a Access, topic string) bool {
+	if !id.Has(a) {
+		return false
+	}
+	if len(id.key.Topics) == 0 {
+		return true
+	}
+	return topic != "" && slices.ContainsFunc(id.key.Topics, func(prefix string) bool { return strings.HasPrefix(topic, prefix) })
+}
+
+// Has tells whether this access is open for some topics, if not for all.
+func (id Identity) Has(a Access) bool {
+	return slices.Contains(id.key.Access, a) || slices.Contains(id.key.Access, Admin)
+}
+
+func (id Identity) String() string {
+	if id.key.ID == "" {
+		return "everybody"
+	}
+	return fmt.Sprintf("%q (%s)", id.key.Name, id.key.ID)
+}

@@ -1,0 +1,231 @@
+package apikey
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	statePrefix = "apikey/"
+	keysMax     = 1000
+	// keptFor is how long a key that is revoked, or has expired, stays listed before it makes room for another.
+	keptFor = 30 * 24 * time.Hour
+
+	idLength     = 8  // letters and digits, 5 bits each
+	randomLength = 52 // 260 bits
+)
+
+// Store is what keys need of an eventlog.Store, whose contract holds.
+type Store interface {
+	Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error)
+	List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error)
+}
+
+// Keys are the API keys in a store. All methods may be called at once.
+type Keys struct {
+	store  Store
+	logger *slog.Logger
+
+	last   atomic.Pointer[snapshot]
+	asking sync.Mutex // held by whoever asks the store for a newer snapshot
+}
+
+// New returns the keys in a store. The logger hears of those that cannot be read.
+func New(store Store, logger *slog.Logger) *Keys {
+	k := &Keys{store: store, logger: logger}
+	k.last.Store(&snapshot{})
+	return k
+}
+
+// held is a key as the store holds it.
+type held struct {
+	Key
+	sum     [sha256.Size]byte
+	version eventlog.Version
+	age     time.Duration // since it was made or, if it is revoked, since then
+	damaged bool          // its value cannot be read
+}
+
+// state is nil while the key is good.
+func (h held) state() error {
+	if h.damaged {
+		return ErrDamaged
+	}
+	return h.Key.state(h.age)
+}
+
+// Create makes a key, durably, and returns its secret, weir_<id>_<52 letters and digits>, which nobody can find out later. Servers know
+// the key within freshFor. ErrTooMany when there are too many; *eventlog.InvalidError when the key may not look like this.
+func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
+	now := time.Now().UTC().Truncate(time.Second)
+	if err := s.check(now); err != nil {
+		return Key{}, "", fmt.Errorf("create an API key: %w", err)
+	}
+	key := Key{Name: s.Name, Access: set(s.Access), Topics: set(s.Topics), Created: now, From: s.From, Expires: s.Expires}
+	key.ID = strings.ToLower(rand.Text()[:idLength])
+	secret := secretPrefix + key.ID + "_" + strings.ToLower((rand.Text() + rand.Text())[:randomLength])
+	sum := sha256.Sum256([]byte(secret))
+
+	all, err := k.read(ctx)
+	if err != nil {
+		return Key{}, "", fmt.Errorf("create an API key: %w", err)
+	}
+	flush := []eventlog.Entry{{
+		Checks: []eventlog.Check{{Key: statePrefix + key.ID}},
+		Puts:   []eventlog.Put{{Key: statePrefix + key.ID, Version: 1, Value: encode(stored{key, hex.EncodeToString(sum[:])})}},
+	}}
+	for id, old := range all {
+		if old.forgettable() {
+			flush = append(flush, eventlog.Entry{
+				Checks: []eventlog.Check{{Key: statePrefix + id, Version: old.version}},
+				Puts:   []eventlog.Put{{Key: statePrefix + id}},
+			})
+		}
+	}
+	if left := len(all) - len(flush) + 1; left >= keysMax {
+		return Key{}, "", fmt.Errorf("create an API key: %w: there are %d, the limit; revoked and expired ones make room after %s",
+			ErrTooMany, left, keptFor)
+	}
+	if err := k.commit(ctx, flush); err != nil {
+		return Key{}, "", fmt.Errorf("create API key %s: %w", key.ID, err)
+	}
+	return key, secret, nil
+}
+
+// forgettable keys opened nothing for a long time.
+func (h held) forgettable() bool {
+	switch {
+	case !h.Revoked.IsZero():
+		return h.age > keptFor
+	case !h.Expires.IsZero():
+		return h.Created.Add(h.age).After(h.Expires.Add(keptFor))
+	}
+	return false
+}
+
+// Listed is a key, and nil or why it is not good now: ErrRevoked, ErrExpired, ErrNotYet or ErrDamaged.
+type Listed struct {
+	Key
+	Err error
+}
+
+// List reads all keys from the store, the oldest first.
+func (k *Keys) List(ctx context.Context) ([]Listed, error) {
+	all, err := k.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []Listed
+	for _, h := range all {
+		list = append(list, Listed{h.Key, h.state()})
+	}
+	slices.SortFunc(list, func(a, b Listed) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	})
+	return list, nil
+}
+
+// Revoke makes a key worthless, durably; running servers know it within freshFor. Revoking twice is once. ErrUnknown when there
+// is no such key.
+func (k *Keys) Revoke(ctx context.Context, id string) (Key, error) {
+	const attempts = 3 // against others who revoke the same key
+	var err error
+	for range attempts {
+		var key Key
+		if key, err = k.revoke(ctx, id); !errors.Is(err, eventlog.ErrStale) {
+			return key, err
+		}
+	}
+	return Key{}, err
+}
+
+func (k *Keys) revoke(ctx context.Context, id string) (Key, error) {
+	all, err := k.read(ctx)
+	if err != nil {
+		return Key{}, fmt.Errorf("revoke API key %s: %w", id, err)
+	}
+	h, ok := all[id]
+	switch {
+	case !ok:
+		return Key{}, fmt.Errorf("revoke API key %q: %w", id, ErrUnknown)
+	case !h.Revoked.IsZero():
+		return h.Key, nil
+	}
+	h.Revoked = h.Created.Add(h.age).UTC().Truncate(time.Second)
+	if h.damaged {
+		h.Revoked = time.Now().UTC().Truncate(time.Second)
+	}
+	key := statePrefix + id
+	err = k.commit(ctx, []eventlog.Entry{{
+		Checks: []eventlog.Check{{Key: key, Version: h.version}},
+		Puts:   []eventlog.Put{{Key: key, Version: h.version + 1, Value: encode(stored{h.Key, hex.EncodeToString(h.sum[:])})}},
+	}})
+	if err != nil {
+		return Key{}, fmt.Errorf("revoke API key %s: %w", id, err)
+	}
+	return h.Key, nil
+}
+
+// commit writes a flush, and returns what became of its first entry. This process sees it at once.
+func (k *Keys) commit(ctx context.Context, flush []eventlog.Entry) error {
+	outcomes, err := k.store.Commit(ctx, flush)
+	k.asking.Lock()
+	defer k.asking.Unlock()
+	old := *k.last.Load()
+	old.tried = time.Time{}
+	k.last.Store(&old)
+	if err != nil {
+		return err
+	}
+	return outcomes[0].Err
+}
+
+// read asks the store for all keys, by their ids: one trip.
+func (k *Keys) read(ctx context.Context) (map[string]held, error) {
+	const racers = 100 // who made a key at the same moment as the last one that fit
+	kvs, err := k.store.List(ctx, statePrefix, "", keysMax+racers)
+	if err != nil {
+		return nil, fmt.Errorf("list API keys: %w", err)
+	}
+	all := make(map[string]held, len(kvs))
+	for _, kv := range kvs {
+		id := strings.TrimPrefix(kv.Key, statePrefix)
+		h := held{version: kv.Version, age: kv.Age}
+		var s stored
+		err := json.Unmarshal(kv.Value, &s)
+		if sum, err2 := hex.DecodeString(s.SHA256); err == nil && err2 == nil && len(sum) == len(h.sum) {
+			h.Key, h.sum = s.Key, [sha256.Size]byte(sum)
+		} else {
+			k.logger.Error("an API key cannot be read, and opens nothing: revoke it and make another", "id", id, "error", err)
+			h.damaged = true
+		}
+		h.ID = id
+		all[id] = h
+	}
+	return all, nil
+}
+
+// set sorts, and drops what occurs twice.
+func set[T cmp.Ordered](list []T) []T { return slices.Compact(slices.Sorted(slices.Values(list))) }
+
+func encode(s stored) []byte {
+	value, err := json.Marshal(s)
+	if err != nil {
+		panic(fmt.Sprintf("API key %+v: %v", s.Key, err)) // strings and times always encode
+	}
+	return value
+}
