@@ -1,0 +1,183 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir"
+)
+
+// blocking is a Handler that says when it begins and waits for a word.
+type blocking struct {
+	begun chan weir.Event
+	go_on chan struct{}
+	ended chan error // why its context ended
+}
+
+func newBlocking() *blocking {
+	return &blocking{begun: make(chan weir.Event, 100), go_on: make(chan struct{}), ended: make(chan error, 100)}
+}
+
+func (b *blocking) handle(ctx context.Context, e weir.Event) error {
+	b.begun <- e
+	select {
+	case <-b.go_on:
+		return nil
+	case <-ctx.Done():
+		b.ended <- context.Cause(ctx)
+		return ctx.Err()
+	}
+}
+
+func TestCloseLetsARunningHandlerFinishAndCommitsIt(t *testing.T) {
+	eachStore(t, func(t *testing.T, s site) {
+		for _, whole := range []bool{false, true} { // the consumer, or the Log
+			w, other := s.open(t), s.open(t)
+			topic := map[bool]string{false: "one", true: "two"}[whole]
+			ensure(t, w, topic, 1)
+			publish(t, w, topic, "running", "waiting")
+			b := newBlocking()
+			c := consume(t, w, weir.Subscription{Group: topic, Topics: []string{topic}, Handler: b.handle})
+			next(t, b.begun)
+			closed := make(chan error)
+			go func() {
+				if whole {
+					closed <- w.Close(context.Background())
+				} else {
+					closed <- c.Close(context.Background())
+				}
+			}()
+			eventually(t, "Close stops further calls", func() bool { return c.Closing() })
+			close(b.go_on)
+			if err := next(t, closed); err != nil {
+				t.Error(err)
+			}
+			var got seen
+			consume(t, other, weir.Subscription{Group: topic, Topics: []string{topic}, Handler: got.note})
+			if v := values(got.wait(t, 1)); !slices.Equal(v, []string{"waiting"}) {
+				t.Errorf("the next consumer got %q", v)
+			}
+			if len(b.begun) != 0 {
+				t.Error("a further call began")
+			}
+		}
+	})
+}
+
+func TestCloseEndsTheContextOfAHandlerThatIsLate(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", "slow")
+	b := newBlocking()
+	c := consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: b.handle})
+	next(t, b.begun)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	err := c.Close(ctx)
+	if err == nil || !strings.Contains(err.Error(), "orders/0 has been at offset 0") {
+		t.Errorf("Close: %v", err)
+	}
+	if cause := next(t, b.ended); !errors.Is(cause, weir.ErrClosed) {
+		t.Errorf("the handler's context ended with %v", cause)
+	}
+	var got seen
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
+	got.wait(t, 1) // it was not committed
+}
+
+func TestAHandlerThatHangsIsReportedAndNotWaitedFor(t *testing.T) {
+	eachStore(t, func(t *testing.T, s site) {
+		w, other := s.open(t), s.open(t)
+		ensure(t, w, "orders", 1)
+		publish(t, w, "orders", "fine", "hangs")
+		hang := make(chan struct{})
+		defer close(hang)
+		begun := make(chan struct{})
+		if _, err := w.Consume(t.Context(), weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: func(_ context.Context, e weir.Event) error {
+			if e.Offset == 1 {
+				close(begun)
+				<-hang // whatever its context says
+			}
+			return nil
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		next(t, begun)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		start := time.Now()
+		err := w.Close(ctx)
+		if took := time.Since(start); took > 4*time.Second {
+			t.Errorf("Close took %v of 2 s", took)
+		}
+		if err == nil || !strings.Contains(err.Error(), "the handler of orders/0 has been at offset 1") {
+			t.Errorf("Close: %v", err)
+		}
+		var got seen
+		consume(t, other, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
+		if v := values(got.wait(t, 1)); !slices.Equal(v, []string{"hangs"}) {
+			t.Errorf("the next consumer got %q: what was handled before was to be committed", v)
+		}
+	})
+}
+
+func TestCloseDoesNotWaitForARetry(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", "bad")
+	var main failing
+	c := consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: main.handle, Retry: weir.Retry{First: time.Hour, Max: time.Hour}})
+	main.wait(t, 1)
+	closeConsumer(t, c)
+	var later seen
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: later.note})
+	later.wait(t, 1)
+}
+
+func TestCloseTwiceIsHarmless(t *testing.T) {
+	eachStore(t, func(t *testing.T, s site) {
+		w := s.open(t)
+		ensure(t, w, "orders", 1)
+		c := consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: func(context.Context, weir.Event) error { return nil }})
+		for range 2 {
+			closeConsumer(t, c)
+		}
+		for range 2 {
+			closeLog(t, w)
+		}
+	})
+}
+
+func TestWhatWasPublishedBeforeCloseIsThereAfterwards(t *testing.T) {
+	eachStore(t, func(t *testing.T, s site) {
+		w := s.open(t)
+		ensure(t, w, "orders", 1)
+		acked := make(chan int)
+		go func() {
+			n := 0
+			for {
+				if _, err := w.Publish(context.Background(), events("orders", "v")...); err != nil {
+					if !errors.Is(err, weir.ErrClosed) {
+						t.Errorf("publish while the log closes: %v", err)
+					}
+					acked <- n
+					return
+				}
+				n++
+			}
+		}()
+		eventually(t, "some events are there", func() bool {
+			g, err := w.Bounds(t.Context(), "orders")
+			return err == nil && g[0].Next > 10
+		})
+		closeLog(t, w)
+		n := next(t, acked)
+		var got seen
+		consume(t, s.open(t), weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
+		got.wait(t, n)
+	}, "sqlite", "postgres", "memory")
+}

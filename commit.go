@@ -1,0 +1,93 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/group"
+)
+
+// tell lets the committer know that there is something to commit.
+func (c *Consumer) tell() { poke(c.dirty) }
+
+// commits commits what was handled, until ctx ends: at once when there was nothing for a while, else every CommitEvery.
+func (c *Consumer) commits(ctx context.Context) {
+	failures := 0
+	for {
+		select {
+		case <-c.dirty:
+		case <-ctx.Done():
+			return
+		}
+		pause := c.sub.CommitEvery
+		err := c.commit(ctx, c.all()...)
+		switch {
+		case err == nil:
+			failures = 0
+		case ctx.Err() != nil:
+			return // it was given up; Close commits what is left
+		default:
+			failures++
+			pause = max(pause, commitRetry.pause(failures))
+			c.logger.Warn("offsets cannot be committed; trying on", "group", c.sub.Group, "err", err)
+			poke(c.dirty)
+		}
+		sleep(ctx, pause)
+	}
+}
+
+var commitRetry = Retry{First: 100 * time.Millisecond, Max: 5 * time.Second}
+
+// commit commits how far partitions were handled, in one trip. With no error all of them are committed that are still ours.
+func (c *Consumer) commit(ctx context.Context, partitions ...*partition) error {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("commit: %w: gave up behind another commit (%w)", ErrUnavailable, context.Cause(ctx))
+	}
+	var offsets []group.Committed
+	var of []*partition
+	for _, p := range partitions {
+		if handled, is := p.uncommitted(); is {
+			offsets = append(offsets, group.Committed{TopicPartition: p.key, Name: p.name.Topic, Offset: handled, LeaderEpoch: -1})
+			of = append(of, p)
+		}
+	}
+	if len(offsets) == 0 {
+		return nil
+	}
+	err := c.member().Commit(ctx, offsets)
+	if err == nil {
+		for i, p := range of {
+			p.wasCommitted(offsets[i].Offset)
+		}
+		return nil
+	}
+	if !errors.Is(err, group.ErrFenced) || len(of) == 1 {
+		return err
+	}
+	// One of them is not ours any more, and must not keep the others back.
+	var errs []error
+	for i, p := range of {
+		switch err := c.member().Commit(ctx, offsets[i:i+1]); {
+		case err == nil:
+			p.wasCommitted(offsets[i].Offset)
+		default:
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// position is what the group has committed in a partition; -1 for nothing.
+func (c *Consumer) position(ctx context.Context, p *partition) (eventlog.Offset, error) {
+	at, err := c.log.groups.Fetch(ctx, c.sub.Group, []group.TopicPartition{p.key})
+	if err != nil {
+		return 0, err
+	}
+	return at[0].Offset, nil
+}

@@ -1,0 +1,277 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-log/weir/use/group"
+)
+
+// Consumer reads topics as a member of a group. Its methods may be called at once, and by handlers, but for Close.
+type Consumer struct {
+	log    *Log
+	sub    Subscription
+	logger *slog.Logger
+	slots  chan struct{} // of calls that may run; nil: no bound
+
+	stop  context.CancelFunc // ends all that the consumer does beside its partitions
+	ended chan struct{}      // closed when that has ended
+	dirty chan struct{}      // receives when there is something to commit
+	again chan struct{}      // receives when the assignment must be looked at again
+	turn  chan struct{}      // held by who commits: commits of one partition come one after the other
+
+	mu         sync.Mutex // guards what follows
+	peer       *group.Peer
+	partitions map[group.TopicPartition]*partition // until their goroutines have ended
+	pauses     pauses
+	closed     bool
+}
+
+// Consume joins the group and begins to deliver events to the subscription's handler. ctx bounds the joining alone; the consumer
+// works until it is closed, or the Log is. While the store is away it waits for it.
+func (l *Log) Consume(ctx context.Context, sub Subscription) (*Consumer, error) {
+	sub, err := sub.checked()
+	if err != nil {
+		return nil, fmt.Errorf("consume: the subscription is not complete: %w", err)
+	}
+	if sub.Name == "" {
+		sub.Name = fmt.Sprintf("%s-%d", filepath.Base(os.Args[0]), os.Getpid())
+	}
+	c := &Consumer{
+		log: l, sub: sub, logger: l.logger,
+		ended: make(chan struct{}), dirty: make(chan struct{}, 1), again: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		partitions: make(map[group.TopicPartition]*partition),
+	}
+	if sub.Concurrency > 0 {
+		c.slots = make(chan struct{}, sub.Concurrency)
+	}
+	if c.peer, err = c.join(ctx); err != nil {
+		return nil, fmt.Errorf("consume as group %q: %w", sub.Group, err)
+	}
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	c.stop = stop
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		stop()
+		return nil, errors.Join(fmt.Errorf("consume as group %q: %w", sub.Group, ErrClosed), c.peer.Leave(ctx))
+	}
+	l.consumers[c] = struct{}{}
+	go c.run(work)
+	return c, nil
+}
+
+func (c *Consumer) join(ctx context.Context) (*group.Peer, error) {
+	for _, topic := range c.sub.Topics { // so that one which another process has just made is known at once
+		if _, err := c.log.log.Topic(ctx, topic); err != nil && !errors.Is(err, ErrUnknownTopic) {
+			return nil, err
+		}
+	}
+	return group.JoinPeers(ctx, c.log.log, group.PeerConfig{
+		Group: c.sub.Group, Topics: c.sub.Topics, Client: c.sub.Name,
+		FromLatest: c.sub.Start.kind == latest, Session: c.sub.Session, Logger: c.logger,
+	})
+}
+
+// run works until ctx ends. A consumer that its group took for dead joins it again.
+func (c *Consumer) run(ctx context.Context) {
+	defer close(c.ended)
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() { c.commits(ctx) })
+	for ctx.Err() == nil {
+		err := c.attend(ctx)
+		c.follow(ctx, group.Assignment{}) // nothing is ours any more
+		if ctx.Err() != nil || c.isClosed() {
+			return
+		}
+		c.logger.Warn("this consumer is out of its group; joining again", "group", c.sub.Group, "err", err)
+		c.rejoin(ctx)
+	}
+}
+
+// attend works as the present member of the group until that is over.
+func (c *Consumer) attend(ctx context.Context) error {
+	peer := c.member()
+	alive := make(chan error, 1)
+	go func() { alive <- peer.Run(ctx) }()
+	for {
+		c.follow(ctx, peer.Assignment())
+		select {
+		case err := <-alive:
+			return err
+		case <-peer.Changed():
+		case <-c.again:
+		}
+	}
+}
+
+func (c *Consumer) rejoin(ctx context.Context) {
+	for attempt := 1; ctx.Err() == nil; attempt++ {
+		peer, err := c.join(ctx)
+		if err == nil {
+			c.mu.Lock()
+			c.peer = peer
+			closed := c.closed
+			c.mu.Unlock()
+			if closed { // Close may have seen the old one only
+				leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeReserve)
+				defer cancel()
+				if err := peer.Leave(leave); err != nil {
+					c.logger.Warn("cannot leave the group; the others take over when the session runs out", "group", c.sub.Group, "err", err)
+				}
+			}
+			return
+		}
+		c.logger.Warn("cannot join the group; trying on", "group", c.sub.Group, "err", err)
+		sleep(ctx, rejoinRetry.pause(attempt))
+	}
+}
+
+var rejoinRetry = Retry{First: 200 * time.Millisecond, Max: 5 * time.Second}
+
+// follow begins, ends and gives back partitions as the assignment says. A partition that we lost and got again begins anew once its
+// goroutine has ended: of one partition there is never more than one call in this consumer.
+func (c *Consumer) follow(ctx context.Context, a group.Assignment) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, p := range c.partitions {
+		is := func(as group.Assigned) bool { return as.TopicPartition == key && as.Since == p.since }
+		switch {
+		case slices.ContainsFunc(a.Own, is):
+		case slices.ContainsFunc(a.Revoking, is):
+			p.drain()
+		default:
+			p.lose()
+			p.drain()
+			p.cut(fmt.Errorf("%w: the group gave %s/%d to another", ErrNotAssigned, p.name.Topic, p.name.Partition))
+		}
+	}
+	if c.closed {
+		return
+	}
+	for _, as := range a.Own {
+		if c.partitions[as.TopicPartition] == nil {
+			c.begin(ctx, as)
+		}
+	}
+}
+
+// begin starts work on a partition. c.mu is held.
+func (c *Consumer) begin(ctx context.Context, as group.Assigned) {
+	name := TopicPartition{Topic: as.Topic, Partition: as.TopicPartition.Partition}
+	p := &partition{
+		c: c, name: name, key: as.TopicPartition, since: as.Since,
+		ended: make(chan struct{}), handled: as.Position, committed: as.Position,
+		paused: c.pauses.holds(name),
+	}
+	p.reader = reader{log: c.log.log, of: name, id: as.Log, from: p, next: as.Position}
+	// Neither ends with ctx: who closes the consumer decides how long the call that runs may go on.
+	calls, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	draining, drain := context.WithCancel(calls)
+	p.cut, p.drain = cut, drain
+	c.partitions[p.key] = p
+	go p.run(calls, draining)
+	go c.settle(ctx, p)
+}
+
+// settle waits for a partition's end, commits what was handled and gives it back.
+func (c *Consumer) settle(ctx context.Context, p *partition) {
+	<-p.ended
+	defer p.cut(nil)
+	for attempt := 1; ctx.Err() == nil && !p.isLost() && !c.isClosed(); attempt++ {
+		err := c.commit(ctx, p)
+		if err == nil {
+			err = c.member().Release(ctx, p.key)
+		}
+		if err == nil || errors.Is(err, group.ErrFenced) {
+			break
+		}
+		c.logger.Warn("a partition cannot be given back; trying on", p.attrs("err", err)...)
+		sleep(ctx, rejoinRetry.pause(attempt))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed { // Close commits what is left
+		delete(c.partitions, p.key)
+	}
+	poke(c.again)
+}
+
+// enter waits until one more call may run. It reports false when ctx ended first.
+func (c *Consumer) enter(ctx context.Context) bool {
+	if c.slots == nil {
+		return true
+	}
+	select {
+	case c.slots <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (c *Consumer) leave() {
+	if c.slots != nil {
+		<-c.slots
+	}
+}
+
+// deadLetters asks the subscription what becomes of an event.
+func (c *Consumer) deadLetters(ctx context.Context, f Failure) (letters []Event, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			letters, err = nil, &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return c.sub.DeadLetter(ctx, f)
+}
+
+// member is what we are in the group at present.
+func (c *Consumer) member() *group.Peer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.peer
+}
+
+func (c *Consumer) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// all lists the partitions at hand, by name.
+func (c *Consumer) all() []*partition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := make([]*partition, 0, len(c.partitions))
+	for _, p := range c.partitions {
+		list = append(list, p)
+	}
+	slices.SortFunc(list, func(a, b *partition) int { return a.name.compare(b.name) })
+	return list
+}
+
+func (tp TopicPartition) compare(other TopicPartition) int {
+	if d := strings.Compare(tp.Topic, other.Topic); d != 0 {
+		return d
+	}
+	return int(tp.Partition) - int(other.Partition)
+}
+
+// poke leaves a word in a channel that holds one.
+func poke(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,127 @@
+package weir
+
+import (
+	"context"
+	"fmt"
+)
+
+// Assigned is a partition that a consumer works on.
+type Assigned struct {
+	TopicPartition
+	Next      int64 // offset of the next event to be handled
+	Committed int64 // what the group has committed: where another consumer would go on
+	Paused    bool
+	Halted    error // why it stands still until Resume; nil: it does not
+}
+
+// Assigned lists the partitions that this consumer works on at present, by name.
+func (c *Consumer) Assigned() []Assigned {
+	var list []Assigned
+	for _, p := range c.all() {
+		p.mu.Lock()
+		if !p.lost {
+			list = append(list, Assigned{TopicPartition: p.name, Next: int64(p.handled), Committed: int64(p.committed), Paused: p.paused, Halted: p.halted})
+		}
+		p.mu.Unlock()
+	}
+	return list
+}
+
+// pauses says which partitions are to stand still in one process.
+type pauses struct {
+	all    bool
+	except map[TopicPartition]bool // what holds for single ones
+}
+
+func (p *pauses) holds(tp TopicPartition) bool {
+	if on, is := p.except[tp]; is {
+		return on
+	}
+	return p.all
+}
+
+func (p *pauses) set(on bool, tps []TopicPartition) {
+	if len(tps) == 0 {
+		*p = pauses{all: on}
+		return
+	}
+	if p.except == nil {
+		p.except = make(map[TopicPartition]bool)
+	}
+	for _, tp := range tps {
+		p.except[tp] = on
+	}
+}
+
+// Pause lets partitions stand still: all, or those named. When it returns no further call of the handler begins there; a call that
+// runs is not waited for. The partitions stay with this consumer. It holds for partitions that come to it later as well, but not for other
+// consumers.
+func (c *Consumer) Pause(tps ...TopicPartition) { c.pause(true, tps) }
+
+// Resume lets paused partitions go on: all, or those named. Partitions that halted at an event try it again.
+func (c *Consumer) Resume(tps ...TopicPartition) { c.pause(false, tps) }
+
+func (c *Consumer) pause(on bool, tps []TopicPartition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pauses.set(on, tps)
+	for _, p := range c.partitions {
+		if len(tps) == 0 || contains(tps, p.name) {
+			p.pause(on)
+		}
+	}
+}
+
+// Seek goes on elsewhere: in all partitions of this consumer, or in those named, which must be with it. When it returns nil the new place is
+// committed. A call of the handler that runs is not waited for, and what it does changes nothing about the place; so a handler may call Seek.
+// Where there is an error, some partitions may have moved; they are committed later.
+func (c *Consumer) Seek(ctx context.Context, to Position, tps ...TopicPartition) error {
+	all := c.all()
+	partitions := all
+	if len(tps) > 0 {
+		partitions = nil
+		for _, p := range all {
+			if contains(tps, p.name) {
+				partitions = append(partitions, p)
+			}
+		}
+		for _, tp := range tps {
+			if !holds(partitions, tp) {
+				return fmt.Errorf("seek %s/%d to %v: %w", tp.Topic, tp.Partition, to, ErrNotAssigned)
+			}
+		}
+	}
+	places := make([]place, len(partitions))
+	for i, p := range partitions {
+		places[i] = place{p.name, p.reader.id}
+	}
+	offsets, err := c.log.resolve(ctx, to, places)
+	if err != nil {
+		return fmt.Errorf("seek to %v: %w", to, err)
+	}
+	for i, p := range partitions {
+		p.seek(offsets[i])
+	}
+	if err = c.commit(ctx, partitions...); err != nil {
+		c.tell()
+	}
+	return wrap(err, "commit the seek to %v", to)
+}
+
+func contains(tps []TopicPartition, tp TopicPartition) bool {
+	for _, t := range tps {
+		if t == tp {
+			return true
+		}
+	}
+	return false
+}
+
+func holds(partitions []*partition, tp TopicPartition) bool {
+	for _, p := range partitions {
+		if p.name == tp {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,130 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Failure is an event that was given up.
+type Failure struct {
+	Event       Event
+	Err         error // of the last attempt; a *PanicError if the handler panicked
+	Attempts    int   // how often this process tried
+	FirstFailed time.Time
+	Group       string
+	Consumer    string // Subscription.Name
+}
+
+// DeadLetter decides what becomes of an event that was given up: it returns what is to be published in its stead, and
+// with nothing the event is dropped, which is logged. With an error the partition halts at the event: the error is logged, and nothing
+// more is delivered of that partition until Consumer.Resume. A DeadLetter that panics halts it as well,
+// and so do dead letters that are refused for good: too large for their topic, or invalid.
+//
+// The event counts as handled once the dead letters are published. Should the process die just then, they may be published twice.
+type DeadLetter func(ctx context.Context, f Failure) ([]Event, error)
+
+// ToDeadLetterTopic is the default DeadLetter. It publishes the event to the topic `<topic>.dlt`, with the same key, value and headers and
+// the headers below. The topic is made if there is none, with as many partitions as the event's own, and keeps
+// its events until they are deleted: make it beforehand, or alter it, to have it otherwise.
+func ToDeadLetterTopic(_ context.Context, f Failure) ([]Event, error) {
+	return []Event{f.DeadLetterEvent()}, nil
+}
+
+// Discard is a DeadLetter that drops the event.
+func Discard(context.Context, Failure) ([]Event, error) { return nil, nil }
+
+// Halt is a DeadLetter that stops the partition at the event.
+func Halt(context.Context, Failure) ([]Event, error) { return nil, errHalt }
+
+var errHalt = errors.New("the event was given up, and the subscription says to halt there")
+
+// Headers of a dead letter, beside those of the event itself. Times are as in RFC 3339.
+const (
+	HeaderReason      = "weir.dlt.reason"       // the last error, at most 4 KiB of it
+	HeaderAttempts    = "weir.dlt.attempts"     // how often the event was tried
+	HeaderGroup       = "weir.dlt.group"        // the consumer group
+	HeaderConsumer    = "weir.dlt.consumer"     // the consumer's name
+	HeaderTopic       = "weir.dlt.topic"        // where the event rests
+	HeaderPartition   = "weir.dlt.partition"    //
+	HeaderOffset      = "weir.dlt.offset"       //
+	HeaderTime        = "weir.dlt.time"         // when the event was published
+	HeaderFirstFailed = "weir.dlt.first_failed" // when it failed first
+)
+
+const (
+	deadLetterSuffix = ".dlt"
+	// reasonMax bounds the reason in a header, and deadLetterRoom what a dead letter may be larger than its event.
+	reasonMax      = 4 << 10
+	deadLetterRoom = 64 << 10
+)
+
+// DeadLetterTopic is the name of a topic's dead-letter topic.
+func DeadLetterTopic(topic string) string { return topic + deadLetterSuffix }
+
+// DeadLetterEvent is what ToDeadLetterTopic publishes, for a DeadLetter that wants it a little different. Its time is now.
+func (f Failure) DeadLetterEvent() Event {
+	e := f.Event
+	headers := append(make([]Header, 0, len(e.Headers)+9), e.Headers...)
+	add := func(key, value string) { headers = append(headers, Header{Key: key, Value: []byte(value)}) }
+	add(HeaderReason, shorten(f.Err.Error(), reasonMax))
+	add(HeaderAttempts, strconv.Itoa(f.Attempts))
+	add(HeaderGroup, f.Group)
+	add(HeaderConsumer, f.Consumer)
+	add(HeaderTopic, e.Topic)
+	add(HeaderPartition, strconv.Itoa(int(e.Partition)))
+	add(HeaderOffset, strconv.FormatInt(e.Offset, 10))
+	if !e.Time.IsZero() {
+		add(HeaderTime, e.Time.UTC().Format(time.RFC3339Nano))
+	}
+	add(HeaderFirstFailed, f.FirstFailed.UTC().Format(time.RFC3339Nano))
+	return Event{Topic: DeadLetterTopic(e.Topic), Key: e.Key, Value: e.Value, Headers: headers}
+}
+
+// shorten cuts a text to most bytes, between characters.
+func shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most]
+}
+
+// publishLetters publishes dead letters of an event, and makes its dead-letter topic if that is missing.
+func (l *Log) publishLetters(ctx context.Context, of Event, letters []Event) error {
+	_, err := l.Publish(ctx, letters...)
+	if !errors.Is(err, ErrUnknownTopic) {
+		return err
+	}
+	if err := l.makeDeadLetterTopic(ctx, of.Topic); err != nil {
+		return err
+	}
+	_, err = l.Publish(ctx, letters...)
+	return err
+}
+
+func (l *Log) makeDeadLetterTopic(ctx context.Context, topic string) error {
+	of, err := l.log.Topic(ctx, topic)
+	if err != nil {
+		return err
+	}
+	_, err = l.log.CreateTopic(ctx, eventlog.TopicSpec{Name: DeadLetterTopic(topic), Partitions: len(of.Partitions), Config: map[string]string{
+		"retention.ms":      "-1",
+		"max.message.bytes": strconv.Itoa(min(of.MaxMessageBytes()+deadLetterRoom, 1<<31-1)),
+	}})
+	if errors.Is(err, eventlog.ErrTopicExists) {
+		return nil // somebody else was faster
+	}
+	if err != nil {
+		return fmt.Errorf("make the dead-letter topic: %w", err)
+	}
+	l.logger.Info("dead-letter topic made", "topic", DeadLetterTopic(topic))
+	return nil
+}

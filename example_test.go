@@ -1,0 +1,332 @@
+package weir_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir"
+)
+
+// must keeps the examples short. Programs handle their errors.
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// What is published is on disk, and there for every group, today and after a restart.
+func Example() {
+	ctx := context.Background()
+	dir := must(os.MkdirTemp("", "weir"))
+	defer os.RemoveAll(dir)
+
+	w := must(weir.Open(ctx, "sqlite:"+filepath.Join(dir, "weir.db"), weir.Options{}))
+	defer w.Close(ctx)
+	check(w.EnsureTopic(ctx, weir.Topic{Name: "orders", Partitions: 4}))
+	must(w.Publish(ctx, weir.Event{Topic: "orders", Key: []byte("4711"), Value: []byte("two teapots")}))
+
+	billed := make(chan string)
+	must(w.Consume(ctx, weir.Subscription{
+		Group:  "billing",
+		Topics: []string{"orders"},
+		Handler: func(ctx context.Context, e weir.Event) error {
+			billed <- fmt.Sprintf("%s: %s", e.Key, e.Value)
+			return nil
+		},
+	}))
+	fmt.Println(<-billed)
+	// Output: 4711: two teapots
+}
+
+// Several events of one call are published all or none, also across topics.
+func ExampleLog_Publish() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{}))
+	defer w.Close(ctx)
+	check(w.EnsureTopic(ctx, weir.Topic{Name: "orders"}))
+
+	placed := must(w.Publish(ctx,
+		weir.Event{Topic: "orders", Key: []byte("4711"), Value: []byte("placed")},
+		weir.Event{Topic: "orders", Key: []byte("4711"), Value: []byte("paid"), Headers: []weir.Header{{Key: "by", Value: []byte("card")}}},
+	))
+	fmt.Println(placed[0].Offset, placed[1].Offset)
+
+	_, err := w.Publish(ctx, weir.Event{Topic: "orders"}, weir.Event{Topic: "no such topic"})
+	fmt.Println(err != nil, must(w.Bounds(ctx, "orders"))[0].Next)
+	// Output:
+	// 0 1
+	// true 2
+}
+
+// A request that is tried again publishes once.
+func ExampleLog_PublishOnce() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{}))
+	defer w.Close(ctx)
+	check(w.EnsureTopic(ctx, weir.Topic{Name: "orders"}))
+
+	for range 2 {
+		placed, repeated, err := w.PublishOnce(ctx, "request-17", weir.Event{Topic: "orders", Value: []byte("two teapots")})
+		fmt.Println(placed[0].Offset, repeated, err)
+	}
+	// Output:
+	// 0 false <nil>
+	// 0 true <nil>
+}
+
+// Every process may register its topics when it starts.
+func ExampleLog_EnsureTopic() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{}))
+	defer w.Close(ctx)
+
+	orders := weir.Topic{Name: "orders", Partitions: 4, Config: map[string]string{"retention.ms": "86400000"}}
+	fmt.Println(w.EnsureTopic(ctx, orders))
+	fmt.Println(w.EnsureTopic(ctx, orders))
+	orders.Partitions = 8
+	fmt.Println(errors.Is(w.EnsureTopic(ctx, orders), weir.ErrTopicDiffers))
+	fmt.Println(w.RaisePartitions(ctx, "orders", 8), w.EnsureTopic(ctx, orders))
+	// Output:
+	// <nil>
+	// <nil>
+	// true
+	// <nil> <nil>
+}
+
+// A batch handler gets what is there, up to MaxBatch; with MinBatch it waits for more, MaxWait at most.
+func ExampleSubscription_batches() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{}))
+	defer w.Close(ctx)
+	check(w.EnsureTopic(ctx, weir.Topic{Name: "clicks"}))
+	for i := range 10 {
+		must(w.Publish(ctx, weir.Event{Topic: "clicks", Value: fmt.Appendf(nil, "click %d", i)}))
+	}
+
+	sizes := make(chan int)
+	must(w.Consume(ctx, weir.Subscription{
+		Group:    "statistics",
+		Topics:   []string{"clicks"},
+		MinBatch: 4,
+		MaxBatch: 6,
+		MaxWait:  time.Minute,
+		BatchHandler: func(ctx context.Context, events []weir.Event) error {
+			sizes <- len(events)
+			return nil
+		},
+	}))
+	fmt.Println(<-sizes, <-sizes)
+	// Output: 6 4
+}
+
+// What fails is tried again, after pauses that grow. What goes on failing is a dead letter, and the others go on.
+func ExampleSubscription_retryAndDeadLetter() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{Logger: discard}))
+	defer w.Close(ctx)
+	check(w.EnsureTopic(ctx, weir.Topic{Name: "orders"}))
+	must(w.Publish(ctx, weir.Event{Topic: "orders", Value: []byte("no JSON")}, weir.Event{Topic: "orders", Value: []byte("{}")}))
+
+	handled := make(chan string, 10)
+	must(w.Consume(ctx, weir.Subscription{
+		Group:  "billing",
+		Topics: []string{"orders"},
+		Retry:  weir.Retry{Attempts: 3, First: time.Millisecond},
+		Handler: func(ctx context.Context, e weir.Event) error {
+			handled <- fmt.Sprintf("%s, attempt %d", e.Value, e.Attempt)
+			if e.Value[0] != '{' {
+				return errors.New("cannot parse it") // weir.Permanent(err) would try no more
+			}
+			return nil
+		},
+	}))
+	for range 4 {
+		fmt.Println(<-handled)
+	}
+
+	for e, err := range w.Read(ctx, weir.TopicPartition{Topic: weir.DeadLetterTopic("orders")}, weir.Earliest) {
+		check(err)
+		reason, _ := e.Header(weir.HeaderReason)
+		attempts, _ := e.Header(weir.HeaderAttempts)
+		fmt.Printf("dead letter: %s: %s, after %s attempts\n", e.Value, reason, attempts)
+	}
+	// Output:
+	// no JSON, attempt 1
+	// no JSON, attempt 2
+	// no JSON, attempt 3
+	// {}, attempt 1
+	// dead letter: no JSON: cannot parse it, after 3 attempts
+}
+
+// A batch handler tells which event failed: those before it are done, and are not delivered again.
+func ExampleFailedAt() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{Logger: discard}))
+	defer w.Close(ctx)
+	check(w.EnsureTopic(ctx, weir.Topic{Name: "orders"}))
+	must(w.Publish(ctx, weir.Event{Topic: "orders", Value: []byte("a")}, weir.Event{Topic: "orders", Value: []byte("b")}, weir.Event{Topic: "orders", Value: []byte("c")}))
+
+	calls := make(chan int)
+	failed := false
+	must(w.Consume(ctx, weir.Subscription{
+		Group:    "billing",
+		Topics:   []string{"orders"},
+		MinBatch: 2,
+		BatchHandler: func(ctx context.Context, events []weir.Event) error {
+			calls <- len(events)
+			if !failed {
+				failed = true
+				return weir.FailedAt(1, errors.New("the second one failed"))
+			}
+			return nil
+		},
+	}))
+	fmt.Println(<-calls, <-calls)
+	// Output: 3 2
+}
+
+// A partition rests, and the group's position moves.
+func ExampleConsumer_Seek() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{}))
+	defer w.Close(ctx)
+	check(w.EnsureTopic(ctx, weir.Topic{Name: "orders"}))
+	for i := range 4 {
+		must(w.Publish(ctx, weir.Event{Topic: "orders", Value: fmt.Appendf(nil, "order %d", i)}))
+	}
+
+	handled := make(chan string, 10)
+	c := must(w.Consume(ctx, weir.Subscription{Group: "billing", Topics: []string{"orders"}, Handler: func(_ context.Context, e weir.Event) error {
+		handled <- string(e.Value)
+		return nil
+	}}))
+	for range 4 {
+		fmt.Println(<-handled)
+	}
+	c.Pause()
+	check(c.Seek(ctx, weir.AtOffset(2)))
+	c.Resume()
+	fmt.Println(<-handled)
+	fmt.Println(<-handled)
+	// Output:
+	// order 0
+	// order 1
+	// order 2
+	// order 3
+	// order 2
+	// order 3
+}
+
+// Close lets a running handler finish, and commits what it did: the next consumer goes on behind it.
+func ExampleConsumer_Close() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{}))
+	defer w.Close(ctx)
+	check(w.EnsureTopic(ctx, weir.Topic{Name: "orders"}))
+	must(w.Publish(ctx, weir.Event{Topic: "orders", Value: []byte("first")}, weir.Event{Topic: "orders", Value: []byte("second")}))
+
+	begun, finish := make(chan struct{}), make(chan struct{})
+	c := must(w.Consume(ctx, weir.Subscription{Group: "billing", Topics: []string{"orders"}, Handler: func(_ context.Context, e weir.Event) error {
+		close(begun)
+		<-finish
+		fmt.Println("handled:", string(e.Value))
+		return nil
+	}}))
+	<-begun
+	time.AfterFunc(50*time.Millisecond, func() { close(finish) }) // while Close waits
+
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // it waits no longer
+	defer cancel()
+	check(c.Close(ctx))
+	group := must(w.Group(ctx, "billing"))
+	fmt.Println("committed:", group.Offsets[0].Committed, "lag:", group.Lag)
+	// Output:
+	// handled: first
+	// committed: 1 lag: 1
+}
+
+// discard takes what examples log.
+var discard = (&logged{}).logger()
+
+// The event exists exactly if the order does.
+func ExampleLog_PublishTx() {
+	ctx := context.Background()
+	url := "postgres://user@localhost/shop"
+	w := must(weir.Open(ctx, url, weir.Options{}))
+	defer w.Close(ctx)
+	conn := must(pgx.Connect(ctx, url))
+	defer conn.Close(ctx)
+	check(publishWithOrder(ctx, w, conn))
+}
+
+func publishWithOrder(ctx context.Context, w *weir.Log, conn *pgx.Conn) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `INSERT INTO orders (id, what) VALUES ($1, $2)`, 4711, "two teapots"); err != nil {
+			return err
+		}
+		return w.PublishTx(ctx, tx, weir.Event{Topic: "orders", Key: []byte("4711"), Value: []byte("two teapots")})
+	})
+}
+
+// The same with database/sql.
+func ExampleLog_PublishSQLTx() {
+	ctx := context.Background()
+	url := "postgres://user@localhost/shop"
+	w := must(weir.Open(ctx, url, weir.Options{}))
+	defer w.Close(ctx)
+	db := must(sql.Open("pgx", url))
+	defer db.Close()
+	check(publishWithOrderSQL(ctx, w, db))
+}
+
+func publishWithOrderSQL(ctx context.Context, w *weir.Log, db *sql.DB) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(ctx, `INSERT INTO orders (id, what) VALUES ($1, $2)`, 4712, "a kettle"); err != nil {
+		return err
+	}
+	if err := w.PublishSQLTx(ctx, tx, weir.Event{Topic: "orders", Key: []byte("4712"), Value: []byte("a kettle")}); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// A bill is written exactly once for each order, whatever crashes when.
+func ExampleEvent_CommitTx() {
+	ctx := context.Background()
+	url := "postgres://user@localhost/shop"
+	w := must(weir.Open(ctx, url, weir.Options{}))
+	defer w.Close(ctx)
+	must(w.Consume(ctx, weir.Subscription{Group: "billing", Topics: []string{"orders"}, Handler: billExactlyOnce(url)}))
+}
+
+func billExactlyOnce(url string) func(context.Context, weir.Event) error {
+	return func(ctx context.Context, e weir.Event) error {
+		conn, err := pgx.Connect(ctx, url)
+		if err != nil {
+			return err
+		}
+		defer conn.Close(ctx)
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `INSERT INTO bills (what) VALUES ($1)`, string(e.Value)); err != nil {
+				return err
+			}
+			return e.CommitTx(ctx, tx)
+		})
+	}
+}

@@ -1,0 +1,147 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// A client may send bytes that no decoder takes: the log keeps what it gets. They end up with the dead letters, and the events around them arrive.
+func TestABatchThatCannotBeReadIsADeadLetter(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", "before")
+	raw, err := batch.Seal([]batch.Record{{Value: []byte("a")}, {Value: []byte("b")}}, batch.Gzip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(raw[len(raw)-10:])
+	topic, err := w.Core().Topic(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Core().Append(t.Context(), eventlog.Entry{Batches: []eventlog.Batch{{Partition: topic.Partitions[0], Records: 2, MaxTime: 1, Bytes: raw}}}); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, w, "orders", "behind")
+	var got, dead seen
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
+	consume(t, w, weir.Subscription{Group: "dead", Topics: []string{"orders.dlt"}, Handler: dead.note})
+	letter := dead.wait(t, 1)[0]
+	if offset, _ := letter.Header(weir.HeaderOffset); !slices.Contains([]string{"1", "2"}, string(offset)) || len(letter.Value) != len(raw) {
+		t.Errorf("the dead letter: %d bytes, from offset %s", len(letter.Value), offset)
+	}
+	eventually(t, "what is behind arrives", func() bool {
+		v := values(got.all())
+		return len(v) >= 2 && v[0] == "before" && v[len(v)-1] == "behind"
+	})
+	committed(t, w, "g")
+}
+
+// What the other doors take is read here as well, however large it becomes.
+func TestWhatFitsThroughTheOtherDoorsIsDelivered(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	ensure(t, w, "orders", 1)
+	raw, err := batch.Seal([]batch.Record{{Value: make([]byte, 80<<20)}}, batch.Zstd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topic, err := w.Core().Topic(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Core().Append(t.Context(), eventlog.Entry{Batches: []eventlog.Batch{{Partition: topic.Partitions[0], Records: 1, MaxTime: 1, Bytes: raw}}}); err != nil {
+		t.Fatal(err)
+	}
+	sizes := make(chan int, 1)
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: func(_ context.Context, e weir.Event) error {
+		sizes <- len(e.Value)
+		return nil
+	}})
+	if size := next(t, sizes); size != 80<<20 {
+		t.Errorf("%d bytes arrived, want %d", size, 80<<20)
+	}
+}
+
+// cutOff is a store that one process cannot reach while the others can.
+type cutOff struct {
+	eventlog.Store
+	away atomic.Bool
+}
+
+func (c *cutOff) err() error {
+	if c.away.Load() {
+		return fmt.Errorf("%w: cut off for the test", eventlog.ErrUnavailable)
+	}
+	return nil
+}
+
+func (c *cutOff) Commit(ctx context.Context, f []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	return c.Store.Commit(ctx, f)
+}
+
+func (c *cutOff) Read(ctx context.Context, s []eventlog.Span) ([]eventlog.Slice, error) {
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	return c.Store.Read(ctx, s)
+}
+
+func (c *cutOff) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+	if err := c.err(); err != nil {
+		return nil, since, err
+	}
+	return c.Store.Moved(ctx, since)
+}
+
+func (c *cutOff) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	return c.Store.List(ctx, prefix, after, limit)
+}
+
+// A process that cannot reach the store is taken for dead: its handler's context ends, another goes on, and what it did then is not committed.
+// When it can again it joins again by itself.
+func TestAConsumerThatWasCutOffIsFencedAndComesBack(t *testing.T) {
+	s := newSite(t, "memory")
+	store := &cutOff{Store: s.memory}
+	lame, sound := site{memory: store}.open(t), s.open(t)
+	ensure(t, sound, "orders", 1)
+	publish(t, sound, "orders", "first", "second")
+	b := newBlocking()
+	sub := weir.Subscription{Group: "g", Topics: []string{"orders"}, Session: time.Second, Handler: b.handle}
+	c := consume(t, lame, sub)
+	next(t, b.begun)
+
+	store.away.Store(true)
+	var got seen
+	sub.Handler = got.note
+	other := consume(t, sound, sub)
+	if v := values(got.wait(t, 2)); !slices.Equal(v, []string{"first", "second"}) {
+		t.Errorf("who took over got %q", v)
+	}
+	if cause := next(t, b.ended); !errors.Is(cause, weir.ErrNotAssigned) {
+		t.Errorf("the handler that was cut off ended with %v", cause)
+	}
+	committed(t, sound, "g")
+	store.away.Store(false)
+	closeConsumer(t, other)
+	assigned(t, 1, c)
+	publish(t, sound, "orders", "third")
+	if e := next(t, b.begun); string(e.Value) != "third" {
+		t.Errorf("who came back got %s", e.Value)
+	}
+	close(b.go_on)
+}

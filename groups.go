@@ -1,0 +1,124 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/group"
+)
+
+// Group is a consumer group as it is in the store, whatever its members speak.
+type Group struct {
+	Name    string
+	State   string // as Kafka names it: Empty, Stable, …
+	Members []Member
+	Offsets []GroupOffset // of the partitions in which it committed something, by topic and partition
+	Lag     int64         // of all these partitions together
+}
+
+// Member is one consumer of a group.
+type Member struct {
+	ID, Name, Host string
+}
+
+// GroupOffset is how far a group is in one partition.
+type GroupOffset struct {
+	TopicPartition
+	Committed   int64 // offset of the next event to be handled
+	First, Next int64 // what the partition holds: offsets from First up to Next, without that
+	Lag         int64 // how many events are still there to be handled
+}
+
+// Groups lists the names of all groups.
+func (l *Log) Groups(ctx context.Context) ([]string, error) {
+	listed, err := l.groups.List(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(listed))
+	for i, g := range listed {
+		names[i] = g.Group
+	}
+	return names, nil
+}
+
+// Group returns a group in full; ErrUnknownGroup when there is none. It costs a few trips.
+func (l *Log) Group(ctx context.Context, name string) (Group, error) {
+	d, err := l.groups.Describe(ctx, name)
+	if err != nil {
+		return Group{}, err
+	}
+	g := Group{Name: name, State: string(d.State)}
+	for _, m := range d.Members {
+		g.Members = append(g.Members, Member{ID: m.ID, Name: m.ClientID, Host: m.ClientHost})
+	}
+	committed, err := l.groups.Fetch(ctx, name, nil)
+	if err != nil {
+		return Group{}, err
+	}
+	var ids []eventlog.Partition
+	for _, o := range committed {
+		topic, err := l.log.TopicByID(o.Topic)
+		if err != nil || int(o.Partition) >= len(topic.Partitions) {
+			continue // the topic is gone
+		}
+		ids = append(ids, topic.Partitions[o.Partition])
+		g.Offsets = append(g.Offsets, GroupOffset{TopicPartition: TopicPartition{Topic: topic.Name, Partition: o.Partition}, Committed: int64(o.Offset)})
+	}
+	if len(ids) == 0 {
+		return g, nil
+	}
+	bounds, err := l.log.Bounds(ctx, ids...)
+	if err != nil {
+		return Group{}, fmt.Errorf("lag of group %q: %w", name, err)
+	}
+	for i, b := range bounds {
+		o := &g.Offsets[i]
+		o.First, o.Next = int64(b.Bounds.First), int64(b.Bounds.Next)
+		o.Lag = max(0, o.Next-max(o.Committed, o.First))
+		g.Lag += o.Lag
+	}
+	return g, nil
+}
+
+// ResetGroup lets a group go on elsewhere in a topic: in all its partitions, or in those named. It makes the group if there is none.
+// ErrGroupInUse while it has members: close them, or let each of them Seek.
+func (l *Log) ResetGroup(ctx context.Context, name, topic string, to Position, partitions ...int32) error {
+	what := func(err error) error { return wrap(err, "reset group %q in topic %q to %v", name, topic, to) }
+	t, err := l.log.Topic(ctx, topic)
+	if err != nil {
+		return what(err)
+	}
+	if len(partitions) == 0 {
+		for n := range t.Partitions {
+			partitions = append(partitions, int32(n))
+		}
+	}
+	places := make([]place, len(partitions))
+	for i, n := range partitions {
+		if n < 0 || int(n) >= len(t.Partitions) {
+			return what(fmt.Errorf("there is no partition %d: it has %d", n, len(t.Partitions)))
+		}
+		places[i] = place{TopicPartition{Topic: topic, Partition: n}, t.Partitions[n]}
+	}
+	offsets, err := l.resolve(ctx, to, places)
+	if err != nil {
+		return what(err)
+	}
+	commit := group.Commit{Group: name, Generation: -1}
+	for i, n := range partitions {
+		commit.Offsets = append(commit.Offsets, group.Committed{
+			TopicPartition: group.TopicPartition{Topic: t.ID, Partition: n}, Name: topic, Offset: offsets[i], LeaderEpoch: -1,
+		})
+	}
+	_, err = l.groups.Commit(ctx, commit)
+	if errors.Is(err, group.ErrUnknownMember) {
+		err = fmt.Errorf("%w: close its consumers, or let each of them Seek (%w)", ErrGroupInUse, err)
+	}
+	return what(err)
+}
+
+// DeleteGroup forgets a group and all it committed: the next consumer of that name begins anew. ErrGroupInUse while it has members.
+func (l *Log) DeleteGroup(ctx context.Context, name string) error { return l.groups.Delete(ctx, name) }

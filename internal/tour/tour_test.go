@@ -1,0 +1,204 @@
+// Package tour holds docs/tour.md to the truth: it types what the page shows into a shell, and compares what comes back.
+package tour
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/internal/pgtest"
+)
+
+const page = "../../docs/tour.md"
+
+// The page names the addresses that weir listens on by default. Here they are others, which are free.
+const kafkaAddress, httpAddress = "127.0.0.1:9092", "127.0.0.1:8080"
+
+func TestTheTourShowsWhatHappens(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := transcript(string(text))
+	if len(steps) < 8 {
+		t.Fatalf("the page has %d commands: a tour is longer, or its blocks are not marked ```console", len(steps))
+	}
+	kafka, http := freeAddress(t), freeAddress(t)
+	there := strings.NewReplacer(kafkaAddress, kafka, httpAddress, http)
+	back := strings.NewReplacer(kafka, kafkaAddress, http, httpAddress)
+	sh := startShell(t, "DATABASE="+pgtest.URL(t), "WEIR_KAFKA="+kafka, "WEIR_HTTP="+http, "WEIR_BOOTSTRAP="+kafka)
+	for _, s := range steps {
+		out, code := sh.run(there.Replace(s.command))
+		out = back.Replace(out)
+		if code != 0 || !matches(out, s.output) {
+			log, _ := os.ReadFile(filepath.Join(sh.dir, "weir.log"))
+			t.Fatalf("%s line %d: $ %s\n--- the page shows\n%s\n--- and what happened, with exit code %d, is\n%s\n--- weir.log\n%s",
+				page, s.line, s.command, s.output, code, out, log)
+		}
+	}
+}
+
+// step is a command and what it prints.
+type step struct {
+	line            int
+	command, output string
+}
+
+// transcript takes the blocks marked console apart: "$ " begins a command, "> " goes on with it, and the rest is what it prints.
+func transcript(text string) (steps []step) {
+	inside := false
+	for i, line := range strings.Split(text, "\n") {
+		last := len(steps) - 1
+		switch {
+		case strings.HasPrefix(line, "```"):
+			inside = line == "```console"
+		case !inside:
+		case strings.HasPrefix(line, "$ "):
+			steps = append(steps, step{line: i + 1, command: line[2:]})
+		case strings.HasPrefix(line, "> "), line == ">":
+			steps[last].command += "\n" + strings.TrimPrefix(line[1:], " ")
+		default:
+			steps[last].output += line + "\n"
+		}
+	}
+	return steps
+}
+
+// matches compares what was printed with what the page shows, where … stands for anything within a line. Blank lines, and
+// blanks at the end of a line, are not compared.
+func matches(got, want string) bool {
+	pattern := regexp.QuoteMeta(squeeze(want))
+	return regexp.MustCompile(`^` + strings.ReplaceAll(pattern, "…", `[^\n]*`) + `$`).MatchString(squeeze(got))
+}
+
+func squeeze(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimRight(line, " \t\r\n"); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestComparingTellsSameFromOther(t *testing.T) {
+	for _, c := range []struct {
+		got, want string
+		same      bool
+	}{
+		{"a\n", "a", true},
+		{"a  \n\nb\n", "a\nb\n", true},
+		{"at 17:03 (x)\n", "at … (x)\n", true},
+		{"at 17:03\nb\n", "at …\n", false},
+		{"ab\n", "a\n", false},
+		{"", "a\n", false},
+		{"a\n", "", false},
+	} {
+		if matches(c.got, c.want) != c.same {
+			t.Errorf("%q for %q: same is %v", c.got, c.want, !c.same)
+		}
+	}
+}
+
+// shell is a bash that runs one command after the other, as one session.
+type shell struct {
+	t      *testing.T
+	dir    string
+	in     io.Writer
+	out    *bufio.Reader
+	number int
+}
+
+// startShell starts a bash in a directory of its own, with weir and handler in its PATH. It, and all it started, ends with the test.
+func startShell(t *testing.T, env ...string) *shell {
+	t.Helper()
+	bin := t.TempDir()
+	for name, pkg := range map[string]string{"weir": "cmd/weir", "handler": "examples/handler"} {
+		build := exec.Command("go", "build", "-o", filepath.Join(bin, name), "github.com/weir-log/weir/"+pkg)
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build %s: %v\n%s", pkg, err, out)
+		}
+	}
+	path := bin
+	for _, name := range []string{"psql", "curl"} {
+		program, err := pgtest.Program(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path += ":" + filepath.Dir(program)
+	}
+	s := &shell{t: t, dir: t.TempDir()}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	cmd := exec.CommandContext(ctx, "bash", "--norc")
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), append(env, "PATH="+path+":"+os.Getenv("PATH"), "LC_ALL=C.UTF-8", "PSQLRC=", "PAGER=cat")...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	all := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel = all
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, back, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = back, back
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	back.Close()
+	s.in, s.out = in, bufio.NewReader(out)
+	t.Cleanup(func() {
+		_ = all()
+		_ = cmd.Wait()
+		cancel()
+		out.Close()
+	})
+	return s
+}
+
+// run types a command, and returns what it printed until the shell took the next one.
+func (s *shell) run(command string) (out string, code int) {
+	s.t.Helper()
+	s.number++
+	script := filepath.Join(s.dir, fmt.Sprintf("step-%d", s.number))
+	if err := os.WriteFile(script, []byte(command+"\n"), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	// From a file, and with nothing to read: a command that reads its input must not take the next command for it.
+	mark := fmt.Sprintf("-- step %d ended with ", s.number)
+	if _, err := fmt.Fprintf(s.in, "source %s </dev/null; printf '\\n%s%%d\\n' $?\n", script, mark); err != nil {
+		s.t.Fatal(err)
+	}
+	for {
+		line, err := s.out.ReadString('\n')
+		if err != nil {
+			s.t.Fatalf("$ %s\nprinted %q, and then the shell was gone, or its time was over: %v", command, out+line, err)
+		}
+		if _, err := fmt.Sscanf(line, mark+"%d\n", &code); err == nil {
+			return out, code
+		}
+		out += line
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

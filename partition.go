@@ -1,0 +1,417 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/group"
+)
+
+// partition is one partition that a consumer has. One goroutine reads it, calls the handler, and tries again what failed:
+//
+//	gather ──► call ──► judge ──► handled
+//	   ▲                  │
+//	   └───── pause ◄─────┴─────► dead letter
+type partition struct {
+	c     *Consumer
+	name  TopicPartition
+	key   group.TopicPartition
+	since int32 // the generation that gave it to us
+
+	drain context.CancelFunc      // lets no further call begin
+	cut   context.CancelCauseFunc // asks the call that runs to end, too
+	ended chan struct{}           // closed when the goroutine has ended
+
+	// Owned by run.
+	reader  reader
+	seen    int             // which of the seeks it has followed
+	trouble trouble         // of the event that comes next
+	alone   eventlog.Offset // below it events are handed over one by one, and tried once
+
+	mu        sync.Mutex      // guards what follows
+	handled   eventlog.Offset // everything below was handled
+	committed eventlog.Offset // what the group has committed
+	sought    bool            // by a seek: commit where it went, whatever committed says
+	told      bool            // the committer knows that there is something to commit
+	seeks     int             // how often somebody went elsewhere
+	lost      bool            // the group gave it to another
+	paused    bool
+	halted    error              // why it stands still until Resume
+	wake      context.CancelFunc // ends what run waits for
+	calling   call               // the call of the handler that runs
+	inTx      eventlog.Offset    // how far the call that runs, or ran last, committed in its own transaction; 0: it did not
+	astray    bool               // its commit found the group's position elsewhere
+}
+
+// call is one call of the handler.
+type call struct {
+	first eventlog.Offset
+	began time.Time // zero: there is none
+}
+
+// trouble is how an event failed so far.
+type trouble struct {
+	offset   eventlog.Offset
+	attempts int
+	first    time.Time
+}
+
+// errNotNow: the handler was not called, because the partition was paused, sought or left.
+var errNotNow = errors.New("not now")
+
+// run works until draining ends. Handlers get ctx.
+func (p *partition) run(ctx, draining context.Context) {
+	defer close(p.ended)
+	var wait context.Context
+	paused := false
+	for draining.Err() == nil {
+		if wait == nil || wait.Err() != nil {
+			wait, paused = p.renew(draining)
+		}
+		if paused {
+			<-wait.Done()
+			continue
+		}
+		if events := p.gather(ctx, wait); len(events) > 0 {
+			err := p.call(ctx, wait, events)
+			p.judge(ctx, wait, events, err)
+		}
+	}
+}
+
+// renew takes in what others asked of the partition. The context ends when they ask for something else.
+func (p *partition) renew(draining context.Context) (wait context.Context, paused bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.wake != nil {
+		p.wake() // so that none is left behind
+	}
+	wait, p.wake = context.WithCancel(draining)
+	if p.seen != p.seeks {
+		p.seen = p.seeks
+		p.reader.seek(p.handled)
+		p.trouble, p.alone = trouble{}, 0
+	}
+	return wait, p.paused || p.halted != nil
+}
+
+// gather waits for events to hand over: for the least that make a batch, or for what is there when they have waited long enough. It returns none
+// when wait ended, or something else had to be done.
+func (p *partition) gather(ctx, wait context.Context) []Event {
+	least, most := p.c.sub.MinBatch, p.c.sub.MaxBatch
+	var until time.Time
+	for wait.Err() == nil {
+		queue := p.reader.queue
+		if len(queue) > 0 && eventlog.Offset(queue[0].Offset) < p.alone {
+			least, most = 1, 1
+		}
+		if len(queue) >= least {
+			return queue[:min(len(queue), most)]
+		}
+		patience := readWait
+		if len(queue) > 0 {
+			if until.IsZero() {
+				until = time.Now().Add(p.c.sub.MaxWait)
+			}
+			if patience = time.Until(until); patience <= 0 {
+				return queue
+			}
+		}
+		if !p.read(ctx, wait, patience) {
+			return p.reader.queue
+		}
+	}
+	return nil
+}
+
+// read waits for more events. It reports false when those that are there are all that can be had for now.
+func (p *partition) read(ctx, wait context.Context, patience time.Duration) bool {
+	outside, err := p.reader.more(wait, patience)
+	var broken *brokenError
+	switch {
+	case outside != nil:
+		p.c.logger.Warn("events are not there any more; going on with what is", p.attrs("asked", outside.Asked, "first", outside.First, "next", outside.Next)...)
+	case wait.Err() != nil:
+		return false
+	case errors.As(err, &broken):
+		if len(p.reader.queue) > 0 {
+			return false // those before it come first
+		}
+		p.giveUp(ctx, wait, p.failure(broken.event(p), broken, 1), broken.next)
+	case err != nil:
+		p.c.logger.Warn("a partition cannot be read; trying on", p.attrs("err", err)...)
+		sleep(wait, readPause)
+		return false
+	}
+	if len(p.reader.queue) == 0 {
+		p.advance(p.reader.next) // past what holds no events
+	}
+	return true
+}
+
+const (
+	// readPause is between two tries to read a partition that cannot be read.
+	readPause = time.Second
+	// reconcilePause is what the mover gets to carry a position.
+	reconcilePause = 50 * time.Millisecond
+)
+
+// call calls the handler when it is its turn.
+func (p *partition) call(ctx, wait context.Context, events []Event) (err error) {
+	if p.c.log.opts.Tracer != nil {
+		var end func(error)
+		ctx, end = p.c.log.opts.Tracer.Start(ctx, "deliver", p.span(events))
+		defer func() { end(err) }()
+	}
+	if !p.c.enter(wait) {
+		return errNotNow
+	}
+	defer p.c.leave()
+	if !p.begin(wait, events) {
+		return errNotNow
+	}
+	defer p.finish()
+	return p.handle(ctx, events)
+}
+
+// handle calls the handler, and turns its panic into an error.
+func (p *partition) handle(ctx context.Context, events []Event) (err error) {
+	if p.c.log.opts.Tracer != nil {
+		var end func(error)
+		ctx, end = p.c.log.opts.Tracer.Start(ctx, "handle", eventlog.SpanInfo{Topic: p.name.Topic, Group: p.c.sub.Group, Records: len(events)})
+		defer func() { end(err) }()
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	if p.c.sub.Handler != nil {
+		return p.c.sub.Handler(ctx, events[0])
+	}
+	return p.c.sub.BatchHandler(ctx, slices.Clone(events)) // which may sort it, and fail
+}
+
+// span describes a delivery, and the spans that published its events.
+func (p *partition) span(events []Event) eventlog.SpanInfo {
+	const linksMax = 128
+	info := eventlog.SpanInfo{Topic: p.name.Topic, Group: p.c.sub.Group, Records: len(events)}
+	for i := range events {
+		if from, is := eventlog.TraceOf(events[i].Headers); is && len(info.Links) < linksMax {
+			info.Links = append(info.Links, from)
+		}
+	}
+	return info
+}
+
+// begin notes that a call begins, unless somebody asked for something else meanwhile.
+func (p *partition) begin(wait context.Context, events []Event) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if wait.Err() != nil {
+		return false
+	}
+	for i := range events {
+		events[i].Attempt++
+	}
+	p.calling = call{first: eventlog.Offset(events[0].Offset), began: time.Now()}
+	p.inTx, p.astray = 0, false
+	return true
+}
+
+func (p *partition) finish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calling = call{}
+}
+
+// judge decides what becomes of events after a call.
+func (p *partition) judge(ctx, wait context.Context, events []Event, err error) {
+	switch {
+	case err == nil:
+		p.took(events)
+		return
+	case errors.Is(err, errNotNow), ctx.Err() != nil, p.reconcile(ctx, wait): // nobody waits for the result, or it is known
+		return
+	}
+	index, told := failedIndex(err, len(events))
+	p.took(events[:index])
+	e := events[index]
+	at := eventlog.Offset(e.Offset)
+	if p.trouble.offset != at || p.trouble.attempts == 0 {
+		p.trouble = trouble{offset: at, first: time.Now()}
+	}
+	p.trouble.attempts++
+	switch last := isPermanent(err) || at < p.alone || p.c.sub.Retry.spent(p.trouble.attempts); {
+	case !last:
+		pause := p.c.sub.Retry.pause(p.trouble.attempts)
+		p.c.logger.Warn("handler failed; trying again", p.attrs("offset", at, "attempt", p.trouble.attempts, "pause", pause, "err", err)...)
+		sleep(wait, pause)
+	case !told && len(events) > 1:
+		p.c.logger.Warn("handler failed; trying each event of the batch alone", p.attrs("offset", at, "events", len(events), "err", err)...)
+		p.alone = eventlog.Offset(events[len(events)-1].Offset) + 1
+	default:
+		p.giveUp(ctx, wait, p.failure(e, err, e.Attempt), at+1)
+	}
+}
+
+func (p *partition) failure(e Event, err error, attempts int) Failure {
+	first := p.trouble.first
+	if first.IsZero() {
+		first = time.Now()
+	}
+	return Failure{Event: e, Err: err, Attempts: attempts, FirstFailed: first, Group: p.c.sub.Group, Consumer: p.c.sub.Name}
+}
+
+// giveUp puts dead letters in the place of an event that failed for good, and goes on with the event at next. Where they are refused for good
+// it halts.
+func (p *partition) giveUp(ctx, wait context.Context, f Failure, next eventlog.Offset) {
+	letters, err := p.c.deadLetters(ctx, f)
+	if err != nil {
+		p.halt(f, err)
+		return
+	}
+	for attempt := 1; len(letters) > 0; attempt++ {
+		err := p.c.log.publishLetters(ctx, f.Event, letters)
+		if err == nil {
+			break
+		}
+		var invalid *InvalidError
+		if errors.Is(err, ErrTooLarge) || errors.As(err, &invalid) { // it is refused for good
+			p.halt(f, fmt.Errorf("publish the dead letter: %w", err))
+			return
+		}
+		p.c.logger.Error("a dead letter cannot be published; trying on", p.attrs("offset", f.Event.Offset, "err", err, "reason", f.Err)...)
+		if !sleep(wait, deadLetterRetry.pause(attempt)) {
+			return // it comes again
+		}
+	}
+	does := "event given up; it is a dead letter"
+	if len(letters) == 0 {
+		does = "event given up and dropped"
+	}
+	p.c.logger.Error(does, p.attrs("offset", f.Event.Offset, "attempts", f.Attempts, "reason", f.Err)...)
+	p.trouble = trouble{}
+	if len(p.reader.queue) > 0 {
+		p.reader.take(1)
+	}
+	p.reader.next = max(p.reader.next, next)
+	p.advance(next)
+}
+
+// deadLetterRetry is how dead letters are published that could not be.
+var deadLetterRetry = Retry{First: pauseFirst, Max: 10 * time.Second}
+
+// halt lets the partition stand still at an event.
+func (p *partition) halt(f Failure, err error) {
+	p.c.logger.Error("partition halted: Resume goes on with the event", p.attrs("offset", f.Event.Offset, "attempts", f.Attempts, "reason", f.Err, "err", err)...)
+	p.trouble = trouble{}
+	p.change(func() {
+		if p.seen == p.seeks { // else somebody went elsewhere meanwhile
+			p.halted = err
+		}
+	})
+}
+
+// took notes that events were handled.
+func (p *partition) took(events []Event) {
+	if n := len(events); n > 0 {
+		p.reader.take(n)
+		p.trouble = trouble{}
+		p.advance(eventlog.Offset(events[n-1].Offset) + 1)
+	}
+}
+
+// advance moves what was handled forward, unless somebody went elsewhere meanwhile.
+func (p *partition) advance(to eventlog.Offset) {
+	p.mu.Lock()
+	tell := false
+	if p.seen == p.seeks && to > p.handled {
+		p.handled = to
+		p.committed = max(p.committed, min(p.inTx, to))
+		tell = p.handled != p.committed && !p.told
+		p.told = p.told || tell
+	}
+	p.mu.Unlock()
+	if tell {
+		p.c.tell()
+	}
+}
+
+// change changes what mu guards, and lets run take it in.
+func (p *partition) change(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+	if p.wake != nil {
+		p.wake()
+	}
+}
+
+// pause lets the partition stand still, or go on.
+func (p *partition) pause(on bool) {
+	p.change(func() {
+		p.paused = on
+		if !on {
+			p.halted = nil
+		}
+	})
+}
+
+// seek goes elsewhere.
+func (p *partition) seek(to eventlog.Offset) {
+	p.change(func() {
+		p.seeks++
+		p.handled, p.halted, p.sought = to, nil, true
+	})
+}
+
+// lose notes that the partition is not ours any more.
+func (p *partition) lose() { p.change(func() { p.lost = true }) }
+
+func (p *partition) isLost() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost
+}
+
+// uncommitted returns how far the partition was handled, and whether that is to be committed.
+func (p *partition) uncommitted() (handled eventlog.Offset, is bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told = false
+	return p.handled, (p.handled != p.committed || p.sought) && !p.lost
+}
+
+func (p *partition) wasCommitted(upTo eventlog.Offset) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.committed, p.sought = upTo, false
+}
+
+// running returns the call that runs.
+func (p *partition) running() (call, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.calling, !p.calling.began.IsZero()
+}
+
+func (p *partition) attrs(more ...any) []any {
+	return append([]any{"group", p.c.sub.Group, "topic", p.name.Topic, "partition", p.name.Partition}, more...)
+}
+
+// sleep waits so long, and reports false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

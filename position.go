@@ -1,0 +1,124 @@
+package weir
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Position is a place in a partition: Earliest, which is the zero value, Latest, AtOffset or AtTime.
+type Position struct {
+	kind   positionKind
+	offset int64
+	time   time.Time
+}
+
+type positionKind int
+
+const (
+	earliest positionKind = iota
+	latest
+	atOffset
+	atTime
+)
+
+var (
+	// Earliest is the oldest event that is still there.
+	Earliest = Position{}
+	// Latest is behind the newest event: only what is published from now on follows.
+	Latest = Position{kind: latest}
+)
+
+// AtOffset is the event with that offset.
+func AtOffset(offset int64) Position { return Position{kind: atOffset, offset: offset} }
+
+// AtTime is the first event that was published at that time or later; behind the newest one if there is none.
+func AtTime(t time.Time) Position { return Position{kind: atTime, time: t} }
+
+func (p Position) String() string {
+	switch p.kind {
+	case latest:
+		return "latest"
+	case atOffset:
+		return fmt.Sprintf("offset %d", p.offset)
+	case atTime:
+		return "time " + p.time.Format(time.RFC3339Nano)
+	}
+	return "earliest"
+}
+
+// place is a partition by its name and by its number in the store.
+type place struct {
+	TopicPartition
+	id eventlog.Partition
+}
+
+// resolve finds the offsets that a position means in some partitions: one trip, and a few for each partition for AtTime.
+func (l *Log) resolve(ctx context.Context, to Position, places []place) ([]eventlog.Offset, error) {
+	if len(places) == 0 {
+		return nil, nil
+	}
+	ids := make([]eventlog.Partition, len(places))
+	for i, p := range places {
+		ids[i] = p.id
+	}
+	bounds, err := l.log.Bounds(ctx, ids...)
+	if err != nil {
+		return nil, err
+	}
+	offsets := make([]eventlog.Offset, len(places))
+	for i, s := range bounds {
+		if s.Err == nil {
+			offsets[i], s.Err = l.find(ctx, to, s.Bounds)
+		}
+		if s.Err != nil {
+			return nil, fmt.Errorf("%s/%d: %w", places[i].Topic, places[i].Partition, s.Err)
+		}
+	}
+	return offsets, nil
+}
+
+func (l *Log) find(ctx context.Context, to Position, within eventlog.Bounds) (eventlog.Offset, error) {
+	switch to.kind {
+	case latest:
+		return within.Next, nil
+	case atOffset:
+		at := eventlog.Offset(to.offset)
+		if at < within.First || at > within.Next {
+			return 0, &InvalidError{What: "offset", Value: strconv.FormatInt(to.offset, 10),
+				Why: fmt.Sprintf("the partition holds %d to %d", within.First, within.Next)}
+		}
+		return at, nil
+	case atTime:
+		return l.findTime(ctx, to.time.UnixMilli(), within)
+	}
+	return within.First, nil
+}
+
+// findTime finds the first event that is not older than ms.
+func (l *Log) findTime(ctx context.Context, ms int64, within eventlog.Bounds) (eventlog.Offset, error) {
+	base, err := l.log.Seek(ctx, within.Partition, eventlog.Goal{At: eventlog.Timestamp(ms)})
+	if err != nil {
+		return 0, err
+	}
+	got, err := l.log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: within.Partition, From: base, MaxBytes: 1}}})
+	if err != nil {
+		return 0, err
+	}
+	if got[0].Err != nil || len(got[0].Batches) == 0 {
+		return base, got[0].Err
+	}
+	b := got[0].Batches[0]
+	raw := slices.Clone(b.Bytes) // shared with other readers
+	batch.Patch(raw, int64(b.Base), 0)
+	found, ok, err := batch.FirstSince(raw, ms, batch.DefaultMaxDecompressed)
+	if err != nil || !ok {
+		return base, err
+	}
+	return max(base, eventlog.Offset(found.Offset)), nil
+}

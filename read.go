@@ -1,0 +1,62 @@
+package weir
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Read yields the events of one partition, without a group: from a position up to what was the end when Read began. It ends with
+// the first error.
+//
+//	for e, err := range w.Read(ctx, weir.TopicPartition{Topic: "orders"}, weir.AtTime(yesterday)) {
+//		…
+//	}
+func (l *Log) Read(ctx context.Context, of TopicPartition, from Position) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		if err := l.read(ctx, of, from, func(e Event) bool { return yield(e, nil) }); err != nil {
+			yield(Event{}, fmt.Errorf("read %s/%d from %v: %w", of.Topic, of.Partition, from, err))
+		}
+	}
+}
+
+// read visits events until visit has enough, in which case there is no error.
+func (l *Log) read(ctx context.Context, of TopicPartition, from Position, visit func(Event) bool) error {
+	topic, err := l.log.Topic(ctx, of.Topic)
+	if err != nil {
+		return err
+	}
+	if of.Partition < 0 || int(of.Partition) >= len(topic.Partitions) {
+		return &InvalidError{What: "partition", Value: fmt.Sprint(of.Partition), Why: fmt.Sprintf("topic %q has the partitions 0 to %d", of.Topic, len(topic.Partitions)-1)}
+	}
+	id := topic.Partitions[of.Partition]
+	bounds, err := l.log.Bounds(ctx, id)
+	if err == nil {
+		err = bounds[0].Err
+	}
+	if err != nil {
+		return err
+	}
+	r := reader{log: l.log, of: of, id: id}
+	if r.next, err = l.find(ctx, from, bounds[0].Bounds); err != nil {
+		return err
+	}
+	for end := bounds[0].Bounds.Next; r.next < end; {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		_, err := r.more(ctx, 0)
+		for _, e := range r.queue {
+			if eventlog.Offset(e.Offset) >= end || !visit(e) {
+				return nil
+			}
+		}
+		r.take(len(r.queue))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Topic is a topic's definition.
+type Topic struct {
+	Name string
+	// Partitions is how many it has. More of them let more processes share the work; they can be raised later, which moves
+	// keys to other partitions. 0 for EnsureTopic: one, or as many as it has.
+	Partitions int
+	// Config is what was set of its settings, by Kafka's names: retention.ms, retention.bytes, max.message.bytes,
+	// compression.type, message.timestamp.type, … What is not named has Kafka's default.
+	Config map[string]string
+}
+
+// EnsureTopic makes the topic if there is none of that name. If there is one it changes nothing, whatever
+// the topic holds and whoever reads it: the answer is nil when everything that t names is so, and an ErrTopicDiffers that says what
+// is not so else. So every process may call it when it starts.
+func (l *Log) EnsureTopic(ctx context.Context, t Topic) error {
+	spec := eventlog.TopicSpec{Name: t.Name, Partitions: max(t.Partitions, 1), Config: t.Config}
+	if t.Partitions < 0 {
+		spec.Partitions = t.Partitions // to be refused
+	}
+	if err := spec.Check(); err != nil {
+		return fmt.Errorf("ensure topic %q: %w", t.Name, err)
+	}
+	there, err := l.log.Topic(ctx, t.Name)
+	if errors.Is(err, eventlog.ErrUnknownTopic) {
+		if _, err = l.log.CreateTopic(ctx, spec); !errors.Is(err, eventlog.ErrTopicExists) {
+			return wrap(err, "ensure topic %q", t.Name)
+		}
+		there, err = l.log.Topic(ctx, t.Name) // somebody else was faster
+	}
+	if err == nil && t.differs(there) != nil { // perhaps it was changed, and this process has not heard of it yet
+		if err = l.log.RefreshTopics(ctx); err == nil {
+			there, err = l.log.Topic(ctx, t.Name)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("ensure topic %q: %w", t.Name, err)
+	}
+	if d := t.differs(there); d != nil {
+		return fmt.Errorf("%w: topic %q has %s: change what was asked for, or the topic with RaisePartitions and AlterTopic",
+			ErrTopicDiffers, t.Name, strings.Join(d, ", and "))
+	}
+	return nil
+}
+
+// differs lists what t names and the topic is not.
+func (t Topic) differs(there eventlog.Topic) (list []string) {
+	if n := len(there.Partitions); t.Partitions != 0 && t.Partitions != n {
+		list = append(list, fmt.Sprintf("%d partitions where %d were asked for", n, t.Partitions))
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Config)) {
+		if is := there.Setting(name); is != t.Config[name] {
+			list = append(list, fmt.Sprintf("%s=%s where %s was asked for", name, is, t.Config[name]))
+		}
+	}
+	return list
+}
+
+// RaisePartitions gives the topic that many partitions; a topic that has them already is left alone. From then on keys may go to
+// other partitions than before, so the order of a key's events is only kept on each side of the change.
+func (l *Log) RaisePartitions(ctx context.Context, topic string, partitions int) error {
+	_, err := l.log.AddPartitions(ctx, topic, partitions)
+	var invalid *InvalidError
+	if errors.As(err, &invalid) {
+		if there, lookup := l.log.Topic(ctx, topic); lookup == nil && len(there.Partitions) == partitions {
+			return nil
+		}
+	}
+	return wrap(err, "raise the partitions of topic %q", topic)
+}
+
+// AlterTopic changes settings of a topic. An empty value takes a setting back to its default; what is not named stays.
+func (l *Log) AlterTopic(ctx context.Context, topic string, config map[string]string) error {
+	_, err := l.log.AlterTopic(ctx, topic, func(set map[string]string) error {
+		for name, value := range config {
+			if value == "" {
+				delete(set, name)
+			} else {
+				set[name] = value
+			}
+		}
+		return nil
+	})
+	return wrap(err, "alter topic %q", topic)
+}
+
+// Topics lists all topics, by name, as they are in the store.
+func (l *Log) Topics(ctx context.Context) ([]Topic, error) {
+	if err := l.log.RefreshTopics(ctx); err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	var topics []Topic
+	for _, t := range l.log.Topics() {
+		topics = append(topics, Topic{Name: t.Name, Partitions: len(t.Partitions), Config: maps.Clone(t.Config)})
+	}
+	return topics, nil
+}
+
+// Bounds is what a partition holds: the offsets from First up to Next, without that, in about Bytes bytes.
+type Bounds struct {
+	First, Next, Bytes int64
+}
+
+// Bounds returns what the partitions of a topic hold now, by number, in one trip.
+func (l *Log) Bounds(ctx context.Context, topic string) ([]Bounds, error) {
+	t, err := l.log.Topic(ctx, topic)
+	if err != nil {
+		return nil, fmt.Errorf("bounds of topic %q: %w", topic, err)
+	}
+	slices, err := l.log.Bounds(ctx, t.Partitions...)
+	if err != nil {
+		return nil, fmt.Errorf("bounds of topic %q: %w", topic, err)
+	}
+	list := make([]Bounds, len(slices))
+	for i, s := range slices {
+		if s.Err != nil {
+			return nil, fmt.Errorf("bounds of %s/%d: %w", topic, i, s.Err)
+		}
+		list[i] = Bounds{First: int64(s.Bounds.First), Next: int64(s.Bounds.Next), Bytes: s.Bounds.Bytes}
+	}
+	return list, nil
+}
+
+// DeleteTopic deletes a topic and all its events. When it returns the name is free, and a new topic of that name has nothing to
+// do with the old one: groups begin anew with it. ErrUnknownTopic when there is none.
+func (l *Log) DeleteTopic(ctx context.Context, topic string) error {
+	return wrap(l.log.DeleteTopic(ctx, topic), "delete topic %q", topic)
+}
+
+// wrap adds what was tried to an error.
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
+}

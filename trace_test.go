@@ -1,0 +1,112 @@
+package weir_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/eventlog"
+)
+
+// spans is a Tracer that keeps what it is told. A span is a number, and its traceparent is that number.
+type spans struct {
+	mu    sync.Mutex // guards all
+	all   []span
+	ended map[int]error
+}
+
+type span struct {
+	name   string
+	parent int
+	info   eventlog.SpanInfo
+}
+
+type spanKey struct{}
+
+func (s *spans) Start(ctx context.Context, name string, info eventlog.SpanInfo) (context.Context, func(error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	parent, _ := ctx.Value(spanKey{}).(int)
+	s.all = append(s.all, span{name, parent, info})
+	id := len(s.all)
+	return context.WithValue(ctx, spanKey{}, id), func(err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.ended == nil {
+			s.ended = make(map[int]error)
+		}
+		s.ended[id] = err
+	}
+}
+
+func (s *spans) Inject(ctx context.Context) []weir.Header {
+	id, is := ctx.Value(spanKey{}).(int)
+	if !is {
+		return nil
+	}
+	return []weir.Header{{Key: eventlog.TraceParent, Value: fmt.Append(nil, id)}}
+}
+
+// find returns the spans of a name, by id.
+func (s *spans) find(name string) map[int]span {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := map[int]span{}
+	for i, sp := range s.all {
+		if sp.name == name {
+			found[i+1] = sp
+		}
+	}
+	return found
+}
+
+func TestATraceGoesFromThePublisherThroughItsHandlers(t *testing.T) {
+	eachStore(t, func(t *testing.T, s site) {
+		tracer := &spans{}
+		w := s.open(t, weir.Options{Tracer: tracer})
+		ensure(t, w, "first", 1)
+		ensure(t, w, "second", 1)
+		var got seen
+		consume(t, w, weir.Subscription{Group: "a", Topics: []string{"first"}, Handler: func(ctx context.Context, e weir.Event) error {
+			_, err := w.Publish(ctx, weir.Event{Topic: "second", Value: e.Value})
+			return err
+		}})
+		consume(t, w, weir.Subscription{Group: "b", Topics: []string{"second"}, Handler: got.note})
+		ctx, end := tracer.Start(t.Context(), "request", eventlog.SpanInfo{})
+		if _, err := w.Publish(ctx, events("first", "v")...); err != nil {
+			t.Fatal(err)
+		}
+		end(nil)
+		got.wait(t, 1)
+
+		// From the last handler back to the request: handle, deliver, and by a link to publish.
+		group := "b"
+		at := 0
+		for id, sp := range tracer.find("handle") {
+			if sp.info.Group == group {
+				at = id
+			}
+		}
+		var path []string
+		for at != 0 {
+			tracer.mu.Lock()
+			sp := tracer.all[at-1]
+			tracer.mu.Unlock()
+			path = append(path, strings.TrimSpace(sp.name+" "+sp.info.Topic))
+			switch {
+			case len(sp.info.Links) > 0:
+				if _, err := fmt.Sscan(sp.info.Links[0].Parent, &at); err != nil {
+					t.Fatalf("span %+v: %v", sp, err)
+				}
+			default:
+				at = sp.parent
+			}
+		}
+		if got, want := strings.Join(path, " ← "), "handle second ← deliver second ← publish second ← handle first ← deliver first ← publish first ← request"; got != want {
+			t.Errorf("the trace is\n%s, want\n%s", got, want)
+		}
+	})
+}

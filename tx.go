@@ -1,0 +1,292 @@
+package weir
+
+import (
+	"context"
+	"database/sql"
+	_ "embed" // the statements
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/postgres"
+)
+
+// PgxTx is a transaction of the caller's with pgx: a pgx.Tx.
+type PgxTx interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// SQLTx is a transaction of the caller's with database/sql: a *sql.Tx, with any driver for PostgreSQL.
+type SQLTx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+var (
+	//go:embed sql/publish_all.sql
+	publishAll string
+	//go:embed sql/publish_each.sql
+	publishEach string
+	//go:embed sql/commit_offset.sql
+	commitOffset string
+)
+
+// exec runs a statement in the caller's transaction. All arguments are strings, which every driver can send.
+type exec func(ctx context.Context, sql string, args ...any) error
+
+func pgxExec(tx PgxTx) exec {
+	return func(ctx context.Context, sql string, args ...any) error {
+		_, err := tx.Exec(ctx, sql, args...)
+		return err
+	}
+}
+
+func sqlExec(tx SQLTx) exec {
+	return func(ctx context.Context, sql string, args ...any) error {
+		_, err := tx.ExecContext(ctx, sql, args...)
+		return err
+	}
+}
+
+// PublishTx publishes events within a transaction of the caller's, on the PostgreSQL database that holds the log: they exist if it commits,
+// and never did if it rolls back, or back to a savepoint before them. They are delivered a few milliseconds after the commit, in the order in
+// which they were published, however long the transaction took; while it is open it holds up nobody. It costs one trip, however many
+// they are.
+//
+// Keys and headers must be text (UTF-8), header keys must not repeat within an event, and a tombstone needs a key; else an *InvalidError refuses the
+// events. An event's Time is not taken: it is that of this call. After any error from the database, such as ErrUnknownTopic or ErrTooLarge,
+// PostgreSQL takes nothing more but a rollback. ErrNotPostgres on any other store.
+func (l *Log) PublishTx(ctx context.Context, tx PgxTx, events ...Event) error {
+	return wrap(l.publishIn(ctx, pgxExec(tx), events), "publish in a transaction")
+}
+
+// PublishSQLTx is PublishTx for database/sql.
+func (l *Log) PublishSQLTx(ctx context.Context, tx SQLTx, events ...Event) error {
+	return wrap(l.publishIn(ctx, sqlExec(tx), events), "publish in a transaction")
+}
+
+func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
+	if _, is := l.store.(*postgres.Store); !is {
+		return ErrNotPostgres
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	var topics, keys, values, headers, partitions list
+	trace := eventlog.Traced(l.opts.Tracer).Inject(ctx)
+	alike := true // of one topic, with one set of headers, to go where their keys say
+	first := ""
+	for i := range events {
+		e := &events[i]
+		object, err := headersJSON(e.Headers, trace)
+		if err == nil && e.Key != nil {
+			err = checkText("key", string(e.Key))
+		}
+		if err == nil && e.Key == nil && e.Value == nil {
+			err = &InvalidError{What: "event", Value: e.Topic, Why: "it has neither key nor value: a tombstone says that a key is gone"}
+		}
+		partition, chosen := int32(0), false
+		if err == nil && l.opts.Partitioner != nil {
+			var topic eventlog.Topic
+			if topic, err = l.log.Topic(ctx, e.Topic); err == nil {
+				partition, chosen = l.opts.Partitioner(e, len(topic.Partitions)), true
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("event %d: %w", i, err)
+		}
+		if i == 0 {
+			first = object
+		}
+		alike = alike && e.Topic == events[0].Topic && object == first && e.Value != nil && !chosen
+		topics.add(e.Topic, true)
+		keys.add(string(e.Key), e.Key != nil)
+		values.add(`\x`+hex.EncodeToString(e.Value), e.Value != nil)
+		headers.add(object, true)
+		partitions.add(strconv.Itoa(int(partition)), chosen)
+	}
+	if alike {
+		return explain(run(ctx, publishAll, events[0].Topic, keys.String(), values.String(), first))
+	}
+	return explain(run(ctx, publishEach, topics.String(), keys.String(), values.String(), headers.String(), partitions.String()))
+}
+
+// headersJSON makes the object of an event's headers, which carries the caller's span unless the event brings its own.
+func headersJSON(headers, trace []Header) (string, error) {
+	if len(headers) == 0 && len(trace) == 0 {
+		return "{}", nil
+	}
+	object := make(map[string]*string, len(headers)+len(trace))
+	for _, h := range headers {
+		if _, twice := object[h.Key]; twice {
+			return "", &InvalidError{What: "header", Value: h.Key, Why: "it comes twice, which an event published in a transaction cannot have"}
+		}
+		if err := errors.Join(checkText("header key", h.Key), checkText("header "+h.Key, string(h.Value))); err != nil {
+			return "", err
+		}
+		object[h.Key] = nil
+		if h.Value != nil {
+			value := string(h.Value)
+			object[h.Key] = &value
+		}
+	}
+	_, parent := object[eventlog.TraceParent]
+	_, state := object[eventlog.TraceState]
+	if !parent && !state {
+		for _, h := range trace {
+			value := string(h.Value)
+			object[h.Key] = &value
+		}
+	}
+	text, err := json.Marshal(object)
+	return string(text), err
+}
+
+// checkText holds what goes through SQL as text to what PostgreSQL takes.
+func checkText(what, text string) error {
+	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return &InvalidError{What: what, Value: fmt.Sprintf("%.64q", text), Why: "it is not text, which is all that an event published in a transaction can have there: encode it"}
+	}
+	return nil
+}
+
+// list is the text of a PostgreSQL array.
+type list struct{ b strings.Builder }
+
+var quoted = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+func (l *list) add(element string, is bool) {
+	if l.b.Len() > 0 {
+		l.b.WriteByte(',')
+	}
+	if !is {
+		l.b.WriteString("NULL")
+		return
+	}
+	l.b.WriteByte('"')
+	_, _ = quoted.WriteString(&l.b, element) // a Builder takes everything
+	l.b.WriteByte('"')
+}
+
+func (l *list) String() string { return "{" + l.b.String() + "}" }
+
+// explain says in our words what the functions in the database have refused.
+func explain(err error) error {
+	var state interface{ SQLState() string } // of pgx, and of other drivers
+	if !errors.As(err, &state) {
+		return err
+	}
+	switch state.SQLState() {
+	case "WE001":
+		return fmt.Errorf("%w (%w)", ErrUnknownTopic, err)
+	case "WE003":
+		return fmt.Errorf("%w (%w)", ErrTooLarge, err)
+	case "WE004":
+		return fmt.Errorf("%w (%w)", ErrHandled, err)
+	case "WE005":
+		return fmt.Errorf("%w (%w)", ErrNotAssigned, err)
+	case "3F000", "42883": // no such schema, no such function
+		return fmt.Errorf("the transaction is not on the database that holds the log: %w", err)
+	}
+	return err
+}
+
+// CommitTx commits, within the handler's own transaction on the database that holds the log, that the event and all before it in its partition were
+// handled. So what the handler writes there, it writes exactly once, whatever crashes when. Of a batch, call it on the last event.
+// It may be called while the handler runs, by it; if it gives an error, roll back and return it: with ErrHandled the consumer
+// goes on behind the event.
+//
+//	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+//		if _, err := tx.Exec(ctx, `INSERT INTO bills …`); err != nil {
+//			return err
+//		}
+//		return e.CommitTx(ctx, tx)
+//	})
+func (e Event) CommitTx(ctx context.Context, tx PgxTx) error {
+	return wrap(e.commitIn(ctx, pgxExec(tx)), "commit %s/%d up to offset %d in a transaction", e.Topic, e.Partition, e.Offset)
+}
+
+// CommitSQLTx is CommitTx for database/sql.
+func (e Event) CommitSQLTx(ctx context.Context, tx SQLTx) error {
+	return wrap(e.commitIn(ctx, sqlExec(tx)), "commit %s/%d up to offset %d in a transaction", e.Topic, e.Partition, e.Offset)
+}
+
+func (e Event) commitIn(ctx context.Context, run exec) error {
+	p := e.from
+	if p == nil {
+		return errors.New("no consumer has delivered the event")
+	}
+	if _, is := p.c.log.store.(*postgres.Store); !is {
+		return ErrNotPostgres
+	}
+	if call, runs := p.running(); !runs || eventlog.Offset(e.Offset) < call.first {
+		return fmt.Errorf("%w: its handler has returned", ErrNotAssigned)
+	}
+	from, err := p.beginTx(ctx)
+	if err != nil {
+		return err
+	}
+	next := eventlog.Offset(e.Offset) + 1
+	err = explain(run(ctx, commitOffset, p.c.sub.Group, p.name.Topic, strconv.Itoa(int(p.name.Partition)),
+		strconv.FormatInt(int64(next), 10), from, p.c.member().ID()))
+	p.endTx(next, err)
+	return err
+}
+
+// beginTx makes sure that the group's position in the store is ours, and returns it; nil when the call has moved it before.
+func (p *partition) beginTx(ctx context.Context) (from any, err error) {
+	if err := p.c.commit(ctx, p); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.inTx > 0 {
+		return nil, nil
+	}
+	return strconv.FormatInt(int64(p.committed), 10), nil
+}
+
+func (p *partition) endTx(next eventlog.Offset, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err == nil:
+		p.inTx = next
+	case errors.Is(err, ErrHandled):
+		p.astray = true
+	}
+}
+
+// reconcile finds out, after a call that failed, whether its transaction was committed all the same, or another was before it. It reports whether
+// the partition goes on elsewhere.
+func (p *partition) reconcile(ctx, wait context.Context) (elsewhere bool) {
+	p.mu.Lock()
+	inTx, astray, handled := p.inTx, p.astray, p.handled
+	p.mu.Unlock()
+	if inTx == 0 && !astray {
+		return false
+	}
+	sleep(wait, reconcilePause) // the mover brings the position to where it can be read
+	at, err := p.c.position(ctx, p)
+	switch {
+	case err != nil:
+		p.c.logger.Warn("the group's position cannot be read; trying again", p.attrs("err", err)...)
+		sleep(wait, readPause)
+		return true
+	case at >= 0 && at != handled && (astray || at > handled):
+		p.change(func() {
+			if p.seen == p.seeks { // else somebody went elsewhere meanwhile
+				p.seeks++
+				p.handled, p.committed = at, at
+			}
+		})
+		return true
+	}
+	return astray
+}

@@ -1,0 +1,172 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weir-log/weir/door/sqlfn"
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/store/postgres"
+	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/publish"
+)
+
+// Options tune a Log. The zero value is right for nearly everybody.
+type Options struct {
+	// Partitioner chooses the partitions of events that are published. The default is that of Kafka's clients, so that all doors agree:
+	// the key's murmur2 hash; without a key any partition, the same for a while.
+	Partitioner Partitioner
+	// IdempotencyAge is how long PublishOnce knows a key. Default 24 h.
+	IdempotencyAge time.Duration
+	// TailBytes bounds the memory for recent events, from which consumers near the end are served. Default 64 MiB.
+	TailBytes int64
+	// Poll is how often events of other processes are looked for where the store cannot say that there are some. Default 250 ms.
+	Poll time.Duration
+	// Tracer gets spans of publications, flushes, deliveries and handlers. Default: none. weirotel has one for OpenTelemetry.
+	Tracer Tracer
+	// Logger takes what goes wrong where no caller waits for an answer. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// Tracer begins spans and carries their context in the headers of events.
+type Tracer = eventlog.Tracer
+
+// Log is an open event log. All methods may be called at once.
+type Log struct {
+	store     eventlog.Store
+	log       *eventlog.Log
+	publisher *publish.Publisher
+	groups    *group.Coordinator
+	opts      Options
+	logger    *slog.Logger
+
+	stopUses context.CancelFunc // what works on the log beside the callers
+	stopLog  context.CancelFunc
+	uses     sync.WaitGroup
+	flushed  chan struct{} // closed when the log has ended
+	ended    chan struct{} // closed when the store is closed, too; then closing is set
+	closing  error
+
+	mu        sync.Mutex // guards consumers and closed
+	consumers map[*Consumer]struct{}
+	closed    bool
+}
+
+// Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE, sqlite:PATH or memory:.
+// It makes the tables that are missing, and needs a few trips to the store. Close must follow. ctx bounds the opening alone.
+func Open(ctx context.Context, address string, opts Options) (*Log, error) {
+	opened, err := store.Open(ctx, address, opts.logger())
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", store.Redact(address), err)
+	}
+	l, err := open(ctx, opened, opts)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", store.Redact(address), err), opened.Close())
+	}
+	return l, nil
+}
+
+func (o Options) logger() *slog.Logger {
+	if o.Logger == nil {
+		return slog.Default()
+	}
+	return o.Logger
+}
+
+// open is Open on a store, which belongs to the Log from here on.
+func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error) {
+	logger := opts.logger()
+	log, err := eventlog.Open(ctx, store, eventlog.Config{TailBytes: opts.TailBytes, Poll: opts.Poll, Logger: logger, Tracer: opts.Tracer})
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{
+		store: store, log: log, opts: opts, logger: logger,
+		publisher: publish.New(log, publish.Config{Partitioner: opts.Partitioner.adapted(), IdempotencyAge: opts.IdempotencyAge, Logger: logger, Tracer: opts.Tracer}),
+		groups:    group.New(log, group.Config{Logger: logger}),
+		flushed:   make(chan struct{}), ended: make(chan struct{}),
+		consumers: make(map[*Consumer]struct{}),
+	}
+	l.start(context.WithoutCancel(ctx))
+	return l, nil
+}
+
+// start sets everything going that lives as long as the Log.
+func (l *Log) start(ctx context.Context) {
+	var logCtx context.Context
+	logCtx, l.stopLog = context.WithCancel(ctx)
+	ctx, l.stopUses = context.WithCancel(ctx)
+	go func() {
+		defer close(l.flushed)
+		if err := l.log.Run(logCtx); err != nil {
+			l.logger.Error("the log ended", "err", err)
+		}
+	}()
+	l.use(ctx, "publisher", l.publisher.Run)
+	l.use(ctx, "groups", l.groups.Run)
+	if sessions, is := l.store.(*postgres.Store); is {
+		l.use(ctx, "mover", sqlfn.New(l.log, sessions, sqlfn.Config{Logger: l.logger, Tracer: l.opts.Tracer}).Run)
+	}
+}
+
+func (l *Log) use(ctx context.Context, name string, run func(context.Context) error) {
+	l.uses.Go(func() {
+		if err := run(ctx); err != nil && ctx.Err() == nil {
+			l.logger.Error("a part of the log ended", "part", name, "err", err)
+		}
+	})
+}
+
+// Healthy is nil while the store answers, and says what is wrong while it does not. It costs no trip.
+func (l *Log) Healthy() error { return l.log.Healthy() }
+
+// Close stops in order: consumers finish what they are at and commit it (see Consumer.Close), what was published is flushed, the
+// store is closed. It returns a second after the end of ctx at the latest; what is left then goes on in the background, and the error says
+// what that is. Whatever was acknowledged is durable in any case. Later calls get ErrClosed; a second Close waits as the first does.
+func (l *Log) Close(ctx context.Context) error {
+	l.mu.Lock()
+	first := !l.closed
+	l.closed = true
+	var consumers []*Consumer
+	for c := range l.consumers {
+		consumers = append(consumers, c)
+	}
+	l.mu.Unlock()
+
+	var err error
+	if first {
+		err = closeAll(ctx, consumers)
+		l.stopUses()
+		go l.end()
+	}
+	select {
+	case <-l.ended:
+		return errors.Join(err, l.closing)
+	case <-ctx.Done():
+		return errors.Join(err, fmt.Errorf("close: the store has not answered yet: %w", context.Cause(ctx)))
+	}
+}
+
+// end flushes the log when nobody works on it any more, and closes the store.
+func (l *Log) end() {
+	l.uses.Wait()
+	l.stopLog()
+	<-l.flushed
+	l.closing = l.store.Close()
+	close(l.ended)
+}
+
+func closeAll(ctx context.Context, consumers []*Consumer) error {
+	errs := make([]error, len(consumers))
+	var wait sync.WaitGroup
+	for i, c := range consumers {
+		wait.Go(func() { errs[i] = c.Close(ctx) })
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
