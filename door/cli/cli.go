@@ -22,6 +22,7 @@ type commands struct {
 	Produce    produceCmd    `cmd:"" help:"Send lines from standard input to a topic."`
 	Consume    consumeCmd    `cmd:"" help:"Print the records of a topic."`
 	Group      groupCmd      `cmd:"" help:"List, describe, reset and delete consumer groups."`
+	Key        keyCmd        `cmd:"" help:"Make, list and revoke the API keys of HTTP clients."`
 	Doctor     doctorCmd     `cmd:"" help:"Examine a store: whether its settings keep acknowledged records."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`

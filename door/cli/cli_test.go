@@ -93,7 +93,7 @@ func TestMisspelledVariableIsRefused(t *testing.T) {
 
 func TestEveryCommandHasExamplesAndEveryFlagAVariable(t *testing.T) {
 	for _, command := range strings.Fields(strings.ReplaceAll(`topic-create topic-list topic-describe topic-alter topic-delete
-		produce consume group-list group-describe group-reset group-delete version completion`, "\n", " ")) {
+		produce consume group-list group-describe group-reset group-delete key-create key-list key-revoke serve doctor version completion`, "\n", " ")) {
 		r := weir(t, "", append(strings.Split(command, "-"), "--help")...)
 		r.want(t, exitOK, "Examples:\n", "Usage: weir ")
 	}
@@ -167,7 +167,7 @@ func (w *waitFor) Write(p []byte) (int, error) {
 
 func TestCompletionKnowsTheCommandLine(t *testing.T) {
 	for typed, want := range map[string]string{
-		"":                      "serve\ntopic\nproduce\nconsume\ngroup\ndoctor\nversion\ncompletion\n",
+		"":                      "serve\ntopic\nproduce\nconsume\ngroup\nkey\ndoctor\nversion\ncompletion\n",
 		"to":                    "topic\n",
 		"topic de":              "describe\ndelete\n",
 		"topic create x --ret":  "--retention\n--retention-size\n",

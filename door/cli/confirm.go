@@ -2,8 +2,12 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
+	"context"
 	"fmt"
 	"strings"
+
+	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // consent guards commands that destroy. The flag has no variable: a yes is given each time, and not inherited.
@@ -25,4 +29,46 @@ func (c consent) obtain(t *terminal, what, name string) error {
 		return usage(fmt.Errorf("the answer is not %q: nothing was done", name), "")
 	}
 	return nil
+}
+
+// deletion is a command that deletes things by their names, once somebody said yes.
+type deletion struct {
+	brokerFlags
+	consent
+	Names []string `arg:"" name:"name" help:"Their names."`
+}
+
+type (
+	// deleted is what the broker said to each name.
+	deleted map[string]answer
+	answer  struct {
+		err     error
+		message string
+	}
+)
+
+// run deletes all it can, and returns the first error. Kind is what the things are, with is what goes with them.
+func (c *deletion) run(ctx context.Context, t *terminal, kind, with string, remove func(*kadm.Client) (deleted, error)) error {
+	names := strings.Join(c.Names, " ")
+	if err := c.obtain(t, "delete the "+kind+" "+names+" and "+with, names); err != nil {
+		return err
+	}
+	admin, err := c.admin(ctx)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	answers, err := remove(admin)
+	if err != nil {
+		return c.answer(ctx, "delete "+kind+" "+names, err, "")
+	}
+	var first error
+	for _, name := range c.Names {
+		if said := answers[name]; said.err != nil {
+			first = cmp.Or(first, c.answer(ctx, fmt.Sprintf("delete %s %q", kind, name), said.err, said.message))
+			continue
+		}
+		fmt.Fprintf(t.out, "deleted %s %s\n", kind, printable(name))
+	}
+	return first
 }

@@ -245,37 +245,19 @@ func (c *groupResetCmd) plan(ctx context.Context, admin *kadm.Client) ([]move, e
 	return moves, nil
 }
 
-type groupDeleteCmd struct {
-	brokerFlags
-	consent
-	Names []string `arg:"" name:"name" help:"The groups' names."`
-}
+type groupDeleteCmd struct{ deletion }
 
 func (groupDeleteCmd) Help() string {
 	return "Examples:\n\n  weir group delete billing\n  weir group delete billing audit --yes"
 }
 
 func (c *groupDeleteCmd) Run(ctx context.Context, t *terminal) error {
-	names := strings.Join(c.Names, " ")
-	if err := c.obtain(t, "delete the group "+names+" and its committed offsets", names); err != nil {
-		return err
-	}
-	admin, err := c.admin(ctx)
-	if err != nil {
-		return err
-	}
-	defer admin.Close()
-	deleted, err := admin.DeleteGroups(ctx, c.Names...)
-	if err != nil {
-		return c.answer(ctx, "delete group "+names, err, "")
-	}
-	var first error
-	for _, name := range c.Names {
-		if response := deleted[name]; response.Err != nil {
-			first = cmp.Or(first, c.answer(ctx, fmt.Sprintf("delete group %q", name), response.Err, response.ErrMessage))
-			continue
+	return c.run(ctx, t, "group", "its committed offsets", func(admin *kadm.Client) (deleted, error) {
+		responses, err := admin.DeleteGroups(ctx, c.Names...)
+		answers := deleted{}
+		for name, r := range responses {
+			answers[name] = answer{r.Err, r.ErrMessage}
 		}
-		fmt.Fprintf(t.out, "deleted group %s\n", printable(name))
-	}
-	return first
+		return answers, err
+	})
 }

@@ -2,12 +2,16 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"syscall"
 	"time"
+
+	"github.com/weir-log/weir/door/httpapi"
+	"github.com/weir-log/weir/use/apikey"
 )
 
 // resolveTimeout bounds how long start-up waits for a name server.
@@ -27,11 +31,9 @@ func (c *serveCmd) checkAddresses(ctx context.Context, logger *slog.Logger) erro
 	if kafkaPort == httpPort && kafkaPort != "0" && (kafkaHost == httpHost || unspecified(kafkaHost) || unspecified(httpHost)) {
 		return config(fmt.Errorf("--kafka %s and --http %s are the same port", c.Kafka, c.HTTP), "give each its own")
 	}
-	for _, l := range []struct{ flag, address, host string }{{"--kafka", c.Kafka, kafkaHost}, {"--http", c.HTTP, httpHost}} {
-		if !loopback(l.host) && !c.Insecure {
-			return unsafe(fmt.Errorf("%s %s can be reached from other machines, and weir does not ask who is there yet: anybody could read and write everything",
-				l.flag, l.address), "listen on 127.0.0.1, or add --insecure where a firewall lets in only those you trust")
-		}
+	if !loopback(kafkaHost) && !c.Insecure {
+		return unsafe(fmt.Errorf("--kafka %s can be reached from other machines, and weir does not ask Kafka clients yet who is there: anybody could read and write everything",
+			c.Kafka), "listen on 127.0.0.1, or add --insecure where a firewall lets in only those you trust")
 	}
 	if c.Advertise == "" {
 		return nil
@@ -56,6 +58,41 @@ func (c *serveCmd) checkAddresses(ctx context.Context, logger *slog.Logger) erro
 		}
 	}
 	return nil
+}
+
+// checkKeys tells whether HTTP clients need API keys, and refuses an address that other machines can reach where nobody would be
+// asked for one.
+func (c *serveCmd) checkKeys(ctx context.Context, keys *apikey.Keys, logger *slog.Logger) (locked bool, err error) {
+	host, _, _ := net.SplitHostPort(c.HTTP) // checkAddresses has seen it
+	locked, err = keys.Any(ctx)
+	switch {
+	case err != nil:
+		return false, c.explain(ctx, err, "")
+	case locked && c.TLSCert == "" && !loopback(host):
+		logger.Warn("API keys come over the network as they are", "http", c.HTTP, "do", "give --tls-cert and --tls-key, or let a proxy with TLS stand before weir")
+	case !locked && !c.Insecure && !loopback(host):
+		return false, unsafe(fmt.Errorf("--http %s can be reached from other machines, and the store has no API keys: anybody could read and write everything", c.HTTP),
+			"listen on 127.0.0.1, make a key (`weir key create --help`), or add --insecure where a firewall lets in only those you trust")
+	}
+	return locked, nil
+}
+
+// encryption is how to serve HTTP over TLS; nil where nobody asked for it.
+func (c *serveCmd) encryption(logger *slog.Logger) (*tls.Config, error) {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return nil, usage(errors.New("--tls-cert and --tls-key belong together"), "give both, or none")
+	}
+	if c.TLSCert == "" {
+		return nil, nil
+	}
+	certificate, err := httpapi.LoadCertificate(c.TLSCert, c.TLSKey, logger)
+	switch {
+	case errors.Is(err, httpapi.ErrExposed):
+		return nil, unsafe(err, "`chmod 600 "+c.TLSKey+"`")
+	case err != nil:
+		return nil, config(err, "")
+	}
+	return certificate.TLS(), nil
 }
 
 func splitAddress(flag, address string) (host, port string, err error) {

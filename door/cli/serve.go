@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,11 +16,15 @@ import (
 
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/door/kafka"
+	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/doctor"
 	"github.com/weir-log/weir/internal/metric"
 	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/store/postgres"
+	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/publish"
 )
 
 // Stopping takes at most the sum of these, and a little for closing the store: below ten seconds. A store that does not answer, not
@@ -33,9 +38,11 @@ const (
 type serveCmd struct {
 	storeFlag
 	Kafka      string `help:"Where to listen for Kafka clients. Default: ${default}." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
-	HTTP       string `help:"Where to listen for HTTP: health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+	HTTP       string `help:"Where to listen for HTTP: the API, health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
 	Advertise  string `help:"The address that Kafka clients are told to use. Default: the one at which they reached us." placeholder:"HOST:PORT"`
-	Insecure   bool   `help:"Listen on addresses that other machines can reach, although anybody there can read and write everything."`
+	Insecure   bool   `help:"Listen on addresses that other machines can reach, although anybody there can read and write everything: over Kafka, and over HTTP until there are API keys."`
+	TLSCert    string `help:"Serve HTTP over TLS with the certificate in this PEM file. It is read again when it changes." name:"tls-cert" placeholder:"FILE"`
+	TLSKey     string `help:"The certificate's private key." name:"tls-key" placeholder:"FILE"`
 	Partitions int    `help:"Partitions of a topic created without a number." default:"1"`
 	AutoCreate bool   `help:"Create a topic when a client first asks for it." default:"true" negatable:""`
 	Tail       size   `help:"Memory for recent records, from which consumers near the end are served." default:"64MiB"`
@@ -53,12 +60,17 @@ Examples:
   weir serve
   weir serve --store sqlite:/var/lib/weir/weir.db --http 127.0.0.1:9090
   weir serve --store postgres://weir@db.internal/weir
+  weir serve --http 0.0.0.0:8443 --tls-cert weir.crt --tls-key weir.key
   weir serve --kafka 0.0.0.0:9092 --advertise broker.example.org:9092 --insecure`
 }
 
 func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (err error) {
 	logger := c.logger(t)
 	if err := c.checkAddresses(ctx, logger); err != nil {
+		return err
+	}
+	encryption, err := c.encryption(logger)
+	if err != nil {
 		return err
 	}
 	kafkaListener, err := listen(ctx, "--kafka", c.Kafka)
@@ -83,31 +95,68 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
 	c.warnOfLoss(ctx, logger)
-	registry := prometheus.NewRegistry()
-	metrics := metric.New(registry, string(version))
-	log, err := eventlog.Open(ctx, opened, eventlog.Config{
-		TailBytes: int64(c.Tail), DrainTimeout: drainLog, Logger: logger, Observer: metrics,
+	keys := apikey.New(opened, logger)
+	locked, err := c.checkKeys(ctx, keys, logger)
+	if err != nil {
+		return err
+	}
+	tracer, lastSpans, err := tracing(ctx, version, logger)
+	if err != nil {
+		return err
+	}
+	defer lastSpans()
+	program, err := c.wire(ctx, opened, wiring{
+		logger: logger, version: version, tracer: tracer, keys: keys, tls: encryption, kafka: kafkaListener, http: httpListener,
 	})
 	if err != nil {
-		return c.explain(ctx, err, "")
+		return err
 	}
-	groups := group.New(log, group.Config{Logger: logger})
-	metric.WatchGroups(registry, groupsSeen(groups))
-	program := parts{
-		log: log, groups: groups,
-		kafka: kafka.New(log, groups, kafka.Config{
-			Advertised: c.Advertise, HTTPAddr: httpListener.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
-			DrainTimeout: drainDoors, Logger: logger, Observer: kafkaMetrics{metrics},
-		}),
-		http:          httpapi.New(httpapi.Config{Ready: log.Healthy, Metrics: registry, Profile: c.Profile, Logger: logger}),
-		kafkaListener: kafkaListener, httpListener: httpListener,
-	}
-	c.welcome(t, logger, kafkaListener.Addr(), httpListener.Addr())
+	c.welcome(t, logger, where{kafka: kafkaListener.Addr(), http: httpListener.Addr(), locked: locked})
 	if err := program.run(ctx); err != nil {
 		return err
 	}
 	logger.Info("stopped", "cause", context.Cause(ctx))
 	return nil
+}
+
+// wiring is what the parts of the program share.
+type wiring struct {
+	logger      *slog.Logger
+	version     buildVersion
+	tracer      eventlog.Tracer
+	keys        *apikey.Keys
+	tls         *tls.Config
+	kafka, http net.Listener
+}
+
+// wire makes the parts of the program, each from those below it.
+func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*parts, error) {
+	registry := prometheus.NewRegistry()
+	metrics := metric.New(registry, string(w.version))
+	log, err := eventlog.Open(ctx, opened, eventlog.Config{
+		TailBytes: int64(c.Tail), DrainTimeout: drainLog, Logger: w.logger, Observer: metrics, Tracer: w.tracer,
+	})
+	if err != nil {
+		return nil, c.explain(ctx, err, "")
+	}
+	groups := group.New(log, group.Config{Logger: w.logger})
+	metric.WatchGroups(registry, groupsSeen(groups))
+	publisher := publish.New(log, publish.Config{Logger: w.logger, Tracer: w.tracer})
+	p := &parts{
+		log: log, groups: groups, publisher: publisher, kafkaListener: w.kafka, httpListener: w.http,
+		kafka: kafka.New(log, groups, kafka.Config{
+			Advertised: c.Advertise, HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
+			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
+		}),
+		http: httpapi.New(httpapi.Config{
+			Log: log, Groups: groups, Publisher: publisher, Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
+			Ready: log.Healthy, Metrics: registry, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
+		}),
+	}
+	if sessions, ok := opened.(*postgres.Store); ok {
+		p.mover = sqlfn.New(log, sessions, sqlfn.Config{Logger: w.logger, Tracer: w.tracer, Observer: metrics})
+	}
+	return p, nil
 }
 
 // warnOfLoss tells of settings of the store that can lose what it acknowledged, or keep it from serving. It does not refuse them: a full
@@ -136,15 +185,17 @@ func cutOff(logger *slog.Logger, stopped <-chan struct{}) {
 
 // parts are what lives as long as the program.
 type parts struct {
-	log    *eventlog.Log
-	groups *group.Coordinator
-	kafka  *kafka.Server
-	http   *httpapi.Server
+	log       *eventlog.Log
+	groups    *group.Coordinator
+	publisher *publish.Publisher
+	kafka     *kafka.Server
+	http      *httpapi.Server
+	mover     *sqlfn.Mover // nil where the store has no SQL sessions that publish
 
 	kafkaListener, httpListener net.Listener
 }
 
-// run runs until ctx ends or a part fails. First the doors drain, then the log flushes what they handed to it.
+// run runs until ctx ends or a part fails. First the doors and the mover drain, then the log flushes what they handed to it.
 func (p *parts) run(ctx context.Context) error {
 	all, ctx := errgroup.WithContext(ctx)
 	logCtx, stopLog := context.WithCancel(context.WithoutCancel(ctx))
@@ -155,6 +206,10 @@ func (p *parts) run(ctx context.Context) error {
 		doors.Go(func() error { return p.kafka.Serve(ctx, p.kafkaListener) })
 		doors.Go(func() error { return p.http.Serve(ctx, p.httpListener) })
 		doors.Go(func() error { return p.groups.Run(ctx) })
+		if p.mover != nil {
+			doors.Go(func() error { return p.mover.Run(ctx) })
+		}
+		doors.Go(func() error { return p.publisher.Run(ctx) })
 		return doors.Wait()
 	})
 	return all.Wait()
@@ -172,27 +227,50 @@ func (c *serveCmd) logger(t *terminal) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.err, options))
 }
 
+// where is what welcome tells of.
+type where struct {
+	kafka, http net.Addr
+	locked      bool // HTTP asks for API keys
+}
+
 // welcome tells a person where everything is, and a log collector the same in one line.
-func (c *serveCmd) welcome(t *terminal, logger *slog.Logger, kafkaAddr, httpAddr net.Addr) {
+func (c *serveCmd) welcome(t *terminal, logger *slog.Logger, at where) {
+	scheme := "http"
+	if c.TLSCert != "" {
+		scheme = "https"
+	}
 	if c.Log == "json" {
-		logger.Info("listening", "kafka", kafkaAddr.String(), "http", httpAddr.String(), "store", store.Redact(c.Store))
+		logger.Info("listening", "kafka", at.kafka.String(), "http", at.http.String(), "tls", c.TLSCert != "", "api_keys", at.locked, "store", store.Redact(c.Store))
 		return
 	}
-	bootstrap := ""
-	if kafkaAddr.String() != "127.0.0.1:9092" {
-		bootstrap = " --bootstrap " + kafkaAddr.String()
+	bootstrap, keys, header := "", "", ""
+	if at.kafka.String() != "127.0.0.1:9092" {
+		bootstrap = " --bootstrap " + at.kafka.String()
 	}
-	program := cmp.Or(t.program, "weir")
+	switch {
+	case at.locked:
+		keys, header = "with an API key", ` -H "Authorization: Bearer $KEY"`
+	case c.Insecure:
+		keys = "open to everybody until there is an API key"
+	default:
+		keys = "open to this machine only, until there is an API key"
+	}
+	program, url := cmp.Or(t.program, "weir"), scheme+"://"+at.http.String()
+	try := url
+	if host, port, err := net.SplitHostPort(at.http.String()); err == nil && unspecified(host) {
+		try = scheme + "://localhost:" + port
+	}
 	fmt.Fprintf(t.out, `weir is ready.
   Kafka  %s
-  HTTP   http://%s  /healthz /readyz /metrics
+  HTTP   %s  %s
   data   %s
 
 Try:
   echo hello | %s produce greetings%s
   %s consume greetings%s
+  curl%s -d hello %s/v1/topics/greetings/events
 
-`, kafkaAddr, httpAddr, store.Redact(c.Store), program, bootstrap, program, bootstrap)
+`, at.kafka, url, keys, store.Redact(c.Store), program, bootstrap, program, bootstrap, header, try)
 }
 
 // kafkaMetrics lets the metrics listen to the Kafka door.

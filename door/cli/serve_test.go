@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -30,7 +31,7 @@ type server struct {
 	stop        func() int    // presses Ctrl-C and returns the exit code
 }
 
-var readyLine = regexp.MustCompile(`(?s)Kafka  (\S+)\n  HTTP   http://(\S+) .*Try:`)
+var readyLine = regexp.MustCompile(`(?s)Kafka  (\S+)\n  HTTP   https?://(\S+) .*Try:`)
 
 // serve starts weir on free ports and waits until it says that it is ready.
 func serve(t *testing.T, args ...string) *server {
@@ -372,17 +373,53 @@ func TestDoctorFindsADurableStoreWell(t *testing.T) {
 
 // The rest is about the process itself: signals, pipes and the disk after a kill.
 
+// A stream that is open keeps nobody from stopping.
 func TestCtrlCEndsTheProgramInOrder(t *testing.T) {
 	binary := build(t)
-	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		p := start(t, binary, "serve", "--store", "sqlite:"+filepath.Join(t.TempDir(), "weir.db"))
+	stores := durableStores(t)
+	for signal, store := range map[syscall.Signal]string{syscall.SIGINT: stores["sqlite"], syscall.SIGTERM: stores["postgres"]} {
+		p := start(t, binary, "serve", "--store", store)
 		t.Setenv("WEIR_BOOTSTRAP", p.kafka)
 		weir(t, "hello\n", "produce", "greetings").want(t, exitOK)
+		stream, err := http.Get("http://" + p.http + "/v1/topics/greetings/stream?from=earliest")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Body.Close()
+		lines := bufio.NewReader(stream.Body)
+		for line := ""; !strings.Contains(line, "hello"); {
+			if line, err = lines.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+		}
 		begin := time.Now()
 		p.signal(t, signal)
 		if err := p.cmd.Wait(); err != nil || time.Since(begin) > 10*time.Second {
 			t.Errorf("%s: %v after %s: %s", signal, err, time.Since(begin), p.out.String())
 		}
+		if _, err := io.ReadAll(lines); err != nil {
+			t.Errorf("%s: the stream ended with %v", signal, err)
+		}
+	}
+}
+
+// A store that hangs, and does not even say goodbye, is left behind: nobody has to press Ctrl-C twice.
+func TestCtrlCLeavesADeadStoreBehind(t *testing.T) {
+	binary := build(t)
+	database := pgtest.Start(t)
+	p := start(t, binary, "serve", "--store", database.URL())
+	weir(t, "hello\n", "produce", "greetings", "--bootstrap", p.kafka).want(t, exitOK)
+	database.Freeze()
+	if r := weir(t, "hello\n", "produce", "greetings", "--bootstrap", p.kafka, "--timeout", "1s"); r.code == exitOK {
+		t.Fatalf("acknowledged by a store that stands still: %+v", r)
+	}
+	p.signal(t, syscall.SIGINT) // the record is still on its way to the store
+	var exit *exec.ExitError
+	if err := p.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitUnreachable {
+		t.Errorf("ended with %v, want exit code %d: %s", err, exitUnreachable, p.out.String())
+	}
+	if !strings.Contains(p.out.String(), "leaving it behind") {
+		t.Errorf("not because the store is dead: %s", p.out.String())
 	}
 }
 
@@ -426,9 +463,9 @@ func TestClosedPipeEndsConsumeWith141(t *testing.T) {
 
 // process is a weir that runs as a process of its own.
 type process struct {
-	cmd   *exec.Cmd
-	kafka string
-	out   *lockedBuffer
+	cmd         *exec.Cmd
+	kafka, http string
+	out         *lockedBuffer
 }
 
 func (p *process) signal(t *testing.T, s syscall.Signal) {
@@ -452,7 +489,7 @@ func start(t *testing.T, binary string, args ...string) *process {
 	})
 	for {
 		if m := readyLine.FindStringSubmatch(p.out.String()); m != nil {
-			p.kafka = m[1]
+			p.kafka, p.http = m[1], m[2]
 			return p
 		}
 		select {

@@ -290,37 +290,19 @@ func (c *topicAlterCmd) Run(ctx context.Context, t *terminal) error {
 	return nil
 }
 
-type topicDeleteCmd struct {
-	brokerFlags
-	consent
-	Names []string `arg:"" name:"name" help:"The topics' names."`
-}
+type topicDeleteCmd struct{ deletion }
 
 func (topicDeleteCmd) Help() string {
 	return "Examples:\n\n  weir topic delete orders\n  weir topic delete orders audit --yes"
 }
 
 func (c *topicDeleteCmd) Run(ctx context.Context, t *terminal) error {
-	names := strings.Join(c.Names, " ")
-	if err := c.obtain(t, "delete the topic "+names+" and all its records", names); err != nil {
-		return err
-	}
-	admin, err := c.admin(ctx)
-	if err != nil {
-		return err
-	}
-	defer admin.Close()
-	deleted, err := admin.DeleteTopics(ctx, c.Names...)
-	if err != nil {
-		return c.answer(ctx, "delete topic "+names, err, "")
-	}
-	var first error
-	for _, name := range c.Names {
-		if response := deleted[name]; response.Err != nil {
-			first = cmp.Or(first, c.answer(ctx, fmt.Sprintf("delete topic %q", name), response.Err, response.ErrMessage))
-			continue
+	return c.run(ctx, t, "topic", "all its records", func(admin *kadm.Client) (deleted, error) {
+		responses, err := admin.DeleteTopics(ctx, c.Names...)
+		answers := deleted{}
+		for name, r := range responses {
+			answers[name] = answer{r.Err, r.ErrMessage}
 		}
-		fmt.Fprintf(t.out, "deleted topic %s\n", printable(name))
-	}
-	return first
+		return answers, err
+	})
 }

@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/use/apikey"
+)
+
+type keyCmd struct {
+	Create keyCreateCmd `cmd:"" help:"Make a key and print its secret, this once."`
+	List   keyListCmd   `cmd:"" help:"List keys, without their secrets."`
+	Revoke keyRevokeCmd `cmd:"" help:"Make keys worthless."`
+}
+
+// keyStore says in which store the keys rest. The commands write to it beside a server that runs.
+type keyStore struct {
+	storeFlag
+	JSON bool `help:"Print JSON." name:"json"`
+}
+
+// with opens the store and does something with its keys.
+func (c *keyStore) with(ctx context.Context, t *terminal, do func(*apikey.Keys) error) (err error) {
+	if strings.HasPrefix(c.Store, "memory:") {
+		return config(errors.New("a key in memory: would be forgotten when this command ends"), "name the store of the server with --store")
+	}
+	logger := slog.New(slog.NewTextHandler(t.err, nil))
+	opened, err := c.open(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	return c.answer(ctx, do(apikey.New(opened, logger)))
+}
+
+// answer adds to what became of a key the exit code and what to do.
+func (c *keyStore) answer(ctx context.Context, err error) error {
+	var invalid *eventlog.InvalidError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &invalid):
+		return usage(err, "")
+	case errors.Is(err, apikey.ErrUnknown):
+		return failed(err, "`weir key list` shows what there is")
+	case errors.Is(err, apikey.ErrTooMany):
+		return failed(err, "")
+	case errors.Is(err, eventlog.ErrUnsure):
+		return unreachable(err, "`weir key list` shows whether it happened; a key whose secret nobody has seen can be revoked")
+	}
+	return c.explain(ctx, err, "")
+}
+
+type keyCreateCmd struct {
+	keyStore
+	Name      string    `arg:"" help:"Whom or what the key is for. Several keys may have one name."`
+	Access    []string  `help:"What it may do: read (consume, commit offsets), write (publish), admin (everything)." enum:"read,write,admin" required:"" placeholder:"WHAT"`
+	Topic     []string  `help:"Good only for topics whose names begin so. May be given again." placeholder:"PREFIX"`
+	Expires   *duration `help:"Good for so long: 12h, 90d. Default: until it is revoked." placeholder:"TIME"`
+	NotBefore time.Time `help:"Not good before this time: 2026-01-31T08:00:00Z." placeholder:"TIME"`
+}
+
+func (keyCreateCmd) Help() string {
+	return `The secret is printed once and kept nowhere: the store has its hash. Servers know the key within seconds, without a restart.
+To rotate a key make a second one, give it to the clients, and revoke the first.
+
+Examples:
+
+  weir key create billing --access read
+  weir key create shop --access write --topic orders. --topic payments. --expires 90d
+  weir key create ops --access admin --store postgres://weir@db.internal/weir --json`
+}
+
+// keyMade is a new key as JSON.
+type keyMade struct {
+	apikey.Key
+	Secret string `json:"secret"`
+}
+
+func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
+	spec := apikey.Spec{Name: c.Name, Topics: c.Topic, From: c.NotBefore}
+	for _, a := range c.Access {
+		spec.Access = append(spec.Access, apikey.Access(a))
+	}
+	if c.Expires != nil {
+		spec.Expires = time.Now().UTC().Add(time.Duration(*c.Expires)).Truncate(time.Second)
+	}
+	return c.with(ctx, t, func(keys *apikey.Keys) error {
+		key, secret, err := keys.Create(ctx, spec)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			return printJSON(t, keyMade{key, secret})
+		}
+		_, err = fmt.Fprintf(t.out, `made key %s for %s, in %s
+  %s
+
+The secret, which cannot be shown again:
+
+  %s
+
+Clients send it with every request:
+
+  curl -H "Authorization: Bearer $SECRET" http://127.0.0.1:8080/v1/topics
+`, key.ID, printable(key.Name), store.Redact(c.Store), strings.Join(scope(key), ", "), secret)
+		return err
+	})
+}
+
+// scope tells what a key is good for.
+func scope(k apikey.Key) []string {
+	words := []string{"access " + accessOf(k), "topics " + cmp.Or(strings.Join(k.Topics, "* ")+"*", "*")}
+	if !k.From.IsZero() {
+		words = append(words, "from "+k.From.Format(time.RFC3339))
+	}
+	if !k.Expires.IsZero() {
+		words = append(words, "until "+k.Expires.Format(time.RFC3339))
+	}
+	return words
+}
+
+func accessOf(k apikey.Key) string {
+	var words []string
+	for _, a := range k.Access {
+		words = append(words, string(a))
+	}
+	return strings.Join(words, ",")
+}
+
+type keyListCmd struct{ keyStore }
+
+func (keyListCmd) Help() string {
+	return "Examples:\n\n  weir key list\n  weir key list --store postgres://weir@db.internal/weir --json"
+}
+
+// keyRow is a key in a list.
+type keyRow struct {
+	apikey.Key
+	State string `json:"state"`
+}
+
+func (c *keyListCmd) Run(ctx context.Context, t *terminal) error {
+	return c.with(ctx, t, func(keys *apikey.Keys) error {
+		list, err := keys.List(ctx)
+		if err != nil {
+			return err
+		}
+		found, rows := []keyRow{}, [][]string{}
+		for _, l := range list {
+			found = append(found, keyRow{l.Key, stateOf(l)})
+			rows = append(rows, []string{l.ID, l.Name, accessOf(l.Key), cmp.Or(strings.Join(l.Topics, ","), "(all)"), day(l.Created), day(l.Expires), stateOf(l)})
+		}
+		if c.JSON {
+			return printJSON(t, found)
+		}
+		return table(t.out, "ID NAME ACCESS TOPICS CREATED EXPIRES STATE", rows)
+	})
+}
+
+func stateOf(l apikey.Listed) string {
+	for err, word := range map[error]string{
+		apikey.ErrRevoked: "revoked", apikey.ErrExpired: "expired", apikey.ErrNotYet: "not yet valid", apikey.ErrDamaged: "damaged",
+	} {
+		if errors.Is(l.Err, err) {
+			return word
+		}
+	}
+	return "good"
+}
+
+// day shows a time in a table, to the minute.
+func day(at time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	return at.UTC().Format("2006-01-02T15:04Z")
+}
+
+type keyRevokeCmd struct {
+	keyStore
+	consent
+	IDs []string `arg:"" name:"id" help:"The keys' ids, as list shows them."`
+}
+
+func (keyRevokeCmd) Help() string {
+	return `Servers know it within seconds. The last key may be revoked too: then nobody comes in, until there is another.
+
+Examples:
+
+  weir key revoke 3k7qhd2m --yes
+  weir key revoke 3k7qhd2m ab5jx7zt --store postgres://weir@db.internal/weir --yes`
+}
+
+func (c *keyRevokeCmd) Run(ctx context.Context, t *terminal) error {
+	ids := strings.Join(c.IDs, " ")
+	if err := c.obtain(t, "revoke the API key "+ids, ids); err != nil {
+		return err
+	}
+	return c.with(ctx, t, func(keys *apikey.Keys) error {
+		revoked := []apikey.Key{}
+		var errs []error
+		for _, id := range c.IDs {
+			key, err := keys.Revoke(ctx, id)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			revoked = append(revoked, key)
+			if !c.JSON {
+				fmt.Fprintf(t.out, "revoked key %s for %s\n", key.ID, printable(key.Name))
+			}
+		}
+		if c.JSON {
+			errs = append(errs, printJSON(t, revoked))
+		}
+		return errors.Join(errs...)
+	})
+}

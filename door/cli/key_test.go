@@ -1,0 +1,247 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// page is what the tests read: the first records of the topic greetings.
+const page = "/v1/topics/greetings/partitions/0/events"
+
+// ask reads the page, with a key unless it is empty, and returns the status.
+func (s *server) ask(t *testing.T, key string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.http+page, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	return response.StatusCode
+}
+
+// waitFor asks until the status is the one wanted: a change of keys takes a moment to reach a server.
+func (s *server) waitFor(t *testing.T, key string, want int) {
+	t.Helper()
+	again, late := time.NewTicker(20*time.Millisecond), time.After(20*time.Second)
+	defer again.Stop()
+	for {
+		got := s.ask(t, key)
+		if got == want {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-late:
+			t.Fatalf("with key %.14q the answer stays %d, want %d; weir says: %s", key, got, want, s.out.String())
+		}
+	}
+}
+
+func TestKeysAreRotatedBesideARunningServer(t *testing.T) {
+	for name, url := range durableStores(t) {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, "--store", url)
+			if !strings.Contains(s.out.String(), "open to this machine only") {
+				t.Errorf("nobody said that there are no keys: %s", s.out.String())
+			}
+			weir(t, "hello\n", "produce", "greetings").want(t, exitOK)
+			if got := s.ask(t, ""); got != 200 {
+				t.Fatalf("without any key in the store: %d, want 200", got)
+			}
+			var first, second keyMade
+			decode(t, weir(t, "", "key", "create", "billing", "--access", "read", "--topic", "greet", "--store", url, "--json"), &first)
+			s.waitFor(t, first.Secret, 200)
+			s.waitFor(t, "", 401)
+			decode(t, weir(t, "", "key", "create", "billing", "--access", "read,write", "--expires", "90d", "--store", url, "--json"), &second)
+			s.waitFor(t, second.Secret, 200)
+			weir(t, "", "key", "revoke", first.ID, "--store", url, "--yes").want(t, exitOK, "revoked key "+first.ID+" for billing")
+			s.waitFor(t, first.Secret, 401)
+			s.waitFor(t, second.Secret, 200)
+
+			r := weir(t, "", "key", "list", "--store", url)
+			r.want(t, exitOK, "ID ", first.ID+"  billing  read        greet", "revoked", second.ID+"  billing  read,write  (all)", "good")
+			if strings.Contains(r.out, first.Secret[14:]) || strings.Contains(s.out.String(), first.Secret[14:]) {
+				t.Errorf("a secret is shown: %s%s", r.out, s.out.String())
+			}
+			if code := s.stop(); code != exitOK {
+				t.Fatalf("Ctrl-C: exit code %d: %s", code, s.out.String())
+			}
+			s = serve(t, "--store", url)
+			if got := s.ask(t, second.Secret); got != 200 {
+				t.Errorf("the second key, after a restart: %d", got)
+			}
+			if got := s.ask(t, ""); got != 401 {
+				t.Errorf("without a key, after a restart: %d", got)
+			}
+		})
+	}
+}
+
+func TestPublicHTTPNeedsAKeyFirst(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	args := []string{"--store", url, "--http", "0.0.0.0:0"}
+	weir(t, "", append([]string{"serve", "--kafka", "127.0.0.1:0"}, args...)...).want(t, exitUnsafe, "no API keys", "weir key create", "--insecure")
+	r := weir(t, "", "key", "create", "ops", "--access", "admin", "--store", url)
+	r.want(t, exitOK, "for ops, in sqlite:", "access admin, topics *", "Authorization: Bearer", "weir_")
+	s := serve(t, args...)
+	if !strings.Contains(s.out.String(), "with an API key") || !strings.Contains(s.out.String(), "--tls-cert") {
+		t.Errorf("nobody warned that keys travel in the open: %s", s.out.String())
+	}
+	s.stop()
+	s = serve(t, "--store", "memory:", "--http", "0.0.0.0:0", "--insecure")
+	if !strings.Contains(s.out.String(), "open to everybody") {
+		t.Errorf("nobody said that it is open: %s", s.out.String())
+	}
+}
+
+func TestKeyCommandsThatCannotWork(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	for _, c := range []struct {
+		args []string
+		code int
+		text string
+	}{
+		{[]string{"create", "a"}, exitUsage, "--access"},
+		{[]string{"create", "a", "--access", "root"}, exitUsage, "read"},
+		{[]string{"create", "", "--access", "read"}, exitUsage, "it has 0 bytes"},
+		{[]string{"create", "a", "--access", "read", "--topic", "a/*"}, exitUsage, "it contains '/'"},
+		{[]string{"create", "a", "--access", "read", "--expires", "90"}, exitUsage, "the unit is missing"},
+		{[]string{"create", "a", "--access", "read", "--not-before", "2100-01-01T00:00:00Z", "--expires", "1d"}, exitUsage, "the key is good from 2100"},
+		{[]string{"revoke", "aaaaaaaa"}, exitUsage, "--yes"},
+		{[]string{"revoke", "aaaaaaaa", "--yes"}, exitFailed, "weir key list"},
+		{[]string{"list", "--store", "memory:"}, exitConfig, "name the store of the server"},
+		{[]string{"list", "--store", "postgres://weir:hunter2@127.0.0.1:1/weir"}, exitUnreachable, "is it running"},
+	} {
+		args := append([]string{"key"}, c.args...)
+		if !strings.Contains(strings.Join(args, " "), "--store") {
+			args = append(args, "--store", url)
+		}
+		weir(t, "", args...).want(t, c.code, c.text)
+	}
+	if r := weir(t, "", "key", "list", "--store", url, "--json"); r.out != "[]\n" {
+		t.Errorf("something was made: %+v", r)
+	}
+}
+
+func TestServeSpeaksTLS(t *testing.T) {
+	lender := httptest.NewTLSServer(nil) // has a certificate for 127.0.0.1
+	lender.Close()
+	lent := lender.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(lent.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "weir.crt"), filepath.Join(dir, "weir.key")
+	for file, block := range map[string]pem.Block{certFile: {Type: "CERTIFICATE", Bytes: lent.Certificate[0]}, keyFile: {Type: "PRIVATE KEY", Bytes: key}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(&block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		text string
+	}{
+		{[]string{"--tls-cert", certFile}, exitUsage, "belong together"},
+		{[]string{"--tls-cert", certFile, "--tls-key", certFile}, exitConfig, "weir.crt holds CERTIFICATE, and no PRIVATE KEY"},
+		{[]string{"--tls-cert", certFile, "--tls-key", filepath.Join(dir, "none.key")}, exitConfig, "none.key"},
+	} {
+		weir(t, "", append([]string{"serve", "--store", "memory:", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"}, c.args...)...).want(t, c.code, c.text)
+	}
+	s := serve(t, "--store", "memory:", "--tls-cert", certFile, "--tls-key", keyFile)
+	trusted := x509.NewCertPool()
+	trusted.AddCert(lender.Certificate())
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}}}
+	defer client.CloseIdleConnections()
+	response, err := client.Get("https://" + s.http + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != 200 || !strings.Contains(s.out.String(), "https://"+s.http) {
+		t.Errorf("%s; weir says %s", response.Status, s.out.String())
+	}
+	s.stop()
+	if err := os.Chmod(keyFile, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	weir(t, "", "serve", "--store", "memory:", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--tls-cert", certFile, "--tls-key", keyFile).
+		want(t, exitUnsafe, keyFile, "chmod 600")
+}
+
+// What was published over HTTP is a span at the collector that OpenTelemetry's variables name.
+func TestSpansGoToTheCollector(t *testing.T) {
+	got := make(chan []byte, 100)
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil && r.URL.Path == "/v1/traces" {
+			got <- body
+		}
+	}))
+	defer collector.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	s := serve(t, "--store", "memory:")
+	weir(t, "hello\n", "produce", "greetings").want(t, exitOK)
+	response, err := http.Post("http://"+s.http+"/v1/topics/greetings/events", "text/plain", strings.NewReader("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if code := s.stop(); code != exitOK { // what was not sent yet is sent now
+		t.Fatalf("Ctrl-C: exit code %d: %s", code, s.out.String())
+	}
+	close(got)
+	var all []byte
+	for body := range got {
+		all = append(all, body...)
+	}
+	for _, text := range []string{"publish greetings", "flush", "service.name", "weir"} {
+		if !bytes.Contains(all, []byte(text)) {
+			t.Errorf("no %q in the spans, %d bytes; weir says: %s", text, len(all), s.out.String())
+		}
+	}
+
+	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+	weir(t, "", "serve", "--store", "memory:", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0").want(t, exitConfig, "http/protobuf")
+}
+
+// A collector that is away, or stands still, holds up neither the work nor the end of it.
+func TestSpansWithoutACollectorHarmNobody(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-ctx.Done():
+		case <-r.Context().Done():
+		}
+	}))
+	defer collector.Close()
+	defer cancel()
+	for _, endpoint := range []string{collector.URL, "http://127.0.0.1:1"} {
+		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+		s := serve(t, "--store", "memory:")
+		weir(t, "hello\n", "produce", "greetings").want(t, exitOK, "1 record acknowledged")
+		if code := s.stop(); code != exitOK || !strings.Contains(s.out.String(), "spans are lost") {
+			t.Errorf("Ctrl-C: exit code %d: %s", code, s.out.String())
+		}
+	}
+}
