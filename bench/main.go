@@ -1,10 +1,12 @@
 // Command bench measures weir on this machine: side by side with Apache Kafka under Kafka's own perf tools, and alone
-// where latency, memory, idle cost, start-up and retention are the question. It prints Markdown, for
-// docs/benchmarks.md.
+// where latency, memory, idle cost, start-up, retention and the doors beside Kafka's are the question. It prints
+// Markdown, for docs/benchmarks.md.
 //
 //	go run ./bench                                  everything but the 20-minute retention run
 //	go run ./bench -only kafka -stores sqlite -runs 1
 //	go run ./bench -only retention
+//	go run ./bench -only library,http,sql,mover,fanout
+//	go run ./bench -only library,sql,mover -length 2s -rows 20000 -runs 1     does it run at all?
 package main
 
 import (
@@ -18,6 +20,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 )
 
 // job is one part of the benchmark.
@@ -32,6 +35,11 @@ var jobs = []job{
 	{"latency", "1,000 single-record requests a second: latency of produce, and from end to end", true, runLatency},
 	{"idle", "memory, processor and store queries of a broker that nobody uses", true, runIdle},
 	{"length", "start-up time and cost of a fetch with a long log", true, runLength},
+	{"library", "one event per call from 50 callers through the Go library, and from end to end at half that rate", true, runLibrary},
+	{"http", "one event per request from 500 connections, over HTTP", true, runHTTP},
+	{"sql", "weir.publish() against a bare insert, with and without notifications, and from commit to delivery; PostgreSQL", true, runSQL},
+	{"mover", "a backlog carried from the inbox into the log, and lag behind a steady publisher; PostgreSQL", true, runMover},
+	{"fanout", "what groups at the tail cost the database; PostgreSQL", true, runFanout},
 	{"retention", "20 minutes of steady load on PostgreSQL with two minutes of retention", false, runRetention},
 }
 
@@ -45,6 +53,8 @@ type bench struct {
 	load   struct {
 		minutes, gib int
 		foreign      string
+		length       time.Duration
+		rows         int
 	}
 }
 
@@ -58,6 +68,8 @@ func main() {
 	flag.StringVar(&b.perf, "perf", "../shared/tools/kafka-perf/kafka-perf", "program that runs Apache Kafka and its tools")
 	flag.IntVar(&b.load.minutes, "minutes", 20, "length of the retention run")
 	flag.StringVar(&b.load.foreign, "foreign", "without,with", "retention runs: without a foreign transaction, with one, or both")
+	flag.DurationVar(&b.load.length, "length", 20*time.Second, "length of each measurement of the doors: library, http, sql, mover, fanout")
+	flag.IntVar(&b.load.rows, "rows", 1_000_000, "backlog that the mover is given, in rows")
 	flag.IntVar(&b.load.gib, "gib", 10, "size of the long log, in GiB")
 	flag.Usage = usage
 	flag.Parse()
