@@ -116,6 +116,7 @@ BEGIN
         RETURN false;
     END IF;
     EXECUTE format('DROP TABLE weir.batch_%s', victim);
+    EXECUTE format('DROP FUNCTION IF EXISTS weir.write_%s', victim);
     DELETE FROM weir.segment WHERE number = victim;
     RETURN true;
 END $$;
