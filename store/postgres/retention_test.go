@@ -72,6 +72,13 @@ func TestTrimFreesTheDiskThoughSomebodyHoldsASnapshot(t *testing.T) {
 	if got := len(held(t, s, 1)); got != 2 {
 		t.Errorf("%d batches are left, want 2", got)
 	}
+	if got := pgtest.Value(t, address, `
+		SELECT coalesce(string_agg(coalesce(s.number::text, '-') || '/' || coalesce(p.proname, '-'), ' '), '')
+		FROM weir.segment s
+		FULL JOIN (SELECT * FROM pg_proc WHERE pronamespace = 'weir'::regnamespace AND proname ~ '^write_') AS p ON p.proname = 'write_' || s.number
+		WHERE s.number IS NULL OR p.oid IS NULL OR has_function_privilege('public', p.oid, 'execute')`); got != "" {
+		t.Errorf("segments without their function, functions without a segment, and functions that everybody may call: %s", got)
+	}
 }
 
 func TestSomebodyWhoReadsOurTablesStallsNobody(t *testing.T) {
