@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,7 +32,7 @@ type broker struct {
 }
 
 // store makes a fresh store of a kind and returns its URL.
-func (b *bench) store(kind string) (url string, closeStore func(), err error) {
+func (b *bench) store(kind string) (address string, closeStore func(), err error) {
 	switch kind {
 	case "memory":
 		return "memory:", func() {}, nil
@@ -38,6 +40,9 @@ func (b *bench) store(kind string) (url string, closeStore func(), err error) {
 		dir, err := os.MkdirTemp(b.dir, "sqlite-")
 		return "sqlite:" + filepath.Join(dir, "weir.db"), func() { _ = os.RemoveAll(dir) }, err
 	case "postgres":
+		if b.postgres != "" {
+			return b.database()
+		}
 		server, err := pgtest.Launch()
 		if err != nil {
 			return "", nil, err
@@ -45,6 +50,35 @@ func (b *bench) store(kind string) (url string, closeStore func(), err error) {
 		return server.Admin(), func() { _ = server.Close() }, nil
 	}
 	return "", nil, fmt.Errorf("no store %q: there are memory, sqlite and postgres", kind)
+}
+
+// database makes a database on the given server, and drops it at the end.
+func (b *bench) database() (address string, drop func(), err error) {
+	u, err := url.Parse(b.postgres)
+	if err != nil {
+		return "", nil, fmt.Errorf("-postgres: %w", err)
+	}
+	name := "weir_bench_" + strings.ToLower(rand.Text()[:12])
+	if err := b.admin(`CREATE DATABASE ` + name); err != nil {
+		return "", nil, err
+	}
+	u.Path = "/" + name
+	return u.String(), func() {
+		if err := b.admin(`DROP DATABASE ` + name + ` WITH (FORCE)`); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+		}
+	}, nil
+}
+
+func (b *bench) admin(sql string) error {
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, b.postgres)
+	if err != nil {
+		return fmt.Errorf("the server given with -postgres: %w", err)
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, sql)
+	return err
 }
 
 // start starts weir on a fresh store.

@@ -45,12 +45,13 @@ var jobs = []job{
 
 // bench is what the jobs share.
 type bench struct {
-	stores []string
-	runs   int
-	perf   string // Kafka's tools: the program that runs them
-	weir   string // the binary under test
-	dir    string // scratch
-	load   struct {
+	stores   []string
+	postgres string // server to make databases on; empty: one of our own, thrown away afterwards
+	runs     int
+	perf     string // Kafka's tools: the program that runs them
+	weir     string // the binary under test
+	dir      string // scratch
+	load     struct {
 		minutes, gib int
 		foreign      string
 		length       time.Duration
@@ -65,6 +66,7 @@ func main() {
 		stores = flag.String("stores", "sqlite,postgres", "stores to measure, comma separated: memory, sqlite, postgres")
 	)
 	flag.IntVar(&b.runs, "runs", 3, "runs of each throughput measurement; the median counts")
+	flag.StringVar(&b.postgres, "postgres", "", "URL of a PostgreSQL server to measure on, with a database of its own; default: one started for it, with default settings")
 	flag.StringVar(&b.perf, "perf", "../shared/tools/kafka-perf/kafka-perf", "program that runs Apache Kafka and its tools")
 	flag.IntVar(&b.load.minutes, "minutes", 20, "length of the retention run")
 	flag.StringVar(&b.load.foreign, "foreign", "without,with", "retention runs: without a foreign transaction, with one, or both")
