@@ -69,20 +69,21 @@ func New(log *eventlog.Log, cfg Config) *Coordinator {
 	return &Coordinator{log: log, cfg: cfg, logger: cfg.Logger, groups: make(map[string]*group)}
 }
 
-// Run looks for groups and expired offsets until ctx ends. Then all members, those that wait for an answer first, are sent to
+// Run looks for groups, and forgets expired offsets, until ctx ends. Then all members, those that wait for an answer first, are sent to
 // look for another coordinator.
 func (c *Coordinator) Run(ctx context.Context) error {
-	ticker := time.NewTicker(c.cfg.ExpireEvery)
-	defer ticker.Stop()
+	found := false // the sweep before found the store there
 	for {
-		if err := c.sweep(ctx); err != nil && ctx.Err() == nil {
+		// After an outage, of the store or of this process, a sweep only looks: who lives has until the next one to say so.
+		err := c.sweep(ctx, found)
+		if found = err == nil; !found && ctx.Err() == nil {
 			c.logger.Warn("expiry of group offsets put off", "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			c.close()
 			return nil
-		case <-ticker.C:
+		case <-time.After(c.cfg.ExpireEvery):
 		}
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// sweep looks at every group in the store, and at all that is committed: one trip per thousand of each, and more for groups of peers and for
-// those with something to forget. One group's trouble does not keep it from the others.
-func (c *Coordinator) sweep(ctx context.Context) error {
+// sweep looks at every group in the store, and at all that is committed, and forgets what nobody needs if it may: one trip per thousand of each,
+// and more for groups of peers and for those with something to forget. One group's trouble does not keep it from the others.
+func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
 	uses := make(map[string]*use)
 	err := c.log.ListAll(ctx, statePrefix, func(kv eventlog.KeyValue) error {
 		name, u, err := c.look(ctx, kv)
@@ -33,7 +33,7 @@ func (c *Coordinator) sweep(ctx context.Context) error {
 		}
 		return c.orElse(ctx, kv.Key, err)
 	})
-	if err != nil {
+	if err != nil || !mayForget {
 		return err
 	}
 	for name, u := range uses {
@@ -76,11 +76,13 @@ func (c *Coordinator) look(ctx context.Context, kv eventlog.KeyValue) (string, *
 
 // use is how a group is used, and what may be forgotten of it by Kafka's rules (KIP-211): offsets whose topic is gone; in a group
 // without members, those committed longer ago than the retention, when the members went longer ago as well; of consumers that stopped reading
-// the topic. A group goes when it has neither members nor offsets.
+// the topic. A group goes when it has neither members nor offsets. One whose peers died is put down as empty first: its members went when
+// that was seen, and not when they were heard last, as the store may have been away for them since.
 type use struct {
 	c        *Coordinator
 	owned    bool
 	peers    bool
+	lapsed   bool
 	pending  bool
 	state    State
 	since    time.Time
@@ -93,7 +95,7 @@ type use struct {
 }
 
 func (g *group) use() *use {
-	return &use{c: g.c, owned: g.owned, peers: g.peers, pending: len(g.pending) > 0, state: g.state, since: g.since,
+	return &use{c: g.c, owned: g.owned, peers: g.peers, lapsed: g.lapsed, pending: len(g.pending) > 0, state: g.state, since: g.since,
 		consumer: g.protocolType == consumerProtocol, reads: g.reads()}
 }
 
@@ -125,6 +127,8 @@ func (u *use) over() bool {
 	switch {
 	case u.peers || u.pending:
 		return false
+	case u.lapsed:
+		return true
 	case u.state == Empty:
 		return u.left == 0 || len(u.expired) > 0
 	case !u.owned:

@@ -39,6 +39,7 @@ type group struct {
 
 	owned   bool             // we coordinate it: nobody else wrote since version
 	peers   bool             // its members are peers, and coordinate it themselves
+	lapsed  bool             // its members were peers that are dead now, which the store does not say yet
 	ghosts  []sign           // peers that are dead, whose signs of life are still in the store
 	version eventlog.Version // of its state in the store; 0: not there
 	life    int              // counts resets, so that late answers of the store are not mixed in
@@ -106,7 +107,7 @@ func (g *group) reset() {
 		g.answerSync(m, Synced{}, ErrMoved)
 	}
 	g.owned, g.version, g.state, g.since = false, 0, Empty, time.Time{}
-	g.peers, g.ghosts = false, nil
+	g.peers, g.lapsed, g.ghosts = false, false, nil
 	g.life++
 	g.generation, g.protocolType, g.protocol, g.leader = 0, "", "", ""
 	g.members, g.instances, g.pending = map[string]*member{}, map[string]string{}, map[string]time.Time{}

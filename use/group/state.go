@@ -178,17 +178,16 @@ func (g *group) restorePeers(ctx context.Context, kv eventlog.KeyValue, s stored
 	if err != nil {
 		return fmt.Errorf("load group %q: %w (%w)", g.name, ErrLoading, err)
 	}
-	silent := kv.Age
 	for _, sign := range signs {
-		silent = min(silent, sign.age)
 		if sign.dead() {
 			g.ghosts = append(g.ghosts, sign)
 		} else {
 			g.peers = true
 		}
 	}
-	g.version, g.generation, g.state, g.since = kv.Version, s.Generation, Empty, time.Now().Add(-silent)
+	g.version, g.generation, g.state, g.since = kv.Version, s.Generation, Empty, time.Now()
 	if !g.peers {
+		g.lapsed = true
 		return nil
 	}
 	// Their partitions are told as a consumer's would be, so that Kafka's tools show them.
@@ -229,7 +228,7 @@ func (g *group) save(ctx context.Context) error {
 	if err := g.write(ctx, append(puts, g.forgetGhosts()...)...); err != nil {
 		return err
 	}
-	g.version, g.ghosts = next, nil
+	g.version, g.lapsed, g.ghosts = next, false, nil
 	return nil
 }
 

@@ -1,0 +1,86 @@
+package group_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/group"
+)
+
+// Peers cannot give signs of life while the store is away, however long that is. A sweep that comes before they can must not take them for gone.
+func TestOffsetsOfPeersOutliveAnOutage(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const every = 10 * time.Minute
+		store := &faulty{Store: memory.New()}
+		start := time.Now() // sweeps begin here
+		b := startBroker(t, store, group.Config{OffsetRetention: time.Hour, ExpireEvery: every})
+		o := b.topic(t, "orders", 1)[0]
+		p := joinPeer(t, b, group.PeerConfig{})
+		check(t, p.Commit(t.Context(), []group.Committed{at(o, 3)}))
+		time.Sleep(time.Until(start.Add(every + time.Minute)))
+		store.fail(eventlog.ErrUnavailable, nil)
+		time.Sleep(time.Until(start.Add(12*every - time.Millisecond))) // the next sweep comes before the next sign of life
+		store.fail(nil, nil)
+		time.Sleep(time.Minute)
+		wantOffset(t, b, "g", o.TopicPartition, 3)
+		check(t, p.Commit(t.Context(), []group.Committed{at(o, 4)})) // and it is still a member
+		time.Sleep(3 * time.Hour)
+		wantOffset(t, b, "g", o.TopicPartition, 4)
+	})
+}
+
+// A store that comes for a moment only, again and again, lets sweeps through and no peers. The time of the retention counts from when the group
+// was put down as empty.
+func TestOffsetsOfPeersOutliveAnOutageWithSweeps(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const every = 10 * time.Minute
+		store := memory.New()
+		cut := &faulty{Store: store}
+		b, far := startBroker(t, store, group.Config{OffsetRetention: 2 * time.Hour, ExpireEvery: every}), startBroker(t, cut, group.Config{})
+		o := b.topic(t, "orders", 1)[0]
+		check(t, far.log.RefreshTopics(t.Context()))
+		p := joinPeer(t, far, group.PeerConfig{})
+		check(t, p.Commit(t.Context(), []group.Committed{at(o, 3)}))
+		b.stop()
+		cut.fail(eventlog.ErrUnavailable, nil)
+		time.Sleep(3 * time.Hour) // longer than the retention
+		b = startBroker(t, store, group.Config{OffsetRetention: 2 * time.Hour, ExpireEvery: every})
+		time.Sleep(every + time.Minute)
+		wantOffset(t, b, "g", o.TopicPartition, 3)
+		time.Sleep(time.Hour)
+		wantOffset(t, b, "g", o.TopicPartition, 3)
+		cut.fail(nil, nil)
+		time.Sleep(2 * time.Hour)
+		wantOffset(t, b, "g", o.TopicPartition, -1) // nobody came back
+	})
+}
+
+// Who was away with the process, or with the store, comes back in its own time: what a sweep finds just then is not forgotten yet.
+func TestNothingExpiresBeforeItsUsersCouldComeBack(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const every = 10 * time.Minute
+		store := &faulty{Store: memory.New()}
+		b := startBroker(t, store, group.Config{})
+		o := b.topic(t, "orders", 1)[0]
+		commit(t, b, "g", at(o, 3))
+		b.stop()
+		time.Sleep(8 * day)
+		start := time.Now()
+		b = startBroker(t, store, group.Config{})
+		time.Sleep(every / 2)
+		wantOffset(t, b, "g", o.TopicPartition, 3)
+		commit(t, b, "g", at(o, 4))
+
+		store.fail(eventlog.ErrUnavailable, nil)
+		time.Sleep(time.Until(start.Add(8*day + every/2)))
+		store.fail(nil, nil)
+		time.Sleep(every)
+		synctest.Wait()
+		wantOffset(t, b, "g", o.TopicPartition, 4)
+		time.Sleep(every)
+		wantOffset(t, b, "g", o.TopicPartition, -1)
+	})
+}
