@@ -43,12 +43,10 @@ var commitRetry = Retry{First: 100 * time.Millisecond, Max: 5 * time.Second}
 
 // commit commits how far partitions were handled, in one trip. With no error all of them are committed that are still ours.
 func (c *Consumer) commit(ctx context.Context, partitions ...*partition) error {
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-ctx.Done():
-		return fmt.Errorf("commit: %w: gave up behind another commit (%w)", ErrUnavailable, context.Cause(ctx))
+	if err := c.takeTurn(ctx); err != nil {
+		return err
 	}
+	defer c.giveTurn()
 	var offsets []group.Committed
 	var of []*partition
 	for _, p := range partitions {
@@ -82,6 +80,42 @@ func (c *Consumer) commit(ctx context.Context, partitions ...*partition) error {
 	}
 	return errors.Join(errs...)
 }
+
+// commitLetters publishes dead letters, and commits next with them: both or neither, and once, however often it is tried with the same mark.
+func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlog.Offset, mark string, letters []Event) error {
+	// From here on there is nothing else to commit of the partition: while the outcome is unknown, nobody brings the group back to before it.
+	if err := c.commit(ctx, p); err != nil {
+		return err
+	}
+	if err := c.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer c.giveTurn()
+	if p.isElsewhere() {
+		return errNotNow
+	}
+	offsets := []group.Committed{{TopicPartition: p.key, Name: p.name.Topic, Offset: next, LeaderEpoch: -1, Metadata: mark}}
+	err := c.log.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch) error {
+		return c.member().Commit(ctx, offsets, batches...)
+	}, c.log.outgoing(nil, letters)...)
+	if err == nil {
+		p.advance(next) // while nobody else commits: it would be brought back
+		p.wasCommitted(next)
+	}
+	return err
+}
+
+// takeTurn waits until nobody else commits.
+func (c *Consumer) takeTurn(ctx context.Context) error {
+	select {
+	case c.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("commit: %w: gave up behind another commit (%w)", ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+func (c *Consumer) giveTurn() { <-c.turn }
 
 // position is what the group has committed in a partition; -1 for nothing.
 func (c *Consumer) position(ctx context.Context, p *partition) (eventlog.Offset, error) {

@@ -26,7 +26,7 @@ type Failure struct {
 // more is delivered of that partition until Consumer.Resume. A DeadLetter that panics halts it as well,
 // and so do dead letters that are refused for good: too large for their topic, or invalid.
 //
-// The event counts as handled once the dead letters are published. Should the process die just then, they may be published twice.
+// The event counts as handled once the dead letters are published, which is one change of the log: whatever crashes when, each of them is there once.
 type DeadLetter func(ctx context.Context, f Failure) ([]Event, error)
 
 // ToDeadLetterTopic is the default DeadLetter. It publishes the event to the topic `<topic>.dlt`, with the same key, value and headers and
@@ -97,17 +97,17 @@ func shorten(text string, most int) string {
 	return text[:most]
 }
 
-// publishLetters publishes dead letters of an event, and makes its dead-letter topic if that is missing.
-func (l *Log) publishLetters(ctx context.Context, of Event, letters []Event) error {
-	_, err := l.Publish(ctx, letters...)
+// bury publishes dead letters in the place of an event of the partition, which is handled then up to next, and makes the dead-letter topic if that is
+// missing.
+func (p *partition) bury(ctx context.Context, next eventlog.Offset, mark string, letters []Event) error {
+	err := p.c.commitLetters(ctx, p, next, mark, letters)
 	if !errors.Is(err, ErrUnknownTopic) {
 		return err
 	}
-	if err := l.makeDeadLetterTopic(ctx, of.Topic); err != nil {
+	if err := p.c.log.makeDeadLetterTopic(ctx, p.name.Topic); err != nil {
 		return err
 	}
-	_, err = l.Publish(ctx, letters...)
-	return err
+	return p.c.commitLetters(ctx, p, next, mark, letters)
 }
 
 func (l *Log) makeDeadLetterTopic(ctx context.Context, topic string) error {

@@ -30,7 +30,8 @@
 // what the handler writes there, it writes exactly once.
 //
 // A handler that fails, or panics, is called again after a pause that grows, while other partitions go on. After
-// Retry.Attempts the event goes to the dead-letter topic, `<topic>.dlt`, with the reason in its headers.
+// Retry.Attempts the event goes to the dead-letter topic, `<topic>.dlt`, with the reason in its headers: once, as that and the commit of its offset
+// are one change.
 //
 // # Errors
 //

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -277,18 +278,25 @@ func (p *partition) giveUp(ctx, wait context.Context, f Failure, next eventlog.O
 		p.halt(f, err)
 		return
 	}
+	mark := fmt.Sprintf("dead letter of %d, %s", f.Event.Offset, rand.Text())
 	for attempt := 1; len(letters) > 0; attempt++ {
-		err := p.c.log.publishLetters(ctx, f.Event, letters)
+		err := p.bury(ctx, next, mark, letters)
 		if err == nil {
 			break
 		}
+		patience := wait
 		var invalid *InvalidError
-		if errors.Is(err, ErrTooLarge) || errors.As(err, &invalid) { // it is refused for good
+		switch {
+		case errors.Is(err, errNotNow):
+			return
+		case errors.Is(err, ErrUnsure):
+			patience = ctx // else the event might come again when its dead letter is there
+		case errors.Is(err, ErrTooLarge) || errors.As(err, &invalid): // it is refused for good
 			p.halt(f, fmt.Errorf("publish the dead letter: %w", err))
 			return
 		}
 		p.c.logger.Error("a dead letter cannot be published; trying on", p.attrs("offset", f.Event.Offset, "err", err, "reason", f.Err)...)
-		if !sleep(wait, deadLetterRetry.pause(attempt)) {
+		if !sleep(patience, deadLetterRetry.pause(attempt)) {
 			return // it comes again
 		}
 	}
@@ -374,6 +382,13 @@ func (p *partition) seek(to eventlog.Offset) {
 
 // lose notes that the partition is not ours any more.
 func (p *partition) lose() { p.change(func() { p.lost = true }) }
+
+// isElsewhere reports whether what run is at does not matter any more. It is for run.
+func (p *partition) isElsewhere() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen != p.seeks || p.lost
+}
 
 func (p *partition) isLost() bool {
 	p.mu.Lock()

@@ -65,6 +65,12 @@ func work(text string) error {
 				_, err := fmt.Printf("handled %d %d %s %s\n", e.Partition, e.Offset, e.Key, e.Value)
 				return err
 			}})
+	case "fail":
+		_, err = w.Consume(ctx, weir.Subscription{Group: "g", Topics: []string{j.Topic}, Session: 2 * time.Second, Handler: fails,
+			DeadLetter: func(_ context.Context, f weir.Failure) ([]weir.Event, error) {
+				_, err := fmt.Println("gave up", f.Event.Offset)
+				return []weir.Event{f.DeadLetterEvent()}, err
+			}})
 	default:
 		err = fmt.Errorf("no job %q", j.Do)
 	}

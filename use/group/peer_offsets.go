@@ -1,6 +1,7 @@
 package group
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,17 +21,23 @@ const unsureMax = 3
 //
 // ErrFenced: one of the partitions is not this peer's any more, and nothing was committed. ErrUnavailable: certainly nothing was.
 // eventlog.ErrUnsure: perhaps it was; to commit the same or more again is harmless.
-func (p *Peer) Commit(ctx context.Context, offsets []Committed) error {
-	if len(offsets) == 0 {
+//
+// Batches are appended in the same entry. Then the first offset needs Metadata that was never used before: by it a commit that has happened is
+// known when it is tried again, by this call or after it, and nothing is appended twice. That costs a trip more.
+func (p *Peer) Commit(ctx context.Context, offsets []Committed, batches ...eventlog.Batch) error {
+	if len(offsets) == 0 && len(batches) == 0 {
 		return nil
 	}
-	if err := p.commit(ctx, offsets); err != nil {
+	if len(batches) > 0 && (len(offsets) == 0 || offsets[0].Metadata == "") {
+		panic(fmt.Sprintf("commit %d batches with the offsets %+v, and without metadata to know them by", len(batches), offsets))
+	}
+	if err := p.commit(ctx, offsets, batches); err != nil {
 		return fmt.Errorf("commit %d offsets of group %q as %q: %w", len(offsets), p.cfg.Group, p.id, err)
 	}
 	return nil
 }
 
-func (p *Peer) commit(ctx context.Context, offsets []Committed) (err error) {
+func (p *Peer) commit(ctx context.Context, offsets []Committed, batches []eventlog.Batch) (err error) {
 	grants, offsets, err := p.granted(offsets)
 	if err != nil {
 		return err
@@ -51,7 +58,20 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed) (err error) {
 		if err != nil {
 			return err
 		}
-		_, err = p.log.Append(ctx, OffsetEntry(eventlog.KeyValue{Version: version}, p.cfg.Group, offsets))
+		if len(batches) > 0 {
+			// What is still on its way checks a version that the group has moved past. So what is not there now never will be.
+			kept, err := p.kept(ctx, offsets[0])
+			if err != nil {
+				return err
+			}
+			if kept {
+				p.advance(grants, offsets)
+				return nil
+			}
+		}
+		e := OffsetEntry(eventlog.KeyValue{Version: version}, p.cfg.Group, offsets)
+		e.Batches = batches
+		_, err = p.log.Append(ctx, e)
 		switch {
 		case err == nil:
 			p.advance(grants, offsets)
@@ -76,6 +96,15 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed) (err error) {
 		}
 	}
 	return fmt.Errorf("%w: the group changed %d times meanwhile", ErrUnavailable, peerTries)
+}
+
+// kept reports whether the store holds the offset just as it is here: one trip.
+func (p *Peer) kept(ctx context.Context, o Committed) (bool, error) {
+	kv, err := p.log.Get(ctx, OffsetKey(p.cfg.Group, o.TopicPartition))
+	if err != nil {
+		return false, fmt.Errorf("see whether it was committed before: %w (%w)", ErrUnavailable, err)
+	}
+	return bytes.Equal(kv.Value, o.encode()), nil
 }
 
 // granted finds the partitions among those that the peer has, and the names of their topics.

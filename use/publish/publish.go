@@ -105,6 +105,30 @@ func (p *Publisher) publish(ctx context.Context, events []Event) ([]Placed, erro
 	return pl.placed(bases(out, first)), nil
 }
 
+// PublishWith is Publish by an entry of the caller's: commit appends the batches, and whatever else belongs to them, all or none. It is called
+// again when a topic was deleted and made anew meanwhile.
+func (p *Publisher) PublishWith(ctx context.Context, commit func(context.Context, []eventlog.Batch) error, events ...Event) (err error) {
+	ctx, end := p.cfg.Tracer.Start(ctx, "publish", p.spanOf(events))
+	defer func() { end(err) }()
+	err = p.publishWith(ctx, commit, events)
+	if p.stale(ctx, err) {
+		err = p.publishWith(ctx, commit, events)
+	}
+	return err
+}
+
+func (p *Publisher) publishWith(ctx context.Context, commit func(context.Context, []eventlog.Batch) error, events []Event) error {
+	pl, err := p.plan(ctx, events)
+	if err != nil {
+		return err
+	}
+	e, _, err := pl.entry()
+	if err != nil {
+		return err
+	}
+	return commit(ctx, e.Batches)
+}
+
 // publishOne is publish for the one event that most calls have, at the cost of eventlog.Log.Publish.
 func (p *Publisher) publishOne(ctx context.Context, e *Event) ([]Placed, error) {
 	t, err := p.target(ctx, e)
