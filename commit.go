@@ -51,7 +51,7 @@ func (c *Consumer) commit(ctx context.Context, partitions ...*partition) error {
 	var of []*partition
 	for _, p := range partitions {
 		if handled, is := p.uncommitted(); is {
-			offsets = append(offsets, group.Committed{TopicPartition: p.key, Name: p.name.Topic, Offset: handled, LeaderEpoch: -1})
+			offsets = append(offsets, group.Committed{TopicPartition: p.key, Name: p.name.Topic, Offset: handled, LeaderEpoch: -1, Since: p.since})
 			of = append(of, p)
 		}
 	}
@@ -94,7 +94,7 @@ func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlo
 	if p.isElsewhere() {
 		return errNotNow
 	}
-	offsets := []group.Committed{{TopicPartition: p.key, Name: p.name.Topic, Offset: next, LeaderEpoch: -1, Metadata: mark}}
+	offsets := []group.Committed{{TopicPartition: p.key, Name: p.name.Topic, Offset: next, LeaderEpoch: -1, Metadata: mark, Since: p.since}}
 	err := c.log.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch) error {
 		return c.member().Commit(ctx, offsets, batches...)
 	}, c.log.outgoing(nil, letters)...)

@@ -60,7 +60,7 @@ func (s *Server) commitsOf(ctx context.Context, m *member, wanted cursor) (commi
 				continue
 			}
 			delete(wanted, of)
-			commits = append(commits, group.Committed{TopicPartition: has.TopicPartition, Name: has.Topic, Offset: at, LeaderEpoch: -1})
+			commits = append(commits, group.Committed{TopicPartition: has.TopicPartition, Name: has.Topic, Offset: at, LeaderEpoch: -1, Since: has.Since})
 			partitions = append(partitions, has.Log)
 		}
 	}

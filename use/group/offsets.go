@@ -30,6 +30,7 @@ type (
 		Offset      eventlog.Offset // of the next record to read; -1 when there is none
 		LeaderEpoch int32           // of the last record read; -1 when unknown
 		Metadata    string          // the client's own words
+		Since       int32           // for Peer.Commit: Assigned.Since of what was worked on; 0: of what the peer has now. It is not kept
 	}
 
 	// Commit is offsets to keep, by a member, or by anyone while the group has no members.

@@ -19,7 +19,7 @@ const unsureMax = 3
 // Commit keeps how far partitions were read, all in one entry, or none: one trip, and two more when the group changed since. Commits of one
 // partition must come one after the other; those of several partitions may travel at once, and share flushes.
 //
-// ErrFenced: one of the partitions is not this peer's any more, and nothing was committed. ErrUnavailable: certainly nothing was.
+// ErrFenced: one of the partitions is not this peer's any more, or is again and Since says that it was given back meanwhile; nothing was committed. ErrUnavailable: certainly nothing was.
 // eventlog.ErrUnsure: perhaps it was; to commit the same or more again is harmless.
 //
 // Batches are appended in the same entry. Then the first offset needs Metadata that was never used before: by it a commit that has happened is
@@ -117,7 +117,7 @@ func (p *Peer) granted(offsets []Committed) ([]*Assigned, []Committed, error) {
 		switch {
 		case p.end != nil:
 			return nil, nil, p.end
-		case a == nil:
+		case a == nil || o.Since != 0 && o.Since != a.Since:
 			return nil, nil, fmt.Errorf("%w: topic %q (%v), partition %d", ErrFenced, o.Name, o.Topic, o.Partition)
 		case len(o.Metadata) > offsetMetadataMax:
 			return nil, nil, fmt.Errorf("%w: %d bytes, more than %d", ErrMetadataTooLarge, len(o.Metadata), offsetMetadataMax)
