@@ -19,7 +19,7 @@ type blocking struct {
 }
 
 func newBlocking() *blocking {
-	return &blocking{begun: make(chan weir.Event, 100), go_on: make(chan struct{}), ended: make(chan error, 100)}
+	return &blocking{begun: make(chan weir.Event, 1000), go_on: make(chan struct{}), ended: make(chan error, 100)}
 }
 
 func (b *blocking) handle(ctx context.Context, e weir.Event) error {

@@ -3,7 +3,7 @@ package eventlog
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -17,7 +17,7 @@ type Want struct {
 
 // Fetch returns a slice for each span, in their order, with the bounds known and the batches from the one holding
 // Span.From onwards; the first batch comes however large it is. Slice.Err is ErrNoPartition, or a *RangeError for an offset
-// outside the bounds.
+// outside the bounds. What MaxBytes allows goes to the first spans first (KIP-74): who asks for many asks for them in turn.
 //
 // A reader near the end is served from memory. All others share one trip to the store. When that trip fails, who
 // could be served from memory still is. While there are fewer than MinBytes, Fetch waits for appends, at most MaxWait and until ctx ends;
@@ -55,56 +55,61 @@ func (l *Log) fetchOnce(ctx context.Context, w Want) (got []Slice, enough bool, 
 		budget = int(^uint(0) >> 1)
 	}
 	got = make([]Slice, len(w.Spans))
-	size := 0
+	left := budget
 	var far []int // spans that only the store can answer
+	var trip []Span
 	for i, s := range w.Spans {
-		slice, at := l.tail.read(s, min(s.MaxBytes, max(budget-size, 0)))
-		switch at {
-		case inStore:
-			far = append(far, i)
-			got[i].Bounds, _ = l.tail.known(s.Partition) // for one that the budget leaves out of the trip
+		if slice, at := l.near(s, left); at != inStore {
+			enough = enough || slice.Err != nil
+			left = max(left-bytesIn(slice.Batches), 0)
+			got[i] = slice
 			continue
-		case trimmed:
-			slice.Err = outside(s, slice.Bounds)
-			enough = true
-		case inTail:
-			if size >= budget || s.MaxBytes <= 0 {
-				slice.Batches = nil // its turn comes with the next fetch
-			}
 		}
-		if n := bytesIn(slice.Batches); n > 0 {
-			size += n
+		got[i].Bounds, _ = l.tail.known(s.Partition) // for one that the budget leaves out of the trip
+		if len(far) == 0 && left == 0 {
+			continue
+		}
+		s.MaxBytes = max(min(s.MaxBytes, left), 0)
+		left -= s.MaxBytes
+		far, trip = append(far, i), append(trip, s)
+	}
+	if len(far) > 0 {
+		var failed bool
+		failed, err = l.fetchFar(ctx, trip, far, got)
+		enough = enough || failed || err != nil
+		l.fillUp(w.Spans, far, budget, got)
+	}
+	size := 0
+	for i, slice := range got {
+		n := bytesIn(slice.Batches)
+		size += n
+		if _, isFar := slices.BinarySearch(far, i); n > 0 && !isFar {
 			l.cfg.Observer.Fetched(n, true)
 		}
-		got[i] = slice
 	}
-	if len(far) > 0 && size < budget {
-		more, failed, err := l.fetchFar(ctx, w.Spans, far, budget-size, got)
-		if err != nil && size == 0 {
-			return nil, false, err
-		}
-		size += more
-		enough = enough || failed || err != nil
+	if err != nil && size == 0 {
+		return nil, false, err
 	}
 	return got, enough || size >= max(w.MinBytes, 1), nil
 }
 
-// fetchFar answers the spans numbered far from the store, in one trip, or from what was read ahead. It begins anywhere among them, so that a budget too small
-// for all starves none.
-func (l *Log) fetchFar(ctx context.Context, spans []Span, far []int, budget int, got []Slice) (size int, failed bool, err error) {
-	start := rand.IntN(len(far))
-	asked := make([]int, 0, len(far))
-	trip := make([]Span, 0, len(far))
-	for k := range far {
-		i := far[(start+k)%len(far)]
-		s := spans[i]
-		s.MaxBytes = max(min(s.MaxBytes, budget), 0)
-		budget -= s.MaxBytes
-		asked, trip = append(asked, i), append(trip, s)
+// near answers a span from memory where it can, with about as many bytes as are left.
+func (l *Log) near(s Span, left int) (Slice, where) {
+	slice, at := l.tail.read(s, min(s.MaxBytes, left))
+	switch {
+	case at == trimmed:
+		slice.Err = outside(s, slice.Bounds)
+	case left <= 0 || s.MaxBytes <= 0:
+		slice.Batches = nil // its turn comes with the next fetch
 	}
+	return slice, at
+}
+
+// fetchFar answers the spans numbered far from the store, in one trip, or from what was read ahead.
+func (l *Log) fetchFar(ctx context.Context, trip []Span, far []int, got []Slice) (failed bool, err error) {
 	slices, err := l.ahead.answer(ctx, trip)
 	if err != nil {
-		return 0, false, err
+		return false, err
 	}
 	for k, slice := range slices {
 		s := trip[k]
@@ -116,13 +121,30 @@ func (l *Log) fetchFar(ctx context.Context, spans []Span, far []int, budget int,
 			slice.Bounds, _ = l.tail.known(s.Partition) // never older than what another reader was told
 		}
 		if n := bytesIn(slice.Batches); n > 0 {
-			size += n
 			l.cfg.Observer.Fetched(n, false)
 			l.tail.adopt(slice.Batches)
 		}
-		got[asked[k]] = slice
+		got[far[k]] = slice
 	}
-	return size, failed, nil
+	return failed, nil
+}
+
+// fillUp gives those that are in memory what was kept for the far, and not needed.
+func (l *Log) fillUp(spans []Span, far []int, budget int, got []Slice) {
+	left := budget
+	for _, slice := range got {
+		left -= bytesIn(slice.Batches)
+	}
+	for i := far[0] + 1; i < len(spans) && left > 0; i++ {
+		had := bytesIn(got[i].Batches)
+		if _, isFar := slices.BinarySearch(far, i); isFar || had >= spans[i].MaxBytes {
+			continue
+		}
+		if slice, at := l.near(spans[i], had+left); at == inTail {
+			left += had - bytesIn(slice.Batches)
+			got[i] = slice
+		}
+	}
 }
 
 // read is one trip to the store. What it says of bounds is news for the tail.

@@ -49,8 +49,14 @@ func (s *Server) lookAt(ctx, polls context.Context, m *member, after cursor, wai
 		return nil, func() {}, nil
 	}
 	spans, pages := after.spans(own)
-	got, release, err := s.fetch(ctx, round, spans, wait)
-	for i, slice := range got {
+	turn := rand.Perm(len(spans)) // they are served in their order, and none is to come last always
+	inTurn := make([]eventlog.Span, len(spans))
+	for k, i := range turn {
+		inTurn[k] = spans[i]
+	}
+	got, release, err := s.fetch(ctx, round, inTurn, wait)
+	for k, slice := range got {
+		i := turn[k]
 		pages[i].fill(slice)
 		s.logGap(pages[i].of.topic, pages[i].of.partition, pages[i].gap)
 	}
