@@ -54,28 +54,34 @@ func TestAMoverWhosePositionsAnotherCarriedDoesNotBeginAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// step lets a mover look once, and carry positions if it is to.
+	step := func(m *Mover, carry bool, want error) {
+		t.Helper()
+		m.positions.carried = time.Now().Add(time.Hour)
+		if carry {
+			m.positions.carried = time.Time{}
+		}
+		if _, err := m.step(t.Context()); !errors.Is(err, want) {
+			t.Fatalf("got %v, want %v", err, want)
+		}
+	}
 	waiting := func(m *Mover, want int) {
 		t.Helper()
-		if _, err := m.step(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 		if got := len(m.positions.rows); got != want {
 			t.Fatalf("%d positions wait, want %d", got, want)
 		}
 	}
 	run(`SELECT weir.publish('orders', NULL, 'has no place'); UPDATE weir.inbox SET partition = 7`) // left alone: found by who begins anew
 	run(`SELECT weir.commit_offset('g', 'orders', 0, 10)`)
+	step(one, false, nil)
 	waiting(one, 1)
+	step(two, false, nil)
 	waiting(two, 1)
-	if err := one.carryPositions(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	step(one, true, nil)
+	waiting(one, 0)
 	run(`SELECT weir.commit_offset('g', 'orders', 0, 20)`)
-	two.positions.carried = time.Now().Add(time.Hour)
-	waiting(two, 2) // one of which was carried
-	if err := two.carryPositions(t.Context()); !errors.Is(err, postgres.ErrTaken) {
-		t.Fatalf("the other carried them, and this one got %v", err)
-	}
+	step(two, true, postgres.ErrTaken) // it has two, one of which was carried
+	waiting(two, 2)
 	chunk, err := two.inbox.Look(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -84,9 +90,7 @@ func TestAMoverWhosePositionsAnotherCarriedDoesNotBeginAnew(t *testing.T) {
 		t.Errorf("the next look found %d rows that were found before", len(chunk.Rows))
 	}
 	two.inbox.Pass(chunk)
-	if err := two.carryPositions(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	step(two, true, nil)
 	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.inbox WHERE grp IS NOT NULL`); got != "0" {
 		t.Errorf("%s positions are still in the inbox", got)
 	}
