@@ -14,11 +14,9 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// A client may send bytes that no decoder takes: the log keeps what it gets. They end up with the dead letters, and the events around them arrive.
-func TestABatchThatCannotBeReadIsADeadLetter(t *testing.T) {
-	w := newSite(t, "memory").open(t)
-	ensure(t, w, "orders", 1)
-	publish(t, w, "orders", "before")
+// publishBroken appends a batch of two records, "a" and "b", whose compression is broken at its end.
+func publishBroken(t *testing.T, w *weir.Log) (raw []byte) {
+	t.Helper()
 	raw, err := batch.Seal([]batch.Record{{Value: []byte("a")}, {Value: []byte("b")}}, batch.Gzip)
 	if err != nil {
 		t.Fatal(err)
@@ -31,6 +29,15 @@ func TestABatchThatCannotBeReadIsADeadLetter(t *testing.T) {
 	if _, err := w.Core().Append(t.Context(), eventlog.Entry{Batches: []eventlog.Batch{{Partition: topic.Partitions[0], Records: 2, MaxTime: 1, Bytes: raw}}}); err != nil {
 		t.Fatal(err)
 	}
+	return raw
+}
+
+// A client may send bytes that no decoder takes: the log keeps what it gets. They end up with the dead letters, and the events around them arrive.
+func TestABatchThatCannotBeReadIsADeadLetter(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", "before")
+	raw := publishBroken(t, w)
 	publish(t, w, "orders", "behind")
 	var got, dead seen
 	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
@@ -44,6 +51,37 @@ func TestABatchThatCannotBeReadIsADeadLetter(t *testing.T) {
 		return len(v) >= 2 && v[0] == "before" && v[len(v)-1] == "behind"
 	})
 	committed(t, w, "g")
+}
+
+// Where one read brings both, what comes before such a batch is handed over as always: one by one, or in batches of the size that was asked for.
+func TestWhatComesBeforeABatchThatCannotBeReadIsHandedOverAsAlways(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	ensure(t, w, "orders", 1)
+	for _, v := range numbered("", 10) {
+		publish(t, w, "orders", v)
+	}
+	publishBroken(t, w)
+	publish(t, w, "orders", "behind")
+	want := append(numbered("", 10), "behind")
+	var alone, together seen
+	consume(t, w, weir.Subscription{Group: "alone", Topics: []string{"orders"}, Handler: alone.note})
+	consume(t, w, weir.Subscription{Group: "together", Topics: []string{"orders"}, MaxBatch: 3, BatchHandler: func(ctx context.Context, batch []weir.Event) error {
+		if len(batch) > 3 {
+			t.Errorf("a batch of %d events, and MaxBatch is 3", len(batch))
+		}
+		for _, e := range batch {
+			_ = together.note(ctx, e)
+		}
+		return nil
+	}})
+	committed(t, w, "alone")
+	committed(t, w, "together")
+	for name, s := range map[string]*seen{"alone": &alone, "together": &together} {
+		got := slices.DeleteFunc(values(s.all()), func(v string) bool { return v == "a" || v == "b" }) // which a decoder may have got out
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
 }
 
 // What the other doors take is read here as well, however large it becomes.

@@ -125,7 +125,8 @@ func (p *partition) gather(ctx, wait context.Context) []Event {
 			}
 		}
 		if !p.read(ctx, wait, patience) {
-			return p.reader.queue
+			queue = p.reader.queue
+			return queue[:min(len(queue), most)]
 		}
 	}
 	return nil
