@@ -12,6 +12,7 @@ import (
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/group"
 )
 
 // publishBroken appends a batch of two records, "a" and "b", whose compression is broken at its end.
@@ -81,6 +82,36 @@ func TestWhatComesBeforeABatchThatCannotBeReadIsHandedOverAsAlways(t *testing.T)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
+	}
+}
+
+// A store that was restored from an older copy of itself knows of fewer events than its groups have committed. What is published from then on is not
+// passed over, whoever reads it.
+func TestAGroupThatIsAheadOfTheLogComesBackToIt(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", "old")
+	topic, err := w.Core().Topic(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead := group.Committed{TopicPartition: group.TopicPartition{Topic: topic.ID}, Name: "orders", Offset: 100, LeaderEpoch: -1}
+	if _, err := w.Core().Append(t.Context(), group.OffsetEntry(eventlog.KeyValue{}, "g", []group.Committed{ahead})); err != nil {
+		t.Fatal(err)
+	}
+	var got seen
+	c := consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
+	eventually(t, "the group is where the log ends", func() bool {
+		a := c.Assigned()
+		return len(a) == 1 && a[0].Next == 1 && a[0].Committed == 1
+	})
+	publish(t, w, "orders", "1")
+	got.wait(t, 1)
+	closeConsumer(t, c)
+	publish(t, w, "orders", "2", "3")
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
+	if v := values(got.wait(t, 3)); !slices.Equal(v, []string{"1", "2", "3"}) {
+		t.Errorf("got %q", v)
 	}
 }
 

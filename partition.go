@@ -139,6 +139,9 @@ func (p *partition) read(ctx, wait context.Context, patience time.Duration) bool
 	switch {
 	case outside != nil:
 		p.c.logger.Warn("events are not there any more; going on with what is", p.attrs("asked", outside.Asked, "first", outside.First, "next", outside.Next)...)
+		if outside.Asked > outside.Next {
+			p.goBack(outside.Next)
+		}
 	case wait.Err() != nil:
 		return false
 	case errors.As(err, &broken):
@@ -351,6 +354,16 @@ func (p *partition) advance(to eventlog.Offset) {
 	if tell {
 		p.c.tell()
 	}
+}
+
+// goBack brings what was handled back to where the log ends, as the store is an older copy of itself.
+func (p *partition) goBack(to eventlog.Offset) {
+	p.mu.Lock()
+	if p.seen == p.seeks { // else somebody went elsewhere meanwhile
+		p.handled = to
+	}
+	p.mu.Unlock()
+	p.c.tell()
 }
 
 // change changes what mu guards, and lets run take it in.
