@@ -188,7 +188,9 @@ func (c *Consumer) begin(ctx context.Context, as group.Assigned) {
 func (c *Consumer) settle(ctx context.Context, p *partition) {
 	<-p.ended
 	defer p.cut(nil)
-	for attempt := 1; ctx.Err() == nil && !p.isLost() && !c.isClosed(); attempt++ {
+	// One that was lost may come back as it was, when nobody took it over. While it is unknown what the group has committed there it is given
+	// back all the same: who gets it next, perhaps we, begins at what the store says.
+	for attempt := 1; ctx.Err() == nil && (!p.isLost() || p.unsure) && !c.isClosed(); attempt++ {
 		err := c.commit(ctx, p)
 		if err == nil {
 			err = c.member().Release(ctx, p.key)

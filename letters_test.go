@@ -13,6 +13,7 @@ import (
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/store/memory"
 )
 
 // mumbling is a store that loses its answers to dead letters: it keeps the first, and not the second, and says of neither what became of it. It
@@ -84,6 +85,41 @@ func TestADeadLetterWhoseAnswerGotLostIsThereOnce(t *testing.T) {
 		committed(t, w, "g")
 		wantOneLetterEach(t, w, n)
 	})
+}
+
+// leaving is a store that keeps a dead letter, loses the answer, and is away from then on.
+type leaving struct {
+	cutOff
+	once sync.Once
+	left chan struct{} // closed then
+}
+
+func (s *leaving) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	out, err := s.cutOff.Commit(ctx, flush)
+	if err == nil && slices.ContainsFunc(flush, hasLetter) {
+		s.once.Do(func() {
+			s.away.Store(true)
+			close(s.left)
+			out, err = nil, eventlog.ErrUnsure
+		})
+	}
+	return out, err
+}
+
+// Who cannot reach the store for so long that it may have been taken for dead lets go of its partitions, and of the handlers that run. When it finds
+// that nobody has taken them, it does not go on with what it knew of them, as that is not all.
+func TestADeadLetterIsThereOnceWhenTheStoreGoesAwayWithTheAnswer(t *testing.T) {
+	store := &leaving{cutOff: cutOff{Store: shared{memory.New()}}, left: make(chan struct{})}
+	w := site{memory: store}.open(t)
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", "event")
+	c := consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Session: time.Second, Handler: fails})
+	next(t, store.left)
+	eventually(t, "the consumer lets go of the partition", func() bool { return len(c.Assigned()) == 0 })
+	store.away.Store(false)
+	publish(t, w, "orders", "another")
+	committed(t, w, "g")
+	wantOneLetterEach(t, w, 2)
 }
 
 // A process is killed while it writes dead letters, and another goes on.

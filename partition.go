@@ -34,6 +34,7 @@ type partition struct {
 	seen    int             // which of the seeks it has followed
 	trouble trouble         // of the event that comes next
 	alone   eventlog.Offset // below it events are handed over one by one, and tried once
+	unsure  bool            // dead letters may have been committed of which nobody knows
 
 	mu        sync.Mutex      // guards what follows
 	handled   eventlog.Offset // everything below was handled
@@ -286,14 +287,16 @@ func (p *partition) giveUp(ctx, wait context.Context, f Failure, next eventlog.O
 	for attempt := 1; len(letters) > 0; attempt++ {
 		err := p.bury(ctx, next, mark, letters)
 		if err == nil {
+			p.unsure = false
 			break
 		}
 		patience := wait
+		p.unsure = p.unsure || errors.Is(err, ErrUnsure) // a later try tells nothing of it
 		var invalid *InvalidError
 		switch {
 		case errors.Is(err, errNotNow):
 			return
-		case errors.Is(err, ErrUnsure):
+		case p.unsure:
 			patience = ctx // else the event might come again when its dead letter is there
 		case errors.Is(err, ErrTooLarge) || errors.As(err, &invalid): // it is refused for good
 			p.halt(f, fmt.Errorf("publish the dead letter: %w", err))

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -223,5 +224,24 @@ func TestUnknownOutcomeIsReadFromTheStore(t *testing.T) {
 		store.fail(nil, nil)
 		check(t, p.sync(t.Context())) // the assignment had arrived
 		wantOffset(t, b, "g", o.TopicPartition, 3)
+	})
+}
+
+// A commit that was under way while a peer gave its partition back, and got it again, is not one of what it has now.
+func TestACommitOfWhatWasGivenBackIsFenced(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		o := b.topic(t, "orders", 1)[0]
+		p := joinPeer(t, b, group.PeerConfig{})
+		before := p.Assignment().Own[0].Since
+		check(t, p.Commit(t.Context(), []group.Committed{at(o, 5)}))
+		check(t, p.Release(t.Context(), o.TopicPartition))
+		synctest.Wait()
+		late, now := at(o, 3), at(o, 6)
+		late.Since, now.Since = before, p.Assignment().Own[0].Since
+		wantErr(t, p.Commit(t.Context(), []group.Committed{late}), group.ErrFenced)
+		wantOffset(t, b, "g", o.TopicPartition, 5)
+		check(t, p.Commit(t.Context(), []group.Committed{now}))
+		wantOffset(t, b, "g", o.TopicPartition, 6)
 	})
 }
