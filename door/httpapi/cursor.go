@@ -26,7 +26,7 @@ func (cu cursor) spans(own []group.Assigned) (spans []eventlog.Span, pages []mem
 		of := place{a.Topic, a.Partition, a.Since}
 		from := max(cu[of], a.Position)
 		spans = append(spans, eventlog.Span{Partition: a.Log, From: from})
-		pages = append(pages, memberPage{of: of, tp: a.TopicPartition, from: from, next: from, had: a.Position})
+		pages = append(pages, memberPage{of: of, tp: a.TopicPartition, had: a.Position})
 	}
 	return spans, pages
 }

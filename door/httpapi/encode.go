@@ -9,13 +9,6 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// event is a record and where it comes from.
-type event struct {
-	topic     string // "" where the path says it
-	partition int32
-	batch.Record
-}
-
 // encoder writes JSON to w in pieces, so that the largest event does not need room for its escaped whole.
 type encoder struct {
 	w   io.Writer
@@ -48,28 +41,21 @@ func (e *encoder) string(s string) { e.buf = append(e.buf, s...) }
 func (e *encoder) int(n int64)     { e.buf = strconv.AppendInt(e.buf, n, 10) }
 
 // event writes an event as one line, without its end.
-func (e *encoder) event(v *event) {
-	e.string(`{`)
-	if v.topic != "" {
-		e.string(`"topic":"`)
-		e.string(v.topic) // nothing in a topic's name needs escaping
-		e.string(`",`)
-	}
-	e.string(`"partition":`)
-	e.int(int64(v.partition))
+func (e *encoder) event(topic string, partition int32, rec *batch.Record) {
+	e.place(topic, partition)
 	e.string(`,"offset":`)
-	e.int(v.Offset)
-	if v.Timestamp != batch.NoTimestamp {
+	e.int(rec.Offset)
+	if rec.Timestamp != batch.NoTimestamp {
 		e.string(`,"timestamp":`)
-		e.int(v.Timestamp)
+		e.int(rec.Timestamp)
 	}
 	e.string(`,`)
-	e.field("key", v.Key)
+	e.field("key", rec.Key)
 	e.string(`,`)
-	e.field("value", v.Value)
-	if len(v.Headers) > 0 {
+	e.field("value", rec.Value)
+	if len(rec.Headers) > 0 {
 		e.string(`,"headers":[`)
-		for i, h := range v.Headers {
+		for i, h := range rec.Headers {
 			if i > 0 {
 				e.string(`,`)
 			}
@@ -84,19 +70,24 @@ func (e *encoder) event(v *event) {
 	e.string(`}`)
 }
 
-// gapLine writes a gap as a line of its own among events. Only readers of several topics need the topic.
+// gapLine writes a gap as a line of its own among events.
 func (e *encoder) gapLine(topic string, partition int32, g gap) {
-	e.string("{")
+	e.place(topic, partition)
+	e.string(`,"gap":`)
+	e.gap(g)
+	e.string("}\n")
+}
+
+// place begins an object with where it is about. Only readers of several topics need the topic; for others it is "".
+func (e *encoder) place(topic string, partition int32) {
+	e.string(`{`)
 	if topic != "" {
 		e.string(`"topic":"`)
-		e.string(topic) // nothing in it needs escaping
+		e.string(topic) // nothing in a topic's name needs escaping
 		e.string(`",`)
 	}
 	e.string(`"partition":`)
 	e.int(int64(partition))
-	e.string(`,"gap":`)
-	e.gap(g)
-	e.string("}\n")
 }
 
 func (e *encoder) gap(g gap) {

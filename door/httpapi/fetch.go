@@ -1,9 +1,13 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"math"
 	"net/url"
+	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,35 +17,79 @@ import (
 
 const (
 	fetchBytes = 1 << 20     // most bytes of records in one answer; one event comes however large it is
-	fetchScant = 64 << 10    // the same when too much is being read at once: answers get small, nobody waits
+	fetchScant = 64 << 10    // the same where many answers are being sent
 	waitMax    = time.Minute // longest that a request waits for events
 )
 
-// fetch returns what the spans hold now, or waits for it, at most until polls ends. The bytes are the log's. release must be called
-// when they were sent: until then they count against Config.FetchBytes.
-func (s *Server) fetch(ctx, polls context.Context, spans []eventlog.Span, wait time.Duration) (got []eventlog.Slice, release func(), err error) {
+// page is what a reader gets of one partition.
+type page struct {
+	events []batch.Record
+	next   eventlog.Offset // where to go on
+	bounds eventlog.Bounds
+	gap    *gap  // behind the events
+	err    error // why there are none
+}
+
+// gap is a run of offsets whose events a reader does not get: retention removed them before it came to them, or they cannot be read.
+type gap struct {
+	from, to eventlog.Offset
+	err      error // why they cannot be read; nil: retention
+}
+
+// passTrimmed makes a gap of what retention removed, for those who were on their way there.
+func (p *page) passTrimmed() {
+	var outside *eventlog.RangeError
+	if errors.As(p.err, &outside) && outside.Asked < outside.First {
+		p.gap, p.next, p.err = &gap{from: p.next, to: outside.First}, outside.First, nil
+	}
+}
+
+// fetch returns what the spans hold now, a page for each and at most so many events in all, or waits for it, at most until polls ends.
+// Where not all can be served the span of this turn comes first. leave must be called when the pages were sent: until then they
+// take room.
+func (s *Server) fetch(ctx, polls context.Context, spans []eventlog.Span, turn, most int, wait time.Duration) (pages []page, leave func(), err error) {
+	turn %= len(spans)
+	asked := slices.Concat(spans[turn:], spans[:turn])
+	need := int64(0)
 	for {
-		held, most := int64(fetchBytes), fetchBytes
-		if !s.events.TryAcquire(held) {
-			held, most = 0, fetchScant
+		room, err := s.room(ctx, need)
+		if err != nil {
+			return nil, func() {}, err
 		}
-		for i := range spans {
-			spans[i].MaxBytes = most
+		size := int(room.has / 2) // the other half is for what the batches become
+		if need > 0 {
+			size = 1 // the room is for one event
 		}
-		got, err := s.cfg.Log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: most})
-		if err != nil || wait <= 0 || tells(got) || polls.Err() != nil {
-			return got, func() { s.events.Release(held) }, err
+		got, err := s.look(ctx, asked, size, 0)
+		switch {
+		case err != nil:
+			room.leave()
+			return nil, func() {}, err
+		case wait <= 0 || tells(got) || polls.Err() != nil:
+			pages, lacks := decode(room, got, asked, most)
+			if lacks == 0 {
+				room.settle()
+				return slices.Concat(pages[len(pages)-turn:], pages[:len(pages)-turn]), room.leave, nil
+			}
+			need = max(need, lacks)
+			room.leave()
+			continue
 		}
-		s.events.Release(held)
 		// While it waits it holds nothing: what wakes it is read again above.
-		for i := range spans {
-			spans[i].MaxBytes = 1
-		}
-		if _, err := s.cfg.Log.Fetch(polls, eventlog.Want{Spans: spans, MaxBytes: 1, MaxWait: wait}); err != nil && polls.Err() == nil {
+		room.leave()
+		if _, err := s.look(polls, asked, 1, wait); err != nil && polls.Err() == nil {
 			return nil, func() {}, err
 		}
 		wait = 0
 	}
+}
+
+// look is Log.Fetch for so many bytes.
+func (s *Server) look(ctx context.Context, spans []eventlog.Span, size int, wait time.Duration) ([]eventlog.Slice, error) {
+	for i := range spans {
+		spans[i].MaxBytes = size
+	}
+	return s.cfg.Log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: size, MaxWait: wait})
 }
 
 // tells reports whether there is anything that a reader wants to know.
@@ -54,15 +102,56 @@ func tells(slices []eventlog.Slice) bool {
 	return false
 }
 
-// gap is a run of offsets whose events a reader does not get: retention removed them before it came to them, or they cannot be read.
-type gap struct {
-	from, to eventlog.Offset
-	err      error // why they cannot be read; nil: retention
+// decode makes pages of what was fetched, until there are events enough or room for no more. Where there is none for even the first
+// event, lacks is how much that needs.
+func decode(room *room, got []eventlog.Slice, asked []eventlog.Span, most int) (pages []page, lacks int64) {
+	pages = make([]page, len(got))
+	batches, records, full := int64(0), int64(0), false
+	for _, slice := range got {
+		for _, b := range slice.Batches {
+			batches += int64(len(b.Bytes))
+		}
+	}
+	if !room.take(batches, true) {
+		return nil, batches
+	}
+	for i, slice := range got {
+		p := &pages[i]
+		p.next, p.bounds, p.err = asked[i].From, slice.Bounds, slice.Err
+		if full {
+			continue
+		}
+		p.gap = eachRecord(slice, p.next, func(rec batch.Record) bool {
+			n := weight(&rec)
+			if full = !room.take(n, records == 0); full {
+				if records == 0 {
+					lacks = batches + n
+				}
+				return false
+			}
+			p.events = append(p.events, rec)
+			p.next = eventlog.Offset(rec.Offset) + 1
+			most--
+			records += n
+			full = most == 0 || records >= fetchBytes
+			return !full
+		})
+		if p.gap != nil {
+			p.next = p.gap.to
+		}
+	}
+	return pages, lacks
 }
 
-// eachRecord calls visit for the records of a slice from an offset on, until it returns false. What it gives may be kept. At a batch that
-// cannot be read it ends, behind those of its records that can be: the rest of the batch is a gap, and a reader goes on behind it.
+// turns lets as many be decoded at once as there are processors: what a decoder holds is in nobody's room.
+var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
+
+// eachRecord calls visit for the records of a slice from an offset on, until it returns false. What it gives may be kept; visit must not
+// wait for anybody. At a batch that cannot be read it ends, behind those of its records that can be: the rest of the batch is a gap,
+// and a reader goes on behind it.
 func eachRecord(slice eventlog.Slice, from eventlog.Offset, visit func(batch.Record) bool) *gap {
+	turns <- struct{}{}
+	defer func() { <-turns }()
 	for _, b := range slice.Batches {
 		end := b.Base + eventlog.Offset(b.Records)
 		if end <= from {
@@ -83,6 +172,9 @@ func eachRecord(slice eventlog.Slice, from eventlog.Offset, visit func(batch.Rec
 			rec.Offset += moved
 			if at := eventlog.Offset(rec.Offset); at >= from {
 				from = at + 1
+				if h.Attributes.Codec() != batch.None {
+					rec = detached(rec)
+				}
 				if !visit(rec) {
 					return nil
 				}
@@ -90,6 +182,15 @@ func eachRecord(slice eventlog.Slice, from eventlog.Offset, visit func(batch.Rec
 		}
 	}
 	return nil
+}
+
+// detached copies a record's bytes, so that they do not keep alive all that was decompressed around them.
+func detached(rec batch.Record) batch.Record {
+	rec.Key, rec.Value = bytes.Clone(rec.Key), bytes.Clone(rec.Value)
+	for i := range rec.Headers {
+		rec.Headers[i].Value = bytes.Clone(rec.Headers[i].Value)
+	}
+	return rec
 }
 
 // logGap tells the operator of events that cannot be read.

@@ -2,31 +2,26 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/use/group"
 )
 
 // memberPage is what a member gets of one partition.
 type memberPage struct {
-	of     place
-	tp     group.TopicPartition
-	events []event
-	from   eventlog.Offset
-	next   eventlog.Offset
-	had    eventlog.Offset // what was committed
-	gap    *gap            // behind the events
-	err    error           // why there are none
+	page
+	of  place
+	tp  group.TopicPartition
+	had eventlog.Offset // what was committed
 }
 
-// lookAt fetches what the member owns, or waits for it, or for its assignment to change.
-func (s *Server) lookAt(ctx, polls context.Context, m *member, after cursor, wait time.Duration) (pages []memberPage, release func(), err error) {
+// lookAt fetches what the member owns, at most so many events, or waits for it, or for its assignment to change. Partitions take turns by
+// chance, so that none always comes last.
+func (s *Server) lookAt(ctx, polls context.Context, m *member, after cursor, most int, wait time.Duration) (pages []memberPage, leave func(), err error) {
 	changed := m.changed()
 	own := m.peer.Assignment().Own
 	round, endRound := context.WithCancel(polls)
@@ -49,65 +44,23 @@ func (s *Server) lookAt(ctx, polls context.Context, m *member, after cursor, wai
 		return nil, func() {}, nil
 	}
 	spans, pages := after.spans(own)
-	turn := rand.Perm(len(spans)) // they are served in their order, and none is to come last always
-	inTurn := make([]eventlog.Span, len(spans))
-	for k, i := range turn {
-		inTurn[k] = spans[i]
+	got, leave, err := s.fetch(ctx, round, spans, rand.IntN(len(spans)), most, wait)
+	for i := range got {
+		p := &pages[i]
+		p.page = got[i]
+		p.passTrimmed()
+		if p.err != nil {
+			p.err = in(p.of.topic, p.of.partition, p.err)
+		}
+		s.logGap(p.of.topic, p.of.partition, p.gap)
 	}
-	got, release, err := s.fetch(ctx, round, inTurn, wait)
-	for k, slice := range got {
-		i := turn[k]
-		pages[i].fill(slice)
-		s.logGap(pages[i].of.topic, pages[i].of.partition, pages[i].gap)
-	}
-	if err != nil {
-		release()
-	}
-	return pages, release, err
-}
-
-// fill takes over what was fetched.
-func (p *memberPage) fill(slice eventlog.Slice) {
-	var outside *eventlog.RangeError
-	switch {
-	case errors.As(slice.Err, &outside) && outside.Asked < outside.First:
-		p.gap = &gap{from: p.from, to: outside.First}
-	case slice.Err != nil:
-		p.err = in(p.of.topic, p.of.partition, slice.Err)
-	default:
-		size := 0
-		p.gap = eachRecord(slice, p.from, func(rec batch.Record) bool {
-			p.events = append(p.events, event{topic: p.of.topic, partition: p.of.partition, Record: rec})
-			p.next = eventlog.Offset(rec.Offset) + 1
-			size += len(rec.Key) + len(rec.Value)
-			return len(p.events) < eventsMax && size < fetchBytes
-		})
-	}
-	if p.gap != nil {
-		p.next = p.gap.to
-	}
+	return pages, leave, err
 }
 
 // placedGap is a gap and where it is.
 type placedGap struct {
 	of place
 	gap
-}
-
-// trim leaves out what is more than the client wants. Partitions take turns by chance, so that none always comes last.
-func trim(pages []memberPage, most int) []memberPage {
-	for _, i := range rand.Perm(len(pages)) {
-		p := &pages[i]
-		if len(p.events) > most {
-			p.events = p.events[:most]
-			p.next, p.gap = p.from, nil
-			if most > 0 {
-				p.next = eventlog.Offset(p.events[most-1].Offset) + 1
-			}
-		}
-		most -= len(p.events)
-	}
-	return pages
 }
 
 // answerMember answers with events of several partitions, and with the cursor behind them.
@@ -120,7 +73,7 @@ func (s *Server) answerMember(c *call, pages []memberPage, gaps []placedGap) err
 		c.Header()["Content-Type"] = ndjsonType
 		for i := range pages {
 			for k := range pages[i].events {
-				e.event(&pages[i].events[k])
+				e.event(pages[i].of.topic, pages[i].of.partition, &pages[i].events[k])
 				e.string("\n")
 				e.spill()
 			}
@@ -136,7 +89,7 @@ func (s *Server) answerMember(c *call, pages []memberPage, gaps []placedGap) err
 	for i := range pages {
 		for k := range pages[i].events {
 			e.string(divider)
-			e.event(&pages[i].events[k])
+			e.event(pages[i].of.topic, pages[i].of.partition, &pages[i].events[k])
 			e.spill()
 			divider = ",\n"
 		}

@@ -160,13 +160,13 @@ func (s *Server) memberEvents(c *call) error {
 	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(deadline.Add(writeTimeout))
 	var gaps []placedGap
 	for {
-		pages, release, err := s.lookAt(ctx, polls, m, after, time.Until(deadline))
+		pages, leave, err := s.lookAt(ctx, polls, m, after, most, time.Until(deadline))
 		if err != nil {
 			return err
 		}
 		events := 0
 		var failed error
-		pages = m.lend(trim(pages, most))
+		pages = m.lend(pages)
 		for _, p := range pages {
 			events += len(p.events)
 			if p.gap != nil {
@@ -178,17 +178,17 @@ func (s *Server) memberEvents(c *call) error {
 			}
 		}
 		if events == 0 && failed != nil {
-			release()
+			leave()
 			return failed
 		}
 		if events > 0 || polls.Err() != nil || !time.Now().Before(deadline) {
-			defer release()
+			defer leave()
 			if err := s.again(c, mayRead, m.topics...); err != nil {
 				return err
 			}
 			return s.answerMember(c, pages, gaps)
 		}
-		release()
+		leave()
 		select {
 		case <-m.gone:
 			return kindUnknownMember.because("it lost its place in the group; join again")

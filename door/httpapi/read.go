@@ -8,15 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/eventlog/batch"
 )
-
-// page is what one read of a partition gives.
-type page struct {
-	events           []event
-	next, first, end eventlog.Offset
-	gap              *gap // behind the events
-}
 
 // read answers with events of one partition from an offset on. While there are none it waits, if asked to.
 func (s *Server) read(c *call) error {
@@ -49,20 +41,21 @@ func (s *Server) read(c *call) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), wait+patience)
 	defer cancel()
 	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(time.Now().Add(wait + writeTimeout))
-	got, release, err := s.fetch(ctx, polls, []eventlog.Span{{Partition: partition, From: from}}, wait)
-	defer release()
+	pages, leave, err := s.fetch(ctx, polls, []eventlog.Span{{Partition: partition, From: from}}, 0, most, wait)
+	defer leave()
 	if err == nil && wait > 0 {
 		err = s.again(c, mayRead, topic.Name)
 	}
 	if err != nil {
 		return err
 	}
-	p, err := pageOf(got[0], number, from, most)
-	if err != nil {
-		return err
+	p := &pages[0]
+	if p.err != nil {
+		return p.err
 	}
 	s.logGap(topic.Name, number, p.gap)
-	return s.answerPage(c, number, p)
+	answerPage(c, number, p)
+	return nil
 }
 
 // offsetAsked turns an offset as clients write it into a number.
@@ -88,28 +81,8 @@ func (s *Server) offsetAsked(c *call, p eventlog.Partition, text string) (eventl
 	return eventlog.Offset(n), nil
 }
 
-// pageOf decodes at most so many events of a slice.
-func pageOf(slice eventlog.Slice, partition int32, from eventlog.Offset, most int) (page, error) {
-	p := page{next: from, first: slice.Bounds.First, end: slice.Bounds.Next}
-	if slice.Err != nil {
-		return p, slice.Err
-	}
-	size := 0
-	p.gap = eachRecord(slice, from, func(rec batch.Record) bool {
-		p.events = append(p.events, event{partition: partition, Record: rec})
-		p.next = eventlog.Offset(rec.Offset) + 1
-		size += len(rec.Key) + len(rec.Value)
-		return len(p.events) < most && size < fetchBytes
-	})
-	if p.gap != nil {
-		p.next = p.gap.to
-	}
-	p.end = max(p.end, p.next)
-	return p, nil
-}
-
 // answerPage writes events as one JSON object, or one a line.
-func (s *Server) answerPage(c *call, partition int32, p page) error {
+func answerPage(c *call, partition int32, p *page) {
 	h := c.Header()
 	h.Set("Weir-Next-Offset", strconv.FormatInt(int64(p.next), 10))
 	e := newEncoder(c)
@@ -117,14 +90,14 @@ func (s *Server) answerPage(c *call, partition int32, p page) error {
 	if wantsLines(c.r) {
 		h["Content-Type"] = ndjsonType
 		for i := range p.events {
-			e.event(&p.events[i])
+			e.event("", partition, &p.events[i])
 			e.string("\n")
 			e.spill()
 		}
 		if p.gap != nil {
 			e.gapLine("", partition, *p.gap)
 		}
-		return nil
+		return
 	}
 	h["Content-Type"] = jsonType
 	e.string(`{"events":[`)
@@ -132,21 +105,20 @@ func (s *Server) answerPage(c *call, partition int32, p page) error {
 		if i > 0 {
 			e.string(",\n")
 		}
-		e.event(&p.events[i])
+		e.event("", partition, &p.events[i])
 		e.spill()
 	}
 	e.string(`],"next_offset":`)
 	e.int(int64(p.next))
 	e.string(`,"first_offset":`)
-	e.int(int64(p.first))
+	e.int(int64(p.bounds.First))
 	e.string(`,"end_offset":`)
-	e.int(int64(p.end))
+	e.int(int64(max(p.bounds.Next, p.next)))
 	if p.gap != nil {
 		e.string(`,"gap":`)
 		e.gap(*p.gap)
 	}
 	e.string("}\n")
-	return nil
 }
 
 // wantsLines reports whether the client asks for one event a line.

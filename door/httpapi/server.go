@@ -53,7 +53,7 @@ type Config struct {
 	Streams    int           // most streams; default 4,096
 	Members    int           // most members of groups; default 1,000
 	BodyBytes  int64         // bodies above 16 KiB being read or handled, over all connections; default 128 MiB
-	FetchBytes int64         // events being read or sent, over all connections; default 64 MiB
+	FetchBytes int64         // events being sent, as they are decompressed, over all connections; default 64 MiB
 	KeepAlive  time.Duration // a stream with nothing to say says so this often; default 15 s
 
 	Ready    func() error        // nil while the store answers, else why not
@@ -99,7 +99,7 @@ type Server struct {
 	mux     *http.ServeMux
 	ids     requestIDs
 	bodies  *semaphore.Weighted // bytes of bodies being read or handled
-	events  *semaphore.Weighted // bytes of events being read or sent
+	events  *semaphore.Weighted // bytes of events being sent
 	streams *semaphore.Weighted
 	members *members
 

@@ -62,7 +62,7 @@ type streamed struct {
 	lines bool
 	out   *encoder
 	next  positions
-	turn  int // which partition is looked at first
+	turn  int // which partition comes first: where not all can be served, none is left out for ever
 }
 
 // begin finds the positions to start from: one trip to the store.
@@ -118,24 +118,23 @@ func (st *streamed) run(ctx context.Context) error {
 			st.topic, st.next = topic, append(st.next, make(positions, len(topic.Partitions)-len(st.next))...)
 		}
 		spans, numbers := st.spans()
+		st.turn++
 		trip, cancel := context.WithTimeout(ctx, st.s.cfg.KeepAlive+patience)
-		got, release, err := st.s.fetch(trip, ctx, spans, st.s.cfg.KeepAlive)
+		pages, leave, err := st.s.fetch(trip, ctx, spans, st.turn, eventsMax, st.s.cfg.KeepAlive)
 		cancel()
 		switch {
 		case ctx.Err() != nil, !st.s.still(st.c, mayRead, st.topic.Name):
-			release()
+			leave()
 			return nil
 		case err != nil:
 			err = st.holdOn(ctx)
-		case !tells(got):
-			st.comment()
 		default:
-			err = st.send(got, numbers)
+			err = st.send(pages, numbers)
 		}
 		if err == nil {
 			err = st.flush()
 		}
-		release()
+		leave()
 		if err != nil {
 			return nil
 		}
@@ -143,54 +142,55 @@ func (st *streamed) run(ctx context.Context) error {
 	return nil
 }
 
-// spans asks for all partitions, in turn: where all cannot be served, none is left out for ever.
+// spans asks for all partitions behind what was sent of them.
 func (st *streamed) spans() (spans []eventlog.Span, numbers []int32) {
-	st.turn++
-	for i := range st.next {
-		n := (i + st.turn) % len(st.next)
+	for n, next := range st.next {
 		if st.wants(int32(n)) {
-			spans = append(spans, eventlog.Span{Partition: st.topic.Partitions[n], From: st.next[n]})
+			spans = append(spans, eventlog.Span{Partition: st.topic.Partitions[n], From: next})
 			numbers = append(numbers, int32(n))
 		}
 	}
 	return spans, numbers
 }
 
-// send writes what was fetched.
-func (st *streamed) send(got []eventlog.Slice, numbers []int32) error {
-	for i, slice := range got {
-		n := numbers[i]
-		var outside *eventlog.RangeError
-		switch {
-		case errors.As(slice.Err, &outside) && outside.Asked < outside.First:
-			st.gap(n, gap{from: st.next[n], to: outside.First})
-			continue
-		case slice.Err != nil:
-			return slice.Err
+// send writes what was fetched, or that the stream is alive.
+func (st *streamed) send(pages []page, numbers []int32) error {
+	told := false
+	for i := range pages {
+		p, n := &pages[i], numbers[i]
+		p.passTrimmed()
+		if p.err != nil {
+			return p.err
 		}
-		lost := eachRecord(slice, st.next[n], func(rec batch.Record) bool {
-			st.next[n] = eventlog.Offset(rec.Offset) + 1
-			st.event(&event{partition: n, Record: rec})
-			return st.out.err == nil
-		})
-		if lost != nil {
-			st.s.logGap(st.topic.Name, n, lost)
-			st.gap(n, *lost)
+		for k := range p.events {
+			if st.out.err != nil {
+				return st.out.err
+			}
+			st.event(n, &p.events[k])
 		}
+		if p.gap != nil {
+			st.s.logGap(st.topic.Name, n, p.gap)
+			st.gap(n, *p.gap)
+		}
+		told = told || len(p.events) > 0 || p.gap != nil
+	}
+	if !told {
+		st.comment()
 	}
 	return nil
 }
 
 // event writes one event.
-func (st *streamed) event(e *event) {
-	if st.lines {
-		st.out.event(e)
-		st.out.string("\n")
-	} else {
+func (st *streamed) event(n int32, rec *batch.Record) {
+	st.next[n] = eventlog.Offset(rec.Offset) + 1
+	if !st.lines {
 		st.id()
 		st.out.string("data: ")
-		st.out.event(e)
-		st.out.string("\n\n")
+	}
+	st.out.event("", n, rec)
+	st.out.string("\n")
+	if !st.lines {
+		st.out.string("\n")
 	}
 	st.out.spill()
 }

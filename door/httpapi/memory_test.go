@@ -1,0 +1,182 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/door/httpapi"
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// compressed puts n events of so many bytes into a partition, as a client that compresses well would.
+func (d *door) compressed(topic string, partition, n, size int) {
+	d.t.Helper()
+	now := time.Now().UnixMilli()
+	records := make([]batch.Record, n)
+	for i := range records {
+		records[i].Timestamp, records[i].Value = now, []byte(strings.Repeat("x", size))
+	}
+	raw, err := batch.Seal(records, batch.Gzip)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	of, err := d.log.Topic(d.t.Context(), topic)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	one := eventlog.Batch{Partition: of.Partitions[partition], Records: int32(n), MaxTime: eventlog.Timestamp(now), Bytes: raw}
+	if _, err := d.log.Append(d.t.Context(), eventlog.Entry{Batches: []eventlog.Batch{one}}); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// ask sends a request and reads nothing of the answer.
+func (d *door) ask(path string) net.Conn {
+	d.t.Helper()
+	c, err := d.dial(d.t.Context(), "", "")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	go fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path)
+	return c
+}
+
+// live is how much memory is in use.
+func live() int64 {
+	runtime.GC()
+	runtime.GC() // pools keep what they have for one
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// However many readers do not take their answers, and however small the events were on their way in, the answers take no
+// more memory than they may; and each reader gets its events once it reads.
+func TestReadersShareARoom(t *testing.T) {
+	const readers, room, connection = 50, 1 << 20, 64 << 10
+	for kind, path := range map[string]func(d *door, i int) string{
+		"a page":   func(*door, int) string { return "/v1/topics/orders/partitions/0/events" },
+		"a stream": func(*door, int) string { return "/v1/topics/orders/stream?from=earliest" },
+		"a member": func(d *door, i int) string {
+			return d.join(fmt.Sprint("g", i), `{"topics":["orders"]}`).path + "/events"
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			bubble(t, httpapi.Config{FetchBytes: room}, func(t *testing.T, d *door) {
+				d.topic("orders", 1)
+				d.compressed("orders", 0, 30, 100<<10)
+				var paths []string
+				for i := range readers {
+					paths = append(paths, path(d, i))
+				}
+				before := live()
+				var conns []net.Conn
+				for _, p := range paths {
+					conns = append(conns, d.ask(p))
+				}
+				synctest.Wait()
+				if took := live() - before; took > room+readers*connection {
+					t.Errorf("%d readers that take nothing cost %d bytes; %d are theirs", readers, took, room)
+				}
+				first := make(chan string)
+				for _, c := range conns {
+					go func() {
+						defer c.Close()
+						in := bufio.NewReader(c)
+						answer, err := http.ReadResponse(in, nil)
+						if err != nil {
+							first <- err.Error()
+							return
+						}
+						got := make([]byte, 1<<10)
+						if _, err := io.ReadFull(answer.Body, got); err != nil || !strings.Contains(string(got), `"offset":0`) {
+							first <- fmt.Sprintf("%d %s, %v", answer.StatusCode, got, err)
+							return
+						}
+						first <- ""
+					}()
+				}
+				for range conns {
+					if wrong := <-first; wrong != "" {
+						t.Errorf("a reader gets %s", wrong)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Where slow readers have taken all the room, another one is told so in time, and gets its events when they are gone.
+func TestReaderWithoutRoomIsToldSo(t *testing.T) {
+	bubble(t, httpapi.Config{FetchBytes: 1 << 20}, func(t *testing.T, d *door) {
+		d.topic("orders", 1)
+		d.compressed("orders", 0, 30, 100<<10)
+		const page = "/v1/topics/orders/partitions/0/events"
+		for range 20 {
+			defer d.ask(page).Close()
+		}
+		synctest.Wait()
+		began := time.Now()
+		if got := d.get(page).refused(503, "overloaded", `"limit":1048576`); got.header.Get("Retry-After") == "" {
+			t.Errorf("%v", got.header)
+		}
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("it is told after %v", took)
+		}
+		time.Sleep(time.Minute) // the slow ones are cut off
+		if got := d.get(page); got.status != 200 || !strings.Contains(got.body, `"offset":0`) {
+			t.Errorf("afterwards: %d %.100s", got.status, got.body)
+		}
+	})
+}
+
+// An event that is larger than the room comes all the same, alone.
+func TestEventLargerThanTheRoomIsRead(t *testing.T) {
+	d := open(t, httpapi.Config{FetchBytes: 1 << 20})
+	d.topic("orders", 2)
+	d.compressed("orders", 0, 2, 3<<20)
+	for _, value := range []string{strings.Repeat("y", 500<<10), "small"} {
+		d.do("POST", "/v1/topics/orders/events?partition=1", value)
+	}
+	type page struct {
+		Events []struct {
+			Partition int
+			Value     string
+		}
+		Next       string
+		NextOffset int64 `json:"next_offset"`
+	}
+	var got page
+	d.get("/v1/topics/orders/partitions/0/events").decode(&got)
+	if len(got.Events) != 1 || len(got.Events[0].Value) != 3<<20 || got.NextOffset != 1 {
+		t.Errorf("a page of %d events, then %d", len(got.Events), got.NextOffset)
+	}
+	l := d.listen("/v1/topics/orders/stream?from=earliest")
+	sizes := map[int]int{}
+	for _, v := range l.values(4) {
+		sizes[len(v)]++
+	}
+	l.close()
+	if sizes[3<<20] != 2 || sizes[500<<10] != 1 || sizes[5] != 1 {
+		t.Errorf("the stream has, by size, %v", sizes)
+	}
+	c := d.join("g", `{"topics":["orders"]}`)
+	for seen := 0; seen < 4; {
+		var got page
+		d.get(c.path + "/events?wait_ms=10000").decode(&got)
+		if len(got.Events) == 0 {
+			t.Fatalf("the member gets nothing after %d events", seen)
+		}
+		seen += len(got.Events)
+		c.commit(`{"next":"`+got.Next+`"}`).want(204, "")
+	}
+}
