@@ -109,6 +109,10 @@ func (s *Server) publishEach(c *call, items []item) error {
 		return err // it is about all of them
 	default:
 		for k, i := range at {
+			if ctx.Err() != nil {
+				items[i].err = kindUnavailable.because("the time of the request was up, and this event was not sent any more. Nothing happened to it; try again")
+				continue
+			}
 			one, err := s.publishAll(ctx, good[k:k+1])
 			if err != nil {
 				items[i].err = err

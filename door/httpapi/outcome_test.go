@@ -95,3 +95,41 @@ func TestReadingWithoutTheStore(t *testing.T) {
 		t.Errorf("the client is told %s\nthe log says %s", got.body, d.said)
 	}
 }
+
+// slow is a store whose next commit takes a while.
+type slow struct {
+	eventlog.Store
+	took atomic.Int64 // nanoseconds; once
+}
+
+func (s *slow) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	time.Sleep(time.Duration(s.took.Swap(0)))
+	return s.Store.Commit(ctx, flush)
+}
+
+// When the time of a request is up no more of its events are sent, and those are told as what did not happen.
+func TestEventsThatWereNotSentAreToldSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slow{Store: memory.New()}
+		l := newPipes()
+		d := openAt(t, store, httpapi.Config{}, l, l.dial)
+		defer d.stop()
+		d.topic("orders", 1)
+		const n = 10
+		store.took.Store(int64(25 * time.Second)) // longer than a request waits
+		got := d.do("POST", "/v1/topics/orders/batch?partial=true", `{"value":1,"partition":7}`+strings.Repeat("\n"+`{"value":1}`, n), "Content-Type: application/x-ndjson")
+		var each struct{ Events []struct{ Status int } }
+		got.decode(&each)
+		count := map[int]int{}
+		for _, e := range each.Events {
+			count[e.Status]++
+		}
+		if count[404] != 1 || count[500] != 1 || count[503] != n-1 || strings.Count(got.body, "not sent any more") != n-1 {
+			t.Errorf("by status: %v, in %.1000s", count, got.body)
+		}
+		time.Sleep(time.Minute)
+		if end := d.end("orders", 0); end != 1 {
+			t.Errorf("the log holds %d records, want the one that was on its way", end)
+		}
+	})
+}
