@@ -39,10 +39,6 @@ func (s *Server) body(c *call) ([]byte, error) {
 		return nil, nil
 	}
 	began := time.Now()
-	if c.r.TransferEncoding != nil {
-		// The request may have had a Content-Length, too, which net/http passes over. RFC 9112, 6.1: then it is the connection's last.
-		c.Header().Set("Connection", "close")
-	}
 	if c.r.ContentLength > bodyMax {
 		return nil, kindTooLarge.past(bodyMax, "the body has %d bytes; the limit is %d", c.r.ContentLength, bodyMax)
 	}

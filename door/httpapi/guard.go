@@ -26,6 +26,10 @@ func (s *Server) guard(at net.Addr) http.Handler {
 		h["Cache-Control"] = noStore
 		id := s.ids.of(r)
 		h[requestIDHeader] = []string{id}
+		if r.TransferEncoding != nil {
+			// It may have had a Content-Length, too, which net/http drops without a trace. RFC 9112, 6.1: then it is the connection's last.
+			h.Set("Connection", "close")
+		}
 		var p *problem
 		switch {
 		case local && !s.answersFor(r.Host):
