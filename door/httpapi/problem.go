@@ -57,7 +57,7 @@ var (
 	kindSlowBody       = kind{"slow_body", http.StatusRequestTimeout, "The body did not arrive in time"}
 	kindTopicExists    = kind{"topic_exists", http.StatusConflict, "A topic of this name exists"}
 	kindNotEmpty       = kind{"group_not_empty", http.StatusConflict, "The group has members"}
-	kindInProgress     = kind{"in_progress", http.StatusConflict, "The first request with this Idempotency-Key is not answered yet"}
+	kindInProgress     = kind{"in_progress", http.StatusConflict, "Other requests are busy with this Idempotency-Key"}
 	kindRecreated      = kind{"topic_recreated", http.StatusGone, "The position is of a topic that is no more"}
 	kindTooLarge       = kind{"too_large", http.StatusRequestEntityTooLarge, "It is larger than a limit allows"}
 	kindMediaType      = kind{"unsupported_media_type", http.StatusUnsupportedMediaType, "The body is in a format that this path does not take"}
@@ -132,7 +132,7 @@ var knownErrors = []struct {
 }{
 	{eventlog.ErrUnsure, kindUnknown, "the change was sent to the store and the answer was lost. Look whether it is there, or send it again: with an Idempotency-Key that is harmless"},
 	{publish.ErrKeyReused, kindKeyReused, "a key stands for one request: give other events another key"},
-	{publish.ErrInProgress, kindInProgress, "wait for its answer, or ask again in a moment"},
+	{publish.ErrInProgress, kindInProgress, "Nothing was published; try again in a moment"},
 	{eventlog.ErrUnavailable, kindUnavailable, "the store cannot be reached. Nothing happened; try again"},
 	{eventlog.ErrClosed, kindUnavailable, "this process is stopping. Nothing happened; try again, here in a moment or elsewhere now"},
 	{context.DeadlineExceeded, kindUnknown, "there was no answer in time. Look whether it happened, or send it again: with an Idempotency-Key that is harmless"},

@@ -1,13 +1,17 @@
 package httpapi_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
 )
 
 func TestEventIsPublishedAndRead(t *testing.T) {
@@ -119,6 +123,58 @@ func TestIdempotencyKeyMakesARepetitionHarmless(t *testing.T) {
 			t.Error("a repeated batch is not known as one")
 		}
 	})
+}
+
+// H11: a repetition that comes while the first request is still at work waits for it, and gets its answer.
+func TestRepetitionWaitsForTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slow{Store: memory.New()}
+		l := newPipes()
+		d := openAt(t, store, httpapi.Config{}, l, l.dial)
+		defer d.stop()
+		d.topic("orders", 1)
+		publish := func() answer {
+			return d.do("POST", "/v1/topics/orders/events", "a", "Idempotency-Key: k")
+		}
+		store.took.Store(int64(10 * time.Second))
+		first, second := make(chan answer), make(chan answer)
+		go func() { first <- publish() }()
+		synctest.Wait()
+		go func() { second <- publish() }()
+		one, two := <-first, <-second
+		one.want(200, `{"partition":0,"offset":0}`)
+		two.want(200, one.body)
+		if one.header.Get("Idempotent-Replayed") != "" || two.header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("headers of the first answer %v, of the second %v", one.header, two.header)
+		}
+		if n := d.end("orders", 0); n != 1 {
+			t.Errorf("the log holds %d records, want 1", n)
+		}
+	})
+}
+
+// hiding is a store that takes idempotency keys and does not show them, as if each were forgotten when it is looked for.
+type hiding struct{ eventlog.Store }
+
+func (h hiding) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if strings.HasPrefix(prefix, "publish/") {
+		return nil, nil
+	}
+	return h.Store.List(ctx, prefix, after, limit)
+}
+
+// H11: where the first request's answer is not to be had, the repetition is refused for the moment, and publishes nothing.
+func TestKeyThatOthersAreBusyWithIsInProgress(t *testing.T) {
+	d := openOn(t, hiding{memory.New()}, httpapi.Config{})
+	d.topic("orders", 1)
+	publish := func() answer { return d.do("POST", "/v1/topics/orders/events", "a", "Idempotency-Key: k") }
+	publish().want(200, `{"partition":0,"offset":0}`)
+	if got := publish().refused(409, "in_progress", "Nothing was published"); got.header.Get("Retry-After") != "1" {
+		t.Errorf("%v", got.header)
+	}
+	if n := d.end("orders", 0); n != 1 {
+		t.Errorf("the log holds %d records, want 1", n)
+	}
 }
 
 func TestTraceOfTheRequestGoesAlong(t *testing.T) {
