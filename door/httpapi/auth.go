@@ -186,7 +186,7 @@ func (s *Server) stranger(r *http.Request) (apikey.Identity, error) {
 // not by a page in a browser under a name of its own.
 func (s *Server) fromHere(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil || !net.ParseIP(host).IsLoopback() || !s.answersFor(r.Host) {
+	if err != nil || !net.ParseIP(host).IsLoopback() || !isLocalName(r.Host) {
 		return false
 	}
 	for _, proxied := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {

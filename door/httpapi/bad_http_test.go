@@ -284,10 +284,6 @@ func TestOddMethodsAndHeaders(t *testing.T) {
 			t.Errorf("Host %q: %v, want %d", host, got, status)
 		}
 	}
-	named := open(t, httpapi.Config{Hosts: []string{"weir.example"}})
-	if got := named.raw("GET /v1/topics HTTP/1.1\r\nHost: weir.example:80\r\nConnection: close\r\n\r\n"); len(got) != 1 || got[0].StatusCode != 200 {
-		t.Errorf("the name that was given: %v", got)
-	}
 }
 
 // H9

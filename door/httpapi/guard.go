@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,7 +31,7 @@ func (s *Server) guard(at net.Addr) http.Handler {
 		}
 		var p *problem
 		switch {
-		case local && !s.answersFor(r.Host):
+		case local && !isLocalName(r.Host):
 			p = kindMisdirected.because("the request is for host %q, and this address is for localhost only; where a proxy stands before weir, let it send Host: localhost",
 				shorten(r.Host))
 		case !cleanPath(r):
@@ -57,13 +56,13 @@ func isLoopback(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// answersFor reports whether a Host header can be one of a client on this machine. An IP address cannot be rebound.
-func (s *Server) answersFor(host string) bool {
+// isLocalName reports whether a Host header can be one of a client on this machine. An IP address cannot be rebound.
+func isLocalName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
 	host = strings.TrimSuffix(strings.Trim(host, "[]"), ".")
-	return strings.EqualFold(host, "localhost") || net.ParseIP(host) != nil || slices.Contains(s.cfg.Hosts, strings.ToLower(host))
+	return strings.EqualFold(host, "localhost") || net.ParseIP(host) != nil
 }
 
 // cleanPath reports whether the path is what it says: no dots, no empty parts, no parameters, no bytes that end strings.

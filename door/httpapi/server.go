@@ -48,7 +48,6 @@ type Config struct {
 	TLS      *tls.Config  // nil: no TLS
 
 	Partitions int           // of a topic created without a number; default 1
-	Hosts      []string      // names for which a listener on a loopback address answers, besides localhost
 	Conns      int           // most connections; default 10,000
 	Streams    int           // most streams; default 4,096
 	Members    int           // most members of groups; default 1,000
