@@ -27,15 +27,9 @@ func (s *Server) publishMany(c *call) error {
 	if err := mayPublish(topic); err != nil {
 		return err
 	}
-	q, err := c.query("partial")
+	partial, err := truth(c.query, "partial")
 	if err != nil {
 		return err
-	}
-	partial := false
-	if q.Has("partial") {
-		if partial, err = truth(q, "partial"); err != nil {
-			return err
-		}
 	}
 	if partial && c.r.Header["Idempotency-Key"] != nil {
 		return kindInvalidRequest.because("partial=true and Idempotency-Key do not go together: a repetition could not be given the first answer")

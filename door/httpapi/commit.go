@@ -11,9 +11,6 @@ import (
 
 // commitOffsets keeps how far the member has worked: by the cursor of an answer, or by offsets. An empty commit only says that the client is alive.
 func (s *Server) commitOffsets(c *call) error {
-	if _, err := c.query(); err != nil {
-		return err
-	}
 	body, err := s.jsonBody(c)
 	if err != nil {
 		return err

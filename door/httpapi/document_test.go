@@ -99,8 +99,14 @@ func TestDocumentHasEveryRouteAndNoOther(t *testing.T) {
 	}
 	var described []string
 	for path, item := range doc.Paths.Map() {
-		for method := range item.Operations() {
-			described = append(described, method+" "+path)
+		for method, operation := range item.Operations() {
+			line, divider := method+" "+path, "?"
+			for _, p := range operation.Parameters {
+				if p.Value.In == "query" {
+					line, divider = line+divider+p.Value.Name, "&"
+				}
+			}
+			described = append(described, line)
 		}
 	}
 	served := httpapi.Routes()

@@ -46,9 +46,6 @@ type (
 
 // listGroups lists all groups.
 func (s *Server) listGroups(c *call) error {
-	if _, err := c.query(); err != nil {
-		return err
-	}
 	if err := c.may(mayRead, ""); err != nil {
 		return err
 	}
@@ -67,9 +64,6 @@ func (s *Server) listGroups(c *call) error {
 
 // describeGroup shows a group's members and what each of them reads.
 func (s *Server) describeGroup(c *call) error {
-	if _, err := c.query(); err != nil {
-		return err
-	}
 	if err := c.may(mayRead, ""); err != nil {
 		return err
 	}
@@ -92,9 +86,6 @@ func (s *Server) describeGroup(c *call) error {
 
 // deleteGroup deletes a group without members, and how far it has read.
 func (s *Server) deleteGroup(c *call) error {
-	if _, err := c.query(); err != nil {
-		return err
-	}
 	if err := c.may(mayAdmin, ""); err != nil {
 		return err
 	}
@@ -109,9 +100,6 @@ func (s *Server) deleteGroup(c *call) error {
 
 // groupOffsets shows how far a group has read, and how far that is from the end: two trips.
 func (s *Server) groupOffsets(c *call) error {
-	if _, err := c.query(); err != nil {
-		return err
-	}
 	ctx, cancel := c.withPatience()
 	defer cancel()
 	name := c.r.PathValue("group")
@@ -154,9 +142,6 @@ func (s *Server) answerOffsets(ctx context.Context, c *call, found []group.Commi
 
 // resetOffsets moves the offsets of a group that has no members, all or none, and answers with where they are now.
 func (s *Server) resetOffsets(c *call) error {
-	if _, err := c.query(); err != nil {
-		return err
-	}
 	body, err := s.jsonBody(c)
 	if err != nil {
 		return err

@@ -17,9 +17,6 @@ const (
 
 // join makes the client a member of a group.
 func (s *Server) join(c *call) error {
-	if _, err := c.query(); err != nil {
-		return err
-	}
 	body, err := s.jsonBody(c)
 	if err != nil {
 		return err
@@ -107,9 +104,6 @@ func (s *Server) enterMember(c *call) (*member, func(), error) {
 
 // leaveGroup makes the member leave.
 func (s *Server) leaveGroup(c *call) error {
-	if _, err := c.query(); err != nil {
-		return err
-	}
 	m, rest, err := s.enterMember(c)
 	if err != nil {
 		return err
@@ -128,19 +122,15 @@ func (s *Server) leaveGroup(c *call) error {
 // memberEvents answers with events of what the member owns, behind what it committed, or behind a cursor. That it asks says that it is
 // done with what it got before.
 func (s *Server) memberEvents(c *call) error {
-	q, err := c.query("max", "wait_ms", "after")
+	most, err := howMany(c.query)
 	if err != nil {
 		return err
 	}
-	most, err := howMany(q)
+	wait, err := waiting(c.query)
 	if err != nil {
 		return err
 	}
-	wait, err := waiting(q)
-	if err != nil {
-		return err
-	}
-	after, err := parseCursor(q.Get("after"))
+	after, err := parseCursor(c.query.Get("after"))
 	if err != nil {
 		return err
 	}

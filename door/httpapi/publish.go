@@ -72,10 +72,8 @@ func describedEvent(c *call) (publish.Event, error) {
 	if err := mayPublish(e.Topic); err != nil {
 		return e, err
 	}
-	q, err := c.query("key", "key_b64", "partition", "timestamp", "tombstone")
-	if err != nil {
-		return e, err
-	}
+	var err error
+	q := c.query
 	if e.Key, err = keyOf(c.r.Header["Weir-Key"], q); err != nil {
 		return e, err
 	}
@@ -100,16 +98,11 @@ func describedEvent(c *call) (publish.Event, error) {
 		}
 		e.Time = time.UnixMilli(n)
 	}
-	if q.Has("tombstone") {
-		yes, err := truth(q, "tombstone")
-		if err != nil {
-			return e, err
-		}
-		if yes {
-			e.Value = nil
-		}
+	tombstone, err := truth(q, "tombstone")
+	if tombstone {
+		e.Value = nil
 	}
-	return e, nil
+	return e, err
 }
 
 // timestampMax is the end of the year 9999, in Unix milliseconds.
@@ -190,8 +183,11 @@ func withTrace(headers []batch.RecordHeader, h http.Header) []batch.RecordHeader
 // traceMax is how long the parts of a trace context may be; W3C asks for 512 characters of state at least.
 const traceMax = 512
 
-// truth reads a parameter that is true or false.
+// truth reads a parameter that is true or false; false where it is not given.
 func truth(q url.Values, name string) (bool, error) {
+	if !q.Has(name) {
+		return false, nil
+	}
 	switch text := q.Get(name); text {
 	case "true", "":
 		return true, nil

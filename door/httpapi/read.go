@@ -20,19 +20,15 @@ func (s *Server) read(c *call) error {
 	if err != nil {
 		return err
 	}
-	q, err := c.query("offset", "max", "wait_ms")
+	most, err := howMany(c.query)
 	if err != nil {
 		return err
 	}
-	most, err := howMany(q)
+	wait, err := waiting(c.query)
 	if err != nil {
 		return err
 	}
-	wait, err := waiting(q)
-	if err != nil {
-		return err
-	}
-	from, err := s.offsetAsked(c, partition, q.Get("offset"))
+	from, err := s.offsetAsked(c, partition, c.query.Get("offset"))
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 
 // route is one path and method of the API.
 type route struct {
-	pattern string // as http.ServeMux reads it
+	pattern string // as http.ServeMux reads it, and behind a ? the parameters that may be in the query
 	access  access
 	handle  func(*Server, *call) error
 }
@@ -23,10 +23,10 @@ type route struct {
 var api = []route{
 	{"GET /openapi.yaml", nobodyAsks, (*Server).document},
 
-	{"POST /v1/topics/{topic}/events", mayWrite, (*Server).publishOne},
-	{"POST /v1/topics/{topic}/batch", mayWrite, (*Server).publishMany},
-	{"GET /v1/topics/{topic}/partitions/{partition}/events", mayRead, (*Server).read},
-	{"GET /v1/topics/{topic}/stream", mayRead, (*Server).stream},
+	{"POST /v1/topics/{topic}/events?key&key_b64&partition&timestamp&tombstone", mayWrite, (*Server).publishOne},
+	{"POST /v1/topics/{topic}/batch?partial", mayWrite, (*Server).publishMany},
+	{"GET /v1/topics/{topic}/partitions/{partition}/events?offset&max&wait_ms", mayRead, (*Server).read},
+	{"GET /v1/topics/{topic}/stream?from&partition", mayRead, (*Server).stream},
 
 	{"GET /v1/topics", mayRead, (*Server).listTopics},
 	{"POST /v1/topics", mayAdmin, (*Server).createTopic},
@@ -42,7 +42,7 @@ var api = []route{
 
 	{"POST /v1/groups/{group}/members", mayRead, (*Server).join},
 	{"DELETE /v1/groups/{group}/members/{member}", mayRead, (*Server).leaveGroup},
-	{"GET /v1/groups/{group}/members/{member}/events", mayRead, (*Server).memberEvents},
+	{"GET /v1/groups/{group}/members/{member}/events?max&wait_ms&after", mayRead, (*Server).memberEvents},
 	{"POST /v1/groups/{group}/members/{member}/commit", mayRead, (*Server).commitOffsets},
 }
 
@@ -51,7 +51,7 @@ func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	s.operatorRoutes(mux)
 	for _, r := range api {
-		mux.Handle(r.pattern, s.endpoint(r))
+		mux.Handle(s.endpoint(r))
 	}
 	mux.HandleFunc("/", s.nothingHere)
 	return mux
@@ -63,19 +63,25 @@ type call struct {
 	r      *http.Request
 	route  string
 	id     string
+	query  url.Values // the route's params, each at most once
 	who    apikey.Identity // once allow has let it in
 	status int             // of the answer; 0 while there is none
 	held   int64           // bytes of Server.bodies
 }
 
 // endpoint makes a route a handler: it lets in whom access lets in, answers errors with problems, and counts.
-func (s *Server) endpoint(rt route) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
+	pattern, list, _ := strings.Cut(rt.pattern, "?")
+	var params []string
+	if list != "" {
+		params = strings.Split(list, "&")
+	}
+	return pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		c := &call{ResponseWriter: w, r: r, route: rt.pattern, id: w.Header().Get(requestIDHeader)}
+		c := &call{ResponseWriter: w, r: r, route: pattern, id: w.Header().Get(requestIDHeader)}
 		defer func() {
 			s.bodies.Release(c.held)
-			s.cfg.Observer.Answered(rt.pattern, c.status, time.Since(began))
+			s.cfg.Observer.Answered(pattern, c.status, time.Since(began))
 		}()
 		if r.ContentLength != 0 {
 			c.timeBody()
@@ -83,7 +89,11 @@ func (s *Server) endpoint(rt route) http.Handler {
 		if !s.allow(c, rt.access, r.PathValue("topic")) {
 			return
 		}
-		if err := rt.handle(s, c); err != nil {
+		var err error
+		if c.query, err = query(r.URL, params); err == nil {
+			err = rt.handle(s, c)
+		}
+		if err != nil {
 			s.refuse(c, err)
 		}
 	})
@@ -131,12 +141,12 @@ func (c *call) withPatience() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.r.Context(), patience)
 }
 
-// query returns the request's parameters, each given at most once, and none but these.
-func (c *call) query(names ...string) (url.Values, error) {
-	if c.r.URL.RawQuery == "" {
+// query returns a URL's parameters, each given at most once, and none but these.
+func query(u *url.URL, names []string) (url.Values, error) {
+	if u.RawQuery == "" {
 		return nil, nil
 	}
-	values, err := url.ParseQuery(c.r.URL.RawQuery)
+	values, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return nil, kindInvalidRequest.because("the query string cannot be read: %v", err)
 	}

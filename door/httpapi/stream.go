@@ -24,18 +24,14 @@ func (s *Server) stream(c *call) error {
 	if err != nil {
 		return err
 	}
-	q, err := c.query("from", "partition")
-	if err != nil {
-		return err
-	}
 	st := &streamed{s: s, c: c, topic: topic, only: -1, lines: wantsLines(c.r)}
 	st.out = newEncoder(st)
-	if q.Has("partition") {
-		if st.only, _, err = partitionOf(topic, q.Get("partition")); err != nil {
+	if c.query.Has("partition") {
+		if st.only, _, err = partitionOf(topic, c.query.Get("partition")); err != nil {
 			return err
 		}
 	}
-	from := q.Get("from")
+	from := c.query.Get("from")
 	if last := c.r.Header.Get("Last-Event-ID"); last != "" {
 		from = last
 	}
