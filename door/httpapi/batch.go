@@ -306,14 +306,13 @@ func parseHeaders(r *jsonReader) (out []batch.RecordHeader, err error) {
 func parseHeader(r *jsonReader) (h batch.RecordHeader, err error) {
 	names, values := 0, 0
 	err = r.object(func(name string) (err error) {
-		var text []byte
 		switch name {
 		case "name":
 			names++
-			text, err = r.text()
-			h.Key = string(text)
+			h.Key, err = r.string()
 		case "name_b64":
 			names++
+			var text []byte
 			text, err = r.base64()
 			h.Key = string(text)
 		case "value", "value_b64":

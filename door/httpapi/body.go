@@ -22,14 +22,17 @@ const (
 	bodyRate  = 64 << 10         // bytes a second
 )
 
-// timeBody gives the body a time to arrive. It also bounds the reading of a body that nobody wants.
-func (c *call) timeBody() {
-	size := c.r.ContentLength
+// timeBody gives a request's body a time to arrive. It also bounds the reading of a body that nobody wants.
+func timeBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength == 0 {
+		return
+	}
+	size := r.ContentLength
 	if size < 0 || size > bodyMax {
 		size = bodyMax
 	}
 	deadline := time.Now().Add(bodyGrace + time.Duration(size/bodyRate)*time.Second)
-	_ = http.NewResponseController(c.ResponseWriter).SetReadDeadline(deadline) // fails only where a test has no connection
+	_ = http.NewResponseController(w).SetReadDeadline(deadline) // fails only where a test has no connection
 }
 
 // body reads the whole body, decompressed. What it took of Server.bodies is given back when the call ends. The bytes are

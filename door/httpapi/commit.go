@@ -95,9 +95,9 @@ func parseCommit(r *jsonReader) (wanted cursor, err error) {
 		switch name {
 		case "next":
 			start := *r
-			var next []byte
-			if next, err = r.text(); err == nil {
-				if wanted, err = parseCursor(string(next)); err != nil {
+			var next string
+			if next, err = r.string(); err == nil {
+				if wanted, err = parseCursor(next); err != nil {
 					*r = start
 					err = r.fail("it is not a cursor; take next from the answer before")
 				}
@@ -124,9 +124,7 @@ func parseCommitted(r *jsonReader) (of place, at eventlog.Offset, err error) {
 		var n int64
 		switch name {
 		case "topic":
-			var topic []byte
-			topic, err = r.text()
-			of.topic = string(topic)
+			of.topic, err = r.string()
 		case "partition":
 			n, err = r.integer(0, math.MaxInt32)
 			of.partition = int32(n)

@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"math"
-	"net/url"
 	"runtime"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -199,37 +196,4 @@ func (s *Server) logGap(topic string, partition int32, g *gap) {
 		s.cfg.Logger.Error("http: events cannot be read; readers are told of a gap and go on behind it",
 			"topic", topic, "partition", partition, "from", g.from, "to", g.to, "error", g.err)
 	}
-}
-
-// topic finds the topic that the path names.
-func (s *Server) topic(c *call) (eventlog.Topic, error) {
-	return s.cfg.Log.Topic(c.r.Context(), c.r.PathValue("topic"))
-}
-
-// partitionOf finds a topic's partition by a number as clients write it.
-func partitionOf(t eventlog.Topic, text string) (number int32, p eventlog.Partition, err error) {
-	n, err := strconv.ParseUint(text, 10, 31)
-	if err != nil {
-		return 0, 0, kindInvalidRequest.because("partition %s: a whole number from 0 is needed", shorten(text))
-	}
-	if n >= uint64(len(t.Partitions)) {
-		return 0, 0, noSuchPartition(t, int64(n))
-	}
-	return int32(n), t.Partitions[n], nil
-}
-
-func noSuchPartition(t eventlog.Topic, n int64) error {
-	return kindNoPartition.because("topic %q has the partitions 0 to %d, and %d is asked for", t.Name, len(t.Partitions)-1, n)
-}
-
-// waiting reads how long the client wants to wait for events.
-func waiting(q url.Values) (time.Duration, error) {
-	ms, err := number(q, "wait_ms", 0, math.MaxInt64, 0)
-	return time.Duration(min(ms, waitMax.Milliseconds())) * time.Millisecond, err
-}
-
-// howMany reads how many events the client wants at most.
-func howMany(q url.Values) (int, error) {
-	n, err := number(q, "max", 1, math.MaxInt64, 1000)
-	return int(min(n, eventsMax)), err
 }

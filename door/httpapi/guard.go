@@ -8,7 +8,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 )
 
@@ -23,31 +22,23 @@ func (s *Server) guard(at net.Addr) http.Handler {
 		h := w.Header()
 		h["X-Content-Type-Options"] = noSniff
 		h["Cache-Control"] = noStore
-		id := s.ids.of(r)
-		h[requestIDHeader] = []string{id}
+		h[requestIDHeader] = []string{s.ids.of(r)}
 		if r.TransferEncoding != nil {
 			// It may have had a Content-Length, too, which net/http drops without a trace. RFC 9112, 6.1: then it is the connection's last.
 			h.Set("Connection", "close")
 		}
-		var p *problem
+		timeBody(w, r)
 		switch {
 		case local && !isLocalName(r.Host):
-			p = kindMisdirected.because("the request is for host %q, and this address is for localhost only; where a proxy stands before weir, let it send Host: localhost",
-				shorten(r.Host))
+			s.turnDown(w, r, kindMisdirected.because("the request is for host %q, and this address is for localhost only; where a proxy stands before weir, let it send Host: localhost",
+				shorten(r.Host)))
 		case !cleanPath(r):
-			p = kindNotFound.because("the path is not in its plain form; GET /openapi.yaml tells what there is")
+			s.turnDown(w, r, kindNotFound.because("the path is not in its plain form; GET /openapi.yaml tells what there is"))
 		case foreign.Check(r) != nil:
-			p = kindForeignOrigin.because("requests that change something are not taken from pages of other sites")
+			s.turnDown(w, r, kindForeignOrigin.because("requests that change something are not taken from pages of other sites"))
 		default:
 			s.mux.ServeHTTP(w, r)
-			return
 		}
-		c := &call{ResponseWriter: w, r: r, id: id}
-		if r.ContentLength != 0 {
-			c.timeBody()
-		}
-		s.answerProblem(c, p)
-		s.cfg.Observer.Answered("other", p.Status, 0)
 	})
 }
 
@@ -106,41 +97,4 @@ func isToken(text string) bool {
 		}
 	}
 	return text != ""
-}
-
-// limit bounds the connections of a listener. One too many is closed: its client tries again.
-func limit(l net.Listener, most int) net.Listener {
-	return &limitedListener{Listener: l, free: make(chan struct{}, most)}
-}
-
-type limitedListener struct {
-	net.Listener
-	free chan struct{} // holds a mark for each open connection
-}
-
-// Accept is net.Listener's.
-func (l *limitedListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case l.free <- struct{}{}:
-			return &limitedConn{Conn: c, leave: sync.OnceFunc(func() { <-l.free })}, nil
-		default:
-			c.Close()
-		}
-	}
-}
-
-type limitedConn struct {
-	net.Conn
-	leave func()
-}
-
-// Close is net.Conn's.
-func (c *limitedConn) Close() error {
-	defer c.leave()
-	return c.Conn.Close()
 }

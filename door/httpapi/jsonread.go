@@ -262,6 +262,12 @@ func (r *jsonReader) text() ([]byte, error) {
 	return nil, r.fail("the string does not end")
 }
 
+// string is text as a string.
+func (r *jsonReader) string() (string, error) {
+	b, err := r.text()
+	return string(b), err
+}
+
 // escaped is text from the first backslash on.
 func (r *jsonReader) escaped(start, i int) ([]byte, error) {
 	out := append([]byte(nil), r.in[start:i]...)

@@ -53,15 +53,15 @@ func parseJoin(r *jsonReader, m *member, cfg *group.PeerConfig) error {
 		switch name {
 		case "topics":
 			err = r.array(func(int) error {
-				topic, err := r.text()
-				cfg.Topics = append(cfg.Topics, string(topic))
+				topic, err := r.string()
+				cfg.Topics = append(cfg.Topics, topic)
 				return err
 			})
 		case "from":
 			start := *r
-			var from []byte
-			from, err = r.text()
-			if cfg.FromLatest = string(from) == "latest"; err == nil && !cfg.FromLatest && string(from) != "earliest" {
+			var from string
+			from, err = r.string()
+			if cfg.FromLatest = from == "latest"; err == nil && !cfg.FromLatest && from != "earliest" {
 				*r = start
 				err = r.fail(`"earliest" or "latest" is needed`)
 			}
@@ -70,9 +70,7 @@ func parseJoin(r *jsonReader, m *member, cfg *group.PeerConfig) error {
 			ms, err = r.integer(sessionMin.Milliseconds(), sessionMax.Milliseconds())
 			m.session = time.Duration(ms) * time.Millisecond
 		case "client":
-			var client []byte
-			client, err = r.text()
-			cfg.Client = string(client)
+			cfg.Client, err = r.string()
 		default:
 			err = r.unknown(name, "topics", "from", "session_ms", "client")
 		}

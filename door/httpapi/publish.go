@@ -182,18 +182,3 @@ func withTrace(headers []batch.RecordHeader, h http.Header) []batch.RecordHeader
 
 // traceMax is how long the parts of a trace context may be; W3C asks for 512 characters of state at least.
 const traceMax = 512
-
-// truth reads a parameter that is true or false; false where it is not given.
-func truth(q url.Values, name string) (bool, error) {
-	if !q.Has(name) {
-		return false, nil
-	}
-	switch text := q.Get(name); text {
-	case "true", "":
-		return true, nil
-	case "false":
-		return false, nil
-	default:
-		return false, kindInvalidRequest.because("%s=%s: true or false is needed", name, shorten(text))
-	}
-}

@@ -46,9 +46,7 @@ func parseReset(r *jsonReader) (one reset, err error) {
 	err = r.object(func(name string) (err error) {
 		switch name {
 		case "topic":
-			var topic []byte
-			topic, err = r.text()
-			one.topic = string(topic)
+			one.topic, err = r.string()
 		case "partition":
 			var n int64
 			n, err = r.integer(0, math.MaxInt32)
@@ -63,9 +61,7 @@ func parseReset(r *jsonReader) (one reset, err error) {
 				return err
 			}
 			start := *r
-			var word []byte
-			word, err = r.text()
-			if one.to = string(word); err == nil && one.to != "earliest" && one.to != "latest" {
+			if one.to, err = r.string(); err == nil && one.to != "earliest" && one.to != "latest" {
 				*r = start
 				err = r.fail(`%q: an offset is a whole number, "earliest" or "latest"`, shorten(one.to))
 			}

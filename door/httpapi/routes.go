@@ -1,15 +1,9 @@
 package httpapi
 
 import (
-	"context"
-	"errors"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/weir-log/weir/use/apikey"
 )
 
 // route is one path and method of the API.
@@ -57,18 +51,6 @@ func (s *Server) routes() *http.ServeMux {
 	return mux
 }
 
-// call is one request and its answer.
-type call struct {
-	http.ResponseWriter
-	r      *http.Request
-	route  string
-	id     string
-	query  url.Values // the route's params, each at most once
-	who    apikey.Identity // once allow has let it in
-	status int             // of the answer; 0 while there is none
-	held   int64           // bytes of Server.bodies
-}
-
 // endpoint makes a route a handler: it lets in whom access lets in, answers errors with problems, and counts.
 func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 	pattern, list, _ := strings.Cut(rt.pattern, "?")
@@ -83,9 +65,6 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 			s.bodies.Release(c.held)
 			s.cfg.Observer.Answered(pattern, c.status, time.Since(began))
 		}()
-		if r.ContentLength != 0 {
-			c.timeBody()
-		}
 		if !s.allow(c, rt.access, r.PathValue("topic")) {
 			return
 		}
@@ -99,101 +78,22 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 	})
 }
 
-// WriteHeader remembers the answer's status.
-func (c *call) WriteHeader(status int) {
-	if c.status == 0 {
-		c.status = status
-	}
-	c.ResponseWriter.WriteHeader(status)
-}
-
-// Write is http.ResponseWriter's.
-func (c *call) Write(b []byte) (int, error) {
-	if c.status == 0 {
-		c.status = http.StatusOK
-	}
-	return c.ResponseWriter.Write(b)
-}
-
-// Unwrap lets http.ResponseController through.
-func (c *call) Unwrap() http.ResponseWriter { return c.ResponseWriter }
-
-// send answers with a whole body. A client that is gone gets none.
-func (c *call) send(status int, body []byte) {
-	c.WriteHeader(status)
-	_, _ = c.Write(body)
-}
-
-// The values of headers that never change.
-var (
-	jsonType    = []string{"application/json"}
-	ndjsonType  = []string{"application/x-ndjson"}
-	sseType     = []string{"text/event-stream"}
-	problemType = []string{"application/problem+json"}
-	textType    = []string{"text/plain; charset=utf-8"}
-	yamlType    = []string{"application/yaml"}
-	noStore     = []string{"no-store"}
-	noSniff     = []string{"nosniff"}
-)
-
-// withPatience is the request's context, ended when the store takes too long.
-func (c *call) withPatience() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.r.Context(), patience)
-}
-
-// query returns a URL's parameters, each given at most once, and none but these.
-func query(u *url.URL, names []string) (url.Values, error) {
-	if u.RawQuery == "" {
-		return nil, nil
-	}
-	values, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return nil, kindInvalidRequest.because("the query string cannot be read: %v", err)
-	}
-	for name, all := range values {
-		switch {
-		case !contains(names, name):
-			return nil, kindInvalidRequest.because("the parameter %q is not known here%s", shorten(name), suggest(name, names))
-		case len(all) > 1:
-			return nil, kindInvalidRequest.because("the parameter %q is given %d times; once is enough", name, len(all))
-		}
-	}
-	return values, nil
-}
-
-// number reads a parameter that is a whole number within bounds, or returns what is given for none.
-func number(q url.Values, name string, least, most, none int64) (int64, error) {
-	if !q.Has(name) {
-		return none, nil
-	}
-	text := q.Get(name)
-	n, err := strconv.ParseInt(text, 10, 64)
-	if errors.Is(err, strconv.ErrRange) && n > 0 {
-		err = nil // and n is the largest there is
-	}
-	switch {
-	case err != nil || n < least:
-		return 0, kindInvalidRequest.because("%s=%s: a whole number from %d is needed", name, shorten(text), least)
-	case n > most:
-		return 0, kindInvalidRequest.because("%s=%s: a whole number from %d to %d is needed", name, shorten(text), least, most)
-	}
-	return n, nil
-}
-
 // nothingHere answers for paths and methods that are no route.
 func (s *Server) nothingHere(w http.ResponseWriter, r *http.Request) {
-	began := time.Now()
+	allowed := s.methods(r)
+	if len(allowed) == 0 {
+		s.turnDown(w, r, kindNotFound.because("GET /openapi.yaml tells what there is"))
+		return
+	}
+	w.Header().Set("Allow", strings.Join(allowed, ", "))
+	s.turnDown(w, r, kindMethod.because("%s is not for this path; it takes %s", shorten(r.Method), strings.Join(allowed, ", ")))
+}
+
+// turnDown answers a request that comes to no route.
+func (s *Server) turnDown(w http.ResponseWriter, r *http.Request, p *problem) {
 	c := &call{ResponseWriter: w, r: r, route: "other", id: w.Header().Get(requestIDHeader)}
-	if r.ContentLength != 0 {
-		c.timeBody()
-	}
-	if allowed := s.methods(r); len(allowed) > 0 {
-		c.Header().Set("Allow", strings.Join(allowed, ", "))
-		s.answerProblem(c, kindMethod.because("%s is not for this path; it takes %s", shorten(r.Method), strings.Join(allowed, ", ")))
-	} else {
-		s.answerProblem(c, kindNotFound.because("GET /openapi.yaml tells what there is"))
-	}
-	s.cfg.Observer.Answered("other", c.status, time.Since(began))
+	s.answerProblem(c, p)
+	s.cfg.Observer.Answered(c.route, p.Status, 0)
 }
 
 // methods lists the methods that a path takes.

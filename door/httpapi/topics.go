@@ -2,8 +2,6 @@ package httpapi
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"net/http"
 
 	"github.com/weir-log/weir/eventlog"
@@ -171,9 +169,7 @@ func (s *Server) readTopicChange(c *call, named bool) (change topicChange, err e
 		return r.object(func(member string) (err error) {
 			switch {
 			case member == "name" && named:
-				var name []byte
-				name, err = r.text()
-				change.name = string(name)
+				change.name, err = r.string()
 			case member == "partitions":
 				var n int64
 				n, err = r.integer(1, eventlog.PartitionsMax)
@@ -234,15 +230,4 @@ func settingNames() (names []string) {
 		names = append(names, setting.Name)
 	}
 	return names
-}
-
-// json answers with a value.
-func (c *call) json(status int, v any) error {
-	body, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("answer %+v: %v", v, err)) // our own views always encode
-	}
-	c.Header()["Content-Type"] = jsonType
-	c.send(status, append(body, '\n'))
-	return nil
 }

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"slices"
 	"strings"
 )
 
@@ -13,8 +12,6 @@ func shorten(text string) string {
 	}
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
-
-func contains(names []string, name string) bool { return slices.Contains(names, name) }
 
 // suggest ends a sentence about an unknown name with the nearest known one, or with all of them.
 func suggest(name string, known []string) string {

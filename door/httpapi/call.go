@@ -1,0 +1,76 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/weir-log/weir/use/apikey"
+)
+
+// call is one request and its answer.
+type call struct {
+	http.ResponseWriter
+	r      *http.Request
+	route  string
+	id     string
+	query  url.Values      // the route's params, each at most once
+	who    apikey.Identity // once allow has let it in
+	status int             // of the answer; 0 while there is none
+	held   int64           // bytes of Server.bodies
+}
+
+// WriteHeader remembers the answer's status.
+func (c *call) WriteHeader(status int) {
+	if c.status == 0 {
+		c.status = status
+	}
+	c.ResponseWriter.WriteHeader(status)
+}
+
+// Write is http.ResponseWriter's.
+func (c *call) Write(b []byte) (int, error) {
+	if c.status == 0 {
+		c.status = http.StatusOK
+	}
+	return c.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController through.
+func (c *call) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// send answers with a whole body. A client that is gone gets none.
+func (c *call) send(status int, body []byte) {
+	c.WriteHeader(status)
+	_, _ = c.Write(body)
+}
+
+// json answers with a value.
+func (c *call) json(status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("answer %+v: %v", v, err)) // our own views always encode
+	}
+	c.Header()["Content-Type"] = jsonType
+	c.send(status, append(body, '\n'))
+	return nil
+}
+
+// withPatience is the request's context, ended when the store takes too long.
+func (c *call) withPatience() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.r.Context(), patience)
+}
+
+// The values of headers that never change.
+var (
+	jsonType    = []string{"application/json"}
+	ndjsonType  = []string{"application/x-ndjson"}
+	sseType     = []string{"text/event-stream"}
+	problemType = []string{"application/problem+json"}
+	textType    = []string{"text/plain; charset=utf-8"}
+	yamlType    = []string{"application/yaml"}
+	noStore     = []string{"no-store"}
+	noSniff     = []string{"nosniff"}
+)

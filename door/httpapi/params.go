@@ -1,0 +1,99 @@
+package httpapi
+
+import (
+	"errors"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// query returns a URL's parameters, each given at most once, and none but these.
+func query(u *url.URL, names []string) (url.Values, error) {
+	if u.RawQuery == "" {
+		return nil, nil
+	}
+	values, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, kindInvalidRequest.because("the query string cannot be read: %v", err)
+	}
+	for name, all := range values {
+		switch {
+		case !slices.Contains(names, name):
+			return nil, kindInvalidRequest.because("the parameter %q is not known here%s", shorten(name), suggest(name, names))
+		case len(all) > 1:
+			return nil, kindInvalidRequest.because("the parameter %q is given %d times; once is enough", name, len(all))
+		}
+	}
+	return values, nil
+}
+
+// number reads a parameter that is a whole number within bounds, or returns what is given for none.
+func number(q url.Values, name string, least, most, none int64) (int64, error) {
+	if !q.Has(name) {
+		return none, nil
+	}
+	text := q.Get(name)
+	n, err := strconv.ParseInt(text, 10, 64)
+	if errors.Is(err, strconv.ErrRange) && n > 0 {
+		err = nil // and n is the largest there is
+	}
+	switch {
+	case err != nil || n < least:
+		return 0, kindInvalidRequest.because("%s=%s: a whole number from %d is needed", name, shorten(text), least)
+	case n > most:
+		return 0, kindInvalidRequest.because("%s=%s: a whole number from %d to %d is needed", name, shorten(text), least, most)
+	}
+	return n, nil
+}
+
+// truth reads a parameter that is true or false; false where it is not given.
+func truth(q url.Values, name string) (bool, error) {
+	if !q.Has(name) {
+		return false, nil
+	}
+	switch text := q.Get(name); text {
+	case "true", "":
+		return true, nil
+	case "false":
+		return false, nil
+	default:
+		return false, kindInvalidRequest.because("%s=%s: true or false is needed", name, shorten(text))
+	}
+}
+
+// topic finds the topic that the path names.
+func (s *Server) topic(c *call) (eventlog.Topic, error) {
+	return s.cfg.Log.Topic(c.r.Context(), c.r.PathValue("topic"))
+}
+
+// partitionOf finds a topic's partition by a number as clients write it.
+func partitionOf(t eventlog.Topic, text string) (number int32, p eventlog.Partition, err error) {
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return 0, 0, kindInvalidRequest.because("partition %s: a whole number from 0 is needed", shorten(text))
+	}
+	if n >= uint64(len(t.Partitions)) {
+		return 0, 0, noSuchPartition(t, int64(n))
+	}
+	return int32(n), t.Partitions[n], nil
+}
+
+func noSuchPartition(t eventlog.Topic, n int64) error {
+	return kindNoPartition.because("topic %q has the partitions 0 to %d, and %d is asked for", t.Name, len(t.Partitions)-1, n)
+}
+
+// waiting reads how long the client wants to wait for events.
+func waiting(q url.Values) (time.Duration, error) {
+	ms, err := number(q, "wait_ms", 0, math.MaxInt64, 0)
+	return time.Duration(min(ms, waitMax.Milliseconds())) * time.Millisecond, err
+}
+
+// howMany reads how many events the client wants at most.
+func howMany(q url.Values) (int, error) {
+	n, err := number(q, "max", 1, math.MaxInt64, 1000)
+	return int(min(n, eventsMax)), err
+}
