@@ -53,7 +53,7 @@ func (s *Server) fetch(ctx, polls context.Context, spans []eventlog.Span, turn, 
 		if err != nil {
 			return nil, func() {}, err
 		}
-		size := int(room.has / 2) // the other half is for what the batches become
+		size := max(int(room.has/2), 1) // the other half is for what the batches become
 		if need > 0 {
 			size = 1 // the room is for one event
 		}

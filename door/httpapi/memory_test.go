@@ -141,7 +141,13 @@ func TestReaderWithoutRoomIsToldSo(t *testing.T) {
 
 // An event that is larger than the room comes all the same, alone.
 func TestEventLargerThanTheRoomIsRead(t *testing.T) {
-	d := open(t, httpapi.Config{FetchBytes: 1 << 20})
+	for _, room := range []int64{1, 1 << 20} {
+		t.Run(fmt.Sprint(room), func(t *testing.T) { readsLargeEvents(t, room) })
+	}
+}
+
+func readsLargeEvents(t *testing.T, room int64) {
+	d := open(t, httpapi.Config{FetchBytes: room})
 	d.topic("orders", 2)
 	d.compressed("orders", 0, 2, 3<<20)
 	for _, value := range []string{strings.Repeat("y", 500<<10), "small"} {
