@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -262,11 +263,16 @@ func TestKeysThatMayNotBe(t *testing.T) {
 		"no access":        {Name: "a"},
 		"strange access":   {Name: "a", Access: []Access{"root"}},
 		"strange topic":    {Name: "a", Access: read, Topics: []string{"orders/*"}},
-		"too many topics":  {Name: "a", Access: read, Topics: make([]string, topicsMax+1)},
+		"too many topics":  {Name: "a", Access: read, Topics: make([]string, prefixesMax+1)},
+		"too many groups":  {Name: "a", Access: read, Groups: make([]string, prefixesMax+1)},
 		"expired":          {Name: "a", Access: read, Expires: now.Add(-time.Hour)},
 		"never good":       {Name: "a", Access: read, From: now.Add(2 * time.Hour), Expires: now.Add(time.Hour)},
 		"an empty prefix":  {Name: "a", Access: read, Topics: []string{""}},
 		"newline in topic": {Name: "a", Access: read, Topics: []string{"a\nb"}},
+		"an empty group":   {Name: "a", Access: read, Groups: []string{"a", ""}},
+		"a long group":     {Name: "a", Access: read, Groups: []string{strings.Repeat("a", groupMax+1)}},
+		"newline in group": {Name: "a", Access: read, Groups: []string{"a\nb"}},
+		"bytes in group":   {Name: "a", Access: read, Groups: []string{"\xff"}},
 	} {
 		keys := New(memory.New(), slog.New(slog.DiscardHandler))
 		var invalid *eventlog.InvalidError
@@ -312,7 +318,11 @@ func TestDamagedKeyOpensNothingAndHarmsNobody(t *testing.T) {
 	store := memory.New()
 	keys := New(store, slog.New(slog.DiscardHandler))
 	_, secret := create(t, keys, Spec{Name: "a", Access: []Access{Read}})
-	for id, value := range map[string]string{"bad00000": "{", "short000": `{"access":["admin"],"sha256":"00"}`} {
+	sum := sha256.Sum256([]byte("weir_newer000_" + strings.Repeat("a", randomLength)))
+	for id, value := range map[string]string{
+		"bad00000": "{", "null0000": "null", "short000": `{"access":["admin"],"sha256":"00"}`,
+		"newer000": fmt.Sprintf(`{"access":["admin"],"sha256":"%x","only_on":["tuesday"]}`, sum),
+	} {
 		_, err := store.Commit(t.Context(), []eventlog.Entry{{Puts: []eventlog.Put{{Key: statePrefix + id, Version: 1, Value: []byte(value)}}}})
 		check(t, err)
 		wantErr(t, New(store, slog.New(slog.DiscardHandler)), "weir_"+id+"_"+strings.Repeat("a", randomLength), ErrUnknown)
@@ -325,7 +335,7 @@ func TestDamagedKeyOpensNothingAndHarmsNobody(t *testing.T) {
 	list, err := keys.List(t.Context())
 	check(t, err)
 	for _, l := range list {
-		switch want := map[string]error{"bad00000": ErrRevoked, "short000": ErrDamaged}[l.ID]; {
+		switch want := map[string]error{"bad00000": ErrRevoked, "null0000": ErrDamaged, "short000": ErrDamaged, "newer000": ErrDamaged}[l.ID]; {
 		case !errors.Is(l.Err, want):
 			t.Errorf("%s: %v, want %v", l.ID, l.Err, want)
 		}
@@ -355,6 +365,71 @@ func TestWhatAnIdentityMay(t *testing.T) {
 	} {
 		if got := c.id.May(c.access, c.topic); got != c.want {
 			t.Errorf("%+v may %s %q: %v, want %v", c.id, c.access, c.topic, got, c.want)
+		}
+	}
+}
+
+func TestWhichGroupsAKeyReaches(t *testing.T) {
+	keys := New(memory.New(), slog.New(slog.DiscardHandler))
+	read := []Access{Read}
+	for _, c := range []struct {
+		name     string
+		spec     Spec
+		yes, no  []string
+		anything bool // that belongs to no topic and no group
+	}{
+		{"no limits", Spec{Access: read}, []string{"billing", "orders.a"}, nil, true},
+		{"as its topics", Spec{Access: read, Topics: []string{"orders.", "audit"}}, []string{"orders.a", "orders.", "audit2"},
+			[]string{"billing", "orders", "Orders.a", "my-orders.a", ""}, false},
+		{"of its own", Spec{Access: read, Topics: []string{"orders."}, Groups: []string{"billing/", "é"}}, []string{"billing/eu", "été"},
+			[]string{"orders.a", "billing", ""}, false},
+		{"all topics, some groups", Spec{Access: read, Groups: []string{"billing"}}, []string{"billing"}, []string{"orders.a", ""}, false},
+		{"an admin of some", Spec{Access: []Access{Admin}, Groups: []string{"billing"}}, []string{"billing"}, []string{"orders.a", ""}, false},
+		{"a writer", Spec{Access: []Access{Write}}, nil, []string{"billing", ""}, false},
+	} {
+		c.spec.Name = c.name
+		key, secret := create(t, keys, c.spec)
+		id, err := keys.Check(t.Context(), secret)
+		check(t, err)
+		for _, group := range append(c.yes, c.no...) {
+			if want := slices.Contains(c.yes, group); id.MayGroup(Read, group) != want {
+				t.Errorf("%s: it may read group %q: %v, want %v; the key is %+v", c.name, group, !want, want, key)
+			}
+			if id.MayGroup(Admin, group) && !slices.Contains(c.spec.Access, Admin) {
+				t.Errorf("%s: it may change group %q", c.name, group)
+			}
+		}
+		if id.May(Read, "") != c.anything {
+			t.Errorf("%s: it may read what belongs to no topic and no group: %v", c.name, !c.anything)
+		}
+	}
+	if !Everybody.MayGroup(Admin, "billing") || (Identity{}).MayGroup(Read, "billing") {
+		t.Error("everybody may not, or nobody may")
+	}
+}
+
+// What a key says of groups is what `weir key list` shows, whatever a later version does without it.
+func TestGroupsAreKeptWithTheKey(t *testing.T) {
+	keys := New(memory.New(), slog.New(slog.DiscardHandler))
+	create(t, keys, Spec{Name: "a", Access: []Access{Read}, Topics: []string{"b.", "a.", "b."}})
+	list, err := keys.List(t.Context())
+	check(t, err)
+	if want := []string{"a.", "b."}; !slices.Equal(list[0].Groups, want) || !slices.Equal(list[0].Topics, want) {
+		t.Errorf("it is %+v, want groups %q", list[0].Key, want)
+	}
+}
+
+// Keys made before groups were limited could not look at groups, or delete them, when they were for some topics. They still cannot.
+func TestKeyThatNamesNoGroups(t *testing.T) {
+	for topics, want := range map[string]bool{``: true, `,"topics":["orders."]`: false} {
+		store, secret := memory.New(), "weir_aaaaaaaa_"+strings.Repeat("a", randomLength)
+		value := fmt.Sprintf(`{"id":"aaaaaaaa","name":"a","access":["admin"]%s,"created":"2026-01-31T08:00:00Z","sha256":"%x"}`, topics, sha256.Sum256([]byte(secret)))
+		_, err := store.Commit(t.Context(), []eventlog.Entry{{Puts: []eventlog.Put{{Key: statePrefix + "aaaaaaaa", Version: 1, Value: []byte(value)}}}})
+		check(t, err)
+		id, err := New(store, slog.New(slog.DiscardHandler)).Check(t.Context(), secret)
+		check(t, err)
+		if !id.May(Read, "orders.eu") || id.MayGroup(Read, "orders.eu") != want || id.MayGroup(Admin, "billing") != want || id.May(Admin, "") != want {
+			t.Errorf("%s reaches groups: %v, want %v", value, !want, want)
 		}
 	}
 }

@@ -25,8 +25,9 @@ const (
 
 // Bounds of a key.
 const (
-	nameMax   = 128 // bytes of its name
-	topicsMax = 100 // topic prefixes
+	nameMax     = 128 // bytes of its name
+	prefixesMax = 100 // topic prefixes, and as many group prefixes
+	groupMax    = 512 // bytes of a group prefix, as of a group's name
 )
 
 // Errors that tell why a secret opens nothing.
@@ -44,7 +45,8 @@ var (
 type Spec struct {
 	Name    string    // for people; several keys may share one
 	Access  []Access  // at least one
-	Topics  []string  // the key is good for topics whose names begin with one of these; none: for everything
+	Topics  []string  // the key is good for topics whose names begin with one of these; none: for all
+	Groups  []string  // the same of consumer groups; none: those that begin as Topics do, and all where there are none either
 	From    time.Time // not good before; zero: good at once
 	Expires time.Time // not good from then on; zero: never
 }
@@ -55,6 +57,7 @@ type Key struct {
 	Name    string    `json:"name"`
 	Access  []Access  `json:"access"`
 	Topics  []string  `json:"topics,omitempty"`
+	Groups  []string  `json:"groups,omitempty"` // where there are Topics, none means no group: a key made before groups were limited
 	Created time.Time `json:"created"`
 	From    time.Time `json:"from,omitzero"`
 	Expires time.Time `json:"expires,omitzero"`
@@ -78,8 +81,10 @@ func (s Spec) check(now time.Time) error {
 		return invalid("name of an API key", s.Name, "it has characters that cannot be printed")
 	case len(s.Access) == 0:
 		return errNoAccess
-	case len(s.Topics) > topicsMax:
-		return invalid("number of topic prefixes", strconv.Itoa(len(s.Topics)), fmt.Sprintf("the limit is %d", topicsMax))
+	case len(s.Topics) > prefixesMax:
+		return invalid("number of topic prefixes", strconv.Itoa(len(s.Topics)), fmt.Sprintf("the limit is %d", prefixesMax))
+	case len(s.Groups) > prefixesMax:
+		return invalid("number of group prefixes", strconv.Itoa(len(s.Groups)), fmt.Sprintf("the limit is %d", prefixesMax))
 	case !s.Expires.IsZero() && !s.Expires.After(now):
 		return invalid("time of expiry", s.Expires.Format(time.RFC3339), "it has passed: now is "+now.Format(time.RFC3339))
 	case !s.Expires.IsZero() && !s.From.Before(s.Expires):
@@ -93,6 +98,14 @@ func (s Spec) check(now time.Time) error {
 	for _, prefix := range s.Topics {
 		if err := eventlog.CheckTopicName(prefix); err != nil {
 			return fmt.Errorf("topic prefix: %w", err)
+		}
+	}
+	for _, prefix := range s.Groups {
+		switch {
+		case prefix == "" || len(prefix) > groupMax:
+			return invalid("group prefix", prefix[:min(len(prefix), groupMax)], fmt.Sprintf("it has %d bytes, allowed are 1 to %d", len(prefix), groupMax))
+		case !utf8.ValidString(prefix) || strings.ContainsFunc(prefix, unprintable):
+			return invalid("group prefix", prefix, "it has characters that cannot be printed")
 		}
 	}
 	return nil
@@ -125,19 +138,30 @@ func (id Identity) ID() string { return id.key.ID }
 // Name is the key's, for people; empty for Everybody.
 func (id Identity) Name() string { return id.key.Name }
 
-// May tells whether the topic, or with topic "" what belongs to no single topic, is open to this access. A key limited to
-// some topics may do nothing that belongs to none.
+// May tells whether the topic, or with topic "" what belongs to no single topic or group, is open to this access. A key limited to
+// some topics or groups may do nothing that belongs to none.
 func (id Identity) May(a Access, topic string) bool {
-	if !id.Has(a) {
+	switch {
+	case !id.Has(a):
 		return false
+	case topic == "":
+		return !id.limited()
 	}
-	if len(id.key.Topics) == 0 {
-		return true
-	}
-	return topic != "" && slices.ContainsFunc(id.key.Topics, func(prefix string) bool { return strings.HasPrefix(topic, prefix) })
+	return len(id.key.Topics) == 0 || begins(topic, id.key.Topics)
 }
 
-// Has tells whether this access is open for some topics, if not for all.
+// MayGroup tells whether the consumer group is open to this access. What the group reads is up to May.
+func (id Identity) MayGroup(a Access, group string) bool {
+	return id.Has(a) && (!id.limited() || begins(group, id.key.Groups))
+}
+
+func (id Identity) limited() bool { return len(id.key.Topics) > 0 || len(id.key.Groups) > 0 }
+
+func begins(name string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+// Has tells whether this access is open for some topics or groups, if not for all.
 func (id Identity) Has(a Access) bool {
 	return slices.Contains(id.key.Access, a) || slices.Contains(id.key.Access, Admin)
 }

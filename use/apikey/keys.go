@@ -1,6 +1,7 @@
 package apikey
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -75,7 +76,10 @@ func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 	if err := s.check(now); err != nil {
 		return Key{}, "", fmt.Errorf("create an API key: %w", err)
 	}
-	key := Key{Name: s.Name, Access: set(s.Access), Topics: set(s.Topics), Created: now, From: s.From, Expires: s.Expires}
+	if len(s.Groups) == 0 {
+		s.Groups = s.Topics // kept with the key, so that it opens what `weir key list` says
+	}
+	key := Key{Name: s.Name, Access: set(s.Access), Topics: set(s.Topics), Groups: set(s.Groups), Created: now, From: s.From, Expires: s.Expires}
 	key.ID = strings.ToLower(rand.Text()[:idLength])
 	secret := secretPrefix + key.ID + "_" + strings.ToLower((rand.Text() + rand.Text())[:randomLength])
 	sum := sha256.Sum256([]byte(secret))
@@ -205,10 +209,9 @@ func (k *Keys) read(ctx context.Context) (map[string]held, error) {
 	for _, kv := range kvs {
 		id := strings.TrimPrefix(kv.Key, statePrefix)
 		h := held{version: kv.Version, age: kv.Age}
-		var s stored
-		err := json.Unmarshal(kv.Value, &s)
-		if sum, err2 := hex.DecodeString(s.SHA256); err == nil && err2 == nil && len(sum) == len(h.sum) {
-			h.Key, h.sum = s.Key, [sha256.Size]byte(sum)
+		s, sum, err := decode(kv.Value)
+		if err == nil {
+			h.Key, h.sum = s.Key, sum
 		} else {
 			k.logger.Error("an API key cannot be read, and opens nothing: revoke it and make another", "id", id, "error", err)
 			h.damaged = true
@@ -221,6 +224,20 @@ func (k *Keys) read(ctx context.Context) (map[string]held, error) {
 
 // set sorts, and drops what occurs twice.
 func set[T cmp.Ordered](list []T) []T { return slices.Compact(slices.Sorted(slices.Values(list))) }
+
+// decode refuses fields that it does not know: what a newer weir wrote there may limit the key.
+func decode(value []byte) (s stored, sum [sha256.Size]byte, err error) {
+	d := json.NewDecoder(bytes.NewReader(value))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		return s, sum, err
+	}
+	if hex.DecodedLen(len(s.SHA256)) != len(sum) {
+		return s, sum, fmt.Errorf("its SHA-256 has %d digits, and %d are needed", len(s.SHA256), hex.EncodedLen(len(sum)))
+	}
+	_, err = hex.Decode(sum[:], []byte(s.SHA256))
+	return s, sum, err
+}
 
 func encode(s stored) []byte {
 	value, err := json.Marshal(s)
