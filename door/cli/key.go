@@ -63,6 +63,7 @@ type keyCreateCmd struct {
 	Name      string    `arg:"" help:"Whom or what the key is for. Several keys may have one name."`
 	Access    []string  `help:"What it may do: read (consume, commit offsets), write (publish), admin (everything)." enum:"read,write,admin" required:"" placeholder:"WHAT"`
 	Topic     []string  `help:"Good only for topics whose names begin so. May be given again." placeholder:"PREFIX"`
+	Group     []string  `help:"Good only for consumer groups whose names begin so. May be given again. Default: as --topic." placeholder:"PREFIX"`
 	Expires   *duration `help:"Good for so long: 12h, 90d. Default: until it is revoked." placeholder:"TIME"`
 	NotBefore time.Time `help:"Not good before this time: 2026-01-31T08:00:00Z." placeholder:"TIME"`
 }
@@ -71,9 +72,12 @@ func (keyCreateCmd) Help() string {
 	return `The secret is printed once and kept nowhere: the store has its hash. Servers know the key within seconds, without a restart.
 To rotate a key make a second one, give it to the clients, and revoke the first.
 
+A key for some topics reaches consumer groups whose names begin like those topics, unless --group says which.
+
 Examples:
 
-  weir key create billing --access read
+  weir key create audit --access read
+  weir key create billing --access read --topic orders. --group billing
   weir key create shop --access write --topic orders. --topic payments. --expires 90d
   weir key create ops --access admin --store postgres://weir@db.internal/weir --json`
 }
@@ -85,7 +89,7 @@ type keyMade struct {
 }
 
 func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
-	spec := apikey.Spec{Name: c.Name, Topics: c.Topic, From: c.NotBefore}
+	spec := apikey.Spec{Name: c.Name, Topics: c.Topic, Groups: c.Group, From: c.NotBefore}
 	for _, a := range c.Access {
 		spec.Access = append(spec.Access, apikey.Access(a))
 	}
@@ -117,7 +121,7 @@ Clients send it with every request:
 
 // scope tells what a key is good for.
 func scope(k apikey.Key) []string {
-	words := []string{"access " + accessOf(k), "topics " + cmp.Or(strings.Join(k.Topics, "* ")+"*", "*")}
+	words := []string{"access " + accessOf(k), "topics " + strings.Join(k.Topics, "* ") + "*", "groups " + strings.Join(k.Groups, "* ") + "*"}
 	if !k.From.IsZero() {
 		words = append(words, "from "+k.From.Format(time.RFC3339))
 	}
@@ -133,6 +137,13 @@ func accessOf(k apikey.Key) string {
 		words = append(words, string(a))
 	}
 	return strings.Join(words, ",")
+}
+
+func groupsOf(k apikey.Key) string {
+	if len(k.Groups) == 0 && len(k.Topics) > 0 {
+		return "(none)"
+	}
+	return cmp.Or(strings.Join(k.Groups, ","), "(all)")
 }
 
 type keyListCmd struct{ keyStore }
@@ -156,12 +167,12 @@ func (c *keyListCmd) Run(ctx context.Context, t *terminal) error {
 		found, rows := []keyRow{}, [][]string{}
 		for _, l := range list {
 			found = append(found, keyRow{l.Key, stateOf(l)})
-			rows = append(rows, []string{l.ID, l.Name, accessOf(l.Key), cmp.Or(strings.Join(l.Topics, ","), "(all)"), day(l.Created), day(l.Expires), stateOf(l)})
+			rows = append(rows, []string{l.ID, l.Name, accessOf(l.Key), cmp.Or(strings.Join(l.Topics, ","), "(all)"), groupsOf(l.Key), day(l.Created), day(l.Expires), stateOf(l)})
 		}
 		if c.JSON {
 			return printJSON(t, found)
 		}
-		return table(t.out, "ID NAME ACCESS TOPICS CREATED EXPIRES STATE", rows)
+		return table(t.out, "ID NAME ACCESS TOPICS GROUPS CREATED EXPIRES STATE", rows)
 	})
 }
 

@@ -78,6 +78,16 @@ func TestKeysAreRotatedBesideARunningServer(t *testing.T) {
 
 			r := weir(t, "", "key", "list", "--store", url)
 			r.want(t, exitOK, "ID ", first.ID+"  billing  read        greet", "revoked", second.ID+"  billing  read,write  (all)", "good")
+			var third keyMade
+			decode(t, weir(t, "", "key", "create", "shop", "--access", "read", "--topic", "orders.", "--group", "shop.", "--group", "Été/", "--store", url, "--json"), &third)
+			listed := weir(t, "", "key", "list", "--store", url)
+			for id, want := range map[string]string{first.ID: "greet greet", second.ID: "(all) (all)", third.ID: "orders. shop.,Été/"} {
+				_, row, _ := strings.Cut(listed.out, id)
+				if fields := strings.Fields(row); len(fields) < 4 || fields[2]+" "+fields[3] != want {
+					t.Errorf("topics and groups of key %s: want %s in\n%s", id, want, listed.out)
+				}
+			}
+			weir(t, "", "key", "list", "--store", url, "--json").want(t, exitOK, `"groups": [`, `"shop."`)
 			if strings.Contains(r.out, first.Secret[14:]) || strings.Contains(s.out.String(), first.Secret[14:]) {
 				t.Errorf("a secret is shown: %s%s", r.out, s.out.String())
 			}
@@ -100,7 +110,7 @@ func TestPublicHTTPNeedsAKeyFirst(t *testing.T) {
 	args := []string{"--store", url, "--http", "0.0.0.0:0"}
 	weir(t, "", append([]string{"serve", "--kafka", "127.0.0.1:0"}, args...)...).want(t, exitUnsafe, "no API keys", "weir key create", "--insecure")
 	r := weir(t, "", "key", "create", "ops", "--access", "admin", "--store", url)
-	r.want(t, exitOK, "for ops, in sqlite:", "access admin, topics *", "Authorization: Bearer", "weir_")
+	r.want(t, exitOK, "for ops, in sqlite:", "access admin, topics *, groups *", "Authorization: Bearer", "weir_")
 	s := serve(t, args...)
 	if !strings.Contains(s.out.String(), "with an API key") || !strings.Contains(s.out.String(), "--tls-cert") {
 		t.Errorf("nobody warned that keys travel in the open: %s", s.out.String())
@@ -123,6 +133,8 @@ func TestKeyCommandsThatCannotWork(t *testing.T) {
 		{[]string{"create", "a", "--access", "root"}, exitUsage, "read"},
 		{[]string{"create", "", "--access", "read"}, exitUsage, "it has 0 bytes"},
 		{[]string{"create", "a", "--access", "read", "--topic", "a/*"}, exitUsage, "it contains '/'"},
+		{[]string{"create", "a", "--access", "read", "--group", "a\nb"}, exitUsage, "cannot be printed"},
+		{[]string{"create", "a", "--access", "read", "--group", strings.Repeat("a", 513)}, exitUsage, "it has 513 bytes, allowed are 1 to 512"},
 		{[]string{"create", "a", "--access", "read", "--expires", "90"}, exitUsage, "the unit is missing"},
 		{[]string{"create", "a", "--access", "read", "--not-before", "2100-01-01T00:00:00Z", "--expires", "1d"}, exitUsage, "the key is good from 2100"},
 		{[]string{"revoke", "aaaaaaaa"}, exitUsage, "--yes"},

@@ -29,19 +29,22 @@ var (
 	kindForbidden    = kind{"forbidden", http.StatusForbidden, "The API key is not good for this"}
 )
 
-// allow is the one place that decides who may do what. It reports whether the caller has this access to the topic; if not, it has
-// answered. Where a route names no topic, "", the caller has the access to some topics at least, and the handler asks c.may
-// about those that it touches.
+// allow is the one place that decides who may do what. It reports whether the caller has this access to the topic, or to the group that
+// the path names; if not, it has answered. Where the path names neither, the caller has the access to some at least, and the handler
+// asks about those that it touches. About the topics that a group reads it asks c.may.
 func (s *Server) allow(c *call, a access, topic string) bool {
 	if a == nobodyAsks {
 		return true
 	}
 	who, err := s.identify(c.r)
 	c.who = who
+	group := c.r.PathValue("group")
 	switch {
 	case err != nil:
 	case topic != "":
 		err = c.may(a, topic)
+	case group != "" && !who.MayGroup(a, group):
+		err = kindForbidden.because("the key %s does not give %s access to group %s; `weir key list` shows which groups it reaches", who, a, shorten(group))
 	case !who.Has(a):
 		err = forbidden(who, a, "")
 	}

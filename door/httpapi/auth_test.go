@@ -60,7 +60,9 @@ func lock(t *testing.T, cfg Config) *locked {
 	}
 	cfg.Log, cfg.Groups, cfg.Publisher = log, group.New(log, group.Config{Logger: cfg.Logger}), publish.New(log, publish.Config{Logger: cfg.Logger})
 	cfg.Keys, cfg.Metrics, cfg.Ready = apikey.New(store, cfg.Logger), prometheus.NewRegistry(), func() error { return nil }
-	return &locked{New(cfg).guard(&net.TCPAddr{IP: net.IPv4zero}), cfg.Keys, said}
+	s := New(cfg)
+	t.Cleanup(s.members.close)
+	return &locked{s.guard(&net.TCPAddr{IP: net.IPv4zero}), cfg.Keys, said}
 }
 
 func (l *locked) key(t *testing.T, s apikey.Spec) (id, secret string) {

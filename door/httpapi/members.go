@@ -6,18 +6,21 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
 )
 
 // members are the clients that read as part of a group. Each has a group.Peer that plays it towards the others; a client that is silent
 // for longer than its session is taken for dead, and its peer leaves.
 type members struct {
-	most   int
-	logger *slog.Logger
-	run    sync.WaitGroup // over all peers
+	most    int // at once
+	mostKey int // of them with one key
+	logger  *slog.Logger
+	run     sync.WaitGroup // over all peers
 
 	mu     sync.Mutex // guards the rest
 	byID   map[string]*member
+	seats  map[string]int // taken, by the key's id
 	closed bool
 }
 
@@ -25,6 +28,7 @@ type members struct {
 // released once it is not lent any more.
 type member struct {
 	peer    *group.Peer
+	key     string // whose seat it has
 	group   string
 	topics  []string
 	session time.Duration
@@ -38,15 +42,45 @@ type member struct {
 	news chan struct{} // closed, and replaced, when the assignment changed
 }
 
-func newMembers(most int, logger *slog.Logger) *members {
-	return &members{most: most, logger: logger, byID: make(map[string]*member)}
+func newMembers(most, mostKey int, logger *slog.Logger) *members {
+	return &members{most: most, mostKey: mostKey, logger: logger, byID: make(map[string]*member), seats: make(map[string]int)}
 }
 
-// add lets a peer live until its client leaves or falls silent, or close is called. It is false where there is no room.
+// sit takes a seat for a member that is about to join, or says why there is none. It is kept until stand, or for as long as a member
+// lives that was added with it: who has no seat does not even disturb the group.
+//
+// Without keys all clients are one, and have all seats.
+func (ms *members) sit(who apikey.Identity) error {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	taken := 0
+	for _, n := range ms.seats {
+		taken += n
+	}
+	switch n := ms.seats[who.ID()]; {
+	case who.ID() != "" && n >= ms.mostKey:
+		return kindTooManyMembers.past(int64(ms.mostKey), "the key %s has %d members of groups here, and %d of %d are the most for one key; let some leave, or join through another process", who, n, ms.mostKey, ms.most)
+	case taken >= ms.most:
+		return kindOverloaded.past(int64(ms.most), "there are %d members of groups here, the most there may be", taken)
+	}
+	ms.seats[who.ID()]++
+	return nil
+}
+
+// stand gives a seat back.
+func (ms *members) stand(key string) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if ms.seats[key]--; ms.seats[key] == 0 {
+		delete(ms.seats, key)
+	}
+}
+
+// add lets a peer live until its client leaves or falls silent, or close is called. It is false after that.
 func (ms *members) add(m *member) bool {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	if ms.closed || len(ms.byID) >= ms.most {
+	if ms.closed {
 		return false
 	}
 	ctx, leave := context.WithCancel(context.Background())
@@ -65,12 +99,15 @@ func (ms *members) add(m *member) bool {
 }
 
 func (ms *members) remove(m *member) {
-	m.silent.Stop()
 	m.leave()
-	close(m.gone)
 	ms.mu.Lock()
-	defer ms.mu.Unlock()
 	delete(ms.byID, m.peer.ID())
+	ms.mu.Unlock()
+	ms.stand(m.key)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.gone) // whoever waits for it finds the seat free
+	m.silent.Stop()
 }
 
 // enter finds a member for one of its client's requests: until leave is called, the client is not silent.

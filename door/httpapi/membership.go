@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -21,7 +22,7 @@ func (s *Server) join(c *call) error {
 	if err != nil {
 		return err
 	}
-	m := &member{group: c.r.PathValue("group"), session: sessionDefault}
+	m := &member{key: c.who.ID(), group: c.r.PathValue("group"), session: sessionDefault}
 	cfg := group.PeerConfig{Group: m.group, Logger: s.cfg.Logger}
 	if err := readJSON(body, 0, func(r *jsonReader) error { return parseJoin(r, m, &cfg) }); err != nil {
 		return err
@@ -33,14 +34,19 @@ func (s *Server) join(c *call) error {
 	if err := c.mayAll(m.topics); err != nil {
 		return err
 	}
+	if err := s.members.sit(c.who); err != nil {
+		return err
+	}
 	ctx, cancel := c.withPatience()
 	defer cancel()
 	if m.peer, err = group.JoinPeers(ctx, s.cfg.Log, cfg); err != nil {
+		s.members.stand(m.key)
 		return err
 	}
 	if !s.members.add(m) {
+		s.members.stand(m.key)
 		_ = m.peer.Leave(ctx) // if it cannot, its short session ends it
-		return kindOverloaded.past(int64(s.cfg.Members), "there are %d members of groups here, the most there may be", s.cfg.Members)
+		return eventlog.ErrClosed
 	}
 	c.Header().Set("Location", "/v1/groups/"+url.PathEscape(m.group)+"/members/"+url.PathEscape(m.peer.ID()))
 	return c.json(http.StatusCreated, map[string]any{

@@ -64,6 +64,7 @@ var (
 	kindOutOfRange     = kind{"offset_out_of_range", http.StatusRequestedRangeNotSatisfiable, "The partition does not hold this offset"}
 	kindMisdirected    = kind{"misdirected", http.StatusMisdirectedRequest, "This server does not answer for that host"}
 	kindKeyReused      = kind{"key_reused", http.StatusUnprocessableEntity, "The Idempotency-Key was used for other events"}
+	kindTooManyMembers = kind{"too_many_members", http.StatusTooManyRequests, "The API key has as many members of groups as it may"}
 	kindUnknown        = kind{"outcome_unknown", http.StatusInternalServerError, "It may have happened, or not"}
 	kindInternal       = kind{"internal", http.StatusInternalServerError, "weir failed"}
 	kindUnavailable    = kind{"unavailable", http.StatusServiceUnavailable, "The store does not answer"}

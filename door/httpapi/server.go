@@ -51,6 +51,7 @@ type Config struct {
 	Conns      int           // most connections; default 10,000
 	Streams    int           // most streams; default 4,096
 	Members    int           // most members of groups; default 1,000
+	KeyMembers int           // of these, most with one API key; default a quarter
 	BodyBytes  int64         // bodies above 16 KiB being read or handled, over all connections; default 128 MiB
 	FetchBytes int64         // events being sent, as they are decompressed, over all connections; default 64 MiB
 	KeepAlive  time.Duration // a stream with nothing to say says so this often; default 15 s
@@ -80,6 +81,7 @@ func (c Config) withDefaults() Config {
 	c.Conns = cmp.Or(c.Conns, 10_000)
 	c.Streams = cmp.Or(c.Streams, 4096)
 	c.Members = cmp.Or(c.Members, 1000)
+	c.KeyMembers = cmp.Or(c.KeyMembers, max(1, c.Members/4))
 	c.BodyBytes = cmp.Or(c.BodyBytes, 128<<20)
 	c.FetchBytes = cmp.Or(c.FetchBytes, 64<<20)
 	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)
@@ -114,7 +116,7 @@ func New(cfg Config) *Server {
 		bodies:  semaphore.NewWeighted(cfg.BodyBytes),
 		events:  semaphore.NewWeighted(cfg.FetchBytes),
 		streams: semaphore.NewWeighted(int64(cfg.Streams)),
-		members: newMembers(cfg.Members, cfg.Logger),
+		members: newMembers(cfg.Members, cfg.KeyMembers, cfg.Logger),
 	}
 	s.mux = s.routes()
 	return s
