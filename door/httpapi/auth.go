@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -157,6 +158,14 @@ func (s *Server) identify(r *http.Request) (apikey.Identity, error) {
 		return who, badKey(err)
 	}
 	return who, nil
+}
+
+// known is nil where who asked a while ago would still be known. Until there are keys, that is everybody.
+func (s *Server) known(ctx context.Context, who apikey.Identity) error {
+	if s.cfg.Keys == nil {
+		return nil
+	}
+	return s.cfg.Keys.Still(ctx, who)
 }
 
 func badKey(cause error) error {

@@ -31,8 +31,9 @@ import (
 // locked is a door that asks for keys, and its log lines.
 type locked struct {
 	http.Handler
-	keys *apikey.Keys
-	said *bytes.Buffer
+	members *members
+	keys    *apikey.Keys
+	said    *bytes.Buffer
 }
 
 // lock makes a door on the store in memory, without a listener. It has the topics orders.eu and users.
@@ -62,7 +63,7 @@ func lock(t *testing.T, cfg Config) *locked {
 	cfg.Keys, cfg.Metrics, cfg.Ready = apikey.New(store, cfg.Logger), prometheus.NewRegistry(), func() error { return nil }
 	s := New(cfg)
 	t.Cleanup(s.members.close)
-	return &locked{s.guard(&net.TCPAddr{IP: net.IPv4zero}), cfg.Keys, said}
+	return &locked{s.guard(&net.TCPAddr{IP: net.IPv4zero}), s.members, cfg.Keys, said}
 }
 
 func (l *locked) key(t *testing.T, s apikey.Spec) (id, secret string) {

@@ -1,13 +1,18 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/apikey"
 )
 
@@ -206,4 +211,101 @@ func TestSeatsWithoutKeys(t *testing.T) {
 	if w := door.ask(hereToo, "POST", "/v1/groups/g/members", `{"topics":["orders.eu"]}`, "Content-Type", "application/json"); w.Code != 503 {
 		t.Errorf("a member too many: %d %s, want 503", w.Code, w.Body)
 	}
+}
+
+// Whoever holds a key that got out cannot keep a partition with a long session.
+func TestRevokedKeyLosesItsMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		door := lock(t, Config{})
+		revoked, first := door.key(t, apikey.Spec{Access: reads})
+		_, second := door.key(t, apikey.Spec{Access: reads})
+		_, writer := door.key(t, apikey.Spec{Access: []apikey.Access{apikey.Write}})
+		if w := door.bearer(writer, "POST", ordersPublish, "hello"); w.Code != 200 {
+			t.Fatalf("publish: %d %s", w.Code, w.Body)
+		}
+		w := door.bearer(first, "POST", "/v1/groups/g/members", `{"topics":["orders.eu"],"session_ms":1800000}`)
+		if got := door.bearer(first, "GET", w.Header().Get("Location")+"/events", ""); !strings.Contains(got.Body.String(), "hello") {
+			t.Fatalf("the first gets %d %s", got.Code, got.Body)
+		}
+		w = door.bearer(second, "POST", "/v1/groups/g/members", `{"topics":["orders.eu"],"session_ms":1800000}`)
+		member := w.Header().Get("Location")
+		time.Sleep(time.Minute)
+		if got := door.bearer(second, "GET", member+"/events", ""); strings.Contains(got.Body.String(), "hello") {
+			t.Fatalf("the second gets what the first works on: %s", got.Body)
+		}
+		if _, err := door.keys.Revoke(t.Context(), revoked); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(keyLook)
+		if got := door.bearer(second, "GET", member+"/events?wait_ms=5000", ""); !strings.Contains(got.Body.String(), "hello") {
+			t.Errorf("with the key of the first revoked the second gets %d %s", got.Code, got.Body)
+		}
+	})
+}
+
+// A client goes on with its member when it has a new key, and the old one can be revoked.
+func TestRotationKeepsMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		door := lock(t, Config{KeyMembers: 2})
+		revoked, first := door.key(t, apikey.Spec{Access: reads})
+		_, second := door.key(t, apikey.Spec{Access: reads})
+		members := []string{door.join(t, first, "g"), door.join(t, first, "g")}
+		use := func(secret string) {
+			for _, m := range members {
+				if w := door.bearer(secret, "POST", m+"/commit", `{}`); w.Code != 204 {
+					t.Errorf("a member is used with key %.13s: %d %s", secret, w.Code, w.Body)
+				}
+			}
+		}
+		use(second)
+		if w := door.bearer(second, "POST", "/v1/groups/g/members", `{"topics":["orders.eu"]}`); w.Code != 429 {
+			t.Errorf("the seats are the second's now: %d %s, want 429", w.Code, w.Body)
+		}
+		taken := door.join(t, first, "g")
+		if w := door.bearer(second, "POST", taken+"/commit", `{}`); w.Code != 204 {
+			t.Errorf("a member that no seat is left for: %d %s", w.Code, w.Body)
+		}
+		if _, err := door.keys.Revoke(t.Context(), revoked); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * keyLook)
+		synctest.Wait()
+		use(second)
+		if w := door.bearer(second, "POST", taken+"/commit", `{}`); w.Code != 404 {
+			t.Errorf("a member that stayed with the first key: %d %s, want 404", w.Code, w.Body)
+		}
+	})
+}
+
+// Who joined before there were keys is not known any more once there is one; while keys cannot be read, everybody stays.
+func TestWhoseMembersStay(t *testing.T) {
+	for err, stays := range map[error]bool{nil: true, fmt.Errorf("%w: gone", eventlog.ErrUnavailable): true, apikey.ErrUnknown: false, apikey.ErrExpired: false} {
+		synctest.Test(t, func(t *testing.T) {
+			door := lock(t, Config{})
+			door.members.still = func(context.Context, apikey.Identity) error { return err }
+			_, secret := door.key(t, apikey.Spec{Access: reads})
+			member := door.join(t, secret, "g")
+			time.Sleep(2 * keyLook)
+			synctest.Wait()
+			if w := door.bearer(secret, "POST", member+"/commit", `{}`); (w.Code == 204) != stays {
+				t.Errorf("the key is judged %v: %d %s", err, w.Code, w.Body)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		door := lock(t, Config{Insecure: true})
+		w := door.ask(hereToo, "POST", "/v1/groups/g/members", `{"topics":["orders.eu"]}`, "Content-Type", "application/json")
+		member := w.Header().Get("Location")
+		time.Sleep(2 * keyLook)
+		synctest.Wait()
+		if w := door.ask(hereToo, "POST", member+"/commit", `{}`, "Content-Type", "application/json"); w.Code != 204 {
+			t.Errorf("without keys: %d %s, want 204", w.Code, w.Body)
+		}
+		_, secret := door.key(t, apikey.Spec{Access: reads})
+		time.Sleep(2 * keyLook)
+		synctest.Wait()
+		if w := door.bearer(secret, "POST", member+"/commit", `{}`); w.Code != 404 {
+			t.Errorf("with a first key: %d %s, want 404", w.Code, w.Body)
+		}
+	})
 }

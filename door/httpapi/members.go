@@ -2,10 +2,12 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
 )
@@ -15,10 +17,11 @@ import (
 type members struct {
 	most    int // at once
 	mostKey int // of them with one key
+	still   func(context.Context, apikey.Identity) error
 	logger  *slog.Logger
 	run     sync.WaitGroup // over all peers
 
-	mu     sync.Mutex // guards the rest
+	mu     sync.Mutex // guards the rest, and whose the members are
 	byID   map[string]*member
 	seats  map[string]int // taken, by the key's id
 	closed bool
@@ -28,7 +31,7 @@ type members struct {
 // released once it is not lent any more.
 type member struct {
 	peer    *group.Peer
-	key     string // whose seat it has
+	who     apikey.Identity // whose seat it has; of members
 	group   string
 	topics  []string
 	session time.Duration
@@ -42,8 +45,9 @@ type member struct {
 	news chan struct{} // closed, and replaced, when the assignment changed
 }
 
-func newMembers(most, mostKey int, logger *slog.Logger) *members {
-	return &members{most: most, mostKey: mostKey, logger: logger, byID: make(map[string]*member), seats: make(map[string]int)}
+// newMembers wants to know who is still let in.
+func newMembers(most, mostKey int, still func(context.Context, apikey.Identity) error, logger *slog.Logger) *members {
+	return &members{most: most, mostKey: mostKey, still: still, logger: logger, byID: make(map[string]*member), seats: make(map[string]int)}
 }
 
 // sit takes a seat for a member that is about to join, or says why there is none. It is kept until stand, or for as long as a member
@@ -68,12 +72,47 @@ func (ms *members) sit(who apikey.Identity) error {
 }
 
 // stand gives a seat back.
-func (ms *members) stand(key string) {
+func (ms *members) stand(who apikey.Identity) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	if ms.seats[key]--; ms.seats[key] == 0 {
-		delete(ms.seats, key)
+	ms.free(who)
+}
+
+func (ms *members) free(who apikey.Identity) {
+	if ms.seats[who.ID()]--; ms.seats[who.ID()] == 0 {
+		delete(ms.seats, who.ID())
 	}
+}
+
+// adopt makes a member that of the key that it is used with, so that the one before can be revoked. Where that key has all its
+// seats, nothing changes.
+func (ms *members) adopt(m *member, who apikey.Identity) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if m.who.ID() == who.ID() || ms.byID[m.peer.ID()] != m || ms.seats[who.ID()] >= ms.mostKey {
+		return
+	}
+	ms.free(m.who)
+	ms.seats[who.ID()]++
+	m.who = who
+}
+
+// judge lets a member go whose key is not good any more: nobody else should wait for its session to end.
+func (ms *members) judge(ctx context.Context, m *member) {
+	ms.mu.Lock()
+	who := m.who
+	ms.mu.Unlock()
+	err := ms.still(ctx, who)
+	if err == nil || errors.Is(err, eventlog.ErrUnavailable) {
+		return
+	}
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if m.who.ID() != who.ID() {
+		return // it was adopted meanwhile
+	}
+	ms.logger.Info("http: a member of a group is let go with its key", "group", m.group, "member", m.peer.ID(), "key", who.ID(), "reason", err)
+	m.leave()
 }
 
 // add lets a peer live until its client leaves or falls silent, or close is called. It is false after that.
@@ -93,7 +132,7 @@ func (ms *members) add(m *member) bool {
 	ms.byID[m.peer.ID()] = m
 	ms.run.Go(func() {
 		defer ms.remove(m)
-		m.watch(ctx, ms.logger)
+		m.watch(ctx, ms)
 	})
 	return true
 }
@@ -102,8 +141,8 @@ func (ms *members) remove(m *member) {
 	m.leave()
 	ms.mu.Lock()
 	delete(ms.byID, m.peer.ID())
+	ms.free(m.who)
 	ms.mu.Unlock()
-	ms.stand(m.key)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	close(m.gone) // whoever waits for it finds the seat free
@@ -149,14 +188,19 @@ func (ms *members) close() {
 	ms.run.Wait()
 }
 
+// keyLook is how often a member's key is looked at.
+const keyLook = 5 * time.Second
+
 // watch runs the peer, and gives back at once what others wait for and the client has nothing of.
-func (m *member) watch(ctx context.Context, logger *slog.Logger) {
+func (m *member) watch(ctx context.Context, ms *members) {
+	look := time.NewTicker(keyLook)
+	defer look.Stop()
 	var running sync.WaitGroup
 	over := make(chan struct{})
 	running.Go(func() {
 		defer close(over)
 		if err := m.peer.Run(ctx); err != nil {
-			logger.Warn("http: a member lost its place in the group", "group", m.group, "member", m.peer.ID(), "error", err)
+			ms.logger.Warn("http: a member lost its place in the group", "group", m.group, "member", m.peer.ID(), "error", err)
 		}
 	})
 	defer running.Wait()
@@ -164,13 +208,16 @@ func (m *member) watch(ctx context.Context, logger *slog.Logger) {
 		select {
 		case <-over:
 			return
+		case <-look.C:
+			ms.judge(ctx, m)
+			continue
 		case <-m.peer.Changed():
 		}
 		m.mu.Lock()
 		close(m.news)
 		m.news = make(chan struct{})
 		m.mu.Unlock()
-		m.giveBack(ctx, logger)
+		m.giveBack(ctx, ms.logger)
 	}
 }
 

@@ -22,7 +22,7 @@ func (s *Server) join(c *call) error {
 	if err != nil {
 		return err
 	}
-	m := &member{key: c.who.ID(), group: c.r.PathValue("group"), session: sessionDefault}
+	m := &member{who: c.who, group: c.r.PathValue("group"), session: sessionDefault}
 	cfg := group.PeerConfig{Group: m.group, Logger: s.cfg.Logger}
 	if err := readJSON(body, 0, func(r *jsonReader) error { return parseJoin(r, m, &cfg) }); err != nil {
 		return err
@@ -40,11 +40,11 @@ func (s *Server) join(c *call) error {
 	ctx, cancel := c.withPatience()
 	defer cancel()
 	if m.peer, err = group.JoinPeers(ctx, s.cfg.Log, cfg); err != nil {
-		s.members.stand(m.key)
+		s.members.stand(c.who)
 		return err
 	}
 	if !s.members.add(m) {
-		s.members.stand(m.key)
+		s.members.stand(c.who)
 		_ = m.peer.Leave(ctx) // if it cannot, its short session ends it
 		return eventlog.ErrClosed
 	}
@@ -103,6 +103,7 @@ func (s *Server) enterMember(c *call) (*member, func(), error) {
 		leave()
 		return nil, nil, err
 	}
+	s.members.adopt(m, c.who)
 	return m, leave, nil
 }
 

@@ -116,8 +116,8 @@ func New(cfg Config) *Server {
 		bodies:  semaphore.NewWeighted(cfg.BodyBytes),
 		events:  semaphore.NewWeighted(cfg.FetchBytes),
 		streams: semaphore.NewWeighted(int64(cfg.Streams)),
-		members: newMembers(cfg.Members, cfg.KeyMembers, cfg.Logger),
 	}
+	s.members = newMembers(cfg.Members, cfg.KeyMembers, s.known, cfg.Logger)
 	s.mux = s.routes()
 	return s
 }

@@ -43,6 +43,7 @@ func rotate(t *testing.T, store eventlog.Store) {
 	if any, err := keys.Any(t.Context()); err != nil || any {
 		t.Fatalf("a new store has keys: %v, %v", any, err)
 	}
+	check(t, keys.Still(t.Context(), Everybody))
 	spec := Spec{Name: "billing ü", Access: []Access{Write, Read, Write}, Topics: []string{"orders."}}
 	first, old := create(t, keys, spec)
 	second, new := create(t, keys, spec)
@@ -52,6 +53,7 @@ func rotate(t *testing.T, store eventlog.Store) {
 	for _, secret := range []string{old, new} {
 		id, err := keys.Check(t.Context(), secret)
 		check(t, err)
+		check(t, keys.Still(t.Context(), id))
 		if id.Name() != "billing ü" || !id.May(Read, "orders.eu") || !id.May(Write, "orders.eu") || id.May(Admin, "orders.eu") {
 			t.Errorf("the identity is %+v", id)
 		}
@@ -61,6 +63,14 @@ func rotate(t *testing.T, store eventlog.Store) {
 	_, err = keys.Revoke(t.Context(), first.ID) // twice is once
 	check(t, err)
 	wantErr(t, keys, old, ErrRevoked)
+	if err := keys.Still(t.Context(), Identity{first}); !errors.Is(err, ErrRevoked) {
+		t.Errorf("still, of the first: %v, want %v", err, ErrRevoked)
+	}
+	for _, id := range []Identity{Everybody, {Key{ID: "nobody00"}}} {
+		if err := keys.Still(t.Context(), id); !errors.Is(err, ErrUnknown) {
+			t.Errorf("still, of %v: %v, want %v", id, err, ErrUnknown)
+		}
+	}
 	if _, err := keys.Check(t.Context(), new); err != nil {
 		t.Errorf("the second key, after the first was revoked: %v", err)
 	}
@@ -114,8 +124,13 @@ func TestKeysAreGoodInTheirTime(t *testing.T) {
 		if _, err := keys.Check(t.Context(), secret); err != nil {
 			t.Errorf("in its time: %v", err)
 		}
+		id, err := keys.Check(t.Context(), secret)
+		check(t, err)
 		time.Sleep(2 * time.Hour)
 		wantErr(t, keys, secret, ErrExpired)
+		if err := keys.Still(t.Context(), id); !errors.Is(err, ErrExpired) {
+			t.Errorf("still: %v, want %v", err, ErrExpired)
+		}
 	})
 }
 

@@ -61,6 +61,26 @@ func (k *Keys) Check(ctx context.Context, secret string) (Identity, error) {
 	return Identity{h.Key}, h.state()
 }
 
+// Still is nil while the key of an identity is good, and for Everybody while there are no keys. Else it is an error of Check, which
+// judged it before.
+func (k *Keys) Still(ctx context.Context, id Identity) error {
+	s, err := k.snapshot(ctx, freshFor)
+	switch {
+	case err != nil:
+		return err
+	case id.ID() == "" && len(s.keys) > 0:
+		return fmt.Errorf("%w: none was shown, as there were none then", ErrUnknown)
+	case id.ID() == "":
+		return nil
+	}
+	h, ok := s.keys[id.ID()]
+	if !ok {
+		return fmt.Errorf("%w: its id is %s", ErrUnknown, id.ID())
+	}
+	h.age += time.Since(s.at)
+	return h.state()
+}
+
 // Any tells whether the store has keys, those that are revoked or have expired included: whoever once asked for keys does not
 // mean to open the door by revoking the last.
 func (k *Keys) Any(ctx context.Context) (bool, error) {
