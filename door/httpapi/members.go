@@ -40,6 +40,7 @@ type member struct {
 	gone    chan struct{} // closed when the peer is no member any more
 
 	mu   sync.Mutex // guards the rest
+	left bool       // it is leaving, or has left: it takes no more requests
 	busy int        // requests in progress
 	lent map[group.TopicPartition]bool
 	news chan struct{} // closed, and replaced, when the assignment changed
@@ -122,12 +123,24 @@ func (ms *members) add(m *member) bool {
 	if ms.closed {
 		return false
 	}
-	ctx, leave := context.WithCancel(context.Background())
-	m.leave, m.gone, m.news = leave, make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	m.leave = func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.left = true
+		cancel()
+	}
+	m.gone, m.news = make(chan struct{}), make(chan struct{})
 	m.lent = make(map[group.TopicPartition]bool)
 	m.silent = time.AfterFunc(m.session, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.busy > 0 || m.left {
+			return // a request came at the last moment
+		}
 		ms.logger.Info("http: a member of a group was silent for its whole session, and is let go", "group", m.group, "member", m.peer.ID(), "session", m.session)
-		leave()
+		m.left = true
+		cancel()
 	})
 	ms.byID[m.peer.ID()] = m
 	ms.run.Go(func() {
@@ -139,14 +152,12 @@ func (ms *members) add(m *member) bool {
 
 func (ms *members) remove(m *member) {
 	m.leave()
+	m.silent.Stop()
 	ms.mu.Lock()
+	defer ms.mu.Unlock()
 	delete(ms.byID, m.peer.ID())
 	ms.free(m.who)
-	ms.mu.Unlock()
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	close(m.gone) // whoever waits for it finds the seat free
-	m.silent.Stop()
 }
 
 // enter finds a member for one of its client's requests: until leave is called, the client is not silent.
@@ -155,25 +166,28 @@ func (ms *members) enter(groupName, id string) (m *member, leave func(), err err
 	defer ms.mu.Unlock()
 	m = ms.byID[id]
 	if m == nil || m.group != groupName {
-		return nil, nil, kindUnknownMember.because("it left, or was silent for its session, or joined through another process; join again: POST /v1/groups/{group}/members")
+		return nil, nil, noMember()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.left {
+		return nil, nil, noMember()
+	}
 	m.busy++
 	m.silent.Stop()
 	return m, m.rest, nil
+}
+
+func noMember() error {
+	return kindUnknownMember.because("it left, or was silent for its session, or joined through another process; join again: POST /v1/groups/{group}/members")
 }
 
 // rest ends a request of the client.
 func (m *member) rest() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.busy--; m.busy == 0 {
-		select {
-		case <-m.gone:
-		default:
-			m.silent.Reset(m.session)
-		}
+	if m.busy--; m.busy == 0 && !m.left {
+		m.silent.Reset(m.session)
 	}
 }
 
