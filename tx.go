@@ -59,7 +59,7 @@ func sqlExec(tx SQLTx) exec {
 // which they were published, however long the transaction took; while it is open it holds up nobody. It costs one trip, however many
 // they are.
 //
-// Keys and headers must be text (UTF-8), header keys must not repeat within an event, and a tombstone needs a key; else an *InvalidError refuses the
+// Headers must be text (UTF-8), header keys must not repeat within an event, and a tombstone needs a key; else an *InvalidError refuses the
 // events. An event's Time is not taken: it is that of this call. After any error from the database, such as ErrUnknownTopic or ErrTooLarge,
 // PostgreSQL takes nothing more but a rollback. ErrNotPostgres on any other store.
 func (l *Log) PublishTx(ctx context.Context, tx PgxTx, events ...Event) error {
@@ -85,9 +85,6 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
 	for i := range events {
 		e := &events[i]
 		object, err := headersJSON(e.Headers, trace)
-		if err == nil && e.Key != nil {
-			err = checkText("key", string(e.Key))
-		}
 		if err == nil && e.Key == nil && e.Value == nil {
 			err = &InvalidError{What: "event", Value: e.Topic, Why: "it has neither key nor value: a tombstone says that a key is gone"}
 		}
@@ -106,8 +103,8 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
 		}
 		alike = alike && e.Topic == events[0].Topic && object == first && e.Value != nil && !chosen
 		topics.add(e.Topic, true)
-		keys.add(string(e.Key), e.Key != nil)
-		values.add(`\x`+hex.EncodeToString(e.Value), e.Value != nil)
+		keys.add(octets(e.Key), e.Key != nil)
+		values.add(octets(e.Value), e.Value != nil)
 		headers.add(object, true)
 		partitions.add(strconv.Itoa(int(partition)), chosen)
 	}
@@ -155,6 +152,9 @@ func checkText(what, text string) error {
 	}
 	return nil
 }
+
+// octets is the text of a bytea.
+func octets(b []byte) string { return `\x` + hex.EncodeToString(b) }
 
 // list is the text of a PostgreSQL array.
 type list struct{ b strings.Builder }

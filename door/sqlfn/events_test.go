@@ -489,3 +489,14 @@ func TestAUsersOwnNamesDoNotLeadEventsAstray(t *testing.T) {
 		t.Errorf("read %d", got)
 	}
 }
+
+// What a session thinks of backslashes is its own business.
+func TestBytesInHeadersReadTheSameInEverySession(t *testing.T) {
+	_, conn := idle(t, "orders")
+	exec(t, conn, `SET standard_conforming_strings = off`)
+	var got string
+	// One header, "a", with one byte that is no text.
+	if err := conn.QueryRow(t.Context(), `SELECT weir.headers(decode('02026102ff', 'hex'), 0, false) ->> 'a'`).Scan(&got); err != nil || got != `\xff` {
+		t.Errorf("%q, %v", got, err)
+	}
+}

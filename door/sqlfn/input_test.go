@@ -110,6 +110,9 @@ func TestArgumentsThatWillNotDoAreNamed(t *testing.T) {
 		{`publish_all('orders', NULL, ARRAY[['a', 'b'], ['c', 'd']])`, "22023", "values has more than one dimension", ""},
 		{`publish_all('orders', ARRAY[['a'], ['b']], ARRAY['a', 'b'])`, "22023", "keys has more than one dimension", ""},
 		{`publish_all('orders', NULL, ARRAY[1, 2])`, "22023", "values is of type integer[]", "text[], jsonb[] or bytea[]"},
+		{`publish_all('orders', ARRAY[1, 2], ARRAY['a', 'b'])`, "22023", "keys is of type integer[]", "text[] or bytea[]"},
+		{`post('orders', NULL, NULL, '{}', NULL, NULL)`, "22004", "value is null", "weir.tombstone"},
+		{`post('orders', NULL, NULL, '{}', NULL, true)`, "22004", "key is null", "name the key"},
 		{`publish_all('orders', NULL, ARRAY['v'], '{"a": []}')`, "22023", `headers: "a" is of type array`, ""},
 		{`publish('small', 'k', repeat('x', 120))`, "WE003", "201 bytes with key, headers and framing, and the limit is 200", "max.message.bytes"},
 		{`publish('small', repeat('k', 120), 'x')`, "WE003", "201 bytes", ""},
@@ -128,6 +131,8 @@ func TestArgumentsThatWillNotDoAreNamed(t *testing.T) {
 		`publish_all('orders', NULL, ARRAY['{"a":1}'::jsonb])`:                           1,
 		`publish_all('orders', NULL, ARRAY['\x00'::bytea], '{"h": "v", "n": null}')`:     1,
 		`publish_all('small', NULL, ARRAY[repeat('x', 120)])`:                            1,
+		`publish_all('orders', '{k}'::varchar[], ARRAY['a'])`:                            1,
+		`publish_all('orders', ARRAY['\xff'::bytea, NULL], ARRAY['a', 'b'])`:             2,
 		`publish_all('huge', NULL, ARRAY[repeat('x', (16 << 20) - 80), 'y'])`:            2,
 		`publish_all('orders', NULL, ARRAY(SELECT 'x' FROM generate_series(1, 100000)))`: 100000,
 	} {
@@ -163,6 +168,55 @@ func TestAnyBytesAreAValue(t *testing.T) {
 	}
 	if got := refusal(t, conn, `SELECT weir.publish('orders', 'k', E'\x00ff'::text || $1::text)`, "\xff"); got.Code != "22021" {
 		t.Errorf("a text that is not UTF-8: %v", got)
+	}
+}
+
+// A topic is looked up by name alone, and what it allows is what was last said of it: in the transaction that is committed, and in none else.
+func TestWhatATopicAllowsCountsFromItsCommit(t *testing.T) {
+	address := pgtest.URL(t)
+	p := start(t, address)
+	p.create("orders", 1, nil)
+	conn := connect(t, address)
+	event := func(size int) string {
+		return fmt.Sprintf(`SELECT weir.publish('orders', NULL, repeat('x', %d))`, size-80)
+	}
+	alter := func(most string) {
+		t.Helper()
+		if _, err := p.log.AlterTopic(t.Context(), "orders", func(config map[string]string) error {
+			config["max.message.bytes"] = most
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 70 { // so that the row turns
+		alter("300")
+		alter("2000000")
+	}
+	exec(t, conn, event(2000000))
+	alter("300")
+	exec(t, conn, event(300))
+	if got := refusal(t, conn, event(301)); got.Code != "WE003" || !strings.Contains(got.Message, "the limit is 300") {
+		t.Error(got)
+	}
+	if got := refusal(t, conn, `SELECT weir.publish('orders', NULL, 'v', partition => 1)`); got.Code != "WE002" {
+		t.Error(got)
+	}
+	if _, err := p.log.AddPartitions(t.Context(), "orders", 2); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, conn, `SELECT weir.publish('orders', NULL, 'v', partition => 1)`)
+	exec(t, conn, `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT`)
+	if err := p.log.DeleteTopic(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, conn, `SELECT weir.publish('orders', NULL, 'to a topic that is gone, and dropped with it')`)
+	exec(t, conn, `COMMIT`)
+	if got := refusal(t, conn, event(100)); got.Code != "WE001" {
+		t.Error(got)
+	}
+	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.topic`); got != "0" {
+		t.Errorf("%s topics are left", got)
 	}
 }
 

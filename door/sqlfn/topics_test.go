@@ -29,8 +29,18 @@ func TestAKeyGoesWhereKafkaClientsSendIt(t *testing.T) {
 	conn := connect(t, address)
 	exec(t, conn, `SELECT weir.publish('orders', 'key-' || g, 'v') FROM generate_series(1, 300) AS g`)
 	exec(t, conn, `SELECT weir.publish('orders', '', 'v'), weir.publish('orders', 'schlüssel', 'v'), weir.publish('orders', 'key-1', 'asked for', partition => 6)`)
+	exec(t, conn, `SELECT weir.publish('orders', decode(md5(g::text), 'hex'), '\x00'::bytea) FROM generate_series(1, 100) AS g`)
+	exec(t, conn, `SELECT weir.tombstone('orders', decode(md5(g::text), 'hex')) FROM generate_series(1, 100) AS g`)
+	exec(t, conn, `SELECT weir.publish_all('orders', (SELECT array_agg(decode(md5(g::text), 'hex')) FROM generate_series(1, 100) AS g), (SELECT array_agg(g::text) FROM generate_series(1, 100) AS g))`)
 	kafka := kgo.StickyKeyPartitioner(nil).ForTopic("orders")
-	for _, e := range p.read("orders", 303) {
+	seen := make(map[string]int)
+	defer func() {
+		if n := len(seen); n != 300+3+100-1 { // one comes twice
+			t.Errorf("%d keys came back", n)
+		}
+	}()
+	for _, e := range p.read("orders", 603) {
+		seen[e.Key]++
 		want := int32(kafka.Partition(&kgo.Record{Key: []byte(e.Key)}, partitions))
 		if e.Value == "asked for" {
 			want = 6

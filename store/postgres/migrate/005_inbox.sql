@@ -44,6 +44,54 @@ CREATE SEQUENCE weir.watching MINVALUE 1 MAXVALUE 2;
 
 SELECT setval('weir.watching', 1);
 
+-- topic is what SQL needs to know of each topic, narrow: its value in weir.state is JSON that grows with the partitions, and whoever publishes
+-- an event looks here. It is written by whoever writes that value, in the same transaction.
+CREATE TABLE weir.topic (
+    name       text COLLATE "C" PRIMARY KEY,
+    id         uuid     NOT NULL,
+    event_max  int      NOT NULL, -- how large an event may be, as weir.inbox counts it in size
+    partitions bigint[] NOT NULL, -- their numbers in weir.partition
+    settings   jsonb    NOT NULL  -- those that were set; for the others Kafka's defaults hold
+);
+
+-- event_most bounds an event, whatever its topic allows. A row of the inbox goes through memory as a whole, several times over: one of
+-- hundreds of megabytes could make every look fail, and nobody's events would be carried any more.
+CREATE FUNCTION weir.event_most() RETURNS int LANGUAGE sql IMMUTABLE RETURN 16777216;
+
+-- described gives the row of weir.topic for a topic's key and value in weir.state.
+CREATE FUNCTION weir.described(key text, value bytea) RETURNS weir.topic
+LANGUAGE sql IMMUTABLE
+BEGIN ATOMIC
+    SELECT substr(key, 7),
+           (t.about ->> 'id')::uuid,
+           least(coalesce((t.about #>> '{config,max.message.bytes}')::bigint, 1048588), weir.event_most())::int,
+           ARRAY(SELECT p.id::bigint FROM jsonb_array_elements_text(t.about -> 'partitions') WITH ORDINALITY AS p(id, nth) ORDER BY p.nth),
+           coalesce(t.about -> 'config', '{}')
+    FROM (SELECT convert_from(value, 'UTF8')::jsonb AS about) AS t;
+END;
+
+-- describe keeps weir.topic true to weir.state. Whoever commits holds the key's lock, so two never meet here.
+CREATE FUNCTION weir.describe() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $$
+BEGIN
+    DELETE FROM weir.topic t WHERE t.name = substr(coalesce(NEW.key, OLD.key), 7);
+    IF TG_OP <> 'DELETE' THEN
+        INSERT INTO weir.topic SELECT d.* FROM weir.described(NEW.key, NEW.value) AS d;
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- The first of these locks out commits until the migration is done. So what was written before is seen below, and what comes later runs the triggers.
+CREATE TRIGGER made AFTER INSERT ON weir.state FOR EACH ROW WHEN (starts_with(NEW.key, 'topic/')) EXECUTE FUNCTION weir.describe();
+CREATE TRIGGER altered AFTER UPDATE ON weir.state FOR EACH ROW WHEN (starts_with(NEW.key, 'topic/')) EXECUTE FUNCTION weir.describe();
+CREATE TRIGGER deleted AFTER DELETE ON weir.state FOR EACH ROW WHEN (starts_with(OLD.key, 'topic/')) EXECUTE FUNCTION weir.describe();
+
+INSERT INTO weir.topic
+SELECT d.* FROM weir.state s CROSS JOIN LATERAL weir.described(s.key, s.value) AS d WHERE starts_with(s.key, 'topic/');
+
 -- no_topic explains why there is no topic of that name.
 CREATE FUNCTION weir.no_topic(topic text) RETURNS void
 LANGUAGE plpgsql
@@ -62,15 +110,39 @@ BEGIN
     USING ERRCODE = 'WE001', HINT = format('Create it first: weir topic create %s', topic);
 END $$;
 
--- event_most bounds an event, whatever its topic allows. A row of the inbox goes through memory as a whole, several times over: one of
--- hundreds of megabytes could make every look fail, and nobody's events would be carried any more.
-CREATE FUNCTION weir.event_most() RETURNS int LANGUAGE sql IMMUTABLE RETURN 16777216;
+-- find_topic returns the topic of a name.
+CREATE FUNCTION weir.find_topic(topic text) RETURNS weir.topic
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $$
+DECLARE
+    found_topic weir.topic;
+BEGIN
+    SELECT * INTO found_topic FROM weir.topic t WHERE t.name = find_topic.topic;
+    IF NOT FOUND THEN
+        PERFORM weir.no_topic(topic);
+    END IF;
+    RETURN found_topic;
+END $$;
+
+-- stir wakes the mover when the transaction commits, where it does not look every few milliseconds anyway.
+CREATE FUNCTION weir.stir() RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $$
+BEGIN
+    IF pg_sequence_last_value('weir.watching') = 1 AND current_setting('weir.notify', true) IS DISTINCT FROM 'off' THEN
+        PERFORM pg_notify('weir_inbox', '');
+    END IF;
+END $$;
 
 -- post puts one event into the inbox. Who may call it may publish. All functions for single events are thin covers of this one.
 --
--- It is called once a transaction, and then each expression here costs as much as a row. So the usual case is one statement; whatever is
--- unusual, errors included, is the business of post_unusual.
-CREATE FUNCTION weir.post(topic text, key text, value bytea, headers jsonb, partition int, tombstone boolean) RETURNS void
+-- It is called once a transaction, and then each statement, and each expression outside of one, costs as much as a row. So the usual case is
+-- one statement and one condition; whatever is unusual, errors included, is the business of post_unusual and of stir.
+CREATE FUNCTION weir.post(topic text, key bytea, value bytea, headers jsonb, partition int, tombstone boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET jit = off
@@ -79,81 +151,67 @@ DECLARE
     me xid8 := pg_current_xact_id(); -- before the row's id, see weir.look
 BEGIN
     INSERT INTO weir.inbox (xact, topic, key, value, size)
-    SELECT me, (t.about ->> 'id')::uuid, convert_to(post.key, 'UTF8'), post.value, t.size
-    FROM (
-        SELECT convert_from(s.value, 'UTF8')::json AS about,
-               80 + coalesce(octet_length(post.key), 0) + octet_length(post.value) AS size
-        FROM weir.state s WHERE s.key = 'topic/' || post.topic ORDER BY s.turn DESC LIMIT 1
-    ) AS t
-    WHERE post.headers = '{}' AND post.partition IS NULL -- and a value that is not NULL, else size is
-      AND t.size <= least(coalesce((t.about #>> '{config,max.message.bytes}')::int, 1048588), weir.event_most());
+    SELECT me, t.id, post.key, post.value, 80 + coalesce(octet_length(post.key), 0) + octet_length(post.value)
+    FROM weir.topic t
+    WHERE t.name = post.topic AND post.headers = '{}' AND post.partition IS NULL
+      AND 80 + coalesce(octet_length(post.key), 0) + octet_length(post.value) <= t.event_max; -- and a value that is not NULL
+    IF FOUND AND pg_sequence_last_value('weir.watching') = 2 THEN -- nobody needs to be told
+        RETURN;
+    END IF;
     IF NOT FOUND THEN
         PERFORM weir.post_unusual(topic, key, value, headers, partition, tombstone, me);
     END IF;
-    IF pg_sequence_last_value('weir.watching') = 1 AND current_setting('weir.notify', true) IS DISTINCT FROM 'off' THEN
-        PERFORM pg_notify('weir_inbox', '');
-    END IF;
+    PERFORM weir.stir();
 END $$;
 
 -- post_unusual puts an event with headers, with a partition, or without a value into the inbox, or tells what is wrong with it.
-CREATE FUNCTION weir.post_unusual(topic text, key text, value bytea, headers jsonb, partition int, tombstone boolean, me xid8) RETURNS void
+CREATE FUNCTION weir.post_unusual(topic text, key bytea, value bytea, headers jsonb, partition int, tombstone boolean, me xid8) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
 DECLARE
-    about json;
-    most  int;
+    about weir.topic := weir.find_topic(topic);
     size  bigint;
 BEGIN
-    SELECT convert_from(t.value, 'UTF8')::json INTO about
-    FROM weir.state t WHERE t.key = 'topic/' || topic ORDER BY t.turn DESC LIMIT 1;
-    IF about IS NULL THEN
-        PERFORM weir.no_topic(topic);
-    END IF;
-    IF value IS NULL AND NOT tombstone THEN
+    IF value IS NULL AND tombstone IS NOT TRUE THEN
         RAISE 'value is null' USING ERRCODE = 'null_value_not_allowed',
             HINT = 'To say that the key is gone, call weir.tombstone(topic, key).';
     END IF;
-    IF key IS NULL AND tombstone THEN
+    IF value IS NULL AND key IS NULL THEN
         RAISE 'key is null' USING ERRCODE = 'null_value_not_allowed',
             HINT = 'A tombstone says that a key is gone: name the key.';
     END IF;
     IF partition IS NOT NULL THEN
-        PERFORM weir.check_partition(topic, about, partition);
+        PERFORM weir.check_partition(about, partition);
     END IF;
-    IF headers = '{}' THEN
-        headers := NULL;
-    ELSIF headers IS NOT NULL THEN
-        PERFORM weir.check_headers(headers);
-    END IF;
-    -- What stands around the record in a batch has at most 80 bytes, and around a header less than the punctuation of its JSON.
-    size := 80 + coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0) + coalesce(octet_length(headers::text), 0);
-    most := least(coalesce((about #>> '{config,max.message.bytes}')::int, 1048588), weir.event_most());
-    IF size > most THEN
-        PERFORM weir.too_large(topic, size, most);
+    headers := weir.checked_headers(headers);
+    size := weir.around(headers) + coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0);
+    IF size > about.event_max THEN
+        PERFORM weir.too_large(topic, size, about.event_max);
     END IF;
     INSERT INTO weir.inbox (xact, topic, partition, key, value, headers, size)
-    VALUES (me, (about ->> 'id')::uuid, partition, convert_to(key, 'UTF8'), value, headers, size);
+    VALUES (me, about.id, partition, key, value, headers, size);
 END $$;
 
-CREATE FUNCTION weir.check_partition(topic text, about json, partition int) RETURNS void
+CREATE FUNCTION weir.check_partition(topic weir.topic, partition int) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
 DECLARE
-    n int := json_array_length(about -> 'partitions');
+    n int := cardinality(topic.partitions);
 BEGIN
     IF partition IS NULL THEN
         RAISE 'partition is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'Partitions count from 0.';
     ELSIF partition < 0 OR partition >= n THEN
-        RAISE 'topic "%" has no partition %', topic, partition
+        RAISE 'topic "%" has no partition %', topic.name, partition
         USING ERRCODE = 'WE002', HINT = format('It has the partitions 0 to %s.', n - 1);
     END IF;
 END $$;
 
-CREATE FUNCTION weir.check_headers(headers jsonb) RETURNS void
+-- checked_headers returns headers as they stand in the inbox: NULL for none.
+CREATE FUNCTION weir.checked_headers(headers jsonb) RETURNS jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET jit = off
@@ -161,7 +219,9 @@ AS $$
 DECLARE
     wrong record;
 BEGIN
-    IF jsonb_typeof(headers) <> 'object' THEN
+    IF headers IS NULL OR headers = '{}' THEN
+        RETURN NULL;
+    ELSIF jsonb_typeof(headers) <> 'object' THEN
         RAISE 'headers is of type %', jsonb_typeof(headers)
         USING ERRCODE = 'invalid_parameter_value', HINT = 'An object is wanted, such as {"source": "billing"}.';
     END IF;
@@ -171,7 +231,14 @@ BEGIN
         RAISE 'headers: "%" is of type %', wrong.key, wrong.type
         USING ERRCODE = 'invalid_parameter_value', HINT = 'A header is a string, or null.';
     END IF;
+    RETURN headers;
 END $$;
+
+-- around tells how many bytes a batch with one record has beside its key and its value, at most: 80, and around a header less than the
+-- punctuation of its JSON.
+CREATE FUNCTION weir.around(headers jsonb) RETURNS bigint
+LANGUAGE sql IMMUTABLE
+RETURN 80 + coalesce(octet_length(headers::text), 0);
 
 CREATE FUNCTION weir.too_large(topic text, size bigint, most int) RETURNS void
 LANGUAGE plpgsql
@@ -185,53 +252,58 @@ BEGIN
                  || ' large values elsewhere and publish where they are.';
 END $$;
 
--- publish: the event exists if the transaction commits, and does not if it rolls back, or back to a savepoint before it. A NULL key is
--- none. Without a partition the key decides, as with Kafka's clients.
-CREATE FUNCTION weir.publish(topic text, key text, value bytea, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
-LANGUAGE sql
-RETURN weir.post(topic, key, value, headers, partition, false);
-
-CREATE FUNCTION weir.publish(topic text, key text, value text, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
-LANGUAGE sql
-RETURN weir.post(topic, key, convert_to(value, 'UTF8'), headers, partition, false);
-
-CREATE FUNCTION weir.publish(topic text, key text, value jsonb, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
-LANGUAGE sql
-RETURN weir.post(topic, key, convert_to(value::text, 'UTF8'), headers, partition, false);
-
--- tombstone says that a key is gone: an event without a value.
-CREATE FUNCTION weir.tombstone(topic text, key text, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
-LANGUAGE sql
-RETURN weir.post(topic, key, NULL, headers, partition, true);
-
 CREATE FUNCTION weir.octets(value text) RETURNS bytea LANGUAGE sql IMMUTABLE RETURN convert_to(value, 'UTF8');
 CREATE FUNCTION weir.octets(value jsonb) RETURNS bytea LANGUAGE sql IMMUTABLE RETURN convert_to(value::text, 'UTF8');
 CREATE FUNCTION weir.octets(value bytea) RETURNS bytea LANGUAGE sql IMMUTABLE RETURN value;
 
--- publish_all publishes one event for each value (text[], jsonb[] or bytea[]), in order. keys has one for each value, or is NULL: none has
--- a key. It returns how many there were.
-CREATE FUNCTION weir.publish_all(topic text, keys text[], "values" anyarray, headers jsonb DEFAULT '{}') RETURNS bigint
+-- publish: the event exists if the transaction commits, and does not if it rolls back, or back to a savepoint before it. A NULL key is
+-- none. Without a partition the key decides, as with Kafka's clients. A literal counts as text, for key and value.
+CREATE FUNCTION weir.publish(topic text, key text, value bytea, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
+LANGUAGE sql
+RETURN weir.post(topic, convert_to(key, 'UTF8'), value, headers, partition, false);
+
+CREATE FUNCTION weir.publish(topic text, key text, value text, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
+LANGUAGE sql
+RETURN weir.post(topic, convert_to(key, 'UTF8'), convert_to(value, 'UTF8'), headers, partition, false);
+
+CREATE FUNCTION weir.publish(topic text, key text, value jsonb, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
+LANGUAGE sql
+RETURN weir.post(topic, convert_to(key, 'UTF8'), convert_to(value::text, 'UTF8'), headers, partition, false);
+
+CREATE FUNCTION weir.publish(topic text, key bytea, value bytea, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
+LANGUAGE sql
+RETURN weir.post(topic, key, value, headers, partition, false);
+
+-- tombstone says that a key is gone: an event without a value.
+CREATE FUNCTION weir.tombstone(topic text, key text, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
+LANGUAGE sql
+RETURN weir.post(topic, convert_to(key, 'UTF8'), NULL, headers, partition, true);
+
+CREATE FUNCTION weir.tombstone(topic text, key bytea, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
+LANGUAGE sql
+RETURN weir.post(topic, key, NULL, headers, partition, true);
+
+-- publish_all publishes one event for each value (text[], jsonb[] or bytea[]), in order. keys (text[] or bytea[]) has one for each value, or is
+-- NULL: none has a key. It returns how many there were.
+CREATE FUNCTION weir.publish_all(topic text, keys anycompatiblearray, "values" anyarray, headers jsonb DEFAULT '{}') RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
 DECLARE
-    about  json;
-    most   int;
-    around int;
+    about  weir.topic := weir.find_topic(topic);
+    around bigint;
     wrong  record;
     me     xid8;
 BEGIN
-    SELECT convert_from(t.value, 'UTF8')::json INTO about
-    FROM weir.state t WHERE t.key = 'topic/' || topic ORDER BY t.turn DESC LIMIT 1;
-    IF about IS NULL THEN
-        PERFORM weir.no_topic(topic);
-    END IF;
     IF "values" IS NULL THEN
         RAISE 'values is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'An empty array publishes nothing.';
     ELSIF pg_typeof("values") NOT IN ('text[]'::regtype, 'jsonb[]'::regtype, 'bytea[]'::regtype) THEN
         RAISE 'values is of type %', pg_typeof("values")
         USING ERRCODE = 'invalid_parameter_value', HINT = 'text[], jsonb[] or bytea[] is wanted: cast it.';
+    ELSIF pg_typeof(keys) NOT IN ('text[]'::regtype, 'varchar[]'::regtype, 'bytea[]'::regtype) THEN
+        RAISE 'keys is of type %', pg_typeof(keys)
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'text[] or bytea[] is wanted: cast it.';
     ELSIF array_ndims("values") > 1 OR array_ndims(keys) > 1 THEN
         RAISE '% has more than one dimension', CASE WHEN array_ndims("values") > 1 THEN 'values' ELSE 'keys' END
         USING ERRCODE = 'invalid_parameter_value', HINT = 'One key and one value make an event: give two plain arrays.';
@@ -239,34 +311,27 @@ BEGIN
         RAISE 'keys has % elements, and values has %', cardinality(keys), cardinality("values")
         USING ERRCODE = 'invalid_parameter_value', HINT = 'Give each value its key, which may be null, or no keys at all: NULL.';
     END IF;
-    IF headers = '{}' THEN
-        headers := NULL;
-    ELSIF headers IS NOT NULL THEN
-        PERFORM weir.check_headers(headers);
-    END IF;
-    around := 80 + coalesce(octet_length(headers::text), 0);
-    most := least(coalesce((about #>> '{config,max.message.bytes}')::int, 1048588), weir.event_most());
+    headers := weir.checked_headers(headers);
+    around := weir.around(headers);
     SELECT e.n, e.size INTO wrong
     FROM (
-        SELECT x.n, around + coalesce(octet_length(x.key), 0)::bigint + octet_length(weir.octets(x.value)) AS size
+        SELECT x.n, around + coalesce(octet_length(x.key), 0) + octet_length(weir.octets(x.value)) AS size
         FROM ROWS FROM (unnest(keys), unnest("values")) WITH ORDINALITY AS x(key, value, n)
     ) AS e
-    WHERE e.size IS NULL OR e.size > most ORDER BY e.n LIMIT 1;
+    WHERE e.size IS NULL OR e.size > about.event_max ORDER BY e.n LIMIT 1;
     IF wrong.n IS NOT NULL AND wrong.size IS NULL THEN
         RAISE 'values: element % is null', wrong.n USING ERRCODE = 'null_value_not_allowed',
             HINT = 'To say that a key is gone, call weir.tombstone(topic, key).';
     ELSIF wrong.n IS NOT NULL THEN
-        PERFORM weir.too_large(topic, wrong.size, most);
+        PERFORM weir.too_large(topic, wrong.size, about.event_max);
     END IF;
     me := pg_current_xact_id();
     INSERT INTO weir.inbox (xact, topic, key, value, headers, size)
-    SELECT me, (about ->> 'id')::uuid, convert_to(x.key, 'UTF8'), weir.octets(x.value), publish_all.headers,
+    SELECT me, about.id, weir.octets(x.key), weir.octets(x.value), publish_all.headers,
            around + coalesce(octet_length(x.key), 0) + octet_length(weir.octets(x.value))
     FROM ROWS FROM (unnest(keys), unnest("values")) WITH ORDINALITY AS x(key, value, n)
     ORDER BY x.n;
-    IF pg_sequence_last_value('weir.watching') = 1 AND current_setting('weir.notify', true) IS DISTINCT FROM 'off' THEN
-        PERFORM pg_notify('weir_inbox', '');
-    END IF;
+    PERFORM weir.stir();
     RETURN cardinality("values");
 END $$;
 
@@ -332,9 +397,33 @@ BEGIN
     ORDER BY f.id;
 END $$;
 
--- move deletes rows of the inbox and appends to the log what was made of them, or does neither: see weir.commit. It tells false, and has
--- done nothing, where another mover is at it or was there before. The whole is undone with WE090 where it was there in between, and with
--- WE091 where a partition is gone.
+-- take deletes rows of the inbox, for whoever puts what was made of them into the log. It tells false, and has done nothing, where another
+-- mover is at it or was there before; the whole is undone with WE090 where it was there in between.
+CREATE FUNCTION weir.take(ids bigint[]) RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+    deleted bigint;
+BEGIN
+    PERFORM FROM weir.mover m FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND OR cardinality(ids) > 0 AND NOT EXISTS (SELECT FROM weir.inbox i WHERE i.id = ids[1]) THEN
+        RETURN false;
+    END IF;
+    DELETE FROM weir.inbox i WHERE i.id = ANY (ids);
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    IF deleted <> cardinality(ids) THEN
+        RAISE 'another mover took % of % rows', cardinality(ids) - deleted, cardinality(ids) USING ERRCODE = 'WE090';
+    END IF;
+    RETURN true;
+END $$;
+
+-- move takes rows out of the inbox and appends to the log what was made of them, or does neither: see take and weir.commit. The whole is undone
+-- with WE091 where a partition is gone.
 CREATE FUNCTION weir.move(
     ids             bigint[],
     partitions      bigint[],
@@ -366,21 +455,10 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
-    deleted  bigint;
     homeless int[];
 BEGIN
-    PERFORM FROM weir.mover m FOR UPDATE SKIP LOCKED;
-    moved := FOUND AND (cardinality(ids) = 0 OR EXISTS (SELECT FROM weir.inbox i WHERE i.id = ids[1]));
-    IF NOT moved THEN
-        RETURN;
-    END IF;
-    -- The rows before the partitions: those are held by nobody longer than need be.
-    DELETE FROM weir.inbox i WHERE i.id = ANY (ids);
-    GET DIAGNOSTICS deleted = ROW_COUNT;
-    IF deleted <> cardinality(ids) THEN
-        RAISE 'another mover took % of % rows', cardinality(ids) - deleted, cardinality(ids) USING ERRCODE = 'WE090';
-    END IF;
-    IF cardinality(batch_partition) > 0 THEN
+    moved := weir.take(ids); -- the rows before the partitions: those are held by nobody longer than need be
+    IF moved AND cardinality(batch_partition) > 0 THEN
         SELECT c.bases, c.homeless INTO bases, homeless
         FROM weir.commit(partitions, keys, batch_entry, batch_partition, batch_records, batch_time, batch_start, batch_size,
                          check_entry, check_key, check_version,

@@ -119,8 +119,8 @@ BEGIN
             field := substring(raw FROM at + 1 FOR size);
             at := at + size;
             shown := CASE WHEN texts THEN convert_from(field, 'UTF8') ELSE weir.text_of(field) END;
-            IF shown IS NULL OR starts_with(shown, '\x') THEN
-                shown := '\x' || encode(field, 'hex');
+            IF shown IS NULL OR starts_with(shown, E'\\x') THEN
+                shown := E'\\x' || encode(field, 'hex'); -- E: whatever standard_conforming_strings is
             END IF;
         END IF;
         IF i % 2 = 0 THEN
@@ -313,13 +313,9 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
-    found json;
+    about weir.topic := weir.find_topic(want_topic);
 BEGIN
-    SELECT convert_from(s.value, 'UTF8')::json INTO found
-    FROM weir.state s WHERE s.key = 'topic/' || want_topic ORDER BY s.turn DESC LIMIT 1;
-    IF found IS NULL THEN
-        PERFORM weir.no_topic(want_topic);
-    ELSIF want_from IS NULL AND NOT tail THEN
+    IF want_from IS NULL AND NOT tail THEN
         RAISE 'from_offset is null' USING ERRCODE = 'null_value_not_allowed', HINT = '0 reads from the beginning.';
     ELSIF want_from < 0 THEN
         RAISE 'from_offset is %', want_from
@@ -329,7 +325,7 @@ BEGIN
     ELSIF want_most < 0 THEN
         RAISE 'max_events is %', want_most USING ERRCODE = 'invalid_parameter_value', HINT = 'A number from 0 on is wanted.';
     ELSIF want_partition IS NOT NULL THEN
-        PERFORM weir.check_partition(want_topic, found, want_partition);
+        PERFORM weir.check_partition(about, want_partition);
     END IF;
     RETURN QUERY
     SELECT spans.*
@@ -337,9 +333,9 @@ BEGIN
         SELECT (u.nth - 1)::int, x.id,
                greatest(x.first_offset, CASE WHEN tail THEN x.next_offset - least(want_most, x.next_offset) ELSE want_from END) AS low,
                x.next_offset AS high
-        FROM json_array_elements_text(found -> 'partitions') WITH ORDINALITY AS u(id, nth)
+        FROM unnest(about.partitions) WITH ORDINALITY AS u(id, nth)
         CROSS JOIN LATERAL (
-            SELECT y.id, y.first_offset, y.next_offset FROM weir.partition y WHERE y.id = u.id::bigint ORDER BY y.turn DESC LIMIT 1
+            SELECT y.id, y.first_offset, y.next_offset FROM weir.partition y WHERE y.id = u.id ORDER BY y.turn DESC LIMIT 1
         ) AS x
         WHERE want_partition IS NULL OR u.nth = want_partition + 1
         ORDER BY u.nth

@@ -3,16 +3,6 @@
 -- A statement sees one version of each row of weir.state and weir.partition, the newest that was committed. So ORDER BY turn DESC LIMIT 1
 -- does not change what is shown; it lets a lookup end at the first of however many old versions lie about.
 
--- catalog is the topics as the log keeps them.
-CREATE VIEW weir.catalog AS
-SELECT substr(s.key, 7) AS name,
-       (x.topic ->> 'id')::uuid AS id,
-       x.topic -> 'partitions' AS partitions, -- their numbers in weir.partition
-       coalesce(x.topic -> 'config', '{}') AS settings
-FROM weir.state s
-CROSS JOIN LATERAL (SELECT convert_from(s.value, 'UTF8')::jsonb) AS x(topic)
-WHERE s.key >= 'topic/' AND s.key < 'topic0'; -- 0 follows / in ASCII
-
 CREATE VIEW weir.partitions AS
 SELECT t.name AS topic,
        (u.nth - 1)::int AS partition,
@@ -21,25 +11,25 @@ SELECT t.name AS topic,
        p.next_offset - p.first_offset AS records,
        p.next_byte - p.first_byte AS bytes, -- of batches, compressed or not
        p.id -- in weir.partition
-FROM weir.catalog t
-CROSS JOIN LATERAL jsonb_array_elements_text(t.partitions) WITH ORDINALITY AS u(id, nth)
+FROM weir.topic t
+CROSS JOIN LATERAL unnest(t.partitions) WITH ORDINALITY AS u(id, nth)
 CROSS JOIN LATERAL (
-    SELECT x.* FROM weir.partition x WHERE x.id = u.id::bigint ORDER BY x.turn DESC LIMIT 1
+    SELECT x.* FROM weir.partition x WHERE x.id = u.id ORDER BY x.turn DESC LIMIT 1
 ) AS p;
 
 CREATE VIEW weir.topics AS
 SELECT t.name,
        t.id,
-       jsonb_array_length(t.partitions) AS partitions,
+       cardinality(t.partitions) AS partitions,
        h.records,
        h.bytes,
        t.settings -- those that were set; for the others Kafka's defaults hold
-FROM weir.catalog t
+FROM weir.topic t
 CROSS JOIN LATERAL (
     SELECT sum(p.next_offset - p.first_offset)::bigint AS records, sum(p.next_byte - p.first_byte)::bigint AS bytes
-    FROM jsonb_array_elements_text(t.partitions) AS u(id)
+    FROM unnest(t.partitions) AS u(id)
     CROSS JOIN LATERAL (
-        SELECT x.* FROM weir.partition x WHERE x.id = u.id::bigint ORDER BY x.turn DESC LIMIT 1
+        SELECT x.* FROM weir.partition x WHERE x.id = u.id ORDER BY x.turn DESC LIMIT 1
     ) AS p
 ) AS h;
 
@@ -90,7 +80,7 @@ WITH known AS MATERIALIZED (
     SELECT split_part(s.key, '/', 3) AS name, c.name AS topic, split_part(s.key, '/', 5)::int AS partition,
            (replace(convert_from(s.value, 'UTF8'), '\u0000', '\ufffd')::jsonb ->> 'offset')::bigint AS position
     FROM weir.state s
-    JOIN weir.catalog c ON c.id = split_part(s.key, '/', 4)::uuid -- a topic that was deleted and made again is another
+    JOIN weir.topic c ON c.id = split_part(s.key, '/', 4)::uuid -- a topic that was deleted and made again is another
     WHERE s.key >= 'group/offset/' AND s.key < 'group/offset0'
 ), reading AS (
     SELECT name, topic, partition, o.position, g.member, p.first_offset, p.next_offset

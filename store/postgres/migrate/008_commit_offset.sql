@@ -98,24 +98,6 @@ BEGIN
     END IF;
 END $$;
 
--- find_topic returns a topic's value in weir.state.
-CREATE FUNCTION weir.find_topic(topic text) RETURNS json
-LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp
-SET jit = off
-SET enable_seqscan = off
-AS $$
-DECLARE
-    about json;
-BEGIN
-    SELECT convert_from(t.value, 'UTF8')::json INTO about
-    FROM weir.state t WHERE t.key = 'topic/' || topic ORDER BY t.turn DESC LIMIT 1;
-    IF about IS NULL THEN
-        PERFORM weir.no_topic(topic);
-    END IF;
-    RETURN about;
-END $$;
-
 -- check_member refuses who is not, or no longer, a member of the group.
 CREATE FUNCTION weir.check_member(grp text, member text, generation int) RETURNS void
 LANGUAGE plpgsql STABLE
@@ -141,7 +123,7 @@ BEGIN
 END $$;
 
 -- check_consumer holds the arguments that position and commit_offset share to the rules.
-CREATE FUNCTION weir.check_consumer(grp text, topic text, about json, partition int) RETURNS void
+CREATE FUNCTION weir.check_consumer(grp text, topic weir.topic, partition int) RETURNS void
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET jit = off
@@ -153,7 +135,7 @@ BEGIN
         RAISE 'grp has % bytes', octet_length(grp)
         USING ERRCODE = 'invalid_parameter_value', HINT = 'A group''s name has 1 to 512 bytes.';
     END IF;
-    PERFORM weir.check_partition(topic, about, partition);
+    PERFORM weir.check_partition(topic, partition);
 END $$;
 
 -- position tells which event a group handles next in a partition; NULL where it has committed nothing.
@@ -163,10 +145,10 @@ SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
 DECLARE
-    about json := weir.find_topic(topic);
+    about weir.topic := weir.find_topic(topic);
 BEGIN
-    PERFORM weir.check_consumer(grp, topic, about, partition);
-    RETURN (weir.find_position(grp, (about ->> 'id')::uuid, partition)).place;
+    PERFORM weir.check_consumer(grp, about, partition);
+    RETURN (weir.find_position(grp, about.id, partition)).place;
 END $$;
 
 -- commit_offset moves a group's position to next_offset, if the transaction commits. It is refused
@@ -186,13 +168,12 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
-    about    json := weir.find_topic(topic);
-    topic_id uuid := about ->> 'id';
-    at       record;
-    own      bigint;
-    me       xid8;
+    about weir.topic := weir.find_topic(topic);
+    at    record;
+    own   bigint;
+    me    xid8;
 BEGIN
-    PERFORM weir.check_consumer(grp, topic, about, partition);
+    PERFORM weir.check_consumer(grp, about, partition);
     IF next_offset IS NULL THEN
         RAISE 'next_offset is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'It is the offset of the next event to handle.';
     ELSIF next_offset < 0 OR from_offset < 0 THEN
@@ -206,11 +187,14 @@ BEGIN
     -- Queue for the position. Only behind this lock is it read.
     FOR attempt IN 1..2 LOOP
         SELECT c.id INTO own FROM weir.consumer c
-        WHERE c.grp = commit_offset.grp AND c.topic = topic_id AND c.partition = commit_offset.partition FOR UPDATE;
+        WHERE c.grp = commit_offset.grp AND c.topic = about.id AND c.partition = commit_offset.partition FOR UPDATE;
         EXIT WHEN FOUND;
-        INSERT INTO weir.consumer (grp, topic, partition) VALUES (grp, topic_id, partition) ON CONFLICT DO NOTHING;
+        INSERT INTO weir.consumer (grp, topic, partition) VALUES (grp, about.id, partition) ON CONFLICT DO NOTHING;
     END LOOP;
-    SELECT p.place, p.base INTO at FROM weir.find_position(grp, topic_id, partition) AS p;
+    IF own IS NULL THEN -- the topic was deleted, and the row forgotten, while we waited for it
+        PERFORM weir.no_topic(topic);
+    END IF;
+    SELECT p.place, p.base INTO at FROM weir.find_position(grp, about.id, partition) AS p;
     IF from_offset IS NOT NULL AND from_offset <> at.place THEN
         RAISE 'group "%" is at offset % of partition % of topic "%", and not at %', grp, at.place, partition, topic, from_offset
         USING ERRCODE = 'WE004', HINT = format('Roll back, and go on from %s: what was before it has been handled.', at.place);
@@ -227,10 +211,34 @@ BEGIN
     END IF;
     me := pg_current_xact_id();
     INSERT INTO weir.inbox (xact, topic, partition, size, grp, next_offset, base)
-    VALUES (me, topic_id, partition, 100, grp, next_offset, at.base);
+    VALUES (me, about.id, partition, 100, grp, next_offset, at.base);
 END $$;
 
--- carry deletes rows of the inbox and writes the positions that they brought into the groups' keys, but for keys that somebody else wrote
+-- forget_consumers removes positions of topics that are gone, at most so many, and tells how many. A topic's id never comes back: one that
+-- is made anew under the old name has none of them. All is seen in one snapshot, and a position comes after its topic: so none is taken for
+-- gone whose topic is young. What a consumer's transaction holds is left for the next time. The plan: both tables once, joined by hash.
+CREATE FUNCTION weir.forget_consumers(most int) RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $$
+DECLARE
+    forgotten bigint;
+BEGIN
+    WITH gone AS MATERIALIZED (
+        SELECT c.id FROM weir.consumer c
+        WHERE NOT EXISTS (SELECT FROM weir.topic t WHERE t.id = c.topic)
+        LIMIT most
+        FOR UPDATE SKIP LOCKED
+    ), positions AS (
+        DELETE FROM weir.consumed x USING gone g WHERE x.consumer = g.id
+    )
+    DELETE FROM weir.consumer c USING gone g WHERE c.id = g.id;
+    GET DIAGNOSTICS forgotten = ROW_COUNT;
+    RETURN forgotten;
+END $$;
+
+-- carry takes rows out of the inbox and writes the positions that they brought into the groups' keys, but for keys that somebody else wrote
 -- since. guarded has those keys, and bases what was known of each; a key must not be at another stamp. The rest is for weir.commit. It
 -- tells false, and has done nothing, where another mover is at it; the whole is undone with WE090 where one was there in between, and with
 -- WE092 where a group moved on.
@@ -266,20 +274,13 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
-    deleted bigint;
     refused text[];
     wanted  int[];
     stale   int[];
 BEGIN
-    PERFORM FROM weir.mover m FOR UPDATE SKIP LOCKED;
-    moved := FOUND AND EXISTS (SELECT FROM weir.inbox i WHERE i.id = ids[1]);
+    moved := weir.take(ids);
     IF NOT moved THEN
         RETURN;
-    END IF;
-    DELETE FROM weir.inbox i WHERE i.id = ANY (ids);
-    GET DIAGNOSTICS deleted = ROW_COUNT;
-    IF deleted <> cardinality(ids) THEN
-        RAISE 'another mover took % of % rows', cardinality(ids) - deleted, cardinality(ids) USING ERRCODE = 'WE090';
     END IF;
 
     -- A commit of nothing locks the keys, in the order in which all commits do.

@@ -9,12 +9,14 @@ CREATE TABLE weir.rights (
 
 INSERT INTO weir.rights (kind, what) VALUES
     ('producer', 'USAGE ON SCHEMA weir'),
-    ('producer', 'EXECUTE ON FUNCTION weir.post(text, text, bytea, jsonb, int, boolean)'),
+    ('producer', 'EXECUTE ON FUNCTION weir.post(text, bytea, bytea, jsonb, int, boolean)'),
     ('producer', 'EXECUTE ON FUNCTION weir.publish(text, text, text, jsonb, int)'),
     ('producer', 'EXECUTE ON FUNCTION weir.publish(text, text, jsonb, jsonb, int)'),
     ('producer', 'EXECUTE ON FUNCTION weir.publish(text, text, bytea, jsonb, int)'),
-    ('producer', 'EXECUTE ON FUNCTION weir.publish_all(text, text[], anyarray, jsonb)'),
+    ('producer', 'EXECUTE ON FUNCTION weir.publish(text, bytea, bytea, jsonb, int)'),
+    ('producer', 'EXECUTE ON FUNCTION weir.publish_all(text, anycompatiblearray, anyarray, jsonb)'),
     ('producer', 'EXECUTE ON FUNCTION weir.tombstone(text, text, jsonb, int)'),
+    ('producer', 'EXECUTE ON FUNCTION weir.tombstone(text, bytea, jsonb, int)'),
     ('consumer', 'EXECUTE ON FUNCTION weir.commit_offset(text, text, int, bigint, bigint, text, int)'),
     ('consumer', 'EXECUTE ON FUNCTION weir.position(text, text, int)');
 
@@ -44,7 +46,15 @@ BEGIN
         USING ERRCODE = 'invalid_parameter_value', HINT = 'The kind is producer, consumer or reader.';
     END IF;
     FOR what IN SELECT r.what FROM weir.rights r WHERE r.kind = grant_to.kind LOOP
-        EXECUTE format('GRANT %s TO %s', what, role); -- a regrole reads as a quoted name
+        IF what = 'USAGE ON SCHEMA weir' AND NOT has_schema_privilege('weir', 'USAGE WITH GRANT OPTION') THEN
+            -- The schema is another's, who lets us create in it.
+            IF NOT has_schema_privilege(role, 'weir', 'USAGE') THEN
+                RAISE NOTICE 'role % cannot reach schema weir, and % may not change that', role, current_user
+                USING HINT = format('As the owner of the schema: GRANT USAGE ON SCHEMA weir TO %s', role);
+            END IF;
+        ELSE
+            EXECUTE format('GRANT %s TO %s', what, role); -- a regrole reads as a quoted name
+        END IF;
     END LOOP;
 END $$;
 
