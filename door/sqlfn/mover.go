@@ -48,6 +48,7 @@ type Mover struct {
 	left  time.Time                 // when rows were left in the inbox because they cannot be moved; zero: none were
 
 	positions positions
+	forgot    time.Time // when positions of topics that are gone were last looked for
 }
 
 // New makes the mover of a log whose store is in PostgreSQL.
@@ -117,11 +118,14 @@ func (m *Mover) rest(ctx context.Context, wait time.Duration, began time.Time, s
 		return
 	}
 	var timer, carry <-chan time.Time
-	switch {
-	case wait > 0:
+	if wait > 0 {
 		timer, stirred = time.After(wait), nil
-	case !m.left.IsZero():
-		timer = time.After(time.Until(m.left.Add(leaveFor)))
+	} else {
+		due := m.forgot.Add(forgetEvery)
+		if again := m.left.Add(leaveFor); !m.left.IsZero() && again.Before(due) {
+			due = again
+		}
+		timer = time.After(time.Until(due))
 	}
 	if due := m.positions.due(); due >= 0 {
 		carry = time.After(due)
@@ -162,6 +166,9 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 		if err := m.carryPositions(ctx); err != nil {
 			return false, err
 		}
+	}
+	if time.Since(m.forgot) >= forgetEvery {
+		m.forgetConsumers(ctx)
 	}
 	closely := m.pace.note(time.Now(), len(chunk.Rows))
 	if closely != chunk.Watching {

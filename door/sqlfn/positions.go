@@ -23,6 +23,13 @@ const carryEvery = 100 * time.Millisecond
 // positionsMax bounds what waits in memory.
 const positionsMax = 10_000
 
+const (
+	// forgetEvery is how often positions of topics that are gone are looked for.
+	forgetEvery = time.Hour
+	// forgetMost bounds how many are removed at once.
+	forgetMost = 10_000
+)
+
 // positions are what consumers committed with weir.commit_offset, on the way to where Kafka clients and tools look for it. Until they are
 // carried their rows stay in the inbox; whoever loses this memory finds them there.
 type positions struct {
@@ -134,5 +141,17 @@ func (m *Mover) carryGroups(ctx context.Context, rows []postgres.Row) error {
 		if !errors.Is(err, eventlog.ErrStale) || attempt == staleMax {
 			return err
 		}
+	}
+}
+
+// forgetConsumers removes the positions of topics that are gone, which no consumer will ask for again. Where there are more than it may remove at
+// once, the next step goes on.
+func (m *Mover) forgetConsumers(ctx context.Context) {
+	n, err := m.inbox.ForgetConsumers(ctx, forgetMost)
+	if err != nil && ctx.Err() == nil {
+		m.cfg.Logger.Info("positions of topics that are gone are kept for now", "again", forgetEvery, "err", err)
+	}
+	if n < forgetMost {
+		m.forgot = time.Now()
 	}
 }

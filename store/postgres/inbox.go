@@ -274,6 +274,17 @@ func (i *Inbox) Carry(ctx context.Context, ids []int64, positions []Position, en
 	return nil
 }
 
+// ForgetConsumers removes positions that weir.commit_offset keeps of topics that are gone, at most so many: one trip. It returns how
+// many there were.
+func (i *Inbox) ForgetConsumers(ctx context.Context, most int) (n int, err error) {
+	ctx, cancel := i.store.bounded(ctx)
+	defer cancel()
+	if err := i.pool.QueryRow(ctx, `SELECT weir.forget_consumers($1)`, most).Scan(&n); err != nil {
+		return 0, fmt.Errorf("forget positions of topics that are gone: %w", writeFailed(err))
+	}
+	return n, nil
+}
+
 // Still returns those of some rows that nobody took out of the inbox yet, each once: one trip.
 func (i *Inbox) Still(ctx context.Context, rows []Row) ([]Row, error) {
 	ctx, cancel := i.store.bounded(ctx)

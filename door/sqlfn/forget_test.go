@@ -1,0 +1,124 @@
+package sqlfn
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/pgtest"
+)
+
+// sessionOf is a connection whose statements must not fail.
+func sessionOf(t *testing.T, address string) (run func(sql string)) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(t.Context()) })
+	return func(sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+}
+
+// kept lists the positions that weir.commit_offset keeps.
+func kept(t *testing.T, address string) string {
+	t.Helper()
+	return pgtest.Value(t, address, `
+		SELECT coalesce(string_agg(format('%s=%s', c.grp, x.next_offset), ' ' ORDER BY c.grp), 'none')
+		FROM weir.consumer c FULL JOIN weir.consumed x ON x.consumer = c.id`)
+}
+
+func TestPositionsGoWithTheirTopic(t *testing.T) {
+	address := pgtest.URL(t)
+	m := still(t, address)
+	topic := func(name string) {
+		t.Helper()
+		if _, err := m.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: name, Partitions: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step := func() {
+		t.Helper()
+		if _, err := m.step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	topic("orders")
+	topic("other")
+	run, holder := sessionOf(t, address), sessionOf(t, address)
+	run(`SELECT weir.commit_offset('old', 'orders', 0, 10), weir.commit_offset('old too', 'orders', 1, 20), weir.commit_offset('kept', 'other', 0, 30)`)
+	run(`SELECT weir.commit_offset('held', 'orders', 0, 40)`)
+	holder(`BEGIN; SELECT weir.commit_offset('held', 'orders', 0, 41)`)
+	if err := m.log.DeleteTopic(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	topic("orders")
+	if got := pgtest.Value(t, address, `SELECT coalesce(weir.position('old', 'orders', 0), -1)`); got != "-1" {
+		t.Errorf("in a topic made anew the group is at %s already", got)
+	}
+	run(`SELECT weir.commit_offset('new', 'orders', 0, 1)`)
+
+	step()
+	if got := kept(t, address); got != "held=40 kept=30 new=1" {
+		t.Errorf("kept: %s", got)
+	}
+	holder(`COMMIT`)
+	step()
+	if got := kept(t, address); got != "held=41 kept=30 new=1" {
+		t.Errorf("before an hour has gone by: %s", got)
+	}
+	m.forgot = m.forgot.Add(-forgetEvery)
+	step()
+	if got := kept(t, address); got != "kept=30 new=1" {
+		t.Errorf("after an hour: %s", got)
+	}
+}
+
+// The topic and the first position in it become visible together.
+func TestAPositionInAYoungTopicIsNotForgotten(t *testing.T) {
+	address := pgtest.URL(t)
+	m := still(t, address)
+	run := sessionOf(t, address)
+	run(`BEGIN; INSERT INTO weir.state (key, version, put_at, value)
+		VALUES ('topic/young', 1, now(), '{"id":"00112233445566778899aabbccddeeff","partitions":[7]}')`)
+	run(`SELECT weir.commit_offset('g', 'young', 0, 5)`)
+	m.forgetConsumers(t.Context())
+	run(`COMMIT`)
+	m.forgetConsumers(t.Context())
+	if got := kept(t, address); got != "g=5" {
+		t.Errorf("kept: %s", got)
+	}
+}
+
+func TestManyPositionsAreForgottenInSteps(t *testing.T) {
+	address := pgtest.URL(t)
+	m := still(t, address)
+	pgtest.Exec(t, address, `INSERT INTO weir.consumer (grp, topic, partition) SELECT 'g', gen_random_uuid(), 0 FROM generate_series(1, 10001)`)
+	m.forgetConsumers(t.Context())
+	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.consumer`); got != "1" || !m.forgot.IsZero() {
+		t.Errorf("%s are left, and the next look is due an hour after %v", got, m.forgot)
+	}
+	m.forgetConsumers(t.Context())
+	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.consumer`); got != "0" || m.forgot.IsZero() {
+		t.Errorf("%s are left, and the next look is due an hour after %v", got, m.forgot)
+	}
+}
+
+// A mover that nothing stirs wakes by itself.
+func TestAnIdleMoverLooksForPositionsToForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Mover{forgot: time.Now()}
+		began := time.Now()
+		m.rest(t.Context(), -1, began, nil)
+		if slept := time.Since(began); slept != forgetEvery {
+			t.Errorf("it slept for %v", slept)
+		}
+	})
+}
