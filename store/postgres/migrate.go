@@ -39,7 +39,13 @@ func scripts() []string {
 // prepare sees that the database will do, and brings the schema to this binary's version.
 func prepare(ctx context.Context, config *pgx.ConnConfig, logger *slog.Logger) error {
 	config = config.Copy()
-	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { logger.Info(n.Message, "hint", n.Hint) }
+	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		if n.Hint == "" {
+			logger.Info(n.Message)
+		} else {
+			logger.Info(n.Message, "hint", n.Hint)
+		}
+	}
 	if config.RuntimeParams["statement_timeout"] != "" {
 		config.RuntimeParams["statement_timeout"] = "0" // a migration takes as long as it takes
 	}

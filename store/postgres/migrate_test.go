@@ -2,7 +2,10 @@ package postgres_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -88,6 +91,70 @@ func TestADatabaseThatWillNotDoIsRefusedWithAdvice(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What the role may not do itself is said, with what to do about it.
+func TestARoleThatMayNotOpenTheSchemaToOthersSaysSo(t *testing.T) {
+	address := pgtest.URL(t)
+	mine := as(t, address, `CREATE SCHEMA weir; GRANT ALL ON SCHEMA weir TO {role}`)
+	at(t, address).Close() // the three roles are there, whoever made them
+	pgtest.Exec(t, address, `DROP SCHEMA weir CASCADE; CREATE SCHEMA weir; GRANT ALL ON SCHEMA weir TO `+roleOf(t, mine))
+	open := func() string {
+		t.Helper()
+		var said strings.Builder
+		s, err := postgres.Open(t.Context(), mine, postgres.Options{Logger: slog.New(slog.NewTextHandler(&said, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		return said.String()
+	}
+	said := open()
+	if strings.Contains(said, "no privileges") || strings.Count(said, "As the owner of the schema: GRANT USAGE ON SCHEMA weir TO weir_producer") != 1 {
+		t.Errorf("said: %s", said)
+	}
+	pgtest.Exec(t, address, `DROP SCHEMA weir CASCADE; CREATE SCHEMA weir; GRANT ALL ON SCHEMA weir TO `+roleOf(t, mine)+`;
+		GRANT USAGE ON SCHEMA weir TO weir_producer, weir_consumer, weir_reader`)
+	if said := open(); said != "" {
+		t.Errorf("all is as it should be, and it said: %s", said)
+	}
+}
+
+func roleOf(t *testing.T, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.User.Username()
+}
+
+// Topics that are there already when the SQL door comes are open to SQL.
+func TestAnOlderSchemaIsBroughtUpToDate(t *testing.T) {
+	address := pgtest.URL(t)
+	conn := connect(t, address)
+	begin(t, conn, `CREATE SCHEMA weir`)
+	files, err := filepath.Glob("migrate/00[1-4]_*.sql")
+	if err != nil || len(files) != 4 {
+		t.Fatal(files, err)
+	}
+	for i, file := range files {
+		script, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin(t, conn, string(script))
+		begin(t, conn, fmt.Sprintf(`INSERT INTO weir.migration (number, name) VALUES (%d, 'older')`, i+1))
+	}
+	begin(t, conn, `INSERT INTO weir.state (key, version, put_at, value) VALUES
+		('topic/orders', 1, now(), '{"id":"00112233445566778899aabbccddeeff","partitions":[7,9],"config":{"max.message.bytes":"200"}}'),
+		('topic', 1, now(), 'no topic'), ('topics/orders', 1, now(), 'nor this')`)
+	at(t, address).Close()
+	if got, want := pgtest.Value(t, address, `SELECT string_agg(t::text, ' ') FROM weir.topic AS t`),
+		`(orders,00112233-4455-6677-8899-aabbccddeeff,200,"{7,9}","{""max.message.bytes"": ""200""}")`; got != want {
+		t.Errorf("topics: %s\nwant %s", got, want)
+	}
+	pgtest.Exec(t, address, `SELECT weir.publish('orders', 'k', 'v')`)
 }
 
 func TestANewerSchemaIsRefused(t *testing.T) {
