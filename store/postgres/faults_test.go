@@ -320,8 +320,16 @@ func TestSilenceOfTheNetworkIsUnavailable(t *testing.T) {
 		"seek":  func() error { _, err := s.Seek(t.Context(), 1, eventlog.Goal{}); return err },
 		"list":  func() error { _, err := s.List(t.Context(), "", "", 1); return err },
 	}
+	works := func(call func() error) (err error) {
+		for range 30 { // on a busy machine a hasty store gives up on a healthy network, too
+			if err = call(); !errors.Is(err, eventlog.ErrUnavailable) {
+				break
+			}
+		}
+		return err
+	}
 	for name, call := range calls {
-		if err := call(); err != nil {
+		if err := works(call); err != nil {
 			t.Errorf("%s, before: %v", name, err)
 		}
 	}
@@ -337,7 +345,7 @@ func TestSilenceOfTheNetworkIsUnavailable(t *testing.T) {
 	}
 	hole.mend()
 	for name, call := range calls {
-		if err := call(); err != nil {
+		if err := works(call); err != nil {
 			t.Errorf("%s, after: %v", name, err)
 		}
 	}
