@@ -131,9 +131,9 @@ func TestAKilledProcessLeavesNoDeadLetterTwice(t *testing.T) {
 		publish(t, w, "orders", numbered("event", n)...)
 		p := startWorker(t, job{Do: "fail", URL: s.url, Topic: "orders"})
 		for range n / 8 {
-			next(t, p.lines)
+			next(t, p.Lines)
 		}
-		p.kill()
+		p.Kill()
 		consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Session: 2 * time.Second, Handler: fails})
 		committed(t, w, "g")
 		wantOneLetterEach(t, w, n)

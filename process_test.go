@@ -1,13 +1,10 @@
 package weir_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -15,25 +12,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/internal/proctest"
 )
-
-// Some tests need processes that can be killed: this test's own program, with a job in its environment.
-
-const jobVariable = "WEIR_TEST_JOB"
 
 type job struct{ Do, URL, Topic, Name string }
 
 func TestMain(m *testing.M) {
-	if text, is := os.LookupEnv(jobVariable); is {
-		go func() { // the parent holds the other end: when it is gone there is nobody to work for
-			_, _ = io.Copy(io.Discard, os.Stdin)
-			os.Exit(3)
-		}()
-		if err := work(text); err != nil {
-			fmt.Println("failed:", err)
-			os.Exit(1)
-		}
-	}
+	proctest.Work(work)
 	os.Exit(m.Run())
 }
 
@@ -81,57 +66,13 @@ func work(text string) error {
 	select {}
 }
 
-// worker is a process with a job.
-type worker struct {
-	cmd   *exec.Cmd
-	lines chan string   // what it says
-	read  chan struct{} // closed when all of that is in lines
-}
-
-func startWorker(t *testing.T, j job) *worker {
+func startWorker(t *testing.T, j job) *proctest.Process {
 	t.Helper()
 	text, err := json.Marshal(j)
 	if err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), jobVariable+"="+string(text))
-	cmd.Stderr = t.Output()
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	w := &worker{cmd: cmd, lines: make(chan string, 100_000), read: make(chan struct{})}
-	go func() {
-		defer close(w.read)
-		defer close(w.lines)
-		for s := bufio.NewScanner(stdout); s.Scan(); {
-			w.lines <- s.Text()
-		}
-	}()
-	t.Cleanup(func() {
-		stdin.Close()
-		w.kill()
-	})
-	return w
-}
-
-// kill is kill -9. What the worker said before can still be read.
-func (w *worker) kill() {
-	_ = w.cmd.Process.Kill()
-	<-w.read // Wait would close the pipe
-	_ = w.cmd.Wait()
+	return proctest.Start(t, string(text))
 }
 
 func TestTrapWhatAKilledProcessPublishedArrives(t *testing.T) {
@@ -145,10 +86,10 @@ func TestTrapWhatAKilledProcessPublishedArrives(t *testing.T) {
 			ensure(t, w, topic, 1)
 			closeLog(t, w)
 			p := startWorker(t, job{Do: do, URL: s.url, Topic: topic})
-			if line := next(t, p.lines); line != "done" {
+			if line := next(t, p.Lines); line != "done" {
 				t.Fatalf("the publisher says %q", line)
 			}
-			p.kill()
+			p.Kill()
 			// Nobody publishes again.
 			var got seen
 			consume(t, s.open(t), weir.Subscription{Group: topic, Topics: []string{topic}, Handler: got.note})
@@ -194,16 +135,16 @@ func TestAKilledProcessIsTakenOverFrom(t *testing.T) {
 		}
 		for len(handled) < before/2 {
 			select {
-			case line := <-a.lines:
+			case line := <-a.Lines:
 				read("a", line)
-			case line := <-b.lines:
+			case line := <-b.Lines:
 				read("b", line)
 			case <-time.After(limit):
 				t.Fatalf("%d of %d events came", len(handled), before)
 			}
 		}
-		a.kill()
-		for line := range a.lines {
+		a.Kill()
+		for line := range a.Lines {
 			read("a", line)
 		}
 		for i := range after {
@@ -211,7 +152,7 @@ func TestAKilledProcessIsTakenOverFrom(t *testing.T) {
 		}
 		for len(handled) < before+after {
 			select {
-			case line := <-b.lines:
+			case line := <-b.Lines:
 				read("b", line)
 			case <-time.After(limit):
 				t.Fatalf("%d of %d events came", len(handled), before+after)

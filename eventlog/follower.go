@@ -13,8 +13,9 @@ func (l *Log) follow(ctx context.Context) error {
 	woken := l.wakes(ctx)
 	failures := 0
 	for {
-		// A quarter at random, so that brokers which started together do not ask together.
-		wait := l.cfg.Poll*9/10 + rand.N(l.cfg.Poll/10)
+		// Some of it at random, so that brokers which started together do not ask together; and some is left for what follows the look:
+		// within Poll what was written has arrived.
+		wait := l.cfg.Poll*4/5 + rand.N(l.cfg.Poll/10)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	osexec "os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,20 +18,17 @@ import (
 	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/proctest"
 	"github.com/weir-log/weir/store/postgres"
 )
 
-const childVariable = "WEIR_SQLFN_CHILD"
-
-// A process of its own is this test program, told by a variable to run a mover until it is killed.
 func TestMain(m *testing.M) {
-	if address := os.Getenv(childVariable); address != "" {
-		live(address)
-	}
+	proctest.Work(live)
 	os.Exit(m.Run())
 }
 
-func live(address string) {
+// live runs a mover until it is killed.
+func live(address string) error {
 	ctx := context.Background()
 	for { // the server may be away
 		store, err := postgres.Open(ctx, address, postgres.Options{})
@@ -47,22 +43,6 @@ func live(address string) {
 		go log.Run(ctx)
 		sqlfn.New(log, store, sqlfn.Config{}).Run(ctx)
 	}
-}
-
-// spawn starts a process that moves. It is killed when the test ends.
-func spawn(t testing.TB, address string) (kill func()) {
-	t.Helper()
-	cmd := osexec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childVariable+"="+address)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	kill = sync.OnceFunc(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	t.Cleanup(kill)
-	return kill
 }
 
 func random(t testing.TB) *rand.Rand {
@@ -179,7 +159,7 @@ func TestEventsAreThoseOfCommittedTransactions(t *testing.T) {
 		n, _ := strconv.Atoi(pgtest.Value(t, address, `SELECT count(*) FROM marker`))
 		return n
 	}
-	movers := []func(){spawn(t, address), spawn(t, address)}
+	movers := []*proctest.Process{proctest.Start(t, address), proctest.Start(t, address)}
 	for round := range 8 {
 		before := committed()
 		eventually(t, "users commit more", func() bool { return committed() > before+200 })
@@ -189,8 +169,8 @@ func TestEventsAreThoseOfCommittedTransactions(t *testing.T) {
 			continue
 		}
 		which := rng.IntN(len(movers))
-		movers[which]()
-		movers[which] = spawn(t, address)
+		movers[which].Kill()
+		movers[which] = proctest.Start(t, address)
 	}
 	cancel()
 	users.Wait()

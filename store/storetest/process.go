@@ -1,29 +1,23 @@
 package storetest
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/proctest"
 )
 
 var processTests = map[string]func(*testing.T, Harness){
 	"ProcessesTakeTurnsOnOneStore":     testProcesses,
 	"AcknowledgedSurvivesKillMidFlush": testKill,
 }
-
-// jobVariable tells a process that it is a worker, and its job.
-const jobVariable = "WEIR_STORETEST_JOB"
 
 // job is what a worker process is to do.
 type job struct {
@@ -37,19 +31,7 @@ type job struct {
 
 // Work belongs at the start of TestMain. In a worker process it does the job and ends the process; in any other it returns.
 func Work(open Opener) {
-	text, is := os.LookupEnv(jobVariable)
-	if !is {
-		return
-	}
-	go func() { // the parent holds the other end: when it is gone there is nobody to work for
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(3)
-	}()
-	if err := work(open, text); err != nil {
-		fmt.Fprintln(os.Stderr, "worker:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	proctest.Work(func(text string) error { return work(open, text) })
 }
 
 // work prints a line for each acknowledged batch: partition, base offset, records, label.
@@ -82,54 +64,25 @@ func work(open Opener, text string) error {
 	return store.Close()
 }
 
-// worker is a worker process, as its parent sees it.
-type worker struct {
-	cmd   *exec.Cmd
-	acks  *bufio.Scanner
-	stdin io.Closer
-}
-
-func startWorker(t *testing.T, j job) *worker {
+func startWorker(t *testing.T, j job) *proctest.Process {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	text, err := json.Marshal(j)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), jobVariable+"="+string(text))
-	cmd.Stderr = t.Output()
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start a worker: %v", err)
-	}
-	return &worker{cmd: cmd, acks: bufio.NewScanner(stdout), stdin: stdin}
+	return proctest.Start(t, string(text))
 }
 
-// next notes the worker's next acknowledged batch. It tells false when there are no more.
-func (w *worker) next(book *ledger) bool {
-	if !w.acks.Scan() {
-		return false
-	}
+// note takes in what a worker says: a batch that was acknowledged.
+func note(book *ledger, line string) {
 	var at place
 	var records eventlog.Offset
-	fields := strings.SplitN(w.acks.Text(), " ", 4)
+	fields := strings.SplitN(line, " ", 4)
 	if _, err := fmt.Sscan(strings.Join(fields[:len(fields)-1], " "), &at.partition, &at.base, &records); err != nil || len(fields) != 4 {
-		book.complain("worker wrote %q", w.acks.Text()) // such as a panic
-		return true
+		book.complain("worker wrote %q", line)
+		return
 	}
 	book.note(fields[3], at, at.base+records)
-	return true
 }
 
 func testProcesses(t *testing.T, h Harness) {
@@ -144,9 +97,10 @@ func testProcesses(t *testing.T, h Harness) {
 	for _, name := range []string{"w1", "w2"} {
 		w := startWorker(t, job{Place: r.place, Name: name, Seed: random.Uint64(), Flushes: 40, Increments: increments, Partitions: ids})
 		committers.Go(func() error {
-			for w.next(book) {
+			for line := range w.Lines {
+				note(book, line)
 			}
-			if err := w.cmd.Wait(); err != nil {
+			if err := w.Wait(); err != nil {
 				return fmt.Errorf("worker %s: %w", name, err)
 			}
 			return nil
@@ -186,16 +140,16 @@ func testKill(t *testing.T, h Harness) {
 		const endless = 1 << 30
 		w := startWorker(t, job{Place: r.place, Name: fmt.Sprint("w", round), Seed: random.Uint64(), Flushes: endless, Partitions: ids})
 		for range 1 + random.IntN(150) {
-			if !w.next(book) {
-				t.Fatalf("round %d: the worker ended by itself: %v", round, w.cmd.Wait())
+			line, ok := <-w.Lines
+			if !ok {
+				t.Fatalf("round %d: the worker ended by itself: %v", round, w.Wait())
 			}
+			note(book, line)
 		}
-		if err := w.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
+		w.Kill()
+		for line := range w.Lines { // what it said before it died counts
+			note(book, line)
 		}
-		for w.next(book) { // what it said before it died counts
-		}
-		_ = w.cmd.Wait()
 		if round >= 2 {
 			r.store = r.another()
 		}

@@ -1,13 +1,10 @@
 package group_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,32 +14,21 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/proctest"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/store/sqlite"
 	"github.com/weir-log/weir/use/group"
 )
 
-// peerPlace tells a process that it is a peer, on the store at that place.
-const peerPlace = "WEIR_GROUPTEST_PEER"
-
 func TestMain(m *testing.M) {
-	place, is := os.LookupEnv(peerPlace)
-	if !is {
-		os.Exit(m.Run())
-	}
-	go func() { // the parent holds the other end: when it is gone there is nobody to work for
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(3)
-	}()
-	if err := peerAlone(context.Background(), place); err != nil {
-		fmt.Fprintln(os.Stderr, "peer:", err)
-		os.Exit(1)
-	}
+	proctest.Work(peerAlone)
+	os.Exit(m.Run())
 }
 
 // peerAlone handles events until it is killed, and says so: "<partition> <offset>" before each commit.
-func peerAlone(ctx context.Context, place string) error {
+func peerAlone(place string) error {
+	ctx := context.Background()
 	store, err := openPlace(ctx, place)
 	if err != nil {
 		return err
@@ -130,18 +116,19 @@ func TestAPeerThatIsKilledIsTakenOver(t *testing.T) {
 			}
 			record(before)
 
-			other, lines := startPeerProcess(t, place)
+			other := proctest.Start(t, place)
 			told := map[position]int{}
 			read := func() bool {
+				line, more := <-other.Lines
+				if !more {
+					return false
+				}
 				var at position
-				more := lines.Scan()
-				if _, err := fmt.Sscan(lines.Text(), &at.partition, &at.offset); more && err != nil {
-					t.Errorf("the peer said %q", lines.Text())
+				if _, err := fmt.Sscan(line, &at.partition, &at.offset); err != nil {
+					t.Errorf("the peer said %q", line)
 				}
-				if more {
-					told[at]++
-				}
-				return more
+				told[at]++
+				return true
 			}
 			for len(told) < partitions*before/2 && read() {
 			}
@@ -164,10 +151,9 @@ func TestAPeerThatIsKilledIsTakenOver(t *testing.T) {
 			})
 			for len(told) < partitions*before*3/4 && read() {
 			}
-			check(t, other.Process.Kill())
+			other.Kill()
 			for read() { // what it said before it died counts
 			}
-			_ = other.Wait()
 			record(after)
 			select {
 			case <-all:
@@ -216,30 +202,6 @@ func judge(t *testing.T, partitions, events int, dead, alive map[position]int) {
 	if len(dead) == 0 || len(alive) == 0 {
 		t.Errorf("%d events were handled there and %d here: both should have had work", len(dead), len(alive))
 	}
-}
-
-func startPeerProcess(t *testing.T, place string) (*exec.Cmd, *bufio.Scanner) {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), peerPlace+"="+place)
-	cmd.Stderr = t.Output()
-	stdin, err := cmd.StdinPipe() // held open until the test ends
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = stdin.Close() })
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start a peer: %v", err)
-	}
-	return cmd, bufio.NewScanner(stdout)
 }
 
 // A peer that stood still for longer than its session comes back, and believes that it has what it had. The store knows better.

@@ -1,40 +1,24 @@
 package publish_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/proctest"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/publish"
 )
 
-// workVariable tells a process that it is a worker, and on which store.
-const workVariable = "WEIR_PUBLISHTEST_STORE"
-
 func TestMain(m *testing.M) {
-	url, is := os.LookupEnv(workVariable)
-	if !is {
-		os.Exit(m.Run())
-	}
-	go func() { // the parent holds the other end: when it is gone there is nobody to work for
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(3)
-	}()
-	if err := work(url); err != nil {
-		fmt.Fprintln(os.Stderr, "worker:", err)
-		os.Exit(1)
-	}
+	proctest.Work(work)
+	os.Exit(m.Run())
 }
 
 // work publishes once under the keys 0, 1, 2, … without end, and prints where the events went.
@@ -88,7 +72,7 @@ func TestKeysSurviveKill(t *testing.T) {
 			for i := range more {
 				placed, repeated, err := p.PublishOnce(t.Context(), fmt.Sprint(i), numbered(i)...)
 				check(t, err)
-				if i < len(heard) && (!repeated || heard[i] != fmt.Sprintln(i, placed)) {
+				if i < len(heard) && (!repeated || heard[i] != fmt.Sprint(i, " ", placed)) {
 					t.Errorf("the dead one heard %q; repeated %v: %v", heard[i], repeated, placed)
 				}
 			}
@@ -113,30 +97,14 @@ func TestKeysSurviveKill(t *testing.T) {
 // killWorker runs a worker on the store, kills it after so many answers, and returns what it heard.
 func killWorker(t *testing.T, url string, answers int) (heard []string) {
 	t.Helper()
-	self, err := os.Executable()
-	check(t, err)
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), workVariable+"="+url)
-	cmd.Stderr = t.Output()
-	stdin, err := cmd.StdinPipe()
-	check(t, err)
-	defer stdin.Close()
-	stdout, err := cmd.StdoutPipe()
-	check(t, err)
-	check(t, cmd.Start())
-	lines := bufio.NewReader(stdout)
-	for {
-		line, err := lines.ReadString('\n')
-		if err != nil || !strings.HasSuffix(line, "\n") {
-			break // it is dead; what it said before counts
-		}
+	worker := proctest.Start(t, url)
+	for line := range worker.Lines {
 		if heard = append(heard, line); len(heard) == answers {
-			check(t, cmd.Process.Kill())
+			worker.Kill() // what it said before counts
 		}
 	}
-	_ = cmd.Wait()
 	if len(heard) < answers {
-		t.Fatalf("the worker ended by itself after %d answers", len(heard))
+		t.Fatalf("the worker ended by itself after %d answers: %v", len(heard), worker.Wait())
 	}
 	return heard
 }
