@@ -20,6 +20,11 @@ const (
 	retryMost = 2 * time.Second
 	// leaveFor is how long rows that could not be moved are left alone.
 	leaveFor = time.Minute
+	// hushFor is how long publishers do not notify after a mover that watches the inbox closely said so, and hushEvery how often it does. Of one
+	// that is killed they find out when the time is over.
+	hushFor, hushEvery = 3 * time.Second, time.Second
+	// forGood is how long they do not once the last mover has stopped: until the next one comes.
+	forGood = 10 * 365 * 24 * time.Hour
 	// goodbye bounds the last word to publishers when a mover stops.
 	goodbye = time.Second
 )
@@ -47,6 +52,8 @@ type Mover struct {
 	gone  map[eventlog.TopicID]bool // topics that were deleted; no id ever comes back
 	left  time.Time                 // when rows were left in the inbox because they cannot be moved; zero: none were
 
+	hushed time.Time // when publishers were last told that they need not notify; zero: they must, for all that this mover said
+
 	positions positions
 	forgot    time.Time // when positions of topics that are gone were last looked for
 }
@@ -73,7 +80,7 @@ func (nobody) Moved(int, time.Duration) {}
 // Run moves until ctx ends. The log must run as well: its polls find what no notification told of.
 func (m *Mover) Run(ctx context.Context) error {
 	stirred := m.inbox.Stirred()
-	defer m.unwatch(context.WithoutCancel(ctx))
+	defer m.leaveHush(context.WithoutCancel(ctx))
 	failures := 0
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -170,24 +177,37 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	if time.Since(m.forgot) >= forgetEvery {
 		m.forgetConsumers(ctx)
 	}
-	closely := m.pace.note(time.Now(), len(chunk.Rows))
-	if closely != chunk.Watching {
-		if err := m.inbox.Watch(ctx, closely); err != nil {
-			return false, err
-		}
-	}
-	return chunk.Full, nil
+	m.pace.woken = m.inbox.Listening()
+	m.pace.note(time.Now(), len(chunk.Rows))
+	return chunk.Full, m.hush(ctx, chunk.Hushed)
 }
 
-// unwatch tells publishers to notify the next mover.
-func (m *Mover) unwatch(ctx context.Context) {
-	if !m.pace.close {
-		return
+// hush tells publishers whether to notify. Other movers may say that they need not, too, each for as long as it watches closely.
+func (m *Mover) hush(ctx context.Context, already time.Duration) error {
+	length := time.Duration(0)
+	switch {
+	case m.pace.close && time.Since(m.hushed) < hushEvery:
+		return nil
+	case m.pace.close:
+		length, m.hushed = hushFor, time.Now()
+	case !m.hushed.IsZero():
+		m.hushed = time.Time{}
+	case already <= hushFor || !m.inbox.Listening():
+		return nil // else there was nobody to hear them; now there is
 	}
+	return m.inbox.Hush(ctx, length)
+}
+
+// leaveHush spares publishers notifications that nobody hears when the last mover stops, and has them notify those that go on.
+func (m *Mover) leaveHush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, goodbye)
 	defer cancel()
-	if err := m.inbox.Watch(ctx, false); err != nil {
-		m.cfg.Logger.Info("until the next mover comes, events published by SQL may take a poll longer", "err", err)
+	alone, err := m.inbox.HushUnheard(ctx, forGood)
+	if err == nil && !alone && !m.hushed.IsZero() {
+		err = m.inbox.Hush(ctx, 0)
+	}
+	if err != nil {
+		m.cfg.Logger.Info("publishers were not told that this mover stops: for some seconds events published by SQL may take a poll longer", "err", err)
 	}
 }
 

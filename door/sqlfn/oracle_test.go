@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,13 +23,18 @@ import (
 	"github.com/weir-log/weir/store/postgres"
 )
 
+// jobs are what processes of the test do until they are killed, with the address of a database.
+var jobs = map[string]func(address string) error{"mover": moverAlone, "session": sessionAlone}
+
 func TestMain(m *testing.M) {
-	proctest.Work(live)
+	proctest.Work(func(job string) error {
+		name, address, _ := strings.Cut(job, " ")
+		return jobs[name](address)
+	})
 	os.Exit(m.Run())
 }
 
-// live runs a mover until it is killed.
-func live(address string) error {
+func moverAlone(address string) error {
 	ctx := context.Background()
 	for { // the server may be away
 		store, err := postgres.Open(ctx, address, postgres.Options{})
@@ -159,18 +165,36 @@ func TestEventsAreThoseOfCommittedTransactions(t *testing.T) {
 		n, _ := strconv.Atoi(pgtest.Value(t, address, `SELECT count(*) FROM marker`))
 		return n
 	}
-	movers := []*proctest.Process{proctest.Start(t, address), proctest.Start(t, address)}
-	for round := range 8 {
+	movers := []*proctest.Process{proctest.Start(t, "mover "+address), proctest.Start(t, "mover "+address)}
+	incarnation := ""
+	for round := range 10 {
 		before := committed()
 		eventually(t, "users commit more", func() bool { return committed() > before+200 })
-		if round == 4 {
+		switch round {
+		case 4:
 			srv.KillImmediate()
 			srv.Resume()
-			continue
+		case 7: // what one of the server's processes dies of, all of them do
+			pid, _ := strconv.Atoi(pgtest.Value(t, address, `
+				SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1`))
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the server recovers", func() bool {
+				conn, err := pgx.Connect(t.Context(), address)
+				if err != nil {
+					return false
+				}
+				defer conn.Close(t.Context())
+				var crashed bool // the row comes back with the first look
+				return conn.QueryRow(t.Context(), `SELECT NOT EXISTS (SELECT FROM weir.incarnation WHERE id = $1)`, incarnation).Scan(&crashed) == nil && crashed
+			})
+		default:
+			which := rng.IntN(len(movers))
+			movers[which].Kill()
+			movers[which] = proctest.Start(t, "mover "+address)
 		}
-		which := rng.IntN(len(movers))
-		movers[which].Kill()
-		movers[which] = proctest.Start(t, address)
+		incarnation = pgtest.Value(t, address, `SELECT coalesce(min(id::text), '00000000-0000-0000-0000-000000000000') FROM weir.incarnation`)
 	}
 	cancel()
 	users.Wait()
@@ -241,10 +265,16 @@ func TestEventsOfAKeyComeInTheOrderOfItsTransactions(t *testing.T) {
 		})
 	}
 	eventually(t, "the first half is written", func() bool { return total.Load() > half })
-	p, _ := start(t, address), start(t, address)
-	eventually(t, "the other half is written", func() bool { return total.Load() > 2*half })
+	movers := []*proctest.Process{proctest.Start(t, "mover "+address), proctest.Start(t, "mover "+address)}
+	for part := range 5 { // and movers are killed
+		which := rng.IntN(len(movers))
+		movers[which].Kill()
+		movers[which] = proctest.Start(t, "mover "+address)
+		eventually(t, "the other half is written", func() bool { return total.Load() > int64(half+half*(part+1)/5) })
+	}
 	cancel()
 	users.Wait()
+	p := start(t, address)
 	last := map[string]int{}
 	for _, e := range p.read("orders", int(total.Load())) {
 		n, _ := strconv.Atoi(e.Value)
@@ -255,19 +285,101 @@ func TestEventsOfAKeyComeInTheOrderOfItsTransactions(t *testing.T) {
 	}
 }
 
+// sessionAlone publishes, commits, publishes more, and does not come to commit that.
+func sessionAlone(address string) error {
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		return err
+	}
+	for _, sql := range []string{`SELECT weir.publish('orders', 'k', 'committed')`, `BEGIN`, `SELECT weir.publish('orders', 'k', 'open')`} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	fmt.Println("published")
+	select {}
+}
+
+func TestAKilledSessionPublishedWhatItCommitted(t *testing.T) {
+	address := pgtest.URL(t)
+	p := start(t, address)
+	p.create("orders", 1, nil)
+	session := proctest.Start(t, "session "+address)
+	if said := <-session.Lines; said != "published" {
+		t.Fatalf("the session said %q", said)
+	}
+	session.Kill()
+	eventually(t, "the server takes note", func() bool {
+		return pgtest.Value(t, address, `SELECT count(*) FROM pg_locks WHERE relation = 'weir.inbox'::regclass AND pid <> pg_backend_pid() AND mode = 'RowExclusiveLock'`) == "0"
+	})
+	pgtest.Exec(t, address, `SELECT weir.publish('orders', 'k', 'after')`)
+	if got := values(p.read("orders", 2)); !slices.Equal(got, []string{"committed", "after"}) {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestAnEventNeedsNoFurtherTraffic(t *testing.T) {
 	address := pgtest.URL(t)
 	setup := start(t, address)
 	setup.create("orders", 1, nil)
 	setup.stop()
 	conn := connect(t, address)
-	exec(t, conn, `SELECT setval('weir.watching', 2)`) // the last mover was killed while it watched
 	exec(t, conn, `SELECT weir.publish('orders', 'k', 'lonely')`)
 	conn.Close(t.Context())
 	start(t, address).read("orders", 1)
-	eventually(t, "publishers notify again", func() bool {
-		return pgtest.Value(t, address, `SELECT last_value FROM weir.watching`) == "1"
-	})
+}
+
+// notifies tells whether publishers notify.
+func notifies(t testing.TB, address string) bool {
+	return pgtest.Value(t, address, `SELECT to_timestamp(last_value) <= clock_timestamp() FROM weir.hushed`) == "true"
+}
+
+func TestPublishersNotifyWhileSomebodyIsThereToHear(t *testing.T) {
+	address := pgtest.URL(t)
+	p := start(t, address)
+	p.create("orders", 1, nil)
+	eventually(t, "publishers notify the first mover", func() bool { return notifies(t, address) })
+	p.stop()
+	if notifies(t, address) {
+		t.Error("the only mover has stopped, and publishers notify")
+	}
+	for range 2 {
+		p, other := start(t, address), start(t, address)
+		eventually(t, "publishers notify the next movers", func() bool { return notifies(t, address) })
+		other.stop()
+		if !notifies(t, address) {
+			t.Error("one of two movers has stopped, and publishers do not notify the other")
+		}
+		p.stop()
+	}
+}
+
+// A mover that is idle leaves the word of another that watches the inbox closely. A word for longer than such a mover would give is from a time
+// when nobody listened.
+func TestMoversDoNotOverruleEachOther(t *testing.T) {
+	address := pgtest.URL(t)
+	p := start(t, address)
+	p.create("orders", 1, nil)
+	conn := connect(t, address)
+	eventually(t, "publishers notify", func() bool { return notifies(t, address) })
+	n := 0
+	publish := func() {
+		exec(t, conn, `SELECT weir.publish('orders', 'k', 'v')`)
+		n++
+		p.read("orders", n) // and so the mover has looked
+	}
+	exec(t, conn, `SELECT setval('weir.hushed', extract(epoch FROM clock_timestamp())::bigint + 3)`)
+	said := pgtest.Value(t, address, `SELECT last_value FROM weir.hushed`)
+	for range 3 {
+		publish()
+	}
+	if now := pgtest.Value(t, address, `SELECT last_value FROM weir.hushed`); now != said {
+		t.Errorf("another mover said %s, and it became %s", said, now)
+	}
+	exec(t, conn, `SELECT setval('weir.hushed', extract(epoch FROM clock_timestamp())::bigint + 3600)`)
+	publish()
+	eventually(t, "publishers notify again", func() bool { return notifies(t, address) })
 }
 
 // While a transaction with events stays open, those of others come, by SQL and otherwise; when it ends, so do its own.
@@ -303,7 +415,7 @@ func TestWithoutNotificationsThePollFindsWhatIsNew(t *testing.T) {
 		"switched off": {"", `SET weir.notify = off`},
 		"cut off":      {"", `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()`},
 		"pooler":       {"&weir_pooled=true", `SELECT`},
-		"said to look": {"", `SELECT setval('weir.watching', 2)`},
+		"hushed":       {"", `SELECT setval('weir.hushed', extract(epoch FROM clock_timestamp())::bigint + 3)`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			address := pgtest.URL(t)

@@ -5,7 +5,8 @@ import "time"
 const (
 	// paceWindow is the time over which the traffic is judged.
 	paceWindow = 250 * time.Millisecond
-	// busyRows and busyLooks, in one window, make it worth watching the inbox closely: 300 rows a second, in transactions of their own.
+	// busyRows and busyLooks, in one window, make it worth watching the inbox closely: 300 rows a second, in transactions of their own. Without
+	// notifications the looks are polls, and tell nothing of transactions.
 	busyRows  = 75
 	busyLooks = 3
 	// calmAfter is how long the traffic must have been lower before publishers notify again.
@@ -21,6 +22,7 @@ const (
 // that the whole server has once. Where many do, the mover looks so often that no one needs to.
 type pace struct {
 	close bool
+	woken bool // by notifications
 
 	began       time.Time // of the window
 	looks, rows int       // in the window; looks that found something
@@ -38,7 +40,7 @@ func (p *pace) note(now time.Time, rows int) bool {
 		p.looks++
 		p.rows += rows
 	}
-	if p.rows >= busyRows && p.looks >= busyLooks {
+	if p.rows >= busyRows && (p.looks >= busyLooks || !p.woken) {
 		p.busy = now
 		p.close = true
 	}

@@ -74,7 +74,8 @@ func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 		{`DO $$ BEGIN LOCK TABLE weir.inbox IN ACCESS SHARE MODE; END $$`, none},
 		{`SELECT nextval('weir.inbox_id_seq')`, none},
 		{`SELECT * FROM weir.mover FOR UPDATE`, none},
-		{`SELECT setval('weir.watching', 2)`, none},
+		{`SELECT setval('weir.hushed', 2)`, none},
+		{`DELETE FROM weir.incarnation`, none},
 		{`SELECT * FROM weir.consumer FOR UPDATE`, none},
 		{`UPDATE weir.consumed SET next_offset = 0`, none},
 		{`SELECT * FROM weir.state`, none},
@@ -181,7 +182,7 @@ func TestASearchPathLeadsNobodyAstray(t *testing.T) {
 		CREATE TABLE evil.inbox ();
 		SET search_path = evil, pg_catalog, weir;
 		CREATE TEMP TABLE state (key text, turn bigint, value bytea);
-		CREATE TEMP SEQUENCE watching;
+		CREATE TEMP SEQUENCE hushed;
 		CREATE FUNCTION evil.pg_sequence_last_value(regclass) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM evil.catch(); RETURN 1; END $$`)
 	exec(t, conn, `SELECT weir.publish('orders', 'k', 'text')`)
 	exec(t, conn, `SELECT weir.publish('orders', 'k', '{}'::jsonb, '{"h": "v"}')`)

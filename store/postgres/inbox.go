@@ -29,7 +29,7 @@ var ErrTaken = errors.New("another mover is at it")
 
 var (
 	lookStatement = statement{"look", `
-	SELECT seen, last, started, watching, id, topic, partition, key, value, headers, size, published_at, grp, next_offset, base
+	SELECT seen, last, incarnation, hushed, id, topic, partition, key, value, headers, size, published_at, grp, next_offset, base
 	FROM weir.look($1::text::pg_snapshot, $2, $3::text::pg_snapshot, $4, $5, $6)`}
 
 	moveStatement = statement{"move", `
@@ -59,12 +59,12 @@ type bookmark struct {
 	done string
 	low  int64
 
-	started int64  // the server that all this is about
-	last    int64  // the last id that was given out, at the last look
-	passed  int64  // the same, at the last look before a move that ended: good as low for every snapshot taken since
-	goal    string // of the round under way; empty between rounds
-	after   int64  // how far the round has come
-	next    int64  // low, when goal becomes done
+	incarnation int64  // of the server that all this is about
+	last        int64  // the last id that was given out, at the last look
+	passed      int64  // the same, at the last look before a move that ended: good as low for every snapshot taken since
+	goal        string // of the round under way; empty between rounds
+	after       int64  // how far the round has come
+	next        int64  // low, when goal becomes done
 }
 
 // nothingDone is a snapshot in which nothing can be seen.
@@ -87,9 +87,9 @@ type Row struct {
 
 // Chunk is what a look found.
 type Chunk struct {
-	Rows     []Row // in the order of their ids
-	Full     bool  // there may be more right now
-	Watching bool  // what weir.watching says
+	Rows   []Row         // in the order of their ids
+	Full   bool          // there may be more right now
+	Hushed time.Duration // how long publishers do not notify
 
 	round bookmark
 }
@@ -111,14 +111,19 @@ func (i *Inbox) Stirred() <-chan struct{} {
 
 func (i *Inbox) stir() { wake(i.stirred) }
 
-// Look returns rows that are committed and not moved, oldest first: one trip, or two at the first.
+// Look returns rows that are committed and not moved, oldest first: one trip, or a few at the first and after a crash of the server.
 // After it comes Pass or Abandon.
 func (i *Inbox) Look(ctx context.Context) (*Chunk, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	c, err := i.look(ctx)
-	if err == nil && !i.mark.covers(c.round) {
-		i.mark = bookmark{done: nothingDone, started: c.round.started}
+	for err == nil && !i.mark.covers(c.round) {
+		if c.round.incarnation == 0 {
+			if err = i.incarnate(ctx); err != nil {
+				break
+			}
+		}
+		i.mark = bookmark{done: nothingDone, incarnation: c.round.incarnation}
 		c, err = i.look(ctx)
 	}
 	if err != nil {
@@ -131,8 +136,18 @@ func (i *Inbox) Look(ctx context.Context) (*Chunk, error) {
 	return c, nil
 }
 
-// covers tells whether what was looked through is still true: the server is the same, and its ids did not go back.
-func (b bookmark) covers(now bookmark) bool { return b.started == now.started && b.low <= now.last }
+// covers tells whether what was looked through is still true: the server is the same and did not crash, and its ids did not go back.
+func (b bookmark) covers(now bookmark) bool {
+	return now.incarnation != 0 && b.incarnation == now.incarnation && b.low <= now.last
+}
+
+// incarnate makes a server that crashed, or is new, known from what it was before.
+func (i *Inbox) incarnate(ctx context.Context) error {
+	ctx, cancel := i.store.bounded(ctx)
+	defer cancel()
+	_, err := i.pool.Exec(ctx, `INSERT INTO weir.incarnation DEFAULT VALUES ON CONFLICT DO NOTHING`)
+	return err
+}
 
 // finish ends a round, if one is under way: all that could be seen in goal is moved.
 func (b *bookmark) finish() {
@@ -165,7 +180,7 @@ func (i *Inbox) look(ctx context.Context) (*Chunk, error) {
 			row := rows.Values()
 			if row[4] == nil {
 				round.begin(string(row[0]), bigint(row[1]), bigint(row[2]))
-				c.Watching = row[3][0] != 0
+				c.Hushed = time.Duration(integer(row[3])) * time.Second
 				continue
 			}
 			c.Rows = append(c.Rows, parseRow(row))
@@ -181,8 +196,8 @@ func (i *Inbox) look(ctx context.Context) (*Chunk, error) {
 }
 
 // begin takes in what a look saw of the inbox as a whole.
-func (b *bookmark) begin(seen string, last, started int64) {
-	b.last, b.started = last, started
+func (b *bookmark) begin(seen string, last, incarnation int64) {
+	b.last, b.incarnation = last, incarnation
 	if b.goal == "" {
 		b.goal, b.next = seen, b.passed
 	}
@@ -371,7 +386,7 @@ func (i *Inbox) Abandon() {
 func (i *Inbox) Rewind() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.mark = bookmark{done: nothingDone, started: i.mark.started}
+	i.mark = bookmark{done: nothingDone, incarnation: i.mark.incarnation}
 }
 
 // Wide tells whether many ids were given out since the last move, to transactions that are open or were rolled back: each look walks
@@ -382,29 +397,46 @@ func (i *Inbox) Wide() bool {
 	return i.mark.last-max(i.mark.low, i.mark.passed) > strideMax
 }
 
-// Watch tells publishers whether the mover looks so often that it needs no notification.
-func (i *Inbox) Watch(ctx context.Context, closely bool) error {
-	ctx, cancel := i.store.bounded(ctx)
-	defer cancel()
-	if _, err := i.pool.Exec(ctx, `SELECT setval('weir.watching', CASE WHEN $1::boolean THEN 2 ELSE 1 END)`, closely); err != nil {
-		return fmt.Errorf("tell publishers that the inbox is watched closely (%v): %w", closely, writeFailed(err))
-	}
-	return nil
+// Hush tells publishers that for so long, in whole seconds, they need not notify; 0: that they must, from now on.
+func (i *Inbox) Hush(ctx context.Context, length time.Duration) error {
+	_, err := i.hush(ctx, `SELECT `+setHushed, int64(length/time.Second))
+	return err
 }
 
+// HushUnheard does the same where no other process listens, and reports whether it did.
+func (i *Inbox) HushUnheard(ctx context.Context, length time.Duration) (bool, error) {
+	return i.hush(ctx, `SELECT `+setHushed+` WHERE (`+listeners+`) <= $2`,
+		int64(length/time.Second), i.store.news.listening.Load())
+}
+
+const setHushed = `setval('weir.hushed', floor(extract(epoch FROM clock_timestamp()))::bigint + $1)`
+
+func (i *Inbox) hush(ctx context.Context, sql string, args ...any) (done bool, err error) {
+	ctx, cancel := i.store.bounded(ctx)
+	defer cancel()
+	tag, err := i.pool.Exec(ctx, sql, args...)
+	if err != nil {
+		return false, fmt.Errorf("tell publishers whether to notify: %w", writeFailed(err))
+	}
+	return tag.RowsAffected() > 0, nil
+}
+
+// Listening reports whether this process hears notifications now.
+func (i *Inbox) Listening() bool { return i.store.news.listening.Load() > 0 }
+
 // pollInbox is a row beside the bounds of partitions, so that a poll costs one query with it or without: how many rows are new (0 or
-// 1), the last id given out, and when the server started.
+// 1), the last id given out, and the server's incarnation.
 const pollInbox = `
 	UNION ALL
-	SELECT -1, count(id), max(last), max(started)
+	SELECT -1, count(id), max(last), max(incarnation)
 	FROM weir.look($1::text::pg_snapshot, $2, NULL, $3, 1, 1)`
 
 // polled takes in what a poll saw.
-func (i *Inbox) polled(rows, last, started int64) {
+func (i *Inbox) polled(rows, last, incarnation int64) {
 	i.mu.Lock()
 	b := i.mark
 	i.mu.Unlock()
-	if rows > 0 || !b.covers(bookmark{last: last, started: started}) || last-max(b.low, b.passed) > strideMax {
+	if rows > 0 || !b.covers(bookmark{last: last, incarnation: incarnation}) || last-max(b.low, b.passed) > strideMax {
 		i.stir()
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -335,8 +337,13 @@ func TestLargeRowsComeInSmallChunks(t *testing.T) {
 func TestAMoverThatSurvivesTheServerMissesNothing(t *testing.T) {
 	srv := pgtest.Start(t)
 	address := srv.URL()
-	in := openInbox(t, address)
-	for round := range 4 {
+	in, other := openInbox(t, address), openInbox(t, address)
+	end := []func(){
+		func() { srv.KillImmediate(); srv.Resume() },
+		srv.Restart,
+		func() { killSession(t, address) },
+	}
+	for round := range 2 * len(end) {
 		conn := session(t, address)
 		open := session(t, address)
 		run(t, open, `BEGIN; SET LOCAL synchronous_commit = off; SELECT weir.publish_all('orders', NULL, ARRAY(SELECT 'lost' FROM generate_series(1, 15000)))`)
@@ -346,20 +353,67 @@ func TestAMoverThatSurvivesTheServerMissesNothing(t *testing.T) {
 		if in.look(); in.Wide() {
 			in.move()
 		}
-		in.look()
-		if round%2 == 0 {
-			srv.KillImmediate()
-			srv.Resume()
-		} else {
-			srv.Restart()
+		for range 5 { // numbers of transactions of which the disk knows nothing
+			run(t, conn, `BEGIN; `+tell("undone")+`; ROLLBACK`)
 		}
+		in.look()
+		other.look()
+		end[round%len(end)]()
 		conn = session(t, address)
 		run(t, conn, tell("b"))
 		run(t, conn, tell("c"))
 		in.expect("b", "c")
+		other.expect("b", "c")
+		other.Abandon()
 		in.move()
 		in.expect()
 	}
+}
+
+// killSession kills the process of one session: then the server ends all of them, and recovers as after a crash, without being started anew.
+func killSession(t testing.TB, address string) {
+	t.Helper()
+	started := pgtest.Value(t, address, `SELECT pg_postmaster_start_time()::text`)
+	victim, witness := session(t, address), session(t, address)
+	if err := syscall.Kill(int(victim.PgConn().PID()), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for witness.Ping(t.Context()) == nil {
+	}
+	again := started
+	for {
+		conn, err := pgx.Connect(t.Context(), address)
+		if err != nil {
+			continue // it recovers
+		}
+		err = conn.QueryRow(t.Context(), `SELECT pg_postmaster_start_time()::text`).Scan(&again)
+		conn.Close(t.Context())
+		if err == nil {
+			break
+		}
+	}
+	if again != started {
+		t.Fatalf("the server started at %s, and again at %s: this is not what the test is about", started, again)
+	}
+}
+
+// A dump keeps the numbers of transactions, and the server that it is restored in has not come that far.
+func TestRowsFromAnotherServerAreFound(t *testing.T) {
+	address := pgtest.URL(t)
+	in := openInbox(t, address)
+	conn := session(t, address)
+	run(t, conn, tell("a"))
+	run(t, conn, tell("b"))
+	run(t, conn, `UPDATE weir.inbox SET xact = (xact::text::bigint + 20)::text::xid8`)
+	run(t, conn, tell("c"))
+	in.expect("a", "b", "c")
+	in.move()
+	for range 40 { // and now it has
+		run(t, conn, tell("d"))
+	}
+	in.look()
+	in.move()
+	in.expect()
 }
 
 func TestPublishersAreToldWhetherTheMoverWatches(t *testing.T) {
@@ -378,15 +432,56 @@ func TestPublishersAreToldWhetherTheMoverWatches(t *testing.T) {
 		run(t, conn, `LISTEN weir_inbox`)
 		return n != nil
 	}
-	for _, watching := range []bool{true, false, true} {
-		if err := in.Watch(t.Context(), watching); err != nil {
+	for _, length := range []time.Duration{time.Hour, 0, 2 * time.Hour} {
+		if err := in.Hush(t.Context(), length); err != nil {
 			t.Fatal(err)
 		}
-		if in.look(); in.chunk.Watching != watching {
-			t.Errorf("the look says watching=%v, want %v", in.chunk.Watching, watching)
+		if in.look(); in.chunk.Hushed > length || in.chunk.Hushed < length-time.Minute {
+			t.Errorf("hushed for %v, and the look says %v", length, in.chunk.Hushed)
 		}
-		if got := heard(); got == watching {
-			t.Errorf("watching=%v, and publish() notifies: %v", watching, got)
+		if got := heard(); got == (length > 0) {
+			t.Errorf("hushed for %v, and publish() notifies: %v", length, got)
+		}
+	}
+	run(t, conn, `SELECT setval('weir.hushed', extract(epoch FROM clock_timestamp())::bigint - 1)`)
+	if !heard() {
+		t.Error("the time is over, and publish() does not notify")
+	}
+}
+
+func TestPublishersAreSparedNotificationsThatNobodyHears(t *testing.T) {
+	address := pgtest.URL(t)
+	in, other := openInbox(t, address), at(t, address)
+	hush := func(want bool) {
+		t.Helper()
+		if got, err := in.HushUnheard(t.Context(), time.Hour); err != nil || got != want {
+			t.Errorf("hushed: %v (%v), want %v", got, err, want)
+		}
+	}
+	listen := func(s *postgres.Store) (stop func()) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		woken, err := s.Wake(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-woken // it listens
+		return func() {
+			cancel()
+			for range woken {
+			}
+		}
+	}
+	hush(true)
+	listen(in.store)
+	hush(true) // this process is not meant
+	stop := listen(other)
+	hush(false)
+	stop()
+	for done := false; !done; { // the server takes note
+		var err error
+		if done, err = in.HushUnheard(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -161,14 +162,16 @@ func (s *Store) announce(ctx context.Context, conn *pgx.Conn) error {
 func (s *Store) audience(conn *pgx.Conn) (bool, error) {
 	ctx, cancel := s.step()
 	defer cancel()
-	var listeners int64
-	err := conn.QueryRow(ctx, `
-		SELECT count(*) FROM pg_locks
-		WHERE locktype = 'advisory' AND classid = $1 AND objid = $2 AND objsubid = 2 AND granted
-		  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
-		uint32(advisoryClass), uint32(advisoryListen)).Scan(&listeners)
-	return listeners > s.news.listening.Load(), err
+	var n int64
+	err := conn.QueryRow(ctx, listeners).Scan(&n)
+	return n > s.news.listening.Load(), err
 }
+
+// listeners counts the connections that listen, by the lock that each of them holds.
+var listeners = fmt.Sprintf(`
+	SELECT count(*) FROM pg_locks
+	WHERE locktype = 'advisory' AND classid = %d AND objid = %d AND objsubid = 2 AND granted
+	  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, advisoryClass, advisoryListen)
 
 func (s *Store) shout(conn *pgx.Conn) error {
 	ctx, cancel := s.step()

@@ -37,12 +37,19 @@ CREATE TABLE weir.mover (one boolean PRIMARY KEY DEFAULT true CHECK (one));
 
 INSERT INTO weir.mover DEFAULT VALUES;
 
--- watching is 2 while the mover looks every few milliseconds and needs no notification, else 1. To commit a notification takes a lock that
--- the whole server has once: that must not happen thousands of times a second. It is a sequence because every publisher asks for it, and a
--- sequence is the cheapest thing to ask: it has one version, which all see at once.
-CREATE SEQUENCE weir.watching MINVALUE 1 MAXVALUE 2;
+-- incarnation says that the server lost nothing since this row was written: after a crash PostgreSQL empties unlogged tables. Numbers of
+-- transactions and ids of rows that were lost in a crash are given out again, and what a mover remembered of them is not true any more.
+CREATE UNLOGGED TABLE weir.incarnation (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    id  uuid    NOT NULL DEFAULT gen_random_uuid()
+);
 
-SELECT setval('weir.watching', 1);
+-- hushed is until when publishers need not notify, in seconds since 1970: because the mover looks every few milliseconds, or because nobody
+-- listens. To commit a notification takes a lock that the whole server has once: that must not happen thousands of times a second. It is a
+-- sequence because every publisher asks for it, and a sequence is the cheapest thing to ask: it has one version, which all see at once.
+CREATE SEQUENCE weir.hushed;
+
+SELECT setval('weir.hushed', 1);
 
 -- topic is what SQL needs to know of each topic, narrow: its value in weir.state is JSON that grows with the partitions, and whoever publishes
 -- an event looks here. It is written by whoever writes that value, in the same transaction.
@@ -126,14 +133,14 @@ BEGIN
     RETURN found_topic;
 END $$;
 
--- stir wakes the mover when the transaction commits, where it does not look every few milliseconds anyway.
+-- stir wakes the mover when the transaction commits, where it wants that.
 CREATE FUNCTION weir.stir() RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
 BEGIN
-    IF pg_sequence_last_value('weir.watching') = 1 AND current_setting('weir.notify', true) IS DISTINCT FROM 'off' THEN
+    IF to_timestamp(pg_sequence_last_value('weir.hushed')) <= clock_timestamp() AND current_setting('weir.notify', true) IS DISTINCT FROM 'off' THEN
         PERFORM pg_notify('weir_inbox', '');
     END IF;
 END $$;
@@ -155,7 +162,7 @@ BEGIN
     FROM weir.topic t
     WHERE t.name = post.topic AND post.headers = '{}' AND post.partition IS NULL
       AND 80 + coalesce(octet_length(post.key), 0) + octet_length(post.value) <= t.event_max; -- and a value that is not NULL
-    IF FOUND AND pg_sequence_last_value('weir.watching') = 2 THEN -- nobody needs to be told
+    IF FOUND AND to_timestamp(pg_sequence_last_value('weir.hushed')) > clock_timestamp() THEN -- nobody needs to be told
         RETURN;
     END IF;
     IF NOT FOUND THEN
@@ -335,6 +342,14 @@ BEGIN
     RETURN cardinality("values");
 END $$;
 
+-- incarnation names the server, and the time since its last crash. 0: nobody wrote the row since.
+CREATE FUNCTION weir.incarnation() RETURNS bigint
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT coalesce((SELECT hashtextextended(format('%s %s %s', i.id, extract(epoch FROM pg_postmaster_start_time()), d.oid), 0)
+                     FROM weir.incarnation i, pg_database d WHERE d.datname = current_database()), 0);
+END;
+
 -- look shows the mover what is new, in the order of ids: first a row about the inbox itself, then rows of it.
 --
 -- The inbox is full of entries of rows long gone wherever some transaction, anywhere in the database, may still see them. So a look goes
@@ -347,11 +362,13 @@ END $$;
 -- open cost nothing. That low is what it says is the mover's duty: it is an id that was given out before some transaction began that
 -- done knows as ended. What done does not know began later still, and takes its ids after it began.
 --
+-- A transaction's number that was not given out yet came with a dump, from another server. What has it is there.
+--
 -- A round moves what can be seen in one snapshot, goal (NULL: that of this look), however many looks that takes; after is how far it
 -- has come. Rows that are committed meanwhile wait for the next round, else one might overtake another that was before it.
 CREATE FUNCTION weir.look(done pg_snapshot, low bigint, goal pg_snapshot, after bigint, most int, room bigint)
 RETURNS TABLE (
-    seen text, last bigint, started bigint, watching boolean, -- this snapshot, the last id given out, the server's start, weir.watching
+    seen text, last bigint, incarnation bigint, hushed int, -- this snapshot, the last id given out, see incarnation(), weir.hushed from now
     id bigint, topic uuid, partition int, key bytea, value bytea, headers text, size int, published_at timestamptz,
     grp text, next_offset bigint, base bigint
 )
@@ -363,15 +380,16 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
-    until pg_snapshot := coalesce(goal, pg_current_snapshot());
+    until  pg_snapshot := coalesce(goal, pg_current_snapshot());
+    unused xid8        := pg_snapshot_xmax(pg_current_snapshot()); -- this number, and all above
 BEGIN
-    SELECT pg_current_snapshot()::text, CASE WHEN q.is_called THEN q.last_value ELSE 0 END,
-           (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint, pg_sequence_last_value('weir.watching') = 2
-    INTO seen, last, started, watching
+    SELECT pg_current_snapshot()::text, CASE WHEN q.is_called THEN q.last_value ELSE 0 END, weir.incarnation(),
+           greatest(0, pg_sequence_last_value('weir.hushed') - extract(epoch FROM clock_timestamp()))::int
+    INTO seen, last, incarnation, hushed
     FROM weir.inbox_id_seq q;
     RETURN NEXT;
     RETURN QUERY
-    SELECT NULL::text, NULL::bigint, NULL::bigint, NULL::boolean,
+    SELECT NULL::text, NULL::bigint, NULL::bigint, NULL::int,
            f.id, f.topic, f.partition, f.key, f.value, f.headers::text, f.size, f.published_at, f.grp, f.next_offset, f.base
     FROM (
         SELECT n.*, sum(n.size) OVER (ORDER BY n.id) - n.size AS before
@@ -387,7 +405,9 @@ BEGIN
             UNION ALL
             (
                 SELECT * FROM weir.inbox w
-                WHERE w.id > greatest(after, low) AND pg_visible_in_snapshot(w.xact, until) AND NOT pg_visible_in_snapshot(w.xact, done)
+                WHERE w.id > greatest(after, low)
+                  AND (pg_visible_in_snapshot(w.xact, until) OR w.xact >= unused)
+                  AND NOT pg_visible_in_snapshot(w.xact, done)
                 ORDER BY w.id LIMIT most
             )
             ORDER BY id LIMIT most
