@@ -144,7 +144,7 @@ func (x *examination) settings() error {
 }
 
 func (x *examination) schema() error {
-	schema := x.add("schema", fmt.Sprintf("weir, version %d of %d", x.facts.version, len(scripts())))
+	schema := x.add("schema", fmt.Sprintf("weir, version %d of %d", x.facts.version, newest()))
 	err := x.facts.suitable()
 	switch {
 	case !x.facts.schema && err == nil:
@@ -153,7 +153,7 @@ func (x *examination) schema() error {
 		schema.Value = "empty: weir serve fills it"
 	case err != nil && !x.facts.standby:
 		schema.Level, schema.Advice = doctor.Bad, err.Error()
-	case x.facts.version < len(scripts()):
+	case x.facts.version < newest():
 		schema.Level, schema.Advice = doctor.Warn, "the next weir serve of this version brings it up to date"
 	}
 	return nil

@@ -31,3 +31,6 @@ func (i *Inbox) PollsAfter() (after int64) {
 	_, _, after = i.place()
 	return after
 }
+
+// Scripts is how many migrations there are.
+func Scripts() int { return len(scripts()) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -27,13 +28,40 @@ const (
 //go:embed migrate/*.sql
 var migrations embed.FS
 
-// scripts lists the migrations in order. The first is version 1.
-func scripts() []string {
+// script brings the schema to a version. A database that has come to that version never runs it again: what functions of an earlier version
+// became is in a later script. The definition moves there, so that each is written once; for who has the old one it replaces it.
+type script struct {
+	version int
+	name    string
+	sql     string
+}
+
+// scripts lists them in order.
+func scripts() (list []script) {
 	names, err := fs.Glob(migrations, "migrate/*.sql")
 	if err != nil {
 		panic(err)
 	}
-	return names
+	for _, path := range names {
+		name := strings.TrimSuffix(strings.TrimPrefix(path, "migrate/"), ".sql")
+		number, _, _ := strings.Cut(name, "_")
+		version, err := strconv.Atoi(number)
+		if err != nil {
+			panic(err)
+		}
+		sql, err := migrations.ReadFile(path)
+		if err != nil {
+			panic(err)
+		}
+		list = append(list, script{version, name, string(sql)})
+	}
+	return list
+}
+
+// newest is the version that this binary needs.
+func newest() int {
+	list := scripts()
+	return list[len(list)-1].version
 }
 
 // prepare sees that the database will do, and brings the schema to this binary's version.
@@ -64,11 +92,11 @@ func prepare(ctx context.Context, config *pgx.ConnConfig, logger *slog.Logger) e
 	if err := found.suitable(); err != nil {
 		return err
 	}
-	if found.version == len(scripts()) {
+	if found.version == newest() {
 		return nil
 	}
 	if err := migrate(ctx, conn); err != nil {
-		return fmt.Errorf("bring schema weir in database %s to version %d: %w", found.database, len(scripts()), writeFailed(err))
+		return fmt.Errorf("bring schema weir in database %s to version %d: %w", found.database, newest(), writeFailed(err))
 	}
 	return nil
 }
@@ -115,7 +143,7 @@ func version(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 
 // suitable tells why not, and what to do about it.
 func (f facts) suitable() error {
-	need := len(scripts())
+	need := newest()
 	switch {
 	case f.server < serverMin:
 		return fmt.Errorf("the server is PostgreSQL %s, and weir needs 14 or later: upgrade the server", f.serverText)
@@ -166,20 +194,15 @@ func migrate(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 	}
-	for i, name := range scripts() {
-		if i < found.version {
+	for _, s := range scripts() {
+		if s.version <= found.version {
 			continue
 		}
-		script, err := migrations.ReadFile(name)
-		if err != nil {
-			return err
-		}
 		// The simple protocol takes several statements at once.
-		if _, err := conn.PgConn().Exec(ctx, string(script)).ReadAll(); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		if _, err := conn.PgConn().Exec(ctx, s.sql).ReadAll(); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		label := strings.TrimSuffix(strings.TrimPrefix(name, "migrate/"), ".sql")
-		if _, err := tx.Exec(ctx, `INSERT INTO weir.migration (number, name) VALUES ($1, $2)`, i+1, label); err != nil {
+		if _, err := tx.Exec(ctx, `INSERT INTO weir.migration (number, name) VALUES ($1, $2)`, s.version, s.name); err != nil {
 			return err
 		}
 	}

@@ -1,11 +1,13 @@
 package postgres_test
 
 import (
+	"compress/gzip"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"os"
-	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,8 +30,8 @@ func TestManyMayOpenAnEmptyDatabaseAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := pgtest.Value(t, address, `SELECT count(*) = max(number) FROM weir.migration`); got != "true" {
-		t.Errorf("a migration ran twice, or not at all")
+	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.migration`); got != strconv.Itoa(postgres.Scripts()) {
+		t.Errorf("%s of %d migrations ran", got, postgres.Scripts())
 	}
 	openPartitions(t, at(t, address), 1)
 }
@@ -129,32 +131,74 @@ func roleOf(t *testing.T, address string) string {
 	return u.User.Username()
 }
 
-// Topics that are there already when the SQL door comes are open to SQL.
+// released makes the schema as the scripts of a released version did.
+func released(t *testing.T, address string, version int) {
+	t.Helper()
+	file, err := os.Open(fmt.Sprintf("testdata/version%d.sql.gz", version))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	unpacked, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := io.ReadAll(unpacked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Exec(t, address, string(script))
+}
+
+// What is in a database that a released version made stays there, and all else becomes as in one that is made today.
 func TestAnOlderSchemaIsBroughtUpToDate(t *testing.T) {
-	address := pgtest.URL(t)
-	conn := connect(t, address)
-	begin(t, conn, `CREATE SCHEMA weir`)
-	files, err := filepath.Glob("migrate/00[1-4]_*.sql")
-	if err != nil || len(files) != 4 {
-		t.Fatal(files, err)
+	today := pgtest.URL(t)
+	at(t, today).Close()
+	for _, version := range []int{4, 9} {
+		t.Run(fmt.Sprint("version ", version), func(t *testing.T) {
+			address := pgtest.URL(t)
+			released(t, address, version)
+			pgtest.Exec(t, address, `INSERT INTO weir.state (key, version, put_at, value) VALUES
+				('topic/orders', 1, now(), '{"id":"00112233445566778899aabbccddeeff","partitions":[7,9],"config":{"max.message.bytes":"200"}}'),
+				('topic', 1, now(), 'no topic'), ('topics/orders', 1, now(), 'nor this')`)
+			pgtest.Exec(t, address, `SELECT weir.commit('{7}', '{}', '{1,1}', '{7,7}', '{0,5}', '{1,1}', '{0,0}', '{0,3}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 'old')`)
+			want := []string{"new"}
+			publisher := session(t, address)
+			if version == 9 { // and nobody has to wait for a transaction that is open meanwhile
+				pgtest.Exec(t, address, `SELECT weir.publish('orders', 'k', 'old')`)
+				run(t, publisher, `BEGIN; SELECT weir.publish('orders', 'k', 'open'); SELECT * FROM weir.partitions`)
+				want = []string{"old", "open", "new"}
+			}
+			s := at(t, address)
+			run(t, publisher, `COMMIT`)
+			if got, want := pgtest.Value(t, address, `SELECT string_agg(t::text, ' ') FROM weir.topic AS t`),
+				`(orders,00112233-4455-6677-8899-aabbccddeeff,200,"{7,9}","{""max.message.bytes"": ""200""}")`; got != want {
+				t.Errorf("topics: %s\nwant %s", got, want)
+			}
+			publish(t, s, batch(7, 10))
+			if got := bounds(t, s, 7); got.First != 0 || got.Next != 6 {
+				t.Errorf("5 records and one more make %+v", got)
+			}
+			pgtest.Exec(t, address, `SELECT weir.publish('orders', 'k', 'new')`)
+			openInbox(t, address).expect(want...)
+			for _, what := range []string{
+				`SELECT pg_get_functiondef(p.oid) FROM pg_proc p WHERE p.pronamespace = 'weir'::regnamespace ORDER BY 1`,
+				`SELECT format('%s %s %s', c.relname, c.relkind, c.relpersistence) FROM pg_class c
+				 WHERE c.relnamespace = 'weir'::regnamespace AND c.relname <> 'watching' ORDER BY 1`,
+				`SELECT format('%s %s %s %s', a.attrelid::regclass, a.attname, a.atttypid::regtype, a.attnotnull) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+				 WHERE c.relnamespace = 'weir'::regnamespace AND c.relname <> 'watching' ORDER BY 1`,
+				`SELECT indexdef FROM pg_indexes WHERE schemaname = 'weir' ORDER BY 1`,
+				`SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'weir.state'::regclass ORDER BY 1`,
+				`SELECT format('%s %s', kind, what) FROM weir.rights ORDER BY 1`,
+				`SELECT format('%s %s %s', p.oid::regprocedure, p.proacl::text, p.prosecdef) FROM pg_proc p WHERE p.pronamespace = 'weir'::regnamespace ORDER BY 1`,
+			} {
+				all := `SELECT string_agg(x::text, E'\n') FROM (` + what + `) AS x`
+				if upgraded, made := pgtest.Value(t, address, all), pgtest.Value(t, today, all); upgraded != made {
+					t.Errorf("%s\nbrought up to date:\n%s\nmade today:\n%s", what, upgraded, made)
+				}
+			}
+		})
 	}
-	for i, file := range files {
-		script, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		begin(t, conn, string(script))
-		begin(t, conn, fmt.Sprintf(`INSERT INTO weir.migration (number, name) VALUES (%d, 'older')`, i+1))
-	}
-	begin(t, conn, `INSERT INTO weir.state (key, version, put_at, value) VALUES
-		('topic/orders', 1, now(), '{"id":"00112233445566778899aabbccddeeff","partitions":[7,9],"config":{"max.message.bytes":"200"}}'),
-		('topic', 1, now(), 'no topic'), ('topics/orders', 1, now(), 'nor this')`)
-	at(t, address).Close()
-	if got, want := pgtest.Value(t, address, `SELECT string_agg(t::text, ' ') FROM weir.topic AS t`),
-		`(orders,00112233-4455-6677-8899-aabbccddeeff,200,"{7,9}","{""max.message.bytes"": ""200""}")`; got != want {
-		t.Errorf("topics: %s\nwant %s", got, want)
-	}
-	pgtest.Exec(t, address, `SELECT weir.publish('orders', 'k', 'v')`)
 }
 
 func TestANewerSchemaIsRefused(t *testing.T) {

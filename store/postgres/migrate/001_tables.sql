@@ -103,39 +103,3 @@ CREATE TABLE weir.state (
 );
 
 CREATE UNIQUE INDEX state_key ON weir.state (key, turn DESC);
-
--- add_segment opens a segment: a new table, empty, and the function that writes batches into it: as it names the table, its plan is made
--- once and not for each commit. It takes locks that readers and writers of other segments do not meet.
-CREATE FUNCTION weir.add_segment(for_survivors boolean) RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET jit = off
-AS $$
-DECLARE
-    n int;
-BEGIN
-    INSERT INTO weir.segment (survivors) VALUES (for_survivors) RETURNING number INTO n;
-    -- Autovacuum would read every page again, to no use: rows here never change and go all at once.
-    EXECUTE format('CREATE TABLE weir.batch_%s (PRIMARY KEY (partition_id, base_offset, piece)) '
-                   'INHERITS (weir.batch) WITH (autovacuum_enabled = off)', n);
-    EXECUTE format($create$
-        CREATE FUNCTION weir.write_%1$s(
-            partitions bigint[], bases bigint[], bytes bigint[], times bigint[], records int[], sizes int[], starts int[], body bytea
-        ) RETURNS void
-        LANGUAGE plpgsql
-        SET search_path = pg_catalog, pg_temp
-        SET jit = off
-        AS $body$
-        BEGIN
-            INSERT INTO weir.batch_%1$s
-            SELECT b.partition, b.base, b.byte, b.time, b.records, b.size, piece,
-                   substring(body FROM b.start + piece * 8088 + 1 FOR least(8088, b.size - piece * 8088))
-            FROM unnest(partitions, bases, bytes, times, records, sizes, starts) AS b(partition, base, byte, time, records, size, start),
-                 generate_series(0, (b.size - 1) / 8088) AS piece
-            WHERE b.base IS NOT NULL;
-        END $body$
-    $create$, n);
-    EXECUTE format('REVOKE ALL ON FUNCTION weir.write_%s FROM PUBLIC', n);
-END $$;
-
-SELECT weir.add_segment(false);

@@ -102,25 +102,6 @@ LEFT JOIN wanted w ON w.segment = s.number
 WHERE s.sealed_at IS NOT NULL
 GROUP BY s.number;
 
--- drop_segment drops a sealed segment of which nothing is wanted. It waits for no lock: where somebody is looking at the table
--- it fails, and is tried again later; so nobody ever queues behind it.
-CREATE FUNCTION weir.drop_segment(victim int) RETURNS boolean
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET jit = off
-AS $$
-BEGIN
-    EXECUTE format('LOCK TABLE weir.batch_%s IN ACCESS EXCLUSIVE MODE NOWAIT', victim);
-    -- Behind the lock: a commit that was under way may have written here.
-    IF EXISTS (SELECT FROM weir.fill f WHERE f.number = victim AND f.runs > 0) THEN
-        RETURN false;
-    END IF;
-    EXECUTE format('DROP TABLE weir.batch_%s', victim);
-    EXECUTE format('DROP FUNCTION IF EXISTS weir.write_%s', victim);
-    DELETE FROM weir.segment WHERE number = victim;
-    RETURN true;
-END $$;
-
 -- settle ends the runs that idle partitions have in a sealed segment, so that they can be moved.
 CREATE FUNCTION weir.settle(victim int) RETURNS void
 LANGUAGE plpgsql

@@ -3,7 +3,7 @@
 --
 -- Locks are taken in one order by everybody, partitions by id and then keys by key, and held until the commit is durable. So
 -- offsets are dense, and become visible in order. The two lists of what to lock come sorted and without repetition.
-CREATE FUNCTION weir.commit(
+CREATE OR REPLACE FUNCTION weir.commit(
     partitions      bigint[],
     keys            text[],
     batch_entry     int[],
