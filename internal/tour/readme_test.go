@@ -1,0 +1,105 @@
+package tour
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-log/weir/internal/pgtest"
+)
+
+// Each door that README shows is tried as it is shown there, by somebody who has nothing yet.
+
+// blocks returns what stands in a section of README between fences of a kind.
+func blocks(t *testing.T, section, kind string) (list []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(text), "\n### "+section)
+	rest, _, _ = strings.Cut(rest, "\n#")
+	for {
+		_, after, more := strings.Cut(rest, "\n```"+kind+"\n")
+		if !more {
+			break
+		}
+		var block string
+		block, rest, _ = strings.Cut(after, "\n```")
+		list = append(list, block)
+	}
+	if !found || len(list) == 0 {
+		t.Fatalf("README has no section %q with a block of %q", section, kind)
+	}
+	return list
+}
+
+func TestTheReadmesDoors(t *testing.T) {
+	for _, c := range []struct{ name, section, serve string }{
+		{"HTTP", "HTTP", "weir serve"},
+		{"SQL", "SQL", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kafka, http, database := freeAddress(t), freeAddress(t), pgtest.URL(t)
+			sh := startShell(t, "WEIR_KAFKA="+kafka, "WEIR_HTTP="+http, "WEIR_BOOTSTRAP="+kafka)
+			there := strings.NewReplacer("./weir", "weir", kafkaAddress, kafka, httpAddress, http, "postgres://localhost/postgres", database,
+				"curl -N ", "curl -N -sS -m 3 ") // which goes on until somebody is tired of it
+			list := blocks(t, c.section, "sh")
+			if c.serve == "" {
+				c.serve, list = there.Replace(list[0]), list[1:]
+			}
+			sh.run(c.serve + " > weir.log 2>&1 &")
+			if out, code := sh.run("curl -s --retry 30 --retry-delay 1 --retry-connrefused http://" + http + "/readyz"); code != 0 {
+				t.Fatalf("weir is not ready: %s", out)
+			}
+			last := ""
+			for _, block := range list {
+				last, _ = sh.run(there.Replace(block))
+			}
+			if !strings.Contains(last, "a boat") || strings.Contains(last, "rror") {
+				t.Errorf("it printed\n%s", last)
+			}
+		})
+	}
+}
+
+const program = `package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/weir-log/weir"
+)
+
+func check(err error) {
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+func main() {
+	ctx, stop := context.WithCancel(context.Background())
+	bill := func(_ context.Context, order []byte) error {
+		fmt.Printf("billed %s\n", order)
+		stop()
+		return nil
+	}
+`
+
+func TestTheReadmesProgram(t *testing.T) {
+	dir := t.TempDir()
+	snippet := strings.Replace(blocks(t, "Go", "go")[0], "sqlite:shop.db", "sqlite:"+filepath.Join(dir, "shop.db"), 1)
+	file := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(file, []byte(program+snippet+"\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "run", file).Output()
+	if err != nil || string(out) != "billed a boat\n" {
+		t.Errorf("%v: it printed %q", err, out)
+	}
+}
