@@ -92,8 +92,15 @@ func Program(name string) (string, error) {
 			return path, nil
 		}
 	}
+	const system = "/usr/sbin" // where Debian has what is started by the system, and PATH of a plain user may not look
+	if path, err := exec.LookPath(filepath.Join(system, name)); err == nil {
+		return path, nil
+	}
 	if err := install(name); err != nil {
 		return "", fmt.Errorf("%s is not in PATH, and installing it failed: %w; install it by hand", name, err)
+	}
+	if path, err := exec.LookPath(filepath.Join(system, name)); err == nil {
+		return path, nil
 	}
 	return exec.LookPath(name)
 }

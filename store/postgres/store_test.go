@@ -44,6 +44,17 @@ func TestStoreOnMovingGround(t *testing.T) {
 	})
 }
 
+// And behind a real pooler.
+func TestStoreBehindAPooler(t *testing.T) {
+	storetest.Run(t, storetest.Harness{
+		Place: func(t *testing.T) string {
+			pooled, _ := pgtest.PooledURL(t)
+			return pooled + "&weir_pooled=true"
+		},
+		Open: open,
+	})
+}
+
 // at opens a store, closed when the test ends.
 func at(t *testing.T, address string) *postgres.Store {
 	t.Helper()
