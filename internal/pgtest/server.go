@@ -50,6 +50,37 @@ func (s *Server) URL() string {
 	return u.String()
 }
 
+// Standby makes a copy of the server that follows it and takes no writes. It goes with the test.
+func (s *Server) Standby() *Server {
+	s.t.Helper()
+	copied := &Server{t: s.t, bin: s.bin, fsync: "off", as: s.as}
+	if err := copied.prepare(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(copied.KillImmediate)
+	if err := copied.run("pg_basebackup", "-d", s.admin, "-D", copied.data(), "-R", "-X", "stream", "-c", "fast"); err != nil {
+		s.t.Fatal(err)
+	}
+	u, _ := url.Parse(s.admin)
+	password, _ := u.User.Password()
+	if err := copied.begin(password); err != nil {
+		s.t.Fatalf("start a standby: %v", err)
+	}
+	return copied
+}
+
+// At returns the address of a database on this server that has the path of another address.
+func (s *Server) At(address string) string {
+	s.t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	here, _ := url.Parse(s.admin)
+	here.Path = u.Path
+	return here.String()
+}
+
 // Admin returns the address of the database postgres, as superuser.
 func (s *Server) Admin() string { return s.admin }
 
@@ -111,17 +142,8 @@ func launch(fsync string) (*Server, error) {
 	if s.as, err = unprivileged(); err != nil {
 		return nil, err
 	}
-	if s.dir, err = os.MkdirTemp("", "weir-pgtest-"); err != nil {
+	if err := s.prepare(); err != nil {
 		return nil, err
-	}
-	if err := s.watch(); err != nil {
-		os.RemoveAll(s.dir)
-		return nil, err
-	}
-	if s.as != nil {
-		if err := os.Chown(s.dir, int(s.as.Uid), int(s.as.Gid)); err != nil {
-			return nil, err
-		}
 	}
 	password := rand.Text()
 	secret := filepath.Join(s.dir, "password")
@@ -132,17 +154,40 @@ func launch(fsync string) (*Server, error) {
 		"-E", "UTF8", "--locale=C", "--no-sync"); err != nil {
 		return nil, err
 	}
+	if err := s.begin(password); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// prepare makes the server's directory, which goes with this process.
+func (s *Server) prepare() (err error) {
+	if s.dir, err = os.MkdirTemp("", "weir-pgtest-"); err != nil {
+		return err
+	}
+	if err := s.watch(); err != nil {
+		os.RemoveAll(s.dir)
+		return err
+	}
+	if s.as == nil {
+		return nil
+	}
+	return os.Chown(s.dir, int(s.as.Uid), int(s.as.Gid))
+}
+
+// begin starts the server for the first time, on a port that is free.
+func (s *Server) begin(password string) (err error) {
 	// Between asking for a free port and using it another process may take it: try a few.
 	for range 5 {
 		if s.port, err = freePort(); err != nil {
-			return nil, err
+			return err
 		}
 		if err = s.start(); err == nil {
 			s.admin = fmt.Sprintf("postgres://postgres:%s@127.0.0.1:%d/postgres?sslmode=disable", password, s.port)
-			return s, nil
+			return nil
 		}
 	}
-	return nil, err
+	return err
 }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
@@ -161,7 +206,13 @@ func (s *Server) run(name string, args ...string) error {
 	}
 	defer os.Remove(out.Name())
 	defer out.Close()
-	cmd := exec.Command(filepath.Join(s.bin, name), args...)
+	program := filepath.Join(s.bin, name)
+	if _, err := os.Stat(program); err != nil { // a client's: it may be elsewhere
+		if program, err = Program(name); err != nil {
+			return err
+		}
+	}
+	cmd := exec.Command(program, args...)
 	cmd.Dir = s.dir
 	cmd.Stdout, cmd.Stderr = out, out
 	// A session of its own: Ctrl-C in the terminal is for the tests, the watchdog is for the server.
