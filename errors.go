@@ -35,7 +35,8 @@ var (
 	ErrMixedGroup = group.ErrInconsistentProtocol
 	// ErrNotAssigned: the partition is not with this consumer, or not any more.
 	ErrNotAssigned = errors.New("the partition is not assigned to this consumer")
-	// ErrHandled: another transaction has committed the event's offset already. Roll back: what this one did was done before.
+	// ErrHandled: others have committed the event's offset already, or that of one before it in the batch. Roll back: the consumer goes on behind
+	// what was handled, whatever the handler returns.
 	ErrHandled = errors.New("the event was handled before")
 	// ErrNotPostgres: only PostgreSQL can publish or commit within a transaction of the caller's.
 	ErrNotPostgres = errors.New("the store is not PostgreSQL")

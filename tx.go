@@ -199,8 +199,12 @@ func explain(err error) error {
 
 // CommitTx commits, within the handler's own transaction on the database that holds the log, that the event and all before it in its partition were
 // handled. So what the handler writes there, it writes exactly once, whatever crashes when. Of a batch, call it on the last event.
-// It may be called while the handler runs, by it; if it gives an error, roll back and return it: with ErrHandled the consumer
-// goes on behind the event.
+// It may be called while the handler runs, by it, and the transaction must be over when the handler returns; if it gives an error, roll back
+// and return it: with ErrHandled the consumer goes on behind what others have handled.
+//
+// Here as elsewhere the handler's result decides. When it returns nil the event is handled, whatever became of the transaction: to roll back and
+// return nil skips the event, which is then committed as those are that know no CommitTx. When it returns an error the event comes again,
+// unless the transaction was committed all the same.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if _, err := tx.Exec(ctx, `INSERT INTO bills …`); err != nil {
@@ -235,13 +239,21 @@ func (e Event) commitIn(ctx context.Context, run exec) error {
 	next := eventlog.Offset(e.Offset) + 1
 	err = explain(run(ctx, commitOffset, p.c.sub.Group, p.name.Topic, strconv.Itoa(int(p.name.Partition)),
 		strconv.FormatInt(int64(next), 10), from, p.c.member().ID()))
+	if errors.Is(err, ErrHandled) {
+		err = p.catchUp(ctx, err)
+	}
 	p.endTx(next, err)
 	return err
 }
 
-// beginTx makes sure that the group's position in the store is ours, and returns it; nil when the call has moved it before.
+// beginTx commits what was handled before, and returns where the group is then, unless an earlier transaction was rolled back; nil when the call has
+// moved it before.
 func (p *partition) beginTx(ctx context.Context) (from any, err error) {
-	if err := p.c.commit(ctx, p); err != nil {
+	if err := p.c.takeTurn(ctx); err != nil {
+		return nil, err
+	}
+	defer p.c.giveTurn()
+	if err := p.c.commitNow(ctx, []*partition{p}); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
@@ -249,7 +261,37 @@ func (p *partition) beginTx(ctx context.Context) (from any, err error) {
 	if p.inTx > 0 {
 		return nil, nil
 	}
-	return strconv.FormatInt(int64(p.committed), 10), nil
+	return strconv.FormatInt(int64(max(p.committed, p.claimed)), 10), nil
+}
+
+// errBehind: earlier transactions of the handler, which should have moved the group, were rolled back, and this one came before anybody noticed.
+var errBehind = errors.New("the group was behind, as an earlier transaction of this handler was rolled back, and is not any more: " +
+	"roll this one back as well and return this error, and the event comes again at once")
+
+// catchUp finds out why a commit was refused: others were before it, or the group is behind what this consumer has handled. Then it is brought
+// there, if the partition is still ours.
+func (p *partition) catchUp(ctx context.Context, refused error) error {
+	if err := p.c.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer p.c.giveTurn()
+	at, err := p.c.positions(ctx, p)
+	if err != nil {
+		return fmt.Errorf("%w, after: %v", err, refused) // nobody knows yet whether the event was handled
+	}
+	p.mu.Lock()
+	before := at[0] > p.handled
+	if !before {
+		p.committed, p.claimed = at[0], 0
+	}
+	p.mu.Unlock()
+	if before {
+		return refused
+	}
+	if err := p.c.commitNow(ctx, []*partition{p}); err != nil {
+		return fmt.Errorf("%w, after: %v", err, refused)
+	}
+	return errBehind
 }
 
 func (p *partition) endTx(next eventlog.Offset, err error) {
@@ -260,33 +302,40 @@ func (p *partition) endTx(next eventlog.Offset, err error) {
 		p.inTx = next
 	case errors.Is(err, ErrHandled):
 		p.astray = true
+	case errors.Is(err, errBehind):
+		p.behind = true
 	}
 }
 
-// reconcile finds out, after a call that failed, whether its transaction was committed all the same, or another was before it. It reports whether
-// the partition goes on elsewhere.
-func (p *partition) reconcile(ctx, wait context.Context) (elsewhere bool) {
+func (p *partition) isAstray() bool {
 	p.mu.Lock()
-	inTx, astray, handled := p.inTx, p.astray, p.handled
+	defer p.mu.Unlock()
+	return p.astray
+}
+
+// reconcile finds out, after a call that failed or was refused, whether its transaction was committed all the same, or others were before it. It
+// reports whether the partition goes on elsewhere, or the event comes again as if it had not been delivered.
+func (p *partition) reconcile(ctx, wait context.Context) bool {
+	p.mu.Lock()
+	inTx, astray, behind, handled := p.inTx, p.astray, p.behind, p.handled
 	p.mu.Unlock()
 	if inTx == 0 && !astray {
-		return false
+		return behind
 	}
-	sleep(wait, reconcilePause) // the mover brings the position to where it can be read
-	at, err := p.c.position(ctx, p)
+	at, err := p.c.positions(ctx, p)
 	switch {
 	case err != nil:
 		p.c.logger.Warn("the group's position cannot be read; trying again", p.attrs("err", err)...)
 		sleep(wait, readPause)
 		return true
-	case at >= 0 && at != handled && (astray || at > handled):
+	case at[0] > handled:
 		p.change(func() {
 			if p.seen == p.seeks { // else somebody went elsewhere meanwhile
 				p.seeks++
-				p.handled, p.committed = at, at
+				p.handled, p.committed, p.claimed = at[0], at[0], 0
 			}
 		})
 		return true
 	}
-	return astray
+	return astray || behind
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -268,6 +269,150 @@ func TestCommitTxWritesExactlyOnce(t *testing.T) {
 	}
 	if topics, err := w.Topics(t.Context()); err != nil || len(topics) != 1 {
 		t.Errorf("there are dead letters: %v, %v", topics, err)
+	}
+}
+
+// bills is a table that a handler writes in the transaction that commits its event, and has no unique key: it would hide what is written twice.
+func bills(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	pgtest.Exec(t, url, `CREATE TABLE bills (value text NOT NULL)`)
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// bill writes an event to the bills and commits it, unless do gives an error.
+func bill(ctx context.Context, pool *pgxpool.Pool, e weir.Event, do func() error) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `INSERT INTO bills VALUES ($1)`, string(e.Value)); err != nil {
+			return err
+		}
+		if err := e.CommitTx(ctx, tx); err != nil {
+			return err
+		}
+		return do()
+	})
+}
+
+func billed(t *testing.T, url string) string {
+	t.Helper()
+	return pgtest.Value(t, url, `SELECT coalesce(string_agg(value, ' ' ORDER BY value), '') FROM bills`)
+}
+
+// What a handler rolls back and is content with is handled: the events behind it come, and it is committed as well.
+func TestARollbackAndNilSkipsTheEvent(t *testing.T) {
+	for _, c := range []struct{ name, events, want string }{
+		{"among others", "a bad c d", "a c d"},
+		{"several", "a bad bad bad c bad d", "a c d"},
+		{"the last", "a c bad", "a c"},
+		{"the first", "bad a", "a"},
+		{"alone", "bad", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSite(t, "postgres")
+			w := s.open(t)
+			pool := bills(t, s.url)
+			ensure(t, w, "orders", 1)
+			publish(t, w, "orders", strings.Fields(c.events)...)
+			skip := errors.New("skip it")
+			consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: func(ctx context.Context, e weir.Event) error {
+				err := bill(ctx, pool, e, func() error {
+					if string(e.Value) == "bad" {
+						return skip
+					}
+					return nil
+				})
+				switch {
+				case errors.Is(err, skip):
+					return nil
+				case errors.Is(err, weir.ErrHandled): // nobody handled anything before us, so this is never said
+					t.Errorf("%s: %v", e.Value, err)
+				}
+				return err
+			}})
+			committed(t, w, "g")
+			if got := billed(t, s.url); got != c.want {
+				t.Errorf("billed %q, want %q", got, c.want)
+			}
+			g, err := w.Group(t.Context(), "g")
+			if err != nil || g.Offsets[0].Committed != int64(len(strings.Fields(c.events))) {
+				t.Errorf("%v, %v", g.Offsets, err)
+			}
+			if at := pgtest.Value(t, s.url, `SELECT weir.position('g', 'orders', 0)`); at != fmt.Sprint(len(strings.Fields(c.events))) {
+				t.Errorf("in SQL the group is at %s", at)
+			}
+		})
+	}
+}
+
+// Whatever handlers commit, skip, and fail at, in whichever order, and whoever else takes over: what commits is written once, and
+// all is handled in the end. Handlers take ErrHandled for a reason to be content.
+func TestSkipsAmongCommitsWriteExactlyOnce(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	var mu sync.Mutex
+	r := rand.New(rand.NewPCG(seed, 1))
+	chance := func(percent int) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return r.IntN(100) < percent
+	}
+	s := newSite(t, "postgres")
+	w, other := s.open(t), s.open(t)
+	pool := bills(t, s.url)
+	ensure(t, w, "orders", 3)
+	skip, fail := errors.New("skip it"), errors.New("fail")
+	sub := weir.Subscription{Group: "g", Topics: []string{"orders"}, Retry: quick(-1), CommitEvery: time.Millisecond, Handler: func(ctx context.Context, e weir.Event) error {
+		if strings.HasPrefix(string(e.Value), "plain") {
+			return nil
+		}
+		err := bill(ctx, pool, e, func() error {
+			switch {
+			case chance(20):
+				return fail
+			case strings.HasPrefix(string(e.Value), "skip"):
+				return skip
+			}
+			return nil
+		})
+		switch {
+		case errors.Is(err, skip), errors.Is(err, weir.ErrHandled):
+			return nil
+		case err == nil && chance(10):
+			return fail // it was committed
+		}
+		return err
+	}}
+	var want []string
+	consumers := []*weir.Consumer{consume(t, w, sub)}
+	for i := range 300 {
+		kind := "bill"
+		switch {
+		case chance(30):
+			kind = "skip"
+		case chance(10):
+			kind = "plain"
+		}
+		value := fmt.Sprintf("%s%03d", kind, i)
+		if kind == "bill" {
+			want = append(want, value)
+		}
+		publish(t, w, "orders", fmt.Sprintf("key%d=%s", i, value))
+		if i%60 == 30 { // one comes, and one goes
+			consumers = append(consumers, consume(t, []*weir.Log{w, other}[i/60%2], sub))
+			if len(consumers) > 2 {
+				closeConsumer(t, consumers[0])
+				consumers = consumers[1:]
+			}
+		}
+	}
+	committed(t, w, "g")
+	slices.Sort(want)
+	if got := billed(t, s.url); got != strings.Join(want, " ") {
+		t.Errorf("billed %s\nwant   %s", got, strings.Join(want, " "))
 	}
 }
 
