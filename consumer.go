@@ -71,11 +71,6 @@ func (l *Log) Consume(ctx context.Context, sub Subscription) (*Consumer, error) 
 }
 
 func (c *Consumer) join(ctx context.Context) (*group.Peer, error) {
-	for _, topic := range c.sub.Topics { // so that one which another process has just made is known at once
-		if _, err := c.log.log.Topic(ctx, topic); err != nil && !errors.Is(err, ErrUnknownTopic) {
-			return nil, err
-		}
-	}
 	return group.JoinPeers(ctx, c.log.log, group.PeerConfig{
 		Group: c.sub.Group, Topics: c.sub.Topics, Client: c.sub.Name,
 		FromLatest: c.sub.Start.kind == latest, Session: c.sub.Session, Logger: c.logger,
