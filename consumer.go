@@ -39,6 +39,9 @@ type Consumer struct {
 // Consume joins the group and begins to deliver events to the subscription's handler. ctx bounds the joining alone; the consumer
 // works until it is closed, or the Log is. While the store is away it waits for it.
 func (l *Log) Consume(ctx context.Context, sub Subscription) (*Consumer, error) {
+	if err := l.usable(); err != nil {
+		return nil, wrap(err, "consume as group %q", sub.Group)
+	}
 	sub, err := sub.checked()
 	if err != nil {
 		return nil, fmt.Errorf("consume: the subscription is not complete: %w", err)
@@ -244,6 +247,16 @@ func (c *Consumer) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closed
+}
+
+// isOver reports whether Close has done its work.
+func (c *Consumer) isOver() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // all lists the partitions at hand, by name.

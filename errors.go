@@ -15,7 +15,8 @@ var (
 	ErrUnavailable = eventlog.ErrUnavailable
 	// ErrUnsure: the change was sent to the store and the answer was lost. It may have happened.
 	ErrUnsure = eventlog.ErrUnsure
-	// ErrClosed: the log was closed.
+	// ErrClosed: the Log was closed, or the Consumer. After Log.Close every method that can fail gives it, but for Close itself. Until then the handlers
+	// that Close waits for may use the Log.
 	ErrClosed = eventlog.ErrClosed
 	// ErrUnknownTopic: there is no topic of this name. EnsureTopic makes one.
 	ErrUnknownTopic = eventlog.ErrUnknownTopic

@@ -72,6 +72,9 @@ func (l *Log) PublishSQLTx(ctx context.Context, tx SQLTx, events ...Event) error
 }
 
 func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
+	if err := l.usable(); err != nil {
+		return err
+	}
 	if _, is := l.store.(*postgres.Store); !is {
 		return ErrNotPostgres
 	}
@@ -225,6 +228,9 @@ func (e Event) commitIn(ctx context.Context, run exec) error {
 	p := e.from
 	if p == nil {
 		return errors.New("no consumer has delivered the event")
+	}
+	if err := p.c.log.usable(); err != nil {
+		return err
 	}
 	if _, is := p.c.log.store.(*postgres.Store); !is {
 		return ErrNotPostgres
