@@ -204,14 +204,18 @@ func (p *partition) handle(ctx context.Context, events []Event) (err error) {
 
 // span describes a delivery, and the spans that published its events.
 func (p *partition) span(events []Event) eventlog.SpanInfo {
+	return eventlog.SpanInfo{Topic: p.name.Topic, Group: p.c.sub.Group, Records: len(events), Links: links(events)}
+}
+
+// links lists the spans that events carry.
+func links(events []Event) (list []eventlog.TraceContext) {
 	const linksMax = 128
-	info := eventlog.SpanInfo{Topic: p.name.Topic, Group: p.c.sub.Group, Records: len(events)}
 	for i := range events {
-		if from, is := eventlog.TraceOf(events[i].Headers); is && len(info.Links) < linksMax {
-			info.Links = append(info.Links, from)
+		if from, is := eventlog.TraceOf(events[i].Headers); is && len(list) < linksMax {
+			list = append(list, from)
 		}
 	}
-	return info
+	return list
 }
 
 // begin notes that a call begins, unless somebody asked for something else meanwhile.

@@ -60,7 +60,7 @@ func sqlExec(tx SQLTx) exec {
 // they are.
 //
 // Headers must be text (UTF-8), header keys must not repeat within an event, and a tombstone needs a key; else an *InvalidError refuses the
-// events. An event's Time is not taken: it is that of this call. After any error from the database, such as ErrUnknownTopic or ErrTooLarge,
+// events, as do a topic's name and an answer of Options.Partitioner that cannot be. An event's Time is not taken: it is that of this call. After any error from the database, such as ErrUnknownTopic or ErrTooLarge,
 // PostgreSQL takes nothing more but a rollback. ErrNotPostgres on any other store.
 func (l *Log) PublishTx(ctx context.Context, tx PgxTx, events ...Event) error {
 	return wrap(l.publishIn(ctx, pgxExec(tx), events), "publish in a transaction")
@@ -71,7 +71,7 @@ func (l *Log) PublishSQLTx(ctx context.Context, tx SQLTx, events ...Event) error
 	return wrap(l.publishIn(ctx, sqlExec(tx), events), "publish in a transaction")
 }
 
-func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
+func (l *Log) publishIn(ctx context.Context, run exec, events []Event) (err error) {
 	if err := l.usable(); err != nil {
 		return err
 	}
@@ -82,7 +82,13 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
 		return nil
 	}
 	var topics, keys, values, headers, partitions list
-	trace := eventlog.Traced(l.opts.Tracer).Inject(ctx)
+	var trace []Header
+	if l.opts.Tracer != nil {
+		var end func(error)
+		ctx, end = l.opts.Tracer.Start(ctx, "publish", eventlog.SpanInfo{Topic: events[0].Topic, Records: len(events), Links: links(events)})
+		defer func() { end(err) }()
+		trace = l.opts.Tracer.Inject(ctx)
+	}
 	alike := true // of one topic, with one set of headers, to go where their keys say
 	first := ""
 	for i := range events {
@@ -91,12 +97,12 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
 		if err == nil && e.Key == nil && e.Value == nil {
 			err = &InvalidError{What: "event", Value: e.Topic, Why: "it has neither key nor value: a tombstone says that a key is gone"}
 		}
-		partition, chosen := int32(0), false
-		if err == nil && l.opts.Partitioner != nil {
-			var topic eventlog.Topic
-			if topic, err = l.log.Topic(ctx, e.Topic); err == nil {
-				partition, chosen = l.opts.Partitioner(e, len(topic.Partitions)), true
-			}
+		if err == nil && (i == 0 || e.Topic != events[i-1].Topic) {
+			err = eventlog.CheckTopicName(e.Topic)
+		}
+		partition, chosen := int32(0), l.opts.Partitioner != nil
+		if err == nil && chosen {
+			partition, err = l.choose(ctx, e)
 		}
 		if err != nil {
 			return fmt.Errorf("event %d: %w", i, err)
@@ -115,6 +121,21 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
 		return explain(run(ctx, publishAll, events[0].Topic, keys.String(), values.String(), first))
 	}
 	return explain(run(ctx, publishEach, topics.String(), keys.String(), values.String(), headers.String(), partitions.String()))
+}
+
+// choose asks the partitioner.
+func (l *Log) choose(ctx context.Context, e *Event) (int32, error) {
+	topic, err := l.log.Topic(ctx, e.Topic)
+	if err != nil {
+		return 0, err
+	}
+	n := len(topic.Partitions)
+	number := l.opts.Partitioner(e, n)
+	if number < 0 || int(number) >= n {
+		return 0, &InvalidError{What: "partition", Value: strconv.Itoa(int(number)),
+			Why: fmt.Sprintf("the partitioner answered it, and topic %q has %d, numbered from 0", e.Topic, n)}
+	}
+	return number, nil
 }
 
 // headersJSON makes the object of an event's headers, which carries the caller's span unless the event brings its own.
@@ -187,7 +208,7 @@ func explain(err error) error {
 	}
 	switch state.SQLState() {
 	case "WE001":
-		return fmt.Errorf("%w (%w)", ErrUnknownTopic, err)
+		return fmt.Errorf("%w: create it first: EnsureTopic, or weir topic create (%w)", ErrUnknownTopic, err)
 	case "WE003":
 		return fmt.Errorf("%w (%w)", ErrTooLarge, err)
 	case "WE004":

@@ -186,10 +186,29 @@ func TestWhatATransactionCannotPublishIsRefused(t *testing.T) {
 		"neither key nor value": {weir.Event{Topic: "orders"}, func(err error) bool { return errors.As(err, invalid) }},
 		"a header twice": {weir.Event{Topic: "orders", Value: []byte("v"), Headers: []weir.Header{{Key: "a"}, {Key: "a"}}},
 			func(err error) bool { return errors.As(err, invalid) }},
+		"a topic with a NUL":     {weir.Event{Topic: "or\x00ders", Value: []byte("v")}, func(err error) bool { return errors.As(err, invalid) }},
+		"a topic that cannot be": {weir.Event{Topic: "or ders", Value: []byte("v")}, func(err error) bool { return errors.As(err, invalid) }},
 	} {
 		inTx(t, w, s.url, func(kind string, publish func(...weir.Event) error) bool {
-			if err := publish(append(events("orders", "good"), c.event)...); err == nil || !c.is(err) {
+			err := publish(append(events("orders", "good"), c.event)...)
+			if err == nil || !c.is(err) {
 				t.Errorf("%s, with %s: %v", name, kind, err)
+			}
+			if errors.As(err, invalid) && !strings.Contains(err.Error(), "event 1: ") {
+				t.Errorf("%s, with %s: the error does not tell which event: %v", name, kind, err)
+			}
+			if errors.Is(err, weir.ErrUnknownTopic) && !strings.Contains(err.Error(), "weir topic create") {
+				t.Errorf("%s, with %s: the error does not tell what to do: %v", name, kind, err)
+			}
+			return false
+		})
+	}
+	choosy := s.open(t, weir.Options{Partitioner: weir.ByPartitionField})
+	for _, number := range []int32{-1, 1, 3} {
+		inTx(t, choosy, s.url, func(kind string, publish func(...weir.Event) error) bool {
+			err := publish(append(events("orders", "good"), weir.Event{Topic: "orders", Partition: number, Value: []byte("v")})...)
+			if !errors.As(err, invalid) || !strings.Contains(err.Error(), fmt.Sprint("event 1: invalid partition \"", number)) {
+				t.Errorf("partition %d of 1, with %s: %v", number, kind, err)
 			}
 			return false
 		})
