@@ -435,6 +435,89 @@ func TestSkipsAmongCommitsWriteExactlyOnce(t *testing.T) {
 	}
 }
 
+// Events that a handler makes of others are published exactly once and in their order, although it fails before and after its commits, rolls back,
+// and is moved.
+func TestConsumeTransformProduceIsOneTransaction(t *testing.T) {
+	s := newSite(t, "postgres")
+	w, other := s.open(t), s.open(t)
+	pool, err := pgxpool.New(t.Context(), s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	ensure(t, w, "orders", 2)
+	ensure(t, w, "invoices", 1)
+	const keys, each = 4, 20
+	var mu sync.Mutex
+	calls := 0
+	trouble := func(every int) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if calls++; calls%every == 0 {
+			return errors.New("trouble")
+		}
+		return nil
+	}
+	skip := errors.New("there is no invoice for it")
+	var got, done seen
+	consume(t, w, weir.Subscription{Group: "invoices", Topics: []string{"invoices"}, Handler: got.note})
+	sub := func(w *weir.Log) weir.Subscription {
+		return weir.Subscription{Group: "invoicing", Topics: []string{"orders"}, Retry: quick(-1), Handler: func(ctx context.Context, e weir.Event) error {
+			err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+				if err := w.PublishTx(ctx, tx, weir.Event{Topic: "invoices", Key: e.Key, Value: e.Value}); err != nil {
+					return err
+				}
+				if err := e.CommitTx(ctx, tx); err != nil {
+					return err
+				}
+				if strings.HasPrefix(string(e.Value), "skip") {
+					return skip
+				}
+				return trouble(3) // it is rolled back
+			})
+			switch {
+			case errors.Is(err, skip):
+				err = nil
+			case err == nil:
+				err = trouble(5) // it was committed, and the handler fails
+			}
+			return errors.Join(err, done.note(ctx, e))
+		}}
+	}
+	a := consume(t, w, sub(w))
+	want := map[string][]string{}
+	for i := range each {
+		for k := range keys {
+			key, value := fmt.Sprint("key", k), fmt.Sprint("order", i)
+			if (i+k)%5 == 0 {
+				value = fmt.Sprint("skip", i)
+			} else {
+				want[key] = append(want[key], value)
+			}
+			publish(t, w, "orders", key+"="+value)
+		}
+		if i == each/2 {
+			consume(t, other, sub(other))
+		}
+	}
+	done.wait(t, keys*each/2)
+	closeConsumer(t, a)
+	committed(t, w, "invoicing")
+	publish(t, w, "invoices", "end=end")
+	events := got.wait(t, keys*each*4/5+1)
+	have := map[string][]string{}
+	for _, e := range events {
+		if string(e.Key) != "end" {
+			have[string(e.Key)] = append(have[string(e.Key)], string(e.Value))
+		}
+	}
+	for key := range want {
+		if !slices.Equal(have[key], want[key]) {
+			t.Errorf("%s got %q, want %q", key, have[key], want[key])
+		}
+	}
+}
+
 func TestCommitTxOfABatchWithDatabaseSQL(t *testing.T) {
 	s := newSite(t, "postgres")
 	w := s.open(t)
@@ -551,6 +634,18 @@ func TestExamplesWithTransactionsWork(t *testing.T) {
 	defer db.Close()
 	if err := errors.Join(publishWithOrder(t.Context(), w, conn), publishWithOrderSQL(t.Context(), w, db)); err != nil {
 		t.Fatal(err)
+	}
+	ensure(t, w, "invoices", 1)
+	pool, err := pgxpool.New(t.Context(), s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	var got seen
+	consume(t, w, weir.Subscription{Group: "invoices", Topics: []string{"invoices"}, Handler: got.note})
+	consume(t, w, weir.Subscription{Group: "invoicing", Topics: []string{"orders"}, Handler: invoice(w, pool)})
+	if v := values(got.wait(t, 2)); !slices.Equal(v, []string{"invoice for two teapots", "invoice for a kettle"}) {
+		t.Errorf("got %q", v)
 	}
 	consume(t, w, weir.Subscription{Group: "billing", Topics: []string{"orders"}, Handler: billExactlyOnce(s.url)})
 	eventually(t, "both orders are billed", func() bool {
