@@ -367,6 +367,38 @@ func TestARollbackAndNilSkipsTheEvent(t *testing.T) {
 	}
 }
 
+// Where others were before a transaction, its consumer goes on behind them, also when the handler is content with that. It brings nobody back.
+func TestAfterErrHandledTheConsumerGoesOnBehindTheOthers(t *testing.T) {
+	for _, answer := range []string{"nil", "the error"} {
+		s := newSite(t, "postgres")
+		w := s.open(t)
+		pool := bills(t, s.url)
+		ensure(t, w, "orders", 1)
+		publish(t, w, "orders", numbered("", 5)...)
+		refused := make(chan error, 100)
+		consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, CommitEvery: time.Millisecond, Handler: func(ctx context.Context, e weir.Event) error {
+			if e.Offset == 0 {
+				if _, err := pool.Exec(ctx, `SELECT weir.commit_offset('g', 'orders', 0, 3)`); err != nil {
+					return err
+				}
+			}
+			err := bill(ctx, pool, e, func() error { return nil })
+			if errors.Is(err, weir.ErrHandled) {
+				refused <- err
+				if answer == "nil" {
+					return nil
+				}
+			}
+			return err
+		}})
+		next(t, refused)
+		committed(t, w, "g")
+		if got := billed(t, s.url); got != "3 4" || len(refused) > 0 {
+			t.Errorf("with %s: billed %q, want 3 and 4; refused %d times more", answer, got, len(refused))
+		}
+	}
+}
+
 // Whatever handlers commit, skip, and fail at, in whichever order, and whoever else takes over: what commits is written once, and
 // all is handled in the end. Handlers take ErrHandled for a reason to be content.
 func TestSkipsAmongCommitsWriteExactlyOnce(t *testing.T) {
