@@ -34,7 +34,7 @@ var (
 	ErrGroupInUse = group.ErrNotEmpty
 	// ErrMixedGroup: the group has members that speak Kafka's protocol, and those of this library cannot share one with them. Use another name.
 	ErrMixedGroup = group.ErrInconsistentProtocol
-	// ErrNotAssigned: the partition is not with this consumer, or not any more.
+	// ErrNotAssigned: the partition is not with this consumer, or not any more; or Seek went elsewhere in it while the handler ran.
 	ErrNotAssigned = errors.New("the partition is not assigned to this consumer")
 	// ErrHandled: others have committed the event's offset already, or that of one before it in the batch. Roll back: the consumer goes on behind
 	// what was handled, whatever the handler returns.

@@ -285,6 +285,9 @@ func (p *partition) beginTx(ctx context.Context) (from any, err error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.seen != p.seeks {
+		return nil, fmt.Errorf("%w: Seek went elsewhere", ErrNotAssigned)
+	}
 	if p.inTx > 0 {
 		return nil, nil
 	}
