@@ -399,6 +399,58 @@ func TestAfterErrHandledTheConsumerGoesOnBehindTheOthers(t *testing.T) {
 	}
 }
 
+// What SQL sessions committed counts from the first moment on, while nobody has carried it to where consumers look yet.
+func TestAConsumerGoesOnBehindWhatSQLCommitted(t *testing.T) {
+	s := newSite(t, "postgres")
+	w := s.open(t)
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", numbered("", 5)...)
+	closeLog(t, w)
+	for i := range 10 {
+		group := fmt.Sprint("g", i)
+		pgtest.Exec(t, s.url, fmt.Sprintf(`SELECT weir.commit_offset('%s', 'orders', 0, 3)`, group))
+		w := s.open(t)
+		var got seen
+		consume(t, w, weir.Subscription{Group: group, Topics: []string{"orders"}, Handler: got.note})
+		committed(t, w, group)
+		if v := values(got.all()); !slices.Equal(v, []string{"3", "4"}) {
+			t.Errorf("got %q", v)
+		}
+		closeLog(t, w)
+	}
+}
+
+// A handler that went elsewhere with Seek does not bring its group back with a commit.
+func TestSeekIsNotUndoneByTheTransactionOfItsHandler(t *testing.T) {
+	s := newSite(t, "postgres")
+	w := s.open(t)
+	pool := bills(t, s.url)
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", "0", "1", "2")
+	ready, commits := make(chan *weir.Consumer, 1), make(chan error, 1)
+	var got seen
+	sub := weir.Subscription{Group: "g", Topics: []string{"orders"}, Retry: quick(-1)}
+	sub.Handler = func(ctx context.Context, e weir.Event) error {
+		_ = got.note(ctx, e)
+		if e.Offset == 2 && len(commits) == 0 {
+			if err := (<-ready).Seek(ctx, weir.AtOffset(1)); err != nil {
+				t.Error(err)
+			}
+			commits <- bill(ctx, pool, e, func() error { return nil })
+			return nil
+		}
+		return bill(ctx, pool, e, func() error { return nil })
+	}
+	ready <- consume(t, w, sub)
+	if v := values(got.wait(t, 5)); !slices.Equal(v, []string{"0", "1", "2", "1", "2"}) {
+		t.Errorf("got %q", v)
+	}
+	committed(t, w, "g")
+	if err := <-commits; !errors.Is(err, weir.ErrNotAssigned) || billed(t, s.url) != "0 1 1 2" {
+		t.Errorf("billed %q; the commit after the seek: %v", billed(t, s.url), err)
+	}
+}
+
 // Whatever handlers commit, skip, and fail at, in whichever order, and whoever else takes over: what commits is written once, and
 // all is handled in the end. Handlers take ErrHandled for a reason to be content.
 func TestSkipsAmongCommitsWriteExactlyOnce(t *testing.T) {

@@ -33,3 +33,17 @@ func (s *Store) Positions(ctx context.Context, group string, topics []eventlog.T
 	}
 	return offsets, nil
 }
+
+// Carried reports whether all that a group committed with weir.commit_offset is where its members look for it: one trip.
+func (s *Store) Carried(ctx context.Context, group string) (carried bool, err error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	carried, err = retry(ctx, interrupted, func() (all bool, err error) {
+		err = s.others.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM weir.inbox WHERE grp = $1)`, group).Scan(&all)
+		return all, err
+	})
+	if err != nil {
+		return false, fmt.Errorf("see whether the positions of group %q are carried: %w", group, readFailed(err))
+	}
+	return carried, nil
+}
