@@ -3,6 +3,8 @@ package weir_test
 import (
 	"context"
 	"errors"
+	"iter"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -180,4 +182,93 @@ func TestWhatWasPublishedBeforeCloseIsThereAfterwards(t *testing.T) {
 		consume(t, s.open(t), weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
 		got.wait(t, n)
 	}, "sqlite", "postgres", "memory")
+}
+
+// A closed Log says so, whatever it is asked. Methods are found by reflection, so that a new one cannot be forgotten.
+func TestEverythingFailsWithErrClosedAfterClose(t *testing.T) {
+	eachStore(t, func(t *testing.T, s site) {
+		w := s.open(t)
+		ensure(t, w, "orders", 1)
+		publish(t, w, "orders", "v")
+		used := make(chan error, 1)
+		b := newBlocking()
+		c := consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: func(ctx context.Context, e weir.Event) error {
+			err := b.handle(ctx, e)
+			_, publishing := w.Publish(ctx, events("orders", "of a handler that Close waits for")...)
+			used <- publishing
+			return err
+		}})
+		e := next(t, b.begun)
+		closed := make(chan error)
+		go func() { closed <- w.Close(context.Background()) }()
+		eventually(t, "Close stops further calls", func() bool { return c.Closing() })
+		close(b.go_on)
+		if err := errors.Join(next(t, used), next(t, closed)); err != nil {
+			t.Fatal(err)
+		}
+
+		calls := map[string]func() error{
+			"Log.AlterTopic":      func() error { return w.AlterTopic(t.Context(), "orders", nil) },
+			"Log.Bounds":          func() error { _, err := w.Bounds(t.Context(), "orders"); return err },
+			"Log.Consume":         func() error { _, err := w.Consume(t.Context(), weir.Subscription{}); return err },
+			"Log.DeleteGroup":     func() error { return w.DeleteGroup(t.Context(), "g") },
+			"Log.DeleteTopic":     func() error { return w.DeleteTopic(t.Context(), "orders") },
+			"Log.EnsureTopic":     func() error { return w.EnsureTopic(t.Context(), weir.Topic{Name: "orders"}) },
+			"Log.Group":           func() error { _, err := w.Group(t.Context(), "g"); return err },
+			"Log.Groups":          func() error { _, err := w.Groups(t.Context()); return err },
+			"Log.Healthy":         w.Healthy,
+			"Log.Publish":         func() error { _, err := w.Publish(t.Context(), e); return err },
+			"Log.PublishOnce":     func() error { _, _, err := w.PublishOnce(t.Context(), "key", e); return err },
+			"Log.PublishSQLTx":    func() error { return w.PublishSQLTx(t.Context(), nil, e) },
+			"Log.PublishTx":       func() error { return w.PublishTx(t.Context(), nil, e) },
+			"Log.RaisePartitions": func() error { return w.RaisePartitions(t.Context(), "orders", 2) },
+			"Log.Read": func() (last error) {
+				for _, err := range w.Read(t.Context(), weir.TopicPartition{Topic: "orders"}, weir.Earliest) {
+					last = err
+				}
+				return last
+			},
+			"Log.ResetGroup":       func() error { return w.ResetGroup(t.Context(), "g", "orders", weir.Earliest) },
+			"Log.Topics":           func() error { _, err := w.Topics(t.Context()); return err },
+			"Consumer.Seek":        func() error { return c.Seek(t.Context(), weir.Earliest) },
+			"Event.CommitTx":       func() error { return e.CommitTx(t.Context(), nil) },
+			"Event.CommitSQLTx":    func() error { return e.CommitSQLTx(t.Context(), nil) },
+			"Log.Publish, nothing": func() error { _, err := w.Publish(t.Context()); return err },
+		}
+		for name, call := range calls {
+			if err := call(); !errors.Is(err, weir.ErrClosed) {
+				t.Errorf("%s: %v, want ErrClosed", name, err)
+			}
+		}
+		for _, of := range []reflect.Type{reflect.TypeFor[*weir.Log](), reflect.TypeFor[*weir.Consumer](), reflect.TypeFor[*weir.Event]()} {
+			for i := range of.NumMethod() {
+				m := of.Method(i)
+				name := of.Elem().Name() + "." + m.Name
+				if _, listed := calls[name]; canFail(m.Type) && !listed && m.Name != "Close" {
+					t.Errorf("%s can fail, and is not in the list of this test", name)
+				}
+			}
+		}
+		if err := errors.Join(w.Close(t.Context()), c.Close(t.Context())); err != nil {
+			t.Errorf("a second Close: %v", err)
+		}
+
+		open := s.open(t)
+		alone := consume(t, open, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: (&seen{}).note})
+		closeConsumer(t, alone)
+		if err := alone.Seek(t.Context(), weir.Earliest); !errors.Is(err, weir.ErrClosed) {
+			t.Errorf("Seek of a consumer that was closed: %v, want ErrClosed", err)
+		}
+	})
+}
+
+// canFail reports whether a function returns an error, or yields some.
+func canFail(f reflect.Type) bool {
+	for i := range f.NumOut() {
+		out := f.Out(i)
+		if out == reflect.TypeFor[error]() || out == reflect.TypeFor[iter.Seq2[weir.Event, error]]() {
+			return true
+		}
+	}
+	return false
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -41,12 +42,44 @@ func (c *Consumer) commits(ctx context.Context) {
 
 var commitRetry = Retry{First: 100 * time.Millisecond, Max: 5 * time.Second}
 
-// commit commits how far partitions were handled, in one trip. With no error all of them are committed that are still ours.
+// commit commits how far partitions were handled, in one trip. With no error all of them are committed that are still ours. Where transactions
+// of the handler should have done it, it is seen first whether they did: one trip more, for all partitions.
 func (c *Consumer) commit(ctx context.Context, partitions ...*partition) error {
 	if err := c.takeTurn(ctx); err != nil {
 		return err
 	}
 	defer c.giveTurn()
+	if err := c.prove(ctx, partitions); err != nil {
+		return err
+	}
+	return c.commitNow(ctx, partitions)
+}
+
+// prove finds out which of the positions that the handler's transactions were to commit the group has. Where it has not, as one was rolled back,
+// none can follow that one before the position is mended: commit_offset refuses it. So what is committed then overtakes nothing. The turn is held.
+func (c *Consumer) prove(ctx context.Context, partitions []*partition) error {
+	var of []*partition
+	var claims []eventlog.Offset
+	for _, p := range partitions {
+		if claimed, is := p.unproven(); is {
+			of, claims = append(of, p), append(claims, claimed)
+		}
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	at, err := c.positions(ctx, of...)
+	if err != nil {
+		return err
+	}
+	for i, p := range of {
+		p.proved(claims[i], at[i] >= claims[i]) // above it somebody else was before us: the next transaction will tell
+	}
+	return nil
+}
+
+// commitNow commits what is handled and neither committed nor claimed. The turn is held.
+func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error {
 	var offsets []group.Committed
 	var of []*partition
 	for _, p := range partitions {
@@ -117,11 +150,12 @@ func (c *Consumer) takeTurn(ctx context.Context) error {
 
 func (c *Consumer) giveTurn() { <-c.turn }
 
-// position is what the group has committed in a partition; -1 for nothing.
-func (c *Consumer) position(ctx context.Context, p *partition) (eventlog.Offset, error) {
-	at, err := c.log.groups.Fetch(ctx, c.sub.Group, []group.TopicPartition{p.key})
-	if err != nil {
-		return 0, err
+// positions are what the group has committed in some partitions: one trip. On PostgreSQL they are found where transactions of handlers put them,
+// and nobody has to wait until the mover has carried them.
+func (c *Consumer) positions(ctx context.Context, partitions ...*partition) ([]eventlog.Offset, error) {
+	topics, numbers := make([]eventlog.TopicID, len(partitions)), make([]int32, len(partitions))
+	for i, p := range partitions {
+		topics[i], numbers[i] = p.key.Topic, p.key.Partition
 	}
-	return at[0].Offset, nil
+	return c.log.store.(*postgres.Store).Positions(ctx, c.sub.Group, topics, numbers) // on others no handler has transactions of this kind
 }

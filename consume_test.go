@@ -3,10 +3,12 @@ package weir_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir"
@@ -293,6 +295,26 @@ func TestAPartitionMovesWithoutRepetition(t *testing.T) {
 			if n != 1 {
 				t.Errorf("event %s was delivered %d times", v, n)
 			}
+		}
+	})
+}
+
+// Waiting goes by Go's clock, which a test may turn on: in a bubble of testing/synctest an hour takes no time. The store has to be in memory, as what
+// goes on outside of the bubble is not waited for.
+func TestTimeCanBeFaked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, err := weir.Open(t.Context(), "memory:", weir.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeLog(t, w)
+		ensure(t, w, "orders", 1)
+		got := newBatches()
+		consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, BatchHandler: got.note, MinBatch: 5, MaxBatch: 10, MaxWait: time.Hour})
+		began := time.Now()
+		publish(t, w, "orders", "1")
+		if batch := <-got.ch; len(batch) != 1 || time.Since(began) < time.Hour || time.Since(began) > time.Hour+time.Minute {
+			t.Errorf("a batch of %d after %v", len(batch), time.Since(began))
 		}
 	})
 }

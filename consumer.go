@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -39,6 +40,9 @@ type Consumer struct {
 // Consume joins the group and begins to deliver events to the subscription's handler. ctx bounds the joining alone; the consumer
 // works until it is closed, or the Log is. While the store is away it waits for it.
 func (l *Log) Consume(ctx context.Context, sub Subscription) (*Consumer, error) {
+	if err := l.usable(); err != nil {
+		return nil, wrap(err, "consume as group %q", sub.Group)
+	}
 	sub, err := sub.checked()
 	if err != nil {
 		return nil, fmt.Errorf("consume: the subscription is not complete: %w", err)
@@ -71,15 +75,30 @@ func (l *Log) Consume(ctx context.Context, sub Subscription) (*Consumer, error) 
 }
 
 func (c *Consumer) join(ctx context.Context) (*group.Peer, error) {
-	for _, topic := range c.sub.Topics { // so that one which another process has just made is known at once
-		if _, err := c.log.log.Topic(ctx, topic); err != nil && !errors.Is(err, ErrUnknownTopic) {
-			return nil, err
-		}
+	if err := c.awaitCarried(ctx); err != nil {
+		return nil, err
 	}
 	return group.JoinPeers(ctx, c.log.log, group.PeerConfig{
 		Group: c.sub.Group, Topics: c.sub.Topics, Client: c.sub.Name,
 		FromLatest: c.sub.Start.kind == latest, Session: c.sub.Session, Logger: c.logger,
 	})
+}
+
+// carryPatience bounds how long a consumer waits for the mover before it joins.
+const carryPatience = 2 * time.Second
+
+// awaitCarried waits until what transactions committed for the group can be found by its members: one trip, where nothing is on its way. Else a group
+// that only SQL sessions know would seem to be new, and be committed where that begins.
+func (c *Consumer) awaitCarried(ctx context.Context) error {
+	sessions, is := c.log.store.(*postgres.Store)
+	for deadline := time.Now().Add(carryPatience); is && time.Now().Before(deadline); {
+		carried, err := sessions.Carried(ctx, c.sub.Group)
+		if err != nil || carried {
+			return err
+		}
+		sleep(ctx, 10*time.Millisecond)
+	}
+	return nil
 }
 
 // run works until ctx ends. A consumer that its group took for dead joins it again.
@@ -249,6 +268,16 @@ func (c *Consumer) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closed
+}
+
+// isOver reports whether Close has done its work.
+func (c *Consumer) isOver() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // all lists the partitions at hand, by name.

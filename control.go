@@ -76,6 +76,9 @@ func (c *Consumer) pause(on bool, tps []TopicPartition) {
 // committed. A call of the handler that runs is not waited for, and what it does changes nothing about the place; so a handler may call Seek.
 // Where there is an error, some partitions may have moved; they are committed later.
 func (c *Consumer) Seek(ctx context.Context, to Position, tps ...TopicPartition) error {
+	if c.isOver() || c.log.over.Load() {
+		return fmt.Errorf("seek to %v: %w", to, ErrClosed)
+	}
 	all := c.all()
 	partitions := all
 	if len(tps) > 0 {

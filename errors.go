@@ -15,7 +15,8 @@ var (
 	ErrUnavailable = eventlog.ErrUnavailable
 	// ErrUnsure: the change was sent to the store and the answer was lost. It may have happened.
 	ErrUnsure = eventlog.ErrUnsure
-	// ErrClosed: the log was closed.
+	// ErrClosed: the Log was closed, or the Consumer. After Log.Close every method that can fail gives it, but for Close itself. Until then the handlers
+	// that Close waits for may use the Log.
 	ErrClosed = eventlog.ErrClosed
 	// ErrUnknownTopic: there is no topic of this name. EnsureTopic makes one.
 	ErrUnknownTopic = eventlog.ErrUnknownTopic
@@ -33,9 +34,10 @@ var (
 	ErrGroupInUse = group.ErrNotEmpty
 	// ErrMixedGroup: the group has members that speak Kafka's protocol, and those of this library cannot share one with them. Use another name.
 	ErrMixedGroup = group.ErrInconsistentProtocol
-	// ErrNotAssigned: the partition is not with this consumer, or not any more.
+	// ErrNotAssigned: the partition is not with this consumer, or not any more; or Seek went elsewhere in it while the handler ran.
 	ErrNotAssigned = errors.New("the partition is not assigned to this consumer")
-	// ErrHandled: another transaction has committed the event's offset already. Roll back: what this one did was done before.
+	// ErrHandled: others have committed the event's offset already, or that of one before it in the batch. Roll back: the consumer goes on behind
+	// what was handled, whatever the handler returns.
 	ErrHandled = errors.New("the event was handled before")
 	// ErrNotPostgres: only PostgreSQL can publish or commit within a transaction of the caller's.
 	ErrNotPostgres = errors.New("the store is not PostgreSQL")

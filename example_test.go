@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-log/weir"
 )
@@ -324,6 +325,29 @@ func billExactlyOnce(url string) func(context.Context, weir.Event) error {
 		defer conn.Close(ctx)
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, `INSERT INTO bills (what) VALUES ($1)`, string(e.Value)); err != nil {
+				return err
+			}
+			return e.CommitTx(ctx, tx)
+		})
+	}
+}
+
+// What a handler makes of an event and publishes is there exactly once, as is what it writes: with the commit of the event all of it is one
+// transaction.
+func ExampleEvent_CommitTx_publish() {
+	ctx := context.Background()
+	url := "postgres://user@localhost/shop"
+	w := must(weir.Open(ctx, url, weir.Options{}))
+	defer w.Close(ctx)
+	pool := must(pgxpool.New(ctx, url))
+	defer pool.Close()
+	must(w.Consume(ctx, weir.Subscription{Group: "invoicing", Topics: []string{"orders"}, Handler: invoice(w, pool)}))
+}
+
+func invoice(w *weir.Log, pool *pgxpool.Pool) func(context.Context, weir.Event) error {
+	return func(ctx context.Context, e weir.Event) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if err := w.PublishTx(ctx, tx, weir.Event{Topic: "invoices", Key: e.Key, Value: append([]byte("invoice for "), e.Value...)}); err != nil {
 				return err
 			}
 			return e.CommitTx(ctx, tx)

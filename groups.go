@@ -33,6 +33,9 @@ type GroupOffset struct {
 
 // Groups lists the names of all groups.
 func (l *Log) Groups(ctx context.Context) ([]string, error) {
+	if err := l.usable(); err != nil {
+		return nil, wrap(err, "list groups")
+	}
 	listed, err := l.groups.List(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -46,6 +49,9 @@ func (l *Log) Groups(ctx context.Context) ([]string, error) {
 
 // Group returns a group in full; ErrUnknownGroup when there is none. It costs a few trips.
 func (l *Log) Group(ctx context.Context, name string) (Group, error) {
+	if err := l.usable(); err != nil {
+		return Group{}, wrap(err, "describe group %q", name)
+	}
 	d, err := l.groups.Describe(ctx, name)
 	if err != nil {
 		return Group{}, err
@@ -87,6 +93,9 @@ func (l *Log) Group(ctx context.Context, name string) (Group, error) {
 // ErrGroupInUse while it has members: close them, or let each of them Seek.
 func (l *Log) ResetGroup(ctx context.Context, name, topic string, to Position, partitions ...int32) error {
 	what := func(err error) error { return wrap(err, "reset group %q in topic %q to %v", name, topic, to) }
+	if err := l.usable(); err != nil {
+		return what(err)
+	}
 	t, err := l.log.Topic(ctx, topic)
 	if err != nil {
 		return what(err)
@@ -121,4 +130,9 @@ func (l *Log) ResetGroup(ctx context.Context, name, topic string, to Position, p
 }
 
 // DeleteGroup forgets a group and all it committed: the next consumer of that name begins anew. ErrGroupInUse while it has members.
-func (l *Log) DeleteGroup(ctx context.Context, name string) error { return l.groups.Delete(ctx, name) }
+func (l *Log) DeleteGroup(ctx context.Context, name string) error {
+	if err := l.usable(); err != nil {
+		return wrap(err, "delete group %q", name)
+	}
+	return l.groups.Delete(ctx, name)
+}

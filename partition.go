@@ -38,7 +38,8 @@ type partition struct {
 
 	mu        sync.Mutex      // guards what follows
 	handled   eventlog.Offset // everything below was handled
-	committed eventlog.Offset // what the group has committed
+	committed eventlog.Offset // what the group has committed, as far as that was seen
+	claimed   eventlog.Offset // how far transactions of the handler have committed, unless they were rolled back; nothing unless above committed
 	sought    bool            // by a seek: commit where it went, whatever committed says
 	told      bool            // the committer knows that there is something to commit
 	seeks     int             // how often somebody went elsewhere
@@ -48,7 +49,8 @@ type partition struct {
 	wake      context.CancelFunc // ends what run waits for
 	calling   call               // the call of the handler that runs
 	inTx      eventlog.Offset    // how far the call that runs, or ran last, committed in its own transaction; 0: it did not
-	astray    bool               // its commit found the group's position elsewhere
+	astray    bool               // its commit found that others were before it
+	behind    bool               // its commit found the group behind, which it is not any more
 }
 
 // call is one call of the handler.
@@ -161,12 +163,8 @@ func (p *partition) read(ctx, wait context.Context, patience time.Duration) bool
 	return true
 }
 
-const (
-	// readPause is between two tries to read a partition that cannot be read.
-	readPause = time.Second
-	// reconcilePause is what the mover gets to carry a position.
-	reconcilePause = 50 * time.Millisecond
-)
+// readPause is between two tries to read a partition that cannot be read.
+const readPause = time.Second
 
 // call calls the handler when it is its turn.
 func (p *partition) call(ctx, wait context.Context, events []Event) (err error) {
@@ -206,14 +204,18 @@ func (p *partition) handle(ctx context.Context, events []Event) (err error) {
 
 // span describes a delivery, and the spans that published its events.
 func (p *partition) span(events []Event) eventlog.SpanInfo {
+	return eventlog.SpanInfo{Topic: p.name.Topic, Group: p.c.sub.Group, Records: len(events), Links: links(events)}
+}
+
+// links lists the spans that events carry.
+func links(events []Event) (list []eventlog.TraceContext) {
 	const linksMax = 128
-	info := eventlog.SpanInfo{Topic: p.name.Topic, Group: p.c.sub.Group, Records: len(events)}
 	for i := range events {
-		if from, is := eventlog.TraceOf(events[i].Headers); is && len(info.Links) < linksMax {
-			info.Links = append(info.Links, from)
+		if from, is := eventlog.TraceOf(events[i].Headers); is && len(list) < linksMax {
+			list = append(list, from)
 		}
 	}
-	return info
+	return list
 }
 
 // begin notes that a call begins, unless somebody asked for something else meanwhile.
@@ -227,7 +229,7 @@ func (p *partition) begin(wait context.Context, events []Event) bool {
 		events[i].Attempt++
 	}
 	p.calling = call{first: eventlog.Offset(events[0].Offset), began: time.Now()}
-	p.inTx, p.astray = 0, false
+	p.inTx, p.astray, p.behind = 0, false, false
 	return true
 }
 
@@ -240,7 +242,7 @@ func (p *partition) finish() {
 // judge decides what becomes of events after a call.
 func (p *partition) judge(ctx, wait context.Context, events []Event, err error) {
 	switch {
-	case err == nil:
+	case err == nil && !p.isAstray(): // else what it was content with is that others were before it
 		p.took(events)
 		return
 	case errors.Is(err, errNotNow), ctx.Err() != nil, p.reconcile(ctx, wait): // nobody waits for the result, or it is known
@@ -349,7 +351,7 @@ func (p *partition) advance(to eventlog.Offset) {
 	tell := false
 	if p.seen == p.seeks && to > p.handled {
 		p.handled = to
-		p.committed = max(p.committed, min(p.inTx, to))
+		p.claimed = max(p.claimed, min(p.inTx, to))
 		tell = p.handled != p.committed && !p.told
 		p.told = p.told || tell
 	}
@@ -363,7 +365,7 @@ func (p *partition) advance(to eventlog.Offset) {
 func (p *partition) goBack(to eventlog.Offset) {
 	p.mu.Lock()
 	if p.seen == p.seeks { // else somebody went elsewhere meanwhile
-		p.handled = to
+		p.handled, p.claimed = to, 0
 	}
 	p.mu.Unlock()
 	p.c.tell()
@@ -393,7 +395,7 @@ func (p *partition) pause(on bool) {
 func (p *partition) seek(to eventlog.Offset) {
 	p.change(func() {
 		p.seeks++
-		p.handled, p.halted, p.sought = to, nil, true
+		p.handled, p.claimed, p.halted, p.sought = to, 0, nil, true
 	})
 }
 
@@ -413,18 +415,39 @@ func (p *partition) isLost() bool {
 	return p.lost
 }
 
-// uncommitted returns how far the partition was handled, and whether that is to be committed.
+// uncommitted returns how far the partition was handled, and whether that is to be committed: what a transaction of the handler is said to have
+// committed is not.
 func (p *partition) uncommitted() (handled eventlog.Offset, is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.told = false
-	return p.handled, (p.handled != p.committed || p.sought) && !p.lost
+	return p.handled, (p.handled != max(p.committed, p.claimed) || p.sought) && !p.lost
 }
 
 func (p *partition) wasCommitted(upTo eventlog.Offset) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.committed, p.sought = upTo, false
+}
+
+// unproven returns how far transactions of the handler have committed, unless they were rolled back, and whether that is to be seen.
+func (p *partition) unproven() (claimed eventlog.Offset, is bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.claimed, p.claimed > p.committed && !p.lost
+}
+
+// proved notes whether the group has what was claimed.
+func (p *partition) proved(claimed eventlog.Offset, is bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.claimed != claimed: // somebody went elsewhere meanwhile
+	case is:
+		p.committed = claimed
+	default:
+		p.claimed = 0
+	}
 }
 
 // running returns the call that runs.

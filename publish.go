@@ -13,6 +13,9 @@ import (
 // ErrUnknownTopic, ErrTooLarge and *InvalidError refuse the events for good; ErrUnavailable and ErrClosed mean that certainly
 // nothing was published, ErrUnsure that perhaps it was.
 func (l *Log) Publish(ctx context.Context, events ...Event) ([]Placed, error) {
+	if err := l.usable(); err != nil {
+		return nil, wrap(err, "publish %d events", len(events))
+	}
 	var one [1]publish.Event // a single event is what most callers have
 	return answer(l.publisher.Publish(ctx, l.outgoing(one[:0], events)...))
 }
@@ -21,6 +24,9 @@ func (l *Log) Publish(ctx context.Context, events ...Event) ([]Placed, error) {
 // and gets the first one's answer, with repeated true, from any process and also after a restart, for Options.IdempotencyAge.
 // With other events it is ErrKeyReused, with more than 10,000 ErrTooLarge. After ErrUnsure, call it again: that tells what happened, or publishes.
 func (l *Log) PublishOnce(ctx context.Context, key string, events ...Event) (placed []Placed, repeated bool, err error) {
+	if err := l.usable(); err != nil {
+		return nil, false, wrap(err, "publish %d events once", len(events))
+	}
 	at, repeated, err := l.publisher.PublishOnce(ctx, key, l.outgoing(nil, events)...)
 	placed, err = answer(at, err)
 	return placed, repeated, err

@@ -24,6 +24,9 @@ func (l *Log) Read(ctx context.Context, of TopicPartition, from Position) iter.S
 
 // read visits events until visit has enough, in which case there is no error.
 func (l *Log) read(ctx context.Context, of TopicPartition, from Position, visit func(Event) bool) error {
+	if err := l.usable(); err != nil {
+		return err
+	}
 	topic, err := l.log.Topic(ctx, of.Topic)
 	if err != nil {
 		return err

@@ -38,7 +38,12 @@ type Subscription struct {
 	// MaxWait is how long events wait for others to make MinBatch. Default 1 s.
 	MaxWait time.Duration
 
-	// Start is where a partition begins in which the group has committed nothing: Earliest, the default, or Latest.
+	// Start is where a partition begins in which the group has no position: Earliest, the default, or Latest. There it has one from then on, also
+	// before it handled anything, so that its lag is known.
+	//
+	// Latest is for what is there when the consumer joins and the group has no position in the topic at all. What comes later, a topic or a
+	// partition that RaisePartitions adds, is read from its beginning. So is a partition without a position where the group has one in others of the
+	// topic. A consumer that joins in the moment between the making of a topic and its discovery by the others, a second at most, takes it for one that was there.
 	Start Position
 	// Retry says how often and how soon an event is delivered again whose handler failed.
 	Retry Retry

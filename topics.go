@@ -26,6 +26,9 @@ type Topic struct {
 // the topic holds and whoever reads it: the answer is nil when everything that t names is so, and an ErrTopicDiffers that says what
 // is not so else. So every process may call it when it starts.
 func (l *Log) EnsureTopic(ctx context.Context, t Topic) error {
+	if err := l.usable(); err != nil {
+		return wrap(err, "ensure topic %q", t.Name)
+	}
 	spec := eventlog.TopicSpec{Name: t.Name, Partitions: max(t.Partitions, 1), Config: t.Config}
 	if t.Partitions < 0 {
 		spec.Partitions = t.Partitions // to be refused
@@ -71,6 +74,9 @@ func (t Topic) differs(there eventlog.Topic) (list []string) {
 // RaisePartitions gives the topic that many partitions; a topic that has them already is left alone. From then on keys may go to
 // other partitions than before, so the order of a key's events is only kept on each side of the change.
 func (l *Log) RaisePartitions(ctx context.Context, topic string, partitions int) error {
+	if err := l.usable(); err != nil {
+		return wrap(err, "raise the partitions of topic %q", topic)
+	}
 	_, err := l.log.AddPartitions(ctx, topic, partitions)
 	var invalid *InvalidError
 	if errors.As(err, &invalid) {
@@ -83,6 +89,9 @@ func (l *Log) RaisePartitions(ctx context.Context, topic string, partitions int)
 
 // AlterTopic changes settings of a topic. An empty value takes a setting back to its default; what is not named stays.
 func (l *Log) AlterTopic(ctx context.Context, topic string, config map[string]string) error {
+	if err := l.usable(); err != nil {
+		return wrap(err, "alter topic %q", topic)
+	}
 	_, err := l.log.AlterTopic(ctx, topic, func(set map[string]string) error {
 		for name, value := range config {
 			if value == "" {
@@ -98,7 +107,11 @@ func (l *Log) AlterTopic(ctx context.Context, topic string, config map[string]st
 
 // Topics lists all topics, by name, as they are in the store.
 func (l *Log) Topics(ctx context.Context) ([]Topic, error) {
-	if err := l.log.RefreshTopics(ctx); err != nil {
+	err := l.usable()
+	if err == nil {
+		err = l.log.RefreshTopics(ctx)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
 	var topics []Topic
@@ -115,6 +128,9 @@ type Bounds struct {
 
 // Bounds returns what the partitions of a topic hold now, by number, in one trip.
 func (l *Log) Bounds(ctx context.Context, topic string) ([]Bounds, error) {
+	if err := l.usable(); err != nil {
+		return nil, wrap(err, "bounds of topic %q", topic)
+	}
 	t, err := l.log.Topic(ctx, topic)
 	if err != nil {
 		return nil, fmt.Errorf("bounds of topic %q: %w", topic, err)
@@ -136,7 +152,11 @@ func (l *Log) Bounds(ctx context.Context, topic string) ([]Bounds, error) {
 // DeleteTopic deletes a topic and all its events. When it returns the name is free, and a new topic of that name has nothing to
 // do with the old one: groups begin anew with it. ErrUnknownTopic when there is none.
 func (l *Log) DeleteTopic(ctx context.Context, topic string) error {
-	return wrap(l.log.DeleteTopic(ctx, topic), "delete topic %q", topic)
+	err := l.usable()
+	if err == nil {
+		err = l.log.DeleteTopic(ctx, topic)
+	}
+	return wrap(err, "delete topic %q", topic)
 }
 
 // wrap adds what was tried to an error.

@@ -2,10 +2,14 @@ package weir_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/eventlog"
@@ -109,4 +113,55 @@ func TestATraceGoesFromThePublisherThroughItsHandlers(t *testing.T) {
 			t.Errorf("the trace is\n%s, want\n%s", got, want)
 		}
 	})
+}
+
+// What a transaction publishes has a span of its own, and whoever gets the events is led to it.
+func TestATransactionsEventsHaveASpan(t *testing.T) {
+	s := newSite(t, "postgres")
+	tracer := &spans{}
+	w := s.open(t, weir.Options{Tracer: tracer})
+	ensure(t, w, "orders", 1)
+	var got seen
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
+	inTx(t, w, s.url, func(_ string, publish func(...weir.Event) error) bool {
+		if err := publish(events("orders", "1", "2")...); err != nil {
+			t.Error(err)
+		}
+		return true
+	})
+	publishes := tracer.find("publish")
+	if len(publishes) != 2 {
+		t.Errorf("%d spans for two publications: %v", len(publishes), publishes)
+	}
+	for id, sp := range publishes {
+		tracer.mu.Lock()
+		err, ended := tracer.ended[id]
+		tracer.mu.Unlock()
+		if sp.info.Topic != "orders" || sp.info.Records != 2 || !ended || err != nil {
+			t.Errorf("span %+v, ended: %v, with %v", sp, ended, err)
+		}
+	}
+	for _, e := range got.wait(t, 4) {
+		parent, _ := e.Header(eventlog.TraceParent)
+		id, err := strconv.Atoi(string(parent))
+		if _, is := publishes[id]; !is || err != nil {
+			t.Errorf("event %s leads to span %q, and the publications are %v", e.Value, parent, publishes)
+		}
+	}
+	tx := brokenTx{errors.New("no connection")}
+	if err := w.PublishTx(t.Context(), tx, events("orders", "3")...); !errors.Is(err, tx.err) {
+		t.Error(err)
+	}
+	for id := range tracer.find("publish") {
+		if _, before := publishes[id]; !before && !errors.Is(tracer.ended[id], tx.err) {
+			t.Errorf("the span of a publication that failed ended with %v", tracer.ended[id])
+		}
+	}
+}
+
+// brokenTx is a transaction that does nothing but fail.
+type brokenTx struct{ err error }
+
+func (f brokenTx) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
+	return pgconn.CommandTag{}, f.err
 }

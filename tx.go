@@ -60,7 +60,7 @@ func sqlExec(tx SQLTx) exec {
 // they are.
 //
 // Headers must be text (UTF-8), header keys must not repeat within an event, and a tombstone needs a key; else an *InvalidError refuses the
-// events. An event's Time is not taken: it is that of this call. After any error from the database, such as ErrUnknownTopic or ErrTooLarge,
+// events, as do a topic's name and an answer of Options.Partitioner that cannot be. An event's Time is not taken: it is that of this call. After any error from the database, such as ErrUnknownTopic or ErrTooLarge,
 // PostgreSQL takes nothing more but a rollback. ErrNotPostgres on any other store.
 func (l *Log) PublishTx(ctx context.Context, tx PgxTx, events ...Event) error {
 	return wrap(l.publishIn(ctx, pgxExec(tx), events), "publish in a transaction")
@@ -71,7 +71,10 @@ func (l *Log) PublishSQLTx(ctx context.Context, tx SQLTx, events ...Event) error
 	return wrap(l.publishIn(ctx, sqlExec(tx), events), "publish in a transaction")
 }
 
-func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
+func (l *Log) publishIn(ctx context.Context, run exec, events []Event) (err error) {
+	if err := l.usable(); err != nil {
+		return err
+	}
 	if _, is := l.store.(*postgres.Store); !is {
 		return ErrNotPostgres
 	}
@@ -79,7 +82,13 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
 		return nil
 	}
 	var topics, keys, values, headers, partitions list
-	trace := eventlog.Traced(l.opts.Tracer).Inject(ctx)
+	var trace []Header
+	if l.opts.Tracer != nil {
+		var end func(error)
+		ctx, end = l.opts.Tracer.Start(ctx, "publish", eventlog.SpanInfo{Topic: events[0].Topic, Records: len(events), Links: links(events)})
+		defer func() { end(err) }()
+		trace = l.opts.Tracer.Inject(ctx)
+	}
 	alike := true // of one topic, with one set of headers, to go where their keys say
 	first := ""
 	for i := range events {
@@ -88,12 +97,12 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
 		if err == nil && e.Key == nil && e.Value == nil {
 			err = &InvalidError{What: "event", Value: e.Topic, Why: "it has neither key nor value: a tombstone says that a key is gone"}
 		}
-		partition, chosen := int32(0), false
-		if err == nil && l.opts.Partitioner != nil {
-			var topic eventlog.Topic
-			if topic, err = l.log.Topic(ctx, e.Topic); err == nil {
-				partition, chosen = l.opts.Partitioner(e, len(topic.Partitions)), true
-			}
+		if err == nil && (i == 0 || e.Topic != events[i-1].Topic) {
+			err = eventlog.CheckTopicName(e.Topic)
+		}
+		partition, chosen := int32(0), l.opts.Partitioner != nil
+		if err == nil && chosen {
+			partition, err = l.choose(ctx, e)
 		}
 		if err != nil {
 			return fmt.Errorf("event %d: %w", i, err)
@@ -112,6 +121,21 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
 		return explain(run(ctx, publishAll, events[0].Topic, keys.String(), values.String(), first))
 	}
 	return explain(run(ctx, publishEach, topics.String(), keys.String(), values.String(), headers.String(), partitions.String()))
+}
+
+// choose asks the partitioner.
+func (l *Log) choose(ctx context.Context, e *Event) (int32, error) {
+	topic, err := l.log.Topic(ctx, e.Topic)
+	if err != nil {
+		return 0, err
+	}
+	n := len(topic.Partitions)
+	number := l.opts.Partitioner(e, n)
+	if number < 0 || int(number) >= n {
+		return 0, &InvalidError{What: "partition", Value: strconv.Itoa(int(number)),
+			Why: fmt.Sprintf("the partitioner answered it, and topic %q has %d, numbered from 0", e.Topic, n)}
+	}
+	return number, nil
 }
 
 // headersJSON makes the object of an event's headers, which carries the caller's span unless the event brings its own.
@@ -184,7 +208,7 @@ func explain(err error) error {
 	}
 	switch state.SQLState() {
 	case "WE001":
-		return fmt.Errorf("%w (%w)", ErrUnknownTopic, err)
+		return fmt.Errorf("%w: create it first: EnsureTopic, or weir topic create (%w)", ErrUnknownTopic, err)
 	case "WE003":
 		return fmt.Errorf("%w (%w)", ErrTooLarge, err)
 	case "WE004":
@@ -199,8 +223,12 @@ func explain(err error) error {
 
 // CommitTx commits, within the handler's own transaction on the database that holds the log, that the event and all before it in its partition were
 // handled. So what the handler writes there, it writes exactly once, whatever crashes when. Of a batch, call it on the last event.
-// It may be called while the handler runs, by it; if it gives an error, roll back and return it: with ErrHandled the consumer
-// goes on behind the event.
+// It may be called while the handler runs, by it, and the transaction must be over when the handler returns; if it gives an error, roll back
+// and return it: with ErrHandled the consumer goes on behind what others have handled.
+//
+// Here as elsewhere the handler's result decides. When it returns nil the event is handled, whatever became of the transaction: to roll back and
+// return nil skips the event, which is then committed as those are that know no CommitTx. When it returns an error the event comes again,
+// unless the transaction was committed all the same.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if _, err := tx.Exec(ctx, `INSERT INTO bills …`); err != nil {
@@ -222,6 +250,9 @@ func (e Event) commitIn(ctx context.Context, run exec) error {
 	if p == nil {
 		return errors.New("no consumer has delivered the event")
 	}
+	if err := p.c.log.usable(); err != nil {
+		return err
+	}
 	if _, is := p.c.log.store.(*postgres.Store); !is {
 		return ErrNotPostgres
 	}
@@ -235,21 +266,62 @@ func (e Event) commitIn(ctx context.Context, run exec) error {
 	next := eventlog.Offset(e.Offset) + 1
 	err = explain(run(ctx, commitOffset, p.c.sub.Group, p.name.Topic, strconv.Itoa(int(p.name.Partition)),
 		strconv.FormatInt(int64(next), 10), from, p.c.member().ID()))
+	if errors.Is(err, ErrHandled) {
+		err = p.catchUp(ctx, err)
+	}
 	p.endTx(next, err)
 	return err
 }
 
-// beginTx makes sure that the group's position in the store is ours, and returns it; nil when the call has moved it before.
+// beginTx commits what was handled before, and returns where the group is then, unless an earlier transaction was rolled back; nil when the call has
+// moved it before.
 func (p *partition) beginTx(ctx context.Context) (from any, err error) {
-	if err := p.c.commit(ctx, p); err != nil {
+	if err := p.c.takeTurn(ctx); err != nil {
+		return nil, err
+	}
+	defer p.c.giveTurn()
+	if err := p.c.commitNow(ctx, []*partition{p}); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.seen != p.seeks {
+		return nil, fmt.Errorf("%w: Seek went elsewhere", ErrNotAssigned)
+	}
 	if p.inTx > 0 {
 		return nil, nil
 	}
-	return strconv.FormatInt(int64(p.committed), 10), nil
+	return strconv.FormatInt(int64(max(p.committed, p.claimed)), 10), nil
+}
+
+// errBehind: earlier transactions of the handler, which should have moved the group, were rolled back, and this one came before anybody noticed.
+var errBehind = errors.New("the group was behind, as an earlier transaction of this handler was rolled back, and is not any more: " +
+	"roll this one back as well and return this error, and the event comes again at once")
+
+// catchUp finds out why a commit was refused: others were before it, or the group is behind what this consumer has handled. Then it is brought
+// there, if the partition is still ours.
+func (p *partition) catchUp(ctx context.Context, refused error) error {
+	if err := p.c.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer p.c.giveTurn()
+	at, err := p.c.positions(ctx, p)
+	if err != nil {
+		return fmt.Errorf("%w, after: %v", err, refused) // nobody knows yet whether the event was handled
+	}
+	p.mu.Lock()
+	before := at[0] > p.handled
+	if !before {
+		p.committed, p.claimed = at[0], 0
+	}
+	p.mu.Unlock()
+	if before {
+		return refused
+	}
+	if err := p.c.commitNow(ctx, []*partition{p}); err != nil {
+		return fmt.Errorf("%w, after: %v", err, refused)
+	}
+	return errBehind
 }
 
 func (p *partition) endTx(next eventlog.Offset, err error) {
@@ -260,33 +332,40 @@ func (p *partition) endTx(next eventlog.Offset, err error) {
 		p.inTx = next
 	case errors.Is(err, ErrHandled):
 		p.astray = true
+	case errors.Is(err, errBehind):
+		p.behind = true
 	}
 }
 
-// reconcile finds out, after a call that failed, whether its transaction was committed all the same, or another was before it. It reports whether
-// the partition goes on elsewhere.
-func (p *partition) reconcile(ctx, wait context.Context) (elsewhere bool) {
+func (p *partition) isAstray() bool {
 	p.mu.Lock()
-	inTx, astray, handled := p.inTx, p.astray, p.handled
+	defer p.mu.Unlock()
+	return p.astray
+}
+
+// reconcile finds out, after a call that failed or was refused, whether its transaction was committed all the same, or others were before it. It
+// reports whether the partition goes on elsewhere, or the event comes again as if it had not been delivered.
+func (p *partition) reconcile(ctx, wait context.Context) bool {
+	p.mu.Lock()
+	inTx, astray, behind, handled := p.inTx, p.astray, p.behind, p.handled
 	p.mu.Unlock()
 	if inTx == 0 && !astray {
-		return false
+		return behind
 	}
-	sleep(wait, reconcilePause) // the mover brings the position to where it can be read
-	at, err := p.c.position(ctx, p)
+	at, err := p.c.positions(ctx, p)
 	switch {
 	case err != nil:
 		p.c.logger.Warn("the group's position cannot be read; trying again", p.attrs("err", err)...)
 		sleep(wait, readPause)
 		return true
-	case at >= 0 && at != handled && (astray || at > handled):
+	case at[0] > handled:
 		p.change(func() {
 			if p.seen == p.seeks { // else somebody went elsewhere meanwhile
 				p.seeks++
-				p.handled, p.committed = at, at
+				p.handled, p.committed, p.claimed = at[0], at[0], 0
 			}
 		})
 		return true
 	}
-	return astray
+	return astray || behind
 }

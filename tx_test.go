@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -185,10 +186,29 @@ func TestWhatATransactionCannotPublishIsRefused(t *testing.T) {
 		"neither key nor value": {weir.Event{Topic: "orders"}, func(err error) bool { return errors.As(err, invalid) }},
 		"a header twice": {weir.Event{Topic: "orders", Value: []byte("v"), Headers: []weir.Header{{Key: "a"}, {Key: "a"}}},
 			func(err error) bool { return errors.As(err, invalid) }},
+		"a topic with a NUL":     {weir.Event{Topic: "or\x00ders", Value: []byte("v")}, func(err error) bool { return errors.As(err, invalid) }},
+		"a topic that cannot be": {weir.Event{Topic: "or ders", Value: []byte("v")}, func(err error) bool { return errors.As(err, invalid) }},
 	} {
 		inTx(t, w, s.url, func(kind string, publish func(...weir.Event) error) bool {
-			if err := publish(append(events("orders", "good"), c.event)...); err == nil || !c.is(err) {
+			err := publish(append(events("orders", "good"), c.event)...)
+			if err == nil || !c.is(err) {
 				t.Errorf("%s, with %s: %v", name, kind, err)
+			}
+			if errors.As(err, invalid) && !strings.Contains(err.Error(), "event 1: ") {
+				t.Errorf("%s, with %s: the error does not tell which event: %v", name, kind, err)
+			}
+			if errors.Is(err, weir.ErrUnknownTopic) && !strings.Contains(err.Error(), "weir topic create") {
+				t.Errorf("%s, with %s: the error does not tell what to do: %v", name, kind, err)
+			}
+			return false
+		})
+	}
+	choosy := s.open(t, weir.Options{Partitioner: weir.ByPartitionField})
+	for _, number := range []int32{-1, 1, 3} {
+		inTx(t, choosy, s.url, func(kind string, publish func(...weir.Event) error) bool {
+			err := publish(append(events("orders", "good"), weir.Event{Topic: "orders", Partition: number, Value: []byte("v")})...)
+			if !errors.As(err, invalid) || !strings.Contains(err.Error(), fmt.Sprint("event 1: invalid partition \"", number)) {
+				t.Errorf("partition %d of 1, with %s: %v", number, kind, err)
 			}
 			return false
 		})
@@ -268,6 +288,317 @@ func TestCommitTxWritesExactlyOnce(t *testing.T) {
 	}
 	if topics, err := w.Topics(t.Context()); err != nil || len(topics) != 1 {
 		t.Errorf("there are dead letters: %v, %v", topics, err)
+	}
+}
+
+// bills is a table that a handler writes in the transaction that commits its event, and has no unique key: it would hide what is written twice.
+func bills(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	pgtest.Exec(t, url, `CREATE TABLE bills (value text NOT NULL)`)
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// bill writes an event to the bills and commits it, unless do gives an error.
+func bill(ctx context.Context, pool *pgxpool.Pool, e weir.Event, do func() error) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `INSERT INTO bills VALUES ($1)`, string(e.Value)); err != nil {
+			return err
+		}
+		if err := e.CommitTx(ctx, tx); err != nil {
+			return err
+		}
+		return do()
+	})
+}
+
+func billed(t *testing.T, url string) string {
+	t.Helper()
+	return pgtest.Value(t, url, `SELECT coalesce(string_agg(value, ' ' ORDER BY value), '') FROM bills`)
+}
+
+// What a handler rolls back and is content with is handled: the events behind it come, and it is committed as well.
+func TestARollbackAndNilSkipsTheEvent(t *testing.T) {
+	for _, c := range []struct{ name, events, want string }{
+		{"among others", "a bad c d", "a c d"},
+		{"several", "a bad bad bad c bad d", "a c d"},
+		{"the last", "a c bad", "a c"},
+		{"the first", "bad a", "a"},
+		{"alone", "bad", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSite(t, "postgres")
+			w := s.open(t)
+			pool := bills(t, s.url)
+			ensure(t, w, "orders", 1)
+			publish(t, w, "orders", strings.Fields(c.events)...)
+			skip := errors.New("skip it")
+			consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: func(ctx context.Context, e weir.Event) error {
+				err := bill(ctx, pool, e, func() error {
+					if string(e.Value) == "bad" {
+						return skip
+					}
+					return nil
+				})
+				switch {
+				case errors.Is(err, skip):
+					return nil
+				case errors.Is(err, weir.ErrHandled): // nobody handled anything before us, so this is never said
+					t.Errorf("%s: %v", e.Value, err)
+				}
+				return err
+			}})
+			committed(t, w, "g")
+			if got := billed(t, s.url); got != c.want {
+				t.Errorf("billed %q, want %q", got, c.want)
+			}
+			g, err := w.Group(t.Context(), "g")
+			if err != nil || g.Offsets[0].Committed != int64(len(strings.Fields(c.events))) {
+				t.Errorf("%v, %v", g.Offsets, err)
+			}
+			if at := pgtest.Value(t, s.url, `SELECT weir.position('g', 'orders', 0)`); at != fmt.Sprint(len(strings.Fields(c.events))) {
+				t.Errorf("in SQL the group is at %s", at)
+			}
+		})
+	}
+}
+
+// Where others were before a transaction, its consumer goes on behind them, also when the handler is content with that. It brings nobody back.
+func TestAfterErrHandledTheConsumerGoesOnBehindTheOthers(t *testing.T) {
+	for _, answer := range []string{"nil", "the error"} {
+		s := newSite(t, "postgres")
+		w := s.open(t)
+		pool := bills(t, s.url)
+		ensure(t, w, "orders", 1)
+		publish(t, w, "orders", numbered("", 5)...)
+		refused := make(chan error, 100)
+		consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, CommitEvery: time.Millisecond, Handler: func(ctx context.Context, e weir.Event) error {
+			if e.Offset == 0 {
+				if _, err := pool.Exec(ctx, `SELECT weir.commit_offset('g', 'orders', 0, 3)`); err != nil {
+					return err
+				}
+			}
+			err := bill(ctx, pool, e, func() error { return nil })
+			if errors.Is(err, weir.ErrHandled) {
+				refused <- err
+				if answer == "nil" {
+					return nil
+				}
+			}
+			return err
+		}})
+		next(t, refused)
+		committed(t, w, "g")
+		if got := billed(t, s.url); got != "3 4" || len(refused) > 0 {
+			t.Errorf("with %s: billed %q, want 3 and 4; refused %d times more", answer, got, len(refused))
+		}
+	}
+}
+
+// What SQL sessions committed counts from the first moment on, while nobody has carried it to where consumers look yet.
+func TestAConsumerGoesOnBehindWhatSQLCommitted(t *testing.T) {
+	s := newSite(t, "postgres")
+	w := s.open(t)
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", numbered("", 5)...)
+	closeLog(t, w)
+	for i := range 10 {
+		group := fmt.Sprint("g", i)
+		pgtest.Exec(t, s.url, fmt.Sprintf(`SELECT weir.commit_offset('%s', 'orders', 0, 3)`, group))
+		w := s.open(t)
+		var got seen
+		consume(t, w, weir.Subscription{Group: group, Topics: []string{"orders"}, Handler: got.note})
+		committed(t, w, group)
+		if v := values(got.all()); !slices.Equal(v, []string{"3", "4"}) {
+			t.Errorf("got %q", v)
+		}
+		closeLog(t, w)
+	}
+}
+
+// A handler that went elsewhere with Seek does not bring its group back with a commit.
+func TestSeekIsNotUndoneByTheTransactionOfItsHandler(t *testing.T) {
+	s := newSite(t, "postgres")
+	w := s.open(t)
+	pool := bills(t, s.url)
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", "0", "1", "2")
+	ready, commits := make(chan *weir.Consumer, 1), make(chan error, 1)
+	var got seen
+	sub := weir.Subscription{Group: "g", Topics: []string{"orders"}, Retry: quick(-1)}
+	sub.Handler = func(ctx context.Context, e weir.Event) error {
+		_ = got.note(ctx, e)
+		if e.Offset == 2 && len(commits) == 0 {
+			if err := (<-ready).Seek(ctx, weir.AtOffset(1)); err != nil {
+				t.Error(err)
+			}
+			commits <- bill(ctx, pool, e, func() error { return nil })
+			return nil
+		}
+		return bill(ctx, pool, e, func() error { return nil })
+	}
+	ready <- consume(t, w, sub)
+	if v := values(got.wait(t, 5)); !slices.Equal(v, []string{"0", "1", "2", "1", "2"}) {
+		t.Errorf("got %q", v)
+	}
+	committed(t, w, "g")
+	if err := <-commits; !errors.Is(err, weir.ErrNotAssigned) || billed(t, s.url) != "0 1 1 2" {
+		t.Errorf("billed %q; the commit after the seek: %v", billed(t, s.url), err)
+	}
+}
+
+// Whatever handlers commit, skip, and fail at, in whichever order, and whoever else takes over: what commits is written once, and
+// all is handled in the end. Handlers take ErrHandled for a reason to be content.
+func TestSkipsAmongCommitsWriteExactlyOnce(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	var mu sync.Mutex
+	r := rand.New(rand.NewPCG(seed, 1))
+	chance := func(percent int) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return r.IntN(100) < percent
+	}
+	s := newSite(t, "postgres")
+	w, other := s.open(t), s.open(t)
+	pool := bills(t, s.url)
+	ensure(t, w, "orders", 3)
+	skip, fail := errors.New("skip it"), errors.New("fail")
+	sub := weir.Subscription{Group: "g", Topics: []string{"orders"}, Retry: quick(-1), CommitEvery: time.Millisecond, Handler: func(ctx context.Context, e weir.Event) error {
+		if strings.HasPrefix(string(e.Value), "plain") {
+			return nil
+		}
+		err := bill(ctx, pool, e, func() error {
+			switch {
+			case chance(20):
+				return fail
+			case strings.HasPrefix(string(e.Value), "skip"):
+				return skip
+			}
+			return nil
+		})
+		switch {
+		case errors.Is(err, skip), errors.Is(err, weir.ErrHandled):
+			return nil
+		case err == nil && chance(10):
+			return fail // it was committed
+		}
+		return err
+	}}
+	var want []string
+	consumers := []*weir.Consumer{consume(t, w, sub)}
+	for i := range 300 {
+		kind := "bill"
+		switch {
+		case chance(30):
+			kind = "skip"
+		case chance(10):
+			kind = "plain"
+		}
+		value := fmt.Sprintf("%s%03d", kind, i)
+		if kind == "bill" {
+			want = append(want, value)
+		}
+		publish(t, w, "orders", fmt.Sprintf("key%d=%s", i, value))
+		if i%60 == 30 { // one comes, and one goes
+			consumers = append(consumers, consume(t, []*weir.Log{w, other}[i/60%2], sub))
+			if len(consumers) > 2 {
+				closeConsumer(t, consumers[0])
+				consumers = consumers[1:]
+			}
+		}
+	}
+	committed(t, w, "g")
+	slices.Sort(want)
+	if got := billed(t, s.url); got != strings.Join(want, " ") {
+		t.Errorf("billed %s\nwant   %s", got, strings.Join(want, " "))
+	}
+}
+
+// Events that a handler makes of others are published exactly once and in their order, although it fails before and after its commits, rolls back,
+// and is moved.
+func TestConsumeTransformProduceIsOneTransaction(t *testing.T) {
+	s := newSite(t, "postgres")
+	w, other := s.open(t), s.open(t)
+	pool, err := pgxpool.New(t.Context(), s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	ensure(t, w, "orders", 2)
+	ensure(t, w, "invoices", 1)
+	const keys, each = 4, 20
+	var mu sync.Mutex
+	calls := 0
+	trouble := func(every int) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if calls++; calls%every == 0 {
+			return errors.New("trouble")
+		}
+		return nil
+	}
+	skip := errors.New("there is no invoice for it")
+	var got, done seen
+	consume(t, w, weir.Subscription{Group: "invoices", Topics: []string{"invoices"}, Handler: got.note})
+	sub := func(w *weir.Log) weir.Subscription {
+		return weir.Subscription{Group: "invoicing", Topics: []string{"orders"}, Retry: quick(-1), Handler: func(ctx context.Context, e weir.Event) error {
+			err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+				if err := w.PublishTx(ctx, tx, weir.Event{Topic: "invoices", Key: e.Key, Value: e.Value}); err != nil {
+					return err
+				}
+				if err := e.CommitTx(ctx, tx); err != nil {
+					return err
+				}
+				if strings.HasPrefix(string(e.Value), "skip") {
+					return skip
+				}
+				return trouble(3) // it is rolled back
+			})
+			switch {
+			case errors.Is(err, skip):
+				err = nil
+			case err == nil:
+				err = trouble(5) // it was committed, and the handler fails
+			}
+			return errors.Join(err, done.note(ctx, e))
+		}}
+	}
+	a := consume(t, w, sub(w))
+	want := map[string][]string{}
+	for i := range each {
+		for k := range keys {
+			key, value := fmt.Sprint("key", k), fmt.Sprint("order", i)
+			if (i+k)%5 == 0 {
+				value = fmt.Sprint("skip", i)
+			} else {
+				want[key] = append(want[key], value)
+			}
+			publish(t, w, "orders", key+"="+value)
+		}
+		if i == each/2 {
+			consume(t, other, sub(other))
+		}
+	}
+	done.wait(t, keys*each/2)
+	closeConsumer(t, a)
+	committed(t, w, "invoicing")
+	publish(t, w, "invoices", "end=end")
+	events := got.wait(t, keys*each*4/5+1)
+	have := map[string][]string{}
+	for _, e := range events {
+		if string(e.Key) != "end" {
+			have[string(e.Key)] = append(have[string(e.Key)], string(e.Value))
+		}
+	}
+	for key := range want {
+		if !slices.Equal(have[key], want[key]) {
+			t.Errorf("%s got %q, want %q", key, have[key], want[key])
+		}
 	}
 }
 
@@ -387,6 +718,18 @@ func TestExamplesWithTransactionsWork(t *testing.T) {
 	defer db.Close()
 	if err := errors.Join(publishWithOrder(t.Context(), w, conn), publishWithOrderSQL(t.Context(), w, db)); err != nil {
 		t.Fatal(err)
+	}
+	ensure(t, w, "invoices", 1)
+	pool, err := pgxpool.New(t.Context(), s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	var got seen
+	consume(t, w, weir.Subscription{Group: "invoices", Topics: []string{"invoices"}, Handler: got.note})
+	consume(t, w, weir.Subscription{Group: "invoicing", Topics: []string{"orders"}, Handler: invoice(w, pool)})
+	if v := values(got.wait(t, 2)); !slices.Equal(v, []string{"invoice for two teapots", "invoice for a kettle"}) {
+		t.Errorf("got %q", v)
 	}
 	consume(t, w, weir.Subscription{Group: "billing", Topics: []string{"orders"}, Handler: billExactlyOnce(s.url)})
 	eventually(t, "both orders are billed", func() bool {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-log/weir/door/sqlfn"
@@ -54,7 +55,8 @@ type Log struct {
 
 	mu        sync.Mutex // guards consumers and closed
 	consumers map[*Consumer]struct{}
-	closed    bool
+	closed    bool        // there are no new consumers
+	over      atomic.Bool // nothing else is done either
 }
 
 // Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE, sqlite:PATH or memory:.
@@ -122,12 +124,26 @@ func (l *Log) use(ctx context.Context, name string, run func(context.Context) er
 	})
 }
 
+// usable is ErrClosed once the Log is closed. Every method asks it first.
+func (l *Log) usable() error {
+	if l.over.Load() {
+		return ErrClosed
+	}
+	return nil
+}
+
 // Healthy is nil while the store answers, and says what is wrong while it does not. It costs no trip.
-func (l *Log) Healthy() error { return l.log.Healthy() }
+func (l *Log) Healthy() error {
+	if err := l.usable(); err != nil {
+		return err
+	}
+	return l.log.Healthy()
+}
 
 // Close stops in order: consumers finish what they are at and commit it (see Consumer.Close), what was published is flushed, the
 // store is closed. It returns a second after the end of ctx at the latest; what is left then goes on in the background, and the error says
-// what that is. Whatever was acknowledged is durable in any case. Later calls get ErrClosed; a second Close waits as the first does.
+// what that is. Whatever was acknowledged is durable in any case. Later calls, of all methods that can fail, get ErrClosed; a second Close waits as
+// the first does.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	first := !l.closed
@@ -140,7 +156,8 @@ func (l *Log) Close(ctx context.Context) error {
 
 	var err error
 	if first {
-		err = closeAll(ctx, consumers)
+		err = closeAll(ctx, consumers) // whose handlers may use the Log until they are done
+		l.over.Store(true)
 		l.stopUses()
 		go l.end()
 	}

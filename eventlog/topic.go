@@ -154,7 +154,7 @@ func (l *Log) Topic(ctx context.Context, name string) (Topic, error) {
 		return Topic{}, fmt.Errorf("look for topic %q: %w", name, err)
 	}
 	if kv.Version == 0 {
-		return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
+		return Topic{}, fmt.Errorf("%w: %q: create it first: EnsureTopic, or weir topic create %s", ErrUnknownTopic, name, name)
 	}
 	if err := l.loadCatalog(ctx); err != nil { // so that all who ask next find it
 		return Topic{}, err

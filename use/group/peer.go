@@ -31,7 +31,7 @@ type PeerConfig struct {
 	Group      string
 	Topics     []string      // by name; one that is not there yet is read once it is
 	Client     string        // what people are shown; at most 255 bytes of UTF-8
-	FromLatest bool          // where nothing is committed, begin at the end; default: at the beginning
+	FromLatest bool          // where nothing is committed, begin at the end, but for partitions that came later; default: at the beginning
 	Session    time.Duration // after so long without a sign of life the others take over; 1 s to 30 min, default 10 s
 	Heartbeat  time.Duration // between two signs of life, at most a third of Session; default 3 s, or that third
 	Look       time.Duration // between two looks at what other processes changed in the group; default 1 s
@@ -92,6 +92,8 @@ type Peer struct {
 	over    chan struct{} // closed when the peer is no member any more
 	turn    chan struct{} // holds one value while nobody reads or changes the group through this peer
 
+	before map[eventlog.TopicID]int // how many partitions its topics had when it came
+
 	beaten eventlog.Version // of the last sign of life; of Run
 	steady time.Time        // since when signs of life have gone out in time; of Run
 	wait   time.Duration    // how long after steady nobody is judged; of Run
@@ -128,8 +130,9 @@ type Assigned struct {
 var errLeft = fmt.Errorf("%w: it left the group", ErrFenced)
 
 // JoinPeers makes a new peer of a group. It has its part of what is free when JoinPeers returns, and must be kept alive by Run.
-// It costs five trips, and more where others join at the same time. What belongs to members that have been silent for longer than their
-// session it has within half of that session and a heartbeat: a newcomer cannot know whether the store was away for them all.
+// It costs five trips, two more where the group begins in a topic, one for each topic that is not there yet, and more where others join at the
+// same time. What belongs to members that have been silent for longer than their session it has within half of that session and a heartbeat: a
+// newcomer cannot know whether the store was away for them all.
 //
 // ErrInconsistentProtocol: members that are not peers, such as Kafka consumers, are in the group. ErrFull, ErrTooLarge,
 // ErrInvalidGroup and ErrInvalidSession refuse the peer; ErrUnavailable and eventlog.ErrUnsure mean that the
@@ -147,7 +150,7 @@ func JoinPeers(ctx context.Context, log *eventlog.Log, cfg PeerConfig) (*Peer, e
 		log: log, cfg: cfg, id: cmp.Or(cfg.Client, "peer") + "-" + rand.Text(),
 		self:    storedPeer{Client: cfg.Client, Host: host[:min(len(host), clientIDMax)], Topics: cfg.Topics, SessionMS: cfg.Session.Milliseconds()},
 		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), over: make(chan struct{}), turn: make(chan struct{}, 1),
-		held: make(map[TopicPartition]*Assigned),
+		before: make(map[eventlog.TopicID]int), held: make(map[TopicPartition]*Assigned),
 	}
 	p.logger = cfg.Logger.With("group", cfg.Group, "peer", p.id)
 	p.turn <- struct{}{}
@@ -161,6 +164,9 @@ func JoinPeers(ctx context.Context, log *eventlog.Log, cfg PeerConfig) (*Peer, e
 
 // enter makes the peer known and takes what is free.
 func (p *Peer) enter(ctx context.Context) error {
+	if err := p.lookAround(ctx); err != nil {
+		return err
+	}
 	// It is looked at first who is there: nobody should hear of a peer that must not be a member.
 	if _, err := p.read(ctx); err != nil {
 		return err
@@ -168,10 +174,27 @@ func (p *Peer) enter(ctx context.Context) error {
 	if err := p.beat(ctx); err != nil {
 		return err
 	}
-	if err := p.meet(ctx, true); err != nil {
-		return err
+	for try := 1; ; try++ {
+		if err := p.meet(ctx, try == 1); err != nil {
+			return err
+		}
+		if err := p.fill(ctx); try == peerTries || !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrUnsure) {
+			return err // else others came meanwhile, and what the store holds decides
+		}
 	}
-	return p.fill(ctx)
+}
+
+// lookAround notes which partitions are there already: those that come later are read from their beginning.
+func (p *Peer) lookAround(ctx context.Context) error {
+	for _, name := range p.cfg.Topics {
+		switch topic, err := p.log.Topic(ctx, name); {
+		case err == nil:
+			p.before[topic.ID] = len(topic.Partitions)
+		case !errors.Is(err, eventlog.ErrUnknownTopic):
+			return fmt.Errorf("%w (%w)", ErrUnavailable, err)
+		}
+	}
+	return nil
 }
 
 // withdraw leaves, whatever became of ctx. What the store does not take is silent from now on, and forgotten as the dead are.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -195,9 +196,9 @@ func (p *Peer) doubtful() bool {
 	return p.unsure != 0 && p.unsure == p.group.version
 }
 
-// fill learns the positions of what the peer was given: one trip, and one per thousand offsets of the group; one more where nothing is
+// fill learns the positions of what the peer was given: one trip, and one per thousand offsets of the group; two more where nothing is
 // committed yet. Until then the peer has it and does not show it. Nobody else commits there any more: who did before had to give it back first,
-// or is refused.
+// or is refused. ErrStale: others changed the group, or began in the same topic, meanwhile; it may be tried again.
 func (p *Peer) fill(ctx context.Context) error {
 	// Asked back before it was ever shown.
 	if stray := p.unfilled(seat.getRevoking); len(stray) > 0 {
@@ -215,7 +216,12 @@ func (p *Peer) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	begun := make(map[eventlog.TopicID]bool) // topics in which the group has a position
+	for tp := range committed {
+		begun[tp.Topic] = true
+	}
 	var grants, fresh []*Assigned
+	var starts []start
 	for _, tp := range given {
 		topic, err := p.log.TopicByID(tp.Topic)
 		if err != nil || int(tp.Partition) >= len(topic.Partitions) {
@@ -225,11 +231,16 @@ func (p *Peer) fill(ctx context.Context) error {
 		position, known := committed[tp]
 		if a.Position = position; !known {
 			fresh = append(fresh, a)
+			starts = p.addStarts(starts, topic, tp, begun[tp.Topic])
 		}
 		grants = append(grants, a)
 	}
-	if err := p.start(ctx, r, fresh); err != nil {
+	begins, err := p.begin(ctx, r, starts)
+	if err != nil {
 		return err
+	}
+	for _, a := range fresh {
+		a.Position = begins[a.TopicPartition]
 	}
 	p.mu.Lock()
 	for _, a := range grants {
@@ -242,46 +253,72 @@ func (p *Peer) fill(ctx context.Context) error {
 	return nil
 }
 
-// start finds where to begin in partitions that nobody of the group has read. The end is committed at once: else what comes before the
-// first commit would be lost if the peer died.
-func (p *Peer) start(ctx context.Context, r roster, fresh []*Assigned) error {
-	if len(fresh) == 0 {
-		return nil
+// start is a partition in which the group begins: at its first offset, or at its end.
+type start struct {
+	TopicPartition
+	name string
+	log  eventlog.Partition
+	end  bool
+}
+
+// addStarts adds where the group begins as this peer was given a partition in which the group has no position. In a topic that is new to it, it
+// begins in all partitions at once. So where it has begun, a partition without a position is younger than that.
+func (p *Peer) addStarts(starts []start, topic eventlog.Topic, tp TopicPartition, begun bool) []start {
+	if begun {
+		return append(starts, start{tp, topic.Name, topic.Partitions[tp.Partition], false})
 	}
-	ps := make([]eventlog.Partition, len(fresh))
-	for i, a := range fresh {
-		ps[i] = a.Log
+	if slices.ContainsFunc(starts, func(s start) bool { return s.Topic == tp.Topic }) {
+		return starts
+	}
+	for n, log := range topic.Partitions {
+		older := n < p.before[topic.ID]
+		starts = append(starts, start{TopicPartition{topic.ID, int32(n)}, topic.Name, log, p.cfg.FromLatest && older})
+	}
+	return starts
+}
+
+// begin finds the offsets of where the group begins, and commits them at once: so all see how far it is behind, and what comes before the first commit is
+// not lost if the peer dies. A topic that is being deleted has −1.
+func (p *Peer) begin(ctx context.Context, r roster, starts []start) (map[TopicPartition]eventlog.Offset, error) {
+	if len(starts) == 0 {
+		return nil, nil
+	}
+	ps := make([]eventlog.Partition, len(starts))
+	for i, s := range starts {
+		ps[i] = s.log
 	}
 	found, err := p.log.Bounds(ctx, ps...)
 	if err != nil {
-		return fmt.Errorf("where to begin: %w (%w)", ErrUnavailable, err)
+		return nil, fmt.Errorf("where to begin: %w (%w)", ErrUnavailable, err)
 	}
+	begins := make(map[TopicPartition]eventlog.Offset, len(starts))
 	var pins []Committed
-	for i, a := range fresh {
+	var checks []eventlog.Check
+	for i, s := range starts {
 		switch {
 		case found[i].Err != nil:
-			a.Position = -1 // its topic is being deleted
-		case p.cfg.FromLatest:
-			a.Position = found[i].Bounds.Next
-			pins = append(pins, Committed{TopicPartition: a.TopicPartition, Name: a.Topic, Offset: a.Position, LeaderEpoch: -1})
+			begins[s.TopicPartition] = -1
+			continue
+		case s.end:
+			begins[s.TopicPartition] = found[i].Bounds.Next
 		default:
-			a.Position = found[i].Bounds.First
+			begins[s.TopicPartition] = found[i].Bounds.First
 		}
+		pins = append(pins, Committed{TopicPartition: s.TopicPartition, Name: s.name, Offset: begins[s.TopicPartition], LeaderEpoch: -1})
+		checks = append(checks, eventlog.Check{Key: OffsetKey(p.cfg.Group, s.TopicPartition)}) // there is none: not even one that is on its way
 	}
 	if len(pins) == 0 {
-		return nil
+		return begins, nil
 	}
-	_, err = p.log.Append(ctx, OffsetEntry(eventlog.KeyValue{Version: r.version}, p.cfg.Group, pins))
-	switch {
-	case errors.Is(err, eventlog.ErrUnsure):
-		p.doubt(r.version)
-	case errors.Is(err, eventlog.ErrStale):
-		poke(p.wake)
+	e := OffsetEntry(eventlog.KeyValue{Version: r.version}, p.cfg.Group, pins)
+	e.Checks = append(e.Checks, checks...)
+	if _, err = p.log.Append(ctx, e); err != nil {
+		if errors.Is(err, eventlog.ErrStale) {
+			poke(p.wake)
+		}
+		return nil, fmt.Errorf("commit where to begin: %w (%w)", ErrUnavailable, err)
 	}
-	if err != nil {
-		return fmt.Errorf("commit where to begin: %w (%w)", ErrUnavailable, err)
-	}
-	return nil
+	return begins, nil
 }
 
 // unfilled lists what the peer has and knows no position of.
