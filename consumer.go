@@ -96,7 +96,7 @@ func (c *Consumer) awaitCarried(ctx context.Context) error {
 		if err != nil || carried {
 			return err
 		}
-		sleep(ctx, 10*time.Millisecond)
+		sleep(ctx, 50*time.Millisecond)
 	}
 	return nil
 }

@@ -39,7 +39,18 @@ func (s *Store) Carried(ctx context.Context, group string) (carried bool, err er
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	carried, err = retry(ctx, interrupted, func() (all bool, err error) {
-		err = s.others.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM weir.inbox WHERE grp = $1)`, group).Scan(&all)
+		// All of the inbox is walked only for a group of which SQL knows what its keys do not: it may also be that they were deleted.
+		err = s.others.QueryRow(ctx, `
+			SELECT NOT EXISTS (
+				SELECT FROM weir.consumer c
+				CROSS JOIN LATERAL weir.find_position(c.grp, c.topic, c.partition) AS found
+				LEFT JOIN LATERAL (
+					SELECT (weir.told(s.value) ->> 'offset')::bigint AS place FROM weir.state s
+					WHERE s.key = 'group/offset/' || weir.escape(c.grp) || '/' || replace(c.topic::text, '-', '') || '/' || c.partition
+					ORDER BY s.turn DESC LIMIT 1
+				) AS key ON true
+				WHERE c.grp = $1 AND found.place IS DISTINCT FROM key.place
+			) OR NOT EXISTS (SELECT FROM weir.inbox i WHERE i.grp = $1)`, group).Scan(&all)
 		return all, err
 	})
 	if err != nil {
