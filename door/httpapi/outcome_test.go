@@ -78,6 +78,54 @@ func TestOutcomesAreToldApart(t *testing.T) {
 	})
 }
 
+// faltering is a store that takes so many commits, and is away then.
+type faltering struct {
+	eventlog.Store
+	left atomic.Int64
+}
+
+func (s *faltering) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if s.left.Add(-1) < 0 {
+		return nil, fmt.Errorf("%w: connection refused", eventlog.ErrUnavailable)
+	}
+	return s.Store.Commit(ctx, flush)
+}
+
+// Wherever the store goes away while a topic is changed or deleted: who is told that nothing happened can rely on it.
+func TestWhatDidNotHappenToATopicDidNotHappen(t *testing.T) {
+	for commits := range int64(4) {
+		synctest.Test(t, func(t *testing.T) {
+			store := &faltering{Store: memory.New()}
+			store.left.Store(1)
+			l := newPipes()
+			d := openAt(t, store, httpapi.Config{}, l, l.dial)
+			defer d.stop()
+			d.topic("orders", 2)
+			look := func() (text string) {
+				for _, topic := range d.log.Topics() {
+					text += fmt.Sprint(topic.Name, len(topic.Partitions), topic.Config)
+				}
+				return text
+			}
+			for _, try := range []struct{ method, body string }{
+				{"PATCH", `{"config":{"retention.ms":60000},"partitions":3}`},
+				{"PATCH", `{"config":{"retention.ms":70000},"partitions":1}`},
+				{"DELETE", ""},
+			} {
+				before := look()
+				store.left.Store(commits)
+				got := d.asJSON(try.method, "/v1/topics/orders", try.body)
+				store.left.Store(1000)
+				time.Sleep(10 * time.Second) // the log tries again in its own time
+				nothing := got.status >= 400 && got.status < 500 || got.header.Get("Weir-Applied") == "no"
+				if now := look(); nothing != (now == before) {
+					t.Errorf("%s with %d commits: %d, Weir-Applied %q, and %s became %s", try.method, commits, got.status, got.header.Get("Weir-Applied"), before, now)
+				}
+			}
+		})
+	}
+}
+
 func TestReadingWithoutTheStore(t *testing.T) {
 	store := &troubled{Store: memory.New()}
 	d := openOn(t, store, httpapi.Config{})
