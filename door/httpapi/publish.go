@@ -52,8 +52,7 @@ func (s *Server) publish(c *call, events ...publish.Event) ([]publish.Placed, er
 	if len(keys) > 1 || len(keys[0]) > keyMax || !isToken(keys[0]) {
 		return nil, kindInvalidRequest.because("Idempotency-Key must be there once, with 1 to %d printable ASCII characters other than the space", keyMax)
 	}
-	// Two topics may be given the same key by clients that know nothing of each other.
-	placed, repeated, err := s.cfg.Publisher.PublishOnce(ctx, events[0].Topic+"/"+keys[0], events...)
+	placed, repeated, err := s.cfg.Publisher.PublishOnceIn(ctx, events[0].Topic, keys[0], events...)
 	if repeated {
 		c.Header().Set("Idempotent-Replayed", "true")
 	}

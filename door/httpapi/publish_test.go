@@ -250,3 +250,22 @@ func (d *door) end(topic string, partition int) eventlog.Offset {
 	}
 	return got[0].Bounds.Next
 }
+
+// An Idempotency-Key belongs to the topic and not to its name.
+func TestAnIdempotencyKeyGoesWithItsTopic(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	d.topic("orders", 1)
+	publish := func() answer { return d.do("POST", "/v1/topics/orders/events", "a", "Idempotency-Key: k1") }
+	publish().want(200, `{"partition":0,"offset":0}`)
+	d.do("DELETE", "/v1/topics/orders", "").want(204, "")
+	publish().refused(404, "unknown_topic")
+	d.topic("orders", 1)
+	for _, replayed := range []string{"", "true"} {
+		if got := publish().want(200, `{"partition":0,"offset":0}`); got.header.Get("Idempotent-Replayed") != replayed {
+			t.Errorf("in the new topic: replayed %q, want %q", got.header.Get("Idempotent-Replayed"), replayed)
+		}
+	}
+	if end := d.end("orders", 0); end != 1 {
+		t.Errorf("the new topic has %d events", end)
+	}
+}
