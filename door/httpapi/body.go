@@ -69,14 +69,13 @@ func (s *Server) body(c *call) ([]byte, error) {
 		return nil, kindMediaType.because("Content-Encoding: %s is not known here; send gzip, zstd or none", shorten(encoding))
 	}
 	b, err := s.readBody(c, src, size)
-	control := http.NewResponseController(c.ResponseWriter)
 	if took := time.Since(began); took > time.Second {
-		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // the time to answer begins now
+		c.afresh()
 	}
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	_ = control.SetReadDeadline(time.Time{}) // the time was for the body: what waits for the store is not slow to arrive
+	_ = http.NewResponseController(c.ResponseWriter).SetReadDeadline(time.Time{}) // the time was for the body: what waits for the store is not slow to arrive
 	return b, nil
 }
 

@@ -37,7 +37,7 @@ func (s *Server) commitOffsets(c *call) error {
 		for _, o := range commits {
 			m.settle(o.TopicPartition)
 		}
-		m.giveBack(c.r.Context(), s.cfg.Logger)
+		m.giveBack(ctx, s.cfg.Logger)
 	}
 	c.WriteHeader(http.StatusNoContent)
 	return nil

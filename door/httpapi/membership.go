@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"net/http"
 	"net/url"
 	"time"
@@ -114,13 +113,15 @@ func (s *Server) leaveGroup(c *call) error {
 		return err
 	}
 	defer rest()
+	ctx, cancel := c.withPatience()
+	defer cancel()
 	m.leave()
 	select {
 	case <-m.gone:
 		c.WriteHeader(http.StatusNoContent)
 		return nil
-	case <-c.r.Context().Done():
-		return c.r.Context().Err()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -145,14 +146,14 @@ func (s *Server) memberEvents(c *call) error {
 	}
 	defer rest()
 	m.settle()
-	m.giveBack(c.r.Context(), s.cfg.Logger)
+	c.waits(wait)
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	m.giveBack(ctx, s.cfg.Logger)
 
 	polls, stop := untilDraining(c.r)
 	defer stop()
-	ctx, cancel := context.WithTimeout(c.r.Context(), wait+patience)
-	defer cancel()
 	deadline := time.Now().Add(wait)
-	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(deadline.Add(writeTimeout))
 	var gaps []placedGap
 	for {
 		pages, leave, err := s.lookAt(ctx, polls, m, after, most, time.Until(deadline))

@@ -181,3 +181,59 @@ func TestEventsThatWereNotSentAreToldSo(t *testing.T) {
 		}
 	})
 }
+
+// hung is a store that does not answer, while shut.
+type hung struct {
+	eventlog.Store
+	shut atomic.Bool
+}
+
+func (s *hung) wait(ctx context.Context) error {
+	if !s.shut.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *hung) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+	if err := s.wait(ctx); err != nil {
+		return nil, err
+	}
+	return s.Store.Read(ctx, spans)
+}
+
+func (s *hung) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if err := s.wait(ctx); err != nil {
+		return nil, err
+	}
+	return s.Store.List(ctx, prefix, after, limit)
+}
+
+// A store that does not answer has 20 s, whatever is asked of it.
+func TestNobodyWaitsLongForTheStore(t *testing.T) {
+	for _, ask := range []string{
+		"GET /v1/topics/orders", "GET /v1/topics/unheard",
+		"GET /v1/topics/orders/stream", "GET /v1/topics/orders/stream?from=earliest", "GET /v1/topics/orders/stream?from=0:0", "GET /v1/topics/unheard/stream",
+		"GET /v1/topics/orders/partitions/0/events", "GET /v1/topics/orders/partitions/0/events?offset=earliest", "GET /v1/topics/orders/partitions/0/events?offset=latest",
+		"GET /v1/topics/unheard/partitions/0/events?offset=0",
+		"GET /v1/groups/g/offsets", "PUT /v1/groups/g/offsets", "POST /v1/groups/g/members", "PATCH /v1/topics/orders", "DELETE /v1/topics/orders",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &hung{Store: memory.New()}
+			l := newPipes()
+			d := openAt(t, store, httpapi.Config{}, l, l.dial)
+			defer d.stop()
+			defer store.shut.Store(false)
+			d.topic("orders", 1)
+			store.shut.Store(true)
+			method, path, _ := strings.Cut(ask, " ")
+			body := map[string]string{"PUT": `{"offsets":[{"topic":"orders","offset":"latest"}]}`, "POST": `{"topics":["orders"]}`, "PATCH": `{"partitions":2}`}[method]
+			began := time.Now()
+			got := d.asJSON(method, path, body)
+			if took := time.Since(began); took > 20*time.Second || got.status < 500 || method == "GET" && got.status != 503 {
+				t.Errorf("%s: %d after %v: %s", ask, got.status, took, got.body)
+			}
+		})
+	}
+}

@@ -67,7 +67,9 @@ func truth(q url.Values, name string) (bool, error) {
 
 // topic finds the topic that the path names.
 func (s *Server) topic(c *call) (eventlog.Topic, error) {
-	return s.cfg.Log.Topic(c.r.Context(), c.r.PathValue("topic"))
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	return s.cfg.Log.Topic(ctx, c.r.PathValue("topic"))
 }
 
 // partitionOf finds a topic's partition by a number as clients write it.

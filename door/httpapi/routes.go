@@ -60,7 +60,7 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 	}
 	return pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		c := &call{ResponseWriter: w, r: r, route: pattern, id: w.Header().Get(requestIDHeader)}
+		c := &call{ResponseWriter: w, r: r, route: pattern, id: w.Header().Get(requestIDHeader), until: began.Add(patience)}
 		defer func() {
 			s.bodies.Release(c.held)
 			s.cfg.Observer.Answered(pattern, c.status, time.Since(began))

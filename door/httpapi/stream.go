@@ -63,7 +63,9 @@ type streamed struct {
 
 // begin finds the positions to start from: one trip to the store.
 func (st *streamed) begin(from string) (err error) {
-	bounds, err := st.s.cfg.Log.Bounds(st.c.r.Context(), st.topic.Partitions...)
+	ctx, cancel := st.c.withPatience()
+	defer cancel()
+	bounds, err := st.s.cfg.Log.Bounds(ctx, st.topic.Partitions...)
 	if err != nil {
 		return err
 	}
