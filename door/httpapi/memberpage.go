@@ -67,7 +67,7 @@ type placedGap struct {
 func (s *Server) answerMember(c *call, pages []memberPage, gaps []placedGap) error {
 	next := cursorBehind(pages)
 	c.Header()["Weir-Next"] = []string{next}
-	e := newEncoder(c)
+	e := pageEncoder(c)
 	defer e.flush()
 	if wantsLines(c.r) {
 		c.Header()["Content-Type"] = ndjsonType

@@ -80,7 +80,7 @@ func (s *Server) offsetAsked(ctx context.Context, p eventlog.Partition, text str
 func answerPage(c *call, partition int32, p *page) {
 	h := c.Header()
 	h.Set("Weir-Next-Offset", strconv.FormatInt(int64(p.next), 10))
-	e := newEncoder(c)
+	e := pageEncoder(c)
 	defer e.flush()
 	if wantsLines(c.r) {
 		h["Content-Type"] = ndjsonType

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	streamWrite    = 15 * time.Second // for a client to take what was written; one that is slower is cut off
-	streamRetry    = "1000"           // ms that a client of server-sent events waits before it comes back
-	streamTroubled = time.Second      // between two tries while the store is away
+	streamRetry    = "1000"      // ms that a client of server-sent events waits before it comes back
+	positionBytes  = 4 << 20     // most bytes of positions in a page
+	streamTroubled = time.Second // between two tries while the store is away
 )
 
 // stream sends events as they come, until the client or the server goes away, as server-sent events or one a line. Each server-sent
@@ -25,7 +25,8 @@ func (s *Server) stream(c *call) error {
 		return err
 	}
 	st := &streamed{s: s, c: c, topic: topic, only: -1, lines: wantsLines(c.r)}
-	st.out = newEncoder(st)
+	st.pace.c = c
+	st.out = newEncoder(&st.pace)
 	if c.query.Has("partition") {
 		if st.only, _, err = partitionOf(topic, c.query.Get("partition")); err != nil {
 			return err
@@ -56,6 +57,7 @@ type streamed struct {
 	topic eventlog.Topic
 	only  int32 // the one partition that is asked for; -1 for all
 	lines bool
+	pace  pace
 	out   *encoder
 	next  positions
 	turn  int // which partition comes first: where not all can be served, none is left out for ever
@@ -103,12 +105,14 @@ func (st *streamed) run(ctx context.Context) error {
 		st.id()
 		st.out.string("\n")
 	}
+	st.pace.begin()
+	defer st.pace.begin() // the end is written in its own time
 	st.c.WriteHeader(http.StatusOK)
 	if st.c.r.Method == http.MethodHead {
 		return nil
 	}
 	for st.flush() == nil {
-		topic, err := st.s.cfg.Log.Topic(ctx, st.topic.Name)
+		topic, err := st.again(ctx)
 		if errors.Is(err, eventlog.ErrUnknownTopic) || err == nil && topic.ID != st.topic.ID {
 			return nil // who comes back is told so
 		}
@@ -118,8 +122,9 @@ func (st *streamed) run(ctx context.Context) error {
 		spans, numbers := st.spans()
 		st.turn++
 		trip, cancel := context.WithTimeout(ctx, st.s.cfg.KeepAlive+patience)
-		pages, leave, err := st.s.fetch(trip, ctx, spans, st.turn, eventsMax, st.s.cfg.KeepAlive)
+		pages, leave, err := st.s.fetch(trip, ctx, spans, st.turn, st.most(), st.s.cfg.KeepAlive)
 		cancel()
+		st.pace.begin()
 		switch {
 		case ctx.Err() != nil, !st.s.still(st.c, mayRead, st.topic.Name):
 			leave()
@@ -140,6 +145,13 @@ func (st *streamed) run(ctx context.Context) error {
 	return nil
 }
 
+// again looks up the topic, which may have changed.
+func (st *streamed) again(ctx context.Context) (eventlog.Topic, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return st.s.cfg.Log.Topic(ctx, st.topic.Name)
+}
+
 // spans asks for all partitions behind what was sent of them.
 func (st *streamed) spans() (spans []eventlog.Span, numbers []int32) {
 	for n, next := range st.next {
@@ -149,6 +161,14 @@ func (st *streamed) spans() (spans []eventlog.Span, numbers []int32) {
 		}
 	}
 	return spans, numbers
+}
+
+// most bounds the events of a page, so that it takes a bounded time also where the positions are longer than the events.
+func (st *streamed) most() int {
+	if st.lines {
+		return eventsMax
+	}
+	return max(1, min(eventsMax, positionBytes/len(st.next.appendTo(nil, st.topic))))
 }
 
 // send writes what was fetched, or that the stream is alive.
@@ -223,31 +243,20 @@ func (st *streamed) comment() {
 
 // holdOn waits while the store is away. The client need not know: nothing is lost, and it would only come back.
 func (st *streamed) holdOn(ctx context.Context) error {
-	st.comment()
 	select {
 	case <-ctx.Done():
 	case <-time.After(streamTroubled):
 	}
+	st.pace.begin()
+	st.comment()
 	return ctx.Err()
 }
 
-// Write hands a piece on, and gives the client time to take it.
-func (st *streamed) Write(piece []byte) (int, error) {
-	st.deadline()
-	return st.c.Write(piece)
-}
-
-// flush hands on all that was written, to the client itself. An error means that it is gone, or too slow.
+// flush hands on all that was written.
 func (st *streamed) flush() error {
 	st.out.flush()
-	st.deadline()
 	if st.out.err != nil {
 		return st.out.err
 	}
-	return http.NewResponseController(st.c.ResponseWriter).Flush()
-}
-
-// deadline gives the client time to take the next piece.
-func (st *streamed) deadline() {
-	_ = http.NewResponseController(st.c.ResponseWriter).SetWriteDeadline(time.Now().Add(streamWrite))
+	return st.pace.end()
 }
