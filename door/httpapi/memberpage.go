@@ -17,6 +17,8 @@ type memberPage struct {
 	of  place
 	tp  group.TopicPartition
 	had eventlog.Offset // what was committed
+
+	from eventlog.Offset // where it was to begin
 }
 
 // lookAt fetches what the member owns, at most so many events, or waits for it, or for its assignment to change. Partitions take turns by

@@ -162,6 +162,10 @@ func (s *Server) memberEvents(c *call) error {
 		}
 		events := 0
 		var failed error
+		if !fit(pages) {
+			leave()
+			return kindTooLarge.past(cursorMax, "the member is ahead of its commits in so many partitions that next would be longer than %d letters. Commit what it has worked on, and ask without after", cursorMax)
+		}
 		pages = m.lend(pages)
 		for _, p := range pages {
 			events += len(p.events)

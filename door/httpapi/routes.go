@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // route is one path and method of the API.
@@ -69,7 +70,9 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 			return
 		}
 		var err error
-		if c.query, err = query(r.URL, params); err == nil {
+		if !utf8.ValidString(r.URL.Path) {
+			err = kindInvalidRequest.because("the path has bytes that are not UTF-8, and no name here has")
+		} else if c.query, err = query(r.URL, params); err == nil {
 			err = rt.handle(s, c)
 		}
 		if err != nil {

@@ -36,6 +36,9 @@ func (s *Server) stream(c *call) error {
 	if last := c.r.Header.Get("Last-Event-ID"); last != "" {
 		from = last
 	}
+	if err := st.fits(topic); err != nil {
+		return err
+	}
 	if err := st.begin(from); err != nil {
 		return err
 	}
@@ -79,17 +82,28 @@ func (st *streamed) begin(from string) (err error) {
 	}
 	for n, b := range bounds {
 		switch {
+		case !st.wants(int32(n)):
+			st.next[n] = 0
 		case b.Err != nil:
 			return b.Err
 		case from == "earliest":
 			st.next[n] = b.Bounds.First
 		case from == "latest" || from == "":
 			st.next[n] = b.Bounds.Next
-		case st.next[n] > b.Bounds.Next && st.wants(int32(n)):
+		case st.next[n] > b.Bounds.Next:
 			return &eventlog.RangeError{Partition: eventlog.Partition(n), Asked: st.next[n], First: b.Bounds.First, Next: b.Bounds.Next}
 		}
 	}
 	return nil
+}
+
+// fits sees that the positions in a topic are short enough for a client to come back with.
+func (st *streamed) fits(topic eventlog.Topic) error {
+	if st.lines || st.only >= 0 || len(topic.Partitions) <= streamPartitions {
+		return nil
+	}
+	return kindTooLarge.past(streamPartitions, "topic %q has %d partitions, and a stream of server-sent events may have %d: a position in more does not fit into a header. "+
+		"Stream one partition (partition=…), or take lines, which have no positions (Accept: application/x-ndjson), or read as a group", topic.Name, len(topic.Partitions), streamPartitions)
 }
 
 func (st *streamed) wants(partition int32) bool { return st.only < 0 || st.only == partition }
@@ -117,6 +131,9 @@ func (st *streamed) run(ctx context.Context) error {
 			return nil // who comes back is told so
 		}
 		if err == nil && len(topic.Partitions) > len(st.next) {
+			if st.fits(topic) != nil {
+				return nil // who comes back is told so
+			}
 			st.topic, st.next = topic, append(st.next, make(positions, len(topic.Partitions)-len(st.next))...)
 		}
 		spans, numbers := st.spans()

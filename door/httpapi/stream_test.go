@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -435,4 +436,53 @@ func TestStreamStarvesNoPartition(t *testing.T) {
 		}
 		l.close()
 	})
+}
+
+// The position of a topic with as many partitions as a stream may have is one that a client can come back with.
+func TestLongPositionsResume(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	const most = 2048
+	d.topic("orders", most)
+	of, err := d.log.Topic(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	var e eventlog.Entry
+	for _, p := range of.Partitions { // nobody reads these
+		e.Batches = append(e.Batches, eventlog.Batch{Partition: p, Records: random.Int32(), Bytes: []byte{0}})
+	}
+	if _, err := d.log.Append(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	l := d.listen("/v1/topics/orders/stream")
+	d.do("POST", "/v1/topics/orders/events?partition=2000", "a")
+	l.values(1)
+	l.close()
+	if len(l.id) < 8<<10 {
+		t.Errorf("the position has only %d letters", len(l.id))
+	}
+	d.do("POST", "/v1/topics/orders/events?partition=7", "b")
+	for _, back := range []*listener{d.listen("/v1/topics/orders/stream", "Last-Event-ID: "+l.id), d.listen("/v1/topics/orders/stream?from=" + l.id)} {
+		if got := back.values(1); got[0] != "b" {
+			t.Errorf("after the position comes %q", got)
+		}
+	}
+
+	open := d.listen("/v1/topics/orders/stream")
+	if _, err := d.log.AddPartitions(t.Context(), "orders", most+1); err != nil {
+		t.Fatal(err)
+	}
+	d.do("POST", "/v1/topics/orders/events?partition=7", "c")
+	for open.lines.Scan() { // it ends
+	}
+	d.get("/v1/topics/orders/stream").refused(413, "too_large", `"limit":2048`, "partition=", "ndjson")
+	d.listen("/v1/topics/orders/stream", "Accept: application/x-ndjson")
+	one := d.listen("/v1/topics/orders/stream?partition=2048&from=earliest")
+	d.do("POST", "/v1/topics/orders/events?partition=2048", "d")
+	if got := one.values(1); got[0] != "d" || len(one.id) > 30 {
+		t.Errorf("%q at %s", got, one.id)
+	}
 }
