@@ -12,8 +12,10 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// eventsMax is the most events of one request, and of one answer.
-const eventsMax = 10_000
+const (
+	eventsMax     = 10_000 // most events of one request, and of one answer
+	eventsDefault = 1000   // most events of an answer that nobody gave a number for
+)
 
 // item is one event of a batch, or why it is none.
 type item struct {

@@ -96,6 +96,6 @@ func waiting(q url.Values) (time.Duration, error) {
 
 // howMany reads how many events the client wants at most.
 func howMany(q url.Values) (int, error) {
-	n, err := number(q, "max", 1, math.MaxInt64, 1000)
+	n, err := number(q, "max", 1, math.MaxInt64, eventsDefault)
 	return int(min(n, eventsMax)), err
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -53,10 +54,16 @@ func (s *Server) read(c *call) error {
 	return nil
 }
 
+// Where reading begins that nobody told.
+const (
+	readDefault   = "earliest"
+	streamDefault = "latest"
+)
+
 // offsetAsked turns an offset as clients write it into a number.
 func (s *Server) offsetAsked(ctx context.Context, p eventlog.Partition, text string) (eventlog.Offset, error) {
-	switch text {
-	case "", "earliest", "latest":
+	switch text = cmp.Or(text, readDefault); text {
+	case "earliest", "latest":
 		got, err := s.cfg.Log.Bounds(ctx, p)
 		if err == nil {
 			err = got[0].Err

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -32,10 +33,7 @@ func (s *Server) stream(c *call) error {
 			return err
 		}
 	}
-	from := c.query.Get("from")
-	if last := c.r.Header.Get("Last-Event-ID"); last != "" {
-		from = last
-	}
+	from := cmp.Or(c.r.Header.Get("Last-Event-ID"), c.query.Get("from"), streamDefault)
 	if err := st.fits(topic); err != nil {
 		return err
 	}
@@ -75,7 +73,7 @@ func (st *streamed) begin(from string) (err error) {
 		return err
 	}
 	st.next = make(positions, len(bounds))
-	if from != "" && from != "earliest" && from != "latest" {
+	if from != "earliest" && from != "latest" {
 		if st.next, err = parsePositions(from, st.topic); err != nil {
 			return err
 		}
@@ -88,7 +86,7 @@ func (st *streamed) begin(from string) (err error) {
 			return b.Err
 		case from == "earliest":
 			st.next[n] = b.Bounds.First
-		case from == "latest" || from == "":
+		case from == "latest":
 			st.next[n] = b.Bounds.Next
 		case st.next[n] > b.Bounds.Next:
 			return &eventlog.RangeError{Partition: eventlog.Partition(n), Asked: st.next[n], First: b.Bounds.First, Next: b.Bounds.Next}
