@@ -22,7 +22,8 @@ const (
 	bodyRate  = 64 << 10         // bytes a second
 )
 
-// timeBody gives a request's body a time to arrive. It also bounds the reading of a body that nobody wants.
+// timeBody gives a request's body a time to arrive. It also bounds the reading of a body that nobody wants. At the end of a body net/http takes
+// the time back by itself: what waits for the store then is not slow to arrive.
 func timeBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		return
@@ -75,7 +76,6 @@ func (s *Server) body(c *call) ([]byte, error) {
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	_ = http.NewResponseController(c.ResponseWriter).SetReadDeadline(time.Time{}) // the time was for the body: what waits for the store is not slow to arrive
 	return b, nil
 }
 

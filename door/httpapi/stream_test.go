@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -485,4 +486,48 @@ func TestLongPositionsResume(t *testing.T) {
 	if got := one.values(1); got[0] != "d" || len(one.id) > 30 {
 		t.Errorf("%q at %s", got, one.id)
 	}
+}
+
+// faraway is a store that has its bounds at hand, and no events for so many reads.
+type faraway struct {
+	eventlog.Store
+	away, tries atomic.Int64
+}
+
+func (s *faraway) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+	for _, span := range spans {
+		if span.MaxBytes > 0 {
+			s.tries.Add(1)
+			if s.away.Add(-1) >= 0 {
+				return nil, fmt.Errorf("%w: connection refused", eventlog.ErrUnavailable)
+			}
+		}
+	}
+	return s.Store.Read(ctx, spans)
+}
+
+// While the store is away a stream stays, looks once a second, and goes on.
+func TestStreamHoldsOnWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faraway{Store: memory.New()}
+		l := newPipes()
+		before := openAt(t, store, httpapi.Config{}, l, l.dial)
+		before.topic("orders", 1)
+		before.do("POST", "/v1/topics/orders/events", "a")
+		before.stop()
+
+		l = newPipes()
+		d := openAt(t, store, httpapi.Config{}, l, l.dial) // has nothing in memory
+		defer d.stop()
+		store.away.Store(30)
+		began := time.Now()
+		stream := d.listen("/v1/topics/orders/stream?from=earliest")
+		if got := stream.values(1); got[0] != "a" {
+			t.Errorf("%q", got)
+		}
+		if took := time.Since(began); took < 20*time.Second || took > time.Minute || store.tries.Load() < 31 {
+			t.Errorf("%d tries in %v", store.tries.Load(), took)
+		}
+		stream.close()
+	})
 }
