@@ -199,12 +199,22 @@ func parseLines(body []byte, partial bool) (items []item, err error) {
 			it.event, err = parseEvent(r)
 			return err
 		})
+		if it.err != nil && line == 0 && len(body) == 0 && bytes.Contains(text, []byte("}{")) {
+			it.err = joinedLines(it.err)
+		}
 		if it.err != nil && !partial {
 			return nil, it.err
 		}
 		items = append(items, it)
 	}
 	return items, nil
+}
+
+// joinedLines tells why lines may have become one.
+func joinedLines(err error) error {
+	p := *problemOf(err)
+	p.Detail += ". There is one line, with more than one object in it: curl takes the line ends out of what -d sends; use --data-binary"
+	return &p
 }
 
 func tooManyEvents() error {

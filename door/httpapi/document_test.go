@@ -8,6 +8,8 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -181,7 +183,6 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold("wait/wait_ms", "minimum", 0, "default", 0)
 	hold("idempotencyKey/Idempotency-Key", "minLength", 1, "maxLength", httpapi.OnceKeyMax, "pattern", "^[!-~]+$") // TestDocumentAllowsWhatTheServerTakes
 	hold("TopicName", "minLength", 1, "maxLength", 249, "pattern", "^[a-zA-Z0-9._-]+$")                            // likewise
-	hold("Problem/type", "pattern", "^urn:weir:problem:[a-z_]+$")
 	hold("NewEvent/partition", "minimum", 0, "maximum", partition)
 	hold("NewEvent/timestamp", "minimum", 0, "maximum", httpapi.TimestampMax)
 	hold(topics+"post/partitions", "minimum", 1, "maximum", eventlog.PartitionsMax)
@@ -229,6 +230,51 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 		if !strings.Contains(stream, words) {
 			t.Errorf("the stream's description does not say %q", words)
 		}
+	}
+}
+
+// All problems that there are in the code, and no others, are in openapi.yaml and in docs/http.md.
+func TestDocumentHasEveryProblem(t *testing.T) {
+	status := make(map[string]int)
+	for code := 400; code < 600; code++ {
+		status["Status"+strings.NewReplacer(" ", "", "-", "").Replace(http.StatusText(code))] = code
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var types, rows []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range regexp.MustCompile(`= +kind\{"(.+)", http\.(\w+), "(.+)"\}`).FindAllStringSubmatch(string(text), -1) {
+			types = append(types, "urn:weir:problem:"+kind[1])
+			rows = append(rows, fmt.Sprintf("| `%s` | %d | %s |", kind[1], status[kind[2]], kind[3]))
+		}
+	}
+	doc, err := openapi3.NewLoader().LoadFromFile("openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var described []string
+	for _, name := range doc.Components.Schemas["Problem"].Value.Properties["type"].Value.Enum {
+		described = append(described, fmt.Sprint(name))
+	}
+	page, err := os.ReadFile("../../docs/http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := regexp.MustCompile("(?m)^\\| `[a-z_]+` \\| [0-9]+ \\| .+ \\|$").FindAllString(string(page), -1)
+	for _, list := range [][]string{types, rows, described, told} {
+		slices.Sort(list)
+	}
+	if len(types) < 20 || !slices.Equal(described, types) {
+		t.Errorf("openapi.yaml has\n%s\nthe code has\n%s", strings.Join(described, "\n"), strings.Join(types, "\n"))
+	}
+	if !slices.Equal(told, rows) {
+		t.Errorf("docs/http.md has\n%s\nthe code has\n%s", strings.Join(told, "\n"), strings.Join(rows, "\n"))
 	}
 }
 

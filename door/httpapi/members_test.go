@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -361,4 +362,26 @@ func TestNamesInPathsAreText(t *testing.T) {
 	d.get("/v1/groups").want(200, `{"groups":[]}`)
 	d.join("gr%C3%BCn%20%F0%9F%92%B6", `{"topics":["orders"]}`)
 	d.get("/v1/groups").want(200, `{"groups":[{"name":"grün 💶","state":"Stable","type":"consumer"}]}`)
+}
+
+// A topic may come later. Who misspelt its name sees that it is not there.
+func TestMissingTopicsAreTold(t *testing.T) {
+	store := memory.New()
+	d, other := openOn(t, store, httpapi.Config{}), openOn(t, store, httpapi.Config{})
+	d.topic("orders", 1)
+	other.topic("payments", 1)
+	got := d.asJSON("POST", "/v1/groups/g/members", `{"topics":["orders","ordres","payments"]}`)
+	if got.status != 201 || !strings.Contains(got.body, `"missing":["ordres"]`) {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	c := d.join("later", `{"topics":["ordres"]}`)
+	d.publish("orders", 1, "a")
+	d.topic("ordres", 1)
+	d.publish("ordres", 1, "b")
+	if got, _ := c.events("?wait_ms=30000"); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("it gets %q", got)
+	}
+	if got := d.asJSON("POST", "/v1/groups/g/members", `{"topics":["orders"]}`); got.status != 201 || strings.Contains(got.body, "missing") {
+		t.Errorf("%d %s", got.status, got.body)
+	}
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"time"
@@ -48,9 +49,37 @@ func (s *Server) join(c *call) error {
 		return eventlog.ErrClosed
 	}
 	c.Header().Set("Location", "/v1/groups/"+url.PathEscape(m.group)+"/members/"+url.PathEscape(m.peer.ID()))
-	return c.json(http.StatusCreated, map[string]any{
-		"id": m.peer.ID(), "group": m.group, "topics": m.topics, "session_ms": m.session.Milliseconds(),
-	})
+	return c.json(http.StatusCreated, memberJoined{m.peer.ID(), m.group, m.topics, s.missing(ctx, m.topics), m.session.Milliseconds()})
+}
+
+// memberJoined is a new member as clients see it.
+type memberJoined struct {
+	ID      string   `json:"id"`
+	Group   string   `json:"group"`
+	Topics  []string `json:"topics"`
+	Missing []string `json:"missing,omitempty"` // of the topics: not there yet
+	Session int64    `json:"session_ms"`
+}
+
+// missing tells which topics are not there: two trips and more if there are any, else none.
+func (s *Server) missing(ctx context.Context, topics []string) []string {
+	lacks := func() (names []string) {
+		there := make(map[string]bool)
+		for _, t := range s.cfg.Log.Topics() {
+			there[t.Name] = true
+		}
+		for _, name := range topics {
+			if !there[name] {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	names := lacks()
+	if names != nil && s.cfg.Log.RefreshTopics(ctx) == nil { // others may have made them
+		names = lacks()
+	}
+	return names
 }
 
 func parseJoin(r *jsonReader, m *member, cfg *group.PeerConfig) error {
