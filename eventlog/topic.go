@@ -146,6 +146,18 @@ func (l *Log) Topic(ctx context.Context, name string) (Topic, error) {
 	if t, ok := l.catalog.Load().byName[name]; ok {
 		return t, nil
 	}
+	t, err := l.TopicNow(ctx, name)
+	if err != nil {
+		return Topic{}, err
+	}
+	if err := l.loadCatalog(ctx); err != nil { // so that all who ask next find it
+		return Topic{}, err
+	}
+	return t, nil
+}
+
+// TopicNow asks the store, in one trip, for a topic as it is now, whatever this process has heard of it.
+func (l *Log) TopicNow(ctx context.Context, name string) (Topic, error) {
 	if err := CheckTopicName(name); err != nil {
 		return Topic{}, err
 	}
@@ -155,9 +167,6 @@ func (l *Log) Topic(ctx context.Context, name string) (Topic, error) {
 	}
 	if kv.Version == 0 {
 		return Topic{}, fmt.Errorf("%w: %q: create it first: EnsureTopic, or weir topic create %s", ErrUnknownTopic, name, name)
-	}
-	if err := l.loadCatalog(ctx); err != nil { // so that all who ask next find it
-		return Topic{}, err
 	}
 	return parseTopic(kv)
 }
@@ -200,44 +209,87 @@ func checkPartitions(n int) error {
 	return nil
 }
 
+// TopicChange says what becomes of a topic: all of it, or nothing. The zero value changes nothing.
+type TopicChange struct {
+	// Partitions is how many there are to be, no fewer than there are. 0: as many as there are.
+	Partitions int
+	// Config edits what was set of the topic's settings. It may be called more than once. nil: they stay.
+	Config func(config map[string]string) error
+}
+
+// ChangeTopic changes a topic, durably.
+func (l *Log) ChangeTopic(ctx context.Context, name string, change TopicChange) (Topic, error) {
+	return l.alterTopic(ctx, name, func(t *Topic) error {
+		if err := t.grow(change.Partitions); err != nil || change.Config == nil {
+			return err
+		}
+		return t.configure(change.Config)
+	})
+}
+
 // AddPartitions gives a topic more partitions, up to total.
 func (l *Log) AddPartitions(ctx context.Context, name string, total int) (Topic, error) {
 	if err := checkPartitions(total); err != nil {
 		return Topic{}, err
 	}
-	return l.changeTopic(ctx, name, func(t Topic) (Topic, error) {
-		if t.Version == 0 {
-			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
+	return l.alterTopic(ctx, name, func(t *Topic) error {
+		if total == len(t.Partitions) {
+			return t.notSo(total)
 		}
-		if total <= len(t.Partitions) {
-			return Topic{}, &InvalidError{What: "number of partitions", Value: strconv.Itoa(total),
-				Why: fmt.Sprintf("topic %q has %d, and partitions can only be added", name, len(t.Partitions))}
-		}
-		t.Partitions = append(slices.Clone(t.Partitions), make([]Partition, total-len(t.Partitions))...)
-		return t, nil
+		return t.grow(total)
 	})
 }
 
 // AlterTopic lets change edit what was set of a topic's settings. It may be called more than once.
 func (l *Log) AlterTopic(ctx context.Context, name string, change func(config map[string]string) error) (Topic, error) {
+	return l.alterTopic(ctx, name, func(t *Topic) error { return t.configure(change) })
+}
+
+// alterTopic lets alter edit a topic that is there. It may be called more than once.
+func (l *Log) alterTopic(ctx context.Context, name string, alter func(*Topic) error) (Topic, error) {
 	return l.changeTopic(ctx, name, func(t Topic) (Topic, error) {
 		if t.Version == 0 {
 			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 		}
-		config := maps.Clone(t.Config)
-		if config == nil {
-			config = make(map[string]string)
-		}
-		if err := change(config); err != nil {
-			return Topic{}, err
-		}
-		t.Config = config
-		return t, CheckConfig(config)
+		err := alter(&t)
+		return t, err
 	})
 }
 
+// grow asks for partitions up to total; 0 stands for those that there are.
+func (t *Topic) grow(total int) error {
+	if total == 0 || total == len(t.Partitions) {
+		return nil
+	}
+	if err := checkPartitions(total); err != nil {
+		return err
+	}
+	if total < len(t.Partitions) {
+		return t.notSo(total)
+	}
+	t.Partitions = append(slices.Clone(t.Partitions), make([]Partition, total-len(t.Partitions))...)
+	return nil
+}
+
+func (t *Topic) notSo(total int) error {
+	return &InvalidError{What: "number of partitions", Value: strconv.Itoa(total),
+		Why: fmt.Sprintf("topic %q has %d, and partitions can only be added", t.Name, len(t.Partitions))}
+}
+
+func (t *Topic) configure(change func(config map[string]string) error) error {
+	config := maps.Clone(t.Config)
+	if config == nil {
+		config = make(map[string]string)
+	}
+	if err := change(config); err != nil {
+		return err
+	}
+	t.Config = config
+	return CheckConfig(config)
+}
+
 // DeleteTopic deletes a topic. When it returns the name is free and nothing can be appended to the old partitions. Should the process
-// die in between, the next retention check finishes the work.
+// die in between, or the store be away (ErrUnsure), the next retention check finishes the work.
 func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	var gone []Partition
 	_, err := l.changeTopic(ctx, name, func(t Topic) (Topic, error) {
@@ -252,7 +304,8 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	}
 	for _, p := range gone {
 		if err := l.emptyTrash(ctx, p); err != nil {
-			return fmt.Errorf("delete topic %q: its name is gone, its records go with the next retention check: %w", name, err)
+			// That nothing happened would not be true any more.
+			return fmt.Errorf("delete topic %q: its name is gone, its records go with the next retention check: %w: %w", name, ErrUnsure, err)
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package eventlog_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -151,6 +152,54 @@ func TestPartitionsAreOnlyAdded(t *testing.T) {
 		if _, err := log.AddPartitions(t.Context(), "orders", n); !errors.As(err, &invalid) {
 			t.Errorf("to %d: %v, want an *InvalidError", n, err)
 		}
+	}
+}
+
+func TestAChangeOfATopicIsWholeOrNone(t *testing.T) {
+	log := open(t, memory.New(), eventlog.Config{})
+	old := topic(t, log, "orders", 2)
+	keep := func(config map[string]string) error { config["retention.ms"] = "60000"; return nil }
+	for name, change := range map[string]eventlog.TopicChange{
+		"fewer partitions": {Partitions: 1, Config: keep},
+		"too many":         {Partitions: eventlog.PartitionsMax + 1, Config: keep},
+		"a wrong setting":  {Partitions: 4, Config: func(config map[string]string) error { config["retention.ms"] = "x"; return nil }},
+	} {
+		var invalid *eventlog.InvalidError
+		if _, err := log.ChangeTopic(t.Context(), "orders", change); !errors.As(err, &invalid) {
+			t.Errorf("%s: %v, want an *InvalidError", name, err)
+		}
+		if now, err := log.Topic(t.Context(), "orders"); err != nil || fmt.Sprint(now) != fmt.Sprint(old) {
+			t.Errorf("%s: %v became %v, %v", name, old, now, err)
+		}
+	}
+	now, err := log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{Partitions: 3, Config: keep})
+	if err != nil || len(now.Partitions) != 3 || now.Config["retention.ms"] != "60000" || now.Version != old.Version+1 {
+		t.Errorf("%v, %v", now, err)
+	}
+	if now, err = log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{Partitions: 3}); err != nil || len(now.Partitions) != 3 {
+		t.Errorf("as many as there are: %v, %v", now, err)
+	}
+	if _, err := log.ChangeTopic(t.Context(), "nowhere", eventlog.TopicChange{Partitions: 3}); !errors.Is(err, eventlog.ErrUnknownTopic) {
+		t.Errorf("of no topic: %v", err)
+	}
+}
+
+// untrimmed is a store that is away when something is to be trimmed.
+type untrimmed struct{ eventlog.Store }
+
+func (untrimmed) Trim(context.Context, eventlog.Partition, eventlog.Offset) error {
+	return fmt.Errorf("%w: connection refused", eventlog.ErrUnavailable)
+}
+
+// A deletion that stops halfway is not told as one that did not happen.
+func TestADeletionThatStopsHalfwayIsUnsure(t *testing.T) {
+	log := open(t, untrimmed{memory.New()}, eventlog.Config{})
+	topic(t, log, "orders", 1)
+	if err := log.DeleteTopic(t.Context(), "orders"); !errors.Is(err, eventlog.ErrUnsure) {
+		t.Errorf("%v, want ErrUnsure", err)
+	}
+	if _, err := log.Topic(t.Context(), "orders"); !errors.Is(err, eventlog.ErrUnknownTopic) {
+		t.Errorf("its name is still there: %v", err)
 	}
 }
 

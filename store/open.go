@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
@@ -46,6 +48,21 @@ func opened[S eventlog.Store](store S, err error) (eventlog.Store, error) {
 		return nil, err
 	}
 	return store, nil
+}
+
+// Missing reports whether a URL names a store that is not there yet, and that Open would make: a SQLite file. A database of PostgreSQL is
+// somebody's own.
+func Missing(address string) bool {
+	scheme, rest := split(address)
+	if scheme != "sqlite" {
+		return false
+	}
+	path, err := sqlitePath(rest)
+	if err != nil {
+		return false
+	}
+	_, err = os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // Examine tells what the store that a URL names is, and whether it keeps what it acknowledges. It changes nothing.

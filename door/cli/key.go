@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,14 @@ type keyCmd struct {
 type keyStore struct {
 	storeFlag
 	JSON bool `help:"Print JSON." name:"json"`
+}
+
+// withThere is with for what makes no sense in a store that is not there, and must not make one.
+func (c *keyStore) withThere(ctx context.Context, t *terminal, do func(*apikey.Keys) error) error {
+	if store.Missing(c.Store) {
+		return config(fmt.Errorf("there is no store %s", c.Store), "name the store of the server with --store")
+	}
+	return c.with(ctx, t, do)
 }
 
 // with opens the store and does something with its keys.
@@ -69,7 +78,7 @@ type keyCreateCmd struct {
 }
 
 func (keyCreateCmd) Help() string {
-	return `The secret is printed once and kept nowhere: the store has its hash. Servers know the key within seconds, without a restart.
+	return `The secret is printed once and kept nowhere: the store has its hash. Servers on the store know the key within seconds, without a restart; --store names the one of the server.
 To rotate a key make a second one, give it to the clients, and revoke the first.
 
 A key for some topics reaches consumer groups whose names begin like those topics, unless --group says which.
@@ -96,6 +105,9 @@ func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
 	if c.Expires != nil {
 		spec.Expires = time.Now().UTC().Add(time.Duration(*c.Expires)).Truncate(time.Second)
 	}
+	if store.Missing(c.Store) {
+		fmt.Fprintf(t.err, "There is no store %s yet: it is made for the key. A server takes the key only if it is started with this --store.\n", printable(c.Store))
+	}
 	return c.with(ctx, t, func(keys *apikey.Keys) error {
 		key, secret, err := keys.Create(ctx, spec)
 		if err != nil {
@@ -111,12 +123,26 @@ The secret, which cannot be shown again:
 
   %s
 
-Clients send it with every request:
+Every server on this store takes it within seconds. Clients send it with every request, to the server's --http address:
 
-  curl -H "Authorization: Bearer $SECRET" http://127.0.0.1:8080/v1/topics
-`, key.ID, printable(key.Name), store.Redact(c.Store), strings.Join(scope(key), ", "), secret)
+  SECRET=…
+  curl -H "Authorization: Bearer $SECRET" %s
+`, key.ID, printable(key.Name), store.Redact(c.Store), strings.Join(scope(key), ", "), secret, allowed(key))
 		return err
 	})
+}
+
+// allowed is the rest of a command line that a key is good for. Who may only write needs a topic that is there.
+func allowed(k apikey.Key) string {
+	const server = "http://127.0.0.1:8080/v1/topics"
+	if slices.Contains(k.Access, apikey.Read) || slices.Contains(k.Access, apikey.Admin) {
+		return server
+	}
+	topic := "TOPIC"
+	if len(k.Topics) > 0 {
+		topic = k.Topics[0] + topic
+	}
+	return "-d hello " + server + "/" + topic + "/events"
 }
 
 // scope tells what a key is good for.
@@ -159,7 +185,7 @@ type keyRow struct {
 }
 
 func (c *keyListCmd) Run(ctx context.Context, t *terminal) error {
-	return c.with(ctx, t, func(keys *apikey.Keys) error {
+	return c.withThere(ctx, t, func(keys *apikey.Keys) error {
 		list, err := keys.List(ctx)
 		if err != nil {
 			return err
@@ -215,7 +241,7 @@ func (c *keyRevokeCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.obtain(t, "revoke the API key "+ids, ids); err != nil {
 		return err
 	}
-	return c.with(ctx, t, func(keys *apikey.Keys) error {
+	return c.withThere(ctx, t, func(keys *apikey.Keys) error {
 		revoked := []apikey.Key{}
 		var errs []error
 		for _, id := range c.IDs {

@@ -11,9 +11,12 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-log/weir/store"
 )
 
 // page is what the tests read: the first records of the topic greetings.
@@ -122,8 +125,114 @@ func TestPublicHTTPNeedsAKeyFirst(t *testing.T) {
 	}
 }
 
+// shown is the command line for curl that starts so, in what weir printed.
+func shown(t *testing.T, printed, start string) string {
+	t.Helper()
+	for line := range strings.Lines(printed) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "curl ") && strings.Contains(line, start) {
+			return line
+		}
+	}
+	t.Fatalf("no command line for curl with %q in %s", start, printed)
+	return ""
+}
+
+// curl does what a command line for curl says, and returns the status.
+func curl(t *testing.T, line string) int {
+	t.Helper()
+	words := regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`).FindAllString(line, -1)[1:]
+	method, body, header := "GET", "", http.Header{}
+	for len(words) > 1 {
+		switch value := strings.Trim(words[1], `'"`); words[0] {
+		case "-d":
+			method, body = "POST", value
+			if header.Get("Content-Type") == "" {
+				header.Set("Content-Type", "application/x-www-form-urlencoded") // as curl does
+			}
+		case "-H":
+			name, value, _ := strings.Cut(value, ": ")
+			header.Set(name, value)
+		default:
+			t.Fatalf("%s of %s", words[0], line)
+		}
+		words = words[2:]
+	}
+	r, err := http.NewRequest(method, words[0], strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = header
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	return response.StatusCode
+}
+
+// What weir prints for people to try works, and in the order in which it stands there.
+func TestPrintedCommandLinesWork(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	s := serve(t, "--store", url)
+	for _, line := range []string{shown(t, s.out.String(), "/v1/topics"), shown(t, s.out.String(), "/v1/topics/greetings/events")} {
+		if status := curl(t, line); status >= 300 {
+			t.Errorf("%s: %d", line, status)
+		}
+	}
+	for _, scope := range [][]string{{"--access", "read"}, {"--access", "write"}, {"--access", "admin"}, {"--access", "read,write"},
+		{"--access", "read", "--topic", "greet"}, {"--access", "write", "--topic", "greet"}, {"--access", "admin", "--topic", "greet"}} {
+		r := weir(t, "", append([]string{"key", "create", "try", "--store", url}, scope...)...)
+		r.want(t, exitOK)
+		secret := regexp.MustCompile(`weir_\w+`).FindString(r.out)
+		s.waitFor(t, "", 401)
+		topic := "greetings"
+		if len(scope) > 2 {
+			topic = "ings"
+		}
+		line := strings.NewReplacer("$SECRET", secret, "127.0.0.1:8080", s.http, "TOPIC", topic).Replace(shown(t, r.out, "/v1/topics"))
+		waitUntil(t, line, func() bool { return curl(t, line) == 200 })
+	}
+}
+
+// waitUntil waits for what takes a moment to reach a server.
+func waitUntil(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	again, late := time.NewTicker(20*time.Millisecond), time.After(20*time.Second)
+	defer again.Stop()
+	for !is() {
+		select {
+		case <-again.C:
+		case <-late:
+			t.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}
+
+// To look for keys makes no store, and to make one where no server looks is told.
+func TestKeysGoIntoTheStoreThatIsMeant(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	weir(t, "", "key", "list").want(t, exitConfig, "there is no store sqlite:./weir-data/weir.db", "--store")
+	weir(t, "", "key", "revoke", "aaaaaaaa", "--yes").want(t, exitConfig, "there is no store")
+	if found, err := os.ReadDir(dir); err != nil || len(found) > 0 {
+		t.Errorf("there is %v, %v", found, err)
+	}
+	weir(t, "", "key", "create", "ops", "--access", "admin").want(t, exitOK, "There is no store sqlite:./weir-data/weir.db yet", "made key")
+	if r := weir(t, "", "key", "create", "ops", "--access", "admin"); r.code != exitOK || strings.Contains(r.err, "There is no store") {
+		t.Errorf("%+v", r)
+	}
+	weir(t, "", "key", "list").want(t, exitOK, "ops")
+}
+
 func TestKeyCommandsThatCannotWork(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	empty, err := store.Open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := empty.Close(); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args []string
 		code int

@@ -44,7 +44,7 @@ type serveCmd struct {
 	TLSCert    string `help:"Serve HTTP over TLS with the certificate in this PEM file. It is read again when it changes." name:"tls-cert" placeholder:"FILE"`
 	TLSKey     string `help:"The certificate's private key." name:"tls-key" placeholder:"FILE"`
 	Partitions int    `help:"Partitions of a topic created without a number." default:"1"`
-	AutoCreate bool   `help:"Create a topic when a client first asks for it." default:"true" negatable:""`
+	AutoCreate bool   `help:"Create a topic when a Kafka client first asks for it. HTTP clients create theirs: POST /v1/topics." default:"true" negatable:""`
 	Tail       size   `help:"Memory for recent records, from which consumers near the end are served." default:"64MiB"`
 	Profile    bool   `help:"Serve Go profiles under /debug/pprof/ on the HTTP address."`
 	Log        string `help:"How to log, on standard error: text or json." enum:"text,json" default:"text"`
@@ -268,9 +268,11 @@ func (c *serveCmd) welcome(t *terminal, logger *slog.Logger, at where) {
 Try:
   echo hello | %s produce greetings%s
   %s consume greetings%s
+or, over HTTP:
+  curl%s -H 'Content-Type: application/json' -d '{"name": "greetings"}' %s/v1/topics
   curl%s -d hello %s/v1/topics/greetings/events
 
-`, at.kafka, url, keys, store.Redact(c.Store), program, bootstrap, program, bootstrap, header, try)
+`, at.kafka, url, keys, store.Redact(c.Store), program, bootstrap, program, bootstrap, header, try, header, try)
 }
 
 // kafkaMetrics lets the metrics listen to the Kafka door.

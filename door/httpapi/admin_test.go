@@ -41,7 +41,7 @@ func TestTopicsAreLookedAfter(t *testing.T) {
 		if _, set := one.Config["retention.ms"]; set || one.Config["max.message.bytes"] != "1000" || one.Partitions != 4 {
 			t.Errorf("%+v", one)
 		}
-		d.asJSON("PATCH", "/v1/topics/orders", `{"partitions":3}`).refused(400, "invalid_request", "has 4 partitions")
+		d.asJSON("PATCH", "/v1/topics/orders", `{"partitions":3}`).refused(400, "invalid_request", "has 4, and partitions can only be added")
 		d.asJSON("PATCH", "/v1/topics/nowhere", `{"partitions":3}`).refused(404, "unknown_topic")
 
 		d.do("DELETE", "/v1/topics/orders", "").want(204, "")

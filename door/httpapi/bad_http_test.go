@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/internal/metric"
+	"github.com/weir-log/weir/store/memory"
 )
 
 // raw sends bytes as they are on a connection of its own, and returns the answers, until the server closes it or more than
@@ -202,6 +203,8 @@ func TestCompressedBodies(t *testing.T) {
 	}
 	send(gz(bomb), "gzip").refused(413, "too_large", `"limit":16777216`)
 	send(zs(bomb), "zstd").refused(413, "too_large", `"limit":16777216`)
+	send(window(t, 8<<20), "zstd").want(200, `{"partition":0,"offset":3}`)
+	send(window(t, 16<<20), "zstd").refused(413, "too_large", `"limit":16777216`) // its first byte would take that much memory
 	send("hello", "gzip").refused(400, "invalid_request", "cannot be read")
 	send("hello", "zstd").refused(400, "invalid_request", "cannot be read")
 	send(gz([]byte("hello"))[:20], "gzip").refused(400, "invalid_request", "cannot be read")
@@ -210,9 +213,47 @@ func TestCompressedBodies(t *testing.T) {
 			t.Errorf("%v", got.header)
 		}
 	}
-	if n := d.end("orders", 0); n != 3 {
-		t.Errorf("the log holds %d records, want 3", n)
+	if n := d.end("orders", 0); n != 4 {
+		t.Errorf("the log holds %d records, want 4", n)
 	}
+}
+
+// window is a short text in a zstd frame that asks for a window of so many bytes.
+func window(t *testing.T, size int) string {
+	var out strings.Builder
+	w, err := zstd.NewWriter(&out, zstd.WithWindowSize(size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"hel", "lo"} { // a frame that is written at once has a window of its own size
+		if _, err := io.WriteString(w, text); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// The time in which a body has to arrive is over when it has arrived: what the store takes then is not counted.
+func TestASlowStoreIsNotASlowBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slow{Store: memory.New()}
+		l := newPipes()
+		d := openAt(t, store, httpapi.Config{}, l, l.dial)
+		defer d.stop()
+		d.topic("orders", 1)
+		store.took.Store(int64(15 * time.Second)) // a body has 10 s
+		began := time.Now()
+		d.do("POST", "/v1/topics/orders/events", window(t, 1<<20), "Content-Encoding: zstd").want(200, `{"partition":0,"offset":0}`)
+		if took := time.Since(began); took < 15*time.Second {
+			t.Errorf("the store took %v only", took)
+		}
+	})
 }
 
 // A few large bodies may take all the room there is; small ones get through all the same.

@@ -142,3 +142,19 @@ func TestValuesAreKeptAsWritten(t *testing.T) {
 		}
 	}
 }
+
+// curl -d takes line ends out of a file. The error says so.
+func TestLinesThatBecameOneAreToldSo(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	d.topic("orders", 1)
+	send := func(body string) answer {
+		return d.do("POST", "/v1/topics/orders/batch", body, "Content-Type: application/x-ndjson")
+	}
+	send(`{"value":1}{"value":2}`).refused(400, "invalid_json", "line 1, column 12", "--data-binary")
+	for _, other := range []string{`{"value":"}{"`, `{"value":1}x`, `{"value":1}` + "\n" + `{"value":2}{"value":3}`} {
+		if got := send(other).refused(400, "invalid_json"); strings.Contains(got.body, "data-binary") && !strings.Contains(other, "}{") {
+			t.Errorf("%s: %s", other, got.body)
+		}
+	}
+	d.do("POST", "/v1/topics/nowhere/events", "a").refused(404, "unknown_topic", "Content-Type: application/json")
+}

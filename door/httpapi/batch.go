@@ -12,8 +12,10 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// eventsMax is the most events of one request, and of one answer.
-const eventsMax = 10_000
+const (
+	eventsMax     = 10_000 // most events of one request, and of one answer
+	eventsDefault = 1000   // most events of an answer that nobody gave a number for
+)
 
 // item is one event of a batch, or why it is none.
 type item struct {
@@ -197,12 +199,22 @@ func parseLines(body []byte, partial bool) (items []item, err error) {
 			it.event, err = parseEvent(r)
 			return err
 		})
+		if it.err != nil && line == 0 && len(body) == 0 && bytes.Contains(text, []byte("}{")) {
+			it.err = joinedLines(it.err)
+		}
 		if it.err != nil && !partial {
 			return nil, it.err
 		}
 		items = append(items, it)
 	}
 	return items, nil
+}
+
+// joinedLines tells why lines may have become one.
+func joinedLines(err error) error {
+	p := *problemOf(err)
+	p.Detail += ". There is one line, with more than one object in it: curl takes the line ends out of what -d sends; use --data-binary"
+	return &p
 }
 
 func tooManyEvents() error {

@@ -22,7 +22,8 @@ const (
 	bodyRate  = 64 << 10         // bytes a second
 )
 
-// timeBody gives a request's body a time to arrive. It also bounds the reading of a body that nobody wants.
+// timeBody gives a request's body a time to arrive. It also bounds the reading of a body that nobody wants. At the end of a body net/http takes
+// the time back by itself: what waits for the store then is not slow to arrive.
 func timeBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		return
@@ -69,14 +70,12 @@ func (s *Server) body(c *call) ([]byte, error) {
 		return nil, kindMediaType.because("Content-Encoding: %s is not known here; send gzip, zstd or none", shorten(encoding))
 	}
 	b, err := s.readBody(c, src, size)
-	control := http.NewResponseController(c.ResponseWriter)
 	if took := time.Since(began); took > time.Second {
-		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // the time to answer begins now
+		c.afresh()
 	}
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	_ = control.SetReadDeadline(time.Time{}) // the time was for the body: what waits for the store is not slow to arrive
 	return b, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/weir-log/weir/use/apikey"
 )
@@ -20,6 +21,7 @@ type call struct {
 	who    apikey.Identity // once allow has let it in
 	status int             // of the answer; 0 while there is none
 	held   int64           // bytes of Server.bodies
+	until  time.Time       // it waits for the store
 }
 
 // WriteHeader remembers the answer's status.
@@ -60,7 +62,23 @@ func (c *call) json(status int, v any) error {
 
 // withPatience is the request's context, ended when the store takes too long.
 func (c *call) withPatience() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.r.Context(), patience)
+	return context.WithDeadline(c.r.Context(), c.until)
+}
+
+// waits gives the call time to wait for events, beside that for the store.
+func (c *call) waits(wait time.Duration) {
+	c.until = c.until.Add(wait)
+	c.answerBy(c.until.Add(writeTimeout - patience))
+}
+
+// afresh gives the call its time anew, after it waited for its client.
+func (c *call) afresh() {
+	c.until = time.Now().Add(patience)
+	c.answerBy(time.Now().Add(writeTimeout))
+}
+
+func (c *call) answerBy(deadline time.Time) {
+	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(deadline) // fails only where a test has no connection
 }
 
 // The values of headers that never change.

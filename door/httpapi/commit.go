@@ -37,7 +37,7 @@ func (s *Server) commitOffsets(c *call) error {
 		for _, o := range commits {
 			m.settle(o.TopicPartition)
 		}
-		m.giveBack(c.r.Context(), s.cfg.Logger)
+		m.giveBack(ctx, s.cfg.Logger)
 	}
 	c.WriteHeader(http.StatusNoContent)
 	return nil
@@ -105,6 +105,9 @@ func parseCommit(r *jsonReader) (wanted cursor, err error) {
 		case "offsets":
 			err = r.array(func(int) error {
 				of, at, err := parseCommitted(r)
+				if _, twice := wanted[of]; twice && err == nil {
+					err = r.fail("partition %d of topic %s is there twice", of.partition, shorten(of.topic))
+				}
 				wanted[of] = at
 				return err
 			})

@@ -1,17 +1,25 @@
 package httpapi
 
 import (
-	"fmt"
-	"strconv"
+	"cmp"
+	"encoding/base64"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/group"
 )
 
-// cursor is how far a client has got in what it owns: "topic/partition/since:offset,…". A position counts only as long as the
-// partition has not been another's meanwhile.
+// cursor is how far a client has got in what it owns. A position counts only as long as the partition has not been another's
+// meanwhile. Written down it is, in base64url, for each topic its name and how many partitions follow, and for each of these its number, since when
+// the member has it, and the offset; all in order, so that nothing is there twice.
 type cursor map[place]eventlog.Offset
+
+// cursorMax is the most letters of a cursor that is given out: as an answer's header, and in a URL, it passes through most programs.
+const cursorMax = 6 << 10
 
 // place is a partition while a member has it.
 type place struct {
@@ -26,48 +34,108 @@ func (cu cursor) spans(own []group.Assigned) (spans []eventlog.Span, pages []mem
 		of := place{a.Topic, a.Partition, a.Since}
 		from := max(cu[of], a.Position)
 		spans = append(spans, eventlog.Span{Partition: a.Log, From: from})
-		pages = append(pages, memberPage{of: of, tp: a.TopicPartition, had: a.Position})
+		pages = append(pages, memberPage{of: of, tp: a.TopicPartition, had: a.Position, from: from})
 	}
 	return spans, pages
 }
 
 // cursorBehind names where a client is ahead of what it committed.
 func cursorBehind(pages []memberPage) string {
-	var b []byte
-	for _, p := range pages {
-		if p.next == p.had {
-			continue
+	pages = slices.DeleteFunc(slices.Clone(pages), func(p memberPage) bool { return p.next == p.had })
+	slices.SortFunc(pages, func(a, b memberPage) int {
+		return cmp.Or(strings.Compare(a.of.topic, b.of.topic), cmp.Compare(a.of.partition, b.of.partition))
+	})
+	var raw []byte
+	for len(pages) > 0 {
+		topic, n := pages[0].of.topic, 1
+		for n < len(pages) && pages[n].of.topic == topic {
+			n++
 		}
-		if len(b) > 0 {
-			b = append(b, ',')
+		raw = append(binary.AppendUvarint(raw, uint64(len(topic))), topic...)
+		raw = binary.AppendUvarint(raw, uint64(n))
+		free := int32(0)
+		for _, p := range pages[:n] {
+			raw = p.of.appendTo(raw, free, p.next)
+			free = p.of.partition + 1
 		}
-		b = fmt.Appendf(b, "%s/%d/%d:%d", p.of.topic, p.of.partition, p.of.since, p.next)
+		pages = pages[n:]
 	}
-	return string(b)
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+func (of place) appendTo(raw []byte, free int32, at eventlog.Offset) []byte {
+	raw = binary.AppendUvarint(raw, uint64(of.partition-free))
+	raw = binary.AppendUvarint(raw, uint64(of.since))
+	return binary.AppendUvarint(raw, uint64(at))
 }
 
 func parseCursor(text string) (cursor, error) {
 	cu := make(cursor)
-	if text == "" {
-		return cu, nil
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	r := varints{rest: raw, bad: err != nil}
+	last := ""
+	for len(r.rest) > 0 && !r.bad {
+		topic := r.text(r.next(math.MaxUint16))
+		count := r.next(math.MaxInt32)
+		if topic <= last || count == 0 {
+			r.bad = true
+		}
+		last = topic
+		for free := uint64(0); count > 0 && !r.bad; count-- {
+			partition := free + r.next(math.MaxInt32)
+			since, at := r.next(math.MaxInt32), r.next(math.MaxInt64)
+			if partition > math.MaxInt32 {
+				r.bad = true
+			}
+			cu[place{topic, int32(partition), int32(since)}] = eventlog.Offset(at)
+			free = partition + 1
+		}
 	}
-	for part := range strings.SplitSeq(text, ",") {
-		where, offset, _ := strings.Cut(part, ":")
-		fields := strings.Split(where, "/")
-		if len(fields) != 3 {
-			return nil, badCursor(text)
-		}
-		partition, err1 := strconv.ParseUint(fields[1], 10, 31)
-		since, err2 := strconv.ParseInt(fields[2], 10, 32)
-		at, err3 := strconv.ParseUint(offset, 10, 63)
-		if err1 != nil || err2 != nil || err3 != nil {
-			return nil, badCursor(text)
-		}
-		cu[place{fields[0], int32(partition), int32(since)}] = eventlog.Offset(at)
+	if r.bad {
+		return nil, kindInvalidRequest.because("%s is not a cursor; take next from the answer before", shorten(text))
 	}
 	return cu, nil
 }
 
-func badCursor(text string) error {
-	return kindInvalidRequest.because("%s is not a cursor; take next from the answer before", shorten(text))
+// fit takes events back of which the cursor would not hold how far they are: from a page on that chance chooses, so that none is left
+// out for ever. It is false where there is no room for any.
+func fit(pages []memberPage) bool {
+	const most = cursorMax / 4 * 3
+	used, topics := 0, make(map[string]bool)
+	size := func(p *memberPage, at eventlog.Offset) (n int) {
+		if !topics[p.of.topic] {
+			n = 2*binary.MaxVarintLen16 + len(p.of.topic)
+		}
+		return n + len(p.of.appendTo(nil, 0, at))
+	}
+	for i := range pages {
+		if p := &pages[i]; p.from != p.had { // read ahead of its commit before
+			used += size(p, p.from)
+			topics[p.of.topic] = true
+		}
+	}
+	kept, dropped := 0, 0
+	if len(pages) == 0 {
+		return true
+	}
+	start := rand.IntN(len(pages))
+	for i := range pages {
+		p := &pages[(start+i)%len(pages)]
+		if p.next == p.from {
+			continue
+		}
+		more := size(p, p.next)
+		if p.from != p.had {
+			more -= size(p, p.from)
+		}
+		if used+more > most {
+			p.page = page{next: p.from, bounds: p.bounds, err: p.err}
+			dropped++
+			continue
+		}
+		used += more
+		topics[p.of.topic] = true
+		kept++
+	}
+	return kept > 0 || dropped == 0
 }

@@ -2,9 +2,14 @@ package httpapi_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +21,7 @@ import (
 	"github.com/getkin/kin-openapi/routers/legacy"
 
 	"github.com/weir-log/weir/door/httpapi"
+	"github.com/weir-log/weir/eventlog"
 )
 
 // document is openapi.yaml, checked.
@@ -115,6 +121,199 @@ func TestDocumentHasEveryRouteAndNoOther(t *testing.T) {
 	if !slices.Equal(described, served) {
 		t.Errorf("openapi.yaml has\n%s\nserved is\n%s", strings.Join(described, "\n"), strings.Join(served, "\n"))
 	}
+}
+
+// constraints lists what a document says in numbers, defaults and patterns, by a short name of the place.
+func constraints(at string, v any, found map[string]string) {
+	switch v := v.(type) {
+	case map[string]any:
+		if name, ok := v["name"].(string); ok && v["in"] != nil {
+			at += "/" + name
+		}
+		for k, x := range v {
+			switch _, deeper := x.(map[string]any); {
+			case !deeper && slices.Contains([]string{"default", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern"}, k):
+				if n, ok := x.(float64); ok {
+					x = int64(n)
+				}
+				found[at+" "+k] = fmt.Sprint(x)
+			case slices.Contains([]string{"paths", "components", "requestBody", "content", "application/json", "schema", "properties", "parameters", "schemas", "items", "oneOf", "responses", "200"}, k):
+				constraints(at, x, found)
+			default:
+				constraints(strings.TrimPrefix(at+"/"+strings.Trim(k, "/"), "/"), x, found)
+			}
+		}
+	case []any:
+		for _, x := range v {
+			constraints(at, x, found)
+		}
+	}
+}
+
+// Every number, default and pattern of the document is that of the code.
+func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
+	doc, err := openapi3.NewLoader().LoadFromFile("openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := doc.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all any
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	said, want := make(map[string]string), make(map[string]string)
+	constraints("", all, said)
+	hold := func(at string, rest ...any) {
+		for i := 0; i < len(rest); i += 2 {
+			want[fmt.Sprint(at, " ", rest[i])] = fmt.Sprint(rest[i+1])
+		}
+	}
+	const (
+		topics, topic   = "v1/topics/", "v1/topics/{topic}/"
+		group           = "v1/groups/{group}/"
+		join, partition = group + "members/post/", math.MaxInt32
+	)
+	hold("group/group", "minLength", 1, "maxLength", 512) // TestGroupNamesHaveABound
+	hold("member/member", "minLength", 1)
+	hold("partition/partition", "minimum", 0, "maximum", partition)
+	hold("max/max", "minimum", 1, "default", httpapi.EventsDefault)
+	hold("wait/wait_ms", "minimum", 0, "default", 0)
+	hold("idempotencyKey/Idempotency-Key", "minLength", 1, "maxLength", httpapi.OnceKeyMax, "pattern", "^[!-~]+$") // TestDocumentAllowsWhatTheServerTakes
+	hold("TopicName", "minLength", 1, "maxLength", 249, "pattern", "^[a-zA-Z0-9._-]+$")                            // likewise
+	hold("NewEvent/partition", "minimum", 0, "maximum", partition)
+	hold("NewEvent/timestamp", "minimum", 0, "maximum", httpapi.TimestampMax)
+	hold(topics+"post/partitions", "minimum", 1, "maximum", eventlog.PartitionsMax)
+	hold(topic+"patch/partitions", "minimum", 1, "maximum", eventlog.PartitionsMax)
+	hold(topic+"events/post/partition", "minimum", 0, "maximum", partition)
+	hold(topic+"events/post/timestamp", "minimum", 0, "maximum", httpapi.TimestampMax)
+	hold(topic+"events/post/tombstone", "default", false)
+	hold(topic+"batch/post/events", "minItems", 1, "maxItems", httpapi.EventsMax)
+	hold(topic+"batch/post/partial", "default", false)
+	hold(topic+"partitions/{partition}/events/get/offset", "default", httpapi.ReadDefault, "pattern", "^([0-9]+|earliest|latest)$")
+	hold(topic+"stream/get/from", "default", httpapi.StreamDefault)
+	hold(topic+"stream/get/partition", "minimum", 0, "maximum", partition)
+	hold(group+"offsets/put/offsets", "minItems", 1, "maxItems", httpapi.EventsMax)
+	hold(group+"offsets/put/offsets/partition", "minimum", 0, "maximum", partition)
+	hold(group+"offsets/put/offsets/offset", "minimum", 0)
+	hold(group+"offsets/put/offsets/timestamp", "minimum", 0, "maximum", httpapi.TimestampMax)
+	hold(join+"topics", "minItems", 1)
+	hold(join+"from", "default", "earliest") // TestMemberReadsAndCommits
+	hold(join+"session_ms", "minimum", httpapi.SessionMin.Milliseconds(), "maximum", httpapi.SessionMax.Milliseconds(), "default", httpapi.SessionDefault.Milliseconds())
+	hold(join+"client", "maxLength", 255) // TestMemberNamesHaveABound
+	hold(group+"members/{member}/events/get/next", "maxLength", httpapi.CursorMax)
+	hold(group+"members/{member}/commit/post/offsets/partition", "minimum", 0, "maximum", partition)
+	hold(group+"members/{member}/commit/post/offsets/offset", "minimum", 0)
+	for at, v := range want {
+		if said[at] != v {
+			t.Errorf("%s: openapi.yaml says %q, and the code %s", at, said[at], v)
+		}
+	}
+	for at, v := range said {
+		if _, held := want[at]; !held {
+			t.Errorf("%s: openapi.yaml says %s, and nothing here holds it to that", at, v)
+		}
+	}
+
+	// What stands in the text alone.
+	for name, p := range map[string]*openapi3.ParameterRef{"max": doc.Components.Parameters["max"], "wait": doc.Components.Parameters["wait"]} {
+		most := map[string]int64{"max": httpapi.EventsMax, "wait": httpapi.WaitMax.Milliseconds()}[name]
+		if !strings.Contains(strings.ToLower(p.Value.Description), fmt.Sprintf("more than %d is taken for %[1]d", most)) {
+			t.Errorf("%s: %s", name, p.Value.Description)
+		}
+	}
+	stream := doc.Paths.Value("/v1/topics/{topic}/stream").Get.Description
+	for _, words := range []string{fmt.Sprintf("more than %d partitions", httpapi.StreamPartitions),
+		fmt.Sprintf("longer than %.0f s", httpapi.PageGrace.Seconds()), fmt.Sprintf("for each %d KiB", httpapi.PageRate>>10)} {
+		if !strings.Contains(stream, words) {
+			t.Errorf("the stream's description does not say %q", words)
+		}
+	}
+}
+
+// All problems that there are in the code, and no others, are in openapi.yaml and in docs/http.md.
+func TestDocumentHasEveryProblem(t *testing.T) {
+	status := make(map[string]int)
+	for code := 400; code < 600; code++ {
+		status["Status"+strings.NewReplacer(" ", "", "-", "").Replace(http.StatusText(code))] = code
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var types, rows []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range regexp.MustCompile(`= +kind\{"(.+)", http\.(\w+), "(.+)"\}`).FindAllStringSubmatch(string(text), -1) {
+			types = append(types, "urn:weir:problem:"+kind[1])
+			rows = append(rows, fmt.Sprintf("| `%s` | %d | %s |", kind[1], status[kind[2]], kind[3]))
+		}
+	}
+	doc, err := openapi3.NewLoader().LoadFromFile("openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var described []string
+	for _, name := range doc.Components.Schemas["Problem"].Value.Properties["type"].Value.Enum {
+		described = append(described, fmt.Sprint(name))
+	}
+	page, err := os.ReadFile("../../docs/http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := regexp.MustCompile("(?m)^\\| `[a-z_]+` \\| [0-9]+ \\| .+ \\|$").FindAllString(string(page), -1)
+	for _, list := range [][]string{types, rows, described, told} {
+		slices.Sort(list)
+	}
+	if len(types) < 20 || !slices.Equal(described, types) {
+		t.Errorf("openapi.yaml has\n%s\nthe code has\n%s", strings.Join(described, "\n"), strings.Join(types, "\n"))
+	}
+	if !slices.Equal(told, rows) {
+		t.Errorf("docs/http.md has\n%s\nthe code has\n%s", strings.Join(told, "\n"), strings.Join(rows, "\n"))
+	}
+}
+
+// What the document allows the server takes, and the other way round.
+func TestDocumentAllowsWhatTheServerTakes(t *testing.T) {
+	doc, err := openapi3.NewLoader().LoadFromFile("openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, httpapi.Config{})
+	d.topic("orders", 1)
+	key, name := doc.Components.Parameters["idempotencyKey"].Value.Schema.Value, doc.Components.Schemas["TopicName"].Value
+	for _, text := range []string{"k", "!~", "4f0c-é", "a b", "a\tb", "6f1c6f4e-0f3a-4c57-8c6f-2b8d6a3d1a55", strings.Repeat("k", 255), strings.Repeat("k", 256)} {
+		got := d.do("POST", "/v1/topics/orders/events", "a", "Idempotency-Key: "+text)
+		if err := key.VisitJSON(text); (err == nil) != (got.status == 200) {
+			t.Errorf("key %q: %d, and the document says %v", text, got.status, err)
+		}
+	}
+	for _, text := range []string{"", "a", "a.b_c-D9", "a b", "a/b", "é", strings.Repeat("a", 249), strings.Repeat("a", 250)} {
+		body, _ := json.Marshal(map[string]string{"name": text})
+		got := d.asJSON("POST", "/v1/topics", string(body))
+		if err := name.VisitJSON(text); (err == nil) != (got.status == 201) {
+			t.Errorf("name %q: %d, and the document says %v", text, got.status, err)
+		}
+	}
+}
+
+func TestGroupNamesHaveABound(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	d.topic("orders", 1)
+	d.join(strings.Repeat("g", 512), `{"topics":["orders"]}`)
+	d.asJSON("POST", "/v1/groups/"+strings.Repeat("g", 513)+"/members", `{"topics":["orders"]}`).refused(400, "invalid_request", "512")
+}
+
+func TestMemberNamesHaveABound(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	d.topic("orders", 1)
+	d.join("g", `{"topics":["orders"],"client":"`+strings.Repeat("c", 255)+`"}`)
+	d.asJSON("POST", "/v1/groups/g/members", `{"topics":["orders"],"client":"`+strings.Repeat("c", 256)+`"}`).refused(413, "too_large", "255")
 }
 
 func TestDocumentIsServed(t *testing.T) {

@@ -23,6 +23,13 @@ const (
 
 func newEncoder(w io.Writer) *encoder { return &encoder{w: w, buf: make([]byte, 0, 1<<10)} }
 
+// pageEncoder writes a page that is the whole answer.
+func pageEncoder(c *call) *encoder {
+	p := &pace{c: c}
+	p.begin()
+	return newEncoder(p)
+}
+
 // spill writes what has gathered once that is enough.
 func (e *encoder) spill() {
 	if len(e.buf) >= pieceBytes {

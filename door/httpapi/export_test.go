@@ -7,3 +7,21 @@ func Routes() (patterns []string) {
 	}
 	return patterns
 }
+
+// What openapi.yaml says in numbers and words.
+const (
+	CursorMax        = cursorMax
+	EventsMax        = eventsMax
+	EventsDefault    = eventsDefault
+	OnceKeyMax       = onceKeyMax
+	ReadDefault      = readDefault
+	SessionDefault   = sessionDefault
+	SessionMax       = sessionMax
+	SessionMin       = sessionMin
+	StreamDefault    = streamDefault
+	StreamPartitions = streamPartitions
+	TimestampMax     = timestampMax
+	WaitMax          = waitMax
+	PageGrace        = pageGrace
+	PageRate         = pageRate
+)

@@ -149,6 +149,7 @@ func (s *Server) resetOffsets(c *call) error {
 	defer cancel()
 	name := c.r.PathValue("group")
 	commit := group.Commit{Group: name, Generation: -1}
+	given := make(map[group.TopicPartition]bool)
 	for _, a := range asked {
 		if err := c.may(mayAdmin, a.topic); err != nil {
 			return err
@@ -160,6 +161,12 @@ func (s *Server) resetOffsets(c *call) error {
 		offsets, err := s.resolve(ctx, t, a)
 		if err != nil {
 			return err
+		}
+		for _, o := range offsets {
+			if given[o.TopicPartition] {
+				return kindInvalidRequest.because("partition %d of topic %s is there twice, and can go on in one place only. Nothing was moved", o.Partition, t.Name)
+			}
+			given[o.TopicPartition] = true
 		}
 		commit.Offsets = append(commit.Offsets, offsets...)
 	}

@@ -34,7 +34,7 @@ type door struct {
 	groups *group.Coordinator
 	addr   string
 	client *http.Client
-	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	dial   dialer
 	said   *said
 	cancel func() // begins to stop it
 	stop   func() // returns when it has stopped
@@ -79,15 +79,22 @@ func bubble(t *testing.T, cfg httpapi.Config, test func(t *testing.T, d *door)) 
 	})
 }
 
-func openAt(t testing.TB, store eventlog.Store, cfg httpapi.Config, l net.Listener,
-	dial func(ctx context.Context, network, address string) (net.Conn, error)) *door {
+type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
+
+func openAt(t testing.TB, store eventlog.Store, cfg httpapi.Config, l net.Listener, dial dialer) *door {
+	t.Helper()
+	return openSeen(t, store, cfg, nil, l, dial)
+}
+
+// openSeen opens a door on a log that somebody observes.
+func openSeen(t testing.TB, store eventlog.Store, cfg httpapi.Config, observer eventlog.Observer, l net.Listener, dial dialer) *door {
 	t.Helper()
 	d := &door{t: t, addr: l.Addr().String(), dial: dial, said: new(said)}
 	var err error
 	logger := slog.New(slog.NewTextHandler(d.said, nil))
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
-	if d.log, err = eventlog.Open(ctx, store, eventlog.Config{Logger: logger, Poll: 20 * time.Millisecond}); err != nil {
+	if d.log, err = eventlog.Open(ctx, store, eventlog.Config{Logger: logger, Observer: observer, Poll: 20 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	d.groups = group.New(d.log, group.Config{InitialDelay: -1, Logger: logger})

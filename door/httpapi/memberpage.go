@@ -17,6 +17,8 @@ type memberPage struct {
 	of  place
 	tp  group.TopicPartition
 	had eventlog.Offset // what was committed
+
+	from eventlog.Offset // where it was to begin
 }
 
 // lookAt fetches what the member owns, at most so many events, or waits for it, or for its assignment to change. Partitions take turns by
@@ -67,7 +69,7 @@ type placedGap struct {
 func (s *Server) answerMember(c *call, pages []memberPage, gaps []placedGap) error {
 	next := cursorBehind(pages)
 	c.Header()["Weir-Next"] = []string{next}
-	e := newEncoder(c)
+	e := pageEncoder(c)
 	defer e.flush()
 	if wantsLines(c.r) {
 		c.Header()["Content-Type"] = ndjsonType

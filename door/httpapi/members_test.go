@@ -1,6 +1,8 @@
 package httpapi_test
 
 import (
+	"encoding/base64"
+	"encoding/binary"
 	"fmt"
 	"net/url"
 	"slices"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -195,12 +198,88 @@ func TestCommitOfAnothersPartitionIsFenced(t *testing.T) {
 	c := d.join("g", `{"topics":["orders"]}`)
 	c.commit(`{"offsets":[{"topic":"others","partition":0,"offset":0}]}`).refused(409, "fenced")
 	c.commit(`{"offsets":[{"topic":"orders","partition":1,"offset":0}]}`).refused(409, "fenced")
-	c.commit(`{"next":"orders/0/77:0"}`).refused(409, "fenced")
+	c.commit(`{"next":"`+forged("orders", 0, 77, 0)+`"}`).refused(409, "fenced")
 	for _, bad := range []string{`{"next":"x"}`, `{"next":"","offsets":[]}`, `{"offsets":[{}]}`, `{"offsets":[{"topic":"orders","partition":0,"offset":-1}]}`, `{"offset":1}`, `[]`} {
 		c.commit(bad).refused(400, "invalid_json")
 	}
 	d.get(c.path+"/events?after=x").refused(400, "invalid_request", "cursor")
 	d.get(strings.Replace(c.path, "/g/", "/h/", 1)+"/events").refused(404, "unknown_member")
+}
+
+// forged is a cursor of one partition.
+func forged(topic string, partition, since, offset uint64) string {
+	raw := append([]byte{byte(len(topic))}, topic...)
+	for _, n := range []uint64{1, partition, since, offset} {
+		raw = binary.AppendUvarint(raw, n)
+	}
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+// The nearest relative of a forged receipt (H10) and a wrong expected version (H12), of which weir has none: a cursor that no answer gave.
+func TestForgedCursorsAreRefused(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	d.topic("orders", 2)
+	d.topic("secret", 1)
+	d.publish("orders", 2, "a", "b")
+	d.publish("secret", 1, "s")
+	c := d.join("g", `{"topics":["orders"]}`)
+	other := d.join("other", `{"topics":["secret"]}`)
+	_, next := c.events("")
+	_, theirs := other.events("")
+	for name, cursor := range map[string]string{
+		"of another time":   forged("orders", 0, 77, 1),
+		"of no partition":   forged("orders", 5, 1, 1),
+		"of another topic":  forged("secret", 0, 1, 1),
+		"of another member": theirs,
+	} {
+		c.commit(`{"next":"`+cursor+`"}`).refused(409, "fenced")
+		if got, _ := c.events("?after=" + cursor); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("after a cursor %s comes %q", name, got)
+		}
+	}
+	c.commit(`{"next":"`+forged("orders", 0, 1, 2)+`"}`).refused(416, "offset_out_of_range")
+	past := base64.RawURLEncoding.EncodeToString([]byte("\x06orders\x02\xff\xff\xff\xff\x07\x01\x01\x00\x01\x01")) // its second partition is number 1<<31
+	for _, cursor := range []string{"orders/0/-1:1", past, next[1:], next + "A", next + next, forged("orders", 0, 1<<31, 1), forged("orders", 0, 1<<64-1, 1), forged("orders", 1<<31, 1, 1), forged("orders", 0, 1, 1<<63), forged("", 0, 1, 1)} {
+		c.commit(`{"next":"`+cursor+`"}`).refused(400, "invalid_json", "not a cursor")
+		d.get(c.path+"/events?after="+cursor).refused(400, "invalid_request", "not a cursor")
+	}
+	d.get("/v1/groups/g/offsets").want(200, `{"offsets":[],"lag":0}`)
+	c.commit(`{"next":"`+next+`"}`).want(204, "")
+}
+
+// What a member gets of very many partitions has a cursor that every program can carry, and all of it comes in the end.
+func TestCursorOfManyPartitions(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	const n, longest = 1500, 6 << 10
+	name := strings.Repeat("orders-", 7)
+	d.topic(name, n)
+	var all strings.Builder
+	for i := range n {
+		fmt.Fprintf(&all, `{"value":%d,"partition":%d}`+"\n", i, i)
+	}
+	if got := d.do("POST", "/v1/topics/"+name+"/batch", all.String(), "Content-Type: application/x-ndjson"); got.status != 200 {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	c := d.join("g", `{"topics":["`+name+`"]}`)
+	first, next := c.events("?max=10000")
+	if len(first) < 500 || len(first) == n || len(next) > longest {
+		t.Errorf("%d events, and a cursor of %d letters", len(first), len(next))
+	}
+	d.get(c.path+"/events?max=10000&after="+next).refused(413, "too_large", fmt.Sprint(`"limit":`, longest), "Commit")
+	seen := map[string]bool{}
+	for len(seen) < n {
+		got, next := c.events("?max=10000")
+		if len(got) == 0 || len(next) > longest {
+			t.Fatalf("after %d events come %d, and a cursor of %d letters", len(seen), len(got), len(next))
+		}
+		for _, v := range got {
+			if seen[v] {
+				t.Errorf("%s comes twice", v)
+			}
+			seen[v] = true
+		}
+		c.commit(`{"next":"`+next+`"}`).want(204, "")
+	}
 }
 
 func TestMembersThatCannotBeAreRefused(t *testing.T) {
@@ -249,6 +328,60 @@ func TestMemberIsToldOfAGap(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := d.get(c.path + "/events?wait_ms=10000"); !strings.Contains(got.body, `"gaps":[{"topic":"orders","partition":0,"from":0,"to":2}]`) || !strings.Contains(got.body, `"value":"c"`) {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
+// Of two positions for one partition weir does not choose one.
+func TestPositionsThatAreThereTwiceAreRefused(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	d.topic("orders", 2)
+	d.publish("orders", 2, "a", "b", "c", "d")
+	c := d.join("g", `{"topics":["orders"]}`)
+	c.commit(`{"offsets":[{"topic":"orders","partition":0,"offset":2},{"topic":"orders","partition":0,"offset":1}]}`).refused(400, "invalid_json", "twice", `"pointer":"/offsets/1"`)
+	for _, offsets := range []string{
+		`{"topic":"orders","partition":0,"offset":2},{"topic":"orders","partition":0,"offset":1}`,
+		`{"topic":"orders","offset":"earliest"},{"topic":"orders","partition":1,"offset":1}`,
+		`{"topic":"orders","partition":0,"timestamp":1},{"topic":"orders","offset":"latest"}`,
+	} {
+		d.asJSON("PUT", "/v1/groups/resting/offsets", `{"offsets":[`+offsets+`]}`).refused(400, "invalid_request", "twice", "topic orders")
+	}
+	d.get("/v1/topics/orders/stream?from=0:1,1:0,0:2").refused(400, "invalid_request", "partition 0 is there twice")
+	d.get("/v1/groups/g/offsets").want(200, `{"offsets":[],"lag":0}`)
+	d.get("/v1/groups/resting/offsets").refused(404, "unknown_group")
+}
+
+func TestNamesInPathsAreText(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	d.topic("orders", 1)
+	for _, group := range []string{"%FF%FE", "a%C3", "%ED%A0%80"} {
+		d.asJSON("POST", "/v1/groups/"+group+"/members", `{"topics":["orders"]}`).refused(400, "invalid_request", "UTF-8")
+		d.asJSON("PUT", "/v1/groups/"+group+"/offsets", `{"offsets":[{"topic":"orders","offset":"latest"}]}`).refused(400, "invalid_request", "UTF-8")
+		d.get("/v1/groups/"+group).refused(400, "invalid_request", "UTF-8")
+	}
+	d.get("/v1/groups").want(200, `{"groups":[]}`)
+	d.join("gr%C3%BCn%20%F0%9F%92%B6", `{"topics":["orders"]}`)
+	d.get("/v1/groups").want(200, `{"groups":[{"name":"grün 💶","state":"Stable","type":"consumer"}]}`)
+}
+
+// A topic may come later. Who misspelt its name sees that it is not there.
+func TestMissingTopicsAreTold(t *testing.T) {
+	store := memory.New()
+	d, other := openOn(t, store, httpapi.Config{}), openOn(t, store, httpapi.Config{})
+	d.topic("orders", 1)
+	other.topic("payments", 1)
+	got := d.asJSON("POST", "/v1/groups/g/members", `{"topics":["orders","ordres","payments"]}`)
+	if got.status != 201 || !strings.Contains(got.body, `"missing":["ordres"]`) {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	c := d.join("later", `{"topics":["ordres"]}`)
+	d.publish("orders", 1, "a")
+	d.topic("ordres", 1)
+	d.publish("ordres", 1, "b")
+	if got, _ := c.events("?wait_ms=30000"); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("it gets %q", got)
+	}
+	if got := d.asJSON("POST", "/v1/groups/g/members", `{"topics":["orders"]}`); got.status != 201 || strings.Contains(got.body, "missing") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 }

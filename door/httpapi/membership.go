@@ -49,9 +49,37 @@ func (s *Server) join(c *call) error {
 		return eventlog.ErrClosed
 	}
 	c.Header().Set("Location", "/v1/groups/"+url.PathEscape(m.group)+"/members/"+url.PathEscape(m.peer.ID()))
-	return c.json(http.StatusCreated, map[string]any{
-		"id": m.peer.ID(), "group": m.group, "topics": m.topics, "session_ms": m.session.Milliseconds(),
-	})
+	return c.json(http.StatusCreated, memberJoined{m.peer.ID(), m.group, m.topics, s.missing(ctx, m.topics), m.session.Milliseconds()})
+}
+
+// memberJoined is a new member as clients see it.
+type memberJoined struct {
+	ID      string   `json:"id"`
+	Group   string   `json:"group"`
+	Topics  []string `json:"topics"`
+	Missing []string `json:"missing,omitempty"` // of the topics: not there yet
+	Session int64    `json:"session_ms"`
+}
+
+// missing tells which topics are not there: two trips and more if there are any, else none.
+func (s *Server) missing(ctx context.Context, topics []string) []string {
+	lacks := func() (names []string) {
+		there := make(map[string]bool)
+		for _, t := range s.cfg.Log.Topics() {
+			there[t.Name] = true
+		}
+		for _, name := range topics {
+			if !there[name] {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	names := lacks()
+	if names != nil && s.cfg.Log.RefreshTopics(ctx) == nil { // others may have made them
+		names = lacks()
+	}
+	return names
 }
 
 func parseJoin(r *jsonReader, m *member, cfg *group.PeerConfig) error {
@@ -114,13 +142,15 @@ func (s *Server) leaveGroup(c *call) error {
 		return err
 	}
 	defer rest()
+	ctx, cancel := c.withPatience()
+	defer cancel()
 	m.leave()
 	select {
 	case <-m.gone:
 		c.WriteHeader(http.StatusNoContent)
 		return nil
-	case <-c.r.Context().Done():
-		return c.r.Context().Err()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -145,14 +175,14 @@ func (s *Server) memberEvents(c *call) error {
 	}
 	defer rest()
 	m.settle()
-	m.giveBack(c.r.Context(), s.cfg.Logger)
+	c.waits(wait)
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	m.giveBack(ctx, s.cfg.Logger)
 
 	polls, stop := untilDraining(c.r)
 	defer stop()
-	ctx, cancel := context.WithTimeout(c.r.Context(), wait+patience)
-	defer cancel()
 	deadline := time.Now().Add(wait)
-	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(deadline.Add(writeTimeout))
 	var gaps []placedGap
 	for {
 		pages, leave, err := s.lookAt(ctx, polls, m, after, most, time.Until(deadline))
@@ -161,6 +191,10 @@ func (s *Server) memberEvents(c *call) error {
 		}
 		events := 0
 		var failed error
+		if !fit(pages) {
+			leave()
+			return kindTooLarge.past(cursorMax, "the member is ahead of its commits in so many partitions that next would be longer than %d letters. Commit what it has worked on, and ask without after", cursorMax)
+		}
 		pages = m.lend(pages)
 		for _, p := range pages {
 			events += len(p.events)

@@ -78,6 +78,54 @@ func TestOutcomesAreToldApart(t *testing.T) {
 	})
 }
 
+// faltering is a store that takes so many commits, and is away then.
+type faltering struct {
+	eventlog.Store
+	left atomic.Int64
+}
+
+func (s *faltering) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if s.left.Add(-1) < 0 {
+		return nil, fmt.Errorf("%w: connection refused", eventlog.ErrUnavailable)
+	}
+	return s.Store.Commit(ctx, flush)
+}
+
+// Wherever the store goes away while a topic is changed or deleted: who is told that nothing happened can rely on it.
+func TestWhatDidNotHappenToATopicDidNotHappen(t *testing.T) {
+	for commits := range int64(4) {
+		synctest.Test(t, func(t *testing.T) {
+			store := &faltering{Store: memory.New()}
+			store.left.Store(1)
+			l := newPipes()
+			d := openAt(t, store, httpapi.Config{}, l, l.dial)
+			defer d.stop()
+			d.topic("orders", 2)
+			look := func() (text string) {
+				for _, topic := range d.log.Topics() {
+					text += fmt.Sprint(topic.Name, len(topic.Partitions), topic.Config)
+				}
+				return text
+			}
+			for _, try := range []struct{ method, body string }{
+				{"PATCH", `{"config":{"retention.ms":60000},"partitions":3}`},
+				{"PATCH", `{"config":{"retention.ms":70000},"partitions":1}`},
+				{"DELETE", ""},
+			} {
+				before := look()
+				store.left.Store(commits)
+				got := d.asJSON(try.method, "/v1/topics/orders", try.body)
+				store.left.Store(1000)
+				time.Sleep(10 * time.Second) // the log tries again in its own time
+				nothing := got.status >= 400 && got.status < 500 || got.header.Get("Weir-Applied") == "no"
+				if now := look(); nothing != (now == before) {
+					t.Errorf("%s with %d commits: %d, Weir-Applied %q, and %s became %s", try.method, commits, got.status, got.header.Get("Weir-Applied"), before, now)
+				}
+			}
+		})
+	}
+}
+
 func TestReadingWithoutTheStore(t *testing.T) {
 	store := &troubled{Store: memory.New()}
 	d := openOn(t, store, httpapi.Config{})
@@ -132,4 +180,60 @@ func TestEventsThatWereNotSentAreToldSo(t *testing.T) {
 			t.Errorf("the log holds %d records, want the one that was on its way", end)
 		}
 	})
+}
+
+// hung is a store that does not answer, while shut.
+type hung struct {
+	eventlog.Store
+	shut atomic.Bool
+}
+
+func (s *hung) wait(ctx context.Context) error {
+	if !s.shut.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *hung) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+	if err := s.wait(ctx); err != nil {
+		return nil, err
+	}
+	return s.Store.Read(ctx, spans)
+}
+
+func (s *hung) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if err := s.wait(ctx); err != nil {
+		return nil, err
+	}
+	return s.Store.List(ctx, prefix, after, limit)
+}
+
+// A store that does not answer has 20 s, whatever is asked of it.
+func TestNobodyWaitsLongForTheStore(t *testing.T) {
+	for _, ask := range []string{
+		"GET /v1/topics/orders", "GET /v1/topics/unheard",
+		"GET /v1/topics/orders/stream", "GET /v1/topics/orders/stream?from=earliest", "GET /v1/topics/orders/stream?from=0:0", "GET /v1/topics/unheard/stream",
+		"GET /v1/topics/orders/partitions/0/events", "GET /v1/topics/orders/partitions/0/events?offset=earliest", "GET /v1/topics/orders/partitions/0/events?offset=latest",
+		"GET /v1/topics/unheard/partitions/0/events?offset=0",
+		"GET /v1/groups/g/offsets", "PUT /v1/groups/g/offsets", "POST /v1/groups/g/members", "PATCH /v1/topics/orders", "DELETE /v1/topics/orders",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &hung{Store: memory.New()}
+			l := newPipes()
+			d := openAt(t, store, httpapi.Config{}, l, l.dial)
+			defer d.stop()
+			defer store.shut.Store(false)
+			d.topic("orders", 1)
+			store.shut.Store(true)
+			method, path, _ := strings.Cut(ask, " ")
+			body := map[string]string{"PUT": `{"offsets":[{"topic":"orders","offset":"latest"}]}`, "POST": `{"topics":["orders"]}`, "PATCH": `{"partitions":2}`}[method]
+			began := time.Now()
+			got := d.asJSON(method, path, body)
+			if took := time.Since(began); took > 20*time.Second || got.status < 500 || method == "GET" && got.status != 503 {
+				t.Errorf("%s: %d after %v: %s", ask, got.status, took, got.body)
+			}
+		})
+	}
 }

@@ -67,7 +67,9 @@ func truth(q url.Values, name string) (bool, error) {
 
 // topic finds the topic that the path names.
 func (s *Server) topic(c *call) (eventlog.Topic, error) {
-	return s.cfg.Log.Topic(c.r.Context(), c.r.PathValue("topic"))
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	return s.cfg.Log.Topic(ctx, c.r.PathValue("topic"))
 }
 
 // partitionOf finds a topic's partition by a number as clients write it.
@@ -94,6 +96,6 @@ func waiting(q url.Values) (time.Duration, error) {
 
 // howMany reads how many events the client wants at most.
 func howMany(q url.Values) (int, error) {
-	n, err := number(q, "max", 1, math.MaxInt64, 1000)
+	n, err := number(q, "max", 1, math.MaxInt64, eventsDefault)
 	return int(min(n, eventsMax)), err
 }

@@ -1,6 +1,9 @@
 package httpapi
 
 import (
+	"encoding/base64"
+	"encoding/binary"
+	"math"
 	"strconv"
 	"strings"
 
@@ -10,29 +13,39 @@ import (
 // positions are how far a topic was read: the next offset of each partition, by number. Written down, for an event's id, they
 // are
 //
-//	3f2a91c0/0:13,2:40
+//	3f2a91c0.AgENAgEo
 //
-// the beginning of the topic's own id, and each partition that was read at all. A topic that is deleted and made again has another id, so
-// that nobody goes on reading in it where they had stopped in the old one.
+// the beginning of the topic's own id, and in base64url runs of partitions that were read at all: how many are passed over, how many
+// follow, and the offset of each, less that of the one before. A topic that is deleted and made again has another id, so that nobody goes on
+// reading in it where they had stopped in the old one. People write them as 0:13,2:40.
 type positions []eventlog.Offset
 
 const topicMark = 8 // letters of a topic's id
 
+// streamPartitions is the most partitions of a stream that has positions: with any offsets, they fit into a header of headerBytesMax.
+const streamPartitions = 2048
+
 func (p positions) appendTo(b []byte, t eventlog.Topic) []byte {
-	b = append(b, t.ID.String()[:topicMark]...)
-	divider := byte('/')
-	for n, next := range p {
-		if next == 0 {
-			continue
+	b = append(append(b, t.ID.String()[:topicMark]...), '.')
+	var raw []byte
+	last := eventlog.Offset(0)
+	for n := 0; ; {
+		from := n
+		for n < len(p) && p[n] == 0 {
+			n++
 		}
-		b = strconv.AppendInt(append(b, divider), int64(n), 10)
-		b = strconv.AppendInt(append(b, ':'), int64(next), 10)
-		divider = ','
+		skip := n - from
+		for from = n; n < len(p) && p[n] != 0; n++ {
+		}
+		if from == n {
+			return base64.RawURLEncoding.AppendEncode(b, raw)
+		}
+		raw = binary.AppendUvarint(binary.AppendUvarint(raw, uint64(skip)), uint64(n-from))
+		for ; from < n; from++ {
+			raw = binary.AppendVarint(raw, int64(p[from]-last))
+			last = p[from]
+		}
 	}
-	if divider == '/' {
-		b = append(b, divider)
-	}
-	return b
 }
 
 // parsePositions reads positions in a topic. What they do not name is at 0.
@@ -40,33 +53,117 @@ func parsePositions(text string, t eventlog.Topic) (positions, error) {
 	wrong := func(why string) error {
 		return kindInvalidRequest.because("%s is not a position: %s; take the id of an event, or write partition:offset,…", shorten(text), why)
 	}
-	mark, list, marked := strings.Cut(text, "/")
-	if !marked {
-		list = text
-	} else if mark != t.ID.String()[:topicMark] {
-		if len(mark) != topicMark {
+	mark, list, read := "", text, parseWritten
+	if at := strings.IndexAny(text, "./"); at >= 0 {
+		mark, list = text[:at], text[at+1:]
+		switch {
+		case at != topicMark:
 			return nil, wrong("the topic's mark has not 8 letters")
+		case mark != t.ID.String()[:topicMark]:
+			return nil, kindRecreated.because("the position is in another topic of this name, which was deleted; begin anew, with from=earliest or from=latest")
+		case text[at] == '.':
+			read = parseRuns
+		case list == "":
+			return make(positions, len(t.Partitions)), nil
 		}
-		return nil, kindRecreated.because("the position is in another topic of this name, which was deleted; begin anew, with from=earliest or from=latest")
 	}
 	p := make(positions, len(t.Partitions))
-	if list == "" && marked {
-		return p, nil
+	missing, why := read(list, p)
+	switch {
+	case why != "":
+		return nil, wrong(why)
+	case missing >= 0:
+		return nil, noSuchPartition(t, missing)
 	}
-	for part := range strings.SplitSeq(list, ",") {
+	return p, nil
+}
+
+// parseRuns reads what appendTo has written into p. It says what is wrong, or which partition is missing; -1 for none.
+func parseRuns(text string, p positions) (missing int64, wrong string) {
+	const broken = "it is damaged"
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return -1, broken
+	}
+	r := varints{rest: raw}
+	n, last := uint64(0), int64(0)
+	for len(r.rest) > 0 {
+		skip, count := r.next(math.MaxInt32), r.next(math.MaxInt32)
+		if r.bad || count == 0 || count > uint64(len(r.rest)) {
+			return -1, broken
+		}
+		for n += skip; count > 0; n, count = n+1, count-1 {
+			if last += r.difference(); r.bad || last <= 0 {
+				return -1, broken
+			}
+			if n >= uint64(len(p)) {
+				return int64(n), ""
+			}
+			p[n] = eventlog.Offset(last)
+		}
+	}
+	return -1, ""
+}
+
+// parseWritten reads partition:offset,… into p, as parseRuns does.
+func parseWritten(text string, p positions) (missing int64, wrong string) {
+	given := make([]bool, len(p))
+	for part := range strings.SplitSeq(text, ",") {
 		number, offset, _ := strings.Cut(part, ":")
 		n, err := strconv.ParseUint(number, 10, 31)
 		if err != nil {
-			return nil, wrong("a partition's number is missing")
+			return -1, "a partition's number is missing"
 		}
 		if n >= uint64(len(p)) {
-			return nil, noSuchPartition(t, int64(n))
+			return int64(n), ""
 		}
 		at, err := strconv.ParseInt(offset, 10, 64)
 		if err != nil || at < 0 {
-			return nil, wrong("an offset is missing")
+			return -1, "an offset is missing"
 		}
-		p[n] = eventlog.Offset(at)
+		if given[n] {
+			return -1, "partition " + number + " is there twice"
+		}
+		p[n], given[n] = eventlog.Offset(at), true
 	}
-	return p, nil
+	return -1, ""
+}
+
+// varints reads numbers that others may have written.
+type varints struct {
+	rest []byte
+	bad  bool
+}
+
+// next reads a number from 0 to most.
+func (r *varints) next(most uint64) uint64 {
+	n, size := binary.Uvarint(r.rest)
+	if size <= 0 || n > most {
+		r.bad, r.rest = true, nil
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return n
+}
+
+// difference reads a number that may be negative.
+func (r *varints) difference() int64 {
+	n, size := binary.Varint(r.rest)
+	if size <= 0 {
+		r.bad, r.rest = true, nil
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return n
+}
+
+// text reads so many bytes.
+func (r *varints) text(size uint64) string {
+	if size > uint64(len(r.rest)) {
+		r.bad, r.rest = true, nil
+		return ""
+	}
+	text := string(r.rest[:size])
+	r.rest = r.rest[size:]
+	return text
 }

@@ -138,7 +138,7 @@ var knownErrors = []struct {
 	{eventlog.ErrClosed, kindUnavailable, "this process is stopping. Nothing happened; try again, here in a moment or elsewhere now"},
 	{context.DeadlineExceeded, kindUnknown, "there was no answer in time. Look whether it happened, or send it again: with an Idempotency-Key that is harmless"},
 	{context.Canceled, kindUnknown, "the request ended before its answer came. Look whether it happened"},
-	{eventlog.ErrUnknownTopic, kindUnknownTopic, "create it first: POST /v1/topics {\"name\": …}"},
+	{eventlog.ErrUnknownTopic, kindUnknownTopic, "create it first: POST /v1/topics with Content-Type: application/json and {\"name\": …}"},
 	{eventlog.ErrNoPartition, kindUnknownTopic, "it was deleted a moment ago"},
 	{eventlog.ErrTopicExists, kindTopicExists, "choose another name, or alter the topic: PATCH /v1/topics/{topic}"},
 	{eventlog.ErrTooLarge, kindTooLarge, "the events do not fit; the topic's max.message.bytes bounds one batch"},

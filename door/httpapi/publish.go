@@ -40,6 +40,9 @@ func (s *Server) publishOne(c *call) error {
 	return nil
 }
 
+// onceKeyMax is the most characters of an idempotency key.
+const onceKeyMax = 255
+
 // publish makes events durable: once, where the request has an idempotency key.
 func (s *Server) publish(c *call, events ...publish.Event) ([]publish.Placed, error) {
 	ctx, cancel := c.withPatience()
@@ -48,12 +51,10 @@ func (s *Server) publish(c *call, events ...publish.Event) ([]publish.Placed, er
 	if len(keys) == 0 {
 		return s.cfg.Publisher.Publish(ctx, events...)
 	}
-	const keyMax = 255
-	if len(keys) > 1 || len(keys[0]) > keyMax || !isToken(keys[0]) {
-		return nil, kindInvalidRequest.because("Idempotency-Key must be there once, with 1 to %d printable ASCII characters other than the space", keyMax)
+	if len(keys) > 1 || len(keys[0]) > onceKeyMax || !isToken(keys[0]) {
+		return nil, kindInvalidRequest.because("Idempotency-Key must be there once, with 1 to %d printable ASCII characters other than the space", onceKeyMax)
 	}
-	// Two topics may be given the same key by clients that know nothing of each other.
-	placed, repeated, err := s.cfg.Publisher.PublishOnce(ctx, events[0].Topic+"/"+keys[0], events...)
+	placed, repeated, err := s.cfg.Publisher.PublishOnceIn(ctx, events[0].Topic, keys[0], events...)
 	if repeated {
 		c.Header().Set("Idempotent-Replayed", "true")
 	}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -249,4 +252,73 @@ func (d *door) end(topic string, partition int) eventlog.Offset {
 		d.t.Fatal(err)
 	}
 	return got[0].Bounds.Next
+}
+
+// gate is a store that takes commits when it is told to.
+type gate struct {
+	eventlog.Store
+	open chan struct{}
+}
+
+func (g *gate) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	<-g.open
+	return g.Store.Commit(ctx, flush)
+}
+
+// flushes counts what was flushed.
+type flushes struct{ count, records atomic.Int64 }
+
+func (f *flushes) Flushed(one eventlog.Flush) {
+	f.count.Add(1)
+	f.records.Add(one.Records)
+}
+func (*flushes) Fetched(int, bool)         {}
+func (*flushes) StoreFailed(string, error) {}
+func (*flushes) Retried()                  {}
+
+// Single events of many clients share flushes: what comes while one travels goes with the next.
+func TestSingleEventsOfManyClientsShareFlushes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, seen := &gate{memory.New(), make(chan struct{}, 1)}, new(flushes)
+		l := newPipes()
+		d := openSeen(t, store, httpapi.Config{}, seen, l, l.dial)
+		defer d.stop()
+		store.open <- struct{}{}
+		d.topic("orders", 4)
+		before, records := seen.count.Load(), seen.records.Load()
+		const clients = 200
+		var all sync.WaitGroup
+		for i := range clients {
+			all.Go(func() {
+				if got := d.do("POST", "/v1/topics/orders/events?key="+strconv.Itoa(i), "a"); got.status != 200 {
+					t.Errorf("%d %s", got.status, got.body)
+				}
+			})
+		}
+		synctest.Wait() // all of them wait for the store
+		close(store.open)
+		all.Wait()
+		if n, events := seen.count.Load()-before, seen.records.Load()-records; n > 2 || events != clients {
+			t.Errorf("%d events of %d clients in %d flushes", events, clients, n)
+		}
+	})
+}
+
+// An Idempotency-Key belongs to the topic and not to its name.
+func TestAnIdempotencyKeyGoesWithItsTopic(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	d.topic("orders", 1)
+	publish := func() answer { return d.do("POST", "/v1/topics/orders/events", "a", "Idempotency-Key: k1") }
+	publish().want(200, `{"partition":0,"offset":0}`)
+	d.do("DELETE", "/v1/topics/orders", "").want(204, "")
+	publish().refused(404, "unknown_topic")
+	d.topic("orders", 1)
+	for _, replayed := range []string{"", "true"} {
+		if got := publish().want(200, `{"partition":0,"offset":0}`); got.header.Get("Idempotent-Replayed") != replayed {
+			t.Errorf("in the new topic: replayed %q, want %q", got.header.Get("Idempotent-Replayed"), replayed)
+		}
+	}
+	if end := d.end("orders", 0); end != 1 {
+		t.Errorf("the new topic has %d events", end)
+	}
 }

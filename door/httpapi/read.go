@@ -1,11 +1,11 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -28,15 +28,15 @@ func (s *Server) read(c *call) error {
 	if err != nil {
 		return err
 	}
-	from, err := s.offsetAsked(c, partition, c.query.Get("offset"))
+	c.waits(wait)
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	from, err := s.offsetAsked(ctx, partition, c.query.Get("offset"))
 	if err != nil {
 		return err
 	}
 	polls, stop := untilDraining(c.r)
 	defer stop()
-	ctx, cancel := context.WithTimeout(c.r.Context(), wait+patience)
-	defer cancel()
-	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(time.Now().Add(wait + writeTimeout))
 	pages, leave, err := s.fetch(ctx, polls, []eventlog.Span{{Partition: partition, From: from}}, 0, most, wait)
 	defer leave()
 	if err == nil && wait > 0 {
@@ -54,11 +54,17 @@ func (s *Server) read(c *call) error {
 	return nil
 }
 
+// Where reading begins that nobody told.
+const (
+	readDefault   = "earliest"
+	streamDefault = "latest"
+)
+
 // offsetAsked turns an offset as clients write it into a number.
-func (s *Server) offsetAsked(c *call, p eventlog.Partition, text string) (eventlog.Offset, error) {
-	switch text {
-	case "", "earliest", "latest":
-		got, err := s.cfg.Log.Bounds(c.r.Context(), p)
+func (s *Server) offsetAsked(ctx context.Context, p eventlog.Partition, text string) (eventlog.Offset, error) {
+	switch text = cmp.Or(text, readDefault); text {
+	case "earliest", "latest":
+		got, err := s.cfg.Log.Bounds(ctx, p)
 		if err == nil {
 			err = got[0].Err
 		}
@@ -81,7 +87,7 @@ func (s *Server) offsetAsked(c *call, p eventlog.Partition, text string) (eventl
 func answerPage(c *call, partition int32, p *page) {
 	h := c.Header()
 	h.Set("Weir-Next-Offset", strconv.FormatInt(int64(p.next), 10))
-	e := newEncoder(c)
+	e := pageEncoder(c)
 	defer e.flush()
 	if wantsLines(c.r) {
 		h["Content-Type"] = ndjsonType

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // route is one path and method of the API.
@@ -60,7 +61,7 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 	}
 	return pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		c := &call{ResponseWriter: w, r: r, route: pattern, id: w.Header().Get(requestIDHeader)}
+		c := &call{ResponseWriter: w, r: r, route: pattern, id: w.Header().Get(requestIDHeader), until: began.Add(patience)}
 		defer func() {
 			s.bodies.Release(c.held)
 			s.cfg.Observer.Answered(pattern, c.status, time.Since(began))
@@ -69,7 +70,9 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 			return
 		}
 		var err error
-		if c.query, err = query(r.URL, params); err == nil {
+		if !utf8.ValidString(r.URL.Path) {
+			err = kindInvalidRequest.because("the path has bytes that are not UTF-8, and no name here has")
+		} else if c.query, err = query(r.URL, params); err == nil {
 			err = rt.handle(s, c)
 		}
 		if err != nil {

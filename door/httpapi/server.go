@@ -29,8 +29,8 @@ const (
 	writeTimeout   = 30 * time.Second
 	idleTimeout    = time.Minute
 	drainTimeout   = 3 * time.Second
-	headerBytesMax = 16 << 10
-	scrapesMax     = 4 // at once; more get 503
+	headerBytesMax = 32 << 10 // of a request: positions of streamPartitions, and some more
+	scrapesMax     = 4        // at once; more get 503
 	http2Streams   = 100
 )
 

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -11,9 +12,9 @@ import (
 )
 
 const (
-	streamWrite    = 15 * time.Second // for a client to take what was written; one that is slower is cut off
-	streamRetry    = "1000"           // ms that a client of server-sent events waits before it comes back
-	streamTroubled = time.Second      // between two tries while the store is away
+	streamRetry    = "1000"      // ms that a client of server-sent events waits before it comes back
+	positionBytes  = 4 << 20     // most bytes of positions in a page
+	streamTroubled = time.Second // between two tries while the store is away
 )
 
 // stream sends events as they come, until the client or the server goes away, as server-sent events or one a line. Each server-sent
@@ -25,15 +26,16 @@ func (s *Server) stream(c *call) error {
 		return err
 	}
 	st := &streamed{s: s, c: c, topic: topic, only: -1, lines: wantsLines(c.r)}
-	st.out = newEncoder(st)
+	st.pace.c = c
+	st.out = newEncoder(&st.pace)
 	if c.query.Has("partition") {
 		if st.only, _, err = partitionOf(topic, c.query.Get("partition")); err != nil {
 			return err
 		}
 	}
-	from := c.query.Get("from")
-	if last := c.r.Header.Get("Last-Event-ID"); last != "" {
-		from = last
+	from := cmp.Or(c.r.Header.Get("Last-Event-ID"), c.query.Get("from"), streamDefault)
+	if err := st.fits(topic); err != nil {
+		return err
 	}
 	if err := st.begin(from); err != nil {
 		return err
@@ -56,6 +58,7 @@ type streamed struct {
 	topic eventlog.Topic
 	only  int32 // the one partition that is asked for; -1 for all
 	lines bool
+	pace  pace
 	out   *encoder
 	next  positions
 	turn  int // which partition comes first: where not all can be served, none is left out for ever
@@ -63,29 +66,42 @@ type streamed struct {
 
 // begin finds the positions to start from: one trip to the store.
 func (st *streamed) begin(from string) (err error) {
-	bounds, err := st.s.cfg.Log.Bounds(st.c.r.Context(), st.topic.Partitions...)
+	ctx, cancel := st.c.withPatience()
+	defer cancel()
+	bounds, err := st.s.cfg.Log.Bounds(ctx, st.topic.Partitions...)
 	if err != nil {
 		return err
 	}
 	st.next = make(positions, len(bounds))
-	if from != "" && from != "earliest" && from != "latest" {
+	if from != "earliest" && from != "latest" {
 		if st.next, err = parsePositions(from, st.topic); err != nil {
 			return err
 		}
 	}
 	for n, b := range bounds {
 		switch {
+		case !st.wants(int32(n)):
+			st.next[n] = 0
 		case b.Err != nil:
 			return b.Err
 		case from == "earliest":
 			st.next[n] = b.Bounds.First
-		case from == "latest" || from == "":
+		case from == "latest":
 			st.next[n] = b.Bounds.Next
-		case st.next[n] > b.Bounds.Next && st.wants(int32(n)):
+		case st.next[n] > b.Bounds.Next:
 			return &eventlog.RangeError{Partition: eventlog.Partition(n), Asked: st.next[n], First: b.Bounds.First, Next: b.Bounds.Next}
 		}
 	}
 	return nil
+}
+
+// fits sees that the positions in a topic are short enough for a client to come back with.
+func (st *streamed) fits(topic eventlog.Topic) error {
+	if st.lines || st.only >= 0 || len(topic.Partitions) <= streamPartitions {
+		return nil
+	}
+	return kindTooLarge.past(streamPartitions, "topic %q has %d partitions, and a stream of server-sent events may have %d: a position in more does not fit into a header. "+
+		"Stream one partition (partition=…), or take lines, which have no positions (Accept: application/x-ndjson), or read as a group", topic.Name, len(topic.Partitions), streamPartitions)
 }
 
 func (st *streamed) wants(partition int32) bool { return st.only < 0 || st.only == partition }
@@ -101,23 +117,29 @@ func (st *streamed) run(ctx context.Context) error {
 		st.id()
 		st.out.string("\n")
 	}
+	st.pace.begin()
+	defer st.pace.begin() // the end is written in its own time
 	st.c.WriteHeader(http.StatusOK)
 	if st.c.r.Method == http.MethodHead {
 		return nil
 	}
 	for st.flush() == nil {
-		topic, err := st.s.cfg.Log.Topic(ctx, st.topic.Name)
+		topic, err := st.again(ctx)
 		if errors.Is(err, eventlog.ErrUnknownTopic) || err == nil && topic.ID != st.topic.ID {
 			return nil // who comes back is told so
 		}
 		if err == nil && len(topic.Partitions) > len(st.next) {
+			if st.fits(topic) != nil {
+				return nil // who comes back is told so
+			}
 			st.topic, st.next = topic, append(st.next, make(positions, len(topic.Partitions)-len(st.next))...)
 		}
 		spans, numbers := st.spans()
 		st.turn++
 		trip, cancel := context.WithTimeout(ctx, st.s.cfg.KeepAlive+patience)
-		pages, leave, err := st.s.fetch(trip, ctx, spans, st.turn, eventsMax, st.s.cfg.KeepAlive)
+		pages, leave, err := st.s.fetch(trip, ctx, spans, st.turn, st.most(), st.s.cfg.KeepAlive)
 		cancel()
+		st.pace.begin()
 		switch {
 		case ctx.Err() != nil, !st.s.still(st.c, mayRead, st.topic.Name):
 			leave()
@@ -138,6 +160,13 @@ func (st *streamed) run(ctx context.Context) error {
 	return nil
 }
 
+// again looks up the topic, which may have changed.
+func (st *streamed) again(ctx context.Context) (eventlog.Topic, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return st.s.cfg.Log.Topic(ctx, st.topic.Name)
+}
+
 // spans asks for all partitions behind what was sent of them.
 func (st *streamed) spans() (spans []eventlog.Span, numbers []int32) {
 	for n, next := range st.next {
@@ -147,6 +176,14 @@ func (st *streamed) spans() (spans []eventlog.Span, numbers []int32) {
 		}
 	}
 	return spans, numbers
+}
+
+// most bounds the events of a page, so that it takes a bounded time also where the positions are longer than the events.
+func (st *streamed) most() int {
+	if st.lines {
+		return eventsMax
+	}
+	return max(1, min(eventsMax, positionBytes/len(st.next.appendTo(nil, st.topic))))
 }
 
 // send writes what was fetched, or that the stream is alive.
@@ -221,31 +258,20 @@ func (st *streamed) comment() {
 
 // holdOn waits while the store is away. The client need not know: nothing is lost, and it would only come back.
 func (st *streamed) holdOn(ctx context.Context) error {
-	st.comment()
 	select {
 	case <-ctx.Done():
 	case <-time.After(streamTroubled):
 	}
+	st.pace.begin()
+	st.comment()
 	return ctx.Err()
 }
 
-// Write hands a piece on, and gives the client time to take it.
-func (st *streamed) Write(piece []byte) (int, error) {
-	st.deadline()
-	return st.c.Write(piece)
-}
-
-// flush hands on all that was written, to the client itself. An error means that it is gone, or too slow.
+// flush hands on all that was written.
 func (st *streamed) flush() error {
 	st.out.flush()
-	st.deadline()
 	if st.out.err != nil {
 		return st.out.err
 	}
-	return http.NewResponseController(st.c.ResponseWriter).Flush()
-}
-
-// deadline gives the client time to take the next piece.
-func (st *streamed) deadline() {
-	_ = http.NewResponseController(st.c.ResponseWriter).SetWriteDeadline(time.Now().Add(streamWrite))
+	return st.pace.end()
 }

@@ -2,19 +2,26 @@ package httpapi_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/publish"
 )
 
@@ -269,35 +276,125 @@ func TestIdleStreamSaysThatItIsAlive(t *testing.T) {
 	})
 }
 
-// H13: who never reads is cut off, holds up nobody meanwhile, and can come back.
+// taken reads from a connection until it is cut off: so many bytes at a time, with a pause between.
+func taken(t *testing.T, c net.Conn, piece int, pause time.Duration) (text string, took time.Duration) {
+	began := time.Now()
+	var got strings.Builder
+	for buf := make([]byte, piece); ; time.Sleep(pause) { // fake time
+		n, err := io.ReadFull(c, buf)
+		got.Write(buf[:n])
+		if err != nil {
+			return got.String(), time.Since(began)
+		}
+		if time.Since(began) > 5*time.Minute {
+			t.Error("a slow reader is not cut off within 5 minutes")
+			c.Close()
+		}
+	}
+}
+
+// H13: who stops reading is cut off, holds up nobody meanwhile, and comes back to the very next event.
 func TestSlowReaderIsCutOff(t *testing.T) {
 	bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
 		d.topic("orders", 1)
-		slow, err := d.dial(t.Context(), "", "")
-		if err != nil {
-			t.Fatal(err)
+		slow := d.ask("/v1/topics/orders/stream")
+		id, in := "", bufio.NewReader(slow)
+		for id == "" {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name, value, _ := strings.Cut(strings.TrimSpace(line), ": "); name == "id" {
+				id = value
+			}
 		}
-		go fmt.Fprint(slow, "GET /v1/topics/orders/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		in.Discard(in.Buffered())
 		synctest.Wait()
 		began := time.Now()
-		d.do("POST", "/v1/topics/orders/events", "a").want(200, `{"partition":0,"offset":0}`)
+		d.do("POST", "/v1/topics/orders/events", strings.Repeat("a", 10_000)).want(200, `{"partition":0,"offset":0}`)
 		d.get("/v1/topics/orders/partitions/0/events?max=1")
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("others waited for %v", took)
 		}
-		synctest.Wait()
-		var got bytes.Buffer
-		for range time.Tick(time.Second) { // the stream's own clock runs meanwhile
-			slow.SetReadDeadline(time.Now())
-			if _, err := got.ReadFrom(slow); err == nil {
-				break // the connection is closed
+		time.Sleep(time.Minute)
+		if rest, _ := io.ReadAll(in); len(rest) > 5000 {
+			t.Errorf("after a minute %d bytes are still to be had", len(rest))
+		}
+		back := d.listen("/v1/topics/orders/stream", "Last-Event-ID: "+id)
+		if got := back.values(1); got[0] != strings.Repeat("a", 10_000) {
+			t.Errorf("it comes back to %.10q", got[0])
+		}
+		back.close()
+	})
+}
+
+// Slow readers hold the room for events for as long as a page may take, and not for as long as they like: others get theirs.
+func TestSlowReadersStarveNobody(t *testing.T) {
+	for _, path := range []string{"stream?from=earliest", "partitions/0/events?max=1000&wait_ms=60000"} {
+		bubble(t, httpapi.Config{FetchBytes: 2 << 20}, func(t *testing.T, d *door) {
+			d.topic("orders", 1)
+			for range 20 {
+				d.do("POST", "/v1/topics/orders/events", strings.Repeat("x", 100_000))
 			}
-			if time.Since(began) > time.Minute {
-				t.Fatal("it is not cut off within a minute")
+			var slow sync.WaitGroup
+			for range 8 {
+				slow.Go(func() {
+					if _, took := taken(t, d.ask("/v1/topics/orders/"+path), 4<<10, 3*time.Second); took > time.Minute {
+						t.Errorf("%s: a slow reader is cut off after %v only", path, took)
+					}
+				})
 			}
-			if got.Len() > 0 {
-				t.Fatalf("it read %q, and was not to read at all", got.String())
+			synctest.Wait()
+			if got := d.get("/v1/topics/orders/partitions/0/events?max=1"); got.status != 200 {
+				t.Errorf("beside readers of %s: %d %s", path, got.status, got.body)
 			}
+			slow.Wait()
+		})
+	}
+}
+
+// Who takes a large page at the least rate has all the time that this needs.
+func TestASteadyReaderIsNotCutOff(t *testing.T) {
+	bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
+		d.topic("orders", 1)
+		for range 10 {
+			d.do("POST", "/v1/topics/orders/events", strings.Repeat(`"`, 100_000)) // twice as long in JSON
+		}
+		began := time.Now()
+		text, _ := taken(t, d.ask("/v1/topics/orders/partitions/0/events"), 16<<10, 170*time.Millisecond)
+		if took := time.Since(began); len(text) < 2_000_000 || took < 16*time.Second {
+			t.Errorf("%d bytes in %v", len(text), took)
+		}
+	})
+}
+
+// HTTP/2 ends a stream whose time to write is up, also one that has nothing to say.
+func TestIdleStreamsStayOverHTTP2(t *testing.T) {
+	lender := httptest.NewTLSServer(nil) // of a certificate
+	lender.Close()
+	trusted := lender.Client().Transport.(*http.Transport).TLSClientConfig
+	synctest.Test(t, func(t *testing.T) {
+		l := newPipes()
+		d := openAt(t, memory.New(), httpapi.Config{KeepAlive: time.Hour, TLS: &tls.Config{Certificates: lender.TLS.Certificates}}, l, l.dial)
+		defer d.stop()
+		d.topic("orders", 1)
+		transport := &http.Transport{DialContext: l.dial, TLSClientConfig: trusted.Clone(), ForceAttemptHTTP2: true}
+		defer transport.CloseIdleConnections()
+		answer, err := (&http.Client{Transport: transport}).Get("https://" + d.addr + "/v1/topics/orders/stream")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		if answer.ProtoMajor != 2 {
+			t.Fatalf("the protocol is %s", answer.Proto)
+		}
+		time.Sleep(10 * time.Minute) // fake time
+		if _, err := publish.New(d.log, publish.Config{}).Publish(t.Context(), publish.Event{Topic: "orders", Value: []byte("a")}); err != nil {
+			t.Fatal(err)
+		}
+		stream := &listener{t: t, answer: answer, lines: bufio.NewScanner(answer.Body)}
+		if got := stream.values(1); got[0] != "a" {
+			t.Errorf("%q", got)
 		}
 	})
 }
@@ -339,5 +436,98 @@ func TestStreamStarvesNoPartition(t *testing.T) {
 			t.Errorf("the first 8 of 12 events are all of %v", seen)
 		}
 		l.close()
+	})
+}
+
+// The position of a topic with as many partitions as a stream may have is one that a client can come back with.
+func TestLongPositionsResume(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	const most = 2048
+	d.topic("orders", most)
+	of, err := d.log.Topic(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	var e eventlog.Entry
+	for _, p := range of.Partitions { // nobody reads these
+		e.Batches = append(e.Batches, eventlog.Batch{Partition: p, Records: random.Int32(), Bytes: []byte{0}})
+	}
+	if _, err := d.log.Append(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	l := d.listen("/v1/topics/orders/stream")
+	d.do("POST", "/v1/topics/orders/events?partition=2000", "a")
+	l.values(1)
+	l.close()
+	if len(l.id) < 8<<10 {
+		t.Errorf("the position has only %d letters", len(l.id))
+	}
+	d.do("POST", "/v1/topics/orders/events?partition=7", "b")
+	for _, back := range []*listener{d.listen("/v1/topics/orders/stream", "Last-Event-ID: "+l.id), d.listen("/v1/topics/orders/stream?from=" + l.id)} {
+		if got := back.values(1); got[0] != "b" {
+			t.Errorf("after the position comes %q", got)
+		}
+	}
+
+	open := d.listen("/v1/topics/orders/stream")
+	if _, err := d.log.AddPartitions(t.Context(), "orders", most+1); err != nil {
+		t.Fatal(err)
+	}
+	d.do("POST", "/v1/topics/orders/events?partition=7", "c")
+	for open.lines.Scan() { // it ends
+	}
+	d.get("/v1/topics/orders/stream").refused(413, "too_large", `"limit":2048`, "partition=", "ndjson")
+	d.listen("/v1/topics/orders/stream", "Accept: application/x-ndjson")
+	one := d.listen("/v1/topics/orders/stream?partition=2048&from=earliest")
+	d.do("POST", "/v1/topics/orders/events?partition=2048", "d")
+	if got := one.values(1); got[0] != "d" || len(one.id) > 30 {
+		t.Errorf("%q at %s", got, one.id)
+	}
+}
+
+// faraway is a store that has its bounds at hand, and no events for so many reads.
+type faraway struct {
+	eventlog.Store
+	away, tries atomic.Int64
+}
+
+func (s *faraway) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+	for _, span := range spans {
+		if span.MaxBytes > 0 {
+			s.tries.Add(1)
+			if s.away.Add(-1) >= 0 {
+				return nil, fmt.Errorf("%w: connection refused", eventlog.ErrUnavailable)
+			}
+		}
+	}
+	return s.Store.Read(ctx, spans)
+}
+
+// While the store is away a stream stays, looks once a second, and goes on.
+func TestStreamHoldsOnWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faraway{Store: memory.New()}
+		l := newPipes()
+		before := openAt(t, store, httpapi.Config{}, l, l.dial)
+		before.topic("orders", 1)
+		before.do("POST", "/v1/topics/orders/events", "a")
+		before.stop()
+
+		l = newPipes()
+		d := openAt(t, store, httpapi.Config{}, l, l.dial) // has nothing in memory
+		defer d.stop()
+		store.away.Store(30)
+		began := time.Now()
+		stream := d.listen("/v1/topics/orders/stream?from=earliest")
+		if got := stream.values(1); got[0] != "a" {
+			t.Errorf("%q", got)
+		}
+		if took := time.Since(began); took < 20*time.Second || took > time.Minute || store.tries.Load() < 31 {
+			t.Errorf("%d tries in %v", store.tries.Load(), took)
+		}
+		stream.close()
 	})
 }

@@ -86,11 +86,7 @@ func (s *Server) createTopic(c *call) error {
 		return err
 	}
 	spec := eventlog.TopicSpec{Name: change.name, Partitions: cmp.Or(change.partitions, s.cfg.Partitions), Config: map[string]string{}}
-	for name, value := range change.config {
-		if value != nil {
-			spec.Config[name] = *value
-		}
-	}
+	_ = change.edit(spec.Config) // it never fails
 	ctx, cancel := c.withPatience()
 	defer cancel()
 	t, err := s.cfg.Log.CreateTopic(ctx, spec)
@@ -101,8 +97,7 @@ func (s *Server) createTopic(c *call) error {
 	return c.json(http.StatusCreated, viewOf(t))
 }
 
-// alterTopic changes settings, and adds partitions. Settings come first: where the second step fails, the first has happened, and the answer
-// of the second says so.
+// alterTopic changes settings and adds partitions, all or nothing.
 func (s *Server) alterTopic(c *call) error {
 	change, err := s.readTopicChange(c, false)
 	if err != nil {
@@ -112,32 +107,28 @@ func (s *Server) alterTopic(c *call) error {
 	if err != nil {
 		return err
 	}
-	if n := change.partitions; n > 0 && n < len(t.Partitions) {
-		return kindInvalidRequest.because("topic %q has %d partitions, and partitions can only be added", t.Name, len(t.Partitions))
+	if change.partitions == 0 && len(change.config) == 0 {
+		return c.json(http.StatusOK, viewOf(t))
 	}
 	ctx, cancel := c.withPatience()
 	defer cancel()
-	if len(change.config) > 0 {
-		t, err = s.cfg.Log.AlterTopic(ctx, t.Name, func(config map[string]string) error {
-			for name, value := range change.config {
-				if value == nil {
-					delete(config, name)
-				} else {
-					config[name] = *value
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if change.partitions > len(t.Partitions) {
-		if t, err = s.cfg.Log.AddPartitions(ctx, t.Name, change.partitions); err != nil {
-			return err
-		}
+	t, err = s.cfg.Log.ChangeTopic(ctx, t.Name, eventlog.TopicChange{Partitions: change.partitions, Config: change.edit})
+	if err != nil {
+		return err
 	}
 	return c.json(http.StatusOK, viewOf(t))
+}
+
+// edit sets what is asked for.
+func (change topicChange) edit(config map[string]string) error {
+	for name, value := range change.config {
+		if value == nil {
+			delete(config, name)
+		} else {
+			config[name] = *value
+		}
+	}
+	return nil
 }
 
 // deleteTopic deletes a topic and its events.

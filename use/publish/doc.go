@@ -6,7 +6,7 @@
 //
 // An event published under an idempotency key leaves a key in the store, in the same entry, which says where it went:
 //
-//	publish/once/<key>     what was published, and where; escaped as in a URL path
+//	publish/once/<key>     what was published, and where; escaped as in a URL path, with "<topic id>/" before a key that belongs to a topic
 //	publish/once/<key>/<n> where the events of the n-th other partition went
 //
 // So a repetition is recognised by any process, also after a crash. Publisher.Run forgets keys in time.

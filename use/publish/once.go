@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -23,7 +24,7 @@ var (
 	ErrInProgress = errors.New("idempotency key is in use right now")
 )
 
-// keyMax bounds an idempotency key, in bytes: the HTTP door puts a topic's name before one of 255. Escaped, it fits into a key of the store.
+// keyMax bounds an idempotency key, in bytes. Escaped, and with a topic's id before it, it fits into a key of the store.
 const keyMax = 512
 
 // onceTries bounds how often a call looks again when a key is there, and then is not.
@@ -39,19 +40,39 @@ const onceMax = 10_000
 //
 // After eventlog.ErrUnsure call it again with the same key and events: that tells what happened, or publishes.
 func (p *Publisher) PublishOnce(ctx context.Context, key string, events ...Event) (placed []Placed, repeated bool, err error) {
+	return p.publishOnce(ctx, scope{key: key}, events)
+}
+
+// PublishOnceIn is PublishOnce for events of one topic, under a key that belongs to the topic and goes with it: where the topic was deleted a
+// repetition is eventlog.ErrUnknownTopic, and in another topic of that name it is none.
+func (p *Publisher) PublishOnceIn(ctx context.Context, topic, key string, events ...Event) (placed []Placed, repeated bool, err error) {
+	return p.publishOnce(ctx, scope{key: key, topic: topic}, events)
+}
+
+// scope is an idempotency key, and the topic that it belongs to; "" for none.
+type scope struct{ key, topic string }
+
+func (p *Publisher) publishOnce(ctx context.Context, in scope, events []Event) (placed []Placed, repeated bool, err error) {
 	ctx, end := p.cfg.Tracer.Start(ctx, "publish", p.spanOf(events))
 	defer func() { end(err) }()
-	if len(key) == 0 || len(key) > keyMax {
-		return nil, false, &eventlog.InvalidError{What: "idempotency key", Value: key[:min(len(key), 64)],
-			Why: fmt.Sprintf("it has %d bytes; 1 to %d are allowed", len(key), keyMax)}
+	if len(in.key) == 0 || len(in.key) > keyMax {
+		return nil, false, &eventlog.InvalidError{What: "idempotency key", Value: in.key[:min(len(in.key), 64)],
+			Why: fmt.Sprintf("it has %d bytes; 1 to %d are allowed", len(in.key), keyMax)}
 	}
 	if len(events) > onceMax {
 		return nil, false, fmt.Errorf("%w: %d events under one idempotency key, and %d are the most: give each part of them a key of its own", eventlog.ErrTooLarge, len(events), onceMax)
 	}
-	o := once{key: prefix + url.PathEscape(key), digest: digest(events)}
+	sum := digest(events)
 	for range onceTries {
+		o, err := p.once(ctx, in, sum)
+		if err != nil {
+			return nil, false, err
+		}
 		placed, err = p.publishFirst(ctx, o, events)
 		if p.stale(ctx, err) {
+			if o, err = p.once(ctx, in, sum); err != nil {
+				return nil, false, err
+			}
 			placed, err = p.publishFirst(ctx, o, events)
 		}
 		if err == nil || errors.Is(err, eventlog.ErrUnsure) {
@@ -63,28 +84,50 @@ func (p *Publisher) PublishOnce(ctx context.Context, key string, events ...Event
 		case found:
 			return before, true, nil
 		case errors.Is(lookErr, ErrKeyReused):
-			return nil, false, fmt.Errorf("publish under idempotency key %q: %w", key, lookErr)
+			return nil, false, fmt.Errorf("publish under idempotency key %q: %w", in.key, lookErr)
+		case errors.Is(lookErr, eventlog.ErrUnknownTopic):
+			return nil, false, lookErr
 		case lookErr != nil && !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrClosed):
 			// What is refused for good now may have been published before: only the key tells.
-			return nil, false, fmt.Errorf("publish under idempotency key %q: %v, and what was published under it before could not be read: %w", key, err, lookErr)
+			return nil, false, fmt.Errorf("publish under idempotency key %q: %v, and what was published under it before could not be read: %w", in.key, err, lookErr)
 		case !errors.Is(err, eventlog.ErrStale):
 			return nil, false, err
 		}
 	}
-	return nil, false, fmt.Errorf("publish under idempotency key %q: %w: it came and went %d times", key, ErrInProgress, onceTries)
+	return nil, false, fmt.Errorf("publish under idempotency key %q: %w: it came and went %d times", in.key, ErrInProgress, onceTries)
 }
 
 // once is what a call leaves under its idempotency key.
 type once struct {
 	key    string
 	digest string
+	topic  eventlog.Topic // that the key belongs to, as far as this process has heard; or none
 }
+
+func (p *Publisher) once(ctx context.Context, in scope, digest string) (o once, err error) {
+	o.digest = digest
+	name := in.key
+	if in.topic != "" {
+		if o.topic, err = p.log.Topic(ctx, in.topic); err != nil {
+			return o, fmt.Errorf("publish to topic %q: %w", in.topic, err)
+		}
+		name = o.topic.ID.String() + "/" + in.key
+	}
+	o.key = prefix + url.PathEscape(name)
+	return o, nil
+}
+
+// bound reports whether the key belongs to a topic.
+func (o once) bound() bool { return o.topic.Version != 0 }
 
 // publishFirst publishes the events and leaves the key, if it is not there; else it is eventlog.ErrStale.
 func (p *Publisher) publishFirst(ctx context.Context, o once, events []Event) ([]Placed, error) {
 	pl, err := p.plan(ctx, events)
 	if err != nil {
 		return nil, err
+	}
+	if o.bound() && pl.lanes[0].topic.ID != o.topic.ID {
+		return nil, fmt.Errorf("topic %q was made anew a moment ago: %w", o.topic.Name, eventlog.ErrStale)
 	}
 	e, first, err := pl.entry()
 	if err != nil {
@@ -129,6 +172,9 @@ func (p *Publisher) recall(ctx context.Context, o once, events []Event) (placed 
 	if err != nil || kv.Version == 0 {
 		return nil, false, err
 	}
+	if there, err := p.there(ctx, o); !there {
+		return nil, false, err
+	}
 	n, base, err := parseNote(string(kv.Value))
 	if err != nil {
 		return nil, false, fmt.Errorf("key %s holds %q: %w", o.key, kv.Value, err)
@@ -150,6 +196,18 @@ func (p *Publisher) recall(ctx context.Context, o once, events []Event) (placed 
 		}
 	}
 	return n.placed(events, at), true, nil
+}
+
+// there reports whether the topic that a key belongs to is there still, and no other of its name. If not, the topics are known anew.
+func (p *Publisher) there(ctx context.Context, o once) (bool, error) {
+	if !o.bound() {
+		return true, nil
+	}
+	now, err := p.log.TopicNow(ctx, o.topic.Name)
+	if err == nil && now.ID == o.topic.ID {
+		return true, nil
+	}
+	return false, cmp.Or(err, p.log.RefreshTopics(ctx))
 }
 
 // recallParts reads where all lanes but the first begin. It finds nothing if the key was forgotten meanwhile.

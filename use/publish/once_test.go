@@ -240,6 +240,43 @@ func TestARepetitionIsRecognisedAfterTheTopicChanged(t *testing.T) {
 	}
 }
 
+// A key that belongs to a topic goes with it, also for a process that has not heard of that.
+func TestAKeyGoesWithItsTopic(t *testing.T) {
+	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
+		here := run(t, reopen(t), eventlog.Config{})
+		topic(t, here, "orders", 2)
+		var publishers []*publish.Publisher
+		for range 3 {
+			deaf := run(t, reopen(t), eventlog.Config{Poll: time.Hour})
+			publishers = append(publishers, publish.New(deaf, publish.Config{}))
+		}
+		e := publish.Event{Topic: "orders", Partition: number(1)}
+		once := func(p *publish.Publisher) (placed []publish.Placed, repeated bool, err error) {
+			return p.PublishOnceIn(t.Context(), "orders", "key", e)
+		}
+		_, err := publishers[0].Publish(t.Context(), e)
+		check(t, err)
+		for i, p := range publishers {
+			if placed, repeated, err := once(p); err != nil || repeated != (i > 0) || placed[0].Offset != 1 {
+				t.Errorf("publisher %d: %v, repeated %v, %v", i, placed, repeated, err)
+			}
+		}
+		check(t, here.DeleteTopic(t.Context(), "orders"))
+		if placed, repeated, err := once(publishers[0]); !errors.Is(err, eventlog.ErrUnknownTopic) {
+			t.Errorf("with the topic gone: %v, repeated %v, %v", placed, repeated, err)
+		}
+		again := topic(t, here, "orders", 2)
+		for i, p := range publishers {
+			if placed, repeated, err := once(p); err != nil || repeated != (i > 0) || placed[0].Offset != 0 {
+				t.Errorf("publisher %d, in the new topic: %v, repeated %v, %v", i, placed, repeated, err)
+			}
+		}
+		if n := total(t, here, again); n != 1 {
+			t.Errorf("the new topic has %d events", n)
+		}
+	})
+}
+
 func TestOldKeysAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := run(t, memory.New(), eventlog.Config{})
