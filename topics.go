@@ -150,7 +150,7 @@ func (l *Log) Bounds(ctx context.Context, topic string) ([]Bounds, error) {
 }
 
 // DeleteTopic deletes a topic and all its events. When it returns the name is free, and a new topic of that name has nothing to
-// do with the old one: groups begin anew with it. ErrUnknownTopic when there is none.
+// do with the old one: groups begin anew with it. ErrUnknownTopic when there is none. After ErrUnsure it may be half done: delete it again.
 func (l *Log) DeleteTopic(ctx context.Context, topic string) error {
 	err := l.usable()
 	if err == nil {
