@@ -393,3 +393,33 @@ func TestExamplesWithTransactionsWork(t *testing.T) {
 		return pgtest.Value(t, s.url, `SELECT coalesce(string_agg(what, ', ' ORDER BY what), '') FROM bills`) == "a kettle, two teapots"
 	})
 }
+
+func TestThePartitionerOfTheCallerCountsInATransaction(t *testing.T) {
+	s := newSite(t, "postgres")
+	w := s.open(t, weir.Options{Poll: 10 * time.Millisecond, Partitioner: func(e *weir.Event, n int) int32 { return (e.Partition + 1) % int32(n) }})
+	ensure(t, w, "orders", 3)
+	inTx(t, w, s.url, func(kind string, publish func(...weir.Event) error) bool {
+		for p := range int32(3) { // alone, which has a statement of its own, and together
+			if err := publish(weir.Event{Topic: "orders", Value: fmt.Append(nil, p), Partition: p}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := publish(weir.Event{Topic: "orders", Value: []byte("0"), Partition: 0}, weir.Event{Topic: "orders", Value: []byte("1"), Partition: 1}); err != nil {
+			t.Fatal(err)
+		}
+		return true
+	})
+	var got seen
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
+	for _, e := range got.wait(t, 10) {
+		if want := fmt.Sprint((e.Partition + 2) % 3); string(e.Value) != want {
+			t.Errorf("an event of Partition %s came from partition %d", e.Value, e.Partition)
+		}
+	}
+	inTx(t, w, s.url, func(kind string, publish func(...weir.Event) error) bool {
+		if err := publish(weir.Event{Topic: "orders", Value: []byte("v"), Partition: -3}); err == nil {
+			t.Errorf("%s: an answer of the partitioner that is no partition was taken", kind)
+		}
+		return false
+	})
+}
