@@ -444,32 +444,7 @@ func publishWithOrderSQL(ctx context.Context, w *weir.Log, db *sql.DB) error {
 	return tx.Commit()
 }
 
-// A bill is written exactly once for each order, whatever crashes when.
-func ExampleEvent_CommitTx() {
-	ctx := context.Background()
-	url := "postgres://user@localhost/shop"
-	w := must(weir.Open(ctx, url, weir.Options{}))
-	defer w.Close(ctx)
-	must(w.Consume(ctx, weir.Subscription{Group: "billing", Topics: []string{"orders"}, Handler: billExactlyOnce(url)}))
-}
-
-func billExactlyOnce(url string) func(context.Context, weir.Event) error {
-	return func(ctx context.Context, e weir.Event) error {
-		conn, err := pgx.Connect(ctx, url)
-		if err != nil {
-			return err
-		}
-		defer conn.Close(ctx)
-		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, `INSERT INTO bills (what) VALUES ($1)`, string(e.Value)); err != nil {
-				return err
-			}
-			return e.CommitTx(ctx, tx)
-		})
-	}
-}
-
-// The same with database/sql.
+// A bill is written exactly once for each order, with database/sql.
 func ExampleEvent_CommitSQLTx() {
 	ctx := context.Background()
 	url := "postgres://user@localhost/shop"
@@ -494,5 +469,30 @@ func billExactlyOnceSQL(db *sql.DB) func(context.Context, weir.Event) error {
 			return err
 		}
 		return tx.Commit()
+	}
+}
+
+// A bill is written exactly once for each order, whatever crashes when.
+func ExampleEvent_CommitTx() {
+	ctx := context.Background()
+	url := "postgres://user@localhost/shop"
+	w := must(weir.Open(ctx, url, weir.Options{}))
+	defer w.Close(ctx)
+	must(w.Consume(ctx, weir.Subscription{Group: "billing", Topics: []string{"orders"}, Handler: billExactlyOnce(url)}))
+}
+
+func billExactlyOnce(url string) func(context.Context, weir.Event) error {
+	return func(ctx context.Context, e weir.Event) error {
+		conn, err := pgx.Connect(ctx, url)
+		if err != nil {
+			return err
+		}
+		defer conn.Close(ctx)
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `INSERT INTO bills (what) VALUES ($1)`, string(e.Value)); err != nil {
+				return err
+			}
+			return e.CommitTx(ctx, tx)
+		})
 	}
 }

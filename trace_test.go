@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/eventlog"
@@ -68,6 +64,48 @@ func (s *spans) find(name string) map[int]span {
 	return found
 }
 
+func TestSpansOfAHandlerEndWithItsError(t *testing.T) {
+	tracer := &spans{}
+	w := newSite(t, "memory").open(t, weir.Options{Tracer: tracer, Logger: discard})
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", "bad", "panics", "good")
+	bad, panics := errors.New("bad"), errors.New("panics")
+	var got seen
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Retry: weir.Retry{Attempts: 1}, DeadLetter: weir.Discard, Handler: func(ctx context.Context, e weir.Event) error {
+		switch string(e.Value) {
+		case "bad":
+			return bad
+		case "panics":
+			panic(panics)
+		}
+		return got.note(ctx, e)
+	}})
+	got.wait(t, 1)
+	committed(t, w, "g")
+	for _, name := range []string{"handle", "deliver"} {
+		ends := map[error]int{}
+		for id := range tracer.find(name) {
+			err := tracer.end(id)
+			for _, is := range []error{bad, panics} {
+				if errors.Is(err, is) {
+					err = is
+				}
+			}
+			ends[err]++
+		}
+		if ends[bad] != 1 || ends[panics] != 1 || ends[nil] != 1 || len(ends) != 3 {
+			t.Errorf("the spans %q ended with %v", name, ends)
+		}
+	}
+}
+
+// end is what a span ended with.
+func (s *spans) end(id int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended[id]
+}
+
 func TestATraceGoesFromThePublisherThroughItsHandlers(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		tracer := &spans{}
@@ -114,89 +152,4 @@ func TestATraceGoesFromThePublisherThroughItsHandlers(t *testing.T) {
 			t.Errorf("the trace is\n%s, want\n%s", got, want)
 		}
 	})
-}
-
-// An event that is published in a transaction carries the caller's span, unless it brings one of its own.
-func TestATraceGoesThroughATransaction(t *testing.T) {
-	s := newSite(t, "postgres")
-	tracer := &spans{}
-	w := s.open(t, weir.Options{Tracer: tracer, Poll: 10 * time.Millisecond})
-	ensure(t, w, "orders", 1)
-	conn, err := pgx.Connect(t.Context(), s.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
-	ctx, end := tracer.Start(t.Context(), "request", eventlog.SpanInfo{})
-	own := []weir.Header{{Key: eventlog.TraceParent, Value: []byte("own")}}
-	if err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		return errors.Join(
-			w.PublishTx(ctx, tx, events("orders", "alone")...),
-			w.PublishTx(ctx, tx, weir.Event{Topic: "orders", Value: []byte("one of two")}, weir.Event{Topic: "orders", Value: []byte("own"), Headers: own}))
-	}); err != nil {
-		t.Fatal(err)
-	}
-	end(nil)
-	var got seen
-	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
-	for i, want := range []string{"request", "request", ""} {
-		e := got.wait(t, 3)[i]
-		parent, _ := e.Header(eventlog.TraceParent)
-		if root := tracer.root(string(parent)); root != want || want == "" && string(parent) != "own" {
-			t.Errorf("event %q carries the span %q, which leads to %q", e.Value, parent, root)
-		}
-	}
-}
-
-// root is the name of the span that a span's parents lead to; none for one that is not ours.
-func (s *spans) root(traceparent string) (name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id, _ := strconv.Atoi(traceparent)
-	for id > 0 {
-		name, id = s.all[id-1].name, s.all[id-1].parent
-	}
-	return name
-}
-
-func TestSpansOfAHandlerEndWithItsError(t *testing.T) {
-	tracer := &spans{}
-	w := newSite(t, "memory").open(t, weir.Options{Tracer: tracer, Logger: discard})
-	ensure(t, w, "orders", 1)
-	publish(t, w, "orders", "bad", "panics", "good")
-	bad, panics := errors.New("bad"), errors.New("panics")
-	var got seen
-	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Retry: weir.Retry{Attempts: 1}, DeadLetter: weir.Discard, Handler: func(ctx context.Context, e weir.Event) error {
-		switch string(e.Value) {
-		case "bad":
-			return bad
-		case "panics":
-			panic(panics)
-		}
-		return got.note(ctx, e)
-	}})
-	got.wait(t, 1)
-	committed(t, w, "g")
-	for _, name := range []string{"handle", "deliver"} {
-		ends := map[error]int{}
-		for id := range tracer.find(name) {
-			err := tracer.end(id)
-			for _, is := range []error{bad, panics} {
-				if errors.Is(err, is) {
-					err = is
-				}
-			}
-			ends[err]++
-		}
-		if ends[bad] != 1 || ends[panics] != 1 || ends[nil] != 1 || len(ends) != 3 {
-			t.Errorf("the spans %q ended with %v", name, ends)
-		}
-	}
-}
-
-// end is what a span ended with.
-func (s *spans) end(id int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ended[id]
 }

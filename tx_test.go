@@ -388,41 +388,8 @@ func TestExamplesWithTransactionsWork(t *testing.T) {
 	if err := errors.Join(publishWithOrder(t.Context(), w, conn), publishWithOrderSQL(t.Context(), w, db)); err != nil {
 		t.Fatal(err)
 	}
-	for name, handler := range map[string]func(context.Context, weir.Event) error{"pgx": billExactlyOnce(s.url), "sql": billExactlyOnceSQL(db)} {
-		consume(t, w, weir.Subscription{Group: name, Topics: []string{"orders"}, Handler: handler})
-		committed(t, w, name)
-	}
-	if bills := pgtest.Value(t, s.url, `SELECT string_agg(what, ', ' ORDER BY what) FROM bills`); bills != "a kettle, a kettle, two teapots, two teapots" {
-		t.Errorf("two groups billed %s", bills)
-	}
-}
-
-func TestThePartitionerOfTheCallerCountsInATransaction(t *testing.T) {
-	s := newSite(t, "postgres")
-	w := s.open(t, weir.Options{Poll: 10 * time.Millisecond, Partitioner: func(e *weir.Event, n int) int32 { return (e.Partition + 1) % int32(n) }})
-	ensure(t, w, "orders", 3)
-	inTx(t, w, s.url, func(kind string, publish func(...weir.Event) error) bool {
-		for p := range int32(3) { // alone, which has a statement of its own, and together
-			if err := publish(weir.Event{Topic: "orders", Value: fmt.Append(nil, p), Partition: p}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := publish(weir.Event{Topic: "orders", Value: []byte("0"), Partition: 0}, weir.Event{Topic: "orders", Value: []byte("1"), Partition: 1}); err != nil {
-			t.Fatal(err)
-		}
-		return true
-	})
-	var got seen
-	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
-	for _, e := range got.wait(t, 10) {
-		if want := fmt.Sprint((e.Partition + 2) % 3); string(e.Value) != want {
-			t.Errorf("an event of Partition %s came from partition %d", e.Value, e.Partition)
-		}
-	}
-	inTx(t, w, s.url, func(kind string, publish func(...weir.Event) error) bool {
-		if err := publish(weir.Event{Topic: "orders", Value: []byte("v"), Partition: -3}); err == nil {
-			t.Errorf("%s: an answer of the partitioner that is no partition was taken", kind)
-		}
-		return false
+	consume(t, w, weir.Subscription{Group: "billing", Topics: []string{"orders"}, Handler: billExactlyOnce(s.url)})
+	eventually(t, "both orders are billed", func() bool {
+		return pgtest.Value(t, s.url, `SELECT coalesce(string_agg(what, ', ' ORDER BY what), '') FROM bills`) == "a kettle, two teapots"
 	})
 }
