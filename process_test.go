@@ -65,7 +65,7 @@ func work(text string) error {
 	case "publish once, on":
 		return publishOnceOn(ctx, w, j.Topic)
 	case "bill":
-		err = bill(ctx, w, j)
+		err = billOn(ctx, w, j)
 	default:
 		err = fmt.Errorf("no job %q", j.Do)
 	}
@@ -192,8 +192,8 @@ func TestAKilledProcessIsTakenOverFrom(t *testing.T) {
 	}, "sqlite", "postgres")
 }
 
-// bill writes a bill for each event, and publishes that it did, in the transaction that commits the offset.
-func bill(ctx context.Context, w *weir.Log, j job) error {
+// billOn writes a bill for each event, and publishes that it did, in the transaction that commits the offset.
+func billOn(ctx context.Context, w *weir.Log, j job) error {
 	conns, err := pgxpool.New(ctx, j.URL)
 	if err != nil {
 		return err
