@@ -3,8 +3,10 @@ package weir_test
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"time"
@@ -85,6 +87,56 @@ func ExampleLog_PublishOnce() {
 	// Output:
 	// 0 false <nil>
 	// 0 true <nil>
+}
+
+// All consumers of a group share its work, in any number of processes on one store: each event comes to one of them.
+func ExampleLog_Consume_sharing() {
+	ctx := context.Background()
+	dir := must(os.MkdirTemp("", "weir"))
+	defer os.RemoveAll(dir)
+
+	handled := make(chan string)
+	for _, process := range []string{"a", "b"} { // which would be two programs
+		w := must(weir.Open(ctx, "sqlite:"+filepath.Join(dir, "weir.db"), weir.Options{Logger: discard}))
+		defer w.Close(ctx)
+		check(w.EnsureTopic(ctx, weir.Topic{Name: "orders", Partitions: 8}))
+		must(w.Consume(ctx, weir.Subscription{Group: "billing", Topics: []string{"orders"}, Name: process, Handler: func(ctx context.Context, e weir.Event) error {
+			handled <- string(e.Value)
+			return nil
+		}}))
+		must(w.Publish(ctx,
+			weir.Event{Topic: "orders", Key: []byte("4711"), Value: []byte("a teapot, published by " + process)},
+			weir.Event{Topic: "orders", Key: []byte("4712"), Value: []byte("a kettle, published by " + process)}))
+	}
+	for range 4 {
+		fmt.Println(<-handled)
+	}
+	// Unordered output:
+	// a teapot, published by a
+	// a kettle, published by a
+	// a teapot, published by b
+	// a kettle, published by b
+}
+
+// What is urgent gets a partition of its own.
+func ExamplePartitioner() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{Partitioner: func(e *weir.Event, n int) int32 {
+		if _, urgent := e.Header("urgent"); urgent {
+			return 0
+		}
+		return 1 + int32(crc32.ChecksumIEEE(e.Key)%uint32(n-1))
+	}}))
+	defer w.Close(ctx)
+	check(w.EnsureTopic(ctx, weir.Topic{Name: "orders", Partitions: 4}))
+
+	placed := must(w.Publish(ctx,
+		weir.Event{Topic: "orders", Key: []byte("4711"), Value: []byte("two teapots")},
+		weir.Event{Topic: "orders", Key: []byte("4711"), Value: []byte("two more")},
+		weir.Event{Topic: "orders", Key: []byte("4712"), Value: []byte("a kettle"), Headers: []weir.Header{{Key: "urgent"}}},
+	))
+	fmt.Println(placed[0].Partition > 0, placed[0].Partition == placed[1].Partition, placed[2].Partition)
+	// Output: true true 0
 }
 
 // Every process may register its topics when it starts.
@@ -169,6 +221,62 @@ func ExampleSubscription_retryAndDeadLetter() {
 	// no JSON, attempt 3
 	// {}, attempt 1
 	// dead letter: no JSON: cannot parse it, after 3 attempts
+}
+
+// An event that can never be handled is given up at once.
+func ExamplePermanent() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{Logger: discard}))
+	defer w.Close(ctx)
+	check(w.EnsureTopic(ctx, weir.Topic{Name: "orders"}))
+	must(w.Publish(ctx, weir.Event{Topic: "orders", Value: []byte("no JSON")}, weir.Event{Topic: "orders", Value: []byte("{}")}))
+
+	handled := make(chan string)
+	must(w.Consume(ctx, weir.Subscription{Group: "billing", Topics: []string{"orders"}, Handler: func(ctx context.Context, e weir.Event) error {
+		handled <- fmt.Sprintf("%s, attempt %d", e.Value, e.Attempt)
+		var order struct{}
+		if err := json.Unmarshal(e.Value, &order); err != nil {
+			return weir.Permanent(err)
+		}
+		return nil // or an error of the database, which is worth another attempt
+	}}))
+	fmt.Println(<-handled)
+	fmt.Println(<-handled)
+	// Output:
+	// no JSON, attempt 1
+	// {}, attempt 1
+}
+
+// What failed for good goes where the program wants it, a little different.
+func ExampleDeadLetter() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{Logger: discard}))
+	defer w.Close(ctx)
+	check(w.EnsureTopic(ctx, weir.Topic{Name: "orders"}))
+	check(w.EnsureTopic(ctx, weir.Topic{Name: "complaints"}))
+	must(w.Publish(ctx, weir.Event{Topic: "orders", Value: []byte("no JSON")}, weir.Event{Topic: "orders", Value: []byte("no JSON either")}))
+
+	must(w.Consume(ctx, weir.Subscription{
+		Group:   "billing",
+		Topics:  []string{"orders"},
+		Handler: func(ctx context.Context, e weir.Event) error { return weir.Permanent(errors.New("cannot parse it")) },
+		DeadLetter: func(ctx context.Context, f weir.Failure) ([]weir.Event, error) {
+			e := f.DeadLetterEvent()
+			e.Topic = "complaints"
+			e.Value = fmt.Appendf(nil, "%s: %s", f.Event.Value, f.Err)
+			return []weir.Event{e}, nil // or none, to drop the event; or an error, to halt there
+		},
+	}))
+	complaints := make(chan string)
+	must(w.Consume(ctx, weir.Subscription{Group: "clerks", Topics: []string{"complaints"}, Handler: func(ctx context.Context, e weir.Event) error {
+		complaints <- string(e.Value)
+		return nil
+	}}))
+	fmt.Println(<-complaints)
+	fmt.Println(<-complaints)
+	// Output:
+	// no JSON: cannot parse it
+	// no JSON either: cannot parse it
 }
 
 // A batch handler tells which event failed: those before it are done, and are not delivered again.
@@ -258,6 +366,36 @@ func ExampleConsumer_Close() {
 	// committed: 1 lag: 1
 }
 
+// A group that is not at work is brought elsewhere, here to handle everything again.
+func ExampleLog_ResetGroup() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{}))
+	defer w.Close(ctx)
+	check(w.EnsureTopic(ctx, weir.Topic{Name: "orders"}))
+	must(w.Publish(ctx, weir.Event{Topic: "orders", Value: []byte("first")}, weir.Event{Topic: "orders", Value: []byte("second")}))
+
+	handled := make(chan string)
+	billing := weir.Subscription{Group: "billing", Topics: []string{"orders"}, Handler: func(_ context.Context, e weir.Event) error {
+		handled <- string(e.Value)
+		return nil
+	}}
+	c := must(w.Consume(ctx, billing))
+	fmt.Println(<-handled)
+	fmt.Println(<-handled)
+	fmt.Println(errors.Is(w.ResetGroup(ctx, "billing", "orders", weir.Earliest), weir.ErrGroupInUse))
+	check(c.Close(ctx))
+	check(w.ResetGroup(ctx, "billing", "orders", weir.Earliest)) // or weir.AtTime(yesterday)
+	must(w.Consume(ctx, billing))
+	fmt.Println("again:", <-handled)
+	fmt.Println("again:", <-handled)
+	// Output:
+	// first
+	// second
+	// true
+	// again: first
+	// again: second
+}
+
 // discard takes what examples log.
 var discard = (&logged{}).logger()
 
@@ -305,6 +443,34 @@ func publishWithOrderSQL(ctx context.Context, w *weir.Log, db *sql.DB) error {
 		return err
 	}
 	return tx.Commit()
+}
+
+// A bill is written exactly once for each order, with database/sql.
+func ExampleEvent_CommitSQLTx() {
+	ctx := context.Background()
+	url := "postgres://user@localhost/shop"
+	w := must(weir.Open(ctx, url, weir.Options{}))
+	defer w.Close(ctx)
+	db := must(sql.Open("pgx", url))
+	defer db.Close()
+	must(w.Consume(ctx, weir.Subscription{Group: "billing", Topics: []string{"orders"}, Handler: billExactlyOnceSQL(db)}))
+}
+
+func billExactlyOnceSQL(db *sql.DB) func(context.Context, weir.Event) error {
+	return func(ctx context.Context, e weir.Event) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if _, err := tx.ExecContext(ctx, `INSERT INTO bills (what) VALUES ($1)`, string(e.Value)); err != nil {
+			return err
+		}
+		if err := e.CommitSQLTx(ctx, tx); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
 }
 
 // A bill is written exactly once for each order, whatever crashes when.

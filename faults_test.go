@@ -140,6 +140,67 @@ func TestWhatFitsThroughTheOtherDoorsIsDelivered(t *testing.T) {
 	}
 }
 
+// What a broker marks for itself, such as the end of a transaction, is no event: handlers do not get it, and Read does not yield it.
+func TestABrokersOwnMarksAreNotDelivered(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", "before")
+	mark := func() {
+		raw, err := batch.Seal([]batch.Record{{Key: []byte{0, 0, 0, 1}, Value: []byte("a mark")}}, batch.None)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const attributes, control = 22, 1 << 5
+		raw[attributes] |= control
+		batch.StampAppendTime(raw, 1) // which makes the checksum anew
+		topic, err := w.Core().Topic(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Core().Append(t.Context(), eventlog.Entry{Batches: []eventlog.Batch{{Partition: topic.Partitions[0], Records: 1, MaxTime: 1, Bytes: raw}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mark()
+	publish(t, w, "orders", "behind")
+	mark()
+	publish(t, w, "orders", "end")
+	want := []string{"before", "behind", "end"}
+	var got seen
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
+	committed(t, w, "g")
+	if v := values(got.all()); !slices.Equal(v, want) {
+		t.Errorf("handlers got %q", v)
+	}
+	var read []string
+	for e, err := range w.Read(t.Context(), weir.TopicPartition{Topic: "orders"}, weir.Earliest) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		read = append(read, string(e.Value))
+	}
+	if !slices.Equal(read, want) {
+		t.Errorf("Read yields %q", read)
+	}
+}
+
+func TestHealthySaysWhenTheStoreIsAway(t *testing.T) {
+	onEachStore(t, func(t *testing.T, under eventlog.Store) {
+		store := &cutOff{Store: under}
+		w := site{memory: store}.open(t)
+		ensure(t, w, "orders", 1)
+		healthy := func() bool { return w.Healthy() == nil }
+		eventually(t, "it is healthy", healthy)
+		store.away.Store(true)
+		eventually(t, "it is not", func() bool { return !healthy() })
+		if err := w.Healthy(); !errors.Is(err, weir.ErrUnavailable) {
+			t.Errorf("without its store: %v, want ErrUnavailable", err)
+		}
+		store.away.Store(false)
+		eventually(t, "it is healthy again", healthy)
+	})
+}
+
 // cutOff is a store that one process cannot reach while the others can.
 type cutOff struct {
 	eventlog.Store

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/memory"
 )
 
@@ -34,6 +35,22 @@ func eachStore(t *testing.T, test func(t *testing.T, s site), kinds ...string) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) { test(t, newSite(t, kind)) })
 	}
+}
+
+// onEachStore runs a test on an empty store of each kind, for it to put a store of its own before. Whoever opens a Log on that closes the store.
+func onEachStore(t *testing.T, test func(t *testing.T, under eventlog.Store)) {
+	t.Helper()
+	eachStore(t, func(t *testing.T, s site) {
+		under := s.memory
+		if under == nil {
+			opened, err := store.Open(t.Context(), s.url, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			under = opened
+		}
+		test(t, under)
+	})
 }
 
 func newSite(t testing.TB, kind string) site {

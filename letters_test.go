@@ -12,7 +12,6 @@ import (
 
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/memory"
 )
 
@@ -68,15 +67,7 @@ func wantOneLetterEach(t *testing.T, w *weir.Log, n int) {
 }
 
 func TestADeadLetterWhoseAnswerGotLostIsThereOnce(t *testing.T) {
-	eachStore(t, func(t *testing.T, s site) {
-		under := s.memory
-		if under == nil {
-			opened, err := store.Open(t.Context(), s.url, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			under = opened
-		}
+	onEachStore(t, func(t *testing.T, under eventlog.Store) {
 		w := site{memory: &mumbling{Store: under}}.open(t)
 		ensure(t, w, "orders", 1)
 		const n = 9
@@ -138,4 +129,31 @@ func TestAKilledProcessLeavesNoDeadLetterTwice(t *testing.T) {
 		committed(t, w, "g")
 		wantOneLetterEach(t, w, n)
 	}, "sqlite", "postgres")
+}
+
+// The dead-letter topic that is made where there is none has as many partitions as the event's, and keeps its events until they are deleted.
+func TestTheDeadLetterTopicIsAsItIsDocumented(t *testing.T) {
+	eachStore(t, func(t *testing.T, s site) {
+		w := s.open(t)
+		for _, topic := range []weir.Topic{{Name: "orders", Partitions: 3, Config: map[string]string{"retention.ms": "3600000", "retention.bytes": "1000000"}}, {Name: "payments", Partitions: 1}} {
+			if err := w.EnsureTopic(t.Context(), topic); err != nil {
+				t.Fatal(err)
+			}
+			publish(t, w, topic.Name, "v")
+		}
+		consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders", "payments"}, Handler: fails})
+		eventually(t, "both dead letters are there", func() bool {
+			g, err := w.Group(t.Context(), "g")
+			handled := int64(0)
+			for _, o := range g.Offsets {
+				handled += o.Committed
+			}
+			return err == nil && handled == 2
+		})
+		for name, partitions := range map[string]int{"orders.dlt": 3, "payments.dlt": 1} {
+			if err := w.EnsureTopic(t.Context(), weir.Topic{Name: name, Partitions: partitions, Config: map[string]string{"retention.ms": "-1", "retention.bytes": "-1"}}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }

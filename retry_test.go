@@ -181,6 +181,56 @@ func TestFailedAtCommitsWhatCameBefore(t *testing.T) {
 	}
 }
 
+// FailedAt with a permanent error gives its event up at once; those before it are done, and those behind it come again.
+func TestFailedAtGivesAPermanentFailureUpAtOnce(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", "0", "bad1", "2")
+	calls := make(chan []string, 100)
+	var dead seen
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Retry: weir.Retry{Attempts: 100, First: time.Hour, Max: time.Hour},
+		BatchHandler: func(_ context.Context, events []weir.Event) error {
+			calls <- values(events)
+			if len(events) == 3 {
+				return weir.FailedAt(1, weir.Permanent(errors.New("no JSON")))
+			}
+			return nil
+		}})
+	consume(t, w, weir.Subscription{Group: "dead", Topics: []string{"orders.dlt"}, Handler: dead.note})
+	for _, want := range [][]string{{"0", "bad1", "2"}, {"2"}} {
+		if got := next(t, calls); !slices.Equal(got, want) {
+			t.Fatalf("a call got %q, want %q", got, want)
+		}
+	}
+	letter := dead.wait(t, 1)[0]
+	if attempts, _ := letter.Header(weir.HeaderAttempts); string(letter.Value) != "bad1" || string(attempts) != "1" {
+		t.Errorf("the dead letter is %s, after %s attempts", letter.Value, attempts)
+	}
+	if weir.FailedAt(1, nil) != nil || weir.Permanent(nil) != nil {
+		t.Error("what is no error became one")
+	}
+}
+
+// A handler that panics with an error can be told by it.
+func TestAPanicWithAnErrorIsThatError(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", "v")
+	failures := make(chan weir.Failure, 1)
+	cause := errors.New("the cause")
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: func(context.Context, weir.Event) error { panic(weir.Permanent(cause)) },
+		DeadLetter: func(_ context.Context, f weir.Failure) ([]weir.Event, error) {
+			failures <- f
+			return nil, nil
+		}})
+	if f := next(t, failures); !errors.Is(f.Err, cause) || f.Attempts != 1 {
+		t.Errorf("after %d attempts: %v", f.Attempts, f.Err)
+	}
+	if err := (&weir.PanicError{Value: "text"}); err.Unwrap() != nil {
+		t.Errorf("a panic with a text wraps %v", err.Unwrap())
+	}
+}
+
 func TestABatchThatDoesNotTellIsTriedOneByOne(t *testing.T) {
 	w := newSite(t, "memory").open(t)
 	ensure(t, w, "orders", 1)

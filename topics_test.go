@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-log/weir"
 )
@@ -61,6 +62,35 @@ func TestEnsureTopicNamesWhatDiffers(t *testing.T) {
 	if topics, err := w.Topics(t.Context()); err != nil || len(topics) != 1 || topics[0].Partitions != 3 {
 		t.Errorf("afterwards: %+v, %v", topics, err)
 	}
+}
+
+// What another process has just changed counts, though this one has not heard of it.
+func TestEnsureTopicLooksBeforeItSaysThatATopicDiffers(t *testing.T) {
+	eachStore(t, func(t *testing.T, s site) {
+		quiet := weir.Options{Poll: time.Hour}
+		w, other := s.open(t, quiet), s.open(t, quiet)
+		ensure(t, w, "orders", 1)
+		ensure(t, other, "orders", 1)
+		sixty := map[string]string{"retention.ms": "60000"}
+		for _, c := range []struct {
+			change func() error
+			now    weir.Topic
+		}{
+			{func() error { return other.RaisePartitions(t.Context(), "orders", 4) }, weir.Topic{Partitions: 4}},
+			{func() error { return other.AlterTopic(t.Context(), "orders", sixty) }, weir.Topic{Config: sixty}},
+			{func() error {
+				return errors.Join(other.DeleteTopic(t.Context(), "orders"), other.EnsureTopic(t.Context(), weir.Topic{Name: "orders", Partitions: 2}))
+			}, weir.Topic{Partitions: 2}},
+		} {
+			if err := c.change(); err != nil {
+				t.Fatal(err)
+			}
+			c.now.Name = "orders"
+			if err := w.EnsureTopic(t.Context(), c.now); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 func TestBadTopicsAreNotMade(t *testing.T) {

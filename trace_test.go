@@ -67,6 +67,48 @@ func (s *spans) find(name string) map[int]span {
 	return found
 }
 
+func TestSpansOfAHandlerEndWithItsError(t *testing.T) {
+	tracer := &spans{}
+	w := newSite(t, "memory").open(t, weir.Options{Tracer: tracer, Logger: discard})
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", "bad", "panics", "good")
+	bad, panics := errors.New("bad"), errors.New("panics")
+	var got seen
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Retry: weir.Retry{Attempts: 1}, DeadLetter: weir.Discard, Handler: func(ctx context.Context, e weir.Event) error {
+		switch string(e.Value) {
+		case "bad":
+			return bad
+		case "panics":
+			panic(panics)
+		}
+		return got.note(ctx, e)
+	}})
+	got.wait(t, 1)
+	committed(t, w, "g")
+	for _, name := range []string{"handle", "deliver"} {
+		ends := map[error]int{}
+		for id := range tracer.find(name) {
+			err := tracer.end(id)
+			for _, is := range []error{bad, panics} {
+				if errors.Is(err, is) {
+					err = is
+				}
+			}
+			ends[err]++
+		}
+		if ends[bad] != 1 || ends[panics] != 1 || ends[nil] != 1 || len(ends) != 3 {
+			t.Errorf("the spans %q ended with %v", name, ends)
+		}
+	}
+}
+
+// end is what a span ended with.
+func (s *spans) end(id int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended[id]
+}
+
 func TestATraceGoesFromThePublisherThroughItsHandlers(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		tracer := &spans{}

@@ -284,7 +284,7 @@ func (p *Peer) Assignment() Assignment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := Assignment{Generation: p.group.generation}
-	if p.end != nil || time.Since(p.alive) > p.cfg.Session {
+	if p.end != nil || time.Since(p.alive) >= p.cfg.Session {
 		return a
 	}
 	me, _ := p.group.find(p.id)

@@ -52,7 +52,7 @@ func (p *Peer) beat(ctx context.Context) error {
 	}
 	p.alive = sent
 	p.mu.Unlock()
-	if silent > p.cfg.Session {
+	if silent >= p.cfg.Session {
 		p.notify() // Assignment was empty
 	}
 	return nil
