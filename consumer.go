@@ -189,7 +189,7 @@ func (c *Consumer) follow(ctx context.Context, a group.Assignment) {
 func (c *Consumer) begin(ctx context.Context, as group.Assigned) {
 	name := TopicPartition{Topic: as.Topic, Partition: as.TopicPartition.Partition}
 	p := &partition{
-		c: c, name: name, key: as.TopicPartition, since: as.Since,
+		c: c, name: name, key: as.TopicPartition, since: as.Since, member: c.peer.ID(),
 		ended: make(chan struct{}), handled: as.Position, committed: as.Position,
 		paused: c.pauses.holds(name),
 	}

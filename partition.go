@@ -25,6 +25,8 @@ type partition struct {
 	key   group.TopicPartition
 	since int32 // the generation that gave it to us
 
+	member string // as whom we were given it: who was taken for dead and joins again is another
+
 	drain context.CancelFunc      // lets no further call begin
 	cut   context.CancelCauseFunc // asks the call that runs to end, too
 	ended chan struct{}           // closed when the goroutine has ended

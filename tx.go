@@ -265,7 +265,7 @@ func (e Event) commitIn(ctx context.Context, run exec) error {
 	}
 	next := eventlog.Offset(e.Offset) + 1
 	err = explain(run(ctx, commitOffset, p.c.sub.Group, p.name.Topic, strconv.Itoa(int(p.name.Partition)),
-		strconv.FormatInt(int64(next), 10), from, p.c.member().ID()))
+		strconv.FormatInt(int64(next), 10), from, p.member))
 	if errors.Is(err, ErrHandled) {
 		err = p.catchUp(ctx, err)
 	}

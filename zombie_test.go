@@ -179,6 +179,23 @@ func TestAZombiesTransactionIsRefusedBeforeItsSuccessorHasCommitted(t *testing.T
 	line.set(false)
 }
 
+// Nor may it commit as the member that it has become since, which was not given the partition.
+func TestAZombiesTransactionIsRefusedThoughItJoinedAgain(t *testing.T) {
+	s, line, zombie, successor := takeover(t)
+	line.set(false)
+	w := s.open(t)
+	eventually(t, "the zombie has joined again", func() bool {
+		g, err := w.Group(t.Context(), "billing")
+		return err == nil && len(g.Members) == 2
+	})
+	zombie.goOn <- struct{}{}
+	if err := next(t, zombie.answer); !errors.Is(err, weir.ErrNotAssigned) {
+		t.Errorf("the zombie's commit: %v, want ErrNotAssigned", err)
+	}
+	close(successor.goOn)
+	wantBills(t, s, "successor", 0)
+}
+
 // It is a member of the group again by then, under another name.
 func TestAZombiesTransactionIsRefusedAfterItsSuccessorHasCommitted(t *testing.T) {
 	s, line, zombie, successor := takeover(t)

@@ -348,9 +348,7 @@ func TestPublishersNotifyWhileSomebodyIsThereToHear(t *testing.T) {
 		p, other := start(t, address), start(t, address)
 		eventually(t, "publishers notify the next movers", func() bool { return notifies(t, address) })
 		other.stop()
-		if !notifies(t, address) {
-			t.Error("one of two movers has stopped, and publishers do not notify the other")
-		}
+		eventually(t, "publishers notify the other mover", func() bool { return notifies(t, address) }) // which may have begun to listen just now
 		p.stop()
 	}
 }
