@@ -405,8 +405,7 @@ func (i *Inbox) Hush(ctx context.Context, length time.Duration) error {
 
 // HushUnheard does the same where no other process listens, and reports whether it did.
 func (i *Inbox) HushUnheard(ctx context.Context, length time.Duration) (bool, error) {
-	return i.hush(ctx, `SELECT `+setHushed+` WHERE (`+listeners+`) <= $2`,
-		int64(length/time.Second), i.store.news.listening.Load())
+	return i.hush(ctx, `SELECT `+setHushed+` WHERE NOT `+othersListen("$2"), int64(length/time.Second), i.store.news.ears())
 }
 
 const setHushed = `setval('weir.hushed', floor(extract(epoch FROM clock_timestamp()))::bigint + $1)`
@@ -422,7 +421,7 @@ func (i *Inbox) hush(ctx context.Context, sql string, args ...any) (done bool, e
 }
 
 // Listening reports whether this process hears notifications now.
-func (i *Inbox) Listening() bool { return i.store.news.listening.Load() > 0 }
+func (i *Inbox) Listening() bool { return len(i.store.news.ears()) > 0 }
 
 // pollInbox is a row beside the bounds of partitions, so that a poll costs one query with it or without: how many rows are new (0 or
 // 1), the last id given out, and the server's incarnation.

@@ -95,6 +95,7 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	}
 	s := &Store{opts: opts, config: config, nonce: strconv.FormatUint(rand.Uint64(), 36)}
 	s.news.sent = make(chan struct{}, 1)
+	s.news.listening = make(map[int64]bool)
 	s.sweeper.due = make(chan struct{}, 1)
 	if s.commits, err = pool(config, commitsMax, commitStatement); err == nil {
 		s.others, err = pool(config, opts.Readers, readStatement, listStatement)

@@ -3,7 +3,9 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,8 +27,28 @@ const (
 
 // news carries the word that something was committed, from Commit to the notifier.
 type news struct {
-	sent      chan struct{} // holds one
-	listening atomic.Int64  // connections of this process that listen
+	sent chan struct{} // holds one
+
+	mu        sync.Mutex     // guards listening
+	listening map[int64]bool // connections of this store that listen, by the server's process
+}
+
+// listens notes that a connection listens, or does no more.
+func (n *news) listens(pid int64, is bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if is {
+		n.listening[pid] = true
+	} else {
+		delete(n.listening, pid)
+	}
+}
+
+// ears lists the connections that listen.
+func (n *news) ears() []int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.AppendSeq([]int64{}, maps.Keys(n.listening)) // never nil: that would be SQL's NULL
 }
 
 func (n *news) tell() {
@@ -68,8 +90,9 @@ func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
 	if _, err := conn.Exec(ctx, `SELECT pg_advisory_lock_shared($1, $2)`, advisoryClass, advisoryListen); err != nil {
 		return err
 	}
-	s.news.listening.Add(1)
-	defer s.news.listening.Add(-1)
+	self := int64(conn.PgConn().PID())
+	s.news.listens(self, true)
+	defer s.news.listens(self, false)
 	if _, err := conn.Exec(ctx, `LISTEN weir; LISTEN weir_inbox`); err != nil {
 		return err
 	}
@@ -159,19 +182,21 @@ func (s *Store) announce(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // audience tells whether another process listens.
-func (s *Store) audience(conn *pgx.Conn) (bool, error) {
+func (s *Store) audience(conn *pgx.Conn) (others bool, err error) {
 	ctx, cancel := s.step()
 	defer cancel()
-	var n int64
-	err := conn.QueryRow(ctx, listeners).Scan(&n)
-	return n > s.news.listening.Load(), err
+	err = conn.QueryRow(ctx, `SELECT `+othersListen("$1"), s.news.ears()).Scan(&others)
+	return others, err
 }
 
-// listeners counts the connections that listen, by the lock that each of them holds.
-var listeners = fmt.Sprintf(`
-	SELECT count(*) FROM pg_locks
-	WHERE locktype = 'advisory' AND classid = %d AND objid = %d AND objsubid = 2 AND granted
-	  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, advisoryClass, advisoryListen)
+// othersListen is true where connections listen, by the lock that each of them holds, but for our own.
+func othersListen(own string) string {
+	return fmt.Sprintf(`EXISTS (
+		SELECT FROM pg_locks
+		WHERE locktype = 'advisory' AND classid = %d AND objid = %d AND objsubid = 2 AND granted
+		  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		  AND NOT pid = ANY (%s::bigint[]))`, advisoryClass, advisoryListen, own)
+}
 
 func (s *Store) shout(conn *pgx.Conn) error {
 	ctx, cancel := s.step()
