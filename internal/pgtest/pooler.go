@@ -15,10 +15,14 @@ import (
 )
 
 // PooledURL returns the address of a fresh, empty database through a PgBouncer that deals out connections by transaction, and the
-// address of the same database without it. The PgBouncer is one for the test process, and ends with it.
+// address of the same database without it. The PgBouncer is one for the test process, and ends with it. Where there is none, and none can be
+// installed, the test is skipped.
 func PooledURL(t testing.TB) (pooled, direct string) {
 	t.Helper()
 	direct = URL(t)
+	if _, err := Program("pgbouncer"); err != nil {
+		t.Skip(err)
+	}
 	u, err := url.Parse(direct)
 	if err != nil {
 		t.Fatal(err)

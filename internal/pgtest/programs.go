@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // programs returns the directory that holds initdb, pg_ctl and postgres, installing them where they are missing.
@@ -18,7 +19,7 @@ func programs() (string, error) {
 	if dir, ok := find(); ok {
 		return dir, nil
 	}
-	if err := install(serverPackage()); err != nil {
+	if err := install(serverPackage(), func() bool { _, ok := find(); return ok }); err != nil {
 		return "", fmt.Errorf("no PostgreSQL server was found in PATH, by pg_config, in /usr/lib/postgresql or under Homebrew, "+
 			"and installing it failed: %w; install it by hand, or give one with WEIR_TEST_POSTGRES=postgres://…", err)
 	}
@@ -93,20 +94,32 @@ func Program(name string) (string, error) {
 		}
 	}
 	const system = "/usr/sbin" // where Debian has what is started by the system, and PATH of a plain user may not look
-	if path, err := exec.LookPath(filepath.Join(system, name)); err == nil {
-		return path, nil
+	look := func() (string, error) {
+		if path, err := exec.LookPath(filepath.Join(system, name)); err == nil {
+			return path, nil
+		}
+		return exec.LookPath(name)
 	}
-	if err := install(name); err != nil {
+	if err := install(name, func() bool { _, err := look(); return err == nil }); err != nil {
 		return "", fmt.Errorf("%s is not in PATH, and installing it failed: %w; install it by hand", name, err)
 	}
-	if path, err := exec.LookPath(filepath.Join(system, name)); err == nil {
-		return path, nil
-	}
-	return exec.LookPath(name)
+	return look()
 }
 
-// install asks the platform's package manager for a package. Two test processes may ask at once: apt-get waits its turn.
-func install(what string) error {
+// install asks the platform's package manager for a package, unless it is there. Test processes that ask at once take turns: apt-get update
+// does not wait for another.
+func install(what string, there func() bool) error {
+	lock, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("weir-pgtest-install-%d.lock", os.Getuid())), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	if there() {
+		return nil
+	}
 	var steps [][]string
 	switch {
 	case runtime.GOOS == "darwin":
