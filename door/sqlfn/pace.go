@@ -30,8 +30,8 @@ type pace struct {
 	rate        float64   // rows a second in the window before
 }
 
-// note takes in what a look found, and tells whether to watch closely from now on.
-func (p *pace) note(now time.Time, rows int) bool {
+// note takes in what a look found, and decides.
+func (p *pace) note(now time.Time, rows int) {
 	if past := now.Sub(p.began); past > paceWindow {
 		p.rate = float64(p.rows) / past.Seconds()
 		p.began, p.looks, p.rows = now, 0, 0
@@ -47,7 +47,6 @@ func (p *pace) note(now time.Time, rows int) bool {
 	if p.close && now.Sub(p.busy) > calmAfter {
 		p.close = false
 	}
-	return p.close
 }
 
 // pause is how long to wait between the beginnings of two looks while the inbox is watched closely.

@@ -9,7 +9,7 @@ import (
 func (p *pace) traffic(now *time.Time, looks, rows int, long time.Duration) (changes int) {
 	for end := now.Add(long); now.Before(end); *now = now.Add(time.Second / time.Duration(looks)) {
 		before := p.close
-		if p.note(*now, rows) != before {
+		if p.note(*now, rows); p.close != before {
 			changes++
 		}
 	}
