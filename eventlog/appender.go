@@ -23,6 +23,7 @@ type appender struct {
 	log       *slog.Logger
 	sealing   func(Partition) sealing
 	producers *producers // owned by run
+	due       int        // how many tickets the next flush may hope for, those of callers just answered included; owned by run
 
 	room *semaphore.Weighted // bytes of the queue
 	more chan struct{}       // holds one value when tickets came or the queue closed
@@ -113,20 +114,31 @@ func (a *appender) run(ctx context.Context) error {
 	return nil
 }
 
-// lend lets others run as long as that brings more tickets. Callers who were just answered may have more to say: without it a flush of the
-// first of them would go out before a flush of all the others. Where nobody else wants to run it costs nothing.
+// lend lets others run: as long as that brings more tickets, and until all are there that are due. Callers who were just answered
+// have been woken and may have more to say; without it a flush of the first of them would go out before a flush of all the others. It gives
+// up where they do not come back: after some turns that brought nothing, which cost nanoseconds each where nobody else wants to run, or
+// when others have run for long.
 func (a *appender) lend() {
-	const most = 64
-	for before := -1; before < most; {
+	const turns, longest = 256, 200 * time.Microsecond
+	due := a.due
+	a.due = 0
+	start := time.Now()
+	for before, idle := -1, 0; idle < turns && time.Since(start) < longest; idle++ {
 		runtime.Gosched()
-		a.mu.Lock()
-		now := len(a.queue)
-		a.mu.Unlock()
-		if now <= before {
+		now := a.waiting()
+		if now > before {
+			before, idle = now, 0
+		} else if now >= due {
 			return
 		}
-		before = now
 	}
+}
+
+// waiting is how many tickets are in the queue.
+func (a *appender) waiting() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.queue)
 }
 
 // wait returns when there is something to flush, and false when there never will be.
@@ -277,6 +289,7 @@ func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outco
 	}
 	a.tail.append(placed)
 
+	a.due = a.waiting()
 	var again []*Ticket
 	for i, out := range outcomes {
 		s := f.slots[i]
@@ -292,6 +305,7 @@ func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outco
 				continue
 			}
 		}
+		a.due += len(s.seats)
 		for _, seat := range s.seats {
 			a.answer(seat.ticket, seat.outcome(out), out.Err)
 		}
