@@ -22,13 +22,13 @@ func Hasty(o Options) Options {
 
 // Place is where the next look begins: what weir.look takes.
 func (i *Inbox) Place() (done string, low int64) {
-	done, low, _ = i.place()
+	done, low, _, _ = i.place()
 	return done, low
 }
 
 // PollsAfter is behind which row a poll looks.
 func (i *Inbox) PollsAfter() (after int64) {
-	_, _, after = i.place()
+	_, _, after, _ = i.place()
 	return after
 }
 

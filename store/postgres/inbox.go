@@ -20,6 +20,9 @@ const (
 	// lookRows and lookBytes bound what one look returns, and so one move. A row larger than that comes alone.
 	lookRows  = 5000
 	lookBytes = 4 << 20
+	// walkMax bounds a look that walks all of the inbox: rows that are long gone included, wherever some transaction keeps them. It reads about two
+	// million of them a second.
+	walkMax = 10 * time.Minute
 	// strideMax is how many ids may lie above bookmark.low with nothing to see there before it is moved up.
 	strideMax = 2 * lookRows
 )
@@ -49,8 +52,21 @@ type Inbox struct {
 	stirred  chan struct{} // holds one
 	attended atomic.Bool   // there is a mover: polls look for it
 
-	mu   sync.Mutex // guards mark
+	mu   sync.Mutex // guards mark, which the mover alone changes
 	mark bookmark
+}
+
+// at returns how far the inbox was looked through.
+func (i *Inbox) at() bookmark {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.mark
+}
+
+func (i *Inbox) set(mark bookmark) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.mark = mark
 }
 
 // bookmark is how far the inbox was looked through. weir.look says what the first two mean. All of it may be forgotten at any
@@ -114,25 +130,26 @@ func (i *Inbox) stir() { wake(i.stirred) }
 // Look returns rows that are committed and not moved, oldest first: one trip, or a few at the first and after a crash of the server.
 // After it comes Pass or Abandon.
 func (i *Inbox) Look(ctx context.Context) (*Chunk, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	c, err := i.look(ctx)
-	for err == nil && !i.mark.covers(c.round) {
+	mark := i.at()
+	c, err := i.look(ctx, mark)
+	for err == nil && !mark.covers(c.round) {
 		if c.round.incarnation == 0 {
 			if err = i.incarnate(ctx); err != nil {
 				break
 			}
 		}
-		i.mark = bookmark{done: nothingDone, incarnation: c.round.incarnation}
-		c, err = i.look(ctx)
+		mark = bookmark{done: nothingDone, incarnation: c.round.incarnation}
+		i.set(mark)
+		c, err = i.look(ctx, mark)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look into the inbox: %w", readFailed(err))
 	}
-	i.mark = c.round
+	mark = c.round
 	if len(c.Rows) == 0 {
-		i.mark.finish()
+		mark.finish()
 	}
+	i.set(mark)
 	return c, nil
 }
 
@@ -158,8 +175,15 @@ func (b *bookmark) finish() {
 	b.goal, b.after, b.next = "", 0, 0
 }
 
-func (i *Inbox) look(ctx context.Context) (*Chunk, error) {
-	ctx, cancel := i.store.bounded(ctx)
+// walks tells whether the next look goes over all of the inbox.
+func (b bookmark) walks() bool { return b.done == nothingDone && b.after == 0 }
+
+func (i *Inbox) look(ctx context.Context, round bookmark) (*Chunk, error) {
+	most := i.store.opts.answerMax
+	if round.walks() {
+		most = walkMax
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	return retry(ctx, interrupted, func() (*Chunk, error) {
 		conn, err := i.pool.Acquire(ctx)
@@ -167,7 +191,17 @@ func (i *Inbox) look(ctx context.Context) (*Chunk, error) {
 			return nil, notSent(err)
 		}
 		defer conn.Release()
-		round := i.mark
+		if round.walks() {
+			tx, err := conn.Begin(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer tx.Rollback(ctx)
+			if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
+				return nil, err
+			}
+		}
+		round := round
 		var goal []byte
 		if round.goal != "" {
 			goal = []byte(round.goal)
@@ -234,9 +268,7 @@ func (i *Inbox) Move(ctx context.Context, ids []int64, e eventlog.Entry) ([]even
 	if outcomes[0].Err != nil {
 		return nil, outcomes[0].Err
 	}
-	i.mu.Lock()
-	last := i.mark.last
-	i.mu.Unlock()
+	last := i.at().last
 	bases, err := retry(ctx, undone, func() ([]int64, error) {
 		return i.send(ctx, moveStatement, slices.Insert(f.params(), 0, int8Array(ids)))
 	})
@@ -432,18 +464,16 @@ const pollInbox = `
 
 // polled takes in what a poll saw.
 func (i *Inbox) polled(rows, last, incarnation int64) {
-	i.mu.Lock()
-	b := i.mark
-	i.mu.Unlock()
+	b := i.at()
 	if rows > 0 || !b.covers(bookmark{last: last, incarnation: incarnation}) || last-max(b.low, b.passed) > strideMax {
 		i.stir()
 	}
 }
 
-// place returns what a poll needs to know. In a round it looks only at what the round has not come to: before that may lie millions of
+// place returns what a poll needs to know; false while there is nothing for polls to look for, because no mover runs, or because its first look
+// is under way, which a poll would repeat. In a round a poll looks only at what the round has not come to: before that may lie millions of
 // rows that are moved, and that some open transaction still keeps. What appears there is found when the round is over.
-func (i *Inbox) place() (done string, low, after int64) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.mark.done, i.mark.low, i.mark.after
+func (i *Inbox) place() (done string, low, after int64, known bool) {
+	b := i.at()
+	return b.done, b.low, b.after, i.attended.Load() && !b.walks()
 }

@@ -485,3 +485,55 @@ func TestPublishersAreSparedNotificationsThatNobodyHears(t *testing.T) {
 		}
 	}
 }
+
+// The first look of a mover walks all that some transaction keeps, which may take minutes. Polls for what other processes wrote are not to
+// wait for it, nor to walk the same way.
+func TestAFirstLookTakesItsTime(t *testing.T) {
+	address := pgtest.URL(t)
+	openInbox(t, address)
+	run(t, session(t, address), tell("event"))
+	hasty, err := postgres.Open(t.Context(), address, postgres.Hasty(postgres.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { hasty.Close() })
+	in := &inbox{t: t, Inbox: hasty.Inbox(), store: hasty}
+	in.Stirred() // polls look for it
+	poll := func() error { _, _, err := hasty.Moved(t.Context(), ""); return err }
+	for poll() != nil { // connects, which may take longer than so hasty a store waits
+	}
+
+	way := session(t, address)
+	run(t, way, `BEGIN; LOCK TABLE weir.inbox`)
+	looked := make(chan error)
+	go func() {
+		var err error
+		in.chunk, err = in.Look(t.Context())
+		looked <- err
+	}()
+	until(t, address, `SELECT count(*) > 0 FROM pg_locks WHERE relation = 'weir.inbox'::regclass AND NOT granted`)
+	if _, err := in.Still(t.Context(), []postgres.Row{{ID: 1}}); !errors.Is(err, eventlog.ErrUnavailable) {
+		t.Errorf("what may not take its time: %v, want ErrUnavailable", err)
+	}
+	if err := poll(); err != nil {
+		t.Errorf("a poll during the first look: %v", err)
+	}
+	select {
+	case err := <-looked:
+		t.Fatalf("the look came back: %v", err)
+	default:
+	}
+	run(t, way, `ROLLBACK`)
+	if err := <-looked; err != nil {
+		t.Fatal(err)
+	}
+	if len(in.chunk.Rows) != 1 {
+		t.Errorf("the look found %d rows, want 1", len(in.chunk.Rows))
+	}
+	in.Pass(in.chunk)
+	run(t, way, `BEGIN; LOCK TABLE weir.inbox`)
+	if err := poll(); !errors.Is(err, eventlog.ErrUnavailable) {
+		t.Errorf("a poll that looks into the inbox again: %v, want ErrUnavailable", err)
+	}
+	run(t, way, `ROLLBACK`)
+}

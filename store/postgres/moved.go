@@ -40,8 +40,7 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	defer cancel()
 	all, err := retry(ctx, interrupted, func() ([]eventlog.Bounds, error) {
 		sql, args := `SELECT id, first_offset, next_offset, bytes FROM weir.bounds()`, []any(nil)
-		if s.inbox.attended.Load() {
-			done, low, after := s.inbox.place()
+		if done, low, after, known := s.inbox.place(); known {
 			sql, args = sql+pollInbox, []any{done, low, after}
 		}
 		rows, err := s.others.Query(ctx, sql, args...)

@@ -27,9 +27,6 @@ const (
 	commitsMax = 2
 	// answerMax bounds the wait for an answer to anything sent: a network that swallows packets ends no connection for a quarter of an hour.
 	answerMax = 40 * time.Second
-	// statementMax is when the server gives up a statement by itself: before we give up the server, so that
-	// nothing is done after it was reported unknown. A transaction pooler does not take this setting.
-	statementMax = 30 * time.Second
 	// closeGrace is how long Close waits for the background work.
 	closeGrace = 3 * time.Second
 	// connectMax bounds one attempt to connect.
@@ -153,7 +150,8 @@ func configure(address string, opts Options) (*pgxpool.Config, error) {
 	}
 	// What a role or a database may have set otherwise.
 	conn.RuntimeParams["default_transaction_isolation"] = "read committed"
-	conn.RuntimeParams["statement_timeout"] = strconv.FormatInt(statementMax.Milliseconds(), 10)
+	// The server gives up a statement by itself before we give up the server, so that nothing is done after it was reported unknown.
+	conn.RuntimeParams["statement_timeout"] = strconv.FormatInt(opts.answerMax.Milliseconds()*3/4, 10)
 	conn.RuntimeParams["lock_timeout"] = "0"
 	conn.RuntimeParams["plan_cache_mode"] = "force_generic_plan" // a plan made for its values would copy all bytes of a flush into itself
 	conn.RuntimeParams["jit"] = "off"                            // it takes a hundred times as long as what it speeds up here
