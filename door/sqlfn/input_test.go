@@ -240,7 +240,8 @@ func TestPublishingWorksWhereverItIsCalledFrom(t *testing.T) {
 	exec(t, conn, `BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT weir.publish('orders', 'k', 'serializable'); COMMIT`)
 	exec(t, conn, `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT weir.publish('orders', 'k', 'repeatable'); COMMIT`)
 	exec(t, conn, `SET statement_timeout = '5s'; SELECT weir.publish('orders', 'k', 'in time'); RESET statement_timeout`)
-	exec(t, conn, `SET force_parallel_mode = on; SELECT weir.publish('orders', g::text, 'row ' || g) FROM generate_series(1, 3) AS g; RESET force_parallel_mode`)
+	parallel := pgtest.Value(t, address, `SELECT name FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query')`) // since 16 the latter
+	exec(t, conn, `SET `+parallel+` = on; SELECT weir.publish('orders', g::text, 'row ' || g) FROM generate_series(1, 3) AS g; RESET `+parallel)
 	exec(t, conn, `WITH w AS (INSERT INTO made VALUES (2, 'in a CTE') RETURNING id) SELECT weir.publish('orders', id::text, 'beside it') FROM w`)
 	exec(t, conn, `SELECT weir.publish('orders', 'k', 'asynchronous') FROM set_config('synchronous_commit', 'off', false)`)
 
