@@ -24,6 +24,7 @@ type appender struct {
 	sealing   func(Partition) sealing
 	producers *producers // owned by run
 	due       int        // how many tickets the next flush may hope for, those of callers just answered included; owned by run
+	answered  time.Time  // when that was; owned by run
 
 	room *semaphore.Weighted // bytes of the queue
 	more chan struct{}       // holds one value when tickets came or the queue closed
@@ -120,9 +121,11 @@ func (a *appender) run(ctx context.Context) error {
 // when others have run for long.
 func (a *appender) lend() {
 	const turns, longest = 256, 200 * time.Microsecond
-	due := a.due
+	due, start := a.due, time.Now()
 	a.due = 0
-	start := time.Now()
+	if start.Sub(a.answered) > longest {
+		due = 0 // whoever had more to say at once has said it
+	}
 	for before, idle := -1, 0; idle < turns && time.Since(start) < longest; idle++ {
 		runtime.Gosched()
 		now := a.waiting()
@@ -289,7 +292,7 @@ func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outco
 	}
 	a.tail.append(placed)
 
-	a.due = a.waiting()
+	a.due, a.answered = a.waiting(), time.Now()
 	var again []*Ticket
 	for i, out := range outcomes {
 		s := f.slots[i]

@@ -77,7 +77,7 @@ type bookmark struct {
 
 	incarnation int64  // of the server that all this is about
 	last        int64  // the last id that was given out, at the last look
-	passed      int64  // the same, at the last look before a move that ended: good as low for every snapshot taken since
+	passed      int64  // the same, at the last look before a move that ended, or before another transaction of ours: good as low for every snapshot taken since
 	goal        string // of the round under way; empty between rounds
 	after       int64  // how far the round has come
 	next        int64  // low, when goal becomes done
@@ -131,39 +131,60 @@ func (i *Inbox) stir() { wake(i.stirred) }
 // After it comes Pass or Abandon.
 func (i *Inbox) Look(ctx context.Context) (*Chunk, error) {
 	mark := i.at()
-	c, err := i.look(ctx, mark)
-	for err == nil && !mark.covers(c.round) {
-		if c.round.incarnation == 0 {
-			if err = i.incarnate(ctx); err != nil {
-				break
+	for {
+		if mark.walks() && mark.goal == "" {
+			var err error
+			if mark, err = i.survey(ctx); err != nil {
+				return nil, fmt.Errorf("look into the inbox: %w", readFailed(err))
+			}
+			i.set(mark)
+		}
+		c, err := i.look(ctx, mark)
+		if err != nil {
+			return nil, fmt.Errorf("look into the inbox: %w", readFailed(err))
+		}
+		if !mark.covers(c.round) {
+			mark = bookmark{done: nothingDone}
+			continue
+		}
+		ends, old := len(c.Rows) == 0, mark.goal != ""
+		if mark = c.round; ends {
+			mark.finish()
+		} else {
+			mark.after = max(mark.after, c.Rows[0].ID-1) // the round has nothing before
+		}
+		i.set(mark)
+		if !ends || !old { // else there may be more than the round was to see
+			return c, nil
+		}
+	}
+}
+
+// survey returns the bookmark that a walk begins with. The ids given out so far will do as low for what the walk sees: behind them begins
+// and ends a transaction, before it begins.
+func (i *Inbox) survey(ctx context.Context) (bookmark, error) {
+	ctx, cancel := i.store.bounded(ctx)
+	defer cancel()
+	return retry(ctx, interrupted, func() (bookmark, error) {
+		b := bookmark{done: nothingDone}
+		const about = `SELECT CASE WHEN is_called THEN last_value ELSE 0 END, weir.incarnation() FROM weir.inbox_id_seq`
+		err := i.pool.QueryRow(ctx, about).Scan(&b.last, &b.incarnation)
+		if err == nil && b.incarnation == 0 { // the server crashed, or is new: it is to be known from what it was before
+			if _, err = i.pool.Exec(ctx, `INSERT INTO weir.incarnation DEFAULT VALUES ON CONFLICT DO NOTHING`); err == nil {
+				err = i.pool.QueryRow(ctx, about).Scan(&b.last, &b.incarnation)
 			}
 		}
-		mark = bookmark{done: nothingDone, incarnation: c.round.incarnation}
-		i.set(mark)
-		c, err = i.look(ctx, mark)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look into the inbox: %w", readFailed(err))
-	}
-	mark = c.round
-	if len(c.Rows) == 0 {
-		mark.finish()
-	}
-	i.set(mark)
-	return c, nil
+		if err == nil {
+			_, err = i.pool.Exec(ctx, `SELECT pg_current_xact_id()`)
+		}
+		b.passed = b.last
+		return b, err
+	})
 }
 
 // covers tells whether what was looked through is still true: the server is the same and did not crash, and its ids did not go back.
 func (b bookmark) covers(now bookmark) bool {
 	return now.incarnation != 0 && b.incarnation == now.incarnation && b.low <= now.last
-}
-
-// incarnate makes a server that crashed, or is new, known from what it was before.
-func (i *Inbox) incarnate(ctx context.Context) error {
-	ctx, cancel := i.store.bounded(ctx)
-	defer cancel()
-	_, err := i.pool.Exec(ctx, `INSERT INTO weir.incarnation DEFAULT VALUES ON CONFLICT DO NOTHING`)
-	return err
 }
 
 // finish ends a round, if one is under way: all that could be seen in goal is moved.
@@ -175,8 +196,8 @@ func (b *bookmark) finish() {
 	b.goal, b.after, b.next = "", 0, 0
 }
 
-// walks tells whether the next look goes over all of the inbox.
-func (b bookmark) walks() bool { return b.done == nothingDone && b.after == 0 }
+// walks tells whether looks go over all of the inbox, as in a first round they do.
+func (b bookmark) walks() bool { return b.done == nothingDone }
 
 func (i *Inbox) look(ctx context.Context, round bookmark) (*Chunk, error) {
 	most := i.store.opts.answerMax
@@ -197,7 +218,7 @@ func (i *Inbox) look(ctx context.Context, round bookmark) (*Chunk, error) {
 				return nil, err
 			}
 			defer tx.Rollback(ctx)
-			if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
+			if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL statement_timeout = %d`, serverMax(walkMax).Milliseconds())); err != nil {
 				return nil, err
 			}
 		}
@@ -407,10 +428,13 @@ func (i *Inbox) Pass(c *Chunk) {
 	}
 }
 
-// Abandon tells that a chunk could not be moved. The next Look begins anew with what is there then.
+// Abandon tells that a chunk could not be moved. The next Look begins anew with what is there then; but a walk goes on, from where the chunk began.
 func (i *Inbox) Abandon() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if i.mark.walks() {
+		return
+	}
 	i.mark.goal, i.mark.after, i.mark.next = "", 0, 0
 }
 
@@ -418,7 +442,7 @@ func (i *Inbox) Abandon() {
 func (i *Inbox) Rewind() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.mark = bookmark{done: nothingDone, incarnation: i.mark.incarnation}
+	i.mark = bookmark{done: nothingDone}
 }
 
 // Wide tells whether many ids were given out since the last move, to transactions that are open or were rolled back: each look walks
@@ -470,8 +494,8 @@ func (i *Inbox) polled(rows, last, incarnation int64) {
 	}
 }
 
-// place returns what a poll needs to know; false while there is nothing for polls to look for, because no mover runs, or because its first look
-// is under way, which a poll would repeat. In a round a poll looks only at what the round has not come to: before that may lie millions of
+// place returns what a poll needs to know; false while there is nothing for polls to look for, because no mover runs, or because its first round
+// is under way: a poll would walk the same way. In a round a poll looks only at what the round has not come to: before that may lie millions of
 // rows that are moved, and that some open transaction still keeps. What appears there is found when the round is over.
 func (i *Inbox) place() (done string, low, after int64, known bool) {
 	b := i.at()

@@ -285,6 +285,36 @@ func TestDeadRowsDoNotMakeLooksDearer(t *testing.T) {
 	in.expect("straggler")
 	in.move()
 	in.expect()
+
+	late := openInbox(t, address) // it walks them, once
+	late.expect()
+	if n := touched(t, looker, late); n > before+20 {
+		t.Errorf("a mover that began among the dead rows reads %d pages with its second look", n)
+	}
+}
+
+// A mover whose walk found what another one then took goes on from there. Walks take long, and while events come there is always something
+// that the other one takes meanwhile.
+func TestAWalkGoesOnWhereAnotherMoverWasFaster(t *testing.T) {
+	address := pgtest.URL(t)
+	busy, late := openInbox(t, address), openInbox(t, address)
+	conn := session(t, address)
+	run(t, conn, tell("long ago"))
+	busy.drain()
+	run(t, conn, tell("first"))
+	late.expect("first")
+	busy.expect("first")
+	busy.move()
+	run(t, conn, tell("second"))
+	if err := late.tryMove(); !errors.Is(err, postgres.ErrTaken) {
+		t.Fatalf("the late one: %v, want ErrTaken", err)
+	}
+	if got, want := late.PollsAfter(), late.chunk.Rows[0].ID-1; got != want {
+		t.Errorf("the walk goes on behind row %d, want %d", got, want)
+	}
+	late.expect("second")
+	late.move()
+	busy.expect()
 }
 
 // Rows of a transaction that stays open, and of one that was rolled back, are walked until the next move; a move of nothing will do.
@@ -500,19 +530,19 @@ func TestAFirstLookTakesItsTime(t *testing.T) {
 	in := &inbox{t: t, Inbox: hasty.Inbox(), store: hasty}
 	in.Stirred() // polls look for it
 	poll := func() error { _, _, err := hasty.Moved(t.Context(), ""); return err }
-	for poll() != nil { // connects, which may take longer than so hasty a store waits
+	for tries := 0; poll() != nil && tries < 100; tries++ { // connects, which may take longer than so hasty a store waits
 	}
 
 	way := session(t, address)
 	run(t, way, `BEGIN; LOCK TABLE weir.inbox`)
-	looked := make(chan error)
+	looked := make(chan error, 1)
 	go func() {
 		var err error
 		in.chunk, err = in.Look(t.Context())
 		looked <- err
 	}()
 	until(t, address, `SELECT count(*) > 0 FROM pg_locks WHERE relation = 'weir.inbox'::regclass AND NOT granted`)
-	if _, err := in.Still(t.Context(), []postgres.Row{{ID: 1}}); !errors.Is(err, eventlog.ErrUnavailable) {
+	if _, err := in.Still(t.Context(), []postgres.Row{{ID: 1}}); !errors.Is(err, eventlog.ErrUnavailable) { // the inbox's connection is taken
 		t.Errorf("what may not take its time: %v, want ErrUnavailable", err)
 	}
 	if err := poll(); err != nil {

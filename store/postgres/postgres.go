@@ -130,6 +130,10 @@ func (s *Store) step() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(s.background, s.opts.answerMax)
 }
 
+// serverMax is when the server is to give up a statement by itself, where we wait for so long: before we give up the server, so that nothing
+// is done after it was reported unknown, and nothing goes on for nobody. A transaction pooler does not take this as a setting of the session.
+func serverMax(answerMax time.Duration) time.Duration { return answerMax * 3 / 4 }
+
 // configure makes a driver's configuration of a URL without our options.
 func configure(address string, opts Options) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(address)
@@ -150,8 +154,7 @@ func configure(address string, opts Options) (*pgxpool.Config, error) {
 	}
 	// What a role or a database may have set otherwise.
 	conn.RuntimeParams["default_transaction_isolation"] = "read committed"
-	// The server gives up a statement by itself before we give up the server, so that nothing is done after it was reported unknown.
-	conn.RuntimeParams["statement_timeout"] = strconv.FormatInt(opts.answerMax.Milliseconds()*3/4, 10)
+	conn.RuntimeParams["statement_timeout"] = strconv.FormatInt(serverMax(opts.answerMax).Milliseconds(), 10)
 	conn.RuntimeParams["lock_timeout"] = "0"
 	conn.RuntimeParams["plan_cache_mode"] = "force_generic_plan" // a plan made for its values would copy all bytes of a flush into itself
 	conn.RuntimeParams["jit"] = "off"                            // it takes a hundred times as long as what it speeds up here
