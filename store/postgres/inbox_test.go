@@ -446,6 +446,39 @@ func TestRowsFromAnotherServerAreFound(t *testing.T) {
 	in.expect()
 }
 
+// The server comes to the number of such a row while a mover goes through the inbox for the first time.
+func TestRowsFromAnotherServerAreFoundThoughTheirNumbersArePassed(t *testing.T) {
+	for name, between := range map[string]func(in *inbox, conn *pgx.Conn){
+		"after a move that failed": func(in *inbox, conn *pgx.Conn) {
+			run(t, conn, `BEGIN; SELECT * FROM weir.mover FOR UPDATE`)
+			if err := in.tryMove(); !errors.Is(err, postgres.ErrTaken) {
+				t.Fatalf("while another moves: %v, want ErrTaken", err)
+			}
+			run(t, conn, `ROLLBACK`)
+		},
+		"after a first part was moved": func(in *inbox, _ *pgx.Conn) { in.move() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := pgtest.URL(t)
+			in := openInbox(t, address)
+			conn := session(t, address)
+			run(t, conn, `SELECT weir.publish_all('orders', NULL, ARRAY(SELECT 'v' FROM generate_series(1, 6000)))`)
+			run(t, conn, `UPDATE weir.inbox SET xact = (xact::text::bigint + 20)::text::xid8`)
+			if in.look(); len(in.chunk.Rows) == 0 || len(in.chunk.Rows) == 6000 {
+				t.Fatalf("a look found %d rows; this test needs a part", len(in.chunk.Rows))
+			}
+			between(in, conn)
+			for range 40 {
+				run(t, conn, tell("later"))
+			}
+			in.drain()
+			if left := pgtest.Value(t, address, `SELECT count(*) FROM weir.inbox`); left != "0" {
+				t.Errorf("%s rows stay in the inbox", left)
+			}
+		})
+	}
+}
+
 func TestPublishersAreToldWhetherTheMoverWatches(t *testing.T) {
 	address := pgtest.URL(t)
 	in := openInbox(t, address)
