@@ -486,7 +486,7 @@ func (i *Inbox) hush(ctx context.Context, sql string, args ...any) (done bool, e
 }
 
 // Listening reports whether this process hears notifications now.
-func (i *Inbox) Listening() bool { return len(i.store.news.ears()) > 0 }
+func (i *Inbox) Listening() bool { return i.store.news.heard() }
 
 // pollInbox is a row beside the bounds of partitions, so that a poll costs one query with it or without: how many rows are new (0 or
 // 1), the last id given out, and the server's incarnation.

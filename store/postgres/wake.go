@@ -30,21 +30,28 @@ type news struct {
 	sent chan struct{} // holds one
 
 	mu        sync.Mutex     // guards listening
-	listening map[int64]bool // connections of this store that listen, by the server's process
+	listening map[int64]bool // connections of this store, by the server's process: whether they listen, or did until just now
 }
 
-// listens notes that a connection listens, or does no more.
+// listens notes that a connection listens, or does no more. The server may take a moment to see that one is closed, and holds its lock until
+// then: it counts as ours until the next one listens.
 func (n *news) listens(pid int64, is bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if is {
-		n.listening[pid] = true
-	} else {
-		delete(n.listening, pid)
+		maps.DeleteFunc(n.listening, func(_ int64, still bool) bool { return !still })
 	}
+	n.listening[pid] = is
 }
 
-// ears lists the connections that listen.
+// heard tells whether any connection listens.
+func (n *news) heard() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Contains(slices.Collect(maps.Values(n.listening)), true)
+}
+
+// ears lists the connections of which the server may believe that they listen.
 func (n *news) ears() []int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -86,13 +93,13 @@ func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	self := int64(conn.PgConn().PID())
+	s.news.listens(self, true)
+	defer s.news.listens(self, false)
 	// The shared lock tells the notifiers of other processes that somebody listens. It goes with the connection.
 	if _, err := conn.Exec(ctx, `SELECT pg_advisory_lock_shared($1, $2)`, advisoryClass, advisoryListen); err != nil {
 		return err
 	}
-	self := int64(conn.PgConn().PID())
-	s.news.listens(self, true)
-	defer s.news.listens(self, false)
 	if _, err := conn.Exec(ctx, `LISTEN weir; LISTEN weir_inbox`); err != nil {
 		return err
 	}
