@@ -224,6 +224,7 @@ func (i *Inbox) look(ctx context.Context, round bookmark) (*Chunk, error) {
 				strconv.FormatInt(serverMax(walkMax).Milliseconds(), 10)); err != nil {
 				return nil, err
 			}
+			// Does any row bear a number that the server has not given out yet? By index: that is where such rows are, and dead ones are not.
 			if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM weir.inbox WHERE xact >= pg_snapshot_xmax(pg_current_snapshot()))`).Scan(&foreign); err != nil {
 				return nil, err
 			}

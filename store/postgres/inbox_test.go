@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -536,8 +537,23 @@ func TestPublishersAreSparedNotificationsThatNobodyHears(t *testing.T) {
 		}
 	}
 	hush(true)
-	listen(in.store)
+	own := listen(in.store)
 	hush(true) // this process is not meant
+	pid, err := strconv.Atoi(pgtest.Value(t, address, `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND
+		database = (SELECT oid FROM pg_database WHERE datname = current_database())`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // the server does not see that it is closed
+		t.Fatal(err)
+	}
+	defer syscall.Kill(pid, syscall.SIGCONT)
+	own()
+	hush(true) // nor when it has just stopped listening
+	listen(in.store)
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
 	stop := listen(other)
 	hush(false)
 	stop()
