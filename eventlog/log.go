@@ -21,7 +21,7 @@ type Config struct {
 	QueueBytes     int64         // most bytes waiting for a flush, after which callers wait; default 32 MiB
 	TailBytes      int64         // recent batches kept in memory for readers near the end; default 64 MiB
 	Poll           time.Duration // how often other processes' writes are looked for; default 250 ms
-	RetentionEvery time.Duration // least time between two retention checks of a partition; default 5 s
+	RetentionEvery time.Duration // between two retention checks of a partition; default 5 min, as Kafka's log.retention.check.interval.ms
 	ProducerExpiry time.Duration // an idempotent producer silent for so long is forgotten; default 24 h, as in Kafka
 	DrainTimeout   time.Duration // how long Run goes on flushing after its context ended; default 5 s
 	Logger         *slog.Logger  // default: slog.Default()
@@ -69,7 +69,7 @@ func (c Config) withDefaults() Config {
 	c.QueueBytes = cmp.Or(c.QueueBytes, 32<<20)
 	c.TailBytes = cmp.Or(c.TailBytes, 64<<20)
 	c.Poll = cmp.Or(c.Poll, 250*time.Millisecond)
-	c.RetentionEvery = cmp.Or(c.RetentionEvery, 5*time.Second)
+	c.RetentionEvery = cmp.Or(c.RetentionEvery, 5*time.Minute)
 	c.ProducerExpiry = cmp.Or(c.ProducerExpiry, 24*time.Hour)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
 	if c.Logger == nil {

@@ -8,8 +8,11 @@ import (
 )
 
 const (
-	// retentionMax is the longest time between two checks of a partition, however long its records are kept.
-	retentionMax = 5 * time.Minute
+	// retentionTick is the shortest time between two retention checks of a partition.
+	retentionTick = 5 * time.Second
+	// retentionShare of the time for which a topic keeps its records passes between two checks, if that is less than Config.RetentionEvery:
+	// records that are kept for a minute are not kept for six.
+	retentionShare = 20
 	// sweepEvery is the time between two looks for what is left over: trash, and producers long silent.
 	sweepEvery = 10 * time.Minute
 	// catalogKept is how many changes of topics partition 0 remembers.
@@ -18,9 +21,9 @@ const (
 
 // retain trims what is past its topic's retention, and sweeps up. Every broker on a store does so; trimming twice does no harm.
 func (l *Log) retain(ctx context.Context) error {
-	checked := make(map[Partition]time.Time)
+	checked := make(map[Partition]time.Time) // when a partition was last checked, or first seen
 	var swept time.Time
-	tick := time.NewTicker(l.cfg.RetentionEvery)
+	tick := time.NewTicker(min(retentionTick, l.cfg.RetentionEvery))
 	defer tick.Stop()
 	for {
 		select {
@@ -35,14 +38,13 @@ func (l *Log) retain(ctx context.Context) error {
 		now := time.Now()
 		seen := make(map[Partition]time.Time)
 		for _, t := range l.Topics() {
-			age, _ := t.Retention()
-			every := min(max(age/20, l.cfg.RetentionEvery), retentionMax)
-			if age < 0 {
-				every = retentionMax
-			}
+			every := l.retentionEvery(t)
 			for _, p := range t.Partitions {
 				last, known := checked[p]
-				if known && now.Sub(last) < every {
+				if !known { // records with old timestamps in a new partition: their readers get a whole interval, as in Kafka
+					last = now
+				}
+				if now.Sub(last) < every {
 					seen[p] = last
 					continue
 				}
@@ -60,6 +62,15 @@ func (l *Log) retain(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// retentionEvery is the time between two checks of a topic's partitions.
+func (l *Log) retentionEvery(t Topic) time.Duration {
+	age, _ := t.Retention()
+	if age < 0 {
+		return l.cfg.RetentionEvery
+	}
+	return min(max(age/retentionShare, retentionTick), l.cfg.RetentionEvery)
 }
 
 // keep trims one partition: by age first, then by size.

@@ -1,0 +1,53 @@
+package eventlog_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/store/memory"
+)
+
+// Who copies old records into a new topic gets as much time to read them as Kafka's log.retention.check.interval.ms gives.
+func TestBackFilledRecordsStayForOneCheckInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := open(t, memory.New(), eventlog.Config{})
+		time.Sleep(7 * time.Second) // the log has run for longer than one tick
+		p := topic(t, log, "history", 1).Partitions[0]
+		if _, err := log.Publish(t.Context(), p, batch.Record{Value: []byte("x"), Timestamp: 1234}); err != nil {
+			t.Fatal(err)
+		}
+		held := func() eventlog.Offset {
+			b, _ := log.Known(p)
+			return b.Next - b.First
+		}
+		time.Sleep(5*time.Minute - time.Second)
+		if held() != 1 {
+			t.Error("a record of 1970 is gone before the first check is due")
+		}
+		time.Sleep(10 * time.Second)
+		if held() != 0 {
+			t.Error("a record of 1970 is there after the first check")
+		}
+	})
+}
+
+// A topic that keeps records for a short time is checked more often, so that they do not stay for several times as long.
+func TestShortRetentionIsCheckedOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := open(t, memory.New(), eventlog.Config{})
+		made, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "short", Partitions: 1, Config: map[string]string{"retention.ms": "60000"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := log.Publish(t.Context(), made.Partitions[0], batch.Record{Value: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(71 * time.Second)
+		if b, _ := log.Known(made.Partitions[0]); b.First != 1 {
+			t.Errorf("a record that is kept for a minute is there after 71 s: %+v", b)
+		}
+	})
+}
