@@ -180,7 +180,7 @@ func (l *Log) CreateTopic(ctx context.Context, spec TopicSpec) (Topic, error) {
 	if err := spec.Check(); err != nil {
 		return Topic{}, err
 	}
-	return l.changeTopic(ctx, spec.Name, func(old Topic) (Topic, error) {
+	return l.changeTopic(ctx, spec.Name, TopicID{}, func(old Topic) (Topic, error) {
 		if old.Version != 0 {
 			return Topic{}, fmt.Errorf("%w: %q", ErrTopicExists, spec.Name)
 		}
@@ -211,6 +211,8 @@ func checkPartitions(n int) error {
 
 // TopicChange says what becomes of a topic: all of it, or nothing. The zero value changes nothing.
 type TopicChange struct {
+	// ID is the topic that is meant; another one of its name is not changed (ErrUnknownTopic). Zero: the one that has the name.
+	ID TopicID
 	// Partitions is how many there are to be, no fewer than there are. 0: as many as there are.
 	Partitions int
 	// Config edits what was set of the topic's settings. It may be called more than once. nil: they stay.
@@ -219,7 +221,7 @@ type TopicChange struct {
 
 // ChangeTopic changes a topic, durably.
 func (l *Log) ChangeTopic(ctx context.Context, name string, change TopicChange) (Topic, error) {
-	return l.alterTopic(ctx, name, func(t *Topic) error {
+	return l.alterTopic(ctx, name, change.ID, func(t *Topic) error {
 		if err := t.grow(change.Partitions); err != nil || change.Config == nil {
 			return err
 		}
@@ -232,7 +234,7 @@ func (l *Log) AddPartitions(ctx context.Context, name string, total int) (Topic,
 	if err := checkPartitions(total); err != nil {
 		return Topic{}, err
 	}
-	return l.alterTopic(ctx, name, func(t *Topic) error {
+	return l.alterTopic(ctx, name, TopicID{}, func(t *Topic) error {
 		if total == len(t.Partitions) {
 			return t.notSo(total)
 		}
@@ -242,12 +244,12 @@ func (l *Log) AddPartitions(ctx context.Context, name string, total int) (Topic,
 
 // AlterTopic lets change edit what was set of a topic's settings. It may be called more than once.
 func (l *Log) AlterTopic(ctx context.Context, name string, change func(config map[string]string) error) (Topic, error) {
-	return l.alterTopic(ctx, name, func(t *Topic) error { return t.configure(change) })
+	return l.alterTopic(ctx, name, TopicID{}, func(t *Topic) error { return t.configure(change) })
 }
 
 // alterTopic lets alter edit a topic that is there. It may be called more than once.
-func (l *Log) alterTopic(ctx context.Context, name string, alter func(*Topic) error) (Topic, error) {
-	return l.changeTopic(ctx, name, func(t Topic) (Topic, error) {
+func (l *Log) alterTopic(ctx context.Context, name string, id TopicID, alter func(*Topic) error) (Topic, error) {
+	return l.changeTopic(ctx, name, id, func(t Topic) (Topic, error) {
 		if t.Version == 0 {
 			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 		}
@@ -288,11 +290,21 @@ func (t *Topic) configure(change func(config map[string]string) error) error {
 	return CheckConfig(config)
 }
 
-// DeleteTopic deletes a topic. When it returns the name is free and nothing can be appended to the old partitions. Should the process
-// die in between, or the store be away (ErrUnsure), the next retention check finishes the work.
+// DeleteTopic deletes the topic that has the name now: DeleteThisTopic tells what may be relied on.
 func (l *Log) DeleteTopic(ctx context.Context, name string) error {
+	return l.deleteTopic(ctx, name, TopicID{})
+}
+
+// DeleteThisTopic deletes a topic, and never another one that has its name by now: then it is ErrUnknownTopic. When it returns the name is
+// free and nothing can be appended to the old partitions. Should the process die in between, or the store be away (ErrUnsure), the next
+// retention check finishes the work.
+func (l *Log) DeleteThisTopic(ctx context.Context, t Topic) error {
+	return l.deleteTopic(ctx, t.Name, t.ID)
+}
+
+func (l *Log) deleteTopic(ctx context.Context, name string, id TopicID) error {
 	var gone []Partition
-	_, err := l.changeTopic(ctx, name, func(t Topic) (Topic, error) {
+	_, err := l.changeTopic(ctx, name, id, func(t Topic) (Topic, error) {
 		if t.Version == 0 {
 			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 		}
@@ -327,7 +339,10 @@ const changesMax = 32
 
 // changeTopic reads a topic (Version 0: there is none), lets decide say what becomes of it (no name: it is deleted; partitions
 // numbered 0 are new and get a number), and commits that, provided that no topic changed meanwhile.
-func (l *Log) changeTopic(ctx context.Context, name string, decide func(old Topic) (Topic, error)) (Topic, error) {
+//
+// A topic with another id than the one that is meant is left alone. With no id, the topic found first is meant: another process may delete it
+// meanwhile and make a namesake, which the next round must not change.
+func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, decide func(old Topic) (Topic, error)) (Topic, error) {
 	for range changesMax {
 		head, err := l.Get(ctx, catalogKey)
 		if err != nil {
@@ -340,6 +355,12 @@ func (l *Log) changeTopic(ctx context.Context, name string, decide func(old Topi
 		old, err := parseTopic(kv)
 		if err != nil {
 			return Topic{}, err
+		}
+		if id == (TopicID{}) {
+			id = old.ID
+		}
+		if old.ID != id {
+			return Topic{}, fmt.Errorf("%w: %q with id %v: it was deleted", ErrUnknownTopic, name, id)
 		}
 		next, err := decide(old)
 		if err != nil {

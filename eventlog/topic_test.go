@@ -116,6 +116,75 @@ func TestRecreatedTopicIsAnother(t *testing.T) {
 	}
 }
 
+// twins is a store that lets another process change topics between a log's look at one and its commit.
+type twins struct {
+	eventlog.Store
+	between func()
+}
+
+func (s *twins) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if f := s.between; f != nil {
+		s.between = nil
+		f()
+	}
+	return s.Store.Commit(ctx, flush)
+}
+
+func TestAChangeNeverGoesOnWithTheNamesake(t *testing.T) {
+	for name, change := range map[string]func(context.Context, *eventlog.Log) error{
+		"delete": func(ctx context.Context, l *eventlog.Log) error { return l.DeleteTopic(ctx, "orders") },
+		"alter": func(ctx context.Context, l *eventlog.Log) error {
+			_, err := l.AlterTopic(ctx, "orders", func(c map[string]string) error { c["retention.ms"] = "1"; return nil })
+			return err
+		},
+		"add partitions": func(ctx context.Context, l *eventlog.Log) error {
+			_, err := l.AddPartitions(ctx, "orders", 9)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.New()
+				there := open(t, store, eventlog.Config{})
+				seam := &twins{Store: store}
+				here := open(t, seam, eventlog.Config{})
+				topic(t, there, "orders", 1)
+				var made eventlog.Topic
+				seam.between = func() {
+					if err := there.DeleteTopic(t.Context(), "orders"); err != nil {
+						t.Error(err)
+					}
+					made = topic(t, there, "orders", 2)
+				}
+				if err := change(t.Context(), here); !errors.Is(err, eventlog.ErrUnknownTopic) {
+					t.Errorf("%v, want ErrUnknownTopic", err)
+				}
+				if now, err := there.TopicNow(t.Context(), "orders"); err != nil || fmt.Sprint(now) != fmt.Sprint(made) {
+					t.Errorf("the namesake became %v, %v; it was %v", now, err, made)
+				}
+			})
+		})
+	}
+}
+
+func TestATopicThatIsMeantByIDIsNoOther(t *testing.T) {
+	log := open(t, memory.New(), eventlog.Config{})
+	old := topic(t, log, "orders", 1)
+	if err := log.DeleteThisTopic(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	made := topic(t, log, "orders", 1)
+	if err := log.DeleteThisTopic(t.Context(), old); !errors.Is(err, eventlog.ErrUnknownTopic) {
+		t.Errorf("delete the old one: %v, want ErrUnknownTopic", err)
+	}
+	if _, err := log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{ID: old.ID, Partitions: 2}); !errors.Is(err, eventlog.ErrUnknownTopic) {
+		t.Errorf("change the old one: %v, want ErrUnknownTopic", err)
+	}
+	if now, err := log.TopicNow(t.Context(), "orders"); err != nil || fmt.Sprint(now) != fmt.Sprint(made) {
+		t.Errorf("the namesake became %v, %v; it was %v", now, err, made)
+	}
+}
+
 func TestDeletionCutShortIsFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()

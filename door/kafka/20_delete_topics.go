@@ -2,9 +2,12 @@ package kafka
 
 import (
 	"context"
+	"errors"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
 )
 
 // DeleteTopics deletes topics by name or, from version 6 on, by id.
@@ -46,14 +49,19 @@ func (s *Server) deleteAsked(ctx context.Context, ask kmsg.DeleteTopicsRequestTo
 			return err
 		}
 		t.Topic = &topic.Name
+		err = s.log.DeleteThisTopic(ctx, topic)
+		if errors.Is(err, eventlog.ErrUnknownTopic) { // it went meanwhile; another may have its name
+			return unknownID(topic.ID)
+		}
+		return err
 	default:
-		topic, err := s.topicByName(ctx, *ask.Topic)
+		topic, err := s.topicNow(ctx, *ask.Topic)
 		if err != nil {
 			return err
 		}
 		t.TopicID = topic.ID
+		return s.log.DeleteThisTopic(ctx, topic)
 	}
-	return s.log.DeleteTopic(ctx, *t.Topic)
 }
 
 func nameOrID(t kmsg.DeleteTopicsRequestTopic) string {

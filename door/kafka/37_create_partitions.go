@@ -33,7 +33,7 @@ func (s *Server) createPartitions(ctx context.Context, _ *request, in *kmsg.Crea
 }
 
 func (s *Server) addPartitions(ctx context.Context, asked kmsg.CreatePartitionsRequestTopic, validateOnly bool) error {
-	topic, err := s.topicByName(ctx, asked.Topic)
+	topic, err := s.topicNow(ctx, asked.Topic)
 	if err != nil {
 		return err
 	}
@@ -52,6 +52,6 @@ func (s *Server) addPartitions(ctx context.Context, asked kmsg.CreatePartitionsR
 	if validateOnly {
 		return eventlog.TopicSpec{Name: topic.Name, Partitions: int(asked.Count)}.Check()
 	}
-	_, err = s.log.AddPartitions(ctx, topic.Name, int(asked.Count))
+	_, err = s.log.ChangeTopic(ctx, topic.Name, eventlog.TopicChange{ID: topic.ID, Partitions: int(asked.Count)})
 	return err
 }

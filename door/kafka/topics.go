@@ -21,20 +21,34 @@ var noTopicID topicID
 // topicByName finds a topic as Produce, Fetch and the like name it. A name that no topic can have is as unknown as any other.
 func (s *Server) topicByName(ctx context.Context, name string) (eventlog.Topic, error) {
 	t, err := s.log.Topic(ctx, name)
+	return t, unknownIfInvalid(err)
+}
+
+// topicNow is topicByName for what changes topics: it asks the store, as another process may have given the name to another topic.
+func (s *Server) topicNow(ctx context.Context, name string) (eventlog.Topic, error) {
+	t, err := s.log.TopicNow(ctx, name)
+	return t, unknownIfInvalid(err)
+}
+
+func unknownIfInvalid(err error) error {
 	var invalid *eventlog.InvalidError
 	if errors.As(err, &invalid) {
-		return t, deny(kerr.UnknownTopicOrPartition, "%v", invalid)
+		return deny(kerr.UnknownTopicOrPartition, "%v", invalid)
 	}
-	return t, err
+	return err
 }
 
 // topicByID finds a topic by its id.
 func (s *Server) topicByID(id topicID) (eventlog.Topic, error) {
 	t, err := s.log.TopicByID(id)
 	if errors.Is(err, eventlog.ErrUnknownTopic) {
-		return t, deny(kerr.UnknownTopicID, "there is no topic with the id %v", eventlog.TopicID(id))
+		return t, unknownID(id)
 	}
 	return t, err
+}
+
+func unknownID(id topicID) error {
+	return deny(kerr.UnknownTopicID, "there is no topic with the id %v", eventlog.TopicID(id))
 }
 
 // topicEither finds a topic by its id in the versions that have ids, else by name.

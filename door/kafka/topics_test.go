@@ -3,17 +3,20 @@ package kafka_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/door/kafka"
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/store/memory"
 )
@@ -179,6 +182,56 @@ func TestDeleteTopicsByNameAndID(t *testing.T) {
 		t.Errorf("%d topics are left", n)
 	}
 	wantCode(t, "produce to a deleted topic", b.produce("a", 0, sealed(t, batch.None, value("v"))).ErrorCode, kerr.UnknownTopicOrPartition)
+}
+
+func TestADeletionByIDLeavesTheNamesakeAlone(t *testing.T) {
+	faked(t, kafka.Config{}, func(t *testing.T, b *broker, s *troubled, w *wire) {
+		old := b.createTopic("t", 1, nil)
+		other := otherProcess(t, s)
+		if err := other.DeleteTopic(t.Context(), "t"); err != nil {
+			t.Fatal(err)
+		}
+		made, err := other.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "t", Partitions: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Publish(t.Context(), made.Partitions[0], value("acknowledged")); err != nil {
+			t.Fatal(err)
+		}
+		if known, err := b.log.TopicByID(old.ID); err != nil {
+			t.Fatalf("the broker has heard of the deletion, and the test shows nothing: %v, %v", known, err)
+		}
+		byID := kmsg.NewPtrDeleteTopicsRequest()
+		byID.Version, byID.Topics = 6, []kmsg.DeleteTopicsRequestTopic{{TopicID: old.ID}}
+		w.send(frame(byID, 1))
+		wantCode(t, "deletion by the old id", w.receive(byID, 1).(*kmsg.DeleteTopicsResponse).Topics[0].ErrorCode, kerr.UnknownTopicID)
+		if now, err := other.TopicNow(t.Context(), "t"); err != nil || now.ID != made.ID {
+			t.Fatalf("the topic of the same name: %v, %v", now, err)
+		}
+		if got, err := other.Bounds(t.Context(), made.Partitions[0]); err != nil || got[0].Err != nil || got[0].Bounds.Next != 1 {
+			t.Errorf("its records: %+v, %v", got, err)
+		}
+		byName := kmsg.NewPtrDeleteTopicsRequest()
+		byName.Version, byName.Topics = 6, []kmsg.DeleteTopicsRequestTopic{{Topic: kmsg.StringPtr("t")}}
+		w.send(frame(byName, 2))
+		if d := w.receive(byName, 2).(*kmsg.DeleteTopicsResponse).Topics[0]; d.ErrorCode != 0 || d.TopicID != made.ID {
+			t.Errorf("deletion by name: code %d, id %v; the topic of that name was %v", d.ErrorCode, eventlog.TopicID(d.TopicID), made.ID)
+		}
+	})
+}
+
+// otherProcess is a second log on the same store.
+func otherProcess(t *testing.T, store eventlog.Store) *eventlog.Log {
+	t.Helper()
+	log, err := eventlog.Open(t.Context(), store, eventlog.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = log.Run(ctx) })
+	t.Cleanup(func() { stop(); running.Wait() })
+	return log
 }
 
 func TestATopicCreatedAgainIsAnother(t *testing.T) {
