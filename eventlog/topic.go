@@ -62,10 +62,11 @@ type catalog struct {
 	byID    map[TopicID]Topic
 	sorted  []Topic               // by name
 	sealing map[Partition]sealing // of topics that do not want it plain
+	changed chan struct{}         // closed when a snapshot with other topics takes its place
 }
 
 func newCatalog(version Version, topics []Topic) *catalog {
-	c := &catalog{version: version, sorted: topics, byName: make(map[string]Topic, len(topics)), byID: make(map[TopicID]Topic, len(topics)), sealing: make(map[Partition]sealing)}
+	c := &catalog{version: version, sorted: topics, byName: make(map[string]Topic, len(topics)), byID: make(map[TopicID]Topic, len(topics)), sealing: make(map[Partition]sealing), changed: make(chan struct{})}
 	slices.SortFunc(c.sorted, func(a, b Topic) int { return strings.Compare(a.Name, b.Name) })
 	for _, t := range topics {
 		c.byName[t.Name], c.byID[t.ID] = t, t
@@ -107,16 +108,23 @@ func (l *Log) loadCatalog(ctx context.Context) error {
 
 // swapCatalog puts a newer snapshot in place, and lets go of the partitions that it no longer has.
 func (l *Log) swapCatalog(next *catalog) {
+	changed := next.changed
 	for {
 		old := l.catalog.Load()
 		if old != nil && old.version > next.version {
 			return
+		}
+		if next.changed = changed; old != nil && old.version == next.version {
+			next.changed = old.changed
 		}
 		if !l.catalog.CompareAndSwap(old, next) {
 			continue
 		}
 		if old == nil {
 			return
+		}
+		if old.changed != next.changed {
+			defer close(old.changed)
 		}
 		for id, t := range old.byID {
 			if _, there := next.byID[id]; !there {
@@ -132,6 +140,9 @@ func (l *Log) swapCatalog(next *catalog) {
 // Topics returns all topics that this process has heard of, by name: another process's change arrives within
 // Config.Poll. The slice is shared and must not be changed.
 func (l *Log) Topics() []Topic { return l.catalog.Load().sorted }
+
+// TopicsChanged is closed when this process hears of a change of topics after the call. Call it before looking at them.
+func (l *Log) TopicsChanged() <-chan struct{} { return l.catalog.Load().changed }
 
 // TopicByID finds a topic by its identity, among those that this process has heard of.
 func (l *Log) TopicByID(id TopicID) (Topic, error) {

@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,6 +64,10 @@ func lock(t *testing.T, cfg Config) *locked {
 	cfg.Keys, cfg.Metrics, cfg.Ready = apikey.New(store, cfg.Logger), prometheus.NewRegistry(), func() error { return nil }
 	s := New(cfg)
 	t.Cleanup(s.members.close)
+	watched, unwatch := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() { s.streams.watch(watched) })
+	t.Cleanup(func() { unwatch(); watching.Wait() })
 	return &locked{s.guard(&net.TCPAddr{IP: net.IPv4zero}), s.members, cfg.Keys, said}
 }
 
@@ -485,6 +490,9 @@ func listen(t *testing.T, cfg Config) string {
 		t.Fatal(err)
 	}
 	cfg.Ready, cfg.Metrics, cfg.Logger = func() error { return nil }, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
+	if cfg.Log, err = eventlog.Open(t.Context(), memory.New(), eventlog.Config{Logger: cfg.Logger}); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- New(cfg).Serve(ctx, l) }()

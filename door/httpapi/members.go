@@ -202,9 +202,6 @@ func (ms *members) close() {
 	ms.run.Wait()
 }
 
-// keyLook is how often a member's key is looked at.
-const keyLook = 5 * time.Second
-
 // watch runs the peer, and gives back at once what others wait for and the client has nothing of.
 func (m *member) watch(ctx context.Context, ms *members) {
 	look := time.NewTicker(keyLook)

@@ -65,6 +65,7 @@ var (
 	kindMisdirected    = kind{"misdirected", http.StatusMisdirectedRequest, "This server does not answer for that host"}
 	kindKeyReused      = kind{"key_reused", http.StatusUnprocessableEntity, "The Idempotency-Key was used for other events"}
 	kindTooManyMembers = kind{"too_many_members", http.StatusTooManyRequests, "The API key has as many members of groups as it may"}
+	kindTooManyStreams = kind{"too_many_streams", http.StatusTooManyRequests, "The API key has as many streams as it may"}
 	kindUnknown        = kind{"outcome_unknown", http.StatusInternalServerError, "It may have happened, or not"}
 	kindInternal       = kind{"internal", http.StatusInternalServerError, "weir failed"}
 	kindUnavailable    = kind{"unavailable", http.StatusServiceUnavailable, "The store does not answer"}

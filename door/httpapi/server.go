@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,6 +51,7 @@ type Config struct {
 	Partitions int           // of a topic created without a number; default 1
 	Conns      int           // most connections; default 10,000
 	Streams    int           // most streams; default 4,096
+	KeyStreams int           // of these, most with one API key; default a quarter
 	Members    int           // most members of groups; default 1,000
 	KeyMembers int           // of these, most with one API key; default a quarter
 	BodyBytes  int64         // bodies above 16 KiB being read or handled, over all connections; default 128 MiB
@@ -80,6 +82,7 @@ func (c Config) withDefaults() Config {
 	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.Conns = cmp.Or(c.Conns, 10_000)
 	c.Streams = cmp.Or(c.Streams, 4096)
+	c.KeyStreams = cmp.Or(c.KeyStreams, max(1, c.Streams/4))
 	c.Members = cmp.Or(c.Members, 1000)
 	c.KeyMembers = cmp.Or(c.KeyMembers, max(1, c.Members/4))
 	c.BodyBytes = cmp.Or(c.BodyBytes, 128<<20)
@@ -101,7 +104,7 @@ type Server struct {
 	ids     requestIDs
 	bodies  *semaphore.Weighted // bytes of bodies being read or handled
 	events  *semaphore.Weighted // bytes of events being sent
-	streams *semaphore.Weighted
+	streams *streams
 	members *members
 
 	turnedAway turnedAway
@@ -111,12 +114,12 @@ type Server struct {
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{
-		cfg:     cfg,
-		ids:     newRequestIDs(),
-		bodies:  semaphore.NewWeighted(cfg.BodyBytes),
-		events:  semaphore.NewWeighted(cfg.FetchBytes),
-		streams: semaphore.NewWeighted(int64(cfg.Streams)),
+		cfg:    cfg,
+		ids:    newRequestIDs(),
+		bodies: semaphore.NewWeighted(cfg.BodyBytes),
+		events: semaphore.NewWeighted(cfg.FetchBytes),
 	}
+	s.streams = newStreams(cfg.Streams, cfg.KeyStreams, cfg.Log, s.known, cfg.Logger)
 	s.members = newMembers(cfg.Members, cfg.KeyMembers, s.known, cfg.Logger)
 	s.mux = s.routes()
 	return s
@@ -126,6 +129,11 @@ func New(cfg Config) *Server {
 // drainTimeout, lets members of groups leave, and returns nil.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.members.close()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watched, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	watching.Go(func() { s.streams.watch(watched) })
 	server := &http.Server{
 		Handler:           s.guard(l.Addr()),
 		ReadHeaderTimeout: headerTimeout,

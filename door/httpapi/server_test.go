@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-log/weir/door/httpapi"
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
 )
 
 // start serves on a free port until the test ends, and returns the address.
@@ -31,7 +33,7 @@ func start(t *testing.T, ready func() error) string {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- httpapi.New(httpapi.Config{Ready: ready, Metrics: registry, Logger: slog.New(slog.DiscardHandler)}).Serve(ctx, l)
+		ended <- httpapi.New(httpapi.Config{Log: noEvents(t), Ready: ready, Metrics: registry, Logger: slog.New(slog.DiscardHandler)}).Serve(ctx, l)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -40,6 +42,16 @@ func start(t *testing.T, ready func() error) string {
 		}
 	})
 	return l.Addr().String()
+}
+
+// noEvents is a log for tests that need none.
+func noEvents(t *testing.T) *eventlog.Log {
+	t.Helper()
+	log, err := eventlog.Open(t.Context(), memory.New(), eventlog.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log
 }
 
 func get(t *testing.T, url string) (int, string) {
@@ -123,7 +135,7 @@ func TestSlowClientIsCutOff(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- httpapi.New(httpapi.Config{Ready: func() error { return nil }, Metrics: prometheus.NewRegistry(),
+			ended <- httpapi.New(httpapi.Config{Log: noEvents(t), Ready: func() error { return nil }, Metrics: prometheus.NewRegistry(),
 				Logger: slog.New(slog.DiscardHandler)}).Serve(ctx, l)
 		}()
 		client, server := net.Pipe()

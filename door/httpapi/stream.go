@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -40,14 +39,14 @@ func (s *Server) stream(c *call) error {
 	if err := st.begin(from); err != nil {
 		return err
 	}
-	if !s.streams.TryAcquire(1) {
-		return kindOverloaded.past(int64(s.cfg.Streams), "there are %d streams, the most there may be; try again later", s.cfg.Streams)
-	}
-	defer s.streams.Release(1)
-	s.cfg.Observer.Streaming(+1)
-	defer s.cfg.Observer.Streaming(-1)
 	ctx, cancel := untilDraining(c.r)
 	defer cancel()
+	if st.open, err = s.streams.begin(c.who, topic, cancel); err != nil {
+		return err
+	}
+	defer s.streams.close(st.open)
+	s.cfg.Observer.Streaming(+1)
+	defer s.cfg.Observer.Streaming(-1)
 	return st.run(ctx)
 }
 
@@ -56,6 +55,7 @@ type streamed struct {
 	s     *Server
 	c     *call
 	topic eventlog.Topic
+	open  *openStream
 	only  int32 // the one partition that is asked for; -1 for all
 	lines bool
 	pace  pace
@@ -123,48 +123,42 @@ func (st *streamed) run(ctx context.Context) error {
 	if st.c.r.Method == http.MethodHead {
 		return nil
 	}
-	for st.flush() == nil {
-		topic, err := st.again(ctx)
-		if errors.Is(err, eventlog.ErrUnknownTopic) || err == nil && topic.ID != st.topic.ID {
-			return nil // who comes back is told so
-		}
-		if err == nil && len(topic.Partitions) > len(st.next) {
-			if st.fits(topic) != nil {
-				return nil // who comes back is told so
-			}
-			st.topic, st.next = topic, append(st.next, make(positions, len(topic.Partitions)-len(st.next))...)
-		}
-		spans, numbers := st.spans()
-		st.turn++
-		trip, cancel := context.WithTimeout(ctx, st.s.cfg.KeepAlive+patience)
-		pages, leave, err := st.s.fetch(trip, ctx, spans, st.turn, st.most(), st.s.cfg.KeepAlive)
-		cancel()
-		st.pace.begin()
-		switch {
-		case ctx.Err() != nil, !st.s.still(st.c, mayRead, st.topic.Name):
-			leave()
-			return nil
-		case err != nil:
-			err = st.holdOn(ctx)
-		default:
-			err = st.send(pages, numbers)
-		}
-		if err == nil {
-			err = st.flush()
-		}
-		leave()
-		if err != nil {
-			return nil
-		}
+	for on := st.flush() == nil; on; {
+		on = st.round(ctx)
 	}
 	return nil
 }
 
-// again looks up the topic, which may have changed.
-func (st *streamed) again(ctx context.Context) (eventlog.Topic, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return st.s.cfg.Log.Topic(ctx, st.topic.Name)
+// round sends what there is, or waits for it, for the topic to change, or for the time to say that the stream is alive. It is false when the
+// stream is over: who comes back is told why.
+func (st *streamed) round(ctx context.Context) bool {
+	topic, waiting, stop, err := st.s.streams.look(ctx, st.open)
+	defer stop()
+	if err != nil {
+		return false // the topic is no more
+	}
+	if more := len(topic.Partitions) - len(st.next); more > 0 {
+		if st.fits(topic) != nil {
+			return false
+		}
+		st.topic, st.next = topic, append(st.next, make(positions, more)...)
+	}
+	spans, numbers := st.spans()
+	st.turn++
+	trip, cancel := context.WithTimeout(ctx, st.s.cfg.KeepAlive+patience)
+	pages, leave, err := st.s.fetch(trip, waiting, spans, st.turn, st.most(), st.s.cfg.KeepAlive)
+	cancel()
+	defer leave()
+	st.pace.begin()
+	switch {
+	case ctx.Err() != nil, !st.s.still(st.c, mayRead, st.topic.Name):
+		return false
+	case err != nil:
+		err = st.holdOn(ctx)
+	default:
+		err = st.send(pages, numbers)
+	}
+	return err == nil && st.flush() == nil
 }
 
 // spans asks for all partitions behind what was sent of them.

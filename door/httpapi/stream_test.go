@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -245,17 +246,82 @@ func TestStreamBeginsOnlyWhereItCan(t *testing.T) {
 	d.get("/v1/topics/orders/stream", "Last-Event-ID: "+l.id).refused(410, "topic_recreated")
 }
 
-func TestStreamGetsNewPartitions(t *testing.T) {
-	d := open(t, httpapi.Config{KeepAlive: 10 * time.Millisecond})
-	d.topic("orders", 1)
-	l := d.listen("/v1/topics/orders/stream")
-	if _, err := d.log.AddPartitions(t.Context(), "orders", 2); err != nil {
+// An idle stream hears of new partitions when this process does, and not when its wait ends.
+func TestStreamGetsNewPartitionsAtOnce(t *testing.T) {
+	for name, other := range map[string]bool{"added here": false, "added by another process": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, l := memory.New(), newPipes()
+				d := openAt(t, store, httpapi.Config{}, l, l.dial)
+				defer d.stop()
+				d.topic("orders", 1)
+				stream := d.listen("/v1/topics/orders/stream")
+				synctest.Wait()
+				began, log := time.Now(), d.log
+				if other {
+					log = anotherLog(t, store)
+				}
+				if _, err := log.AddPartitions(t.Context(), "orders", 2); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := publish.New(log, publish.Config{}).Publish(t.Context(), publish.Event{Topic: "orders", Partition: new(int32(1)), Value: []byte("in the new one")}); err != nil {
+					t.Fatal(err)
+				}
+				got := stream.values(1)
+				if took := time.Since(began); got[0] != "in the new one" || took > 100*time.Millisecond {
+					t.Errorf("%q comes after %v", got, took)
+				}
+			})
+		})
+	}
+}
+
+// A stream of a topic that another process deletes, or deletes and makes again, ends when this process hears of it.
+func TestStreamEndsWithItsTopic(t *testing.T) {
+	for name, again := range map[string]bool{"deleted": false, "made again": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, l := memory.New(), newPipes()
+				d := openAt(t, store, httpapi.Config{}, l, l.dial)
+				defer d.stop()
+				d.topic("orders", 1)
+				stream := d.listen("/v1/topics/orders/stream")
+				synctest.Wait()
+				began, other := time.Now(), anotherLog(t, store)
+				if err := other.DeleteTopic(t.Context(), "orders"); err != nil {
+					t.Fatal(err)
+				}
+				if again {
+					if _, err := other.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 1}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				_, data, more := stream.message()
+				if took := time.Since(began); more || took > 100*time.Millisecond {
+					t.Errorf("after %v: %q", took, data)
+				}
+			})
+		})
+	}
+}
+
+// anotherLog is another process on a store.
+func anotherLog(t *testing.T, store eventlog.Store) *eventlog.Log {
+	t.Helper()
+	log, err := eventlog.Open(t.Context(), store, eventlog.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
 		t.Fatal(err)
 	}
-	d.do("POST", "/v1/topics/orders/events?partition=1", "in the new one")
-	if got := l.values(1); got[0] != "in the new one" {
-		t.Errorf("%q", got)
-	}
+	ctx, stop := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- log.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
+	return log
 }
 
 func TestIdleStreamSaysThatItIsAlive(t *testing.T) {
