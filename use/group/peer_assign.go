@@ -22,6 +22,8 @@ type topicSize struct {
 // with it, marked as revoking where another should have it, until the member gives it back. Only what nobody has is given out. Partitions
 // of topics that are gone are dropped. Where the way to balance takes more than searchMax steps, it goes part of it, and
 // goes on when what is to be handed over then was.
+//
+// Where every partition has a holder, the answer depends on the holders alone. As it changes none of them, arranging it again changes nothing.
 func arrange(members []seat, topics []topicSize) []seat {
 	b := newBalance(members, topics)
 	b.giveOut()
@@ -72,7 +74,8 @@ func newBalance(members []seat, topics []topicSize) *balance {
 				b.readers[t] = append(b.readers[t], m)
 			}
 		}
-		for _, tp := range slices.Concat(member.own, member.revoking) {
+		// In one order, whatever is revoked: the outcome depends on who has what, and not on the outcome before.
+		for _, tp := range slices.SortedFunc(slices.Values(slices.Concat(member.own, member.revoking)), byPlace) {
 			t, there := b.index[tp.Topic]
 			if _, taken := b.holder[tp]; there && !taken {
 				b.holder[tp] = m

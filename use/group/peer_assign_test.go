@@ -47,36 +47,40 @@ func topicOf(name string, id byte, partitions int) topicSize {
 // shared out, in balance, and stays so.
 func TestArrangementsAreSafeBalancedAndStay(t *testing.T) {
 	seed := rand.Uint64()
-	for round := range 60 {
-		t.Run(fmt.Sprint(seed, round), func(t *testing.T) {
-			c := &crowd{r: rand.New(rand.NewPCG(seed, uint64(round)))}
-			for i := range 1 + c.r.IntN(5) {
-				c.topics = append(c.topics, topicOf(fmt.Sprint("t", i), byte(i+1), 1+c.r.IntN(12)))
-			}
-			for range 20 {
-				switch c.r.IntN(5) {
-				case 0, 1:
-					c.join(c.someTopics()...)
-				case 2:
-					if len(c.members) > 0 {
-						c.members = slices.Delete(c.members, 0, 1)
-					}
-				case 3:
-					c.topics[c.r.IntN(len(c.topics))].partitions++
-				case 4:
-					c.topics[c.r.IntN(len(c.topics))].id[1]++ // deleted, and made again
-				}
-				c.step(t)
-				c.release(false)
-				c.step(t)
-			}
-			for range 3 {
-				c.release(true)
-				c.step(t)
-			}
-			c.wantBalance(t)
-		})
+	for round := range uint64(60) {
+		t.Run(fmt.Sprint(seed, round), func(t *testing.T) { arrangeAtRandom(t, seed, round) })
 	}
+	// Which partition a member was to give up once depended on which ones it had been asked for: two answers took turns for ever.
+	t.Run("14969619096253598056 45", func(t *testing.T) { arrangeAtRandom(t, 14969619096253598056, 45) })
+}
+
+func arrangeAtRandom(t *testing.T, seed, round uint64) {
+	c := &crowd{r: rand.New(rand.NewPCG(seed, round))}
+	for i := range 1 + c.r.IntN(5) {
+		c.topics = append(c.topics, topicOf(fmt.Sprint("t", i), byte(i+1), 1+c.r.IntN(12)))
+	}
+	for range 20 {
+		switch c.r.IntN(5) {
+		case 0, 1:
+			c.join(c.someTopics()...)
+		case 2:
+			if len(c.members) > 0 {
+				c.members = slices.Delete(c.members, 0, 1)
+			}
+		case 3:
+			c.topics[c.r.IntN(len(c.topics))].partitions++
+		case 4:
+			c.topics[c.r.IntN(len(c.topics))].id[1]++ // deleted, and made again
+		}
+		c.step(t)
+		c.release(false)
+		c.step(t)
+	}
+	for range 3 {
+		c.release(true)
+		c.step(t)
+	}
+	c.wantBalance(t)
 }
 
 func (c *crowd) step(t *testing.T) {

@@ -138,7 +138,7 @@ func (p *Peer) plan(ctx context.Context, r roster, all bool) (next roster, news 
 	return next, news, nil
 }
 
-// settled arranges twice: what the first round gives out counts in the second as what members have, so that a third would change nothing.
+// settled arranges twice: the first round gives every partition that somebody reads a holder, and so a third would change nothing.
 func settled(members []seat, topics []topicSize) []seat {
 	return arrange(arrange(members, topics), topics)
 }
