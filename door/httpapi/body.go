@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"io"
@@ -17,6 +18,9 @@ import (
 const (
 	bodyMax  = 16 << 20 // also of what a compressed one becomes
 	bodyFree = 16 << 10 // so much is read without asking Server.bodies
+
+	windowMax    = 8 << 20 // memory that a zstd body may ask of its decompressor
+	unpackingMax = 4       // bodies being decompressed at once
 
 	bodyGrace = 10 * time.Second // for a body to arrive, and more for a large one:
 	bodyRate  = 64 << 10         // bytes a second
@@ -42,6 +46,12 @@ func (s *Server) body(c *call) ([]byte, error) {
 	if c.r.ContentLength == 0 {
 		return nil, nil
 	}
+	encoding := strings.ToLower(c.r.Header.Get("Content-Encoding"))
+	unpack, known := unpackers[encoding]
+	if !known {
+		c.Header().Set("Accept-Encoding", "gzip, zstd")
+		return nil, kindMediaType.because("Content-Encoding: %s is not known here; send gzip, zstd or none", shorten(encoding))
+	}
 	began := time.Now()
 	if c.r.ContentLength > bodyMax {
 		return nil, kindTooLarge.past(bodyMax, "the body has %d bytes; the limit is %d", c.r.ContentLength, bodyMax)
@@ -50,33 +60,53 @@ func (s *Server) body(c *call) ([]byte, error) {
 	if size < 0 {
 		src = http.MaxBytesReader(c.ResponseWriter, c.r.Body, bodyMax)
 	}
-	switch encoding := c.r.Header.Get("Content-Encoding"); strings.ToLower(encoding) {
-	case "", "identity":
-	case "gzip", "x-gzip":
-		r, err := gzip.NewReader(src)
-		if err != nil {
-			return nil, unreadable(err)
-		}
-		src, size = r, -1
-	case "zstd":
-		r, err := zstd.NewReader(src, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(8<<20))
-		if err != nil {
-			return nil, unreadable(err)
-		}
-		defer r.Close()
-		src, size = r, -1
-	default:
-		c.Header().Set("Accept-Encoding", "gzip, zstd")
-		return nil, kindMediaType.because("Content-Encoding: %s is not known here; send gzip, zstd or none", shorten(encoding))
-	}
 	b, err := s.readBody(c, src, size)
 	if took := time.Since(began); took > time.Second {
 		c.afresh()
+	}
+	if err == nil && unpack != nil {
+		b, err = s.unpack(c, b, unpack)
 	}
 	if err != nil {
 		return nil, unreadable(err)
 	}
 	return b, nil
+}
+
+// unpackers decompress by Content-Encoding; nil where nothing is compressed.
+var unpackers = map[string]func(io.Reader) (io.ReadCloser, error){
+	"": nil, "identity": nil, "gzip": unzip, "x-gzip": unzip, "zstd": unzstd,
+}
+
+func unzip(src io.Reader) (io.ReadCloser, error) { return gzip.NewReader(src) }
+
+func unzstd(src io.Reader) (io.ReadCloser, error) {
+	d, err := zstd.NewReader(src, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(windowMax))
+	if err != nil {
+		return nil, err
+	}
+	return d.IOReadCloser(), nil
+}
+
+// unpack decompresses a body that has arrived. So what a decompressor takes, up to windowMax by what the body says of itself, is taken by
+// unpackingMax bodies at once, and never while a client is slow.
+func (s *Server) unpack(c *call, packed []byte, open func(io.Reader) (io.ReadCloser, error)) ([]byte, error) {
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	if err := s.unpacking.Acquire(ctx, 1); err != nil {
+		return nil, kindOverloaded.because("too many compressed bodies wait to be decompressed. Nothing happened; try again")
+	}
+	defer s.unpacking.Release(1)
+	arrived := c.held
+	r, err := open(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	b, err := s.readBody(c, r, -1)
+	s.bodies.Release(arrived) // packed is not needed any more
+	c.held -= arrived
+	return b, err
 }
 
 // readBody reads all of src: size bytes where that is known, -1 where not. It takes room as the bytes come, so that a
@@ -86,17 +116,18 @@ func (s *Server) readBody(c *call, src io.Reader, size int64) ([]byte, error) {
 	if size >= 0 {
 		most = size
 	}
-	b := make([]byte, 0, min(most, bodyFree))
+	b, has := make([]byte, 0, min(most, bodyFree)), int64(0) // of Server.bodies
 	for {
 		if len(b) == cap(b) {
 			if int64(len(b)) == most {
 				return b, atEnd(src, most)
 			}
 			room := min(2*int64(cap(b)), most)
-			if !s.bodies.TryAcquire(room - c.held) {
+			if !s.bodies.TryAcquire(room - has) {
 				return nil, kindOverloaded.because("too many large bodies are being read at once. Nothing happened; try again, or send less at a time")
 			}
-			c.held = room
+			c.held += room - has
+			has = room
 			b = append(make([]byte, 0, room), b...)
 		}
 		n, err := src.Read(b[len(b):cap(b)])

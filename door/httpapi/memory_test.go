@@ -115,6 +115,36 @@ func TestReadersShareARoom(t *testing.T) {
 	}
 }
 
+// Who announces a body and sends ten bytes of it costs a connection, whatever the ten bytes promise.
+func TestBodiesThatDoNotComeTakeNoMemory(t *testing.T) {
+	const clients, connection = 50, 48 << 10
+	for name, c := range map[string]struct{ encoding, begins string }{
+		"zstd with a large window": {"zstd", "\x28\xb5\x2f\xfd" + "\x00\x68" + "\x0a\x00\x00a"}, // RFC 8878: the magic number, a window of 8 MiB, and a block that repeats a letter
+		"gzip":                     {"gzip", "\x1f\x8b\b\x00\x00\x00\x00\x00\x00\xff"},
+		"plain":                    {"identity", "0123456789"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
+				d.topic("orders", 1)
+				d.do("POST", "/v1/topics/orders/events", "a")
+				before := live()
+				for range clients {
+					conn, err := d.dial(t.Context(), "", "")
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer conn.Close()
+					go fmt.Fprintf(conn, "POST /v1/topics/orders/events HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: %s\r\nContent-Length: 15000000\r\n\r\n%s", c.encoding, c.begins)
+				}
+				synctest.Wait()
+				if took := live() - before; took > clients*connection {
+					t.Errorf("%d clients that sent 10 bytes each cost %d bytes", clients, took)
+				}
+			})
+		})
+	}
+}
+
 // Where slow readers have taken all the room, another one is told so in time, and gets its events when they are gone.
 func TestReaderWithoutRoomIsToldSo(t *testing.T) {
 	bubble(t, httpapi.Config{FetchBytes: 1 << 20}, func(t *testing.T, d *door) {

@@ -99,13 +99,14 @@ func (c Config) withDefaults() Config {
 
 // Server answers HTTP clients.
 type Server struct {
-	cfg     Config
-	mux     *http.ServeMux
-	ids     requestIDs
-	bodies  *semaphore.Weighted // bytes of bodies being read or handled
-	events  *semaphore.Weighted // bytes of events being sent
-	streams *streams
-	members *members
+	cfg       Config
+	mux       *http.ServeMux
+	ids       requestIDs
+	bodies    *semaphore.Weighted // bytes of bodies being read or handled
+	events    *semaphore.Weighted // bytes of events being sent
+	unpacking *semaphore.Weighted // bodies being decompressed
+	streams   *streams
+	members   *members
 
 	turnedAway turnedAway
 }
@@ -114,10 +115,11 @@ type Server struct {
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{
-		cfg:    cfg,
-		ids:    newRequestIDs(),
-		bodies: semaphore.NewWeighted(cfg.BodyBytes),
-		events: semaphore.NewWeighted(cfg.FetchBytes),
+		cfg:       cfg,
+		ids:       newRequestIDs(),
+		bodies:    semaphore.NewWeighted(cfg.BodyBytes),
+		events:    semaphore.NewWeighted(cfg.FetchBytes),
+		unpacking: semaphore.NewWeighted(unpackingMax),
 	}
 	s.streams = newStreams(cfg.Streams, cfg.KeyStreams, cfg.Log, s.known, cfg.Logger)
 	s.members = newMembers(cfg.Members, cfg.KeyMembers, s.known, cfg.Logger)
