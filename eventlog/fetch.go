@@ -95,6 +95,9 @@ func (l *Log) fetchOnce(ctx context.Context, w Want) (got []Slice, enough bool, 
 
 // near answers a span from memory where it can, with about as many bytes as are left.
 func (l *Log) near(s Span, left int) (Slice, where) {
+	if l.catalog.Load().deleted(s.Partition) {
+		return Slice{Bounds: Bounds{Partition: s.Partition}, Err: ErrNoPartition}, deleted
+	}
 	slice, at := l.tail.read(s, min(s.MaxBytes, left))
 	switch {
 	case at == trimmed:

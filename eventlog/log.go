@@ -175,7 +175,7 @@ func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
 		return fmt.Errorf("trim partition %d below %d: %w", p, before, err)
 	}
 	if before == Forget {
-		l.tail.forget(p)
+		l.tail.forget(func(other Partition) bool { return other == p })
 	} else {
 		l.tail.trim(p, before)
 	}

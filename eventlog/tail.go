@@ -13,6 +13,9 @@ import (
 type tail struct {
 	mu    sync.Mutex // guards everything below
 	lanes map[Partition]*lane
+	// Beside the lanes, so that a reader who waits is woken whatever becomes of a lane.
+	waiters map[Partition]map[chan<- struct{}]struct{}
+
 	fifo  []*lane // one mention per batch kept, oldest first: who gives way next
 	gone  int     // mentions in fifo of batches that were dropped out of turn
 	bytes int64
@@ -23,14 +26,13 @@ type lane struct {
 	bounds  Bounds
 	batches []Placed // neighbours, ending at bounds.Next
 	gone    int      // how many of its mentions in fifo, the oldest, are of batches that were dropped out of turn
-	waiters map[chan<- struct{}]struct{}
 }
 
 // placedCost is about what keeping a batch costs beside its bytes.
 const placedCost = 128
 
 func newTail(limit int64) *tail {
-	return &tail{lanes: make(map[Partition]*lane), limit: limit}
+	return &tail{lanes: make(map[Partition]*lane), waiters: make(map[Partition]map[chan<- struct{}]struct{}), limit: limit}
 }
 
 // append adds batches that this process just made durable, and wakes who waits for them.
@@ -49,7 +51,7 @@ func (t *tail) append(placed []Placed) {
 		l.bounds.Next = end
 		l.bounds.Bytes += int64(len(b.Bytes))
 		t.keep(l, b)
-		l.wake()
+		t.wake(l.bounds.Partition)
 	}
 	t.evict()
 }
@@ -105,14 +107,20 @@ func (t *tail) trim(p Partition, before Offset) {
 	}
 }
 
-// forget drops a partition that is no more, and wakes its readers so that they learn of it.
-func (t *tail) forget(p Partition) {
+// forget drops the partitions that are gone, and wakes their readers so that they learn of it.
+func (t *tail) forget(gone func(Partition) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.lanes[p]; l != nil {
-		t.drop(l, len(l.batches))
-		delete(t.lanes, p)
-		l.wake()
+	for p, l := range t.lanes {
+		if gone(p) {
+			t.drop(l, len(l.batches))
+			delete(t.lanes, p)
+		}
+	}
+	for p := range t.waiters {
+		if gone(p) {
+			t.wake(p)
+		}
 	}
 }
 
@@ -134,6 +142,7 @@ const (
 	inTail               // the slice given has it
 	atEnd                // nobody yet: the reader has read all there is
 	trimmed              // nobody any more: the offset is below First
+	deleted              // nobody any more: the topic is gone
 )
 
 // read answers one span from memory where it can, with at most maxBytes but at least one batch.
@@ -168,14 +177,12 @@ func (t *tail) watch(spans []Span, ch chan<- struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range spans {
-		l := t.lanes[s.Partition]
-		if l == nil {
-			continue
+		w := t.waiters[s.Partition]
+		if w == nil {
+			w = make(map[chan<- struct{}]struct{})
+			t.waiters[s.Partition] = w
 		}
-		if l.waiters == nil {
-			l.waiters = make(map[chan<- struct{}]struct{})
-		}
-		l.waiters[ch] = struct{}{}
+		w[ch] = struct{}{}
 	}
 }
 
@@ -183,8 +190,9 @@ func (t *tail) unwatch(spans []Span, ch chan<- struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range spans {
-		if l := t.lanes[s.Partition]; l != nil {
-			delete(l.waiters, ch)
+		w := t.waiters[s.Partition]
+		if delete(w, ch); len(w) == 0 {
+			delete(t.waiters, s.Partition)
 		}
 	}
 }
@@ -204,7 +212,7 @@ func (t *tail) lane(p Partition) *lane {
 func (t *tail) advance(l *lane, next Offset) {
 	t.drop(l, len(l.batches))
 	l.bounds.Next = next
-	l.wake()
+	t.wake(l.bounds.Partition)
 }
 
 func (t *tail) keep(l *lane, b Placed) {
@@ -262,8 +270,8 @@ func (t *tail) raiseFirst(l *lane, first Offset) {
 	t.drop(l, n)
 }
 
-func (l *lane) wake() {
-	for ch := range l.waiters {
+func (t *tail) wake(p Partition) {
+	for ch := range t.waiters[p] {
 		select {
 		case ch <- struct{}{}:
 		default: // it has a wake-up waiting already

@@ -62,14 +62,23 @@ type catalog struct {
 	byID    map[TopicID]Topic
 	sorted  []Topic               // by name
 	sealing map[Partition]sealing // of topics that do not want it plain
+	free    Partition             // the next free number
+	owned   map[Partition]bool    // partitions of topics
 	changed chan struct{}         // closed when a snapshot with other topics takes its place
 }
 
-func newCatalog(version Version, topics []Topic) *catalog {
-	c := &catalog{version: version, sorted: topics, byName: make(map[string]Topic, len(topics)), byID: make(map[TopicID]Topic, len(topics)), sealing: make(map[Partition]sealing), changed: make(chan struct{})}
+func newCatalog(version Version, free Partition, topics []Topic) *catalog {
+	c := &catalog{
+		version: version, free: free, sorted: topics,
+		byName: make(map[string]Topic, len(topics)), byID: make(map[TopicID]Topic, len(topics)),
+		sealing: make(map[Partition]sealing), owned: make(map[Partition]bool), changed: make(chan struct{}),
+	}
 	slices.SortFunc(c.sorted, func(a, b Topic) int { return strings.Compare(a.Name, b.Name) })
 	for _, t := range topics {
 		c.byName[t.Name], c.byID[t.ID] = t, t
+		for _, p := range t.Partitions {
+			c.owned[p] = true
+		}
 		if how := t.sealing(); how != plain {
 			for _, p := range t.Partitions {
 				c.sealing[p] = how
@@ -77,6 +86,12 @@ func newCatalog(version Version, topics []Topic) *catalog {
 		}
 	}
 	return c
+}
+
+// deleted reports whether a partition's topic is gone: its number was given out, and no topic has it. The store may hold its records for a
+// moment longer.
+func (c *catalog) deleted(p Partition) bool {
+	return p != catalogPartition && p < c.free && !c.owned[p]
 }
 
 // sealing is how records of a partition are sealed, by the settings that this process has heard of.
@@ -93,6 +108,10 @@ func (l *Log) loadCatalog(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the catalog: %w", err)
 	}
+	free, err := freePartition(head)
+	if err != nil {
+		return fmt.Errorf("read the catalog: %w", err)
+	}
 	var topics []Topic
 	err = l.ListAll(ctx, topicPrefix, func(kv KeyValue) error {
 		t, err := parseTopic(kv)
@@ -102,7 +121,7 @@ func (l *Log) loadCatalog(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the catalog: %w", err)
 	}
-	l.swapCatalog(newCatalog(head.Version, topics))
+	l.swapCatalog(newCatalog(head.Version, free, topics))
 	return nil
 }
 
@@ -120,19 +139,10 @@ func (l *Log) swapCatalog(next *catalog) {
 		if !l.catalog.CompareAndSwap(old, next) {
 			continue
 		}
-		if old == nil {
-			return
-		}
-		if old.changed != next.changed {
+		if old != nil && old.changed != next.changed {
 			defer close(old.changed)
 		}
-		for id, t := range old.byID {
-			if _, there := next.byID[id]; !there {
-				for _, p := range t.Partitions {
-					l.tail.forget(p)
-				}
-			}
-		}
+		l.tail.forget(next.deleted) // after the swap: whoever it wakes sees that the topic is gone
 		return
 	}
 }
@@ -398,13 +408,9 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, decide f
 
 // catalogChange is the entry that turns old into next.
 func catalogChange(head KeyValue, old, next Topic) (Entry, Topic, error) {
-	free := catalogPartition + 1
-	if head.Version > 0 {
-		n, err := strconv.ParseInt(string(head.Value), 10, 64)
-		if err != nil {
-			return Entry{}, Topic{}, fmt.Errorf("key %s holds %q: %w", catalogKey, head.Value, err)
-		}
-		free = Partition(n)
+	free, err := freePartition(head)
+	if err != nil {
+		return Entry{}, Topic{}, err
 	}
 	version := head.Version + 1
 	e := Entry{
@@ -435,6 +441,18 @@ func catalogChange(head KeyValue, old, next Topic) (Entry, Topic, error) {
 	}
 	e.Batches = append(e.Batches, plain.sealLoose(catalogPartition, []batch.Record{change}))
 	return e, next, nil
+}
+
+// freePartition is the next free partition number, by the catalog's key.
+func freePartition(head KeyValue) (Partition, error) {
+	if head.Version == 0 {
+		return catalogPartition + 1, nil
+	}
+	n, err := strconv.ParseInt(string(head.Value), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("key %s holds %q: %w", catalogKey, head.Value, err)
+	}
+	return Partition(n), nil
 }
 
 // topicJSON is a topic's value in keyed state.
