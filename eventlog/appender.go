@@ -67,7 +67,7 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 
 // cost is about what a ticket holds of memory.
 func (t *Ticket) cost() int64 {
-	n := int64(256)
+	n := 256 + t.size
 	for _, b := range t.entry.Batches {
 		n += int64(len(b.Bytes))
 	}
@@ -231,6 +231,11 @@ func (a *appender) gather() *flush {
 		if !t.take() {
 			taken++ // its caller went away and has its answer
 			a.room.Release(t.size)
+			continue
+		}
+		if t.build != nil && !t.finish() {
+			taken++
+			a.answer(t, Outcome{}, nil) // there is nothing to commit
 			continue
 		}
 		fits, out, err := f.add(t, a.producers)

@@ -111,6 +111,13 @@ func (l *Log) Submit(ctx context.Context, e Entry) *Ticket {
 	return l.appender.submit(ctx, &Ticket{entry: e})
 }
 
+// SubmitLate is Submit for an entry that is made when a flush takes it, from all that was asked for until then: so that many
+// callers who change one key need one entry and not one each. build runs once, in the appender, and must not wait for
+// anything; false means that there is nothing to commit, and the ticket is done. size is about what the entry will take, in bytes.
+func (l *Log) SubmitLate(ctx context.Context, size int64, build func() (Entry, bool)) *Ticket {
+	return l.appender.submit(ctx, &Ticket{build: build, size: size})
+}
+
 // Append submits an entry and waits until it is durable.
 func (l *Log) Append(ctx context.Context, e Entry) (Outcome, error) {
 	return l.Submit(ctx, e).Wait(ctx)

@@ -11,6 +11,7 @@ import (
 // Ticket is what a caller holds for an entry that was submitted: the right to its outcome.
 type Ticket struct {
 	entry     Entry
+	build     func() (Entry, bool) // instead of an entry: makes it when a flush takes the ticket; nil once it was called
 	loose     []batch.Record       // instead of an entry: records that the appender seals
 	partition Partition            // of loose
 	size      int64                // what it holds of the queue's room
@@ -53,6 +54,13 @@ func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("append: %w: gave up before the entry was sent (%w)", ErrUnavailable, context.Cause(ctx))
 	}
 	return Outcome{}, fmt.Errorf("append: %w: gave up while it was on its way (%w)", ErrUnsure, context.Cause(ctx))
+}
+
+// finish makes the entry of a ticket that was submitted without one. It reports false when there is none to commit.
+func (t *Ticket) finish() (ok bool) {
+	t.entry, ok = t.build()
+	t.build = nil
+	return ok
 }
 
 func (t *Ticket) take() bool { return t.state.CompareAndSwap(queued, sent) }

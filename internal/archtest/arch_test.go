@@ -36,6 +36,7 @@ var layers = []layer{
 	{"door/cli", []string{"door", "use", "eventlog", "store", "internal", "weirotel"}}, // wires the program
 	{"door/sqlfn", []string{"use", "eventlog", "store", "internal"}},                   // is about a database by nature
 	{"door", []string{"use", "eventlog", "internal"}},
+	{"use/queue", []string{"use/publish", "eventlog", "internal"}}, // enqueues by publishing
 	{"use", []string{"eventlog", "internal"}},
 	{"eventlog", []string{"eventlog", "internal"}},
 	{"store/storetest", []string{"eventlog", "internal", "store/memory"}}, // memory is its model

@@ -14,10 +14,11 @@ import (
 // Event is one record to publish to a topic. Its bytes must not be changed any more once it was handed to a Publisher.
 type Event struct {
 	Topic     string
-	Partition *int32 // nil: chosen by the partitioner
-	Wish      int32  // for a Config.Partitioner to look at; Default does not
-	Key       []byte // nil: none
-	Value     []byte // nil: a tombstone
+	TopicID   eventlog.TopicID // the topic that is meant, where one of that name may have been made anew; zero: whichever has the name
+	Partition *int32           // nil: chosen by the partitioner
+	Wish      int32            // for a Config.Partitioner to look at; Default does not
+	Key       []byte           // nil: none
+	Value     []byte           // nil: a tombstone
 	Headers   []batch.RecordHeader
 	Time      time.Time // zero: now
 }

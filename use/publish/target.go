@@ -25,6 +25,9 @@ func (p *Publisher) target(ctx context.Context, e *Event) (target, error) {
 	if err != nil {
 		return target{}, err
 	}
+	if e.TopicID != (eventlog.TopicID{}) && e.TopicID != topic.ID {
+		return target{}, fmt.Errorf("%w: %q with id %v: it was deleted, and another one has its name", eventlog.ErrUnknownTopic, e.Topic, e.TopicID)
+	}
 	t := target{topic: topic}
 	if t.record, err = p.record(ctx, e); err != nil {
 		return target{}, err

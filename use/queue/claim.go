@@ -1,0 +1,377 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Claim is what a worker asks for. The zero value of every field means its default.
+type Claim struct {
+	Max    int           // most messages; default 1, at most ClaimMax
+	Lease  time.Duration // how long they are the worker's; default that of the queue; 100 ms to 12 h
+	Wait   time.Duration // how long to wait for the first one; default: not at all; at most WaitMax
+	Worker string        // who asks, for people; at most 256 bytes
+}
+
+const (
+	// ClaimMax bounds the messages of one claim.
+	ClaimMax = 1000
+	// WaitMax bounds how long one claim waits.
+	WaitMax   = 5 * time.Minute
+	workerMax = 256
+)
+
+// Message is a message that was claimed.
+type Message struct {
+	ID        MessageID
+	Receipt   string // what Ack and the like want
+	Topic     string
+	Partition int32 // of the topic
+	Offset    eventlog.Offset
+	Key       []byte // nil: none
+	Value     []byte
+	Headers   []batch.RecordHeader
+	Time      time.Time // of the record; zero: unknown
+	Attempt   int       // from 1
+	Until     time.Time // when the lease ends, by the store's clock
+}
+
+func (q *Queue) checkClaim(c Claim) (Claim, error) {
+	settings := q.def.Load().settings
+	c.Max, c.Lease = cmp.Or(c.Max, 1), cmp.Or(c.Lease, settings.Lease)
+	invalid := func(what string, value any, why string) (Claim, error) {
+		return c, &eventlog.InvalidError{What: what, Value: fmt.Sprint(value), Why: why}
+	}
+	switch {
+	case c.Max < 1 || c.Max > ClaimMax:
+		return invalid("number of messages", c.Max, fmt.Sprintf("one claim takes 1 to %d", ClaimMax))
+	case c.Lease < leaseMin || c.Lease > leaseMax:
+		return invalid("lease", c.Lease, fmt.Sprintf("%v to %v are allowed", leaseMin, leaseMax))
+	case c.Wait < 0 || c.Wait > WaitMax:
+		return invalid("wait", c.Wait, fmt.Sprintf("0 to %v are allowed", WaitMax))
+	case len(c.Worker) > workerMax:
+		return invalid("worker", shorten(c.Worker, 64), fmt.Sprintf("it has %d bytes; at most %d are kept", len(c.Worker), workerMax))
+	}
+	return c, nil
+}
+
+// Claim gives the worker the oldest messages that are free, durably: nobody else gets them until their leases end. With none free it waits,
+// at most Claim.Wait and until ctx ends, and then returns none. After eventlog.ErrUnsure messages may have been claimed; they come back
+// when their leases end.
+func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
+	c, err := q.checkClaim(c)
+	if err != nil {
+		return nil, fmt.Errorf("claim from queue %q: %w", q.name, err)
+	}
+	var patience <-chan time.Time
+	if c.Wait > 0 {
+		timer := time.NewTimer(c.Wait)
+		defer timer.Stop()
+		patience = timer.C
+		defer q.wait()()
+	}
+	for {
+		bell := q.bell() // before the look: what comes after it rings
+		messages, again, err := q.claimOnce(ctx, c)
+		if err != nil {
+			return nil, fmt.Errorf("claim from queue %q: %w", q.name, err)
+		}
+		if len(messages) > 0 || c.Wait == 0 {
+			return messages, nil
+		}
+		timer := time.NewTimer(again)
+		select {
+		case <-bell:
+		case <-timer.C:
+		case <-patience:
+			timer.Stop()
+			return nil, nil
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, nil
+		}
+		timer.Stop()
+	}
+}
+
+// claimOnce asks the shards, one after the other, until there are enough messages. With none it says when to look again.
+func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, again time.Duration, err error) {
+	again = time.Minute
+	if q.def.Load().settings.Paused {
+		if err := q.redefine(ctx); err != nil || q.def.Load().settings.Paused {
+			return nil, refreshEvery, err
+		}
+	}
+	topic, err := q.partitions()
+	if err != nil {
+		return nil, 0, err
+	}
+	earliest, latest, err := q.owner.clock.now(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	unresolved := false
+	for _, p := range q.order(topic) {
+		s := q.shard(p)
+		known, err := s.get(ctx)
+		if err != nil {
+			return messages, 0, err
+		}
+		window := int64(q.def.Load().settings.Window)
+		bounds, _ := q.log.Known(p)
+		free := true
+		for i := range known.parts {
+			if part := &known.parts[i]; part.partition == p {
+				free = part.free(earliest, bounds.Next, window)
+				unresolved = unresolved || len(part.runs) > 0
+				if t := part.nextFree(earliest); t > 0 {
+					again = min(again, time.Duration(t-earliest)*time.Millisecond)
+				}
+			}
+		}
+		if len(known.parts) == 0 {
+			free = bounds.Next > bounds.First
+		}
+		if !free {
+			continue
+		}
+		got, err := q.claimFrom(ctx, topic, s, p, c, len(messages), earliest, latest)
+		messages = append(messages, got...)
+		if err != nil {
+			if len(messages) > 0 {
+				break // what was claimed is not lost for what was not
+			}
+			return nil, 0, err
+		}
+		if len(messages) == c.Max {
+			break
+		}
+	}
+	if len(messages) == 0 && unresolved { // others may give messages back, which nobody would tell
+		again = min(again, refreshEvery)
+		if c.Wait > 0 {
+			err = q.look(ctx)
+		}
+	}
+	return messages, max(again, time.Millisecond), err
+}
+
+// claimFrom claims from one partition, and reads what it got.
+func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, earliest, latest Time) ([]Message, error) {
+	var granted, spent []grant
+	nonce := rand.Uint32()
+	apply := func(st *state, _ *change) (bool, error) {
+		settings := q.def.Load().settings
+		granted, spent = nil, nil
+		if settings.Paused {
+			return false, nil
+		}
+		bounds, _ := q.log.Known(p)
+		part := st.part(p)
+		part.trimmed(bounds.First)
+		want := claim{
+			most: c.Max - had, now: earliest, until: latest + Time(c.Lease.Milliseconds()), nonce: nonce, worker: c.Worker,
+			attemptsMax: int32(max(settings.Attempts, 0)), window: int64(settings.Window), end: bounds.Next,
+		}
+		if settings.KeyOrder {
+			want.allowed, want.end = s.keys.Load().order(part, want.end)
+		}
+		granted, spent = part.claim(want)
+		return len(granted) > 0, nil
+	}
+	if q.def.Load().settings.KeyOrder {
+		if err := q.learnKeys(ctx, s, p, c.Max); err != nil {
+			return nil, err
+		}
+	}
+	err := s.do(ctx, &op{apply: apply, left: func() { q.giveBack(p, granted) }})
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range spent {
+		q.owner.start(func(ctx context.Context) {
+			if err := q.bury(ctx, g, reasonAttempts, "the lease of its last attempt ended without an answer", true); err != nil && !errors.Is(err, ErrStaleReceipt) {
+				q.owner.logger.Warn("a message that failed too often is not a dead letter yet; it is tried again", "queue", q.name, "partition", p, "offset", g.offset, "err", err)
+			}
+		})
+	}
+	var messages []Message
+	for i, g := range granted {
+		m, ok, err := q.message(ctx, topic, g, earliest)
+		if err != nil {
+			rest := granted[i:]
+			q.owner.start(func(context.Context) { q.giveBack(p, rest) })
+			return messages, err
+		}
+		if ok {
+			messages = append(messages, m)
+		}
+	}
+	return messages, nil
+}
+
+// message reads a message that was claimed. It is not handed out when the log has it no more, or when it is too old.
+func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now Time) (m Message, ok bool, err error) {
+	rec, err := q.records.read(ctx, g.partition, g.offset)
+	if errors.Is(err, errNoRecord) {
+		return m, false, q.drop(ctx, g)
+	}
+	if err != nil {
+		return m, false, err
+	}
+	settings := q.def.Load().settings
+	if settings.TTL > 0 && rec.Timestamp >= 0 && Time(rec.Timestamp)+Time(settings.TTL.Milliseconds()) < now {
+		if settings.DropExpired {
+			return m, false, q.drop(ctx, g)
+		}
+		return m, false, q.bury(ctx, g, reasonExpired, fmt.Sprintf("it is older than %v, the queue's ttl", settings.TTL), false)
+	}
+	m = Message{
+		ID: MessageID{g.partition, g.offset}, Receipt: q.receipt(g), Topic: topic.Name, Partition: number(topic, g.partition), Offset: g.offset,
+		Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Attempt: int(g.attempt), Until: time.UnixMilli(int64(g.until)),
+	}
+	if rec.Timestamp != batch.NoTimestamp {
+		m.Time = time.UnixMilli(rec.Timestamp)
+	}
+	return m, true, nil
+}
+
+func number(t eventlog.Topic, p eventlog.Partition) int32 {
+	for i, has := range t.Partitions {
+		if has == p {
+			return int32(i)
+		}
+	}
+	return -1
+}
+
+// giveBack undoes claims that nobody got: the next worker gets the messages, as the same attempt.
+func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
+	if len(granted) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
+	defer cancel()
+	err := q.shard(p).do(ctx, &op{apply: func(s *state, _ *change) (changed bool, err error) {
+		for _, g := range granted {
+			if r, err := s.part(p).held(g); err == nil {
+				s.part(p).resolve(g, run{fate: waiting, attempt: r.attempt - 1})
+				changed = true
+			}
+		}
+		return changed, nil
+	}})
+	if err != nil {
+		q.owner.logger.Info("messages that nobody got come back when their leases end", "queue", q.name, "messages", len(granted), "err", err)
+		return
+	}
+	q.ring()
+}
+
+// drop ends a message that is not to be handed out.
+func (q *Queue) drop(ctx context.Context, g grant) error {
+	err := q.shard(g.partition).do(ctx, &op{apply: func(s *state, _ *change) (bool, error) {
+		if _, err := s.part(g.partition).held(g); err != nil {
+			return false, nil
+		}
+		s.part(g.partition).resolve(g, run{fate: done})
+		return true, nil
+	}})
+	return err
+}
+
+// get returns the state as it was seen last, and reads it where it was not seen yet.
+func (s *shard) get(ctx context.Context) (*state, error) {
+	if known := s.known(); known != nil {
+		return known, nil
+	}
+	// An operation that changes nothing makes the shard read its state, and answers when it did.
+	var seen *state
+	err := s.do(ctx, &op{apply: func(st *state, _ *change) (bool, error) { seen = st.clone(); return false, nil }})
+	return seen, err
+}
+
+// keySeed makes hashes of keys that nobody can aim at each other.
+var keySeed = maphash.MakeSeed()
+
+// keys are the keys of messages at and above a partition's floor, as hashes, for queues that keep order by key. Two keys of
+// one hash wait for each other, which harms nobody. keys are never changed, only replaced.
+type keys struct {
+	from   eventlog.Offset
+	hashes []uint64 // of from onwards; 0: no key
+}
+
+// keysMax bounds how far past its floor a partition with order by key gives out messages.
+const keysMax = 1 << 20
+
+// order says which messages may be claimed: of those with one key that are not done, the first. What lies past the keys that are
+// known is left for later.
+func (k *keys) order(p *part, end eventlog.Offset) (allowed func(eventlog.Offset) bool, known eventlog.Offset) {
+	if k == nil || k.from > p.floor {
+		return func(eventlog.Offset) bool { return false }, p.next
+	}
+	first := make(map[uint64]eventlog.Offset)
+	free := func(o eventlog.Offset) bool {
+		i := o - k.from
+		if i >= eventlog.Offset(len(k.hashes)) {
+			return false // another process was here, and went further
+		}
+		h := k.hashes[i]
+		if _, there := first[h]; !there {
+			first[h] = o
+		}
+		return h == 0 || first[h] == o
+	}
+	at := p.floor
+	for _, r := range p.runs {
+		if r.fate != done {
+			for n := range r.n {
+				free(at + eventlog.Offset(n))
+			}
+		}
+		at += eventlog.Offset(r.n)
+	}
+	return free, min(end, k.from+eventlog.Offset(len(k.hashes)))
+}
+
+// learnKeys reads the keys from the floor to some way past next.
+func (q *Queue) learnKeys(ctx context.Context, s *shard, p eventlog.Partition, more int) error {
+	known, err := s.get(ctx)
+	if err != nil {
+		return err
+	}
+	bounds, _ := q.log.Known(p)
+	mine := *known.clone().part(p)
+	mine.trimmed(bounds.First)
+	end := min(bounds.Next, mine.next+eventlog.Offset(max(more, 100)), mine.floor+keysMax)
+
+	s.learning.Lock()
+	defer s.learning.Unlock()
+	k := s.keys.Load()
+	next := &keys{from: mine.floor}
+	if k != nil && mine.floor >= k.from && mine.floor <= k.from+eventlog.Offset(len(k.hashes)) {
+		next.hashes = slices.Clone(k.hashes[mine.floor-k.from:])
+	}
+	for o := next.from + eventlog.Offset(len(next.hashes)); o < end; o++ {
+		rec, err := q.records.read(ctx, p, o)
+		if err != nil && !errors.Is(err, errNoRecord) {
+			return err
+		}
+		var h uint64
+		if rec.Key != nil {
+			h = max(maphash.Bytes(keySeed, rec.Key), 1)
+		}
+		next.hashes = append(next.hashes, h)
+	}
+	s.keys.Store(next)
+	return nil
+}

@@ -1,0 +1,93 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// clockKey holds a moment, in milliseconds since the Unix epoch, as the process that made it saw it. It is put once. Its value
+// and its age together are the store's time: the same for every process, and for SQL.
+const clockKey = "queue/clock"
+
+const (
+	// clockFresh is how long a reading of the clock is good without another.
+	clockFresh = 10 * time.Second
+	// clockSlip is how far the machine's two clocks may drift apart before the store's is read again: a machine that slept counts
+	// no monotonic time.
+	clockSlip = 500 * time.Millisecond
+)
+
+// clock tells the store's time. A reading is a trip; between readings the machine's own clock counts on.
+//
+// The store answered somewhere between the question and the answer. So its time lies between two bounds, a trip apart: a lease
+// ends when the earlier bound has passed its end, and a new one is counted from the later bound.
+type clock struct {
+	log *eventlog.Log
+
+	mu      sync.Mutex // guards what follows, and the trip
+	read    Time       // the store's time at the reading, as its age said
+	asked   time.Time  // before the trip
+	told    time.Time  // after it
+	reading bool       // there was one
+}
+
+// now returns the earlier and the later bound of the store's time. It costs a trip every clockFresh.
+func (c *clock) now(ctx context.Context) (earliest, latest Time, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.fresh(time.Now()) {
+		if err := c.ask(ctx); err != nil {
+			return 0, 0, fmt.Errorf("read the store's clock: %w", err)
+		}
+	}
+	now := time.Now()
+	return c.read + Time(now.Sub(c.told).Milliseconds()), c.read + Time(now.Sub(c.asked).Milliseconds()) + 1, nil
+}
+
+func (c *clock) fresh(now time.Time) bool {
+	if !c.reading {
+		return false
+	}
+	monotonic := now.Sub(c.told)
+	wall := now.Round(0).Sub(c.told.Round(0)) // Round strips the monotonic reading
+	return monotonic < clockFresh && (wall-monotonic).Abs() < clockSlip
+}
+
+func (c *clock) ask(ctx context.Context) error {
+	for {
+		asked := time.Now()
+		kv, err := c.log.Get(ctx, clockKey)
+		if err != nil {
+			return err
+		}
+		if kv.Version == 0 {
+			if err := c.set(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		start, err := strconv.ParseInt(string(kv.Value), 10, 64)
+		if err != nil {
+			return fmt.Errorf("key %s holds %q: %w", clockKey, kv.Value, err)
+		}
+		c.read, c.asked, c.told, c.reading = Time(start+kv.Age.Milliseconds()), asked, time.Now(), true
+		return nil
+	}
+}
+
+// set makes the key. When another process was faster, its value counts.
+func (c *clock) set(ctx context.Context) error {
+	_, err := c.log.Append(ctx, eventlog.Entry{
+		Checks: []eventlog.Check{{Key: clockKey}},
+		Puts:   []eventlog.Put{{Key: clockKey, Version: 1, Value: strconv.AppendInt(nil, time.Now().UnixMilli(), 10)}},
+	})
+	if isStale(err) {
+		return nil
+	}
+	return err
+}

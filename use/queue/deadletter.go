@@ -1,0 +1,199 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Why a message became a dead letter.
+const (
+	reasonAttempts = "attempts"
+	reasonExpired  = "expired"
+	reasonRejected = "rejected"
+)
+
+// Headers that a queue gives a message, beside those that it came with. Times are as in RFC 3339.
+const (
+	HeaderID       = "weir.queue.id"       // MessageID of where it was first enqueued
+	HeaderQueue    = "weir.queue.name"     // the queue that gave it up, or handled it
+	HeaderReason   = "weir.queue.reason"   // attempts, expired or rejected
+	HeaderError    = "weir.queue.error"    // of the last attempt
+	HeaderAttempts = "weir.queue.attempts" // how many there were
+	HeaderEnqueued = "weir.queue.enqueued" // when it was first enqueued
+	HeaderWorker   = "weir.queue.worker"   // who handled it, or failed last
+)
+
+const (
+	deadSuffix = ".dlt"
+	doneSuffix = ".done"
+	// errorMax bounds the text of an error that is kept, and headersMax what a queue's headers add to a message.
+	errorMax   = 4 << 10
+	headersMax = 64 << 10
+)
+
+// Nack gives messages back that could not be handled. They come again after the pause that the queue has for so many failed attempts; after
+// the last attempt they become dead letters. Errors are those of Ack.
+func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, error) {
+	if n.Delay < -1 || n.Delay > delayMax {
+		return nil, &eventlog.InvalidError{What: "delay", Value: n.Delay.String(), Why: fmt.Sprintf("0 to %v are allowed", delayMax)}
+	}
+	_, latest, err := q.owner.clock.now(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("give messages back to queue %q: %w", q.name, err)
+	}
+	reason := shorten(n.Error, errorMax)
+	letters := make(map[grant]preparation)
+	return q.answer(ctx, receipts, func(s *state, c *change, g grant) error {
+		settings := q.def.Load().settings
+		p := s.part(g.partition)
+		r, err := p.held(g)
+		if err != nil {
+			return err
+		}
+		if n.Reject || settings.Attempts > 0 && int(r.attempt) >= settings.Attempts {
+			letter := letters[g]
+			p.resolve(g, run{fate: done})
+			letter.append(c)
+			return nil
+		}
+		pause := n.Delay
+		if !n.SetDelay {
+			pause = settings.pause(r.attempt)
+		}
+		p.resolve(g, run{fate: waiting, attempt: r.attempt, until: latest + Time(pause.Milliseconds()), reason: shorten(reason, reasonKept)})
+		return nil
+	}, func(ctx context.Context, g grant) (none preparation, err error) {
+		settings := q.def.Load().settings
+		if !n.Reject && (settings.Attempts <= 0 || int(g.attempt) < settings.Attempts) {
+			return none, nil
+		}
+		why := reasonAttempts
+		if n.Reject {
+			why = reasonRejected
+		}
+		letters[g], err = q.deadLetter(ctx, g, why, reason)
+		return none, err
+	})
+}
+
+// reasonKept bounds the error that is kept with a message that waits: it is part of the partition's state.
+const reasonKept = 256
+
+// Nack tells why, and for how long, a message is given back.
+type Nack struct {
+	Error    string        // of the attempt; at most 4 KiB are kept
+	SetDelay bool          // Delay counts, and not the queue's own pause
+	Delay    time.Duration // until the next attempt
+	Reject   bool          // no further attempt: it becomes a dead letter now
+}
+
+// preparation is a record that is appended with a message's change.
+type preparation struct {
+	topic     eventlog.Topic
+	partition eventlog.Partition
+	record    batch.Record
+}
+
+func (p preparation) append(c *change) {
+	if p.topic.Version != 0 {
+		c.append(p.topic, p.partition, p.record)
+	}
+}
+
+func (p preparation) bytes() int64 {
+	if p.topic.Version == 0 {
+		return 0
+	}
+	return int64(batch.SealedSize(&p.record))
+}
+
+// deadLetter makes the dead letter of a message.
+func (q *Queue) deadLetter(ctx context.Context, g grant, why, text string) (preparation, error) {
+	return q.copyTo(ctx, deadSuffix, g, []batch.RecordHeader{
+		{Key: HeaderReason, Value: []byte(why)},
+		{Key: HeaderError, Value: []byte(text)},
+	})
+}
+
+// keepDone makes the copy of a message that was handled, where the queue keeps one.
+func (q *Queue) keepDone(ctx context.Context, g grant) (preparation, error) {
+	if !q.def.Load().settings.KeepDone {
+		return preparation{}, nil
+	}
+	return q.copyTo(ctx, doneSuffix, g, nil)
+}
+
+// copyTo makes the copy of a message that goes to a topic of the queue. What the log has no more leaves no copy.
+func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []batch.RecordHeader) (preparation, error) {
+	rec, err := q.records.read(ctx, g.partition, g.offset)
+	if errors.Is(err, errNoRecord) {
+		return preparation{}, nil
+	}
+	if err != nil {
+		return preparation{}, err
+	}
+	topic, err := q.owner.topic(ctx, q.name+suffix, 1, batch.SealedSize(&rec)+headersMax)
+	if err != nil {
+		return preparation{}, err
+	}
+	worker := ""
+	if known := q.shard(g.partition).known(); known != nil {
+		if r, held := known.clone().part(g.partition).at(g.offset); held {
+			worker = r.worker
+		}
+	}
+	id := MessageID{g.partition, g.offset}.String()
+	all := make([]batch.RecordHeader, 0, len(rec.Headers)+len(headers)+5)
+	all = append(append(all, rec.Headers...), headers...)
+	all = append(all,
+		batch.RecordHeader{Key: HeaderID, Value: []byte(id)},
+		batch.RecordHeader{Key: HeaderQueue, Value: []byte(q.name)},
+		batch.RecordHeader{Key: HeaderAttempts, Value: []byte(strconv.Itoa(int(g.attempt)))},
+		batch.RecordHeader{Key: HeaderWorker, Value: []byte(worker)})
+	if rec.Timestamp >= 0 {
+		all = append(all, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(time.UnixMilli(rec.Timestamp).UTC().Format(time.RFC3339Nano))})
+	}
+	return preparation{topic, topic.Partitions[0], batch.Record{Timestamp: time.Now().UnixMilli(), Key: rec.Key, Value: rec.Value, Headers: all}}, nil
+}
+
+// bury makes a dead letter of a message, if the claim it was given out with is still the last. With ended only when its lease has ended.
+func (q *Queue) bury(ctx context.Context, g grant, why, text string, ended bool) error {
+	letter, err := q.deadLetter(ctx, g, why, text)
+	if err != nil {
+		return err
+	}
+	earliest, _, err := q.owner.clock.now(ctx)
+	if err != nil {
+		return err
+	}
+	return q.shard(g.partition).do(ctx, &op{bytes: letter.bytes(), apply: func(s *state, c *change) (bool, error) {
+		r, err := s.part(g.partition).held(g)
+		if err != nil {
+			return false, err
+		}
+		if ended && r.until > earliest {
+			return false, nil // it was extended
+		}
+		s.part(g.partition).resolve(g, run{fate: done})
+		letter.append(c)
+		return true, nil
+	}})
+}
+
+// shorten cuts a text to most bytes, between characters.
+func shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most]
+}

@@ -1,0 +1,417 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	defPrefix   = "queue/def/"
+	statePrefix = "queue/state/"
+
+	// nameMax bounds a queue's name in bytes. Escaped, it must still fit into an index of every store.
+	nameMax = 249
+)
+
+// Spec describes a queue to be made.
+type Spec struct {
+	Name string
+	// Topic is where its messages are. It may be there already, and may have other readers. Default: Name.
+	Topic string
+	// Partitions is how many the topic gets if it has to be made. Default 4.
+	Partitions int
+	Settings   Settings
+}
+
+// Settings tell how a queue treats its messages. The zero value of every field means its default.
+type Settings struct {
+	// Lease is how long a claim lasts unless the worker asks for another time. Default 30 s.
+	Lease time.Duration
+	// Attempts is how often a message is given out before it becomes a dead letter. Default 10; negative: for ever.
+	Attempts int
+	// Backoff is the longest pause after the first failed attempt, twice as long after each, up to BackoffMax; the pause is anything up to
+	// that, at random. Defaults 1 s and 5 min.
+	Backoff, BackoffMax time.Duration
+	// Delays are the pauses after each failed attempt, exactly; the last is that of all later ones. Instead of Backoff.
+	Delays []time.Duration
+	// TTL is how old a message may be when it is given out. One that is older becomes a dead letter, or is dropped with DropExpired.
+	// Default: any age.
+	TTL         time.Duration
+	DropExpired bool
+	// KeyOrder gives out at most one message of a key at a time, in the order of the log. Messages without a key know no order.
+	KeyOrder bool
+	// KeepDone appends each message that was handled to the topic `<queue>.done`.
+	KeepDone bool
+	// Window is how many messages of a partition may be claimed or waiting for another attempt at a time. Default 2000, as in KIP-932.
+	Window int
+	// Paused: nothing is given out. Acks and enqueuing go on.
+	Paused bool
+}
+
+const (
+	leaseMin, leaseMax = 100 * time.Millisecond, 12 * time.Hour
+	attemptsMax        = 1_000_000
+	windowMax          = 10_000
+	delaysMax          = 100
+	delayMax           = 100 * 365 * 24 * time.Hour
+)
+
+func (s Settings) withDefaults() Settings {
+	s.Lease = cmp.Or(s.Lease, 30*time.Second)
+	s.Attempts = cmp.Or(s.Attempts, 10)
+	s.Backoff = cmp.Or(s.Backoff, time.Second)
+	s.BackoffMax = cmp.Or(s.BackoffMax, max(5*time.Minute, s.Backoff))
+	s.Window = cmp.Or(s.Window, 2000)
+	return s
+}
+
+// check says whether a queue may be set so. It is asked of settings with their defaults.
+func (s Settings) check() error {
+	bad := func(what string, value any, why string, a ...any) error {
+		return &eventlog.InvalidError{What: what, Value: fmt.Sprint(value), Why: fmt.Sprintf(why, a...)}
+	}
+	switch {
+	case s.Lease < leaseMin || s.Lease > leaseMax:
+		return bad("lease", s.Lease, "%v to %v are allowed", leaseMin, leaseMax)
+	case s.Attempts > attemptsMax:
+		return bad("attempts", s.Attempts, "at most %d, or a negative number for no limit", attemptsMax)
+	case s.Backoff < 0 || s.Backoff > delayMax:
+		return bad("backoff", s.Backoff, "0 to %v are allowed", delayMax)
+	case s.BackoffMax < s.Backoff || s.BackoffMax > delayMax:
+		return bad("backoff_max", s.BackoffMax, "it must be at least the backoff, %v, and at most %v", s.Backoff, delayMax)
+	case len(s.Delays) > delaysMax:
+		return bad("delays", len(s.Delays), "at most %d are kept", delaysMax)
+	case s.TTL < 0 || s.TTL > delayMax:
+		return bad("ttl", s.TTL, "0 to %v are allowed", delayMax)
+	case s.Window < 1 || s.Window > windowMax:
+		return bad("window", s.Window, "1 to %d are allowed", windowMax)
+	}
+	for _, d := range s.Delays {
+		if d < 0 || d > delayMax {
+			return bad("delay", d, "0 to %v are allowed", delayMax)
+		}
+	}
+	return nil
+}
+
+// pause is how long a message waits after so many failed attempts.
+func (s Settings) pause(failed int32) time.Duration {
+	if n := int32(len(s.Delays)); n > 0 {
+		return s.Delays[min(max(failed, 1), n)-1]
+	}
+	longest := s.BackoffMax
+	if doublings := failed - 1; doublings < 32 && s.Backoff < s.BackoffMax>>doublings {
+		longest = s.Backoff << doublings
+	}
+	return mathrand.N(max(longest, 1))
+}
+
+// definition is what the store says of a queue.
+type definition struct {
+	name     string
+	id       string // of this queue: one that is deleted and made again has another
+	topic    string // its name when the queue was made, for people
+	topicID  eventlog.TopicID
+	settings Settings
+	version  eventlog.Version
+}
+
+// The value of a definition's key. Durations are text, as in "1m30s".
+type storedDefinition struct {
+	ID       string         `json:"id"`
+	Topic    string         `json:"topic"`
+	TopicID  string         `json:"topic_id"`
+	Settings storedSettings `json:"settings"`
+}
+
+type storedSettings struct {
+	Lease       string   `json:"lease"`
+	Attempts    int      `json:"attempts"`
+	Backoff     string   `json:"backoff"`
+	BackoffMax  string   `json:"backoff_max"`
+	Delays      []string `json:"delays,omitempty"`
+	TTL         string   `json:"ttl,omitempty"`
+	DropExpired bool     `json:"drop_expired,omitempty"`
+	KeyOrder    bool     `json:"key_order,omitempty"`
+	KeepDone    bool     `json:"keep_done,omitempty"`
+	Window      int      `json:"window"`
+	Paused      bool     `json:"paused,omitempty"`
+}
+
+func defKey(name string) string { return defPrefix + url.PathEscape(name) }
+
+func statesOf(id string) string { return statePrefix + id + "/" }
+
+func stateKey(id string, p eventlog.Partition) string {
+	return statesOf(id) + strconv.FormatInt(int64(p), 10)
+}
+
+func checkName(name string) error {
+	if err := eventlog.CheckTopicName(name); err != nil { // its topics are named after it
+		return &eventlog.InvalidError{What: "queue name", Value: shorten(name, 64), Why: "1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-' are allowed, as for a topic"}
+	}
+	if len(name)+len(doneSuffix) > nameMax {
+		return &eventlog.InvalidError{What: "queue name", Value: shorten(name, 64), Why: fmt.Sprintf("it has %d bytes, and %d are allowed: its topics %s and %s are named after it", len(name), nameMax-len(doneSuffix), deadSuffix, doneSuffix)}
+	}
+	return nil
+}
+
+func newID() string {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return hex.EncodeToString(id[:])
+}
+
+func (d definition) value() []byte {
+	s := d.settings
+	stored := storedSettings{
+		Lease: s.Lease.String(), Attempts: s.Attempts, Backoff: s.Backoff.String(), BackoffMax: s.BackoffMax.String(),
+		DropExpired: s.DropExpired, KeyOrder: s.KeyOrder, KeepDone: s.KeepDone, Window: s.Window, Paused: s.Paused,
+	}
+	if s.TTL > 0 {
+		stored.TTL = s.TTL.String()
+	}
+	for _, delay := range s.Delays {
+		stored.Delays = append(stored.Delays, delay.String())
+	}
+	value, err := json.Marshal(storedDefinition{ID: d.id, Topic: d.topic, TopicID: d.topicID.String(), Settings: stored})
+	if err != nil {
+		panic(fmt.Sprintf("queue %q: encode its definition: %v", d.name, err)) // it has nothing that JSON cannot say
+	}
+	return value
+}
+
+func parseDefinition(kv eventlog.KeyValue) (d definition, err error) {
+	fail := func(err error) (definition, error) {
+		return definition{}, fmt.Errorf("key %s does not hold a queue: %w", kv.Key, err)
+	}
+	var stored storedDefinition
+	if err := json.Unmarshal(kv.Value, &stored); err != nil {
+		return fail(err)
+	}
+	if d.name, err = url.PathUnescape(strings.TrimPrefix(kv.Key, defPrefix)); err != nil {
+		return fail(err)
+	}
+	topicID, err := hex.DecodeString(stored.TopicID)
+	if err != nil || len(topicID) != len(d.topicID) {
+		return fail(fmt.Errorf("topic_id %q is no topic's id", stored.TopicID))
+	}
+	d.id, d.topic, d.topicID, d.version = stored.ID, stored.Topic, eventlog.TopicID(topicID), kv.Version
+	s := stored.Settings
+	d.settings = Settings{Attempts: s.Attempts, DropExpired: s.DropExpired, KeyOrder: s.KeyOrder, KeepDone: s.KeepDone, Window: s.Window, Paused: s.Paused}
+	var errs [4]error
+	d.settings.Lease, errs[0] = time.ParseDuration(s.Lease)
+	d.settings.Backoff, errs[1] = time.ParseDuration(s.Backoff)
+	d.settings.BackoffMax, errs[2] = time.ParseDuration(s.BackoffMax)
+	if s.TTL != "" {
+		d.settings.TTL, errs[3] = time.ParseDuration(s.TTL)
+	}
+	for _, text := range s.Delays {
+		delay, err := time.ParseDuration(text)
+		if err != nil {
+			return fail(err)
+		}
+		d.settings.Delays = append(d.settings.Delays, delay)
+	}
+	if err := errors.Join(errs[:]...); err != nil {
+		return fail(err)
+	}
+	d.settings = d.settings.withDefaults() // of settings that are newer than the queue
+	return d, nil
+}
+
+// Info is a queue as people and programs are told of it.
+type Info struct {
+	Name, Topic string
+	ID          string
+	Settings    Settings
+}
+
+func (d definition) info() Info {
+	return Info{Name: d.name, Topic: d.topic, ID: d.id, Settings: d.settings}
+}
+
+// read finds a definition: one trip.
+func (qs *Queues) read(ctx context.Context, name string) (definition, error) {
+	if err := checkName(name); err != nil {
+		return definition{}, err
+	}
+	kv, err := qs.log.Get(ctx, defKey(name))
+	if err != nil {
+		return definition{}, fmt.Errorf("look for queue %q: %w", name, err)
+	}
+	if kv.Version == 0 {
+		return definition{}, fmt.Errorf("%w: %q", ErrUnknownQueue, name)
+	}
+	return parseDefinition(kv)
+}
+
+// Create makes a queue, durably, and its topics where they are not there: that of its messages, and that of its dead letters. ErrQueueExists when
+// the name is taken; *eventlog.InvalidError when something of it is not allowed. A queue begins with the oldest message that its topic has.
+func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
+	if err := checkName(spec.Name); err != nil {
+		return Info{}, err
+	}
+	settings := spec.Settings.withDefaults()
+	if err := settings.check(); err != nil {
+		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
+	}
+	if _, err := qs.read(ctx, spec.Name); !errors.Is(err, ErrUnknownQueue) {
+		if err == nil {
+			err = ErrQueueExists
+		}
+		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
+	}
+	topic, err := qs.topic(ctx, cmp.Or(spec.Topic, spec.Name), cmp.Or(spec.Partitions, 4), 0)
+	if err == nil {
+		_, err = qs.topic(ctx, spec.Name+deadSuffix, 1, topic.MaxMessageBytes()+headersMax)
+	}
+	if err == nil && settings.KeepDone {
+		_, err = qs.topic(ctx, spec.Name+doneSuffix, 1, topic.MaxMessageBytes()+headersMax)
+	}
+	if err != nil {
+		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
+	}
+	d := definition{name: spec.Name, id: newID(), topic: topic.Name, topicID: topic.ID, settings: settings}
+	// Not from 1: whoever knew an older queue of this name must not meet its versions again.
+	d.version = 1 + eventlog.Version(mathrand.Int64N(1<<53))
+	_, err = qs.log.Append(ctx, eventlog.Entry{
+		Checks: []eventlog.Check{{Key: defKey(d.name)}},
+		Puts:   []eventlog.Put{{Key: defKey(d.name), Version: d.version, Value: d.value()}},
+	})
+	if isStale(err) {
+		err = ErrQueueExists
+	}
+	if err != nil {
+		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
+	}
+	return d.info(), nil
+}
+
+// topic finds a topic, or makes it. With messageBytes its records may be so large.
+func (qs *Queues) topic(ctx context.Context, name string, partitions, messageBytes int) (eventlog.Topic, error) {
+	t, err := qs.log.Topic(ctx, name)
+	if !errors.Is(err, eventlog.ErrUnknownTopic) {
+		return t, err
+	}
+	spec := eventlog.TopicSpec{Name: name, Partitions: partitions}
+	if messageBytes > 0 {
+		spec.Config = map[string]string{"retention.ms": "-1", "max.message.bytes": strconv.Itoa(min(messageBytes, 1<<31-1))}
+	}
+	t, err = qs.log.CreateTopic(ctx, spec)
+	if errors.Is(err, eventlog.ErrTopicExists) { // somebody else was faster
+		return qs.log.Topic(ctx, name)
+	}
+	return t, err
+}
+
+// Alter lets change edit a queue's settings, durably. It may be called more than once. Every process obeys from the next change of
+// the queue on.
+func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings) error) (Info, error) {
+	for range changesMax {
+		d, err := qs.read(ctx, name)
+		if err != nil {
+			return Info{}, err
+		}
+		if err := change(&d.settings); err != nil {
+			return Info{}, err
+		}
+		d.settings = d.settings.withDefaults()
+		if err := d.settings.check(); err != nil {
+			return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
+		}
+		if d.settings.KeepDone {
+			if _, err := qs.topic(ctx, name+doneSuffix, 1, 1<<20+headersMax); err != nil {
+				return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
+			}
+		}
+		_, err = qs.log.Append(ctx, eventlog.Entry{
+			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}},
+			Puts:   []eventlog.Put{{Key: defKey(name), Version: d.version + 1, Value: d.value()}},
+		})
+		if isStale(err) {
+			continue
+		}
+		if err != nil {
+			return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
+		}
+		qs.heard(name)
+		return d.info(), nil
+	}
+	return Info{}, fmt.Errorf("alter queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
+}
+
+// Pause stops a queue from giving out messages; Resume lets it go on.
+func (qs *Queues) Pause(ctx context.Context, name string) error { return qs.setPaused(ctx, name, true) }
+
+// Resume ends a Pause.
+func (qs *Queues) Resume(ctx context.Context, name string) error {
+	return qs.setPaused(ctx, name, false)
+}
+
+func (qs *Queues) setPaused(ctx context.Context, name string, paused bool) error {
+	_, err := qs.Alter(ctx, name, func(s *Settings) error { s.Paused = paused; return nil })
+	return err
+}
+
+// Delete deletes a queue and all it knows of its messages. The topics stay: they may have other readers.
+func (qs *Queues) Delete(ctx context.Context, name string) error {
+	for range changesMax {
+		d, err := qs.read(ctx, name)
+		if err != nil {
+			return err
+		}
+		e := eventlog.Entry{
+			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}},
+			Puts:   []eventlog.Put{{Key: defKey(name)}},
+		}
+		err = qs.log.ListAll(ctx, statesOf(d.id), func(kv eventlog.KeyValue) error {
+			// Whoever changes a state checks the definition as well: none can come anew once that is gone.
+			e.Puts = append(e.Puts, eventlog.Put{Key: kv.Key})
+			return nil
+		})
+		if err == nil {
+			_, err = qs.log.Append(ctx, e)
+		}
+		if isStale(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("delete queue %q: %w", name, err)
+		}
+		qs.heard(name)
+		return nil
+	}
+	return fmt.Errorf("delete queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
+}
+
+// List returns all queues, by name.
+func (qs *Queues) List(ctx context.Context) ([]Info, error) {
+	var infos []Info
+	err := qs.log.ListAll(ctx, defPrefix, func(kv eventlog.KeyValue) error {
+		d, err := parseDefinition(kv)
+		infos = append(infos, d.info())
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list queues: %w", err)
+	}
+	return infos, nil
+}
+
+// changesMax bounds how often a change is tried while others change the same.
+const changesMax = 32
+
+func isStale(err error) bool { return errors.Is(err, eventlog.ErrStale) }

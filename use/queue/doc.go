@@ -1,0 +1,23 @@
+// Package queue is the work queue: messages are claimed, acknowledged, retried and given up one by one.
+//
+// A queue is a group that acknowledges message by message. Its messages are the records of a topic, so one topic can feed
+// queues and consumer groups alike, and none notices the others. Where a consumer group keeps one offset for a
+// partition, a queue keeps a floor, and above it runs of messages that share a fate:
+//
+//	partition   0 ........ floor ............................. next ........ end
+//	            | all done | claimed | waiting | done | claimed | not claimed yet
+//
+// A queue is these keys in the store, JSON a person can read:
+//
+//	queue/def/<name>             what the queue is: its id, topic and settings
+//	queue/state/<id>/<partition> what became of the messages of one partition (state)
+//	queue/clock                  a moment; its age tells the store's time (clock)
+//
+// The version of a state's key decides. Any process may claim and acknowledge in any partition: each change demands that the
+// state is still as that process knows it, and who was overtaken reads it again and tries anew. What many callers ask
+// of one partition while a flush travels becomes one change (shard). No row is rewritten for each message.
+//
+// A claim is durable before the worker has it. It lasts until the worker acknowledges the message or gives it back, or until its lease ends by
+// the store's clock. Receipts name the one claim that they were given for: once the message was claimed again, the older
+// receipt changes nothing and its holder is told so (ErrStaleReceipt).
+package queue

@@ -1,0 +1,26 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrUnknownQueue: there is no queue of this name.
+	ErrUnknownQueue = errors.New("unknown queue")
+	// ErrQueueExists: a queue of this name is there already.
+	ErrQueueExists = errors.New("queue exists")
+	// ErrStaleReceipt: the claim that the receipt was given for is over. Nothing changed. The error is a *StaleReceiptError.
+	ErrStaleReceipt = errors.New("stale receipt")
+	// ErrBadReceipt: the text is no receipt of this queue.
+	ErrBadReceipt = errors.New("bad receipt")
+)
+
+// StaleReceiptError says why a receipt changes nothing.
+type StaleReceiptError struct {
+	Why  string
+	Done bool // the message is done: a second ack of one claim may be taken for success
+}
+
+func (e *StaleReceiptError) Error() string { return fmt.Sprintf("%v: %s", ErrStaleReceipt, e.Why) }
+func (e *StaleReceiptError) Unwrap() error { return ErrStaleReceipt }

@@ -1,0 +1,296 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/publish"
+)
+
+// Config sets Queues up. The zero value of every field means its default.
+type Config struct {
+	Logger *slog.Logger    // default: slog.Default()
+	Tracer eventlog.Tracer // default: no spans
+}
+
+const (
+	// loadTimeout bounds the wait for the store when a state is read.
+	loadTimeout = 10 * time.Second
+	// refreshEvery is how often a worker that waits looks whether other processes gave messages back.
+	refreshEvery = time.Second
+)
+
+// Queues are the queues of a log. All methods may be called at once. Claims and answers need Run to be running.
+type Queues struct {
+	log       *eventlog.Log
+	publisher *publish.Publisher
+	logger    *slog.Logger
+	tracer    eventlog.Tracer
+	clock     clock
+	process   string // signs what this process writes
+	written   atomic.Int64
+
+	mu      sync.Mutex // guards what follows
+	opened  map[string]*Queue
+	ctx     context.Context // of Run; nil before and after
+	workers sync.WaitGroup
+}
+
+// New returns the queues of a log. Messages are enqueued with the publisher.
+func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return &Queues{
+		log: log, publisher: publisher, logger: cfg.Logger, tracer: eventlog.Traced(cfg.Tracer), clock: clock{log: log},
+		process: strconv.FormatUint(uint64(rand.Uint32()), 16), opened: make(map[string]*Queue),
+	}
+}
+
+// Run lets claims and answers work until ctx ends. Then it waits for the changes that are under way.
+func (qs *Queues) Run(ctx context.Context) error {
+	qs.mu.Lock()
+	qs.ctx = ctx
+	qs.mu.Unlock()
+	<-ctx.Done()
+	qs.mu.Lock()
+	qs.ctx = nil
+	qs.mu.Unlock()
+	qs.workers.Wait()
+	return nil
+}
+
+// start runs work beside the callers until it is done, with the context of Run; false when Run does not run.
+func (qs *Queues) start(work func(context.Context)) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if qs.ctx == nil || qs.ctx.Err() != nil {
+		return false
+	}
+	ctx := qs.ctx
+	qs.workers.Go(func() { work(ctx) })
+	return true
+}
+
+// sign names one change of this process.
+func (qs *Queues) sign() string {
+	return qs.process + "-" + strconv.FormatInt(qs.written.Add(1), 10)
+}
+
+// Open finds a queue: a trip where this process has not met it yet.
+func (qs *Queues) Open(ctx context.Context, name string) (*Queue, error) {
+	qs.mu.Lock()
+	q := qs.opened[name]
+	qs.mu.Unlock()
+	if q != nil {
+		return q, nil
+	}
+	d, err := qs.read(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	q, err = qs.adopt(d)
+	if err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+func (qs *Queues) adopt(d definition) (*Queue, error) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q := qs.opened[d.name]; q != nil && q.id == d.id {
+		return q, nil
+	}
+	q := &Queue{
+		owner: qs, log: qs.log, name: d.name, id: d.id, topicID: d.topicID,
+		shards: make(map[eventlog.Partition]*shard), moved: make(chan struct{}), records: newRecords(qs.log),
+	}
+	q.def.Store(&d)
+	qs.opened[d.name] = q
+	return q, nil
+}
+
+// heard is called when a definition was changed here: what is known of it is read anew when it is used next.
+func (qs *Queues) heard(name string) {
+	qs.mu.Lock()
+	q := qs.opened[name]
+	delete(qs.opened, name)
+	qs.mu.Unlock()
+	if q != nil {
+		q.ring()
+	}
+}
+
+// Queue is one queue. All methods may be called at once.
+type Queue struct {
+	owner   *Queues
+	log     *eventlog.Log
+	name    string
+	id      string
+	topicID eventlog.TopicID
+	def     atomic.Pointer[definition]
+	records *records
+	turn    atomic.Uint64 // which shard is asked first
+
+	mu       sync.Mutex // guards what follows
+	shards   map[eventlog.Partition]*shard
+	moved    chan struct{} // closed, and replaced, when there may be something to claim
+	waiters  int           // claims that wait; while there are some, watch runs
+	unwatch  context.CancelFunc
+	lastLook time.Time // when the states of all shards were looked at
+}
+
+// Info tells what the queue is, as this process knows it.
+func (q *Queue) Info() Info { return q.def.Load().info() }
+
+// redefine reads the definition anew: one trip. ErrUnknownQueue when this very queue is gone.
+func (q *Queue) redefine(ctx context.Context) error {
+	d, err := q.owner.read(ctx, q.name)
+	if err == nil && d.id != q.id {
+		err = fmt.Errorf("%w: %q was deleted, and another one has its name", ErrUnknownQueue, q.name)
+	}
+	if errors.Is(err, ErrUnknownQueue) {
+		q.owner.dropOpened(q)
+	}
+	if err != nil {
+		return err
+	}
+	q.def.Store(&d)
+	return nil
+}
+
+func (qs *Queues) dropOpened(q *Queue) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if qs.opened[q.name] == q {
+		delete(qs.opened, q.name)
+	}
+}
+
+// partitions are those of the queue's topic.
+func (q *Queue) partitions() (eventlog.Topic, error) {
+	t, err := q.log.TopicByID(q.topicID)
+	if err != nil {
+		return t, fmt.Errorf("queue %q: its topic %q was deleted: delete the queue, or make another: %w", q.name, q.def.Load().topic, err)
+	}
+	return t, nil
+}
+
+func (q *Queue) shard(p eventlog.Partition) *shard {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := q.shards[p]
+	if s == nil {
+		s = &shard{q: q, key: stateKey(q.id, p)}
+		q.shards[p] = s
+	}
+	return s
+}
+
+// ring wakes the claims that wait.
+func (q *Queue) ring() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	close(q.moved)
+	q.moved = make(chan struct{})
+}
+
+func (q *Queue) bell() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.moved
+}
+
+// wait counts a claim that waits, until the function it returns is called. While there is one, the log is watched for new messages.
+func (q *Queue) wait() (done func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiters++
+	if q.waiters == 1 {
+		var ctx context.Context
+		ctx, q.unwatch = context.WithCancel(context.Background())
+		if !q.owner.start(func(run context.Context) {
+			defer context.AfterFunc(run, q.unwatch)()
+			q.watch(ctx)
+		}) {
+			q.unwatch()
+		}
+	}
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.waiters--; q.waiters == 0 {
+			q.unwatch()
+		}
+	}
+}
+
+// watch rings when new messages come. It costs no trip.
+func (q *Queue) watch(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; {
+		t, err := q.partitions()
+		if err != nil {
+			q.ring()
+			return
+		}
+		spans := make([]eventlog.Span, len(t.Partitions))
+		for i, p := range t.Partitions {
+			b, _ := q.log.Known(p)
+			spans[i] = eventlog.Span{Partition: p, From: b.Next, MaxBytes: 1}
+		}
+		_, err = q.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: 1, MaxWait: time.Minute})
+		if err != nil {
+			failures++
+			pause(ctx, failures)
+			continue
+		}
+		failures = 0
+		q.ring()
+	}
+}
+
+// look reads the states of all shards, at most once in refreshEvery: one trip per thousand partitions.
+func (q *Queue) look(ctx context.Context) error {
+	q.mu.Lock()
+	due := time.Since(q.lastLook) >= refreshEvery
+	if due {
+		q.lastLook = time.Now()
+	}
+	q.mu.Unlock()
+	if !due {
+		return nil
+	}
+	return q.log.ListAll(ctx, statesOf(q.id), func(kv eventlog.KeyValue) error {
+		p, err := strconv.ParseInt(kv.Key[len(statesOf(q.id)):], 10, 64)
+		if err != nil {
+			return fmt.Errorf("key %s: %w", kv.Key, err)
+		}
+		return q.shard(eventlog.Partition(p)).refresh(kv)
+	})
+}
+
+// order lists the topic's partitions in the order in which a claim asks them: another one first each time.
+func (q *Queue) order(t eventlog.Topic) []eventlog.Partition {
+	first := int(q.turn.Add(1) % uint64(len(t.Partitions)))
+	return slices.Concat(t.Partitions[first:], t.Partitions[:first])
+}
+
+// pause waits before another try: 20 ms, twice as long each time up to a second, and a little at random.
+func pause(ctx context.Context, failures int) {
+	const first, longest = 20 * time.Millisecond, time.Second
+	d := min(first<<min(failures-1, 10), longest)
+	select {
+	case <-time.After(d/2 + rand.N(d)):
+	case <-ctx.Done():
+	}
+}

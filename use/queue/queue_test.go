@@ -1,0 +1,309 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/publish"
+	"github.com/weir-log/weir/use/queue"
+)
+
+// start runs queues on a store until the test ends.
+func start(t *testing.T, store eventlog.Store) *queue.Queues {
+	t.Helper()
+	log, err := eventlog.Open(t.Context(), store, eventlog.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publisher := publish.New(log, publish.Config{})
+	qs := queue.New(log, publisher, queue.Config{})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = log.Run(ctx) })
+	running.Go(func() { _ = qs.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	synctest.Wait()
+	return qs
+}
+
+func create(t *testing.T, qs *queue.Queues, spec queue.Spec) *queue.Queue {
+	t.Helper()
+	if _, err := qs.Create(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	return open(t, qs, spec.Name)
+}
+
+func open(t *testing.T, qs *queue.Queues, name string) *queue.Queue {
+	t.Helper()
+	q, err := qs.Open(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+func enqueue(t *testing.T, q *queue.Queue, values ...string) {
+	t.Helper()
+	for _, v := range values {
+		if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte(v)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func claimN(t *testing.T, q *queue.Queue, n int) []queue.Message {
+	t.Helper()
+	got, err := q.Claim(t.Context(), queue.Claim{Max: n, Worker: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func values(ms []queue.Message) string {
+	s := ""
+	for _, m := range ms {
+		s += string(m.Value) + " "
+	}
+	return s
+}
+
+func one(t *testing.T, errs []error, err error) error {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(errs) != 1 {
+		t.Fatalf("%d results for one receipt", len(errs))
+	}
+	return errs[0]
+}
+
+func TestClaimedMessagesAreNobodyElsesAndAckedOnesNeverComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs := start(t, memory.New())
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
+		enqueue(t, q, "a", "b", "c")
+		first := claimN(t, q, 2)
+		if got := values(first); got != "a b " {
+			t.Fatalf("claimed %q, want a and b", got)
+		}
+		if got := values(claimN(t, q, 10)); got != "c " {
+			t.Fatalf("claimed %q beside a and b, want c", got)
+		}
+		if got := values(claimN(t, q, 10)); got != "" {
+			t.Fatalf("claimed %q, want nothing", got)
+		}
+		if errs, err := q.Ack(t.Context(), first[0].Receipt, first[1].Receipt); err != nil || errors.Join(errs...) != nil {
+			t.Fatal(err, errs)
+		}
+		time.Sleep(31 * time.Second)
+		again := claimN(t, q, 10)
+		if got := values(again); got != "c " || again[0].Attempt != 2 {
+			t.Fatalf("after the leases: %q, attempt %v; want c, attempt 2", got, again)
+		}
+	})
+}
+
+func TestAStaleReceiptIsRefusedAndChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs := start(t, memory.New())
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
+		enqueue(t, q, "a")
+		old := claimN(t, q, 1)[0]
+		time.Sleep(31 * time.Second)
+		young := claimN(t, q, 1)[0]
+		errs, err := q.Ack(t.Context(), old.Receipt)
+		if err := one(t, errs, err); !errors.Is(err, queue.ErrStaleReceipt) {
+			t.Fatalf("ack with the older receipt: %v", err)
+		}
+		errs, err = q.Nack(t.Context(), queue.Nack{}, old.Receipt)
+		if err := one(t, errs, err); !errors.Is(err, queue.ErrStaleReceipt) {
+			t.Fatalf("nack with the older receipt: %v", err)
+		}
+		errs, err = q.Ack(t.Context(), young.Receipt)
+		if err := one(t, errs, err); err != nil {
+			t.Fatal(err)
+		}
+		errs, err = q.Ack(t.Context(), young.Receipt)
+		var stale *queue.StaleReceiptError
+		if err := one(t, errs, err); !errors.As(err, &stale) || !stale.Done {
+			t.Fatalf("second ack: %v, want one that says it is done", err)
+		}
+	})
+}
+
+func TestAFailedMessageComesBackAfterItsPauseAndEndsAsADeadLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs := start(t, memory.New())
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Attempts: 3, Delays: []time.Duration{5 * time.Second}}})
+		enqueue(t, q, "a")
+		for attempt := 1; attempt <= 3; attempt++ {
+			m := claimN(t, q, 1)
+			if len(m) != 1 || m[0].Attempt != attempt {
+				t.Fatalf("attempt %d: got %v", attempt, m)
+			}
+			errs, err := q.Nack(t.Context(), queue.Nack{Error: "refused"}, m[0].Receipt)
+			if err := one(t, errs, err); err != nil {
+				t.Fatal(err)
+			}
+			if attempt < 3 {
+				time.Sleep(4900 * time.Millisecond)
+				if got := claimN(t, q, 1); len(got) != 0 {
+					t.Fatalf("it came before its pause of 5 s was over: %v", got)
+				}
+				time.Sleep(200 * time.Millisecond)
+			}
+		}
+		time.Sleep(time.Hour)
+		if got := claimN(t, q, 1); len(got) != 0 {
+			t.Fatalf("it came a fourth time: %v", got)
+		}
+		dead := create(t, qs, queue.Spec{Name: "letters", Topic: "mail.dlt"})
+		m := claimN(t, dead, 10)
+		if len(m) != 1 || string(m[0].Value) != "a" {
+			t.Fatalf("dead letters: %v", m)
+		}
+		headers := map[string]string{}
+		for _, h := range m[0].Headers {
+			headers[h.Key] = string(h.Value)
+		}
+		if headers[queue.HeaderReason] != "attempts" || headers[queue.HeaderError] != "refused" || headers[queue.HeaderAttempts] != "3" {
+			t.Fatalf("headers of the dead letter: %v", headers)
+		}
+	})
+}
+
+func TestAClaimWaitsForAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs := start(t, memory.New())
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 3})
+		got := make(chan []queue.Message)
+		go func() {
+			m, err := q.Claim(t.Context(), queue.Claim{Wait: time.Minute})
+			if err != nil {
+				t.Error(err)
+			}
+			got <- m
+		}()
+		time.Sleep(10 * time.Second)
+		began := time.Now()
+		enqueue(t, q, "a")
+		if m := <-got; len(m) != 1 || time.Since(began) > time.Second {
+			t.Fatalf("got %v after %v", m, time.Since(began))
+		}
+	})
+}
+
+func TestMessagesOfAKeyAreGivenOutOneAfterTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs := start(t, memory.New())
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{KeyOrder: true}})
+		for i, k := range []string{"x", "x", "y", "x", "y"} {
+			if _, err := q.Enqueue(t.Context(), queue.NewMessage{Key: []byte(k), Value: []byte(k + strconv.Itoa(i))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, want := range []string{"x0 y2 ", "x1 y4 ", "x3 ", ""} {
+			m := claimN(t, q, 10)
+			if got := values(m); got != want {
+				t.Fatalf("claimed %q, want %q", got, want)
+			}
+			for _, m := range m {
+				errs, err := q.Ack(t.Context(), m.Receipt)
+				if err := one(t, errs, err); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+func TestTwoProcessesShareAQueueAndNeverAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		a, b := start(t, store), start(t, store)
+		q := create(t, a, queue.Spec{Name: "mail", Partitions: 2})
+		var all []string
+		for i := range 200 {
+			all = append(all, fmt.Sprint(i))
+		}
+		enqueue(t, q, all...)
+		time.Sleep(time.Second)
+		var mu sync.Mutex
+		seen := map[string]int{}
+		var workers sync.WaitGroup
+		for _, qs := range []*queue.Queues{a, b} {
+			for range 5 {
+				workers.Go(func() {
+					q := open(t, qs, "mail")
+					for {
+						m, err := q.Claim(t.Context(), queue.Claim{Max: 3, Wait: 5 * time.Second})
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if len(m) == 0 {
+							return
+						}
+						for _, m := range m {
+							mu.Lock()
+							seen[string(m.Value)]++
+							mu.Unlock()
+							if errs, err := q.Ack(t.Context(), m.Receipt); err != nil || errs[0] != nil {
+								t.Error(err, errs)
+							}
+						}
+					}
+				})
+			}
+		}
+		workers.Wait()
+		for _, v := range all {
+			if seen[v] != 1 {
+				t.Errorf("message %s was given out %d times", v, seen[v])
+			}
+		}
+	})
+}
+
+func TestAPausedQueueGivesNothingOutInAnyProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		a, b := start(t, store), start(t, store)
+		q := create(t, a, queue.Spec{Name: "mail", Partitions: 1})
+		enqueue(t, q, "a", "b", "c")
+		time.Sleep(time.Second)
+		other := open(t, b, "mail")
+		if got := values(claimN(t, other, 1)); got != "a " {
+			t.Fatalf("claimed %q", got)
+		}
+		if err := a.Pause(t.Context(), "mail"); err != nil {
+			t.Fatal(err)
+		}
+		if got := values(claimN(t, other, 1)); got != "" {
+			t.Fatalf("the other process gave out %q of a paused queue", got)
+		}
+		if err := a.Resume(t.Context(), "mail"); err != nil {
+			t.Fatal(err)
+		}
+		if got := values(claimN(t, other, 1)); got != "b " {
+			t.Fatalf("claimed %q after it went on", got)
+		}
+		if err := a.Delete(t.Context(), "mail"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Claim(t.Context(), queue.Claim{}); !errors.Is(err, queue.ErrUnknownQueue) {
+			t.Fatalf("claim from a deleted queue: %v", err)
+		}
+	})
+}

@@ -1,0 +1,58 @@
+package queue
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// receiptMax bounds the text of a receipt.
+const receiptMax = 128
+
+// receipt is the text of a grant: the queue's id, partition, offset, attempt and nonce. The nonce is drawn at random for each claim, so
+// that nobody answers for a message that was not given to them.
+func (q *Queue) receipt(g grant) string {
+	return fmt.Sprintf("%s.%d.%d.%d.%08x", q.id, g.partition, g.offset, g.attempt, g.nonce)
+}
+
+func (q *Queue) parse(receipt string) (g grant, err error) {
+	bad := func(why string) (grant, error) {
+		return grant{}, fmt.Errorf("%w: %q: %s", ErrBadReceipt, shorten(receipt, receiptMax), why)
+	}
+	fields := strings.Split(receipt, ".")
+	if len(receipt) > receiptMax || len(fields) != 5 {
+		return bad("use the text that came with the message, as it is")
+	}
+	if fields[0] != q.id {
+		return bad(fmt.Sprintf("it is not of queue %q as it is now", q.name))
+	}
+	partition, err1 := strconv.ParseInt(fields[1], 10, 64)
+	offset, err2 := strconv.ParseInt(fields[2], 10, 64)
+	attempt, err3 := strconv.ParseInt(fields[3], 10, 32)
+	nonce, err4 := strconv.ParseUint(fields[4], 16, 32)
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || offset < 0 {
+		return bad("use the text that came with the message, as it is")
+	}
+	return grant{partition: eventlog.Partition(partition), offset: eventlog.Offset(offset), attempt: int32(attempt), nonce: uint32(nonce)}, nil
+}
+
+// MessageID names a message for as long as it is known: the partition, unique in the store, and the offset where it was enqueued.
+type MessageID struct {
+	Partition eventlog.Partition
+	Offset    eventlog.Offset
+}
+
+func (id MessageID) String() string { return fmt.Sprintf("%d-%d", id.Partition, id.Offset) }
+
+// ParseID reads a MessageID's text.
+func ParseID(text string) (id MessageID, err error) {
+	partition, offset, found := strings.Cut(text, "-")
+	p, err1 := strconv.ParseInt(partition, 10, 64)
+	o, err2 := strconv.ParseInt(offset, 10, 64)
+	if !found || err1 != nil || err2 != nil || p < 0 || o < 0 {
+		return id, &eventlog.InvalidError{What: "message id", Value: shorten(text, 64), Why: `it is a partition and an offset, as in "4-1017"`}
+	}
+	return MessageID{eventlog.Partition(p), eventlog.Offset(o)}, nil
+}

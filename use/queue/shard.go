@@ -1,0 +1,357 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// opsMax bounds what one change of a shard takes together, and opBytesMax the records that it appends.
+const (
+	opsMax     = 4096
+	opBytesMax = 4 << 20
+)
+
+// op is what one caller asks of a shard.
+type op struct {
+	// apply changes the state and says what else belongs to the change. It reports whether anything changed. It runs again,
+	// on a newer state, when another process was faster: results are overwritten.
+	apply func(s *state, c *change) (changed bool, err error)
+	bytes int64 // of records that it appends
+
+	done chan struct{} // closed once err is there
+	err  error
+	gone bool   // its caller went away after it was taken; guarded by shard.mu
+	left func() // called when it happened and its caller was gone; may be nil
+}
+
+// change is one entry of a shard, while it is being made.
+type change struct {
+	entry eventlog.Entry
+	loose map[eventlog.Partition]*loose
+	order []eventlog.Partition // of loose, by first mention
+}
+
+type loose struct {
+	topic   eventlog.Topic
+	records []batch.Record
+}
+
+// append adds a record to the entry.
+func (c *change) append(t eventlog.Topic, p eventlog.Partition, r batch.Record) {
+	if c.loose == nil {
+		c.loose = make(map[eventlog.Partition]*loose)
+	}
+	l := c.loose[p]
+	if l == nil {
+		l = &loose{topic: t}
+		c.loose[p] = l
+		c.order = append(c.order, p)
+	}
+	l.records = append(l.records, r)
+}
+
+func (c *change) seal() error {
+	for _, p := range c.order {
+		l := c.loose[p]
+		b, err := l.topic.Seal(p, l.records)
+		if err != nil {
+			return err
+		}
+		c.entry.Batches = append(c.entry.Batches, b)
+	}
+	return nil
+}
+
+// shard is one state of a queue, as this process knows it. Callers put operations in a line; all that wait when a flush of the
+// log gathers become one change of the state. A shard has at most one change under way.
+type shard struct {
+	q   *Queue
+	key string
+
+	learning sync.Mutex           // held by whoever reads keys
+	keys     atomic.Pointer[keys] // for a queue that keeps order by key
+
+	mu      sync.Mutex // guards what follows
+	line    []*op
+	alone   int // so many operations of the line go alone: what they were part of was refused for one of them
+	working bool
+	state   *state // as the store had it at version; nil: not known. It is never changed, only replaced
+	version eventlog.Version
+	seen    time.Time // when the store showed it last, or took our change
+}
+
+// do runs an operation and waits until it is durable. Until it was taken, the end of ctx withdraws it (eventlog.ErrUnavailable);
+// later the outcome is unknown (eventlog.ErrUnsure).
+func (s *shard) do(ctx context.Context, o *op) error {
+	o.done = make(chan struct{})
+	s.mu.Lock()
+	s.line = append(s.line, o)
+	start := !s.working
+	s.working = true
+	s.mu.Unlock()
+	if start && !s.q.owner.start(s.work) {
+		s.fail(eventlog.ErrClosed)
+	}
+	select {
+	case <-o.done:
+		return o.err
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-o.done: // both may have been ready, and the answer counts
+		return o.err
+	default:
+	}
+	if i := slices.Index(s.line, o); i >= 0 {
+		s.line = slices.Delete(s.line, i, i+1)
+		return fmt.Errorf("queue %q: %w: gave up before it was sent (%w)", s.q.name, eventlog.ErrUnavailable, context.Cause(ctx))
+	}
+	o.gone = true
+	return fmt.Errorf("queue %q: %w: gave up while it was on its way (%w)", s.q.name, eventlog.ErrUnsure, context.Cause(ctx))
+}
+
+// work commits changes until nobody asks for more.
+func (s *shard) work(ctx context.Context) {
+	var taken []*op      // not answered yet
+	var writers []string // what the changes of unknown outcome that took them were signed with
+	for failures := 0; ; {
+		s.mu.Lock()
+		if len(s.line) == 0 && len(taken) == 0 {
+			s.working = false
+			s.mu.Unlock()
+			return
+		}
+		known := s.state != nil
+		s.mu.Unlock()
+		if !known {
+			if err := s.load(ctx); err != nil {
+				if len(writers) > 0 && !errors.Is(err, ErrUnknownQueue) && ctx.Err() == nil { // what was sent must be found out
+					failures++
+					pause(ctx, failures)
+					continue
+				}
+				s.answer(taken, err)
+				taken, writers = nil, nil
+				s.fail(err)
+				continue
+			}
+			failures = 0
+			if slices.Contains(writers, s.known().writer) {
+				s.answer(taken, nil)
+				taken, writers = nil, nil
+				continue
+			}
+		}
+		var next *state
+		version := s.version + 1
+		if s.version == 0 {
+			version = 1 + eventlog.Version(rand.Int64N(1<<53)) // a queue made anew does not come by the versions of an older one
+		}
+		ticket := s.q.log.SubmitLate(ctx, s.size(), func() (eventlog.Entry, bool) {
+			if len(writers) == 0 { // who joins now must not get the answer to what was sent before
+				taken = append(taken, s.take(len(taken))...)
+			}
+			var e eventlog.Entry
+			e, next = s.apply(taken, version, len(writers) > 0)
+			return e, next != nil
+		})
+		_, err := ticket.Wait(ctx)
+		switch {
+		case err == nil:
+			if next != nil {
+				s.keep(next, version)
+			}
+			s.answer(taken, nil)
+			taken, writers = nil, nil
+		case errors.Is(err, eventlog.ErrStale):
+			s.forget()
+		case errors.Is(err, eventlog.ErrUnsure) && next != nil && ctx.Err() == nil:
+			// The store decides: if the state was written by us, it happened. If not, the next change takes its version, so
+			// that it cannot happen any more.
+			writers = append(writers, next.writer)
+			s.forget()
+		case len(taken) > 1 && isRefusal(err):
+			s.putBack(taken) // one of them may be to blame, and the others are not to suffer
+			s.forget()
+			taken, writers = nil, nil
+		default:
+			s.forget()
+			s.answer(taken, err)
+			taken, writers = nil, nil
+		}
+	}
+}
+
+func (s *shard) known() *state {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+// size is about what the state takes in the store.
+func (s *shard) size() int64 {
+	runs := 0
+	for i := range s.known().parts {
+		runs += len(s.known().parts[i].runs)
+	}
+	return 256 + 96*int64(runs)
+}
+
+// take takes operations from the line, up to opsMax with those that were taken before.
+func (s *shard) take(had int) []*op {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, bytes := 0, int64(0)
+	if s.alone > 0 {
+		if had == 0 {
+			n, s.alone = 1, s.alone-1
+		}
+		bytes = opBytesMax + 1
+	}
+	for n < len(s.line) && had+n < opsMax && (n == 0 || bytes+s.line[n].bytes <= opBytesMax) {
+		bytes += s.line[n].bytes
+		n++
+	}
+	taken := slices.Clone(s.line[:n])
+	s.line = slices.Delete(s.line, 0, n)
+	return taken
+}
+
+// putBack puts operations at the head of the line, to go alone.
+func (s *shard) putBack(ops []*op) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.line = append(ops, s.line...)
+	s.alone = len(ops)
+}
+
+// isRefusal reports whether the log refused an entry for what it is, for good.
+func isRefusal(err error) bool {
+	return !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrClosed) && !errors.Is(err, eventlog.ErrUnsure)
+}
+
+// apply makes one entry of operations; nil where none of them changes anything. In doubt they were sent before, and another process
+// changed the state since: a receipt that is stale now may be so by this very operation.
+func (s *shard) apply(ops []*op, version eventlog.Version, doubt bool) (eventlog.Entry, *state) {
+	next := s.known().clone()
+	c := &change{}
+	changed := false
+	for _, o := range ops {
+		var did bool
+		did, o.err = o.apply(next, c)
+		changed = changed || did
+		if doubt && errors.Is(o.err, ErrStaleReceipt) {
+			o.err = fmt.Errorf("queue %q: %w (%w)", s.q.name, eventlog.ErrUnsure, o.err)
+		}
+	}
+	if !changed {
+		return eventlog.Entry{}, nil
+	}
+	if err := c.seal(); err != nil {
+		panic(fmt.Sprintf("queue %q: seal records that were read from the log: %v", s.q.name, err))
+	}
+	next.writer = s.q.owner.sign()
+	// The definition is checked as well: who pauses, alters or deletes a queue is obeyed by every process at once.
+	c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: s.key, Version: s.version},
+		eventlog.Check{Key: defKey(s.q.name), Version: s.q.def.Load().version})
+	c.entry.Puts = append(c.entry.Puts, eventlog.Put{Key: s.key, Version: version, Value: next.encode()})
+	return c.entry, next
+}
+
+// load reads the queue's definition and the state: two trips.
+func (s *shard) load(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	if err := s.q.redefine(ctx); err != nil {
+		return err
+	}
+	kv, err := s.q.log.Get(ctx, s.key)
+	if err != nil {
+		return fmt.Errorf("queue %q: read its state: %w", s.q.name, err)
+	}
+	next, err := s.parse(kv)
+	if err != nil {
+		return err
+	}
+	s.keep(next, kv.Version)
+	return nil
+}
+
+func (s *shard) parse(kv eventlog.KeyValue) (*state, error) {
+	if kv.Version == 0 {
+		return &state{}, nil
+	}
+	parsed, err := decode(kv.Value)
+	if err != nil {
+		return nil, fmt.Errorf("queue %q: key %s does not hold a state: %w", s.q.name, s.key, err)
+	}
+	return parsed, nil
+}
+
+// refresh takes in what the store was seen to hold, unless a change is under way, which finds out by itself.
+func (s *shard) refresh(kv eventlog.KeyValue) error {
+	s.mu.Lock()
+	idle := !s.working && (s.state == nil || s.version != kv.Version)
+	s.seen = time.Now()
+	s.mu.Unlock()
+	if !idle {
+		return nil
+	}
+	next, err := s.parse(kv)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.working {
+		s.state, s.version = next, kv.Version
+	}
+	return nil
+}
+
+func (s *shard) keep(next *state, version eventlog.Version) {
+	s.mu.Lock()
+	s.state, s.version, s.seen = next, version, time.Now()
+	s.mu.Unlock()
+}
+
+func (s *shard) forget() {
+	s.mu.Lock()
+	s.state = nil
+	s.mu.Unlock()
+}
+
+// answer ends operations. An error of theirs counts more than that of the change.
+func (s *shard) answer(ops []*op, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range ops {
+		if err != nil {
+			o.err = err
+		}
+		close(o.done)
+		if o.gone && o.err == nil && o.left != nil {
+			s.q.owner.start(func(context.Context) { o.left() })
+		}
+	}
+}
+
+// fail ends all operations that wait.
+func (s *shard) fail(err error) {
+	s.mu.Lock()
+	line := s.line
+	s.line = nil
+	s.mu.Unlock()
+	s.answer(line, err)
+}
