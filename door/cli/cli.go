@@ -76,6 +76,9 @@ func run(ctx context.Context, version string, args []string, t *terminal, enviro
 	if err := strangeVariables(parser.Model, environ); err != nil {
 		return report(ctx, t.err, err)
 	}
+	if err := emptyFlag(args); err != nil {
+		return report(ctx, t.err, err)
+	}
 	parsed, err := parser.Parse(joinNegative(args))
 	switch {
 	case helped:
@@ -98,6 +101,23 @@ func newParser(t *terminal, exit func(int)) (*kong.Kong, error) {
 		kong.DefaultEnvars("WEIR"),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 	)
+}
+
+// emptyFlag refuses a flag with an empty value, which is what a shell makes of "$UNSET": --topic "" would stand for every topic. A record's
+// key may be empty.
+func emptyFlag(args []string) error {
+	for i, arg := range args {
+		if arg == "--" {
+			return nil
+		}
+		name, value, joined := strings.Cut(arg, "=")
+		switch {
+		case !strings.HasPrefix(name, "--"), name == "--key", name == "--key-separator":
+		case joined && value == "", !joined && i+1 < len(args) && args[i+1] == "":
+			return usage(fmt.Errorf("%s is empty", name), "leave it out, or say what it is to be; a variable of the shell may not be set")
+		}
+	}
+	return nil
 }
 
 // joinNegative lets `--from -1h` be written with a space: kong takes a word that begins with a hyphen for a flag.

@@ -53,6 +53,23 @@ func broker(t *testing.T) string {
 	return address
 }
 
+// An empty value is a variable that the shell does not have. It never means everything, or nothing.
+func TestEmptyFlagsAreRefused(t *testing.T) {
+	for _, args := range [][]string{
+		{"group", "reset", "g", "--topic", "", "--to", "earliest", "--yes"},
+		{"group", "reset", "g", "--topic=", "--to", "earliest", "--yes"},
+		{"consume", "orders", "--group", ""},
+		{"key", "create", "k", "--access", "read", "--topic", ""},
+		{"serve", "--tls-cert", "", "--tls-key", ""},
+		{"topic", "alter", "orders", "--unset", ""},
+	} {
+		weir(t, "", args...).want(t, exitUsage, "is empty")
+	}
+	if err := emptyFlag([]string{"produce", "orders", "--key", "", "--header", "a=", "--", "--topic", ""}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestUsageErrorsExitTwoAndSuggest(t *testing.T) {
 	for _, c := range []struct {
 		args []string

@@ -70,25 +70,43 @@ func (c *keyStore) answer(ctx context.Context, err error) error {
 type keyCreateCmd struct {
 	keyStore
 	Name      string    `arg:"" help:"Whom or what the key is for. Several keys may have one name."`
-	Access    []string  `help:"What it may do: read (consume, commit offsets), write (publish), admin (everything)." enum:"read,write,admin" required:"" placeholder:"WHAT"`
-	Topic     []string  `help:"Good only for topics whose names begin so. May be given again." placeholder:"PREFIX"`
-	Group     []string  `help:"Good only for consumer groups whose names begin so. May be given again. Default: as --topic." placeholder:"PREFIX"`
-	Expires   *duration `help:"Good for so long: 12h, 90d. Default: until it is revoked." placeholder:"TIME"`
-	NotBefore time.Time `help:"Not good before this time: 2026-01-31T08:00:00Z." placeholder:"TIME"`
+	Access    []string  `help:"What it may do: read (consume, commit offsets), write (publish), admin (everything)." enum:"read,write,admin" required:"" env:"-" placeholder:"WHAT"`
+	Topic     []string  `help:"Good only for topics whose names begin so. May be given again." env:"-" sep:"none" placeholder:"PREFIX"`
+	AllTopics bool      `help:"Good for all topics." env:"-"`
+	Group     []string  `help:"Good only for consumer groups whose names begin so. May be given again. Default: as --topic." env:"-" sep:"none" placeholder:"PREFIX"`
+	AllGroups bool      `help:"Good for all consumer groups." env:"-"`
+	Expires   *duration `help:"Good for so long: 12h, 90d. Default: until it is revoked." env:"-" placeholder:"TIME"`
+	NotBefore time.Time `help:"Not good before this time: 2026-01-31T08:00:00Z." env:"-" placeholder:"TIME"`
 }
 
 func (keyCreateCmd) Help() string {
 	return `The secret is printed once and kept nowhere: the store has its hash. Servers on the store know the key within seconds, without a restart; --store names the one of the server.
 To rotate a key make a second one, give it to the clients, and revoke the first.
 
-A key for some topics reaches consumer groups whose names begin like those topics, unless --group says which.
+What a key is for has to be said here; no variable of the environment says it. A key for some topics reaches consumer groups whose names begin like those topics, unless --group
+or --all-groups says which.
 
 Examples:
 
-  weir key create audit --access read
+  weir key create audit --access read --all-topics --group audit
   weir key create billing --access read --topic orders. --group billing
   weir key create shop --access write --topic orders. --topic payments. --expires 90d
-  weir key create ops --access admin --store postgres://weir@db.internal/weir --json`
+  weir key create ops --access admin --all-topics --all-groups --store postgres://weir@db.internal/weir --json`
+}
+
+// check refuses what says too little of what the key is for.
+func (c *keyCreateCmd) check() error {
+	switch {
+	case len(c.Topic) == 0 && !c.AllTopics:
+		return usage(errors.New("which topics the key is for is missing"), "add --topic PREFIX, or --all-topics")
+	case len(c.Topic) > 0 && c.AllTopics:
+		return usage(errors.New("--topic and --all-topics contradict each other"), "give one of them")
+	case len(c.Group) > 0 && c.AllGroups:
+		return usage(errors.New("--group and --all-groups contradict each other"), "give one of them")
+	case c.AllTopics && len(c.Group) == 0 && !c.AllGroups && !slices.Equal(c.Access, []string{"write"}):
+		return usage(errors.New("which groups the key is for is missing"), "add --group PREFIX, or --all-groups")
+	}
+	return nil
 }
 
 // keyMade is a new key as JSON.
@@ -98,7 +116,10 @@ type keyMade struct {
 }
 
 func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
-	spec := apikey.Spec{Name: c.Name, Topics: c.Topic, Groups: c.Group, From: c.NotBefore}
+	if err := c.check(); err != nil {
+		return err
+	}
+	spec := apikey.Spec{Name: c.Name, Topics: c.Topic, AllTopics: c.AllTopics, Groups: c.Group, AllGroups: c.AllGroups, From: c.NotBefore}
 	for _, a := range c.Access {
 		spec.Access = append(spec.Access, apikey.Access(a))
 	}
@@ -147,7 +168,7 @@ func allowed(k apikey.Key) string {
 
 // scope tells what a key is good for.
 func scope(k apikey.Key) []string {
-	words := []string{"access " + accessOf(k), "topics " + strings.Join(k.Topics, "* ") + "*", "groups " + strings.Join(k.Groups, "* ") + "*"}
+	words := []string{"access " + accessOf(k), "topics " + begins(k.AllTopics, k.Topics), "groups " + begins(k.AllGroups, k.Groups)}
 	if !k.From.IsZero() {
 		words = append(words, "from "+k.From.Format(time.RFC3339))
 	}
@@ -155,6 +176,17 @@ func scope(k apikey.Key) []string {
 		words = append(words, "until "+k.Expires.Format(time.RFC3339))
 	}
 	return words
+}
+
+// begins tells which names a key is good for, as patterns.
+func begins(all bool, prefixes []string) string {
+	switch {
+	case all:
+		return "(all)"
+	case len(prefixes) == 0:
+		return "(none)"
+	}
+	return strings.Join(prefixes, "* ") + "*"
 }
 
 func accessOf(k apikey.Key) string {
@@ -165,11 +197,12 @@ func accessOf(k apikey.Key) string {
 	return strings.Join(words, ",")
 }
 
-func groupsOf(k apikey.Key) string {
-	if len(k.Groups) == 0 && len(k.Topics) > 0 {
-		return "(none)"
+// prefixes tells the same as begins in a column of a table.
+func prefixes(all bool, prefixes []string) string {
+	if all {
+		return "(all)"
 	}
-	return cmp.Or(strings.Join(k.Groups, ","), "(all)")
+	return cmp.Or(strings.Join(prefixes, ","), "(none)")
 }
 
 type keyListCmd struct{ keyStore }
@@ -193,7 +226,7 @@ func (c *keyListCmd) Run(ctx context.Context, t *terminal) error {
 		found, rows := []keyRow{}, [][]string{}
 		for _, l := range list {
 			found = append(found, keyRow{l.Key, stateOf(l)})
-			rows = append(rows, []string{l.ID, l.Name, accessOf(l.Key), cmp.Or(strings.Join(l.Topics, ","), "(all)"), groupsOf(l.Key), day(l.Created), day(l.Expires), stateOf(l)})
+			rows = append(rows, []string{l.ID, l.Name, accessOf(l.Key), prefixes(l.AllTopics, l.Topics), prefixes(l.AllGroups, l.Groups), day(l.Created), day(l.Expires), stateOf(l)})
 		}
 		if c.JSON {
 			return printJSON(t, found)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func TestKeysAreRotatedBesideARunningServer(t *testing.T) {
 			decode(t, weir(t, "", "key", "create", "billing", "--access", "read", "--topic", "greet", "--store", url, "--json"), &first)
 			s.waitFor(t, first.Secret, 200)
 			s.waitFor(t, "", 401)
-			decode(t, weir(t, "", "key", "create", "billing", "--access", "read,write", "--expires", "90d", "--store", url, "--json"), &second)
+			decode(t, weir(t, "", "key", "create", "billing", "--access", "read,write", "--all-topics", "--all-groups", "--expires", "90d", "--store", url, "--json"), &second)
 			s.waitFor(t, second.Secret, 200)
 			weir(t, "", "key", "revoke", first.ID, "--store", url, "--yes").want(t, exitOK, "revoked key "+first.ID+" for billing")
 			s.waitFor(t, first.Secret, 401)
@@ -112,8 +113,8 @@ func TestPublicHTTPNeedsAKeyFirst(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
 	args := []string{"--store", url, "--http", "0.0.0.0:0"}
 	weir(t, "", append([]string{"serve", "--kafka", "127.0.0.1:0"}, args...)...).want(t, exitUnsafe, "no API keys", "weir key create", "--insecure")
-	r := weir(t, "", "key", "create", "ops", "--access", "admin", "--store", url)
-	r.want(t, exitOK, "for ops, in sqlite:", "access admin, topics *, groups *", "Authorization: Bearer", "weir_")
+	r := weir(t, "", "key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups", "--store", url)
+	r.want(t, exitOK, "for ops, in sqlite:", "access admin, topics (all), groups (all)", "Authorization: Bearer", "weir_")
 	s := serve(t, args...)
 	if !strings.Contains(s.out.String(), "with an API key") || !strings.Contains(s.out.String(), "--tls-cert") {
 		t.Errorf("nobody warned that keys travel in the open: %s", s.out.String())
@@ -179,14 +180,15 @@ func TestPrintedCommandLinesWork(t *testing.T) {
 			t.Errorf("%s: %d", line, status)
 		}
 	}
-	for _, scope := range [][]string{{"--access", "read"}, {"--access", "write"}, {"--access", "admin"}, {"--access", "read,write"},
+	for _, scope := range [][]string{{"--access", "read", "--all-topics", "--all-groups"}, {"--access", "write", "--all-topics"},
+		{"--access", "admin", "--all-topics", "--all-groups"}, {"--access", "read,write", "--all-topics", "--group", "a"},
 		{"--access", "read", "--topic", "greet"}, {"--access", "write", "--topic", "greet"}, {"--access", "admin", "--topic", "greet"}} {
 		r := weir(t, "", append([]string{"key", "create", "try", "--store", url}, scope...)...)
 		r.want(t, exitOK)
 		secret := regexp.MustCompile(`weir_\w+`).FindString(r.out)
 		s.waitFor(t, "", 401)
 		topic := "greetings"
-		if len(scope) > 2 {
+		if scope[2] == "--topic" {
 			topic = "ings"
 		}
 		line := strings.NewReplacer("$SECRET", secret, "127.0.0.1:8080", s.http, "TOPIC", topic).Replace(shown(t, r.out, "/v1/topics"))
@@ -217,8 +219,8 @@ func TestKeysGoIntoTheStoreThatIsMeant(t *testing.T) {
 	if found, err := os.ReadDir(dir); err != nil || len(found) > 0 {
 		t.Errorf("there is %v, %v", found, err)
 	}
-	weir(t, "", "key", "create", "ops", "--access", "admin").want(t, exitOK, "There is no store sqlite:./weir-data/weir.db yet", "made key")
-	if r := weir(t, "", "key", "create", "ops", "--access", "admin"); r.code != exitOK || strings.Contains(r.err, "There is no store") {
+	weir(t, "", "key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups").want(t, exitOK, "There is no store sqlite:./weir-data/weir.db yet", "made key")
+	if r := weir(t, "", "key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups"); r.code != exitOK || strings.Contains(r.err, "There is no store") {
 		t.Errorf("%+v", r)
 	}
 	weir(t, "", "key", "list").want(t, exitOK, "ops")
@@ -240,12 +242,24 @@ func TestKeyCommandsThatCannotWork(t *testing.T) {
 	}{
 		{[]string{"create", "a"}, exitUsage, "--access"},
 		{[]string{"create", "a", "--access", "root"}, exitUsage, "read"},
-		{[]string{"create", "", "--access", "read"}, exitUsage, "it has 0 bytes"},
+		{[]string{"create", "", "--access", "read", "--topic", "a"}, exitUsage, "it has 0 bytes"},
+		{[]string{"create", "a", "--access", "read"}, exitUsage, "--all-topics"},
+		{[]string{"create", "a", "--access", "read", "--topic", ""}, exitUsage, "--topic is empty"},
+		{[]string{"create", "a", "--access", "read", "--topic="}, exitUsage, "--topic is empty"},
+		{[]string{"create", "a", "--access", "read", "--topic", "orders.", "--topic", ""}, exitUsage, "--topic is empty"},
+		{[]string{"create", "a", "--access", "read", "--topic", "orders.,"}, exitUsage, "it contains ','"},
+		{[]string{"create", "a", "--access", "read", "--topic", "orders.", "--group", ""}, exitUsage, "--group is empty"},
+		{[]string{"create", "a", "--access", "read", "--topic", "*"}, exitUsage, "it contains '*'"},
+		{[]string{"create", "a", "--access", "read", "--topic", "a", "--all-topics"}, exitUsage, "contradict"},
+		{[]string{"create", "a", "--access", "read", "--topic", "a", "--group", "a", "--all-groups"}, exitUsage, "contradict"},
+		{[]string{"create", "a", "--access", "read", "--group", "billing"}, exitUsage, "--all-topics"},
+		{[]string{"create", "a", "--access", "read", "--all-groups"}, exitUsage, "--all-topics"},
+		{[]string{"create", "a", "--access", "read", "--all-topics"}, exitUsage, "--all-groups"},
 		{[]string{"create", "a", "--access", "read", "--topic", "a/*"}, exitUsage, "it contains '/'"},
-		{[]string{"create", "a", "--access", "read", "--group", "a\nb"}, exitUsage, "cannot be printed"},
-		{[]string{"create", "a", "--access", "read", "--group", strings.Repeat("a", 513)}, exitUsage, "it has 513 bytes, allowed are 1 to 512"},
-		{[]string{"create", "a", "--access", "read", "--expires", "90"}, exitUsage, "the unit is missing"},
-		{[]string{"create", "a", "--access", "read", "--not-before", "2100-01-01T00:00:00Z", "--expires", "1d"}, exitUsage, "the key is good from 2100"},
+		{[]string{"create", "a", "--access", "read", "--topic", "a", "--group", "a\nb"}, exitUsage, "cannot be printed"},
+		{[]string{"create", "a", "--access", "read", "--topic", "a", "--group", strings.Repeat("a", 513)}, exitUsage, "it has 513 bytes, allowed are 1 to 512"},
+		{[]string{"create", "a", "--access", "read", "--topic", "a", "--expires", "90"}, exitUsage, "the unit is missing"},
+		{[]string{"create", "a", "--access", "read", "--topic", "a", "--not-before", "2100-01-01T00:00:00Z", "--expires", "1d"}, exitUsage, "the key is good from 2100"},
 		{[]string{"revoke", "aaaaaaaa"}, exitUsage, "--yes"},
 		{[]string{"revoke", "aaaaaaaa", "--yes"}, exitFailed, "weir key list"},
 		{[]string{"list", "--store", "memory:"}, exitConfig, "name the store of the server"},
@@ -259,6 +273,28 @@ func TestKeyCommandsThatCannotWork(t *testing.T) {
 	}
 	if r := weir(t, "", "key", "list", "--store", url, "--json"); r.out != "[]\n" {
 		t.Errorf("something was made: %+v", r)
+	}
+}
+
+// What a key is for is said on the command line: a variable that is set for other commands neither limits nor widens it.
+func TestEnvironmentSaysNothingOfAKeysScope(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	for name, value := range map[string]string{
+		"WEIR_GROUP": "billing", "WEIR_TOPIC": "users.", "WEIR_ALL_TOPICS": "true", "WEIR_ALL_GROUPS": "true", "WEIR_ACCESS": "admin", "WEIR_EXPIRES": "1h",
+	} {
+		t.Setenv(name, value)
+	}
+	weir(t, "", "key", "create", "a", "--topic", "orders.", "--store", url).want(t, exitUsage, "--access")
+	weir(t, "", "key", "create", "a", "--access", "read", "--store", url).want(t, exitUsage, "--all-topics")
+	var key keyMade
+	decode(t, weir(t, "", "key", "create", "a", "--access", "read", "--topic", "orders.", "--store", url, "--json"), &key)
+	if want := []string{"orders."}; !slices.Equal(key.Topics, want) || !slices.Equal(key.Groups, want) || key.AllTopics || key.AllGroups || !key.Expires.IsZero() {
+		t.Errorf("the key is %+v", key.Key)
+	}
+	var all keyMade
+	decode(t, weir(t, "", "key", "create", "b", "--access", "read", "--all-topics", "--group", "a,b", "--store", url, "--json"), &all)
+	if !all.AllTopics || all.AllGroups || !slices.Equal(all.Groups, []string{"a,b"}) {
+		t.Errorf("the key is %+v", all.Key)
 	}
 }
 

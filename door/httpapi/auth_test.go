@@ -73,7 +73,8 @@ func lock(t *testing.T, cfg Config) *locked {
 
 func (l *locked) key(t *testing.T, s apikey.Spec) (id, secret string) {
 	t.Helper()
-	s.Name = "test"
+	s.Name, s.AllTopics = "test", len(s.Topics) == 0
+	s.AllGroups = s.AllTopics && len(s.Groups) == 0
 	key, secret, err := l.keys.Create(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)

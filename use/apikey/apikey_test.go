@@ -271,23 +271,28 @@ func TestKeysThatMayNotBe(t *testing.T) {
 	now := time.Now()
 	read := []Access{Read}
 	for name, s := range map[string]Spec{
-		"no name":          {Access: read},
-		"long name":        {Name: strings.Repeat("a", nameMax+1), Access: read},
-		"escapes":          {Name: "\x1b[31mred", Access: read},
-		"not UTF-8":        {Name: "\xff", Access: read},
-		"no access":        {Name: "a"},
-		"strange access":   {Name: "a", Access: []Access{"root"}},
-		"strange topic":    {Name: "a", Access: read, Topics: []string{"orders/*"}},
-		"too many topics":  {Name: "a", Access: read, Topics: make([]string, prefixesMax+1)},
-		"too many groups":  {Name: "a", Access: read, Groups: make([]string, prefixesMax+1)},
-		"expired":          {Name: "a", Access: read, Expires: now.Add(-time.Hour)},
-		"never good":       {Name: "a", Access: read, From: now.Add(2 * time.Hour), Expires: now.Add(time.Hour)},
-		"an empty prefix":  {Name: "a", Access: read, Topics: []string{""}},
-		"newline in topic": {Name: "a", Access: read, Topics: []string{"a\nb"}},
-		"an empty group":   {Name: "a", Access: read, Groups: []string{"a", ""}},
-		"a long group":     {Name: "a", Access: read, Groups: []string{strings.Repeat("a", groupMax+1)}},
-		"newline in group": {Name: "a", Access: read, Groups: []string{"a\nb"}},
-		"bytes in group":   {Name: "a", Access: read, Groups: []string{"\xff"}},
+		"no name":            {AllTopics: true, AllGroups: true, Access: read},
+		"long name":          {AllTopics: true, AllGroups: true, Name: strings.Repeat("a", nameMax+1), Access: read},
+		"escapes":            {AllTopics: true, AllGroups: true, Name: "\x1b[31mred", Access: read},
+		"not UTF-8":          {AllTopics: true, AllGroups: true, Name: "\xff", Access: read},
+		"no access":          {Name: "a", AllTopics: true, AllGroups: true},
+		"no topics":          {Name: "a", Access: read},
+		"groups alone":       {Name: "a", Access: read, Groups: []string{"billing"}},
+		"no groups":          {Name: "a", Access: read, AllTopics: true},
+		"some of all":        {Name: "a", Access: read, Topics: []string{"orders."}, AllTopics: true, AllGroups: true},
+		"some groups of all": {Name: "a", Access: read, AllTopics: true, Groups: []string{"billing"}, AllGroups: true},
+		"strange access":     {AllTopics: true, AllGroups: true, Name: "a", Access: []Access{"root"}},
+		"strange topic":      {Name: "a", Access: read, Topics: []string{"orders/*"}},
+		"too many topics":    {Name: "a", Access: read, Topics: make([]string, prefixesMax+1)},
+		"too many groups":    {AllTopics: true, Name: "a", Access: read, Groups: make([]string, prefixesMax+1)},
+		"expired":            {AllTopics: true, AllGroups: true, Name: "a", Access: read, Expires: now.Add(-time.Hour)},
+		"never good":         {AllTopics: true, AllGroups: true, Name: "a", Access: read, From: now.Add(2 * time.Hour), Expires: now.Add(time.Hour)},
+		"an empty prefix":    {Name: "a", Access: read, Topics: []string{""}},
+		"newline in topic":   {Name: "a", Access: read, Topics: []string{"a\nb"}},
+		"an empty group":     {AllTopics: true, Name: "a", Access: read, Groups: []string{"a", ""}},
+		"a long group":       {AllTopics: true, Name: "a", Access: read, Groups: []string{strings.Repeat("a", groupMax+1)}},
+		"newline in group":   {AllTopics: true, Name: "a", Access: read, Groups: []string{"a\nb"}},
+		"bytes in group":     {AllTopics: true, Name: "a", Access: read, Groups: []string{"\xff"}},
 	} {
 		keys := New(memory.New(), slog.New(slog.DiscardHandler))
 		var invalid *eventlog.InvalidError
@@ -312,13 +317,13 @@ func TestOldKeysMakeRoom(t *testing.T) {
 		}
 		_, err := store.Commit(t.Context(), flush)
 		check(t, err)
-		if _, _, err := keys.Create(t.Context(), Spec{Name: "a", Access: []Access{Read}}); !errors.Is(err, ErrTooMany) {
+		if _, _, err := keys.Create(t.Context(), anything(Spec{Name: "a", Access: []Access{Read}})); !errors.Is(err, ErrTooMany) {
 			t.Errorf("one too many: %v", err)
 		}
 		_, err = keys.Revoke(t.Context(), first.ID)
 		check(t, err)
 		time.Sleep(keptFor)
-		if _, _, err := keys.Create(t.Context(), Spec{Name: "a", Access: []Access{Read}}); !errors.Is(err, ErrTooMany) {
+		if _, _, err := keys.Create(t.Context(), anything(Spec{Name: "a", Access: []Access{Read}})); !errors.Is(err, ErrTooMany) {
 			t.Errorf("too early: %v", err)
 		}
 		time.Sleep(2 * time.Hour)
@@ -361,9 +366,11 @@ func TestDamagedKeyOpensNothingAndHarmsNobody(t *testing.T) {
 }
 
 func TestWhatAnIdentityMay(t *testing.T) {
-	reader := Identity{Key{Access: []Access{Read}}}
+	reader := Identity{Key{Access: []Access{Read}, AllTopics: true, AllGroups: true}}
 	limited := Identity{Key{Access: []Access{Read, Write}, Topics: []string{"orders.", "audit"}}}
-	admin := Identity{Key{Access: []Access{Admin}}}
+	admin := Identity{Key{Access: []Access{Admin}, AllTopics: true, AllGroups: true}}
+	nowhere := Identity{Key{Access: []Access{Admin}}}
+	empty := Identity{Key{Access: []Access{Admin}, Topics: []string{""}, Groups: []string{""}}}
 	local := Identity{Key{Access: []Access{Admin}, Topics: []string{"orders."}}}
 	for _, c := range []struct {
 		id     Identity
@@ -376,6 +383,7 @@ func TestWhatAnIdentityMay(t *testing.T) {
 		{limited, Read, "my-orders.eu", false}, {limited, Read, "", false}, {limited, Admin, "orders.eu", false},
 		{admin, Read, "x", true}, {admin, Write, "x", true}, {admin, Admin, "", true},
 		{local, Admin, "orders.eu", true}, {local, Write, "orders.eu", true}, {local, Admin, "users", false}, {local, Admin, "", false},
+		{nowhere, Read, "x", false}, {nowhere, Admin, "", false}, {empty, Read, "x", false}, {empty, Read, "", false},
 		{Identity{}, Read, "x", false}, {Everybody, Admin, "", true}, {Everybody, Write, "x", true},
 	} {
 		if got := c.id.May(c.access, c.topic); got != c.want {
@@ -474,9 +482,16 @@ func (f *fake) List(ctx context.Context, prefix, after string, limit int) ([]eve
 	return kvs, err
 }
 
+// anything lets a key that names no topics have all, and likewise all groups.
+func anything(s Spec) Spec {
+	s.AllTopics = len(s.Topics) == 0
+	s.AllGroups = s.AllTopics && len(s.Groups) == 0 && !onlyWrites(s.Access)
+	return s
+}
+
 func create(t *testing.T, keys *Keys, s Spec) (Key, string) {
 	t.Helper()
-	key, secret, err := keys.Create(t.Context(), s)
+	key, secret, err := keys.Create(t.Context(), anything(s))
 	check(t, err)
 	return key, secret
 }

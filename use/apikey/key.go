@@ -45,10 +45,13 @@ var (
 type Spec struct {
 	Name    string    // for people; several keys may share one
 	Access  []Access  // at least one
-	Topics  []string  // the key is good for topics whose names begin with one of these; none: for all
-	Groups  []string  // the same of consumer groups; none: those that begin as Topics do, and all where there are none either
 	From    time.Time // not good before; zero: good at once
 	Expires time.Time // not good from then on; zero: never
+
+	// The key is good for topics whose names begin with one of Topics, and for consumer groups whose names begin with one of Groups. What
+	// is for all has to say so. Without Groups, and without AllGroups, the groups are those that begin as Topics do.
+	Topics, Groups       []string
+	AllTopics, AllGroups bool
 }
 
 // Key is what is known of a key. Its secret is known to whoever holds it, and to nobody else.
@@ -56,12 +59,15 @@ type Key struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
 	Access  []Access  `json:"access"`
-	Topics  []string  `json:"topics,omitempty"`
-	Groups  []string  `json:"groups,omitempty"` // where there are Topics, none means no group: a key made before groups were limited
 	Created time.Time `json:"created"`
 	From    time.Time `json:"from,omitzero"`
 	Expires time.Time `json:"expires,omitzero"`
 	Revoked time.Time `json:"revoked,omitzero"`
+
+	Topics    []string `json:"topics,omitempty"` // prefixes; none: no topic, unless AllTopics
+	Groups    []string `json:"groups,omitempty"` // the same
+	AllTopics bool     `json:"all_topics,omitempty"`
+	AllGroups bool     `json:"all_groups,omitempty"`
 }
 
 // stored is the value of a key's state.
@@ -81,6 +87,12 @@ func (s Spec) check(now time.Time) error {
 		return invalid("name of an API key", s.Name, "it has characters that cannot be printed")
 	case len(s.Access) == 0:
 		return errNoAccess
+	case s.AllTopics == (len(s.Topics) > 0):
+		return invalid("number of topic prefixes", strconv.Itoa(len(s.Topics)), "a key is for topics that begin in some way, or for all topics: say one of the two")
+	case s.AllGroups && len(s.Groups) > 0:
+		return invalid("number of group prefixes", strconv.Itoa(len(s.Groups)), "a key is for groups that begin in some way, or for all groups: say one of the two")
+	case s.AllTopics && !s.AllGroups && len(s.Groups) == 0 && !onlyWrites(s.Access):
+		return invalid("number of group prefixes", "0", "a key that reads all topics is for groups that begin in some way, or for all groups: say which")
 	case len(s.Topics) > prefixesMax:
 		return invalid("number of topic prefixes", strconv.Itoa(len(s.Topics)), fmt.Sprintf("the limit is %d", prefixesMax))
 	case len(s.Groups) > prefixesMax:
@@ -111,6 +123,11 @@ func (s Spec) check(now time.Time) error {
 	return nil
 }
 
+// onlyWrites tells whether nothing of this has to do with groups.
+func onlyWrites(access []Access) bool {
+	return !slices.Contains(access, Read) && !slices.Contains(access, Admin)
+}
+
 // state is nil while the key is good. Age is how long ago it was made, by the store's clock: the clocks of those who made the
 // key and of those who judge it do not matter.
 func (k Key) state(age time.Duration) error {
@@ -130,7 +147,7 @@ func (k Key) state(age time.Duration) error {
 type Identity struct{ key Key }
 
 // Everybody is who asks where no keys are asked for. It may do everything.
-var Everybody = Identity{Key{Access: []Access{Admin}}}
+var Everybody = Identity{Key{Access: []Access{Admin}, AllTopics: true, AllGroups: true}}
 
 // ID is the key's; empty for Everybody.
 func (id Identity) ID() string { return id.key.ID }
@@ -141,24 +158,20 @@ func (id Identity) Name() string { return id.key.Name }
 // May tells whether the topic, or with topic "" what belongs to no single topic or group, is open to this access. A key limited to
 // some topics or groups may do nothing that belongs to none.
 func (id Identity) May(a Access, topic string) bool {
-	switch {
-	case !id.Has(a):
-		return false
-	case topic == "":
-		return !id.limited()
+	if topic == "" {
+		return id.Has(a) && id.key.AllTopics && id.key.AllGroups
 	}
-	return len(id.key.Topics) == 0 || begins(topic, id.key.Topics)
+	return id.Has(a) && (id.key.AllTopics || begins(topic, id.key.Topics))
 }
 
 // MayGroup tells whether the consumer group is open to this access. What the group reads is up to May.
 func (id Identity) MayGroup(a Access, group string) bool {
-	return id.Has(a) && (!id.limited() || begins(group, id.key.Groups))
+	return id.Has(a) && (id.key.AllGroups || begins(group, id.key.Groups))
 }
 
-func (id Identity) limited() bool { return len(id.key.Topics) > 0 || len(id.key.Groups) > 0 }
-
+// begins tells whether a name begins with one of some prefixes. With an empty one none does.
 func begins(name string, prefixes []string) bool {
-	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return prefix != "" && strings.HasPrefix(name, prefix) })
 }
 
 // Has tells whether this access is open for some topics or groups, if not for all.

@@ -76,10 +76,11 @@ func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 	if err := s.check(now); err != nil {
 		return Key{}, "", fmt.Errorf("create an API key: %w", err)
 	}
-	if len(s.Groups) == 0 {
+	if len(s.Groups) == 0 && !s.AllGroups {
 		s.Groups = s.Topics // kept with the key, so that it opens what `weir key list` says
 	}
-	key := Key{Name: s.Name, Access: set(s.Access), Topics: set(s.Topics), Groups: set(s.Groups), Created: now, From: s.From, Expires: s.Expires}
+	key := Key{Name: s.Name, Access: set(s.Access), Created: now, From: s.From, Expires: s.Expires,
+		Topics: set(s.Topics), Groups: set(s.Groups), AllTopics: s.AllTopics, AllGroups: s.AllGroups}
 	key.ID = strings.ToLower(rand.Text()[:idLength])
 	secret := secretPrefix + key.ID + "_" + strings.ToLower((rand.Text() + rand.Text())[:randomLength])
 	sum := sha256.Sum256([]byte(secret))
@@ -226,6 +227,8 @@ func (k *Keys) read(ctx context.Context) (map[string]held, error) {
 func set[T cmp.Ordered](list []T) []T { return slices.Compact(slices.Sorted(slices.Values(list))) }
 
 // decode refuses fields that it does not know: what a newer weir wrote there may limit the key.
+//
+// A key without topics was made before what is for all said so: it is for all topics, and without groups for all groups.
 func decode(value []byte) (s stored, sum [sha256.Size]byte, err error) {
 	d := json.NewDecoder(bytes.NewReader(value))
 	d.DisallowUnknownFields()
@@ -234,6 +237,9 @@ func decode(value []byte) (s stored, sum [sha256.Size]byte, err error) {
 	}
 	if hex.DecodedLen(len(s.SHA256)) != len(sum) {
 		return s, sum, fmt.Errorf("its SHA-256 has %d digits, and %d are needed", len(s.SHA256), hex.EncodedLen(len(sum)))
+	}
+	if len(s.Topics) == 0 && !s.AllTopics {
+		s.AllTopics, s.AllGroups = true, len(s.Groups) == 0
 	}
 	_, err = hex.Decode(sum[:], []byte(s.SHA256))
 	return s, sum, err
