@@ -196,7 +196,10 @@ func decodeCost(a *api, version int16, body []byte) (allocated uint64, err error
 	c := call{api: a, request: request{header: header{length: len(frame) + headerMin, key: int16(a.key), version: version}}}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err = c.decode(frame)
+	var w walked
+	if w, err = c.walk(frame); err == nil {
+		err = c.decode(w)
+	}
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc, err
 }

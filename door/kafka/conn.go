@@ -40,6 +40,8 @@ type conn struct {
 	inFlight atomic.Int32 // requests read and not answered
 	lastDone atomic.Int64 // when the last answer left, in Unix nanoseconds
 
+	deadline time.Time // the reader's, for the frame being read
+
 	// The writer's, used again for every answer.
 	out     []byte
 	splices []splice
@@ -52,13 +54,13 @@ type request struct {
 	clientID string // "" for none
 	body     kmsg.Request
 	conn     *conn
+	claim    *claim // what it holds of Server.frames
 }
 
 // call is a request on its way to its answer.
 type call struct {
 	request
 	api     *api
-	claimed int64                                   // bytes held of Server.frames
 	finish  func(ctx context.Context) kmsg.Response // set once the call was begun
 	arrived time.Time
 }
@@ -86,7 +88,7 @@ func (c *conn) serve(ctx, draining context.Context) {
 	writer.Go(func() {
 		c.write(ctx, polls)
 		for call := range c.calls {
-			c.release(call)
+			call.claim.release()
 		}
 	})
 	err := c.read(ctx, polls)
@@ -137,7 +139,8 @@ func (c *conn) awaitHeader(polls context.Context) (header, error) {
 		_, err := c.in.Peek(1)
 		switch {
 		case err == nil:
-			c.nc.SetReadDeadline(time.Now().Add(c.s.cfg.FrameTimeout))
+			c.deadline = time.Now().Add(c.s.cfg.FrameTimeout)
+			c.nc.SetReadDeadline(c.deadline)
 			if polls.Err() != nil {
 				return header{}, polls.Err()
 			}
@@ -157,9 +160,9 @@ func (c *conn) readCall(ctx context.Context, h header) (_ *call, err error) {
 	if err != nil {
 		return nil, err
 	}
-	limit, factor := smallFrameMax, int64(decodeFactor)
+	limit := smallFrameMax
 	if api.large {
-		limit, factor = c.s.cfg.FrameBytes, 1
+		limit = c.s.cfg.FrameBytes
 	}
 	if h.length > limit {
 		return nil, refuse("too_large", "%s request of %d bytes; the limit is %d", api.key.Name(), h.length, limit)
@@ -168,39 +171,41 @@ func (c *conn) readCall(ctx context.Context, h header) (_ *call, err error) {
 	if _, err := c.in.Peek(min(lengthSize+h.length, readBuffer)); err != nil {
 		return nil, c.late(err)
 	}
-	claim := factor * int64(h.length)
-	if !c.s.frames.TryAcquire(claim) {
-		if err := c.s.frames.Acquire(ctx, claim); err != nil {
-			return nil, err
-		}
-		c.nc.SetReadDeadline(time.Now().Add(c.s.cfg.FrameTimeout)) // the wait was not the client's
-	}
-	call := &call{api: api, claimed: claim, request: request{header: h, conn: c}}
+	call := &call{api: api, request: request{header: h, conn: c, claim: c.s.frames.begin()}}
 	defer func() {
 		if err != nil {
-			c.s.frames.Release(call.claimed)
+			call.claim.release()
 		}
 	}()
-	frame, err := readFrame(c.in, h)
-	if err != nil {
-		return nil, c.late(err)
-	}
-	call.arrived = time.Now()
-	cost, err := call.decode(frame)
+	// Every connection may have one small request that claims nothing: no other client can stop those.
+	free := lengthSize+h.length <= readBuffer && c.inFlight.Load() == 0
+	frame, err := c.readFrame(ctx, h, call.claim, free)
 	if err != nil {
 		return nil, err
 	}
-	if held := int64(h.length + cost); held < claim {
-		c.s.frames.Release(claim - held)
-		call.claimed = held
+	call.arrived = time.Now()
+	w, err := call.walk(frame)
+	if err != nil {
+		return nil, err
 	}
-	return call, nil
+	if !free {
+		if _, err := call.claim.grow(ctx, int64(w.cost)); err != nil {
+			return nil, err
+		}
+	}
+	return call, call.decode(w)
 }
 
-// decode reads the request's body and says what memory that took.
-func (c *call) decode(frame []byte) (cost int, err error) {
+// walked is a request that may be decoded.
+type walked struct {
+	body []byte
+	cost int // memory that decoding takes
+}
+
+// walk checks a request without taking memory for it.
+func (c *call) walk(frame []byte) (walked, error) {
 	if c.api.opaque {
-		return 0, nil
+		return walked{}, nil
 	}
 	c.body = c.api.key.Request()
 	c.body.SetVersion(c.version)
@@ -208,13 +213,22 @@ func (c *call) decode(frame []byte) (cost int, err error) {
 	c.clientID = w.clientID()
 	body := w.buf
 	w.walk(c.api.shape(c.version))
-	if w.err == nil {
-		w.err = c.body.ReadFrom(body)
+	return walked{body, w.cost}, c.badRequest(w.err)
+}
+
+// decode reads the request's body.
+func (c *call) decode(w walked) error {
+	if c.api.opaque {
+		return nil
 	}
-	if w.err != nil {
-		return 0, refuse("bad_request", "%s version %d, %d bytes, client id %q: %v", c.api.key.Name(), c.version, c.length, c.clientID, w.err)
+	return c.badRequest(c.body.ReadFrom(w.body))
+}
+
+func (c *call) badRequest(err error) error {
+	if err == nil {
+		return nil
 	}
-	return w.cost, nil
+	return refuse("bad_request", "%s version %d, %d bytes, client id %q: %v", c.api.key.Name(), c.version, c.length, shorten(c.clientID), err)
 }
 
 // late turns a timeout within a frame into a refusal.
@@ -246,7 +260,7 @@ func (c *conn) write(ctx, polls context.Context) {
 		now := time.Now()
 		c.lastDone.Store(now.UnixNano())
 		c.inFlight.Add(-1)
-		c.release(call)
+		call.claim.release()
 		c.s.cfg.Observer.Answered(Exchange{
 			Key: call.api.key.Name(), Version: call.version,
 			In: lengthSize + call.length, Out: out, Took: now.Sub(call.arrived),
@@ -288,11 +302,6 @@ func (r *request) patience() time.Duration {
 		return min(max(time.Duration(t.Timeout())*time.Millisecond, patienceLeast), patienceMost)
 	}
 	return patienceDefault
-}
-
-func (c *conn) release(call *call) {
-	c.s.frames.Release(call.claimed)
-	call.claimed = 0
 }
 
 // send writes one answer:

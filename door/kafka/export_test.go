@@ -4,5 +4,6 @@ package kafka
 const (
 	SmallFrameMax   = smallFrameMax
 	FetchMax        = fetchMax
+	SilentMax       = silentMax
 	DecompressedMax = decompressedMax
 )

@@ -2,10 +2,12 @@ package kafka
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 )
 
 // A request on the wire:
@@ -67,16 +69,75 @@ func readHeader(in *bufio.Reader, httpAddr string) (header, error) {
 	}, nil
 }
 
+// How memory is set aside for a frame while it comes: so much at first, then so many times what has come.
+const (
+	frameFirst = 64 << 10
+	frameGrows = 4
+)
+
 // readFrame takes the frame that readHeader saw and returns what follows its header: the client id, tags and body.
-// The bytes are the caller's for good: the batches of a produce request stay slices of them.
-func readFrame(in *bufio.Reader, h header) ([]byte, error) {
-	if _, err := in.Discard(lengthSize + headerMin); err != nil {
+// The bytes are the caller's for good: the batches of a produce request stay slices of them. It claims memory as bytes come, unless the frame
+// is free.
+func (c *conn) readFrame(ctx context.Context, h header, claim *claim, free bool) ([]byte, error) {
+	if _, err := c.in.Discard(lengthSize + headerMin); err != nil {
 		return nil, err
 	}
-	b := make([]byte, h.length-headerMin)
-	_, err := io.ReadFull(in, b)
-	return b, err
+	if free { // and so it is here already
+		b := make([]byte, h.length-headerMin)
+		_, err := io.ReadFull(c.in, b)
+		return b, err
+	}
+	claim.moves(func() { c.nc.SetReadDeadline(time.Unix(1, 0)) })
+	defer claim.rests()
+	var b []byte
+	for size := 0; len(b) < h.length-headerMin; {
+		more := min(h.length-headerMin, max(frameFirst, frameGrows*size)) - size
+		waited, err := claim.grow(ctx, int64(more))
+		if err != nil {
+			return nil, err
+		}
+		if waited > 0 { // which was not the client's time
+			c.deadline = c.deadline.Add(waited)
+			c.nc.SetReadDeadline(c.deadline)
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+		}
+		size += more
+		b = append(make([]byte, 0, size), b...)
+		if b, err = c.fill(b, claim); err != nil {
+			if claim.rests() {
+				return nil, refuse("slow_frame", "%d bytes of a request of %d came, and then none for %v while other clients waited for memory", len(b), h.length, silentMax)
+			}
+			return nil, c.late(err)
+		}
+	}
+	return b, nil
 }
+
+// fill reads until b has no more room.
+func (c *conn) fill(b []byte, claim *claim) ([]byte, error) {
+	for len(b) < cap(b) {
+		piece := b[len(b):min(cap(b), len(b)+frameFirst)]
+		n, err := io.ReadFull(c.in, piece)
+		b = b[:len(b)+n]
+		if err != nil {
+			return b, err
+		}
+		claim.progress()
+	}
+	return b, nil
+}
+
+// shorten bounds what a client said, for logs and answers.
+func shorten(s string) string {
+	if len(s) > shortenedMax {
+		return s[:shortenedMax] + "…"
+	}
+	return s
+}
+
+const shortenedMax = 64
 
 // otherProtocol recognises clients of other protocols by their first four bytes. Each of these would be a
 // frame of more than 350 MB.

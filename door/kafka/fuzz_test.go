@@ -128,10 +128,9 @@ func FuzzFrame(f *testing.F) {
 		case <-time.After(10 * time.Second):
 			t.Fatal("the connection is still served")
 		}
-		if !s.frames.TryAcquire(s.cfg.InFlightBytes) || !s.fetches.TryAcquire(s.cfg.FetchBytes) {
+		if !s.frames.idle() || !s.fetches.TryAcquire(s.cfg.FetchBytes) {
 			t.Fatal("the connection took room with it")
 		}
-		s.frames.Release(s.cfg.InFlightBytes)
 		s.fetches.Release(s.cfg.FetchBytes)
 	})
 }

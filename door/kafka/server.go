@@ -29,7 +29,7 @@ type Config struct {
 	Conns         int   // most connections; default 10,000
 	ConnsPerIP    int   // most connections from one address; default 1,000
 	FrameBytes    int   // largest produce request (socket.request.max.bytes); default 100 MiB, as in Kafka
-	InFlightBytes int64 // requests being read or handled, over all connections; default 128 MiB, never less than one frame
+	InFlightBytes int64 // requests being read or handled, over all connections, and one request beyond; default 128 MiB, never less than one frame
 	FetchBytes    int64 // records being read for fetches from the store, over all connections; default 64 MiB
 
 	FrameTimeout time.Duration // from a frame's first byte to its last; default 30 s
@@ -72,7 +72,7 @@ func (c Config) withDefaults() Config {
 	c.ConnsPerIP = cmp.Or(c.ConnsPerIP, 1_000)
 	c.FrameBytes = cmp.Or(c.FrameBytes, 100<<20)
 	c.InFlightBytes = cmp.Or(c.InFlightBytes, 128<<20)
-	c.InFlightBytes = max(c.InFlightBytes, int64(c.FrameBytes), smallFrameMax*decodeFactor)
+	c.InFlightBytes = max(c.InFlightBytes, int64(c.FrameBytes), smallFrameMax)
 	c.FetchBytes = cmp.Or(c.FetchBytes, 64<<20)
 	c.FetchBytes = max(c.FetchBytes, fetchMax)
 	c.FrameTimeout = cmp.Or(c.FrameTimeout, 30*time.Second)
@@ -98,7 +98,7 @@ type Server struct {
 	versions  []kmsg.ApiVersionsResponseApiKey // what ApiVersions answers
 	clusterID string                           // set by Serve before the first connection
 
-	frames  *semaphore.Weighted // bytes of requests being read or handled
+	frames  *budget             // bytes of requests being read or handled
 	fetches *semaphore.Weighted // bytes of records being read from the store
 
 	mu    sync.Mutex     // guards conns and perIP
@@ -114,7 +114,7 @@ func New(log *eventlog.Log, groups *group.Coordinator, cfg Config) *Server {
 		groups:  groups,
 		cfg:     cfg,
 		apis:    make(map[int16]*api),
-		frames:  semaphore.NewWeighted(cfg.InFlightBytes),
+		frames:  newBudget(cfg.InFlightBytes),
 		fetches: semaphore.NewWeighted(cfg.FetchBytes),
 		perIP:   make(map[string]int),
 	}

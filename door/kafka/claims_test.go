@@ -1,0 +1,174 @@
+package kafka_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/door/kafka"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/store/memory"
+)
+
+// pool is the least that a server has for requests in flight.
+const pool = 4 << 20
+
+// silent is how long a client may hold up others and send nothing.
+const silent = kafka.SilentMax + kafka.SilentMax/4
+
+// large is a produce request with a batch of about so many bytes.
+func large(t testing.TB, size int) *kmsg.ProduceRequest {
+	return produceRequest("t", 0, sealed(t, batch.None, batch.Record{Value: make([]byte, size), Timestamp: 1}))
+}
+
+// crowd runs a test in fake time with a broker that has the least memory for requests, and takes them up to 3 MiB.
+func crowd(t *testing.T, test func(t *testing.T, l *pipes, b *broker, s *troubled)) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := &troubled{Store: memory.New()}, newPipes()
+		b := startAt(t, s, l, kafka.Config{InFlightBytes: 1, FrameBytes: 3 << 20})
+		b.createTopic("t", 1, map[string]string{"max.message.bytes": fmt.Sprint(3 << 20)})
+		synctest.Wait() // until it serves: it keeps its cluster id first
+		test(t, l, b, s)
+		b.stop()
+	})
+}
+
+func (p *pipes) patient(t testing.TB) *wire {
+	w := p.dial(t)
+	w.nc.SetDeadline(time.Time{})
+	return w
+}
+
+func TestSilentClientsStopNobody(t *testing.T) {
+	crowd(t, func(t *testing.T, l *pipes, _ *broker, _ *troubled) {
+		var clients sync.WaitGroup
+		for i := range 5 {
+			w := l.patient(t)
+			clients.Go(func() {
+				defer w.nc.Close()
+				raw := frame(large(t, 3<<20-1000), 1)
+				_, _ = w.nc.Write(raw[:2<<20]) // the broker may stop reading, or hang up
+				for i == 0 {                   // one goes on, a byte at a time
+					time.Sleep(100 * time.Millisecond)
+					if _, err := w.nc.Write(raw[:1]); err != nil {
+						return
+					}
+				}
+				_, _ = w.nc.Read(make([]byte, 1))
+			})
+		}
+		synctest.Wait()
+		began := time.Now()
+		versions := kmsg.NewPtrApiVersionsRequest()
+		other := l.patient(t)
+		other.send(frame(versions, 1))
+		other.receive(versions, 1)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("ApiVersions waits %v", took)
+		}
+		req := large(t, 200<<10)
+		other.send(frame(req, 2))
+		wantCode(t, "produce", other.receive(req, 2).(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode, nil)
+		if took := time.Since(began); took > 5*silent {
+			t.Errorf("a produce request waits %v for clients that send nothing", took)
+		}
+		other.nc.Close()
+		clients.Wait()
+	})
+}
+
+func TestAnAnnouncedLengthClaimsNothing(t *testing.T) {
+	crowd(t, func(t *testing.T, l *pipes, _ *broker, _ *troubled) {
+		var quiet []*wire
+		announced := frame(large(t, 3<<20-1000), 1)[:8<<10]
+		for range 30 { // together they announce 90 MiB
+			w := l.patient(t)
+			w.send(announced)
+			quiet = append(quiet, w)
+		}
+		began := time.Now()
+		req := large(t, 2<<20)
+		w := l.patient(t)
+		w.send(frame(req, 1))
+		wantCode(t, "produce", w.receive(req, 1).(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode, nil)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("a produce request waits %v", took)
+		}
+		for _, w := range append(quiet, w) {
+			w.nc.Close()
+		}
+	})
+}
+
+func TestBytesOfRequestsInFlightAreLimited(t *testing.T) {
+	crowd(t, func(t *testing.T, l *pipes, _ *broker, s *troubled) {
+		hold := make(chan struct{})
+		s.set(func(s *troubled) { s.hold = hold })
+		const clients, size = 20, 1 << 20
+		var sent atomic.Int64
+		var running sync.WaitGroup
+		for range clients {
+			w := l.patient(t)
+			running.Go(func() {
+				defer w.nc.Close()
+				req := large(t, size)
+				raw := frame(req, 1)
+				for len(raw) > 0 {
+					n, err := w.nc.Write(raw[:min(len(raw), 4<<10)])
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					sent.Add(int64(n))
+					raw = raw[n:]
+				}
+				wantCode(t, "produce", w.receive(req, 1).(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode, nil)
+			})
+		}
+		synctest.Wait()
+		if n, most := sent.Load(), int64(pool+size+clients*(8<<10)); n > most || n < pool/2 {
+			t.Errorf("%d bytes of requests were taken while none could be carried out; the limit is %d", n, most)
+		}
+		close(hold)
+		running.Wait()
+	})
+}
+
+func TestRequestsThatNeedAllMemoryTakeTurns(t *testing.T) {
+	crowd(t, func(t *testing.T, l *pipes, _ *broker, _ *troubled) {
+		began := time.Now()
+		var running sync.WaitGroup
+		for range 5 {
+			w := l.patient(t)
+			running.Go(func() {
+				defer w.nc.Close()
+				req := large(t, 3<<20-1000)
+				w.send(frame(req, 1))
+				wantCode(t, "produce", w.receive(req, 1).(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode, nil)
+			})
+		}
+		running.Wait()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("they waited %v for each other", took)
+		}
+	})
+}
+
+func TestALargeFrameArrivesAsItWasSent(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 1, map[string]string{"max.message.bytes": fmt.Sprint(8 << 20)})
+	for _, size := range []int{1, 4 << 10, 64 << 10, 64<<10 + 1, 256 << 10, 1<<20 + 3, 5 << 20} {
+		body := make([]byte, size)
+		for i := 0; i+8 <= size; i += 8 {
+			binary.BigEndian.PutUint64(body[i:], uint64(i))
+		}
+		// The CRC of the batch tells.
+		b.mustProduce("t", 0, sealed(t, batch.None, batch.Record{Value: body, Timestamp: 1}))
+	}
+}
