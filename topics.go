@@ -36,17 +36,15 @@ func (l *Log) EnsureTopic(ctx context.Context, t Topic) error {
 	if err := spec.Check(); err != nil {
 		return fmt.Errorf("ensure topic %q: %w", t.Name, err)
 	}
-	there, err := l.log.Topic(ctx, t.Name)
+	there, err := l.log.TopicNow(ctx, t.Name) // others may have deleted or changed it, and this process has not heard of it yet
 	if errors.Is(err, eventlog.ErrUnknownTopic) {
 		if _, err = l.log.CreateTopic(ctx, spec); !errors.Is(err, eventlog.ErrTopicExists) {
 			return wrap(err, "ensure topic %q", t.Name)
 		}
-		there, err = l.log.Topic(ctx, t.Name) // somebody else was faster
+		there, err = l.log.TopicNow(ctx, t.Name) // somebody else was faster
 	}
-	if err == nil && t.differs(there) != nil { // perhaps it was changed, and this process has not heard of it yet
-		if err = l.log.RefreshTopics(ctx); err == nil {
-			there, err = l.log.Topic(ctx, t.Name)
-		}
+	if known, lookup := l.log.Topic(ctx, t.Name); err == nil && (lookup != nil || known.Version != there.Version) {
+		err = l.log.RefreshTopics(ctx) // what follows here goes to this topic, and not to one of the name that is gone
 	}
 	if err != nil {
 		return fmt.Errorf("ensure topic %q: %w", t.Name, err)

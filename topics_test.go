@@ -93,6 +93,24 @@ func TestEnsureTopicLooksBeforeItSaysThatATopicDiffers(t *testing.T) {
 	})
 }
 
+// What another process has just deleted is made, though this one has not heard of it; and what is published then goes there.
+func TestEnsureTopicMakesATopicThatOthersHaveDeleted(t *testing.T) {
+	eachStore(t, func(t *testing.T, s site) {
+		quiet := weir.Options{Poll: time.Hour}
+		w, other := s.open(t, quiet), s.open(t, quiet)
+		ensure(t, other, "orders", 1)
+		ensure(t, w, "orders", 1)
+		if err := other.DeleteTopic(t.Context(), "orders"); err != nil {
+			t.Fatal(err)
+		}
+		ensure(t, w, "orders", 1)
+		publish(t, w, "orders", "first")
+		if topics, err := other.Topics(t.Context()); err != nil || len(topics) != 1 {
+			t.Errorf("EnsureTopic said nil, and the topics are %+v, %v", topics, err)
+		}
+	})
+}
+
 func TestBadTopicsAreNotMade(t *testing.T) {
 	w := newSite(t, "memory").open(t)
 	for _, topic := range []weir.Topic{
