@@ -1,6 +1,6 @@
 # weir: `make` prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint fuzz bench conformance
+.PHONY: help build run test lint fuzz chaos bench conformance
 
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -31,6 +31,9 @@ fuzz: ## run every fuzz target for FUZZTIME (50000x: so many inputs)
 		echo "go test -run '^$$' -fuzz '^$$target$$' -fuzztime $(FUZZTIME) $$dir"; \
 		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$dir < /dev/null; \
 	done
+
+chaos: ## random histories through every door against a model, while processes and the database are killed; flags in ARGS
+	go run ./internal/chaos $(ARGS)
 
 bench: ## measure against Apache Kafka on this machine; flags in ARGS
 	go run ./bench $(ARGS)

@@ -43,6 +43,7 @@ var layers = []layer{
 	{"store", []string{"eventlog", "internal"}},
 	{"bench", []string{".", "bench", "door", "use", "eventlog", "store", "internal"}}, // a program of its own
 	{"examples", []string{"."}},                                                       // what anybody could write
+	{"internal/chaos", []string{".", "eventlog", "store", "internal"}},                // what users have, and the log to see whether it is true
 	{"internal/conformance", []string{"door", "use", "eventlog", "store", "internal"}},
 	{"internal", []string{"eventlog", "internal"}},
 }

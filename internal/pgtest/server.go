@@ -119,6 +119,12 @@ func (s *Server) KillImmediate() {
 	}
 }
 
+// Crash is KillImmediate for a program that is not a test.
+func (s *Server) Crash() error { return s.stop("immediate") }
+
+// Recover is Resume for a program that is not a test.
+func (s *Server) Recover() error { return s.start() }
+
 // Close kills the server and removes its data.
 func (s *Server) Close() error {
 	err := s.stop("immediate")
@@ -130,7 +136,7 @@ func (s *Server) stop(mode string) error {
 }
 
 // Launch makes a data directory and starts a server on it, for a program that is not a test: of the methods it may
-// use Admin and Close. Its watchdog ends it with this process.
+// use Admin, Crash, Recover and Close. Its watchdog ends it with this process.
 func Launch() (*Server, error) { return launch("on") }
 
 func launch(fsync string) (*Server, error) {

@@ -12,7 +12,6 @@ package storetest
 
 import (
 	"context"
-	"math"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -142,13 +141,7 @@ func (r *rig) put(puts ...eventlog.Put) {
 
 func (r *rig) read(spans ...eventlog.Span) []eventlog.Slice {
 	r.Helper()
-	return r.readWithin(math.MaxInt, spans...)
-}
-
-// readWithin reads at most so many bytes.
-func (r *rig) readWithin(maxBytes int, spans ...eventlog.Span) []eventlog.Slice {
-	r.Helper()
-	slices, err := r.store.Read(r.ctx, spans, maxBytes)
+	slices, err := r.store.Read(r.ctx, spans)
 	if err != nil {
 		r.Fatalf("read: %v", err)
 	}

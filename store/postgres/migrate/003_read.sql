@@ -40,6 +40,99 @@ AS $$
     ORDER BY next_offset
 $$;
 
+-- read answers spans, numbered from 1: first a row with the bounds of the span's partition, none where there is no such
+-- partition; then a row for each piece of the batches asked for, in order.
+--
+-- In each run two lookups find where the answer begins and ends, and a range of the key is all that is read.
+CREATE FUNCTION weir.read(want_partition bigint[], want_from bigint[], want_bytes bigint[])
+RETURNS TABLE (
+    span int,
+    first_offset bigint, next_offset bigint, held bigint, -- of the bounds
+    base_offset bigint, max_time bigint, records int, size int, bytes bytea -- of a piece
+)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+AS $$
+DECLARE
+    p     weir.partition;
+    r     weir.run;
+    room  bigint;
+    start bigint;
+    byte  bigint;
+    stop  bigint;
+BEGIN
+    FOR n IN 1..cardinality(want_partition) LOOP
+        SELECT * INTO p FROM weir.partition x WHERE x.id = want_partition[n] ORDER BY x.turn DESC LIMIT 1;
+        CONTINUE WHEN NOT FOUND;
+        span := n;
+        first_offset := p.first_offset;
+        next_offset := p.next_offset;
+        held := p.next_byte - p.first_byte;
+        RETURN NEXT;
+        CONTINUE WHEN want_bytes[n] <= 0 OR want_from[n] < p.first_offset OR want_from[n] >= p.next_offset;
+
+        start := NULL;
+        FOR r IN SELECT * FROM weir.runs(p, want_from[n]) LOOP
+            IF start IS NULL THEN -- the batch that holds the offset comes however large it is
+                EXECUTE format('SELECT base_offset, byte FROM weir.batch_%s WHERE partition_id = $1 AND base_offset <= $2
+                                ORDER BY base_offset DESC, piece DESC LIMIT 1', r.segment)
+                INTO STRICT start, byte USING p.id, want_from[n];
+                room := byte + least(want_bytes[n], 1 << 30); -- the highest byte that the answer may reach
+                stop := start + 1;
+            ELSE
+                start := r.first_offset;
+                stop := start;
+            END IF;
+            IF r.next_byte <= room THEN
+                stop := NULL; -- the rest of the run has room
+            ELSE              -- up to the first batch that has none
+                EXECUTE format('SELECT base_offset FROM weir.batch_%s
+                                WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3 AND piece = 0 AND byte + size > $4
+                                ORDER BY base_offset LIMIT 1', r.segment)
+                INTO stop USING p.id, stop, r.next_offset, room;
+            END IF;
+            RETURN QUERY EXECUTE format(
+                'SELECT $1, NULL::bigint, NULL::bigint, NULL::bigint, base_offset, max_time, records, size, bytes FROM weir.batch_%s
+                 WHERE partition_id = $2 AND base_offset >= $3 AND base_offset < $4
+                 ORDER BY base_offset, piece', r.segment)
+            USING n, p.id, start, coalesce(stop, r.next_offset);
+            EXIT WHEN stop IS NOT NULL;
+        END LOOP;
+    END LOOP;
+END $$;
+
+-- seek_time finds the first batch whose newest record is not older; NULL where there is no such partition.
+CREATE FUNCTION weir.seek_time(partition bigint, not_older bigint) RETURNS bigint
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+AS $$
+DECLARE
+    p  weir.partition;
+    r  weir.run;
+    at bigint;
+BEGIN
+    SELECT * INTO p FROM weir.partition x WHERE x.id = partition ORDER BY x.turn DESC LIMIT 1;
+    FOR r IN SELECT * FROM weir.runs(p, p.first_offset) x WHERE x.max_time >= not_older LOOP
+        EXECUTE format('SELECT base_offset FROM weir.batch_%s
+                        WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3 AND piece = 0 AND max_time >= $4
+                          AND base_offset + records > $5
+                        ORDER BY base_offset LIMIT 1', r.segment)
+        INTO at USING p.id, r.first_offset, r.next_offset, not_older, p.first_offset;
+        IF at IS NOT NULL THEN
+            RETURN greatest(at, p.first_offset);
+        END IF; -- the young one of this run lies below first_offset
+    END LOOP;
+    RETURN p.next_offset;
+END $$;
+
 -- seek_bytes finds the highest batch boundary with at least so many bytes behind it; NULL where there is no such partition.
 CREATE FUNCTION weir.seek_bytes(partition bigint, behind bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE

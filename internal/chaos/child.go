@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weir-log/weir"
+)
+
+// child is the program with an embedded log.
+type child struct {
+	log  *weir.Log
+	pool *pgxpool.Pool // nil on SQLite
+
+	mu        sync.Mutex // guards what follows
+	out       *json.Encoder
+	consumers map[string]*weir.Consumer
+}
+
+// runChild does orders until its standard input ends, which kills it, or until SIGTERM, which closes the log.
+func runChild(address string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	c := &child{out: json.NewEncoder(os.Stdout), consumers: map[string]*weir.Consumer{}}
+	var err error
+	if c.log, err = weir.Open(context.WithoutCancel(ctx), address, weir.Options{}); err != nil {
+		return err
+	}
+	if address[:8] == "postgres" {
+		if c.pool, err = pgxpool.New(ctx, address); err != nil {
+			return err
+		}
+	}
+	go func() {
+		lines := bufio.NewScanner(os.Stdin)
+		lines.Buffer(nil, 16<<20)
+		for lines.Scan() {
+			var o order
+			if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
+				panic(err)
+			}
+			go func() {
+				said := c.do(o)
+				said.ID = o.ID
+				c.say(said)
+			}()
+		}
+		os.Exit(3) // the parent is gone
+	}()
+	<-ctx.Done()
+	last, cancel := context.WithTimeout(context.Background(), stopMax-2*time.Second)
+	defer cancel()
+	return c.log.Close(last)
+}
+
+func (c *child) say(said word) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.out.Encode(said) // the parent is gone, and we are about to be
+}
+
+// answered says what an error means: all but ErrUnsure mean that certainly nothing happened.
+func answered(err error) word {
+	switch {
+	case err == nil:
+		return word{Outcome: done}
+	case errors.Is(err, weir.ErrUnsure), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return word{Outcome: unknown, Err: err.Error()}
+	}
+	return word{Outcome: refused, Err: err.Error()}
+}
+
+func (c *child) do(o order) word {
+	ctx, cancel := context.WithTimeout(context.Background(), clientPatience)
+	defer cancel()
+	switch o.Do {
+	case "ready":
+		return word{Outcome: done}
+	case "publish":
+		return placed(c.log.Publish(ctx, eventsOf(o)...))
+	case "publish once":
+		places, _, err := c.log.PublishOnce(ctx, o.Key, eventsOf(o)...)
+		return placed(places, err)
+	case "publish tx":
+		return c.publishTx(ctx, o)
+	case "consume":
+		return answered(c.consume(ctx, o))
+	case "unsubscribe":
+		return answered(c.withConsumer(o.Name, func(w *weir.Consumer) error { return w.Close(ctx) }))
+	case "seek":
+		return answered(c.withConsumer(o.Name, func(w *weir.Consumer) error { return w.Seek(ctx, weir.Earliest) }))
+	case "pause":
+		return answered(c.withConsumer(o.Name, func(w *weir.Consumer) error { w.Pause(); return nil }))
+	case "resume":
+		return answered(c.withConsumer(o.Name, func(w *weir.Consumer) error { w.Resume(); return nil }))
+	case "create":
+		return answered(c.log.EnsureTopic(ctx, weir.Topic{Name: o.Topic, Partitions: o.N, Config: o.Config}))
+	case "delete":
+		return answered(c.log.DeleteTopic(ctx, o.Topic))
+	case "grow":
+		return answered(c.log.RaisePartitions(ctx, o.Topic, o.N))
+	case "topics":
+		_, err := c.log.Topics(ctx)
+		return answered(err)
+	case "groups":
+		_, err := c.log.Groups(ctx)
+		return answered(err)
+	case "group":
+		g, err := c.log.Group(ctx, o.Group)
+		said := answered(err)
+		said.Members, said.State = len(g.Members), g.State
+		return said
+	case "reset":
+		return answered(c.log.ResetGroup(ctx, o.Group, o.Topic, weir.Earliest))
+	case "delete group":
+		return answered(c.log.DeleteGroup(ctx, o.Group))
+	}
+	return word{Outcome: refused, Err: "no such order: " + o.Do}
+}
+
+func eventsOf(o order) (events []weir.Event) {
+	for _, v := range o.Values {
+		e := weir.Event{Topic: o.Topic, Value: []byte(v)}
+		if o.Old {
+			e.Time = longAgo
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+func placed(places []weir.Placed, err error) word {
+	said := answered(err)
+	for _, p := range places {
+		said.Places = append(said.Places, place(p))
+	}
+	return said
+}
+
+// errUndo rolls a transaction back.
+var errUndo = errors.New("rolled back on purpose")
+
+// publishTx publishes in a transaction that writes a marker for each event, too: the markers tell what was committed.
+func (c *child) publishTx(ctx context.Context, o order) word {
+	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		if err := c.log.PublishTx(ctx, tx, eventsOf(o)...); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO markers SELECT unnest($1::text[])`, o.Values); err != nil {
+			return err
+		}
+		if o.Undone {
+			return errUndo
+		}
+		return nil
+	})
+	if err == nil || errors.Is(err, errUndo) {
+		return answered(err)
+	}
+	return word{Outcome: unknown, Err: err.Error()} // the markers will tell
+}
+
+func (c *child) withConsumer(name string, do func(*weir.Consumer) error) error {
+	c.mu.Lock()
+	w := c.consumers[name]
+	c.mu.Unlock()
+	if w == nil {
+		return fmt.Errorf("there is no consumer %q", name)
+	}
+	return do(w)
+}
+
+func (c *child) consume(ctx context.Context, o order) error {
+	sub := weir.Subscription{
+		Group: o.Group, Topics: o.Topics, Name: o.Name, Session: o.Session,
+		Retry:      weir.Retry{Attempts: -1, First: 10 * time.Millisecond, Max: time.Second},
+		DeadLetter: weir.Halt,
+	}
+	switch o.Mode {
+	case "single":
+		sub.Handler = func(_ context.Context, e weir.Event) error {
+			dawdle()
+			c.say(word{Consumer: o.Name, Group: o.Group, Handled: sightsOf(e)})
+			return nil
+		}
+	case "batch":
+		sub.BatchHandler = func(_ context.Context, events []weir.Event) error {
+			dawdle()
+			n := len(events)
+			if n > 1 && rand.IntN(10) == 0 { // the rest comes again
+				n = rand.IntN(n)
+				c.say(word{Consumer: o.Name, Group: o.Group, Handled: sightsOf(events[:n]...)})
+				return weir.FailedAt(n, errors.New("it fails now and then"))
+			}
+			c.say(word{Consumer: o.Name, Group: o.Group, Handled: sightsOf(events...)})
+			return nil
+		}
+	case "tx":
+		sub.Handler = func(ctx context.Context, e weir.Event) error { return c.bill(ctx, o, e) }
+	}
+	w, err := c.log.Consume(ctx, sub)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.consumers[o.Name] = w
+	return nil
+}
+
+// bill writes a bill in the transaction that commits the offset. Now and then it holds the event for long first, and does not care
+// whether its context ends.
+func (c *child) bill(ctx context.Context, o order, e weir.Event) error {
+	if dawdle() {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, clientPatience)
+	defer cancel()
+	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `INSERT INTO bills VALUES ($1, $2)`, o.Group, string(e.Value)); err != nil {
+			return err
+		}
+		return e.CommitTx(ctx, tx)
+	})
+	if err == nil {
+		c.say(word{Consumer: o.Name, Group: o.Group, Handled: sightsOf(e)})
+	}
+	return err
+}
+
+// dawdle takes some time, now and then seconds.
+func dawdle() (long bool) {
+	switch n := rand.IntN(200); {
+	case n < 2:
+		time.Sleep(rand.N(3 * time.Second))
+		return true
+	case n < 40:
+		time.Sleep(rand.N(3 * time.Millisecond))
+	}
+	return false
+}
+
+func sightsOf(events ...weir.Event) (list []sight) {
+	for _, e := range events {
+		list = append(list, sight{e.Topic, place{e.Partition, e.Offset}, string(e.Value)})
+	}
+	return list
+}
+
+// longAgo is the time of events that are back-filled: past every retention that topics have by default.
+var longAgo = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir"
+)
+
+// drainMax is how long groups may take, once nothing is done to anybody any more, until they have read all there is.
+const drainMax = 60 * time.Second
+
+// held is what a topic holds at the end, by partition: offsets from first on.
+type held struct {
+	life  *life
+	first []int64
+	value [][]string
+}
+
+// finalCheck reads all that is left with a log of its own, and holds it against what was answered.
+func (w *world) finalCheck(ctx context.Context) error {
+	if w.postgres() {
+		if err := w.settleMarkers(ctx); err != nil {
+			return err
+		}
+	}
+	w.drain(ctx)
+	log, err := weir.Open(ctx, w.url, weir.Options{Logger: quiet})
+	if err != nil {
+		return err
+	}
+	defer log.Close(ctx)
+	for _, l := range w.model.alive() {
+		h, err := readAll(ctx, log, l)
+		if err != nil {
+			return fmt.Errorf("read all of %s: %w", l, err)
+		}
+		w.model.judgeHeld(h)
+		for _, g := range groups {
+			if w.opt.acts(g) {
+				w.judgeGroup(ctx, log, g, h)
+			}
+		}
+	}
+	if w.postgres() {
+		return w.judgeBills(ctx)
+	}
+	return nil
+}
+
+// settleMarkers finds out what became of transactions: their markers tell.
+func (w *world) settleMarkers(ctx context.Context) error {
+	rows, err := w.sql.Query(ctx, `SELECT value FROM markers`)
+	if err != nil {
+		return err
+	}
+	values, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	m := w.model
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	committed := map[string]bool{}
+	for _, v := range values {
+		committed[v] = true
+		if r := m.records[v]; r != nil && r.outcome == unknown {
+			r.outcome = done // ended when its client heard nothing more
+		}
+	}
+	for _, r := range m.records {
+		inTx := len(r.session) > 3 && r.session[:3] == "sql" || len(r.session) > 5 && r.session[:5] == "go-tx"
+		if inTx && !committed[r.value] && r.outcome == unknown {
+			r.outcome = refused
+			m.judgeEnd(r)
+		}
+		if inTx && r.outcome == done && !committed[r.value] {
+			m.violate("L1", []string{r.topic}, "the transaction of %s was committed, and its marker is not there", r.value)
+		}
+	}
+	return nil
+}
+
+// drain waits until every group has read everything in the topics that are there.
+func (w *world) drain(ctx context.Context) {
+	late := time.Now().Add(drainMax)
+	for _, g := range groups {
+		if !w.opt.acts(g) {
+			continue
+		}
+		for {
+			lag, why := w.lagOf(ctx, g)
+			if lag == 0 || ctx.Err() != nil {
+				break
+			}
+			if time.Now().After(late) {
+				w.model.broken("G8", append([]string{g.name}, g.topics...), "group %s has not read all there is, %v after the last fault: %s", g.name, drainMax, why)
+				break
+			}
+			pause(ctx, 200*time.Millisecond)
+		}
+	}
+}
+
+// lagOf asks the store how many events of the topics that are there a group has not committed.
+func (w *world) lagOf(ctx context.Context, g group) (lag int64, why string) {
+	said, err := w.positions(ctx, g)
+	if err != nil {
+		return 1, err.Error()
+	}
+	for _, name := range g.topics {
+		l := w.model.living(name)
+		if l == nil {
+			continue
+		}
+		t, is := w.topicNow(ctx, name)
+		if !is {
+			continue
+		}
+		bounds, err := w.audit.Bounds(ctx, t.Partitions...)
+		if err != nil {
+			return 1, err.Error()
+		}
+		for n, b := range bounds {
+			at := max(said[fmt.Sprintf("%s/%d", name, n)], int64(b.Bounds.First))
+			if missing := int64(b.Bounds.Next) - at; missing > 0 {
+				lag += missing
+				why += fmt.Sprintf(" %s/%d is at %d of %d;", l, n, at, b.Bounds.Next)
+			}
+		}
+	}
+	return lag, why
+}
+
+// positions asks a broker how far a group is, by topic/partition.
+func (w *world) positions(ctx context.Context, g group) (map[string]int64, error) {
+	var answer struct {
+		Offsets []struct {
+			Topic     string
+			Partition int32
+			Offset    int64
+		}
+	}
+	if err := w.brokers[0].get(ctx, "/v1/groups/"+g.name+"/offsets", &answer); err != nil {
+		return nil, err
+	}
+	at := map[string]int64{}
+	for _, o := range answer.Offsets {
+		at[fmt.Sprintf("%s/%d", o.Topic, o.Partition)] = o.Offset
+	}
+	return at, nil
+}
+
+func readAll(ctx context.Context, log *weir.Log, l *life) (held, error) {
+	bounds, err := log.Bounds(ctx, l.name)
+	if err != nil {
+		return held{}, err
+	}
+	h := held{life: l, first: make([]int64, len(bounds)), value: make([][]string, len(bounds))}
+	for n, b := range bounds {
+		h.first[n] = b.First
+		next := b.First
+		for e, err := range log.Read(ctx, weir.TopicPartition{Topic: l.name, Partition: int32(n)}, weir.AtOffset(b.First)) {
+			if err != nil {
+				return h, err
+			}
+			if e.Offset != next {
+				return h, fmt.Errorf("L5: partition %d has offset %d where %d is next", n, e.Offset, next)
+			}
+			next++
+			h.value[n] = append(h.value[n], string(e.Value))
+		}
+		if next < b.Next {
+			return h, errors.New("L5: the log ends before its end")
+		}
+	}
+	return h, nil
+}
+
+// judgeHeld holds what a topic has at the end against what was published, acknowledged and read.
+func (m *model) judgeHeld(h held) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := h.life
+	at := map[string]place{}
+	for n, values := range h.value {
+		last := map[string]int{} // of each session: the number of its last record
+		for i, value := range values {
+			p := place{int32(n), h.first[n] + int64(i)}
+			if other, is := at[value]; is {
+				m.violate("L3", []string{l.name}, "%s is in %s twice: at %v and at %v", value, l, other, p)
+			}
+			at[value] = p
+			r, in := m.read("the last reader", sight{l.name, p, value})
+			if r == nil {
+				continue
+			}
+			if in != nil && in != l {
+				m.violate("L10", []string{l.name}, "%s was published to %s, and is in %s at %v", value, in, l, p)
+			}
+			if r.inOrder && r.n < last[r.session] {
+				m.violate("L4", []string{l.name}, "%s is at %v, behind a later record of its publisher", value, p)
+			}
+			last[r.session] = r.n
+		}
+	}
+	for _, r := range m.records {
+		if r.topic != l.name || r.outcome != done || m.lifeOf(r) != l {
+			continue
+		}
+		_, is := at[r.value]
+		switch {
+		case is || l.lossy:
+		case r.at == nil && len(l.trimmed) > 0: // it may have been trimmed
+		case r.at != nil && l.mayMiss(r.at.Partition, r.at.Offset+1):
+		default:
+			m.violate("L1", []string{l.name}, "%s was acknowledged to %s %s at %v, and is not in %s", r.value, r.session, r.where(), r.ended, l)
+		}
+	}
+}
+
+// judgeGroup sees that a group has handled everything below what it committed.
+func (w *world) judgeGroup(ctx context.Context, log *weir.Log, g group, h held) {
+	said, err := w.positions(ctx, g)
+	if err != nil {
+		return
+	}
+	m := w.model
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for n, values := range h.value {
+		committed := said[fmt.Sprintf("%s/%d", h.life.name, n)]
+		for i, value := range values {
+			offset := h.first[n] + int64(i)
+			if offset >= committed {
+				break
+			}
+			if m.delivered[g.name][value] == 0 && !h.life.mayMiss(int32(n), offset+1) && !(g.bills && w.opt.store == "postgres") {
+				m.violate("G1", []string{g.name, h.life.name}, "group %s committed %d of %s/%d, and nobody in it handled offset %d, %s", g.name, committed, h.life, n, offset, value)
+				break
+			}
+		}
+	}
+}
+
+// judgeBills sees that what groups handled in their own transactions is there once.
+func (w *world) judgeBills(ctx context.Context) error {
+	rows, err := w.sql.Query(ctx, `SELECT grp, value, count(*) FROM bills GROUP BY 1, 2`)
+	if err != nil {
+		return err
+	}
+	billed := map[string]map[string]int{}
+	var grp, value string
+	var n int
+	if _, err := pgx.ForEachRow(rows, []any{&grp, &value, &n}, func() error {
+		if billed[grp] == nil {
+			billed[grp] = map[string]int{}
+		}
+		billed[grp][value] = n
+		if n > 1 {
+			w.model.broken("G6", []string{grp}, "group %s handled %s %d times, in transactions that commit its offset", grp, value, n)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	log, err := weir.Open(ctx, w.url, weir.Options{Logger: quiet})
+	if err != nil {
+		return err
+	}
+	defer log.Close(ctx)
+	for _, g := range groups {
+		if !g.bills || !w.opt.acts(g) {
+			continue
+		}
+		said, err := w.positions(ctx, g)
+		if err != nil {
+			return err
+		}
+		for _, name := range g.topics {
+			l := w.model.living(name)
+			if l == nil {
+				continue
+			}
+			h, err := readAll(ctx, log, l)
+			if err != nil {
+				return err
+			}
+			for n, values := range h.value {
+				for i, value := range values {
+					offset := h.first[n] + int64(i)
+					if offset < said[fmt.Sprintf("%s/%d", name, n)] && billed[g.name][value] == 0 && !l.mayMiss(int32(n), offset+1) {
+						w.model.broken("G1", []string{g.name, name}, "group %s committed %d of %s/%d, and there is no bill for offset %d, %s",
+							g.name, said[fmt.Sprintf("%s/%d", name, n)], l, n, offset, value)
+						break
+					}
+				}
+			}
+		}
+	}
+	return nil
+}

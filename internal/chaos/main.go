@@ -1,0 +1,148 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+type options struct {
+	store  string
+	seed   uint64
+	runs   int
+	length time.Duration
+	faults []string
+	only   []string
+	weir   string
+	goOn   bool
+	keep   bool
+}
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == embeddedJob {
+		if err := runChild(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "embedded log:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := start(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+func start(ctx context.Context, args []string) error {
+	var o options
+	var faults, only string
+	flags := flag.NewFlagSet("chaos", flag.ExitOnError)
+	flags.StringVar(&o.store, "store", "all", "sqlite, postgres or all")
+	flags.Uint64Var(&o.seed, "seed", 0, "what decides everything; 0: a new one")
+	flags.IntVar(&o.runs, "runs", 1, "how many seeds, one after the other")
+	flags.DurationVar(&o.length, "length", 2*time.Minute, "of each run, without its start and its end")
+	flags.StringVar(&faults, "faults", "all", "some of kill, stop, term, crash, cancel, terminate, separated by commas; full, a full disk on SQLite, needs root; none")
+	flags.StringVar(&only, "only", "", "some of the actors, separated by commas: publishers, groups, topics, sse, poll, ping, idle, look")
+	flags.StringVar(&o.weir, "weir", "", "the program to test; without it, it is built")
+	flags.BoolVar(&o.goOn, "go-on", false, "go on behind the first violation")
+	flags.BoolVar(&o.keep, "keep", false, "keep the histories of runs that break nothing")
+	_ = flags.Parse(args) // it exits
+	stores := []string{"sqlite", "postgres"}
+	if o.store != "all" {
+		stores = []string{o.store}
+	}
+	if only != "" {
+		o.only = strings.Split(only, ",")
+	}
+	scratch, err := os.MkdirTemp("", "weir-chaos-program-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	if o.weir == "" {
+		o.weir = filepath.Join(scratch, "weir")
+		if out, err := exec.CommandContext(ctx, "go", "build", "-o", o.weir, "./cmd/weir").CombinedOutput(); err != nil {
+			return fmt.Errorf("build weir: %w\n%s", err, out)
+		}
+	}
+	broken := 0
+	for i := range o.runs {
+		seed := o.seed + uint64(i)
+		if o.seed == 0 {
+			seed = rand.Uint64() >> 32
+		}
+		for _, store := range stores {
+			each := o
+			each.store = store
+			if each.faults, err = chosen(faults, allFaults(store), []string{"full"}); err != nil {
+				return fmt.Errorf("-faults: %w", err)
+			}
+			bad, err := oneRun(ctx, each, seed)
+			if err != nil {
+				return err
+			}
+			if bad {
+				broken++
+			}
+		}
+	}
+	if broken > 0 {
+		return fmt.Errorf("%d of %d runs broke a promise", broken, o.runs*len(stores))
+	}
+	return nil
+}
+
+func oneRun(ctx context.Context, o options, seed uint64) (bad bool, err error) {
+	fmt.Printf("chaos on %s, seed %d, %v, faults %s\n", o.store, seed, o.length, o.faultNames())
+	begin := time.Now()
+	w, found, err := run(ctx, o, seed, o.weir)
+	if w == nil {
+		return false, err
+	}
+	w.counts.print(os.Stdout)
+	if len(found) > 0 {
+		w.report(os.Stdout, found)
+		return true, nil
+	}
+	if ctx.Err() != nil {
+		return false, errors.New("it was stopped")
+	}
+	if err != nil {
+		return false, fmt.Errorf("seed %d on %s: %w; see %s", seed, o.store, err, w.dir)
+	}
+	fmt.Printf("seed %d on %s broke nothing, in %v\n", seed, o.store, time.Since(begin).Round(time.Second))
+	if o.keep {
+		fmt.Println("its history:", w.dir)
+		return false, nil
+	}
+	return false, os.RemoveAll(w.dir)
+}
+
+// has says whether a fault is among those of the run.
+func (o options) has(fault string) bool { return slices.Contains(o.faults, fault) }
+
+func (o options) faultNames() string { return cmp.Or(strings.Join(o.faults, ","), "none") }
+
+// does says whether an actor acts.
+func (o options) does(what string) bool { return len(o.only) == 0 || slices.Contains(o.only, what) }
+
+// again is how to run a seed again.
+func (o options) again(seed uint64) string {
+	args := fmt.Sprintf("-store %s -seed %d -length %v -faults %s", o.store, seed, o.length, o.faultNames())
+	if len(o.only) > 0 {
+		args += " -only " + strings.Join(o.only, ",")
+	}
+	return args
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// tellMax is how soon whoever waits is told, while nothing is done to anybody: that there are events, or that the topic is gone.
+const tellMax = 5 * time.Second
+
+type page struct {
+	Events []struct {
+		place
+		Value string
+	}
+	Next  int64               `json:"next_offset"`
+	First int64               `json:"first_offset"`
+	End   int64               `json:"end_offset"`
+	Gap   *struct{ To int64 } `json:"gap"`
+}
+
+// poll reads what comes next in a partition, and waits for it.
+func (b *broker) poll(ctx context.Context, topic string, partition int32, from int64, wait time.Duration) (p page, err error) {
+	path := fmt.Sprintf("/v1/topics/%s/partitions/%d/events?offset=%d&wait_ms=%d", topic, partition, from, wait.Milliseconds())
+	body, _, err := b.call(ctx, "GET", path, nil, nil)
+	if err == nil {
+		err = json.Unmarshal(body, &p)
+	}
+	return p, err
+}
+
+// runPoller follows a partition of each topic of a name with long polls, at one broker.
+func (w *world) runPoller(ctx context.Context, b *broker, topic string, partition int32) {
+	const wait = 30 * time.Second
+	r := &reader{who: fmt.Sprintf("poller of %s/%d at %s", topic, partition, b.name), next: map[int32]int64{}}
+	for ctx.Err() == nil {
+		l := w.model.living(topic)
+		if l == nil {
+			pause(ctx, 20*time.Millisecond)
+			continue
+		}
+		if r.life != l {
+			r.begin(l)
+		}
+		process, invoked := b.id(), w.now()
+		p, err := b.poll(ctx, topic, partition, r.next[partition], wait)
+		if ctx.Err() != nil {
+			return
+		}
+		w.judgeEnd(b, r.who, l, tellMax)
+		if l != w.model.living(topic) || err != nil {
+			var answer *httpError
+			if errors.As(err, &answer) && answer.status == http.StatusRequestedRangeNotSatisfiable && l == w.model.living(topic) && w.model.mayLose(l, partition) {
+				r.next[partition] = w.firstOf(ctx, b, topic, partition)
+			}
+			if err != nil {
+				w.history.add(fmt.Sprintf("%s: %v", r.who, err), topic, r.who)
+				pause(ctx, 50*time.Millisecond)
+			}
+			continue // what came may be of either topic
+		}
+		w.model.showEnd(process, l, partition, invoked, p.End)
+		for _, e := range p.Events {
+			w.model.follow(r, sight{topic, e.place, e.Value})
+		}
+		if p.Gap != nil {
+			w.model.passGap(r, topic, partition, r.next[partition], p.Gap.To)
+		}
+		w.counts.addN("read by polls", len(p.Events))
+	}
+}
+
+// mayLose says that somebody asked to drop events of a partition.
+func (m *model) mayLose(l *life, partition int32) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return l.lossy || l.trimmed[partition] > 0
+}
+
+func (w *world) firstOf(ctx context.Context, b *broker, topic string, partition int32) int64 {
+	path := fmt.Sprintf("/v1/topics/%s/partitions/%d/events?max=1", topic, partition)
+	body, _, err := b.call(ctx, "GET", path, nil, nil)
+	var p page
+	if err != nil || json.Unmarshal(body, &p) != nil {
+		return 0
+	}
+	return p.First
+}
+
+// judgeEnd sees whether somebody who waited for a topic that went away was told so in time. It is asked when the wait has just ended.
+func (w *world) judgeEnd(b *broker, who string, l *life, most time.Duration) {
+	now := w.now()
+	if l == nil || l.goneAt(w.model) == 0 {
+		return
+	}
+	gone := l.goneAt(w.model)
+	if now > gone+moment(most) && w.calm.between(gone, now, b.name) {
+		w.model.broken("L7", []string{l.name, who, b.name}, "%s waited for %s, which was gone at %v, until %v: the limit is %v", who, l, gone, now, most)
+	}
+}
+
+func (l *life) goneAt(m *model) moment {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return l.ended
+}

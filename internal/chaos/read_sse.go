@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// streamKeepAlive is about how often an idle stream says that it is alive, and so the longest that it may take to see that its topic
+// is gone where nothing wakes it.
+const streamKeepAlive = 15 * time.Second
+
+// runSSE follows topics over server-sent events: cut off, it resumes behind the last event that it saw.
+func (w *world) runSSE(ctx context.Context, b *broker, topic string) {
+	r := &reader{who: "SSE of " + topic + " at " + b.name, next: map[int32]int64{}}
+	last := ""
+	for ctx.Err() == nil {
+		id, err := w.stream(ctx, b, topic, r, last)
+		if ctx.Err() != nil {
+			return
+		}
+		w.history.add(fmt.Sprintf("%s ended: %v; it resumes at %q", r.who, err, id), topic, r.who)
+		last = id
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+// stream reads one stream until it ends, and returns where to resume. A position in a topic that is gone is good for nothing.
+func (w *world) stream(ctx context.Context, b *broker, topic string, r *reader, last string) (id string, err error) {
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+b.http+"/v1/topics/"+topic+"/stream?from=earliest", nil)
+	if err != nil {
+		panic(err)
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
+	resp, err := b.client.Do(req)
+	if err != nil {
+		return last, err
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests:
+		return last, fmt.Errorf("%s", resp.Status)
+	case resp.StatusCode >= 300:
+		r.begin(nil)
+		return "", fmt.Errorf("%s", resp.Status)
+	}
+	reading := w.model.living(topic)
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	kind := ""
+	for lines.Scan() {
+		field, value, _ := strings.Cut(lines.Text(), ": ")
+		switch field {
+		case "id":
+			last = value
+		case "event":
+			kind = value
+		case "":
+			kind = ""
+		case "data":
+			if kind == "gap" {
+				var told struct {
+					Gap       struct{ From, To int64 }
+					Partition int32
+				}
+				if err := json.Unmarshal([]byte(value), &told); err == nil {
+					w.model.passGap(r, topic, told.Partition, told.Gap.From, told.Gap.To)
+				}
+				continue
+			}
+			var e struct {
+				place
+				Value string
+			}
+			if err := json.Unmarshal([]byte(value), &e); err != nil {
+				return last, err
+			}
+			w.model.follow(r, sight{topic, e.place, e.Value})
+			w.counts.add("read by SSE")
+		}
+	}
+	w.judgeEnd(b, r.who, reading, streamKeepAlive+tellMax)
+	return last, lines.Err()
+}
+
+// passGap notes that a reader was told of events that are gone.
+func (m *model) passGap(r *reader, topic string, partition int32, from, to int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.history.add(fmt.Sprintf("%s was told of a gap in partition %d: %d to %d", r.who, partition, from, to), topic, r.who)
+	if r.life != nil && !r.life.mayMiss(partition, to) {
+		m.violate("L9", []string{topic, r.who}, "%s was told that %s/%d lost offsets %d to %d, which nobody asked to drop", r.who, r.life, partition, from, to)
+	}
+	r.next[partition] = to
+}

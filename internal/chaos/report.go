@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"io"
+)
+
+// aroundViolation is how many events of the history a report of a violation shows.
+const aroundViolation = 60
+
+// report tells what was broken, with what happened around it, and how to run it again.
+func (w *world) report(out io.Writer, found []violation) {
+	const mostOfEach = 3
+	told := map[string]int{}
+	for i, v := range found {
+		if told[v.invariant]++; told[v.invariant] > mostOfEach {
+			continue
+		}
+		fmt.Fprintf(out, "\nBROKEN %s (%s), at %v, seed %d on %s:\n  %s\n", v.invariant, invariants[v.invariant], v.at, w.seed, w.opt.store, v.text)
+		if i == 0 {
+			fmt.Fprintln(out, "what happened around it:")
+			for _, e := range w.history.around(v.at, v.about, aroundViolation) {
+				fmt.Fprintf(out, "  %v %s\n", e.at, e.text)
+			}
+		}
+	}
+	fmt.Fprintf(out, "\n%d violations: %v\n", len(found), told)
+	fmt.Fprintf(out, "all that happened, and what the processes said: %s\nagain: make chaos ARGS='%s'\n", w.dir, w.opt.again(w.seed))
+}
+
+// invariants names what is checked. The numbers are those that the messages have.
+var invariants = map[string]string{
+	"L1":  "no acknowledged record is lost",
+	"L2":  "no phantom: what is read was published, and not rolled back or refused",
+	"L3":  "an offset has one value, and a record one offset",
+	"L4":  "records enter a partition in the order in which they were published one after the other",
+	"L5":  "offsets are dense, and nothing appears below what a reader has passed",
+	"L6":  "the end of a partition does not go back",
+	"L7":  "whoever waits is told in time",
+	"L9":  "retention drops what it may, and nothing else",
+	"L10": "a topic made anew under a name is another topic",
+	"G1":  "a group gets every event at least once: nothing below what it committed is unread",
+	"G4":  "a group refuses who is not its member",
+	"G6":  "what is committed in the transaction that handles it is handled once",
+	"G8":  "a group lives and gets on, whoever looks at it",
+	"B0":  "a process does not end by itself",
+	"B1":  "a process that was killed starts again",
+	"B3":  "a process ends soon after SIGTERM",
+	"R1":  "what was made and deleted leaves nothing behind in memory",
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// run is one seed. It returns what was broken.
+func run(ctx context.Context, opt options, seed uint64, weir string) (_ *world, _ []violation, err error) {
+	w, err := newWorld(ctx, opt, seed, weir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, e := range w.embedded {
+		e.listen = w.hear
+	}
+	if err := w.makeTopics(ctx); err != nil {
+		w.close()
+		return w, nil, err
+	}
+	plan := makePlan(w.random("plan"), opt.length, opt.faults)
+	w.perform(ctx, plan)
+	err = w.finalCheck(ctx)
+	if err == nil {
+		err = w.leaks(ctx)
+	}
+	found := w.model.found()
+	w.close()
+	return w, found, err
+}
+
+// perform lets all actors act until the run's length is over, and then the faults end, too.
+func (w *world) perform(ctx context.Context, plan []step) {
+	acting, stop := context.WithTimeout(ctx, w.opt.length)
+	defer stop()
+	enough, halt := context.WithCancel(acting)
+	defer halt()
+	var actors sync.WaitGroup
+	does := func(what string, act func(context.Context)) {
+		if w.opt.does(what) {
+			actors.Go(func() { act(enough) })
+		}
+	}
+	go w.calm.watchMachine(acting)
+	actors.Go(func() { w.runFaults(enough, plan) })
+	for _, p := range publishers {
+		if w.opt.hasStore(p.stores) {
+			for nth := range 2 {
+				does(p.name, func(ctx context.Context) { w.publish(ctx, p, nth) })
+			}
+		}
+	}
+	for _, g := range groups {
+		if w.opt.hasStore(g.stores) {
+			does(g.name, func(ctx context.Context) { g.run(ctx, w, g) })
+		}
+	}
+	for _, name := range passing {
+		does("topics", func(ctx context.Context) { w.passTopic(ctx, name) })
+		for i, b := range w.brokers {
+			does("sse", func(ctx context.Context) { w.runSSE(ctx, b, name) })
+			does("poll", func(ctx context.Context) { w.runPoller(ctx, b, name, int32(i)) })
+		}
+	}
+	for _, b := range w.brokers {
+		does("sse", func(ctx context.Context) { w.runSSE(ctx, b, steady) })
+		does("poll", func(ctx context.Context) { w.runPoller(ctx, b, trimmed, 0) })
+		does("poll", func(ctx context.Context) { w.runPoller(ctx, b, steady, 1) })
+	}
+	does("topics", w.changeSteady)
+	for i := range 2 {
+		does("idle", func(ctx context.Context) { w.watchIdle(ctx, i) })
+		does("look", func(ctx context.Context) { w.look(ctx, i) })
+	}
+	for i := range pingers {
+		does("ping", func(ctx context.Context) { w.runPing(ctx, i) })
+	}
+	go w.stopAtOnce(enough, halt)
+	actors.Wait()
+	w.history.add("everybody has stopped, and everything is healed")
+}
+
+// stopAtOnce ends a run at its first violation: the history behind it has nothing to tell.
+func (w *world) stopAtOnce(ctx context.Context, halt func()) {
+	for ctx.Err() == nil {
+		pause(ctx, 200*time.Millisecond)
+		if !w.opt.goOn && len(w.model.found()) > 0 {
+			halt()
+		}
+	}
+}
