@@ -135,6 +135,7 @@ func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
 			return err
 		}
 		if c.JSON {
+			fmt.Fprintln(t.err, onlyHTTP)
 			return printJSON(t, keyMade{key, secret})
 		}
 		_, err = fmt.Fprintf(t.out, `made key %s for %s, in %s
@@ -148,10 +149,15 @@ Every server on this store takes it within seconds. Clients send it with every r
 
   SECRET=…
   curl -H "Authorization: Bearer $SECRET" %s
-`, key.ID, printable(key.Name), store.Redact(c.Store), strings.Join(scope(key), ", "), secret, allowed(key))
+
+%s
+`, key.ID, printable(key.Name), store.Redact(c.Store), strings.Join(scope(key), ", "), secret, allowed(key), onlyHTTP)
 		return err
 	})
 }
+
+// onlyHTTP tells what a key does not protect.
+const onlyHTTP = "Keys protect HTTP only: who reaches a server's --kafka address needs none. `weir serve --kafka off` closes that door."
 
 // allowed is the rest of a command line that a key is good for. Who may only write needs a topic that is there.
 func allowed(k apikey.Key) string {

@@ -63,7 +63,7 @@ func TestKeysAreRotatedBesideARunningServer(t *testing.T) {
 	for name, url := range durableStores(t) {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, "--store", url)
-			if !strings.Contains(s.out.String(), "open to this machine only") {
+			if !strings.Contains(s.out.String(), "for this machine, until there is an API key") {
 				t.Errorf("nobody said that there are no keys: %s", s.out.String())
 			}
 			weir(t, "hello\n", "produce", "greetings").want(t, exitOK)
@@ -121,7 +121,7 @@ func TestPublicHTTPNeedsAKeyFirst(t *testing.T) {
 	}
 	s.stop()
 	s = serve(t, "--store", "memory:", "--http", "0.0.0.0:0", "--insecure")
-	if !strings.Contains(s.out.String(), "open to everybody") {
+	if !strings.Contains(s.out.String(), "for everybody, until there is an API key") {
 		t.Errorf("nobody said that it is open: %s", s.out.String())
 	}
 }

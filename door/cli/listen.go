@@ -20,6 +20,13 @@ const resolveTimeout = 2 * time.Second
 // checkAddresses refuses addresses that cannot work together or that would open the log to strangers, and warns of an
 // advertised address that clients will not reach: they connect, are told another address, and time out there.
 func (c *serveCmd) checkAddresses(ctx context.Context, logger *slog.Logger) error {
+	if c.Kafka == kafkaOff {
+		if c.Advertise != "" {
+			return usage(errors.New("--advertise is for Kafka clients, and --kafka is off"), "leave --advertise out, or give --kafka an address")
+		}
+		_, _, err := splitAddress("--http", c.HTTP)
+		return err
+	}
 	kafkaHost, kafkaPort, err := splitAddress("--kafka", c.Kafka)
 	if err != nil {
 		return err

@@ -35,9 +35,12 @@ const (
 	stopMost   = 9 * time.Second
 )
 
+// kafkaOff is --kafka where there are to be no Kafka clients.
+const kafkaOff = "off"
+
 type serveCmd struct {
 	storeFlag
-	Kafka      string `help:"Where to listen for Kafka clients. Default: ${default}." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
+	Kafka      string `help:"Where to listen for Kafka clients, who need no API key; off: nowhere. Default: ${default}." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
 	HTTP       string `help:"Where to listen for HTTP: the API, health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
 	Advertise  string `help:"The address that Kafka clients are told to use. Default: the one at which they reached us." placeholder:"HOST:PORT"`
 	Insecure   bool   `help:"Listen on addresses that other machines can reach, although anybody there can read and write everything: over Kafka, and over HTTP until there are API keys."`
@@ -60,7 +63,7 @@ Examples:
   weir serve
   weir serve --store sqlite:/var/lib/weir/weir.db --http 127.0.0.1:9090
   weir serve --store postgres://weir@db.internal/weir
-  weir serve --http 0.0.0.0:8443 --tls-cert weir.crt --tls-key weir.key
+  weir serve --http 0.0.0.0:8443 --tls-cert weir.crt --tls-key weir.key --kafka off
   weir serve --kafka 0.0.0.0:9092 --advertise broker.example.org:9092 --insecure`
 }
 
@@ -73,11 +76,13 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	if err != nil {
 		return err
 	}
-	kafkaListener, err := listen(ctx, "--kafka", c.Kafka)
-	if err != nil {
-		return err
+	var kafkaListener net.Listener // nil: no Kafka clients
+	if c.Kafka != kafkaOff {
+		if kafkaListener, err = listen(ctx, "--kafka", c.Kafka); err != nil {
+			return err
+		}
+		defer kafkaListener.Close()
 	}
-	defer kafkaListener.Close()
 	httpListener, err := listen(ctx, "--http", c.HTTP)
 	if err != nil {
 		return err
@@ -111,7 +116,11 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	if err != nil {
 		return err
 	}
-	c.welcome(t, logger, where{kafka: kafkaListener.Addr(), http: httpListener.Addr(), locked: locked})
+	at := where{kafka: kafkaOff, http: httpListener.Addr().String(), locked: locked}
+	if kafkaListener != nil {
+		at.kafka = kafkaListener.Addr().String()
+	}
+	c.welcome(t, logger, at)
 	if err := program.run(ctx); err != nil {
 		return err
 	}
@@ -144,14 +153,16 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	publisher := publish.New(log, publish.Config{Logger: w.logger, Tracer: w.tracer})
 	p := &parts{
 		log: log, groups: groups, publisher: publisher, kafkaListener: w.kafka, httpListener: w.http,
-		kafka: kafka.New(log, groups, kafka.Config{
-			Advertised: c.Advertise, HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
-			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
-		}),
 		http: httpapi.New(httpapi.Config{
 			Log: log, Groups: groups, Publisher: publisher, Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
 			Ready: log.Healthy, Metrics: registry, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
 		}),
+	}
+	if w.kafka != nil {
+		p.kafka = kafka.New(log, groups, kafka.Config{
+			Advertised: c.Advertise, HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
+			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
+		})
 	}
 	if sessions, ok := opened.(*postgres.Store); ok {
 		p.mover = sqlfn.New(log, sessions, sqlfn.Config{Logger: w.logger, Tracer: w.tracer, Observer: metrics})
@@ -188,7 +199,7 @@ type parts struct {
 	log       *eventlog.Log
 	groups    *group.Coordinator
 	publisher *publish.Publisher
-	kafka     *kafka.Server
+	kafka     *kafka.Server // nil: no Kafka clients
 	http      *httpapi.Server
 	mover     *sqlfn.Mover // nil where the store has no SQL sessions that publish
 
@@ -203,7 +214,9 @@ func (p *parts) run(ctx context.Context) error {
 	all.Go(func() error {
 		defer stopLog()
 		doors, ctx := errgroup.WithContext(ctx)
-		doors.Go(func() error { return p.kafka.Serve(ctx, p.kafkaListener) })
+		if p.kafka != nil {
+			doors.Go(func() error { return p.kafka.Serve(ctx, p.kafkaListener) })
+		}
 		doors.Go(func() error { return p.http.Serve(ctx, p.httpListener) })
 		doors.Go(func() error { return p.groups.Run(ctx) })
 		if p.mover != nil {
@@ -229,50 +242,74 @@ func (c *serveCmd) logger(t *terminal) *slog.Logger {
 
 // where is what welcome tells of.
 type where struct {
-	kafka, http net.Addr
-	locked      bool // HTTP asks for API keys
+	kafka, http string // addresses; kafka may be kafkaOff
+	locked      bool   // HTTP asks for API keys
 }
 
-// welcome tells a person where everything is, and a log collector the same in one line.
+// withoutKey tells who gets in at each door without a key.
+func (c *serveCmd) withoutKey(at where) (kafka, http string) {
+	const here, everybody = "this machine", "everybody"
+	kafka, http = here, here
+	host, _, _ := net.SplitHostPort(at.kafka)
+	switch {
+	case at.kafka == kafkaOff:
+		kafka = "nobody"
+	case !loopback(host):
+		kafka = everybody
+	}
+	switch {
+	case at.locked:
+		http = "nobody"
+	case c.Insecure:
+		http = everybody
+	}
+	return kafka, http
+}
+
+// welcome tells a person where everything is and whom it is open to, and a log collector the same in one line.
 func (c *serveCmd) welcome(t *terminal, logger *slog.Logger, at where) {
+	kafkaOpen, httpOpen := c.withoutKey(at)
 	scheme := "http"
 	if c.TLSCert != "" {
 		scheme = "https"
 	}
 	if c.Log == "json" {
-		logger.Info("listening", "kafka", at.kafka.String(), "http", at.http.String(), "tls", c.TLSCert != "", "api_keys", at.locked, "store", store.Redact(c.Store))
+		logger.Info("listening", "kafka", at.kafka, "http", at.http, "tls", c.TLSCert != "", "api_keys", at.locked,
+			"kafka_without_key", kafkaOpen, "http_without_key", httpOpen, "store", store.Redact(c.Store))
 		return
 	}
-	bootstrap, keys, header := "", "", ""
-	if at.kafka.String() != "127.0.0.1:9092" {
-		bootstrap = " --bootstrap " + at.kafka.String()
-	}
+	kafkaFor, httpFor, header := "without API keys, for "+kafkaOpen, "for "+httpOpen+", until there is an API key", ""
 	switch {
+	case at.kafka == kafkaOff:
+		kafkaFor = "for nobody"
 	case at.locked:
-		keys, header = "with an API key", ` -H "Authorization: Bearer $KEY"`
-	case c.Insecure:
-		keys = "open to everybody until there is an API key"
-	default:
-		keys = "open to this machine only, until there is an API key"
+		kafkaFor += ": they protect HTTP only; --kafka off closes this"
 	}
-	program, url := cmp.Or(t.program, "weir"), scheme+"://"+at.http.String()
+	if at.locked {
+		httpFor, header = "with an API key", ` -H "Authorization: Bearer $KEY"`
+	}
+	url, overKafka := scheme+"://"+at.http, ""
+	if at.kafka != kafkaOff {
+		program, bootstrap := cmp.Or(t.program, "weir"), ""
+		if at.kafka != "127.0.0.1:9092" {
+			bootstrap = " --bootstrap " + at.kafka
+		}
+		overKafka = fmt.Sprintf("  echo hello | %[1]s produce greetings%[2]s\n  %[1]s consume greetings%[2]s\nor, over HTTP:\n", program, bootstrap)
+	}
 	try := url
-	if host, port, err := net.SplitHostPort(at.http.String()); err == nil && unspecified(host) {
+	if host, port, err := net.SplitHostPort(at.http); err == nil && unspecified(host) {
 		try = scheme + "://localhost:" + port
 	}
 	fmt.Fprintf(t.out, `weir is ready.
-  Kafka  %s
+  Kafka  %s  %s
   HTTP   %s  %s
   data   %s
 
 Try:
-  echo hello | %s produce greetings%s
-  %s consume greetings%s
-or, over HTTP:
-  curl%s -H 'Content-Type: application/json' -d '{"name": "greetings"}' %s/v1/topics
+%s  curl%s -H 'Content-Type: application/json' -d '{"name": "greetings"}' %s/v1/topics
   curl%s -d hello %s/v1/topics/greetings/events
 
-`, at.kafka, url, keys, store.Redact(c.Store), program, bootstrap, program, bootstrap, header, try, header, try)
+`, at.kafka, kafkaFor, url, httpFor, store.Redact(c.Store), overKafka, header, try, header, try)
 }
 
 // kafkaMetrics lets the metrics listen to the Kafka door.

@@ -31,7 +31,7 @@ type server struct {
 	stop        func() int    // presses Ctrl-C and returns the exit code
 }
 
-var readyLine = regexp.MustCompile(`(?s)Kafka  (\S+)\n  HTTP   https?://(\S+) .*Try:`)
+var readyLine = regexp.MustCompile(`(?s)Kafka  (\S+)[^\n]*\n  HTTP   https?://(\S+) .*Try:`)
 
 // serve starts weir on free ports and waits until it says that it is ready.
 func serve(t *testing.T, args ...string) *server {
@@ -60,6 +60,43 @@ func serve(t *testing.T, args ...string) *server {
 			ended <- code // for stop
 			t.Fatalf("weir serve ended with %d: %s", code, s.out.String())
 		}
+	}
+}
+
+func TestKafkaOffLeavesOneDoor(t *testing.T) {
+	s := serve(t, "--store", "memory:", "--kafka", "off", "--log", "text")
+	out := s.out.String()
+	if s.kafka != "off" || strings.Contains(out, "produce") || !strings.Contains(out, "curl") {
+		t.Errorf("weir says %s", out)
+	}
+	if got := s.ask(t, ""); got != 404 {
+		t.Errorf("over HTTP: %d, want 404: there is no topic yet", got)
+	}
+	if code := s.stop(); code != exitOK {
+		t.Errorf("Ctrl-C: exit code %d: %s", code, s.out.String())
+	}
+	weir(t, "", "serve", "--store", "memory:", "--kafka", "off", "--advertise", "a:1").want(t, exitUsage, "--advertise")
+	weir(t, "", "serve", "--store", "memory:", "--kafka", "off", "--http", "nowhere").want(t, exitUsage, "--http")
+	weir(t, "", "serve", "--store", "memory:", "--kafka", "no").want(t, exitUsage, "--kafka")
+}
+
+// Who sees weir start, or makes a key, is told which doors the key does not close.
+func TestOpenDoorsAreTold(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	const apart = "--kafka off"
+	if out := serve(t, "--store", url).out.String(); !strings.Contains(out, "without API keys, for this machine") || strings.Contains(out, apart) {
+		t.Errorf("without keys weir says %s", out)
+	}
+	key := []string{"key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups", "--store", url}
+	weir(t, "", key...).want(t, exitOK, "Keys protect HTTP only", apart)
+	if r := weir(t, "", append(key, "--json")...); !strings.Contains(r.err, apart) || strings.Contains(r.out, apart) {
+		t.Errorf("%+v", r)
+	}
+	if out := serve(t, "--store", url).out.String(); !strings.Contains(out, "without API keys, for this machine: they protect HTTP only; "+apart) {
+		t.Errorf("with keys weir says %s", out)
+	}
+	if out := serve(t, "--store", url, "--kafka", "0.0.0.0:0", "--insecure").out.String(); !strings.Contains(out, "without API keys, for everybody: ") {
+		t.Errorf("on all addresses weir says %s", out)
 	}
 }
 
