@@ -150,9 +150,9 @@ func checkLoose(records []batch.Record) error {
 		return fmt.Errorf("%w: they have about %d bytes, and the limit is %d", ErrTooLarge, size, publishMax)
 	}
 	for i, r := range records {
-		if r.Timestamp < batch.NoTimestamp {
+		if r.Timestamp < batch.NoTimestamp || r.Timestamp > batch.MaxTimestamp {
 			return &InvalidError{What: "timestamp", Value: strconv.FormatInt(r.Timestamp, 10),
-				Why: fmt.Sprintf("the lowest is %d, for unknown; it is that of record %d", batch.NoTimestamp, i)}
+				Why: fmt.Sprintf("the lowest is %d, for unknown, and the highest %d, the end of the year 9999; it is that of record %d", batch.NoTimestamp, batch.MaxTimestamp, i)}
 		}
 	}
 	return nil

@@ -46,7 +46,7 @@ var Settings = []Setting{
 	{"cleanup.policy", "delete", SettingList, "What becomes of old records: delete removes them after retention.ms or beyond retention.bytes.", oneOf("delete")},
 	{"compression.type", "producer", SettingString, "How batches are kept: as the producer compressed them (producer), or compressed anew with the codec named here.",
 		oneOf("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")},
-	{"max.message.bytes", "1048588", SettingInt, "Largest record batch accepted, in bytes, as it is sent.", within(0, math.MaxInt32)},
+	{"max.message.bytes", "1048588", SettingInt, "Largest record batch, in bytes: as it is sent, and as it is stored where compression.type changes it.", within(0, math.MaxInt32)},
 	{"message.timestamp.type", "CreateTime", SettingString, "Whether a record's timestamp is its producer's (CreateTime) or that of its append (LogAppendTime).", oneOf("CreateTime", "LogAppendTime")},
 	{"retention.bytes", "-1", SettingLong, "How many bytes a partition keeps, at least, before its oldest batches go; -1 for no bound.", within(-1, math.MaxInt64)},
 	{"retention.ms", "604800000", SettingLong, "How long records are kept, in milliseconds; -1 for ever.", within(-1, math.MaxInt64)},

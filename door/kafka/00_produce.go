@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -52,7 +53,7 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 				under = append(under, appending{err: unknown})
 				continue
 			}
-			under = append(under, s.submit(ctx, in, topic, p, r.length))
+			under = append(under, s.submit(ctx, r, topic, p))
 			p.Records = nil // the log's now
 		}
 	}
@@ -65,8 +66,9 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 // smallPart is which part of a request, one in so many, a batch may be before it is kept apart from the request's other bytes.
 const smallPart = 8
 
-// submit hands one partition's batch to the log. It is a slice of the request, which has so many bytes.
-func (s *Server) submit(ctx context.Context, in *kmsg.ProduceRequest, topic eventlog.Topic, p *kmsg.ProduceRequestTopicPartition, length int) appending {
+// submit hands one partition's batch to the log. It is a slice of the request.
+func (s *Server) submit(ctx context.Context, r *request, topic eventlog.Topic, p *kmsg.ProduceRequestTopicPartition) appending {
+	in := r.body.(*kmsg.ProduceRequest)
 	partition, err := partitionOf(topic, p.Partition)
 	if err != nil {
 		return appending{err: err}
@@ -81,11 +83,18 @@ func (s *Server) submit(ctx context.Context, in *kmsg.ProduceRequest, topic even
 	if err != nil {
 		return appending{err: err}
 	}
+	if _, differs := recoded(topic, h); differs { // a second batch is made, and counted until the log counts it
+		room := int64(min(topic.MaxMessageBytes(), decompressedMax))
+		if _, err := r.claim.grow(ctx, room); err != nil {
+			return appending{err: fmt.Errorf("compress anew: %w: %w", eventlog.ErrUnavailable, err)}
+		}
+		defer r.claim.shrink(room)
+	}
 	raw, stamped, err := asTopicWants(topic, p.Records, h)
 	if err != nil {
 		return appending{err: err}
 	}
-	if len(raw) < length/smallPart {
+	if len(raw) < r.length/smallPart {
 		raw = bytes.Clone(raw) // else the log would hold on to all of the request, the refused batches too
 	}
 	maxTime := eventlog.Timestamp(h.MaxTimestamp)
@@ -152,12 +161,19 @@ func checkBatch(in *kmsg.ProduceRequest, topic eventlog.Topic, records []byte) (
 	return h, nil
 }
 
-// asTopicWants gives a batch the codec and timestamps that the topic's settings ask for.
+// asTopicWants gives a batch the codec and timestamps that the topic's settings ask for. max.message.bytes counts what is stored, as in
+// Kafka, which looks again after it compressed anew (UnifiedLog.append, messageSizeMaybeChanged).
 func asTopicWants(topic eventlog.Topic, raw []byte, h batch.Header) ([]byte, eventlog.Timestamp, error) {
-	if want, ok := topic.Codec(); ok && want != h.Attributes.Codec() {
-		again, err := batch.Recompress(raw, want, decompressedMax)
+	if want, differs := recoded(topic, h); differs {
+		again, err := batch.Recompress(raw, want, decompressedMax, topic.MaxMessageBytes())
+		if errors.Is(err, batch.ErrTooLarge) {
+			err = deny(kerr.MessageTooLarge, "the record batch of %d bytes is stored with compression.type %s of topic %q, and max.message.bytes is %d: %v",
+				len(raw), topic.CompressionType(), topic.Name, topic.MaxMessageBytes(), err)
+		} else if err != nil {
+			err = denyFor(err)
+		}
 		if err != nil {
-			return nil, 0, denyFor(err)
+			return nil, 0, err
 		}
 		raw = again
 	}
@@ -167,6 +183,12 @@ func asTopicWants(topic eventlog.Topic, raw []byte, h batch.Header) ([]byte, eve
 	now := time.Now().UnixMilli()
 	batch.StampAppendTime(raw, now)
 	return raw, eventlog.Timestamp(now), nil
+}
+
+// recoded tells whether a batch must be compressed anew for the topic, and how.
+func recoded(topic eventlog.Topic, h batch.Header) (batch.Codec, bool) {
+	want, ok := topic.Codec()
+	return want, ok && want != h.Attributes.Codec()
 }
 
 // produced waits for what is under way and answers.

@@ -82,6 +82,8 @@ func kafkaError(err error) *kerr.Error {
 
 	case errors.Is(err, batch.ErrCorrupt):
 		return kerr.CorruptMessage
+	case errors.Is(err, batch.ErrTimestamp):
+		return kerr.InvalidTimestamp
 	case errors.Is(err, batch.ErrInvalidRecord):
 		return kerr.InvalidRecord
 	case errors.Is(err, batch.ErrUnsupportedCodec):

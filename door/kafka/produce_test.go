@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -306,5 +308,77 @@ func TestDescribeProducersListsWhoWrote(t *testing.T) {
 	p := ps[0].ActiveProducers[0]
 	if age := time.Since(time.UnixMilli(p.LastTimestamp)); p.ProducerID != id || p.ProducerEpoch != 0 || p.LastSequence != 1 || p.CurrentTxnStartOffset != -1 || age > time.Minute || age < -time.Minute {
 		t.Errorf("producer %+v, expected %d", p, id)
+	}
+}
+
+func TestMaxMessageBytesCountsWhatIsStored(t *testing.T) {
+	b := start(t, kafka.Config{})
+	zeros := sealed(t, batch.Zstd, batch.Record{Value: make([]byte, 52<<20), Timestamp: 1})
+	noise := make([]byte, 10_000)
+	for i := range noise {
+		noise[i] = byte(i * i >> 3 * 31)
+	}
+	for _, c := range []struct {
+		name, codec string
+		limit       int
+		raw         []byte
+		want        *kerr.Error
+	}{
+		{"small bytes that grow", "uncompressed", 1 << 20, zeros, kerr.MessageTooLarge},
+		{"small bytes that grow a little", "gzip", len(zeros) + 1000, zeros, kerr.MessageTooLarge},
+		{"small bytes that grow within the limit", "gzip", 1 << 20, zeros, nil},
+		{"bytes that pass the limit by a header", "uncompressed", 10_020, sealed(t, batch.Zstd, batch.Record{Value: noise, Timestamp: 1}), kerr.MessageTooLarge},
+		{"bytes within the limit", "uncompressed", 11_000, sealed(t, batch.Zstd, batch.Record{Value: noise, Timestamp: 1}), nil},
+	} {
+		name := strings.ReplaceAll(c.name, " ", "-")
+		b.createTopic(name, 1, map[string]string{"compression.type": c.codec, "max.message.bytes": fmt.Sprint(c.limit)})
+		if len(c.raw) > c.limit {
+			t.Fatalf("%s: the batch has %d bytes itself", c.name, len(c.raw))
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		p := b.produce(name, 0, bytes.Clone(c.raw))
+		runtime.ReadMemStats(&after)
+		wantCode(t, c.name, p.ErrorCode, c.want)
+		if grown := after.TotalAlloc - before.TotalAlloc; c.want != nil && grown > 32<<20 {
+			t.Errorf("%s: %d bytes were allocated to refuse %d", c.name, grown, len(c.raw))
+		}
+		if c.want != nil && !strings.Contains(text(p.ErrorMessage), fmt.Sprint(c.limit)) {
+			t.Errorf("%s: the limit %d is not told: %s", c.name, c.limit, text(p.ErrorMessage))
+		}
+		for raw, err := range batch.Split(b.fetch(name, 0, 0).RecordBatches) {
+			if err != nil || len(raw) > c.limit {
+				t.Errorf("%s: %d bytes are stored, the limit is %d (%v)", c.name, len(raw), c.limit, err)
+			}
+		}
+	}
+}
+
+func TestTimestampsThatCannotBeShownAreRefused(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 1, nil)
+	at := func(ms ...int64) []byte {
+		records := make([]batch.Record, len(ms))
+		for i := range records {
+			records[i].Timestamp = 1_700_000_000_000
+		}
+		raw := sealed(t, batch.None, records...)
+		// As a client would write them: the first record's time is the base, and the deltas are the others'.
+		binary.BigEndian.PutUint64(raw[27:], uint64(ms[0]))
+		binary.BigEndian.PutUint64(raw[35:], uint64(slices.Max(ms)))
+		return valid(raw)
+	}
+	p := b.produce("t", 0, at(math.MaxInt64))
+	wantCode(t, "2^63-1", p.ErrorCode, kerr.InvalidTimestamp)
+	if len(p.ErrorRecords) != 1 || p.ErrorRecords[0].RelativeOffset != 0 {
+		t.Errorf("the record is told as %+v", p.ErrorRecords)
+	}
+	wantCode(t, "one too high", b.produce("t", 0, at(batch.MaxTimestamp+1)).ErrorCode, kerr.InvalidTimestamp)
+	wantCode(t, "the highest", b.produce("t", 0, at(batch.MaxTimestamp)).ErrorCode, nil)
+	onlyHeader := sealed(t, batch.None, value("v"))
+	binary.BigEndian.PutUint64(onlyHeader[35:], math.MaxInt64)
+	wantCode(t, "a header alone", b.produce("t", 0, valid(onlyHeader)).ErrorCode, kerr.InvalidTimestamp)
+	if shown := time.UnixMilli(batch.MaxTimestamp).UTC().Format(time.RFC3339Nano); shown != "9999-12-31T23:59:59.999Z" {
+		t.Errorf("the highest is shown as %s", shown)
 	}
 }

@@ -257,7 +257,7 @@ func TestRandomBatchesAreReadAsTheBatchPackageDoes(t *testing.T) {
 		codec := batch.None
 		if random.IntN(5) == 0 {
 			codec = batch.Codec(1 + random.IntN(4))
-			if raw, err = batch.Recompress(raw, codec, batch.DefaultMaxDecompressed); err != nil {
+			if raw, err = batch.Recompress(raw, codec, batch.DefaultMaxDecompressed, math.MaxInt); err != nil {
 				t.Fatal(err)
 			}
 		}

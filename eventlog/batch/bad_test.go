@@ -187,7 +187,7 @@ func TestTimestampsThatWrapAroundAreRefused(t *testing.T) {
 // compressed returns the records as they stand in a batch of the codec.
 func compressed(t testing.TB, codec batch.Codec, records []byte) []byte {
 	t.Helper()
-	raw, err := batch.Recompress(craft(batch.None, 1, append(records, make([]byte, max(0, 7-len(records)))...)), codec, math.MaxInt32)
+	raw, err := batch.Recompress(craft(batch.None, 1, append(records, make([]byte, max(0, 7-len(records)))...)), codec, math.MaxInt32, math.MaxInt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestSealRefusesWhatNobodyCouldRead(t *testing.T) {
 	if _, err := batch.Seal(sample, 5); !errors.Is(err, batch.ErrUnsupportedCodec) {
 		t.Errorf("codec 5: %v", err)
 	}
-	if _, err := batch.Recompress(seal(t, sample, batch.Gzip), -1, limit); !errors.Is(err, batch.ErrUnsupportedCodec) {
+	if _, err := batch.Recompress(seal(t, sample, batch.Gzip), -1, limit, math.MaxInt); !errors.Is(err, batch.ErrUnsupportedCodec) {
 		t.Errorf("codec -1: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package batch_test
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"testing"
@@ -102,7 +103,7 @@ func TestAnyRecordsComeBackWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		to := rapid.SampledFrom(codecs).Draw(t, "recompressed")
-		again, err := batch.Recompress(raw, to, limit)
+		again, err := batch.Recompress(raw, to, limit, math.MaxInt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +138,7 @@ func drawRecords(t *rapid.T) []batch.Record {
 	})
 	record := rapid.Custom(func(t *rapid.T) batch.Record {
 		rec := batch.Record{
-			Timestamp: rapid.Int64Range(-1, 1<<62).Draw(t, "timestamp"),
+			Timestamp: rapid.Int64Range(-1, batch.MaxTimestamp).Draw(t, "timestamp"),
 			Key:       field.Draw(t, "key"),
 			Value:     field.Draw(t, "value"),
 		}
@@ -196,7 +197,7 @@ func TestWeReadWhatFranzGoSends(t *testing.T) {
 		if diff := diff(placed(sample, 0), decode(t, raw)); diff != "" {
 			t.Errorf("%v: %s", codec, diff)
 		}
-		again, err := batch.Recompress(raw, batch.Gzip, limit)
+		again, err := batch.Recompress(raw, batch.Gzip, limit, math.MaxInt)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -66,7 +66,7 @@ func TestBombsAreRefused(t *testing.T) {
 			})
 			bomb.want = batch.ErrTooLarge
 			run("Recompress", func() error {
-				_, err := batch.Recompress(bomb.raw, batch.None, limit)
+				_, err := batch.Recompress(bomb.raw, batch.None, limit, math.MaxInt)
 				return err
 			})
 		}
@@ -96,10 +96,10 @@ func TestLimitIsExact(t *testing.T) {
 		if err := check(raw, size); err != nil {
 			t.Errorf("%v, at the limit: %v", codec, err)
 		}
-		if _, err := batch.Recompress(raw, batch.None, size); err != nil {
+		if _, err := batch.Recompress(raw, batch.None, size, math.MaxInt); err != nil {
 			t.Errorf("%v, recompressed at the limit: %v", codec, err)
 		}
-		for verb, err := range map[string]error{"Validate": check(raw, size-1), "Recompress": second(batch.Recompress(raw, batch.None, size-1))} {
+		for verb, err := range map[string]error{"Validate": check(raw, size-1), "Recompress": second(batch.Recompress(raw, batch.None, size-1, math.MaxInt))} {
 			if !errors.Is(err, batch.ErrTooLarge) || !strings.Contains(err.Error(), strconv.Itoa(size-1)) {
 				t.Errorf("%v, %s one below (limit %d): %v", codec, verb, size-1, err)
 			}
@@ -205,7 +205,7 @@ func TestZstdFramesThatKnowTheirSizeAreHeldToIt(t *testing.T) {
 	} {
 		var err error
 		n := allocated(func() {
-			_, err = batch.Recompress(craft(batch.Zstd, 1, frame(c.size, c.blocks)), batch.Snappy, c.limit)
+			_, err = batch.Recompress(craft(batch.Zstd, 1, frame(c.size, c.blocks)), batch.Snappy, c.limit, math.MaxInt)
 		})
 		if n > slack {
 			t.Errorf("%d bytes in %d blocks: %d bytes allocated", c.size, c.blocks, n)
@@ -237,7 +237,7 @@ func TestWideWindowsOfMuchDataAreBounded(t *testing.T) {
 		if !errors.Is(err, want) {
 			t.Errorf("limit %d: Validate: %v", limit, err)
 		}
-		if _, err := batch.Recompress(raw, batch.Snappy, limit); !errors.Is(err, want) {
+		if _, err := batch.Recompress(raw, batch.Snappy, limit, math.MaxInt); !errors.Is(err, want) {
 			t.Errorf("limit %d: Recompress: %v", limit, err)
 		}
 	}

@@ -303,7 +303,7 @@ func (c *cursor) move(n int) {
 // fail records why the record being read is wrong, unless something failed before.
 func (c *cursor) fail(format string, args ...any) {
 	if c.err == nil {
-		c.err = &RecordError{c.index, fmt.Sprintf(format, args...)}
+		c.err = &RecordError{Record: c.index, Reason: fmt.Sprintf(format, args...)}
 	}
 }
 

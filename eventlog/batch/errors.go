@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -17,15 +18,19 @@ var (
 	// ErrInvalidRecord: the batch arrived as it was sent, but its content breaks a rule (87, INVALID_RECORD).
 	// Sending it again cannot work. It always comes as a *RecordError.
 	ErrInvalidRecord = errors.New("invalid record")
+	// ErrTimestamp: a record's timestamp is not one that can be shown (32, INVALID_TIMESTAMP: what Kafka's LogValidator answers for
+	// a timestamp out of bounds, with each such record). It always comes as a *RecordError.
+	ErrTimestamp = errors.New("invalid timestamp")
 )
 
 // WholeBatch, as the record of a RecordError, says that no single record is to blame.
 const WholeBatch = -1
 
-// RecordError says which record of a batch is wrong, and why. It matches ErrInvalidRecord.
+// RecordError says which record of a batch is wrong, and why. It matches ErrInvalidRecord or ErrTimestamp.
 type RecordError struct {
 	Record int // counts from 0; WholeBatch when none
 	Reason string
+	is     error // ErrInvalidRecord when nil
 }
 
 func (e *RecordError) Error() string {
@@ -35,11 +40,11 @@ func (e *RecordError) Error() string {
 	return fmt.Sprintf("invalid record %d of batch: %s", e.Record, e.Reason)
 }
 
-// Is makes a RecordError match ErrInvalidRecord.
-func (e *RecordError) Is(target error) bool { return target == ErrInvalidRecord }
+// Is makes a RecordError match what it is.
+func (e *RecordError) Is(target error) bool { return target == cmp.Or(e.is, ErrInvalidRecord) }
 
 func invalid(format string, args ...any) error {
-	return &RecordError{WholeBatch, fmt.Sprintf(format, args...)}
+	return &RecordError{Record: WholeBatch, Reason: fmt.Sprintf(format, args...)}
 }
 
 func corrupt(format string, args ...any) error {

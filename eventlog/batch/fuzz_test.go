@@ -2,6 +2,7 @@ package batch_test
 
 import (
 	"bytes"
+	"math"
 	"reflect"
 	"testing"
 
@@ -110,7 +111,7 @@ func FuzzRecords(f *testing.F) {
 func FuzzDecompress(f *testing.F) {
 	f.Fuzz(func(t *testing.T, codec byte, data []byte) {
 		from := batch.Codec(codec%4 + 1)
-		raw, err := batch.Recompress(craft(from, 1, data), batch.None, fuzzLimit)
+		raw, err := batch.Recompress(craft(from, 1, data), batch.None, fuzzLimit, math.MaxInt)
 		if err != nil {
 			return
 		}
@@ -121,11 +122,11 @@ func FuzzDecompress(f *testing.F) {
 			return // too little for a record, and so for a batch
 		}
 		for _, to := range codecs {
-			there, err := batch.Recompress(raw, to, fuzzLimit)
+			there, err := batch.Recompress(raw, to, fuzzLimit, math.MaxInt)
 			if err != nil {
 				t.Fatal(err)
 			}
-			back, err := batch.Recompress(there, batch.None, fuzzLimit)
+			back, err := batch.Recompress(there, batch.None, fuzzLimit, math.MaxInt)
 			if err != nil || !bytes.Equal(raw, back) {
 				t.Fatalf("through %v: %v", to, err)
 			}

@@ -26,6 +26,10 @@ type Header struct {
 // NoTimestamp is the timestamp of a record that carries none.
 const NoTimestamp int64 = -1
 
+// MaxTimestamp is the latest timestamp that new records may have, the end of the year 9999: RFC 3339 has no later one, so no
+// other door could show it.
+const MaxTimestamp int64 = 253402300799999
+
 // Attributes are the flags of a batch.
 type Attributes int16
 

@@ -1,6 +1,9 @@
 package batch
 
-import "iter"
+import (
+	"fmt"
+	"iter"
+)
 
 // Record is one record. A nil Key or Value is Kafka's null, which is not the same as an empty one.
 type Record struct {
@@ -31,12 +34,26 @@ func Validate(raw []byte, h Header, maxDecompressed int) error {
 			return c.err
 		}
 		// The sum may wrap around; upwards it then falls below zero, downwards only the delta tells.
-		if t := h.BaseTimestamp + rec.Timestamp; t < NoTimestamp || rec.Timestamp < NoTimestamp-h.BaseTimestamp {
+		t := h.BaseTimestamp + rec.Timestamp
+		if t < NoTimestamp || rec.Timestamp < NoTimestamp-h.BaseTimestamp {
 			c.fail("its timestamp is %d %+d; the lowest is %d, for unknown", h.BaseTimestamp, rec.Timestamp, NoTimestamp)
 			return c.err
 		}
+		if t > MaxTimestamp {
+			return &RecordError{i, lateTimestamp(t), ErrTimestamp}
+		}
 	}
-	return c.finish(int(h.Records))
+	if err := c.finish(int(h.Records)); err != nil {
+		return err
+	}
+	if h.MaxTimestamp > MaxTimestamp { // also the one that no record has
+		return &RecordError{WholeBatch, lateTimestamp(h.MaxTimestamp), ErrTimestamp}
+	}
+	return nil
+}
+
+func lateTimestamp(t int64) string {
+	return fmt.Sprintf("its timestamp is %d ms; the highest is %d, the end of the year 9999", t, MaxTimestamp)
 }
 
 // Records decodes a batch, for readers that speak no Kafka. It ends with the first error.

@@ -35,7 +35,10 @@ func Append(dst []byte, records []Record, codec Codec) ([]byte, error) {
 	for i := range records {
 		rec := &records[i]
 		if rec.Timestamp < NoTimestamp {
-			return dst, &RecordError{i, fmt.Sprintf("its timestamp is %d; the lowest is %d, for unknown", rec.Timestamp, NoTimestamp)}
+			return dst, &RecordError{i, fmt.Sprintf("its timestamp is %d; the lowest is %d, for unknown", rec.Timestamp, NoTimestamp), nil}
+		}
+		if rec.Timestamp > MaxTimestamp {
+			return dst, &RecordError{i, lateTimestamp(rec.Timestamp), ErrTimestamp}
 		}
 		h.MaxTimestamp = max(h.MaxTimestamp, rec.Timestamp)
 		body := int64(bodySize(rec, i, h.BaseTimestamp))
@@ -52,7 +55,7 @@ func Append(dst []byte, records []Record, codec Codec) ([]byte, error) {
 		}
 		return seal(out, at, h), nil
 	}
-	return compress(dst, h, codec, func(w io.Writer) error {
+	return compress(dst, h, codec, math.MaxInt, func(w io.Writer) error {
 		window := windows.Get().(*[windowSize]byte)
 		defer windows.Put(window)
 		buf := window[:0]
@@ -71,8 +74,8 @@ func Append(dst []byte, records []Record, codec Codec) ([]byte, error) {
 
 // Recompress returns a batch with the same records under another codec, as compression.type of a topic asks. All else in
 // the header stays: offsets, timestamps, producer. If the codec is the one it has, it returns raw itself.
-// The records are not looked at: Validate does that.
-func Recompress(raw []byte, codec Codec, maxDecompressed int) ([]byte, error) {
+// The records are not looked at: Validate does that. A result of more than most bytes fails with ErrTooLarge as soon as that is known.
+func Recompress(raw []byte, codec Codec, maxDecompressed, most int) ([]byte, error) {
 	h, err := Parse(raw)
 	if err != nil {
 		return nil, err
@@ -83,18 +86,19 @@ func Recompress(raw []byte, codec Codec, maxDecompressed int) ([]byte, error) {
 	}
 	h.Attributes = h.Attributes&^codecMask | Attributes(codec)
 	if codec == None {
+		limit := min(maxDecompressed, max(0, most-headerLen))
 		// Once to learn the size: a buffer that doubles would pass the limit.
-		size, err := decompress(io.Discard, raw, from, maxDecompressed)
+		size, err := decompress(io.Discard, raw, from, limit)
 		if err != nil {
 			return nil, err
 		}
 		out := bytes.NewBuffer(make([]byte, headerLen, headerLen+size))
-		if _, err := decompress(out, raw, from, maxDecompressed); err != nil {
+		if _, err := decompress(out, raw, from, limit); err != nil {
 			return nil, err
 		}
 		return seal(out.Bytes(), 0, h), nil
 	}
-	return compress(nil, h, codec, func(w io.Writer) error {
+	return compress(nil, h, codec, most, func(w io.Writer) error {
 		_, err := decompress(w, raw, from, maxDecompressed)
 		return err
 	})
@@ -121,13 +125,26 @@ func decompress(w io.Writer, raw []byte, codec Codec, limit int) (int, error) {
 	return c.at(), c.err
 }
 
-// compress appends a batch whose records are what body writes.
-func compress(dst []byte, h Header, codec Codec, body func(io.Writer) error) ([]byte, error) {
+// limited is a buffer that takes no more than most bytes.
+type limited struct {
+	bytes.Buffer
+	most int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if len(p) > l.most-l.Len() {
+		return 0, fmt.Errorf("%w: compressed anew it has more than %d bytes, the limit", ErrTooLarge, l.most)
+	}
+	return l.Buffer.Write(p)
+}
+
+// compress appends a batch whose records are what body writes. With dst it may have most bytes.
+func compress(dst []byte, h Header, codec Codec, most int, body func(io.Writer) error) ([]byte, error) {
 	if codec <= None || codec > Zstd {
 		return dst, fmt.Errorf("%w: number %d; 0 to %d are known", ErrUnsupportedCodec, codec, Zstd)
 	}
 	at := len(dst)
-	out := bytes.NewBuffer(append(dst, make([]byte, headerLen)...))
+	out := &limited{*bytes.NewBuffer(append(dst, make([]byte, headerLen)...)), most}
 	w := encoders[codec].Get().(encoder)
 	w.Reset(out)
 	err := body(w)

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -54,7 +55,7 @@ func TestDecompressionTakesTurns(t *testing.T) {
 			if err := Validate(raw, h, DefaultMaxDecompressed); err != nil {
 				t.Error(err)
 			}
-			if _, err := Recompress(raw, None, DefaultMaxDecompressed); err != nil {
+			if _, err := Recompress(raw, None, DefaultMaxDecompressed, math.MaxInt); err != nil {
 				t.Error(err)
 			}
 		})
