@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -235,14 +236,59 @@ func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now 
 		}
 		return m, false, q.bury(ctx, g, reasonExpired, fmt.Sprintf("it is older than %v, the queue's ttl", settings.TTL), false)
 	}
+	before := tried(rec)
+	if settings.Attempts > 0 && before+int(g.attempt) > settings.Attempts {
+		return m, false, q.bury(ctx, g, reasonAttempts, "the lease of its last attempt ended without an answer", false)
+	}
 	m = Message{
-		ID: MessageID{g.partition, g.offset}, Receipt: q.receipt(g), Topic: topic.Name, Partition: number(topic, g.partition), Offset: g.offset,
-		Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Attempt: int(g.attempt), Until: time.UnixMilli(int64(g.until)),
+		ID: idOf(g, rec), Receipt: q.receipt(g), Topic: topic.Name, Partition: number(topic, g.partition), Offset: g.offset,
+		Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Attempt: before + int(g.attempt), Until: time.UnixMilli(int64(g.until)),
 	}
-	if rec.Timestamp != batch.NoTimestamp {
-		m.Time = time.UnixMilli(rec.Timestamp)
-	}
+	m.Time = enqueued(rec)
 	return m, true, nil
+}
+
+// header finds a header that a queue gave a message: the last one of that name.
+func header(rec batch.Record, key string) (string, bool) {
+	for _, h := range slices.Backward(rec.Headers) {
+		if h.Key == key {
+			return string(h.Value), true
+		}
+	}
+	return "", false
+}
+
+// idOf is where a message was first enqueued.
+func idOf(g grant, rec batch.Record) MessageID {
+	if text, moved := header(rec, HeaderID); moved {
+		if id, err := ParseID(text); err == nil {
+			return id
+		}
+	}
+	return MessageID{g.partition, g.offset}
+}
+
+// tried is how often a message was given out before it was put off.
+func tried(rec batch.Record) int {
+	text, _ := header(rec, HeaderTried)
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// enqueued is when a message was first enqueued; zero: unknown.
+func enqueued(rec batch.Record) time.Time {
+	if text, moved := header(rec, HeaderEnqueued); moved {
+		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+			return at
+		}
+	}
+	if rec.Timestamp == batch.NoTimestamp {
+		return time.Time{}
+	}
+	return time.UnixMilli(rec.Timestamp)
 }
 
 func number(t eventlog.Topic, p eventlog.Partition) int32 {

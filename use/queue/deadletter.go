@@ -41,46 +41,83 @@ const (
 // Nack gives messages back that could not be handled. They come again after the pause that the queue has for so many failed attempts; after
 // the last attempt they become dead letters. Errors are those of Ack.
 func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, error) {
-	if n.Delay < -1 || n.Delay > delayMax {
+	if n.Delay < 0 || n.Delay > delayMax {
 		return nil, &eventlog.InvalidError{What: "delay", Value: n.Delay.String(), Why: fmt.Sprintf("0 to %v are allowed", delayMax)}
 	}
-	_, latest, err := q.owner.clock.now(ctx)
+	_, now, err := q.owner.clock.now(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("give messages back to queue %q: %w", q.name, err)
 	}
-	reason := shorten(n.Error, errorMax)
-	letters := make(map[grant]preparation)
-	return q.answer(ctx, receipts, func(s *state, c *change, g grant) error {
-		settings := q.def.Load().settings
+	n.Error = shorten(n.Error, errorMax)
+	until := make(map[grant]Time) // of messages that wait where they are
+	return q.answer(ctx, receipts, func(s *state, _ *change, g grant) error {
 		p := s.part(g.partition)
 		r, err := p.held(g)
 		if err != nil {
 			return err
 		}
-		if n.Reject || settings.Attempts > 0 && int(r.attempt) >= settings.Attempts {
-			letter := letters[g]
-			p.resolve(g, run{fate: done})
-			letter.append(c)
-			return nil
+		to := run{fate: done} // what is appended in its stead was prepared
+		if at, waits := until[g]; waits {
+			to = run{fate: waiting, attempt: r.attempt, until: at, reason: shorten(n.Error, reasonKept)}
 		}
+		p.resolve(g, to)
+		return nil
+	}, func(ctx context.Context, g grant) (instead preparation, err error) {
+		settings := q.def.Load().settings
+		rec, err := q.records.read(ctx, g.partition, g.offset)
+		if err != nil {
+			return instead, noneIfGone(err)
+		}
+		attempts := tried(rec) + int(g.attempt)
 		pause := n.Delay
 		if !n.SetDelay {
-			pause = settings.pause(r.attempt)
+			pause = settings.pause(int32(min(attempts, attemptsMax)))
 		}
-		p.resolve(g, run{fate: waiting, attempt: r.attempt, until: latest + Time(pause.Milliseconds()), reason: shorten(reason, reasonKept)})
-		return nil
-	}, func(ctx context.Context, g grant) (none preparation, err error) {
-		settings := q.def.Load().settings
-		if !n.Reject && (settings.Attempts <= 0 || int(g.attempt) < settings.Attempts) {
-			return none, nil
+		switch {
+		case n.Reject:
+			return q.deadLetter(ctx, g, reasonRejected, n.Error)
+		case settings.Attempts > 0 && attempts >= settings.Attempts:
+			return q.deadLetter(ctx, g, reasonAttempts, n.Error)
+		case pause > holdMax && !settings.KeyOrder:
+			return q.putOffRecord(ctx, g, rec, attempts, now, now+Time(pause.Milliseconds()))
 		}
-		why := reasonAttempts
-		if n.Reject {
-			why = reasonRejected
-		}
-		letters[g], err = q.deadLetter(ctx, g, why, reason)
-		return none, err
+		until[g] = now + Time(pause.Milliseconds())
+		return instead, nil
 	})
+}
+
+// holdMax is how long a message waits where it is. Longer waits are spent in the wheel, so that they hold up nothing. With order by key
+// they are not: the messages of the key must wait as well.
+const holdMax = time.Minute
+
+// putOffRecord makes a message's place in the wheel.
+func (q *Queue) putOffRecord(ctx context.Context, g grant, rec batch.Record, attempts int, now, due Time) (none preparation, err error) {
+	topic, err := q.owner.wheel.topic(ctx)
+	if err != nil {
+		return none, err
+	}
+	headers := make([]batch.RecordHeader, 0, len(rec.Headers)+5)
+	for _, h := range rec.Headers {
+		if h.Key != HeaderTried {
+			headers = append(headers, h)
+		}
+	}
+	headers = append(headers, batch.RecordHeader{Key: HeaderTried, Value: []byte(strconv.Itoa(attempts))})
+	if _, moved := header(rec, HeaderID); !moved {
+		headers = append(headers, batch.RecordHeader{Key: HeaderID, Value: []byte(idOf(g, rec).String())})
+		if at := enqueued(rec); !at.IsZero() {
+			headers = append(headers, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(at.UTC().Format(time.RFC3339Nano))})
+		}
+	}
+	headers = append(headers, q.putOff(due)...)
+	return preparation{topic, topic.Partitions[slotOf(now, due)], batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: headers}}, nil
+}
+
+func noneIfGone(err error) error {
+	if errors.Is(err, errNoRecord) {
+		return nil
+	}
+	return err
 }
 
 // reasonKept bounds the error that is kept with a message that waits: it is part of the partition's state.
@@ -149,16 +186,21 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 			worker = r.worker
 		}
 	}
-	id := MessageID{g.partition, g.offset}.String()
 	all := make([]batch.RecordHeader, 0, len(rec.Headers)+len(headers)+5)
-	all = append(append(all, rec.Headers...), headers...)
-	all = append(all,
-		batch.RecordHeader{Key: HeaderID, Value: []byte(id)},
+	for _, h := range rec.Headers {
+		switch h.Key {
+		case HeaderID, HeaderEnqueued, HeaderTried: // said anew below
+		default:
+			all = append(all, h)
+		}
+	}
+	all = append(append(all, headers...),
+		batch.RecordHeader{Key: HeaderID, Value: []byte(idOf(g, rec).String())},
 		batch.RecordHeader{Key: HeaderQueue, Value: []byte(q.name)},
-		batch.RecordHeader{Key: HeaderAttempts, Value: []byte(strconv.Itoa(int(g.attempt)))},
+		batch.RecordHeader{Key: HeaderAttempts, Value: []byte(strconv.Itoa(tried(rec) + int(g.attempt)))},
 		batch.RecordHeader{Key: HeaderWorker, Value: []byte(worker)})
-	if rec.Timestamp >= 0 {
-		all = append(all, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(time.UnixMilli(rec.Timestamp).UTC().Format(time.RFC3339Nano))})
+	if at := enqueued(rec); !at.IsZero() {
+		all = append(all, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(at.UTC().Format(time.RFC3339Nano))})
 	}
 	return preparation{topic, topic.Partitions[0], batch.Record{Timestamp: time.Now().UnixMilli(), Key: rec.Key, Value: rec.Value, Headers: all}}, nil
 }

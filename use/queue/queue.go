@@ -36,6 +36,7 @@ type Queues struct {
 	logger    *slog.Logger
 	tracer    eventlog.Tracer
 	clock     clock
+	wheel     *wheel
 	process   string // signs what this process writes
 	written   atomic.Int64
 
@@ -50,10 +51,12 @@ func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Queues{
+	qs := &Queues{
 		log: log, publisher: publisher, logger: cfg.Logger, tracer: eventlog.Traced(cfg.Tracer), clock: clock{log: log},
 		process: strconv.FormatUint(uint64(rand.Uint32()), 16), opened: make(map[string]*Queue),
 	}
+	qs.wheel = newWheel(qs)
+	return qs
 }
 
 // Run lets claims and answers work until ctx ends. Then it waits for the changes that are under way.
@@ -61,6 +64,7 @@ func (qs *Queues) Run(ctx context.Context) error {
 	qs.mu.Lock()
 	qs.ctx = ctx
 	qs.mu.Unlock()
+	qs.start(qs.wheel.run)
 	<-ctx.Done()
 	qs.mu.Lock()
 	qs.ctx = nil
@@ -191,7 +195,7 @@ func (q *Queue) shard(p eventlog.Partition) *shard {
 	defer q.mu.Unlock()
 	s := q.shards[p]
 	if s == nil {
-		s = &shard{q: q, key: stateKey(q.id, p)}
+		s = &shard{owner: q.owner, q: q, what: fmt.Sprintf("queue %q", q.name), key: stateKey(q.id, p)}
 		q.shards[p] = s
 	}
 	return s

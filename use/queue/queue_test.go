@@ -19,7 +19,7 @@ import (
 // start runs queues on a store until the test ends.
 func start(t *testing.T, store eventlog.Store) *queue.Queues {
 	t.Helper()
-	log, err := eventlog.Open(t.Context(), store, eventlog.Config{})
+	log, err := eventlog.Open(t.Context(), store, eventlog.Config{Poll: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestTwoProcessesShareAQueueAndNeverAMessage(t *testing.T) {
 			all = append(all, fmt.Sprint(i))
 		}
 		enqueue(t, q, all...)
-		time.Sleep(time.Second)
+		time.Sleep(30 * time.Second)
 		var mu sync.Mutex
 		seen := map[string]int{}
 		var workers sync.WaitGroup
@@ -282,7 +282,7 @@ func TestAPausedQueueGivesNothingOutInAnyProcess(t *testing.T) {
 		a, b := start(t, store), start(t, store)
 		q := create(t, a, queue.Spec{Name: "mail", Partitions: 1})
 		enqueue(t, q, "a", "b", "c")
-		time.Sleep(time.Second)
+		time.Sleep(30 * time.Second)
 		other := open(t, b, "mail")
 		if got := values(claimN(t, other, 1)); got != "a " {
 			t.Fatalf("claimed %q", got)
@@ -304,6 +304,64 @@ func TestAPausedQueueGivesNothingOutInAnyProcess(t *testing.T) {
 		}
 		if _, err := other.Claim(t.Context(), queue.Claim{}); !errors.Is(err, queue.ErrUnknownQueue) {
 			t.Fatalf("claim from a deleted queue: %v", err)
+		}
+	})
+}
+
+func TestADelayedMessageComesWhenItsTimeHasComeAndNotBefore(t *testing.T) {
+	for _, delay := range []time.Duration{1500 * time.Millisecond, 90 * time.Second, 5 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			qs := start(t, memory.New())
+			q := create(t, qs, queue.Spec{Name: "mail", Partitions: 2})
+			ids, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("later"), Delay: delay})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(delay - 50*time.Millisecond)
+			if got := claimN(t, q, 1); len(got) != 0 {
+				t.Fatalf("delay %v: it came too soon: %v", delay, got)
+			}
+			time.Sleep(300 * time.Millisecond)
+			got := claimN(t, q, 1)
+			if len(got) != 1 || got[0].ID != ids[0] {
+				t.Fatalf("delay %v: got %v 250 ms after it was due, want message %v", delay, got, ids[0])
+			}
+		})
+	}
+}
+
+func TestALongPauseIsSpentInTheWheelAndCountsAttemptsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs := start(t, memory.New())
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Attempts: 3, Delays: []time.Duration{2 * time.Hour}}})
+		enqueue(t, q, "a", "b")
+		first := claimN(t, q, 1)[0]
+		errs, err := q.Nack(t.Context(), queue.Nack{Error: "no"}, first.Receipt)
+		if err := one(t, errs, err); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2*time.Hour + 300*time.Millisecond)
+		ms := claimN(t, q, 10)
+		if got := values(ms); got != "b a " || ms[1].Attempt != 2 || ms[1].ID != first.ID {
+			t.Fatalf("got %q: %+v; want b, and a as attempt 2 of %v", got, ms, first.ID)
+		}
+	})
+}
+
+func TestADelayedMessageOfADeletedQueueReachesNoNamesake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs := start(t, memory.New())
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
+		if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("later"), Delay: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		if err := qs.Delete(t.Context(), "mail"); err != nil {
+			t.Fatal(err)
+		}
+		q = create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
+		time.Sleep(2 * time.Minute)
+		if got := claimN(t, q, 1); len(got) != 0 {
+			t.Fatalf("the new queue got %v", got)
 		}
 	})
 }

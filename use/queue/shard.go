@@ -71,11 +71,13 @@ func (c *change) seal() error {
 	return nil
 }
 
-// shard is one state of a queue, as this process knows it. Callers put operations in a line; all that wait when a flush of the
+// shard is one state in the store, as this process knows it: that of a partition of a queue, or of a slot of the wheel. Callers put operations in a line; all that wait when a flush of the
 // log gathers become one change of the state. A shard has at most one change under way.
 type shard struct {
-	q   *Queue
-	key string
+	owner *Queues
+	q     *Queue // its definition is checked with every change; nil for a slot of the wheel
+	what  string // for errors
+	key   string
 
 	learning sync.Mutex           // held by whoever reads keys
 	keys     atomic.Pointer[keys] // for a queue that keeps order by key
@@ -98,7 +100,7 @@ func (s *shard) do(ctx context.Context, o *op) error {
 	start := !s.working
 	s.working = true
 	s.mu.Unlock()
-	if start && !s.q.owner.start(s.work) {
+	if start && !s.owner.start(s.work) {
 		s.fail(eventlog.ErrClosed)
 	}
 	select {
@@ -115,10 +117,10 @@ func (s *shard) do(ctx context.Context, o *op) error {
 	}
 	if i := slices.Index(s.line, o); i >= 0 {
 		s.line = slices.Delete(s.line, i, i+1)
-		return fmt.Errorf("queue %q: %w: gave up before it was sent (%w)", s.q.name, eventlog.ErrUnavailable, context.Cause(ctx))
+		return fmt.Errorf("%s: %w: gave up before it was sent (%w)", s.what, eventlog.ErrUnavailable, context.Cause(ctx))
 	}
 	o.gone = true
-	return fmt.Errorf("queue %q: %w: gave up while it was on its way (%w)", s.q.name, eventlog.ErrUnsure, context.Cause(ctx))
+	return fmt.Errorf("%s: %w: gave up while it was on its way (%w)", s.what, eventlog.ErrUnsure, context.Cause(ctx))
 }
 
 // work commits changes until nobody asks for more.
@@ -158,7 +160,7 @@ func (s *shard) work(ctx context.Context) {
 		if s.version == 0 {
 			version = 1 + eventlog.Version(rand.Int64N(1<<53)) // a queue made anew does not come by the versions of an older one
 		}
-		ticket := s.q.log.SubmitLate(ctx, s.size(), func() (eventlog.Entry, bool) {
+		ticket := s.owner.log.SubmitLate(ctx, s.size(), func() (eventlog.Entry, bool) {
 			if len(writers) == 0 { // who joins now must not get the answer to what was sent before
 				taken = append(taken, s.take(len(taken))...)
 			}
@@ -174,7 +176,7 @@ func (s *shard) work(ctx context.Context) {
 			}
 			s.answer(taken, nil)
 			taken, writers = nil, nil
-		case errors.Is(err, eventlog.ErrStale):
+		case errors.Is(err, eventlog.ErrStale) && s.q != nil:
 			s.forget()
 		case errors.Is(err, eventlog.ErrUnsure) && next != nil && ctx.Err() == nil:
 			// The store decides: if the state was written by us, it happened. If not, the next change takes its version, so
@@ -252,19 +254,20 @@ func (s *shard) apply(ops []*op, version eventlog.Version, doubt bool) (eventlog
 		did, o.err = o.apply(next, c)
 		changed = changed || did
 		if doubt && errors.Is(o.err, ErrStaleReceipt) {
-			o.err = fmt.Errorf("queue %q: %w (%w)", s.q.name, eventlog.ErrUnsure, o.err)
+			o.err = fmt.Errorf("%s: %w (%w)", s.what, eventlog.ErrUnsure, o.err)
 		}
 	}
 	if !changed {
 		return eventlog.Entry{}, nil
 	}
 	if err := c.seal(); err != nil {
-		panic(fmt.Sprintf("queue %q: seal records that were read from the log: %v", s.q.name, err))
+		panic(fmt.Sprintf("%s: seal records that were read from the log: %v", s.what, err))
 	}
-	next.writer = s.q.owner.sign()
-	// The definition is checked as well: who pauses, alters or deletes a queue is obeyed by every process at once.
-	c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: s.key, Version: s.version},
-		eventlog.Check{Key: defKey(s.q.name), Version: s.q.def.Load().version})
+	next.writer = s.owner.sign()
+	c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: s.key, Version: s.version})
+	if s.q != nil { // who pauses, alters or deletes a queue is obeyed by every process at once
+		c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: defKey(s.q.name), Version: s.q.def.Load().version})
+	}
 	c.entry.Puts = append(c.entry.Puts, eventlog.Put{Key: s.key, Version: version, Value: next.encode()})
 	return c.entry, next
 }
@@ -273,12 +276,14 @@ func (s *shard) apply(ops []*op, version eventlog.Version, doubt bool) (eventlog
 func (s *shard) load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	if err := s.q.redefine(ctx); err != nil {
-		return err
+	if s.q != nil {
+		if err := s.q.redefine(ctx); err != nil {
+			return err
+		}
 	}
-	kv, err := s.q.log.Get(ctx, s.key)
+	kv, err := s.owner.log.Get(ctx, s.key)
 	if err != nil {
-		return fmt.Errorf("queue %q: read its state: %w", s.q.name, err)
+		return fmt.Errorf("%s: read its state: %w", s.what, err)
 	}
 	next, err := s.parse(kv)
 	if err != nil {
@@ -294,7 +299,7 @@ func (s *shard) parse(kv eventlog.KeyValue) (*state, error) {
 	}
 	parsed, err := decode(kv.Value)
 	if err != nil {
-		return nil, fmt.Errorf("queue %q: key %s does not hold a state: %w", s.q.name, s.key, err)
+		return nil, fmt.Errorf("%s: key %s does not hold a state: %w", s.what, s.key, err)
 	}
 	return parsed, nil
 }
@@ -342,7 +347,7 @@ func (s *shard) answer(ops []*op, err error) {
 		}
 		close(o.done)
 		if o.gone && o.err == nil && o.left != nil {
-			s.q.owner.start(func(context.Context) { o.left() })
+			s.owner.start(func(context.Context) { o.left() })
 		}
 	}
 }
