@@ -10,6 +10,7 @@ import (
 // HTTP are the metrics of the HTTP door. It is the door's observer.
 type HTTP struct {
 	requests *prometheus.HistogramVec
+	answers  counters
 	streams  prometheus.Gauge
 }
 
@@ -20,6 +21,9 @@ func NewHTTP(registry prometheus.Registerer) *HTTP {
 		requests: t.histogramVec("weir_http_request_seconds",
 			"From a request's header to the end of its answer, by route and class of status. Long polls wait on purpose and streams do not end. If publishing grows, look at weir_flush_seconds; if 4xx grows, a client is wrong.",
 			latencies, "route", "status"),
+		answers: t.counters("weir_http_responses_total",
+			"Answers by class of status; cut: the connection was, for want of a whole one. If 5xx or cut moves, look at the log and at weir_store_errors_total.",
+			"status", "1xx", "2xx", "3xx", "4xx", "5xx", "cut"),
 		streams: t.gauge("weir_http_streams",
 			"Open streams of HTTP clients. If it climbs without end, a client does not close its own."),
 	}
@@ -27,7 +31,9 @@ func NewHTTP(registry prometheus.Registerer) *HTTP {
 
 // Answered follows every request.
 func (m *HTTP) Answered(route string, status int, took time.Duration) {
-	m.requests.WithLabelValues(route, statusClass(status)).Observe(took.Seconds())
+	class := statusClass(status)
+	m.requests.WithLabelValues(route, class).Observe(took.Seconds())
+	m.answers.of(class).Inc()
 }
 
 // Streaming follows a stream begun (+1) or ended (-1).

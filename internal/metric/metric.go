@@ -14,9 +14,9 @@ import (
 // Set holds the metrics of one program. It is an eventlog.Observer.
 type Set struct {
 	requests    *prometheus.HistogramVec
-	bytes       *prometheus.CounterVec
+	bytes       counters
 	connections prometheus.Gauge
-	refused     *prometheus.CounterVec
+	refused     counters
 
 	flushSeconds  prometheus.Histogram
 	flushBytes    prometheus.Histogram
@@ -26,9 +26,9 @@ type Set struct {
 	appended      prometheus.Counter
 	retries       prometheus.Counter
 
-	fetches     *prometheus.CounterVec
-	fetched     *prometheus.CounterVec
-	storeErrors *prometheus.CounterVec
+	fetches     counters
+	fetched     counters
+	storeErrors counters
 
 	moved prometheus.Counter
 	inbox prometheus.Histogram
@@ -44,12 +44,12 @@ func New(registry prometheus.Registerer, version string) *Set {
 		requests: t.histogramVec("weir_kafka_request_seconds",
 			"From a request's last byte to its answer's, by API. Fetch waits for records on purpose. If Produce grows, look at weir_flush_seconds.",
 			latencies, "api"),
-		bytes: t.counterVec("weir_kafka_bytes_total",
-			"Bytes received from and sent to Kafka clients. Near what the network carries, add brokers or compress.", "direction"),
+		bytes: t.counters("weir_kafka_bytes_total",
+			"Bytes received from and sent to Kafka clients. Near what the network carries, add brokers or compress.", "direction", "in", "out"),
 		connections: t.gauge("weir_kafka_connections",
 			"Open connections of Kafka clients. If it climbs without end, a client does not close its own."),
-		refused: t.counterVec("weir_kafka_refused_total",
-			"Connections closed on a client, by reason. If it moves, the log at level debug names the client.", "reason"),
+		refused: t.counters("weir_kafka_refused_total",
+			"Connections closed on a client, by reason. If it moves, the log at level debug names the client.", "reason", refusals...),
 
 		flushSeconds: t.histogram("weir_flush_seconds",
 			"Time the store took to make one flush durable. Every acknowledgement waits for it: if it grows, look at the store's disk.", latencies),
@@ -65,18 +65,24 @@ func New(registry prometheus.Registerer, version string) *Set {
 		retries: t.counter("weir_flush_retries_total",
 			"Flushes sent again because the store did not take them. If it moves, the store is away or overloaded."),
 
-		fetches: t.counterVec("weir_fetches_total",
-			"Partitions served with records, from the tail in memory or from the store. If the share of the store grows, consumers lag behind the tail.", "source"),
-		fetched: t.counterVec("weir_fetched_bytes_total",
-			"Bytes served, from the tail in memory or from the store. If the share of the store grows, consumers lag behind the tail.", "source"),
-		storeErrors: t.counterVec("weir_store_errors_total",
-			"Errors of the store, by operation. If it moves, weir's log has the error and `weir doctor` examines the store.", "op"),
+		fetches: t.counters("weir_fetches_total",
+			"Partitions served with records, from the tail in memory or from the store. If the share of the store grows, consumers lag behind the tail.", "source", "tail", "store"),
+		fetched: t.counters("weir_fetched_bytes_total",
+			"Bytes served, from the tail in memory or from the store. If the share of the store grows, consumers lag behind the tail.", "source", "tail", "store"),
+		storeErrors: t.counters("weir_store_errors_total",
+			"Errors of the store, by operation. If it moves, weir's log has the error and `weir doctor` examines the store.", "op", storeOps...),
 
 		moved: t.counter("weir_sql_moved_events_total", "Events published by SQL and carried into the log. If it stands still, look at the table weir.inbox."),
 		inbox: t.histogram("weir_sql_inbox_seconds",
 			"From weir.publish to the log, of the oldest event of each move. An open transaction counts; if all grow, look at weir_flush_seconds.", latencies),
 	}
 }
+
+// Why the Kafka door closes a connection, and what a store does.
+var (
+	refusals = []string{"bad_length", "bad_request", "connections", "connections_per_ip", "http", "idle", "slow_frame", "ssh", "tls", "too_large", "unknown_key", "unsupported_version"}
+	storeOps = []string{"commit", "list", "moved", "read", "seek", "trim"}
+)
 
 // Buckets. Latencies reach from half a millisecond, a flush on a good disk, to 16 s; sizes from 256 bytes to 16 MiB.
 var (
@@ -103,12 +109,12 @@ func (s *Set) Fetched(bytes int, fromTail bool) {
 	if fromTail {
 		source = "tail"
 	}
-	s.fetches.WithLabelValues(source).Inc()
-	s.fetched.WithLabelValues(source).Add(float64(bytes))
+	s.fetches.of(source).Inc()
+	s.fetched.of(source).Add(float64(bytes))
 }
 
 // StoreFailed follows every error of the store.
-func (s *Set) StoreFailed(op string, _ error) { s.storeErrors.WithLabelValues(op).Inc() }
+func (s *Set) StoreFailed(op string, _ error) { s.storeErrors.of(op).Inc() }
 
 // Retried follows a flush that goes out again.
 func (s *Set) Retried() { s.retries.Inc() }
@@ -123,13 +129,13 @@ func (s *Set) Moved(events int, oldest time.Duration) {
 func (s *Set) Connected(change int) { s.connections.Add(float64(change)) }
 
 // Refused follows a connection closed on a client.
-func (s *Set) Refused(reason string) { s.refused.WithLabelValues(reason).Inc() }
+func (s *Set) Refused(reason string) { s.refused.of(reason).Inc() }
 
 // Answered follows every request and its answer.
 func (s *Set) Answered(api string, in, out int, took time.Duration) {
 	s.requests.WithLabelValues(api).Observe(took.Seconds())
-	s.bytes.WithLabelValues("in").Add(float64(in))
-	s.bytes.WithLabelValues("out").Add(float64(out))
+	s.bytes.of("in").Add(float64(in))
+	s.bytes.of("out").Add(float64(out))
 }
 
 // table makes metrics and registers them.
@@ -144,8 +150,26 @@ func (t table) counter(name, help string) prometheus.Counter {
 	return add(t, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
 }
 
-func (t table) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
-	return add(t, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+// counters are one counter for each value that a label can have. All of them are there from the start, at 0: an alert on a rate would not see
+// one that begins at 1. Values that nobody foresaw are counted together.
+type counters map[string]prometheus.Counter
+
+const otherValue = "other"
+
+func (c counters) of(value string) prometheus.Counter {
+	if one, known := c[value]; known {
+		return one
+	}
+	return c[otherValue]
+}
+
+func (t table) counters(name, help, label string, values ...string) counters {
+	vec := add(t, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
+	c := make(counters)
+	for _, value := range append(values, otherValue) {
+		c[value] = vec.WithLabelValues(value)
+	}
+	return c
 }
 
 func (t table) gauge(name, help string) prometheus.Gauge {

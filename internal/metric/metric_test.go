@@ -3,8 +3,11 @@ package metric
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +66,11 @@ func TestEveryEventMovesItsMetric(t *testing.T) {
 		"weir_group_lag_records":       `group="billing",topic="orders"} 7`,
 	}
 	text := scrape(t, registry)
+	for _, line := range []string{`weir_http_responses_total{status="5xx"} 0`, `weir_http_responses_total{status="cut"} 1`, "weir_groups 1"} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %s", line)
+		}
+	}
 	for _, labels := range []string{`route="POST /v1/topics/{topic}/events",status="2xx"} 1`, `route="other",status="4xx"} 1`, `route="other",status="cut"} 1`} {
 		if !strings.Contains(text, "weir_http_request_seconds_count{"+labels) {
 			t.Errorf("no weir_http_request_seconds_count with %s", labels)
@@ -76,6 +84,99 @@ func TestEveryEventMovesItsMetric(t *testing.T) {
 		if !found {
 			t.Errorf("no line %s with %s in:\n%s", name, value, text)
 		}
+	}
+}
+
+// An alert on a rate does not see a counter that begins at 1.
+func TestCountersStartAtZero(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	s := New(registry, "v1")
+	NewHTTP(registry)
+	text := scrape(t, registry)
+	want := []string{`weir_fetches_total{source="tail"} 0`, `weir_fetched_bytes_total{source="store"} 0`, `weir_kafka_bytes_total{direction="in"} 0`, `weir_http_responses_total{status="5xx"} 0`}
+	for value, metric := range spoken(t) {
+		want = append(want, strings.Replace(metric, "?", value, 1)+" 0")
+	}
+	for _, line := range want {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %s", line)
+		}
+	}
+	for i := range 1000 { // nobody foresaw these
+		s.Refused(fmt.Sprint("reason", i))
+		s.StoreFailed(fmt.Sprint("op", i), errors.New("no"))
+	}
+	after := scrape(t, registry)
+	if before, now := strings.Count(text, "\nweir_"), strings.Count(after, "\nweir_"); now != before {
+		t.Errorf("%d lines became %d", before, now)
+	}
+	for _, line := range []string{`weir_kafka_refused_total{reason="other"} 1000`, `weir_store_errors_total{op="other"} 1000`} {
+		if !strings.Contains(after, line+"\n") {
+			t.Errorf("no line %s", line)
+		}
+	}
+}
+
+// spoken is what the code says to its observers, and the metric that counts it, with ? for it.
+func spoken(t *testing.T) map[string]string {
+	t.Helper()
+	found := make(map[string]string)
+	for _, c := range []struct{ files, said, metric string }{
+		{"../../eventlog/*.go", `(?:failed|StoreFailed)\("(\w+)"`, `weir_store_errors_total{op="?"}`},
+		{"../../door/kafka/*.go", `refuse\("(\w+)"`, `weir_kafka_refused_total{reason="?"}`},
+		{"../../door/kafka/server.go", `return "(\w+)", fmt.Errorf`, `weir_kafka_refused_total{reason="?"}`},
+	} {
+		files, err := filepath.Glob(c.files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := len(found)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range regexp.MustCompile(c.said).FindAllStringSubmatch(string(text), -1) {
+				if !strings.HasSuffix(file, "_test.go") {
+					found[m[1]] = c.metric
+				}
+			}
+		}
+		if len(found) == before {
+			t.Errorf("nothing like %s in %s", c.said, c.files)
+		}
+	}
+	return found
+}
+
+// However many groups and topics clients make up, the page has a bound, the largest lags are on it, and it shrinks when they go.
+func TestGroupsMakeABoundedPage(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	var groups []Group
+	WatchGroups(registry, func(context.Context) ([]Group, error) { return groups, nil })
+	empty := strings.Count(scrape(t, registry), "\n")
+	for i := range 3000 {
+		g := Group{Name: fmt.Sprint("g", i), Members: i % 7, Lag: map[string]int64{}}
+		for k := range 3 {
+			g.Lag[fmt.Sprint("t", k)] = int64(i)
+		}
+		groups = append(groups, g)
+	}
+	text := scrape(t, registry)
+	if n := strings.Count(text, "\n"); n > empty+2*seriesMax+4 {
+		t.Errorf("%d lines", n)
+	}
+	for _, line := range []string{"weir_groups 3000", `weir_group_lag_records{group="g2999",topic="t0"} 2999`, `weir_group_members{group="g6"} 6`} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %s", line)
+		}
+	}
+	if again := scrape(t, registry); again != text {
+		t.Error("of the same groups another page is made")
+	}
+	groups = nil
+	if n := strings.Count(scrape(t, registry), "\n"); n != empty {
+		t.Errorf("without groups %d lines stay, want %d", n, empty)
 	}
 }
 
