@@ -221,11 +221,11 @@ func (c *cutOff) Commit(ctx context.Context, f []eventlog.Entry) ([]eventlog.Out
 	return c.Store.Commit(ctx, f)
 }
 
-func (c *cutOff) Read(ctx context.Context, s []eventlog.Span) ([]eventlog.Slice, error) {
+func (c *cutOff) Read(ctx context.Context, s []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	return c.Store.Read(ctx, s)
+	return c.Store.Read(ctx, s, maxBytes)
 }
 
 func (c *cutOff) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {

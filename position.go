@@ -3,12 +3,10 @@ package weir
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/eventlog/batch"
 )
 
 // Position is a place in a partition: Earliest, which is the zero value, Latest, AtOffset or AtTime.
@@ -102,23 +100,9 @@ func (l *Log) find(ctx context.Context, to Position, within eventlog.Bounds) (ev
 
 // findTime finds the first event that is not older than ms.
 func (l *Log) findTime(ctx context.Context, ms int64, within eventlog.Bounds) (eventlog.Offset, error) {
-	base, err := l.log.Seek(ctx, within.Partition, eventlog.Goal{At: eventlog.Timestamp(ms)})
-	if err != nil {
-		return 0, err
+	found, there, err := l.log.OffsetAt(ctx, within.Partition, eventlog.Timestamp(ms))
+	if err != nil || !there {
+		return within.Next, err
 	}
-	got, err := l.log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: within.Partition, From: base, MaxBytes: 1}}})
-	if err != nil {
-		return 0, err
-	}
-	if got[0].Err != nil || len(got[0].Batches) == 0 {
-		return base, got[0].Err
-	}
-	b := got[0].Batches[0]
-	raw := slices.Clone(b.Bytes) // shared with other readers
-	batch.Patch(raw, int64(b.Base), 0)
-	found, ok, err := batch.FirstSince(raw, ms, batch.DefaultMaxDecompressed)
-	if err != nil || !ok {
-		return base, err
-	}
-	return max(base, eventlog.Offset(found.Offset)), nil
+	return eventlog.Offset(found.Offset), nil
 }

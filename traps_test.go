@@ -63,7 +63,7 @@ func count(store eventlog.Store) *counting {
 	return &counting{Store: store, asked: map[eventlog.Partition]int{}, moved: map[eventlog.Partition]int{}}
 }
 
-func (c *counting) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+func (c *counting) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	c.reads.Add(1)
 	c.mu.Lock()
 	for _, s := range spans {
@@ -73,7 +73,7 @@ func (c *counting) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.
 	if c.away.Load() {
 		return nil, fmt.Errorf("read: %w: it is away for the test", eventlog.ErrUnavailable)
 	}
-	return c.Store.Read(ctx, spans)
+	return c.Store.Read(ctx, spans, maxBytes)
 }
 
 func (c *counting) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {

@@ -12,7 +12,7 @@ import (
 //	reader   ask ──answer── work ──────── ask ──answer── work ──────── ask …
 //	store         read           read ahead ──┘     read ahead ──┘
 type ahead struct {
-	read  func(context.Context, []Span) ([]Slice, error)
+	read  func(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error)
 	known func(Partition) (Bounds, bool)
 	trips sync.WaitGroup
 
@@ -48,12 +48,12 @@ const (
 	aheadStale  = 10 * time.Second // a reader that did not come by then makes room
 )
 
-func newAhead(read func(context.Context, []Span) ([]Slice, error), known func(Partition) (Bounds, bool)) *ahead {
+func newAhead(read func(context.Context, []Span, int) ([]Slice, error), known func(Partition) (Bounds, bool)) *ahead {
 	return &ahead{read: read, known: known, next: make(map[place]*foresight)}
 }
 
 // answer reads spans: from what was read ahead, and the others in one trip. Then it sends the next trip on its way.
-func (a *ahead) answer(ctx context.Context, spans []Span) ([]Slice, error) {
+func (a *ahead) answer(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error) {
 	foreseen := a.takeAll(spans)
 	var missing []Span
 	for i, s := range spans {
@@ -73,7 +73,7 @@ func (a *ahead) answer(ctx context.Context, spans []Span) ([]Slice, error) {
 	var read []Slice
 	var err error
 	if len(missing) > 0 {
-		if read, err = a.read(ctx, missing); err != nil {
+		if read, err = a.read(ctx, missing, maxBytes); err != nil {
 			return nil, err
 		}
 	}
@@ -92,6 +92,7 @@ func (a *ahead) answer(ctx context.Context, spans []Span) ([]Slice, error) {
 // goOn notes where the readers will go on, and reads there for those whose coming was foreseen.
 func (a *ahead) goOn(ctx context.Context, spans []Span, got []Slice, foreseen []*foresight) {
 	var trip []Span
+	most := 0
 	var waiting []*foresight
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,6 +109,7 @@ func (a *ahead) goOn(ctx context.Context, spans []Span, got []Slice, foreseen []
 		f := &foresight{noted: noted{place{s.Partition, s.From}, time.Now()}}
 		if foreseen[i] != nil && a.makeRoom(s.MaxBytes) {
 			f.held, f.done = s.MaxBytes, make(chan struct{})
+			most += s.MaxBytes
 			trip, waiting = append(trip, s), append(waiting, f)
 		}
 		a.note(f)
@@ -116,7 +118,7 @@ func (a *ahead) goOn(ctx context.Context, spans []Span, got []Slice, foreseen []
 		return
 	}
 	a.trips.Go(func() {
-		slices, err := a.read(ctx, trip)
+		slices, err := a.read(ctx, trip, most)
 		for i, f := range waiting {
 			if err != nil {
 				f.slice.Err = err

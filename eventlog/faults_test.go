@@ -47,9 +47,9 @@ func (c *counting) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventl
 	return c.Store.Commit(ctx, flush)
 }
 
-func (c *counting) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+func (c *counting) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	c.reads.Add(1)
-	return c.Store.Read(ctx, spans)
+	return c.Store.Read(ctx, spans, maxBytes)
 }
 
 func (c *counting) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
@@ -126,10 +126,10 @@ type flaky struct {
 	passed atomic.Bool
 }
 
-func (f *flaky) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+func (f *flaky) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	if f.broken.Load() > 0 && f.passed.Swap(true) {
 		f.broken.Add(-1)
 		return nil, eventlog.ErrUnavailable
 	}
-	return f.Store.Read(ctx, spans)
+	return f.Store.Read(ctx, spans, maxBytes)
 }

@@ -75,7 +75,7 @@ func (l *Log) fetchOnce(ctx context.Context, w Want) (got []Slice, enough bool, 
 	}
 	if len(far) > 0 {
 		var failed bool
-		failed, err = l.fetchFar(ctx, trip, far, got)
+		failed, err = l.fetchFar(ctx, trip, far, got, budget)
 		enough = enough || failed || err != nil
 		l.fillUp(w.Spans, far, budget, got)
 	}
@@ -109,8 +109,8 @@ func (l *Log) near(s Span, left int) (Slice, where) {
 }
 
 // fetchFar answers the spans numbered far from the store, in one trip, or from what was read ahead.
-func (l *Log) fetchFar(ctx context.Context, trip []Span, far []int, got []Slice) (failed bool, err error) {
-	slices, err := l.ahead.answer(ctx, trip)
+func (l *Log) fetchFar(ctx context.Context, trip []Span, far []int, got []Slice, budget int) (failed bool, err error) {
+	slices, err := l.ahead.answer(ctx, trip, budget)
 	if err != nil {
 		return false, err
 	}
@@ -151,8 +151,8 @@ func (l *Log) fillUp(spans []Span, far []int, budget int, got []Slice) {
 }
 
 // read is one trip to the store. What it says of bounds is news for the tail.
-func (l *Log) read(ctx context.Context, spans []Span) ([]Slice, error) {
-	slices, err := l.store.Read(ctx, spans)
+func (l *Log) read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error) {
+	slices, err := l.store.Read(ctx, spans, maxBytes)
 	if err := l.failed("read", err); err != nil {
 		return nil, fmt.Errorf("read %d partitions: %w", len(spans), err)
 	}

@@ -203,7 +203,7 @@ func (l *Log) Bounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
 	for i, p := range ps {
 		spans[i].Partition = p
 	}
-	return l.read(ctx, spans)
+	return l.read(ctx, spans, 0)
 }
 
 // List returns keyed state under prefix, in byte order, after a key.

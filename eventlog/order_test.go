@@ -51,12 +51,12 @@ type reading struct {
 	meanwhile func()
 }
 
-func (r *reading) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+func (r *reading) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	if do := r.meanwhile; do != nil {
 		r.meanwhile = nil
 		do()
 	}
-	return r.Store.Read(ctx, spans)
+	return r.Store.Read(ctx, spans, maxBytes)
 }
 
 // The append comes when the reader has seen that there is nothing, and does not watch yet.

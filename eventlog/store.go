@@ -79,7 +79,7 @@ type Outcome struct {
 }
 
 // Span asks for the batches of one partition from the one that holds From onwards.
-// MaxBytes 0 asks for the bounds alone; else at least one batch comes, however large, if there is one.
+// MaxBytes bounds them; 0 asks for the bounds alone.
 type Span struct {
 	Partition Partition
 	From      Offset
@@ -93,7 +93,7 @@ type Bounds struct {
 	Bytes       int64
 }
 
-// Slice answers one Span. Batches is empty where From is outside [First, Next).
+// Slice answers one Span. Batches is empty where From is outside [First, Next), and where the budget left nothing for it.
 // Err is ErrNoPartition when there is no such partition.
 type Slice struct {
 	Bounds  Bounds
@@ -109,8 +109,9 @@ type Placed struct {
 
 // Goal is what Seek looks for. One of the two is given.
 type Goal struct {
-	// At looks for the first batch whose newest record is not older.
-	At Timestamp
+	// At looks for the first batch whose newest record is not older, beginning with the batch that holds From.
+	At   Timestamp
+	From Offset // below First: First
 	// Bytes, when positive, looks for the highest batch boundary that leaves at least so many bytes
 	// behind it: trimming there never leaves less.
 	Bytes int64
@@ -140,15 +141,17 @@ type Store interface {
 	Commit(ctx context.Context, flush []Entry) ([]Outcome, error)
 
 	// Read returns, for each span, whole batches from the one holding From onwards, in one trip for all spans.
+	// Those of a span have at most its MaxBytes, those of all at most maxBytes, and earlier spans come first. Only the first batch of the
+	// first span that has any comes however large it is (KIP-74). Budget is this rule.
 	// It never returns a record that a crash could still undo.
-	Read(ctx context.Context, spans []Span) ([]Slice, error)
+	Read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error)
 
 	// Moved lists the bounds of the partitions that changed since the mark, and the mark to ask with next.
 	// With the empty mark it lists all partitions. It may list one that did not change. A forgotten
 	// partition is not listed. A mark is good only with the Store value that gave it.
 	Moved(ctx context.Context, since Mark) ([]Bounds, Mark, error)
 
-	// Seek finds the base offset of the batch that the goal describes, or First where that batch begins below First.
+	// Seek finds the base offset of the batch that the goal describes, or First, or the goal's From, where that batch begins below.
 	// Where no batch is young enough it finds Next; where fewer bytes are held than the goal asks for, First.
 	Seek(ctx context.Context, p Partition, goal Goal) (Offset, error)
 

@@ -28,11 +28,11 @@ func (s *troubled) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventl
 	return s.Store.Commit(ctx, flush)
 }
 
-func (s *troubled) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+func (s *troubled) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	if err := s.read.Load(); err != nil {
 		return nil, *err
 	}
-	return s.Store.Read(ctx, spans)
+	return s.Store.Read(ctx, spans, maxBytes)
 }
 
 // What may have happened is never told as what did not happen, nor the other way round.
@@ -196,11 +196,11 @@ func (s *hung) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *hung) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+func (s *hung) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	if err := s.wait(ctx); err != nil {
 		return nil, err
 	}
-	return s.Store.Read(ctx, spans)
+	return s.Store.Read(ctx, spans, maxBytes)
 }
 
 func (s *hung) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {

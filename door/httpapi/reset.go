@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -126,24 +125,9 @@ func (s *Server) resolve(ctx context.Context, t eventlog.Topic, want reset) ([]g
 
 // since finds the first record that is not older than a time; the end where there is none.
 func (s *Server) since(ctx context.Context, b eventlog.Bounds, at eventlog.Timestamp) (eventlog.Offset, error) {
-	base, err := s.cfg.Log.Seek(ctx, b.Partition, eventlog.Goal{At: at})
-	if err != nil || base >= b.Next {
+	found, there, err := s.cfg.Log.OffsetAt(ctx, b.Partition, at)
+	if err != nil || !there {
 		return b.Next, err
 	}
-	got, err := s.cfg.Log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: b.Partition, From: base, MaxBytes: 1}}})
-	if err != nil || got[0].Err != nil || len(got[0].Batches) == 0 {
-		return b.Next, err
-	}
-	found := b.Next
-	lost := eachRecord(got[0], base, func(rec batch.Record) bool {
-		if rec.Timestamp >= int64(at) {
-			found = eventlog.Offset(rec.Offset)
-			return false
-		}
-		return true
-	})
-	if lost != nil {
-		return lost.from, nil // where readers are told of it
-	}
-	return found, nil
+	return eventlog.Offset(found.Offset), nil
 }

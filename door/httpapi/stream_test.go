@@ -560,7 +560,7 @@ type faraway struct {
 	away, tries atomic.Int64
 }
 
-func (s *faraway) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+func (s *faraway) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	for _, span := range spans {
 		if span.MaxBytes > 0 {
 			s.tries.Add(1)
@@ -569,7 +569,7 @@ func (s *faraway) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.S
 			}
 		}
 	}
-	return s.Store.Read(ctx, spans)
+	return s.Store.Read(ctx, spans, maxBytes)
 }
 
 // While the store is away a stream stays, looks once a second, and goes on.

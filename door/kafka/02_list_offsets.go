@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -129,87 +128,16 @@ func (s *Server) listOffset(ctx context.Context, in *kmsg.ListOffsetsRequest, na
 		return batch.Moment{Offset: int64(first), Timestamp: -1}, nil
 	case atLatestTiered, atEarliestPending:
 		return nowhere, nil
-	case atNewest:
-		return s.newest(ctx, slice.Bounds)
-	default:
-		return s.since(ctx, partition, eventlog.Timestamp(p.Timestamp))
 	}
-}
-
-// since finds the first record that is not older than at.
-func (s *Server) since(ctx context.Context, p eventlog.Partition, at eventlog.Timestamp) (batch.Moment, error) {
-	raw, err := s.batchSince(ctx, p, at)
-	if err != nil || raw == nil {
-		return nowhere, err
+	var found batch.Moment
+	var there bool
+	if p.Timestamp == atNewest {
+		found, there, err = s.log.OffsetOfNewest(ctx, partition)
+	} else {
+		found, there, err = s.log.OffsetAt(ctx, partition, eventlog.Timestamp(p.Timestamp))
 	}
-	found, ok, err := batch.FirstSince(raw, int64(at), decompressedMax)
-	if err != nil || !ok {
+	if err != nil || !there {
 		return nowhere, err
 	}
 	return found, nil
-}
-
-// batchSince reads the first batch whose newest record is not older than at, and gives it its base offset; nil when there is none.
-func (s *Server) batchSince(ctx context.Context, p eventlog.Partition, at eventlog.Timestamp) ([]byte, error) {
-	base, err := s.log.Seek(ctx, p, eventlog.Goal{At: at})
-	if err != nil {
-		return nil, err
-	}
-	return s.batchAt(ctx, p, base)
-}
-
-// batchAt reads the batch that holds an offset; nil when there is none.
-func (s *Server) batchAt(ctx context.Context, p eventlog.Partition, at eventlog.Offset) ([]byte, error) {
-	got, err := s.log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: at, MaxBytes: 1}}})
-	if err != nil {
-		return nil, err
-	}
-	if got[0].Err != nil || len(got[0].Batches) == 0 {
-		return nil, got[0].Err
-	}
-	b := got[0].Batches[0]
-	raw := append([]byte(nil), b.Bytes...) // shared with other readers
-	batch.Patch(raw, int64(b.Base), leaderEpoch)
-	return raw, nil
-}
-
-// newest finds the record with the highest timestamp. Seek finds the first batch with a time at or past a goal, so the goal is
-// moved up until nothing is found: mostly the last batch is the newest, and the first try past it ends the search.
-// When it is not, the steps double, and halve again once they went too far.
-func (s *Server) newest(ctx context.Context, b eventlog.Bounds) (batch.Moment, error) {
-	if b.First == b.Next {
-		return nowhere, nil
-	}
-	raw, err := s.batchAt(ctx, b.Partition, b.Next-1)
-	if err != nil || raw == nil {
-		return nowhere, err
-	}
-	best, err := batch.Newest(raw, decompressedMax)
-	if err != nil {
-		return nowhere, err
-	}
-	step, halving := int64(1), false
-	for step > 0 {
-		goal := best.Timestamp + step
-		if goal < best.Timestamp {
-			goal = math.MaxInt64
-		}
-		raw, err := s.batchSince(ctx, b.Partition, eventlog.Timestamp(goal))
-		if err != nil {
-			return nowhere, err
-		}
-		if raw == nil {
-			halving = true
-			step /= 2
-			continue
-		}
-		if best, err = batch.Newest(raw, decompressedMax); err != nil {
-			return nowhere, err
-		}
-		if !halving {
-			step *= 2
-		}
-	}
-	// The first record that has this time may be in an earlier batch than the one that was stepped on.
-	return s.since(ctx, b.Partition, eventlog.Timestamp(best.Timestamp))
 }

@@ -48,7 +48,7 @@ func (s *troubled) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventl
 	return s.Store.Commit(ctx, flush)
 }
 
-func (s *troubled) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+func (s *troubled) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	s.mu.Lock()
 	broken, silent := s.broken, s.silent
 	s.mu.Unlock()
@@ -59,7 +59,7 @@ func (s *troubled) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.
 	if broken != nil {
 		return nil, broken
 	}
-	return s.Store.Read(ctx, spans)
+	return s.Store.Read(ctx, spans, maxBytes)
 }
 
 func (s *troubled) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {

@@ -76,6 +76,46 @@ func TestListOffsetsFindsTimes(t *testing.T) {
 	}
 }
 
+// What was deleted is not found, also where the batch that it was in is still there for the sake of others. Else consumers
+// would be sent below the log's start, and skip all to the end from there (auto.offset.reset).
+func TestListOffsetsFindsNothingBelowTheLogsStart(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 2, nil)
+	var records []batch.Record
+	for i := range int64(100) { // offset 3 is the newest, and 5 is newer than all that stay but one
+		at := 1000 + i
+		switch i {
+		case 3:
+			at = 9000
+		case 5:
+			at = 5000
+		}
+		records = append(records, batch.Record{Value: []byte("v"), Timestamp: at})
+	}
+	b.mustProduce("t", 0, sealed(t, batch.None, records...))
+	b.mustProduce("t", 0, sealed(t, batch.Gzip, batch.Record{Timestamp: 500}, batch.Record{Timestamp: 6000}))
+	b.deleteRecords("t", 0, 7)
+	for _, c := range []struct{ asked, offset, timestamp int64 }{
+		{0, 7, 1007},
+		{1003, 7, 1007},
+		{1050, 50, 1050},
+		{5000, 101, 6000}, // the record at the start is older than that
+		{9000, -1, -1},
+		{-3, 101, 6000},
+		{-2, 7, -1},
+	} {
+		if p := b.list("t", 0, c.asked); p.ErrorCode != 0 || p.Offset != c.offset || p.Timestamp != c.timestamp {
+			t.Errorf("%d: error %d, offset %d at %d; expected offset %d at %d", c.asked, p.ErrorCode, p.Offset, p.Timestamp, c.offset, c.timestamp)
+		}
+	}
+	b.deleteRecords("t", 0, 102)
+	for _, asked := range []int64{0, 9000, -3} {
+		if p := b.list("t", 0, asked); p.ErrorCode != 0 || p.Offset != -1 {
+			t.Errorf("all deleted, %d: error %d, offset %d", asked, p.ErrorCode, p.Offset)
+		}
+	}
+}
+
 // The newest record may be anywhere: the search goes by steps that double, over a log of rising and falling times.
 func TestListOffsetsFindsTheNewestAnywhere(t *testing.T) {
 	b := start(t, kafka.Config{})

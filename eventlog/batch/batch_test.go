@@ -283,8 +283,8 @@ func TestAppendTimeRulesOverRecordTimes(t *testing.T) {
 		if got := franzRecords(t, raw); got[1].Timestamp != 42 {
 			t.Errorf("%v: franz-go reads time %d", codec, got[1].Timestamp)
 		}
-		newest, err := batch.Newest(raw, limit)
-		if want := (batch.Moment{Offset: 0, Timestamp: 42}); err != nil || newest != want {
+		newest, found, err := batch.Newest(raw, 0, 0, limit)
+		if want := (batch.Moment{Offset: 0, Timestamp: 42}); err != nil || !found || newest != want {
 			t.Errorf("%v: newest %v, %v", codec, newest, err)
 		}
 	}
@@ -293,15 +293,24 @@ func TestAppendTimeRulesOverRecordTimes(t *testing.T) {
 func TestTimesAreFoundInsideABatch(t *testing.T) {
 	for _, codec := range codecs {
 		raw := seal(t, sample, codec)
-		batch.Patch(raw, 10, 0)
-		newest, err := batch.Newest(raw, limit)
+		newest, _, err := batch.Newest(raw, 10, 0, limit)
 		if want := (batch.Moment{Offset: 11, Timestamp: 1_700_000_000_500}); err != nil || newest != want {
 			t.Errorf("%v: newest %v, %v", codec, newest, err)
 		}
 		for since, want := range map[int64]int64{0: 10, 1_700_000_000_000: 10, 1_700_000_000_001: 11, 1_700_000_000_500: 11, 1_700_000_000_501: -1} {
-			first, found, err := batch.FirstSince(raw, since, limit)
+			first, found, err := batch.FirstSince(raw, 10, 0, since, limit)
 			if err != nil || found != (want >= 0) || found && first.Offset != want {
 				t.Errorf("%v: first since %d is %v, %v, %v; want %d", codec, since, first, found, err, want)
+			}
+		}
+		for from := int64(9); from <= 10+int64(len(sample)); from++ { // what is below was deleted
+			newest, found, err := batch.Newest(raw, 10, from, limit)
+			if there := from < 10+int64(len(sample)); err != nil || found != there || found && newest.Offset < from {
+				t.Errorf("%v: the newest from %d on is %v, %v, %v", codec, from, newest, found, err)
+			}
+			first, found, err := batch.FirstSince(raw, 10, from, -1, limit)
+			if there := from < 10+int64(len(sample)); err != nil || found != there || found && first.Offset != max(from, 10) {
+				t.Errorf("%v: the first from %d on is %v, %v, %v", codec, from, first, found, err)
 			}
 		}
 	}

@@ -254,7 +254,7 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 		"Parse":    func() { _, err = batch.Parse(raw) },
 		"Patch":    func() { batch.Patch(raw, 1, 2) },
 		"Validate": func() { err = batch.Validate(raw, h, limit) },
-		"Newest":   func() { _, err = batch.Newest(raw, limit) },
+		"Newest":   func() { _, _, err = batch.Newest(raw, 0, 0, limit) },
 		"Split": func() {
 			for _, err = range batch.Split(raw) {
 			}

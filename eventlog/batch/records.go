@@ -101,9 +101,10 @@ type Moment struct {
 	Timestamp int64
 }
 
-// FirstSince finds the first record of a batch whose timestamp is not before t: what ListOffsets by time asks.
-func FirstSince(raw []byte, t int64, maxDecompressed int) (m Moment, found bool, err error) {
-	err = eachMoment(raw, maxDecompressed, func(at Moment) bool {
+// FirstSince finds the first record of a batch whose timestamp is not before t, as ListOffsets by time asks. base is where the batch begins in
+// the log, whatever its own bytes say; records below from are passed over.
+func FirstSince(raw []byte, base, from, t int64, maxDecompressed int) (m Moment, found bool, err error) {
+	err = eachMoment(raw, base, from, maxDecompressed, func(at Moment) bool {
 		m, found = at, at.Timestamp >= t
 		return !found
 	})
@@ -113,26 +114,29 @@ func FirstSince(raw []byte, t int64, maxDecompressed int) (m Moment, found bool,
 	return m, true, nil
 }
 
-// Newest finds the first record of a batch that has its highest timestamp: what ListOffsets asks with timestamp -3.
-func Newest(raw []byte, maxDecompressed int) (Moment, error) {
-	newest := Moment{Timestamp: NoTimestamp - 1}
-	err := eachMoment(raw, maxDecompressed, func(at Moment) bool {
-		if at.Timestamp > newest.Timestamp {
-			newest = at
+// Newest finds the first record of a batch that has its highest timestamp, as ListOffsets asks with timestamp -3. base and from are as
+// for FirstSince; found is false where all records are below from.
+func Newest(raw []byte, base, from int64, maxDecompressed int) (newest Moment, found bool, err error) {
+	err = eachMoment(raw, base, from, maxDecompressed, func(at Moment) bool {
+		if !found || at.Timestamp > newest.Timestamp {
+			newest, found = at, true
 		}
 		return true
 	})
-	return newest, err
+	return newest, found && err == nil, err
 }
 
-// eachMoment calls f for each record until it returns false.
-func eachMoment(raw []byte, maxDecompressed int, f func(Moment) bool) error {
+// eachMoment calls f for each record from an offset on, until it returns false.
+func eachMoment(raw []byte, base, from int64, maxDecompressed int, f func(Moment) bool) error {
 	h, err := Parse(raw)
 	if err != nil {
 		return err
 	}
+	h.BaseOffset = base
 	if h.Attributes.AppendTime() { // all have the same
-		f(Moment{h.BaseOffset, h.MaxTimestamp})
+		if at := max(base, from); at < base+int64(h.Records) {
+			f(Moment{at, h.MaxTimestamp})
+		}
 		return nil
 	}
 	var c cursor
@@ -144,7 +148,7 @@ func eachMoment(raw []byte, maxDecompressed int, f func(Moment) bool) error {
 			return c.err
 		}
 		h.place(&rec)
-		if !f(Moment{rec.Offset, rec.Timestamp}) {
+		if rec.Offset >= from && !f(Moment{rec.Offset, rec.Timestamp}) {
 			return nil
 		}
 	}

@@ -114,32 +114,32 @@ func (s *Store) apply(entry eventlog.Entry) []eventlog.Offset {
 }
 
 // Read implements eventlog.Store.
-func (s *Store) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	if err := alive(ctx); err != nil {
 		return nil, fmt.Errorf("read: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slices := make([]eventlog.Slice, len(spans))
+	budget := eventlog.NewBudget(maxBytes)
 	for i, span := range spans {
-		slices[i] = s.slice(span)
+		slices[i] = s.slice(span, &budget)
 	}
 	return slices, nil
 }
 
-func (s *Store) slice(span eventlog.Span) eventlog.Slice {
+func (s *Store) slice(span eventlog.Span, budget *eventlog.Budget) eventlog.Slice {
 	p := s.partitions[span.Partition]
 	if p == nil {
 		return eventlog.Slice{Bounds: eventlog.Bounds{Partition: span.Partition}, Err: eventlog.ErrNoPartition}
 	}
 	slice := eventlog.Slice{Bounds: p.bounds(span.Partition)}
-	if span.MaxBytes == 0 || span.From < p.first || span.From >= p.next {
+	if span.MaxBytes <= 0 || span.From < p.first || span.From >= p.next {
 		return slice
 	}
-	size := 0
+	budget.Begin(span.MaxBytes)
 	for _, b := range p.batches[p.index(span.From):] {
-		size += len(b.Bytes)
-		if size > span.MaxBytes && len(slice.Batches) > 0 {
+		if !budget.Take(len(b.Bytes)) {
 			break
 		}
 		b.Bytes = bytes.Clone(b.Bytes)
@@ -191,9 +191,10 @@ func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.G
 		}
 		return p.first, nil
 	}
-	for _, b := range p.batches {
+	from := max(p.first, goal.From)
+	for _, b := range p.batches[p.index(from):] {
 		if b.MaxTime >= goal.At {
-			return max(p.first, b.Base), nil
+			return max(from, b.Base), nil
 		}
 	}
 	return p.next, nil

@@ -92,7 +92,7 @@ func BenchmarkRead(b *testing.B) {
 			b.SetBytes(span)
 			var at eventlog.Offset
 			for b.Loop() {
-				slices, err := s.Read(b.Context(), []eventlog.Span{{Partition: 0, From: at, MaxBytes: span}})
+				slices, err := s.Read(b.Context(), []eventlog.Span{{Partition: 0, From: at, MaxBytes: span}}, 1<<20)
 				if err != nil {
 					b.Fatal(err)
 				}

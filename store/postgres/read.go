@@ -15,25 +15,25 @@ import (
 
 var readStatement = statement{"read", `
 	SELECT span, first_offset, next_offset, held, base_offset, max_time, records, size, bytes
-	FROM weir.read($1, $2, $3)`}
+	FROM weir.read($1, $2, $3, $4)`}
 
 var listStatement = statement{"list", `SELECT key, version, value, age_us FROM weir.list($1, $2, $3, $4)`}
 
 // Read implements eventlog.Store with one statement, however many spans are asked for.
-func (s *Store) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	if len(spans) == 0 {
 		return nil, nil
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	slices, err := retry(ctx, interrupted, func() ([]eventlog.Slice, error) { return s.read(ctx, spans) })
+	slices, err := retry(ctx, interrupted, func() ([]eventlog.Slice, error) { return s.read(ctx, spans, maxBytes) })
 	if err != nil {
 		return nil, fmt.Errorf("read %d spans: %w", len(spans), readFailed(err))
 	}
 	return slices, nil
 }
 
-func (s *Store) read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	conn, err := s.others.Acquire(ctx)
 	if err != nil {
 		return nil, notSent(err)
@@ -48,7 +48,7 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Sli
 		slices[i] = eventlog.Slice{Bounds: eventlog.Bounds{Partition: span.Partition}, Err: eventlog.ErrNoPartition}
 	}
 	rows := readStatement.run(ctx, conn.Conn().PgConn(), s.opts.Pooled,
-		int8Array(partitions), int8Array(from), int8Array(size))
+		int8Array(partitions), int8Array(from), int8Array(size), int8Value(int64(maxBytes)))
 	for rows.NextRow() {
 		row := rows.Values()
 		slice := &slices[integer(row[0])-1]
@@ -101,15 +101,15 @@ func whole(b eventlog.Placed) {
 
 // Seek implements eventlog.Store. It looks at batches of one run, whose summary says that the answer is in it.
 func (s *Store) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
-	sql, wanted := `SELECT weir.seek_time($1, $2)`, int64(goal.At)
+	sql, wanted := `SELECT weir.seek_time($1, $2, $3)`, []any{int64(p), int64(goal.At), int64(goal.From)}
 	if goal.Bytes > 0 {
-		sql, wanted = `SELECT weir.seek_bytes($1, $2)`, goal.Bytes
+		sql, wanted = `SELECT weir.seek_bytes($1, $2)`, []any{int64(p), goal.Bytes}
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	found, err := retry(ctx, interrupted, func() (*int64, error) {
 		var found *int64
-		return found, s.others.QueryRow(ctx, sql, int64(p), wanted).Scan(&found)
+		return found, s.others.QueryRow(ctx, sql, wanted...).Scan(&found)
 	})
 	if err == nil && found == nil {
 		err = eventlog.ErrNoPartition

@@ -111,7 +111,7 @@ func trim(t *testing.T, s eventlog.Store, p eventlog.Partition, before eventlog.
 
 func bounds(t *testing.T, s eventlog.Store, p eventlog.Partition) eventlog.Bounds {
 	t.Helper()
-	slices, err := s.Read(t.Context(), []eventlog.Span{{Partition: p}})
+	slices, err := s.Read(t.Context(), []eventlog.Span{{Partition: p}}, 0)
 	if err != nil || slices[0].Err != nil {
 		t.Fatal(err, slices)
 	}
@@ -124,7 +124,7 @@ func held(t *testing.T, s eventlog.Store, p eventlog.Partition) []eventlog.Place
 	b := bounds(t, s, p)
 	var all []eventlog.Placed
 	for at := b.First; at < b.Next; {
-		slices, err := s.Read(t.Context(), []eventlog.Span{{Partition: p, From: at, MaxBytes: 1 << 20}})
+		slices, err := s.Read(t.Context(), []eventlog.Span{{Partition: p, From: at, MaxBytes: 1 << 20}}, 1<<20)
 		if err != nil || len(slices[0].Batches) == 0 {
 			t.Fatalf("read from %d in %+v: %v, %d batches", at, b, err, len(slices[0].Batches))
 		}

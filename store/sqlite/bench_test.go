@@ -58,7 +58,7 @@ func BenchmarkRead(b *testing.B) {
 			b.SetBytes(int64(c.span))
 			var at eventlog.Offset
 			for b.Loop() {
-				slices, err := s.Read(b.Context(), []eventlog.Span{{Partition: 0, From: at, MaxBytes: c.span}})
+				slices, err := s.Read(b.Context(), []eventlog.Span{{Partition: 0, From: at, MaxBytes: c.span}}, 1<<20)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -28,7 +28,7 @@ func refused(t *testing.T, s *Store) (eventlog.Offset, error) {
 // holds checks that so many records are there, each with its key's version, and that the next gets the next offset.
 func holds(t *testing.T, s *Store, records eventlog.Offset) {
 	t.Helper()
-	slices, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1, MaxBytes: 1 << 30}})
+	slices, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1, MaxBytes: 1 << 30}}, 1<<30)
 	if err != nil || len(slices[0].Batches) != int(records) || slices[0].Bounds.Next != records {
 		t.Fatalf("%d batches up to %d (%v), want %d", len(slices[0].Batches), slices[0].Bounds.Next, err, records)
 	}
@@ -128,7 +128,7 @@ func TestAClosedStoreSaysSo(t *testing.T) {
 	if _, err := s.Commit(t.Context(), []eventlog.Entry{{}}); !errors.Is(err, eventlog.ErrClosed) {
 		t.Errorf("commit: %v, want ErrClosed", err)
 	}
-	if _, err := s.Read(t.Context(), nil); !errors.Is(err, eventlog.ErrClosed) {
+	if _, err := s.Read(t.Context(), nil, 0); !errors.Is(err, eventlog.ErrClosed) {
 		t.Errorf("read: %v, want ErrClosed", err)
 	}
 	if _, _, err := s.Moved(t.Context(), ""); !errors.Is(err, eventlog.ErrClosed) {

@@ -59,7 +59,7 @@ func TestWALStaysBoundedUnderLoad(t *testing.T) {
 	for range 2 {
 		readers.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1, MaxBytes: 1 << 20}}); err != nil {
+				if _, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1, MaxBytes: 1 << 20}}, 1<<20); err != nil {
 					t.Error(err)
 					return
 				}

@@ -13,12 +13,13 @@ import (
 )
 
 // Read implements eventlog.Store. A span costs three lookups, however long the log is.
-func (s *Store) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Slice, error) {
+func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	slices := make([]eventlog.Slice, len(spans))
 	err := s.view(ctx, func(r *conn) error {
+		budget := eventlog.NewBudget(maxBytes)
 		for i, span := range spans {
 			var err error
-			if slices[i], err = r.slice(span); err != nil {
+			if slices[i], err = r.slice(span, &budget); err != nil {
 				return fmt.Errorf("partition %d from %d: %w", span.Partition, span.From, err)
 			}
 		}
@@ -30,7 +31,7 @@ func (s *Store) Read(ctx context.Context, spans []eventlog.Span) ([]eventlog.Sli
 	return slices, nil
 }
 
-func (c *conn) slice(span eventlog.Span) (eventlog.Slice, error) {
+func (c *conn) slice(span eventlog.Span, budget *eventlog.Budget) (eventlog.Slice, error) {
 	p, err := c.partition(span.Partition)
 	if err != nil {
 		return eventlog.Slice{}, err
@@ -39,21 +40,22 @@ func (c *conn) slice(span eventlog.Span) (eventlog.Slice, error) {
 		return eventlog.Slice{Bounds: eventlog.Bounds{Partition: span.Partition}, Err: eventlog.ErrNoPartition}, nil
 	}
 	slice := eventlog.Slice{Bounds: p.bounds(span.Partition)}
-	if span.MaxBytes == 0 || span.From < p.first || span.From >= p.next {
+	if span.MaxBytes <= 0 || span.From < p.first || span.From >= p.next {
 		return slice, nil
 	}
-	if slice.Batches, err = c.heads(span, p.next); err != nil {
-		return eventlog.Slice{}, err
+	if slice.Batches, err = c.heads(span, p.next, budget); err != nil || len(slice.Batches) == 0 {
+		return slice, err
 	}
 	return slice, c.fill(slice.Batches)
 }
 
 // heads finds which batches a span gets. Their bytes are still to come: so none is read that does not fit.
-func (c *conn) heads(span eventlog.Span, next eventlog.Offset) (heads []eventlog.Placed, err error) {
-	room := int64(span.MaxBytes)
+func (c *conn) heads(span eventlog.Span, next eventlog.Offset, budget *eventlog.Budget) (heads []eventlog.Placed, err error) {
+	budget.Begin(span.MaxBytes)
+	found := false
 	err = c.query(sqlFrom, func(row []driver.Value) error {
-		room -= row[3].(int64)
-		if room < 0 && len(heads) > 0 {
+		found = true
+		if !budget.Take(int(row[3].(int64))) {
 			return errStop
 		}
 		heads = append(heads, eventlog.Placed{Base: eventlog.Offset(row[0].(int64)), Batch: eventlog.Batch{
@@ -61,7 +63,7 @@ func (c *conn) heads(span eventlog.Span, next eventlog.Offset) (heads []eventlog
 		}})
 		return nil
 	}, int64(span.Partition), int64(span.From), int64(next))
-	if err == nil && len(heads) == 0 {
+	if err == nil && !found {
 		err = fmt.Errorf("no batch holds offset %d, below next %d: the file is damaged", span.From, next)
 	}
 	return heads, err
@@ -94,7 +96,7 @@ func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.G
 		if goal.Bytes > 0 {
 			at, err = r.seekBytes(id, p, goal.Bytes)
 		} else {
-			at, err = r.seekTime(id, p, goal.At)
+			at, err = r.seekTime(id, p, max(p.first, goal.From), goal.At)
 		}
 		return err
 	})
@@ -122,30 +124,30 @@ func (c *conn) holding(id eventlog.Partition, at eventlog.Offset) (head, error) 
 	return head{eventlog.Offset(row[0]), eventlog.Timestamp(row[1]), eventlog.Timestamp(row[2]), row[3]}, nil
 }
 
-// search finds the lowest offset whose batch is right, where every batch after a right one is right too.
-func (c *conn) search(id eventlog.Partition, p *partition, right func(head) bool) (eventlog.Offset, error) {
+// search finds the lowest offset from one on whose batch is right, where every batch after a right one is right too.
+func (c *conn) search(id eventlog.Partition, from, next eventlog.Offset, right func(head) bool) (eventlog.Offset, error) {
 	var failed error
-	n := sort.Search(int(p.next-p.first), func(i int) bool {
-		h, err := c.holding(id, p.first+eventlog.Offset(i))
+	n := sort.Search(int(max(0, next-from)), func(i int) bool {
+		h, err := c.holding(id, from+eventlog.Offset(i))
 		if err != nil {
 			failed = err
 		}
 		return err != nil || right(h)
 	})
-	return p.first + eventlog.Offset(n), failed
+	return min(from+eventlog.Offset(n), next), failed
 }
 
-func (c *conn) seekTime(id eventlog.Partition, p *partition, goal eventlog.Timestamp) (eventlog.Offset, error) {
-	at, err := c.search(id, p, func(h head) bool { return h.newest >= goal })
-	if err != nil || at != p.first || at == p.next {
+func (c *conn) seekTime(id eventlog.Partition, p *partition, from eventlog.Offset, goal eventlog.Timestamp) (eventlog.Offset, error) {
+	at, err := c.search(id, from, p.next, func(h head) bool { return h.newest >= goal })
+	if err != nil || at != from || at >= p.next {
 		return at, err
 	}
-	// Every batch is right. That may be due to a batch which is trimmed by now, so look at their own times.
-	h, err := c.holding(id, p.first)
+	// Every batch is right. That may be due to a batch below from, so look at their own times.
+	h, err := c.holding(id, from)
 	if err != nil || h.maxTime >= goal {
-		return p.first, err
+		return from, err
 	}
-	row, err := c.integers(sqlNotOlder, int64(id), int64(p.first), int64(goal))
+	row, err := c.integers(sqlNotOlder, int64(id), int64(from), int64(goal))
 	if err != nil || row == nil {
 		return p.next, err
 	}
@@ -154,7 +156,7 @@ func (c *conn) seekTime(id eventlog.Partition, p *partition, goal eventlog.Times
 
 func (c *conn) seekBytes(id eventlog.Partition, p *partition, goal int64) (eventlog.Offset, error) {
 	// The first batch that leaves too little; the one before it is the goal.
-	at, err := c.search(id, p, func(h head) bool { return p.nextByte-h.firstByte < goal })
+	at, err := c.search(id, p.first, p.next, func(h head) bool { return p.nextByte-h.firstByte < goal })
 	if err != nil || at == p.first {
 		return p.first, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -122,10 +123,10 @@ func follow(ctx context.Context, store eventlog.Store, ids []eventlog.Partition,
 		var spans []eventlog.Span
 		known := map[eventlog.Partition]eventlog.Offset{}
 		for _, id := range ids {
-			spans = append(spans, eventlog.Span{Partition: id, From: at[id], MaxBytes: 1 << 16})
+			spans = append(spans, eventlog.Span{Partition: id, From: at[id], MaxBytes: 1 << 30})
 			known[id] = book.known(id)
 		}
-		slices, err := store.Read(ctx, spans)
+		slices, err := store.Read(ctx, spans, math.MaxInt)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -231,7 +232,7 @@ func testTrimDuringCommits(t *testing.T, h Harness) {
 			}
 			first[id] = bounds.First
 			from := bounds.First + eventlog.Offset(pick.Int64N(int64(bounds.Next-bounds.First)+1))
-			slice := r.read(eventlog.Span{Partition: id, From: from, MaxBytes: 1 << 16})[0]
+			slice := r.read(eventlog.Span{Partition: id, From: from, MaxBytes: 1 << 30})[0]
 			if inside := from >= slice.Bounds.First && from < slice.Bounds.Next; inside != (len(slice.Batches) > 0) {
 				t.Errorf("partition %d from %d: %d batches, with bounds %+v", id, from, len(slice.Batches), slice.Bounds)
 			}

@@ -14,6 +14,7 @@ import (
 var readTests = map[string]func(*testing.T, Harness){
 	"ReadStartsWithTheBatchThatHoldsTheOffset": testReadFromEveryOffset,
 	"ReadKeepsToMaxBytesButGivesOneBatch":      testReadMaxBytes,
+	"ReadHasOneBudgetForAllSpans":              testReadBudget,
 	"ReadOfNoBytesGivesTheBounds":              testReadBounds,
 	"ReadOutsideTheBoundsIsEmpty":              testReadOutside,
 	"ReadAnswersManySpansInTheirOrder":         testReadManySpans,
@@ -67,6 +68,46 @@ func testReadMaxBytes(t *testing.T, h Harness) {
 		slice := r.read(eventlog.Span{Partition: 1, From: eventlog.Offset(c.from), MaxBytes: c.maxBytes})[0]
 		if got := len(slice.Batches); got < 1 || got > c.most {
 			t.Errorf("read from %d at most %d bytes: %d batches, want 1 to %d", c.from, c.maxBytes, got, c.most)
+		}
+	}
+}
+
+// Only the first batch of all may be larger than what is asked for; nor do many mentions of a partition bring more.
+func testReadBudget(t *testing.T, h Harness) {
+	r := newRig(t, h)
+	r.openPartitions(1, 2, 3, 4)
+	for range 4 {
+		r.publish(batch(1, 1, 100), batch(2, 1, 100), batch(3, 1, 20_000))
+	}
+	type spans = []eventlog.Span
+	span := func(id eventlog.Partition, from eventlog.Offset, maxBytes int) eventlog.Span {
+		return eventlog.Span{Partition: id, From: from, MaxBytes: maxBytes}
+	}
+	for name, c := range map[string]struct {
+		maxBytes int
+		spans    spans
+		want     []int // batches of each span
+	}{
+		"the first span takes all":                    {400, spans{span(1, 0, 1000), span(2, 0, 1000)}, []int{4, 0}},
+		"the first leaves some":                       {400, spans{span(1, 2, 1000), span(2, 0, 1000)}, []int{2, 2}},
+		"each has its own bound":                      {1000, spans{span(1, 0, 200), span(2, 0, 100)}, []int{2, 1}},
+		"a later span's large first batch waits":      {1000, spans{span(1, 0, 200), span(3, 0, 1000), span(2, 0, 1000)}, []int{2, 0, 4}},
+		"a later span's bound is kept":                {1 << 20, spans{span(1, 0, 100), span(2, 0, 99), span(3, 0, 100)}, []int{1, 0, 0}},
+		"the first of all comes however large":        {1, spans{span(3, 0, 1), span(1, 0, 100), span(3, 1, 1)}, []int{1, 0, 0}},
+		"empty ones are passed":                       {1, spans{span(9, 0, 1), span(4, 0, 1), span(1, 4, 1), span(1, 99, 1), span(3, 3, 1), span(2, 0, 1)}, []int{0, 0, 0, 0, 1, 0}},
+		"bounds alone count for nothing":              {1, spans{span(3, 0, 0), span(1, 0, 0), span(2, 0, 1)}, []int{0, 0, 1}},
+		"no budget brings one batch":                  {0, spans{span(1, 0, 1000), span(2, 0, 1000)}, []int{1, 0}},
+		"many mentions bring no more than one":        {150, spans{span(1, 0, 1000), span(1, 0, 1000), span(1, 0, 1000), span(1, 1, 1000)}, []int{1, 0, 0, 0}},
+		"many mentions of a large one bring one":      {150, spans{span(3, 0, 1), span(3, 0, 1), span(3, 1, 1)}, []int{1, 0, 0}},
+		"what the first had too much is not borrowed": {20_100, spans{span(3, 0, 1), span(1, 0, 1000)}, []int{1, 1}},
+	} {
+		for i, slice := range r.readWithin(c.maxBytes, c.spans...) {
+			if got := len(slice.Batches); got != c.want[i] {
+				t.Errorf("%s: %d batches of span %d, %+v, want %d", name, got, i, c.spans[i], c.want[i])
+			}
+			if id := c.spans[i].Partition; id != 9 && (slice.Err != nil || slice.Bounds.Next == 0 && id != 4) {
+				t.Errorf("%s: span %d has bounds %+v, %v", name, i, slice.Bounds, slice.Err)
+			}
 		}
 	}
 }
@@ -130,7 +171,7 @@ func testReadManySpans(t *testing.T, h Harness) {
 	if last[0].Batches[0].Base != 6 || last[1].Batches[0].Base != 0 {
 		t.Errorf("two spans of one partition: %+v", last)
 	}
-	if got, err := r.store.Read(r.ctx, nil); err != nil || len(got) != 0 {
+	if got, err := r.store.Read(r.ctx, nil, 0); err != nil || len(got) != 0 {
 		t.Errorf("read of no spans: %+v, %v", got, err)
 	}
 }
@@ -147,7 +188,7 @@ func testReadersOwnBytes(t *testing.T, h Harness) {
 
 // scan reads what a partition holds, in several reads, and checks that it is without gaps.
 func scan(ctx context.Context, store eventlog.Store, id eventlog.Partition) ([]eventlog.Placed, error) {
-	slices, err := store.Read(ctx, []eventlog.Span{{Partition: id}})
+	slices, err := store.Read(ctx, []eventlog.Span{{Partition: id}}, 0)
 	if err != nil {
 		return nil, fmt.Errorf("scan partition %d: %w", id, err)
 	}
@@ -157,7 +198,7 @@ func scan(ctx context.Context, store eventlog.Store, id eventlog.Partition) ([]e
 	var all []eventlog.Placed
 	at, next := slices[0].Bounds.First, slices[0].Bounds.Next
 	for at < next {
-		slices, err := store.Read(ctx, []eventlog.Span{{Partition: id, From: at, MaxBytes: 1 << 20}})
+		slices, err := store.Read(ctx, []eventlog.Span{{Partition: id, From: at, MaxBytes: 1 << 20}}, 1<<20)
 		if err != nil {
 			return nil, fmt.Errorf("scan partition %d from %d: %w", id, at, err)
 		}

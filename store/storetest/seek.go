@@ -38,6 +38,14 @@ func testSeekTime(t *testing.T, h Harness) {
 			t.Errorf("trimmed below 20, first batch not older than %d: %d, want %d", c.at, got, c.want)
 		}
 	}
+	for _, c := range []struct {
+		at         eventlog.Timestamp
+		from, want eventlog.Offset
+	}{{-1, 0, 20}, {200, 20, 20}, {200, 25, 25}, {250, 30, 30}, {300, 40, 60}, {300, 39, 39}, {250, 45, 50}, {-1, 45, 45}, {400, 65, 65}, {400, 70, 70}, {400, 80, 90}, {350, 80, 80}, {0, 90, 90}, {0, 99, 90}} {
+		if got := r.seek(1, eventlog.Goal{At: c.at, From: c.from}); got != c.want {
+			t.Errorf("from %d on, first batch not older than %d: %d, want %d", c.from, c.at, got, c.want)
+		}
+	}
 	r.trim(1, 75)
 	if got := r.seek(1, eventlog.Goal{At: 400}); got != 75 {
 		t.Errorf("trimmed within the batch that is found: %d, want first, 75", got)
@@ -107,11 +115,11 @@ func testSeekRandom(t *testing.T, h Harness) {
 			r.trim(1, eventlog.Offset(random.Int64N(int64(r.bounds(1).Next))))
 		}
 		bounds, held := r.bounds(1), r.all(1)
-		goal := eventlog.Goal{At: eventlog.Timestamp(random.IntN(1100))}
+		goal := eventlog.Goal{At: eventlog.Timestamp(random.IntN(1100)), From: eventlog.Offset(random.Int64N(int64(bounds.Next + 3)))}
 		want := bounds.Next
 		for _, b := range held {
-			if b.MaxTime >= goal.At {
-				want = max(bounds.First, b.Base)
+			if b.MaxTime >= goal.At && b.Base+eventlog.Offset(b.Records) > goal.From {
+				want = max(bounds.First, b.Base, goal.From)
 				break
 			}
 		}

@@ -12,6 +12,7 @@ package storetest
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -141,7 +142,13 @@ func (r *rig) put(puts ...eventlog.Put) {
 
 func (r *rig) read(spans ...eventlog.Span) []eventlog.Slice {
 	r.Helper()
-	slices, err := r.store.Read(r.ctx, spans)
+	return r.readWithin(math.MaxInt, spans...)
+}
+
+// readWithin reads at most so many bytes.
+func (r *rig) readWithin(maxBytes int, spans ...eventlog.Span) []eventlog.Slice {
+	r.Helper()
+	slices, err := r.store.Read(r.ctx, spans, maxBytes)
 	if err != nil {
 		r.Fatalf("read: %v", err)
 	}
