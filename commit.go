@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -157,5 +156,5 @@ func (c *Consumer) positions(ctx context.Context, partitions ...*partition) ([]e
 	for i, p := range partitions {
 		topics[i], numbers[i] = p.key.Topic, p.key.Partition
 	}
-	return c.log.store.(*postgres.Store).Positions(ctx, c.sub.Group, topics, numbers) // on others no handler has transactions of this kind
+	return c.log.sql.Positions(ctx, c.sub.Group, topics, numbers) // on others no handler has transactions of this kind
 }

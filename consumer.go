@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -90,9 +89,8 @@ const carryPatience = 2 * time.Second
 // awaitCarried waits until what transactions committed for the group can be found by its members: one trip, where nothing is on its way. Else a group
 // that only SQL sessions know would seem to be new, and be committed where that begins.
 func (c *Consumer) awaitCarried(ctx context.Context) error {
-	sessions, is := c.log.store.(*postgres.Store)
-	for deadline := time.Now().Add(carryPatience); is && time.Now().Before(deadline); {
-		carried, err := sessions.Carried(ctx, c.sub.Group)
+	for deadline := time.Now().Add(carryPatience); c.log.sql != nil && time.Now().Before(deadline); {
+		carried, err := c.log.sql.Carried(ctx, c.sub.Group)
 		if err != nil || carried {
 			return err
 		}

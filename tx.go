@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/store/postgres"
 )
 
 // PgxTx is a transaction of the caller's with pgx: a pgx.Tx.
@@ -75,7 +74,7 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) (err erro
 	if err := l.usable(); err != nil {
 		return err
 	}
-	if _, is := l.store.(*postgres.Store); !is {
+	if l.sql == nil {
 		return ErrNotPostgres
 	}
 	if len(events) == 0 {
@@ -253,7 +252,7 @@ func (e Event) commitIn(ctx context.Context, run exec) error {
 	if err := p.c.log.usable(); err != nil {
 		return err
 	}
-	if _, is := p.c.log.store.(*postgres.Store); !is {
+	if p.c.log.sql == nil {
 		return ErrNotPostgres
 	}
 	if call, runs := p.running(); !runs || eventlog.Offset(e.Offset) < call.first {

@@ -12,7 +12,6 @@ import (
 	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
-	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
 )
@@ -40,6 +39,7 @@ type Tracer = eventlog.Tracer
 // Log is an open event log. All methods may be called at once.
 type Log struct {
 	store     eventlog.Store
+	sql       *sqlfn.Door // nil on a store without SQL sessions
 	log       *eventlog.Log
 	publisher *publish.Publisher
 	groups    *group.Coordinator
@@ -83,12 +83,16 @@ func (o Options) logger() *slog.Logger {
 // open is Open on a store, which belongs to the Log from here on.
 func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error) {
 	logger := opts.logger()
+	sql, err := sqlfn.Attach(ctx, store)
+	if err != nil {
+		return nil, err
+	}
 	log, err := eventlog.Open(ctx, store, eventlog.Config{TailBytes: opts.TailBytes, Poll: opts.Poll, Logger: logger, Tracer: opts.Tracer})
 	if err != nil {
 		return nil, err
 	}
 	l := &Log{
-		store: store, log: log, opts: opts, logger: logger,
+		store: store, sql: sql, log: log, opts: opts, logger: logger,
 		publisher: publish.New(log, publish.Config{Partitioner: opts.Partitioner.adapted(), IdempotencyAge: opts.IdempotencyAge, Logger: logger, Tracer: opts.Tracer}),
 		groups:    group.New(log, group.Config{Logger: logger}),
 		flushed:   make(chan struct{}), ended: make(chan struct{}),
@@ -111,8 +115,8 @@ func (l *Log) start(ctx context.Context) {
 	}()
 	l.use(ctx, "publisher", l.publisher.Run)
 	l.use(ctx, "groups", l.groups.Run)
-	if sessions, is := l.store.(*postgres.Store); is {
-		l.use(ctx, "mover", sqlfn.New(l.log, sessions, sqlfn.Config{Logger: l.logger, Tracer: l.opts.Tracer}).Run)
+	if l.sql != nil {
+		l.use(ctx, "mover", sqlfn.New(l.log, l.sql, sqlfn.Config{Poll: l.opts.Poll, Logger: l.logger, Tracer: l.opts.Tracer}).Run)
 	}
 }
 

@@ -21,7 +21,6 @@ import (
 	"github.com/weir-log/weir/internal/doctor"
 	"github.com/weir-log/weir/internal/metric"
 	"github.com/weir-log/weir/store"
-	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
@@ -142,6 +141,10 @@ type wiring struct {
 func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*parts, error) {
 	registry := prometheus.NewRegistry()
 	metrics := metric.New(registry, string(w.version))
+	sql, err := sqlfn.Attach(ctx, opened)
+	if err != nil {
+		return nil, c.explain(ctx, err, "")
+	}
 	log, err := eventlog.Open(ctx, opened, eventlog.Config{
 		TailBytes: int64(c.Tail), DrainTimeout: drainLog, Logger: w.logger, Observer: metrics, Tracer: w.tracer,
 	})
@@ -164,8 +167,8 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
 		})
 	}
-	if sessions, ok := opened.(*postgres.Store); ok {
-		p.mover = sqlfn.New(log, sessions, sqlfn.Config{Logger: w.logger, Tracer: w.tracer, Observer: metrics})
+	if sql != nil {
+		p.mover = sqlfn.New(log, sql, sqlfn.Config{Logger: w.logger, Tracer: w.tracer, Observer: metrics})
 	}
 	return p, nil
 }

@@ -68,7 +68,7 @@ func TestRowsOfATopicDeletedMeanwhileAreDropped(t *testing.T) {
 	if err := deleter.log.DeleteTopic(ctx, "gone"); err != nil {
 		t.Fatal(err)
 	}
-	go sqlfn.New(p.log, p.store, sqlfn.Config{}).Run(ctx)
+	go sqlfn.New(p.log, p.door, sqlfn.Config{}).Run(ctx)
 	eventually(t, "the inbox is empty", func() bool {
 		var rows int
 		if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM weir.inbox`).Scan(&rows); err != nil {

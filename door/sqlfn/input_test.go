@@ -67,7 +67,7 @@ func TestOddNamesAreRefusedAsNames(t *testing.T) {
 
 // Statements are not put together from what users give: only the numbers of segments, and what the owner's migrations say.
 func TestNoStatementIsBuiltFromUserText(t *testing.T) {
-	files, err := filepath.Glob("../../store/postgres/migrate/*.sql")
+	files, err := filepath.Glob("sql/*/*.sql")
 	if err != nil || len(files) < 5 {
 		t.Fatal(files, err)
 	}
@@ -273,7 +273,7 @@ func TestEveryCodeIsExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, _ := filepath.Glob("../../store/postgres/migrate/*.sql")
+	files, _ := filepath.Glob("sql/*/*.sql")
 	codes := map[string]bool{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)

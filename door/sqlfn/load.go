@@ -10,7 +10,6 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
-	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/use/publish"
 )
 
@@ -35,12 +34,12 @@ type lane struct {
 func (l *load) all() []*lane { return append(l.lanes[:len(l.lanes):len(l.lanes)], &l.lost) }
 
 // load sorts rows. Rows of a topic that was deleted are for nobody: a deleted topic takes its records along.
-func (m *Mover) load(ctx context.Context, rows []postgres.Row) (*load, error) {
+func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 	l := &load{}
 	lanes := make(map[eventlog.Partition]*lane)
 	for i := range rows {
 		row := &rows[i]
-		if row.Group != "" {
+		if row.group != "" {
 			continue // no event
 		}
 		topic, found, err := m.topic(ctx, row)
@@ -48,25 +47,25 @@ func (m *Mover) load(ctx context.Context, rows []postgres.Row) (*load, error) {
 			return nil, err
 		}
 		if !found {
-			l.lost.ids = append(l.lost.ids, row.ID)
+			l.lost.ids = append(l.lost.ids, row.id)
 			continue
 		}
 		headers, n, err := m.place(topic, row)
 		if err != nil {
 			l.odd++
-			l.why = cmp.Or(l.why, fmt.Errorf("row %d of weir.inbox: %w", row.ID, err))
+			l.why = cmp.Or(l.why, fmt.Errorf("row %d of weir.inbox: %w", row.id, err))
 			continue
 		}
 		p := topic.Partitions[n]
 		at := lanes[p]
 		if at == nil {
-			at = &lane{topic: topic, partition: n, since: row.Time}
+			at = &lane{topic: topic, partition: n, since: row.time}
 			lanes[p] = at
 			l.lanes = append(l.lanes, at)
 		}
-		at.ids = append(at.ids, row.ID)
+		at.ids = append(at.ids, row.id)
 		at.records = append(at.records, batch.Record{
-			Timestamp: row.Time.UnixMilli(), Key: row.Key, Value: row.Value, Headers: headers,
+			Timestamp: row.time.UnixMilli(), Key: row.key, Value: row.value, Headers: headers,
 		})
 	}
 	if n := len(l.lost.ids); n > 0 {
@@ -83,35 +82,35 @@ const goneMax = 1000
 
 // topic finds the topic of a row; false when it is gone for ever. Where the row speaks of a topic or a partition that this process has not
 // heard of, the catalog is read again.
-func (m *Mover) topic(ctx context.Context, row *postgres.Row) (t eventlog.Topic, found bool, err error) {
-	t, err = m.log.TopicByID(row.Topic)
-	if err == nil && int(row.Partition) < len(t.Partitions) {
+func (m *Mover) topic(ctx context.Context, row *row) (t eventlog.Topic, found bool, err error) {
+	t, err = m.log.TopicByID(row.topic)
+	if err == nil && int(row.partition) < len(t.Partitions) {
 		return t, true, nil
 	}
-	if m.gone[row.Topic] {
+	if m.gone[row.topic] {
 		return t, false, nil
 	}
 	if err := m.log.RefreshTopics(ctx); err != nil {
 		return t, false, err
 	}
-	if t, err = m.log.TopicByID(row.Topic); err != nil {
+	if t, err = m.log.TopicByID(row.topic); err != nil {
 		if len(m.gone) >= goneMax {
 			clear(m.gone)
 		}
-		m.gone[row.Topic] = true
+		m.gone[row.topic] = true
 		return t, false, nil
 	}
 	return t, true, nil
 }
 
 // place reads a row's headers and chooses where it goes.
-func (m *Mover) place(topic eventlog.Topic, row *postgres.Row) (headers []batch.RecordHeader, p int32, err error) {
-	if headers, err = parseHeaders(row.Headers); err != nil {
+func (m *Mover) place(topic eventlog.Topic, row *row) (headers []batch.RecordHeader, p int32, err error) {
+	if headers, err = parseHeaders(row.headers); err != nil {
 		return nil, 0, err
 	}
 	n, by := len(topic.Partitions), "it asks for"
-	if p = row.Partition; p < 0 {
-		p = m.cfg.Partitioner(&publish.Event{Topic: topic.Name, Key: row.Key, Value: row.Value, Headers: headers, Time: row.Time}, n)
+	if p = row.partition; p < 0 {
+		p = m.cfg.Partitioner(&publish.Event{Topic: topic.Name, Key: row.key, Value: row.value, Headers: headers, Time: row.time}, n)
 		by = "the partitioner chose"
 	}
 	if p < 0 || int(p) >= n {

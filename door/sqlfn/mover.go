@@ -1,6 +1,7 @@
 package sqlfn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/use/publish"
 )
 
@@ -23,8 +23,8 @@ const (
 	// hushFor is how long publishers do not notify after a mover that watches the inbox closely said so, and hushEvery how often it does. Of one
 	// that is killed they find out when the time is over.
 	hushFor, hushEvery = 3 * time.Second, time.Second
-	// forGood is how long they do not once the last mover has stopped: until the next one comes.
-	forGood = 10 * 365 * 24 * time.Hour
+	// pollEvery is the pause between two looks where nothing is notified.
+	pollEvery = 250 * time.Millisecond
 	// goodbye bounds the last word to publishers when a mover stops.
 	goodbye = time.Second
 )
@@ -35,6 +35,7 @@ type Config struct {
 	Logger      *slog.Logger        // default: slog.Default()
 	Tracer      eventlog.Tracer     // default: nobody looks
 	Observer    Observer            // default: nobody looks
+	Poll        time.Duration       // how often the inbox is looked into when nothing was notified; default 250 ms
 }
 
 // Observer is told of what the mover does.
@@ -46,7 +47,8 @@ type Observer interface {
 // Mover carries what SQL sessions committed into the log. Any number of processes may run one: one moves at a time.
 type Mover struct {
 	log   *eventlog.Log
-	inbox *postgres.Inbox
+	door  *Door
+	inbox *inbox
 	cfg   Config
 	pace  pace
 	gone  map[eventlog.TopicID]bool // topics that were deleted; no id ever comes back
@@ -58,8 +60,9 @@ type Mover struct {
 	forgot    time.Time // when positions of topics that are gone were last looked for
 }
 
-// New makes the mover of a log whose store is in PostgreSQL.
-func New(log *eventlog.Log, store *postgres.Store, cfg Config) *Mover {
+// New makes the mover of a log, through the door of its store.
+func New(log *eventlog.Log, door *Door, cfg Config) *Mover {
+	cfg.Poll = cmp.Or(cfg.Poll, pollEvery)
 	if cfg.Partitioner == nil {
 		cfg.Partitioner = publish.Default
 	}
@@ -70,16 +73,15 @@ func New(log *eventlog.Log, store *postgres.Store, cfg Config) *Mover {
 		cfg.Observer = nobody{}
 	}
 	cfg.Tracer = eventlog.Traced(cfg.Tracer)
-	return &Mover{log: log, inbox: store.Inbox(), cfg: cfg, gone: make(map[eventlog.TopicID]bool)}
+	return &Mover{log: log, door: door, inbox: door.inbox(), cfg: cfg, gone: make(map[eventlog.TopicID]bool)}
 }
 
 type nobody struct{}
 
 func (nobody) Moved(int, time.Duration) {}
 
-// Run moves until ctx ends. The log must run as well: its polls find what no notification told of.
+// Run moves until ctx ends. Its polls find what no notification told of.
 func (m *Mover) Run(ctx context.Context) error {
-	stirred := m.inbox.Stirred()
 	defer m.leaveHush(context.WithoutCancel(ctx))
 	failures := 0
 	for ctx.Err() == nil {
@@ -91,14 +93,14 @@ func (m *Mover) Run(ctx context.Context) error {
 		case err == nil && failures > 0:
 			m.cfg.Logger.Info("events published by SQL are moved again", "failures", failures)
 			failures = 0
-		case err != nil && !errors.Is(err, postgres.ErrTaken):
+		case err != nil && !errors.Is(err, errTaken):
 			if failures == 0 {
 				m.cfg.Logger.Warn("events published by SQL cannot be moved into the log now; trying on", "err", err)
 			}
 			failures++
 		}
 		wait := m.patience(more, err, failures, time.Since(began))
-		m.rest(ctx, wait, began, stirred)
+		m.rest(ctx, wait, began, m.door.stirred)
 	}
 	return nil
 }
@@ -106,7 +108,7 @@ func (m *Mover) Run(ctx context.Context) error {
 // patience is how long to wait after a step that took so long; negative: until the inbox is stirred.
 func (m *Mover) patience(more bool, err error, failures int, took time.Duration) time.Duration {
 	switch {
-	case errors.Is(err, postgres.ErrTaken):
+	case errors.Is(err, errTaken):
 		return standBack/2 + rand.N(standBack)
 	case err != nil:
 		return min(20*time.Millisecond<<min(failures, 10), retryMost)
@@ -118,8 +120,8 @@ func (m *Mover) patience(more bool, err error, failures int, took time.Duration)
 	return -1
 }
 
-// rest waits: for so long, or, if that is negative, until the inbox is stirred, but not less than lookEvery since the last look began:
-// any session of the database can stir, in a loop.
+// rest waits: for so long, or, if that is negative, until the inbox is stirred or the next poll is due, but not less than lookEvery since
+// the last look began: any session of the database can stir, in a loop.
 func (m *Mover) rest(ctx context.Context, wait time.Duration, began time.Time, stirred <-chan struct{}) {
 	if wait == 0 {
 		return
@@ -128,11 +130,7 @@ func (m *Mover) rest(ctx context.Context, wait time.Duration, began time.Time, s
 	if wait > 0 {
 		timer, stirred = time.After(wait), nil
 	} else {
-		due := m.forgot.Add(forgetEvery)
-		if again := m.left.Add(leaveFor); !m.left.IsZero() && again.Before(due) {
-			due = again
-		}
-		timer = time.After(time.Until(due))
+		timer = time.After(m.cfg.Poll*4/5 + rand.N(m.cfg.Poll/5+1))
 	}
 	if due := m.positions.due(); due >= 0 {
 		carry = time.After(due)
@@ -151,21 +149,21 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	if !m.left.IsZero() && time.Since(m.left) > leaveFor {
 		m.left = time.Time{}
 		m.positions.rows = nil // they are found again, like all
-		m.inbox.Rewind()
+		m.inbox.rewind()
 	}
-	chunk, err := m.inbox.Look(ctx)
+	chunk, err := m.inbox.look(ctx)
 	if err != nil {
 		return false, err
 	}
-	if len(chunk.Rows) > 0 {
-		if err := m.moveEvents(ctx, chunk.Rows); err != nil {
-			m.inbox.Abandon()
+	if len(chunk.rows) > 0 {
+		if err := m.moveEvents(ctx, chunk.rows); err != nil {
+			m.inbox.abandon()
 			return false, err
 		}
-		m.positions.add(chunk.Rows)
-		m.inbox.Pass(chunk)
-	} else if m.inbox.Wide() {
-		if _, err := m.inbox.Move(ctx, nil, eventlog.Entry{}); err != nil {
+		m.positions.add(chunk.rows)
+		m.inbox.pass(chunk)
+	} else if m.inbox.wide() {
+		if _, err := m.inbox.move(ctx, nil, eventlog.Entry{}); err != nil {
 			return false, err
 		}
 	}
@@ -177,9 +175,9 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	if time.Since(m.forgot) >= forgetEvery {
 		m.forgetConsumers(ctx)
 	}
-	m.pace.woken = m.inbox.Listening()
-	m.pace.note(time.Now(), len(chunk.Rows))
-	return chunk.Full, m.hush(ctx, chunk.Hushed)
+	m.pace.woken = m.door.store.Listening()
+	m.pace.note(time.Now(), len(chunk.rows))
+	return chunk.full, m.hush(ctx, chunk.hushed)
 }
 
 // hush tells publishers whether to notify. Other movers may say that they need not, too, each for as long as it watches closely.
@@ -192,28 +190,27 @@ func (m *Mover) hush(ctx context.Context, already time.Duration) error {
 		length, m.hushed = hushFor, time.Now()
 	case !m.hushed.IsZero():
 		m.hushed = time.Time{}
-	case already <= hushFor || !m.inbox.Listening():
+	case already <= hushFor || !m.door.store.Listening():
 		return nil // else there was nobody to hear them; now there is
 	}
-	return m.inbox.Hush(ctx, length)
+	return m.inbox.hush(ctx, length)
 }
 
-// leaveHush spares publishers notifications that nobody hears when the last mover stops, and has them notify those that go on.
+// leaveHush has publishers notify the movers that go on when this one stops.
 func (m *Mover) leaveHush(ctx context.Context) {
+	if m.hushed.IsZero() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, goodbye)
 	defer cancel()
-	alone, err := m.inbox.HushUnheard(ctx, forGood)
-	if err == nil && !alone && !m.hushed.IsZero() {
-		err = m.inbox.Hush(ctx, 0)
-	}
-	if err != nil {
+	if err := m.inbox.hush(ctx, 0); err != nil {
 		m.cfg.Logger.Info("publishers were not told that this mover stops: for some seconds events published by SQL may take a poll longer", "err", err)
 	}
 }
 
 // moveEvents moves the events of a chunk. Where it cannot be done as a whole, it goes partition by partition: what cannot be moved stays in
 // the inbox, and the others go on.
-func (m *Mover) moveEvents(ctx context.Context, rows []postgres.Row) error {
+func (m *Mover) moveEvents(ctx context.Context, rows []row) error {
 	load, err := m.load(ctx, rows)
 	if err != nil {
 		return err
@@ -248,7 +245,7 @@ func (m *Mover) leave(message string, about ...any) {
 
 // passing tells whether an error says nothing about the rows, but about the store, or that another mover was faster.
 func passing(err error) bool {
-	return errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrUnsure) || errors.Is(err, postgres.ErrTaken) ||
+	return errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrUnsure) || errors.Is(err, errTaken) ||
 		errors.Is(err, context.Canceled)
 }
 
@@ -272,7 +269,7 @@ func (m *Mover) carry(ctx context.Context, lanes ...*lane) error {
 		return nil
 	}
 	ctx, end := m.cfg.Tracer.Start(ctx, "mover", eventlog.SpanInfo{Records: len(ids), Links: links(lanes)})
-	bases, err := m.inbox.Move(ctx, ids, e)
+	bases, err := m.inbox.move(ctx, ids, e)
 	end(err)
 	if err != nil {
 		return err

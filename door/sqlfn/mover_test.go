@@ -21,6 +21,7 @@ import (
 type process struct {
 	t     testing.TB
 	store *postgres.Store
+	door  *sqlfn.Door
 	log   *eventlog.Log
 	stop  func()
 }
@@ -37,7 +38,7 @@ func startWith(t testing.TB, address string, cfg sqlfn.Config) *process {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() { p.log.Run(ctx) })
-	all.Go(func() { sqlfn.New(p.log, p.store, cfg).Run(ctx) })
+	all.Go(func() { sqlfn.New(p.log, p.door, cfg).Run(ctx) })
 	p.stop = sync.OnceFunc(func() {
 		cancel()
 		all.Wait()
@@ -54,11 +55,15 @@ func open(t testing.TB, address string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
+	door, err := sqlfn.Attach(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
 	log, err := eventlog.Open(t.Context(), store, eventlog.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &process{t: t, store: store, log: log}
+	return &process{t: t, store: store, door: door, log: log}
 }
 
 func (p *process) create(name string, partitions int, config map[string]string) eventlog.Topic {

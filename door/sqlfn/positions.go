@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -33,15 +32,15 @@ const (
 // positions are what consumers committed with weir.commit_offset, on the way to where Kafka clients and tools look for it. Until they are
 // carried their rows stay in the inbox; whoever loses this memory finds them there.
 type positions struct {
-	rows    []postgres.Row // in the order of their ids
-	doubt   bool           // another mover may have carried some of them
+	rows    []row // in the order of their ids
+	doubt   bool  // another mover may have carried some of them
 	carried time.Time
 }
 
 // add takes in those of some rows that are positions.
-func (p *positions) add(rows []postgres.Row) {
+func (p *positions) add(rows []row) {
 	for _, row := range rows {
-		if row.Group != "" {
+		if row.group != "" {
 			p.rows = append(p.rows, row)
 		}
 	}
@@ -64,7 +63,7 @@ func (m *Mover) carryPositions(ctx context.Context) error {
 	m.positions.carried = time.Now()
 	if m.positions.doubt {
 		var err error
-		if rows, err = m.inbox.Still(ctx, rows); err != nil {
+		if rows, err = m.inbox.still(ctx, rows); err != nil {
 			return err
 		}
 	}
@@ -74,7 +73,7 @@ func (m *Mover) carryPositions(ctx context.Context) error {
 		rows = nil
 	case len(rows) >= positionsMax:
 		rows = nil // too many to remember: they are found again where they are
-		m.inbox.Rewind()
+		m.inbox.rewind()
 	}
 	m.positions = positions{rows: rows, doubt: err != nil, carried: time.Now()}
 	return err
@@ -82,7 +81,7 @@ func (m *Mover) carryPositions(ctx context.Context) error {
 
 // tryPositions carries positions. Where that cannot be done as a whole, it goes group by group: what cannot be carried stays in the inbox,
 // and the others go on.
-func (m *Mover) tryPositions(ctx context.Context, rows []postgres.Row) error {
+func (m *Mover) tryPositions(ctx context.Context, rows []row) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -90,9 +89,9 @@ func (m *Mover) tryPositions(ctx context.Context, rows []postgres.Row) error {
 	if err == nil || passing(err) {
 		return err
 	}
-	groups := make(map[string][]postgres.Row)
+	groups := make(map[string][]row)
 	for _, row := range rows {
-		groups[row.Group] = append(groups[row.Group], row)
+		groups[row.group] = append(groups[row.group], row)
 	}
 	for name, rows := range groups {
 		if err := m.carryGroups(ctx, rows); passing(err) {
@@ -106,16 +105,16 @@ func (m *Mover) tryPositions(ctx context.Context, rows []postgres.Row) error {
 
 // carryGroups carries positions, all in one transaction: one trip, and one for each group. Of several positions of one partition only the
 // last counts.
-func (m *Mover) carryGroups(ctx context.Context, rows []postgres.Row) error {
+func (m *Mover) carryGroups(ctx context.Context, rows []row) error {
 	var ids []int64
-	var guarded []postgres.Position
+	var guarded []position
 	groups := make(map[string][]group.Committed)
 	known := make(map[string]bool) // keys of which there is a younger position
 	for i := len(rows) - 1; i >= 0; i-- {
 		row := &rows[i]
-		ids = append(ids, row.ID)
-		tp := group.TopicPartition{Topic: row.Topic, Partition: row.Partition}
-		key := group.OffsetKey(row.Group, tp)
+		ids = append(ids, row.id)
+		tp := group.TopicPartition{Topic: row.topic, Partition: row.partition}
+		key := group.OffsetKey(row.group, tp)
 		topic, found, err := m.topic(ctx, row)
 		if err != nil {
 			return err
@@ -124,9 +123,9 @@ func (m *Mover) carryGroups(ctx context.Context, rows []postgres.Row) error {
 			continue
 		}
 		known[key] = true
-		groups[row.Group] = append(groups[row.Group],
-			group.Committed{TopicPartition: tp, Name: topic.Name, Offset: row.Next, LeaderEpoch: -1, Metadata: carriedMark(row.Next)})
-		guarded = append(guarded, postgres.Position{Key: key, Base: row.Base})
+		groups[row.group] = append(groups[row.group],
+			group.Committed{TopicPartition: tp, Name: topic.Name, Offset: row.next, LeaderEpoch: -1, Metadata: carriedMark(row.next)})
+		guarded = append(guarded, position{key: key, base: row.base})
 	}
 	for attempt := 1; ; attempt++ {
 		var entries []eventlog.Entry
@@ -137,7 +136,7 @@ func (m *Mover) carryGroups(ctx context.Context, rows []postgres.Row) error {
 			}
 			entries = append(entries, group.OffsetEntry(state, name, offsets))
 		}
-		err := m.inbox.Carry(ctx, ids, guarded, entries)
+		err := m.inbox.carry(ctx, ids, guarded, entries)
 		if !errors.Is(err, eventlog.ErrStale) || attempt == staleMax {
 			return err
 		}
@@ -147,7 +146,7 @@ func (m *Mover) carryGroups(ctx context.Context, rows []postgres.Row) error {
 // forgetConsumers removes the positions of topics that are gone, which no consumer will ask for again. Where there are more than it may remove at
 // once, the next step goes on.
 func (m *Mover) forgetConsumers(ctx context.Context) {
-	n, err := m.inbox.ForgetConsumers(ctx, forgetMost)
+	n, err := m.inbox.forgetConsumers(ctx, forgetMost)
 	if err != nil && ctx.Err() == nil {
 		m.cfg.Logger.Info("positions of topics that are gone are kept for now", "again", forgetEvery, "err", err)
 	}

@@ -36,6 +36,10 @@ func startReader(t *testing.T) *reader {
 	if err != nil {
 		t.Fatal(err)
 	}
+	door, err := sqlfn.Attach(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
 	// The records of these tests are old.
 	if r.log, err = eventlog.Open(t.Context(), store, eventlog.Config{RetentionEvery: time.Hour}); err != nil {
 		t.Fatal(err)
@@ -51,7 +55,7 @@ func startReader(t *testing.T) *reader {
 	for _, run := range []func() error{
 		func() error { return r.log.Run(ctx) },
 		func() error { return r.groups.Run(ctx) },
-		func() error { return sqlfn.New(r.log, store, sqlfn.Config{}).Run(ctx) },
+		func() error { return sqlfn.New(r.log, door, sqlfn.Config{}).Run(ctx) },
 		func() error { return kafka.New(r.log, r.groups, kafka.Config{}).Serve(ctx, listener) },
 	} {
 		running.Go(func() {

@@ -11,7 +11,7 @@ func TestAStormOfNotificationsDoesNotMakeAStormOfLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stirred := make(chan struct{})
 		close(stirred) // it receives all the time
-		m := &Mover{forgot: time.Now()}
+		m := &Mover{forgot: time.Now(), cfg: Config{Poll: pollEvery}}
 		looks := 0
 		for end := time.Now().Add(time.Second); time.Now().Before(end) && looks < 10_000; looks++ {
 			m.rest(t.Context(), -1, time.Now(), stirred)

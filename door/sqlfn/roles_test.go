@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/store/postgres"
 )
@@ -139,6 +140,9 @@ func TestRolesMayBeMissing(t *testing.T) {
 	var said journal
 	s, err := postgres.Open(t.Context(), u.String(), postgres.Options{Logger: slog.New(slog.NewTextHandler(&said, nil))})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sqlfn.Attach(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()

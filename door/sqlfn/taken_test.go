@@ -22,6 +22,10 @@ func still(t *testing.T, address string) *Mover {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
+	door, err := Attach(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
 	log, err := eventlog.Open(t.Context(), store, eventlog.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +34,7 @@ func still(t *testing.T, address string) *Mover {
 	var running sync.WaitGroup
 	running.Go(func() { log.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	m := New(log, store, Config{})
+	m := New(log, door, Config{})
 	m.positions.carried = time.Now().Add(time.Hour)
 	return m
 }
@@ -80,16 +84,16 @@ func TestAMoverWhosePositionsAnotherCarriedDoesNotBeginAnew(t *testing.T) {
 	step(one, true, nil)
 	waiting(one, 0)
 	run(`SELECT weir.commit_offset('g', 'orders', 0, 20)`)
-	step(two, true, postgres.ErrTaken) // it has two, one of which was carried
+	step(two, true, errTaken) // it has two, one of which was carried
 	waiting(two, 2)
-	chunk, err := two.inbox.Look(t.Context())
+	chunk, err := two.inbox.look(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(chunk.Rows) > 0 {
-		t.Errorf("the next look found %d rows that were found before", len(chunk.Rows))
+	if len(chunk.rows) > 0 {
+		t.Errorf("the next look found %d rows that were found before", len(chunk.rows))
 	}
-	two.inbox.Pass(chunk)
+	two.inbox.pass(chunk)
 	step(two, true, nil)
 	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.inbox WHERE grp IS NOT NULL`); got != "0" {
 		t.Errorf("%s positions are still in the inbox", got)

@@ -122,6 +122,18 @@ func TestImportRulesTellUpFromDown(t *testing.T) {
 	}
 }
 
+// A store keeps keys and bytes. What is under a key is the business of those above.
+func TestNoStoreKnowsTopicsOrGroups(t *testing.T) {
+	known := regexp.MustCompile(`'(topic|group)/`)
+	for _, file := range files(t, ".go", ".sql") {
+		if within(file, "store") && !strings.HasSuffix(file, "_test.go") {
+			if found := known.FindString(read(t, file)); found != "" {
+				t.Errorf("%s speaks of keys that begin with %s'", file, found)
+			}
+		}
+	}
+}
+
 func TestArchitectureNamesEveryPackage(t *testing.T) {
 	named := pathsIn(t, "ARCHITECTURE.md")
 	packages := map[string]bool{}

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/postgres/wire"
 )
 
 const (
@@ -18,7 +19,7 @@ const (
 	flushMax = 1 << 29
 )
 
-var commitStatement = statement{"commit", `
+var commitStatement = wire.Statement{Name: "commit", SQL: `
 	SELECT bases, stale, homeless
 	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`}
 
@@ -53,7 +54,7 @@ func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
 	defer conn.Release()
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
-	result := commitStatement.run(ctx, conn.Conn().PgConn(), s.opts.Pooled, f.params()...).Read()
+	result := commitStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, f.params()...).Read()
 	if result.Err != nil {
 		return verdict{}, result.Err
 	}
@@ -61,7 +62,7 @@ func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
 		panic(fmt.Sprintf("postgres: weir.commit answered with %d rows", len(result.Rows)))
 	}
 	row := result.Rows[0]
-	return verdict{numbers(row[0]), numbers(row[1]), numbers(row[2])}, nil
+	return verdict{wire.Numbers(row[0]), wire.Numbers(row[1]), wire.Numbers(row[2])}, nil
 }
 
 // flush is entries as the columns that weir.commit takes.
@@ -191,12 +192,12 @@ func (f *flush) add(owner int, e eventlog.Entry) {
 
 func (f *flush) params() [][]byte {
 	return [][]byte{
-		int8Array(f.partitions), textArray(f.keys),
-		int4Array(f.batchEntry), int8Array(f.batchPartition), int4Array(f.batchRecords), int8Array(f.batchTime),
-		int4Array(f.batchStart), int4Array(f.batchSize),
-		int4Array(f.checkEntry), textArray(f.checkKey), int8Array(f.checkVersion),
-		int4Array(f.putEntry), textArray(f.putKey), int8Array(f.putVersion),
-		int4Array(f.putStart), int4Array(f.putSize), int4Array(f.putBase),
+		wire.Int8Array(f.partitions), wire.TextArray(f.keys),
+		wire.Int4Array(f.batchEntry), wire.Int8Array(f.batchPartition), wire.Int4Array(f.batchRecords), wire.Int8Array(f.batchTime),
+		wire.Int4Array(f.batchStart), wire.Int4Array(f.batchSize),
+		wire.Int4Array(f.checkEntry), wire.TextArray(f.checkKey), wire.Int8Array(f.checkVersion),
+		wire.Int4Array(f.putEntry), wire.TextArray(f.putKey), wire.Int8Array(f.putVersion),
+		wire.Int4Array(f.putStart), wire.Int4Array(f.putSize), wire.Int4Array(f.putBase),
 		f.body,
 	}
 }

@@ -55,7 +55,7 @@ func (x *examination) add(name, value string) *doctor.Finding {
 }
 
 func (x *examination) server() (err error) {
-	if x.facts, err = inspect(x.ctx, x.conn); err != nil {
+	if x.facts, err = inspect(x.ctx, x.conn, logPart); err != nil {
 		return err
 	}
 	version := x.add("PostgreSQL version", x.facts.serverText)
@@ -144,8 +144,8 @@ func (x *examination) settings() error {
 }
 
 func (x *examination) schema() error {
-	schema := x.add("schema", fmt.Sprintf("weir, version %d of %d", x.facts.version, newest()))
-	err := x.facts.suitable()
+	schema := x.add("schema", fmt.Sprintf("weir, version %d of %d", x.facts.version, logPart.newest()))
+	err := x.facts.suitable(logPart)
 	switch {
 	case !x.facts.schema && err == nil:
 		schema.Value = "not there yet: weir serve makes it"
@@ -153,7 +153,7 @@ func (x *examination) schema() error {
 		schema.Value = "empty: weir serve fills it"
 	case err != nil && !x.facts.standby:
 		schema.Level, schema.Advice = doctor.Bad, err.Error()
-	case x.facts.version < newest():
+	case x.facts.version < logPart.newest():
 		schema.Level, schema.Advice = doctor.Warn, "the next weir serve of this version brings it up to date"
 	}
 	return nil

@@ -20,17 +20,5 @@ func Hasty(o Options) Options {
 	return o
 }
 
-// Place is where the next look begins: what weir.look takes.
-func (i *Inbox) Place() (done string, low int64) {
-	done, low, _, _ = i.place()
-	return done, low
-}
-
-// PollsAfter is behind which row a poll looks.
-func (i *Inbox) PollsAfter() (after int64) {
-	_, _, after, _ = i.place()
-	return after
-}
-
-// Scripts is how many migrations there are.
-func Scripts() int { return len(scripts()) }
+// Scripts is how many files of the log's run once.
+func Scripts() int { return len(logPart.tables()) }

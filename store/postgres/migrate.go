@@ -2,11 +2,8 @@ package postgres
 
 import (
 	"context"
-	"embed"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -25,47 +22,16 @@ const (
 	advisoryListen  = 67
 )
 
-//go:embed migrate/*.sql
-var migrations embed.FS
-
-// script brings the schema to a version. A database that has come to that version never runs it again: what functions of an earlier version
-// became is in a later script. The definition moves there, so that each is written once; for who has the old one it replaces it.
-type script struct {
-	version int
-	name    string
-	sql     string
-}
-
-// scripts lists them in order.
-func scripts() (list []script) {
-	names, err := fs.Glob(migrations, "migrate/*.sql")
-	if err != nil {
-		panic(err)
+// Install brings a part of the schema to this binary's version.
+func (s *Store) Install(ctx context.Context, p Part) error {
+	if err := prepare(ctx, s.config.ConnConfig, s.opts.Logger, p); err != nil {
+		return fmt.Errorf("install %s in the PostgreSQL store at %s: %w", p.Name, place(s.config.ConnConfig), err)
 	}
-	for _, path := range names {
-		name := strings.TrimSuffix(strings.TrimPrefix(path, "migrate/"), ".sql")
-		number, _, _ := strings.Cut(name, "_")
-		version, err := strconv.Atoi(number)
-		if err != nil {
-			panic(err)
-		}
-		sql, err := migrations.ReadFile(path)
-		if err != nil {
-			panic(err)
-		}
-		list = append(list, script{version, name, string(sql)})
-	}
-	return list
+	return nil
 }
 
-// newest is the version that this binary needs.
-func newest() int {
-	list := scripts()
-	return list[len(list)-1].version
-}
-
-// prepare sees that the database will do, and brings the schema to this binary's version.
-func prepare(ctx context.Context, config *pgx.ConnConfig, logger *slog.Logger) error {
+// prepare sees that the database will do, and brings a part of the schema to this binary's version.
+func prepare(ctx context.Context, config *pgx.ConnConfig, logger *slog.Logger, p Part) error {
 	config = config.Copy()
 	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 		if n.Hint == "" {
@@ -85,18 +51,18 @@ func prepare(ctx context.Context, config *pgx.ConnConfig, logger *slog.Logger) e
 		return readFailed(err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	found, err := inspect(ctx, conn)
+	found, err := inspect(ctx, conn, p)
 	if err != nil {
 		return readFailed(err)
 	}
-	if err := found.suitable(); err != nil {
+	if err := found.suitable(p); err != nil {
 		return err
 	}
-	if found.version == newest() {
+	if found.current(p) {
 		return nil
 	}
-	if err := migrate(ctx, conn); err != nil {
-		return fmt.Errorf("bring schema weir in database %s to version %d: %w", found.database, newest(), writeFailed(err))
+	if err := migrate(ctx, conn, p); err != nil {
+		return fmt.Errorf("bring %s in schema weir of database %s to version %d: %w", p.Name, found.database, p.newest(), writeFailed(err))
 	}
 	return nil
 }
@@ -110,14 +76,15 @@ type facts struct {
 	readOnly   bool
 	database   string
 	role       string
-	schema     bool // there is a schema weir
-	mayCreate  bool // create it, or create in it
-	ours       bool // it is ours
-	strangers  int  // tables in it though it is not ours
-	version    int
+	schema     bool   // there is a schema weir
+	mayCreate  bool   // create it, or create in it
+	ours       bool   // it is ours
+	strangers  int    // tables in it though it is not ours
+	version    int    // of the part
+	functions  string // the hash of those that are installed
 }
 
-func inspect(ctx context.Context, conn *pgx.Conn) (f facts, err error) {
+func inspect(ctx context.Context, conn *pgx.Conn, p Part) (f facts, err error) {
 	err = conn.QueryRow(ctx, `
 		SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_setting('server_encoding'),
 		       pg_is_in_recovery(), current_setting('default_transaction_read_only')::boolean,
@@ -132,18 +99,20 @@ func inspect(ctx context.Context, conn *pgx.Conn) (f facts, err error) {
 	if err != nil || !f.ours || f.server < serverMin {
 		return f, err
 	}
-	f.version, err = version(ctx, conn)
+	// Before version 15 all rows were the log's, and the table had fewer columns.
+	err = conn.QueryRow(ctx, `
+		SELECT coalesce(max(m.number), 0), coalesce((array_agg(m.functions ORDER BY m.number DESC))[1], '')
+		FROM (SELECT number, coalesce(to_jsonb(x) ->> 'part', 'log') AS part, to_jsonb(x) ->> 'functions' AS functions FROM weir.migration x) AS m
+		WHERE m.part = $1`, p.Name).Scan(&f.version, &f.functions)
 	return f, err
 }
 
-func version(ctx context.Context, conn *pgx.Conn) (n int, err error) {
-	err = conn.QueryRow(ctx, `SELECT coalesce(max(number), 0) FROM weir.migration`).Scan(&n)
-	return n, err
-}
+// current tells whether nothing is to be done.
+func (f facts) current(p Part) bool { return f.version == p.newest() && f.functions == p.hash() }
 
 // suitable tells why not, and what to do about it.
-func (f facts) suitable() error {
-	need := newest()
+func (f facts) suitable(p Part) error {
+	need := p.newest()
 	switch {
 	case f.server < serverMin:
 		return fmt.Errorf("the server is PostgreSQL %s, and weir needs 14 or later: upgrade the server", f.serverText)
@@ -153,26 +122,26 @@ func (f facts) suitable() error {
 		return fmt.Errorf("schema weir in database %s is not weir's: it has %d tables or indexes, and none of them is weir.migration; "+
 			"give weir another database, or rename that schema", f.database, f.strangers)
 	case f.version > need:
-		return fmt.Errorf("schema weir in database %s is at version %d, and this binary knows versions up to %d: run the newer weir that made it, or a later one",
-			f.database, f.version, need)
+		return fmt.Errorf("schema weir in database %s is at version %d (%s), and this binary knows versions up to %d: run the newer weir that made it, or a later one",
+			f.database, f.version, p.Name, need)
 	case f.standby:
 		return fmt.Errorf("%w: the server is a standby, which takes no writes: connect to the primary (target_session_attrs=read-write chooses it among several hosts)",
 			eventlog.ErrUnavailable)
 	case f.readOnly:
 		return fmt.Errorf("default_transaction_read_only is on for role %s in database %s: ALTER ROLE %s SET default_transaction_read_only = off",
 			f.role, f.database, pgx.Identifier{f.role}.Sanitize())
-	case f.version < need && !f.mayCreate && !f.schema:
+	case !f.current(p) && !f.mayCreate && !f.schema:
 		return fmt.Errorf("role %s may not create the schema weir in database %s: as its owner, CREATE SCHEMA weir AUTHORIZATION %s",
 			f.role, f.database, pgx.Identifier{f.role}.Sanitize())
-	case f.version < need && !f.mayCreate:
+	case !f.current(p) && !f.mayCreate:
 		return fmt.Errorf("role %s may not create tables in schema weir of database %s: as its owner, GRANT ALL ON SCHEMA weir TO %s",
 			f.role, f.database, pgx.Identifier{f.role}.Sanitize())
 	}
 	return nil
 }
 
-// migrate runs the scripts that are missing, all or none, one process at a time.
-func migrate(ctx context.Context, conn *pgx.Conn) error {
+// migrate installs a part, all of it or nothing, one process at a time.
+func migrate(ctx context.Context, conn *pgx.Conn, p Part) error {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return err
@@ -182,11 +151,11 @@ func migrate(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	// Behind the lock: another process may just have done it, and may be a newer one.
-	found, err := inspect(ctx, conn)
+	found, err := inspect(ctx, conn, p)
 	if err != nil {
 		return err
 	}
-	if err := found.suitable(); err != nil {
+	if err := found.suitable(p); err != nil {
 		return err
 	}
 	if !found.schema {
@@ -194,20 +163,11 @@ func migrate(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 	}
-	for _, s := range scripts() {
-		if s.version <= found.version {
-			continue
-		}
-		// The simple protocol takes several statements at once.
-		if _, err := conn.PgConn().Exec(ctx, s.sql).ReadAll(); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		if _, err := tx.Exec(ctx, `INSERT INTO weir.migration (number, name) VALUES ($1, $2)`, s.version, s.name); err != nil {
-			return err
-		}
+	if found.current(p) {
+		return nil
 	}
-	if _, err := tx.Exec(ctx, `SELECT weir.set_rights()`); err != nil {
-		return fmt.Errorf("set rights: %w", err)
+	if err := p.install(ctx, conn, found.version); err != nil {
+		return err
 	}
 	return tx.Commit(ctx)
 }

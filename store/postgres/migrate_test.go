@@ -1,12 +1,8 @@
 package postgres_test
 
 import (
-	"compress/gzip"
 	"fmt"
-	"io"
-	"log/slog"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -95,116 +91,10 @@ func TestADatabaseThatWillNotDoIsRefusedWithAdvice(t *testing.T) {
 	}
 }
 
-// What the role may not do itself is said, with what to do about it.
-func TestARoleThatMayNotOpenTheSchemaToOthersSaysSo(t *testing.T) {
-	address := pgtest.URL(t)
-	mine := as(t, address, `CREATE SCHEMA weir; GRANT ALL ON SCHEMA weir TO {role}`)
-	at(t, address).Close() // the three roles are there, whoever made them
-	pgtest.Exec(t, address, `DROP SCHEMA weir CASCADE; CREATE SCHEMA weir; GRANT ALL ON SCHEMA weir TO `+roleOf(t, mine))
-	open := func() string {
-		t.Helper()
-		var said strings.Builder
-		s, err := postgres.Open(t.Context(), mine, postgres.Options{Logger: slog.New(slog.NewTextHandler(&said, nil))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Close()
-		return said.String()
-	}
-	said := open()
-	if strings.Contains(said, "no privileges") || strings.Count(said, "As the owner of the schema: GRANT USAGE ON SCHEMA weir TO weir_producer") != 1 {
-		t.Errorf("said: %s", said)
-	}
-	pgtest.Exec(t, address, `DROP SCHEMA weir CASCADE; CREATE SCHEMA weir; GRANT ALL ON SCHEMA weir TO `+roleOf(t, mine)+`;
-		GRANT USAGE ON SCHEMA weir TO weir_producer, weir_consumer, weir_reader`)
-	if said := open(); said != "" {
-		t.Errorf("all is as it should be, and it said: %s", said)
-	}
-}
-
-func roleOf(t *testing.T, address string) string {
-	t.Helper()
-	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u.User.Username()
-}
-
-// released makes the schema as the scripts of a released version did.
-func released(t *testing.T, address string, version int) {
-	t.Helper()
-	file, err := os.Open(fmt.Sprintf("testdata/version%d.sql.gz", version))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	unpacked, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	script, err := io.ReadAll(unpacked)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pgtest.Exec(t, address, string(script))
-}
-
-// What is in a database that a released version made stays there, and all else becomes as in one that is made today.
-func TestAnOlderSchemaIsBroughtUpToDate(t *testing.T) {
-	today := pgtest.URL(t)
-	at(t, today).Close()
-	for _, version := range []int{4, 9} {
-		t.Run(fmt.Sprint("version ", version), func(t *testing.T) {
-			address := pgtest.URL(t)
-			released(t, address, version)
-			pgtest.Exec(t, address, `INSERT INTO weir.state (key, version, put_at, value) VALUES
-				('topic/orders', 1, now(), '{"id":"00112233445566778899aabbccddeeff","partitions":[7,9],"config":{"max.message.bytes":"200"}}'),
-				('topic', 1, now(), 'no topic'), ('topics/orders', 1, now(), 'nor this')`)
-			pgtest.Exec(t, address, `SELECT weir.commit('{7}', '{}', '{1,1}', '{7,7}', '{0,5}', '{1,1}', '{0,0}', '{0,3}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 'old')`)
-			want := []string{"new"}
-			publisher := session(t, address)
-			if version == 9 { // and nobody has to wait for a transaction that is open meanwhile
-				pgtest.Exec(t, address, `SELECT weir.publish('orders', 'k', 'old')`)
-				run(t, publisher, `BEGIN; SELECT weir.publish('orders', 'k', 'open'); SELECT * FROM weir.partitions`)
-				want = []string{"old", "open", "new"}
-			}
-			s := at(t, address)
-			run(t, publisher, `COMMIT`)
-			if got, want := pgtest.Value(t, address, `SELECT string_agg(t::text, ' ') FROM weir.topic AS t`),
-				`(orders,00112233-4455-6677-8899-aabbccddeeff,200,"{7,9}","{""max.message.bytes"": ""200""}")`; got != want {
-				t.Errorf("topics: %s\nwant %s", got, want)
-			}
-			publish(t, s, batch(7, 10))
-			if got := bounds(t, s, 7); got.First != 0 || got.Next != 6 {
-				t.Errorf("5 records and one more make %+v", got)
-			}
-			pgtest.Exec(t, address, `SELECT weir.publish('orders', 'k', 'new')`)
-			openInbox(t, address).expect(want...)
-			for _, what := range []string{
-				`SELECT pg_get_functiondef(p.oid) FROM pg_proc p WHERE p.pronamespace = 'weir'::regnamespace ORDER BY 1`,
-				`SELECT format('%s %s %s', c.relname, c.relkind, c.relpersistence) FROM pg_class c
-				 WHERE c.relnamespace = 'weir'::regnamespace AND c.relname <> 'watching' ORDER BY 1`,
-				`SELECT format('%s %s %s %s', a.attrelid::regclass, a.attname, a.atttypid::regtype, a.attnotnull) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
-				 WHERE c.relnamespace = 'weir'::regnamespace AND c.relname <> 'watching' ORDER BY 1`,
-				`SELECT indexdef FROM pg_indexes WHERE schemaname = 'weir' ORDER BY 1`,
-				`SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'weir.state'::regclass ORDER BY 1`,
-				`SELECT format('%s %s', kind, what) FROM weir.rights ORDER BY 1`,
-				`SELECT format('%s %s %s', p.oid::regprocedure, p.proacl::text, p.prosecdef) FROM pg_proc p WHERE p.pronamespace = 'weir'::regnamespace ORDER BY 1`,
-			} {
-				all := `SELECT string_agg(x::text, E'\n') FROM (` + what + `) AS x`
-				if upgraded, made := pgtest.Value(t, address, all), pgtest.Value(t, today, all); upgraded != made {
-					t.Errorf("%s\nbrought up to date:\n%s\nmade today:\n%s", what, upgraded, made)
-				}
-			}
-		})
-	}
-}
-
 func TestANewerSchemaIsRefused(t *testing.T) {
 	address := pgtest.URL(t)
 	at(t, address).Close()
-	pgtest.Exec(t, address, `INSERT INTO weir.migration (number, name) VALUES (999, 'from the future')`)
+	pgtest.Exec(t, address, `INSERT INTO weir.migration (part, number, name) VALUES ('log', 999, 'from the future')`)
 	_, err := postgres.Open(t.Context(), address, postgres.Options{})
 	if err == nil || !strings.Contains(err.Error(), "version 999") || !strings.Contains(err.Error(), "run the newer weir") {
 		t.Errorf("a schema from the future: %v", err)

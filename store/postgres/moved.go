@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 
@@ -24,8 +23,8 @@ type sight struct {
 	poll   int64 // the last that saw it changed
 }
 
-// Moved implements eventlog.Store with one query, which looks into the inbox as well where there is a mover. It compares what partitions hold with what they held before; where in
-// time a change happened, and in what order, plays no part.
+// Moved implements eventlog.Store with one query. It compares what partitions hold with what they held before; where in time a change
+// happened, and in what order, plays no part.
 func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	after := int64(0)
 	if since != "" {
@@ -39,11 +38,7 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	all, err := retry(ctx, interrupted, func() ([]eventlog.Bounds, error) {
-		sql, args := `SELECT id, first_offset, next_offset, bytes FROM weir.bounds()`, []any(nil)
-		if done, low, after, known := s.inbox.place(); known {
-			sql, args = sql+pollInbox, []any{done, low, after}
-		}
-		rows, err := s.others.Query(ctx, sql, args...)
+		rows, err := s.others.Query(ctx, `SELECT id, first_offset, next_offset, bytes FROM weir.bounds()`)
 		if err != nil {
 			return nil, err
 		}
@@ -55,12 +50,6 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	if err != nil {
 		return nil, since, fmt.Errorf("moved since %q: %w", since, readFailed(err))
 	}
-	all = slices.DeleteFunc(all, func(b eventlog.Bounds) bool {
-		if b.Partition < 0 {
-			s.inbox.polled(int64(b.First), int64(b.Next), b.Bytes)
-		}
-		return b.Partition < 0
-	})
 	return s.seen.update(all, after), eventlog.Mark(strconv.FormatInt(s.seen.poll, 10)), nil
 }
 

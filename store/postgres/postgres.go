@@ -1,6 +1,6 @@
 // Package postgres keeps the log in PostgreSQL 14 or later, in a schema of its own, weir.
 //
-// The SQL lies beside this file, in migrate/*.sql, and says how the tables are built and why. What is
+// The SQL lies beside this file, in sql, and says how the tables are built and why. What is
 // worth knowing here: a flush is one call of weir.commit, one round trip and one wait for the disk; the
 // rows of partitions and keys are locked in one order by everybody and held for that trip alone; and nothing
 // that this package does waits behind a transaction that somebody else left open.
@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/postgres/wire"
 )
 
 const (
@@ -57,7 +58,10 @@ type Store struct {
 	config  *pgxpool.Config
 	commits *pgxpool.Pool
 	others  *pgxpool.Pool
-	inbox   *Inbox
+
+	mu       sync.Mutex // guards sessions and ears
+	sessions []*pgxpool.Pool
+	ears     map[string]chan struct{} // who hears what other packages notify, by channel
 
 	news    news
 	seen    seen
@@ -87,18 +91,15 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL store: %w", err)
 	}
-	if err := prepare(ctx, config.ConnConfig, opts.Logger); err != nil {
+	if err := prepare(ctx, config.ConnConfig, opts.Logger, logPart); err != nil {
 		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", place(config.ConnConfig), err)
 	}
-	s := &Store{opts: opts, config: config, nonce: strconv.FormatUint(rand.Uint64(), 36)}
+	s := &Store{opts: opts, config: config, ears: make(map[string]chan struct{}), nonce: strconv.FormatUint(rand.Uint64(), 36)}
 	s.news.sent = make(chan struct{}, 1)
 	s.news.listening = make(map[int64]bool)
 	s.sweeper.due = make(chan struct{}, 1)
 	if s.commits, err = pool(config, commitsMax, commitStatement); err == nil {
 		s.others, err = pool(config, opts.Readers, readStatement, listStatement)
-	}
-	if err == nil {
-		s.inbox, err = newInbox(s)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", place(config.ConnConfig), err)
@@ -120,7 +121,11 @@ func (s *Store) Close() error {
 	s.work.Wait()
 	s.commits.Close()
 	s.others.Close()
-	s.inbox.pool.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, session := range s.sessions {
+		session.Close()
+	}
 	s.abandon()
 	return nil
 }
@@ -219,7 +224,7 @@ func options(address string, opts Options) (string, Options, error) {
 }
 
 // pool makes a pool that connects when it is first used, its connections ready for some statements.
-func pool(config *pgxpool.Config, most int, ready ...statement) (*pgxpool.Pool, error) {
+func pool(config *pgxpool.Config, most int, ready ...wire.Statement) (*pgxpool.Pool, error) {
 	config = config.Copy()
 	config.MaxConns = int32(most)
 	config.MinConns, config.MinIdleConns = 0, 0
@@ -227,7 +232,7 @@ func pool(config *pgxpool.Config, most int, ready ...statement) (*pgxpool.Pool, 
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeExec {
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			for _, s := range ready {
-				if _, err := conn.Prepare(ctx, s.name, s.sql); err != nil {
+				if _, err := conn.Prepare(ctx, s.Name, s.SQL); err != nil {
 					return err
 				}
 			}

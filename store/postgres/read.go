@@ -11,13 +11,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/postgres/wire"
 )
 
-var readStatement = statement{"read", `
+var readStatement = wire.Statement{Name: "read", SQL: `
 	SELECT span, first_offset, next_offset, held, base_offset, max_time, records, size, bytes
 	FROM weir.read($1, $2, $3, $4)`}
 
-var listStatement = statement{"list", `SELECT key, version, value, age_us FROM weir.list($1, $2, $3, $4)`}
+var listStatement = wire.Statement{Name: "list", SQL: `SELECT key, version, value, age_us FROM weir.list($1, $2, $3, $4)`}
 
 // Read implements eventlog.Store with one statement, however many spans are asked for.
 func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
@@ -47,15 +48,15 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 		partitions[i], from[i], size[i] = span.Partition, span.From, int64(span.MaxBytes)
 		slices[i] = eventlog.Slice{Bounds: eventlog.Bounds{Partition: span.Partition}, Err: eventlog.ErrNoPartition}
 	}
-	rows := readStatement.run(ctx, conn.Conn().PgConn(), s.opts.Pooled,
-		int8Array(partitions), int8Array(from), int8Array(size), int8Value(int64(maxBytes)))
+	rows := readStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled,
+		wire.Int8Array(partitions), wire.Int8Array(from), wire.Int8Array(size), wire.Int8(int64(maxBytes)))
 	for rows.NextRow() {
 		row := rows.Values()
-		slice := &slices[integer(row[0])-1]
+		slice := &slices[wire.Integer(row[0])-1]
 		if row[4] == nil {
 			slice.Err = nil
-			slice.Bounds.First, slice.Bounds.Next = eventlog.Offset(bigint(row[1])), eventlog.Offset(bigint(row[2]))
-			slice.Bounds.Bytes = bigint(row[3])
+			slice.Bounds.First, slice.Bounds.Next = eventlog.Offset(wire.Bigint(row[1])), eventlog.Offset(wire.Bigint(row[2]))
+			slice.Bounds.Bytes = wire.Bigint(row[3])
 			continue
 		}
 		addPiece(slice, row)
@@ -73,7 +74,7 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 
 // addPiece puts one row to the batch that it belongs to: the last, or a new one.
 func addPiece(slice *eventlog.Slice, row [][]byte) {
-	base := eventlog.Offset(bigint(row[4]))
+	base := eventlog.Offset(wire.Bigint(row[4]))
 	n := len(slice.Batches)
 	if n == 0 || slice.Batches[n-1].Base != base {
 		if n > 0 {
@@ -81,9 +82,9 @@ func addPiece(slice *eventlog.Slice, row [][]byte) {
 		}
 		slice.Batches = append(slice.Batches, eventlog.Placed{Base: base, Batch: eventlog.Batch{
 			Partition: slice.Bounds.Partition,
-			Records:   integer(row[6]),
-			MaxTime:   eventlog.Timestamp(bigint(row[5])),
-			Bytes:     make([]byte, 0, integer(row[7])),
+			Records:   wire.Integer(row[6]),
+			MaxTime:   eventlog.Timestamp(wire.Bigint(row[5])),
+			Bytes:     make([]byte, 0, wire.Integer(row[7])),
 		}})
 		n++
 	}
@@ -142,15 +143,15 @@ func (s *Store) list(ctx context.Context, prefix, high, after string, limit int)
 	}
 	defer conn.Release()
 	most := binary.BigEndian.AppendUint32(nil, uint32(min(limit, math.MaxInt32)))
-	rows := listStatement.run(ctx, conn.Conn().PgConn(), s.opts.Pooled, []byte(prefix), []byte(high), []byte(after), most)
+	rows := listStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, []byte(prefix), []byte(high), []byte(after), most)
 	var list []eventlog.KeyValue
 	for rows.NextRow() {
 		row := rows.Values()
 		list = append(list, eventlog.KeyValue{
 			Key:     string(row[0]),
-			Version: eventlog.Version(bigint(row[1])),
+			Version: eventlog.Version(wire.Bigint(row[1])),
 			Value:   bytes.Clone(row[2]),
-			Age:     max(0, time.Duration(bigint(row[3]))*time.Microsecond), // the server's clock may be set back
+			Age:     max(0, time.Duration(wire.Bigint(row[3]))*time.Microsecond), // the server's clock may be set back
 		})
 	}
 	_, err = rows.Close()

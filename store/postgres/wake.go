@@ -100,18 +100,26 @@ func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
 	if _, err := conn.Exec(ctx, `SELECT pg_advisory_lock_shared($1, $2)`, advisoryClass, advisoryListen); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, `LISTEN weir; LISTEN weir_inbox`); err != nil {
+	ears := s.hearing()
+	for channel := range ears {
+		if _, err := conn.Exec(ctx, `LISTEN `+pgx.Identifier{channel}.Sanitize()); err != nil {
+			return err
+		}
+	}
+	if _, err := conn.Exec(ctx, `LISTEN weir`); err != nil {
 		return err
 	}
 	wake(woken) // something may have been committed while nobody listened
-	s.inbox.stir()
+	for _, ear := range ears {
+		wake(ear)
+	}
 	for {
 		quiet, cancel := context.WithTimeout(ctx, heartbeat)
 		notification, err := conn.WaitForNotification(quiet)
 		cancel()
 		switch {
-		case err == nil && notification.Channel == "weir_inbox":
-			s.inbox.stir()
+		case err == nil && ears[notification.Channel] != nil:
+			wake(ears[notification.Channel])
 		case err == nil && notification.Payload != s.nonce:
 			wake(woken)
 		case err == nil:
@@ -130,6 +138,26 @@ func (s *Store) ping(conn *pgx.Conn) error {
 	defer cancel()
 	return conn.Ping(ctx)
 }
+
+// Hear returns a channel that receives when some session notified. It is a hint: it receives for nothing at times, and not at all behind a pooler.
+// To be called before Wake.
+func (s *Store) Hear(channel string) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ears[channel] == nil {
+		s.ears[channel] = make(chan struct{}, 1)
+	}
+	return s.ears[channel]
+}
+
+func (s *Store) hearing() map[string]chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.ears)
+}
+
+// Listening tells whether this process hears notifications now.
+func (s *Store) Listening() bool { return s.news.heard() }
 
 func wake(woken chan<- struct{}) {
 	select {

@@ -1,0 +1,362 @@
+package sqlfn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/postgres"
+	"github.com/weir-log/weir/store/postgres/wire"
+)
+
+const (
+	// lookRows and lookBytes bound what one look returns, and so one move. A row larger than that comes alone.
+	lookRows  = 5000
+	lookBytes = 4 << 20
+	// walkMax bounds a look that walks all of the inbox: rows that are long gone included, wherever some transaction keeps them. It reads about two
+	// million of them a second.
+	walkMax = 10 * time.Minute
+	// strideMax is how many ids may lie above bookmark.low with nothing to see there before it is moved up.
+	strideMax = 2 * lookRows
+)
+
+// errTaken: another mover was faster. Nothing was moved; look again, not at once.
+var errTaken = errors.New("another mover is at it")
+
+var (
+	lookStatement = wire.Statement{Name: "look", SQL: `
+	SELECT seen, last, incarnation, hushed, id, topic, partition, key, value, headers, size, published_at, grp, next_offset, base
+	FROM weir.look($1::text::pg_snapshot, $2, $3::text::pg_snapshot, $4, $5, $6)`}
+
+	moveStatement = wire.Statement{Name: "move", SQL: `
+	SELECT moved, bases
+	FROM weir.move($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`}
+
+	carryStatement = wire.Statement{Name: "carry", SQL: `
+	SELECT moved
+	FROM weir.carry($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)`}
+)
+
+// inbox is what SQL sessions published (weir.publish) and nobody has moved into the log yet. It is for one mover, which calls
+// look and move in turn; other processes may have theirs.
+type inbox struct {
+	session *postgres.Session
+	mark    bookmark
+}
+
+// row is one row of the inbox: an event, or, with a group, how far that group has come.
+type row struct {
+	id        int64
+	topic     eventlog.TopicID
+	partition int32 // of the topic; negative: the mover chooses
+	key       []byte
+	value     []byte
+	headers   []byte // a flat JSON object of strings and nulls; nil: none
+	time      time.Time
+
+	group string
+	next  eventlog.Offset
+	base  int64 // what was known of the group's key; see position
+}
+
+// chunk is what a look found.
+type chunk struct {
+	rows   []row         // in the order of their ids
+	full   bool          // there may be more right now
+	hushed time.Duration // how long publishers do not notify
+
+	round bookmark
+}
+
+// look returns rows that are committed and not moved, oldest first: one trip, or a few at the first and after a crash of the server.
+// After it comes pass or abandon.
+func (i *inbox) look(ctx context.Context) (*chunk, error) {
+	mark := i.mark
+	for {
+		if mark.walks() && mark.goal == "" {
+			var err error
+			if mark, err = i.survey(ctx); err != nil {
+				return nil, fmt.Errorf("look into the inbox: %w", err)
+			}
+			i.mark = mark
+		}
+		c, err := i.lookFrom(ctx, mark)
+		if err != nil {
+			return nil, fmt.Errorf("look into the inbox: %w", err)
+		}
+		if !mark.covers(c.round) {
+			mark = bookmark{done: nothingDone}
+			continue
+		}
+		ends, old := len(c.rows) == 0, mark.goal != ""
+		if mark = c.round; ends {
+			mark.finish()
+		} else {
+			mark.after = max(mark.after, c.rows[0].id-1) // the round has nothing before
+		}
+		i.mark = mark
+		if !ends || !old { // else there may be more than the round was to see
+			return c, nil
+		}
+	}
+}
+
+// survey returns the bookmark that a walk begins with. The ids given out so far will do as low for what the walk sees: behind them begins
+// and ends a transaction, before it begins.
+func (i *inbox) survey(ctx context.Context) (b bookmark, err error) {
+	err = i.session.Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
+		b = bookmark{done: nothingDone}
+		const about = `SELECT CASE WHEN is_called THEN last_value ELSE 0 END, weir.incarnation() FROM weir.inbox_id_seq`
+		err := conn.QueryRow(ctx, about).Scan(&b.last, &b.incarnation)
+		if err == nil && b.incarnation == 0 { // the server crashed, or is new: it is to be known from what it was before
+			if _, err = conn.Exec(ctx, `INSERT INTO weir.incarnation DEFAULT VALUES ON CONFLICT DO NOTHING`); err == nil {
+				err = conn.QueryRow(ctx, about).Scan(&b.last, &b.incarnation)
+			}
+		}
+		if err == nil {
+			_, err = conn.Exec(ctx, `SELECT pg_current_xact_id()`)
+		}
+		b.passed = b.last
+		return err
+	})
+	return b, err
+}
+
+func (i *inbox) lookFrom(ctx context.Context, round bookmark) (c *chunk, err error) {
+	most := time.Duration(0)
+	if round.walks() {
+		most = walkMax
+	}
+	err = i.session.Read(ctx, most, func(ctx context.Context, conn *pgxpool.Conn) error {
+		foreign := false
+		if round.walks() {
+			tx, err := conn.Begin(ctx)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback(ctx)
+			if foreign, err = prepareWalk(ctx, tx); err != nil {
+				return err
+			}
+		}
+		c, err = i.ask(ctx, conn, round)
+		if err == nil && foreign {
+			c.round.next = 0 // of rows that came with a dump no id says when they appear: the next round goes over all, too
+		}
+		return err
+	})
+	return c, err
+}
+
+// prepareWalk gives a walk its time. It tells whether any row bears a number that the server has not given out yet. By index: that is where such
+// rows are, and dead ones are not.
+func prepareWalk(ctx context.Context, tx pgx.Tx) (foreign bool, err error) {
+	most := strconv.FormatInt((walkMax * 3 / 4).Milliseconds(), 10)
+	if _, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true), set_config('enable_seqscan', 'off', true)`, most); err != nil {
+		return false, err
+	}
+	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM weir.inbox WHERE xact >= pg_snapshot_xmax(pg_current_snapshot()))`).Scan(&foreign)
+	return foreign, err
+}
+
+// ask calls weir.look.
+func (i *inbox) ask(ctx context.Context, conn *pgxpool.Conn, round bookmark) (*chunk, error) {
+	var goal []byte
+	if round.goal != "" {
+		goal = []byte(round.goal)
+	}
+	answer := i.session.Ask(ctx, conn, lookStatement,
+		[]byte(round.done), wire.Int8(round.low), goal, wire.Int8(round.after), wire.Int4(lookRows), wire.Int8(lookBytes))
+	c := &chunk{}
+	size := 0
+	for answer.NextRow() {
+		values := answer.Values()
+		if values[4] == nil {
+			round.begin(string(values[0]), wire.Bigint(values[1]), wire.Bigint(values[2]))
+			c.hushed = time.Duration(wire.Integer(values[3])) * time.Second
+			continue
+		}
+		c.rows = append(c.rows, parseRow(values))
+		size += int(wire.Integer(values[10]))
+	}
+	if _, err := answer.Close(); err != nil {
+		return nil, err
+	}
+	c.round = round
+	c.full = len(c.rows) == lookRows || size >= lookBytes
+	return c, nil
+}
+
+func parseRow(values [][]byte) row {
+	r := row{id: wire.Bigint(values[4]), partition: -1, base: -1, key: bytes.Clone(values[7]), value: bytes.Clone(values[8]),
+		headers: bytes.Clone(values[9]), time: timestamp(wire.Bigint(values[11])), group: string(values[12])}
+	copy(r.topic[:], values[5])
+	if values[6] != nil {
+		r.partition = wire.Integer(values[6])
+	}
+	if values[13] != nil {
+		r.next = eventlog.Offset(wire.Bigint(values[13]))
+	}
+	if values[14] != nil {
+		r.base = wire.Bigint(values[14])
+	}
+	return r
+}
+
+// timestamp reads PostgreSQL's: microseconds since the year 2000.
+func timestamp(us int64) time.Time {
+	const year2000 = 946684800
+	return time.UnixMicro(us).Add(year2000 * time.Second)
+}
+
+// move deletes rows of the inbox and commits the entry made of them, in one transaction and one trip. It returns where the entry's
+// batches begin. Rows of which the entry has nothing are dropped.
+//
+// errTaken, eventlog.ErrNoPartition, eventlog.ErrUnavailable: nothing was done. After eventlog.ErrUnsure the next look tells.
+func (i *inbox) move(ctx context.Context, ids []int64, e eventlog.Entry) ([]eventlog.Offset, error) {
+	last := i.mark.last
+	done, answer, err := i.session.Commit(ctx, moveStatement, [][]byte{wire.Int8Array(ids)}, []eventlog.Entry{e})
+	if err == nil && !done {
+		err = errTaken
+	}
+	if err != nil {
+		return nil, fmt.Errorf("move %d rows out of the inbox: %w", len(ids), notMoved(err))
+	}
+	i.mark.passed = max(i.mark.passed, last)
+	bases := wire.Numbers(answer[1])
+	offsets := make([]eventlog.Offset, len(bases))
+	for n, base := range bases {
+		offsets[n] = eventlog.Offset(base)
+	}
+	return offsets, nil
+}
+
+// position is a group's key that an entry puts, and what was known of it. A key that is at another base was written since, by
+// somebody else, and is left as it is.
+type position struct {
+	key  string
+	base int64
+}
+
+// carry deletes rows of the inbox and commits the entries made of them, in one transaction and one trip, but for the puts of positions
+// that somebody else wrote meanwhile.
+//
+// errTaken, eventlog.ErrStale (of any of the entries), eventlog.ErrUnavailable: nothing was done. After eventlog.ErrUnsure the next look
+// tells.
+func (i *inbox) carry(ctx context.Context, ids []int64, positions []position, entries []eventlog.Entry) error {
+	keys, bases := make([]string, len(positions)), make([]int64, len(positions))
+	for n, p := range positions {
+		keys[n], bases[n] = p.key, p.base
+	}
+	done, _, err := i.session.Commit(ctx, carryStatement, [][]byte{wire.Int8Array(ids), wire.TextArray(keys), wire.Int8Array(bases)}, entries)
+	if err == nil && !done {
+		err = errTaken
+	}
+	if err != nil {
+		return fmt.Errorf("carry %d positions of groups out of the inbox: %w", len(positions), notMoved(err))
+	}
+	return nil
+}
+
+// notMoved explains the failure of a move.
+func notMoved(err error) error {
+	var reported *pgconn.PgError
+	if !errors.As(err, &reported) {
+		return err
+	}
+	switch reported.Code {
+	case "WE090":
+		return errTaken
+	case "WE091":
+		return eventlog.ErrNoPartition
+	case "WE092":
+		return eventlog.ErrStale
+	}
+	return err
+}
+
+// forgetConsumers removes positions that weir.commit_offset keeps of topics that are gone, at most so many: one trip. It returns how
+// many there were.
+func (i *inbox) forgetConsumers(ctx context.Context, most int) (n int, err error) {
+	err = i.session.Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `SELECT weir.forget_consumers($1)`, most).Scan(&n)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("forget positions of topics that are gone: %w", err)
+	}
+	return n, nil
+}
+
+// still returns those of some rows that nobody took out of the inbox yet, each once: one trip.
+func (i *inbox) still(ctx context.Context, rows []row) ([]row, error) {
+	ids := make([]int64, len(rows))
+	for n := range rows {
+		ids[n] = rows[n].id
+	}
+	there := make(map[int64]bool)
+	err := i.session.Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
+		found, err := conn.Query(ctx, `SELECT id FROM weir.inbox WHERE id = ANY ($1)`, ids)
+		if err != nil {
+			return err
+		}
+		clear(there)
+		var id int64
+		_, err = pgx.ForEachRow(found, []any{&id}, func() error { there[id] = true; return nil })
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask whether %d rows are still in the inbox: %w", len(rows), err)
+	}
+	var still []row
+	for _, row := range rows {
+		if there[row.id] {
+			still = append(still, row)
+			delete(there, row.id)
+		}
+	}
+	return still, nil
+}
+
+// hush tells publishers that for so long, in whole seconds, they need not notify; 0: that they must, from now on.
+func (i *inbox) hush(ctx context.Context, length time.Duration) error {
+	err := i.session.Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		_, err := conn.Exec(ctx, `SELECT setval('weir.hushed', floor(extract(epoch FROM clock_timestamp()))::bigint + $1)`, int64(length/time.Second))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("tell publishers whether to notify: %w", err)
+	}
+	return nil
+}
+
+// pass tells that the rows of a chunk are dealt with: moved, or left where they are until rewind.
+func (i *inbox) pass(c *chunk) {
+	if len(c.rows) > 0 {
+		i.mark.after = c.rows[len(c.rows)-1].id
+	}
+	if !c.full {
+		i.mark.finish()
+	}
+}
+
+// abandon tells that a chunk could not be moved. The next look begins anew with what is there then; but a walk goes on, from where the chunk began.
+func (i *inbox) abandon() {
+	if !i.mark.walks() {
+		i.mark.goal, i.mark.after, i.mark.next = "", 0, 0
+	}
+}
+
+// rewind forgets how far the inbox was looked through.
+func (i *inbox) rewind() { i.mark = bookmark{done: nothingDone} }
+
+// wide tells whether many ids were given out since the last move, to transactions that are open or were rolled back: each look walks
+// them all. A move, of nothing if need be, puts them behind us.
+func (i *inbox) wide() bool { return i.mark.last-max(i.mark.low, i.mark.passed) > strideMax }

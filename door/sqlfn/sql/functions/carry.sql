@@ -1,0 +1,65 @@
+-- carry takes rows out of the inbox and writes the positions that they brought into the groups' keys, but for keys that somebody else wrote
+-- since. guarded has those keys, and bases what was known of each; a key must not be at another stamp. The rest is for weir.commit. It
+-- tells false, and has done nothing, where another mover is at it; the whole is undone with WE090 where one was there in between, and with
+-- WE092 where a group moved on.
+CREATE OR REPLACE FUNCTION weir.carry(
+    ids             bigint[],
+    guarded         text[],
+    bases           bigint[], -- −1: none
+    partitions      bigint[],
+    keys            text[],
+    batch_entry     int[],
+    batch_partition bigint[],
+    batch_records   int[],
+    batch_time      bigint[],
+    batch_start     int[],
+    batch_size      int[],
+    check_entry     int[],
+    check_key       text[],
+    check_version   bigint[],
+    put_entry       int[],
+    put_key         text[],
+    put_version     bigint[],
+    put_start       int[],
+    put_size        int[],
+    put_base        int[],
+    body            bytea,
+    OUT moved       boolean
+)
+LANGUAGE plpgsql
+:by_index
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    refused text[];
+    wanted  int[];
+    stale   int[];
+BEGIN
+    moved := weir.take(ids);
+    IF NOT moved THEN
+        RETURN;
+    END IF;
+
+    -- A commit of nothing locks the keys, in the order in which all commits do.
+    PERFORM weir.commit('{}', keys, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '');
+    refused := ARRAY(
+        SELECT g.key
+        FROM unnest(guarded, bases) AS g(key, base)
+        CROSS JOIN LATERAL weir.newest_state(g.key) AS s
+        WHERE weir.stamp(s.put_at) <> g.base AND NOT weir.is_carried(weir.told(s.value)));
+    wanted := ARRAY(SELECT n FROM unnest(put_key) WITH ORDINALITY AS p(key, n) WHERE NOT p.key = ANY (refused) ORDER BY n);
+    SELECT c.stale INTO stale
+    FROM weir.commit(
+        '{}', keys, '{}', '{}', '{}', '{}', '{}', '{}',
+        check_entry, check_key, check_version,
+        ARRAY(SELECT put_entry[n] FROM unnest(wanted) WITH ORDINALITY AS w(n, i) ORDER BY i),
+        ARRAY(SELECT put_key[n] FROM unnest(wanted) WITH ORDINALITY AS w(n, i) ORDER BY i),
+        ARRAY(SELECT put_version[n] FROM unnest(wanted) WITH ORDINALITY AS w(n, i) ORDER BY i),
+        ARRAY(SELECT put_start[n] FROM unnest(wanted) WITH ORDINALITY AS w(n, i) ORDER BY i),
+        ARRAY(SELECT put_size[n] FROM unnest(wanted) WITH ORDINALITY AS w(n, i) ORDER BY i),
+        ARRAY(SELECT put_base[n] FROM unnest(wanted) WITH ORDINALITY AS w(n, i) ORDER BY i),
+        body) AS c;
+    IF cardinality(stale) > 0 THEN
+        RAISE 'a group moved on' USING ERRCODE = 'WE092';
+    END IF;
+END $$;

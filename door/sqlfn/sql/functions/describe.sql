@@ -1,0 +1,12 @@
+-- describe keeps weir.topic true to weir.state. Whoever commits holds the key's lock, so two never meet here.
+CREATE OR REPLACE FUNCTION weir.describe() RETURNS trigger
+LANGUAGE plpgsql
+:pinned
+AS $$
+BEGIN
+    DELETE FROM weir.topic t WHERE t.name = substr(coalesce(NEW.key, OLD.key), 7);
+    IF TG_OP <> 'DELETE' THEN
+        INSERT INTO weir.topic SELECT d.* FROM weir.described(NEW.key, NEW.value) AS d;
+    END IF;
+    RETURN NULL;
+END $$;

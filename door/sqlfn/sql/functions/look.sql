@@ -1,0 +1,63 @@
+-- look shows the mover what is new, in the order of ids: first a row about the inbox itself, then rows of it.
+--
+-- The inbox is full of entries of rows long gone wherever some transaction, anywhere in the database, may still see them. So a look goes
+-- only where something new can be:
+--
+--   done  a snapshot. All rows that can be seen in it have been moved, or are left on purpose.
+--   low   an id. Rows of transactions of which done does not know yet have a higher one.
+--
+-- New is a row with an id above low; or below it, of a transaction that was open in done, and is not any more. Transactions that are still
+-- open cost nothing. That low is what it says is the mover's duty: it is an id that was given out before some transaction began that
+-- done knows as ended. What done does not know began later still, and takes its ids after it began.
+--
+-- A transaction's number that was not given out yet came with a dump, from another server. What has it is there.
+--
+-- A round moves what can be seen in one snapshot, goal (NULL: that of this look), however many looks that takes; after is how far it
+-- has come. Rows that are committed meanwhile wait for the next round, else one might overtake another that was before it.
+CREATE OR REPLACE FUNCTION weir.look(done pg_snapshot, low bigint, goal pg_snapshot, after bigint, most int, room bigint)
+RETURNS TABLE (
+    seen text, last bigint, incarnation bigint, hushed int, -- this snapshot, the last id given out, see incarnation(), weir.hushed from now
+    id bigint, topic uuid, partition int, key bytea, value bytea, headers text, size int, published_at timestamptz,
+    grp text, next_offset bigint, base bigint
+)
+LANGUAGE plpgsql STABLE
+:by_index
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    until  pg_snapshot := coalesce(goal, pg_current_snapshot());
+    unused xid8        := pg_snapshot_xmax(pg_current_snapshot()); -- this number, and all above
+BEGIN
+    SELECT pg_current_snapshot()::text, CASE WHEN q.is_called THEN q.last_value ELSE 0 END, weir.incarnation(),
+           greatest(0, pg_sequence_last_value('weir.hushed') - extract(epoch FROM clock_timestamp()))::int
+    INTO seen, last, incarnation, hushed
+    FROM weir.inbox_id_seq q;
+    RETURN NEXT;
+    RETURN QUERY
+    SELECT NULL::text, NULL::bigint, NULL::bigint, NULL::int,
+           f.id, f.topic, f.partition, f.key, f.value, f.headers::text, f.size, f.published_at, f.grp, f.next_offset, f.base
+    FROM (
+        SELECT n.*, sum(n.size) OVER (ORDER BY n.id) - n.size AS before
+        FROM (
+            (
+                SELECT i.*
+                FROM pg_snapshot_xip(done) AS x
+                CROSS JOIN LATERAL (
+                    SELECT * FROM weir.inbox w WHERE w.xact = x AND w.id > after AND w.id <= low ORDER BY w.id LIMIT most
+                ) AS i
+                WHERE pg_visible_in_snapshot(x, until) AND after < low
+            )
+            UNION ALL
+            (
+                SELECT * FROM weir.inbox w
+                WHERE w.id > greatest(after, low)
+                  AND (pg_visible_in_snapshot(w.xact, until) OR w.xact >= unused)
+                  AND NOT pg_visible_in_snapshot(w.xact, done)
+                ORDER BY w.id LIMIT most
+            )
+            ORDER BY id LIMIT most
+        ) AS n
+    ) AS f
+    WHERE f.before < room
+    ORDER BY f.id;
+END $$;

@@ -1,0 +1,43 @@
+-- move takes rows out of the inbox and appends to the log what was made of them, or does neither: see take and weir.commit. The whole is undone
+-- with WE091 where a partition is gone.
+CREATE OR REPLACE FUNCTION weir.move(
+    ids             bigint[],
+    partitions      bigint[],
+    keys            text[],
+    batch_entry     int[],
+    batch_partition bigint[],
+    batch_records   int[],
+    batch_time      bigint[],
+    batch_start     int[],
+    batch_size      int[],
+    check_entry     int[],
+    check_key       text[],
+    check_version   bigint[],
+    put_entry       int[],
+    put_key         text[],
+    put_version     bigint[],
+    put_start       int[],
+    put_size        int[],
+    put_base        int[],
+    body            bytea,
+    OUT moved       boolean,
+    OUT bases       bigint[]
+)
+LANGUAGE plpgsql
+:by_index
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    homeless int[];
+BEGIN
+    moved := weir.take(ids); -- the rows before the partitions: those are held by nobody longer than need be
+    IF moved AND cardinality(batch_partition) > 0 THEN
+        SELECT c.bases, c.homeless INTO bases, homeless
+        FROM weir.commit(partitions, keys, batch_entry, batch_partition, batch_records, batch_time, batch_start, batch_size,
+                         check_entry, check_key, check_version,
+                         put_entry, put_key, put_version, put_start, put_size, put_base, body) AS c;
+        IF cardinality(homeless) > 0 THEN
+            RAISE 'a partition is gone' USING ERRCODE = 'WE091';
+        END IF;
+    END IF;
+END $$;

@@ -1,0 +1,11 @@
+-- position tells which event a group handles next in a partition; NULL where it has committed nothing.
+CREATE OR REPLACE FUNCTION weir.position(grp text, topic text, partition int) RETURNS bigint
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+:pinned
+AS $$
+DECLARE
+    about weir.topic := weir.find_topic(topic);
+BEGIN
+    PERFORM weir.check_consumer(grp, about, partition);
+    RETURN (weir.find_position(grp, about.id, partition)).place;
+END $$;

@@ -1,0 +1,50 @@
+-- publish_all publishes one event for each value (text[], jsonb[] or bytea[]), in order. keys (text[] or bytea[]) has one for each value, or is
+-- NULL: none has a key. It returns how many there were.
+CREATE OR REPLACE FUNCTION weir.publish_all(topic text, keys anycompatiblearray, "values" anyarray, headers jsonb DEFAULT '{}') RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+:pinned
+AS $$
+DECLARE
+    about  weir.topic := weir.find_topic(topic);
+    around bigint;
+    wrong  record;
+    me     xid8;
+BEGIN
+    IF "values" IS NULL THEN
+        RAISE 'values is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'An empty array publishes nothing.';
+    ELSIF pg_typeof("values") NOT IN ('text[]'::regtype, 'jsonb[]'::regtype, 'bytea[]'::regtype) THEN
+        RAISE 'values is of type %', pg_typeof("values")
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'text[], jsonb[] or bytea[] is wanted: cast it.';
+    ELSIF pg_typeof(keys) NOT IN ('text[]'::regtype, 'varchar[]'::regtype, 'bytea[]'::regtype) THEN
+        RAISE 'keys is of type %', pg_typeof(keys)
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'text[] or bytea[] is wanted: cast it.';
+    ELSIF array_ndims("values") > 1 OR array_ndims(keys) > 1 THEN
+        RAISE '% has more than one dimension', CASE WHEN array_ndims("values") > 1 THEN 'values' ELSE 'keys' END
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'One key and one value make an event: give two plain arrays.';
+    ELSIF cardinality(keys) <> cardinality("values") THEN
+        RAISE 'keys has % elements, and values has %', cardinality(keys), cardinality("values")
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'Give each value its key, which may be null, or no keys at all: NULL.';
+    END IF;
+    headers := weir.checked_headers(headers);
+    around := weir.around(headers);
+    SELECT e.n, e.size INTO wrong
+    FROM (
+        SELECT x.n, around + coalesce(octet_length(x.key), 0) + octet_length(weir.octets(x.value)) AS size
+        FROM ROWS FROM (unnest(keys), unnest("values")) WITH ORDINALITY AS x(key, value, n)
+    ) AS e
+    WHERE e.size IS NULL OR e.size > about.event_max ORDER BY e.n LIMIT 1;
+    IF wrong.n IS NOT NULL AND wrong.size IS NULL THEN
+        RAISE 'values: element % is null', wrong.n USING ERRCODE = 'null_value_not_allowed',
+            HINT = 'To say that a key is gone, call weir.tombstone(topic, key).';
+    ELSIF wrong.n IS NOT NULL THEN
+        PERFORM weir.too_large(topic, wrong.size, about.event_max);
+    END IF;
+    me := pg_current_xact_id();
+    INSERT INTO weir.inbox (xact, topic, key, value, headers, size)
+    SELECT me, about.id, weir.octets(x.key), weir.octets(x.value), publish_all.headers,
+           around + coalesce(octet_length(x.key), 0) + octet_length(weir.octets(x.value))
+    FROM ROWS FROM (unnest(keys), unnest("values")) WITH ORDINALITY AS x(key, value, n)
+    ORDER BY x.n;
+    PERFORM weir.stir();
+    RETURN cardinality("values");
+END $$;

@@ -1,0 +1,24 @@
+-- set_rights runs after every installation: it makes the three roles where it may, and gives them what is theirs. Roles belong to the whole server: they may be there already.
+CREATE OR REPLACE FUNCTION weir.set_rights() RETURNS void
+LANGUAGE plpgsql
+:pinned
+AS $$
+DECLARE
+    kind text;
+BEGIN
+    FOREACH kind IN ARRAY ARRAY['producer', 'consumer', 'reader'] LOOP
+        IF to_regrole('weir_' || kind) IS NULL AND (SELECT r.rolsuper OR r.rolcreaterole FROM pg_roles r WHERE r.rolname = current_user) THEN
+            BEGIN
+                EXECUTE format('CREATE ROLE weir_%s NOLOGIN', kind);
+            EXCEPTION WHEN duplicate_object OR unique_violation THEN
+                NULL; -- another database's migration was faster
+            END;
+        END IF;
+        IF to_regrole('weir_' || kind) IS NOT NULL THEN
+            PERFORM weir.grant_to(to_regrole('weir_' || kind), kind);
+        ELSE
+            RAISE NOTICE 'role weir_% is not there, and % may not create it', kind, current_user
+            USING HINT = format('CREATE ROLE weir_%s NOLOGIN; SELECT weir.grant_to(''weir_%s'', ''%s'')', kind, kind, kind);
+        END IF;
+    END LOOP;
+END $$;

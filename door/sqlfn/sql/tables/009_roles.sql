@@ -1,0 +1,33 @@
+-- Who may do what. Sessions that publish, consume or read need EXECUTE on a few functions, and no right to any table. PUBLIC has nothing.
+
+-- rights lists what each kind of role is given. A later migration that adds something for sessions adds its rows.
+CREATE TABLE weir.rights (
+    kind text NOT NULL, -- producer, consumer, reader
+    what text NOT NULL, -- as GRANT takes it
+    PRIMARY KEY (kind, what)
+);
+
+INSERT INTO weir.rights (kind, what) VALUES
+    ('producer', 'USAGE ON SCHEMA weir'),
+    ('producer', 'EXECUTE ON FUNCTION weir.post(text, bytea, bytea, jsonb, int, boolean)'),
+    ('producer', 'EXECUTE ON FUNCTION weir.publish(text, text, text, jsonb, int)'),
+    ('producer', 'EXECUTE ON FUNCTION weir.publish(text, text, jsonb, jsonb, int)'),
+    ('producer', 'EXECUTE ON FUNCTION weir.publish(text, text, bytea, jsonb, int)'),
+    ('producer', 'EXECUTE ON FUNCTION weir.publish(text, bytea, bytea, jsonb, int)'),
+    ('producer', 'EXECUTE ON FUNCTION weir.publish_all(text, anycompatiblearray, anyarray, jsonb)'),
+    ('producer', 'EXECUTE ON FUNCTION weir.tombstone(text, text, jsonb, int)'),
+    ('producer', 'EXECUTE ON FUNCTION weir.tombstone(text, bytea, jsonb, int)'),
+    ('consumer', 'EXECUTE ON FUNCTION weir.commit_offset(text, text, int, bigint, bigint, text, int)'),
+    ('consumer', 'EXECUTE ON FUNCTION weir.position(text, text, int)');
+
+-- A consumer reads as well. Functions that stand in a view are called as whoever reads it.
+INSERT INTO weir.rights (kind, what)
+SELECT kind, what
+FROM unnest(ARRAY['consumer', 'reader']) AS kind, unnest(ARRAY[
+    'USAGE ON SCHEMA weir',
+    'SELECT ON weir.topics, weir.partitions, weir.groups',
+    'EXECUTE ON FUNCTION weir.unescaped(text), weir.text_of(bytea), weir.assigned(jsonb)',
+    'EXECUTE ON FUNCTION weir.events(text, bigint, int, bigint), weir.last_events(text, bigint, int)',
+    'EXECUTE ON FUNCTION weir.topic_spans(text, int, bigint, bigint, boolean), weir.span_events(int, bigint, bigint, bigint)',
+    'EXECUTE ON FUNCTION weir.decode(bigint, bigint, bigint), weir.stretch(bigint, bigint, bigint)'
+]) AS what;

@@ -1,0 +1,15 @@
+CREATE VIEW weir.topics AS
+SELECT t.name,
+       t.id,
+       cardinality(t.partitions) AS partitions,
+       h.records,
+       h.bytes,
+       t.settings -- those that were set; for the others Kafka's defaults hold
+FROM weir.topic t
+CROSS JOIN LATERAL (
+    SELECT sum(p.next_offset - p.first_offset)::bigint AS records, sum(p.next_byte - p.first_byte)::bigint AS bytes
+    FROM unnest(t.partitions) AS u(id)
+    CROSS JOIN LATERAL (
+        SELECT x.* FROM weir.partition x WHERE x.id = u.id ORDER BY x.turn DESC LIMIT 1
+    ) AS p
+) AS h;

@@ -1,0 +1,187 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed sql
+var sqlFiles embed.FS
+
+// logPart is the store's own.
+var logPart = Part{Name: "log", Files: under(sqlFiles, "sql")}
+
+// Part is what one package keeps in the schema weir, under a name of its own.
+//
+//	tables/NNN_name.sql   runs once, in the order of numbers
+//	functions/name.sql    is installed anew with each version
+//	views/name.sql        is installed where the view is missing; a file in tables that changes a view drops it
+//	after.sql             runs after each installation
+//
+// The newest number is the part's version. A release that changes a function adds a file to tables, if only with a comment: so an older binary
+// that is started beside it does not put the older function back.
+type Part struct {
+	Name  string
+	Files fs.FS
+}
+
+// under is a directory of embedded files.
+func under(files fs.FS, dir string) fs.FS {
+	sub, err := fs.Sub(files, dir)
+	if err != nil {
+		panic(err)
+	}
+	return sub
+}
+
+// file is one file of SQL.
+type file struct {
+	name   string
+	number int // of a file in tables
+	sql    string
+}
+
+// words are what functions say in common, each a line of its own in a file.
+var words = strings.NewReplacer(
+	":pinned\n", "SET search_path = pg_catalog, pg_temp\nSET jit = off\n",
+	// Statistics may be of a table that was empty, or full, and is not any more: every statement goes by index, whatever they say.
+	":by_index\n", "SET search_path = pg_catalog, pg_temp\nSET jit = off\nSET enable_seqscan = off\nSET enable_bitmapscan = off\n",
+)
+
+// list reads the files of a directory, in the order of their names.
+func (p Part) list(dir string) (list []file) {
+	paths, err := fs.Glob(p.Files, dir+"/*.sql")
+	if err != nil {
+		panic(err)
+	}
+	for _, name := range paths {
+		list = append(list, file{name: strings.TrimSuffix(path.Base(name), ".sql"), sql: p.read(name)})
+	}
+	return list
+}
+
+func (p Part) read(name string) string {
+	text, err := fs.ReadFile(p.Files, name)
+	if err != nil {
+		panic(err)
+	}
+	return words.Replace(string(text))
+}
+
+// tables lists the files that run once.
+func (p Part) tables() []file {
+	list := p.list("tables")
+	for i := range list {
+		number, _, _ := strings.Cut(list[i].name, "_")
+		var err error
+		if list[i].number, err = strconv.Atoi(number); err != nil {
+			panic(err)
+		}
+	}
+	return list
+}
+
+// newest is the version that this binary needs.
+func (p Part) newest() int {
+	list := p.tables()
+	return list[len(list)-1].number
+}
+
+// hash tells one set of functions from another.
+func (p Part) hash() string {
+	h := sha256.New()
+	for _, f := range append(p.list("functions"), p.list("views")...) {
+		fmt.Fprintf(h, "%s\n%s\n", f.name, f.sql)
+	}
+	h.Write([]byte(p.read("after.sql")))
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// install runs what is missing, in the caller's transaction.
+func (p Part) install(ctx context.Context, conn *pgx.Conn, from int) error {
+	var ran []file
+	for _, f := range p.tables() {
+		if f.number <= from {
+			continue
+		}
+		if err := run(ctx, conn, f.sql); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		ran = append(ran, f)
+	}
+	for _, f := range ran { // not before all ran: the first make the table that this goes to
+		if _, err := conn.Exec(ctx, `INSERT INTO weir.migration (part, number, name) VALUES ($1, $2, $3)`, p.Name, f.number, f.name); err != nil {
+			return err
+		}
+	}
+	views, err := missingViews(ctx, conn, p.list("views"))
+	if err != nil {
+		return err
+	}
+	if err := inOrder(ctx, conn, append(p.list("functions"), views...)); err != nil {
+		return err
+	}
+	// A new function may be called by everybody, and a new view read by nobody. Nothing in the schema is for everybody.
+	const closed = `REVOKE ALL ON ALL FUNCTIONS IN SCHEMA weir FROM PUBLIC; REVOKE ALL ON ALL TABLES IN SCHEMA weir FROM PUBLIC`
+	if err := run(ctx, conn, closed); err != nil {
+		return err
+	}
+	if err := run(ctx, conn, p.read("after.sql")); err != nil {
+		return fmt.Errorf("after.sql: %w", err)
+	}
+	_, err = conn.Exec(ctx, `UPDATE weir.migration SET functions = $3 WHERE part = $1 AND number = $2`, p.Name, p.newest(), p.hash())
+	return err
+}
+
+// run sends several statements at once, which the simple protocol takes.
+func run(ctx context.Context, conn *pgx.Conn, sql string) error {
+	_, err := conn.PgConn().Exec(ctx, sql).ReadAll()
+	return err
+}
+
+// missingViews are those that are not there. To replace one that is there waits for every transaction that has read it.
+func missingViews(ctx context.Context, conn *pgx.Conn, all []file) ([]file, error) {
+	var there []string
+	err := conn.QueryRow(ctx, `SELECT coalesce(array_agg(c.relname::text), '{}') FROM pg_class c
+		WHERE c.relnamespace = 'weir'::regnamespace AND c.relkind = 'v'`).Scan(&there)
+	return slices.DeleteFunc(all, func(f file) bool { return slices.Contains(there, f.name) }), err
+}
+
+// inOrder installs functions and views in an order in which each finds what it needs: one that does not is tried again after the others.
+func inOrder(ctx context.Context, conn *pgx.Conn, files []file) error {
+	for len(files) > 0 {
+		var later []file
+		var why error
+		for _, f := range files {
+			err := run(ctx, conn, "SAVEPOINT file;\n"+f.sql+";\nRELEASE file")
+			switch code(err) {
+			case "":
+				if err != nil {
+					return err
+				}
+			case "42883", "42P01", "42704": // no such function, table or type, yet
+				later, why = append(later, f), fmt.Errorf("%s: %w", f.name, err)
+				if err := run(ctx, conn, "ROLLBACK TO file"); err != nil {
+					return err
+				}
+			default:
+				return fmt.Errorf("%s: %w", f.name, err)
+			}
+		}
+		if len(later) == len(files) {
+			return why
+		}
+		files = later
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+-- commit makes a flush of entries durable, each wholly or not at all. The arrays are columns: batch_… has one element for each
+-- batch, and so on; …_entry says whose it is, counting from 1. The bytes of all batches and values lie end to end in body.
+--
+-- Locks are taken in one order by everybody, partitions by id and then keys by key, and held until the commit is durable. So
+-- offsets are dense, and become visible in order. The two lists of what to lock come sorted and without repetition.
+CREATE OR REPLACE FUNCTION weir.commit(
+    partitions      bigint[],
+    keys            text[],
+    batch_entry     int[],
+    batch_partition bigint[],
+    batch_records   int[],    -- 0 opens the partition
+    batch_time      bigint[],
+    batch_start     int[],    -- in body
+    batch_size      int[],
+    check_entry     int[],
+    check_key       text[],
+    check_version   bigint[],
+    put_entry       int[],
+    put_key         text[],
+    put_version     bigint[],
+    put_start       int[],    -- in body
+    put_size        int[],    -- −1 forgets the key
+    put_base        int[],    -- which batch's base offset to append to the value; 0: none
+    body            bytea,
+    OUT bases       bigint[], -- of each batch; NULL where it only opens, or was refused
+    OUT stale       int[],    -- entries refused because of a check
+    OUT homeless    int[]     -- entries refused because a partition is not there
+)
+LANGUAGE plpgsql
+:by_index
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    advisory constant int := 2003134834; -- 'weir': the class of all our advisory locks
+    -- Of each of partitions. Its newest row, locked, is changed by where it lies: no old version comes in the way. NULL: it is not there.
+    part_row     tid[];
+    part_segment int[];    -- the segment that it wrote to before
+    part_offset  bigint[]; -- where its next batch goes
+    part_byte    bigint[];
+    part_time    bigint[]; -- the newest time of what it gets; NULL: it gets nothing
+    -- Of each of keys, in the same manner.
+    key_row      tid[];
+    key_version  bigint[];
+    refused      int[];    -- entries, for whatever reason
+    target       int;      -- the segment
+    starts       bigint[]; -- of each batch: the byte where it begins, as bases is the offset
+    n            int;
+    opened       record;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        -- A snapshot taken before the locks would number batches from what was true before them.
+        RAISE 'weir commits need read committed transactions, and this one is %', current_setting('transaction_isolation')
+        USING HINT = 'ALTER ROLE … SET default_transaction_isolation = ''read committed''';
+    END IF;
+    IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
+        PERFORM set_config('synchronous_commit', 'on', true); -- for this transaction
+    END IF;
+
+    -- Lock the partitions. Where one is not there, one commit at a time may open it: an advisory lock, and a second look behind it.
+    IF cardinality(partitions) > 0 THEN
+        FOR attempt IN 1..2 LOOP
+            SELECT array_agg(newest.place), array_agg(newest.segment), array_agg(newest.next_offset), array_agg(newest.next_byte), array_agg(NULL::bigint)
+            INTO part_row, part_segment, part_offset, part_byte, part_time
+            FROM unnest(partitions) AS wanted(id)
+            LEFT JOIN LATERAL (
+                SELECT p.ctid, p.segment, p.next_offset, p.next_byte FROM weir.partition p
+                WHERE p.id = wanted.id ORDER BY p.turn DESC LIMIT 1 FOR NO KEY UPDATE
+            ) AS newest(place, segment, next_offset, next_byte) ON true;
+            EXIT WHEN attempt = 2 OR array_position(part_row, NULL) IS NULL;
+            PERFORM pg_advisory_xact_lock(advisory, 64);
+        END LOOP;
+    END IF;
+
+    -- Lock the keys, in the same manner. Those that are not there share 64 advisory locks.
+    IF cardinality(keys) > 0 THEN
+        FOR attempt IN 1..2 LOOP
+            SELECT array_agg(newest.place), array_agg(newest.version)
+            INTO key_row, key_version
+            FROM unnest(keys) AS wanted(key)
+            LEFT JOIN LATERAL (
+                SELECT s.ctid, s.version FROM weir.state s
+                WHERE s.key = wanted.key ORDER BY s.turn DESC LIMIT 1 FOR NO KEY UPDATE
+            ) AS newest(place, version) ON true;
+            EXIT WHEN attempt = 2 OR array_position(key_row, NULL) IS NULL;
+            PERFORM pg_advisory_xact_lock(advisory, guard)
+            FROM (
+                SELECT DISTINCT hashtext(k.key) & 63 AS guard FROM unnest(keys, key_row) AS k(key, place) WHERE k.place IS NULL ORDER BY 1
+            ) AS guards;
+        END LOOP;
+    END IF;
+
+    -- Judge: first by the checks, then by the partitions.
+    stale := '{}';
+    homeless := '{}';
+    IF cardinality(check_key) > 0 THEN
+        stale := ARRAY(
+            SELECT DISTINCT c.entry
+            FROM unnest(check_entry, check_key, check_version) AS c(entry, key, version)
+            JOIN unnest(keys, key_version) AS h(key, version) ON h.key = c.key
+            WHERE coalesce(h.version, 0) <> c.version);
+    END IF;
+    IF array_position(part_row, NULL) IS NOT NULL THEN
+        homeless := ARRAY(
+            SELECT DISTINCT b.entry
+            FROM unnest(batch_entry, batch_partition, batch_records) WITH ORDINALITY AS b(entry, partition, records, place)
+            JOIN unnest(partitions, part_row) AS missing(id, place) ON missing.id = b.partition AND missing.place IS NULL
+            WHERE b.records > 0
+              AND NOT b.entry = ANY (stale)
+              AND NOT EXISTS ( -- nor opened by the entry itself, before
+                SELECT FROM unnest(batch_entry, batch_partition, batch_records) WITH ORDINALITY AS o(entry, partition, records, place)
+                WHERE o.entry = b.entry AND o.partition = b.partition AND o.records = 0 AND o.place < b.place));
+        FOR opened IN
+            INSERT INTO weir.partition AS p (id)
+            SELECT DISTINCT b.partition
+            FROM unnest(batch_entry, batch_partition, batch_records) AS b(entry, partition, records)
+            JOIN unnest(partitions, part_row) AS missing(id, place) ON missing.id = b.partition AND missing.place IS NULL
+            WHERE b.records = 0 AND NOT b.entry = ANY (stale) AND NOT b.entry = ANY (homeless)
+            RETURNING p.id, p.ctid AS place, p.segment, p.next_offset, p.next_byte
+        LOOP
+            n := array_position(partitions, opened.id);
+            part_row[n] := opened.place;
+            part_segment[n] := opened.segment;
+            part_offset[n] := opened.next_offset;
+            part_byte[n] := opened.next_byte;
+        END LOOP;
+    END IF;
+    refused := stale || homeless;
+
+    IF cardinality(batch_partition) > 0 THEN
+        -- Give the batches their places: each begins where the one before it in its partition ends.
+        bases := array_fill(NULL::bigint, ARRAY[cardinality(batch_partition)]);
+        starts := bases;
+        FOR i IN 1..cardinality(batch_partition) LOOP
+            CONTINUE WHEN batch_records[i] = 0 OR batch_entry[i] = ANY (refused);
+            n := width_bucket(batch_partition[i], partitions); -- which of them it is: they are sorted
+            bases[i] := part_offset[n];
+            starts[i] := part_byte[n];
+            part_offset[n] := part_offset[n] + batch_records[i];
+            part_byte[n] := part_byte[n] + batch_size[i];
+            part_time[n] := greatest(part_time[n], batch_time[i]);
+        END LOOP;
+
+        -- Write the batches. The number of the segment is read behind the locks: who comes later sees what an earlier one saw.
+        SELECT s.number INTO target FROM weir.segment s WHERE s.sealed_at IS NULL AND NOT s.survivors;
+        EXECUTE format('SELECT weir.write_%s($1, $2, $3, $4, $5, $6, $7, $8)', target)
+        USING batch_partition, bases, starts, batch_time, batch_records, batch_size, batch_start, body;
+
+        -- Where the segment is not the one that a partition wrote to before, what it wrote there becomes a run.
+        IF target <> ANY (part_segment) THEN
+            INSERT INTO weir.run (partition_id, first_offset, next_offset, first_byte, next_byte, max_time, segment)
+            SELECT p.id, p.run_offset, p.next_offset, p.run_byte, p.next_byte, p.run_time, p.segment
+            FROM unnest(part_row, part_time) AS w(place, time)
+            JOIN weir.partition p ON p.ctid = w.place
+            WHERE w.time IS NOT NULL AND p.segment <> target AND p.next_offset > greatest(p.run_offset, p.first_offset);
+        END IF;
+
+        UPDATE weir.partition p
+        SET next_offset = w.next_offset,
+            next_byte   = w.next_byte,
+            segment     = target,
+            run_offset  = CASE WHEN p.segment = target THEN p.run_offset ELSE p.next_offset END,
+            run_byte    = CASE WHEN p.segment = target THEN p.run_byte ELSE p.next_byte END,
+            run_time    = CASE WHEN p.segment = target THEN greatest(p.run_time, w.time) ELSE w.time END,
+            writes      = p.writes + 1,
+            turn        = (p.writes + 1) / 64
+        FROM unnest(part_row, part_offset, part_byte, part_time) AS w(place, next_offset, next_byte, time)
+        WHERE p.ctid = w.place AND w.time IS NOT NULL;
+    END IF;
+
+    -- Write the keys.
+    IF cardinality(put_key) > 0 THEN
+        UPDATE weir.state s
+        SET version = w.version,
+            value   = substring(body FROM w.start + 1 FOR w.size)
+                      || CASE WHEN w.nth > 0 THEN convert_to(coalesce(bases[w.nth], 0)::text, 'UTF8') ELSE '' END,
+            put_at  = clock_timestamp(),
+            writes  = s.writes + 1,
+            turn    = (s.writes + 1) / 64
+        FROM unnest(put_entry, put_key, put_version, put_start, put_size, put_base) AS w(entry, key, version, start, size, nth)
+        JOIN unnest(keys, key_row) AS h(key, place) ON h.key = w.key
+        WHERE s.ctid = h.place AND w.size >= 0 AND NOT w.entry = ANY (refused);
+
+        IF -1 = ANY (put_size) THEN
+            DELETE FROM weir.state s
+            USING unnest(put_entry, put_key, put_size) AS w(entry, key, size)
+            JOIN unnest(keys, key_row) AS h(key, place) ON h.key = w.key
+            WHERE s.ctid = h.place AND w.size < 0 AND NOT w.entry = ANY (refused);
+        END IF;
+
+        IF array_position(key_row, NULL) IS NOT NULL THEN
+            INSERT INTO weir.state (key, version, put_at, value)
+            SELECT w.key, w.version, clock_timestamp(),
+                   substring(body FROM w.start + 1 FOR w.size)
+                   || CASE WHEN w.nth > 0 THEN convert_to(coalesce(bases[w.nth], 0)::text, 'UTF8') ELSE '' END
+            FROM unnest(put_entry, put_key, put_version, put_start, put_size, put_base) AS w(entry, key, version, start, size, nth)
+            JOIN unnest(keys, key_row) AS h(key, place) ON h.key = w.key
+            WHERE h.place IS NULL AND w.size >= 0 AND NOT w.entry = ANY (refused);
+        END IF;
+    END IF;
+END $$;

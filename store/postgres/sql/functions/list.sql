@@ -1,0 +1,15 @@
+-- list returns keyed state between low and high, after a key, in byte order.
+CREATE OR REPLACE FUNCTION weir.list(low text, high text, after text, most int)
+RETURNS TABLE (key text, version bigint, value bytea, age_us bigint)
+LANGUAGE plpgsql STABLE
+:by_index
+SET enable_sort = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT s.key, s.version, s.value, (extract(epoch FROM clock_timestamp() - s.put_at) * 1000000)::bigint
+    FROM weir.state s
+    WHERE s.key >= low AND s.key > after AND s.key < high
+    ORDER BY s.key
+    LIMIT most;
+END $$;

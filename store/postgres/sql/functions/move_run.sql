@@ -1,0 +1,30 @@
+-- move_run copies what is still wanted of one run out of a segment, into the one that takes survivors. It tells false when no run is
+-- left, or another process is at it. Commits to the partition go on meanwhile: its row is not touched.
+CREATE OR REPLACE FUNCTION weir.move_run(victim int) RETURNS boolean
+LANGUAGE plpgsql
+:by_index
+AS $$
+DECLARE
+    r      weir.run;
+    low    bigint;
+    target int;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(2003134834, 65) THEN -- one process sweeps at a time
+        RETURN false;
+    END IF;
+    SELECT s.number INTO target FROM weir.segment s WHERE s.sealed_at IS NULL AND s.survivors;
+    SELECT * INTO r FROM weir.run x WHERE x.segment = victim ORDER BY x.partition_id, x.next_offset LIMIT 1;
+    IF target IS NULL OR r.segment IS NULL THEN
+        RETURN false;
+    END IF;
+    SELECT x.first_offset INTO low FROM weir.newest_partition(r.partition_id) AS x;
+    EXECUTE format('INSERT INTO weir.batch_%s
+                    SELECT * FROM weir.batch_%s
+                    WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3 AND base_offset + records > $4
+                    ORDER BY base_offset, piece', target, victim)
+    USING r.partition_id, r.first_offset, r.next_offset, low;
+    -- The run may have been trimmed away meanwhile; then the copy is nobody's, and goes with its segment.
+    UPDATE weir.run x SET segment = target
+    WHERE x.partition_id = r.partition_id AND x.next_offset = r.next_offset AND x.segment = victim;
+    RETURN true;
+END $$;

@@ -1,0 +1,8 @@
+-- newest_partition is the newest version of a partition's row (tables/001_tables.sql): none where there is no such partition. The planner puts
+-- its query in place of the call. A view cannot use it: the query would run with the rights of whoever reads the view.
+CREATE OR REPLACE FUNCTION weir.newest_partition(id bigint) RETURNS SETOF weir.partition
+LANGUAGE sql STABLE
+ROWS 1
+BEGIN ATOMIC
+    SELECT x.* FROM weir.partition x WHERE x.id = newest_partition.id ORDER BY x.turn DESC LIMIT 1;
+END;

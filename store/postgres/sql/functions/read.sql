@@ -1,0 +1,87 @@
+-- read answers spans, numbered from 1: first a row with the bounds of the span's partition, none where there is no such
+-- partition; then a row for each piece of the batches asked for, in order. All spans together get at most budget bytes; only the first batch
+-- of all comes however large it is.
+--
+-- In each run two lookups find where the answer begins and ends, and a range of the key is all that is read.
+CREATE OR REPLACE FUNCTION weir.read(want_partition bigint[], want_from bigint[], want_bytes bigint[], budget bigint)
+RETURNS TABLE (
+    span int,
+    first_offset bigint, next_offset bigint, held bigint, -- of the bounds
+    base_offset bigint, max_time bigint, records int, size int, bytes bytea -- of a piece
+)
+LANGUAGE plpgsql STABLE
+:by_index
+SET enable_sort = off
+AS $$
+DECLARE
+    p     weir.partition;
+    r     weir.run;
+    left_ bigint := least(budget, 1 << 30); -- of the budget
+    any_  boolean := false;                 -- a batch was answered
+    room  bigint;
+    start bigint;
+    byte  bigint;
+    whole bigint;
+    stop  bigint;
+    reach bigint; -- the byte where the answer of this span ends
+BEGIN
+    FOR n IN 1..cardinality(want_partition) LOOP
+        SELECT * INTO p FROM weir.newest_partition(want_partition[n]);
+        CONTINUE WHEN NOT FOUND;
+        span := n;
+        first_offset := p.first_offset;
+        next_offset := p.next_offset;
+        held := p.next_byte - p.first_byte;
+        RETURN NEXT;
+        CONTINUE WHEN want_bytes[n] <= 0 OR want_from[n] < p.first_offset OR want_from[n] >= p.next_offset OR any_ AND left_ <= 0;
+
+        start := NULL;
+        FOR r IN SELECT * FROM weir.runs(p, want_from[n]) LOOP
+            IF start IS NULL THEN
+                EXECUTE format('SELECT base_offset, byte, size FROM weir.batch_%s WHERE partition_id = $1 AND base_offset <= $2
+                                ORDER BY base_offset DESC, piece DESC LIMIT 1', r.segment)
+                INTO start, byte, whole USING p.id, want_from[n];
+                EXIT WHEN start IS NULL; -- it is not there; who asked sees that nothing came
+                room := least(want_bytes[n], left_);
+                EXIT WHEN any_ AND whole > room;
+                any_ := true; -- the first batch of all comes however large it is
+                room := byte + room; -- the highest byte that the answer may reach
+                reach := byte + whole;
+                stop := start + 1;
+            ELSE
+                start := r.first_offset;
+                stop := start;
+            END IF;
+            IF r.next_byte <= room THEN
+                stop := NULL; -- the rest of the run has room
+                reach := r.next_byte;
+            ELSE              -- up to the first batch that has none
+                EXECUTE format('SELECT base_offset, byte FROM weir.batch_%s
+                                WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3 AND piece = 0 AND byte + size > $4
+                                ORDER BY base_offset LIMIT 1', r.segment)
+                INTO stop, reach USING p.id, stop, r.next_offset, room;
+                reach := coalesce(reach, r.next_byte);
+            END IF;
+            RETURN QUERY EXECUTE format(
+                'SELECT $1, NULL::bigint, NULL::bigint, NULL::bigint, base_offset, max_time, records, size, bytes FROM weir.batch_%s
+                 WHERE partition_id = $2 AND base_offset >= $3 AND base_offset < $4
+                 ORDER BY base_offset, piece', r.segment)
+            USING n, p.id, start, coalesce(stop, r.next_offset);
+            EXIT WHEN stop IS NOT NULL;
+        END LOOP;
+        left_ := left_ - coalesce(reach - byte, 0);
+        reach := NULL;
+    END LOOP;
+END $$;
+
+-- A weir of an earlier version, beside this one, asks without a budget.
+CREATE OR REPLACE FUNCTION weir.read(want_partition bigint[], want_from bigint[], want_bytes bigint[])
+RETURNS TABLE (
+    span int,
+    first_offset bigint, next_offset bigint, held bigint,
+    base_offset bigint, max_time bigint, records int, size int, bytes bytea
+)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT r.* FROM weir.read(want_partition, want_from, want_bytes, 1073741824) AS r;
+END;

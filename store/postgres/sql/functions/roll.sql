@@ -1,0 +1,33 @@
+-- roll seals the segment that takes commits (or survivors) and opens the next, if it is full or has stood open for too long.
+-- Commits go on meanwhile: one that saw the old number still writes there, and that does no harm.
+CREATE OR REPLACE FUNCTION weir.roll(for_survivors boolean, full_at bigint, older_than interval) RETURNS boolean
+LANGUAGE plpgsql
+:pinned
+SET lock_timeout = '100ms'
+AS $$
+DECLARE
+    now_open weir.segment;
+    batches  regclass;
+    size     bigint;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(2003134834, 65) THEN -- one process sweeps at a time
+        RETURN false;
+    END IF;
+    SELECT * INTO now_open FROM weir.segment s WHERE s.sealed_at IS NULL AND s.survivors = for_survivors;
+    IF FOUND THEN
+        batches := format('weir.batch_%s', now_open.number)::regclass;
+        size := pg_total_relation_size(batches);
+        IF size < full_at AND (pg_relation_size(batches) = 0 OR clock_timestamp() - now_open.opened_at < older_than) THEN
+            RETURN false;
+        END IF;
+        -- How much of the table is batches, and not the rows around them and the index: a sample of 16 MiB tells.
+        EXECUTE format('UPDATE weir.segment
+                        SET sealed_at = clock_timestamp(),
+                            payload = greatest(1, $1 / 16777216.0) * (SELECT coalesce(sum(octet_length(bytes)), 0)
+                                                                      FROM %s TABLESAMPLE SYSTEM (least(100, 100 * 16777216.0 / $1)))
+                        WHERE number = $2', batches)
+        USING size, now_open.number;
+    END IF;
+    PERFORM weir.add_segment(for_survivors);
+    RETURN true;
+END $$;

@@ -1,0 +1,31 @@
+-- trim moves a partition's first offset up to before, at most to its end. It changes the partition's row and forgets runs;
+-- batches go with their segments (sweep.go). It tells whether anything moved.
+CREATE OR REPLACE FUNCTION weir.trim(partition bigint, before bigint) RETURNS boolean
+LANGUAGE plpgsql
+:by_index
+SET enable_sort = off
+AS $$
+DECLARE
+    p      weir.partition;
+    target bigint;
+    byte   bigint;
+    home   int;
+BEGIN
+    p := weir.lock_partition(partition);
+    target := least(before, p.next_offset);
+    IF p.id IS NULL OR target <= p.first_offset THEN
+        RETURN false;
+    END IF;
+    byte := p.next_byte;
+    IF target < p.next_offset THEN
+        SELECT x.segment INTO STRICT home FROM weir.runs(p, target) x LIMIT 1;
+        EXECUTE format('SELECT byte FROM weir.batch_%s WHERE partition_id = $1 AND base_offset <= $2
+                        ORDER BY base_offset DESC, piece DESC LIMIT 1', home)
+        INTO STRICT byte USING p.id, target;
+    END IF;
+    UPDATE weir.partition x
+    SET first_offset = target, first_byte = byte, writes = x.writes + 1, turn = (x.writes + 1) / 64
+    WHERE x.id = p.id AND x.turn = p.turn;
+    DELETE FROM weir.run r WHERE r.partition_id = p.id AND r.next_offset <= target;
+    RETURN true;
+END $$;
