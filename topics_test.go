@@ -183,6 +183,24 @@ func TestTopicsAreAlteredAndDeleted(t *testing.T) {
 	})
 }
 
+// Members come and go, and between them the group is reset: each time it works.
+func TestAGroupIsResetAfterEachOfItsConsumers(t *testing.T) {
+	eachStore(t, func(t *testing.T, s site) {
+		w := s.open(t)
+		ensure(t, w, "orders", 1)
+		publish(t, w, "orders", numbered("", 3)...)
+		for range 3 {
+			if err := w.ResetGroup(t.Context(), "billing", "orders", weir.Earliest); err != nil {
+				t.Fatal(err)
+			}
+			var got seen
+			c := consume(t, w, weir.Subscription{Group: "billing", Topics: []string{"orders"}, Handler: got.note})
+			got.wait(t, 3)
+			closeConsumer(t, c)
+		}
+	})
+}
+
 func TestGroupsShowTheirLagAndAreResetAndDeleted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)

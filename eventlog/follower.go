@@ -74,5 +74,6 @@ func (l *Log) look(ctx context.Context) error {
 	}
 	l.mark = mark
 	l.health.Store(nil)
+	l.contact.heard()
 	return nil
 }

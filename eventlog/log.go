@@ -37,6 +37,7 @@ type Log struct {
 	tail      *tail
 	appender  *appender
 	ahead     *ahead
+	contact   *contact
 	catalog   atomic.Pointer[catalog]
 	ids       producerIDs
 	health    atomic.Pointer[error] // of the last look at the store; nil while it answers
@@ -47,7 +48,9 @@ type Log struct {
 // Open reads the bounds of all partitions and the catalog of topics: two or three trips.
 func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	cfg = cfg.withDefaults()
-	l := &Log{store: store, cfg: cfg, tail: newTail(cfg.TailBytes)}
+	contact := newContact(cfg.Poll)
+	cfg.Observer = watching{cfg.Observer, contact}
+	l := &Log{contact: contact, store: store, cfg: cfg, tail: newTail(cfg.TailBytes)}
 	l.appender = newAppender(store, l.tail, l.sealing, cfg)
 	l.ahead = newAhead(l.read, l.tail.known)
 	moved, mark, err := store.Moved(ctx, "")
@@ -209,6 +212,9 @@ func (l *Log) Bounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
 // List returns keyed state under prefix, in byte order, after a key.
 func (l *Log) List(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error) {
 	kvs, err := l.store.List(ctx, prefix, after, limit)
+	if err == nil {
+		l.contact.heard()
+	}
 	return kvs, l.failed("list", err)
 }
 

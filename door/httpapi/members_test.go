@@ -387,3 +387,27 @@ func TestMissingTopicsAreTold(t *testing.T) {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 }
+
+// Members came and went since the offsets were last reset. While one is there the reset is refused, and afterwards it is not.
+func TestOffsetsAreResetAfterMembersCameAndWent(t *testing.T) {
+	stores(t, func(t *testing.T, store func() eventlog.Store) {
+		d := openOn(t, store(), httpapi.Config{})
+		d.topic("orders", 1)
+		d.publish("orders", 1, "a", "b")
+		for _, to := range []string{`"earliest"`, `"latest"`, "1", `"earliest"`} {
+			reset := fmt.Sprintf(`{"offsets":[{"topic":"orders","offset":%s}]}`, to)
+			if got := d.asJSON("PUT", "/v1/groups/g/offsets", reset); got.status != 200 {
+				t.Fatalf("reset to %s: %d %s", to, got.status, got.body)
+			}
+			c := d.join("g", `{"topics":["orders"]}`)
+			d.asJSON("PUT", "/v1/groups/g/offsets", reset).refused(409, "group_not_empty")
+			d.do("DELETE", "/v1/groups/g", "").refused(409, "group_not_empty")
+			if got := d.do("DELETE", c.path, ""); got.status != 204 {
+				t.Fatalf("leave: %d %s", got.status, got.body)
+			}
+		}
+		if got := d.do("DELETE", "/v1/groups/g", ""); got.status != 204 {
+			t.Fatalf("delete: %d %s", got.status, got.body)
+		}
+	})
+}

@@ -154,7 +154,7 @@ var knownErrors = []struct {
 	{group.ErrInvalidGroup, kindInvalidRequest, "a group's name has 1 to 512 bytes"},
 	{group.ErrLoading, kindUnavailable, "the group could not be read from the store. Nothing happened; try again"},
 	{group.ErrUnavailable, kindUnavailable, "the store did not take the change. Nothing happened; try again"},
-	{group.ErrMoved, kindUnknown, "another process changed the group meanwhile. Look at it, and try again"},
+	{group.ErrMoved, kindUnavailable, "others kept changing the group meanwhile, or this process is stopping. Nothing happened; try again"},
 }
 
 // in names the partition that an error is about.

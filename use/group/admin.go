@@ -40,7 +40,7 @@ type (
 // Partitions is what a member of type consumer was given, by topic, and as much as there is of a broken assignment.
 func (m Member) Partitions() map[string][]int32 { return assigned(m.Assignment) }
 
-// List returns all groups, sorted by name: one trip per thousand groups, and per thousand peers. Filters are Kafka's: states in any case, and none means all.
+// List returns all groups, sorted by name: one trip per thousand groups, per thousand that have an owner, and per thousand peers. Filters are Kafka's: states in any case, and none means all.
 func (c *Coordinator) List(ctx context.Context, states []string) ([]Listed, error) {
 	seen, err := c.survey(ctx)
 	if err != nil {
@@ -69,6 +69,10 @@ func (c *Coordinator) survey(ctx context.Context) (map[string]surveyed, error) {
 	if err != nil {
 		return nil, err
 	}
+	owners, err := c.owners(ctx)
+	if err != nil {
+		return nil, err
+	}
 	seen := make(map[string]surveyed)
 	err = c.log.ListAll(ctx, statePrefix, func(kv eventlog.KeyValue) error {
 		var s storedState
@@ -85,6 +89,8 @@ func (c *Coordinator) survey(ctx context.Context) (map[string]surveyed, error) {
 			o.ProtocolType, o.members = "", 0
 		case s.ProtocolType == peerProtocol:
 			o.ProtocolType, o.State = consumerProtocol, Stable
+		case len(s.Members) > 0 && c.hasLapsed(silence(kv, owners[name]), s):
+			o.ProtocolType, o.members = "", 0
 		case len(s.Members) > 0:
 			o.State = Stable
 		}
@@ -97,7 +103,7 @@ func (c *Coordinator) survey(ctx context.Context) (map[string]surveyed, error) {
 	// What this process coordinates is newer in memory.
 	for _, g := range c.all() {
 		c.stay(g)
-		if g.owned && (g.version > 0 || len(g.members) > 0) && g.version >= seen[g.name].version {
+		if g.owned && len(g.members) > 0 && g.version >= seen[g.name].version {
 			seen[g.name] = surveyed{Listed: Listed{Group: g.name, ProtocolType: g.protocolType, State: g.state}, members: len(g.members)}
 		}
 		g.leave()
@@ -110,7 +116,7 @@ func (c *Coordinator) groupsOfPeers(ctx context.Context) (map[string]bool, error
 	groups := make(map[string]bool)
 	err := c.log.ListAll(ctx, memberPrefix, func(kv eventlog.KeyValue) error {
 		name, s, err := parseSign(kv)
-		if err == nil && !s.dead() {
+		if err == nil && !c.isDead(s) {
 			groups[name] = true
 		}
 		return err
@@ -119,6 +125,24 @@ func (c *Coordinator) groupsOfPeers(ctx context.Context) (map[string]bool, error
 		return nil, fmt.Errorf("%w (%w)", ErrLoading, err)
 	}
 	return groups, nil
+}
+
+// owners are the signs of all owners, by group: one trip per thousand.
+func (c *Coordinator) owners(ctx context.Context) (map[string]eventlog.KeyValue, error) {
+	signs := make(map[string]eventlog.KeyValue)
+	err := c.log.ListAll(ctx, ownerPrefix, func(kv eventlog.KeyValue) error {
+		name, err := nameOfOwnerKey(kv.Key)
+		if err != nil {
+			return fmt.Errorf("key %q: %w", kv.Key, err)
+		}
+		kv.Value = nil
+		signs[name] = kv
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w (%w)", ErrLoading, err)
+	}
+	return signs, nil
 }
 
 // all lists the groups in memory.
@@ -150,24 +174,27 @@ func (c *Coordinator) Describe(ctx context.Context, name string) (Described, err
 	return d, nil
 }
 
-// Delete removes a group without members, and all its offsets, in one entry.
+// Delete removes a group without members, and all its offsets, in one entry. Members that have been silent for longer than their session, by the
+// store's clock, are none.
 func (c *Coordinator) Delete(ctx context.Context, name string) error {
+	return again(ctx, func() error { return c.deleteOnce(ctx, name) })
+}
+
+func (c *Coordinator) deleteOnce(ctx context.Context, name string) error {
 	g, err := c.enterFresh(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer g.leave()
-	if g.state == Empty {
-		// Commits may be on their way. Owning the group anew lets each of them come first, and be seen, or not at all.
-		if err := g.own(ctx); err != nil {
-			return err
-		}
-	}
 	switch {
 	case g.state != Empty:
 		return fmt.Errorf("delete group %q: %w: it has %d members", name, ErrNotEmpty, len(g.members))
 	case g.version == 0:
 		return fmt.Errorf("delete group %q: %w", name, ErrNotFound)
+	}
+	// Commits may be on their way. A new version lets each of them come first, and be seen, or not at all.
+	if err := g.save(ctx); err != nil {
+		return err
 	}
 	var offsets []Committed
 	if err := listOffsets(ctx, c.log, name, func(o stored) { offsets = append(offsets, o.Committed) }); err != nil {
@@ -182,13 +209,14 @@ func (g *group) erase(ctx context.Context, offsets []Committed) error {
 	if err != nil {
 		return fmt.Errorf("group %q: %w (%w)", g.name, ErrLoading, err)
 	}
-	g.ghosts = slices.DeleteFunc(signs, func(s sign) bool { return !s.dead() }) // one that is alive is about to join
+	g.ghosts = slices.DeleteFunc(signs, func(s sign) bool { return !g.c.isDead(s) }) // one that is alive is about to join
 	// The version of a put that forgets a key only says that the key moves forward.
-	puts := append(g.forgetGhosts(), eventlog.Put{Key: StateKey(g.name), Version: g.version + 1})
+	e := eventlog.Entry{Puts: []eventlog.Put{{Key: StateKey(g.name), Version: g.version + 1}}}
+	g.forgetGhosts(&e)
 	for _, o := range offsets {
-		puts = append(puts, eventlog.Put{Key: OffsetKey(g.name, o.TopicPartition), Version: g.version + 1})
+		e.Puts = append(e.Puts, eventlog.Put{Key: OffsetKey(g.name, o.TopicPartition), Version: g.version + 1})
 	}
-	if err := g.write(ctx, puts...); err != nil {
+	if err := g.write(ctx, e); err != nil {
 		return err
 	}
 	g.reset()

@@ -50,7 +50,7 @@ func (c Config) withDefaults() Config {
 
 // Coordinator coordinates consumer groups. All methods may be called at once.
 //
-// Each group has one owner at a time: whoever holds its slot, a request or the group's timer. Groups without members cost
+// A group in memory is used by one at a time: whoever holds its slot, a request or the group's timer. Groups without members cost
 // neither a goroutine nor a timer.
 type Coordinator struct {
 	log    *eventlog.Log
@@ -105,44 +105,6 @@ func (c *Coordinator) close() {
 		g.leave()
 	}
 	c.ticks.Wait()
-}
-
-// enter finds a group and becomes its owner until leave; the group is read from the store if this process does not
-// coordinate it yet.
-func (c *Coordinator) enter(ctx context.Context, name string) (*group, error) {
-	return c.enterSure(ctx, name, func(*group) bool { return false })
-}
-
-// enterFresh is enter, and makes sure with one trip that nobody else took the group over since. What is
-// read from the group then is what the store holds.
-func (c *Coordinator) enterFresh(ctx context.Context, name string) (*group, error) {
-	return c.enterSure(ctx, name, func(*group) bool { return true })
-}
-
-// enterToJoin makes sure that a group which was empty did not become one of peers since. One with members would have lost its
-// version to them, and finds out when it stores its assignment.
-func (c *Coordinator) enterToJoin(ctx context.Context, name string) (*group, error) {
-	return c.enterSure(ctx, name, func(g *group) bool { return g.state == Empty })
-}
-
-// enterSure enters a group, and asks the store where it is not owned, or doubted.
-func (c *Coordinator) enterSure(ctx context.Context, name string, doubted func(*group) bool) (*group, error) {
-	g, err := c.hold(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	fresh := g.owned
-	if fresh && doubted(g) {
-		fresh, err = g.isFresh(ctx)
-	}
-	if err == nil && !fresh {
-		err = g.own(ctx)
-	}
-	if err != nil {
-		g.leave()
-		return nil, err
-	}
-	return g, nil
 }
 
 // serves reports why a group of this name cannot be asked for here.
@@ -201,12 +163,15 @@ func (c *Coordinator) evict() bool {
 	return false
 }
 
-// release gives up what hold got. Groups that are nothing yet, and not in the store, vanish.
+// release gives up what hold got. What nobody uses any more, and was only looked at, is not kept.
 func (c *Coordinator) release(g *group) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g.users--
-	if g.users == 0 && g.version == 0 && len(g.members) == 0 && len(g.pending) == 0 && c.groups[g.name] == g {
+	if g.users > 0 || c.groups[g.name] != g || len(g.pending) > 0 || g.unsure > 0 {
+		return
+	}
+	if g.version == 0 && len(g.members) == 0 || !g.owned && !g.rests() {
 		g.timer.Stop()
 		delete(c.groups, g.name)
 	}

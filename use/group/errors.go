@@ -40,6 +40,7 @@ var (
 	ErrLoading = errors.New("group is not loaded")
 	// ErrUnavailable: the store did not take the change. Try again.
 	ErrUnavailable = errors.New("coordinator not available")
-	// ErrMoved: another broker coordinated the group, or this one stops. Find the coordinator, and try again.
+	// ErrMoved: another process coordinates the group, or this one stops. Find the coordinator, and try again. Nothing happened, unless
+	// the error is eventlog.ErrUnsure as well.
 	ErrMoved = errors.New("not the coordinator")
 )

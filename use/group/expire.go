@@ -66,23 +66,24 @@ func (c *Coordinator) look(ctx context.Context, kv eventlog.KeyValue) (string, *
 		return "", nil, err
 	}
 	defer g.leave()
-	if !g.owned || g.version < kv.Version { // what another broker or peers did since is not in memory
-		if err := g.peek(ctx, kv); err != nil {
+	seen := g
+	if !g.owned || g.version < kv.Version { // what other processes did since is not in memory
+		seen = &group{c: c, name: name, pending: g.pending}
+		if err := seen.restore(ctx, kv); err != nil {
 			return "", nil, err
 		}
 	}
-	return name, g.use(), nil
+	return name, seen.use(), nil
 }
 
 // use is how a group is used, and what may be forgotten of it by Kafka's rules (KIP-211): offsets whose topic is gone; in a group
 // without members, those committed longer ago than the retention, when the members went longer ago as well; of consumers that stopped reading
-// the topic. A group goes when it has neither members nor offsets. One whose peers died is put down as empty first: its members went when
-// that was seen, and not when they were heard last, as the store may have been away for them since.
+// the topic. A group goes when it has neither members nor offsets. Members that are gone went when they were heard last, by the store's clock. Nothing
+// of that depends on who looked at the group meanwhile.
 type use struct {
 	c        *Coordinator
 	owned    bool
 	peers    bool
-	lapsed   bool
 	pending  bool
 	state    State
 	since    time.Time
@@ -91,20 +92,22 @@ type use struct {
 
 	expired []Committed
 	left    int
-	used    time.Time // when the youngest offset was committed
 }
 
 func (g *group) use() *use {
-	return &use{c: g.c, owned: g.owned, peers: g.peers, lapsed: g.lapsed, pending: len(g.pending) > 0, state: g.state, since: g.since,
+	return &use{c: g.c, owned: g.owned, peers: g.peers, pending: len(g.pending) > 0, state: g.state, since: g.since,
 		consumer: g.protocolType == consumerProtocol, reads: g.reads()}
+}
+
+// used is use, with the group's offsets: one trip per thousand.
+func (g *group) used(ctx context.Context) (*use, error) {
+	u := g.use()
+	return u, listOffsets(ctx, g.c.log, g.name, u.count)
 }
 
 // count judges one offset of the group.
 func (u *use) count(o stored) {
 	now, retention := time.Now(), u.c.cfg.OffsetRetention
-	if at := now.Add(-o.age); at.After(u.used) {
-		u.used = at
-	}
 	unused := false
 	switch {
 	case u.state == Empty:
@@ -120,50 +123,38 @@ func (u *use) count(o stored) {
 	}
 }
 
-// over reports whether there is something to forget, and whether this process may. What peers share, or another broker coordinates, is their own to
-// look after, unless nobody plays the members that the store knows: this process does not, and nobody wrote for the whole retention.
+// over reports whether there is something to forget, and whether this process may. What peers share, or another process coordinates, is their own to
+// look after.
 func (u *use) over() bool {
-	retention := u.c.cfg.OffsetRetention
 	switch {
 	case u.peers || u.pending:
 		return false
-	case u.lapsed:
-		return true
 	case u.state == Empty:
 		return u.left == 0 || len(u.expired) > 0
-	case !u.owned:
-		return time.Since(u.since) > retention && time.Since(u.used) > retention
 	}
-	return u.state == Stable && len(u.expired) > 0
+	return u.owned && u.state == Stable && len(u.expired) > 0
 }
 
 // expire forgets what is over in a group, and the group itself when nothing is left.
 func (c *Coordinator) expire(ctx context.Context, name string) error {
-	g, err := c.hold(ctx, name)
+	g, err := c.enterFresh(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer g.leave()
-	if len(g.pending) > 0 {
-		return nil // somebody is about to join
-	}
-	// Somebody else may have written since, or commits may be on their way. A new version lets each of them come first, and be seen, or
-	// not at all. Members that nobody heard get a session to speak up.
-	if g.owned && g.state == Stable {
-		err = g.save(ctx)
-	} else if g.state == Empty || !g.owned {
-		err = g.own(ctx)
-	}
-	if err != nil || g.version == 0 {
+	if u, err := g.used(ctx); err != nil || g.version == 0 || !u.over() {
 		return err
 	}
-	u := g.use()
-	if err := listOffsets(ctx, c.log, name, u.count); err != nil {
+	// Commits may be on their way. A new version lets each of them come first, and be seen, or not at all.
+	if err := g.save(ctx); errors.Is(err, eventlog.ErrStale) {
+		return nil // somebody uses it
+	} else if err != nil {
 		return err
 	}
+	u, err := g.used(ctx)
 	switch {
-	case !u.over():
-		return nil
+	case err != nil || !u.over():
+		return err
 	case g.state == Empty && u.left == 0:
 		g.c.logger.Info("group forgotten: nothing in it is needed any more", "group", g.name, "offsets", len(u.expired))
 		return g.erase(ctx, u.expired)

@@ -30,21 +30,29 @@ const (
 // so nobody hears its heartbeats. As in Kafka.
 const newMemberJoinTimeout = 5 * time.Minute
 
-// group is one group in memory. Everything but users belongs to whoever took the slot's value out.
+// tickMin is how soon a group's timer fires for what is overdue: what stays so does not keep the processor busy.
+const tickMin = time.Millisecond
+
+// group is one group in memory: as this process coordinates it, or as it was seen in the store. Everything but users belongs to whoever took
+// the slot's value out.
 type group struct {
 	c     *Coordinator
 	name  string
 	users int           // guarded by c.mu
 	slot  chan struct{} // holds one value while nobody owns the group
 
-	owned   bool             // we coordinate it: nobody else wrote since version
+	owned   bool             // we coordinate its members: nobody else wrote since version
 	peers   bool             // its members are peers, and coordinate it themselves
-	lapsed  bool             // its members were peers that are dead now, which the store does not say yet
+	lapsed  bool             // its members are gone, which the store does not say yet
 	ghosts  []sign           // peers that are dead, whose signs of life are still in the store
 	version eventlog.Version // of its state in the store; 0: not there
+	signed  eventlog.Version // of its owner's sign in the store; 0: not there
+	unsure  eventlog.Version // a commit that checks this version may still be on its way
 	life    int              // counts resets, so that late answers of the store are not mixed in
-	state   State
-	since   time.Time // when the state was written; of an empty group: when it became empty
+
+	overtaken bool // another process wrote before the last save
+	state     State
+	since     time.Time // when the state was written; of an empty group: when it became empty; of one that lapsed: when it was heard last
 
 	generation   int32
 	protocolType string
@@ -59,6 +67,7 @@ type group struct {
 	joinBy   time.Time // when the join phase ends, if it runs
 	joinLast time.Time // when the initial delay ends at last
 	syncBy   time.Time // when members must have fetched their assignment, if some have not
+	renewBy  time.Time // when the owner must sign; zero: not yet known
 
 	timer *time.Timer
 	wake  time.Time // when timer fires; zero: it is off
@@ -86,7 +95,7 @@ type answer[T any] struct {
 }
 
 func newGroup(c *Coordinator, name string) *group {
-	g := &group{c: c, name: name, slot: make(chan struct{}, 1)}
+	g := &group{c: c, name: name, slot: make(chan struct{}, 1), pending: map[string]time.Time{}}
 	g.timer = time.AfterFunc(time.Hour, g.tick)
 	g.timer.Stop()
 	g.reset()
@@ -100,18 +109,18 @@ func (g *group) leave() {
 	g.c.release(g)
 }
 
-// reset forgets what memory holds of the group. Those who wait are sent to look for the coordinator.
+// reset forgets what memory holds of the group, but for the member ids that were given out here. Those who wait are sent to look for the coordinator.
 func (g *group) reset() {
 	for _, m := range g.members {
 		g.answerJoin(m, Joined{Member: m.id}, ErrMoved)
 		g.answerSync(m, Synced{}, ErrMoved)
 	}
 	g.owned, g.version, g.state, g.since = false, 0, Empty, time.Time{}
-	g.peers, g.lapsed, g.ghosts = false, false, nil
+	g.peers, g.lapsed, g.ghosts, g.signed = false, false, nil, 0
 	g.life++
 	g.generation, g.protocolType, g.protocol, g.leader = 0, "", "", ""
-	g.members, g.instances, g.pending = map[string]*member{}, map[string]string{}, map[string]time.Time{}
-	g.initial, g.grew, g.joinBy, g.joinLast, g.syncBy = false, false, time.Time{}, time.Time{}, time.Time{}
+	g.members, g.instances = map[string]*member{}, map[string]string{}
+	g.initial, g.grew, g.joinBy, g.joinLast, g.syncBy, g.renewBy = false, false, time.Time{}, time.Time{}, time.Time{}, time.Time{}
 }
 
 // tick does what time asks for. The timer may come early, or for nothing.
@@ -127,11 +136,13 @@ func (g *group) tick() {
 	defer g.c.ticks.Done()
 
 	<-g.slot
-	defer g.leave()
 	g.wake = time.Time{}
-	ctx, now := context.Background(), time.Now()
-	g.expireSessions(ctx, now)
-	g.expirePhases(ctx, now)
+	ctx, cancel := context.WithTimeout(context.Background(), renewalTimeout)
+	defer cancel()
+	now := time.Now()
+	g.expireSessions(context.Background(), now)
+	g.expirePhases(context.Background(), now)
+	life, version, renewal := g.life, g.version, g.renew(ctx, time.Now())
 	for _, m := range g.members {
 		if !m.waits() {
 			g.wakeBy(m.deadline)
@@ -142,6 +153,14 @@ func (g *group) tick() {
 	}
 	g.wakeBy(g.joinBy)
 	g.wakeBy(g.syncBy)
+	g.wakeBy(g.renewBy)
+	g.leave()
+	if renewal != nil {
+		_, err := renewal.Wait(ctx)
+		g.c.stay(g)
+		g.renewed(life, version, err)
+		g.leave()
+	}
 }
 
 func (g *group) expireSessions(ctx context.Context, now time.Time) {
@@ -188,15 +207,24 @@ func (g *group) wakeBy(t time.Time) {
 		return
 	}
 	g.wake = t
-	g.timer.Reset(time.Until(t))
+	in := time.Until(t)
+	if in <= 0 {
+		in = tickMin
+	}
+	g.timer.Reset(in)
 }
 
 // touch starts a member's session anew: it was heard, or could not be.
 func (g *group) touch(m *member) { g.touchFor(m, m.session) }
 
 func (g *group) touchFor(m *member, d time.Duration) {
-	m.deadline = time.Now().Add(d)
+	now := time.Now()
+	m.deadline = now.Add(d)
+	if next := now.Add(m.session / 3); g.renewBy.IsZero() || next.Before(g.renewBy) {
+		g.renewBy = next
+	}
 	g.wakeBy(m.deadline)
+	g.wakeBy(g.renewBy)
 }
 
 // waits reports whether the member waits for us: then its silence is our fault. A fresh member is not excused,

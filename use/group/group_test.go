@@ -110,8 +110,13 @@ func subscription(topics ...string) []byte {
 	return append(b, 0xff, 0xff, 0xff, 0xff)
 }
 
+// patience is how long a player waits for an answer: longer than any timeout of the group, so that a group that never answers fails its test.
+const patience = 10 * time.Minute
+
 // enter joins, with the detour for a member id, and waits for the generation.
 func (p *player) enter(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the group never answered the join"))
+	defer cancel()
 	j, err := p.b.Join(ctx, p.join)
 	if errors.Is(err, group.ErrMemberIDRequired) {
 		p.join.Member = j.Member
@@ -125,6 +130,8 @@ func (p *player) enter(ctx context.Context) error {
 
 // sync fetches the assignment. A leader gives each member "<its id> in <generation>".
 func (p *player) sync(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the group never answered the sync"))
+	defer cancel()
 	s := group.Sync{Group: p.join.Group, Member: p.join.Member, Instance: p.join.Instance, Generation: p.joined.Generation,
 		ProtocolType: "consumer", Protocol: p.joined.Protocol}
 	if p.joined.Leader == p.joined.Member && !p.joined.SkipAssignment {
@@ -410,8 +417,11 @@ func TestMemberThatDoesNotSyncIsLeftOut(t *testing.T) {
 		var leader sync.WaitGroup
 		leader.Go(func() {
 			check(t, q.enter(t.Context()))
-			for q.beat(t.Context()) == nil { // it lives, and does not assign
-				time.Sleep(time.Second)
+			for start := time.Now(); q.beat(t.Context()) == nil; time.Sleep(time.Second) { // it lives, and does not assign
+				if time.Since(start) > patience {
+					t.Error("a leader that does not assign is a member for ever")
+					return
+				}
 			}
 		})
 		defer leader.Wait()

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -64,12 +65,17 @@ func (c *Coordinator) Join(ctx context.Context, r Join) (Joined, error) {
 	if err := c.check(r); err != nil {
 		return Joined{Member: r.Member}, err
 	}
-	g, err := c.enterToJoin(ctx, r.Group)
-	if err != nil {
-		return Joined{Member: r.Member}, err
-	}
-	wait, joined, err := g.join(ctx, r)
-	g.leave()
+	var g *group
+	var wait joinWait
+	joined := Joined{Member: r.Member}
+	err := again(ctx, func() (err error) {
+		if g, err = c.enter(ctx, r.Group); err != nil {
+			return err
+		}
+		defer g.leave()
+		wait, joined, err = g.join(ctx, r)
+		return err
+	})
 	if wait == nil {
 		return joined, err
 	}
@@ -130,20 +136,33 @@ func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 		return refuse(fmt.Errorf("%w: it has %d members, the most there may be", ErrFull, g.c.cfg.MembersMax))
 	case !g.supports(r):
 		return refuse(fmt.Errorf("%w: it is of type %q and offers %v", ErrInconsistentProtocol, r.ProtocolType, names(r.Protocols)))
-	case r.Member == "" && r.Instance == "":
-		return g.joinNew(ctx, r)
-	case r.Member == "" && g.instances[r.Instance] != "":
-		return g.joinBack(ctx, r)
+	case r.Member == "" && r.Instance == "" && r.NeedsMemberID:
+		return g.giveID(r)
+	}
+	var old *member // whose place it takes, if that of one
+	switch {
 	case r.Member == "":
-		return g.admit(ctx, r, memberID(r.Instance))
-	case !g.pending[r.Member].IsZero():
-		return g.admit(ctx, r, r.Member)
+		old = g.members[g.instances[r.Instance]]
+	case g.pending[r.Member].IsZero():
+		var err error
+		if old, err = g.find(r.Member, r.Instance); err != nil {
+			return refuse(err)
+		}
 	}
-	m, err := g.find(r.Member, r.Instance)
-	if err != nil {
-		return refuse(err)
+	if err := g.affords(r, old); err != nil {
+		return nil, Joined{Member: r.Member}, err
 	}
-	return g.rejoin(ctx, r, m)
+	// It may join. Whoever may not has changed nothing.
+	if err := g.own(ctx); err != nil {
+		return nil, Joined{Member: r.Member}, err
+	}
+	switch {
+	case old == nil:
+		return g.admit(ctx, r)
+	case r.Member == "":
+		return g.joinBack(ctx, r, old)
+	}
+	return g.rejoin(ctx, r, old)
 }
 
 // hasRoom counts members that wait in the join, while there is one: so a group that shrank below its limit can go on, and the
@@ -184,22 +203,20 @@ func (g *group) allOffer(protocol string) bool {
 	return true
 }
 
-// joinNew gives a new dynamic member its id. A client that can is told the id first: else each of its retries
-// would leave a member behind that nobody plays (KIP-394).
-func (g *group) joinNew(ctx context.Context, r Join) (joinWait, Joined, error) {
+// giveID tells a new dynamic member its id before it joins: else each of its retries would leave a member behind that nobody
+// plays (KIP-394).
+func (g *group) giveID(r Join) (joinWait, Joined, error) {
 	id := memberID(r.ClientID)
-	if !r.NeedsMemberID {
-		return g.admit(ctx, r, id)
-	}
 	g.pending[id] = time.Now().Add(r.Session)
 	g.wakeBy(g.pending[id])
 	return nil, Joined{Member: id}, ErrMemberIDRequired
 }
 
 // admit adds a member and begins a rebalance.
-func (g *group) admit(ctx context.Context, r Join, id string) (joinWait, Joined, error) {
-	if err := g.affords(r, nil); err != nil {
-		return nil, Joined{Member: r.Member}, err
+func (g *group) admit(ctx context.Context, r Join) (joinWait, Joined, error) {
+	id := r.Member
+	if id == "" {
+		id = memberID(cmp.Or(r.Instance, r.ClientID))
 	}
 	m := &member{id: id, instance: r.Instance, clientID: r.ClientID, clientHost: r.ClientHost, fresh: true}
 	if len(g.members) == 0 {
@@ -215,9 +232,6 @@ func (g *group) admit(ctx context.Context, r Join, id string) (joinWait, Joined,
 
 // rejoin takes a known member's join.
 func (g *group) rejoin(ctx context.Context, r Join, m *member) (joinWait, Joined, error) {
-	if err := g.affords(r, m); err != nil {
-		return nil, Joined{Member: r.Member}, err
-	}
 	same := sameProtocols(m.protocols, r.Protocols)
 	switch {
 	case g.state == CompletingRebalance && same, // the answer to its last join got lost
@@ -233,11 +247,7 @@ func (g *group) rejoin(ctx context.Context, r Join, m *member) (joinWait, Joined
 
 // joinBack lets a static member that restarted take its old place, under a new member id: the process that had
 // the place is fenced (KIP-345). In a stable group nobody else notices.
-func (g *group) joinBack(ctx context.Context, r Join) (joinWait, Joined, error) {
-	old := g.members[g.instances[r.Instance]]
-	if err := g.affords(r, old); err != nil {
-		return nil, Joined{Member: r.Member}, err
-	}
+func (g *group) joinBack(ctx context.Context, r Join, old *member) (joinWait, Joined, error) {
 	g.answerJoin(old, Joined{Member: old.id}, ErrFencedInstance)
 	g.answerSync(old, Synced{}, ErrFencedInstance)
 	leader := g.leader
@@ -392,17 +402,20 @@ func (g *group) completeJoin(ctx context.Context) {
 }
 
 // becomeEmpty notes in the store that the last member is gone. If the store does not take it, the members that it still has
-// will lose their sessions when the group is next read.
+// are gone when the group has been silent for a session. A group without members has no owner.
 func (g *group) becomeEmpty(ctx context.Context) {
 	g.generation++
 	g.state, g.protocol, g.leader, g.since = Empty, "", "", time.Now()
 	g.c.logger.Info("group is empty", "group", g.name, "generation", g.generation)
-	if g.version == 0 {
-		return // it never had an assignment or an offset
+	if g.version == 0 { // it never had an assignment or an offset
+		g.owned = false
+		return
 	}
 	if err := g.save(ctx); err != nil {
 		g.c.logger.Warn("empty group not stored", "group", g.name, "err", err)
+		g.reset() // what the store holds decides
 	}
+	g.owned = false
 }
 
 // choose lets each member vote for the first of its protocols that all offer, and counts. A tie goes to the name that

@@ -53,18 +53,38 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 			fit = append(fit, o)
 		}
 	}
-	err := c.change(ctx, r.Group, c.enter, func(ctx context.Context, g *group) (change, error) {
+	enter := c.enter
+	if r.Generation < 0 {
+		enter = c.enterResting
+	}
+	err := c.change(ctx, r.Group, enter, func(ctx context.Context, g *group) (change, error) {
 		if err := g.mayCommit(r); err != nil {
 			return change{}, fmt.Errorf("commit offsets of group %q as %q: %w", r.Group, r.Member, err)
 		}
-		if g.version == 0 && len(fit) > 0 { // the first of a group that never had members
-			if err := g.save(ctx); err != nil {
-				return change{}, err
-			}
+		if len(fit) == 0 {
+			return change{}, nil
+		}
+		if err := g.ready(ctx); err != nil {
+			return change{}, err
 		}
 		return change{offsets: fit}, nil
 	})
 	return errs, err
+}
+
+// ready makes sure that what is committed now stays in order with what was before: by members once this process coordinates them; else in a group
+// that is in the store, without members that are gone, and where no commit of unknown outcome is on its way.
+func (g *group) ready(ctx context.Context) error {
+	switch {
+	case g.state != Empty:
+		if err := g.own(ctx); err != nil {
+			return err
+		}
+		return nil
+	case g.version == 0 || g.lapsed || g.unsure > 0:
+		return g.save(ctx)
+	}
+	return nil
 }
 
 // mayCommit decides who may commit: a member at the current generation, unless it must get its new assignment first;
@@ -88,14 +108,16 @@ func (g *group) mayCommit(r Commit) error {
 	if g.state == CompletingRebalance || g.version == 0 { // it has no assignment yet, or nobody ever had
 		return ErrRebalancing
 	}
-	g.touch(m) // a commit is as good as a heartbeat
+	if g.owned {
+		g.touch(m) // a commit is as good as a heartbeat
+	}
 	return nil
 }
 
 // DeleteOffsets forgets offsets of a group, but for those of topics that its members read, which the first result names.
 func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Committed) ([]error, error) {
 	errs := make([]error, len(which))
-	err := c.change(ctx, name, c.enterFresh, func(_ context.Context, g *group) (change, error) {
+	err := c.change(ctx, name, c.enterFresh, func(ctx context.Context, g *group) (change, error) {
 		if g.version == 0 && g.state == Empty {
 			return change{}, fmt.Errorf("delete offsets of group %q: %w", name, ErrNotFound)
 		}
@@ -114,6 +136,9 @@ func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Co
 				ch.offsets = append(ch.offsets, o)
 			}
 		}
+		if g.state == Empty && len(ch.offsets) > 0 {
+			return ch, g.ready(ctx)
+		}
 		return ch, nil
 	})
 	return errs, err
@@ -124,17 +149,23 @@ type change struct {
 	offsets []Committed
 	gone    bool
 
-	ticket *eventlog.Ticket
-	life   int
+	ticket  *eventlog.Ticket
+	life    int
+	version eventlog.Version // that it checks
 }
 
-// change enters the group, lets decide look at it, and brings what it wants into the store. The group is not held while the store works,
-// so that many commits travel at once.
+// change enters the group, lets decide look at it, and brings what it wants into the store; again where another process was faster. The group is not held
+// while the store works, so that many commits travel at once.
 func (c *Coordinator) change(ctx context.Context, name string, enter func(context.Context, string) (*group, error),
 	decide func(context.Context, *group) (change, error)) error {
 	// A client that goes away does not leave the outcome open: that would cost the group a reload.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
+	return again(ctx, func() error { return c.changeOnce(ctx, name, enter, decide) })
+}
+
+func (c *Coordinator) changeOnce(ctx context.Context, name string, enter func(context.Context, string) (*group, error),
+	decide func(context.Context, *group) (change, error)) error {
 	g, err := enter(ctx, name)
 	if err != nil {
 		return err
@@ -155,7 +186,7 @@ func (c *Coordinator) change(ctx context.Context, name string, enter func(contex
 // submit sends a change on its way. It is done under the group's slot, so that changes enter the log in the order in which they were
 // decided: of several commits on their way, the last submitted wins.
 func (g *group) submit(ctx context.Context, ch *change) {
-	ch.life = g.life
+	ch.life, ch.version = g.life, g.version
 	e := OffsetEntry(eventlog.KeyValue{Version: g.version}, g.name, ch.offsets)
 	if ch.gone {
 		for i := range e.Puts {
@@ -185,7 +216,7 @@ func (g *group) land(ch change, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case ch.life == g.life:
+	case ch.life == g.life && ch.version == g.version:
 		return g.refused(err)
 	}
 	return fmt.Errorf("group %q: %w (%w)", g.name, ErrMoved, err)

@@ -93,13 +93,9 @@ func (p *Peer) meet(ctx context.Context, all bool) error {
 	return fmt.Errorf("%w: the group changed %d times meanwhile", ErrUnavailable, peerTries)
 }
 
-// read reads the group's state: one trip.
+// read reads the group's state: one trip, as a rule.
 func (p *Peer) read(ctx context.Context) (roster, error) {
-	kv, err := p.log.Get(ctx, StateKey(p.cfg.Group))
-	if err != nil {
-		return roster{}, fmt.Errorf("read the group's state: %w (%w)", ErrUnavailable, err)
-	}
-	r, err := parseRoster(p.cfg.Group, kv)
+	r, err := readRoster(ctx, p.log, p.cfg.Group)
 	if joined := p.roster().version > 0; joined && errors.Is(err, ErrInconsistentProtocol) {
 		return r, nil // the peers were taken for dead, all of them, and it is not one of these members
 	}
@@ -252,6 +248,13 @@ func (p *Peer) write(ctx context.Context, next roster, with eventlog.Entry) (ros
 	value, err := next.encode(p.cfg.Group)
 	if err != nil {
 		return next, err
+	}
+	if sign := next.lapsed; sign != nil {
+		next.lapsed = nil
+		with.Checks = append(with.Checks, eventlog.Check{Key: sign.Key, Version: sign.Version}) // nobody came back
+		if sign.Version > 0 {
+			with.Puts = append(with.Puts, eventlog.Put{Key: sign.Key, Version: sign.Version + 1})
+		}
 	}
 	with.Checks = append(with.Checks, eventlog.Check{Key: StateKey(p.cfg.Group), Version: before})
 	with.Puts = append(with.Puts, eventlog.Put{Key: StateKey(p.cfg.Group), Version: next.version, Value: value})

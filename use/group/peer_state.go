@@ -51,6 +51,8 @@ type roster struct {
 	version    eventlog.Version
 	generation int32
 	members    []seat // by id
+	// lapsed is the last sign of the coordinator whose members are gone, in a group that is not one of peers yet.
+	lapsed *eventlog.KeyValue
 }
 
 // seat is one peer's place in a roster.
@@ -74,9 +76,13 @@ func (s seat) has(tp TopicPartition) bool {
 	return slices.Contains(s.own, tp) || slices.Contains(s.revoking, tp)
 }
 
-// parseRoster reads a group's state. A group without members, or that is not there, is an empty roster. Members that
-// are not peers are ErrInconsistentProtocol.
-func parseRoster(group string, kv eventlog.KeyValue) (roster, error) {
+// readRoster reads a group's state: one trip, and one more where its members are not peers. A group without members, or that is not there, is an
+// empty roster. So is one whose members were not peers and are gone; if they are not, that is ErrInconsistentProtocol.
+func readRoster(ctx context.Context, log *eventlog.Log, group string) (roster, error) {
+	kv, err := log.Get(ctx, StateKey(group))
+	if err != nil {
+		return roster{}, fmt.Errorf("read the group's state: %w (%w)", ErrUnavailable, err)
+	}
 	r := roster{version: kv.Version}
 	if kv.Version == 0 {
 		return r, nil
@@ -87,9 +93,18 @@ func parseRoster(group string, kv eventlog.KeyValue) (roster, error) {
 	}
 	r.generation = s.Generation
 	if len(s.Members) > 0 && s.ProtocolType != peerProtocol {
-		return r, fmt.Errorf("group %q: %w: it has %d members of type %q, which do not meet in the store. Stop them, or choose another group; "+
-			"if they are gone already, have a broker describe the group, and try again when their sessions have run out",
-			group, ErrInconsistentProtocol, len(s.Members), s.ProtocolType)
+		sign, err := log.Get(ctx, ownerKey(group))
+		if err != nil {
+			return roster{}, fmt.Errorf("read the sign of the group's coordinator: %w (%w)", ErrUnavailable, err)
+		}
+		silent := silence(kv, sign)
+		if !hasLapsed(log, silent, s) {
+			return r, fmt.Errorf("group %q: %w: it has %d members of type %q, which do not meet in the store. Stop them, or choose another group; "+
+				"if they are gone already, try again when nobody has coordinated them for %v, which is %v now",
+				group, ErrInconsistentProtocol, len(s.Members), s.ProtocolType, s.longestSession(), silent.Round(time.Millisecond))
+		}
+		r.lapsed = &sign
+		return r, nil
 	}
 	for _, m := range s.Members {
 		seat, err := m.seat()

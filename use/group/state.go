@@ -101,120 +101,12 @@ type storedOffset struct {
 	Metadata    string          `json:"metadata,omitempty"`
 }
 
-// own makes this process the group's coordinator: it moves the version forward, which fences everyone who wrote at
-// the old one, this process's own entries of unknown outcome included. Two trips. A group that is not in the store has nothing to
-// fence, and costs one. A group of living peers is read, and not owned.
-func (g *group) own(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
-	defer cancel()
-	g.reset()
-	kv, err := g.c.log.Get(ctx, StateKey(g.name))
-	if err != nil {
-		return fmt.Errorf("load group %q: %w (%w)", g.name, ErrLoading, err)
-	}
-	if kv.Version > 0 {
-		if err := g.restore(ctx, kv); err != nil || g.peers {
-			return err
-		}
-		if err := g.save(ctx); err != nil {
-			g.reset()
-			return fmt.Errorf("load group %q: %w (%w)", g.name, ErrLoading, err)
-		}
-	}
-	g.owned = true
-	return nil
-}
-
-// isFresh reports whether the group is owned and nobody wrote to it since: one trip.
-func (g *group) isFresh(ctx context.Context) (bool, error) {
-	if !g.owned {
-		return false, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
-	defer cancel()
-	kv, err := g.c.log.Get(ctx, StateKey(g.name))
-	if err != nil {
-		return false, fmt.Errorf("group %q: %w (%w)", g.name, ErrLoading, err)
-	}
-	return kv.Version == g.version, nil
-}
-
-// peek reads the group for the eyes of people and metrics, without becoming its coordinator.
-func (g *group) peek(ctx context.Context, kv eventlog.KeyValue) error {
-	g.reset()
-	return g.restore(ctx, kv)
-}
-
-// restore takes the stored state over. Sessions of its members begin anew. One of peers costs a trip, to see who is alive.
-func (g *group) restore(ctx context.Context, kv eventlog.KeyValue) error {
-	var s storedState
-	if err := json.Unmarshal(kv.Value, &s); err != nil {
-		return fmt.Errorf("load group %q: key %q: %w", g.name, kv.Key, err)
-	}
-	if s.ProtocolType == peerProtocol {
-		return g.restorePeers(ctx, kv, s)
-	}
-	now := time.Now()
-	g.version, g.generation = kv.Version, s.Generation
-	g.protocolType, g.protocol, g.leader = s.ProtocolType, s.Protocol, s.Leader
-	g.state = Empty
-	g.since = now.Add(-kv.Age - time.Duration(s.EmptyMS)*time.Millisecond)
-	for _, sm := range s.Members {
-		g.state = Stable
-		g.add(&member{
-			id: sm.ID, instance: sm.Instance, clientID: sm.ClientID, clientHost: sm.ClientHost,
-			session:    time.Duration(sm.SessionMS) * time.Millisecond,
-			rebalance:  time.Duration(sm.RebalanceMS) * time.Millisecond,
-			protocols:  []Protocol{{Name: s.Protocol, Metadata: sm.Subscription}},
-			assignment: sm.Assignment, synced: true,
-		})
-	}
-	return nil
-}
-
-// restorePeers takes a group of peers as it is, for all to see, if one of them is alive; else it has no members.
-func (g *group) restorePeers(ctx context.Context, kv eventlog.KeyValue, s storedState) error {
-	signs, err := rollCall(ctx, g.c.log, g.name)
-	if err != nil {
-		return fmt.Errorf("load group %q: %w (%w)", g.name, ErrLoading, err)
-	}
-	for _, sign := range signs {
-		if sign.dead() {
-			g.ghosts = append(g.ghosts, sign)
-		} else {
-			g.peers = true
-		}
-	}
-	g.version, g.generation, g.state, g.since = kv.Version, s.Generation, Empty, time.Now()
-	if !g.peers {
-		g.lapsed = true
-		return nil
-	}
-	// Their partitions are told as a consumer's would be, so that Kafka's tools show them.
-	g.state, g.protocolType, g.protocol = Stable, consumerProtocol, peerProtocol
-	for _, sm := range s.Members {
-		g.add(&member{
-			id: sm.ID, clientID: sm.ClientID, clientHost: "/" + sm.ClientHost, // as Kafka shows hosts
-			protocols:  []Protocol{{Name: peerProtocol, Metadata: subscriptionOf(sm.Topics)}},
-			assignment: assignmentOf(sm.reads()), synced: true,
-		})
-	}
-	return nil
-}
-
-// forgetGhosts are the puts that forget dead peers' signs of life. One that is not dead, only slow, finds its own gone.
-func (g *group) forgetGhosts() (puts []eventlog.Put) {
-	for _, s := range g.ghosts {
-		puts = append(puts, eventlog.Put{Key: memberKey(g.name, s.id), Version: s.version + 1})
-	}
-	return puts
-}
-
-// save writes the group's state in one trip, while the group stands still. After ErrUnavailable nothing has changed.
-// After ErrMoved the group is no longer owned, and forgets all it knew.
+// save writes the group's state in one trip, while the group stands still. With members it is signed by its owner. Of a group that has lapsed it says that it
+// is empty, unless its members spoke up meanwhile. After ErrUnavailable nothing has changed. After ErrMoved the group is no longer owned, and
+// forgets all it knew.
 func (g *group) save(ctx context.Context) error {
-	if g.state == PreparingRebalance {
-		panic(fmt.Sprintf("group %q: state of an unfinished round is to be stored, generation %d", g.name, g.generation))
+	if g.state == PreparingRebalance || g.peers {
+		panic(fmt.Sprintf("group %q: state %s is to be stored, of peers: %v, generation %d", g.name, g.state, g.peers, g.generation))
 	}
 	value, err := g.encode()
 	if err != nil {
@@ -224,32 +116,56 @@ func (g *group) save(ctx context.Context) error {
 	if g.version == 0 {
 		next = firstVersion()
 	}
-	puts := []eventlog.Put{{Key: StateKey(g.name), Version: next, Value: value}}
-	if err := g.write(ctx, append(puts, g.forgetGhosts()...)...); err != nil {
+	e := eventlog.Entry{Puts: []eventlog.Put{{Key: StateKey(g.name), Version: next, Value: value}}}
+	if g.lapsed {
+		e.Checks = append(e.Checks, eventlog.Check{Key: ownerKey(g.name), Version: g.signed})
+	}
+	g.forgetGhosts(&e)
+	signed := g.signed
+	switch {
+	case len(g.members) > 0:
+		e.Puts = append(e.Puts, g.sign())
+	case g.signed > 0:
+		e.Puts, g.signed = append(e.Puts, eventlog.Put{Key: ownerKey(g.name), Version: g.signed + 1}), 0
+	}
+	if err := g.write(ctx, e); err != nil {
+		if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrTooLarge) {
+			g.signed = signed
+		}
 		return err
 	}
-	g.version, g.lapsed, g.ghosts = next, false, nil
+	g.version, g.lapsed, g.ghosts, g.unsure = next, false, nil, 0
 	return nil
+}
+
+// forgetGhosts adds to an entry that dead peers' signs of life are forgotten, unless one of them spoke up meanwhile.
+func (g *group) forgetGhosts(e *eventlog.Entry) {
+	for _, s := range g.ghosts {
+		key := memberKey(g.name, s.id)
+		e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: s.version})
+		e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: s.version + 1})
+	}
 }
 
 // firstVersion is where a group begins. One that is deleted and made again must not come by the versions of its former life: who was
 // overtaken may still hold one.
 func firstVersion() eventlog.Version { return 1 + eventlog.Version(rand.Int64N(1<<53)) }
 
-// write puts keys if the group's state is still ours. Time that the store takes is not counted against the
+// write commits an entry if the group's state is still as it is known here. Time that the store takes is not counted against the
 // members, whose heartbeats waited outside.
-func (g *group) write(ctx context.Context, puts ...eventlog.Put) error {
+func (g *group) write(ctx context.Context, e eventlog.Entry) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 	defer cancel()
-	_, err := g.c.log.Append(ctx, eventlog.Entry{
-		Checks: []eventlog.Check{{Key: StateKey(g.name), Version: g.version}},
-		Puts:   puts,
-	})
+	start := time.Now()
+	e.Checks = append(e.Checks, eventlog.Check{Key: StateKey(g.name), Version: g.version})
+	_, err := g.c.log.Append(ctx, e)
+	for _, m := range g.members {
+		if !m.deadline.IsZero() {
+			m.deadline = m.deadline.Add(time.Since(start))
+		}
+	}
 	if err != nil {
 		return g.refused(err)
-	}
-	for _, m := range g.members {
-		g.touch(m)
 	}
 	return nil
 }
@@ -262,10 +178,14 @@ func (g *group) refused(err error) error {
 	case errors.Is(err, eventlog.ErrTooLarge):
 		return fmt.Errorf("group %q: %w (%w)", g.name, ErrTooLarge, err)
 	}
-	// Overtaken by another broker, or of unknown outcome: what the store holds decides. Owning the group again
-	// fences whatever may still be on its way.
+	// Overtaken by another process, or of unknown outcome: what the store holds decides.
 	g.c.logger.Info("group is read again from the store", "group", g.name, "because", err)
+	unsure := g.version
 	g.reset()
+	g.overtaken = errors.Is(err, eventlog.ErrStale)
+	if errors.Is(err, eventlog.ErrUnsure) {
+		g.unsure = unsure // it may still be on its way; the next version fences it
+	}
 	return fmt.Errorf("group %q: %w (%w)", g.name, ErrMoved, err)
 }
 

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/weir-log/weir/eventlog"
 )
 
 type (
@@ -39,15 +42,21 @@ func (c *Coordinator) Sync(ctx context.Context, r Sync) (Synced, error) {
 	if r.Group == "" {
 		return Synced{}, fmt.Errorf("%w: it is empty", ErrInvalidGroup)
 	}
-	g, err := c.enter(ctx, r.Group)
+	var g *group
+	var wait chan answer[Synced]
+	var synced Synced
+	err := again(ctx, func() (err error) {
+		if g, err = c.enter(ctx, r.Group); err != nil {
+			return err
+		}
+		defer g.leave()
+		wait, synced, err = g.sync(ctx, r)
+		return err
+	})
 	if errors.Is(err, ErrLoading) {
 		// As Kafka answers: whatever round the member was in is lost, and it begins a new one.
 		return Synced{}, fmt.Errorf("sync with group %q: %w (%w)", r.Group, ErrRebalancing, err)
-	} else if err != nil {
-		return Synced{}, err
 	}
-	wait, synced, err := g.sync(ctx, r)
-	g.leave()
 	if wait == nil {
 		return synced, err
 	}
@@ -74,6 +83,9 @@ func (g *group) sync(ctx context.Context, r Sync) (chan answer[Synced], Synced, 
 		return refuse(fmt.Errorf("%w: %q %q, and the group has %q %q", ErrInconsistentProtocol, r.ProtocolType, r.Protocol, g.protocolType, g.protocol))
 	case g.state == PreparingRebalance:
 		return refuse(ErrRebalancing)
+	}
+	if err := g.own(ctx); err != nil {
+		return nil, Synced{}, err
 	}
 	m.synced = true
 	if g.state == Stable {
@@ -111,6 +123,7 @@ func (g *group) assign(ctx context.Context, assignments map[string][]byte) {
 	g.clearSyncBy()
 	for _, m := range g.members {
 		g.answerSync(m, g.synced(m), nil)
+		g.touch(m)
 	}
 }
 
@@ -144,19 +157,30 @@ func (c *Coordinator) Heartbeat(ctx context.Context, r Beat) error {
 	if r.Group == "" {
 		return fmt.Errorf("%w: it is empty", ErrInvalidGroup)
 	}
-	g, err := c.enter(ctx, r.Group)
+	err := again(ctx, func() error {
+		g, err := c.enter(ctx, r.Group)
+		if err != nil {
+			return err
+		}
+		defer g.leave()
+		return g.beat(ctx, r)
+	})
 	if errors.Is(err, ErrLoading) {
 		return nil
-	} else if err != nil {
-		return err
 	}
-	defer g.leave()
+	return err
+}
+
+func (g *group) beat(ctx context.Context, r Beat) error {
 	m, err := g.find(r.Member, r.Instance)
 	switch {
 	case err != nil:
 		return fmt.Errorf("heartbeat of %q in group %q: %w", r.Member, r.Group, err)
 	case r.Generation != g.generation:
 		return fmt.Errorf("heartbeat of %q in group %q: %w: %d, and the group is at %d", r.Member, r.Group, ErrIllegalGeneration, r.Generation, g.generation)
+	}
+	if err := g.own(ctx); err != nil {
+		return err
 	}
 	g.touch(m)
 	if g.state == PreparingRebalance {
@@ -170,20 +194,38 @@ func (c *Coordinator) Leave(ctx context.Context, name string, leavers []Leaver) 
 	if name == "" {
 		return nil, fmt.Errorf("%w: it is empty", ErrInvalidGroup)
 	}
-	g, err := c.enter(ctx, name)
-	if err != nil {
-		return nil, err
+	var errs []error
+	err := again(ctx, func() error {
+		g, err := c.enterFresh(ctx, name)
+		if err != nil {
+			return err
+		}
+		defer g.leave()
+		errs, err = g.letGo(ctx, leavers)
+		return err
+	})
+	return errs, err
+}
+
+func (g *group) letGo(ctx context.Context, leavers []Leaver) ([]error, error) {
+	if slices.ContainsFunc(leavers, func(l Leaver) bool { m, _ := g.leaver(l); return m != nil }) {
+		if err := g.own(ctx); err != nil {
+			return nil, err
+		}
 	}
-	defer g.leave()
 	errs := make([]error, len(leavers))
 	before := len(g.members)
 	for i, l := range leavers {
 		errs[i] = g.removeLeaver(l)
 	}
+	g.overtaken = false
 	if len(g.members) < before {
 		g.changed(ctx, "members left")
 	} else {
 		g.tryCompleteJoin(ctx) // it may have waited for one that only had its member id
+	}
+	if g.overtaken { // the members that left are not ours to let go: the store still has them
+		return nil, fmt.Errorf("leave group %q: %w (%w)", g.name, ErrMoved, eventlog.ErrStale)
 	}
 	return errs, nil
 }
@@ -193,10 +235,7 @@ func (g *group) removeLeaver(l Leaver) error {
 		delete(g.pending, l.Member)
 		return nil
 	}
-	if l.Member == "" {
-		l.Member = g.instances[l.Instance]
-	}
-	m, err := g.find(l.Member, l.Instance)
+	m, err := g.leaver(l)
 	if err != nil {
 		return fmt.Errorf("leave group %q as %q: %w", g.name, l.Member, err)
 	}
@@ -205,4 +244,12 @@ func (g *group) removeLeaver(l Leaver) error {
 	g.answerSync(m, Synced{}, ErrUnknownMember)
 	g.remove(m)
 	return nil
+}
+
+// leaver finds the member that leaves.
+func (g *group) leaver(l Leaver) (*member, error) {
+	if l.Member == "" {
+		l.Member = g.instances[l.Instance]
+	}
+	return g.find(l.Member, l.Instance)
 }
