@@ -52,100 +52,90 @@ func newAhead(read func(context.Context, []Span, int) ([]Slice, error), known fu
 	return &ahead{read: read, known: known, next: make(map[place]*foresight)}
 }
 
-// answer reads spans: from what was read ahead, and the others in one trip. Then it sends the next trip on its way.
-func (a *ahead) answer(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error) {
-	foreseen := a.takeAll(spans)
-	var missing []Span
-	for i, s := range spans {
-		if f := foreseen[i]; f == nil || f.done == nil {
-			missing = append(missing, s)
-			continue
-		}
-		select {
-		case <-foreseen[i].done:
-			if foreseen[i].slice.Err != nil {
-				missing, foreseen[i].done = append(missing, s), nil // what went wrong then may be right now
-			}
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+// take returns what is known of the place where a span begins, and forgets it; nil where nothing is. It waits for a trip that is under way.
+// done is nil where no trip brought anything.
+func (a *ahead) take(ctx context.Context, s Span) (*foresight, error) {
+	f := a.know(s)
+	if f == nil || f.done == nil {
+		return f, nil
 	}
-	var read []Slice
-	var err error
-	if len(missing) > 0 {
-		if read, err = a.read(ctx, missing, maxBytes); err != nil {
-			return nil, err
+	select {
+	case <-f.done:
+		if f.slice.Err != nil || len(f.slice.Batches) == 0 {
+			f.done = nil // what went wrong then may be right now
 		}
+		return f, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	got := make([]Slice, len(spans))
-	for i, s := range spans {
-		if f := foreseen[i]; f != nil && f.done != nil {
-			got[i] = f.slice.upTo(s.MaxBytes)
-		} else {
-			got[i], read = read[0], read[1:]
-		}
+}
+
+func (a *ahead) know(s Span) *foresight {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f := a.next[place{s.Partition, s.From}]
+	if f == nil || s.MaxBytes <= 0 {
+		return nil
 	}
-	a.goOn(context.WithoutCancel(ctx), spans, got, foreseen)
-	return got, nil
+	a.drop(f)
+	if b, there := a.known(s.Partition); !there || s.From < b.First {
+		return nil // it was deleted or trimmed meanwhile, which the store will tell
+	}
+	return f
 }
 
 // goOn notes where the readers will go on, and reads there for those whose coming was foreseen.
-func (a *ahead) goOn(ctx context.Context, spans []Span, got []Slice, foreseen []*foresight) {
+func (a *ahead) goOn(ctx context.Context, far []distant, got []Slice) {
 	var trip []Span
-	most := 0
 	var waiting []*foresight
+	most := 0
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i, s := range spans {
-		n := len(got[i].Batches)
+	for _, d := range far {
+		s, slice := d.span, got[d.index]
+		n := len(slice.Batches)
 		if n == 0 {
 			continue
 		}
-		last := got[i].Batches[n-1]
+		last := slice.Batches[n-1]
 		s.From = last.Base + Offset(last.Records)
-		if s.From >= got[i].Bounds.Next {
+		if s.From >= slice.Bounds.Next {
 			continue // what follows comes through the tail
 		}
 		f := &foresight{noted: noted{place{s.Partition, s.From}, time.Now()}}
-		if foreseen[i] != nil && a.makeRoom(s.MaxBytes) {
+		if d.foreseen != nil && a.makeRoom(s.MaxBytes) {
 			f.held, f.done = s.MaxBytes, make(chan struct{})
-			most += s.MaxBytes
 			trip, waiting = append(trip, s), append(waiting, f)
+			most += s.MaxBytes
 		}
 		a.note(f)
 	}
 	if len(trip) == 0 {
 		return
 	}
-	a.trips.Go(func() {
-		slices, err := a.read(ctx, trip, most)
-		for i, f := range waiting {
-			if err != nil {
-				f.slice.Err = err
-			} else {
-				f.slice = slices[i]
-			}
-			close(f.done)
-		}
-	})
+	a.trips.Go(func() { a.fetch(ctx, trip, most, waiting) })
 }
 
-// takeAll returns what is known of the places where the spans begin, which then is forgotten.
-func (a *ahead) takeAll(spans []Span) []*foresight {
-	foreseen := make([]*foresight, len(spans))
+// fetch makes a trip for those who wait. What comes counts with its true size: a batch may be larger than what was asked for.
+func (a *ahead) fetch(ctx context.Context, trip []Span, most int, waiting []*foresight) {
+	slices, err := a.read(ctx, trip, most)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i, s := range spans {
-		f := a.next[place{s.Partition, s.From}]
-		if f == nil || s.MaxBytes <= 0 {
-			continue
+	for i, f := range waiting {
+		if err != nil {
+			f.slice.Err = err
+		} else {
+			f.slice = slices[i]
 		}
-		a.drop(f)
-		if b, there := a.known(s.Partition); there && s.From >= b.First {
-			foreseen[i] = f // else it was deleted or trimmed meanwhile, which the store will tell
+		if a.next[f.place] == f { // else it was taken already, or gave way
+			size := bytesIn(f.slice.Batches)
+			if a.held += size - f.held; a.held > aheadBytes {
+				a.held, size, f.slice = a.held-size, 0, Slice{}
+			}
+			f.held = size
 		}
+		close(f.done)
 	}
-	return foreseen
 }
 
 // forgetStale lets go of what was read for readers that did not come.
@@ -193,16 +183,4 @@ func (a *ahead) dropOldest() {
 func (a *ahead) drop(f *foresight) {
 	delete(a.next, f.place)
 	a.held -= f.held
-}
-
-// upTo returns the slice with at most maxBytes of batches, but at least one.
-func (s Slice) upTo(maxBytes int) Slice {
-	size := 0
-	for i, b := range s.Batches {
-		if size += len(b.Bytes); i > 0 && size > maxBytes {
-			s.Batches = s.Batches[:i:i]
-			break
-		}
-	}
-	return s
 }

@@ -120,3 +120,34 @@ func TestReadAheadLetsGo(t *testing.T) {
 		}
 	})
 }
+
+// What is read ahead counts with its true size: a batch that is larger than what its reader asks for must not get past the limit.
+func TestReadAheadCountsWhatItHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		writer := open(t, store, eventlog.Config{})
+		const each, partitions = 3 << 20, 24
+		large := topic(t, writer, "large", partitions)
+		for _, p := range large.Partitions {
+			for range 4 {
+				if _, err := writer.Publish(t.Context(), p, batch.Record{Value: make([]byte, each)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		log := open(t, &counting{Store: store}, eventlog.Config{TailBytes: 1})
+		for _, p := range large.Partitions {
+			one(t, log, p, 0)
+			one(t, log, p, 1) // 2 is read ahead
+		}
+		synctest.Wait()
+		if held := log.HeldAhead(); held > 32<<20 {
+			t.Errorf("%d bytes are held for readers that may come", held)
+		}
+		for _, p := range large.Partitions {
+			if got := one(t, log, p, 2); len(got.Batches) != 1 || got.Batches[0].Base != 2 {
+				t.Errorf("partition %d: %+v", p, got.Bounds)
+			}
+		}
+	})
+}

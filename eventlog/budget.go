@@ -26,8 +26,13 @@ func (b *Budget) Take(size int) bool {
 	return true
 }
 
-// Left is what later spans may have.
-func (b *Budget) Left() int { return b.left }
+// Reserve keeps bytes for a span whose batches are not known yet, and says how many.
+func (b *Budget) Reserve(maxBytes int) int {
+	n := min(max(maxBytes, 0), b.left)
+	b.left -= n
+	b.any = true
+	return n
+}
 
 // Full reports whether nothing more can come.
 func (b *Budget) Full() bool { return b.any && b.left == 0 }

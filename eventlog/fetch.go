@@ -3,6 +3,7 @@ package eventlog
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -16,14 +17,14 @@ type Want struct {
 }
 
 // Fetch returns a slice for each span, in their order, with the bounds known and the batches from the one holding
-// Span.From onwards; the first batch comes however large it is. Slice.Err is ErrNoPartition, or a *RangeError for an offset
+// Span.From onwards, within one Budget. Slice.Err is ErrNoPartition, or a *RangeError for an offset
 // outside the bounds. What MaxBytes allows goes to the first spans first (KIP-74): who asks for many asks for them in turn.
 //
 // A reader near the end is served from memory. All others share one trip to the store. When that trip fails, who
 // could be served from memory still is. While there are fewer than MinBytes, Fetch waits for appends, at most MaxWait and until ctx ends;
 // the end of ctx is not an error. The bytes are shared with other readers: they must not be changed.
 func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
-	got, enough, err := l.fetchOnce(ctx, w)
+	got, enough, err := l.gather(ctx, w)
 	if enough || err != nil || w.MaxWait <= 0 {
 		return got, err
 	}
@@ -34,7 +35,7 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 	defer patience.Stop()
 	for {
 		// Look again: what came before the watch began woke nobody.
-		got, enough, err = l.fetchOnce(ctx, w)
+		got, enough, err = l.gather(ctx, w)
 		if enough || err != nil {
 			return got, err
 		}
@@ -48,104 +49,145 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 	}
 }
 
-// fetchOnce gathers what is there now. It is enough when MinBytes are reached or when the caller must hear of an error.
-func (l *Log) fetchOnce(ctx context.Context, w Want) (got []Slice, enough bool, err error) {
-	budget := w.MaxBytes
-	if budget <= 0 {
-		budget = int(^uint(0) >> 1)
+// gather collects what is there now: from the tail, else from what was read ahead, else from the store, all in one trip. It is enough when
+// MinBytes are reached or when the caller must hear of an error.
+func (l *Log) gather(ctx context.Context, w Want) (got []Slice, enough bool, err error) {
+	most := w.MaxBytes
+	if most <= 0 {
+		most = math.MaxInt
 	}
+	budget := NewBudget(most)
 	got = make([]Slice, len(w.Spans))
-	left := budget
-	var far []int // spans that only the store can answer
-	var trip []Span
+	var far []distant
+	first := false // the first batch of all is to come from the store
 	for i, s := range w.Spans {
-		if slice, at := l.near(s, left); at != inStore {
-			enough = enough || slice.Err != nil
-			left = max(left-bytesIn(slice.Batches), 0)
-			got[i] = slice
+		slice, at := l.near(s, &budget)
+		got[i] = slice
+		if at != inStore {
 			continue
 		}
-		got[i].Bounds, _ = l.tail.known(s.Partition) // for one that the budget leaves out of the trip
-		if len(far) == 0 && left == 0 {
-			continue
+		d := distant{index: i, span: s}
+		if !budget.Full() {
+			if d.foreseen, err = l.ahead.take(ctx, s); err != nil {
+				break
+			}
 		}
-		s.MaxBytes = max(min(s.MaxBytes, left), 0)
-		left -= s.MaxBytes
-		far, trip = append(far, i), append(trip, s)
+		if d.foreseen != nil && d.foreseen.done != nil {
+			got[i] = d.foreseen.slice.within(s, &budget)
+		} else {
+			first = first || !budget.any
+			d.span.MaxBytes, d.asks = budget.Reserve(s.MaxBytes), true
+		}
+		far = append(far, d)
 	}
-	if len(far) > 0 {
-		var failed bool
-		failed, err = l.fetchFar(ctx, trip, far, got, budget)
-		enough = enough || failed || err != nil
-		l.fillUp(w.Spans, far, budget, got)
+	if err == nil {
+		err = l.fetchFar(ctx, far, got, first)
 	}
+	l.fillUp(w.Spans, far, most, got)
 	size := 0
 	for i, slice := range got {
 		n := bytesIn(slice.Batches)
 		size += n
-		if _, isFar := slices.BinarySearch(far, i); n > 0 && !isFar {
-			l.cfg.Observer.Fetched(n, true)
+		enough = enough || slice.Err != nil
+		if n > 0 {
+			l.cfg.Observer.Fetched(n, !slices.ContainsFunc(far, func(d distant) bool { return d.index == i }))
 		}
 	}
 	if err != nil && size == 0 {
 		return nil, false, err
 	}
-	return got, enough || size >= max(w.MinBytes, 1), nil
+	return got, enough || err != nil || size >= max(w.MinBytes, 1), nil
 }
 
-// near answers a span from memory where it can, with about as many bytes as are left.
-func (l *Log) near(s Span, left int) (Slice, where) {
+// distant is a span that is not in the tail.
+type distant struct {
+	index    int // in Want.Spans
+	span     Span
+	asks     bool       // for the trip to the store
+	foreseen *foresight // that a reader might come here; nil: nobody knew
+}
+
+// near answers a span from memory where it can.
+func (l *Log) near(s Span, budget *Budget) (Slice, where) {
 	if l.catalog.Load().deleted(s.Partition) {
 		return Slice{Bounds: Bounds{Partition: s.Partition}, Err: ErrNoPartition}, deleted
 	}
-	slice, at := l.tail.read(s, min(s.MaxBytes, left))
-	switch {
-	case at == trimmed:
+	slice, at := l.tail.read(s)
+	switch at {
+	case trimmed:
 		slice.Err = outside(s, slice.Bounds)
-	case left <= 0 || s.MaxBytes <= 0:
-		slice.Batches = nil // its turn comes with the next fetch
+	case inTail:
+		slice = slice.within(s, budget)
 	}
 	return slice, at
 }
 
-// fetchFar answers the spans numbered far from the store, in one trip, or from what was read ahead.
-func (l *Log) fetchFar(ctx context.Context, trip []Span, far []int, got []Slice, budget int) (failed bool, err error) {
-	slices, err := l.ahead.answer(ctx, trip, budget)
-	if err != nil {
-		return false, err
+// fetchFar makes the trip to the store for those who ask for it; first says that the very first batch may be larger than what was reserved.
+// Then it reads ahead.
+func (l *Log) fetchFar(ctx context.Context, far []distant, got []Slice, first bool) error {
+	var trip []Span
+	most := 0
+	for _, d := range far {
+		if d.asks {
+			trip = append(trip, d.span)
+			most += d.span.MaxBytes // the sum was within one budget
+		}
 	}
-	for k, slice := range slices {
-		s := trip[k]
-		if slice.Err == nil && (s.From < slice.Bounds.First || s.From > slice.Bounds.Next) {
-			slice.Err = outside(s, slice.Bounds)
+	var read []Slice
+	if most > 0 || len(trip) == len(far) && len(trip) > 0 {
+		var err error
+		if read, err = l.read(ctx, trip, most); err != nil {
+			return err
 		}
-		failed = failed || slice.Err != nil
+	}
+	for _, d := range far {
+		slice := got[d.index]
+		if d.asks {
+			if len(read) == 0 {
+				continue
+			}
+			slice, read = read[0], read[1:]
+			if !first && bytesIn(slice.Batches) > d.span.MaxBytes {
+				slice.Batches = nil // another span has the batch that may be larger
+			}
+			if slice.Err == nil && (d.span.From < slice.Bounds.First || d.span.From > slice.Bounds.Next) {
+				slice.Err = outside(d.span, slice.Bounds)
+			}
+		}
 		if slice.Err == nil {
-			slice.Bounds, _ = l.tail.known(s.Partition) // never older than what another reader was told
+			slice.Bounds, _ = l.tail.known(d.span.Partition) // never older than what another reader was told
 		}
-		if n := bytesIn(slice.Batches); n > 0 {
-			l.cfg.Observer.Fetched(n, false)
+		if len(slice.Batches) > 0 {
 			l.tail.adopt(slice.Batches)
 		}
-		got[far[k]] = slice
+		got[d.index] = slice
 	}
-	return failed, nil
+	l.ahead.goOn(context.WithoutCancel(ctx), far, got)
+	return nil
 }
 
-// fillUp gives those that are in memory what was kept for the far, and not needed.
-func (l *Log) fillUp(spans []Span, far []int, budget int, got []Slice) {
-	left := budget
+// fillUp gives those that are in memory what was reserved for the far, and not needed.
+func (l *Log) fillUp(spans []Span, far []distant, most int, got []Slice) {
+	if len(far) == 0 {
+		return
+	}
+	left := most
 	for _, slice := range got {
 		left -= bytesIn(slice.Batches)
 	}
-	for i := far[0] + 1; i < len(spans) && left > 0; i++ {
+	isFar := make(map[int]bool, len(far))
+	for _, d := range far {
+		isFar[d.index] = true
+	}
+	any := left < most
+	for i := far[0].index + 1; i < len(spans) && left > 0; i++ {
 		had := bytesIn(got[i].Batches)
-		if _, isFar := slices.BinarySearch(far, i); isFar || had >= spans[i].MaxBytes {
+		if isFar[i] || had >= spans[i].MaxBytes {
 			continue
 		}
-		if slice, at := l.near(spans[i], had+left); at == inTail {
+		if slice, at := l.near(spans[i], &Budget{left: had + left, any: any}); at == inTail {
 			left += had - bytesIn(slice.Batches)
-			got[i] = slice
+			got[i], any = slice, any || len(slice.Batches) > 0
 		}
 	}
 }
@@ -166,6 +208,17 @@ func (l *Log) read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, er
 
 func outside(s Span, b Bounds) error {
 	return &RangeError{Partition: s.Partition, Asked: s.From, First: b.First, Next: b.Next}
+}
+
+// within returns the slice with those batches that a budget has for the span.
+func (s Slice) within(span Span, budget *Budget) Slice {
+	budget.Begin(span.MaxBytes)
+	n := 0
+	for n < len(s.Batches) && span.MaxBytes > 0 && budget.Take(len(s.Batches[n].Bytes)) {
+		n++
+	}
+	s.Batches = slices.Clone(s.Batches[:n])
+	return s
 }
 
 func bytesIn(batches []Placed) (n int) {

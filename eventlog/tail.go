@@ -145,8 +145,8 @@ const (
 	deleted              // nobody any more: the topic is gone
 )
 
-// read answers one span from memory where it can, with at most maxBytes but at least one batch.
-func (t *tail) read(s Span, maxBytes int) (Slice, where) {
+// read answers one span from memory where it can, with up to its MaxBytes and at least one batch.
+func (t *tail) read(s Span) (Slice, where) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.lanes[s.Partition]
@@ -165,7 +165,7 @@ func (t *tail) read(s Span, maxBytes int) (Slice, where) {
 		first-- // the batch that holds From begins before it
 	}
 	end, size := first, 0
-	for end < len(l.batches) && (end == first || size+len(l.batches[end].Bytes) <= maxBytes) {
+	for end < len(l.batches) && (end == first || size+len(l.batches[end].Bytes) <= s.MaxBytes) {
 		size += len(l.batches[end].Bytes)
 		end++
 	}

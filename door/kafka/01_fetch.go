@@ -60,17 +60,18 @@ func clamp(maxBytes int32) int { return min(max(int(maxBytes), 1), fetchMax) }
 // slot is where in the answer a span's slice goes.
 type slot struct{ topic, partition int }
 
-// plan lays the answer out, and lists what must be asked of the log.
+// plan lays the answer out, and lists what must be asked of the log. A partition that is mentioned again is answered once, where it was first
+// mentioned, and as the last mention asks: Kafka's broker keeps the mentions in a map by partition (FetchRequest.fetchData).
 func (s *Server) plan(ctx context.Context, in *kmsg.FetchRequest, out *fetched) (spans []eventlog.Span, slots []slot) {
 	out.topics = make([]fetchedTopic, len(in.Topics))
+	mentioned := make(map[eventlog.Partition]int) // which span
 	for i := range in.Topics {
 		asked, answer := &in.Topics[i], &out.topics[i]
 		answer.name, answer.id = asked.Topic, asked.TopicID
-		answer.partitions = make([]fetchedPartition, len(asked.Partitions))
+		answer.partitions = make([]fetchedPartition, 0, len(asked.Partitions))
 		topic, unknown := s.topicEither(ctx, asked.Topic, asked.TopicID, in.Version >= 13)
 		for k := range asked.Partitions {
-			ask, p := &asked.Partitions[k], &answer.partitions[k]
-			p.number = ask.Partition
+			ask := &asked.Partitions[k]
 			partition, err := partitionOf(topic, ask.Partition)
 			if unknown != nil {
 				err = unknown
@@ -78,11 +79,19 @@ func (s *Server) plan(ctx context.Context, in *kmsg.FetchRequest, out *fetched) 
 				err = checkEpoch(ask.CurrentLeaderEpoch)
 			}
 			if err != nil {
-				p.code, out.failed = errorCode(err), true
+				answer.partitions = append(answer.partitions, fetchedPartition{number: ask.Partition, code: errorCode(err)})
+				out.failed = true
 				continue
 			}
-			spans = append(spans, eventlog.Span{Partition: partition, From: eventlog.Offset(ask.FetchOffset), MaxBytes: clamp(ask.PartitionMaxBytes)})
-			slots = append(slots, slot{i, k})
+			span := eventlog.Span{Partition: partition, From: eventlog.Offset(ask.FetchOffset), MaxBytes: clamp(ask.PartitionMaxBytes)}
+			if n, again := mentioned[partition]; again {
+				spans[n] = span
+				continue
+			}
+			mentioned[partition] = len(spans)
+			spans = append(spans, span)
+			slots = append(slots, slot{i, len(answer.partitions)})
+			answer.partitions = append(answer.partitions, fetchedPartition{number: ask.Partition})
 		}
 	}
 	return spans, slots

@@ -32,13 +32,21 @@ var listOffsetsSince = map[int64]int16{
 func (s *Server) listOffsets(ctx context.Context, _ *request, in *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
 	out := in.ResponseKind().(*kmsg.ListOffsetsResponse)
 	bounds := s.listBounds(ctx, in)
+	asked := make(map[place]bool)
 	for _, t := range in.Topics {
 		answer := kmsg.NewListOffsetsResponseTopic()
 		answer.Topic = t.Topic
 		for _, p := range t.Partitions {
 			a := kmsg.NewListOffsetsResponseTopicPartition()
 			a.Partition = p.Partition
-			found, err := s.listOffset(ctx, in, t.Topic, p, bounds)
+			at := place{t.Topic, p.Partition}
+			found, err := nowhere, error(nil)
+			if asked[at] { // Kafka's broker refuses it, too (ListOffsetsRequest.duplicatePartitions): each search costs trips to the store
+				err = deny(kerr.InvalidRequest, "partition %d of topic %q is asked for more than once", p.Partition, t.Topic)
+			} else {
+				found, err = s.listOffset(ctx, in, t.Topic, p, bounds)
+			}
+			asked[at] = true
 			if err != nil {
 				s.trouble("ListOffsets", err)
 				a.ErrorCode = errorCode(err)
@@ -93,6 +101,12 @@ func (s *Server) listBounds(ctx context.Context, in *kmsg.ListOffsetsRequest) ma
 		}
 	}
 	return bounds
+}
+
+// place is a partition as a client names it.
+type place struct {
+	topic  string
+	number int32
 }
 
 // nowhere is what is answered when there is no such record.

@@ -207,3 +207,24 @@ func TestOffsetForLeaderEpochKnowsOneEpoch(t *testing.T) {
 		}
 	}
 }
+
+// Each search by time costs trips to the store, so a partition is searched once for a request.
+func TestListOffsetsAnswersAPartitionOnce(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 1, nil)
+	b.mustProduce("t", 0, sealed(t, batch.None, value("a")))
+	req := listRequest("t", 0, 0)
+	for range 1000 {
+		req.Topics[0].Partitions = append(req.Topics[0].Partitions, req.Topics[0].Partitions[0])
+	}
+	req.Topics = append(req.Topics, req.Topics[0])
+	for i, rt := range ask[*kmsg.ListOffsetsResponse](b, req).Topics {
+		for k, rp := range rt.Partitions {
+			var want *kerr.Error
+			if i+k > 0 {
+				want = kerr.InvalidRequest
+			}
+			wantCode(t, fmt.Sprintf("mention %d of topic %d", k, i), rp.ErrorCode, want)
+		}
+	}
+}
