@@ -83,21 +83,13 @@ func CheckConfig(config map[string]string) error {
 	for name, value := range config {
 		s, ok := FindSetting(name)
 		if !ok {
-			return &InvalidError{What: "setting", Value: name, Why: "no topic has such a setting; there are " + settingNames()}
+			return &InvalidError{What: "setting", Value: shorten(name), Why: "no topic has such a setting; `weir topic describe --all` lists those that there are"}
 		}
 		if err := s.allow(value); err != nil {
-			return &InvalidError{What: name, Value: value, Why: err.Error()}
+			return &InvalidError{What: name, Value: shorten(value), Why: err.Error()}
 		}
 	}
 	return nil
-}
-
-func settingNames() string {
-	var names []string
-	for _, s := range Settings {
-		names = append(names, s.Name)
-	}
-	return strings.Join(names, ", ")
 }
 
 func oneOf(allowed ...string) func(string) error {

@@ -23,33 +23,54 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 	}
 
 	if in.Topics == nil || in.Version == 0 && len(in.Topics) == 0 {
+		partitions := 0
+		for _, t := range s.log.Topics() {
+			partitions += len(t.Partitions)
+		}
+		if err := r.expect(ctx, partitions*metadataCost); err != nil {
+			return nil
+		}
 		for _, t := range s.log.Topics() {
 			out.Topics = append(out.Topics, s.metadataTopic(in, t))
 		}
 		return out
 	}
 	mayCreate := !s.cfg.NoAutoCreate && (in.AllowAutoTopicCreation || in.Version < 4)
+	mentions := make(map[string]bool) // Kafka, too, answers once however often a topic is mentioned
 	for _, asked := range in.Topics {
+		if !first(mentions, nameOrID(asked.Topic, asked.TopicID)) {
+			continue
+		}
 		topic, err := s.metadataFind(ctx, asked, mayCreate)
 		if err == nil {
+			if err := r.expect(ctx, len(topic.Partitions)*metadataCost); err != nil {
+				return nil
+			}
 			out.Topics = append(out.Topics, s.metadataTopic(in, topic))
 			continue
 		}
 		s.trouble("Metadata", err)
 		t := kmsg.NewMetadataResponseTopic()
 		t.Topic, t.TopicID, t.ErrorCode = asked.Topic, asked.TopicID, errorCode(err)
+		if asked.TopicID != noTopicID {
+			t.Topic = nil
+		}
 		out.Topics = append(out.Topics, t)
 	}
 	return out
 }
 
-// metadataFind finds or creates the topic that is asked for.
+// metadataCost is about what a partition takes in an answer, in memory and encoded.
+const metadataCost = 256
+
+// metadataFind finds or creates the topic that is asked for. An id goes before a name: Kafka's own client sends an empty name along
+// (KafkaApis.handleTopicMetadataRequest looks for ids first as well).
 func (s *Server) metadataFind(ctx context.Context, asked kmsg.MetadataRequestTopic, mayCreate bool) (eventlog.Topic, error) {
-	if asked.Topic == nil {
+	if asked.TopicID != noTopicID {
 		return s.topicByID(asked.TopicID)
 	}
-	if asked.TopicID != noTopicID {
-		return eventlog.Topic{}, deny(kerr.InvalidRequest, "a topic is asked for by name and by id at once")
+	if asked.Topic == nil {
+		return eventlog.Topic{}, deny(kerr.UnknownTopicID, "a topic is asked for without a name and without an id")
 	}
 	topic, err := s.log.Topic(ctx, *asked.Topic)
 	if !mayCreate || !errors.Is(err, eventlog.ErrUnknownTopic) {

@@ -10,11 +10,24 @@ import (
 
 // OffsetFetch tells how far groups have read: one up to version 7, any number since (KIP-709). There is nothing to wait for where
 // a stable offset is asked for: offsets are not committed in transactions.
-func (s *Server) offsetFetch(ctx context.Context, _ *request, in *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchResponse {
+func (s *Server) offsetFetch(ctx context.Context, r *request, in *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchResponse {
 	out := in.ResponseKind().(*kmsg.OffsetFetchResponse)
 	if in.Version >= 8 {
+		again := repeated(in.Groups, func(g kmsg.OffsetFetchRequestGroup) string { return g.Group })
 		for _, ask := range in.Groups {
-			out.Groups = append(out.Groups, s.fetchGroup(ctx, ask, in.Version >= 10))
+			skip, err := again.refuse(ask.Group)
+			if skip {
+				continue
+			}
+			answer := kmsg.NewOffsetFetchResponseGroup()
+			answer.Group, answer.ErrorCode = ask.Group, errorCode(err)
+			if err == nil {
+				answer, err = s.fetchGroup(ctx, r, ask, in.Version >= 10)
+				if err != nil {
+					return nil
+				}
+			}
+			out.Groups = append(out.Groups, answer)
 		}
 		return out
 	}
@@ -28,7 +41,10 @@ func (s *Server) offsetFetch(ctx context.Context, _ *request, in *kmsg.OffsetFet
 		topic.Topic, topic.Partitions = t.Topic, t.Partitions
 		ask.Topics = append(ask.Topics, topic)
 	}
-	answer := s.fetchGroup(ctx, ask, false)
+	answer, err := s.fetchGroup(ctx, r, ask, false)
+	if err != nil {
+		return nil
+	}
 	out.ErrorCode = answer.ErrorCode
 	for _, t := range answer.Topics {
 		row := kmsg.NewOffsetFetchResponseTopic()
@@ -44,13 +60,17 @@ func (s *Server) offsetFetch(ctx context.Context, _ *request, in *kmsg.OffsetFet
 	return out
 }
 
-// fetchGroup answers for one group: the partitions asked for, or with null topics all that it has.
-func (s *Server) fetchGroup(ctx context.Context, ask kmsg.OffsetFetchRequestGroup, byID bool) kmsg.OffsetFetchResponseGroup {
+// fetchGroup answers for one group: the partitions asked for, each once, or with null topics all that it has. It fails when there is no memory for
+// the answer.
+func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetchRequestGroup, byID bool) (kmsg.OffsetFetchResponseGroup, error) {
 	out := kmsg.NewOffsetFetchResponseGroup()
 	out.Group = ask.Group
 	if ask.Topics == nil {
 		all, err := s.groups.Fetch(ctx, ask.Group, nil)
 		out.ErrorCode = errorCode(err)
+		if err := r.expect(ctx, costOf(all)); err != nil {
+			return out, err
+		}
 		for _, c := range all {
 			if n := len(out.Topics); n == 0 || out.Topics[n-1].TopicID != c.Topic {
 				t := kmsg.NewOffsetFetchResponseGroupTopic()
@@ -60,14 +80,18 @@ func (s *Server) fetchGroup(ctx context.Context, ask kmsg.OffsetFetchRequestGrou
 			t := &out.Topics[len(out.Topics)-1]
 			t.Partitions = append(t.Partitions, committedRow(c))
 		}
-		return out
+		return out, nil
 	}
 	var which []group.TopicPartition
+	mentions := make(map[string]bool)
 	for _, t := range ask.Topics {
+		if !first(mentions, nameOrID(&t.Topic, t.TopicID)) {
+			continue
+		}
 		row := kmsg.NewOffsetFetchResponseGroupTopic()
 		row.Topic, row.TopicID = t.Topic, t.TopicID
 		topic, err := s.topicEither(ctx, t.Topic, t.TopicID, byID)
-		for _, p := range t.Partitions {
+		for _, p := range once(t.Partitions) {
 			a := committedRow(group.Committed{TopicPartition: group.TopicPartition{Partition: p}, Offset: -1, LeaderEpoch: -1})
 			if err != nil && byID {
 				a.ErrorCode = errorCode(err) // by name, a topic that is not there is one without offsets
@@ -82,7 +106,10 @@ func (s *Server) fetchGroup(ctx context.Context, ask kmsg.OffsetFetchRequestGrou
 	if err != nil {
 		s.trouble("OffsetFetch", err)
 		out.ErrorCode = errorCode(err)
-		return out
+		return out, nil
+	}
+	if err := r.expect(ctx, costOf(found)); err != nil {
+		return out, err
 	}
 	i := 0
 	for t := range out.Topics {
@@ -93,7 +120,16 @@ func (s *Server) fetchGroup(ctx context.Context, ask kmsg.OffsetFetchRequestGrou
 			i++
 		}
 	}
-	return out
+	return out, nil
+}
+
+// costOf is about what committed offsets take in an answer, in memory and encoded.
+func costOf(all []group.Committed) (n int) {
+	const each = 128
+	for _, c := range all {
+		n += each + len(c.Metadata)
+	}
+	return n
 }
 
 func committedRow(c group.Committed) kmsg.OffsetFetchResponseGroupTopicPartition {

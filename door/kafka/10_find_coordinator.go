@@ -23,7 +23,11 @@ func (s *Server) findCoordinator(ctx context.Context, r *request, in *kmsg.FindC
 	if in.CoordinatorType == coordinatesGroup {
 		s.openOffsetsTopic(ctx)
 	}
+	mentions := make(map[string]bool)
 	for _, key := range keys {
+		if !first(mentions, key) {
+			continue
+		}
 		c := kmsg.NewFindCoordinatorResponseCoordinator()
 		c.Key, c.NodeID, c.Port = key, -1, -1
 		if err := checkCoordinates(in.CoordinatorType); err != nil {

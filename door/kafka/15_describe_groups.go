@@ -10,9 +10,13 @@ import (
 )
 
 // DescribeGroups tells a group's state and members. Before version 6, a group that is not there is called dead (KIP-1043).
-func (s *Server) describeGroups(ctx context.Context, _ *request, in *kmsg.DescribeGroupsRequest) *kmsg.DescribeGroupsResponse {
+func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.DescribeGroupsRequest) *kmsg.DescribeGroupsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeGroupsResponse)
+	mentions := make(map[string]bool)
 	for _, name := range in.Groups {
+		if !first(mentions, name) {
+			continue
+		}
 		g := kmsg.NewDescribeGroupsResponseGroup()
 		g.Group = name
 		d, err := s.groups.Describe(ctx, name)
@@ -24,6 +28,13 @@ func (s *Server) describeGroups(ctx context.Context, _ *request, in *kmsg.Descri
 			g.State = string(d.State)
 			g.ErrorCode, g.ErrorMessage = codeOf(err)
 		default:
+			size := 0
+			for _, m := range d.Members {
+				size += memberCost + 2*(len(m.Metadata)+len(m.Assignment))
+			}
+			if err := r.expect(ctx, size); err != nil {
+				return nil
+			}
 			describeGroup(&g, d)
 		}
 		if in.IncludeAuthorizedOperations && err == nil {
@@ -33,6 +44,9 @@ func (s *Server) describeGroups(ctx context.Context, _ *request, in *kmsg.Descri
 	}
 	return out
 }
+
+// memberCost is about what a member takes in an answer besides what it sent itself, in memory and encoded.
+const memberCost = 512
 
 func describeGroup(g *kmsg.DescribeGroupsResponseGroup, d group.Described) {
 	g.State, g.ProtocolType, g.Protocol = string(d.State), d.ProtocolType, d.Protocol

@@ -12,7 +12,7 @@ import (
 const groupType = "classic"
 
 // ListGroups lists groups, from version 4 on those in some states (KIP-518), from 5 on those of some types (KIP-848).
-func (s *Server) listGroups(ctx context.Context, _ *request, in *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse {
+func (s *Server) listGroups(ctx context.Context, r *request, in *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse {
 	out := in.ResponseKind().(*kmsg.ListGroupsResponse)
 	if len(in.TypesFilter) > 0 && !slices.ContainsFunc(in.TypesFilter, func(t string) bool { return strings.EqualFold(t, groupType) }) {
 		return out
@@ -22,6 +22,10 @@ func (s *Server) listGroups(ctx context.Context, _ *request, in *kmsg.ListGroups
 		s.trouble("ListGroups", err)
 		out.ErrorCode = errorCode(err)
 		return out
+	}
+	const each = 256 // about what a group takes in the answer, in memory and encoded
+	if err := r.expect(ctx, len(listed)*each); err != nil {
+		return nil
 	}
 	for _, l := range listed {
 		g := kmsg.NewListGroupsResponseGroup()

@@ -10,7 +10,7 @@ import (
 )
 
 // CreateTopics creates topics, each on its own.
-func (s *Server) createTopics(ctx context.Context, _ *request, in *kmsg.CreateTopicsRequest) *kmsg.CreateTopicsResponse {
+func (s *Server) createTopics(ctx context.Context, request *request, in *kmsg.CreateTopicsRequest) *kmsg.CreateTopicsResponse {
 	out := in.ResponseKind().(*kmsg.CreateTopicsResponse)
 	again := repeated(in.Topics, func(t kmsg.CreateTopicsRequestTopic) string { return t.Topic })
 	for _, asked := range in.Topics {
@@ -29,7 +29,11 @@ func (s *Server) createTopics(ctx context.Context, _ *request, in *kmsg.CreateTo
 		} else {
 			t.TopicID = topic.ID
 			t.NumPartitions, t.ReplicationFactor = int32(len(topic.Partitions)), 1
-			for _, c := range topicConfigs(topic) {
+			configs := topicConfigs(topic)
+			if err := request.expect(ctx, len(configs)*configCost); err != nil {
+				return nil
+			}
+			for _, c := range configs {
 				r := kmsg.NewCreateTopicsResponseTopicConfig()
 				r.Name, r.Value, r.Source = c.name, &c.value, int8(c.source)
 				t.Configs = append(t.Configs, r)

@@ -19,9 +19,9 @@ func (s *Server) deleteTopics(ctx context.Context, _ *request, in *kmsg.DeleteTo
 		t.Topic = &name
 		asked = append(asked, t)
 	}
-	again := repeated(asked, nameOrID)
+	again := repeated(asked, func(t kmsg.DeleteTopicsRequestTopic) string { return nameOrID(t.Topic, t.TopicID) })
 	for _, ask := range asked {
-		skip, err := again.refuse(nameOrID(ask))
+		skip, err := again.refuse(nameOrID(ask.Topic, ask.TopicID))
 		if skip {
 			continue
 		}
@@ -62,11 +62,4 @@ func (s *Server) deleteAsked(ctx context.Context, ask kmsg.DeleteTopicsRequestTo
 		t.TopicID = topic.ID
 		return s.log.DeleteThisTopic(ctx, topic)
 	}
-}
-
-func nameOrID(t kmsg.DeleteTopicsRequestTopic) string {
-	if t.Topic != nil {
-		return *t.Topic
-	}
-	return "id " + string(t.TopicID[:])
 }

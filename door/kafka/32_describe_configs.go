@@ -10,12 +10,25 @@ import (
 )
 
 // DescribeConfigs shows the settings of topics and of this broker, with where each value comes from.
-func (s *Server) describeConfigs(ctx context.Context, _ *request, in *kmsg.DescribeConfigsRequest) *kmsg.DescribeConfigsResponse {
+func (s *Server) describeConfigs(ctx context.Context, request *request, in *kmsg.DescribeConfigsRequest) *kmsg.DescribeConfigsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeConfigsResponse)
+	again := repeated(in.Resources, func(r kmsg.DescribeConfigsRequestResource) string {
+		return resourceName(r.ResourceType, r.ResourceName)
+	})
 	for _, asked := range in.Resources {
+		skip, err := again.refuse(resourceName(asked.ResourceType, asked.ResourceName))
+		if skip {
+			continue
+		}
 		r := kmsg.NewDescribeConfigsResponseResource()
 		r.ResourceType, r.ResourceName = asked.ResourceType, asked.ResourceName
-		configs, err := s.configsOf(ctx, asked.ResourceType, asked.ResourceName)
+		var configs []config
+		if err == nil {
+			configs, err = s.configsOf(ctx, asked.ResourceType, asked.ResourceName)
+		}
+		if err := request.expect(ctx, len(configs)*configCost); err != nil {
+			return nil
+		}
 		if err != nil {
 			s.trouble("DescribeConfigs", err)
 			r.ErrorCode, r.ErrorMessage = codeOf(err)
@@ -29,6 +42,9 @@ func (s *Server) describeConfigs(ctx context.Context, _ *request, in *kmsg.Descr
 	}
 	return out
 }
+
+// configCost is about what a setting takes in an answer, in memory and encoded, with its text and its synonyms.
+const configCost = 1 << 10
 
 func (s *Server) configsOf(ctx context.Context, kind kmsg.ConfigResourceType, name string) ([]config, error) {
 	switch kind {

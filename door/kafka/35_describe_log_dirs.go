@@ -12,7 +12,7 @@ import (
 const logDir = "/weir"
 
 // DescribeLogDirs tells how many bytes each partition has, in one trip to the store. What room is left, only the store knows.
-func (s *Server) describeLogDirs(ctx context.Context, _ *request, in *kmsg.DescribeLogDirsRequest) *kmsg.DescribeLogDirsResponse {
+func (s *Server) describeLogDirs(ctx context.Context, r *request, in *kmsg.DescribeLogDirsRequest) *kmsg.DescribeLogDirsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeLogDirsResponse)
 	dir := kmsg.NewDescribeLogDirsResponseDir()
 	dir.Dir = logDir
@@ -27,6 +27,9 @@ func (s *Server) describeLogDirs(ctx context.Context, _ *request, in *kmsg.Descr
 			ps = append(ps, t.topic.Partitions[number])
 		}
 		dir.Topics = append(dir.Topics, answer)
+	}
+	if err := r.expect(ctx, len(ps)*logDirCost); err != nil {
+		return nil
 	}
 	if len(ps) > 0 {
 		sizes, err := s.log.Bounds(ctx, ps...)
@@ -44,6 +47,9 @@ func (s *Server) describeLogDirs(ctx context.Context, _ *request, in *kmsg.Descr
 	out.Dirs = append(out.Dirs, dir)
 	return out
 }
+
+// logDirCost is about what a partition takes in an answer, in memory and encoded, and on the way from the store.
+const logDirCost = 256
 
 type logDirTopic struct {
 	name    string
@@ -64,13 +70,17 @@ func (s *Server) logDirTopics(ctx context.Context, in *kmsg.DescribeLogDirsReque
 		}
 		return all
 	}
+	mentions := make(map[string]bool)
 	for _, asked := range in.Topics {
+		if !first(mentions, asked.Topic) {
+			continue
+		}
 		topic, err := s.topicByName(ctx, asked.Topic)
 		if err != nil {
 			continue
 		}
 		t := logDirTopic{name: topic.Name, topic: topic}
-		for _, number := range asked.Partitions {
+		for _, number := range once(asked.Partitions) {
 			if _, err := partitionOf(topic, number); err == nil {
 				t.numbers = append(t.numbers, number)
 			}

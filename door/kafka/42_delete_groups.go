@@ -9,7 +9,11 @@ import (
 // DeleteGroups removes groups without members, and their offsets.
 func (s *Server) deleteGroups(ctx context.Context, _ *request, in *kmsg.DeleteGroupsRequest) *kmsg.DeleteGroupsResponse {
 	out := in.ResponseKind().(*kmsg.DeleteGroupsResponse)
+	mentions := make(map[string]bool)
 	for _, name := range in.Groups {
+		if !first(mentions, name) { // as in Kafka: KafkaApis.handleDeleteGroupsRequest makes them distinct
+			continue
+		}
 		g := kmsg.NewDeleteGroupsResponseGroup()
 		g.Group = name
 		if err := s.groups.Delete(ctx, name); err != nil {

@@ -10,13 +10,17 @@ import (
 )
 
 // DescribeProducers lists the idempotent producers that partitions know.
-func (s *Server) describeProducers(ctx context.Context, _ *request, in *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
+func (s *Server) describeProducers(ctx context.Context, r *request, in *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
 	out := in.ResponseKind().(*kmsg.DescribeProducersResponse)
+	mentions := make(map[string]bool)
 	for _, asked := range in.Topics {
+		if !first(mentions, asked.Topic) {
+			continue
+		}
 		t := kmsg.NewDescribeProducersResponseTopic()
 		t.Topic = asked.Topic
 		topic, unknown := s.topicByName(ctx, asked.Topic)
-		for _, number := range asked.Partitions {
+		for _, number := range once(asked.Partitions) {
 			p := kmsg.NewDescribeProducersResponseTopicPartition()
 			p.Partition = number
 			known, err := []eventlog.Producer(nil), unknown
@@ -26,6 +30,9 @@ func (s *Server) describeProducers(ctx context.Context, _ *request, in *kmsg.Des
 			if err != nil {
 				s.trouble("DescribeProducers", err)
 				p.ErrorCode, p.ErrorMessage = codeOf(err)
+			}
+			if err := r.expect(ctx, len(known)*producerCost); err != nil {
+				return nil
 			}
 			for _, k := range known {
 				a := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
@@ -40,6 +47,9 @@ func (s *Server) describeProducers(ctx context.Context, _ *request, in *kmsg.Des
 	}
 	return out
 }
+
+// producerCost is about what a producer takes in an answer, in memory and encoded.
+const producerCost = 256
 
 func (s *Server) producersOf(ctx context.Context, topic eventlog.Topic, number int32) ([]eventlog.Producer, error) {
 	partition, err := partitionOf(topic, number)

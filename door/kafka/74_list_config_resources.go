@@ -10,7 +10,7 @@ import (
 
 // ListConfigResources lists what has settings: topics and this broker. Version 0 knew client metrics only, of
 // which there are none.
-func (s *Server) listConfigResources(_ context.Context, _ *request, in *kmsg.ListConfigResourcesRequest) *kmsg.ListConfigResourcesResponse {
+func (s *Server) listConfigResources(ctx context.Context, request *request, in *kmsg.ListConfigResourcesRequest) *kmsg.ListConfigResourcesResponse {
 	out := in.ResponseKind().(*kmsg.ListConfigResourcesResponse)
 	if in.Version == 0 {
 		return out
@@ -22,6 +22,10 @@ func (s *Server) listConfigResources(_ context.Context, _ *request, in *kmsg.Lis
 		r := kmsg.NewListConfigResourcesResponseConfigResource()
 		r.Name, r.Type = name, int8(kind)
 		out.ConfigResources = append(out.ConfigResources, r)
+	}
+	const each = 128 // about what a resource takes in the answer, in memory and encoded
+	if err := request.expect(ctx, len(s.log.Topics())*each); err != nil {
+		return nil
 	}
 	for _, t := range s.log.Topics() {
 		add(kmsg.ConfigResourceTypeTopic, t.Name)

@@ -24,6 +24,9 @@ const (
 	tagsCost     = 512      // of a struct with tags: the map …
 	tagCost      = 96       // … and each tag in it
 	stringCost   = 16       // of a string or a pointer beside its bytes
+
+	elementsMax = 200_000 // elements of all arrays of a request: most are answered one by one …
+	answerEach  = 256     // … and an answer to one takes about so much, in memory and encoded
 )
 
 func budgetFor(frame int) int {
@@ -61,6 +64,7 @@ type wire struct {
 	flexible bool
 	budget   int
 	cost     int
+	elements int // of arrays
 	err      error
 }
 
@@ -175,6 +179,9 @@ func (w *wire) field(f *field) {
 			w.fail(fmt.Errorf("an array of %d elements in %d bytes", n, len(w.buf)))
 		}
 		w.charge(max(n, 0) * f.size)
+		if w.elements += max(n, 0); w.elements > elementsMax {
+			w.fail(fmt.Errorf("it has more than %d elements, the limit; send several requests", elementsMax))
+		}
 		for range n {
 			if w.err != nil {
 				return

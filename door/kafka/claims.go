@@ -175,7 +175,7 @@ func (c *claim) shrink(n int64) {
 
 // release gives back all. It may be called again.
 func (c *claim) release() {
-	if c.held == 0 {
+	if c == nil || c.held == 0 {
 		return // as most are
 	}
 	b := c.of
@@ -195,4 +195,17 @@ func (b *budget) idle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.free == b.size && len(b.waiting) == 0 && len(b.moving) == 0
+}
+
+// expectedFree is how many bytes of answer a request may have without a claim: most have less, and no other client can stop those.
+const expectedFree = 64 << 10
+
+// expect claims memory for so many bytes more of a request's answer, before they are made. An error is the end of the request's time: then the
+// connection is closed, for to say less would be an answer that is not true.
+func (r *request) expect(ctx context.Context, n int) error {
+	if r.expected += n; r.expected <= expectedFree {
+		return nil
+	}
+	_, err := r.claim.grow(ctx, int64(n))
+	return err
 }

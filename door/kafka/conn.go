@@ -54,7 +54,8 @@ type request struct {
 	clientID string // "" for none
 	body     kmsg.Request
 	conn     *conn
-	claim    *claim // what it holds of Server.frames
+	claim    *claim // what it and its answer hold of Server.frames
+	expected int    // bytes of the answer, where that grows with more than the request
 }
 
 // call is a request on its way to its answer.
@@ -199,7 +200,7 @@ func (c *conn) readCall(ctx context.Context, h header) (_ *call, err error) {
 // walked is a request that may be decoded.
 type walked struct {
 	body []byte
-	cost int // memory that decoding takes
+	cost int // memory that decoding takes, and an answer of one part for each
 }
 
 // walk checks a request without taking memory for it.
@@ -213,7 +214,7 @@ func (c *call) walk(frame []byte) (walked, error) {
 	c.clientID = w.clientID()
 	body := w.buf
 	w.walk(c.api.shape(c.version))
-	return walked{body, w.cost}, c.badRequest(w.err)
+	return walked{body, w.cost + w.elements*answerEach}, c.badRequest(w.err)
 }
 
 // decode reads the request's body.
@@ -317,6 +318,8 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 	}
 	c.nc.SetWriteDeadline(time.Now().Add(c.s.cfg.WriteTimeout))
 	if records, ok := resp.(*fetched); ok {
+		call.body = nil
+		call.claim.release() // the records are counted by themselves
 		return c.sendFetched(b, records)
 	}
 	b = resp.AppendTo(b)
@@ -324,7 +327,22 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 	if cap(b) <= keptBuffer {
 		c.out = b
 	}
-	return c.nc.Write(b)
+	if len(b) <= keptBuffer {
+		return c.nc.Write(b)
+	}
+	// A client that does not take its answer must not hold the memory that others wait for.
+	call.claim.moves(func() { c.nc.Close() })
+	defer call.claim.rests()
+	out := 0
+	for out < len(b) {
+		n, err := c.nc.Write(b[out:min(len(b), out+keptBuffer)])
+		out += n
+		if err != nil {
+			return out, err
+		}
+		call.claim.progress()
+	}
+	return out, nil
 }
 
 // keptBuffer is the largest answer whose memory the connection keeps for the next.

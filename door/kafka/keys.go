@@ -73,9 +73,16 @@ func apis() []api {
 var noReply kmsg.Response = new(kmsg.ProduceResponse)
 
 // typed makes a handler of a method that takes kmsg's type for the key's requests.
-func typed[In kmsg.Request, Out kmsg.Response](h func(*Server, context.Context, *request, In) Out) handler {
+func typed[In kmsg.Request, Out interface {
+	comparable
+	kmsg.Response
+}](h func(*Server, context.Context, *request, In) Out) handler {
 	return func(s *Server, ctx context.Context, r *request) kmsg.Response {
-		return h(s, ctx, r, r.body.(In))
+		var none Out
+		if out := h(s, ctx, r, r.body.(In)); out != none {
+			return out
+		}
+		return nil
 	}
 }
 

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -130,4 +131,28 @@ func (n names) refuse(name string) (skip bool, err error) {
 		n[name] = 0
 		return false, deny(kerr.InvalidRequest, "%q is named %d times in one request", name, count)
 	}
+}
+
+// first tells whether a name is mentioned for the first time in a request that is answered once however often it mentions something: an answer
+// must not grow with what is repeated.
+func first[T comparable](mentions map[T]bool, name T) bool {
+	if mentions[name] {
+		return false
+	}
+	mentions[name] = true
+	return true
+}
+
+// once returns numbers without those that came before.
+func once(numbers []int32) []int32 {
+	mentions := make(map[int32]bool)
+	return slices.DeleteFunc(slices.Clone(numbers), func(n int32) bool { return !first(mentions, n) })
+}
+
+// nameOrID tells apart the topics that a request mentions: an id, or a name where there is none.
+func nameOrID(name *string, id topicID) string {
+	if id != noTopicID || name == nil {
+		return "id " + string(id[:])
+	}
+	return *name
 }

@@ -74,6 +74,16 @@ func TestMetadataFindsTopics(t *testing.T) {
 	if topic := byID(id); topic.ErrorCode != 0 || text(topic.Topic) != "t" {
 		t.Errorf("by id: %+v", topic)
 	}
+	withName := metadataRequest("") // as Kafka's own client sends it
+	withName.Topics[0].TopicID = id
+	if topic := ask[*kmsg.MetadataResponse](b, withName).Topics[0]; topic.ErrorCode != 0 || text(topic.Topic) != "t" {
+		t.Errorf("by id with an empty name: %+v", topic)
+	}
+	many := metadataRequest("t", "t", "none", "t", "none")
+	many.AllowAutoTopicCreation = false
+	if n := len(ask[*kmsg.MetadataResponse](b, many).Topics); n != 2 {
+		t.Errorf("two topics that are mentioned five times are answered %d times", n)
+	}
 	wantCode(t, "an unknown id", byID([16]byte{1, 2, 3}).ErrorCode, kerr.UnknownTopicID)
 
 	closed := metadataRequest("new")
