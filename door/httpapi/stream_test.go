@@ -50,12 +50,13 @@ func (d *door) listen(path string, headers ...string) *listener {
 	if err != nil {
 		d.t.Fatalf("%s: %v", path, err)
 	}
+	d.t.Cleanup(func() { leave(); answer.Body.Close() })
 	if answer.StatusCode != 200 {
-		d.t.Fatalf("%s: %s", path, answer.Status)
+		why, _ := io.ReadAll(answer.Body)
+		d.t.Fatalf("%s: %s %s", path, answer.Status, why)
 	}
 	l := &listener{t: d.t, answer: answer, lines: bufio.NewScanner(answer.Body), leave: leave}
 	l.lines.Buffer(nil, 32<<20)
-	d.t.Cleanup(l.close)
 	return l
 }
 
@@ -64,8 +65,18 @@ func (l *listener) close() {
 	l.answer.Body.Close()
 }
 
-// message returns the next server-sent event's type and data; ok is false at the end of the stream. Comments and positions alone are passed over.
+// messageMax is how long a test waits for an event: one that was skipped does not come. In a bubble the time is fake.
+const messageMax = time.Minute
+
+// message returns the next server-sent event's type and data; ok is false at the end of the stream, and where nothing comes for messageMax.
+// Comments and positions alone are passed over.
 func (l *listener) message() (kind, data string, ok bool) {
+	late := time.AfterFunc(messageMax, l.leave)
+	defer func() {
+		if !late.Stop() {
+			l.t.Errorf("within %v no event came", messageMax)
+		}
+	}()
 	for l.lines.Scan() {
 		name, value, _ := strings.Cut(l.lines.Text(), ": ")
 		switch {
@@ -138,8 +149,9 @@ func TestStreamHasWhatIsThereAndWhatComes(t *testing.T) {
 }
 
 // A client that is cut off anywhere comes back with the last id it saw and goes on with the next event: none is lost, none comes twice.
-func TestStreamResumesExactly(t *testing.T) {
-	d := open(t, httpapi.Config{})
+func TestStreamResumesExactly(t *testing.T) { bubble(t, httpapi.Config{}, resumesExactly) }
+
+func resumesExactly(t *testing.T, d *door) {
 	d.topic("orders", 4)
 	publisher := publish.New(d.log, publish.Config{})
 	const total = 500
@@ -171,11 +183,15 @@ func TestStreamResumesExactly(t *testing.T) {
 	if got := l.values(1); got[0] != "new" {
 		t.Errorf("after all events comes %q", got)
 	}
+	l.close()
 }
 
 // A client that was cut off before it saw an event has a position nevertheless.
 func TestStreamHasAPositionFromTheStart(t *testing.T) {
-	d := open(t, httpapi.Config{})
+	bubble(t, httpapi.Config{}, hasAPositionFromTheStart)
+}
+
+func hasAPositionFromTheStart(t *testing.T, d *door) {
 	d.topic("orders", 1)
 	d.do("POST", "/v1/topics/orders/events", "before")
 	l := d.listen("/v1/topics/orders/stream")
@@ -186,9 +202,11 @@ func TestStreamHasAPositionFromTheStart(t *testing.T) {
 	}
 	l.close()
 	d.do("POST", "/v1/topics/orders/events", "meanwhile")
-	if got := d.listen("/v1/topics/orders/stream", "Last-Event-ID: "+l.id).values(1); got[0] != "meanwhile" {
+	back := d.listen("/v1/topics/orders/stream", "Last-Event-ID: "+l.id)
+	if got := back.values(1); got[0] != "meanwhile" {
 		t.Errorf("after the position comes %q", got)
 	}
+	back.close()
 }
 
 func TestStreamTellsOfAGap(t *testing.T) {
