@@ -13,6 +13,8 @@ import (
 var (
 	// ErrUnavailable: the store cannot be reached. Trying again may work.
 	ErrUnavailable = eventlog.ErrUnavailable
+	// ErrNoSpace: the disk of the store is full. It matches ErrUnavailable, too.
+	ErrNoSpace = eventlog.ErrNoSpace
 	// ErrUnsure: the change was sent to the store and the answer was lost. It may have happened.
 	ErrUnsure = eventlog.ErrUnsure
 	// ErrClosed: the Log was closed, or the Consumer. After Log.Close every method that can fail gives it, but for Close itself. Until then the handlers

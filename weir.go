@@ -136,7 +136,7 @@ func (l *Log) usable() error {
 	return nil
 }
 
-// Healthy is nil while the store answers, and says what is wrong while it does not. It costs no trip.
+// Healthy is nil while the store answers and takes events, and says what is wrong while it does not. It costs no trip.
 func (l *Log) Healthy() error {
 	if err := l.usable(); err != nil {
 		return err

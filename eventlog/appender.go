@@ -301,6 +301,9 @@ func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outco
 	var again []*Ticket
 	for i, out := range outcomes {
 		s := f.slots[i]
+		if errors.Is(out.Err, ErrUnavailable) {
+			a.cfg.Observer.StoreFailed("commit", out.Err) // it refused records for want of space
+		}
 		if s.producer != nil && out.Err == nil {
 			a.producers.moved(s.producer, out.Base)
 		}

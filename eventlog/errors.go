@@ -14,6 +14,8 @@ var (
 	ErrNoPartition = errors.New("no such partition")
 	// ErrUnavailable: the store cannot be reached, and certainly nothing happened. Trying again may work.
 	ErrUnavailable = errors.New("store unavailable")
+	// ErrNoSpace: the store's disk is full. It matches ErrUnavailable, too: certainly nothing happened, and trying again may work.
+	ErrNoSpace = fmt.Errorf("%w: no space", ErrUnavailable)
 	// ErrUnsure: the change was sent to the store and the answer was lost. It may have happened.
 	ErrUnsure = errors.New("outcome unknown: sent to the store, and the answer was lost")
 	// ErrClosed: the log is stopping and takes nothing new.

@@ -75,5 +75,6 @@ func (l *Log) look(ctx context.Context) error {
 	l.mark = mark
 	l.health.Store(nil)
 	l.contact.heard()
+	l.lookWritable(ctx)
 	return nil
 }

@@ -41,6 +41,7 @@ type Log struct {
 	catalog   atomic.Pointer[catalog]
 	ids       producerIDs
 	health    atomic.Pointer[error] // of the last look at the store; nil while it answers
+	refusal   atomic.Pointer[error] // why the store takes no records; nil while it takes them
 	mark      Mark                  // how far the follower has looked; its own once Run runs
 	catalogAt Offset                // the end of partition 0 when the follower last read the catalog
 }
@@ -96,12 +97,12 @@ func (l *Log) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Healthy is nil while the store answers, and the last look's error while it does not.
+// Healthy is nil while the store answers and takes records. Else it is the last look's error, or why records are refused.
 func (l *Log) Healthy() error {
-	if err := l.health.Load(); err != nil {
-		return *err
+	if err := l.reachable(); err != nil {
+		return err
 	}
-	return nil
+	return l.Refusing()
 }
 
 // Submit queues an entry for the next flush. Entries submitted one after the other by one goroutine enter the log in that

@@ -32,7 +32,7 @@ func (l *Log) retain(ctx context.Context) error {
 		case <-tick.C:
 		}
 		l.ahead.forgetStale()
-		if l.Healthy() != nil {
+		if l.reachable() != nil {
 			continue
 		}
 		now := time.Now()

@@ -52,6 +52,9 @@ type Entry struct {
 	Batches []Batch
 	Checks  []Check // every key must still be at its version
 	Puts    []Put   // each key at most once
+
+	// UsesReserve: the entry may use the space that a store keeps from records, for its records are few and it frees space.
+	UsesReserve bool
 }
 
 // Check holds an entry back unless Key is at Version. Version 0 demands that there is no such key.
@@ -70,7 +73,7 @@ type Put struct {
 }
 
 // Outcome answers one Entry. With Err nil the entry is durable.
-// Err is ErrStale when a check failed, ErrNoPartition when a partition is not there, ErrUnavailable when the store has no room
+// Err is ErrStale when a check failed, ErrNoPartition when a partition is not there, ErrNoSpace when the store has no space
 // for records: the entry certainly did not happen.
 type Outcome struct {
 	Base      []Offset // where each batch of the entry begins; 0 for one that only opens
@@ -171,4 +174,11 @@ type Store interface {
 type Waker interface {
 	// Wake returns a channel that receives after other processes committed, until ctx ends.
 	Wake(ctx context.Context) (<-chan struct{}, error)
+}
+
+// Writable is an optional upgrade: a store that can tell that it takes no records, such as when its disk is full.
+type Writable interface {
+	// Writable returns a refusal while records are refused: ErrNoSpace, or what else is wrong. An error means that it cannot be told.
+	// The log asks with every look at the store, so the answer costs little while all is well.
+	Writable(ctx context.Context) (refusal, err error)
 }

@@ -439,6 +439,7 @@ func catalogChange(head KeyValue, old, next Topic) (Entry, Topic, error) {
 	if next.Name != "" {
 		change.Value = next.json()
 	}
+	e.UsesReserve = old.Version != 0 // deleting, or shortening the retention, frees space
 	e.Batches = append(e.Batches, plain.sealLoose(catalogPartition, []batch.Record{change}))
 	return e, next, nil
 }

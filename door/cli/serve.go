@@ -151,6 +151,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	if err != nil {
 		return nil, c.explain(ctx, err, "")
 	}
+	metric.WatchWritable(registry, log.Refusing)
 	groups := group.New(log, group.Config{Logger: w.logger})
 	metric.WatchGroups(registry, groupsSeen(groups))
 	publisher := publish.New(log, publish.Config{Logger: w.logger, Tracer: w.tracer})

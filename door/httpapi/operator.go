@@ -2,10 +2,13 @@ package httpapi
 
 import (
 	_ "embed" // for openapi.yaml
+	"errors"
 	"net/http"
 	"net/http/pprof"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weir-log/weir/eventlog"
 )
 
 //go:embed openapi.yaml
@@ -32,6 +35,9 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	if err := s.cfg.Ready(); err != nil {
 		why := "the store does not answer"
+		if errors.Is(err, eventlog.ErrNoSpace) {
+			why = "the disk of the store is full"
+		}
 		if s.fromHere(r) {
 			why = err.Error() // it names the store
 		}

@@ -135,6 +135,7 @@ var knownErrors = []struct {
 	{eventlog.ErrUnsure, kindUnknown, "the change was sent to the store and the answer was lost. Look whether it is there, or send it again: with an Idempotency-Key that is harmless"},
 	{publish.ErrKeyReused, kindKeyReused, "a key stands for one request: give other events another key"},
 	{publish.ErrInProgress, kindInProgress, "Nothing was published; try again in a moment"},
+	{eventlog.ErrNoSpace, kindUnavailable, "the disk of the store is full. Nothing happened. Publishing goes on by itself once there is space: free some, delete topics, or shorten their retention"},
 	{eventlog.ErrUnavailable, kindUnavailable, "the store cannot be reached. Nothing happened; try again"},
 	{eventlog.ErrClosed, kindUnavailable, "this process is stopping. Nothing happened; try again, here in a moment or elsewhere now"},
 	{context.DeadlineExceeded, kindUnknown, "there was no answer in time. Look whether it happened, or send it again: with an Idempotency-Key that is harmless"},

@@ -51,6 +51,8 @@ func codeOf(err error) (code int16, text *string) {
 		*text = invalid.Error()
 	case errors.As(err, &outside):
 		*text = fmt.Sprintf("offset %d is outside [%d, %d)", outside.Asked, outside.First, outside.Next)
+	case errors.Is(err, eventlog.ErrNoSpace):
+		*text = "the disk of the store is full: nothing happened, and trying again works once there is space"
 	default:
 		*text = k.Description
 	}

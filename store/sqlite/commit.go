@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,13 +17,29 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 		return nil, nil
 	}
 	var f *flush
-	err := s.change(ctx, func(w *conn) error {
-		noRoom, err := s.room(w)
-		if err != nil {
-			return err
+	run := func(noRoom error) func(w *conn) error {
+		return func(w *conn) error {
+			f = &flush{conn: w, now: time.Now().UnixMilli(), noRoom: noRoom, partitions: map[eventlog.Partition]*partition{}}
+			return f.run(entries)
 		}
-		f = &flush{conn: w, now: time.Now().UnixMilli(), noRoom: noRoom, partitions: map[eventlog.Partition]*partition{}}
-		return f.run(entries)
+	}
+	err := s.exclusively(ctx, func(w *conn) error {
+		noRoom, err := s.roomBesideWAL(w)
+		if err != nil {
+			return s.explain(err)
+		}
+		if noRoom == nil {
+			err := s.attempt(ctx, w, run(nil))
+			if errors.Is(err, eventlog.ErrNoSpace) && s.rewind() {
+				err = s.attempt(ctx, w, run(nil))
+			}
+			s.remember(err)
+			if !errors.Is(err, eventlog.ErrNoSpace) {
+				return err
+			}
+			noRoom = err
+		}
+		return s.insist(ctx, w, run(noRoom)) // what needs little space goes on without the records
 	})
 	if err != nil {
 		return nil, fmt.Errorf("commit %d entries: %w", len(entries), err)
@@ -94,7 +111,7 @@ func (f *flush) judge(entry eventlog.Entry) (refusal, err error) {
 		}
 		if b.Records == 0 {
 			opens = append(opens, b.Partition)
-		} else if f.noRoom != nil {
+		} else if f.noRoom != nil && !entry.UsesReserve {
 			return f.noRoom, nil
 		} else if p == nil && !slices.Contains(opens, b.Partition) {
 			return eventlog.ErrNoPartition, nil

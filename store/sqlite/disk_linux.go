@@ -23,15 +23,19 @@ func statDisk(dir string) (disk, error) {
 		return disk{}, err
 	}
 	d := disk{free: int64(stat.Bavail) * int64(stat.Bsize), total: int64(stat.Blocks) * int64(stat.Bsize)}
-	kind := int64(uint32(stat.Type))
+	return d.of(int64(uint32(stat.Type))), nil
+}
+
+// of adds what a kind of file system says.
+func (d disk) of(kind int64) disk {
 	if d.system, d.network = networks[kind]; d.network {
-		return d, nil
+		return d
 	}
 	if d.system, d.memory = memories[kind]; d.memory {
-		return d, nil
+		return d
 	}
 	if d.system = locals[kind]; d.system == "" {
 		d.system = fmt.Sprintf("type %#x", kind)
 	}
-	return d, nil
+	return d
 }

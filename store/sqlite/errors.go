@@ -12,19 +12,22 @@ import (
 
 // explain sorts what went wrong before COMMIT, or with no need of one: it certainly did not happen. It says what can be done.
 func (s *Store) explain(err error) error {
+	if c := code(err); (c == codes.SQLITE_IOERR || c == codes.SQLITE_CANTOPEN) && s.full() {
+		return s.noSpace(err) // SQLite says so only of some files
+	}
 	switch code(err) {
 	case 0:
 		return err
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED:
 		return fmt.Errorf("%w: another process is using %s: %w", eventlog.ErrUnavailable, s.path, err)
 	case codes.SQLITE_FULL:
-		return fmt.Errorf("%w: no space is left for %s: free some, or shorten the topics' retention: %w", eventlog.ErrUnavailable, s.path, err)
+		return s.noSpace(err)
 	case codes.SQLITE_READONLY, codes.SQLITE_CANTOPEN, codes.SQLITE_PERM:
 		return fmt.Errorf("%w: %s cannot be written: check its owner, its mode and those of its directory: %w", eventlog.ErrUnavailable, s.path, err)
 	case codes.SQLITE_CORRUPT, codes.SQLITE_NOTADB:
 		return fmt.Errorf("%s is damaged, or not a SQLite file: run weir doctor, keep a copy, restore a backup: %w", s.path, err)
 	case codes.SQLITE_IOERR, codes.SQLITE_NOMEM, codes.SQLITE_INTERRUPT:
-		return fmt.Errorf("%w: %s: %w", eventlog.ErrUnavailable, s.path, err)
+		return fmt.Errorf("%w: %s cannot be read or written: the disk fails, or a quota or a limit on the size of files is met: %w", eventlog.ErrUnavailable, s.path, err)
 	}
 	return err
 }
@@ -37,6 +40,15 @@ func (s *Store) explainCommit(err error) error {
 		return s.explain(err)
 	}
 	return fmt.Errorf("%w: %s: %w", eventlog.ErrUnsure, s.path, err)
+}
+
+// fullAtOpen tells whether there may have been no space for the files that SQLite keeps beside its own.
+func fullAtOpen(err error) bool {
+	switch code(err) {
+	case codes.SQLITE_FULL, codes.SQLITE_CANTOPEN, codes.SQLITE_IOERR:
+		return true
+	}
+	return false
 }
 
 // code returns SQLite's primary result code, or 0 for an error that is not SQLite's.

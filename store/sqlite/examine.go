@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/weir-log/weir/internal/doctor"
 )
@@ -25,10 +27,13 @@ func Examine(ctx context.Context, path string) ([]doctor.Finding, error) {
 		return nil, fmt.Errorf("examine %s: %w", path, err)
 	}
 	// Without a WAL nobody has the file open, and immutable reads it without leaving files of our own beside it.
-	parameters := "mode=ro"
+	parameters, mode := "mode=ro", ""
 	wal, err := os.Stat(path + "-wal")
 	if errors.Is(err, fs.ErrNotExist) {
 		parameters = "immutable=1"
+		if mode, err = journalMode(path); err != nil {
+			return nil, fmt.Errorf("examine %s: %w", path, err)
+		}
 	} else if err != nil {
 		return nil, fmt.Errorf("examine %s: %w", path, err)
 	}
@@ -36,8 +41,11 @@ func Examine(ctx context.Context, path string) ([]doctor.Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("examine %s: %w", path, err)
 	}
+	if err := c.set(settings); err != nil {
+		return nil, fmt.Errorf("examine %s: %w", path, errors.Join(err, c.close()))
+	}
 	findings := []doctor.Finding{{Name: "store", Value: "SQLite file " + path}}
-	inside, err := c.examine(ctx)
+	inside, err := c.examine(ctx, mode)
 	if err = errors.Join(err, c.close()); err != nil {
 		return nil, fmt.Errorf("examine %s: %w", path, err)
 	}
@@ -46,10 +54,11 @@ func Examine(ctx context.Context, path string) ([]doctor.Finding, error) {
 	if wal != nil {
 		findings = append(findings, examineWAL(wal.Size()))
 	}
-	return append(findings, examineDisk(filepath.Dir(path))...), nil
+	disk, err := statDisk(filepath.Dir(path))
+	return append(findings, examineDisk(disk, err)...), nil
 }
 
-func (c *conn) examine(ctx context.Context) ([]doctor.Finding, error) {
+func (c *conn) examine(ctx context.Context, mode string) ([]doctor.Finding, error) {
 	version, err := c.text("SELECT sqlite_version()")
 	if err != nil {
 		return nil, err
@@ -67,9 +76,11 @@ func (c *conn) examine(ctx context.Context) ([]doctor.Finding, error) {
 		return []doctor.Finding{library, {Name: "schema", Value: err.Error(), Level: doctor.Bad, Advice: "name the file of a weir store"}}, nil
 	}
 	findings := []doctor.Finding{library, {Name: "schema", Value: fmt.Sprintf("%d of %d", seen, len(scripts()))}}
-	findings = append(findings,
-		doctor.Finding{Name: "journal_mode", Value: "wal: weir sets it when it starts, and refuses a file system that cannot do it"},
-		doctor.Finding{Name: "synchronous", Value: "full: weir sets it on each connection, so an acknowledged record is on disk"})
+	durable, err := c.examineDurability(mode)
+	if err != nil {
+		return nil, err
+	}
+	findings = append(findings, durable...)
 	page, err := c.integer("PRAGMA page_size")
 	if err != nil {
 		return nil, err
@@ -84,6 +95,52 @@ func (c *conn) examine(ctx context.Context) ([]doctor.Finding, error) {
 		return findings, ctx.Err()
 	}
 	return append(findings, c.examineLog()), nil
+}
+
+// journalMode reads it from the header of a file that nobody has open: SQLite does not tell it of a file that it takes for immutable. On a file that
+// this process has open, closing it would drop SQLite's locks. See "File format version numbers" in https://sqlite.org/fileformat2.html.
+func journalMode(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	header := make([]byte, 20)
+	switch n, err := io.ReadFull(file, header); {
+	case n == 0 || err == nil && header[18] == 2 && header[19] == 2:
+		return "wal", nil // an empty file will be
+	case err != nil:
+		return "", err
+	}
+	return "delete", nil
+}
+
+// examineDurability reads what decides whether a commit is on disk. synchronous belongs to a connection: this one has what weir sets on each.
+// mode is the journal_mode as the file's header has it, "" where SQLite is to be asked.
+func (c *conn) examineDurability(mode string) ([]doctor.Finding, error) {
+	if mode == "" {
+		var err error
+		if mode, err = c.text("PRAGMA journal_mode"); err != nil {
+			return nil, err
+		}
+	}
+	journal := doctor.Finding{Name: "journal_mode", Value: mode}
+	if mode != "wal" {
+		journal.Level, journal.Advice = doctor.Warn, "somebody changed it: weir sets wal when it starts; until then, do not write to the file with another program"
+	}
+	level, err := c.integer("PRAGMA synchronous")
+	if err != nil {
+		return nil, err
+	}
+	names := []string{"off", "normal", "full", "extra"}
+	synchronous := doctor.Finding{Name: "synchronous", Value: strconv.FormatInt(level, 10)}
+	if level >= 0 && level < int64(len(names)) {
+		synchronous.Value = names[level]
+	}
+	if level < synchronousFull {
+		synchronous.Level, synchronous.Advice = doctor.Bad, "a loss of power loses acknowledged records: this weir is built wrongly, use another"
+	}
+	return []doctor.Finding{journal, synchronous}, nil
 }
 
 // examineLog looks at the end of each partition. The whole file is for PRAGMA integrity_check, which reads all of it.
@@ -118,8 +175,7 @@ func examineWAL(size int64) doctor.Finding {
 	return finding
 }
 
-func examineDisk(dir string) []doctor.Finding {
-	disk, err := statDisk(dir)
+func examineDisk(disk disk, err error) []doctor.Finding {
 	if err != nil {
 		return []doctor.Finding{{Name: "disk", Value: "unknown: " + err.Error(), Level: doctor.Warn, Advice: "check by hand that the disk is local and has room"}}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
@@ -13,12 +14,15 @@ import (
 func refused(t *testing.T, s *Store) (eventlog.Offset, error) {
 	t.Helper()
 	for n := range eventlog.Offset(1000) {
-		_, err := s.Commit(t.Context(), []eventlog.Entry{{
+		outcomes, err := s.Commit(t.Context(), []eventlog.Entry{{
 			Batches: []eventlog.Batch{{Partition: 1, Records: 1, Bytes: make([]byte, 100_000)}},
 			Puts:    []eventlog.Put{{Key: "count", Version: eventlog.Version(n + 1), Value: []byte("v")}},
 		}})
 		if err != nil {
 			return n, err
+		}
+		if outcomes[0].Err != nil {
+			return n, outcomes[0].Err
 		}
 	}
 	t.Fatal("no commit failed: the test tests nothing")
@@ -52,17 +56,19 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 	}
 	limit("PRAGMA max_page_count = 200")
 	n, err := refused(t, s)
-	if !errors.Is(err, eventlog.ErrUnavailable) || !strings.Contains(err.Error(), "no space is left for "+s.path) {
-		t.Errorf("commit to a full disk: %v, want ErrUnavailable, and that there is no space", err)
+	if !errors.Is(err, eventlog.ErrNoSpace) || !strings.Contains(err.Error(), s.path) {
+		t.Errorf("commit to a full disk: %v, want ErrNoSpace and the file", err)
 	}
 	limit("PRAGMA max_page_count = 4294967294")
 	holds(t, s, n)
 }
 
 func TestAnAlmostFullDiskRefusesRecordsAlone(t *testing.T) {
-	s := openTest(t)
+	var now atomic.Pointer[disk]
+	now.Store(&disk{free: 50 << 30, total: 100 << 30})
+	s := openWith(t, Options{disk: func(string) (disk, error) { return *now.Load(), nil }})
 	commit(t, s, eventlog.Batch{Partition: 1}, eventlog.Batch{Partition: 1, Records: 5, Bytes: make([]byte, 1000)})
-	s.disk = func(string) (disk, error) { return disk{free: 100 << 20, total: 100 << 30}, nil }
+	now.Store(&disk{free: 100 << 20, total: 100 << 30})
 	outcomes, err := s.Commit(t.Context(), []eventlog.Entry{
 		{Batches: []eventlog.Batch{{Partition: 1, Records: 1, Bytes: make([]byte, 1000)}}},
 		{Puts: []eventlog.Put{{Key: "a topic to be deleted", Version: 1}}},
@@ -79,7 +85,7 @@ func TestAnAlmostFullDiskRefusesRecordsAlone(t *testing.T) {
 	if err := s.Trim(t.Context(), 1, 5); err != nil {
 		t.Errorf("trim: %v", err)
 	}
-	s.disk = func(string) (disk, error) { return disk{free: 100 << 20, total: 1 << 30}, nil }
+	now.Store(&disk{free: 100 << 20, total: 1 << 30})
 	if base := commit(t, s, eventlog.Batch{Partition: 1, Records: 1, Bytes: make([]byte, 4<<20)}); base[0] != 5 {
 		t.Errorf("on a small disk the next record got offset %d, want 5", base[0])
 	}
@@ -87,7 +93,7 @@ func TestAnAlmostFullDiskRefusesRecordsAlone(t *testing.T) {
 		t.Errorf("trim: %v", err)
 	}
 	swept(t, s)
-	s.disk = func(string) (disk, error) { return disk{free: 1 << 20, total: 40 << 20}, nil }
+	now.Store(&disk{free: 1 << 20, total: 40 << 20})
 	if base := commit(t, s, eventlog.Batch{Partition: 1, Records: 1}); base[0] != 6 {
 		t.Errorf("with room within the file the next record got offset %d, want 6", base[0])
 	}

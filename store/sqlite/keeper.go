@@ -2,10 +2,10 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 const (
@@ -16,23 +16,26 @@ const (
 	walRest = 16
 	// walPasses is how often a checkpoint tries to get down to that, before commits wait for it in any case.
 	walPasses = 4
-	// walMost is at how many steps a commit waits for a pass under way: the disk is slower than the producers.
+	// walMost is at how many steps a commit moves the WAL itself: the keeper, or the disk, is slower than the producers.
 	walMost = 3
-	// walPatience is how long commits wait for reads under way, in milliseconds.
-	walPatience = 100
+	// walPatience is how long commits wait for reads under way.
+	walPatience = 100 * time.Millisecond
+	// workAgain is when what the keeper could not do is tried again, though nobody asks: a full disk is emptied by deleting.
+	workAgain = 5 * time.Second
 )
 
 // keeper works beside the callers: it moves what is committed from the WAL into the file, so that no commit has to, and
 // deletes what is trimmed.
 type keeper struct {
 	store  *Store
+	pass   sync.Mutex // guards conn while a checkpoint works beside the commits; who holds the writer as well may restart the WAL
 	conn   *conn
 	step   int64         // how long the WAL grows, in bytes, before it is moved
+	wait   time.Duration // how long commits wait for reads under way
 	page   int64         // bytes
 	bell   chan struct{} // holds one value when there is work
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when the keeper's goroutine has ended; nil until it starts
-	pass   sync.Mutex    // held while a checkpoint works beside the commits
 	due    atomic.Int64  // the length of the WAL, in bytes, at which it is moved next
 	length atomic.Int64  // of the WAL after the last commit here
 }
@@ -42,7 +45,7 @@ func (k *keeper) open() (err error) {
 	if k.conn, err = openReader(k.store.path); err != nil {
 		return err
 	}
-	if err := k.conn.set([]string{"PRAGMA busy_timeout = " + strconv.Itoa(walPatience)}); err != nil {
+	if err := k.conn.set([]string{"PRAGMA busy_timeout = " + strconv.FormatInt(k.wait.Milliseconds(), 10)}); err != nil {
 		return err
 	}
 	k.page, err = k.conn.integer("PRAGMA page_size")
@@ -86,27 +89,37 @@ func (k *keeper) committed(w *conn) {
 	if !k.overdue() {
 		return
 	}
-	k.ring()
-	if length*k.page >= walMost*k.step {
-		k.pass.Lock()
-		//lint:ignore SA2001 this only waits for the pass to end
-		k.pass.Unlock()
+	if k.length.Load() < k.due.Load()+(walMost-1)*k.step {
+		k.ring()
+		return
 	}
+	if err := k.restart(); err != nil {
+		k.failed(err)
+	}
+}
+
+// failed puts the next try off: not with every commit.
+func (k *keeper) failed(err error) {
+	k.due.Store(k.length.Load() + k.step)
+	k.store.log.Error("moving the WAL of the SQLite store into its file failed", "path", k.store.path, "err", k.store.explain(err))
 }
 
 func (k *keeper) overdue() bool { return k.length.Load() >= k.due.Load() }
 
 func (k *keeper) run(ctx context.Context) {
 	defer close(k.ended)
+	var again <-chan time.Time
 	for {
 		select {
 		case <-k.bell:
+		case <-again:
 		case <-ctx.Done():
 			return
 		}
-		// What fails here is tried again when the bell rings next. Nobody waits for it.
+		again = nil
 		if err := k.work(ctx); err != nil && ctx.Err() == nil {
-			k.store.log.Error("keeping the SQLite store in order failed", "path", k.store.path, "err", err)
+			k.store.log.Error("keeping the SQLite store in order failed; it is tried again", "path", k.store.path, "after", workAgain, "err", err)
+			again = time.After(workAgain)
 		}
 	}
 }
@@ -114,9 +127,8 @@ func (k *keeper) run(ctx context.Context) {
 func (k *keeper) work(ctx context.Context) error {
 	for more := true; more && ctx.Err() == nil; {
 		if k.overdue() {
-			if err := k.checkpoint(ctx); err != nil {
-				k.due.Store(k.length.Load() + k.step) // not with every commit, though
-				return fmt.Errorf("checkpoint: %w", k.store.explain(err))
+			if err := k.checkpoint(ctx); err != nil && ctx.Err() == nil {
+				k.failed(err)
 			}
 		}
 		var err error
@@ -124,7 +136,7 @@ func (k *keeper) work(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return k.store.refill()
 }
 
 // checkpoint moves the WAL into the file and lets it begin anew.
@@ -133,25 +145,37 @@ func (k *keeper) work(ctx context.Context) error {
 // never comes by itself. So most is moved beside the commits, and the rest while commits wait.
 func (k *keeper) checkpoint(ctx context.Context) error {
 	for range walPasses {
-		k.pass.Lock()
-		_, _, err := k.conn.wal("PASSIVE")
-		k.pass.Unlock()
+		left, err := k.passive()
 		if err != nil {
 			return err
 		}
-		length, moved, err := k.conn.wal("NOOP")
-		if err != nil {
-			return err
-		}
-		if (length-moved)*k.page <= k.step/walRest {
+		if left <= k.step/walRest {
 			break
 		}
 	}
-	w, err := k.store.writer.take(ctx)
-	if err != nil {
-		return err
+	return k.store.exclusively(ctx, func(*conn) error {
+		if !k.overdue() {
+			return nil // a commit could not wait
+		}
+		return k.restart()
+	})
+}
+
+// passive moves what can be moved beside the commits, and returns how many bytes are left.
+func (k *keeper) passive() (left int64, err error) {
+	k.pass.Lock()
+	defer k.pass.Unlock()
+	if _, _, err := k.conn.wal("PASSIVE"); err != nil {
+		return 0, err
 	}
-	defer k.store.writer.give(w)
+	length, moved, err := k.conn.wal("NOOP")
+	return (length - moved) * k.page, err
+}
+
+// restart moves all of the WAL and lets it begin anew. The caller holds the writer.
+func (k *keeper) restart() error {
+	k.pass.Lock()
+	defer k.pass.Unlock()
 	row, err := k.conn.integers("PRAGMA wal_checkpoint(RESTART)")
 	if err != nil {
 		return err

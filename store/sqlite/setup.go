@@ -18,6 +18,9 @@ const (
 	// checkpointed and wrote at once.
 	libraryMin = "3.51.3"
 
+	// synchronousFull is what PRAGMA synchronous says of FULL.
+	synchronousFull = 2
+
 	// pageSize of a new file. See docs/decisions/sqlite-file-layout.md.
 	pageSize = 16 << 10
 )
@@ -84,7 +87,19 @@ func (c *conn) ready() error {
 	if err := c.set(settings, writerSettings); err != nil {
 		return err
 	}
+	if err := c.checkSynchronous(); err != nil {
+		return err
+	}
 	return c.migrate()
+}
+
+// checkSynchronous reads what was set: a build of SQLite may ignore a setting without a word.
+func (c *conn) checkSynchronous() error {
+	level, err := c.integer("PRAGMA synchronous")
+	if err == nil && level < synchronousFull {
+		err = fmt.Errorf("synchronous is %d and cannot be set to full, %d: a loss of power would lose acknowledged records", level, synchronousFull)
+	}
+	return err
 }
 
 func (c *conn) set(lists ...[]string) error {
@@ -170,6 +185,9 @@ func (c *conn) migrate() error {
 		return err
 	}
 	all := scripts()
+	if seen == int64(len(all)) {
+		return nil // nothing is written, for there may be no space
+	}
 	for _, script := range all[seen:] {
 		if err := c.exec(script); err != nil {
 			return fmt.Errorf("migrate from schema %d: %w", seen, err)

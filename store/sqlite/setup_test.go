@@ -2,10 +2,12 @@ package sqlite
 
 import (
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -90,8 +92,8 @@ func TestOnlyTheOwnerMayReadTheFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) != 3 {
-		t.Errorf("%d files, want the log, its WAL and its shared memory", len(files))
+	if len(files) != 4 {
+		t.Errorf("%d files, want the log, its WAL, its shared memory and its reserve", len(files))
 	}
 	for _, f := range files {
 		info, err := f.Info()
@@ -101,6 +103,31 @@ func TestOnlyTheOwnerMayReadTheFiles(t *testing.T) {
 		if info.Mode().Perm() != 0o600 {
 			t.Errorf("%s has mode %v, want -rw-------", f.Name(), info.Mode())
 		}
+	}
+}
+
+// A file whose directory entry is not on disk is gone after a loss of power, and all acknowledged records with it.
+func TestANewFileAndItsDirectoriesAreSyncedIntoThoseAbove(t *testing.T) {
+	top := t.TempDir()
+	var synced []string
+	options := Options{syncDir: func(dir string) error {
+		synced = append(synced, dir)
+		return syncDir(dir)
+	}}
+	path := filepath.Join(top, "a", "b", "log.db")
+	s, err := Open(t.Context(), path, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{top, filepath.Join(top, "a"), filepath.Join(top, "a", "b")}; !slices.Equal(synced, want) {
+		t.Errorf("synced %q, want %q", synced, want)
+	}
+	failing := Options{syncDir: func(string) error { return errors.New("the disk fails") }}
+	if _, err := Open(t.Context(), filepath.Join(top, "other.db"), failing); err == nil || !strings.Contains(err.Error(), "the disk fails") {
+		t.Errorf("opened although the directory could not be synced: %v", err)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -31,6 +33,8 @@ type Store struct {
 	readers *pool
 	watch   watch
 	keeper  keeper
+	syncDir func(dir string) error         // syncDir, but for tests
+	refused atomic.Pointer[refusal]        // of the last commit, if the disk was the reason
 	disk    func(dir string) (disk, error) // statDisk, but for tests
 }
 
@@ -41,19 +45,33 @@ type Options struct {
 	// Logger hears of what goes wrong where no caller waits for an answer. The default is slog.Default().
 	Logger *slog.Logger
 
-	walStep int64 // bytes; tests make it small
+	// Tests set these.
+	walStep     int64 // bytes
+	walPatience time.Duration
+	disk        func(dir string) (disk, error)
+	syncDir     func(dir string) error
 }
 
 // Open opens the store in the file at a path. It creates the file, and the directories above it, where there is none, and
 // brings the tables of an older weir up to date. It refuses a file of another program, and one of a newer weir.
 func Open(ctx context.Context, path string, options Options) (*Store, error) {
-	s := &Store{path: path, log: options.Logger, closed: make(chan struct{}), disk: statDisk}
+	s := &Store{path: path, log: options.Logger, closed: make(chan struct{}), disk: options.disk, syncDir: options.syncDir}
+	if s.disk == nil {
+		s.disk = statDisk
+	}
+	if s.syncDir == nil {
+		s.syncDir = syncDir
+	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	step := int64(walStep)
+	if disk, err := s.disk(filepath.Dir(path)); err == nil {
+		step = disk.walStep()
+	}
 	s.close = sync.OnceValue(s.shut)
 	s.writer, s.readers, s.watch.pool = newPool(s.closed, 1), newPool(s.closed, readersMax), newPool(s.closed, 1)
-	s.keeper.store, s.keeper.step = s, cmp.Or(options.walStep, walStep)
+	s.keeper.store, s.keeper.step, s.keeper.wait = s, cmp.Or(options.walStep, step), cmp.Or(options.walPatience, walPatience)
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the SQLite store %s: %w", path, s.explain(err)), s.Close())
 	}
@@ -62,10 +80,13 @@ func Open(ctx context.Context, path string, options Options) (*Store, error) {
 }
 
 func (s *Store) open(ctx context.Context) error {
-	if err := create(s.path); err != nil {
+	if err := create(s.path, s.syncDir); err != nil {
 		return err
 	}
 	writer, err := openWriter(ctx, s.path)
+	if fullAtOpen(err) && s.release(0) {
+		writer, err = openWriter(ctx, s.path)
+	}
 	if err != nil {
 		return err
 	}
@@ -82,13 +103,22 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	s.watch.pool.add(watcher)
-	return s.keeper.open()
+	if err := s.keeper.open(); err != nil {
+		return err
+	}
+	if err := s.refill(); err != nil {
+		s.log.Warn("no space is reserved for deletion on a full disk", "err", err)
+	}
+	return nil
 }
 
 // create makes an empty file that only its owner may read, unless there is one already. A file that is there is left alone:
 // opening and closing it here would drop the locks that SQLite holds on it elsewhere in this process.
-func create(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+//
+// sync is syncDir, but for tests. It is called for each directory that has a new entry: a file whose name is lost with the power is lost.
+func create(path string, sync func(dir string) error) error {
+	dir := filepath.Dir(path)
+	if err := makeDirs(dir, sync); err != nil {
 		return err
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -101,7 +131,22 @@ func create(path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(file.Close(), syncDir(filepath.Dir(path)))
+	return errors.Join(file.Close(), sync(dir))
+}
+
+// makeDirs makes a directory and those above it, and puts each on disk.
+func makeDirs(dir string, sync func(dir string) error) error {
+	if _, err := os.Stat(dir); err == nil || !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	above := filepath.Dir(dir)
+	if err := makeDirs(above, sync); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return sync(above)
 }
 
 // syncDir puts a directory's new entry on disk. Windows has no such call and needs none.
@@ -128,13 +173,33 @@ func (s *Store) shut() error {
 	return nil
 }
 
-// change runs do in a transaction of its own and commits it. When it returns nil, what do wrote is on disk.
+// change runs do in a transaction of its own and commits it. When it returns nil, what do wrote is on disk. On a full disk it makes use of the
+// reserve: it is for changes that are small, or free space. do may run twice.
 func (s *Store) change(ctx context.Context, do func(w *conn) error) error {
+	return s.exclusively(ctx, func(w *conn) error { return s.insist(ctx, w, do) })
+}
+
+// exclusively lends the one connection that writes.
+func (s *Store) exclusively(ctx context.Context, use func(w *conn) error) error {
 	w, err := s.writer.take(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.writer.give(w)
+	return use(w)
+}
+
+// insist attempts a change once more, with the reserve, where the disk is full.
+func (s *Store) insist(ctx context.Context, w *conn, do func(w *conn) error) error {
+	err := s.attempt(ctx, w, do)
+	if errors.Is(err, eventlog.ErrNoSpace) && s.relieve() {
+		err = s.attempt(ctx, w, do)
+	}
+	return err
+}
+
+// attempt makes one transaction.
+func (s *Store) attempt(ctx context.Context, w *conn, do func(w *conn) error) error {
 	if err := turn(ctx, func() error { return w.exec("BEGIN IMMEDIATE") }); err != nil {
 		return s.explain(err)
 	}

@@ -1,0 +1,16 @@
+package metric
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// WatchWritable registers a metric of whether the store takes records. refusing says why it does not.
+func WatchWritable(registry prometheus.Registerer, refusing func() error) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_store_writable",
+		Help: "1 while the store takes records, 0 while it refuses them. At 0 its disk is full, or it is read only: /readyz and the log say which.",
+	}, func() float64 {
+		if refusing() != nil {
+			return 0
+		}
+		return 1
+	}))
+}
