@@ -20,6 +20,7 @@ import (
 const (
 	defPrefix   = "queue/def/"
 	statePrefix = "queue/state/"
+	deadPrefix  = "queue/dead/"
 
 	// nameMax bounds a queue's name in bytes. Escaped, it must still fit into an index of every store.
 	nameMax = 249
@@ -156,6 +157,11 @@ func statesOf(id string) string { return statePrefix + id + "/" }
 
 func stateKey(id string, p eventlog.Partition) string {
 	return statesOf(id) + strconv.FormatInt(int64(p), 10)
+}
+
+// deadKey holds what became of the dead letters of one partition of the queue's dead-letter topic.
+func deadKey(id string, p eventlog.Partition) string {
+	return deadPrefix + id + "/" + strconv.FormatInt(int64(p), 10)
 }
 
 func checkName(name string) error {
@@ -377,11 +383,8 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}},
 			Puts:   []eventlog.Put{{Key: defKey(name)}},
 		}
-		err = qs.log.ListAll(ctx, statesOf(d.id), func(kv eventlog.KeyValue) error {
-			// Whoever changes a state checks the definition as well: none can come anew once that is gone.
-			e.Puts = append(e.Puts, eventlog.Put{Key: kv.Key})
-			return nil
-		})
+		// Whoever changes a state checks the definition as well: none can come anew once that is gone.
+		e.Puts, err = qs.forgetStates(ctx, e.Puts, statesOf(d.id), deadPrefix+d.id+"/")
 		if err == nil {
 			_, err = qs.log.Append(ctx, e)
 		}
@@ -395,6 +398,77 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 		return nil
 	}
 	return fmt.Errorf("delete queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
+}
+
+func (qs *Queues) forgetStates(ctx context.Context, puts []eventlog.Put, prefixes ...string) ([]eventlog.Put, error) {
+	for _, prefix := range prefixes {
+		err := qs.log.ListAll(ctx, prefix, func(kv eventlog.KeyValue) error {
+			puts = append(puts, eventlog.Put{Key: kv.Key})
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return puts, nil
+}
+
+// Purge gives up all messages that the queue has now: those that wait, are claimed, or are to come later. Its dead letters stay, and the
+// records of its topic as well. Receipts given before are stale.
+func (qs *Queues) Purge(ctx context.Context, name string) error {
+	for range changesMax {
+		e, err := qs.purge(ctx, name)
+		if err == nil {
+			_, err = qs.log.Append(ctx, e)
+		}
+		if isStale(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("purge queue %q: %w", name, err)
+		}
+		qs.heard(name)
+		return nil
+	}
+	return fmt.Errorf("purge queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
+}
+
+// purge makes the entry that gives the queue a new id, and with it states that begin at the end of each partition. Messages in the wheel
+// name the id that they are for.
+func (qs *Queues) purge(ctx context.Context, name string) (e eventlog.Entry, err error) {
+	d, err := qs.read(ctx, name)
+	if err != nil {
+		return e, err
+	}
+	topic, err := qs.log.TopicByID(d.topicID)
+	if err != nil {
+		return e, err
+	}
+	ends, err := qs.log.Bounds(ctx, topic.Partitions...)
+	if err != nil {
+		return e, err
+	}
+	old := d.id
+	d.id = newID()
+	e.Checks = []eventlog.Check{{Key: defKey(name), Version: d.version}}
+	e.Puts = []eventlog.Put{{Key: defKey(name), Version: d.version + 1, Value: d.value()}}
+	if e.Puts, err = qs.forgetStates(ctx, e.Puts, statesOf(old)); err != nil {
+		return e, err
+	}
+	for _, end := range ends {
+		if end.Err != nil {
+			return e, end.Err
+		}
+		p := end.Bounds.Partition
+		s := state{writer: qs.sign(), parts: []part{{partition: p, floor: end.Bounds.Next, next: end.Bounds.Next}}}
+		e.Puts = append(e.Puts, eventlog.Put{Key: stateKey(d.id, p), Version: 1, Value: s.encode()})
+	}
+	err = qs.log.ListAll(ctx, deadPrefix+old+"/", func(kv eventlog.KeyValue) error {
+		key := deadPrefix + d.id + strings.TrimPrefix(kv.Key, deadPrefix+old)
+		e.Puts = append(e.Puts, eventlog.Put{Key: kv.Key}, eventlog.Put{Key: key, Version: 1, Value: kv.Value})
+		return nil
+	})
+	return e, err
 }
 
 // List returns all queues, by name.

@@ -117,7 +117,7 @@ func (qs *Queues) adopt(d definition) (*Queue, error) {
 	}
 	q := &Queue{
 		owner: qs, log: qs.log, name: d.name, id: d.id, topicID: d.topicID,
-		shards: make(map[eventlog.Partition]*shard), moved: make(chan struct{}), records: newRecords(qs.log),
+		shards: make(map[eventlog.Partition]*shard), dead: make(map[eventlog.Partition]*shard), moved: make(chan struct{}), records: newRecords(qs.log),
 	}
 	q.def.Store(&d)
 	qs.opened[d.name] = q
@@ -148,8 +148,9 @@ type Queue struct {
 
 	mu       sync.Mutex // guards what follows
 	shards   map[eventlog.Partition]*shard
-	moved    chan struct{} // closed, and replaced, when there may be something to claim
-	waiters  int           // claims that wait; while there are some, watch runs
+	dead     map[eventlog.Partition]*shard // of the dead-letter topic
+	moved    chan struct{}                 // closed, and replaced, when there may be something to claim
+	waiters  int                           // claims that wait; while there are some, watch runs
 	unwatch  context.CancelFunc
 	lastLook time.Time // when the states of all shards were looked at
 }

@@ -365,3 +365,71 @@ func TestADelayedMessageOfADeletedQueueReachesNoNamesake(t *testing.T) {
 		}
 	})
 }
+
+func TestDeadLettersGoBackOnceAndAreFoundByTheirID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs := start(t, memory.New())
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
+		enqueue(t, q, "a", "b")
+		ms := claimN(t, q, 2)
+		for _, m := range ms {
+			errs, err := q.Nack(t.Context(), queue.Nack{Reject: true, Error: "no such address"}, m.Receipt)
+			if err := one(t, errs, err); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c, err := q.Find(t.Context(), ms[0].ID); err != nil || c.State != "dead" || c.Error != "no such address" {
+			t.Fatalf("found %+v, %v", c, err)
+		}
+		if s, err := q.Stats(t.Context()); err != nil || s.Dead != 2 || s.Ready != 0 {
+			t.Fatalf("stats %+v, %v", s, err)
+		}
+		letters, err := q.DeadLetters(t.Context(), queue.MessageID{}, 10)
+		if err != nil || len(letters) != 2 || letters[0].Reason != "rejected" || letters[0].ID != ms[0].ID {
+			t.Fatalf("dead letters %+v, %v", letters, err)
+		}
+		for want := 1; want >= 0; want-- {
+			if n, err := q.Redrive(t.Context(), letters[0]); err != nil || n != want {
+				t.Fatalf("redriven %d, %v; want %d", n, err, want)
+			}
+		}
+		again := claimN(t, q, 10)
+		if values(again) != "a " || again[0].Attempt != 1 || again[0].ID != ms[0].ID {
+			t.Fatalf("after the redrive: %+v", again)
+		}
+		if c, err := q.Find(t.Context(), ms[0].ID); err != nil || c.State != "claimed" || c.Worker != "w" {
+			t.Fatalf("found %+v, %v", c, err)
+		}
+		if n, err := q.RedriveAll(t.Context(), 0); err != nil || n != 1 {
+			t.Fatalf("redriven %d, %v; want the other one", n, err)
+		}
+	})
+}
+
+func TestAPurgedQueueHasNothingLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs := start(t, memory.New())
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 2})
+		enqueue(t, q, "a", "b", "c")
+		if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("later"), Delay: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		old := claimN(t, q, 1)[0]
+		if err := qs.Purge(t.Context(), "mail"); err != nil {
+			t.Fatal(err)
+		}
+		q = open(t, qs, "mail")
+		time.Sleep(time.Hour)
+		if got := claimN(t, q, 10); len(got) != 0 {
+			t.Fatalf("a purged queue gave out %v", got)
+		}
+		errs, err := q.Ack(t.Context(), old.Receipt)
+		if err := one(t, errs, err); !errors.Is(err, queue.ErrStaleReceipt) {
+			t.Fatalf("ack of a message that was purged: %v", err)
+		}
+		enqueue(t, q, "d")
+		if got := values(claimN(t, q, 10)); got != "d " {
+			t.Fatalf("claimed %q", got)
+		}
+	})
+}

@@ -26,7 +26,7 @@ func (q *Queue) parse(receipt string) (g grant, err error) {
 		return bad("use the text that came with the message, as it is")
 	}
 	if fields[0] != q.id {
-		return bad(fmt.Sprintf("it is not of queue %q as it is now", q.name))
+		return grant{}, &StaleReceiptError{Why: fmt.Sprintf("it is not of queue %q as it is now: the queue was purged, or made anew, or is another", q.name)}
 	}
 	partition, err1 := strconv.ParseInt(fields[1], 10, 64)
 	offset, err2 := strconv.ParseInt(fields[2], 10, 64)

@@ -197,6 +197,16 @@ func (w *wheel) sleep(ctx context.Context, wait time.Duration) {
 	}
 }
 
+func wheelStateKey(p eventlog.Partition) string {
+	return wheelStates + strconv.FormatInt(int64(p), 10)
+}
+
+// has reports whether a partition is one of the wheel's.
+func (w *wheel) has(p eventlog.Partition) bool {
+	topic, there := w.known()
+	return there && number(topic, p) >= 0
+}
+
 // known finds the wheel's topic among those that this process has heard of.
 func (w *wheel) known() (eventlog.Topic, bool) {
 	for _, t := range w.owner.log.Topics() {
@@ -320,7 +330,7 @@ func (w *wheel) look(ctx context.Context, topic eventlog.Topic, i int32, now Tim
 	s := w.slots[i]
 	if s == nil {
 		s = &slot{
-			shard:     &shard{owner: w.owner, what: fmt.Sprintf("slot %d of the wheel", i), key: wheelStates + strconv.FormatInt(int64(p), 10)},
+			shard:     &shard{owner: w.owner, what: fmt.Sprintf("slot %d of the wheel", i), key: wheelStateKey(p)},
 			partition: p, records: newRecords(w.owner.log),
 		}
 		w.slots[i] = s

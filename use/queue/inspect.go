@@ -1,0 +1,242 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Stats counts what a queue has, at one moment of each partition.
+type Stats struct {
+	Ready   int64         // may be claimed now
+	Claimed int64         // with a lease that goes on
+	Waiting int64         // for another attempt, where they are
+	Dead    int64         // dead letters, neither redriven nor discarded
+	Oldest  time.Duration // how long the oldest message that may be claimed has been there; 0: none
+}
+
+// Stats reads what the queue has: a trip for each partition, or two.
+func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
+	topic, err := q.partitions()
+	if err != nil {
+		return s, err
+	}
+	now, _, err := q.owner.clock.now(ctx)
+	if err != nil {
+		return s, err
+	}
+	ends, err := q.log.Bounds(ctx, topic.Partitions...)
+	if err != nil {
+		return s, err
+	}
+	for _, end := range ends {
+		if end.Err != nil {
+			return s, end.Err
+		}
+		p := end.Bounds.Partition
+		st, err := q.shard(p).fresh(ctx)
+		if err != nil {
+			return s, err
+		}
+		mine := st.part(p)
+		mine.trimmed(end.Bounds.First)
+		oldest := mine.count(&s, now, end.Bounds.Next)
+		if oldest < 0 {
+			continue
+		}
+		rec, err := q.records.read(ctx, p, oldest)
+		if err != nil && !errors.Is(err, errNoRecord) {
+			return s, err
+		}
+		if err == nil && rec.Timestamp >= 0 {
+			s.Oldest = max(s.Oldest, time.Duration(now-Time(rec.Timestamp))*time.Millisecond)
+		}
+	}
+	dead, err := q.deadTopic(ctx)
+	if err != nil {
+		return s, err
+	}
+	if ends, err = q.log.Bounds(ctx, dead.Partitions...); err != nil {
+		return s, err
+	}
+	for _, end := range ends {
+		st, err := q.deadShard(end.Bounds.Partition).fresh(ctx)
+		if err != nil {
+			return s, err
+		}
+		mine := st.part(end.Bounds.Partition)
+		mine.trimmed(end.Bounds.First)
+		s.Dead += mine.unresolved() + int64(max(end.Bounds.Next-mine.next, 0))
+	}
+	return s, nil
+}
+
+// count adds a partition's messages up, and says which is the oldest that is ready; -1: none.
+func (p *part) count(s *Stats, now Time, end eventlog.Offset) (oldest eventlog.Offset) {
+	oldest = -1
+	at := p.floor
+	for _, r := range p.runs {
+		switch {
+		case r.fate == done:
+		case r.until > now && r.fate == claimed:
+			s.Claimed += r.n
+		case r.until > now:
+			s.Waiting += r.n
+		default:
+			s.Ready += r.n
+			if oldest < 0 {
+				oldest = at
+			}
+		}
+		at += eventlog.Offset(r.n)
+	}
+	if end > p.next {
+		s.Ready += int64(end - p.next)
+		if oldest < 0 {
+			oldest = p.next
+		}
+	}
+	return oldest
+}
+
+// Condition is what became of one message.
+type Condition struct {
+	ID      MessageID
+	State   string    // ready, claimed, waiting, delayed, dead, done or unknown
+	Worker  string    // claimed: by whom
+	Attempt int       // claimed: which one; waiting: how many failed
+	Until   time.Time // claimed: when the lease ends; waiting and delayed: not before; by the store's clock
+	Error   string    // of the last attempt
+}
+
+// searchMax bounds how many records Find reads in each of the places where a message may have gone.
+const searchMax = 100_000
+
+// Find tells what became of a message. One that left its first place is looked for among the messages that are to come later and the dead
+// letters, as many as searchMax of each; done means that it is in none of them.
+func (q *Queue) Find(ctx context.Context, id MessageID) (c Condition, err error) {
+	c = Condition{ID: id, State: "unknown"}
+	topic, err := q.partitions()
+	if err != nil {
+		return c, err
+	}
+	now, _, err := q.owner.clock.now(ctx)
+	if err != nil {
+		return c, err
+	}
+	if number(topic, id.Partition) >= 0 {
+		ends, err := q.log.Bounds(ctx, id.Partition)
+		if err != nil {
+			return c, err
+		}
+		if id.Offset >= ends[0].Bounds.Next {
+			return c, nil
+		}
+		st, err := q.shard(id.Partition).fresh(ctx)
+		if err != nil {
+			return c, err
+		}
+		mine := st.part(id.Partition)
+		mine.trimmed(ends[0].Bounds.First)
+		r, there := mine.at(id.Offset)
+		if id.Offset >= mine.next || there && r.fate != done {
+			return r.describe(c, now), nil
+		}
+	}
+	if c, found, err := q.findMoved(ctx, c); found || err != nil {
+		return c, err
+	}
+	if number(topic, id.Partition) >= 0 || q.owner.wheel.has(id.Partition) {
+		c.State = "done"
+	}
+	return c, nil
+}
+
+func (r run) describe(c Condition, now Time) Condition {
+	c.Worker, c.Attempt, c.Error = r.worker, int(r.attempt), r.reason
+	c.State = "ready"
+	if r.until > now {
+		c.State = fateNames[r.fate]
+		c.Until = time.UnixMilli(int64(r.until))
+	}
+	return c
+}
+
+// findMoved looks for a message in the wheel, among those that came back from there, and among the dead letters.
+func (q *Queue) findMoved(ctx context.Context, c Condition) (Condition, bool, error) {
+	now, _, err := q.owner.clock.now(ctx)
+	if err != nil {
+		return c, false, err
+	}
+	if wheel, there := q.owner.wheel.known(); there {
+		for _, p := range wheel.Partitions {
+			found, at, err := q.scan(ctx, p, c.ID)
+			if err != nil {
+				return c, false, err
+			}
+			if found {
+				st, err := (&shard{owner: q.owner, what: "the wheel", key: wheelStateKey(p)}).fresh(ctx)
+				if err != nil {
+					return c, false, err
+				}
+				if r, there := st.part(p).at(at); there && r.fate == done || at < st.part(p).floor {
+					continue
+				}
+				rec, err := q.records.read(ctx, p, at)
+				if err != nil {
+					return c, false, noneIfGone(err)
+				}
+				c.State, c.Attempt, c.Until = "delayed", tried(rec), time.UnixMilli(int64(dueOf(rec)))
+				return c, true, nil
+			}
+		}
+	}
+	topic, err := q.partitions()
+	if err != nil {
+		return c, false, err
+	}
+	for _, p := range topic.Partitions {
+		if found, at, err := q.scan(ctx, p, c.ID); err != nil {
+			return c, false, err
+		} else if found && (MessageID{p, at}) != c.ID {
+			st, err := q.shard(p).fresh(ctx)
+			if err != nil {
+				return c, false, err
+			}
+			if r, there := st.part(p).at(at); at >= st.part(p).next || there && r.fate != done {
+				return r.describe(c, now), true, nil
+			}
+		}
+	}
+	letters, err := q.DeadLetters(ctx, MessageID{}, deadPage)
+	for read := 0; err == nil && len(letters) > 0 && read < searchMax; read += len(letters) {
+		for _, l := range letters {
+			if l.ID == c.ID {
+				c.State, c.Worker, c.Error = "dead", l.Worker, l.Error
+				return c, true, nil
+			}
+		}
+		letters, err = q.DeadLetters(ctx, letters[len(letters)-1].Letter, deadPage)
+	}
+	return c, false, err
+}
+
+// scan looks through what a partition holds, newest searchMax, for a message of this id that was moved there or enqueued there.
+func (q *Queue) scan(ctx context.Context, p eventlog.Partition, id MessageID) (found bool, at eventlog.Offset, err error) {
+	bounds, _ := q.log.Known(p)
+	for o := max(bounds.First, bounds.Next-searchMax); o < bounds.Next; o++ {
+		rec, err := q.records.read(ctx, p, o)
+		if err != nil {
+			if noneIfGone(err) == nil {
+				continue
+			}
+			return false, 0, err
+		}
+		if idOf(grant{partition: p, offset: o}, rec) == id {
+			found, at = true, o // the newest counts
+		}
+	}
+	return found, at, nil
+}
