@@ -95,7 +95,7 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*state
 		for _, it := range items {
 			o.bytes += it.bytes()
 		}
-		go func() { answers <- answered{items, q.shard(p).do(ctx, o)} }()
+		go func() { answers <- answered{items, q.change(ctx, p, o)} }()
 	}
 	var late error
 	for range len(byPartition) {

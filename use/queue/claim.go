@@ -112,7 +112,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 			return nil, refreshEvery, err
 		}
 	}
-	topic, err := q.partitions()
+	levels, err := q.levels()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -121,31 +121,33 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 		return nil, 0, err
 	}
 	unresolved := false
-	for _, p := range q.order(topic) {
+	for _, at := range q.order(levels) {
+		p := at.partition
 		s := q.shard(p)
 		known, err := s.get(ctx)
+		if errors.Is(err, errMoved) {
+			return messages, time.Millisecond, nil // the queue was altered this moment
+		}
 		if err != nil {
 			return messages, 0, err
 		}
 		window := int64(q.def.Load().settings.Window)
 		bounds, _ := q.log.Known(p)
-		free := true
-		for i := range known.parts {
-			if part := &known.parts[i]; part.partition == p {
-				free = part.free(earliest, bounds.Next, window)
-				unresolved = unresolved || len(part.runs) > 0
-				if t := part.nextFree(earliest); t > 0 {
-					again = min(again, time.Duration(t-earliest)*time.Millisecond)
-				}
+		free := bounds.Next > bounds.First
+		if part, there := known.find(p); there {
+			free = part.free(earliest, bounds.Next, window)
+			unresolved = unresolved || len(part.runs) > 0
+			if t := part.nextFree(earliest); t > 0 {
+				again = min(again, time.Duration(t-earliest)*time.Millisecond)
 			}
-		}
-		if len(known.parts) == 0 {
-			free = bounds.Next > bounds.First
 		}
 		if !free {
 			continue
 		}
-		got, err := q.claimFrom(ctx, topic, s, p, c, len(messages), earliest, latest)
+		if rate := q.def.Load().settings.Rate; rate > 0 {
+			again = min(again, max(time.Duration(float64(time.Second)/rate), 5*time.Millisecond))
+		}
+		got, err := q.claimFrom(ctx, at.topic, s, p, c, len(messages), earliest, latest)
 		messages = append(messages, got...)
 		if err != nil {
 			if len(messages) > 0 {
@@ -183,10 +185,12 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 			most: c.Max - had, now: earliest, until: latest + Time(c.Lease.Milliseconds()), nonce: nonce, worker: c.Worker,
 			attemptsMax: int32(max(settings.Attempts, 0)), window: int64(settings.Window), end: bounds.Next,
 		}
+		want.most = st.allowance(want.most, settings, earliest)
 		if settings.KeyOrder {
 			want.allowed, want.end = s.keys.Load().order(part, want.end)
 		}
 		granted, spent = part.claim(want)
+		st.spend(len(granted), settings)
 		return len(granted) > 0, nil
 	}
 	if q.def.Load().settings.KeyOrder {
@@ -194,7 +198,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 			return nil, err
 		}
 	}
-	err := s.do(ctx, &op{apply: apply, left: func() { q.giveBack(p, granted) }})
+	err := q.change(ctx, p, &op{apply: apply, left: func() { q.giveBack(p, granted) }})
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +311,7 @@ func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
 	defer cancel()
-	err := q.shard(p).do(ctx, &op{apply: func(s *state, _ *change) (changed bool, err error) {
+	err := q.change(ctx, p, &op{apply: func(s *state, _ *change) (changed bool, err error) {
 		for _, g := range granted {
 			if r, err := s.part(p).held(g); err == nil {
 				s.part(p).resolve(g, run{fate: waiting, attempt: r.attempt - 1})
@@ -325,14 +329,18 @@ func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 
 // drop ends a message that is not to be handed out.
 func (q *Queue) drop(ctx context.Context, g grant) error {
-	err := q.shard(g.partition).do(ctx, &op{apply: func(s *state, _ *change) (bool, error) {
+	frees, err := q.unique(ctx, g)
+	if err != nil {
+		return err
+	}
+	return q.change(ctx, g.partition, &op{apply: func(s *state, c *change) (bool, error) {
 		if _, err := s.part(g.partition).held(g); err != nil {
 			return false, nil
 		}
 		s.part(g.partition).resolve(g, run{fate: done})
+		c.entry.Puts = append(c.entry.Puts, frees...)
 		return true, nil
 	}})
-	return err
 }
 
 // get returns the state as it was seen last, and reads it where it was not seen yet.

@@ -14,8 +14,10 @@ import (
 //	   {"n":1,"fate":"done"},
 //	   {"n":1,"fate":"waiting","attempt":1,"until":1790000005000,"reason":"refused"}]}]}
 type storedState struct {
-	Writer string       `json:"writer"`
-	Parts  []storedPart `json:"parts"`
+	Writer   string       `json:"writer"`
+	Tokens   float64      `json:"tokens,omitempty"`
+	TokensAt Time         `json:"tokens_at,omitempty"`
+	Parts    []storedPart `json:"parts"`
 }
 
 type storedPart struct {
@@ -38,7 +40,7 @@ type storedRun struct {
 var fateNames = map[fate]string{done: "done", claimed: "claimed", waiting: "waiting"}
 
 func (s *state) encode() []byte {
-	stored := storedState{Writer: s.writer, Parts: make([]storedPart, len(s.parts))}
+	stored := storedState{Writer: s.writer, Tokens: s.tokens, TokensAt: s.tokensAt, Parts: make([]storedPart, len(s.parts))}
 	for i, p := range s.parts {
 		sp := storedPart{Partition: p.partition, Floor: p.floor, Next: p.next}
 		for _, r := range p.runs {
@@ -59,7 +61,7 @@ func decode(value []byte) (*state, error) {
 	if err := json.Unmarshal(value, &stored); err != nil {
 		return nil, err
 	}
-	s := &state{writer: stored.Writer}
+	s := &state{writer: stored.Writer, tokens: stored.Tokens, tokensAt: stored.TokensAt}
 	for _, sp := range stored.Parts {
 		p := s.part(sp.Partition)
 		p.floor, p.next = sp.Floor, sp.Next

@@ -153,7 +153,7 @@ func (q *Queue) RedriveAll(ctx context.Context, perSecond float64) (moved int, e
 
 // takeLetters ends dead letters; back: they become messages again.
 func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool) (taken int, err error) {
-	topic, err := q.partitions()
+	levels, err := q.levels()
 	if err != nil {
 		return 0, err
 	}
@@ -183,6 +183,7 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 				mine.set(l.offset, run{n: 1, fate: done})
 				changed++
 				if back {
+					topic := levels[min(priorityOf(l.rec), len(levels)-1)]
 					n := publish.Default(&publish.Event{Key: l.Key}, len(topic.Partitions))
 					c.append(topic, topic.Partitions[n], l.again())
 				}

@@ -110,7 +110,7 @@ func (q *Queue) putOffRecord(ctx context.Context, g grant, rec batch.Record, att
 		}
 	}
 	headers = append(headers, q.putOff(due)...)
-	return preparation{topic, topic.Partitions[slotOf(now, due)], batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: headers}}, nil
+	return preparation{topic: topic, partition: topic.Partitions[slotOf(now, due)], record: batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: headers}}, nil
 }
 
 func noneIfGone(err error) error {
@@ -136,9 +136,11 @@ type preparation struct {
 	topic     eventlog.Topic
 	partition eventlog.Partition
 	record    batch.Record
+	frees     []eventlog.Put // unique keys of a message that is done
 }
 
 func (p preparation) append(c *change) {
+	c.entry.Puts = append(c.entry.Puts, p.frees...)
 	if p.topic.Version != 0 {
 		c.append(p.topic, p.partition, p.record)
 	}
@@ -159,12 +161,13 @@ func (q *Queue) deadLetter(ctx context.Context, g grant, why, text string) (prep
 	})
 }
 
-// keepDone makes the copy of a message that was handled, where the queue keeps one.
+// keepDone makes the copy of a message that was handled, where the queue keeps one, and frees its unique key.
 func (q *Queue) keepDone(ctx context.Context, g grant) (preparation, error) {
-	if !q.def.Load().settings.KeepDone {
-		return preparation{}, nil
+	if q.def.Load().settings.KeepDone {
+		return q.copyTo(ctx, doneSuffix, g, nil)
 	}
-	return q.copyTo(ctx, doneSuffix, g, nil)
+	frees, err := q.unique(ctx, g)
+	return preparation{frees: frees}, err
 }
 
 // copyTo makes the copy of a message that goes to a topic of the queue. What the log has no more leaves no copy.
@@ -189,7 +192,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 	all := make([]batch.RecordHeader, 0, len(rec.Headers)+len(headers)+5)
 	for _, h := range rec.Headers {
 		switch h.Key {
-		case HeaderID, HeaderEnqueued, HeaderTried: // said anew below
+		case headerUnique, HeaderID, HeaderEnqueued, HeaderTried: // gone, or said anew below
 		default:
 			all = append(all, h)
 		}
@@ -202,7 +205,10 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 	if at := enqueued(rec); !at.IsZero() {
 		all = append(all, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(at.UTC().Format(time.RFC3339Nano))})
 	}
-	return preparation{topic, topic.Partitions[0], batch.Record{Timestamp: time.Now().UnixMilli(), Key: rec.Key, Value: rec.Value, Headers: all}}, nil
+	return preparation{
+		topic: topic, partition: topic.Partitions[0], frees: q.freesUnique(rec),
+		record: batch.Record{Timestamp: time.Now().UnixMilli(), Key: rec.Key, Value: rec.Value, Headers: all},
+	}, nil
 }
 
 // bury makes a dead letter of a message, if the claim it was given out with is still the last. With ended only when its lease has ended.
@@ -215,7 +221,7 @@ func (q *Queue) bury(ctx context.Context, g grant, why, text string, ended bool)
 	if err != nil {
 		return err
 	}
-	return q.shard(g.partition).do(ctx, &op{bytes: letter.bytes(), apply: func(s *state, c *change) (bool, error) {
+	return q.change(ctx, g.partition, &op{bytes: letter.bytes(), apply: func(s *state, c *change) (bool, error) {
 		r, err := s.part(g.partition).held(g)
 		if err != nil {
 			return false, err

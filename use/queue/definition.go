@@ -10,6 +10,7 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +22,8 @@ const (
 	defPrefix   = "queue/def/"
 	statePrefix = "queue/state/"
 	deadPrefix  = "queue/dead/"
+	// sharedShard ends the key of the one state of a queue with limits.
+	sharedShard = "all"
 
 	// nameMax bounds a queue's name in bytes. Escaped, it must still fit into an index of every store.
 	nameMax = 249
@@ -59,13 +62,28 @@ type Settings struct {
 	Window int
 	// Paused: nothing is given out. Acks and enqueuing go on.
 	Paused bool
+	// Unique lets messages have a unique key: while one is not done, a second one of its key is not enqueued.
+	Unique bool
+	// Concurrency bounds the claims that are out at a time, and Rate the claims a second, in all processes together. All partitions then
+	// share one state: each claim waits for the one before. 0: no limit.
+	Concurrency int
+	Rate        float64
+	// Priorities is how many levels there are; those of a higher level come first, and one claim in eight begins with the lowest, so that
+	// none is starved. Each level above 0 is a topic, `<queue>.p1` and so on. Default 1; at most 8. It can grow, and not shrink.
+	Priorities int
 }
+
+// limited reports whether all partitions share one state.
+func (s Settings) limited() bool { return s.Concurrency > 0 || s.Rate > 0 }
 
 const (
 	leaseMin, leaseMax = 100 * time.Millisecond, 12 * time.Hour
 	attemptsMax        = 1_000_000
 	windowMax          = 10_000
 	delaysMax          = 100
+	concurrencyMax     = 100_000
+	rateMax            = 1e6
+	prioritiesMax      = 8
 	delayMax           = 100 * 365 * 24 * time.Hour
 )
 
@@ -75,6 +93,7 @@ func (s Settings) withDefaults() Settings {
 	s.Backoff = cmp.Or(s.Backoff, time.Second)
 	s.BackoffMax = cmp.Or(s.BackoffMax, max(5*time.Minute, s.Backoff))
 	s.Window = cmp.Or(s.Window, 2000)
+	s.Priorities = cmp.Or(s.Priorities, 1)
 	return s
 }
 
@@ -98,6 +117,14 @@ func (s Settings) check() error {
 		return bad("ttl", s.TTL, "0 to %v are allowed", delayMax)
 	case s.Window < 1 || s.Window > windowMax:
 		return bad("window", s.Window, "1 to %d are allowed", windowMax)
+	}
+	switch {
+	case s.Concurrency < 0 || s.Concurrency > concurrencyMax:
+		return bad("concurrency", s.Concurrency, "0 to %d are allowed", concurrencyMax)
+	case !(s.Rate >= 0 && s.Rate <= rateMax):
+		return bad("rate", s.Rate, "0 to %v messages a second are allowed", rateMax)
+	case s.Priorities < 1 || s.Priorities > prioritiesMax:
+		return bad("priorities", s.Priorities, "1 to %d levels are allowed", prioritiesMax)
 	}
 	for _, d := range s.Delays {
 		if d < 0 || d > delayMax {
@@ -125,6 +152,7 @@ type definition struct {
 	id       string // of this queue: one that is deleted and made again has another
 	topic    string // its name when the queue was made, for people
 	topicID  eventlog.TopicID
+	levels   []eventlog.TopicID // of the priorities from 1 on
 	settings Settings
 	version  eventlog.Version
 }
@@ -134,6 +162,7 @@ type storedDefinition struct {
 	ID       string         `json:"id"`
 	Topic    string         `json:"topic"`
 	TopicID  string         `json:"topic_id"`
+	Levels   []string       `json:"levels,omitempty"` // ids of the topics of the priorities from 1 on
 	Settings storedSettings `json:"settings"`
 }
 
@@ -149,6 +178,10 @@ type storedSettings struct {
 	KeepDone    bool     `json:"keep_done,omitempty"`
 	Window      int      `json:"window"`
 	Paused      bool     `json:"paused,omitempty"`
+	Unique      bool     `json:"unique,omitempty"`
+	Concurrency int      `json:"concurrency,omitempty"`
+	Rate        float64  `json:"rate,omitempty"`
+	Priorities  int      `json:"priorities,omitempty"`
 }
 
 func defKey(name string) string { return defPrefix + url.PathEscape(name) }
@@ -185,6 +218,7 @@ func (d definition) value() []byte {
 	stored := storedSettings{
 		Lease: s.Lease.String(), Attempts: s.Attempts, Backoff: s.Backoff.String(), BackoffMax: s.BackoffMax.String(),
 		DropExpired: s.DropExpired, KeyOrder: s.KeyOrder, KeepDone: s.KeepDone, Window: s.Window, Paused: s.Paused,
+		Unique: s.Unique, Concurrency: s.Concurrency, Rate: s.Rate, Priorities: s.Priorities,
 	}
 	if s.TTL > 0 {
 		stored.TTL = s.TTL.String()
@@ -192,7 +226,11 @@ func (d definition) value() []byte {
 	for _, delay := range s.Delays {
 		stored.Delays = append(stored.Delays, delay.String())
 	}
-	value, err := json.Marshal(storedDefinition{ID: d.id, Topic: d.topic, TopicID: d.topicID.String(), Settings: stored})
+	var levels []string
+	for _, id := range d.levels {
+		levels = append(levels, id.String())
+	}
+	value, err := json.Marshal(storedDefinition{ID: d.id, Topic: d.topic, TopicID: d.topicID.String(), Levels: levels, Settings: stored})
 	if err != nil {
 		panic(fmt.Sprintf("queue %q: encode its definition: %v", d.name, err)) // it has nothing that JSON cannot say
 	}
@@ -210,13 +248,20 @@ func parseDefinition(kv eventlog.KeyValue) (d definition, err error) {
 	if d.name, err = url.PathUnescape(strings.TrimPrefix(kv.Key, defPrefix)); err != nil {
 		return fail(err)
 	}
-	topicID, err := hex.DecodeString(stored.TopicID)
-	if err != nil || len(topicID) != len(d.topicID) {
-		return fail(fmt.Errorf("topic_id %q is no topic's id", stored.TopicID))
+	if d.topicID, err = parseTopicID(stored.TopicID); err != nil {
+		return fail(err)
 	}
-	d.id, d.topic, d.topicID, d.version = stored.ID, stored.Topic, eventlog.TopicID(topicID), kv.Version
+	for _, text := range stored.Levels {
+		id, err := parseTopicID(text)
+		if err != nil {
+			return fail(err)
+		}
+		d.levels = append(d.levels, id)
+	}
+	d.id, d.topic, d.version = stored.ID, stored.Topic, kv.Version
 	s := stored.Settings
-	d.settings = Settings{Attempts: s.Attempts, DropExpired: s.DropExpired, KeyOrder: s.KeyOrder, KeepDone: s.KeepDone, Window: s.Window, Paused: s.Paused}
+	d.settings = Settings{Attempts: s.Attempts, DropExpired: s.DropExpired, KeyOrder: s.KeyOrder, KeepDone: s.KeepDone, Window: s.Window, Paused: s.Paused,
+		Unique: s.Unique, Concurrency: s.Concurrency, Rate: s.Rate, Priorities: s.Priorities}
 	var errs [4]error
 	d.settings.Lease, errs[0] = time.ParseDuration(s.Lease)
 	d.settings.Backoff, errs[1] = time.ParseDuration(s.Backoff)
@@ -236,6 +281,14 @@ func parseDefinition(kv eventlog.KeyValue) (d definition, err error) {
 	}
 	d.settings = d.settings.withDefaults() // of settings that are newer than the queue
 	return d, nil
+}
+
+func parseTopicID(text string) (id eventlog.TopicID, err error) {
+	raw, err := hex.DecodeString(text)
+	if err != nil || len(raw) != len(id) {
+		return id, fmt.Errorf("%q is no topic's id", text)
+	}
+	return eventlog.TopicID(raw), nil
 }
 
 // Info is a queue as people and programs are told of it.
@@ -291,6 +344,9 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
 	}
 	d := definition{name: spec.Name, id: newID(), topic: topic.Name, topicID: topic.ID, settings: settings}
+	if err := qs.makeLevels(ctx, &d); err != nil {
+		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
+	}
 	// Not from 1: whoever knew an older queue of this name must not meet its versions again.
 	d.version = 1 + eventlog.Version(mathrand.Int64N(1<<53))
 	_, err = qs.log.Append(ctx, eventlog.Entry{
@@ -304,6 +360,25 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
 	}
 	return d.info(), nil
+}
+
+// makeLevels makes the topics of the priorities that the settings ask for and that are not there.
+func (qs *Queues) makeLevels(ctx context.Context, d *definition) error {
+	if d.settings.Priorities < len(d.levels)+1 {
+		return &eventlog.InvalidError{What: "priorities", Value: strconv.Itoa(d.settings.Priorities), Why: fmt.Sprintf("the queue has %d levels, and levels can only be added", len(d.levels)+1)}
+	}
+	of, err := qs.log.TopicByID(d.topicID)
+	if err != nil {
+		return err
+	}
+	for n := len(d.levels) + 1; n < d.settings.Priorities; n++ {
+		t, err := qs.topic(ctx, d.name+levelSuffix+strconv.Itoa(n), len(of.Partitions), of.MaxMessageBytes())
+		if err != nil {
+			return err
+		}
+		d.levels = append(d.levels, t.ID)
+	}
+	return nil
 }
 
 // topic finds a topic, or makes it. With messageBytes its records may be so large.
@@ -331,6 +406,7 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 		if err != nil {
 			return Info{}, err
 		}
+		before := d.settings
 		if err := change(&d.settings); err != nil {
 			return Info{}, err
 		}
@@ -343,10 +419,19 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 				return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
 			}
 		}
-		_, err = qs.log.Append(ctx, eventlog.Entry{
+		if err := qs.makeLevels(ctx, &d); err != nil {
+			return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
+		}
+		e := eventlog.Entry{
 			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}},
 			Puts:   []eventlog.Put{{Key: defKey(name), Version: d.version + 1, Value: d.value()}},
-		})
+		}
+		if before.limited() != d.settings.limited() {
+			err = qs.reshard(ctx, d, &e)
+		}
+		if err == nil {
+			_, err = qs.log.Append(ctx, e)
+		}
 		if isStale(err) {
 			continue
 		}
@@ -357,6 +442,36 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 		return d.info(), nil
 	}
 	return Info{}, fmt.Errorf("alter queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
+}
+
+// reshard adds to an entry that all partitions get one state, or each its own. Every state is checked: none may change meanwhile.
+func (qs *Queues) reshard(ctx context.Context, d definition, e *eventlog.Entry) error {
+	var all state
+	err := qs.log.ListAll(ctx, statesOf(d.id), func(kv eventlog.KeyValue) error {
+		s, err := decode(kv.Value)
+		if err != nil {
+			return fmt.Errorf("key %s: %w", kv.Key, err)
+		}
+		all.parts = append(all.parts, s.parts...)
+		e.Checks = append(e.Checks, eventlog.Check{Key: kv.Key, Version: kv.Version})
+		e.Puts = append(e.Puts, eventlog.Put{Key: kv.Key})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(all.parts, func(a, b part) int { return cmp.Compare(a.partition, b.partition) })
+	all.writer = qs.sign()
+	version := 1 + eventlog.Version(mathrand.Int64N(1<<53))
+	if d.settings.limited() {
+		e.Puts = append(e.Puts, eventlog.Put{Key: statesOf(d.id) + sharedShard, Version: version, Value: all.encode()})
+		return nil
+	}
+	for _, p := range all.parts {
+		own := state{writer: all.writer, parts: []part{p}}
+		e.Puts = append(e.Puts, eventlog.Put{Key: stateKey(d.id, p.partition), Version: version, Value: own.encode()})
+	}
+	return nil
 }
 
 // Pause stops a queue from giving out messages; Resume lets it go on.
@@ -384,7 +499,7 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 			Puts:   []eventlog.Put{{Key: defKey(name)}},
 		}
 		// Whoever changes a state checks the definition as well: none can come anew once that is gone.
-		e.Puts, err = qs.forgetStates(ctx, e.Puts, statesOf(d.id), deadPrefix+d.id+"/")
+		e.Puts, err = qs.forgetStates(ctx, e.Puts, statesOf(d.id), deadPrefix+d.id+"/", uniquePrefix+d.id+"/")
 		if err == nil {
 			_, err = qs.log.Append(ctx, e)
 		}
@@ -440,11 +555,15 @@ func (qs *Queues) purge(ctx context.Context, name string) (e eventlog.Entry, err
 	if err != nil {
 		return e, err
 	}
-	topic, err := qs.log.TopicByID(d.topicID)
-	if err != nil {
-		return e, err
+	var partitions []eventlog.Partition
+	for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
+		topic, err := qs.log.TopicByID(id)
+		if err != nil {
+			return e, err
+		}
+		partitions = append(partitions, topic.Partitions...)
 	}
-	ends, err := qs.log.Bounds(ctx, topic.Partitions...)
+	ends, err := qs.log.Bounds(ctx, partitions...)
 	if err != nil {
 		return e, err
 	}
@@ -452,16 +571,23 @@ func (qs *Queues) purge(ctx context.Context, name string) (e eventlog.Entry, err
 	d.id = newID()
 	e.Checks = []eventlog.Check{{Key: defKey(name), Version: d.version}}
 	e.Puts = []eventlog.Put{{Key: defKey(name), Version: d.version + 1, Value: d.value()}}
-	if e.Puts, err = qs.forgetStates(ctx, e.Puts, statesOf(old)); err != nil {
+	if e.Puts, err = qs.forgetStates(ctx, e.Puts, statesOf(old), uniquePrefix+old+"/"); err != nil {
 		return e, err
 	}
+	all := state{writer: qs.sign()}
 	for _, end := range ends {
 		if end.Err != nil {
 			return e, end.Err
 		}
-		p := end.Bounds.Partition
-		s := state{writer: qs.sign(), parts: []part{{partition: p, floor: end.Bounds.Next, next: end.Bounds.Next}}}
-		e.Puts = append(e.Puts, eventlog.Put{Key: stateKey(d.id, p), Version: 1, Value: s.encode()})
+		*all.part(end.Bounds.Partition) = part{partition: end.Bounds.Partition, floor: end.Bounds.Next, next: end.Bounds.Next}
+	}
+	if d.settings.limited() {
+		e.Puts = append(e.Puts, eventlog.Put{Key: statesOf(d.id) + sharedShard, Version: 1, Value: all.encode()})
+	} else {
+		for _, p := range all.parts {
+			own := state{writer: all.writer, parts: []part{p}}
+			e.Puts = append(e.Puts, eventlog.Put{Key: stateKey(d.id, p.partition), Version: 1, Value: own.encode()})
+		}
 	}
 	err = qs.log.ListAll(ctx, deadPrefix+old+"/", func(kv eventlog.KeyValue) error {
 		key := deadPrefix + d.id + strings.TrimPrefix(kv.Key, deadPrefix+old)

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -19,7 +20,7 @@ type Stats struct {
 
 // Stats reads what the queue has: a trip for each partition, or two.
 func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
-	topic, err := q.partitions()
+	partitions, err := q.partitions()
 	if err != nil {
 		return s, err
 	}
@@ -27,7 +28,7 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	if err != nil {
 		return s, err
 	}
-	ends, err := q.log.Bounds(ctx, topic.Partitions...)
+	ends, err := q.log.Bounds(ctx, partitions...)
 	if err != nil {
 		return s, err
 	}
@@ -101,6 +102,15 @@ func (p *part) count(s *Stats, now Time, end eventlog.Offset) (oldest eventlog.O
 	return oldest
 }
 
+// partitions are all of the queue's.
+func (q *Queue) partitions() (all []eventlog.Partition, err error) {
+	levels, err := q.levels()
+	for _, t := range levels {
+		all = append(all, t.Partitions...)
+	}
+	return all, err
+}
+
 // Condition is what became of one message.
 type Condition struct {
 	ID      MessageID
@@ -118,7 +128,7 @@ const searchMax = 100_000
 // letters, as many as searchMax of each; done means that it is in none of them.
 func (q *Queue) Find(ctx context.Context, id MessageID) (c Condition, err error) {
 	c = Condition{ID: id, State: "unknown"}
-	topic, err := q.partitions()
+	partitions, err := q.partitions()
 	if err != nil {
 		return c, err
 	}
@@ -126,7 +136,7 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (c Condition, err error)
 	if err != nil {
 		return c, err
 	}
-	if number(topic, id.Partition) >= 0 {
+	if slices.Contains(partitions, id.Partition) {
 		ends, err := q.log.Bounds(ctx, id.Partition)
 		if err != nil {
 			return c, err
@@ -148,7 +158,7 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (c Condition, err error)
 	if c, found, err := q.findMoved(ctx, c); found || err != nil {
 		return c, err
 	}
-	if number(topic, id.Partition) >= 0 || q.owner.wheel.has(id.Partition) {
+	if slices.Contains(partitions, id.Partition) || q.owner.wheel.has(id.Partition) {
 		c.State = "done"
 	}
 	return c, nil
@@ -193,11 +203,11 @@ func (q *Queue) findMoved(ctx context.Context, c Condition) (Condition, bool, er
 			}
 		}
 	}
-	topic, err := q.partitions()
+	partitions, err := q.partitions()
 	if err != nil {
 		return c, false, err
 	}
-	for _, p := range topic.Partitions {
+	for _, p := range partitions {
 		if found, at, err := q.scan(ctx, p, c.ID); err != nil {
 			return c, false, err
 		} else if found && (MessageID{p, at}) != c.ID {

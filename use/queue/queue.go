@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -116,8 +117,8 @@ func (qs *Queues) adopt(d definition) (*Queue, error) {
 		return q, nil
 	}
 	q := &Queue{
-		owner: qs, log: qs.log, name: d.name, id: d.id, topicID: d.topicID,
-		shards: make(map[eventlog.Partition]*shard), dead: make(map[eventlog.Partition]*shard), moved: make(chan struct{}), records: newRecords(qs.log),
+		owner: qs, log: qs.log, name: d.name, id: d.id,
+		shards: make(map[string]*shard), dead: make(map[eventlog.Partition]*shard), moved: make(chan struct{}), records: newRecords(qs.log),
 	}
 	q.def.Store(&d)
 	qs.opened[d.name] = q
@@ -141,13 +142,12 @@ type Queue struct {
 	log     *eventlog.Log
 	name    string
 	id      string
-	topicID eventlog.TopicID
 	def     atomic.Pointer[definition]
 	records *records
 	turn    atomic.Uint64 // which shard is asked first
 
-	mu       sync.Mutex // guards what follows
-	shards   map[eventlog.Partition]*shard
+	mu       sync.Mutex                    // guards what follows
+	shards   map[string]*shard             // by key
 	dead     map[eventlog.Partition]*shard // of the dead-letter topic
 	moved    chan struct{}                 // closed, and replaced, when there may be something to claim
 	waiters  int                           // claims that wait; while there are some, watch runs
@@ -182,22 +182,39 @@ func (qs *Queues) dropOpened(q *Queue) {
 	}
 }
 
-// partitions are those of the queue's topic.
-func (q *Queue) partitions() (eventlog.Topic, error) {
-	t, err := q.log.TopicByID(q.topicID)
-	if err != nil {
-		return t, fmt.Errorf("queue %q: its topic %q was deleted: delete the queue, or make another: %w", q.name, q.def.Load().topic, err)
+// shard is the state that decides over a partition, as the queue is set now.
+func (q *Queue) shard(p eventlog.Partition) *shard {
+	key := stateKey(q.id, p)
+	if q.def.Load().settings.limited() {
+		key = statesOf(q.id) + sharedShard
 	}
-	return t, nil
+	return q.shardOf(key)
 }
 
-func (q *Queue) shard(p eventlog.Partition) *shard {
+// decides reports whether the state of a key is in force, as the queue is set now.
+func (q *Queue) decides(key string) bool {
+	rest, of := strings.CutPrefix(key, statesOf(q.id))
+	return !of || (rest == sharedShard) == q.def.Load().settings.limited()
+}
+
+// change runs an operation on the state that decides over a partition.
+func (q *Queue) change(ctx context.Context, p eventlog.Partition, o *op) error {
+	for {
+		err := q.shard(p).do(ctx, o)
+		if !errors.Is(err, errMoved) {
+			return err
+		}
+		o.err = nil
+	}
+}
+
+func (q *Queue) shardOf(key string) *shard {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := q.shards[p]
+	s := q.shards[key]
 	if s == nil {
-		s = &shard{owner: q.owner, q: q, what: fmt.Sprintf("queue %q", q.name), key: stateKey(q.id, p)}
-		q.shards[p] = s
+		s = &shard{owner: q.owner, q: q, what: fmt.Sprintf("queue %q", q.name), key: key}
+		q.shards[key] = s
 	}
 	return s
 }
@@ -243,15 +260,17 @@ func (q *Queue) wait() (done func()) {
 // watch rings when new messages come. It costs no trip.
 func (q *Queue) watch(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
-		t, err := q.partitions()
+		levels, err := q.levels()
 		if err != nil {
 			q.ring()
 			return
 		}
-		spans := make([]eventlog.Span, len(t.Partitions))
-		for i, p := range t.Partitions {
-			b, _ := q.log.Known(p)
-			spans[i] = eventlog.Span{Partition: p, From: b.Next, MaxBytes: 1}
+		var spans []eventlog.Span
+		for _, t := range levels {
+			for _, p := range t.Partitions {
+				b, _ := q.log.Known(p)
+				spans = append(spans, eventlog.Span{Partition: p, From: b.Next, MaxBytes: 1})
+			}
 		}
 		_, err = q.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: 1, MaxWait: time.Minute})
 		if err != nil {
@@ -276,18 +295,67 @@ func (q *Queue) look(ctx context.Context) error {
 		return nil
 	}
 	return q.log.ListAll(ctx, statesOf(q.id), func(kv eventlog.KeyValue) error {
-		p, err := strconv.ParseInt(kv.Key[len(statesOf(q.id)):], 10, 64)
-		if err != nil {
-			return fmt.Errorf("key %s: %w", kv.Key, err)
-		}
-		return q.shard(eventlog.Partition(p)).refresh(kv)
+		return q.shardOf(kv.Key).refresh(kv)
 	})
 }
 
-// order lists the topic's partitions in the order in which a claim asks them: another one first each time.
-func (q *Queue) order(t eventlog.Topic) []eventlog.Partition {
-	first := int(q.turn.Add(1) % uint64(len(t.Partitions)))
-	return slices.Concat(t.Partitions[first:], t.Partitions[:first])
+// place is a partition of the queue, in its topic.
+type place struct {
+	topic     eventlog.Topic
+	partition eventlog.Partition
+}
+
+// order lists the queue's partitions in the order in which a claim asks them: those of the highest priority first, but for one claim in
+// lowestFirst; and of each level another one first each time.
+func (q *Queue) order(levels []eventlog.Topic) (places []place) {
+	turn := q.turn.Add(1)
+	levels = slices.Clone(levels)
+	if turn%lowestFirst != 0 {
+		slices.Reverse(levels)
+	}
+	for _, t := range levels {
+		n := len(t.Partitions)
+		for i := range n {
+			places = append(places, place{t, t.Partitions[(int(turn%uint64(n))+i)%n]})
+		}
+	}
+	return places
+}
+
+// lowestFirst says how many claims there are for each that begins with the lowest priority.
+const lowestFirst = 8
+
+// levels are the queue's topics, by priority.
+func (q *Queue) levels() ([]eventlog.Topic, error) {
+	d := q.def.Load()
+	topics := make([]eventlog.Topic, 0, 1+len(d.levels))
+	for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
+		t, err := q.log.TopicByID(id)
+		if err != nil {
+			return nil, fmt.Errorf("queue %q: a topic of it was deleted (%q, or that of a priority): delete the queue, or make another: %w", q.name, d.topic, err)
+		}
+		topics = append(topics, t)
+	}
+	return topics, nil
+}
+
+// topicOf finds which of the topics has a partition.
+func topicOf(topics []eventlog.Topic, p eventlog.Partition) (eventlog.Topic, bool) {
+	for _, t := range topics {
+		if number(t, p) >= 0 {
+			return t, true
+		}
+	}
+	return eventlog.Topic{}, false
+}
+
+// topicFor is where a message of a priority goes.
+func (q *Queue) topicFor(priority int) (eventlog.Topic, error) {
+	topics, err := q.levels()
+	if err != nil {
+		return eventlog.Topic{}, err
+	}
+	return topics[min(max(priority, 0), len(topics)-1)], nil
 }
 
 // pause waits before another try: 20 ms, twice as long each time up to a second, and a little at random.

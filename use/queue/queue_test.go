@@ -323,8 +323,8 @@ func TestADelayedMessageComesWhenItsTimeHasComeAndNotBefore(t *testing.T) {
 			}
 			time.Sleep(300 * time.Millisecond)
 			got := claimN(t, q, 1)
-			if len(got) != 1 || got[0].ID != ids[0] {
-				t.Fatalf("delay %v: got %v 250 ms after it was due, want message %v", delay, got, ids[0])
+			if len(got) != 1 || got[0].ID != ids[0].ID {
+				t.Fatalf("delay %v: got %v 250 ms after it was due, want message %v", delay, got, ids[0].ID)
 			}
 		})
 	}
@@ -430,6 +430,121 @@ func TestAPurgedQueueHasNothingLeft(t *testing.T) {
 		enqueue(t, q, "d")
 		if got := values(claimN(t, q, 10)); got != "d " {
 			t.Fatalf("claimed %q", got)
+		}
+	})
+}
+
+func TestAUniqueKeyIsTakenUntilItsMessageIsDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs := start(t, memory.New())
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 2, Settings: queue.Settings{Unique: true, Attempts: 1}})
+		put := func(keys ...string) []queue.Enqueued {
+			t.Helper()
+			var ms []queue.NewMessage
+			for _, k := range keys {
+				ms = append(ms, queue.NewMessage{Value: []byte(k), Unique: k})
+			}
+			out, err := q.Enqueue(t.Context(), ms...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		first := put("x", "y", "x")
+		if first[0].Repeated || first[1].Repeated || !first[2].Repeated || first[2].ID != first[0].ID {
+			t.Fatalf("three messages of two keys: %+v", first)
+		}
+		if again := put("x"); !again[0].Repeated || again[0].ID != first[0].ID {
+			t.Fatalf("the key is taken: %+v", again)
+		}
+		ms := claimN(t, q, 10)
+		if len(ms) != 2 {
+			t.Fatalf("claimed %q", values(ms))
+		}
+		if again := put("x"); !again[0].Repeated {
+			t.Fatal("a claimed message's key is free")
+		}
+		for _, m := range ms {
+			if string(m.Value) == "x" {
+				errs, err := q.Ack(t.Context(), m.Receipt)
+				if err := one(t, errs, err); err != nil {
+					t.Fatal(err)
+				}
+			} else if errs, err := q.Nack(t.Context(), queue.Nack{}, m.Receipt); one(t, errs, err) != nil {
+				t.Fatal(errs)
+			}
+		}
+		for _, k := range []string{"x", "y"} {
+			if again := put(k); again[0].Repeated {
+				t.Fatalf("the key %s of a message that is done, or dead, is still taken", k)
+			}
+		}
+	})
+}
+
+func TestLimitsHoldForAllProcessesTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		a, b := start(t, store), start(t, store)
+		q := create(t, a, queue.Spec{Name: "mail", Partitions: 3})
+		for i := range 40 {
+			enqueue(t, q, fmt.Sprint(i))
+		}
+		if got := claimN(t, q, 1); len(got) != 1 {
+			t.Fatal("nothing to claim before the limits")
+		}
+		if _, err := a.Alter(t.Context(), "mail", func(s *queue.Settings) error { s.Concurrency = 4; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		time.Sleep(time.Second) // the claim from before has ended
+		q, other := open(t, a, "mail"), open(t, b, "mail")
+		got := append(claimN(t, q, 3), claimN(t, other, 3)...)
+		if len(got) != 4 {
+			t.Fatalf("%d claims are out, and the limit is 4", len(got))
+		}
+		errs, err := other.Ack(t.Context(), got[0].Receipt)
+		if err := one(t, errs, err); err != nil {
+			t.Fatal(err)
+		}
+		if more := claimN(t, q, 3); len(more) != 1 {
+			t.Fatalf("after one ack %d more were given out, want 1", len(more))
+		}
+		if _, err := a.Alter(t.Context(), "mail", func(s *queue.Settings) error { s.Concurrency, s.Rate = 0, 2; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		q = open(t, a, "mail")
+		began, n := time.Now(), 0
+		for time.Since(began) < 10*time.Second {
+			ms, err := q.Claim(t.Context(), queue.Claim{Wait: time.Second, Lease: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += len(ms)
+		}
+		if n < 19 || n > 23 {
+			t.Fatalf("%d claims in 10 s at 2 a second and a burst of 2", n)
+		}
+	})
+}
+
+func TestHigherPrioritiesComeFirstAndTheLowestIsNotStarved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs := start(t, memory.New())
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Priorities: 3}})
+		for i := range 60 {
+			if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte(fmt.Sprint(i % 3)), Priority: i % 3}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var counts [3]int
+		for range 20 {
+			m := claimN(t, q, 1)
+			counts[m[0].Value[0]-'0']++
+		}
+		if counts[2] < 16 || counts[0] < 2 {
+			t.Fatalf("of 20 claims %d were of the highest level and %d of the lowest", counts[2], counts[0])
 		}
 	})
 }

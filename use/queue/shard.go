@@ -248,6 +248,12 @@ func isRefusal(err error) bool {
 func (s *shard) apply(ops []*op, version eventlog.Version, doubt bool) (eventlog.Entry, *state) {
 	next := s.known().clone()
 	c := &change{}
+	if s.q != nil && !s.q.decides(s.key) { // the queue got limits, or lost them: another state decides now
+		for _, o := range ops {
+			o.err = errMoved
+		}
+		return eventlog.Entry{}, nil
+	}
 	changed := false
 	for _, o := range ops {
 		var did bool
@@ -271,6 +277,9 @@ func (s *shard) apply(ops []*op, version eventlog.Version, doubt bool) (eventlog
 	c.entry.Puts = append(c.entry.Puts, eventlog.Put{Key: s.key, Version: version, Value: next.encode()})
 	return c.entry, next
 }
+
+// errMoved: the state that was asked decides no longer.
+var errMoved = errors.New("the queue's state moved to another key")
 
 // load reads the queue's definition and the state: two trips.
 func (s *shard) load(ctx context.Context) error {

@@ -158,7 +158,7 @@ type claim struct {
 // messages in spent were given out for the last time, and their leases ended: they are to be given up.
 func (p *part) claim(c claim) (granted []grant, spent []grant) {
 	at := p.floor
-	for i := 0; i < len(p.runs) && len(granted) < c.most; i++ {
+	for i := 0; c.most > 0 && i < len(p.runs) && len(granted) < c.most; i++ {
 		r := p.runs[i]
 		start := at
 		at += eventlog.Offset(r.n)
@@ -271,14 +271,59 @@ func (p *part) free(now Time, end eventlog.Offset, window int64) bool {
 type state struct {
 	writer string // who wrote it, and a number of its own: a lost answer is found again by it
 	parts  []part // by partition
+	// Of a queue with a rate: how many claims it may give out at once, at a moment. They grow with time, up to those of one second.
+	tokens   float64
+	tokensAt Time
+}
+
+// allowance is how many of so many claims the queue's limits allow now.
+func (s *state) allowance(most int, settings Settings, now Time) int {
+	if settings.Concurrency > 0 {
+		for i := range s.parts {
+			for _, r := range s.parts[i].runs {
+				if r.fate == claimed && r.until > now {
+					settings.Concurrency -= int(r.n)
+				}
+			}
+		}
+		most = min(most, max(settings.Concurrency, 0))
+	}
+	if settings.Rate > 0 {
+		burst := max(settings.Rate, 1)
+		if s.tokensAt == 0 {
+			s.tokens, s.tokensAt = burst, now
+		}
+		if now > s.tokensAt {
+			s.tokens = min(burst, s.tokens+settings.Rate*float64(now-s.tokensAt)/1000)
+			s.tokensAt = now
+		}
+		most = min(most, int(s.tokens))
+	}
+	return most
+}
+
+// spend takes claims that were given out from those that the rate allows.
+func (s *state) spend(claims int, settings Settings) {
+	if settings.Rate > 0 {
+		s.tokens -= float64(claims)
+	}
 }
 
 func (s *state) clone() *state {
-	c := &state{writer: s.writer, parts: make([]part, len(s.parts))}
+	c := &state{writer: s.writer, tokens: s.tokens, tokensAt: s.tokensAt, parts: make([]part, len(s.parts))}
 	for i := range s.parts {
 		c.parts[i] = s.parts[i].clone()
 	}
 	return c
+}
+
+// find finds what is known of a partition. It is not to be changed.
+func (s *state) find(p eventlog.Partition) (*part, bool) {
+	i, there := slices.BinarySearchFunc(s.parts, p, func(has part, want eventlog.Partition) int { return cmp.Compare(has.partition, want) })
+	if !there {
+		return nil, false
+	}
+	return &s.parts[i], true
 }
 
 // part finds what became of a partition, of which nothing may be known yet.

@@ -546,13 +546,13 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 	rec := batch.Record{Timestamp: int64(now), Key: m.rec.Key, Value: m.rec.Value, Headers: headers}
 	if m.due > now { // on to a slot of a shorter span
 		rec.Headers = append(rec.Headers, q.putOff(m.due)...)
-		return preparation{wheel, wheel.Partitions[slotOf(now, m.due)], rec}, nil
+		return preparation{topic: wheel, partition: wheel.Partitions[slotOf(now, m.due)], record: rec}, nil
 	}
-	topic, err := q.partitions()
+	topic, err := q.topicFor(priorityOf(m.rec))
 	if err != nil {
 		w.owner.logger.Info("a message of a topic that is gone is dropped", "queue", name, "message", MessageID{s.partition, m.at}.String())
 		return none, nil
 	}
 	n := publish.Default(&publish.Event{Key: rec.Key}, len(topic.Partitions))
-	return preparation{topic, topic.Partitions[n], rec}, nil
+	return preparation{topic: topic, partition: topic.Partitions[n], record: rec}, nil
 }
