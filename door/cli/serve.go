@@ -27,7 +27,7 @@ import (
 )
 
 // Stopping takes at most the sum of these, and a little for closing the store: below ten seconds. A store that does not answer, not
-// even to a goodbye, is left behind after stopMost.
+// even to a goodbye, is left behind after stopMost: docker stop kills after ten seconds.
 const (
 	drainDoors = 3 * time.Second
 	drainLog   = 4 * time.Second
@@ -91,7 +91,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	slow := time.AfterFunc(time.Second, func() { logger.Info("the store takes its time to open", "store", store.Redact(c.Store)) })
 	stopped := make(chan struct{})
 	defer close(stopped)
-	context.AfterFunc(ctx, func() { cutOff(logger, stopped) })
+	context.AfterFunc(ctx, func() { cutOff(logger, stopped, os.Exit) })
 	opened, err := c.open(ctx, logger)
 	slow.Stop()
 	if err != nil {
@@ -189,12 +189,12 @@ func (c *serveCmd) warnOfLoss(ctx context.Context, logger *slog.Logger) {
 }
 
 // cutOff ends the process when it has not stopped in time. What was acknowledged is on disk.
-func cutOff(logger *slog.Logger, stopped <-chan struct{}) {
+func cutOff(logger *slog.Logger, stopped <-chan struct{}, exit func(code int)) {
 	select {
 	case <-stopped:
 	case <-time.After(stopMost):
 		logger.Error("the store does not answer; leaving it behind. Acknowledged records are safe", "waited", stopMost)
-		os.Exit(exitUnreachable)
+		exit(exitUnreachable)
 	}
 }
 

@@ -408,6 +408,17 @@ func TestDoctorFindsADurableStoreWell(t *testing.T) {
 	}
 }
 
+// A script that runs weir doctor before weir serve goes by the exit code.
+func TestDoctorEndsWith6WhereAFindingIsBad(t *testing.T) {
+	for _, format := range [][]string{nil, {"--json"}} {
+		r := weir(t, "", append([]string{"doctor", "--store", "memory:"}, format...)...)
+		r.want(t, exitUnsafe, "acknowledged records can be lost")
+		if !strings.Contains(r.out, "bad") {
+			t.Errorf("%v: the finding is not printed: %s", format, r.out)
+		}
+	}
+}
+
 // The rest is about the process itself: signals, pipes and the disk after a kill.
 
 // A stream that is open keeps nobody from stopping.
@@ -441,7 +452,7 @@ func TestCtrlCEndsTheProgramInOrder(t *testing.T) {
 }
 
 // A store that hangs, and does not even say goodbye, is left behind: nobody has to press Ctrl-C twice.
-func TestCtrlCLeavesADeadStoreBehind(t *testing.T) {
+func TestStoppingLeavesADeadStoreBehind(t *testing.T) {
 	binary := build(t)
 	database := pgtest.Start(t)
 	p := start(t, binary, "serve", "--store", database.URL())
@@ -450,13 +461,13 @@ func TestCtrlCLeavesADeadStoreBehind(t *testing.T) {
 	if r := weir(t, "hello\n", "produce", "greetings", "--bootstrap", p.kafka, "--timeout", "1s"); r.code == exitOK {
 		t.Fatalf("acknowledged by a store that stands still: %+v", r)
 	}
-	p.signal(t, syscall.SIGINT) // the record is still on its way to the store
+	p.signal(t, syscall.SIGTERM) // the record is still on its way to the store
 	var exit *exec.ExitError
 	if err := p.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitUnreachable {
 		t.Errorf("ended with %v, want exit code %d: %s", err, exitUnreachable, p.out.String())
 	}
-	if !strings.Contains(p.out.String(), "leaving it behind") {
-		t.Errorf("not because the store is dead: %s", p.out.String())
+	if want := fmt.Sprintf("waited=%v", stopMost); !strings.Contains(p.out.String(), "leaving it behind") || !strings.Contains(p.out.String(), want) {
+		t.Errorf("not because the store is dead, after %v: %s", stopMost, p.out.String())
 	}
 }
 

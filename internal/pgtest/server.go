@@ -99,6 +99,13 @@ func (s *Server) Restart() {
 	s.Resume()
 }
 
+// WithoutFsync starts the server again with fsync = off, as somebody may who wants it to be fast.
+func (s *Server) WithoutFsync() {
+	s.t.Helper()
+	s.fsync = "off"
+	s.Restart()
+}
+
 // Stop ends all connections and shuts down cleanly.
 func (s *Server) Stop() {
 	s.t.Helper()

@@ -89,3 +89,21 @@ func TestExamineNamesLongTransactions(t *testing.T) {
 		t.Errorf("a transaction left open: %+v", f)
 	}
 }
+
+// Each of these loses acknowledged records, or stops weir.
+func TestExamineFindsAServerThatLosesAcknowledgedRecords(t *testing.T) {
+	server := pgtest.Start(t)
+	address := server.URL()
+	pgtest.Exec(t, server.Admin(), `ALTER SYSTEM SET full_page_writes = off`)
+	pgtest.Exec(t, server.Admin(), `ALTER SYSTEM SET autovacuum = off`)
+	server.WithoutFsync()
+	findings, err := Examine(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"fsync", "full_page_writes", "autovacuum"} {
+		if f := find(t, findings, name); f.Value != "off" || f.Level != doctor.Bad || f.Advice == "" {
+			t.Errorf("%s=off is told as %+v", name, f)
+		}
+	}
+}
