@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -30,6 +31,7 @@ const (
 	SettingLong               // 64 bits
 	SettingList               // comma separated
 	SettingBool
+	SettingDouble
 )
 
 // InvalidError says what a caller asked for that is not allowed, and why.
@@ -53,12 +55,26 @@ var Settings = []Setting{
 
 	// Tools set these for the sake of Kafka's own files and replicas. Each is taken where what it asks for is so, or is
 	// nobody's promise.
+	{"compression.gzip.level", "-1", SettingInt, idle + "batches are compressed anew at one level.", within(-1, 9)},
+	{"compression.lz4.level", "9", SettingInt, idle + "batches are compressed anew at one level.", within(1, 17)},
+	{"compression.zstd.level", "3", SettingInt, idle + "batches are compressed anew at one level.", within(-131072, 22)},
+	{"delete.retention.ms", "86400000", SettingLong, idle + "no topic is compacted.", within(0, math.MaxInt64)},
 	{"file.delete.delay.ms", "60000", SettingLong, idle + "the store deletes in its own time.", within(0, math.MaxInt64)},
 	{"flush.messages", "9223372036854775807", SettingLong, idle + "every record is on disk before it is acknowledged.", within(1, math.MaxInt64)},
 	{"flush.ms", "9223372036854775807", SettingLong, idle + "every record is on disk before it is acknowledged.", within(0, math.MaxInt64)},
 	{"index.interval.bytes", "4096", SettingInt, idle + "the store keeps its own index.", within(0, math.MaxInt32)},
-	{"min.insync.replicas", "1", SettingInt, "How many replicas must have a record before it is acknowledged. There is one, the store, which may have its own.", within(1, 1)},
+	{"follower.replication.throttled.replicas", "", SettingList, idle + "there are no replicas to copy to.", anything},
+	{"leader.replication.throttled.replicas", "", SettingList, idle + "there are no replicas to copy to.", anything},
+	{"local.retention.bytes", "-2", SettingLong, idle + "there is no remote storage.", within(-2, math.MaxInt64)},
+	{"local.retention.ms", "-2", SettingLong, idle + "there is no remote storage.", within(-2, math.MaxInt64)},
+	{"max.compaction.lag.ms", "9223372036854775807", SettingLong, idle + "no topic is compacted.", within(1, math.MaxInt64)},
+	{"message.timestamp.after.max.ms", "9223372036854775807", SettingLong, idle + "any time up to the year 9999 is taken.", within(0, math.MaxInt64)},
+	{"message.timestamp.before.max.ms", "9223372036854775807", SettingLong, idle + "any time is taken.", within(0, math.MaxInt64)},
+	{"min.cleanable.dirty.ratio", "0.5", SettingDouble, idle + "no topic is compacted.", ratio},
+	{"min.compaction.lag.ms", "0", SettingLong, idle + "no topic is compacted.", within(0, math.MaxInt64)},
+	{"min.insync.replicas", "1", SettingInt, idle + "every record is in the store before it is acknowledged, and the store may have replicas.", within(1, math.MaxInt32)},
 	{"preallocate", "false", SettingBool, idle + "the store makes its own room.", oneOf("true", "false")},
+	{"remote.storage.enable", "false", SettingBool, "Whether old records are moved to remote storage. There is none.", oneOf("false")},
 	{"segment.bytes", "1073741824", SettingInt, idle + "the store divides the log as it likes.", within(1<<20, math.MaxInt32)},
 	{"segment.index.bytes", "10485760", SettingInt, idle + "the store keeps its own index.", within(4, math.MaxInt32)},
 	{"segment.jitter.ms", "0", SettingLong, idle + "the store divides the log as it likes.", within(0, math.MaxInt64)},
@@ -99,6 +115,15 @@ func oneOf(allowed ...string) func(string) error {
 		}
 		return fmt.Errorf("allowed: %s", strings.Join(allowed, ", "))
 	}
+}
+
+func anything(string) error { return nil }
+
+func ratio(v string) error {
+	if f, err := strconv.ParseFloat(v, 64); err != nil || !(f >= 0 && f <= 1) {
+		return errors.New("a number from 0 to 1 is needed")
+	}
+	return nil
 }
 
 func within(least, most int64) func(string) error {

@@ -118,8 +118,10 @@ func checkProducer(in *kmsg.ProduceRequest) error {
 	return nil
 }
 
-// errTransactions answers everything that belongs to transactions.
-var errTransactions = deny(kerr.UnsupportedVersion, "transactions are not supported: unset transactional.id")
+// errTransactions answers everything that belongs to transactions. The code is one that every client takes as fatal where it asks for the
+// coordinator: librdkafka's rd_kafka_txn_handle_FindCoordinator asks for ever after any other, Kafka's TransactionManager, franz-go and sarama
+// give up at once.
+var errTransactions = deny(kerr.TransactionalIDAuthorizationFailed, "transactions are not supported: unset transactional.id")
 
 // checkBatch sees that records is one batch that a client may append to the topic.
 func checkBatch(in *kmsg.ProduceRequest, topic eventlog.Topic, records []byte) (batch.Header, error) {

@@ -65,7 +65,7 @@ func (s *Server) configsOf(ctx context.Context, kind kmsg.ConfigResourceType, na
 	case kmsg.ConfigResourceTypeGroupConfig:
 		return nil, nil // groups have none
 	default:
-		return nil, deny(kerr.InvalidRequest, "resources of type %d have no settings here; topics (2) and brokers (4) have", kind)
+		return nil, deny(kerr.InvalidRequest, "a resource of kind %s has no settings here; topics and brokers have", kind)
 	}
 }
 

@@ -3,6 +3,9 @@ package kafka
 import (
 	"context"
 	"maps"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -45,7 +48,7 @@ func (s *Server) alterConfigs(ctx context.Context, _ *request, in *kmsg.AlterCon
 // alterResource changes what was set for a topic, or only checks that it could. Nothing else can be changed while we run.
 func (s *Server) alterResource(ctx context.Context, kind kmsg.ConfigResourceType, name string, validateOnly bool, change func(config map[string]string) error) error {
 	if kind != kmsg.ConfigResourceTypeTopic {
-		return deny(kerr.InvalidRequest, "settings of resources of type %d cannot be changed while the broker runs; those of topics (2) can", kind)
+		return s.alterNothing(kind, name, change)
 	}
 	if !validateOnly {
 		_, err := s.log.AlterTopic(ctx, name, change)
@@ -61,6 +64,34 @@ func (s *Server) alterResource(ctx context.Context, kind kmsg.ConfigResourceType
 		return err
 	}
 	return eventlog.CheckConfig(config)
+}
+
+// alterNothing answers for resources whose settings cannot be changed, with the codes of Kafka: a setting of a broker that is not dynamic is
+// INVALID_REQUEST (ConfigAdminManager), one that a group does not have INVALID_CONFIG (GroupConfigManager). To change nothing is fine.
+func (s *Server) alterNothing(kind kmsg.ConfigResourceType, name string, change func(config map[string]string) error) error {
+	changed := map[string]string{"": ""} // cleared or added to by any change that names something
+	if err := change(changed); err != nil {
+		return err
+	}
+	delete(changed, "")
+	var names []string
+	for n := range changed {
+		names = append(names, shorten(n))
+	}
+	slices.Sort(names)
+	asked := strings.Join(names[:min(len(names), 5)], ", ")
+	switch {
+	case kind == kmsg.ConfigResourceTypeBroker && name != "" && name != strconv.Itoa(int(s.cfg.NodeID)):
+		return deny(kerr.InvalidRequest, "broker %q is named; this is broker %d", shorten(name), s.cfg.NodeID)
+	case kind != kmsg.ConfigResourceTypeBroker && kind != kmsg.ConfigResourceTypeGroupConfig:
+		return deny(kerr.InvalidRequest, "a resource of kind %s has no settings here; topics and brokers have", kind)
+	case len(names) == 0:
+		return nil
+	case kind == kmsg.ConfigResourceTypeBroker:
+		return deny(kerr.InvalidRequest, "settings of the broker cannot be changed while it runs, and %s is to be: give it when weir starts", asked)
+	default:
+		return deny(kerr.InvalidConfig, "group %q: groups have no settings here, and %s is to be changed", shorten(name), asked)
+	}
 }
 
 func resourceName(kind kmsg.ConfigResourceType, name string) string {

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -18,25 +19,39 @@ type config struct {
 	synonyms    []config // where the value may come from, the strongest first
 }
 
+// topicsAlone are settings that brokers have no default for.
+var topicsAlone = []string{"follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "remote.storage.enable"}
+
 // brokerNames are the names of topics' defaults among Kafka's settings of brokers.
 var brokerNames = map[string]string{
-	"cleanup.policy":                 "log.cleanup.policy",
-	"compression.type":               "compression.type",
-	"max.message.bytes":              "message.max.bytes",
-	"message.timestamp.type":         "log.message.timestamp.type",
-	"retention.bytes":                "log.retention.bytes",
-	"retention.ms":                   "log.retention.ms",
-	"file.delete.delay.ms":           "log.segment.delete.delay.ms",
-	"flush.messages":                 "log.flush.interval.messages",
-	"flush.ms":                       "log.flush.interval.ms",
-	"index.interval.bytes":           "log.index.interval.bytes",
-	"min.insync.replicas":            "min.insync.replicas",
-	"preallocate":                    "log.preallocate",
-	"segment.bytes":                  "log.segment.bytes",
-	"segment.index.bytes":            "log.index.size.max.bytes",
-	"segment.jitter.ms":              "log.roll.jitter.ms",
-	"segment.ms":                     "log.roll.ms",
-	"unclean.leader.election.enable": "unclean.leader.election.enable",
+	"cleanup.policy":                  "log.cleanup.policy",
+	"compression.type":                "compression.type",
+	"max.message.bytes":               "message.max.bytes",
+	"message.timestamp.type":          "log.message.timestamp.type",
+	"retention.bytes":                 "log.retention.bytes",
+	"retention.ms":                    "log.retention.ms",
+	"compression.gzip.level":          "compression.gzip.level",
+	"compression.lz4.level":           "compression.lz4.level",
+	"compression.zstd.level":          "compression.zstd.level",
+	"delete.retention.ms":             "log.cleaner.delete.retention.ms",
+	"local.retention.bytes":           "log.local.retention.bytes",
+	"local.retention.ms":              "log.local.retention.ms",
+	"max.compaction.lag.ms":           "log.cleaner.max.compaction.lag.ms",
+	"message.timestamp.after.max.ms":  "log.message.timestamp.after.max.ms",
+	"message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+	"min.cleanable.dirty.ratio":       "log.cleaner.min.cleanable.ratio",
+	"min.compaction.lag.ms":           "log.cleaner.min.compaction.lag.ms",
+	"file.delete.delay.ms":            "log.segment.delete.delay.ms",
+	"flush.messages":                  "log.flush.interval.messages",
+	"flush.ms":                        "log.flush.interval.ms",
+	"index.interval.bytes":            "log.index.interval.bytes",
+	"min.insync.replicas":             "min.insync.replicas",
+	"preallocate":                     "log.preallocate",
+	"segment.bytes":                   "log.segment.bytes",
+	"segment.index.bytes":             "log.index.size.max.bytes",
+	"segment.jitter.ms":               "log.roll.jitter.ms",
+	"segment.ms":                      "log.roll.ms",
+	"unclean.leader.election.enable":  "unclean.leader.election.enable",
 }
 
 var configTypes = map[eventlog.SettingKind]kmsg.ConfigType{
@@ -45,6 +60,7 @@ var configTypes = map[eventlog.SettingKind]kmsg.ConfigType{
 	eventlog.SettingLong:   kmsg.ConfigTypeLong,
 	eventlog.SettingList:   kmsg.ConfigTypeList,
 	eventlog.SettingBool:   kmsg.ConfigTypeBoolean,
+	eventlog.SettingDouble: kmsg.ConfigTypeDouble,
 }
 
 // topicConfigs are all settings of a topic.
@@ -57,7 +73,9 @@ func topicConfigs(t eventlog.Topic) []config {
 			c.source = kmsg.ConfigSourceDynamicTopicConfig
 			c.synonyms = []config{{name: c.name, value: c.value, source: c.source}}
 		}
-		c.synonyms = append(c.synonyms, byDefault)
+		if byDefault.name != "" {
+			c.synonyms = append(c.synonyms, byDefault)
+		}
 		all = append(all, c)
 	}
 	return all
@@ -84,6 +102,9 @@ func (s *Server) brokerConfigs() []config {
 		fixed("socket.request.max.bytes", number(int64(s.cfg.FrameBytes)), kmsg.ConfigTypeInt, "Largest produce request."),
 	}
 	for _, setting := range eventlog.Settings {
+		if slices.Contains(topicsAlone, setting.Name) {
+			continue
+		}
 		c := fixed(brokerNames[setting.Name], setting.Default, configTypes[setting.Kind], setting.Doc)
 		c.source = kmsg.ConfigSourceDefaultConfig
 		c.synonyms[0].source = c.source

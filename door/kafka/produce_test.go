@@ -210,13 +210,13 @@ func TestTransactionsAreRefusedClearly(t *testing.T) {
 	b.createTopic("t", 1, nil)
 	req := kmsg.NewPtrInitProducerIDRequest()
 	req.Version, req.TransactionalID = 4, kmsg.StringPtr("tx")
-	wantCode(t, "InitProducerId", ask[*kmsg.InitProducerIDResponse](b, req).ErrorCode, kerr.UnsupportedVersion)
+	wantCode(t, "InitProducerId", ask[*kmsg.InitProducerIDResponse](b, req).ErrorCode, kerr.TransactionalIDAuthorizationFailed)
 	req.TransactionalID = kmsg.StringPtr("")
 	wantCode(t, "with an empty id", ask[*kmsg.InitProducerIDResponse](b, req).ErrorCode, kerr.InvalidRequest)
 	produce := produceRequest("t", 0, sealed(t, batch.None, value("v")))
 	produce.TransactionID = kmsg.StringPtr("tx")
 	p := ask[*kmsg.ProduceResponse](b, produce).Topics[0].Partitions[0]
-	wantCode(t, "Produce", p.ErrorCode, kerr.UnsupportedVersion)
+	wantCode(t, "Produce", p.ErrorCode, kerr.TransactionalIDAuthorizationFailed)
 	if text(p.ErrorMessage) != "transactions are not supported: unset transactional.id" {
 		t.Errorf("message %q", text(p.ErrorMessage))
 	}

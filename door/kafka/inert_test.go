@@ -1,0 +1,101 @@
+package kafka_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/door/kafka"
+)
+
+func TestSettingsThatChangeNothingAreTakenAndShown(t *testing.T) {
+	b := start(t, kafka.Config{})
+	set := map[string]string{
+		"delete.retention.ms": "1", "min.cleanable.dirty.ratio": "0.25", "min.compaction.lag.ms": "5", "max.compaction.lag.ms": "6",
+		"message.timestamp.before.max.ms": "7", "message.timestamp.after.max.ms": "8", "compression.gzip.level": "9", "remote.storage.enable": "false",
+		"local.retention.ms": "-2", "local.retention.bytes": "10", "leader.replication.throttled.replicas": "*", "follower.replication.throttled.replicas": "0:1",
+		"min.insync.replicas": "2",
+	}
+	req := createRequest("t", 1, 1)
+	for name, value := range set {
+		c := kmsg.NewCreateTopicsRequestTopicConfig()
+		c.Name, c.Value = name, &value
+		req.Topics[0].Configs = append(req.Topics[0].Configs, c)
+	}
+	made := b.create(req)
+	wantCode(t, "create: "+text(made.ErrorMessage), made.ErrorCode, nil)
+	describe := kmsg.NewPtrDescribeConfigsRequest()
+	describe.Version = 4
+	of := kmsg.NewDescribeConfigsRequestResource()
+	of.ResourceType, of.ResourceName = kmsg.ConfigResourceTypeTopic, "t"
+	describe.Resources = append(describe.Resources, of)
+	seen := make(map[string]string)
+	for _, c := range ask[*kmsg.DescribeConfigsResponse](b, describe).Resources[0].Configs {
+		seen[c.Name] = text(c.Value)
+	}
+	for name, value := range set {
+		if seen[name] != value {
+			t.Errorf("%s is shown as %q, was set to %q", name, seen[name], value)
+		}
+	}
+	for name, value := range map[string]string{"remote.storage.enable": "true", "min.cleanable.dirty.ratio": "2", "compression.gzip.level": "10", "cleanup.policy": "compact"} {
+		bad := createRequest("bad", 1, 1)
+		c := kmsg.NewCreateTopicsRequestTopicConfig()
+		c.Name, c.Value = name, &value
+		bad.Topics[0].Configs = append(bad.Topics[0].Configs, c)
+		wantCode(t, name+"="+value, b.create(bad).ErrorCode, kerr.InvalidConfig)
+	}
+}
+
+func TestSettingsOfBrokersAndGroupsAnswerAsKafkas(t *testing.T) {
+	b := start(t, kafka.Config{})
+	for _, c := range []struct {
+		kind kmsg.ConfigResourceType
+		name string
+		set  string
+		want *kerr.Error
+		says string
+	}{
+		{kmsg.ConfigResourceTypeBroker, "1", "log.retention.ms", kerr.InvalidRequest, "the broker"},
+		{kmsg.ConfigResourceTypeBroker, "", "log.retention.ms", kerr.InvalidRequest, "log.retention.ms"},
+		{kmsg.ConfigResourceTypeBroker, "7", "log.retention.ms", kerr.InvalidRequest, "this is broker 1"},
+		{kmsg.ConfigResourceTypeBroker, "1", "", nil, "null"},
+		{kmsg.ConfigResourceTypeGroupConfig, "g", "consumer.session.timeout.ms", kerr.InvalidConfig, "group"},
+	} {
+		req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+		req.Version = 1
+		r := kmsg.NewIncrementalAlterConfigsRequestResource()
+		r.ResourceType, r.ResourceName = c.kind, c.name
+		if c.set != "" {
+			one := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+			one.Name, one.Value = c.set, kmsg.StringPtr("1")
+			r.Configs = append(r.Configs, one)
+		}
+		req.Resources = append(req.Resources, r)
+		got := ask[*kmsg.IncrementalAlterConfigsResponse](b, req).Resources[0]
+		wantCode(t, c.kind.String()+" "+c.name, got.ErrorCode, c.want)
+		if said := text(got.ErrorMessage); !strings.Contains(said, c.says) || strings.Contains(said, "type 4") {
+			t.Errorf("%v %q: %s", c.kind, c.name, said)
+		}
+	}
+}
+
+func TestATransactionalProducerFailsAtOnce(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 1, nil)
+	cl := b.client(kgo.TransactionalID("x"))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := cl.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	err := cl.ProduceSync(ctx, &kgo.Record{Topic: "t", Value: []byte("v")}).FirstErr()
+	if err == nil || !strings.Contains(err.Error(), kerr.TransactionalIDAuthorizationFailed.Message) { // franz-go keeps the text alone
+		t.Errorf("franz-go is told %v", err)
+	}
+}
