@@ -59,7 +59,10 @@ func (r *reader) more(ctx context.Context, patience time.Duration) (outside *eve
 	if err != nil {
 		return nil, err
 	}
+	var damaged *eventlog.DamagedError
 	switch slice := got[0]; {
+	case errors.As(slice.Err, &damaged) && damaged.Next > r.next:
+		return nil, &brokenError{from: r.next, next: damaged.Next, raw: damaged.Raw, err: damaged}
 	case errors.As(slice.Err, &outside):
 		r.next = min(max(outside.Asked, outside.First), outside.Next)
 		return outside, nil

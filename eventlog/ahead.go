@@ -2,6 +2,8 @@ package eventlog
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -118,7 +120,7 @@ func (a *ahead) goOn(ctx context.Context, far []distant, got []Slice) {
 
 // fetch makes a trip for those who wait. What comes counts with its true size: a batch may be larger than what was asked for.
 func (a *ahead) fetch(ctx context.Context, trip []Span, most int, waiting []*foresight) {
-	slices, err := a.read(ctx, trip, most)
+	slices, err := a.tryRead(ctx, trip, most)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i, f := range waiting {
@@ -136,6 +138,16 @@ func (a *ahead) fetch(ctx context.Context, trip []Span, most int, waiting []*for
 		}
 		close(f.done)
 	}
+}
+
+// tryRead is read for a trip that no request waits for, and so no door would catch its panic.
+func (a *ahead) tryRead(ctx context.Context, trip []Span, most int) (slices []Slice, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			slices, err = nil, fmt.Errorf("read ahead: panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return a.read(ctx, trip, most)
 }
 
 // forgetStale lets go of what was read for readers that did not come.

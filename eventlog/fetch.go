@@ -17,8 +17,8 @@ type Want struct {
 }
 
 // Fetch returns a slice for each span, in their order, with the bounds known and the batches from the one holding
-// Span.From onwards, within one Budget. Slice.Err is ErrNoPartition, or a *RangeError for an offset
-// outside the bounds. What MaxBytes allows goes to the first spans first (KIP-74): who asks for many asks for them in turn.
+// Span.From onwards, within one Budget. Slice.Err is ErrNoPartition, a *RangeError for an offset
+// outside the bounds, or a *DamagedError. What MaxBytes allows goes to the first spans first (KIP-74): who asks for many asks for them in turn.
 //
 // A reader near the end is served from memory. All others share one trip to the store. When that trip fails, who
 // could be served from memory still is. While there are fewer than MinBytes, Fetch waits for appends, at most MaxWait and until ctx ends;
@@ -198,10 +198,14 @@ func (l *Log) read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, er
 	if err := l.failed("read", err); err != nil {
 		return nil, fmt.Errorf("read %d partitions: %w", len(spans), err)
 	}
-	for _, s := range slices {
+	first := true
+	for i := range slices {
+		s := &slices[i]
 		if s.Err == nil {
 			l.tail.follow(s.Bounds)
 		}
+		l.examine(spans[i], s, first)
+		first = first && len(s.Batches) == 0
 	}
 	return slices, nil
 }

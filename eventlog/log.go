@@ -40,6 +40,7 @@ type Log struct {
 	contact   *contact
 	catalog   atomic.Pointer[catalog]
 	ids       producerIDs
+	damage    told
 	health    atomic.Pointer[error] // of the last look at the store; nil while it answers
 	refusal   atomic.Pointer[error] // why the store takes no records; nil while it takes them
 	mark      Mark                  // how far the follower has looked; its own once Run runs

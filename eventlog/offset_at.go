@@ -97,14 +97,11 @@ func (l *Log) batchAt(ctx context.Context, p Partition, at Offset) (b Placed, fi
 	slice := got[0]
 	switch {
 	case slice.Err != nil:
-		return b, 0, slice.Err
+		return b, slice.Bounds.First, slice.Err
 	case at < slice.Bounds.First || at > slice.Bounds.Next:
 		return b, 0, outside(s, slice.Bounds)
 	case at == slice.Bounds.Next:
 		return b, slice.Bounds.First, nil
-	}
-	if len(slice.Batches) == 0 {
-		return b, 0, fmt.Errorf("read the batch at %d of partition %d, which holds [%d, %d): nothing came back", at, p, slice.Bounds.First, slice.Bounds.Next)
 	}
 	return slice.Batches[0], slice.Bounds.First, nil
 }

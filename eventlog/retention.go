@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -114,6 +115,9 @@ func (l *Log) dated(ctx context.Context, p Partition, at Offset) (bool, error) {
 	got, err := l.Fetch(ctx, Want{Spans: []Span{{Partition: p, From: at, MaxBytes: 1}}})
 	if err != nil {
 		return false, err
+	}
+	if _, damaged := errors.AsType[*DamagedError](got[0].Err); damaged {
+		return true, nil // the store gave it a time; it must not keep for ever what comes after it
 	}
 	// There is none where another broker trimmed first.
 	return len(got[0].Batches) > 0 && got[0].Batches[0].MaxTime > NoTimestamp, nil

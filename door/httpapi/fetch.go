@@ -115,6 +115,11 @@ func decode(room *room, got []eventlog.Slice, asked []eventlog.Span, most int) (
 	for i, slice := range got {
 		p := &pages[i]
 		p.next, p.bounds, p.err = asked[i].From, slice.Bounds, slice.Err
+		var damaged *eventlog.DamagedError
+		if errors.As(slice.Err, &damaged) && damaged.Next > p.next {
+			p.gap, p.next, p.err = &gap{p.next, damaged.Next, damaged}, damaged.Next, nil
+			continue
+		}
 		if full {
 			continue
 		}

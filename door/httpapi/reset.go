@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	"github.com/weir-log/weir/eventlog"
@@ -126,6 +127,10 @@ func (s *Server) resolve(ctx context.Context, t eventlog.Topic, want reset) ([]g
 // since finds the first record that is not older than a time; the end where there is none.
 func (s *Server) since(ctx context.Context, b eventlog.Bounds, at eventlog.Timestamp) (eventlog.Offset, error) {
 	found, there, err := s.cfg.Log.OffsetAt(ctx, b.Partition, at)
+	var damaged *eventlog.DamagedError
+	if errors.As(err, &damaged) {
+		return damaged.From, nil // where readers are told of it
+	}
 	if err != nil || !there {
 		return b.Next, err
 	}

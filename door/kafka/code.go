@@ -70,6 +70,7 @@ func kafkaError(err error) *kerr.Error {
 		d       *denial
 		invalid *eventlog.InvalidError
 		outside *eventlog.RangeError
+		damaged *eventlog.DamagedError
 	)
 	if k := groupError(err); k != nil {
 		return k
@@ -79,6 +80,8 @@ func kafkaError(err error) *kerr.Error {
 		return d.kafka
 	case errors.As(err, &outside):
 		return kerr.OffsetOutOfRange
+	case errors.As(err, &damaged):
+		return kerr.CorruptMessage // clients tell their caller, who may seek past it
 	case errors.As(err, &invalid):
 		return kafkaInvalid(invalid)
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -116,7 +117,7 @@ func (c *conn) read(ctx, polls context.Context) error {
 		}
 		c.inFlight.Add(1)
 		if call.api.start != nil && c.waiting.Load() == 0 {
-			call.finish = call.api.start(c.s, ctx, &call.request)
+			call.finish = c.start(ctx, call)
 		} else {
 			c.waiting.Add(1)
 		}
@@ -274,7 +275,12 @@ func (c *conn) write(ctx, polls context.Context) {
 }
 
 // carryOut returns the answer to a call whose turn has come.
-func (c *conn) carryOut(ctx, polls context.Context, call *call) kmsg.Response {
+func (c *conn) carryOut(ctx, polls context.Context, call *call) (resp kmsg.Response) {
+	defer func() {
+		if c.panicked(call, recover()) {
+			resp = nil
+		}
+	}()
 	if call.finish != nil {
 		return call.finish(ctx)
 	}
@@ -288,6 +294,26 @@ func (c *conn) carryOut(ctx, polls context.Context, call *call) kmsg.Response {
 	ctx, cancel := context.WithTimeout(ctx, call.patience())
 	defer cancel()
 	return call.api.answer(c.s, ctx, &call.request)
+}
+
+// start begins a call that others may be sent behind. A panic becomes no answer.
+func (c *conn) start(ctx context.Context, call *call) (finish func(context.Context) kmsg.Response) {
+	defer func() {
+		if c.panicked(call, recover()) {
+			finish = func(context.Context) kmsg.Response { return nil }
+		}
+	}()
+	return call.api.start(c.s, ctx, &call.request)
+}
+
+// panicked tells the operator of a panic in one request, which ends that request's connection and nothing else.
+func (c *conn) panicked(call *call, v any) bool {
+	if v == nil {
+		return false
+	}
+	c.s.cfg.Logger.Error("kafka: a request panicked; its connection is closed", "request", call.api.key.Name(), "version", call.version,
+		"client_id", call.clientID, "panic", v, "stack", string(debug.Stack()))
+	return true
 }
 
 // How long a request may wait for the store.

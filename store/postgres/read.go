@@ -44,6 +44,7 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	from := make([]eventlog.Offset, len(spans))
 	size := make([]int64, len(spans))
 	slices := make([]eventlog.Slice, len(spans))
+	sizes := make([][]int, len(spans)) // that each batch should have
 	for i, span := range spans {
 		partitions[i], from[i], size[i] = span.Partition, span.From, int64(span.MaxBytes)
 		slices[i] = eventlog.Slice{Bounds: eventlog.Bounds{Partition: span.Partition}, Err: eventlog.ErrNoPartition}
@@ -52,51 +53,60 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 		wire.Int8Array(partitions), wire.Int8Array(from), wire.Int8Array(size), wire.Int8(int64(maxBytes)))
 	for rows.NextRow() {
 		row := rows.Values()
-		slice := &slices[wire.Integer(row[0])-1]
+		n := wire.Integer(row[0]) - 1
+		slice := &slices[n]
 		if row[4] == nil {
 			slice.Err = nil
 			slice.Bounds.First, slice.Bounds.Next = eventlog.Offset(wire.Bigint(row[1])), eventlog.Offset(wire.Bigint(row[2]))
 			slice.Bounds.Bytes = wire.Bigint(row[3])
 			continue
 		}
-		addPiece(slice, row)
+		sizes[n] = addPiece(slice, sizes[n], row)
 	}
 	if _, err := rows.Close(); err != nil {
 		return nil, err
 	}
-	for _, slice := range slices {
-		if n := len(slice.Batches); n > 0 {
-			whole(slice.Batches[n-1])
-		}
+	for i := range slices {
+		whole(&slices[i], sizes[i])
 	}
 	return slices, nil
 }
 
-// addPiece puts one row to the batch that it belongs to: the last, or a new one.
-func addPiece(slice *eventlog.Slice, row [][]byte) {
+// batchMax bounds what a row may say of its batch's size.
+const batchMax = 1 << 30
+
+// addPiece puts one row to the batch that it belongs to: the last, or a new one, whose size it says.
+func addPiece(slice *eventlog.Slice, sizes []int, row [][]byte) []int {
 	base := eventlog.Offset(wire.Bigint(row[4]))
 	n := len(slice.Batches)
 	if n == 0 || slice.Batches[n-1].Base != base {
-		if n > 0 {
-			whole(slice.Batches[n-1])
-		}
+		size := int(wire.Integer(row[7]))
 		slice.Batches = append(slice.Batches, eventlog.Placed{Base: base, Batch: eventlog.Batch{
 			Partition: slice.Bounds.Partition,
 			Records:   wire.Integer(row[6]),
 			MaxTime:   eventlog.Timestamp(wire.Bigint(row[5])),
-			Bytes:     make([]byte, 0, wire.Integer(row[7])),
+			Bytes:     make([]byte, 0, min(max(size, len(row[8])), batchMax)),
 		}})
+		sizes = append(sizes, size)
 		n++
 	}
 	b := &slice.Batches[n-1]
 	b.Bytes = append(b.Bytes, row[8]...)
+	return sizes
 }
 
-// whole holds a batch read back to what was written: all its pieces, and no more.
-func whole(b eventlog.Placed) {
-	if len(b.Bytes) != cap(b.Bytes) {
-		panic(fmt.Sprintf("postgres: batch %d of partition %d is %d bytes long, and %d came back",
-			b.Base, b.Partition, cap(b.Bytes), len(b.Bytes)))
+// whole ends a slice before the first batch that did not come back as it was written: all its pieces, and no more. Where that is the slice's
+// first batch, the slice says so.
+func whole(slice *eventlog.Slice, sizes []int) {
+	for i, b := range slice.Batches {
+		if len(b.Bytes) == sizes[i] {
+			continue
+		}
+		if slice.Batches = slice.Batches[:i]; i == 0 {
+			slice.Err = &eventlog.DamagedError{Partition: b.Partition, From: b.Base, Next: b.Base + eventlog.Offset(b.Records), Raw: b.Bytes,
+				Err: fmt.Errorf("it is %d bytes long, and %d came back", sizes[i], len(b.Bytes))}
+		}
+		return
 	}
 }
 

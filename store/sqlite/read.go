@@ -3,11 +3,14 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"math"
 	"sort"
 	"strings"
 	"time"
+
+	codes "modernc.org/sqlite/lib"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -19,7 +22,11 @@ func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 		budget := eventlog.NewBudget(maxBytes)
 		for i, span := range spans {
 			var err error
-			if slices[i], err = r.slice(span, &budget); err != nil {
+			slices[i], err = r.slice(span, &budget)
+			if damaged := damage(span, slices[i], err); damaged != nil {
+				slices[i].Batches, slices[i].Err, err = nil, damaged, nil
+			}
+			if err != nil {
 				return fmt.Errorf("partition %d from %d: %w", span.Partition, span.From, err)
 			}
 		}
@@ -49,6 +56,21 @@ func (c *conn) slice(span eventlog.Span, budget *eventlog.Budget) (eventlog.Slic
 	return slice, c.fill(slice.Batches)
 }
 
+var errDamaged = errors.New("the file is damaged")
+
+// damage turns what is wrong with the batches of one span into an error of that span, so that other partitions can be read.
+func damage(span eventlog.Span, slice eventlog.Slice, err error) error {
+	if err == nil || !errors.Is(err, errDamaged) && code(err) != codes.SQLITE_CORRUPT {
+		return nil
+	}
+	d := &eventlog.DamagedError{Partition: span.Partition, From: span.From, Err: err}
+	if len(slice.Batches) > 0 {
+		first := slice.Batches[0]
+		d.Next = first.Base + eventlog.Offset(first.Records)
+	}
+	return d
+}
+
 // heads finds which batches a span gets. Their bytes are still to come: so none is read that does not fit.
 func (c *conn) heads(span eventlog.Span, next eventlog.Offset, budget *eventlog.Budget) (heads []eventlog.Placed, err error) {
 	budget.Begin(span.MaxBytes)
@@ -64,7 +86,7 @@ func (c *conn) heads(span eventlog.Span, next eventlog.Offset, budget *eventlog.
 		return nil
 	}, int64(span.Partition), int64(span.From), int64(next))
 	if err == nil && !found {
-		err = fmt.Errorf("no batch holds offset %d, below next %d: the file is damaged", span.From, next)
+		err = fmt.Errorf("no batch holds offset %d, below next %d: %w", span.From, next, errDamaged)
 	}
 	return heads, err
 }
@@ -78,7 +100,7 @@ func (c *conn) fill(run []eventlog.Placed) error {
 		return nil
 	}, int64(run[0].Partition), int64(run[0].Base), int64(run[len(run)-1].Base))
 	if err == nil && i != len(run) {
-		err = fmt.Errorf("%d of the %d batches from %d on have their bytes: the file is damaged", i, len(run), run[0].Base)
+		err = fmt.Errorf("%d of the %d batches from %d on have their bytes: %w", i, len(run), run[0].Base, errDamaged)
 	}
 	return err
 }

@@ -1,0 +1,126 @@
+package eventlog
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// DamagedError says that the store does not give back what was written: a batch whose bytes changed, or that is missing, or in part.
+// Other batches and other partitions are not affected.
+type DamagedError struct {
+	Topic     string    // "" where it is not known
+	Number    int       // of the partition in the topic
+	Partition Partition // in the store
+	From      Offset    // the first offset that cannot be read
+	Next      Offset    // where reading can go on; 0 where that is not known
+	Raw       []byte    // what is left of the batch, if anything
+	Err       error     // what is wrong
+}
+
+func (e *DamagedError) Error() string {
+	where, on := fmt.Sprintf("partition %d of the store", e.Partition), "read from a higher offset"
+	if e.Topic != "" {
+		where = fmt.Sprintf("topic %q, partition %d (%d of the store)", e.Topic, e.Number, e.Partition)
+	}
+	if e.Next > 0 {
+		on = fmt.Sprintf("read from offset %d on", e.Next)
+	}
+	return fmt.Sprintf("%s: the batch at offset %d is damaged in the store: %v. Run weir doctor, and restore a backup; or give these events up: %s",
+		where, e.From, e.Err, on)
+}
+
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+// examine checks what came for a span, each batch once, on its way from the store: what is in the tail or was read ahead has been here.
+// At the first damage the slice ends; where that is its first batch, the slice's Err says so. first says that nothing came for the spans before,
+// so that a batch must have come for this one.
+func (l *Log) examine(s Span, slice *Slice, first bool) {
+	if slice.Err != nil {
+		if damaged, is := slice.Err.(*DamagedError); is { // the store has seen it by itself
+			l.report(damaged)
+		}
+		return
+	}
+	wants := s.MaxBytes > 0 && s.From >= slice.Bounds.First && s.From < slice.Bounds.Next
+	at := s.From
+	for i, b := range slice.Batches {
+		damaged := l.check(at, b, i == 0)
+		if damaged != nil {
+			slice.Batches = slice.Batches[:i:i]
+			if i == 0 {
+				slice.Err = damaged
+			}
+			l.report(damaged)
+			return
+		}
+		at = b.Base + Offset(b.Records)
+	}
+	if wants && first && len(slice.Batches) == 0 {
+		damaged := &DamagedError{Partition: s.Partition, From: s.From, Err: fmt.Errorf("it is missing, and the partition holds [%d, %d)", slice.Bounds.First, slice.Bounds.Next)}
+		slice.Err = damaged
+		l.report(damaged)
+	}
+}
+
+// check holds a batch to what the store says of it, and to its own checksum. It is the one that holds the offset, or with inside begins there or before.
+func (l *Log) check(at Offset, b Placed, inside bool) *DamagedError {
+	end := b.Base + Offset(b.Records)
+	switch {
+	case b.Base > at: // what is between is missing
+		return &DamagedError{Partition: b.Partition, From: at, Next: b.Base, Err: fmt.Errorf("it is missing: the next batch begins at %d", b.Base)}
+	case b.Base < at && !inside, end <= at:
+		return &DamagedError{Partition: b.Partition, From: at, Err: fmt.Errorf("it is missing: the batch of [%d, %d) came instead", b.Base, end)}
+	}
+	h, err := batch.Check(b.Bytes)
+	if err == nil && h.Records != b.Records {
+		err = fmt.Errorf("%w: it counts %d records, and the store %d", batch.ErrCorrupt, h.Records, b.Records)
+	}
+	if err != nil {
+		return &DamagedError{Partition: b.Partition, From: max(b.Base, at), Next: end, Raw: b.Bytes, Err: err}
+	}
+	return nil
+}
+
+// report completes an error and tells the operator, once for each batch.
+func (l *Log) report(e *DamagedError) {
+	e.Topic, e.Number = l.nameOf(e.Partition)
+	l.cfg.Observer.StoreFailed("read", e)
+	if l.damage.isNew(e) {
+		l.cfg.Logger.Error("events are damaged in the store", "topic", e.Topic, "partition", e.Number, "offset", e.From, "err", e)
+	}
+}
+
+// nameOf finds the topic of a partition, for messages.
+func (l *Log) nameOf(p Partition) (topic string, number int) {
+	for _, t := range l.Topics() {
+		for n, id := range t.Partitions {
+			if id == p {
+				return t.Name, n
+			}
+		}
+	}
+	return "", 0
+}
+
+// toldMax is how many damaged batches are remembered as told. After so many it begins anew.
+const toldMax = 1000
+
+// told remembers which damage the operator has heard of: its readers ask again and again.
+type told struct {
+	mu   sync.Mutex // guards seen
+	seen map[place]bool
+}
+
+func (t *told) isNew(e *DamagedError) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := place{e.Partition, max(e.From, e.Next-1)} // one key for a batch, wherever reading began
+	if t.seen == nil || len(t.seen) >= toldMax {
+		t.seen = make(map[place]bool)
+	}
+	before := t.seen[at]
+	t.seen[at] = true
+	return !before
+}

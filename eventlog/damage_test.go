@@ -1,0 +1,190 @@
+package eventlog_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/store/memory"
+)
+
+// rotten is a store that does not give back what was written.
+type rotten struct {
+	eventlog.Store
+	mu  sync.Mutex // guards rot
+	rot func(*eventlog.Slice)
+}
+
+func (r *rotten) set(rot func(*eventlog.Slice)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rot = rot
+}
+
+func (r *rotten) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
+	got, err := r.Store.Read(ctx, spans, maxBytes)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range got {
+		if r.rot != nil {
+			r.rot(&got[i])
+		}
+	}
+	return got, err
+}
+
+// decayed is a log whose partition p has ten batches of one record, of which none is in memory.
+func decayed(t *testing.T) (store *rotten, log *eventlog.Log, p eventlog.Partition, said *bytes.Buffer) {
+	t.Helper()
+	store, said = &rotten{Store: memory.New()}, new(bytes.Buffer)
+	writer := open(t, store, eventlog.Config{})
+	p = topic(t, writer, "orders", 2).Partitions[1]
+	for range 10 {
+		if _, err := writer.Publish(t.Context(), p, batch.Record{Value: []byte("0123456789"), Timestamp: 5}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return store, open(t, store, eventlog.Config{Logger: slog.New(slog.NewTextHandler(said, nil))}), p, said
+}
+
+// One changed bit, anywhere but in the bytes that readers patch, is an error with the place in it, and never data.
+func TestABatchThatChangedInTheStoreIsNeverDelivered(t *testing.T) {
+	store, log, p, said := decayed(t)
+	size := len(one(t, log, p, 4).Batches[0].Bytes)
+	for at := 8; at < size; at++ {
+		if at >= 12 && at < 16 { // the leader epoch: readers write their own there
+			continue
+		}
+		for _, bit := range []byte{1, 0x80} {
+			store.set(func(s *eventlog.Slice) {
+				for _, b := range s.Batches {
+					if b.Base == 4 {
+						b.Bytes[at] ^= bit
+					}
+				}
+			})
+			got := one(t, log, p, 4)
+			var damaged *eventlog.DamagedError
+			if !errors.As(got.Err, &damaged) || len(got.Batches) > 0 || damaged.Partition != p || damaged.From != 4 || damaged.Next != 5 || damaged.Topic != "orders" || damaged.Number != 1 {
+				t.Fatalf("bit %#x of byte %d of %d: %+v", bit, at, size, got)
+			}
+		}
+	}
+	if n := strings.Count(said.String(), "events are damaged"); n != 1 || !strings.Contains(said.String(), "topic=orders partition=1 offset=4") {
+		t.Errorf("the operator is told %d times: %s", n, said)
+	}
+}
+
+// What is before and behind the damage is delivered, and other partitions are not affected.
+func TestDamageWithholdsNothingElse(t *testing.T) {
+	for name, c := range map[string]struct {
+		rot  func(s *eventlog.Slice)
+		next eventlog.Offset
+	}{
+		"a changed byte": {func(s *eventlog.Slice) {
+			for _, b := range s.Batches {
+				if b.Base == 4 {
+					b.Bytes[len(b.Bytes)-1]++
+				}
+			}
+		}, 5},
+		"a short batch": {func(s *eventlog.Slice) {
+			for i, b := range s.Batches {
+				if b.Base == 4 {
+					s.Batches[i].Bytes = b.Bytes[:20]
+				}
+			}
+		}, 5},
+		"a missing batch": {func(s *eventlog.Slice) {
+			for i, b := range s.Batches {
+				if b.Base == 4 {
+					s.Batches = append(s.Batches[:i:i], s.Batches[i+1:]...)
+					break
+				}
+			}
+		}, 5},
+		"nothing at all": {func(s *eventlog.Slice) {
+			for i, b := range s.Batches {
+				if b.Base == 4 {
+					s.Batches = s.Batches[:i]
+					break
+				}
+			}
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, log, p, _ := decayed(t)
+			other := topic(t, log, "others", 1).Partitions[0]
+			if _, err := log.Publish(t.Context(), other, batch.Record{}); err != nil {
+				t.Fatal(err)
+			}
+			store.set(c.rot)
+			fetch := func(from eventlog.Offset) []eventlog.Slice {
+				t.Helper()
+				got, err := log.Fetch(t.Context(), eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: from, MaxBytes: 1 << 20}, {Partition: other, MaxBytes: 1 << 20}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(got[1].Batches) != 1 || got[1].Err != nil {
+					t.Errorf("the other partition: %+v", got[1])
+				}
+				return got
+			}
+			if got := fetch(0); got[0].Err != nil || len(got[0].Batches) != 4 {
+				t.Errorf("before the damage: %d batches, %v", len(got[0].Batches), got[0].Err)
+			}
+			var damaged *eventlog.DamagedError
+			if got := fetch(4); !errors.As(got[0].Err, &damaged) || damaged.Next != c.next || !strings.Contains(got[0].Err.Error(), `topic "orders", partition 1`) {
+				t.Errorf("at the damage: %+v", got[0])
+			}
+			if got := fetch(5); got[0].Err != nil || len(got[0].Batches) != 5 {
+				t.Errorf("behind the damage: %d batches, %v", len(got[0].Batches), got[0].Err)
+			}
+		})
+	}
+}
+
+func FuzzStoredBatch(f *testing.F) {
+	raw, err := batch.Seal([]batch.Record{{Value: []byte("a")}, {Value: []byte("b")}}, batch.None)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(raw, int32(2))
+	f.Add(raw[:30], int32(2))
+	f.Add([]byte{}, int32(1))
+	f.Fuzz(func(t *testing.T, sent []byte, records int32) {
+		store := &rotten{Store: memory.New()}
+		log := open(t, store, eventlog.Config{})
+		p := topic(t, log, "t", 1).Partitions[0]
+		store.set(func(s *eventlog.Slice) {
+			s.Bounds.Next = 100
+			s.Batches = []eventlog.Placed{{Batch: eventlog.Batch{Partition: p, Records: records, Bytes: bytes.Clone(sent)}}}
+		})
+		got, found, err := log.OffsetAt(t.Context(), p, 0)
+		if err == nil && found && got.Offset >= int64(records) {
+			t.Fatalf("offset %d of %d", got.Offset, records)
+		}
+	})
+}
+
+// The check costs what a pass over the bytes costs: compare with what the store takes to give them, go test -bench HistoryIsRead.
+func BenchmarkHistoryIsRead(b *testing.B) {
+	raw, err := batch.Seal([]batch.Record{{Value: make([]byte, 16<<10)}}, batch.None)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("check", func(b *testing.B) {
+		b.SetBytes(int64(len(raw)))
+		for b.Loop() {
+			if _, err := batch.Check(raw); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,42 @@
+package postgres_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/pgtest"
+)
+
+// A piece of a batch that is gone is an error of its own partition, with the place in it, and no panic; the others are read.
+func TestAMissingPieceWithholdsNoOtherPartition(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address)
+	openPartitions(t, s, 3)
+	publish(t, s, batch(1, 10), batch(1, 20_000), batch(1, 10), batch(2, 10))
+	for _, c := range [][2]string{{"the last piece", "piece = 2"}, {"all pieces", "true"}} {
+		what, where := c[0], c[1]
+		pgtest.Exec(t, address, `DELETE FROM weir.batch WHERE partition_id = 1 AND base_offset = 1 AND `+where)
+		read := func(from eventlog.Offset) []eventlog.Slice {
+			t.Helper()
+			got, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1, From: from, MaxBytes: 1 << 20}, {Partition: 2, MaxBytes: 1 << 20}}, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got[1].Err != nil || len(got[1].Batches) != 1 {
+				t.Errorf("%s: the other partition: %+v", what, got[1])
+			}
+			return got
+		}
+		if got := read(0); got[0].Err != nil || len(got[0].Batches) == 0 {
+			t.Errorf("%s: before the damage: %+v", what, got[0])
+		}
+		var damaged *eventlog.DamagedError
+		if got := read(1); what == "the last piece" && (!errors.As(got[0].Err, &damaged) || damaged.From != 1 || damaged.Next != 2) {
+			t.Errorf("%s: at the damage: %+v", what, got[0])
+		}
+		if got := read(2); got[0].Err != nil || len(got[0].Batches) != 1 {
+			t.Errorf("%s: behind the damage: %+v", what, got[0])
+		}
+	}
+}
