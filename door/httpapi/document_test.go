@@ -302,6 +302,76 @@ func TestDocumentAllowsWhatTheServerTakes(t *testing.T) {
 	}
 }
 
+// What the document says of numbers and truths in a URL is what the server takes, to the letter: nothing is read as something else.
+func TestParametersAreTakenByTheirLetters(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	d.topic("orders", 1)
+	const page, publish = "/v1/topics/orders/partitions/0/events", "/v1/topics/orders/events"
+	for _, c := range []struct{ method, path, name string }{
+		{"GET", page, "offset"}, {"GET", page, "max"}, {"GET", page, "wait_ms"}, {"GET", "/v1/topics/orders/stream", "partition"}, {"GET", "/v1/topics/orders/stream", "from"},
+		{"POST", publish, "partition"}, {"POST", publish, "timestamp"}, {"POST", publish, "tombstone"}, {"POST", "/v1/topics/orders/batch", "partial"},
+	} {
+		for _, text := range []string{"", "%2B1", "+1", "-0", "-1", "0x1", "1e0", "1.0", "%D9%A1", "null", "TRUE", "yes", "Earliest"} {
+			d.do(c.method, c.path+"?"+c.name+"="+text, "").refused(400, "invalid_request")
+		}
+	}
+	d.get("/v1/topics/orders/stream", "Last-Event-ID: ").refused(400, "invalid_request", "position")
+	d.get(page+"?offset=00").want(200, `{"events":[],"next_offset":0,"first_offset":0,"end_offset":0}`)
+	d.get(page+"?offset=99999999999999999999").refused(416, "offset_out_of_range")
+}
+
+// Where one of two fields is needed, or only one of them may be there, the document and the server say so of the same objects.
+func TestDocumentSaysWhichFieldsExcludeEachOther(t *testing.T) {
+	doc, err := openapi3.NewLoader().LoadFromFile("openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, httpapi.Config{})
+	d.topic("orders", 1)
+	body := func(path, method string) *openapi3.Schema {
+		return doc.Paths.Value(path).GetOperation(method).RequestBody.Value.Content["application/json"].Schema.Value
+	}
+	batch, reset, commit := body("/v1/topics/{topic}/batch", "POST"), body("/v1/groups/{group}/offsets", "PUT"), body("/v1/groups/{group}/members/{member}/commit", "POST")
+	event := func(json string) string { return `{"events":[` + json + `]}` }
+	offset := func(json string) string { return `{"offsets":[` + json + `]}` }
+	member := d.join("members", `{"topics":["orders"]}`)
+	for _, c := range []struct {
+		schema       *openapi3.Schema
+		method, path string
+		body         string
+		taken        bool
+	}{
+		{batch, "POST", "/v1/topics/orders/batch", event(`{"value":"a"}`), true},
+		{batch, "POST", "/v1/topics/orders/batch", event(`{"value":null}`), true},
+		{batch, "POST", "/v1/topics/orders/batch", event(`{"value_b64":"YQ==","key":"k"}`), true},
+		{batch, "POST", "/v1/topics/orders/batch", event(`{}`), false},
+		{batch, "POST", "/v1/topics/orders/batch", event(`{"key":"k"}`), false},
+		{batch, "POST", "/v1/topics/orders/batch", event(`{"value":"a","value_b64":"YQ=="}`), false},
+		{batch, "POST", "/v1/topics/orders/batch", event(`{"value":"a","key":"k","key_b64":"aw=="}`), false},
+		{batch, "POST", "/v1/topics/orders/batch", event(`{"value":"a","headers":[{"name":"n","value_b64":"YQ=="},{"name_b64":"YQ==","value":"v"}]}`), true},
+		{batch, "POST", "/v1/topics/orders/batch", event(`{"value":"a","headers":[{"name":"n"}]}`), false},
+		{batch, "POST", "/v1/topics/orders/batch", event(`{"value":"a","headers":[{"value":"v"}]}`), false},
+		{batch, "POST", "/v1/topics/orders/batch", event(`{"value":"a","headers":[{"name":"n","name_b64":"YQ==","value":"v"}]}`), false},
+		{batch, "POST", "/v1/topics/orders/batch", event(`{"value":"a","headers":[{"name":"n","value":"v","value_b64":"YQ=="}]}`), false},
+		{reset, "PUT", "/v1/groups/idle/offsets", offset(`{"topic":"orders","offset":0}`), true},
+		{reset, "PUT", "/v1/groups/idle/offsets", offset(`{"topic":"orders","timestamp":0}`), true},
+		{reset, "PUT", "/v1/groups/idle/offsets", offset(`{"topic":"orders"}`), false},
+		{reset, "PUT", "/v1/groups/idle/offsets", offset(`{"topic":"orders","offset":0,"timestamp":0}`), false},
+		{commit, "POST", member.path + "/commit", `{}`, true},
+		{commit, "POST", member.path + "/commit", `{"next":""}`, true},
+		{commit, "POST", member.path + "/commit", `{"next":"","offsets":[]}`, false},
+	} {
+		var value any
+		if err := json.Unmarshal([]byte(c.body), &value); err != nil {
+			t.Fatal(err)
+		}
+		got, err := d.asJSON(c.method, c.path, c.body), c.schema.VisitJSON(value)
+		if got.status < 300 != c.taken || (err == nil) != c.taken {
+			t.Errorf("%s %s: %d %s, and the document says %v; want taken: %v", c.path, c.body, got.status, got.body, err, c.taken)
+		}
+	}
+}
+
 func TestGroupNamesHaveABound(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.topic("orders", 1)

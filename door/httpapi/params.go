@@ -1,11 +1,11 @@
 package httpapi
 
 import (
-	"errors"
 	"math"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -37,17 +37,24 @@ func number(q url.Values, name string, least, most, none int64) (int64, error) {
 		return none, nil
 	}
 	text := q.Get(name)
-	n, err := strconv.ParseInt(text, 10, 64)
-	if errors.Is(err, strconv.ErrRange) && n > 0 {
-		err = nil // and n is the largest there is
-	}
+	n, whole := wholeNumber(text)
 	switch {
-	case err != nil || n < least:
+	case !whole || n < least:
 		return 0, kindInvalidRequest.because("%s=%s: a whole number from %d is needed", name, shorten(text), least)
 	case n > most:
 		return 0, kindInvalidRequest.because("%s=%s: a whole number from %d to %d is needed", name, shorten(text), least, most)
 	}
 	return n, nil
+}
+
+// wholeNumber reads digits and nothing else, as the patterns of openapi.yaml say: +5 and -0 are no numbers. One that is past the largest there is
+// is read as that.
+func wholeNumber(text string) (n int64, ok bool) {
+	if text == "" || strings.Trim(text, "0123456789") != "" {
+		return 0, false
+	}
+	n, _ = strconv.ParseInt(text, 10, 64) // of digits alone only the size can be wrong, and then n is the largest
+	return n, true
 }
 
 // truth reads a parameter that is true or false; false where it is not given.
@@ -56,7 +63,7 @@ func truth(q url.Values, name string) (bool, error) {
 		return false, nil
 	}
 	switch text := q.Get(name); text {
-	case "true", "":
+	case "true":
 		return true, nil
 	case "false":
 		return false, nil

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -31,7 +30,11 @@ func (s *Server) read(c *call) error {
 	c.waits(wait)
 	ctx, cancel := c.withPatience()
 	defer cancel()
-	from, err := s.offsetAsked(ctx, partition, c.query.Get("offset"))
+	asked := readDefault
+	if c.query.Has("offset") {
+		asked = c.query.Get("offset")
+	}
+	from, err := s.offsetAsked(ctx, partition, asked)
 	if err != nil {
 		return err
 	}
@@ -62,7 +65,7 @@ const (
 
 // offsetAsked turns an offset as clients write it into a number.
 func (s *Server) offsetAsked(ctx context.Context, p eventlog.Partition, text string) (eventlog.Offset, error) {
-	switch text = cmp.Or(text, readDefault); text {
+	switch text {
 	case "earliest", "latest":
 		got, err := s.cfg.Log.Bounds(ctx, p)
 		if err == nil {
@@ -76,8 +79,8 @@ func (s *Server) offsetAsked(ctx context.Context, p eventlog.Partition, text str
 		}
 		return got[0].Bounds.First, nil
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
+	n, whole := wholeNumber(text)
+	if !whole {
 		return 0, kindInvalidRequest.because("offset=%s: a whole number from 0 is needed, or earliest, or latest", shorten(text))
 	}
 	return eventlog.Offset(n), nil

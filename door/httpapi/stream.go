@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -32,7 +31,13 @@ func (s *Server) stream(c *call) error {
 			return err
 		}
 	}
-	from := cmp.Or(c.r.Header.Get("Last-Event-ID"), c.query.Get("from"), streamDefault)
+	from := streamDefault
+	if c.query.Has("from") {
+		from = c.query.Get("from")
+	}
+	if last := c.r.Header["Last-Event-Id"]; len(last) > 0 {
+		from = last[0]
+	}
 	if err := st.fits(topic); err != nil {
 		return err
 	}
