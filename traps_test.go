@@ -372,7 +372,7 @@ func TestTrapOldEventsGoAndAConsumerBehindGoesOn(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		t.Parallel() // each waits for the log to look for old events
 		w := s.open(t)
-		if err := w.EnsureTopic(t.Context(), weir.Topic{Name: "orders", Partitions: 1, Config: map[string]string{"retention.ms": "3600000"}}); err != nil {
+		if err := w.EnsureTopic(t.Context(), weir.Topic{Name: "orders", Partitions: 1, Config: map[string]string{"retention.ms": "100000"}}); err != nil {
 			t.Fatal(err)
 		}
 		b := newBlocking()
