@@ -52,7 +52,7 @@ func (b *broker) admin() (*kadm.Client, error) {
 	return kadm.NewClient(client), nil
 }
 
-// kafkaClient makes a client of some brokers. It is closed with the world.
+// kafkaClient makes a client of some brokers. It is closed when the world rests.
 func (w *world) kafkaClient(brokers []*broker, opts ...kgo.Opt) (*kgo.Client, error) {
 	var seeds []string
 	for _, b := range brokers {
@@ -63,7 +63,9 @@ func (w *world) kafkaClient(brokers []*broker, opts ...kgo.Opt) (*kgo.Client, er
 		kgo.RetryTimeout(clientPatience), kgo.DialTimeout(5 * time.Second),
 	}, opts...)...)
 	if err == nil {
-		w.atEnd(func() error { client.Close(); return nil })
+		w.mu.Lock()
+		w.clients = append(w.clients, client)
+		w.mu.Unlock()
 	}
 	return client, err
 }

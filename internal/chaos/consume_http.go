@@ -11,17 +11,17 @@ import (
 // runHTTP is a group with a member at each broker. Go consumers could share it.
 func runHTTP(ctx context.Context, w *world, g group) {
 	for i, b := range w.brokers {
-		go w.httpMember(b, g, fmt.Sprintf("%s-%d", g.name, i))
+		w.members.Go(func() { w.httpMember(b, g, fmt.Sprintf("%s-%d", g.name, i)) })
 	}
 	<-ctx.Done()
 }
 
-// httpMember joins, asks for events, handles them, commits; and joins again when it is told to. It runs until the world ends.
+// httpMember joins, asks for events, handles them, commits; and joins again when it is told to. It runs until the world rests.
 func (w *world) httpMember(b *broker, g group, name string) {
 	random := w.random("member " + name)
 	ctx := context.Background()
 	at := ""
-	for w.running() {
+	for w.handling() {
 		if at == "" {
 			body, _, err := b.call(ctx, "POST", "/v1/groups/"+g.name+"/members", map[string]any{"topics": g.topics, "session_ms": 3000, "client": name}, nil)
 			var joined struct{ ID string }

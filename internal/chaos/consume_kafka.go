@@ -9,7 +9,7 @@ import (
 )
 
 // runKafka is a group with two members at one broker: a Kafka client finds its coordinator by the broker that it knows. They run until the
-// world ends, and so read what is left when everything else has ended.
+// world rests, and so read what is left when everything else has ended.
 func runKafka(home int, static bool) func(context.Context, *world, group) {
 	return func(ctx context.Context, w *world, g group) {
 		for i := range 2 {
@@ -28,7 +28,7 @@ func runKafka(home int, static bool) func(context.Context, *world, group) {
 				w.model.broken("B1", []string{g.name}, "%s: %v", g.name, err)
 				return
 			}
-			go w.kafkaMember(client, g, fmt.Sprintf("%s-%d", g.name, i))
+			w.members.Go(func() { w.kafkaMember(client, g, fmt.Sprintf("%s-%d", g.name, i)) })
 		}
 		<-ctx.Done()
 	}
@@ -37,7 +37,7 @@ func runKafka(home int, static bool) func(context.Context, *world, group) {
 // kafkaMember handles what it is given, and commits it then.
 func (w *world) kafkaMember(client *kgo.Client, g group, name string) {
 	random := w.random("member " + name)
-	for w.running() {
+	for w.handling() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		fetches := client.PollRecords(ctx, 50)
 		cancel()

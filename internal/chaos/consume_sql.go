@@ -9,17 +9,17 @@ import (
 )
 
 // runSQL is a group of SQL sessions that commit how far they are with what they write: two of them, on the same partitions, of which
-// weir.commit_offset lets one win each time. They run until the world ends.
+// weir.commit_offset lets one win each time. They run until the world rests.
 func runSQL(ctx context.Context, w *world, g group) {
 	for i := range 2 {
-		go w.sqlConsumer(g, fmt.Sprintf("%s-%d", g.name, i))
+		w.members.Go(func() { w.sqlConsumer(g, fmt.Sprintf("%s-%d", g.name, i)) })
 	}
 	<-ctx.Done()
 }
 
 func (w *world) sqlConsumer(g group, name string) {
 	random := w.random("member " + name)
-	for w.running() {
+	for w.handling() {
 		topic, partition := g.topics[random.IntN(len(g.topics))], int32(random.IntN(6))
 		n, err := w.sqlRound(g.name, name, topic, partition)
 		if err != nil {

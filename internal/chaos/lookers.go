@@ -104,6 +104,15 @@ func (w *world) commitAsNobody(ctx context.Context, b *broker, group, topic stri
 	}
 }
 
+// deleteLiving asks to delete a group that has members: it must be refused.
+func (w *world) deleteLiving(ctx context.Context, b *broker, group string) {
+	_, o, err := b.call(ctx, "DELETE", "/v1/groups/"+group, nil, nil)
+	if o == done {
+		w.model.broken("G8", []string{group, b.name}, "%s deleted group %s, which has members", b.name, group)
+	}
+	w.history.add(fmt.Sprintf("%s was asked to delete %s: %v", b.name, group, err), group)
+}
+
 // listEnds asks for the ends of a topic's partitions: they never go back.
 func (w *world) listEnds(ctx context.Context, b *broker, topic string) {
 	l := w.model.living(topic)
@@ -138,12 +147,12 @@ func (w *world) watchIdle(ctx context.Context, nth int) {
 		if err != nil {
 			panic(err)
 		}
-		w.idleRound(ctx, client, home, other, name)
+		w.idleRound(ctx, client, home, other, name, round)
 		client.Close()
 	}
 }
 
-func (w *world) idleRound(ctx context.Context, client *kgo.Client, home, other *broker, name string) {
+func (w *world) idleRound(ctx context.Context, client *kgo.Client, home, other *broker, name string, round int) {
 	short, cancel := context.WithTimeout(ctx, 2*time.Second)
 	client.PollFetches(short) // it joins
 	cancel()
@@ -151,7 +160,14 @@ func (w *world) idleRound(ctx context.Context, client *kgo.Client, home, other *
 		return
 	}
 	began := w.now()
-	w.describe(ctx, other, name)
+	switch round % 3 {
+	case 0:
+		w.describe(ctx, other, name)
+	case 1:
+		w.commitAsNobody(ctx, other, name, idle)
+	case 2:
+		w.deleteLiving(ctx, other, name)
+	}
 	w.history.add(fmt.Sprintf("%s, which lives at %s, was looked at through %s", name, home.name, other.name), name)
 	pause(ctx, sessionOfIdle*3/2)
 	if ctx.Err() != nil || !w.calm.between(began, w.now(), home.name, other.name) {

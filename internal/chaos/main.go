@@ -47,7 +47,7 @@ func main() {
 
 func start(ctx context.Context, args []string) error {
 	var o options
-	var faults, only string
+	var faults, only, mutant string
 	flags := flag.NewFlagSet("chaos", flag.ExitOnError)
 	flags.StringVar(&o.store, "store", "all", "sqlite, postgres or all")
 	flags.Uint64Var(&o.seed, "seed", 0, "what decides everything; 0: a new one")
@@ -58,7 +58,11 @@ func start(ctx context.Context, args []string) error {
 	flags.StringVar(&o.weir, "weir", "", "the program to test; without it, it is built")
 	flags.BoolVar(&o.goOn, "go-on", false, "go on behind the first violation")
 	flags.BoolVar(&o.keep, "keep", false, "keep the histories of runs that break nothing")
+	flags.StringVar(&mutant, "mutants", "", "instead, put faults back that weir once had, and see each found: all, or a part of a name in mutants.go")
 	_ = flags.Parse(args) // it exits
+	if mutant != "" {
+		return findMutants(ctx, mutant)
+	}
 	stores := []string{"sqlite", "postgres"}
 	if o.store != "all" {
 		stores = []string{o.store}

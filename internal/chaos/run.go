@@ -15,6 +15,10 @@ func run(ctx context.Context, opt options, seed uint64, weir string) (_ *world, 
 	for _, e := range w.embedded {
 		e.listen = w.hear
 	}
+	if w.born, err = w.brokers[0].size(ctx); err != nil {
+		w.close()
+		return w, nil, err
+	}
 	if err := w.makeTopics(ctx); err != nil {
 		w.close()
 		return w, nil, err
@@ -22,8 +26,8 @@ func run(ctx context.Context, opt options, seed uint64, weir string) (_ *world, 
 	plan := makePlan(w.random("plan"), opt.length, opt.faults)
 	w.perform(ctx, plan)
 	err = w.finalCheck(ctx)
-	if err == nil {
-		err = w.leaks(ctx)
+	if err == nil && len(w.model.found()) == 0 { // else it has enough to tell
+		err = w.checkLeaks(ctx)
 	}
 	found := w.model.found()
 	w.close()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
@@ -36,15 +37,22 @@ type world struct {
 	embedded []*embedded
 	audit    *eventlog.Log // asks the store itself, and is never harmed
 
-	over   atomic.Bool // the run ends: processes may end too
-	counts counts
+	over    atomic.Bool    // the run ends: processes may end too
+	resting atomic.Bool    // the members of groups end
+	members sync.WaitGroup // those that run until then
+	counts  counts
+	born    size // of a broker at its start
 
-	mu      sync.Mutex // guards closers
+	mu      sync.Mutex // guards what follows
 	closers []func() error
+	clients []*kgo.Client
 }
 
 func (w *world) now() moment   { return moment(time.Since(w.begin)) }
 func (w *world) running() bool { return !w.over.Load() }
+
+// handling says that members of groups go on.
+func (w *world) handling() bool { return w.running() && !w.resting.Load() }
 
 // postgres says whether the doors of PostgreSQL are there.
 func (w *world) postgres() bool { return w.database != nil }
@@ -158,6 +166,7 @@ func (w *world) atEnd(do func() error) {
 // close ends everything and removes what is left, unless it is to be kept.
 func (w *world) close() {
 	w.over.Store(true)
+	w.rest()
 	for _, p := range w.processes() {
 		p.leave(9)
 	}
@@ -170,6 +179,21 @@ func (w *world) close() {
 		if err := w.closers[i](); err != nil {
 			fmt.Fprintln(os.Stderr, "chaos:", err)
 		}
+	}
+}
+
+// rest ends the members of groups, and closes all Kafka clients.
+func (w *world) rest() {
+	w.resting.Store(true)
+	w.mu.Lock()
+	clients := w.clients
+	w.clients = nil
+	w.mu.Unlock()
+	for _, c := range clients {
+		c.CloseAllowingRebalance()
+	}
+	for _, b := range w.brokers {
+		b.client.CloseIdleConnections()
 	}
 }
 

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// mutant breaks one promise by hand: in a copy of the repository, one text takes the place of another. A run must find it out.
+type mutant struct {
+	name     string
+	file     string
+	old, new string
+	finds    []string // the invariants of which one is broken
+	store    string   // where; "": SQLite
+}
+
+// mutants are faults that weir has had, and breaches that its own tests once let pass. Each is put back, and found.
+var mutants = []mutant{
+	{
+		name: "batches are kept in memory although another process wrote in between", file: "eventlog/tail.go", finds: []string{"L5"},
+		old: "t.drop(l, len(l.batches)) // another process wrote in between", new: "_ = l",
+	},
+	{
+		name: "no second look after starting to watch", file: "eventlog/fetch.go", finds: []string{"L7"},
+		old: "for {\n\t\t// Look again: what came before the watch began woke nobody.\n\t\tgot, enough, err = l.fetchOnce(ctx, w)\n",
+		new: "for look := false; ; look = true {\n\t\tif look {\n\t\t\tgot, enough, err = l.fetchOnce(ctx, w)\n\t\t}\n",
+	},
+	{
+		name: "a topic asked for by its id is deleted by its name", file: "door/kafka/20_delete_topics.go", finds: []string{"L10"},
+		old: "err = s.log.DeleteThisTopic(ctx, topic)", new: "err = s.log.DeleteTopic(ctx, topic.Name)",
+	},
+	{
+		name: "a waiter on a deleted partition asks the store, which still has it, and waits on", file: "eventlog/fetch.go", finds: []string{"L7"},
+		old: "if l.catalog.Load().deleted(s.Partition) {", new: "if false {",
+	},
+}
+
+// mutantMax is how long a mutant may stay unfound.
+const mutantMax = 10 * time.Minute
+
+var brokenLine = regexp.MustCompile(`(?m)^BROKEN (\S+) `)
+
+// findMutants runs each mutant whose name has the text in it until it is found out.
+func findMutants(ctx context.Context, text string) error {
+	missed := 0
+	for _, m := range mutants {
+		if !strings.Contains(m.name, text) && text != "all" {
+			continue
+		}
+		took, err := m.find(ctx)
+		if err != nil {
+			fmt.Printf("NOT FOUND  %s: %v\n", m.name, err)
+			missed++
+			continue
+		}
+		fmt.Printf("found in %4.0f s: %s\n", took.Seconds(), m.name)
+	}
+	if missed > 0 {
+		return fmt.Errorf("%d mutants were not found", missed)
+	}
+	return nil
+}
+
+func (m mutant) find(ctx context.Context) (took time.Duration, err error) {
+	dir, err := os.MkdirTemp("", "weir-chaos-mutant-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	if err := m.copyTo(ctx, dir); err != nil {
+		return 0, err
+	}
+	program := filepath.Join(dir, "chaos")
+	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./internal/chaos")
+	build.Dir = dir
+	if out, err := build.CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("it does not build: %w: %s", err, out)
+	}
+	begin := time.Now()
+	var said bytes.Buffer
+	run := exec.CommandContext(ctx, program, "-store", cmp.Or(m.store, "sqlite"), "-length", mutantMax.String())
+	run.Dir = dir
+	run.Stdout, run.Stderr = &said, &said
+	_ = run.Run() // it fails when it has found something
+	for _, found := range brokenLine.FindAllStringSubmatch(said.String(), -1) {
+		if slices.Contains(m.finds, found[1]) {
+			return time.Since(begin), nil
+		}
+	}
+	return 0, fmt.Errorf("nothing of %v was broken in %v; it said:\n%s", m.finds, time.Since(begin).Round(time.Second), said.String())
+}
+
+// copyTo copies what git knows of, as it is, and puts the fault in.
+func (m mutant) copyTo(ctx context.Context, dir string) error {
+	list, err := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	if err != nil {
+		return fmt.Errorf("list the repository's files: %w", err)
+	}
+	for name := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
+		if err := copyFile(name, filepath.Join(dir, name)); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	path := filepath.Join(dir, m.file)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if n := bytes.Count(text, []byte(m.old)); n != 1 {
+		return fmt.Errorf("%s has the text that is to be changed %d times: bring the mutant up to date in internal/chaos/mutants.go", m.file, n)
+	}
+	return os.WriteFile(path, bytes.Replace(text, []byte(m.old), []byte(m.new), 1), 0o644)
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	_, err = io.Copy(out, in)
+	return err
+}
