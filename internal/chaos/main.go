@@ -25,7 +25,7 @@ type options struct {
 	faults []string
 	only   []string
 	weir   string
-	goOn   bool
+	until  []string // the invariants of which one, broken, ends a run
 	keep   bool
 }
 
@@ -47,7 +47,7 @@ func main() {
 
 func start(ctx context.Context, args []string) error {
 	var o options
-	var faults, only, mutant string
+	var faults, only, mutant, until string
 	flags := flag.NewFlagSet("chaos", flag.ExitOnError)
 	flags.StringVar(&o.store, "store", "all", "sqlite, postgres or all")
 	flags.Uint64Var(&o.seed, "seed", 0, "what decides everything; 0: a new one")
@@ -56,7 +56,7 @@ func start(ctx context.Context, args []string) error {
 	flags.StringVar(&faults, "faults", "all", "some of kill, stop, term, crash, cancel, terminate, separated by commas; full, a full disk on SQLite, needs root; none")
 	flags.StringVar(&only, "only", "", "some of the actors, separated by commas: publishers, groups, topics, sse, poll, ping, idle, look")
 	flags.StringVar(&o.weir, "weir", "", "the program to test; without it, it is built")
-	flags.BoolVar(&o.goOn, "go-on", false, "go on behind the first violation")
+	flags.StringVar(&until, "until", "any", "what ends a run when it is broken: any invariant, none, or some, such as L5,G1")
 	flags.BoolVar(&o.keep, "keep", false, "keep the histories of runs that break nothing")
 	flags.StringVar(&mutant, "mutants", "", "instead, put faults back that weir once had, and see each found: all, or a part of a name in mutants.go")
 	_ = flags.Parse(args) // it exits
@@ -67,6 +67,7 @@ func start(ctx context.Context, args []string) error {
 	if o.store != "all" {
 		stores = []string{o.store}
 	}
+	o.until = strings.Split(until, ",")
 	if only != "" {
 		o.only = strings.Split(only, ",")
 	}

@@ -88,7 +88,7 @@ func (m mutant) find(ctx context.Context) (took time.Duration, err error) {
 	}
 	begin := time.Now()
 	var said bytes.Buffer
-	run := exec.CommandContext(ctx, program, "-store", cmp.Or(m.store, "sqlite"), "-length", mutantMax.String())
+	run := exec.CommandContext(ctx, program, "-store", cmp.Or(m.store, "sqlite"), "-length", mutantMax.String(), "-until", strings.Join(m.finds, ","))
 	run.Dir = dir
 	run.Stdout, run.Stderr = &said, &said
 	_ = run.Run() // it fails when it has found something

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -85,11 +86,11 @@ func (w *world) perform(ctx context.Context, plan []step) {
 	w.history.add("everybody has stopped, and everything is healed")
 }
 
-// stopAtOnce ends a run at its first violation: the history behind it has nothing to tell.
+// stopAtOnce ends a run when an invariant is broken for which it is to end: the history behind that has little to tell.
 func (w *world) stopAtOnce(ctx context.Context, halt func()) {
 	for ctx.Err() == nil {
 		pause(ctx, 200*time.Millisecond)
-		if !w.opt.goOn && len(w.model.found()) > 0 {
+		if slices.ContainsFunc(w.model.found(), func(v violation) bool { return w.opt.until[0] == "any" || slices.Contains(w.opt.until, v.invariant) }) {
 			halt()
 		}
 	}
