@@ -235,7 +235,7 @@ func (c *child) bill(ctx context.Context, o order, e weir.Event) error {
 		return e.CommitTx(ctx, tx)
 	})
 	if err == nil {
-		c.say(word{Consumer: o.Name, Group: o.Group, Handled: sightsOf(e)})
+		c.say(word{Consumer: o.Name, Group: o.Group, Once: true, Handled: sightsOf(e)})
 	}
 	return err
 }

@@ -58,7 +58,7 @@ func (w *world) httpMember(b *broker, g group, name string) {
 			got = append(got, sight{e.Topic, e.place, e.Value})
 		}
 		pause(ctx, dawdled(random))
-		w.model.deliver(g.name, name, got...)
+		w.model.deliver(g.name, name, false, got...)
 		w.counts.addN("handled by "+g.name, len(got))
 		if _, _, err := b.call(ctx, "POST", at+"/commit", map[string]any{"next": page.Next}, nil); err != nil {
 			w.history.add(fmt.Sprintf("%s was not let commit: %v", name, err), g.name)

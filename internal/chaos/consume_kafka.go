@@ -50,7 +50,7 @@ func (w *world) kafkaMember(client *kgo.Client, g group, name string) {
 		})
 		if len(got) > 0 {
 			pause(context.Background(), dawdled(random))
-			w.model.deliver(g.name, name, got...)
+			w.model.deliver(g.name, name, false, got...)
 			w.counts.addN("handled by "+g.name, len(got))
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			_ = client.CommitRecords(ctx, fetches.Records()...) // one that is lost is made up for by the next

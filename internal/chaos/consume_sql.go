@@ -69,7 +69,7 @@ func (w *world) sqlRound(grp, name, topic string, partition int32) (n int, err e
 		return 0, err
 	}
 	if len(got) > 0 {
-		w.model.deliver(grp, name, got...)
+		w.model.deliver(grp, name, true, got...)
 	}
 	return len(got), nil
 }

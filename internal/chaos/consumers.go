@@ -83,7 +83,7 @@ func (w *world) keepConsuming(g group, mode string, subscribed map[string]bool) 
 
 // hear takes what the handlers in an embedded log say.
 func (w *world) hear(said word) {
-	w.model.deliver(said.Group, said.Consumer, said.Handled...)
+	w.model.deliver(said.Group, said.Consumer, said.Once, said.Handled...)
 	w.counts.addN("handled by "+said.Group, len(said.Handled))
 }
 

@@ -43,7 +43,7 @@ type word struct {
 	Consumer string // whose handler this is about
 	Group    string
 	Handled  []sight
-	Bill     string // undone: the transaction of these was not committed
+	Once     bool // in a transaction that committed their offset
 }
 
 // embedded is a program with an embedded log: this program itself, as a child.

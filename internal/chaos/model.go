@@ -239,8 +239,9 @@ func (m *model) read(who string, s sight) (*record, *life) {
 	return r, l
 }
 
-// deliver notes what a member of a group has handled. Groups get every record at least once: finalCheck sees to that.
-func (m *model) deliver(group, member string, sights ...sight) {
+// deliver notes what a member of a group has handled. Groups get every record at least once: finalCheck sees to that. Of groups that commit in
+// the transaction that handles it, only what was committed is told: that happens once.
+func (m *model) deliver(group, member string, once bool, sights ...sight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	of := m.delivered[group]
@@ -251,7 +252,9 @@ func (m *model) deliver(group, member string, sights ...sight) {
 	for _, s := range sights {
 		m.history.add(fmt.Sprintf("%s of %s handled %s at %v", member, group, s.Value, s.place), s.Topic, group)
 		m.read(member, s)
-		of[s.Value]++
+		if of[s.Value]++; once && of[s.Value] > 1 {
+			m.violate("G6", []string{s.Topic, group}, "%s of %s has handled %s at %v, and that had been handled before, in a transaction that committed the offset", member, group, s.Value, s.place)
+		}
 	}
 }
 
