@@ -26,6 +26,9 @@ func run(ctx context.Context, opt options, seed uint64, weir string) (_ *world, 
 	}
 	plan := makePlan(w.random("plan"), opt.length, opt.faults)
 	w.perform(ctx, plan)
+	if w.postgres() && len(w.model.found()) > 0 {
+		w.dumpPositions(ctx)
+	}
 	err = w.finalCheck(ctx)
 	if err == nil && len(w.model.found()) == 0 { // else it has enough to tell
 		err = w.checkLeaks(ctx)
