@@ -7,11 +7,15 @@ import (
 	"time"
 )
 
+// wakeFloor is the least time between the beginnings of two looks.
+const wakeFloor = 5 * time.Millisecond
+
 // follow learns what other processes wrote: by a poll that never relies on being woken, and at once where the store can
 // wake. One question serves every reader of every partition.
 func (l *Log) follow(ctx context.Context) error {
 	woken := l.wakes(ctx)
 	failures := 0
+	var began time.Time
 	for {
 		// Some of it at random, so that brokers which started together do not ask together; and some is left for what follows the look:
 		// within Poll what was written has arrived.
@@ -23,8 +27,14 @@ func (l *Log) follow(ctx context.Context) error {
 			if !ok {
 				woken = nil // it ended; the poll goes on
 			}
+			select { // anybody may wake us in a loop
+			case <-ctx.Done():
+				return nil
+			case <-time.After(wakeFloor - time.Since(began)):
+			}
 		case <-time.After(wait):
 		}
+		began = time.Now()
 		err := l.look(ctx)
 		switch {
 		case ctx.Err() != nil:

@@ -40,6 +40,7 @@ func undone(err error) bool {
 	case "40001", // serialization failure
 		"40P01", // deadlock
 		"42P01", // a segment was dropped between looking it up and reading it
+		"42883", // and its writer, between looking it up and writing
 		"55P03": // a lock was not to be had
 		return true
 	}

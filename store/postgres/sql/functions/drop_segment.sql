@@ -5,6 +5,11 @@ LANGUAGE plpgsql
 :pinned
 AS $$
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        -- A snapshot from before the lock would not show what a commit wrote meanwhile.
+        RAISE 'weir drops segments in read committed transactions, and this one is %', current_setting('transaction_isolation')
+        USING HINT = 'ALTER ROLE … SET default_transaction_isolation = ''read committed''';
+    END IF;
     EXECUTE format('LOCK TABLE weir.batch_%s IN ACCESS EXCLUSIVE MODE NOWAIT', victim);
     -- Behind the lock: a commit that was under way may have written here.
     IF EXISTS (SELECT FROM weir.fill f WHERE f.number = victim AND f.runs > 0) THEN
