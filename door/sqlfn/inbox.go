@@ -303,7 +303,7 @@ func (i *inbox) still(ctx context.Context, rows []row) ([]row, error) {
 	}
 	there := make(map[int64]bool)
 	err := i.session.Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
-		found, err := conn.Query(ctx, `SELECT id FROM weir.inbox WHERE id = ANY ($1)`, ids)
+		found, err := conn.Query(ctx, `SELECT id FROM weir.find_rows($1)`, ids)
 		if err != nil {
 			return err
 		}

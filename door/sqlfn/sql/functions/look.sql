@@ -23,6 +23,8 @@ RETURNS TABLE (
 LANGUAGE plpgsql STABLE
 :by_index
 SET plan_cache_mode = force_generic_plan
+SET enable_sort = off
+SET enable_incremental_sort = off
 AS $$
 DECLARE
     until  pg_snapshot := coalesce(goal, pg_current_snapshot());
@@ -43,7 +45,9 @@ BEGIN
                 SELECT i.*
                 FROM pg_snapshot_xip(done) AS x
                 CROSS JOIN LATERAL (
-                    SELECT * FROM weir.inbox w WHERE w.xact = x AND w.id > after AND w.id <= low ORDER BY w.id LIMIT most
+                    SELECT * FROM weir.inbox w
+                    WHERE w.xact >= x AND w.xact <= x AND w.id > after AND w.id <= low
+                    ORDER BY w.xact, w.id LIMIT most -- an order that inbox_xact has, and the primary key has not
                 ) AS i
                 WHERE pg_visible_in_snapshot(x, until) AND after < low
             )

@@ -6,13 +6,18 @@ LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
+    places  tid[];
     deleted bigint;
 BEGIN
     PERFORM FROM weir.mover m FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND OR cardinality(ids) > 0 AND NOT EXISTS (SELECT FROM weir.inbox i WHERE i.id = ids[1]) THEN
+    IF NOT FOUND THEN
         RETURN false;
     END IF;
-    DELETE FROM weir.inbox i WHERE i.id = ANY (ids);
+    places := ARRAY(SELECT r.place FROM weir.find_rows(ids) AS r); -- nobody else deletes rows, or moves them, while we have the lock
+    IF cardinality(places) = 0 AND cardinality(ids) > 0 THEN
+        RETURN false;
+    END IF;
+    DELETE FROM weir.inbox i WHERE i.ctid = ANY (places);
     GET DIAGNOSTICS deleted = ROW_COUNT;
     IF deleted <> cardinality(ids) THEN
         RAISE 'another mover took % of % rows', cardinality(ids) - deleted, cardinality(ids) USING ERRCODE = 'WE090';
