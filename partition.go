@@ -52,6 +52,7 @@ type partition struct {
 	calling   call               // the call of the handler that runs
 	inTx      eventlog.Offset    // how far the call that runs, or ran last, committed in its own transaction; 0: it did not
 	astray    bool               // its commit found that others were before it
+	notOurs   bool               // its commit was refused as the partition is not assigned to this consumer
 	behind    bool               // its commit found the group behind, which it is not any more
 }
 
@@ -231,7 +232,7 @@ func (p *partition) begin(wait context.Context, events []Event) bool {
 		events[i].Attempt++
 	}
 	p.calling = call{first: eventlog.Offset(events[0].Offset), began: time.Now()}
-	p.inTx, p.astray, p.behind = 0, false, false
+	p.inTx, p.astray, p.behind, p.notOurs = 0, false, false, false
 	return true
 }
 
@@ -247,7 +248,7 @@ func (p *partition) judge(ctx, wait context.Context, events []Event, err error) 
 	case err == nil && !p.isAstray(): // else what it was content with is that others were before it
 		p.took(events)
 		return
-	case errors.Is(err, errNotNow), ctx.Err() != nil, p.reconcile(ctx, wait): // nobody waits for the result, or it is known
+	case errors.Is(err, errNotNow), ctx.Err() != nil, p.reconcile(ctx, wait), p.waitsForGroup(wait): // nobody waits for the result, or it is known
 		return
 	}
 	index, told := failedIndex(err, len(events))

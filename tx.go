@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -263,7 +264,7 @@ func (e Event) commitIn(ctx context.Context, run exec) error {
 		return err
 	}
 	next := eventlog.Offset(e.Offset) + 1
-	err = explain(run(ctx, commitOffset, p.c.sub.Group, p.name.Topic, strconv.Itoa(int(p.name.Partition)),
+	err = explain(run(ctx, commitOffset, p.c.sub.Group, p.key.Topic.String(), strconv.Itoa(int(p.name.Partition)),
 		strconv.FormatInt(int64(next), 10), from, p.member))
 	if errors.Is(err, ErrHandled) {
 		err = p.catchUp(ctx, err)
@@ -331,9 +332,25 @@ func (p *partition) endTx(next eventlog.Offset, err error) {
 		p.inTx = next
 	case errors.Is(err, ErrHandled):
 		p.astray = true
+	case errors.Is(err, ErrNotAssigned):
+		p.notOurs = true
 	case errors.Is(err, errBehind):
 		p.behind = true
 	}
+}
+
+// notOursPause is how long a partition waits that the group has given to another, or whose topic is gone: by then the consumer hears of it.
+const notOursPause = 5 * time.Second
+
+// waitsForGroup waits, after a call whose commit was refused because the partition is not ours, until it is taken away. It tells whether it was.
+func (p *partition) waitsForGroup(wait context.Context) bool {
+	p.mu.Lock()
+	notOurs := p.notOurs
+	p.mu.Unlock()
+	if notOurs {
+		sleep(wait, notOursPause)
+	}
+	return notOurs
 }
 
 func (p *partition) isAstray() bool {

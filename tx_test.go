@@ -736,3 +736,43 @@ func TestExamplesWithTransactionsWork(t *testing.T) {
 		return pgtest.Value(t, s.url, `SELECT coalesce(string_agg(what, ', ' ORDER BY what), '') FROM bills`) == "a kettle, two teapots"
 	})
 }
+
+// A topic that was deleted and made anew under its name is another: what a handler has of the first commits nothing in the second.
+func TestCommitTxOfADeletedTopicCommitsNothingInItsNamesake(t *testing.T) {
+	s := newSite(t, "postgres")
+	w := s.open(t)
+	pool := bills(t, s.url)
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", "old 0", "old 1", "old 2", "old 3")
+	holds, goOn, answers := make(chan struct{}, 1), make(chan struct{}), make(chan error, 100)
+	var got seen
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: func(ctx context.Context, e weir.Event) error {
+		_ = got.note(ctx, e)
+		if string(e.Value) != "old 2" {
+			return nil
+		}
+		holds <- struct{}{}
+		<-goOn
+		err := bill(context.WithoutCancel(ctx), pool, e, func() error { return nil })
+		answers <- err
+		return err
+	}})
+	<-holds
+	other := s.open(t)
+	if err := other.DeleteTopic(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	ensure(t, other, "orders", 1)
+	publish(t, other, "orders", "new 0", "new 1", "new 2", "new 3", "new 4")
+	close(goOn)
+	if err := next(t, answers); !errors.Is(err, weir.ErrNotAssigned) {
+		t.Errorf("the commit for the deleted topic: %v, want ErrNotAssigned", err)
+	}
+	eventually(t, "the new topic is handled", func() bool { return slices.Contains(values(got.all()), "new 4") })
+	if v := values(got.all()); !slices.Equal(v, []string{"old 0", "old 1", "old 2", "new 0", "new 1", "new 2", "new 3", "new 4"}) {
+		t.Errorf("handled %q", v)
+	}
+	if b := billed(t, s.url); b != "" {
+		t.Errorf("billed %q", b)
+	}
+}

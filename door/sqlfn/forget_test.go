@@ -40,9 +40,11 @@ func TestPositionsGoWithTheirTopic(t *testing.T) {
 	m := still(t, address)
 	topic := func(name string) {
 		t.Helper()
-		if _, err := m.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: name, Partitions: 2}); err != nil {
+		made, err := m.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: name, Partitions: 2})
+		if err != nil {
 			t.Fatal(err)
 		}
+		Fill(t, m.log, made)
 	}
 	step := func() {
 		t.Helper()
@@ -88,6 +90,7 @@ func TestAPositionInAYoungTopicIsNotForgotten(t *testing.T) {
 	run := sessionOf(t, address)
 	run(`BEGIN; INSERT INTO weir.state (key, version, put_at, value)
 		VALUES ('topic/young', 1, now(), '{"id":"00112233445566778899aabbccddeeff","partitions":[7]}')`)
+	run(`INSERT INTO weir.partition (id, next_offset) VALUES (7, 5)`)
 	run(`SELECT weir.commit_offset('g', 'young', 0, 5)`)
 	m.forgetConsumers(t.Context())
 	run(`COMMIT`)

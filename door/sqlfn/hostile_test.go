@@ -16,18 +16,19 @@ import (
 func TestOddMetadataOfAKafkaClientStopsNobody(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)
-	topic := p.create("orders", 1, nil)
+	p.create("orders", 1, nil)
+	topic := p.filled("positions", 1)
 	conn := connect(t, address)
-	exec(t, conn, `BEGIN; SELECT weir.commit_offset('g', 'orders', 0, 10)`)
+	exec(t, conn, `BEGIN; SELECT weir.commit_offset('g', 'positions', 0, 10)`)
 	p.kafkaCommitWith(topic, "g", 7, "zero \x00, surrogate \xed\xa0\x80, \\u0000")
 	exec(t, conn, `SELECT weir.publish('orders', NULL, 'first'); COMMIT`)
 	p.read("orders", 1)
 	exec(t, conn, `SELECT weir.publish('orders', NULL, 'second')`)
 	p.read("orders", 2)
-	if at := position(t, conn, "g"); at != 7 {
+	if at := position(t, conn, "g", "positions"); at != 7 {
 		t.Errorf("the group is at %d; the Kafka client committed 7 last", at)
 	}
-	exec(t, conn, `SELECT weir.commit_offset('g', 'orders', 0, 8, 7)`)
+	exec(t, conn, `SELECT weir.commit_offset('g', 'positions', 0, 8, 7)`)
 	p.carried(topic, "g", 8)
 }
 
@@ -35,7 +36,7 @@ func TestOddMetadataOfAKafkaClientStopsNobody(t *testing.T) {
 func TestAPositionThatCannotBeCarriedHoldsUpNobody(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)
-	topic := p.create("orders", 1, nil)
+	topic := p.filled("orders", 1)
 	conn := connect(t, address)
 	exec(t, conn, `BEGIN; SELECT weir.commit_offset('broken', 'orders', 0, 10), weir.commit_offset('g', 'orders', 0, 20)`)
 	key := group.OffsetKey("broken", group.TopicPartition{Topic: topic.ID})
@@ -123,7 +124,7 @@ func (p *process) kafkaCommitWith(topic eventlog.Topic, name string, offset even
 func TestAKafkaClientThatCopiesMetadataIsNotTakenForTheMover(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)
-	topic := p.create("orders", 1, nil)
+	topic := p.filled("orders", 1)
 	conn := connect(t, address)
 	exec(t, conn, `SELECT weir.commit_offset('g', 'orders', 0, 10)`)
 	p.carried(topic, "g", 10)

@@ -75,6 +75,14 @@ func (p *process) create(name string, partitions int, config map[string]string) 
 	return topic
 }
 
+// filled makes a topic of which each partition holds 1000 records, for positions: nobody reads them.
+func (p *process) filled(name string, partitions int) eventlog.Topic {
+	p.t.Helper()
+	topic := p.create(name, partitions, nil)
+	sqlfn.Fill(p.t, p.log, topic)
+	return topic
+}
+
 // event is a record as a reader sees it.
 type event struct {
 	Partition  int32

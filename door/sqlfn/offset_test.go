@@ -28,10 +28,10 @@ func refusal(t testing.TB, conn *pgx.Conn, sql string, args ...any) *pgconn.PgEr
 }
 
 // position asks where a group goes on.
-func position(t testing.TB, conn *pgx.Conn, group string) (at int64) {
+func position(t testing.TB, conn *pgx.Conn, group string, topic ...string) (at int64) {
 	t.Helper()
 	var found *int64
-	if err := conn.QueryRow(t.Context(), `SELECT weir.position($1, 'orders', 0)`, group).Scan(&found); err != nil {
+	if err := conn.QueryRow(t.Context(), `SELECT weir.position($1, $2, 0)`, group, append(topic, "orders")[0]).Scan(&found); err != nil {
 		t.Fatal(err)
 	}
 	if found == nil {
@@ -83,7 +83,7 @@ func (p *process) kafkaCommit(topic eventlog.Topic, name string, offset eventlog
 func TestAPositionMovesWithItsTransaction(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)
-	topic := p.create("orders", 1, nil)
+	topic := p.filled("orders", 1)
 	conn := connect(t, address)
 	for _, name := range []string{"g", `odd name/%ü;,`} {
 		if at := position(t, conn, name); at != -1 {
@@ -115,7 +115,7 @@ func TestAPositionMovesWithItsTransaction(t *testing.T) {
 func TestAPositionThatIsNotTheGroupsIsRefused(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)
-	p.create("orders", 2, nil)
+	p.filled("orders", 2)
 	conn := connect(t, address)
 	exec(t, conn, `SELECT weir.commit_offset('g', 'orders', 0, 50)`)
 	state := `{"generation":7,"members":[{"id":"m-1","client_id":"c","client_host":"h"}]}`
@@ -127,6 +127,9 @@ func TestAPositionThatIsNotTheGroupsIsRefused(t *testing.T) {
 		"behind":                {`'g', 'orders', 0, 40`, "WE004", "40 is not above it", "go on from 50"},
 		"from behind":           {`'g', 'orders', 0, 60, 40`, "WE004", "and not at 40", "go on from 50"},
 		"from ahead":            {`'g', 'orders', 0, 60, 55`, "WE004", "and not at 55", "go on from 50"},
+		"behind the end":        {`'g', 'orders', 0, 1001`, "WE006", `next_offset is 1001, and partition 0 of topic "orders" ends at 1000`, "plus one"},
+		"the largest number":    {`'g', 'orders', 0, 9223372036854775807`, "WE006", "ends at 1000", ""},
+		"from, and no position": {`'new', 'orders', 0, 60, 55`, "WE004", "has committed nothing in partition 0 of topic \"orders\", which begins at 0, and is not at 55", "go on from 0"},
 		"old generation":        {`'live', 'orders', 0, 1, 0, 'm-1', 6`, "WE005", "generation 6 of group \"live\" is over: it is at 7", "partitions that the group gives you now"},
 		"no group":              {`'none', 'orders', 0, 1, 0, NULL, 1`, "WE005", "it is at none", ""},
 		"not a member":          {`'live', 'orders', 0, 1, 0, 'm-2', 7`, "WE005", `"m-2" is not a member`, "join the group again"},
@@ -157,7 +160,7 @@ func TestAPositionThatIsNotTheGroupsIsRefused(t *testing.T) {
 func TestOfAZombieAndItsSuccessorOneCommits(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)
-	p.create("orders", 1, nil)
+	p.filled("orders", 1)
 	zombie, successor, watcher := connect(t, address), connect(t, address), connect(t, address)
 	exec(t, zombie, `CREATE TABLE done (event bigint PRIMARY KEY, by text)`)
 	for round := range int64(4) {
@@ -210,7 +213,7 @@ func TestThePositionCommittedLastCounts(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go p.log.Run(ctx)
-	topic := p.create("orders", 1, nil)
+	topic := p.filled("orders", 1)
 	conn := connect(t, address)
 	sql := func(next, from int64) {
 		t.Helper()
@@ -259,7 +262,7 @@ func TestThePositionCommittedLastCounts(t *testing.T) {
 func TestWhoLostAPartitionInARebalanceDoesNotCommitWithItsSuccessor(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)
-	topic := p.create("orders", 1, nil)
+	topic := p.filled("orders", 1)
 	stale, fresh := connect(t, address), connect(t, address)
 	exec(t, stale, `CREATE TABLE done (grp text, by text)`)
 	join := func(t *testing.T, name string) *group.Peer {

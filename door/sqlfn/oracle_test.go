@@ -386,24 +386,24 @@ func TestMoversDoNotOverruleEachOther(t *testing.T) {
 func TestAnOpenTransactionStopsNobody(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)
-	topic := p.create("orders", 1, nil)
+	topic, positions := p.create("orders", 1, nil), p.filled("positions", 1)
 	slow, other := connect(t, address), connect(t, address)
-	exec(t, slow, `BEGIN; SELECT weir.publish('orders', 'k', 'slow 1'); SELECT weir.commit_offset('g', 'orders', 0, 1, 0)`)
+	exec(t, slow, `BEGIN; SELECT weir.publish('orders', 'k', 'slow 1'); SELECT weir.commit_offset('g', 'positions', 0, 1, 0)`)
 	for i := range 20 {
 		exec(t, other, `SELECT weir.publish('orders', 'k', 'other')`)
-		exec(t, other, `SELECT weir.commit_offset('h', 'orders', 0, $1)`, i+1)
+		exec(t, other, `SELECT weir.commit_offset('h', 'positions', 0, $1)`, i+1)
 		p.read("orders", 2*i+1)
 		if _, err := p.log.Publish(t.Context(), topic.Partitions[0], eventRecord("direct")); err != nil {
 			t.Fatal(err)
 		}
-		p.carried(topic, "h", eventlog.Offset(i+1))
+		p.carried(positions, "h", eventlog.Offset(i+1))
 	}
 	exec(t, slow, `SELECT weir.publish('orders', 'k', 'slow 2'); COMMIT`)
 	got := values(p.read("orders", 42))
 	if n := len(got); n != 42 || got[n-2] != "slow 1" || got[n-1] != "slow 2" {
 		t.Errorf("%q", got)
 	}
-	p.carried(topic, "g", 1)
+	p.carried(positions, "g", 1)
 }
 
 // Without a notification, cut off from them, and behind a pooler the poll finds what is new.

@@ -24,7 +24,8 @@ func TestBehindAPooler(t *testing.T) {
 				address = pooled + "&weir_pooled=true"
 			}
 			p := start(t, address)
-			topic := p.create("orders", 3, nil)
+			p.create("orders", 3, nil)
+			topic := p.filled("positions", 1)
 			const sessions, each = 8, 50
 			var publishers sync.WaitGroup
 			for s := range sessions {
@@ -45,7 +46,7 @@ func TestBehindAPooler(t *testing.T) {
 							if err != nil {
 								return err
 							}
-							_, err = tx.Exec(t.Context(), `SELECT weir.commit_offset($1::text, 'orders', 0, $2::bigint, $3::bigint)`, fmt.Sprint("g", s), i+1, i)
+							_, err = tx.Exec(t.Context(), `SELECT weir.commit_offset($1::text, 'positions', 0, $2::bigint, $3::bigint)`, fmt.Sprint("g", s), i+1, i)
 							return err
 						})
 						if err != nil {

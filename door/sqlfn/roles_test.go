@@ -39,6 +39,7 @@ func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)
 	p.create("orders", 1, nil)
+	p.filled("positions", 1)
 	sessions := map[string]*pgx.Conn{
 		"nobody":   connect(t, login(t, address)),
 		"producer": connect(t, login(t, address, "weir_producer")),
@@ -60,7 +61,7 @@ func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 		{`SELECT weir.publish('orders', 'k', '\x00'::bytea)`, produce},
 		{`SELECT weir.publish_all('orders', NULL, ARRAY['v'])`, produce},
 		{`SELECT weir.tombstone('orders', 'k')`, produce},
-		{`SELECT weir.commit_offset('g-' || current_user, 'orders', 0, 1)`, consume},
+		{`SELECT weir.commit_offset('g-' || current_user, 'positions', 0, 1)`, consume},
 		{`SELECT weir.position('g', 'orders', 0)`, consume},
 		{`SELECT * FROM weir.events('orders')`, read},
 		{`SELECT * FROM weir.last_events('orders')`, read},
@@ -165,6 +166,7 @@ func TestASearchPathLeadsNobodyAstray(t *testing.T) {
 	address := pgtest.URL(t)
 	p := start(t, address)
 	p.create("orders", 1, nil)
+	p.filled("positions", 1)
 	mallory := login(t, address, "weir_producer", "weir_consumer")
 	u, _ := url.Parse(mallory)
 	role := u.User.Username()
@@ -192,8 +194,8 @@ func TestASearchPathLeadsNobodyAstray(t *testing.T) {
 	exec(t, conn, `SELECT weir.publish('orders', 'k', '{}'::jsonb, '{"h": "v"}')`)
 	exec(t, conn, `SELECT weir.publish_all('orders', ARRAY['k'], ARRAY['many'])`)
 	exec(t, conn, `SELECT weir.tombstone('orders', 'k')`)
-	exec(t, conn, `SELECT weir.commit_offset('g', 'orders', 0, 1, 0)`)
-	exec(t, conn, `SELECT weir.position('g', 'orders', 0)`)
+	exec(t, conn, `SELECT weir.commit_offset('g', 'positions', 0, 1, 0)`)
+	exec(t, conn, `SELECT weir.position('g', 'positions', 0)`)
 	if got, want := values(p.read("orders", 4)), []string{"text", "{}", "many", ""}; !slices.Equal(got, want) {
 		t.Errorf("published %q, want %q", got, want)
 	}

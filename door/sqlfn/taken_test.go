@@ -44,9 +44,11 @@ func still(t *testing.T, address string) *Mover {
 func TestAMoverWhosePositionsAnotherCarriedDoesNotBeginAnew(t *testing.T) {
 	address := pgtest.URL(t)
 	one, two := still(t, address), still(t, address)
-	if _, err := one.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 1}); err != nil {
+	topic, err := one.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 1})
+	if err != nil {
 		t.Fatal(err)
 	}
+	Fill(t, one.log, topic)
 	conn, err := pgx.Connect(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)

@@ -4,8 +4,17 @@ LANGUAGE plpgsql
 :pinned
 AS $$
 DECLARE
-    kind text;
+    kind     text;
+    consumer regrole;
 BEGIN
+    -- Who was given commit_offset by name may use it by id.
+    FOR consumer IN
+        SELECT DISTINCT a.grantee::regrole
+        FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) AS a
+        WHERE p.oid = 'weir.commit_offset(text, text, int, bigint, bigint, text, int)'::regprocedure AND a.grantee NOT IN (0, p.proowner)
+    LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION weir.commit_offset_by_id(text, uuid, int, bigint, bigint, text, int) TO %s', consumer);
+    END LOOP;
     FOREACH kind IN ARRAY ARRAY['producer', 'consumer', 'reader'] LOOP
         IF to_regrole('weir_' || kind) IS NULL AND (SELECT r.rolsuper OR r.rolcreaterole FROM pg_roles r WHERE r.rolname = current_user) THEN
             BEGIN
