@@ -53,7 +53,7 @@ func (s *Server) commitsOf(ctx context.Context, m *member, wanted cursor) (commi
 		for _, since := range []int32{has.Since, anySince} {
 			of := place{has.Topic, has.Partition, since}
 			at, ok := wanted[of]
-			if !ok {
+			if !ok || since == anySince && !m.means(has) {
 				continue
 			}
 			delete(wanted, of)

@@ -43,7 +43,14 @@ type member struct {
 	left bool       // it is leaving, or has left: it takes no more requests
 	busy int        // requests in progress
 	lent map[group.TopicPartition]bool
-	news chan struct{} // closed, and replaced, when the assignment changed
+	from map[partitionName]eventlog.TopicID // whose events the client was given last
+	news chan struct{}                      // closed, and replaced, when the assignment changed
+}
+
+// partitionName is how clients name a partition.
+type partitionName struct {
+	topic     string
+	partition int32
 }
 
 // newMembers wants to know who is still let in.
@@ -131,7 +138,7 @@ func (ms *members) add(m *member) bool {
 		cancel()
 	}
 	m.gone, m.news = make(chan struct{}), make(chan struct{})
-	m.lent = make(map[group.TopicPartition]bool)
+	m.lent, m.from = make(map[group.TopicPartition]bool), make(map[partitionName]eventlog.TopicID)
 	m.silent = time.AfterFunc(m.session, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -278,10 +285,20 @@ func (m *member) lend(pages []memberPage) (kept []memberPage) {
 		}
 		if len(p.events) > 0 {
 			m.lent[p.tp] = true
+			m.from[partitionName{p.of.topic, p.of.partition}] = p.tp.Topic
 		}
 		kept = append(kept, p)
 	}
 	return kept
+}
+
+// means reports whether the client can mean this partition by its name: not where all that it was given under the name is of a topic that was
+// deleted since.
+func (m *member) means(a group.Assigned) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	id, given := m.from[partitionName{a.Topic, a.Partition}]
+	return !given || id == a.TopicPartition.Topic
 }
 
 // changed is closed when the assignment changes.

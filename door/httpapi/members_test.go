@@ -411,3 +411,27 @@ func TestOffsetsAreResetAfterMembersCameAndWent(t *testing.T) {
 		}
 	})
 }
+
+// What a client worked on in a topic that was deleted is not committed into the next topic of that name, whose events would be skipped.
+func TestCommitOfADeletedTopicIsNotItsNamesakes(t *testing.T) {
+	bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
+		d.topic("orders", 1)
+		d.publish("orders", 1, "old", "old", "old")
+		c := d.join("g", `{"topics":["orders"],"session_ms":1800000}`)
+		if got := d.get(c.path + "/events"); strings.Count(got.body, `"value":"old`) != 3 {
+			t.Fatalf("the member gets %s", got.body)
+		}
+		if err := d.log.DeleteTopic(t.Context(), "orders"); err != nil {
+			t.Fatal(err)
+		}
+		d.topic("orders", 1)
+		d.publish("orders", 1, "new", "new", "new")
+		time.Sleep(time.Minute) // fake time, in which the member gets the new partition
+		const three = `{"offsets":[{"topic":"orders","partition":0,"offset":3}]}`
+		c.commit(three).refused(409, "fenced")
+		if got := d.get(c.path + "/events?wait_ms=60000"); strings.Count(got.body, `"value":"new`) != 3 {
+			t.Errorf("of the new topic the member gets %s", got.body)
+		}
+		c.commit(three).want(204, "")
+	})
+}
