@@ -61,8 +61,12 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*state
 		preparation
 	}
 	byPartition := make(map[eventlog.Partition][]item)
+	known := q.partitionCheck()
 	for i, text := range receipts {
 		g, err := q.parse(text)
+		if err == nil {
+			err = known(ctx, g)
+		}
 		if err != nil {
 			errs[i] = err
 			continue

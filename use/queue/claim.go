@@ -21,7 +21,16 @@ type Claim struct {
 	Lease  time.Duration // how long they are the worker's; default that of the queue; 100 ms to 12 h
 	Wait   time.Duration // how long to wait for the first one; default: not at all; at most WaitMax
 	Worker string        // who asks, for people; at most 256 bytes
+
+	// Stop ends the wait, as the end of Wait does. A claim that is under way is finished.
+	Stop <-chan struct{}
+	// Room is asked before messages are claimed and read: so many bytes of them there is room for, though the first comes however large it is. What
+	// is claimed beyond that is given back. leave is called when none were found; with messages it is the caller's to call. nil: 16 MiB.
+	Room func(context.Context) (bytes int64, leave func(), err error)
 }
+
+// claimBytes is what the messages of a claim have together at most, where nobody says.
+const claimBytes = 16 << 20
 
 const (
 	// ClaimMax bounds the messages of one claim.
@@ -96,6 +105,9 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 		case <-patience:
 			timer.Stop()
 			return nil, nil
+		case <-c.Stop:
+			timer.Stop()
+			return nil, nil
 		case <-ctx.Done():
 			timer.Stop()
 			return nil, nil
@@ -121,6 +133,12 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 		return nil, 0, err
 	}
 	unresolved := false
+	room, leave := int64(0), func() {}
+	defer func() {
+		if len(messages) == 0 {
+			leave()
+		}
+	}()
 	for _, at := range q.order(levels) {
 		p := at.partition
 		s := q.shard(p)
@@ -147,7 +165,13 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 		if rate := q.def.Load().settings.Rate; rate > 0 {
 			again = min(again, max(time.Duration(float64(time.Second)/rate), 5*time.Millisecond))
 		}
-		got, err := q.claimFrom(ctx, at.topic, s, p, c, len(messages), earliest, latest)
+		if room == 0 {
+			if room, leave, err = c.room(ctx); err != nil {
+				leave = func() {}
+				return nil, 0, err
+			}
+		}
+		got, err := q.claimFrom(ctx, at.topic, s, p, c, len(messages), &room, earliest, latest)
 		messages = append(messages, got...)
 		if err != nil {
 			if len(messages) > 0 {
@@ -155,7 +179,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 			}
 			return nil, 0, err
 		}
-		if len(messages) == c.Max {
+		if len(messages) == c.Max || room < 0 {
 			break
 		}
 	}
@@ -168,8 +192,17 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 	return messages, max(again, time.Millisecond), err
 }
 
-// claimFrom claims from one partition, and reads what it got.
-func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, earliest, latest Time) ([]Message, error) {
+// room asks how many bytes there is room for.
+func (c Claim) room(ctx context.Context) (bytes int64, leave func(), err error) {
+	if c.Room == nil {
+		return claimBytes, func() {}, nil
+	}
+	bytes, leave, err = c.Room(ctx)
+	return max(bytes, 1), leave, err
+}
+
+// claimFrom claims from one partition, and reads what it got: what there is room for, less than 0 once there is none.
+func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, room *int64, earliest, latest Time) ([]Message, error) {
 	var granted, spent []grant
 	nonce := rand.Uint32()
 	apply := func(st *state, _ *change) (bool, error) {
@@ -212,7 +245,12 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	var messages []Message
 	for i, g := range granted {
 		m, ok, err := q.message(ctx, topic, g, earliest)
-		if err != nil {
+		if ok {
+			if *room -= m.size(); *room < 0 && had+len(messages) > 0 {
+				ok = false
+			}
+		}
+		if err != nil || *room < 0 && !ok {
 			rest := granted[i:]
 			q.owner.start(func(context.Context) { q.giveBack(p, rest) })
 			return messages, err
@@ -250,6 +288,15 @@ func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now 
 	}
 	m.Time = enqueued(rec)
 	return m, true, nil
+}
+
+// size is about what a message takes in memory.
+func (m *Message) size() int64 {
+	n := 256 + len(m.Key) + len(m.Value)
+	for _, h := range m.Headers {
+		n += 64 + len(h.Key) + len(h.Value)
+	}
+	return int64(n)
 }
 
 // header finds a header that a queue gave a message: the last one of that name.

@@ -29,11 +29,14 @@ type DeadLetter struct {
 	rec       batch.Record
 }
 
-// deadPage bounds the dead letters of one page.
-const deadPage = 1000
+// deadPage bounds the dead letters of one page, and deadBytes what they have together; the first comes however large it is.
+const (
+	deadPage  = 1000
+	deadBytes = 4 << 20
+)
 
 // DeadLetters lists the queue's dead letters that were neither redriven nor discarded, oldest first, after one of them; the zero id begins
-// with the first. At most limit, 1000.
+// with the first. At most limit, 1000, and about 4 MiB of them.
 func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]DeadLetter, error) {
 	topic, err := q.deadTopic(ctx)
 	if err != nil {
@@ -42,6 +45,7 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 	limit = min(max(limit, 1), deadPage)
 	var letters []DeadLetter
 	begun := after == MessageID{}
+	size := 0
 	for _, p := range topic.Partitions {
 		from := eventlog.Offset(0)
 		if !begun {
@@ -57,7 +61,7 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 		}
 		mine := st.part(p)
 		mine.trimmed(bounds.First)
-		for o := max(from, mine.floor); o < bounds.Next && len(letters) < limit; o++ {
+		for o := max(from, mine.floor); o < bounds.Next && len(letters) < limit && size < deadBytes; o++ {
 			if r, there := mine.at(o); there && r.fate == done {
 				continue
 			}
@@ -68,8 +72,51 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 			if err != nil {
 				return nil, err
 			}
+			if size += batch.SealedSize(&rec); size > deadBytes && len(letters) > 0 {
+				return letters, nil
+			}
 			letters = append(letters, letterOf(p, o, rec))
 		}
+	}
+	return letters, nil
+}
+
+// Letters finds dead letters by the ids that DeadLetters gave them. One that is redriven, discarded or none of the queue's is left out.
+func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, error) {
+	if len(ids) > deadPage {
+		return nil, &eventlog.InvalidError{What: "number of dead letters", Value: fmt.Sprint(len(ids)), Why: fmt.Sprintf("one call takes %d at most", deadPage)}
+	}
+	topic, err := q.deadTopic(ctx)
+	if err != nil {
+		return nil, err
+	}
+	states := make(map[eventlog.Partition]*part)
+	var letters []DeadLetter
+	for _, id := range ids {
+		if number(topic, id.Partition) < 0 {
+			continue
+		}
+		mine := states[id.Partition]
+		if mine == nil {
+			st, err := q.deadShard(id.Partition).fresh(ctx)
+			if err != nil {
+				return nil, err
+			}
+			mine = st.part(id.Partition)
+			states[id.Partition] = mine
+		}
+		bounds, _ := q.log.Known(id.Partition)
+		if r, there := mine.at(id.Offset); id.Offset < mine.floor || id.Offset >= bounds.Next || there && r.fate == done {
+			continue
+		}
+		rec, err := q.records.read(ctx, id.Partition, id.Offset)
+		if errors.Is(err, errNoRecord) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		letters = append(letters, letterOf(id.Partition, id.Offset, rec))
 	}
 	return letters, nil
 }
@@ -114,41 +161,97 @@ func (q *Queue) Discard(ctx context.Context, letters ...DeadLetter) (dropped int
 
 // RedriveAll moves all dead letters back that there are now, at most so many a second; 0: as fast as it goes.
 func (q *Queue) RedriveAll(ctx context.Context, perSecond float64) (moved int, err error) {
-	began := time.Now()
-	var after MessageID
-	for {
-		page := deadPage
-		if perSecond > 0 {
-			page = min(page, max(int(perSecond/10), 1))
-		}
-		letters, err := q.DeadLetters(ctx, after, page)
-		if err != nil || len(letters) == 0 {
-			return moved, err
-		}
-		var live []DeadLetter
-		for _, l := range letters {
-			if l.Died.Before(began) || !l.Died.After(began) { // one that fails again meanwhile is left for the next time
-				live = append(live, l)
-			}
-		}
-		n, err := q.Redrive(ctx, live...)
-		moved += n
-		if err != nil {
-			return moved, err
-		}
-		if len(live) < len(letters) {
-			return moved, nil
-		}
-		after = letters[len(letters)-1].Letter
-		if perSecond > 0 {
-			due := began.Add(time.Duration(float64(moved) / perSecond * float64(time.Second)))
-			select {
-			case <-time.After(time.Until(due)):
-			case <-ctx.Done():
-				return moved, context.Cause(ctx)
-			}
+	swept, err := q.Sweep(ctx, Sweep{PerSecond: perSecond})
+	return swept.Taken, err
+}
+
+// Sweep says how all dead letters are taken that there are.
+type Sweep struct {
+	Discard   bool          // drop them; else they are redriven
+	PerSecond float64       // at most so many; 0: as fast as it goes
+	Until     MessageID     // the last to take; zero: the last that there is now. One that fails again meanwhile is left for the next time
+	For       time.Duration // stop after so long; 0: when all are taken
+}
+
+// Swept says what a sweep did. Until is zero when all were taken; else another sweep with it goes on.
+type Swept struct {
+	Taken int
+	Until MessageID
+}
+
+// Sweep takes dead letters until none is left, the time is over or ctx ends.
+func (q *Queue) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
+	topic, err := q.deadTopic(ctx)
+	if err != nil {
+		return done, err
+	}
+	if s.Until == (MessageID{}) {
+		if s.Until, err = q.lastLetter(ctx, topic); err != nil || s.Until == (MessageID{}) {
+			return done, err
 		}
 	}
+	last := number(topic, s.Until.Partition)
+	for began := time.Now(); ; {
+		page := deadPage
+		if s.PerSecond > 0 {
+			page = min(page, max(int(s.PerSecond/10), 1))
+		}
+		letters, err := q.DeadLetters(ctx, MessageID{}, page)
+		if err != nil {
+			return done, err
+		}
+		n := 0
+		for n < len(letters) {
+			at := number(topic, letters[n].partition)
+			if at > last || at == last && letters[n].offset > s.Until.Offset {
+				break
+			}
+			n++
+		}
+		if n == 0 {
+			return Swept{Taken: done.Taken}, nil
+		}
+		taken, err := q.takeLetters(ctx, letters[:n], !s.Discard)
+		done.Taken, done.Until = done.Taken+taken, s.Until
+		if err != nil {
+			return done, err
+		}
+		var due time.Duration
+		if s.PerSecond > 0 {
+			due = time.Until(began.Add(time.Duration(float64(done.Taken) / s.PerSecond * float64(time.Second))))
+		}
+		if s.For > 0 && time.Since(began)+due >= s.For {
+			due = min(due, max(s.For-time.Since(began), 0))
+			s.For = -1
+		}
+		timer := time.NewTimer(due)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return done, context.Cause(ctx)
+		}
+		if s.For < 0 {
+			return done, nil
+		}
+	}
+}
+
+// lastLetter is the newest record of the dead-letter topic; zero: there is none.
+func (q *Queue) lastLetter(ctx context.Context, topic eventlog.Topic) (last MessageID, err error) {
+	ends, err := q.log.Bounds(ctx, topic.Partitions...)
+	if err != nil {
+		return last, err
+	}
+	for _, end := range ends {
+		if end.Err != nil {
+			return last, end.Err
+		}
+		if b := end.Bounds; b.Next > b.First {
+			last = MessageID{b.Partition, b.Next - 1}
+		}
+	}
+	return last, nil
 }
 
 // takeLetters ends dead letters; back: they become messages again.

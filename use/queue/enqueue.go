@@ -54,6 +54,7 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 		events []publish.Event
 		of     []int // which message each event is
 		unique bool
+		later  bool // some are to come later
 		now    Time
 	)
 	for i, m := range messages {
@@ -68,6 +69,7 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 			return nil, fmt.Errorf("enqueue message %d of %d to queue %q: %w", i, len(messages), q.name, err)
 		}
 		events, of, unique = append(events, e), append(of, i), unique || m.Unique != ""
+		later = later || e.Topic == wheelTopic
 	}
 	if unique {
 		return q.enqueueUnique(ctx, messages, events)
@@ -82,6 +84,13 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 			return nil, fmt.Errorf("enqueue to queue %q: the message was enqueued, and its topic deleted: %w", q.name, err)
 		}
 		out[of[i]].ID = MessageID{topic.Partitions[at.Partition], at.Offset}
+	}
+	if later { // those are for the queue's id, and another process may have purged it long ago
+		if err := q.redefine(ctx); errors.Is(err, ErrUnknownQueue) {
+			return nil, fmt.Errorf("enqueue to queue %q: it was purged, or made anew, and has not got the messages: %w", q.name, err)
+		} else if err != nil {
+			return nil, fmt.Errorf("enqueue to queue %q: %w: the messages are durable, and whether the queue is the same is not known: %w", q.name, eventlog.ErrUnsure, err)
+		}
 	}
 	return out, nil
 }

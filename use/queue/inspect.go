@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
 )
 
 // Stats counts what a queue has, at one moment of each partition.
@@ -158,10 +159,27 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (c Condition, err error)
 	if c, found, err := q.findMoved(ctx, c); found || err != nil {
 		return c, err
 	}
-	if slices.Contains(partitions, id.Partition) || q.owner.wheel.has(id.Partition) {
+	if slices.Contains(partitions, id.Partition) || q.wasMine(ctx, id) {
 		c.State = "done"
 	}
 	return c, nil
+}
+
+// wasMine reports whether an id may be that of a message of this queue that was enqueued to come later. Where the wheel still has the record it
+// tells; where not, any queue may have had it.
+func (q *Queue) wasMine(ctx context.Context, id MessageID) bool {
+	bounds, _ := q.log.Known(id.Partition)
+	if !q.owner.wheel.has(id.Partition) || id.Offset >= bounds.Next {
+		return false
+	}
+	rec, err := q.records.read(ctx, id.Partition, id.Offset)
+	return err != nil || q.isTo(rec)
+}
+
+// isTo reports whether a record of the wheel is a message of this queue.
+func (q *Queue) isTo(rec batch.Record) bool {
+	to, _ := header(rec, headerTo)
+	return to == q.name+"/"+q.id
 }
 
 func (r run) describe(c Condition, now Time) Condition {
@@ -197,6 +215,9 @@ func (q *Queue) findMoved(ctx context.Context, c Condition) (Condition, bool, er
 				rec, err := q.records.read(ctx, p, at)
 				if err != nil {
 					return c, false, noneIfGone(err)
+				}
+				if !q.isTo(rec) {
+					continue // another queue's
 				}
 				c.State, c.Attempt, c.Until = "delayed", tried(rec), time.UnixMilli(int64(dueOf(rec)))
 				return c, true, nil

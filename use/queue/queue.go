@@ -110,6 +110,30 @@ func (qs *Queues) Open(ctx context.Context, name string) (*Queue, error) {
 	return q, nil
 }
 
+// openAs is Open, and does not trust what this process knows when that has another id: the queue may have been purged or made anew elsewhere.
+func (qs *Queues) openAs(ctx context.Context, name, id string) (*Queue, error) {
+	q, err := qs.Open(ctx, name)
+	if err == nil && q.id != id {
+		qs.dropOpened(q)
+		q, err = qs.Open(ctx, name)
+	}
+	return q, err
+}
+
+// With opens a queue and does something with it: anew when it turns out to have been purged, or deleted and made again, by another process.
+func (qs *Queues) With(ctx context.Context, name string, do func(*Queue) error) error {
+	for tries := 1; ; tries++ {
+		q, err := qs.Open(ctx, name)
+		if err != nil {
+			return err
+		}
+		if err = do(q); tries == 2 || !errors.Is(err, ErrUnknownQueue) {
+			return err
+		}
+		qs.dropOpened(q)
+	}
+}
+
 func (qs *Queues) adopt(d definition) (*Queue, error) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

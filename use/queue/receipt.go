@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -36,6 +37,30 @@ func (q *Queue) parse(receipt string) (g grant, err error) {
 		return bad("use the text that came with the message, as it is")
 	}
 	return grant{partition: eventlog.Partition(partition), offset: eventlog.Offset(offset), attempt: int32(attempt), nonce: uint32(nonce)}, nil
+}
+
+// partitionCheck refuses receipts that name a partition the queue has not. Another process may have given it more: one trip finds out, whatever
+// the number of receipts.
+func (q *Queue) partitionCheck() func(context.Context, grant) error {
+	asked := false
+	return func(ctx context.Context, g grant) error {
+		for {
+			topics, err := q.levels()
+			if err != nil {
+				return err
+			}
+			if _, has := topicOf(topics, g.partition); has {
+				return nil
+			}
+			if asked {
+				return fmt.Errorf("%w: queue %q has no partition %d", ErrBadReceipt, q.name, g.partition)
+			}
+			asked = true
+			if err := q.redefine(ctx); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // MessageID names a message for as long as it is known: the partition, unique in the store, and the offset where it was enqueued.

@@ -532,7 +532,7 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 		headers = append(headers, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(time.UnixMilli(m.rec.Timestamp).UTC().Format(time.RFC3339Nano))})
 	}
 	name, id, _ := strings.Cut(to, "/")
-	q, err := w.owner.Open(ctx, name)
+	q, err := w.owner.openAs(ctx, name, id)
 	var invalid *eventlog.InvalidError
 	switch {
 	case errors.Is(err, ErrUnknownQueue), errors.As(err, &invalid), err == nil && q.id != id:
