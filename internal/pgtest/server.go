@@ -99,6 +99,27 @@ func (s *Server) Restart() {
 	s.Resume()
 }
 
+// URLIn returns the address of a fresh database on this server whose tables are in a directory. The server's WAL stays where it was.
+func (s *Server) URLIn(dir string) string {
+	s.t.Helper()
+	place := filepath.Join(dir, "tablespace")
+	if err := os.Mkdir(place, 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	if s.as != nil {
+		if err := os.Chown(place, int(s.as.Uid), int(s.as.Gid)); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	name := "weir_test_" + strings.ToLower(rand.Text()[:12])
+	Exec(s.t, s.admin, `CREATE TABLESPACE `+name+` LOCATION '`+place+`'`)
+	Exec(s.t, s.admin, `CREATE DATABASE `+name+` TABLESPACE `+name)
+	s.t.Cleanup(func() { execute(s.t, s.admin, `DROP DATABASE `+name+` WITH (FORCE)`) })
+	u, _ := url.Parse(s.admin)
+	u.Path = "/" + name
+	return u.String()
+}
+
 // WithoutFsync starts the server again with fsync = off, as somebody may who wants it to be fast.
 func (s *Server) WithoutFsync() {
 	s.t.Helper()

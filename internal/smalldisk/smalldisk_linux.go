@@ -18,8 +18,15 @@ const childVariable = "WEIR_TEST_SMALLDISK"
 // namespace, as a process of its own; where that is not allowed either, the test is skipped and says so.
 func Run(t *testing.T, bytes int64, test func(t *testing.T, dir string)) {
 	t.Helper()
-	dir := t.TempDir()
-	err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_NODEV|syscall.MS_NOSUID, fmt.Sprintf("size=%d,mode=0755", bytes))
+	dir, err := os.MkdirTemp("", "weir-smalldisk-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil { // t.TempDir keeps out whom PostgreSQL runs as
+		t.Fatal(err)
+	}
+	err = syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_NODEV|syscall.MS_NOSUID, fmt.Sprintf("size=%d,mode=0755", bytes))
 	switch {
 	case err == nil:
 		t.Cleanup(func() {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,7 +25,17 @@ var commitStatement = wire.Statement{Name: "commit", SQL: `
 	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`}
 
 // Commit implements eventlog.Store with one statement: one trip, and one wait for the disk.
+// On a full disk it is two: what needs little space goes on without the records.
 func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
+	outcomes, err := s.commit(ctx, entries)
+	s.remember(err)
+	if errors.Is(err, eventlog.ErrNoSpace) {
+		return s.commitSmall(ctx, entries, err)
+	}
+	return outcomes, err
+}
+
+func (s *Store) commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
 	f, outcomes := gather(entries)
 	if len(f.owners) == 0 {
 		return outcomes, nil

@@ -61,7 +61,12 @@ func interrupted(err error) bool {
 }
 
 // notSent explains the failure of a call that never reached the server.
-func notSent(err error) error { return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err) }
+func notSent(err error) error {
+	if code(err) == "53100" { // disk_full
+		return noSpace(err)
+	}
+	return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
+}
 
 // readFailed explains the failure of a call that changes nothing: at worst it is asked again.
 func readFailed(err error) error {

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -49,7 +50,7 @@ type Options struct {
 	// Logger takes what goes wrong in the background. Default slog.Default().
 	Logger *slog.Logger
 
-	sweepPause, answerMax time.Duration // shorter in tests
+	sweepPause, answerMax, probePause time.Duration // shorter in tests
 }
 
 // Store keeps batches and keyed state in PostgreSQL.
@@ -65,6 +66,7 @@ type Store struct {
 
 	news    news
 	seen    seen
+	refused atomic.Pointer[refusal] // of the last commit; nil if it was taken
 	sweeper sweeper
 
 	closing    context.Context // ends with Close: no more work is begun
@@ -213,6 +215,9 @@ func options(address string, opts Options) (string, Options, error) {
 	}
 	if opts.sweepPause == 0 {
 		opts.sweepPause = sweepPause
+	}
+	if opts.probePause == 0 {
+		opts.probePause = probePause
 	}
 	if opts.answerMax == 0 {
 		opts.answerMax = answerMax

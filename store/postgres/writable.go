@@ -1,0 +1,127 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// probePause is how long after a refusal the server is asked again, though nobody publishes.
+const probePause = 5 * time.Second
+
+// refusal is what the server said when it took no records, and when.
+type refusal struct {
+	err error
+	at  time.Time
+}
+
+// Writable implements eventlog.Writable. PostgreSQL does not tell how full its disk is: it costs nothing until a commit is refused, and then a probe now
+// and then.
+func (s *Store) Writable(ctx context.Context) (error, error) {
+	last := s.refused.Load()
+	if last == nil || time.Since(last.at) < s.opts.probePause {
+		return last.why(), nil
+	}
+	err := readFailed(s.probe(ctx))
+	switch {
+	case err == nil:
+		s.refused.CompareAndSwap(last, nil)
+		return nil, nil
+	case refuses(err):
+		s.refused.Store(&refusal{err, time.Now()})
+		return err, nil
+	}
+	return last.err, nil // the server is away: the look at the log tells of that
+}
+
+func (r *refusal) why() error {
+	if r == nil {
+		return nil
+	}
+	return r.err
+}
+
+// refuses tells whether the server is there and takes no records: its disk is full, or it is read only.
+func refuses(err error) bool { return errors.Is(err, eventlog.ErrNoSpace) || code(err) == "25006" }
+
+// remember keeps what a commit met.
+func (s *Store) remember(err error) {
+	switch {
+	case err == nil:
+		if s.refused.Load() != nil {
+			s.refused.Store(nil)
+		}
+	case refuses(err):
+		s.refused.Store(&refusal{err, time.Now()})
+	}
+}
+
+// probe makes a table longer, where the segments are, and takes it back. weir.batch has no rows of its own.
+func (s *Store) probe(ctx context.Context) error {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	errUndo := errors.New("undo")
+	err := pgx.BeginFunc(ctx, s.others, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			INSERT INTO weir.batch (partition_id, base_offset, byte, max_time, records, size, piece, bytes)
+			SELECT -1, 0, 0, -1, 1, 0, piece, convert_to(repeat('x', 8000), 'UTF8')
+			FROM generate_series(1, 32) AS piece`)
+		if err != nil {
+			return err
+		}
+		return errUndo
+	})
+	if errors.Is(err, errUndo) {
+		return nil
+	}
+	return err
+}
+
+// commitSmall makes durable what needs little space of a flush that the server has no space for. Records are refused.
+func (s *Store) commitSmall(ctx context.Context, entries []eventlog.Entry, full error) ([]eventlog.Outcome, error) {
+	outcomes := make([]eventlog.Outcome, len(entries))
+	var small []eventlog.Entry
+	var owners []int
+	for i, e := range entries {
+		if bulky(e) {
+			outcomes[i].Err = full
+		} else {
+			small, owners = append(small, e), append(owners, i)
+		}
+	}
+	if len(small) == 0 {
+		return outcomes, nil
+	}
+	done, err := s.commit(ctx, small)
+	if err != nil && !errors.Is(err, eventlog.ErrNoSpace) {
+		return nil, err
+	}
+	for k, i := range owners {
+		if err != nil {
+			outcomes[i].Err = err
+		} else {
+			outcomes[i] = done[k]
+		}
+	}
+	return outcomes, nil
+}
+
+// bulky tells whether an entry brings records that free no space.
+func bulky(e eventlog.Entry) bool {
+	for _, b := range e.Batches {
+		if b.Records > 0 && !e.UsesReserve {
+			return true
+		}
+	}
+	return false
+}
+
+// noSpace explains the server's disk_full.
+func noSpace(err error) error {
+	return fmt.Errorf("%w on the server's disk: free some there, or shorten the topics' retention: %w", eventlog.ErrNoSpace, err)
+}
