@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weir-log/weir/door/httpapi"
+	"github.com/weir-log/weir/internal/certificate"
 	"github.com/weir-log/weir/use/apikey"
 )
 
@@ -92,14 +92,14 @@ func (c *serveCmd) encryption(logger *slog.Logger) (*tls.Config, error) {
 	if c.TLSCert == "" {
 		return nil, nil
 	}
-	certificate, err := httpapi.LoadCertificate(c.TLSCert, c.TLSKey, logger)
+	shown, err := certificate.Load(c.TLSCert, c.TLSKey, logger)
 	switch {
-	case errors.Is(err, httpapi.ErrExposed):
+	case errors.Is(err, certificate.ErrExposed):
 		return nil, unsafe(err, "`chmod 600 "+c.TLSKey+"`")
 	case err != nil:
 		return nil, config(err, "")
 	}
-	return certificate.TLS(), nil
+	return shown.TLS(), nil
 }
 
 func splitAddress(flag, address string) (host, port string, err error) {

@@ -7,12 +7,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/certificate"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
@@ -509,18 +512,29 @@ func listen(t *testing.T, cfg Config) string {
 // listenTLS is listen with a new certificate. It returns whom to trust, too.
 func listenTLS(t *testing.T) (address string, trusted *x509.CertPool) {
 	t.Helper()
+	lender := httptest.NewTLSServer(nil) // has a certificate for 127.0.0.1
+	lender.Close()
+	lent := lender.TLS.Certificates[0]
+	private, err := x509.MarshalPKCS8PrivateKey(lent.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	cert, key := authority(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
-	write(t, certFile, cert)
-	write(t, keyFile, key)
-	certificate, err := LoadCertificate(certFile, keyFile, slog.New(slog.DiscardHandler))
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: lent.Certificate[0]})
+	key := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
+	for file, text := range map[string][]byte{certFile: cert, keyFile: key} {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shown, err := certificate.Load(certFile, keyFile, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	trusted = x509.NewCertPool()
 	trusted.AppendCertsFromPEM(cert)
-	return listen(t, Config{TLS: certificate.TLS()}), trusted
+	return listen(t, Config{TLS: shown.TLS()}), trusted
 }
 
 func TestTLSIsModern(t *testing.T) {

@@ -1,4 +1,4 @@
-package httpapi
+package certificate
 
 import (
 	"crypto/ecdsa"
@@ -79,7 +79,7 @@ func TestBadCertificatesAreRefusedByName(t *testing.T) {
 		certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 		write(t, certFile, c.cert)
 		write(t, keyFile, c.key)
-		if _, err := LoadCertificate(certFile, keyFile, nil); err == nil || !strings.Contains(err.Error(), c.text) {
+		if _, err := Load(certFile, keyFile, nil); err == nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v, want a word of %q", name, err, c.text)
 		}
 	}
@@ -87,17 +87,17 @@ func TestBadCertificatesAreRefusedByName(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	write(t, certFile, cert)
-	if _, err := LoadCertificate(certFile, keyFile, nil); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), keyFile) {
+	if _, err := Load(certFile, keyFile, nil); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), keyFile) {
 		t.Errorf("without the key: %v", err)
 	}
-	if _, err := LoadCertificate(dir, certFile, nil); err == nil || !strings.Contains(err.Error(), "a directory") {
+	if _, err := Load(dir, certFile, nil); err == nil || !strings.Contains(err.Error(), "a directory") {
 		t.Errorf("a directory: %v", err)
 	}
 	write(t, keyFile, key)
 	if err := os.Chmod(keyFile, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadCertificate(certFile, keyFile, nil); !errors.Is(err, ErrExposed) || !strings.Contains(err.Error(), keyFile) {
+	if _, err := Load(certFile, keyFile, nil); !errors.Is(err, ErrExposed) || !strings.Contains(err.Error(), keyFile) {
 		t.Errorf("a key that everybody can read: %v", err)
 	}
 }
@@ -113,7 +113,7 @@ func TestRenewedCertificateNeedsNoRestart(t *testing.T) {
 		}
 		first := renew()
 		write(t, certFile, first)
-		c, err := LoadCertificate(certFile, keyFile, slog.New(slog.DiscardHandler))
+		c, err := Load(certFile, keyFile, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

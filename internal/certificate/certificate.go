@@ -1,4 +1,5 @@
-package httpapi
+// Package certificate keeps the TLS certificate that a door shows: read from two files, and again when they change.
+package certificate
 
 import (
 	"bytes"
@@ -34,9 +35,9 @@ type Certificate struct {
 	said   string // what was wrong last time, if anything was
 }
 
-// LoadCertificate reads a certificate and its key, in PEM form. It refuses a pair with which no client could be served, and a key that everybody
+// Load reads a certificate and its key, in PEM form. It refuses a pair with which no client could be served, and a key that everybody
 // can read, with an error that names the file and what is wrong with it.
-func LoadCertificate(certFile, keyFile string, logger *slog.Logger) (*Certificate, error) {
+func Load(certFile, keyFile string, logger *slog.Logger) (*Certificate, error) {
 	c := &Certificate{certFile: certFile, keyFile: keyFile, logger: logger, looked: time.Now()}
 	if _, err := c.look(); err != nil {
 		return nil, err
