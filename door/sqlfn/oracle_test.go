@@ -104,9 +104,6 @@ func (u *user) event() string {
 func (u *user) transaction(ctx context.Context) error {
 	steps := []string{`BEGIN;`}
 	prepare := u.rng.IntN(5) == 0
-	if prepare {
-		steps = append(steps, `SET LOCAL weir.notify = off;`)
-	}
 	for depth := range 1 + u.rng.IntN(4) {
 		switch u.rng.IntN(4) {
 		case 0:

@@ -4,7 +4,11 @@ LANGUAGE plpgsql
 :pinned
 AS $$
 BEGIN
-    IF to_timestamp(pg_sequence_last_value('weir.hushed')) <= clock_timestamp() AND current_setting('weir.notify', true) IS DISTINCT FROM 'off' THEN
+    IF to_timestamp(pg_sequence_last_value('weir.hushed')) <= clock_timestamp() AND (CASE current_setting('weir.notify', true)
+        WHEN 'on' THEN true
+        WHEN 'off' THEN false
+        ELSE current_setting('max_prepared_transactions') = '0' -- PREPARE TRANSACTION refuses what notified
+    END) THEN
         PERFORM pg_notify('weir_inbox', '');
     END IF;
 END $$;
