@@ -42,6 +42,11 @@ type Config struct {
 type Observer interface {
 	// Moved follows every move: so many rows, the oldest of which had waited so long.
 	Moved(rows int, oldest time.Duration)
+	// Waiting follows every look: so many rows are in the inbox at most, the oldest for so long; 0: none. What this mover cannot see it does not
+	// count.
+	Waiting(rows int64, oldest time.Duration)
+	// Failed follows every look and move that failed, also for want of time.
+	Failed()
 }
 
 // Mover carries what SQL sessions committed into the log. Any number of processes may run one: one moves at a time.
@@ -56,6 +61,7 @@ type Mover struct {
 
 	hushed time.Time // when publishers were last told that they need not notify; zero: they must, for all that this mover said
 
+	backlog   backlog
 	positions positions
 	forgot    time.Time // when positions of topics that are gone were last looked for
 }
@@ -78,7 +84,9 @@ func New(log *eventlog.Log, door *Door, cfg Config) *Mover {
 
 type nobody struct{}
 
-func (nobody) Moved(int, time.Duration) {}
+func (nobody) Moved(int, time.Duration)     {}
+func (nobody) Waiting(int64, time.Duration) {}
+func (nobody) Failed()                      {}
 
 // Run moves until ctx ends. Its polls find what no notification told of.
 func (m *Mover) Run(ctx context.Context) error {
@@ -98,11 +106,26 @@ func (m *Mover) Run(ctx context.Context) error {
 				m.cfg.Logger.Warn("events published by SQL cannot be moved into the log now; trying on", "err", err)
 			}
 			failures++
+			m.cfg.Observer.Failed()
 		}
+		m.tellBacklog(more, err)
 		wait := m.patience(more, err, failures, time.Since(began))
 		m.rest(ctx, wait, began, m.door.stirred)
 	}
 	return nil
+}
+
+// tellBacklog tells observers, and where the inbox is not emptied for long the log, what waits.
+func (m *Mover) tellBacklog(more bool, err error) {
+	now := time.Now()
+	if err == nil && !more {
+		m.backlog.emptied(now)
+	}
+	m.cfg.Observer.Waiting(m.backlog.rows, m.backlog.age(now))
+	if !errors.Is(err, errTaken) && m.backlog.warns(now) {
+		m.cfg.Logger.Warn("events published by SQL wait in weir.inbox: more come than are moved, or the database is slow",
+			"events_at_most", m.backlog.rows, "oldest", m.backlog.age(now).Round(time.Second), "for", now.Sub(m.backlog.since).Round(time.Second))
+	}
 }
 
 // patience is how long to wait after a step that took so long; negative: until the inbox is stirred.
@@ -155,6 +178,7 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	m.backlog.found(chunk)
 	if len(chunk.rows) > 0 {
 		if err := m.moveEvents(ctx, chunk.rows); err != nil {
 			m.inbox.abandon()

@@ -30,8 +30,11 @@ type Set struct {
 	fetched     counters
 	storeErrors counters
 
-	moved prometheus.Counter
-	inbox prometheus.Histogram
+	moved       prometheus.Counter
+	moverErrors prometheus.Counter
+	inbox       prometheus.Histogram
+	inboxRows   prometheus.Gauge
+	inboxAge    prometheus.Gauge
 }
 
 // New registers the table. Each help text says what to do when the number moves.
@@ -73,6 +76,10 @@ func New(registry prometheus.Registerer, version string) *Set {
 			"Errors of the store, by operation. If it moves, weir's log has the error and `weir doctor` examines the store.", "op", storeOps...),
 
 		moved: t.counter("weir_sql_moved_events_total", "Events published by SQL and carried into the log. If it stands still, look at the table weir.inbox."),
+		moverErrors: t.counter("weir_sql_mover_errors_total",
+			"Looks and moves of the inbox that failed, statement time-outs included. If it moves, weir's log has the error."),
+		inboxRows: t.gauge("weir_sql_inbox_events", "Events in weir.inbox at the last look, at most. If it grows, more come than are moved: look at weir_sql_mover_errors_total."),
+		inboxAge:  t.gauge("weir_sql_inbox_age_seconds", "How long the oldest event in weir.inbox has waited, its transaction included. If it grows, look at weir_sql_mover_errors_total."),
 		inbox: t.histogram("weir_sql_inbox_seconds",
 			"From weir.publish to the log, of the oldest event of each move. An open transaction counts; if all grow, look at weir_flush_seconds.", latencies),
 	}
@@ -124,6 +131,15 @@ func (s *Set) Moved(events int, oldest time.Duration) {
 	s.moved.Add(float64(events))
 	s.inbox.Observe(oldest.Seconds())
 }
+
+// Waiting follows what is in the inbox.
+func (s *Set) Waiting(events int64, oldest time.Duration) {
+	s.inboxRows.Set(float64(events))
+	s.inboxAge.Set(oldest.Seconds())
+}
+
+// Failed follows a look or a move of the inbox that failed.
+func (s *Set) Failed() { s.moverErrors.Inc() }
 
 // Connected follows a connection opened (+1) or closed (-1).
 func (s *Set) Connected(change int) { s.connections.Add(float64(change)) }

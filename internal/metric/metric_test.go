@@ -40,6 +40,8 @@ func TestEveryEventMovesItsMetric(t *testing.T) {
 	h.Answered("other", 0, time.Millisecond)
 	h.Streaming(+1)
 	s.Moved(12, time.Millisecond)
+	s.Waiting(3, 2*time.Second)
+	s.Failed()
 	lag := map[string]int64{"orders": 7}
 	WatchGroups(registry, func(context.Context) ([]Group, error) { return []Group{{"billing", 2, lag}}, nil })
 
@@ -57,6 +59,9 @@ func TestEveryEventMovesItsMetric(t *testing.T) {
 		"weir_store_errors_total":      `op="read"} 1`,
 		"weir_sql_moved_events_total":  " 12",
 		"weir_sql_inbox_seconds_count": " 1",
+		"weir_sql_inbox_events":        " 3",
+		"weir_sql_inbox_age_seconds":   " 2",
+		"weir_sql_mover_errors_total":  " 1",
 		"weir_kafka_connections":       " 1",
 		"weir_kafka_refused_total":     `reason="connections"} 1`,
 		"weir_kafka_request_seconds":   `api="Produce"`,

@@ -1,0 +1,50 @@
+package sqlfn
+
+import "time"
+
+const (
+	// backlogFor is how long the inbox may not be emptied before it is worth a warning, and backlogAgain how often there is one.
+	backlogFor   = 10 * time.Second
+	backlogAgain = time.Minute
+)
+
+// backlog is what waits in the inbox, as this mover knows it.
+type backlog struct {
+	rows   int64     // at most: ids between the oldest that waits and the last given out
+	oldest time.Time // when the oldest was published; zero: nothing waits
+	since  time.Time // when the inbox was found empty last, or this mover began
+	warned time.Time
+}
+
+// found takes in what a look found.
+func (b *backlog) found(c *chunk) {
+	b.rows, b.oldest = 0, time.Time{}
+	if len(c.rows) > 0 {
+		b.rows, b.oldest = max(int64(len(c.rows)), c.round.last-c.rows[0].id+1), c.rows[0].time
+	}
+}
+
+// emptied tells that all that a look found was moved, and that there was no more.
+func (b *backlog) emptied(now time.Time) {
+	b.rows, b.oldest, b.since, b.warned = 0, time.Time{}, now, time.Time{}
+}
+
+// age is how long the oldest has waited.
+func (b *backlog) age(now time.Time) time.Duration {
+	if b.oldest.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(b.oldest))
+}
+
+// warns tells whether it is time for a warning.
+func (b *backlog) warns(now time.Time) bool {
+	if b.since.IsZero() {
+		b.since = now
+	}
+	if now.Sub(b.since) < backlogFor || now.Sub(b.warned) < backlogAgain {
+		return false
+	}
+	b.warned = now
+	return true
+}
