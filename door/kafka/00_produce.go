@@ -59,7 +59,7 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 	}
 	return func(context.Context) kmsg.Response {
 		defer cancel()
-		return s.produced(ctx, in, under)
+		return s.produced(ctx, r, in, under)
 	}
 }
 
@@ -118,10 +118,10 @@ func checkProducer(in *kmsg.ProduceRequest) error {
 	return nil
 }
 
-// errTransactions answers everything that belongs to transactions. The code is one that every client takes as fatal where it asks for the
-// coordinator: librdkafka's rd_kafka_txn_handle_FindCoordinator asks for ever after any other, Kafka's TransactionManager, franz-go and sarama
-// give up at once.
-var errTransactions = deny(kerr.TransactionalIDAuthorizationFailed, "transactions are not supported: unset transactional.id")
+// errTransactions answers everything that belongs to transactions. The code is one that librdkafka, Kafka's own client and franz-go take as
+// fatal at once where they ask for the coordinator; librdkafka's rd_kafka_txn_handle_FindCoordinator asks for ever after any other. sarama
+// asks twelve times, whatever the answer. docs/kafka.md tells what each says.
+var errTransactions = lacking("transactions", kerr.TransactionalIDAuthorizationFailed, "transactions are not supported: unset transactional.id")
 
 // checkBatch sees that records is one batch that a client may append to the topic.
 func checkBatch(in *kmsg.ProduceRequest, topic eventlog.Topic, records []byte) (batch.Header, error) {
@@ -194,7 +194,7 @@ func recoded(topic eventlog.Topic, h batch.Header) (batch.Codec, bool) {
 }
 
 // produced waits for what is under way and answers.
-func (s *Server) produced(ctx context.Context, in *kmsg.ProduceRequest, under []appending) kmsg.Response {
+func (s *Server) produced(ctx context.Context, r *request, in *kmsg.ProduceRequest, under []appending) kmsg.Response {
 	out := in.ResponseKind().(*kmsg.ProduceResponse)
 	out.Topics = make([]kmsg.ProduceResponseTopic, len(in.Topics))
 	failed := false
@@ -207,7 +207,7 @@ func (s *Server) produced(ctx context.Context, in *kmsg.ProduceRequest, under []
 			p := &answer.Partitions[k]
 			p.Default()
 			p.Partition = t.Partitions[k].Partition
-			s.await(ctx, under[0], p)
+			s.await(ctx, r, under[0], p)
 			failed = failed || p.ErrorCode != 0
 			under = under[1:]
 		}
@@ -222,7 +222,7 @@ func (s *Server) produced(ctx context.Context, in *kmsg.ProduceRequest, under []
 }
 
 // await fills in one partition's answer.
-func (s *Server) await(ctx context.Context, a appending, p *kmsg.ProduceResponseTopicPartition) {
+func (s *Server) await(ctx context.Context, r *request, a appending, p *kmsg.ProduceResponseTopicPartition) {
 	var outcome eventlog.Outcome
 	if a.err == nil {
 		outcome, a.err = a.ticket.Wait(ctx)
@@ -238,7 +238,7 @@ func (s *Server) await(ctx context.Context, a appending, p *kmsg.ProduceResponse
 		p.LogAppendTime = int64(a.stamped)
 		return
 	}
-	s.trouble("Produce", a.err)
+	s.refused(r, a.err)
 	p.ErrorCode, p.ErrorMessage = codeOf(a.err)
 	if p.ErrorCode == kerr.KafkaStorageError.Code {
 		p.ErrorCode = kerr.NotEnoughReplicas.Code // certainly not appended, which that code does not promise to producers

@@ -31,6 +31,7 @@ func (s *Server) findCoordinator(ctx context.Context, r *request, in *kmsg.FindC
 		c := kmsg.NewFindCoordinatorResponseCoordinator()
 		c.Key, c.NodeID, c.Port = key, -1, -1
 		if err := checkCoordinates(in.CoordinatorType); err != nil {
+			s.refused(r, err)
 			c.ErrorCode, c.ErrorMessage = codeOf(err)
 		} else {
 			c.NodeID = s.cfg.NodeID

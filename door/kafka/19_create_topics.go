@@ -25,7 +25,7 @@ func (s *Server) createTopics(ctx context.Context, request *request, in *kmsg.Cr
 			topic, err = s.createAsked(ctx, asked, in.ValidateOnly)
 		}
 		if t.ErrorCode, t.ErrorMessage = codeOf(err); err != nil {
-			s.trouble("CreateTopics", err)
+			s.refused(request, err)
 		} else {
 			t.TopicID = topic.ID
 			t.NumPartitions, t.ReplicationFactor = int32(len(topic.Partitions)), 1
@@ -86,7 +86,7 @@ func (s *Server) partitionsAsked(asked kmsg.CreateTopicsRequestTopic) (int, erro
 		return len(asked.ReplicaAssignment), nil
 	}
 	if asked.ReplicationFactor != -1 && asked.ReplicationFactor != 1 {
-		return 0, deny(kerr.InvalidReplicationFactor, "replication factor %d of topic %q: there is one broker, and the store keeps the records safe; use 1 or -1", asked.ReplicationFactor, asked.Topic)
+		return 0, lacking("replication factor", kerr.InvalidReplicationFactor, "replication factor %d of topic %q: there is one broker, and the store keeps the records safe; use 1 or -1", asked.ReplicationFactor, asked.Topic)
 	}
 	if asked.NumPartitions == -1 {
 		return s.cfg.Partitions, nil
@@ -97,7 +97,7 @@ func (s *Server) partitionsAsked(asked kmsg.CreateTopicsRequestTopic) (int, erro
 // checkReplicas accepts a partition's replicas when they are this broker.
 func (s *Server) checkReplicas(replicas []int32) error {
 	if len(replicas) != 1 || replicas[0] != s.cfg.NodeID {
-		return deny(kerr.InvalidReplicaAssignment, "replicas %v: the only broker is %d", replicas, s.cfg.NodeID)
+		return lacking("replicas", kerr.InvalidReplicaAssignment, "replicas %v: the only broker is %d", replicas, s.cfg.NodeID)
 	}
 	return nil
 }

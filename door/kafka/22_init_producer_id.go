@@ -9,7 +9,7 @@ import (
 
 // InitProducerID gives an idempotent producer an id that no other has. A transactional producer is told that there are
 // no transactions.
-func (s *Server) initProducerID(ctx context.Context, _ *request, in *kmsg.InitProducerIDRequest) *kmsg.InitProducerIDResponse {
+func (s *Server) initProducerID(ctx context.Context, r *request, in *kmsg.InitProducerIDRequest) *kmsg.InitProducerIDResponse {
 	out := in.ResponseKind().(*kmsg.InitProducerIDResponse)
 	out.ProducerID, out.ProducerEpoch = -1, -1
 	if in.TransactionalID != nil {
@@ -17,6 +17,7 @@ func (s *Server) initProducerID(ctx context.Context, _ *request, in *kmsg.InitPr
 		if *in.TransactionalID == "" {
 			err = deny(kerr.InvalidRequest, "the transactional id is empty")
 		}
+		s.refused(r, err)
 		out.ErrorCode = errorCode(err)
 		return out
 	}

@@ -30,7 +30,7 @@ func (s *Server) describeConfigs(ctx context.Context, request *request, in *kmsg
 			return nil
 		}
 		if err != nil {
-			s.trouble("DescribeConfigs", err)
+			s.refused(request, err)
 			r.ErrorCode, r.ErrorMessage = codeOf(err)
 		}
 		for _, c := range configs {
@@ -65,7 +65,7 @@ func (s *Server) configsOf(ctx context.Context, kind kmsg.ConfigResourceType, na
 	case kmsg.ConfigResourceTypeGroupConfig:
 		return nil, nil // groups have none
 	default:
-		return nil, deny(kerr.InvalidRequest, "a resource of kind %s has no settings here; topics and brokers have", kind)
+		return nil, lacking("settings of "+kind.String(), kerr.InvalidRequest, "a resource of kind %s has no settings here; topics and brokers have", kind)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // AlterConfigs replaces all that was set for a topic: what it does not name goes back to its default.
-func (s *Server) alterConfigs(ctx context.Context, _ *request, in *kmsg.AlterConfigsRequest) *kmsg.AlterConfigsResponse {
+func (s *Server) alterConfigs(ctx context.Context, request *request, in *kmsg.AlterConfigsRequest) *kmsg.AlterConfigsResponse {
 	out := in.ResponseKind().(*kmsg.AlterConfigsResponse)
 	again := repeated(in.Resources, func(r kmsg.AlterConfigsRequestResource) string { return resourceName(r.ResourceType, r.ResourceName) })
 	for _, asked := range in.Resources {
@@ -37,7 +37,7 @@ func (s *Server) alterConfigs(ctx context.Context, _ *request, in *kmsg.AlterCon
 			})
 		}
 		if err != nil {
-			s.trouble("AlterConfigs", err)
+			s.refused(request, err)
 			r.ErrorCode, r.ErrorMessage = codeOf(err)
 		}
 		out.Resources = append(out.Resources, r)
@@ -84,13 +84,13 @@ func (s *Server) alterNothing(kind kmsg.ConfigResourceType, name string, change 
 	case kind == kmsg.ConfigResourceTypeBroker && name != "" && name != strconv.Itoa(int(s.cfg.NodeID)):
 		return deny(kerr.InvalidRequest, "broker %q is named; this is broker %d", shorten(name), s.cfg.NodeID)
 	case kind != kmsg.ConfigResourceTypeBroker && kind != kmsg.ConfigResourceTypeGroupConfig:
-		return deny(kerr.InvalidRequest, "a resource of kind %s has no settings here; topics and brokers have", kind)
+		return lacking("settings of "+kind.String(), kerr.InvalidRequest, "a resource of kind %s has no settings here; topics and brokers have", kind)
 	case len(names) == 0:
 		return nil
 	case kind == kmsg.ConfigResourceTypeBroker:
-		return deny(kerr.InvalidRequest, "settings of the broker cannot be changed while it runs, and %s is to be: give it when weir starts", asked)
+		return lacking("settings of the broker", kerr.InvalidRequest, "settings of the broker cannot be changed while it runs, and %s is to be: give it when weir starts", asked)
 	default:
-		return deny(kerr.InvalidConfig, "group %q: groups have no settings here, and %s is to be changed", shorten(name), asked)
+		return lacking("settings of groups", kerr.InvalidConfig, "group %q: groups have no settings here, and %s is to be changed", shorten(name), asked)
 	}
 }
 

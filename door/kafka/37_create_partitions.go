@@ -10,7 +10,7 @@ import (
 )
 
 // CreatePartitions gives topics more partitions.
-func (s *Server) createPartitions(ctx context.Context, _ *request, in *kmsg.CreatePartitionsRequest) *kmsg.CreatePartitionsResponse {
+func (s *Server) createPartitions(ctx context.Context, request *request, in *kmsg.CreatePartitionsRequest) *kmsg.CreatePartitionsResponse {
 	out := in.ResponseKind().(*kmsg.CreatePartitionsResponse)
 	again := repeated(in.Topics, func(t kmsg.CreatePartitionsRequestTopic) string { return t.Topic })
 	for _, asked := range in.Topics {
@@ -24,7 +24,7 @@ func (s *Server) createPartitions(ctx context.Context, _ *request, in *kmsg.Crea
 			err = s.addPartitions(ctx, asked, in.ValidateOnly)
 		}
 		if err != nil {
-			s.trouble("CreatePartitions", err)
+			s.refused(request, err)
 		}
 		t.ErrorCode, t.ErrorMessage = codeOf(err)
 		out.Topics = append(out.Topics, t)

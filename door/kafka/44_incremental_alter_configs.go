@@ -12,7 +12,7 @@ import (
 )
 
 // IncrementalAlterConfigs changes the settings that it names and leaves the others alone.
-func (s *Server) incrementalAlterConfigs(ctx context.Context, _ *request, in *kmsg.IncrementalAlterConfigsRequest) *kmsg.IncrementalAlterConfigsResponse {
+func (s *Server) incrementalAlterConfigs(ctx context.Context, request *request, in *kmsg.IncrementalAlterConfigsRequest) *kmsg.IncrementalAlterConfigsResponse {
 	out := in.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
 	again := repeated(in.Resources, func(r kmsg.IncrementalAlterConfigsRequestResource) string {
 		return resourceName(r.ResourceType, r.ResourceName)
@@ -30,7 +30,7 @@ func (s *Server) incrementalAlterConfigs(ctx context.Context, _ *request, in *km
 			})
 		}
 		if err != nil {
-			s.trouble("IncrementalAlterConfigs", err)
+			s.refused(request, err)
 			r.ErrorCode, r.ErrorMessage = codeOf(err)
 		}
 		out.Resources = append(out.Resources, r)

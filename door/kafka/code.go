@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -15,7 +16,8 @@ import (
 type denial struct {
 	kafka *kerr.Error
 	text  string
-	cause error // or nil
+	cause error  // or nil
+	lacks string // what weir does not have that Kafka has, or ""
 }
 
 func (d *denial) Error() string { return d.kafka.Message + ": " + d.text }
@@ -56,8 +58,14 @@ func codeOf(err error) (code int16, text *string) {
 	default:
 		*text = k.Description
 	}
+	if len(*text) > textMax { // names that a client made up are in it, and older versions have two bytes for its length
+		*text = strings.ToValidUTF8((*text)[:textMax], "") + "…"
+	}
 	return k.Code, text
 }
+
+// textMax is the longest text of an answer, in bytes.
+const textMax = 1000
 
 // errorCode is codeOf for answers without room for a text.
 func errorCode(err error) int16 {

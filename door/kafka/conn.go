@@ -160,6 +160,10 @@ func (c *conn) awaitHeader(polls context.Context) (header, error) {
 func (c *conn) readCall(ctx context.Context, h header) (_ *call, err error) {
 	api, err := c.s.find(h)
 	if err != nil {
+		var r *refusal
+		if errors.As(err, &r) && r.lacks != "" {
+			r.clientID = c.clientIDAhead(h)
+		}
 		return nil, err
 	}
 	limit := smallFrameMax
@@ -383,6 +387,10 @@ func (c *conn) explain(err error) {
 	}
 	c.s.cfg.Observer.Refused(r.reason)
 	if r.reason == "idle" {
+		return
+	}
+	if r.lacks != "" {
+		c.s.tellLack(c, r.clientID, r.lacks, r.lacks, r)
 		return
 	}
 	c.s.cfg.Logger.Warn("kafka: connection closed on a client", "client", c.nc.RemoteAddr().String(), "reason", r.reason, "error", r.text)

@@ -29,6 +29,8 @@ type refusal struct {
 	reason string // one of few words, for metrics
 	text   string
 	answer string // plain text for a client that does not speak Kafka
+
+	lacks, clientID string // what weir does not have, and who asked for it: told in the log once
 }
 
 func (r *refusal) Error() string { return r.text }

@@ -54,16 +54,21 @@ func apis() []api {
 		{key: kmsg.DeleteRecords, min: 0, max: 2, answer: typed((*Server).deleteRecords)},
 		{key: kmsg.InitProducerID, min: 0, max: 5, answer: typed((*Server).initProducerID)},
 		{key: kmsg.OffsetForLeaderEpoch, min: 2, max: 4, answer: typed((*Server).offsetForLeaderEpoch)},
+		{key: kmsg.DescribeACLs, min: 1, max: 3, answer: typed((*Server).describeACLs)},
 		{key: kmsg.DescribeConfigs, min: 1, max: 4, answer: typed((*Server).describeConfigs)},
 		{key: kmsg.AlterConfigs, min: 0, max: 2, answer: typed((*Server).alterConfigs)},
 		{key: kmsg.DescribeLogDirs, min: 1, max: 4, answer: typed((*Server).describeLogDirs)},
 		{key: kmsg.CreatePartitions, min: 0, max: 3, answer: typed((*Server).createPartitions)},
 		{key: kmsg.DeleteGroups, min: 0, max: 2, answer: typed((*Server).deleteGroups)},
+		{key: kmsg.ElectLeaders, min: 0, max: 2, answer: typed((*Server).electLeaders)},
 		{key: kmsg.IncrementalAlterConfigs, min: 0, max: 1, answer: typed((*Server).incrementalAlterConfigs)},
+		{key: kmsg.AlterPartitionAssignments, min: 0, max: 1, answer: typed((*Server).alterPartitionReassignments)},
 		{key: kmsg.ListPartitionReassignments, min: 0, max: 0, answer: typed((*Server).listPartitionReassignments)},
 		{key: kmsg.OffsetDelete, min: 0, max: 0, answer: typed((*Server).offsetDelete)},
+		{key: kmsg.DescribeClientQuotas, min: 0, max: 1, answer: typed((*Server).describeClientQuotas)},
 		{key: kmsg.DescribeCluster, min: 0, max: 2, answer: typed((*Server).describeCluster)},
 		{key: kmsg.DescribeProducers, min: 0, max: 0, answer: typed((*Server).describeProducers)},
+		{key: kmsg.ListTransactions, min: 0, max: 2, answer: typed((*Server).listTransactions)},
 		{key: kmsg.ListConfigResources, min: 0, max: 1, answer: typed((*Server).listConfigResources)},
 		{key: kmsg.DescribeTopicPartitions, min: 0, max: 0, answer: typed((*Server).describeTopicPartitions)},
 	}
@@ -92,13 +97,13 @@ func (s *Server) find(h header) (*api, error) {
 	a := s.apis[h.key]
 	switch {
 	case a == nil:
-		return nil, refuse("unknown_key", "request with API key %d (%s), which is not served", h.key, kmsg.NameForKey(h.key))
+		return nil, refuseLacking("unknown_key", kmsg.NameForKey(h.key), "request with API key %d (%s), which is not served", h.key, kmsg.NameForKey(h.key))
 	case h.version >= a.min && h.version <= a.max:
 		return a, nil
 	case a.key == kmsg.ApiVersions:
 		return &api{key: a.key, answer: (*Server).unsupportedApiVersions, opaque: true}, nil
 	default:
-		return nil, refuse("unsupported_version", "%s version %d; versions %d to %d are served", a.key.Name(), h.version, a.min, a.max)
+		return nil, refuseLacking("unsupported_version", a.key.Name()+" of this version", "%s version %d; versions %d to %d are served", a.key.Name(), h.version, a.min, a.max)
 	}
 }
 

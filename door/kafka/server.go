@@ -98,6 +98,8 @@ type Server struct {
 	versions  []kmsg.ApiVersionsResponseApiKey // what ApiVersions answers
 	clusterID string                           // set by Serve before the first connection
 
+	lacks lacks // told in the log
+
 	frames  *budget             // bytes of requests being read or handled
 	fetches *semaphore.Weighted // bytes of records being read from the store
 

@@ -1,0 +1,50 @@
+package kafka
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Kinds of elections.
+const (
+	electPreferred = 0
+	electUnclean   = 1
+)
+
+var errElected = deny(kerr.ElectionNotNeeded, "the only broker leads it already")
+
+// ElectLeaders answers for each partition that it has its leader. An election for all partitions names none, as in Kafka, whose answer
+// leaves out those that need no election (ReplicationControlManager.electLeaders).
+func (s *Server) electLeaders(ctx context.Context, _ *request, in *kmsg.ElectLeadersRequest) *kmsg.ElectLeadersResponse {
+	out := in.ResponseKind().(*kmsg.ElectLeadersResponse)
+	if in.ElectionType != electPreferred && in.ElectionType != electUnclean {
+		out.ErrorCode = kerr.InvalidRequest.Code
+		return out
+	}
+	mentions := make(map[place]bool)
+	for _, asked := range in.Topics {
+		t := kmsg.NewElectLeadersResponseTopic()
+		t.Topic = asked.Topic
+		topic, unknown := s.topicByName(ctx, asked.Topic)
+		for _, number := range asked.Partitions {
+			if !first(mentions, place{asked.Topic, number}) {
+				continue
+			}
+			err := unknown
+			if err == nil {
+				_, err = partitionOf(topic, number)
+			}
+			if err == nil {
+				err = errElected
+			}
+			p := kmsg.NewElectLeadersResponseTopicPartition()
+			p.Partition = number
+			p.ErrorCode, p.ErrorMessage = codeOf(err)
+			t.Partitions = append(t.Partitions, p)
+		}
+		out.Topics = append(out.Topics, t)
+	}
+	return out
+}

@@ -1,0 +1,48 @@
+package kafka
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// AlterPartitionReassignments, which kmsg calls AlterPartitionAssignments, moves partitions from broker to broker. To move one to the only
+// broker is done already; there is nothing to cancel. Codes are those of Kafka (ReplicationControlManager.alterPartitionReassignments).
+func (s *Server) alterPartitionReassignments(ctx context.Context, r *request, in *kmsg.AlterPartitionAssignmentsRequest) *kmsg.AlterPartitionAssignmentsResponse {
+	out := in.ResponseKind().(*kmsg.AlterPartitionAssignmentsResponse)
+	out.AllowReplicationFactorChange = in.AllowReplicationFactorChange
+	mentions := make(map[place]bool)
+	for _, asked := range in.Topics {
+		t := kmsg.NewAlterPartitionAssignmentsResponseTopic()
+		t.Topic = asked.Topic
+		topic, unknown := s.topicByName(ctx, asked.Topic)
+		for _, ask := range asked.Partitions {
+			if !first(mentions, place{asked.Topic, ask.Partition}) {
+				continue
+			}
+			err := unknown
+			if err == nil {
+				_, err = partitionOf(topic, ask.Partition)
+			}
+			if err == nil {
+				err = s.checkReassigned(ask.Replicas)
+			}
+			s.refused(r, err)
+			p := kmsg.NewAlterPartitionAssignmentsResponseTopicPartition()
+			p.Partition = ask.Partition
+			p.ErrorCode, p.ErrorMessage = codeOf(err)
+			t.Partitions = append(t.Partitions, p)
+		}
+		out.Topics = append(out.Topics, t)
+	}
+	return out
+}
+
+// checkReassigned judges where a partition is to go; null replicas cancel a move.
+func (s *Server) checkReassigned(replicas []int32) error {
+	if replicas == nil {
+		return deny(kerr.NoReassignmentInProgress, "it is not being moved: there is one broker")
+	}
+	return s.checkReplicas(replicas)
+}

@@ -1,0 +1,25 @@
+package kafka
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// transactionStates are the states that a filter may name (TransactionState in Kafka's transaction coordinator).
+var transactionStates = map[string]bool{
+	"Empty": true, "Ongoing": true, "PrepareCommit": true, "PrepareAbort": true, "CompleteCommit": true, "CompleteAbort": true,
+	"Dead": true, "PrepareEpochFence": true,
+}
+
+// ListTransactions lists transactions: there are none. States that Kafka does not know are told, once each.
+func (s *Server) listTransactions(_ context.Context, _ *request, in *kmsg.ListTransactionsRequest) *kmsg.ListTransactionsResponse {
+	out := in.ResponseKind().(*kmsg.ListTransactionsResponse)
+	mentions := make(map[string]bool)
+	for _, state := range in.StateFilters {
+		if !transactionStates[state] && first(mentions, state) {
+			out.UnknownStateFilters = append(out.UnknownStateFilters, state)
+		}
+	}
+	return out
+}
