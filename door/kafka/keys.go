@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -97,7 +98,8 @@ func (s *Server) find(h header) (*api, error) {
 	a := s.apis[h.key]
 	switch {
 	case a == nil:
-		return nil, refuseLacking("unknown_key", kmsg.NameForKey(h.key), "request with API key %d (%s), which is not served", h.key, kmsg.NameForKey(h.key))
+		kind := fmt.Sprintf("API key %d (%s)", h.key, kmsg.NameForKey(h.key))
+		return nil, refuseLacking("unknown_key", kind, "request with %s, which is not served", kind)
 	case h.version >= a.min && h.version <= a.max:
 		return a, nil
 	case a.key == kmsg.ApiVersions:
