@@ -16,6 +16,7 @@ import (
 type ahead struct {
 	read  func(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error)
 	known func(Partition) (Bounds, bool)
+	age   func() int64 // of the tail: what was read at another is not answered
 	trips sync.WaitGroup
 
 	mu    sync.Mutex // guards what follows
@@ -40,6 +41,7 @@ type noted struct {
 type foresight struct {
 	noted
 	held  int           // of ahead.held
+	life  int64         // the age when the trip began
 	done  chan struct{} // nil without a trip; closed when slice is there
 	slice Slice         // with an error if the trip failed
 }
@@ -50,8 +52,8 @@ const (
 	aheadStale  = 10 * time.Second // a reader that did not come by then makes room
 )
 
-func newAhead(read func(context.Context, []Span, int) ([]Slice, error), known func(Partition) (Bounds, bool)) *ahead {
-	return &ahead{read: read, known: known, next: make(map[place]*foresight)}
+func newAhead(read func(context.Context, []Span, int) ([]Slice, error), known func(Partition) (Bounds, bool), age func() int64) *ahead {
+	return &ahead{read: read, known: known, age: age, next: make(map[place]*foresight)}
 }
 
 // take returns what is known of the place where a span begins, and forgets it; nil where nothing is. It waits for a trip that is under way.
@@ -63,7 +65,7 @@ func (a *ahead) take(ctx context.Context, s Span) (*foresight, error) {
 	}
 	select {
 	case <-f.done:
-		if f.slice.Err != nil || len(f.slice.Batches) == 0 {
+		if f.slice.Err != nil || len(f.slice.Batches) == 0 || f.life != a.age() {
 			f.done = nil // what went wrong then may be right now
 		}
 		return f, nil
@@ -91,6 +93,7 @@ func (a *ahead) goOn(ctx context.Context, far []distant, got []Slice) {
 	var trip []Span
 	var waiting []*foresight
 	most := 0
+	life := a.age()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, d := range far {
@@ -106,7 +109,7 @@ func (a *ahead) goOn(ctx context.Context, far []distant, got []Slice) {
 		}
 		f := &foresight{noted: noted{place{s.Partition, s.From}, time.Now()}}
 		if d.foreseen != nil && a.makeRoom(s.MaxBytes) {
-			f.held, f.done = s.MaxBytes, make(chan struct{})
+			f.held, f.life, f.done = s.MaxBytes, life, make(chan struct{})
 			trip, waiting = append(trip, s), append(waiting, f)
 			most += s.MaxBytes
 		}
@@ -155,6 +158,13 @@ func (a *ahead) forgetStale() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.dropStale()
+}
+
+// clear lets go of all.
+func (a *ahead) clear() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.next, a.order, a.held = make(map[place]*foresight), nil, 0
 }
 
 // The rest needs a.mu held.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,8 @@ import (
 type appender struct {
 	store     Store
 	tail      *tail
+	gate      *gate
+	doubt     func() // has somebody find out whether the store lost its end
 	cfg       Config
 	log       *slog.Logger
 	sealing   func(Partition) sealing
@@ -34,9 +37,9 @@ type appender struct {
 	closed bool
 }
 
-func newAppender(store Store, tail *tail, sealing func(Partition) sealing, cfg Config) *appender {
+func newAppender(store Store, tail *tail, sealing func(Partition) sealing, gate *gate, doubt func(), cfg Config) *appender {
 	return &appender{
-		store: store, tail: tail, sealing: sealing, cfg: cfg, log: cfg.Logger,
+		store: store, tail: tail, sealing: sealing, gate: gate, doubt: doubt, cfg: cfg, log: cfg.Logger,
 		producers: newProducers(),
 		room:      semaphore.NewWeighted(cfg.QueueBytes),
 		more:      make(chan struct{}, 1),
@@ -174,6 +177,11 @@ func pause(ctx context.Context, failures int) {
 // flush commits what is waiting and answers. It reports whether the store must be tried again after a pause:
 // then the tickets wait in the queue, in their order, from where their callers may withdraw them.
 func (a *appender) flush(ctx context.Context) (again bool) {
+	a.gate.RLock()
+	defer a.gate.RUnlock()
+	if a.gate.shut {
+		return true
+	}
 	f := a.gather()
 	if len(f.slots) == 0 {
 		if f.ask == nil {
@@ -184,6 +192,7 @@ func (a *appender) flush(ctx context.Context) (again bool) {
 	entries := f.entries()
 	d := describe(entries)
 	span, end := a.cfg.Tracer.Start(ctx, "flush", SpanInfo{Entries: d.Entries, Records: int(d.Records), Links: f.links})
+	ends := a.ends(entries)
 	start := time.Now()
 	outcomes, err := a.store.Commit(span, entries)
 	d.Took, d.Err = time.Since(start), err
@@ -196,8 +205,61 @@ func (a *appender) flush(ctx context.Context) (again bool) {
 	if len(outcomes) != len(entries) {
 		panic(fmt.Sprintf("store gave %d outcomes for %d entries", len(outcomes), len(entries)))
 	}
+	a.checkEnds(ends, entries, outcomes)
 	a.deliver(ctx, f, entries, outcomes)
 	return false
+}
+
+// ends is where the partitions of a flush end before it is sent, as far as is known.
+func (a *appender) ends(entries []Entry) map[Partition]Offset {
+	var ps []Partition
+	for _, e := range entries {
+		for _, b := range e.Batches {
+			ps = append(ps, b.Partition)
+		}
+	}
+	_, known := a.tail.ends(ps)
+	ends := make(map[Partition]Offset, len(ps))
+	for i, p := range ps {
+		ends[p] = known[i]
+	}
+	return ends
+}
+
+// checkEnds finds entries to which the store gave offsets that were taken when they were sent: it lost its end, and nobody knew. They are
+// there now; but no offset is acknowledged twice.
+func (a *appender) checkEnds(ends map[Partition]Offset, entries []Entry, outcomes []Outcome) {
+	for i, e := range entries {
+		if outcomes[i].Err != nil {
+			continue
+		}
+		for k, b := range e.Batches {
+			if at := outcomes[i].Base[k]; b.Records > 0 && at < ends[b.Partition] {
+				outcomes[i].Err = fmt.Errorf("append: %w: partition %d ended at %d before, and the store gave out offset %d again: it lost its end",
+					ErrUnsure, b.Partition, ends[b.Partition], at)
+				a.doubt()
+				break
+			}
+		}
+	}
+}
+
+// startAnew lets go of what belongs to an incarnation of the store that is over. No flush is under way. Versions may be given again there, so
+// that a check made before says nothing: who checks must read again.
+func (a *appender) startAnew() {
+	a.producers = newProducers()
+	a.mu.Lock()
+	var stale []*Ticket
+	a.queue = slices.DeleteFunc(a.queue, func(t *Ticket) bool {
+		if len(t.entry.Checks) > 0 {
+			stale = append(stale, t)
+		}
+		return len(t.entry.Checks) > 0
+	})
+	a.mu.Unlock()
+	for _, t := range stale {
+		a.refuse(t, fmt.Errorf("append: %w: the store may have lost its end", ErrStale))
+	}
 }
 
 // learn reads the state of the producer whose batch is at the head of the queue.
@@ -259,6 +321,9 @@ func (a *appender) gather() *flush {
 
 // failed handles a flush that the store refused as a whole.
 func (a *appender) failed(f *flush, err error) (again bool) {
+	if errors.Is(err, ErrRewound) {
+		a.doubt()
+	}
 	if errors.Is(err, ErrUnavailable) {
 		a.requeue(f.tickets())
 		return true

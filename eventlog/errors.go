@@ -16,6 +16,8 @@ var (
 	ErrUnavailable = errors.New("store unavailable")
 	// ErrNoSpace: the store's disk is full. It matches ErrUnavailable, too: certainly nothing happened, and trying again may work.
 	ErrNoSpace = fmt.Errorf("%w: no space", ErrUnavailable)
+	// ErrRewound: the store may have lost its end. It is in another incarnation than Moved told last, and certainly nothing happened.
+	ErrRewound = fmt.Errorf("%w: it may have lost its end, and must be looked at anew", ErrUnavailable)
 	// ErrUnsure: the change was sent to the store and the answer was lost. It may have happened.
 	ErrUnsure = errors.New("outcome unknown: sent to the store, and the answer was lost")
 	// ErrClosed: the log is stopping and takes nothing new.

@@ -125,6 +125,7 @@ func (l *Log) near(s Span, budget *Budget) (Slice, where) {
 // fetchFar makes the trip to the store for those who ask for it; first says that the very first batch may be larger than what was reserved.
 // Then it reads ahead.
 func (l *Log) fetchFar(ctx context.Context, far []distant, got []Slice, first bool) error {
+	life := l.tail.age()
 	var trip []Span
 	most := 0
 	for _, d := range far {
@@ -158,7 +159,7 @@ func (l *Log) fetchFar(ctx context.Context, far []distant, got []Slice, first bo
 			slice.Bounds, _ = l.tail.known(d.span.Partition) // never older than what another reader was told
 		}
 		if len(slice.Batches) > 0 {
-			l.tail.adopt(slice.Batches)
+			l.tail.adopt(life, slice.Batches)
 		}
 		got[d.index] = slice
 	}
@@ -194,6 +195,11 @@ func (l *Log) fillUp(spans []Span, far []distant, most int, got []Slice) {
 
 // read is one trip to the store. What it says of bounds is news for the tail.
 func (l *Log) read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error) {
+	ps := make([]Partition, len(spans))
+	for i, s := range spans {
+		ps[i] = s.Partition
+	}
+	life, known := l.tail.ends(ps)
 	slices, err := l.store.Read(ctx, spans, maxBytes)
 	if err := l.failed("read", err); err != nil {
 		return nil, fmt.Errorf("read %d partitions: %w", len(spans), err)
@@ -201,11 +207,17 @@ func (l *Log) read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, er
 	first := true
 	for i := range slices {
 		s := &slices[i]
+		if s.Err == nil && s.Bounds.Next < known[i] {
+			return nil, fmt.Errorf("read %d partitions: %w", len(spans), l.suspect(ps[i], known[i], s.Bounds.Next))
+		}
 		if s.Err == nil {
-			l.tail.follow(s.Bounds)
+			l.tail.follow(life, s.Bounds)
 		}
 		l.examine(spans[i], s, first)
 		first = first && len(s.Batches) == 0
+	}
+	if life != l.tail.age() {
+		return nil, fmt.Errorf("read %d partitions: %w", len(spans), ErrRewound)
 	}
 	return slices, nil
 }

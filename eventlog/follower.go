@@ -19,6 +19,7 @@ func (l *Log) follow(ctx context.Context) error {
 	for {
 		// Some of it at random, so that brokers which started together do not ask together; and some is left for what follows the look:
 		// within Poll what was written has arrived.
+		doubtful := false
 		wait := l.cfg.Poll*4/5 + rand.N(l.cfg.Poll/10)
 		select {
 		case <-ctx.Done():
@@ -32,10 +33,12 @@ func (l *Log) follow(ctx context.Context) error {
 				return nil
 			case <-time.After(wakeFloor - time.Since(began)):
 			}
+		case <-l.doubts:
+			doubtful = true
 		case <-time.After(wait):
 		}
 		began = time.Now()
-		err := l.look(ctx)
+		err := l.look(ctx, doubtful)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -65,25 +68,36 @@ func (l *Log) wakes(ctx context.Context) <-chan struct{} {
 	return woken
 }
 
-// look asks the store what moved.
-func (l *Log) look(ctx context.Context) error {
+// look asks the store what moved. Where the store is doubtful, or shows less than before, it asks for all.
+func (l *Log) look(ctx context.Context, doubtful bool) (err error) {
+	defer func() {
+		if err != nil {
+			l.health.Store(&err)
+		} else {
+			l.health.Store(nil)
+		}
+	}()
+	if doubtful || l.gate.isShut() {
+		return l.enter(ctx)
+	}
+	l.tail.beginLook()
 	moved, mark, err := l.store.Moved(ctx, l.mark)
+	if errors.Is(err, ErrRewound) || err == nil && l.tail.lost(moved) {
+		return l.enter(ctx)
+	}
 	if l.failed("moved", err) != nil {
-		l.health.Store(&err)
 		return err
 	}
 	for _, b := range moved {
 		if b.Partition == catalogPartition && b.Next != l.catalogAt {
 			if err := l.loadCatalog(ctx); err != nil {
-				l.health.Store(&err)
 				return err // the mark stays: the next look sees the catalog moved again
 			}
 			l.catalogAt = b.Next
 		}
-		l.tail.follow(b)
+		l.tail.follow(l.tail.age(), b)
 	}
 	l.mark = mark
-	l.health.Store(nil)
 	l.contact.heard()
 	l.lookWritable(ctx)
 	return nil

@@ -45,25 +45,22 @@ type Log struct {
 	refusal   atomic.Pointer[error] // why the store takes no records; nil while it takes them
 	mark      Mark                  // how far the follower has looked; its own once Run runs
 	catalogAt Offset                // the end of partition 0 when the follower last read the catalog
+	gate      gate                  // shut while the log enters another incarnation of the store
+	doubts    chan struct{}         // holds one value when the store showed less than before
+
+	incarnation atomic.Pointer[incarnation]
 }
 
-// Open reads the bounds of all partitions and the catalog of topics: two or three trips.
+// Open reads the bounds of all partitions, the store's epochs and the catalog of topics: four trips. It begins an epoch, with three trips more,
+// when nobody has opened the store in its present incarnation yet.
 func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	cfg = cfg.withDefaults()
 	contact := newContact(cfg.Poll)
 	cfg.Observer = watching{cfg.Observer, contact}
-	l := &Log{contact: contact, store: store, cfg: cfg, tail: newTail(cfg.TailBytes)}
-	l.appender = newAppender(store, l.tail, l.sealing, cfg)
-	l.ahead = newAhead(l.read, l.tail.known)
-	moved, mark, err := store.Moved(ctx, "")
-	if err != nil {
-		return nil, fmt.Errorf("open log: %w", err)
-	}
-	l.mark = mark
-	for _, b := range moved {
-		l.tail.follow(b)
-	}
-	if err := l.loadCatalog(ctx); err != nil {
+	l := &Log{contact: contact, store: store, cfg: cfg, tail: newTail(cfg.TailBytes), doubts: make(chan struct{}, 1)}
+	l.appender = newAppender(store, l.tail, l.sealing, &l.gate, l.poke, cfg)
+	l.ahead = newAhead(l.read, l.tail.known, l.tail.age)
+	if err := l.enter(ctx); err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
 	return l, nil

@@ -88,8 +88,8 @@ func values(t *testing.T, log *eventlog.Log, p eventlog.Partition) (all []string
 func TestPublishersOfOneFlushShareABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := &gate{Store: memory.New(), open: make(chan struct{})}
-		log := open(t, gate, eventlog.Config{})
 		gate.pass()
+		log := open(t, gate, eventlog.Config{})
 		orders := topic(t, log, "orders", 1)
 
 		gate.shut()

@@ -299,10 +299,11 @@ func (l *Log) NewProducerID(ctx context.Context) (int64, error) {
 		if err != nil {
 			return 0, fmt.Errorf("new producer id: %w", err)
 		}
-		start := int64(kv.Version) * producerIDsBlock
+		block := max(kv.Version, Version(epochNumbers(l.LeaderEpoch())))
+		start := int64(block) * producerIDsBlock
 		_, err = l.Append(ctx, Entry{
 			Checks: []Check{{Key: producerIDsKey, Version: kv.Version}},
-			Puts:   []Put{{Key: producerIDsKey, Version: kv.Version + 1, Value: strconv.AppendInt(nil, start+producerIDsBlock, 10)}},
+			Puts:   []Put{{Key: producerIDsKey, Version: block + 1, Value: strconv.AppendInt(nil, start+producerIDsBlock, 10)}},
 		})
 		switch {
 		case errors.Is(err, ErrStale):

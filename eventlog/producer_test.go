@@ -45,8 +45,8 @@ func TestBatchesOfAProducerTravelTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &counting{Store: memory.New()}
 		gate := &gate{Store: store, open: make(chan struct{})}
-		log := open(t, gate, eventlog.Config{})
 		gate.pass()
+		log := open(t, gate, eventlog.Config{})
 		p := topic(t, log, "orders", 1).Partitions[0]
 		gate.shut()
 		first := log.Submit(t.Context(), sealed(t, p, 1, -1, 0, 0))

@@ -20,13 +20,25 @@ type (
 	// Timestamp counts milliseconds since the Unix epoch, Kafka's unit. NoTimestamp means unknown.
 	Timestamp int64
 
-	// Mark is a store's own note of how far Moved has looked. The empty mark is the beginning.
-	Mark string
+	// Mark says how far Moved has looked, and in which incarnation. The zero mark is the beginning.
+	Mark struct {
+		Incarnation Incarnation
+		Place       string // the store's own note
+	}
+
+	// Incarnation names a life of a store. Two are different where the store may have lost its end in between.
+	Incarnation struct {
+		Store string  // what the store knows by itself: which server, since when it runs, which file
+		Epoch Version // of EpochKey: processes that noticed a loss which the store did not know of put it anew
+	}
 )
 
 const (
 	// NoTimestamp is the timestamp of a batch whose records carry none.
 	NoTimestamp Timestamp = -1
+
+	// EpochKey is the key whose version is part of a store's incarnation.
+	EpochKey = "incarnation"
 
 	// Forget, given to Trim as the offset, removes the partition itself.
 	Forget Offset = math.MaxInt64
@@ -135,6 +147,11 @@ type KeyValue struct {
 //
 // An error from any method that matches ErrUnavailable means that certainly nothing happened and that trying again
 // may work. One that matches ErrUnsure (Commit and Trim only) means that it may have happened.
+//
+// A store may lose its end: a standby is promoted that lacks the last commits, a backup is copied back. It is in another incarnation
+// then, as far as it can know. Commit and Trim, and Moved with a mark, answer ErrRewound when the store is no longer in the incarnation that Moved
+// told this Store value last. Moved with the zero mark tells the one that it is in now. A process that joins others on a store, or
+// comes back to it, begins no new incarnation.
 type Store interface {
 	// Commit makes every entry durable before it returns, in one trip.
 	// Entries are independent: one that fails leaves the others alone; outcomes come in the entries' order.
@@ -151,7 +168,7 @@ type Store interface {
 	Read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error)
 
 	// Moved lists the bounds of the partitions that changed since the mark, and the mark to ask with next.
-	// With the empty mark it lists all partitions. It may list one that did not change. A forgotten
+	// With the zero mark it lists all partitions. It may list one that did not change. A forgotten
 	// partition is not listed. A mark is good only with the Store value that gave it.
 	Moved(ctx context.Context, since Mark) ([]Bounds, Mark, error)
 

@@ -20,12 +20,16 @@ type tail struct {
 	gone  int     // mentions in fifo of batches that were dropped out of turn
 	bytes int64
 	limit int64
+	life  int64 // goes up with each reset: what was read before belongs to another incarnation of the store
+	looks int64 // goes up with each beginLook
 }
 
 type lane struct {
 	bounds  Bounds
 	batches []Placed // neighbours, ending at bounds.Next
 	gone    int      // how many of its mentions in fifo, the oldest, are of batches that were dropped out of turn
+	floor   Offset   // bounds.Next before its first change since look began
+	look    int64    // the look that floor belongs to
 }
 
 // placedCost is about what keeping a batch costs beside its bytes.
@@ -48,7 +52,7 @@ func (t *tail) append(placed []Placed) {
 		if b.Base != l.bounds.Next {
 			t.drop(l, len(l.batches)) // another process wrote in between
 		}
-		l.bounds.Next = end
+		t.raise(l, end)
 		l.bounds.Bytes += int64(len(b.Bytes))
 		t.keep(l, b)
 		t.wake(l.bounds.Partition)
@@ -56,13 +60,74 @@ func (t *tail) append(placed []Placed) {
 	t.evict()
 }
 
-// follow takes in bounds that the store reported.
-func (t *tail) follow(b Bounds) {
+// age names the incarnation of the store that the tail shows, to this process alone.
+func (t *tail) age() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.life
+}
+
+// reset forgets everything, and begins with bounds of another incarnation of the store. All readers who wait are woken.
+func (t *tail) reset(all []Bounds) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lanes, t.fifo, t.gone, t.bytes = make(map[Partition]*lane), nil, 0, 0
+	t.life++
+	for _, b := range all {
+		t.lane(b.Partition).bounds = b
+	}
+	for p := range t.waiters {
+		t.wake(p)
+	}
+}
+
+// ends returns the age, and where partitions end as far as is known.
+func (t *tail) ends(ps []Partition) (life int64, ends []Offset) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ends = make([]Offset, len(ps))
+	for i, p := range ps {
+		if l := t.lanes[p]; l != nil {
+			ends[i] = l.bounds.Next
+		}
+	}
+	return t.life, ends
+}
+
+// beginLook is called before the store is asked for what lost judges. There is one at a time.
+func (t *tail) beginLook() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.looks++
+}
+
+// lost tells whether the store shows less than was known of it when the look began. Less than is known by now may only be older than our own
+// append.
+func (t *tail) lost(all []Bounds) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.ContainsFunc(all, func(b Bounds) bool {
+		l := t.lanes[b.Partition]
+		if l == nil {
+			return false
+		}
+		if l.look == t.looks {
+			return b.Next < l.floor
+		}
+		return b.Next < l.bounds.Next
+	})
+}
+
+// follow takes in bounds that the store reported at an age.
+func (t *tail) follow(life int64, b Bounds) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if life != t.life {
+		return
+	}
 	l := t.lane(b.Partition)
 	if b.Next < l.bounds.Next {
-		// An older report than our own append. First never goes down, so it is good all the same.
+		// An older report than our own append; see lost. First never goes down, so it is good all the same.
 		t.raiseFirst(l, b.First)
 		return
 	}
@@ -84,9 +149,12 @@ func (t *tail) reach(p Partition, next Offset) {
 
 // adopt keeps batches that were read from the store, if they are the newest and nothing newer is kept.
 // So the readers behind the first one of another process's appends find them here.
-func (t *tail) adopt(placed []Placed) {
+func (t *tail) adopt(life int64, placed []Placed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if life != t.life {
+		return
+	}
 	last := placed[len(placed)-1]
 	l := t.lanes[last.Partition]
 	if l == nil || len(l.batches) > 0 || last.Base+Offset(last.Records) != l.bounds.Next {
@@ -211,8 +279,15 @@ func (t *tail) lane(p Partition) *lane {
 // advance moves a lane's end past appends whose batches are not here.
 func (t *tail) advance(l *lane, next Offset) {
 	t.drop(l, len(l.batches))
-	l.bounds.Next = next
+	t.raise(l, next)
 	t.wake(l.bounds.Partition)
+}
+
+func (t *tail) raise(l *lane, next Offset) {
+	if l.look != t.looks {
+		l.look, l.floor = t.looks, l.bounds.Next
+	}
+	l.bounds.Next = next
 }
 
 func (t *tail) keep(l *lane, b Placed) {

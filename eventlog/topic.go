@@ -57,6 +57,7 @@ const PartitionsMax = 10_000
 
 // catalog is a snapshot of all topics. It is never changed, only replaced.
 type catalog struct {
+	life    int64 // the age of the tail when it was read
 	version Version
 	byName  map[string]Topic
 	byID    map[TopicID]Topic
@@ -67,9 +68,9 @@ type catalog struct {
 	changed chan struct{}         // closed when a snapshot with other topics takes its place
 }
 
-func newCatalog(version Version, free Partition, topics []Topic) *catalog {
+func newCatalog(life int64, version Version, free Partition, topics []Topic) *catalog {
 	c := &catalog{
-		version: version, free: free, sorted: topics,
+		life: life, version: version, free: free, sorted: topics,
 		byName: make(map[string]Topic, len(topics)), byID: make(map[TopicID]Topic, len(topics)),
 		sealing: make(map[Partition]sealing), owned: make(map[Partition]bool), changed: make(chan struct{}),
 	}
@@ -104,6 +105,7 @@ func (l *Log) sealing(p Partition) sealing {
 
 // loadCatalog reads all topics. A change that comes while it reads moves partition 0 once more, so it is read again.
 func (l *Log) loadCatalog(ctx context.Context) error {
+	life := l.tail.age()
 	head, err := l.Get(ctx, catalogKey)
 	if err != nil {
 		return fmt.Errorf("read the catalog: %w", err)
@@ -121,7 +123,7 @@ func (l *Log) loadCatalog(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the catalog: %w", err)
 	}
-	l.swapCatalog(newCatalog(head.Version, free, topics))
+	l.swapCatalog(newCatalog(life, head.Version, free, topics))
 	return nil
 }
 
@@ -130,10 +132,10 @@ func (l *Log) swapCatalog(next *catalog) {
 	changed := next.changed
 	for {
 		old := l.catalog.Load()
-		if old != nil && old.version > next.version {
+		if old != nil && (old.life > next.life || old.life == next.life && old.version > next.version) {
 			return
 		}
-		if next.changed = changed; old != nil && old.version == next.version {
+		if next.changed = changed; old != nil && old.life == next.life && old.version == next.version {
 			next.changed = old.changed
 		}
 		if !l.catalog.CompareAndSwap(old, next) {
@@ -387,7 +389,7 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, decide f
 		if err != nil {
 			return Topic{}, err
 		}
-		entry, next, err := catalogChange(head, old, next)
+		entry, next, err := catalogChange(head, old, next, l.LeaderEpoch())
 		if err != nil {
 			return Topic{}, err
 		}
@@ -407,11 +409,12 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, decide f
 }
 
 // catalogChange is the entry that turns old into next.
-func catalogChange(head KeyValue, old, next Topic) (Entry, Topic, error) {
+func catalogChange(head KeyValue, old, next Topic, epoch int32) (Entry, Topic, error) {
 	free, err := freePartition(head)
 	if err != nil {
 		return Entry{}, Topic{}, err
 	}
+	free = max(free, Partition(epochNumbers(epoch)))
 	version := head.Version + 1
 	e := Entry{
 		Checks:  []Check{{Key: catalogKey, Version: head.Version}},

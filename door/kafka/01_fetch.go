@@ -21,7 +21,7 @@ const (
 // Fetch sessions (KIP-227) are not kept. A client that asks for one is answered with session id 0, which the protocol allows: it
 // goes on with full requests.
 func (s *Server) fetch(ctx context.Context, _ *request, in *kmsg.FetchRequest) kmsg.Response {
-	out := &fetched{FetchResponse: in.ResponseKind().(*kmsg.FetchResponse), release: func() {}}
+	out := &fetched{FetchResponse: in.ResponseKind().(*kmsg.FetchResponse), epochAt: s.log.EpochAt, release: func() {}}
 	if in.SessionEpoch > 0 {
 		out.ErrorCode = kerr.FetchSessionIDNotFound.Code
 		return out
@@ -76,7 +76,7 @@ func (s *Server) plan(ctx context.Context, in *kmsg.FetchRequest, out *fetched) 
 			if unknown != nil {
 				err = unknown
 			} else if err == nil {
-				err = checkEpoch(ask.CurrentLeaderEpoch)
+				err = s.checkEpoch(ask.CurrentLeaderEpoch)
 			}
 			if err != nil {
 				answer.partitions = append(answer.partitions, fetchedPartition{number: ask.Partition, code: errorCode(err)})

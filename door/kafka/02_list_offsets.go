@@ -40,11 +40,11 @@ func (s *Server) listOffsets(ctx context.Context, _ *request, in *kmsg.ListOffse
 			a := kmsg.NewListOffsetsResponseTopicPartition()
 			a.Partition = p.Partition
 			at := place{t.Topic, p.Partition}
-			found, err := nowhere, error(nil)
+			found, epoch, err := nowhere, int32(-1), error(nil)
 			if asked[at] { // Kafka's broker refuses it, too (ListOffsetsRequest.duplicatePartitions): each search costs trips to the store
 				err = deny(kerr.InvalidRequest, "partition %d of topic %q is asked for more than once", p.Partition, t.Topic)
 			} else {
-				found, err = s.listOffset(ctx, in, t.Topic, p, bounds)
+				found, epoch, err = s.listOffset(ctx, in, t.Topic, p, bounds)
 			}
 			asked[at] = true
 			if err != nil {
@@ -53,7 +53,7 @@ func (s *Server) listOffsets(ctx context.Context, _ *request, in *kmsg.ListOffse
 			} else {
 				a.Offset, a.Timestamp = found.Offset, found.Timestamp
 				if a.Offset >= 0 {
-					a.LeaderEpoch = leaderEpoch
+					a.LeaderEpoch = epoch
 				}
 			}
 			answer.Partitions = append(answer.Partitions, a)
@@ -112,38 +112,37 @@ type place struct {
 // nowhere is what is answered when there is no such record.
 var nowhere = batch.Moment{Offset: -1, Timestamp: -1}
 
-func (s *Server) listOffset(ctx context.Context, in *kmsg.ListOffsetsRequest, name string, p kmsg.ListOffsetsRequestTopicPartition, bounds map[eventlog.Partition]eventlog.Slice) (batch.Moment, error) {
+func (s *Server) listOffset(ctx context.Context, in *kmsg.ListOffsetsRequest, name string, p kmsg.ListOffsetsRequestTopicPartition, bounds map[eventlog.Partition]eventlog.Slice) (found batch.Moment, epoch int32, err error) {
 	topic, err := s.topicByName(ctx, name)
 	if err != nil {
-		return nowhere, err
+		return nowhere, -1, err
 	}
 	partition, err := partitionOf(topic, p.Partition)
 	if err != nil {
-		return nowhere, err
+		return nowhere, -1, err
 	}
-	if err := checkEpoch(p.CurrentLeaderEpoch); err != nil {
-		return nowhere, err
+	if err := s.checkEpoch(p.CurrentLeaderEpoch); err != nil {
+		return nowhere, -1, err
 	}
 	slice, ok := bounds[partition]
 	if !ok { // the topic was created a moment ago
-		return nowhere, fmt.Errorf("list offsets: %w", eventlog.ErrNoPartition)
+		return nowhere, -1, fmt.Errorf("list offsets: %w", eventlog.ErrNoPartition)
 	}
 	if slice.Err != nil {
-		return nowhere, slice.Err
+		return nowhere, -1, slice.Err
 	}
 	if since, known := listOffsetsSince[p.Timestamp]; p.Timestamp < 0 && (!known || in.Version < since) {
-		return nowhere, deny(kerr.UnsupportedVersion, "timestamp %d means nothing in version %d", p.Timestamp, in.Version)
+		return nowhere, -1, deny(kerr.UnsupportedVersion, "timestamp %d means nothing in version %d", p.Timestamp, in.Version)
 	}
 	first, next := slice.Bounds.First, slice.Bounds.Next
 	switch p.Timestamp {
 	case atLatest:
-		return batch.Moment{Offset: int64(next), Timestamp: -1}, nil
+		return batch.Moment{Offset: int64(next), Timestamp: -1}, s.log.EpochAt(partition, next), nil
 	case atEarliest, atEarliestLocal:
-		return batch.Moment{Offset: int64(first), Timestamp: -1}, nil
+		return batch.Moment{Offset: int64(first), Timestamp: -1}, s.log.EpochAt(partition, first), nil
 	case atLatestTiered, atEarliestPending:
-		return nowhere, nil
+		return nowhere, -1, nil
 	}
-	var found batch.Moment
 	var there bool
 	if p.Timestamp == atNewest {
 		found, there, err = s.log.OffsetOfNewest(ctx, partition)
@@ -151,7 +150,7 @@ func (s *Server) listOffset(ctx context.Context, in *kmsg.ListOffsetsRequest, na
 		found, there, err = s.log.OffsetAt(ctx, partition, eventlog.Timestamp(p.Timestamp))
 	}
 	if err != nil || !there {
-		return nowhere, err
+		return nowhere, -1, err
 	}
-	return found, nil
+	return found, s.log.EpochAt(partition, eventlog.Offset(found.Offset)), nil
 }

@@ -94,7 +94,7 @@ func (s *Server) metadataTopic(in *kmsg.MetadataRequest, topic eventlog.Topic) k
 	for i := range t.Partitions {
 		p := &t.Partitions[i]
 		p.Default()
-		p.Partition, p.Leader, p.LeaderEpoch = int32(i), s.cfg.NodeID, leaderEpoch
+		p.Partition, p.Leader, p.LeaderEpoch = int32(i), s.cfg.NodeID, s.log.LeaderEpoch()
 		p.Replicas, p.ISR = nodes, nodes
 	}
 	return t

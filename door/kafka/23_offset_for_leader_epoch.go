@@ -8,8 +8,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// OffsetForLeaderEpoch tells where a leader epoch ends, so that clients notice a log that lost its end. Ours never does: there is one
-// epoch, and it ends where the log ends.
+// OffsetForLeaderEpoch tells where a leader epoch ends, so that clients notice a log that lost its end.
 func (s *Server) offsetForLeaderEpoch(ctx context.Context, _ *request, in *kmsg.OffsetForLeaderEpochRequest) *kmsg.OffsetForLeaderEpochResponse {
 	out := in.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
 	for _, asked := range in.Topics {
@@ -19,16 +18,15 @@ func (s *Server) offsetForLeaderEpoch(ctx context.Context, _ *request, in *kmsg.
 		for _, ask := range asked.Partitions {
 			p := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
 			p.Partition, p.LeaderEpoch, p.EndOffset = ask.Partition, -1, -1
-			end, err := eventlog.Offset(0), unknown
+			end, partition, err := eventlog.Offset(0), eventlog.Partition(0), unknown
 			if err == nil {
-				end, err = s.endOf(ctx, topic, ask)
+				partition, end, err = s.endOf(ctx, topic, ask)
 			}
-			switch {
-			case err != nil:
+			if err != nil {
 				s.trouble("OffsetForLeaderEpoch", err)
 				p.ErrorCode = errorCode(err)
-			case ask.LeaderEpoch == leaderEpoch:
-				p.LeaderEpoch, p.EndOffset = leaderEpoch, int64(end)
+			} else if epoch, end, known := s.log.EpochEnd(partition, ask.LeaderEpoch, end); known {
+				p.LeaderEpoch, p.EndOffset = epoch, int64(end)
 			}
 			t.Partitions = append(t.Partitions, p)
 		}
@@ -37,17 +35,17 @@ func (s *Server) offsetForLeaderEpoch(ctx context.Context, _ *request, in *kmsg.
 	return out
 }
 
-func (s *Server) endOf(ctx context.Context, topic eventlog.Topic, ask kmsg.OffsetForLeaderEpochRequestTopicPartition) (eventlog.Offset, error) {
+func (s *Server) endOf(ctx context.Context, topic eventlog.Topic, ask kmsg.OffsetForLeaderEpochRequestTopicPartition) (eventlog.Partition, eventlog.Offset, error) {
 	partition, err := partitionOf(topic, ask.Partition)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	if err := checkEpoch(ask.CurrentLeaderEpoch); err != nil {
-		return 0, err
+	if err := s.checkEpoch(ask.CurrentLeaderEpoch); err != nil {
+		return 0, 0, err
 	}
 	slices, err := s.log.Bounds(ctx, partition)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return slices[0].Bounds.Next, slices[0].Err
+	return partition, slices[0].Bounds.Next, slices[0].Err
 }

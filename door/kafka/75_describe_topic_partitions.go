@@ -75,7 +75,7 @@ func (s *Server) describedNames(in *kmsg.DescribeTopicPartitionsRequest) []strin
 
 func (s *Server) describePartition(number int32) kmsg.DescribeTopicPartitionsResponseTopicPartition {
 	p := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
-	p.Partition, p.LeaderID, p.LeaderEpoch = number, s.cfg.NodeID, leaderEpoch
+	p.Partition, p.LeaderID, p.LeaderEpoch = number, s.cfg.NodeID, s.log.LeaderEpoch()
 	p.Replicas, p.ISR = []int32{s.cfg.NodeID}, []int32{s.cfg.NodeID}
 	p.EligibleLeaderReplicas, p.LastKnownELR = []int32{}, []int32{} // Kafka's own client cannot take null
 	return p

@@ -15,8 +15,9 @@ type fetched struct {
 	*kmsg.FetchResponse // version and error of the whole
 
 	topics      []fetchedTopic
-	failed      bool   // some partition has an error already
-	uncommitted bool   // the reader takes no interest in transactions
+	failed      bool // some partition has an error already
+	uncommitted bool // the reader takes no interest in transactions
+	epochAt     func(eventlog.Partition, eventlog.Offset) int32
 	release     func() // gives back the room held of Server.fetches; called once it was sent, or will not be
 }
 
@@ -114,14 +115,14 @@ func (e *fetchEncoder) response(f *fetched) {
 		}
 		e.length(len(t.partitions))
 		for k := range t.partitions {
-			e.partition(&t.partitions[k], f.uncommitted)
+			e.partition(&t.partitions[k], f)
 		}
 		e.noTags()
 	}
 	e.noTags()
 }
 
-func (e *fetchEncoder) partition(p *fetchedPartition, uncommitted bool) {
+func (e *fetchEncoder) partition(p *fetchedPartition, f *fetched) {
 	e.int32(p.number)
 	e.int16(p.code)
 	next, first := int64(p.slice.Bounds.Next), int64(p.slice.Bounds.First)
@@ -133,7 +134,7 @@ func (e *fetchEncoder) partition(p *fetchedPartition, uncommitted bool) {
 	if e.version >= 5 {
 		e.int64(first)
 	}
-	if uncommitted { // aborted transactions
+	if f.uncommitted { // aborted transactions
 		e.length(-1)
 	} else {
 		e.length(0)
@@ -147,17 +148,17 @@ func (e *fetchEncoder) partition(p *fetchedPartition, uncommitted bool) {
 	}
 	e.length(size)
 	for _, b := range p.slice.Batches {
-		e.batch(b)
+		e.batch(b, f.epochAt(b.Partition, b.Base))
 	}
 	e.noTags()
 }
 
 // batch appends a batch at its place in the log. The bytes are shared with other readers, so the fields to
 // patch are written beside them. The CRC does not cover these.
-func (e *fetchEncoder) batch(b eventlog.Placed) {
+func (e *fetchEncoder) batch(b eventlog.Placed, epoch int32) {
 	e.int64(int64(b.Base))
 	e.b = append(e.b, b.Bytes[8:12]...) // length
-	e.int32(leaderEpoch)
+	e.int32(epoch)
 	rest := b.Bytes[patchedLen:]
 	if len(b.Bytes) < spliceMin {
 		e.b = append(e.b, rest...)

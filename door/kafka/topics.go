@@ -11,9 +11,6 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// leaderEpoch is the epoch of every partition's leader: there is one broker, it leads them all, and it never changes.
-const leaderEpoch = 0
-
 // topicID is how the wire names topics in newer versions.
 type topicID = [16]byte
 
@@ -68,10 +65,14 @@ func partitionOf(t eventlog.Topic, number int32) (eventlog.Partition, error) {
 	return t.Partitions[number], nil
 }
 
-// checkEpoch judges the leader epoch that a client believes in; it is negative when the client has no opinion.
-func checkEpoch(epoch int32) error {
-	if epoch > leaderEpoch {
-		return deny(kerr.UnknownLeaderEpoch, "leader epoch %d is asked for; it is %d", epoch, leaderEpoch)
+// checkEpoch judges the leader epoch that a client believes in; it is negative when the client has no opinion. A client of an older epoch
+// asks for metadata and then, with OffsetForLeaderEpoch, whether what it read is still there (KIP-320).
+func (s *Server) checkEpoch(epoch int32) error {
+	switch now := s.log.LeaderEpoch(); {
+	case epoch > now:
+		return deny(kerr.UnknownLeaderEpoch, "leader epoch %d is asked for; it is %d", epoch, now)
+	case epoch >= 0 && epoch < now:
+		return deny(kerr.FencedLeaderEpoch, "leader epoch %d is asked for; it is %d", epoch, now)
 	}
 	return nil
 }

@@ -527,7 +527,7 @@ func TestAFirstLookKeepsNoPollWaiting(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := in.store.Moved(t.Context(), ""); err != nil {
+	if _, _, err := in.store.Moved(t.Context(), eventlog.Mark{}); err != nil {
 		t.Errorf("a poll during the first look: %v", err)
 	}
 	run(t, way, `ROLLBACK`)

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,9 @@ type Store struct {
 	mu         sync.Mutex // guards all below
 	partitions map[eventlog.Partition]*partition
 	state      map[string]value
-	tick       int64 // counts changes of partitions; a Mark is a tick
+	tick       int64 // counts changes of partitions; a mark's place is a tick
+	life       int64 // counts restored backups
+	told       eventlog.Incarnation
 }
 
 type partition struct {
@@ -52,6 +55,9 @@ func (s *Store) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.rewound(s.told) {
+		return nil, fmt.Errorf("commit: %w", eventlog.ErrRewound)
+	}
 	s.tick++
 	outcomes := make([]eventlog.Outcome, len(flush))
 	for i, entry := range flush {
@@ -154,21 +160,25 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 		return nil, since, fmt.Errorf("moved: %w", err)
 	}
 	seen := int64(-1)
-	if since != "" {
+	if since != (eventlog.Mark{}) {
 		var err error
-		if seen, err = strconv.ParseInt(string(since), 10, 64); err != nil {
-			return nil, since, fmt.Errorf("moved since %q: not a mark of this store", since)
+		if seen, err = strconv.ParseInt(since.Place, 10, 64); err != nil {
+			return nil, since, fmt.Errorf("moved since %+v: not a mark of this store", since)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.rewound(since.Incarnation) {
+		return nil, since, fmt.Errorf("moved: %w", eventlog.ErrRewound)
+	}
+	s.told = s.incarnation()
 	var moved []eventlog.Bounds
 	for id, p := range s.partitions {
 		if p.moved > seen {
 			moved = append(moved, p.bounds(id))
 		}
 	}
-	return moved, eventlog.Mark(strconv.FormatInt(s.tick, 10)), nil
+	return moved, eventlog.Mark{Incarnation: s.told, Place: strconv.FormatInt(s.tick, 10)}, nil
 }
 
 // Seek implements eventlog.Store.
@@ -207,6 +217,9 @@ func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.rewound(s.told) {
+		return fmt.Errorf("trim partition %d below %d: %w", id, before, eventlog.ErrRewound)
+	}
 	p := s.partitions[id]
 	if p == nil {
 		return nil
@@ -245,6 +258,45 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]ev
 	}
 	slices.SortFunc(list, func(a, b eventlog.KeyValue) int { return strings.Compare(a.Key, b.Key) })
 	return list[:min(len(list), max(limit, 0))], nil
+}
+
+// incarnation is the present one.
+func (s *Store) incarnation() eventlog.Incarnation {
+	return eventlog.Incarnation{Store: "life " + strconv.FormatInt(s.life, 10), Epoch: s.state[eventlog.EpochKey].version}
+}
+
+// rewound tells whether an incarnation that was told is over. The zero one was not told.
+func (s *Store) rewound(told eventlog.Incarnation) bool {
+	return told != eventlog.Incarnation{} && told != s.incarnation()
+}
+
+// Backup copies what the store holds, and returns a function that puts it back, for tests. Restored silently, the store believes that it is in the
+// incarnation that it was in: what was lost shows in its bounds alone.
+func (s *Store) Backup() (restore func(silently bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	copied := func(of map[eventlog.Partition]*partition) map[eventlog.Partition]*partition {
+		all := make(map[eventlog.Partition]*partition, len(of))
+		for id, p := range of {
+			was := *p
+			was.batches = slices.Clone(p.batches)
+			all[id] = &was
+		}
+		return all
+	}
+	partitions, state := copied(s.partitions), maps.Clone(s.state)
+	return func(silently bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.tick++
+		s.partitions, s.state = copied(partitions), maps.Clone(state)
+		for _, p := range s.partitions {
+			p.moved = s.tick
+		}
+		if !silently {
+			s.life++
+		}
+	}
 }
 
 // Close implements eventlog.Store. What the store holds stays readable.

@@ -19,6 +19,10 @@ func TestStore(t *testing.T) {
 		Open: func(_ context.Context, place string) (eventlog.Store, error) {
 			return places[place], nil
 		},
+		Backup: func(_ *testing.T, place string) func() {
+			restore := places[place].Backup()
+			return func() { restore(false) }
+		},
 		OneProcess: true, // what it holds ends with the process
 	})
 }

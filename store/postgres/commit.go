@@ -22,7 +22,8 @@ const (
 
 var commitStatement = wire.Statement{Name: "commit", SQL: `
 	SELECT bases, stale, homeless
-	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`}
+	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+	WHERE weir.still($19, $20, $21)`}
 
 // Commit implements eventlog.Store with one statement: one trip, and one wait for the disk.
 // On a full disk it is two: what needs little space goes on without the records.
@@ -65,7 +66,7 @@ func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
 	defer conn.Release()
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
-	result := commitStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, f.params()...).Read()
+	result := commitStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, append(f.params(), s.life.params()...)...).Read()
 	if result.Err != nil {
 		return verdict{}, result.Err
 	}

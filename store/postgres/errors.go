@@ -84,6 +84,8 @@ func writeFailed(err error) error {
 	switch {
 	case err == nil, errors.Is(err, eventlog.ErrUnavailable):
 		return err
+	case code(err) == rewound:
+		return fmt.Errorf("%w: %w", eventlog.ErrRewound, err)
 	case pgconn.SafeToRetry(err):
 		return notSent(err)
 	case !answered(err), lostInFlight(err):

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -11,7 +12,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// seen is what the polls of this process saw last. A mark is the number of a poll.
+// seen is what the polls of this process saw last. A mark's place is the number of a poll.
 type seen struct {
 	mu         sync.Mutex // guards all below, and held over a poll keeps the polls in order
 	poll       int64
@@ -27,10 +28,10 @@ type sight struct {
 // happened, and in what order, plays no part.
 func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	after := int64(0)
-	if since != "" {
+	if since != (eventlog.Mark{}) {
 		var err error
-		if after, err = strconv.ParseInt(string(since), 10, 64); err != nil {
-			return nil, since, fmt.Errorf("moved since %q: not a mark of this store", since)
+		if after, err = strconv.ParseInt(since.Place, 10, 64); err != nil {
+			return nil, since, fmt.Errorf("moved since %+v: not a mark of this store", since)
 		}
 	}
 	s.seen.mu.Lock()
@@ -38,7 +39,7 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	all, err := retry(ctx, interrupted, func() ([]eventlog.Bounds, error) {
-		rows, err := s.others.Query(ctx, `SELECT id, first_offset, next_offset, bytes FROM weir.bounds()`)
+		rows, err := s.others.Query(ctx, `SELECT id, first_offset, next_offset, bytes FROM weir.bounds()`+pollLife)
 		if err != nil {
 			return nil, err
 		}
@@ -48,9 +49,23 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 		})
 	})
 	if err != nil {
-		return nil, since, fmt.Errorf("moved since %q: %w", since, readFailed(err))
+		return nil, since, fmt.Errorf("moved since %+v: %w", since, readFailed(err))
 	}
-	return s.seen.update(all, after), eventlog.Mark(strconv.FormatInt(s.seen.poll, 10)), nil
+	var now incarnation
+	all = slices.DeleteFunc(all, func(b eventlog.Bounds) bool {
+		if b.Partition < 0 {
+			now = incarnation{server: int64(b.First), tables: b.Bytes, epoch: int64(b.Next)}
+		}
+		return b.Partition < 0
+	})
+	switch {
+	case now.server == 0:
+		return nil, since, fmt.Errorf("moved since %+v: %w: the server is a standby; its partitions may lag behind", since, eventlog.ErrUnavailable)
+	case since != (eventlog.Mark{}) && since.Incarnation != now.told():
+		return nil, since, fmt.Errorf("moved since %+v: %w", since, eventlog.ErrRewound)
+	}
+	s.life.tell(now)
+	return s.seen.update(all, after), eventlog.Mark{Incarnation: now.told(), Place: strconv.FormatInt(s.seen.poll, 10)}, nil
 }
 
 // update notes a poll and returns what moved after an earlier one. A forgotten partition is in no poll, and so forgotten here.

@@ -67,6 +67,7 @@ type Store struct {
 	news    news
 	seen    seen
 	refused atomic.Pointer[refusal] // of the last commit; nil if it was taken
+	life    life
 	sweeper sweeper
 
 	closing    context.Context // ends with Close: no more work is begun

@@ -223,7 +223,7 @@ func TestOldVersionsDoNotHidePartitionsFromThePoll(t *testing.T) {
 	}
 	trim(t, s, 7, eventlog.Forget)
 	publish(t, s, batch(5, 10))
-	moved, _, err := s.Moved(t.Context(), "")
+	moved, _, err := s.Moved(t.Context(), eventlog.Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}

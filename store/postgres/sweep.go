@@ -21,9 +21,9 @@ const (
 
 // Trim implements eventlog.Store. It moves the beginning at once; disk space comes back when nothing in a segment is wanted.
 func (s *Store) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
-	sql, args := `SELECT weir.trim($1, $2)`, []any{int64(p), int64(before)}
+	sql, args := `SELECT weir.trim($4, $5) WHERE weir.still($1, $2, $3)`, append(s.life.args(), int64(p), int64(before))
 	if before == eventlog.Forget {
-		sql, args = `SELECT weir.forget($1)`, args[:1]
+		sql, args = `SELECT weir.forget($4) WHERE weir.still($1, $2, $3)`, args[:4]
 	}
 	moved, err := retry(ctx, undone, func() (moved bool, err error) {
 		conn, err := s.others.Acquire(ctx)

@@ -19,6 +19,9 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 	var f *flush
 	run := func(noRoom error) func(w *conn) error {
 		return func(w *conn) error {
+			if err := s.unchanged(w); err != nil {
+				return err
+			}
 			f = &flush{conn: w, now: time.Now().UnixMilli(), noRoom: noRoom, partitions: map[eventlog.Partition]*partition{}}
 			return f.run(entries)
 		}

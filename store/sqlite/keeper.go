@@ -54,7 +54,7 @@ func (k *keeper) open() (err error) {
 
 func (k *keeper) start() {
 	ctx, cancel := context.WithCancel(context.Background())
-	k.bell, k.ended, k.cancel = make(chan struct{}, 1), make(chan struct{}), cancel
+	k.ended, k.cancel = make(chan struct{}), cancel
 	k.due.Store(k.step)
 	k.ring() // an earlier process may have left something to sweep
 	go k.run(ctx)

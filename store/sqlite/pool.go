@@ -46,6 +46,13 @@ func (p *pool) take(ctx context.Context) (*conn, error) {
 
 func (p *pool) give(c *conn) { p.idle <- c }
 
+// drain takes every conn, once whoever has it gave it back.
+func (p *pool) drain(take func(*conn)) {
+	for range p.size {
+		take(<-p.idle)
+	}
+}
+
 // shut waits for every conn to come back, and closes them.
 func (p *pool) shut() error {
 	var errs []error

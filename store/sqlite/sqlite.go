@@ -36,6 +36,9 @@ type Store struct {
 	syncDir func(dir string) error         // syncDir, but for tests
 	refused atomic.Pointer[refusal]        // of the last commit, if the disk was the reason
 	disk    func(dir string) (disk, error) // statDisk, but for tests
+	life    life
+
+	reopening sync.Mutex // held while the connections are exchanged, and to close them
 }
 
 var _ eventlog.Store = (*Store)(nil)
@@ -72,7 +75,12 @@ func Open(ctx context.Context, path string, options Options) (*Store, error) {
 	s.close = sync.OnceValue(s.shut)
 	s.writer, s.readers, s.watch.pool = newPool(s.closed, 1), newPool(s.closed, readersMax), newPool(s.closed, 1)
 	s.keeper.store, s.keeper.step, s.keeper.wait = s, cmp.Or(options.walStep, step), cmp.Or(options.walPatience, walPatience)
-	if err := s.open(ctx); err != nil {
+	s.keeper.bell = make(chan struct{}, 1)
+	err := create(s.path, s.syncDir)
+	if err == nil {
+		err = s.open(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the SQLite store %s: %w", path, s.explain(err)), s.Close())
 	}
 	s.keeper.start()
@@ -80,9 +88,6 @@ func Open(ctx context.Context, path string, options Options) (*Store, error) {
 }
 
 func (s *Store) open(ctx context.Context) error {
-	if err := create(s.path, s.syncDir); err != nil {
-		return err
-	}
 	writer, err := openWriter(ctx, s.path)
 	if fullAtOpen(err) && s.release(0) {
 		writer, err = openWriter(ctx, s.path)
@@ -109,7 +114,7 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.refill(); err != nil {
 		s.log.Warn("no space is reserved for deletion on a full disk", "err", err)
 	}
-	return nil
+	return s.opened()
 }
 
 // create makes an empty file that only its owner may read, unless there is one already. A file that is there is left alone:
@@ -165,6 +170,8 @@ func syncDir(path string) error {
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
+	s.reopening.Lock()
+	defer s.reopening.Unlock()
 	close(s.closed)
 	errs := []error{s.keeper.stop(), s.watch.pool.shut(), s.readers.shut(), s.writer.shut()}
 	if err := errors.Join(errs...); err != nil {

@@ -17,6 +17,9 @@ const (
 // Trim implements eventlog.Store. It moves the bounds and notes what is to be deleted; the keeper deletes it, in small steps.
 func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog.Offset) error {
 	err := s.change(ctx, func(w *conn) error {
+		if err := s.unchanged(w); err != nil {
+			return err
+		}
 		p, err := w.partition(id)
 		if err != nil || p == nil {
 			return err

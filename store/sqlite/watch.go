@@ -23,23 +23,39 @@ type sighting struct {
 	changed, had int64 // the ticks at which it was last found changed, and found
 }
 
-// Moved implements eventlog.Store. A mark is a tick.
+// Moved implements eventlog.Store. A mark's place is a tick.
 func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	after := int64(-1)
-	if since != "" {
+	if since != (eventlog.Mark{}) {
 		var err error
-		if after, err = strconv.ParseInt(string(since), 10, 64); err != nil {
-			return nil, since, fmt.Errorf("moved since %q: not a mark of this store", since)
+		if after, err = strconv.ParseInt(since.Place, 10, 64); err != nil {
+			return nil, since, fmt.Errorf("moved since %+v: not a mark of this store", since)
 		}
+	}
+	replaced, err := s.replaced()
+	if err == nil && replaced && since != (eventlog.Mark{}) {
+		err = eventlog.ErrRewound
+	} else if err == nil && replaced {
+		err = s.reopen(ctx)
+	}
+	if err != nil {
+		return nil, since, fmt.Errorf("moved: %w", s.explain(err))
 	}
 	conn, err := s.watch.pool.take(ctx)
 	if err != nil {
 		return nil, since, fmt.Errorf("moved: %w", err)
 	}
 	defer s.watch.pool.give(conn)
-	if err := s.watch.look(conn); err != nil {
+	now, err := s.look(conn)
+	if err != nil {
 		return nil, since, fmt.Errorf("moved: %w", s.explain(err))
 	}
+	if since != (eventlog.Mark{}) && since.Incarnation != now {
+		return nil, since, fmt.Errorf("moved: %w", eventlog.ErrRewound)
+	}
+	s.life.mu.Lock()
+	s.life.told = now
+	s.life.mu.Unlock()
 	var moved []eventlog.Bounds
 	if after < s.watch.tick {
 		for _, seen := range s.watch.seen {
@@ -48,7 +64,19 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 			}
 		}
 	}
-	return moved, eventlog.Mark(strconv.FormatInt(s.watch.tick, 10)), nil
+	return moved, eventlog.Mark{Incarnation: now, Place: strconv.FormatInt(s.watch.tick, 10)}, nil
+}
+
+// look brings what was seen up to date, and tells the incarnation in which it was seen.
+func (s *Store) look(c *conn) (eventlog.Incarnation, error) {
+	if err := c.exec("BEGIN"); err != nil {
+		return eventlog.Incarnation{}, err
+	}
+	defer c.rollback()
+	if err := s.watch.look(c); err != nil {
+		return eventlog.Incarnation{}, err
+	}
+	return s.incarnation(c)
 }
 
 // look brings what was seen up to date.

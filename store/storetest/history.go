@@ -40,7 +40,7 @@ func testHistory(t *testing.T, h Harness) {
 		default:
 			what = "reopen"
 			r.reopen()
-			p.mark, p.modelMark = "", ""
+			p.mark, p.modelMark = eventlog.Mark{}, eventlog.Mark{}
 		}
 		if t.Failed() {
 			t.Fatalf("at step %d: %s", step, what)
@@ -219,7 +219,7 @@ func (p *pair) list() string {
 func (p *pair) moved() string {
 	got, mark, err := p.store.Moved(p.ctx, p.mark)
 	want, modelMark, _ := p.model.Moved(p.ctx, p.modelMark)
-	what := fmt.Sprintf("moved since %q", p.mark)
+	what := fmt.Sprintf("moved since %+v", p.mark)
 	if err != nil {
 		p.Errorf("%s: %v", what, err)
 	}

@@ -21,10 +21,10 @@ func (r *rig) moved(store eventlog.Store, since eventlog.Mark) (map[eventlog.Par
 	r.Helper()
 	list, mark, err := store.Moved(r.ctx, since)
 	if err != nil {
-		r.Fatalf("moved since %q: %v", since, err)
+		r.Fatalf("moved since %+v: %v", since, err)
 	}
-	if mark == "" {
-		r.Fatalf("moved since %q gave the empty mark", since)
+	if mark == (eventlog.Mark{}) {
+		r.Fatalf("moved since %+v gave the zero mark", since)
 	}
 	moved := map[eventlog.Partition]eventlog.Bounds{}
 	for _, bounds := range list {
@@ -41,14 +41,14 @@ func (r *rig) moved(store eventlog.Store, since eventlog.Mark) (map[eventlog.Par
 
 func testMovedAll(t *testing.T, h Harness) {
 	r := newRig(t, h)
-	if got, _ := r.moved(r.store, ""); len(got) != 0 {
+	if got, _ := r.moved(r.store, eventlog.Mark{}); len(got) != 0 {
 		t.Errorf("an empty store lists %+v", got)
 	}
 	r.openPartitions(1, 2, 3)
 	r.publish(batch(2, 5, 10))
 	r.publish(batch(3, 5, 10))
 	r.trim(3, 5)
-	if got, _ := r.moved(r.store, ""); len(got) != 3 || got[2].Next != 5 || got[3].First != 5 {
+	if got, _ := r.moved(r.store, eventlog.Mark{}); len(got) != 3 || got[2].Next != 5 || got[3].First != 5 {
 		t.Errorf("all: %+v", got)
 	}
 }
@@ -56,7 +56,7 @@ func testMovedAll(t *testing.T, h Harness) {
 func testMovedSince(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	r.openPartitions(1, 2, 3)
-	_, mark := r.moved(r.store, "")
+	_, mark := r.moved(r.store, eventlog.Mark{})
 	for _, step := range []struct {
 		name   string
 		change func()
@@ -83,7 +83,7 @@ func testMovedOther(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	r.openPartitions(1, 2)
 	other := r.another()
-	_, mark := r.moved(other, "")
+	_, mark := r.moved(other, eventlog.Mark{})
 	for i := range eventlog.Offset(5) {
 		r.publish(batch(2, 1, 10))
 		var got map[eventlog.Partition]eventlog.Bounds
@@ -97,7 +97,7 @@ func testMovedOther(t *testing.T, h Harness) {
 func testMovedMarks(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	r.openPartitions(1, 2)
-	_, first := r.moved(r.store, "")
+	_, first := r.moved(r.store, eventlog.Mark{})
 	r.publish(batch(1, 1, 10))
 	_, second := r.moved(r.store, first)
 	r.publish(batch(2, 1, 10))
@@ -114,14 +114,14 @@ func testMovedMarks(t *testing.T, h Harness) {
 func testMovedForget(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	r.openPartitions(1, 2)
-	_, mark := r.moved(r.store, "")
+	_, mark := r.moved(r.store, eventlog.Mark{})
 	r.publish(batch(1, 1, 10), batch(2, 1, 10))
 	r.trim(1, eventlog.Forget)
 	got, mark := r.moved(r.store, mark)
 	if _, listed := got[1]; listed || got[2].Next != 1 {
 		t.Errorf("after forgetting partition 1: %+v", got)
 	}
-	if got, _ := r.moved(r.store, ""); len(got) != 1 {
+	if got, _ := r.moved(r.store, eventlog.Mark{}); len(got) != 1 {
 		t.Errorf("all, after forgetting partition 1: %+v", got)
 	}
 	r.publish(batch(2, 1, 10))
@@ -135,7 +135,7 @@ func testMovedQuiet(t *testing.T, h Harness) {
 	for id := range eventlog.Partition(20) {
 		r.openPartitions(id)
 	}
-	_, mark := r.moved(r.store, "")
+	_, mark := r.moved(r.store, eventlog.Mark{})
 	_, mark = r.moved(r.store, mark)
 	if got, _ := r.moved(r.store, mark); len(got) != 0 {
 		t.Errorf("nothing changed, and twice it listed %+v", got)
@@ -150,7 +150,7 @@ func testMovedQuiet(t *testing.T, h Harness) {
 func testMovedRefused(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	r.openPartitions(1)
-	_, mark := r.moved(r.store, "")
+	_, mark := r.moved(r.store, eventlog.Mark{})
 	r.commit(eventlog.Entry{Batches: []eventlog.Batch{batch(1, 1, 10)}, Checks: []eventlog.Check{{Key: "k", Version: 1}}})
 	got, mark := r.moved(r.store, mark)
 	if b, listed := got[1]; listed && b.Next != 0 {

@@ -28,6 +28,8 @@ type Harness struct {
 	Place func(t *testing.T) string
 	// Open opens the store at a place. Two stores opened at one place hold the same.
 	Open Opener
+	// Backup copies what the store at a place holds, and returns a function that puts it back under the stores that are open there.
+	Backup func(t *testing.T, place string) (restore func())
 	// OneProcess leaves out the tests with several processes, for a store that lives and ends with its process.
 	OneProcess bool
 }
@@ -38,7 +40,7 @@ type Opener func(ctx context.Context, place string) (eventlog.Store, error)
 // Run holds a store to the contract.
 func Run(t *testing.T, h Harness) {
 	for _, group := range []map[string]func(*testing.T, Harness){
-		commitTests, stateTests, readTests, trimTests, seekTests, movedTests, concurrencyTests, historyTests,
+		commitTests, stateTests, readTests, trimTests, seekTests, movedTests, incarnationTests, concurrencyTests, historyTests,
 	} {
 		runAll(t, h, group)
 	}

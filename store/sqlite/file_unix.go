@@ -1,0 +1,16 @@
+//go:build unix
+
+package sqlite
+
+import (
+	"os"
+	"syscall"
+)
+
+// inode is a file's number in its file system, 0 where it has none.
+func inode(info os.FileInfo) uint64 {
+	if stat, is := info.Sys().(*syscall.Stat_t); is {
+		return uint64(stat.Ino)
+	}
+	return 0
+}

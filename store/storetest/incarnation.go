@@ -1,0 +1,121 @@
+package storetest
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+var incarnationTests = map[string]func(*testing.T, Harness){
+	"ARestoredBackupIsAnotherIncarnation": testRestored,
+	"TheEpochIsPartOfTheIncarnation":      testEpoch,
+	"ReopeningBeginsNoIncarnation":        testSameIncarnation,
+}
+
+func testRestored(t *testing.T, h Harness) {
+	if h.Backup == nil {
+		t.Skip("the harness has no backups")
+	}
+	r := newRig(t, h)
+	r.openPartitions(1)
+	r.publish(batch(1, 3, 10))
+	r.put(eventlog.Put{Key: "k", Version: 1, Value: []byte("kept")})
+	_, mark := r.moved(r.store, eventlog.Mark{})
+	restore := h.Backup(t, r.place)
+	if err := again(func() error { // a backup may break connections
+		_, err := r.store.Commit(r.ctx, []eventlog.Entry{{Puts: []eventlog.Put{{Key: "ping", Version: 1, Value: []byte("x")}}}})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := again(func() error { _, _, err := r.store.Moved(r.ctx, mark); return err }); err != nil {
+		t.Fatal(err)
+	}
+	r.publish(batch(1, 3, 10))
+	r.put(eventlog.Put{Key: "k", Version: 2, Value: []byte("lost")})
+	_, mark = r.moved(r.store, mark)
+	restore()
+
+	for name, call := range map[string]func() error{
+		"a commit": func() error {
+			_, err := r.store.Commit(r.ctx, []eventlog.Entry{{Batches: []eventlog.Batch{batch(1, 1, 10)}}})
+			return err
+		},
+		"a trim":                        func() error { return r.store.Trim(r.ctx, 1, 2) },
+		"moved, with a mark of before,": func() error { _, _, err := r.store.Moved(r.ctx, mark); return err },
+	} {
+		if err := again(call); !errors.Is(err, eventlog.ErrRewound) {
+			t.Errorf("%s behind the restored backup: %v; want ErrRewound", name, err)
+		}
+	}
+	all, now, err := r.store.Moved(r.ctx, eventlog.Mark{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 1 || all[0].First != 0 || all[0].Next != 3 || now.Incarnation == mark.Incarnation {
+		t.Errorf("moved from the beginning lists %+v in %+v, and before it was %+v", all, now.Incarnation, mark.Incarnation)
+	}
+	if base := r.publish(batch(1, 1, 10)); base[0] != 3 {
+		t.Errorf("a commit after that begins at %d, want 3", base[0])
+	}
+	if got := r.list("k", "", 1); len(got) != 1 || string(got[0].Value) != "kept" {
+		t.Errorf("the key holds %+v", got)
+	}
+	if placed := r.all(1); len(placed) != 2 {
+		t.Errorf("%d batches, want the kept one and the new one", len(placed))
+	}
+	if _, other := r.moved(r.another(), eventlog.Mark{}); other.Incarnation != now.Incarnation {
+		t.Errorf("another process is in incarnation %+v, and this in %+v", other.Incarnation, now.Incarnation)
+	}
+}
+
+// again makes a call until it finds no connection that a backup broke.
+func again(call func() error) (err error) {
+	for range 10 {
+		if err = call(); err == nil || errors.Is(err, eventlog.ErrRewound) {
+			break
+		}
+	}
+	return err
+}
+
+func testEpoch(t *testing.T, h Harness) {
+	r := newRig(t, h)
+	r.openPartitions(1)
+	other := r.another()
+	_, mark := r.moved(r.store, eventlog.Mark{})
+	_, _ = r.moved(other, eventlog.Mark{})
+	if mark.Incarnation.Epoch != 0 || mark.Incarnation.Store == "" {
+		t.Errorf("a new store is in incarnation %+v", mark.Incarnation)
+	}
+	out, err := other.Commit(r.ctx, []eventlog.Entry{{Puts: []eventlog.Put{{Key: eventlog.EpochKey, Version: 7, Value: []byte("x")}}}})
+	if err != nil || out[0].Err != nil {
+		t.Fatal(out, err)
+	}
+	if _, err := r.store.Commit(r.ctx, []eventlog.Entry{{Batches: []eventlog.Batch{batch(1, 1, 10)}}}); !errors.Is(err, eventlog.ErrRewound) {
+		t.Errorf("a commit in an epoch that is over: %v", err)
+	}
+	if _, _, err := r.store.Moved(r.ctx, mark); !errors.Is(err, eventlog.ErrRewound) {
+		t.Errorf("moved, with a mark of an epoch that is over: %v", err)
+	}
+	_, now := r.moved(r.store, eventlog.Mark{})
+	if now.Incarnation.Epoch != 7 || now.Incarnation.Store != mark.Incarnation.Store {
+		t.Errorf("with another epoch, incarnation %+v became %+v", mark.Incarnation, now.Incarnation)
+	}
+	r.publish(batch(1, 1, 10))
+	if b := r.bounds(1); b.Next != 1 {
+		t.Errorf("%+v, want what was refused to be absent", b)
+	}
+}
+
+func testSameIncarnation(t *testing.T, h Harness) {
+	r := newRig(t, h)
+	r.openPartitions(1)
+	_, before := r.moved(r.store, eventlog.Mark{})
+	r.publish(batch(1, 1, 10))
+	r.reopen()
+	if _, after := r.moved(r.store, eventlog.Mark{}); after.Incarnation != before.Incarnation {
+		t.Errorf("incarnation %+v became %+v", before.Incarnation, after.Incarnation)
+	}
+}
