@@ -302,7 +302,8 @@ func TestSettingsAreChecked(t *testing.T) {
 		{"segment.bytes", "104857600", true},
 		{"flush.ms", "1000", true},
 		{"min.insync.replicas", "1", true},
-		{"min.insync.replicas", "2", false},
+		{"min.insync.replicas", "2", true}, // changes nothing
+		{"min.insync.replicas", "0", false},
 		{"unclean.leader.election.enable", "true", false},
 		{"no.such.setting", "1", false},
 	} {
