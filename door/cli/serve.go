@@ -39,18 +39,19 @@ const kafkaOff = "off"
 
 type serveCmd struct {
 	storeFlag
-	Kafka      string `help:"Where to listen for Kafka clients, who need no API key; off: nowhere. Default: ${default}." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
-	HTTP       string `help:"Where to listen for HTTP: the API, health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
-	Advertise  string `help:"The address that Kafka clients are told to use. Default: the one at which they reached us." placeholder:"HOST:PORT"`
-	Insecure   bool   `help:"Listen on addresses that other machines can reach, although anybody there can read and write everything: over Kafka, and over HTTP until there are API keys."`
-	TLSCert    string `help:"Serve HTTP over TLS with the certificate in this PEM file. It is read again when it changes." name:"tls-cert" placeholder:"FILE"`
-	TLSKey     string `help:"The certificate's private key." name:"tls-key" placeholder:"FILE"`
-	Partitions int    `help:"Partitions of a topic created without a number." default:"1"`
-	AutoCreate bool   `help:"Create a topic when a Kafka client first asks for it. HTTP clients create theirs: POST /v1/topics." default:"true" negatable:""`
-	Tail       size   `help:"Memory for recent records, from which consumers near the end are served." default:"64MiB"`
-	Profile    bool   `help:"Serve Go profiles under /debug/pprof/ on the HTTP address."`
-	Log        string `help:"How to log, on standard error: text or json." enum:"text,json" default:"text"`
-	LogLevel   string `help:"The least level to log: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	Kafka                string `help:"Where to listen for Kafka clients, who need no API key; off: nowhere. Default: ${default}." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
+	HTTP                 string `help:"Where to listen for HTTP: the API, health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+	Advertise            string `help:"The address that Kafka clients are told to use. Default: the one at which they reached us." placeholder:"HOST:PORT"`
+	Insecure             bool   `help:"Listen on addresses that other machines can reach, although anybody there can read and write everything: over Kafka, and over HTTP until there are API keys."`
+	TLSCert              string `help:"Serve HTTP over TLS with the certificate in this PEM file. It is read again when it changes." name:"tls-cert" placeholder:"FILE"`
+	TLSKey               string `help:"The certificate's private key." name:"tls-key" placeholder:"FILE"`
+	Partitions           int    `help:"Partitions of a topic created without a number." default:"1"`
+	AutoCreate           bool   `help:"Create a topic when a Kafka client first asks for it. HTTP clients create theirs: POST /v1/topics." default:"true" negatable:""`
+	AnyReplicationFactor bool   `help:"Take topics that Kafka clients create with a replication factor above 1, and show it as 1: there is one broker, and the store keeps the records safe."`
+	Tail                 size   `help:"Memory for recent records, from which consumers near the end are served." default:"64MiB"`
+	Profile              bool   `help:"Serve Go profiles under /debug/pprof/ on the HTTP address."`
+	Log                  string `help:"How to log, on standard error: text or json." enum:"text,json" default:"text"`
+	LogLevel             string `help:"The least level to log: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 }
 
 func (serveCmd) Help() string {
@@ -165,7 +166,8 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	if w.kafka != nil {
 		p.kafka = kafka.New(log, groups, kafka.Config{
 			Advertised: c.Advertise, HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
-			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
+			AnyReplicationFactor: c.AnyReplicationFactor,
+			DrainTimeout:         drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
 		})
 	}
 	if sql != nil {

@@ -85,13 +85,24 @@ func (s *Server) partitionsAsked(asked kmsg.CreateTopicsRequestTopic) (int, erro
 		}
 		return len(asked.ReplicaAssignment), nil
 	}
-	if asked.ReplicationFactor != -1 && asked.ReplicationFactor != 1 {
-		return 0, lacking("replication factor", kerr.InvalidReplicationFactor, "replication factor %d of topic %q: there is one broker, and the store keeps the records safe; use 1 or -1", asked.ReplicationFactor, asked.Topic)
+	if err := s.checkReplicationFactor(asked); err != nil {
+		return 0, err
 	}
 	if asked.NumPartitions == -1 {
 		return s.cfg.Partitions, nil
 	}
 	return int(asked.NumPartitions), nil
+}
+
+func (s *Server) checkReplicationFactor(asked kmsg.CreateTopicsRequestTopic) error {
+	switch factor := asked.ReplicationFactor; {
+	case factor == -1 || factor == 1 || factor > 1 && s.cfg.AnyReplicationFactor:
+		return nil
+	case factor > 1:
+		return lacking("replication factor", kerr.InvalidReplicationFactor, "replication factor %d of topic %q: there is one broker, and the store keeps the records safe; use 1 or -1, or start weir with --any-replication-factor", factor, asked.Topic)
+	default:
+		return deny(kerr.InvalidReplicationFactor, "replication factor %d of topic %q; use 1 or -1", factor, asked.Topic)
+	}
 }
 
 // checkReplicas accepts a partition's replicas when they are this broker.

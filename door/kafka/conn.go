@@ -89,6 +89,7 @@ func (c *conn) serve(ctx, draining context.Context) {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		c.write(ctx, polls)
+		endPolls() // the reader does not begin what it has in its buffer
 		for call := range c.calls {
 			call.claim.release()
 		}
@@ -248,14 +249,13 @@ func (c *conn) late(err error) error {
 	return err
 }
 
-// write carries out the calls and answers them until there are no more, or one asks for the connection to be closed. It goes
-// on when the client is gone: what was asked for is done.
+// write carries out the calls and answers them until there are no more, one asks for the connection to be closed, or the client does not take
+// its answer. What was begun before is done.
 func (c *conn) write(ctx, polls context.Context) {
-	gone := false
 	for call := range c.calls {
 		resp := c.carryOut(ctx, polls, call)
-		out := 0
-		if resp != nil && resp != noReply && !gone {
+		out, gone := 0, false
+		if resp != nil && resp != noReply {
 			var err error
 			out, err = c.send(call, resp)
 			gone = err != nil
@@ -271,7 +271,7 @@ func (c *conn) write(ctx, polls context.Context) {
 			Key: call.api.key.Name(), Version: call.version,
 			In: lengthSize + call.length, Out: out, Took: now.Sub(call.arrived),
 		})
-		if resp == nil {
+		if resp == nil || gone {
 			c.nc.Close() // and so the reader returns
 			return
 		}

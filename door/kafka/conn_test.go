@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -432,4 +433,38 @@ func TestAcksThatDoNotExistAreRefused(t *testing.T) {
 	if end := b.end("t", 0); end != 0 {
 		t.Errorf("%d records are there", end)
 	}
+}
+
+// deaf is a listener whose clients take no answer: every write to one fails.
+type deaf struct{ net.Listener }
+
+func (l deaf) Accept() (net.Conn, error) {
+	nc, err := l.Listener.Accept()
+	return deafConn{nc}, err
+}
+
+type deafConn struct{ net.Conn }
+
+func (deafConn) Write([]byte) (int, error) { return 0, errors.New("the client is gone") }
+
+func TestAConnectionEndsWhenItsClientDoesNotTakeAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPipes()
+		b := startAt(t, memory.New(), deaf{l}, kafka.Config{})
+		b.createTopic("t", 1, nil)
+		w := l.dial(t)
+		sent := frame(kmsg.NewPtrApiVersionsRequest(), 1)
+		sent = append(sent, frame(createRequest("later", 1, 1), 2)...)
+		sent = append(sent, frame(produceRequest("t", 0, sealed(t, batch.None, value("later"))), 3)...)
+		w.send(sent)
+		w.mustClose()
+		synctest.Wait()
+		if _, err := b.log.Topic(t.Context(), "later"); !errors.Is(err, eventlog.ErrUnknownTopic) {
+			t.Errorf("a request behind the answer that nobody took is carried out: %v", err)
+		}
+		if n := b.end("t", 0); n != 0 {
+			t.Errorf("%d records are appended for a client that is gone", n)
+		}
+		b.stop()
+	})
 }

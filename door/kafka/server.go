@@ -26,6 +26,8 @@ type Config struct {
 	Partitions   int    // of a topic created without a number (num.partitions); default 1
 	NoAutoCreate bool   // Metadata does not create unknown topics (auto.create.topics.enable=false)
 
+	AnyReplicationFactor bool // CreateTopics takes a replication factor above 1, and shows it as 1
+
 	Conns         int   // most connections; default 10,000
 	ConnsPerIP    int   // most connections from one address; default 1,000
 	FrameBytes    int   // largest produce request (socket.request.max.bytes); default 100 MiB, as in Kafka

@@ -374,3 +374,24 @@ func TestDescribeLogDirsTellsSizes(t *testing.T) {
 		t.Errorf("one: %+v", dirs)
 	}
 }
+
+func TestAReplicationFactorAboveOneIsTheOperatorsChoice(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		b := start(t, kafka.Config{AnyReplicationFactor: taken})
+		for factor, want := range map[int16]*kerr.Error{3: kerr.InvalidReplicationFactor, 0: kerr.InvalidReplicationFactor, -2: kerr.InvalidReplicationFactor, 1: nil, -1: nil} {
+			if taken && factor > 1 {
+				want = nil
+			}
+			made := b.create(createRequest(fmt.Sprintf("t%d", factor), 1, factor))
+			wantCode(t, fmt.Sprintf("factor %d, taken %v", factor, taken), made.ErrorCode, want)
+			if want == nil && made.ReplicationFactor != 1 {
+				t.Errorf("factor %d is shown as %d", factor, made.ReplicationFactor)
+			}
+		}
+		elsewhere := createRequest("elsewhere", -1, -1)
+		a := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
+		a.Replicas = []int32{1, 2}
+		elsewhere.Topics[0].ReplicaAssignment = append(elsewhere.Topics[0].ReplicaAssignment, a)
+		wantCode(t, "replicas elsewhere", b.create(elsewhere).ErrorCode, kerr.InvalidReplicaAssignment)
+	}
+}
