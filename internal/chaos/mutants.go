@@ -15,33 +15,51 @@ import (
 	"time"
 )
 
-// mutant breaks one promise by hand: in a copy of the repository, one text takes the place of another. A run must find it out.
+// mutant breaks one promise by hand: in a copy of the repository, texts take the place of others. A run must find it out.
 type mutant struct {
-	name     string
-	file     string
-	old, new string
-	finds    []string // the invariants of which one is broken
-	store    string   // where; "": SQLite
+	name  string
+	finds []string // the invariants of which one is broken
+	store string   // where; "": SQLite
+	edits []edit
 }
+
+type edit struct{ file, old, new string }
 
 // mutants are faults that weir has had, and breaches that its own tests once let pass. Each is put back, and found.
 var mutants = []mutant{
 	{
-		name: "batches are kept in memory although another process wrote in between", file: "eventlog/tail.go", finds: []string{"L5"},
-		old: "t.drop(l, len(l.batches)) // another process wrote in between", new: "_ = l",
+		name: "batches are kept in memory although another process wrote in between", finds: []string{"L5"},
+		edits: []edit{{"eventlog/tail.go", "t.drop(l, len(l.batches)) // another process wrote in between", "_ = l"}},
 	},
 	{
-		name: "no second look after starting to watch", file: "eventlog/fetch.go", finds: []string{"L7"},
-		old: "for {\n\t\t// Look again: what came before the watch began woke nobody.\n\t\tgot, enough, err = l.fetchOnce(ctx, w)\n",
-		new: "for look := false; ; look = true {\n\t\tif look {\n\t\t\tgot, enough, err = l.fetchOnce(ctx, w)\n\t\t}\n",
+		name: "no second look after starting to watch", finds: []string{"L7"},
+		edits: []edit{{
+			"eventlog/fetch.go",
+			"for {\n\t\t// Look again: what came before the watch began woke nobody.\n\t\tgot, enough, err = l.fetchOnce(ctx, w)\n",
+			"for look := false; ; look = true {\n\t\tif look {\n\t\t\tgot, enough, err = l.fetchOnce(ctx, w)\n\t\t}\n",
+		}},
 	},
 	{
-		name: "a topic asked for by its id is deleted by its name", file: "door/kafka/20_delete_topics.go", finds: []string{"L10"},
-		old: "err = s.log.DeleteThisTopic(ctx, topic)", new: "err = s.log.DeleteTopic(ctx, topic.Name)",
+		name: "a topic asked for by its id is deleted by its name", finds: []string{"L10"},
+		edits: []edit{{"door/kafka/20_delete_topics.go", "err = s.log.DeleteThisTopic(ctx, topic)", "err = s.log.DeleteTopic(ctx, topic.Name)"}},
 	},
 	{
-		name: "a waiter on a deleted partition asks the store, which still has it, and waits on", file: "eventlog/fetch.go", finds: []string{"L7"},
-		old: "if l.catalog.Load().deleted(s.Partition) {", new: "if false {",
+		name: "a waiter on a deleted partition asks the store, which still has it, and waits on with its registration gone", finds: []string{"L7"},
+		edits: []edit{
+			{"eventlog/fetch.go", "if l.catalog.Load().deleted(s.Partition) {", "if false {"},
+			{"eventlog/tail.go", "if gone(p) {\n\t\t\tt.wake(p)\n", "if gone(p) {\n\t\t\tt.wake(p)\n\t\t\tdelete(t.waiters, p)\n"},
+		},
+	},
+	{
+		name: "whoever looks at a group takes it over, and its coordinator does not hear of it", finds: []string{"G8"},
+		edits: []edit{
+			{
+				"use/group/own.go",
+				"(*group, error) {\n\treturn c.enterUnless(ctx, name, func(*group) bool { return false })\n",
+				"(*group, error) {\n\tg, err := c.enterUnless(ctx, name, func(*group) bool { return false })\n\tif err == nil && !g.peers {\n\t\tif err = g.own(ctx); err != nil {\n\t\t\tg.leave()\n\t\t\treturn nil, err\n\t\t}\n\t}\n\treturn g, err\n",
+			},
+			{"use/group/own.go", "if !due(g.renewBy, now) {", "if g.renewBy = now.Add(time.Hour); true {"},
+		},
 	},
 }
 
@@ -111,15 +129,20 @@ func (m mutant) copyTo(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	path := filepath.Join(dir, m.file)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
+	for _, e := range m.edits {
+		path := filepath.Join(dir, e.file)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if n := bytes.Count(text, []byte(e.old)); n != 1 {
+			return fmt.Errorf("%s has %q %d times: bring the mutant up to date in internal/chaos/mutants.go", e.file, e.old, n)
+		}
+		if err := os.WriteFile(path, bytes.Replace(text, []byte(e.old), []byte(e.new), 1), 0o644); err != nil {
+			return err
+		}
 	}
-	if n := bytes.Count(text, []byte(m.old)); n != 1 {
-		return fmt.Errorf("%s has the text that is to be changed %d times: bring the mutant up to date in internal/chaos/mutants.go", m.file, n)
-	}
-	return os.WriteFile(path, bytes.Replace(text, []byte(m.old), []byte(m.new), 1), 0o644)
+	return nil
 }
 
 func copyFile(from, to string) error {
