@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -46,6 +47,28 @@ func clusterID(ctx context.Context, log *eventlog.Log) (string, error) {
 		})
 		if err != nil && !errors.Is(err, eventlog.ErrStale) { // stale: another process was first
 			return "", err
+		}
+	}
+}
+
+// clusterPause is the time between two tries to learn the cluster's id while the store is away.
+const clusterPause = 250 * time.Millisecond
+
+// awaitClusterID is clusterID, and waits for a store that is away: the program says that it is ready before this, and clients wait.
+func (s *Server) awaitClusterID(ctx context.Context) (string, error) {
+	for told := false; ; {
+		id, err := clusterID(ctx, s.log)
+		if !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrUnsure) {
+			return id, err
+		}
+		if !told {
+			told = true
+			s.cfg.Logger.Warn("the cluster's id cannot be read, and Kafka clients wait; trying on", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(clusterPause):
 		}
 	}
 }

@@ -137,7 +137,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err := checkAdvertised(s.cfg.Advertised); err != nil {
 		return fmt.Errorf("kafka: advertised address %q: %w", s.cfg.Advertised, err)
 	}
-	id, err := clusterID(ctx, s.log)
+	id, err := s.awaitClusterID(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return nil
