@@ -49,7 +49,7 @@ func (w *world) publish(ctx context.Context, p publisher, nth int) {
 		outcome, places := send(ctx, records)
 		w.model.end(records, outcome, places)
 		w.counts.addN("records "+outcome.String()+" by "+p.name, len(records))
-		pause(ctx, rand.N(20*time.Millisecond))
+		pause(ctx, time.Duration(random.IntN(50))*time.Millisecond)
 	}
 }
 
