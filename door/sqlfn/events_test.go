@@ -360,7 +360,7 @@ func TestTimesAtTheEdgesOfTimeAreRead(t *testing.T) {
 	}{
 		{0, []int64{batch.NoTimestamp, 0, 1}, "{NULL,0.000,0.001}"},
 		{0, []int64{year9999, 1_700_000_000_123}, "{253402300799.999,1700000000.123}"},
-		{lastDate - 1, []int64{1, 2}, "{9224318015000.000,Infinity}"},
+		{lastDate - 1001, []int64{1, 1002}, "{9224318014999.000,Infinity}"},
 		{math.MaxInt64 - 5, []int64{5, 0}, "{Infinity,Infinity}"},
 	} {
 		var records []batch.Record
