@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -55,19 +58,34 @@ func TestTheWheelDoesNotDropWhatAnotherProcessEnqueuedAfterAPurge(t *testing.T) 
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second) // it turns the wheel, and knows the queue by its first id
-		other := start(t, store)
+		other := idle(t, store)
 		if err := other.Purge(t.Context(), "mail"); err != nil {
 			t.Fatal(err)
 		}
-		q := open(t, other, "mail")
-		if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("second"), Delay: time.Minute}); err != nil {
+		if _, err := open(t, other, "mail").Enqueue(t.Context(), queue.NewMessage{Value: []byte("second"), Delay: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)
+		q := open(t, start(t, store), "mail")
 		if got := values(claimN(t, q, 10)); got != "second " {
 			t.Errorf("there is %q, want second", got)
 		}
 	})
+}
+
+// idle are the queues of a process that enqueues, and neither works nor turns the wheel.
+func idle(t *testing.T, store eventlog.Store) *queue.Queues {
+	t.Helper()
+	log, err := eventlog.Open(t.Context(), store, eventlog.Config{Poll: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = log.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	synctest.Wait()
+	return queue.New(log, publish.New(log, publish.Config{}), queue.Config{})
 }
 
 func TestAForgedReceiptOfAnotherPartitionIsRefused(t *testing.T) {
