@@ -70,11 +70,13 @@ func (c *keyStore) answer(ctx context.Context, err error) error {
 type keyCreateCmd struct {
 	keyStore
 	Name      string    `arg:"" help:"Whom or what the key is for. Several keys may have one name."`
-	Access    []string  `help:"What it may do: read (consume, commit offsets), write (publish), admin (everything)." enum:"read,write,admin" required:"" env:"-" placeholder:"WHAT"`
+	Access    []string  `help:"What it may do: read (consume, commit offsets, work queues), write (publish, enqueue), admin (everything)." enum:"read,write,admin" required:"" env:"-" placeholder:"WHAT"`
 	Topic     []string  `help:"Good only for topics whose names begin so. May be given again." env:"-" sep:"none" placeholder:"PREFIX"`
 	AllTopics bool      `help:"Good for all topics." env:"-"`
 	Group     []string  `help:"Good only for consumer groups whose names begin so. May be given again. Default: as --topic." env:"-" sep:"none" placeholder:"PREFIX"`
 	AllGroups bool      `help:"Good for all consumer groups." env:"-"`
+	Queue     []string  `help:"Good only for work queues whose names begin so, and for their messages. May be given again, and without --topic. Default: as --topic." env:"-" sep:"none" placeholder:"PREFIX"`
+	AllQueues bool      `help:"Good for all work queues. Default where all topics and all groups are." env:"-"`
 	Expires   *duration `help:"Good for so long: 12h, 90d. Default: until it is revoked." env:"-" placeholder:"TIME"`
 	NotBefore time.Time `help:"Not good before this time: 2026-01-31T08:00:00Z." env:"-" placeholder:"TIME"`
 }
@@ -90,6 +92,7 @@ Examples:
 
   weir key create audit --access read --all-topics --group audit
   weir key create billing --access read --topic orders. --group billing
+  weir key create mailer --access read --access write --queue mail
   weir key create shop --access write --topic orders. --topic payments. --expires 90d
   weir key create ops --access admin --all-topics --all-groups --store postgres://weir@db.internal/weir --json`
 }
@@ -97,12 +100,14 @@ Examples:
 // check refuses what says too little of what the key is for.
 func (c *keyCreateCmd) check() error {
 	switch {
-	case len(c.Topic) == 0 && !c.AllTopics:
-		return usage(errors.New("which topics the key is for is missing"), "add --topic PREFIX, or --all-topics")
+	case len(c.Topic) == 0 && !c.AllTopics && len(c.Queue) == 0 && !c.AllQueues:
+		return usage(errors.New("which topics the key is for is missing"), "add --topic PREFIX, --all-topics, or for queues alone --queue PREFIX or --all-queues")
 	case len(c.Topic) > 0 && c.AllTopics:
 		return usage(errors.New("--topic and --all-topics contradict each other"), "give one of them")
 	case len(c.Group) > 0 && c.AllGroups:
 		return usage(errors.New("--group and --all-groups contradict each other"), "give one of them")
+	case len(c.Queue) > 0 && c.AllQueues:
+		return usage(errors.New("--queue and --all-queues contradict each other"), "give one of them")
 	case c.AllTopics && len(c.Group) == 0 && !c.AllGroups && !slices.Equal(c.Access, []string{"write"}):
 		return usage(errors.New("which groups the key is for is missing"), "add --group PREFIX, or --all-groups")
 	}
@@ -119,7 +124,8 @@ func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	spec := apikey.Spec{Name: c.Name, Topics: c.Topic, AllTopics: c.AllTopics, Groups: c.Group, AllGroups: c.AllGroups, From: c.NotBefore}
+	spec := apikey.Spec{Name: c.Name, Topics: c.Topic, AllTopics: c.AllTopics, Groups: c.Group, AllGroups: c.AllGroups,
+		Queues: c.Queue, AllQueues: c.AllQueues, From: c.NotBefore}
 	for _, a := range c.Access {
 		spec.Access = append(spec.Access, apikey.Access(a))
 	}
@@ -159,22 +165,26 @@ Every server on this store takes it within seconds. Clients send it with every r
 // onlyHTTP tells what a key does not protect.
 const onlyHTTP = "Keys protect HTTP only: who reaches a server's --kafka address needs none. `weir serve --kafka off` closes that door."
 
-// allowed is the rest of a command line that a key is good for. Who may only write needs a topic that is there.
+// allowed is the rest of a command line that a key is good for. Who may only write needs a topic, or a queue, that is there.
 func allowed(k apikey.Key) string {
-	const server = "http://127.0.0.1:8080/v1/topics"
+	what, prefixes, name, add := "topics", k.Topics, "TOPIC", "/events"
+	if !k.AllTopics && len(k.Topics) == 0 {
+		what, prefixes, name, add = "queues", k.Queues, "QUEUE", "/messages"
+	}
+	server := "http://127.0.0.1:8080/v1/" + what
 	if slices.Contains(k.Access, apikey.Read) || slices.Contains(k.Access, apikey.Admin) {
 		return server
 	}
-	topic := "TOPIC"
-	if len(k.Topics) > 0 {
-		topic = k.Topics[0] + topic
+	if len(prefixes) > 0 {
+		name = prefixes[0] + name
 	}
-	return "-d hello " + server + "/" + topic + "/events"
+	return "-d hello " + server + "/" + name + add
 }
 
 // scope tells what a key is good for.
 func scope(k apikey.Key) []string {
-	words := []string{"access " + accessOf(k), "topics " + begins(k.AllTopics, k.Topics), "groups " + begins(k.AllGroups, k.Groups)}
+	words := []string{"access " + accessOf(k), "topics " + begins(k.AllTopics, k.Topics), "groups " + begins(k.AllGroups, k.Groups),
+		"queues " + begins(k.AllQueues, k.Queues)}
 	if !k.From.IsZero() {
 		words = append(words, "from "+k.From.Format(time.RFC3339))
 	}
@@ -232,12 +242,12 @@ func (c *keyListCmd) Run(ctx context.Context, t *terminal) error {
 		found, rows := []keyRow{}, [][]string{}
 		for _, l := range list {
 			found = append(found, keyRow{l.Key, stateOf(l)})
-			rows = append(rows, []string{l.ID, l.Name, accessOf(l.Key), prefixes(l.AllTopics, l.Topics), prefixes(l.AllGroups, l.Groups), day(l.Created), day(l.Expires), stateOf(l)})
+			rows = append(rows, []string{l.ID, l.Name, accessOf(l.Key), prefixes(l.AllTopics, l.Topics), prefixes(l.AllGroups, l.Groups), prefixes(l.AllQueues, l.Queues), day(l.Created), day(l.Expires), stateOf(l)})
 		}
 		if c.JSON {
 			return printJSON(t, found)
 		}
-		return table(t.out, "ID NAME ACCESS TOPICS GROUPS CREATED EXPIRES STATE", rows)
+		return table(t.out, "ID NAME ACCESS TOPICS GROUPS QUEUES CREATED EXPIRES STATE", rows)
 	})
 }
 

@@ -402,3 +402,17 @@ func TestSpansWithoutACollectorHarmNobody(t *testing.T) {
 		}
 	}
 }
+
+// A key may be for work queues alone; it has no topics then, and no groups.
+func TestKeyForQueuesAlone(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	weir(t, "", "key", "create", "mailer", "--access", "read", "--access", "write", "--queue", "mail", "--queue", "bills.", "--store", url).
+		want(t, exitOK, "access read,write, topics (none), groups (none), queues bills.* mail*", "http://127.0.0.1:8080/v1/queues\n")
+	weir(t, "", "key", "create", "sender", "--access", "write", "--queue", "mail.", "--store", url).
+		want(t, exitOK, "-d hello http://127.0.0.1:8080/v1/queues/mail.QUEUE/messages")
+	weir(t, "", "key", "create", "shop", "--access", "write", "--topic", "orders.", "--store", url).want(t, exitOK, "queues orders.*")
+	weir(t, "", "key", "list", "--store", url).want(t, exitOK, "GROUPS", "QUEUES", "bills.,mail", "(none)")
+	weir(t, "", "key", "create", "x", "--access", "read", "--queue", "a", "--all-queues", "--store", url).want(t, exitUsage, "contradict")
+	weir(t, "", "key", "create", "x", "--access", "read", "--queue", "", "--store", url).want(t, exitUsage, "is empty")
+	weir(t, "", "key", "create", "x", "--access", "read", "--queue", "a/b", "--store", url).want(t, exitUsage, "queue prefix")
+}

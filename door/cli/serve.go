@@ -24,6 +24,7 @@ import (
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
+	"github.com/weir-log/weir/use/queue"
 )
 
 // Stopping takes at most the sum of these, and a little for closing the store: below ten seconds. A store that does not answer, not
@@ -156,10 +157,11 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	groups := group.New(log, group.Config{Logger: w.logger})
 	metric.WatchGroups(registry, groupsSeen(groups))
 	publisher := publish.New(log, publish.Config{Logger: w.logger, Tracer: w.tracer})
+	queues := queue.New(log, publisher, queue.Config{Logger: w.logger, Tracer: w.tracer})
 	p := &parts{
-		log: log, groups: groups, publisher: publisher, kafkaListener: w.kafka, httpListener: w.http,
+		log: log, groups: groups, publisher: publisher, queues: queues, kafkaListener: w.kafka, httpListener: w.http,
 		http: httpapi.New(httpapi.Config{
-			Log: log, Groups: groups, Publisher: publisher, Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
+			Log: log, Groups: groups, Publisher: publisher, Queues: queues, Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
 			Ready: log.Healthy, Metrics: registry, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
 		}),
 	}
@@ -205,6 +207,7 @@ type parts struct {
 	log       *eventlog.Log
 	groups    *group.Coordinator
 	publisher *publish.Publisher
+	queues    *queue.Queues
 	kafka     *kafka.Server // nil: no Kafka clients
 	http      *httpapi.Server
 	mover     *sqlfn.Mover // nil where the store has no SQL sessions that publish
@@ -229,7 +232,12 @@ func (p *parts) run(ctx context.Context) error {
 			doors.Go(func() error { return p.mover.Run(ctx) })
 		}
 		doors.Go(func() error { return p.publisher.Run(ctx) })
-		return doors.Wait()
+		queuesCtx, stopQueues := context.WithCancel(context.WithoutCancel(ctx))
+		queues := errgroup.Group{}
+		queues.Go(func() error { return p.queues.Run(queuesCtx) })
+		err := doors.Wait()
+		stopQueues() // acks that came in the last moment are answered
+		return errors.Join(err, queues.Wait())
 	})
 	return all.Wait()
 }

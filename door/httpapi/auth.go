@@ -30,8 +30,8 @@ var (
 	kindForbidden    = kind{"forbidden", http.StatusForbidden, "The API key is not good for this"}
 )
 
-// allow is the one place that decides who may do what. It reports whether the caller has this access to the topic, or to the group that
-// the path names; if not, it has answered. Where the path names neither, the caller has the access to some at least, and the handler
+// allow is the one place that decides who may do what. It reports whether the caller has this access to the topic, or to the group or the
+// queue that the path names; if not, it has answered. Where the path names neither, the caller has the access to some at least, and the handler
 // asks about those that it touches. About the topics that a group reads it asks c.may.
 func (s *Server) allow(c *call, a access, topic string) bool {
 	if a == nobodyAsks {
@@ -39,13 +39,15 @@ func (s *Server) allow(c *call, a access, topic string) bool {
 	}
 	who, err := s.identify(c.r)
 	c.who = who
-	group := c.r.PathValue("group")
+	group, queue := c.r.PathValue("group"), c.r.PathValue("queue")
 	switch {
 	case err != nil:
 	case topic != "":
 		err = c.may(a, topic)
 	case group != "" && !who.MayGroup(a, group):
 		err = kindForbidden.because("the key %s does not give %s access to group %s; `weir key list` shows which groups it reaches", who, a, shorten(group))
+	case queue != "":
+		err = c.mayQueue(a, queue)
 	case !who.Has(a):
 		err = forbidden(who, a, "")
 	}
@@ -76,6 +78,23 @@ func (c *call) may(a access, topic string) error {
 		return nil
 	}
 	return forbidden(c.who, a, topic)
+}
+
+// mayQueue is nil where the caller has this access to a queue.
+func (c *call) mayQueue(a access, queue string) error {
+	if c.who.MayQueue(a, queue) {
+		return nil
+	}
+	return kindForbidden.because("the key %s does not give %s access to queue %s; `weir key list` shows which queues it reaches", c.who, a, shorten(queue))
+}
+
+// stillQueue is nil where a caller that was let in a while ago would be let in now.
+func (s *Server) stillQueue(c *call, a access, queue string) error {
+	who, err := s.identify(c.r)
+	if err == nil && !who.MayQueue(a, queue) {
+		err = kindForbidden.because("the key %s does not give %s access to queue %s any more", who, a, shorten(queue))
+	}
+	return err
 }
 
 func forbidden(who apikey.Identity, a access, topic string) error {

@@ -30,6 +30,7 @@ import (
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
+	"github.com/weir-log/weir/use/queue"
 )
 
 // locked is a door that asks for keys, and its log lines.
@@ -64,6 +65,15 @@ func lock(t *testing.T, cfg Config) *locked {
 		}
 	}
 	cfg.Log, cfg.Groups, cfg.Publisher = log, group.New(log, group.Config{Logger: cfg.Logger}), publish.New(log, publish.Config{Logger: cfg.Logger})
+	cfg.Queues = queue.New(log, cfg.Publisher, queue.Config{Logger: cfg.Logger})
+	working := make(chan error)
+	go func() { working <- cfg.Queues.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-working; err != nil {
+			t.Errorf("the queues ended with %v", err)
+		}
+	})
 	cfg.Keys, cfg.Metrics, cfg.Ready = apikey.New(store, cfg.Logger), prometheus.NewRegistry(), func() error { return nil }
 	s := New(cfg)
 	t.Cleanup(s.members.close)
@@ -76,7 +86,7 @@ func lock(t *testing.T, cfg Config) *locked {
 
 func (l *locked) key(t *testing.T, s apikey.Spec) (id, secret string) {
 	t.Helper()
-	s.Name, s.AllTopics = "test", len(s.Topics) == 0
+	s.Name, s.AllTopics = "test", len(s.Topics) == 0 && len(s.Queues) == 0
 	s.AllGroups = s.AllTopics && len(s.Groups) == 0
 	key, secret, err := l.keys.Create(t.Context(), s)
 	if err != nil {

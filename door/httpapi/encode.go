@@ -56,13 +56,19 @@ func (e *encoder) event(topic string, partition int32, rec *batch.Record) {
 		e.string(`,"timestamp":`)
 		e.int(rec.Timestamp)
 	}
+	e.content(rec.Key, rec.Value, rec.Headers)
+	e.string(`}`)
+}
+
+// content writes the rest of an object: a key, a value and headers.
+func (e *encoder) content(key, value []byte, headers []batch.RecordHeader) {
 	e.string(`,`)
-	e.field("key", rec.Key)
+	e.field("key", key)
 	e.string(`,`)
-	e.field("value", rec.Value)
-	if len(rec.Headers) > 0 {
+	e.field("value", value)
+	if len(headers) > 0 {
 		e.string(`,"headers":[`)
-		for i, h := range rec.Headers {
+		for i, h := range headers {
 			if i > 0 {
 				e.string(`,`)
 			}
@@ -74,7 +80,6 @@ func (e *encoder) event(topic string, partition int32, rec *batch.Record) {
 		}
 		e.string(`]`)
 	}
-	e.string(`}`)
 }
 
 // gapLine writes a gap as a line of its own among events.

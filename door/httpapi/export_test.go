@@ -10,9 +10,21 @@ func Routes() (patterns []string) {
 
 // What openapi.yaml says in numbers and words.
 const (
+	ClaimDefault     = claimDefault
 	CursorMax        = cursorMax
 	EventsMax        = eventsMax
 	EventsDefault    = eventsDefault
+	AttemptsMax      = attemptsMax
+	ConcurrencyMax   = concurrencyMax
+	DelaysMax        = delaysMax
+	LeaseMax         = leaseMax
+	LeaseMin         = leaseMin
+	LettersDefault   = lettersDefault
+	LettersMax       = lettersMax
+	PauseMax         = pauseMax
+	PrioritiesMax    = prioritiesMax
+	RateMax          = rateMax
+	WindowMost       = windowMost
 	OnceKeyMax       = onceKeyMax
 	ReadDefault      = readDefault
 	SessionDefault   = sessionDefault

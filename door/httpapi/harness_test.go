@@ -25,6 +25,7 @@ import (
 	"github.com/weir-log/weir/store/sqlite"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
+	"github.com/weir-log/weir/use/queue"
 )
 
 // door is an HTTP door on a store, for one test, and a client that holds every exchange to openapi.yaml.
@@ -107,7 +108,8 @@ func openSeen(t testing.TB, store eventlog.Store, cfg httpapi.Config, observer e
 	}
 	logCtx, stopLog := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	for _, run := range []func(context.Context) error{d.log.Run, d.groups.Run, cfg.Publisher.Run} {
+	cfg.Queues = queue.New(d.log, cfg.Publisher, queue.Config{Logger: logger})
+	for _, run := range []func(context.Context) error{d.log.Run, d.groups.Run, cfg.Publisher.Run, cfg.Queues.Run} {
 		running.Go(func() {
 			if err := run(logCtx); err != nil {
 				t.Error(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
+	"github.com/weir-log/weir/use/queue"
 )
 
 // problem is an error as clients see it (RFC 9457). It names what was wrong, and what to do where that is not plain.
@@ -25,6 +26,7 @@ type problem struct {
 	Column  int    `json:"column,omitempty"` // in bytes, from 1
 
 	Limit       int64            `json:"limit,omitempty"`
+	Done        bool             `json:"done,omitempty"` // of a stale receipt: the message is done
 	FirstOffset *eventlog.Offset `json:"first_offset,omitempty"`
 	EndOffset   *eventlog.Offset `json:"end_offset,omitempty"`
 
@@ -50,6 +52,12 @@ var (
 	kindUnknownTopic   = kind{"unknown_topic", http.StatusNotFound, "There is no such topic"}
 	kindNoPartition    = kind{"unknown_partition", http.StatusNotFound, "The topic has no such partition"}
 	kindUnknownGroup   = kind{"unknown_group", http.StatusNotFound, "There is no such group"}
+	kindUnknownQueue   = kind{"unknown_queue", http.StatusNotFound, "There is no such queue"}
+	kindUnknownMessage = kind{"unknown_message", http.StatusNotFound, "The queue has no such message"}
+	kindBadReceipt     = kind{"bad_receipt", http.StatusBadRequest, "It is not a receipt of this queue"}
+	kindStaleReceipt   = kind{"stale_receipt", http.StatusConflict, "The claim is over that the receipt was given for"}
+	kindQueueExists    = kind{"queue_exists", http.StatusConflict, "A queue of this name exists"}
+	kindTooManyClaims  = kind{"too_many_claims", http.StatusTooManyRequests, "The API key has as many claims waiting as it may"}
 	kindMethod         = kind{"method_not_allowed", http.StatusMethodNotAllowed, "This path does not take that method"}
 	kindUnknownMember  = kind{"unknown_member", http.StatusNotFound, "The group has no such member here"}
 	kindFenced         = kind{"fenced", http.StatusConflict, "The member does not have this partition any more"}
@@ -97,9 +105,14 @@ func problemOf(err error) *problem {
 		p       *problem
 		invalid *eventlog.InvalidError
 		outside *eventlog.RangeError
+		stale   *queue.StaleReceiptError
 	)
 	switch {
 	case errors.As(err, &p):
+		return p
+	case errors.As(err, &stale) && !errors.Is(err, eventlog.ErrUnsure):
+		p := kindStaleReceipt.because("%s. Nothing changed", stale.Why)
+		p.Done = stale.Done
 		return p
 	case errors.As(err, &invalid) && invalid.What == "partition":
 		return kindNoPartition.because("%v", invalid)
@@ -140,6 +153,9 @@ var knownErrors = []struct {
 	{eventlog.ErrClosed, kindUnavailable, "this process is stopping. Nothing happened; try again, here in a moment or elsewhere now"},
 	{context.DeadlineExceeded, kindUnknown, "there was no answer in time. Look whether it happened, or send it again: with an Idempotency-Key that is harmless"},
 	{context.Canceled, kindUnknown, "the request ended before its answer came. Look whether it happened"},
+	{queue.ErrUnknownQueue, kindUnknownQueue, "create it first: POST /v1/queues with Content-Type: application/json and {\"name\": …}"},
+	{queue.ErrQueueExists, kindQueueExists, "choose another name, or alter the queue: PATCH /v1/queues/{queue}"},
+	{queue.ErrBadReceipt, kindBadReceipt, "nothing changed"},
 	{eventlog.ErrUnknownTopic, kindUnknownTopic, "create it first: POST /v1/topics with Content-Type: application/json and {\"name\": …}"},
 	{eventlog.ErrNoPartition, kindUnknownTopic, "it was deleted a moment ago"},
 	{eventlog.ErrTopicExists, kindTopicExists, "choose another name, or alter the topic: PATCH /v1/topics/{topic}"},

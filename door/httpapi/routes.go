@@ -39,6 +39,28 @@ var api = []route{
 	{"DELETE /v1/groups/{group}/members/{member}", mayRead, (*Server).leaveGroup},
 	{"GET /v1/groups/{group}/members/{member}/events?max&wait_ms&after", mayRead, (*Server).memberEvents},
 	{"POST /v1/groups/{group}/members/{member}/commit", mayRead, (*Server).commitOffsets},
+
+	{"GET /v1/queues", mayRead, (*Server).listQueues},
+	{"POST /v1/queues", mayAdmin, (*Server).createQueue},
+	{"GET /v1/queues/{queue}", mayRead, (*Server).describeQueue},
+	{"PATCH /v1/queues/{queue}", mayAdmin, (*Server).alterQueue},
+	{"DELETE /v1/queues/{queue}", mayAdmin, (*Server).deleteQueue},
+	{"POST /v1/queues/{queue}/pause", mayAdmin, (*Server).pauseQueue},
+	{"POST /v1/queues/{queue}/resume", mayAdmin, (*Server).resumeQueue},
+	{"POST /v1/queues/{queue}/purge", mayAdmin, (*Server).purgeQueue},
+
+	{"POST /v1/queues/{queue}/messages?key&key_b64&delay_ms&at&unique&priority", mayWrite, (*Server).enqueueOne},
+	{"POST /v1/queues/{queue}/batch", mayWrite, (*Server).enqueueMany},
+	{"GET /v1/queues/{queue}/messages/{message}", mayRead, (*Server).findMessage},
+
+	{"POST /v1/queues/{queue}/claim", mayRead, (*Server).claimMessages},
+	{"POST /v1/queues/{queue}/ack", mayRead, (*Server).ackMessages},
+	{"POST /v1/queues/{queue}/nack", mayRead, (*Server).nackMessages},
+	{"POST /v1/queues/{queue}/extend", mayRead, (*Server).extendLeases},
+
+	{"GET /v1/queues/{queue}/dead?max&after", mayRead, (*Server).listDead},
+	{"POST /v1/queues/{queue}/dead/redrive", mayAdmin, (*Server).redriveDead},
+	{"POST /v1/queues/{queue}/dead/discard", mayAdmin, (*Server).discardDead},
 }
 
 // routes puts all handlers together.

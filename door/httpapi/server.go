@@ -1,4 +1,4 @@
-// Package httpapi is the HTTP door: publish, read and stream events, look after topics and groups, and for operators health,
+// Package httpapi is the HTTP door: publish, read and stream events, work queues, look after topics, groups and queues, and for operators health,
 // readiness and metrics. openapi.yaml describes it, and tests hold it to that.
 package httpapi
 
@@ -21,6 +21,7 @@ import (
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
+	"github.com/weir-log/weir/use/queue"
 )
 
 // Bounds of one request. A client that is slower is cut off, so that it costs a connection for a while and no more.
@@ -43,6 +44,7 @@ type Config struct {
 	Log       *eventlog.Log
 	Groups    *group.Coordinator
 	Publisher *publish.Publisher
+	Queues    *queue.Queues
 
 	Keys     *apikey.Keys // who may come in; nil: whoever can connect
 	Insecure bool         // while there are no keys, serve whoever can connect, and not only this machine
@@ -54,6 +56,8 @@ type Config struct {
 	KeyStreams int           // of these, most with one API key; default a quarter
 	Members    int           // most members of groups; default 1,000
 	KeyMembers int           // of these, most with one API key; default a quarter
+	Claims     int           // most claims that wait for messages; default 4,096
+	KeyClaims  int           // of these, most with one API key; default a quarter
 	BodyBytes  int64         // bodies above 16 KiB being read or handled, over all connections; default 128 MiB
 	FetchBytes int64         // events being sent, as they are decompressed, over all connections; default 64 MiB
 	KeepAlive  time.Duration // a stream with nothing to say says so this often; default 15 s
@@ -85,6 +89,8 @@ func (c Config) withDefaults() Config {
 	c.KeyStreams = cmp.Or(c.KeyStreams, max(1, c.Streams/4))
 	c.Members = cmp.Or(c.Members, 1000)
 	c.KeyMembers = cmp.Or(c.KeyMembers, max(1, c.Members/4))
+	c.Claims = cmp.Or(c.Claims, 4096)
+	c.KeyClaims = cmp.Or(c.KeyClaims, max(1, c.Claims/4))
 	c.BodyBytes = cmp.Or(c.BodyBytes, 128<<20)
 	c.FetchBytes = cmp.Or(c.FetchBytes, 64<<20)
 	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)
@@ -107,6 +113,8 @@ type Server struct {
 	unpacking *semaphore.Weighted // bodies being decompressed
 	streams   *streams
 	members   *members
+	claims    *claims
+	searches  *semaphore.Weighted // messages being looked for
 
 	turnedAway turnedAway
 }
@@ -123,6 +131,8 @@ func New(cfg Config) *Server {
 	}
 	s.streams = newStreams(cfg.Streams, cfg.KeyStreams, cfg.Log, s.known, cfg.Logger)
 	s.members = newMembers(cfg.Members, cfg.KeyMembers, s.known, cfg.Logger)
+	s.claims = &claims{most: cfg.Claims, mostKey: cfg.KeyClaims, ofKey: make(map[string]int)}
+	s.searches = semaphore.NewWeighted(searchesMax)
 	s.mux = s.routes()
 	return s
 }

@@ -281,6 +281,9 @@ func TestKeysThatMayNotBe(t *testing.T) {
 		"no groups":          {Name: "a", Access: read, AllTopics: true},
 		"some of all":        {Name: "a", Access: read, Topics: []string{"orders."}, AllTopics: true, AllGroups: true},
 		"some groups of all": {Name: "a", Access: read, AllTopics: true, Groups: []string{"billing"}, AllGroups: true},
+		"some queues of all": {Name: "a", Access: read, Queues: []string{"mail"}, AllQueues: true},
+		"an empty queue":     {Name: "a", Access: read, Queues: []string{""}},
+		"nothing at all":     {Name: "a", Access: read},
 		"strange access":     {AllTopics: true, AllGroups: true, Name: "a", Access: []Access{"root"}},
 		"strange topic":      {Name: "a", Access: read, Topics: []string{"orders/*"}},
 		"too many topics":    {Name: "a", Access: read, Topics: make([]string, prefixesMax+1)},
@@ -427,6 +430,47 @@ func TestWhichGroupsAKeyReaches(t *testing.T) {
 		}
 	}
 	if !Everybody.MayGroup(Admin, "billing") || (Identity{}).MayGroup(Read, "billing") {
+		t.Error("everybody may not, or nobody may")
+	}
+}
+
+func TestWhichQueuesAKeyReaches(t *testing.T) {
+	keys := New(memory.New(), slog.New(slog.DiscardHandler))
+	read := []Access{Read}
+	for _, c := range []struct {
+		name    string
+		spec    Spec
+		yes, no []string
+		topics  []string // that it may read
+	}{
+		{"no limits", Spec{Access: read, AllTopics: true, AllGroups: true}, []string{"mail", "orders.a"}, nil, []string{"mail"}},
+		{"as its topics", Spec{Access: read, Topics: []string{"orders."}}, []string{"orders.a"}, []string{"mail", "orders", ""}, []string{"orders.a"}},
+		{"of its own", Spec{Access: read, Topics: []string{"orders."}, Queues: []string{"mail"}}, []string{"mail", "mail.eu"}, []string{"orders.a", ""}, []string{"orders.a"}},
+		{"queues alone", Spec{Access: read, Queues: []string{"mail."}}, []string{"mail.eu"}, []string{"mail", "bills", ""}, nil},
+		{"all queues alone", Spec{Access: read, AllQueues: true}, []string{"mail", "bills"}, nil, nil},
+		{"all topics, some groups", Spec{Access: read, AllTopics: true, Groups: []string{"billing"}}, nil, []string{"mail", "billing"}, []string{"mail"}},
+		{"all topics and groups, some queues", Spec{Access: read, AllTopics: true, AllGroups: true, Queues: []string{"mail"}}, []string{"mail"}, []string{"bills"}, []string{"mail"}},
+	} {
+		c.spec.Name = c.name
+		key, secret, err := keys.Create(t.Context(), c.spec)
+		check(t, err)
+		id, err := keys.Check(t.Context(), secret)
+		check(t, err)
+		for _, queue := range append(c.yes, c.no...) {
+			if want := slices.Contains(c.yes, queue); id.MayQueue(Read, queue) != want || id.MayQueue(Write, queue) || id.MayQueue(Admin, queue) {
+				t.Errorf("%s: it may read queue %q: %v, want %v, and nothing else; the key is %+v", c.name, queue, !want, want, key)
+			}
+		}
+		for _, topic := range []string{"mail", "orders.a", "mail.eu"} {
+			if want := slices.Contains(c.topics, topic) || key.AllTopics; id.May(Read, topic) != want {
+				t.Errorf("%s: it may read topic %q: %v, want %v; the key is %+v", c.name, topic, !want, want, key)
+			}
+		}
+		if c.spec.AllTopics == false && (id.MayGroup(Read, "mail.eu") || id.May(Read, "")) {
+			t.Errorf("%s: it reaches groups, or what belongs to no topic", c.name)
+		}
+	}
+	if !Everybody.MayQueue(Admin, "mail") || (Identity{}).MayQueue(Read, "mail") {
 		t.Error("everybody may not, or nobody may")
 	}
 }

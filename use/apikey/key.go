@@ -18,15 +18,15 @@ type Access string
 
 // Admin includes the other two.
 const (
-	Read  Access = "read"  // read records, be a member of groups, commit offsets
-	Write Access = "write" // publish records
-	Admin Access = "admin" // make, change and delete topics, reset and delete groups, and everything else
+	Read  Access = "read"  // read records, be a member of groups, commit offsets; claim and acknowledge messages of queues
+	Write Access = "write" // publish records, enqueue messages
+	Admin Access = "admin" // make, change and delete topics and queues, reset and delete groups, and everything else
 )
 
 // Bounds of a key.
 const (
 	nameMax     = 128 // bytes of its name
-	prefixesMax = 100 // topic prefixes, and as many group prefixes
+	prefixesMax = 100 // topic prefixes, and as many group prefixes and queue prefixes
 	groupMax    = 512 // bytes of a group prefix, as of a group's name
 )
 
@@ -49,9 +49,11 @@ type Spec struct {
 	Expires time.Time // not good from then on; zero: never
 
 	// The key is good for topics whose names begin with one of Topics, and for consumer groups whose names begin with one of Groups. What
-	// is for all has to say so. Without Groups, and without AllGroups, the groups are those that begin as Topics do.
-	Topics, Groups       []string
-	AllTopics, AllGroups bool
+	// is for all has to say so. Without Groups, and without AllGroups, the groups are those that begin as Topics do. It is good for work queues
+	// whose names begin with one of Queues; without these, and without AllQueues, for those that begin as Topics do, or for all with AllTopics and
+	// AllGroups. A key may be for queues alone: their topics are reached through them.
+	Topics, Groups, Queues          []string
+	AllTopics, AllGroups, AllQueues bool
 }
 
 // Key is what is known of a key. Its secret is known to whoever holds it, and to nobody else.
@@ -68,6 +70,8 @@ type Key struct {
 	Groups    []string `json:"groups,omitempty"` // the same
 	AllTopics bool     `json:"all_topics,omitempty"`
 	AllGroups bool     `json:"all_groups,omitempty"`
+	Queues    []string `json:"queues,omitempty"` // prefixes, as for topics; a key from before there were queues has none
+	AllQueues bool     `json:"all_queues,omitempty"`
 }
 
 // stored is the value of a key's state.
@@ -87,8 +91,10 @@ func (s Spec) check(now time.Time) error {
 		return invalid("name of an API key", s.Name, "it has characters that cannot be printed")
 	case len(s.Access) == 0:
 		return errNoAccess
-	case s.AllTopics == (len(s.Topics) > 0):
+	case s.AllTopics && len(s.Topics) > 0, !s.AllTopics && len(s.Topics) == 0 && !s.forQueues():
 		return invalid("number of topic prefixes", strconv.Itoa(len(s.Topics)), "a key is for topics that begin in some way, or for all topics: say one of the two")
+	case s.AllQueues && len(s.Queues) > 0:
+		return invalid("number of queue prefixes", strconv.Itoa(len(s.Queues)), "a key is for queues that begin in some way, or for all queues: say one of the two")
 	case s.AllGroups && len(s.Groups) > 0:
 		return invalid("number of group prefixes", strconv.Itoa(len(s.Groups)), "a key is for groups that begin in some way, or for all groups: say one of the two")
 	case s.AllTopics && !s.AllGroups && len(s.Groups) == 0 && !onlyWrites(s.Access):
@@ -97,6 +103,8 @@ func (s Spec) check(now time.Time) error {
 		return invalid("number of topic prefixes", strconv.Itoa(len(s.Topics)), fmt.Sprintf("the limit is %d", prefixesMax))
 	case len(s.Groups) > prefixesMax:
 		return invalid("number of group prefixes", strconv.Itoa(len(s.Groups)), fmt.Sprintf("the limit is %d", prefixesMax))
+	case len(s.Queues) > prefixesMax:
+		return invalid("number of queue prefixes", strconv.Itoa(len(s.Queues)), fmt.Sprintf("the limit is %d", prefixesMax))
 	case !s.Expires.IsZero() && !s.Expires.After(now):
 		return invalid("time of expiry", s.Expires.Format(time.RFC3339), "it has passed: now is "+now.Format(time.RFC3339))
 	case !s.Expires.IsZero() && !s.From.Before(s.Expires):
@@ -112,6 +120,11 @@ func (s Spec) check(now time.Time) error {
 			return fmt.Errorf("topic prefix: %w", err)
 		}
 	}
+	for _, prefix := range s.Queues {
+		if err := eventlog.CheckTopicName(prefix); err != nil { // queues are named as topics are
+			return fmt.Errorf("queue prefix: %w", err)
+		}
+	}
 	for _, prefix := range s.Groups {
 		switch {
 		case prefix == "" || len(prefix) > groupMax:
@@ -122,6 +135,9 @@ func (s Spec) check(now time.Time) error {
 	}
 	return nil
 }
+
+// forQueues tells whether the key is said to be for some queues.
+func (s Spec) forQueues() bool { return s.AllQueues || len(s.Queues) > 0 }
 
 // onlyWrites tells whether nothing of this has to do with groups.
 func onlyWrites(access []Access) bool {
@@ -147,7 +163,7 @@ func (k Key) state(age time.Duration) error {
 type Identity struct{ key Key }
 
 // Everybody is who asks where no keys are asked for. It may do everything.
-var Everybody = Identity{Key{Access: []Access{Admin}, AllTopics: true, AllGroups: true}}
+var Everybody = Identity{Key{Access: []Access{Admin}, AllTopics: true, AllGroups: true, AllQueues: true}}
 
 // ID is the key's; empty for Everybody.
 func (id Identity) ID() string { return id.key.ID }
@@ -169,12 +185,17 @@ func (id Identity) MayGroup(a Access, group string) bool {
 	return id.Has(a) && (id.key.AllGroups || begins(group, id.key.Groups))
 }
 
+// MayQueue tells whether the work queue is open to this access, and with it its messages, whatever topic they are in.
+func (id Identity) MayQueue(a Access, queue string) bool {
+	return id.Has(a) && (id.key.AllQueues || begins(queue, id.key.Queues))
+}
+
 // begins tells whether a name begins with one of some prefixes. With an empty one none does.
 func begins(name string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return prefix != "" && strings.HasPrefix(name, prefix) })
 }
 
-// Has tells whether this access is open for some topics or groups, if not for all.
+// Has tells whether this access is open for some topics, groups or queues, if not for all.
 func (id Identity) Has(a Access) bool {
 	return slices.Contains(id.key.Access, a) || slices.Contains(id.key.Access, Admin)
 }

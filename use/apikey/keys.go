@@ -79,8 +79,12 @@ func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 	if len(s.Groups) == 0 && !s.AllGroups {
 		s.Groups = s.Topics // kept with the key, so that it opens what `weir key list` says
 	}
+	if !s.forQueues() {
+		s.Queues, s.AllQueues = s.Topics, s.AllTopics && s.AllGroups
+	}
 	key := Key{Name: s.Name, Access: set(s.Access), Created: now, From: s.From, Expires: s.Expires,
-		Topics: set(s.Topics), Groups: set(s.Groups), AllTopics: s.AllTopics, AllGroups: s.AllGroups}
+		Topics: set(s.Topics), Groups: set(s.Groups), AllTopics: s.AllTopics, AllGroups: s.AllGroups,
+		Queues: set(s.Queues), AllQueues: s.AllQueues}
 	key.ID = strings.ToLower(rand.Text()[:idLength])
 	secret := secretPrefix + key.ID + "_" + strings.ToLower((rand.Text() + rand.Text())[:randomLength])
 	sum := sha256.Sum256([]byte(secret))
@@ -228,7 +232,7 @@ func set[T cmp.Ordered](list []T) []T { return slices.Compact(slices.Sorted(slic
 
 // decode refuses fields that it does not know: what a newer weir wrote there may limit the key.
 //
-// A key without topics was made before what is for all said so: it is for all topics, and without groups for all groups.
+// A key without topics and queues was made before what is for all said so: it is for all topics, and without groups for all groups.
 func decode(value []byte) (s stored, sum [sha256.Size]byte, err error) {
 	d := json.NewDecoder(bytes.NewReader(value))
 	d.DisallowUnknownFields()
@@ -238,7 +242,7 @@ func decode(value []byte) (s stored, sum [sha256.Size]byte, err error) {
 	if hex.DecodedLen(len(s.SHA256)) != len(sum) {
 		return s, sum, fmt.Errorf("its SHA-256 has %d digits, and %d are needed", len(s.SHA256), hex.EncodedLen(len(sum)))
 	}
-	if len(s.Topics) == 0 && !s.AllTopics {
+	if len(s.Topics) == 0 && !s.AllTopics && len(s.Queues) == 0 && !s.AllQueues {
 		s.AllTopics, s.AllGroups = true, len(s.Groups) == 0
 	}
 	_, err = hex.Decode(sum[:], []byte(s.SHA256))

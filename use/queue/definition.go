@@ -317,6 +317,16 @@ func (qs *Queues) read(ctx context.Context, name string) (definition, error) {
 	return parseDefinition(kv)
 }
 
+// TopicsOf are the topics that a queue of this name may make or use: that of its messages unless Spec.Topic names another, those of its
+// priorities, of its dead letters and of what was handled.
+func TopicsOf(name string) []string {
+	topics := []string{name, name + deadSuffix, name + doneSuffix}
+	for n := 1; n < prioritiesMax; n++ {
+		topics = append(topics, name+levelSuffix+strconv.Itoa(n))
+	}
+	return topics
+}
+
 // Create makes a queue, durably, and its topics where they are not there: that of its messages, and that of its dead letters. ErrQueueExists when
 // the name is taken; *eventlog.InvalidError when something of it is not allowed. A queue begins with the oldest message that its topic has.
 func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {

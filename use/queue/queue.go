@@ -182,6 +182,14 @@ type Queue struct {
 // Info tells what the queue is, as this process knows it.
 func (q *Queue) Info() Info { return q.def.Load().info() }
 
+// Now tells what the queue is, as the store has it: one trip. ErrUnknownQueue when this very queue is gone.
+func (q *Queue) Now(ctx context.Context) (Info, error) {
+	if err := q.redefine(ctx); err != nil {
+		return Info{}, err
+	}
+	return q.Info(), nil
+}
+
 // redefine reads the definition anew: one trip. ErrUnknownQueue when this very queue is gone.
 func (q *Queue) redefine(ctx context.Context) error {
 	d, err := q.owner.read(ctx, q.name)

@@ -1,0 +1,175 @@
+package httpapi
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/use/queue"
+)
+
+const (
+	claimDefault = 1
+	claimMax     = queue.ClaimMax
+)
+
+// claims counts the claims that wait for messages. They are bounded, in all and for one key.
+type claims struct {
+	most, mostKey int
+
+	mu    sync.Mutex // guards the rest
+	all   int
+	ofKey map[string]int // by the key's id
+}
+
+// begin counts a claim, or says why it may not wait. Without keys all clients are one, and have all of them.
+func (cs *claims) begin(who apikey.Identity) error {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	switch n := cs.ofKey[who.ID()]; {
+	case who.ID() != "" && n >= cs.mostKey:
+		return kindTooManyClaims.past(int64(cs.mostKey), "the key %s has %d claims waiting here, and %d of %d are the most for one key; let one claim ask for more messages, or do not wait", who, n, cs.mostKey, cs.most)
+	case cs.all >= cs.most:
+		return kindOverloaded.past(int64(cs.most), "there are %d claims waiting, the most there may be; try again later, or do not wait", cs.most)
+	}
+	cs.all++
+	cs.ofKey[who.ID()]++
+	return nil
+}
+
+func (cs *claims) end(who apikey.Identity) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.all--
+	if cs.ofKey[who.ID()]--; cs.ofKey[who.ID()] == 0 {
+		delete(cs.ofKey, who.ID())
+	}
+}
+
+// claimBody is what a client asks for with a claim.
+type claimBody struct {
+	claim queue.Claim
+	acks  []string // to be acknowledged before
+}
+
+// claimMessages gives the client messages, and waits for some if asked to. With receipts it acknowledges these first.
+func (s *Server) claimMessages(c *call) error {
+	asked := claimBody{claim: queue.Claim{Max: claimDefault}}
+	if c.r.ContentLength != 0 {
+		body, err := s.jsonBody(c)
+		if err != nil {
+			return err
+		}
+		if err := readJSON(body, 0, asked.read); err != nil {
+			return err
+		}
+	}
+	wait := asked.claim.Wait
+	if wait > 0 {
+		if err := s.claims.begin(c.who); err != nil {
+			return err
+		}
+		defer s.claims.end(c.who)
+	}
+	c.waits(wait)
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	polls, stop := untilDraining(c.r)
+	defer stop()
+	asked.claim.Stop = polls.Done()
+	leave := func() {}
+	defer func() { leave() }()
+	asked.claim.Room = func(ctx context.Context) (int64, func(), error) {
+		if err := s.stillQueue(c, mayRead, c.r.PathValue("queue")); err != nil { // it may have waited for long
+			return 0, func() {}, err
+		}
+		room, err := s.room(ctx, 0)
+		if err != nil {
+			return 0, func() {}, err
+		}
+		leave = sync.OnceFunc(room.leave)
+		return max(room.has/2, 1), leave, nil // the other half is for the batches that they are in
+	}
+	return s.withQueue(ctx, c, func(q *queue.Queue) error {
+		var acked []error
+		if len(asked.acks) > 0 {
+			var err error
+			if acked, err = q.Ack(ctx, asked.acks...); err != nil {
+				return err
+			}
+			asked.acks = nil // not once more, where the queue has to be opened anew
+		}
+		messages, err := q.Claim(ctx, asked.claim)
+		if err != nil && acked == nil {
+			return err
+		}
+		answerClaim(c, messages, acked, err)
+		return nil
+	})
+}
+
+func (b *claimBody) read(r *jsonReader) error {
+	return r.object(func(name string) (err error) {
+		var n int64
+		switch name {
+		case "max":
+			n, err = r.integer(1, math.MaxInt64)
+			b.claim.Max = int(min(n, claimMax))
+		case "wait_ms":
+			n, err = r.integer(0, math.MaxInt64)
+			b.claim.Wait = time.Duration(min(n, waitMax.Milliseconds())) * time.Millisecond
+		case "lease_ms":
+			n, err = r.integer(leaseMin, leaseMax)
+			b.claim.Lease = time.Duration(n) * time.Millisecond
+		case "worker":
+			b.claim.Worker, err = r.string()
+		case "ack":
+			b.acks, err = readReceipts(r)
+		default:
+			err = r.unknown(name, "max", "wait_ms", "lease_ms", "worker", "ack")
+		}
+		return err
+	})
+}
+
+// answerClaim writes the messages that were claimed, and what became of the receipts that came with the claim. With a problem those were
+// answered for, and nothing was claimed.
+func answerClaim(c *call, messages []queue.Message, acked []error, failed error) {
+	c.Header()["Content-Type"] = jsonType
+	e := pageEncoder(c)
+	defer e.flush()
+	e.string(`{"messages":[`)
+	for i := range messages {
+		if i > 0 {
+			e.string(",\n")
+		}
+		e.message(&messages[i])
+		e.spill()
+	}
+	e.string(`]`)
+	if acked != nil {
+		e.string(`,"acks":`)
+		e.results(c, acked)
+	}
+	if failed != nil {
+		e.string(`,"problem":`)
+		e.string(string(c.problem(failed)))
+	}
+	e.string("}\n")
+}
+
+// message writes a message that was claimed.
+func (e *encoder) message(m *queue.Message) {
+	e.string(`{"id":"` + m.ID.String() + `","receipt":"` + m.Receipt + `","attempt":`)
+	e.int(int64(m.Attempt))
+	e.string(`,"until":`)
+	e.int(m.Until.UnixMilli())
+	if !m.Time.IsZero() {
+		e.string(`,"timestamp":`)
+		e.int(m.Time.UnixMilli())
+	}
+	e.content(m.Key, m.Value, m.Headers)
+	e.string(`}`)
+}

@@ -1,0 +1,229 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/weir-log/weir/use/queue"
+)
+
+const (
+	lettersDefault = 100
+	lettersMax     = 1000
+	lettersRoom    = 8 << 20 // for a page of them, and for the batches that they are in
+	// sweepMost is how long one request redrives or discards. The client goes on with another.
+	sweepMost = 10 * time.Second
+	// searchesMax is how many messages are looked for at once: one search may read a good part of the queue.
+	searchesMax = 4
+)
+
+// findMessage tells what became of a message.
+func (s *Server) findMessage(c *call) error {
+	id, err := queue.ParseID(c.r.PathValue("message"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	if s.searches.Acquire(ctx, 1) != nil {
+		return kindOverloaded.past(searchesMax, "%d messages are being looked for, the most at once; try again", searchesMax)
+	}
+	defer s.searches.Release(1)
+	return s.withQueue(ctx, c, func(q *queue.Queue) error {
+		found, err := q.Find(ctx, id)
+		if err != nil {
+			return err
+		}
+		if found.State == "unknown" {
+			return kindUnknownMessage.because("message %v is not one of queue %s", id, shorten(c.r.PathValue("queue")))
+		}
+		v := conditionView{ID: id.String(), State: found.State, Worker: found.Worker, Attempt: found.Attempt, Error: found.Error}
+		if !found.Until.IsZero() {
+			v.Until = found.Until.UnixMilli()
+		}
+		return c.json(http.StatusOK, v)
+	})
+}
+
+// conditionView is what became of a message, as clients see it.
+type conditionView struct {
+	ID      string `json:"id"`
+	State   string `json:"state"`
+	Attempt int    `json:"attempt,omitempty"`
+	Until   int64  `json:"until,omitempty"`
+	Worker  string `json:"worker,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+// listDead lists dead letters.
+func (s *Server) listDead(c *call) error {
+	n, err := number(c.query, "max", 1, 1<<62, lettersDefault)
+	if err != nil {
+		return err
+	}
+	var after queue.MessageID
+	if c.query.Has("after") {
+		if after, err = queue.ParseID(c.query.Get("after")); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	room, err := s.room(ctx, lettersRoom)
+	if err != nil {
+		return err
+	}
+	defer room.leave()
+	return s.withQueue(ctx, c, func(q *queue.Queue) error {
+		letters, err := q.DeadLetters(ctx, after, int(min(n, lettersMax)))
+		if err != nil {
+			return err
+		}
+		c.Header()["Content-Type"] = jsonType
+		e := pageEncoder(c)
+		defer e.flush()
+		e.string(`{"letters":[`)
+		for i := range letters {
+			if i > 0 {
+				e.string(",\n")
+			}
+			e.letter(&letters[i])
+			e.spill()
+		}
+		e.string("]}\n")
+		return nil
+	})
+}
+
+// letter writes a dead letter.
+func (e *encoder) letter(l *queue.DeadLetter) {
+	e.string(`{"letter":"` + l.Letter.String() + `","id":"` + l.ID.String() + `",`)
+	e.field("reason", []byte(l.Reason))
+	e.string(`,`)
+	e.field("error", []byte(l.Error))
+	if l.Worker != "" {
+		e.string(`,`)
+		e.field("worker", []byte(l.Worker))
+	}
+	if n, err := strconv.Atoi(l.Attempts); err == nil {
+		e.string(`,"attempts":`)
+		e.int(int64(n))
+	}
+	if !l.Enqueued.IsZero() {
+		e.string(`,"enqueued":`)
+		e.int(l.Enqueued.UnixMilli())
+	}
+	e.string(`,"died":`)
+	e.int(l.Died.UnixMilli())
+	e.content(l.Key, l.Value, l.Headers)
+	e.string(`}`)
+}
+
+// sweepBody says which dead letters are taken.
+type sweepBody struct {
+	letters []queue.MessageID
+	all     bool
+	queue.Sweep
+}
+
+func (s *Server) redriveDead(c *call) error { return s.sweepDead(c, false) }
+func (s *Server) discardDead(c *call) error { return s.sweepDead(c, true) }
+
+// sweepDead redrives or discards dead letters: those that are named, or all.
+func (s *Server) sweepDead(c *call, discard bool) error {
+	body, err := s.jsonBody(c)
+	if err != nil {
+		return err
+	}
+	asked := sweepBody{Sweep: queue.Sweep{Discard: discard, For: sweepMost}}
+	if err := readJSON(body, 0, asked.read); err != nil {
+		return err
+	}
+	switch {
+	case asked.all == (len(asked.letters) > 0):
+		return kindInvalidJSON.because(`say which: "letters": […], or "all": true`)
+	case !asked.all && (asked.PerSecond > 0 || asked.Until != queue.MessageID{}):
+		return kindInvalidJSON.because(`"per_second" and "until" go with "all": true`)
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	return s.withQueue(ctx, c, func(q *queue.Queue) error {
+		done, err := asked.do(ctx, q)
+		if err != nil && done.Taken == 0 {
+			return err
+		}
+		v := sweptView{Taken: done.Taken}
+		if err != nil {
+			v.Problem = c.problem(err)
+		}
+		if done.Until != (queue.MessageID{}) {
+			v.Until = done.Until.String()
+		}
+		return c.json(http.StatusOK, v)
+	})
+}
+
+// sweptView says how many dead letters were taken. Until says that there are more, and is what goes on with them.
+type sweptView struct {
+	Taken   int             `json:"taken"`
+	Until   string          `json:"until,omitempty"`
+	Problem json.RawMessage `json:"problem,omitempty"` // why not all
+}
+
+func (b *sweepBody) do(ctx context.Context, q *queue.Queue) (done queue.Swept, err error) {
+	if b.all {
+		return q.Sweep(ctx, b.Sweep)
+	}
+	letters, err := q.Letters(ctx, b.letters...)
+	if err != nil {
+		return done, err
+	}
+	if b.Discard {
+		done.Taken, err = q.Discard(ctx, letters...)
+	} else {
+		done.Taken, err = q.Redrive(ctx, letters...)
+	}
+	return done, err
+}
+
+func (b *sweepBody) read(r *jsonReader) error {
+	return r.object(func(name string) (err error) {
+		switch name {
+		case "letters":
+			err = r.array(func(i int) error {
+				if i == lettersMax {
+					return kindTooLarge.past(lettersMax, "there are more than %d letters in it, the limit of one request. Nothing happened", lettersMax)
+				}
+				id, err := readID(r)
+				b.letters = append(b.letters, id)
+				return err
+			})
+		case "all":
+			b.all, err = r.boolean()
+		case "per_second":
+			b.PerSecond, err = r.positive(rateMax)
+		case "until":
+			b.Until, err = readID(r)
+		default:
+			err = r.unknown(name, "letters", "all", "per_second", "until")
+		}
+		return err
+	})
+}
+
+func readID(r *jsonReader) (id queue.MessageID, err error) {
+	r.space()
+	start := *r
+	text, err := r.string()
+	if err != nil {
+		return id, err
+	}
+	if id, err = queue.ParseID(text); err != nil {
+		*r = start
+		err = r.fail("%v", err)
+	}
+	return id, err
+}

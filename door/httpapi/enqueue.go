@@ -1,0 +1,270 @@
+package httpapi
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/weir-log/weir/use/queue"
+)
+
+// enqueueOne enqueues the body as the value of one message.
+func (s *Server) enqueueOne(c *call) error {
+	m, err := describedMessage(c)
+	if err != nil {
+		return err
+	}
+	if m.Value, err = s.body(c); err != nil {
+		return err
+	}
+	if m.Value == nil {
+		m.Value = []byte{}
+	}
+	at, err := s.enqueue(c, m)
+	if err != nil {
+		return err
+	}
+	c.Header()["Content-Type"] = jsonType
+	c.send(http.StatusOK, append(appendEnqueued(nil, at[0]), '\n'))
+	return nil
+}
+
+// enqueueMany enqueues the messages of a body: all or none.
+func (s *Server) enqueueMany(c *call) error {
+	parse := parseMessages
+	switch media := c.mediaType(); media {
+	case "application/json":
+	case "application/x-ndjson", "application/ndjson", "application/jsonl":
+		parse = parseMessageLines
+	default:
+		return kindMediaType.because("Content-Type is %q; application/json or application/x-ndjson is needed", shorten(media))
+	}
+	body, err := s.body(c)
+	if err != nil {
+		return err
+	}
+	messages, err := parse(body)
+	if err != nil {
+		return err
+	}
+	if len(messages) == 0 {
+		return kindInvalidRequest.because("there are no messages in it")
+	}
+	for i := range messages {
+		messages[i].Headers = withTrace(messages[i].Headers, c.r.Header)
+	}
+	at, err := s.enqueue(c, messages...)
+	if err != nil {
+		return err
+	}
+	out := append(make([]byte, 0, 32+24*len(at)), `{"messages":[`...)
+	for i := range at {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendEnqueued(out, at[i])
+	}
+	c.Header()["Content-Type"] = jsonType
+	c.send(http.StatusOK, append(out, "]}\n"...))
+	return nil
+}
+
+func (s *Server) enqueue(c *call, messages ...queue.NewMessage) (at []queue.Enqueued, err error) {
+	if c.r.Header["Idempotency-Key"] != nil {
+		return nil, kindInvalidRequest.because("messages are not enqueued under an Idempotency-Key; give them unique keys (unique), in a queue that has them")
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	err = s.withQueue(ctx, c, func(q *queue.Queue) error {
+		at, err = q.Enqueue(ctx, messages...)
+		return err
+	})
+	return at, err
+}
+
+func appendEnqueued(b []byte, at queue.Enqueued) []byte {
+	b = fmt.Appendf(b, `{"id":"%v"`, at.ID)
+	if at.Repeated {
+		b = append(b, `,"repeated":true`...)
+	}
+	return append(b, '}')
+}
+
+// describedMessage reads all of a message that is not in the body.
+func describedMessage(c *call) (m queue.NewMessage, err error) {
+	q := c.query
+	if m.Key, err = keyOf(c.r.Header["Weir-Key"], q); err != nil {
+		return m, err
+	}
+	if m.Headers, err = headersOf(c.r.Header); err != nil {
+		return m, err
+	}
+	m.Headers = withTrace(m.Headers, c.r.Header)
+	delay, err := number(q, "delay_ms", 0, pauseMax, 0)
+	if err != nil {
+		return m, err
+	}
+	m.Delay = time.Duration(delay) * time.Millisecond
+	if q.Has("at") {
+		at, err := number(q, "at", 0, timestampMax, 0)
+		if err != nil {
+			return m, err
+		}
+		m.At = time.UnixMilli(at)
+	}
+	priority, err := number(q, "priority", 0, prioritiesMax-1, 0)
+	m.Priority = int(priority)
+	m.Unique = q.Get("unique")
+	if err == nil && q.Has("unique") && m.Unique == "" {
+		err = kindInvalidRequest.because("unique is empty; leave it out for a message without a unique key")
+	}
+	return m, err
+}
+
+// parseMessages reads {"messages": [...]}.
+func parseMessages(body []byte) (messages []queue.NewMessage, err error) {
+	seen := false
+	err = readJSON(body, 0, func(r *jsonReader) error {
+		return r.object(func(name string) error {
+			if name != "messages" {
+				return r.unknown(name, "messages")
+			}
+			seen = true
+			return r.array(func(i int) error {
+				if i == eventsMax {
+					return tooManyMessages()
+				}
+				m, err := parseMessage(r)
+				messages = append(messages, m)
+				return err
+			})
+		})
+	})
+	if err == nil && !seen {
+		err = kindInvalidJSON.because(`"messages" is missing`)
+	}
+	return messages, err
+}
+
+// parseMessageLines reads one message a line. Empty lines are passed over.
+func parseMessageLines(body []byte) (messages []queue.NewMessage, err error) {
+	for line := 0; len(body) > 0; line++ {
+		text, rest, _ := bytes.Cut(body, []byte("\n"))
+		body = rest
+		if len(bytes.TrimSpace(text)) == 0 {
+			continue
+		}
+		if len(messages) == eventsMax {
+			return nil, tooManyMessages()
+		}
+		err := readJSON(text, line, func(r *jsonReader) error {
+			m, err := parseMessage(r)
+			messages = append(messages, m)
+			return err
+		})
+		if err != nil {
+			if line == 0 && len(body) == 0 && bytes.Contains(text, []byte("}{")) {
+				err = joinedLines(err)
+			}
+			return nil, err
+		}
+	}
+	return messages, nil
+}
+
+func tooManyMessages() error {
+	return kindTooLarge.past(eventsMax, "there are more than %d messages in it, the limit of one request", eventsMax)
+}
+
+// parseMessage reads one message.
+func parseMessage(r *jsonReader) (m queue.NewMessage, err error) {
+	keys, values := 0, 0
+	err = r.object(func(name string) (err error) {
+		switch name {
+		case "key", "key_b64":
+			if keys++; keys > 1 {
+				return r.fail("the key is given twice: as key and as key_b64")
+			}
+			m.Key, err = bytesOrNull(r, name == "key_b64")
+		case "value":
+			values++
+			m.Value, err = anyValue(r)
+		case "value_b64":
+			values++
+			m.Value, err = bytesOrNull(r, true)
+		case "headers":
+			m.Headers, err = parseHeaders(r)
+		case "timestamp":
+			m.Time, err = moment(r)
+		case "at":
+			m.At, err = moment(r)
+		case "delay_ms":
+			if r.null() {
+				return nil
+			}
+			var ms int64
+			ms, err = r.integer(0, pauseMax)
+			m.Delay = time.Duration(ms) * time.Millisecond
+		case "priority":
+			var n int64
+			n, err = r.integer(0, prioritiesMax-1)
+			m.Priority = int(n)
+		case "unique":
+			if r.null() {
+				return nil
+			}
+			m.Unique, err = r.string()
+			if err == nil && m.Unique == "" {
+				err = r.fail("it is empty; leave it out for a message without a unique key")
+			}
+		default:
+			err = r.unknown(name, "key", "key_b64", "value", "value_b64", "headers", "timestamp", "at", "delay_ms", "priority", "unique")
+		}
+		if err == nil && values > 1 {
+			err = r.fail("the value is given twice: as value and as value_b64")
+		}
+		return err
+	})
+	if err == nil && values == 0 {
+		err = r.fail(`the message has no value; for one without any, say "value": null`)
+	}
+	return m, err
+}
+
+// moment reads milliseconds since the Unix epoch; null is no time at all.
+func moment(r *jsonReader) (at time.Time, err error) {
+	if r.null() {
+		return at, nil
+	}
+	ms, err := r.integer(0, timestampMax)
+	return time.UnixMilli(ms), err
+}
+
+// positive reads a number above 0.
+func (r *jsonReader) positive(most float64) (float64, error) {
+	start := *r
+	raw, err := r.number()
+	if err != nil {
+		return 0, err
+	}
+	f, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || f <= 0 || f > most {
+		*r = start
+		return 0, r.fail("a number above 0 and up to %v is needed, and %s is there", most, shorten(string(raw)))
+	}
+	return f, nil
+}
+
+// boolean reads true or false.
+func (r *jsonReader) boolean() (bool, error) {
+	switch first := r.peek(); {
+	case r.word("true"):
+		return true, nil
+	case r.word("false"):
+		return false, nil
+	default:
+		return false, r.fail("true or false is needed here, and %s is there", kindOf(first))
+	}
+}

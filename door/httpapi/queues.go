@@ -1,0 +1,338 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/queue"
+)
+
+// queueView is a queue as clients see it. Of a list's queues the counts are left out: they cost trips.
+type queueView struct {
+	Name     string       `json:"name"`
+	ID       string       `json:"id"`
+	Topic    string       `json:"topic"`
+	Settings settingsView `json:"settings"`
+	Counts   *countsView  `json:"counts,omitempty"`
+}
+
+type settingsView struct {
+	Lease       int64   `json:"lease_ms"`
+	Attempts    int     `json:"attempts"` // -1: for ever
+	Backoff     int64   `json:"backoff_ms"`
+	BackoffMax  int64   `json:"backoff_max_ms"`
+	Delays      []int64 `json:"delays_ms,omitempty"`
+	TTL         int64   `json:"ttl_ms,omitempty"`
+	DropExpired bool    `json:"drop_expired"`
+	KeyOrder    bool    `json:"key_order"`
+	KeepDone    bool    `json:"keep_done"`
+	Window      int     `json:"window"`
+	Paused      bool    `json:"paused"`
+	Unique      bool    `json:"unique"`
+	Concurrency int     `json:"concurrency,omitempty"`
+	Rate        float64 `json:"rate,omitempty"`
+	Priorities  int     `json:"priorities"`
+}
+
+type countsView struct {
+	Ready   int64 `json:"ready"`
+	Claimed int64 `json:"claimed"`
+	Waiting int64 `json:"waiting"`
+	Dead    int64 `json:"dead"`
+	Oldest  int64 `json:"oldest_ms"`
+}
+
+func viewOfQueue(q queue.Info) queueView {
+	s := q.Settings
+	v := settingsView{
+		Lease: s.Lease.Milliseconds(), Attempts: max(s.Attempts, -1), Backoff: s.Backoff.Milliseconds(), BackoffMax: s.BackoffMax.Milliseconds(), TTL: s.TTL.Milliseconds(),
+		DropExpired: s.DropExpired, KeyOrder: s.KeyOrder, KeepDone: s.KeepDone, Window: s.Window, Paused: s.Paused, Unique: s.Unique,
+		Concurrency: s.Concurrency, Rate: s.Rate, Priorities: s.Priorities,
+	}
+	for _, d := range s.Delays {
+		v.Delays = append(v.Delays, d.Milliseconds())
+	}
+	return queueView{Name: q.Name, ID: q.ID, Topic: q.Topic, Settings: v}
+}
+
+// withQueue does something with the queue that the path names.
+func (s *Server) withQueue(ctx context.Context, c *call, do func(*queue.Queue) error) error {
+	return s.cfg.Queues.With(ctx, c.r.PathValue("queue"), do)
+}
+
+// listQueues lists the queues that the key reaches.
+func (s *Server) listQueues(c *call) error {
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	all, err := s.cfg.Queues.List(ctx)
+	if err != nil {
+		return err
+	}
+	list := []queueView{}
+	for _, q := range all {
+		if c.who.MayQueue(mayRead, q.Name) {
+			list = append(list, viewOfQueue(q))
+		}
+	}
+	return c.json(http.StatusOK, map[string][]queueView{"queues": list})
+}
+
+// describeQueue shows a queue, and counts what it has.
+func (s *Server) describeQueue(c *call) error {
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	return s.withQueue(ctx, c, func(q *queue.Queue) error {
+		info, err := q.Now(ctx)
+		if err != nil {
+			return err
+		}
+		counts, err := q.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		v := viewOfQueue(info)
+		v.Counts = &countsView{counts.Ready, counts.Claimed, counts.Waiting, counts.Dead, counts.Oldest.Milliseconds()}
+		return c.json(http.StatusOK, v)
+	})
+}
+
+// queueChange is what a body says about a queue.
+type queueChange struct {
+	spec queue.Spec
+	edit []func(*queue.Settings)
+}
+
+func (change queueChange) apply(s *queue.Settings) error {
+	for _, edit := range change.edit {
+		edit(s)
+	}
+	return nil
+}
+
+// createQueue creates a queue.
+func (s *Server) createQueue(c *call) error {
+	change, err := s.readQueueChange(c, true)
+	if err != nil {
+		return err
+	}
+	if err := c.mayQueue(mayAdmin, change.spec.Name); err != nil {
+		return err
+	}
+	_ = change.apply(&change.spec.Settings) // it never fails
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	if err := s.mayTakeTopics(ctx, c, change.spec); err != nil {
+		return err
+	}
+	info, err := s.cfg.Queues.Create(ctx, change.spec)
+	if err != nil {
+		return err
+	}
+	c.Header().Set("Location", "/v1/queues/"+url.PathEscape(info.Name))
+	return c.json(http.StatusCreated, viewOfQueue(info))
+}
+
+// mayTakeTopics sees that a key for a queue does not open topics with it that are there already, and not the key's: who may work a queue reads
+// the records of its topic, of its dead letters and of its priorities, and writes them.
+func (s *Server) mayTakeTopics(ctx context.Context, c *call, spec queue.Spec) error {
+	if err := s.cfg.Log.RefreshTopics(ctx); err != nil {
+		return err
+	}
+	for _, name := range append(queue.TopicsOf(spec.Name), spec.Topic) {
+		if name == "" || c.who.May(mayRead, name) && c.who.May(mayWrite, name) {
+			continue
+		}
+		if _, err := s.cfg.Log.Topic(ctx, name); err == nil {
+			return kindForbidden.because("topic %s is there, and the queue would give it to the key %s, which needs read and write access to it for that", shorten(name), c.who)
+		}
+		if name == spec.Topic {
+			return forbidden(c.who, mayWrite, name) // whether it is there is not for this key to know
+		}
+	}
+	return nil
+}
+
+// alterQueue changes settings, all or nothing.
+func (s *Server) alterQueue(c *call) error {
+	change, err := s.readQueueChange(c, false)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	info, err := s.cfg.Queues.Alter(ctx, c.r.PathValue("queue"), change.apply)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, viewOfQueue(info))
+}
+
+// deleteQueue deletes a queue. Its topics stay.
+func (s *Server) deleteQueue(c *call) error { return s.queueVerb(c, s.cfg.Queues.Delete) }
+func (s *Server) pauseQueue(c *call) error  { return s.queueVerb(c, s.cfg.Queues.Pause) }
+func (s *Server) resumeQueue(c *call) error { return s.queueVerb(c, s.cfg.Queues.Resume) }
+func (s *Server) purgeQueue(c *call) error  { return s.queueVerb(c, s.cfg.Queues.Purge) }
+
+// queueVerb does something with a queue that needs no more than its name.
+func (s *Server) queueVerb(c *call, do func(context.Context, string) error) error {
+	if c.r.ContentLength != 0 {
+		if body, err := s.body(c); err != nil {
+			return err
+		} else if len(body) > 0 {
+			return kindInvalidRequest.because("there is nothing to say in a body here, and this one has %d bytes", len(body))
+		}
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	if err := do(ctx, c.r.PathValue("queue")); err != nil {
+		return err
+	}
+	c.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// readQueueChange reads the body of a request that makes or changes a queue.
+func (s *Server) readQueueChange(c *call, named bool) (change queueChange, err error) {
+	body, err := s.jsonBody(c)
+	if err != nil {
+		return change, err
+	}
+	known := []string{"name", "topic", "partitions", "settings"}
+	if !named {
+		known = known[3:]
+	}
+	err = readJSON(body, 0, func(r *jsonReader) error {
+		return r.object(func(member string) (err error) {
+			switch {
+			case member == "name" && named:
+				change.spec.Name, err = r.string()
+			case member == "topic" && named:
+				change.spec.Topic, err = r.string()
+				if err == nil && change.spec.Topic == "" {
+					err = r.fail("it is empty; leave it out for a topic of the queue's name")
+				}
+			case member == "partitions" && named:
+				var n int64
+				n, err = r.integer(1, eventlog.PartitionsMax)
+				change.spec.Partitions = int(n)
+			case member == "settings":
+				change.edit, err = readSettings(r)
+			default:
+				err = r.unknown(member, known...)
+			}
+			return err
+		})
+	})
+	if err == nil && named && change.spec.Name == "" {
+		err = kindInvalidJSON.because(`"name" is missing`)
+	}
+	return change, err
+}
+
+// Bounds of a queue's settings, as queue has them.
+const (
+	leaseMin, leaseMax = 100, 12 * 60 * 60 * 1000 // milliseconds
+	pauseMax           = 100 * 365 * 24 * 60 * 60 * 1000
+	attemptsMax        = 1_000_000
+	delaysMax          = 100
+	windowMost         = 10_000
+	concurrencyMax     = 100_000
+	rateMax            = 1_000_000
+	prioritiesMax      = 8
+)
+
+// readSettings reads settings; null takes one back to its default.
+func readSettings(r *jsonReader) (edits []func(*queue.Settings), err error) {
+	err = r.object(func(name string) error {
+		setting, known := queueSettings[name]
+		if !known {
+			return r.unknown(name, settingsOrder...)
+		}
+		edit, err := setting(r)
+		edits = append(edits, edit)
+		return err
+	})
+	return edits, err
+}
+
+var settingsOrder = strings.Fields(`lease_ms attempts backoff_ms backoff_max_ms delays_ms ttl_ms drop_expired key_order keep_done window paused unique
+	concurrency rate priorities`)
+
+// queueSettings read a setting each, and say how it changes a queue.
+var queueSettings = map[string]func(*jsonReader) (func(*queue.Settings), error){
+	"lease_ms":       millis(leaseMin, leaseMax, func(s *queue.Settings) *time.Duration { return &s.Lease }),
+	"backoff_ms":     millis(1, pauseMax, func(s *queue.Settings) *time.Duration { return &s.Backoff }),
+	"backoff_max_ms": millis(1, pauseMax, func(s *queue.Settings) *time.Duration { return &s.BackoffMax }),
+	"ttl_ms":         millis(1, pauseMax, func(s *queue.Settings) *time.Duration { return &s.TTL }),
+	"window":         count(1, windowMost, func(s *queue.Settings) *int { return &s.Window }),
+	"concurrency":    count(1, concurrencyMax, func(s *queue.Settings) *int { return &s.Concurrency }),
+	"priorities":     count(1, prioritiesMax, func(s *queue.Settings) *int { return &s.Priorities }),
+	"drop_expired":   flag(func(s *queue.Settings) *bool { return &s.DropExpired }),
+	"key_order":      flag(func(s *queue.Settings) *bool { return &s.KeyOrder }),
+	"keep_done":      flag(func(s *queue.Settings) *bool { return &s.KeepDone }),
+	"paused":         flag(func(s *queue.Settings) *bool { return &s.Paused }),
+	"unique":         flag(func(s *queue.Settings) *bool { return &s.Unique }),
+	"attempts": func(r *jsonReader) (func(*queue.Settings), error) {
+		read := count(-1, attemptsMax, func(s *queue.Settings) *int { return &s.Attempts })
+		if r.peek() == '0' {
+			return nil, r.fail("0 attempts would handle nothing; -1 is for ever, null the default")
+		}
+		return read(r)
+	},
+	"delays_ms": func(r *jsonReader) (func(*queue.Settings), error) {
+		var delays []time.Duration
+		if r.null() {
+			return func(s *queue.Settings) { s.Delays = nil }, nil
+		}
+		err := r.array(func(i int) error {
+			if i == delaysMax {
+				return r.fail("there are more than %d delays", delaysMax)
+			}
+			ms, err := r.integer(0, pauseMax)
+			delays = append(delays, time.Duration(ms)*time.Millisecond)
+			return err
+		})
+		return func(s *queue.Settings) { s.Delays = delays }, err
+	},
+	"rate": func(r *jsonReader) (func(*queue.Settings), error) {
+		if r.null() {
+			return func(s *queue.Settings) { s.Rate = 0 }, nil
+		}
+		rate, err := r.positive(rateMax)
+		return func(s *queue.Settings) { s.Rate = rate }, err
+	},
+}
+
+func millis(least, most int64, field func(*queue.Settings) *time.Duration) func(*jsonReader) (func(*queue.Settings), error) {
+	return func(r *jsonReader) (func(*queue.Settings), error) {
+		if r.null() {
+			return func(s *queue.Settings) { *field(s) = 0 }, nil
+		}
+		ms, err := r.integer(least, most)
+		return func(s *queue.Settings) { *field(s) = time.Duration(ms) * time.Millisecond }, err
+	}
+}
+
+func count(least, most int64, field func(*queue.Settings) *int) func(*jsonReader) (func(*queue.Settings), error) {
+	return func(r *jsonReader) (func(*queue.Settings), error) {
+		if r.null() {
+			return func(s *queue.Settings) { *field(s) = 0 }, nil
+		}
+		n, err := r.integer(least, most)
+		return func(s *queue.Settings) { *field(s) = int(n) }, err
+	}
+}
+
+func flag(field func(*queue.Settings) *bool) func(*jsonReader) (func(*queue.Settings), error) {
+	return func(r *jsonReader) (func(*queue.Settings), error) {
+		if r.null() {
+			return func(s *queue.Settings) { *field(s) = false }, nil
+		}
+		on, err := r.boolean()
+		return func(s *queue.Settings) { *field(s) = on }, err
+	}
+}
