@@ -143,8 +143,9 @@ func (m *Mover) patience(more bool, err error, failures int, took time.Duration)
 	return -1
 }
 
-// rest waits: for so long, or, if that is negative, until the inbox is stirred or the next poll is due, but not less than lookEvery since
-// the last look began: any session of the database can stir, in a loop.
+// rest waits: for so long, or, if that is negative, until the inbox is stirred, or the next poll or positions are due, but not less than lookEvery
+// since the last look began: any session of the database can stir, in a loop. A pause that is given is never cut short: after an error it is what
+// keeps the next try away, and positions wait as well.
 func (m *Mover) rest(ctx context.Context, wait time.Duration, began time.Time, stirred <-chan struct{}) {
 	if wait == 0 {
 		return
@@ -154,9 +155,9 @@ func (m *Mover) rest(ctx context.Context, wait time.Duration, began time.Time, s
 		timer, stirred = time.After(wait), nil
 	} else {
 		timer = time.After(m.cfg.Poll*4/5 + rand.N(m.cfg.Poll/5+1))
-	}
-	if due := m.positions.due(); due >= 0 {
-		carry = time.After(due)
+		if due := m.positions.due(); due >= 0 {
+			carry = time.After(due)
+		}
 	}
 	select {
 	case <-ctx.Done():

@@ -1,6 +1,7 @@
 package sqlfn
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,27 @@ func TestAStormOfNotificationsDoesNotMakeAStormOfLooks(t *testing.T) {
 		m.rest(t.Context(), -1, before.Add(-lookEvery), stirred)
 		if waited := time.Since(before); waited > 0 {
 			t.Errorf("the last look was long ago, and a notification waited %v", waited)
+		}
+	})
+}
+
+// Positions that wait in memory are due at once while the database is away: they must not shorten the pause after an error.
+func TestTheMoverPausesAfterAnErrorWhilePositionsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Mover{cfg: Config{Poll: pollEvery}, positions: positions{rows: make([]row, 3)}}
+		began := time.Now()
+		for failures := 1; failures <= 20; failures++ {
+			now := time.Now()
+			m.rest(t.Context(), m.patience(false, errors.New("no connection"), failures, 0), now, nil)
+		}
+		if took := time.Since(began); took < 20*time.Second {
+			t.Errorf("20 tries that failed took %v", took)
+		}
+		m.positions.carried = time.Now()
+		now := time.Now()
+		m.rest(t.Context(), -1, now, nil)
+		if took := time.Since(now); took > carryEvery {
+			t.Errorf("positions that are due after %v were left alone for %v", carryEvery, took)
 		}
 	})
 }
