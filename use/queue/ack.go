@@ -61,9 +61,15 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*state
 		preparation
 	}
 	byPartition := make(map[eventlog.Partition][]item)
-	known := q.partitionCheck()
+	known, current := q.partitionCheck(), false
 	for i, text := range receipts {
 		g, err := q.parse(text)
+		if errors.Is(err, ErrStaleReceipt) && !current { // or is it the queue that this process knows?
+			if err := q.redefine(ctx); err != nil {
+				return nil, fmt.Errorf("answer for messages of queue %q: %w", q.name, err)
+			}
+			current = true
+		}
 		if err == nil {
 			err = known(ctx, g)
 		}
@@ -87,7 +93,7 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*state
 	for p, items := range byPartition {
 		o := &op{apply: func(s *state, c *change) (changed bool, _ error) {
 			for _, it := range items {
-				err := apply(s, c, it.grant)
+				err := c.inDoubt(apply(s, c, it.grant))
 				errs[it.index] = err
 				if err == nil {
 					changed = true

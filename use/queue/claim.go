@@ -124,7 +124,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 			return nil, refreshEvery, err
 		}
 	}
-	levels, err := q.levels()
+	levels, err := q.levels(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -385,7 +385,7 @@ func (q *Queue) drop(ctx context.Context, g grant) error {
 			return false, nil
 		}
 		s.part(g.partition).resolve(g, run{fate: done})
-		c.entry.Puts = append(c.entry.Puts, frees...)
+		c.put(frees)
 		return true, nil
 	}})
 }

@@ -256,7 +256,7 @@ func (q *Queue) lastLetter(ctx context.Context, topic eventlog.Topic) (last Mess
 
 // takeLetters ends dead letters; back: they become messages again.
 func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool) (taken int, err error) {
-	levels, err := q.levels()
+	levels, err := q.levels(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -110,7 +110,7 @@ func (q *Queue) putOffRecord(ctx context.Context, g grant, rec batch.Record, att
 		}
 	}
 	headers = append(headers, q.putOff(due)...)
-	return preparation{topic: topic, partition: topic.Partitions[slotOf(now, due)], record: batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: headers}}, nil
+	return preparation{topic: topic, partition: topic.Partitions[slotOf(now, due)], puts: q.movesUnique(rec, idOf(g, rec)), record: batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: headers}}, nil
 }
 
 func noneIfGone(err error) error {
@@ -136,11 +136,11 @@ type preparation struct {
 	topic     eventlog.Topic
 	partition eventlog.Partition
 	record    batch.Record
-	frees     []eventlog.Put // unique keys of a message that is done
+	puts      []eventlog.Put // what becomes of the message's unique key
 }
 
 func (p preparation) append(c *change) {
-	c.entry.Puts = append(c.entry.Puts, p.frees...)
+	c.put(p.puts)
 	if p.topic.Version != 0 {
 		c.append(p.topic, p.partition, p.record)
 	}
@@ -167,7 +167,7 @@ func (q *Queue) keepDone(ctx context.Context, g grant) (preparation, error) {
 		return q.copyTo(ctx, doneSuffix, g, nil)
 	}
 	frees, err := q.unique(ctx, g)
-	return preparation{frees: frees}, err
+	return preparation{puts: frees}, err
 }
 
 // copyTo makes the copy of a message that goes to a topic of the queue. What the log has no more leaves no copy.
@@ -206,7 +206,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 		all = append(all, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(at.UTC().Format(time.RFC3339Nano))})
 	}
 	return preparation{
-		topic: topic, partition: topic.Partitions[0], frees: q.freesUnique(rec),
+		topic: topic, partition: topic.Partitions[0], puts: q.freesUnique(rec),
 		record: batch.Record{Timestamp: time.Now().UnixMilli(), Key: rec.Key, Value: rec.Value, Headers: all},
 	}, nil
 }

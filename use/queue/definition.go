@@ -377,7 +377,7 @@ func (qs *Queues) makeLevels(ctx context.Context, d *definition) error {
 	if d.settings.Priorities < len(d.levels)+1 {
 		return &eventlog.InvalidError{What: "priorities", Value: strconv.Itoa(d.settings.Priorities), Why: fmt.Sprintf("the queue has %d levels, and levels can only be added", len(d.levels)+1)}
 	}
-	of, err := qs.log.TopicByID(d.topicID)
+	of, err := qs.topicByID(ctx, d.topicID)
 	if err != nil {
 		return err
 	}
@@ -454,14 +454,39 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 	return Info{}, fmt.Errorf("alter queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
 }
 
-// reshard adds to an entry that all partitions get one state, or each its own. Every state is checked: none may change meanwhile.
+// partitionsOf lists all partitions of a queue, as the store has them now.
+func (qs *Queues) partitionsOf(ctx context.Context, d definition) (all []eventlog.Partition, err error) {
+	if err := qs.log.RefreshTopics(ctx); err != nil {
+		return nil, err
+	}
+	for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
+		topic, err := qs.log.TopicByID(id)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, topic.Partitions...)
+	}
+	return all, nil
+}
+
+// reshard adds to an entry that all partitions get one state, or each its own. Every state is checked, also that there is none: nothing may be
+// claimed or answered meanwhile.
 func (qs *Queues) reshard(ctx context.Context, d definition, e *eventlog.Entry) error {
+	partitions, err := qs.partitionsOf(ctx, d)
+	if err != nil {
+		return err
+	}
+	none := map[string]bool{statesOf(d.id) + sharedShard: true}
+	for _, p := range partitions {
+		none[stateKey(d.id, p)] = true
+	}
 	var all state
-	err := qs.log.ListAll(ctx, statesOf(d.id), func(kv eventlog.KeyValue) error {
+	err = qs.log.ListAll(ctx, statesOf(d.id), func(kv eventlog.KeyValue) error {
 		s, err := decode(kv.Value)
 		if err != nil {
 			return fmt.Errorf("key %s: %w", kv.Key, err)
 		}
+		delete(none, kv.Key)
 		all.parts = append(all.parts, s.parts...)
 		e.Checks = append(e.Checks, eventlog.Check{Key: kv.Key, Version: kv.Version})
 		e.Puts = append(e.Puts, eventlog.Put{Key: kv.Key})
@@ -469,6 +494,9 @@ func (qs *Queues) reshard(ctx context.Context, d definition, e *eventlog.Entry) 
 	})
 	if err != nil {
 		return err
+	}
+	for key := range none {
+		e.Checks = append(e.Checks, eventlog.Check{Key: key})
 	}
 	slices.SortFunc(all.parts, func(a, b part) int { return cmp.Compare(a.partition, b.partition) })
 	all.writer = qs.sign()
@@ -565,13 +593,9 @@ func (qs *Queues) purge(ctx context.Context, name string) (e eventlog.Entry, err
 	if err != nil {
 		return e, err
 	}
-	var partitions []eventlog.Partition
-	for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
-		topic, err := qs.log.TopicByID(id)
-		if err != nil {
-			return e, err
-		}
-		partitions = append(partitions, topic.Partitions...)
+	partitions, err := qs.partitionsOf(ctx, d)
+	if err != nil {
+		return e, err
 	}
 	ends, err := qs.log.Bounds(ctx, partitions...)
 	if err != nil {
@@ -599,11 +623,25 @@ func (qs *Queues) purge(ctx context.Context, name string) (e eventlog.Entry, err
 			e.Puts = append(e.Puts, eventlog.Put{Key: stateKey(d.id, p.partition), Version: 1, Value: own.encode()})
 		}
 	}
+	// What is redriven meanwhile is not dead again: each state of dead letters is checked, also that there is none.
+	letters, err := qs.topic(ctx, name+deadSuffix, 1, 1<<20+headersMax)
+	if err != nil {
+		return e, err
+	}
+	none := make(map[string]bool)
+	for _, p := range letters.Partitions {
+		none[deadKey(old, p)] = true
+	}
 	err = qs.log.ListAll(ctx, deadPrefix+old+"/", func(kv eventlog.KeyValue) error {
+		delete(none, kv.Key)
 		key := deadPrefix + d.id + strings.TrimPrefix(kv.Key, deadPrefix+old)
+		e.Checks = append(e.Checks, eventlog.Check{Key: kv.Key, Version: kv.Version})
 		e.Puts = append(e.Puts, eventlog.Put{Key: kv.Key}, eventlog.Put{Key: key, Version: 1, Value: kv.Value})
 		return nil
 	})
+	for key := range none {
+		e.Checks = append(e.Checks, eventlog.Check{Key: key})
+	}
 	return e, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -53,8 +54,7 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 		out    = make([]Enqueued, len(messages))
 		events []publish.Event
 		of     []int // which message each event is
-		unique bool
-		later  bool // some are to come later
+		bound  bool  // by what the store has of the queue: its id, or unique keys
 		now    Time
 	)
 	for i, m := range messages {
@@ -68,29 +68,22 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 		if err != nil {
 			return nil, fmt.Errorf("enqueue message %d of %d to queue %q: %w", i, len(messages), q.name, err)
 		}
-		events, of, unique = append(events, e), append(of, i), unique || m.Unique != ""
-		later = later || e.Topic == wheelTopic
+		events, of = append(events, e), append(of, i)
+		bound = bound || m.Unique != "" || e.Topic == wheelTopic // those wait for the queue of this id, and another process may have purged it
 	}
-	if unique {
-		return q.enqueueUnique(ctx, messages, events)
+	if bound {
+		return q.enqueueBound(ctx, messages, events)
 	}
 	placed, err := q.owner.publisher.Publish(ctx, events...)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue to queue %q: %w", q.name, err)
 	}
 	for i, at := range placed {
-		topic, err := q.log.TopicByID(events[i].TopicID)
+		topic, err := q.owner.topicByID(ctx, events[i].TopicID)
 		if err != nil {
 			return nil, fmt.Errorf("enqueue to queue %q: the message was enqueued, and its topic deleted: %w", q.name, err)
 		}
 		out[of[i]].ID = MessageID{topic.Partitions[at.Partition], at.Offset}
-	}
-	if later { // those are for the queue's id, and another process may have purged it long ago
-		if err := q.redefine(ctx); errors.Is(err, ErrUnknownQueue) {
-			return nil, fmt.Errorf("enqueue to queue %q: it was purged, or made anew, and has not got the messages: %w", q.name, err)
-		} else if err != nil {
-			return nil, fmt.Errorf("enqueue to queue %q: %w: the messages are durable, and whether the queue is the same is not known: %w", q.name, eventlog.ErrUnsure, err)
-		}
 	}
 	return out, nil
 }
@@ -122,7 +115,7 @@ func (q *Queue) event(ctx context.Context, m NewMessage, now Time) (publish.Even
 			return q.owner.wheel.event(ctx, q, m, now, due)
 		}
 	}
-	topic, err := q.topicFor(m.Priority)
+	topic, err := q.topicFor(ctx, m.Priority)
 	return publish.Event{Topic: topic.Name, TopicID: topic.ID, Key: m.Key, Value: m.Value, Headers: m.Headers, Time: m.Time}, err
 }
 
@@ -161,14 +154,16 @@ func (q *Queue) uniqueKey(unique string) string {
 	return uniquePrefix + q.id + "/" + hex.EncodeToString(sum[:16])
 }
 
-// enqueueUnique enqueues the messages whose unique keys are free, and takes these keys, in one change.
-func (q *Queue) enqueueUnique(ctx context.Context, messages []NewMessage, events []publish.Event) ([]Enqueued, error) {
+// enqueueBound enqueues the messages whose unique keys are free, and takes these keys, in one change, provided that the queue is as this process knows
+// it. A key of a message that is gone, or done, is free: it was trimmed, or was done while the queue had no unique keys.
+func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events []publish.Event) ([]Enqueued, error) {
 	fail := func(err error) ([]Enqueued, error) {
 		return nil, fmt.Errorf("enqueue to queue %q: %w", q.name, err)
 	}
 	for range changesMax {
 		out := make([]Enqueued, len(messages))
-		seen := make(map[string]int) // unique keys of this call, by the first message
+		seen := make(map[string]int)               // unique keys of this call, by the first message
+		taken := make(map[string]eventlog.Version) // keys in the store that nothing holds any more
 		var fresh []publish.Event
 		var of []int
 		for i, m := range messages {
@@ -183,18 +178,26 @@ func (q *Queue) enqueueUnique(ctx context.Context, messages []NewMessage, events
 					return fail(err)
 				}
 				if kv.Version > 0 {
-					if out[i].ID, err = parseUnique(kv); err != nil {
+					id, moved, err := parseUnique(kv)
+					if err != nil {
 						return fail(err)
 					}
-					out[i].Repeated = true
-					continue
+					out[i].ID = id
+					over, err := q.isOver(ctx, id, moved)
+					if err != nil {
+						return fail(err)
+					}
+					if out[i].Repeated = !over; !over {
+						continue
+					}
+					taken[kv.Key] = kv.Version
 				}
 			}
 			fresh, of = append(fresh, events[i]), append(of, i)
 		}
 		var err error
 		if len(fresh) > 0 {
-			err = q.publishUnique(ctx, messages, fresh, of, out)
+			err = q.publishBound(ctx, messages, fresh, of, taken, out)
 		}
 		if isStale(err) {
 			if err := q.redefine(ctx); err != nil {
@@ -215,9 +218,37 @@ func (q *Queue) enqueueUnique(ctx context.Context, messages []NewMessage, events
 	return fail(fmt.Errorf("%w: its unique keys were taken and freed %d times meanwhile", eventlog.ErrUnavailable, changesMax))
 }
 
-// publishUnique appends messages and puts their unique keys in one entry. Each message is a batch of its own, so that the store can write
-// its offset down.
-func (q *Queue) publishUnique(ctx context.Context, messages []NewMessage, fresh []publish.Event, of []int, out []Enqueued) error {
+// isOver reports whether a message certainly is not in the queue any more. Of one that was in the wheel, or is, it is not known.
+func (q *Queue) isOver(ctx context.Context, id MessageID, moved bool) (bool, error) {
+	topics, err := q.levels(ctx)
+	if err != nil {
+		return false, err
+	}
+	if _, mine := topicOf(topics, id.Partition); !mine || moved {
+		return false, nil
+	}
+	held, err := q.log.Bounds(ctx, id.Partition)
+	if err == nil {
+		err = held[0].Err
+	}
+	if err != nil {
+		return false, err
+	}
+	st, err := q.shard(id.Partition).fresh(ctx)
+	if err != nil {
+		return false, err
+	}
+	mine := st.part(id.Partition)
+	if id.Offset >= mine.next { // nobody ever had it
+		return id.Offset < held[0].Bounds.First, nil
+	}
+	r, there := mine.at(id.Offset)
+	return !there || r.fate == done, nil // a worker may still answer for one that is claimed, also when the log has it no more
+}
+
+// publishBound appends messages and puts their unique keys in one entry. Each message is a batch of its own, so that the store can write
+// its offset down. taken are keys that are in the store, and free.
+func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh []publish.Event, of []int, taken map[string]eventlog.Version, out []Enqueued) error {
 	e := eventlog.Entry{Checks: []eventlog.Check{{Key: defKey(q.name), Version: q.def.Load().version}}}
 	partitions := make([]eventlog.Partition, len(fresh))
 	for n, event := range fresh {
@@ -231,8 +262,8 @@ func (q *Queue) publishUnique(ctx context.Context, messages []NewMessage, fresh 
 		}
 		if unique := messages[of[n]].Unique; unique != "" {
 			key := q.uniqueKey(unique)
-			e.Checks = append(e.Checks, eventlog.Check{Key: key})
-			e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: 1, Value: fmt.Appendf(nil, "%d-", partitions[n]), AddBase: len(e.Batches)})
+			e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: taken[key]})
+			e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: taken[key] + 1, Value: fmt.Appendf(nil, "%d-", partitions[n]), AddBase: len(e.Batches)})
 		}
 	}
 	outcome, err := q.log.Append(ctx, e)
@@ -245,12 +276,25 @@ func (q *Queue) publishUnique(ctx context.Context, messages []NewMessage, fresh 
 	return nil
 }
 
-func parseUnique(kv eventlog.KeyValue) (MessageID, error) {
-	id, err := ParseID(string(kv.Value))
+// uniqueMoved ends the value of a unique key whose message was put off: it is not where its id says any more.
+const uniqueMoved = " moved"
+
+func parseUnique(kv eventlog.KeyValue) (id MessageID, moved bool, err error) {
+	text, moved := strings.CutSuffix(string(kv.Value), uniqueMoved)
+	id, err = ParseID(text)
 	if err != nil {
-		return id, fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
+		return id, moved, fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
 	}
-	return id, nil
+	return id, moved, nil
+}
+
+// movesUnique is the put that notes with a message's unique key, if it has one of this queue, that the message is put off.
+func (q *Queue) movesUnique(rec batch.Record, id MessageID) []eventlog.Put {
+	puts := q.freesUnique(rec)
+	for i := range puts {
+		puts[i].Version, puts[i].Value = 1+eventlog.Version(rand.Int64N(1<<53)), []byte(id.String()+uniqueMoved)
+	}
+	return puts
 }
 
 // freesUnique is the put that frees a message's unique key, if it has one of this queue.

@@ -21,7 +21,7 @@ type Stats struct {
 
 // Stats reads what the queue has: a trip for each partition, or two.
 func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
-	partitions, err := q.partitions()
+	partitions, err := q.partitions(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -104,8 +104,8 @@ func (p *part) count(s *Stats, now Time, end eventlog.Offset) (oldest eventlog.O
 }
 
 // partitions are all of the queue's.
-func (q *Queue) partitions() (all []eventlog.Partition, err error) {
-	levels, err := q.levels()
+func (q *Queue) partitions(ctx context.Context) (all []eventlog.Partition, err error) {
+	levels, err := q.levels(ctx)
 	for _, t := range levels {
 		all = append(all, t.Partitions...)
 	}
@@ -129,7 +129,7 @@ const searchMax = 100_000
 // letters, as many as searchMax of each; done means that it is in none of them.
 func (q *Queue) Find(ctx context.Context, id MessageID) (c Condition, err error) {
 	c = Condition{ID: id, State: "unknown"}
-	partitions, err := q.partitions()
+	partitions, err := q.partitions(ctx)
 	if err != nil {
 		return c, err
 	}
@@ -224,7 +224,7 @@ func (q *Queue) findMoved(ctx context.Context, c Condition) (Condition, bool, er
 			}
 		}
 	}
-	partitions, err := q.partitions()
+	partitions, err := q.partitions(ctx)
 	if err != nil {
 		return c, false, err
 	}

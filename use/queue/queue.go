@@ -292,7 +292,7 @@ func (q *Queue) wait() (done func()) {
 // watch rings when new messages come. It costs no trip.
 func (q *Queue) watch(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
-		levels, err := q.levels()
+		levels, err := q.levels(ctx)
 		if err != nil {
 			q.ring()
 			return
@@ -358,17 +358,32 @@ func (q *Queue) order(levels []eventlog.Topic) (places []place) {
 const lowestFirst = 8
 
 // levels are the queue's topics, by priority.
-func (q *Queue) levels() ([]eventlog.Topic, error) {
+func (q *Queue) levels(ctx context.Context) ([]eventlog.Topic, error) {
 	d := q.def.Load()
 	topics := make([]eventlog.Topic, 0, 1+len(d.levels))
 	for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
-		t, err := q.log.TopicByID(id)
+		t, err := q.owner.topicByID(ctx, id)
+		if err != nil && !errors.Is(err, eventlog.ErrUnknownTopic) {
+			return nil, fmt.Errorf("queue %q: %w", q.name, err)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("queue %q: a topic of it was deleted (%q, or that of a priority): delete the queue, or make another: %w", q.name, d.topic, err)
 		}
 		topics = append(topics, t)
 	}
 	return topics, nil
+}
+
+// topicByID finds a topic, and asks the store before it says that there is none: another process may just have made it.
+func (qs *Queues) topicByID(ctx context.Context, id eventlog.TopicID) (eventlog.Topic, error) {
+	t, err := qs.log.TopicByID(id)
+	if !errors.Is(err, eventlog.ErrUnknownTopic) {
+		return t, err
+	}
+	if err := qs.log.RefreshTopics(ctx); err != nil {
+		return t, err
+	}
+	return qs.log.TopicByID(id)
 }
 
 // topicOf finds which of the topics has a partition.
@@ -382,8 +397,8 @@ func topicOf(topics []eventlog.Topic, p eventlog.Partition) (eventlog.Topic, boo
 }
 
 // topicFor is where a message of a priority goes.
-func (q *Queue) topicFor(priority int) (eventlog.Topic, error) {
-	topics, err := q.levels()
+func (q *Queue) topicFor(ctx context.Context, priority int) (eventlog.Topic, error) {
+	topics, err := q.levels(ctx)
 	if err != nil {
 		return eventlog.Topic{}, err
 	}

@@ -45,7 +45,7 @@ func (q *Queue) partitionCheck() func(context.Context, grant) error {
 	asked := false
 	return func(ctx context.Context, g grant) error {
 		for {
-			topics, err := q.levels()
+			topics, err := q.levels(ctx)
 			if err != nil {
 				return err
 			}

@@ -84,6 +84,11 @@ func (ps *pages) find(o eventlog.Offset) (batch.Record, bool) {
 
 // fetch reads and decodes what begins with the batch that holds an offset.
 func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Offset) ([]batch.Record, error) {
+	if held, _ := r.log.Known(p); o >= held.Next { // another process told of the message by the queue's state, and its append was not heard of yet
+		if _, err := r.log.Bounds(ctx, p); err != nil {
+			return nil, err
+		}
+	}
 	got, err := r.log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: o, MaxBytes: readBytes}}})
 	if err != nil {
 		return nil, err
@@ -94,6 +99,9 @@ func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Of
 	}
 	if got[0].Err != nil {
 		return nil, got[0].Err
+	}
+	if len(got[0].Batches) == 0 {
+		return nil, fmt.Errorf("partition %d holds [%d, %d), and not the message at %d", p, got[0].Bounds.First, got[0].Bounds.Next, o)
 	}
 	var page []batch.Record
 	for _, b := range got[0].Batches {

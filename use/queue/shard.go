@@ -27,6 +27,8 @@ type op struct {
 	apply func(s *state, c *change) (changed bool, err error)
 	bytes int64 // of records that it appends
 
+	doubt bool // it was sent before, and may have happened: another process changed the state since
+
 	done chan struct{} // closed once err is there
 	err  error
 	gone bool   // its caller went away after it was taken; guarded by shard.mu
@@ -38,6 +40,16 @@ type change struct {
 	entry eventlog.Entry
 	loose map[eventlog.Partition]*loose
 	order []eventlog.Partition // of loose, by first mention
+	keys  map[string]bool      // that put puts
+	doubt bool                 // of the operation that is applied: op.doubt
+}
+
+// inDoubt says of a receipt that is stale now that it may be so by this very operation, when that was sent before.
+func (c *change) inDoubt(err error) error {
+	if c.doubt && errors.Is(err, ErrStaleReceipt) && !errors.Is(err, eventlog.ErrUnsure) {
+		return fmt.Errorf("%w: it was sent twice, and the first may have happened (%w)", eventlog.ErrUnsure, err)
+	}
+	return err
 }
 
 type loose struct {
@@ -57,6 +69,19 @@ func (c *change) append(t eventlog.Topic, p eventlog.Partition, r batch.Record) 
 		c.order = append(c.order, p)
 	}
 	l.records = append(l.records, r)
+}
+
+// put adds unique keys to the entry, which may name each key once. Two messages have the same one when somebody copied a record with its headers.
+func (c *change) put(puts []eventlog.Put) {
+	for _, p := range puts {
+		if c.keys == nil {
+			c.keys = make(map[string]bool)
+		}
+		if !c.keys[p.Key] {
+			c.keys[p.Key] = true
+			c.entry.Puts = append(c.entry.Puts, p)
+		}
+	}
 }
 
 func (c *change) seal() error {
@@ -123,10 +148,24 @@ func (s *shard) do(ctx context.Context, o *op) error {
 	return fmt.Errorf("%s: %w: gave up while it was on its way (%w)", s.what, eventlog.ErrUnsure, context.Cause(ctx))
 }
 
+// sent is a change whose answer was lost.
+type sent struct {
+	writer string           // who signed it; "": there is none
+	from   eventlog.Version // that it checks
+	fence  string           // who signed the last change that was to keep it from coming
+}
+
 // work commits changes until nobody asks for more.
 func (s *shard) work(ctx context.Context) {
-	var taken []*op      // not answered yet
-	var writers []string // what the changes of unknown outcome that took them were signed with
+	var taken []*op // not answered yet
+	var lost sent   // the change that took them, if its outcome is not known
+	give := func(err error) {
+		for _, o := range taken {
+			o.doubt = o.doubt || lost.writer != ""
+		}
+		s.answer(taken, err)
+		taken, lost = nil, sent{}
+	}
 	for failures := 0; ; {
 		s.mu.Lock()
 		if len(s.line) == 0 && len(taken) == 0 {
@@ -138,34 +177,39 @@ func (s *shard) work(ctx context.Context) {
 		s.mu.Unlock()
 		if !known {
 			if err := s.load(ctx); err != nil {
-				if len(writers) > 0 && !errors.Is(err, ErrUnknownQueue) && ctx.Err() == nil { // what was sent must be found out
+				if lost.writer != "" && !errors.Is(err, ErrUnknownQueue) && ctx.Err() == nil { // what was sent must be found out
 					failures++
 					pause(ctx, failures)
 					continue
 				}
-				s.answer(taken, err)
-				taken, writers = nil, nil
+				give(err)
 				s.fail(err)
 				continue
 			}
 			failures = 0
-			if slices.Contains(writers, s.known().writer) {
-				s.answer(taken, nil)
-				taken, writers = nil, nil
-				continue
+		}
+		if lost.writer != "" {
+			happened, err := s.settle(ctx, &lost, taken)
+			switch {
+			case happened:
+				lost = sent{}
+				give(nil)
+			case err == nil:
+				lost = sent{}
+			case ctx.Err() != nil || errors.Is(err, eventlog.ErrClosed):
+				give(err)
+			default:
+				failures++
+				pause(ctx, failures)
 			}
+			continue
 		}
 		var next *state
-		version := s.version + 1
-		if s.version == 0 {
-			version = 1 + eventlog.Version(rand.Int64N(1<<53)) // a queue made anew does not come by the versions of an older one
-		}
+		from, version := s.version, s.nextVersion()
 		ticket := s.owner.log.SubmitLate(ctx, s.size(), func() (eventlog.Entry, bool) {
-			if len(writers) == 0 { // who joins now must not get the answer to what was sent before
-				taken = append(taken, s.take(len(taken))...)
-			}
+			taken = append(taken, s.take(len(taken))...)
 			var e eventlog.Entry
-			e, next = s.apply(taken, version, len(writers) > 0)
+			e, next = s.apply(taken, version)
 			return e, next != nil
 		})
 		_, err := ticket.Wait(ctx)
@@ -174,25 +218,57 @@ func (s *shard) work(ctx context.Context) {
 			if next != nil {
 				s.keep(next, version)
 			}
-			s.answer(taken, nil)
-			taken, writers = nil, nil
+			give(nil)
 		case errors.Is(err, eventlog.ErrStale) && s.q != nil:
 			s.forget()
 		case errors.Is(err, eventlog.ErrUnsure) && next != nil && ctx.Err() == nil:
-			// The store decides: if the state was written by us, it happened. If not, the next change takes its version, so
-			// that it cannot happen any more.
-			writers = append(writers, next.writer)
+			lost = sent{writer: next.writer, from: from}
 			s.forget()
 		case len(taken) > 1 && isRefusal(err):
 			s.putBack(taken) // one of them may be to blame, and the others are not to suffer
 			s.forget()
-			taken, writers = nil, nil
+			taken = nil
 		default:
 			s.forget()
-			s.answer(taken, err)
-			taken, writers = nil, nil
+			give(err)
 		}
 	}
+}
+
+// settle finds out what became of a change whose answer was lost, from the state that was read since. Where that is as it was, the change may still
+// be on its way: then the state moves on as it is, which fences the change. With nil and false it has not happened, or it is in doubt (op.doubt). An error
+// leaves it open.
+//
+// The operations do not run again before it is settled: what they found belongs to the change that happened.
+func (s *shard) settle(ctx context.Context, lost *sent, taken []*op) (happened bool, err error) {
+	known := s.known()
+	switch {
+	case known.writer == lost.writer:
+		return true, nil
+	case lost.fence != "" && known.writer == lost.fence:
+		return false, nil
+	case s.version != lost.from || s.q != nil && !s.q.decides(s.key):
+		for _, o := range taken {
+			o.doubt = true // it happened before another process changed the state, or not at all
+		}
+		return false, nil
+	}
+	next, version := known.clone(), s.nextVersion()
+	next.writer = s.owner.sign()
+	lost.fence = next.writer
+	if _, err := s.owner.log.Append(ctx, s.entryOf(&change{}, next, version)); err != nil {
+		s.forget()
+		return false, err
+	}
+	s.keep(next, version)
+	return false, nil
+}
+
+func (s *shard) nextVersion() eventlog.Version {
+	if s.version == 0 {
+		return 1 + eventlog.Version(rand.Int64N(1<<53)) // a queue made anew does not come by the versions of an older one
+	}
+	return s.version + 1
 }
 
 func (s *shard) known() *state {
@@ -243,9 +319,8 @@ func isRefusal(err error) bool {
 	return !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrClosed) && !errors.Is(err, eventlog.ErrUnsure)
 }
 
-// apply makes one entry of operations; nil where none of them changes anything. In doubt they were sent before, and another process
-// changed the state since: a receipt that is stale now may be so by this very operation.
-func (s *shard) apply(ops []*op, version eventlog.Version, doubt bool) (eventlog.Entry, *state) {
+// apply makes one entry of operations; nil where none of them changes anything.
+func (s *shard) apply(ops []*op, version eventlog.Version) (eventlog.Entry, *state) {
 	next := s.known().clone()
 	c := &change{}
 	if s.q != nil && !s.q.decides(s.key) { // the queue got limits, or lost them: another state decides now
@@ -257,11 +332,10 @@ func (s *shard) apply(ops []*op, version eventlog.Version, doubt bool) (eventlog
 	changed := false
 	for _, o := range ops {
 		var did bool
+		c.doubt = o.doubt
 		did, o.err = o.apply(next, c)
 		changed = changed || did
-		if doubt && errors.Is(o.err, ErrStaleReceipt) {
-			o.err = fmt.Errorf("%s: %w (%w)", s.what, eventlog.ErrUnsure, o.err)
-		}
+		o.err = c.inDoubt(o.err)
 	}
 	if !changed {
 		return eventlog.Entry{}, nil
@@ -270,12 +344,17 @@ func (s *shard) apply(ops []*op, version eventlog.Version, doubt bool) (eventlog
 		panic(fmt.Sprintf("%s: seal records that were read from the log: %v", s.what, err))
 	}
 	next.writer = s.owner.sign()
+	return s.entryOf(c, next, version), next
+}
+
+// entryOf is the entry that puts a state in the place of the one that is known.
+func (s *shard) entryOf(c *change, next *state, version eventlog.Version) eventlog.Entry {
 	c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: s.key, Version: s.version})
 	if s.q != nil { // who pauses, alters or deletes a queue is obeyed by every process at once
 		c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: defKey(s.q.name), Version: s.q.def.Load().version})
 	}
 	c.entry.Puts = append(c.entry.Puts, eventlog.Put{Key: s.key, Version: version, Value: next.encode()})
-	return c.entry, next
+	return c.entry
 }
 
 // errMoved: the state that was asked decides no longer.
@@ -346,13 +425,16 @@ func (s *shard) forget() {
 	s.mu.Unlock()
 }
 
-// answer ends operations. An error of theirs counts more than that of the change.
+// answer ends operations. An error of theirs counts more than that of the change. What may have happened is not told as what has not.
 func (s *shard) answer(ops []*op, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range ops {
 		if err != nil {
 			o.err = err
+		}
+		if err != nil && o.doubt && !errors.Is(err, eventlog.ErrUnsure) {
+			o.err = fmt.Errorf("%s: %w: it was sent, and then: %w", s.what, eventlog.ErrUnsure, err)
 		}
 		close(o.done)
 		if o.gone && o.err == nil && o.left != nil {

@@ -548,7 +548,10 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 		rec.Headers = append(rec.Headers, q.putOff(m.due)...)
 		return preparation{topic: wheel, partition: wheel.Partitions[slotOf(now, m.due)], record: rec}, nil
 	}
-	topic, err := q.topicFor(priorityOf(m.rec))
+	topic, err := q.topicFor(ctx, priorityOf(m.rec))
+	if err != nil && !errors.Is(err, eventlog.ErrUnknownTopic) {
+		return none, err
+	}
 	if err != nil {
 		w.owner.logger.Info("a message of a topic that is gone is dropped", "queue", name, "message", MessageID{s.partition, m.at}.String())
 		return none, nil

@@ -1,0 +1,334 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/publish"
+	"github.com/weir-log/weir/use/queue"
+)
+
+// between is a store that lets something happen once in the middle of an operation: after a prefix was listed.
+type between struct {
+	eventlog.Store
+	mu     sync.Mutex
+	prefix string
+	then   func()
+}
+
+func (s *between) after(prefix string, then func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.prefix, s.then = prefix, then
+}
+
+func (s *between) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	kvs, err := s.Store.List(ctx, prefix, after, limit)
+	s.mu.Lock()
+	then := s.then
+	if then != nil && strings.HasPrefix(prefix, s.prefix) {
+		s.then = nil
+	} else {
+		then = nil
+	}
+	s.mu.Unlock()
+	if then != nil {
+		then()
+	}
+	return kvs, err
+}
+
+// late is a store that commits an entry for a queue's state late: its answer is lost, and it happens just before the next one.
+type late struct {
+	eventlog.Store
+	mu     sync.Mutex
+	armed  bool
+	during func()           // before the answer is lost
+	held   []eventlog.Entry // sent, and not yet there
+}
+
+func (s *late) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	changes := false
+	for _, e := range flush {
+		for _, p := range e.Puts {
+			changes = changes || strings.HasPrefix(p.Key, "queue/state/")
+		}
+	}
+	s.mu.Lock()
+	hold := s.armed && changes
+	var held []eventlog.Entry
+	if hold {
+		s.armed, s.held = false, flush
+	} else if changes {
+		held, s.held = s.held, nil
+	}
+	s.mu.Unlock()
+	if hold {
+		s.during()
+		return nil, fmt.Errorf("commit: %w", eventlog.ErrUnsure)
+	}
+	if held != nil {
+		if _, err := s.Store.Commit(ctx, held); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.Commit(ctx, flush)
+}
+
+// List is slow while something is on its way, so that the log goes on meanwhile.
+func (s *late) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	s.mu.Lock()
+	slow := s.held != nil
+	s.mu.Unlock()
+	if slow {
+		time.Sleep(time.Second)
+	}
+	return s.Store.List(ctx, prefix, after, limit)
+}
+
+func startLog(t *testing.T, store eventlog.Store) (*eventlog.Log, *queue.Queues) {
+	t.Helper()
+	log, err := eventlog.Open(t.Context(), store, eventlog.Config{Poll: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	qs := queue.New(log, publish.New(log, publish.Config{}), queue.Config{})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = log.Run(ctx) })
+	running.Go(func() { _ = qs.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	synctest.Wait()
+	return log, qs
+}
+
+func TestAMessageThatThisProcessHasNotHeardOfIsNotGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		a := start(t, store)
+		q := create(t, a, queue.Spec{Name: "mail", Partitions: 1})
+		b := start(t, store) // its log polls every 20 s
+		enqueue(t, q, "x")
+		errs, err := q.Nack(t.Context(), queue.Nack{SetDelay: true}, claimN(t, q, 1)[0].Receipt)
+		if err := one(t, errs, err); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		got := claimN(t, open(t, b, "mail"), 1) // it knows the message from the queue's state alone
+		if values(got) != "x " {
+			time.Sleep(time.Minute)
+			s, err := q.Stats(t.Context())
+			t.Errorf("the other process got %q; a minute later the queue has %+v, %v", values(got), s, err)
+		}
+	})
+}
+
+func TestAMessageIsEnqueuedOnceWhenAnotherProcessPurgedTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		a := start(t, store)
+		create(t, a, queue.Spec{Name: "mail", Partitions: 1})
+		b := start(t, store)
+		open(t, b, "mail")
+		if err := a.Purge(t.Context(), "mail"); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.With(t.Context(), "mail", func(q *queue.Queue) error {
+			_, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("now")}, queue.NewMessage{Value: []byte("later"), Delay: time.Second})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := values(claimN(t, open(t, a, "mail"), 10)); got != "now later " {
+			t.Errorf("the queue has %q, want each message once", got)
+		}
+	})
+}
+
+func TestADeadLetterThatIsRedrivenDuringAPurgeIsNotDeadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &between{Store: memory.New()}
+		a := start(t, store)
+		q := create(t, a, queue.Spec{Name: "mail", Partitions: 1})
+		b := start(t, store)
+		enqueue(t, q, "x", "y")
+		for range 2 {
+			errs, err := q.Nack(t.Context(), queue.Nack{Reject: true}, claimN(t, q, 1)[0].Receipt)
+			if err := one(t, errs, err); err != nil {
+				t.Fatal(err)
+			}
+		}
+		letters, err := q.DeadLetters(t.Context(), queue.MessageID{}, 10)
+		if err != nil || len(letters) != 2 {
+			t.Fatalf("%d dead letters, %v", len(letters), err)
+		}
+		redrive := func(l queue.DeadLetter) {
+			if n, err := q.Redrive(t.Context(), l); err != nil || n != 1 {
+				t.Errorf("redriven %d, %v", n, err)
+			}
+		}
+		redrive(letters[0])
+		store.after("queue/dead/", func() { redrive(letters[1]) })
+		if err := b.Purge(t.Context(), "mail"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second) // for b to hear of the dead letters
+		if again, err := open(t, b, "mail").DeadLetters(t.Context(), queue.MessageID{}, 10); err != nil || len(again) != 0 {
+			t.Errorf("%d dead letters after all were redriven, %v", len(again), err)
+		}
+	})
+}
+
+func TestAMessageClaimedWhileTheQueueGetsLimitsIsNotClaimedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &between{Store: memory.New()}
+		a := start(t, store)
+		q := create(t, a, queue.Spec{Name: "mail", Partitions: 1})
+		b := start(t, store)
+		enqueue(t, q, "x")
+		var first []queue.Message
+		store.after("queue/state/", func() { first = claimN(t, q, 1) })
+		if _, err := b.Alter(t.Context(), "mail", func(s *queue.Settings) error { s.Concurrency = 10; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if len(first) != 1 {
+			t.Fatalf("claimed %d messages while the queue was altered", len(first))
+		}
+		time.Sleep(20 * time.Second) // for b to hear of the message
+		if got := claimN(t, open(t, b, "mail"), 10); len(got) != 0 {
+			t.Errorf("claimed %q again, while its first lease goes on", values(got))
+		}
+	})
+}
+
+func TestAClaimWhoseAnswerWasLostGivesOutWhatTheStoreHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &late{Store: memory.New()}
+		qs := start(t, store)
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
+		enqueue(t, q, "x")
+		var more sync.WaitGroup
+		store.during = func() {
+			more.Go(func() { enqueue(t, q, "y") }) // it is in the log before the claim is tried again
+			time.Sleep(time.Second)
+		}
+		store.armed = true
+		first := claimN(t, q, 10)
+		more.Wait()
+		second := claimN(t, q, 10)
+		if got := values(first) + values(second); strings.Count(got, "x") != 1 || strings.Count(got, "y") != 1 {
+			t.Errorf("the first claim got %q and the second %q: each message has one claim", values(first), values(second))
+		}
+		for _, m := range append(first, second...) {
+			errs, err := q.Ack(t.Context(), m.Receipt)
+			if err := one(t, errs, err); err != nil {
+				t.Errorf("ack of %q: %v", m.Value, err)
+			}
+		}
+	})
+}
+
+func TestAUniqueKeyDoesNotOutliveAMessageThatWasTrimmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, qs := startLog(t, memory.New())
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Unique: true}})
+		first, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("x"), Unique: "daily"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := log.Trim(t.Context(), first[0].ID.Partition, first[0].ID.Offset+1); err != nil {
+			t.Fatal(err)
+		}
+		second, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("y"), Unique: "daily"})
+		if err != nil || second[0].Repeated {
+			t.Fatalf("%+v, %v: the message that had the key is gone", second, err)
+		}
+		if got := values(claimN(t, q, 10)); got != "y " {
+			t.Errorf("the queue has %q, want y", got)
+		}
+	})
+}
+
+func TestAUniqueKeyIsFreeOnceItsMessageIsDoneAlsoWhileTheQueueHadNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs := start(t, memory.New())
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Unique: true}})
+		daily := func(value string) queue.Enqueued {
+			t.Helper()
+			q = open(t, qs, "mail")
+			out, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte(value), Unique: "daily"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out[0]
+		}
+		set := func(unique bool) {
+			t.Helper()
+			if _, err := qs.Alter(t.Context(), "mail", func(s *queue.Settings) error { s.Unique = unique; return nil }); err != nil {
+				t.Fatal(err)
+			}
+			q = open(t, qs, "mail")
+		}
+		first := daily("x")
+		set(false)
+		errs, err := q.Ack(t.Context(), claimN(t, q, 1)[0].Receipt)
+		if err := one(t, errs, err); err != nil {
+			t.Fatal(err)
+		}
+		set(true)
+		second := daily("y")
+		if second.Repeated || second.ID == first.ID {
+			t.Fatalf("%+v: the first message, %v, is done", second, first.ID)
+		}
+		errs, err = q.Nack(t.Context(), queue.Nack{SetDelay: true, Delay: time.Hour}, claimN(t, q, 1)[0].Receipt)
+		if err := one(t, errs, err); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // it is put off, and then it waits in the queue
+			if again := daily("z"); !again.Repeated || again.ID != second.ID {
+				t.Fatalf("%+v, and %v is not done", again, second.ID)
+			}
+			time.Sleep(2 * time.Hour)
+		}
+		errs, err = q.Ack(t.Context(), claimN(t, q, 1)[0].Receipt)
+		if err := one(t, errs, err); err != nil {
+			t.Fatal(err)
+		}
+		if third := daily("z"); third.Repeated {
+			t.Fatalf("%+v: %v is done", third, second.ID)
+		}
+	})
+}
+
+func TestAnAnswerReachesTheQueueThroughAProcessThatDidNotHearOfAPurge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		a := start(t, store)
+		create(t, a, queue.Spec{Name: "mail", Partitions: 1})
+		b := start(t, store)
+		open(t, b, "mail")
+		if err := a.Purge(t.Context(), "mail"); err != nil {
+			t.Fatal(err)
+		}
+		q := open(t, a, "mail")
+		enqueue(t, q, "x")
+		receipt := claimN(t, q, 1)[0].Receipt
+		if err := b.With(t.Context(), "mail", func(q *queue.Queue) error {
+			errs, err := q.Ack(t.Context(), receipt)
+			if err == nil {
+				err = errs[0]
+			}
+			return err
+		}); err != nil {
+			t.Errorf("ack through another process: %v", err)
+		}
+	})
+}
