@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -31,9 +30,13 @@ var listOffsetsSince = map[int64]int16{
 // without one while the store is away; each search by time costs a few.
 func (s *Server) listOffsets(ctx context.Context, _ *request, in *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
 	out := in.ResponseKind().(*kmsg.ListOffsetsResponse)
-	bounds := s.listBounds(ctx, in)
+	topics := make([]listed, len(in.Topics)) // each name is looked up once: it could be another topic's the next time
+	for i := range in.Topics {
+		topics[i].topic, topics[i].unknown = s.topicByName(ctx, in.Topics[i].Topic)
+	}
+	bounds := s.listBounds(ctx, in, topics)
 	asked := make(map[place]bool)
-	for _, t := range in.Topics {
+	for i, t := range in.Topics {
 		answer := kmsg.NewListOffsetsResponseTopic()
 		answer.Topic = t.Topic
 		for _, p := range t.Partitions {
@@ -44,7 +47,7 @@ func (s *Server) listOffsets(ctx context.Context, _ *request, in *kmsg.ListOffse
 			if asked[at] { // Kafka's broker refuses it, too (ListOffsetsRequest.duplicatePartitions): each search costs trips to the store
 				err = deny(kerr.InvalidRequest, "partition %d of topic %q is asked for more than once", p.Partition, t.Topic)
 			} else {
-				found, epoch, err = s.listOffset(ctx, in, t.Topic, p, bounds)
+				found, epoch, err = s.listOffset(ctx, in, topics[i], p, bounds)
 			}
 			asked[at] = true
 			if err != nil {
@@ -63,21 +66,27 @@ func (s *Server) listOffsets(ctx context.Context, _ *request, in *kmsg.ListOffse
 	return out
 }
 
+// listed is a topic that a request names.
+type listed struct {
+	topic   eventlog.Topic
+	unknown error
+}
+
 // boundsPatience is how long the store may take to tell bounds before what is known of them will do. Clients wait 30 s by default.
 const boundsPatience = 5 * time.Second
 
 // listBounds asks for the bounds of all partitions of the request that are there, in one trip. While the store does not answer, it
 // tells what this process has seen: a consumer that begins now is served from memory like those that began before.
-func (s *Server) listBounds(ctx context.Context, in *kmsg.ListOffsetsRequest) map[eventlog.Partition]eventlog.Slice {
+func (s *Server) listBounds(ctx context.Context, in *kmsg.ListOffsetsRequest, topics []listed) map[eventlog.Partition]eventlog.Slice {
 	bounds := make(map[eventlog.Partition]eventlog.Slice)
 	var ps []eventlog.Partition
-	for _, t := range in.Topics {
-		topic, err := s.topicByName(ctx, t.Topic)
-		if err != nil {
+	mentions := make(map[eventlog.Partition]bool)
+	for i, t := range in.Topics {
+		if topics[i].unknown != nil {
 			continue
 		}
 		for _, p := range t.Partitions {
-			if partition, err := partitionOf(topic, p.Partition); err == nil {
+			if partition, err := partitionOf(topics[i].topic, p.Partition); err == nil && first(mentions, partition) {
 				ps = append(ps, partition)
 			}
 		}
@@ -112,22 +121,18 @@ type place struct {
 // nowhere is what is answered when there is no such record.
 var nowhere = batch.Moment{Offset: -1, Timestamp: -1}
 
-func (s *Server) listOffset(ctx context.Context, in *kmsg.ListOffsetsRequest, name string, p kmsg.ListOffsetsRequestTopicPartition, bounds map[eventlog.Partition]eventlog.Slice) (found batch.Moment, epoch int32, err error) {
-	topic, err := s.topicByName(ctx, name)
-	if err != nil {
-		return nowhere, -1, err
+func (s *Server) listOffset(ctx context.Context, in *kmsg.ListOffsetsRequest, of listed, p kmsg.ListOffsetsRequestTopicPartition, bounds map[eventlog.Partition]eventlog.Slice) (found batch.Moment, epoch int32, err error) {
+	if of.unknown != nil {
+		return nowhere, -1, of.unknown
 	}
-	partition, err := partitionOf(topic, p.Partition)
+	partition, err := partitionOf(of.topic, p.Partition)
 	if err != nil {
 		return nowhere, -1, err
 	}
 	if err := s.checkEpoch(p.CurrentLeaderEpoch); err != nil {
 		return nowhere, -1, err
 	}
-	slice, ok := bounds[partition]
-	if !ok { // the topic was created a moment ago
-		return nowhere, -1, fmt.Errorf("list offsets: %w", eventlog.ErrNoPartition)
-	}
+	slice := bounds[partition]
 	if slice.Err != nil {
 		return nowhere, -1, slice.Err
 	}

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
@@ -11,47 +12,63 @@ import (
 // toHighWatermark, as an offset of DeleteRecords, means everything there is.
 const toHighWatermark = -1
 
-// DeleteRecords moves the beginning of partitions up.
+// DeleteRecords moves the beginning of partitions up: one trip to the store for the bounds of all, and one for each that moves. A partition
+// that is named again is refused: which offset is meant?
 func (s *Server) deleteRecords(ctx context.Context, _ *request, in *kmsg.DeleteRecordsRequest) *kmsg.DeleteRecordsResponse {
 	out := in.ResponseKind().(*kmsg.DeleteRecordsResponse)
-	for _, asked := range in.Topics {
+	var ps []eventlog.Partition
+	var slots []slot
+	mentions := make(map[place]bool)
+	for i, asked := range in.Topics {
 		t := kmsg.NewDeleteRecordsResponseTopic()
 		t.Topic = asked.Topic
 		topic, unknown := s.topicByName(ctx, asked.Topic)
-		for _, ask := range asked.Partitions {
+		for k, ask := range asked.Partitions {
 			p := kmsg.NewDeleteRecordsResponseTopicPartition()
 			p.Partition, p.LowWatermark = ask.Partition, -1
-			low, err := eventlog.Offset(0), unknown
+			partition, err := eventlog.Partition(0), unknown
 			if err == nil {
-				low, err = s.deleteBefore(ctx, topic, ask)
+				partition, err = partitionOf(topic, ask.Partition)
+			}
+			if !first(mentions, place{asked.Topic, ask.Partition}) {
+				err = deny(kerr.InvalidRequest, "a partition is named more than once")
 			}
 			if err != nil {
 				s.trouble("DeleteRecords", err)
 				p.ErrorCode = errorCode(err)
 			} else {
-				p.LowWatermark = int64(low)
+				ps, slots = append(ps, partition), append(slots, slot{i, k})
 			}
 			t.Partitions = append(t.Partitions, p)
 		}
 		out.Topics = append(out.Topics, t)
 	}
+	if len(ps) == 0 {
+		return out
+	}
+	bounds, err := s.log.Bounds(ctx, ps...)
+	for i, at := range slots {
+		low, err := eventlog.Offset(0), err
+		if err == nil {
+			low, err = s.deleteBefore(ctx, ps[i], bounds[i], eventlog.Offset(in.Topics[at.topic].Partitions[at.partition].Offset))
+		}
+		p := &out.Topics[at.topic].Partitions[at.partition]
+		if err != nil {
+			s.trouble("DeleteRecords", err)
+			p.ErrorCode = errorCode(err)
+		} else {
+			p.LowWatermark = int64(low)
+		}
+	}
 	return out
 }
 
 // deleteBefore returns where the partition begins afterwards.
-func (s *Server) deleteBefore(ctx context.Context, topic eventlog.Topic, ask kmsg.DeleteRecordsRequestTopicPartition) (eventlog.Offset, error) {
-	partition, err := partitionOf(topic, ask.Partition)
-	if err != nil {
-		return 0, err
+func (s *Server) deleteBefore(ctx context.Context, partition eventlog.Partition, now eventlog.Slice, before eventlog.Offset) (eventlog.Offset, error) {
+	if now.Err != nil {
+		return 0, now.Err
 	}
-	slices, err := s.log.Bounds(ctx, partition)
-	if err != nil {
-		return 0, err
-	}
-	if slices[0].Err != nil {
-		return 0, slices[0].Err
-	}
-	b, before := slices[0].Bounds, eventlog.Offset(ask.Offset)
+	b := now.Bounds
 	if before == toHighWatermark {
 		before = b.Next
 	}

@@ -8,44 +8,56 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// OffsetForLeaderEpoch tells where a leader epoch ends, so that clients notice a log that lost its end.
+// OffsetForLeaderEpoch tells where a leader epoch ends, so that clients notice a log that lost its end. It costs one trip to the store. A
+// partition is answered once, as it was mentioned first.
 func (s *Server) offsetForLeaderEpoch(ctx context.Context, _ *request, in *kmsg.OffsetForLeaderEpochRequest) *kmsg.OffsetForLeaderEpochResponse {
 	out := in.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-	for _, asked := range in.Topics {
+	var ps []eventlog.Partition
+	var epochs []int32
+	var slots []slot
+	mentions := make(map[place]bool)
+	for i, asked := range in.Topics {
 		t := kmsg.NewOffsetForLeaderEpochResponseTopic()
 		t.Topic = asked.Topic
 		topic, unknown := s.topicByName(ctx, asked.Topic)
 		for _, ask := range asked.Partitions {
+			if !first(mentions, place{asked.Topic, ask.Partition}) {
+				continue
+			}
 			p := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
 			p.Partition, p.LeaderEpoch, p.EndOffset = ask.Partition, -1, -1
-			end, partition, err := eventlog.Offset(0), eventlog.Partition(0), unknown
+			partition, err := eventlog.Partition(0), unknown
 			if err == nil {
-				partition, end, err = s.endOf(ctx, topic, ask)
+				partition, err = partitionOf(topic, ask.Partition)
+			}
+			if err == nil {
+				err = s.checkEpoch(ask.CurrentLeaderEpoch)
 			}
 			if err != nil {
 				s.trouble("OffsetForLeaderEpoch", err)
 				p.ErrorCode = errorCode(err)
-			} else if epoch, end, known := s.log.EpochEnd(partition, ask.LeaderEpoch, end); known {
-				p.LeaderEpoch, p.EndOffset = epoch, int64(end)
+			} else {
+				ps, epochs, slots = append(ps, partition), append(epochs, ask.LeaderEpoch), append(slots, slot{i, len(t.Partitions)})
 			}
 			t.Partitions = append(t.Partitions, p)
 		}
 		out.Topics = append(out.Topics, t)
 	}
+	if len(ps) == 0 {
+		return out
+	}
+	bounds, err := s.log.Bounds(ctx, ps...)
+	for i, at := range slots {
+		p, err := &out.Topics[at.topic].Partitions[at.partition], err
+		if err == nil {
+			err = bounds[i].Err
+		}
+		if err != nil {
+			s.trouble("OffsetForLeaderEpoch", err)
+			p.ErrorCode = errorCode(err)
+		} else if epoch, end, known := s.log.EpochEnd(ps[i], epochs[i], bounds[i].Bounds.Next); known {
+			p.LeaderEpoch, p.EndOffset = epoch, int64(end)
+		}
+	}
 	return out
-}
-
-func (s *Server) endOf(ctx context.Context, topic eventlog.Topic, ask kmsg.OffsetForLeaderEpochRequestTopicPartition) (eventlog.Partition, eventlog.Offset, error) {
-	partition, err := partitionOf(topic, ask.Partition)
-	if err != nil {
-		return 0, 0, err
-	}
-	if err := s.checkEpoch(ask.CurrentLeaderEpoch); err != nil {
-		return 0, 0, err
-	}
-	slices, err := s.log.Bounds(ctx, partition)
-	if err != nil {
-		return 0, 0, err
-	}
-	return partition, slices[0].Bounds.Next, slices[0].Err
 }

@@ -1,0 +1,81 @@
+package kafka_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/door/kafka"
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/store/memory"
+)
+
+// counted is a store that counts what it is asked for.
+type counted struct {
+	eventlog.Store
+	reads, spans, seeks, commits atomic.Int64
+}
+
+func (s *counted) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
+	s.reads.Add(1)
+	s.spans.Add(int64(len(spans)))
+	return s.Store.Read(ctx, spans, maxBytes)
+}
+
+func (s *counted) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
+	s.seeks.Add(1)
+	return s.Store.Seek(ctx, p, goal)
+}
+
+func (s *counted) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	s.commits.Add(1)
+	return s.Store.Commit(ctx, flush)
+}
+
+// all is how many trips and spans there were since it was last asked.
+func (s *counted) all() int64 {
+	return s.reads.Swap(0) + s.spans.Swap(0) + s.seeks.Swap(0) + s.commits.Swap(0)
+}
+
+func TestRepeatedMentionsCostTheStoreNothing(t *testing.T) {
+	const mentions, few = 1000, 20
+	s := &counted{Store: memory.New()}
+	b := startOn(t, s, kafka.Config{})
+	b.createTopic("t", 1, nil)
+	b.mustProduce("t", 0, sealed(t, batch.None, value("v")))
+
+	list := kmsg.NewPtrListOffsetsRequest()
+	list.Version = 10
+	epochs := kmsg.NewPtrOffsetForLeaderEpochRequest()
+	epochs.Version = 4
+	trim := kmsg.NewPtrDeleteRecordsRequest()
+	trim.Version = 2
+	lt, et, dt := kmsg.NewListOffsetsRequestTopic(), kmsg.NewOffsetForLeaderEpochRequestTopic(), kmsg.NewDeleteRecordsRequestTopic()
+	lt.Topic, et.Topic, dt.Topic = "t", "t", "t"
+	for range mentions {
+		lp, ep, dp := kmsg.NewListOffsetsRequestTopicPartition(), kmsg.NewOffsetForLeaderEpochRequestTopicPartition(), kmsg.NewDeleteRecordsRequestTopicPartition()
+		lp.Timestamp, ep.CurrentLeaderEpoch, dp.Offset = 5, -1, 1
+		lt.Partitions, et.Partitions, dt.Partitions = append(lt.Partitions, lp), append(et.Partitions, ep), append(dt.Partitions, dp)
+	}
+	list.Topics, epochs.Topics, trim.Topics = append(list.Topics, lt), append(epochs.Topics, et), append(trim.Topics, dt)
+
+	s.all()
+	listed := ask[*kmsg.ListOffsetsResponse](b, list).Topics[0].Partitions
+	if n := s.all(); n > few || listed[0].ErrorCode != 0 || listed[0].Offset != 0 {
+		t.Errorf("ListOffsets with %d mentions cost %d trips and spans, and says %+v first", mentions, n, listed[0])
+	}
+	wantCode(t, "ListOffsets again", listed[1].ErrorCode, kerr.InvalidRequest)
+	ended := ask[*kmsg.OffsetForLeaderEpochResponse](b, epochs).Topics[0].Partitions
+	if n := s.all(); n > few || len(ended) != 1 || ended[0].ErrorCode != 0 || ended[0].EndOffset != 1 {
+		t.Errorf("OffsetForLeaderEpoch with %d mentions cost %d trips and spans, and has %d answers", mentions, n, len(ended))
+	}
+	trimmed := ask[*kmsg.DeleteRecordsResponse](b, trim).Topics[0].Partitions
+	if n := s.all(); n > few || trimmed[0].ErrorCode != 0 || trimmed[0].LowWatermark != 1 {
+		t.Errorf("DeleteRecords with %d mentions cost %d trips and spans, and says %+v first", mentions, n, trimmed[0])
+	}
+	wantCode(t, "DeleteRecords again", trimmed[1].ErrorCode, kerr.InvalidRequest)
+}
