@@ -59,6 +59,7 @@ func start(ctx context.Context, args []string) error {
 	flags.StringVar(&until, "until", "any", "what ends a run when it is broken: any invariant, none, or some, such as L5,G1")
 	flags.BoolVar(&o.keep, "keep", false, "keep the histories of runs that break nothing")
 	flags.StringVar(&mutant, "mutants", "", "instead, put faults back that weir once had, and see each found: all, or a part of a name in mutants.go")
+	again := flags.Bool("kept", false, "instead, run the seeds that once failed: kept.go")
 	_ = flags.Parse(args) // it exits
 	if mutant != "" {
 		return findMutants(ctx, mutant)
@@ -81,6 +82,9 @@ func start(ctx context.Context, args []string) error {
 		if out, err := exec.CommandContext(ctx, "go", "build", "-o", o.weir, "./cmd/weir").CombinedOutput(); err != nil {
 			return fmt.Errorf("build weir: %w\n%s", err, out)
 		}
+	}
+	if *again {
+		return runKept(ctx, o)
 	}
 	broken := 0
 	for i := range o.runs {

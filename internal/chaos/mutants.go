@@ -51,6 +51,15 @@ var mutants = []mutant{
 		},
 	},
 	{
+		name: "a commit in a transaction names the topic, and may meet its namesake", finds: []string{"G1", "G6"}, store: "postgres",
+		edits: []edit{
+			{"sql/commit_offset.sql", "weir.commit_offset_by_id($1::text, $2::uuid,", "weir.commit_offset($1::text, $2::text,"},
+			{"tx.go", "commitOffset, p.c.sub.Group, p.key.Topic.String(),", "commitOffset, p.c.sub.Group, p.name.Topic,"},
+			{"door/sqlfn/sql/functions/commit_position.sql", "IF at.place IS NULL AND from_offset > held.first_offset THEN", "IF false THEN"},
+			{"door/sqlfn/sql/functions/commit_position.sql", "ELSIF next_offset > held.next_offset THEN", "ELSIF false THEN"},
+		},
+	},
+	{
 		name: "whoever looks at a group takes it over, and its coordinator does not hear of it", finds: []string{"G8"},
 		edits: []edit{
 			{
