@@ -90,7 +90,7 @@ func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) err
 			if dated, err := l.dated(ctx, p, before-1); err != nil {
 				return err
 			} else if dated {
-				if err := l.Trim(ctx, p, before); err != nil {
+				if err := l.trimAsSet(ctx, t, p, before); err != nil {
 					return err
 				}
 			}
@@ -103,10 +103,23 @@ func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) err
 			return err
 		}
 		if before > held.First {
-			return l.Trim(ctx, p, before)
+			return l.trimAsSet(ctx, t, p, before)
 		}
 	}
 	return nil
+}
+
+// trimAsSet trims, if the topic is still set as this process believes: it may have been stopped for long, or may not have heard yet. One trip more for
+// each trim; where the settings are others the next check goes by them.
+func (l *Log) trimAsSet(ctx context.Context, t Topic, p Partition, before Offset) error {
+	now, err := l.TopicNow(ctx, t.Name)
+	switch {
+	case err != nil && !errors.Is(err, ErrUnknownTopic):
+		return err
+	case err != nil || now.Version != t.Version:
+		return l.loadCatalog(ctx)
+	}
+	return l.Trim(ctx, p, before)
 }
 
 // dated reports whether the batch that holds an offset has a time. Records without one are of unknown age: they go by

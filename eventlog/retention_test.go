@@ -51,3 +51,26 @@ func TestShortRetentionIsCheckedOften(t *testing.T) {
 		}
 	})
 }
+
+// A process that was stopped for long knows topics as they were: it must not delete what the topic keeps by now.
+func TestAProcessThatIsBehindDoesNotTrimByOldSettings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		log := open(t, store, eventlog.Config{})
+		made, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "audit", Partitions: 1, Config: map[string]string{"retention.ms": "60000"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := log.Publish(t.Context(), made.Partitions[0], batch.Record{Value: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+		open(t, store, eventlog.Config{Poll: 24 * time.Hour}) // it hears of nothing, as if it had been stopped
+		if _, err := log.AlterTopic(t.Context(), "audit", func(c map[string]string) error { c["retention.ms"] = "-1"; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if b, err := log.Bounds(t.Context(), made.Partitions[0]); err != nil || b[0].Bounds.First != 0 {
+			t.Errorf("%+v, %v: a record that is kept for ever is gone", b, err)
+		}
+	})
+}

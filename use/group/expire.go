@@ -99,10 +99,32 @@ func (g *group) use() *use {
 		consumer: g.protocolType == consumerProtocol, reads: g.reads()}
 }
 
-// used is use, with the group's offsets: one trip per thousand.
+// used is use, with the group's offsets: one trip per thousand, and those of reading the topics, where one is not known.
 func (g *group) used(ctx context.Context) (*use, error) {
 	u := g.use()
-	return u, listOffsets(ctx, g.c.log, g.name, u.count)
+	var offsets []stored
+	if err := listOffsets(ctx, g.c.log, g.name, func(o stored) { offsets = append(offsets, o) }); err != nil {
+		return nil, err
+	}
+	if err := g.c.knowTopics(ctx, offsets); err != nil {
+		return nil, err
+	}
+	for _, o := range offsets {
+		u.count(o)
+	}
+	return u, nil
+}
+
+// knowTopics reads the topics again where offsets name one that this process does not know: it may have been stopped when the topic was made. The
+// offsets were read before, so a topic that is not known after this is gone.
+func (c *Coordinator) knowTopics(ctx context.Context, offsets []stored) error {
+	if !slices.ContainsFunc(offsets, func(o stored) bool { return !c.hasTopic(o.Topic) }) {
+		return nil
+	}
+	if err := c.log.RefreshTopics(ctx); err != nil {
+		return fmt.Errorf("%w (%w)", ErrLoading, err)
+	}
+	return nil
 }
 
 // count judges one offset of the group.

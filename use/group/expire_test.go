@@ -84,3 +84,19 @@ func TestNothingExpiresBeforeItsUsersCouldComeBack(t *testing.T) {
 		wantOffset(t, b, "g", o.TopicPartition, -1)
 	})
 }
+
+// A process that was stopped for long does not know the topics that came meanwhile. What is committed in them is not left over from deleted ones.
+func TestOffsetsInATopicThatThisProcessHasNotHeardOfStay(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		behind := startFollowing(t, store, group.Config{}, 24*time.Hour) // it hears of nothing
+		b := startFollowing(t, store, group.Config{}, time.Second)
+		o := b.topic(t, "orders", 1)[0]
+		commit(t, b, "g", at(o, 3))
+		time.Sleep(time.Hour)
+		wantOffset(t, b, "g", o.TopicPartition, 3)
+		if all, err := behind.Fetch(t.Context(), "g", nil); err != nil || len(all) != 1 {
+			t.Errorf("through the process that is behind the group has %+v, %v", all, err)
+		}
+	})
+}

@@ -238,11 +238,15 @@ func (c *Coordinator) Fetch(ctx context.Context, name string, which []TopicParti
 		return nil, err
 	}
 	found := make(map[TopicPartition]Committed)
-	err := listOffsets(ctx, c.log, name, func(o stored) { found[o.TopicPartition] = o.Committed })
+	var offsets []stored
+	err := listOffsets(ctx, c.log, name, func(o stored) { found[o.TopicPartition], offsets = o.Committed, append(offsets, o) })
 	if err != nil {
 		return nil, err
 	}
 	if which == nil {
+		if err := c.knowTopics(ctx, offsets); err != nil {
+			return nil, err
+		}
 		all := slices.DeleteFunc(slices.Collect(maps.Values(found)), func(o Committed) bool { return !c.hasTopic(o.Topic) })
 		slices.SortFunc(all, func(a, b Committed) int {
 			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Partition, b.Partition))
