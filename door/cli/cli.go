@@ -1,5 +1,5 @@
-// Package cli is the command line: one file per command. `weir serve` wires the program together; the other commands
-// speak the Kafka protocol, so they work against any broker.
+// Package cli is the command line: one file per command. `weir serve` wires the program together. Most other commands
+// speak the Kafka protocol, so they work against any broker; those of queues speak HTTP to a server.
 package cli
 
 import (
@@ -22,6 +22,7 @@ type commands struct {
 	Produce    produceCmd    `cmd:"" help:"Send lines from standard input to a topic."`
 	Consume    consumeCmd    `cmd:"" help:"Print the records of a topic."`
 	Group      groupCmd      `cmd:"" help:"List, describe, reset and delete consumer groups."`
+	Queue      queueCmd      `cmd:"" help:"Create, send to, work and look after work queues."`
 	Key        keyCmd        `cmd:"" help:"Make, list and revoke the API keys of HTTP clients."`
 	Doctor     doctorCmd     `cmd:"" help:"Examine a store: whether its settings keep acknowledged records."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`

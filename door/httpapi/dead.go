@@ -48,6 +48,62 @@ func (s *Server) findMessage(c *call) error {
 	})
 }
 
+// peekMessages shows messages that are not done, and claims none.
+func (s *Server) peekMessages(c *call) error {
+	n, err := number(c.query, "max", 1, 1<<62, lettersDefault)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	room, err := s.room(ctx, lettersRoom)
+	if err != nil {
+		return err
+	}
+	defer room.leave()
+	return s.withQueue(ctx, c, func(q *queue.Queue) error {
+		peeked, err := q.Peek(ctx, int(min(n, lettersMax)))
+		if err != nil {
+			return err
+		}
+		c.Header()["Content-Type"] = jsonType
+		e := pageEncoder(c)
+		defer e.flush()
+		e.string(`{"messages":[`)
+		for i := range peeked {
+			if i > 0 {
+				e.string(",\n")
+			}
+			e.peeked(&peeked[i])
+			e.spill()
+		}
+		e.string("]}\n")
+		return nil
+	})
+}
+
+// peeked writes a message that is not done.
+func (e *encoder) peeked(m *queue.Peeked) {
+	e.string(`{"id":"` + m.ID.String() + `","state":"` + m.State + `","attempt":`)
+	e.int(int64(m.Attempt))
+	if !m.Until.IsZero() {
+		e.string(`,"until":`)
+		e.int(m.Until.UnixMilli())
+	}
+	for name, text := range map[string]string{"worker": m.Worker, "error": m.Error} {
+		if text != "" {
+			e.string(`,`)
+			e.field(name, []byte(text))
+		}
+	}
+	if !m.Time.IsZero() {
+		e.string(`,"timestamp":`)
+		e.int(m.Time.UnixMilli())
+	}
+	e.content(m.Key, m.Value, m.Headers)
+	e.string(`}`)
+}
+
 // conditionView is what became of a message, as clients see it.
 type conditionView struct {
 	ID      string `json:"id"`

@@ -211,6 +211,7 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold("message/message", "pattern", "^[0-9]+-[0-9]+$")
 	hold("v1/queues/post/name", "minLength", 1, "maxLength", 244) // TestQueuesThatMayNotBe
 	hold("v1/queues/post/partitions", "minimum", 1, "maximum", eventlog.PartitionsMax)
+	hold(queue+"messages/get/max", "minimum", 1, "default", httpapi.LettersDefault)
 	hold(queue+"messages/post/delay_ms", "minimum", 0, "maximum", httpapi.PauseMax, "default", 0)
 	hold(queue+"messages/post/at", "minimum", 0, "maximum", httpapi.TimestampMax)
 	hold(queue+"messages/post/unique", "minLength", 1)

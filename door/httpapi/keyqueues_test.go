@@ -33,6 +33,7 @@ func TestQueuesAreForTheirKeys(t *testing.T) {
 		{"POST /v1/queues/{queue}/resume", "/resume", "", apikey.Admin, 204},
 		{"POST /v1/queues/{queue}/messages", "/messages", "x", apikey.Write, 200},
 		{"POST /v1/queues/{queue}/batch", "/batch", `{"messages":[{"value":1}]}`, apikey.Write, 200},
+		{"GET /v1/queues/{queue}/messages", "/messages", "", apikey.Read, 200},
 		{"GET /v1/queues/{queue}/messages/{message}", "/messages/1-1", "", apikey.Read, 404},
 		{"POST /v1/queues/{queue}/claim", "/claim", `{}`, apikey.Read, 200},
 		{"POST /v1/queues/{queue}/ack", "/ack", `{"receipts":["a"]}`, apikey.Read, 207},

@@ -158,6 +158,16 @@ func TestMessagesAreEnqueuedClaimedAndAnsweredFor(t *testing.T) {
 			first[1].Attempt != 1 || first[1].Until < time.Now().Add(50*time.Second).UnixMilli() || first[1].Timestamp == 0 {
 			t.Fatalf("claimed %+v", first)
 		}
+		var peeked struct {
+			Messages []struct {
+				ID, State, Worker, Value string
+				Attempt                  int
+			}
+		}
+		d.get("/v1/queues/mail/messages?max=2").into(200, &peeked)
+		if m := peeked.Messages; len(m) != 2 || m[0].ID != id || m[0].State != "claimed" || m[0].Worker != "w1" || m[0].Value != "hello" || m[1].State != "ready" || m[1].Attempt != 0 {
+			t.Errorf("peeked at %+v", peeked)
+		}
 		var found struct {
 			State, Worker, Error string
 			Attempt              int

@@ -51,6 +51,7 @@ var api = []route{
 
 	{"POST /v1/queues/{queue}/messages?key&key_b64&delay_ms&at&unique&priority", mayWrite, (*Server).enqueueOne},
 	{"POST /v1/queues/{queue}/batch", mayWrite, (*Server).enqueueMany},
+	{"GET /v1/queues/{queue}/messages?max", mayRead, (*Server).peekMessages},
 	{"GET /v1/queues/{queue}/messages/{message}", mayRead, (*Server).findMessage},
 
 	{"POST /v1/queues/{queue}/claim", mayRead, (*Server).claimMessages},

@@ -122,6 +122,63 @@ type Condition struct {
 	Error   string    // of the last attempt
 }
 
+// Peeked is a message that is not done, and how it is.
+type Peeked struct {
+	Condition
+	Key, Value []byte
+	Headers    []batch.RecordHeader
+	Time       time.Time // when it was enqueued; zero: unknown
+}
+
+// Peek shows messages that are ready, claimed or waiting, the oldest of each partition first, and claims none: at most limit, 1000, and about
+// 4 MiB of them. It costs a trip for each partition, and the messages.
+func (q *Queue) Peek(ctx context.Context, limit int) (peeked []Peeked, err error) {
+	partitions, err := q.partitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, _, err := q.owner.clock.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := q.log.Bounds(ctx, partitions...)
+	if err != nil {
+		return nil, err
+	}
+	limit = min(max(limit, 1), deadPage)
+	size := 0
+	for _, end := range ends {
+		if end.Err != nil {
+			return nil, end.Err
+		}
+		p := end.Bounds.Partition
+		st, err := q.shard(p).fresh(ctx)
+		if err != nil {
+			return nil, err
+		}
+		mine := st.part(p)
+		mine.trimmed(end.Bounds.First)
+		for o := mine.floor; o < end.Bounds.Next && len(peeked) < limit && size < deadBytes; o++ {
+			r, _ := mine.at(o)
+			if o < mine.next && r.fate == done {
+				continue
+			}
+			rec, err := q.records.read(ctx, p, o)
+			if errors.Is(err, errNoRecord) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			size += batch.SealedSize(&rec)
+			c := r.describe(Condition{ID: idOf(grant{partition: p, offset: o}, rec)}, now)
+			c.Attempt += tried(rec)
+			peeked = append(peeked, Peeked{Condition: c, Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Time: enqueued(rec)})
+		}
+	}
+	return peeked, nil
+}
+
 // searchMax bounds how many records Find reads in each of the places where a message may have gone.
 const searchMax = 100_000
 

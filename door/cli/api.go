@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// serverFlags say which server to speak HTTP to, and with which key.
+type serverFlags struct {
+	Server  string   `help:"The server's HTTP address. Default: ${default}." default:"http://127.0.0.1:8080" placeholder:"URL"`
+	APIKey  string   `help:"The API key, where the server asks for one. Better in the variable: others see command lines." name:"api-key" placeholder:"KEY"`
+	Timeout duration `help:"Give up on a server that does not answer for this long." default:"10s"`
+}
+
+// apiAnswerMax bounds what is read of one answer.
+const apiAnswerMax = 256 << 20
+
+// apiProblem is an error of the server, as problem+json has it.
+type apiProblem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	Done   bool   `json:"done"`
+}
+
+func (p *apiProblem) Error() string {
+	return strings.ToLower(p.Title[:min(len(p.Title), 1)]) + p.Title[min(len(p.Title), 1):] + ": " + p.Detail
+}
+
+func (p *apiProblem) is(kind string) bool { return p.Type == "urn:weir:problem:"+kind }
+
+// path joins parts of a URL's path, and escapes them.
+func apiPath(parts ...string) string {
+	for i := range parts {
+		parts[i] = url.PathEscape(parts[i])
+	}
+	return "/v1/" + strings.Join(parts, "/")
+}
+
+// ask sends a request, with a body as JSON unless it is nil, and reads the answer into out. It waits for the server's own wait besides --timeout.
+func (f *serverFlags) ask(ctx context.Context, method, path string, body, out any, wait time.Duration) error {
+	var content []byte
+	if body != nil {
+		var err error
+		if content, err = json.Marshal(body); err != nil {
+			return fmt.Errorf("encode the request: %w", err)
+		}
+	}
+	return f.send(ctx, method, path, "application/json", content, out, wait)
+}
+
+// send is ask for a body of any type.
+func (f *serverFlags) send(ctx context.Context, method, path, media string, content []byte, out any, wait time.Duration) error {
+	base, err := url.Parse(f.Server)
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
+		return usage(fmt.Errorf("--server %q is not a URL", f.Server), "write http://HOST:PORT, such as http://127.0.0.1:8080")
+	}
+	waiting, cancel := context.WithTimeout(ctx, time.Duration(f.Timeout)+wait)
+	defer cancel()
+	r, err := http.NewRequestWithContext(waiting, method, strings.TrimSuffix(f.Server, "/")+path, bytes.NewReader(content))
+	if err != nil {
+		return usage(fmt.Errorf("--server %q: %w", f.Server, err), "")
+	}
+	if len(content) > 0 {
+		r.Header.Set("Content-Type", media)
+	}
+	if f.APIKey != "" {
+		r.Header.Set("Authorization", "Bearer "+f.APIKey)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return f.away(ctx, err)
+	}
+	defer response.Body.Close()
+	read, err := io.ReadAll(io.LimitReader(response.Body, apiAnswerMax))
+	if err != nil {
+		return f.away(ctx, err)
+	}
+	if response.StatusCode >= 300 {
+		p := &apiProblem{}
+		if json.Unmarshal(read, p) != nil || p.Type == "" {
+			return unreachable(fmt.Errorf("%s answers with %s, and not as weir does", f.Server, response.Status), "is --server the HTTP address of weir serve?")
+		}
+		return p
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(read, out); err != nil {
+		return unreachable(fmt.Errorf("%s answers with what is not JSON: %w", f.Server, err), "is --server the HTTP address of weir serve?")
+	}
+	return nil
+}
+
+func (f *serverFlags) away(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		err = failed.Err
+	}
+	return unreachable(fmt.Errorf("no answer from a server at %s: %w", f.Server, cause(err)), "start one with `weir serve`, or name another with --server URL")
+}
+
+// answer adds to what became of a queue the exit code and what to do.
+func (f *serverFlags) answer(tried string, err error) error {
+	var p *apiProblem
+	if !errors.As(err, &p) {
+		return err
+	}
+	err = fmt.Errorf("%s: %w", tried, p)
+	hint := ""
+	switch {
+	case p.is("unauthorized"):
+		hint = "give the key in the variable WEIR_API_KEY; `weir key create` makes one"
+	case p.is("forbidden"):
+		hint = "`weir key list` shows which queues a key reaches"
+	case p.is("unknown_queue"):
+		err, hint = fmt.Errorf("%s: there is no such queue", tried), "`weir queue list` shows what there is; `weir queue create NAME` makes one"
+	case p.is("queue_exists"):
+		err, hint = fmt.Errorf("%s: a queue of this name exists", tried), "`weir queue describe NAME` shows it; --if-not-exists makes this a success"
+	}
+	switch {
+	case p.is("unavailable"), p.is("overloaded"), p.is("outcome_unknown"):
+		return unreachable(err, hint)
+	case p.Status == http.StatusBadRequest:
+		return usage(err, hint)
+	}
+	return failed(err, cmp.Or(hint, ""))
+}

@@ -1,0 +1,466 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+type queueCmd struct {
+	Create   queueCreateCmd   `cmd:"" help:"Create a work queue."`
+	List     queueListCmd     `cmd:"" help:"List work queues."`
+	Describe queueDescribeCmd `cmd:"" help:"Show a queue's settings, and how many messages it has."`
+	Alter    queueAlterCmd    `cmd:"" help:"Change a queue's settings."`
+	Delete   queueDeleteCmd   `cmd:"" help:"Delete queues. Their topics stay."`
+	Send     queueSendCmd     `cmd:"" help:"Enqueue lines from standard input."`
+	Work     queueWorkCmd     `cmd:"" help:"Run a command for each message."`
+	Peek     queuePeekCmd     `cmd:"" help:"Show messages, or dead letters, and claim none."`
+	Redrive  queueRedriveCmd  `cmd:"" help:"Move dead letters back into the queue, or discard them."`
+	Purge    queuePurgeCmd    `cmd:"" help:"Give up all messages that a queue has."`
+	Pause    queuePauseCmd    `cmd:"" help:"Give out no more messages."`
+	Resume   queueResumeCmd   `cmd:"" help:"End a pause."`
+}
+
+// queueSettings are the settings that a command line can say.
+type queueSettings struct {
+	Lease       *duration  `help:"How long a claim lasts unless the worker asks for another time." placeholder:"TIME"`
+	Attempts    *int       `help:"How often a message is given out before it becomes a dead letter; -1: for ever." placeholder:"N"`
+	Backoff     *duration  `help:"The longest pause after the first failed attempt, twice as long after each." placeholder:"TIME"`
+	BackoffMax  *duration  `help:"The longest pause of all." placeholder:"TIME"`
+	RetryDelay  []duration `help:"The pause after the first failed attempt, exactly. May be given again, for later ones." placeholder:"TIME"`
+	TTL         *duration  `help:"How old a message may be when it is given out; an older one becomes a dead letter." name:"ttl" placeholder:"TIME"`
+	DropExpired *bool      `help:"Drop messages that are too old, instead." negatable:""`
+	KeyOrder    *bool      `help:"Give out at most one message of a key at a time, in order." negatable:""`
+	KeepDone    *bool      `help:"Keep what was handled in the topic QUEUE.done." negatable:""`
+	Window      *int       `help:"How many messages of a partition may be claimed or waiting at a time." placeholder:"N"`
+	Unique      *bool      `help:"Messages may have a unique key." negatable:""`
+	Concurrency *int       `help:"Most claims at a time, in all processes together." placeholder:"N"`
+	Rate        *float64   `help:"Most claims a second, in all processes together." placeholder:"N"`
+	Priorities  *int       `help:"How many levels of priority there are." placeholder:"N"`
+}
+
+// values are the settings that were given, by the names of the HTTP API.
+func (s *queueSettings) values() map[string]any {
+	values := map[string]any{}
+	for name, d := range map[string]*duration{"lease_ms": s.Lease, "backoff_ms": s.Backoff, "backoff_max_ms": s.BackoffMax, "ttl_ms": s.TTL} {
+		if d != nil {
+			values[name] = time.Duration(*d).Milliseconds()
+		}
+	}
+	for name, n := range map[string]*int{"attempts": s.Attempts, "window": s.Window, "concurrency": s.Concurrency, "priorities": s.Priorities} {
+		if n != nil {
+			values[name] = *n
+		}
+	}
+	for name, on := range map[string]*bool{"drop_expired": s.DropExpired, "key_order": s.KeyOrder, "keep_done": s.KeepDone, "unique": s.Unique} {
+		if on != nil {
+			values[name] = *on
+		}
+	}
+	if s.Rate != nil {
+		values["rate"] = *s.Rate
+	}
+	if len(s.RetryDelay) > 0 {
+		delays := []int64{}
+		for _, d := range s.RetryDelay {
+			delays = append(delays, time.Duration(d).Milliseconds())
+		}
+		values["delays_ms"] = delays
+	}
+	return values
+}
+
+// queuePicture is a queue as the server shows it.
+type queuePicture struct {
+	Name     string         `json:"name"`
+	ID       string         `json:"id"`
+	Topic    string         `json:"topic"`
+	Settings map[string]any `json:"settings"`
+	Counts   *queueCounts   `json:"counts,omitempty"`
+}
+
+type queueCounts struct {
+	Ready   int64 `json:"ready"`
+	Claimed int64 `json:"claimed"`
+	Waiting int64 `json:"waiting"`
+	Dead    int64 `json:"dead"`
+	Oldest  int64 `json:"oldest_ms"`
+}
+
+type queueCreateCmd struct {
+	serverFlags
+	queueSettings
+	Name        string `arg:"" help:"The queue's name."`
+	Topic       string `help:"Where its messages are; a topic that is there keeps its other readers. Default: a topic of the queue's name." placeholder:"NAME"`
+	Partitions  int    `help:"Partitions of the topic, where it has to be made; 0: 4." default:"0"`
+	IfNotExists bool   `help:"Succeed when the queue is there already."`
+}
+
+func (queueCreateCmd) Help() string {
+	return `Examples:
+
+  weir queue create mail
+  weir queue create mail --attempts 5 --retry-delay 10s --retry-delay 5m --ttl 2d
+  weir queue create audit --topic orders --key-order --if-not-exists`
+}
+
+func (c *queueCreateCmd) Run(ctx context.Context, t *terminal) error {
+	body := map[string]any{"name": c.Name, "settings": c.values()}
+	if c.Topic != "" {
+		body["topic"] = c.Topic
+	}
+	if c.Partitions != 0 {
+		body["partitions"] = c.Partitions
+	}
+	var made queuePicture
+	err := c.ask(ctx, "POST", apiPath("queues"), body, &made, 0)
+	var p *apiProblem
+	if c.IfNotExists && errors.As(err, &p) && p.is("queue_exists") {
+		_, err := fmt.Fprintf(t.out, "queue %s is there already\n", printable(c.Name))
+		return err
+	}
+	if err != nil {
+		return c.answer(fmt.Sprintf("create queue %q", c.Name), err)
+	}
+	_, err = fmt.Fprintf(t.out, "created queue %s on topic %s\n", printable(made.Name), printable(made.Topic))
+	return err
+}
+
+type queueListCmd struct {
+	serverFlags
+	JSON bool `help:"Print JSON." name:"json"`
+}
+
+func (queueListCmd) Help() string {
+	return "Examples:\n\n  weir queue list\n  weir queue list --json --server https://weir.example.org"
+}
+
+func (c *queueListCmd) Run(ctx context.Context, t *terminal) error {
+	var list struct {
+		Queues []queuePicture `json:"queues"`
+	}
+	if err := c.ask(ctx, "GET", apiPath("queues"), nil, &list, 0); err != nil {
+		return c.answer("list queues", err)
+	}
+	if c.JSON {
+		return printJSON(t, list.Queues)
+	}
+	rows := [][]string{}
+	for _, q := range list.Queues {
+		state := "open"
+		if q.Settings["paused"] == true {
+			state = "paused"
+		}
+		rows = append(rows, []string{q.Name, q.Topic, state})
+	}
+	return table(t.out, "QUEUE TOPIC STATE", rows)
+}
+
+type queueDescribeCmd struct {
+	serverFlags
+	Name string `arg:"" help:"The queue's name."`
+	JSON bool   `help:"Print JSON." name:"json"`
+}
+
+func (queueDescribeCmd) Help() string {
+	return "Examples:\n\n  weir queue describe mail\n  weir queue describe mail --json"
+}
+
+func (c *queueDescribeCmd) Run(ctx context.Context, t *terminal) error {
+	var q queuePicture
+	if err := c.ask(ctx, "GET", apiPath("queues", c.Name), nil, &q, 0); err != nil {
+		return c.answer(fmt.Sprintf("describe queue %q", c.Name), err)
+	}
+	if c.JSON {
+		return printJSON(t, q)
+	}
+	if n := q.Counts; n != nil {
+		err := table(t.out, "TOPIC READY CLAIMED WAITING DEAD OLDEST", [][]string{{q.Topic, fmt.Sprint(n.Ready), fmt.Sprint(n.Claimed), fmt.Sprint(n.Waiting), fmt.Sprint(n.Dead),
+			(time.Duration(n.Oldest) * time.Millisecond).String()}})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(t.out)
+	}
+	var rows [][]string
+	for name, value := range q.Settings {
+		if n, is := value.(float64); is {
+			value = strconv.FormatFloat(n, 'f', -1, 64)
+		}
+		rows = append(rows, []string{name, fmt.Sprint(value)})
+	}
+	slices.SortFunc(rows, func(a, b []string) int { return cmp.Compare(a[0], b[0]) })
+	return table(t.out, "SETTING VALUE", rows)
+}
+
+type queueAlterCmd struct {
+	serverFlags
+	queueSettings
+	Name  string   `arg:"" help:"The queue's name."`
+	Unset []string `help:"Settings that go back to their default, by the names that describe shows." placeholder:"NAME"`
+}
+
+func (queueAlterCmd) Help() string {
+	return "Examples:\n\n  weir queue alter mail --attempts 20\n  weir queue alter mail --rate 50 --unset ttl_ms"
+}
+
+func (c *queueAlterCmd) Run(ctx context.Context, t *terminal) error {
+	values := c.values()
+	for _, name := range c.Unset {
+		if _, twice := values[name]; twice {
+			return usage(fmt.Errorf("%s is set and unset", name), "give one of them")
+		}
+		values[name] = nil
+	}
+	if len(values) == 0 {
+		return usage(errors.New("nothing to change"), "`weir queue alter --help` shows the settings")
+	}
+	if err := c.ask(ctx, "PATCH", apiPath("queues", c.Name), map[string]any{"settings": values}, nil, 0); err != nil {
+		return c.answer(fmt.Sprintf("alter queue %q", c.Name), err)
+	}
+	_, err := fmt.Fprintf(t.out, "changed %s of queue %s\n", plural(int64(len(values)), "setting"), printable(c.Name))
+	return err
+}
+
+type queueDeleteCmd struct {
+	serverFlags
+	consent
+	Names []string `arg:"" name:"name" help:"Their names."`
+}
+
+func (queueDeleteCmd) Help() string {
+	return "Examples:\n\n  weir queue delete mail\n  weir queue delete mail bills --yes"
+}
+
+func (c *queueDeleteCmd) Run(ctx context.Context, t *terminal) error {
+	names := strings.Join(c.Names, " ")
+	if err := c.obtain(t, "delete the queue "+names+" and what it knows of its messages", names); err != nil {
+		return err
+	}
+	var first error
+	for _, name := range c.Names {
+		if err := c.ask(ctx, "DELETE", apiPath("queues", name), nil, nil, 0); err != nil {
+			first = cmp.Or(first, c.answer(fmt.Sprintf("delete queue %q", name), err))
+			continue
+		}
+		fmt.Fprintf(t.out, "deleted queue %s\n", printable(name))
+	}
+	return first
+}
+
+// queueVerb is a command that needs a queue's name and nothing else.
+type queueVerb struct {
+	serverFlags
+	Name string `arg:"" help:"The queue's name."`
+}
+
+func (c *queueVerb) run(ctx context.Context, t *terminal, verb, done string) error {
+	if err := c.ask(ctx, "POST", apiPath("queues", c.Name, verb), nil, nil, 0); err != nil {
+		return c.answer(fmt.Sprintf("%s queue %q", verb, c.Name), err)
+	}
+	_, err := fmt.Fprintf(t.out, "%s queue %s\n", done, printable(c.Name))
+	return err
+}
+
+type queuePurgeCmd struct {
+	queueVerb
+	consent
+}
+
+func (queuePurgeCmd) Help() string {
+	return `Messages that wait, are claimed or are to come later are given up. Dead letters stay, and the records of the topic as well.
+
+Examples:
+
+  weir queue purge mail
+  weir queue purge mail --yes`
+}
+
+func (c *queuePurgeCmd) Run(ctx context.Context, t *terminal) error {
+	if err := c.obtain(t, "give up all messages of the queue "+c.Name, c.Name); err != nil {
+		return err
+	}
+	return c.run(ctx, t, "purge", "purged")
+}
+
+type queuePauseCmd struct{ queueVerb }
+
+func (queuePauseCmd) Help() string { return "Examples:\n\n  weir queue pause mail" }
+
+func (c *queuePauseCmd) Run(ctx context.Context, t *terminal) error {
+	return c.run(ctx, t, "pause", "paused")
+}
+
+type queueResumeCmd struct{ queueVerb }
+
+func (queueResumeCmd) Help() string { return "Examples:\n\n  weir queue resume mail" }
+
+func (c *queueResumeCmd) Run(ctx context.Context, t *terminal) error {
+	return c.run(ctx, t, "resume", "resumed")
+}
+
+type queuePeekCmd struct {
+	serverFlags
+	Name string `arg:"" help:"The queue's name."`
+	ID   string `arg:"" optional:"" help:"Show what became of this message."`
+	Dead bool   `help:"Show dead letters."`
+	Max  int    `help:"Show so many at most." short:"n" default:"20"`
+	JSON bool   `help:"Print JSON." name:"json"`
+}
+
+func (queuePeekCmd) Help() string {
+	return "Examples:\n\n  weir queue peek mail\n  weir queue peek mail 12-1017\n  weir queue peek mail --dead --json"
+}
+
+// peeked is a message or a dead letter as the server shows it.
+type peeked struct {
+	ID, Letter, State, Reason, Worker, Error string
+	Attempt, Attempts                        int
+	Until, Died, Timestamp                   int64
+	Key, Value                               *string
+}
+
+func (c *queuePeekCmd) Run(ctx context.Context, t *terminal) error {
+	tried := fmt.Sprintf("peek at queue %q", c.Name)
+	switch {
+	case c.ID != "" && c.Dead:
+		return usage(errors.New("--dead lists letters, and an id names one message"), "give one of them")
+	case c.Max < 1:
+		return usage(fmt.Errorf("--max %d is less than 1", c.Max), "")
+	}
+	path, header := apiPath("queues", c.Name, "messages"), "ID STATE ATTEMPT UNTIL WORKER ERROR VALUE"
+	switch {
+	case c.ID != "":
+		path = apiPath("queues", c.Name, "messages", c.ID)
+		var one map[string]any
+		if err := c.ask(ctx, "GET", path, nil, &one, 0); err != nil {
+			return c.answer(tried, err)
+		}
+		if c.JSON {
+			return printJSON(t, one)
+		}
+		var m peeked
+		if err := c.ask(ctx, "GET", path, nil, &m, 0); err != nil {
+			return c.answer(tried, err)
+		}
+		return table(t.out, "ID STATE ATTEMPT UNTIL WORKER ERROR", [][]string{m.row()})
+	case c.Dead:
+		path, header = apiPath("queues", c.Name, "dead"), "LETTER ID REASON ATTEMPTS DIED WORKER ERROR VALUE"
+	}
+	path += "?" + url.Values{"max": {strconv.Itoa(c.Max)}}.Encode()
+	if c.JSON {
+		var all map[string]any
+		if err := c.ask(ctx, "GET", path, nil, &all, 0); err != nil {
+			return c.answer(tried, err)
+		}
+		return printJSON(t, all)
+	}
+	var page struct{ Messages, Letters []peeked }
+	if err := c.ask(ctx, "GET", path, nil, &page, 0); err != nil {
+		return c.answer(tried, err)
+	}
+	rows := [][]string{}
+	for _, m := range page.Messages {
+		rows = append(rows, append(m.row(), m.start()))
+	}
+	for _, l := range page.Letters {
+		rows = append(rows, []string{l.Letter, l.ID, l.Reason, strconv.Itoa(l.Attempts), moment(l.Died), cmp.Or(l.Worker, "-"), cmp.Or(l.Error, "-"), l.start()})
+	}
+	return table(t.out, header, rows)
+}
+
+func (m peeked) row() []string {
+	return []string{m.ID, m.State, strconv.Itoa(m.Attempt), moment(m.Until), cmp.Or(m.Worker, "-"), cmp.Or(m.Error, "-")}
+}
+
+// start is the first of a value, for a table.
+func (m peeked) start() string {
+	switch {
+	case m.Value == nil:
+		return "(bytes)"
+	case len(*m.Value) > 60:
+		return strings.ToValidUTF8((*m.Value)[:60], "") + "…"
+	}
+	return *m.Value
+}
+
+func moment(ms int64) string {
+	if ms == 0 {
+		return "-"
+	}
+	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05Z")
+}
+
+type queueRedriveCmd struct {
+	serverFlags
+	consent
+	Name    string   `arg:"" help:"The queue's name."`
+	Letters []string `arg:"" optional:"" help:"The letters, as peek --dead shows them."`
+	All     bool     `help:"All dead letters that there are now."`
+	Rate    float64  `help:"At most so many a second; 0: as fast as it goes. With --all." default:"0"`
+	Discard bool     `help:"Drop them, instead of moving them back."`
+}
+
+func (queueRedriveCmd) Help() string {
+	return `Examples:
+
+  weir queue redrive mail 14-3 14-4
+  weir queue redrive mail --all --rate 50
+  weir queue redrive mail --all --discard --yes`
+}
+
+func (c *queueRedriveCmd) Run(ctx context.Context, t *terminal) error {
+	verb, done := "redrive", "moved"
+	if c.Discard {
+		verb, done = "discard", "discarded"
+		if err := c.obtain(t, "discard dead letters of the queue "+c.Name, c.Name); err != nil {
+			return err
+		}
+	}
+	body := map[string]any{}
+	switch {
+	case c.All == (len(c.Letters) > 0):
+		return usage(errors.New("which dead letters is missing, or said twice"), "name letters, or give --all")
+	case !c.All && c.Rate != 0:
+		return usage(errors.New("--rate goes with --all"), "")
+	case c.All:
+		body["all"] = true
+		if c.Rate != 0 {
+			body["per_second"] = c.Rate
+		}
+	default:
+		body["letters"] = c.Letters
+	}
+	taken := int64(0)
+	bar := progress{t: t}
+	defer bar.done()
+	for {
+		var swept struct {
+			Taken   int64
+			Until   string
+			Problem *apiProblem
+		}
+		err := c.ask(ctx, "POST", apiPath("queues", c.Name, "dead", verb), body, &swept, 10*time.Second)
+		taken += swept.Taken
+		if err == nil && swept.Problem != nil {
+			err = swept.Problem
+		}
+		if err != nil {
+			return c.answer(fmt.Sprintf("%s dead letters of queue %q (%d %s)", verb, c.Name, taken, done), err)
+		}
+		if swept.Until == "" {
+			break
+		}
+		bar.say("%d %s", taken, done)
+		body["until"] = swept.Until
+	}
+	bar.done()
+	_, err := fmt.Fprintf(t.out, "%s %s\n", done, plural(taken, "dead letter"))
+	return err
+}

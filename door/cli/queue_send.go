@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+type queueSendCmd struct {
+	serverFlags
+	Name      string    `arg:"" help:"The queue's name."`
+	Input     string    `help:"What a line is: text, its bytes are the value, or json, a message as POST /v1/queues/{queue}/batch takes it." enum:"text,json" default:"text"`
+	Key       *string   `help:"The key of every line." placeholder:"KEY"`
+	Delay     *duration `help:"Hold the messages back for so long." placeholder:"TIME"`
+	At        time.Time `help:"Hold them back until then: 2026-01-31T08:00:00Z." env:"-" placeholder:"TIME"`
+	Unique    string    `help:"Their unique key: with more lines than one, only the first is enqueued." env:"-" placeholder:"KEY"`
+	Priority  int       `help:"Their priority, 0 the lowest." default:"0"`
+	IDs       bool      `help:"Print the messages' ids, one on each line." name:"ids"`
+	LineLimit size      `help:"Stop at a line longer than this." default:"1MiB"`
+}
+
+func (queueSendCmd) Help() string {
+	return `Each line of standard input becomes a message. In text, the end of a line (LF or CRLF) is not part of it, and nothing else is changed.
+
+Examples:
+
+  echo 'to: a@example.org' | weir queue send mail
+  weir queue send mail --delay 10m < later.txt
+  echo '{"value": "hello", "key": "k", "unique": "order-17"}' | weir queue send mail --input json --ids`
+}
+
+// Messages of one request: as many lines as there are, up to these.
+const (
+	sendLines = 1000
+	sendBytes = 4 << 20
+)
+
+func (c *queueSendCmd) Run(ctx context.Context, t *terminal) error {
+	switch {
+	case c.Delay != nil && !c.At.IsZero():
+		return usage(errors.New("--delay and --at both say when"), "give one of them")
+	case c.Input == "json" && (c.Key != nil || c.Delay != nil || !c.At.IsZero() || c.Unique != "" || c.Priority != 0):
+		return usage(errors.New("--input json takes all of a message from its line"), "leave out --key, --delay, --at, --unique and --priority")
+	}
+	if t.inTTY {
+		fmt.Fprintln(t.err, "Reading lines from the terminal. Ctrl-D ends.")
+	}
+	lines := readLines(t.in, int(min(int64(c.LineLimit), bufferMax)))
+	sent, bar := int64(0), progress{t: t}
+	defer bar.done()
+	for more := true; more; {
+		var batch []byte
+		var n int64
+		var stop error
+		batch, n, more, stop = c.gather(ctx, lines)
+		if n > 0 {
+			if err := c.enqueue(ctx, t, batch); err != nil {
+				return c.answer(fmt.Sprintf("send to queue %q (%s enqueued before)", c.Name, plural(sent, "message")), err)
+			}
+			sent += n
+			bar.say("%d messages enqueued", sent)
+		}
+		if errors.As(stop, &stopped{}) {
+			fmt.Fprintf(t.err, "weir: interrupted; %s enqueued\n", plural(sent, "message"))
+			return stop
+		}
+		if stop != nil {
+			return failed(fmt.Errorf("send to queue %q: %w (%s enqueued: all lines before it)", c.Name, stop, plural(sent, "message")), "mend the line and send it and the rest again; --line-limit sets how long a line may be")
+		}
+	}
+	bar.done()
+	fmt.Fprintf(t.err, "%s enqueued\n", plural(sent, "message"))
+	return nil
+}
+
+// gather takes the lines that are there, waiting for the first one: as JSON, one message a line.
+func (c *queueSendCmd) gather(ctx context.Context, lines <-chan line) (batch []byte, n int64, more bool, stop error) {
+	for n < sendLines && len(batch) < sendBytes {
+		var l line
+		select {
+		case l, more = <-lines:
+		default:
+			if n > 0 {
+				return batch, n, true, nil
+			}
+			select {
+			case l, more = <-lines:
+			case <-ctx.Done():
+				return batch, n, false, context.Cause(ctx)
+			}
+		}
+		if !more {
+			return batch, n, false, nil
+		}
+		if l.err != nil {
+			return batch, n, false, fmt.Errorf("line %d: %w", l.number, l.err)
+		}
+		if c.Input == "json" && len(bytes.TrimSpace(l.text)) == 0 {
+			continue
+		}
+		text, err := c.message(l.text)
+		if err != nil {
+			return batch, n, false, fmt.Errorf("line %d: %w", l.number, err)
+		}
+		batch = append(append(batch, text...), '\n')
+		n++
+	}
+	return batch, n, true, nil
+}
+
+// message is a line as the server takes it.
+func (c *queueSendCmd) message(text []byte) ([]byte, error) {
+	if c.Input == "json" {
+		if !json.Valid(text) {
+			return nil, errors.New("it is not JSON")
+		}
+		return text, nil
+	}
+	m := map[string]any{}
+	if value, base := encodeBytes(text); value != nil {
+		m["value"] = *value
+	} else {
+		m["value_b64"] = *base
+	}
+	if c.Key != nil {
+		m["key"] = *c.Key
+	}
+	if c.Delay != nil {
+		m["delay_ms"] = time.Duration(*c.Delay).Milliseconds()
+	}
+	if !c.At.IsZero() {
+		m["at"] = c.At.UnixMilli()
+	}
+	if c.Unique != "" {
+		m["unique"] = c.Unique
+	}
+	if c.Priority != 0 {
+		m["priority"] = c.Priority
+	}
+	return json.Marshal(m)
+}
+
+func (c *queueSendCmd) enqueue(ctx context.Context, t *terminal, batch []byte) error {
+	var at struct{ Messages []struct{ ID string } }
+	// What was begun is finished: a signal comes between two requests.
+	if err := c.send(context.WithoutCancel(ctx), "POST", apiPath("queues", c.Name, "batch"), "application/x-ndjson", batch, &at, 0); err != nil {
+		return err
+	}
+	if !c.IDs {
+		return nil
+	}
+	for _, m := range at.Messages {
+		if _, err := fmt.Fprintln(t.out, m.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}

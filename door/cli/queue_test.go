@@ -1,0 +1,265 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// queueServer serves a store, and points the queue commands at it.
+func queueServer(t *testing.T, args ...string) *server {
+	t.Helper()
+	s := serve(t, append([]string{"--kafka", "off"}, args...)...)
+	t.Setenv("WEIR_SERVER", "http://"+s.http)
+	return s
+}
+
+// pipe makes a pipe that a command waits at. What release writes ends that.
+func pipe(t *testing.T) (path string, release func()) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path, func() {
+		if err := os.WriteFile(path, nil, 0); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// until waits for a line on a command's output.
+func (l *lockedBuffer) until(t *testing.T, text string) {
+	t.Helper()
+	for !strings.Contains(l.String(), text) {
+		select {
+		case <-l.changed:
+		case <-time.After(30 * time.Second):
+			t.Fatalf("there is no %q in %s", text, l.String())
+		}
+	}
+}
+
+func TestAQueueFromItsCreationToItsEnd(t *testing.T) {
+	for _, store := range []string{"memory:", "sqlite:" + filepath.Join(t.TempDir(), "weir.db")} {
+		s := queueServer(t, "--store", store)
+		weir(t, "", "queue", "create", "mail", "--attempts", "2", "--retry-delay", "1ms", "--unique", "--priorities", "2", "--lease", "1m").want(t, exitOK, "created queue mail on topic mail")
+		weir(t, "", "queue", "create", "mail").want(t, exitFailed, "exists", "--if-not-exists")
+		weir(t, "", "queue", "create", "mail", "--if-not-exists").want(t, exitOK, "there already")
+		weir(t, "", "queue", "list").want(t, exitOK, "QUEUE", "mail", "open")
+		weir(t, "", "queue", "alter", "mail", "--rate", "1000", "--unset", "lease_ms").want(t, exitOK, "changed 2 settings")
+		weir(t, "", "queue", "describe", "mail").want(t, exitOK, "READY", "lease_ms", "30000", "rate", "1000")
+		weir(t, "", "queue", "alter", "mail", "--unset", "rate").want(t, exitOK)
+		weir(t, "a\nb\r\n", "queue", "send", "mail", "--key", "k").want(t, exitOK, "2 messages enqueued")
+		r := weir(t, `{"value":"urgent","priority":1,"unique":"u"}`+"\n\n"+`{"value":"again","unique":"u"}`, "queue", "send", "mail", "--input", "json", "--ids")
+		r.want(t, exitOK)
+		ids := strings.Fields(r.out)
+		if len(ids) != 2 || ids[0] != ids[1] {
+			t.Errorf("ids of a unique key: %q", ids)
+		}
+		weir(t, "later", "queue", "send", "mail", "--delay", "1h", "--ids").want(t, exitOK, "-0\n")
+		weir(t, "", "queue", "peek", "mail", ids[0]).want(t, exitOK, "ready")
+		weir(t, "", "queue", "peek", "mail").want(t, exitOK, "urgent", "ready", "a", "b")
+		weir(t, "", "queue", "pause", "mail").want(t, exitOK, "paused queue mail")
+		weir(t, "", "queue", "work", "mail", "--until-empty", "--", "cat").want(t, exitOK, "0 messages handled")
+		weir(t, "", "queue", "resume", "mail").want(t, exitOK, "resumed queue mail")
+		weir(t, "", "queue", "work", "mail", "-n", "1", "--", "cat").want(t, exitOK, "urgent", "1 message handled")
+		weir(t, "", "queue", "work", "mail", "-n", "2", "--reject-on", "7", "--", "sh", "-c", "echo no such address >&2; exit 7").want(t, exitOK, "2 failed")
+		weir(t, "", "queue", "peek", "mail", "--dead").want(t, exitOK, "LETTER", "rejected", "exit status 7: no such address")
+		weir(t, "", "queue", "peek", "mail", "--dead", "--json").want(t, exitOK, `"letters"`)
+		weir(t, "", "queue", "redrive", "mail", "--all", "--rate", "100").want(t, exitOK, "moved 2 dead letters")
+		weir(t, "", "queue", "redrive", "mail", "1-1").want(t, exitOK, "moved 0 dead letters")
+		weir(t, "", "queue", "redrive", "mail", "--all", "--discard").want(t, exitUsage, "nobody is there to ask")
+		weir(t, "", "queue", "redrive", "mail", "--all", "--discard", "--yes").want(t, exitOK, "discarded 0 dead letters")
+		weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 2`, `"dead": 0`)
+		weir(t, "", "queue", "purge", "mail").want(t, exitUsage, "nobody is there to ask")
+		weir(t, "", "queue", "purge", "mail", "--yes").want(t, exitOK, "purged queue mail")
+		weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 0`)
+		weir(t, "", "queue", "delete", "mail", "--yes").want(t, exitOK, "deleted queue mail")
+		for _, args := range [][]string{{"describe", "mail"}, {"work", "mail", "--", "cat"}, {"purge", "mail", "--yes"}, {"delete", "mail", "--yes"}, {"peek", "mail"}} {
+			weir(t, "", append([]string{"queue"}, args...)...).want(t, exitFailed, "there is no such queue", "weir queue create")
+		}
+		s.stop()
+		weir(t, "", "queue", "list", "--timeout", "1s").want(t, exitUnreachable, "no answer from a server", "weir serve")
+	}
+}
+
+func TestACommandLearnsOfItsMessageAndItsExitStatusIsTheAnswer(t *testing.T) {
+	queueServer(t, "--store", "memory:")
+	weir(t, "", "queue", "create", "mail", "--attempts", "3", "--retry-delay", "0s", "--partitions", "1").want(t, exitOK)
+	weir(t, `{"value_b64":"/wA=","key":"k"}`, "queue", "send", "mail", "--input", "json", "--ids").want(t, exitOK)
+	// It fails twice, and tells what it got the third time.
+	r := weir(t, "", "queue", "work", "mail", "-n", "3", "--", "sh", "-c",
+		`[ $WEIR_MESSAGE_ATTEMPT = 3 ] || { head -c 9000 /dev/zero | tr '\0' x >&2; echo the end >&2; exit 1; }; od -An -tx1; echo $WEIR_MESSAGE_KEY $WEIR_MESSAGE_QUEUE $WEIR_MESSAGE_ID`)
+	r.want(t, exitOK, " ff 00\n", "k mail ", "1 message handled, 2 failed", "attempt 2: exit status 1")
+	weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 0`, `"dead": 0`, `"claimed": 0`)
+
+	weir(t, "x", "queue", "send", "mail").want(t, exitOK)
+	weir(t, "", "queue", "work", "mail", "-n", "3", "--", "sh", "-c", "head -c 9000 /dev/zero | tr '\\0' x >&2; echo the end >&2; exit 1").want(t, exitOK, "3 failed")
+	var page struct {
+		Letters []struct{ Error, Reason string }
+	}
+	if err := json.Unmarshal([]byte(weir(t, "", "queue", "peek", "mail", "--dead", "--json").out), &page); err != nil || len(page.Letters) != 1 {
+		t.Fatal(err, page)
+	}
+	if e := page.Letters[0].Error; len(e) > 4<<10 || !strings.HasPrefix(e, "exit status 1: x") || !strings.HasSuffix(e, "the end") || page.Letters[0].Reason != "attempts" {
+		t.Errorf("the dead letter has an error of %d bytes, %.20q… for %s", len(e), e, page.Letters[0].Reason)
+	}
+	weir(t, "", "queue", "work", "mail", "--", "/no/such/command").want(t, exitUsage, "cannot be run", "no message was claimed")
+	weir(t, "", "queue", "work", "mail").want(t, exitUsage)
+	weir(t, "", "queue", "work", "mail", "--concurrency", "0", "--", "cat").want(t, exitUsage, "--concurrency 0")
+	weir(t, "", "queue", "create", "a/b").want(t, exitUsage, "a-z")
+	weir(t, "", "queue", "alter", "mail").want(t, exitUsage, "nothing to change")
+	weir(t, "", "queue", "alter", "mail", "--lease", "365d").want(t, exitUsage, "from 100 to 43200000")
+	weir(t, "", "queue", "redrive", "mail").want(t, exitUsage, "which dead letters")
+	weir(t, "not JSON", "queue", "send", "mail", "--input", "json").want(t, exitFailed, "line 1", "it is not JSON", "0 messages enqueued")
+	weir(t, "x", "queue", "send", "mail", "--priority", "3").want(t, exitUsage, "levels 0 to 0")
+	weir(t, "", "queue", "list", "--server", "nowhere").want(t, exitUsage, "--server")
+}
+
+// A command that takes longer than the lease keeps its message; a signal lets it finish, and claims no other.
+func TestAWorkerKeepsItsLeaseAndDrains(t *testing.T) {
+	queueServer(t, "--store", "memory:")
+	weir(t, "", "queue", "create", "mail", "--lease", "400ms", "--partitions", "1").want(t, exitOK)
+	weir(t, "first\nsecond", "queue", "send", "mail").want(t, exitOK)
+	path, release := pipe(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	out := &lockedBuffer{changed: make(chan struct{}, 1)}
+	ended := make(chan int)
+	go func() {
+		ended <- run(ctx, "test", []string{"queue", "work", "mail", "--", "sh", "-c", "echo begun; cat; cat " + path}, &terminal{in: strings.NewReader(""), out: out, err: out}, nil)
+	}()
+	out.until(t, "first")
+	seen := map[int64]bool{}
+	for len(seen) < 5 { // leases of 400 ms, each begun a third of one after the last
+		var page struct {
+			Messages []struct {
+				State   string
+				Until   int64
+				Attempt int
+			}
+		}
+		if err := json.Unmarshal([]byte(weir(t, "", "queue", "peek", "mail", "--json").out), &page); err != nil || len(page.Messages) != 2 {
+			t.Fatal(err, page)
+		}
+		if m := page.Messages[0]; m.State != "claimed" || m.Attempt != 1 || page.Messages[1].State != "ready" {
+			t.Fatalf("while the command runs: %+v", page.Messages)
+		}
+		seen[page.Messages[0].Until] = true
+	}
+	cancel(stopped{syscall.SIGTERM})
+	select {
+	case code := <-ended:
+		t.Fatalf("it ended with %d while its command ran: %s", code, out)
+	case <-time.After(100 * time.Millisecond):
+	}
+	release()
+	if code := <-ended; code != 128+int(syscall.SIGTERM) {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	out.until(t, "1 message handled, 0 failed")
+	weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 1`, `"claimed": 0`)
+}
+
+// After --drain a command is killed, with all that it started, and its message given back.
+func TestADrainHasAnEnd(t *testing.T) {
+	queueServer(t, "--store", "memory:")
+	weir(t, "", "queue", "create", "mail", "--retry-delay", "0s", "--partitions", "1").want(t, exitOK)
+	weir(t, "first", "queue", "send", "mail").want(t, exitOK)
+	path, _ := pipe(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	out := &lockedBuffer{changed: make(chan struct{}, 1)}
+	ended := make(chan int)
+	go func() {
+		ended <- run(ctx, "test", []string{"queue", "work", "mail", "--drain", "50ms", "--", "sh", "-c", "cat; cat " + path + "; true"}, &terminal{in: strings.NewReader(""), out: out, err: out}, nil)
+	}()
+	out.until(t, "first")
+	cancel(stopped{syscall.SIGINT})
+	if code := <-ended; code != 128+int(syscall.SIGINT) {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	out.until(t, "0 messages handled, 1 failed")
+	weir(t, "", "queue", "work", "mail", "-n", "1", "--", "sh", "-c", "echo attempt $WEIR_MESSAGE_ATTEMPT").want(t, exitOK, "attempt 2")
+}
+
+// A worker goes on when its server was away for a while; what it had handled meanwhile is acknowledged.
+func TestAWorkerOutlivesARestartOfItsServer(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	s := queueServer(t, "--store", url)
+	address := s.http
+	weir(t, "", "queue", "create", "mail", "--partitions", "1").want(t, exitOK)
+	weir(t, "first", "queue", "send", "mail").want(t, exitOK)
+	path, release := pipe(t)
+	out := &lockedBuffer{changed: make(chan struct{}, 1)}
+	ended := make(chan int)
+	go func() {
+		ended <- run(t.Context(), "test", []string{"queue", "work", "mail", "-n", "2", "--timeout", "2s", "--", "sh", "-c", "cat; cat " + path}, &terminal{in: strings.NewReader(""), out: out, err: out}, nil)
+	}()
+	out.until(t, "first")
+	if code := s.stop(); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, s.out)
+	}
+	release()
+	queueServer(t, "--store", url, "--http", address)
+	weir(t, "second", "queue", "send", "mail", "--server", "http://"+address).want(t, exitOK)
+	out.until(t, "second")
+	release()
+	if code := <-ended; code != exitOK {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	out.until(t, "2 messages handled, 0 failed")
+	weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 0`, `"claimed": 0`)
+}
+
+func TestSeveralCommandsRunAtOnce(t *testing.T) {
+	queueServer(t, "--store", "memory:")
+	weir(t, "", "queue", "create", "mail").want(t, exitOK)
+	weir(t, "1\n2\n3\n4\n5\n6\n", "queue", "send", "mail").want(t, exitOK)
+	path, _ := pipe(t)
+	out := &lockedBuffer{changed: make(chan struct{}, 1)}
+	ended := make(chan int)
+	go func() {
+		ended <- run(t.Context(), "test", []string{"queue", "work", "mail", "--concurrency", "3", "--until-empty", "--", "sh", "-c", "cat; echo .; cat " + path}, &terminal{in: strings.NewReader(""), out: out, err: out}, nil)
+	}()
+	for strings.Count(out.String(), ".") < 3 {
+		<-out.changed
+	}
+	if n := strings.Count(out.String(), "."); n != 3 {
+		t.Errorf("%d commands run at once, want 3", n)
+	}
+	for {
+		select {
+		case code := <-ended:
+			if code != exitOK || !strings.Contains(out.String(), "6 messages handled, 0 failed") {
+				t.Errorf("exit code %d: %s", code, out)
+			}
+			return
+		default:
+			if f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+				f.Close()
+			}
+		}
+	}
+}
+
+func TestQueueCommandsShowTheirKey(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	made := weir(t, "", "key", "create", "mailer", "--access", "admin", "--queue", "mail", "--store", url, "--json")
+	var key struct{ Secret string }
+	if err := json.Unmarshal([]byte(made.out), &key); err != nil {
+		t.Fatal(err, made)
+	}
+	queueServer(t, "--store", url)
+	weir(t, "", "queue", "list").want(t, exitFailed, "WEIR_API_KEY")
+	t.Setenv("WEIR_API_KEY", key.Secret)
+	weir(t, "", "queue", "create", "mail").want(t, exitOK)
+	weir(t, "", "queue", "create", "bills").want(t, exitFailed, "weir key list")
+	if help := weir(t, "", "queue", "list", "--help").out; strings.Contains(help, key.Secret) {
+		t.Errorf("the help shows the key: %s", help)
+	}
+}

@@ -1,0 +1,378 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+type queueWorkCmd struct {
+	serverFlags
+	Name        string    `arg:"" help:"The queue's name."`
+	Command     []string  `arg:"" passthrough:"" help:"The command and its arguments, after --."`
+	Concurrency int       `help:"Run so many commands at once." default:"1"`
+	Lease       *duration `help:"How long a claim lasts; it is extended while the command runs. Default: what the queue says." placeholder:"TIME"`
+	Worker      string    `help:"A name for people. Default: this machine's and the process's." placeholder:"NAME"`
+	RejectOn    []int     `help:"An exit status that says: no further attempt. May be given again." placeholder:"STATUS"`
+	Drain       duration  `help:"How long commands may still run after a signal; then they are killed, and their messages given back." default:"30s"`
+	UntilEmpty  bool      `help:"End when the queue has no message that is ready."`
+	Max         int       `help:"End after so many messages; 0 sets no bound." short:"n" default:"0"`
+}
+
+func (queueWorkCmd) Help() string {
+	return `The command gets the message on its standard input, and WEIR_MESSAGE_ID, WEIR_MESSAGE_ATTEMPT, WEIR_MESSAGE_KEY, WEIR_MESSAGE_TIMESTAMP and WEIR_MESSAGE_QUEUE as variables.
+Exit status 0 acknowledges the message. Any other gives it back, with the end of the command's standard error: it comes again after a pause, or becomes a dead letter.
+Messages come at least once: a worker that dies, or loses the server for longer than the lease, leaves its messages to others. A command whose claim is lost is killed.
+
+SIGTERM or Ctrl-C ends it in order: no more messages are claimed, and the commands that run are finished. A second one kills it.
+
+Examples:
+
+  weir queue work mail -- ./send-mail
+  weir queue work mail --concurrency 8 --lease 2m -- sh -c 'curl -sf --data-binary @- https://hooks.example.org/'
+  weir queue work mail --until-empty -- cat`
+}
+
+// Bounds of a worker.
+const (
+	workConcurrencyMax = 1000
+	claimWait          = 20 * time.Second
+	stderrTail         = 4000 // bytes of a command's standard error, about as much as a queue keeps
+	retryPause         = 500 * time.Millisecond
+)
+
+// claimedMessage is a message as a claim gives it.
+type claimedMessage struct {
+	ID        string  `json:"id"`
+	Receipt   string  `json:"receipt"`
+	Attempt   int     `json:"attempt"`
+	Timestamp int64   `json:"timestamp"`
+	Key       *string `json:"key"`
+	KeyB64    *string `json:"key_b64"`
+	Value     *string `json:"value"`
+	ValueB64  *string `json:"value_b64"`
+}
+
+func (m *claimedMessage) value() []byte {
+	if m.ValueB64 != nil {
+		raw, _ := base64.StdEncoding.DecodeString(*m.ValueB64) // the server made it
+		return raw
+	}
+	return []byte(*cmp.Or(m.Value, new(string)))
+}
+
+// worker runs a command for each message.
+type worker struct {
+	*queueWorkCmd
+	t     *terminal
+	lease time.Duration
+	slots chan struct{} // a value for each command that runs
+	kill  context.Context
+
+	mu     sync.Mutex // guards t's writers, and what follows
+	done   int64
+	failed int64
+	gone   int64 // claims that were lost, or whose outcome is not known
+}
+
+func (c *queueWorkCmd) Run(ctx context.Context, t *terminal) error {
+	if len(c.Command) > 0 && c.Command[0] == "--" {
+		c.Command = c.Command[1:]
+	}
+	switch {
+	case len(c.Command) == 0:
+		return usage(errors.New("the command is missing"), "write it after --: weir queue work "+c.Name+" -- ./handle")
+	case c.Concurrency < 1 || c.Concurrency > workConcurrencyMax:
+		return usage(fmt.Errorf("--concurrency %d: 1 to %d are allowed", c.Concurrency, workConcurrencyMax), "")
+	case c.Max < 0:
+		return usage(fmt.Errorf("--max %d is negative", c.Max), "give 1 or more, or 0 for no bound")
+	}
+	if _, err := exec.LookPath(c.Command[0]); err != nil {
+		return usage(fmt.Errorf("the command %q cannot be run: %w", c.Command[0], err), "no message was claimed")
+	}
+	if c.Worker == "" {
+		host, _ := os.Hostname()
+		c.Worker = host + "-" + strconv.Itoa(os.Getpid())
+	}
+	var q queuePicture
+	if err := c.ask(ctx, "GET", apiPath("queues", c.Name), nil, &q, 0); err != nil {
+		return c.answer(fmt.Sprintf("work queue %q", c.Name), err)
+	}
+	lease, _ := q.Settings["lease_ms"].(float64)
+	w := &worker{queueWorkCmd: c, t: t, lease: time.Duration(lease) * time.Millisecond, slots: make(chan struct{}, c.Concurrency)}
+	if c.Lease != nil {
+		w.lease = time.Duration(*c.Lease)
+	}
+	err := w.run(ctx)
+	fmt.Fprintf(t.err, "%s handled, %d failed\n", plural(w.done, "message"), w.failed)
+	if w.gone > 0 {
+		fmt.Fprintf(t.err, "of %s the claim was lost, or the answer to the server: they may come again\n", plural(w.gone, "message"))
+	}
+	return err
+}
+
+// run claims and handles until ctx ends or there is nothing left to do. Then it waits for the commands that run.
+func (w *worker) run(ctx context.Context) error {
+	kill, killAll := context.WithCancel(context.WithoutCancel(ctx))
+	defer killAll()
+	w.kill = kill
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(time.Duration(w.Drain)):
+			killAll()
+		case <-kill.Done():
+		}
+	})
+	defer stop()
+	var running sync.WaitGroup
+	defer running.Wait()
+	left, failures := w.Max, 0
+	for ctx.Err() == nil && (w.Max == 0 || left > 0) {
+		n, err := w.free(ctx, left)
+		if err != nil {
+			break
+		}
+		messages, err := w.claim(ctx, n)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil && w.fatal(err):
+			return w.answer(fmt.Sprintf("work queue %q", w.Name), err)
+		case err != nil:
+			if failures++; failures == 1 {
+				w.say("weir: %v; trying again\n", err)
+			}
+			pauseFor(ctx, retryPause*time.Duration(min(failures, 10)))
+		default:
+			failures = 0
+		}
+		for range n - len(messages) {
+			<-w.slots
+		}
+		if err == nil && len(messages) == 0 && w.UntilEmpty && len(w.slots) == 0 {
+			break
+		}
+		left -= len(messages)
+		for _, m := range messages {
+			running.Go(func() {
+				defer func() { <-w.slots }()
+				w.handle(m)
+			})
+		}
+	}
+	running.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// free takes all slots that are free, at least one.
+func (w *worker) free(ctx context.Context, left int) (n int, err error) {
+	select {
+	case w.slots <- struct{}{}:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	for n = 1; w.Max == 0 || n < left; n++ {
+		select {
+		case w.slots <- struct{}{}:
+		default:
+			return n, nil
+		}
+	}
+	return n, nil
+}
+
+func (w *worker) claim(ctx context.Context, most int) ([]claimedMessage, error) {
+	wait := claimWait
+	if w.UntilEmpty {
+		wait = 0
+		if len(w.slots) > most { // others run, and may give messages back
+			wait = time.Second
+		}
+	}
+	var got struct {
+		Messages []claimedMessage `json:"messages"`
+	}
+	body := map[string]any{"max": most, "wait_ms": wait.Milliseconds(), "worker": w.Worker, "lease_ms": w.lease.Milliseconds()}
+	err := w.ask(ctx, "POST", apiPath("queues", w.Name, "claim"), body, &got, wait)
+	return got.Messages, err
+}
+
+// fatal reports whether trying again makes no sense.
+func (w *worker) fatal(err error) bool {
+	var p *apiProblem
+	var own *problem
+	return errors.As(err, &p) && p.Status < 500 && !p.is("too_many_claims") || errors.As(err, &own) && own.code == exitUsage
+}
+
+func (w *worker) say(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fmt.Fprintf(w.t.err, format, args...)
+}
+
+// handle runs the command for one message, and answers for it.
+func (w *worker) handle(m claimedMessage) {
+	ctx, cancel := context.WithCancel(w.kill)
+	defer cancel()
+	lost := make(chan struct{})
+	var extending sync.WaitGroup
+	extending.Go(func() { w.extend(ctx, m, lost, cancel) })
+	tail := &tailWriter{w: w}
+	command := exec.CommandContext(ctx, w.Command[0], w.Command[1:]...)
+	command.Stdin = bytes.NewReader(m.value())
+	command.Stdout, command.Stderr = &sharedWriter{w}, tail
+	command.Env = append(os.Environ(), "WEIR_MESSAGE_QUEUE="+w.Name, "WEIR_MESSAGE_ID="+m.ID, "WEIR_MESSAGE_ATTEMPT="+strconv.Itoa(m.Attempt),
+		"WEIR_MESSAGE_TIMESTAMP="+strconv.FormatInt(m.Timestamp, 10), "WEIR_MESSAGE_KEY="+variable(m.Key))
+	ownGroup(command)
+	command.WaitDelay = time.Second // for what the command left behind with its output open
+	err := command.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // it ended well itself
+	}
+	cancel()
+	extending.Wait()
+	select {
+	case <-lost:
+		w.say("weir: message %s: its claim was lost\n", m.ID)
+		w.count(&w.gone)
+		return
+	default:
+	}
+	if err == nil {
+		w.answerFor(m, "ack", map[string]any{}, &w.done)
+		return
+	}
+	body := map[string]any{"error": err.Error()}
+	if said := strings.TrimSpace(strings.ToValidUTF8(string(tail.last), "?")); said != "" {
+		body["error"] = err.Error() + ": " + said
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && slices.Contains(w.RejectOn, exit.ExitCode()) {
+		body["reject"] = true
+	}
+	w.say("weir: message %s, attempt %d: %v\n", m.ID, m.Attempt, err)
+	w.answerFor(m, "nack", body, &w.failed)
+}
+
+// variable is a key as a variable of the environment can hold it.
+func variable(key *string) string {
+	if key == nil {
+		return ""
+	}
+	return strings.ReplaceAll(*key, "\x00", "")
+}
+
+// extend keeps the lease alive until ctx ends. When the claim is lost it ends the command.
+func (w *worker) extend(ctx context.Context, m claimedMessage, lost chan<- struct{}, end context.CancelFunc) {
+	ticker := time.NewTicker(max(w.lease/3, 20*time.Millisecond))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		stale, _, _ := w.post(ctx, m, "extend", map[string]any{"lease_ms": w.lease.Milliseconds()}) // an error is tried again
+		if stale {
+			close(lost)
+			end()
+			return
+		}
+	}
+}
+
+// answerFor acknowledges a message or gives it back, and tries again until its lease has surely ended.
+func (w *worker) answerFor(m claimedMessage, verb string, body map[string]any, count *int64) {
+	ctx, cancel := context.WithTimeout(context.Background(), max(w.lease, time.Second))
+	defer cancel()
+	for {
+		stale, done, err := w.post(ctx, m, verb, body)
+		switch {
+		case err == nil && (!stale || done):
+			w.count(count)
+			return
+		case stale, err != nil && w.fatal(err), ctx.Err() != nil:
+			w.say("weir: message %s: %s did not count: %v\n", m.ID, verb, cmp.Or(err, errors.New("the claim was lost")))
+			w.count(&w.gone)
+			return
+		}
+		pauseFor(ctx, retryPause)
+	}
+}
+
+func (w *worker) count(n *int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	*n++
+}
+
+// post sends a receipt. Stale: its claim is over; done: because the message is done.
+func (w *worker) post(ctx context.Context, m claimedMessage, verb string, body map[string]any) (stale, done bool, err error) {
+	body["receipts"] = []string{m.Receipt}
+	var got struct {
+		Results []struct {
+			Status  int
+			Problem *apiProblem
+		}
+	}
+	if err := w.ask(ctx, "POST", apiPath("queues", w.Name, verb), body, &got, 0); err != nil {
+		return false, false, err
+	}
+	if len(got.Results) != 1 {
+		return false, false, fmt.Errorf("%d answers for one receipt", len(got.Results))
+	}
+	switch p := got.Results[0].Problem; {
+	case p == nil:
+		return false, false, nil
+	case p.is("stale_receipt"), p.is("bad_receipt"):
+		return true, p.Done, nil
+	default:
+		return false, false, p
+	}
+}
+
+func pauseFor(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// sharedWriter lets the commands write to one standard output.
+type sharedWriter struct{ w *worker }
+
+func (s *sharedWriter) Write(b []byte) (int, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return s.w.t.out.Write(b)
+}
+
+// tailWriter hands a command's standard error on, and keeps the end of it.
+type tailWriter struct {
+	w    *worker
+	last []byte
+}
+
+func (t *tailWriter) Write(b []byte) (int, error) {
+	t.last = append(t.last, b...)
+	if over := len(t.last) - stderrTail; over > 0 {
+		t.last = slices.Delete(t.last, 0, over)
+	}
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	return t.w.t.err.Write(b)
+}
