@@ -12,25 +12,28 @@ import (
 func (s *Server) offsetDelete(ctx context.Context, _ *request, in *kmsg.OffsetDeleteRequest) *kmsg.OffsetDeleteResponse {
 	out := in.ResponseKind().(*kmsg.OffsetDeleteResponse)
 	var found []group.Committed
-	var codes []*int16 // where the outcome of each goes
-	for _, t := range in.Topics {
+	var slots []slot // where the outcome of each goes
+	mentions := make(map[place]bool)
+	for i, t := range in.Topics {
 		row := kmsg.NewOffsetDeleteResponseTopic()
 		row.Topic = t.Topic
-		row.Partitions = make([]kmsg.OffsetDeleteResponseTopicPartition, len(t.Partitions))
 		topic, unknown := s.topicByName(ctx, t.Topic)
-		for i, p := range t.Partitions {
-			a := &row.Partitions[i]
-			a.Partition = p.Partition
+		for _, p := range t.Partitions {
+			if !first(mentions, place{t.Topic, p.Partition}) {
+				continue
+			}
+			a := kmsg.OffsetDeleteResponseTopicPartition{Partition: p.Partition}
 			err := unknown
 			if err == nil {
 				_, err = partitionOf(topic, p.Partition)
 			}
+			a.ErrorCode = errorCode(err)
+			row.Partitions = append(row.Partitions, a)
 			if err != nil {
-				a.ErrorCode = errorCode(err)
 				continue
 			}
 			found = append(found, group.Committed{Name: topic.Name, TopicPartition: group.TopicPartition{Topic: topic.ID, Partition: p.Partition}})
-			codes = append(codes, &a.ErrorCode)
+			slots = append(slots, slot{i, len(row.Partitions) - 1})
 		}
 		out.Topics = append(out.Topics, row)
 	}
@@ -41,7 +44,7 @@ func (s *Server) offsetDelete(ctx context.Context, _ *request, in *kmsg.OffsetDe
 		return out
 	}
 	for i, err := range errs {
-		*codes[i] = errorCode(err)
+		out.Topics[slots[i].topic].Partitions[slots[i].partition].ErrorCode = errorCode(err)
 	}
 	return out
 }

@@ -12,7 +12,7 @@ import (
 const describePartitionsMax = 2000
 
 // DescribeTopicPartitions describes topics page by page, by name. No topics asks for all of them.
-func (s *Server) describeTopicPartitions(ctx context.Context, _ *request, in *kmsg.DescribeTopicPartitionsRequest) *kmsg.DescribeTopicPartitionsResponse {
+func (s *Server) describeTopicPartitions(ctx context.Context, r *request, in *kmsg.DescribeTopicPartitionsRequest) *kmsg.DescribeTopicPartitionsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeTopicPartitionsResponse)
 	room := int(in.ResponsePartitionLimit)
 	if room < 1 || room > describePartitionsMax {
@@ -41,6 +41,10 @@ func (s *Server) describeTopicPartitions(ctx context.Context, _ *request, in *km
 		}
 		t.TopicID, t.IsInternal, t.AuthorizedOperations = topic.ID, isInternal(topic.Name), topicOperations
 		end := min(len(topic.Partitions), int(from)+room)
+		if err := r.expect(ctx, max(end-int(from), 0)*describedCost); err != nil {
+			return nil
+		}
+		t.Partitions = slices.Grow(t.Partitions, max(end-int(from), 0))
 		for number := int(from); number < end; number++ {
 			t.Partitions = append(t.Partitions, s.describePartition(int32(number)))
 			room--
@@ -53,6 +57,9 @@ func (s *Server) describeTopicPartitions(ctx context.Context, _ *request, in *km
 	}
 	return out
 }
+
+// describedCost is about what a partition takes in an answer, in memory and encoded.
+const describedCost = 256
 
 // describedNames are the topics from the cursor on, in order, each once.
 func (s *Server) describedNames(in *kmsg.DescribeTopicPartitionsRequest) []string {

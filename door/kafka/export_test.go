@@ -6,4 +6,6 @@ const (
 	FetchMax        = fetchMax
 	SilentMax       = silentMax
 	DecompressedMax = decompressedMax
+	MentionDepth    = mentionDepth
+	ArrayCopies     = arrayCopies
 )

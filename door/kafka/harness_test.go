@@ -25,7 +25,8 @@ type broker struct {
 	t    testing.TB
 	log  *eventlog.Log
 	addr string
-	said *said // what it logged
+	here *pipes // instead of addr, in fake time
+	said *said  // what it logged
 	stop func()
 }
 
@@ -62,6 +63,7 @@ func startAt(t testing.TB, store eventlog.Store, l net.Listener, cfg kafka.Confi
 	t.Helper()
 	var err error
 	b := &broker{t: t, addr: l.Addr().String(), said: new(said)}
+	b.here, _ = l.(*pipes)
 	cfg.Logger = slog.New(slog.NewTextHandler(b.said, nil))
 	ctx, cancel := context.WithCancel(context.Background())
 	if b.log, err = eventlog.Open(ctx, store, eventlog.Config{Logger: cfg.Logger}); err != nil {
@@ -116,6 +118,9 @@ func (b *broker) dial() *wire { return b.dialFrom("127.0.0.1") }
 // dialFrom connects from one of this machine's addresses.
 func (b *broker) dialFrom(ip string) *wire {
 	b.t.Helper()
+	if b.here != nil {
+		return b.here.dial(b.t)
+	}
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
 	nc, err := dialer.Dial("tcp", b.addr)
 	if err != nil {
