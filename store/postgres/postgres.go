@@ -99,7 +99,6 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	}
 	s := &Store{opts: opts, config: config, ears: make(map[string]chan struct{}), nonce: strconv.FormatUint(rand.Uint64(), 36)}
 	s.news.sent = make(chan struct{}, 1)
-	s.news.listening = make(map[int64]bool)
 	s.sweeper.due = make(chan struct{}, 1)
 	if s.commits, err = pool(config, commitsMax, commitStatement); err == nil {
 		s.others, err = pool(config, opts.Readers, readStatement, listStatement)

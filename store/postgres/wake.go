@@ -2,10 +2,8 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"maps"
-	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,43 +17,17 @@ const (
 	notifyPause = 10 * time.Millisecond
 	// audienceFor is how long the answer to "does anybody else listen?" is good.
 	audienceFor = time.Second
-	// heartbeat is how often a silent listening connection is tried.
-	heartbeat = time.Minute
+	// heartbeat is how often a store that listens says so, which also tries the connection, and listensFor how long that holds.
+	heartbeat  = time.Minute
+	listensFor = 3 * time.Minute
 	// backoffMax is the longest wait before connecting again.
 	backoffMax = 30 * time.Second
 )
 
 // news carries the word that something was committed, from Commit to the notifier.
 type news struct {
-	sent chan struct{} // holds one
-
-	mu        sync.Mutex     // guards listening
-	listening map[int64]bool // connections of this store, by the server's process: whether they listen, or did until just now
-}
-
-// listens notes that a connection listens, or does no more. The server may take a moment to see that one is closed, and holds its lock until
-// then: it counts as ours until the next one listens.
-func (n *news) listens(pid int64, is bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if is {
-		maps.DeleteFunc(n.listening, func(_ int64, still bool) bool { return !still })
-	}
-	n.listening[pid] = is
-}
-
-// heard tells whether any connection listens.
-func (n *news) heard() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.Contains(slices.Collect(maps.Values(n.listening)), true)
-}
-
-// ears lists the connections of which the server may believe that they listen.
-func (n *news) ears() []int64 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.AppendSeq([]int64{}, maps.Keys(n.listening)) // never nil: that would be SQL's NULL
+	sent      chan struct{} // holds one
+	listening atomic.Int32  // connections of this store that listen
 }
 
 func (n *news) tell() {
@@ -93,13 +65,15 @@ func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	self := int64(conn.PgConn().PID())
-	s.news.listens(self, true)
-	defer s.news.listens(self, false)
-	// The shared lock tells the notifiers of other processes that somebody listens. It goes with the connection.
-	if _, err := conn.Exec(ctx, `SELECT pg_advisory_lock_shared($1, $2)`, advisoryClass, advisoryListen); err != nil {
+	if err := s.enroll(conn); err != nil {
 		return err
 	}
+	s.news.listening.Add(1)
+	defer func() {
+		if s.news.listening.Add(-1) == 0 {
+			s.leave(conn)
+		}
+	}()
 	ears := s.hearing()
 	for channel := range ears {
 		if _, err := conn.Exec(ctx, `LISTEN `+pgx.Identifier{channel}.Sanitize()); err != nil {
@@ -113,8 +87,9 @@ func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
 	for _, ear := range ears {
 		wake(ear)
 	}
+	due := time.Now().Add(heartbeat)
 	for {
-		quiet, cancel := context.WithTimeout(ctx, heartbeat)
+		quiet, cancel := context.WithDeadline(ctx, due)
 		notification, err := conn.WaitForNotification(quiet)
 		cancel()
 		switch {
@@ -122,21 +97,32 @@ func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
 			wake(ears[notification.Channel])
 		case err == nil && notification.Payload != s.nonce:
 			wake(woken)
-		case err == nil:
-		case ctx.Err() != nil || conn.IsClosed():
+		case err != nil && (ctx.Err() != nil || conn.IsClosed()):
 			return err
-		default: // silence: is the connection still there?
-			if err := s.ping(conn); err != nil {
-				return err
-			}
 		}
+		if time.Now().Before(due) {
+			continue
+		}
+		if err := s.enroll(conn); err != nil { // this also finds out whether the connection is still there
+			return err
+		}
+		due = time.Now().Add(heartbeat)
 	}
 }
 
-func (s *Store) ping(conn *pgx.Conn) error {
+// enroll tells the notifiers of other processes that this store listens, for the next few minutes.
+func (s *Store) enroll(conn *pgx.Conn) error {
 	ctx, cancel := s.step()
 	defer cancel()
-	return conn.Ping(ctx)
+	_, err := conn.Exec(ctx, `SELECT weir.enroll($1, $2)`, s.nonce, listensFor)
+	return err
+}
+
+// leave takes enroll back. Where that fails a few notifications are sent for nobody.
+func (s *Store) leave(conn *pgx.Conn) {
+	ctx, cancel := s.step()
+	defer cancel()
+	_, _ = conn.Exec(ctx, `DELETE FROM weir.listener WHERE nonce = $1`, s.nonce)
 }
 
 // Hear returns a channel that receives when some session notified. It is a hint: it receives for nothing at times, and not at all behind a pooler.
@@ -157,7 +143,7 @@ func (s *Store) hearing() map[string]chan struct{} {
 }
 
 // Listening tells whether this process hears notifications now.
-func (s *Store) Listening() bool { return s.news.heard() }
+func (s *Store) Listening() bool { return s.news.listening.Load() > 0 }
 
 func wake(woken chan<- struct{}) {
 	select {
@@ -220,17 +206,9 @@ func (s *Store) announce(ctx context.Context, conn *pgx.Conn) error {
 func (s *Store) audience(conn *pgx.Conn) (others bool, err error) {
 	ctx, cancel := s.step()
 	defer cancel()
-	err = conn.QueryRow(ctx, `SELECT `+othersListen("$1"), s.news.ears()).Scan(&others)
+	err = conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM weir.listener l WHERE l.nonce <> $1 AND l.heard_at > clock_timestamp() - $2::interval)`,
+		s.nonce, listensFor).Scan(&others)
 	return others, err
-}
-
-// othersListen is true where connections listen, by the lock that each of them holds, but for our own.
-func othersListen(own string) string {
-	return fmt.Sprintf(`EXISTS (
-		SELECT FROM pg_locks
-		WHERE locktype = 'advisory' AND classid = %d AND objid = %d AND objsubid = 2 AND granted
-		  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-		  AND NOT pid = ANY (%s::bigint[]))`, advisoryClass, advisoryListen, own)
 }
 
 func (s *Store) shout(conn *pgx.Conn) error {

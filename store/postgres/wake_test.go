@@ -96,3 +96,17 @@ func TestWakingEndsWithItsContext(t *testing.T) {
 	for range woken { // until it is closed
 	}
 }
+
+func TestAListenerThatWasKilledIsForgotten(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address)
+	pgtest.Exec(t, address, `INSERT INTO weir.listener VALUES ('killed', now() - interval '1 hour'), ('alive', now() - interval '1 minute')`)
+	listen(t, s)
+	if got := pgtest.Value(t, address, `SELECT string_agg(nonce, ' ') FILTER (WHERE nonce IN ('killed', 'alive')) || ', ' || count(*) FROM weir.listener`); got != "alive, 2" {
+		t.Errorf("listeners: %s; want the one that said so a minute ago, and this store", got)
+	}
+	s.Close()
+	if got := pgtest.Value(t, address, `SELECT string_agg(nonce, ' ') FROM weir.listener`); got != "alive" {
+		t.Errorf("after the store was closed the listeners are: %s", got)
+	}
+}
