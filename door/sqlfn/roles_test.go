@@ -112,6 +112,19 @@ func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 	}
 }
 
+// Any session that may connect can take any advisory lock, those that weir once used among them.
+func TestWhoMayOnlyConnectDoesNotHoldUpTheMover(t *testing.T) {
+	address := pgtest.URL(t)
+	visitor := connect(t, login(t, address))
+	if _, err := visitor.Exec(t.Context(), `SELECT pg_advisory_lock(2003134834, n) FROM generate_series(0, 67) AS n`); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, address)
+	p.create("orders", 1, nil)
+	pgtest.Exec(t, address, `SELECT weir.publish('orders', 'k', 'v')`)
+	p.read("orders", 1)
+}
+
 func TestNothingIsGivenToPublic(t *testing.T) {
 	address := pgtest.URL(t)
 	start(t, address)

@@ -15,11 +15,8 @@ import (
 const (
 	// serverMin is the oldest PostgreSQL that will do, as server_version_num counts.
 	serverMin = 140000
-
-	// What our advisory locks are called; weir.commit uses 0 to 64.
-	advisoryClass   = 2003134834 // "weir"
-	advisoryMigrate = 66
-	advisoryListen  = 67
+	// beginningsMax bounds how often an installation begins anew because another process made the schema meanwhile.
+	beginningsMax = 3
 )
 
 // Install brings a part of the schema to this binary's version.
@@ -140,28 +137,48 @@ func (f facts) suitable(p Part) error {
 	return nil
 }
 
-// migrate installs a part, all of it or nothing, one process at a time.
+// migrate installs a part, all of it or nothing, one process at a time. Who comes second to a database without the schema waits where the first
+// made the schema or its first table, until that is done, and is refused; it begins anew.
 func migrate(ctx context.Context, conn *pgx.Conn, p Part) error {
+	for beginning := 1; ; beginning++ {
+		err := migrateOnce(ctx, conn, p)
+		switch code(err) {
+		case "42P06", "42P07", "23505": // there is such a schema; such a table; such a row of the catalog: by now, or since we looked
+			if beginning < beginningsMax {
+				continue
+			}
+		}
+		return err
+	}
+}
+
+func migrateOnce(ctx context.Context, conn *pgx.Conn, p Part) error {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
-	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, $2)`, advisoryClass, advisoryMigrate); err != nil {
-		return err
-	}
-	// Behind the lock: another process may just have done it, and may be a newer one.
 	found, err := inspect(ctx, conn, p)
 	if err != nil {
 		return err
 	}
-	if err := found.suitable(p); err != nil {
+	switch {
+	case !found.schema:
+		_, err = tx.Exec(ctx, `CREATE SCHEMA weir`)
+	case found.ours: // a lock that only roles with rights to write the table can take
+		_, err = tx.Exec(ctx, `LOCK TABLE weir.migration IN SHARE ROW EXCLUSIVE MODE`)
+	}
+	if err != nil {
 		return err
 	}
-	if !found.schema {
-		if _, err := tx.Exec(ctx, `CREATE SCHEMA weir`); err != nil {
+	// Behind the lock: another process may just have done it, and may be a newer one.
+	if found.schema {
+		if found, err = inspect(ctx, conn, p); err != nil {
 			return err
 		}
+	}
+	if err := found.suitable(p); err != nil {
+		return err
 	}
 	if found.current(p) {
 		return nil

@@ -31,7 +31,6 @@ LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    advisory constant int := 2003134834; -- 'weir': the class of all our advisory locks
     -- Of each of partitions. Its newest row, locked, is changed by where it lies: no old version comes in the way. NULL: it is not there.
     part_row     tid[];
     part_segment int[];    -- the segment that it wrote to before
@@ -56,22 +55,22 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'on', true); -- for this transaction
     END IF;
 
-    -- Lock the partitions. Where one is not there, one commit at a time may open it: an advisory lock, and a second look behind it.
+    -- Lock the partitions. Who may open one locks the guard of that before: so what is not there in the look behind it nobody else opens.
+    IF 0 = ANY (batch_records) THEN
+        PERFORM FROM weir.guard g WHERE g.number = 64 FOR NO KEY UPDATE;
+    END IF;
     IF cardinality(partitions) > 0 THEN
-        FOR attempt IN 1..2 LOOP
-            SELECT array_agg(newest.place), array_agg(newest.segment), array_agg(newest.next_offset), array_agg(newest.next_byte), array_agg(NULL::bigint)
-            INTO part_row, part_segment, part_offset, part_byte, part_time
-            FROM unnest(partitions) AS wanted(id)
-            LEFT JOIN LATERAL (
-                SELECT p.ctid, p.segment, p.next_offset, p.next_byte FROM weir.partition p
-                WHERE p.id = wanted.id ORDER BY p.turn DESC LIMIT 1 FOR NO KEY UPDATE
-            ) AS newest(place, segment, next_offset, next_byte) ON true;
-            EXIT WHEN attempt = 2 OR array_position(part_row, NULL) IS NULL;
-            PERFORM pg_advisory_xact_lock(advisory, 64);
-        END LOOP;
+        SELECT array_agg(newest.place), array_agg(newest.segment), array_agg(newest.next_offset), array_agg(newest.next_byte), array_agg(NULL::bigint)
+        INTO part_row, part_segment, part_offset, part_byte, part_time
+        FROM unnest(partitions) AS wanted(id)
+        LEFT JOIN LATERAL (
+            SELECT p.ctid, p.segment, p.next_offset, p.next_byte FROM weir.partition p
+            WHERE p.id = wanted.id ORDER BY p.turn DESC LIMIT 1 FOR NO KEY UPDATE
+        ) AS newest(place, segment, next_offset, next_byte) ON true;
     END IF;
 
-    -- Lock the keys, in the same manner. Those that are not there share 64 advisory locks.
+    -- Lock the keys. Where some are not there, one commit at a time may make them: their guards, in order, and a second look behind those.
+    -- Deadlocks need a key that appears between the looks, and are tried again.
     IF cardinality(keys) > 0 THEN
         FOR attempt IN 1..2 LOOP
             SELECT array_agg(newest.place), array_agg(newest.version)
@@ -82,10 +81,10 @@ BEGIN
                 WHERE s.key = wanted.key ORDER BY s.turn DESC LIMIT 1 FOR NO KEY UPDATE
             ) AS newest(place, version) ON true;
             EXIT WHEN attempt = 2 OR array_position(key_row, NULL) IS NULL;
-            PERFORM pg_advisory_xact_lock(advisory, guard)
-            FROM (
-                SELECT DISTINCT hashtext(k.key) & 63 AS guard FROM unnest(keys, key_row) AS k(key, place) WHERE k.place IS NULL ORDER BY 1
-            ) AS guards;
+            PERFORM FROM weir.guard g
+            WHERE g.number = ANY (ARRAY(
+                SELECT hashtext(k.key) & 63 FROM unnest(keys, key_row) AS k(key, place) WHERE k.place IS NULL))
+            ORDER BY g.number FOR NO KEY UPDATE;
         END LOOP;
     END IF;
 

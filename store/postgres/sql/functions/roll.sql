@@ -10,7 +10,8 @@ DECLARE
     batches  regclass;
     size     bigint;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(2003134834, 65) THEN -- one process sweeps at a time
+    PERFORM FROM weir.guard g WHERE g.number = 65 FOR NO KEY UPDATE SKIP LOCKED; -- one process sweeps at a time
+    IF NOT FOUND THEN
         RETURN false;
     END IF;
     SELECT * INTO now_open FROM weir.segment s WHERE s.sealed_at IS NULL AND s.survivors = for_survivors;
