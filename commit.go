@@ -82,8 +82,8 @@ func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error
 	var offsets []group.Committed
 	var of []*partition
 	for _, p := range partitions {
-		if handled, is := p.uncommitted(); is {
-			offsets = append(offsets, group.Committed{TopicPartition: p.key, Name: p.name.Topic, Offset: handled, LeaderEpoch: -1, Since: p.since})
+		if handled, onward, is := p.uncommitted(); is {
+			offsets = append(offsets, group.Committed{TopicPartition: p.key, Name: p.name.Topic, Offset: handled, LeaderEpoch: -1, Since: p.since, Onward: onward})
 			of = append(of, p)
 		}
 	}
@@ -126,7 +126,7 @@ func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlo
 	if p.isElsewhere() {
 		return errNotNow
 	}
-	offsets := []group.Committed{{TopicPartition: p.key, Name: p.name.Topic, Offset: next, LeaderEpoch: -1, Metadata: mark, Since: p.since}}
+	offsets := []group.Committed{{TopicPartition: p.key, Name: p.name.Topic, Offset: next, LeaderEpoch: -1, Metadata: mark, Since: p.since, Onward: true}}
 	err := c.log.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch) error {
 		return c.member().Commit(ctx, offsets, batches...)
 	}, c.log.outgoing(nil, letters)...)
@@ -152,9 +152,13 @@ func (c *Consumer) giveTurn() { <-c.turn }
 // positions are what the group has committed in some partitions: one trip. On PostgreSQL they are found where transactions of handlers put them,
 // and nobody has to wait until the mover has carried them.
 func (c *Consumer) positions(ctx context.Context, partitions ...*partition) ([]eventlog.Offset, error) {
-	topics, numbers := make([]eventlog.TopicID, len(partitions)), make([]int32, len(partitions))
+	of, at := make([]group.TopicPartition, len(partitions)), make([]eventlog.Offset, len(partitions))
 	for i, p := range partitions {
-		topics[i], numbers[i] = p.key.Topic, p.key.Partition
+		of[i] = p.key
 	}
-	return c.log.sql.Positions(ctx, c.sub.Group, topics, numbers) // on others no handler has transactions of this kind
+	found, err := c.log.sql.Positions(ctx, c.sub.Group, of) // on others no handler has transactions of this kind
+	for i := range found {
+		at[i] = found[i].Offset
+	}
+	return at, err
 }

@@ -74,29 +74,14 @@ func (l *Log) Consume(ctx context.Context, sub Subscription) (*Consumer, error) 
 }
 
 func (c *Consumer) join(ctx context.Context) (*group.Peer, error) {
-	if err := c.awaitCarried(ctx); err != nil {
-		return nil, err
-	}
-	return group.JoinPeers(ctx, c.log.log, group.PeerConfig{
+	cfg := group.PeerConfig{
 		Group: c.sub.Group, Topics: c.sub.Topics, Client: c.sub.Name,
 		FromLatest: c.sub.Start.kind == latest, Session: c.sub.Session, Logger: c.logger,
-	})
-}
-
-// carryPatience bounds how long a consumer waits for the mover before it joins.
-const carryPatience = 2 * time.Second
-
-// awaitCarried waits until what transactions committed for the group can be found by its members: one trip, where nothing is on its way. Else a group
-// that only SQL sessions know would seem to be new, and be committed where that begins.
-func (c *Consumer) awaitCarried(ctx context.Context) error {
-	for deadline := time.Now().Add(carryPatience); c.log.sql != nil && time.Now().Before(deadline); {
-		carried, err := c.log.sql.Carried(ctx, c.sub.Group)
-		if err != nil || carried {
-			return err
-		}
-		sleep(ctx, 50*time.Millisecond)
 	}
-	return nil
+	if c.log.sql != nil {
+		cfg.Beside = c.log.sql
+	}
+	return group.JoinPeers(ctx, c.log.log, cfg)
 }
 
 // run works until ctx ends. A consumer that its group took for dead joins it again.

@@ -419,12 +419,13 @@ func (p *partition) isLost() bool {
 }
 
 // uncommitted returns how far the partition was handled, and whether that is to be committed: what a transaction of the handler is said to have
-// committed is not.
-func (p *partition) uncommitted() (handled eventlog.Offset, is bool) {
+// committed is not. Onward: nobody asked to go back.
+func (p *partition) uncommitted() (handled eventlog.Offset, onward, is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.told = false
-	return p.handled, (p.handled != max(p.committed, p.claimed) || p.sought) && !p.lost
+	at := max(p.committed, p.claimed)
+	return p.handled, p.handled >= at && !p.sought, (p.handled != at || p.sought) && !p.lost
 }
 
 func (p *partition) wasCommitted(upTo eventlog.Offset) {

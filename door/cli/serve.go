@@ -158,10 +158,14 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	metric.WatchGroups(registry, groupsSeen(groups))
 	publisher := publish.New(log, publish.Config{Logger: w.logger, Tracer: w.tracer})
 	queues := queue.New(log, publisher, queue.Config{Logger: w.logger, Tracer: w.tracer})
+	var beside group.Beside
+	if sql != nil {
+		beside = sql
+	}
 	p := &parts{
 		log: log, groups: groups, publisher: publisher, queues: queues, kafkaListener: w.kafka, httpListener: w.http,
 		http: httpapi.New(httpapi.Config{
-			Log: log, Groups: groups, Publisher: publisher, Queues: queues, Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
+			Log: log, Groups: groups, Publisher: publisher, Queues: queues, Beside: beside, Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
 			Ready: log.Healthy, Metrics: registry, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
 		}),
 	}

@@ -23,7 +23,7 @@ func (s *Server) join(c *call) error {
 		return err
 	}
 	m := &member{who: c.who, group: c.r.PathValue("group"), session: sessionDefault}
-	cfg := group.PeerConfig{Group: m.group, Logger: s.cfg.Logger}
+	cfg := group.PeerConfig{Group: m.group, Logger: s.cfg.Logger, Beside: s.cfg.Beside}
 	if err := readJSON(body, 0, func(r *jsonReader) error { return parseJoin(r, m, &cfg) }); err != nil {
 		return err
 	}

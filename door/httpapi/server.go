@@ -45,6 +45,7 @@ type Config struct {
 	Groups    *group.Coordinator
 	Publisher *publish.Publisher
 	Queues    *queue.Queues
+	Beside    group.Beside // where groups commit beside their keys; nil: nowhere
 
 	Keys     *apikey.Keys // who may come in; nil: whoever can connect
 	Insecure bool         // while there are no keys, serve whoever can connect, and not only this machine

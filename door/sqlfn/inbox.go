@@ -42,7 +42,7 @@ var (
 
 	carryStatement = wire.Statement{Name: "carry", SQL: `
 	SELECT moved
-	FROM weir.carry($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)`}
+	FROM weir.carry($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)`}
 )
 
 // inbox is what SQL sessions published (weir.publish) and nobody has moved into the log yet. It is for one mover, which calls
@@ -239,11 +239,12 @@ func (i *inbox) move(ctx context.Context, ids []int64, e eventlog.Entry) ([]even
 	return offsets, nil
 }
 
-// position is a group's key that an entry puts, and what was known of it. A key that is at another base was written since, by
-// somebody else, and is left as it is.
+// position is a group's key that an entry puts, and what was known of it. A key that has another base was written since, by
+// somebody else, and is left as it is. So is one that is as far.
 type position struct {
 	key  string
 	base int64
+	next eventlog.Offset
 }
 
 // carry deletes rows of the inbox and commits the entries made of them, in one transaction and one trip, but for the puts of positions
@@ -252,11 +253,12 @@ type position struct {
 // errTaken, eventlog.ErrStale (of any of the entries), eventlog.ErrUnavailable: nothing was done. After eventlog.ErrUnsure the next look
 // tells.
 func (i *inbox) carry(ctx context.Context, ids []int64, positions []position, entries []eventlog.Entry) error {
-	keys, bases := make([]string, len(positions)), make([]int64, len(positions))
+	keys, bases, nexts := make([]string, len(positions)), make([]int64, len(positions)), make([]int64, len(positions))
 	for n, p := range positions {
-		keys[n], bases[n] = p.key, p.base
+		keys[n], bases[n], nexts[n] = p.key, p.base, int64(p.next)
 	}
-	done, _, err := i.session.Commit(ctx, carryStatement, [][]byte{wire.Int8Array(ids), wire.TextArray(keys), wire.Int8Array(bases)}, entries)
+	guards := [][]byte{wire.Int8Array(ids), wire.TextArray(keys), wire.Int8Array(bases), wire.Int8Array(nexts)}
+	done, _, err := i.session.Commit(ctx, carryStatement, guards, entries)
 	if err == nil && !done {
 		err = errTaken
 	}

@@ -10,9 +10,6 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// carriedMark is how a committed offset says that it came from weir.commit_offset, in its metadata: weir.is_carried reads it.
-func carriedMark(offset eventlog.Offset) string { return fmt.Sprintf("weir.commit_offset %d", offset) }
-
 // staleMax bounds how often positions are carried again because their groups moved on meanwhile.
 const staleMax = 5
 
@@ -124,8 +121,8 @@ func (m *Mover) carryGroups(ctx context.Context, rows []row) error {
 		}
 		known[key] = true
 		groups[row.group] = append(groups[row.group],
-			group.Committed{TopicPartition: tp, Name: topic.Name, Offset: row.next, LeaderEpoch: -1, Metadata: carriedMark(row.next)})
-		guarded = append(guarded, position{key: key, base: row.base})
+			group.Committed{TopicPartition: tp, Name: topic.Name, Offset: row.next, LeaderEpoch: -1, Metadata: mark(row.next, row.base)})
+		guarded = append(guarded, position{key: key, base: row.base, next: row.next})
 	}
 	for attempt := 1; ; attempt++ {
 		var entries []eventlog.Entry

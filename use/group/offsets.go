@@ -31,6 +31,7 @@ type (
 		LeaderEpoch int32           // of the last record read; -1 when unknown
 		Metadata    string          // the client's own words
 		Since       int32           // for Peer.Commit: Assigned.Since of what was worked on; 0: of what the peer has now. It is not kept
+		Onward      bool            // for Peer.Commit: it goes on from where the group is, and takes back nothing that was committed beside. It is not kept
 	}
 
 	// Commit is offsets to keep, by a member, or by anyone while the group has no members.

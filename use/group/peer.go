@@ -36,6 +36,7 @@ type PeerConfig struct {
 	Heartbeat  time.Duration // between two signs of life, at most a third of Session; default 3 s, or that third
 	Look       time.Duration // between two looks at what other processes changed in the group; default 1 s
 	Logger     *slog.Logger  // default: slog.Default()
+	Beside     Beside        // nil: the group's keys alone say where it is
 }
 
 func (c PeerConfig) withDefaults() PeerConfig {
@@ -124,6 +125,8 @@ type Assigned struct {
 	Log      eventlog.Partition
 	Position eventlog.Offset // of the next record to handle: the last one committed, or where to begin
 	Since    int32           // the generation that gave it to this peer: a partition given back and got again has another
+
+	base *int64 // see Position; nil: unknown. p.mu guards it
 }
 
 // errLeft is why a peer that left is no member any more.

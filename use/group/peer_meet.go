@@ -44,6 +44,9 @@ func (p *Peer) beat(ctx context.Context) error {
 	p.beaten++
 	p.mu.Lock()
 	silent := sent.Sub(p.alive)
+	if p.cfg.Beside != nil && time.Since(p.alive) >= p.cfg.Session {
+		clear(p.held) // Assignment was empty. What is filled again begins where the group is now, also beside the keys
+	}
 	switch {
 	case p.alive.IsZero():
 		p.steady = sent

@@ -43,7 +43,7 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, batches []eventl
 	if err != nil {
 		return err
 	}
-	unsure := 0
+	unsure, marked := 0, false
 	defer func() {
 		if err != nil && unsure > 0 && !errors.Is(err, eventlog.ErrUnsure) { // whatever became of a later try, the first may have happened
 			err = fmt.Errorf("%w: an earlier try was perhaps kept (%w)", eventlog.ErrUnsure, err)
@@ -54,6 +54,12 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, batches []eventl
 			if err := p.fence(ctx); err != nil && !errors.Is(err, ErrFenced) {
 				return fmt.Errorf("%w: an earlier commit may still be on its way (%v)", ErrUnavailable, err)
 			}
+		}
+		if !marked { // once: what is tried again must be the same
+			if err := p.mark(ctx, grants, offsets); err != nil {
+				return err
+			}
+			marked = true
 		}
 		version, err := p.mayCommit(grants)
 		if err != nil {
@@ -216,6 +222,10 @@ func (p *Peer) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	bases, err := p.placed(ctx, committed, p.doubted(committed, given))
+	if err != nil {
+		return err
+	}
 	begun := make(map[eventlog.TopicID]bool) // topics in which the group has a position
 	for tp := range committed {
 		begun[tp.Topic] = true
@@ -235,7 +245,7 @@ func (p *Peer) fill(ctx context.Context) error {
 		}
 		grants = append(grants, a)
 	}
-	begins, err := p.begin(ctx, r, starts)
+	begins, err := p.begin(ctx, r, starts, bases)
 	if err != nil {
 		return err
 	}
@@ -244,6 +254,9 @@ func (p *Peer) fill(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	for _, a := range grants {
+		if base, known := bases[a.TopicPartition]; known {
+			a.base = &base
+		}
 		if a.Position >= 0 {
 			p.held[a.TopicPartition] = a
 		}
@@ -251,6 +264,35 @@ func (p *Peer) fill(ctx context.Context) error {
 	p.mu.Unlock()
 	p.notify()
 	return nil
+}
+
+// doubted lists the partitions of which the keys alone do not say where the group is: those given, and, of topics in which no key says that the group has
+// begun, all.
+func (p *Peer) doubted(committed map[TopicPartition]eventlog.Offset, given []TopicPartition) []TopicPartition {
+	if p.cfg.Beside == nil {
+		return nil
+	}
+	seen := make(map[eventlog.TopicID]bool)
+	for tp := range committed {
+		seen[tp.Topic] = true
+	}
+	of := slices.Clone(given)
+	for _, tp := range given {
+		if seen[tp.Topic] {
+			continue
+		}
+		seen[tp.Topic] = true
+		topic, err := p.log.TopicByID(tp.Topic)
+		if err != nil {
+			continue // it is gone
+		}
+		for n := range topic.Partitions {
+			if other := (TopicPartition{tp.Topic, int32(n)}); !slices.Contains(given, other) {
+				of = append(of, other)
+			}
+		}
+	}
+	return of
 }
 
 // start is a partition in which the group begins: at its first offset, or at its end.
@@ -279,7 +321,7 @@ func (p *Peer) addStarts(starts []start, topic eventlog.Topic, tp TopicPartition
 
 // begin finds the offsets of where the group begins, and commits them at once: so all see how far it is behind, and what comes before the first commit is
 // not lost if the peer dies. A topic that is being deleted has −1.
-func (p *Peer) begin(ctx context.Context, r roster, starts []start) (map[TopicPartition]eventlog.Offset, error) {
+func (p *Peer) begin(ctx context.Context, r roster, starts []start, bases map[TopicPartition]int64) (map[TopicPartition]eventlog.Offset, error) {
 	if len(starts) == 0 {
 		return nil, nil
 	}
@@ -304,7 +346,11 @@ func (p *Peer) begin(ctx context.Context, r roster, starts []start) (map[TopicPa
 		default:
 			begins[s.TopicPartition] = found[i].Bounds.First
 		}
-		pins = append(pins, Committed{TopicPartition: s.TopicPartition, Name: s.name, Offset: begins[s.TopicPartition], LeaderEpoch: -1})
+		pin := Committed{TopicPartition: s.TopicPartition, Name: s.name, Offset: begins[s.TopicPartition], LeaderEpoch: -1}
+		if base, known := bases[s.TopicPartition]; known { // what is committed beside it meanwhile counts
+			pin.Metadata = p.cfg.Beside.Mark(pin.Offset, Position{Offset: -1, Base: base})
+		}
+		pins = append(pins, pin)
 		checks = append(checks, eventlog.Check{Key: OffsetKey(p.cfg.Group, s.TopicPartition)}) // there is none: not even one that is on its way
 	}
 	if len(pins) == 0 {

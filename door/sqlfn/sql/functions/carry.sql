@@ -1,11 +1,12 @@
 -- carry takes rows out of the inbox and writes the positions that they brought into the groups' keys, but for keys that somebody else wrote
--- since. guarded has those keys, and bases what was known of each; a key must not be at another stamp. The rest is for weir.commit. It
--- tells false, and has done nothing, where another mover is at it; the whole is undone with WE090 where one was there in between, and with
+-- since. guarded has those keys, bases what each position is built on, and nexts the positions; a key must not have another base, nor be as far.
+-- The rest is for weir.commit. It tells false, and has done nothing, where another mover is at it; the whole is undone with WE090 where one was there in between, and with
 -- WE092 where a group moved on.
 CREATE OR REPLACE FUNCTION weir.carry(
     ids             bigint[],
     guarded         text[],
     bases           bigint[], -- −1: none
+    nexts           bigint[],
     partitions      bigint[],
     keys            text[],
     batch_entry     int[],
@@ -44,9 +45,11 @@ BEGIN
     PERFORM weir.commit('{}', keys, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '');
     refused := ARRAY(
         SELECT g.key
-        FROM unnest(guarded, bases) AS g(key, base)
+        FROM unnest(guarded, bases, nexts) AS g(key, base, next)
         CROSS JOIN LATERAL weir.newest_state(g.key) AS s
-        WHERE weir.stamp(s.put_at) <> g.base AND NOT weir.is_carried(weir.told(s.value)));
+        CROSS JOIN LATERAL weir.told(s.value) AS told
+        WHERE weir.base_of(told, weir.stamp(s.put_at)) <> g.base
+           OR weir.is_carried(told) AND (told ->> 'offset')::bigint >= g.next);
     wanted := ARRAY(SELECT n FROM unnest(put_key) WITH ORDINALITY AS p(key, n) WHERE NOT p.key = ANY (refused) ORDER BY n);
     SELECT c.stale INTO stale
     FROM weir.commit(

@@ -1,4 +1,5 @@
--- find_position reads both places: the group's position, NULL where there is none, and the base for the next one.
+-- find_position reads both places: the group's position, NULL where there is none, and the base for the next one. Of two that have one base the
+-- farther counts, whichever was written last; of two that have not, the key.
 CREATE OR REPLACE FUNCTION weir.find_position(grp text, topic uuid, partition int, OUT consumer bigint, OUT place bigint, OUT base bigint)
 LANGUAGE plpgsql STABLE
 :by_index
@@ -15,12 +16,10 @@ BEGIN
     place := own.next_offset;
     IF key.value IS NOT NULL THEN
         other := weir.told(key.value);
-        IF NOT weir.is_carried(other) THEN
-            base := key.stamp;
-            IF own.next_offset IS NULL OR own.base IS DISTINCT FROM key.stamp THEN
-                place := (other ->> 'offset')::bigint;
-            END IF;
-        ELSIF own.next_offset IS NULL THEN
+        base := weir.base_of(other, key.stamp);
+        IF base IS NULL OR own.base = base THEN
+            place := greatest(own.next_offset, (other ->> 'offset')::bigint);
+        ELSE
             place := (other ->> 'offset')::bigint;
         END IF;
     END IF;

@@ -4,9 +4,9 @@
 -- transaction takes. The other is a key in weir.state, which Kafka clients and tools read and write; consumers' transactions never
 -- lock it, for commits to the log do. The mover carries positions from here to there, by way of the inbox.
 --
--- The younger of the two is the group's position. Which one that is can be told without a clock: a position here remembers the stamp that
--- the key had when it was committed, its base. A key with another stamp was written later, by somebody else, unless it says that the mover
--- carried it: then it came from here.
+-- Which of the two says where the group is can be told without a clock: a position here remembers the stamp of the key that it is built on, its base.
+-- A key says in its metadata that it goes on with the same base, as the mover's do, and those of consumers that handled events without
+-- weir.commit_offset: then the farther of the two counts. Any other key was written later, by somebody who begins anew there, and counts alone.
 
 -- consumer names what is consumed. Its rows never change, so the lock on one stays quick to take: commits of one position queue for it.
 CREATE TABLE weir.consumer (

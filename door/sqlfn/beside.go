@@ -1,0 +1,79 @@
+package sqlfn
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/group"
+)
+
+// Door tells members of groups what transactions committed.
+var _ group.Beside = (*Door)(nil)
+
+const (
+	// noBase: there is no key, or it does not say on what it is built.
+	noBase = -1
+	// forgotten: the group's offset was deleted after it was committed by SQL. It begins anew, and not where SQL was.
+	forgotten = -2
+)
+
+// positionsOnce bounds the positions that one statement reads.
+const positionsOnce = 1000
+
+// Positions tells where a group is in some partitions, whether weir.commit_offset or a key says so, and whether the mover has carried it or not: one trip
+// per thousand.
+//
+// All of the inbox is walked only for a position that SQL knows and no key: it may be on its way, or was deleted.
+func (d *Door) Positions(ctx context.Context, name string, of []group.TopicPartition) ([]group.Position, error) {
+	var all []group.Position
+	for part := range slices.Chunk(of, positionsOnce) {
+		topics, numbers := make([]string, len(part)), make([]int32, len(part))
+		for i, tp := range part {
+			topics[i], numbers[i] = tp.Topic.String(), tp.Partition
+		}
+		var found []group.Position
+		err := d.store.Readers().Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
+			rows, err := conn.Query(ctx, `
+				SELECT CASE WHEN gone THEN -1 ELSE coalesce(p.place, -1) END, CASE WHEN gone THEN $4 ELSE coalesce(p.base, $5) END
+				FROM unnest($2::text[], $3::int[]) WITH ORDINALITY AS u(topic, partition, nth)
+				CROSS JOIN LATERAL weir.find_position($1, u.topic::uuid, u.partition) AS p
+				CROSS JOIN LATERAL (
+					SELECT p.place IS NOT NULL
+					   AND NOT EXISTS (SELECT FROM weir.newest_state(weir.offset_key($1, u.topic::uuid, u.partition)) AS s WHERE s.value IS NOT NULL)
+					   AND NOT EXISTS (SELECT FROM weir.inbox i WHERE i.grp = $1)
+				) AS g(gone)
+				ORDER BY u.nth`, name, topics, numbers, int64(forgotten), int64(noBase))
+			if err != nil {
+				return err
+			}
+			found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[group.Position])
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read %d positions of group %q: %w", len(part), name, err)
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// Mark is the metadata of an offset that goes on from a position.
+func (d *Door) Mark(next eventlog.Offset, from group.Position) string {
+	if from.Base == forgotten {
+		return ""
+	}
+	return mark(next, from.Base)
+}
+
+// mark is how a committed offset says that it goes on with what was committed before: weir.is_carried and weir.base_of read it.
+func mark(next eventlog.Offset, base int64) string {
+	if base == noBase {
+		return fmt.Sprintf("weir.commit_offset %d", next)
+	}
+	return fmt.Sprintf("weir.commit_offset %d %d", next, base)
+}
