@@ -20,7 +20,7 @@ const (
 //
 // Fetch sessions (KIP-227) are not kept. A client that asks for one is answered with session id 0, which the protocol allows: it
 // goes on with full requests.
-func (s *Server) fetch(ctx context.Context, _ *request, in *kmsg.FetchRequest) kmsg.Response {
+func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) kmsg.Response {
 	out := &fetched{FetchResponse: in.ResponseKind().(*kmsg.FetchResponse), epochAt: s.log.EpochAt, release: func() {}}
 	if in.SessionEpoch > 0 {
 		out.ErrorCode = kerr.FetchSessionIDNotFound.Code
@@ -39,7 +39,7 @@ func (s *Server) fetch(ctx context.Context, _ *request, in *kmsg.FetchRequest) k
 	if out.failed {
 		want.MaxWait = 0
 	}
-	got, err := s.fetchWithin(ctx, want, clamp(in.MaxBytes), out)
+	got, err := s.fetchWithin(ctx, r, want, clamp(in.MaxBytes), out)
 	for i, slot := range slots {
 		p := &out.topics[slot.topic].partitions[slot.partition]
 		if err != nil {
@@ -99,7 +99,7 @@ func (s *Server) plan(ctx context.Context, in *kmsg.FetchRequest, out *fetched) 
 
 // fetchWithin fetches and, where there is too little, waits and fetches again. Only while it reads and answers it holds
 // room of Server.fetches, not while it waits.
-func (s *Server) fetchWithin(ctx context.Context, want eventlog.Want, maxBytes int, out *fetched) ([]eventlog.Slice, error) {
+func (s *Server) fetchWithin(ctx context.Context, r *request, want eventlog.Want, maxBytes int, out *fetched) ([]eventlog.Slice, error) {
 	most := 0 // that can come
 	for _, span := range want.Spans {
 		most = min(most+span.MaxBytes, maxBytes)
@@ -123,7 +123,11 @@ func (s *Server) fetchWithin(ctx context.Context, want eventlog.Want, maxBytes i
 		}
 		s.fetches.Release(held)
 		want.MaxBytes, want.MaxWait, wait = most, wait, 0
-		if _, err := s.log.Fetch(ctx, want); err != nil {
+		waiting, done := r.conn.givesWay(ctx)
+		_, err = s.log.Fetch(waiting, want)
+		gaveWay := waiting.Err() != nil
+		done()
+		if err != nil && !gaveWay {
 			return nil, err
 		}
 	}

@@ -26,7 +26,9 @@ func (s *Server) joinGroup(ctx context.Context, r *request, in *kmsg.JoinGroupRe
 	for _, p := range in.Protocols {
 		join.Protocols = append(join.Protocols, group.Protocol{Name: p.Name, Metadata: bytes.Clone(p.Metadata)})
 	}
-	joined, err := s.groups.Join(ctx, join)
+	waiting, done := r.conn.givesWay(ctx)
+	defer done()
+	joined, err := s.groups.Join(waiting, join)
 	if err != nil {
 		s.trouble("JoinGroup", err)
 		out.ErrorCode, out.Generation, out.MemberID = errorCode(err), -1, joined.Member

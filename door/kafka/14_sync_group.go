@@ -11,7 +11,7 @@ import (
 )
 
 // SyncGroup waits until the leader's assignment is in the store.
-func (s *Server) syncGroup(ctx context.Context, _ *request, in *kmsg.SyncGroupRequest) *kmsg.SyncGroupResponse {
+func (s *Server) syncGroup(ctx context.Context, r *request, in *kmsg.SyncGroupRequest) *kmsg.SyncGroupResponse {
 	out := in.ResponseKind().(*kmsg.SyncGroupResponse)
 	if in.Version >= 5 && (in.ProtocolType == nil || in.Protocol == nil) {
 		out.ErrorCode = kerr.InconsistentGroupProtocol.Code
@@ -25,7 +25,9 @@ func (s *Server) syncGroup(ctx context.Context, _ *request, in *kmsg.SyncGroupRe
 	for _, a := range in.GroupAssignment {
 		sync.Assignments[a.MemberID] = bytes.Clone(a.MemberAssignment)
 	}
-	synced, err := s.groups.Sync(ctx, sync)
+	waiting, done := r.conn.givesWay(ctx)
+	defer done()
+	synced, err := s.groups.Sync(waiting, sync)
 	if err != nil {
 		s.trouble("SyncGroup", err)
 		out.ErrorCode = errorCode(err)

@@ -20,7 +20,8 @@ const (
 //
 //   - The claim that began first may overdraw, so that one can always go on to its end and give back what it holds. Hence at most
 //     the budget and one claim's whole need are in use.
-//   - While somebody waits, a client that moved nothing for silentMax is cut off.
+//   - While somebody waits, a client that moved nothing for silentMax is cut off, and a request that has held memory for that long does not
+//     wait any longer for others (conn.giveWay).
 type budget struct {
 	begun atomic.Int64 // claims
 
@@ -28,7 +29,7 @@ type budget struct {
 	size     int64
 	free     int64             // below zero while overdrawn
 	overdraw *claim            // who took more than there was
-	moving   map[*claim]func() // those whose client must move bytes, and how to cut it off
+	moving   map[*claim]func() // those who must move bytes or give way, and how to make them
 	waiting  []*claim          // the one that began first is first
 }
 
@@ -144,7 +145,7 @@ func (b *budget) cutSilent() {
 func (c *claim) moves(cut func()) {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
-	c.moved = time.Now()
+	c.moved, c.cut = time.Now(), false
 	c.of.moving[c] = cut
 }
 

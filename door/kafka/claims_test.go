@@ -83,6 +83,107 @@ func TestSilentClientsStopNobody(t *testing.T) {
 	})
 }
 
+// Requests that wait for others have come whole, and hold memory for as long as they like: for records, and for a member that does not rejoin.
+func TestLargeRequestsThatWaitStopNobody(t *testing.T) {
+	for name, waiting := range map[string]func(i int) kmsg.Request{
+		"fetch": func(int) kmsg.Request {
+			req := fetchRequest("t", 0, 0)
+			req.MinBytes, req.MaxWaitMillis = 1, 1<<31-1
+			one := req.Topics[0].Partitions[0]
+			req.Topics[0].Partitions = nil
+			for range 20_000 {
+				req.Topics[0].Partitions = append(req.Topics[0].Partitions, one)
+			}
+			return req
+		},
+		"join": func(i int) kmsg.Request {
+			req := kmsg.NewPtrJoinGroupRequest()
+			req.Version, req.Group, req.ProtocolType = 3, "g", "consumer" // which needs no member id first
+			req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = 30*60*1000, 1<<31-1
+			p := kmsg.NewJoinGroupRequestProtocol()
+			p.Name = "range"
+			if i > 0 { // the first is small, and does not rejoin
+				p.Metadata = make([]byte, 900<<10)
+			}
+			req.Protocols = append(req.Protocols, p)
+			return req
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			crowd(t, func(t *testing.T, l *pipes, _ *broker, _ *troubled) {
+				const clients = 6
+				var answered sync.WaitGroup
+				var conns []*wire
+				for i := range clients {
+					w, req := l.patient(t), waiting(i)
+					conns = append(conns, w)
+					answered.Go(func() {
+						_, _ = w.nc.Write(frame(req, 1)) // the broker may hang up
+						_, _ = w.tryReceive(req, 1)
+					})
+					synctest.Wait()
+				}
+				began := time.Now()
+				other, req := l.patient(t), large(t, 200<<10)
+				other.send(frame(req, 2))
+				wantCode(t, "produce", other.receive(req, 2).(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode, nil)
+				if took := time.Since(began); took > clients*silent {
+					t.Errorf("a produce request waits %v for requests that wait", took)
+				}
+				for _, w := range append(conns, other) {
+					w.nc.Close()
+				}
+				answered.Wait()
+			})
+		})
+	}
+}
+
+// What a connection sends behind a request that waits, or behind answers that it does not take, holds memory until its turn comes.
+func TestRequestsBehindOthersStopNobody(t *testing.T) {
+	for name, first := range map[string]func() kmsg.Request{
+		"a fetch that waits": func() kmsg.Request {
+			req := fetchRequest("t", 0, 1)
+			req.MinBytes, req.MaxWaitMillis = 1, 1<<31-1
+			return req
+		},
+		"records that are not taken":  func() kmsg.Request { return fetchRequest("t", 0, 0) },
+		"an answer that is not taken": func() kmsg.Request { return kmsg.NewPtrApiVersionsRequest() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			crowd(t, func(t *testing.T, l *pipes, _ *broker, _ *troubled) {
+				before, there := l.patient(t), large(t, 1<<20)
+				before.send(frame(there, 1))
+				before.receive(there, 1)
+				before.nc.Close()
+				const clients = 3
+				var sending sync.WaitGroup
+				var conns []*wire
+				for range clients {
+					w := l.patient(t)
+					conns = append(conns, w)
+					sending.Go(func() {
+						_, _ = w.nc.Write(frame(first(), 1))
+						_, _ = w.nc.Write(frame(large(t, 2<<20), 2)) // the broker may hang up
+					})
+					synctest.Wait()
+				}
+				began := time.Now()
+				other, req := l.patient(t), large(t, 200<<10)
+				other.send(frame(req, 2))
+				wantCode(t, "produce", other.receive(req, 2).(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode, nil)
+				if took := time.Since(began); took > 3*clients*silent {
+					t.Errorf("a produce request waits %v for requests behind others", took)
+				}
+				for _, w := range append(conns, other) {
+					w.nc.Close()
+				}
+				sending.Wait()
+			})
+		})
+	}
+}
+
 func TestAnAnnouncedLengthClaimsNothing(t *testing.T) {
 	crowd(t, func(t *testing.T, l *pipes, _ *broker, _ *troubled) {
 		var quiet []*wire

@@ -43,6 +43,10 @@ type conn struct {
 
 	deadline time.Time // the reader's, for the frame being read
 
+	mu      sync.Mutex              // guards hurried and endWait
+	hurried bool                    // others wait for memory that this connection's requests hold
+	endWait context.CancelCauseFunc // of a request that waits for others
+
 	// The writer's, used again for every answer.
 	out     []byte
 	splices []splice
@@ -117,6 +121,9 @@ func (c *conn) read(ctx, polls context.Context) error {
 			return err
 		}
 		c.inFlight.Add(1)
+		if call.claim.held > 0 {
+			call.claim.moves(c.giveWay)
+		}
 		if call.api.start != nil && c.waiting.Load() == 0 {
 			call.finish = c.start(ctx, call)
 		} else {
@@ -265,8 +272,10 @@ func (c *conn) write(ctx, polls context.Context) {
 		}
 		now := time.Now()
 		c.lastDone.Store(now.UnixNano())
-		c.inFlight.Add(-1)
 		call.claim.release()
+		if c.inFlight.Add(-1) == 0 {
+			c.rest()
+		}
 		c.s.cfg.Observer.Answered(Exchange{
 			Key: call.api.key.Name(), Version: call.version,
 			In: lengthSize + call.length, Out: out, Took: now.Sub(call.arrived),
@@ -346,11 +355,12 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 	if resp.IsFlexible() && resp.Key() != int16(kmsg.ApiVersions) {
 		b = append(b, 0)
 	}
-	c.nc.SetWriteDeadline(time.Now().Add(c.s.cfg.WriteTimeout))
+	began := time.Now()
+	c.answerBy(began)
 	if records, ok := resp.(*fetched); ok {
 		call.body = nil
 		call.claim.release() // the records are counted by themselves
-		return c.sendFetched(b, records)
+		return c.sendFetched(b, records, began)
 	}
 	b = resp.AppendTo(b)
 	binary.BigEndian.PutUint32(b, uint32(len(b)-lengthSize))
@@ -365,6 +375,7 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 	defer call.claim.rests()
 	out := 0
 	for out < len(b) {
+		c.answerBy(began)
 		n, err := c.nc.Write(b[out:min(len(b), out+keptBuffer)])
 		out += n
 		if err != nil {
@@ -373,6 +384,57 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 		call.claim.progress()
 	}
 	return out, nil
+}
+
+// giveWay is called when others wait for memory that requests of this connection have held for silentMax: the one whose turn it is may be
+// waiting for records, for members of its group or for the client to take its answer, and the others for their turn. Until all are answered
+// none waits for others, and the client has silentMax to take a piece of an answer.
+func (c *conn) giveWay() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hurried = true
+	c.nc.SetWriteDeadline(time.Now().Add(silentMax))
+	if c.endWait != nil {
+		c.endWait(errGaveWay)
+	}
+}
+
+// errGaveWay is why a request does not wait any longer.
+var errGaveWay = errors.New("other clients wait for the memory that this connection's requests hold; send it again")
+
+// rest ends what giveWay began.
+func (c *conn) rest() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hurried = false
+}
+
+// givesWay is a context for a wait for others. done must be called after it.
+func (c *conn) givesWay(ctx context.Context) (waiting context.Context, done func()) {
+	waiting, end := context.WithCancelCause(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endWait = end
+	if c.hurried {
+		end(errGaveWay)
+	}
+	return waiting, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.endWait = nil
+		end(nil)
+	}
+}
+
+// answerBy sets the time by which the client must take the next piece of an answer.
+func (c *conn) answerBy(began time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	deadline := began.Add(c.s.cfg.WriteTimeout)
+	if hurried := time.Now().Add(silentMax); c.hurried && hurried.Before(deadline) {
+		deadline = hurried
+	}
+	c.nc.SetWriteDeadline(deadline)
 }
 
 // keptBuffer is the largest answer whose memory the connection keeps for the next.

@@ -2,7 +2,9 @@ package kafka
 
 import (
 	"encoding/binary"
+	"net"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -56,7 +58,7 @@ type fetchEncoder struct {
 }
 
 // sendFetched writes the answer behind the response header b.
-func (c *conn) sendFetched(b []byte, f *fetched) (int, error) {
+func (c *conn) sendFetched(b []byte, f *fetched, began time.Time) (int, error) {
 	e := fetchEncoder{b: slices.Grow(b, f.framing()), splices: c.splices[:0], version: f.Version, flexible: f.IsFlexible()}
 	e.response(f)
 	size := len(e.b) + e.spliced
@@ -69,8 +71,7 @@ func (c *conn) sendFetched(b []byte, f *fetched) (int, error) {
 		from = s.at
 	}
 	c.buffers = append(c.buffers, e.b[from:])
-	buffers := c.buffers // WriteTo uses up the slice it is called on
-	_, err := buffers.WriteTo(c.nc)
+	err := c.writePieces(c.buffers, began)
 
 	clear(c.buffers) // let go of the log's memory
 	clear(e.splices)
@@ -79,6 +80,31 @@ func (c *conn) sendFetched(b []byte, f *fetched) (int, error) {
 		c.out = e.b
 	}
 	return size, err
+}
+
+// pieceMax is how many bytes go to the socket at once.
+const pieceMax = 256 << 10
+
+// writePieces writes buffers, which it uses up, so that each piece has its time.
+func (c *conn) writePieces(buffers net.Buffers, began time.Time) error {
+	for len(buffers) > 0 {
+		size, n := 0, 0
+		for n < len(buffers) && size+len(buffers[n]) <= pieceMax {
+			size += len(buffers[n])
+			n++
+		}
+		piece := buffers[:n] // WriteTo uses up the slice it is called on
+		if n == 0 {
+			piece = net.Buffers{buffers[0][:pieceMax]}
+			buffers[0] = buffers[0][pieceMax:]
+		}
+		buffers = buffers[n:]
+		c.answerBy(began)
+		if _, err := piece.WriteTo(c.nc); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // framing is about how many bytes of the answer are not spliced.
