@@ -3,6 +3,7 @@
 CREATE OR REPLACE FUNCTION weir.move_run(victim int) RETURNS boolean
 LANGUAGE plpgsql
 :by_index
+SET enable_sort = off
 AS $$
 DECLARE
     r      weir.run;
@@ -14,7 +15,9 @@ BEGIN
         RETURN false;
     END IF;
     SELECT s.number INTO target FROM weir.segment s WHERE s.sealed_at IS NULL AND s.survivors;
-    SELECT * INTO r FROM weir.run x WHERE x.segment = victim ORDER BY x.partition_id, x.next_offset LIMIT 1;
+    SELECT * INTO r FROM weir.run x
+    WHERE x.segment >= victim AND x.segment <= victim
+    ORDER BY x.segment, x.partition_id, x.next_offset LIMIT 1; -- an order that run_segment has, and the primary key has not
     IF target IS NULL OR r.segment IS NULL THEN
         RETURN false;
     END IF;
