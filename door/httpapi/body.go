@@ -73,6 +73,12 @@ func (s *Server) body(c *call) ([]byte, error) {
 	return b, nil
 }
 
+// releaseBody gives back what the body took of Server.bodies, once nothing of it is needed.
+func (c *call) releaseBody(s *Server) {
+	s.bodies.Release(c.held)
+	c.held = 0
+}
+
 // unpackers decompress by Content-Encoding; nil where nothing is compressed.
 var unpackers = map[string]func(io.Reader) (io.ReadCloser, error){
 	"": nil, "identity": nil, "gzip": unzip, "x-gzip": unzip, "zstd": unzstd,

@@ -101,6 +101,7 @@ func (s *Server) claimMessages(c *call) error {
 			}
 			asked.acks = nil // not once more, where the queue has to be opened anew
 		}
+		c.releaseBody(s) // nothing of it is needed while this waits
 		messages, err := q.Claim(ctx, asked.claim)
 		if err != nil && acked == nil {
 			return err

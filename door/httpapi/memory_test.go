@@ -145,6 +145,27 @@ func TestBodiesThatDoNotComeTakeNoMemory(t *testing.T) {
 	}
 }
 
+// What a claim said was read before it waits, and others may send large bodies meanwhile.
+func TestClaimsThatWaitHoldNoBodies(t *testing.T) {
+	bubble(t, httpapi.Config{BodyBytes: 64 << 10}, func(t *testing.T, d *door) {
+		d.topic("orders", 1)
+		d.queue("mail", "")
+		body := `{"wait_ms":60000}` + strings.Repeat(" ", 40<<10)
+		for range 3 {
+			c, err := d.dial(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			go fmt.Fprintf(c, "POST /v1/queues/mail/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			synctest.Wait()
+		}
+		if got := d.do("POST", "/v1/topics/orders/events", strings.Repeat("x", 40<<10)); got.status != 200 {
+			t.Errorf("while claims wait an event of 40 KiB is answered %d %s", got.status, got.body)
+		}
+	})
+}
+
 // Where slow readers have taken all the room, another one is told so in time, and gets its events when they are gone.
 func TestReaderWithoutRoomIsToldSo(t *testing.T) {
 	bubble(t, httpapi.Config{FetchBytes: 1 << 20}, func(t *testing.T, d *door) {

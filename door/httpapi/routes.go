@@ -86,7 +86,7 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 		began := time.Now()
 		c := &call{ResponseWriter: w, r: r, route: pattern, id: w.Header().Get(requestIDHeader), until: began.Add(patience)}
 		defer func() {
-			s.bodies.Release(c.held)
+			c.releaseBody(s)
 			s.cfg.Observer.Answered(pattern, c.status, time.Since(began))
 		}()
 		if !s.allow(c, rt.access, r.PathValue("topic")) {
