@@ -96,7 +96,7 @@ func TestWhatDidNotHappenToATopicDidNotHappen(t *testing.T) {
 	for commits := range int64(4) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &faltering{Store: memory.New()}
-			store.left.Store(1)
+			store.left.Store(2) // the first epoch, and the topic
 			l := newPipes()
 			d := openAt(t, store, httpapi.Config{}, l, l.dial)
 			defer d.stop()

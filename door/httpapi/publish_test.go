@@ -280,6 +280,7 @@ func (*flushes) Retried()                  {}
 func TestSingleEventsOfManyClientsShareFlushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, seen := &gate{memory.New(), make(chan struct{}, 1)}, new(flushes)
+		store.open <- struct{}{} // for the first epoch
 		l := newPipes()
 		d := openSeen(t, store, httpapi.Config{}, seen, l, l.dial)
 		defer d.stop()
