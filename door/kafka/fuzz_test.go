@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzFrame sends anything to a connection: no panic, no hang, the connection ends when the client is gone, and gives back all
+// FuzzFrame sends anything to a connection, in pieces of any size: no panic, no hang, answers in proportion to what was sent, the connection ends when the client is gone, and gives back all
 // it held.
 func FuzzFrame(f *testing.F) {
 	raw, err := batch.Seal([]batch.Record{{Key: []byte("k"), Value: []byte("v")}}, batch.None)
@@ -89,12 +90,23 @@ func FuzzFrame(f *testing.F) {
 	for i, req := range []kmsg.Request{versions, metadata, produce, fetch} {
 		one := format.AppendRequest(nil, req, int32(i))
 		all = append(all, one...)
-		f.Add(one)
-		f.Add(one[:len(one)-1])
+		f.Add(one, uint16(0))
+		f.Add(one, uint16(1))
+		f.Add(one[:len(one)-1], uint16(0))
 	}
-	f.Add(all)
+	f.Add(all, uint16(0))
+	f.Add(all, uint16(7))
+	for _, a := range apis() {
+		for depth := range mentionDepth {
+			again := a.key.Request()
+			if Mention(again, "t", [16]byte{}, depth, 100) {
+				again.SetVersion(a.max)
+				f.Add(format.AppendRequest(nil, again, 1), uint16(100*depth))
+			}
+		}
+	}
 	for _, s := range []string{"", "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x00", "\x00\x00\x00\x00", "\xff\xff\xff\xff", "\x7f\xff\xff\xff\x00\x00\x00\x09", "\x00\x00\x00\x08\x00\x12\x00\x00\x00\x00\x00\x00"} {
-		f.Add([]byte(s))
+		f.Add([]byte(s), uint16(0))
 	}
 
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -112,21 +124,37 @@ func FuzzFrame(f *testing.F) {
 		f.Fatal(err)
 	}
 	s := New(log, groups, Config{Logger: quiet, NoAutoCreate: true, FrameBytes: 1 << 20})
-	f.Fuzz(func(t *testing.T, sent []byte) {
+	f.Fuzz(func(t *testing.T, sent []byte, piece uint16) {
 		client, server := net.Pipe()
 		served := make(chan struct{})
 		go func() {
 			newConn(s, server).serve(ctx, ctx)
 			close(served)
 		}()
-		go io.Copy(io.Discard, client)
+		answered := make(chan int64, 1)
+		go func() {
+			n, _ := io.Copy(io.Discard, client)
+			answered <- n
+		}()
 		client.SetWriteDeadline(time.Now().Add(10 * time.Second))
-		_, _ = client.Write(sent) // the server may hang up in the middle
+		const piecesMax = 256
+		each := max(int(piece), len(sent)/piecesMax+1)
+		if piece == 0 {
+			each = len(sent) + 1
+		}
+		for part := range slices.Chunk(sent, each) {
+			if _, err := client.Write(part); err != nil {
+				break // the server may hang up in the middle
+			}
+		}
 		client.Close()
 		select {
 		case <-served:
 		case <-time.After(10 * time.Second):
 			t.Fatal("the connection is still served")
+		}
+		if n, limit := <-answered, int64(answerEach*len(sent)+1<<20); n > limit {
+			t.Fatalf("%d bytes are answered with %d, the limit is %d", len(sent), n, limit)
 		}
 		if !s.frames.idle() || !s.fetches.TryAcquire(s.cfg.FetchBytes) {
 			t.Fatal("the connection took room with it")
