@@ -353,3 +353,38 @@ func TestASegmentIsSealedByAge(t *testing.T) {
 		}
 	}
 }
+
+// Its snapshot would be from before the lock, and not show what a commit wrote meanwhile.
+func TestASegmentIsNotDroppedWithAnOldSnapshot(t *testing.T) {
+	address := pgtest.URL(t)
+	at(t, address)
+	for _, level := range []string{"repeatable read", "serializable"} {
+		conn := connect(t, address)
+		begin(t, conn, `BEGIN ISOLATION LEVEL `+level)
+		_, err := conn.Exec(t.Context(), `SELECT weir.drop_segment(1)`)
+		if err == nil || !strings.Contains(err.Error(), "read committed") {
+			t.Errorf("a segment dropped in a transaction that is %s: %v", level, err)
+		}
+	}
+}
+
+// A segment may go between the look for its number and the write into it.
+func TestACommitWhoseSegmentWasDroppedIsTriedAgain(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address)
+	openPartitions(t, s, 1)
+	pgtest.Exec(t, address, `ALTER FUNCTION weir.write_1 RENAME TO written_1`)
+	pgtest.Exec(t, address, `CREATE SEQUENCE weir.tries`)
+	pgtest.Exec(t, address, `
+		CREATE FUNCTION weir.write_1(a bigint[], b bigint[], c bigint[], d bigint[], e int[], f int[], g int[], h bytea) RETURNS void LANGUAGE plpgsql AS $$
+		BEGIN
+			IF nextval('weir.tries') < 3 THEN
+				RAISE 'there is no such function' USING ERRCODE = 'undefined_function';
+			END IF;
+			PERFORM weir.written_1(a, b, c, d, e, f, g, h);
+		END $$`)
+	publish(t, s, batch(1, 10))
+	if got := held(t, s, 1); len(got) != 1 || got[0].Base != 0 {
+		t.Errorf("afterwards the log holds %+v, want the batch at 0", got)
+	}
+}
