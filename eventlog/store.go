@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"math"
+	"math/rand/v2"
 	"time"
 )
 
@@ -32,6 +33,16 @@ type (
 		Epoch Version // of EpochKey: processes that noticed a loss which the store did not know of put it anew
 	}
 )
+
+// Next is the version that a change gives a key that is kept in memory and checked again. Steps are random: a key that was deleted and came back, or a
+// store that lost its end and went on, does not come by a version that somebody remembers of what was lost.
+func (v Version) Next() Version {
+	const first, step = 1 << 53, 1 << 20 // 2^43 changes fit
+	if v == 0 {
+		return 1 + Version(rand.Int64N(first))
+	}
+	return v + 1 + Version(rand.Int64N(step))
+}
 
 const (
 	// NoTimestamp is the timestamp of a batch whose records carry none.

@@ -203,7 +203,7 @@ func OffsetEntry(state eventlog.KeyValue, group string, offsets []Committed) eve
 	e := eventlog.Entry{Checks: []eventlog.Check{{Key: StateKey(group), Version: state.Version}}}
 	version := state.Version
 	if version == 0 {
-		version = firstVersion()
+		version = version.Next()
 		e.Puts = append(e.Puts, eventlog.Put{Key: StateKey(group), Version: version, Value: []byte(`{"generation":0}`)})
 	}
 	for _, o := range offsets {

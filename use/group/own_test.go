@@ -353,3 +353,27 @@ func TestLookingNeitherShortensNorLengthensAGroupsLife(t *testing.T) {
 		})
 	}
 }
+
+// A store that lost its end comes by the number of changes again that a coordinator remembers. What that one knows is not the group.
+func TestAGroupIsNotTakenForTheOneThatTheStoreLost(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		a, b := startFollowing(t, store, group.Config{}, time.Second), startFollowing(t, store, group.Config{}, time.Second)
+		o := a.topic(t, "orders", 1)[0]
+		time.Sleep(2 * time.Second)
+		p, q := newPlayer(a, "g", "p"), newPlayer(a, "g", "q")
+		settle(t, p)
+		restore := store.Backup()
+		settle(t, p, q) // one change
+		restore(false)
+		time.Sleep(2 * time.Second)
+		known := *p // as of the generation that the store has
+		known.b, known.joined.Generation = b, p.joined.Generation-1
+		check(t, known.beat(t.Context())) // b coordinates the group now: one change as well
+		if err := p.commit(t.Context(), at(o, 3)); err == nil {
+			t.Errorf("a commit in generation %d was taken, and the group is at %d", p.joined.Generation, known.joined.Generation)
+		}
+		check(t, known.commit(t.Context(), at(o, 1)))
+		wantOffset(t, b, "g", o.TopicPartition, 1)
+	})
+}

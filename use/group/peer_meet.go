@@ -244,10 +244,7 @@ func (r roster) same(o roster) bool {
 func (p *Peer) write(ctx context.Context, next roster, with eventlog.Entry) (roster, error) {
 	before := next.version
 	next.generation++
-	next.version++
-	if before == 0 {
-		next.version = firstVersion()
-	}
+	next.version = before.Next()
 	value, err := next.encode(p.cfg.Group)
 	if err != nil {
 		return next, err

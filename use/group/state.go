@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/url"
 	"slices"
 	"strconv"
@@ -112,10 +111,7 @@ func (g *group) save(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next := g.version + 1
-	if g.version == 0 {
-		next = firstVersion()
-	}
+	next := g.version.Next()
 	e := eventlog.Entry{Puts: []eventlog.Put{{Key: StateKey(g.name), Version: next, Value: value}}}
 	if g.lapsed {
 		e.Checks = append(e.Checks, eventlog.Check{Key: ownerKey(g.name), Version: g.signed})
@@ -146,10 +142,6 @@ func (g *group) forgetGhosts(e *eventlog.Entry) {
 		e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: s.version + 1})
 	}
 }
-
-// firstVersion is where a group begins. One that is deleted and made again must not come by the versions of its former life: who was
-// overtaken may still hold one.
-func firstVersion() eventlog.Version { return 1 + eventlog.Version(rand.Int64N(1<<53)) }
 
 // write commits an entry if the group's state is still as it is known here. Time that the store takes is not counted against the
 // members, whose heartbeats waited outside.

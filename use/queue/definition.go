@@ -357,8 +357,7 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 	if err := qs.makeLevels(ctx, &d); err != nil {
 		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
 	}
-	// Not from 1: whoever knew an older queue of this name must not meet its versions again.
-	d.version = 1 + eventlog.Version(mathrand.Int64N(1<<53))
+	d.version = d.version.Next()
 	_, err = qs.log.Append(ctx, eventlog.Entry{
 		Checks: []eventlog.Check{{Key: defKey(d.name)}},
 		Puts:   []eventlog.Put{{Key: defKey(d.name), Version: d.version, Value: d.value()}},
@@ -434,7 +433,7 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 		}
 		e := eventlog.Entry{
 			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}},
-			Puts:   []eventlog.Put{{Key: defKey(name), Version: d.version + 1, Value: d.value()}},
+			Puts:   []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}},
 		}
 		if before.limited() != d.settings.limited() {
 			err = qs.reshard(ctx, d, &e)
@@ -500,7 +499,7 @@ func (qs *Queues) reshard(ctx context.Context, d definition, e *eventlog.Entry) 
 	}
 	slices.SortFunc(all.parts, func(a, b part) int { return cmp.Compare(a.partition, b.partition) })
 	all.writer = qs.sign()
-	version := 1 + eventlog.Version(mathrand.Int64N(1<<53))
+	version := eventlog.Version(0).Next()
 	if d.settings.limited() {
 		e.Puts = append(e.Puts, eventlog.Put{Key: statesOf(d.id) + sharedShard, Version: version, Value: all.encode()})
 		return nil
@@ -604,7 +603,7 @@ func (qs *Queues) purge(ctx context.Context, name string) (e eventlog.Entry, err
 	old := d.id
 	d.id = newID()
 	e.Checks = []eventlog.Check{{Key: defKey(name), Version: d.version}}
-	e.Puts = []eventlog.Put{{Key: defKey(name), Version: d.version + 1, Value: d.value()}}
+	e.Puts = []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}}
 	if e.Puts, err = qs.forgetStates(ctx, e.Puts, statesOf(old), uniquePrefix+old+"/"); err != nil {
 		return e, err
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -263,7 +262,7 @@ func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh [
 		if unique := messages[of[n]].Unique; unique != "" {
 			key := q.uniqueKey(unique)
 			e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: taken[key]})
-			e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: taken[key] + 1, Value: fmt.Appendf(nil, "%d-", partitions[n]), AddBase: len(e.Batches)})
+			e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: taken[key].Next(), Value: fmt.Appendf(nil, "%d-", partitions[n]), AddBase: len(e.Batches)})
 		}
 	}
 	outcome, err := q.log.Append(ctx, e)
@@ -292,7 +291,7 @@ func parseUnique(kv eventlog.KeyValue) (id MessageID, moved bool, err error) {
 func (q *Queue) movesUnique(rec batch.Record, id MessageID) []eventlog.Put {
 	puts := q.freesUnique(rec)
 	for i := range puts {
-		puts[i].Version, puts[i].Value = 1+eventlog.Version(rand.Int64N(1<<53)), []byte(id.String()+uniqueMoved)
+		puts[i].Version, puts[i].Value = eventlog.Version(0).Next(), []byte(id.String()+uniqueMoved)
 	}
 	return puts
 }

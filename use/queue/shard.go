@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -205,7 +204,7 @@ func (s *shard) work(ctx context.Context) {
 			continue
 		}
 		var next *state
-		from, version := s.version, s.nextVersion()
+		from, version := s.version, s.version.Next()
 		ticket := s.owner.log.SubmitLate(ctx, s.size(), func() (eventlog.Entry, bool) {
 			taken = append(taken, s.take(len(taken))...)
 			var e eventlog.Entry
@@ -253,7 +252,7 @@ func (s *shard) settle(ctx context.Context, lost *sent, taken []*op) (happened b
 		}
 		return false, nil
 	}
-	next, version := known.clone(), s.nextVersion()
+	next, version := known.clone(), s.version.Next()
 	next.writer = s.owner.sign()
 	lost.fence = next.writer
 	if _, err := s.owner.log.Append(ctx, s.entryOf(&change{}, next, version)); err != nil {
@@ -262,13 +261,6 @@ func (s *shard) settle(ctx context.Context, lost *sent, taken []*op) (happened b
 	}
 	s.keep(next, version)
 	return false, nil
-}
-
-func (s *shard) nextVersion() eventlog.Version {
-	if s.version == 0 {
-		return 1 + eventlog.Version(rand.Int64N(1<<53)) // a queue made anew does not come by the versions of an older one
-	}
-	return s.version + 1
 }
 
 func (s *shard) known() *state {
