@@ -79,7 +79,11 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*state
 		}
 		it := item{index: i, grant: g}
 		if prepare != nil {
-			if it.preparation, errs[i] = prepare(ctx, g); errs[i] != nil {
+			it.preparation, err = prepare(ctx, g)
+			if errors.Is(err, errNoneYet) {
+				err = &StaleReceiptError{Why: "the message was never claimed"}
+			}
+			if errs[i] = err; err != nil {
 				continue
 			}
 		}
@@ -91,17 +95,21 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*state
 	}
 	answers := make(chan answered, len(byPartition))
 	for p, items := range byPartition {
-		o := &op{apply: func(s *state, c *change) (changed bool, _ error) {
+		o := &op{}
+		o.apply = func(s *state, c *change) (changed bool, _ error) {
+			stale := false
 			for _, it := range items {
 				err := c.inDoubt(apply(s, c, it.grant))
+				stale = stale || errors.Is(err, ErrStaleReceipt)
 				errs[it.index] = err
 				if err == nil {
 					changed = true
 					it.append(c)
 				}
 			}
+			o.stale = stale
 			return changed, nil
-		}}
+		}
 		for _, it := range items {
 			o.bytes += it.bytes()
 		}

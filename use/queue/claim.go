@@ -95,10 +95,16 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 		if err != nil {
 			return nil, fmt.Errorf("claim from queue %q: %w", q.name, err)
 		}
-		if len(messages) > 0 || c.Wait == 0 {
+		if len(messages) > 0 {
 			return messages, nil
 		}
-		timer := time.NewTimer(again)
+		if again == 0 { // it learned something
+			continue
+		}
+		if c.Wait == 0 {
+			return nil, nil
+		}
+		timer := time.NewTimer(max(again, time.Millisecond))
 		select {
 		case <-bell:
 		case <-timer.C:
@@ -144,10 +150,13 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 		s := q.shard(p)
 		known, err := s.get(ctx)
 		if errors.Is(err, errMoved) {
-			return messages, time.Millisecond, nil // the queue was altered this moment
+			return messages, 0, nil // the queue was altered this moment
 		}
 		if err != nil {
-			return messages, 0, err
+			if len(messages) > 0 {
+				break // what was claimed is not lost for what was not
+			}
+			return nil, 0, err
 		}
 		window := int64(q.def.Load().settings.Window)
 		bounds, _ := q.log.Known(p)
@@ -155,9 +164,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 		if part, there := known.find(p); there {
 			free = part.free(earliest, bounds.Next, window)
 			unresolved = unresolved || len(part.runs) > 0
-			if t := part.nextFree(earliest); t > 0 {
-				again = min(again, time.Duration(t-earliest)*time.Millisecond)
-			}
+			again = min(again, part.untilFree(earliest))
 		}
 		if !free {
 			continue
@@ -182,14 +189,27 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 		if len(messages) == c.Max || room < 0 {
 			break
 		}
+		if now := s.known(); now != nil && now != known { // another process may have been faster: its claims end as well
+			if part, there := now.find(p); there {
+				unresolved = unresolved || len(part.runs) > 0
+				again = min(again, part.untilFree(earliest))
+				if old, there := known.find(p); s.q.def.Load().settings.KeyOrder && (!there || old.next < part.next) {
+					again = 0 // it passed messages whose keys are taken, and there may be others after them
+				}
+			}
+		}
 	}
 	if len(messages) == 0 && unresolved { // others may give messages back, which nobody would tell
 		again = min(again, refreshEvery)
-		if c.Wait > 0 {
-			err = q.look(ctx)
+		looked, err := q.look(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		if looked {
+			again = 0
 		}
 	}
-	return messages, max(again, time.Millisecond), err
+	return messages, again, nil
 }
 
 // room asks how many bytes there is room for.
@@ -214,6 +234,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 		bounds, _ := q.log.Known(p)
 		part := st.part(p)
 		part.trimmed(bounds.First)
+		before := part.next
 		want := claim{
 			most: c.Max - had, now: earliest, until: latest + Time(c.Lease.Milliseconds()), nonce: nonce, worker: c.Worker,
 			attemptsMax: int32(max(settings.Attempts, 0)), window: int64(settings.Window), end: bounds.Next,
@@ -224,7 +245,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 		}
 		granted, spent = part.claim(want)
 		st.spend(len(granted), settings)
-		return len(granted) > 0, nil
+		return len(granted) > 0 || part.next > before, nil
 	}
 	if q.def.Load().settings.KeyOrder {
 		if err := q.learnKeys(ctx, s, p, c.Max); err != nil {
@@ -235,13 +256,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range spent {
-		q.owner.start(func(ctx context.Context) {
-			if err := q.bury(ctx, g, reasonAttempts, "the lease of its last attempt ended without an answer", true); err != nil && !errors.Is(err, ErrStaleReceipt) {
-				q.owner.logger.Warn("a message that failed too often is not a dead letter yet; it is tried again", "queue", q.name, "partition", p, "offset", g.offset, "err", err)
-			}
-		})
-	}
+	q.buryAll(p, spent)
 	var messages []Message
 	for i, g := range granted {
 		m, ok, err := q.message(ctx, topic, g, earliest)
@@ -265,10 +280,12 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 // message reads a message that was claimed. It is not handed out when the log has it no more, or when it is too old.
 func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now Time) (m Message, ok bool, err error) {
 	rec, err := q.records.read(ctx, g.partition, g.offset)
-	if errors.Is(err, errNoRecord) {
+	switch {
+	case errors.Is(err, errNoRecord):
 		return m, false, q.drop(ctx, g)
-	}
-	if err != nil {
+	case errors.Is(err, errUnreadable):
+		return m, false, q.bury(ctx, g, reasonUnreadable, err.Error(), false)
+	case err != nil:
 		return m, false, err
 	}
 	settings := q.def.Load().settings
@@ -398,7 +415,10 @@ func (s *shard) get(ctx context.Context) (*state, error) {
 	// An operation that changes nothing makes the shard read its state, and answers when it did.
 	var seen *state
 	err := s.do(ctx, &op{apply: func(st *state, _ *change) (bool, error) { seen = st.clone(); return false, nil }})
-	return seen, err
+	if err != nil {
+		return nil, err // the operation may still be under way
+	}
+	return seen, nil
 }
 
 // keySeed makes hashes of keys that nobody can aim at each other.
@@ -412,7 +432,7 @@ type keys struct {
 }
 
 // keysMax bounds how far past its floor a partition with order by key gives out messages.
-const keysMax = 1 << 20
+const keysMax = 100_000
 
 // order says which messages may be claimed: of those with one key that are not done, the first. What lies past the keys that are
 // known is left for later.
@@ -453,7 +473,7 @@ func (q *Queue) learnKeys(ctx context.Context, s *shard, p eventlog.Partition, m
 	bounds, _ := q.log.Known(p)
 	mine := *known.clone().part(p)
 	mine.trimmed(bounds.First)
-	end := min(bounds.Next, mine.next+eventlog.Offset(max(more, 100)), mine.floor+keysMax)
+	end := min(bounds.Next, mine.next+eventlog.Offset(max(more, 1000)), mine.floor+keysMax)
 
 	s.learning.Lock()
 	defer s.learning.Unlock()
@@ -464,7 +484,7 @@ func (q *Queue) learnKeys(ctx context.Context, s *shard, p eventlog.Partition, m
 	}
 	for o := next.from + eventlog.Offset(len(next.hashes)); o < end; o++ {
 		rec, err := q.records.read(ctx, p, o)
-		if err != nil && !errors.Is(err, errNoRecord) {
+		if err != nil && !errors.Is(err, errNoRecord) && !errors.Is(err, errUnreadable) {
 			return err
 		}
 		var h uint64

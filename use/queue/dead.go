@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -66,7 +65,7 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 				continue
 			}
 			rec, err := q.records.read(ctx, p, o)
-			if errors.Is(err, errNoRecord) {
+			if gone(err) {
 				continue
 			}
 			if err != nil {
@@ -110,7 +109,7 @@ func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, er
 			continue
 		}
 		rec, err := q.records.read(ctx, id.Partition, id.Offset)
-		if errors.Is(err, errNoRecord) {
+		if gone(err) {
 			continue
 		}
 		if err != nil {
@@ -294,10 +293,10 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 			mine.tidy()
 			return changed > 0, nil
 		}})
-		taken += changed
 		if err != nil {
 			return taken, fmt.Errorf("take dead letters of queue %q: %w", q.name, err)
 		}
+		taken += changed
 	}
 	q.ring()
 	return taken, nil

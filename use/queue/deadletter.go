@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 )
@@ -17,13 +19,15 @@ const (
 	reasonAttempts = "attempts"
 	reasonExpired  = "expired"
 	reasonRejected = "rejected"
+	// reasonUnreadable: the message's batch cannot be decoded. The dead letter has no value, and its error says where the batch is.
+	reasonUnreadable = "unreadable"
 )
 
 // Headers that a queue gives a message, beside those that it came with. Times are as in RFC 3339.
 const (
 	HeaderID       = "weir.queue.id"       // MessageID of where it was first enqueued
 	HeaderQueue    = "weir.queue.name"     // the queue that gave it up, or handled it
-	HeaderReason   = "weir.queue.reason"   // attempts, expired or rejected
+	HeaderReason   = "weir.queue.reason"   // attempts, expired, rejected or unreadable
 	HeaderError    = "weir.queue.error"    // of the last attempt
 	HeaderAttempts = "weir.queue.attempts" // how many there were
 	HeaderEnqueued = "weir.queue.enqueued" // when it was first enqueued
@@ -65,6 +69,9 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 	}, func(ctx context.Context, g grant) (instead preparation, err error) {
 		settings := q.def.Load().settings
 		rec, err := q.records.read(ctx, g.partition, g.offset)
+		if errors.Is(err, errUnreadable) {
+			return q.deadLetter(ctx, g, reasonUnreadable, err.Error())
+		}
 		if err != nil {
 			return instead, noneIfGone(err)
 		}
@@ -114,7 +121,7 @@ func (q *Queue) putOffRecord(ctx context.Context, g grant, rec batch.Record, att
 }
 
 func noneIfGone(err error) error {
-	if errors.Is(err, errNoRecord) {
+	if gone(err) {
 		return nil
 	}
 	return err
@@ -173,10 +180,12 @@ func (q *Queue) keepDone(ctx context.Context, g grant) (preparation, error) {
 // copyTo makes the copy of a message that goes to a topic of the queue. What the log has no more leaves no copy.
 func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []batch.RecordHeader) (preparation, error) {
 	rec, err := q.records.read(ctx, g.partition, g.offset)
-	if errors.Is(err, errNoRecord) {
+	switch {
+	case errors.Is(err, errNoRecord):
 		return preparation{}, nil
-	}
-	if err != nil {
+	case errors.Is(err, errUnreadable):
+		rec = batch.Record{Timestamp: batch.NoTimestamp}
+	case err != nil:
 		return preparation{}, err
 	}
 	topic, err := q.owner.topic(ctx, q.name+suffix, 1, batch.SealedSize(&rec)+headersMax)
@@ -233,6 +242,45 @@ func (q *Queue) bury(ctx context.Context, g grant, why, text string, ended bool)
 		letter.append(c)
 		return true, nil
 	}})
+}
+
+// buriesMax bounds how many messages of a partition become dead letters at a time, for one process.
+const buriesMax = 64
+
+// buryAll makes dead letters of messages whose last lease ended. A partition is at it once at a time: each claim finds those that are left.
+func (q *Queue) buryAll(p eventlog.Partition, spent []grant) {
+	if len(spent) == 0 {
+		return
+	}
+	q.mu.Lock()
+	busy := q.burying[p]
+	q.burying[p] = true
+	q.mu.Unlock()
+	if busy {
+		return
+	}
+	over := func() {
+		q.mu.Lock()
+		delete(q.burying, p)
+		q.mu.Unlock()
+	}
+	if !q.owner.start(func(ctx context.Context) {
+		defer over()
+		var burying errgroup.Group
+		burying.SetLimit(buriesMax)
+		for _, g := range spent {
+			burying.Go(func() error {
+				err := q.bury(ctx, g, reasonAttempts, "the lease of its last attempt ended without an answer", true)
+				if err != nil && !errors.Is(err, ErrStaleReceipt) && ctx.Err() == nil {
+					q.owner.logger.Warn("a message that failed too often is not a dead letter yet; it is tried again", "queue", q.name, "partition", p, "offset", g.offset, "err", err)
+				}
+				return nil
+			})
+		}
+		_ = burying.Wait() // each says what was wrong with it
+	}) {
+		over()
+	}
 }
 
 // shorten cuts a text to most bytes, between characters.

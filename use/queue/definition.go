@@ -140,7 +140,7 @@ func (s Settings) pause(failed int32) time.Duration {
 		return s.Delays[min(max(failed, 1), n)-1]
 	}
 	longest := s.BackoffMax
-	if doublings := failed - 1; doublings < 32 && s.Backoff < s.BackoffMax>>doublings {
+	if doublings := max(failed, 1) - 1; doublings < 32 && s.Backoff < s.BackoffMax>>doublings {
 		longest = s.Backoff << doublings
 	}
 	return mathrand.N(max(longest, 1))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -111,11 +110,27 @@ func (q *Queue) event(ctx context.Context, m NewMessage, now Time) (publish.Even
 			return publish.Event{}, err
 		}
 		if due > 0 {
+			if err := q.checkSize(ctx, m); err != nil {
+				return publish.Event{}, err
+			}
 			return q.owner.wheel.event(ctx, q, m, now, due)
 		}
 	}
 	topic, err := q.topicFor(ctx, m.Priority)
 	return publish.Event{Topic: topic.Name, TopicID: topic.ID, Key: m.Key, Value: m.Value, Headers: m.Headers, Time: m.Time}, err
+}
+
+// checkSize refuses a message that its topic will not take when its time has come.
+func (q *Queue) checkSize(ctx context.Context, m NewMessage) error {
+	topic, err := q.topicFor(ctx, m.Priority)
+	if err != nil {
+		return err
+	}
+	size := batch.SealedSize(&batch.Record{Key: m.Key, Value: m.Value, Headers: m.Headers})
+	if limit := topic.MaxMessageBytes(); size > limit {
+		return fmt.Errorf("%w: the message makes a batch of %d bytes, and max.message.bytes of topic %q is %d", eventlog.ErrTooLarge, size, topic.Name, limit)
+	}
+	return nil
 }
 
 // due is when the message may be claimed; 0: at once.
@@ -311,7 +326,7 @@ func (q *Queue) unique(ctx context.Context, g grant) ([]eventlog.Put, error) {
 		return nil, nil
 	}
 	rec, err := q.records.read(ctx, g.partition, g.offset)
-	if errors.Is(err, errNoRecord) {
+	if gone(err) {
 		return nil, nil
 	}
 	if err != nil {

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -49,7 +48,7 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 			continue
 		}
 		rec, err := q.records.read(ctx, p, oldest)
-		if err != nil && !errors.Is(err, errNoRecord) {
+		if err != nil && !gone(err) {
 			return s, err
 		}
 		if err == nil && rec.Timestamp >= 0 {
@@ -164,7 +163,7 @@ func (q *Queue) Peek(ctx context.Context, limit int) (peeked []Peeked, err error
 				continue
 			}
 			rec, err := q.records.read(ctx, p, o)
-			if errors.Is(err, errNoRecord) {
+			if gone(err) {
 				continue
 			}
 			if err != nil {
@@ -182,44 +181,51 @@ func (q *Queue) Peek(ctx context.Context, limit int) (peeked []Peeked, err error
 // searchMax bounds how many records Find reads in each of the places where a message may have gone.
 const searchMax = 100_000
 
-// Find tells what became of a message. One that left its first place is looked for among the messages that are to come later and the dead
-// letters, as many as searchMax of each; done means that it is in none of them.
-func (q *Queue) Find(ctx context.Context, id MessageID) (c Condition, err error) {
+// Find tells what became of a message. One that left its first place is looked for among the messages that are to come later, those that
+// came back and the dead letters, searchMax of each place; done means that it is in none of them.
+func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
+	c, _, err := q.search(ctx, id)
+	return c, err
+}
+
+// search is Find, and says whether it looked at all there is.
+func (q *Queue) search(ctx context.Context, id MessageID) (c Condition, whole bool, err error) {
 	c = Condition{ID: id, State: "unknown"}
 	partitions, err := q.partitions(ctx)
 	if err != nil {
-		return c, err
+		return c, false, err
 	}
 	now, _, err := q.owner.clock.now(ctx)
 	if err != nil {
-		return c, err
+		return c, false, err
 	}
 	if slices.Contains(partitions, id.Partition) {
 		ends, err := q.log.Bounds(ctx, id.Partition)
 		if err != nil {
-			return c, err
+			return c, false, err
 		}
 		if id.Offset >= ends[0].Bounds.Next {
-			return c, nil
+			return c, true, nil
 		}
 		st, err := q.shard(id.Partition).fresh(ctx)
 		if err != nil {
-			return c, err
+			return c, false, err
 		}
 		mine := st.part(id.Partition)
 		mine.trimmed(ends[0].Bounds.First)
 		r, there := mine.at(id.Offset)
 		if id.Offset >= mine.next || there && r.fate != done {
-			return r.describe(c, now), nil
+			return r.describe(c, now), true, nil
 		}
 	}
-	if c, found, err := q.findMoved(ctx, c); found || err != nil {
-		return c, err
+	c, found, whole, err := q.findMoved(ctx, c)
+	if found || err != nil {
+		return c, whole, err
 	}
 	if slices.Contains(partitions, id.Partition) || q.wasMine(ctx, id) {
 		c.State = "done"
 	}
-	return c, nil
+	return c, whole, nil
 }
 
 // wasMine reports whether an id may be that of a message of this queue that was enqueued to come later. Where the wheel still has the record it
@@ -249,82 +255,84 @@ func (r run) describe(c Condition, now Time) Condition {
 	return c
 }
 
-// findMoved looks for a message in the wheel, among those that came back from there, and among the dead letters.
-func (q *Queue) findMoved(ctx context.Context, c Condition) (Condition, bool, error) {
+// findMoved looks for a message in the wheel, among those that came back from there, and among the dead letters. What is done is not looked
+// at. It says whether it looked at all the rest.
+func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found, whole bool, err error) {
 	now, _, err := q.owner.clock.now(ctx)
 	if err != nil {
-		return c, false, err
+		return c, false, false, err
 	}
+	whole = true
 	if wheel, there := q.owner.wheel.known(); there {
 		for _, p := range wheel.Partitions {
-			found, at, err := q.scan(ctx, p, c.ID)
+			if b, _ := q.log.Known(p); b.First >= b.Next {
+				continue
+			}
+			rec, _, _, found, all, err := q.scan(ctx, &shard{owner: q.owner, what: "the wheel", key: wheelStateKey(p)}, p, c.ID)
 			if err != nil {
-				return c, false, err
+				return c, false, false, err
 			}
-			if found {
-				st, err := (&shard{owner: q.owner, what: "the wheel", key: wheelStateKey(p)}).fresh(ctx)
-				if err != nil {
-					return c, false, err
-				}
-				if r, there := st.part(p).at(at); there && r.fate == done || at < st.part(p).floor {
-					continue
-				}
-				rec, err := q.records.read(ctx, p, at)
-				if err != nil {
-					return c, false, noneIfGone(err)
-				}
-				if !q.isTo(rec) {
-					continue // another queue's
-				}
+			if found && q.isTo(rec) {
 				c.State, c.Attempt, c.Until = "delayed", tried(rec), time.UnixMilli(int64(dueOf(rec)))
-				return c, true, nil
+				return c, true, true, nil
 			}
+			whole = whole && all
 		}
 	}
 	partitions, err := q.partitions(ctx)
 	if err != nil {
-		return c, false, err
+		return c, false, false, err
 	}
 	for _, p := range partitions {
-		if found, at, err := q.scan(ctx, p, c.ID); err != nil {
-			return c, false, err
-		} else if found && (MessageID{p, at}) != c.ID {
-			st, err := q.shard(p).fresh(ctx)
-			if err != nil {
-				return c, false, err
-			}
-			if r, there := st.part(p).at(at); at >= st.part(p).next || there && r.fate != done {
-				return r.describe(c, now), true, nil
-			}
+		_, at, r, found, all, err := q.scan(ctx, q.shard(p), p, c.ID)
+		if err != nil {
+			return c, false, false, err
 		}
+		if found && (MessageID{p, at}) != c.ID {
+			return r.describe(c, now), true, true, nil
+		}
+		whole = whole && all
 	}
 	letters, err := q.DeadLetters(ctx, MessageID{}, deadPage)
-	for read := 0; err == nil && len(letters) > 0 && read < searchMax; read += len(letters) {
+	read := 0
+	for ; err == nil && len(letters) > 0 && read < searchMax; read += len(letters) {
 		for _, l := range letters {
 			if l.ID == c.ID {
 				c.State, c.Worker, c.Error = "dead", l.Worker, l.Error
-				return c, true, nil
+				return c, true, true, nil
 			}
 		}
 		letters, err = q.DeadLetters(ctx, letters[len(letters)-1].Letter, deadPage)
 	}
-	return c, false, err
+	return c, false, whole, err // a dead letter's unique key is free
 }
 
-// scan looks through what a partition holds, newest searchMax, for a message of this id that was moved there or enqueued there.
-func (q *Queue) scan(ctx context.Context, p eventlog.Partition, id MessageID) (found bool, at eventlog.Offset, err error) {
+// scan looks through what of a partition is not done, the newest searchMax, for a message of this id that was moved there or enqueued there.
+func (q *Queue) scan(ctx context.Context, s *shard, p eventlog.Partition, id MessageID) (rec batch.Record, at eventlog.Offset, r run, found, all bool, err error) {
+	st, err := s.fresh(ctx)
+	if err != nil {
+		return rec, 0, r, false, false, err
+	}
 	bounds, _ := q.log.Known(p)
-	for o := max(bounds.First, bounds.Next-searchMax); o < bounds.Next; o++ {
-		rec, err := q.records.read(ctx, p, o)
+	mine := st.part(p)
+	mine.trimmed(bounds.First)
+	records := newRecords(q.log) // what workers need stays in memory
+	from := max(mine.floor, bounds.Next-searchMax)
+	for o := from; o < bounds.Next; o++ {
+		was, there := mine.at(o)
+		if there && was.fate == done {
+			continue
+		}
+		has, err := records.read(ctx, p, o)
 		if err != nil {
 			if noneIfGone(err) == nil {
 				continue
 			}
-			return false, 0, err
+			return rec, 0, r, false, false, err
 		}
-		if idOf(grant{partition: p, offset: o}, rec) == id {
-			found, at = true, o // the newest counts
+		if idOf(grant{partition: p, offset: o}, has) == id {
+			rec, at, r, found = has, o, was, true // the newest counts
 		}
 	}
-	return found, at, nil
+	return rec, at, r, found, from == mine.floor, nil
 }

@@ -37,6 +37,7 @@ type Queues struct {
 	logger    *slog.Logger
 	tracer    eventlog.Tracer
 	clock     clock
+	records   *records
 	wheel     *wheel
 	process   string // signs what this process writes
 	written   atomic.Int64
@@ -54,7 +55,7 @@ func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 	}
 	qs := &Queues{
 		log: log, publisher: publisher, logger: cfg.Logger, tracer: eventlog.Traced(cfg.Tracer), clock: clock{log: log},
-		process: strconv.FormatUint(uint64(rand.Uint32()), 16), opened: make(map[string]*Queue),
+		records: newRecords(log), process: strconv.FormatUint(uint64(rand.Uint32()), 16), opened: make(map[string]*Queue),
 	}
 	qs.wheel = newWheel(qs)
 	return qs
@@ -142,7 +143,7 @@ func (qs *Queues) adopt(d definition) (*Queue, error) {
 	}
 	q := &Queue{
 		owner: qs, log: qs.log, name: d.name, id: d.id,
-		shards: make(map[string]*shard), dead: make(map[eventlog.Partition]*shard), moved: make(chan struct{}), records: newRecords(qs.log),
+		shards: make(map[string]*shard), dead: make(map[eventlog.Partition]*shard), burying: make(map[eventlog.Partition]bool), moved: make(chan struct{}), records: qs.records,
 	}
 	q.def.Store(&d)
 	qs.opened[d.name] = q
@@ -176,7 +177,8 @@ type Queue struct {
 	moved    chan struct{}                 // closed, and replaced, when there may be something to claim
 	waiters  int                           // claims that wait; while there are some, watch runs
 	unwatch  context.CancelFunc
-	lastLook time.Time // when the states of all shards were looked at
+	lastLook time.Time                   // when the states of all shards were looked at
+	burying  map[eventlog.Partition]bool // partitions whose spent messages become dead letters at this moment
 }
 
 // Info tells what the queue is, as this process knows it.
@@ -315,8 +317,8 @@ func (q *Queue) watch(ctx context.Context) {
 	}
 }
 
-// look reads the states of all shards, at most once in refreshEvery: one trip per thousand partitions.
-func (q *Queue) look(ctx context.Context) error {
+// look reads the states of all shards, at most once in refreshEvery, and says whether it did: one trip per thousand partitions.
+func (q *Queue) look(ctx context.Context) (looked bool, err error) {
 	q.mu.Lock()
 	due := time.Since(q.lastLook) >= refreshEvery
 	if due {
@@ -324,9 +326,9 @@ func (q *Queue) look(ctx context.Context) error {
 	}
 	q.mu.Unlock()
 	if !due {
-		return nil
+		return false, nil
 	}
-	return q.log.ListAll(ctx, statesOf(q.id), func(kv eventlog.KeyValue) error {
+	return true, q.log.ListAll(ctx, statesOf(q.id), func(kv eventlog.KeyValue) error {
 		return q.shardOf(kv.Key).refresh(kv)
 	})
 }

@@ -33,7 +33,7 @@ func (q *Queue) parse(receipt string) (g grant, err error) {
 	offset, err2 := strconv.ParseInt(fields[2], 10, 64)
 	attempt, err3 := strconv.ParseInt(fields[3], 10, 32)
 	nonce, err4 := strconv.ParseUint(fields[4], 16, 32)
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || offset < 0 {
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || offset < 0 || attempt < 1 {
 		return bad("use the text that came with the message, as it is")
 	}
 	return grant{partition: eventlog.Partition(partition), offset: eventlog.Offset(offset), attempt: int32(attempt), nonce: uint32(nonce)}, nil

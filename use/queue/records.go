@@ -14,8 +14,16 @@ import (
 const (
 	// readBytes is about how much is read at a time. A batch that is larger comes as a whole.
 	readBytes = 1 << 20
-	// pagesMax bounds the pages kept for a partition: workers are near each other, and one trip serves many of them.
-	pagesMax = 4
+	// pagesMax and pageBytesMax bound the pages kept: workers are near each other, and one trip serves many of them. The newest page is
+	// kept however large it is.
+	pagesMax     = 256
+	pageBytesMax = 64 << 20
+)
+
+var (
+	errNoRecord   = errors.New("the log does not have the message any more")
+	errNoneYet    = errors.New("the log does not have the message yet")
+	errUnreadable = errors.New("the message cannot be read")
 )
 
 // records reads messages from the log. A batch holds many and its records are decoded once, for all the claims
@@ -23,99 +31,170 @@ const (
 type records struct {
 	log *eventlog.Log
 
-	mu    sync.Mutex // guards pages
-	pages map[eventlog.Partition]*pages
+	mu    sync.Mutex // guards what follows
+	pages []page     // the newest last
+	bytes int        // of pages
+	trips map[eventlog.Partition]*trip
 }
 
-// pages are the runs of records of one partition that were read last, the newest last.
-type pages struct {
-	mu   sync.Mutex // guards kept, and the trip
-	kept [][]batch.Record
+// page is what was read of a partition: its records in [from, next), or why they cannot be read.
+type page struct {
+	partition  eventlog.Partition
+	from, next eventlog.Offset
+	records    []batch.Record
+	err        error
+	bytes      int
+}
+
+// trip lets one reader of a partition go to the log, and the others wait for what it brings.
+type trip struct {
+	mu    sync.Mutex
+	users int
 }
 
 func newRecords(log *eventlog.Log) *records {
-	return &records{log: log, pages: make(map[eventlog.Partition]*pages)}
+	return &records{log: log, trips: make(map[eventlog.Partition]*trip)}
 }
 
-// read returns the record at an offset. It is shared and must not be changed. errNoRecord: the log does not have it any more, or it is
-// none that people published.
-func (r *records) read(ctx context.Context, p eventlog.Partition, o eventlog.Offset) (batch.Record, error) {
-	r.mu.Lock()
-	ps := r.pages[p]
-	if ps == nil {
-		ps = &pages{}
-		r.pages[p] = ps
-	}
-	r.mu.Unlock()
+// gone reports whether there is a record no more, or none that anybody can read.
+func gone(err error) bool { return errors.Is(err, errNoRecord) || errors.Is(err, errUnreadable) }
 
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if rec, ok := ps.find(o); ok {
-		return rec, nil
+// read returns the record at an offset. It is shared and must not be changed. errNoRecord: the log does not have it any more, or it is
+// none that people published. errNoneYet: it is past the partition's end. errUnreadable: its batch does not decode.
+func (r *records) read(ctx context.Context, p eventlog.Partition, o eventlog.Offset) (batch.Record, error) {
+	if rec, found, err := r.find(p, o); found {
+		return rec, err
 	}
-	page, err := r.fetch(ctx, p, o)
+	defer r.travel(p)()
+	if rec, found, err := r.find(p, o); found { // another reader brought it
+		return rec, err
+	}
+	got, err := r.fetch(ctx, p, o)
+	if errors.Is(err, errNoneYet) { // another process may have claimed what this one did not hear of
+		if _, err := r.log.Bounds(ctx, p); err != nil {
+			return batch.Record{}, err
+		}
+		got, err = r.fetch(ctx, p, o)
+	}
 	if err != nil {
 		return batch.Record{}, err
 	}
-	if len(ps.kept) == pagesMax {
-		ps.kept = slices.Delete(ps.kept, 0, 1)
-	}
-	ps.kept = append(ps.kept, page)
-	if rec, ok := ps.find(o); ok {
-		return rec, nil
-	}
-	return batch.Record{}, errNoRecord
+	r.keep(got)
+	return got.find(o)
 }
 
-var errNoRecord = errors.New("the log does not have the message any more")
-
-func (ps *pages) find(o eventlog.Offset) (batch.Record, bool) {
-	for _, page := range slices.Backward(ps.kept) {
-		if len(page) == 0 || page[0].Offset > int64(o) || page[len(page)-1].Offset < int64(o) {
-			continue
-		}
-		i, found := slices.BinarySearchFunc(page, int64(o), func(r batch.Record, want int64) int { return int(r.Offset - want) })
-		if found {
-			return page[i], true
+// travel waits until no other reader goes to the log for a partition. The function it returns ends the trip.
+func (r *records) travel(p eventlog.Partition) (over func()) {
+	r.mu.Lock()
+	t := r.trips[p]
+	if t == nil {
+		t = &trip{}
+		r.trips[p] = t
+	}
+	t.users++
+	r.mu.Unlock()
+	t.mu.Lock()
+	return func() {
+		t.mu.Unlock()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(r.trips, p)
 		}
 	}
-	return batch.Record{}, false
 }
 
-// fetch reads and decodes what begins with the batch that holds an offset.
-func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Offset) ([]batch.Record, error) {
-	if held, _ := r.log.Known(p); o >= held.Next { // another process told of the message by the queue's state, and its append was not heard of yet
-		if _, err := r.log.Bounds(ctx, p); err != nil {
-			return nil, err
+func (r *records) find(p eventlog.Partition, o eventlog.Offset) (rec batch.Record, found bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, pg := range slices.Backward(r.pages) {
+		if pg.partition == p && pg.from <= o && o < pg.next {
+			rec, err = pg.find(o)
+			return rec, true, err
 		}
 	}
+	return rec, false, nil
+}
+
+func (r *records) keep(pg page) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pages = append(r.pages, pg)
+	r.bytes += pg.bytes
+	drop := 0
+	for len(r.pages)-drop > 1 && (len(r.pages)-drop > pagesMax || r.bytes > pageBytesMax) {
+		r.bytes -= r.pages[drop].bytes
+		drop++
+	}
+	r.pages = slices.Delete(r.pages, 0, drop)
+}
+
+func (pg page) find(o eventlog.Offset) (batch.Record, error) {
+	if pg.err != nil {
+		return batch.Record{}, pg.err
+	}
+	i, found := slices.BinarySearchFunc(pg.records, int64(o), func(r batch.Record, want int64) int { return int(r.Offset - want) })
+	if !found {
+		return batch.Record{}, errNoRecord
+	}
+	return pg.records[i], nil
+}
+
+// fetch reads and decodes what begins with the batch that holds an offset, up to the first one that cannot be read.
+func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Offset) (page, error) {
 	got, err := r.log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: o, MaxBytes: readBytes}}})
 	if err != nil {
-		return nil, err
+		return page{}, err
 	}
 	var outside *eventlog.RangeError
-	if errors.As(got[0].Err, &outside) && o < outside.First {
-		return nil, errNoRecord
+	var damaged *eventlog.DamagedError
+	switch err := got[0].Err; {
+	case errors.As(err, &outside) && o < outside.First:
+		return page{}, errNoRecord
+	case errors.As(err, &outside):
+		return page{}, fmt.Errorf("%w: %w", errNoneYet, err)
+	case errors.As(err, &damaged):
+		return page{}, fmt.Errorf("%w: %w", errUnreadable, err)
+	case err != nil:
+		return page{}, err
+	case len(got[0].Batches) == 0:
+		return page{}, fmt.Errorf("%w: partition %d ends before offset %d", errNoneYet, p, o)
 	}
-	if got[0].Err != nil {
-		return nil, got[0].Err
-	}
-	if len(got[0].Batches) == 0 {
-		return nil, fmt.Errorf("partition %d holds [%d, %d), and not the message at %d", p, got[0].Bounds.First, got[0].Bounds.Next, o)
-	}
-	var page []batch.Record
-	for _, b := range got[0].Batches {
-		raw := slices.Clone(b.Bytes)
-		batch.Patch(raw, int64(b.Base), 0)
-		if h, err := batch.Parse(raw); err == nil && h.Attributes.Control() {
-			continue
+	pg := page{partition: p, from: o, next: o}
+	for i, b := range got[0].Batches {
+		records, next, err := decodeBatch(b)
+		switch {
+		case err != nil && i > 0:
+			return pg, nil // who wants it asks for it
+		case err != nil:
+			pg.next, pg.err = max(next, o+1), fmt.Errorf("%w: the batch at offset %d of partition %d does not decode: %w", errUnreadable, b.Base, p, err)
+			return pg, nil
 		}
-		for rec, err := range batch.Records(raw, batch.DefaultMaxDecompressed) {
-			if err != nil {
-				return nil, fmt.Errorf("the batch at offset %d of partition %d cannot be read: %w", b.Base, p, err)
-			}
-			page = append(page, rec)
+		pg.records, pg.next = append(pg.records, records...), next
+		for i := range records {
+			pg.bytes += 128 + batch.SealedSize(&records[i])
 		}
 	}
-	return page, nil
+	return pg, nil
+}
+
+// decodeBatch decodes the records of a batch, none where it is for machines alone, and says which offset comes after it.
+func decodeBatch(b eventlog.Placed) (records []batch.Record, next eventlog.Offset, err error) {
+	raw := slices.Clone(b.Bytes)
+	batch.Patch(raw, int64(b.Base), 0)
+	h, err := batch.Parse(raw)
+	if err != nil {
+		return nil, b.Base + 1, err
+	}
+	next = b.Base + eventlog.Offset(h.LastOffsetDelta) + 1
+	if h.Attributes.Control() {
+		return nil, next, nil
+	}
+	for rec, err := range batch.Records(raw, batch.DefaultMaxDecompressed) {
+		if err != nil {
+			return nil, next, err
+		}
+		records = append(records, rec)
+	}
+	return records, next, nil
 }

@@ -25,6 +25,7 @@ type op struct {
 	// on a newer state, when another process was faster: results are overwritten.
 	apply func(s *state, c *change) (changed bool, err error)
 	bytes int64 // of records that it appends
+	stale bool  // set by apply: it refused a receipt
 
 	doubt bool // it was sent before, and may have happened: another process changed the state since
 
@@ -158,6 +159,7 @@ type sent struct {
 func (s *shard) work(ctx context.Context) {
 	var taken []*op // not answered yet
 	var lost sent   // the change that took them, if its outcome is not known
+	fresh := false  // the state was read after they came
 	give := func(err error) {
 		for _, o := range taken {
 			o.doubt = o.doubt || lost.writer != ""
@@ -185,7 +187,7 @@ func (s *shard) work(ctx context.Context) {
 				s.fail(err)
 				continue
 			}
-			failures = 0
+			failures, fresh = 0, true
 		}
 		if lost.writer != "" {
 			happened, err := s.settle(ctx, &lost, taken)
@@ -213,6 +215,9 @@ func (s *shard) work(ctx context.Context) {
 		})
 		_, err := ticket.Wait(ctx)
 		switch {
+		case err == nil && next == nil && !fresh && slices.ContainsFunc(taken, func(o *op) bool { return o.stale || errors.Is(o.err, ErrStaleReceipt) }):
+			s.forget() // a receipt may be of a claim that another process made, which nobody told this one
+			continue
 		case err == nil:
 			if next != nil {
 				s.keep(next, version)
@@ -231,6 +236,7 @@ func (s *shard) work(ctx context.Context) {
 			s.forget()
 			give(err)
 		}
+		fresh = fresh && len(taken) > 0
 	}
 }
 

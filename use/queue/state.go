@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -64,6 +65,17 @@ func (p *part) clone() part {
 func (p *part) unresolved() (n int64) {
 	for _, r := range p.runs {
 		if r.fate != done {
+			n += r.n
+		}
+	}
+	return n
+}
+
+// started counts the messages that were claimed at least once and are not done. Others between floor and next were passed because an older
+// message has their key.
+func (p *part) started() (n int64) {
+	for _, r := range p.runs {
+		if r.fate == claimed || r.fate == waiting && r.attempt > 0 {
 			n += r.n
 		}
 	}
@@ -183,7 +195,7 @@ func (p *part) claim(c claim) (granted []grant, spent []grant) {
 		at = start + eventlog.Offset(n)
 		granted = p.grants(granted, start, next)
 	}
-	room := c.window - p.unresolved()
+	room := c.window - p.started()
 	for room > 0 && len(granted) < c.most && p.next < c.end {
 		n := min(int64(c.end-p.next), int64(c.most-len(granted)), room)
 		n, skip := c.allows(p.next, n)
@@ -195,7 +207,9 @@ func (p *part) claim(c claim) (granted []grant, spent []grant) {
 		}
 		p.runs = append(p.runs, next)
 		p.next += eventlog.Offset(next.n)
-		room -= next.n
+		if skip == 0 {
+			room -= next.n
+		}
 	}
 	p.tidy()
 	return granted, spent
@@ -259,9 +273,17 @@ func (p *part) nextFree(now Time) (t Time) {
 	return t
 }
 
+// untilFree is how long it is until nextFree; at most a minute.
+func (p *part) untilFree(now Time) time.Duration {
+	if t := p.nextFree(now); t > 0 && t-now < Time(time.Minute.Milliseconds()) {
+		return max(time.Duration(t-now)*time.Millisecond, time.Millisecond)
+	}
+	return time.Minute
+}
+
 // free reports whether a message can be claimed now, as far as this state tells.
 func (p *part) free(now Time, end eventlog.Offset, window int64) bool {
-	if p.next < end && p.unresolved() < window {
+	if p.next < end && p.started() < window {
 		return true
 	}
 	return slices.ContainsFunc(p.runs, func(r run) bool { return r.fate != done && r.until <= now })

@@ -39,8 +39,10 @@ const (
 	// turnerEvery is how often the process that turns the wheel says so, and turnerDead how long others believe it.
 	turnerEvery = 2 * time.Second
 	turnerDead  = 7 * time.Second
-	// wheelLead is how long before its span a slot of a higher level is emptied.
+	// wheelLead is how long before its span a slot is emptied, and wheelLate how long after it: a message may become durable after the
+	// span of its slot has passed.
 	wheelLead = Time(2000)
+	wheelLate = Time(10_000)
 	// movesMax and movesBytes bound what moves in one change.
 	movesMax   = 1000
 	movesBytes = 1 << 20
@@ -59,17 +61,20 @@ const (
 // HeaderTried says how often a message was given out before it was put off.
 const HeaderTried = "weir.queue.tried"
 
-// slotOf is the slot where a message that is due then waits now.
+// slotOf is the slot where a message that is due then waits now. Slots whose span was a moment ago, or that are emptied at this moment, are
+// not used for what is to come.
 func slotOf(now, due Time) int32 {
 	due = max(due, now)
 	span := wheelSpan
 	for level := 0; ; level++ {
 		ahead := due/span - now/span
-		if ahead < wheelSlots || level == wheelLevels-1 {
-			at := now/span + min(ahead, wheelSlots-1)
-			return int32(level*wheelSlots + int(at%wheelSlots))
+		most := wheelSlots - 2 - (wheelLead+wheelLate)/span
+		if ahead > most && level < wheelLevels-1 && due/(span*wheelSlots) > now/(span*wheelSlots) {
+			span *= wheelSlots
+			continue
 		}
-		span *= wheelSlots
+		at := now/span + min(ahead, most)
+		return int32(level*wheelSlots + int(at%wheelSlots))
 	}
 }
 
@@ -328,10 +333,10 @@ func (w *wheel) look(ctx context.Context, topic eventlog.Topic, i int32, now Tim
 		return nil
 	}
 	s := w.slots[i]
-	if s == nil {
+	if s == nil || s.partition != p { // the topic may have been deleted and made anew
 		s = &slot{
 			shard:     &shard{owner: w.owner, what: fmt.Sprintf("slot %d of the wheel", i), key: wheelStateKey(p)},
-			partition: p, records: newRecords(w.owner.log),
+			partition: p, records: w.owner.records,
 		}
 		w.slots[i] = s
 	}
@@ -353,7 +358,7 @@ func (w *wheel) look(ctx context.Context, topic eventlog.Topic, i int32, now Tim
 			return w.trim(ctx, s, mine.floor)
 		}
 		rec, err := s.records.read(ctx, p, mine.floor)
-		if err != nil && !errors.Is(err, errNoRecord) {
+		if err != nil && !errors.Is(err, errNoRecord) && !errors.Is(err, errUnreadable) {
 			return err
 		}
 		if err == nil && !w.current(slotOf(now, dueOf(rec)), now) {
@@ -366,6 +371,10 @@ func (w *wheel) look(ctx context.Context, topic eventlog.Topic, i int32, now Tim
 		rec, err := s.records.read(ctx, p, s.read)
 		at := s.read
 		s.read++
+		if errors.Is(err, errUnreadable) {
+			w.owner.logger.Error("a delayed message cannot be read, and is passed over", "message", MessageID{p, at}.String(), "err", err)
+			continue
+		}
 		if errors.Is(err, errNoRecord) {
 			continue
 		}
@@ -376,7 +385,7 @@ func (w *wheel) look(ctx context.Context, topic eventlog.Topic, i int32, now Tim
 			continue
 		}
 		m := dueMessage{due: dueOf(rec), slot: i, at: at, rec: rec}
-		if to := slotOf(now, m.due); to == i || to < wheelSlots && m.due < now+2*wheelSpan {
+		if to := slotOf(now+wheelLead, m.due); to == i || to < wheelSlots && m.due < now+2*wheelSpan {
 			heap.Push(&w.due, m)
 			w.bytes += m.size()
 			continue
@@ -393,10 +402,10 @@ func (w *wheel) look(ctx context.Context, topic eventlog.Topic, i int32, now Tim
 	return w.move(ctx, topic, s, moves)
 }
 
-// current reports whether a slot's span has begun, or is about to.
+// current reports whether a slot's span has begun, or is about to, or has just passed.
 func (w *wheel) current(i int32, now Time) bool {
 	span := spanOf(i)
-	for at := now / span; at <= (now+wheelLead)/span; at++ {
+	for at := max(now-wheelLate, 0) / span; at <= (now+wheelLead)/span; at++ {
 		if at%wheelSlots == Time(i%wheelSlots) {
 			return true
 		}
@@ -546,7 +555,7 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 	rec := batch.Record{Timestamp: int64(now), Key: m.rec.Key, Value: m.rec.Value, Headers: headers}
 	if m.due > now { // on to a slot of a shorter span
 		rec.Headers = append(rec.Headers, q.putOff(m.due)...)
-		return preparation{topic: wheel, partition: wheel.Partitions[slotOf(now, m.due)], record: rec}, nil
+		return preparation{topic: wheel, partition: wheel.Partitions[slotOf(now+wheelLead, m.due)], record: rec}, nil
 	}
 	topic, err := q.topicFor(ctx, priorityOf(m.rec))
 	if err != nil && !errors.Is(err, eventlog.ErrUnknownTopic) {
