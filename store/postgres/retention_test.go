@@ -43,6 +43,18 @@ func tidy(t *testing.T, s *postgres.Store) (done bool) {
 	return done
 }
 
+// finish sweeps until nothing is left undone. One sweep may leave something: a trim has the store sweep by itself as well, and whoever of the two
+// comes second to a segment leaves it.
+func finish(t *testing.T, s *postgres.Store) {
+	t.Helper()
+	for late := time.Now().Add(30 * time.Second); !tidy(t, s); {
+		if time.Now().After(late) {
+			t.Error("for 30 seconds each sweep left something undone")
+			return
+		}
+	}
+}
+
 // fill publishes 4 MiB to partition 1, over several segments.
 func fill(t *testing.T, s *postgres.Store) {
 	t.Helper()
@@ -63,9 +75,7 @@ func TestTrimFreesTheDiskThoughSomebodyHoldsASnapshot(t *testing.T) {
 		t.Fatalf("4 MiB of batches take %d bytes: the test tests nothing", got)
 	}
 	trim(t, s, 1, 14)
-	if !tidy(t, s) {
-		t.Error("the sweep left something undone")
-	}
+	finish(t, s)
 	if got := onDisk(t, address); got > 2*segment {
 		t.Errorf("with half a segment wanted, %d bytes are on disk", got)
 	}
@@ -103,9 +113,7 @@ func TestSomebodyWhoReadsOurTablesStallsNobody(t *testing.T) {
 		t.Errorf("%d batches are held, want 16", got)
 	}
 	begin(t, foreign, `ROLLBACK`)
-	if !tidy(t, impatient) {
-		t.Error("the sweep left something undone, though nobody looks any more")
-	}
+	finish(t, impatient)
 	if got := onDisk(t, address); got > 5*segment+segment/2 {
 		t.Errorf("with 4 MiB wanted, %d bytes are on disk", got)
 	}
