@@ -125,7 +125,10 @@ func (s *shard) do(ctx context.Context, o *op) error {
 	start := !s.working
 	s.working = true
 	s.mu.Unlock()
-	if start && !s.owner.start(s.work) {
+	if start && !s.owner.start(s.work) { // Run does not run, or not yet
+		s.mu.Lock()
+		s.working = false
+		s.mu.Unlock()
 		s.fail(eventlog.ErrClosed)
 	}
 	select {

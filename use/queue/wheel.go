@@ -160,6 +160,7 @@ func (q *Queue) putOff(due Time) []batch.RecordHeader {
 // run turns the wheel while there is something in it. An empty wheel costs no trips.
 func (w *wheel) run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
+		spans := w.ends() // before the turn: what comes after it wakes
 		wait, err := w.turn(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -176,25 +177,29 @@ func (w *wheel) run(ctx context.Context) {
 			continue
 		}
 		failures = 0
-		w.sleep(ctx, wait)
+		w.sleep(ctx, wait, spans)
 	}
 }
 
-// sleep waits so long, or until something comes into the wheel.
-func (w *wheel) sleep(ctx context.Context, wait time.Duration) {
-	topic, there := w.known()
-	if !there {
+// ends are the places behind everything that is in the wheel; none where there is no wheel.
+func (w *wheel) ends() (spans []eventlog.Span) {
+	topic, _ := w.known()
+	for _, p := range topic.Partitions {
+		b, _ := w.owner.log.Known(p)
+		spans = append(spans, eventlog.Span{Partition: p, From: b.Next, MaxBytes: 1})
+	}
+	return spans
+}
+
+// sleep waits so long, or until something comes into the wheel past the spans.
+func (w *wheel) sleep(ctx context.Context, wait time.Duration, spans []eventlog.Span) {
+	if len(spans) == 0 {
 		select {
 		case <-ctx.Done():
 		case <-w.asked:
 		case <-time.After(min(wait, turnerEvery)):
 		}
 		return
-	}
-	spans := make([]eventlog.Span, len(topic.Partitions))
-	for i, p := range topic.Partitions {
-		b, _ := w.owner.log.Known(p)
-		spans[i] = eventlog.Span{Partition: p, From: b.Next, MaxBytes: 1}
 	}
 	_, err := w.owner.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: 1, MaxWait: max(wait, time.Millisecond)})
 	if err != nil {
