@@ -20,7 +20,7 @@ func TestADelayedMessageIsNotLostBecauseAnotherProcessPurgedTheQueue(t *testing.
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		a, b := start(t, store), start(t, store)
-		q := create(t, a, queue.Spec{Name: "mail", Partitions: 1})
+		create(t, a, queue.Spec{Name: "mail", Partitions: 1})
 		old := open(t, b, "mail") // and b turns the wheel with it
 		if _, err := old.Enqueue(t.Context(), queue.NewMessage{Value: []byte("purged"), Delay: time.Minute}); err != nil {
 			t.Fatal(err)
@@ -38,7 +38,7 @@ func TestADelayedMessageIsNotLostBecauseAnotherProcessPurgedTheQueue(t *testing.
 		}); err != nil {
 			t.Fatal(err)
 		}
-		q = open(t, a, "mail")
+		q := open(t, a, "mail")
 		time.Sleep(2 * time.Minute)
 		if got := values(claimN(t, q, 10)); got != "kept " {
 			t.Errorf("after the delay there is %q, want kept alone", got)
