@@ -33,6 +33,12 @@
 // Retry.Attempts the event goes to the dead-letter topic, `<topic>.dlt`, with the reason in its headers: once, as that and the commit of its offset
 // are one change.
 //
+// # Work queues
+//
+// A queue hands out the records of a topic one by one. CreateQueue makes one, Enqueue adds messages, with a delay, a priority or a unique key, and Work
+// calls a handler for each: at least once, by one worker at a time. A message whose handler fails comes again after a pause, and becomes a dead letter
+// after its last attempt: DeadMessages, Redrive. docs/queue.md has the promises.
+//
 // # Errors
 //
 // There are three outcomes: done, certainly not done, and unknown. Only ErrUnsure means the third: the change was sent to the store

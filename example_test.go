@@ -520,3 +520,62 @@ func invoice(w *weir.Log, pool *pgxpool.Pool) func(context.Context, weir.Event) 
 		})
 	}
 }
+
+// A queue hands each message to one worker, again if the handler fails.
+func ExampleLog_Work() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{}))
+	defer w.Close(ctx)
+	check(w.EnsureQueue(ctx, weir.Queue{Name: "mail", Settings: weir.QueueSettings{Delays: []time.Duration{0}}}))
+	must(w.Enqueue(ctx, "mail", weir.NewMessage{Value: []byte("to: a@example.org")}))
+
+	sent := make(chan string)
+	worker := must(w.Work(ctx, weir.WorkOptions{Queue: "mail", Concurrency: 4, Handler: func(ctx context.Context, j weir.Job) error {
+		if j.Attempt == 1 {
+			return errors.New("the mail server is busy") // weir.Permanent(err) gives up, weir.RetryAfter(time.Hour, err) waits
+		}
+		sent <- fmt.Sprintf("%s, attempt %d", j.Value, j.Attempt)
+		return nil
+	}}))
+	fmt.Println(<-sent)
+	check(worker.Close(ctx))
+	// Output: to: a@example.org, attempt 2
+}
+
+// A message can wait, and a unique key keeps a second one away while the first is not done.
+func ExampleLog_Enqueue() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{}))
+	defer w.Close(ctx)
+	check(w.EnsureQueue(ctx, weir.Queue{Name: "mail", Settings: weir.QueueSettings{Unique: true}}))
+
+	reminder := weir.NewMessage{Value: []byte("your cart"), Unique: "cart-17", Delay: 24 * time.Hour}
+	first := must(w.Enqueue(ctx, "mail", reminder))
+	second := must(w.Enqueue(ctx, "mail", reminder))
+	fmt.Println(second[0].ID == first[0].ID, second[0].Repeated)
+	// Output: true true
+}
+
+// What was given up is kept, with the reason, and can go back.
+func ExampleLog_Redrive() {
+	ctx := context.Background()
+	w := must(weir.Open(ctx, "memory:", weir.Options{}))
+	defer w.Close(ctx)
+	check(w.EnsureQueue(ctx, weir.Queue{Name: "mail"}))
+	must(w.Enqueue(ctx, "mail", weir.NewMessage{Value: []byte("to: nobody")}))
+
+	tried := make(chan bool, 2)
+	worker := must(w.Work(ctx, weir.WorkOptions{Queue: "mail", Handler: func(context.Context, weir.Job) error {
+		tried <- true
+		return weir.Permanent(errors.New("no such address"))
+	}}))
+	<-tried
+	check(worker.Close(ctx))
+
+	dead := must(w.DeadMessages(ctx, "mail", weir.MessageID{}, 10))
+	fmt.Printf("%s: %s\n", dead[0].Value, dead[0].Error)
+	fmt.Println(must(w.Redrive(ctx, "mail", dead...)), must(w.QueueStats(ctx, "mail")).Ready)
+	// Output:
+	// to: nobody: no such address
+	// 1 1
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
+	"github.com/weir-log/weir/use/queue"
 )
 
 // Options tune a Log. The zero value is right for nearly everybody.
@@ -43,6 +44,7 @@ type Log struct {
 	log       *eventlog.Log
 	publisher *publish.Publisher
 	groups    *group.Coordinator
+	queues    *queue.Queues
 	opts      Options
 	logger    *slog.Logger
 
@@ -53,9 +55,10 @@ type Log struct {
 	ended    chan struct{} // closed when the store is closed, too; then closing is set
 	closing  error
 
-	mu        sync.Mutex // guards consumers and closed
+	mu        sync.Mutex // guards consumers, workers and closed
 	consumers map[*Consumer]struct{}
-	closed    bool        // there are no new consumers
+	workers   map[*Worker]struct{}
+	closed    bool        // there are no new ones
 	over      atomic.Bool // nothing else is done either
 }
 
@@ -96,8 +99,9 @@ func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error)
 		publisher: publish.New(log, publish.Config{Partitioner: opts.Partitioner.adapted(), IdempotencyAge: opts.IdempotencyAge, Logger: logger, Tracer: opts.Tracer}),
 		groups:    group.New(log, group.Config{Logger: logger}),
 		flushed:   make(chan struct{}), ended: make(chan struct{}),
-		consumers: make(map[*Consumer]struct{}),
+		consumers: make(map[*Consumer]struct{}), workers: make(map[*Worker]struct{}),
 	}
+	l.queues = queue.New(log, l.publisher, queue.Config{Logger: logger, Tracer: opts.Tracer})
 	l.start(context.WithoutCancel(ctx))
 	return l, nil
 }
@@ -115,6 +119,7 @@ func (l *Log) start(ctx context.Context) {
 	}()
 	l.use(ctx, "publisher", l.publisher.Run)
 	l.use(ctx, "groups", l.groups.Run)
+	l.use(ctx, "queues", l.queues.Run)
 	if l.sql != nil {
 		l.use(ctx, "mover", sqlfn.New(l.log, l.sql, sqlfn.Config{Poll: l.opts.Poll, Logger: l.logger, Tracer: l.opts.Tracer}).Run)
 	}
@@ -144,7 +149,7 @@ func (l *Log) Healthy() error {
 	return l.log.Healthy()
 }
 
-// Close stops in order: consumers finish what they are at and commit it (see Consumer.Close), what was published is flushed, the
+// Close stops in order: consumers and workers finish what they are at and commit it (see Consumer.Close, Worker.Close), what was published is flushed, the
 // store is closed. It returns a second after the end of ctx at the latest; what is left then goes on in the background, and the error says
 // what that is. Whatever was acknowledged is durable in any case. Later calls, of all methods that can fail, get ErrClosed; a second Close waits as
 // the first does.
@@ -152,15 +157,18 @@ func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	first := !l.closed
 	l.closed = true
-	var consumers []*Consumer
+	var work []closer
 	for c := range l.consumers {
-		consumers = append(consumers, c)
+		work = append(work, c)
+	}
+	for w := range l.workers {
+		work = append(work, w)
 	}
 	l.mu.Unlock()
 
 	var err error
 	if first {
-		err = closeAll(ctx, consumers) // whose handlers may use the Log until they are done
+		err = closeAll(ctx, work) // whose handlers may use the Log until they are done
 		l.over.Store(true)
 		l.stopUses()
 		go l.end()
@@ -182,10 +190,13 @@ func (l *Log) end() {
 	close(l.ended)
 }
 
-func closeAll(ctx context.Context, consumers []*Consumer) error {
-	errs := make([]error, len(consumers))
+// closer is what works on the Log for a caller: a consumer, or a worker.
+type closer interface{ Close(context.Context) error }
+
+func closeAll(ctx context.Context, work []closer) error {
+	errs := make([]error, len(work))
 	var wait sync.WaitGroup
-	for i, c := range consumers {
+	for i, c := range work {
 		wait.Go(func() { errs[i] = c.Close(ctx) })
 	}
 	wait.Wait()

@@ -73,11 +73,17 @@ type Settings struct {
 	Priorities int
 }
 
+// Leases are this long.
+const (
+	LeaseMin = 100 * time.Millisecond
+	LeaseMax = 12 * time.Hour
+)
+
 // limited reports whether all partitions share one state.
 func (s Settings) limited() bool { return s.Concurrency > 0 || s.Rate > 0 }
 
 const (
-	leaseMin, leaseMax = 100 * time.Millisecond, 12 * time.Hour
+	leaseMin, leaseMax = LeaseMin, LeaseMax
 	attemptsMax        = 1_000_000
 	windowMax          = 10_000
 	delaysMax          = 100

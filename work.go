@@ -1,0 +1,369 @@
+package weir
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/queue"
+)
+
+// WorkOptions say which queue is worked and how. Queue and Handler are needed; the zero value of everything else is right for many.
+type WorkOptions struct {
+	Queue string
+	// Handler handles one message. With nil the message is done and never comes again. With an error it comes again after the pause that the queue
+	// has for so many failed attempts, or RetryAfter says; after the last attempt, or with Permanent, it becomes a dead letter. A panic is an error.
+	//
+	// ctx ends when the result does not matter any more: the claim was lost (context.Cause is ErrClaimLost), or the time that Close gave is over.
+	Handler JobHandler
+	// Middleware wraps the handler; the first is the outermost.
+	Middleware []func(JobHandler) JobHandler
+	// Concurrency is how many messages are handled at once. Default 10; at most 10,000.
+	Concurrency int
+	// Lease is how long a claim lasts; it is extended while the handler runs, so that this is how long a message rests when the process is killed.
+	// Default: what the queue says.
+	Lease time.Duration
+	// Name is what people see of this worker. Default: the program's name and process number.
+	Name string
+}
+
+// JobHandler handles one message.
+type JobHandler func(ctx context.Context, j Job) error
+
+// Job is a message that was claimed.
+type Job struct {
+	Queue   string
+	ID      MessageID
+	Key     []byte // nil: none
+	Value   []byte
+	Headers []Header
+	Time    time.Time // when it was enqueued; zero: unknown
+	Attempt int       // from 1, over all processes
+}
+
+// RetryAfter marks a handler's error: the message comes again after this pause, and not after the queue's own. It counts as an attempt.
+// RetryAfter(d, nil) is an error as well.
+func RetryAfter(pause time.Duration, err error) error {
+	return &retryAfterError{pause, cmp.Or(err, errors.New("later"))}
+}
+
+type retryAfterError struct {
+	pause time.Duration
+	error
+}
+
+func (e *retryAfterError) Unwrap() error { return e.error }
+
+const (
+	workersDefault = 10
+	workersMax     = 10_000
+	claimMost      = 100 // messages of one claim
+	claimWait      = time.Minute
+	claimPause     = 250 * time.Millisecond // after a claim that failed, and twice as long after each, up to claimPauseMax
+	claimPauseMax  = 10 * time.Second
+	extendTimeout  = 10 * time.Second
+)
+
+// Worker works a queue. Its methods may be called at once.
+type Worker struct {
+	log     *Log
+	opts    WorkOptions
+	handler JobHandler
+	slots   chan struct{} // a value for each message that was claimed, or is about to be
+
+	stopping chan struct{} // closed when no more messages are to be claimed
+	stop     func()
+	cut      context.CancelCauseFunc // ends the handlers' contexts
+	ended    chan struct{}           // closed when all that the worker does has ended
+
+	mu      sync.Mutex // guards running
+	running map[string]*job
+}
+
+// job is a message being handled.
+type job struct {
+	receipt string
+	until   time.Time // the lease has not ended before, by this machine's clock
+	lose    context.CancelCauseFunc
+	lost    bool
+}
+
+// Work begins to claim messages of a queue and to hand them to the handler. ctx bounds the beginning alone; the worker works until it is closed, or the Log
+// is. While the store is away it waits for it. Any number of workers, in any number of processes, may work one queue.
+func (l *Log) Work(ctx context.Context, opts WorkOptions) (*Worker, error) {
+	opts.Concurrency = cmp.Or(opts.Concurrency, workersDefault)
+	switch {
+	case opts.Queue == "":
+		return nil, errors.New("work: the options name no Queue")
+	case opts.Handler == nil:
+		return nil, fmt.Errorf("work queue %q: the options have no Handler", opts.Queue)
+	case opts.Concurrency < 1 || opts.Concurrency > workersMax:
+		return nil, fmt.Errorf("work queue %q: Concurrency is %d: 1 to %d are allowed", opts.Queue, opts.Concurrency, workersMax)
+	}
+	info, err := l.Queue(ctx, opts.Queue)
+	if err != nil {
+		return nil, wrap(err, "work queue %q", opts.Queue)
+	}
+	opts.Lease = cmp.Or(opts.Lease, info.Settings.Lease)
+	if opts.Lease < queue.LeaseMin || opts.Lease > queue.LeaseMax {
+		return nil, fmt.Errorf("work queue %q: %w", opts.Queue, &InvalidError{What: "lease", Value: opts.Lease.String(), Why: fmt.Sprintf("%v to %v are allowed", queue.LeaseMin, queue.LeaseMax)})
+	}
+	if opts.Name == "" {
+		opts.Name = fmt.Sprintf("%s-%d", filepath.Base(os.Args[0]), os.Getpid())
+	}
+	w := &Worker{
+		log: l, opts: opts, handler: opts.Handler, slots: make(chan struct{}, opts.Concurrency),
+		stopping: make(chan struct{}), ended: make(chan struct{}), running: make(map[string]*job),
+	}
+	for _, wrap := range slices.Backward(opts.Middleware) {
+		w.handler = wrap(w.handler)
+	}
+	w.stop = sync.OnceFunc(func() { close(w.stopping) })
+	work, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	w.cut = cut
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		cut(nil)
+		return nil, fmt.Errorf("work queue %q: %w", opts.Queue, ErrClosed)
+	}
+	l.workers[w] = struct{}{}
+	go w.run(work)
+	return w, nil
+}
+
+// Close ends the worker in order: no more messages are claimed, and handlers that run finish and are answered for. When ctx ends the contexts of those that still
+// run are cancelled; whatever does not return then is left behind, and its message comes again when its lease ends. Close returns a second after
+// the end of ctx at the latest. A handler must not call it.
+func (w *Worker) Close(ctx context.Context) error {
+	w.stop()
+	w.log.mu.Lock()
+	delete(w.log.workers, w)
+	w.log.mu.Unlock()
+	calls, rest, done := split(ctx)
+	defer done()
+	select {
+	case <-w.ended:
+		return nil
+	case <-calls.Done():
+	}
+	w.cut(fmt.Errorf("the worker is being closed: %w", context.Cause(ctx)))
+	select {
+	case <-w.ended:
+		return nil
+	case <-rest.Done():
+		return fmt.Errorf("close the worker of queue %q: a handler did not return: %w", w.opts.Queue, context.Cause(ctx))
+	}
+}
+
+// run claims messages until the worker is stopped, and waits for their handlers.
+func (w *Worker) run(ctx context.Context) {
+	defer close(w.ended)
+	defer w.cut(nil)
+	extend, stopExtending := context.WithCancel(ctx)
+	var extending, handling sync.WaitGroup
+	extending.Go(func() { w.extendAll(extend) })
+	for failures := 0; ; {
+		n := w.free()
+		if n == 0 {
+			break
+		}
+		messages, asked, err := w.claim(ctx, n)
+		for range n - len(messages) {
+			<-w.slots
+		}
+		for _, m := range messages {
+			handling.Go(func() {
+				defer func() { <-w.slots }()
+				w.handle(ctx, m, asked)
+			})
+		}
+		if err == nil {
+			failures = 0
+			continue
+		}
+		if failures++; failures == 1 {
+			w.log.logger.Warn("a worker cannot claim messages; it tries again", "queue", w.opts.Queue, "worker", w.opts.Name, "err", err)
+		}
+		timer := time.NewTimer(min(claimPause<<min(failures-1, 10), claimPauseMax))
+		select {
+		case <-timer.C:
+		case <-w.stopping:
+		}
+		timer.Stop()
+	}
+	handling.Wait()
+	stopExtending()
+	extending.Wait()
+}
+
+// free takes the slots that are free, at least one; 0: the worker is stopped.
+func (w *Worker) free() (n int) {
+	select {
+	case <-w.stopping:
+		return 0
+	default:
+	}
+	select {
+	case w.slots <- struct{}{}:
+	case <-w.stopping:
+		return 0
+	}
+	for n = 1; n < claimMost; n++ {
+		select {
+		case w.slots <- struct{}{}:
+		default:
+			return n
+		}
+	}
+	return n
+}
+
+// claim waits for messages. Their leases were counted from no earlier than asked on.
+func (w *Worker) claim(ctx context.Context, most int) (messages []queue.Message, asked time.Time, err error) {
+	err = w.log.withQueue(ctx, w.opts.Queue, func(q *queue.Queue) error {
+		messages, err = q.Claim(ctx, queue.Claim{Max: most, Lease: w.opts.Lease, Wait: claimWait, Worker: w.opts.Name, Stop: w.stopping,
+			Room: func(context.Context) (int64, func(), error) { asked = time.Now(); return claimRoom, func() {}, nil }})
+		return err
+	})
+	return messages, asked, err
+}
+
+// claimRoom is how many bytes of messages one claim takes.
+const claimRoom = 16 << 20
+
+// handle calls the handler for one message, and answers for it.
+func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time) {
+	ctx, lose := context.WithCancelCause(ctx)
+	defer lose(nil)
+	j := &job{receipt: m.Receipt, until: asked.Add(w.opts.Lease), lose: lose}
+	w.mu.Lock()
+	w.running[m.Receipt] = j
+	w.mu.Unlock()
+	err := w.call(ctx, m)
+	w.answer(j, m, err)
+	w.mu.Lock()
+	delete(w.running, m.Receipt)
+	w.mu.Unlock()
+}
+
+// call runs the handler. Its panic is an error.
+func (w *Worker) call(ctx context.Context, m queue.Message) (err error) {
+	if tracer := w.log.opts.Tracer; tracer != nil {
+		links := links([]Event{{Headers: m.Headers}})
+		var end func(error)
+		ctx, end = tracer.Start(ctx, "work", eventlog.SpanInfo{Topic: m.Topic, Group: w.opts.Queue, Records: 1, Links: links})
+		defer func() { end(err) }()
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return w.handler(ctx, Job{Queue: w.opts.Queue, ID: m.ID, Key: m.Key, Value: m.Value, Headers: m.Headers, Time: m.Time, Attempt: m.Attempt})
+}
+
+// answer tells the queue what became of a message, and tries again until the lease has surely ended.
+func (w *Worker) answer(j *job, m queue.Message, failed error) {
+	for failures := 0; ; failures++ {
+		err := w.tell(j, failed)
+		var stale *queue.StaleReceiptError
+		switch {
+		case err == nil, failed == nil && errors.As(err, &stale) && stale.Done:
+			return
+		case errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnsure):
+			if w.left(j) > 0 {
+				time.Sleep(min(claimPause<<min(failures, 5), w.left(j), time.Second))
+				continue
+			}
+		}
+		w.log.logger.Warn("a message was handled, and its queue could not be told: it may come again", "queue", w.opts.Queue, "message", m.ID.String(), "failed", failed, "err", err)
+		return
+	}
+}
+
+func (w *Worker) left(j *job) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if j.lost {
+		return 0
+	}
+	return time.Until(j.until)
+}
+
+func (w *Worker) tell(j *job, failed error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), extendTimeout)
+	defer cancel()
+	var errs []error
+	err := w.log.withQueue(ctx, w.opts.Queue, func(q *queue.Queue) (err error) {
+		if failed == nil {
+			errs, err = q.Ack(ctx, j.receipt)
+			return err
+		}
+		n := queue.Nack{Error: failed.Error(), Reject: isPermanent(failed)}
+		var later *retryAfterError
+		if errors.As(failed, &later) {
+			n.SetDelay, n.Delay = true, max(later.pause, 0)
+		}
+		errs, err = q.Nack(ctx, n, j.receipt)
+		return err
+	})
+	if err == nil {
+		err = errs[0]
+	}
+	return err
+}
+
+// extendAll keeps the leases alive of all messages that are being handled.
+func (w *Worker) extendAll(ctx context.Context) {
+	ticker := time.NewTicker(w.opts.Lease / 3)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			w.extend(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// extend asks for longer leases, all in one call. Who lost a claim is told.
+func (w *Worker) extend(ctx context.Context) {
+	w.mu.Lock()
+	jobs := maps.Clone(w.running)
+	w.mu.Unlock()
+	if len(jobs) == 0 {
+		return
+	}
+	receipts := slices.Collect(maps.Keys(jobs))
+	asked := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, min(extendTimeout, w.opts.Lease))
+	defer cancel()
+	var errs []error
+	err := w.log.withQueue(ctx, w.opts.Queue, func(q *queue.Queue) (err error) {
+		errs, err = q.Extend(ctx, w.opts.Lease, receipts...)
+		return err
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, receipt := range receipts {
+		j := jobs[receipt]
+		switch told := err; {
+		case told == nil && errs[i] == nil:
+			j.until = asked.Add(w.opts.Lease)
+		case told == nil && errors.Is(errs[i], queue.ErrStaleReceipt) && !errors.Is(errs[i], ErrUnsure), errors.Is(told, ErrUnknownQueue):
+			j.lost = true
+			j.lose(ErrClaimLost)
+		}
+	}
+}
