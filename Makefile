@@ -1,6 +1,6 @@
 # weir: `make` prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint fuzz chaos bench conformance
+.PHONY: help build dist run test lint fuzz chaos bench conformance
 
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -13,6 +13,9 @@ help: ## print these targets
 
 build: ## build ./weir, one static binary
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o weir ./cmd/weir
+
+dist: ## build what people install into ./dist: archives, Debian packages, checksums
+	go run ./internal/dist -version $(VERSION)
 
 run: build ## build and start weir on SQLite under ./weir-data; flags in ARGS
 	@./weir serve $(ARGS)

@@ -17,17 +17,18 @@ import (
 
 // commands is the whole command line. Field tags are its reference; Help methods hold the examples.
 type commands struct {
-	Serve      serveCmd      `cmd:"" help:"Start a broker."`
-	Topic      topicCmd      `cmd:"" help:"Create, list, describe, alter and delete topics."`
-	Produce    produceCmd    `cmd:"" help:"Send lines from standard input to a topic."`
-	Consume    consumeCmd    `cmd:"" help:"Print the records of a topic."`
-	Group      groupCmd      `cmd:"" help:"List, describe, reset and delete consumer groups."`
-	Queue      queueCmd      `cmd:"" help:"Create, send to, work and look after work queues."`
-	Key        keyCmd        `cmd:"" help:"Make, list and revoke the API keys of HTTP clients."`
-	Doctor     doctorCmd     `cmd:"" help:"Examine a store: whether its settings keep acknowledged records."`
-	Version    versionCmd    `cmd:"" help:"Print the version."`
-	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
-	Complete   completeCmd   `cmd:"" hidden:""`
+	Serve       serveCmd         `cmd:"" help:"Start a broker."`
+	Topic       topicCmd         `cmd:"" help:"Create, list, describe, alter and delete topics."`
+	Produce     produceCmd       `cmd:"" help:"Send lines from standard input to a topic."`
+	Consume     consumeCmd       `cmd:"" help:"Print the records of a topic."`
+	Group       groupCmd         `cmd:"" help:"List, describe, reset and delete consumer groups."`
+	Queue       queueCmd         `cmd:"" help:"Create, send to, work and look after work queues."`
+	Key         keyCmd           `cmd:"" help:"Make, list and revoke the API keys of HTTP clients."`
+	Doctor      doctorCmd        `cmd:"" help:"Examine a store: whether its settings keep acknowledged records."`
+	Version     versionCmd       `cmd:"" help:"Print the version."`
+	Completion  completionCmd    `cmd:"" help:"Print a completion script for a shell."`
+	ShowVersion kong.VersionFlag `name:"version" env:"-" help:"Print the version, and nothing else."`
+	Complete    completeCmd      `cmd:"" hidden:""`
 }
 
 // Main runs weir with the process's own terminal, signals and variables, and returns the exit code.
@@ -70,7 +71,7 @@ func run(ctx context.Context, version string, args []string, t *terminal, enviro
 		args = []string{"--help"}
 	}
 	helped := false
-	parser, err := newParser(t, func(int) { helped = true })
+	parser, err := newParser(t, version, func(int) { helped = true })
 	if err != nil {
 		panic(err) // the grammar above is wrong
 	}
@@ -92,13 +93,13 @@ func run(ctx context.Context, version string, args []string, t *terminal, enviro
 	return report(ctx, t.err, parsed.Run())
 }
 
-func newParser(t *terminal, exit func(int)) (*kong.Kong, error) {
+func newParser(t *terminal, version string, exit func(int)) (*kong.Kong, error) {
 	return kong.New(&commands{},
 		kong.Name("weir"),
 		kong.Description("One durable event log over SQLite or PostgreSQL, spoken to by Kafka clients."),
 		kong.Writers(t.out, t.err),
 		kong.Exit(exit),
-		kong.Vars{"position": positionForms},
+		kong.Vars{"position": positionForms, "version": version},
 		kong.DefaultEnvars("WEIR"),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 	)
