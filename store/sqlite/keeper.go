@@ -186,6 +186,10 @@ func (k *keeper) restart() error {
 		k.due.Store(k.step)
 		return nil
 	}
+	if row[1] < 0 { // another process is at it, and nothing was counted
+		k.due.Store(k.length.Load() + k.step)
+		return nil
+	}
 	k.due.Store(length + k.step)
 	k.store.log.Warn("the WAL of the SQLite store grows while something reads for long, such as a backup or an open shell",
 		"path", k.store.path, "bytes", length)
