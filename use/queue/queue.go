@@ -273,13 +273,13 @@ func (q *Queue) wait() (done func()) {
 	defer q.mu.Unlock()
 	q.waiters++
 	if q.waiters == 1 {
-		var ctx context.Context
-		ctx, q.unwatch = context.WithCancel(context.Background())
+		ctx, unwatch := context.WithCancel(context.Background())
+		q.unwatch = unwatch
 		if !q.owner.start(func(run context.Context) {
-			defer context.AfterFunc(run, q.unwatch)()
+			defer context.AfterFunc(run, unwatch)()
 			q.watch(ctx)
 		}) {
-			q.unwatch()
+			unwatch()
 		}
 	}
 	return func() {
