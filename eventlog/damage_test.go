@@ -173,8 +173,8 @@ func FuzzStoredBatch(f *testing.F) {
 	})
 }
 
-// The check costs what a pass over the bytes costs: compare with what the store takes to give them, go test -bench HistoryIsRead.
-func BenchmarkHistoryIsRead(b *testing.B) {
+// What the check of a batch costs, alone: compare with what the store takes to give the bytes.
+func BenchmarkStoredBatchIsChecked(b *testing.B) {
 	raw, err := batch.Seal([]batch.Record{{Value: make([]byte, 16<<10)}}, batch.None)
 	if err != nil {
 		b.Fatal(err)
