@@ -228,6 +228,26 @@ func TestEverythingFailsWithErrClosedAfterClose(t *testing.T) {
 				}
 				return last
 			},
+			"Log.CreateQueue":  func() error { return w.CreateQueue(t.Context(), weir.Queue{Name: "q"}) },
+			"Log.EnsureQueue":  func() error { return w.EnsureQueue(t.Context(), weir.Queue{Name: "q"}) },
+			"Log.Queue":        func() error { _, err := w.Queue(t.Context(), "q"); return err },
+			"Log.Queues":       func() error { _, err := w.Queues(t.Context()); return err },
+			"Log.AlterQueue":   func() error { return w.AlterQueue(t.Context(), "q", nil) },
+			"Log.PauseQueue":   func() error { return w.PauseQueue(t.Context(), "q") },
+			"Log.ResumeQueue":  func() error { return w.ResumeQueue(t.Context(), "q") },
+			"Log.PurgeQueue":   func() error { return w.PurgeQueue(t.Context(), "q") },
+			"Log.DeleteQueue":  func() error { return w.DeleteQueue(t.Context(), "q") },
+			"Log.Enqueue":      func() error { _, err := w.Enqueue(t.Context(), "q", weir.NewMessage{}); return err },
+			"Log.QueueStats":   func() error { _, err := w.QueueStats(t.Context(), "q"); return err },
+			"Log.FindMessage":  func() error { _, err := w.FindMessage(t.Context(), "q", weir.MessageID{}); return err },
+			"Log.DeadMessages": func() error { _, err := w.DeadMessages(t.Context(), "q", weir.MessageID{}, 1); return err },
+			"Log.Redrive":      func() error { _, err := w.Redrive(t.Context(), "q"); return err },
+			"Log.RedriveAll":   func() error { _, err := w.RedriveAll(t.Context(), "q", 0); return err },
+			"Log.DiscardDead":  func() error { _, err := w.DiscardDead(t.Context(), "q"); return err },
+			"Log.Work": func() error {
+				_, err := w.Work(t.Context(), weir.WorkOptions{Queue: "q", Handler: func(context.Context, weir.Job) error { return nil }})
+				return err
+			},
 			"Log.ResetGroup":       func() error { return w.ResetGroup(t.Context(), "g", "orders", weir.Earliest) },
 			"Log.Topics":           func() error { _, err := w.Topics(t.Context()); return err },
 			"Consumer.Seek":        func() error { return c.Seek(t.Context(), weir.Earliest) },
