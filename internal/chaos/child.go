@@ -71,8 +71,8 @@ func (c *child) say(said word) {
 	_ = c.out.Encode(said) // the parent is gone, and we are about to be
 }
 
-// answered says what an error means: all but ErrUnsure mean that certainly nothing happened.
-func answered(err error) word {
+// outcomeOf says what an error means: all but ErrUnsure mean that certainly nothing happened.
+func outcomeOf(err error) word {
 	switch {
 	case err == nil:
 		return word{Outcome: done}
@@ -96,36 +96,40 @@ func (c *child) do(o order) word {
 	case "publish tx":
 		return c.publishTx(ctx, o)
 	case "consume":
-		return answered(c.consume(ctx, o))
+		return outcomeOf(c.consume(ctx, o))
 	case "unsubscribe":
-		return answered(c.withConsumer(o.Name, func(w *weir.Consumer) error { return w.Close(ctx) }))
+		return outcomeOf(c.withConsumer(o.Name, func(w *weir.Consumer) error { return w.Close(ctx) }))
 	case "seek":
-		return answered(c.withConsumer(o.Name, func(w *weir.Consumer) error { return w.Seek(ctx, weir.Earliest) }))
+		return outcomeOf(c.withConsumer(o.Name, func(w *weir.Consumer) error { return w.Seek(ctx, weir.Earliest) }))
 	case "pause":
-		return answered(c.withConsumer(o.Name, func(w *weir.Consumer) error { w.Pause(); return nil }))
+		return outcomeOf(c.withConsumer(o.Name, func(w *weir.Consumer) error { w.Pause(); return nil }))
 	case "resume":
-		return answered(c.withConsumer(o.Name, func(w *weir.Consumer) error { w.Resume(); return nil }))
+		return outcomeOf(c.withConsumer(o.Name, func(w *weir.Consumer) error { w.Resume(); return nil }))
 	case "create":
-		return answered(c.log.EnsureTopic(ctx, weir.Topic{Name: o.Topic, Partitions: o.N, Config: o.Config}))
+		return outcomeOf(c.log.EnsureTopic(ctx, weir.Topic{Name: o.Topic, Partitions: o.N, Config: o.Config}))
 	case "delete":
-		return answered(c.log.DeleteTopic(ctx, o.Topic))
+		return outcomeOf(c.log.DeleteTopic(ctx, o.Topic))
 	case "grow":
-		return answered(c.log.RaisePartitions(ctx, o.Topic, o.N))
+		return outcomeOf(c.log.RaisePartitions(ctx, o.Topic, o.N))
 	case "topics":
 		_, err := c.log.Topics(ctx)
-		return answered(err)
+		return outcomeOf(err)
 	case "groups":
 		_, err := c.log.Groups(ctx)
-		return answered(err)
+		return outcomeOf(err)
 	case "group":
 		g, err := c.log.Group(ctx, o.Group)
-		said := answered(err)
+		said := outcomeOf(err)
 		said.Members, said.State = len(g.Members), g.State
 		return said
 	case "reset":
-		return answered(c.log.ResetGroup(ctx, o.Group, o.Topic, weir.Earliest))
+		return outcomeOf(c.log.ResetGroup(ctx, o.Group, o.Topic, weir.Earliest))
+	case "enqueue":
+		return c.enqueue(ctx, o)
+	case "work":
+		return outcomeOf(c.work(ctx, o))
 	case "delete group":
-		return answered(c.log.DeleteGroup(ctx, o.Group))
+		return outcomeOf(c.log.DeleteGroup(ctx, o.Group))
 	}
 	return word{Outcome: refused, Err: "no such order: " + o.Do}
 }
@@ -142,7 +146,7 @@ func eventsOf(o order) (events []weir.Event) {
 }
 
 func placed(places []weir.Placed, err error) word {
-	said := answered(err)
+	said := outcomeOf(err)
 	for _, p := range places {
 		said.Places = append(said.Places, place(p))
 	}
@@ -167,7 +171,7 @@ func (c *child) publishTx(ctx context.Context, o order) word {
 		return nil
 	})
 	if err == nil || errors.Is(err, errUndo) {
-		return answered(err)
+		return outcomeOf(err)
 	}
 	return word{Outcome: unknown, Err: err.Error()} // the markers will tell
 }
@@ -237,6 +241,47 @@ func (c *child) bill(ctx context.Context, o order, e weir.Event) error {
 	if err == nil {
 		c.say(word{Consumer: o.Name, Group: o.Group, Once: true, Handled: sightsOf(e)})
 	}
+	return err
+}
+
+// enqueue enqueues one message.
+func (c *child) enqueue(ctx context.Context, o order) word {
+	m := weir.NewMessage{Value: []byte(o.Values[0]), Unique: o.Name, Delay: o.Session}
+	if o.Key != "" {
+		m.Key = []byte(o.Key)
+	}
+	at, err := c.log.Enqueue(ctx, o.Topic, m)
+	said := outcomeOf(err)
+	if err == nil {
+		said.State, said.Once = at[0].ID.String(), at[0].Repeated
+	}
+	return said
+}
+
+// work begins to work a queue. The handler says what it has, and what it is about to answer, before it does so.
+func (c *child) work(ctx context.Context, o order) error {
+	_, err := c.log.Work(ctx, weir.WorkOptions{Queue: o.Topic, Concurrency: 3, Lease: o.Session, Name: o.Name, Handler: func(_ context.Context, j weir.Job) error {
+		said := &job{Queue: j.Queue, ID: j.ID.String(), Value: string(j.Value), Attempt: j.Attempt}
+		tell := func(answer string) {
+			said.Answer = answer
+			c.say(word{Consumer: "Go worker at " + o.Name, Job: said})
+		}
+		tell("")
+		dawdle()
+		switch n := rand.IntN(40); {
+		case n == 0 && o.Topic == "jobs":
+			tell("reject")
+			return weir.Permanent(errors.New("it is beyond repair"))
+		case n < 4:
+			tell("nack")
+			return errors.New("it fails now and then")
+		case n == 4:
+			tell("nack")
+			return weir.RetryAfter(rand.N(500*time.Millisecond), nil)
+		}
+		tell("ack")
+		return nil
+	}})
 	return err
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -13,10 +14,12 @@ import (
 func runKafka(home int, static bool) func(context.Context, *world, group) {
 	return func(ctx context.Context, w *world, g group) {
 		for i := range 2 {
+			m := &kafkaMember{w: w, group: g, name: fmt.Sprintf("%s-%d", g.name, i), held: map[partition]moment{}, owed: map[partition]*kgo.Record{}}
 			opts := []kgo.Opt{
 				kgo.ConsumerGroup(g.name), kgo.ConsumeTopics(g.topics...), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 				kgo.SessionTimeout(6 * time.Second), kgo.HeartbeatInterval(500 * time.Millisecond), kgo.RebalanceTimeout(10 * time.Second),
 				kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(500 * time.Millisecond),
+				kgo.OnPartitionsAssigned(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.revoked),
 			}
 			if static {
 				opts = append(opts, kgo.InstanceID(fmt.Sprintf("%s-%d", g.name, i)), kgo.Balancers(kgo.RangeBalancer()))
@@ -28,15 +31,59 @@ func runKafka(home int, static bool) func(context.Context, *world, group) {
 				w.model.broken("B1", []string{g.name}, "%s: %v", g.name, err)
 				return
 			}
-			w.members.Go(func() { w.kafkaMember(client, g, fmt.Sprintf("%s-%d", g.name, i)) })
+			w.members.Go(func() { m.run(client) })
 		}
 		<-ctx.Done()
 	}
 }
 
-// kafkaMember handles what it is given, and commits it then.
-func (w *world) kafkaMember(client *kgo.Client, g group, name string) {
-	random := w.random("member " + name)
+// partition of a topic that is never made anew.
+type partition struct {
+	topic string
+	n     int32
+}
+
+// kafkaMember handles what it is given, and commits it then. A commit that failed is repeated until it is known to have happened, or the partition
+// is another's: a client that waited for the next records to make up for it would never commit the last ones.
+type kafkaMember struct {
+	w     *world
+	group group
+	name  string
+
+	mu   sync.Mutex                // guards what follows, and is held while a commit is under way: a partition is not given up meanwhile
+	held map[partition]moment      // since when it has a partition; 0: its first record was seen
+	owed map[partition]*kgo.Record // the last one that was handled, where that is not known to be committed
+}
+
+// assigned is called when the group has given the member its partitions, before it asks where to go on in those that are new.
+func (m *kafkaMember) assigned(_ context.Context, client *kgo.Client, added map[string][]int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for topic, partitions := range added {
+		for _, n := range partitions {
+			m.held[partition{topic, n}] = m.w.now()
+		}
+	}
+	_, generation := client.GroupMetadata()
+	for p := range m.held {
+		m.w.model.owns(m.group.name, m.name, generation, p)
+	}
+}
+
+func (m *kafkaMember) revoked(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for topic, partitions := range gone {
+		for _, n := range partitions {
+			delete(m.held, partition{topic, n})
+			delete(m.owed, partition{topic, n})
+		}
+	}
+}
+
+func (m *kafkaMember) run(client *kgo.Client) {
+	w, g := m.w, m.group
+	random := w.random("member " + m.name)
 	for w.handling() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		fetches := client.PollRecords(ctx, 50)
@@ -49,13 +96,57 @@ func (w *world) kafkaMember(client *kgo.Client, g group, name string) {
 			got = append(got, sight{r.Topic, place{r.Partition, r.Offset}, string(r.Value)})
 		})
 		if len(got) > 0 {
+			m.began(got)
 			pause(context.Background(), dawdled(random))
-			w.model.deliver(g.name, name, false, got...)
+			w.model.deliver(g.name, m.name, false, got...)
 			w.counts.addN("handled by "+g.name, len(got))
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-			_ = client.CommitRecords(ctx, fetches.Records()...) // one that is lost is made up for by the next
-			cancel()
 		}
+		m.commit(client, fetches.Records())
 		client.AllowRebalance()
 	}
+}
+
+// began judges where the member goes on in partitions that are new to it.
+func (m *kafkaMember) began(got []sight) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range got {
+		p := partition{s.Topic, s.Partition}
+		if since := m.held[p]; since != 0 {
+			m.held[p] = 0
+			m.w.model.resumes(m.group.name, m.name, p, since, s.Offset)
+		}
+	}
+}
+
+// commit commits what was handled, with what an earlier commit failed to.
+func (m *kafkaMember) commit(client *kgo.Client, handled []*kgo.Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range handled {
+		p := partition{r.Topic, r.Partition}
+		if _, has := m.held[p]; has {
+			m.owed[p] = r
+		}
+	}
+	if len(m.owed) == 0 {
+		return
+	}
+	_, generation := client.GroupMetadata()
+	var records []*kgo.Record
+	var commits []*commit
+	for p, r := range m.owed {
+		records = append(records, r)
+		commits = append(commits, m.w.model.commits(m.group.name, m.name, generation, p, r.Offset+1))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	err := client.CommitRecords(ctx, records...)
+	m.w.model.committed(commits, err)
+	if err == nil {
+		clear(m.owed)
+		return
+	}
+	m.w.counts.add("commits repeated by " + m.group.name)
+	pause(context.Background(), 100*time.Millisecond)
 }

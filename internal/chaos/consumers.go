@@ -15,6 +15,7 @@ type group struct {
 	topics []string
 	bills  bool // what it handled is in the table bills, exactly once
 	reset  bool // people set it back, or delete it
+	tells  bool // its members tell all that they commit: register.go judges it
 	run    func(ctx context.Context, w *world, g group)
 }
 
@@ -27,8 +28,8 @@ var groups = []group{
 	{name: "go-single", topics: everyTopic, run: runGo("single")},
 	{name: "go-batch", topics: everyTopic, reset: true, run: runGo("batch")},
 	{name: "go-tx", stores: "postgres", topics: everyTopic, bills: true, run: runGo("tx")},
-	{name: "kafka-cooperative", topics: stayingTopics, reset: true, run: runKafka(0, false)},
-	{name: "kafka-static", topics: stayingTopics, run: runKafka(1, true)},
+	{name: "kafka-cooperative", topics: stayingTopics, reset: true, tells: true, run: runKafka(0, false)},
+	{name: "kafka-static", topics: stayingTopics, tells: true, run: runKafka(1, true)},
 	{name: "http-members", topics: everyTopic, reset: true, run: runHTTP},
 	{name: "sql", stores: "postgres", topics: stayingTopics, bills: true, run: runSQL},
 }
@@ -83,6 +84,10 @@ func (w *world) keepConsuming(g group, mode string, subscribed map[string]bool) 
 
 // hear takes what the handlers in an embedded log say.
 func (w *world) hear(said word) {
+	if said.Job != nil {
+		w.hearWorker(said)
+		return
+	}
 	w.model.deliver(said.Group, said.Consumer, said.Once, said.Handled...)
 	w.counts.addN("handled by "+said.Group, len(said.Handled))
 }

@@ -16,11 +16,32 @@
 //	consumers.go    one entry for each kind of group: a function that runs its members, which tell model.deliver what they handled
 //	read_*.go       those that read without a group, and tell model.follow what they got
 //	topics.go       making, deleting, growing and trimming topics through every door
+//	queues.go       work queues: enqueuing through every door, workers over HTTP and in Go that are slow, die and answer twice, pauses, purges
 //	lookers.go      those that only look, ask for what must be refused, and keep groups that do nothing
 //	faults.go       what is done to processes and to the store; plan.go decides when
 //
 // A use that keeps state of its own adds its actors, and a function to finalCheck that holds what the store has at the end against
 // what its callers were answered. A store adds a case to openStore, its faults to allFaults, and its name to the stores of a run.
+//
+// Which invariants are checked (report.go says what each is), and by what:
+//
+//	L1 to L7, L9, L10   model.go, life.go, final.go: acknowledgements, everything that readers got, and a last look at the log. Events with old
+//	                    timestamps must stay until retention may be due (topics.go, keepsOf). L8, fidelity, is no matter of histories.
+//	P1                  L3: no record is in the log twice
+//	P2, P3, P4, P5      publish_raw.go: batches that are sent again, after kills too, numbers that are left out, epochs that were left; and the producers' numbers
+//	                    of all batches that the log has at the end. P6: no two producers have one id
+//	G1, G6              deliveries against what was committed; bills that handlers write in the transaction
+//	G2, G3, G5, G7      register.go, of Kafka's members: they tell what they commit, in which generation, and what they were assigned. G3 is judged as one register: what was
+//	                    read must have been possible at some time of the reading. Go and HTTP members do not show generations. The members of a Kafka
+//	                    group are at one broker, as brokers do not know of each other, so G7 is G5 across that broker's restarts
+//	G4                  lookers.go: commits of somebody who is no member
+//	G8                  lookers.go, and final.go: groups get to the end of everything
+//	Q1 to Q5, Q7        queue_model.go, at each claim and each answer; Q3 by our clock, and by the store's where both claims tell it
+//	Q9, Q10             queue_model.go, at the end
+//	Q6, Q8, Q11         not here: Q6 wants a snapshot of the store, Q8 a message that breaks its worker; Q1 stands for Q11 as far as it goes
+//	D1, D2, D3          not here. D1 is what `weir doctor` prints. D2 and D3 break the store by hand, after which an acknowledged record may be gone: the tests of eventlog
+//	                    and of the stores do that, with a byte that was changed, a standby that was promoted, a file that was copied back
+//	B0, B1, B3, R1      processes: they live, start, end in time, and leave nothing behind
 //
 // An answer is done, refused or unknown. What is unknown may be there or not, and counts as neither. Every check that speaks of time asks
 // calm first whether anything was done to those concerned.

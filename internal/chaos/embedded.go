@@ -44,6 +44,14 @@ type word struct {
 	Group    string
 	Handled  []sight
 	Once     bool // in a transaction that committed their offset
+	Job      *job
+}
+
+// job is a message that a Go worker has, and then what it is about to answer: ack, nack or reject.
+type job struct {
+	Queue, ID, Value string
+	Attempt          int
+	Answer           string
 }
 
 // embedded is a program with an embedded log: this program itself, as a child.

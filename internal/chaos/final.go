@@ -30,6 +30,9 @@ func (w *world) finalCheck(ctx context.Context) error {
 		}
 	}
 	w.drain(ctx)
+	if err := w.finishQueues(ctx); err != nil {
+		return err
+	}
 	log, err := weir.Open(ctx, w.url, weir.Options{Logger: quiet})
 	if err != nil {
 		return err
@@ -41,6 +44,9 @@ func (w *world) finalCheck(ctx context.Context) error {
 			return fmt.Errorf("read all of %s: %w", l, err)
 		}
 		w.model.judgeHeld(h)
+		if err := w.judgeProducers(ctx, l); err != nil {
+			return fmt.Errorf("read the batches of %s: %w", l, err)
+		}
 		for _, g := range groups {
 			if w.opt.acts(g) {
 				w.judgeGroup(ctx, log, g, h)
@@ -218,7 +224,7 @@ func (m *model) judgeHeld(h held) {
 		}
 		_, is := at[r.value]
 		switch {
-		case is || l.lossy:
+		case is || l.lossy():
 		case r.at == nil && len(l.trimmed) > 0: // it may have been trimmed
 		case r.at != nil && l.mayMiss(r.at.Partition, r.at.Offset+1):
 		default:

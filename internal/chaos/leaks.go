@@ -74,7 +74,7 @@ func (w *world) checkLeaks(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// deleteAll deletes all groups, as soon as their members' sessions have ended, and all topics.
+// deleteAll deletes all groups, as soon as their members' sessions have ended, all queues and all topics.
 func (w *world) deleteAll(ctx context.Context) error {
 	b := w.brokers[0]
 	for late := time.Now().Add(leakMax); ; pause(ctx, 500*time.Millisecond) {
@@ -94,6 +94,15 @@ func (w *world) deleteAll(ctx context.Context) error {
 		}
 		for _, g := range answer.Groups {
 			_, _, _ = b.call(ctx, "DELETE", "/v1/groups/"+g.Name, nil, nil) // refused while it has members
+		}
+	}
+	var has struct{ Queues []struct{ Name string } }
+	if err := b.get(ctx, "/v1/queues", &has); err != nil {
+		return err
+	}
+	for _, q := range has.Queues {
+		if _, _, err := b.call(ctx, "DELETE", "/v1/queues/"+q.Name, nil, nil); err != nil {
+			return fmt.Errorf("delete queue %s: %w", q.Name, err)
 		}
 	}
 	var answer struct{ Topics []struct{ Name string } }

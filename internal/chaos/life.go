@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -15,7 +16,8 @@ type life struct {
 	name        string
 	nth         int // among those of its name, from 1
 	id          eventlog.TopicID
-	lossy       bool // its settings drop events
+	keeps       time.Duration // how long its settings keep events for sure; 0: for ever
+	now         func() moment
 	makes, made moment
 	ends, ended moment          // 0: nobody has begun to delete it, nobody has finished
 	trimmed     map[int32]int64 // by partition: below here events may be gone, as somebody asked for it
@@ -26,20 +28,23 @@ func (l *life) String() string { return fmt.Sprintf("%s#%d", l.name, l.nth) }
 // there says that the topic is there for sure.
 func (l *life) there() bool { return l.made != 0 && l.ends == 0 }
 
+// lossy says that its settings may have dropped events.
+func (l *life) lossy() bool { return l.keeps != 0 && l.now() >= l.makes+moment(l.keeps) }
+
 func (l *life) overlaps(from, to moment) bool {
 	return l.makes <= to && (l.ended == 0 || from <= l.ended)
 }
 
 // mayMiss says that events of a partition below an offset may be gone.
 func (l *life) mayMiss(partition int32, below int64) bool {
-	return l.lossy || below <= l.trimmed[partition]
+	return l.lossy() || below <= l.trimmed[partition]
 }
 
 // begins notes that somebody begins to make a topic: from now on records may be in it.
-func (m *model) begins(name string, lossy bool) *life {
+func (m *model) begins(name string, keeps time.Duration) *life {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := &life{name: name, nth: len(m.lives[name]) + 1, lossy: lossy, makes: m.now(), trimmed: map[int32]int64{}}
+	l := &life{name: name, nth: len(m.lives[name]) + 1, keeps: keeps, now: m.now, makes: m.now(), trimmed: map[int32]int64{}}
 	m.lives[name] = append(m.lives[name], l)
 	return l
 }

@@ -28,7 +28,7 @@ func (w *world) look(ctx context.Context, nth int) {
 		case 3:
 			w.listEnds(ctx, b, topic)
 		case 4:
-			w.askKafka(ctx, b, func(ctx context.Context, c *kadm.Client) { _, _ = c.FetchOffsets(ctx, g.name) })
+			w.fetchCommitted(ctx, b, g)
 		case 5:
 			_, _, _ = b.call(ctx, "GET", "/v1/groups/"+g.name, nil, nil)
 			_, _, _ = b.call(ctx, "GET", "/v1/groups/"+g.name+"/offsets", nil, nil)
@@ -43,11 +43,13 @@ func (w *world) look(ctx context.Context, nth int) {
 		case 9:
 			if g.reset {
 				w.history.add(fmt.Sprintf("somebody at %s resets %s in %s", e.name, g.name, topic), g.name)
+				w.model.setsBack(g.name)
 				e.ask(ctx, order{Do: "reset", Group: g.name, Topic: topic})
 			}
 		case 10:
 			if g.reset {
 				w.history.add(fmt.Sprintf("somebody at %s deletes %s", b.name, g.name), g.name)
+				w.model.setsBack(g.name)
 				_, _, _ = b.call(ctx, "DELETE", "/v1/groups/"+g.name, nil, nil)
 			}
 		case 11:
@@ -69,6 +71,22 @@ func (w *world) askKafka(ctx context.Context, b *broker, do func(context.Context
 	ctx, cancel := context.WithTimeout(ctx, clientPatience)
 	defer cancel()
 	do(ctx, admin)
+}
+
+// fetchCommitted asks a broker what a group has committed: where its members tell what they commit, it is one of these offsets.
+func (w *world) fetchCommitted(ctx context.Context, b *broker, g group) {
+	asked := w.now()
+	w.askKafka(ctx, b, func(ctx context.Context, c *kadm.Client) {
+		offsets, err := c.FetchOffsets(ctx, g.name)
+		if err != nil || !g.tells {
+			return
+		}
+		offsets.Each(func(o kadm.OffsetResponse) {
+			if o.Err == nil && o.At >= 0 {
+				w.model.readsCommitted(b.name, g.name, partition{o.Topic, o.Partition}, asked, o.At)
+			}
+		})
+	})
 }
 
 func (w *world) describe(ctx context.Context, b *broker, group string) (state string, members int) {

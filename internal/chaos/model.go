@@ -57,7 +57,16 @@ type model struct {
 	acked      map[tail]*rising
 	ends       map[endSeen]*rising
 	delivered  map[string]map[string]int // by group, by value: how often
+	registers  map[registerKey]*register
+	owners     map[ownerKey]string // who has a partition in a generation
+	producers  map[int64]string    // who was given an id
+	groupLives map[string]int      // how often somebody may have reset or deleted a group
 	violations []violation
+
+	messages    map[string]*message   // of queues, by value
+	queued      map[string][]*message // by queue, in the order in which they were made
+	paused      map[string]moment     // since when a queue is
+	lifeOfQueue map[string]string     // the id that a queue had last
 }
 
 type slot struct {
@@ -88,6 +97,8 @@ func newModel(now func() moment, h *history) *model {
 	return &model{
 		now: now, history: h, records: map[string]*record{}, lives: map[string][]*life{}, slots: map[slot]string{},
 		acked: map[tail]*rising{}, ends: map[endSeen]*rising{}, delivered: map[string]map[string]int{},
+		registers: map[registerKey]*register{}, owners: map[ownerKey]string{}, groupLives: map[string]int{},
+		producers: map[int64]string{}, messages: map[string]*message{}, queued: map[string][]*message{}, paused: map[string]moment{}, lifeOfQueue: map[string]string{},
 	}
 }
 

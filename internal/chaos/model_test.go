@@ -28,7 +28,7 @@ func newRig(t *testing.T) *rig {
 
 // topic makes a topic that is there.
 func (r *rig) topic(name string) *life {
-	l := r.m.begins(name, false)
+	l := r.m.begins(name, 0)
 	r.m.born(l, eventlog.TopicID{byte(r.at)})
 	return l
 }

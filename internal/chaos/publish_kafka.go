@@ -37,6 +37,9 @@ func openKafka(w *world, session string, random *rand.Rand) (send, error) {
 			})
 		}
 		all.Wait()
+		if id, _, err := client.ProducerID(context.Background()); err == nil && id >= 0 {
+			w.model.producerID(session, id)
+		}
 		if failed != nil {
 			return unknown, nil // the client does not tell whether the broker ever had them
 		}

@@ -21,6 +21,7 @@ type send func(ctx context.Context, records []*record) (outcome, []place)
 
 var publishers = []publisher{
 	{name: "kafka", inOrder: true, most: 5, open: openKafka},
+	{name: "kafka-raw", inOrder: true, most: 5, open: openRaw},
 	{name: "http", most: 1, open: openHTTPSingle},
 	{name: "http-batch", most: 5, open: openHTTPBatch},
 	{name: "http-key", most: 3, open: openHTTPKey},

@@ -78,7 +78,7 @@ func (w *world) runPoller(ctx context.Context, b *broker, topic string, partitio
 func (m *model) mayLose(l *life, partition int32) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return l.lossy || l.trimmed[partition] > 0
+	return l.lossy() || l.trimmed[partition] > 0
 }
 
 func (w *world) firstOf(ctx context.Context, b *broker, topic string, partition int32) int64 {

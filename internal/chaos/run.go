@@ -24,6 +24,10 @@ func run(ctx context.Context, opt options, seed uint64, weir string) (_ *world, 
 		w.close()
 		return w, nil, err
 	}
+	if err := w.makeQueues(ctx); err != nil {
+		w.close()
+		return w, nil, err
+	}
 	plan := makePlan(w.random("plan"), opt.length, opt.faults)
 	w.perform(ctx, plan)
 	if w.postgres() && len(w.model.found()) > 0 {
@@ -77,6 +81,10 @@ func (w *world) perform(ctx context.Context, plan []step) {
 		does("poll", func(ctx context.Context) { w.runPoller(ctx, b, steady, 1) })
 	}
 	does("topics", w.changeSteady)
+	does("topics", w.renewOld)
+	for i, b := range w.brokers {
+		does("poll", func(ctx context.Context) { w.runPoller(ctx, b, old, int32(i)) })
+	}
 	for i := range 2 {
 		does("idle", func(ctx context.Context) { w.watchIdle(ctx, i) })
 		does("look", func(ctx context.Context) { w.look(ctx, i) })
@@ -84,6 +92,7 @@ func (w *world) perform(ctx context.Context, plan []step) {
 	for i := range pingers {
 		does("ping", func(ctx context.Context) { w.runPing(ctx, i) })
 	}
+	w.runQueues(enough, does)
 	go w.stopAtOnce(enough, halt)
 	actors.Wait()
 	w.history.add("everybody has stopped, and everything is healed")

@@ -18,7 +18,7 @@ const (
 	steady  = "steady"  // grows
 	trimmed = "trimmed" // loses its beginning, as somebody asks for it
 	brief   = "brief"   // has next to no retention
-	old     = "old"     // gets events with old timestamps
+	old     = "old"     // gets events with old timestamps, and is made anew before retention may drop them
 	idle    = "idle"    // nothing is ever published to it
 	ping    = "ping"    // one partition for each pinger
 )
@@ -37,16 +37,15 @@ func (w *world) makeTopics(ctx context.Context) error {
 		name       string
 		partitions int
 		config     map[string]string
-		lossy      bool
+		keeps      time.Duration
 	}{
-		{steady, 2, forSQL, false},
-		{trimmed, 2, forSQL, false},
-		{brief, 1, map[string]string{"retention.ms": "1500"}, true},
-		{old, 1, nil, true},
-		{idle, 2, nil, false},
-		{ping, pingers, nil, false},
+		{steady, 2, forSQL, 0},
+		{trimmed, 2, forSQL, 0},
+		{brief, 1, map[string]string{"retention.ms": "1500"}, time.Nanosecond},
+		{idle, 2, nil, 0},
+		{ping, pingers, nil, 0},
 	} {
-		l := w.model.begins(t.name, t.lossy)
+		l := w.model.begins(t.name, t.keeps)
 		if said := w.embedded[0].ask(ctx, order{Do: "create", Topic: t.name, N: t.partitions, Config: t.config}); said.Outcome != done {
 			return fmt.Errorf("make topic %s: %s", t.name, said.Err)
 		}
@@ -87,15 +86,38 @@ func (w *world) passTopic(ctx context.Context, name string) {
 		if namesake != nil {
 			w.deleteByOldID(ctx, l, namesake, w.brokers[random.IntN(2)])
 		}
-		if w.deleteLater(ctx, random, namesake) {
+		if w.deleteLater(ctx, random, namesake, time.Duration(500+random.IntN(6000))*time.Millisecond) {
+			return
+		}
+	}
+}
+
+// keepsOf is how long a topic that is made anew keeps events for sure. A partition is checked for retention five minutes after it was first seen.
+func keepsOf(name string) time.Duration {
+	if name == old {
+		return 4 * time.Minute
+	}
+	return 0
+}
+
+// renewOld makes the topic of events with old timestamps anew, over and over.
+func (w *world) renewOld(ctx context.Context) {
+	random := w.random("lifecycle " + old)
+	for ctx.Err() == nil {
+		l := w.createTopic(ctx, random, old, w.anyAdmin(random))
+		if l == nil {
+			return
+		}
+		// Longer than the five seconds between two looks for what is due.
+		if w.deleteLater(ctx, random, l, 8*time.Second+time.Duration(random.IntN(60_000))*time.Millisecond) {
 			return
 		}
 	}
 }
 
 // deleteLater lets a topic live for some time and deletes it.
-func (w *world) deleteLater(ctx context.Context, random *rand.Rand, l *life) (over bool) {
-	pause(ctx, time.Duration(500+random.IntN(6000))*time.Millisecond)
+func (w *world) deleteLater(ctx context.Context, random *rand.Rand, l *life, after time.Duration) (over bool) {
+	pause(ctx, after)
 	if ctx.Err() != nil || l == nil {
 		return true
 	}
@@ -215,7 +237,7 @@ func (e *embedded) goAdmin() topicAdmin {
 
 // createTopic makes a topic, however often that must be tried. nil: the run is over.
 func (w *world) createTopic(ctx context.Context, random *rand.Rand, name string, by topicAdmin) *life {
-	l := w.model.begins(name, false)
+	l := w.model.begins(name, keepsOf(name))
 	for ctx.Err() == nil {
 		w.history.add(fmt.Sprintf("%s makes topic %s", by.name, name), name)
 		err := by.create(ctx, name, passingPartitions)

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+func TestTheModelFindsWhatAQueueDoesWrongAndNothingElse(t *testing.T) {
+	const s = moment(time.Second)
+	enqueue := func(r *rig, unique, key string, o outcome) *message {
+		msg := r.m.enqueues("q", "e", key, unique, 0)
+		r.m.enqueued(msg, o, "1-0", false)
+		msg.id = ""
+		return msg
+	}
+	claim := func(r *rig, msg *message, attempt int, receipt string) *grant {
+		asked := r.m.now()
+		return r.m.grants("q", "w", &grant{attempt: attempt, receipt: "life." + receipt, asked: asked, lease: time.Second}, msg.value, "1-0", 3)
+	}
+	answer := func(r *rig, g *grant, verb string, o outcome) {
+		a := r.m.answers(g, verb, 0, time.Second)
+		r.m.answered(g, a, o, false)
+	}
+	for name, c := range map[string]struct {
+		do    func(*rig)
+		finds []string
+	}{
+		"all is well": {do: func(r *rig) {
+			msg := enqueue(r, "", "", done)
+			g := claim(r, msg, 1, "a")
+			answer(r, g, "nack", done)
+			g = claim(r, msg, 2, "b")
+			r.at += 2 * s
+			h := claim(r, msg, 3, "c") // the lease was over
+			answer(r, g, "ack", refused)
+			answer(r, h, "ack", done)
+			r.m.judgeQueue("q", true, 3)
+		}},
+		"nobody enqueued it":   {finds: []string{"Q1"}, do: func(r *rig) { claim(r, &message{value: "?"}, 1, "a") }},
+		"it was certainly not": {finds: []string{"Q1"}, do: func(r *rig) { claim(r, enqueue(r, "", "", refused), 1, "a") }},
+		"it comes back after an ack": {finds: []string{"Q2"}, do: func(r *rig) {
+			msg := enqueue(r, "", "", done)
+			answer(r, claim(r, msg, 1, "a"), "ack", done)
+			claim(r, msg, 2, "b")
+		}},
+		"an ack of unknown outcome": {do: func(r *rig) {
+			msg := enqueue(r, "", "", done)
+			answer(r, claim(r, msg, 1, "a"), "ack", unknown)
+			claim(r, msg, 2, "b")
+		}},
+		"two live claims": {finds: []string{"Q3"}, do: func(r *rig) { msg := enqueue(r, "", "", done); claim(r, msg, 1, "a"); claim(r, msg, 2, "b") }},
+		"an extended claim is another": {finds: []string{"Q3"}, do: func(r *rig) {
+			msg := enqueue(r, "", "", done)
+			g := claim(r, msg, 1, "a")
+			r.at += s
+			answer(r, g, "extend", done)
+			r.at += s / 2
+			claim(r, msg, 2, "b")
+		}},
+		"one attempt twice": {finds: []string{"Q4"}, do: func(r *rig) {
+			msg := enqueue(r, "", "", done)
+			claim(r, msg, 1, "a")
+			r.at += 2 * s
+			claim(r, msg, 1, "b")
+		}},
+		"a stale receipt is taken": {finds: []string{"Q4"}, do: func(r *rig) {
+			msg := enqueue(r, "", "", done)
+			g := claim(r, msg, 1, "a")
+			r.at += 2 * s
+			claim(r, msg, 2, "b")
+			answer(r, g, "nack", done)
+		}},
+		"too many attempts": {finds: []string{"Q5"}, do: func(r *rig) { claim(r, enqueue(r, "", "", done), 4, "a") }},
+		"before its time":   {finds: []string{"Q7"}, do: func(r *rig) { claim(r, r.m.enqueues("q", "e", "", "", 5*time.Second), 1, "a") }},
+		"a younger message of its key": {finds: []string{"Q9"}, do: func(r *rig) {
+			enqueue(r, "", "k", done)
+			claim(r, enqueue(r, "", "k", done), 1, "a")
+			r.m.judgeQueue("q", true, 3)
+		}},
+		"a second message of its unique key": {finds: []string{"Q10"}, do: func(r *rig) {
+			enqueue(r, "u", "", done)
+			enqueue(r, "u", "", done)
+			r.m.judgeQueue("q", false, 3)
+		}},
+		"a repetition of what was done": {finds: []string{"Q10"}, do: func(r *rig) {
+			msg := enqueue(r, "u", "", done)
+			answer(r, claim(r, msg, 1, "a"), "ack", done)
+			r.m.enqueued(r.m.enqueues("q", "e", "", "u", 0), done, "1-0", true)
+		}},
+		"a paused queue": {finds: []string{"QP"}, do: func(r *rig) { msg := enqueue(r, "", "", done); r.m.pauses("q"); claim(r, msg, 1, "a") }},
+		"a purged message": {finds: []string{"Q2"}, do: func(r *rig) {
+			msg := enqueue(r, "", "", done)
+			r.m.purges("q", r.m.now())
+			claim(r, msg, 1, "a")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			c.do(r)
+			r.broke(c.finds...)
+		})
+	}
+}
