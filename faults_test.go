@@ -2,9 +2,11 @@ package weir_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -52,6 +55,85 @@ func TestABatchThatCannotBeReadIsADeadLetter(t *testing.T) {
 		return len(v) >= 2 && v[0] == "before" && v[len(v)-1] == "behind"
 	})
 	committed(t, w, "g")
+}
+
+// A byte that changed on the disk is never another amount, and a batch that is gone stops nobody: both become dead letters, and what is behind arrives.
+func TestWhatIsDamagedOnTheDiskReachesNoHandler(t *testing.T) {
+	eachStore(t, func(t *testing.T, s site) {
+		writer := s.open(t)
+		ensure(t, writer, "orders", 1)
+		for _, v := range []string{"amount 10", "amount 20", "amount 30", "amount 40", "amount 50"} {
+			publish(t, writer, "orders", v)
+		}
+		topic, err := writer.Core().Topic(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeLog(t, writer)
+		s.change(t, topic.Partitions[0], 1)
+		s.remove(t, topic.Partitions[0], 3)
+
+		w := s.open(t) // which has nothing in memory
+		var got, dead seen
+		consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
+		consume(t, w, weir.Subscription{Group: "dead", Topics: []string{"orders.dlt"}, Handler: dead.note})
+		committed(t, w, "g")
+		if v := values(got.wait(t, 3)); !slices.Equal(v, []string{"amount 10", "amount 30", "amount 50"}) {
+			t.Errorf("the handler got %q", v)
+		}
+		var offsets []string
+		for _, letter := range dead.wait(t, 2) {
+			offset, _ := letter.Header(weir.HeaderOffset)
+			offsets = append(offsets, string(offset))
+		}
+		if slices.Sort(offsets); !slices.Equal(offsets, []string{"1", "3"}) {
+			t.Errorf("the dead letters are of offsets %q, want 1 and 3", offsets)
+		}
+	}, "sqlite", "postgres")
+}
+
+// change changes a byte of the batch at an offset, behind weir's back.
+func (s site) change(t *testing.T, p eventlog.Partition, base int64) {
+	t.Helper()
+	if s.kind == "postgres" {
+		pgtest.Exec(t, s.url, fmt.Sprintf(`UPDATE weir.batch SET bytes = set_byte(bytes, length(bytes) - 2, get_byte(bytes, length(bytes) - 2) # 1)
+			WHERE partition_id = %d AND base_offset = %d`, p, base))
+		return
+	}
+	file := s.file(t)
+	var id int64
+	var bytes []byte
+	err := file.QueryRow(`SELECT body.id, bytes FROM batch JOIN body ON body.id = body_id WHERE partition_id = ? AND base_offset = ?`, int64(p), base).Scan(&id, &bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes[len(bytes)-2] ^= 1
+	if _, err := file.Exec(`UPDATE body SET bytes = ? WHERE id = ?`, bytes, id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// remove removes the batch at an offset, behind weir's back.
+func (s site) remove(t *testing.T, p eventlog.Partition, base int64) {
+	t.Helper()
+	if s.kind == "postgres" {
+		pgtest.Exec(t, s.url, fmt.Sprintf(`DELETE FROM weir.batch WHERE partition_id = %d AND base_offset = %d`, p, base))
+		return
+	}
+	if _, err := s.file(t).Exec(`DELETE FROM batch WHERE partition_id = ? AND base_offset = ?`, int64(p), base); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// file opens a SQLite store's file as any program could.
+func (s site) file(t *testing.T) *sql.DB {
+	t.Helper()
+	file, err := sql.Open("sqlite", strings.TrimPrefix(s.url, "sqlite:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	return file
 }
 
 // Where one read brings both, what comes before such a batch is handed over as always: one by one, or in batches of the size that was asked for.

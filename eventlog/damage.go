@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -32,6 +33,11 @@ func (e *DamagedError) Error() string {
 }
 
 func (e *DamagedError) Unwrap() error { return e.Err }
+
+func isDamaged(err error) bool {
+	_, is := errors.AsType[*DamagedError](err)
+	return is
+}
 
 // examine checks what came for a span, each batch once, on its way from the store: what is in the tail or was read ahead has been here.
 // At the first damage the slice ends; where that is its first batch, the slice's Err says so. first says that nothing came for the spans before,

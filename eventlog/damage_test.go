@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
@@ -148,6 +150,64 @@ func TestDamageWithholdsNothingElse(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A damaged batch takes of the budget as any other. Who comes after it gets nothing for that reason, and is not damaged.
+func TestDamageIsNotLaidToThoseThatHaveNoBudgetLeft(t *testing.T) {
+	store, log, p, _ := decayed(t)
+	other := topic(t, log, "others", 1).Partitions[0]
+	if _, err := log.Publish(t.Context(), other, batch.Record{Value: []byte("0123456789")}); err != nil {
+		t.Fatal(err)
+	}
+	store.set(func(s *eventlog.Slice) {
+		if s.Bounds.Partition == p && len(s.Batches) > 0 {
+			s.Batches[0].Bytes[70]++
+		}
+	})
+	size := len(one(t, log, other, 0).Batches[0].Bytes)
+	reader := open(t, store, eventlog.Config{}) // has neither in memory
+	got, err := reader.Fetch(t.Context(), eventlog.Want{
+		Spans:    []eventlog.Span{{Partition: p, From: 4, MaxBytes: size / 2}, {Partition: other, MaxBytes: size / 2}},
+		MaxBytes: size,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var damaged *eventlog.DamagedError
+	if !errors.As(got[0].Err, &damaged) || got[1].Err != nil {
+		t.Errorf("the damaged partition: %v; the other one, which is well: %v", got[0].Err, got[1].Err)
+	}
+}
+
+// panicking is a store that panics in the read of a number.
+type panicking struct {
+	eventlog.Store
+	in atomic.Int64
+}
+
+func (s *panicking) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
+	if s.in.Add(-1) == 0 {
+		panic("a bug")
+	}
+	return s.Store.Read(ctx, spans, maxBytes)
+}
+
+// No request waits for what is read ahead, so no door would catch its panic: the process would end.
+func TestAPanicWhileReadingAheadIsAFailedTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &panicking{Store: memory.New()}
+		log, p := history(t, store, 10)
+		store.in.Store(3) // of offset 0, of offset 1, and ahead of offset 2
+		for from := range eventlog.Offset(10) {
+			synctest.Wait() // what is read ahead has come
+			if from == 2 && store.in.Load() != 0 {
+				t.Fatalf("offset 2 was not read ahead: the panic is %d reads away", store.in.Load())
+			}
+			if got := one(t, log, p, from); got.Err != nil || len(got.Batches) != 1 || got.Batches[0].Base != from {
+				t.Fatalf("from %d: %+v", from, got)
+			}
+		}
+	})
 }
 
 func FuzzStoredBatch(f *testing.F) {

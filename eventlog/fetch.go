@@ -213,8 +213,9 @@ func (l *Log) read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, er
 		if s.Err == nil {
 			l.tail.follow(life, s.Bounds)
 		}
+		came := len(s.Batches) > 0 // and took of the budget, damaged or not
 		l.examine(spans[i], s, first)
-		first = first && len(s.Batches) == 0
+		first = first && !came && !isDamaged(s.Err)
 	}
 	if life != l.tail.age() {
 		return nil, fmt.Errorf("read %d partitions: %w", len(spans), ErrRewound)

@@ -129,7 +129,7 @@ func (l *Log) dated(ctx context.Context, p Partition, at Offset) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if _, damaged := errors.AsType[*DamagedError](got[0].Err); damaged {
+	if isDamaged(got[0].Err) {
 		return true, nil // the store gave it a time; it must not keep for ever what comes after it
 	}
 	// There is none where another broker trimmed first.

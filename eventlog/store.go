@@ -121,7 +121,7 @@ type Bounds struct {
 
 // Slice answers one Span. Batches is empty where From is outside [First, Next), and where the budget left nothing for it.
 // Err is ErrNoPartition when there is no such partition, and a *DamagedError where the batch that holds From cannot be read back,
-// which leaves the other spans alone. The log checks the bytes.
+// which leaves the other spans alone. Its Next is where the next batch begins that is there. The log checks the bytes.
 type Slice struct {
 	Bounds  Bounds
 	Batches []Placed

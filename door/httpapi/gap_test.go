@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/store/memory"
 )
 
 // damaged puts two events into a partition that nobody can read.
@@ -69,6 +71,77 @@ func TestDamagedEventsAreAGapAndNothingElseIsWithheld(t *testing.T) {
 	}
 	if !strings.Contains(d.said.String(), "events cannot be read") {
 		t.Error("the log does not say so")
+	}
+}
+
+// rotten is a store that gives one batch of each partition back with a byte changed.
+type rotten struct {
+	eventlog.Store
+	base eventlog.Offset
+}
+
+func (r rotten) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
+	got, err := r.Store.Read(ctx, spans, maxBytes)
+	for _, s := range got {
+		for _, b := range s.Batches {
+			if b.Base == r.base {
+				b.Bytes[len(b.Bytes)-2]++ // of the value
+			}
+		}
+	}
+	return got, err
+}
+
+// A changed byte is never another amount, whoever reads: a page, a stream, a member.
+func TestABatchThatChangedInTheStoreIsAGap(t *testing.T) {
+	store := memory.New()
+	writer := openOn(t, store, httpapi.Config{})
+	writer.topic("orders", 2)
+	writer.publish("orders", 2, "amount 10", "elsewhere", "amount 20", "elsewhere too", "amount 30")
+	writer.stop()
+
+	d := openOn(t, rotten{store, 1}, httpapi.Config{}) // which has nothing in memory
+	const page, gap = "/v1/topics/orders/partitions/0/events", `"gap":{"from":1,"to":2}`
+	if got := d.get(page + "?offset=1"); got.status != 200 || !strings.Contains(got.body, `"events":[],"next_offset":2,`) || !strings.Contains(got.body, gap) {
+		t.Errorf("at the damage: %d %s", got.status, got.body)
+	}
+	if got := d.get(page + "?offset=2"); !strings.Contains(got.body, `"value":"amount 30"`) {
+		t.Errorf("behind the damage: %d %s", got.status, got.body)
+	}
+	l := d.listen("/v1/topics/orders/stream?from=earliest&partition=0")
+	if got := l.values(1); got[0] != "amount 10" {
+		t.Errorf("the stream begins with %q", got)
+	}
+	if kind, data, _ := l.message(); kind != "gap" || data != `{"partition":0,`+gap+`}` {
+		t.Errorf("the stream says %s %s, want the gap", kind, data)
+	}
+	if got := l.values(1); got[0] != "amount 30" {
+		t.Errorf("behind the gap comes %q", got)
+	}
+	c := d.join("g", `{"topics":["orders"]}`)
+	var came []string
+	for range 5 {
+		got := d.get(c.path + "/events?wait_ms=1000")
+		if strings.Contains(got.body, "amount 2") && !strings.Contains(got.body, "amount 20") {
+			t.Errorf("the member gets another amount: %s", got.body)
+		}
+		came = append(came, got.body)
+		c.commit(`{"next":"`+got.header.Get("Weir-Next")+`"}`).want(204, "")
+		if strings.Contains(got.body, "amount 30") {
+			break
+		}
+	}
+	all := strings.Join(came, "\n")
+	for _, want := range []string{`"value":"amount 10"`, `"value":"amount 30"`, `"value":"elsewhere"`, `{"topic":"orders","partition":0,"from":1,"to":2}`} {
+		if !strings.Contains(all, want) {
+			t.Errorf("the member did not get %s: %s", want, all)
+		}
+	}
+
+	// Where the record that a time leads to is in the damaged batch, a group is set there, and its readers are told.
+	d = openOn(t, rotten{store, 0}, httpapi.Config{})
+	if got := d.asJSON("PUT", "/v1/groups/other/offsets", `{"offsets":[{"topic":"orders","partition":0,"timestamp":1577836800000}]}`); got.status != 200 || !strings.Contains(got.body, `"offset":0`) {
+		t.Errorf("a reset to a time: %d %s", got.status, got.body)
 	}
 }
 

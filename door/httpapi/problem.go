@@ -106,6 +106,7 @@ func problemOf(err error) *problem {
 		invalid *eventlog.InvalidError
 		outside *eventlog.RangeError
 		stale   *queue.StaleReceiptError
+		damaged *eventlog.DamagedError
 	)
 	switch {
 	case errors.As(err, &p):
@@ -118,6 +119,10 @@ func problemOf(err error) *problem {
 		return kindNoPartition.because("%v", invalid)
 	case errors.As(err, &invalid):
 		return kindInvalidRequest.because("%v", invalid)
+	case errors.As(err, &damaged): // and nobody knows where the next batch begins: else it is a gap
+		p := kindInternal.because("offset %d cannot be read: its batch is damaged in the store. Read from a higher offset, or have a backup restored; the log of weir has more under this request_id", damaged.From)
+		p.cause = err
+		return p
 	case errors.As(err, &outside):
 		holds := "nothing"
 		if outside.First < outside.Next {

@@ -1,7 +1,11 @@
 package sqlfn
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -32,4 +36,40 @@ func TestABacklogWarnsOnceAMinuteUntilItIsGone(t *testing.T) {
 	if b.rows != 0 || b.age(now) != 0 || b.warns(now) {
 		t.Error("it is gone, and there is a warning")
 	}
+}
+
+// noted is an Observer that keeps what waited last.
+type noted struct {
+	nobody
+	rows   int64
+	oldest time.Duration
+}
+
+func (n *noted) Waiting(rows int64, oldest time.Duration) { n.rows, n.oldest = rows, oldest }
+
+// A mover that moves, and never comes to the end, warns; one that gives way to another leaves that to it.
+func TestAMoverThatDoesNotGetOnSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		seen := &noted{}
+		m := &Mover{cfg: Config{Observer: seen, Logger: slog.New(slog.NewTextHandler(&said, nil))}}
+		m.tellBacklog(false, nil)
+		for range 20 {
+			time.Sleep(time.Second)
+			m.backlog.found(&chunk{rows: []row{{id: 7, time: time.Now().Add(-time.Minute)}}, round: bookmark{last: 20}})
+			m.tellBacklog(true, errTaken)
+		}
+		if seen.rows != 14 || seen.oldest != time.Minute || said.Len() > 0 {
+			t.Errorf("beside another mover: %d rows, the oldest %v: %s", seen.rows, seen.oldest, &said)
+		}
+		m.tellBacklog(true, nil)
+		m.tellBacklog(true, nil)
+		if n := strings.Count(said.String(), "wait in weir.inbox"); n != 1 || !strings.Contains(said.String(), "events_at_most=14 oldest=1m0s for=20s") {
+			t.Errorf("told %d times: %s", n, &said)
+		}
+		m.tellBacklog(false, nil)
+		if seen.rows != 0 || seen.oldest != 0 {
+			t.Errorf("the inbox is empty, and observers hear of %d rows, the oldest %v", seen.rows, seen.oldest)
+		}
+	})
 }

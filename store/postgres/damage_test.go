@@ -32,11 +32,37 @@ func TestAMissingPieceWithholdsNoOtherPartition(t *testing.T) {
 			t.Errorf("%s: before the damage: %+v", what, got[0])
 		}
 		var damaged *eventlog.DamagedError
-		if got := read(1); what == "the last piece" && (!errors.As(got[0].Err, &damaged) || damaged.From != 1 || damaged.Next != 2) {
+		if got := read(1); !errors.As(got[0].Err, &damaged) || damaged.From != 1 || damaged.Next != 2 || len(got[0].Batches) > 0 {
 			t.Errorf("%s: at the damage: %+v", what, got[0])
 		}
 		if got := read(2); got[0].Err != nil || len(got[0].Batches) != 1 {
 			t.Errorf("%s: behind the damage: %+v", what, got[0])
+		}
+	}
+}
+
+// Where batches are not there, not even a piece of them, the error says where the next one begins: readers go on there.
+func TestMissingBatchesSayWhereTheNextOneBegins(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address)
+	openPartitions(t, s, 2)
+	for range 6 {
+		b := batch(1, 10)
+		b.Records = 3
+		publish(t, s, b, batch(2, 10))
+	}
+	pgtest.Exec(t, address, `DELETE FROM weir.batch WHERE partition_id = 1 AND base_offset IN (0, 6, 9, 15)`)
+	for from, next := range map[eventlog.Offset]eventlog.Offset{0: 3, 2: 3, 6: 12, 8: 12, 10: 12, 15: 18, 17: 18} {
+		got, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1, From: from, MaxBytes: 100}, {Partition: 2, MaxBytes: 100}}, 200)
+		if err != nil {
+			t.Fatal(err)
+		}
+		damaged, is := got[0].Err.(*eventlog.DamagedError)
+		if !is || damaged.From != from || damaged.Next != next || len(got[0].Batches) > 0 {
+			t.Errorf("from %d: %+v, want an error that says to go on at %d", from, got[0], next)
+		}
+		if got[1].Err != nil || len(got[1].Batches) == 0 {
+			t.Errorf("the other partition: %+v", got[1])
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/postgres/wire"
 )
@@ -66,10 +68,38 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	if _, err := rows.Close(); err != nil {
 		return nil, err
 	}
+	first := true // nothing came for the spans before, so that a batch must have come for this one
 	for i := range slices {
+		if missing(spans[i], slices[i], first) {
+			if slices[i], err = s.damaged(ctx, conn, spans[i], slices[i]); err != nil {
+				return nil, err
+			}
+		}
 		whole(&slices[i], sizes[i])
+		first = first && len(sizes[i]) == 0
 	}
 	return slices, nil
+}
+
+// missing tells whether the batch that a span begins in is not there: nothing came, or the batch before it.
+func missing(span eventlog.Span, slice eventlog.Slice, first bool) bool {
+	if slice.Err != nil || span.MaxBytes <= 0 || span.From < slice.Bounds.First || span.From >= slice.Bounds.Next {
+		return false
+	}
+	if len(slice.Batches) == 0 {
+		return first
+	}
+	b := slice.Batches[0]
+	return b.Base+eventlog.Offset(b.Records) <= span.From
+}
+
+// damaged is the slice of a span whose first batch is missing. It says where the next one begins that is there, with one trip more.
+func (s *Store) damaged(ctx context.Context, conn *pgxpool.Conn, span eventlog.Span, slice eventlog.Slice) (eventlog.Slice, error) {
+	d := &eventlog.DamagedError{Partition: span.Partition, From: span.From}
+	err := conn.QueryRow(ctx, `SELECT coalesce(min(base_offset), $3) FROM weir.batch WHERE partition_id = $1 AND base_offset > $2`,
+		int64(span.Partition), int64(span.From), int64(slice.Bounds.Next)).Scan(&d.Next)
+	d.Err = fmt.Errorf("no batch holds offsets [%d, %d)", d.From, d.Next)
+	return eventlog.Slice{Bounds: slice.Bounds, Err: d}, err
 }
 
 // batchMax bounds what a row may say of its batch's size.

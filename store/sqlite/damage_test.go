@@ -30,3 +30,34 @@ func TestAMissingBodyWithholdsNoOtherPartition(t *testing.T) {
 		t.Errorf("the other one: %+v", got[1])
 	}
 }
+
+// Where batches are not there, not even their heads, the error says where the next one begins: readers go on there.
+func TestMissingBatchesSayWhereTheNextOneBegins(t *testing.T) {
+	s := openTest(t)
+	commit(t, s, eventlog.Batch{Partition: 1})
+	for range 6 {
+		commit(t, s, eventlog.Batch{Partition: 1, Records: 3, Bytes: []byte("here")})
+	}
+	w := <-s.writer.idle
+	_, err := w.integer("DELETE FROM batch WHERE base_offset IN (0, 6, 9, 15) RETURNING 1")
+	s.writer.give(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from, next := range map[eventlog.Offset]eventlog.Offset{0: 3, 2: 3, 6: 12, 8: 12, 10: 12, 15: 18, 17: 18} {
+		got, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1, From: from, MaxBytes: 100}}, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		damaged, is := got[0].Err.(*eventlog.DamagedError)
+		if !is || damaged.From != from || damaged.Next != next || len(got[0].Batches) > 0 {
+			t.Errorf("from %d: %+v, want an error that says to go on at %d", from, got[0], next)
+		}
+	}
+	for from, batches := range map[eventlog.Offset]int{3: 2, 12: 1} { // the log sees the hole between two of them
+		got, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1, From: from, MaxBytes: 8}}, 8)
+		if err != nil || got[0].Err != nil || len(got[0].Batches) != batches {
+			t.Errorf("from %d: %+v, %v, want %d batches", from, got, err, batches)
+		}
+	}
+}

@@ -60,6 +60,9 @@ var errDamaged = errors.New("the file is damaged")
 
 // damage turns what is wrong with the batches of one span into an error of that span, so that other partitions can be read.
 func damage(span eventlog.Span, slice eventlog.Slice, err error) error {
+	if missing, is := errors.AsType[*eventlog.DamagedError](err); is {
+		return missing
+	}
 	if err == nil || !errors.Is(err, errDamaged) && code(err) != codes.SQLITE_CORRUPT {
 		return nil
 	}
@@ -76,19 +79,33 @@ func (c *conn) heads(span eventlog.Span, next eventlog.Offset, budget *eventlog.
 	budget.Begin(span.MaxBytes)
 	found := false
 	err = c.query(sqlFrom, func(row []driver.Value) error {
-		found = true
-		if !budget.Take(int(row[3].(int64))) {
+		b := eventlog.Placed{Base: eventlog.Offset(row[0].(int64)), Batch: eventlog.Batch{
+			Partition: span.Partition, Records: int32(row[1].(int64)), MaxTime: eventlog.Timestamp(row[2].(int64)),
+		}}
+		if found = found || span.From < b.Base+eventlog.Offset(b.Records); !found || !budget.Take(int(row[3].(int64))) {
 			return errStop
 		}
-		heads = append(heads, eventlog.Placed{Base: eventlog.Offset(row[0].(int64)), Batch: eventlog.Batch{
-			Partition: span.Partition, Records: int32(row[1].(int64)), MaxTime: eventlog.Timestamp(row[2].(int64)),
-		}})
+		heads = append(heads, b)
 		return nil
 	}, int64(span.Partition), int64(span.From), int64(next))
 	if err == nil && !found {
-		err = fmt.Errorf("no batch holds offset %d, below next %d: %w", span.From, next, errDamaged)
+		err = c.missing(span, next)
 	}
 	return heads, err
+}
+
+// missing says that no batch holds the offset that a span begins at, and where the next one begins that is there.
+func (c *conn) missing(span eventlog.Span, next eventlog.Offset) error {
+	row, err := c.integers(sqlNextBatch, int64(span.Partition), int64(span.From))
+	if err != nil {
+		return err
+	}
+	d := &eventlog.DamagedError{Partition: span.Partition, From: span.From, Next: next}
+	if len(row) > 0 {
+		d.Next = eventlog.Offset(row[0])
+	}
+	d.Err = fmt.Errorf("no batch holds offsets [%d, %d): %w", d.From, d.Next, errDamaged)
+	return d
 }
 
 // fill reads the bytes of a run of batches.

@@ -21,6 +21,8 @@ var (
 	sqlHolding string
 	//go:embed sql/from.sql
 	sqlFrom string
+	//go:embed sql/next_batch.sql
+	sqlNextBatch string
 	//go:embed sql/bodies.sql
 	sqlBodies string
 	//go:embed sql/not_older.sql
