@@ -250,7 +250,7 @@ func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time) {
 	w.running[m.Receipt] = j
 	w.mu.Unlock()
 	err := w.call(ctx, m)
-	w.answer(j, m, err)
+	w.answer(ctx, j, m, err)
 	w.mu.Lock()
 	delete(w.running, m.Receipt)
 	w.mu.Unlock()
@@ -272,8 +272,8 @@ func (w *Worker) call(ctx context.Context, m queue.Message) (err error) {
 	return w.handler(ctx, Job{Queue: w.opts.Queue, ID: m.ID, Key: m.Key, Value: m.Value, Headers: m.Headers, Time: m.Time, Attempt: m.Attempt})
 }
 
-// answer tells the queue what became of a message, and tries again until the lease has surely ended.
-func (w *Worker) answer(j *job, m queue.Message, failed error) {
+// answer tells the queue what became of a message, and tries again until the lease has surely ended, the claim is lost or the worker's time is over.
+func (w *Worker) answer(ctx context.Context, j *job, m queue.Message, failed error) {
 	for failures := 0; ; failures++ {
 		err := w.tell(j, failed)
 		var stale *queue.StaleReceiptError
@@ -281,8 +281,7 @@ func (w *Worker) answer(j *job, m queue.Message, failed error) {
 		case err == nil, failed == nil && errors.As(err, &stale) && stale.Done:
 			return
 		case errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnsure):
-			if w.left(j) > 0 {
-				time.Sleep(min(claimPause<<min(failures, 5), w.left(j), time.Second))
+			if left := w.left(j); left > 0 && sleep(ctx, min(claimPause<<min(failures, 5), left, time.Second)) {
 				continue
 			}
 		}

@@ -30,6 +30,9 @@ type TopicID [16]byte
 
 func (id TopicID) String() string { return hex.EncodeToString(id[:]) }
 
+// Unchanged is the check that the topic is as it is here: it was neither altered nor deleted, and got no partitions.
+func (t Topic) Unchanged() Check { return Check{Key: topicPrefix + t.Name, Version: t.Version} }
+
 // TopicSpec describes a topic to be created.
 type TopicSpec struct {
 	Name       string

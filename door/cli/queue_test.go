@@ -135,28 +135,33 @@ func TestAWorkerKeepsItsLeaseAndDrains(t *testing.T) {
 		ended <- run(ctx, "test", []string{"queue", "work", "mail", "--", "sh", "-c", "echo begun; cat; cat " + path}, &terminal{in: strings.NewReader(""), out: out, err: out}, nil)
 	}()
 	out.until(t, "first")
-	seen := map[int64]bool{}
-	for len(seen) < 5 { // leases of 400 ms, each begun a third of one after the last
-		var page struct {
-			Messages []struct {
-				State   string
-				Until   int64
-				Attempt int
+	extended := func(times int) {
+		t.Helper()
+		seen := map[int64]bool{}
+		for len(seen) < times { // leases of 400 ms, each begun a third of one after the last
+			var page struct {
+				Messages []struct {
+					State   string
+					Until   int64
+					Attempt int
+				}
 			}
+			if err := json.Unmarshal([]byte(weir(t, "", "queue", "peek", "mail", "--json").out), &page); err != nil || len(page.Messages) != 2 {
+				t.Fatal(err, page)
+			}
+			if m := page.Messages[0]; m.State != "claimed" || m.Attempt != 1 || page.Messages[1].State != "ready" {
+				t.Fatalf("while the command runs: %+v", page.Messages)
+			}
+			seen[page.Messages[0].Until] = true
 		}
-		if err := json.Unmarshal([]byte(weir(t, "", "queue", "peek", "mail", "--json").out), &page); err != nil || len(page.Messages) != 2 {
-			t.Fatal(err, page)
-		}
-		if m := page.Messages[0]; m.State != "claimed" || m.Attempt != 1 || page.Messages[1].State != "ready" {
-			t.Fatalf("while the command runs: %+v", page.Messages)
-		}
-		seen[page.Messages[0].Until] = true
 	}
+	extended(5)
 	cancel(stopped{syscall.SIGTERM})
+	extended(5) // it goes on with its message
 	select {
 	case code := <-ended:
 		t.Fatalf("it ended with %d while its command ran: %s", code, out)
-	case <-time.After(100 * time.Millisecond):
+	default:
 	}
 	release()
 	if code := <-ended; code != 128+int(syscall.SIGTERM) {

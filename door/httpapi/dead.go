@@ -54,6 +54,14 @@ func (s *Server) peekMessages(c *call) error {
 	if err != nil {
 		return err
 	}
+	return s.queuePage(c, "messages", func(ctx context.Context, q *queue.Queue) (int, func(*encoder, int), error) {
+		peeked, err := q.Peek(ctx, int(min(n, lettersMax)))
+		return len(peeked), func(e *encoder, i int) { e.peeked(&peeked[i]) }, err
+	})
+}
+
+// queuePage answers with a list under a name: read says how many there are, and writes one of them.
+func (s *Server) queuePage(c *call, name string, read func(context.Context, *queue.Queue) (n int, write func(*encoder, int), err error)) error {
 	ctx, cancel := c.withPatience()
 	defer cancel()
 	room, err := s.room(ctx, lettersRoom)
@@ -62,19 +70,19 @@ func (s *Server) peekMessages(c *call) error {
 	}
 	defer room.leave()
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
-		peeked, err := q.Peek(ctx, int(min(n, lettersMax)))
+		n, write, err := read(ctx, q)
 		if err != nil {
 			return err
 		}
 		c.Header()["Content-Type"] = jsonType
 		e := pageEncoder(c)
 		defer e.flush()
-		e.string(`{"messages":[`)
-		for i := range peeked {
+		e.string(`{"` + name + `":[`)
+		for i := range n {
 			if i > 0 {
 				e.string(",\n")
 			}
-			e.peeked(&peeked[i])
+			write(e, i)
 			e.spill()
 		}
 		e.string("]}\n")
@@ -126,31 +134,9 @@ func (s *Server) listDead(c *call) error {
 			return err
 		}
 	}
-	ctx, cancel := c.withPatience()
-	defer cancel()
-	room, err := s.room(ctx, lettersRoom)
-	if err != nil {
-		return err
-	}
-	defer room.leave()
-	return s.withQueue(ctx, c, func(q *queue.Queue) error {
+	return s.queuePage(c, "letters", func(ctx context.Context, q *queue.Queue) (int, func(*encoder, int), error) {
 		letters, err := q.DeadLetters(ctx, after, int(min(n, lettersMax)))
-		if err != nil {
-			return err
-		}
-		c.Header()["Content-Type"] = jsonType
-		e := pageEncoder(c)
-		defer e.flush()
-		e.string(`{"letters":[`)
-		for i := range letters {
-			if i > 0 {
-				e.string(",\n")
-			}
-			e.letter(&letters[i])
-			e.spill()
-		}
-		e.string("]}\n")
-		return nil
+		return len(letters), func(e *encoder, i int) { e.letter(&letters[i]) }, err
 	})
 }
 

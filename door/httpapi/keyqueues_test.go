@@ -133,6 +133,23 @@ func TestAQueueKeyReachesNoOtherMessages(t *testing.T) {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 	}
+	// Nor does one that is set so that it uses one more topic.
+	for _, setting := range []string{`"priorities":2`, `"keep_done":true`} {
+		taken := map[string]string{`"priorities":2`: "mail.p1", `"keep_done":true`: "mail.done"}[setting]
+		if w := door.bearer(root, "POST", "/v1/topics", fmt.Sprintf(`{"name":%q}`, taken)); w.Code != 201 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		body := `{"settings":{` + setting + `}}`
+		if w := door.bearer(mailer, "PATCH", "/v1/queues/mail", body); w.Code != 403 || !strings.Contains(w.Body.String(), taken) {
+			t.Errorf("%s where topic %s is there: %d %s, want 403", body, taken, w.Code, w.Body)
+		}
+		if w := door.bearer(mailer, "PATCH", "/v1/queues/mail", `{"settings":{"attempts":3}}`); w.Code != 200 {
+			t.Errorf("another setting: %d %s", w.Code, w.Body)
+		}
+		if w := door.bearer(root, "PATCH", "/v1/queues/mail", body); w.Code != 200 {
+			t.Errorf("%s by a key that may: %d %s", body, w.Code, w.Body)
+		}
+	}
 	_, both := door.key(t, apikey.Spec{Access: admins, Queues: []string{"mail"}, Topics: []string{"users"}})
 	if w := door.bearer(both, "POST", "/v1/queues", `{"name":"mail7","topic":"users"}`); w.Code != 201 {
 		t.Errorf("a queue on a topic of the key: %d %s", w.Code, w.Body)

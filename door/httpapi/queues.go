@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -125,7 +126,10 @@ func (s *Server) createQueue(c *call) error {
 	_ = change.apply(&change.spec.Settings) // it never fails
 	ctx, cancel := c.withPatience()
 	defer cancel()
-	if err := s.mayTakeTopics(ctx, c, change.spec); err != nil {
+	if err := s.cfg.Log.RefreshTopics(ctx); err != nil {
+		return err
+	}
+	if err := s.mayTakeTopics(ctx, c, change.spec.Topic, queue.TopicsOf(change.spec.Name)); err != nil {
 		return err
 	}
 	info, err := s.cfg.Queues.Create(ctx, change.spec)
@@ -137,19 +141,16 @@ func (s *Server) createQueue(c *call) error {
 }
 
 // mayTakeTopics sees that a key for a queue does not open topics with it that are there already, and not the key's: who may work a queue reads
-// the records of its topic, of its dead letters and of its priorities, and writes them.
-func (s *Server) mayTakeTopics(ctx context.Context, c *call, spec queue.Spec) error {
-	if err := s.cfg.Log.RefreshTopics(ctx); err != nil {
-		return err
-	}
-	for _, name := range append(queue.TopicsOf(spec.Name), spec.Topic) {
+// the records of its topic, of its dead letters and of its priorities, and writes them. named is the one that the request names, if it does.
+func (s *Server) mayTakeTopics(ctx context.Context, c *call, named string, topics []string) error {
+	for _, name := range append(topics, named) {
 		if name == "" || c.who.May(mayRead, name) && c.who.May(mayWrite, name) {
 			continue
 		}
 		if _, err := s.cfg.Log.Topic(ctx, name); err == nil {
 			return kindForbidden.because("topic %s is there, and the queue would give it to the key %s, which needs read and write access to it for that", shorten(name), c.who)
 		}
-		if name == spec.Topic {
+		if name == named {
 			return forbidden(c.who, mayWrite, name) // whether it is there is not for this key to know
 		}
 	}
@@ -164,7 +165,18 @@ func (s *Server) alterQueue(c *call) error {
 	}
 	ctx, cancel := c.withPatience()
 	defer cancel()
-	info, err := s.cfg.Queues.Alter(ctx, c.r.PathValue("queue"), change.apply)
+	if err := s.cfg.Log.RefreshTopics(ctx); err != nil {
+		return err
+	}
+	name := c.r.PathValue("queue")
+	info, err := s.cfg.Queues.Alter(ctx, name, func(settings *queue.Settings) error {
+		before := queue.TopicsOfSettings(name, *settings)
+		if err := change.apply(settings); err != nil {
+			return err
+		}
+		added := slices.DeleteFunc(queue.TopicsOfSettings(name, *settings), func(topic string) bool { return slices.Contains(before, topic) })
+		return s.mayTakeTopics(ctx, c, "", added)
+	})
 	if err != nil {
 		return err
 	}

@@ -159,8 +159,14 @@ type definition struct {
 	topic    string // its name when the queue was made, for people
 	topicID  eventlog.TopicID
 	levels   []eventlog.TopicID // of the priorities from 1 on
+	made     bool               // the queue made its topic: what was handled is removed there (retention.go)
 	settings Settings
 	version  eventlog.Version
+}
+
+// reads reports whether a topic is one of the queue's.
+func (d definition) reads(topic eventlog.TopicID) bool {
+	return d.topicID == topic || slices.Contains(d.levels, topic)
 }
 
 // The value of a definition's key. Durations are text, as in "1m30s".
@@ -169,6 +175,7 @@ type storedDefinition struct {
 	Topic    string         `json:"topic"`
 	TopicID  string         `json:"topic_id"`
 	Levels   []string       `json:"levels,omitempty"` // ids of the topics of the priorities from 1 on
+	Made     bool           `json:"made_topic,omitempty"`
 	Settings storedSettings `json:"settings"`
 }
 
@@ -193,6 +200,12 @@ type storedSettings struct {
 func defKey(name string) string { return defPrefix + url.PathEscape(name) }
 
 func statesOf(id string) string { return statePrefix + id + "/" }
+
+// idOfState is the id of the queue that a state's key is of.
+func idOfState(key string) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(key, statePrefix), "/")
+	return id
+}
 
 func stateKey(id string, p eventlog.Partition) string {
 	return statesOf(id) + strconv.FormatInt(int64(p), 10)
@@ -236,7 +249,7 @@ func (d definition) value() []byte {
 	for _, id := range d.levels {
 		levels = append(levels, id.String())
 	}
-	value, err := json.Marshal(storedDefinition{ID: d.id, Topic: d.topic, TopicID: d.topicID.String(), Levels: levels, Settings: stored})
+	value, err := json.Marshal(storedDefinition{ID: d.id, Topic: d.topic, TopicID: d.topicID.String(), Levels: levels, Made: d.made, Settings: stored})
 	if err != nil {
 		panic(fmt.Sprintf("queue %q: encode its definition: %v", d.name, err)) // it has nothing that JSON cannot say
 	}
@@ -264,7 +277,7 @@ func parseDefinition(kv eventlog.KeyValue) (d definition, err error) {
 		}
 		d.levels = append(d.levels, id)
 	}
-	d.id, d.topic, d.version = stored.ID, stored.Topic, kv.Version
+	d.id, d.topic, d.made, d.version = stored.ID, stored.Topic, stored.Made, kv.Version
 	s := stored.Settings
 	d.settings = Settings{Attempts: s.Attempts, DropExpired: s.DropExpired, KeyOrder: s.KeyOrder, KeepDone: s.KeepDone, Window: s.Window, Paused: s.Paused,
 		Unique: s.Unique, Concurrency: s.Concurrency, Rate: s.Rate, Priorities: s.Priorities}
@@ -333,6 +346,17 @@ func TopicsOf(name string) []string {
 	return topics
 }
 
+// TopicsOfSettings are the topics, beside that of its messages and of its dead letters, that a queue of this name uses when it is set so.
+func TopicsOfSettings(name string, s Settings) (topics []string) {
+	if s.KeepDone {
+		topics = append(topics, name+doneSuffix)
+	}
+	for n := 1; n < min(s.Priorities, prioritiesMax); n++ {
+		topics = append(topics, name+levelSuffix+strconv.Itoa(n))
+	}
+	return topics
+}
+
 // Create makes a queue, durably, and its topics where they are not there: that of its messages, and that of its dead letters. ErrQueueExists when
 // the name is taken; *eventlog.InvalidError when something of it is not allowed. A queue begins with the oldest message that its topic has.
 func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
@@ -349,7 +373,7 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 		}
 		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
 	}
-	topic, err := qs.topic(ctx, cmp.Or(spec.Topic, spec.Name), cmp.Or(spec.Partitions, 4), 0)
+	topic, made, err := qs.makeTopic(ctx, cmp.Or(spec.Topic, spec.Name), cmp.Or(spec.Partitions, 4), 0)
 	if err == nil {
 		_, err = qs.topic(ctx, spec.Name+deadSuffix, 1, topic.MaxMessageBytes()+headersMax)
 	}
@@ -359,7 +383,7 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
 	}
-	d := definition{name: spec.Name, id: newID(), topic: topic.Name, topicID: topic.ID, settings: settings}
+	d := definition{name: spec.Name, id: newID(), topic: topic.Name, topicID: topic.ID, made: made, settings: settings}
 	if err := qs.makeLevels(ctx, &d); err != nil {
 		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
 	}
@@ -398,19 +422,27 @@ func (qs *Queues) makeLevels(ctx context.Context, d *definition) error {
 
 // topic finds a topic, or makes it. With messageBytes its records may be so large.
 func (qs *Queues) topic(ctx context.Context, name string, partitions, messageBytes int) (eventlog.Topic, error) {
-	t, err := qs.log.Topic(ctx, name)
+	t, _, err := qs.makeTopic(ctx, name, partitions, messageBytes)
+	return t, err
+}
+
+// makeTopic is topic, and says whether it made it. Time alone removes nothing from a topic of a queue: it may be a message that nobody
+// has handled.
+func (qs *Queues) makeTopic(ctx context.Context, name string, partitions, messageBytes int) (t eventlog.Topic, made bool, err error) {
+	t, err = qs.log.Topic(ctx, name)
 	if !errors.Is(err, eventlog.ErrUnknownTopic) {
-		return t, err
+		return t, false, err
 	}
-	spec := eventlog.TopicSpec{Name: name, Partitions: partitions}
+	spec := eventlog.TopicSpec{Name: name, Partitions: partitions, Config: map[string]string{retentionMs: forEver}}
 	if messageBytes > 0 {
-		spec.Config = map[string]string{"retention.ms": "-1", "max.message.bytes": strconv.Itoa(min(messageBytes, 1<<31-1))}
+		spec.Config["max.message.bytes"] = strconv.Itoa(min(messageBytes, 1<<31-1))
 	}
 	t, err = qs.log.CreateTopic(ctx, spec)
 	if errors.Is(err, eventlog.ErrTopicExists) { // somebody else was faster
-		return qs.log.Topic(ctx, name)
+		t, err = qs.log.Topic(ctx, name)
+		return t, false, err
 	}
-	return t, err
+	return t, err == nil, err
 }
 
 // Alter lets change edit a queue's settings, durably. It may be called more than once. Every process obeys from the next change of
@@ -459,28 +491,30 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 	return Info{}, fmt.Errorf("alter queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
 }
 
-// partitionsOf lists all partitions of a queue, as the store has them now.
-func (qs *Queues) partitionsOf(ctx context.Context, d definition) (all []eventlog.Partition, err error) {
+// partitionsOf lists all partitions of a queue, as the store has them now, and the checks that it gets no more.
+func (qs *Queues) partitionsOf(ctx context.Context, d definition) (all []eventlog.Partition, same []eventlog.Check, err error) {
 	if err := qs.log.RefreshTopics(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
 		topic, err := qs.log.TopicByID(id)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		all = append(all, topic.Partitions...)
+		same = append(same, topic.Unchanged())
 	}
-	return all, nil
+	return all, same, nil
 }
 
-// reshard adds to an entry that all partitions get one state, or each its own. Every state is checked, also that there is none: nothing may be
-// claimed or answered meanwhile.
+// reshard adds to an entry that all partitions get one state, or each its own. Every state is checked, also that there is none, and that no partition is
+// added: nothing may be claimed or answered meanwhile.
 func (qs *Queues) reshard(ctx context.Context, d definition, e *eventlog.Entry) error {
-	partitions, err := qs.partitionsOf(ctx, d)
+	partitions, same, err := qs.partitionsOf(ctx, d)
 	if err != nil {
 		return err
 	}
+	e.Checks = append(e.Checks, same...)
 	none := map[string]bool{statesOf(d.id) + sharedShard: true}
 	for _, p := range partitions {
 		none[stateKey(d.id, p)] = true
@@ -537,15 +571,10 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		e := eventlog.Entry{
+		_, err = qs.log.Append(ctx, eventlog.Entry{
 			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}},
-			Puts:   []eventlog.Put{{Key: defKey(name)}},
-		}
-		// Whoever changes a state checks the definition as well: none can come anew once that is gone.
-		e.Puts, err = qs.forgetStates(ctx, e.Puts, statesOf(d.id), deadPrefix+d.id+"/", uniquePrefix+d.id+"/")
-		if err == nil {
-			_, err = qs.log.Append(ctx, e)
-		}
+			Puts:   []eventlog.Put{{Key: defKey(name)}, goes(d.id)},
+		})
 		if isStale(err) {
 			continue
 		}
@@ -553,29 +582,17 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 			return fmt.Errorf("delete queue %q: %w", name, err)
 		}
 		qs.heard(name)
+		qs.forgetGone(d.id)
 		return nil
 	}
 	return fmt.Errorf("delete queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
-}
-
-func (qs *Queues) forgetStates(ctx context.Context, puts []eventlog.Put, prefixes ...string) ([]eventlog.Put, error) {
-	for _, prefix := range prefixes {
-		err := qs.log.ListAll(ctx, prefix, func(kv eventlog.KeyValue) error {
-			puts = append(puts, eventlog.Put{Key: kv.Key})
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return puts, nil
 }
 
 // Purge gives up all messages that the queue has now: those that wait, are claimed, or are to come later. Its dead letters stay, and the
 // records of its topic as well. Receipts given before are stale.
 func (qs *Queues) Purge(ctx context.Context, name string) error {
 	for range changesMax {
-		e, err := qs.purge(ctx, name)
+		old, e, err := qs.purge(ctx, name)
 		if err == nil {
 			_, err = qs.log.Append(ctx, e)
 		}
@@ -586,6 +603,7 @@ func (qs *Queues) Purge(ctx context.Context, name string) error {
 			return fmt.Errorf("purge queue %q: %w", name, err)
 		}
 		qs.heard(name)
+		qs.forgetGone(old)
 		return nil
 	}
 	return fmt.Errorf("purge queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
@@ -593,30 +611,27 @@ func (qs *Queues) Purge(ctx context.Context, name string) error {
 
 // purge makes the entry that gives the queue a new id, and with it states that begin at the end of each partition. Messages in the wheel
 // name the id that they are for.
-func (qs *Queues) purge(ctx context.Context, name string) (e eventlog.Entry, err error) {
+func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlog.Entry, err error) {
 	d, err := qs.read(ctx, name)
 	if err != nil {
-		return e, err
+		return old, e, err
 	}
-	partitions, err := qs.partitionsOf(ctx, d)
+	partitions, _, err := qs.partitionsOf(ctx, d)
 	if err != nil {
-		return e, err
+		return old, e, err
 	}
 	ends, err := qs.log.Bounds(ctx, partitions...)
 	if err != nil {
-		return e, err
+		return old, e, err
 	}
-	old := d.id
+	old = d.id
 	d.id = newID()
 	e.Checks = []eventlog.Check{{Key: defKey(name), Version: d.version}}
-	e.Puts = []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}}
-	if e.Puts, err = qs.forgetStates(ctx, e.Puts, statesOf(old), uniquePrefix+old+"/"); err != nil {
-		return e, err
-	}
+	e.Puts = []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}, goes(old)}
 	all := state{writer: qs.sign()}
 	for _, end := range ends {
 		if end.Err != nil {
-			return e, end.Err
+			return old, e, end.Err
 		}
 		*all.part(end.Bounds.Partition) = part{partition: end.Bounds.Partition, floor: end.Bounds.Next, next: end.Bounds.Next}
 	}
@@ -631,7 +646,7 @@ func (qs *Queues) purge(ctx context.Context, name string) (e eventlog.Entry, err
 	// What is redriven meanwhile is not dead again: each state of dead letters is checked, also that there is none.
 	letters, err := qs.topic(ctx, name+deadSuffix, 1, 1<<20+headersMax)
 	if err != nil {
-		return e, err
+		return old, e, err
 	}
 	none := make(map[string]bool)
 	for _, p := range letters.Partitions {
@@ -647,7 +662,7 @@ func (qs *Queues) purge(ctx context.Context, name string) (e eventlog.Entry, err
 	for key := range none {
 		e.Checks = append(e.Checks, eventlog.Check{Key: key})
 	}
-	return e, err
+	return old, e, err
 }
 
 // List returns all queues, by name.

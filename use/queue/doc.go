@@ -12,6 +12,9 @@
 //	queue/def/<name>             what the queue is: its id, topic and settings
 //	queue/state/<id>/<partition> what became of the messages of one partition (state)
 //	queue/clock                  a moment; its age tells the store's time (clock)
+//	queue/dead/<id>/<partition>  what became of the dead letters (Redrive, Discard)
+//	queue/unique/<id>/<hash>     where the message of a unique key is
+//	queue/gone/<id>              that the keys of a queue that was purged or deleted are to be forgotten
 //
 // The version of a state's key decides. Any process may claim and acknowledge in any partition: each change demands that the
 // state is still as that process knows it, and who was overtaken reads it again and tries anew. What many callers ask

@@ -184,48 +184,42 @@ const searchMax = 100_000
 // Find tells what became of a message. One that left its first place is looked for among the messages that are to come later, those that
 // came back and the dead letters, searchMax of each place; done means that it is in none of them.
 func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
-	c, _, err := q.search(ctx, id)
-	return c, err
-}
-
-// search is Find, and says whether it looked at all there is.
-func (q *Queue) search(ctx context.Context, id MessageID) (c Condition, whole bool, err error) {
-	c = Condition{ID: id, State: "unknown"}
+	c := Condition{ID: id, State: "unknown"}
 	partitions, err := q.partitions(ctx)
 	if err != nil {
-		return c, false, err
+		return c, err
 	}
 	now, _, err := q.owner.clock.now(ctx)
 	if err != nil {
-		return c, false, err
+		return c, err
 	}
 	if slices.Contains(partitions, id.Partition) {
 		ends, err := q.log.Bounds(ctx, id.Partition)
 		if err != nil {
-			return c, false, err
+			return c, err
 		}
 		if id.Offset >= ends[0].Bounds.Next {
-			return c, true, nil
+			return c, nil
 		}
 		st, err := q.shard(id.Partition).fresh(ctx)
 		if err != nil {
-			return c, false, err
+			return c, err
 		}
 		mine := st.part(id.Partition)
 		mine.trimmed(ends[0].Bounds.First)
 		r, there := mine.at(id.Offset)
 		if id.Offset >= mine.next || there && r.fate != done {
-			return r.describe(c, now), true, nil
+			return r.describe(c, now), nil
 		}
 	}
-	c, found, whole, err := q.findMoved(ctx, c)
+	c, found, err := q.findMoved(ctx, c)
 	if found || err != nil {
-		return c, whole, err
+		return c, err
 	}
 	if slices.Contains(partitions, id.Partition) || q.wasMine(ctx, id) {
 		c.State = "done"
 	}
-	return c, whole, nil
+	return c, nil
 }
 
 // wasMine reports whether an id may be that of a message of this queue that was enqueued to come later. Where the wheel still has the record it
@@ -256,42 +250,39 @@ func (r run) describe(c Condition, now Time) Condition {
 }
 
 // findMoved looks for a message in the wheel, among those that came back from there, and among the dead letters. What is done is not looked
-// at. It says whether it looked at all the rest.
-func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found, whole bool, err error) {
+// at.
+func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found bool, err error) {
 	now, _, err := q.owner.clock.now(ctx)
 	if err != nil {
-		return c, false, false, err
+		return c, false, err
 	}
-	whole = true
 	if wheel, there := q.owner.wheel.known(); there {
 		for _, p := range wheel.Partitions {
 			if b, _ := q.log.Known(p); b.First >= b.Next {
 				continue
 			}
-			rec, _, _, found, all, err := q.scan(ctx, &shard{owner: q.owner, what: "the wheel", key: wheelStateKey(p)}, p, c.ID)
+			rec, _, _, found, err := q.scan(ctx, &shard{owner: q.owner, what: "the wheel", key: wheelStateKey(p)}, p, c.ID)
 			if err != nil {
-				return c, false, false, err
+				return c, false, err
 			}
 			if found && q.isTo(rec) {
 				c.State, c.Attempt, c.Until = "delayed", tried(rec), time.UnixMilli(int64(dueOf(rec)))
-				return c, true, true, nil
+				return c, true, nil
 			}
-			whole = whole && all
 		}
 	}
 	partitions, err := q.partitions(ctx)
 	if err != nil {
-		return c, false, false, err
+		return c, false, err
 	}
 	for _, p := range partitions {
-		_, at, r, found, all, err := q.scan(ctx, q.shard(p), p, c.ID)
+		_, at, r, found, err := q.scan(ctx, q.shard(p), p, c.ID)
 		if err != nil {
-			return c, false, false, err
+			return c, false, err
 		}
 		if found && (MessageID{p, at}) != c.ID {
-			return r.describe(c, now), true, true, nil
+			return r.describe(c, now), true, nil
 		}
-		whole = whole && all
 	}
 	letters, err := q.DeadLetters(ctx, MessageID{}, deadPage)
 	read := 0
@@ -299,19 +290,19 @@ func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found,
 		for _, l := range letters {
 			if l.ID == c.ID {
 				c.State, c.Worker, c.Error = "dead", l.Worker, l.Error
-				return c, true, true, nil
+				return c, true, nil
 			}
 		}
 		letters, err = q.DeadLetters(ctx, letters[len(letters)-1].Letter, deadPage)
 	}
-	return c, false, whole, err // a dead letter's unique key is free
+	return c, false, err // a dead letter's unique key is free
 }
 
 // scan looks through what of a partition is not done, the newest searchMax, for a message of this id that was moved there or enqueued there.
-func (q *Queue) scan(ctx context.Context, s *shard, p eventlog.Partition, id MessageID) (rec batch.Record, at eventlog.Offset, r run, found, all bool, err error) {
+func (q *Queue) scan(ctx context.Context, s *shard, p eventlog.Partition, id MessageID) (rec batch.Record, at eventlog.Offset, r run, found bool, err error) {
 	st, err := s.fresh(ctx)
 	if err != nil {
-		return rec, 0, r, false, false, err
+		return rec, 0, r, false, err
 	}
 	bounds, _ := q.log.Known(p)
 	mine := st.part(p)
@@ -328,11 +319,11 @@ func (q *Queue) scan(ctx context.Context, s *shard, p eventlog.Partition, id Mes
 			if noneIfGone(err) == nil {
 				continue
 			}
-			return rec, 0, r, false, false, err
+			return rec, 0, r, false, err
 		}
 		if idOf(grant{partition: p, offset: o}, has) == id {
 			rec, at, r, found = has, o, was, true // the newest counts
 		}
 	}
-	return rec, at, r, found, from == mine.floor, nil
+	return rec, at, r, found, nil
 }

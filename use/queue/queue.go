@@ -67,6 +67,8 @@ func (qs *Queues) Run(ctx context.Context) error {
 	qs.ctx = ctx
 	qs.mu.Unlock()
 	qs.start(qs.wheel.run)
+	qs.start(qs.forgetAllGone)
+	qs.start(qs.retain)
 	<-ctx.Done()
 	qs.mu.Lock()
 	qs.ctx = nil

@@ -419,3 +419,96 @@ func TestAUniqueKeyIsFreeOnceItsMessageIsGone(t *testing.T) {
 		})
 	})
 }
+
+func eventRecord(value string) batch.Record {
+	return batch.Record{Value: []byte(value), Timestamp: time.Now().UnixMilli()}
+}
+
+// flawed is a store that gives back one batch of a partition with other bytes than it was given.
+type flawed struct {
+	eventlog.Store
+	mu        sync.Mutex
+	partition eventlog.Partition
+	base      eventlog.Offset
+}
+
+func (s *flawed) damage(p eventlog.Partition, base eventlog.Offset) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.partition, s.base = p, base
+}
+
+func (s *flawed) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
+	got, err := s.Store.Read(ctx, spans, maxBytes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range got {
+		for k, b := range got[i].Batches {
+			if b.Partition == s.partition && b.Base == s.base {
+				b.Bytes = append([]byte(nil), b.Bytes...)
+				b.Bytes[len(b.Bytes)-1] ^= 0xff
+				got[i].Batches[k] = b
+			}
+		}
+	}
+	return got, err
+}
+
+func TestADamagedBatchHoldsUpNeitherItsPartitionNorTheWheel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &flawed{Store: memory.New(), partition: -1}
+		p := begin(t, store, 100*time.Millisecond)
+		synctest.Wait()
+		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
+		enqueue(t, q, "before")
+		enqueue(t, q, "damaged")
+		enqueue(t, q, "after")
+		topic, err := p.log.Topic(t.Context(), "mail")
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := func(value string, delay time.Duration) queue.MessageID {
+			t.Helper()
+			at, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte(value), Delay: delay})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return at[0].ID
+		}
+		p.stop() // another process reads from the store
+		store.damage(topic.Partitions[0], 1)
+		p = begin(t, store, 100*time.Millisecond)
+		synctest.Wait()
+		q = open(t, p.Queues, "mail")
+		got := ""
+		for range 4 {
+			ms := claimN(t, q, 10)
+			got += values(ms)
+			for _, m := range ms {
+				errs, err := q.Ack(t.Context(), m.Receipt)
+				if one(t, errs, err) != nil {
+					t.Error(errs)
+				}
+			}
+		}
+		if got != "before after " {
+			t.Errorf("around a damaged batch %q is claimed", got)
+		}
+		letters, err := q.DeadLetters(t.Context(), queue.MessageID{}, 10)
+		if err != nil || len(letters) != 1 || letters[0].Reason != "unreadable" {
+			t.Errorf("dead letters %+v, %v; want the damaged one", letters, err)
+		}
+
+		bad := late("damaged", 90*time.Second)
+		late("good", 90*time.Second)
+		late("other", 95*time.Second)
+		p.stop()
+		store.damage(bad.Partition, bad.Offset)
+		p = begin(t, store, 100*time.Millisecond)
+		synctest.Wait()
+		time.Sleep(3 * time.Minute)
+		if got := values(claimN(t, open(t, p.Queues, "mail"), 10)); got != "good other " {
+			t.Errorf("of the delayed messages %q came", got)
+		}
+	})
+}

@@ -48,6 +48,8 @@ const (
 	movesBytes = 1 << 20
 	// dueBytes bounds the messages in memory that wait for their second to pass.
 	dueBytes = 64 << 20
+	// goneMax bounds what is remembered of queues that are gone.
+	goneMax = 1000
 	// turnLeast is the least time between two turns: what is due within it moves together.
 	turnLeast = 20 * time.Millisecond
 )
@@ -82,10 +84,11 @@ func slotOf(now, due Time) int32 {
 type wheel struct {
 	owner  *Queues
 	slots  map[int32]*slot
-	due    dueHeap       // messages that were read and wait for their moment
-	bytes  int           // of due
-	turned time.Time     // when this process last said that it turns the wheel; zero: it does not
-	asked  chan struct{} // holds one value when this process was about to put something into the wheel
+	due    dueHeap         // messages that were read and wait for their moment
+	bytes  int             // of due
+	gone   map[string]bool // queues, as in headerTo, that were purged or deleted; no id ever comes back
+	turned time.Time       // when this process last said that it turns the wheel; zero: it does not
+	asked  chan struct{}   // holds one value when this process was about to put something into the wheel
 }
 
 // slot is a partition of the wheel.
@@ -123,7 +126,7 @@ func (h *dueHeap) Pop() any {
 }
 
 func newWheel(owner *Queues) *wheel {
-	return &wheel{owner: owner, slots: make(map[int32]*slot), asked: make(chan struct{}, 1)}
+	return &wheel{owner: owner, slots: make(map[int32]*slot), gone: make(map[string]bool), asked: make(chan struct{}, 1)}
 }
 
 // topic finds the wheel's topic, and makes it if it is not there.
@@ -327,6 +330,7 @@ func (w *wheel) lead(ctx context.Context) (bool, error) {
 func (w *wheel) drop() {
 	w.turned, w.due, w.bytes = time.Time{}, nil, 0
 	clear(w.slots)
+	clear(w.gone)
 }
 
 // look reads what is new in a slot whose time has come: messages for higher levels' slots move on at once, the others wait for their moment.
@@ -546,11 +550,18 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 		headers = append(headers, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(time.UnixMilli(m.rec.Timestamp).UTC().Format(time.RFC3339Nano))})
 	}
 	name, id, _ := strings.Cut(to, "/")
+	if w.gone[to] {
+		return none, nil
+	}
 	q, err := w.owner.openAs(ctx, name, id)
 	var invalid *eventlog.InvalidError
 	switch {
 	case errors.Is(err, ErrUnknownQueue), errors.As(err, &invalid), err == nil && q.id != id:
-		w.owner.logger.Info("a message of a queue that is gone is dropped", "queue", name, "message", MessageID{s.partition, m.at}.String())
+		w.owner.logger.Info("messages of a queue that is gone are dropped", "queue", name, "first", MessageID{s.partition, m.at}.String())
+		if len(w.gone) >= goneMax {
+			clear(w.gone)
+		}
+		w.gone[to] = true
 		return none, nil
 	case err != nil:
 		return none, err

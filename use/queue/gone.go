@@ -1,0 +1,83 @@
+package queue
+
+import (
+	"context"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// gonePrefix begins the key that says of a queue's id that it was purged or deleted, and that what the store keeps of it is to be forgotten. That
+// may be a million unique keys, too many for the one entry that ends the queue; nobody looks at them any more.
+const gonePrefix = "queue/gone/"
+
+// forgetMost bounds the keys that one entry forgets.
+const forgetMost = 500
+
+// goes notes that a queue's id is gone.
+func goes(id string) eventlog.Put {
+	return eventlog.Put{Key: gonePrefix + id, Version: eventlog.Version(0).Next(), Value: []byte("{}")}
+}
+
+// forgetGone forgets, beside the caller, what the store keeps of an id that is gone. Where it does not come to that, the process that runs next does
+// (forgetAllGone).
+func (qs *Queues) forgetGone(id string) {
+	qs.start(func(ctx context.Context) { qs.tryForget(ctx, id) })
+}
+
+// forgetAllGone does what other processes began and did not end: a trip where there is nothing.
+func (qs *Queues) forgetAllGone(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; {
+		var ids []string
+		err := qs.log.ListAll(ctx, gonePrefix, func(kv eventlog.KeyValue) error {
+			ids = append(ids, kv.Key[len(gonePrefix):])
+			return nil
+		})
+		if err == nil {
+			for _, id := range ids {
+				qs.tryForget(ctx, id)
+			}
+			return
+		}
+		failures++
+		pause(ctx, failures)
+	}
+}
+
+func (qs *Queues) tryForget(ctx context.Context, id string) {
+	for failures := 0; ctx.Err() == nil; {
+		err := qs.forget(ctx, id)
+		if err == nil {
+			return
+		}
+		if failures++; failures == 1 && ctx.Err() == nil {
+			qs.logger.Info("what is kept of a queue that was purged or deleted cannot be forgotten now; trying on", "id", id, "err", err)
+		}
+		pause(ctx, failures)
+	}
+}
+
+// forget forgets an id's keys, forgetMost an entry, and its note last. None comes anew meanwhile: whoever puts one checks the definition of the
+// queue, which has another id or is not there.
+func (qs *Queues) forget(ctx context.Context, id string) error {
+	for _, prefix := range []string{statesOf(id), deadPrefix + id + "/", uniquePrefix + id + "/"} {
+		for after := ""; ; {
+			kvs, err := qs.log.List(ctx, prefix, after, forgetMost)
+			if err != nil {
+				return err
+			}
+			if len(kvs) == 0 {
+				break
+			}
+			var e eventlog.Entry
+			for _, kv := range kvs {
+				e.Puts = append(e.Puts, eventlog.Put{Key: kv.Key})
+				after = kv.Key
+			}
+			if _, err := qs.log.Append(ctx, e); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := qs.log.Append(ctx, eventlog.Entry{Puts: []eventlog.Put{{Key: gonePrefix + id}}})
+	return err
+}

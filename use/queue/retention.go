@@ -1,0 +1,109 @@
+package queue
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// A topic that a queue made has no retention by time, which would remove messages that nobody has handled yet. In its stead the queues remove what
+// all of them have handled, when it is as old as Kafka's default retention: other readers of the topic may want it until then.
+const (
+	retentionMs = "retention.ms"
+	forEver     = "-1"
+	handledFor  = 7 * 24 * time.Hour
+	// retainEvery is about how often a process looks.
+	retainEvery = time.Hour
+)
+
+// retain removes old messages that were handled, until ctx ends. Several processes may do so at once.
+func (qs *Queues) retain(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(retainEvery/2 + rand.N(retainEvery)):
+		}
+		if err := qs.removeHandled(ctx); err != nil && ctx.Err() == nil {
+			qs.logger.Warn("old messages that were handled are kept for now", "again", retainEvery, "err", err)
+		}
+	}
+}
+
+// removeHandled costs two trips, and two for each partition that is trimmed, or might be.
+func (qs *Queues) removeHandled(ctx context.Context) error {
+	var all []definition
+	err := qs.log.ListAll(ctx, defPrefix, func(kv eventlog.KeyValue) error {
+		d, err := parseDefinition(kv)
+		all = append(all, d)
+		return err
+	})
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	floors := make(map[eventlog.Partition]map[string]eventlog.Offset) // by partition and the queue's id
+	err = qs.log.ListAll(ctx, statePrefix, func(kv eventlog.KeyValue) error {
+		s, err := decode(kv.Value)
+		if err != nil {
+			return err
+		}
+		id := idOfState(kv.Key)
+		for _, p := range s.parts {
+			if floors[p.partition] == nil {
+				floors[p.partition] = make(map[string]eventlog.Offset)
+			}
+			floors[p.partition][id] = p.floor
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	now, _, err := qs.clock.now(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		if !d.made {
+			continue
+		}
+		for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
+			if err := qs.removeFrom(ctx, id, all, floors, now-Time(handledFor.Milliseconds())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// removeFrom trims the partitions of a topic, up to where all queues that read it have handled everything, and to what is older than a moment.
+func (qs *Queues) removeFrom(ctx context.Context, id eventlog.TopicID, all []definition, floors map[eventlog.Partition]map[string]eventlog.Offset, before Time) error {
+	topic, err := qs.log.TopicByID(id)
+	if err != nil || topic.Config[retentionMs] != forEver {
+		return nil // it is gone, or has a retention of somebody's choice
+	}
+	for _, p := range topic.Partitions {
+		bounds, _ := qs.log.Known(p)
+		floor := bounds.Next
+		for _, d := range all {
+			if d.reads(id) {
+				floor = min(floor, floors[p][d.id]) // 0: it has claimed nothing yet
+			}
+		}
+		if floor <= bounds.First {
+			continue
+		}
+		young, err := qs.log.Seek(ctx, p, eventlog.Goal{At: eventlog.Timestamp(before)})
+		if err != nil {
+			return err
+		}
+		if to := min(floor, young); to > bounds.First {
+			if err := qs.log.Trim(ctx, p, to); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
