@@ -220,6 +220,9 @@ func TestOperationsPageNamesEveryMetric(t *testing.T) {
 	s.Answered("Produce", 1, 1, 1)
 	NewHTTP(registry).Answered("other", 200, 1)
 	WatchGroups(registry, func(context.Context) ([]Group, error) { return []Group{{"g", 1, map[string]int64{"t": 1}}}, nil })
+	WatchQueues(registry, func(context.Context) ([]Queue, int64, error) {
+		return []Queue{{Name: "q", Messages: map[string]int64{"ready": 1}}}, 0, nil
+	})
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,69 @@
+package metric
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Queue is what can be seen of a work queue.
+type Queue struct {
+	Name     string
+	Messages map[string]int64 // by state
+	Oldest   time.Duration    // how long the oldest message that is ready has been there
+}
+
+// WatchQueues registers metrics that are read when somebody asks for them, so that they go with the queues that they name. look returns the queues, and
+// how many messages of all of them are to come later. Where they cannot be read they are left out.
+func WatchQueues(registry prometheus.Registerer, look func(context.Context) (queues []Queue, delayed int64, err error)) {
+	registry.MustRegister(&queueCollector{look})
+}
+
+type queueCollector struct {
+	look func(context.Context) ([]Queue, int64, error)
+}
+
+var (
+	queueCount    = prometheus.NewDesc("weir_queues", "Work queues.", nil, nil)
+	queueMessages = prometheus.NewDesc("weir_queue_messages",
+		"Messages of a work queue, the 500 largest numbers, by state: ready, claimed, waiting for another attempt, dead. If ready grows, add workers; if dead grows, look at weir queue peek QUEUE --dead.",
+		[]string{"queue", "state"}, nil)
+	queueOldest = prometheus.NewDesc("weir_queue_oldest_ready_seconds",
+		"How long the oldest message that is ready has been there, of the 500 queues where that is longest. If it grows, workers are missing or slower than what comes.", []string{"queue"}, nil)
+	queueDelayed = prometheus.NewDesc("weir_queue_delayed_messages",
+		"Messages of all work queues that are to come later: delays, and pauses of more than a minute. If it climbs without end, somebody enqueues for a far future.", nil, nil)
+)
+
+// Describe names the metrics.
+func (c *queueCollector) Describe(to chan<- *prometheus.Desc) {
+	to <- queueCount
+	to <- queueMessages
+	to <- queueOldest
+	to <- queueDelayed
+}
+
+// Collect asks for the queues.
+func (c *queueCollector) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), groupsTimeout)
+	defer cancel()
+	queues, delayed, err := c.look(ctx)
+	if err != nil {
+		return // weir_store_errors_total counts it
+	}
+	var messages, ages []series
+	for _, q := range queues {
+		for state, n := range q.Messages {
+			messages = append(messages, series{n, []string{label(q.Name), state}})
+		}
+		ages = append(ages, series{q.Oldest.Milliseconds(), []string{label(q.Name)}})
+	}
+	to <- prometheus.MustNewConstMetric(queueCount, prometheus.GaugeValue, float64(len(queues)))
+	to <- prometheus.MustNewConstMetric(queueDelayed, prometheus.GaugeValue, float64(delayed))
+	for _, s := range largest(messages) {
+		to <- prometheus.MustNewConstMetric(queueMessages, prometheus.GaugeValue, float64(s.value), s.labels...)
+	}
+	for _, s := range largest(ages) {
+		to <- prometheus.MustNewConstMetric(queueOldest, prometheus.GaugeValue, float64(s.value)/1000, s.labels...)
+	}
+}

@@ -1,0 +1,113 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Count is what one of all queues has.
+type Count struct {
+	Name string
+	Stats
+}
+
+// Counts counts what each queue has, and the messages of all queues that are to come later. It costs a trip for each thousand keys of queues, and one
+// for each partition whose oldest message is in the store alone. What other processes wrote a moment ago may be missing.
+func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, err error) {
+	now, _, err := qs.clock.now(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	var all []definition
+	err = qs.log.ListAll(ctx, defPrefix, func(kv eventlog.KeyValue) error {
+		d, err := parseDefinition(kv)
+		all = append(all, d)
+		return err
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("count the messages of all queues: %w", err)
+	}
+	parts := make(map[string]map[eventlog.Partition]*part) // by the prefix of the states
+	for _, prefix := range []string{statePrefix, deadPrefix, wheelStates} {
+		err := qs.log.ListAll(ctx, prefix, func(kv eventlog.KeyValue) error {
+			s, err := decode(kv.Value)
+			if err != nil {
+				return fmt.Errorf("key %s does not hold a state: %w", kv.Key, err)
+			}
+			of := kv.Key[:strings.LastIndexByte(kv.Key, '/')+1]
+			if parts[of] == nil {
+				parts[of] = make(map[eventlog.Partition]*part)
+			}
+			for i := range s.parts {
+				parts[of][s.parts[i].partition] = &s.parts[i]
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, 0, fmt.Errorf("count the messages of all queues: %w", err)
+		}
+	}
+	byName := make(map[string]eventlog.Topic)
+	for _, t := range qs.log.Topics() {
+		byName[t.Name] = t
+	}
+	for _, d := range all {
+		c := Count{Name: d.name}
+		for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
+			topic, err := qs.log.TopicByID(id)
+			if err != nil {
+				continue // it was deleted, or another process just made it
+			}
+			for _, p := range topic.Partitions {
+				mine, next := qs.partNow(parts[statesOf(d.id)], p)
+				if err := qs.age(ctx, &c.Stats, p, mine.count(&c.Stats, now, next), now); err != nil {
+					return nil, 0, fmt.Errorf("count the messages of queue %q: %w", d.name, err)
+				}
+			}
+		}
+		for _, p := range byName[d.name+deadSuffix].Partitions {
+			c.Dead += qs.left(parts[deadPrefix+d.id+"/"], p)
+		}
+		counts = append(counts, c)
+	}
+	for _, p := range byName[wheelTopic].Partitions {
+		delayed += qs.left(parts[wheelStates], p)
+	}
+	return counts, delayed, nil
+}
+
+// partNow is what became of a partition's messages, and where it ends.
+func (qs *Queues) partNow(parts map[eventlog.Partition]*part, p eventlog.Partition) (mine part, next eventlog.Offset) {
+	if known := parts[p]; known != nil {
+		mine = *known
+	}
+	bounds, _ := qs.log.Known(p)
+	mine.trimmed(bounds.First)
+	return mine, bounds.Next
+}
+
+// left counts the messages of a partition that are not done.
+func (qs *Queues) left(parts map[eventlog.Partition]*part, p eventlog.Partition) int64 {
+	mine, next := qs.partNow(parts, p)
+	return mine.unresolved() + int64(max(next-mine.next, 0))
+}
+
+// age takes in how long the oldest message of a partition that is ready has been there; −1: none is.
+func (qs *Queues) age(ctx context.Context, s *Stats, p eventlog.Partition, oldest eventlog.Offset, now Time) error {
+	if oldest < 0 {
+		return nil
+	}
+	rec, err := qs.records.read(ctx, p, oldest)
+	if gone(err) || errors.Is(err, errNoneYet) {
+		return nil
+	}
+	if err == nil && rec.Timestamp >= 0 {
+		s.Oldest = max(s.Oldest, time.Duration(now-Time(rec.Timestamp))*time.Millisecond)
+	}
+	return err
+}
