@@ -35,6 +35,8 @@ var (
 	publishEach string
 	//go:embed sql/commit_offset.sql
 	commitOffset string
+	//go:embed sql/enqueue.sql
+	enqueueEach string
 )
 
 // exec runs a statement in the caller's transaction. All arguments are strings, which every driver can send.
@@ -209,6 +211,8 @@ func explain(err error) error {
 	switch state.SQLState() {
 	case "WE001":
 		return fmt.Errorf("%w: create it first: EnsureTopic, or weir topic create (%w)", ErrUnknownTopic, err)
+	case "WE007":
+		return fmt.Errorf("%w: create it first: EnsureQueue, or weir queue create (%w)", ErrUnknownQueue, err)
 	case "WE003":
 		return fmt.Errorf("%w (%w)", ErrTooLarge, err)
 	case "WE004":

@@ -121,7 +121,7 @@ func (l *Log) start(ctx context.Context) {
 	l.use(ctx, "groups", l.groups.Run)
 	l.use(ctx, "queues", l.queues.Run)
 	if l.sql != nil {
-		l.use(ctx, "mover", sqlfn.New(l.log, l.sql, sqlfn.Config{Poll: l.opts.Poll, Logger: l.logger, Tracer: l.opts.Tracer}).Run)
+		l.use(ctx, "mover", sqlfn.New(l.log, l.sql, sqlfn.Config{Poll: l.opts.Poll, Logger: l.logger, Tracer: l.opts.Tracer, Queues: l.queues}).Run)
 	}
 }
 

@@ -158,6 +158,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	metric.WatchGroups(registry, groupsSeen(groups))
 	publisher := publish.New(log, publish.Config{Logger: w.logger, Tracer: w.tracer})
 	queues := queue.New(log, publisher, queue.Config{Logger: w.logger, Tracer: w.tracer})
+	metric.WatchQueues(registry, queuesSeen(queues))
 	var beside group.Beside
 	if sql != nil {
 		beside = sql
@@ -177,7 +178,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 		})
 	}
 	if sql != nil {
-		p.mover = sqlfn.New(log, sql, sqlfn.Config{Logger: w.logger, Tracer: w.tracer, Observer: metrics})
+		p.mover = sqlfn.New(log, sql, sqlfn.Config{Logger: w.logger, Tracer: w.tracer, Observer: metrics, Queues: queues})
 	}
 	return p, nil
 }
@@ -354,5 +355,20 @@ func groupsSeen(groups *group.Coordinator) func(context.Context) ([]metric.Group
 			}
 		}
 		return seen, nil
+	}
+}
+
+// queuesSeen lets the metrics look at the work queues.
+func queuesSeen(queues *queue.Queues) func(context.Context) ([]metric.Queue, int64, error) {
+	return func(ctx context.Context) ([]metric.Queue, int64, error) {
+		counts, delayed, err := queues.Counts(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		seen := make([]metric.Queue, len(counts))
+		for i, c := range counts {
+			seen[i] = metric.Queue{Name: c.Name, Oldest: c.Oldest, Messages: map[string]int64{"ready": c.Ready, "claimed": c.Claimed, "waiting": c.Waiting, "dead": c.Dead}}
+		}
+		return seen, delayed, nil
 	}
 }

@@ -39,8 +39,8 @@ func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 	lanes := make(map[eventlog.Partition]*lane)
 	for i := range rows {
 		row := &rows[i]
-		if row.group != "" {
-			continue // no event
+		if row.group != "" || row.isMessage() {
+			continue // no event, or one that a queue has to place
 		}
 		topic, found, err := m.topic(ctx, row)
 		if err != nil {

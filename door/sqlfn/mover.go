@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/publish"
+	"github.com/weir-log/weir/use/queue"
 )
 
 const (
@@ -36,6 +37,7 @@ type Config struct {
 	Tracer      eventlog.Tracer     // default: nobody looks
 	Observer    Observer            // default: nobody looks
 	Poll        time.Duration       // how often the inbox is looked into when nothing was notified; default 250 ms
+	Queues      *queue.Queues       // place messages that are to come later, or have a unique key; nil: those stay in the inbox
 }
 
 // Observer is told of what the mover does.
@@ -181,7 +183,11 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	}
 	m.backlog.found(chunk)
 	if len(chunk.rows) > 0 {
-		if err := m.moveEvents(ctx, chunk.rows); err != nil {
+		err := m.moveEvents(ctx, chunk.rows)
+		if err == nil {
+			err = m.moveMessages(ctx, chunk.rows)
+		}
+		if err != nil {
 			m.inbox.abandon()
 			return false, err
 		}

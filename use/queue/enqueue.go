@@ -70,7 +70,12 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 		bound = bound || m.Unique != "" || e.Topic == wheelTopic // those wait for the queue of this id, and another process may have purged it
 	}
 	if bound {
-		return q.enqueueBound(ctx, messages, events)
+		return q.enqueueBound(ctx, messages, events, func(ctx context.Context, e eventlog.Entry) (eventlog.Outcome, error) {
+			if len(e.Batches) == 0 {
+				return eventlog.Outcome{}, nil
+			}
+			return q.log.Append(ctx, e)
+		})
 	}
 	placed, err := q.owner.publisher.Publish(ctx, events...)
 	if err != nil {
@@ -84,6 +89,28 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 		out[of[i]].ID = MessageID{topic.Partitions[at.Partition], at.Offset}
 	}
 	return out, nil
+}
+
+// EnqueueWith is Enqueue by a commit of the caller's, which does something else in the same transaction. commit may be called more than once, the last
+// time with what is to be; where all messages are repetitions the entry is empty. eventlog.ErrStale from it means that the entry was refused.
+//
+// topic is one of those that the caller takes for the queue's: ErrUnknownQueue where it is not, since then another queue has the name.
+func (q *Queue) EnqueueWith(ctx context.Context, topic eventlog.TopicID, commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error), messages ...NewMessage) error {
+	if !q.def.Load().reads(topic) {
+		return fmt.Errorf("%w: %q was deleted, and another one has its name", ErrUnknownQueue, q.name)
+	}
+	_, now, err := q.owner.clock.now(ctx)
+	if err != nil {
+		return fmt.Errorf("enqueue to queue %q: %w", q.name, err)
+	}
+	events := make([]publish.Event, len(messages))
+	for i, m := range messages {
+		if events[i], err = q.event(ctx, m, now); err != nil {
+			return fmt.Errorf("enqueue message %d of %d to queue %q: %w", i, len(messages), q.name, err)
+		}
+	}
+	_, err = q.enqueueBound(ctx, messages, events, commit)
+	return err
 }
 
 // event is the record that a message becomes, and where it goes.
@@ -170,7 +197,7 @@ func (q *Queue) uniqueKey(unique string) string {
 
 // enqueueBound enqueues the messages whose unique keys are free, and takes these keys, in one change, provided that the queue is as this process knows
 // it. A key of a message that is gone, or done, is free: it was trimmed, or was done while the queue had no unique keys.
-func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events []publish.Event) ([]Enqueued, error) {
+func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events []publish.Event, commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error)) ([]Enqueued, error) {
 	fail := func(err error) ([]Enqueued, error) {
 		return nil, fmt.Errorf("enqueue to queue %q: %w", q.name, err)
 	}
@@ -209,10 +236,7 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 			}
 			fresh, of = append(fresh, events[i]), append(of, i)
 		}
-		var err error
-		if len(fresh) > 0 {
-			err = q.publishBound(ctx, messages, fresh, of, taken, out)
-		}
+		err := q.publishBound(ctx, messages, fresh, of, taken, out, commit)
 		if isStale(err) {
 			if err := q.redefine(ctx); err != nil {
 				return fail(err)
@@ -262,8 +286,12 @@ func (q *Queue) isOver(ctx context.Context, id MessageID, moved bool) (bool, err
 
 // publishBound appends messages and puts their unique keys in one entry. Each message is a batch of its own, so that the store can write
 // its offset down. taken are keys that are in the store, and free.
-func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh []publish.Event, of []int, taken map[string]eventlog.Version, out []Enqueued) error {
-	e := eventlog.Entry{Checks: []eventlog.Check{{Key: defKey(q.name), Version: q.def.Load().version}}}
+func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh []publish.Event, of []int, taken map[string]eventlog.Version, out []Enqueued,
+	commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error)) error {
+	var e eventlog.Entry
+	if len(fresh) > 0 {
+		e.Checks = []eventlog.Check{{Key: defKey(q.name), Version: q.def.Load().version}}
+	}
 	partitions := make([]eventlog.Partition, len(fresh))
 	for n, event := range fresh {
 		err := q.owner.publisher.PublishWith(ctx, func(_ context.Context, batches []eventlog.Batch) error {
@@ -280,7 +308,7 @@ func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh [
 			e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: taken[key].Next(), Value: fmt.Appendf(nil, "%d-", partitions[n]), AddBase: len(e.Batches)})
 		}
 	}
-	outcome, err := q.log.Append(ctx, e)
+	outcome, err := commit(ctx, e)
 	if err != nil {
 		return err
 	}

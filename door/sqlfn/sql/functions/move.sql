@@ -1,5 +1,5 @@
 -- move takes rows out of the inbox and appends to the log what was made of them, or does neither: see take and weir.commit. The whole is undone
--- with WE091 where a partition is gone.
+-- with WE091 where a partition is gone, and with WE092 where a check fails.
 CREATE OR REPLACE FUNCTION weir.move(
     ids             bigint[],
     partitions      bigint[],
@@ -29,15 +29,18 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     homeless int[];
+    stale    int[];
 BEGIN
     moved := weir.take(ids); -- the rows before the partitions: those are held by nobody longer than need be
     IF moved AND cardinality(batch_partition) > 0 THEN
-        SELECT c.bases, c.homeless INTO bases, homeless
+        SELECT c.bases, c.homeless, c.stale INTO bases, homeless, stale
         FROM weir.commit(partitions, keys, batch_entry, batch_partition, batch_records, batch_time, batch_start, batch_size,
                          check_entry, check_key, check_version,
                          put_entry, put_key, put_version, put_start, put_size, put_base, body) AS c;
         IF cardinality(homeless) > 0 THEN
             RAISE 'a partition is gone' USING ERRCODE = 'WE091';
+        ELSIF cardinality(stale) > 0 THEN
+            RAISE 'a key is at another version' USING ERRCODE = 'WE092';
         END IF;
     END IF;
 END $$;

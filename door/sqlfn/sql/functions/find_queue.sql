@@ -1,0 +1,21 @@
+-- find_queue returns the definition of a work queue (use/queue/definition.go).
+CREATE OR REPLACE FUNCTION weir.find_queue(queue text) RETURNS json
+LANGUAGE plpgsql STABLE
+:by_index
+AS $$
+DECLARE
+    definition json;
+BEGIN
+    IF queue IS NULL THEN
+        RAISE 'queue is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'Name the queue.';
+    ELSIF queue !~ '^[a-zA-Z0-9._-]{1,249}$' THEN -- else it is not what stands in the key
+        RAISE 'queue "%" cannot be a queue''s name', left(queue, 64)
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'A name has the characters a-z, A-Z, 0-9, ".", "_" and "-".';
+    END IF;
+    SELECT weir.told(s.value) INTO definition FROM weir.newest_state('queue/def/' || queue) AS s;
+    IF definition IS NULL THEN
+        RAISE 'there is no queue "%"', queue
+        USING ERRCODE = 'WE007', HINT = format('Create it first: weir queue create %s', queue);
+    END IF;
+    RETURN definition;
+END $$;

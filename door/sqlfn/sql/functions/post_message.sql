@@ -1,0 +1,60 @@
+-- post_message puts one message of a work queue into the inbox. Most are nothing but an event for the queue's topic. One that is to come later, or has a
+-- unique key, says so in its headers, as an object under "weir.queue", which no header of an event can be: the mover lets the queue place it.
+CREATE OR REPLACE FUNCTION weir.post_message(
+    queue text, key bytea, value bytea, headers jsonb, delay interval, at timestamptz, priority int, unique_key text
+) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+:by_index
+AS $$
+DECLARE
+    definition json := weir.find_queue(queue);
+    levels     int  := coalesce((definition -> 'settings' ->> 'priorities')::int, 1);
+    about      weir.topic;
+    now        bigint;
+    due        bigint;
+    size       bigint;
+    me         xid8;
+    century    CONSTANT bigint := 100 * 365 * 86400000::bigint;
+BEGIN
+    IF value IS NULL THEN
+        RAISE 'value is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'A message may be empty, and not null.';
+    ELSIF priority IS NULL OR priority NOT BETWEEN 0 AND levels - 1 THEN
+        RAISE 'priority is %, and queue "%" has the levels 0 to %', priority, queue, levels - 1 USING ERRCODE = 'invalid_parameter_value';
+    ELSIF unique_key IS NOT NULL AND NOT coalesce((definition -> 'settings' ->> 'unique')::boolean, false) THEN
+        RAISE 'queue "%" has no unique keys', queue
+        USING ERRCODE = 'invalid_parameter_value', HINT = format('Give it some: weir queue alter %s --unique', queue);
+    ELSIF octet_length(unique_key) NOT BETWEEN 1 AND 512 THEN
+        RAISE 'unique_key has % bytes', octet_length(unique_key) USING ERRCODE = 'invalid_parameter_value', HINT = 'It has 1 to 512 bytes.';
+    ELSIF delay IS NOT NULL AND at IS NOT NULL THEN
+        RAISE 'delay and at are both given' USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a delay or a time.';
+    ELSIF delay < interval '0' OR extract(epoch FROM delay) * 1000 > century THEN
+        RAISE 'delay is %', delay USING ERRCODE = 'invalid_parameter_value', HINT = 'It is at least 0 and at most 100 years of 365 days.';
+    ELSIF at > clock_timestamp() + interval '36500 days' THEN
+        RAISE 'at is %', at USING ERRCODE = 'invalid_parameter_value', HINT = 'It is at most 100 years of 365 days from now.';
+    END IF;
+
+    SELECT * INTO about FROM weir.topic t
+    WHERE t.name = CASE priority WHEN 0 THEN definition ->> 'topic' ELSE format('%s.p%s', queue, priority) END
+      AND t.id = (CASE priority WHEN 0 THEN definition ->> 'topic_id' ELSE definition -> 'levels' ->> (priority - 1) END)::uuid;
+    IF NOT FOUND THEN
+        RAISE 'a topic of queue "%" was deleted', queue USING ERRCODE = 'WE001', HINT = 'Delete the queue, or make another.';
+    END IF;
+    IF delay > interval '0' OR at > '-infinity' THEN
+        now := weir.queue_time();
+        due := CASE WHEN at IS NULL THEN now + extract(epoch FROM delay) * 1000 ELSE extract(epoch FROM at) * 1000 END;
+    END IF;
+    headers := weir.checked_headers(headers);
+    IF due > now OR unique_key IS NOT NULL THEN
+        headers := coalesce(headers, '{}') || jsonb_build_object('weir.queue', jsonb_strip_nulls(jsonb_build_object(
+            'name', queue, 'due', CASE WHEN due > now THEN due END, 'priority', priority, 'unique', unique_key)));
+    ELSIF priority > 0 THEN
+        headers := coalesce(headers, '{}') || jsonb_build_object('weir.queue.priority', priority::text);
+    END IF;
+    size := weir.around(headers) + coalesce(octet_length(key), 0) + octet_length(value);
+    IF size > about.event_max THEN
+        PERFORM weir.too_large(about.name, size, about.event_max);
+    END IF;
+    me := pg_current_xact_id(); -- before the row's id, see weir.look
+    INSERT INTO weir.inbox (xact, topic, key, value, headers, size) VALUES (me, about.id, key, value, headers, size);
+    PERFORM weir.stir();
+END $$;

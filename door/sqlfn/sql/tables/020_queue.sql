@@ -1,0 +1,6 @@
+-- Work queues: what sessions that publish may do with them.
+INSERT INTO weir.rights (kind, what) VALUES
+    ('producer', 'EXECUTE ON FUNCTION weir.enqueue(text, text, text, jsonb, interval, timestamptz, int, text)'),
+    ('producer', 'EXECUTE ON FUNCTION weir.enqueue(text, jsonb, text, jsonb, interval, timestamptz, int, text)'),
+    ('producer', 'EXECUTE ON FUNCTION weir.enqueue(text, bytea, text, jsonb, interval, timestamptz, int, text)'),
+    ('producer', 'EXECUTE ON FUNCTION weir.post_message(text, bytea, bytea, jsonb, interval, timestamptz, int, text)');
