@@ -168,7 +168,7 @@ func (c *Coordinator) release(g *group) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g.users--
-	if g.users > 0 || c.groups[g.name] != g || len(g.pending) > 0 || g.unsure > 0 {
+	if g.users > 0 || c.groups[g.name] != g || len(g.pending) > 0 {
 		return
 	}
 	if g.version == 0 && len(g.members) == 0 || !g.owned && !g.rests() {

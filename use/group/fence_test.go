@@ -236,3 +236,40 @@ func TestACommitOfWhatWasGivenBackIsFenced(t *testing.T) {
 		wantOffset(t, b, "g", o.TopicPartition, 6)
 	})
 }
+
+// A commit of a group without members whose answer was lost does not undo what was committed since, whoever took that: a process that knows of the
+// lost one, one that has made room for other groups since, or another one.
+func TestALostCommitOfAGroupWithoutMembersUndoesNothing(t *testing.T) {
+	for name, next := range map[string]func(t *testing.T, a, b *broker) *broker{
+		"through the same process": func(t *testing.T, a, b *broker) *broker { return a },
+		"after it made room for other groups": func(t *testing.T, a, b *broker) *broker {
+			other := a.topic(t, "others", 1)[0]
+			_, err := a.Commit(t.Context(), simple("other", at(other, 1)))
+			check(t, err)
+			return a
+		},
+		"through another process": func(t *testing.T, a, b *broker) *broker { return b },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				store := &lateStore{Store: memory.New()}
+				a, b := startBroker(t, store, group.Config{GroupsMax: 1}), startBroker(t, store, group.Config{})
+				o := a.topic(t, "orders", 1)[0]
+				for i, by := range []*broker{b, a} {
+					_, err := by.Commit(t.Context(), simple("g", at(o, eventlog.Offset(1+i))))
+					check(t, err)
+				}
+				synctest.Wait()
+				store.armed = true
+				_, err := a.Commit(t.Context(), simple("g", at(o, 5)))
+				wantErr(t, err, eventlog.ErrUnsure)
+				by := next(t, a, b)
+				_, err = by.Commit(t.Context(), simple("g", at(o, 6)))
+				check(t, err)
+				_, err = store.Store.Commit(t.Context(), store.late)
+				check(t, err)
+				wantOffset(t, by, "g", o.TopicPartition, 6)
+			})
+		})
+	}
+}

@@ -47,7 +47,7 @@ type group struct {
 	ghosts  []sign           // peers that are dead, whose signs of life are still in the store
 	version eventlog.Version // of its state in the store; 0: not there
 	signed  eventlog.Version // of its owner's sign in the store; 0: not there
-	unsure  eventlog.Version // a commit that checks this version may still be on its way
+	moved   eventlog.Version // its version when this process moved it on last; 0: it must do so again before commits of a group without members
 	life    int              // counts resets, so that late answers of the store are not mixed in
 
 	overtaken bool // another process wrote before the last save

@@ -74,7 +74,8 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 }
 
 // ready makes sure that what is committed now stays in order with what was before: by members once this process coordinates them; else in a group
-// that is in the store, without members that are gone, and where no commit of unknown outcome is on its way.
+// that is in the store, without members that are gone, and whose version this process moved on last: a commit of unknown outcome, through this process or
+// another, is refused where it is still on its way.
 func (g *group) ready(ctx context.Context) error {
 	switch {
 	case g.state != Empty:
@@ -82,7 +83,7 @@ func (g *group) ready(ctx context.Context) error {
 			return err
 		}
 		return nil
-	case g.version == 0 || g.lapsed || g.unsure > 0:
+	case g.version == 0 || g.lapsed || g.moved != g.version:
 		return g.save(ctx)
 	}
 	return nil
@@ -219,6 +220,8 @@ func (g *group) land(ch change, err error) error {
 		return nil
 	case ch.life == g.life && ch.version == g.version:
 		return g.refused(err)
+	case errors.Is(err, eventlog.ErrUnsure) && ch.version == g.moved:
+		g.moved = 0 // the group was read again meanwhile
 	}
 	return fmt.Errorf("group %q: %w (%w)", g.name, ErrMoved, err)
 }

@@ -172,9 +172,6 @@ func (g *group) shortestSession() time.Duration {
 // restore takes the stored state over as it is. A group with members costs a trip, to see whether they are silent.
 func (g *group) restore(ctx context.Context, kv eventlog.KeyValue) error {
 	g.reset()
-	if g.unsure != kv.Version {
-		g.unsure = 0 // what was on its way has come, or is fenced
-	}
 	if kv.Version == 0 {
 		return nil
 	}

@@ -130,7 +130,7 @@ func (g *group) save(ctx context.Context) error {
 		}
 		return err
 	}
-	g.version, g.lapsed, g.ghosts, g.unsure = next, false, nil, 0
+	g.version, g.moved, g.lapsed, g.ghosts = next, next, false, nil
 	return nil
 }
 
@@ -172,11 +172,10 @@ func (g *group) refused(err error) error {
 	}
 	// Overtaken by another process, or of unknown outcome: what the store holds decides.
 	g.c.logger.Info("group is read again from the store", "group", g.name, "because", err)
-	unsure := g.version
 	g.reset()
 	g.overtaken = errors.Is(err, eventlog.ErrStale)
 	if errors.Is(err, eventlog.ErrUnsure) {
-		g.unsure = unsure // it may still be on its way; the next version fences it
+		g.moved = 0 // it may still be on its way; the next version fences it
 	}
 	return fmt.Errorf("group %q: %w (%w)", g.name, ErrMoved, err)
 }
