@@ -187,6 +187,9 @@ func (c *conn) readCall(ctx context.Context, h header) (_ *call, err error) {
 	}
 	call := &call{api: api, request: request{header: h, conn: c, claim: c.s.frames.begin()}}
 	defer func() {
+		if c.panicked(call, recover()) {
+			err = errPanicked
+		}
 		if err != nil {
 			call.claim.release()
 		}
@@ -264,7 +267,7 @@ func (c *conn) write(ctx, polls context.Context) {
 		out, gone := 0, false
 		if resp != nil && resp != noReply {
 			var err error
-			out, err = c.send(call, resp)
+			out, err = c.trySend(call, resp)
 			gone = err != nil
 		}
 		if f, ok := resp.(*fetched); ok {
@@ -318,6 +321,18 @@ func (c *conn) start(ctx context.Context, call *call) (finish func(context.Conte
 	}()
 	return call.api.start(c.s, ctx, &call.request)
 }
+
+// trySend is send. After a panic the connection is closed: a part of the answer may have gone out.
+func (c *conn) trySend(call *call, resp kmsg.Response) (out int, err error) {
+	defer func() {
+		if c.panicked(call, recover()) {
+			err = errPanicked
+		}
+	}()
+	return c.send(call, resp)
+}
+
+var errPanicked = errors.New("the request panicked")
 
 // panicked tells the operator of a panic in one request, which ends that request's connection and nothing else.
 func (c *conn) panicked(call *call, v any) bool {
