@@ -49,6 +49,13 @@ func (c *clock) now(ctx context.Context) (earliest, latest Time, err error) {
 	return c.read + Time(now.Sub(c.told).Milliseconds()), c.read + Time(now.Sub(c.asked).Milliseconds()) + 1, nil
 }
 
+// forget has the store asked again before the clock tells anything.
+func (c *clock) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reading = false
+}
+
 func (c *clock) fresh(now time.Time) bool {
 	if !c.reading {
 		return false

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -67,6 +68,7 @@ func (qs *Queues) Run(ctx context.Context) error {
 	qs.ctx = ctx
 	qs.mu.Unlock()
 	qs.start(qs.wheel.run)
+	qs.start(qs.followStore)
 	qs.start(qs.forgetAllGone)
 	qs.start(qs.retain)
 	<-ctx.Done()
@@ -75,6 +77,30 @@ func (qs *Queues) Run(ctx context.Context) error {
 	qs.mu.Unlock()
 	qs.workers.Wait()
 	return nil
+}
+
+// followStore forgets what was read of the store's state when the store may have lost its end, and wakes the claims that wait for a change of it.
+func (qs *Queues) followStore(ctx context.Context) {
+	for changed := qs.log.IncarnationChanged(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		changed = qs.log.IncarnationChanged() // before the rest: the store may change again meanwhile
+		qs.clock.forget()
+		qs.mu.Lock()
+		opened := slices.Collect(maps.Values(qs.opened))
+		qs.mu.Unlock()
+		for _, q := range opened {
+			q.mu.Lock()
+			clear(q.shards) // one that has a change under way finds out by itself: its version is checked
+			clear(q.dead)
+			q.lastLook = time.Time{}
+			q.mu.Unlock()
+			q.ring()
+		}
+	}
 }
 
 // start runs work beside the callers until it is done, with the context of Run; false when Run does not run.

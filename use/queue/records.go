@@ -31,10 +31,11 @@ var (
 type records struct {
 	log *eventlog.Log
 
-	mu    sync.Mutex // guards what follows
-	pages []page     // the newest last
-	bytes int        // of pages
-	trips map[eventlog.Partition]*trip
+	mu      sync.Mutex      // guards what follows
+	changed <-chan struct{} // closed: the store may have lost what pages hold, and have given its offsets to others
+	pages   []page          // the newest last
+	bytes   int             // of pages
+	trips   map[eventlog.Partition]*trip
 }
 
 // page is what was read of a partition: its records in [from, next), or why they cannot be read.
@@ -53,7 +54,7 @@ type trip struct {
 }
 
 func newRecords(log *eventlog.Log) *records {
-	return &records{log: log, trips: make(map[eventlog.Partition]*trip)}
+	return &records{log: log, changed: log.IncarnationChanged(), trips: make(map[eventlog.Partition]*trip)}
 }
 
 // gone reports whether there is a record no more, or none that anybody can read.
@@ -69,6 +70,7 @@ func (r *records) read(ctx context.Context, p eventlog.Partition, o eventlog.Off
 	if rec, found, err := r.find(p, o); found { // another reader brought it
 		return rec, err
 	}
+	changed := r.log.IncarnationChanged()
 	got, err := r.fetch(ctx, p, o)
 	if errors.Is(err, errNoneYet) { // another process may have claimed what this one did not hear of
 		if _, err := r.log.Bounds(ctx, p); err != nil {
@@ -79,7 +81,7 @@ func (r *records) read(ctx context.Context, p eventlog.Partition, o eventlog.Off
 	if err != nil {
 		return batch.Record{}, err
 	}
-	r.keep(got)
+	r.keep(got, changed)
 	return got.find(o)
 }
 
@@ -107,6 +109,7 @@ func (r *records) travel(p eventlog.Partition) (over func()) {
 func (r *records) find(p eventlog.Partition, o eventlog.Offset) (rec batch.Record, found bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.startAnew()
 	for _, pg := range slices.Backward(r.pages) {
 		if pg.partition == p && pg.from <= o && o < pg.next {
 			rec, err = pg.find(o)
@@ -116,9 +119,30 @@ func (r *records) find(p eventlog.Partition, o eventlog.Offset) (rec batch.Recor
 	return rec, false, nil
 }
 
-func (r *records) keep(pg page) {
+// startAnew drops all pages where the store may have lost what they hold. r.mu is held.
+func (r *records) startAnew() {
+	if isClosed(r.changed) {
+		r.pages, r.bytes, r.changed = nil, 0, r.log.IncarnationChanged()
+	}
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// keep keeps a page that was read while the store was in an incarnation.
+func (r *records) keep(pg page, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.startAnew()
+	if isClosed(changed) {
+		return
+	}
 	r.pages = append(r.pages, pg)
 	r.bytes += pg.bytes
 	drop := 0

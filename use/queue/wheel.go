@@ -162,7 +162,13 @@ func (q *Queue) putOff(due Time) []batch.RecordHeader {
 
 // run turns the wheel while there is something in it. An empty wheel costs no trips.
 func (w *wheel) run(ctx context.Context) {
+	changed := w.owner.log.IncarnationChanged()
 	for failures := 0; ctx.Err() == nil; {
+		if isClosed(changed) { // a queue that is gone may be there again
+			changed = w.owner.log.IncarnationChanged()
+			w.drop()
+			clear(w.gone)
+		}
 		spans := w.ends() // before the turn: what comes after it wakes
 		wait, err := w.turn(ctx)
 		switch {
