@@ -72,6 +72,9 @@ func New(log *eventlog.Log, cfg Config) *Coordinator {
 // Run looks for groups, and forgets expired offsets, until ctx ends. Then all members, those that wait for an answer first, are sent to
 // look for another coordinator.
 func (c *Coordinator) Run(ctx context.Context) error {
+	var following sync.WaitGroup
+	defer following.Wait()
+	following.Go(func() { c.followStore(ctx) })
 	found := false // the sweep before found the store there
 	for {
 		// After an outage, of the store or of this process, a sweep only looks: who lives has until the next one to say so.
@@ -88,17 +91,42 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	}
 }
 
-// close ends all waits and all timers. The groups stay in the store as they are.
-func (c *Coordinator) close() {
+// followStore forgets all groups when the store may have lost its end: members may be of a generation that is not there any more, and whoever asks next
+// finds what the store holds.
+func (c *Coordinator) followStore(ctx context.Context) {
+	for changed := c.log.IncarnationChanged(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		changed = c.log.IncarnationChanged() // before the rest: the store may change again meanwhile
+		for _, g := range c.useAll() {
+			<-g.slot
+			g.reset()
+			g.moved = 0
+			g.leave()
+		}
+	}
+}
+
+// useAll lists the groups in memory, as users of each.
+func (c *Coordinator) useAll() (all []*group) {
 	c.mu.Lock()
-	c.closed = true
-	var all []*group
+	defer c.mu.Unlock()
 	for _, g := range c.groups {
 		g.users++
 		all = append(all, g)
 	}
+	return all
+}
+
+// close ends all waits and all timers. The groups stay in the store as they are.
+func (c *Coordinator) close() {
+	c.mu.Lock()
+	c.closed = true
 	c.mu.Unlock()
-	for _, g := range all {
+	for _, g := range c.useAll() {
 		<-g.slot
 		g.reset()
 		g.timer.Stop()

@@ -376,3 +376,40 @@ func TestAGroupIsNotTakenForTheOneThatTheStoreLost(t *testing.T) {
 		wantOffset(t, b, "g", o.TopicPartition, 1)
 	})
 }
+
+// Members of a generation that the store lost are told at their next heartbeat, and not once it is time to renew the ownership.
+func TestMembersOfAGroupThatTheStoreLostAreToldAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		a := startFollowing(t, store, group.Config{}, time.Second)
+		a.topic(t, "orders", 1)
+		time.Sleep(2 * time.Second)
+		restore := store.Backup()
+		p := newPlayer(a, "g", "p")
+		p.join.Session = 30 * time.Minute
+		settle(t, p)
+		restore(false)
+		time.Sleep(2 * time.Second) // two polls
+		if err := p.beat(t.Context()); err == nil {
+			t.Error("a member of a group that is not there any more was told that all is well")
+		}
+	})
+}
+
+// A consumer of a group that the store lost is told soon as well, and not at the next time that it would look by itself.
+func TestPeersOfAGroupThatTheStoreLostLookAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := memory.New()
+		b := startFollowing(t, store, group.Config{}, time.Second)
+		b.topic(t, "orders", 1)
+		time.Sleep(2 * time.Second)
+		restore := store.Backup()
+		p := joinPeer(t, b, group.PeerConfig{Session: 20 * time.Minute, Heartbeat: 5 * time.Minute, Look: 5 * time.Minute})
+		time.Sleep(time.Second)
+		restore(false)
+		time.Sleep(10 * time.Second)
+		if own := p.Assignment().Own; len(own) > 0 {
+			t.Errorf("ten seconds after its group was lost a peer has %d partitions", len(own))
+		}
+	})
+}

@@ -220,6 +220,7 @@ func (p *Peer) Run(ctx context.Context) error {
 	doubt := time.AfterFunc(p.cfg.Session, p.notify) // Assignment has become empty, unless there was a sign of life
 	defer doubt.Stop()
 	nextBeat := p.sentAlive().Add(p.cfg.Heartbeat)
+	changed := p.log.IncarnationChanged()
 	for next := time.Now(); ; next = earlier(time.Now().Add(jitter(p.cfg.Look)), nextBeat) {
 		select {
 		case <-p.over:
@@ -228,6 +229,8 @@ func (p *Peer) Run(ctx context.Context) error {
 			p.withdraw(ctx)
 			return p.verdict()
 		case <-p.wake:
+		case <-changed: // the store may have lost the peer's place in the group: a sign of life finds out
+			changed, nextBeat = p.log.IncarnationChanged(), time.Now()
 		case <-time.After(time.Until(next)):
 		}
 		due := !time.Now().Before(nextBeat)
