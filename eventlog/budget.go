@@ -26,6 +26,15 @@ func (b *Budget) Take(size int) bool {
 	return true
 }
 
+// fit begins a span and tells how many of its batches come.
+func (b *Budget) fit(span Span, batches []Placed) (n int) {
+	b.Begin(span.MaxBytes)
+	for n < len(batches) && span.MaxBytes > 0 && b.Take(len(batches[n].Bytes)) {
+		n++
+	}
+	return n
+}
+
 // Reserve keeps bytes for a span whose batches are not known yet, and says how many.
 func (b *Budget) Reserve(maxBytes int) int {
 	n := min(max(maxBytes, 0), b.left)

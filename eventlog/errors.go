@@ -20,6 +20,8 @@ var (
 	ErrRewound = fmt.Errorf("%w: it may have lost its end, and must be looked at anew", ErrUnavailable)
 	// ErrUnsure: the change was sent to the store and the answer was lost. It may have happened.
 	ErrUnsure = errors.New("outcome unknown: sent to the store, and the answer was lost")
+	// ErrCrowded: the memory for answers is taken by others who are slow to take theirs. Nothing was read; trying again may work.
+	ErrCrowded = errors.New("no memory for an answer: others are slow to take theirs")
 	// ErrClosed: the log is stopping and takes nothing new.
 	ErrClosed = errors.New("log closed")
 

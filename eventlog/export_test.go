@@ -1,10 +1,10 @@
 package eventlog
 
-// HeldAhead counts the bytes that were read ahead and wait for their readers.
-func (l *Log) HeldAhead() (n int) {
-	l.ahead.mu.Lock()
-	defer l.ahead.mu.Unlock()
-	for _, f := range l.ahead.next {
+// HeldPrefetched counts the bytes that were prefetched and wait for their readers.
+func (l *Log) HeldPrefetched() (n int) {
+	l.prefetch.mu.Lock()
+	defer l.prefetch.mu.Unlock()
+	for _, f := range l.prefetch.next {
 		n += bytesIn(f.slice.Batches)
 	}
 	return n

@@ -1,11 +1,15 @@
 package eventlog_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/budget"
 	"github.com/weir-log/weir/store/memory"
 )
 
@@ -80,4 +84,126 @@ func TestFetchServesWhatIsInMemoryWhileTheStoreIsAway(t *testing.T) {
 	if _, err := log.Fetch(t.Context(), want); !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("with nothing to serve: %v", err)
 	}
+}
+
+// unheard is a log that does not follow others for an hour, with a reader of history that is prefetched for at offset 2 of one partition, and a partition
+// that has ten batches more than the log has heard of.
+func unheard(t *testing.T, store eventlog.Store) (log *eventlog.Log, far, news eventlog.Partition, each int) {
+	t.Helper()
+	writer, far := history(t, store, 10)
+	news = topic(t, writer, "news", 1).Partitions[0]
+	log = open(t, store, eventlog.Config{Poll: time.Hour})
+	for range 10 {
+		if _, err := writer.Publish(t.Context(), news, batch.Record{Value: make([]byte, 1000)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	each = len(one(t, log, far, 0).Batches[0].Bytes)
+	one(t, log, far, 1)
+	synctest.Wait() // 2 is prefetched
+	return log, far, news, each
+}
+
+// A high watermark never goes back (L6): what one span takes of the budget must not make another partition look empty.
+func TestFetchTellsTheBoundsOfASpanThatGetsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, far, news, each := unheard(t, &counting{Store: memory.New()})
+		got, err := log.Fetch(t.Context(), eventlog.Want{MaxBytes: each, Spans: []eventlog.Span{
+			{Partition: far, From: 2, MaxBytes: each},
+			{Partition: news, From: 5, MaxBytes: each},
+		}})
+		if err != nil || len(got[0].Batches) != 1 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if s := got[1]; s.Err != nil || s.Bounds.Next != 10 || len(s.Batches) > 0 {
+			t.Errorf("asked from 5, a partition that ends at 10 is told as %+v, error %v, %d batches", s.Bounds, s.Err, len(s.Batches))
+		}
+	})
+}
+
+func TestFetchDoesNotCallAPartitionEmptyThatItCouldNotAskFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &flaky{Store: memory.New()}
+		log, far, news, each := unheard(t, store)
+		store.passed.Store(true)
+		store.broken.Store(1)
+		got, err := log.Fetch(t.Context(), eventlog.Want{Spans: []eventlog.Span{
+			{Partition: far, From: 2, MaxBytes: each},
+			{Partition: news, From: 5, MaxBytes: each},
+		}})
+		if err != nil || len(got[0].Batches) != 1 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if s := got[1]; !errors.Is(s.Err, eventlog.ErrUnavailable) {
+			t.Errorf("while the store is away a partition is told as %+v, error %v", s.Bounds, s.Err)
+		}
+	})
+}
+
+func TestFetchClaimsWhatItReturns(t *testing.T) {
+	store := memory.New()
+	log, far, near, each := farAndNear(t, store)
+	answers := budget.New(1 << 20)
+	ask := func(p eventlog.Partition, wait time.Duration) (*budget.Claim, int) {
+		t.Helper()
+		c := answers.Begin()
+		got, err := log.Fetch(t.Context(), eventlog.Want{Claim: c, MaxWait: wait, Spans: []eventlog.Span{{Partition: p, From: 3, MaxBytes: 4 * each}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, len(got[0].Batches)
+	}
+	for name, p := range map[string]eventlog.Partition{"from memory": near, "from the store": far} {
+		c, n := ask(p, 0)
+		if n != 4 || c.Held() != int64(4*each) {
+			t.Errorf("%s: %d batches of %d bytes, and %d bytes are claimed", name, n, each, c.Held())
+		}
+		c.Release()
+	}
+	empty := topic(t, log, "empty", 1).Partitions[0]
+	c := answers.Begin()
+	if _, err := log.Fetch(t.Context(), eventlog.Want{Claim: c, MaxWait: time.Millisecond, Spans: []eventlog.Span{{Partition: empty, MaxBytes: each}}}); err != nil || c.Held() != 0 {
+		t.Errorf("nothing came, and %d bytes are claimed; %v", c.Held(), err)
+	}
+	if !answers.Idle() {
+		t.Error("something is held that nobody has")
+	}
+}
+
+// Where answers take all the memory, those from the store and those from the tail get small, then they wait, and hold nothing meanwhile.
+func TestFetchWaitsForMemoryInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, far, near, each := farAndNear(t, &counting{Store: memory.New()})
+		for _, p := range []eventlog.Partition{near, far} {
+			answers := budget.New(int64(4 * each))
+			first := answers.Begin()
+			if _, err := first.Grow(t.Context(), int64(4*each)); err != nil {
+				t.Fatal(err)
+			}
+			spans := []eventlog.Span{{Partition: p, MaxBytes: 4 * each}}
+			over := answers.Begin() // which overdraws, so that the next one waits
+			if _, err := over.Grow(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			c := answers.Begin()
+			if _, err := log.Fetch(ctx, eventlog.Want{Claim: c, Spans: spans}); !errors.Is(err, eventlog.ErrCrowded) || c.Held() != 0 {
+				t.Errorf("with no memory: %v, and %d bytes are claimed", err, c.Held())
+			}
+			go func() {
+				time.Sleep(time.Second)
+				over.Release()
+				first.Release()
+			}()
+			got, err := log.Fetch(t.Context(), eventlog.Want{Claim: c, Spans: spans})
+			if err != nil || len(got[0].Batches) == 0 || c.Held() != int64(len(got[0].Batches)*each) {
+				t.Errorf("%d batches, %v; %d bytes are claimed", len(got[0].Batches), err, c.Held())
+			}
+			c.Release()
+			if !answers.Idle() {
+				t.Error("something is held that nobody has")
+			}
+		}
+	})
 }

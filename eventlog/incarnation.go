@@ -240,7 +240,7 @@ func (l *Log) enter(ctx context.Context) error {
 // startAnew lets go of what was known of the store before, and takes in what it holds. No flush is under way.
 func (l *Log) startAnew(ctx context.Context, before *incarnation, bounds []Bounds, mark Mark, record *epochRecord) error {
 	l.tail.reset(bounds)
-	l.ahead.clear()
+	l.prefetch.clear()
 	l.appender.startAnew()
 	if err := l.loadCatalog(ctx); err != nil {
 		return err

@@ -36,7 +36,7 @@ type Log struct {
 	cfg       Config
 	tail      *tail
 	appender  *appender
-	ahead     *ahead
+	prefetch  *prefetch
 	contact   *contact
 	catalog   atomic.Pointer[catalog]
 	ids       producerIDs
@@ -59,7 +59,7 @@ func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	cfg.Observer = watching{cfg.Observer, contact}
 	l := &Log{contact: contact, store: store, cfg: cfg, tail: newTail(cfg.TailBytes), doubts: make(chan struct{}, 1)}
 	l.appender = newAppender(store, l.tail, l.sealing, &l.gate, l.poke, cfg)
-	l.ahead = newAhead(l.read, l.tail.known, l.tail.age)
+	l.prefetch = newPrefetch(l.read, l.tail.known, l.tail.age)
 	if err := l.enter(ctx); err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
@@ -91,7 +91,7 @@ func (l *Log) Run(ctx context.Context) error {
 	g.Go(func() error { return l.appender.run(ctx) })
 	g.Go(func() error { return l.follow(ctx) })
 	g.Go(func() error { return l.retain(ctx) })
-	defer l.ahead.trips.Wait()
+	defer l.prefetch.trips.Wait()
 	return g.Wait()
 }
 
@@ -228,8 +228,17 @@ func (l *Log) Get(ctx context.Context, key string) (KeyValue, error) {
 
 // ListAll calls visit for every key under prefix, a page of keys a trip.
 func (l *Log) ListAll(ctx context.Context, prefix string, visit func(KeyValue) error) error {
-	const page = 1000
+	return l.ListPages(ctx, prefix, 1000, nil, visit)
+}
+
+// ListPages is ListAll with so many keys a trip. Before each trip it calls before, whose error ends it; nil: nothing.
+func (l *Log) ListPages(ctx context.Context, prefix string, page int, before func() error, visit func(KeyValue) error) error {
 	for after := ""; ; {
+		if before != nil {
+			if err := before(); err != nil {
+				return err
+			}
+		}
 		kvs, err := l.List(ctx, prefix, after, page)
 		if err != nil {
 			return fmt.Errorf("list %q after %q: %w", prefix, after, err)

@@ -32,7 +32,7 @@ func (l *Log) retain(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		l.ahead.forgetStale()
+		l.prefetch.forgetStale()
 		if l.reachable() != nil {
 			continue
 		}

@@ -207,6 +207,7 @@ type where int
 
 const (
 	inStore where = iota // the store
+	unheard              // the store: nothing is known here of what the partition holds there
 	inTail               // the slice given has it
 	atEnd                // nobody yet: the reader has read all there is
 	trimmed              // nobody any more: the offset is below First
@@ -220,7 +221,7 @@ func (t *tail) read(s Span) (Slice, where) {
 	l := t.lanes[s.Partition]
 	switch {
 	case l == nil || s.From > l.bounds.Next:
-		return Slice{}, inStore
+		return Slice{Bounds: Bounds{Partition: s.Partition}}, unheard
 	case s.From < l.bounds.First:
 		return Slice{Bounds: l.bounds}, trimmed
 	case s.From == l.bounds.Next:

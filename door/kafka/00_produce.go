@@ -85,10 +85,10 @@ func (s *Server) submit(ctx context.Context, r *request, topic eventlog.Topic, p
 	}
 	if _, differs := recoded(topic, h); differs { // a second batch is made, and counted until the log counts it
 		room := int64(min(topic.MaxMessageBytes(), decompressedMax))
-		if _, err := r.claim.grow(ctx, room); err != nil {
+		if _, err := r.claim.Grow(ctx, room); err != nil {
 			return appending{err: fmt.Errorf("compress anew: %w: %w", eventlog.ErrUnavailable, err)}
 		}
-		defer r.claim.shrink(room)
+		defer r.claim.Shrink(room)
 	}
 	raw, stamped, err := asTopicWants(topic, p.Records, h)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 
 const (
 	fetchMax     = 16 << 20        // most bytes of records in one answer; one batch comes however large it is
-	fetchScant   = 64 << 10        // the same when too much is being fetched at once: answers get small, nobody waits
 	fetchWaitMax = 5 * time.Minute // longest that a fetch waits for records
 )
 
@@ -21,7 +20,7 @@ const (
 // Fetch sessions (KIP-227) are not kept. A client that asks for one is answered with session id 0, which the protocol allows: it
 // goes on with full requests.
 func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) kmsg.Response {
-	out := &fetched{FetchResponse: in.ResponseKind().(*kmsg.FetchResponse), epochAt: s.log.EpochAt, release: func() {}}
+	out := &fetched{FetchResponse: in.ResponseKind().(*kmsg.FetchResponse), epochAt: s.log.EpochAt}
 	if in.SessionEpoch > 0 {
 		out.ErrorCode = kerr.FetchSessionIDNotFound.Code
 		return out
@@ -34,12 +33,15 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 	want := eventlog.Want{
 		Spans:    spans,
 		MinBytes: int(in.MinBytes),
+		MaxBytes: min(clamp(in.MaxBytes), int(s.fetches.Share())),
 		MaxWait:  min(max(time.Duration(in.MaxWaitMillis)*time.Millisecond, 0), fetchWaitMax),
+		Claim:    s.fetches.Begin(),
 	}
 	if out.failed {
 		want.MaxWait = 0
 	}
-	got, err := s.fetchWithin(ctx, r, want, clamp(in.MaxBytes), out)
+	r.records = want.Claim
+	got, err := s.fetchWithin(ctx, r, want)
 	for i, slot := range slots {
 		p := &out.topics[slot.topic].partitions[slot.partition]
 		if err != nil {
@@ -51,7 +53,24 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 	if err != nil {
 		s.trouble("fetch", err)
 	}
+	// Small batches are copied, and what stands around them counts as well.
+	if n := out.framing(); n > keptBuffer {
+		if _, err := want.Claim.Grow(ctx, int64(n)); err != nil {
+			return nil
+		}
+	}
 	return out
+}
+
+// fetchWithin waits for records as long as the client does, and for memory to answer with as long as for the store. When others wait for the memory
+// of this connection's requests, it waits no longer.
+func (s *Server) fetchWithin(ctx context.Context, r *request, want eventlog.Want) ([]eventlog.Slice, error) {
+	ctx, cancel := context.WithTimeout(ctx, want.MaxWait+patienceDefault)
+	defer cancel()
+	waiting, done := r.conn.givesWay(ctx)
+	defer done()
+	want.Stop = waiting.Done()
+	return s.log.Fetch(ctx, want)
 }
 
 // clamp brings a client's byte limit into what is possible. Kafka, too, returns one batch when it is 0 or less.
@@ -95,51 +114,4 @@ func (s *Server) plan(ctx context.Context, in *kmsg.FetchRequest, out *fetched) 
 		}
 	}
 	return spans, slots
-}
-
-// fetchWithin fetches and, where there is too little, waits and fetches again. Only while it reads and answers it holds
-// room of Server.fetches, not while it waits.
-func (s *Server) fetchWithin(ctx context.Context, r *request, want eventlog.Want, maxBytes int, out *fetched) ([]eventlog.Slice, error) {
-	most := 0 // that can come
-	for _, span := range want.Spans {
-		most = min(most+span.MaxBytes, maxBytes)
-	}
-	want.MinBytes = min(want.MinBytes, most) // or it waited for what cannot come
-	wait := want.MaxWait
-	for {
-		held := int64(most)
-		want.MaxBytes = most
-		if !s.fetches.TryAcquire(held) {
-			held, want.MaxBytes = 0, min(most, fetchScant)
-		}
-		want.MaxWait = 0
-		got, err := s.log.Fetch(ctx, want)
-		size, failed := sizeOf(got)
-		if err != nil || failed || wait == 0 || size >= min(want.MinBytes, want.MaxBytes) {
-			kept := min(held, int64(size))
-			s.fetches.Release(held - kept)
-			out.release = func() { s.fetches.Release(kept) }
-			return got, err
-		}
-		s.fetches.Release(held)
-		want.MaxBytes, want.MaxWait, wait = most, wait, 0
-		waiting, done := r.conn.givesWay(ctx)
-		_, err = s.log.Fetch(waiting, want)
-		gaveWay := waiting.Err() != nil
-		done()
-		if err != nil && !gaveWay {
-			return nil, err
-		}
-	}
-}
-
-// sizeOf counts bytes of records, and tells whether a partition failed.
-func sizeOf(slices []eventlog.Slice) (size int, failed bool) {
-	for _, s := range slices {
-		failed = failed || s.Err != nil
-		for _, b := range s.Batches {
-			size += len(b.Bytes)
-		}
-	}
-	return size, failed
 }

@@ -116,10 +116,11 @@ func kafkaError(err error) *kerr.Error {
 		return kerr.InvalidProducerEpoch
 
 	// What happened is unknown. It must be asked before ErrUnavailable: an error may match both along its chain.
-	case errors.Is(err, eventlog.ErrUnsure), errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, eventlog.ErrUnavailable):
+	case errors.Is(err, eventlog.ErrUnsure),
+		errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrCrowded):
 		return kerr.RequestTimedOut
 	// Certainly nothing happened, and all may be well later.
-	case errors.Is(err, eventlog.ErrUnavailable):
+	case errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrCrowded):
 		return kerr.KafkaStorageError
 	case errors.Is(err, eventlog.ErrClosed), errors.Is(err, context.Canceled):
 		return kerr.NotLeaderForPartition

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/internal/budget"
 )
 
 // inFlightMax is how many requests of one connection are read ahead of the one being answered.
@@ -59,8 +61,9 @@ type request struct {
 	clientID string // "" for none
 	body     kmsg.Request
 	conn     *conn
-	claim    *claim // what it and its answer hold of Server.frames
-	expected int    // bytes of the answer, where that grows with more than the request
+	claim    *budget.Claim // what it and its answer hold of Server.frames
+	records  *budget.Claim // what the records of its answer hold of Server.fetches; nil: there are none
+	expected int           // bytes of the answer, where that grows with more than the request
 }
 
 // call is a request on its way to its answer.
@@ -95,7 +98,7 @@ func (c *conn) serve(ctx, draining context.Context) {
 		c.write(ctx, polls)
 		endPolls() // the reader does not begin what it has in its buffer
 		for call := range c.calls {
-			call.claim.release()
+			call.claim.Release()
 		}
 	})
 	err := c.read(ctx, polls)
@@ -121,8 +124,8 @@ func (c *conn) read(ctx, polls context.Context) error {
 			return err
 		}
 		c.inFlight.Add(1)
-		if call.claim.held > 0 {
-			call.claim.moves(c.giveWay)
+		if call.claim.Held() > 0 {
+			call.claim.Moves(c.giveWay)
 		}
 		if call.api.start != nil && c.waiting.Load() == 0 {
 			call.finish = c.start(ctx, call)
@@ -185,13 +188,13 @@ func (c *conn) readCall(ctx context.Context, h header) (_ *call, err error) {
 	if _, err := c.in.Peek(min(lengthSize+h.length, readBuffer)); err != nil {
 		return nil, c.late(err)
 	}
-	call := &call{api: api, request: request{header: h, conn: c, claim: c.s.frames.begin()}}
+	call := &call{api: api, request: request{header: h, conn: c, claim: c.s.frames.Begin()}}
 	defer func() {
 		if c.panicked(call, recover()) {
 			err = errPanicked
 		}
 		if err != nil {
-			call.claim.release()
+			call.claim.Release()
 		}
 	}()
 	// Every connection may have one small request that claims nothing: no other client can stop those.
@@ -206,7 +209,7 @@ func (c *conn) readCall(ctx context.Context, h header) (_ *call, err error) {
 		return nil, err
 	}
 	if !free {
-		if _, err := call.claim.grow(ctx, int64(w.cost)); err != nil {
+		if _, err := call.claim.Grow(ctx, int64(w.cost)); err != nil {
 			return nil, err
 		}
 	}
@@ -270,12 +273,10 @@ func (c *conn) write(ctx, polls context.Context) {
 			out, err = c.trySend(call, resp)
 			gone = err != nil
 		}
-		if f, ok := resp.(*fetched); ok {
-			f.release()
-		}
+		call.records.Release()
 		now := time.Now()
 		c.lastDone.Store(now.UnixNano())
-		call.claim.release()
+		call.claim.Release()
 		if c.inFlight.Add(-1) == 0 {
 			c.rest()
 		}
@@ -374,8 +375,8 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 	c.answerBy(began)
 	if records, ok := resp.(*fetched); ok {
 		call.body = nil
-		call.claim.release() // the records are counted by themselves
-		return c.sendFetched(b, records, began)
+		call.claim.Release() // the records are counted by themselves
+		return c.sendFetched(b, records, call.records, began)
 	}
 	b = resp.AppendTo(b)
 	binary.BigEndian.PutUint32(b, uint32(len(b)-lengthSize))
@@ -386,8 +387,8 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 		return c.nc.Write(b)
 	}
 	// A client that does not take its answer must not hold the memory that others wait for.
-	call.claim.moves(func() { c.nc.Close() })
-	defer call.claim.rests()
+	call.claim.Moves(func() { c.nc.Close() })
+	defer call.claim.Rests()
 	out := 0
 	for out < len(b) {
 		c.answerBy(began)
@@ -396,19 +397,19 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 		if err != nil {
 			return out, err
 		}
-		call.claim.progress()
+		call.claim.Progress()
 	}
 	return out, nil
 }
 
-// giveWay is called when others wait for memory that requests of this connection have held for silentMax: the one whose turn it is may be
+// giveWay is called when others wait for memory that requests of this connection have held for budget.SilentMax: the one whose turn it is may be
 // waiting for records, for members of its group or for the client to take its answer, and the others for their turn. Until all are answered
-// none waits for others, and the client has silentMax to take a piece of an answer.
+// none waits for others, and the client has budget.SilentMax to take a piece of an answer.
 func (c *conn) giveWay() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hurried = true
-	c.nc.SetWriteDeadline(time.Now().Add(silentMax))
+	c.nc.SetWriteDeadline(time.Now().Add(budget.SilentMax))
 	if c.endWait != nil {
 		c.endWait(errGaveWay)
 	}
@@ -446,7 +447,7 @@ func (c *conn) answerBy(began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	deadline := began.Add(c.s.cfg.WriteTimeout)
-	if hurried := time.Now().Add(silentMax); c.hurried && hurried.Before(deadline) {
+	if hurried := time.Now().Add(budget.SilentMax); c.hurried && hurried.Before(deadline) {
 		deadline = hurried
 	}
 	c.nc.SetWriteDeadline(deadline)

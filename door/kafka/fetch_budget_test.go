@@ -2,6 +2,8 @@ package kafka_test
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -81,4 +83,91 @@ func TestOnlyOnePartitionBringsABatchLargerThanAllowed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// sluggish is a broker in fake time with a topic of so many batches of 1 MiB that are not in its memory, and 16 MiB for answers with records.
+func sluggish(t *testing.T, batches int, test func(t *testing.T, l *pipes)) {
+	synctest.Test(t, func(t *testing.T) {
+		store, l := memory.New(), newPipes()
+		b := startAt(t, store, l, kafka.Config{FetchBytes: 1})
+		writer := startAt(t, store, newPipes(), kafka.Config{})
+		p := writer.createTopic("t", 1, nil).Partitions[0]
+		for range batches {
+			if _, err := writer.log.Publish(t.Context(), p, batch.Record{Value: make([]byte, 1<<20)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second) // until the broker has heard of it
+		test(t, l)
+		b.stop()
+		writer.stop()
+	})
+}
+
+// askAll has clients send a request each. They take nothing of the answers.
+func (p *pipes) askAll(t *testing.T, clients int, req kmsg.Request) (conns []*wire) {
+	raw := frame(req, 1)
+	for range clients {
+		w := p.patient(t)
+		conns = append(conns, w)
+		go func() { _, _ = w.nc.Write(raw) }()
+	}
+	synctest.Wait()
+	return conns
+}
+
+func TestRecordsThatNobodyTakesStayWithinTheirBudget(t *testing.T) {
+	const (
+		room  = 16 << 20
+		batch = 1<<20 + 1000
+		each  = 64 << 10 // goroutines and buffers of a connection, and of its client
+	)
+	if kafka.ArrayCopies > 1 {
+		t.Skip("the race detector needs memory of its own")
+	}
+	for name, c := range map[string]struct {
+		clients  int
+		most     int32 // of a partition
+		repeated int
+	}{
+		"large answers":                       {30, 16 << 20, 1},
+		"a first batch larger than asked for": {100, 1, 1},
+		"behind each other":                   {10, 16 << 20, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sluggish(t, 20, func(t *testing.T, l *pipes) {
+				req := fetchRequest("t", 0, 0)
+				req.MaxBytes, req.Topics[0].Partitions[0].PartitionMaxBytes = c.most, c.most
+				before := liveBytes()
+				conns := l.askAll(t, c.clients, req)
+				if held, limit := liveBytes()-before, int64(room+batch+c.clients*each); held > limit {
+					t.Errorf("%d clients that take no records hold %d bytes, the limit is %d", c.clients, held, limit)
+				}
+				for _, w := range conns {
+					w.nc.Close()
+				}
+			})
+		})
+	}
+}
+
+// A client that takes its records waits a little for those that take none, and no longer.
+func TestClientsThatTakeNoRecordsStopNobody(t *testing.T) {
+	sluggish(t, 20, func(t *testing.T, l *pipes) {
+		req := fetchRequest("t", 0, 0)
+		req.MaxBytes, req.Topics[0].Partitions[0].PartitionMaxBytes = 16<<20, 16<<20
+		conns := l.askAll(t, 30, req)
+		began := time.Now()
+		w := l.patient(t)
+		w.send(frame(req, 1))
+		if n := len(w.receive(req, 1).(*kmsg.FetchResponse).Topics[0].Partitions[0].RecordBatches); n < 1<<20 {
+			t.Errorf("it gets %d bytes", n)
+		}
+		if took := time.Since(began); took > 30*silent {
+			t.Errorf("it waits %v", took)
+		}
+		for _, w := range append(conns, w) {
+			w.nc.Close()
+		}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/budget"
 )
 
 // fetched is the answer to a Fetch. It is encoded here and not by kmsg, which would copy every record: batches are written
@@ -20,7 +21,6 @@ type fetched struct {
 	failed      bool // some partition has an error already
 	uncommitted bool // the reader takes no interest in transactions
 	epochAt     func(eventlog.Partition, eventlog.Offset) int32
-	release     func() // gives back the room held of Server.fetches; called once it was sent, or will not be
 }
 
 type fetchedTopic struct {
@@ -57,8 +57,8 @@ type fetchEncoder struct {
 	flexible bool
 }
 
-// sendFetched writes the answer behind the response header b.
-func (c *conn) sendFetched(b []byte, f *fetched, began time.Time) (int, error) {
+// sendFetched writes the answer behind the response header b. While others wait for the memory that claim holds, the client has to take it in time.
+func (c *conn) sendFetched(b []byte, f *fetched, claim *budget.Claim, began time.Time) (int, error) {
 	e := fetchEncoder{b: slices.Grow(b, f.framing()), splices: c.splices[:0], version: f.Version, flexible: f.IsFlexible()}
 	e.response(f)
 	size := len(e.b) + e.spliced
@@ -71,7 +71,9 @@ func (c *conn) sendFetched(b []byte, f *fetched, began time.Time) (int, error) {
 		from = s.at
 	}
 	c.buffers = append(c.buffers, e.b[from:])
-	err := c.writePieces(c.buffers, began)
+	claim.Sends(func() { c.nc.Close() })
+	err := c.writePieces(c.buffers, claim, began)
+	claim.Rests()
 
 	clear(c.buffers) // let go of the log's memory
 	clear(e.splices)
@@ -82,21 +84,28 @@ func (c *conn) sendFetched(b []byte, f *fetched, began time.Time) (int, error) {
 	return size, err
 }
 
-// pieceMax is how many bytes go to the socket at once.
-const pieceMax = 256 << 10
+// How many bytes go to the socket at once: fewer while others wait for memory, to see sooner that the client takes some.
+const (
+	pieceMax       = 256 << 10
+	pieceContended = 64 << 10
+)
 
 // writePieces writes buffers, which it uses up, so that each piece has its time.
-func (c *conn) writePieces(buffers net.Buffers, began time.Time) error {
+func (c *conn) writePieces(buffers net.Buffers, claim *budget.Claim, began time.Time) error {
 	for len(buffers) > 0 {
+		most := pieceMax
+		if claim.Progress() {
+			most = pieceContended
+		}
 		size, n := 0, 0
-		for n < len(buffers) && size+len(buffers[n]) <= pieceMax {
+		for n < len(buffers) && size+len(buffers[n]) <= most {
 			size += len(buffers[n])
 			n++
 		}
 		piece := buffers[:n] // WriteTo uses up the slice it is called on
 		if n == 0 {
-			piece = net.Buffers{buffers[0][:pieceMax]}
-			buffers[0] = buffers[0][pieceMax:]
+			piece = net.Buffers{buffers[0][:most]}
+			buffers[0] = buffers[0][most:]
 		}
 		buffers = buffers[n:]
 		c.answerBy(began)

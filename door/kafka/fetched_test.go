@@ -29,7 +29,7 @@ func TestFetchAnswersAreWhatKmsgReads(t *testing.T) {
 	api := findAPI(t, kmsg.Fetch)
 	for version := api.min; version <= api.max; version++ {
 		for _, uncommitted := range []bool{false, true} {
-			f := &fetched{FetchResponse: kmsg.NewPtrFetchResponse(), uncommitted: uncommitted, release: func() {},
+			f := &fetched{FetchResponse: kmsg.NewPtrFetchResponse(), uncommitted: uncommitted,
 				epochAt: func(eventlog.Partition, eventlog.Offset) int32 { return 0 }}
 			f.Version = version
 			f.topics = []fetchedTopic{

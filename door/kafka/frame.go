@@ -8,6 +8,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/weir-log/weir/internal/budget"
 )
 
 // A request on the wire:
@@ -80,7 +82,7 @@ const (
 // readFrame takes the frame that readHeader saw and returns what follows its header: the client id, tags and body.
 // The bytes are the caller's for good: the batches of a produce request stay slices of them. It claims memory as bytes come, unless the frame
 // is free.
-func (c *conn) readFrame(ctx context.Context, h header, claim *claim, free bool) ([]byte, error) {
+func (c *conn) readFrame(ctx context.Context, h header, claim *budget.Claim, free bool) ([]byte, error) {
 	if _, err := c.in.Discard(lengthSize + headerMin); err != nil {
 		return nil, err
 	}
@@ -89,12 +91,12 @@ func (c *conn) readFrame(ctx context.Context, h header, claim *claim, free bool)
 		_, err := io.ReadFull(c.in, b)
 		return b, err
 	}
-	claim.moves(func() { c.nc.SetReadDeadline(time.Unix(1, 0)) })
-	defer claim.rests()
+	claim.Moves(func() { c.nc.SetReadDeadline(time.Unix(1, 0)) })
+	defer claim.Rests()
 	var b []byte
 	for size := 0; len(b) < h.length-headerMin; {
 		more := min(h.length-headerMin, max(frameFirst, frameGrows*size)) - size
-		waited, err := claim.grow(ctx, int64(more))
+		waited, err := claim.Grow(ctx, int64(more))
 		if err != nil {
 			return nil, err
 		}
@@ -108,8 +110,8 @@ func (c *conn) readFrame(ctx context.Context, h header, claim *claim, free bool)
 		size += more
 		b = append(make([]byte, 0, size), b...)
 		if b, err = c.fill(b, claim); err != nil {
-			if claim.rests() {
-				return nil, refuse("slow_frame", "%d bytes of a request of %d came, and then none for %v while other clients waited for memory", len(b), h.length, silentMax)
+			if claim.Rests() {
+				return nil, refuse("slow_frame", "%d bytes of a request of %d came, and then none for %v while other clients waited for memory", len(b), h.length, budget.SilentMax)
 			}
 			return nil, c.late(err)
 		}
@@ -118,7 +120,7 @@ func (c *conn) readFrame(ctx context.Context, h header, claim *claim, free bool)
 }
 
 // fill reads until b has no more room.
-func (c *conn) fill(b []byte, claim *claim) ([]byte, error) {
+func (c *conn) fill(b []byte, claim *budget.Claim) ([]byte, error) {
 	for len(b) < cap(b) {
 		piece := b[len(b):min(cap(b), len(b)+frameFirst)]
 		n, err := io.ReadFull(c.in, piece)
@@ -126,7 +128,7 @@ func (c *conn) fill(b []byte, claim *claim) ([]byte, error) {
 		if err != nil {
 			return b, err
 		}
-		claim.progress()
+		claim.Progress()
 	}
 	return b, nil
 }

@@ -156,9 +156,8 @@ func FuzzFrame(f *testing.F) {
 		if n, limit := <-answered, int64(answerEach*len(sent)+1<<20); n > limit {
 			t.Fatalf("%d bytes are answered with %d, the limit is %d", len(sent), n, limit)
 		}
-		if !s.frames.idle() || !s.fetches.TryAcquire(s.cfg.FetchBytes) {
+		if !s.frames.Idle() || !s.fetches.Idle() {
 			t.Fatal("the connection took room with it")
 		}
-		s.fetches.Release(s.cfg.FetchBytes)
 	})
 }

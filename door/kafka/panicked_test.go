@@ -65,7 +65,7 @@ func TestAPanicAroundARequestEndsItsConnectionAlone(t *testing.T) {
 			if answer, err := ask(kmsg.NewPtrApiVersionsRequest()); err != nil || answer[7] != 1 {
 				t.Errorf("another connection gets %v, %v", answer, err)
 			}
-			if !s.frames.idle() {
+			if !s.frames.Idle() {
 				t.Error("memory is claimed for requests that are over")
 			}
 		})

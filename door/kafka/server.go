@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/budget"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -32,7 +32,7 @@ type Config struct {
 	ConnsPerIP    int   // most connections from one address; default 1,000
 	FrameBytes    int   // largest produce request (socket.request.max.bytes); default 100 MiB, as in Kafka
 	InFlightBytes int64 // requests being read or handled, over all connections, and one request beyond; default 128 MiB, never less than one frame
-	FetchBytes    int64 // records being read for fetches from the store, over all connections; default 64 MiB
+	FetchBytes    int64 // records being read and sent for fetches, over all connections, and one batch beyond; default 64 MiB
 
 	FrameTimeout time.Duration // from a frame's first byte to its last; default 30 s
 	IdleTimeout  time.Duration // a connection with nothing to do is closed; default 10 min (connections.max.idle.ms)
@@ -102,8 +102,8 @@ type Server struct {
 
 	lacks lacks // told in the log
 
-	frames  *budget             // bytes of requests being read or handled
-	fetches *semaphore.Weighted // bytes of records being read from the store
+	frames  *budget.Budget // bytes of requests being read or handled
+	fetches *budget.Budget // bytes of records being read and sent
 
 	mu    sync.Mutex     // guards conns and perIP
 	conns int            // open now
@@ -118,8 +118,8 @@ func New(log *eventlog.Log, groups *group.Coordinator, cfg Config) *Server {
 		groups:  groups,
 		cfg:     cfg,
 		apis:    make(map[int16]*api),
-		frames:  newBudget(cfg.InFlightBytes),
-		fetches: semaphore.NewWeighted(cfg.FetchBytes),
+		frames:  budget.New(cfg.InFlightBytes),
+		fetches: budget.New(cfg.FetchBytes),
 		perIP:   make(map[string]int),
 	}
 	for _, a := range apis() {

@@ -190,6 +190,25 @@ func (id Identity) MayQueue(a Access, queue string) bool {
 	return id.Has(a) && (id.key.AllQueues || begins(queue, id.key.Queues))
 }
 
+// GroupPrefixes are how the names of the consumer groups begin that the key reaches; "" for all. None begins with another.
+func (id Identity) GroupPrefixes() []string { return prefixes(id.key.AllGroups, id.key.Groups) }
+
+// QueuePrefixes are how the names of the work queues begin that the key reaches; "" for all. None begins with another.
+func (id Identity) QueuePrefixes() []string { return prefixes(id.key.AllQueues, id.key.Queues) }
+
+func prefixes(all bool, some []string) []string {
+	if all {
+		return []string{""}
+	}
+	var apart []string
+	for _, prefix := range slices.Sorted(slices.Values(some)) {
+		if prefix != "" && !begins(prefix, apart) { // an empty one reaches nothing
+			apart = append(apart, prefix)
+		}
+	}
+	return apart
+}
+
 // begins tells whether a name begins with one of some prefixes. With an empty one none does.
 func begins(name string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return prefix != "" && strings.HasPrefix(name, prefix) })

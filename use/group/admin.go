@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -40,20 +41,56 @@ type (
 // Partitions is what a member of type consumer was given, by topic, and as much as there is of a broken assignment.
 func (m Member) Partitions() map[string][]int32 { return assigned(m.Assignment) }
 
-// List returns all groups, sorted by name: one trip per thousand groups, per thousand that have an owner, and per thousand peers. Filters are Kafka's: states in any case, and none means all.
+// Filter says which groups to list. The zero value lists none.
+type Filter struct {
+	Prefixes []string // how their names begin, none of them with another; "" is all
+	States   []string // Kafka's, in any case; none means all
+
+	// Room is asked before groups are read: about so many bytes they take in the list. What is not needed is given back, as bytes below 0. Its error
+	// ends the listing. nil: nobody counts.
+	Room func(bytes int) error
+}
+
+// AllPrefixes are those of all groups.
+var AllPrefixes = []string{""}
+
+// List returns all groups, sorted by name, as Select does. Filters are Kafka's: states in any case, and none means all.
 func (c *Coordinator) List(ctx context.Context, states []string) ([]Listed, error) {
-	seen, err := c.survey(ctx)
+	return c.Select(ctx, Filter{Prefixes: AllPrefixes, States: states})
+}
+
+// Select returns groups, sorted by name: for each prefix one trip per thousand groups, per thousand that have an owner, and per thousand peers.
+func (c *Coordinator) Select(ctx context.Context, f Filter) ([]Listed, error) {
+	seen, err := c.survey(ctx, f)
 	if err != nil {
 		return nil, fmt.Errorf("list groups: %w", err)
 	}
 	var out []Listed
 	for _, s := range seen {
-		if len(states) == 0 || slices.ContainsFunc(states, func(state string) bool { return strings.EqualFold(state, string(s.State)) }) {
+		if len(f.States) == 0 || slices.ContainsFunc(f.States, func(state string) bool { return strings.EqualFold(state, string(s.State)) }) {
 			out = append(out, s.Listed)
 		}
 	}
 	slices.SortFunc(out, func(a, b Listed) int { return strings.Compare(a.Group, b.Group) })
 	return out, nil
+}
+
+func (f Filter) names(group string) bool {
+	return slices.ContainsFunc(f.Prefixes, func(prefix string) bool { return strings.HasPrefix(group, prefix) })
+}
+
+// listAll visits the keys of one kind that belong to the filter's groups. An escaped prefix is a prefix of the escaped name: each byte is
+// escaped by itself.
+func (c *Coordinator) listAll(ctx context.Context, kind string, f Filter, visit func(eventlog.KeyValue) error) error {
+	for _, prefix := range f.Prefixes {
+		err := listWithin(ctx, c.log, kind+url.PathEscape(prefix), listedCost, f.Room, func(kv eventlog.KeyValue) (keeps int, err error) {
+			return listedCost, visit(kv)
+		})
+		if err != nil {
+			return fmt.Errorf("%w (%w)", ErrLoading, err)
+		}
+	}
+	return nil
 }
 
 // surveyed is a group as seen from afar.
@@ -63,18 +100,21 @@ type surveyed struct {
 	members int
 }
 
-// survey looks at all groups, by name.
-func (c *Coordinator) survey(ctx context.Context) (map[string]surveyed, error) {
-	peers, err := c.groupsOfPeers(ctx)
+// listedCost is about what a group takes in a list, in memory and encoded.
+const listedCost = 256
+
+// survey looks at groups, by name.
+func (c *Coordinator) survey(ctx context.Context, f Filter) (map[string]surveyed, error) {
+	peers, err := c.groupsOfPeers(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	owners, err := c.owners(ctx)
+	owners, err := c.owners(ctx, f)
 	if err != nil {
 		return nil, err
 	}
 	seen := make(map[string]surveyed)
-	err = c.log.ListAll(ctx, statePrefix, func(kv eventlog.KeyValue) error {
+	err = c.listAll(ctx, statePrefix, f, func(kv eventlog.KeyValue) error {
 		var s storedState
 		name, err := nameOfStateKey(kv.Key)
 		if err == nil {
@@ -98,10 +138,13 @@ func (c *Coordinator) survey(ctx context.Context) (map[string]surveyed, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w (%w)", ErrLoading, err)
+		return nil, err
 	}
 	// What this process coordinates is newer in memory.
 	for _, g := range c.all() {
+		if !f.names(g.name) {
+			continue
+		}
 		c.stay(g)
 		if g.owned && len(g.members) > 0 && g.version >= seen[g.name].version {
 			seen[g.name] = surveyed{Listed: Listed{Group: g.name, ProtocolType: g.protocolType, State: g.state}, members: len(g.members)}
@@ -112,25 +155,22 @@ func (c *Coordinator) survey(ctx context.Context) (map[string]surveyed, error) {
 }
 
 // groupsOfPeers tells which groups have living peers: one trip per thousand peers.
-func (c *Coordinator) groupsOfPeers(ctx context.Context) (map[string]bool, error) {
+func (c *Coordinator) groupsOfPeers(ctx context.Context, f Filter) (map[string]bool, error) {
 	groups := make(map[string]bool)
-	err := c.log.ListAll(ctx, memberPrefix, func(kv eventlog.KeyValue) error {
+	err := c.listAll(ctx, memberPrefix, f, func(kv eventlog.KeyValue) error {
 		name, s, err := parseSign(kv)
 		if err == nil && !c.isDead(s) {
 			groups[name] = true
 		}
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("%w (%w)", ErrLoading, err)
-	}
-	return groups, nil
+	return groups, err
 }
 
 // owners are the signs of all owners, by group: one trip per thousand.
-func (c *Coordinator) owners(ctx context.Context) (map[string]eventlog.KeyValue, error) {
+func (c *Coordinator) owners(ctx context.Context, f Filter) (map[string]eventlog.KeyValue, error) {
 	signs := make(map[string]eventlog.KeyValue)
-	err := c.log.ListAll(ctx, ownerPrefix, func(kv eventlog.KeyValue) error {
+	err := c.listAll(ctx, ownerPrefix, f, func(kv eventlog.KeyValue) error {
 		name, err := nameOfOwnerKey(kv.Key)
 		if err != nil {
 			return fmt.Errorf("key %q: %w", kv.Key, err)
@@ -139,10 +179,7 @@ func (c *Coordinator) owners(ctx context.Context) (map[string]eventlog.KeyValue,
 		signs[name] = kv
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("%w (%w)", ErrLoading, err)
-	}
-	return signs, nil
+	return signs, err
 }
 
 // all lists the groups in memory.
@@ -197,7 +234,7 @@ func (c *Coordinator) deleteOnce(ctx context.Context, name string) error {
 		return err
 	}
 	var offsets []Committed
-	if err := listOffsets(ctx, c.log, name, func(o stored) { offsets = append(offsets, o.Committed) }); err != nil {
+	if err := listOffsets(ctx, c.log, name, func(o stored) error { offsets = append(offsets, o.Committed); return nil }); err != nil {
 		return err
 	}
 	return g.erase(ctx, offsets)

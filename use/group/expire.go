@@ -103,7 +103,7 @@ func (g *group) use() *use {
 func (g *group) used(ctx context.Context) (*use, error) {
 	u := g.use()
 	var offsets []stored
-	if err := listOffsets(ctx, g.c.log, g.name, func(o stored) { offsets = append(offsets, o) }); err != nil {
+	if err := listOffsets(ctx, g.c.log, g.name, func(o stored) error { offsets = append(offsets, o); return nil }); err != nil {
 		return nil, err
 	}
 	if err := g.c.knowTopics(ctx, offsets); err != nil {
@@ -207,7 +207,7 @@ type Stat struct {
 
 // Stats returns all groups and their lag: one trip per thousand groups, peers and offsets, and one for the ends of the partitions.
 func (c *Coordinator) Stats(ctx context.Context) ([]Stat, []Lag, error) {
-	seen, err := c.survey(ctx)
+	seen, err := c.survey(ctx, Filter{Prefixes: AllPrefixes})
 	if err != nil {
 		return nil, nil, fmt.Errorf("sizes of groups: %w", err)
 	}

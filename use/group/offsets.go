@@ -238,14 +238,31 @@ func (o Committed) encode() []byte {
 // given nil, for all partitions of topics that are still there, by name and partition. The store answers, since peers and others commit there as well: one
 // trip, and one per thousand offsets of the group.
 func (c *Coordinator) Fetch(ctx context.Context, name string, which []TopicPartition) ([]Committed, error) {
+	return c.FetchWithin(ctx, name, which, nil)
+}
+
+// FetchWithin is Fetch that asks for memory before it reads: for about so many bytes. What is not needed it gives back, as bytes below 0. The error of
+// room ends it. nil: nobody counts.
+func (c *Coordinator) FetchWithin(ctx context.Context, name string, which []TopicPartition, room func(bytes int) error) ([]Committed, error) {
 	if err := c.serves(name); err != nil {
 		return nil, err
 	}
+	wanted := make(map[TopicPartition]bool, len(which))
+	for _, tp := range which {
+		wanted[tp] = true
+	}
 	found := make(map[TopicPartition]Committed)
 	var offsets []stored
-	err := listOffsets(ctx, c.log, name, func(o stored) { found[o.TopicPartition], offsets = o.Committed, append(offsets, o) })
+	err := listWithin(ctx, c.log, offsetKeysOf(name), committedCost+c.cfg.OffsetMetadataMax, room, func(kv eventlog.KeyValue) (keeps int, err error) {
+		_, o, err := parseOffset(kv)
+		if err != nil || which != nil && !wanted[o.TopicPartition] {
+			return 0, err
+		}
+		found[o.TopicPartition], offsets = o.Committed, append(offsets, o)
+		return committedCost + len(o.Metadata), nil
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("load offsets of group %q: %w (%w)", name, ErrLoading, err)
 	}
 	if which == nil {
 		if err := c.knowTopics(ctx, offsets); err != nil {
@@ -268,6 +285,41 @@ func (c *Coordinator) Fetch(ctx context.Context, name string, which []TopicParti
 	return out, nil
 }
 
+// listedPage is how many keys are read a trip where memory is counted.
+const listedPage = 64
+
+// listWithin visits all keys under a prefix. Before each trip it asks for memory for a page of the largest values, and afterwards gives back what
+// the visits do not keep.
+func listWithin(ctx context.Context, log *eventlog.Log, prefix string, largest int, room func(bytes int) error, visit func(eventlog.KeyValue) (keeps int, err error)) error {
+	if room == nil {
+		return log.ListAll(ctx, prefix, func(kv eventlog.KeyValue) error {
+			_, err := visit(kv)
+			return err
+		})
+	}
+	kept, asked := 0, 0
+	settle := func() error {
+		err := room(kept - asked)
+		asked, kept = 0, 0
+		return err
+	}
+	err := log.ListPages(ctx, prefix, listedPage, func() error {
+		if err := settle(); err != nil {
+			return err
+		}
+		asked = listedPage * largest
+		return room(asked)
+	}, func(kv eventlog.KeyValue) error {
+		n, err := visit(kv)
+		kept += n
+		return err
+	})
+	return errors.Join(err, settle())
+}
+
+// committedCost is about what a committed offset takes, here and in an answer.
+const committedCost = 256
+
 // stored is a committed offset as the store has it.
 type stored struct {
 	Committed
@@ -275,11 +327,11 @@ type stored struct {
 }
 
 // listOffsets reads all that a group has committed: one trip per thousand.
-func listOffsets(ctx context.Context, log *eventlog.Log, group string, visit func(stored)) error {
+func listOffsets(ctx context.Context, log *eventlog.Log, group string, visit func(stored) error) error {
 	err := log.ListAll(ctx, offsetKeysOf(group), func(kv eventlog.KeyValue) error {
 		_, o, err := parseOffset(kv)
 		if err == nil {
-			visit(o)
+			err = visit(o)
 		}
 		return err
 	})

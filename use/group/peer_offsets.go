@@ -218,7 +218,7 @@ func (p *Peer) fill(ctx context.Context) error {
 	}
 	r := p.roster()
 	committed := make(map[TopicPartition]eventlog.Offset)
-	err := listOffsets(ctx, p.log, p.cfg.Group, func(o stored) { committed[o.TopicPartition] = o.Offset })
+	err := listOffsets(ctx, p.log, p.cfg.Group, func(o stored) error { committed[o.TopicPartition] = o.Offset; return nil })
 	if err != nil {
 		return err
 	}

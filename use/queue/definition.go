@@ -666,15 +666,20 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 }
 
 // List returns all queues, by name.
-func (qs *Queues) List(ctx context.Context) ([]Info, error) {
+func (qs *Queues) List(ctx context.Context) ([]Info, error) { return qs.Select(ctx, []string{""}) }
+
+// Select returns the queues whose names begin with one of some prefixes, none of which begins with another.
+func (qs *Queues) Select(ctx context.Context, prefixes []string) ([]Info, error) {
 	var infos []Info
-	err := qs.log.ListAll(ctx, defPrefix, func(kv eventlog.KeyValue) error {
-		d, err := parseDefinition(kv)
-		infos = append(infos, d.info())
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list queues: %w", err)
+	for _, prefix := range prefixes {
+		err := qs.log.ListAll(ctx, defKey(prefix), func(kv eventlog.KeyValue) error {
+			d, err := parseDefinition(kv)
+			infos = append(infos, d.info())
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list queues: %w", err)
+		}
 	}
 	return infos, nil
 }

@@ -34,7 +34,7 @@ func one(t *testing.T, log *eventlog.Log, p eventlog.Partition, from eventlog.Of
 	return got[0]
 }
 
-func TestReaderOfHistoryIsReadAhead(t *testing.T) {
+func TestReaderOfHistoryIsPrefetchedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &counting{Store: memory.New()}
 		log, p := history(t, store, 10)
@@ -52,7 +52,7 @@ func TestReaderOfHistoryIsReadAhead(t *testing.T) {
 	})
 }
 
-func TestOneReadOfHistoryReadsNothingAhead(t *testing.T) {
+func TestOneReadOfHistoryPrefetchesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &counting{Store: memory.New()}
 		log, p := history(t, store, 10)
@@ -67,7 +67,7 @@ func TestOneReadOfHistoryReadsNothingAhead(t *testing.T) {
 	})
 }
 
-func TestReadAheadDoesNotOutliveTheRecords(t *testing.T) {
+func TestPrefetchDoesNotOutliveTheRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, p := history(t, memory.New(), 10)
 		one(t, log, p, 0)
@@ -92,7 +92,7 @@ func TestReadAheadDoesNotOutliveTheRecords(t *testing.T) {
 	})
 }
 
-func TestReadAheadFailsOverToATrip(t *testing.T) {
+func TestPrefetchFailsOverToATrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &flaky{Store: memory.New()}
 		log, p := history(t, store, 10)
@@ -106,7 +106,7 @@ func TestReadAheadFailsOverToATrip(t *testing.T) {
 	})
 }
 
-func TestReadAheadLetsGo(t *testing.T) {
+func TestPrefetchLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &counting{Store: memory.New()}
 		log, p := history(t, store, 10)
@@ -122,7 +122,7 @@ func TestReadAheadLetsGo(t *testing.T) {
 }
 
 // What is read ahead counts with its true size: a batch that is larger than what its reader asks for must not get past the limit.
-func TestReadAheadCountsWhatItHolds(t *testing.T) {
+func TestPrefetchCountsWhatItHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		writer := open(t, store, eventlog.Config{})
@@ -141,7 +141,7 @@ func TestReadAheadCountsWhatItHolds(t *testing.T) {
 			one(t, log, p, 1) // 2 is read ahead
 		}
 		synctest.Wait()
-		if held := log.HeldAhead(); held > 32<<20 {
+		if held := log.HeldPrefetched(); held > 32<<20 {
 			t.Errorf("%d bytes are held for readers that may come", held)
 		}
 		for _, p := range large.Partitions {
