@@ -23,14 +23,14 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 	}
 
 	if in.Topics == nil || in.Version == 0 && len(in.Topics) == 0 {
-		partitions := 0
-		for _, t := range s.log.Topics() {
+		topics, partitions := s.log.Topics(), 0
+		for _, t := range topics {
 			partitions += len(t.Partitions)
 		}
 		if err := r.expect(ctx, partitions*metadataCost); err != nil {
 			return nil
 		}
-		for _, t := range s.log.Topics() {
+		for _, t := range topics {
 			out.Topics = append(out.Topics, s.metadataTopic(in, t))
 		}
 		return out

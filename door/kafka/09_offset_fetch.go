@@ -65,12 +65,14 @@ func (s *Server) offsetFetch(ctx context.Context, r *request, in *kmsg.OffsetFet
 func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetchRequestGroup, byID bool) (kmsg.OffsetFetchResponseGroup, error) {
 	out := kmsg.NewOffsetFetchResponseGroup()
 	out.Group = ask.Group
+	var crowded error
+	room := func(bytes int) error { crowded = r.expect(ctx, bytes); return crowded }
 	if ask.Topics == nil {
-		all, err := s.groups.Fetch(ctx, ask.Group, nil)
-		out.ErrorCode = errorCode(err)
-		if err := r.expect(ctx, costOf(all)); err != nil {
-			return out, err
+		all, err := s.groups.FetchWithin(ctx, ask.Group, nil, room)
+		if crowded != nil {
+			return out, crowded
 		}
+		out.ErrorCode = errorCode(err)
 		for _, c := range all {
 			if n := len(out.Topics); n == 0 || out.Topics[n-1].TopicID != c.Topic {
 				t := kmsg.NewOffsetFetchResponseGroupTopic()
@@ -83,15 +85,15 @@ func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetc
 		return out, nil
 	}
 	var which []group.TopicPartition
-	mentions := make(map[string]bool)
-	for _, t := range ask.Topics {
-		if !first(mentions, nameOrID(&t.Topic, t.TopicID)) {
-			continue
-		}
+	topics := merge(ask.Topics, func(t kmsg.OffsetFetchRequestGroupTopic) (string, []int32) {
+		return nameOrID(&t.Topic, t.TopicID), t.Partitions
+	})
+	for _, m := range topics {
+		t := ask.Topics[m.first]
 		row := kmsg.NewOffsetFetchResponseGroupTopic()
 		row.Topic, row.TopicID = t.Topic, t.TopicID
 		topic, err := s.topicEither(ctx, t.Topic, t.TopicID, byID)
-		for _, p := range once(t.Partitions) {
+		for _, p := range m.partitions {
 			a := committedRow(group.Committed{TopicPartition: group.TopicPartition{Partition: p}, Offset: -1, LeaderEpoch: -1})
 			if err != nil && byID {
 				a.ErrorCode = errorCode(err) // by name, a topic that is not there is one without offsets
@@ -102,14 +104,14 @@ func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetc
 		out.Topics = append(out.Topics, row)
 	}
 	// Nothing asked for is an empty list, which is not null.
-	found, err := s.groups.Fetch(ctx, ask.Group, append([]group.TopicPartition{}, which...))
+	found, err := s.groups.FetchWithin(ctx, ask.Group, append([]group.TopicPartition{}, which...), room)
+	if crowded != nil {
+		return out, crowded
+	}
 	if err != nil {
 		s.trouble("OffsetFetch", err)
 		out.ErrorCode = errorCode(err)
 		return out, nil
-	}
-	if err := r.expect(ctx, costOf(found)); err != nil {
-		return out, err
 	}
 	i := 0
 	for t := range out.Topics {
@@ -121,15 +123,6 @@ func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetc
 		}
 	}
 	return out, nil
-}
-
-// costOf is about what committed offsets take in an answer, in memory and encoded.
-func costOf(all []group.Committed) (n int) {
-	const each = 128
-	for _, c := range all {
-		n += each + len(c.Metadata)
-	}
-	return n
 }
 
 func committedRow(c group.Committed) kmsg.OffsetFetchResponseGroupTopicPartition {

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/use/group"
 )
 
 // groupType is the type of all groups here: those of the classic protocol.
@@ -17,15 +19,19 @@ func (s *Server) listGroups(ctx context.Context, r *request, in *kmsg.ListGroups
 	if len(in.TypesFilter) > 0 && !slices.ContainsFunc(in.TypesFilter, func(t string) bool { return strings.EqualFold(t, groupType) }) {
 		return out
 	}
-	listed, err := s.groups.List(ctx, in.StatesFilter)
+	var crowded error
+	listed, err := s.groups.Select(ctx, group.Filter{
+		Prefixes: group.AllPrefixes,
+		States:   in.StatesFilter,
+		Room:     func(bytes int) error { crowded = r.expect(ctx, bytes); return crowded },
+	})
+	if crowded != nil {
+		return nil
+	}
 	if err != nil {
 		s.trouble("ListGroups", err)
 		out.ErrorCode = errorCode(err)
 		return out
-	}
-	const each = 256 // about what a group takes in the answer, in memory and encoded
-	if err := r.expect(ctx, len(listed)*each); err != nil {
-		return nil
 	}
 	for _, l := range listed {
 		g := kmsg.NewListGroupsResponseGroup()

@@ -70,17 +70,13 @@ func (s *Server) logDirTopics(ctx context.Context, in *kmsg.DescribeLogDirsReque
 		}
 		return all
 	}
-	mentions := make(map[string]bool)
-	for _, asked := range in.Topics {
-		if !first(mentions, asked.Topic) {
-			continue
-		}
-		topic, err := s.topicByName(ctx, asked.Topic)
+	for _, m := range merge(in.Topics, func(t kmsg.DescribeLogDirsRequestTopic) (string, []int32) { return t.Topic, t.Partitions }) {
+		topic, err := s.topicByName(ctx, in.Topics[m.first].Topic)
 		if err != nil {
 			continue
 		}
 		t := logDirTopic{name: topic.Name, topic: topic}
-		for _, number := range once(asked.Partitions) {
+		for _, number := range m.partitions {
 			if _, err := partitionOf(topic, number); err == nil {
 				t.numbers = append(t.numbers, number)
 			}

@@ -12,15 +12,13 @@ import (
 // DescribeProducers lists the idempotent producers that partitions know.
 func (s *Server) describeProducers(ctx context.Context, r *request, in *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
 	out := in.ResponseKind().(*kmsg.DescribeProducersResponse)
-	mentions := make(map[string]bool)
-	for _, asked := range in.Topics {
-		if !first(mentions, asked.Topic) {
-			continue
-		}
+	topics := merge(in.Topics, func(t kmsg.DescribeProducersRequestTopic) (string, []int32) { return t.Topic, t.Partitions })
+	for _, m := range topics {
+		asked := in.Topics[m.first]
 		t := kmsg.NewDescribeProducersResponseTopic()
 		t.Topic = asked.Topic
 		topic, unknown := s.topicByName(ctx, asked.Topic)
-		for _, number := range once(asked.Partitions) {
+		for _, number := range m.partitions {
 			p := kmsg.NewDescribeProducersResponseTopicPartition()
 			p.Partition = number
 			known, err := []eventlog.Producer(nil), unknown

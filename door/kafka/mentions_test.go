@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -78,4 +79,66 @@ func TestRepeatedMentionsCostTheStoreNothing(t *testing.T) {
 		t.Errorf("DeleteRecords with %d mentions cost %d trips and spans, and says %+v first", mentions, n, trimmed[0])
 	}
 	wantCode(t, "DeleteRecords again", trimmed[1].ErrorCode, kerr.InvalidRequest)
+}
+
+// Partitions that a second mention of a topic adds are answered, beside those of the first.
+func TestPartitionsOfASecondMentionAreAnswered(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 3, nil)
+	commit := kmsg.NewPtrOffsetCommitRequest()
+	commit.Version, commit.Group, commit.Generation = 8, "g", -1
+	committed := kmsg.NewOffsetCommitRequestTopic()
+	committed.Topic = "t"
+	for number := range int32(3) {
+		p := kmsg.NewOffsetCommitRequestTopicPartition()
+		p.Partition, p.Offset = number, int64(10+number)
+		committed.Partitions = append(committed.Partitions, p)
+	}
+	commit.Topics = append(commit.Topics, committed)
+	wantCode(t, "commit", ask[*kmsg.OffsetCommitResponse](b, commit).Topics[0].Partitions[0].ErrorCode, nil)
+
+	fetch := kmsg.NewPtrOffsetFetchRequest()
+	fetch.Version = 8
+	of := kmsg.NewOffsetFetchRequestGroup()
+	of.Group = "g"
+	dirs := kmsg.NewPtrDescribeLogDirsRequest()
+	dirs.Version = 4
+	producers := kmsg.NewPtrDescribeProducersRequest()
+	for _, partitions := range [][]int32{{0, 0}, {1}, {0, 2, 1}} {
+		ot, dt, pt := kmsg.NewOffsetFetchRequestGroupTopic(), kmsg.NewDescribeLogDirsRequestTopic(), kmsg.NewDescribeProducersRequestTopic()
+		ot.Topic, dt.Topic, pt.Topic = "t", "t", "t"
+		ot.Partitions, dt.Partitions, pt.Partitions = partitions, partitions, partitions
+		of.Topics, dirs.Topics, producers.Topics = append(of.Topics, ot), append(dirs.Topics, dt), append(producers.Topics, pt)
+	}
+	fetch.Groups = append(fetch.Groups, of)
+	want := []int32{0, 1, 2}
+	var got []int32
+	for _, rt := range ask[*kmsg.OffsetFetchResponse](b, fetch).Groups[0].Topics {
+		for _, p := range rt.Partitions {
+			if got = append(got, p.Partition); p.Offset != int64(10+p.Partition) {
+				t.Errorf("OffsetFetch: partition %d is at %d", p.Partition, p.Offset)
+			}
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("OffsetFetch answers for %d", got)
+	}
+	got = nil
+	for _, rt := range ask[*kmsg.DescribeLogDirsResponse](b, dirs).Dirs[0].Topics {
+		for _, p := range rt.Partitions {
+			got = append(got, p.Partition)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("DescribeLogDirs answers for %d", got)
+	}
+	got = nil
+	for _, rt := range ask[*kmsg.DescribeProducersResponse](b, producers).Topics {
+		for _, p := range rt.Partitions {
+			got = append(got, p.Partition)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("DescribeProducers answers for %d", got)
+	}
 }

@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -144,10 +143,33 @@ func first[T comparable](mentions map[T]bool, name T) bool {
 	return true
 }
 
-// once returns numbers without those that came before.
-func once(numbers []int32) []int32 {
-	mentions := make(map[int32]bool)
-	return slices.DeleteFunc(slices.Clone(numbers), func(n int32) bool { return !first(mentions, n) })
+// asked is what a request mentions of one topic.
+type asked struct {
+	first      int // the mention that came first
+	partitions []int32
+}
+
+// merge brings the mentions of each topic together, where it is mentioned first. Each partition is there once.
+func merge[T any](mentions []T, of func(T) (topic string, partitions []int32)) (topics []asked) {
+	type place struct {
+		topic     int
+		partition int32
+	}
+	at, seen := make(map[string]int), make(map[place]bool)
+	for i, m := range mentions {
+		name, partitions := of(m)
+		n, again := at[name]
+		if !again {
+			n = len(topics)
+			at[name], topics = n, append(topics, asked{first: i})
+		}
+		for _, p := range partitions {
+			if first(seen, place{n, p}) {
+				topics[n].partitions = append(topics[n].partitions, p)
+			}
+		}
+	}
+	return topics
 }
 
 // nameOrID tells apart the topics that a request mentions: an id, or a name where there is none.
