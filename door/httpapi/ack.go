@@ -74,8 +74,8 @@ func (s *Server) answerFor(c *call, member func(*answers, *jsonReader, string) e
 		}
 		c.Header()["Content-Type"] = jsonType
 		c.WriteHeader(http.StatusMultiStatus)
-		e := pageEncoder(c)
-		defer e.flush()
+		e, end := pageEncoder(c, nil)
+		defer end()
 		e.string(`{"results":`)
 		e.results(c, errs)
 		e.string("}\n")

@@ -2,8 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -14,14 +12,16 @@ import (
 // call is one request and its answer.
 type call struct {
 	http.ResponseWriter
-	r      *http.Request
-	route  string
-	id     string
-	query  url.Values      // the route's params, each at most once
-	who    apikey.Identity // once allow has let it in
-	status int             // of the answer; 0 while there is none
-	held   int64           // bytes of Server.bodies
-	until  time.Time       // it waits for the store
+	s        *Server
+	r        *http.Request
+	route    string
+	id       string
+	query    url.Values      // the route's params, each at most once
+	who      apikey.Identity // once allow has let it in
+	status   int             // of the answer; 0 while there is none
+	held     int64           // bytes of Server.bodies
+	until    time.Time       // it waits for the store
+	building bool            // it is one of buildersMax
 }
 
 // WriteHeader remembers the answer's status.
@@ -47,17 +47,6 @@ func (c *call) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 func (c *call) send(status int, body []byte) {
 	c.WriteHeader(status)
 	_, _ = c.Write(body)
-}
-
-// json answers with a value.
-func (c *call) json(status int, v any) error {
-	body, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("answer %+v: %v", v, err)) // our own views always encode
-	}
-	c.Header()["Content-Type"] = jsonType
-	c.send(status, append(body, '\n'))
-	return nil
 }
 
 // withPatience is the request's context, ended when the store takes too long.

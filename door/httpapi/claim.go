@@ -3,10 +3,9 @@ package httpapi
 import (
 	"context"
 	"math"
-	"sync"
 	"time"
 
-	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/internal/budget"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -14,39 +13,6 @@ const (
 	claimDefault = 1
 	claimMax     = queue.ClaimMax
 )
-
-// claims counts the claims that wait for messages. They are bounded, in all and for one key.
-type claims struct {
-	most, mostKey int
-
-	mu    sync.Mutex // guards the rest
-	all   int
-	ofKey map[string]int // by the key's id
-}
-
-// begin counts a claim, or says why it may not wait. Without keys all clients are one, and have all of them.
-func (cs *claims) begin(who apikey.Identity) error {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	switch n := cs.ofKey[who.ID()]; {
-	case who.ID() != "" && n >= cs.mostKey:
-		return kindTooManyClaims.past(int64(cs.mostKey), "the key %s has %d claims waiting here, and %d of %d are the most for one key; let one claim ask for more messages, or do not wait", who, n, cs.mostKey, cs.most)
-	case cs.all >= cs.most:
-		return kindOverloaded.past(int64(cs.most), "there are %d claims waiting, the most there may be; try again later, or do not wait", cs.most)
-	}
-	cs.all++
-	cs.ofKey[who.ID()]++
-	return nil
-}
-
-func (cs *claims) end(who apikey.Identity) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	cs.all--
-	if cs.ofKey[who.ID()]--; cs.ofKey[who.ID()] == 0 {
-		delete(cs.ofKey, who.ID())
-	}
-}
 
 // claimBody is what a client asks for with a claim.
 type claimBody struct {
@@ -79,18 +45,18 @@ func (s *Server) claimMessages(c *call) error {
 	polls, stop := untilDraining(c.r)
 	defer stop()
 	asked.claim.Stop = polls.Done()
-	leave := func() {}
-	defer func() { leave() }()
+	var room *budget.Claim
+	defer func() { room.Release() }()
 	asked.claim.Room = func(ctx context.Context) (int64, func(), error) {
 		if err := s.stillQueue(c, mayRead, c.r.PathValue("queue")); err != nil { // it may have waited for long
 			return 0, func() {}, err
 		}
-		room, err := s.room(ctx, 0)
+		claim, err := s.claimRoom(ctx, 2*fetchBytes, 2*roomStep)
 		if err != nil {
 			return 0, func() {}, err
 		}
-		leave = sync.OnceFunc(room.leave)
-		return max(room.has/2, 1), leave, nil // the other half is for the batches that they are in
+		room = claim
+		return max(claim.Held()/2, 1), claim.Release, nil // the other half is for the batches that they are in
 	}
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
 		var acked []error
@@ -106,7 +72,7 @@ func (s *Server) claimMessages(c *call) error {
 		if err != nil && acked == nil {
 			return err
 		}
-		answerClaim(c, messages, acked, err)
+		answerClaim(c, messages, acked, err, room)
 		return nil
 	})
 }
@@ -137,10 +103,10 @@ func (b *claimBody) read(r *jsonReader) error {
 
 // answerClaim writes the messages that were claimed, and what became of the receipts that came with the claim. With a problem those were
 // answered for, and nothing was claimed.
-func answerClaim(c *call, messages []queue.Message, acked []error, failed error) {
+func answerClaim(c *call, messages []queue.Message, acked []error, failed error, room *budget.Claim) {
 	c.Header()["Content-Type"] = jsonType
-	e := pageEncoder(c)
-	defer e.flush()
+	e, end := pageEncoder(c, room)
+	defer end()
 	e.string(`{"messages":[`)
 	for i := range messages {
 		if i > 0 {

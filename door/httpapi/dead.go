@@ -64,19 +64,19 @@ func (s *Server) peekMessages(c *call) error {
 func (s *Server) queuePage(c *call, name string, read func(context.Context, *queue.Queue) (n int, write func(*encoder, int), err error)) error {
 	ctx, cancel := c.withPatience()
 	defer cancel()
-	room, err := s.room(ctx, lettersRoom)
+	claim, err := s.claimRoom(ctx, lettersRoom, lettersRoom)
 	if err != nil {
 		return err
 	}
-	defer room.leave()
+	defer claim.Release()
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
 		n, write, err := read(ctx, q)
 		if err != nil {
 			return err
 		}
 		c.Header()["Content-Type"] = jsonType
-		e := pageEncoder(c)
-		defer e.flush()
+		e, end := pageEncoder(c, claim)
+		defer end()
 		e.string(`{"` + name + `":[`)
 		for i := range n {
 			if i > 0 {

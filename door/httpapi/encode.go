@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/budget"
 )
 
 // encoder writes JSON to w in pieces, so that the largest event does not need room for its escaped whole.
@@ -23,11 +24,15 @@ const (
 
 func newEncoder(w io.Writer) *encoder { return &encoder{w: w, buf: make([]byte, 0, 1<<10)} }
 
-// pageEncoder writes a page that is the whole answer.
-func pageEncoder(c *call) *encoder {
+// pageEncoder writes a page that is the whole answer, and holds so much memory. end must be called before the claim is released.
+func pageEncoder(c *call, claim *budget.Claim) (e *encoder, end func()) {
 	p := &pace{c: c}
-	p.begin()
-	return newEncoder(p)
+	p.begin(claim)
+	e = newEncoder(p)
+	return e, func() {
+		e.flush()
+		p.rest()
+	}
 }
 
 // spill writes what has gathered once that is enough.

@@ -10,11 +10,11 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/budget"
 )
 
 const (
 	fetchBytes = 1 << 20     // most bytes of records in one answer; one event comes however large it is
-	fetchScant = 64 << 10    // the same where many answers are being sent
 	waitMax    = time.Minute // longest that a request waits for events
 )
 
@@ -42,76 +42,37 @@ func (p *page) passTrimmed() {
 }
 
 // fetch returns what the spans hold now, a page for each and at most so many events in all, or waits for it, at most until polls ends.
-// Where not all can be served the span of this turn comes first. leave must be called when the pages were sent: until then they
-// take room.
-func (s *Server) fetch(ctx, polls context.Context, spans []eventlog.Span, turn, most int, wait time.Duration) (pages []page, leave func(), err error) {
+// Where not all can be served the span of this turn comes first. The claim is what the pages hold; it is to be released when they were sent.
+func (s *Server) fetch(ctx, polls context.Context, spans []eventlog.Span, turn, most int, wait time.Duration) (pages []page, claim *budget.Claim, err error) {
 	turn %= len(spans)
 	asked := slices.Concat(spans[turn:], spans[:turn])
-	need := int64(0)
-	for {
-		room, err := s.room(ctx, need)
-		if err != nil {
-			return nil, func() {}, err
-		}
-		size := max(int(room.has/2), 1) // the other half is for what the batches become
-		if need > 0 {
-			size = 1 // the room is for one event
-		}
-		got, err := s.look(ctx, asked, size, 0)
-		switch {
-		case err != nil:
-			room.leave()
-			return nil, func() {}, err
-		case wait <= 0 || tells(got) || polls.Err() != nil:
-			pages, lacks := decode(room, got, asked, most)
-			if lacks == 0 {
-				room.settle()
-				return slices.Concat(pages[len(pages)-turn:], pages[:len(pages)-turn]), room.leave, nil
-			}
-			need = max(need, lacks)
-			room.leave()
-			continue
-		}
-		// While it waits it holds nothing: what wakes it is read again above.
-		room.leave()
-		if _, err := s.look(polls, asked, 1, wait); err != nil && polls.Err() == nil {
-			return nil, func() {}, err
-		}
-		wait = 0
+	size := max(min(fetchBytes, int(s.answers.Share()/2)), 1) // the other half is for what the batches become
+	for i := range asked {
+		asked[i].MaxBytes = size
 	}
+	claim = s.answers.Begin()
+	got, err := s.cfg.Log.Fetch(ctx, eventlog.Want{Spans: asked, MaxBytes: size, MaxWait: wait, Stop: polls.Done(), Claim: claim})
+	for room := (&room{claim: claim}); err == nil; {
+		pages, lacks := decode(room, got, asked, most)
+		if lacks == 0 {
+			room.settle()
+			return slices.Concat(pages[len(pages)-turn:], pages[:len(pages)-turn]), claim, nil
+		}
+		if _, err = claim.Grow(ctx, lacks); err != nil {
+			err = s.crowded()
+		}
+		room.has += lacks
+	}
+	claim.Release()
+	return nil, nil, s.orCrowded(err)
 }
 
-// look is Log.Fetch for so many bytes.
-func (s *Server) look(ctx context.Context, spans []eventlog.Span, size int, wait time.Duration) ([]eventlog.Slice, error) {
-	for i := range spans {
-		spans[i].MaxBytes = size
-	}
-	return s.cfg.Log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: size, MaxWait: wait})
-}
-
-// tells reports whether there is anything that a reader wants to know.
-func tells(slices []eventlog.Slice) bool {
-	for _, s := range slices {
-		if len(s.Batches) > 0 || s.Err != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// decode makes pages of what was fetched, until there are events enough or room for no more. Where there is none for even the first
+// decode makes pages of what was fetched, until there are events enough or memory for no more. Where there is none for even the first
 // event, lacks is how much that needs.
 func decode(room *room, got []eventlog.Slice, asked []eventlog.Span, most int) (pages []page, lacks int64) {
 	pages = make([]page, len(got))
-	batches, records, full := int64(0), int64(0), false
-	for _, slice := range got {
-		for _, b := range slice.Batches {
-			batches += int64(len(b.Bytes))
-		}
-	}
-	if !room.take(batches, true) {
-		return nil, batches
-	}
+	room.used = 0
+	records, full := int64(0), false
 	for i, slice := range got {
 		p := &pages[i]
 		p.next, p.bounds, p.err = asked[i].From, slice.Bounds, slice.Err
@@ -127,7 +88,7 @@ func decode(room *room, got []eventlog.Slice, asked []eventlog.Span, most int) (
 			n := weight(&rec)
 			if full = !room.take(n, records == 0); full {
 				if records == 0 {
-					lacks = batches + n
+					lacks = room.used + n - room.has
 				}
 				return false
 			}
@@ -145,7 +106,7 @@ func decode(room *room, got []eventlog.Slice, asked []eventlog.Span, most int) (
 	return pages, lacks
 }
 
-// turns lets as many be decoded at once as there are processors: what a decoder holds is in nobody's room.
+// turns lets as many be decoded at once as there are processors: what a decoder holds is not counted.
 var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 // eachRecord calls visit for the records of a slice from an offset on, until it returns false. What it gives may be kept; visit must not

@@ -49,7 +49,10 @@ type (
 func (s *Server) listGroups(c *call) error {
 	ctx, cancel := c.withPatience()
 	defer cancel()
-	all, err := s.cfg.Groups.List(ctx, nil)
+	if err := c.build(ctx); err != nil {
+		return err
+	}
+	all, err := s.cfg.Groups.Select(ctx, group.Filter{Prefixes: c.who.GroupPrefixes()})
 	if err != nil {
 		return err
 	}
@@ -66,6 +69,9 @@ func (s *Server) listGroups(c *call) error {
 func (s *Server) describeGroup(c *call) error {
 	ctx, cancel := c.withPatience()
 	defer cancel()
+	if err := c.build(ctx); err != nil {
+		return err
+	}
 	g, err := s.cfg.Groups.Describe(ctx, c.r.PathValue("group"))
 	if err != nil {
 		return err
@@ -97,6 +103,9 @@ func (s *Server) deleteGroup(c *call) error {
 func (s *Server) groupOffsets(c *call) error {
 	ctx, cancel := c.withPatience()
 	defer cancel()
+	if err := c.build(ctx); err != nil {
+		return err
+	}
 	name := c.r.PathValue("group")
 	found, err := s.cfg.Groups.Fetch(ctx, name, nil)
 	if err != nil {
@@ -147,6 +156,9 @@ func (s *Server) resetOffsets(c *call) error {
 	}
 	ctx, cancel := c.withPatience()
 	defer cancel()
+	if err := c.build(ctx); err != nil {
+		return err
+	}
 	name := c.r.PathValue("group")
 	commit := group.Commit{Group: name, Generation: -1}
 	given := make(map[group.TopicPartition]bool)

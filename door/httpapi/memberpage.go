@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/budget"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -23,7 +24,7 @@ type memberPage struct {
 
 // lookAt fetches what the member owns, at most so many events, or waits for it, or for its assignment to change. Partitions take turns by
 // chance, so that none always comes last.
-func (s *Server) lookAt(ctx, polls context.Context, m *member, after cursor, most int, wait time.Duration) (pages []memberPage, leave func(), err error) {
+func (s *Server) lookAt(ctx, polls context.Context, m *member, after cursor, most int, wait time.Duration) (pages []memberPage, claim *budget.Claim, err error) {
 	changed := m.changed()
 	own := m.peer.Assignment().Own
 	round, endRound := context.WithCancel(polls)
@@ -43,10 +44,10 @@ func (s *Server) lookAt(ctx, polls context.Context, m *member, after cursor, mos
 		case <-round.Done():
 		case <-time.After(max(wait, 0)):
 		}
-		return nil, func() {}, nil
+		return nil, nil, nil
 	}
 	spans, pages := after.spans(own)
-	got, leave, err := s.fetch(ctx, round, spans, rand.IntN(len(spans)), most, wait)
+	got, claim, err := s.fetch(ctx, round, spans, rand.IntN(len(spans)), most, wait)
 	for i := range got {
 		p := &pages[i]
 		p.page = got[i]
@@ -56,7 +57,7 @@ func (s *Server) lookAt(ctx, polls context.Context, m *member, after cursor, mos
 		}
 		s.logGap(p.of.topic, p.of.partition, p.gap)
 	}
-	return pages, leave, err
+	return pages, claim, err
 }
 
 // placedGap is a gap and where it is.
@@ -66,11 +67,11 @@ type placedGap struct {
 }
 
 // answerMember answers with events of several partitions, and with the cursor behind them.
-func (s *Server) answerMember(c *call, pages []memberPage, gaps []placedGap) error {
+func (s *Server) answerMember(c *call, pages []memberPage, gaps []placedGap, claim *budget.Claim) error {
 	next := cursorBehind(pages)
 	c.Header()["Weir-Next"] = []string{next}
-	e := pageEncoder(c)
-	defer e.flush()
+	e, end := pageEncoder(c, claim)
+	defer end()
 	if wantsLines(c.r) {
 		c.Header()["Content-Type"] = ndjsonType
 		for i := range pages {

@@ -174,6 +174,12 @@ func (s *Server) memberEvents(c *call) error {
 		return err
 	}
 	defer rest()
+	if wait > 0 {
+		if err := s.polls.begin(c.who); err != nil {
+			return err
+		}
+		defer s.polls.end(c.who)
+	}
 	m.settle()
 	c.waits(wait)
 	ctx, cancel := c.withPatience()
@@ -185,14 +191,14 @@ func (s *Server) memberEvents(c *call) error {
 	deadline := time.Now().Add(wait)
 	var gaps []placedGap
 	for {
-		pages, leave, err := s.lookAt(ctx, polls, m, after, most, time.Until(deadline))
+		pages, claim, err := s.lookAt(ctx, polls, m, after, most, time.Until(deadline))
 		if err != nil {
 			return err
 		}
 		events := 0
 		var failed error
 		if !fit(pages) {
-			leave()
+			claim.Release()
 			return kindTooLarge.past(cursorMax, "the member is ahead of its commits in so many partitions that next would be longer than %d letters. Commit what it has worked on, and ask without after", cursorMax)
 		}
 		pages = m.lend(pages)
@@ -207,17 +213,17 @@ func (s *Server) memberEvents(c *call) error {
 			}
 		}
 		if events == 0 && failed != nil {
-			leave()
+			claim.Release()
 			return failed
 		}
 		if events > 0 || polls.Err() != nil || !time.Now().Before(deadline) {
-			defer leave()
+			defer claim.Release()
 			if err := s.again(c, mayRead, m.topics...); err != nil {
 				return err
 			}
-			return s.answerMember(c, pages, gaps)
+			return s.answerMember(c, pages, gaps, claim)
 		}
-		leave()
+		claim.Release()
 		select {
 		case <-m.gone:
 			return kindUnknownMember.because("it lost its place in the group; join again")

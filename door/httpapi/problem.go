@@ -73,6 +73,8 @@ var (
 	kindMisdirected    = kind{"misdirected", http.StatusMisdirectedRequest, "This server does not answer for that host"}
 	kindKeyReused      = kind{"key_reused", http.StatusUnprocessableEntity, "The Idempotency-Key was used for other events"}
 	kindTooManyMembers = kind{"too_many_members", http.StatusTooManyRequests, "The API key has as many members of groups as it may"}
+	kindTooManyPolls   = kind{"too_many_polls", http.StatusTooManyRequests, "The API key has as many requests waiting for events as it may"}
+	kindTooManyCalls   = kind{"too_many_requests", http.StatusTooManyRequests, "The API key has as many requests in progress as it may"}
 	kindTooManyStreams = kind{"too_many_streams", http.StatusTooManyRequests, "The API key has as many streams as it may"}
 	kindUnknown        = kind{"outcome_unknown", http.StatusInternalServerError, "It may have happened, or not"}
 	kindInternal       = kind{"internal", http.StatusInternalServerError, "weir failed"}
@@ -151,6 +153,7 @@ var knownErrors = []struct {
 	detail string
 }{
 	{eventlog.ErrUnsure, kindUnknown, "the change was sent to the store and the answer was lost. Look whether it is there, or send it again: with an Idempotency-Key that is harmless"},
+	{eventlog.ErrCrowded, kindOverloaded, "clients are slow to take their answers, and there is no memory for more; try again"},
 	{publish.ErrKeyReused, kindKeyReused, "a key stands for one request: give other events another key"},
 	{publish.ErrInProgress, kindInProgress, "Nothing was published; try again in a moment"},
 	{eventlog.ErrNoSpace, kindUnavailable, "the disk of the store is full. Nothing happened. Publishing goes on by itself once there is space: free some, delete topics, or shorten their retention"},

@@ -69,7 +69,10 @@ func (s *Server) withQueue(ctx context.Context, c *call, do func(*queue.Queue) e
 func (s *Server) listQueues(c *call) error {
 	ctx, cancel := c.withPatience()
 	defer cancel()
-	all, err := s.cfg.Queues.List(ctx)
+	if err := c.build(ctx); err != nil {
+		return err
+	}
+	all, err := s.cfg.Queues.Select(ctx, c.who.QueuePrefixes())
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/budget"
 )
 
 // read answers with events of one partition from an offset on. While there are none it waits, if asked to.
@@ -27,6 +28,12 @@ func (s *Server) read(c *call) error {
 	if err != nil {
 		return err
 	}
+	if wait > 0 {
+		if err := s.polls.begin(c.who); err != nil {
+			return err
+		}
+		defer s.polls.end(c.who)
+	}
 	c.waits(wait)
 	ctx, cancel := c.withPatience()
 	defer cancel()
@@ -40,8 +47,8 @@ func (s *Server) read(c *call) error {
 	}
 	polls, stop := untilDraining(c.r)
 	defer stop()
-	pages, leave, err := s.fetch(ctx, polls, []eventlog.Span{{Partition: partition, From: from}}, 0, most, wait)
-	defer leave()
+	pages, claim, err := s.fetch(ctx, polls, []eventlog.Span{{Partition: partition, From: from}}, 0, most, wait)
+	defer claim.Release()
 	if err == nil && wait > 0 {
 		err = s.again(c, mayRead, topic.Name)
 	}
@@ -53,7 +60,7 @@ func (s *Server) read(c *call) error {
 		return p.err
 	}
 	s.logGap(topic.Name, number, p.gap)
-	answerPage(c, number, p)
+	answerPage(c, number, p, claim)
 	return nil
 }
 
@@ -87,11 +94,11 @@ func (s *Server) offsetAsked(ctx context.Context, p eventlog.Partition, text str
 }
 
 // answerPage writes events as one JSON object, or one a line.
-func answerPage(c *call, partition int32, p *page) {
+func answerPage(c *call, partition int32, p *page, claim *budget.Claim) {
 	h := c.Header()
 	h.Set("Weir-Next-Offset", strconv.FormatInt(int64(p.next), 10))
-	e := pageEncoder(c)
-	defer e.flush()
+	e, end := pageEncoder(c, claim)
+	defer end()
 	if wantsLines(c.r) {
 		h["Content-Type"] = ndjsonType
 		for i := range p.events {

@@ -2,57 +2,36 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 
-	"golang.org/x/sync/semaphore"
-
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/budget"
 )
 
-// room is what one answer takes of Config.FetchBytes: for the batches it was read from, and for what their records become.
+// room is memory of Server.answers for the records of one answer. The batches that they are in were claimed by Log.Fetch.
 //
-//	├── batches ──┼── records ──┤
-//	0                        used     has ≤ most
-//
-// An event that is larger than the most of one answer comes alone, and counts for the most: the slowest client of the largest event
-// cannot keep all others out.
+//	|--- batches ---|--- records ---|
+//	                0              used ≤ has
 type room struct {
-	free *semaphore.Weighted
-	most int64
-	used int64
-	has  int64
+	claim     *budget.Claim
+	used, has int64
 }
 
-// roomParts is how many answers there is room for at least.
-const roomParts = 4
+// roomStep is how much is claimed at once, so that few records need a claim of their own.
+const roomStep = 64 << 10
 
-// room finds room for an answer: with need 0 for a usual one, or for a small one where many are being sent: answers get small before
-// anybody waits. Those that wait do it in line, and hold nothing meanwhile.
-func (s *Server) room(ctx context.Context, need int64) (*room, error) {
-	r := &room{free: s.events, most: max(s.cfg.FetchBytes/roomParts, 1)}
-	if need == 0 {
-		if r.has = min(2*fetchBytes, r.most); r.free.TryAcquire(r.has) {
-			return r, nil
-		}
-		need = 2 * fetchScant
-	}
-	r.has = min(need, r.most)
-	if r.free.Acquire(ctx, r.has) != nil {
-		return nil, kindOverloaded.past(s.cfg.FetchBytes, "clients are slow to take answers that have %d bytes together, the most there may be; try again", s.cfg.FetchBytes)
-	}
-	return r, nil
-}
-
-// take reports whether there is room for n bytes more, which with first may be past the most. It does not wait: who holds room must
-// not wait for others who do.
+// take reports whether there is memory for n bytes more. It does not wait. Where many answers are being sent there is some for the first record alone.
 func (r *room) take(n int64, first bool) bool {
-	if r.used+n > r.most && !first {
-		return false
-	}
-	if more := min(r.used+n, r.most) - r.has; more > 0 {
-		if !r.free.TryAcquire(more) {
+	if more := r.used + n - r.has; more > 0 {
+		switch step := max(more, roomStep); {
+		case r.claim.TryGrow(step, false):
+			r.has += step
+		case first && r.claim.TryGrow(more, true):
+			r.has += more
+		default:
 			return false
 		}
-		r.has += more
 	}
 	r.used += n
 	return true
@@ -60,16 +39,34 @@ func (r *room) take(n int64, first bool) bool {
 
 // settle gives back what is not used.
 func (r *room) settle() {
-	if rest := r.has - r.used; rest > 0 {
-		r.free.Release(rest)
-		r.has = r.used
-	}
+	r.claim.Shrink(r.has - r.used)
+	r.has = r.used
 }
 
-// leave gives all back.
-func (r *room) leave() {
-	r.free.Release(r.has)
-	r.has, r.used = 0, 0
+// claimRoom claims memory for an answer of about so many bytes: as many as wanted where few are being sent, else as many as a small one has, in line.
+func (s *Server) claimRoom(ctx context.Context, want, least int64) (*budget.Claim, error) {
+	claim := s.answers.Begin()
+	if claim.TryGrow(min(want, s.answers.Share()), false) {
+		return claim, nil
+	}
+	if _, err := claim.Grow(ctx, min(least, s.answers.Share())); err != nil {
+		claim.Release()
+		return nil, s.crowded()
+	}
+	return claim, nil
+}
+
+// crowded says that there is no memory for an answer.
+func (s *Server) crowded() error {
+	return kindOverloaded.past(s.cfg.FetchBytes, "clients are slow to take answers that have %d bytes together, the most there may be; try again", s.cfg.FetchBytes)
+}
+
+// orCrowded is an error of Log.Fetch as clients are told it.
+func (s *Server) orCrowded(err error) error {
+	if errors.Is(err, eventlog.ErrCrowded) {
+		return s.crowded()
+	}
+	return err
 }
 
 // What Go takes for a record and for a header, beside their bytes, and a little more: the lists they are in grow in steps.

@@ -84,14 +84,25 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 	}
 	return pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		c := &call{ResponseWriter: w, r: r, route: pattern, id: w.Header().Get(requestIDHeader), until: began.Add(patience)}
+		c := &call{ResponseWriter: w, s: s, r: r, route: pattern, id: w.Header().Get(requestIDHeader), until: began.Add(patience)}
 		defer func() {
 			c.releaseBody(s)
+			c.built()
 			s.cfg.Observer.Answered(pattern, c.status, time.Since(began))
 		}()
+		defer s.inProgress.Add(-1)
+		if s.inProgress.Add(1) > int64(s.cfg.Requests) {
+			s.refuse(c, kindOverloaded.past(int64(s.cfg.Requests), "there are %d requests in progress, the most there may be; try again later", s.cfg.Requests))
+			return
+		}
 		if !s.allow(c, rt.access, r.PathValue("topic")) {
 			return
 		}
+		if err := s.requests.begin(c.who); err != nil {
+			s.refuse(c, err)
+			return
+		}
+		defer s.requests.end(c.who)
 		var err error
 		if !utf8.ValidString(r.URL.Path) {
 			err = kindInvalidRequest.because("the path has bytes that are not UTF-8, and no name here has")
@@ -117,7 +128,7 @@ func (s *Server) nothingHere(w http.ResponseWriter, r *http.Request) {
 
 // turnDown answers a request that comes to no route.
 func (s *Server) turnDown(w http.ResponseWriter, r *http.Request, p *problem) {
-	c := &call{ResponseWriter: w, r: r, route: "other", id: w.Header().Get(requestIDHeader)}
+	c := &call{ResponseWriter: w, s: s, r: r, route: "other", id: w.Header().Get(requestIDHeader)}
 	s.answerProblem(c, p)
 	s.cfg.Observer.Answered(c.route, p.Status, 0)
 }

@@ -12,12 +12,14 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/budget"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
@@ -34,6 +36,10 @@ const (
 	headerBytesMax = 32 << 10 // of a request: positions of streamPartitions, and some more
 	scrapesMax     = 4        // at once; more get 503
 	http2Streams   = 100
+
+	// What a client of HTTP/2 may send before a handler reads it. A connection that nobody reads from holds http2Buffer at most, 10,000 hold 1.25 GiB.
+	http2Buffer       = 128 << 10
+	http2StreamBuffer = 64 << 10
 )
 
 // patience is how long a request waits for the store.
@@ -51,17 +57,21 @@ type Config struct {
 	Insecure bool         // while there are no keys, serve whoever can connect, and not only this machine
 	TLS      *tls.Config  // nil: no TLS
 
-	Partitions int           // of a topic created without a number; default 1
-	Conns      int           // most connections; default 10,000
-	Streams    int           // most streams; default 4,096
-	KeyStreams int           // of these, most with one API key; default a quarter
-	Members    int           // most members of groups; default 1,000
-	KeyMembers int           // of these, most with one API key; default a quarter
-	Claims     int           // most claims that wait for messages; default 4,096
-	KeyClaims  int           // of these, most with one API key; default a quarter
-	BodyBytes  int64         // bodies above 16 KiB being read or handled, over all connections; default 128 MiB
-	FetchBytes int64         // events being sent, as they are decompressed, over all connections; default 64 MiB
-	KeepAlive  time.Duration // a stream with nothing to say says so this often; default 15 s
+	Partitions  int           // of a topic created without a number; default 1
+	Conns       int           // most connections; default 10,000
+	Streams     int           // most streams; default 4,096
+	KeyStreams  int           // of these, most with one API key; default a quarter
+	Members     int           // most members of groups; default 1,000
+	KeyMembers  int           // of these, most with one API key; default a quarter
+	Requests    int           // most requests in progress; default 16,384
+	KeyRequests int           // of these, most with one API key; default three quarters
+	Polls       int           // most requests that wait for events; default 4,096
+	KeyPolls    int           // of these, most with one API key; default a quarter
+	Claims      int           // most claims that wait for messages; default 4,096
+	KeyClaims   int           // of these, most with one API key; default a quarter
+	BodyBytes   int64         // bodies above 16 KiB being read or handled, over all connections; default 128 MiB
+	FetchBytes  int64         // answers being sent, as they are decompressed, over all connections, and one event beyond; default 64 MiB
+	KeepAlive   time.Duration // a stream with nothing to say says so this often; default 15 s
 
 	Ready    func() error        // nil while the store answers, else why not
 	Metrics  prometheus.Gatherer // what /metrics shows
@@ -90,6 +100,10 @@ func (c Config) withDefaults() Config {
 	c.KeyStreams = cmp.Or(c.KeyStreams, max(1, c.Streams/4))
 	c.Members = cmp.Or(c.Members, 1000)
 	c.KeyMembers = cmp.Or(c.KeyMembers, max(1, c.Members/4))
+	c.Requests = cmp.Or(c.Requests, 16_384)
+	c.KeyRequests = cmp.Or(c.KeyRequests, max(1, 3*c.Requests/4))
+	c.Polls = cmp.Or(c.Polls, 4096)
+	c.KeyPolls = cmp.Or(c.KeyPolls, max(1, c.Polls/4))
 	c.Claims = cmp.Or(c.Claims, 4096)
 	c.KeyClaims = cmp.Or(c.KeyClaims, max(1, c.Claims/4))
 	c.BodyBytes = cmp.Or(c.BodyBytes, 128<<20)
@@ -106,16 +120,20 @@ func (c Config) withDefaults() Config {
 
 // Server answers HTTP clients.
 type Server struct {
-	cfg       Config
-	mux       *http.ServeMux
-	ids       requestIDs
-	bodies    *semaphore.Weighted // bytes of bodies being read or handled
-	events    *semaphore.Weighted // bytes of events being sent
-	unpacking *semaphore.Weighted // bodies being decompressed
-	streams   *streams
-	members   *members
-	claims    *claims
-	searches  *semaphore.Weighted // messages being looked for
+	cfg        Config
+	mux        *http.ServeMux
+	ids        requestIDs
+	bodies     *semaphore.Weighted // bytes of bodies being read or handled
+	answers    *budget.Budget      // bytes of answers being sent
+	builders   *semaphore.Weighted // answers being made whole
+	unpacking  *semaphore.Weighted // bodies being decompressed
+	streams    *streams
+	members    *members
+	claims     *limiter            // that wait for messages
+	polls      *limiter            // that wait for events
+	requests   *limiter            // in progress, of clients that were let in
+	inProgress atomic.Int64        // requests, of all clients
+	searches   *semaphore.Weighted // messages being looked for
 
 	turnedAway turnedAway
 }
@@ -127,12 +145,15 @@ func New(cfg Config) *Server {
 		cfg:       cfg,
 		ids:       newRequestIDs(),
 		bodies:    semaphore.NewWeighted(cfg.BodyBytes),
-		events:    semaphore.NewWeighted(cfg.FetchBytes),
+		answers:   budget.New(cfg.FetchBytes),
+		builders:  semaphore.NewWeighted(buildersMax),
 		unpacking: semaphore.NewWeighted(unpackingMax),
 	}
 	s.streams = newStreams(cfg.Streams, cfg.KeyStreams, cfg.Log, s.known, cfg.Logger)
 	s.members = newMembers(cfg.Members, cfg.KeyMembers, s.known, cfg.Logger)
-	s.claims = &claims{most: cfg.Claims, mostKey: cfg.KeyClaims, ofKey: make(map[string]int)}
+	s.claims = newLimiter(cfg.Claims, cfg.KeyClaims, "claims waiting", "let one claim ask for more messages, or do not wait", kindTooManyClaims)
+	s.polls = newLimiter(cfg.Polls, cfg.KeyPolls, "requests waiting for events", "read several partitions as one member, or stream, or do not wait", kindTooManyPolls)
+	s.requests = newLimiter(cfg.Requests, cfg.KeyRequests, "requests in progress", "wait for some to end", kindTooManyCalls)
 	s.searches = semaphore.NewWeighted(searchesMax)
 	s.mux = s.routes()
 	return s
@@ -153,7 +174,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    headerBytesMax,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams, MaxReceiveBufferPerConnection: http2Buffer, MaxReceiveBufferPerStream: http2StreamBuffer},
 		BaseContext:       func(net.Listener) context.Context { return carryServing(ctx) },
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
 	}

@@ -122,8 +122,8 @@ func (st *streamed) run(ctx context.Context) error {
 		st.id()
 		st.out.string("\n")
 	}
-	st.pace.begin()
-	defer st.pace.begin() // the end is written in its own time
+	st.pace.begin(nil)
+	defer st.pace.begin(nil) // the end is written in its own time
 	st.c.WriteHeader(http.StatusOK)
 	if st.c.r.Method == http.MethodHead {
 		return nil
@@ -151,10 +151,11 @@ func (st *streamed) round(ctx context.Context) bool {
 	spans, numbers := st.spans()
 	st.turn++
 	trip, cancel := context.WithTimeout(ctx, st.s.cfg.KeepAlive+patience)
-	pages, leave, err := st.s.fetch(trip, waiting, spans, st.turn, st.most(), st.s.cfg.KeepAlive)
+	pages, claim, err := st.s.fetch(trip, waiting, spans, st.turn, st.most(), st.s.cfg.KeepAlive)
 	cancel()
-	defer leave()
-	st.pace.begin()
+	defer claim.Release()
+	st.pace.begin(claim)
+	defer st.pace.rest()
 	switch {
 	case ctx.Err() != nil, !st.s.still(st.c, mayRead, st.topic.Name):
 		return false
@@ -261,7 +262,7 @@ func (st *streamed) holdOn(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-time.After(streamTroubled):
 	}
-	st.pace.begin()
+	st.pace.begin(nil)
 	st.comment()
 	return ctx.Err()
 }

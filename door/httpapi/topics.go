@@ -34,6 +34,11 @@ func viewOf(t eventlog.Topic) topicView {
 
 // listTopics lists all topics.
 func (s *Server) listTopics(c *call) error {
+	ctx, cancel := c.withPatience()
+	defer cancel()
+	if err := c.build(ctx); err != nil {
+		return err
+	}
 	list := []topicView{}
 	for _, t := range s.cfg.Log.Topics() {
 		if c.may(mayRead, t.Name) == nil {
@@ -51,6 +56,9 @@ func (s *Server) describeTopic(c *call) error {
 	}
 	ctx, cancel := c.withPatience()
 	defer cancel()
+	if err := c.build(ctx); err != nil {
+		return err
+	}
 	bounds, err := s.cfg.Log.Bounds(ctx, t.Partitions...)
 	if err != nil {
 		return err

@@ -1,0 +1,117 @@
+package httpapi
+
+import (
+	"crypto/tls"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/use/apikey"
+)
+
+func TestOneKeyDoesNotTakeAllLongPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		door := lock(t, Config{Polls: 8})
+		_, root := door.key(t, apikey.Spec{Access: admins})
+		_, greedy := door.key(t, apikey.Spec{Access: reads})
+		answered := make(chan *httptest.ResponseRecorder, 3)
+		for range 3 {
+			go func() { answered <- door.bearer(greedy, "GET", ordersPage+"?wait_ms=5000", "") }()
+		}
+		synctest.Wait()
+		if w := <-answered; w.Code != 429 || !strings.Contains(w.Body.String(), "too_many_polls") || !strings.Contains(w.Body.String(), `"limit":2`) {
+			t.Errorf("a third: %d %s, want 429 with the limit 2", w.Code, w.Body)
+		}
+		for what, w := range map[string]*httptest.ResponseRecorder{
+			"one that does not wait": door.bearer(greedy, "GET", ordersPage, ""),
+			"another key":            door.bearer(root, "GET", ordersPage+"?wait_ms=1000", ""),
+			"one that waited":        <-answered,
+			"another that waited":    <-answered,
+			"afterwards":             door.bearer(greedy, "GET", ordersPage+"?wait_ms=1", ""),
+		} {
+			if w.Code != 200 {
+				t.Errorf("%s: %d %s", what, w.Code, w.Body)
+			}
+		}
+	})
+}
+
+func TestRequestsInProgressAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		door := lock(t, Config{Requests: 4})
+		_, root := door.key(t, apikey.Spec{Access: admins})
+		_, greedy := door.key(t, apikey.Spec{Access: reads})
+		answered := make(chan *httptest.ResponseRecorder, 10)
+		wait := func(key string) {
+			go func() { answered <- door.bearer(key, "GET", ordersPage+"?wait_ms=5000", "") }()
+			synctest.Wait()
+		}
+		for range 3 {
+			wait(greedy)
+		}
+		if w := door.bearer(greedy, "GET", "/v1/topics", ""); w.Code != 429 || !strings.Contains(w.Body.String(), "too_many_requests") || !strings.Contains(w.Body.String(), `"limit":3`) {
+			t.Errorf("a fourth of one key: %d %s, want 429 with the limit 3", w.Code, w.Body)
+		}
+		wait(root)
+		if w := door.bearer(root, "GET", "/v1/topics", ""); w.Code != 503 || !strings.Contains(w.Body.String(), "overloaded") || !strings.Contains(w.Body.String(), `"limit":4`) {
+			t.Errorf("a fifth: %d %s, want 503 with the limit 4", w.Code, w.Body)
+		}
+		if w := door.bearer("", "GET", "/healthz", ""); w.Code != 200 {
+			t.Errorf("/healthz: %d %s", w.Code, w.Body)
+		}
+		for range 4 {
+			if w := <-answered; w.Code != 200 {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		}
+		if w := door.bearer(greedy, "GET", "/v1/topics", ""); w.Code != 200 {
+			t.Errorf("afterwards: %d %s", w.Code, w.Body)
+		}
+	})
+}
+
+// counted is a body of zeros that counts what is taken of it.
+type counted struct{ taken atomic.Int64 }
+
+func (c *counted) Read(b []byte) (int, error) {
+	clear(b)
+	c.taken.Add(int64(len(b)))
+	return len(b), nil
+}
+
+// What HTTP/2 sends with a request that waits, and does not read its body, is held for as long as it waits.
+func TestHTTP2TakesLittleOfABodyThatNobodyReads(t *testing.T) {
+	address, trusted := listenTLS(t)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}, ForceAttemptHTTP2: true}}
+	defer client.CloseIdleConnections()
+	const requests = 5
+	var body counted
+	ended := make(chan error, requests)
+	for range requests {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+address+ordersPage+"?wait_ms=2000", io.LimitReader(&body, 4<<20))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			response, err := client.Do(r)
+			if err == nil {
+				response.Body.Close()
+			}
+			ended <- err
+		}()
+	}
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("no answer")
+	}
+	const buffers = requests * (64 << 10) // of the client
+	if n := body.taken.Load(); n > http2Buffer+buffers {
+		t.Errorf("%d bytes of bodies were taken that nobody reads; the window of the connection is %d", n, http2Buffer)
+	}
+}
