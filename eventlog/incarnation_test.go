@@ -70,6 +70,36 @@ func TestALostEndIsToldToReadersAndNeverServed(t *testing.T) {
 	})
 }
 
+// A mover that was on its way when the store lost its end brings the log batches of what is lost.
+func TestBatchesOfALostEndDoNotLand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		log := open(t, store, eventlog.Config{})
+		p := topic(t, log, "t", 1).Partitions[0]
+		publish(t, log, p, "kept")
+		_, mark, err := store.Moved(t.Context(), eventlog.Mark{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		restore := store.Backup()
+		e := sealed(t, p, 3, -1, 0, 0)
+		out, err := store.Commit(t.Context(), []eventlog.Entry{e})
+		if err != nil || out[0].Err != nil {
+			t.Fatal(err, out)
+		}
+		changed := log.IncarnationChanged()
+		restore(false)
+		<-changed
+		log.Landed(mark.Incarnation, []eventlog.Placed{{Base: out[0].Base[0], Batch: e.Batches[0]}})
+		if got := values(t, log, p); !slices.Equal(got, []string{"kept"}) {
+			t.Errorf("readers get %q of what is lost", got)
+		}
+		if at := publish(t, log, p, "new"); at != 1 {
+			t.Errorf("the next record is at %d, want 1", at)
+		}
+	})
+}
+
 // Whoever publishes before anybody noticed must not hear of an offset that was acknowledged for another record.
 func TestNoOffsetIsAcknowledgedTwiceInOneEpoch(t *testing.T) {
 	onLoss(t, func(t *testing.T, silently bool) {

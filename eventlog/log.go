@@ -191,9 +191,18 @@ func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
 	return nil
 }
 
-// Landed takes in batches that this process made durable in the store by other ways than Submit, as the mover of the
-// SQL door does, so that readers at the tail see them at once. The bytes belong to the log from here on.
-func (l *Log) Landed(placed []Placed) { l.tail.append(placed) }
+// Landed takes in batches that this process made durable in an incarnation of the store by other ways than Submit, as the mover of the
+// SQL door does, so that readers at the tail see them at once. Where the log is in another incarnation, or on its way, readers find in the store what is
+// there. The bytes belong to the log from here on.
+func (l *Log) Landed(in Incarnation, placed []Placed) {
+	if !l.gate.TryRLock() {
+		return
+	}
+	defer l.gate.RUnlock()
+	if !l.gate.shut && l.incarnation.Load().Incarnation == in {
+		l.tail.append(placed)
+	}
+}
 
 // Known returns the bounds of a partition as far as this process has seen them, without a trip to the store; false
 // if it has seen nothing of it. All that was appended here is in them; what other processes did may be missing.

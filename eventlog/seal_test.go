@@ -118,9 +118,13 @@ func TestLandedBatchesAreReadAtOnceAndFromMemory(t *testing.T) {
 		if err != nil || out[0].Err != nil {
 			t.Fatal(err, out)
 		}
+		_, mark, err := store.Moved(t.Context(), eventlog.Mark{})
+		if err != nil {
+			t.Fatal(err)
+		}
 		reads := store.reads.Load()
 		placed := []eventlog.Placed{{Base: out[0].Base[0], Batch: e.Batches[0]}}
-		log.Landed(placed)
+		log.Landed(mark.Incarnation, placed)
 		synctest.Wait() // no time passes here: no poll helped
 		select {
 		case slices := <-got:
@@ -130,7 +134,7 @@ func TestLandedBatchesAreReadAtOnceAndFromMemory(t *testing.T) {
 		default:
 			t.Error("the reader still waits")
 		}
-		log.Landed(placed) // twice is once
+		log.Landed(mark.Incarnation, placed) // twice is once
 		if n := len(values(t, log, p)); n != 3 || store.reads.Load() != reads {
 			t.Errorf("%d records, %d trips", n, store.reads.Load()-reads)
 		}

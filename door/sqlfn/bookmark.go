@@ -1,17 +1,25 @@
 package sqlfn
 
+import "github.com/weir-log/weir/store/postgres"
+
 // bookmark is how far the inbox was looked through. weir.look says what the first two mean. All of it may be forgotten at any
 // time: then the next round walks all of the inbox.
 type bookmark struct {
 	done string
 	low  int64
 
-	incarnation int64  // of the server that all this is about
-	last        int64  // the last id that was given out, at the last look
-	passed      int64  // the same, at the last look before a move that ended, or before another transaction of ours: good as low for every snapshot taken since
-	goal        string // of the round under way; empty between rounds
-	after       int64  // how far the round has come
-	next        int64  // low, when goal becomes done
+	of     incarnation // what all this is about
+	last   int64       // the last id that was given out, at the last look
+	passed int64       // the same, at the last look before a move that ended, or before another transaction of ours: good as low for every snapshot taken since
+	goal   string      // of the round under way; empty between rounds
+	after  int64       // how far the round has come
+	next   int64       // low, when goal becomes done
+}
+
+// incarnation tells one life of the database from another: ids of rows and numbers of transactions of the one may be given out again in the other.
+type incarnation struct {
+	crash int64 // changes with each crash of the server, see weir.incarnation; 0: nobody wrote down yet that there was one
+	store postgres.Incarnation
 }
 
 // nothingDone is a snapshot in which nothing can be seen.
@@ -20,14 +28,14 @@ const nothingDone = "3:3:"
 // walks tells whether looks go over all of the inbox, as in a first round they do.
 func (b bookmark) walks() bool { return b.done == nothingDone }
 
-// covers tells whether what was looked through is still true: the server is the same and did not crash, and its ids did not go back.
+// covers tells whether what was looked through is still true: the store is the same, the server did not crash, and its ids did not go back.
 func (b bookmark) covers(now bookmark) bool {
-	return now.incarnation != 0 && b.incarnation == now.incarnation && b.low <= now.last
+	return now.of.crash != 0 && b.of == now.of && b.low <= now.last
 }
 
 // begin takes in what a look saw of the inbox as a whole.
-func (b *bookmark) begin(seen string, last, incarnation int64) {
-	b.last, b.incarnation = last, incarnation
+func (b *bookmark) begin(seen string, last int64, of incarnation) {
+	b.last, b.of = last, of
 	if b.goal == "" {
 		b.goal, b.next = seen, b.passed
 	}

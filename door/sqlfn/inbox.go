@@ -33,16 +33,19 @@ var errTaken = errors.New("another mover is at it")
 
 var (
 	lookStatement = wire.Statement{Name: "look", SQL: `
-	SELECT seen, last, incarnation, hushed, id, topic, partition, key, value, headers, size, published_at, grp, next_offset, base
+	SELECT seen, last, incarnation, server, tables, epoch, hushed,
+	       id, topic, partition, key, value, headers, size, published_at, grp, next_offset, base
 	FROM weir.look($1::text::pg_snapshot, $2, $3::text::pg_snapshot, $4, $5, $6)`}
 
 	moveStatement = wire.Statement{Name: "move", SQL: `
 	SELECT moved, bases
-	FROM weir.move($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`}
+	FROM weir.move($1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+	WHERE weir.unchanged($2, $21, $22, $23)`}
 
 	carryStatement = wire.Statement{Name: "carry", SQL: `
 	SELECT moved
-	FROM weir.carry($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)`}
+	FROM weir.carry($1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+	WHERE weir.unchanged($2, $24, $25, $26)`}
 )
 
 // inbox is what SQL sessions published (weir.publish) and nobody has moved into the log yet. It is for one mover, which calls
@@ -114,11 +117,15 @@ func (i *inbox) look(ctx context.Context) (*chunk, error) {
 func (i *inbox) survey(ctx context.Context) (b bookmark, err error) {
 	err = i.session.Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
 		b = bookmark{done: nothingDone}
-		const about = `SELECT CASE WHEN is_called THEN last_value ELSE 0 END, weir.incarnation() FROM weir.inbox_id_seq`
-		err := conn.QueryRow(ctx, about).Scan(&b.last, &b.incarnation)
-		if err == nil && b.incarnation == 0 { // the server crashed, or is new: it is to be known from what it was before
+		const about = `SELECT CASE WHEN is_called THEN last_value ELSE 0 END, weir.incarnation(), coalesce(l.server, 0), l.tables, l.epoch
+			FROM weir.inbox_id_seq, weir.life() AS l`
+		read := func() error {
+			return conn.QueryRow(ctx, about).Scan(&b.last, &b.of.crash, &b.of.store.Server, &b.of.store.Tables, &b.of.store.Epoch)
+		}
+		err := read()
+		if err == nil && b.of.crash == 0 { // the server crashed, or is new: it is to be known from what it was before
 			if _, err = conn.Exec(ctx, `INSERT INTO weir.incarnation DEFAULT VALUES ON CONFLICT DO NOTHING`); err == nil {
-				err = conn.QueryRow(ctx, about).Scan(&b.last, &b.incarnation)
+				err = read()
 			}
 		}
 		if err == nil {
@@ -167,6 +174,9 @@ func prepareWalk(ctx context.Context, tx pgx.Tx) (foreign bool, err error) {
 	return foreign, err
 }
 
+// lookAbout is how many columns of a look are about the inbox as a whole.
+const lookAbout = 7
+
 // ask calls weir.look.
 func (i *inbox) ask(ctx context.Context, conn *pgxpool.Conn, round bookmark) (*chunk, error) {
 	var goal []byte
@@ -179,13 +189,18 @@ func (i *inbox) ask(ctx context.Context, conn *pgxpool.Conn, round bookmark) (*c
 	size := 0
 	for answer.NextRow() {
 		values := answer.Values()
-		if values[4] == nil {
-			round.begin(string(values[0]), wire.Bigint(values[1]), wire.Bigint(values[2]))
-			c.hushed = time.Duration(wire.Integer(values[3])) * time.Second
+		about, values := values[:lookAbout], values[lookAbout:]
+		if values[0] == nil {
+			of := incarnation{crash: wire.Bigint(about[2]), store: postgres.Incarnation{Tables: wire.Bigint(about[4]), Epoch: wire.Bigint(about[5])}}
+			if about[3] != nil { // else it is a standby
+				of.store.Server = wire.Bigint(about[3])
+			}
+			round.begin(string(about[0]), wire.Bigint(about[1]), of)
+			c.hushed = time.Duration(wire.Integer(about[6])) * time.Second
 			continue
 		}
 		c.rows = append(c.rows, parseRow(values))
-		size += int(wire.Integer(values[10]))
+		size += int(wire.Integer(values[6]))
 	}
 	if _, err := answer.Close(); err != nil {
 		return nil, err
@@ -196,17 +211,17 @@ func (i *inbox) ask(ctx context.Context, conn *pgxpool.Conn, round bookmark) (*c
 }
 
 func parseRow(values [][]byte) row {
-	r := row{id: wire.Bigint(values[4]), partition: -1, base: -1, key: bytes.Clone(values[7]), value: bytes.Clone(values[8]),
-		headers: bytes.Clone(values[9]), time: timestamp(wire.Bigint(values[11])), group: string(values[12])}
-	copy(r.topic[:], values[5])
-	if values[6] != nil {
-		r.partition = wire.Integer(values[6])
+	r := row{id: wire.Bigint(values[0]), partition: -1, base: -1, key: bytes.Clone(values[3]), value: bytes.Clone(values[4]),
+		headers: bytes.Clone(values[5]), time: timestamp(wire.Bigint(values[7])), group: string(values[8])}
+	copy(r.topic[:], values[1])
+	if values[2] != nil {
+		r.partition = wire.Integer(values[2])
 	}
-	if values[13] != nil {
-		r.next = eventlog.Offset(wire.Bigint(values[13]))
+	if values[9] != nil {
+		r.next = eventlog.Offset(wire.Bigint(values[9]))
 	}
-	if values[14] != nil {
-		r.base = wire.Bigint(values[14])
+	if values[10] != nil {
+		r.base = wire.Bigint(values[10])
 	}
 	return r
 }
@@ -220,10 +235,12 @@ func timestamp(us int64) time.Time {
 // move deletes rows of the inbox and commits the entry made of them, in one transaction and one trip. It returns where the entry's
 // batches begin. Rows of which the entry has nothing are dropped.
 //
-// errTaken, eventlog.ErrNoPartition, eventlog.ErrUnavailable: nothing was done. After eventlog.ErrUnsure the next look tells.
+// errTaken, eventlog.ErrNoPartition, eventlog.ErrUnavailable: nothing was done, and with eventlog.ErrRewound ids may stand for other rows than those that the
+// last look found. After eventlog.ErrUnsure the next look tells.
 func (i *inbox) move(ctx context.Context, ids []int64, e eventlog.Entry) ([]eventlog.Offset, error) {
 	last := i.mark.last
-	done, answer, err := i.session.Commit(ctx, moveStatement, [][]byte{wire.Int8Array(ids)}, []eventlog.Entry{e})
+	of := i.mark.of
+	done, answer, err := i.session.Commit(ctx, of.store, moveStatement, [][]byte{wire.Int8Array(ids), wire.Int8(of.crash)}, []eventlog.Entry{e})
 	if err == nil && !done {
 		err = errTaken
 	}
@@ -257,8 +274,9 @@ func (i *inbox) carry(ctx context.Context, ids []int64, positions []position, en
 	for n, p := range positions {
 		keys[n], bases[n], nexts[n] = p.key, p.base, int64(p.next)
 	}
-	guards := [][]byte{wire.Int8Array(ids), wire.TextArray(keys), wire.Int8Array(bases), wire.Int8Array(nexts)}
-	done, _, err := i.session.Commit(ctx, carryStatement, guards, entries)
+	of := i.mark.of
+	guards := [][]byte{wire.Int8Array(ids), wire.Int8(of.crash), wire.TextArray(keys), wire.Int8Array(bases), wire.Int8Array(nexts)}
+	done, _, err := i.session.Commit(ctx, of.store, carryStatement, guards, entries)
 	if err == nil && !done {
 		err = errTaken
 	}

@@ -58,6 +58,7 @@ type Mover struct {
 	inbox *inbox
 	cfg   Config
 	pace  pace
+	of    incarnation               // what gone and positions are about
 	gone  map[eventlog.TopicID]bool // topics that were deleted; no id ever comes back
 	left  time.Time                 // when rows were left in the inbox because they cannot be moved; zero: none were
 
@@ -181,6 +182,7 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	m.enter(chunk.round.of)
 	m.backlog.found(chunk)
 	if len(chunk.rows) > 0 {
 		err := m.moveEvents(ctx, chunk.rows)
@@ -209,6 +211,17 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	m.pace.woken = m.door.store.Listening()
 	m.pace.note(time.Now(), len(chunk.rows))
 	return chunk.full, m.hush(ctx, chunk.hushed)
+}
+
+// enter lets go of what was remembered of the database before it became another: of topics that may be there again, and of rows whose ids may have been
+// given to others. What is in the inbox is found anew.
+func (m *Mover) enter(now incarnation) {
+	if m.of == now {
+		return
+	}
+	m.of = now
+	clear(m.gone)
+	m.positions.rows, m.positions.doubt = nil, false
 }
 
 // hush tells publishers whether to notify. Other movers may say that they need not, too, each for as long as it watches closely.
@@ -309,7 +322,7 @@ func (m *Mover) carry(ctx context.Context, lanes ...*lane) error {
 	for i, base := range bases {
 		placed[i] = eventlog.Placed{Base: base, Batch: e.Batches[i]}
 	}
-	m.log.Landed(placed)
+	m.log.Landed(m.of.store.Told(), placed)
 	m.cfg.Observer.Moved(len(ids), time.Since(oldest))
 	return nil
 }

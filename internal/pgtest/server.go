@@ -40,6 +40,52 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
+// StartWithWAL starts a server for this test alone, whose WAL is in a directory, in small files.
+func StartWithWAL(t testing.TB, dir string) *Server {
+	t.Helper()
+	as, err := unprivileged()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wal := filepath.Join(dir, "wal")
+	if err := os.Mkdir(wal, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if as != nil {
+		if err := os.Chown(wal, int(as.Uid), int(as.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := launch("on", "--waldir", wal, "--wal-segsize", "1")
+	if err != nil {
+		t.Fatalf("start a PostgreSQL for the test: %v", err)
+	}
+	s.t = t
+	t.Cleanup(s.KillImmediate)
+	return s
+}
+
+// Running tells whether the server's first process is there. It may be recovering, and take no connections.
+func (s *Server) Running() bool {
+	text, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
+	if err != nil {
+		return false
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(first)
+	return err == nil && syscall.Kill(pid, 0) == nil
+}
+
+// Log returns what the server has logged.
+func (s *Server) Log() string {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, "log"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(text)
+}
+
 // URL returns the address of a fresh database on this server. It goes with the server.
 func (s *Server) URL() string {
 	s.t.Helper()
@@ -167,7 +213,7 @@ func (s *Server) stop(mode string) error {
 // use Admin, Crash, Recover and Close. Its watchdog ends it with this process.
 func Launch() (*Server, error) { return launch("on") }
 
-func launch(fsync string) (*Server, error) {
+func launch(fsync string, initdb ...string) (*Server, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
@@ -184,8 +230,8 @@ func launch(fsync string) (*Server, error) {
 	if err := os.WriteFile(secret, []byte(password), 0o644); err != nil {
 		return nil, err
 	}
-	if err := s.run("initdb", "-D", s.data(), "-U", "postgres", "-A", "scram-sha-256", "--pwfile", secret,
-		"-E", "UTF8", "--locale=C", "--no-sync"); err != nil {
+	if err := s.run("initdb", append([]string{"-D", s.data(), "-U", "postgres", "-A", "scram-sha-256", "--pwfile", secret,
+		"-E", "UTF8", "--locale=C", "--no-sync"}, initdb...)...); err != nil {
 		return nil, err
 	}
 	if err := s.begin(password); err != nil {

@@ -66,7 +66,7 @@ func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
 	defer conn.Release()
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
-	result := commitStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, append(f.params(), s.life.params()...)...).Read()
+	result := commitStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, append(f.params(), s.life.now().params()...)...).Read()
 	if result.Err != nil {
 		return verdict{}, result.Err
 	}

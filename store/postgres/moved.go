@@ -51,21 +51,21 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	if err != nil {
 		return nil, since, fmt.Errorf("moved since %+v: %w", since, readFailed(err))
 	}
-	var now incarnation
+	var now Incarnation
 	all = slices.DeleteFunc(all, func(b eventlog.Bounds) bool {
 		if b.Partition < 0 {
-			now = incarnation{server: int64(b.First), tables: b.Bytes, epoch: int64(b.Next)}
+			now = Incarnation{Server: int64(b.First), Tables: b.Bytes, Epoch: int64(b.Next)}
 		}
 		return b.Partition < 0
 	})
 	switch {
-	case now.server == 0:
+	case now.Server == 0:
 		return nil, since, fmt.Errorf("moved since %+v: %w: the server is a standby; its partitions may lag behind", since, eventlog.ErrUnavailable)
-	case since != (eventlog.Mark{}) && since.Incarnation != now.told():
+	case since != (eventlog.Mark{}) && since.Incarnation != now.Told():
 		return nil, since, fmt.Errorf("moved since %+v: %w", since, eventlog.ErrRewound)
 	}
 	s.life.tell(now)
-	return s.seen.update(all, after), eventlog.Mark{Incarnation: now.told(), Place: strconv.FormatInt(s.seen.poll, 10)}, nil
+	return s.seen.update(all, after), eventlog.Mark{Incarnation: now.Told(), Place: strconv.FormatInt(s.seen.poll, 10)}, nil
 }
 
 // update notes a poll and returns what moved after an earlier one. A forgotten partition is in no poll, and so forgotten here.

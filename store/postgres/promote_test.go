@@ -3,9 +3,6 @@ package postgres_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -15,90 +12,6 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-// alias is an address behind which stands one server or another, as with a name or a virtual address that fails over.
-type alias struct {
-	l     net.Listener
-	mu    sync.Mutex // guards below
-	to    string
-	conns map[net.Conn]bool
-}
-
-func newAlias(t *testing.T, address string) *alias {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &alias{l: l, conns: map[net.Conn]bool{}}
-	a.point(t, address)
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { a.serve(c) })
-		}
-	})
-	t.Cleanup(func() { l.Close(); a.cut(); all.Wait() })
-	return a
-}
-
-// point has the alias stand for the server of a URL. Connections to the one before break.
-func (a *alias) point(t *testing.T, address string) {
-	t.Helper()
-	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.mu.Lock()
-	a.to = u.Host
-	a.mu.Unlock()
-	a.cut()
-}
-
-func (a *alias) cut() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for c := range a.conns {
-		c.Close()
-	}
-}
-
-func (a *alias) serve(c net.Conn) {
-	defer c.Close()
-	a.mu.Lock()
-	to := a.to
-	a.mu.Unlock()
-	up, err := net.Dial("tcp", to)
-	if err != nil {
-		return
-	}
-	defer up.Close()
-	a.mu.Lock()
-	a.conns[c], a.conns[up] = true, true
-	a.mu.Unlock()
-	defer func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.conns, c)
-		delete(a.conns, up)
-	}()
-	done := make(chan struct{})
-	go func() { io.Copy(up, c); up.Close(); close(done) }()
-	io.Copy(c, up)
-	c.Close()
-	<-done
-}
-
-// at is a URL by which the alias is reached.
-func (a *alias) at(address string) string {
-	u, _ := url.Parse(address)
-	u.Host = a.l.Addr().String()
-	return u.String()
-}
-
 // An asynchronous standby that lacks the last commits is promoted under load. What it lacks is lost; but everybody can tell what that is, and no
 // offset that was acknowledged is given to another record unnoticed.
 func TestAPromotedStandbyThatLagsBeginsALeaderEpoch(t *testing.T) {
@@ -106,8 +19,8 @@ func TestAPromotedStandbyThatLagsBeginsALeaderEpoch(t *testing.T) {
 	primary := pgtest.Start(t)
 	address := primary.URL()
 	standby := primary.Standby()
-	name := newAlias(t, address)
-	store := at(t, name.at(address))
+	name := pgtest.NewAlias(t, address)
+	store := at(t, name.At(address))
 	log, err := eventlog.Open(t.Context(), store, eventlog.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +108,7 @@ func TestAPromotedStandbyThatLagsBeginsALeaderEpoch(t *testing.T) {
 	await()
 	primary.KillImmediate()
 	// For a moment the name leads to a standby that shows an older log and takes no writes.
-	name.point(t, standby.At(address))
+	name.Point(standby.At(address))
 	changed := log.IncarnationChanged()
 	if log.LeaderEpoch() != 0 {
 		t.Fatalf("leader epoch %d before anything was promoted", log.LeaderEpoch())

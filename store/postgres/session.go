@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -68,10 +69,15 @@ func (c *Session) Ask(ctx context.Context, conn *pgxpool.Conn, s wire.Statement,
 }
 
 // Commit commits entries by way of a statement that does something of its own in the same transaction: it calls weir.commit, whose parameters come
-// after those given here. It answers with one row, of which the first column tells whether it did it. One trip, and one wait for the disk.
+// after those given here, and then weir.still with the three after them. It answers with one row, of which the first column tells whether it did it. One
+// trip, and one wait for the disk.
 //
-// An entry that cannot be kept has all of them refused.
-func (c *Session) Commit(ctx context.Context, by wire.Statement, params [][]byte, entries []eventlog.Entry) (done bool, row [][]byte, err error) {
+// in is the incarnation in which the caller read what it builds on: the answer is eventlog.ErrRewound where the store, or the log on it, is in another. An
+// entry that cannot be kept has all of them refused.
+func (c *Session) Commit(ctx context.Context, in Incarnation, by wire.Statement, params [][]byte, entries []eventlog.Entry) (done bool, row [][]byte, err error) {
+	if told := c.store.life.now(); told.Server != 0 && told != in {
+		return false, nil, fmt.Errorf("%w: what was read is of %+v, and the log is in %+v", eventlog.ErrRewound, in, told)
+	}
 	f, outcomes := gather(entries)
 	for _, o := range outcomes {
 		if o.Err != nil {
@@ -81,7 +87,7 @@ func (c *Session) Commit(ctx context.Context, by wire.Statement, params [][]byte
 	if len(f.body) > flushMax {
 		return false, nil, fmt.Errorf("%w: a flush of %d bytes, and the limit is %d", eventlog.ErrTooLarge, len(f.body), flushMax)
 	}
-	params = append(params, f.params()...)
+	params = slices.Concat(params, f.params(), in.params())
 	row, err = retry(ctx, undone, func() ([][]byte, error) {
 		conn, err := c.pool.Acquire(ctx)
 		if err != nil {

@@ -16,7 +16,8 @@
 -- has come. Rows that are committed meanwhile wait for the next round, else one might overtake another that was before it.
 CREATE OR REPLACE FUNCTION weir.look(done pg_snapshot, low bigint, goal pg_snapshot, after bigint, most int, room bigint)
 RETURNS TABLE (
-    seen text, last bigint, incarnation bigint, hushed int, -- this snapshot, the last id given out, see incarnation(), weir.hushed from now
+    -- This snapshot, the last id given out, incarnation(), life(), and for how long publishers do not notify (weir.hushed).
+    seen text, last bigint, incarnation bigint, server bigint, tables bigint, epoch bigint, hushed int,
     id bigint, topic uuid, partition int, key bytea, value bytea, headers text, size int, published_at timestamptz,
     grp text, next_offset bigint, base bigint
 )
@@ -30,13 +31,13 @@ DECLARE
     until  pg_snapshot := coalesce(goal, pg_current_snapshot());
     unused xid8        := pg_snapshot_xmax(pg_current_snapshot()); -- this number, and all above
 BEGIN
-    SELECT pg_current_snapshot()::text, CASE WHEN q.is_called THEN q.last_value ELSE 0 END, weir.incarnation(),
+    SELECT pg_current_snapshot()::text, CASE WHEN q.is_called THEN q.last_value ELSE 0 END, weir.incarnation(), l.server, l.tables, l.epoch,
            greatest(0, pg_sequence_last_value('weir.hushed') - extract(epoch FROM clock_timestamp()))::int
-    INTO seen, last, incarnation, hushed
-    FROM weir.inbox_id_seq q;
+    INTO seen, last, incarnation, server, tables, epoch, hushed
+    FROM weir.inbox_id_seq q, weir.life() l;
     RETURN NEXT;
     RETURN QUERY
-    SELECT NULL::text, NULL::bigint, NULL::bigint, NULL::int,
+    SELECT NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int,
            f.id, f.topic, f.partition, f.key, f.value, f.headers::text, f.size, f.published_at, f.grp, f.next_offset, f.base
     FROM (
         SELECT n.*, sum(n.size) OVER (ORDER BY n.id) - n.size AS before
