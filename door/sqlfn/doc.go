@@ -6,6 +6,6 @@
 // which they were inserted, as far as they are committed: of two events with one key, the second inserted after the first was
 // committed, the second comes later. A transaction that stays open holds up nobody: its rows are moved when it has ended.
 //
-// There is one exception. Rows that cannot be moved, because something is wrong with them or their partition, are left in the inbox and
-// tried again every minute. Later rows of the partition do not wait for them, so what was left comes behind.
+// Rows that cannot be moved, because something is wrong with them or their partition, are left in the inbox and tried again every minute. Later rows of
+// the partition wait behind them; other partitions go on.
 package sqlfn

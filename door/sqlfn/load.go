@@ -21,6 +21,12 @@ type load struct {
 	why   error   // of the first of them
 }
 
+// laneKey is a partition of a topic, whether it is there or not.
+type laneKey struct {
+	topic     eventlog.TopicID
+	partition int32
+}
+
 // lane is the rows that go to one partition, in order.
 type lane struct {
 	topic     eventlog.Topic
@@ -51,7 +57,12 @@ func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 			continue
 		}
 		headers, n, err := m.place(topic, row)
+		to := laneKey{topic.ID, n}
+		if m.held[to] {
+			continue // an earlier row stays where it is: this one is found again with it
+		}
 		if err != nil {
+			m.held[to] = n >= 0
 			l.odd++
 			l.why = cmp.Or(l.why, fmt.Errorf("row %d of weir.inbox: %w", row.id, err))
 			continue
@@ -72,7 +83,7 @@ func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 		m.cfg.Logger.Warn("events published by SQL are dropped: their topic was deleted before they were moved into it", "events", n)
 	}
 	if l.odd > 0 {
-		m.leave("events published by SQL stay in weir.inbox: they have no place in the log; tried again later", "events", l.odd, "err", l.why)
+		m.leave("events published by SQL stay in weir.inbox: they have no place in the log; later ones of their partition wait behind them; tried again later", "events", l.odd, "err", l.why)
 	}
 	return l, nil
 }
@@ -103,10 +114,11 @@ func (m *Mover) topic(ctx context.Context, row *row) (t eventlog.Topic, found bo
 	return t, true, nil
 }
 
-// place reads a row's headers and chooses where it goes.
+// place reads a row's headers and chooses where it goes. With an error it tells the partition that is not there; negative: the row is no event, which
+// weir.publish never writes, and no other waits for it.
 func (m *Mover) place(topic eventlog.Topic, row *row) (headers []batch.RecordHeader, p int32, err error) {
 	if headers, err = parseHeaders(row.headers); err != nil {
-		return nil, 0, err
+		return nil, -1, err
 	}
 	n, by := len(topic.Partitions), "it asks for"
 	if p = row.partition; p < 0 {
@@ -114,7 +126,7 @@ func (m *Mover) place(topic eventlog.Topic, row *row) (headers []batch.RecordHea
 		by = "the partitioner chose"
 	}
 	if p < 0 || int(p) >= n {
-		return nil, 0, fmt.Errorf("%s partition %d of topic %q, which has %d, numbered from 0", by, p, topic.Name, n)
+		return nil, p, fmt.Errorf("%s partition %d of topic %q, which has %d, numbered from 0", by, p, topic.Name, n)
 	}
 	return headers, p, nil
 }

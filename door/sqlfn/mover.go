@@ -60,7 +60,8 @@ type Mover struct {
 	pace  pace
 	of    incarnation               // what gone and positions are about
 	gone  map[eventlog.TopicID]bool // topics that were deleted; no id ever comes back
-	left  time.Time                 // when rows were left in the inbox because they cannot be moved; zero: none were
+	left  time.Time                 // when the first of the rows was left in the inbox that cannot be moved; zero: none were
+	held  map[laneKey]bool          // partitions of which rows were left: later ones wait behind them
 
 	hushed time.Time // when publishers were last told that they need not notify; zero: they must, for all that this mover said
 
@@ -82,7 +83,7 @@ func New(log *eventlog.Log, door *Door, cfg Config) *Mover {
 		cfg.Observer = nobody{}
 	}
 	cfg.Tracer = eventlog.Traced(cfg.Tracer)
-	return &Mover{log: log, door: door, inbox: door.inbox(), cfg: cfg, gone: make(map[eventlog.TopicID]bool)}
+	return &Mover{log: log, door: door, inbox: door.inbox(), cfg: cfg, gone: make(map[eventlog.TopicID]bool), held: make(map[laneKey]bool)}
 }
 
 type nobody struct{}
@@ -175,6 +176,7 @@ func (m *Mover) rest(ctx context.Context, wait time.Duration, began time.Time, s
 func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	if !m.left.IsZero() && time.Since(m.left) > leaveFor {
 		m.left = time.Time{}
+		clear(m.held)
 		m.positions.rows = nil // they are found again, like all
 		m.inbox.rewind()
 	}
@@ -221,6 +223,8 @@ func (m *Mover) enter(now incarnation) {
 	}
 	m.of = now
 	clear(m.gone)
+	clear(m.held)
+	m.left = time.Time{}
 	m.positions.rows, m.positions.doubt = nil, false
 }
 
@@ -274,7 +278,8 @@ func (m *Mover) moveEvents(ctx context.Context, rows []row) error {
 		if err := m.carry(ctx, lane); passing(err) {
 			return err
 		} else if err != nil {
-			m.leave("events published by SQL stay in weir.inbox: they cannot be moved into their partition; tried again later",
+			m.held[laneKey{lane.topic.ID, lane.partition}] = true
+			m.leave("events published by SQL stay in weir.inbox: they cannot be moved into their partition; later ones wait behind them; tried again later",
 				"topic", lane.topic.Name, "partition", lane.partition, "events", len(lane.ids), "err", err)
 		}
 	}
@@ -283,7 +288,9 @@ func (m *Mover) moveEvents(ctx context.Context, rows []row) error {
 
 // leave lets rows rest where they are for a while, so that what is wrong with them is no one else's trouble.
 func (m *Mover) leave(message string, about ...any) {
-	m.left = time.Now()
+	if m.left.IsZero() {
+		m.left = time.Now()
+	}
 	m.cfg.Logger.Error(message, append(about, "again", leaveFor)...)
 }
 
