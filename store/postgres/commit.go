@@ -29,7 +29,9 @@ var commitStatement = wire.Statement{Name: "commit", SQL: `
 // On a full disk it is two: what needs little space goes on without the records.
 func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
 	outcomes, err := s.commit(ctx, entries)
-	s.remember(err)
+	if err != nil || slices.ContainsFunc(entries, bulky) { // what needs little space says nothing of records
+		s.remember(err)
+	}
 	if errors.Is(err, eventlog.ErrNoSpace) {
 		return s.commitSmall(ctx, entries, err)
 	}

@@ -103,7 +103,9 @@ func (c *Session) Commit(ctx context.Context, in Incarnation, by wire.Statement,
 		return result.Rows[0], nil
 	})
 	if err != nil {
-		return false, nil, writeFailed(err)
+		err = writeFailed(err)
+		c.store.remember(err)
+		return false, nil, err
 	}
 	if done = row[0][0] != 0; done && len(f.body) > 0 {
 		c.store.sweeper.wrote(int64(len(f.body)), c.store.opts.SegmentBytes)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -46,16 +47,19 @@ func (r *refusal) why() error {
 	return r.err
 }
 
-// refuses tells whether the server is there and takes no records: its disk is full, or it is read only.
+// refuses tells whether the server takes no records: its disk is full, or it is read only.
 func refuses(err error) bool { return errors.Is(err, eventlog.ErrNoSpace) || code(err) == "25006" }
 
-// remember keeps what a commit met.
+// remember keeps what a commit of records met. A server whose WAL finds no space says so, too, before it goes down.
 func (s *Store) remember(err error) {
+	var reported *pgconn.PgError
 	switch {
 	case err == nil:
 		if s.refused.Load() != nil {
 			s.refused.Store(nil)
 		}
+	case errors.As(err, &reported) && reported.Code == "53100":
+		s.refused.Store(&refusal{noSpace(reported), time.Now()})
 	case refuses(err):
 		s.refused.Store(&refusal{err, time.Now()})
 	}
