@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/weir-log/weir"
@@ -204,4 +205,85 @@ func TestEnqueueInATransactionNeedsPostgreSQL(t *testing.T) {
 			t.Errorf("%v, want ErrNotPostgres", err)
 		}
 	}, "memory", "sqlite")
+}
+
+func TestAMessageAckedInATransactionIsHandledExactlyOnce(t *testing.T) {
+	s := newSite(t, "postgres")
+	w := s.open(t)
+	if err := w.CreateQueue(t.Context(), weir.Queue{Name: "mail", Partitions: 1, Settings: weir.QueueSettings{Lease: time.Second, Delays: []time.Duration{0}}}); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := pgxpool.New(t.Context(), s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if _, err := pool.Exec(t.Context(), `CREATE TABLE sent (value text, attempt int)`); err != nil {
+		t.Fatal(err)
+	}
+	undone := errors.New("undone")
+	tries := make(chan string, 100)
+	worker, err := w.Work(t.Context(), weir.WorkOptions{Queue: "mail", Handler: func(ctx context.Context, j weir.Job) error {
+		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `INSERT INTO sent VALUES ($1, $2)`, string(j.Value), j.Attempt); err != nil {
+				return err
+			}
+			if err := j.AckTx(ctx, tx); err != nil {
+				return err
+			}
+			if string(j.Value) == "rolled back" && j.Attempt == 1 {
+				return undone
+			}
+			return nil
+		})
+		tries <- string(j.Value)
+		if string(j.Value) == "committed, and failed" {
+			return undone
+		}
+		return err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []string{"plain", "rolled back", "committed, and failed"}
+	for _, v := range all {
+		if _, err := w.Enqueue(t.Context(), "mail", weir.NewMessage{Value: []byte(v)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range len(all) + 1 {
+		select {
+		case <-tries:
+		case <-time.After(limit):
+			t.Fatal("nothing more is handled")
+		}
+	}
+	for end := time.Now().Add(limit); ; {
+		stats, err := w.QueueStats(t.Context(), "mail")
+		if err == nil && stats.Ready+stats.Claimed+stats.Waiting == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("there is %+v, %v", stats, err)
+		}
+	}
+	if err := worker.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(tries); n > 0 {
+		t.Errorf("%d more were handled, such as %q", n, <-tries)
+	}
+	var got string
+	if err := pool.QueryRow(t.Context(), `SELECT string_agg(format('%s %s', value, attempt), '; ' ORDER BY value) FROM sent`).Scan(&got); err != nil {
+		t.Fatal(err)
+	}
+	if got != "committed, and failed 1; plain 1; rolled back 2" {
+		t.Errorf("handled: %s", got)
+	}
+}
+
+func TestAJobThatNoWorkerClaimedIsNotAcked(t *testing.T) {
+	if err := (weir.Job{}).AckTx(t.Context(), nil); err == nil {
+		t.Error("it is")
+	}
 }

@@ -37,6 +37,8 @@ var (
 	commitOffset string
 	//go:embed sql/enqueue.sql
 	enqueueEach string
+	//go:embed sql/ack.sql
+	ackReceipt string
 )
 
 // exec runs a statement in the caller's transaction. All arguments are strings, which every driver can send.
@@ -211,6 +213,8 @@ func explain(err error) error {
 	switch state.SQLState() {
 	case "WE001":
 		return fmt.Errorf("%w: create it first: EnsureTopic, or weir topic create (%w)", ErrUnknownTopic, err)
+	case "WE008":
+		return fmt.Errorf("%w (%w)", ErrClaimLost, err)
 	case "WE007":
 		return fmt.Errorf("%w: create it first: EnsureQueue, or weir queue create (%w)", ErrUnknownQueue, err)
 	case "WE003":

@@ -101,7 +101,11 @@ func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error)
 		flushed:   make(chan struct{}), ended: make(chan struct{}),
 		consumers: make(map[*Consumer]struct{}), workers: make(map[*Worker]struct{}),
 	}
-	l.queues = queue.New(log, l.publisher, queue.Config{Logger: logger, Tracer: opts.Tracer})
+	var beside queue.Beside
+	if sql != nil {
+		beside = sql
+	}
+	l.queues = queue.New(log, l.publisher, queue.Config{Logger: logger, Tracer: opts.Tracer, Beside: beside})
 	l.start(context.WithoutCancel(ctx))
 	return l, nil
 }

@@ -48,6 +48,9 @@ type Job struct {
 	Headers []Header
 	Time    time.Time // when it was enqueued; zero: unknown
 	Attempt int       // from 1, over all processes
+
+	from *Worker
+	job  *job
 }
 
 // RetryAfter marks a handler's error: the message comes again after this pause, and not after the queue's own. It counts as an attempt.
@@ -95,6 +98,8 @@ type job struct {
 	until   time.Time // the lease has not ended before, by this machine's clock
 	lose    context.CancelCauseFunc
 	lost    bool
+	inTx    bool // AckTx was called
+	acked   bool // and did it, if its transaction commits
 }
 
 // Work begins to claim messages of a queue and to hand them to the handler. ctx bounds the beginning alone; the worker works until it is closed, or the Log
@@ -249,15 +254,20 @@ func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time) {
 	w.mu.Lock()
 	w.running[m.Receipt] = j
 	w.mu.Unlock()
-	err := w.call(ctx, m)
-	w.answer(ctx, j, m, err)
+	err := w.call(ctx, j, m)
+	if err != nil {
+		err = w.reconcile(j, m, err)
+	}
+	if !errors.Is(err, errInDoubt) {
+		w.answer(ctx, j, m, err)
+	}
 	w.mu.Lock()
 	delete(w.running, m.Receipt)
 	w.mu.Unlock()
 }
 
 // call runs the handler. Its panic is an error.
-func (w *Worker) call(ctx context.Context, m queue.Message) (err error) {
+func (w *Worker) call(ctx context.Context, j *job, m queue.Message) (err error) {
 	if tracer := w.log.opts.Tracer; tracer != nil {
 		links := links([]Event{{Headers: m.Headers}})
 		var end func(error)
@@ -269,7 +279,7 @@ func (w *Worker) call(ctx context.Context, m queue.Message) (err error) {
 			err = &PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	return w.handler(ctx, Job{Queue: w.opts.Queue, ID: m.ID, Key: m.Key, Value: m.Value, Headers: m.Headers, Time: m.Time, Attempt: m.Attempt})
+	return w.handler(ctx, Job{Queue: w.opts.Queue, ID: m.ID, Key: m.Key, Value: m.Value, Headers: m.Headers, Time: m.Time, Attempt: m.Attempt, from: w, job: j})
 }
 
 // answer tells the queue what became of a message, and tries again until the lease has surely ended, the claim is lost or the worker's time is over.

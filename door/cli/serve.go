@@ -157,12 +157,13 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	groups := group.New(log, group.Config{Logger: w.logger})
 	metric.WatchGroups(registry, groupsSeen(groups))
 	publisher := publish.New(log, publish.Config{Logger: w.logger, Tracer: w.tracer})
-	queues := queue.New(log, publisher, queue.Config{Logger: w.logger, Tracer: w.tracer})
-	metric.WatchQueues(registry, queuesSeen(queues))
 	var beside group.Beside
+	var acks queue.Beside
 	if sql != nil {
-		beside = sql
+		beside, acks = sql, sql
 	}
+	queues := queue.New(log, publisher, queue.Config{Logger: w.logger, Tracer: w.tracer, Beside: acks})
+	metric.WatchQueues(registry, queuesSeen(queues))
 	p := &parts{
 		log: log, groups: groups, publisher: publisher, queues: queues, kafkaListener: w.kafka, httpListener: w.http,
 		http: httpapi.New(httpapi.Config{

@@ -25,6 +25,7 @@ type placing struct {
 	Due      int64  `json:"due"` // milliseconds since 1970, by the queues' clock; 0: at once
 	Priority int    `json:"priority"`
 	Unique   string `json:"unique"`
+	Ack      string `json:"ack"` // a receipt: the row is no message, but says that one is done (functions/ack.sql)
 }
 
 // isMessage reports whether a queue has to place a row.
@@ -68,6 +69,7 @@ func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 	}
 	shares := make(map[target]*share)
 	var order []target
+	var acks []ack
 	for i := range rows {
 		if !rows[i].isMessage() {
 			continue
@@ -78,6 +80,10 @@ func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 		}
 		if err != nil {
 			m.leave("messages enqueued by SQL stay in weir.inbox: they cannot be placed; tried again later", "row", rows[i].id, "err", err)
+			continue
+		}
+		if to.Ack != "" {
+			acks = append(acks, ack{rows[i].id, to.Ack})
 			continue
 		}
 		at := target{to.Name, rows[i].topic}
@@ -101,7 +107,7 @@ func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 			s.ids, s.messages = s.ids[n:], s.messages[n:]
 		}
 	}
-	return nil
+	return m.carryAcks(ctx, acks)
 }
 
 // enqueue has a queue place messages, and takes their rows out of the inbox in the same transaction.

@@ -224,6 +224,8 @@ func (c Claim) room(ctx context.Context) (bytes int64, leave func(), err error) 
 // claimFrom claims from one partition, and reads what it got: what there is room for, less than 0 once there is none.
 func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, room *int64, earliest, latest Time) ([]Message, error) {
 	var granted, spent []grant
+	var acked []eventlog.Offset // messages whose lease ended and that are done all the same
+	ask, asked := false, q.owner.beside == nil
 	nonce := rand.Uint32()
 	apply := func(st *state, _ *change) (bool, error) {
 		settings := q.def.Load().settings
@@ -234,6 +236,9 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 		bounds, _ := q.log.Known(p)
 		part := st.part(p)
 		part.trimmed(bounds.First)
+		if ask = !asked && part.lapsed(earliest); ask {
+			return false, nil
+		}
 		before := part.next
 		want := claim{
 			most: c.Max - had, now: earliest, until: latest + Time(c.Lease.Milliseconds()), nonce: nonce, worker: c.Worker,
@@ -243,7 +248,12 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 		if settings.KeyOrder {
 			want.allowed, want.end = s.keys.Load().order(part, want.end)
 		}
+		if len(acked) > 0 {
+			inOrder := want.allowed
+			want.allowed = func(o eventlog.Offset) bool { return !slices.Contains(acked, o) && (inOrder == nil || inOrder(o)) }
+		}
 		granted, spent = part.claim(want)
+		spent = without(spent, acked)
 		st.spend(len(granted), settings)
 		return len(granted) > 0 || part.next > before, nil
 	}
@@ -252,9 +262,18 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 			return nil, err
 		}
 	}
-	err := q.change(ctx, p, &op{apply: apply, left: func() { q.giveBack(p, granted) }})
-	if err != nil {
-		return nil, err
+	for {
+		err := q.change(ctx, p, &op{apply: apply, left: func() { q.giveBack(p, granted) }})
+		if err != nil {
+			return nil, err
+		}
+		if !ask {
+			break
+		}
+		if acked, err = q.owner.beside.Acked(ctx, q.id, p); err != nil {
+			return nil, fmt.Errorf("ask which messages are done: %w", err)
+		}
+		asked = true
 	}
 	q.buryAll(p, spent)
 	var messages []Message

@@ -22,6 +22,7 @@ import (
 type Config struct {
 	Logger *slog.Logger    // default: slog.Default()
 	Tracer eventlog.Tracer // default: no spans
+	Beside Beside          // default: nobody acknowledges elsewhere
 }
 
 const (
@@ -37,6 +38,7 @@ type Queues struct {
 	publisher *publish.Publisher
 	logger    *slog.Logger
 	tracer    eventlog.Tracer
+	beside    Beside // nil: none
 	clock     clock
 	records   *records
 	wheel     *wheel
@@ -55,7 +57,7 @@ func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 		cfg.Logger = slog.Default()
 	}
 	qs := &Queues{
-		log: log, publisher: publisher, logger: cfg.Logger, tracer: eventlog.Traced(cfg.Tracer), clock: clock{log: log},
+		log: log, publisher: publisher, logger: cfg.Logger, tracer: eventlog.Traced(cfg.Tracer), beside: cfg.Beside, clock: clock{log: log},
 		records: newRecords(log), process: strconv.FormatUint(uint64(rand.Uint32()), 16), opened: make(map[string]*Queue),
 	}
 	qs.wheel = newWheel(qs)

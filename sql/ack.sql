@@ -1,0 +1,1 @@
+SELECT weir.ack($1::text)
