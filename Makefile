@@ -1,6 +1,6 @@
 # weir: `make` prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build dist run test lint fuzz chaos bench conformance
+.PHONY: help build dist run test versions lint fuzz chaos bench conformance
 
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -22,6 +22,10 @@ run: build ## build and start weir on SQLite under ./weir-data; flags in ARGS
 
 test: ## run all tests with the race detector, a real PostgreSQL included
 	CGO_ENABLED=1 go test -race -timeout 12m ./...
+
+versions: ## the PostgreSQL tests on the oldest and the newest version that weir supports, fetched where they are missing
+	WEIR_TEST_POSTGRES_VERSION=14 go test -timeout 20m ./store/postgres ./door/sqlfn
+	WEIR_TEST_POSTGRES_VERSION=18 go test -timeout 20m ./store/postgres ./door/sqlfn
 
 lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; fi

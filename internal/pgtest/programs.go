@@ -14,8 +14,12 @@ import (
 	"syscall"
 )
 
-// programs returns the directory that holds initdb, pg_ctl and postgres, installing them where they are missing.
+// programs returns the directory that holds initdb, pg_ctl and postgres, installing them where they are missing, or fetching the version that
+// WEIR_TEST_POSTGRES_VERSION asks for.
 func programs() (string, error) {
+	if version := os.Getenv("WEIR_TEST_POSTGRES_VERSION"); version != "" {
+		return fetched(version)
+	}
 	if dir, ok := find(); ok {
 		return dir, nil
 	}

@@ -105,6 +105,9 @@ func (s *Server) Standby() *Server {
 	}
 	s.t.Cleanup(copied.KillImmediate)
 	if err := copied.run("pg_basebackup", "-d", s.admin, "-D", copied.data(), "-R", "-X", "stream", "-c", "fast"); err != nil {
+		if os.Getenv("WEIR_TEST_POSTGRES_VERSION") != "" && strings.Contains(err.Error(), "incompatible server version") {
+			s.t.Skip("a fetched server comes without pg_basebackup, and this machine's is of an older version")
+		}
 		s.t.Fatal(err)
 	}
 	u, _ := url.Parse(s.admin)
