@@ -32,6 +32,7 @@ DECLARE
     at    int;
     size  bigint;
     texts boolean := true; -- until bytes are met that are no text
+    reached bigint := low; -- no batch is missing below
 BEGIN
     SELECT * INTO p FROM weir.newest_partition(decode.id);
     SELECT * INTO STRICT r FROM weir.runs(p, low) LIMIT 1;
@@ -49,10 +50,13 @@ BEGIN
         raw := b.bytes;
         IF octet_length(raw) <> b.size THEN
             RAISE 'batch % of partition % is % bytes long, and % came back', b.base_offset, p.id, b.size, octet_length(raw)
-            USING ERRCODE = 'data_corrupted';
+            USING ERRCODE = 'data_corrupted', HINT = weir.pass_over(low, reached, b.base_offset + b.records);
         END IF;
         n := b.base_offset;
         stop := n + b.records;
+        CONTINUE WHEN stop <= low; -- the batch of low is missing, and the one before it came
+        EXIT WHEN n > reached;
+        reached := stop;
         flags := get_byte(raw, 22);
 
         IF flags & 7 > 0 THEN -- compressed
@@ -125,4 +129,9 @@ BEGIN
             END;
         END LOOP;
     END LOOP;
+    IF reached < high THEN
+        n := (SELECT min(w.base_offset) FROM weir.batch AS w WHERE w.partition_id = p.id AND w.base_offset > reached);
+        RAISE 'partition % holds no batch for offsets % to %', p.id, reached, coalesce(n, p.next_offset) - 1
+        USING ERRCODE = 'data_corrupted', HINT = weir.pass_over(low, reached, coalesce(n, p.next_offset));
+    END IF;
 END $$;

@@ -1,0 +1,48 @@
+package sqlfn_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weir-log/weir/internal/pgtest"
+)
+
+// SQL passes over no batch that is missing, nor over one of which a piece is: it says which, and where to read on.
+func TestSQLReadersHearOfMissingBatches(t *testing.T) {
+	address := pgtest.URL(t)
+	p := start(t, address)
+	p.create("orders", 1, nil)
+	for n := range 6 {
+		pgtest.Exec(t, address, fmt.Sprintf(`SELECT weir.publish('orders', 'k', repeat('%d', 20000))`, n))
+		p.read("orders", n+1) // so that each is a batch
+	}
+	pgtest.Exec(t, address, `
+		DELETE FROM weir.batch WHERE base_offset = 1 AND piece = 1 AND partition_id <> 0;
+		DELETE FROM weir.batch WHERE base_offset IN (3, 5) AND partition_id <> 0`)
+	conn := connect(t, address)
+	for _, c := range []struct {
+		from       int
+		says, hint string // "": it is read
+	}{
+		{0, "batch 1 of partition", "or read offsets 0 to 0 over HTTP or Kafka, and read from offset 2 on"},
+		{1, "batch 1 of partition", "or read from offset 2 on"},
+		{2, "no batch for offsets 3 to 3", "or read offsets 2 to 2 over HTTP or Kafka, and read from offset 4 on"},
+		{3, "no batch for offsets 3 to 3", "or read from offset 4 on"},
+		{4, "no batch for offsets 5 to 5", "or read offsets 4 to 4 over HTTP or Kafka, and read from offset 6 on"},
+		{5, "no batch for offsets 5 to 5", "or read from offset 6 on"},
+		{6, "", ""},
+	} {
+		_, err := conn.Exec(t.Context(), fmt.Sprintf(`SELECT count(*) FROM weir.events('orders', %d)`, c.from))
+		var refused *pgconn.PgError
+		switch {
+		case c.says == "" && err != nil:
+			t.Errorf("from %d: %v", c.from, err)
+		case c.says != "" && (!errors.As(err, &refused) || refused.Code != "XX001" || !strings.Contains(refused.Message, c.says) || !strings.Contains(refused.Hint, c.hint)):
+			t.Errorf("from %d: %+v, want an error that says %q and %q", c.from, err, c.says, c.hint)
+		}
+	}
+}
