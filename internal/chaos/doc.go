@@ -5,7 +5,7 @@
 //	go run ./internal/chaos -store sqlite -length 10m
 //	go run ./internal/chaos -store postgres -seed 42          a run that was seen to fail
 //	go run ./internal/chaos -kept                             the seeds that once failed
-//	go run ./internal/chaos -mutants all                      puts faults back, and sees each found
+//	go run ./internal/chaos -mutants                          puts faults back, sees each found, and prints a table of them
 //	go run ./internal/chaos -faults kill,crash -only kafka,go-tx,topics
 //
 // A seed decides what is done to whom and when, and what each actor chooses; how these meet is up to the machine.

@@ -58,10 +58,11 @@ func start(ctx context.Context, args []string) error {
 	flags.StringVar(&o.weir, "weir", "", "the program to test; without it, it is built")
 	flags.StringVar(&until, "until", "any", "what ends a run when it is broken: any invariant, none, or some, such as L5,G1")
 	flags.BoolVar(&o.keep, "keep", false, "keep the histories of runs that break nothing")
-	flags.StringVar(&mutant, "mutants", "", "instead, put faults back that weir once had, and see each found: all, or a part of a name in mutants.go")
+	all := flags.Bool("mutants", false, "instead, put faults back that weir once had, one after the other, see each found, and print a table")
+	flags.StringVar(&mutant, "mutant", "", "as -mutants, but only those with this text in their name: mutants.go")
 	again := flags.Bool("kept", false, "instead, run the seeds that once failed: kept.go")
 	_ = flags.Parse(args) // it exits
-	if mutant != "" {
+	if *all || mutant != "" {
 		return findMutants(ctx, mutant)
 	}
 	stores := []string{"sqlite", "postgres"}

@@ -6,11 +6,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -32,11 +34,15 @@ var mutants = []mutant{
 		edits: []edit{{"eventlog/tail.go", "t.drop(l, len(l.batches)) // another process wrote in between", "_ = l"}},
 	},
 	{
+		name: "events with old timestamps are dropped as soon as their partition is seen", finds: []string{"L1", "L5", "L9"},
+		edits: []edit{{"eventlog/retention.go", "last = now\n", "_ = last\n"}},
+	},
+	{
 		name: "no second look after starting to watch", finds: []string{"L7"},
 		edits: []edit{{
 			"eventlog/fetch.go",
-			"for {\n\t\t// Look again: what came before the watch began woke nobody.\n\t\tgot, enough, err = l.fetchOnce(ctx, w)\n",
-			"for look := false; ; look = true {\n\t\tif look {\n\t\t\tgot, enough, err = l.fetchOnce(ctx, w)\n\t\t}\n",
+			"for {\n\t\t// Look again: what came before the watch began woke nobody.\n\t\tgot, enough, err = l.gather(ctx, w)\n",
+			"for look := false; ; look = true {\n\t\tif look {\n\t\t\tgot, enough, err = l.gather(ctx, w)\n\t\t}\n",
 		}},
 	},
 	{
@@ -77,20 +83,24 @@ const mutantMax = 10 * time.Minute
 
 var brokenLine = regexp.MustCompile(`(?m)^BROKEN (\S+) `)
 
-// findMutants runs each mutant whose name has the text in it until it is found out.
+// findMutants runs each mutant whose name has the text in it until it is found out, and prints a table as it goes.
 func findMutants(ctx context.Context, text string) error {
 	missed := 0
+	fmt.Printf("%10s  %7s  %-7s  %-8s  %s\n", "seed", "seconds", "broke", "store", "mutant")
 	for _, m := range mutants {
-		if !strings.Contains(m.name, text) && text != "all" {
+		if !strings.Contains(m.name, text) {
 			continue
 		}
-		took, err := m.find(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		seed := rand.Uint64() >> 32
+		broke, took, err := m.find(ctx, seed)
+		fmt.Printf("%10d  %7.0f  %-7s  %-8s  %s\n", seed, took.Seconds(), cmp.Or(broke, "NOTHING"), cmp.Or(m.store, "sqlite"), m.name)
 		if err != nil {
-			fmt.Printf("NOT FOUND  %s: %v\n", m.name, err)
+			fmt.Fprintf(os.Stderr, "%s: %v\n", m.name, err)
 			missed++
-			continue
 		}
-		fmt.Printf("found in %4.0f s: %s\n", took.Seconds(), m.name)
 	}
 	if missed > 0 {
 		return fmt.Errorf("%d mutants were not found", missed)
@@ -98,33 +108,35 @@ func findMutants(ctx context.Context, text string) error {
 	return nil
 }
 
-func (m mutant) find(ctx context.Context) (took time.Duration, err error) {
+// find puts the fault into a copy of the repository and runs a seed there. It returns which invariant was broken, and how long that took with the start of the run.
+func (m mutant) find(ctx context.Context, seed uint64) (broke string, took time.Duration, err error) {
 	dir, err := os.MkdirTemp("", "weir-chaos-mutant-")
 	if err != nil {
-		return 0, err
+		return "", 0, err
 	}
 	defer os.RemoveAll(dir)
 	if err := m.copyTo(ctx, dir); err != nil {
-		return 0, err
+		return "", 0, err
 	}
 	program := filepath.Join(dir, "chaos")
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./internal/chaos")
 	build.Dir = dir
 	if out, err := build.CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("it does not build: %w: %s", err, out)
+		return "", 0, fmt.Errorf("it does not build: %w: %s", err, out)
 	}
 	begin := time.Now()
 	var said bytes.Buffer
-	run := exec.CommandContext(ctx, program, "-store", cmp.Or(m.store, "sqlite"), "-length", mutantMax.String(), "-until", strings.Join(m.finds, ","))
+	run := exec.CommandContext(ctx, program, "-store", cmp.Or(m.store, "sqlite"), "-seed", strconv.FormatUint(seed, 10), "-length", mutantMax.String(), "-until", strings.Join(m.finds, ","))
 	run.Dir = dir
 	run.Stdout, run.Stderr = &said, &said
 	_ = run.Run() // it fails when it has found something
+	took = time.Since(begin)
 	for _, found := range brokenLine.FindAllStringSubmatch(said.String(), -1) {
 		if slices.Contains(m.finds, found[1]) {
-			return time.Since(begin), nil
+			return found[1], took, nil
 		}
 	}
-	return 0, fmt.Errorf("nothing of %v was broken in %v; it said:\n%s", m.finds, time.Since(begin).Round(time.Second), said.String())
+	return "", took, fmt.Errorf("nothing of %v was broken in %v; it said:\n%s", m.finds, took.Round(time.Second), said.String())
 }
 
 // copyTo copies what git knows of, as it is, and puts the fault in.
@@ -138,20 +150,36 @@ func (m mutant) copyTo(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	for _, e := range m.edits {
-		path := filepath.Join(dir, e.file)
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if n := bytes.Count(text, []byte(e.old)); n != 1 {
-			return fmt.Errorf("%s has %q %d times: bring the mutant up to date in internal/chaos/mutants.go", e.file, e.old, n)
-		}
-		if err := os.WriteFile(path, bytes.Replace(text, []byte(e.old), []byte(e.new), 1), 0o644); err != nil {
+	changed, err := m.applied(dir)
+	if err != nil {
+		return err
+	}
+	for path, text := range changed {
+		if err := os.WriteFile(path, text, 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// applied returns the files that the mutant changes, as they are with the fault. Each text that it replaces is there once.
+func (m mutant) applied(dir string) (map[string][]byte, error) {
+	changed := map[string][]byte{}
+	for _, e := range m.edits {
+		path := filepath.Join(dir, e.file)
+		text, is := changed[path]
+		if !is {
+			var err error
+			if text, err = os.ReadFile(path); err != nil {
+				return nil, err
+			}
+		}
+		if n := bytes.Count(text, []byte(e.old)); n != 1 {
+			return nil, fmt.Errorf("%s has %q %d times: bring the mutant up to date in internal/chaos/mutants.go", e.file, e.old, n)
+		}
+		changed[path] = bytes.Replace(text, []byte(e.old), []byte(e.new), 1)
+	}
+	return changed, nil
 }
 
 func copyFile(from, to string) error {

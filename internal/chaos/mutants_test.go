@@ -1,0 +1,29 @@
+package main
+
+import (
+	"go/format"
+	"strings"
+	"testing"
+)
+
+// A mutant whose text is not in the code any more would be found out only when somebody runs it.
+func TestMutantsFitTheCode(t *testing.T) {
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			changed, err := m.applied("../..")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for path, text := range changed {
+				if _, err := format.Source(text); strings.HasSuffix(path, ".go") && err != nil {
+					t.Errorf("%s does not parse with the fault: %v", path, err)
+				}
+			}
+			for _, id := range m.finds {
+				if invariants[id] == "" {
+					t.Errorf("there is no invariant %s", id)
+				}
+			}
+		})
+	}
+}
