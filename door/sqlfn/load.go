@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/recovered"
 	"github.com/weir-log/weir/use/publish"
 )
 
@@ -122,7 +123,10 @@ func (m *Mover) place(topic eventlog.Topic, row *row) (headers []batch.RecordHea
 	}
 	n, by := len(topic.Partitions), "it asks for"
 	if p = row.partition; p < 0 {
-		p = m.cfg.Partitioner(&publish.Event{Topic: topic.Name, Key: row.key, Value: row.value, Headers: headers, Time: row.time}, n)
+		event := &publish.Event{Topic: topic.Name, Key: row.key, Value: row.value, Headers: headers, Time: row.time}
+		if err := recovered.Do(func() error { p = m.cfg.Partitioner(event, n); return nil }); err != nil {
+			return nil, -1, fmt.Errorf("the partitioner: %w", err)
+		}
 		by = "the partitioner chose"
 	}
 	if p < 0 || int(p) >= n {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/recovered"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 )
@@ -98,7 +99,7 @@ func (m *Mover) Run(ctx context.Context) error {
 	failures := 0
 	for ctx.Err() == nil {
 		began := time.Now()
-		more, err := m.step(ctx)
+		more, err := m.try(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -107,7 +108,7 @@ func (m *Mover) Run(ctx context.Context) error {
 			failures = 0
 		case err != nil && !errors.Is(err, errTaken):
 			if failures == 0 {
-				m.cfg.Logger.Warn("events published by SQL cannot be moved into the log now; trying on", "err", err)
+				m.cfg.Logger.Log(ctx, severity(err), "events published by SQL cannot be moved into the log now; trying on", "err", err)
 			}
 			failures++
 			m.cfg.Observer.Failed()
@@ -117,6 +118,33 @@ func (m *Mover) Run(ctx context.Context) error {
 		m.rest(ctx, wait, began, m.door.stirred)
 	}
 	return nil
+}
+
+// try is step, where a panic is an error: it ends neither the process nor the mover, which lets go of all that it remembers and finds anew what is there.
+func (m *Mover) try(ctx context.Context) (more bool, err error) {
+	err = recovered.Do(func() error {
+		more, err = m.step(ctx)
+		return err
+	})
+	if panicked(err) {
+		more = false
+		m.positions.rows, m.positions.doubt = nil, false
+		m.inbox.rewind()
+	}
+	return more, err
+}
+
+func panicked(err error) bool {
+	var panicked *recovered.Error
+	return errors.As(err, &panicked)
+}
+
+// severity is how a step that failed is told: a panic is a fault of weir's or of the partitioner.
+func severity(err error) slog.Level {
+	if panicked(err) {
+		return slog.LevelError
+	}
+	return slog.LevelWarn
 }
 
 // tellBacklog tells observers, and where the inbox is not emptied for long the log, what waits.
@@ -307,7 +335,8 @@ func (m *Mover) carry(ctx context.Context, lanes ...*lane) error {
 	oldest := time.Now()
 	for _, lane := range lanes {
 		ids = append(ids, lane.ids...)
-		batches, err := lane.seal()
+		var batches []eventlog.Batch
+		err := recovered.Do(func() (err error) { batches, err = lane.seal(); return err })
 		if err != nil {
 			return fmt.Errorf("seal %d events for topic %q: %w", len(lane.ids), lane.topic.Name, err)
 		}

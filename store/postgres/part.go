@@ -87,6 +87,9 @@ func (p Part) tables() []file {
 		if list[i].number, err = strconv.Atoi(number); err != nil {
 			panic(err)
 		}
+		if i > 0 && list[i].number == list[i-1].number {
+			panic(fmt.Sprintf("part %s: %s.sql and %s.sql have one number; give the one that came last the next", p.Name, list[i-1].name, list[i].name))
+		}
 	}
 	return list
 }

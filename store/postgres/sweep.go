@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/recovered"
 )
 
 const (
@@ -79,7 +80,8 @@ func (s *Store) sweep(ctx context.Context) {
 		case <-again:
 		}
 		again = nil
-		done, err := s.tidy(s.background)
+		done := false
+		err := recovered.Do(func() (err error) { done, err = s.tidy(s.background); return err })
 		if err != nil && !errors.Is(readFailed(err), eventlog.ErrUnavailable) {
 			s.opts.Logger.Warn("retention could not free disk space; it is tried again", "every", sweepAgain, "err", err)
 		}

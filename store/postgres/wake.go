@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/recovered"
 )
 
 const (
@@ -53,7 +55,7 @@ func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
 		defer close(woken)
 		defer stop()
 		defer cancel()
-		persist(ctx, func() error { return s.listen(ctx, woken) })
+		s.persist(ctx, func() error { return s.listen(ctx, woken) })
 	})
 	return woken, nil
 }
@@ -154,7 +156,7 @@ func wake(woken chan<- struct{}) {
 
 // notify tells other processes that this one committed, until ctx ends.
 func (s *Store) notify(ctx context.Context) {
-	persist(ctx, func() error {
+	s.persist(ctx, func() error {
 		// The first word is waited for before there is a connection: a store that only reads needs none.
 		select {
 		case <-ctx.Done():
@@ -218,13 +220,16 @@ func (s *Store) shout(conn *pgx.Conn) error {
 	return err
 }
 
-// persist runs work again whenever it fails, at longer and longer intervals, until ctx ends. It says nothing: all that fails here
+// persist runs work again whenever it fails, at longer and longer intervals, until ctx ends. It tells of panics alone: all that fails here
 // costs time, and the polls find out for themselves when the server is away.
-func persist(ctx context.Context, work func() error) {
+func (s *Store) persist(ctx context.Context, work func() error) {
 	wait := 100 * time.Millisecond
 	for ctx.Err() == nil {
 		began := time.Now()
-		_ = work()
+		var panicked *recovered.Error
+		if err := recovered.Do(work); errors.As(err, &panicked) {
+			s.opts.Logger.Error("notifications stopped by a fault in weir; they are begun anew", "err", err)
+		}
 		if time.Since(began) > backoffMax {
 			wait = 100 * time.Millisecond
 		}
