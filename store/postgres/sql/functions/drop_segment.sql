@@ -2,7 +2,7 @@
 -- it fails, and is tried again later; so nobody ever queues behind it.
 CREATE OR REPLACE FUNCTION weir.drop_segment(victim int) RETURNS boolean
 LANGUAGE plpgsql
-:pinned
+:by_index
 AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN

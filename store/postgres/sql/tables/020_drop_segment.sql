@@ -1,0 +1,1 @@
+-- drop_segment finds the runs of its segment by index, whatever the statistics say.
