@@ -11,9 +11,9 @@ import (
 
 // What a broker may have that it did not have at its start, a while after everything was deleted.
 const (
-	leakMax        = 30 * time.Second // until then
-	goroutinesMore = 20               // some idle connections of the store's, mostly
-	heapMax        = 192 << 20        // the tail may have 64 MiB, and garbage as much again
+	leakMax        = 150 * time.Second // until then: an idle process collects its garbage every two minutes
+	goroutinesMore = 20                // some idle connections of the store's, mostly
+	heapMax        = 192 << 20         // the tail may have 64 MiB, and garbage as much again
 )
 
 // size is what a broker's metrics say of its own size.

@@ -67,6 +67,7 @@ type model struct {
 	queued      map[string][]*message // by queue, in the order in which they were made
 	paused      map[string]moment     // since when a queue is
 	lifeOfQueue map[string]string     // the id that a queue had last
+	queuePasses map[string]bool       // its topic is deleted now and then
 }
 
 type slot struct {
@@ -98,7 +99,7 @@ func newModel(now func() moment, h *history) *model {
 		now: now, history: h, records: map[string]*record{}, lives: map[string][]*life{}, slots: map[slot]string{},
 		acked: map[tail]*rising{}, ends: map[endSeen]*rising{}, delivered: map[string]map[string]int{},
 		registers: map[registerKey]*register{}, owners: map[ownerKey]string{}, groupLives: map[string]int{},
-		producers: map[int64]string{}, messages: map[string]*message{}, queued: map[string][]*message{}, paused: map[string]moment{}, lifeOfQueue: map[string]string{},
+		producers: map[int64]string{}, messages: map[string]*message{}, queued: map[string][]*message{}, paused: map[string]moment{}, lifeOfQueue: map[string]string{}, queuePasses: map[string]bool{},
 	}
 }
 

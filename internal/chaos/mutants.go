@@ -39,11 +39,14 @@ var mutants = []mutant{
 	},
 	{
 		name: "no second look after starting to watch", finds: []string{"L7"},
-		edits: []edit{{
-			"eventlog/fetch.go",
-			"for {\n\t\t// Look again: what came before the watch began woke nobody.\n\t\tgot, enough, err = l.gather(ctx, w)\n",
-			"for look := false; ; look = true {\n\t\tif look {\n\t\t\tgot, enough, err = l.gather(ctx, w)\n\t\t}\n",
-		}},
+		edits: []edit{
+			{"eventlog/fetch.go", "for waits := true; ; {", "for waits, again := true, false; ; again = true {"},
+			{
+				"eventlog/fetch.go",
+				"w.Claim.Shrink(a.claimed)\n\t\tbefore := a.bounds()\n\t\ta, enough, err = l.gather(ctx, w)\n",
+				"before := a.bounds()\n\t\tif again {\n\t\t\tw.Claim.Shrink(a.claimed)\n\t\t\ta, enough, err = l.gather(ctx, w)\n\t\t}\n",
+			},
+		},
 	},
 	{
 		name: "a topic asked for by its id is deleted by its name", finds: []string{"L10"},

@@ -65,6 +65,9 @@ func (m *model) enqueues(queue, by, key, unique string, delay time.Duration) *me
 func (m *model) enqueued(msg *message, o outcome, id string, repeated bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if o == refused && m.queuePasses[msg.queue] {
+		o = unknown // it may have been enqueued, and its topic deleted before that was told
+	}
 	msg.outcome, msg.ended, msg.repeated = o, m.now(), repeated
 	m.history.add(fmt.Sprintf("enqueued %s key %q unique %q delay %v: %v %s repeated %v", msg.value, msg.key, msg.unique, msg.delay, o, id, repeated), msg.queue)
 	if repeated {

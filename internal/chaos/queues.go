@@ -37,6 +37,7 @@ var queues = []workQueue{
 func (w *world) makeQueues(ctx context.Context) error {
 	for _, q := range queues {
 		if q.passes {
+			w.model.queuePasses[q.name] = true
 			continue
 		}
 		if err := w.createQueue(ctx, w.brokers[0], q); err != nil {
