@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -78,6 +79,8 @@ type worker struct {
 	lease time.Duration
 	slots chan struct{} // a value for each command that runs
 	kill  context.Context
+
+	claimID string // of the claim that was not answered yet: another try gets what it has got
 
 	mu     sync.Mutex // guards t's writers, and what follows
 	done   int64
@@ -205,7 +208,14 @@ func (w *worker) claim(ctx context.Context, most int) ([]claimedMessage, error) 
 		Messages []claimedMessage `json:"messages"`
 	}
 	body := map[string]any{"max": most, "wait_ms": wait.Milliseconds(), "worker": w.Worker, "lease_ms": w.lease.Milliseconds()}
+	if w.claimID == "" {
+		w.claimID = rand.Text()
+	}
+	body["id"] = w.claimID
 	err := w.ask(ctx, "POST", apiPath("queues", w.Name, "claim"), body, &got, wait)
+	if err == nil {
+		w.claimID = ""
+	}
 	return got.Messages, err
 }
 

@@ -92,10 +92,12 @@ func (b *claimBody) read(r *jsonReader) error {
 			b.claim.Lease = time.Duration(n) * time.Millisecond
 		case "worker":
 			b.claim.Worker, err = r.string()
+		case "id":
+			b.claim.ID, err = r.string()
 		case "ack":
 			b.acks, err = readReceipts(r)
 		default:
-			err = r.unknown(name, "max", "wait_ms", "lease_ms", "worker", "ack")
+			err = r.unknown(name, "max", "wait_ms", "lease_ms", "worker", "id", "ack")
 		}
 		return err
 	})

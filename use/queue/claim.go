@@ -3,6 +3,8 @@ package queue
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -21,6 +23,9 @@ type Claim struct {
 	Lease  time.Duration // how long they are the worker's; default that of the queue; 100 ms to 12 h
 	Wait   time.Duration // how long to wait for the first one; default: not at all; at most WaitMax
 	Worker string        // who asks, for people; at most 256 bytes
+	// ID names the claim, for who may have to repeat it since the answer was lost: with the same ID and Worker it gets the messages that it has
+	// got, as long as their leases go on. At most 128 bytes, drawn at random for each claim. "": a repetition is another claim.
+	ID string
 
 	// Stop ends the wait, as the end of Wait does. A claim that is under way is finished.
 	Stop <-chan struct{}
@@ -38,6 +43,7 @@ const (
 	// WaitMax bounds how long one claim waits.
 	WaitMax   = 5 * time.Minute
 	workerMax = 256
+	idMax     = 128
 )
 
 // Message is a message that was claimed.
@@ -68,6 +74,8 @@ func (q *Queue) checkClaim(c Claim) (Claim, error) {
 		return invalid("lease", c.Lease, fmt.Sprintf("%v to %v are allowed", leaseMin, leaseMax))
 	case c.Wait < 0 || c.Wait > WaitMax:
 		return invalid("wait", c.Wait, fmt.Sprintf("0 to %v are allowed", WaitMax))
+	case len(c.ID) > idMax:
+		return invalid("claim id", shorten(c.ID, 64), fmt.Sprintf("it has %d bytes; at most %d are allowed", len(c.ID), idMax))
 	case len(c.Worker) > workerMax:
 		return invalid("worker", shorten(c.Worker, 64), fmt.Sprintf("it has %d bytes; at most %d are kept", len(c.Worker), workerMax))
 	}
@@ -89,11 +97,16 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 		patience = timer.C
 		defer q.wait()()
 	}
+	if c.ID != "" {
+		if messages, err := q.repeated(ctx, c); err != nil || len(messages) > 0 {
+			return messages, wrapClaim(err, q.name)
+		}
+	}
 	for {
 		bell := q.bell() // before the look: what comes after it rings
 		messages, again, err := q.claimOnce(ctx, c)
 		if err != nil {
-			return nil, fmt.Errorf("claim from queue %q: %w", q.name, err)
+			return nil, wrapClaim(err, q.name)
 		}
 		if len(messages) > 0 {
 			return messages, nil
@@ -120,6 +133,79 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 		}
 		timer.Stop()
 	}
+}
+
+func wrapClaim(err error, queue string) error {
+	if err != nil {
+		err = fmt.Errorf("claim from queue %q: %w", queue, err)
+	}
+	return err
+}
+
+// nonce is what the receipts of a claim carry: that of a claim with an ID is the same each time.
+func (q *Queue) nonce(c Claim) uint32 {
+	if c.ID == "" {
+		return rand.Uint32()
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s %s", q.id, len(c.Worker), c.Worker, c.ID))
+	return binary.BigEndian.Uint32(sum[:])
+}
+
+// repeated finds what a claim with an ID has got before: a trip for each thousand states.
+func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err error) {
+	earliest, _, err := q.owner.clock.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nonce := q.nonce(c)
+	var got []grant
+	err = q.log.ListAll(ctx, statesOf(q.id), func(kv eventlog.KeyValue) error {
+		s, err := decode(kv.Value)
+		if err != nil {
+			return fmt.Errorf("key %s does not hold a state: %w", kv.Key, err)
+		}
+		for i := range s.parts {
+			at := s.parts[i].floor
+			for _, r := range s.parts[i].runs {
+				if r.fate == claimed && r.nonce == nonce && r.worker == c.Worker && r.until > earliest {
+					got = s.parts[i].grants(got, at, r)
+				}
+				at += eventlog.Offset(r.n)
+			}
+		}
+		return nil
+	})
+	if err != nil || len(got) == 0 {
+		return nil, err
+	}
+	levels, err := q.levels(ctx)
+	if err != nil {
+		return nil, err
+	}
+	room, leave, err := c.room(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if len(messages) == 0 {
+			leave()
+		}
+	}()
+	for _, g := range got[:min(len(got), c.Max)] {
+		topic, _ := topicOf(levels, g.partition)
+		m, ok, err := q.message(ctx, topic, g, earliest)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		if room -= m.size(); room < 0 && len(messages) > 0 {
+			break // it comes again when its lease has ended
+		}
+		messages = append(messages, m)
+	}
+	return messages, nil
 }
 
 // claimOnce asks the shards, one after the other, until there are enough messages. With none it says when to look again.
@@ -226,7 +312,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	var granted, spent []grant
 	var acked []eventlog.Offset // messages whose lease ended and that are done all the same
 	ask, asked := false, q.owner.beside == nil
-	nonce := rand.Uint32()
+	nonce := q.nonce(c)
 	apply := func(st *state, _ *change) (bool, error) {
 		settings := q.def.Load().settings
 		granted, spent = nil, nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/queue"
 )
@@ -201,6 +202,18 @@ func TestMessagesThatNobodyClaimsAreKeptAndHandledOnesAreRemovedInTime(t *testin
 				t.Fatal(errs)
 			}
 		}
+		undated := create(t, p.Queues, queue.Spec{Name: "undated", Partitions: 1})
+		of, err := p.log.Topic(t.Context(), "undated")
+		if err == nil {
+			_, err = p.log.Publish(t.Context(), of.Partitions[0], batch.Record{Timestamp: batch.NoTimestamp})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		errs, err := undated.Ack(t.Context(), claimN(t, undated, 1)[0].Receipt)
+		if one(t, errs, err) != nil {
+			t.Fatal(errs)
+		}
 		begins := func(topic string) eventlog.Offset {
 			t.Helper()
 			found, err := p.log.Topic(t.Context(), topic)
@@ -216,6 +229,9 @@ func TestMessagesThatNobodyClaimsAreKeptAndHandledOnesAreRemovedInTime(t *testin
 		time.Sleep(6 * 24 * time.Hour)
 		if first := begins("mail"); first != 0 {
 			t.Errorf("after 6 days the topic begins at %d", first)
+		}
+		if first := begins("undated"); first != 0 {
+			t.Errorf("a record without a time is gone after 6 days: the topic begins at %d", first)
 		}
 		time.Sleep(9 * 24 * time.Hour)
 		if first := begins("mail"); first != 1 {

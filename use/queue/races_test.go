@@ -332,3 +332,46 @@ func TestAnAnswerReachesTheQueueThroughAProcessThatDidNotHearOfAPurge(t *testing
 		}
 	})
 }
+
+func TestAClaimThatIsRepeatedGetsWhatItHasGot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		a, b := begin(t, store, 100*time.Millisecond), begin(t, store, 100*time.Millisecond)
+		synctest.Wait()
+		q := create(t, a.Queues, queue.Spec{Name: "mail", Partitions: 2})
+		enqueue(t, q, "a", "b", "c", "d")
+		time.Sleep(time.Second)
+		claim := func(p process, worker, id string, want string) []queue.Message {
+			t.Helper()
+			ms, err := open(t, p.Queues, "mail").Claim(t.Context(), queue.Claim{Max: 3, Worker: worker, ID: id})
+			if err != nil || len(ms) != len(want) {
+				t.Errorf("claim %s of worker %s got %q, %v; want %s of them", id, worker, values(ms), err, want)
+			}
+			return ms
+		}
+		first := claim(a, "w", "1", "abc")
+		again := claim(b, "w", "1", "abc") // by another process
+		receipts := map[string]bool{}
+		for _, m := range first {
+			receipts[m.Receipt] = true
+		}
+		for _, m := range again {
+			if !receipts[m.Receipt] || m.Attempt != 1 {
+				t.Errorf("the repetition got %q with another receipt, or as attempt %d", m.Value, m.Attempt)
+			}
+		}
+		claim(a, "other", "1", "d")
+		claim(a, "w", "2", "")
+		errs, err := q.Ack(t.Context(), again[0].Receipt)
+		if one(t, errs, err) != nil {
+			t.Fatal(errs)
+		}
+		claim(a, "w", "1", "bc")
+		time.Sleep(31 * time.Second)
+		for _, m := range claim(b, "w", "1", "bcd") { // their leases ended: it is a claim like any
+			if m.Attempt != 2 {
+				t.Errorf("after its lease %q comes as attempt %d", m.Value, m.Attempt)
+			}
+		}
+	})
+}

@@ -32,7 +32,7 @@ func (qs *Queues) retain(ctx context.Context) {
 	}
 }
 
-// removeHandled costs two trips, and two for each partition that is trimmed, or might be.
+// removeHandled costs two trips, and up to three for each partition that is trimmed, or might be.
 func (qs *Queues) removeHandled(ctx context.Context) error {
 	var all []definition
 	err := qs.log.ListAll(ctx, defPrefix, func(kv eventlog.KeyValue) error {
@@ -99,10 +99,18 @@ func (qs *Queues) removeFrom(ctx context.Context, id eventlog.TopicID, all []def
 		if err != nil {
 			return err
 		}
-		if to := min(floor, young); to > bounds.First {
-			if err := qs.log.Trim(ctx, p, to); err != nil {
-				return err
-			}
+		to := min(floor, young)
+		if to <= bounds.First {
+			continue
+		}
+		// A record without a time is of unknown age: it goes with older ones that have one.
+		if rec, err := qs.records.read(ctx, p, to-1); err == nil && rec.Timestamp < 0 {
+			continue
+		} else if err != nil && !gone(err) {
+			return err
+		}
+		if err := qs.log.Trim(ctx, p, to); err != nil {
+			return err
 		}
 	}
 	return nil
