@@ -125,10 +125,15 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// waitFor waits until text was written. The test's own limit ends it.
-func (l *lockedBuffer) waitFor(text string) {
-	for !strings.Contains(l.String(), text) {
-		<-l.changed
+// waitFor waits until text was written.
+func (l *lockedBuffer) waitFor(t *testing.T, text string) {
+	t.Helper()
+	for late := time.After(time.Minute); !strings.Contains(l.String(), text); {
+		select {
+		case <-l.changed:
+		case <-late:
+			t.Fatalf("a minute went by without %q; there is: %s", text, l.String())
+		}
 	}
 }
 
@@ -187,7 +192,7 @@ func TestFollowerSeesWhatComes(t *testing.T) {
 		ended <- run(t.Context(), "test", []string{"consume", "greetings", "--follow", "--max", "2"},
 			&terminal{out: printed, err: io.Discard}, nil)
 	}()
-	printed.waitFor("one\n")
+	printed.waitFor(t, "one\n")
 	weir(t, "two\n", "produce", "greetings").want(t, exitOK)
 	if code := <-ended; code != exitOK || printed.String() != "one\ntwo\n" {
 		t.Errorf("exit code %d, printed %q", code, printed.String())
@@ -229,7 +234,7 @@ func TestStoreGoesAwayAndComesBack(t *testing.T) {
 	go func() {
 		follower <- run(ctx, "test", []string{"consume", "greetings", "--follow"}, &terminal{out: printed, err: io.Discard}, nil)
 	}()
-	printed.waitFor("before\n")
+	printed.waitFor(t, "before\n")
 	database.Stop()
 	s.waitReady(t, http.StatusServiceUnavailable)
 	if code, _ := s.get(t, "/healthz"); code != http.StatusOK {
@@ -241,7 +246,7 @@ func TestStoreGoesAwayAndComesBack(t *testing.T) {
 	database.Resume()
 	s.waitReady(t, http.StatusOK)
 	weir(t, "after\n", "produce", "greetings").want(t, exitOK)
-	printed.waitFor("after\n") // by the consumer that was there all the time
+	printed.waitFor(t, "after\n") // by the consumer that was there all the time
 	leave()
 	<-follower
 	// The one that nobody acknowledged may have been stored all the same.
