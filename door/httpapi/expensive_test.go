@@ -1,0 +1,164 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/weir-log/weir/door/httpapi"
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/group"
+)
+
+// wealthy fills a door with much of everything that a request can ask for: 50 topics, one of them with 10,000 partitions and one with 3 MB of events,
+// 200 groups, one of them with 1,000 offsets, 10 queues, one of them with 300 dead letters. It returns a member's path.
+func (d *door) wealthy() (member string) {
+	d.t.Helper()
+	ctx := d.t.Context()
+	long := strings.Repeat("n", 200)
+	for i := range 50 {
+		d.topic(fmt.Sprint(long, i), 1)
+	}
+	d.topic("fat", 1)
+	d.compressed("fat", 0, 30, 100<<10)
+	wide, err := d.log.CreateTopic(ctx, eventlog.TopicSpec{Name: "wide", Partitions: 10_000})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	var offsets []group.Committed
+	for i := range wide.Partitions {
+		offsets = append(offsets, group.Committed{TopicPartition: group.TopicPartition{Topic: wide.ID, Partition: int32(i)}, Name: "wide", LeaderEpoch: -1})
+	}
+	commit := func(name string, offsets ...group.Committed) {
+		if _, err := d.groups.Commit(ctx, group.Commit{Group: name, Generation: -1, Offsets: offsets}); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	commit("g", offsets[:1000]...)
+	for i := range 200 {
+		commit(fmt.Sprint(long, long, i), offsets[0])
+	}
+	for i := range 10 {
+		d.queue(fmt.Sprint("q", i), "")
+	}
+	d.queue("poor", `"attempts":1`)
+	batch := `{"messages":` + many(100, fmt.Sprintf(`{"value":%q}`, strings.Repeat("m", 4000))) + `}`
+	for range 3 {
+		for _, queue := range []string{"poor", "q0"} {
+			if a := d.asJSON("POST", "/v1/queues/"+queue+"/batch", batch); a.status >= 300 {
+				d.t.Fatalf("%d %.300s", a.status, a.body)
+			}
+		}
+	}
+	for dead := 0; dead < 300; {
+		var claimed struct{ Messages []struct{ Receipt string } }
+		d.asJSON("POST", "/v1/queues/poor/claim", `{"max":1000}`).into(200, &claimed)
+		var receipts []string
+		for _, m := range claimed.Messages {
+			receipts = append(receipts, `"`+m.Receipt+`"`)
+		}
+		if dead += len(receipts); len(receipts) == 0 {
+			d.t.Fatalf("after %d messages there are none", dead)
+		}
+		d.asJSON("POST", "/v1/queues/poor/nack", `{"receipts":[`+strings.Join(receipts, ",")+`]}`)
+	}
+	return d.join("readers", `{"topics":["fat"]}`).path
+}
+
+// many is a JSON array of so many values.
+func many(n int, value string) string {
+	return "[" + strings.TrimSuffix(strings.Repeat(value+",", n), ",") + "]"
+}
+
+// expensive are the most expensive requests of each route, as a path and a body; "-" stands for the route's own path. What changes a queue as a whole
+// is asked of one that is not there: it answers with few bytes, and many at once would only wait for each other.
+func expensive(member string) map[string][2]string {
+	events := `{"events":` + many(500, `{"value":"v"}`) + `}`
+	receipts := `{"receipts":` + many(200, `"AAAA"`) + `}`
+	return map[string][2]string{
+		"GET /openapi.yaml":                                    {"-", ""},
+		"POST /v1/topics/{topic}/events":                       {"/v1/topics/fat/events", strings.Repeat("x", 20<<10)},
+		"POST /v1/topics/{topic}/batch":                        {"/v1/topics/fat/batch?partial=true", events},
+		"GET /v1/topics/{topic}/partitions/{partition}/events": {"/v1/topics/fat/partitions/0/events?offset=0", ""},
+		"GET /v1/topics/{topic}/stream":                        {"/v1/topics/fat/stream?from=earliest", ""},
+		"GET /v1/topics":                                       {"-", ""},
+		"POST /v1/topics":                                      {"-", `{"name":"fat"}`},
+		"GET /v1/topics/{topic}":                               {"/v1/topics/wide", ""},
+		"PATCH /v1/topics/{topic}":                             {"/v1/topics/wide", `{}`},
+		"DELETE /v1/topics/{topic}":                            {"/v1/topics/none", ""},
+		"GET /v1/groups":                                       {"-", ""},
+		"GET /v1/groups/{group}":                               {"/v1/groups/g", ""},
+		"DELETE /v1/groups/{group}":                            {"/v1/groups/none", ""},
+		"GET /v1/groups/{group}/offsets":                       {"/v1/groups/g/offsets", ""},
+		"PUT /v1/groups/{group}/offsets":                       {"/v1/groups/g/offsets", `{"offsets":[{"topic":"wide","offset":"earliest"}]}`},
+		"POST /v1/groups/{group}/members":                      {"/v1/groups/wide/members", `{"topics":["fat"]}`},
+		"DELETE /v1/groups/{group}/members/{member}":           {"/v1/groups/g/members/none", ""},
+		"GET /v1/groups/{group}/members/{member}/events":       {member + "/events", ""},
+		"POST /v1/groups/{group}/members/{member}/commit":      {member + "/commit", `{"offsets":` + many(200, `{"topic":"fat","partition":0,"offset":0}`) + `}`},
+		"GET /v1/queues":                                       {"-", ""},
+		"POST /v1/queues":                                      {"-", `{"name":"q0"}`},
+		"GET /v1/queues/{queue}":                               {"/v1/queues/poor", ""},
+		"PATCH /v1/queues/{queue}":                             {"/v1/queues/none", `{"settings":{"delays_ms":` + many(100, "1000") + `}}`},
+		"DELETE /v1/queues/{queue}":                            {"/v1/queues/none", ""},
+		"POST /v1/queues/{queue}/pause":                        {"/v1/queues/none/pause", ""},
+		"POST /v1/queues/{queue}/resume":                       {"/v1/queues/none/resume", ""},
+		"POST /v1/queues/{queue}/purge":                        {"/v1/queues/none/purge", ""},
+		"POST /v1/queues/{queue}/messages":                     {"/v1/queues/q2/messages", strings.Repeat("x", 20<<10)},
+		"POST /v1/queues/{queue}/batch":                        {"/v1/queues/q2/batch", strings.Replace(events, "events", "messages", 1)},
+		"GET /v1/queues/{queue}/messages":                      {"/v1/queues/q0/messages?max=1000", ""},
+		"GET /v1/queues/{queue}/messages/{message}":            {"/v1/queues/q0/messages/0-0", ""},
+		"POST /v1/queues/{queue}/claim":                        {"/v1/queues/q0/claim", `{"max":1000}`},
+		"POST /v1/queues/{queue}/ack":                          {"/v1/queues/q0/ack", receipts},
+		"POST /v1/queues/{queue}/nack":                         {"/v1/queues/q0/nack", receipts},
+		"POST /v1/queues/{queue}/extend":                       {"/v1/queues/q0/extend", receipts},
+		"GET /v1/queues/{queue}/dead":                          {"/v1/queues/poor/dead?max=1000", ""},
+		"POST /v1/queues/{queue}/dead/redrive":                 {"/v1/queues/none/dead/redrive", `{"all":true}`},
+		"POST /v1/queues/{queue}/dead/discard":                 {"/v1/queues/none/dead/discard", `{"all":true}`},
+	}
+}
+
+// What answers hold while nobody takes them stays within what the door may have for bodies and answers, whatever is asked for, however many ask.
+func TestAnswersThatNobodyTakesStayWithinTheirBudget(t *testing.T) {
+	const (
+		clients = 20
+		room    = 1 << 20   // for bodies, and for answers
+		made    = 6 << 20   // four answers being made whole, a page beyond the budget, and what bodies become when they are parsed
+		each    = 100 << 10 // goroutines and buffers, and a small body and answer, which are not counted
+		limit   = 2*room + made + clients*each
+	)
+	bubble(t, httpapi.Config{BodyBytes: room, FetchBytes: room}, func(t *testing.T, d *door) {
+		requests := expensive(d.wealthy())
+		for _, pattern := range httpapi.Routes() {
+			pattern, _, _ = strings.Cut(pattern, "?")
+			r, there := requests[pattern]
+			if !there {
+				t.Errorf("%s: which is its most expensive request?", pattern)
+				continue
+			}
+			method, path, _ := strings.Cut(pattern, " ")
+			if r[0] != "-" {
+				path = r[0]
+			}
+			var conns []net.Conn
+			before := live()
+			for range clients {
+				c, err := d.dial(t.Context(), "", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				conns = append(conns, c)
+				go fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", method, path, len(r[1]), r[1])
+			}
+			synctest.Wait()
+			if held := live() - before; held > limit {
+				t.Errorf("%s: %d clients that take no answer hold %d bytes, the limit is %d", pattern, clients, held, limit)
+			}
+			for _, c := range conns {
+				c.Close()
+			}
+			synctest.Wait()
+		}
+	})
+}
