@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -393,6 +394,9 @@ func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now 
 	case err != nil:
 		return m, false, err
 	}
+	if q.wasPurged(rec) {
+		return m, false, q.drop(ctx, g)
+	}
 	settings := q.def.Load().settings
 	if settings.TTL > 0 && rec.Timestamp >= 0 && Time(rec.Timestamp)+Time(settings.TTL.Milliseconds()) < now {
 		if settings.DropExpired {
@@ -410,6 +414,13 @@ func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now 
 	}
 	m.Time = enqueued(rec)
 	return m, true, nil
+}
+
+// wasPurged reports whether a message was delayed before a purge, and came out of the wheel while that was under way: behind the end that the purge found.
+func (q *Queue) wasPurged(rec batch.Record) bool {
+	to, moved := header(rec, headerTo)
+	name, id, _ := strings.Cut(to, "/")
+	return moved && name == q.name && slices.Contains(q.def.Load().purged, id)
 }
 
 // size is about what a message takes in memory.

@@ -201,7 +201,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 	all := make([]batch.RecordHeader, 0, len(rec.Headers)+len(headers)+5)
 	for _, h := range rec.Headers {
 		switch h.Key {
-		case headerUnique, HeaderID, HeaderEnqueued, HeaderTried: // gone, or said anew below
+		case headerUnique, headerTo, HeaderID, HeaderEnqueued, HeaderTried: // gone, or said anew below
 		default:
 			all = append(all, h)
 		}

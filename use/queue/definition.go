@@ -160,9 +160,13 @@ type definition struct {
 	topicID  eventlog.TopicID
 	levels   []eventlog.TopicID // of the priorities from 1 on
 	made     bool               // the queue made its topic: what was handled is removed there (retention.go)
+	purged   []string           // the ids that it had before its last purges, at most purgedMax
 	settings Settings
 	version  eventlog.Version
 }
+
+// purgedMax bounds what is remembered of purges: a message on its way from the wheel while there are as many more is not purged.
+const purgedMax = 16
 
 // reads reports whether a topic is one of the queue's.
 func (d definition) reads(topic eventlog.TopicID) bool {
@@ -176,6 +180,7 @@ type storedDefinition struct {
 	TopicID  string         `json:"topic_id"`
 	Levels   []string       `json:"levels,omitempty"` // ids of the topics of the priorities from 1 on
 	Made     bool           `json:"made_topic,omitempty"`
+	Purged   []string       `json:"purged,omitempty"`
 	Settings storedSettings `json:"settings"`
 }
 
@@ -249,7 +254,7 @@ func (d definition) value() []byte {
 	for _, id := range d.levels {
 		levels = append(levels, id.String())
 	}
-	value, err := json.Marshal(storedDefinition{ID: d.id, Topic: d.topic, TopicID: d.topicID.String(), Levels: levels, Made: d.made, Settings: stored})
+	value, err := json.Marshal(storedDefinition{ID: d.id, Topic: d.topic, TopicID: d.topicID.String(), Levels: levels, Made: d.made, Purged: d.purged, Settings: stored})
 	if err != nil {
 		panic(fmt.Sprintf("queue %q: encode its definition: %v", d.name, err)) // it has nothing that JSON cannot say
 	}
@@ -277,7 +282,7 @@ func parseDefinition(kv eventlog.KeyValue) (d definition, err error) {
 		}
 		d.levels = append(d.levels, id)
 	}
-	d.id, d.topic, d.made, d.version = stored.ID, stored.Topic, stored.Made, kv.Version
+	d.id, d.topic, d.made, d.purged, d.version = stored.ID, stored.Topic, stored.Made, stored.Purged, kv.Version
 	s := stored.Settings
 	d.settings = Settings{Attempts: s.Attempts, DropExpired: s.DropExpired, KeyOrder: s.KeyOrder, KeepDone: s.KeepDone, Window: s.Window, Paused: s.Paused,
 		Unique: s.Unique, Concurrency: s.Concurrency, Rate: s.Rate, Priorities: s.Priorities}
@@ -625,6 +630,8 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 		return old, e, err
 	}
 	old = d.id
+	d.purged = append(d.purged, old)
+	d.purged = d.purged[max(0, len(d.purged)-purgedMax):]
 	d.id = newID()
 	e.Checks = []eventlog.Check{{Key: defKey(name), Version: d.version}}
 	e.Puts = []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}, goes(old)}

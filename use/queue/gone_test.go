@@ -265,3 +265,29 @@ func TestAMessageIsKeptForTheSlowestQueueOfItsTopic(t *testing.T) {
 		}
 	})
 }
+
+// It lands behind the end of its partition that the purge found.
+func TestADelayedMessageThatComesDueDuringAPurgeIsPurged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &between{Store: memory.New()}
+		p := begin(t, store, time.Minute)
+		synctest.Wait()
+		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
+		if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("delayed"), Delay: 5 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		store.after("queue/dead/", func() { time.Sleep(10 * time.Second) }) // the ends are known, and the purge is not committed
+		if err := p.Purge(t.Context(), "mail"); err != nil {
+			t.Fatal(err)
+		}
+		enqueue(t, open(t, p.Queues, "mail"), "new")
+		time.Sleep(time.Minute)
+		got := ""
+		for range 3 {
+			got += values(claimN(t, open(t, p.Queues, "mail"), 10))
+		}
+		if got != "new " {
+			t.Errorf("after the purge %q is claimed", got)
+		}
+	})
+}

@@ -587,6 +587,7 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 		w.owner.logger.Info("a message of a topic that is gone is dropped", "queue", name, "message", MessageID{s.partition, m.at}.String())
 		return none, nil
 	}
+	rec.Headers = append(rec.Headers, batch.RecordHeader{Key: headerTo, Value: []byte(to)}) // for purges: see wasPurged
 	n := publish.Default(&publish.Event{Key: rec.Key}, len(topic.Partitions))
 	return preparation{topic: topic, partition: topic.Partitions[n], record: rec}, nil
 }
