@@ -4,7 +4,7 @@
 -- that would cost more with every flush.
 CREATE OR REPLACE FUNCTION weir.bounds() RETURNS TABLE (id bigint, first_offset bigint, next_offset bigint, bytes bigint)
 LANGUAGE plpgsql STABLE
-:pinned
+:by_index
 AS $$
 BEGIN
     IF pg_relation_size('weir.partition') < 1048576 THEN

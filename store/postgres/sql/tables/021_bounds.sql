@@ -1,0 +1,1 @@
+-- bounds walks a large table by index, whatever the statistics say: of an emptied one they had every step of the walk read all of it.
