@@ -91,6 +91,9 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 	if err != nil {
 		return nil, fmt.Errorf("claim from queue %q: %w", q.name, err)
 	}
+	if err := q.owner.running(ctx); err != nil {
+		return nil, wrapClaim(err, q.name)
+	}
 	var patience <-chan time.Time
 	if c.Wait > 0 {
 		timer := time.NewTimer(c.Wait)

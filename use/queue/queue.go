@@ -48,6 +48,7 @@ type Queues struct {
 	mu      sync.Mutex // guards what follows
 	opened  map[string]*Queue
 	ctx     context.Context // of Run; nil before and after
+	begun   chan struct{}   // closed when Run has begun
 	workers sync.WaitGroup
 }
 
@@ -58,17 +59,19 @@ func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 	}
 	qs := &Queues{
 		log: log, publisher: publisher, logger: cfg.Logger, tracer: eventlog.Traced(cfg.Tracer), beside: cfg.Beside, clock: clock{log: log},
-		records: newRecords(log), process: strconv.FormatUint(uint64(rand.Uint32()), 16), opened: make(map[string]*Queue),
+		records: newRecords(log), process: strconv.FormatUint(uint64(rand.Uint32()), 16), opened: make(map[string]*Queue), begun: make(chan struct{}),
 	}
 	qs.wheel = newWheel(qs)
 	return qs
 }
 
-// Run lets claims and answers work until ctx ends. Then it waits for the changes that are under way.
+// Run lets claims and answers work until ctx ends; those that come before it wait for it. Then it waits for the changes that are under way. It is called
+// once.
 func (qs *Queues) Run(ctx context.Context) error {
 	qs.mu.Lock()
 	qs.ctx = ctx
 	qs.mu.Unlock()
+	close(qs.begun)
 	qs.start(qs.wheel.run)
 	qs.start(qs.followStore)
 	qs.start(qs.forgetAllGone)
@@ -79,6 +82,21 @@ func (qs *Queues) Run(ctx context.Context) error {
 	qs.mu.Unlock()
 	qs.workers.Wait()
 	return nil
+}
+
+// running waits until Run has begun.
+func (qs *Queues) running(ctx context.Context) error {
+	select {
+	case <-qs.begun:
+		return nil
+	default:
+	}
+	select {
+	case <-qs.begun:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: this process is starting (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
+	}
 }
 
 // followStore forgets what was read of the store's state when the store may have lost its end, and wakes the claims that wait for a change of it.

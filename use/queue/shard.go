@@ -119,13 +119,16 @@ type shard struct {
 // do runs an operation and waits until it is durable. Until it was taken, the end of ctx withdraws it (eventlog.ErrUnavailable);
 // later the outcome is unknown (eventlog.ErrUnsure).
 func (s *shard) do(ctx context.Context, o *op) error {
+	if err := s.owner.running(ctx); err != nil {
+		return fmt.Errorf("%s: %w", s.what, err)
+	}
 	o.done = make(chan struct{})
 	s.mu.Lock()
 	s.line = append(s.line, o)
 	start := !s.working
 	s.working = true
 	s.mu.Unlock()
-	if start && !s.owner.start(s.work) { // Run does not run, or not yet
+	if start && !s.owner.start(s.work) { // Run has ended
 		s.mu.Lock()
 		s.working = false
 		s.mu.Unlock()

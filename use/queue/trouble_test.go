@@ -512,3 +512,40 @@ func TestADamagedBatchHoldsUpNeitherItsPartitionNorTheWheel(t *testing.T) {
 		}
 	})
 }
+
+// A door may be open a moment before Run begins: a claim waits for it, and is not told that the process stops.
+func TestAClaimBeforeRunBeginsWaitsForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, err := eventlog.Open(t.Context(), memory.New(), eventlog.Config{Poll: 20 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { _ = log.Run(ctx) })
+		t.Cleanup(func() { cancel(); running.Wait() })
+		qs := queue.New(log, publish.New(log, publish.Config{}), queue.Config{})
+		q := create(t, qs, queue.Spec{Name: "mail"})
+		hurried, hurry := context.WithTimeout(t.Context(), time.Second)
+		defer hurry()
+		if _, err := q.Claim(hurried, queue.Claim{Max: 1}); !errors.Is(err, eventlog.ErrUnavailable) {
+			t.Errorf("a claim that gives up before Run: %v, want ErrUnavailable", err)
+		}
+		claimed := make(chan string)
+		go func() {
+			got, err := q.Claim(t.Context(), queue.Claim{Max: 1, Wait: time.Minute})
+			if err != nil || len(got) != 1 {
+				claimed <- fmt.Sprint(got, err)
+				return
+			}
+			claimed <- string(got[0].Value)
+		}()
+		synctest.Wait()
+		running.Go(func() { _ = qs.Run(ctx) })
+		synctest.Wait()
+		enqueue(t, q, "hello")
+		if got := <-claimed; got != "hello" {
+			t.Errorf("claimed %s", got)
+		}
+	})
+}
