@@ -54,8 +54,14 @@ func (w *world) runPoller(ctx context.Context, b *broker, topic string, partitio
 		w.judgeEnd(b, r.who, l, tellMax)
 		if l != w.model.living(topic) || err != nil {
 			var answer *httpError
-			if errors.As(err, &answer) && answer.status == http.StatusRequestedRangeNotSatisfiable && l == w.model.living(topic) && w.model.mayLose(l, partition) {
-				r.next[partition] = w.firstOf(ctx, b, topic, partition)
+			if errors.As(err, &answer) && answer.status == http.StatusRequestedRangeNotSatisfiable && l == w.model.living(topic) {
+				first := w.firstOf(ctx, b, topic, partition)
+				switch {
+				case w.model.mayLose(l, partition):
+					r.next[partition] = first
+				case first > r.next[partition] && l == w.model.living(topic):
+					w.model.broken("L9", []string{topic, r.who}, "%s: the log begins at %d, and the reader is at %d: what nobody asked to drop is gone", r.who, first, r.next[partition])
+				}
 			}
 			if err != nil {
 				w.history.add(fmt.Sprintf("%s: %v", r.who, err), topic, r.who)
