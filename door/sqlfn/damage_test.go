@@ -46,3 +46,32 @@ func TestSQLReadersHearOfMissingBatches(t *testing.T) {
 		}
 	}
 }
+
+// A byte that changed on the disk reaches no SQL reader where the server can compute checksums, which is from PostgreSQL 18 on: make versions.
+func TestSQLReadersHearOfChangedBatches(t *testing.T) {
+	address := pgtest.URL(t)
+	p := start(t, address)
+	p.create("orders", 1, nil)
+	for n := range 3 {
+		pgtest.Exec(t, address, fmt.Sprintf(`SELECT weir.publish('orders', 'k', 'amount %d')`, n))
+		p.read("orders", n+1) // so that each is a batch
+	}
+	conn := connect(t, address)
+	if _, err := conn.Exec(t.Context(), `SELECT count(*) FROM weir.events('orders')`); err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Exec(t, address, `UPDATE weir.batch SET bytes = set_byte(bytes, octet_length(bytes) - 2, ascii('9')) WHERE base_offset = 1 AND partition_id <> 0`)
+	_, err := conn.Exec(t.Context(), `SELECT count(*) FROM weir.events('orders', 1)`)
+	var refused *pgconn.PgError
+	switch version := pgtest.Value(t, address, `SELECT current_setting('server_version_num')::int / 10000`); {
+	case len(version) == 2 && version < "18":
+		if err != nil {
+			t.Errorf("PostgreSQL %s cannot compute checksums, and says %v", version, err)
+		}
+	case !errors.As(err, &refused) || refused.Code != "XX001" || !strings.Contains(refused.Message, "batch 1 of partition") || !strings.Contains(refused.Hint, "read from offset 2 on"):
+		t.Errorf("PostgreSQL %s: %+v, want an error that names the batch and says where to read on", version, err)
+	}
+	if _, err := conn.Exec(t.Context(), `SELECT count(*) FROM weir.events('orders', 2)`); err != nil {
+		t.Errorf("what is behind the changed batch: %v", err)
+	}
+}

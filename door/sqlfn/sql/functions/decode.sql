@@ -56,6 +56,10 @@ BEGIN
         stop := n + b.records;
         CONTINUE WHEN stop <= low; -- the batch of low is missing, and the one before it came
         EXIT WHEN n > reached;
+        IF NOT weir.checksum_fits(raw) THEN
+            RAISE 'batch % of partition % was changed: its checksum does not fit', n, p.id
+            USING ERRCODE = 'data_corrupted', HINT = weir.pass_over(low, reached, stop);
+        END IF;
         reached := stop;
         flags := get_byte(raw, 22);
 

@@ -1,0 +1,1 @@
+-- weir.events checks checksums where the server can compute them (functions/checksum_fits.sql).
