@@ -54,6 +54,13 @@ func TestTheModelFindsAGroupThatDoesNotGoOnWhereItCommitted(t *testing.T) {
 			commit(r, 2, 9, nil)
 			r.m.resumes("g", "n", p, r.m.now(), 5)
 		}},
+		"a commit under way in a group that was deleted, and whose generations began anew": {do: func(r *rig) {
+			commit(r, 7, 5, nil)
+			r.m.setsBack("g")
+			commit(r, 1, 8, nil)
+			r.m.commits("g", "m", 1, p, 9)
+			r.m.resumes("g", "n", p, r.m.now(), 9)
+		}},
 		"a commit that came while the member waited for its first record": {do: func(r *rig) {
 			commit(r, 1, 5, nil)
 			since := r.m.now()

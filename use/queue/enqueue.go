@@ -84,7 +84,7 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 	for i, at := range placed {
 		topic, err := q.owner.topicByID(ctx, events[i].TopicID)
 		if err != nil {
-			return nil, fmt.Errorf("enqueue to queue %q: the message was enqueued, and its topic deleted: %w", q.name, err)
+			return nil, fmt.Errorf("enqueue to queue %q: %w: the message was enqueued, but its topic cannot be found any more (%v)", q.name, eventlog.ErrUnsure, err)
 		}
 		out[of[i]].ID = MessageID{topic.Partitions[at.Partition], at.Offset}
 	}
