@@ -90,7 +90,7 @@ func TestBatchesOfALostEndDoNotLand(t *testing.T) {
 		changed := log.IncarnationChanged()
 		restore(false)
 		<-changed
-		log.Landed(mark.Incarnation, []eventlog.Placed{{Base: out[0].Base[0], Batch: e.Batches[0]}})
+		log.Committed(mark.Incarnation, []eventlog.Placed{{Base: out[0].Base[0], Batch: e.Batches[0]}})
 		if got := values(t, log, p); !slices.Equal(got, []string{"kept"}) {
 			t.Errorf("readers get %q of what is lost", got)
 		}

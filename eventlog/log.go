@@ -191,10 +191,10 @@ func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
 	return nil
 }
 
-// Landed takes in batches that this process made durable in an incarnation of the store by other ways than Submit, as the mover of the
-// SQL door does, so that readers at the tail see them at once. Where the log is in another incarnation, or on its way, readers find in the store what is
-// there. The bytes belong to the log from here on.
-func (l *Log) Landed(in Incarnation, placed []Placed) {
+// Committed adds batches to the tail that this process committed by other ways than Submit, as the mover of the SQL door does, in the
+// incarnation of the store that is given: readers at the end see them at once. If the log is in another incarnation, or about to enter
+// one, it does nothing, and readers get the batches from the store. The batches' bytes belong to the log from here on.
+func (l *Log) Committed(in Incarnation, placed []Placed) {
 	if !l.gate.TryRLock() {
 		return
 	}

@@ -95,7 +95,7 @@ func TestLooseRecordsFollowAChangedSetting(t *testing.T) {
 	}
 }
 
-func TestLandedBatchesAreReadAtOnceAndFromMemory(t *testing.T) {
+func TestCommittedBatchesAreReadAtOnceAndFromMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &counting{Store: memory.New()}
 		log := open(t, store, eventlog.Config{})
@@ -124,7 +124,7 @@ func TestLandedBatchesAreReadAtOnceAndFromMemory(t *testing.T) {
 		}
 		reads := store.reads.Load()
 		placed := []eventlog.Placed{{Base: out[0].Base[0], Batch: e.Batches[0]}}
-		log.Landed(mark.Incarnation, placed)
+		log.Committed(mark.Incarnation, placed)
 		synctest.Wait() // no time passes here: no poll helped
 		select {
 		case slices := <-got:
@@ -134,7 +134,7 @@ func TestLandedBatchesAreReadAtOnceAndFromMemory(t *testing.T) {
 		default:
 			t.Error("the reader still waits")
 		}
-		log.Landed(mark.Incarnation, placed) // twice is once
+		log.Committed(mark.Incarnation, placed) // twice is once
 		if n := len(values(t, log, p)); n != 3 || store.reads.Load() != reads {
 			t.Errorf("%d records, %d trips", n, store.reads.Load()-reads)
 		}

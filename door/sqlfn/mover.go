@@ -358,7 +358,7 @@ func (m *Mover) carry(ctx context.Context, lanes ...*lane) error {
 	for i, base := range bases {
 		placed[i] = eventlog.Placed{Base: base, Batch: e.Batches[i]}
 	}
-	m.log.Landed(m.of.store.Told(), placed)
+	m.log.Committed(m.of.store.Told(), placed)
 	m.cfg.Observer.Moved(len(ids), time.Since(oldest))
 	return nil
 }
