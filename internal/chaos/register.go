@@ -10,6 +10,7 @@ import (
 // commit is one that a member asked for.
 type commit struct {
 	group, by  string
+	life       int // how often the group may have been deleted before: then its generations begin anew
 	generation int32
 	at         partition
 	offset     int64
@@ -55,7 +56,7 @@ func (m *model) registerOf(group string, at partition) *register {
 func (m *model) commits(group, by string, generation int32, at partition, offset int64) *commit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := &commit{group: group, by: by, generation: generation, at: at, offset: offset, invoked: m.now()}
+	c := &commit{group: group, by: by, life: m.groupLives[group], generation: generation, at: at, offset: offset, invoked: m.now()}
 	r := m.registerOf(group, at)
 	if r.commits = append(r.commits, c); len(r.commits) > registersKept {
 		r.commits = slices.Delete(r.commits, 0, registersKept/2)
@@ -88,20 +89,20 @@ func (m *model) setsBack(group string) {
 }
 
 // possible returns the offsets that may be committed at some time between two moments. A commit that was done is over once a later one was done. One of
-// unknown outcome is over once a commit of a later generation was done: until then it may lie in the socket of a process that stands still, as
-// with Kafka.
+// unknown outcome is over once a commit of a later generation of the group's same life was done: until then it may lie in the socket of a process that
+// stands still, as with Kafka.
 func (r *register) possible(from, to moment) (offsets []int64) {
-	begun, generation := moment(-1), int32(-1) // of those done before from: when the last one was asked for, and the newest generation
+	begun, generation := moment(-1), map[int]int32{} // of those done before from: when the last one was asked for, and each life's newest generation
 	for _, c := range r.commits {
 		if c.done() && c.ended < from {
-			begun, generation = max(begun, c.invoked), max(generation, c.generation)
+			begun, generation[c.life] = max(begun, c.invoked), max(generation[c.life], c.generation)
 		}
 	}
 	if begun < 0 || r.reset {
 		offsets = append(offsets, 0)
 	}
 	for _, c := range r.commits {
-		over := c.done() && c.ended < begun || !c.done() && c.generation < generation
+		over := c.done() && c.ended < begun || !c.done() && c.generation < generation[c.life]
 		if c.invoked <= to && !over {
 			offsets = append(offsets, c.offset)
 		}
