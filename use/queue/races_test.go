@@ -2,7 +2,9 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -91,6 +93,62 @@ func (s *late) List(ctx context.Context, prefix, after string, limit int) ([]eve
 		time.Sleep(time.Second)
 	}
 	return s.Store.List(ctx, prefix, after, limit)
+}
+
+// afterCommit is a store that lets something happen once, after the next commit that appends to a partition of its, and before its answer.
+type afterCommit struct {
+	eventlog.Store
+	mu   sync.Mutex
+	of   eventlog.Partition
+	then func()
+}
+
+func (s *afterCommit) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	out, err := s.Store.Commit(ctx, flush)
+	s.mu.Lock()
+	then := s.then
+	appends := func(e eventlog.Entry) bool {
+		return slices.ContainsFunc(e.Batches, func(b eventlog.Batch) bool { return b.Partition == s.of })
+	}
+	if then != nil && slices.ContainsFunc(flush, appends) {
+		s.then = nil
+	} else {
+		then = nil
+	}
+	s.mu.Unlock()
+	if then != nil {
+		then()
+	}
+	return out, err
+}
+
+func TestAMessageWhoseTopicIsDeletedBeforeTheAnswerIsNotCalledRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := memory.New()
+		store := &afterCommit{Store: memory}
+		log, qs := startLog(t, store)
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
+		other, _ := startLog(t, memory)
+		topic, err := log.Topic(t.Context(), q.Info().Topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.mu.Lock()
+		store.of = topic.Partitions[0]
+		store.then = func() {
+			if err := other.DeleteTopic(t.Context(), topic.Name); err != nil {
+				t.Error(err)
+			}
+			if err := log.RefreshTopics(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		store.mu.Unlock()
+		_, err = q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("x")})
+		if !errors.Is(err, eventlog.ErrUnsure) || errors.Is(err, eventlog.ErrUnknownTopic) {
+			t.Errorf("a message that was enqueued before its topic was deleted: %v", err)
+		}
+	})
 }
 
 func startLog(t *testing.T, store eventlog.Store) (*eventlog.Log, *queue.Queues) {
