@@ -38,11 +38,11 @@ type appending struct {
 // independent; each partition has its own answer.
 func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 	in := r.body.(*kmsg.ProduceRequest)
-	patience := patienceDefault
+	timeout := timeoutDefault
 	if in.Acks == acksAll {
-		patience = r.patience()
+		timeout = r.timeout()
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	var under []appending
 	for i := range in.Topics {
 		t := &in.Topics[i]

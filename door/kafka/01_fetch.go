@@ -65,9 +65,9 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 // fetchWithin waits for records as long as the client does, and for memory to answer with as long as for the store. When others wait for the memory
 // of this connection's requests, it waits no longer.
 func (s *Server) fetchWithin(ctx context.Context, r *request, want eventlog.Want) ([]eventlog.Slice, error) {
-	ctx, cancel := context.WithTimeout(ctx, want.MaxWait+patienceDefault)
+	ctx, cancel := context.WithTimeout(ctx, want.MaxWait+timeoutDefault)
 	defer cancel()
-	waiting, done := r.conn.givesWay(ctx)
+	waiting, done := r.conn.interruptible(ctx)
 	defer done()
 	want.Stop = waiting.Done()
 	return s.log.Fetch(ctx, want)

@@ -27,7 +27,7 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 		for _, t := range topics {
 			partitions += len(t.Partitions)
 		}
-		if err := r.expect(ctx, partitions*metadataCost); err != nil {
+		if err := r.claimAnswer(ctx, partitions*metadataCost); err != nil {
 			return nil
 		}
 		for _, t := range topics {
@@ -43,7 +43,7 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 		}
 		topic, err := s.metadataFind(ctx, asked, mayCreate)
 		if err == nil {
-			if err := r.expect(ctx, len(topic.Partitions)*metadataCost); err != nil {
+			if err := r.claimAnswer(ctx, len(topic.Partitions)*metadataCost); err != nil {
 				return nil
 			}
 			out.Topics = append(out.Topics, s.metadataTopic(in, topic))

@@ -66,7 +66,7 @@ func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetc
 	out := kmsg.NewOffsetFetchResponseGroup()
 	out.Group = ask.Group
 	var crowded error
-	room := func(bytes int) error { crowded = r.expect(ctx, bytes); return crowded }
+	room := func(bytes int) error { crowded = r.claimAnswer(ctx, bytes); return crowded }
 	if ask.Topics == nil {
 		all, err := s.groups.FetchWithin(ctx, ask.Group, nil, room)
 		if crowded != nil {

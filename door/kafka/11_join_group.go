@@ -26,7 +26,7 @@ func (s *Server) joinGroup(ctx context.Context, r *request, in *kmsg.JoinGroupRe
 	for _, p := range in.Protocols {
 		join.Protocols = append(join.Protocols, group.Protocol{Name: p.Name, Metadata: bytes.Clone(p.Metadata)})
 	}
-	waiting, done := r.conn.givesWay(ctx)
+	waiting, done := r.conn.interruptible(ctx)
 	defer done()
 	joined, err := s.groups.Join(waiting, join)
 	if err != nil {

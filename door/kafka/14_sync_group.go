@@ -25,7 +25,7 @@ func (s *Server) syncGroup(ctx context.Context, r *request, in *kmsg.SyncGroupRe
 	for _, a := range in.GroupAssignment {
 		sync.Assignments[a.MemberID] = bytes.Clone(a.MemberAssignment)
 	}
-	waiting, done := r.conn.givesWay(ctx)
+	waiting, done := r.conn.interruptible(ctx)
 	defer done()
 	synced, err := s.groups.Sync(waiting, sync)
 	if err != nil {

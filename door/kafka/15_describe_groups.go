@@ -32,7 +32,7 @@ func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.Descri
 			for _, m := range d.Members {
 				size += memberCost + 2*(len(m.Metadata)+len(m.Assignment))
 			}
-			if err := r.expect(ctx, size); err != nil {
+			if err := r.claimAnswer(ctx, size); err != nil {
 				return nil
 			}
 			describeGroup(&g, d)

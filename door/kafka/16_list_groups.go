@@ -23,7 +23,7 @@ func (s *Server) listGroups(ctx context.Context, r *request, in *kmsg.ListGroups
 	listed, err := s.groups.Select(ctx, group.Filter{
 		Prefixes: group.AllPrefixes,
 		States:   in.StatesFilter,
-		Room:     func(bytes int) error { crowded = r.expect(ctx, bytes); return crowded },
+		Room:     func(bytes int) error { crowded = r.claimAnswer(ctx, bytes); return crowded },
 	})
 	if crowded != nil {
 		return nil

@@ -26,7 +26,7 @@ func (s *Server) describeConfigs(ctx context.Context, request *request, in *kmsg
 		if err == nil {
 			configs, err = s.configsOf(ctx, asked.ResourceType, asked.ResourceName)
 		}
-		if err := request.expect(ctx, len(configs)*configCost); err != nil {
+		if err := request.claimAnswer(ctx, len(configs)*configCost); err != nil {
 			return nil
 		}
 		if err != nil {

@@ -28,7 +28,7 @@ func (s *Server) describeLogDirs(ctx context.Context, r *request, in *kmsg.Descr
 		}
 		dir.Topics = append(dir.Topics, answer)
 	}
-	if err := r.expect(ctx, len(ps)*logDirCost); err != nil {
+	if err := r.claimAnswer(ctx, len(ps)*logDirCost); err != nil {
 		return nil
 	}
 	if len(ps) > 0 {

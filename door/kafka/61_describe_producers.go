@@ -29,7 +29,7 @@ func (s *Server) describeProducers(ctx context.Context, r *request, in *kmsg.Des
 				s.trouble("DescribeProducers", err)
 				p.ErrorCode, p.ErrorMessage = codeOf(err)
 			}
-			if err := r.expect(ctx, len(known)*producerCost); err != nil {
+			if err := r.claimAnswer(ctx, len(known)*producerCost); err != nil {
 				return nil
 			}
 			for _, k := range known {

@@ -24,7 +24,7 @@ func (s *Server) listConfigResources(ctx context.Context, request *request, in *
 		out.ConfigResources = append(out.ConfigResources, r)
 	}
 	const each = 128 // about what a resource takes in the answer, in memory and encoded
-	if err := request.expect(ctx, len(s.log.Topics())*each); err != nil {
+	if err := request.claimAnswer(ctx, len(s.log.Topics())*each); err != nil {
 		return nil
 	}
 	for _, t := range s.log.Topics() {

@@ -41,7 +41,7 @@ func (s *Server) describeTopicPartitions(ctx context.Context, r *request, in *km
 		}
 		t.TopicID, t.IsInternal, t.AuthorizedOperations = topic.ID, isInternal(topic.Name), topicOperations
 		end := min(len(topic.Partitions), int(from)+room)
-		if err := r.expect(ctx, max(end-int(from), 0)*describedCost); err != nil {
+		if err := r.claimAnswer(ctx, max(end-int(from), 0)*describedCost); err != nil {
 			return nil
 		}
 		t.Partitions = slices.Grow(t.Partitions, max(end-int(from), 0))

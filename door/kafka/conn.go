@@ -24,12 +24,12 @@ const inFlightMax = 64
 // conn is one client's connection: one reader, one writer, answers in the order of the requests.
 //
 //	socket ──► reader ──► calls (bounded) ──► writer ──► socket
-//	             │ starts produce requests       │ carries out all others, one after the other,
+//	             │ starts produce requests       │ executes all others, one after the other,
 //	             ▼                               │ and waits for those that were started
 //	        Log.Submit                           ▼
 //	                                       Ticket.Wait, Log.Fetch, …
 //
-// So produce requests sent ahead share a flush. When calls is full, or the requests of all connections hold too many bytes,
+// So pipelined produce requests share a flush. When calls is full, or the requests of all connections hold too many bytes,
 // the reader stops reading, and TCP slows the client down.
 type conn struct {
 	s     *Server
@@ -37,40 +37,40 @@ type conn struct {
 	in    *bufio.Reader
 	calls chan *call
 
-	// waiting counts requests read and not begun. While there are any, a produce request waits its turn as well:
-	// effects come in the order of the requests.
+	// waiting counts requests read but not started. While it is above 0 a produce request is queued as well:
+	// requests take effect in their order.
 	waiting  atomic.Int32
-	inFlight atomic.Int32 // requests read and not answered
-	lastDone atomic.Int64 // when the last answer left, in Unix nanoseconds
+	inFlight atomic.Int32 // requests read but not answered
+	lastDone atomic.Int64 // when the last answer was sent, in Unix nanoseconds
 
 	deadline time.Time // the reader's, for the frame being read
 
-	mu      sync.Mutex              // guards hurried and endWait
-	hurried bool                    // others wait for memory that this connection's requests hold
-	endWait context.CancelCauseFunc // of a request that waits for others
+	mu            sync.Mutex              // guards underPressure and cancelWait
+	underPressure bool                    // other clients wait for memory that this connection's requests hold
+	cancelWait    context.CancelCauseFunc // cancels the wait of the request being answered
 
-	// The writer's, used again for every answer.
+	// The writer's buffers, reused for every answer.
 	out     []byte
 	splices []splice
 	buffers net.Buffers
 }
 
-// request is one request as it arrived.
 type request struct {
 	header
 	clientID string // "" for none
 	body     kmsg.Request
 	conn     *conn
-	claim    *budget.Claim // what it and its answer hold of Server.frames
-	records  *budget.Claim // what the records of its answer hold of Server.fetches; nil: there are none
-	expected int           // bytes of the answer, where that grows with more than the request
+	claim    *budget.Claim // memory of Server.frames held for the request and its answer
+	records  *budget.Claim // memory of Server.fetches held for the records of its answer; nil: there are none
+
+	answerBytes int // estimated bytes of an answer whose size is not bounded by the request's
 }
 
-// call is a request on its way to its answer.
+// call is a request with its handler.
 type call struct {
 	request
 	api     *api
-	finish  func(ctx context.Context) kmsg.Response // set once the call was begun
+	finish  func(ctx context.Context) kmsg.Response // set once the call was started
 	arrived time.Time
 }
 
@@ -78,41 +78,41 @@ func newConn(s *Server, nc net.Conn) *conn {
 	return &conn{s: s, nc: nc, in: bufio.NewReaderSize(nc, readBuffer), calls: make(chan *call, inFlightMax)}
 }
 
-// serve returns when the connection is closed and nothing of it runs any more. It reads until draining ends, and is cut off when
-// ctx ends.
-func (c *conn) serve(ctx, draining context.Context) {
+// serve runs the connection until it is closed. It stops reading when the server starts to drain (drain is done), and closes the
+// connection when ctx is done.
+func (c *conn) serve(ctx, drain context.Context) {
 	defer c.nc.Close()
 	defer context.AfterFunc(ctx, func() { c.nc.Close() })()
 
-	// Long polls end when the client is gone, and when the server drains.
+	// Long polls end when the client has disconnected, and when the server drains.
 	polls, endPolls := context.WithCancel(ctx)
 	defer endPolls()
-	defer context.AfterFunc(draining, func() {
+	defer context.AfterFunc(drain, func() {
 		endPolls()
-		c.nc.SetReadDeadline(time.Unix(1, 0)) // the reader, which may have set a later one, looks at draining after that
+		c.nc.SetReadDeadline(time.Unix(1, 0)) // the reader may set a later deadline, so it checks polls after setting one
 	})()
 
 	c.lastDone.Store(time.Now().UnixNano())
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		c.write(ctx, polls)
-		endPolls() // the reader does not begin what it has in its buffer
+		endPolls() // the reader must not start requests that it has buffered
 		for call := range c.calls {
 			call.claim.Release()
 		}
 	})
 	err := c.read(ctx, polls)
 	close(c.calls)
-	if draining.Err() == nil {
+	if drain.Err() == nil {
 		endPolls()
 	}
 	writer.Wait()
-	if draining.Err() == nil {
+	if drain.Err() == nil {
 		c.explain(err)
 	}
 }
 
-// read reads requests until it cannot, or until polls ends, and says why.
+// read reads requests until an error or until polls is done, and returns the reason.
 func (c *conn) read(ctx, polls context.Context) error {
 	for {
 		h, err := c.awaitHeader(polls)
@@ -125,19 +125,18 @@ func (c *conn) read(ctx, polls context.Context) error {
 		}
 		c.inFlight.Add(1)
 		if call.claim.Held() > 0 {
-			call.claim.Moves(c.giveWay)
+			call.claim.Moves(c.yieldMemory)
 		}
 		if call.api.start != nil && c.waiting.Load() == 0 {
 			call.finish = c.start(ctx, call)
 		} else {
 			c.waiting.Add(1)
 		}
-		c.calls <- call // the writer takes until the channel is closed
+		c.calls <- call // cannot block for ever: serve empties calls after the writer returned
 	}
 }
 
-// awaitHeader waits for the next frame's first bytes. It may wait as long as requests are being answered, and Config.IdleTimeout after the
-// last answer.
+// awaitHeader waits for the next frame. Config.IdleTimeout counts from the last answer; it does not run while requests are being answered.
 func (c *conn) awaitHeader(polls context.Context) (header, error) {
 	for {
 		idleSince := time.Unix(0, c.lastDone.Load())
@@ -158,16 +157,16 @@ func (c *conn) awaitHeader(polls context.Context) (header, error) {
 				return header{}, polls.Err()
 			}
 			h, err := readHeader(c.in, c.s.cfg.HTTPAddr)
-			return h, c.late(err)
+			return h, c.readFailed(err)
 		case !errors.Is(err, os.ErrDeadlineExceeded) || polls.Err() != nil:
 			return header{}, err
 		case c.inFlight.Load() == 0 && idleSince.UnixNano() == c.lastDone.Load():
-			return header{}, refuse("idle", "nothing was asked for %v", c.s.cfg.IdleTimeout)
+			return header{}, refuse("idle", "no request for %v", c.s.cfg.IdleTimeout)
 		}
 	}
 }
 
-// readCall takes the frame behind h, within what it may cost, and decodes it.
+// readCall reads the frame after h within its memory budget, and decodes it.
 func (c *conn) readCall(ctx context.Context, h header) (_ *call, err error) {
 	api, err := c.s.find(h)
 	if err != nil {
@@ -184,9 +183,9 @@ func (c *conn) readCall(ctx context.Context, h header) (_ *call, err error) {
 	if h.length > limit {
 		return nil, refuse("too_large", "%s request of %d bytes; the limit is %d", api.key.Name(), h.length, limit)
 	}
-	// A client that stays silent after a header costs no memory.
+	// Wait for data before claiming memory: a client that sends only a header costs none.
 	if _, err := c.in.Peek(min(lengthSize+h.length, readBuffer)); err != nil {
-		return nil, c.late(err)
+		return nil, c.readFailed(err)
 	}
 	call := &call{api: api, request: request{header: h, conn: c, claim: c.s.frames.Begin()}}
 	defer func() {
@@ -197,7 +196,7 @@ func (c *conn) readCall(ctx context.Context, h header) (_ *call, err error) {
 			call.claim.Release()
 		}
 	}()
-	// Every connection may have one small request that claims nothing: no other client can stop those.
+	// One small request per connection needs no claim, so that other clients cannot block it.
 	free := lengthSize+h.length <= readBuffer && c.inFlight.Load() == 0
 	frame, err := c.readFrame(ctx, h, call.claim, free)
 	if err != nil {
@@ -216,13 +215,13 @@ func (c *conn) readCall(ctx context.Context, h header) (_ *call, err error) {
 	return call, call.decode(w)
 }
 
-// walked is a request that may be decoded.
+// walked is a request whose structure was checked.
 type walked struct {
 	body []byte
-	cost int // memory that decoding takes, and an answer of one part for each
+	cost int // memory for decoding, and for an answer with one part for each element
 }
 
-// walk checks a request without taking memory for it.
+// walk checks a request's structure and counts its elements, without allocating memory for it.
 func (c *call) walk(frame []byte) (walked, error) {
 	if c.api.opaque {
 		return walked{}, nil
@@ -236,7 +235,6 @@ func (c *call) walk(frame []byte) (walked, error) {
 	return walked{body, w.cost + w.elements*answerEach}, c.badRequest(w.err)
 }
 
-// decode reads the request's body.
 func (c *call) decode(w walked) error {
 	if c.api.opaque {
 		return nil
@@ -251,10 +249,10 @@ func (c *call) badRequest(err error) error {
 	return refuse("bad_request", "%s version %d, %d bytes, client id %q: %v", c.api.key.Name(), c.version, c.length, shorten(c.clientID), err)
 }
 
-// late turns a timeout within a frame into a refusal.
-func (c *conn) late(err error) error {
+// readFailed turns a timeout within a frame into a refusal, and EOF into io.ErrUnexpectedEOF.
+func (c *conn) readFailed(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return refuse("slow_frame", "a request did not arrive whole within %v of its first byte", c.s.cfg.FrameTimeout)
+		return refuse("slow_frame", "the request was still incomplete %v after its first byte", c.s.cfg.FrameTimeout)
 	}
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -262,37 +260,37 @@ func (c *conn) late(err error) error {
 	return err
 }
 
-// write carries out the calls and answers them until there are no more, one asks for the connection to be closed, or the client does not take
-// its answer. What was begun before is done.
+// write executes and answers calls in order until there are no more, a call's response is nil, or a write fails.
+// Produce requests started before that still take effect, unanswered.
 func (c *conn) write(ctx, polls context.Context) {
 	for call := range c.calls {
-		resp := c.carryOut(ctx, polls, call)
-		out, gone := 0, false
+		resp := c.execute(ctx, polls, call)
+		out, failed := 0, false
 		if resp != nil && resp != noReply {
 			var err error
 			out, err = c.trySend(call, resp)
-			gone = err != nil
+			failed = err != nil
 		}
 		call.records.Release()
 		now := time.Now()
 		c.lastDone.Store(now.UnixNano())
 		call.claim.Release()
 		if c.inFlight.Add(-1) == 0 {
-			c.rest()
+			c.endPressure()
 		}
 		c.s.cfg.Observer.Answered(Exchange{
 			Key: call.api.key.Name(), Version: call.version,
 			In: lengthSize + call.length, Out: out, Took: now.Sub(call.arrived),
 		})
-		if resp == nil || gone {
-			c.nc.Close() // and so the reader returns
+		if resp == nil || failed {
+			c.nc.Close() // ends read
 			return
 		}
 	}
 }
 
-// carryOut returns the answer to a call whose turn has come.
-func (c *conn) carryOut(ctx, polls context.Context, call *call) (resp kmsg.Response) {
+// execute runs a call, or waits for it if it was started, and returns the response.
+func (c *conn) execute(ctx, polls context.Context, call *call) (resp kmsg.Response) {
 	defer func() {
 		if c.panicked(call, recover()) {
 			resp = nil
@@ -308,12 +306,13 @@ func (c *conn) carryOut(ctx, polls context.Context, call *call) (resp kmsg.Respo
 	if call.api.polls {
 		return call.api.answer(c.s, polls, &call.request)
 	}
-	ctx, cancel := context.WithTimeout(ctx, call.patience())
+	ctx, cancel := context.WithTimeout(ctx, call.timeout())
 	defer cancel()
 	return call.api.answer(c.s, ctx, &call.request)
 }
 
-// start begins a call that others may be sent behind. A panic becomes no answer.
+// start starts a call before its turn, so that it overlaps with the calls before it (produce). After a panic its response is nil,
+// which closes the connection.
 func (c *conn) start(ctx context.Context, call *call) (finish func(context.Context) kmsg.Response) {
 	defer func() {
 		if c.panicked(call, recover()) {
@@ -323,7 +322,7 @@ func (c *conn) start(ctx context.Context, call *call) (finish func(context.Conte
 	return call.api.start(c.s, ctx, &call.request)
 }
 
-// trySend is send. After a panic the connection is closed: a part of the answer may have gone out.
+// trySend is send that turns a panic into an error; the caller then closes the connection, because part of the answer may be written.
 func (c *conn) trySend(call *call, resp kmsg.Response) (out int, err error) {
 	defer func() {
 		if c.panicked(call, recover()) {
@@ -335,7 +334,7 @@ func (c *conn) trySend(call *call, resp kmsg.Response) (out int, err error) {
 
 var errPanicked = errors.New("the request panicked")
 
-// panicked tells the operator of a panic in one request, which ends that request's connection and nothing else.
+// panicked logs a panic of one request and reports whether there was one; only this connection is closed.
 func (c *conn) panicked(call *call, v any) bool {
 	if v == nil {
 		return false
@@ -345,26 +344,26 @@ func (c *conn) panicked(call *call, v any) bool {
 	return true
 }
 
-// How long a request may wait for the store.
+// Bounds of a request's timeout.
 const (
-	patienceLeast   = time.Second // Kafka, too, does its work before it looks at the time
-	patienceDefault = 20 * time.Second
-	patienceMost    = 5 * time.Minute
+	timeoutMin     = time.Second // as Kafka's broker, which does the work before it checks the timeout
+	timeoutDefault = 20 * time.Second
+	timeoutMax     = 5 * time.Minute
 )
 
-// patience is how long the client waits for an answer, or what we assume.
-func (r *request) patience() time.Duration {
+// timeout returns the request's own timeout within our bounds, or the default.
+func (r *request) timeout() time.Duration {
 	if t, ok := r.body.(kmsg.TimeoutRequest); ok {
-		return min(max(time.Duration(t.Timeout())*time.Millisecond, patienceLeast), patienceMost)
+		return min(max(time.Duration(t.Timeout())*time.Millisecond, timeoutMin), timeoutMax)
 	}
-	return patienceDefault
+	return timeoutDefault
 }
 
 // send writes one answer:
 //
 //	| length | correlation | tags | body
 //
-// Tags are there in flexible versions, except before ApiVersions: its client does not know yet what we speak.
+// Flexible versions have tags, except the ApiVersions response: that client does not know our versions yet.
 func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 	b := append(c.out[:0], 0, 0, 0, 0)
 	b = binary.BigEndian.AppendUint32(b, uint32(call.correlation))
@@ -372,10 +371,10 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 		b = append(b, 0)
 	}
 	began := time.Now()
-	c.answerBy(began)
+	c.setWriteDeadline(began)
 	if records, ok := resp.(*fetched); ok {
 		call.body = nil
-		call.claim.Release() // the records are counted by themselves
+		call.claim.Release() // the records have a claim of their own
 		return c.sendFetched(b, records, call.records, began)
 	}
 	b = resp.AppendTo(b)
@@ -386,12 +385,12 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 	if len(b) <= keptBuffer {
 		return c.nc.Write(b)
 	}
-	// A client that does not take its answer must not hold the memory that others wait for.
+	// A client that does not read its answer must not hold memory that others wait for.
 	call.claim.Moves(func() { c.nc.Close() })
 	defer call.claim.Rests()
 	out := 0
 	for out < len(b) {
-		c.answerBy(began)
+		c.setWriteDeadline(began)
 		n, err := c.nc.Write(b[out:min(len(b), out+keptBuffer)])
 		out += n
 		if err != nil {
@@ -402,61 +401,60 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 	return out, nil
 }
 
-// giveWay is called when others wait for memory that requests of this connection have held for budget.SilentMax: the one whose turn it is may be
-// waiting for records, for members of its group or for the client to take its answer, and the others for their turn. Until all are answered
-// none waits for others, and the client has budget.SilentMax to take a piece of an answer.
-func (c *conn) giveWay() {
+// yieldMemory is called when other clients wait for memory that this connection has held for budget.SilentMax. It ends the wait of the
+// current request. Until all requests are answered none waits again, and the client has SilentMax to read each piece of an answer.
+func (c *conn) yieldMemory() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hurried = true
+	c.underPressure = true
 	c.nc.SetWriteDeadline(time.Now().Add(budget.SilentMax))
-	if c.endWait != nil {
-		c.endWait(errGaveWay)
+	if c.cancelWait != nil {
+		c.cancelWait(errYielded)
 	}
 }
 
-// errGaveWay is why a request does not wait any longer.
-var errGaveWay = errors.New("other clients wait for the memory that this connection's requests hold; send it again")
+// errYielded is the cause when yieldMemory ends a wait.
+var errYielded = errors.New("the request's wait was ended early: other clients need the memory that this connection holds; retry")
 
-// rest ends what giveWay began.
-func (c *conn) rest() {
+// endPressure allows waits again; called when all requests are answered.
+func (c *conn) endPressure() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hurried = false
+	c.underPressure = false
 }
 
-// givesWay is a context for a wait for others. done must be called after it.
-func (c *conn) givesWay(ctx context.Context) (waiting context.Context, done func()) {
-	waiting, end := context.WithCancelCause(ctx)
+// interruptible returns a context that yieldMemory can cancel. Call done after the wait.
+func (c *conn) interruptible(ctx context.Context) (wait context.Context, done func()) {
+	wait, cancel := context.WithCancelCause(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.endWait = end
-	if c.hurried {
-		end(errGaveWay)
+	c.cancelWait = cancel
+	if c.underPressure {
+		cancel(errYielded)
 	}
-	return waiting, func() {
+	return wait, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.endWait = nil
-		end(nil)
+		c.cancelWait = nil
+		cancel(nil)
 	}
 }
 
-// answerBy sets the time by which the client must take the next piece of an answer.
-func (c *conn) answerBy(began time.Time) {
+// setWriteDeadline sets the deadline for writing the next piece of an answer.
+func (c *conn) setWriteDeadline(began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	deadline := began.Add(c.s.cfg.WriteTimeout)
-	if hurried := time.Now().Add(budget.SilentMax); c.hurried && hurried.Before(deadline) {
-		deadline = hurried
+	if sooner := time.Now().Add(budget.SilentMax); c.underPressure && sooner.Before(deadline) {
+		deadline = sooner
 	}
 	c.nc.SetWriteDeadline(deadline)
 }
 
-// keptBuffer is the largest answer whose memory the connection keeps for the next.
+// keptBuffer is the largest answer buffer that a connection keeps for reuse.
 const keptBuffer = 64 << 10
 
-// explain logs why a client is turned away, once, and tells clients of other protocols where they are.
+// explain logs once why a connection was closed, and answers clients of another protocol with a hint.
 func (c *conn) explain(err error) {
 	var r *refusal
 	if !errors.As(err, &r) {
@@ -471,7 +469,7 @@ func (c *conn) explain(err error) {
 		c.s.tellLack(c, r.clientID, r.lacks, r.lacks, r)
 		return
 	}
-	c.s.cfg.Logger.Warn("kafka: connection closed on a client", "client", c.nc.RemoteAddr().String(), "reason", r.reason, "error", r.text)
+	c.s.cfg.Logger.Warn("kafka: closed the connection of a client", "client", c.nc.RemoteAddr().String(), "reason", r.reason, "error", r.text)
 	if r.answer != "" {
 		c.nc.SetWriteDeadline(time.Now().Add(time.Second))
 		io.WriteString(c.nc, r.answer)

@@ -108,7 +108,7 @@ func (c *conn) writePieces(buffers net.Buffers, claim *budget.Claim, began time.
 			buffers[0] = buffers[0][most:]
 		}
 		buffers = buffers[n:]
-		c.answerBy(began)
+		c.setWriteDeadline(began)
 		if _, err := piece.WriteTo(c.nc); err != nil {
 			return err
 		}

@@ -113,7 +113,7 @@ func (c *conn) readFrame(ctx context.Context, h header, claim *budget.Claim, fre
 			if claim.Rests() {
 				return nil, refuse("slow_frame", "%d bytes of a request of %d came, and then none for %v while other clients waited for memory", len(b), h.length, budget.SilentMax)
 			}
-			return nil, c.late(err)
+			return nil, c.readFailed(err)
 		}
 	}
 	return b, nil

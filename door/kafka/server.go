@@ -18,11 +18,11 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// Config sets a Server up. The zero value of every field means its default.
+// Config configures a Server. A field's zero value means its default.
 type Config struct {
-	Advertised   string // host:port that clients are told to use; default: the address at which a client reached us
+	Advertised   string // host:port that clients are told to use; default: the address at which the client connected
 	NodeID       int32  // default 1
-	HTTPAddr     string // where the HTTP door is, to tell HTTP clients that knock here; default: not told
+	HTTPAddr     string // where the HTTP door is, to tell HTTP clients that connect here by mistake; default: not told
 	Partitions   int    // of a topic created without a number (num.partitions); default 1
 	NoAutoCreate bool   // Metadata does not create unknown topics (auto.create.topics.enable=false)
 
@@ -36,20 +36,20 @@ type Config struct {
 
 	FrameTimeout time.Duration // from a frame's first byte to its last; default 30 s
 	IdleTimeout  time.Duration // a connection with nothing to do is closed; default 10 min (connections.max.idle.ms)
-	WriteTimeout time.Duration // for a client to take one answer; default 2 min
+	WriteTimeout time.Duration // for a client to read one answer; default 2 min
 	DrainTimeout time.Duration // for requests in progress when Serve's context ends; default 5 s
 
 	Logger   *slog.Logger // default: slog.Default()
-	Observer Observer     // default: nobody looks
+	Observer Observer     // default: none
 }
 
-// Observer is told what the door did, for metrics. Calls may come from many goroutines and must be short.
+// Observer receives what the server did, for metrics. Calls may come from many goroutines and must be short.
 type Observer interface {
-	// Connected tells of a connection opened (+1) or closed (-1).
+	// Connected reports a connection opened (+1) or closed (-1).
 	Connected(change int)
-	// Answered follows every request that was carried out.
+	// Answered reports every request that was executed.
 	Answered(Exchange)
-	// Refused names, in one of few words, why a connection was closed on a client.
+	// Refused reports why the server closed a connection, in one of few words.
 	Refused(reason string)
 }
 
@@ -100,7 +100,7 @@ type Server struct {
 	versions  []kmsg.ApiVersionsResponseApiKey // what ApiVersions answers
 	clusterID string                           // set by Serve before the first connection
 
-	lacks lacks // told in the log
+	lacks lacks // logged once each
 
 	frames  *budget.Budget // bytes of requests being read or handled
 	fetches *budget.Budget // bytes of records being read and sent
@@ -110,7 +110,7 @@ type Server struct {
 	perIP map[string]int // open now, by the client's address
 }
 
-// New makes a server that keeps everything in log. It coordinates groups as long as theirs runs.
+// New makes a server on log. Consumer groups work while the coordinator runs.
 func New(log *eventlog.Log, groups *group.Coordinator, cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{
@@ -146,8 +146,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	s.clusterID = id
 
-	// patience outlives ctx by the time there is to drain.
-	patience, stop := context.WithCancel(context.WithoutCancel(ctx))
+	// serving ends when draining has taken its time: up to DrainTimeout after ctx.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var open sync.WaitGroup
 	defer open.Wait()
@@ -156,13 +156,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		select {
 		case <-time.After(s.cfg.DrainTimeout):
 			stop()
-		case <-patience.Done():
+		case <-serving.Done():
 		}
 	})()
 	return s.accept(ctx, l, func(nc net.Conn, ip string) {
 		open.Go(func() {
 			defer s.leave(ip)
-			newConn(s, nc).serve(patience, ctx)
+			newConn(s, nc).serve(serving, ctx)
 		})
 	})
 }
@@ -181,7 +181,7 @@ func (s *Server) accept(ctx context.Context, l net.Listener, serve func(nc net.C
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("kafka: accept: %w", err)
-		case err != nil: // out of file descriptors, most likely: others close theirs in time
+		case err != nil: // out of file descriptors, most likely: other connections close in time
 			s.cfg.Logger.Error("kafka: cannot accept a connection", "error", err, "retry_in", pause)
 			select {
 			case <-time.After(pause):
@@ -202,7 +202,7 @@ func (s *Server) accept(ctx context.Context, l net.Listener, serve func(nc net.C
 	}
 }
 
-// enter counts a connection in, unless that would be one too many.
+// enter counts a new connection, or refuses it at the limit.
 func (s *Server) enter(ip string) (reason string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +228,7 @@ func (s *Server) leave(ip string) {
 	s.cfg.Observer.Connected(-1)
 }
 
-// hostPort takes an address apart. One without a port, such as that of a pipe, is all host.
+// hostPort splits an address. An address without a port, such as a pipe's, is only a host.
 func hostPort(a net.Addr) (host string, port int32) {
 	host, digits, err := net.SplitHostPort(a.String())
 	if err != nil {
