@@ -15,18 +15,17 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// decompressedMax bounds what a compressed batch may grow to, for the sake of consumers, who hold it as a whole.
+// decompressedMax bounds the size of a batch after decompression, because consumers hold a whole batch in memory.
 const decompressedMax = batch.DefaultMaxDecompressed
 
-// Acks as a producer asks for them. Every answer is given when the records are durable; a producer that wants none
-// gets none.
+// Values of a produce request's acks. Every answer is sent after the records are durable; acks=0 gets no answer.
 const (
 	acksNone = 0
 	acksOne  = 1
 	acksAll  = -1
 )
 
-// appending is one partition's part of a produce request: under way when it has a ticket, else refused.
+// appending is one partition's part of a produce request: submitted if it has a ticket, else refused.
 type appending struct {
 	ticket    *eventlog.Ticket
 	partition eventlog.Partition
@@ -34,7 +33,7 @@ type appending struct {
 	err       error
 }
 
-// produce begins a produce request: it checks every batch and submits it, in the order of the request. Batches are
+// produce starts a produce request: it checks and submits every batch, in the order of the request. Batches are
 // independent; each partition has its own answer.
 func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 	in := r.body.(*kmsg.ProduceRequest)
@@ -43,30 +42,30 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 		timeout = r.timeout()
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
-	var under []appending
+	var parts []appending
 	for i := range in.Topics {
 		t := &in.Topics[i]
 		topic, unknown := s.topicEither(ctx, t.Topic, t.TopicID, in.Version >= 13)
 		for k := range t.Partitions {
 			p := &t.Partitions[k]
 			if unknown != nil {
-				under = append(under, appending{err: unknown})
+				parts = append(parts, appending{err: unknown})
 				continue
 			}
-			under = append(under, s.submit(ctx, r, topic, p))
-			p.Records = nil // the log's now
+			parts = append(parts, s.submit(ctx, r, topic, p))
+			p.Records = nil // the log owns them now
 		}
 	}
 	return func(context.Context) kmsg.Response {
 		defer cancel()
-		return s.produced(ctx, r, in, under)
+		return s.produced(ctx, r, in, parts)
 	}
 }
 
-// smallPart is which part of a request, one in so many, a batch may be before it is kept apart from the request's other bytes.
+// smallPart: a batch smaller than 1/smallPart of its request is copied, so that the log does not keep the whole request in memory.
 const smallPart = 8
 
-// submit hands one partition's batch to the log. It is a slice of the request.
+// submit checks one partition's batch, a slice of the request, and submits it to the log.
 func (s *Server) submit(ctx context.Context, r *request, topic eventlog.Topic, p *kmsg.ProduceRequestTopicPartition) appending {
 	in := r.body.(*kmsg.ProduceRequest)
 	partition, err := partitionOf(topic, p.Partition)
@@ -83,19 +82,19 @@ func (s *Server) submit(ctx context.Context, r *request, topic eventlog.Topic, p
 	if err != nil {
 		return appending{err: err}
 	}
-	if _, differs := recoded(topic, h); differs { // a second batch is made, and counted until the log counts it
-		room := int64(min(topic.MaxMessageBytes(), decompressedMax))
-		if _, err := r.claim.Grow(ctx, room); err != nil {
-			return appending{err: fmt.Errorf("compress anew: %w: %w", eventlog.ErrUnavailable, err)}
+	if _, differs := recoded(topic, h); differs { // a second batch is made; it is claimed until the log claims it
+		size := int64(min(topic.MaxMessageBytes(), decompressedMax))
+		if _, err := r.claim.Grow(ctx, size); err != nil {
+			return appending{err: fmt.Errorf("recompress: %w: %w", eventlog.ErrUnavailable, err)}
 		}
-		defer r.claim.Shrink(room)
+		defer r.claim.Shrink(size)
 	}
-	raw, stamped, err := asTopicWants(topic, p.Records, h)
+	raw, stamped, err := applySettings(topic, p.Records, h)
 	if err != nil {
 		return appending{err: err}
 	}
 	if len(raw) < r.length/smallPart {
-		raw = bytes.Clone(raw) // else the log would hold on to all of the request, the refused batches too
+		raw = bytes.Clone(raw) // else the log would keep the whole request in memory, refused batches included
 	}
 	maxTime := eventlog.Timestamp(h.MaxTimestamp)
 	if stamped != eventlog.NoTimestamp {
@@ -107,7 +106,7 @@ func (s *Server) submit(ctx context.Context, r *request, topic eventlog.Topic, p
 	return appending{ticket: ticket, partition: partition, stamped: stamped}
 }
 
-// checkProducer refuses what goes for the whole request.
+// checkProducer checks the fields that concern the whole request.
 func checkProducer(in *kmsg.ProduceRequest) error {
 	if in.Acks != acksNone && in.Acks != acksOne && in.Acks != acksAll {
 		return deny(kerr.InvalidRequiredAcks, "acks is %d; 0, 1 and -1 are allowed", in.Acks)
@@ -118,14 +117,14 @@ func checkProducer(in *kmsg.ProduceRequest) error {
 	return nil
 }
 
-// errTransactions answers everything that belongs to transactions. The code is one that librdkafka, Kafka's own client and franz-go take as
-// fatal at once where they ask for the coordinator; librdkafka's rd_kafka_txn_handle_FindCoordinator asks for ever after any other. sarama
-// asks twelve times, whatever the answer. docs/kafka.md tells what each says.
+// errTransactions answers every request that uses transactions. On this code librdkafka, Kafka's own client and franz-go fail at once when they
+// look for the coordinator; on most others librdkafka's rd_kafka_txn_handle_FindCoordinator retries for ever. sarama asks twelve times,
+// whatever the code. docs/kafka.md lists the clients' error messages.
 var errTransactions = lacking("transactions", kerr.TransactionalIDAuthorizationFailed, "transactions are not supported: unset transactional.id")
 
-// checkBatch sees that records is one batch that a client may append to the topic.
+// checkBatch checks that records is exactly one batch, valid, and of a kind that a client may append to the topic.
 func checkBatch(in *kmsg.ProduceRequest, topic eventlog.Topic, records []byte) (batch.Header, error) {
-	const lengthEnd = 12 // what a batch's length does not count
+	const lengthEnd = 12 // bytes of a batch that its length field does not count
 	if len(records) == 0 {
 		return batch.Header{}, deny(kerr.InvalidRecord, "there is no record batch; exactly one is needed")
 	}
@@ -163,9 +162,9 @@ func checkBatch(in *kmsg.ProduceRequest, topic eventlog.Topic, records []byte) (
 	return h, nil
 }
 
-// asTopicWants gives a batch the codec and timestamps that the topic's settings ask for. max.message.bytes counts what is stored, as in
-// Kafka, which looks again after it compressed anew (UnifiedLog.append, messageSizeMaybeChanged).
-func asTopicWants(topic eventlog.Topic, raw []byte, h batch.Header) ([]byte, eventlog.Timestamp, error) {
+// applySettings gives a batch the codec and timestamps that the topic's settings ask for. max.message.bytes applies to the stored size, as in
+// Kafka, which checks again after recompression (UnifiedLog.append, messageSizeMaybeChanged).
+func applySettings(topic eventlog.Topic, raw []byte, h batch.Header) ([]byte, eventlog.Timestamp, error) {
 	if want, differs := recoded(topic, h); differs {
 		again, err := batch.Recompress(raw, want, decompressedMax, topic.MaxMessageBytes())
 		if errors.Is(err, batch.ErrTooLarge) {
@@ -187,14 +186,14 @@ func asTopicWants(topic eventlog.Topic, raw []byte, h batch.Header) ([]byte, eve
 	return raw, eventlog.Timestamp(now), nil
 }
 
-// recoded tells whether a batch must be compressed anew for the topic, and how.
+// recoded reports whether a batch must be recompressed for the topic, and with which codec.
 func recoded(topic eventlog.Topic, h batch.Header) (batch.Codec, bool) {
 	want, ok := topic.Codec()
 	return want, ok && want != h.Attributes.Codec()
 }
 
-// produced waits for what is under way and answers.
-func (s *Server) produced(ctx context.Context, r *request, in *kmsg.ProduceRequest, under []appending) kmsg.Response {
+// produced waits for the submitted batches and builds the response.
+func (s *Server) produced(ctx context.Context, r *request, in *kmsg.ProduceRequest, parts []appending) kmsg.Response {
 	out := in.ResponseKind().(*kmsg.ProduceResponse)
 	out.Topics = make([]kmsg.ProduceResponseTopic, len(in.Topics))
 	failed := false
@@ -207,21 +206,21 @@ func (s *Server) produced(ctx context.Context, r *request, in *kmsg.ProduceReque
 			p := &answer.Partitions[k]
 			p.Default()
 			p.Partition = t.Partitions[k].Partition
-			s.await(ctx, r, under[0], p)
+			s.await(ctx, r, parts[0], p)
 			failed = failed || p.ErrorCode != 0
-			under = under[1:]
+			parts = parts[1:]
 		}
 	}
 	if in.Acks != acksNone {
 		return out
 	}
 	if failed {
-		return nil // closing is the only way to tell a producer that wants no answers
+		return nil // closes the connection: the only way to report a failure with acks=0
 	}
 	return noReply
 }
 
-// await fills in one partition's answer.
+// await waits for one partition's batch and fills in its answer.
 func (s *Server) await(ctx context.Context, r *request, a appending, p *kmsg.ProduceResponseTopicPartition) {
 	var outcome eventlog.Outcome
 	if a.err == nil {
@@ -229,7 +228,7 @@ func (s *Server) await(ctx context.Context, r *request, a appending, p *kmsg.Pro
 	}
 	p.BaseOffset = -1
 	if a.ticket != nil {
-		// Without it Apache Kafka's producer does not begin a new epoch after UNKNOWN_PRODUCER_ID, and repeats the batch in vain.
+		// Without it Apache Kafka's producer does not start a new epoch after UNKNOWN_PRODUCER_ID, and resends the batch in vain.
 		known, _ := s.log.Known(a.partition)
 		p.LogStartOffset = int64(known.First)
 	}
@@ -241,7 +240,7 @@ func (s *Server) await(ctx context.Context, r *request, a appending, p *kmsg.Pro
 	s.refused(r, a.err)
 	p.ErrorCode, p.ErrorMessage = codeOf(a.err)
 	if p.ErrorCode == kerr.KafkaStorageError.Code {
-		p.ErrorCode = kerr.NotEnoughReplicas.Code // certainly not appended, which that code does not promise to producers
+		p.ErrorCode = kerr.NotEnoughReplicas.Code // certainly not appended; KafkaStorageError does not promise that to producers
 	}
 	var record *batch.RecordError
 	if errors.As(a.err, &record) && record.Record != batch.WholeBatch {

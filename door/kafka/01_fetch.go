@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	fetchMax     = 16 << 20        // most bytes of records in one answer; one batch comes however large it is
+	fetchMax     = 16 << 20        // most bytes of records in one answer; the first batch is sent whatever its size
 	fetchWaitMax = 5 * time.Minute // longest that a fetch waits for records
 )
 
-// Fetch answers with whole batches, from the one that holds the offset asked for. While there are too few bytes it waits.
+// fetch answers with whole batches, starting with the one that contains the requested offset. It waits until there are MinBytes or the time is over.
 //
 // Fetch sessions (KIP-227) are not kept. A client that asks for one is answered with session id 0, which the protocol allows: it
-// goes on with full requests.
+// continues with full requests.
 func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) kmsg.Response {
 	out := &fetched{FetchResponse: in.ResponseKind().(*kmsg.FetchResponse), epochAt: s.log.EpochAt}
 	if in.SessionEpoch > 0 {
@@ -53,7 +53,7 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 	if err != nil {
 		s.trouble("fetch", err)
 	}
-	// Small batches are copied, and what stands around them counts as well.
+	// Memory for the small batches, which are copied, and for the framing.
 	if n := out.framing(); n > keptBuffer {
 		if _, err := want.Claim.Grow(ctx, int64(n)); err != nil {
 			return nil
@@ -62,28 +62,28 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 	return out
 }
 
-// fetchWithin waits for records as long as the client does, and for memory to answer with as long as for the store. When others wait for the memory
-// of this connection's requests, it waits no longer.
+// fetchWithin waits for records as long as the client asked, and for memory and the store at most timeoutDefault longer. It stops waiting when
+// other clients wait for this connection's memory.
 func (s *Server) fetchWithin(ctx context.Context, r *request, want eventlog.Want) ([]eventlog.Slice, error) {
 	ctx, cancel := context.WithTimeout(ctx, want.MaxWait+timeoutDefault)
 	defer cancel()
-	waiting, done := r.conn.interruptible(ctx)
+	wait, done := r.conn.interruptible(ctx)
 	defer done()
-	want.Stop = waiting.Done()
+	want.Stop = wait.Done()
 	return s.log.Fetch(ctx, want)
 }
 
-// clamp brings a client's byte limit into what is possible. Kafka, too, returns one batch when it is 0 or less.
+// clamp limits a client's byte limit to 1 … fetchMax. Kafka, too, returns one batch if it is 0 or less.
 func clamp(maxBytes int32) int { return min(max(int(maxBytes), 1), fetchMax) }
 
-// slot is where in the answer a span's slice goes.
+// slot is the index of a span's answer.
 type slot struct{ topic, partition int }
 
-// plan lays the answer out, and lists what must be asked of the log. A partition that is mentioned again is answered once, where it was first
-// mentioned, and as the last mention asks: Kafka's broker keeps the mentions in a map by partition (FetchRequest.fetchData).
+// plan prepares the answer, and lists the spans to read from the log. A partition that is mentioned more than once has one answer, in the place
+// of the first mention, for the offset of the last: Kafka's broker keeps the mentions in a map by partition (FetchRequest.fetchData).
 func (s *Server) plan(ctx context.Context, in *kmsg.FetchRequest, out *fetched) (spans []eventlog.Span, slots []slot) {
 	out.topics = make([]fetchedTopic, len(in.Topics))
-	mentioned := make(map[eventlog.Partition]int) // which span
+	mentioned := make(map[eventlog.Partition]int) // index into spans
 	for i := range in.Topics {
 		asked, answer := &in.Topics[i], &out.topics[i]
 		answer.name, answer.id = asked.Topic, asked.TopicID

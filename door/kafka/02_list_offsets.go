@@ -12,39 +12,39 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Timestamps that are not times, and the version that each came with.
+// Special values of a timestamp, and the version that introduced each.
 const (
 	atLatest          = -1
 	atEarliest        = -2
 	atNewest          = -3 // the record with the highest timestamp
-	atEarliestLocal   = -4 // the first that is not in remote storage: there is none
-	atLatestTiered    = -5 // the last that is: there is none
-	atEarliestPending = -6 // the first that will be: there is none
+	atEarliestLocal   = -4 // the first that is not in remote storage: weir has none
+	atLatestTiered    = -5 // the last that is in remote storage
+	atEarliestPending = -6 // the first that will be in remote storage
 )
 
 var listOffsetsSince = map[int64]int16{
 	atLatest: 1, atEarliest: 1, atNewest: 7, atEarliestLocal: 8, atLatestTiered: 9, atEarliestPending: 11,
 }
 
-// ListOffsets finds offsets by time. All first and last offsets of a request cost one trip to the store, and can be told
-// without one while the store is away; each search by time costs a few.
+// listOffsets finds offsets by time. All first and last offsets of a request cost one store call, and none while the store is
+// unavailable; each search by time costs a few.
 func (s *Server) listOffsets(ctx context.Context, _ *request, in *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
 	out := in.ResponseKind().(*kmsg.ListOffsetsResponse)
-	topics := make([]listed, len(in.Topics)) // each name is looked up once: it could be another topic's the next time
+	topics := make([]listed, len(in.Topics)) // each name is looked up once: later it could belong to another topic
 	for i := range in.Topics {
 		topics[i].topic, topics[i].unknown = s.topicByName(ctx, in.Topics[i].Topic)
 	}
 	bounds := s.listBounds(ctx, in, topics)
-	asked := make(map[place]bool)
+	asked := make(map[askedPartition]bool)
 	for i, t := range in.Topics {
 		answer := kmsg.NewListOffsetsResponseTopic()
 		answer.Topic = t.Topic
 		for _, p := range t.Partitions {
 			a := kmsg.NewListOffsetsResponseTopicPartition()
 			a.Partition = p.Partition
-			at := place{t.Topic, p.Partition}
+			at := askedPartition{t.Topic, p.Partition}
 			found, epoch, err := nowhere, int32(-1), error(nil)
-			if asked[at] { // Kafka's broker refuses it, too (ListOffsetsRequest.duplicatePartitions): each search costs trips to the store
+			if asked[at] { // Kafka's broker refuses it, too (ListOffsetsRequest.duplicatePartitions): each search costs store calls
 				err = deny(kerr.InvalidRequest, "partition %d of topic %q is asked for more than once", p.Partition, t.Topic)
 			} else {
 				found, epoch, err = s.listOffset(ctx, in, topics[i], p, bounds)
@@ -72,11 +72,11 @@ type listed struct {
 	unknown error
 }
 
-// boundsPatience is how long the store may take to tell bounds before what is known of them will do. Clients wait 30 s by default.
-const boundsPatience = 5 * time.Second
+// boundsTimeout: after it the bounds that this process knows are used instead of the store's. Clients wait 30 s by default.
+const boundsTimeout = 5 * time.Second
 
-// listBounds asks for the bounds of all partitions of the request that are there, in one trip. While the store does not answer, it
-// tells what this process has seen: a consumer that begins now is served from memory like those that began before.
+// listBounds reads the bounds of all existing partitions of the request, in one store call. If the store does not answer, it
+// returns what this process knows, so that a consumer that starts now is served from memory too.
 func (s *Server) listBounds(ctx context.Context, in *kmsg.ListOffsetsRequest, topics []listed) map[eventlog.Partition]eventlog.Slice {
 	bounds := make(map[eventlog.Partition]eventlog.Slice)
 	var ps []eventlog.Partition
@@ -94,7 +94,7 @@ func (s *Server) listBounds(ctx context.Context, in *kmsg.ListOffsetsRequest, to
 	if len(ps) == 0 {
 		return nil
 	}
-	asking, cancel := context.WithTimeout(ctx, boundsPatience)
+	asking, cancel := context.WithTimeout(ctx, boundsTimeout)
 	defer cancel()
 	slices, err := s.log.Bounds(asking, ps...)
 	away := errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
@@ -112,13 +112,13 @@ func (s *Server) listBounds(ctx context.Context, in *kmsg.ListOffsetsRequest, to
 	return bounds
 }
 
-// place is a partition as a client names it.
-type place struct {
+// askedPartition is a partition as the request names it.
+type askedPartition struct {
 	topic  string
 	number int32
 }
 
-// nowhere is what is answered when there is no such record.
+// nowhere is the answer when no record matches.
 var nowhere = batch.Moment{Offset: -1, Timestamp: -1}
 
 func (s *Server) listOffset(ctx context.Context, in *kmsg.ListOffsetsRequest, of listed, p kmsg.ListOffsetsRequestTopicPartition, bounds map[eventlog.Partition]eventlog.Slice) (found batch.Moment, epoch int32, err error) {

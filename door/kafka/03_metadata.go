@@ -10,7 +10,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Metadata tells of the cluster and of topics, and creates unknown ones when the client allows it.
+// metadata describes the cluster and topics, and creates unknown topics if the client and Config.NoAutoCreate allow it.
 func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequest) *kmsg.MetadataResponse {
 	out := in.ResponseKind().(*kmsg.MetadataResponse)
 	b := kmsg.NewMetadataResponseBroker()
@@ -36,7 +36,7 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 		return out
 	}
 	mayCreate := !s.cfg.NoAutoCreate && (in.AllowAutoTopicCreation || in.Version < 4)
-	mentions := make(map[string]bool) // Kafka, too, answers once however often a topic is mentioned
+	mentions := make(map[string]bool) // as in Kafka, a topic that is mentioned more than once has one answer
 	for _, asked := range in.Topics {
 		if !first(mentions, nameOrID(asked.Topic, asked.TopicID)) {
 			continue
@@ -60,11 +60,11 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 	return out
 }
 
-// metadataCost is about what a partition takes in an answer, in memory and encoded.
+// metadataCost estimates the bytes of a partition in an answer, in memory and encoded.
 const metadataCost = 256
 
-// metadataFind finds or creates the topic that is asked for. An id goes before a name: Kafka's own client sends an empty name along
-// (KafkaApis.handleTopicMetadataRequest looks for ids first as well).
+// metadataFind finds or creates the requested topic. An id takes precedence over a name: Kafka's own client sends an empty name with it
+// (KafkaApis.handleTopicMetadataRequest checks ids first as well).
 func (s *Server) metadataFind(ctx context.Context, asked kmsg.MetadataRequestTopic, mayCreate bool) (eventlog.Topic, error) {
 	if asked.TopicID != noTopicID {
 		return s.topicByID(asked.TopicID)

@@ -9,12 +9,12 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// OffsetCommit keeps how far a group has read: all of a request's offsets in one entry. How long they are kept is the
-// broker's to say since Kafka 2.1 (KIP-211): the retention time that old versions carry is not looked at.
+// offsetCommit commits offsets of a group: all of a request's offsets in one entry. Since Kafka 2.1 (KIP-211) the broker decides how long they
+// are kept: the retention time in old versions of the request is ignored.
 func (s *Server) offsetCommit(ctx context.Context, _ *request, in *kmsg.OffsetCommitRequest) *kmsg.OffsetCommitResponse {
 	out := in.ResponseKind().(*kmsg.OffsetCommitResponse)
 	commit := group.Commit{Group: in.Group, Member: in.MemberID, Instance: orEmpty(in.InstanceID), Generation: in.Generation}
-	var codes []*int16 // where the outcome of each goes
+	var codes []*int16 // the error code of each, to be filled in
 	for _, t := range in.Topics {
 		row := kmsg.NewOffsetCommitResponseTopic()
 		row.Topic, row.TopicID = t.Topic, t.TopicID

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// OffsetFetch tells how far groups have read: one up to version 7, any number since (KIP-709). There is nothing to wait for where
-// a stable offset is asked for: offsets are not committed in transactions.
+// offsetFetch returns the committed offsets of groups: of one up to version 7, of any number since (KIP-709). RequireStable needs no wait:
+// offsets are not committed in Kafka transactions.
 func (s *Server) offsetFetch(ctx context.Context, r *request, in *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchResponse {
 	out := in.ResponseKind().(*kmsg.OffsetFetchResponse)
 	if in.Version >= 8 {
@@ -51,7 +51,7 @@ func (s *Server) offsetFetch(ctx context.Context, r *request, in *kmsg.OffsetFet
 		row.Topic = t.Topic
 		for _, p := range t.Partitions {
 			if in.Version < 2 && answer.ErrorCode != 0 {
-				p.ErrorCode = answer.ErrorCode // there is no other place for it
+				p.ErrorCode = answer.ErrorCode // the response has no other field for it
 			}
 			row.Partitions = append(row.Partitions, kmsg.OffsetFetchResponseTopicPartition(p))
 		}
@@ -60,15 +60,15 @@ func (s *Server) offsetFetch(ctx context.Context, r *request, in *kmsg.OffsetFet
 	return out
 }
 
-// fetchGroup answers for one group: the partitions asked for, each once, or with null topics all that it has. It fails when there is no memory for
-// the answer.
+// fetchGroup answers for one group: the requested partitions, each once, or all if topics is null. It fails if the claim for the answer's memory
+// fails.
 func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetchRequestGroup, byID bool) (kmsg.OffsetFetchResponseGroup, error) {
 	out := kmsg.NewOffsetFetchResponseGroup()
 	out.Group = ask.Group
 	var crowded error
-	room := func(bytes int) error { crowded = r.claimAnswer(ctx, bytes); return crowded }
+	claim := func(bytes int) error { crowded = r.claimAnswer(ctx, bytes); return crowded }
 	if ask.Topics == nil {
-		all, err := s.groups.FetchWithin(ctx, ask.Group, nil, room)
+		all, err := s.groups.FetchWithin(ctx, ask.Group, nil, claim)
 		if crowded != nil {
 			return out, crowded
 		}
@@ -96,15 +96,15 @@ func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetc
 		for _, p := range m.partitions {
 			a := committedRow(group.Committed{TopicPartition: group.TopicPartition{Partition: p}, Offset: -1, LeaderEpoch: -1})
 			if err != nil && byID {
-				a.ErrorCode = errorCode(err) // by name, a topic that is not there is one without offsets
+				a.ErrorCode = errorCode(err) // by name, an unknown topic is a topic without offsets
 			}
 			row.Partitions = append(row.Partitions, a)
 			which = append(which, group.TopicPartition{Topic: topic.ID, Partition: p})
 		}
 		out.Topics = append(out.Topics, row)
 	}
-	// Nothing asked for is an empty list, which is not null.
-	found, err := s.groups.FetchWithin(ctx, ask.Group, append([]group.TopicPartition{}, which...), room)
+	// An empty list means no partitions; null means all.
+	found, err := s.groups.FetchWithin(ctx, ask.Group, append([]group.TopicPartition{}, which...), claim)
 	if crowded != nil {
 		return out, crowded
 	}

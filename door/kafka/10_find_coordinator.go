@@ -13,7 +13,7 @@ const (
 	coordinatesTransaction = 1
 )
 
-// FindCoordinator tells which broker coordinates a group: this one, which has all of them.
+// findCoordinator returns the broker that coordinates a group: always this one.
 func (s *Server) findCoordinator(ctx context.Context, r *request, in *kmsg.FindCoordinatorRequest) *kmsg.FindCoordinatorResponse {
 	out := in.ResponseKind().(*kmsg.FindCoordinatorResponse)
 	keys := in.CoordinatorKeys

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// JoinGroup waits until the group's next generation begins.
+// joinGroup adds a member, and waits until the group's next generation begins.
 func (s *Server) joinGroup(ctx context.Context, r *request, in *kmsg.JoinGroupRequest) *kmsg.JoinGroupResponse {
 	out := in.ResponseKind().(*kmsg.JoinGroupResponse)
 	join := group.Join{
@@ -19,16 +19,16 @@ func (s *Server) joinGroup(ctx context.Context, r *request, in *kmsg.JoinGroupRe
 		Session:      time.Duration(in.SessionTimeoutMillis) * time.Millisecond,
 		Rebalance:    time.Duration(in.RebalanceTimeoutMillis) * time.Millisecond,
 		ProtocolType: in.ProtocolType, Reason: orEmpty(in.Reason),
-		// A client that speaks version 4 knows how to join in two steps (KIP-394), one that speaks 9 how to lead without
-		// assigning (KIP-814).
+		// From version 4 on a client can join in two steps (KIP-394), from version 9 on it can be the leader without
+		// computing the assignment (KIP-814).
 		NeedsMemberID: in.Version >= 4, SkipsAssigning: in.Version >= 9,
 	}
 	for _, p := range in.Protocols {
 		join.Protocols = append(join.Protocols, group.Protocol{Name: p.Name, Metadata: bytes.Clone(p.Metadata)})
 	}
-	waiting, done := r.conn.interruptible(ctx)
+	wait, done := r.conn.interruptible(ctx)
 	defer done()
-	joined, err := s.groups.Join(waiting, join)
+	joined, err := s.groups.Join(wait, join)
 	if err != nil {
 		s.trouble("JoinGroup", err)
 		out.ErrorCode, out.Generation, out.MemberID = errorCode(err), -1, joined.Member

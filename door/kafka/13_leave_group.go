@@ -8,7 +8,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// LeaveGroup removes members: the one that asks or, from version 3 on, any number, also static ones by their instance id.
+// leaveGroup removes members: the caller or, from version 3 on, any number, also static ones by their instance id.
 func (s *Server) leaveGroup(ctx context.Context, _ *request, in *kmsg.LeaveGroupRequest) *kmsg.LeaveGroupResponse {
 	out := in.ResponseKind().(*kmsg.LeaveGroupResponse)
 	var leavers []group.Leaver

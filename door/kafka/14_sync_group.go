@@ -10,7 +10,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// SyncGroup waits until the leader's assignment is in the store.
+// syncGroup returns a member's assignment, once the leader's assignment is stored.
 func (s *Server) syncGroup(ctx context.Context, r *request, in *kmsg.SyncGroupRequest) *kmsg.SyncGroupResponse {
 	out := in.ResponseKind().(*kmsg.SyncGroupResponse)
 	if in.Version >= 5 && (in.ProtocolType == nil || in.Protocol == nil) {
@@ -25,9 +25,9 @@ func (s *Server) syncGroup(ctx context.Context, r *request, in *kmsg.SyncGroupRe
 	for _, a := range in.GroupAssignment {
 		sync.Assignments[a.MemberID] = bytes.Clone(a.MemberAssignment)
 	}
-	waiting, done := r.conn.interruptible(ctx)
+	wait, done := r.conn.interruptible(ctx)
 	defer done()
-	synced, err := s.groups.Sync(waiting, sync)
+	synced, err := s.groups.Sync(wait, sync)
 	if err != nil {
 		s.trouble("SyncGroup", err)
 		out.ErrorCode = errorCode(err)

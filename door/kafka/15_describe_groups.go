@@ -9,7 +9,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// DescribeGroups tells a group's state and members. Before version 6, a group that is not there is called dead (KIP-1043).
+// describeGroups returns the state and members of groups. Before version 6 an unknown group has the state Dead (KIP-1043).
 func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.DescribeGroupsRequest) *kmsg.DescribeGroupsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeGroupsResponse)
 	mentions := make(map[string]bool)
@@ -45,7 +45,7 @@ func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.Descri
 	return out
 }
 
-// memberCost is about what a member takes in an answer besides what it sent itself, in memory and encoded.
+// memberCost estimates the bytes of a member in an answer without its own metadata, in memory and encoded.
 const memberCost = 512
 
 func describeGroup(g *kmsg.DescribeGroupsResponseGroup, d group.Described) {

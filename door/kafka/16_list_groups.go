@@ -13,7 +13,7 @@ import (
 // groupType is the type of all groups here: those of the classic protocol.
 const groupType = "classic"
 
-// ListGroups lists groups, from version 4 on those in some states (KIP-518), from 5 on those of some types (KIP-848).
+// listGroups lists groups; from version 4 on filtered by state (KIP-518), from 5 on by type (KIP-848).
 func (s *Server) listGroups(ctx context.Context, r *request, in *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse {
 	out := in.ResponseKind().(*kmsg.ListGroupsResponse)
 	if len(in.TypesFilter) > 0 && !slices.ContainsFunc(in.TypesFilter, func(t string) bool { return strings.EqualFold(t, groupType) }) {

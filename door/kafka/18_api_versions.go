@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// ApiVersions tells what we serve. No features are advertised: they turn on transactions and group protocols that are
-// not served.
+// apiVersions lists the APIs that weir serves. No features are advertised: they would turn on transactions and group protocols that
+// weir does not have.
 func (s *Server) apiVersions(_ context.Context, _ *request, in *kmsg.ApiVersionsRequest) *kmsg.ApiVersionsResponse {
 	out := in.ResponseKind().(*kmsg.ApiVersionsResponse)
 	if in.Version >= 3 && !(softwareName(in.ClientSoftwareName) && softwareName(in.ClientSoftwareVersion)) {
@@ -20,7 +20,7 @@ func (s *Server) apiVersions(_ context.Context, _ *request, in *kmsg.ApiVersions
 	return out
 }
 
-// unsupportedApiVersions answers a version from the future in the one form that every client can read.
+// unsupportedApiVersions answers a newer version than ours in version 0, which every client can read.
 func (s *Server) unsupportedApiVersions(context.Context, *request) kmsg.Response {
 	out := kmsg.NewPtrApiVersionsResponse()
 	out.ErrorCode = kerr.UnsupportedVersion.Code
@@ -40,7 +40,7 @@ func versionsOf(table map[int16]*api) []kmsg.ApiVersionsResponseApiKey {
 	return rows
 }
 
-// softwareName tells whether Kafka takes s as the name or version of a client's software:
+// softwareName reports whether Kafka accepts s as the name or version of a client's software:
 // letters and digits, with dashes and dots in between.
 func softwareName(s string) bool {
 	for i := range len(s) {

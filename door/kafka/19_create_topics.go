@@ -9,7 +9,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// CreateTopics creates topics, each on its own.
+// createTopics creates topics; each may fail independently.
 func (s *Server) createTopics(ctx context.Context, request *request, in *kmsg.CreateTopicsRequest) *kmsg.CreateTopicsResponse {
 	out := in.ResponseKind().(*kmsg.CreateTopicsResponse)
 	again := repeated(in.Topics, func(t kmsg.CreateTopicsRequestTopic) string { return t.Topic })
@@ -44,7 +44,7 @@ func (s *Server) createTopics(ctx context.Context, request *request, in *kmsg.Cr
 	return out
 }
 
-// createAsked creates one topic, or only checks that it could.
+// createAsked creates one topic, or only validates the request.
 func (s *Server) createAsked(ctx context.Context, asked kmsg.CreateTopicsRequestTopic, validateOnly bool) (eventlog.Topic, error) {
 	partitions, err := s.partitionsAsked(asked)
 	if err != nil {
@@ -66,8 +66,8 @@ func (s *Server) createAsked(ctx context.Context, asked kmsg.CreateTopicsRequest
 	return eventlog.Topic{Name: spec.Name, Partitions: make([]eventlog.Partition, spec.Partitions), Config: spec.Config}, nil
 }
 
-// partitionsAsked is how many partitions a topic is to have. An assignment of replicas is accepted when it assigns all to
-// us, the only broker.
+// partitionsAsked returns the requested number of partitions. An assignment of replicas is accepted if it assigns all to
+// this broker, the only one.
 func (s *Server) partitionsAsked(asked kmsg.CreateTopicsRequestTopic) (int, error) {
 	if len(asked.ReplicaAssignment) > 0 {
 		if asked.NumPartitions != -1 || asked.ReplicationFactor != -1 {

@@ -50,7 +50,7 @@ func (s *Server) deleteAsked(ctx context.Context, ask kmsg.DeleteTopicsRequestTo
 		}
 		t.Topic = &topic.Name
 		err = s.log.DeleteThisTopic(ctx, topic)
-		if errors.Is(err, eventlog.ErrUnknownTopic) { // it went meanwhile; another may have its name
+		if errors.Is(err, eventlog.ErrUnknownTopic) { // it was deleted meanwhile; another topic may have its name
 			return unknownID(topic.ID)
 		}
 		return err

@@ -9,16 +9,16 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// toHighWatermark, as an offset of DeleteRecords, means everything there is.
+// toHighWatermark, as an offset of DeleteRecords, means all records.
 const toHighWatermark = -1
 
-// DeleteRecords moves the beginning of partitions up: one trip to the store for the bounds of all, and one for each that moves. A partition
-// that is named again is refused: which offset is meant?
+// deleteRecords deletes records below an offset: one store call for the bounds of all partitions, and one for each that changes. A partition
+// that is named twice is refused, because the offsets may differ.
 func (s *Server) deleteRecords(ctx context.Context, _ *request, in *kmsg.DeleteRecordsRequest) *kmsg.DeleteRecordsResponse {
 	out := in.ResponseKind().(*kmsg.DeleteRecordsResponse)
 	var ps []eventlog.Partition
 	var slots []slot
-	mentions := make(map[place]bool)
+	mentions := make(map[askedPartition]bool)
 	for i, asked := range in.Topics {
 		t := kmsg.NewDeleteRecordsResponseTopic()
 		t.Topic = asked.Topic
@@ -30,7 +30,7 @@ func (s *Server) deleteRecords(ctx context.Context, _ *request, in *kmsg.DeleteR
 			if err == nil {
 				partition, err = partitionOf(topic, ask.Partition)
 			}
-			if !first(mentions, place{asked.Topic, ask.Partition}) {
+			if !first(mentions, askedPartition{asked.Topic, ask.Partition}) {
 				err = deny(kerr.InvalidRequest, "a partition is named more than once")
 			}
 			if err != nil {
@@ -63,7 +63,7 @@ func (s *Server) deleteRecords(ctx context.Context, _ *request, in *kmsg.DeleteR
 	return out
 }
 
-// deleteBefore returns where the partition begins afterwards.
+// deleteBefore returns the partition's first offset afterwards.
 func (s *Server) deleteBefore(ctx context.Context, partition eventlog.Partition, now eventlog.Slice, before eventlog.Offset) (eventlog.Offset, error) {
 	if now.Err != nil {
 		return 0, now.Err

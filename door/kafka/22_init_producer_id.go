@@ -7,8 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// InitProducerID gives an idempotent producer an id that no other has. A transactional producer is told that there are
-// no transactions.
+// initProducerID gives an idempotent producer a unique id. A transactional producer is refused: transactions are not
+// supported.
 func (s *Server) initProducerID(ctx context.Context, r *request, in *kmsg.InitProducerIDRequest) *kmsg.InitProducerIDResponse {
 	out := in.ResponseKind().(*kmsg.InitProducerIDResponse)
 	out.ProducerID, out.ProducerEpoch = -1, -1
@@ -25,7 +25,7 @@ func (s *Server) initProducerID(ctx context.Context, r *request, in *kmsg.InitPr
 	if err != nil {
 		s.trouble("InitProducerId", err)
 		if out.ErrorCode = errorCode(err); out.ErrorCode == kerr.KafkaStorageError.Code {
-			out.ErrorCode = kerr.CoordinatorNotAvailable.Code // which every client's state machine tries again
+			out.ErrorCode = kerr.CoordinatorNotAvailable.Code // every client retries after it
 		}
 		return out
 	}

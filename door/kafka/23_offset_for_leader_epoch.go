@@ -8,20 +8,20 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// OffsetForLeaderEpoch tells where a leader epoch ends, so that clients notice a log that lost its end. It costs one trip to the store. A
-// partition is answered once, as it was mentioned first.
+// offsetForLeaderEpoch returns the end of a leader epoch, so that clients detect a log that lost its end. It costs one store call. A
+// partition that is mentioned more than once is answered once, for its first mention.
 func (s *Server) offsetForLeaderEpoch(ctx context.Context, _ *request, in *kmsg.OffsetForLeaderEpochRequest) *kmsg.OffsetForLeaderEpochResponse {
 	out := in.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
 	var ps []eventlog.Partition
 	var epochs []int32
 	var slots []slot
-	mentions := make(map[place]bool)
+	mentions := make(map[askedPartition]bool)
 	for i, asked := range in.Topics {
 		t := kmsg.NewOffsetForLeaderEpochResponseTopic()
 		t.Topic = asked.Topic
 		topic, unknown := s.topicByName(ctx, asked.Topic)
 		for _, ask := range asked.Partitions {
-			if !first(mentions, place{asked.Topic, ask.Partition}) {
+			if !first(mentions, askedPartition{asked.Topic, ask.Partition}) {
 				continue
 			}
 			p := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()

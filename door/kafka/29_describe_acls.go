@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// DescribeACLs answers as a Kafka broker without an authorizer (AclApis.handleDescribeAcls): there are no ACLs.
+// describeACLs answers as a Kafka broker without an authorizer (AclApis.handleDescribeAcls): there are no ACLs.
 func (s *Server) describeACLs(_ context.Context, r *request, in *kmsg.DescribeACLsRequest) *kmsg.DescribeACLsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeACLsResponse)
 	s.refused(r, errNoACLs)

@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// DescribeConfigs shows the settings of topics and of this broker, with where each value comes from.
+// describeConfigs returns the settings of topics and of this broker, with the source of each value.
 func (s *Server) describeConfigs(ctx context.Context, request *request, in *kmsg.DescribeConfigsRequest) *kmsg.DescribeConfigsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeConfigsResponse)
 	again := repeated(in.Resources, func(r kmsg.DescribeConfigsRequestResource) string {
@@ -43,7 +43,7 @@ func (s *Server) describeConfigs(ctx context.Context, request *request, in *kmsg
 	return out
 }
 
-// configCost is about what a setting takes in an answer, in memory and encoded, with its text and its synonyms.
+// configCost estimates the bytes of a setting in an answer, in memory and encoded, with its documentation and synonyms.
 const configCost = 1 << 10
 
 func (s *Server) configsOf(ctx context.Context, kind kmsg.ConfigResourceType, name string) ([]config, error) {
@@ -56,7 +56,7 @@ func (s *Server) configsOf(ctx context.Context, kind kmsg.ConfigResourceType, na
 		return topicConfigs(topic), nil
 	case kmsg.ConfigResourceTypeBroker:
 		if name == "" {
-			return nil, nil // what was set for all brokers while they ran: nothing can be
+			return nil, nil // dynamic settings of all brokers: weir has none
 		}
 		if name != strconv.Itoa(int(s.cfg.NodeID)) {
 			return nil, deny(kerr.InvalidRequest, "broker %q is asked for; this is broker %d", name, s.cfg.NodeID)

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// AlterConfigs replaces all that was set for a topic: what it does not name goes back to its default.
+// alterConfigs replaces all settings of a topic: those that it does not name get their defaults.
 func (s *Server) alterConfigs(ctx context.Context, request *request, in *kmsg.AlterConfigsRequest) *kmsg.AlterConfigsResponse {
 	out := in.ResponseKind().(*kmsg.AlterConfigsResponse)
 	again := repeated(in.Resources, func(r kmsg.AlterConfigsRequestResource) string { return resourceName(r.ResourceType, r.ResourceName) })
@@ -45,7 +45,7 @@ func (s *Server) alterConfigs(ctx context.Context, request *request, in *kmsg.Al
 	return out
 }
 
-// alterResource changes what was set for a topic, or only checks that it could. Nothing else can be changed while we run.
+// alterResource changes a topic's settings, or only validates the request. Other settings cannot be changed while weir runs.
 func (s *Server) alterResource(ctx context.Context, kind kmsg.ConfigResourceType, name string, validateOnly bool, change func(config map[string]string) error) error {
 	if kind != kmsg.ConfigResourceTypeTopic {
 		return s.alterNothing(kind, name, change)
@@ -66,8 +66,8 @@ func (s *Server) alterResource(ctx context.Context, kind kmsg.ConfigResourceType
 	return eventlog.CheckConfig(config)
 }
 
-// alterNothing answers for resources whose settings cannot be changed, with the codes of Kafka: a setting of a broker that is not dynamic is
-// INVALID_REQUEST (ConfigAdminManager), one that a group does not have INVALID_CONFIG (GroupConfigManager). To change nothing is fine.
+// alterNothing answers for resources whose settings cannot be changed, with Kafka's codes: INVALID_REQUEST for a broker's setting that is not
+// dynamic (ConfigAdminManager), INVALID_CONFIG for a setting that groups do not have (GroupConfigManager). A request without changes succeeds.
 func (s *Server) alterNothing(kind kmsg.ConfigResourceType, name string, change func(config map[string]string) error) error {
 	changed := map[string]string{"": ""} // cleared or added to by any change that names something
 	if err := change(changed); err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// logDir is the one directory that we show: Kafka's tools ask where records are and how large they are.
+// logDir is the only directory listed: Kafka's tools ask where records are and how large they are.
 const logDir = "/weir"
 
-// DescribeLogDirs tells how many bytes each partition has, in one trip to the store. What room is left, only the store knows.
+// describeLogDirs returns the bytes of each partition, in one store call. It does not report free space, which only the store knows.
 func (s *Server) describeLogDirs(ctx context.Context, r *request, in *kmsg.DescribeLogDirsRequest) *kmsg.DescribeLogDirsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeLogDirsResponse)
 	dir := kmsg.NewDescribeLogDirsResponseDir()
@@ -48,7 +48,7 @@ func (s *Server) describeLogDirs(ctx context.Context, r *request, in *kmsg.Descr
 	return out
 }
 
-// logDirCost is about what a partition takes in an answer, in memory and encoded, and on the way from the store.
+// logDirCost estimates the bytes of a partition in an answer: as read from the store, in memory and encoded.
 const logDirCost = 256
 
 type logDirTopic struct {
@@ -57,7 +57,7 @@ type logDirTopic struct {
 	numbers []int32
 }
 
-// logDirTopics lists what is asked for and is there; null asks for everything.
+// logDirTopics lists the requested topics that exist; null requests all.
 func (s *Server) logDirTopics(ctx context.Context, in *kmsg.DescribeLogDirsRequest) []logDirTopic {
 	var all []logDirTopic
 	if in.Topics == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// CreatePartitions gives topics more partitions.
+// createPartitions adds partitions to topics.
 func (s *Server) createPartitions(ctx context.Context, request *request, in *kmsg.CreatePartitionsRequest) *kmsg.CreatePartitionsResponse {
 	out := in.ResponseKind().(*kmsg.CreatePartitionsResponse)
 	again := repeated(in.Topics, func(t kmsg.CreatePartitionsRequestTopic) string { return t.Topic })

@@ -6,7 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// DeleteGroups removes groups without members, and their offsets.
+// deleteGroups deletes groups without members, and their offsets.
 func (s *Server) deleteGroups(ctx context.Context, _ *request, in *kmsg.DeleteGroupsRequest) *kmsg.DeleteGroupsResponse {
 	out := in.ResponseKind().(*kmsg.DeleteGroupsResponse)
 	mentions := make(map[string]bool)

@@ -15,7 +15,7 @@ const (
 
 var errElected = deny(kerr.ElectionNotNeeded, "the only broker leads it already")
 
-// ElectLeaders answers for each partition that it has its leader. An election for all partitions names none, as in Kafka, whose answer
+// electLeaders answers for each partition that no election is needed. For an election of all partitions the answer lists none: Kafka, too,
 // leaves out those that need no election (ReplicationControlManager.electLeaders).
 func (s *Server) electLeaders(ctx context.Context, _ *request, in *kmsg.ElectLeadersRequest) *kmsg.ElectLeadersResponse {
 	out := in.ResponseKind().(*kmsg.ElectLeadersResponse)
@@ -23,13 +23,13 @@ func (s *Server) electLeaders(ctx context.Context, _ *request, in *kmsg.ElectLea
 		out.ErrorCode = kerr.InvalidRequest.Code
 		return out
 	}
-	mentions := make(map[place]bool)
+	mentions := make(map[askedPartition]bool)
 	for _, asked := range in.Topics {
 		t := kmsg.NewElectLeadersResponseTopic()
 		t.Topic = asked.Topic
 		topic, unknown := s.topicByName(ctx, asked.Topic)
 		for _, number := range asked.Partitions {
-			if !first(mentions, place{asked.Topic, number}) {
+			if !first(mentions, askedPartition{asked.Topic, number}) {
 				continue
 			}
 			err := unknown

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// IncrementalAlterConfigs changes the settings that it names and leaves the others alone.
+// incrementalAlterConfigs changes the named settings and keeps the others.
 func (s *Server) incrementalAlterConfigs(ctx context.Context, request *request, in *kmsg.IncrementalAlterConfigsRequest) *kmsg.IncrementalAlterConfigsResponse {
 	out := in.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
 	again := repeated(in.Resources, func(r kmsg.IncrementalAlterConfigsRequestResource) string {

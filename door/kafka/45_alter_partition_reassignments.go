@@ -7,18 +7,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// AlterPartitionReassignments, which kmsg calls AlterPartitionAssignments, moves partitions from broker to broker. To move one to the only
-// broker is done already; there is nothing to cancel. Codes are those of Kafka (ReplicationControlManager.alterPartitionReassignments).
+// alterPartitionReassignments, which kmsg calls AlterPartitionAssignments, moves partitions between brokers. A move to the only broker
+// succeeds without work; there is nothing to cancel. Codes are Kafka's (ReplicationControlManager.alterPartitionReassignments).
 func (s *Server) alterPartitionReassignments(ctx context.Context, r *request, in *kmsg.AlterPartitionAssignmentsRequest) *kmsg.AlterPartitionAssignmentsResponse {
 	out := in.ResponseKind().(*kmsg.AlterPartitionAssignmentsResponse)
 	out.AllowReplicationFactorChange = in.AllowReplicationFactorChange
-	mentions := make(map[place]bool)
+	mentions := make(map[askedPartition]bool)
 	for _, asked := range in.Topics {
 		t := kmsg.NewAlterPartitionAssignmentsResponseTopic()
 		t.Topic = asked.Topic
 		topic, unknown := s.topicByName(ctx, asked.Topic)
 		for _, ask := range asked.Partitions {
-			if !first(mentions, place{asked.Topic, ask.Partition}) {
+			if !first(mentions, askedPartition{asked.Topic, ask.Partition}) {
 				continue
 			}
 			err := unknown
@@ -39,7 +39,7 @@ func (s *Server) alterPartitionReassignments(ctx context.Context, r *request, in
 	return out
 }
 
-// checkReassigned judges where a partition is to go; null replicas cancel a move.
+// checkReassigned checks the brokers that a partition is to move to; null replicas cancel a move.
 func (s *Server) checkReassigned(replicas []int32) error {
 	if replicas == nil {
 		return deny(kerr.NoReassignmentInProgress, "it is not being moved: there is one broker")

@@ -8,18 +8,18 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// OffsetDelete forgets committed offsets of topics that the group does not read (KIP-496).
+// offsetDelete deletes committed offsets of topics that the group is not subscribed to (KIP-496).
 func (s *Server) offsetDelete(ctx context.Context, _ *request, in *kmsg.OffsetDeleteRequest) *kmsg.OffsetDeleteResponse {
 	out := in.ResponseKind().(*kmsg.OffsetDeleteResponse)
 	var found []group.Committed
-	var slots []slot // where the outcome of each goes
-	mentions := make(map[place]bool)
+	var slots []slot // the answer of each, to be filled in
+	mentions := make(map[askedPartition]bool)
 	for i, t := range in.Topics {
 		row := kmsg.NewOffsetDeleteResponseTopic()
 		row.Topic = t.Topic
 		topic, unknown := s.topicByName(ctx, t.Topic)
 		for _, p := range t.Partitions {
-			if !first(mentions, place{t.Topic, p.Partition}) {
+			if !first(mentions, askedPartition{t.Topic, p.Partition}) {
 				continue
 			}
 			a := kmsg.OffsetDeleteResponseTopicPartition{Partition: p.Partition}

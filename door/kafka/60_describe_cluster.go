@@ -7,13 +7,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Kinds of listeners that a client may believe it talks to (KIP-919).
+// Kinds of endpoints that a client may ask for (KIP-919).
 const (
 	endpointBrokers     = 1
 	endpointControllers = 2
 )
 
-// DescribeCluster tells who we are: one broker.
+// describeCluster describes the cluster: one broker.
 func (s *Server) describeCluster(_ context.Context, r *request, in *kmsg.DescribeClusterRequest) *kmsg.DescribeClusterResponse {
 	out := in.ResponseKind().(*kmsg.DescribeClusterResponse)
 	if in.Version >= 1 && in.EndpointType != endpointBrokers {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// DescribeProducers lists the idempotent producers that partitions know.
+// describeProducers lists the idempotent producers of partitions.
 func (s *Server) describeProducers(ctx context.Context, r *request, in *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
 	out := in.ResponseKind().(*kmsg.DescribeProducersResponse)
 	topics := merge(in.Topics, func(t kmsg.DescribeProducersRequestTopic) (string, []int32) { return t.Topic, t.Partitions })
@@ -46,7 +46,7 @@ func (s *Server) describeProducers(ctx context.Context, r *request, in *kmsg.Des
 	return out
 }
 
-// producerCost is about what a producer takes in an answer, in memory and encoded.
+// producerCost estimates the bytes of a producer in an answer, in memory and encoded.
 const producerCost = 256
 
 func (s *Server) producersOf(ctx context.Context, topic eventlog.Topic, number int32) ([]eventlog.Producer, error) {

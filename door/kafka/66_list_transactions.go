@@ -12,7 +12,7 @@ var transactionStates = map[string]bool{
 	"Dead": true, "PrepareEpochFence": true,
 }
 
-// ListTransactions lists transactions: there are none. States that Kafka does not know are told, once each.
+// listTransactions lists no transactions: weir has none. States in the filter that Kafka does not know are returned, once each.
 func (s *Server) listTransactions(_ context.Context, _ *request, in *kmsg.ListTransactionsRequest) *kmsg.ListTransactionsResponse {
 	out := in.ResponseKind().(*kmsg.ListTransactionsResponse)
 	mentions := make(map[string]bool)

@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// ListConfigResources lists what has settings: topics and this broker. Version 0 knew client metrics only, of
-// which there are none.
+// listConfigResources lists resources that have settings: topics and this broker. Version 0 lists client metrics only: weir
+// has none.
 func (s *Server) listConfigResources(ctx context.Context, request *request, in *kmsg.ListConfigResourcesRequest) *kmsg.ListConfigResourcesResponse {
 	out := in.ResponseKind().(*kmsg.ListConfigResourcesResponse)
 	if in.Version == 0 {
@@ -23,7 +23,7 @@ func (s *Server) listConfigResources(ctx context.Context, request *request, in *
 		r.Name, r.Type = name, int8(kind)
 		out.ConfigResources = append(out.ConfigResources, r)
 	}
-	const each = 128 // about what a resource takes in the answer, in memory and encoded
+	const each = 128 // estimated bytes of a resource in the answer, in memory and encoded
 	if err := request.claimAnswer(ctx, len(s.log.Topics())*each); err != nil {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 // describePartitionsMax bounds one answer, as in Kafka (max.request.partition.size.limit).
 const describePartitionsMax = 2000
 
-// DescribeTopicPartitions describes topics page by page, by name. No topics asks for all of them.
+// describeTopicPartitions describes topics in order of name, page by page. An empty list of topics means all.
 func (s *Server) describeTopicPartitions(ctx context.Context, r *request, in *kmsg.DescribeTopicPartitionsRequest) *kmsg.DescribeTopicPartitionsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeTopicPartitionsResponse)
 	room := int(in.ResponsePartitionLimit)
@@ -58,10 +58,10 @@ func (s *Server) describeTopicPartitions(ctx context.Context, r *request, in *km
 	return out
 }
 
-// describedCost is about what a partition takes in an answer, in memory and encoded.
+// describedCost estimates the bytes of a partition in an answer, in memory and encoded.
 const describedCost = 256
 
-// describedNames are the topics from the cursor on, in order, each once.
+// describedNames returns the topics from the cursor on, in order, without duplicates.
 func (s *Server) describedNames(in *kmsg.DescribeTopicPartitionsRequest) []string {
 	var names []string
 	for _, t := range in.Topics {
@@ -84,7 +84,7 @@ func (s *Server) describePartition(number int32) kmsg.DescribeTopicPartitionsRes
 	p := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
 	p.Partition, p.LeaderID, p.LeaderEpoch = number, s.cfg.NodeID, s.log.LeaderEpoch()
 	p.Replicas, p.ISR = []int32{s.cfg.NodeID}, []int32{s.cfg.NodeID}
-	p.EligibleLeaderReplicas, p.LastKnownELR = []int32{}, []int32{} // Kafka's own client cannot take null
+	p.EligibleLeaderReplicas, p.LastKnownELR = []int32{}, []int32{} // Kafka's own client fails on null
 	return p
 }
 

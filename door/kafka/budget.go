@@ -10,23 +10,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A request is walked before kmsg decodes it: kmsg trusts every count it reads, and makes room for so many
-// elements before it looks for them. The walk needs no memory. It checks every length and count, and adds up what the decoded request
-// will cost.
+// A request is walked before kmsg decodes it: kmsg trusts every count it reads, and allocates that many elements before it reads them.
+// The walk allocates nothing. It checks every length and count, and adds up the memory that the decoded request will need.
 //
-// How a request looks on the wire is not written down a second time here: shapeOf finds out, once per key and
-// version, by having kmsg encode requests that differ in one field.
+// The wire format is not written down a second time here: shapeOf finds it out, once per key and version, by having
+// kmsg encode requests that differ in one field.
 const (
-	decodeFactor = 8        // a decoded request costs at most so many times its bytes …
+	decodeFactor = 8        // a decoded request needs at most this many times its bytes …
 	decodeSlack  = 64 << 10 // … plus this, for small ones …
 	decodeMax    = 32 << 20 // … and never more than this
 	tagsMax      = 64       // tags in one struct
 	tagsCost     = 512      // of a struct with tags: the map …
 	tagCost      = 96       // … and each tag in it
-	stringCost   = 16       // of a string or a pointer beside its bytes
+	stringCost   = 16       // of a string or a pointer, without its bytes
 
-	elementsMax = 200_000 // elements of all arrays of a request: most are answered one by one …
-	answerEach  = 256     // … and an answer to one takes about so much, in memory and encoded
+	elementsMax = 200_000 // elements of all arrays of a request: most have an answer each …
+	answerEach  = 256     // … of about this many bytes, in memory and encoded
 )
 
 func budgetFor(frame int) int {
@@ -40,7 +39,7 @@ const (
 	text                      // a string
 	blob                      // bytes, which the decoded request shares with the frame
 	array                     // of elem
-	optional                  // a byte that tells whether elem follows
+	optional                  // a byte that says whether elem follows
 	inlined                   // elem
 )
 
@@ -51,14 +50,14 @@ type field struct {
 	elem *shape
 }
 
-// shape is how a struct, or the element of an array, looks on the wire in one version.
+// shape is the wire format of a struct, or of an array's element, in one version.
 type shape struct {
 	fields []field
 	tagged bool // tags follow: a struct of a flexible version
-	least  int  // bytes it takes at least
+	least  int  // its minimum size in bytes
 }
 
-// wire is a walk over the bytes of one request. After the first failure err is set, and every verb answers with zero.
+// wire is a walk over the bytes of one request. After the first failure err is set, and every method returns zero.
 type wire struct {
 	buf      []byte
 	flexible bool
@@ -133,7 +132,7 @@ func (w *wire) charge(n int) {
 	}
 }
 
-// clientID reads what stands between the header and the body.
+// clientID reads the client id and the tags, which are between the header and the body.
 func (w *wire) clientID() string {
 	id := ""
 	if b := w.take(2); b != nil {
@@ -198,7 +197,7 @@ func (w *wire) field(f *field) {
 	}
 }
 
-// tags walks over the tags of a struct. Their contents are taken whole: no tag of a request that we serve holds an array.
+// tags walks over the tags of a struct, not into them: no tag of a request that we serve contains an array.
 func (w *wire) tags() {
 	n := w.uvarint()
 	if n > tagsMax {
@@ -229,7 +228,7 @@ func shapeOf(key kmsg.Key, version int16) *shape {
 	return p.shape(reflect.ValueOf(req).Elem())
 }
 
-// prober changes one field of a request at a time and looks at what kmsg makes of it.
+// prober changes one field of a request at a time and compares kmsg's encodings.
 type prober struct{ req kmsg.Request }
 
 func (p prober) encode() []byte { return p.req.AppendTo(nil) }
@@ -269,11 +268,11 @@ func (s *shape) add(f field, there bool) {
 	}
 }
 
-// field probes one field. It is not there when this version has none, or has it as a tag.
+// field probes one field. there is false if this version does not have the field, or has it as a tag.
 func (p prober) field(v reflect.Value) (f field, there bool) {
 	before := reflect.ValueOf(v.Interface())
 	defer v.Set(before)
-	// grew sets the field and tells by how much the request is longer, and whether it is another one.
+	// grew sets the field and returns by how much the request grew, and whether its bytes changed.
 	grew := func(from, to reflect.Value) (int, bool) {
 		v.Set(from)
 		a := p.encode()
@@ -322,7 +321,7 @@ func (p prober) field(v reflect.Value) (f field, there bool) {
 	panic(fmt.Sprintf("kmsg has a field of type %v in %T", v.Type(), p.req))
 }
 
-// other is a value of the same type as v that is not v.
+// other returns a value of v's type that differs from v.
 func other(v reflect.Value) reflect.Value {
 	o := reflect.New(v.Type()).Elem()
 	switch v.Kind() {

@@ -2,11 +2,11 @@ package kafka
 
 import "context"
 
-// answerFree is how many bytes of answer a request may have without a claim: most have less, and no other client can stop those.
+// answerFree is how many bytes an answer may have without a claim. Most answers are smaller, so other clients cannot block them.
 const answerFree = 64 << 10
 
-// expect claims memory for so many bytes more of a request's answer, before they are made. An error is the end of the request's time: then the
-// connection is closed, for to say less would be an answer that is not true. Below 0 it gives back what was not needed.
+// claimAnswer claims memory for n more bytes of a request's answer, before they are allocated. A negative n gives memory back.
+// It fails when the request's time is over. Then the connection is closed, because a shortened answer would be wrong.
 func (r *request) claimAnswer(ctx context.Context, n int) error {
 	before := max(r.answerBytes-answerFree, 0)
 	r.answerBytes += n

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// clusterKey is where the store keeps who it is.
+// clusterKey is the key of the cluster id in the store.
 const clusterKey = "cluster"
 
 type cluster struct {
@@ -51,10 +51,10 @@ func clusterID(ctx context.Context, log *eventlog.Log) (string, error) {
 	}
 }
 
-// clusterPause is the time between two tries to learn the cluster's id while the store is away.
+// clusterPause is the time between two attempts to read the cluster id while the store is unavailable.
 const clusterPause = 250 * time.Millisecond
 
-// awaitClusterID is clusterID, and waits for a store that is away: the program says that it is ready before this, and clients wait.
+// awaitClusterID is clusterID that retries while the store is unavailable. Clients can connect already, and wait meanwhile.
 func (s *Server) awaitClusterID(ctx context.Context) (string, error) {
 	for told := false; ; {
 		id, err := clusterID(ctx, s.log)
@@ -73,7 +73,7 @@ func (s *Server) awaitClusterID(ctx context.Context) (string, error) {
 	}
 }
 
-// broker is where clients find us.
+// broker returns the address that clients are told to use.
 func (s *Server) broker(r *request) (host string, port int32) {
 	if s.cfg.Advertised == "" {
 		return hostPort(r.conn.nc.LocalAddr())
@@ -81,7 +81,7 @@ func (s *Server) broker(r *request) (host string, port int32) {
 	return hostPort(address(s.cfg.Advertised))
 }
 
-// checkAdvertised refuses an address that no client could use; none at all is fine.
+// checkAdvertised refuses an address that no client could use; an empty one is allowed.
 func checkAdvertised(a string) error {
 	if a == "" {
 		return nil
@@ -104,7 +104,7 @@ var _ net.Addr = address("")
 func (a address) Network() string { return "tcp" }
 func (a address) String() string  { return string(a) }
 
-// Sets of operations, as bits by Kafka's AclOperation codes. Without an authorizer everybody may do what can be done.
+// Sets of operations, as bits by Kafka's AclOperation codes. Without an authorizer every client may do everything.
 const (
 	opRead            = 1 << 3
 	opWrite           = 1 << 4

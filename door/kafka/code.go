@@ -12,7 +12,7 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// denial is a request, or a part of one, that this door refuses by itself.
+// denial is the error for a request, or a part of one, that this package refuses itself.
 type denial struct {
 	kafka *kerr.Error
 	text  string
@@ -27,15 +27,15 @@ func deny(kafka *kerr.Error, format string, args ...any) error {
 	return &denial{kafka: kafka, text: fmt.Sprintf(format, args...)}
 }
 
-// denyFor is a denial with the text of an error that came from the client's own bytes, and so tells it nothing of us.
+// denyFor is a denial with the text of an error in the client's own bytes. It reveals nothing of the server.
 func denyFor(cause error) error {
 	return &denial{kafka: kafkaError(cause), text: cause.Error(), cause: cause}
 }
 
-// codeOf is the one place where our errors become Kafka's. The text is for people and tells nothing of what the store said.
+// codeOf maps our errors to Kafka's codes, here and nowhere else. The text is for people and never contains the store's error.
 //
-// Codes matter more than texts: they decide whether a client tries again, asks for metadata first, or gives up, and whether it may
-// believe that nothing happened.
+// Codes matter more than texts: a client decides by the code whether to retry, to refresh its metadata or to give up, and whether it may
+// assume that nothing happened.
 func codeOf(err error) (code int16, text *string) {
 	if err == nil {
 		return 0, nil
@@ -58,7 +58,7 @@ func codeOf(err error) (code int16, text *string) {
 	default:
 		*text = k.Description
 	}
-	if len(*text) > textMax { // names that a client made up are in it, and older versions have two bytes for its length
+	if len(*text) > textMax { // it may contain a client's names, and older versions have two bytes for its length
 		*text = strings.ToValidUTF8((*text)[:textMax], "") + "…"
 	}
 	return k.Code, text
@@ -115,11 +115,11 @@ func kafkaError(err error) *kerr.Error {
 	case errors.Is(err, eventlog.ErrFenced):
 		return kerr.InvalidProducerEpoch
 
-	// What happened is unknown. It must be asked before ErrUnavailable: an error may match both along its chain.
+	// The outcome is unknown. Check this before ErrUnavailable: an error's chain may contain both.
 	case errors.Is(err, eventlog.ErrUnsure),
 		errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrCrowded):
 		return kerr.RequestTimedOut
-	// Certainly nothing happened, and all may be well later.
+	// Certainly nothing happened; a retry may succeed.
 	case errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrCrowded):
 		return kerr.KafkaStorageError
 	case errors.Is(err, eventlog.ErrClosed), errors.Is(err, context.Canceled):
@@ -129,7 +129,7 @@ func kafkaError(err error) *kerr.Error {
 	}
 }
 
-// kafkaInvalid has a code for each thing that can be invalid.
+// kafkaInvalid returns the code for each kind of InvalidError.
 func kafkaInvalid(e *eventlog.InvalidError) *kerr.Error {
 	switch e.What {
 	case "topic name":
@@ -141,7 +141,7 @@ func kafkaInvalid(e *eventlog.InvalidError) *kerr.Error {
 	}
 }
 
-// trouble logs an error that is ours and not the client's. The store's own troubles are told by the log itself.
+// trouble logs an error that is the server's and not the client's. The event log itself logs the store's errors.
 func (s *Server) trouble(what string, err error) {
 	if kafkaError(err) == kerr.UnknownServerError {
 		s.cfg.Logger.Error("kafka: request failed", "request", what, "error", err)

@@ -9,20 +9,20 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// config is one setting as the configuration APIs show it.
+// config is one setting as DescribeConfigs returns it.
 type config struct {
 	name, value string
 	kind        kmsg.ConfigType
 	source      kmsg.ConfigSource
 	doc         string
 	readOnly    bool
-	synonyms    []config // where the value may come from, the strongest first
+	synonyms    []config // the possible sources of the value, highest precedence first
 }
 
-// topicsAlone are settings that brokers have no default for.
+// topicsAlone are the settings for which brokers have no default.
 var topicsAlone = []string{"follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "remote.storage.enable"}
 
-// brokerNames are the names of topics' defaults among Kafka's settings of brokers.
+// brokerNames are the broker settings in Kafka that hold the topics' defaults.
 var brokerNames = map[string]string{
 	"cleanup.policy":                  "log.cleanup.policy",
 	"compression.type":                "compression.type",
@@ -81,8 +81,8 @@ func topicConfigs(t eventlog.Topic) []config {
 	return all
 }
 
-// brokerConfigs are the settings of this broker that clients look for. They are given when it starts, so
-// none can be changed from here.
+// brokerConfigs are the settings of this broker that clients ask for. They are set by flags, so clients cannot change
+// them.
 func (s *Server) brokerConfigs() []config {
 	fixed := func(name, value string, kind kmsg.ConfigType, doc string) config {
 		c := config{name: name, value: value, kind: kind, doc: doc, readOnly: true, source: kmsg.ConfigSourceStaticBrokerConfig}

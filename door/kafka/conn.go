@@ -466,7 +466,7 @@ func (c *conn) explain(err error) {
 		return
 	}
 	if r.lacks != "" {
-		c.s.tellLack(c, r.clientID, r.lacks, r.lacks, r)
+		c.s.logLack(c, r.clientID, r.lacks, r.lacks, r)
 		return
 	}
 	c.s.cfg.Logger.Warn("kafka: closed the connection of a client", "client", c.nc.RemoteAddr().String(), "reason", r.reason, "error", r.text)

@@ -1,6 +1,6 @@
-// Package kafka is the door for Kafka clients: it speaks Kafka's protocol over TCP, as one broker that leads every
+// Package kafka serves Kafka clients: it speaks Kafka's protocol over TCP, as one broker that leads every
 // partition.
 //
-// One file per API key, named after it, holds what that key means here; keys.go lists them all. conn.go moves requests and
-// answers, frame.go and budget.go decide what a client may cost, code.go turns our errors into Kafka's codes.
+// Each API key has a file of its own, named after it; keys.go lists them all. conn.go reads requests and writes
+// answers, frame.go, budget.go and claims.go bound the memory of a client, code.go maps our errors to Kafka's codes.
 package kafka

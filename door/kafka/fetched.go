@@ -13,13 +13,13 @@ import (
 )
 
 // fetched is the answer to a Fetch. It is encoded here and not by kmsg, which would copy every record: batches are written
-// to the socket from where the log keeps them, with a few bytes put in front.
+// to the socket from the log's memory, with a patched header in front of each.
 type fetched struct {
-	*kmsg.FetchResponse // version and error of the whole
+	*kmsg.FetchResponse // version and error of the whole response
 
 	topics      []fetchedTopic
 	failed      bool // some partition has an error already
-	uncommitted bool // the reader takes no interest in transactions
+	uncommitted bool // isolation level read_uncommitted
 	epochAt     func(eventlog.Partition, eventlog.Offset) int32
 }
 
@@ -36,19 +36,19 @@ type fetchedPartition struct {
 }
 
 const (
-	// patchedLen is the part of a batch that differs between what rests and what is sent: base offset, length, leader epoch.
+	// patchedLen is the part of a batch that is rewritten when it is sent: base offset, length, leader epoch.
 	patchedLen = 16
-	// spliceMin is the smallest batch that is written from where it lies. Below, one copy is cheaper than one more piece.
+	// spliceMin is the smallest batch that is written without a copy. Below, a copy is cheaper than one more buffer.
 	spliceMin = 2 << 10
 )
 
-// splice is a run of bytes that goes to the socket after the framing up to at.
+// splice is a batch's bytes, written to the socket after the framing up to at.
 type splice struct {
 	at  int
 	raw []byte
 }
 
-// fetchEncoder puts the framing together, and notes where batches go in.
+// fetchEncoder builds the framing, and notes where batches are inserted.
 type fetchEncoder struct {
 	b        []byte
 	splices  []splice
@@ -57,7 +57,8 @@ type fetchEncoder struct {
 	flexible bool
 }
 
-// sendFetched writes the answer behind the response header b. While others wait for the memory that claim holds, the client has to take it in time.
+// sendFetched writes the answer after the response header b. While others wait for the memory that claim holds, a client that reads too slowly
+// is disconnected.
 func (c *conn) sendFetched(b []byte, f *fetched, claim *budget.Claim, began time.Time) (int, error) {
 	e := fetchEncoder{b: slices.Grow(b, f.framing()), splices: c.splices[:0], version: f.Version, flexible: f.IsFlexible()}
 	e.response(f)
@@ -75,7 +76,7 @@ func (c *conn) sendFetched(b []byte, f *fetched, claim *budget.Claim, began time
 	err := c.writePieces(c.buffers, claim, began)
 	claim.Rests()
 
-	clear(c.buffers) // let go of the log's memory
+	clear(c.buffers) // release the log's memory
 	clear(e.splices)
 	c.splices = e.splices
 	if cap(e.b) <= keptBuffer {
@@ -84,28 +85,28 @@ func (c *conn) sendFetched(b []byte, f *fetched, claim *budget.Claim, began time
 	return size, err
 }
 
-// How many bytes go to the socket at once: fewer while others wait for memory, to see sooner that the client takes some.
+// How many bytes are written at once: fewer while others wait for memory, to see sooner whether the client reads.
 const (
 	pieceMax       = 256 << 10
 	pieceContended = 64 << 10
 )
 
-// writePieces writes buffers, which it uses up, so that each piece has its time.
+// writePieces writes and consumes buffers; each piece has a write deadline of its own.
 func (c *conn) writePieces(buffers net.Buffers, claim *budget.Claim, began time.Time) error {
 	for len(buffers) > 0 {
-		most := pieceMax
+		limit := pieceMax
 		if claim.Progress() {
-			most = pieceContended
+			limit = pieceContended
 		}
 		size, n := 0, 0
-		for n < len(buffers) && size+len(buffers[n]) <= most {
+		for n < len(buffers) && size+len(buffers[n]) <= limit {
 			size += len(buffers[n])
 			n++
 		}
-		piece := buffers[:n] // WriteTo uses up the slice it is called on
+		piece := buffers[:n] // WriteTo consumes the slice it is called on
 		if n == 0 {
-			piece = net.Buffers{buffers[0][:most]}
-			buffers[0] = buffers[0][most:]
+			piece = net.Buffers{buffers[0][:limit]}
+			buffers[0] = buffers[0][limit:]
 		}
 		buffers = buffers[n:]
 		c.setWriteDeadline(began)
@@ -116,7 +117,7 @@ func (c *conn) writePieces(buffers net.Buffers, claim *budget.Claim, began time.
 	return nil
 }
 
-// framing is about how many bytes of the answer are not spliced.
+// framing estimates how many bytes of the answer are not spliced.
 func (f *fetched) framing() int {
 	n := 64
 	for _, t := range f.topics {
@@ -188,8 +189,8 @@ func (e *fetchEncoder) partition(p *fetchedPartition, f *fetched) {
 	e.noTags()
 }
 
-// batch appends a batch at its place in the log. The bytes are shared with other readers, so the fields to
-// patch are written beside them. The CRC does not cover these.
+// batch appends a batch. Its bytes are shared with other readers, so the patched fields are written to the framing
+// instead. The CRC does not cover these fields.
 func (e *fetchEncoder) batch(b eventlog.Placed, epoch int32) {
 	e.int64(int64(b.Base))
 	e.b = append(e.b, b.Bytes[8:12]...) // length

@@ -23,16 +23,16 @@ const (
 	lengthSize    = 4
 	headerMin     = 8       // key, version and correlation
 	smallFrameMax = 4 << 20 // largest request of any key but Produce
-	readBuffer    = 4 << 10 // a frame's first bytes; so much must have come before memory is set aside for the rest
+	readBuffer    = 4 << 10 // a frame's first bytes: they must have arrived before memory is claimed for the rest
 )
 
-// refusal is why a connection is closed on a client.
+// refusal is the reason why the server closes a connection.
 type refusal struct {
 	reason string // one of few words, for metrics
 	text   string
 	answer string // plain text for a client that does not speak Kafka
 
-	lacks, clientID string // what weir does not have, and who asked for it: told in the log once
+	lacks, clientID string // a feature that weir does not have, and the client that used it: logged once
 }
 
 func (r *refusal) Error() string { return r.text }
@@ -41,14 +41,14 @@ func refuse(reason, format string, args ...any) *refusal {
 	return &refusal{reason: reason, text: fmt.Sprintf(format, args...)}
 }
 
-// header is what stands before the body of a request.
+// header is the beginning of a request, before the client id.
 type header struct {
 	length       int
 	key, version int16
 	correlation  int32
 }
 
-// readHeader peeks at the next frame without taking it, or any memory for it.
+// readHeader peeks at the next frame: it neither consumes it nor allocates memory for it.
 func readHeader(in *bufio.Reader, httpAddr string) (header, error) {
 	first, err := in.Peek(lengthSize)
 	if err != nil {
@@ -73,20 +73,20 @@ func readHeader(in *bufio.Reader, httpAddr string) (header, error) {
 	}, nil
 }
 
-// How memory is set aside for a frame while it comes: so much at first, then so many times what has come.
+// A frame's memory grows while it arrives: frameFirst bytes at first, then frameGrows times what has arrived.
 const (
 	frameFirst = 64 << 10
 	frameGrows = 4
 )
 
-// readFrame takes the frame that readHeader saw and returns what follows its header: the client id, tags and body.
-// The bytes are the caller's for good: the batches of a produce request stay slices of them. It claims memory as bytes come, unless the frame
+// readFrame reads the frame that readHeader peeked at and returns the bytes after the header: client id, tags and body.
+// The caller owns the bytes: the batches of a produce request are slices of them. Memory is claimed as bytes arrive, unless the frame
 // is free.
 func (c *conn) readFrame(ctx context.Context, h header, claim *budget.Claim, free bool) ([]byte, error) {
 	if _, err := c.in.Discard(lengthSize + headerMin); err != nil {
 		return nil, err
 	}
-	if free { // and so it is here already
+	if free { // it fits into readBuffer, so it has arrived
 		b := make([]byte, h.length-headerMin)
 		_, err := io.ReadFull(c.in, b)
 		return b, err
@@ -100,7 +100,7 @@ func (c *conn) readFrame(ctx context.Context, h header, claim *budget.Claim, fre
 		if err != nil {
 			return nil, err
 		}
-		if waited > 0 { // which was not the client's time
+		if waited > 0 { // the time for memory does not count against the client
 			c.deadline = c.deadline.Add(waited)
 			c.nc.SetReadDeadline(c.deadline)
 			if ctx.Err() != nil {
@@ -111,7 +111,7 @@ func (c *conn) readFrame(ctx context.Context, h header, claim *budget.Claim, fre
 		b = append(make([]byte, 0, size), b...)
 		if b, err = c.fill(b, claim); err != nil {
 			if claim.Rests() {
-				return nil, refuse("slow_frame", "%d bytes of a request of %d came, and then none for %v while other clients waited for memory", len(b), h.length, budget.SilentMax)
+				return nil, refuse("slow_frame", "%d bytes of a request of %d arrived, and then none for %v while other clients waited for memory", len(b), h.length, budget.SilentMax)
 			}
 			return nil, c.readFailed(err)
 		}
@@ -119,7 +119,7 @@ func (c *conn) readFrame(ctx context.Context, h header, claim *budget.Claim, fre
 	return b, nil
 }
 
-// fill reads until b has no more room.
+// fill reads until b is full.
 func (c *conn) fill(b []byte, claim *budget.Claim) ([]byte, error) {
 	for len(b) < cap(b) {
 		piece := b[len(b):min(cap(b), len(b)+frameFirst)]
@@ -133,7 +133,7 @@ func (c *conn) fill(b []byte, claim *budget.Claim) ([]byte, error) {
 	return b, nil
 }
 
-// shorten bounds what a client said, for logs and answers.
+// shorten cuts a client's text for logs and answers.
 func shorten(s string) string {
 	if len(s) > shortenedMax {
 		return s[:shortenedMax] + "…"

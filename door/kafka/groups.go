@@ -8,7 +8,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// groupCodes are what a group refuses, and Kafka's codes for it. Clients act on most of these by themselves.
+// groupCodes maps the errors of use/group to Kafka's codes. Clients handle most of these themselves.
 var groupCodes = []struct {
 	err   error
 	kafka *kerr.Error
@@ -32,8 +32,8 @@ var groupCodes = []struct {
 	{group.ErrMoved, kerr.NotCoordinator},
 }
 
-// groupError finds Kafka's code for what a group said; nil when it was not a group. It must be asked before anybody looks
-// at the store's errors, which a group's error carries along.
+// groupError returns Kafka's code for a group's error; nil if it is none. Call it before checking for the store's
+// errors, which a group's error may wrap.
 func groupError(err error) *kerr.Error {
 	for _, c := range groupCodes {
 		if errors.Is(err, c.err) {

@@ -8,15 +8,15 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// offsetsTopic is where Kafka keeps what groups commit. weir keeps that as keyed state, and this topic stays empty, but it
-// is there: clients look for it, and tell by its mark which topics are not for people.
+// offsetsTopic is where Kafka stores committed offsets. weir stores them as keyed state, so the topic stays empty. It
+// exists because clients look for it, and because its internal flag tells them which topics to hide.
 const offsetsTopic = "__consumer_offsets"
 
-// isInternal tells the topics that belong to the broker from those of its clients.
+// isInternal reports whether a topic belongs to the broker and not to clients.
 func isInternal(topic string) bool { return topic == offsetsTopic }
 
-// openOffsetsTopic creates the offsets topic when the first group is looked for, as Kafka does. A group does without it, so a
-// failure stops nobody.
+// openOffsetsTopic creates the offsets topic when the first group is looked up, as Kafka does. Groups work without it, so a
+// failure does not fail the request.
 func (s *Server) openOffsetsTopic(ctx context.Context) {
 	if _, err := s.log.Topic(ctx, offsetsTopic); err == nil {
 		return
@@ -27,7 +27,7 @@ func (s *Server) openOffsetsTopic(ctx context.Context) {
 	}
 }
 
-// checkAppends refuses clients' records for topics that are not theirs.
+// checkAppends refuses clients' records for internal topics.
 func checkAppends(topic eventlog.Topic) error {
 	if isInternal(topic.Name) {
 		return deny(kerr.InvalidTopicException, "topic %q is internal: clients may not append to it", topic.Name)

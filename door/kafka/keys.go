@@ -8,11 +8,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// handler carries one request out and returns its answer. It runs when its turn on the connection has come, and nothing
-// else of the connection runs meanwhile. It returns nil to have the connection closed without an answer.
+// handler executes one request and returns its answer. A connection runs one handler at a time, in the order of its
+// requests. A nil answer closes the connection.
 type handler func(s *Server, ctx context.Context, r *request) kmsg.Response
 
-// starter begins a request as soon as it was read; what it returns waits for the answer when its turn has come.
+// starter starts a request as soon as it was read. The function that it returns runs in the request's turn, and waits for the answer.
 type starter func(s *Server, ctx context.Context, r *request) (finish handlerEnd)
 
 type handlerEnd = func(ctx context.Context) kmsg.Response
@@ -23,15 +23,15 @@ type api struct {
 	min, max int16 // versions
 	answer   handler
 	start    starter // instead of answer
-	polls    bool    // it may wait for others: its context also ends when the server drains
+	polls    bool    // it may wait for records or members: its context also ends when the server drains
 	large    bool    // may be as large as Config.FrameBytes
-	opaque   bool    // the body is not looked at
+	opaque   bool    // the body is ignored
 
 	shapes []func() *shape // by version
 }
 
-// apis is the table of all that we serve: ApiVersions tells clients this and nothing else. From which version on
-// a key is flexible is kmsg's knowledge.
+// apis is the table of all APIs that we serve: ApiVersions advertises exactly these. kmsg knows from which version on
+// a key is flexible.
 //
 // Ranges are those of Kafka 4.2, so that clients from 2.1 on work.
 func apis() []api {
@@ -75,10 +75,10 @@ func apis() []api {
 	}
 }
 
-// noReply is what a handler returns when the request asks for no answer.
+// noReply is returned by a handler if the request asks for no answer.
 var noReply kmsg.Response = new(kmsg.ProduceResponse)
 
-// typed makes a handler of a method that takes kmsg's type for the key's requests.
+// typed makes a handler from a method that takes kmsg's request type.
 func typed[In kmsg.Request, Out interface {
 	comparable
 	kmsg.Response
@@ -92,8 +92,8 @@ func typed[In kmsg.Request, Out interface {
 	}
 }
 
-// find returns the api that serves a request. Kafka closes the connection on a client that asks for what is not advertised,
-// except in ApiVersions, which a client sends before it knows.
+// find returns the api that serves a request. As in Kafka, a request that is not advertised closes the connection,
+// except ApiVersions, which a client sends before it knows what is.
 func (s *Server) find(h header) (*api, error) {
 	a := s.apis[h.key]
 	switch {
@@ -109,7 +109,7 @@ func (s *Server) find(h header) (*api, error) {
 	}
 }
 
-// shape of the key's requests in a version; worked out when it is first asked for.
+// shape returns the shape of the key's requests in a version; it is computed once.
 func (a *api) shape(version int16) *shape { return a.shapes[version-a.min]() }
 
 func (a *api) prepare() {

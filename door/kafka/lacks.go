@@ -12,57 +12,57 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// lacks remembers who asked for what weir does not have. Each client id and kind leaves one line in the log, however often it asks.
+// lacks remembers which clients used which features that weir does not have. Each client id and kind is logged once.
 type lacks struct {
-	mu    sync.Mutex // guards the others
-	told  map[lack]bool
-	since time.Time // when the first of told was told
+	mu     sync.Mutex // guards the others
+	logged map[lack]bool
+	since  time.Time // when the first of logged was logged
 }
 
-// lack is one kind of thing that weir does not have, and who asked for it.
+// lack is a kind of feature that weir does not have, and the client that used it.
 type lack struct{ clientID, kind string }
 
-// Client ids and kinds come from clients: at most lacksMax are remembered, and told in lacksAgain.
+// Client ids and kinds come from clients, so their number is bounded: at most lacksMax are remembered, and logged in lacksAgain.
 const (
 	lacksMax   = 1000
 	lacksAgain = time.Hour
 )
 
-// first tells whether a lack is to be logged.
+// first reports whether a lack is to be logged.
 func (l *lacks) first(of lack) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.told[of] {
+	if l.logged[of] {
 		return false
 	}
-	if len(l.told) >= lacksMax {
+	if len(l.logged) >= lacksMax {
 		if time.Since(l.since) < lacksAgain {
 			return false
 		}
-		l.told = nil
+		l.logged = nil
 	}
-	if len(l.told) == 0 {
-		l.told, l.since = make(map[lack]bool), time.Now()
+	if len(l.logged) == 0 {
+		l.logged, l.since = make(map[lack]bool), time.Now()
 	}
-	l.told[of] = true
+	l.logged[of] = true
 	return true
 }
 
-// lacking is a denial of something that Kafka has and weir has not.
+// lacking is a denial for a feature of Kafka that weir does not have.
 func lacking(kind string, kafka *kerr.Error, format string, args ...any) error {
 	d := deny(kafka, format, args...).(*denial)
 	d.lacks = kind
 	return d
 }
 
-// refuseLacking is refuse for something that Kafka has and weir has not.
+// refuseLacking is refuse for a feature of Kafka that weir does not have.
 func refuseLacking(reason, kind, format string, args ...any) *refusal {
 	r := refuse(reason, format, args...)
 	r.lacks = kind
 	return r
 }
 
-// clientIDAhead peeks at the beginning of the client id of a request that is not taken.
+// clientIDAhead peeks at the first bytes of the client id of a request that will not be read.
 func (c *conn) clientIDAhead(h header) string {
 	const at = lengthSize + headerMin
 	if h.length < headerMin+2 {
@@ -76,23 +76,23 @@ func (c *conn) clientIDAhead(h header) string {
 	if n <= 0 || n > h.length-headerMin-2 {
 		return ""
 	}
-	b, err = c.in.Peek(at + 2 + min(n, shortenedMax+1)) // and shorten shows that there is more
+	b, err = c.in.Peek(at + 2 + min(n, shortenedMax+1)) // one more, so that shorten shows that it is cut
 	if err != nil {
 		return ""
 	}
 	return string(b[at+2:])
 }
 
-// refused logs what an operator must know of an error that a request is answered with.
+// refused logs an error that a request is answered with, if operators need to know it.
 func (s *Server) refused(r *request, err error) {
 	name := kmsg.NameForKey(r.key)
 	s.trouble(name, err)
 	if kind := lackOf(err); kind != "" {
-		s.tellLack(r.conn, r.clientID, kind, name, err)
+		s.logLack(r.conn, r.clientID, kind, name, err)
 	}
 }
 
-// lackOf is what the error says that weir does not have, or "".
+// lackOf returns the feature that weir does not have, if that is the error; else "".
 func lackOf(err error) string {
 	var (
 		d       *denial
@@ -110,11 +110,11 @@ func lackOf(err error) string {
 	}
 }
 
-// tellLack logs once what a client asks for that weir does not have.
-func (s *Server) tellLack(c *conn, clientID, kind, request string, err error) {
+// logLack logs, once per client id and kind, that a client uses a feature that weir does not have.
+func (s *Server) logLack(c *conn, clientID, kind, request string, err error) {
 	clientID = shorten(clientID)
 	if s.lacks.first(lack{clientID, kind}) {
-		s.cfg.Logger.Warn("kafka: a client asks for what is not supported; told once for each client id and kind",
+		s.cfg.Logger.Warn("kafka: a client uses an unsupported feature; logged once for each client id and kind",
 			"client_id", clientID, "client", c.nc.RemoteAddr().String(), "kind", kind, "request", request, "error", err)
 	}
 }

@@ -15,11 +15,11 @@ func TestLacksAreToldAgainAfterAWhileAndTakeBoundedMemory(t *testing.T) {
 				t.Fatalf("lack %d is told: %v, expected %v", i, got, want)
 			}
 		}
-		if l.first(lack{"0", "x"}) || len(l.told) != lacksMax {
-			t.Errorf("%d lacks are remembered, the limit is %d", len(l.told), lacksMax)
+		if l.first(lack{"0", "x"}) || len(l.logged) != lacksMax {
+			t.Errorf("%d lacks are remembered, the limit is %d", len(l.logged), lacksMax)
 		}
 		time.Sleep(lacksAgain) // of fake time
-		if !l.first(lack{"new", "x"}) || len(l.told) != 1 {
+		if !l.first(lack{"new", "x"}) || len(l.logged) != 1 {
 			t.Error("after a while nothing new is told")
 		}
 	})

@@ -10,18 +10,19 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// topicID is how the wire names topics in newer versions.
+// topicID is a topic's id in newer versions of requests.
 type topicID = [16]byte
 
 var noTopicID topicID
 
-// topicByName finds a topic as Produce, Fetch and the like name it. A name that no topic can have is as unknown as any other.
+// topicByName finds a topic for Produce, Fetch and similar requests. An invalid name is an unknown topic.
 func (s *Server) topicByName(ctx context.Context, name string) (eventlog.Topic, error) {
 	t, err := s.log.Topic(ctx, name)
 	return t, unknownIfInvalid(err)
 }
 
-// topicNow is topicByName for what changes topics: it asks the store, as another process may have given the name to another topic.
+// topicNow is topicByName for requests that change topics. It asks the store, because another process may have deleted the topic and
+// created another with that name.
 func (s *Server) topicNow(ctx context.Context, name string) (eventlog.Topic, error) {
 	t, err := s.log.TopicNow(ctx, name)
 	return t, unknownIfInvalid(err)
@@ -64,8 +65,8 @@ func partitionOf(t eventlog.Topic, number int32) (eventlog.Partition, error) {
 	return t.Partitions[number], nil
 }
 
-// checkEpoch judges the leader epoch that a client believes in; it is negative when the client has no opinion. A client of an older epoch
-// asks for metadata and then, with OffsetForLeaderEpoch, whether what it read is still there (KIP-320).
+// checkEpoch checks the leader epoch that a client knows; negative: it sends none. A client with an older epoch refreshes its metadata and
+// then asks with OffsetForLeaderEpoch whether what it read still exists (KIP-320).
 func (s *Server) checkEpoch(epoch int32) error {
 	switch now := s.log.LeaderEpoch(); {
 	case epoch > now:
@@ -76,8 +77,8 @@ func (s *Server) checkEpoch(epoch int32) error {
 	return nil
 }
 
-// checkNewTopic says whether a topic may be created: what the log demands, and that metrics can tell it from all
-// others, as Kafka does, where '.' and '_' become the same.
+// checkNewTopic checks whether a topic may be created: by the log's rules and, as in Kafka, its name must differ from all
+// others also after '.' is replaced by '_', as in names of metrics.
 func (s *Server) checkNewTopic(ctx context.Context, spec eventlog.TopicSpec) error {
 	switch _, err := s.log.Topic(ctx, spec.Name); {
 	case err == nil:
@@ -100,7 +101,7 @@ func (s *Server) checkNewTopic(ctx context.Context, spec eventlog.TopicSpec) err
 	return nil
 }
 
-// createTopic creates a topic within Kafka's rules.
+// createTopic creates a topic that checkNewTopic allows.
 func (s *Server) createTopic(ctx context.Context, spec eventlog.TopicSpec) (eventlog.Topic, error) {
 	if err := s.checkNewTopic(ctx, spec); err != nil {
 		return eventlog.Topic{}, err
@@ -108,7 +109,7 @@ func (s *Server) createTopic(ctx context.Context, spec eventlog.TopicSpec) (even
 	return s.log.CreateTopic(ctx, spec)
 }
 
-// names counts the names in a request that may name nothing twice.
+// names counts the names in a request in which each name may occur once.
 type names map[string]int
 
 func repeated[T any](all []T, name func(T) string) names {
@@ -119,8 +120,8 @@ func repeated[T any](all []T, name func(T) string) names {
 	return n
 }
 
-// refuse refuses a name that is there more than once: which of its mentions is meant? As in Kafka there is one answer
-// for all of them; the others are to be skipped.
+// refuse refuses a name that occurs more than once, because its mentions may differ. As in Kafka there is one answer
+// for all of them; the caller skips the others.
 func (n names) refuse(name string) (skip bool, err error) {
 	switch count := n[name]; count {
 	case 0:
@@ -133,8 +134,8 @@ func (n names) refuse(name string) (skip bool, err error) {
 	}
 }
 
-// first tells whether a name is mentioned for the first time in a request that is answered once however often it mentions something: an answer
-// must not grow with what is repeated.
+// first reports whether this is a name's first mention in the request. Repeated mentions get no answer of their own, so that an answer does not
+// grow with them.
 func first[T comparable](mentions map[T]bool, name T) bool {
 	if mentions[name] {
 		return false
@@ -143,19 +144,19 @@ func first[T comparable](mentions map[T]bool, name T) bool {
 	return true
 }
 
-// asked is what a request mentions of one topic.
+// asked is one topic of a request, with all its mentions.
 type asked struct {
-	first      int // the mention that came first
+	first      int // index of the first mention
 	partitions []int32
 }
 
-// merge brings the mentions of each topic together, where it is mentioned first. Each partition is there once.
+// merge joins the mentions of each topic, in the order of their first mentions. Each partition is listed once.
 func merge[T any](mentions []T, of func(T) (topic string, partitions []int32)) (topics []asked) {
-	type place struct {
+	type askedPartition struct {
 		topic     int
 		partition int32
 	}
-	at, seen := make(map[string]int), make(map[place]bool)
+	at, seen := make(map[string]int), make(map[askedPartition]bool)
 	for i, m := range mentions {
 		name, partitions := of(m)
 		n, again := at[name]
@@ -164,7 +165,7 @@ func merge[T any](mentions []T, of func(T) (topic string, partitions []int32)) (
 			at[name], topics = n, append(topics, asked{first: i})
 		}
 		for _, p := range partitions {
-			if first(seen, place{n, p}) {
+			if first(seen, askedPartition{n, p}) {
 				topics[n].partitions = append(topics[n].partitions, p)
 			}
 		}
@@ -172,7 +173,7 @@ func merge[T any](mentions []T, of func(T) (topic string, partitions []int32)) (
 	return topics
 }
 
-// nameOrID tells apart the topics that a request mentions: an id, or a name where there is none.
+// nameOrID identifies a topic of a request: by id, or by name if it has none.
 func nameOrID(name *string, id topicID) string {
 	if id != noTopicID || name == nil {
 		return "id " + string(id[:])
