@@ -14,35 +14,35 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// appender is group commit. Callers put tickets in a queue; one goroutine takes all that is waiting, commits
-// it in one trip, and answers. While a flush travels the next one gathers, so a busy log batches by itself and an idle one
-// flushes at once: there is no timer.
+// appender commits entries in groups: callers queue tickets, and one goroutine commits all queued tickets in one store
+// call. While a commit is in flight new tickets queue up, so a busy log batches by itself and an idle log commits at
+// once: there is no timer.
 type appender struct {
-	store     Store
-	tail      *tail
-	gate      *gate
-	doubt     func() // has somebody find out whether the store lost its end
-	cfg       Config
-	log       *slog.Logger
-	sealing   func(Partition) sealing
-	producers *producers // owned by run
-	due       int        // how many tickets the next flush may hope for, those of callers just answered included; owned by run
-	answered  time.Time  // when that was; owned by run
+	store         Store
+	tail          *tail
+	gate          *gate
+	suspectRewind func() // asks the follower to check whether the store was rewound
+	cfg           Config
+	log           *slog.Logger
+	sealing       func(Partition) sealing
+	producers     *producers // owned by run
+	expected      int        // tickets that the next flush waits for: those queued, and one for each caller just answered; owned by run
+	expectedAt    time.Time  // when expected was set; owned by run
 
-	room *semaphore.Weighted // bytes of the queue
-	more chan struct{}       // holds one value when tickets came or the queue closed
+	queueBudget *semaphore.Weighted // bytes of queued tickets
+	wake        chan struct{}       // has a value after a ticket was queued or the queue was closed
 
 	mu     sync.Mutex // guards queue and closed
 	queue  []*Ticket
 	closed bool
 }
 
-func newAppender(store Store, tail *tail, sealing func(Partition) sealing, gate *gate, doubt func(), cfg Config) *appender {
+func newAppender(store Store, tail *tail, sealing func(Partition) sealing, gate *gate, suspectRewind func(), cfg Config) *appender {
 	return &appender{
-		store: store, tail: tail, sealing: sealing, gate: gate, doubt: doubt, cfg: cfg, log: cfg.Logger,
-		producers: newProducers(),
-		room:      semaphore.NewWeighted(cfg.QueueBytes),
-		more:      make(chan struct{}, 1),
+		store: store, tail: tail, sealing: sealing, gate: gate, suspectRewind: suspectRewind, cfg: cfg, log: cfg.Logger,
+		producers:   newProducers(),
+		queueBudget: semaphore.NewWeighted(cfg.QueueBytes),
+		wake:        make(chan struct{}, 1),
 	}
 }
 
@@ -50,7 +50,7 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 	t.done = make(chan struct{})
 	t.trace = a.cfg.Tracer.Inject(ctx)
 	t.size = min(t.cost(), a.cfg.QueueBytes)
-	if err := a.room.Acquire(ctx, t.size); err != nil {
+	if err := a.queueBudget.Acquire(ctx, t.size); err != nil {
 		t.resolve(Outcome{}, fmt.Errorf("append: %w: the queue is full, with %d bytes waiting for the store (%w)", ErrUnavailable, a.cfg.QueueBytes, err))
 		return t
 	}
@@ -68,7 +68,7 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 	return t
 }
 
-// cost is about what a ticket holds of memory.
+// cost estimates the memory that a ticket holds, in bytes.
 func (t *Ticket) cost() int64 {
 	n := 256 + t.size
 	for _, b := range t.entry.Batches {
@@ -82,14 +82,14 @@ func (t *Ticket) cost() int64 {
 
 func (a *appender) signal() {
 	select {
-	case a.more <- struct{}{}:
+	case a.wake <- struct{}{}:
 	default:
 	}
 }
 
-// run flushes until ctx ends, then what is left.
+// run flushes until ctx ends, and then drains the queue for at most DrainTimeout.
 func (a *appender) run(ctx context.Context) error {
-	// A commit is never cut off by ctx, which ends waits only. It ends when the drain's time is up.
+	// ctx does not cancel a commit in flight. cut does, DrainTimeout after ctx ended.
 	cut, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
@@ -102,7 +102,7 @@ func (a *appender) run(ctx context.Context) error {
 
 	failures := 0
 	for a.wait() {
-		a.lend()
+		a.yieldForMore()
 		if !a.flush(cut) {
 			failures = 0
 			continue
@@ -118,36 +118,33 @@ func (a *appender) run(ctx context.Context) error {
 	return nil
 }
 
-// lend lets others run: as long as that brings more tickets, and until all are there that are due. Callers who were just answered
-// have been woken and may have more to say; without it a flush of the first of them would go out before a flush of all the others. It gives
-// up where they do not come back: after some turns that brought nothing, which cost nanoseconds each where nobody else wants to run, or
-// when others have run for long.
-func (a *appender) lend() {
-	const turns, longest = 256, 200 * time.Microsecond
-	due, start := a.due, time.Now()
-	a.due = 0
-	if start.Sub(a.answered) > longest {
-		due = 0 // whoever had more to say at once has said it
+// yieldForMore yields the processor, at most 200 µs, so that callers answered by the last flush can join this one. It
+// ends early once the expected tickets are queued and a yield brought no more, or after 256 yields that brought none.
+func (a *appender) yieldForMore() {
+	const yields, longest = 256, 200 * time.Microsecond
+	expected, start := a.expected, time.Now()
+	a.expected = 0
+	if start.Sub(a.expectedAt) > longest {
+		expected = 0 // a caller that submits again at once has done so by now
 	}
-	for before, idle := -1, 0; idle < turns && time.Since(start) < longest; idle++ {
+	for before, idle := -1, 0; idle < yields && time.Since(start) < longest; idle++ {
 		runtime.Gosched()
-		now := a.waiting()
+		now := a.queueLength()
 		if now > before {
 			before, idle = now, 0
-		} else if now >= due {
+		} else if now >= expected {
 			return
 		}
 	}
 }
 
-// waiting is how many tickets are in the queue.
-func (a *appender) waiting() int {
+func (a *appender) queueLength() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.queue)
 }
 
-// wait returns when there is something to flush, and false when there never will be.
+// wait blocks until a ticket is queued. It returns false once the queue is closed and empty.
 func (a *appender) wait() bool {
 	for {
 		a.mu.Lock()
@@ -159,12 +156,12 @@ func (a *appender) wait() bool {
 		if closed {
 			return false
 		}
-		<-a.more
+		<-a.wake
 	}
 }
 
-// pause waits before another try: 20 ms, twice as long each time up to a second, and a little at random so that
-// brokers which lost the same store do not come back in step.
+// pause backs off before a retry: 20 ms, doubled up to 1 s, times 0.5 to 1.5 at random so that brokers that lost the same
+// store do not retry in step.
 func pause(ctx context.Context, failures int) {
 	const first, longest = 20 * time.Millisecond, time.Second
 	d := min(first<<min(failures-1, 10), longest)
@@ -174,20 +171,20 @@ func pause(ctx context.Context, failures int) {
 	}
 }
 
-// flush commits what is waiting and answers. It reports whether the store must be tried again after a pause:
-// then the tickets wait in the queue, in their order, from where their callers may withdraw them.
-func (a *appender) flush(ctx context.Context) (again bool) {
+// flush commits the queued tickets and answers them. It returns true if the store was unavailable: then the tickets are
+// in the queue, in order, where callers can withdraw them.
+func (a *appender) flush(ctx context.Context) (retry bool) {
 	a.gate.RLock()
 	defer a.gate.RUnlock()
 	if a.gate.shut {
 		return true
 	}
 	f := a.gather()
-	if len(f.slots) == 0 {
-		if f.ask == nil {
+	if len(f.pending) == 0 {
+		if f.loadFirst == nil {
 			return false
 		}
-		return a.learn(ctx, *f.ask)
+		return a.loadProducer(ctx, *f.loadFirst)
 	}
 	entries := f.entries()
 	d := describe(entries)
@@ -205,12 +202,12 @@ func (a *appender) flush(ctx context.Context) (again bool) {
 	if len(outcomes) != len(entries) {
 		panic(fmt.Sprintf("store gave %d outcomes for %d entries", len(outcomes), len(entries)))
 	}
-	a.checkEnds(ends, entries, outcomes)
+	a.refuseReusedOffsets(ends, entries, outcomes)
 	a.deliver(ctx, f, entries, outcomes)
 	return false
 }
 
-// ends is where the partitions of a flush end before it is sent, as far as is known.
+// ends returns the next offset of each partition in the flush, as this process knows it before the commit.
 func (a *appender) ends(entries []Entry) map[Partition]Offset {
 	var ps []Partition
 	for _, e := range entries {
@@ -226,27 +223,27 @@ func (a *appender) ends(entries []Entry) map[Partition]Offset {
 	return ends
 }
 
-// checkEnds finds entries to which the store gave offsets that were taken when they were sent: it lost its end, and nobody knew. They are
-// there now; but no offset is acknowledged twice.
-func (a *appender) checkEnds(ends map[Partition]Offset, entries []Entry, outcomes []Outcome) {
+// refuseReusedOffsets answers ErrUnsure for entries whose offsets were already in use before the commit: the store was
+// rewound, and nobody had noticed. The records are stored, but no offset is acknowledged twice.
+func (a *appender) refuseReusedOffsets(ends map[Partition]Offset, entries []Entry, outcomes []Outcome) {
 	for i, e := range entries {
 		if outcomes[i].Err != nil {
 			continue
 		}
 		for k, b := range e.Batches {
 			if at := outcomes[i].Base[k]; b.Records > 0 && at < ends[b.Partition] {
-				outcomes[i].Err = fmt.Errorf("append: %w: partition %d ended at %d before, and the store gave out offset %d again: it lost its end",
-					ErrUnsure, b.Partition, ends[b.Partition], at)
-				a.doubt()
+				outcomes[i].Err = fmt.Errorf("append: %w: the store assigned offset %d of partition %d, which already ended at %d: the store was rewound (restored from a backup, or failed over to a standby that lacked commits)",
+					ErrUnsure, at, b.Partition, ends[b.Partition])
+				a.suspectRewind()
 				break
 			}
 		}
 	}
 }
 
-// startAnew lets go of what belongs to an incarnation of the store that is over. No flush is under way. Versions may be given again there, so
-// that a check made before says nothing: who checks must read again.
-func (a *appender) startAnew() {
+// resetForIncarnation drops the state of the previous incarnation; the caller holds the gate, so no flush is in flight.
+// Queued entries with checks fail with ErrStale: a version from the previous incarnation may now mean another value.
+func (a *appender) resetForIncarnation() {
 	a.producers = newProducers()
 	a.mu.Lock()
 	var stale []*Ticket
@@ -258,12 +255,12 @@ func (a *appender) startAnew() {
 	})
 	a.mu.Unlock()
 	for _, t := range stale {
-		a.refuse(t, fmt.Errorf("append: %w: the store may have lost its end", ErrStale))
+		a.refuse(t, fmt.Errorf("append: %w: the store may have been rewound", ErrStale))
 	}
 }
 
-// learn reads the state of the producer whose batch is at the head of the queue.
-func (a *appender) learn(ctx context.Context, key producerKey) (again bool) {
+// loadProducer reads from the store the state of the producer whose batch is first in the queue.
+func (a *appender) loadProducer(ctx context.Context, key producerKey) (retry bool) {
 	err := a.producers.load(ctx, a.store, key)
 	if err == nil {
 		return false
@@ -280,7 +277,8 @@ func (a *appender) learn(ctx context.Context, key producerKey) (again bool) {
 	return false
 }
 
-// gather takes tickets from the queue, in order, until a flush is full or the next ticket needs a flush of its own.
+// gather takes tickets from the queue, in order, until the flush is full or the next ticket must wait for the next flush
+// (see flush.add).
 func (a *appender) gather() *flush {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -291,8 +289,8 @@ func (a *appender) gather() *flush {
 			break
 		}
 		if !t.take() {
-			taken++ // its caller went away and has its answer
-			a.room.Release(t.size)
+			taken++ // its caller has withdrawn it
+			a.queueBudget.Release(t.size)
 			continue
 		}
 		if t.build != nil && !t.finish() {
@@ -308,7 +306,7 @@ func (a *appender) gather() *flush {
 		taken++
 		if out.Duplicate {
 			b := t.entry.Batches[0]
-			a.tail.reach(b.Partition, out.Base[0]+Offset(b.Records)) // perhaps another process appended it
+			a.tail.raiseEnd(b.Partition, out.Base[0]+Offset(b.Records)) // another process may have appended it, so the tail may not know of it
 		}
 		if out.Duplicate || err != nil {
 			a.answer(t, out, err) // there is nothing to commit for it
@@ -319,19 +317,19 @@ func (a *appender) gather() *flush {
 	return f
 }
 
-// failed handles a flush that the store refused as a whole.
-func (a *appender) failed(f *flush, err error) (again bool) {
+// failed handles an error of Commit itself, which concerns every entry of the flush.
+func (a *appender) failed(f *flush, err error) (retry bool) {
 	if errors.Is(err, ErrRewound) {
-		a.doubt()
+		a.suspectRewind()
 	}
 	if errors.Is(err, ErrUnavailable) {
 		a.requeue(f.tickets())
 		return true
 	}
-	a.log.Error("flush failed", "entries", len(f.slots), "err", err)
-	for _, s := range f.slots {
+	a.log.Error("flush failed", "entries", len(f.pending), "err", err)
+	for _, s := range f.pending {
 		if s.producer != nil {
-			a.producers.forget(s.producer.key) // what the store holds of it must be read anew
+			a.producers.forget(s.producer.key) // its state is read from the store before its next batch
 		}
 	}
 	for _, t := range f.tickets() {
@@ -350,7 +348,8 @@ func (a *appender) requeue(tickets []*Ticket) {
 	a.mu.Unlock()
 }
 
-// deliver shows what became durable to readers first, and then answers the callers: who has an ack can read it.
+// deliver adds durable batches to the tail before it answers the callers: a caller that has its acknowledgement can read
+// the record.
 func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outcomes []Outcome) {
 	var placed []Placed
 	for i, out := range outcomes {
@@ -362,18 +361,18 @@ func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outco
 	}
 	a.tail.append(placed)
 
-	a.due, a.answered = a.waiting(), time.Now()
+	a.expected, a.expectedAt = a.queueLength(), time.Now()
 	var again []*Ticket
 	for i, out := range outcomes {
-		s := f.slots[i]
+		s := f.pending[i]
 		if errors.Is(out.Err, ErrUnavailable) {
-			a.cfg.Observer.StoreFailed("commit", out.Err) // it refused records for want of space
+			a.cfg.Observer.StoreFailed("commit", out.Err) // ErrNoSpace: counted here, because the flush as a whole succeeded
 		}
 		if s.producer != nil && out.Err == nil {
 			a.producers.moved(s.producer, out.Base)
 		}
 		if s.producer != nil && errors.Is(out.Err, ErrStale) {
-			// Another broker heard of this producer. Learn what it knows and judge the batches anew.
+			// Another broker appended for this producer: read its state from the store and check the batches again.
 			if err := a.producers.load(ctx, a.store, s.producer.key); err != nil {
 				out.Err = fmt.Errorf("read the producer's state: %w", err)
 			} else {
@@ -381,9 +380,9 @@ func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outco
 				continue
 			}
 		}
-		a.due += len(s.seats)
-		for _, seat := range s.seats {
-			a.answer(seat.ticket, seat.outcome(out), out.Err)
+		a.expected += len(s.shares)
+		for _, share := range s.shares {
+			a.answer(share.ticket, share.outcome(out), out.Err)
 		}
 	}
 	if len(again) > 0 {
@@ -397,20 +396,20 @@ func (a *appender) refuseAll() {
 	a.queue = nil
 	a.mu.Unlock()
 	for _, t := range queue {
-		a.refuse(t, fmt.Errorf("append: %w: stopping, and the store did not answer within %v", ErrClosed, a.cfg.DrainTimeout))
+		a.refuse(t, fmt.Errorf("append: %w: stopped before the entry was sent: the store did not answer within %v", ErrClosed, a.cfg.DrainTimeout))
 	}
 }
 
-// refuse answers a ticket that was taken from the queue, unless its caller went away.
+// refuse answers a ticket that was removed from the queue, unless its caller has withdrawn it.
 func (a *appender) refuse(t *Ticket, err error) {
 	if t.take() {
 		a.answer(t, Outcome{}, err)
 	} else {
-		a.room.Release(t.size)
+		a.queueBudget.Release(t.size)
 	}
 }
 
 func (a *appender) answer(t *Ticket, out Outcome, err error) {
-	a.room.Release(t.size)
+	a.queueBudget.Release(t.size)
 	t.resolve(out, err)
 }

@@ -1,7 +1,7 @@
 package eventlog
 
-// Budget decides which batches of an answer come: those of a span have at most its bytes, those of all spans at most the budget's, and only
-// the very first comes however large it is, so that every reader gets on (KIP-74).
+// Budget decides which batches an answer has: those of a span have at most its MaxBytes, those of all spans at most the
+// budget's, and only the very first is taken whatever its size, so that every reader makes progress (KIP-74).
 type Budget struct {
 	left  int  // for all spans
 	span  int  // for this one
@@ -9,13 +9,14 @@ type Budget struct {
 	any   bool // a batch was taken
 }
 
-// NewBudget begins an answer of at most so many bytes.
+// NewBudget returns the budget of an answer of at most maxBytes.
 func NewBudget(maxBytes int) Budget { return Budget{left: max(maxBytes, 0)} }
 
 // Begin begins the next span.
 func (b *Budget) Begin(maxBytes int) { b.span, b.ended = min(max(maxBytes, 0), b.left), false }
 
-// Take reports whether the span's next batch comes, and counts it. After one that does not, none of the span does.
+// Take reports whether the next batch of the span is in the answer, and counts it. After one that is not, no other of the
+// span is.
 func (b *Budget) Take(size int) bool {
 	if b.ended || b.any && size > b.span {
 		b.ended = true
@@ -26,7 +27,7 @@ func (b *Budget) Take(size int) bool {
 	return true
 }
 
-// fit begins a span and tells how many of its batches come.
+// fit begins a span and returns how many of its batches are in the answer.
 func (b *Budget) fit(span Span, batches []Placed) (n int) {
 	b.Begin(span.MaxBytes)
 	for n < len(batches) && span.MaxBytes > 0 && b.Take(len(batches[n].Bytes)) {
@@ -35,7 +36,7 @@ func (b *Budget) fit(span Span, batches []Placed) (n int) {
 	return n
 }
 
-// Reserve keeps bytes for a span whose batches are not known yet, and says how many.
+// Reserve sets bytes aside for a span whose batches are not known yet, and returns how many.
 func (b *Budget) Reserve(maxBytes int) int {
 	n := min(max(maxBytes, 0), b.left)
 	b.left -= n
@@ -43,5 +44,5 @@ func (b *Budget) Reserve(maxBytes int) int {
 	return n
 }
 
-// Full reports whether nothing more can come.
+// Full reports whether no more batches fit.
 func (b *Budget) Full() bool { return b.any && b.left == 0 }

@@ -8,15 +8,15 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// DamagedError says that the store does not give back what was written: a batch whose bytes changed, or that is missing, or in part.
-// Other batches and other partitions are not affected.
+// DamagedError reports a batch that the store does not return as it was written: its bytes changed, or it is missing or
+// incomplete. Other batches and other partitions are not affected.
 type DamagedError struct {
 	Topic     string    // "" where it is not known
 	Number    int       // of the partition in the topic
 	Partition Partition // in the store
 	From      Offset    // the first offset that cannot be read
-	Next      Offset    // where reading can go on; 0 where that is not known
-	Raw       []byte    // what is left of the batch, if anything
+	Next      Offset    // where reading can continue; 0: unknown
+	Raw       []byte    // the batch's bytes, as far as they are there
 	Err       error     // what is wrong
 }
 
@@ -39,12 +39,12 @@ func isDamaged(err error) bool {
 	return is
 }
 
-// examine checks what came for a span, each batch once, on its way from the store: what is in the tail or was read ahead has been here.
-// At the first damage the slice ends; where that is its first batch, the slice's Err says so. first says that nothing came for the spans before,
-// so that a batch must have come for this one.
+// examine checks the batches that the store returned for a span; those of the tail or prefetched were checked before. It
+// cuts the slice at the first damaged batch and, if that is the first of the slice, sets Err. first: no earlier span got
+// a batch, so this one must have one.
 func (l *Log) examine(s Span, slice *Slice, first bool) {
 	if slice.Err != nil {
-		if damaged, is := slice.Err.(*DamagedError); is { // the store has seen it by itself
+		if damaged, is := slice.Err.(*DamagedError); is { // the store found it
 			l.report(damaged)
 		}
 		return
@@ -70,11 +70,12 @@ func (l *Log) examine(s Span, slice *Slice, first bool) {
 	}
 }
 
-// check holds a batch to what the store says of it, and to its own checksum. It is the one that holds the offset, or with inside begins there or before.
+// check compares a batch with what the store says of it and with its own checksum. The batch must begin at the offset at;
+// with inside it may begin below, but must hold the offset.
 func (l *Log) check(at Offset, b Placed, inside bool) *DamagedError {
 	end := b.Base + Offset(b.Records)
 	switch {
-	case b.Base > at: // what is between is missing
+	case b.Base > at: // the batches between are missing
 		return &DamagedError{Partition: b.Partition, From: at, Next: b.Base, Err: fmt.Errorf("it is missing: the next batch begins at %d", b.Base)}
 	case b.Base < at && !inside, end <= at:
 		return &DamagedError{Partition: b.Partition, From: at, Err: fmt.Errorf("it is missing: the batch of [%d, %d) came instead", b.Base, end)}
@@ -89,7 +90,7 @@ func (l *Log) check(at Offset, b Placed, inside bool) *DamagedError {
 	return nil
 }
 
-// report completes an error and tells the operator, once for each batch.
+// report adds the topic to an error and logs it, once for each batch.
 func (l *Log) report(e *DamagedError) {
 	e.Topic, e.Number = l.nameOf(e.Partition)
 	l.cfg.Observer.StoreFailed("read", e)
@@ -98,7 +99,7 @@ func (l *Log) report(e *DamagedError) {
 	}
 }
 
-// nameOf finds the topic of a partition, for messages.
+// nameOf returns the topic of a partition, for messages.
 func (l *Log) nameOf(p Partition) (topic string, number int) {
 	for _, t := range l.Topics() {
 		for n, id := range t.Partitions {
@@ -110,21 +111,21 @@ func (l *Log) nameOf(p Partition) (topic string, number int) {
 	return "", 0
 }
 
-// toldMax is how many damaged batches are remembered as told. After so many it begins anew.
-const toldMax = 1000
+// reportedMax is how many damaged batches are remembered as reported. Beyond it all are forgotten, and reported again.
+const reportedMax = 1000
 
-// told remembers which damage the operator has heard of: its readers ask again and again.
-type told struct {
+// reportedDamage remembers which damaged batches were logged: their readers fetch again and again.
+type reportedDamage struct {
 	mu   sync.Mutex // guards seen
-	seen map[place]bool
+	seen map[partitionOffset]bool
 }
 
-func (t *told) isNew(e *DamagedError) bool {
+func (t *reportedDamage) isNew(e *DamagedError) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	at := place{e.Partition, max(e.From, e.Next-1)} // one key for a batch, wherever reading began
-	if t.seen == nil || len(t.seen) >= toldMax {
-		t.seen = make(map[place]bool)
+	at := partitionOffset{e.Partition, max(e.From, e.Next-1)} // the same key for a batch, wherever the read began
+	if t.seen == nil || len(t.seen) >= reportedMax {
+		t.seen = make(map[partitionOffset]bool)
 	}
 	before := t.seen[at]
 	t.seen[at] = true

@@ -1,6 +1,5 @@
-// Package eventlog is the core: one durable log of records in partitions, with a little keyed state beside it.
+// Package eventlog is the core: one durable log of records in partitions, and a little keyed state.
 //
-// Everything that any way of use does is one Entry, and a Store commits entries. Log gathers many
-// callers' entries into one flush (appender.go), keeps recent batches in memory for readers near the end (tail.go),
-// follows what other processes write (follower.go), and knows topics, producers and retention.
+// Every change is one Entry, and a Store commits entries. Log commits the entries of many callers in one flush (appender.go), caches recent
+// batches for readers near the end (tail.go), follows what other processes write (follower.go), and manages topics, producers and retention.
 package eventlog

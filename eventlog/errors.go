@@ -8,21 +8,22 @@ import (
 // Errors that a caller can act on. Three outcomes are told apart: done (nil), certainly not done (all but one of
 // these), and unknown (ErrUnsure).
 var (
-	// ErrStale: a check found its key at another version. Read again and decide anew.
+	// ErrStale: a key is no longer at the version that a check expects. Read it again and decide anew.
 	ErrStale = errors.New("stale: a key is no longer at the expected version")
-	// ErrNoPartition: the partition was never opened, or was forgotten.
+	// ErrNoPartition: the partition was never created, or was deleted.
 	ErrNoPartition = errors.New("no such partition")
 	// ErrUnavailable: the store cannot be reached, and certainly nothing happened. Trying again may work.
 	ErrUnavailable = errors.New("store unavailable")
 	// ErrNoSpace: the store's disk is full. It matches ErrUnavailable, too: certainly nothing happened, and trying again may work.
 	ErrNoSpace = fmt.Errorf("%w: no space", ErrUnavailable)
-	// ErrRewound: the store may have lost its end. It is in another incarnation than Moved told last, and certainly nothing happened.
-	ErrRewound = fmt.Errorf("%w: it may have lost its end, and must be looked at anew", ErrUnavailable)
+	// ErrRewound: the store may have been rewound. It is in another incarnation than Moved returned last, and certainly
+	// nothing happened.
+	ErrRewound = fmt.Errorf("%w: it may have been rewound, and its state must be read again", ErrUnavailable)
 	// ErrUnsure: the change was sent to the store and the answer was lost. It may have happened.
 	ErrUnsure = errors.New("outcome unknown: sent to the store, and the answer was lost")
-	// ErrCrowded: the memory for answers is taken by others who are slow to take theirs. Nothing was read; trying again may work.
+	// ErrCrowded: other answers, to slow readers, take the memory for answers. Nothing was read; trying again may work.
 	ErrCrowded = errors.New("no memory for an answer: others are slow to take theirs")
-	// ErrClosed: the log is stopping and takes nothing new.
+	// ErrClosed: the log is stopping and accepts nothing new.
 	ErrClosed = errors.New("log closed")
 
 	// ErrUnknownTopic: there is no topic of this name.
@@ -34,9 +35,9 @@ var (
 
 	// ErrOutOfOrder: a sequence number is not the one that follows the producer's last.
 	ErrOutOfOrder = errors.New("out of order sequence number")
-	// ErrUnknownProducer: a producer is in the middle of its sequence, and nothing is known of its beginning.
+	// ErrUnknownProducer: a sequence number above 0 of a producer whose earlier ones are unknown.
 	ErrUnknownProducer = errors.New("unknown producer")
-	// ErrFenced: the producer's epoch is older than one that was seen.
+	// ErrFenced: the producer's epoch is older than one that the log has seen.
 	ErrFenced = errors.New("producer epoch is fenced")
 )
 

@@ -11,60 +11,62 @@ import (
 	"github.com/weir-log/weir/internal/budget"
 )
 
-// Want says what a reader is after.
+// Want is one fetch: what to read, and how long to wait.
 type Want struct {
 	Spans    []Span        // MaxBytes of each bounds what comes from that partition
-	MinBytes int           // wait for so many bytes; 0 and 1 wait for anything
-	MaxBytes int           // bound of the whole answer; 0: no bound beside those of the spans
+	MinBytes int           // wait for so many bytes; 0 and 1: for any batch
+	MaxBytes int           // bound of the whole answer; 0: only the spans have bounds
 	MaxWait  time.Duration // 0: do not wait
 
-	// Stop ends the wait, as the end of MaxWait does; nil: nothing does.
+	// Stop, when closed, ends the wait as MaxWait does. nil: never.
 	Stop <-chan struct{}
 
-	// Claim counts the batches of the answer: when Fetch returns it holds as many bytes more as they have, and whoever asked releases it
-	// when the answer was sent. nil: nobody counts.
+	// Claim is charged with the bytes of the returned batches; the caller releases it after sending the answer. nil: not
+	// charged.
+	//
+	// Memory is claimed before the store call, and for cached batches when their size is known. If memory is short, the
+	// answer shrinks to smallAnswer bytes; if even that is not free, Fetch waits for it without holding any, and fails
+	// with ErrCrowded when ctx ends. While it waits for appends it holds none either.
 	Claim *budget.Claim
 }
 
-// scant is the most bytes of an answer where many are being sent: answers get small before anybody waits for others.
-const scant = 64 << 10
+// smallAnswer is the size in bytes to which answers shrink when memory is short, before readers have to wait for memory.
+const smallAnswer = 64 << 10
 
-// Fetch returns a slice for each span, in their order, with the bounds known and the batches from the one holding
-// Span.From onwards, within one Budget. Slice.Err is ErrNoPartition, a *RangeError for an offset
-// outside the bounds, or a *DamagedError. What MaxBytes allows goes to the first spans first (KIP-74): who asks for many asks for them in turn.
+// Fetch returns one slice per span, in order: the known bounds, and the batches from the one that holds Span.From.
+// Slice.Err is ErrNoPartition, a *RangeError or a *DamagedError. The first spans get MaxBytes first (KIP-74): a caller
+// with many spans rotates them.
 //
-// A read goes one way: the tail, what was prefetched, the store. All that is in neither of the first two shares one trip. When that
-// trip fails, who could be served from memory still is. While there are fewer than MinBytes, Fetch waits for appends, at most MaxWait and until
-// ctx ends; the end of ctx is not an error then. The bytes are shared with other readers: they must not be changed.
+// Fetch reads from the tail, then from the prefetched spans, then the rest from the store in one call. If that call
+// fails, spans in memory are still returned. Below MinBytes it waits for appends until MaxWait, Stop or ctx ends the
+// wait, which is no error.
 //
-// With a Claim, what the store is to bring is claimed before the trip, and what comes from memory once it is known how much that is. Where
-// there is no memory for it, the answer gets small; where there is none for a small one, Fetch waits in line and holds nothing meanwhile. It fails
-// with ErrCrowded when ctx ends in the line. While Fetch waits for appends it holds nothing either.
+// Callers must not change the bytes: other readers share them.
 func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
-	w.MinBytes = min(max(w.MinBytes, 1), w.most()) // or it waited for what cannot come
+	w.MinBytes = min(max(w.MinBytes, 1), w.most()) // more than most() can never be reached
 	a, enough, err := l.gather(ctx, w)
 	if enough || err != nil || w.MaxWait <= 0 {
-		return l.tell(a), err
+		return l.observe(a), err
 	}
 	moved := make(chan struct{}, 1)
 	l.tail.watch(w.Spans, moved)
 	defer l.tail.unwatch(w.Spans, moved)
-	patience := time.NewTimer(w.MaxWait)
-	defer patience.Stop()
+	timeout := time.NewTimer(w.MaxWait)
+	defer timeout.Stop()
 	for waits := true; ; {
-		// Look again: what came before the watch began woke nobody.
+		// Gather again: an append before watch did not wake this reader.
 		w.Claim.Shrink(a.claimed)
-		before := a.bounds()
+		before := a.dropBatches()
 		a, enough, err = l.gather(ctx, w)
 		if err != nil && ctx.Err() != nil && !waits {
 			return before, nil
 		}
 		if enough || err != nil || !waits {
-			return l.tell(a), err
+			return l.observe(a), err
 		}
 		select {
 		case <-moved:
-		case <-patience.C:
+		case <-timeout.C:
 			waits = false
 		case <-w.Stop:
 			waits = false
@@ -74,7 +76,7 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 	}
 }
 
-// most is how many bytes can come, but for a first batch that is larger.
+// most returns the largest size of the answer in bytes; only a larger first batch may exceed it (KIP-74).
 func (w Want) most() int {
 	all := math.MaxInt
 	if w.MaxBytes > 0 {
@@ -89,57 +91,57 @@ func (w Want) most() int {
 	return n
 }
 
-// answer is what a fetch found.
 type answer struct {
-	slices  []Slice
-	far     []distant // the spans that the tail did not have
-	size    int       // bytes of batches
-	claimed int64     // of Want.Claim
-	scanty  bool      // it was cut for lack of memory
+	slices    []Slice
+	misses    []miss // spans that the tail could not answer
+	size      int    // bytes of batches
+	claimed   int64  // bytes of Want.Claim
+	shortened bool   // because memory was short
 }
 
-// bounds are the slices without their batches.
-func (a answer) bounds() []Slice {
+// dropBatches removes the batches and returns the slices, which keep their bounds.
+func (a answer) dropBatches() []Slice {
 	for i := range a.slices {
 		a.slices[i].Batches = nil
 	}
 	return a.slices
 }
 
-// unread says why there is nothing of the spans whose bounds nobody knows: without an error they would look like empty partitions.
-func (a answer) unread(err error) {
-	for _, d := range a.far {
-		if s := &a.slices[d.index]; d.unheard && s.Err == nil && len(s.Batches) == 0 {
+// failUnknown sets err on the spans that have neither bounds nor batches: without an error they would look like empty
+// partitions.
+func (a answer) failUnknown(err error) {
+	for _, d := range a.misses {
+		if s := &a.slices[d.index]; d.unknown && s.Err == nil && len(s.Batches) == 0 {
 			s.Err = err
 		}
 	}
 }
 
-// cut leaves of the slices what an answer of so many bytes may have, in the order of the spans.
+// cut shortens the slices to an answer of at most most bytes; earlier spans come first.
 func (a *answer) cut(spans []Span, most int) {
 	allowed := NewBudget(most)
 	a.size = 0
 	for i := range a.slices {
 		s := &a.slices[i]
 		n := allowed.fit(spans[i], s.Batches)
-		clear(s.Batches[n:]) // they are this answer's own, and what they name is not to be kept alive
+		clear(s.Batches[n:]) // frees the bytes of the dropped batches; the slice belongs to this answer alone
 		s.Batches = s.Batches[:n]
 		a.size += bytesIn(s.Batches)
 	}
 }
 
-// tell tells the observer where an answer came from.
-func (l *Log) tell(a answer) []Slice {
+// observe reports each slice's source to the observer, and returns the slices.
+func (l *Log) observe(a answer) []Slice {
 	for i, slice := range a.slices {
 		if n := bytesIn(slice.Batches); n > 0 {
-			l.cfg.Observer.Fetched(n, !slices.ContainsFunc(a.far, func(d distant) bool { return d.index == i }))
+			l.cfg.Observer.Fetched(n, !slices.ContainsFunc(a.misses, func(d miss) bool { return d.index == i }))
 		}
 	}
 	return a.slices
 }
 
-// gather collects what is there now, and claims memory for it. It is enough when MinBytes are reached, or all that the answer may have, or when the
-// caller must hear of an error.
+// gather reads what is there now and claims memory for it. enough: the answer has MinBytes or its maximum, or was
+// shortened, or a slice has an error.
 func (l *Log) gather(ctx context.Context, w Want) (a answer, enough bool, err error) {
 	before := w.Claim.Held()
 	held := func() int64 { return w.Claim.Held() - before } // by this answer
@@ -153,18 +155,18 @@ func (l *Log) gather(ctx context.Context, w Want) (a answer, enough bool, err er
 		if err != nil || lacks == 0 {
 			break
 		}
-		// There is no memory for even a small one.
-		a.bounds()
+		// There is no memory even for smallAnswer bytes: wait for it, holding none.
+		a.dropBatches()
 		w.Claim.Shrink(held())
 		_, err = w.Claim.GrowUntil(ctx, w.Stop, lacks)
 		switch {
 		case errors.Is(err, budget.ErrStopped):
 			w.Claim.Shrink(held())
-			a.unread(ErrCrowded)
+			a.failUnknown(ErrCrowded)
 			return a, true, nil
 		case err != nil:
 			w.Claim.Shrink(held())
-			return answer{}, false, fmt.Errorf("%w: %d bytes are wanted (%w)", ErrCrowded, lacks, err)
+			return answer{}, false, fmt.Errorf("%w: waited for %d bytes of memory for the answer (%w)", ErrCrowded, lacks, err)
 		}
 		most = int(lacks)
 	}
@@ -174,79 +176,80 @@ func (l *Log) gather(ctx context.Context, w Want) (a answer, enough bool, err er
 	}
 	w.Claim.Shrink(held() - int64(a.size))
 	a.claimed = held()
-	l.prefetch.goOn(context.WithoutCancel(ctx), a.far, a.slices)
-	enough = a.scanty || a.size > 0 && a.size >= min(w.MinBytes, most)
+	l.prefetch.prefetchNext(context.WithoutCancel(ctx), a.misses, a.slices)
+	enough = a.shortened || a.size > 0 && a.size >= min(w.MinBytes, most)
 	for _, slice := range a.slices {
 		enough = enough || slice.Err != nil
 	}
 	return a, enough, nil
 }
 
-// claim cuts an answer to what there is memory for, and claims that. Where there is none for even a small one, it tells how much that lacks.
+// claim claims the answer's memory, shortening it to smallAnswer bytes if memory is short. If even that is not free, it
+// returns the bytes to wait for.
 func (a *answer) claim(w Want, most int, held int64) (lacks int64) {
 	a.cut(w.Spans, most)
 	if w.Claim.TryGrow(int64(a.size)-held, false) {
 		return 0
 	}
-	a.cut(w.Spans, min(most, scant))
-	a.scanty = true
+	a.cut(w.Spans, min(most, smallAnswer))
+	a.shortened = true
 	if w.Claim.TryGrow(int64(a.size)-held, true) {
 		return 0
 	}
 	return int64(a.size)
 }
 
-// distant is a span that is not in the tail.
-type distant struct {
-	index    int // in Want.Spans
-	span     Span
-	unheard  bool        // its bounds are not known here
-	asks     bool        // for the trip to the store
-	expected *prefetched // that a reader might come here; nil: nobody knew
+// miss is a span that the tail could not answer.
+type miss struct {
+	index      int // in Want.Spans
+	span       Span
+	unknown    bool        // this process does not know its bounds
+	read       bool        // it is part of the store call
+	prefetched *prefetched // what was prefetched for this span; nil: nothing
 }
 
-// collect finds what an answer of so many bytes may have, and more: it is to be cut. lacks is how much memory has to be claimed before the trip to
-// the store can be made. It fails when the store does and memory has nothing.
+// collect reads from the tail, the prefetched spans and the store; the result may exceed most, so cut it. If lacks > 0 it
+// did not call the store: claim so many bytes first. It fails only if the store failed and memory had nothing.
 func (l *Log) collect(ctx context.Context, w Want, most int, held int64) (a answer, lacks int64, err error) {
 	a.slices = make([]Slice, len(w.Spans))
 	allowed := NewBudget(most)
-	trip := 0 // bytes
+	toRead := 0 // bytes
 	for i, s := range w.Spans {
-		slice, at := l.near(s)
-		if at == inStore || at == unheard {
-			d := distant{index: i, span: s, unheard: at == unheard}
+		slice, at := l.fromTail(s)
+		if at == inStore || at == unknown {
+			d := miss{index: i, span: s, unknown: at == unknown}
 			if err == nil && !allowed.Full() {
-				d.expected, err = l.prefetch.take(ctx, s)
+				d.prefetched, err = l.prefetch.take(ctx, s)
 			}
-			if d.expected != nil && d.expected.done != nil {
-				slice = d.expected.slice
+			if d.prefetched != nil && d.prefetched.done != nil {
+				slice = d.prefetched.slice
 			} else {
-				d.span.MaxBytes, d.asks = allowed.Reserve(s.MaxBytes), true
-				trip += d.span.MaxBytes
+				d.span.MaxBytes, d.read = allowed.Reserve(s.MaxBytes), true
+				toRead += d.span.MaxBytes
 			}
-			a.far = append(a.far, d)
+			a.misses = append(a.misses, d)
 		}
 		allowed.fit(s, slice.Batches)
 		a.slices[i] = slice
 	}
-	if more := int64(trip) - held; err == nil && !w.Claim.TryGrow(more, false) {
-		return a, int64(min(trip, scant)), nil
+	if more := int64(toRead) - held; err == nil && !w.Claim.TryGrow(more, false) {
+		return a, int64(min(toRead, smallAnswer)), nil
 	}
 	if err == nil {
-		err = l.readFar(ctx, &a, trip)
+		err = l.readMisses(ctx, &a, toRead)
 	}
 	if err == nil {
 		return a, 0, nil
 	}
-	a.unread(err)
+	a.failUnknown(err)
 	if !slices.ContainsFunc(a.slices, func(s Slice) bool { return len(s.Batches) > 0 }) {
 		return a, 0, err
 	}
 	return a, 0, nil
 }
 
-// near answers a span from the tail where it can.
-func (l *Log) near(s Span) (Slice, where) {
+// fromTail answers a span from the tail where it can.
+func (l *Log) fromTail(s Span) (Slice, source) {
 	if l.catalog.Load().deleted(s.Partition) {
 		return Slice{Bounds: Bounds{Partition: s.Partition}, Err: ErrNoPartition}, deleted
 	}
@@ -257,47 +260,47 @@ func (l *Log) near(s Span) (Slice, where) {
 	return slice, at
 }
 
-// readFar makes the trip to the store, of so many bytes, for those who ask for it, and for those whose bounds nobody has heard of.
-func (l *Log) readFar(ctx context.Context, a *answer, most int) error {
-	life := l.tail.age()
-	var trip []Span
+// readMisses reads the misses, and the bounds of spans whose bounds are unknown, in one store call of at most most bytes.
+func (l *Log) readMisses(ctx context.Context, a *answer, most int) error {
+	incarnation := l.tail.incarnationNumber()
+	var spans []Span
 	var index []int
-	for _, d := range a.far {
-		if d.asks && (d.span.MaxBytes > 0 || d.unheard) {
-			trip, index = append(trip, d.span), append(index, d.index)
+	for _, d := range a.misses {
+		if d.read && (d.span.MaxBytes > 0 || d.unknown) {
+			spans, index = append(spans, d.span), append(index, d.index)
 		}
 	}
-	if len(trip) > 0 {
-		read, err := l.read(ctx, trip, most)
+	if len(spans) > 0 {
+		read, err := l.read(ctx, spans, most)
 		if err != nil {
 			return err
 		}
 		for i, slice := range read {
-			if s := trip[i]; slice.Err == nil && (s.From < slice.Bounds.First || s.From > slice.Bounds.Next) {
+			if s := spans[i]; slice.Err == nil && (s.From < slice.Bounds.First || s.From > slice.Bounds.Next) {
 				slice.Err = outside(s, slice.Bounds)
 			}
 			a.slices[index[i]] = slice
 		}
 	}
-	for _, d := range a.far {
+	for _, d := range a.misses {
 		slice := &a.slices[d.index]
-		if newer, heard := l.tail.known(d.span.Partition); heard && slice.Err == nil {
-			slice.Bounds = newer // never older than what another reader was told
+		if newer, known := l.tail.known(d.span.Partition); known && slice.Err == nil {
+			slice.Bounds = newer // bounds must not go back from what another reader got
 		}
 		if len(slice.Batches) > 0 {
-			l.tail.adopt(life, slice.Batches)
+			l.tail.adopt(incarnation, slice.Batches)
 		}
 	}
 	return nil
 }
 
-// read is one trip to the store. What it says of bounds is news for the tail.
+// read is one store call. It updates the tail with the bounds that the store returned.
 func (l *Log) read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error) {
 	ps := make([]Partition, len(spans))
 	for i, s := range spans {
 		ps[i] = s.Partition
 	}
-	life, known := l.tail.ends(ps)
+	incarnation, known := l.tail.ends(ps)
 	slices, err := l.store.Read(ctx, spans, maxBytes)
 	if err := l.failed("read", err); err != nil {
 		return nil, fmt.Errorf("read %d partitions: %w", len(spans), err)
@@ -309,13 +312,13 @@ func (l *Log) read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, er
 			return nil, fmt.Errorf("read %d partitions: %w", len(spans), l.suspect(ps[i], known[i], s.Bounds.Next))
 		}
 		if s.Err == nil {
-			l.tail.follow(life, s.Bounds)
+			l.tail.updateBounds(incarnation, s.Bounds)
 		}
-		came := len(s.Batches) > 0 // and took of the budget, damaged or not
+		hadBatches := len(s.Batches) > 0 // it used the budget even if it is damaged
 		l.examine(spans[i], s, first)
-		first = first && !came && !isDamaged(s.Err)
+		first = first && !hadBatches && !isDamaged(s.Err)
 	}
-	if life != l.tail.age() {
+	if incarnation != l.tail.incarnationNumber() {
 		return nil, fmt.Errorf("read %d partitions: %w", len(spans), ErrRewound)
 	}
 	return slices, nil

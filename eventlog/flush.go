@@ -6,56 +6,56 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// flush is what travels to the store in one Commit, while it is being put together: a row of slots, each one entry, and in
-// each slot the tickets that it answers.
+// flush is one Commit while it is being built: a list of entries, and for each entry the tickets that it answers.
 type flush struct {
-	room      int // bytes that still fit
-	slots     []*slot
-	loose     map[Partition]*slot   // where loose records of a partition are gathered
-	producers map[producerKey]*slot // where a producer's batches for a partition are gathered
-	puts      map[string]struct{}   // keys that an entry here puts
-	checks    map[string]struct{}   // keys that an entry here checks
-	ask       *producerKey          // a producer whose state must be read before the next ticket can be judged
+	budget    int // bytes that still fit
+	pending   []*pendingEntry
+	loose     map[Partition]*pendingEntry   // the entry that collects the loose records of a partition
+	producers map[producerKey]*pendingEntry // the entry that collects a producer's batches for a partition
+	puts      map[string]struct{}           // keys that an entry of this flush puts
+	checks    map[string]struct{}           // keys that an entry of this flush checks
+	loadFirst *producerKey                  // the producer whose state must be read before the next ticket can be checked
 	sealing   func(Partition) sealing
-	links     []TraceContext // the spans of those who submitted, linksMax at most
+	links     []TraceContext // the callers' spans, at most linksMax
 }
 
-// linksMax bounds the links of a flush's span: it is the most that OpenTelemetry keeps by default.
+// linksMax bounds the links of a flush's span. It is OpenTelemetry's default limit.
 const linksMax = 128
 
-// slot is one entry of a flush.
-type slot struct {
+// pendingEntry is one entry of the commit that is being built.
+type pendingEntry struct {
 	entry    Entry
-	seats    []seat
+	shares   []ticketShare
 	records  []batch.Record // loose, to be sealed
 	sealing  sealing        // of records
 	bytes    int            // of records
-	producer *advance       // what the entry does to an idempotent producer
+	producer *advance       // the new state of an idempotent producer; nil: no producer
 }
 
-// seat is one ticket's part of a slot: count batches from the first, beginning delta records into them.
-type seat struct {
+// ticketShare is one ticket's part of an entry: count batches, beginning with the batch number first. The ticket's
+// records begin delta records into them.
+type ticketShare struct {
 	ticket       *Ticket
 	first, count int
 	delta        Offset
 	duplicate    bool
 }
 
-func newFlush(room int, sealing func(Partition) sealing) *flush {
+func newFlush(budget int, sealing func(Partition) sealing) *flush {
 	return &flush{
-		room:      room,
+		budget:    budget,
 		sealing:   sealing,
-		loose:     make(map[Partition]*slot),
-		producers: make(map[producerKey]*slot),
+		loose:     make(map[Partition]*pendingEntry),
+		producers: make(map[producerKey]*pendingEntry),
 		puts:      make(map[string]struct{}),
 		checks:    make(map[string]struct{}),
 	}
 }
 
-func (f *flush) full() bool { return f.room <= 0 }
+func (f *flush) full() bool { return f.budget <= 0 }
 
-// add finds the ticket a seat. It reports false when the ticket must wait for the next flush. A duplicate or an
-// error needs no commit: that is the ticket's answer.
+// add puts the ticket into an entry of the flush. It returns fits == false if the ticket must wait for the next flush. A
+// duplicate or an error needs no commit: that is the answer to the ticket.
 func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err error) {
 	switch h, sequenced := t.sequenced(); {
 	case t.loose != nil:
@@ -67,11 +67,11 @@ func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err er
 	case f.clashes(t.entry):
 		return false, Outcome{}, nil
 	default:
-		f.name(t.entry)
-		f.slots = append(f.slots, &slot{entry: t.entry, seats: []seat{{ticket: t, count: len(t.entry.Batches)}}})
+		f.addKeys(t.entry)
+		f.pending = append(f.pending, &pendingEntry{entry: t.entry, shares: []ticketShare{{ticket: t, count: len(t.entry.Batches)}}})
 	}
 	if !out.Duplicate && err == nil {
-		f.room -= int(t.size)
+		f.budget -= int(t.size)
 	}
 	if link, traced := TraceOf(t.trace); traced && len(f.links) < linksMax {
 		f.links = append(f.links, link)
@@ -82,50 +82,51 @@ func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err er
 func (f *flush) addLoose(t *Ticket) {
 	s := f.loose[t.partition]
 	if s == nil || s.bytes+int(t.size) > s.sealing.bytes {
-		s = &slot{entry: Entry{Batches: []Batch{{Partition: t.partition}}}, sealing: f.sealing(t.partition)}
+		s = &pendingEntry{entry: Entry{Batches: []Batch{{Partition: t.partition}}}, sealing: f.sealing(t.partition)}
 		f.loose[t.partition] = s
-		f.slots = append(f.slots, s)
+		f.pending = append(f.pending, s)
 	}
-	s.seats = append(s.seats, seat{ticket: t, count: 1, delta: Offset(len(s.records))})
+	s.shares = append(s.shares, ticketShare{ticket: t, count: 1, delta: Offset(len(s.records))})
 	s.records = append(s.records, t.loose...)
 	s.bytes += int(t.size)
 }
 
-// addSequenced gathers a producer's batches for one partition in one slot: they stand or fall together, so
-// a producer with five batches under way needs one flush and not five.
+// addSequenced collects a producer's batches for one partition in one entry, which succeeds or fails as a whole: a
+// producer with five batches in flight needs one flush and not five.
 func (f *flush) addSequenced(t *Ticket, h batch.Header, known *producers) (fits bool, out Outcome, err error) {
 	key := producerKey{h.ProducerID, t.entry.Batches[0].Partition}
 	s := f.producers[key]
 	if s == nil {
 		if f.clashes(Entry{Puts: []Put{{Key: key.String()}}}) {
-			return false, Outcome{}, nil // an entry here forgets the producer, which was silent for long
+			return false, Outcome{}, nil // an entry of this flush deletes the state of the producer, which had been silent for long
 		}
-		s = &slot{producer: known.begin(key)}
+		s = &pendingEntry{producer: known.begin(key)}
 	}
 	verdict, err := s.producer.judge(h)
 	switch {
 	case errors.Is(err, errAskStore):
-		f.ask = &key
+		f.loadFirst = &key
 		return false, Outcome{}, nil
 	case err != nil:
 		return true, Outcome{}, err
 	case verdict.inFlush:
-		s.seats = append(s.seats, seat{ticket: t, first: verdict.batch, count: 1, duplicate: true})
+		s.shares = append(s.shares, ticketShare{ticket: t, first: verdict.batch, count: 1, duplicate: true})
 		return true, Outcome{}, nil
 	case verdict.duplicate:
 		return true, Outcome{Base: []Offset{verdict.base}, Duplicate: true}, nil
 	}
 	if f.producers[key] == nil {
 		f.producers[key] = s
-		f.slots = append(f.slots, s)
+		f.pending = append(f.pending, s)
 		f.puts[key.String()] = struct{}{}
 	}
-	s.seats = append(s.seats, seat{ticket: t, first: len(s.entry.Batches), count: 1})
+	s.shares = append(s.shares, ticketShare{ticket: t, first: len(s.entry.Batches), count: 1})
 	s.entry.Batches = append(s.entry.Batches, t.entry.Batches[0])
 	return true, Outcome{}, nil
 }
 
-// clashes reports whether an entry may not share this flush: one of them puts a key that the other names.
+// clashes reports whether an entry must wait for the next flush: it puts a key that the flush names, or checks one that
+// the flush puts.
 func (f *flush) clashes(e Entry) bool {
 	for _, p := range e.Puts {
 		if has(f.puts, p.Key) || has(f.checks, p.Key) {
@@ -145,7 +146,7 @@ func has(set map[string]struct{}, key string) bool {
 	return ok
 }
 
-func (f *flush) name(e Entry) {
+func (f *flush) addKeys(e Entry) {
 	for _, p := range e.Puts {
 		f.puts[p.Key] = struct{}{}
 	}
@@ -154,10 +155,11 @@ func (f *flush) name(e Entry) {
 	}
 }
 
-// entries seals what is loose and writes down what producers did.
+// entries returns the entries for Commit: loose records are sealed into batches, and the check and the put of producers
+// are added.
 func (f *flush) entries() []Entry {
-	entries := make([]Entry, len(f.slots))
-	for i, s := range f.slots {
+	entries := make([]Entry, len(f.pending))
+	for i, s := range f.pending {
 		if s.records != nil {
 			s.entry.Batches[0] = s.sealing.sealLoose(s.entry.Batches[0].Partition, s.records)
 		}
@@ -170,7 +172,7 @@ func (f *flush) entries() []Entry {
 }
 
 func (f *flush) tickets() (all []*Ticket) {
-	for _, s := range f.slots {
+	for _, s := range f.pending {
 		all = append(all, s.tickets()...)
 	}
 	return all
@@ -188,15 +190,15 @@ func describe(entries []Entry) Flush {
 	return d
 }
 
-func (s *slot) tickets() []*Ticket {
-	tickets := make([]*Ticket, len(s.seats))
-	for i, seat := range s.seats {
-		tickets[i] = seat.ticket
+func (s *pendingEntry) tickets() []*Ticket {
+	tickets := make([]*Ticket, len(s.shares))
+	for i, share := range s.shares {
+		tickets[i] = share.ticket
 	}
 	return tickets
 }
 
-func (s seat) outcome(of Outcome) Outcome {
+func (s ticketShare) outcome(of Outcome) Outcome {
 	if of.Err != nil {
 		return Outcome{}
 	}

@@ -7,43 +7,43 @@ import (
 	"time"
 )
 
-// wakeFloor is the least time between the beginnings of two looks.
-const wakeFloor = 5 * time.Millisecond
+// pollMin is the least time between the starts of two polls.
+const pollMin = 5 * time.Millisecond
 
-// follow learns what other processes wrote: by a poll that never relies on being woken, and at once where the store can
-// wake. One question serves every reader of every partition.
+// follow learns what other processes wrote: it polls, and polls at once when the store sends a wake-up. One poll serves
+// every reader of every partition.
 func (l *Log) follow(ctx context.Context) error {
 	woken := l.wakes(ctx)
 	failures := 0
 	var began time.Time
 	for {
-		// Some of it at random, so that brokers which started together do not ask together; and some is left for what follows the look:
-		// within Poll what was written has arrived.
-		doubtful := false
+		// Jitter, so that brokers started together do not poll together. The wait is below Poll, so that with the poll
+		// itself a write is seen within Poll.
+		suspected := false
 		wait := l.cfg.Poll*4/5 + rand.N(l.cfg.Poll/10)
 		select {
 		case <-ctx.Done():
 			return nil
 		case _, ok := <-woken:
 			if !ok {
-				woken = nil // it ended; the poll goes on
+				woken = nil // no more wake-ups; polling continues
 			}
-			select { // anybody may wake us in a loop
+			select { // any client of the store may send wake-ups without pause
 			case <-ctx.Done():
 				return nil
-			case <-time.After(wakeFloor - time.Since(began)):
+			case <-time.After(pollMin - time.Since(began)):
 			}
-		case <-l.doubts:
-			doubtful = true
+		case <-l.rewindSuspected:
+			suspected = true
 		case <-time.After(wait):
 		}
 		began = time.Now()
-		err := l.look(ctx, doubtful)
+		err := l.poll(ctx, suspected)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil && failures == 0:
-			l.cfg.Logger.Warn("the store does not answer; trying on", "err", err)
+			l.cfg.Logger.Warn("the store does not answer; trying again", "err", err)
 		case err == nil && failures > 0:
 			l.cfg.Logger.Info("the store answers again", "failures", failures)
 		}
@@ -68,8 +68,9 @@ func (l *Log) wakes(ctx context.Context) <-chan struct{} {
 	return woken
 }
 
-// look asks the store what moved. Where the store is doubtful, or shows less than before, it asks for all.
-func (l *Log) look(ctx context.Context, doubtful bool) (err error) {
+// poll reads from the store which partitions changed. If a rewind is suspected, or the store returns less than before, it
+// enters the incarnation anew.
+func (l *Log) poll(ctx context.Context, suspected bool) (err error) {
 	defer func() {
 		if err != nil {
 			l.health.Store(&err)
@@ -77,28 +78,28 @@ func (l *Log) look(ctx context.Context, doubtful bool) (err error) {
 			l.health.Store(nil)
 		}
 	}()
-	if doubtful || l.gate.isShut() {
+	if suspected || l.gate.isShut() {
 		return l.enter(ctx)
 	}
-	l.tail.beginLook()
-	moved, mark, err := l.store.Moved(ctx, l.mark)
-	if errors.Is(err, ErrRewound) || err == nil && l.tail.lost(moved) {
+	l.tail.beginCheck()
+	changed, mark, err := l.store.Moved(ctx, l.mark)
+	if errors.Is(err, ErrRewound) || err == nil && l.tail.rewound(changed) {
 		return l.enter(ctx)
 	}
 	if l.failed("moved", err) != nil {
 		return err
 	}
-	for _, b := range moved {
+	for _, b := range changed {
 		if b.Partition == catalogPartition && b.Next != l.catalogAt {
 			if err := l.loadCatalog(ctx); err != nil {
-				return err // the mark stays: the next look sees the catalog moved again
+				return err // the mark stays: the next poll returns partition 0 again
 			}
 			l.catalogAt = b.Next
 		}
-		l.tail.follow(l.tail.age(), b)
+		l.tail.updateBounds(l.tail.incarnationNumber(), b)
 	}
 	l.mark = mark
-	l.contact.heard()
-	l.lookWritable(ctx)
+	l.outages.answered()
+	l.checkWritable(ctx)
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A store can lose its end: a standby is promoted that had not received the last commits, a backup is copied back, and all that under a
-// running process. docs/decisions/a-store-has-an-incarnation.md says how that is noticed, and what is done.
+// A store can be rewound under a running process: a standby that lacks the last commits is promoted, or a backup is
+// restored. docs/decisions/a-store-has-an-incarnation.md says how that is noticed, and what is done.
 
 // epochRecord is the value of EpochKey. The version of the key is the epoch, plus one.
 type epochRecord struct {
@@ -22,29 +22,31 @@ type epochRecord struct {
 	version Version
 }
 
-// epoch says where one leader epoch begins in each partition. One that is not mentioned was empty then, or not there.
+// epoch says where one leader epoch begins in each partition. A partition that is not in Starts was empty then, or did
+// not exist.
 type epoch struct {
 	Number int32                `json:"epoch"`
 	Starts map[Partition]Offset `json:"starts,omitempty"`
 }
 
 const (
-	// epochsKept bounds the epochs that EpochKey remembers. A client that slept through more of them is sent back further than it
-	// need be, never less far.
+	// epochsKept bounds the epochs in EpochKey. A client that missed more of them truncates further than necessary, never
+	// too little.
 	epochsKept = 8
-	// enterMax bounds how often entering an incarnation begins anew because other processes enter it as well.
+	// enterMax bounds how often enter is repeated because other processes begin epochs at the same time.
 	enterMax = 32
 )
 
-// epochZero is the second from which epochs are counted, once there is more than the first. By the clock they go up even where
-// the store has forgotten the ones before.
+// epochZero is the second from which epochs are counted, after the first. Counted by the clock they increase even if the
+// store was rewound and lacks the ones before.
 var epochZero = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (r *epochRecord) newest() int32 { return r.Epochs[len(r.Epochs)-1].Number }
 
-// raised is the record after a new epoch began, with partitions that end where bounds says. The epoch is above all that is known of.
+// raised returns the record after a new epoch began in partitions with these bounds. Its number is above every epoch that
+// the store or this process knows.
 func (r *epochRecord) raised(store string, known int32, bounds []Bounds, now time.Time) *epochRecord {
-	if r.version == 0 { // the first, of a store that nobody opened before
+	if r.version == 0 { // the first epoch of a new store
 		return &epochRecord{Store: store, Epochs: []epoch{{}}, version: 1}
 	}
 	byClock := min(int64(now.Sub(epochZero)/time.Second), math.MaxInt32)
@@ -56,7 +58,8 @@ func (r *epochRecord) raised(store string, known int32, bounds []Bounds, now tim
 	}
 	epochs := append(append([]epoch(nil), r.Epochs...), next)
 	for len(epochs) > epochsKept {
-		// The oldest but the first goes. Who was in it is told that it ended where it began: too early rather than too late.
+		// Merge the second epoch into the third: a client of the second is told that it ended where it began, rather too
+		// early than too late.
 		kept := epoch{Number: epochs[2].Number, Starts: maps.Clone(epochs[2].Starts)}
 		maps.DeleteFunc(kept.Starts, func(p Partition, at Offset) bool { return epochs[1].Starts[p] == 0 })
 		for p, at := range kept.Starts {
@@ -67,7 +70,7 @@ func (r *epochRecord) raised(store string, known int32, bounds []Bounds, now tim
 	return &epochRecord{Store: store, Epochs: epochs, version: Version(next.Number) + 1}
 }
 
-// at is the epoch in which a record was appended, by its offset.
+// at returns the epoch in which the record at an offset was appended.
 func (r *epochRecord) at(p Partition, o Offset) int32 {
 	for i := len(r.Epochs) - 1; i > 0; i-- {
 		if o >= r.Epochs[i].Starts[p] {
@@ -77,8 +80,8 @@ func (r *epochRecord) at(p Partition, o Offset) int32 {
 	return r.Epochs[0].Number
 }
 
-// end is where the records of an epoch and those before it end: the lowest start of all later epochs, or next where there is none. The epoch
-// is the newest that is not above the one asked for.
+// end returns the newest epoch not above asked, and where its records end: the lowest start of all later epochs, or next
+// if there is none.
 func (r *epochRecord) end(p Partition, asked int32, next Offset) (int32, Offset, bool) {
 	if asked < r.Epochs[0].Number || asked > r.newest() {
 		return 0, 0, false
@@ -108,38 +111,40 @@ func parseEpochs(kv KeyValue) (*epochRecord, error) {
 	return r, nil
 }
 
-// incarnation is what a log knows of the one that it is in.
+// incarnation is the incarnation of the store that the log is in.
 type incarnation struct {
 	Incarnation
 	epochs  *epochRecord
-	changed chan struct{} // closed when another takes its place
+	changed chan struct{} // closed when the log enters another one
 }
 
-// epochNumbers is the first of the numbers that are given out in an epoch, of partitions and of blocks of producer ids. Those of an epoch before
-// may have been given to somebody of whom the store knows nothing any more. The first epoch begins at 0, so that numbers are short where
-// nothing was ever lost.
+// epochNumbers returns the lowest number assigned in an epoch, to partitions and to blocks of producer ids. A number
+// assigned in an earlier epoch may be in use although a rewound store does not know it. The first epoch begins at 0, so
+// that numbers stay short in a store that was never rewound.
 func epochNumbers(epoch int32) int64 { return int64(epoch) << 20 }
 
-// LeaderEpoch goes up whenever the store may have lost its end. It is the same for all partitions, and in all processes once they know.
+// LeaderEpoch increases whenever the store may have been rewound. It is the same for all partitions, and in all processes
+// once they have noticed.
 func (l *Log) LeaderEpoch() int32 { return l.incarnation.Load().epochs.newest() }
 
-// EpochAt is the leader epoch in which the record at an offset was appended.
+// EpochAt returns the leader epoch in which the record at an offset was appended.
 func (l *Log) EpochAt(p Partition, o Offset) int32 { return l.incarnation.Load().epochs.at(p, o) }
 
-// EpochEnd tells where what was appended up to a leader epoch ends now, in a partition that ends at next: who has read further
-// in that epoch has read what is lost. The epoch that it returns is the newest not above the one asked for; false when that is unknown.
+// EpochEnd returns where the records appended up to a leader epoch end now, in a partition that ends at next: a client
+// that has read further in that epoch has read records that are lost. epoch is the newest not above the one asked for;
+// known is false if there is none.
 func (l *Log) EpochEnd(p Partition, asked int32, next Offset) (epoch int32, end Offset, known bool) {
 	return l.incarnation.Load().epochs.end(p, asked, next)
 }
 
-// IncarnationChanged is closed when the log enters another incarnation of its store after the call: what was read from keyed state before may
-// not be there any more, and versions may be given again. Call it before reading.
+// IncarnationChanged is closed when the log enters another incarnation of its store after the call: keys read before may
+// be gone, and versions may be assigned again. Call it before reading.
 func (l *Log) IncarnationChanged() <-chan struct{} { return l.incarnation.Load().changed }
 
-// gate lets flushes through while the log knows which incarnation the store is in.
+// gate stops flushes while the log does not know which incarnation the store is in.
 type gate struct {
-	sync.RWMutex      // flushes hold it to read, enter to write
-	shut         bool // entering failed halfway: it is tried again
+	sync.RWMutex      // a flush holds it to read, enter to write
+	shut         bool // enter failed halfway: it is called again
 }
 
 func (g *gate) isShut() bool {
@@ -148,28 +153,28 @@ func (g *gate) isShut() bool {
 	return g.shut
 }
 
-// suspect notes that the store showed less than it had shown before, and has the follower find out why.
+// suspect returns the error for bounds below those seen before, and asks the follower to find out why.
 func (l *Log) suspect(p Partition, was, is Offset) error {
-	l.poke()
-	return fmt.Errorf("%w: partition %d ended at %d before and at %d now; finding out whether the store lost its end", ErrUnavailable, p, was, is)
+	l.suspectRewind()
+	return fmt.Errorf("%w: partition %d ended at %d before and at %d now; checking whether the store was rewound", ErrUnavailable, p, was, is)
 }
 
-func (l *Log) poke() {
+func (l *Log) suspectRewind() {
 	select {
-	case l.doubts <- struct{}{}:
+	case l.rewindSuspected <- struct{}{}:
 	default:
 	}
 }
 
-// enter finds out which incarnation the store is in. When it is another one, or the first, everything remembered of the store gives way to
-// what it holds now, before any flush goes out again.
+// enter finds out which incarnation the store is in. If it is another one, or the first, the log's state is replaced by
+// what the store holds now, before any other flush.
 func (l *Log) enter(ctx context.Context) error {
 	l.gate.Lock()
 	defer l.gate.Unlock()
 	l.gate.shut = true // until all is done
 	before := l.incarnation.Load()
 	for range enterMax {
-		l.tail.beginLook()
+		l.tail.beginCheck()
 		bounds, mark, err := l.store.Moved(ctx, Mark{})
 		if l.failed("moved", err) != nil {
 			return fmt.Errorf("enter the store's incarnation: %w", err)
@@ -185,17 +190,17 @@ func (l *Log) enter(ctx context.Context) error {
 		if record.version != mark.Incarnation.Epoch {
 			continue // another process began an epoch just now
 		}
-		known, same, lost := int32(-1), false, false
+		known, same, rewound := int32(-1), false, false
 		if before != nil {
-			known, same, lost = before.epochs.newest(), before.Incarnation == mark.Incarnation, l.tail.lost(bounds)
+			known, same, rewound = before.epochs.newest(), before.Incarnation == mark.Incarnation, l.tail.rewound(bounds)
 		}
 		switch {
-		case same && !lost && record.Store == mark.Incarnation.Store:
+		case same && !rewound && record.Store == mark.Incarnation.Store:
 			l.gate.shut = false
 			return nil // a false alarm
 		case !same && record.version > 0 && record.Store == mark.Incarnation.Store && record.newest() > known:
-			// Whoever began this epoch, we perhaps, did so after what we saw before.
-			if err := l.startAnew(ctx, before, bounds, mark, record); err != nil {
+			// The process that began this epoch, perhaps this one, did so after what we saw before.
+			if err := l.resetForIncarnation(ctx, before, bounds, mark, record); err != nil {
 				return fmt.Errorf("enter the store's incarnation: %w", err)
 			}
 			l.gate.shut = false
@@ -217,17 +222,17 @@ func (l *Log) enter(ctx context.Context) error {
 		case err == nil:
 			if record.version > 0 {
 				l.cfg.Logger.Warn("the store may have lost what it acknowledged last: it was restarted, restored, or another server took over; a new leader epoch begins",
-					"epoch", next.newest(), "store", mark.Incarnation.Store, "before", record.Store, "lost", lost)
+					"epoch", next.newest(), "store", mark.Incarnation.Store, "before", record.Store, "lost", rewound)
 			}
 		case errors.Is(err, ErrStale), errors.Is(err, ErrRewound), errors.Is(err, ErrUnsure):
-			// Another process was faster, or perhaps we were: the next round tells.
+			// Another process began an epoch first, or our commit succeeded after all: the next round reads which.
 		default:
 			l.failed("commit", err)
 			if before == nil && record.version == 0 {
 				record = &epochRecord{Epochs: []epoch{{}}}
 			}
-			if before == nil && l.startAnew(ctx, before, bounds, mark, record) == nil {
-				// Such as a full disk. What is there can be read; nothing is written until the epoch has begun.
+			if before == nil && l.resetForIncarnation(ctx, before, bounds, mark, record) == nil {
+				// A full disk, for example. What is stored can be read; nothing is written until the epoch has begun.
 				l.cfg.Logger.Warn("nothing can be written to the store yet: a leader epoch must begin first, and that failed; trying on", "err", err)
 				return nil
 			}
@@ -237,11 +242,12 @@ func (l *Log) enter(ctx context.Context) error {
 	return fmt.Errorf("enter the store's incarnation: %w: it changed %d times meanwhile", ErrUnavailable, enterMax)
 }
 
-// startAnew lets go of what was known of the store before, and takes in what it holds. No flush is under way.
-func (l *Log) startAnew(ctx context.Context, before *incarnation, bounds []Bounds, mark Mark, record *epochRecord) error {
+// resetForIncarnation replaces the log's state by what the store holds now. The caller holds the gate, so no flush is in
+// flight.
+func (l *Log) resetForIncarnation(ctx context.Context, before *incarnation, bounds []Bounds, mark Mark, record *epochRecord) error {
 	l.tail.reset(bounds)
 	l.prefetch.clear()
-	l.appender.startAnew()
+	l.appender.resetForIncarnation()
 	if err := l.loadCatalog(ctx); err != nil {
 		return err
 	}

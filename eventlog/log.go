@@ -17,49 +17,49 @@ import (
 
 // Config sets a Log up. The zero value of every field means its default.
 type Config struct {
-	FlushBytes     int           // most bytes gathered in one flush; default 4 MiB
+	FlushBytes     int           // most bytes of one flush; default 4 MiB
 	QueueBytes     int64         // most bytes waiting for a flush, after which callers wait; default 32 MiB
 	TailBytes      int64         // recent batches kept in memory for readers near the end; default 64 MiB
-	Poll           time.Duration // how often other processes' writes are looked for; default 250 ms
+	Poll           time.Duration // how often the store is polled for other processes' writes; default 250 ms
 	RetentionEvery time.Duration // between two retention checks of a partition; default 5 min, as Kafka's log.retention.check.interval.ms
 	ProducerExpiry time.Duration // an idempotent producer silent for so long is forgotten; default 24 h, as in Kafka
 	DrainTimeout   time.Duration // how long Run goes on flushing after its context ended; default 5 s
 	Logger         *slog.Logger  // default: slog.Default()
-	Observer       Observer      // default: nobody looks
+	Observer       Observer      // default: none
 	Tracer         Tracer        // default: no spans
 }
 
-// Log is what doors and ways of use hold. All methods may be called at once. Nothing is appended,
-// and nothing of other processes is seen, unless Run is running.
+// Log is the event log that doors and uses call. All methods may be called concurrently. Nothing is appended, and nothing
+// that other processes write is seen, unless Run is running.
 type Log struct {
-	store     Store
-	cfg       Config
-	tail      *tail
-	appender  *appender
-	prefetch  *prefetch
-	contact   *contact
-	catalog   atomic.Pointer[catalog]
-	ids       producerIDs
-	damage    told
-	health    atomic.Pointer[error] // of the last look at the store; nil while it answers
-	refusal   atomic.Pointer[error] // why the store takes no records; nil while it takes them
-	mark      Mark                  // how far the follower has looked; its own once Run runs
-	catalogAt Offset                // the end of partition 0 when the follower last read the catalog
-	gate      gate                  // shut while the log enters another incarnation of the store
-	doubts    chan struct{}         // holds one value when the store showed less than before
+	store           Store
+	cfg             Config
+	tail            *tail
+	appender        *appender
+	prefetch        *prefetch
+	outages         *outages
+	catalog         atomic.Pointer[catalog]
+	ids             producerIDs
+	damage          reportedDamage
+	health          atomic.Pointer[error] // of the last poll of the store; nil while it answers
+	refusal         atomic.Pointer[error] // why the store takes no records; nil while it takes them
+	mark            Mark                  // how far the follower has polled; only the follower uses it once Run runs
+	catalogAt       Offset                // the end of partition 0 when the follower last read the catalog
+	gate            gate                  // shut while the log enters another incarnation of the store
+	rewindSuspected chan struct{}         // has a value when the store returned less than before
 
 	incarnation atomic.Pointer[incarnation]
 }
 
-// Open reads the bounds of all partitions, the store's epochs and the catalog of topics: four trips. It begins an epoch, with three trips more,
-// when nobody has opened the store in its present incarnation yet.
+// Open reads the bounds of all partitions, the epochs of the store and the catalog of topics, with four store calls. If
+// no epoch has begun in the current incarnation of the store, it begins one, with three calls more.
 func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	cfg = cfg.withDefaults()
-	contact := newContact(cfg.Poll)
-	cfg.Observer = watching{cfg.Observer, contact}
-	l := &Log{contact: contact, store: store, cfg: cfg, tail: newTail(cfg.TailBytes), doubts: make(chan struct{}, 1)}
-	l.appender = newAppender(store, l.tail, l.sealing, &l.gate, l.poke, cfg)
-	l.prefetch = newPrefetch(l.read, l.tail.known, l.tail.age)
+	outages := newOutages(cfg.Poll)
+	cfg.Observer = outageObserver{cfg.Observer, outages}
+	l := &Log{outages: outages, store: store, cfg: cfg, tail: newTail(cfg.TailBytes), rewindSuspected: make(chan struct{}, 1)}
+	l.appender = newAppender(store, l.tail, l.sealing, &l.gate, l.suspectRewind, cfg)
+	l.prefetch = newPrefetch(l.read, l.tail.known, l.tail.incarnationNumber)
 	if err := l.enter(ctx); err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
@@ -84,18 +84,19 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Run appends, follows other processes and keeps retention until ctx ends. Then it flushes what was submitted,
-// for at most Config.DrainTimeout, and returns. Later submits get ErrClosed.
+// Run appends, follows other processes and enforces retention until ctx ends. Then it flushes what was submitted, for at
+// most Config.DrainTimeout, and returns. Later submits get ErrClosed.
 func (l *Log) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return l.appender.run(ctx) })
 	g.Go(func() error { return l.follow(ctx) })
 	g.Go(func() error { return l.retain(ctx) })
-	defer l.prefetch.trips.Wait()
+	defer l.prefetch.calls.Wait()
 	return g.Wait()
 }
 
-// Healthy is nil while the store answers and takes records. Else it is the last look's error, or why records are refused.
+// Healthy returns nil while the store answers and accepts records; else the last poll's error, or why records are
+// refused.
 func (l *Log) Healthy() error {
 	if err := l.reachable(); err != nil {
 		return err
@@ -103,19 +104,19 @@ func (l *Log) Healthy() error {
 	return l.Refusing()
 }
 
-// Submit queues an entry for the next flush. Entries submitted one after the other by one goroutine enter the log in that
-// order. Submit waits while the queue is full, until ctx ends; after that only Ticket.Wait matters.
-// The batches' bytes belong to the log from here on.
+// Submit queues an entry for the next flush. Entries that one goroutine submits one after the other enter the log in that
+// order. Submit waits while the queue is full, until ctx ends; after it returned only the ctx of Ticket.Wait matters. The
+// batches' bytes belong to the log from here on.
 //
-// A batch that carries a producer id, alone in an entry without checks and puts, is held to its sequence numbers:
-// it is appended once, however often it is submitted.
+// A batch with a producer id, alone in an entry without checks and puts, has its sequence numbers checked: it is appended
+// once, however often it is submitted.
 func (l *Log) Submit(ctx context.Context, e Entry) *Ticket {
 	return l.appender.submit(ctx, &Ticket{entry: e})
 }
 
-// SubmitLate is Submit for an entry that is made when a flush takes it, from all that was asked for until then: so that many
-// callers who change one key need one entry and not one each. build runs once, in the appender, and must not wait for
-// anything; false means that there is nothing to commit, and the ticket is done. size is about what the entry will take, in bytes.
+// SubmitLate is Submit for an entry that is built when a flush takes it, so that many callers who change one key can
+// share one entry. build runs once, in the appender, and must not block; false means that there is nothing to commit, and
+// the ticket is done. size estimates the entry in bytes.
 func (l *Log) SubmitLate(ctx context.Context, size int64, build func() (Entry, bool)) *Ticket {
 	return l.appender.submit(ctx, &Ticket{build: build, size: size})
 }
@@ -125,9 +126,9 @@ func (l *Log) Append(ctx context.Context, e Entry) (Outcome, error) {
 	return l.Submit(ctx, e).Wait(ctx)
 }
 
-// Publish appends loose records to a partition and returns the first one's offset once they are durable. Records that
-// many callers publish at once are sealed into one batch, as the topic's settings ask. Those of one call stay neighbours, and keep
-// their timestamps; 0 stands for the present time.
+// Publish appends records without a batch to a partition, and returns the first one's offset once they are durable.
+// Records that many callers publish at once become one batch, encoded as the topic's settings say. Those of one call are
+// contiguous and keep their timestamps; 0 means now.
 func (l *Log) Publish(ctx context.Context, p Partition, records ...batch.Record) (Offset, error) {
 	if err := checkLoose(records); err != nil {
 		return 0, fmt.Errorf("publish %d records to partition %d: %w", len(records), p, err)
@@ -140,10 +141,11 @@ func (l *Log) Publish(ctx context.Context, p Partition, records ...batch.Record)
 	return out.Base[0], nil
 }
 
-// publishMax is the most that one call may publish, in bytes: the records become one batch, which readers hold as a whole.
+// publishMax is the most bytes that one call may publish: the records become one batch, which readers hold in memory as a
+// whole.
 const publishMax = 16 << 20
 
-// checkLoose sees that the records can be sealed.
+// checkLoose reports why records cannot be sealed.
 func checkLoose(records []batch.Record) error {
 	if len(records) == 0 {
 		return errors.New("there are none")
@@ -160,7 +162,7 @@ func checkLoose(records []batch.Record) error {
 	return nil
 }
 
-// looseSize is about how many bytes records take, in memory and sealed.
+// looseSize estimates the bytes of records, in memory and sealed.
 func looseSize(records []batch.Record) (n int64) {
 	const each, eachHeader = 64, 16
 	for _, r := range records {
@@ -172,7 +174,7 @@ func looseSize(records []batch.Record) (n int64) {
 	return n
 }
 
-// Seek finds the base offset of the batch that the goal describes; the partition's Next when there is none.
+// Seek returns the base offset of the batch that the goal describes, or the partition's Next if there is none.
 func (l *Log) Seek(ctx context.Context, p Partition, goal Goal) (Offset, error) {
 	o, err := l.store.Seek(ctx, p, goal)
 	return o, l.failed("seek", err)
@@ -204,11 +206,12 @@ func (l *Log) Committed(in Incarnation, placed []Placed) {
 	}
 }
 
-// Known returns the bounds of a partition as far as this process has seen them, without a trip to the store; false
-// if it has seen nothing of it. All that was appended here is in them; what other processes did may be missing.
+// Known returns the bounds of a partition as this process knows them, without a store call; false if it knows none. All
+// that was appended through this log is in them; what other processes did may be missing.
 func (l *Log) Known(p Partition) (Bounds, bool) { return l.tail.known(p) }
 
-// Bounds asks the store, in one trip, what the partitions hold now. Slice.Err is ErrNoPartition for one that is not there.
+// Bounds reads from the store, in one call, what the partitions hold now. Slice.Err is ErrNoPartition for a partition
+// that does not exist.
 func (l *Log) Bounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
 	spans := make([]Span, len(ps))
 	for i, p := range ps {
@@ -217,11 +220,11 @@ func (l *Log) Bounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
 	return l.read(ctx, spans, 0)
 }
 
-// List returns keyed state under prefix, in byte order, after a key.
+// List returns at most limit keys under prefix, in byte order, that come after the key after.
 func (l *Log) List(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error) {
 	kvs, err := l.store.List(ctx, prefix, after, limit)
 	if err == nil {
-		l.contact.heard()
+		l.outages.answered()
 	}
 	return kvs, l.failed("list", err)
 }
@@ -235,12 +238,13 @@ func (l *Log) Get(ctx context.Context, key string) (KeyValue, error) {
 	return kvs[0], nil
 }
 
-// ListAll calls visit for every key under prefix, a page of keys a trip.
+// ListAll calls visit for every key under prefix, with a store call for each thousand keys.
 func (l *Log) ListAll(ctx context.Context, prefix string, visit func(KeyValue) error) error {
 	return l.ListPages(ctx, prefix, 1000, nil, visit)
 }
 
-// ListPages is ListAll with so many keys a trip. Before each trip it calls before, whose error ends it; nil: nothing.
+// ListPages is ListAll with page keys a store call. It calls before, if not nil, ahead of each store call; an error of
+// before ends it.
 func (l *Log) ListPages(ctx context.Context, prefix string, page int, before func() error, visit func(KeyValue) error) error {
 	for after := ""; ; {
 		if before != nil {
@@ -264,7 +268,7 @@ func (l *Log) ListPages(ctx context.Context, prefix string, page int, before fun
 	}
 }
 
-// failed tells the observer of a store's error and passes it on.
+// failed reports an error of the store to the observer, and returns it.
 func (l *Log) failed(op string, err error) error {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		l.cfg.Observer.StoreFailed(op, err)

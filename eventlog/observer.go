@@ -2,15 +2,15 @@ package eventlog
 
 import "time"
 
-// Observer is told what the log did, for metrics. Calls may come from many goroutines and must be short.
+// Observer receives what the log did, for metrics. Calls come from many goroutines and must be short.
 type Observer interface {
-	// Flushed follows every commit, also a failed one.
+	// Flushed is called after every commit, also a failed one.
 	Flushed(Flush)
-	// Fetched follows every partition served with records.
+	// Fetched is called for every partition of an answer that has records.
 	Fetched(bytes int, fromTail bool)
-	// StoreFailed names the Store method, in lower case, that returned err.
+	// StoreFailed is called with the Store method, in lower case, that returned err.
 	StoreFailed(op string, err error)
-	// Retried: a flush that the store did not take goes out again.
+	// Retried is called when a flush that the store refused is sent again.
 	Retried()
 }
 
@@ -22,6 +22,7 @@ type Flush struct {
 	Err              error
 }
 
+// nobody is the Observer if none is configured.
 type nobody struct{}
 
 func (nobody) Flushed(Flush)             {}

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// OffsetAt finds the first record that a partition holds whose timestamp is not before at; found is false where there is none.
-// It takes two trips to the store, and two more for each batch whose young records were all deleted.
+// OffsetAt returns the first record of a partition whose timestamp is not before at; found is false if there is none. It
+// makes two store calls, and two more for each batch whose records that are young enough were all deleted.
 func (l *Log) OffsetAt(ctx context.Context, p Partition, at Timestamp) (m batch.Moment, found bool, err error) {
 	err = l.eachSince(ctx, p, at, func(b Placed, first Offset) (enough bool, err error) {
 		m, found, err = batch.FirstSince(b.Bytes, int64(b.Base), int64(first), int64(at), batch.DefaultMaxDecompressed)
@@ -19,10 +19,10 @@ func (l *Log) OffsetAt(ctx context.Context, p Partition, at Timestamp) (m batch.
 	return m, found, err
 }
 
-// OffsetOfNewest finds the first record with the highest timestamp that a partition holds; found is false where it is empty.
+// OffsetOfNewest returns the first record with the highest timestamp of a partition; found is false if it is empty.
 //
-// OffsetAt finds the first record at or past a time, so the time is moved up until nothing is found: mostly the last batch is
-// the newest, and the first try past it ends the search. When it is not, the steps double, and halve again once they went too far.
+// It searches with OffsetAt: each call begins past the newest time found, until none is found. Mostly the last batch is
+// the newest, and the first call ends the search; else the steps double, and are halved once a call finds nothing.
 func (l *Log) OffsetOfNewest(ctx context.Context, p Partition) (newest batch.Moment, found bool, err error) {
 	bounds, err := l.Bounds(ctx, p)
 	if err == nil {
@@ -57,11 +57,12 @@ func (l *Log) OffsetOfNewest(ctx context.Context, p Partition) (newest batch.Mom
 			step *= 2
 		}
 	}
-	// The first record that has this time may be before the one that was stepped on.
+	// An earlier record may have the same time.
 	return l.OffsetAt(ctx, p, Timestamp(newest.Timestamp))
 }
 
-// eachSince visits the batches whose newest record is not older than at, in order, until one is enough. Records below first are deleted.
+// eachSince visits the batches whose newest record is not older than at, in order, until visit returns true. Records
+// below first are deleted.
 func (l *Log) eachSince(ctx context.Context, p Partition, at Timestamp, visit func(b Placed, first Offset) (enough bool, err error)) error {
 	for from := Offset(0); ; {
 		base, err := l.Seek(ctx, p, Goal{At: at, From: from})
@@ -86,8 +87,8 @@ func (l *Log) eachSince(ctx context.Context, p Partition, at Timestamp, visit fu
 	}
 }
 
-// batchAt reads the batch that holds an offset from the store, which has just told of the offset: the tail may not have heard of it yet. At the
-// partition's end it is empty.
+// batchAt reads the batch that holds an offset from the store, which has just returned the offset: the tail may not know
+// it yet. At the end of the partition the batch is empty.
 func (l *Log) batchAt(ctx context.Context, p Partition, at Offset) (b Placed, first Offset, err error) {
 	s := Span{Partition: p, From: at, MaxBytes: 1}
 	got, err := l.read(ctx, []Span{s}, s.MaxBytes)

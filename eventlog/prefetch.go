@@ -8,65 +8,66 @@ import (
 	"time"
 )
 
-// prefetch reads the next span of a partition while its reader handles this one. It does so for readers of history: those who ask for what
-// follows an answer from the store. From a reader's second question on, the next trip is always under way.
+// prefetch reads the next span of a partition while its reader handles this one. It does so only for readers of older
+// records, which continue where an answer from the store ended: from a reader's second fetch on, the next store call is
+// always in flight.
 //
 //	reader   ask ──answer── work ──────── ask ──answer── work ──────── ask …
 //	store         read           prefetch ────┘     prefetch ────┘
 type prefetch struct {
-	read  func(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error)
-	known func(Partition) (Bounds, bool)
-	age   func() int64 // of the tail: what was read at another is not answered
-	trips sync.WaitGroup
+	read        func(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error)
+	known       func(Partition) (Bounds, bool)
+	incarnation func() int64   // of the tail: spans read in another incarnation are not returned
+	calls       sync.WaitGroup // store calls in flight
 
 	mu    sync.Mutex // guards what follows
-	next  map[place]*prefetched
-	order []noted // the oldest first; some are no longer in next
-	held  int     // bytes that the trips of next may bring
+	next  map[partitionOffset]*prefetched
+	order []noted // the oldest first; some elements are no longer in next
+	held  int     // bytes that the store calls of next may return
 }
 
-// place is where a reader will go on.
-type place struct {
+// partitionOffset is an offset of a partition.
+type partitionOffset struct {
 	partition Partition
-	from      Offset
+	offset    Offset
 }
 
-// noted says since when a place is in next.
+// noted is where a reader is expected to continue, and since when it is expected.
 type noted struct {
-	place
+	partitionOffset
 	at time.Time
 }
 
-// prefetched is what is known of a place: that a reader may come there, and what a trip brings for it.
+// prefetched is an offset where a reader is expected, and the slice that is read for it.
 type prefetched struct {
 	noted
-	held  int           // of prefetch.held
-	life  int64         // the age when the trip began
-	done  chan struct{} // nil without a trip; closed when slice is there
-	slice Slice         // with an error if the trip failed
+	held        int           // of prefetch.held
+	incarnation int64         // number of the incarnation when the store call began
+	done        chan struct{} // nil: nothing is read for it; closed when slice is set
+	slice       Slice         // with Err if the store call failed
 }
 
 const (
-	prefetchBytes  = 32 << 20         // most that is prefetched and not yet asked for; readers beyond that wait for their trips
-	prefetchPlaces = 4096             // most places remembered
-	prefetchStale  = 10 * time.Second // a reader that did not come by then makes room
+	prefetchBytes   = 32 << 20         // most bytes prefetched and not yet fetched; beyond that nothing is prefetched
+	prefetchOffsets = 4096             // most offsets where readers are expected
+	prefetchStale   = 10 * time.Second // a reader that did not fetch by then is no longer expected
 )
 
-func newPrefetch(read func(context.Context, []Span, int) ([]Slice, error), known func(Partition) (Bounds, bool), age func() int64) *prefetch {
-	return &prefetch{read: read, known: known, age: age, next: make(map[place]*prefetched)}
+func newPrefetch(read func(context.Context, []Span, int) ([]Slice, error), known func(Partition) (Bounds, bool), incarnation func() int64) *prefetch {
+	return &prefetch{read: read, known: known, incarnation: incarnation, next: make(map[partitionOffset]*prefetched)}
 }
 
-// take returns what is known of the place where a span begins, and forgets it; nil where nothing is. It waits for a trip that is under way.
-// done is nil where no trip brought anything.
+// take removes and returns what was prefetched for the offset where a span begins; nil: nothing was. It waits for a store
+// call in flight. done is nil if no call returned batches.
 func (p *prefetch) take(ctx context.Context, s Span) (*prefetched, error) {
-	f := p.know(s)
+	f := p.remove(s)
 	if f == nil || f.done == nil {
 		return f, nil
 	}
 	select {
 	case <-f.done:
-		if f.slice.Err != nil || len(f.slice.Batches) == 0 || f.life != p.age() {
-			f.done = nil // what went wrong then may be right now
+		if f.slice.Err != nil || len(f.slice.Batches) == 0 || f.incarnation != p.incarnation() {
+			f.done = nil // read it anew: the error may be over
 		}
 		return f, nil
 	case <-ctx.Done():
@@ -74,29 +75,30 @@ func (p *prefetch) take(ctx context.Context, s Span) (*prefetched, error) {
 	}
 }
 
-func (p *prefetch) know(s Span) *prefetched {
+func (p *prefetch) remove(s Span) *prefetched {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f := p.next[place{s.Partition, s.From}]
+	f := p.next[partitionOffset{s.Partition, s.From}]
 	if f == nil || s.MaxBytes <= 0 {
 		return nil
 	}
 	p.drop(f)
 	if b, there := p.known(s.Partition); !there || s.From < b.First {
-		return nil // it was deleted or trimmed meanwhile, which the store will tell
+		return nil // it was deleted or trimmed meanwhile: the store says so
 	}
 	return f
 }
 
-// goOn notes where the readers will go on, and prefetches for those who were expected.
-func (p *prefetch) goOn(ctx context.Context, far []distant, got []Slice) {
-	var trip []Span
+// prefetchNext notes where readers are expected to continue, and prefetches for those that were expected where they
+// fetched.
+func (p *prefetch) prefetchNext(ctx context.Context, misses []miss, got []Slice) {
+	var spans []Span
 	var waiting []*prefetched
 	most := 0
-	life := p.age()
+	incarnation := p.incarnation()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, d := range far {
+	for _, d := range misses {
 		s, slice := d.span, got[d.index]
 		n := len(slice.Batches)
 		if n == 0 {
@@ -107,23 +109,24 @@ func (p *prefetch) goOn(ctx context.Context, far []distant, got []Slice) {
 		if s.From >= slice.Bounds.Next {
 			continue // what follows comes through the tail
 		}
-		f := &prefetched{noted: noted{place{s.Partition, s.From}, time.Now()}}
-		if d.expected != nil && p.makeRoom(s.MaxBytes) {
-			f.held, f.life, f.done = s.MaxBytes, life, make(chan struct{})
-			trip, waiting = append(trip, s), append(waiting, f)
+		f := &prefetched{noted: noted{partitionOffset{s.Partition, s.From}, time.Now()}}
+		if d.prefetched != nil && p.makeRoom(s.MaxBytes) {
+			f.held, f.incarnation, f.done = s.MaxBytes, incarnation, make(chan struct{})
+			spans, waiting = append(spans, s), append(waiting, f)
 			most += s.MaxBytes
 		}
 		p.note(f)
 	}
-	if len(trip) == 0 {
+	if len(spans) == 0 {
 		return
 	}
-	p.trips.Go(func() { p.fetch(ctx, trip, most, waiting) })
+	p.calls.Go(func() { p.fetch(ctx, spans, most, waiting) })
 }
 
-// fetch makes a trip for those who wait. What comes counts with its true size: a batch may be larger than what was asked for.
-func (p *prefetch) fetch(ctx context.Context, trip []Span, most int, waiting []*prefetched) {
-	slices, err := p.tryRead(ctx, trip, most)
+// fetch reads spans for those expected. Each is charged with its true size: a batch may be larger than the limit of its
+// span.
+func (p *prefetch) fetch(ctx context.Context, spans []Span, most int, waiting []*prefetched) {
+	slices, err := p.tryRead(ctx, spans, most)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, f := range waiting {
@@ -132,7 +135,7 @@ func (p *prefetch) fetch(ctx context.Context, trip []Span, most int, waiting []*
 		} else {
 			f.slice = slices[i]
 		}
-		if p.next[f.place] == f { // else it was taken already, or gave way
+		if p.next[f.partitionOffset] == f { // else it was taken or dropped already
 			size := bytesIn(f.slice.Batches)
 			if p.held += size - f.held; p.held > prefetchBytes {
 				p.held, size, f.slice = p.held-size, 0, Slice{}
@@ -143,45 +146,45 @@ func (p *prefetch) fetch(ctx context.Context, trip []Span, most int, waiting []*
 	}
 }
 
-// tryRead is read for a trip that no request waits for, and so no door would catch its panic.
-func (p *prefetch) tryRead(ctx context.Context, trip []Span, most int) (slices []Slice, err error) {
+// tryRead is read, with a panic made an error: no request waits for this call, so no door would recover.
+func (p *prefetch) tryRead(ctx context.Context, spans []Span, most int) (slices []Slice, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			slices, err = nil, fmt.Errorf("prefetch: panic: %v\n%s", v, debug.Stack())
 		}
 	}()
-	return p.read(ctx, trip, most)
+	return p.read(ctx, spans, most)
 }
 
-// forgetStale lets go of what was read for readers that did not come.
+// forgetStale drops what was prefetched for readers that did not come.
 func (p *prefetch) forgetStale() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dropStale()
 }
 
-// clear lets go of all.
+// clear drops everything.
 func (p *prefetch) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.next, p.order, p.held = make(map[place]*prefetched), nil, 0
+	p.next, p.order, p.held = make(map[partitionOffset]*prefetched), nil, 0
 }
 
-// The rest needs p.mu held.
+// The functions below need p.mu held.
 
 func (p *prefetch) note(f *prefetched) {
-	if before := p.next[f.place]; before != nil {
+	if before := p.next[f.partitionOffset]; before != nil {
 		p.drop(before)
 	}
-	p.next[f.place] = f
+	p.next[f.partitionOffset] = f
 	p.order = append(p.order, f.noted)
 	p.held += f.held
-	for len(p.order) > prefetchPlaces {
+	for len(p.order) > prefetchOffsets {
 		p.dropOldest()
 	}
 }
 
-// makeRoom tells whether so many bytes more may be read ahead. Readers that did not come give way.
+// makeRoom reports whether so many bytes more may be prefetched. It drops stale ones first, if need be.
 func (p *prefetch) makeRoom(bytes int) bool {
 	if p.held+bytes > prefetchBytes {
 		p.dropStale()
@@ -196,13 +199,13 @@ func (p *prefetch) dropStale() {
 }
 
 func (p *prefetch) dropOldest() {
-	if f := p.next[p.order[0].place]; f != nil && f.noted == p.order[0] {
+	if f := p.next[p.order[0].partitionOffset]; f != nil && f.noted == p.order[0] {
 		p.drop(f)
 	}
 	p.order = p.order[1:]
 }
 
 func (p *prefetch) drop(f *prefetched) {
-	delete(p.next, f.place)
+	delete(p.next, f.partitionOffset)
 	p.held -= f.held
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Idempotent producers (KIP-98). A producer numbers its records per partition; the log takes each number once and in
-// order. What it knows of a producer is keyed state, changed in the same entry as the records themselves: so it can neither
-// run ahead of them nor fall behind, and any broker on the store judges alike.
+// Idempotent producers (KIP-98). A producer numbers its records per partition; the log appends each number once and in
+// order. A producer's state is a key that is put in the same entry as the records: so it is never ahead of them or
+// behind, and every broker on the store decides alike.
 //
 //	key    producer/<id>/<partition>
 //	value  <epoch> <first>-<last>@<base> … <first>-<last>^<back> … <base>
@@ -23,10 +23,10 @@ import (
 // The last field is the base offset of the newest batch, which the store appends as it commits (Put.AddBase). "@"
 // gives a batch's base offset; "^" tells how far before the newest one's it is, for batches of the same entry.
 
-// sequencesKept is how many batches back a retry is recognised: Kafka's clients have at most five under way.
+// sequencesKept is how many batches back a retry is recognised: Kafka's clients have at most five in flight.
 const sequencesKept = 5
 
-// producersMax bounds what is kept in memory. The store has the rest, a trip away.
+// producersMax bounds the states in memory. The others are read from the store, with one call each.
 const producersMax = 50_000
 
 type producerKey struct {
@@ -42,20 +42,20 @@ func (k producerKey) String() string {
 
 // producerState is what the log knows of a producer in a partition. Version 0: the store knows nothing of it.
 type producerState struct {
-	fresh   bool // read from the store for the batch that is judged next
+	fresh   bool // read from the store for the batch that is checked next
 	version Version
 	epoch   int16
 	batches []sequenced // at most sequencesKept, the newest last
 }
 
-// sequenced is one batch's run of sequence numbers, and where it is.
+// sequenced is one batch's range of sequence numbers, and its base offset.
 type sequenced struct {
 	first, last int32
 	base        Offset
 	inFlush     int // while not 0: the batch has no base yet, and is the entry's inFlush-th
 }
 
-// producers holds the states that were used lately. It belongs to the appender's goroutine.
+// producers holds the states that were used recently. Only the appender's goroutine uses it.
 type producers struct {
 	states map[producerKey]producerState
 }
@@ -91,10 +91,10 @@ type verdict struct {
 // errAskStore: memory would refuse the batch, but another broker may have moved the producer on.
 var errAskStore = errors.New("the store must be asked")
 
-// judge decides on a batch and, when it is to be appended, takes its sequence numbers into the state.
+// judge checks a batch and, if it is to be appended, adds its sequence numbers to the state.
 //
-// What memory knows is enough to append: the entry checks that the store knows the same. It is not enough to refuse:
-// then the store is asked first, and judge tries again.
+// The state in memory is enough to append: the entry checks that the store has the same. It is not enough to refuse: then
+// the state is read from the store first, and judge called again.
 func (a *advance) judge(h batch.Header) (verdict, error) {
 	s := &a.next
 	first, last := h.BaseSequence, lastSequence(h)
@@ -114,8 +114,8 @@ func (a *advance) judge(h batch.Header) (verdict, error) {
 	}
 	s.version = a.previous + 1
 	if a.previous == 0 {
-		// The key may have been there before and been forgotten. Counting from 1 again it could reach a version
-		// that another broker remembers, whose check would then pass.
+		// The key may have been put before and deleted. Counting from 1 again it could reach a version that another
+		// broker remembers, whose check would then pass.
 		s.version = Version(time.Now().UnixMicro())
 	}
 	a.taken++
@@ -126,7 +126,7 @@ func (a *advance) judge(h batch.Header) (verdict, error) {
 	return verdict{}, nil
 }
 
-// refuses says why a batch does not follow from the state, by the rules of KIP-98 and KIP-360.
+// refuses returns why a batch may not follow the state, by the rules of KIP-98 and KIP-360; nil: it may.
 func (s *producerState) refuses(h batch.Header, p Partition) error {
 	first, fresh := h.BaseSequence, len(s.batches) == 0
 	switch {
@@ -150,10 +150,10 @@ func (s *producerState) refuses(h batch.Header, p Partition) error {
 
 func lastSequence(h batch.Header) int32 { return addSequence(h.BaseSequence, h.LastOffsetDelta) }
 
-// addSequence counts on from a sequence number; 0 follows 2^31-1.
+// addSequence adds to a sequence number; 0 follows 2^31-1.
 func addSequence(s, n int32) int32 { return int32((int64(s) + int64(n)) & math.MaxInt32) }
 
-// write makes the check and the put that go with the batches of the producer's entry.
+// write returns the check and the put of the producer's entry.
 func (a *advance) write(batches []Batch) ([]Check, []Put) {
 	var v strings.Builder
 	fmt.Fprintf(&v, "%d ", a.next.epoch)
@@ -173,7 +173,7 @@ func (a *advance) write(batches []Batch) ([]Check, []Put) {
 		[]Put{{Key: key, Version: a.next.version, Value: []byte(v.String()), AddBase: len(batches)}}
 }
 
-// moved takes in that the entry is durable, with the bases that its batches got.
+// moved stores the new state after the entry was committed, with the base offsets of its batches.
 func (ps *producers) moved(a *advance, base []Offset) {
 	for i := range a.next.batches {
 		if b := &a.next.batches[i]; b.inFlush > 0 {
@@ -184,7 +184,7 @@ func (ps *producers) moved(a *advance, base []Offset) {
 	ps.keep(a.key, a.next)
 }
 
-// load reads a producer's state from the store: one trip.
+// load reads a producer's state from the store, with one call.
 func (ps *producers) load(ctx context.Context, store Store, key producerKey) error {
 	kvs, err := store.List(ctx, key.String(), "", 1)
 	if err != nil {
@@ -247,7 +247,7 @@ func (ps *producers) keep(key producerKey, s producerState) {
 
 func (ps *producers) forget(key producerKey) { delete(ps.states, key) }
 
-// Producer is an idempotent producer, as a partition knows it.
+// Producer is the state of an idempotent producer in a partition.
 type Producer struct {
 	ID           int64
 	Epoch        int16
@@ -255,8 +255,8 @@ type Producer struct {
 	Idle         time.Duration // since it last wrote
 }
 
-// Producers lists the idempotent producers that a partition knows. It reads those of all partitions, a page a trip: it is there for
-// people, not for hot paths.
+// Producers lists the idempotent producers of a partition. It reads those of all partitions, so it is for tools, not for
+// hot paths.
 func (l *Log) Producers(ctx context.Context, p Partition) ([]Producer, error) {
 	var found []Producer
 	err := l.ListAll(ctx, producerPrefix, func(kv KeyValue) error {
@@ -277,9 +277,9 @@ func (l *Log) Producers(ctx context.Context, p Partition) ([]Producer, error) {
 	return found, err
 }
 
-// producerIDs hands out producer ids from a block that this process took from the store.
+// producerIDs assigns producer ids from a block that this process reserved in the store.
 type producerIDs struct {
-	mu        sync.Mutex // guards next and end, and the trip for a new block
+	mu        sync.Mutex // guards next and end, held while a new block is reserved
 	next, end int64
 }
 
@@ -289,7 +289,7 @@ const (
 )
 
 // NewProducerID returns a producer id that no other caller ever gets, from this process or any other on the
-// store. One call in a thousand costs two trips.
+// store. One call in a thousand makes two store calls.
 func (l *Log) NewProducerID(ctx context.Context) (int64, error) {
 	ids := &l.ids
 	ids.mu.Lock()

@@ -11,16 +11,17 @@ import (
 const (
 	// retentionTick is the shortest time between two retention checks of a partition.
 	retentionTick = 5 * time.Second
-	// retentionShare of the time for which a topic keeps its records passes between two checks, if that is less than Config.RetentionEvery:
-	// records that are kept for a minute are not kept for six.
+	// The interval between two checks is at most the retention time divided by retentionShare: records kept for a minute
+	// are not kept for six.
 	retentionShare = 20
-	// sweepEvery is the time between two looks for what is left over: trash, and producers long silent.
+	// sweepEvery is the time between two sweeps of deleted partitions and of producers that were silent for long.
 	sweepEvery = 10 * time.Minute
-	// catalogKept is how many changes of topics partition 0 remembers.
+	// catalogKept is how many changes of topics partition 0 keeps.
 	catalogKept = 1000
 )
 
-// retain trims what is past its topic's retention, and sweeps up. Every broker on a store does so; trimming twice does no harm.
+// retain trims what is past its topic's retention, and sweeps. Every broker on a store does so; trimming twice does no
+// harm.
 func (l *Log) retain(ctx context.Context) error {
 	checked := make(map[Partition]time.Time) // when a partition was last checked, or first seen
 	var swept time.Time
@@ -42,7 +43,7 @@ func (l *Log) retain(ctx context.Context) error {
 			every := l.retentionEvery(t)
 			for _, p := range t.Partitions {
 				last, known := checked[p]
-				if !known { // records with old timestamps in a new partition: their readers get a whole interval, as in Kafka
+				if !known { // old timestamps in a new partition: its readers get a whole interval, as in Kafka
 					last = now
 				}
 				if now.Sub(last) < every {
@@ -55,7 +56,7 @@ func (l *Log) retain(ctx context.Context) error {
 				}
 			}
 		}
-		checked = seen // partitions that are gone are gone from here, too
+		checked = seen // without deleted partitions
 		if now.Sub(swept) >= sweepEvery {
 			swept = now
 			if err := l.sweep(ctx); err != nil && ctx.Err() == nil {
@@ -109,8 +110,8 @@ func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) err
 	return nil
 }
 
-// trimAsSet trims, if the topic is still set as this process believes: it may have been stopped for long, or may not have heard yet. One trip more for
-// each trim; where the settings are others the next check goes by them.
+// trimAsSet trims, if the topic's settings are still those that this process knows: it may have been stopped, or not have
+// polled yet. That is one store call more for each trim. If they changed, the next check uses the new ones.
 func (l *Log) trimAsSet(ctx context.Context, t Topic, p Partition, before Offset) error {
 	now, err := l.TopicNow(ctx, t.Name)
 	switch {
@@ -122,21 +123,21 @@ func (l *Log) trimAsSet(ctx context.Context, t Topic, p Partition, before Offset
 	return l.Trim(ctx, p, before)
 }
 
-// dated reports whether the batch that holds an offset has a time. Records without one are of unknown age: they go by
-// size, or with younger ones that are too old.
+// dated reports whether the batch that holds an offset has a timestamp. The age of records without one is unknown: they
+// are deleted by size, or together with later ones that are too old.
 func (l *Log) dated(ctx context.Context, p Partition, at Offset) (bool, error) {
 	got, err := l.Fetch(ctx, Want{Spans: []Span{{Partition: p, From: at, MaxBytes: 1}}})
 	if err != nil {
 		return false, err
 	}
 	if isDamaged(got[0].Err) {
-		return true, nil // the store gave it a time; it must not keep for ever what comes after it
+		return true, nil // the store knows its time; a damaged batch must not keep later ones for ever
 	}
-	// There is none where another broker trimmed first.
+	// No batch: another broker trimmed first.
 	return len(got[0].Batches) > 0 && got[0].Batches[0].MaxTime > NoTimestamp, nil
 }
 
-// sweep finishes deletions that were cut short, forgets producers that were silent for long, and shortens the catalog's history.
+// sweep finishes interrupted deletions, deletes the state of producers that were silent for long, and trims partition 0.
 func (l *Log) sweep(ctx context.Context) error {
 	err := l.ListAll(ctx, trashPrefix, func(kv KeyValue) error {
 		n, err := strconv.ParseInt(strings.TrimPrefix(kv.Key, trashPrefix), 10, 64)
@@ -152,14 +153,14 @@ func (l *Log) sweep(ctx context.Context) error {
 	err = l.ListAll(ctx, producerPrefix, func(kv KeyValue) error {
 		if kv.Age > l.cfg.ProducerExpiry {
 			silent = append(silent, l.Submit(ctx, Entry{
-				Checks: []Check{{Key: kv.Key, Version: kv.Version}}, // unless it spoke just now
+				Checks: []Check{{Key: kv.Key, Version: kv.Version}}, // unless it appended just now
 				Puts:   []Put{{Key: kv.Key}},
 			}))
 		}
 		return nil
 	})
 	for _, t := range silent {
-		_, _ = t.Wait(ctx) // what did not go now goes with the next sweep
+		_, _ = t.Wait(ctx) // a failure is repeated by the next sweep
 	}
 	if err != nil {
 		return err

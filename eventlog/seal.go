@@ -10,23 +10,23 @@ import (
 // looseBytes bounds a batch sealed from loose records of many callers; half of Kafka's default for max.message.bytes.
 const looseBytes = 512 << 10
 
-// sealing is how a topic wants its records sealed.
+// sealing holds the settings of a topic that concern how its records become batches.
 type sealing struct {
 	codec      batch.Codec
 	appendTime bool
-	bytes      int // of a batch of many callers' records
+	bytes      int // most bytes of a batch with records of many callers
 }
 
-// plain is how records are sealed for whom nothing else is known.
-var plain = sealing{bytes: looseBytes}
+// defaultSealing applies to a topic without settings.
+var defaultSealing = sealing{bytes: looseBytes}
 
 func (t Topic) sealing() sealing {
 	codec, _ := t.Codec()
 	return sealing{codec: codec, appendTime: t.AppendTime(), bytes: min(looseBytes, t.MaxMessageBytes())}
 }
 
-// Seal makes one batch of records for one of the topic's partitions, with the codec and the timestamps that its settings ask for.
-// The records keep their own timestamps, also 0.
+// Seal encodes records as one batch for one of the topic's partitions, with the compression and the timestamp type of the
+// topic's settings. The records keep their own timestamps, also 0.
 func (t Topic) Seal(p Partition, records []batch.Record) (Batch, error) {
 	return t.sealing().seal(p, records)
 }
@@ -46,7 +46,7 @@ func (s sealing) seal(p Partition, records []batch.Record) (Batch, error) {
 	return Batch{Partition: p, Records: h.Records, MaxTime: Timestamp(h.MaxTimestamp), Bytes: raw}, nil
 }
 
-// sealLoose is for records that were bounded when they came. One with timestamp 0 gets the present time.
+// sealLoose seals records that checkLoose has passed. A record with timestamp 0 gets the current time.
 func (s sealing) sealLoose(p Partition, records []batch.Record) Batch {
 	now := time.Now().UnixMilli()
 	for i := range records {

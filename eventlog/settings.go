@@ -34,7 +34,7 @@ const (
 	SettingDouble
 )
 
-// InvalidError says what a caller asked for that is not allowed, and why.
+// InvalidError reports a value that is not allowed, and why.
 type InvalidError struct {
 	What, Value, Why string
 }
@@ -53,8 +53,8 @@ var Settings = []Setting{
 	{"retention.bytes", "-1", SettingLong, "How many bytes a partition keeps, at least, before its oldest batches go; -1 for no bound.", within(-1, math.MaxInt64)},
 	{"retention.ms", "604800000", SettingLong, "How long records are kept, in milliseconds; -1 for ever.", within(-1, math.MaxInt64)},
 
-	// Tools set these for the sake of Kafka's own files and replicas. Each is taken where what it asks for is so, or is
-	// nobody's promise.
+	// Tools set these for Kafka's own files and replicas. A value is accepted if weir fulfils it, or if it promises
+	// nothing.
 	{"compression.gzip.level", "-1", SettingInt, idle + "batches are compressed anew at one level.", within(-1, 9)},
 	{"compression.lz4.level", "9", SettingInt, idle + "batches are compressed anew at one level.", within(1, 17)},
 	{"compression.zstd.level", "3", SettingInt, idle + "batches are compressed anew at one level.", within(-131072, 22)},
@@ -82,7 +82,7 @@ var Settings = []Setting{
 	{"unclean.leader.election.enable", "false", SettingBool, "Whether a replica that missed records may lead. None does here.", oneOf("false")},
 }
 
-// idle begins the description of a setting that is kept and shown and changes nothing.
+// idle begins the description of a setting that is stored and listed but changes nothing.
 const idle = "Changes nothing: "
 
 // FindSetting returns the setting of that name.
@@ -94,7 +94,7 @@ func FindSetting(name string) (Setting, bool) {
 	return Settings[i], true
 }
 
-// CheckConfig says whether all settings are known and their values allowed.
+// CheckConfig returns an error for an unknown setting or a value that is not allowed.
 func CheckConfig(config map[string]string) error {
 	for name, value := range config {
 		s, ok := FindSetting(name)
@@ -160,10 +160,10 @@ func (t Topic) Retention() (age time.Duration, bytes int64) {
 // MaxMessageBytes is the largest record batch that the topic accepts.
 func (t Topic) MaxMessageBytes() int { return int(t.number("max.message.bytes")) }
 
-// CompressionType is how batches are kept; "producer" means as they came.
+// CompressionType is how batches are stored; "producer" means as they were sent.
 func (t Topic) CompressionType() string { return t.Setting("compression.type") }
 
-// Codec is the codec that compression.type demands; false when it leaves that to the producer.
+// Codec is the codec that compression.type requires; false if that is the producer's choice.
 func (t Topic) Codec() (batch.Codec, bool) {
 	switch t.CompressionType() {
 	case "uncompressed":
@@ -195,7 +195,7 @@ func (t Topic) number(name string) int64 {
 // topicNameMax is Kafka's bound on a topic's name.
 const topicNameMax = 249
 
-// CheckTopicName holds a name to Kafka's rule: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', but not "." or "..".
+// CheckTopicName applies Kafka's rule: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', but not "." or "..".
 func CheckTopicName(name string) error {
 	invalid := func(why string) error { return &InvalidError{What: "topic name", Value: shorten(name), Why: why} }
 	switch {

@@ -21,21 +21,22 @@ type (
 	// Timestamp counts milliseconds since the Unix epoch, Kafka's unit. NoTimestamp means unknown.
 	Timestamp int64
 
-	// Mark says how far Moved has looked, and in which incarnation. The zero mark is the beginning.
+	// Mark is where the next call of Moved continues, and in which incarnation. The zero mark is the beginning.
 	Mark struct {
 		Incarnation Incarnation
 		Place       string // the store's own note
 	}
 
-	// Incarnation names a life of a store. Two are different where the store may have lost its end in between.
+	// Incarnation identifies a period of the store without a rewind. Two differ if the store may have been rewound in
+	// between.
 	Incarnation struct {
-		Store string  // what the store knows by itself: which server, since when it runs, which file
-		Epoch Version // of EpochKey: processes that noticed a loss which the store did not know of put it anew
+		Store string  // the store's own identity: which server, since when it runs, which file
+		Epoch Version // the version of EpochKey: a process that notices a rewind which the store did not puts the key again
 	}
 )
 
-// Next is the version that a change gives a key that is kept in memory and checked again. Steps are random: a key that was deleted and came back, or a
-// store that lost its end and went on, does not come by a version that somebody remembers of what was lost.
+// Next returns a version for the next change of a key that is cached and checked later. Steps are random: a key that was
+// deleted and put again, or a store that was rewound, does not reach a version that somebody remembers.
 func (v Version) Next() Version {
 	const first, step = 1 << 53, 1 << 20 // 2^43 changes fit
 	if v == 0 {
@@ -55,12 +56,11 @@ const (
 	Forget Offset = math.MaxInt64
 )
 
-// Batch is one run of records for one partition, in Kafka's record batch layout (magic 2).
-// The bytes rest as the producer sent them; the base offset inside them means nothing until a
-// reader patches it (batch.Patch).
+// Batch is one run of records for one partition, in Kafka's record batch layout (magic 2). The bytes are stored as the
+// producer sent them; the base offset inside them means nothing until a reader patches it (batch.Patch).
 //
-// A batch with no records and no bytes opens its partition: it is created, empty, if it is not there.
-// Records for a partition that was never opened, or was forgotten, are refused with ErrNoPartition.
+// A batch with no records and no bytes creates its partition, empty, if it does not exist. Records for a partition that
+// was never created, or was deleted, are refused with ErrNoPartition.
 type Batch struct {
 	Partition Partition
 	Records   int32     // how many offsets it takes
@@ -70,24 +70,25 @@ type Batch struct {
 
 // Entry is one caller's change: all of it happens, or none of it.
 //
-// Its batches take their offsets in the order given: two batches for one partition in one entry are neighbours.
+// Its batches take their offsets in the order given: two batches for one partition in one entry are contiguous.
 type Entry struct {
 	Batches []Batch
 	Checks  []Check // every key must still be at its version
 	Puts    []Put   // each key at most once
 
-	// UsesReserve: the entry may use the space that a store keeps from records, for its records are few and it frees space.
+	// UsesReserve: the entry may use the space that a store reserves for deletion, because it has few records and frees
+	// space.
 	UsesReserve bool
 }
 
-// Check holds an entry back unless Key is at Version. Version 0 demands that there is no such key.
+// Check refuses an entry with ErrStale unless Key is at Version. Version 0 demands that the key does not exist.
 type Check struct {
 	Key     string
 	Version Version
 }
 
-// Put gives Key a new version and value. A nil Value forgets the key.
-// With AddBase = n > 0, the base offset that the entry's n-th batch gets is appended to Value, in decimal digits.
+// Put gives Key a new version and value. A nil Value deletes the key. With AddBase = n > 0, the base offset of the n-th
+// batch of the entry is appended to Value, in decimal digits.
 type Put struct {
 	Key     string
 	Version Version
@@ -95,12 +96,12 @@ type Put struct {
 	AddBase int
 }
 
-// Outcome answers one Entry. With Err nil the entry is durable.
-// Err is ErrStale when a check failed, ErrNoPartition when a partition is not there, ErrNoSpace when the store has no space
-// for records: the entry certainly did not happen.
+// Outcome is the answer to one Entry. With Err nil the entry is durable. Err is ErrStale if a check failed,
+// ErrNoPartition if a partition does not exist, ErrNoSpace if the store has no space for records: then the entry
+// certainly did not happen.
 type Outcome struct {
-	Base      []Offset // where each batch of the entry begins; 0 for one that only opens
-	Duplicate bool     // set by the log, not by stores: the batch was there already, at Base
+	Base      []Offset // the base offset of each batch; 0 for one that only creates its partition
+	Duplicate bool     // set by the log, not by stores: the batch had been appended before, at Base
 	Err       error
 }
 
@@ -112,35 +113,35 @@ type Span struct {
 	MaxBytes  int
 }
 
-// Bounds tells what a partition holds: the offsets [First, Next), in about Bytes bytes.
+// Bounds is what a partition holds: the offsets [First, Next), in about Bytes bytes.
 type Bounds struct {
 	Partition   Partition
 	First, Next Offset
 	Bytes       int64
 }
 
-// Slice answers one Span. Batches is empty where From is outside [First, Next), and where the budget left nothing for it.
-// Err is ErrNoPartition when there is no such partition, and a *DamagedError where the batch that holds From cannot be read back,
-// which leaves the other spans alone. Its Next is where the next batch begins that is there. The log checks the bytes.
+// Slice is the answer to one Span. Batches is empty if From is outside [First, Next), or if earlier spans used the
+// budget. Err is ErrNoPartition, or a *DamagedError if the batch that holds From cannot be read back; its Next is where
+// the next batch begins. Other spans are not affected. The log checks the bytes.
 type Slice struct {
 	Bounds  Bounds
 	Batches []Placed
 	Err     error
 }
 
-// Placed is a batch at its place in the log. Its bytes belong to the reader.
+// Placed is a batch with its base offset. Its bytes belong to the reader.
 type Placed struct {
 	Base Offset
 	Batch
 }
 
-// Goal is what Seek looks for. One of the two is given.
+// Goal is what Seek looks for: At, or Bytes.
 type Goal struct {
 	// At looks for the first batch whose newest record is not older, beginning with the batch that holds From.
 	At   Timestamp
 	From Offset // below First: First
-	// Bytes, when positive, looks for the highest batch boundary that leaves at least so many bytes
-	// behind it: trimming there never leaves less.
+	// Bytes, if positive, looks for the highest batch boundary with at least so many bytes after it: trimming there never
+	// leaves less.
 	Bytes int64
 }
 
@@ -159,55 +160,52 @@ type KeyValue struct {
 // An error from any method that matches ErrUnavailable means that certainly nothing happened and that trying again
 // may work. One that matches ErrUnsure (Commit and Trim only) means that it may have happened.
 //
-// A store may lose its end: a standby is promoted that lacks the last commits, a backup is copied back. It is in another incarnation
-// then, as far as it can know. Commit and Trim, and Moved with a mark, answer ErrRewound when the store is no longer in the incarnation that Moved
-// told this Store value last. Moved with the zero mark tells the one that it is in now. A process that joins others on a store, or
-// comes back to it, begins no new incarnation.
+// A store may be rewound: a standby is promoted that lacks the last commits, or a backup is restored. Then it is in
+// another incarnation, as far as it can know. Commit and Trim, and Moved with a mark, answer ErrRewound if the store is
+// no longer in the incarnation that Moved returned last to this Store value. Moved with the zero mark returns the current
+// one. A process that opens a store that others use, or reconnects to it, begins no new incarnation.
 type Store interface {
-	// Commit makes every entry durable before it returns, in one trip.
-	// Entries are independent: one that fails leaves the others alone; outcomes come in the entries' order.
-	// A key that one entry puts is named by no other entry of the flush, so all may be judged by what was there before;
-	// many may check a key that none puts.
-	// Offsets are dense, and become visible to readers in order.
-	// The store does not keep or change the bytes after it returns.
+	// Commit makes every entry durable before it returns, in one round trip. Entries are independent: one that fails does
+	// not affect the others; outcomes come in the order of the entries. A key that one entry puts is in no other entry of
+	// the flush, so all can be checked against the state before it; many may check a key that none puts. Offsets are
+	// dense, and become visible to readers in order. The store does not keep or change the bytes after it returns.
 	Commit(ctx context.Context, flush []Entry) ([]Outcome, error)
 
-	// Read returns, for each span, whole batches from the one holding From onwards, in one trip for all spans.
-	// Those of a span have at most its MaxBytes, those of all at most maxBytes, and earlier spans come first. Only the first batch of the
-	// first span that has any comes however large it is (KIP-74). Budget is this rule.
-	// It never returns a record that a crash could still undo.
+	// Read returns, for each span, whole batches from the one that holds From, in one round trip for all spans. Those of
+	// a span have at most its MaxBytes, those of all at most maxBytes, and earlier spans come first. Only the first batch
+	// of the first span that has any is returned whatever its size (KIP-74). Budget is this rule. Read never returns a
+	// record that a crash could still undo.
 	Read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error)
 
-	// Moved lists the bounds of the partitions that changed since the mark, and the mark to ask with next.
-	// With the zero mark it lists all partitions. It may list one that did not change. A forgotten
-	// partition is not listed. A mark is good only with the Store value that gave it.
+	// Moved returns the bounds of the partitions that changed since the mark, and the mark for the next call. With the
+	// zero mark it returns all partitions. It may return one that did not change, never a deleted one. A mark is valid
+	// only with the Store value that returned it.
 	Moved(ctx context.Context, since Mark) ([]Bounds, Mark, error)
 
-	// Seek finds the base offset of the batch that the goal describes, or First, or the goal's From, where that batch begins below.
-	// Where no batch is young enough it finds Next; where fewer bytes are held than the goal asks for, First.
+	// Seek returns the base offset of the batch that the goal describes, but not below First or the goal's From. If no
+	// batch is young enough it returns Next; if fewer bytes are held than the goal asks for, First.
 	Seek(ctx context.Context, p Partition, goal Goal) (Offset, error)
 
-	// Trim moves the partition's First up to before, but not past Next and never down. Whole batches below it
-	// are forgotten, at once or in the store's own time. Forget removes the partition; once it
-	// is gone Trim does nothing.
+	// Trim raises First to before, but not past Next. Batches that are wholly below it are deleted, at once or later.
+	// Forget deletes the partition; Trim of a deleted partition does nothing.
 	Trim(ctx context.Context, p Partition, before Offset) error
 
-	// List returns keyed state under prefix, in byte order of the keys, after a key, at most limit of them.
+	// List returns at most limit keys under prefix, in byte order, that come after the key after.
 	List(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error)
 
 	io.Closer
 }
 
-// Waker is an optional upgrade: a store that can say at once that another process wrote.
-// A wake is a hint. It may come late, or not at all, or for nothing: the follower polls as well.
+// Waker is an optional interface: a store that can notify of other processes' commits. A wake-up is a hint: it may be
+// late, lost or needless, and the follower polls as well.
 type Waker interface {
 	// Wake returns a channel that receives after other processes committed, until ctx ends.
 	Wake(ctx context.Context) (<-chan struct{}, error)
 }
 
-// Writable is an optional upgrade: a store that can tell that it takes no records, such as when its disk is full.
+// Writable is an optional interface: a store that knows when it refuses records, for example because its disk is full.
 type Writable interface {
-	// Writable returns a refusal while records are refused: ErrNoSpace, or what else is wrong. An error means that it cannot be told.
-	// The log asks with every look at the store, so the answer costs little while all is well.
+	// Writable returns a refusal while records are refused: ErrNoSpace, or what else is wrong. err means that it is
+	// unknown. The log asks after every poll, so the answer must be cheap while all is well.
 	Writable(ctx context.Context) (refusal, err error)
 }

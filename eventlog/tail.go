@@ -5,188 +5,191 @@ import (
 	"sync"
 )
 
-// tail keeps what is known of every partition: its bounds, its recent batches, and who waits for more.
-// A reader near the end is served from here and never touches the store.
+// tail caches every partition's bounds and recent batches, and knows which readers wait for more. A reader near the end
+// is served from here and never touches the store.
 //
 //	partition   First ............... batches[0].Base ............ Next
 //	            |---- in the store ----|---- here and in the store ---|
 type tail struct {
-	mu    sync.Mutex // guards everything below
-	lanes map[Partition]*lane
-	// Beside the lanes, so that a reader who waits is woken whatever becomes of a lane.
+	mu         sync.Mutex // guards everything below
+	partitions map[Partition]*partitionTail
+	// Not in partitionTail: a waiting reader must be woken even after its partition was dropped here.
 	waiters map[Partition]map[chan<- struct{}]struct{}
 
-	fifo  []*lane // one mention per batch kept, oldest first: who gives way next
-	gone  int     // mentions in fifo of batches that were dropped out of turn
-	bytes int64
-	limit int64
-	life  int64 // goes up with each reset: what was read before belongs to another incarnation of the store
-	looks int64 // goes up with each beginLook
+	fifo        []*partitionTail // eviction order: one element for each cached batch, oldest first
+	stale       int              // elements of fifo whose batch is no longer cached
+	bytes       int64
+	limit       int64
+	incarnation int64 // local number of the store's incarnation; reset increments it
+	checks      int64 // number of rewind checks begun
 }
 
-type lane struct {
-	bounds  Bounds
-	batches []Placed // neighbours, ending at bounds.Next
-	gone    int      // how many of its mentions in fifo, the oldest, are of batches that were dropped out of turn
-	floor   Offset   // bounds.Next before its first change since look began
-	look    int64    // the look that floor belongs to
+// partitionTail is what the tail has of one partition.
+type partitionTail struct {
+	bounds      Bounds
+	batches     []Placed // contiguous; the last one ends at bounds.Next
+	stale       int      // how many of its oldest elements in fifo are stale
+	nextAtCheck Offset   // bounds.Next when rewind check number check began
+	check       int64    // the rewind check that nextAtCheck belongs to
 }
 
-// placedCost is about what keeping a batch costs beside its bytes.
+// placedCost estimates the memory of a cached batch without its bytes.
 const placedCost = 128
 
 func newTail(limit int64) *tail {
-	return &tail{lanes: make(map[Partition]*lane), waiters: make(map[Partition]map[chan<- struct{}]struct{}), limit: limit}
+	return &tail{partitions: make(map[Partition]*partitionTail), waiters: make(map[Partition]map[chan<- struct{}]struct{}), limit: limit}
 }
 
-// append adds batches that this process just made durable, and wakes who waits for them.
+// append adds batches that this process has just committed, and wakes the readers that wait for them.
 func (t *tail) append(placed []Placed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, b := range placed {
-		l := t.lane(b.Partition)
+		l := t.partition(b.Partition)
 		end := b.Base + Offset(b.Records)
 		if end <= l.bounds.Next {
-			continue // opens its partition; or the follower has seen past it, and readers find it in the store
+			continue // it only creates the partition, or the follower has reported it already: readers get it from the store
 		}
 		if b.Base != l.bounds.Next {
-			t.drop(l, len(l.batches)) // another process wrote in between
+			t.drop(l, len(l.batches)) // another process appended in between: cached batches must be contiguous
 		}
-		t.raise(l, end)
+		t.setEnd(l, end)
 		l.bounds.Bytes += int64(len(b.Bytes))
-		t.keep(l, b)
+		t.cache(l, b)
 		t.wake(l.bounds.Partition)
 	}
 	t.evict()
 }
 
-// age names the incarnation of the store that the tail shows, to this process alone.
-func (t *tail) age() int64 {
+// incarnationNumber returns the number of the incarnation that the tail describes. Numbers differ between processes.
+func (t *tail) incarnationNumber() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.life
+	return t.incarnation
 }
 
-// reset forgets everything, and begins with bounds of another incarnation of the store. All readers who wait are woken.
+// reset replaces everything with the bounds of a new incarnation, and wakes all waiting readers.
 func (t *tail) reset(all []Bounds) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lanes, t.fifo, t.gone, t.bytes = make(map[Partition]*lane), nil, 0, 0
-	t.life++
+	t.partitions, t.fifo, t.stale, t.bytes = make(map[Partition]*partitionTail), nil, 0, 0
+	t.incarnation++
 	for _, b := range all {
-		t.lane(b.Partition).bounds = b
+		t.partition(b.Partition).bounds = b
 	}
 	for p := range t.waiters {
 		t.wake(p)
 	}
 }
 
-// ends returns the age, and where partitions end as far as is known.
-func (t *tail) ends(ps []Partition) (life int64, ends []Offset) {
+// ends returns the incarnation number, and the next offset of each partition, 0 if it is unknown.
+func (t *tail) ends(ps []Partition) (incarnation int64, ends []Offset) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ends = make([]Offset, len(ps))
 	for i, p := range ps {
-		if l := t.lanes[p]; l != nil {
+		if l := t.partitions[p]; l != nil {
 			ends[i] = l.bounds.Next
 		}
 	}
-	return t.life, ends
+	return t.incarnation, ends
 }
 
-// beginLook is called before the store is asked for what lost judges. There is one at a time.
-func (t *tail) beginLook() {
+// beginCheck starts a rewind check. Call it before reading from the store the bounds that rewound compares. Checks do not
+// overlap.
+func (t *tail) beginCheck() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.looks++
+	t.checks++
 }
 
-// lost tells whether the store shows less than was known of it when the look began. Less than is known by now may only be older than our own
-// append.
-func (t *tail) lost(all []Bounds) bool {
+// rewound reports whether a partition in the store ends below where it ended when the check began. It does not compare
+// with the end known now: this process may have appended during the check.
+func (t *tail) rewound(all []Bounds) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.ContainsFunc(all, func(b Bounds) bool {
-		l := t.lanes[b.Partition]
+		l := t.partitions[b.Partition]
 		if l == nil {
 			return false
 		}
-		if l.look == t.looks {
-			return b.Next < l.floor
+		if l.check == t.checks {
+			return b.Next < l.nextAtCheck
 		}
 		return b.Next < l.bounds.Next
 	})
 }
 
-// follow takes in bounds that the store reported at an age.
-func (t *tail) follow(life int64, b Bounds) {
+// updateBounds updates a partition with bounds read from the store in the incarnation given. It ignores bounds of another
+// incarnation.
+func (t *tail) updateBounds(incarnation int64, b Bounds) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if life != t.life {
+	if incarnation != t.incarnation {
 		return
 	}
-	l := t.lane(b.Partition)
+	l := t.partition(b.Partition)
 	if b.Next < l.bounds.Next {
-		// An older report than our own append; see lost. First never goes down, so it is good all the same.
+		// The bounds are older than our own append. First never decreases, so it still applies.
 		t.raiseFirst(l, b.First)
 		return
 	}
 	if b.Next > l.bounds.Next {
-		t.advance(l, b.Next)
+		t.skipTo(l, b.Next)
 	}
 	l.bounds.Bytes = b.Bytes
 	t.raiseFirst(l, b.First)
 }
 
-// reach takes in that a partition goes up to next at least.
-func (t *tail) reach(p Partition, next Offset) {
+// raiseEnd raises a partition's end to at least next.
+func (t *tail) raiseEnd(p Partition, next Offset) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.lane(p); next > l.bounds.Next {
-		t.advance(l, next)
+	if l := t.partition(p); next > l.bounds.Next {
+		t.skipTo(l, next)
 	}
 }
 
-// adopt keeps batches that were read from the store, if they are the newest and nothing newer is kept.
-// So the readers behind the first one of another process's appends find them here.
-func (t *tail) adopt(life int64, placed []Placed) {
+// adopt caches batches read from the store if they reach the partition's end and the tail has none of it. So only the
+// first reader of another process's append fetches it from the store.
+func (t *tail) adopt(incarnation int64, placed []Placed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if life != t.life {
+	if incarnation != t.incarnation {
 		return
 	}
 	last := placed[len(placed)-1]
-	l := t.lanes[last.Partition]
+	l := t.partitions[last.Partition]
 	if l == nil || len(l.batches) > 0 || last.Base+Offset(last.Records) != l.bounds.Next {
 		return
 	}
 	for _, b := range placed {
-		t.keep(l, b)
+		t.cache(l, b)
 	}
 	t.evict()
 }
 
-// trim raises First.
+// trim raises First to before, but not past the end, and drops the batches below it.
 func (t *tail) trim(p Partition, before Offset) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.lanes[p]; l != nil {
+	if l := t.partitions[p]; l != nil {
 		t.raiseFirst(l, min(before, l.bounds.Next))
 	}
 }
 
-// forget drops the partitions that are gone, and wakes their readers so that they learn of it.
-func (t *tail) forget(gone func(Partition) bool) {
+// forget drops deleted partitions and wakes their readers, which then get ErrNoPartition.
+func (t *tail) forget(isDeleted func(Partition) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for p, l := range t.lanes {
-		if gone(p) {
+	for p, l := range t.partitions {
+		if isDeleted(p) {
 			t.drop(l, len(l.batches))
-			delete(t.lanes, p)
+			delete(t.partitions, p)
 		}
 	}
 	for p := range t.waiters {
-		if gone(p) {
+		if isDeleted(p) {
 			t.wake(p)
 		}
 	}
@@ -196,32 +199,32 @@ func (t *tail) forget(gone func(Partition) bool) {
 func (t *tail) known(p Partition) (Bounds, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.lanes[p]; l != nil {
+	if l := t.partitions[p]; l != nil {
 		return l.bounds, true
 	}
 	return Bounds{Partition: p}, false
 }
 
-// where says who can answer a span.
-type where int
+// source says what can answer a span.
+type source int
 
 const (
-	inStore where = iota // the store
-	unheard              // the store: nothing is known here of what the partition holds there
-	inTail               // the slice given has it
-	atEnd                // nobody yet: the reader has read all there is
-	trimmed              // nobody any more: the offset is below First
-	deleted              // nobody any more: the topic is gone
+	inStore source = iota // the store
+	unknown               // the store: this process does not know bounds that contain From
+	inTail                // the slice given has it
+	atEnd                 // no batch yet: From is the partition's end
+	trimmed               // nothing: From is below First
+	deleted               // nothing: the topic was deleted
 )
 
 // read answers one span from memory where it can, with up to its MaxBytes and at least one batch.
-func (t *tail) read(s Span) (Slice, where) {
+func (t *tail) read(s Span) (Slice, source) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.lanes[s.Partition]
+	l := t.partitions[s.Partition]
 	switch {
 	case l == nil || s.From > l.bounds.Next:
-		return Slice{Bounds: Bounds{Partition: s.Partition}}, unheard
+		return Slice{Bounds: Bounds{Partition: s.Partition}}, unknown
 	case s.From < l.bounds.First:
 		return Slice{Bounds: l.bounds}, trimmed
 	case s.From == l.bounds.Next:
@@ -231,7 +234,7 @@ func (t *tail) read(s Span) (Slice, where) {
 	}
 	first, found := slices.BinarySearchFunc(l.batches, s.From, func(b Placed, o Offset) int { return int(b.Base - o) })
 	if !found {
-		first-- // the batch that holds From begins before it
+		first-- // the batch that holds From begins below it
 	}
 	end, size := first, 0
 	for end < len(l.batches) && (end == first || size+len(l.batches[end].Bytes) <= s.MaxBytes) {
@@ -241,7 +244,7 @@ func (t *tail) read(s Span) (Slice, where) {
 	return Slice{Bounds: l.bounds, Batches: slices.Clone(l.batches[first:end])}, inTail
 }
 
-// watch makes ch receive whenever one of the partitions moves, until unwatch.
+// watch sends to ch whenever the bounds of one of the partitions change, until unwatch.
 func (t *tail) watch(spans []Span, ch chan<- struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -266,75 +269,78 @@ func (t *tail) unwatch(spans []Span, ch chan<- struct{}) {
 	}
 }
 
-// The rest needs t.mu held.
+// The functions below need t.mu held.
 
-func (t *tail) lane(p Partition) *lane {
-	l := t.lanes[p]
+func (t *tail) partition(p Partition) *partitionTail {
+	l := t.partitions[p]
 	if l == nil {
-		l = &lane{bounds: Bounds{Partition: p}}
-		t.lanes[p] = l
+		l = &partitionTail{bounds: Bounds{Partition: p}}
+		t.partitions[p] = l
 	}
 	return l
 }
 
-// advance moves a lane's end past appends whose batches are not here.
-func (t *tail) advance(l *lane, next Offset) {
+// skipTo raises a partition's end past batches that are not cached, and drops the cached ones: they must be contiguous to
+// the end.
+func (t *tail) skipTo(l *partitionTail, next Offset) {
 	t.drop(l, len(l.batches))
-	t.raise(l, next)
+	t.setEnd(l, next)
 	t.wake(l.bounds.Partition)
 }
 
-func (t *tail) raise(l *lane, next Offset) {
-	if l.look != t.looks {
-		l.look, l.floor = t.looks, l.bounds.Next
+// setEnd sets the end, and notes the one that the current rewind check compares with.
+func (t *tail) setEnd(l *partitionTail, next Offset) {
+	if l.check != t.checks {
+		l.check, l.nextAtCheck = t.checks, l.bounds.Next
 	}
 	l.bounds.Next = next
 }
 
-func (t *tail) keep(l *lane, b Placed) {
+func (t *tail) cache(l *partitionTail, b Placed) {
 	l.batches = append(l.batches, b)
 	t.fifo = append(t.fifo, l)
 	t.bytes += int64(len(b.Bytes)) + placedCost
 }
 
-// drop lets go of a lane's oldest n batches out of turn.
-func (t *tail) drop(l *lane, n int) {
+// drop removes a partition's n oldest batches before evict reaches them in fifo.
+func (t *tail) drop(l *partitionTail, n int) {
 	for i := range n {
 		t.bytes -= int64(len(l.batches[i].Bytes)) + placedCost
-		l.batches[i] = Placed{} // let go of the bytes
+		l.batches[i] = Placed{} // frees the bytes
 	}
 	l.batches = l.batches[n:]
-	l.gone += n
-	t.gone += n
+	l.stale += n
+	t.stale += n
 }
 
-// evict drops the oldest batches of all until the rest fits.
+// evict drops the oldest batches of all partitions until the cache is within its limit.
 func (t *tail) evict() {
-	if t.gone > len(t.fifo)/2 {
-		t.fifo = slices.DeleteFunc(t.fifo, t.passed)
+	if t.stale > len(t.fifo)/2 {
+		t.fifo = slices.DeleteFunc(t.fifo, t.skipStale)
 	}
 	for t.bytes > t.limit {
 		l := t.fifo[0]
 		t.fifo[0] = nil
 		t.fifo = t.fifo[1:]
-		if !t.passed(l) {
+		if !t.skipStale(l) {
 			t.drop(l, 1)
-			t.passed(l) // this was its mention
+			t.skipStale(l) // drop has counted the element as stale, and it is out of fifo now
 		}
 	}
 }
 
-// passed reports whether the lane's oldest mention is of a batch that is gone, and takes it out of the count.
-func (t *tail) passed(l *lane) bool {
-	if l.gone == 0 {
+// skipStale reports whether the partition's oldest element in fifo is stale, and if so uncounts it.
+func (t *tail) skipStale(l *partitionTail) bool {
+	if l.stale == 0 {
 		return false
 	}
-	l.gone--
-	t.gone--
+	l.stale--
+	t.stale--
 	return true
 }
 
-func (t *tail) raiseFirst(l *lane, first Offset) {
+// raiseFirst raises First, and drops the batches that are below it as a whole.
+func (t *tail) raiseFirst(l *partitionTail, first Offset) {
 	if first <= l.bounds.First {
 		return
 	}
@@ -350,7 +356,7 @@ func (t *tail) wake(p Partition) {
 	for ch := range t.waiters[p] {
 		select {
 		case ch <- struct{}{}:
-		default: // it has a wake-up waiting already
+		default: // a wake-up is in the channel already
 		}
 	}
 }

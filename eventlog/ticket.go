@@ -8,13 +8,13 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Ticket is what a caller holds for an entry that was submitted: the right to its outcome.
+// Ticket is an entry that was submitted. Wait returns its outcome.
 type Ticket struct {
 	entry     Entry
 	build     func() (Entry, bool) // instead of an entry: makes it when a flush takes the ticket; nil once it was called
 	loose     []batch.Record       // instead of an entry: records that the appender seals
 	partition Partition            // of loose
-	size      int64                // what it holds of the queue's room
+	size      int64                // its share of the queue's budget, in bytes
 	trace     []batch.RecordHeader // names the span of its caller; nil when there is none
 
 	state atomic.Int32
@@ -23,15 +23,15 @@ type Ticket struct {
 	err   error
 }
 
-// A ticket's state until it is done. Whoever wins the step out of queued decides what becomes of it:
+// A ticket's state until it is done. The first transition out of queued decides:
 //
-//	queued ──► sent ──► (done)    the appender took it
-//	   │  ◄────┘                  the store certainly did not take it: it waits for the next flush
-//	   └─────► left               its caller went away first: it certainly does not happen
+//	queued ──► sent ──► (done)    the appender commits it
+//	   │  ◄────┘                  certainly not committed: it waits for the next flush
+//	   └─────► withdrawn          its caller gave up first: it is certainly never committed
 const (
 	queued int32 = iota
 	sent
-	left
+	withdrawn
 )
 
 // Wait returns the outcome. With a nil error the entry is durable.
@@ -46,17 +46,17 @@ func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 	case <-ctx.Done():
 	}
 	select {
-	case <-t.done: // both may have been ready, and the answer counts
+	case <-t.done: // both were ready: the outcome is the better answer
 		return t.out, t.err
 	default:
 	}
-	if t.state.CompareAndSwap(queued, left) {
+	if t.state.CompareAndSwap(queued, withdrawn) {
 		return Outcome{}, fmt.Errorf("append: %w: gave up before the entry was sent (%w)", ErrUnavailable, context.Cause(ctx))
 	}
 	return Outcome{}, fmt.Errorf("append: %w: gave up while it was on its way (%w)", ErrUnsure, context.Cause(ctx))
 }
 
-// finish makes the entry of a ticket that was submitted without one. It reports false when there is none to commit.
+// finish builds the entry of a ticket of SubmitLate. It returns false if there is nothing to commit.
 func (t *Ticket) finish() (ok bool) {
 	t.entry, ok = t.build()
 	t.build = nil

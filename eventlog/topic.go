@@ -15,8 +15,7 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Topic is a name for some partitions, and settings. Topics are values; what the log knows of them changes as a
-// whole (catalog).
+// Topic is a name for some partitions, with settings. A Topic is a snapshot: a change replaces the whole catalog.
 type Topic struct {
 	Name       string
 	ID         TopicID
@@ -44,10 +43,10 @@ type TopicSpec struct {
 //
 //	catalog        the next free partition number; its version counts changes of topics, and every change checks it
 //	topic/<name>   the topic, as JSON
-//	trash/<number> a partition whose topic is gone, until its records are gone too
+//	trash/<number> a partition whose topic was deleted, until its records are deleted, too
 //
-// Every change is also a record in partition 0. That is how other processes learn of it: the follower sees
-// partition 0 move. And it is the history of the topics, for who asks.
+// Every change is also a record in partition 0. The follower of every other process sees partition 0 change and reads the
+// catalog again; and partition 0 is the history of the topics.
 const (
 	catalogKey       = "catalog"
 	catalogPartition = Partition(0)
@@ -60,20 +59,20 @@ const PartitionsMax = 10_000
 
 // catalog is a snapshot of all topics. It is never changed, only replaced.
 type catalog struct {
-	life    int64 // the age of the tail when it was read
-	version Version
-	byName  map[string]Topic
-	byID    map[TopicID]Topic
-	sorted  []Topic               // by name
-	sealing map[Partition]sealing // of topics that do not want it plain
-	free    Partition             // the next free number
-	owned   map[Partition]bool    // partitions of topics
-	changed chan struct{}         // closed when a snapshot with other topics takes its place
+	incarnation int64 // incarnationNumber of the tail when it was read
+	version     Version
+	byName      map[string]Topic
+	byID        map[TopicID]Topic
+	sorted      []Topic               // by name
+	sealing     map[Partition]sealing // of topics whose sealing is not defaultSealing
+	free        Partition             // the next free number
+	owned       map[Partition]bool    // partitions of topics
+	changed     chan struct{}         // closed when a snapshot with other topics takes its place
 }
 
-func newCatalog(life int64, version Version, free Partition, topics []Topic) *catalog {
+func newCatalog(incarnation int64, version Version, free Partition, topics []Topic) *catalog {
 	c := &catalog{
-		life: life, version: version, free: free, sorted: topics,
+		incarnation: incarnation, version: version, free: free, sorted: topics,
 		byName: make(map[string]Topic, len(topics)), byID: make(map[TopicID]Topic, len(topics)),
 		sealing: make(map[Partition]sealing), owned: make(map[Partition]bool), changed: make(chan struct{}),
 	}
@@ -83,7 +82,7 @@ func newCatalog(life int64, version Version, free Partition, topics []Topic) *ca
 		for _, p := range t.Partitions {
 			c.owned[p] = true
 		}
-		if how := t.sealing(); how != plain {
+		if how := t.sealing(); how != defaultSealing {
 			for _, p := range t.Partitions {
 				c.sealing[p] = how
 			}
@@ -92,23 +91,23 @@ func newCatalog(life int64, version Version, free Partition, topics []Topic) *ca
 	return c
 }
 
-// deleted reports whether a partition's topic is gone: its number was given out, and no topic has it. The store may hold its records for a
-// moment longer.
+// deleted reports whether a partition's topic was deleted: its number was assigned, and no topic has it. The store may
+// hold its records a little longer.
 func (c *catalog) deleted(p Partition) bool {
 	return p != catalogPartition && p < c.free && !c.owned[p]
 }
 
-// sealing is how records of a partition are sealed, by the settings that this process has heard of.
+// sealing returns how records of a partition are sealed, by the settings that this process knows.
 func (l *Log) sealing(p Partition) sealing {
 	if how, ok := l.catalog.Load().sealing[p]; ok {
 		return how
 	}
-	return plain
+	return defaultSealing
 }
 
-// loadCatalog reads all topics. A change that comes while it reads moves partition 0 once more, so it is read again.
+// loadCatalog reads all topics. A change during the read changes partition 0 once more, so the catalog is read again.
 func (l *Log) loadCatalog(ctx context.Context) error {
-	life := l.tail.age()
+	incarnation := l.tail.incarnationNumber()
 	head, err := l.Get(ctx, catalogKey)
 	if err != nil {
 		return fmt.Errorf("read the catalog: %w", err)
@@ -126,19 +125,19 @@ func (l *Log) loadCatalog(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the catalog: %w", err)
 	}
-	l.swapCatalog(newCatalog(life, head.Version, free, topics))
+	l.swapCatalog(newCatalog(incarnation, head.Version, free, topics))
 	return nil
 }
 
-// swapCatalog puts a newer snapshot in place, and lets go of the partitions that it no longer has.
+// swapCatalog replaces the catalog by a newer snapshot, and drops the partitions that it no longer has.
 func (l *Log) swapCatalog(next *catalog) {
 	changed := next.changed
 	for {
 		old := l.catalog.Load()
-		if old != nil && (old.life > next.life || old.life == next.life && old.version > next.version) {
+		if old != nil && (old.incarnation > next.incarnation || old.incarnation == next.incarnation && old.version > next.version) {
 			return
 		}
-		if next.changed = changed; old != nil && old.life == next.life && old.version == next.version {
+		if next.changed = changed; old != nil && old.incarnation == next.incarnation && old.version == next.version {
 			next.changed = old.changed
 		}
 		if !l.catalog.CompareAndSwap(old, next) {
@@ -147,19 +146,19 @@ func (l *Log) swapCatalog(next *catalog) {
 		if old != nil && old.changed != next.changed {
 			defer close(old.changed)
 		}
-		l.tail.forget(next.deleted) // after the swap: whoever it wakes sees that the topic is gone
+		l.tail.forget(next.deleted) // after the swap: the readers it wakes see that the topic was deleted
 		return
 	}
 }
 
-// Topics returns all topics that this process has heard of, by name: another process's change arrives within
-// Config.Poll. The slice is shared and must not be changed.
+// Topics returns all topics that this process knows, by name: a change by another process is known within Config.Poll.
+// Callers must not change the slice: it is shared.
 func (l *Log) Topics() []Topic { return l.catalog.Load().sorted }
 
-// TopicsChanged is closed when this process hears of a change of topics after the call. Call it before looking at them.
+// TopicsChanged is closed when this process learns of a change of topics after the call. Call it before reading them.
 func (l *Log) TopicsChanged() <-chan struct{} { return l.catalog.Load().changed }
 
-// TopicByID finds a topic by its identity, among those that this process has heard of.
+// TopicByID returns the topic with an id, among those that this process knows.
 func (l *Log) TopicByID(id TopicID) (Topic, error) {
 	if t, ok := l.catalog.Load().byID[id]; ok {
 		return t, nil
@@ -167,7 +166,7 @@ func (l *Log) TopicByID(id TopicID) (Topic, error) {
 	return Topic{}, fmt.Errorf("%w: id %v", ErrUnknownTopic, id)
 }
 
-// Topic finds a topic by name. One that this process has not heard of costs a trip to the store.
+// Topic returns a topic by name. One that this process does not know costs a store call.
 func (l *Log) Topic(ctx context.Context, name string) (Topic, error) {
 	if t, ok := l.catalog.Load().byName[name]; ok {
 		return t, nil
@@ -176,13 +175,13 @@ func (l *Log) Topic(ctx context.Context, name string) (Topic, error) {
 	if err != nil {
 		return Topic{}, err
 	}
-	if err := l.loadCatalog(ctx); err != nil { // so that all who ask next find it
+	if err := l.loadCatalog(ctx); err != nil { // the next calls find it in memory
 		return Topic{}, err
 	}
 	return t, nil
 }
 
-// TopicNow asks the store, in one trip, for a topic as it is now, whatever this process has heard of it.
+// TopicNow reads a topic from the store, in one call, whatever this process knows of it.
 func (l *Log) TopicNow(ctx context.Context, name string) (Topic, error) {
 	if err := CheckTopicName(name); err != nil {
 		return Topic{}, err
@@ -197,7 +196,7 @@ func (l *Log) TopicNow(ctx context.Context, name string) (Topic, error) {
 	return parseTopic(kv)
 }
 
-// RefreshTopics reads all topics from the store again: what other processes changed before the call is known after it.
+// RefreshTopics reads all topics from the store again: afterwards this process knows every change made before the call.
 func (l *Log) RefreshTopics(ctx context.Context) error { return l.loadCatalog(ctx) }
 
 // CreateTopic creates a topic, durably. ErrTopicExists when the name is taken; *InvalidError when the name, the number of
@@ -217,7 +216,7 @@ func (l *Log) CreateTopic(ctx context.Context, spec TopicSpec) (Topic, error) {
 	})
 }
 
-// Check says whether a topic may look like this.
+// Check returns why a topic like this is not allowed.
 func (s TopicSpec) Check() error {
 	if err := CheckTopicName(s.Name); err != nil {
 		return err
@@ -235,13 +234,15 @@ func checkPartitions(n int) error {
 	return nil
 }
 
-// TopicChange says what becomes of a topic: all of it, or nothing. The zero value changes nothing.
+// TopicChange is a change of a topic, made as a whole or not at all. The zero value changes nothing.
 type TopicChange struct {
-	// ID is the topic that is meant; another one of its name is not changed (ErrUnknownTopic). Zero: the one that has the name.
+	// ID is the topic to change; another one with its name is not changed (ErrUnknownTopic). Zero: the one that has the
+	// name.
 	ID TopicID
-	// Partitions is how many there are to be, no fewer than there are. 0: as many as there are.
+	// Partitions is the new number of partitions, which cannot be lower than the present one. 0: as it is.
 	Partitions int
-	// Config edits what was set of the topic's settings. It may be called more than once. nil: they stay.
+	// Config edits the settings of the topic that differ from the defaults. It may be called more than once. nil: no
+	// edit.
 	Config func(config map[string]string) error
 }
 
@@ -268,12 +269,12 @@ func (l *Log) AddPartitions(ctx context.Context, name string, total int) (Topic,
 	})
 }
 
-// AlterTopic lets change edit what was set of a topic's settings. It may be called more than once.
+// AlterTopic calls change to edit the settings of the topic that differ from the defaults. It may call it more than once.
 func (l *Log) AlterTopic(ctx context.Context, name string, change func(config map[string]string) error) (Topic, error) {
 	return l.alterTopic(ctx, name, TopicID{}, func(t *Topic) error { return t.configure(change) })
 }
 
-// alterTopic lets alter edit a topic that is there. It may be called more than once.
+// alterTopic calls alter to edit an existing topic. It may call it more than once.
 func (l *Log) alterTopic(ctx context.Context, name string, id TopicID, alter func(*Topic) error) (Topic, error) {
 	return l.changeTopic(ctx, name, id, func(t Topic) (Topic, error) {
 		if t.Version == 0 {
@@ -284,7 +285,7 @@ func (l *Log) alterTopic(ctx context.Context, name string, id TopicID, alter fun
 	})
 }
 
-// grow asks for partitions up to total; 0 stands for those that there are.
+// grow adds partitions up to total; 0: none.
 func (t *Topic) grow(total int) error {
 	if total == 0 || total == len(t.Partitions) {
 		return nil
@@ -316,14 +317,14 @@ func (t *Topic) configure(change func(config map[string]string) error) error {
 	return CheckConfig(config)
 }
 
-// DeleteTopic deletes the topic that has the name now: DeleteThisTopic tells what may be relied on.
+// DeleteTopic deletes the topic that has the name now, as DeleteThisTopic does.
 func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	return l.deleteTopic(ctx, name, TopicID{})
 }
 
-// DeleteThisTopic deletes a topic, and never another one that has its name by now: then it is ErrUnknownTopic. When it returns the name is
-// free and nothing can be appended to the old partitions. Should the process die in between, or the store be away (ErrUnsure), the next
-// retention check finishes the work.
+// DeleteThisTopic deletes a topic, and never another one that has taken its name (ErrUnknownTopic). When it returns the
+// name is free and nothing can be appended to the old partitions. If the process dies meanwhile, or the store is
+// unavailable (ErrUnsure), the next sweep finishes the deletion.
 func (l *Log) DeleteThisTopic(ctx context.Context, t Topic) error {
 	return l.deleteTopic(ctx, t.Name, t.ID)
 }
@@ -342,14 +343,14 @@ func (l *Log) deleteTopic(ctx context.Context, name string, id TopicID) error {
 	}
 	for _, p := range gone {
 		if err := l.emptyTrash(ctx, p); err != nil {
-			// That nothing happened would not be true any more.
+			// The name is deleted already: an error that says that nothing happened would be wrong.
 			return fmt.Errorf("delete topic %q: its name is gone, its records go with the next retention check: %w: %w", name, ErrUnsure, err)
 		}
 	}
 	return nil
 }
 
-// emptyTrash forgets a partition whose topic is gone.
+// emptyTrash deletes a partition whose topic was deleted.
 func (l *Log) emptyTrash(ctx context.Context, p Partition) error {
 	if err := l.Trim(ctx, p, Forget); err != nil {
 		return err
@@ -360,14 +361,14 @@ func (l *Log) emptyTrash(ctx context.Context, p Partition) error {
 
 func trashKey(p Partition) string { return trashPrefix + strconv.FormatInt(int64(p), 10) }
 
-// changesMax bounds how often a change is tried while other processes change topics as well.
+// changesMax bounds how often a change is retried while other processes change topics as well.
 const changesMax = 32
 
-// changeTopic reads a topic (Version 0: there is none), lets decide say what becomes of it (no name: it is deleted; partitions
-// numbered 0 are new and get a number), and commits that, provided that no topic changed meanwhile.
+// changeTopic reads a topic (Version 0: none), calls decide for its new state (no name: delete it; partitions numbered 0
+// are new and get a number), and commits that if no topic changed meanwhile.
 //
-// A topic with another id than the one that is meant is left alone. With no id, the topic found first is meant: another process may delete it
-// meanwhile and make a namesake, which the next round must not change.
+// It does not touch a topic with another id. With no id, the topic read first is meant: another process may delete it
+// meanwhile and create one with its name, which the next round must not change.
 func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, decide func(old Topic) (Topic, error)) (Topic, error) {
 	for range changesMax {
 		head, err := l.Get(ctx, catalogKey)
@@ -411,7 +412,7 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, decide f
 	return Topic{}, fmt.Errorf("change topic %q: %w: topics changed %d times meanwhile", name, ErrUnavailable, changesMax)
 }
 
-// catalogChange is the entry that turns old into next.
+// catalogChange returns the entry that replaces old by next.
 func catalogChange(head KeyValue, old, next Topic, epoch int32) (Entry, Topic, error) {
 	free, err := freePartition(head)
 	if err != nil {
@@ -446,11 +447,11 @@ func catalogChange(head KeyValue, old, next Topic, epoch int32) (Entry, Topic, e
 		change.Value = next.json()
 	}
 	e.UsesReserve = old.Version != 0 // deleting, or shortening the retention, frees space
-	e.Batches = append(e.Batches, plain.sealLoose(catalogPartition, []batch.Record{change}))
+	e.Batches = append(e.Batches, defaultSealing.sealLoose(catalogPartition, []batch.Record{change}))
 	return e, next, nil
 }
 
-// freePartition is the next free partition number, by the catalog's key.
+// freePartition returns the next free partition number, from the value of catalogKey.
 func freePartition(head KeyValue) (Partition, error) {
 	if head.Version == 0 {
 		return catalogPartition + 1, nil
@@ -477,7 +478,7 @@ func (t Topic) json() []byte {
 	return value
 }
 
-// parseTopic reads a topic's key and value; no key, no topic.
+// parseTopic decodes a topic's key and value; Version 0: there is none.
 func parseTopic(kv KeyValue) (Topic, error) {
 	t := Topic{Name: strings.TrimPrefix(kv.Key, topicPrefix), Version: kv.Version}
 	if kv.Version == 0 {

@@ -9,14 +9,14 @@ import (
 // Tracer makes spans of what happens: publish, flush, mover, deliver, handle. weirotel is one for OpenTelemetry.
 // Calls may come from many goroutines.
 type Tracer interface {
-	// Start begins a span, a child of the one in ctx, and returns a context that carries it. Whoever began it calls the
-	// function returned, once, with the error that the work ended with.
+	// Start begins a span, a child of the one in ctx, and returns a context that carries it. The caller calls the
+	// returned function once, with the error that the work ended with.
 	Start(ctx context.Context, name string, s SpanInfo) (context.Context, func(error))
 	// Inject returns the record headers (traceparent, tracestate) that carry the span in ctx; none when there is no span.
 	Inject(ctx context.Context) []batch.RecordHeader
 }
 
-// SpanInfo says what a span is about. What is not known is left at zero.
+// SpanInfo is what a span is about. Unknown fields are zero.
 type SpanInfo struct {
 	Topic   string
 	Group   string // of consumers
@@ -37,15 +37,15 @@ const (
 	TraceState  = "tracestate"
 )
 
-// The longest TraceContext that is taken from a record. W3C Trace Context says how long a traceparent of its version 00 is, and
-// how much of a tracestate must be carried at least; a longer state is left out.
+// The longest TraceContext that is taken from a record: the length of a traceparent of version 00, and what W3C Trace
+// Context requires to be propagated of a tracestate. A longer state is left out.
 const (
 	traceParentMax = 55
 	traceStateMax  = 512
 )
 
-// TraceOf returns the span that a record's headers carry; false when they carry none, or one too long to be one. What they say is for
-// the Tracer to judge.
+// TraceOf returns the span that record headers carry; false if they carry none, or one that is too long. The Tracer
+// checks their content.
 func TraceOf(headers []batch.RecordHeader) (TraceContext, bool) {
 	var tc TraceContext
 	for i := range headers {
@@ -59,7 +59,7 @@ func TraceOf(headers []batch.RecordHeader) (TraceContext, bool) {
 	return tc, tc.Parent != ""
 }
 
-// untraced is the Tracer where none is configured. It does nothing and allocates nothing.
+// untraced is the Tracer if none is configured. It does nothing and allocates nothing.
 type untraced struct{}
 
 func (untraced) Start(ctx context.Context, _ string, _ SpanInfo) (context.Context, func(error)) {
@@ -70,7 +70,7 @@ func (untraced) Inject(context.Context) []batch.RecordHeader { return nil }
 
 func endNothing(error) {}
 
-// Untraced reports whether a Tracer that Traced returned does nothing, so that there is no need to tell it much.
+// Untraced reports whether a Tracer returned by Traced does nothing, so that callers can skip preparing a SpanInfo.
 func Untraced(t Tracer) bool { return t == untraced{} }
 
 // Traced returns t, or a Tracer that does nothing at no cost when t is nil.

@@ -2,7 +2,7 @@ package eventlog
 
 import "context"
 
-// Refusing is nil while the store takes records, and says why while it does not. It costs no trip.
+// Refusing returns nil while the store accepts records, else why it refuses them. It makes no store call.
 func (l *Log) Refusing() error {
 	if err := l.refusal.Load(); err != nil {
 		return *err
@@ -10,7 +10,7 @@ func (l *Log) Refusing() error {
 	return nil
 }
 
-// reachable is nil while the store answers: on a full disk, too, reading and deleting go on.
+// reachable returns nil while the store answers: reading and deleting work on a full disk, too.
 func (l *Log) reachable() error {
 	if err := l.health.Load(); err != nil {
 		return *err
@@ -18,15 +18,15 @@ func (l *Log) reachable() error {
 	return nil
 }
 
-// lookWritable asks the store whether it takes records, and tells the operator once when that changes. Nobody has to publish for it.
-func (l *Log) lookWritable(ctx context.Context) {
+// checkWritable asks the store whether it accepts records, and logs a change once. It works without anybody publishing.
+func (l *Log) checkWritable(ctx context.Context) {
 	store, can := l.store.(Writable)
 	if !can {
 		return
 	}
 	refusal, err := store.Writable(ctx)
 	if err != nil {
-		return // the look at the store tells of that
+		return // the poll of the store logs that
 	}
 	was := l.Refusing()
 	if refusal == nil {

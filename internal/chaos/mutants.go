@@ -31,7 +31,7 @@ type edit struct{ file, old, new string }
 var mutants = []mutant{
 	{
 		name: "batches are kept in memory although another process wrote in between", finds: []string{"L5"},
-		edits: []edit{{"eventlog/tail.go", "t.drop(l, len(l.batches)) // another process wrote in between", "_ = l"}},
+		edits: []edit{{"eventlog/tail.go", "t.drop(l, len(l.batches)) // another process appended in between: cached batches must be contiguous", "_ = l"}},
 	},
 	{
 		name: "events with old timestamps are dropped as soon as their partition is seen", finds: []string{"L1", "L5", "L9"},
@@ -43,8 +43,8 @@ var mutants = []mutant{
 			{"eventlog/fetch.go", "for waits := true; ; {", "for waits, again := true, false; ; again = true {"},
 			{
 				"eventlog/fetch.go",
-				"w.Claim.Shrink(a.claimed)\n\t\tbefore := a.bounds()\n\t\ta, enough, err = l.gather(ctx, w)\n",
-				"before := a.bounds()\n\t\tif again {\n\t\t\tw.Claim.Shrink(a.claimed)\n\t\t\ta, enough, err = l.gather(ctx, w)\n\t\t}\n",
+				"w.Claim.Shrink(a.claimed)\n\t\tbefore := a.dropBatches()\n\t\ta, enough, err = l.gather(ctx, w)\n",
+				"before := a.dropBatches()\n\t\tif again {\n\t\t\tw.Claim.Shrink(a.claimed)\n\t\t\ta, enough, err = l.gather(ctx, w)\n\t\t}\n",
 			},
 		},
 	},
@@ -56,7 +56,7 @@ var mutants = []mutant{
 		name: "a waiter on a deleted partition asks the store, which still has it, and waits on with its registration gone", finds: []string{"L7"},
 		edits: []edit{
 			{"eventlog/fetch.go", "if l.catalog.Load().deleted(s.Partition) {", "if false {"},
-			{"eventlog/tail.go", "if gone(p) {\n\t\t\tt.wake(p)\n", "if gone(p) {\n\t\t\tt.wake(p)\n\t\t\tdelete(t.waiters, p)\n"},
+			{"eventlog/tail.go", "if isDeleted(p) {\n\t\t\tt.wake(p)\n", "if isDeleted(p) {\n\t\t\tt.wake(p)\n\t\t\tdelete(t.waiters, p)\n"},
 		},
 	},
 	{

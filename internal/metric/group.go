@@ -1,31 +1,24 @@
 package metric
 
 import (
-	"cmp"
 	"context"
-	"slices"
-	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Group is what can be seen of a consumer group.
+// Group is the state of a consumer group.
 type Group struct {
 	Name    string
 	Members int
 	Lag     map[string]int64 // records not yet committed, by topic
 }
 
-// groupsTimeout bounds what one scrape may cost the store.
+// groupsTimeout bounds how long one scrape may read from the store.
 const groupsTimeout = 2 * time.Second
 
-// seriesMax bounds the lines of each of the two metrics that are about groups: clients make as many groups and topics as they like.
-const seriesMax = 500
-
-// WatchGroups registers metrics that are read when somebody asks for them, so that they go with the groups and topics that they name. Where
-// groups cannot be read, they are left out: a stale number would be worse than none.
+// WatchGroups registers metrics that are read from groups at each scrape, so that they disappear with the groups and
+// topics that they name. If groups fails, they are left out: an old number would be worse than none.
 func WatchGroups(registry prometheus.Registerer, groups func(context.Context) ([]Group, error)) {
 	registry.MustRegister(&groupCollector{groups})
 }
@@ -43,14 +36,14 @@ var (
 		[]string{"group", "topic"}, nil)
 )
 
-// Describe names the metrics.
+// Describe implements prometheus.Collector.
 func (c *groupCollector) Describe(to chan<- *prometheus.Desc) {
 	to <- groupCount
 	to <- groupMembers
 	to <- groupLag
 }
 
-// Collect asks for the groups.
+// Collect implements prometheus.Collector.
 func (c *groupCollector) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), groupsTimeout)
 	defer cancel()
@@ -71,30 +64,4 @@ func (c *groupCollector) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(s.value), s.labels...)
 		}
 	}
-}
-
-// series is one line of a metric.
-type series struct {
-	value  int64
-	labels []string
-}
-
-// largest returns those that are shown where there are too many: the largest, which alerts are about. Among equals it is always the same ones.
-func largest(all []series) []series {
-	if len(all) <= seriesMax {
-		return all
-	}
-	slices.SortFunc(all, func(a, b series) int {
-		return cmp.Or(cmp.Compare(b.value, a.value), slices.Compare(a.labels, b.labels))
-	})
-	return all[:seriesMax]
-}
-
-// label makes any name a label's value. Clients name groups, in whatever bytes they like; Prometheus takes UTF-8 only, and
-// MustNewConstMetric would end the process over the rest.
-func label(name string) string {
-	if utf8.ValidString(name) {
-		return name
-	}
-	return strconv.QuoteToASCII(name)
 }

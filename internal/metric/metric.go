@@ -1,5 +1,5 @@
-// Package metric is the one table of what weir counts. The core does not know it: eventlog.Log and the doors tell their
-// observers, and Set listens.
+// Package metric is the one table of metrics. eventlog.Log and the doors report to observers, and do not import this
+// package: Set implements those observers.
 package metric
 
 import (
@@ -37,7 +37,7 @@ type Set struct {
 	inboxAge    prometheus.Gauge
 }
 
-// New registers the table. Each help text says what to do when the number moves.
+// New registers the metrics. Each help text says what to do when the number changes.
 func New(registry prometheus.Registerer, version string) *Set {
 	registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -85,19 +85,19 @@ func New(registry prometheus.Registerer, version string) *Set {
 	}
 }
 
-// Why the Kafka door closes a connection, and what a store does.
+// Why the Kafka door closes a connection, and the methods of a store.
 var (
 	refusals = []string{"bad_length", "bad_request", "connections", "connections_per_ip", "http", "idle", "slow_frame", "ssh", "tls", "too_large", "unknown_key", "unsupported_version"}
 	storeOps = []string{"commit", "list", "moved", "read", "seek", "trim"}
 )
 
-// Buckets. Latencies reach from half a millisecond, a flush on a good disk, to 16 s; sizes from 256 bytes to 16 MiB.
+// Buckets. Latencies range from half a millisecond, a flush on a good disk, to 16 s; sizes from 256 bytes to 16 MiB.
 var (
 	latencies = prometheus.ExponentialBuckets(0.0005, 2, 16)
 	sizes     = prometheus.ExponentialBuckets(256, 4, 9)
 )
 
-// Flushed follows every commit.
+// Flushed is called after every commit.
 func (s *Set) Flushed(f eventlog.Flush) {
 	s.flushSeconds.Observe(f.Took.Seconds())
 	s.flushBytes.Observe(float64(f.Bytes))
@@ -110,7 +110,7 @@ func (s *Set) Flushed(f eventlog.Flush) {
 	s.appended.Add(float64(f.Bytes))
 }
 
-// Fetched follows every partition served with records.
+// Fetched is called for every partition of an answer that has records.
 func (s *Set) Fetched(bytes int, fromTail bool) {
 	source := "store"
 	if fromTail {
@@ -120,41 +120,41 @@ func (s *Set) Fetched(bytes int, fromTail bool) {
 	s.fetched.of(source).Add(float64(bytes))
 }
 
-// StoreFailed follows every error of the store.
+// StoreFailed is called for every error of the store.
 func (s *Set) StoreFailed(op string, _ error) { s.storeErrors.of(op).Inc() }
 
-// Retried follows a flush that goes out again.
+// Retried is called when a flush is sent again.
 func (s *Set) Retried() { s.retries.Inc() }
 
-// Moved follows every move of events that SQL sessions published.
+// Moved is called after every move of events that SQL sessions published.
 func (s *Set) Moved(events int, oldest time.Duration) {
 	s.moved.Add(float64(events))
 	s.inbox.Observe(oldest.Seconds())
 }
 
-// Waiting follows what is in the inbox.
+// Waiting is called with what is in the inbox.
 func (s *Set) Waiting(events int64, oldest time.Duration) {
 	s.inboxRows.Set(float64(events))
 	s.inboxAge.Set(oldest.Seconds())
 }
 
-// Failed follows a look or a move of the inbox that failed.
+// Failed is called after a poll or a move of the inbox that failed.
 func (s *Set) Failed() { s.moverErrors.Inc() }
 
-// Connected follows a connection opened (+1) or closed (-1).
+// Connected is called when a connection is opened (+1) or closed (-1).
 func (s *Set) Connected(change int) { s.connections.Add(float64(change)) }
 
-// Refused follows a connection closed on a client.
+// Refused is called when the server closes a connection on a client.
 func (s *Set) Refused(reason string) { s.refused.of(reason).Inc() }
 
-// Answered follows every request and its answer.
+// Answered is called for every request and its answer.
 func (s *Set) Answered(api string, in, out int, took time.Duration) {
 	s.requests.WithLabelValues(api).Observe(took.Seconds())
 	s.bytes.of("in").Add(float64(in))
 	s.bytes.of("out").Add(float64(out))
 }
 
-// table makes metrics and registers them.
+// table creates metrics and registers them.
 type table struct{ registry prometheus.Registerer }
 
 func add[C prometheus.Collector](t table, c C) C {
@@ -166,8 +166,8 @@ func (t table) counter(name, help string) prometheus.Counter {
 	return add(t, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
 }
 
-// counters are one counter for each value that a label can have. All of them are there from the start, at 0: an alert on a rate would not see
-// one that begins at 1. Values that nobody foresaw are counted together.
+// counters are one counter for each value of a label. All exist from the start, at 0: an alert on a rate would miss a
+// counter that begins at 1. Values that are not listed are counted together.
 type counters map[string]prometheus.Counter
 
 const otherValue = "other"

@@ -7,21 +7,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Queue is what can be seen of a work queue.
+// Queue is the state of a work queue.
 type Queue struct {
 	Name     string
 	Messages map[string]int64 // by state
-	Oldest   time.Duration    // how long the oldest message that is ready has been there
+	Oldest   time.Duration    // how long the oldest ready message has been ready
 }
 
-// WatchQueues registers metrics that are read when somebody asks for them, so that they go with the queues that they name. look returns the queues, and
-// how many messages of all of them are to come later. Where they cannot be read they are left out.
-func WatchQueues(registry prometheus.Registerer, look func(context.Context) (queues []Queue, delayed int64, err error)) {
-	registry.MustRegister(&queueCollector{look})
+// WatchQueues registers metrics that are read from read at each scrape, so that they disappear with the queues that they
+// name. read returns the queues, and how many messages of all of them are delayed. If it fails, they are left out.
+func WatchQueues(registry prometheus.Registerer, read func(context.Context) (queues []Queue, delayed int64, err error)) {
+	registry.MustRegister(&queueCollector{read})
 }
 
 type queueCollector struct {
-	look func(context.Context) ([]Queue, int64, error)
+	read func(context.Context) ([]Queue, int64, error)
 }
 
 var (
@@ -35,7 +35,7 @@ var (
 		"Messages of all work queues that are to come later: delays, and pauses of more than a minute. If it climbs without end, somebody enqueues for a far future.", nil, nil)
 )
 
-// Describe names the metrics.
+// Describe implements prometheus.Collector.
 func (c *queueCollector) Describe(to chan<- *prometheus.Desc) {
 	to <- queueCount
 	to <- queueMessages
@@ -43,11 +43,11 @@ func (c *queueCollector) Describe(to chan<- *prometheus.Desc) {
 	to <- queueDelayed
 }
 
-// Collect asks for the queues.
+// Collect implements prometheus.Collector.
 func (c *queueCollector) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), groupsTimeout)
 	defer cancel()
-	queues, delayed, err := c.look(ctx)
+	queues, delayed, err := c.read(ctx)
 	if err != nil {
 		return // weir_store_errors_total counts it
 	}

@@ -2,7 +2,7 @@ package metric
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// WatchWritable registers a metric of whether the store takes records. refusing says why it does not.
+// WatchWritable registers a metric of whether the store accepts records. refusing returns why it does not, or nil.
 func WatchWritable(registry prometheus.Registerer, refusing func() error) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_store_writable",

@@ -1,19 +1,12 @@
 package sqlite
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"syscall"
-	"time"
-
-	codes "modernc.org/sqlite/lib"
-
-	"github.com/weir-log/weir/eventlog"
 )
 
 // Where another program fills the disk to its last byte, nothing could be deleted any more: deletion, too, goes through the WAL first. So a file
@@ -25,8 +18,6 @@ const (
 	reserveMin = 1 << 20
 	// reserveForStart is kept until a store is opened on a full disk: SQLite's shared memory and the WAL need a file each.
 	reserveForStart = 256 << 10
-	// refusalFor is how long a refusal that statfs does not explain, such as that of a quota, is told after it was last met.
-	refusalFor = 10 * time.Second
 )
 
 // reserve is how large the reserve on such a disk is.
@@ -86,55 +77,8 @@ func (s *Store) relieve() bool {
 // rewind moves the WAL into the file, so that the next commit begins it anew and needs no space beyond it. The caller holds the writer.
 func (s *Store) rewind() bool { return s.keeper.restart() == nil && s.keeper.length.Load() == 0 }
 
-// refusal is a refusal of a commit, and when that was.
-type refusal struct {
-	err error
-	at  time.Time
-}
-
-// Writable implements eventlog.Writable: one call of statfs, and a look into the file where the disk is full.
-func (s *Store) Writable(ctx context.Context) (error, error) {
-	c, err := s.watch.pool.take(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer s.watch.pool.give(c)
-	refused, err := s.room(c)
-	if refused != nil || err != nil {
-		return refused, err
-	}
-	if last := s.refused.Load(); last != nil && time.Since(last.at) < refusalFor {
-		return last.err, nil
-	}
-	if disk, err := s.disk(filepath.Dir(s.path)); err == nil && s.reserved() < disk.reserve() && disk.free >= s.needs(disk) {
-		s.keeper.ring()
-	}
-	return nil, nil
-}
-
-// remember keeps the last refusal of a commit that the disk is the reason of.
-func (s *Store) remember(err error) {
-	switch {
-	case err == nil:
-		if s.refused.Load() != nil {
-			s.refused.Store(nil)
-		}
-	case errors.Is(err, eventlog.ErrNoSpace), code(err) == codes.SQLITE_IOERR, code(err) == codes.SQLITE_READONLY:
-		s.refused.Store(&refusal{err, time.Now()})
-	}
-}
-
 // full tells whether the disk has no space for even the smallest file of SQLite's, its shared memory of 32 KiB.
 func (s *Store) full() bool {
 	disk, err := s.disk(filepath.Dir(s.path))
 	return err == nil && disk.free < 32<<10
-}
-
-// noSpace explains that there is none.
-func (s *Store) noSpace(because error) error {
-	err := fmt.Errorf("%w for %s: %w: free some, or shorten the topics' retention", eventlog.ErrNoSpace, s.path, syscall.ENOSPC)
-	if because != nil {
-		err = fmt.Errorf("%w: %w", err, because)
-	}
-	return err
 }
