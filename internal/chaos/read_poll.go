@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // tellMax is how soon whoever waits is told, while nothing is done to anybody: that there are events, or that the topic is gone.
@@ -44,6 +46,10 @@ func (w *world) runPoller(ctx context.Context, b *broker, topic string, partitio
 			continue
 		}
 		if r.life != l {
+			if !knows(ctx, b, l) { // else what it answers may yet be of the topic before
+				pause(ctx, 20*time.Millisecond)
+				continue
+			}
 			r.begin(l)
 		}
 		process, invoked := b.id(), w.now()
@@ -78,6 +84,16 @@ func (w *world) runPoller(ctx context.Context, b *broker, topic string, partitio
 		}
 		w.counts.addN("read by polls", len(p.Events))
 	}
+}
+
+// knows says that a broker has heard of a topic, which it is asked for by its id.
+func knows(ctx context.Context, b *broker, l *life) bool {
+	req := kmsg.NewPtrMetadataRequest()
+	t := kmsg.NewMetadataRequestTopic()
+	t.TopicID = l.id
+	req.Topics = append(req.Topics, t)
+	resp, err := request(ctx, b, req)
+	return err == nil && len(resp.Topics) == 1 && resp.Topics[0].ErrorCode == 0
 }
 
 // mayLose says that somebody asked to drop events of a partition.
