@@ -8,7 +8,7 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// errorTextMax bounds the error text of a nack, in bytes. queue keeps less.
+// errorTextMax bounds the error text of a nack, in bytes. The queue stores less.
 const errorTextMax = 64 << 10
 
 // answers is the body of an ack, a nack or an extension.
@@ -18,21 +18,21 @@ type answers struct {
 	nack     queue.Nack
 }
 
-// ackMessages acknowledges messages, and says what became of each receipt.
+// ackMessages acknowledges messages, and answers with the outcome of each receipt.
 func (s *Server) ackMessages(c *call) error {
 	return s.answerFor(c, (*answers).ackMember, func(ctx context.Context, q *queue.Queue, a *answers) ([]error, error) {
 		return q.Ack(ctx, a.receipts...)
 	})
 }
 
-// nackMessages gives messages back that could not be handled.
+// nackMessages returns messages for a retry.
 func (s *Server) nackMessages(c *call) error {
 	return s.answerFor(c, (*answers).nackMember, func(ctx context.Context, q *queue.Queue, a *answers) ([]error, error) {
 		return q.Nack(ctx, a.nack, a.receipts...)
 	})
 }
 
-// extendLeases makes leases end later.
+// extendLeases extends leases.
 func (s *Server) extendLeases(c *call) error {
 	return s.answerFor(c, (*answers).extendMember, func(ctx context.Context, q *queue.Queue, a *answers) ([]error, error) {
 		lease := a.lease
@@ -43,7 +43,7 @@ func (s *Server) extendLeases(c *call) error {
 	})
 }
 
-// answerFor reads receipts and what else belongs to them, does something with them, and answers for each.
+// answerFor reads a body of receipts, calls act with them, and answers with the outcome of each.
 func (s *Server) answerFor(c *call, member func(*answers, *jsonReader, string) error, do func(context.Context, *queue.Queue, *answers) ([]error, error)) error {
 	body, err := s.jsonBody(c)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Server) answerFor(c *call, member func(*answers, *jsonReader, string) e
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
 		errs, err := do(ctx, q, &a)
@@ -128,7 +128,7 @@ func readReceipts(r *jsonReader) (receipts []string, err error) {
 	return receipts, err
 }
 
-// results writes what became of each of several receipts.
+// results writes the outcome of each receipt.
 func (e *encoder) results(c *call, errs []error) {
 	e.string(`[`)
 	for i, err := range errs {

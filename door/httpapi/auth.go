@@ -14,14 +14,14 @@ import (
 	"github.com/weir-log/weir/use/apikey"
 )
 
-// access is what a route asks of its caller.
+// access is what a route requires of its caller.
 type access = apikey.Access
 
 const (
-	nobodyAsks access = "" // open to all
-	mayRead           = apikey.Read
-	mayWrite          = apikey.Write
-	mayAdmin          = apikey.Admin
+	public   access = "" // for every client, without a key
+	mayRead         = apikey.Read
+	mayWrite        = apikey.Write
+	mayAdmin        = apikey.Admin
 )
 
 var (
@@ -30,11 +30,11 @@ var (
 	kindForbidden    = kind{"forbidden", http.StatusForbidden, "The API key is not good for this"}
 )
 
-// allow is the one place that decides who may do what. It reports whether the caller has this access to the topic, or to the group or the
-// queue that the path names; if not, it has answered. Where the path names neither, the caller has the access to some at least, and the handler
-// asks about those that it touches. About the topics that a group reads it asks c.may.
+// allow decides who may do what; no other function does. It reports whether the caller has this access to the topic, or to the group or the
+// queue in the path; if not, it has answered. If the path has neither, the caller has the access to some, and the handler
+// checks each that it touches. For the topics of a group the handler calls c.may.
 func (s *Server) allow(c *call, a access, topic string) bool {
-	if a == nobodyAsks {
+	if a == public {
 		return true
 	}
 	who, err := s.identify(c.r)
@@ -54,10 +54,10 @@ func (s *Server) allow(c *call, a access, topic string) bool {
 	return s.letIn(c, err)
 }
 
-// still reports whether a caller that was let in a while ago would be let in now: keys are revoked, and expire, while streams run.
+// still reports whether a caller that was allowed before is allowed now: keys are revoked, and expire, while streams run.
 func (s *Server) still(c *call, a access, topic string) bool { return s.again(c, a, topic) == nil }
 
-// again is nil where a caller that was let in a while ago would be let in now, to all of some topics: keys are revoked, and expire,
+// again returns nil if a caller that was allowed before has this access to all of some topics now: keys are revoked, and expire,
 // while requests wait.
 func (s *Server) again(c *call, a access, topics ...string) error {
 	who, err := s.identify(c.r)
@@ -72,7 +72,7 @@ func (s *Server) again(c *call, a access, topics ...string) error {
 	return nil
 }
 
-// may is nil where the caller has this access to a topic; with topic "", to all of them.
+// may returns nil if the caller has this access to a topic; topic "": to all topics.
 func (c *call) may(a access, topic string) error {
 	if c.who.May(a, topic) {
 		return nil
@@ -80,7 +80,7 @@ func (c *call) may(a access, topic string) error {
 	return forbidden(c.who, a, topic)
 }
 
-// mayQueue is nil where the caller has this access to a queue.
+// mayQueue returns nil if the caller has this access to a queue.
 func (c *call) mayQueue(a access, queue string) error {
 	if c.who.MayQueue(a, queue) {
 		return nil
@@ -88,7 +88,7 @@ func (c *call) mayQueue(a access, queue string) error {
 	return kindForbidden.because("the key %s does not give %s access to queue %s; `weir key list` shows which queues it reaches", c.who, a, shorten(queue))
 }
 
-// stillQueue is nil where a caller that was let in a while ago would be let in now.
+// stillQueue returns nil if a caller that was allowed before has this access to a queue now.
 func (s *Server) stillQueue(c *call, a access, queue string) error {
 	who, err := s.identify(c.r)
 	if err == nil && !who.MayQueue(a, queue) {
@@ -104,7 +104,7 @@ func forbidden(who apikey.Identity, a access, topic string) error {
 	return kindForbidden.because("the key %s does not give %s access to topic %s", who, a, shorten(topic))
 }
 
-// operators lets in who asks from this machine, or shows an admin's key: what a handler tells is about the whole program.
+// operators allows clients on this machine, and clients with an admin key for everything: the handler's answer is about the whole program.
 func (s *Server) operators(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.fromHere(r) {
@@ -122,7 +122,7 @@ func (s *Server) operators(h http.Handler) http.Handler {
 	})
 }
 
-// letIn reports whether err is nil; if not, it answers and leaves a line in the log.
+// letIn reports whether err is nil; if not, it answers with err and logs it.
 func (s *Server) letIn(c *call, err error) bool {
 	if err == nil {
 		return true
@@ -137,7 +137,7 @@ func (s *Server) letIn(c *call, err error) bool {
 	return false
 }
 
-// reason is what the log says of a refusal: more than strangers are told.
+// reason is the text of a refusal for the log: it has more than the answer.
 func reason(p *problem) string {
 	if p.cause != nil {
 		return p.cause.Error()
@@ -145,10 +145,10 @@ func reason(p *problem) string {
 	return p.Detail
 }
 
-// secretMax bounds a key in a header, in bytes. Longer ones are not even looked at.
+// secretMax bounds a key in a header, in bytes. Longer ones are refused without a lookup.
 const secretMax = 256
 
-// identify finds out who asks. What it answers to a bad key is the same whatever is wrong with it; the cause is for our log.
+// identify returns the caller's identity. The answer to a bad key does not say what is wrong with it; the cause is for the log.
 func (s *Server) identify(r *http.Request) (apikey.Identity, error) {
 	if s.cfg.Keys == nil {
 		return apikey.Everybody, nil
@@ -179,7 +179,7 @@ func (s *Server) identify(r *http.Request) (apikey.Identity, error) {
 	return who, nil
 }
 
-// known is nil where who asked a while ago would still be known. Until there are keys, that is everybody.
+// known returns nil if the key of a caller that was identified before is still valid. While there are no keys every caller is.
 func (s *Server) known(ctx context.Context, who apikey.Identity) error {
 	if s.cfg.Keys == nil {
 		return nil
@@ -199,7 +199,7 @@ func noKey(detail string) error {
 	return p
 }
 
-// stranger decides about a request without a key.
+// stranger decides whether a request without a key is allowed.
 func (s *Server) stranger(r *http.Request) (apikey.Identity, error) {
 	keys, err := s.cfg.Keys.Any(r.Context())
 	switch {
@@ -213,8 +213,8 @@ func (s *Server) stranger(r *http.Request) (apikey.Identity, error) {
 	return apikey.Everybody, nil
 }
 
-// fromHere reports whether a request comes from this machine, and from a program that means to speak to us: not handed on by a proxy, and
-// not by a page in a browser under a name of its own.
+// fromHere reports whether a request comes from a client on this machine: not forwarded by a proxy, and not from a web page that
+// reached us by a host name of its own (DNS rebinding).
 func (s *Server) fromHere(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil || !net.ParseIP(host).IsLoopback() || !isLocalName(r.Host) {
@@ -228,7 +228,7 @@ func (s *Server) fromHere(r *http.Request) bool {
 	return true
 }
 
-// keyInURL finds keys where people put them for want of a header: under the usual names, or under any.
+// keyInURL reports whether the URL contains a key: in a parameter with a usual name, or in any other.
 func keyInURL(r *http.Request) bool {
 	if r.URL.RawQuery == "" {
 		return false
@@ -247,14 +247,14 @@ func keyInURL(r *http.Request) bool {
 	return false
 }
 
-// turnedAwayEvery is the least time between two log lines about clients that were turned away.
+// turnedAwayEvery is the minimum time between two log lines about refused clients.
 const turnedAwayEvery = time.Second
 
-// turnedAway logs those who are turned away. However many come, the log has a line a second, which counts the others.
+// turnedAway logs refused clients: at most one line per second, with the number of the others.
 type turnedAway struct {
 	mu   sync.Mutex // guards all below
 	last time.Time
-	more int // since then, without a line
+	more int // refused since then, not logged
 }
 
 func (t *turnedAway) log(logger *slog.Logger, args ...any) {

@@ -14,16 +14,16 @@ import (
 
 const (
 	eventsMax     = 10_000 // most events of one request, and of one answer
-	eventsDefault = 1000   // most events of an answer that nobody gave a number for
+	eventsDefault = 1000   // most events of an answer if the client gives no number
 )
 
-// item is one event of a batch, or why it is none.
+// item is one event of a batch, or its error.
 type item struct {
 	event publish.Event
 	err   error
 }
 
-// publishMany publishes the events of a body: all or none, or with partial=true each on its own.
+// publishMany publishes the events of a body: all or none, or with partial=true each independently.
 func (s *Server) publishMany(c *call) error {
 	topic := c.r.PathValue("topic")
 	if err := mayPublish(topic); err != nil {
@@ -82,10 +82,10 @@ func (s *Server) publishMany(c *call) error {
 	return nil
 }
 
-// publishEach publishes what can be published, in order, and answers for each event. Mostly that is one step; only when an event
-// is refused there, each of them has to be tried alone.
+// publishEach publishes the valid events, in order, and answers for each event. Usually it publishes all at once; only if an event
+// is refused then, it publishes one by one.
 func (s *Server) publishEach(c *call, items []item) error {
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	placed := make([]publish.Placed, len(items))
 	var good []publish.Event
@@ -102,7 +102,7 @@ func (s *Server) publishEach(c *call, items []item) error {
 			placed[i] = all[k]
 		}
 	case problemOf(err).Status >= http.StatusInternalServerError:
-		return err // it is about all of them
+		return err // it concerns all events
 	default:
 		for k, i := range at {
 			if ctx.Err() != nil {
@@ -136,7 +136,7 @@ func (s *Server) publishAll(ctx context.Context, events []publish.Event) ([]publ
 	return s.cfg.Publisher.Publish(ctx, events...)
 }
 
-// appendItem appends one event's outcome.
+// appendItem appends the outcome of one event.
 func appendItem(b []byte, c *call, err error, at publish.Placed) []byte {
 	if err == nil {
 		return fmt.Appendf(b, `{"status":200,"partition":%d,"offset":%d}`, at.Partition, at.Offset)
@@ -145,7 +145,7 @@ func appendItem(b []byte, c *call, err error, at publish.Placed) []byte {
 	return fmt.Appendf(b, `{"status":%d,"problem":%s}`, problemOf(err).Status, p)
 }
 
-// parseEvents reads {"events": [...]}. With partial, an event that is no event is only refused itself, as long as it is JSON.
+// parseEvents reads {"events": [...]}. With partial, an invalid event does not fail the others, as long as it is JSON.
 func parseEvents(body []byte, partial bool) (items []item, err error) {
 	seen := false
 	err = readJSON(body, 0, func(r *jsonReader) error {
@@ -170,7 +170,7 @@ func parseEvents(body []byte, partial bool) (items []item, err error) {
 	return items, err
 }
 
-// parseItem reads one event. With partial its error is kept, and the rest of its JSON is passed over.
+// parseItem reads one event. With partial its error is kept, and the rest of its JSON is skipped.
 func parseItem(r *jsonReader, partial bool) (it item, err error) {
 	back := *r
 	back.at = append([]byte(nil), r.at...)
@@ -183,7 +183,7 @@ func parseItem(r *jsonReader, partial bool) (it item, err error) {
 	return it, err
 }
 
-// parseLines reads one event a line. Empty lines are passed over.
+// parseLines reads one event per line. Empty lines are skipped.
 func parseLines(body []byte, partial bool) (items []item, err error) {
 	for line := 0; len(body) > 0; line++ {
 		text, rest, _ := bytes.Cut(body, []byte("\n"))
@@ -210,7 +210,7 @@ func parseLines(body []byte, partial bool) (items []item, err error) {
 	return items, nil
 }
 
-// joinedLines tells why lines may have become one.
+// joinedLines explains an error that occurs if curl -d joined the lines.
 func joinedLines(err error) error {
 	p := *problemOf(err)
 	p.Detail += ". There is one line, with more than one object in it: curl takes the line ends out of what -d sends; use --data-binary"
@@ -281,7 +281,7 @@ func bytesOrNull(r *jsonReader, encoded bool) ([]byte, error) {
 	}
 }
 
-// anyValue reads a value: a string is its text, null is nil, and any other JSON is kept as it is written.
+// anyValue reads a value: a string is its text, null is nil, and any other JSON is kept byte for byte.
 func anyValue(r *jsonReader) ([]byte, error) {
 	if b := r.peek(); b == '"' || b == 'n' {
 		return bytesOrNull(r, false)
@@ -289,7 +289,7 @@ func anyValue(r *jsonReader) ([]byte, error) {
 	return r.raw()
 }
 
-// parseHeaders reads {"name": "value", ...}, or [{"name": …, "value": …}, ...] where the order counts or a name is there twice.
+// parseHeaders reads {"name": "value", ...}, or [{"name": …, "value": …}, ...] if the order matters or a name is repeated.
 func parseHeaders(r *jsonReader) (out []batch.RecordHeader, err error) {
 	switch b := r.peek(); b {
 	case 'n':

@@ -16,18 +16,18 @@ import (
 
 // Bounds of bodies.
 const (
-	bodyMax  = 16 << 20 // also of what a compressed one becomes
-	bodyFree = 16 << 10 // so much is read without asking Server.bodies
+	bodyMax  = 16 << 20 // also after decompression
+	bodyFree = 16 << 10 // read without a claim on Server.bodies
 
-	windowMax    = 8 << 20 // memory that a zstd body may ask of its decompressor
+	windowMax    = 8 << 20 // largest window of a zstd body
 	unpackingMax = 4       // bodies being decompressed at once
 
 	bodyGrace = 10 * time.Second // for a body to arrive, and more for a large one:
 	bodyRate  = 64 << 10         // bytes a second
 )
 
-// timeBody gives a request's body a time to arrive. It also bounds the reading of a body that nobody wants. At the end of a body net/http takes
-// the time back by itself: what waits for the store then is not slow to arrive.
+// timeBody sets the deadline for a request's body. It also bounds the reading of a body that no handler reads. At the end of the body net/http
+// removes the deadline, so that it does not limit the wait for the store.
 func timeBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		return
@@ -40,8 +40,8 @@ func timeBody(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetReadDeadline(deadline) // fails only where a test has no connection
 }
 
-// body reads the whole body, decompressed. What it took of Server.bodies is given back when the call ends. The bytes are
-// the caller's.
+// body reads and decompresses the whole body. Its claim on Server.bodies is released when the call ends. The caller owns
+// the bytes.
 func (s *Server) body(c *call) ([]byte, error) {
 	if c.r.ContentLength == 0 {
 		return nil, nil
@@ -62,7 +62,7 @@ func (s *Server) body(c *call) ([]byte, error) {
 	}
 	b, err := s.readBody(c, src, size)
 	if took := time.Since(began); took > time.Second {
-		c.afresh()
+		c.restartTimeout()
 	}
 	if err == nil && unpack != nil {
 		b, err = s.unpack(c, b, unpack)
@@ -73,13 +73,13 @@ func (s *Server) body(c *call) ([]byte, error) {
 	return b, nil
 }
 
-// releaseBody gives back what the body took of Server.bodies, once nothing of it is needed.
+// releaseBody releases the body's claim on Server.bodies, once the body is not needed any more.
 func (c *call) releaseBody(s *Server) {
 	s.bodies.Release(c.held)
 	c.held = 0
 }
 
-// unpackers decompress by Content-Encoding; nil where nothing is compressed.
+// unpackers are the decompressors by Content-Encoding; nil: not compressed.
 var unpackers = map[string]func(io.Reader) (io.ReadCloser, error){
 	"": nil, "identity": nil, "gzip": unzip, "x-gzip": unzip, "zstd": unzstd,
 }
@@ -94,10 +94,10 @@ func unzstd(src io.Reader) (io.ReadCloser, error) {
 	return d.IOReadCloser(), nil
 }
 
-// unpack decompresses a body that has arrived. So what a decompressor takes, up to windowMax by what the body says of itself, is taken by
-// unpackingMax bodies at once, and never while a client is slow.
+// unpack decompresses a body that has arrived completely. A decompressor needs up to windowMax, as the body's header says: so there are at
+// most unpackingMax, and none waits for a slow client.
 func (s *Server) unpack(c *call, packed []byte, open func(io.Reader) (io.ReadCloser, error)) ([]byte, error) {
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if err := s.unpacking.Acquire(ctx, 1); err != nil {
 		return nil, kindOverloaded.because("too many compressed bodies wait to be decompressed. Nothing happened; try again")
@@ -110,13 +110,13 @@ func (s *Server) unpack(c *call, packed []byte, open func(io.Reader) (io.ReadClo
 	}
 	defer r.Close()
 	b, err := s.readBody(c, r, -1)
-	s.bodies.Release(arrived) // packed is not needed any more
+	s.bodies.Release(arrived) // the compressed bytes are not needed any more
 	c.held -= arrived
 	return b, err
 }
 
-// readBody reads all of src: size bytes where that is known, -1 where not. It takes room as the bytes come, so that a
-// client that announces much and sends nothing costs nothing.
+// readBody reads all of src: size bytes, or -1 if the size is unknown. It claims memory as the bytes arrive, so that a
+// client that announces a large body and sends nothing costs nothing.
 func (s *Server) readBody(c *call, src io.Reader, size int64) ([]byte, error) {
 	most := int64(bodyMax)
 	if size >= 0 {
@@ -128,13 +128,13 @@ func (s *Server) readBody(c *call, src io.Reader, size int64) ([]byte, error) {
 			if int64(len(b)) == most {
 				return b, atEnd(src, most)
 			}
-			room := min(2*int64(cap(b)), most)
-			if !s.bodies.TryAcquire(room - has) {
+			grown := min(2*int64(cap(b)), most)
+			if !s.bodies.TryAcquire(grown - has) {
 				return nil, kindOverloaded.because("too many large bodies are being read at once. Nothing happened; try again, or send less at a time")
 			}
-			c.held += room - has
-			has = room
-			b = append(make([]byte, 0, room), b...)
+			c.held += grown - has
+			has = grown
+			b = append(make([]byte, 0, grown), b...)
 		}
 		n, err := src.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
@@ -149,7 +149,7 @@ func (s *Server) readBody(c *call, src io.Reader, size int64) ([]byte, error) {
 	}
 }
 
-// atEnd sees that nothing follows the most that there may be.
+// atEnd checks that nothing follows the largest allowed body.
 func atEnd(src io.Reader, most int64) error {
 	var one [1]byte
 	n, err := src.Read(one[:])
@@ -163,7 +163,7 @@ func atEnd(src io.Reader, most int64) error {
 	}
 }
 
-// unreadable says why a body could not be read.
+// unreadable is the problem for a body that could not be read.
 func unreadable(err error) error {
 	var tooLarge *http.MaxBytesError
 	var p *problem

@@ -7,13 +7,13 @@ import (
 	"net/http"
 )
 
-// Answers that are made whole before they are sent, and grow with what there is: lists of topics, groups and queues, and what one of them holds.
+// Answers that are built as a whole before they are sent, of unbounded size: lists of topics, groups and queues, and descriptions of one.
 const (
-	buildersMax = 4        // made at once; others wait in line
-	answerFree  = 16 << 10 // an answer of so many bytes is not counted
+	buildersMax = 4        // built at once; others wait
+	answerFree  = 16 << 10 // an answer up to this size needs no claim
 )
 
-// build waits for the call's turn to make such an answer. built ends it, or the end of the call.
+// build waits until the call may build such an answer. built, or the end of the call, lets the next one in.
 func (c *call) build(ctx context.Context) error {
 	if c.s.builders.Acquire(ctx, 1) != nil {
 		return kindOverloaded.past(buildersMax, "%d lists are being made, the most at once; try again", buildersMax)
@@ -33,7 +33,7 @@ func (c *call) built() {
 func (c *call) json(status int, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
-		panic(fmt.Sprintf("answer %+v: %v", v, err)) // our own views always encode
+		panic(fmt.Sprintf("answer %+v: %v", v, err)) // our own types always encode
 	}
 	body = append(body, '\n')
 	if len(body) > answerFree {
@@ -45,28 +45,28 @@ func (c *call) json(status int, v any) error {
 	return nil
 }
 
-// sendWhole sends a large answer, which is counted until the client has taken it.
+// sendWhole sends a large answer; its memory is claimed until the client has read it.
 func (c *call) sendWhole(status int, body []byte) error {
-	ctx, cancel := context.WithTimeout(c.r.Context(), patience)
+	ctx, cancel := context.WithTimeout(c.r.Context(), storeTimeout)
 	defer cancel()
 	claim := c.s.answers.Begin()
 	defer claim.Release()
 	if _, err := claim.Grow(ctx, int64(len(body))); err != nil {
 		if c.r.Method != http.MethodGet && c.r.Method != http.MethodHead {
-			return kindUnknown.because("it was done, and there was no memory for the answer: clients are slow to take theirs")
+			return kindUnknown.because("it was done, but there was no memory for the answer: clients read theirs too slowly")
 		}
-		return c.s.crowded()
+		return c.s.overloaded()
 	}
 	c.built()
 	c.Header()["Content-Type"] = jsonType
 	c.WriteHeader(status)
-	p := pace{c: c}
+	p := pageWriter{c: c}
 	p.begin(claim)
-	defer p.rest()
+	defer p.finish()
 	for len(body) > 0 {
 		n := min(len(body), pieceBytes)
 		if _, err := p.Write(body[:n]); err != nil {
-			return nil // the client is gone, or too slow
+			return nil // the client has disconnected, or is too slow
 		}
 		body = body[n:]
 	}

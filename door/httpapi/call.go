@@ -17,11 +17,11 @@ type call struct {
 	route    string
 	id       string
 	query    url.Values      // the route's params, each at most once
-	who      apikey.Identity // once allow has let it in
-	status   int             // of the answer; 0 while there is none
+	who      apikey.Identity // set by allow
+	status   int             // of the answer; 0: none yet
 	held     int64           // bytes of Server.bodies
-	until    time.Time       // it waits for the store
-	building bool            // it is one of buildersMax
+	until    time.Time       // deadline for the store
+	building bool            // it counts against buildersMax
 }
 
 // WriteHeader remembers the answer's status.
@@ -43,30 +43,30 @@ func (c *call) Write(b []byte) (int, error) {
 // Unwrap lets http.ResponseController through.
 func (c *call) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// send answers with a whole body. A client that is gone gets none.
+// send answers with a whole body. Errors are ignored: the client has disconnected.
 func (c *call) send(status int, body []byte) {
 	c.WriteHeader(status)
 	_, _ = c.Write(body)
 }
 
-// withPatience is the request's context, ended when the store takes too long.
-func (c *call) withPatience() (context.Context, context.CancelFunc) {
+// withTimeout is the request's context with the deadline for the store.
+func (c *call) withTimeout() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(c.r.Context(), c.until)
 }
 
-// waits gives the call time to wait for events, beside that for the store.
+// waits adds the time to wait for events to the deadlines.
 func (c *call) waits(wait time.Duration) {
 	c.until = c.until.Add(wait)
-	c.answerBy(c.until.Add(writeTimeout - patience))
+	c.setWriteDeadline(c.until.Add(writeTimeout - storeTimeout))
 }
 
-// afresh gives the call its time anew, after it waited for its client.
-func (c *call) afresh() {
-	c.until = time.Now().Add(patience)
-	c.answerBy(time.Now().Add(writeTimeout))
+// restartTimeout restarts the deadlines, after the call waited for its client.
+func (c *call) restartTimeout() {
+	c.until = time.Now().Add(storeTimeout)
+	c.setWriteDeadline(time.Now().Add(writeTimeout))
 }
 
-func (c *call) answerBy(deadline time.Time) {
+func (c *call) setWriteDeadline(deadline time.Time) {
 	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(deadline) // fails only where a test has no connection
 }
 

@@ -14,13 +14,13 @@ const (
 	claimMax     = queue.ClaimMax
 )
 
-// claimBody is what a client asks for with a claim.
+// claimBody is the body of a claim.
 type claimBody struct {
 	claim queue.Claim
 	acks  []string // to be acknowledged before
 }
 
-// claimMessages gives the client messages, and waits for some if asked to. With receipts it acknowledges these first.
+// claimMessages claims messages for the client, and waits for some if the client asked for it. It first acknowledges the receipts in the body.
 func (s *Server) claimMessages(c *call) error {
 	asked := claimBody{claim: queue.Claim{Max: claimDefault}}
 	if c.r.ContentLength != 0 {
@@ -40,23 +40,23 @@ func (s *Server) claimMessages(c *call) error {
 		defer s.claims.end(c.who)
 	}
 	c.waits(wait)
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	polls, stop := untilDraining(c.r)
 	defer stop()
 	asked.claim.Stop = polls.Done()
-	var room *budget.Claim
-	defer func() { room.Release() }()
+	var memory *budget.Claim
+	defer func() { memory.Release() }()
 	asked.claim.Room = func(ctx context.Context) (int64, func(), error) {
-		if err := s.stillQueue(c, mayRead, c.r.PathValue("queue")); err != nil { // it may have waited for long
+		if err := s.stillQueue(c, mayRead, c.r.PathValue("queue")); err != nil { // the request may have waited for long
 			return 0, func() {}, err
 		}
-		claim, err := s.claimRoom(ctx, 2*fetchBytes, 2*roomStep)
+		claim, err := s.claimAnswer(ctx, 2*fetchBytes, 2*claimStep)
 		if err != nil {
 			return 0, func() {}, err
 		}
-		room = claim
-		return max(claim.Held()/2, 1), claim.Release, nil // the other half is for the batches that they are in
+		memory = claim
+		return max(claim.Held()/2, 1), claim.Release, nil // the other half is for the messages' batches
 	}
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
 		var acked []error
@@ -65,14 +65,14 @@ func (s *Server) claimMessages(c *call) error {
 			if acked, err = q.Ack(ctx, asked.acks...); err != nil {
 				return err
 			}
-			asked.acks = nil // not once more, where the queue has to be opened anew
+			asked.acks = nil // not again if the queue has to be opened again
 		}
-		c.releaseBody(s) // nothing of it is needed while this waits
+		c.releaseBody(s) // it is not needed while the request waits
 		messages, err := q.Claim(ctx, asked.claim)
 		if err != nil && acked == nil {
 			return err
 		}
-		answerClaim(c, messages, acked, err, room)
+		answerClaim(c, messages, acked, err, memory)
 		return nil
 	})
 }
@@ -103,11 +103,11 @@ func (b *claimBody) read(r *jsonReader) error {
 	})
 }
 
-// answerClaim writes the messages that were claimed, and what became of the receipts that came with the claim. With a problem those were
-// answered for, and nothing was claimed.
-func answerClaim(c *call, messages []queue.Message, acked []error, failed error, room *budget.Claim) {
+// answerClaim writes the claimed messages, and the outcome of each receipt in the body. If failed is set, only the receipts are
+// answered: nothing was claimed.
+func answerClaim(c *call, messages []queue.Message, acked []error, failed error, memory *budget.Claim) {
 	c.Header()["Content-Type"] = jsonType
-	e, end := pageEncoder(c, room)
+	e, end := pageEncoder(c, memory)
 	defer end()
 	e.string(`{"messages":[`)
 	for i := range messages {
@@ -129,7 +129,7 @@ func answerClaim(c *call, messages []queue.Message, acked []error, failed error,
 	e.string("}\n")
 }
 
-// message writes a message that was claimed.
+// message writes a claimed message.
 func (e *encoder) message(m *queue.Message) {
 	e.string(`{"id":"` + m.ID.String() + `","receipt":"` + m.Receipt + `","attempt":`)
 	e.int(int64(m.Attempt))

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// commitOffsets keeps how far the member has worked: by the cursor of an answer, or by offsets. An empty commit only says that the client is alive.
+// commitOffsets commits the member's offsets: those of an answer's cursor, or a list. An empty commit only keeps the session alive.
 func (s *Server) commitOffsets(c *call) error {
 	body, err := s.jsonBody(c)
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *Server) commitOffsets(c *call) error {
 	}
 	defer rest()
 	if len(wanted) > 0 {
-		ctx, cancel := c.withPatience()
+		ctx, cancel := c.withTimeout()
 		defer cancel()
 		commits, err := s.commitsOf(ctx, m, wanted)
 		if err != nil {
@@ -35,17 +35,17 @@ func (s *Server) commitOffsets(c *call) error {
 			return err
 		}
 		for _, o := range commits {
-			m.settle(o.TopicPartition)
+			m.handled(o.TopicPartition)
 		}
-		m.giveBack(ctx, s.cfg.Logger)
+		m.releaseIdle(ctx, s.cfg.Logger)
 	}
 	c.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// commitsOf finds the partitions among what the member has, and sees that they reach that far: one trip.
+// commitsOf finds the partitions in the member's assignment, and checks that the offsets are not past their ends, with one store call.
 //
-// A position before the first event is taken: what the member worked on may have been removed by retention meanwhile.
+// An offset below the first event is allowed: retention may have deleted what the member handled.
 func (s *Server) commitsOf(ctx context.Context, m *member, wanted cursor) (commits []group.Committed, err error) {
 	var partitions []eventlog.Partition
 	a := m.peer.Assignment()
@@ -81,7 +81,7 @@ func (s *Server) commitsOf(ctx context.Context, m *member, wanted cursor) (commi
 	return commits, nil
 }
 
-// anySince, in a place, stands for the assignment that the member has now.
+// anySince, as a place's since, means the member's current assignment.
 const anySince = -1
 
 // parseCommit reads {"next": …} or {"offsets": [...]}.

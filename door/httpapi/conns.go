@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// limit bounds the connections of a listener. One too many is closed: its client tries again.
+// limit bounds the connections of a listener. A connection above the limit is closed; its client retries.
 func limit(l net.Listener, most int) net.Listener {
 	return &limitedListener{Listener: l, free: make(chan struct{}, most)}
 }
 
 type limitedListener struct {
 	net.Listener
-	free chan struct{} // holds a mark for each open connection
+	free chan struct{} // one element for each open connection
 }
 
 // Accept is net.Listener's.

@@ -13,22 +13,22 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// cursor is how far a client has got in what it owns. A position counts only as long as the partition has not been another's
-// meanwhile. Written down it is, in base64url, for each topic its name and how many partitions follow, and for each of these its number, since when
-// the member has it, and the offset; all in order, so that nothing is there twice.
+// cursor is a client's next offset in each partition that it owns. An offset is valid only if no other member has owned the partition
+// meanwhile. Its encoding, in base64url: for each topic the name and the number of partitions, and for each of these its number, since when
+// the member owns it, and the offset; all sorted, so that nothing is listed twice.
 type cursor map[place]eventlog.Offset
 
-// cursorMax is the most letters of a cursor that is given out: as an answer's header, and in a URL, it passes through most programs.
+// cursorMax bounds the characters of a cursor, so that it fits into a header and a URL of most programs.
 const cursorMax = 6 << 10
 
-// place is a partition while a member has it.
+// place is a partition during one assignment to a member.
 type place struct {
 	topic     string
 	partition int32
 	since     int32 // group.Assigned.Since
 }
 
-// spans asks for what the member owns. Where the cursor has no position, what was committed has.
+// spans returns the spans of the member's partitions, from the cursor's offset on, or from the committed one if the cursor has none.
 func (cu cursor) spans(own []group.Assigned) (spans []eventlog.Span, pages []memberPage) {
 	for _, a := range own {
 		of := place{a.Topic, a.Partition, a.Since}
@@ -39,8 +39,8 @@ func (cu cursor) spans(own []group.Assigned) (spans []eventlog.Span, pages []mem
 	return spans, pages
 }
 
-// cursorBehind names where a client is ahead of what it committed.
-func cursorBehind(pages []memberPage) string {
+// cursorAfter returns the cursor after pages: the partitions in which the client has read past its commits.
+func cursorAfter(pages []memberPage) string {
 	pages = slices.DeleteFunc(slices.Clone(pages), func(p memberPage) bool { return p.next == p.had })
 	slices.SortFunc(pages, func(a, b memberPage) int {
 		return cmp.Or(strings.Compare(a.of.topic, b.of.topic), cmp.Compare(a.of.partition, b.of.partition))
@@ -97,8 +97,8 @@ func parseCursor(text string) (cursor, error) {
 	return cu, nil
 }
 
-// fit takes events back of which the cursor would not hold how far they are: from a page on that chance chooses, so that none is left
-// out for ever. It is false where there is no room for any.
+// fit removes the events of partitions that the cursor has no space for. It starts at a random page, so that no partition is left out
+// for ever. It returns false if there is no space for any.
 func fit(pages []memberPage) bool {
 	const most = cursorMax / 4 * 3
 	used, topics := 0, make(map[string]bool)
@@ -109,7 +109,7 @@ func fit(pages []memberPage) bool {
 		return n + len(p.of.appendTo(nil, 0, at))
 	}
 	for i := range pages {
-		if p := &pages[i]; p.from != p.had { // read ahead of its commit before
+		if p := &pages[i]; p.from != p.had { // the client had read past its commit before
 			used += size(p, p.from)
 			topics[p.of.topic] = true
 		}

@@ -13,20 +13,20 @@ import (
 const (
 	lettersDefault = 100
 	lettersMax     = 1000
-	lettersRoom    = 8 << 20 // for a page of them, and for the batches that they are in
-	// sweepMost is how long one request redrives or discards. The client goes on with another.
+	lettersBytes   = 8 << 20 // memory for a page of them, and for their batches
+	// sweepMost is how long one request redrives or discards. The client continues with another request.
 	sweepMost = 10 * time.Second
-	// searchesMax is how many messages are looked for at once: one search may read a good part of the queue.
+	// searchesMax bounds concurrent searches for a message: one search may read a large part of the queue.
 	searchesMax = 4
 )
 
-// findMessage tells what became of a message.
+// findMessage returns a message's state.
 func (s *Server) findMessage(c *call) error {
 	id, err := queue.ParseID(c.r.PathValue("message"))
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if s.searches.Acquire(ctx, 1) != nil {
 		return kindOverloaded.past(searchesMax, "%d messages are being looked for, the most at once; try again", searchesMax)
@@ -48,7 +48,7 @@ func (s *Server) findMessage(c *call) error {
 	})
 }
 
-// peekMessages shows messages that are not done, and claims none.
+// peekMessages lists unfinished messages without claiming them.
 func (s *Server) peekMessages(c *call) error {
 	n, err := number(c.query, "max", 1, 1<<62, lettersDefault)
 	if err != nil {
@@ -60,11 +60,11 @@ func (s *Server) peekMessages(c *call) error {
 	})
 }
 
-// queuePage answers with a list under a name: read says how many there are, and writes one of them.
+// queuePage answers with a list under a name: read returns its length and a function that writes one element.
 func (s *Server) queuePage(c *call, name string, read func(context.Context, *queue.Queue) (n int, write func(*encoder, int), err error)) error {
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
-	claim, err := s.claimRoom(ctx, lettersRoom, lettersRoom)
+	claim, err := s.claimAnswer(ctx, lettersBytes, lettersBytes)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (s *Server) queuePage(c *call, name string, read func(context.Context, *que
 	})
 }
 
-// peeked writes a message that is not done.
+// peeked writes an unfinished message.
 func (e *encoder) peeked(m *queue.Peeked) {
 	e.string(`{"id":"` + m.ID.String() + `","state":"` + m.State + `","attempt":`)
 	e.int(int64(m.Attempt))
@@ -112,7 +112,7 @@ func (e *encoder) peeked(m *queue.Peeked) {
 	e.string(`}`)
 }
 
-// conditionView is what became of a message, as clients see it.
+// conditionView is a message's state in an answer.
 type conditionView struct {
 	ID      string `json:"id"`
 	State   string `json:"state"`
@@ -164,7 +164,7 @@ func (e *encoder) letter(l *queue.DeadLetter) {
 	e.string(`}`)
 }
 
-// sweepBody says which dead letters are taken.
+// sweepBody selects dead letters.
 type sweepBody struct {
 	letters []queue.MessageID
 	all     bool
@@ -174,7 +174,7 @@ type sweepBody struct {
 func (s *Server) redriveDead(c *call) error { return s.sweepDead(c, false) }
 func (s *Server) discardDead(c *call) error { return s.sweepDead(c, true) }
 
-// sweepDead redrives or discards dead letters: those that are named, or all.
+// sweepDead redrives or discards dead letters: those in the body, or all.
 func (s *Server) sweepDead(c *call, discard bool) error {
 	body, err := s.jsonBody(c)
 	if err != nil {
@@ -190,7 +190,7 @@ func (s *Server) sweepDead(c *call, discard bool) error {
 	case !asked.all && (asked.PerSecond > 0 || asked.Until != queue.MessageID{}):
 		return kindInvalidJSON.because(`"per_second" and "until" go with "all": true`)
 	}
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
 		done, err := asked.do(ctx, q)
@@ -208,7 +208,7 @@ func (s *Server) sweepDead(c *call, discard bool) error {
 	})
 }
 
-// sweptView says how many dead letters were taken. Until says that there are more, and is what goes on with them.
+// sweptView is the number of dead letters redriven or discarded. Until is set if there are more: the next request continues with it.
 type sweptView struct {
 	Taken   int             `json:"taken"`
 	Until   string          `json:"until,omitempty"`

@@ -10,32 +10,32 @@ import (
 	"github.com/weir-log/weir/internal/budget"
 )
 
-// encoder writes JSON to w in pieces, so that the largest event does not need room for its escaped whole.
+// encoder writes JSON to w in pieces, so that a large event is never in memory as a whole in its escaped form.
 type encoder struct {
 	w   io.Writer
 	buf []byte
-	err error // the first that w returned; nothing is written after it
+	err error // the first error of w; nothing is written after it
 }
 
 const (
 	pieceBytes = 16 << 10
-	chunkBytes = 3 << 10 // of a value, taken at once; a multiple of three, for base64
+	chunkBytes = 3 << 10 // of a value, encoded at once; a multiple of three, for base64
 )
 
 func newEncoder(w io.Writer) *encoder { return &encoder{w: w, buf: make([]byte, 0, 1<<10)} }
 
-// pageEncoder writes a page that is the whole answer, and holds so much memory. end must be called before the claim is released.
+// pageEncoder encodes a page that is the whole answer, and holds the claim's memory. Call end before the claim is released.
 func pageEncoder(c *call, claim *budget.Claim) (e *encoder, end func()) {
-	p := &pace{c: c}
+	p := &pageWriter{c: c}
 	p.begin(claim)
 	e = newEncoder(p)
 	return e, func() {
 		e.flush()
-		p.rest()
+		p.finish()
 	}
 }
 
-// spill writes what has gathered once that is enough.
+// spill writes the buffer once it has pieceBytes.
 func (e *encoder) spill() {
 	if len(e.buf) >= pieceBytes {
 		e.flush()
@@ -65,7 +65,7 @@ func (e *encoder) event(topic string, partition int32, rec *batch.Record) {
 	e.string(`}`)
 }
 
-// content writes the rest of an object: a key, a value and headers.
+// content writes the end of an object: key, value and headers.
 func (e *encoder) content(key, value []byte, headers []batch.RecordHeader) {
 	e.string(`,`)
 	e.field("key", key)
@@ -87,7 +87,7 @@ func (e *encoder) content(key, value []byte, headers []batch.RecordHeader) {
 	}
 }
 
-// gapLine writes a gap as a line of its own among events.
+// gapLine writes a gap as a line between events.
 func (e *encoder) gapLine(topic string, partition int32, g gap) {
 	e.place(topic, partition)
 	e.string(`,"gap":`)
@@ -95,12 +95,12 @@ func (e *encoder) gapLine(topic string, partition int32, g gap) {
 	e.string("}\n")
 }
 
-// place begins an object with where it is about. Only readers of several topics need the topic; for others it is "".
+// place starts an object with topic and partition. topic is "" for readers of one topic, and left out.
 func (e *encoder) place(topic string, partition int32) {
 	e.string(`{`)
 	if topic != "" {
 		e.string(`"topic":"`)
-		e.string(topic) // nothing in a topic's name needs escaping
+		e.string(topic) // a topic's name needs no escaping
 		e.string(`",`)
 	}
 	e.string(`"partition":`)
@@ -115,7 +115,7 @@ func (e *encoder) gap(g gap) {
 	e.string("}")
 }
 
-// field writes bytes as text where they are UTF-8, else under the name with _b64, in base64. nil becomes null.
+// field writes bytes as text if they are UTF-8, else in base64 with _b64 after the name. nil becomes null.
 func (e *encoder) field(name string, value []byte) {
 	e.string(`"`)
 	e.string(name)
@@ -138,7 +138,7 @@ func (e *encoder) field(name string, value []byte) {
 	}
 }
 
-// text writes the inside of a JSON string.
+// text writes the contents of a JSON string, without quotes.
 func (e *encoder) text(value []byte) {
 	for len(value) > 0 {
 		n := min(len(value), chunkBytes)
@@ -148,7 +148,7 @@ func (e *encoder) text(value []byte) {
 	}
 }
 
-// appendEscaped escapes what JSON demands. A character may lie across two calls: none of its bytes is escaped.
+// appendEscaped escapes what JSON requires. A character may be split between two calls, because no byte of a multi-byte character is escaped.
 func appendEscaped(b, text []byte) []byte {
 	const hex = "0123456789abcdef"
 	done := 0

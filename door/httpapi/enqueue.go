@@ -75,7 +75,7 @@ func (s *Server) enqueue(c *call, messages ...queue.NewMessage) (at []queue.Enqu
 	if c.r.Header["Idempotency-Key"] != nil {
 		return nil, kindInvalidRequest.because("messages are not enqueued under an Idempotency-Key; give them unique keys (unique), in a queue that has them")
 	}
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	err = s.withQueue(ctx, c, func(q *queue.Queue) error {
 		at, err = q.Enqueue(ctx, messages...)
@@ -92,7 +92,7 @@ func appendEnqueued(b []byte, at queue.Enqueued) []byte {
 	return append(b, '}')
 }
 
-// describedMessage reads all of a message that is not in the body.
+// describedMessage reads a message's key, headers and options from the request; the value is the body.
 func describedMessage(c *call) (m queue.NewMessage, err error) {
 	q := c.query
 	if m.Key, err = keyOf(c.r.Header["Weir-Key"], q); err != nil {
@@ -148,7 +148,7 @@ func parseMessages(body []byte) (messages []queue.NewMessage, err error) {
 	return messages, err
 }
 
-// parseMessageLines reads one message a line. Empty lines are passed over.
+// parseMessageLines reads one message per line. Empty lines are skipped.
 func parseMessageLines(body []byte) (messages []queue.NewMessage, err error) {
 	for line := 0; len(body) > 0; line++ {
 		text, rest, _ := bytes.Cut(body, []byte("\n"))
@@ -233,7 +233,7 @@ func parseMessage(r *jsonReader) (m queue.NewMessage, err error) {
 	return m, err
 }
 
-// moment reads milliseconds since the Unix epoch; null is no time at all.
+// moment reads milliseconds since the Unix epoch; null: no time.
 func moment(r *jsonReader) (at time.Time, err error) {
 	if r.null() {
 		return at, nil

@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	fetchBytes = 1 << 20     // most bytes of records in one answer; one event comes however large it is
+	fetchBytes = 1 << 20     // most bytes of records in one answer; the first event is sent whatever its size
 	waitMax    = time.Minute // longest that a request waits for events
 )
 
-// page is what a reader gets of one partition.
+// page is the part of an answer for one partition.
 type page struct {
 	events []batch.Record
-	next   eventlog.Offset // where to go on
+	next   eventlog.Offset // the offset to continue from
 	bounds eventlog.Bounds
-	gap    *gap  // behind the events
-	err    error // why there are none
+	gap    *gap  // after the events
+	err    error // why there are no events
 }
 
-// gap is a run of offsets whose events a reader does not get: retention removed them before it came to them, or they cannot be read.
+// gap is a range of offsets whose events a reader does not get: retention deleted them first, or they are damaged.
 type gap struct {
 	from, to eventlog.Offset
 	err      error // why they cannot be read; nil: retention
 }
 
-// passTrimmed makes a gap of what retention removed, for those who were on their way there.
+// passTrimmed turns an offset that retention deleted into a gap, so that a reader continues after it.
 func (p *page) passTrimmed() {
 	var outside *eventlog.RangeError
 	if errors.As(p.err, &outside) && outside.Asked < outside.First {
@@ -41,37 +41,37 @@ func (p *page) passTrimmed() {
 	}
 }
 
-// fetch returns what the spans hold now, a page for each and at most so many events in all, or waits for it, at most until polls ends.
-// Where not all can be served the span of this turn comes first. The claim is what the pages hold; it is to be released when they were sent.
+// fetch returns a page for each span, with at most most events in all. If there are none it waits, until polls ends at the latest.
+// If not all spans fit, turn decides which comes first. The claim is the pages' memory: release it when they were sent.
 func (s *Server) fetch(ctx, polls context.Context, spans []eventlog.Span, turn, most int, wait time.Duration) (pages []page, claim *budget.Claim, err error) {
 	turn %= len(spans)
 	asked := slices.Concat(spans[turn:], spans[:turn])
-	size := max(min(fetchBytes, int(s.answers.Share()/2)), 1) // the other half is for what the batches become
+	size := max(min(fetchBytes, int(s.answers.Share()/2)), 1) // the other half is for the decoded records
 	for i := range asked {
 		asked[i].MaxBytes = size
 	}
 	claim = s.answers.Begin()
 	got, err := s.cfg.Log.Fetch(ctx, eventlog.Want{Spans: asked, MaxBytes: size, MaxWait: wait, Stop: polls.Done(), Claim: claim})
-	for room := (&room{claim: claim}); err == nil; {
-		pages, lacks := decode(room, got, asked, most)
-		if lacks == 0 {
-			room.settle()
+	for memory := (&answerBudget{claim: claim}); err == nil; {
+		pages, needed := decode(memory, got, asked, most)
+		if needed == 0 {
+			memory.shrink()
 			return slices.Concat(pages[len(pages)-turn:], pages[:len(pages)-turn]), claim, nil
 		}
-		if _, err = claim.Grow(ctx, lacks); err != nil {
-			err = s.crowded()
+		if _, err = claim.Grow(ctx, needed); err != nil {
+			err = s.overloaded()
 		}
-		room.has += lacks
+		memory.claimed += needed
 	}
 	claim.Release()
-	return nil, nil, s.orCrowded(err)
+	return nil, nil, s.fetchError(err)
 }
 
-// decode makes pages of what was fetched, until there are events enough or memory for no more. Where there is none for even the first
-// event, lacks is how much that needs.
-func decode(room *room, got []eventlog.Slice, asked []eventlog.Span, most int) (pages []page, lacks int64) {
+// decode makes pages from fetched batches, until there are enough events or no memory for more. If there is none even for the first
+// event, needed is how many bytes it needs.
+func decode(memory *answerBudget, got []eventlog.Slice, asked []eventlog.Span, most int) (pages []page, needed int64) {
 	pages = make([]page, len(got))
-	room.used = 0
+	memory.used = 0
 	records, full := int64(0), false
 	for i, slice := range got {
 		p := &pages[i]
@@ -86,9 +86,9 @@ func decode(room *room, got []eventlog.Slice, asked []eventlog.Span, most int) (
 		}
 		p.gap = eachRecord(slice, p.next, func(rec batch.Record) bool {
 			n := weight(&rec)
-			if full = !room.take(n, records == 0); full {
+			if full = !memory.take(n, records == 0); full {
 				if records == 0 {
-					lacks = room.used + n - room.has
+					needed = memory.used + n - memory.claimed
 				}
 				return false
 			}
@@ -103,15 +103,15 @@ func decode(room *room, got []eventlog.Slice, asked []eventlog.Span, most int) (
 			p.next = p.gap.to
 		}
 	}
-	return pages, lacks
+	return pages, needed
 }
 
-// turns lets as many be decoded at once as there are processors: what a decoder holds is not counted.
+// turns limits decoding to one batch per processor at a time: a decoder's memory is not claimed.
 var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 
-// eachRecord calls visit for the records of a slice from an offset on, until it returns false. What it gives may be kept; visit must not
-// wait for anybody. At a batch that cannot be read it ends, behind those of its records that can be: the rest of the batch is a gap,
-// and a reader goes on behind it.
+// eachRecord calls visit for the records of a slice from an offset on, until it returns false. The records may be kept; visit must not
+// block. At a batch that cannot be read it stops, after the batch's readable records: the rest of the batch is a gap,
+// and a reader continues after it.
 func eachRecord(slice eventlog.Slice, from eventlog.Offset, visit func(batch.Record) bool) *gap {
 	turns <- struct{}{}
 	defer func() { <-turns }()
@@ -124,7 +124,7 @@ func eachRecord(slice eventlog.Slice, from eventlog.Offset, visit func(batch.Rec
 		if err != nil {
 			return &gap{from, end, err}
 		}
-		moved := int64(b.Base) - h.BaseOffset // the bytes are shared with other readers, and nobody patches them
+		moved := int64(b.Base) - h.BaseOffset // the bytes are shared with other readers, and are not patched
 		for rec, err := range batch.Records(b.Bytes, batch.DefaultMaxDecompressed) {
 			if err != nil {
 				if from < end {
@@ -147,7 +147,7 @@ func eachRecord(slice eventlog.Slice, from eventlog.Offset, visit func(batch.Rec
 	return nil
 }
 
-// detached copies a record's bytes, so that they do not keep alive all that was decompressed around them.
+// detached copies a record's bytes, so that they do not keep the whole decompressed batch in memory.
 func detached(rec batch.Record) batch.Record {
 	rec.Key, rec.Value = bytes.Clone(rec.Key), bytes.Clone(rec.Value)
 	for i := range rec.Headers {
@@ -156,7 +156,7 @@ func detached(rec batch.Record) batch.Record {
 	return rec
 }
 
-// logGap tells the operator of events that cannot be read.
+// logGap logs events that cannot be read.
 func (s *Server) logGap(topic string, partition int32, g *gap) {
 	if g != nil && g.err != nil {
 		s.cfg.Logger.Error("http: events cannot be read; readers are told of a gap and go on behind it",

@@ -9,12 +9,12 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// A group as clients see it.
+// A group in an answer.
 type (
 	groupView struct {
 		Name  string `json:"name"`
 		State string `json:"state"`
-		Type  string `json:"type"` // of its protocol; "consumer" for consumers of any kind
+		Type  string `json:"type"` // the protocol type; "consumer" for all consumers
 	}
 
 	groupDetail struct {
@@ -47,7 +47,7 @@ type (
 
 // listGroups lists the groups that the caller may read.
 func (s *Server) listGroups(c *call) error {
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if err := c.build(ctx); err != nil {
 		return err
@@ -65,9 +65,9 @@ func (s *Server) listGroups(c *call) error {
 	return c.json(http.StatusOK, map[string][]groupView{"groups": list})
 }
 
-// describeGroup shows a group's members and what each of them reads of the topics that the caller may read.
+// describeGroup returns a group's members, and the partitions of each in topics that the caller may read.
 func (s *Server) describeGroup(c *call) error {
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if err := c.build(ctx); err != nil {
 		return err
@@ -88,9 +88,9 @@ func (s *Server) describeGroup(c *call) error {
 	return c.json(http.StatusOK, view)
 }
 
-// deleteGroup deletes a group without members, and how far it has read.
+// deleteGroup deletes a group without members, and its committed offsets.
 func (s *Server) deleteGroup(c *call) error {
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if err := s.cfg.Groups.Delete(ctx, c.r.PathValue("group")); err != nil {
 		return err
@@ -99,9 +99,9 @@ func (s *Server) deleteGroup(c *call) error {
 	return nil
 }
 
-// groupOffsets shows how far a group has read, and how far that is from the end: two trips.
+// groupOffsets returns a group's committed offsets and lag, with two store calls.
 func (s *Server) groupOffsets(c *call) error {
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if err := c.build(ctx); err != nil {
 		return err
@@ -113,13 +113,13 @@ func (s *Server) groupOffsets(c *call) error {
 	}
 	if len(found) == 0 {
 		if _, err := s.cfg.Groups.Describe(ctx, name); err != nil {
-			return err // there is no such group
+			return err // the group does not exist
 		}
 	}
 	return s.answerOffsets(ctx, c, found)
 }
 
-// answerOffsets answers with offsets and how far they are from the end: one trip.
+// answerOffsets answers with offsets and lag, with one store call.
 func (s *Server) answerOffsets(ctx context.Context, c *call, found []group.Committed) error {
 	view := offsetsView{Offsets: []offsetView{}}
 	var partitions []eventlog.Partition
@@ -144,7 +144,7 @@ func (s *Server) answerOffsets(ctx context.Context, c *call, found []group.Commi
 	return c.json(http.StatusOK, view)
 }
 
-// resetOffsets moves the offsets of a group that has no members, all or none, and answers with where they are now.
+// resetOffsets sets the offsets of a group without members, all or none, and answers with the new ones.
 func (s *Server) resetOffsets(c *call) error {
 	body, err := s.jsonBody(c)
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *Server) resetOffsets(c *call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if err := c.build(ctx); err != nil {
 		return err

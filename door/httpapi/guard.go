@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 )
 
-// guard stands before all routes: it names the request, and turns away what no client of ours sends.
+// guard runs before all routes: it gives the request an id, and refuses what no legitimate client sends.
 //
-// Browsers send what any page tells them to. Pages of other sites may not change anything (Sec-Fetch-Site, Origin), may not read anything (no
-// answer has a CORS header), and cannot make a loopback address theirs by a name of their own (Host; DNS rebinding).
+// A browser sends requests for any web page. Pages of other sites may not change anything (Sec-Fetch-Site, Origin), may not read anything (no
+// answer has a CORS header), and cannot reach a loopback address by a host name of their own (Host; DNS rebinding).
 func (s *Server) guard(at net.Addr) http.Handler {
 	var foreign http.CrossOriginProtection
 	local := isLoopback(at)
@@ -24,7 +24,7 @@ func (s *Server) guard(at net.Addr) http.Handler {
 		h["Cache-Control"] = noStore
 		h[requestIDHeader] = []string{s.ids.of(r)}
 		if r.TransferEncoding != nil {
-			// It may have had a Content-Length, too, which net/http drops without a trace. RFC 9112, 6.1: then it is the connection's last.
+			// It may also have had a Content-Length, which net/http drops silently. By RFC 9112, 6.1 the connection must then be closed.
 			h.Set("Connection", "close")
 		}
 		timeBody(w, r)
@@ -47,7 +47,7 @@ func isLoopback(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// isLocalName reports whether a Host header can be one of a client on this machine. An IP address cannot be rebound.
+// isLocalName reports whether a Host header is one that a client on this machine sends. DNS rebinding does not work with an IP address.
 func isLocalName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -56,10 +56,10 @@ func isLocalName(host string) bool {
 	return strings.EqualFold(host, "localhost") || net.ParseIP(host) != nil
 }
 
-// cleanPath reports whether the path is what it says: no dots, no empty parts, no parameters, no bytes that end strings.
+// cleanPath reports whether the path is plain: no dot segments, no empty segments, no parameters, no zero bytes.
 func cleanPath(r *http.Request) bool {
 	p := r.URL.Path
-	if r.URL.RawPath != "" { // something is escaped that need not be
+	if r.URL.RawPath != "" { // a character is escaped that need not be
 		p = r.URL.RawPath
 	}
 	return strings.HasPrefix(p, "/") && !strings.ContainsAny(r.URL.Path, "\x00;") &&
@@ -68,7 +68,7 @@ func cleanPath(r *http.Request) bool {
 
 const requestIDHeader = "X-Request-Id"
 
-// requestIDs names requests, for our log and the client's: by the client's own name, or by a random start and a count.
+// requestIDs gives requests an id, for our log and the client's: the client's own, or a random prefix and a count.
 type requestIDs struct {
 	prefix string
 	count  *atomic.Uint64

@@ -12,23 +12,23 @@ import (
 	"unicode/utf8"
 )
 
-// jsonReader walks one JSON text, member by member, and says exactly where it is not what is expected. It is stricter than the standard
-// library, as RFC 7493 (I-JSON) asks: no name twice in an object, no bytes that are not UTF-8, no half of a surrogate pair, no
-// number that is larger than any float64. Nothing that it reads is changed: whole numbers come exact or not at all.
+// jsonReader parses one JSON text, member by member, and reports the exact position of an error. It is stricter than the standard
+// library, as RFC 7493 (I-JSON) asks: no repeated names in an object, no invalid UTF-8, no unpaired surrogate, no
+// number beyond float64. Nothing is rounded: an integer is exact or an error.
 //
-// The first error ends everything: it must be returned by whoever gets it.
+// After the first error the reader must not be used: each function returns it to its caller.
 type jsonReader struct {
 	in    []byte
 	pos   int
 	depth int
-	line  int    // of in's first byte in what the client sent, from 0
+	line  int    // of in's first byte in the body, from 0
 	at    []byte // the JSON pointer of the value being read
 }
 
-// depthMax bounds how deep arrays and objects may lie in each other.
+// depthMax bounds the nesting of arrays and objects.
 const depthMax = 64
 
-// readJSON reads one value with read, and sees that it is all there is.
+// readJSON reads one value with read, and checks that nothing follows it.
 func readJSON(in []byte, line int, read func(*jsonReader) error) error {
 	r := &jsonReader{in: in, line: line}
 	if bytes.HasPrefix(in, []byte("\ufeff")) {
@@ -48,7 +48,7 @@ func readJSON(in []byte, line int, read func(*jsonReader) error) error {
 	return nil
 }
 
-// fail makes a problem of the place that the reader is at.
+// fail returns a problem with the reader's current position.
 func (r *jsonReader) fail(format string, args ...any) error {
 	read := r.in[:min(r.pos, len(r.in))]
 	p := kindInvalidJSON.because(format, args...)
@@ -100,7 +100,7 @@ func kindOf(b byte) string {
 	}
 }
 
-// expect sees that a value of the kind that begins with b comes.
+// expect checks that the next value is of the kind that begins with b.
 func (r *jsonReader) expect(b byte, what string) error {
 	if got := r.peek(); got != b {
 		return r.fail("%s is needed here, and %s is there", what, kindOf(got))
@@ -108,7 +108,7 @@ func (r *jsonReader) expect(b byte, what string) error {
 	return nil
 }
 
-// object calls member with each name of an object; member reads the value. A name that is there twice is an error.
+// object calls member with each name of an object; member reads the value. A repeated name is an error.
 func (r *jsonReader) object(member func(name string) error) error {
 	if err := r.expect('{', "an object"); err != nil {
 		return err
@@ -157,7 +157,7 @@ func (r *jsonReader) array(element func(i int) error) error {
 	})
 }
 
-// inside reads what is between brackets and divided by commas.
+// inside reads the comma-separated elements between brackets.
 func (r *jsonReader) inside(end byte, each func(i int) error) error {
 	if r.depth == depthMax {
 		return r.fail("it is nested deeper than %d", depthMax)
@@ -203,7 +203,7 @@ func appendPointer(at []byte, name string) []byte {
 	return at
 }
 
-// unique remembers names: few in a list, many in a map.
+// unique finds repeated names: a few names in a list, many in a map.
 type unique struct {
 	few  []string
 	many map[string]bool
@@ -236,7 +236,7 @@ func (r *jsonReader) unknown(name string, known ...string) error {
 	return r.fail("%q is not known here%s", shorten(name), suggest(name, known))
 }
 
-// text reads a string. The bytes are those of the input where nothing in it is escaped.
+// text reads a string. The bytes alias the input if nothing in it is escaped.
 func (r *jsonReader) text() ([]byte, error) {
 	if err := r.expect('"', "a string"); err != nil {
 		return nil, err
@@ -268,7 +268,7 @@ func (r *jsonReader) string() (string, error) {
 	return string(b), err
 }
 
-// escaped is text from the first backslash on.
+// escaped continues text from the first backslash on.
 func (r *jsonReader) escaped(start, i int) ([]byte, error) {
 	out := append([]byte(nil), r.in[start:i]...)
 	for i < len(r.in) {
@@ -384,7 +384,7 @@ func (r *jsonReader) integer(least, most int64) (int64, error) {
 	return n, nil
 }
 
-// number reads a number as it is written.
+// number returns a number's text.
 func (r *jsonReader) number() ([]byte, error) {
 	if b := r.peek(); b != '-' && (b < '0' || b > '9') {
 		return nil, r.fail("a number is needed here, and %s is there", kindOf(b))
@@ -447,7 +447,7 @@ func (r *jsonReader) word(w string) bool {
 	return true
 }
 
-// raw reads any value and returns it as it is written.
+// raw reads any value and returns its bytes unchanged.
 func (r *jsonReader) raw() ([]byte, error) {
 	first := r.peek()
 	start := r.pos

@@ -162,7 +162,7 @@ func TestKeyLeavesSeatsToOthers(t *testing.T) {
 	door := lock(t, Config{Members: 8})
 	id, greedy := door.key(t, apikey.Spec{Access: reads})
 	_, other := door.key(t, apikey.Spec{Access: reads})
-	for range 5 { // what is refused takes no seat
+	for range 5 { // what is refused counts for no key
 		if w := door.bearer(greedy, "POST", "/v1/groups/g/members", `{"topics":["a/b"]}`); w.Code != 400 {
 			t.Fatalf("%d %s, want 400", w.Code, w.Body)
 		}
@@ -187,7 +187,7 @@ func TestKeyLeavesSeatsToOthers(t *testing.T) {
 		}
 	}
 	if len(mine) != 2 {
-		t.Fatalf("of 8 seats one key has %d, want 2", len(mine))
+		t.Fatalf("of 8 members one key has %d, want 2", len(mine))
 	}
 	door.join(t, other, "g")
 	door.join(t, other, "h")
@@ -200,7 +200,7 @@ func TestKeyLeavesSeatsToOthers(t *testing.T) {
 	}
 }
 
-// Without keys everybody is the same, and all seats are theirs.
+// Without keys all clients count as one, without a limit per key.
 func TestSeatsWithoutKeys(t *testing.T) {
 	door := lock(t, Config{Members: 4})
 	for range 4 {
@@ -236,7 +236,7 @@ func TestRevokedKeyLosesItsMembers(t *testing.T) {
 		if _, err := door.keys.Revoke(t.Context(), revoked); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(keyLook)
+		time.Sleep(keyCheckEvery)
 		if got := door.bearer(second, "GET", member+"/events?wait_ms=5000", ""); !strings.Contains(got.Body.String(), "hello") {
 			t.Errorf("with the key of the first revoked the second gets %d %s", got.Code, got.Body)
 		}
@@ -259,16 +259,16 @@ func TestRotationKeepsMembers(t *testing.T) {
 		}
 		use(second)
 		if w := door.bearer(second, "POST", "/v1/groups/g/members", `{"topics":["orders.eu"]}`); w.Code != 429 {
-			t.Errorf("the seats are the second's now: %d %s, want 429", w.Code, w.Body)
+			t.Errorf("the members count for the second key now: %d %s, want 429", w.Code, w.Body)
 		}
 		taken := door.join(t, first, "g")
 		if w := door.bearer(second, "POST", taken+"/commit", `{}`); w.Code != 204 {
-			t.Errorf("a member that no seat is left for: %d %s", w.Code, w.Body)
+			t.Errorf("a member above the limit: %d %s", w.Code, w.Body)
 		}
 		if _, err := door.keys.Revoke(t.Context(), revoked); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * keyLook)
+		time.Sleep(2 * keyCheckEvery)
 		synctest.Wait()
 		use(second)
 		if w := door.bearer(second, "POST", taken+"/commit", `{}`); w.Code != 404 {
@@ -285,7 +285,7 @@ func TestWhoseMembersStay(t *testing.T) {
 			door.members.still = func(context.Context, apikey.Identity) error { return err }
 			_, secret := door.key(t, apikey.Spec{Access: reads})
 			member := door.join(t, secret, "g")
-			time.Sleep(2 * keyLook)
+			time.Sleep(2 * keyCheckEvery)
 			synctest.Wait()
 			if w := door.bearer(secret, "POST", member+"/commit", `{}`); (w.Code == 204) != stays {
 				t.Errorf("the key is judged %v: %d %s", err, w.Code, w.Body)
@@ -296,13 +296,13 @@ func TestWhoseMembersStay(t *testing.T) {
 		door := lock(t, Config{Insecure: true})
 		w := door.ask(hereToo, "POST", "/v1/groups/g/members", `{"topics":["orders.eu"]}`, "Content-Type", "application/json")
 		member := w.Header().Get("Location")
-		time.Sleep(2 * keyLook)
+		time.Sleep(2 * keyCheckEvery)
 		synctest.Wait()
 		if w := door.ask(hereToo, "POST", member+"/commit", `{}`, "Content-Type", "application/json"); w.Code != 204 {
 			t.Errorf("without keys: %d %s, want 204", w.Code, w.Body)
 		}
 		_, secret := door.key(t, apikey.Spec{Access: reads})
-		time.Sleep(2 * keyLook)
+		time.Sleep(2 * keyCheckEvery)
 		synctest.Wait()
 		if w := door.bearer(secret, "POST", member+"/commit", `{}`); w.Code != 404 {
 			t.Errorf("with a first key: %d %s, want 404", w.Code, w.Body)

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-log/weir/use/apikey"
 )
 
-// limiter bounds how many requests of a kind there are at once, in all and for one key.
+// limiter bounds the concurrent requests of a kind, in all and per key.
 type limiter struct {
 	most, mostKey int
 	what          string // "claims waiting"
@@ -22,7 +22,7 @@ func newLimiter(most, mostKey int, what, instead string, tooMany kind) *limiter 
 	return &limiter{most: most, mostKey: mostKey, what: what, instead: instead, tooMany: tooMany, ofKey: make(map[string]int)}
 }
 
-// begin counts a request, or says why there may be no more. Without keys all clients are one, and have all of them.
+// begin counts a request, or returns an error at the limit. Without keys all clients count as one, without a limit per key.
 func (l *limiter) begin(who apikey.Identity) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

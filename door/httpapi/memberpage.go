@@ -12,18 +12,18 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// memberPage is what a member gets of one partition.
+// memberPage is the part of a member's answer for one partition.
 type memberPage struct {
 	page
 	of  place
 	tp  group.TopicPartition
-	had eventlog.Offset // what was committed
+	had eventlog.Offset // the committed offset
 
-	from eventlog.Offset // where it was to begin
+	from eventlog.Offset // where the page starts
 }
 
-// lookAt fetches what the member owns, at most so many events, or waits for it, or for its assignment to change. Partitions take turns by
-// chance, so that none always comes last.
+// lookAt fetches at most so many events of the member's partitions; it waits for events, or for a change of the assignment. The first
+// partition is random, so that none always comes last.
 func (s *Server) lookAt(ctx, polls context.Context, m *member, after cursor, most int, wait time.Duration) (pages []memberPage, claim *budget.Claim, err error) {
 	changed := m.changed()
 	own := m.peer.Assignment().Own
@@ -60,15 +60,15 @@ func (s *Server) lookAt(ctx, polls context.Context, m *member, after cursor, mos
 	return pages, claim, err
 }
 
-// placedGap is a gap and where it is.
+// placedGap is a gap with its topic and partition.
 type placedGap struct {
 	of place
 	gap
 }
 
-// answerMember answers with events of several partitions, and with the cursor behind them.
+// answerMember answers with events of several partitions, and with the cursor after them.
 func (s *Server) answerMember(c *call, pages []memberPage, gaps []placedGap, claim *budget.Claim) error {
-	next := cursorBehind(pages)
+	next := cursorAfter(pages)
 	c.Header()["Weir-Next"] = []string{next}
 	e, end := pageEncoder(c, claim)
 	defer end()
@@ -98,7 +98,7 @@ func (s *Server) answerMember(c *call, pages []memberPage, gaps []placedGap, cla
 		}
 	}
 	e.string(`],"next":"`)
-	e.string(next) // nothing in it needs escaping
+	e.string(next) // it needs no escaping
 	e.string(`"`)
 	divider = `,"gaps":[`
 	for _, g := range gaps {

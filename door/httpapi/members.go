@@ -12,8 +12,8 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// members are the clients that read as part of a group. Each has a group.Peer that plays it towards the others; a client that is silent
-// for longer than its session is taken for dead, and its peer leaves.
+// members are the HTTP clients that read as members of groups. Each has a group.Peer, which is its member in the group. If a client sends no
+// request for the length of its session, its peer leaves.
 type members struct {
 	most    int // at once
 	mostKey int // of them with one key
@@ -21,92 +21,92 @@ type members struct {
 	logger  *slog.Logger
 	run     sync.WaitGroup // over all peers
 
-	mu     sync.Mutex // guards the rest, and whose the members are
+	mu     sync.Mutex // guards the rest, and member.who
 	byID   map[string]*member
-	seats  map[string]int // taken, by the key's id
+	ofKey  map[string]int // members, and clients about to join, by the key's id
 	closed bool
 }
 
-// member is one client. What it was given and may still be working on is lent; a partition that another member waits for is
-// released once it is not lent any more.
+// member is one client. Partitions of which it may still be handling events are busy; a partition that another member waits for is
+// released once it is no longer busy.
 type member struct {
 	peer    *group.Peer
-	who     apikey.Identity // whose seat it has; of members
+	who     apikey.Identity // the key that it counts for; guarded by members.mu
 	group   string
 	topics  []string
 	session time.Duration
 	silent  *time.Timer // runs while no request of the client is in progress
 	leave   context.CancelFunc
-	gone    chan struct{} // closed when the peer is no member any more
+	gone    chan struct{} // closed when the peer has left the group
 
-	mu   sync.Mutex // guards the rest
-	left bool       // it is leaving, or has left: it takes no more requests
-	busy int        // requests in progress
-	lent map[group.TopicPartition]bool
-	from map[partitionName]eventlog.TopicID // whose events the client was given last
-	news chan struct{}                      // closed, and replaced, when the assignment changed
+	mu       sync.Mutex // guards the rest
+	left     bool       // it is leaving, or has left: it takes no more requests
+	requests int        // in progress
+	busy     map[group.TopicPartition]bool
+	from     map[partitionName]eventlog.TopicID // the topic of the events that the client got last
+	news     chan struct{}                      // closed, and replaced, when the assignment changed
 }
 
-// partitionName is how clients name a partition.
+// partitionName is a partition as clients name it.
 type partitionName struct {
 	topic     string
 	partition int32
 }
 
-// newMembers wants to know who is still let in.
+// newMembers gets still, which checks whether a key is still valid.
 func newMembers(most, mostKey int, still func(context.Context, apikey.Identity) error, logger *slog.Logger) *members {
-	return &members{most: most, mostKey: mostKey, still: still, logger: logger, byID: make(map[string]*member), seats: make(map[string]int)}
+	return &members{most: most, mostKey: mostKey, still: still, logger: logger, byID: make(map[string]*member), ofKey: make(map[string]int)}
 }
 
-// sit takes a seat for a member that is about to join, or says why there is none. It is kept until stand, or for as long as a member
-// lives that was added with it: who has no seat does not even disturb the group.
+// reserve counts a client that is about to join, or returns an error at the limit, before the group is touched. After add the member counts
+// until it has left; else call cancel.
 //
-// Without keys all clients are one, and have all seats.
-func (ms *members) sit(who apikey.Identity) error {
+// Without keys all clients count as one, without a limit per key.
+func (ms *members) reserve(who apikey.Identity) error {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	taken := 0
-	for _, n := range ms.seats {
+	for _, n := range ms.ofKey {
 		taken += n
 	}
-	switch n := ms.seats[who.ID()]; {
+	switch n := ms.ofKey[who.ID()]; {
 	case who.ID() != "" && n >= ms.mostKey:
 		return kindTooManyMembers.past(int64(ms.mostKey), "the key %s has %d members of groups here, and %d of %d are the most for one key; let some leave, or join through another process", who, n, ms.mostKey, ms.most)
 	case taken >= ms.most:
 		return kindOverloaded.past(int64(ms.most), "there are %d members of groups here, the most there may be", taken)
 	}
-	ms.seats[who.ID()]++
+	ms.ofKey[who.ID()]++
 	return nil
 }
 
-// stand gives a seat back.
-func (ms *members) stand(who apikey.Identity) {
+// cancel undoes reserve.
+func (ms *members) cancel(who apikey.Identity) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	ms.free(who)
+	ms.uncount(who)
 }
 
-func (ms *members) free(who apikey.Identity) {
-	if ms.seats[who.ID()]--; ms.seats[who.ID()] == 0 {
-		delete(ms.seats, who.ID())
+func (ms *members) uncount(who apikey.Identity) {
+	if ms.ofKey[who.ID()]--; ms.ofKey[who.ID()] == 0 {
+		delete(ms.ofKey, who.ID())
 	}
 }
 
-// adopt makes a member that of the key that it is used with, so that the one before can be revoked. Where that key has all its
-// seats, nothing changes.
+// adopt moves a member to the key that it is used with, so that its former key can be revoked. If that key is at its limit,
+// nothing changes.
 func (ms *members) adopt(m *member, who apikey.Identity) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	if m.who.ID() == who.ID() || ms.byID[m.peer.ID()] != m || ms.seats[who.ID()] >= ms.mostKey {
+	if m.who.ID() == who.ID() || ms.byID[m.peer.ID()] != m || ms.ofKey[who.ID()] >= ms.mostKey {
 		return
 	}
-	ms.free(m.who)
-	ms.seats[who.ID()]++
+	ms.uncount(m.who)
+	ms.ofKey[who.ID()]++
 	m.who = who
 }
 
-// judge lets a member go whose key is not good any more: nobody else should wait for its session to end.
-func (ms *members) judge(ctx context.Context, m *member) {
+// checkKey makes a member leave if its key is no longer valid, so that others need not wait for its session to end.
+func (ms *members) checkKey(ctx context.Context, m *member) {
 	ms.mu.Lock()
 	who := m.who
 	ms.mu.Unlock()
@@ -119,11 +119,11 @@ func (ms *members) judge(ctx context.Context, m *member) {
 	if m.who.ID() != who.ID() {
 		return // it was adopted meanwhile
 	}
-	ms.logger.Info("http: a member of a group is let go with its key", "group", m.group, "member", m.peer.ID(), "key", who.ID(), "reason", err)
+	ms.logger.Info("http: a member leaves its group, because its key is no longer valid", "group", m.group, "member", m.peer.ID(), "key", who.ID(), "reason", err)
 	m.leave()
 }
 
-// add lets a peer live until its client leaves or falls silent, or close is called. It is false after that.
+// add runs a peer until its client leaves or is silent for its session, or close is called. After close it returns false.
 func (ms *members) add(m *member) bool {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
@@ -138,14 +138,14 @@ func (ms *members) add(m *member) bool {
 		cancel()
 	}
 	m.gone, m.news = make(chan struct{}), make(chan struct{})
-	m.lent, m.from = make(map[group.TopicPartition]bool), make(map[partitionName]eventlog.TopicID)
+	m.busy, m.from = make(map[group.TopicPartition]bool), make(map[partitionName]eventlog.TopicID)
 	m.silent = time.AfterFunc(m.session, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if m.busy > 0 || m.left {
-			return // a request came at the last moment
+		if m.requests > 0 || m.left {
+			return // a request arrived at the last moment
 		}
-		ms.logger.Info("http: a member of a group was silent for its whole session, and is let go", "group", m.group, "member", m.peer.ID(), "session", m.session)
+		ms.logger.Info("http: a member of a group was silent for its whole session, and leaves", "group", m.group, "member", m.peer.ID(), "session", m.session)
 		m.left = true
 		cancel()
 	})
@@ -163,11 +163,11 @@ func (ms *members) remove(m *member) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	delete(ms.byID, m.peer.ID())
-	ms.free(m.who)
-	close(m.gone) // whoever waits for it finds the seat free
+	ms.uncount(m.who)
+	close(m.gone) // after it is uncounted: who waits for this may join
 }
 
-// enter finds a member for one of its client's requests: until leave is called, the client is not silent.
+// enter finds a member for one of its client's requests. The session does not expire until leave is called.
 func (ms *members) enter(groupName, id string) (m *member, leave func(), err error) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
@@ -180,25 +180,25 @@ func (ms *members) enter(groupName, id string) (m *member, leave func(), err err
 	if m.left {
 		return nil, nil, noMember()
 	}
-	m.busy++
+	m.requests++
 	m.silent.Stop()
-	return m, m.rest, nil
+	return m, m.requestDone, nil
 }
 
 func noMember() error {
 	return kindUnknownMember.because("it left, or was silent for its session, or joined through another process; join again: POST /v1/groups/{group}/members")
 }
 
-// rest ends a request of the client.
-func (m *member) rest() {
+// requestDone ends a request of the client, and restarts its session.
+func (m *member) requestDone() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.busy--; m.busy == 0 && !m.left {
+	if m.requests--; m.requests == 0 && !m.left {
 		m.silent.Reset(m.session)
 	}
 }
 
-// close makes all peers leave, and waits for it.
+// close makes all peers leave, and waits until they have left.
 func (ms *members) close() {
 	ms.mu.Lock()
 	ms.closed = true
@@ -209,10 +209,10 @@ func (ms *members) close() {
 	ms.run.Wait()
 }
 
-// watch runs the peer, and gives back at once what others wait for and the client has nothing of.
+// watch runs the peer, and releases partitions that others wait for as soon as they are not busy.
 func (m *member) watch(ctx context.Context, ms *members) {
-	look := time.NewTicker(keyLook)
-	defer look.Stop()
+	keys := time.NewTicker(keyCheckEvery)
+	defer keys.Stop()
 	var running sync.WaitGroup
 	over := make(chan struct{})
 	running.Go(func() {
@@ -226,8 +226,8 @@ func (m *member) watch(ctx context.Context, ms *members) {
 		select {
 		case <-over:
 			return
-		case <-look.C:
-			ms.judge(ctx, m)
+		case <-keys.C:
+			ms.checkKey(ctx, m)
 			continue
 		case <-m.peer.Changed():
 		}
@@ -235,16 +235,16 @@ func (m *member) watch(ctx context.Context, ms *members) {
 		close(m.news)
 		m.news = make(chan struct{})
 		m.mu.Unlock()
-		m.giveBack(ctx, ms.logger)
+		m.releaseIdle(ctx, ms.logger)
 	}
 }
 
-// giveBack releases what others wait for and the client is not working on.
-func (m *member) giveBack(ctx context.Context, logger *slog.Logger) {
+// releaseIdle releases partitions that others wait for and that are not busy.
+func (m *member) releaseIdle(ctx context.Context, logger *slog.Logger) {
 	m.mu.Lock()
 	var free []group.TopicPartition
 	for _, a := range m.peer.Assignment().Revoking {
-		if !m.lent[a.TopicPartition] {
+		if !m.busy[a.TopicPartition] {
 			free = append(free, a.TopicPartition)
 		}
 	}
@@ -252,27 +252,27 @@ func (m *member) giveBack(ctx context.Context, logger *slog.Logger) {
 	if len(free) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	if err := m.peer.Release(ctx, free...); err != nil && ctx.Err() == nil {
-		logger.Warn("http: partitions could not be released; it is tried with the member's next request", "group", m.group, "member", m.peer.ID(), "error", err)
+		logger.Warn("http: partitions could not be released; the member's next request retries it", "group", m.group, "member", m.peer.ID(), "error", err)
 	}
 }
 
-// settle takes partitions for worked through: the client says so by committing them, or by asking for more.
-func (m *member) settle(tps ...group.TopicPartition) {
+// handled marks partitions (none given: all) as no longer busy, after the client committed them or asked for more.
+func (m *member) handled(tps ...group.TopicPartition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if tps == nil {
-		clear(m.lent)
+		clear(m.busy)
 	}
 	for _, tp := range tps {
-		delete(m.lent, tp)
+		delete(m.busy, tp)
 	}
 }
 
-// lend notes that the client gets events of some partitions. It leaves out those that are not its own any more.
-func (m *member) lend(pages []memberPage) (kept []memberPage) {
+// deliver marks the partitions of pages as busy. It leaves out pages of partitions that the member no longer owns.
+func (m *member) deliver(pages []memberPage) (kept []memberPage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	own := make(map[group.TopicPartition]int32)
@@ -284,7 +284,7 @@ func (m *member) lend(pages []memberPage) (kept []memberPage) {
 			continue
 		}
 		if len(p.events) > 0 {
-			m.lent[p.tp] = true
+			m.busy[p.tp] = true
 			m.from[partitionName{p.of.topic, p.of.partition}] = p.tp.Topic
 		}
 		kept = append(kept, p)
@@ -292,8 +292,8 @@ func (m *member) lend(pages []memberPage) (kept []memberPage) {
 	return kept
 }
 
-// means reports whether the client can mean this partition by its name: not where all that it was given under the name is of a topic that was
-// deleted since.
+// means reports whether the client can mean this partition by its name: not if the events that it got under the name are of a topic that
+// was deleted since.
 func (m *member) means(a group.Assigned) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -301,7 +301,7 @@ func (m *member) means(a group.Assigned) bool {
 	return !given || id == a.TopicPartition.Topic
 }
 
-// changed is closed when the assignment changes.
+// changed returns a channel that is closed when the assignment changes.
 func (m *member) changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()

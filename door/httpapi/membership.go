@@ -34,34 +34,34 @@ func (s *Server) join(c *call) error {
 	if err := c.mayAll(m.topics); err != nil {
 		return err
 	}
-	if err := s.members.sit(c.who); err != nil {
+	if err := s.members.reserve(c.who); err != nil {
 		return err
 	}
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if m.peer, err = group.JoinPeers(ctx, s.cfg.Log, cfg); err != nil {
-		s.members.stand(c.who)
+		s.members.cancel(c.who)
 		return err
 	}
 	if !s.members.add(m) {
-		s.members.stand(c.who)
-		_ = m.peer.Leave(ctx) // if it cannot, its short session ends it
+		s.members.cancel(c.who)
+		_ = m.peer.Leave(ctx) // if this fails, its session expires soon
 		return eventlog.ErrClosed
 	}
 	c.Header().Set("Location", "/v1/groups/"+url.PathEscape(m.group)+"/members/"+url.PathEscape(m.peer.ID()))
 	return c.json(http.StatusCreated, memberJoined{m.peer.ID(), m.group, m.topics, s.missing(ctx, m.topics), m.session.Milliseconds()})
 }
 
-// memberJoined is a new member as clients see it.
+// memberJoined is the answer to joining.
 type memberJoined struct {
 	ID      string   `json:"id"`
 	Group   string   `json:"group"`
 	Topics  []string `json:"topics"`
-	Missing []string `json:"missing,omitempty"` // of the topics: not there yet
+	Missing []string `json:"missing,omitempty"` // topics that do not exist yet
 	Session int64    `json:"session_ms"`
 }
 
-// missing tells which topics are not there: two trips and more if there are any, else none.
+// missing returns the topics that do not exist. It costs no store call if all exist, else two or more.
 func (s *Server) missing(ctx context.Context, topics []string) []string {
 	lacks := func() (names []string) {
 		there := make(map[string]bool)
@@ -76,7 +76,7 @@ func (s *Server) missing(ctx context.Context, topics []string) []string {
 		return names
 	}
 	names := lacks()
-	if names != nil && s.cfg.Log.RefreshTopics(ctx) == nil { // others may have made them
+	if names != nil && s.cfg.Log.RefreshTopics(ctx) == nil { // another process may have created them
 		names = lacks()
 	}
 	return names
@@ -121,7 +121,7 @@ func (c *call) mayAll(topics []string) error {
 	return nil
 }
 
-// enterMember finds the member that the path names.
+// enterMember finds the member in the path.
 func (s *Server) enterMember(c *call) (*member, func(), error) {
 	m, leave, err := s.members.enter(c.r.PathValue("group"), c.r.PathValue("member"))
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *Server) leaveGroup(c *call) error {
 		return err
 	}
 	defer rest()
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	m.leave()
 	select {
@@ -154,8 +154,8 @@ func (s *Server) leaveGroup(c *call) error {
 	}
 }
 
-// memberEvents answers with events of what the member owns, behind what it committed, or behind a cursor. That it asks says that it is
-// done with what it got before.
+// memberEvents answers with events of the member's partitions, from its committed offsets or a cursor on. By asking, the client says that it
+// has handled what it got before.
 func (s *Server) memberEvents(c *call) error {
 	most, err := howMany(c.query)
 	if err != nil {
@@ -180,11 +180,11 @@ func (s *Server) memberEvents(c *call) error {
 		}
 		defer s.polls.end(c.who)
 	}
-	m.settle()
+	m.handled()
 	c.waits(wait)
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
-	m.giveBack(ctx, s.cfg.Logger)
+	m.releaseIdle(ctx, s.cfg.Logger)
 
 	polls, stop := untilDraining(c.r)
 	defer stop()
@@ -201,7 +201,7 @@ func (s *Server) memberEvents(c *call) error {
 			claim.Release()
 			return kindTooLarge.past(cursorMax, "the member is ahead of its commits in so many partitions that next would be longer than %d letters. Commit what it has worked on, and ask without after", cursorMax)
 		}
-		pages = m.lend(pages)
+		pages = m.deliver(pages)
 		for _, p := range pages {
 			events += len(p.events)
 			if p.gap != nil {

@@ -14,7 +14,7 @@ import (
 //go:embed openapi.yaml
 var openAPI []byte
 
-// operatorRoutes are not part of the API: they are for watchdogs, scrapers and people who look after weir.
+// operatorRoutes are not part of the API: they are for health checks, metrics and operators.
 func (s *Server) operatorRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
@@ -26,12 +26,12 @@ func (s *Server) operatorRoutes(mux *http.ServeMux) {
 	}
 }
 
-// healthz says that the process runs. It does not look at the store: restarting weir would not mend that.
+// healthz answers 200 while the process runs. It does not check the store: restarting weir would not help there.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	text(w, http.StatusOK, "ok\n")
 }
 
-// readyz says whether sending clients here makes sense.
+// readyz reports whether this process can serve clients.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	if err := s.cfg.Ready(); err != nil {
 		why := "the store does not answer"
@@ -50,7 +50,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 func text(w http.ResponseWriter, code int, body string) {
 	w.Header()["Content-Type"] = textType
 	w.WriteHeader(code)
-	_, _ = w.Write([]byte(body)) // a client that is gone needs no answer
+	_, _ = w.Write([]byte(body)) // fails only if the client has disconnected
 }
 
 // document serves the description of this API.

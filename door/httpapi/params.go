@@ -11,7 +11,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// query returns a URL's parameters, each given at most once, and none but these.
+// query returns a URL's parameters: only those allowed, each at most once.
 func query(u *url.URL, names []string) (url.Values, error) {
 	if u.RawQuery == "" {
 		return nil, nil
@@ -31,7 +31,7 @@ func query(u *url.URL, names []string) (url.Values, error) {
 	return values, nil
 }
 
-// number reads a parameter that is a whole number within bounds, or returns what is given for none.
+// number reads a parameter that is an integer within bounds, or returns the default.
 func number(q url.Values, name string, least, most, none int64) (int64, error) {
 	if !q.Has(name) {
 		return none, nil
@@ -47,7 +47,7 @@ func number(q url.Values, name string, least, most, none int64) (int64, error) {
 	return n, nil
 }
 
-// wholeNumber reads digits and nothing else, as the patterns of openapi.yaml say: +5 and -0 are no numbers. One that is past the largest there is
+// wholeNumber reads digits and nothing else, as the patterns of openapi.yaml say: +5 and -0 are refused. A number above the largest int64
 // is read as that.
 func wholeNumber(text string) (n int64, ok bool) {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
@@ -72,9 +72,9 @@ func truth(q url.Values, name string) (bool, error) {
 	}
 }
 
-// topic finds the topic that the path names.
+// topic finds the topic in the path.
 func (s *Server) topic(c *call) (eventlog.Topic, error) {
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	return s.cfg.Log.Topic(ctx, c.r.PathValue("topic"))
 }

@@ -109,7 +109,7 @@ func TestCursorsAreReadAsTheyAreWritten(t *testing.T) {
 				want[p.of] = p.next
 			}
 		}
-		text := cursorBehind(pages)
+		text := cursorAfter(pages)
 		if got, err := parseCursor(text); err != nil || !maps.Equal(got, want) {
 			t.Fatalf("%v became %s, and that %v, %v", want, text, got, err)
 		}
@@ -122,7 +122,7 @@ func FuzzCursor(f *testing.F) {
 	f.Add("")
 	f.Add("orders/0/1:2")
 	for range 10 {
-		f.Add(cursorBehind(randomPages(random)))
+		f.Add(cursorAfter(randomPages(random)))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		cu, err := parseCursor(text)
@@ -140,7 +140,7 @@ func FuzzCursor(f *testing.F) {
 			pages = append(pages, memberPage{page: page{next: at}, of: of, had: -1})
 		}
 		// Numbers may be written longer than they need be.
-		if back, err := parseCursor(cursorBehind(pages)); err != nil || !maps.Equal(back, cu) {
+		if back, err := parseCursor(cursorAfter(pages)); err != nil || !maps.Equal(back, cu) {
 			t.Errorf("%q is %v, and written anew %v, %v", text, cu, back, err)
 		}
 	})
@@ -165,7 +165,7 @@ func TestCursorsHaveABound(t *testing.T) {
 			pages[i].next = pages[i].from + eventlog.Offset(1+random.IntN(1000))
 		}
 		room := fit(pages)
-		next := cursorBehind(pages)
+		next := cursorAfter(pages)
 		if len(next) > cursorMax {
 			t.Fatalf("a cursor has %d letters", len(next))
 		}

@@ -10,17 +10,16 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// positions are how far a topic was read: the next offset of each partition, by number. Written down, for an event's id, they
-// are
+// positions are the next offset of each partition of a topic, by number. As an event's id they are encoded as
 //
 //	3f2a91c0.AgENAgEo
 //
-// the beginning of the topic's own id, and in base64url runs of partitions that were read at all: how many are passed over, how many
-// follow, and the offset of each, less that of the one before. A topic that is deleted and made again has another id, so that nobody goes on
-// reading in it where they had stopped in the old one. People write them as 0:13,2:40.
+// the first characters of the topic's id, and in base64url runs of partitions with an offset above 0: how many are skipped, how many
+// follow, and the offset of each minus the one before. A topic that is deleted and created again has another id, so that no client continues
+// in it from its offsets in the old one. People write positions as 0:13,2:40.
 type positions []eventlog.Offset
 
-const topicMark = 8 // letters of a topic's id
+const topicMark = 8 // characters of a topic's id
 
 // streamPartitions is the most partitions of a stream that has positions: with any offsets, they fit into a header of headerBytesMax.
 const streamPartitions = 2048
@@ -48,7 +47,7 @@ func (p positions) appendTo(b []byte, t eventlog.Topic) []byte {
 	}
 }
 
-// parsePositions reads positions in a topic. What they do not name is at 0.
+// parsePositions reads positions in a topic. Partitions that are not listed are at 0.
 func parsePositions(text string, t eventlog.Topic) (positions, error) {
 	wrong := func(why string) error {
 		return kindInvalidRequest.because("%s is not a position: %s; take the id of an event, or write partition:offset,…", shorten(text), why)
@@ -78,7 +77,7 @@ func parsePositions(text string, t eventlog.Topic) (positions, error) {
 	return p, nil
 }
 
-// parseRuns reads what appendTo has written into p. It says what is wrong, or which partition is missing; -1 for none.
+// parseRuns reads an encoding by appendTo into p. It returns what is wrong, or the partition that does not exist; -1: none.
 func parseRuns(text string, p positions) (missing int64, wrong string) {
 	const broken = "it is damaged"
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
@@ -129,7 +128,7 @@ func parseWritten(text string, p positions) (missing int64, wrong string) {
 	return -1, ""
 }
 
-// varints reads numbers that others may have written.
+// varints reads numbers from untrusted input.
 type varints struct {
 	rest []byte
 	bad  bool

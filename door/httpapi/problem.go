@@ -14,7 +14,7 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// problem is an error as clients see it (RFC 9457). It names what was wrong, and what to do where that is not plain.
+// problem is an error in an answer (RFC 9457). It says what was wrong and, if that is not obvious, what to do.
 type problem struct {
 	Type   string `json:"type"` // problemPrefix and the kind's name
 	Title  string `json:"title"`
@@ -37,7 +37,7 @@ type problem struct {
 
 const problemPrefix = "urn:weir:problem:"
 
-// kind is what clients tell problems apart by.
+// kind is a problem's type, by which clients distinguish problems.
 type kind struct {
 	name   string
 	status int
@@ -82,12 +82,12 @@ var (
 	kindOverloaded     = kind{"overloaded", http.StatusServiceUnavailable, "There is too much going on at once"}
 )
 
-// because is a problem of this kind.
+// because returns a problem of this kind.
 func (k kind) because(format string, args ...any) *problem {
 	return &problem{Type: problemPrefix + k.name, Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...)}
 }
 
-// past is a problem of this kind that names a limit.
+// past returns a problem of this kind with the limit that was exceeded.
 func (k kind) past(limit int64, format string, args ...any) *problem {
 	p := k.because(format, args...)
 	p.Limit = limit
@@ -97,11 +97,11 @@ func (k kind) past(limit int64, format string, args ...any) *problem {
 func (p *problem) Error() string { return p.Title + ": " + p.Detail }
 func (p *problem) Unwrap() error { return p.cause }
 
-// problemOf is the one place where our errors become HTTP's. What the store said stays with us; only errors about the client's
+// problemOf maps our errors to problems, here and nowhere else. The store's errors are not shown to clients; only errors about the client's
 // own input are quoted.
 //
-// The status decides what a client may believe: after 4xx, and after 503 with Weir-Applied: no, certainly nothing happened.
-// After any other 5xx something may have.
+// The status tells a client what it may assume: after 4xx, and after 503 with Weir-Applied: no, certainly nothing happened.
+// After any other 5xx something may have happened.
 func problemOf(err error) *problem {
 	var (
 		p       *problem
@@ -121,7 +121,7 @@ func problemOf(err error) *problem {
 		return kindNoPartition.because("%v", invalid)
 	case errors.As(err, &invalid):
 		return kindInvalidRequest.because("%v", invalid)
-	case errors.As(err, &damaged): // and nobody knows where the next batch begins: else it is a gap
+	case errors.As(err, &damaged): // the next batch is unknown; otherwise this would be a gap
 		p := kindInternal.because("offset %d cannot be read: its batch is damaged in the store. Read from a higher offset, or have a backup restored; the log of weir has more under this request_id", damaged.From)
 		p.cause = err
 		return p
@@ -146,7 +146,7 @@ func problemOf(err error) *problem {
 	return p
 }
 
-// knownErrors is asked from top to bottom: an error may match several along its chain, and that the outcome is unknown counts most.
+// knownErrors is searched from top to bottom: an error may match several, and an unknown outcome takes precedence.
 var knownErrors = []struct {
 	err    error
 	kind   kind
@@ -182,14 +182,14 @@ var knownErrors = []struct {
 	{group.ErrMoved, kindUnavailable, "others kept changing the group meanwhile, or this process is stopping. Nothing happened; try again"},
 }
 
-// in names the partition that an error is about.
+// in adds the partition to an error.
 func in(topic string, partition int32, err error) error {
 	p := *problemOf(err)
 	p.Detail = fmt.Sprintf("topic %s, partition %d: %s", shorten(topic), partition, p.Detail)
 	return &p
 }
 
-// withCause is the problem with our error's own words where those are about the client's input.
+// withCause is a problem with the text of our error, if that is about the client's input.
 func (p *problem) withCause() *problem {
 	if p.cause != nil && p.Status < http.StatusInternalServerError {
 		p.Detail = p.cause.Error() + ": " + p.Detail
@@ -197,7 +197,7 @@ func (p *problem) withCause() *problem {
 	return p
 }
 
-// problem is an error as a part of an answer.
+// problem writes an error as a part of an answer.
 func (c *call) problem(err error) []byte {
 	p := *problemOf(err).withCause()
 	p.RequestID = c.id
@@ -207,16 +207,16 @@ func (c *call) problem(err error) []byte {
 func (p *problem) encoded() []byte {
 	body, err := json.Marshal(p)
 	if err != nil {
-		panic(fmt.Sprintf("problem %+v: %v", p, err)) // numbers and strings always encode
+		panic(fmt.Sprintf("problem %+v: %v", p, err)) // its fields always encode
 	}
 	return body
 }
 
-// refuse answers with the problem that an error is.
+// refuse answers with an error.
 func (s *Server) refuse(c *call, err error) {
 	p := *problemOf(err).withCause()
 	if p.Type == problemPrefix+kindUnknown.name && (c.r.Method == http.MethodGet || c.r.Method == http.MethodHead) {
-		p = *kindUnavailable.because("the store did not answer in time; try again") // reading leaves nothing open
+		p = *kindUnavailable.because("the store did not answer in time; try again") // a read has no unknown outcome
 	}
 	if p.Type == problemPrefix+kindInternal.name {
 		s.cfg.Logger.Error("http: request failed", "request", c.id, "route", c.route, "error", err)
@@ -224,8 +224,8 @@ func (s *Server) refuse(c *call, err error) {
 	s.answerProblem(c, &p)
 }
 
-// answerProblem writes a problem as the answer, unless one has begun: then the connection is cut, so that nobody takes what was
-// sent for all of it.
+// answerProblem answers with a problem. If an answer was already started, it closes the connection, so that the client does not take the part
+// that was sent for the whole.
 func (s *Server) answerProblem(c *call, p *problem) {
 	if c.status != 0 {
 		panic(http.ErrAbortHandler)
@@ -243,7 +243,7 @@ func (s *Server) answerProblem(c *call, p *problem) {
 			h.Set("Retry-After", "1")
 		}
 	case http.StatusRequestTimeout, http.StatusRequestEntityTooLarge:
-		h.Set("Connection", "close") // the rest of the body is not worth reading
+		h.Set("Connection", "close") // the rest of the body is not read
 	}
 	c.send(p.Status, append(body, '\n'))
 }

@@ -40,12 +40,12 @@ func (s *Server) publishOne(c *call) error {
 	return nil
 }
 
-// onceKeyMax is the most characters of an idempotency key.
+// onceKeyMax bounds the characters of an idempotency key.
 const onceKeyMax = 255
 
-// publish makes events durable: once, where the request has an idempotency key.
+// publish publishes events: exactly once if the request has an idempotency key.
 func (s *Server) publish(c *call, events ...publish.Event) ([]publish.Placed, error) {
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	keys := c.r.Header["Idempotency-Key"]
 	if len(keys) == 0 {
@@ -67,7 +67,7 @@ func appendPlaced(b []byte, p publish.Placed) []byte {
 	return append(b, '}')
 }
 
-// describedEvent reads all of an event that is not in the body. Its value is nil for a tombstone alone.
+// describedEvent reads an event's key, headers and options from the request. The value is the body; nil only for a tombstone.
 func describedEvent(c *call) (publish.Event, error) {
 	e := publish.Event{Topic: c.r.PathValue("topic"), Value: []byte{}}
 	if err := mayPublish(e.Topic); err != nil {
@@ -109,7 +109,7 @@ func describedEvent(c *call) (publish.Event, error) {
 // timestampMax is the end of the year 9999, in Unix milliseconds.
 const timestampMax = 253402300799999
 
-// offsetsTopic stands for what Kafka keeps about groups. Nobody publishes to it.
+// offsetsTopic is the internal topic of Kafka's committed offsets. Clients may not publish to it.
 const offsetsTopic = "__consumer_offsets"
 
 func mayPublish(topic string) error {
@@ -122,7 +122,7 @@ func mayPublish(topic string) error {
 	return nil
 }
 
-// keyOf finds the event's key in the one of the three places where it may be.
+// keyOf reads the event's key from one of the three places where it may be.
 func keyOf(header []string, q url.Values) ([]byte, error) {
 	given := len(header)
 	var key []byte
@@ -148,8 +148,8 @@ func keyOf(header []string, q url.Values) ([]byte, error) {
 	return key, nil
 }
 
-// headersOf reads the event's own headers from the request's: each Weir-Header is one, "name=value", in their order. The trace
-// that the request is part of goes along.
+// headersOf reads the event's own headers from the request's: each Weir-Header is one, "name=value", in their order. The request's
+// trace context is added.
 func headersOf(h http.Header) ([]batch.RecordHeader, error) {
 	var out []batch.RecordHeader
 	for _, line := range h["Weir-Header"] {
@@ -165,7 +165,7 @@ func headersOf(h http.Header) ([]batch.RecordHeader, error) {
 	return withTrace(out, h), nil
 }
 
-// withTrace adds the request's place in a trace (W3C Trace Context) to an event that has none of its own.
+// withTrace adds the request's trace context (W3C) to an event that has none of its own.
 func withTrace(headers []batch.RecordHeader, h http.Header) []batch.RecordHeader {
 	parent := h["Traceparent"]
 	if len(parent) != 1 || len(parent[0]) > traceMax {
@@ -181,5 +181,5 @@ func withTrace(headers []batch.RecordHeader, h http.Header) []batch.RecordHeader
 	return headers
 }
 
-// traceMax is how long the parts of a trace context may be; W3C asks for 512 characters of state at least.
+// traceMax bounds the length of each part of a trace context; W3C requires at least 512 characters of tracestate.
 const traceMax = 512

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// queueView is a queue as clients see it. Of a list's queues the counts are left out: they cost trips.
+// queueView is a queue in an answer. In lists the counts are left out: they cost store calls.
 type queueView struct {
 	Name     string       `json:"name"`
 	ID       string       `json:"id"`
@@ -60,14 +60,14 @@ func viewOfQueue(q queue.Info) queueView {
 	return queueView{Name: q.Name, ID: q.ID, Topic: q.Topic, Settings: v}
 }
 
-// withQueue does something with the queue that the path names.
+// withQueue calls a function with the queue in the path.
 func (s *Server) withQueue(ctx context.Context, c *call, do func(*queue.Queue) error) error {
 	return s.cfg.Queues.With(ctx, c.r.PathValue("queue"), do)
 }
 
-// listQueues lists the queues that the key reaches.
+// listQueues lists the queues that the key has access to.
 func (s *Server) listQueues(c *call) error {
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if err := c.build(ctx); err != nil {
 		return err
@@ -85,9 +85,9 @@ func (s *Server) listQueues(c *call) error {
 	return c.json(http.StatusOK, map[string][]queueView{"queues": list})
 }
 
-// describeQueue shows a queue, and counts what it has.
+// describeQueue returns a queue with its counts.
 func (s *Server) describeQueue(c *call) error {
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
 		info, err := q.Now(ctx)
@@ -104,7 +104,7 @@ func (s *Server) describeQueue(c *call) error {
 	})
 }
 
-// queueChange is what a body says about a queue.
+// queueChange is the body of a request that creates or alters a queue.
 type queueChange struct {
 	spec queue.Spec
 	edit []func(*queue.Settings)
@@ -127,7 +127,7 @@ func (s *Server) createQueue(c *call) error {
 		return err
 	}
 	_ = change.apply(&change.spec.Settings) // it never fails
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if err := s.cfg.Log.RefreshTopics(ctx); err != nil {
 		return err
@@ -143,8 +143,8 @@ func (s *Server) createQueue(c *call) error {
 	return c.json(http.StatusCreated, viewOfQueue(info))
 }
 
-// mayTakeTopics sees that a key for a queue does not open topics with it that are there already, and not the key's: who may work a queue reads
-// the records of its topic, of its dead letters and of its priorities, and writes them. named is the one that the request names, if it does.
+// mayTakeTopics checks that a key for a queue does not gain access to existing topics through it: who has access to a queue reads and writes
+// the records of its topic, of its dead letters and of its priorities. named is the topic in the request, if any.
 func (s *Server) mayTakeTopics(ctx context.Context, c *call, named string, topics []string) error {
 	for _, name := range append(topics, named) {
 		if name == "" || c.who.May(mayRead, name) && c.who.May(mayWrite, name) {
@@ -154,7 +154,7 @@ func (s *Server) mayTakeTopics(ctx context.Context, c *call, named string, topic
 			return kindForbidden.because("topic %s is there, and the queue would give it to the key %s, which needs read and write access to it for that", shorten(name), c.who)
 		}
 		if name == named {
-			return forbidden(c.who, mayWrite, name) // whether it is there is not for this key to know
+			return forbidden(c.who, mayWrite, name) // the same answer whether it exists or not
 		}
 	}
 	return nil
@@ -166,7 +166,7 @@ func (s *Server) alterQueue(c *call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if err := s.cfg.Log.RefreshTopics(ctx); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (s *Server) pauseQueue(c *call) error  { return s.queueVerb(c, s.cfg.Queues
 func (s *Server) resumeQueue(c *call) error { return s.queueVerb(c, s.cfg.Queues.Resume) }
 func (s *Server) purgeQueue(c *call) error  { return s.queueVerb(c, s.cfg.Queues.Purge) }
 
-// queueVerb does something with a queue that needs no more than its name.
+// queueVerb is a handler for an action that needs only the queue's name.
 func (s *Server) queueVerb(c *call, do func(context.Context, string) error) error {
 	if c.r.ContentLength != 0 {
 		if body, err := s.body(c); err != nil {
@@ -201,7 +201,7 @@ func (s *Server) queueVerb(c *call, do func(context.Context, string) error) erro
 			return kindInvalidRequest.because("there is nothing to say in a body here, and this one has %d bytes", len(body))
 		}
 	}
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if err := do(ctx, c.r.PathValue("queue")); err != nil {
 		return err
@@ -210,7 +210,7 @@ func (s *Server) queueVerb(c *call, do func(context.Context, string) error) erro
 	return nil
 }
 
-// readQueueChange reads the body of a request that makes or changes a queue.
+// readQueueChange reads the body of a request that creates or alters a queue.
 func (s *Server) readQueueChange(c *call, named bool) (change queueChange, err error) {
 	body, err := s.jsonBody(c)
 	if err != nil {
@@ -260,7 +260,7 @@ const (
 	prioritiesMax      = 8
 )
 
-// readSettings reads settings; null takes one back to its default.
+// readSettings reads settings; null resets one to its default.
 func readSettings(r *jsonReader) (edits []func(*queue.Settings), err error) {
 	err = r.object(func(name string) error {
 		setting, known := queueSettings[name]

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-log/weir/internal/budget"
 )
 
-// read answers with events of one partition from an offset on. While there are none it waits, if asked to.
+// read answers with events of one partition from an offset on. If there are none it waits, if the client asked for it.
 func (s *Server) read(c *call) error {
 	topic, err := s.topic(c)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Server) read(c *call) error {
 		defer s.polls.end(c.who)
 	}
 	c.waits(wait)
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	asked := readDefault
 	if c.query.Has("offset") {
@@ -64,13 +64,13 @@ func (s *Server) read(c *call) error {
 	return nil
 }
 
-// Where reading begins that nobody told.
+// Default start of a read.
 const (
 	readDefault   = "earliest"
 	streamDefault = "latest"
 )
 
-// offsetAsked turns an offset as clients write it into a number.
+// offsetAsked parses an offset in a request.
 func (s *Server) offsetAsked(ctx context.Context, p eventlog.Partition, text string) (eventlog.Offset, error) {
 	switch text {
 	case "earliest", "latest":
@@ -93,7 +93,7 @@ func (s *Server) offsetAsked(ctx context.Context, p eventlog.Partition, text str
 	return eventlog.Offset(n), nil
 }
 
-// answerPage writes events as one JSON object, or one a line.
+// answerPage writes events as one JSON object, or one per line.
 func answerPage(c *call, partition int32, p *page, claim *budget.Claim) {
 	h := c.Header()
 	h.Set("Weir-Next-Offset", strconv.FormatInt(int64(p.next), 10))
@@ -133,7 +133,7 @@ func answerPage(c *call, partition int32, p *page, claim *budget.Claim) {
 	e.string("}\n")
 }
 
-// wantsLines reports whether the client asks for one event a line.
+// wantsLines reports whether the client asks for one event per line.
 func wantsLines(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "ndjson")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// reset is where a group is to go on: in one partition, or in all of a topic.
+// reset is a new offset of a group: in one partition, or in all of a topic.
 type reset struct {
 	topic     string
 	partition *int32
@@ -85,7 +85,7 @@ func parseReset(r *jsonReader) (one reset, err error) {
 	return one, err
 }
 
-// resolve turns a reset into offsets: one trip, and for a time two more for each partition.
+// resolve finds the offsets of a reset. It costs one store call, and for a time two more per partition.
 func (s *Server) resolve(ctx context.Context, t eventlog.Topic, want reset) ([]group.Committed, error) {
 	first, partitions := int32(0), t.Partitions
 	if want.partition != nil {
@@ -124,12 +124,12 @@ func (s *Server) resolve(ctx context.Context, t eventlog.Topic, want reset) ([]g
 	return out, nil
 }
 
-// since finds the first record that is not older than a time; the end where there is none.
+// since finds the first record that is not older than a time; the end if there is none.
 func (s *Server) since(ctx context.Context, b eventlog.Bounds, at eventlog.Timestamp) (eventlog.Offset, error) {
 	found, there, err := s.cfg.Log.OffsetAt(ctx, b.Partition, at)
 	var damaged *eventlog.DamagedError
 	if errors.As(err, &damaged) {
-		return damaged.From, nil // where readers are told of it
+		return damaged.From, nil // where readers get the error
 	}
 	if err != nil || !there {
 		return b.Next, err

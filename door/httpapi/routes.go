@@ -9,14 +9,14 @@ import (
 
 // route is one path and method of the API.
 type route struct {
-	pattern string // as http.ServeMux reads it, and behind a ? the parameters that may be in the query
+	pattern string // of http.ServeMux, and after a ? the allowed query parameters
 	access  access
 	handle  func(*Server, *call) error
 }
 
 // api lists all routes. openapi.yaml has the same ones.
 var api = []route{
-	{"GET /openapi.yaml", nobodyAsks, (*Server).document},
+	{"GET /openapi.yaml", public, (*Server).document},
 
 	{"POST /v1/topics/{topic}/events?key&key_b64&partition&timestamp&tombstone", mayWrite, (*Server).publishOne},
 	{"POST /v1/topics/{topic}/batch?partial", mayWrite, (*Server).publishMany},
@@ -64,7 +64,7 @@ var api = []route{
 	{"POST /v1/queues/{queue}/dead/discard", mayAdmin, (*Server).discardDead},
 }
 
-// routes puts all handlers together.
+// routes returns the handler of all routes.
 func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	s.operatorRoutes(mux)
@@ -75,7 +75,7 @@ func (s *Server) routes() *http.ServeMux {
 	return mux
 }
 
-// endpoint makes a route a handler: it lets in whom access lets in, answers errors with problems, and counts.
+// endpoint makes a route's handler: it checks access, answers errors with problems, and reports to the observer.
 func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 	pattern, list, _ := strings.Cut(rt.pattern, "?")
 	var params []string
@@ -84,7 +84,7 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 	}
 	return pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		c := &call{ResponseWriter: w, s: s, r: r, route: pattern, id: w.Header().Get(requestIDHeader), until: began.Add(patience)}
+		c := &call{ResponseWriter: w, s: s, r: r, route: pattern, id: w.Header().Get(requestIDHeader), until: began.Add(storeTimeout)}
 		defer func() {
 			c.releaseBody(s)
 			c.built()
@@ -115,7 +115,7 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 	})
 }
 
-// nothingHere answers for paths and methods that are no route.
+// nothingHere answers for unknown paths and methods.
 func (s *Server) nothingHere(w http.ResponseWriter, r *http.Request) {
 	allowed := s.methods(r)
 	if len(allowed) == 0 {
@@ -126,14 +126,14 @@ func (s *Server) nothingHere(w http.ResponseWriter, r *http.Request) {
 	s.turnDown(w, r, kindMethod.because("%s is not for this path; it takes %s", shorten(r.Method), strings.Join(allowed, ", ")))
 }
 
-// turnDown answers a request that comes to no route.
+// turnDown answers a request that matches no route.
 func (s *Server) turnDown(w http.ResponseWriter, r *http.Request, p *problem) {
 	c := &call{ResponseWriter: w, s: s, r: r, route: "other", id: w.Header().Get(requestIDHeader)}
 	s.answerProblem(c, p)
 	s.cfg.Observer.Answered(c.route, p.Status, 0)
 }
 
-// methods lists the methods that a path takes.
+// methods lists the methods that a path allows.
 func (s *Server) methods(r *http.Request) (allowed []string) {
 	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
 		probe := http.Request{Method: method, URL: r.URL, Host: r.Host}

@@ -1,5 +1,5 @@
-// Package httpapi is the HTTP door: publish, read and stream events, work queues, look after topics, groups and queues, and for operators health,
-// readiness and metrics. openapi.yaml describes it, and tests hold it to that.
+// Package httpapi serves HTTP clients: publish, read and stream events, work queues, administration of topics, groups and queues; for operators
+// health, readiness and metrics. openapi.yaml describes it, and tests check that it is true.
 package httpapi
 
 import (
@@ -26,35 +26,35 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// Bounds of one request. A client that is slower is cut off, so that it costs a connection for a while and no more.
-// What a body may take is in body.go.
+// Bounds of one request. A slower client is disconnected, so that it holds a connection for a bounded time.
+// The bounds of a body are in body.go.
 const (
 	headerTimeout  = 5 * time.Second
 	writeTimeout   = 30 * time.Second
 	idleTimeout    = time.Minute
 	drainTimeout   = 3 * time.Second
-	headerBytesMax = 32 << 10 // of a request: positions of streamPartitions, and some more
-	scrapesMax     = 4        // at once; more get 503
+	headerBytesMax = 32 << 10 // of a request: enough for the positions of streamPartitions
+	scrapesMax     = 4        // concurrent requests for /metrics; more get 503
 	http2Streams   = 100
 
-	// What a client of HTTP/2 may send before a handler reads it. A connection that nobody reads from holds http2Buffer at most, 10,000 hold 1.25 GiB.
+	// What an HTTP/2 client may send before a handler reads it. An unread connection holds http2Buffer at most; 10,000 hold 1.25 GiB.
 	http2Buffer       = 128 << 10
 	http2StreamBuffer = 64 << 10
 )
 
-// patience is how long a request waits for the store.
-const patience = 20 * time.Second
+// storeTimeout is how long a request waits for the store.
+const storeTimeout = 20 * time.Second
 
-// Config says what the door can see. The zero value of every number means its default.
+// Config configures a Server. The zero value of every number means its default.
 type Config struct {
 	Log       *eventlog.Log
 	Groups    *group.Coordinator
 	Publisher *publish.Publisher
 	Queues    *queue.Queues
-	Beside    group.Beside // where groups commit beside their keys; nil: nowhere
+	Beside    group.Beside // offsets that groups commit with SQL; nil: none
 
-	Keys     *apikey.Keys // who may come in; nil: whoever can connect
-	Insecure bool         // while there are no keys, serve whoever can connect, and not only this machine
+	Keys     *apikey.Keys // the API keys; nil: every client has access
+	Insecure bool         // while there are no keys, serve all clients, and not only this machine's
 	TLS      *tls.Config  // nil: no TLS
 
 	Partitions  int           // of a topic created without a number; default 1
@@ -71,20 +71,20 @@ type Config struct {
 	KeyClaims   int           // of these, most with one API key; default a quarter
 	BodyBytes   int64         // bodies above 16 KiB being read or handled, over all connections; default 128 MiB
 	FetchBytes  int64         // answers being sent, as they are decompressed, over all connections, and one event beyond; default 64 MiB
-	KeepAlive   time.Duration // a stream with nothing to say says so this often; default 15 s
+	KeepAlive   time.Duration // an idle stream sends a comment this often; default 15 s
 
 	Ready    func() error        // nil while the store answers, else why not
-	Metrics  prometheus.Gatherer // what /metrics shows
+	Metrics  prometheus.Gatherer // for /metrics
 	Profile  bool                // serve Go's profiles under /debug/pprof/
 	Logger   *slog.Logger        // default: slog.Default()
-	Observer Observer            // default: nobody looks
+	Observer Observer            // default: none
 }
 
-// Observer is told what the door did, for metrics. Calls may come from many goroutines and must be short.
+// Observer receives what the server did, for metrics. Calls may come from many goroutines and must be short.
 type Observer interface {
-	// Answered follows every request. The route is one of the few patterns that there are, never a client's own words.
+	// Answered reports every request. The route is one of the patterns in routes.go, never a client's own text.
 	Answered(route string, status int, took time.Duration)
-	// Streaming tells of a stream begun (+1) or ended (-1).
+	// Streaming reports a stream opened (+1) or closed (-1).
 	Streaming(change int)
 }
 
@@ -125,15 +125,15 @@ type Server struct {
 	ids        requestIDs
 	bodies     *semaphore.Weighted // bytes of bodies being read or handled
 	answers    *budget.Budget      // bytes of answers being sent
-	builders   *semaphore.Weighted // answers being made whole
+	builders   *semaphore.Weighted // answers being built as a whole
 	unpacking  *semaphore.Weighted // bodies being decompressed
 	streams    *streams
 	members    *members
-	claims     *limiter            // that wait for messages
-	polls      *limiter            // that wait for events
-	requests   *limiter            // in progress, of clients that were let in
-	inProgress atomic.Int64        // requests, of all clients
-	searches   *semaphore.Weighted // messages being looked for
+	claims     *limiter            // claims waiting for messages
+	polls      *limiter            // requests waiting for events
+	requests   *limiter            // requests in progress, of authorized clients
+	inProgress atomic.Int64        // requests in progress, of all clients
+	searches   *semaphore.Weighted // searches for a message
 
 	turnedAway turnedAway
 }
@@ -159,8 +159,8 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Serve answers requests on l until ctx ends. Then streams and long polls end, and it finishes the requests in progress, for at most
-// drainTimeout, lets members of groups leave, and returns nil.
+// Serve answers requests on l until ctx ends. Then it ends streams and long polls, finishes the requests in progress for at most
+// drainTimeout, makes the group members leave, and returns nil.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.members.close()
 	var watching sync.WaitGroup
@@ -181,9 +181,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	drained := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(drained)
-		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 		defer cancel()
-		if server.Shutdown(patience) != nil {
+		if server.Shutdown(drain) != nil {
 			server.Close()
 		}
 	})
@@ -208,12 +208,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // servingKey finds the context of Serve in that of a request.
 type servingKey struct{}
 
-// carryServing is a base for the contexts of requests: they outlive serving, so that what was begun is finished, and know it.
+// carryServing returns the base context of requests. It outlives Serve's context, so that requests can finish, and carries it as a value.
 func carryServing(serving context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(serving), servingKey{}, serving)
 }
 
-// untilDraining is a request's context that also ends when the server begins to drain: for those that wait for news.
+// untilDraining returns a request's context that also ends when the server starts to drain: for long polls and streams.
 func untilDraining(r *http.Request) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	serving, ok := ctx.Value(servingKey{}).(context.Context)

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	streamRetry    = "1000"      // ms that a client of server-sent events waits before it comes back
+	streamRetry    = "1000"      // ms that a client of server-sent events waits before it reconnects
 	positionBytes  = 4 << 20     // most bytes of positions in a page
-	streamTroubled = time.Second // between two tries while the store is away
+	streamTroubled = time.Second // between two attempts while the store is unavailable
 )
 
-// stream sends events as they come, until the client or the server goes away, as server-sent events or one a line. Each server-sent
-// event's id says how far all partitions were read; a client that comes back with the last one it saw (Last-Event-ID) goes on
-// right behind it.
+// stream sends events as they are appended, as server-sent events or one per line, until the client disconnects or the server stops. The id of a
+// server-sent event holds the positions in all partitions; a client that reconnects with the last one (Last-Event-ID) continues
+// right after it.
 func (s *Server) stream(c *call) error {
 	topic, err := s.topic(c)
 	if err != nil {
 		return err
 	}
 	st := &streamed{s: s, c: c, topic: topic, only: -1, lines: wantsLines(c.r)}
-	st.pace.c = c
-	st.out = newEncoder(&st.pace)
+	st.page.c = c
+	st.out = newEncoder(&st.page)
 	if c.query.Has("partition") {
 		if st.only, _, err = partitionOf(topic, c.query.Get("partition")); err != nil {
 			return err
@@ -61,17 +61,17 @@ type streamed struct {
 	c     *call
 	topic eventlog.Topic
 	open  *openStream
-	only  int32 // the one partition that is asked for; -1 for all
+	only  int32 // the requested partition; -1: all
 	lines bool
-	pace  pace
+	page  pageWriter
 	out   *encoder
 	next  positions
-	turn  int // which partition comes first: where not all can be served, none is left out for ever
+	turn  int // which partition comes first, so that none starves if not all can be served
 }
 
-// begin finds the positions to start from: one trip to the store.
+// begin finds the positions to start from, with one store call.
 func (st *streamed) begin(from string) (err error) {
-	ctx, cancel := st.c.withPatience()
+	ctx, cancel := st.c.withTimeout()
 	defer cancel()
 	bounds, err := st.s.cfg.Log.Bounds(ctx, st.topic.Partitions...)
 	if err != nil {
@@ -100,7 +100,7 @@ func (st *streamed) begin(from string) (err error) {
 	return nil
 }
 
-// fits sees that the positions in a topic are short enough for a client to come back with.
+// fits checks that the topic's positions are short enough for a client to send back.
 func (st *streamed) fits(topic eventlog.Topic) error {
 	if st.lines || st.only >= 0 || len(topic.Partitions) <= streamPartitions {
 		return nil
@@ -111,19 +111,19 @@ func (st *streamed) fits(topic eventlog.Topic) error {
 
 func (st *streamed) wants(partition int32) bool { return st.only < 0 || st.only == partition }
 
-// run sends until ctx ends, the client is gone, too slow or not allowed any more, or the topic is no more.
+// run sends until ctx ends, the client disconnects, is too slow or loses its access, or the topic is deleted.
 func (st *streamed) run(ctx context.Context) error {
 	h := st.c.Header()
 	h["Content-Type"] = ndjsonType
 	if !st.lines {
 		h["Content-Type"] = sseType
-		// The position without an event: who is cut off before the first one comes back to the same place.
+		// Positions before the first event: a client that is disconnected before it gets one resumes at the same offsets.
 		st.out.string("retry: " + streamRetry + "\n")
 		st.id()
 		st.out.string("\n")
 	}
-	st.pace.begin(nil)
-	defer st.pace.begin(nil) // the end is written in its own time
+	st.page.begin(nil)
+	defer st.page.begin(nil) // the end of the stream has a deadline of its own
 	st.c.WriteHeader(http.StatusOK)
 	if st.c.r.Method == http.MethodHead {
 		return nil
@@ -134,13 +134,13 @@ func (st *streamed) run(ctx context.Context) error {
 	return nil
 }
 
-// round sends what there is, or waits for it, for the topic to change, or for the time to say that the stream is alive. It is false when the
-// stream is over: who comes back is told why.
+// round waits for events, for a change of the topic or for the next keep-alive, and sends it. It returns false when the stream is over:
+// a client that reconnects gets the reason.
 func (st *streamed) round(ctx context.Context) bool {
-	topic, waiting, stop, err := st.s.streams.look(ctx, st.open)
+	topic, waiting, stop, err := st.s.streams.refresh(ctx, st.open)
 	defer stop()
 	if err != nil {
-		return false // the topic is no more
+		return false // the topic was deleted
 	}
 	if more := len(topic.Partitions) - len(st.next); more > 0 {
 		if st.fits(topic) != nil {
@@ -150,12 +150,12 @@ func (st *streamed) round(ctx context.Context) bool {
 	}
 	spans, numbers := st.spans()
 	st.turn++
-	trip, cancel := context.WithTimeout(ctx, st.s.cfg.KeepAlive+patience)
-	pages, claim, err := st.s.fetch(trip, waiting, spans, st.turn, st.most(), st.s.cfg.KeepAlive)
+	fetchCtx, cancel := context.WithTimeout(ctx, st.s.cfg.KeepAlive+storeTimeout)
+	pages, claim, err := st.s.fetch(fetchCtx, waiting, spans, st.turn, st.most(), st.s.cfg.KeepAlive)
 	cancel()
 	defer claim.Release()
-	st.pace.begin(claim)
-	defer st.pace.rest()
+	st.page.begin(claim)
+	defer st.page.finish()
 	switch {
 	case ctx.Err() != nil, !st.s.still(st.c, mayRead, st.topic.Name):
 		return false
@@ -167,7 +167,7 @@ func (st *streamed) round(ctx context.Context) bool {
 	return err == nil && st.flush() == nil
 }
 
-// spans asks for all partitions behind what was sent of them.
+// spans returns the spans to fetch: each partition from its next offset on.
 func (st *streamed) spans() (spans []eventlog.Span, numbers []int32) {
 	for n, next := range st.next {
 		if st.wants(int32(n)) {
@@ -178,7 +178,7 @@ func (st *streamed) spans() (spans []eventlog.Span, numbers []int32) {
 	return spans, numbers
 }
 
-// most bounds the events of a page, so that it takes a bounded time also where the positions are longer than the events.
+// most bounds the events of a page, so that its size is bounded even if ids are longer than events.
 func (st *streamed) most() int {
 	if st.lines {
 		return eventsMax
@@ -186,9 +186,9 @@ func (st *streamed) most() int {
 	return max(1, min(eventsMax, positionBytes/len(st.next.appendTo(nil, st.topic))))
 }
 
-// send writes what was fetched, or that the stream is alive.
+// send writes the fetched events, or a keep-alive if there are none.
 func (st *streamed) send(pages []page, numbers []int32) error {
-	told := false
+	sent := false
 	for i := range pages {
 		p, n := &pages[i], numbers[i]
 		p.passTrimmed()
@@ -205,9 +205,9 @@ func (st *streamed) send(pages []page, numbers []int32) error {
 			st.s.logGap(st.topic.Name, n, p.gap)
 			st.gap(n, *p.gap)
 		}
-		told = told || len(p.events) > 0 || p.gap != nil
+		sent = sent || len(p.events) > 0 || p.gap != nil
 	}
-	if !told {
+	if !sent {
 		st.comment()
 	}
 	return nil
@@ -234,7 +234,7 @@ func (st *streamed) id() {
 	st.out.string("\n")
 }
 
-// gap says that there are events which this stream does not get, and goes on behind them.
+// gap reports events that the stream does not get, and continues after them.
 func (st *streamed) gap(n int32, g gap) {
 	st.next[n] = g.to
 	if !st.lines {
@@ -248,7 +248,7 @@ func (st *streamed) gap(n int32, g gap) {
 	}
 }
 
-// comment says that the stream is alive: server-sent events have comments for it, and lines may be empty.
+// comment writes a keep-alive: a comment in server-sent events, else an empty line.
 func (st *streamed) comment() {
 	if !st.lines {
 		st.out.string(":")
@@ -256,22 +256,22 @@ func (st *streamed) comment() {
 	st.out.string("\n")
 }
 
-// holdOn waits while the store is away. The client need not know: nothing is lost, and it would only come back.
+// holdOn waits while the store is unavailable. The client is not disconnected: nothing is lost, and it would only reconnect.
 func (st *streamed) holdOn(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case <-time.After(streamTroubled):
 	}
-	st.pace.begin(nil)
+	st.page.begin(nil)
 	st.comment()
 	return ctx.Err()
 }
 
-// flush hands on all that was written.
+// flush sends what was written to the client.
 func (st *streamed) flush() error {
 	st.out.flush()
 	if st.out.err != nil {
 		return st.out.err
 	}
-	return st.pace.end()
+	return st.page.flush()
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-log/weir/use/apikey"
 )
 
-// streams are all open streams. They are bounded, in all and for one key. One goroutine looks after them: it ends those whose key is not
-// valid any more, and makes those look again whose topic changed, so that neither waits for the next event.
+// streams is the set of open streams. Their number is bounded, in all and per key. One goroutine watches them: it ends streams whose key is no
+// longer valid, and wakes streams whose topic changed, so that neither has to wait for the next event.
 type streams struct {
 	most, mostKey int
 	log           *eventlog.Log
@@ -21,25 +21,25 @@ type streams struct {
 
 	mu    sync.Mutex // guards the rest
 	open  map[*openStream]struct{}
-	ofKey map[string]int // how many are open, by the key's id
+	ofKey map[string]int // open streams by the key's id
 }
 
-// openStream is one stream as streams sees it.
+// openStream is one stream in streams.
 type openStream struct {
 	who apikey.Identity
 	end context.CancelFunc // ends the stream
 
 	// Guarded by streams.mu.
-	topic eventlog.Topic     // as the stream knows it
+	topic eventlog.Topic     // as the stream saw it last
 	again context.CancelFunc // ends the stream's wait
 }
 
-// newStreams wants to know whose key is still valid.
+// newStreams gets valid, which checks whether a key is still valid.
 func newStreams(most, mostKey int, log *eventlog.Log, valid func(context.Context, apikey.Identity) error, logger *slog.Logger) *streams {
 	return &streams{most: most, mostKey: mostKey, log: log, valid: valid, logger: logger, open: make(map[*openStream]struct{}), ofKey: make(map[string]int)}
 }
 
-// begin opens a stream, or says why there may be no more. Without keys all clients are one, and have all streams.
+// begin adds a stream, or returns an error at the limit. Without keys all clients count as one, without a limit per key.
 func (ss *streams) begin(who apikey.Identity, topic eventlog.Topic, end context.CancelFunc) (*openStream, error) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -65,8 +65,8 @@ func (ss *streams) close(st *openStream) {
 	}
 }
 
-// look returns the stream's topic as it is now, and a context for waiting that also ends when the topic changes after that.
-func (ss *streams) look(ctx context.Context, st *openStream) (eventlog.Topic, context.Context, context.CancelFunc, error) {
+// refresh returns the stream's current topic, and a context for waiting that also ends when the topic changes again.
+func (ss *streams) refresh(ctx context.Context, st *openStream) (eventlog.Topic, context.Context, context.CancelFunc, error) {
 	waiting, again := context.WithCancel(ctx)
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -78,28 +78,28 @@ func (ss *streams) look(ctx context.Context, st *openStream) (eventlog.Topic, co
 	return topic, waiting, again, err
 }
 
-// keyLook is how often keys are looked at while their clients wait.
-const keyLook = 5 * time.Second
+// keyCheckEvery is how often keys are checked while their clients wait.
+const keyCheckEvery = 5 * time.Second
 
-// watch looks after the streams until ctx ends.
+// watch checks keys and topics of the streams until ctx ends.
 func (ss *streams) watch(ctx context.Context) {
-	keys := time.NewTicker(keyLook)
+	keys := time.NewTicker(keyCheckEvery)
 	defer keys.Stop()
 	for {
 		changed := ss.log.TopicsChanged()
-		ss.lookAgain()
+		ss.wakeChanged()
 		select {
 		case <-ctx.Done():
 			return
 		case <-keys.C:
-			ss.judge(ctx)
+			ss.checkKeys(ctx)
 		case <-changed:
 		}
 	}
 }
 
-// lookAgain ends the wait of the streams whose topic is not any more what they know.
-func (ss *streams) lookAgain() {
+// wakeChanged ends the wait of streams whose topic has changed.
+func (ss *streams) wakeChanged() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	for st := range ss.open {
@@ -109,15 +109,15 @@ func (ss *streams) lookAgain() {
 	}
 }
 
-// judge ends the streams whose keys are not valid any more. Where that cannot be known they go on.
-func (ss *streams) judge(ctx context.Context) {
+// checkKeys ends streams whose key is no longer valid. If the store is unavailable they continue.
+func (ss *streams) checkKeys(ctx context.Context) {
 	ss.mu.Lock()
 	who := make(map[string]apikey.Identity)
 	for st := range ss.open {
 		who[st.who.ID()] = st.who
 	}
 	ss.mu.Unlock()
-	for id, key := range who { // that may take a trip to the store
+	for id, key := range who { // this may take a store call
 		err := ss.valid(ctx, key)
 		if err == nil || errors.Is(err, eventlog.ErrUnavailable) {
 			delete(who, id)

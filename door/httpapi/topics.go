@@ -7,14 +7,14 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// topicView is a topic as clients see it. Of a list's topics what they hold is left out: that costs trips.
+// topicView is a topic in an answer. In lists the partitions' bounds are left out: they cost store calls.
 type topicView struct {
 	Name       string            `json:"name"`
 	ID         string            `json:"id"`
 	Partitions int               `json:"partitions"`
-	Config     map[string]string `json:"config"` // what was set
+	Config     map[string]string `json:"config"` // set explicitly
 	Holds      []partitionView   `json:"holds,omitempty"`
-	Settings   map[string]string `json:"settings,omitempty"` // what holds, defaults included
+	Settings   map[string]string `json:"settings,omitempty"` // effective, defaults included
 }
 
 type partitionView struct {
@@ -34,7 +34,7 @@ func viewOf(t eventlog.Topic) topicView {
 
 // listTopics lists all topics.
 func (s *Server) listTopics(c *call) error {
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if err := c.build(ctx); err != nil {
 		return err
@@ -48,13 +48,13 @@ func (s *Server) listTopics(c *call) error {
 	return c.json(http.StatusOK, map[string][]topicView{"topics": list})
 }
 
-// describeTopic shows one topic and what its partitions hold: one trip to the store.
+// describeTopic returns one topic and the bounds of its partitions, with one store call.
 func (s *Server) describeTopic(c *call) error {
 	t, err := s.topic(c)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if err := c.build(ctx); err != nil {
 		return err
@@ -77,11 +77,11 @@ func (s *Server) describeTopic(c *call) error {
 	return c.json(http.StatusOK, v)
 }
 
-// topicChange is what a body says about a topic.
+// topicChange is the body of a request that creates or alters a topic.
 type topicChange struct {
 	name       string
 	partitions int
-	config     map[string]*string // null takes a setting back to its default
+	config     map[string]*string // null resets a setting to its default
 }
 
 // createTopic creates a topic.
@@ -95,7 +95,7 @@ func (s *Server) createTopic(c *call) error {
 	}
 	spec := eventlog.TopicSpec{Name: change.name, Partitions: cmp.Or(change.partitions, s.cfg.Partitions), Config: map[string]string{}}
 	_ = change.edit(spec.Config) // it never fails
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	t, err := s.cfg.Log.CreateTopic(ctx, spec)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Server) alterTopic(c *call) error {
 	if change.partitions == 0 && len(change.config) == 0 {
 		return c.json(http.StatusOK, viewOf(t))
 	}
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	t, err = s.cfg.Log.ChangeTopic(ctx, t.Name, eventlog.TopicChange{Partitions: change.partitions, Config: change.edit})
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *Server) alterTopic(c *call) error {
 	return c.json(http.StatusOK, viewOf(t))
 }
 
-// edit sets what is asked for.
+// edit applies the change to a topic's settings.
 func (change topicChange) edit(config map[string]string) error {
 	for name, value := range change.config {
 		if value == nil {
@@ -141,7 +141,7 @@ func (change topicChange) edit(config map[string]string) error {
 
 // deleteTopic deletes a topic and its events.
 func (s *Server) deleteTopic(c *call) error {
-	ctx, cancel := c.withPatience()
+	ctx, cancel := c.withTimeout()
 	defer cancel()
 	name := c.r.PathValue("topic")
 	if err := eventlog.CheckTopicName(name); err != nil {
@@ -154,7 +154,7 @@ func (s *Server) deleteTopic(c *call) error {
 	return nil
 }
 
-// readTopicChange reads the body of a request that makes or changes a topic.
+// readTopicChange reads the body of a request that creates or alters a topic.
 func (s *Server) readTopicChange(c *call, named bool) (change topicChange, err error) {
 	body, err := s.jsonBody(c)
 	if err != nil {
@@ -187,7 +187,7 @@ func (s *Server) readTopicChange(c *call, named bool) (change topicChange, err e
 	return change, err
 }
 
-// readConfig reads settings. Their values may be written as numbers and truths, too; null is nil.
+// readConfig reads settings. Their values may be numbers and booleans, too; null is nil.
 func readConfig(r *jsonReader) (map[string]*string, error) {
 	config := make(map[string]*string)
 	err := r.object(func(name string) error {

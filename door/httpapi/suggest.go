@@ -4,16 +4,16 @@ import (
 	"strings"
 )
 
-// shorten makes a client's text fit into a message.
+// shorten cuts a client's text for a message.
 func shorten(text string) string {
-	const most = 64
-	if len(text) <= most {
+	const limit = 64
+	if len(text) <= limit {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
+	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
-// suggest ends a sentence about an unknown name with the nearest known one, or with all of them.
+// suggest returns the end of a sentence about an unknown name: the most similar known name, or all of them.
 func suggest(name string, known []string) string {
 	best, least := "", 3
 	for _, k := range known {
@@ -31,7 +31,7 @@ func suggest(name string, known []string) string {
 	}
 }
 
-// distance counts the letters to insert, delete or replace to get from a to b, or says enough.
+// distance is the edit distance of a and b, or enough if it is at least that.
 func distance(a, b string, enough int) int {
 	if len(a)-len(b) >= enough || len(b)-len(a) >= enough {
 		return enough

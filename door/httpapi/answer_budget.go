@@ -1,0 +1,85 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/budget"
+)
+
+// answerBudget is memory of Server.answers for the records of one answer. Log.Fetch claimed the memory of their batches before.
+//
+//	|--- batches ---|--- records ---|
+//	                0           used ≤ claimed
+type answerBudget struct {
+	claim         *budget.Claim
+	used, claimed int64
+}
+
+// claimStep is how many bytes are claimed at once, so that most records need no claim of their own.
+const claimStep = 64 << 10
+
+// take uses n bytes, or returns false if there is no memory for them. It does not wait. Under memory pressure only the first record gets memory.
+func (b *answerBudget) take(n int64, first bool) bool {
+	if more := b.used + n - b.claimed; more > 0 {
+		switch step := max(more, claimStep); {
+		case b.claim.TryGrow(step, false):
+			b.claimed += step
+		case first && b.claim.TryGrow(more, true):
+			b.claimed += more
+		default:
+			return false
+		}
+	}
+	b.used += n
+	return true
+}
+
+// shrink gives back what is not used.
+func (b *answerBudget) shrink() {
+	b.claim.Shrink(b.claimed - b.used)
+	b.claimed = b.used
+}
+
+// claimAnswer claims memory for an answer: want bytes if they are free, else it waits for least bytes.
+func (s *Server) claimAnswer(ctx context.Context, want, least int64) (*budget.Claim, error) {
+	claim := s.answers.Begin()
+	if claim.TryGrow(min(want, s.answers.Share()), false) {
+		return claim, nil
+	}
+	if _, err := claim.Grow(ctx, min(least, s.answers.Share())); err != nil {
+		claim.Release()
+		return nil, s.overloaded()
+	}
+	return claim, nil
+}
+
+// overloaded is the error when there is no memory for an answer.
+func (s *Server) overloaded() error {
+	return kindOverloaded.past(s.cfg.FetchBytes, "clients are slow to take answers that have %d bytes together, the most there may be; try again", s.cfg.FetchBytes)
+}
+
+// fetchError translates an error of Log.Fetch for clients.
+func (s *Server) fetchError(err error) error {
+	if errors.Is(err, eventlog.ErrCrowded) {
+		return s.overloaded()
+	}
+	return err
+}
+
+// Memory of a record and of a header in Go, without their bytes; rounded up, because the slices that hold them grow in steps.
+const (
+	recordBytes = 128
+	headerBytes = 64
+)
+
+// weight estimates the memory of a record.
+func weight(rec *batch.Record) int64 {
+	n := recordBytes + len(rec.Key) + len(rec.Value)
+	for _, h := range rec.Headers {
+		n += headerBytes + len(h.Key) + len(h.Value)
+	}
+	return int64(n)
+}
