@@ -18,7 +18,8 @@ import (
 // Door tells queues which messages transactions acknowledged.
 var _ queue.Beside = (*Door)(nil)
 
-// Acked lists the messages of a partition that committed transactions acknowledged and the mover has not carried to their queue yet: one trip.
+// Acked lists the messages of a partition that were acknowledged in committed transactions, but not yet in their queue's state: one
+// statement.
 func (d *Door) Acked(ctx context.Context, id string, p eventlog.Partition) (acked []eventlog.Offset, err error) {
 	err = d.store.Readers().Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `SELECT a."offset" FROM weir.acked a WHERE a.queue = $1 AND a.partition = $2`, id, int64(p))
@@ -40,8 +41,8 @@ type ack struct {
 	receipt string
 }
 
-// carryAcks ends messages that transactions acknowledged. First the queue's state says that they are done, then their rows go: those that are carried again
-// change nothing.
+// carryAcks acknowledges messages that transactions acknowledged: first in the queue's state, then it deletes their rows. To repeat
+// that changes nothing.
 func (m *Mover) carryAcks(ctx context.Context, acks []ack) error {
 	byQueue := make(map[string][]ack)
 	for _, a := range acks {
@@ -51,11 +52,11 @@ func (m *Mover) carryAcks(ctx context.Context, acks []ack) error {
 	for id, all := range byQueue {
 		for some := range slices.Chunk(all, enqueueAtOnce) {
 			err := m.carryTo(ctx, id, some)
-			if passing(err) {
+			if isTransient(err) {
 				return err
 			}
 			if err != nil {
-				m.leave("messages acknowledged by SQL are not done yet; tried again later", "queue", id, "messages", len(some), "err", err)
+				m.skip("messages acknowledged by SQL are not done yet; tried again later", "queue", id, "messages", len(some), "err", err)
 			}
 		}
 	}
@@ -77,7 +78,7 @@ func (m *Mover) carryTo(ctx context.Context, id string, acks []ack) error {
 			}
 		}
 	}
-	if err != nil && !errors.Is(err, queue.ErrUnknownQueue) { // what is gone has nothing to be told
+	if err != nil && !errors.Is(err, queue.ErrUnknownQueue) { // a deleted queue needs no acks
 		return err
 	}
 	if err := m.inbox.forgetAcked(ctx, receipts); err != nil {
@@ -87,7 +88,7 @@ func (m *Mover) carryTo(ctx context.Context, id string, acks []ack) error {
 	return err
 }
 
-// forgetAcked deletes the rows of receipts from weir.acked: one trip.
+// forgetAcked deletes the rows of receipts from weir.acked: one statement.
 func (i *inbox) forgetAcked(ctx context.Context, receipts []string) error {
 	var queues []string
 	var partitions, offsets []int64

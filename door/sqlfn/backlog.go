@@ -3,7 +3,7 @@ package sqlfn
 import "time"
 
 const (
-	// backlogFor is how long the inbox may not be emptied before it is worth a warning, and backlogAgain how often there is one.
+	// backlogFor is how long the inbox may have a backlog before a warning, and backlogAgain how often the warning is repeated.
 	backlogFor   = 10 * time.Second
 	backlogAgain = time.Minute
 )
@@ -16,7 +16,7 @@ type backlog struct {
 	warned time.Time
 }
 
-// found takes in what a look found.
+// found notes what a poll found.
 func (b *backlog) found(c *chunk) {
 	b.rows, b.oldest = 0, time.Time{}
 	if len(c.rows) > 0 {
@@ -24,7 +24,7 @@ func (b *backlog) found(c *chunk) {
 	}
 }
 
-// emptied tells that all that a look found was moved, and that there was no more.
+// emptied notes that all that a poll found was moved, and that there was no more.
 func (b *backlog) emptied(now time.Time) {
 	b.rows, b.oldest, b.since, b.warned = 0, time.Time{}, now, time.Time{}
 }

@@ -53,21 +53,21 @@ func TestAMoverThatDoesNotGetOnSaysSo(t *testing.T) {
 		var said bytes.Buffer
 		seen := &noted{}
 		m := &Mover{cfg: Config{Observer: seen, Logger: slog.New(slog.NewTextHandler(&said, nil))}}
-		m.tellBacklog(false, nil)
+		m.reportBacklog(false, nil)
 		for range 20 {
 			time.Sleep(time.Second)
 			m.backlog.found(&chunk{rows: []row{{id: 7, time: time.Now().Add(-time.Minute)}}, round: bookmark{last: 20}})
-			m.tellBacklog(true, errTaken)
+			m.reportBacklog(true, errTaken)
 		}
 		if seen.rows != 14 || seen.oldest != time.Minute || said.Len() > 0 {
 			t.Errorf("beside another mover: %d rows, the oldest %v: %s", seen.rows, seen.oldest, &said)
 		}
-		m.tellBacklog(true, nil)
-		m.tellBacklog(true, nil)
-		if n := strings.Count(said.String(), "wait in weir.inbox"); n != 1 || !strings.Contains(said.String(), "events_at_most=14 oldest=1m0s for=20s") {
+		m.reportBacklog(true, nil)
+		m.reportBacklog(true, nil)
+		if n := strings.Count(said.String(), "weir.inbox has a backlog"); n != 1 || !strings.Contains(said.String(), "events_at_most=14 oldest=1m0s for=20s") {
 			t.Errorf("told %d times: %s", n, &said)
 		}
-		m.tellBacklog(false, nil)
+		m.reportBacklog(false, nil)
 		if seen.rows != 0 || seen.oldest != 0 {
 			t.Errorf("the inbox is empty, and observers hear of %d rows, the oldest %v", seen.rows, seen.oldest)
 		}

@@ -10,30 +10,30 @@ type bookmark struct {
 
 	of     incarnation // what all this is about
 	last   int64       // the last id that was given out, at the last look
-	passed int64       // the same, at the last look before a move that ended, or before another transaction of ours: good as low for every snapshot taken since
+	passed int64       // the same, at the last poll before a move or another transaction of ours ended: every snapshot taken since sees all rows with ids up to it, so that it may become low
 	goal   string      // of the round under way; empty between rounds
 	after  int64       // how far the round has come
 	next   int64       // low, when goal becomes done
 }
 
-// incarnation tells one life of the database from another: ids of rows and numbers of transactions of the one may be given out again in the other.
+// incarnation identifies one life of the database: in another one, row ids and transaction numbers may be given out again.
 type incarnation struct {
-	crash int64 // changes with each crash of the server, see weir.incarnation; 0: nobody wrote down yet that there was one
+	crash int64 // changes with each crash of the server, see weir.incarnation; 0: not yet recorded after one
 	store postgres.Incarnation
 }
 
 // nothingDone is a snapshot in which nothing can be seen.
 const nothingDone = "3:3:"
 
-// walks tells whether looks go over all of the inbox, as in a first round they do.
+// walks reports whether polls scan all of the inbox, as in a first round.
 func (b bookmark) walks() bool { return b.done == nothingDone }
 
-// covers tells whether what was looked through is still true: the store is the same, the server did not crash, and its ids did not go back.
+// covers reports whether the bookmark still holds: the store is the same, the server did not crash, and its ids did not go back.
 func (b bookmark) covers(now bookmark) bool {
 	return now.of.crash != 0 && b.of == now.of && b.low <= now.last
 }
 
-// begin takes in what a look saw of the inbox as a whole.
+// begin notes what a poll returned about the inbox as a whole.
 func (b *bookmark) begin(seen string, last int64, of incarnation) {
 	b.last, b.of = last, of
 	if b.goal == "" {

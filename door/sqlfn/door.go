@@ -13,7 +13,7 @@ import (
 //go:embed sql
 var sqlFiles embed.FS
 
-// part is what the door keeps in the schema weir.
+// part is the door's tables and functions in the schema weir.
 func part() postgres.Part {
 	files, err := fs.Sub(sqlFiles, "sql")
 	if err != nil {
@@ -22,15 +22,15 @@ func part() postgres.Part {
 	return postgres.Part{Name: "sqlfn", Files: files}
 }
 
-// Door is where SQL sessions come in.
+// Door serves SQL sessions: its functions and tables, and the mover's session.
 type Door struct {
 	store   *postgres.Store
 	session *postgres.Session // the mover's
 	stirred <-chan struct{}   // receives when there may be something in the inbox
 }
 
-// Attach opens the door of a store and brings its tables and functions to the state that this binary needs; nil where the store has no
-// SQL sessions. To be called before the store's log runs.
+// Attach opens the door of a store, and installs the tables and functions that this binary needs; nil if the store has no SQL
+// sessions. Call it before the store's log runs.
 func Attach(ctx context.Context, store eventlog.Store) (*Door, error) {
 	sessions, is := store.(*postgres.Store)
 	if !is {
@@ -39,7 +39,7 @@ func Attach(ctx context.Context, store eventlog.Store) (*Door, error) {
 	if err := sessions.Install(ctx, part()); err != nil {
 		return nil, err
 	}
-	session, err := sessions.Session(lookStatement, moveStatement, carryStatement)
+	session, err := sessions.Session(pollStatement, moveStatement, carryStatement)
 	if err != nil {
 		return nil, fmt.Errorf("open the SQL door: %w", err)
 	}

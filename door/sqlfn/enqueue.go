@@ -28,10 +28,10 @@ type placing struct {
 	Ack      string `json:"ack"` // a receipt: the row is no message, but says that one is done (functions/ack.sql)
 }
 
-// isMessage reports whether a queue has to place a row.
+// isMessage reports whether a row is a delayed or unique message, which its queue must enqueue.
 func (r *row) isMessage() bool { return r.group == "" && bytes.Contains(r.headers, messageMark) }
 
-// message reads a row that a queue has to place.
+// message parses such a row.
 func (r *row) message() (to placing, m queue.NewMessage, err error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(r.headers, &object); err != nil {
@@ -53,11 +53,11 @@ func (r *row) message() (to placing, m queue.NewMessage, err error) {
 	return to, m, err
 }
 
-// enqueueAtOnce bounds the messages of one queue that are placed in one transaction.
+// enqueueAtOnce bounds the messages of one queue that are enqueued in one transaction.
 const enqueueAtOnce = 500
 
-// moveMessages lets queues place the messages of a chunk that they have to, some of one queue in one transaction each. Those of queues that are gone
-// are dropped, as events are whose topic is gone.
+// moveMessages enqueues the delayed and unique messages of a chunk through their queues, up to enqueueAtOnce of a queue in one
+// transaction. Messages of deleted queues are dropped, like events of deleted topics.
 func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 	type share struct {
 		ids      []int64
@@ -79,7 +79,7 @@ func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 			err = errors.New("this process runs no queues")
 		}
 		if err != nil {
-			m.leave("messages enqueued by SQL stay in weir.inbox: they cannot be placed; tried again later", "row", rows[i].id, "err", err)
+			m.skip("messages enqueued by SQL stay in weir.inbox: they cannot be placed; tried again later", "row", rows[i].id, "err", err)
 			continue
 		}
 		if to.Ack != "" {
@@ -98,11 +98,11 @@ func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 		for s := shares[at]; len(s.ids) > 0; {
 			n := min(len(s.ids), enqueueAtOnce)
 			err := m.enqueue(ctx, at.queue, at.topic, s.ids[:n], s.messages[:n])
-			if passing(err) {
+			if isTransient(err) {
 				return err
 			}
 			if err != nil {
-				m.leave("messages enqueued by SQL stay in weir.inbox: their queue does not take them; tried again later", "queue", at.queue, "messages", n, "err", err)
+				m.skip("messages enqueued by SQL stay in weir.inbox: their queue does not take them; tried again later", "queue", at.queue, "messages", n, "err", err)
 			}
 			s.ids, s.messages = s.ids[n:], s.messages[n:]
 		}
@@ -110,7 +110,7 @@ func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 	return m.carryAcks(ctx, acks)
 }
 
-// enqueue has a queue place messages, and takes their rows out of the inbox in the same transaction.
+// enqueue enqueues messages, and deletes their rows from the inbox in the same transaction.
 func (m *Mover) enqueue(ctx context.Context, name string, topic eventlog.TopicID, ids []int64, messages []queue.NewMessage) error {
 	commit := func(ctx context.Context, e eventlog.Entry) (eventlog.Outcome, error) {
 		bases, err := m.inbox.move(ctx, ids, e)
@@ -121,7 +121,7 @@ func (m *Mover) enqueue(ctx context.Context, name string, topic eventlog.TopicID
 		for i, base := range bases {
 			placed[i] = eventlog.Placed{Base: base, Batch: e.Batches[i]}
 		}
-		m.log.Committed(m.of.store.Told(), placed)
+		m.log.Committed(m.incarnation.store.Told(), placed)
 		return eventlog.Outcome{Base: bases}, nil
 	}
 	err := m.cfg.Queues.With(ctx, name, func(q *queue.Queue) error { return q.EnqueueWith(ctx, topic, commit, messages...) })

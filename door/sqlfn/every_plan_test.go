@@ -162,7 +162,7 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 	check(err)
 	_, err = m.inbox.still(ctx, []row{{id: 1}, {id: 30001}})
 	check(err)
-	check(m.inbox.hush(ctx, time.Minute))
+	check(m.inbox.mute(ctx, time.Minute))
 
 	_, err = queue.New(m.log, nil, queue.Config{}).Create(ctx, queue.Spec{Name: "q"})
 	check(err)

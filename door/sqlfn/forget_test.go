@@ -76,7 +76,7 @@ func TestPositionsGoWithTheirTopic(t *testing.T) {
 	if got := kept(t, address); got != "held=41 kept=30 new=1" {
 		t.Errorf("before an hour has gone by: %s", got)
 	}
-	m.forgot = m.forgot.Add(-forgetEvery)
+	m.prunedAt = m.prunedAt.Add(-forgetEvery)
 	step()
 	if got := kept(t, address); got != "kept=30 new=1" {
 		t.Errorf("after an hour: %s", got)
@@ -105,21 +105,21 @@ func TestManyPositionsAreForgottenInSteps(t *testing.T) {
 	m := still(t, address)
 	pgtest.Exec(t, address, `INSERT INTO weir.consumer (grp, topic, partition) SELECT 'g', gen_random_uuid(), 0 FROM generate_series(1, 10001)`)
 	m.forgetConsumers(t.Context())
-	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.consumer`); got != "1" || !m.forgot.IsZero() {
-		t.Errorf("%s are left, and the next look is due an hour after %v", got, m.forgot)
+	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.consumer`); got != "1" || !m.prunedAt.IsZero() {
+		t.Errorf("%s are left, and the next look is due an hour after %v", got, m.prunedAt)
 	}
 	m.forgetConsumers(t.Context())
-	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.consumer`); got != "0" || m.forgot.IsZero() {
-		t.Errorf("%s are left, and the next look is due an hour after %v", got, m.forgot)
+	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.consumer`); got != "0" || m.prunedAt.IsZero() {
+		t.Errorf("%s are left, and the next look is due an hour after %v", got, m.prunedAt)
 	}
 }
 
 // A mover that nothing stirs wakes by itself.
 func TestAnIdleMoverPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &Mover{forgot: time.Now(), cfg: Config{Poll: pollEvery}}
+		m := &Mover{prunedAt: time.Now(), cfg: Config{Poll: pollEvery}}
 		began := time.Now()
-		m.rest(t.Context(), -1, began, nil)
+		m.idle(t.Context(), -1, began, nil)
 		if slept := time.Since(began); slept > pollEvery || slept < pollEvery/2 {
 			t.Errorf("it slept for %v", slept)
 		}

@@ -47,7 +47,7 @@ func TestNoLaterRowOfAPartitionOvertakesOneThatCannotBeMoved(t *testing.T) {
 	if got := pgtest.Value(t, address, `SELECT string_agg(convert_from(value, 'UTF8'), ' ' ORDER BY id) FROM weir.inbox`); got != "first second third" {
 		t.Errorf("in the inbox: %s; want those of the one partition, and none of the other", got)
 	}
-	m.left = m.left.Add(-leaveFor - time.Second)
+	m.skippedAt = m.skippedAt.Add(-retryRowsAfter - time.Second)
 	publish("fourth")
 	step()
 	if got := readAll(t, address, "orders"); !slices.Equal(got, []string{"first", "second", "third", "fourth"}) {
@@ -58,10 +58,10 @@ func TestNoLaterRowOfAPartitionOvertakesOneThatCannotBeMoved(t *testing.T) {
 // Rows that are left time and again, of one partition and another, are all tried again when the minute of the first is over.
 func TestRowsThatAreLeftLaterDoNotPutOffThoseLeftBefore(t *testing.T) {
 	m := New(nil, &Door{}, Config{})
-	m.leave("one")
-	first := m.left
-	m.leave("another")
-	if m.left != first {
-		t.Errorf("left at %v, and again at %v", first, m.left)
+	m.skip("one")
+	first := m.skippedAt
+	m.skip("another")
+	if m.skippedAt != first {
+		t.Errorf("left at %v, and again at %v", first, m.skippedAt)
 	}
 }

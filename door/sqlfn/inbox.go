@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// lookRows and lookBytes bound what one look returns, and so one move. A row larger than that comes alone.
-	lookRows  = 5000
-	lookBytes = 4 << 20
-	// walkMax bounds a look that walks all of the inbox: rows that are long gone included, wherever some transaction keeps them. It reads about two
-	// million of them a second.
+	// pollRows and pollBytes bound what one poll returns, and so one move. A larger row comes alone.
+	pollRows  = 5000
+	pollBytes = 4 << 20
+	// walkMax bounds a poll that scans all of the inbox, including deleted rows that an open transaction keeps from being vacuumed. It
+	// reads about two million rows a second.
 	walkMax = 10 * time.Minute
-	// strideMax is how many ids may lie above bookmark.low with nothing to see there before it is moved up.
-	strideMax = 2 * lookRows
+	// strideMax is how many ids without a visible row may be above bookmark.low before low is raised.
+	strideMax = 2 * pollRows
 )
 
-// errTaken: another mover was faster. Nothing was moved; look again, not at once.
+// errTaken: another mover was faster. Nothing was moved; poll again, after a pause.
 var errTaken = errors.New("another mover is at it")
 
 var (
-	lookStatement = wire.Statement{Name: "look", SQL: `
+	pollStatement = wire.Statement{Name: "look", SQL: `
 	SELECT seen, last, incarnation, server, tables, epoch, hushed,
 	       id, topic, partition, key, value, headers, size, published_at, grp, next_offset, base
 	FROM weir.look($1::text::pg_snapshot, $2, $3::text::pg_snapshot, $4, $5, $6)`}
@@ -48,8 +48,8 @@ var (
 	WHERE weir.unchanged($2, $24, $25, $26)`}
 )
 
-// inbox is what SQL sessions published (weir.publish) and nobody has moved into the log yet. It is for one mover, which calls
-// look and move in turn; other processes may have theirs.
+// inbox is weir.inbox: what SQL sessions published (weir.publish) and no mover has moved into the log yet. It belongs to one mover,
+// which calls poll and move in turn.
 type inbox struct {
 	session *postgres.Session
 	mark    bookmark
@@ -70,18 +70,18 @@ type row struct {
 	base  int64 // what was known of the group's key; see position
 }
 
-// chunk is what a look found.
+// chunk is the result of a poll.
 type chunk struct {
-	rows   []row         // in the order of their ids
-	full   bool          // there may be more right now
-	hushed time.Duration // how long publishers do not notify
+	rows  []row         // in the order of their ids
+	full  bool          // there may be more right now
+	muted time.Duration // how long publishers do not notify
 
 	round bookmark
 }
 
-// look returns rows that are committed and not moved, oldest first: one trip, or a few at the first and after a crash of the server.
-// After it comes pass or abandon.
-func (i *inbox) look(ctx context.Context) (*chunk, error) {
+// poll returns rows that are committed and not moved, oldest first: one statement, or a few at first and after a crash of the
+// server. Call pass or abandon after it.
+func (i *inbox) poll(ctx context.Context) (*chunk, error) {
 	mark := i.mark
 	for {
 		if mark.walks() && mark.goal == "" {
@@ -112,7 +112,8 @@ func (i *inbox) look(ctx context.Context) (*chunk, error) {
 	}
 }
 
-// survey returns the bookmark that a walk begins with. The ids given out so far will do as low for what the walk sees: behind them begins
+// survey returns the bookmark with which a scan of all of the inbox begins. The ids given out so far will do as low for what the
+// walk sees: behind them begins
 // and ends a transaction, before it begins.
 func (i *inbox) survey(ctx context.Context) (b bookmark, err error) {
 	err = i.session.Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
@@ -163,7 +164,8 @@ func (i *inbox) lookFrom(ctx context.Context, round bookmark) (c *chunk, err err
 	return c, err
 }
 
-// prepareWalk gives a walk its time. It tells whether any row bears a number that the server has not given out yet. By index: that is where such
+// prepareWalk sets a scan's timeout. It reports whether any row has a transaction number that the server has not given out yet. By
+// index: that is where such
 // rows are, and dead ones are not.
 func prepareWalk(ctx context.Context, tx pgx.Tx) (foreign bool, err error) {
 	most := strconv.FormatInt((walkMax * 3 / 4).Milliseconds(), 10)
@@ -183,8 +185,8 @@ func (i *inbox) ask(ctx context.Context, conn *pgxpool.Conn, round bookmark) (*c
 	if round.goal != "" {
 		goal = []byte(round.goal)
 	}
-	answer := i.session.Ask(ctx, conn, lookStatement,
-		[]byte(round.done), wire.Int8(round.low), goal, wire.Int8(round.after), wire.Int4(lookRows), wire.Int8(lookBytes))
+	answer := i.session.Ask(ctx, conn, pollStatement,
+		[]byte(round.done), wire.Int8(round.low), goal, wire.Int8(round.after), wire.Int4(pollRows), wire.Int8(pollBytes))
 	c := &chunk{}
 	size := 0
 	for answer.NextRow() {
@@ -196,7 +198,7 @@ func (i *inbox) ask(ctx context.Context, conn *pgxpool.Conn, round bookmark) (*c
 				of.store.Server = wire.Bigint(about[3])
 			}
 			round.begin(string(about[0]), wire.Bigint(about[1]), of)
-			c.hushed = time.Duration(wire.Integer(about[6])) * time.Second
+			c.muted = time.Duration(wire.Integer(about[6])) * time.Second
 			continue
 		}
 		c.rows = append(c.rows, parseRow(values))
@@ -206,7 +208,7 @@ func (i *inbox) ask(ctx context.Context, conn *pgxpool.Conn, round bookmark) (*c
 		return nil, err
 	}
 	c.round = round
-	c.full = len(c.rows) == lookRows || size >= lookBytes
+	c.full = len(c.rows) == pollRows || size >= pollBytes
 	return c, nil
 }
 
@@ -286,7 +288,7 @@ func (i *inbox) carry(ctx context.Context, ids []int64, positions []position, en
 	return nil
 }
 
-// notMoved explains the failure of a move.
+// notMoved maps the database's error for a failed move to ours.
 func notMoved(err error) error {
 	var reported *pgconn.PgError
 	if !errors.As(err, &reported) {
@@ -315,7 +317,7 @@ func (i *inbox) forgetConsumers(ctx context.Context, most int) (n int, err error
 	return n, nil
 }
 
-// still returns those of some rows that nobody took out of the inbox yet, each once: one trip.
+// still returns those of rows that are still in the inbox, each once: one statement.
 func (i *inbox) still(ctx context.Context, rows []row) ([]row, error) {
 	ids := make([]int64, len(rows))
 	for n := range rows {
@@ -345,8 +347,8 @@ func (i *inbox) still(ctx context.Context, rows []row) ([]row, error) {
 	return still, nil
 }
 
-// hush tells publishers that for so long, in whole seconds, they need not notify; 0: that they must, from now on.
-func (i *inbox) hush(ctx context.Context, length time.Duration) error {
+// mute turns the publishers' notifications off for length, in whole seconds; 0: on again.
+func (i *inbox) mute(ctx context.Context, length time.Duration) error {
 	err := i.session.Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		_, err := conn.Exec(ctx, `SELECT setval('weir.hushed', floor(extract(epoch FROM clock_timestamp()))::bigint + $1)`, int64(length/time.Second))
 		return err
@@ -357,7 +359,7 @@ func (i *inbox) hush(ctx context.Context, length time.Duration) error {
 	return nil
 }
 
-// pass tells that the rows of a chunk are dealt with: moved, or left where they are until rewind.
+// pass notes that the rows of a chunk were moved, or skipped until rewind.
 func (i *inbox) pass(c *chunk) {
 	if len(c.rows) > 0 {
 		i.mark.after = c.rows[len(c.rows)-1].id
@@ -367,16 +369,17 @@ func (i *inbox) pass(c *chunk) {
 	}
 }
 
-// abandon tells that a chunk could not be moved. The next look begins anew with what is there then; but a walk goes on, from where the chunk began.
+// abandon notes that a chunk could not be moved. The next poll starts again with what is there then; but a scan of all of the inbox
+// continues from where the chunk began.
 func (i *inbox) abandon() {
 	if !i.mark.walks() {
 		i.mark.goal, i.mark.after, i.mark.next = "", 0, 0
 	}
 }
 
-// rewind forgets how far the inbox was looked through.
+// rewind makes the next poll scan all of the inbox.
 func (i *inbox) rewind() { i.mark = bookmark{done: nothingDone} }
 
-// wide tells whether many ids were given out since the last move, to transactions that are open or were rolled back: each look walks
-// them all. A move, of nothing if need be, puts them behind us.
+// wide reports whether many ids were given out since the last move, to transactions that are open or were rolled back: each poll
+// scans them all. A move, even of no rows, raises the mark past them.
 func (i *inbox) wide() bool { return i.mark.last-max(i.mark.low, i.mark.passed) > strideMax }

@@ -54,7 +54,7 @@ func openInbox(t *testing.T, address string) *told {
 func (i *told) look() []string {
 	i.t.Helper()
 	var err error
-	if i.chunk, err = i.inbox.look(i.t.Context()); err != nil {
+	if i.chunk, err = i.inbox.poll(i.t.Context()); err != nil {
 		i.t.Fatal(err)
 	}
 	var values []string
@@ -491,11 +491,11 @@ func TestPublishersAreToldWhetherTheMoverWatches(t *testing.T) {
 		return n != nil
 	}
 	for _, length := range []time.Duration{time.Hour, 0, 2 * time.Hour} {
-		if err := in.hush(t.Context(), length); err != nil {
+		if err := in.mute(t.Context(), length); err != nil {
 			t.Fatal(err)
 		}
-		if in.look(); in.chunk.hushed > length || in.chunk.hushed < length-time.Minute {
-			t.Errorf("hushed for %v, and the look says %v", length, in.chunk.hushed)
+		if in.look(); in.chunk.muted > length || in.chunk.muted < length-time.Minute {
+			t.Errorf("hushed for %v, and the look says %v", length, in.chunk.muted)
 		}
 		if got := heard(); got == (length > 0) {
 			t.Errorf("hushed for %v, and publish() notifies: %v", length, got)
@@ -518,7 +518,7 @@ func TestAFirstLookKeepsNoPollWaiting(t *testing.T) {
 	looked := make(chan error, 1)
 	go func() {
 		var err error
-		in.chunk, err = in.inbox.look(t.Context())
+		in.chunk, err = in.inbox.poll(t.Context())
 		looked <- err
 	}()
 	for waits := false; !waits; {

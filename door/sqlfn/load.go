@@ -14,22 +14,22 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// load is rows of the inbox, sorted by where they go.
+// load is rows of the inbox, by partition.
 type load struct {
-	lanes []*lane // one for each partition, in the order of their first rows
-	lost  lane    // rows of topics that are gone, which are dropped
-	odd   int     // how many rows stay where they are, as they have no place in the log
-	why   error   // of the first of them
+	partitions []*partitionRows // in the order of their first rows
+	lost       partitionRows    // rows of deleted topics, which are dropped
+	odd        int              // rows that stay in the inbox, since they are invalid or their partition does not exist
+	why        error            // of the first of them
 }
 
-// laneKey is a partition of a topic, whether it is there or not.
-type laneKey struct {
+// partitionKey is a partition of a topic, whether it exists or not.
+type partitionKey struct {
 	topic     eventlog.TopicID
 	partition int32
 }
 
-// lane is the rows that go to one partition, in order.
-type lane struct {
+// partitionRows is the rows that go to one partition, in order.
+type partitionRows struct {
 	topic     eventlog.Topic
 	partition int32
 	ids       []int64
@@ -37,13 +37,15 @@ type lane struct {
 	since     time.Time // of the oldest
 }
 
-// all lists the lanes, and what is to be dropped.
-func (l *load) all() []*lane { return append(l.lanes[:len(l.lanes):len(l.lanes)], &l.lost) }
+// all lists the partitions' rows, and the rows to drop.
+func (l *load) all() []*partitionRows {
+	return append(l.partitions[:len(l.partitions):len(l.partitions)], &l.lost)
+}
 
 // load sorts rows. Rows of a topic that was deleted are for nobody: a deleted topic takes its records along.
 func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 	l := &load{}
-	lanes := make(map[eventlog.Partition]*lane)
+	lanes := make(map[eventlog.Partition]*partitionRows)
 	for i := range rows {
 		row := &rows[i]
 		if row.group != "" || row.isMessage() {
@@ -58,12 +60,12 @@ func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 			continue
 		}
 		headers, n, err := m.place(topic, row)
-		to := laneKey{topic.ID, n}
-		if m.held[to] {
-			continue // an earlier row stays where it is: this one is found again with it
+		to := partitionKey{topic.ID, n}
+		if m.blocked[to] {
+			continue // an earlier row of the partition was skipped, so this one waits; both are retried together
 		}
 		if err != nil {
-			m.held[to] = n >= 0
+			m.blocked[to] = n >= 0
 			l.odd++
 			l.why = cmp.Or(l.why, fmt.Errorf("row %d of weir.inbox: %w", row.id, err))
 			continue
@@ -71,9 +73,9 @@ func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 		p := topic.Partitions[n]
 		at := lanes[p]
 		if at == nil {
-			at = &lane{topic: topic, partition: n, since: row.time}
+			at = &partitionRows{topic: topic, partition: n, since: row.time}
 			lanes[p] = at
-			l.lanes = append(l.lanes, at)
+			l.partitions = append(l.partitions, at)
 		}
 		at.ids = append(at.ids, row.id)
 		at.records = append(at.records, batch.Record{
@@ -84,39 +86,39 @@ func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 		m.cfg.Logger.Warn("events published by SQL are dropped: their topic was deleted before they were moved into it", "events", n)
 	}
 	if l.odd > 0 {
-		m.leave("events published by SQL stay in weir.inbox: they have no place in the log; later ones of their partition wait behind them; tried again later", "events", l.odd, "err", l.why)
+		m.skip("events published by SQL stay in weir.inbox: they have no place in the log; later ones of their partition wait behind them; tried again later", "events", l.odd, "err", l.why)
 	}
 	return l, nil
 }
 
-// goneMax bounds what is remembered of topics that are gone.
-const goneMax = 1000
+// deletedMax bounds the memory of deleted topics.
+const deletedMax = 1000
 
-// topic finds the topic of a row; false when it is gone for ever. Where the row speaks of a topic or a partition that this process has not
-// heard of, the catalog is read again.
+// topic finds the topic of a row; false if it was deleted. If this process does not know the topic or the partition, it reads the
+// catalog again.
 func (m *Mover) topic(ctx context.Context, row *row) (t eventlog.Topic, found bool, err error) {
 	t, err = m.log.TopicByID(row.topic)
 	if err == nil && int(row.partition) < len(t.Partitions) {
 		return t, true, nil
 	}
-	if m.gone[row.topic] {
+	if m.deleted[row.topic] {
 		return t, false, nil
 	}
 	if err := m.log.RefreshTopics(ctx); err != nil {
 		return t, false, err
 	}
 	if t, err = m.log.TopicByID(row.topic); err != nil {
-		if len(m.gone) >= goneMax {
-			clear(m.gone)
+		if len(m.deleted) >= deletedMax {
+			clear(m.deleted)
 		}
-		m.gone[row.topic] = true
+		m.deleted[row.topic] = true
 		return t, false, nil
 	}
 	return t, true, nil
 }
 
-// place reads a row's headers and chooses where it goes. With an error it tells the partition that is not there; negative: the row is no event, which
-// weir.publish never writes, and no other waits for it.
+// place parses a row's headers and chooses its partition. With an error it returns the partition that does not exist; negative: the
+// row is invalid, as weir.publish never writes it, and no other row waits for it.
 func (m *Mover) place(topic eventlog.Topic, row *row) (headers []batch.RecordHeader, p int32, err error) {
 	if headers, err = parseHeaders(row.headers); err != nil {
 		return nil, -1, err
@@ -166,8 +168,8 @@ func parseHeaders(object []byte) ([]batch.RecordHeader, error) {
 // batchBytes bounds a batch made of many rows; half of Kafka's default for max.message.bytes.
 const batchBytes = 512 << 10
 
-// seal makes batches of a lane, as the topic's settings ask.
-func (l *lane) seal() ([]eventlog.Batch, error) {
+// seal makes batches of the rows, by the topic's settings.
+func (l *partitionRows) seal() ([]eventlog.Batch, error) {
 	// What each record but the first saves: it shares the header's 61 bytes, and needs up to 14 more for its deltas.
 	const shared = 61 - 14
 	var batches []eventlog.Batch

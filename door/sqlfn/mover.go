@@ -16,62 +16,62 @@ import (
 )
 
 const (
-	// standBack is about how long a mover waits that found another at work.
-	standBack = 200 * time.Millisecond
+	// takenPause is the average wait of a mover that found another one active.
+	takenPause = 200 * time.Millisecond
 	// retryMost is the longest wait after an error.
 	retryMost = 2 * time.Second
-	// leaveFor is how long rows that could not be moved are left alone.
-	leaveFor = time.Minute
-	// hushFor is how long publishers do not notify after a mover that watches the inbox closely said so, and hushEvery how often it does. Of one
-	// that is killed they find out when the time is over.
-	hushFor, hushEvery = 3 * time.Second, time.Second
-	// pollEvery is the pause between two looks where nothing is notified.
+	// retryRowsAfter is the time after which rows that could not be moved are tried again.
+	retryRowsAfter = time.Minute
+	// muteFor is how long publishers skip NOTIFY after a mover that polls closely asked them to; muteEvery is how often it asks. If the
+	// mover is killed, they notify again when muteFor has passed.
+	muteFor, muteEvery = 3 * time.Second, time.Second
+	// pollEvery is the polling interval without notifications.
 	pollEvery = 250 * time.Millisecond
-	// goodbye bounds the last word to publishers when a mover stops.
-	goodbye = time.Second
+	// unmuteTimeout bounds the call that turns notifications on again when a mover stops.
+	unmuteTimeout = time.Second
 )
 
 // Config sets a Mover up. The zero value of every field means its default.
 type Config struct {
 	Partitioner publish.Partitioner // default: publish.Default
 	Logger      *slog.Logger        // default: slog.Default()
-	Tracer      eventlog.Tracer     // default: nobody looks
-	Observer    Observer            // default: nobody looks
+	Tracer      eventlog.Tracer     // default: none
+	Observer    Observer            // default: none
 	Poll        time.Duration       // how often the inbox is looked into when nothing was notified; default 250 ms
-	Queues      *queue.Queues       // place messages that are to come later, or have a unique key; nil: those stay in the inbox
+	Queues      *queue.Queues       // enqueues delayed messages and those with a unique key; nil: they stay in the inbox
 }
 
 // Observer is told of what the mover does.
 type Observer interface {
-	// Moved follows every move: so many rows, the oldest of which had waited so long.
+	// Moved is called after each move, with the number of rows and the time the oldest waited.
 	Moved(rows int, oldest time.Duration)
-	// Waiting follows every look: so many rows are in the inbox at most, the oldest for so long; 0: none. What this mover cannot see it does not
-	// count.
+	// Waiting is called after each poll, with an upper bound of the rows in the inbox and the age of the oldest; 0: none. Rows that are
+	// not visible (uncommitted) when it polls are not counted.
 	Waiting(rows int64, oldest time.Duration)
-	// Failed follows every look and move that failed, also for want of time.
+	// Failed is called after each poll or move that failed, time-outs included.
 	Failed()
 }
 
 // Mover carries what SQL sessions committed into the log. Any number of processes may run one: one moves at a time.
 type Mover struct {
-	log   *eventlog.Log
-	door  *Door
-	inbox *inbox
-	cfg   Config
-	pace  pace
-	of    incarnation               // what gone and positions are about
-	gone  map[eventlog.TopicID]bool // topics that were deleted; no id ever comes back
-	left  time.Time                 // when the first of the rows was left in the inbox that cannot be moved; zero: none were
-	held  map[laneKey]bool          // partitions of which rows were left: later ones wait behind them
+	log         *eventlog.Log
+	door        *Door
+	inbox       *inbox
+	cfg         Config
+	pace        pace
+	incarnation incarnation               // the database incarnation that deleted and positions belong to
+	deleted     map[eventlog.TopicID]bool // deleted topics; ids are never reused
+	skippedAt   time.Time                 // when the mover first skipped rows that cannot be moved; zero: none are skipped
+	blocked     map[partitionKey]bool     // partitions with skipped rows; later rows of these wait too
 
-	hushed time.Time // when publishers were last told that they need not notify; zero: they must, for all that this mover said
+	mutedAt time.Time // when this mover last muted the publishers; zero: they are not muted by it
 
 	backlog   backlog
 	positions positions
-	forgot    time.Time // when positions of topics that are gone were last looked for
+	prunedAt  time.Time // when positions of deleted topics were last removed
 }
 
-// New makes the mover of a log, through the door of its store.
+// New returns a mover of door's inbox into log.
 func New(log *eventlog.Log, door *Door, cfg Config) *Mover {
 	cfg.Poll = cmp.Or(cfg.Poll, pollEvery)
 	if cfg.Partitioner == nil {
@@ -84,7 +84,7 @@ func New(log *eventlog.Log, door *Door, cfg Config) *Mover {
 		cfg.Observer = nobody{}
 	}
 	cfg.Tracer = eventlog.Traced(cfg.Tracer)
-	return &Mover{log: log, door: door, inbox: door.inbox(), cfg: cfg, gone: make(map[eventlog.TopicID]bool), held: make(map[laneKey]bool)}
+	return &Mover{log: log, door: door, inbox: door.inbox(), cfg: cfg, deleted: make(map[eventlog.TopicID]bool), blocked: make(map[partitionKey]bool)}
 }
 
 type nobody struct{}
@@ -93,9 +93,9 @@ func (nobody) Moved(int, time.Duration)     {}
 func (nobody) Waiting(int64, time.Duration) {}
 func (nobody) Failed()                      {}
 
-// Run moves until ctx ends. Its polls find what no notification told of.
+// Run moves rows until ctx ends. It polls as well, because notifications may be off or lost.
 func (m *Mover) Run(ctx context.Context) error {
-	defer m.leaveHush(context.WithoutCancel(ctx))
+	defer m.unmute(context.WithoutCancel(ctx))
 	failures := 0
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -108,19 +108,20 @@ func (m *Mover) Run(ctx context.Context) error {
 			failures = 0
 		case err != nil && !errors.Is(err, errTaken):
 			if failures == 0 {
-				m.cfg.Logger.Log(ctx, severity(err), "events published by SQL cannot be moved into the log now; trying on", "err", err)
+				m.cfg.Logger.Log(ctx, severity(err), "cannot move events published by SQL into the log; retrying", "err", err)
 			}
 			failures++
 			m.cfg.Observer.Failed()
 		}
-		m.tellBacklog(more, err)
-		wait := m.patience(more, err, failures, time.Since(began))
-		m.rest(ctx, wait, began, m.door.stirred)
+		m.reportBacklog(more, err)
+		wait := m.pauseAfter(more, err, failures, time.Since(began))
+		m.idle(ctx, wait, began, m.door.stirred)
 	}
 	return nil
 }
 
-// try is step, where a panic is an error: it ends neither the process nor the mover, which lets go of all that it remembers and finds anew what is there.
+// try runs step and turns a panic into an error. After a panic it drops all cached state, so that the next step scans the inbox from
+// its beginning.
 func (m *Mover) try(ctx context.Context) (more bool, err error) {
 	err = recovered.Do(func() error {
 		more, err = m.step(ctx)
@@ -139,7 +140,7 @@ func panicked(err error) bool {
 	return errors.As(err, &panicked)
 }
 
-// severity is how a step that failed is told: a panic is a fault of weir's or of the partitioner.
+// severity returns the log level of a failed step: Error for a panic, which is a bug in weir or in the partitioner, else Warn.
 func severity(err error) slog.Level {
 	if panicked(err) {
 		return slog.LevelError
@@ -147,38 +148,37 @@ func severity(err error) slog.Level {
 	return slog.LevelWarn
 }
 
-// tellBacklog tells observers, and where the inbox is not emptied for long the log, what waits.
-func (m *Mover) tellBacklog(more bool, err error) {
+// reportBacklog reports the backlog to the observer, and logs a warning if the inbox has not been empty for long.
+func (m *Mover) reportBacklog(more bool, err error) {
 	now := time.Now()
 	if err == nil && !more {
 		m.backlog.emptied(now)
 	}
 	m.cfg.Observer.Waiting(m.backlog.rows, m.backlog.age(now))
 	if !errors.Is(err, errTaken) && m.backlog.warns(now) {
-		m.cfg.Logger.Warn("events published by SQL wait in weir.inbox: more come than are moved, or the database is slow",
+		m.cfg.Logger.Warn("weir.inbox has a backlog: events are published faster than they are moved, or the database is slow",
 			"events_at_most", m.backlog.rows, "oldest", m.backlog.age(now).Round(time.Second), "for", now.Sub(m.backlog.since).Round(time.Second))
 	}
 }
 
-// patience is how long to wait after a step that took so long; negative: until the inbox is stirred.
-func (m *Mover) patience(more bool, err error, failures int, took time.Duration) time.Duration {
+// pauseAfter returns how long to wait after a step; negative: until a notification or the next poll.
+func (m *Mover) pauseAfter(more bool, err error, failures int, took time.Duration) time.Duration {
 	switch {
 	case errors.Is(err, errTaken):
-		return standBack/2 + rand.N(standBack)
+		return takenPause/2 + rand.N(takenPause)
 	case err != nil:
 		return min(20*time.Millisecond<<min(failures, 10), retryMost)
 	case more:
 		return 0
-	case m.pace.close:
-		return max(0, m.pace.pause()-took) // never negative: nobody would stir us
+	case m.pace.polling:
+		return max(0, m.pace.pause()-took) // not negative: publishers do not notify while muted
 	}
 	return -1
 }
 
-// rest waits: for so long, or, if that is negative, until the inbox is stirred, or the next poll or positions are due, but not less than lookEvery
-// since the last look began: any session of the database can stir, in a loop. A pause that is given is never cut short: after an error it is what
-// keeps the next try away, and positions wait as well.
-func (m *Mover) rest(ctx context.Context, wait time.Duration, began time.Time, stirred <-chan struct{}) {
+// idle waits for wait, and nothing cuts that short. If wait is negative it waits for a notification, the next poll or due positions.
+// A notification counts only lookEvery after the last poll began: any session can notify in a loop.
+func (m *Mover) idle(ctx context.Context, wait time.Duration, began time.Time, stirred <-chan struct{}) {
 	if wait == 0 {
 		return
 	}
@@ -194,25 +194,25 @@ func (m *Mover) rest(ctx context.Context, wait time.Duration, began time.Time, s
 	select {
 	case <-ctx.Done():
 	case <-stirred:
-		m.rest(ctx, max(0, lookEvery-time.Since(began)), began, nil)
+		m.idle(ctx, max(0, pollFast-time.Since(began)), began, nil)
 	case <-timer:
 	case <-carry:
 	}
 }
 
-// step looks once, and moves what it found: two trips. It reports whether it is worth looking again at once.
+// step polls the inbox once and moves what it found: two statements. more: poll again without a pause.
 func (m *Mover) step(ctx context.Context) (more bool, err error) {
-	if !m.left.IsZero() && time.Since(m.left) > leaveFor {
-		m.left = time.Time{}
-		clear(m.held)
-		m.positions.rows = nil // they are found again, like all
+	if !m.skippedAt.IsZero() && time.Since(m.skippedAt) > retryRowsAfter {
+		m.skippedAt = time.Time{}
+		clear(m.blocked)
+		m.positions.rows = nil // rewind makes the poll find them again
 		m.inbox.rewind()
 	}
-	chunk, err := m.inbox.look(ctx)
+	chunk, err := m.inbox.poll(ctx)
 	if err != nil {
 		return false, err
 	}
-	m.enter(chunk.round.of)
+	m.resetFor(chunk.round.of)
 	m.backlog.found(chunk)
 	if len(chunk.rows) > 0 {
 		err := m.moveEvents(ctx, chunk.rows)
@@ -235,67 +235,68 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 	}
-	if time.Since(m.forgot) >= forgetEvery {
+	if time.Since(m.prunedAt) >= forgetEvery {
 		m.forgetConsumers(ctx)
 	}
 	m.pace.woken = m.door.store.Listening()
 	m.pace.note(time.Now(), len(chunk.rows))
-	return chunk.full, m.hush(ctx, chunk.hushed)
+	return chunk.full, m.mute(ctx, chunk.muted)
 }
 
-// enter lets go of what was remembered of the database before it became another: of topics that may be there again, and of rows whose ids may have been
-// given to others. What is in the inbox is found anew.
-func (m *Mover) enter(now incarnation) {
-	if m.of == now {
+// resetFor drops cached state when the database is in another incarnation: deleted topics may exist again, and row ids may be
+// reused. The inbox is scanned again.
+func (m *Mover) resetFor(now incarnation) {
+	if m.incarnation == now {
 		return
 	}
-	m.of = now
-	clear(m.gone)
-	clear(m.held)
-	m.left = time.Time{}
+	m.incarnation = now
+	clear(m.deleted)
+	clear(m.blocked)
+	m.skippedAt = time.Time{}
 	m.positions.rows, m.positions.doubt = nil, false
 }
 
-// hush tells publishers whether to notify. Other movers may say that they need not, too, each for as long as it watches closely.
-func (m *Mover) hush(ctx context.Context, already time.Duration) error {
+// mute turns the publishers' notifications off while this mover polls closely, and on again afterwards. The last call of any mover
+// counts; a mover that still polls closely repeats its own.
+func (m *Mover) mute(ctx context.Context, already time.Duration) error {
 	length := time.Duration(0)
 	switch {
-	case m.pace.close && time.Since(m.hushed) < hushEvery:
+	case m.pace.polling && time.Since(m.mutedAt) < muteEvery:
 		return nil
-	case m.pace.close:
-		length, m.hushed = hushFor, time.Now()
-	case !m.hushed.IsZero():
-		m.hushed = time.Time{}
-	case already <= hushFor || !m.door.store.Listening():
-		return nil // else there was nobody to hear them; now there is
+	case m.pace.polling:
+		length, m.mutedAt = muteFor, time.Now()
+	case !m.mutedAt.IsZero():
+		m.mutedAt = time.Time{}
+	case already <= muteFor || !m.door.store.Listening():
+		return nil // else publishers are muted for longer than muteFor, since no mover listened; this one does
 	}
-	return m.inbox.hush(ctx, length)
+	return m.inbox.mute(ctx, length)
 }
 
-// leaveHush has publishers notify the movers that go on when this one stops.
-func (m *Mover) leaveHush(ctx context.Context) {
-	if m.hushed.IsZero() {
+// unmute turns notifications on when this mover stops, for the movers that remain.
+func (m *Mover) unmute(ctx context.Context) {
+	if m.mutedAt.IsZero() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, goodbye)
+	ctx, cancel := context.WithTimeout(ctx, unmuteTimeout)
 	defer cancel()
-	if err := m.inbox.hush(ctx, 0); err != nil {
-		m.cfg.Logger.Info("publishers were not told that this mover stops: for some seconds events published by SQL may take a poll longer", "err", err)
+	if err := m.inbox.mute(ctx, 0); err != nil {
+		m.cfg.Logger.Info("could not turn notifications on while stopping: for 3 s events published by SQL may wait for the next poll", "err", err)
 	}
 }
 
-// moveEvents moves the events of a chunk. Where it cannot be done as a whole, it goes partition by partition: what cannot be moved stays in
-// the inbox, and the others go on.
+// moveEvents moves a chunk's events in one transaction. If that fails because of the rows, it moves each partition alone; events of
+// a partition that fails stay in the inbox.
 func (m *Mover) moveEvents(ctx context.Context, rows []row) error {
 	load, err := m.load(ctx, rows)
 	if err != nil {
 		return err
 	}
-	err = m.carry(ctx, load.all()...)
-	if err == nil || passing(err) {
+	err = m.moveRows(ctx, load.all()...)
+	if err == nil || isTransient(err) {
 		return err
 	}
-	// A topic may have been deleted a moment ago. If that is not it, something is wrong with some partition.
+	// Perhaps a topic was deleted just now: refresh the catalog, then try each partition alone.
 	if err := m.log.RefreshTopics(ctx); err != nil {
 		return err
 	}
@@ -303,33 +304,34 @@ func (m *Mover) moveEvents(ctx context.Context, rows []row) error {
 		return err
 	}
 	for _, lane := range load.all() {
-		if err := m.carry(ctx, lane); passing(err) {
+		if err := m.moveRows(ctx, lane); isTransient(err) {
 			return err
 		} else if err != nil {
-			m.held[laneKey{lane.topic.ID, lane.partition}] = true
-			m.leave("events published by SQL stay in weir.inbox: they cannot be moved into their partition; later ones wait behind them; tried again later",
+			m.blocked[partitionKey{lane.topic.ID, lane.partition}] = true
+			m.skip("cannot move events published by SQL into their partition; they and later events of the partition stay in weir.inbox and are retried",
 				"topic", lane.topic.Name, "partition", lane.partition, "events", len(lane.ids), "err", err)
 		}
 	}
 	return nil
 }
 
-// leave lets rows rest where they are for a while, so that what is wrong with them is no one else's trouble.
-func (m *Mover) leave(message string, about ...any) {
-	if m.left.IsZero() {
-		m.left = time.Now()
+// skip logs that rows cannot be moved and leaves them in the inbox for retryRowsAfter, so that other rows go on.
+func (m *Mover) skip(message string, about ...any) {
+	if m.skippedAt.IsZero() {
+		m.skippedAt = time.Now()
 	}
-	m.cfg.Logger.Error(message, append(about, "again", leaveFor)...)
+	m.cfg.Logger.Error(message, append(about, "again", retryRowsAfter)...)
 }
 
-// passing tells whether an error says nothing about the rows, but about the store, or that another mover was faster.
-func passing(err error) bool {
+// isTransient reports whether an error is not about the rows: the store is unavailable, the outcome is unknown, or another mover was
+// faster.
+func isTransient(err error) bool {
 	return errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrUnsure) || errors.Is(err, errTaken) ||
 		errors.Is(err, context.Canceled)
 }
 
-// carry moves lanes, all in one transaction, and shows readers what was appended.
-func (m *Mover) carry(ctx context.Context, lanes ...*lane) error {
+// moveRows moves rows of several partitions in one transaction, and adds the appended batches to the log's tail.
+func (m *Mover) moveRows(ctx context.Context, lanes ...*partitionRows) error {
 	var ids []int64
 	var e eventlog.Entry
 	oldest := time.Now()
@@ -358,7 +360,7 @@ func (m *Mover) carry(ctx context.Context, lanes ...*lane) error {
 	for i, base := range bases {
 		placed[i] = eventlog.Placed{Base: base, Batch: e.Batches[i]}
 	}
-	m.log.Committed(m.of.store.Told(), placed)
+	m.log.Committed(m.incarnation.store.Told(), placed)
 	m.cfg.Observer.Moved(len(ids), time.Since(oldest))
 	return nil
 }
@@ -366,8 +368,8 @@ func (m *Mover) carry(ctx context.Context, lanes ...*lane) error {
 // linksMax bounds the spans that one span of a move is linked to.
 const linksMax = 32
 
-// links lists the spans in which events were published, where their headers tell.
-func links(lanes []*lane) (list []eventlog.TraceContext) {
+// links returns the trace contexts in the records' headers, at most linksMax.
+func links(lanes []*partitionRows) (list []eventlog.TraceContext) {
 	for _, lane := range lanes {
 		for i := range lane.records {
 			if link, ok := eventlog.TraceOf(lane.records[i].Headers); ok && len(list) < linksMax {

@@ -3,53 +3,53 @@ package sqlfn
 import "time"
 
 const (
-	// paceWindow is the time over which the traffic is judged.
+	// paceWindow is the time over which traffic is measured.
 	paceWindow = 250 * time.Millisecond
-	// busyRows and busyLooks, in one window, make it worth watching the inbox closely: 300 rows a second, in transactions of their own. Without
-	// notifications the looks are polls, and tell nothing of transactions.
+	// busyRows and busyPolls, in one window, start close polling: 300 rows a second, in transactions of their own. Without notifications
+	// the number of polls says nothing about transactions.
 	busyRows  = 75
-	busyLooks = 3
-	// calmAfter is how long the traffic must have been lower before publishers notify again.
+	busyPolls = 3
+	// calmAfter is how long traffic must have been lower before publishers notify again.
 	calmAfter = 10 * time.Second
-	// lookEvery is the pause between two looks while the inbox is watched closely and few rows come. A look and a move cost about as much for
-	// one row as for a hundred, so the pause grows with the traffic: by so much for each perPause rows a second, up to lookSeldom.
-	lookEvery  = 2 * time.Millisecond
-	lookSeldom = 25 * time.Millisecond
-	perPause   = 1000
+	// pollFast is the pause between two polls while polling closely and few rows come. A poll and a move cost about as much for one row
+	// as for a hundred, so the pause grows with the traffic: by pollFast for each perPause rows a second, up to pollFastMax.
+	pollFast    = 2 * time.Millisecond
+	pollFastMax = 25 * time.Millisecond
+	perPause    = 1000
 )
 
-// pace decides whether to watch the inbox closely. Where few publish, each wakes the mover with a notification, which costs a lock
-// that the whole server has once. Where many do, the mover looks so often that no one needs to.
+// pace decides whether to poll closely. If few sessions publish, each wakes the mover with NOTIFY, which takes a lock of the whole
+// server. If many do, the mover polls so often that none needs to.
 type pace struct {
-	close bool
-	woken bool // by notifications
+	polling bool
+	woken   bool // notifications wake the mover
 
 	began       time.Time // of the window
-	looks, rows int       // in the window; looks that found something
+	polls, rows int       // in the window; polls that found something
 	busy        time.Time // when a window was busy last
 	rate        float64   // rows a second in the window before
 }
 
-// note takes in what a look found, and decides.
+// note counts what a poll found, and decides.
 func (p *pace) note(now time.Time, rows int) {
 	if past := now.Sub(p.began); past > paceWindow {
 		p.rate = float64(p.rows) / past.Seconds()
-		p.began, p.looks, p.rows = now, 0, 0
+		p.began, p.polls, p.rows = now, 0, 0
 	}
 	if rows > 0 {
-		p.looks++
+		p.polls++
 		p.rows += rows
 	}
-	if p.rows >= busyRows && (p.looks >= busyLooks || !p.woken) {
+	if p.rows >= busyRows && (p.polls >= busyPolls || !p.woken) {
 		p.busy = now
-		p.close = true
+		p.polling = true
 	}
-	if p.close && now.Sub(p.busy) > calmAfter {
-		p.close = false
+	if p.polling && now.Sub(p.busy) > calmAfter {
+		p.polling = false
 	}
 }
 
-// pause is how long to wait between the beginnings of two looks while the inbox is watched closely.
+// pause returns the time between the starts of two polls while polling closely.
 func (p *pace) pause() time.Duration {
-	return min(max(lookEvery, time.Duration(p.rate/perPause*float64(lookEvery))), lookSeldom)
+	return min(max(pollFast, time.Duration(p.rate/perPause*float64(pollFast))), pollFastMax)
 }

@@ -10,31 +10,31 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// staleMax bounds how often positions are carried again because their groups moved on meanwhile.
+// staleMax bounds the retries of carrying positions while their groups change.
 const staleMax = 5
 
-// carryEvery is the least time between two times that positions are carried: of many of one partition the last one will do.
+// carryEvery is the least time between two times that positions are carried: of several of one partition only the last counts.
 const carryEvery = 100 * time.Millisecond
 
-// positionsMax bounds what waits in memory.
+// positionsMax bounds the positions that wait in memory.
 const positionsMax = 10_000
 
 const (
-	// forgetEvery is how often positions of topics that are gone are looked for.
+	// forgetEvery is how often positions of deleted topics are removed.
 	forgetEvery = time.Hour
 	// forgetMost bounds how many are removed at once.
 	forgetMost = 10_000
 )
 
-// positions are what consumers committed with weir.commit_offset, on the way to where Kafka clients and tools look for it. Until they are
-// carried their rows stay in the inbox; whoever loses this memory finds them there.
+// positions are offsets that consumers committed with weir.commit_offset, on the way to the group's keys, which Kafka clients and
+// tools read. Until they are carried their rows stay in the inbox, so that no mover can lose them.
 type positions struct {
 	rows    []row // in the order of their ids
 	doubt   bool  // another mover may have carried some of them
 	carried time.Time
 }
 
-// add takes in those of some rows that are positions.
+// add adds the rows that are positions.
 func (p *positions) add(rows []row) {
 	for _, row := range rows {
 		if row.group != "" {
@@ -43,7 +43,7 @@ func (p *positions) add(rows []row) {
 	}
 }
 
-// due tells how long positions may wait yet; negative: there are none.
+// due returns how long positions may still wait; negative: there are none.
 func (p *positions) due() time.Duration {
 	switch {
 	case len(p.rows) == 0:
@@ -54,7 +54,7 @@ func (p *positions) due() time.Duration {
 	return max(0, carryEvery-time.Since(p.carried))
 }
 
-// carryPositions brings the positions that wait into their groups' keys. Those that it could not bring, as another mover was at it, wait on.
+// carryPositions puts the waiting positions into their groups' keys. If another mover was faster they go on waiting.
 func (m *Mover) carryPositions(ctx context.Context) error {
 	rows := m.positions.rows
 	m.positions.carried = time.Now()
@@ -76,14 +76,14 @@ func (m *Mover) carryPositions(ctx context.Context) error {
 	return err
 }
 
-// tryPositions carries positions. Where that cannot be done as a whole, it goes group by group: what cannot be carried stays in the inbox,
-// and the others go on.
+// tryPositions carries positions in one transaction. If that fails because of the rows, it carries each group alone; positions of a
+// group that fails stay in the inbox.
 func (m *Mover) tryPositions(ctx context.Context, rows []row) error {
 	if len(rows) == 0 {
 		return nil
 	}
 	err := m.carryGroups(ctx, rows)
-	if err == nil || passing(err) {
+	if err == nil || isTransient(err) {
 		return err
 	}
 	groups := make(map[string][]row)
@@ -91,17 +91,17 @@ func (m *Mover) tryPositions(ctx context.Context, rows []row) error {
 		groups[row.group] = append(groups[row.group], row)
 	}
 	for name, rows := range groups {
-		if err := m.carryGroups(ctx, rows); passing(err) {
+		if err := m.carryGroups(ctx, rows); isTransient(err) {
 			return err
 		} else if err != nil {
-			m.leave("positions committed by SQL stay in weir.inbox: they cannot be carried to their group; tried again later", "group", name, "positions", len(rows), "err", err)
+			m.skip("positions committed by SQL stay in weir.inbox: they cannot be carried to their group; tried again later", "group", name, "positions", len(rows), "err", err)
 		}
 	}
 	return nil
 }
 
-// carryGroups carries positions, all in one transaction: one trip, and one for each group. Of several positions of one partition only the
-// last counts.
+// carryGroups carries positions in one transaction: one statement, and one for each group. Of several positions of one partition
+// only the last counts.
 func (m *Mover) carryGroups(ctx context.Context, rows []row) error {
 	var ids []int64
 	var guarded []position
@@ -116,7 +116,7 @@ func (m *Mover) carryGroups(ctx context.Context, rows []row) error {
 		if err != nil {
 			return err
 		}
-		if known[key] || !found { // where the topic is gone, so are its offsets
+		if known[key] || !found { // a deleted topic's offsets are deleted, too
 			continue
 		}
 		known[key] = true
@@ -140,14 +140,13 @@ func (m *Mover) carryGroups(ctx context.Context, rows []row) error {
 	}
 }
 
-// forgetConsumers removes the positions of topics that are gone, which no consumer will ask for again. Where there are more than it may remove at
-// once, the next step goes on.
+// forgetConsumers removes the positions of deleted topics. If there are more than forgetMost, the next step continues.
 func (m *Mover) forgetConsumers(ctx context.Context) {
 	n, err := m.inbox.forgetConsumers(ctx, forgetMost)
 	if err != nil && ctx.Err() == nil {
 		m.cfg.Logger.Info("positions of topics that are gone are kept for now", "again", forgetEvery, "err", err)
 	}
 	if n < forgetMost {
-		m.forgot = time.Now()
+		m.prunedAt = time.Now()
 	}
 }

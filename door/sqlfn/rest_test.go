@@ -12,16 +12,16 @@ func TestAStormOfNotificationsDoesNotMakeAStormOfLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stirred := make(chan struct{})
 		close(stirred) // it receives all the time
-		m := &Mover{forgot: time.Now(), cfg: Config{Poll: pollEvery}}
+		m := &Mover{prunedAt: time.Now(), cfg: Config{Poll: pollEvery}}
 		looks := 0
 		for end := time.Now().Add(time.Second); time.Now().Before(end) && looks < 10_000; looks++ {
-			m.rest(t.Context(), -1, time.Now(), stirred)
+			m.idle(t.Context(), -1, time.Now(), stirred)
 		}
 		if looks > 500 {
 			t.Errorf("%d looks in a second", looks)
 		}
 		before := time.Now()
-		m.rest(t.Context(), -1, before.Add(-lookEvery), stirred)
+		m.idle(t.Context(), -1, before.Add(-pollFast), stirred)
 		if waited := time.Since(before); waited > 0 {
 			t.Errorf("the last look was long ago, and a notification waited %v", waited)
 		}
@@ -35,14 +35,14 @@ func TestTheMoverPausesAfterAnErrorWhilePositionsWait(t *testing.T) {
 		began := time.Now()
 		for failures := 1; failures <= 20; failures++ {
 			now := time.Now()
-			m.rest(t.Context(), m.patience(false, errors.New("no connection"), failures, 0), now, nil)
+			m.idle(t.Context(), m.pauseAfter(false, errors.New("no connection"), failures, 0), now, nil)
 		}
 		if took := time.Since(began); took < 20*time.Second {
 			t.Errorf("20 tries that failed took %v", took)
 		}
 		m.positions.carried = time.Now()
 		now := time.Now()
-		m.rest(t.Context(), -1, now, nil)
+		m.idle(t.Context(), -1, now, nil)
 		if took := time.Since(now); took > carryEvery {
 			t.Errorf("positions that are due after %v were left alone for %v", carryEvery, took)
 		}

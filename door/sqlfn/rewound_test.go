@@ -80,7 +80,7 @@ func TestAMoverOfAPromotedStandbyMovesWhatIsThereOnce(t *testing.T) {
 		act  func(m *Mover) (err error) // has it act on what it found
 	}{
 		"a move": {lost: tell("lost"), find: func(m *Mover) (err error) {
-			held, err = m.inbox.look(t.Context())
+			held, err = m.inbox.poll(t.Context())
 			return err
 		}, act: func(m *Mover) error { return m.moveEvents(t.Context(), held.rows) }},
 		"a carry": {lost: `SELECT weir.commit_offset('g', 'orders', 0, 1)`, find: func(m *Mover) error {

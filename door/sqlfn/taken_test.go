@@ -88,7 +88,7 @@ func TestAMoverWhosePositionsAnotherCarriedDoesNotBeginAnew(t *testing.T) {
 	run(`SELECT weir.commit_offset('g', 'orders', 0, 20)`)
 	step(two, true, errTaken) // it has two, one of which was carried
 	waiting(two, 2)
-	chunk, err := two.inbox.look(t.Context())
+	chunk, err := two.inbox.poll(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

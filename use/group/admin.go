@@ -129,7 +129,7 @@ func (c *Coordinator) survey(ctx context.Context, f Filter) (map[string]surveyed
 			o.ProtocolType, o.members = "", 0
 		case s.ProtocolType == peerProtocol:
 			o.ProtocolType, o.State = consumerProtocol, Stable
-		case len(s.Members) > 0 && c.hasLapsed(silence(kv, owners[name]), s):
+		case len(s.Members) > 0 && c.allExpired(silence(kv, owners[name]), s):
 			o.ProtocolType, o.members = "", 0
 		case len(s.Members) > 0:
 			o.State = Stable
@@ -149,7 +149,7 @@ func (c *Coordinator) survey(ctx context.Context, f Filter) (map[string]surveyed
 		if g.owned && len(g.members) > 0 && g.version >= seen[g.name].version {
 			seen[g.name] = surveyed{Listed: Listed{Group: g.name, ProtocolType: g.protocolType, State: g.state}, members: len(g.members)}
 		}
-		g.leave()
+		g.unlock()
 	}
 	return seen, nil
 }
@@ -158,7 +158,7 @@ func (c *Coordinator) survey(ctx context.Context, f Filter) (map[string]surveyed
 func (c *Coordinator) groupsOfPeers(ctx context.Context, f Filter) (map[string]bool, error) {
 	groups := make(map[string]bool)
 	err := c.listAll(ctx, memberPrefix, f, func(kv eventlog.KeyValue) error {
-		name, s, err := parseSign(kv)
+		name, s, err := parseHeartbeat(kv)
 		if err == nil && !c.isDead(s) {
 			groups[name] = true
 		}
@@ -191,11 +191,11 @@ func (c *Coordinator) all() []*group {
 
 // Describe returns a group in full, or ErrNotFound. What members bring and are given is shown once the group is stable, as in Kafka.
 func (c *Coordinator) Describe(ctx context.Context, name string) (Described, error) {
-	g, err := c.enterFresh(ctx, name)
+	g, err := c.lockFresh(ctx, name)
 	if err != nil {
 		return Described{}, err
 	}
-	defer g.leave()
+	defer g.unlock()
 	if g.version == 0 && g.state == Empty {
 		return Described{Group: name, State: Dead}, fmt.Errorf("group %q: %w", name, ErrNotFound)
 	}
@@ -214,15 +214,15 @@ func (c *Coordinator) Describe(ctx context.Context, name string) (Described, err
 // Delete removes a group without members, and all its offsets, in one entry. Members that have been silent for longer than their session, by the
 // store's clock, are none.
 func (c *Coordinator) Delete(ctx context.Context, name string) error {
-	return again(ctx, func() error { return c.deleteOnce(ctx, name) })
+	return retryMoved(ctx, func() error { return c.deleteOnce(ctx, name) })
 }
 
 func (c *Coordinator) deleteOnce(ctx context.Context, name string) error {
-	g, err := c.enterFresh(ctx, name)
+	g, err := c.lockFresh(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer g.leave()
+	defer g.unlock()
 	switch {
 	case g.state != Empty:
 		return fmt.Errorf("delete group %q: %w: it has %d members", name, ErrNotEmpty, len(g.members))
@@ -242,11 +242,11 @@ func (c *Coordinator) deleteOnce(ctx context.Context, name string) error {
 
 // erase removes a group without members, and these offsets, from the store, and what dead peers left.
 func (g *group) erase(ctx context.Context, offsets []Committed) error {
-	signs, err := rollCall(ctx, g.c.log, g.name)
+	signs, err := listHeartbeats(ctx, g.c.log, g.name)
 	if err != nil {
 		return fmt.Errorf("group %q: %w (%w)", g.name, ErrLoading, err)
 	}
-	g.ghosts = slices.DeleteFunc(signs, func(s sign) bool { return !g.c.isDead(s) }) // one that is alive is about to join
+	g.deadPeers = slices.DeleteFunc(signs, func(s heartbeat) bool { return !g.c.isDead(s) }) // one that is alive is about to join
 	// The version of a put that forgets a key only says that the key moves forward.
 	e := eventlog.Entry{Puts: []eventlog.Put{{Key: StateKey(g.name), Version: g.version + 1}}}
 	g.forgetGhosts(&e)

@@ -50,8 +50,8 @@ func (c Config) withDefaults() Config {
 
 // Coordinator coordinates consumer groups. All methods may be called at once.
 //
-// A group in memory is used by one at a time: whoever holds its slot, a request or the group's timer. Groups without members cost
-// neither a goroutine nor a timer.
+// A group in memory is used by one goroutine at a time: the one that holds its lock, of a request or of the group's timer. Groups
+// without members cost neither a goroutine nor a timer.
 type Coordinator struct {
 	log    *eventlog.Log
 	cfg    Config
@@ -69,15 +69,16 @@ func New(log *eventlog.Log, cfg Config) *Coordinator {
 	return &Coordinator{log: log, cfg: cfg, logger: cfg.Logger, groups: make(map[string]*group)}
 }
 
-// Run looks for groups, and forgets expired offsets, until ctx ends. Then all members, those that wait for an answer first, are sent to
-// look for another coordinator.
+// Run removes expired groups and offsets until ctx ends. Then all members get ErrMoved, so that they look for another coordinator;
+// those that wait for an answer get it first.
 func (c *Coordinator) Run(ctx context.Context) error {
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() { c.followStore(ctx) })
-	found := false // the sweep before found the store there
+	found := false // the previous sweep reached the store
 	for {
-		// After an outage, of the store or of this process, a sweep only looks: who lives has until the next one to say so.
+		// After an outage, of the store or of this process, a sweep removes nothing: live members have until the next one to send a
+		// heartbeat.
 		err := c.sweep(ctx, found)
 		if found = err == nil; !found && ctx.Err() == nil {
 			c.logger.Warn("expiry of group offsets put off", "err", err)
@@ -91,8 +92,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	}
 }
 
-// followStore forgets all groups when the store may have lost its end: members may be of a generation that is not there any more, and whoever asks next
-// finds what the store holds.
+// followStore drops all groups from memory when the store may have been rewound: their generations may no longer exist. The next
+// request reads them from the store.
 func (c *Coordinator) followStore(ctx context.Context) {
 	for changed := c.log.IncarnationChanged(); ; {
 		select {
@@ -100,17 +101,17 @@ func (c *Coordinator) followStore(ctx context.Context) {
 			return
 		case <-changed:
 		}
-		changed = c.log.IncarnationChanged() // before the rest: the store may change again meanwhile
+		changed = c.log.IncarnationChanged() // first: the store may change again meanwhile
 		for _, g := range c.useAll() {
 			<-g.slot
 			g.reset()
 			g.moved = 0
-			g.leave()
+			g.unlock()
 		}
 	}
 }
 
-// useAll lists the groups in memory, as users of each.
+// useAll lists the groups in memory, and counts the caller as a user of each.
 func (c *Coordinator) useAll() (all []*group) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,12 +131,12 @@ func (c *Coordinator) close() {
 		<-g.slot
 		g.reset()
 		g.timer.Stop()
-		g.leave()
+		g.unlock()
 	}
 	c.ticks.Wait()
 }
 
-// serves reports why a group of this name cannot be asked for here.
+// serves returns an error if a group of this name cannot be served here.
 func (c *Coordinator) serves(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +153,7 @@ func (c *Coordinator) servesLocked(name string) error {
 	return nil
 }
 
-// hold finds a group in memory, or makes it, and takes its slot.
+// hold finds a group in memory, or makes it, and locks it.
 func (c *Coordinator) hold(ctx context.Context, name string) (*group, error) {
 	c.mu.Lock()
 	if err := c.servesLocked(name); err != nil {
@@ -179,7 +180,7 @@ func (c *Coordinator) hold(ctx context.Context, name string) (*group, error) {
 	}
 }
 
-// evict forgets one group that rests in the store as it is. Nobody is in a group without users, so it may be looked at.
+// evict drops one group from memory that the store has unchanged. A group without users is not locked, so its fields may be read.
 func (c *Coordinator) evict() bool {
 	for name, g := range c.groups {
 		if g.users == 0 && len(g.pending) == 0 && (len(g.members) == 0 || !g.owned) {
@@ -191,7 +192,7 @@ func (c *Coordinator) evict() bool {
 	return false
 }
 
-// release gives up what hold got. What nobody uses any more, and was only looked at, is not kept.
+// release ends a use of the group. A group without users that was only read is dropped from memory.
 func (c *Coordinator) release(g *group) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,13 +200,13 @@ func (c *Coordinator) release(g *group) {
 	if g.users > 0 || c.groups[g.name] != g || len(g.pending) > 0 {
 		return
 	}
-	if g.version == 0 && len(g.members) == 0 || !g.owned && !g.rests() {
+	if g.version == 0 && len(g.members) == 0 || !g.owned && !g.knownEmpty() {
 		g.timer.Stop()
 		delete(c.groups, g.name)
 	}
 }
 
-// stay takes the slot of a group that the caller knows, however long it takes.
+// stay locks a group that the caller has, however long that takes.
 func (c *Coordinator) stay(g *group) {
 	c.mu.Lock()
 	g.users++

@@ -5,19 +5,20 @@
 //
 //	group/state/<group>                        generation, protocol, leader, members and their assignments
 //	group/offset/<group>/<topic id>/<partition> one committed offset
-//	group/member/<group>/<peer>                one peer's sign of life
-//	group/owner/<group>                        the sign of the coordinator, while the group has members that are not peers
+//	group/member/<group>/<peer>                one peer's heartbeat
+//	group/owner/<group>                        the coordinator's heartbeat, while the group has members that are not peers
 //
 // The names of groups are escaped as in a URL path, so no name can reach into another's keys. Offsets are
 // kept by topic id: a topic that was deleted and made again starts without any.
 //
-// The version of a group's state is its fencing token. Whoever coordinates a group moves it forward first, and every
-// later change of the group, each committed offset included, demands that it is still there. So two brokers that both
-// take themselves for the coordinator cannot harm each other's work: the one that was overtaken is refused by the store, reads
-// the group anew, and its members join again or go on. Looking at a group, and refusing a request, changes nothing: see own.go.
+// The version of a group's state is its fencing token. A new coordinator increments it first, and every later change of the group,
+// each committed offset included, checks it. So two brokers that both take themselves for the coordinator cannot harm each other's
+// work: the store refuses the older one, which then reads the group again, and its members join again or go on. Reading a group, and
+// refusing a request, changes nothing: see own.go.
 //
-// Two kinds of members share these keys. Those of a Coordinator speak Kafka's protocol to a broker. Peers meet in the store itself, from any
-// process that has it open: each looks at the group and changes what does not fit, provided that nobody was faster. A group has members of one
+// Two kinds of members share these keys. Those of a Coordinator speak Kafka's protocol to a broker. Peers coordinate through the
+// store, from any process that has it open: each reads the group and writes a new assignment if it must, provided that no other peer
+// was faster. A group has members of one
 // kind at a time; its offsets are the same for both, and for whoever commits with OffsetEntry.
 //
 // The sessions of a Coordinator's members live in memory only. A broker that starts finds groups as they were. The first member that speaks up

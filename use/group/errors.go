@@ -33,7 +33,8 @@ var (
 	// ErrSubscribed: the group's members read this topic.
 	ErrSubscribed = errors.New("group is subscribed to the topic")
 
-	// ErrFenced: a peer was silent for too long, or its partition is another's now. What it wanted to commit was not committed.
+	// ErrFenced: the peer was evicted (no heartbeat within its session timeout), or the partition is another's now. Nothing was
+	// committed.
 	ErrFenced = errors.New("fenced: the partition is not this peer's any more")
 
 	// ErrLoading: the group could not be read from the store yet. Try again.

@@ -65,7 +65,7 @@ func (c *Coordinator) look(ctx context.Context, kv eventlog.KeyValue) (string, *
 	if err != nil {
 		return "", nil, err
 	}
-	defer g.leave()
+	defer g.unlock()
 	seen := g
 	if !g.owned || g.version < kv.Version { // what other processes did since is not in memory
 		seen = &group{c: c, name: name, pending: g.pending}
@@ -159,11 +159,11 @@ func (u *use) over() bool {
 
 // expire forgets what is over in a group, and the group itself when nothing is left.
 func (c *Coordinator) expire(ctx context.Context, name string) error {
-	g, err := c.enterFresh(ctx, name)
+	g, err := c.lockFresh(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer g.leave()
+	defer g.unlock()
 	if u, err := g.used(ctx); err != nil || g.version == 0 || !u.over() {
 		return err
 	}

@@ -33,26 +33,26 @@ const newMemberJoinTimeout = 5 * time.Minute
 // tickMin is how soon a group's timer fires for what is overdue: what stays so does not keep the processor busy.
 const tickMin = time.Millisecond
 
-// group is one group in memory: as this process coordinates it, or as it was seen in the store. Everything but users belongs to whoever took
-// the slot's value out.
+// group is one group in memory: as this process coordinates it, or as it was last read from the store. Everything but users belongs
+// to whoever holds its lock (slot).
 type group struct {
 	c     *Coordinator
 	name  string
 	users int           // guarded by c.mu
-	slot  chan struct{} // holds one value while nobody owns the group
+	slot  chan struct{} // the group's lock: holds one value while nobody has locked it
 
-	owned   bool             // we coordinate its members: nobody else wrote since version
-	peers   bool             // its members are peers, and coordinate it themselves
-	lapsed  bool             // its members are gone, which the store does not say yet
-	ghosts  []sign           // peers that are dead, whose signs of life are still in the store
-	version eventlog.Version // of its state in the store; 0: not there
-	signed  eventlog.Version // of its owner's sign in the store; 0: not there
-	moved   eventlog.Version // its version when this process moved it on last; 0: it must do so again before commits of a group without members
-	life    int              // counts resets, so that late answers of the store are not mixed in
+	owned            bool             // we coordinate its members: nobody else wrote since version
+	peers            bool             // its members are peers, and coordinate it themselves
+	expired          bool             // all members have expired, which is not in the store yet
+	deadPeers        []heartbeat      // expired peers whose heartbeat keys are still in the store
+	version          eventlog.Version // of its state in the store; 0: not there
+	heartbeatVersion eventlog.Version // of its owner's heartbeat key in the store; 0: there is none
+	moved            eventlog.Version // its version when this process last incremented it; 0: increment it again before commits of a group without members
+	life             int              // counts resets, so that a late answer of the store is recognised
 
 	overtaken bool // another process wrote before the last save
 	state     State
-	since     time.Time // when the state was written; of an empty group: when it became empty; of one that lapsed: when it was heard last
+	since     time.Time // when the state was written; of an empty group: when it became empty; of an expired one: its last heartbeat
 
 	generation   int32
 	protocolType string
@@ -67,7 +67,7 @@ type group struct {
 	joinBy   time.Time // when the join phase ends, if it runs
 	joinLast time.Time // when the initial delay ends at last
 	syncBy   time.Time // when members must have fetched their assignment, if some have not
-	renewBy  time.Time // when the owner must sign; zero: not yet known
+	renewBy  time.Time // when the owner's next heartbeat is due; zero: not yet known
 
 	timer *time.Timer
 	wake  time.Time // when timer fires; zero: it is off
@@ -103,27 +103,28 @@ func newGroup(c *Coordinator, name string) *group {
 	return g
 }
 
-// leave ends what hold or enter began.
-func (g *group) leave() {
+// unlock ends what hold or lock began.
+func (g *group) unlock() {
 	g.slot <- struct{}{}
 	g.c.release(g)
 }
 
-// reset forgets what memory holds of the group, but for the member ids that were given out here. Those who wait are sent to look for the coordinator.
+// reset drops what memory holds of the group, except the member ids that were given out here. Waiting requests get ErrMoved, and
+// look for the coordinator.
 func (g *group) reset() {
 	for _, m := range g.members {
 		g.answerJoin(m, Joined{Member: m.id}, ErrMoved)
 		g.answerSync(m, Synced{}, ErrMoved)
 	}
 	g.owned, g.version, g.state, g.since = false, 0, Empty, time.Time{}
-	g.peers, g.lapsed, g.ghosts, g.signed = false, false, nil, 0
+	g.peers, g.expired, g.deadPeers, g.heartbeatVersion = false, false, nil, 0
 	g.life++
 	g.generation, g.protocolType, g.protocol, g.leader = 0, "", "", ""
 	g.members, g.instances = map[string]*member{}, map[string]string{}
 	g.initial, g.grew, g.joinBy, g.joinLast, g.syncBy, g.renewBy = false, false, time.Time{}, time.Time{}, time.Time{}, time.Time{}
 }
 
-// tick does what time asks for. The timer may come early, or for nothing.
+// tick does what is due. The timer may fire early, or with nothing due.
 func (g *group) tick() {
 	g.c.mu.Lock()
 	if g.c.closed {
@@ -154,12 +155,12 @@ func (g *group) tick() {
 	g.wakeBy(g.joinBy)
 	g.wakeBy(g.syncBy)
 	g.wakeBy(g.renewBy)
-	g.leave()
+	g.unlock()
 	if renewal != nil {
 		_, err := renewal.Wait(ctx)
 		g.c.stay(g)
-		g.renewed(life, version, err)
-		g.leave()
+		g.heartbeatDone(life, version, err)
+		g.unlock()
 	}
 }
 
@@ -214,7 +215,7 @@ func (g *group) wakeBy(t time.Time) {
 	g.timer.Reset(in)
 }
 
-// touch starts a member's session anew: it was heard, or could not be.
+// touch restarts a member's session: it sent something, or could not.
 func (g *group) touch(m *member) { g.touchFor(m, m.session) }
 
 func (g *group) touchFor(m *member, d time.Duration) {
@@ -227,8 +228,8 @@ func (g *group) touchFor(m *member, d time.Duration) {
 	g.wakeBy(g.renewBy)
 }
 
-// waits reports whether the member waits for us: then its silence is our fault. A fresh member is not excused,
-// as it may be gone, unheard.
+// waits reports whether the member waits for our answer: then its session does not expire. The session of a fresh member does, since
+// its client may be gone without a word.
 func (m *member) waits() bool { return !m.fresh && (m.joining != nil || m.syncing != nil) }
 
 func (g *group) add(m *member) {
@@ -255,11 +256,10 @@ func (g *group) remove(m *member) {
 	}
 }
 
-// find looks a member up and checks that it is the one it says: the order of the checks decides which error a client
-// sees, and is Kafka's.
+// find looks up a member and checks its instance id. The order of the checks decides which error a client sees; it is Kafka's.
 func (g *group) find(id, instance string) (*member, error) {
 	if g.peers {
-		return nil, ErrUnknownMember // peers do not come this way
+		return nil, ErrUnknownMember // peers do not use a coordinator
 	}
 	if instance != "" {
 		switch known := g.instances[instance]; known {

@@ -68,11 +68,11 @@ func (c *Coordinator) Join(ctx context.Context, r Join) (Joined, error) {
 	var g *group
 	var wait joinWait
 	joined := Joined{Member: r.Member}
-	err := again(ctx, func() (err error) {
-		if g, err = c.enter(ctx, r.Group); err != nil {
+	err := retryMoved(ctx, func() (err error) {
+		if g, err = c.lock(ctx, r.Group); err != nil {
 			return err
 		}
-		defer g.leave()
+		defer g.unlock()
 		wait, joined, err = g.join(ctx, r)
 		return err
 	})
@@ -462,7 +462,7 @@ func (g *group) joined(m *member) Joined {
 // abandonJoin is for a client that went away while it waited. It may come back under its member id until its session ends.
 func (g *group) abandonJoin(wait joinWait) {
 	g.c.stay(g)
-	defer g.leave()
+	defer g.unlock()
 	for _, m := range g.members {
 		if m.joining == wait {
 			m.joining, m.fresh = nil, false

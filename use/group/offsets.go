@@ -54,9 +54,9 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 			fit = append(fit, o)
 		}
 	}
-	enter := c.enter
+	enter := c.lock
 	if r.Generation < 0 {
-		enter = c.enterResting
+		enter = c.lockEmpty
 	}
 	err := c.change(ctx, r.Group, enter, func(ctx context.Context, g *group) (change, error) {
 		if err := g.mayCommit(r); err != nil {
@@ -83,7 +83,7 @@ func (g *group) ready(ctx context.Context) error {
 			return err
 		}
 		return nil
-	case g.version == 0 || g.lapsed || g.moved != g.version:
+	case g.version == 0 || g.expired || g.moved != g.version:
 		return g.save(ctx)
 	}
 	return nil
@@ -119,7 +119,7 @@ func (g *group) mayCommit(r Commit) error {
 // DeleteOffsets forgets offsets of a group, but for those of topics that its members read, which the first result names.
 func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Committed) ([]error, error) {
 	errs := make([]error, len(which))
-	err := c.change(ctx, name, c.enterFresh, func(ctx context.Context, g *group) (change, error) {
+	err := c.change(ctx, name, c.lockFresh, func(ctx context.Context, g *group) (change, error) {
 		if g.version == 0 && g.state == Empty {
 			return change{}, fmt.Errorf("delete offsets of group %q: %w", name, ErrNotFound)
 		}
@@ -163,7 +163,7 @@ func (c *Coordinator) change(ctx context.Context, name string, enter func(contex
 	// A client that goes away does not leave the outcome open: that would cost the group a reload.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
-	return again(ctx, func() error { return c.changeOnce(ctx, name, enter, decide) })
+	return retryMoved(ctx, func() error { return c.changeOnce(ctx, name, enter, decide) })
 }
 
 func (c *Coordinator) changeOnce(ctx context.Context, name string, enter func(context.Context, string) (*group, error),
@@ -174,14 +174,14 @@ func (c *Coordinator) changeOnce(ctx context.Context, name string, enter func(co
 	}
 	ch, err := decide(ctx, g)
 	if err != nil || len(ch.offsets) == 0 {
-		g.leave()
+		g.unlock()
 		return err
 	}
 	g.submit(ctx, &ch)
-	g.leave()
+	g.unlock()
 	_, err = ch.ticket.Wait(ctx)
 	c.stay(g)
-	defer g.leave()
+	defer g.unlock()
 	return g.land(ch, err)
 }
 

@@ -13,27 +13,26 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Who coordinates a group is whoever moved its version last. Looking at a group changes nothing.
+// The coordinator of a group is the process that wrote its state last. Reading a group changes nothing.
 //
-//	not owned ── a member's request, which the group as stored accepts ──► owned      own: the version moves on, sessions begin
-//	owned ── another process moved the version, or the last member left ──► not owned  refresh, renew: what memory holds is dropped
+//	not owned ── request of a valid member ──► owned                                   own: increments the version, starts sessions
+//	owned ── another process changed the version, or the last member left ──► not owned  refresh, renew: drop what memory holds
 //
-// An owner signs every third of the shortest session, in an entry that checks the version. So it finds out that it was overtaken, and
-// the age of the sign, by the store's clock, is how long nobody has coordinated the group. A group whose sign is older than its members' longest
-// session has no members any more, though the store still names them: it has lapsed.
+// The owner writes a heartbeat key (group/owner/…) three times per shortest session and checks the state's version: so it learns
+// that another process took over. When the key is older than the longest session, by the store's clock, all members have expired.
 
 const (
 	ownerPrefix = "group/owner/"
-	// renewalTimeout bounds the wait for the store when an owner signs. The group does not stand still meanwhile.
+	// renewalTimeout bounds the wait for the store when the owner writes its heartbeat. Requests are served meanwhile.
 	renewalTimeout = 5 * time.Second
-	// overtakenMax bounds how often a request is tried again because another process changed the group meanwhile.
-	overtakenMax = 20
+	// retriesMax bounds the retries of a request while other processes change the group.
+	retriesMax = 20
 )
 
 func ownerKey(group string) string { return ownerPrefix + url.PathEscape(group) }
 
-// ownerSign is the value of an owner's sign, for people.
-var ownerSign = func() []byte {
+// ownerInfo is the value of the owner's heartbeat key: host and process id, for operators to read.
+var ownerInfo = func() []byte {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "" // it is for people only
@@ -45,50 +44,51 @@ var ownerSign = func() []byte {
 	return value
 }()
 
-// enter takes a group's slot until leave. What memory holds then is what this process coordinates, or else what the store holds: one trip,
-// and one more for a group with members. Nothing is changed.
-func (c *Coordinator) enter(ctx context.Context, name string) (*group, error) {
-	return c.enterUnless(ctx, name, func(g *group) bool { return g.owned })
+// lock locks a group until unlock, and loads it from the store unless this process owns it: one store call, two for a group with
+// members. It writes nothing.
+func (c *Coordinator) lock(ctx context.Context, name string) (*group, error) {
+	return c.lockUnless(ctx, name, func(g *group) bool { return g.owned })
 }
 
-// enterFresh is enter, and makes sure with a trip that a group which this process coordinates was not taken over.
-func (c *Coordinator) enterFresh(ctx context.Context, name string) (*group, error) {
-	return c.enterUnless(ctx, name, func(*group) bool { return false })
+// lockFresh is lock, but reads the stored version of an owned group too, in case another process took it over.
+func (c *Coordinator) lockFresh(ctx context.Context, name string) (*group, error) {
+	return c.lockUnless(ctx, name, func(*group) bool { return false })
 }
 
-// enterResting is enterFresh, without a trip for a group that had no members when last seen: what is done to it is checked against that version.
-func (c *Coordinator) enterResting(ctx context.Context, name string) (*group, error) {
-	return c.enterUnless(ctx, name, func(g *group) bool { return g.version > 0 && g.rests() })
+// lockEmpty is lockFresh, but skips the store call for a group that was empty when last read: the write that follows checks that
+// version.
+func (c *Coordinator) lockEmpty(ctx context.Context, name string) (*group, error) {
+	return c.lockUnless(ctx, name, func(g *group) bool { return g.version > 0 && g.knownEmpty() })
 }
 
-func (c *Coordinator) enterUnless(ctx context.Context, name string, known func(*group) bool) (*group, error) {
+func (c *Coordinator) lockUnless(ctx context.Context, name string, known func(*group) bool) (*group, error) {
 	g, err := c.hold(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	if !known(g) {
 		if err := g.refresh(ctx); err != nil {
-			g.leave()
+			g.unlock()
 			return nil, err
 		}
 	}
 	return g, nil
 }
 
-// rests reports whether the store has the group without members, as memory has.
-func (g *group) rests() bool { return !g.owned && !g.lapsed && !g.peers && g.state == Empty }
+// knownEmpty reports whether the group was empty in the store when it was last read.
+func (g *group) knownEmpty() bool { return !g.owned && !g.expired && !g.peers && g.state == Empty }
 
-// again tries what another process was faster than: then nothing has happened.
-func again(ctx context.Context, try func() error) error {
+// retryMoved repeats try while another process changes the group first; a try that fails so has changed nothing.
+func retryMoved(ctx context.Context, try func() error) error {
 	for n := 1; ; n++ {
 		err := try()
-		if n == overtakenMax || ctx.Err() != nil || !errors.Is(err, ErrMoved) || !errors.Is(err, eventlog.ErrStale) {
+		if n == retriesMax || ctx.Err() != nil || !errors.Is(err, ErrMoved) || !errors.Is(err, eventlog.ErrStale) {
 			return err
 		}
 	}
 }
 
-// refresh reads the group from the store, unless this process coordinates it still.
+// refresh reloads the group from the store, unless its version shows that this process still owns it.
 func (g *group) refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -104,17 +104,17 @@ func (g *group) refresh(ctx context.Context) error {
 	return g.restore(ctx, kv)
 }
 
-// own makes this process the group's coordinator, from the state that refresh found. Where the store has members it moves the version on, in
-// one trip, which fences whoever coordinated them; their sessions begin. Where it has none, the first assignment is checked against the version.
-// After an error nothing is owned.
+// own makes this process the group's coordinator, from the state that refresh loaded. If it has members, own increments its version,
+// which fences the previous owner (one store call). An empty group is claimed by its first assignment. On error the group is not
+// owned.
 func (g *group) own(ctx context.Context) error {
 	switch {
 	case g.owned:
 		return nil
 	case g.peers:
-		panic(fmt.Sprintf("group %q: %d peers are to be coordinated", g.name, len(g.members)))
+		panic(fmt.Sprintf("group %q: own called for a group of %d peers, which have no coordinator", g.name, len(g.members)))
 	}
-	if len(g.members) > 0 || g.lapsed {
+	if len(g.members) > 0 || g.expired {
 		if err := g.save(ctx); err != nil {
 			g.reset()
 			if errors.Is(err, eventlog.ErrStale) {
@@ -130,8 +130,8 @@ func (g *group) own(ctx context.Context) error {
 	return nil
 }
 
-// renew submits the owner's sign where it is due, and nil where not. Where the store has no members yet there is nobody to sign for, and the version is
-// checked alone.
+// renew submits the owner's heartbeat if it is due, else it returns nil. Until the store has members there is no heartbeat key, and
+// only the version is checked.
 func (g *group) renew(ctx context.Context, now time.Time) *eventlog.Ticket {
 	if !due(g.renewBy, now) {
 		return nil
@@ -142,22 +142,24 @@ func (g *group) renew(ctx context.Context, now time.Time) *eventlog.Ticket {
 	}
 	g.renewBy = now.Add(g.shortestSession() / 3)
 	e := eventlog.Entry{Checks: []eventlog.Check{{Key: StateKey(g.name), Version: g.version}}}
-	if g.signed > 0 {
-		e.Puts = []eventlog.Put{g.sign()}
+	if g.heartbeatVersion > 0 {
+		e.Puts = []eventlog.Put{g.heartbeat()}
 	}
 	return g.c.log.Submit(ctx, e)
 }
 
-// sign is the next sign of the owner.
-func (g *group) sign() eventlog.Put {
-	g.signed++
-	return eventlog.Put{Key: ownerKey(g.name), Version: g.signed, Value: ownerSign}
+// heartbeat returns the put of the owner's next heartbeat.
+func (g *group) heartbeat() eventlog.Put {
+	g.heartbeatVersion++
+	return eventlog.Put{Key: ownerKey(g.name), Version: g.heartbeatVersion, Value: ownerInfo}
 }
 
-// renewed tells what became of a sign that was on its way: of the life and the version it was for.
-func (g *group) renewed(life int, version eventlog.Version, err error) {
+// heartbeatDone handles the outcome of a heartbeat. If it was refused, and the group is still at the life and version it was sent
+// for,
+// another process owns the group now.
+func (g *group) heartbeatDone(life int, version eventlog.Version, err error) {
 	if errors.Is(err, eventlog.ErrStale) && g.life == life && g.version == version {
-		_ = g.refused(err) // whoever waits is told; whoever asks next finds what the store holds
+		_ = g.refused(err) // waiting requests fail; the next request reloads the group
 	}
 }
 
@@ -169,7 +171,7 @@ func (g *group) shortestSession() time.Duration {
 	return shortest
 }
 
-// restore takes the stored state over as it is. A group with members costs a trip, to see whether they are silent.
+// restore sets the group from its stored state. For a group with members it also reads the heartbeats: one store call.
 func (g *group) restore(ctx context.Context, kv eventlog.KeyValue) error {
 	g.reset()
 	if kv.Version == 0 {
@@ -201,10 +203,10 @@ func (g *group) restoreMembers(ctx context.Context, kv eventlog.KeyValue, s stor
 	if err != nil {
 		return err
 	}
-	g.signed = sign.Version
+	g.heartbeatVersion = sign.Version
 	silent := silence(kv, sign)
-	if g.c.hasLapsed(silent, s) {
-		g.lapsed, g.since = true, time.Now().Add(-silent)
+	if g.c.allExpired(silent, s) {
+		g.expired, g.since = true, time.Now().Add(-silent)
 		return nil
 	}
 	g.state, g.protocolType, g.protocol, g.leader = Stable, s.ProtocolType, s.Protocol, s.Leader
@@ -221,9 +223,9 @@ func (g *group) restoreMembers(ctx context.Context, kv eventlog.KeyValue, s stor
 	return nil
 }
 
-// restorePeers takes a group of peers as it is, for all to see, if one of them is alive; else it has lapsed.
+// restorePeers restores a group of peers so that it can be listed. If no peer is alive, all members have expired.
 func (g *group) restorePeers(ctx context.Context, kv eventlog.KeyValue, s storedState) error {
-	signs, err := rollCall(ctx, g.c.log, g.name)
+	signs, err := listHeartbeats(ctx, g.c.log, g.name)
 	if err != nil {
 		return err
 	}
@@ -231,17 +233,17 @@ func (g *group) restorePeers(ctx context.Context, kv eventlog.KeyValue, s stored
 	for _, sign := range signs {
 		silent = min(silent, sign.age)
 		if g.c.isDead(sign) {
-			g.ghosts = append(g.ghosts, sign)
+			g.deadPeers = append(g.deadPeers, sign)
 		} else {
 			g.peers = true
 		}
 	}
 	if !g.peers {
-		g.lapsed, g.since = true, time.Now().Add(-silent)
+		g.expired, g.since = true, time.Now().Add(-silent)
 		return nil
 	}
-	// Their partitions are told as a consumer's would be, so that Kafka's tools show them.
-	g.state, g.protocolType, g.protocol, g.ghosts = Stable, consumerProtocol, peerProtocol, nil
+	// Assignments are encoded as a Kafka consumer's, so that Kafka's tools show them.
+	g.state, g.protocolType, g.protocol, g.deadPeers = Stable, consumerProtocol, peerProtocol, nil
 	for _, sm := range s.Members {
 		g.add(&member{
 			id: sm.ID, clientID: sm.ClientID, clientHost: "/" + sm.ClientHost, // as Kafka shows hosts
@@ -252,7 +254,7 @@ func (g *group) restorePeers(ctx context.Context, kv eventlog.KeyValue, s stored
 	return nil
 }
 
-// silence is how long nobody has coordinated the group: an owner writes the state, and signs.
+// silence returns the time since an owner last wrote the group's state or heartbeat.
 func silence(state, sign eventlog.KeyValue) time.Duration {
 	if sign.Version == 0 {
 		return state.Age
@@ -260,7 +262,8 @@ func silence(state, sign eventlog.KeyValue) time.Duration {
 	return min(state.Age, sign.Age)
 }
 
-// longestSession is after how much silence all members are gone. One whose session is not known has the longest that there may be.
+// longestSession returns the longest session timeout of the members; after that much silence all have expired. An unknown one counts
+// as peerSessionMax.
 func (s storedState) longestSession() time.Duration {
 	var longest time.Duration
 	for _, m := range s.Members {
@@ -273,24 +276,24 @@ func (s storedState) longestSession() time.Duration {
 	return longest
 }
 
-// hasLapsed tells whether a group that nobody has coordinated for so long has lost its members.
-func (c *Coordinator) hasLapsed(silent time.Duration, s storedState) bool {
-	return hasLapsed(c.log, silent, s)
+// allExpired reports whether all members have expired after this much silence.
+func (c *Coordinator) allExpired(silent time.Duration, s storedState) bool {
+	return allExpired(c.log, silent, s)
 }
 
-func hasLapsed(log *eventlog.Log, silent time.Duration, s storedState) bool {
+func allExpired(log *eventlog.Log, silent time.Duration, s storedState) bool {
 	longest := s.longestSession()
-	return silent > longest && heardOut(log, longest, longest)
+	return silent > longest && graceElapsed(log, longest, longest)
 }
 
-// isDead tells whether a peer is gone, and not only unheard as the store was away.
-func (c *Coordinator) isDead(s sign) bool {
-	return s.dead() && heardOut(c.log, s.session(), s.session()/2)
+// isDead reports whether a peer's session has expired, and not only because the store was unavailable.
+func (c *Coordinator) isDead(s heartbeat) bool {
+	return s.dead() && graceElapsed(c.log, s.session(), s.session()/2)
 }
 
-// heardOut reports whether those who are silent for longer than their session had time to speak up. After a time without the store, or a stop of
-// this process, they have a session, and after its start as long as atStart: until then it is perhaps not their fault.
-func heardOut(log *eventlog.Log, session, atStart time.Duration) bool {
+// graceElapsed reports whether silent members may be expired. After an outage of the store, or after this process was suspended,
+// they get another session; after its start they get atStart.
+func graceElapsed(log *eventlog.Log, session, atStart time.Duration) bool {
 	since, broken := log.Steady(session / 2)
 	if broken {
 		return time.Since(since) >= session

@@ -29,14 +29,14 @@ const (
 // PeerConfig sets a Peer up. The zero value of every field but Group and Topics means its default.
 type PeerConfig struct {
 	Group      string
-	Topics     []string      // by name; one that is not there yet is read once it is
-	Client     string        // what people are shown; at most 255 bytes of UTF-8
-	FromLatest bool          // where nothing is committed, begin at the end, but for partitions that came later; default: at the beginning
-	Session    time.Duration // after so long without a sign of life the others take over; 1 s to 30 min, default 10 s
-	Heartbeat  time.Duration // between two signs of life, at most a third of Session; default 3 s, or that third
-	Look       time.Duration // between two looks at what other processes changed in the group; default 1 s
+	Topics     []string      // by name; one that does not exist yet is read once it does
+	Client     string        // a name for people; at most 255 bytes of UTF-8
+	FromLatest bool          // where nothing is committed, begin at the end, except in partitions that are added later; default: at the beginning
+	Session    time.Duration // after so long without a heartbeat the others take over; 1 s to 30 min, default 10 s
+	Heartbeat  time.Duration // between two heartbeats, at most a third of Session; default 3 s, or that third
+	Look       time.Duration // between two polls for what other processes changed in the group; default 1 s
 	Logger     *slog.Logger  // default: slog.Default()
-	Beside     Beside        // nil: the group's keys alone say where it is
+	Beside     Beside        // nil: offsets are committed in the group's keys alone
 }
 
 func (c PeerConfig) withDefaults() PeerConfig {
@@ -77,11 +77,11 @@ func (c PeerConfig) check() error {
 	return nil
 }
 
-// Peer is a member of a group whose members meet in the store, without a broker or a listener: any number of them, in any
-// number of processes, share the partitions of their topics. All methods may be called at once.
+// Peer is a member of a group whose members coordinate through the store, without a broker or a listener. Any number of peers, in
+// any number of processes, share the partitions of their topics. All methods may be called at once.
 //
-// A peer that its group took for dead, because it was silent for longer than its session, is fenced for good: Run returns
-// ErrFenced, Assignment is empty, and nothing that still holds this Peer can commit. Join again for a new one.
+// A peer that its group evicted, because it sent no heartbeat within its session timeout, is fenced for good: Run returns ErrFenced,
+// Assignment is empty, and this Peer can commit nothing more. Join again for a new one.
 type Peer struct {
 	log     *eventlog.Log
 	cfg     PeerConfig
@@ -89,26 +89,26 @@ type Peer struct {
 	self    storedPeer
 	logger  *slog.Logger
 	changed chan struct{} // holds one value when Assignment changed
-	wake    chan struct{} // holds one value when there is something to look at
-	over    chan struct{} // closed when the peer is no member any more
-	turn    chan struct{} // holds one value while nobody reads or changes the group through this peer
+	wake    chan struct{} // has a value when the group is to be read now
+	over    chan struct{} // closed when the peer is no longer a member
+	turn    chan struct{} // a lock: has a value while nobody reads or changes the group through this peer
 
-	before map[eventlog.TopicID]int // how many partitions its topics had when it came
+	before map[eventlog.TopicID]int // how many partitions its topics had when it joined
 
-	beaten eventlog.Version // of the last sign of life; of Run
-	steady time.Time        // since when signs of life have gone out in time; of Run
-	wait   time.Duration    // how long after steady nobody is judged; of Run
+	heartbeatVersion eventlog.Version // of the last heartbeat; used by Run alone
+	graceFrom        time.Time        // when the grace period began: since then heartbeats have been in time; used by Run alone
+	grace            time.Duration    // how long after graceFrom nobody is evicted; used by Run alone
 
-	fits      eventlog.Version // the state that was last found to fit the topics in fitted; of the turn
-	fitted    []topicSize      // of the turn
-	refreshed eventlog.Version // the state for which the topics were read again; of the turn
+	plannedVersion eventlog.Version // the state that was last found to need no change for plannedTopics; guarded by turn
+	plannedTopics  []topicSize      // guarded by turn
+	refreshed      eventlog.Version // the state for which the catalog was read again; guarded by turn
 
-	mu     sync.Mutex                   // guards what follows
-	group  roster                       // as the store had it when last read; version 0: not a member yet
-	held   map[TopicPartition]*Assigned // what the peer has and knows the position of
-	alive  time.Time                    // when the last sign of life that the store took was sent
-	unsure eventlog.Version             // a commit that checks this version may still be on its way
-	end    error                        // why the peer is no member any more
+	mu            sync.Mutex                   // guards what follows
+	group         membership                   // as last read from the store; version 0: not a member yet
+	held          map[TopicPartition]*Assigned // the peer's partitions whose position is known
+	lastHeartbeat time.Time                    // when the last heartbeat that the store took was sent
+	unsure        eventlog.Version             // a commit that checks this version may still be in flight
+	end           error                        // why the peer is no longer a member
 }
 
 // Assignment is what a peer may work on.
@@ -129,13 +129,13 @@ type Assigned struct {
 	base *int64 // see Position; nil: unknown. p.mu guards it
 }
 
-// errLeft is why a peer that left is no member any more.
+// errLeft is the end of a peer that left.
 var errLeft = fmt.Errorf("%w: it left the group", ErrFenced)
 
-// JoinPeers makes a new peer of a group. It has its part of what is free when JoinPeers returns, and must be kept alive by Run.
-// It costs five trips, two more where the group begins in a topic, one for each topic that is not there yet, and more where others join at the
-// same time. What belongs to members that have been silent for longer than their session it has within half of that session and a heartbeat: a
-// newcomer cannot know whether the store was away for them all.
+// JoinPeers makes a new peer of a group. When it returns, the peer has its share of the free partitions; Run must then keep it
+// alive. It costs five store calls, two more if the group has committed nothing in a topic, one for each topic that does not exist
+// yet, and more if others join at the same time. It gets the partitions of expired members after half of their session and a
+// heartbeat: a new peer cannot know whether the store was unavailable to all of them.
 //
 // ErrInconsistentProtocol: members that are not peers, such as Kafka consumers, are in the group. ErrFull, ErrTooLarge,
 // ErrInvalidGroup and ErrInvalidSession refuse the peer; ErrUnavailable and eventlog.ErrUnsure mean that the
@@ -165,29 +165,29 @@ func JoinPeers(ctx context.Context, log *eventlog.Log, cfg PeerConfig) (*Peer, e
 	return p, nil
 }
 
-// enter makes the peer known and takes what is free.
+// enter makes the peer a member and takes free partitions.
 func (p *Peer) enter(ctx context.Context) error {
 	if err := p.lookAround(ctx); err != nil {
 		return err
 	}
-	// It is looked at first who is there: nobody should hear of a peer that must not be a member.
+	// Read first: a peer that may not be a member must not show a heartbeat.
 	if _, err := p.read(ctx); err != nil {
 		return err
 	}
-	if err := p.beat(ctx); err != nil {
+	if err := p.heartbeat(ctx); err != nil {
 		return err
 	}
 	for try := 1; ; try++ {
-		if err := p.meet(ctx, try == 1); err != nil {
+		if err := p.reconcile(ctx, try == 1); err != nil {
 			return err
 		}
 		if err := p.fill(ctx); try == peerTries || !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrUnsure) {
-			return err // else others came meanwhile, and what the store holds decides
+			return err // else others changed the group meanwhile: read it again
 		}
 	}
 }
 
-// lookAround notes which partitions are there already: those that come later are read from their beginning.
+// lookAround notes which partitions exist already: those that are added later are read from their beginning.
 func (p *Peer) lookAround(ctx context.Context) error {
 	for _, name := range p.cfg.Topics {
 		switch topic, err := p.log.Topic(ctx, name); {
@@ -200,7 +200,8 @@ func (p *Peer) lookAround(ctx context.Context) error {
 	return nil
 }
 
-// withdraw leaves, whatever became of ctx. What the store does not take is silent from now on, and forgotten as the dead are.
+// withdraw leaves the group, also when ctx has ended. If the store does not take that, the others evict this peer when its session
+// ends.
 func (p *Peer) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
@@ -210,16 +211,16 @@ func (p *Peer) withdraw(ctx context.Context) {
 	p.finish(errLeft)
 }
 
-// Run keeps the peer alive, and its assignment up to date, until ctx ends or Leave is called. Then it leaves the group and returns nil:
-// what runs must be finished and committed before. It returns ErrFenced when the group took the peer for dead.
+// Run keeps the peer alive, and its assignment up to date, until ctx ends or Leave is called. Then it leaves the group and returns
+// nil: finish and commit what you have begun before that. It returns ErrFenced when the group has evicted the peer.
 //
-// It reads the group's state once every Look, and writes a sign of life, reads those of the others and the state once every Heartbeat: by
-// default fewer than two trips a second.
+// It reads the group's state once every Look. Once every Heartbeat it writes a heartbeat, and reads those of the others and the
+// state: by default fewer than two store calls a second.
 func (p *Peer) Run(ctx context.Context) error {
-	defer meetings.enter(p)()
-	doubt := time.AfterFunc(p.cfg.Session, p.notify) // Assignment has become empty, unless there was a sign of life
+	defer localPeers.add(p)()
+	doubt := time.AfterFunc(p.cfg.Session, p.notify) // Assignment has become empty, unless there was a heartbeat
 	defer doubt.Stop()
-	nextBeat := p.sentAlive().Add(p.cfg.Heartbeat)
+	nextBeat := p.heartbeatSent().Add(p.cfg.Heartbeat)
 	changed := p.log.IncarnationChanged()
 	for next := time.Now(); ; next = earlier(time.Now().Add(jitter(p.cfg.Look)), nextBeat) {
 		select {
@@ -229,7 +230,7 @@ func (p *Peer) Run(ctx context.Context) error {
 			p.withdraw(ctx)
 			return p.verdict()
 		case <-p.wake:
-		case <-changed: // the store may have lost the peer's place in the group: a sign of life finds out
+		case <-changed: // after a rewind the peer may no longer be a member: a heartbeat finds out
 			changed, nextBeat = p.log.IncarnationChanged(), time.Now()
 		case <-time.After(time.Until(next)):
 		}
@@ -237,22 +238,22 @@ func (p *Peer) Run(ctx context.Context) error {
 		if due {
 			nextBeat = time.Now().Add(p.cfg.Heartbeat)
 		}
-		before := p.sentAlive()
+		before := p.heartbeatSent()
 		p.step(ctx, due)
-		if alive := p.sentAlive(); alive != before {
+		if alive := p.heartbeatSent(); alive != before {
 			doubt.Reset(time.Until(alive.Add(p.cfg.Session)))
 		}
 	}
 }
 
-// step gives a sign of life where that is due, and looks at the group. The world's trouble is told once a heartbeat, and the next step
-// tries again: meanwhile the peer keeps what it has.
+// step sends a heartbeat if one is due, and polls the group. Errors are logged once a heartbeat, and the next step tries again:
+// meanwhile the peer keeps its partitions.
 func (p *Peer) step(ctx context.Context, due bool) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Heartbeat)
 	defer cancel()
 	var err error
 	if due {
-		err = p.beat(ctx)
+		err = p.heartbeat(ctx)
 	}
 	if err == nil {
 		err = p.look(ctx, due)
@@ -262,35 +263,36 @@ func (p *Peer) step(ctx context.Context, due bool) {
 	}
 }
 
-// look reads the group, changes it if it does not fit, and takes what was given. With all set it looks at the others' signs of life as well.
-func (p *Peer) look(ctx context.Context, all bool) error {
+// look reads the group, changes the assignment if it must, and takes new partitions. With checkMembers set it also reads the others'
+// heartbeats.
+func (p *Peer) look(ctx context.Context, checkMembers bool) error {
 	if err := p.take(ctx); err != nil {
 		return err
 	}
 	defer p.giveTurn()
-	if err := p.meet(ctx, all); err != nil {
+	if err := p.reconcile(ctx, checkMembers); err != nil {
 		return err
 	}
 	return p.fill(ctx)
 }
 
-// ID is the peer's name in the group. No two peers ever have the same.
+// ID is the peer's name in the group. It is unique for ever.
 func (p *Peer) ID() string { return p.id }
 
-// Generation counts the changes of the group, as far as this peer has heard.
+// Generation counts the changes of the group that this peer knows of.
 func (p *Peer) Generation() int32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.group.generation
 }
 
-// Assignment returns what the peer may work on now. While the store was out of reach for so long that the others may have taken over, that
-// is nothing; when the store is back and nobody did, it is what it was, at the position committed last.
+// Assignment returns what the peer may work on now. It is empty once no heartbeat succeeded for a session, since the others may have
+// taken over; if they have not when the store is back, it is as before, at the positions committed last.
 func (p *Peer) Assignment() Assignment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := Assignment{Generation: p.group.generation}
-	if p.end != nil || time.Since(p.alive) >= p.cfg.Session {
+	if p.end != nil || time.Since(p.lastHeartbeat) >= p.cfg.Session {
 		return a
 	}
 	me, _ := p.group.find(p.id)
@@ -314,8 +316,8 @@ func (p *Peer) assigned(tps []TopicPartition) (out []Assigned) {
 // Changed receives after Assignment changed. It holds one value; it is for one receiver.
 func (p *Peer) Changed() <-chan struct{} { return p.changed }
 
-// Release gives partitions back, for others to go on with, at once. Those that are not this peer's are passed over. A peer may give back what
-// nobody asked for; it may get it again, with another Since.
+// Release gives partitions back at once, for others to go on with. Those that are not this peer's are ignored. A peer may give back
+// what nobody asked for; it may get it again, with another Since.
 func (p *Peer) Release(ctx context.Context, tps ...TopicPartition) error {
 	if err := p.take(ctx); err != nil {
 		return err
@@ -365,7 +367,7 @@ func (p *Peer) ended() error {
 	return p.end
 }
 
-// verdict is what Run returns of a membership that is over.
+// verdict is what Run returns when the membership is over.
 func (p *Peer) verdict() error {
 	if err := p.ended(); err != errLeft {
 		return fmt.Errorf("peer %q of group %q: %w", p.id, p.cfg.Group, err)
@@ -373,10 +375,10 @@ func (p *Peer) verdict() error {
 	return nil
 }
 
-func (p *Peer) sentAlive() time.Time {
+func (p *Peer) heartbeatSent() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.alive
+	return p.lastHeartbeat
 }
 
 func (p *Peer) notify() { poke(p.changed) }

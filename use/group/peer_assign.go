@@ -8,33 +8,33 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// topicSize is what the assignment must know of a topic.
+// topicSize is what the assignment needs of a topic.
 type topicSize struct {
 	name       string
 	id         eventlog.TopicID
 	partitions int
 }
 
-// arrange says who has which partition from now on. Everybody who calls it with the same arguments gets the same answer.
+// assignPartitions assigns partitions to members. The same arguments always give the same result.
 //
-// It is balanced: no chain of handovers could take a partition from one member and leave another, at least two poorer, richer by one.
-// It is sticky: members keep what they have unless that makes it less balanced. And it is cooperative: what a member has stays
-// with it, marked as revoking where another should have it, until the member gives it back. Only what nobody has is given out. Partitions
-// of topics that are gone are dropped. Where the way to balance takes more than searchMax steps, it goes part of it, and
-// goes on when what is to be handed over then was.
+// It is balanced: no chain of handovers could move a partition from a member to one that has at least two fewer. It is sticky:
+// members keep what they have unless that makes it less balanced. And it is cooperative: a member keeps a partition that another
+// should have, marked as revoking, until it gives it back; only free partitions are given out. Partitions of deleted topics are
+// dropped. A search that would take more than searchMax steps stops there; the next call continues it, after the handovers so far.
 //
-// Where every partition has a holder, the answer depends on the holders alone. As it changes none of them, arranging it again changes nothing.
-func arrange(members []seat, topics []topicSize) []seat {
+// If every partition has a holder, the result depends on the holders alone. It changes none of them, so that a second call changes
+// nothing.
+func assignPartitions(members []peerMember, topics []topicSize) []peerMember {
 	b := newBalance(members, topics)
 	b.giveOut()
 	for b.improve() {
 	}
-	return b.seats()
+	return b.result()
 }
 
 // balance is an assignment in the making. Members and topics are named by their index.
 type balance struct {
-	members  []seat
+	members  []peerMember
 	topics   []topicSize
 	index    map[eventlog.TopicID]int
 	readers  [][]int                // by topic: the members that read it
@@ -50,11 +50,12 @@ type balance struct {
 	steps int    // that searches took
 }
 
-// searchMax bounds the steps of all searches of one call of arrange, as the caller has the group's turn meanwhile. A step takes a few
+// searchMax bounds the steps of all searches of one call of assignPartitions, since the caller holds the peer's lock meanwhile. A
+// step takes a few
 // nanoseconds. Each move takes at least a step a member; at most five million, of 2,000 members with 1,000 topics each.
 const searchMax = 50_000_000
 
-func newBalance(members []seat, topics []topicSize) *balance {
+func newBalance(members []peerMember, topics []topicSize) *balance {
 	b := &balance{
 		members: members, topics: topics, index: make(map[eventlog.TopicID]int),
 		readers: make([][]int, len(topics)),
@@ -69,7 +70,7 @@ func newBalance(members []seat, topics []topicSize) *balance {
 	for m, member := range members {
 		b.has[m] = make(map[int][]int32)
 		b.rich[m] = m
-		for _, name := range member.about.Topics {
+		for _, name := range member.info.Topics {
 			if t, ok := byName[name]; ok {
 				b.readers[t] = append(b.readers[t], m)
 			}
@@ -96,7 +97,7 @@ func (b *balance) give(tp TopicPartition, topic, member int) {
 	b.count[member]++
 }
 
-// giveOut gives each partition that nobody has to the poorest of its readers, those with the fewest readers first.
+// giveOut gives each free partition to the reader with the fewest partitions; topics with the fewest readers first.
 func (b *balance) giveOut() {
 	order := make([]int, len(b.topics))
 	for t := range order {
@@ -209,11 +210,11 @@ func (b *balance) move(topic, from, to int) {
 	b.give(TopicPartition{b.topics[topic].id, n}, topic, to)
 }
 
-// seats is the outcome.
-func (b *balance) seats() []seat {
-	out := make([]seat, len(b.members))
+// result returns the members with their new partitions.
+func (b *balance) result() []peerMember {
+	out := make([]peerMember, len(b.members))
 	for m, member := range b.members {
-		out[m] = seat{id: member.id, about: member.about, names: make(map[eventlog.TopicID]string)}
+		out[m] = peerMember{id: member.id, info: member.info, names: make(map[eventlog.TopicID]string)}
 	}
 	for tp, owner := range b.owner {
 		holder, held := b.holder[tp]

@@ -13,14 +13,14 @@ import (
 // crowd is members and topics that change at random, and hand over what they are asked for at random.
 type crowd struct {
 	r       *rand.Rand
-	members []seat
+	members []peerMember
 	topics  []topicSize
 	names   int
 }
 
 func (c *crowd) join(topics ...string) {
 	c.names++
-	c.members = append(c.members, seat{id: fmt.Sprintf("m%03d", c.names), about: storedPeer{Topics: topics}})
+	c.members = append(c.members, peerMember{id: fmt.Sprintf("m%03d", c.names), info: storedPeer{Topics: topics}})
 }
 
 func (c *crowd) someTopics() (out []string) {
@@ -91,11 +91,11 @@ func (c *crowd) step(t *testing.T) {
 			held[tp] = m.id
 		}
 	}
-	next := settled(c.members, c.topics)
-	if again := settled(c.members, c.topics); !reflect.DeepEqual(next, again) {
+	next := assignStable(c.members, c.topics)
+	if again := assignStable(c.members, c.topics); !reflect.DeepEqual(next, again) {
 		t.Fatalf("arranged as %v, and as %v", next, again)
 	}
-	if more := arrange(next, c.topics); !reflect.DeepEqual(next, more) {
+	if more := assignPartitions(next, c.topics); !reflect.DeepEqual(next, more) {
 		t.Fatalf("nothing happened, and %v became %v", next, more)
 	}
 	there := make(map[TopicPartition]bool)
@@ -131,7 +131,7 @@ func (c *crowd) step(t *testing.T) {
 
 func (c *crowd) wantBalance(t *testing.T) {
 	t.Helper()
-	reads := func(m seat, topic topicSize) bool { return slices.Contains(m.about.Topics, topic.name) }
+	reads := func(m peerMember, topic topicSize) bool { return slices.Contains(m.info.Topics, topic.name) }
 	has := make(map[TopicPartition]int)
 	reach := make([][]bool, len(c.members)) // a partition can be handed on from one to another
 	for i, m := range c.members {
@@ -165,7 +165,7 @@ func (c *crowd) wantBalance(t *testing.T) {
 		}
 	}
 	for _, topic := range c.topics {
-		wanted := slices.ContainsFunc(c.members, func(m seat) bool { return reads(m, topic) })
+		wanted := slices.ContainsFunc(c.members, func(m peerMember) bool { return reads(m, topic) })
 		for n := range topic.partitions {
 			if _, ok := has[TopicPartition{topic.id, int32(n)}]; ok != wanted {
 				t.Fatalf("%s/%d is shared out: %v, and somebody reads it: %v", topic.name, n, ok, wanted)
@@ -210,9 +210,9 @@ func TestTheLargestGroupIsArranged(t *testing.T) {
 	for range peersMax {
 		c.join(c.someTopics()...)
 	}
-	c.members = arrange(c.members, c.topics)
+	c.members = assignPartitions(c.members, c.topics)
 	for _, m := range c.members {
-		if n := len(m.own); len(m.about.Topics) > 1 && n != 5 {
+		if n := len(m.own); len(m.info.Topics) > 1 && n != 5 {
 			t.Fatalf("%s has %d of 10,000 partitions, and there are %d members", m.id, n, len(c.members))
 		}
 	}
@@ -230,7 +230,7 @@ func TestTheLargestGroupIsBalancedInBoundedRounds(t *testing.T) {
 	for range peersMax / 2 {
 		c.join(names...)
 	}
-	c.members = arrange(c.members, c.topics)
+	c.members = assignPartitions(c.members, c.topics)
 	for range peersMax / 2 {
 		c.join(names...)
 	}
@@ -242,8 +242,8 @@ func TestTheLargestGroupIsBalancedInBoundedRounds(t *testing.T) {
 		if most := searchMax + 5_000_000; b.steps > most {
 			t.Fatalf("round %d took %d steps, more than %d", round, b.steps, most)
 		}
-		c.members = b.seats()
-		if !slices.ContainsFunc(c.members, func(s seat) bool { return len(s.revoking) > 0 }) {
+		c.members = b.result()
+		if !slices.ContainsFunc(c.members, func(s peerMember) bool { return len(s.revoking) > 0 }) {
 			break
 		}
 		c.release(true)

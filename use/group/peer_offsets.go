@@ -17,8 +17,8 @@ const offsetMetadataMax = 4096
 // unsureMax bounds how often a commit is tried whose answer gets lost.
 const unsureMax = 3
 
-// Commit keeps how far partitions were read, all in one entry, or none: one trip, and two more when the group changed since. Commits of one
-// partition must come one after the other; those of several partitions may travel at once, and share flushes.
+// Commit commits offsets, all in one entry or none: one store call, and two more if the group changed since. Commits of one
+// partition must come one after the other; those of several partitions may be in flight at once, and share flushes.
 //
 // ErrFenced: one of the partitions is not this peer's any more, or is again and Since says that it was given back meanwhile; nothing was committed. ErrUnavailable: certainly nothing was.
 // eventlog.ErrUnsure: perhaps it was; to commit the same or more again is harmless.
@@ -45,17 +45,17 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, batches []eventl
 	}
 	unsure, marked := 0, false
 	defer func() {
-		if err != nil && unsure > 0 && !errors.Is(err, eventlog.ErrUnsure) { // whatever became of a later try, the first may have happened
+		if err != nil && unsure > 0 && !errors.Is(err, eventlog.ErrUnsure) { // an earlier attempt may have happened, whatever the outcome of a later one
 			err = fmt.Errorf("%w: an earlier try was perhaps kept (%w)", eventlog.ErrUnsure, err)
 		}
 	}()
 	for range peerTries {
-		if p.doubtful() {
+		if p.hasUnsureCommit() {
 			if err := p.fence(ctx); err != nil && !errors.Is(err, ErrFenced) {
 				return fmt.Errorf("%w: an earlier commit may still be on its way (%v)", ErrUnavailable, err)
 			}
 		}
-		if !marked { // once: what is tried again must be the same
+		if !marked { // once: an attempt must repeat the same bytes
 			if err := p.mark(ctx, grants, offsets); err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, batches []eventl
 			return err
 		}
 		if len(batches) > 0 {
-			// What is still on its way checks a version that the group has moved past. So what is not there now never will be.
+			// A commit in flight checks a version that the group has left. So what is not in the store now never will be.
 			kept, err := p.kept(ctx, offsets[0])
 			if err != nil {
 				return err
@@ -88,8 +88,9 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, batches []eventl
 				return err
 			}
 		case errors.Is(err, eventlog.ErrUnsure):
-			// Moved on, the group refuses it if it is still on its way. Then it is safe to commit again, and to know.
-			p.doubt(version)
+			// Increment the group's version: if the commit is still in flight it is refused. Then the outcome can be read, and it is safe to
+			// commit again.
+			p.commitUnsure(version)
 			if unsure++; unsure == unsureMax {
 				return err
 			}
@@ -102,10 +103,10 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, batches []eventl
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the group changed %d times meanwhile", ErrUnavailable, peerTries)
+	return fmt.Errorf("%w: gave up after %d attempts: other peers changed the group each time", ErrUnavailable, peerTries)
 }
 
-// kept reports whether the store holds the offset just as it is here: one trip.
+// kept reports whether the store holds exactly this offset: one store call.
 func (p *Peer) kept(ctx context.Context, o Committed) (bool, error) {
 	kv, err := p.log.Get(ctx, OffsetKey(p.cfg.Group, o.TopicPartition))
 	if err != nil {
@@ -114,7 +115,7 @@ func (p *Peer) kept(ctx context.Context, o Committed) (bool, error) {
 	return bytes.Equal(kv.Value, o.encode()), nil
 }
 
-// granted finds the partitions among those that the peer has, and the names of their topics.
+// granted finds the offsets' partitions among the peer's, and fills in the names of their topics.
 func (p *Peer) granted(offsets []Committed) ([]*Assigned, []Committed, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +151,7 @@ func (p *Peer) mayCommit(grants []*Assigned) (eventlog.Version, error) {
 	return p.group.version, nil
 }
 
-// advance notes what was committed, for who gets the assignment next.
+// advance notes what was committed, for Assignment.
 func (p *Peer) advance(grants []*Assigned, offsets []Committed) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,13 +160,13 @@ func (p *Peer) advance(grants []*Assigned, offsets []Committed) {
 	}
 }
 
-// refresh reads the group's state again, unless somebody did since the version that was seen.
+// refresh reads the group's state again, unless it was read since version seen.
 func (p *Peer) refresh(ctx context.Context, seen eventlog.Version) error {
 	if err := p.take(ctx); err != nil {
 		return err
 	}
 	defer p.giveTurn()
-	if p.roster().version != seen {
+	if p.membership().version != seen {
 		return nil
 	}
 	r, err := p.read(ctx)
@@ -177,7 +178,7 @@ func (p *Peer) refresh(ctx context.Context, seen eventlog.Version) error {
 	return nil
 }
 
-func (p *Peer) doubt(version eventlog.Version) {
+func (p *Peer) commitUnsure(version eventlog.Version) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unsure = max(p.unsure, version) // of several on their way, the last may be told of first; the group moved past the others
@@ -189,14 +190,14 @@ func (p *Peer) fence(ctx context.Context) error {
 		return err
 	}
 	defer p.giveTurn()
-	err := p.change(ctx, func(members []seat) ([]seat, bool) { return members, p.doubtful() })
+	err := p.change(ctx, func(members []peerMember) ([]peerMember, bool) { return members, p.hasUnsureCommit() })
 	if errors.Is(err, ErrFenced) {
 		p.finish(ErrFenced)
 	}
 	return err
 }
 
-func (p *Peer) doubtful() bool {
+func (p *Peer) hasUnsureCommit() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.unsure != 0 && p.unsure == p.group.version
@@ -207,16 +208,16 @@ func (p *Peer) doubtful() bool {
 // or is refused. ErrStale: others changed the group, or began in the same topic, meanwhile; it may be tried again.
 func (p *Peer) fill(ctx context.Context) error {
 	// Asked back before it was ever shown.
-	if stray := p.unfilled(seat.getRevoking); len(stray) > 0 {
+	if stray := p.unfilled(peerMember.getRevoking); len(stray) > 0 {
 		if err := p.release(ctx, stray); err != nil {
 			return err
 		}
 	}
-	given := p.unfilled(seat.getOwn)
+	given := p.unfilled(peerMember.getOwn)
 	if len(given) == 0 || p.ended() != nil {
 		return nil
 	}
-	r := p.roster()
+	r := p.membership()
 	committed := make(map[TopicPartition]eventlog.Offset)
 	err := listOffsets(ctx, p.log, p.cfg.Group, func(o stored) error { committed[o.TopicPartition] = o.Offset; return nil })
 	if err != nil {
@@ -321,7 +322,7 @@ func (p *Peer) addStarts(starts []start, topic eventlog.Topic, tp TopicPartition
 
 // begin finds the offsets of where the group begins, and commits them at once: so all see how far it is behind, and what comes before the first commit is
 // not lost if the peer dies. A topic that is being deleted has −1.
-func (p *Peer) begin(ctx context.Context, r roster, starts []start, bases map[TopicPartition]int64) (map[TopicPartition]eventlog.Offset, error) {
+func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases map[TopicPartition]int64) (map[TopicPartition]eventlog.Offset, error) {
 	if len(starts) == 0 {
 		return nil, nil
 	}
@@ -368,7 +369,7 @@ func (p *Peer) begin(ctx context.Context, r roster, starts []start, bases map[To
 }
 
 // unfilled lists what the peer has and knows no position of.
-func (p *Peer) unfilled(part func(seat) []TopicPartition) (out []TopicPartition) {
+func (p *Peer) unfilled(part func(peerMember) []TopicPartition) (out []TopicPartition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	me, _ := p.group.find(p.id)
@@ -380,5 +381,5 @@ func (p *Peer) unfilled(part func(seat) []TopicPartition) (out []TopicPartition)
 	return out
 }
 
-func (s seat) getOwn() []TopicPartition      { return s.own }
-func (s seat) getRevoking() []TopicPartition { return s.revoking }
+func (s peerMember) getOwn() []TopicPartition      { return s.own }
+func (s peerMember) getRevoking() []TopicPartition { return s.revoking }

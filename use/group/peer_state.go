@@ -14,7 +14,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Where peers meet:
+// The keys of a group of peers:
 //
 //	group/state/<group>          the members, and what each of them has: the truth, changed by whoever sees that it no longer fits
 //	group/member/<group>/<peer>  one peer's sign of life, put anew every Heartbeat; its age by the store's clock is the peer's silence
@@ -30,7 +30,7 @@ const (
 func memberKeysOf(group string) string    { return memberPrefix + url.PathEscape(group) + "/" }
 func memberKey(group, peer string) string { return memberKeysOf(group) + url.PathEscape(peer) }
 
-// storedPeer is the value of a peer's sign of life: what the others must know to take it in.
+// storedPeer is the value of a peer's heartbeat key: what the other peers need in order to add it.
 type storedPeer struct {
 	Client    string   `json:"client,omitempty"`
 	Host      string   `json:"host,omitempty"`
@@ -38,7 +38,7 @@ type storedPeer struct {
 	SessionMS int64    `json:"session_ms"`
 }
 
-// storedShare is what a peer has of one topic, as part of the group's state.
+// storedShare is a peer's partitions of one topic, as part of the group's state.
 type storedShare struct {
 	Topic    string  `json:"topic"`
 	ID       string  `json:"id"`
@@ -46,44 +46,45 @@ type storedShare struct {
 	Revoking []int32 `json:"revoking,omitempty"`
 }
 
-// roster is a group of peers as its state says. It is never changed, only replaced.
-type roster struct {
+// membership is a group of peers as in its stored state. It is never changed, only replaced.
+type membership struct {
 	version    eventlog.Version
 	generation int32
-	members    []seat // by id
-	// lapsed is the last sign of the coordinator whose members are gone, in a group that is not one of peers yet.
-	lapsed *eventlog.KeyValue
+	members    []peerMember // by id
+	// expiredOwner is the last heartbeat of the coordinator whose members have expired, in a group that is not one of peers yet.
+	expiredOwner *eventlog.KeyValue
 }
 
-// seat is one peer's place in a roster.
-type seat struct {
+// peerMember is one peer of a membership.
+type peerMember struct {
 	id       string
-	about    storedPeer
+	info     storedPeer
 	own      []TopicPartition // in order
-	revoking []TopicPartition // in order: the peer still has them, and another waits
+	revoking []TopicPartition // in order: the peer still has them, and another peer waits for them
 	names    map[eventlog.TopicID]string
 }
 
-func (r roster) find(id string) (seat, bool) {
-	i, ok := slices.BinarySearchFunc(r.members, id, func(s seat, id string) int { return cmp.Compare(s.id, id) })
+func (r membership) find(id string) (peerMember, bool) {
+	i, ok := slices.BinarySearchFunc(r.members, id, func(s peerMember, id string) int { return cmp.Compare(s.id, id) })
 	if !ok {
-		return seat{}, false
+		return peerMember{}, false
 	}
 	return r.members[i], true
 }
 
-func (s seat) has(tp TopicPartition) bool {
+func (s peerMember) has(tp TopicPartition) bool {
 	return slices.Contains(s.own, tp) || slices.Contains(s.revoking, tp)
 }
 
-// readRoster reads a group's state: one trip, and one more where its members are not peers. A group without members, or that is not there, is an
-// empty roster. So is one whose members were not peers and are gone; if they are not, that is ErrInconsistentProtocol.
-func readRoster(ctx context.Context, log *eventlog.Log, group string) (roster, error) {
+// readMembership reads a group's state: one store call, and one more if its members are not peers. A group that has no members or
+// does not exist gives an empty membership, and so does one of other members that have all expired. If they have not:
+// ErrInconsistentProtocol.
+func readMembership(ctx context.Context, log *eventlog.Log, group string) (membership, error) {
 	kv, err := log.Get(ctx, StateKey(group))
 	if err != nil {
-		return roster{}, fmt.Errorf("read the group's state: %w (%w)", ErrUnavailable, err)
+		return membership{}, fmt.Errorf("read the group's state: %w (%w)", ErrUnavailable, err)
 	}
-	r := roster{version: kv.Version}
+	r := membership{version: kv.Version}
 	if kv.Version == 0 {
 		return r, nil
 	}
@@ -95,34 +96,34 @@ func readRoster(ctx context.Context, log *eventlog.Log, group string) (roster, e
 	if len(s.Members) > 0 && s.ProtocolType != peerProtocol {
 		sign, err := log.Get(ctx, ownerKey(group))
 		if err != nil {
-			return roster{}, fmt.Errorf("read the sign of the group's coordinator: %w (%w)", ErrUnavailable, err)
+			return membership{}, fmt.Errorf("read the sign of the group's coordinator: %w (%w)", ErrUnavailable, err)
 		}
 		silent := silence(kv, sign)
-		if !hasLapsed(log, silent, s) {
+		if !allExpired(log, silent, s) {
 			return r, fmt.Errorf("group %q: %w: it has %d members of type %q, which do not meet in the store. Stop them, or choose another group; "+
 				"if they are gone already, try again when nobody has coordinated them for %v, which is %v now",
 				group, ErrInconsistentProtocol, len(s.Members), s.ProtocolType, s.longestSession(), silent.Round(time.Millisecond))
 		}
-		r.lapsed = &sign
+		r.expiredOwner = &sign
 		return r, nil
 	}
 	for _, m := range s.Members {
-		seat, err := m.seat()
+		seat, err := m.peerMember()
 		if err != nil {
 			return r, fmt.Errorf("key %q: member %q: %w", kv.Key, m.ID, err)
 		}
 		r.members = append(r.members, seat)
 	}
-	slices.SortFunc(r.members, bySeatID)
+	slices.SortFunc(r.members, byMemberID)
 	return r, nil
 }
 
-func bySeatID(a, b seat) int { return cmp.Compare(a.id, b.id) }
+func byMemberID(a, b peerMember) int { return cmp.Compare(a.id, b.id) }
 
-// seat reads a stored member that is a peer.
-func (m storedMember) seat() (seat, error) {
-	s := seat{id: m.ID, names: make(map[eventlog.TopicID]string),
-		about: storedPeer{Client: m.ClientID, Host: m.ClientHost, Topics: m.Topics, SessionMS: m.SessionMS}}
+// peerMember parses a stored member that is a peer.
+func (m storedMember) peerMember() (peerMember, error) {
+	s := peerMember{id: m.ID, names: make(map[eventlog.TopicID]string),
+		info: storedPeer{Client: m.ClientID, Host: m.ClientHost, Topics: m.Topics, SessionMS: m.SessionMS}}
 	for _, h := range m.Holds {
 		id, err := hex.DecodeString(h.ID)
 		if err != nil || len(id) != len(eventlog.TopicID{}) {
@@ -142,7 +143,7 @@ func (m storedMember) seat() (seat, error) {
 	return s, nil
 }
 
-// reads is what a peer has, by the names of its topics.
+// reads returns a peer's partitions by topic name.
 func (m storedMember) reads() reading {
 	r := reading{}
 	for _, h := range m.Holds {
@@ -155,15 +156,15 @@ func byPlace(a, b TopicPartition) int {
 	return cmp.Or(slices.Compare(a.Topic[:], b.Topic[:]), cmp.Compare(a.Partition, b.Partition))
 }
 
-// encode is the value of the group's state.
-func (r roster) encode(group string) ([]byte, error) {
+// encode returns the value of the group's state key.
+func (r membership) encode(group string) ([]byte, error) {
 	s := storedState{Generation: r.generation}
 	if len(r.members) > 0 {
 		s.ProtocolType, s.Protocol = peerProtocol, peerProtocol
 	}
 	for _, m := range r.members {
 		s.Members = append(s.Members, storedMember{
-			ID: m.id, ClientID: m.about.Client, ClientHost: m.about.Host, SessionMS: m.about.SessionMS, Topics: m.about.Topics, Holds: m.shares(),
+			ID: m.id, ClientID: m.info.Client, ClientHost: m.info.Host, SessionMS: m.info.SessionMS, Topics: m.info.Topics, Holds: m.shares(),
 		})
 	}
 	value, err := json.Marshal(s)
@@ -177,8 +178,8 @@ func (r roster) encode(group string) ([]byte, error) {
 	return value, nil
 }
 
-// shares spells out what a peer has, by the names of its topics.
-func (s seat) shares() []storedShare {
+// shares lists a peer's partitions by topic name.
+func (s peerMember) shares() []storedShare {
 	byTopic := make(map[eventlog.TopicID]*storedShare)
 	share := func(tp TopicPartition) *storedShare {
 		if byTopic[tp.Topic] == nil {
@@ -200,22 +201,22 @@ func (s seat) shares() []storedShare {
 	return out
 }
 
-// sign is a peer's sign of life as the store has it.
-type sign struct {
+// heartbeat is a peer's heartbeat key as the store has it.
+type heartbeat struct {
 	id      string
 	version eventlog.Version
 	age     time.Duration
-	about   storedPeer
+	info    storedPeer
 }
 
-func (s sign) session() time.Duration { return time.Duration(s.about.SessionMS) * time.Millisecond }
+func (s heartbeat) session() time.Duration { return time.Duration(s.info.SessionMS) * time.Millisecond }
 
-func (s sign) dead() bool { return s.age > s.session() }
+func (s heartbeat) dead() bool { return s.age > s.session() }
 
-// rollCall reads the signs of life of a group's peers: one trip per thousand.
-func rollCall(ctx context.Context, log *eventlog.Log, group string) (signs []sign, err error) {
+// listHeartbeats reads the heartbeats of a group's peers: one store call per thousand.
+func listHeartbeats(ctx context.Context, log *eventlog.Log, group string) (signs []heartbeat, err error) {
 	err = log.ListAll(ctx, memberKeysOf(group), func(kv eventlog.KeyValue) error {
-		_, s, err := parseSign(kv)
+		_, s, err := parseHeartbeat(kv)
 		signs = append(signs, s)
 		return err
 	})
@@ -225,13 +226,13 @@ func rollCall(ctx context.Context, log *eventlog.Log, group string) (signs []sig
 	return signs, nil
 }
 
-func parseSign(kv eventlog.KeyValue) (group string, s sign, err error) {
-	s = sign{version: kv.Version, age: kv.Age}
+func parseHeartbeat(kv eventlog.KeyValue) (group string, s heartbeat, err error) {
+	s = heartbeat{version: kv.Version, age: kv.Age}
 	escaped, peer, _ := strings.Cut(strings.TrimPrefix(kv.Key, memberPrefix), "/")
 	group, err = url.PathUnescape(escaped)
 	id, err2 := url.PathUnescape(peer)
 	s.id = id
-	if err = cmp.Or(err, err2, json.Unmarshal(kv.Value, &s.about)); err != nil {
+	if err = cmp.Or(err, err2, json.Unmarshal(kv.Value, &s.info)); err != nil {
 		return "", s, fmt.Errorf("key %q: %w", kv.Key, err)
 	}
 	return group, s, nil

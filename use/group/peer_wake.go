@@ -6,23 +6,23 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// meetings lets the peers of one process wake each other, so that a handover between them waits for nobody's look. It is a hint: peers of
-// other processes look as well.
-var meetings = register{running: make(map[place]map[*Peer]bool)}
+// localPeers lets the peers of one process wake each other, so that a handover between them need not wait for the next poll. It is a
+// hint: every peer polls as well.
+var localPeers = register{running: make(map[place]map[*Peer]bool)}
 
 type register struct {
 	mu      sync.Mutex // guards running
 	running map[place]map[*Peer]bool
 }
 
-// place is where peers of one process meet.
+// place is a group of one log.
 type place struct {
 	log   *eventlog.Log
 	group string
 }
 
-// enter registers a peer until the function it returns is called.
-func (r *register) enter(p *Peer) (leave func()) {
+// add registers a peer until the function it returns is called.
+func (r *register) add(p *Peer) (leave func()) {
 	at := place{p.log, p.cfg.Group}
 	r.mu.Lock()
 	defer r.mu.Unlock()

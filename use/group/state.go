@@ -100,9 +100,9 @@ type storedOffset struct {
 	Metadata    string          `json:"metadata,omitempty"`
 }
 
-// save writes the group's state in one trip, while the group stands still. With members it is signed by its owner. Of a group that has lapsed it says that it
-// is empty, unless its members spoke up meanwhile. After ErrUnavailable nothing has changed. After ErrMoved the group is no longer owned, and
-// forgets all it knew.
+// save writes the group's state in one store call, while the group is locked. With members it writes the owner's heartbeat too. An
+// expired group is stored as empty, unless its members sent a heartbeat meanwhile. After ErrUnavailable nothing has changed; after
+// ErrMoved the group is no longer owned, and memory holds nothing of it.
 func (g *group) save(ctx context.Context) error {
 	if g.state == PreparingRebalance || g.peers {
 		panic(fmt.Sprintf("group %q: state %s is to be stored, of peers: %v, generation %d", g.name, g.state, g.peers, g.generation))
@@ -113,30 +113,30 @@ func (g *group) save(ctx context.Context) error {
 	}
 	next := g.version.Next()
 	e := eventlog.Entry{Puts: []eventlog.Put{{Key: StateKey(g.name), Version: next, Value: value}}}
-	if g.lapsed {
-		e.Checks = append(e.Checks, eventlog.Check{Key: ownerKey(g.name), Version: g.signed})
+	if g.expired {
+		e.Checks = append(e.Checks, eventlog.Check{Key: ownerKey(g.name), Version: g.heartbeatVersion})
 	}
 	g.forgetGhosts(&e)
-	signed := g.signed
+	signed := g.heartbeatVersion
 	switch {
 	case len(g.members) > 0:
-		e.Puts = append(e.Puts, g.sign())
-	case g.signed > 0:
-		e.Puts, g.signed = append(e.Puts, eventlog.Put{Key: ownerKey(g.name), Version: g.signed + 1}), 0
+		e.Puts = append(e.Puts, g.heartbeat())
+	case g.heartbeatVersion > 0:
+		e.Puts, g.heartbeatVersion = append(e.Puts, eventlog.Put{Key: ownerKey(g.name), Version: g.heartbeatVersion + 1}), 0
 	}
 	if err := g.write(ctx, e); err != nil {
 		if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrTooLarge) {
-			g.signed = signed
+			g.heartbeatVersion = signed
 		}
 		return err
 	}
-	g.version, g.moved, g.lapsed, g.ghosts = next, next, false, nil
+	g.version, g.moved, g.expired, g.deadPeers = next, next, false, nil
 	return nil
 }
 
-// forgetGhosts adds to an entry that dead peers' signs of life are forgotten, unless one of them spoke up meanwhile.
+// forgetGhosts adds to an entry the deletion of dead peers' heartbeat keys, unless one of them sent another meanwhile.
 func (g *group) forgetGhosts(e *eventlog.Entry) {
-	for _, s := range g.ghosts {
+	for _, s := range g.deadPeers {
 		key := memberKey(g.name, s.id)
 		e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: s.version})
 		e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: s.version + 1})

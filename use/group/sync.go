@@ -45,11 +45,11 @@ func (c *Coordinator) Sync(ctx context.Context, r Sync) (Synced, error) {
 	var g *group
 	var wait chan answer[Synced]
 	var synced Synced
-	err := again(ctx, func() (err error) {
-		if g, err = c.enter(ctx, r.Group); err != nil {
+	err := retryMoved(ctx, func() (err error) {
+		if g, err = c.lock(ctx, r.Group); err != nil {
 			return err
 		}
-		defer g.leave()
+		defer g.unlock()
 		wait, synced, err = g.sync(ctx, r)
 		return err
 	})
@@ -142,7 +142,7 @@ func (g *group) clearSyncBy() {
 
 func (g *group) abandonSync(wait chan answer[Synced]) {
 	g.c.stay(g)
-	defer g.leave()
+	defer g.unlock()
 	for _, m := range g.members {
 		if m.syncing == wait {
 			m.syncing = nil
@@ -157,12 +157,12 @@ func (c *Coordinator) Heartbeat(ctx context.Context, r Beat) error {
 	if r.Group == "" {
 		return fmt.Errorf("%w: it is empty", ErrInvalidGroup)
 	}
-	err := again(ctx, func() error {
-		g, err := c.enter(ctx, r.Group)
+	err := retryMoved(ctx, func() error {
+		g, err := c.lock(ctx, r.Group)
 		if err != nil {
 			return err
 		}
-		defer g.leave()
+		defer g.unlock()
 		return g.beat(ctx, r)
 	})
 	if errors.Is(err, ErrLoading) {
@@ -195,12 +195,12 @@ func (c *Coordinator) Leave(ctx context.Context, name string, leavers []Leaver) 
 		return nil, fmt.Errorf("%w: it is empty", ErrInvalidGroup)
 	}
 	var errs []error
-	err := again(ctx, func() error {
-		g, err := c.enterFresh(ctx, name)
+	err := retryMoved(ctx, func() error {
+		g, err := c.lockFresh(ctx, name)
 		if err != nil {
 			return err
 		}
-		defer g.leave()
+		defer g.unlock()
 		errs, err = g.letGo(ctx, leavers)
 		return err
 	})

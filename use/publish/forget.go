@@ -10,7 +10,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// prefix is where the idempotency keys are.
+// prefix begins the keys in the store of idempotency keys.
 const prefix = "publish/once/"
 
 // swept is the key whose age tells when a process last began to look for old keys.
@@ -45,7 +45,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// claim reports whether it is for this process to look for old keys now: no other one has, for most of the time between two looks.
+// claim reports whether this process should look for old keys now: no other one has in the last three quarters of every.
 func (p *Publisher) claim(ctx context.Context, every time.Duration) (bool, error) {
 	kv, err := p.log.Get(ctx, swept)
 	if err != nil || kv.Version > 0 && kv.Age < every*3/4 {
@@ -61,7 +61,7 @@ func (p *Publisher) claim(ctx context.Context, every time.Duration) (bool, error
 	return err == nil, err
 }
 
-// forget looks at all keys: a trip for a hundred, and a share of a flush for each old one.
+// forget reads all keys: one store call per hundred, and a share of a flush for each old one.
 func (p *Publisher) forget(ctx context.Context) error {
 	for after := ""; ; {
 		kvs, err := p.log.List(ctx, prefix, after, forgetMax)
@@ -92,7 +92,7 @@ func (p *Publisher) old(kv eventlog.KeyValue) (e eventlog.Entry, old bool) {
 		return e, false
 	}
 	e.Checks = []eventlog.Check{{Key: kv.Key, Version: kv.Version}}
-	for i := range n.lanes {
+	for i := range n.batches {
 		e.Puts = append(e.Puts, eventlog.Put{Key: once{key: kv.Key}.part(i)})
 	}
 	return e, true

@@ -17,14 +17,14 @@ import (
 //	└────────────────────── SHA-256 of the events
 type note struct {
 	digest     string
-	lanes      int
+	batches    int
 	partitions []int32
 }
 
 // String ends where the store appends the offset.
 func (n note) String() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "%s %d ", n.digest, n.lanes)
+	fmt.Fprintf(&s, "%s %d ", n.digest, n.batches)
 	for i := 0; i < len(n.partitions); {
 		run := 1
 		for i+run < len(n.partitions) && n.partitions[i+run] == n.partitions[i] {
@@ -49,7 +49,7 @@ func parseNote(s string) (n note, base eventlog.Offset, err error) {
 		return n, 0, fmt.Errorf("%d fields, want 4", len(fields))
 	}
 	n.digest = fields[0]
-	if n.lanes, err = strconv.Atoi(fields[1]); err != nil {
+	if n.batches, err = strconv.Atoi(fields[1]); err != nil {
 		return n, 0, err
 	}
 	for run := range strings.SplitSeq(fields[2], ",") {
@@ -82,7 +82,7 @@ func parseBase(s string) (eventlog.Offset, error) {
 	return eventlog.Offset(o), err
 }
 
-// placed tells where each of the events went, given where each lane begins.
+// placed returns where each event went, given each partition's first offset.
 func (n note) placed(events []Event, bases []eventlog.Offset) []Placed {
 	type place struct {
 		topic  string

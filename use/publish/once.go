@@ -27,24 +27,23 @@ var (
 // keyMax bounds an idempotency key, in bytes. Escaped, and with a topic's id before it, it fits into a key of the store.
 const keyMax = 512
 
-// onceTries bounds how often a call looks again when a key is there, and then is not.
+// onceTries bounds how often a call tries again when a key exists, and then does not.
 const onceTries = 4
 
 // onceMax bounds the events of one PublishOnce: where each of them went is kept with the key.
 const onceMax = 10_000
 
-// PublishOnce is Publish under an idempotency key: a repetition with the same events within Config.IdempotencyAge publishes nothing and
-// gets the first one's answer, with repeated true, from any process on the store and also after a restart. With other events under
-// the same key it is ErrKeyReused. Of two calls at once one waits for the other and is the repetition. A key has 1 to 512 bytes,
-// and one call may have 10,000 events.
+// PublishOnce is Publish under an idempotency key. A repetition with the same events within Config.IdempotencyAge, from any process,
+// publishes nothing and returns the first call's result with repeated true. With other events it is ErrKeyReused. Of two calls at
+// once one waits for the other and is the repetition. A key has 1 to 512 bytes, and one call at most 10,000 events.
 //
 // After eventlog.ErrUnsure call it again with the same key and events: that tells what happened, or publishes.
 func (p *Publisher) PublishOnce(ctx context.Context, key string, events ...Event) (placed []Placed, repeated bool, err error) {
 	return p.publishOnce(ctx, scope{key: key}, events)
 }
 
-// PublishOnceIn is PublishOnce for events of one topic, under a key that belongs to the topic and goes with it: where the topic was deleted a
-// repetition is eventlog.ErrUnknownTopic, and in another topic of that name it is none.
+// PublishOnceIn is PublishOnce for events of one topic, under a key that belongs to that topic. After the topic was deleted a
+// repetition is eventlog.ErrUnknownTopic; in a new topic of the same name it is a first call.
 func (p *Publisher) PublishOnceIn(ctx context.Context, topic, key string, events ...Event) (placed []Placed, repeated bool, err error) {
 	return p.publishOnce(ctx, scope{key: key, topic: topic}, events)
 }
@@ -78,7 +77,7 @@ func (p *Publisher) publishOnce(ctx context.Context, in scope, events []Event) (
 		if err == nil || errors.Is(err, eventlog.ErrUnsure) {
 			return placed, false, err
 		}
-		// Refused: as the key is there, or for what has changed since the events were published under it.
+		// Refused: the key exists, or something has changed since the events were published under it.
 		before, found, lookErr := p.recall(ctx, o, events)
 		switch {
 		case found:
@@ -88,7 +87,7 @@ func (p *Publisher) publishOnce(ctx context.Context, in scope, events []Event) (
 		case errors.Is(lookErr, eventlog.ErrUnknownTopic):
 			return nil, false, lookErr
 		case lookErr != nil && !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrClosed):
-			// What is refused for good now may have been published before: only the key tells.
+			// Events that are refused for good now may have been published before: only the key tells.
 			return nil, false, fmt.Errorf("publish under idempotency key %q: %v, and what was published under it before could not be read: %w", in.key, err, lookErr)
 		case !errors.Is(err, eventlog.ErrStale):
 			return nil, false, err
@@ -97,11 +96,11 @@ func (p *Publisher) publishOnce(ctx context.Context, in scope, events []Event) (
 	return nil, false, fmt.Errorf("publish under idempotency key %q: %w: it came and went %d times", in.key, ErrInProgress, onceTries)
 }
 
-// once is what a call leaves under its idempotency key.
+// once is what a call stores under its idempotency key.
 type once struct {
 	key    string
 	digest string
-	topic  eventlog.Topic // that the key belongs to, as far as this process has heard; or none
+	topic  eventlog.Topic // that the key belongs to, as this process knows it; or none
 }
 
 func (p *Publisher) once(ctx context.Context, in scope, digest string) (o once, err error) {
@@ -120,13 +119,13 @@ func (p *Publisher) once(ctx context.Context, in scope, digest string) (o once, 
 // bound reports whether the key belongs to a topic.
 func (o once) bound() bool { return o.topic.Version != 0 }
 
-// publishFirst publishes the events and leaves the key, if it is not there; else it is eventlog.ErrStale.
+// publishFirst publishes the events and puts the key if it does not exist; else it is eventlog.ErrStale.
 func (p *Publisher) publishFirst(ctx context.Context, o once, events []Event) ([]Placed, error) {
 	pl, err := p.plan(ctx, events)
 	if err != nil {
 		return nil, err
 	}
-	if o.bound() && pl.lanes[0].topic.ID != o.topic.ID {
+	if o.bound() && pl.batches[0].topic.ID != o.topic.ID {
 		return nil, fmt.Errorf("topic %q was made anew a moment ago: %w", o.topic.Name, eventlog.ErrStale)
 	}
 	e, first, err := pl.entry()
@@ -146,19 +145,19 @@ func (p *Publisher) publishFirst(ctx context.Context, o once, events []Event) ([
 // was forgotten and came back is not taken for the old one.
 func (o once) puts(pl *plan, first []int) []eventlog.Put {
 	version := eventlog.Version(time.Now().UnixMicro())
-	puts := make([]eventlog.Put, len(pl.lanes))
+	puts := make([]eventlog.Put, len(pl.batches))
 	for i := range puts {
 		puts[i] = eventlog.Put{Key: o.part(i), Version: version, Value: []byte{'@'}, AddBase: first[i] + 1}
 	}
-	n := note{digest: o.digest, lanes: len(pl.lanes), partitions: make([]int32, len(pl.where))}
+	n := note{digest: o.digest, batches: len(pl.batches), partitions: make([]int32, len(pl.where))}
 	for i, at := range pl.where {
-		n.partitions[i] = pl.lanes[at].number
+		n.partitions[i] = pl.batches[at].number
 	}
 	puts[0].Value = []byte(n.String())
 	return puts
 }
 
-// part is the key that holds where lane i begins.
+// part returns the key that holds the first offset in partition i.
 func (o once) part(i int) string {
 	if i == 0 {
 		return o.key
@@ -186,10 +185,10 @@ func (p *Publisher) recall(ctx context.Context, o once, events []Event) (placed 
 		return nil, false, fmt.Errorf("key %s holds the places of %d events, and the digest of %d", o.key, len(n.partitions), len(events))
 	}
 	at := []eventlog.Offset{base}
-	for i := 1; i < n.lanes; i++ {
+	for i := 1; i < n.batches; i++ {
 		at = append(at, 0)
 	}
-	if n.lanes > 1 {
+	if n.batches > 1 {
 		found, err := p.recallParts(ctx, o, kv.Version, at)
 		if !found || err != nil {
 			return nil, false, err
@@ -198,7 +197,7 @@ func (p *Publisher) recall(ctx context.Context, o once, events []Event) (placed 
 	return n.placed(events, at), true, nil
 }
 
-// there reports whether the topic that a key belongs to is there still, and no other of its name. If not, the topics are known anew.
+// there reports whether the key's topic still exists. If not, it reads the catalog again.
 func (p *Publisher) there(ctx context.Context, o once) (bool, error) {
 	if !o.bound() {
 		return true, nil
@@ -210,7 +209,7 @@ func (p *Publisher) there(ctx context.Context, o once) (bool, error) {
 	return false, cmp.Or(err, p.log.RefreshTopics(ctx))
 }
 
-// recallParts reads where all lanes but the first begin. It finds nothing if the key was forgotten meanwhile.
+// recallParts reads the first offset in each partition but the first. found is false if the key was forgotten meanwhile.
 func (p *Publisher) recallParts(ctx context.Context, o once, version eventlog.Version, at []eventlog.Offset) (found bool, err error) {
 	left := len(at) - 1
 	err = p.log.ListAll(ctx, o.key+"/", func(kv eventlog.KeyValue) error {
@@ -229,8 +228,8 @@ func (p *Publisher) recallParts(ctx context.Context, o once, version eventlog.Ve
 	return left == 0, err
 }
 
-// digest tells events apart: all that a caller gives, and nothing that weir chooses. Trace context does not count: whoever tries again does it
-// in another span.
+// digest is a hash of the events: all that a caller gives, and nothing that weir chooses. Trace context does not count, since a
+// repetition has another span.
 func digest(events []Event) string {
 	d := digester{sha256.New()}
 	for i := range events {

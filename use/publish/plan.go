@@ -14,14 +14,14 @@ const bytesMax = 16 << 20
 // batchBytes bounds a batch of several events; half of Kafka's default for max.message.bytes.
 const batchBytes = 512 << 10
 
-// plan is the events of one call, sorted by where they go.
+// plan is the events of one call, by partition.
 type plan struct {
-	lanes []*lane // by first mention
-	where []int   // each event's lane
+	batches []*partitionBatch // by first mention
+	where   []int             // each event's index in batches
 }
 
-// lane is what goes to one partition, in the order of the events.
-type lane struct {
+// partitionBatch is the events for one partition, in their order.
+type partitionBatch struct {
 	topic     eventlog.Topic
 	number    int32
 	partition eventlog.Partition
@@ -30,7 +30,7 @@ type lane struct {
 	size      int   // at least that of one batch of them all
 }
 
-// plan finds every event's place. It refuses all when one is refused, or when there is none.
+// plan chooses every event's partition. It refuses all when one is refused, or when there is none.
 func (p *Publisher) plan(ctx context.Context, events []Event) (*plan, error) {
 	if len(events) == 0 {
 		return nil, &eventlog.InvalidError{What: "number of events", Value: "0", Why: "there must be one to publish"}
@@ -49,26 +49,26 @@ func (p *Publisher) plan(ctx context.Context, events []Event) (*plan, error) {
 		partition := t.topic.Partitions[t.number]
 		at, seen := byPartition[partition]
 		if !seen {
-			at = len(pl.lanes)
+			at = len(pl.batches)
 			byPartition[partition] = at
-			pl.lanes = append(pl.lanes, &lane{topic: t.topic, number: t.number, partition: partition})
+			pl.batches = append(pl.batches, &partitionBatch{topic: t.topic, number: t.number, partition: partition})
 		}
 		pl.where[i] = at
-		pl.lanes[at].add(t)
+		pl.batches[at].add(t)
 	}
 	return pl, nil
 }
 
-func (l *lane) add(t target) {
+func (l *partitionBatch) add(t target) {
 	l.records = append(l.records, t.record)
 	l.sizes = append(l.sizes, t.size)
 	l.size += t.size
 }
 
-// loose returns the only lane, if its records can share a batch with those of other callers.
-func (pl *plan) loose() (*lane, bool) {
-	l := pl.lanes[0]
-	if len(pl.lanes) > 1 || l.size > l.limit() {
+// loose returns the only partition's events, if they can share a batch with those of other callers.
+func (pl *plan) loose() (*partitionBatch, bool) {
+	l := pl.batches[0]
+	if len(pl.batches) > 1 || l.size > l.limit() {
 		return nil, false
 	}
 	for i := range l.records {
@@ -80,11 +80,11 @@ func (pl *plan) loose() (*lane, bool) {
 }
 
 // limit bounds a batch of several events.
-func (l *lane) limit() int { return min(batchBytes, l.topic.MaxMessageBytes()) }
+func (l *partitionBatch) limit() int { return min(batchBytes, l.topic.MaxMessageBytes()) }
 
-// entry seals the lanes. first tells the batch with which each lane begins.
+// entry seals the batches. first is the index of each partition's first batch in the entry.
 func (pl *plan) entry() (e eventlog.Entry, first []int, err error) {
-	for _, l := range pl.lanes {
+	for _, l := range pl.batches {
 		first = append(first, len(e.Batches))
 		for from := 0; from < len(l.records); {
 			to := l.fill(from)
@@ -100,7 +100,7 @@ func (pl *plan) entry() (e eventlog.Entry, first []int, err error) {
 }
 
 // fill returns the end of the batch that begins with a record: one record at least, and then as many as fit.
-func (l *lane) fill(from int) (to int) {
+func (l *partitionBatch) fill(from int) (to int) {
 	// What each record but the first saves: it shares the header's 61 bytes, and needs up to 14 more for its
 	// deltas of time and offset.
 	const shared = 61 - 14
@@ -113,7 +113,7 @@ func (l *lane) fill(from int) (to int) {
 	return to
 }
 
-// bases picks, of the batches of an entry, the bases of those that begin a lane. The batches of a lane are neighbours.
+// bases picks the base offset of each partition's first batch. The batches of a partition are neighbours in the entry.
 func bases(out eventlog.Outcome, first []int) []eventlog.Offset {
 	at := make([]eventlog.Offset, len(first))
 	for i, b := range first {
@@ -122,11 +122,11 @@ func bases(out eventlog.Outcome, first []int) []eventlog.Offset {
 	return at
 }
 
-// placed tells where each event went, given where each lane begins.
+// placed returns where each event went, given each partition's first offset.
 func (pl *plan) placed(bases []eventlog.Offset) []Placed {
 	placed := make([]Placed, len(pl.where))
 	for i, at := range pl.where {
-		placed[i] = Placed{Partition: pl.lanes[at].number, Offset: bases[at]}
+		placed[i] = Placed{Partition: pl.batches[at].number, Offset: bases[at]}
 		bases[at]++
 	}
 	return placed

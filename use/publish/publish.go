@@ -14,16 +14,16 @@ import (
 // Event is one record to publish to a topic. Its bytes must not be changed any more once it was handed to a Publisher.
 type Event struct {
 	Topic     string
-	TopicID   eventlog.TopicID // the topic that is meant, where one of that name may have been made anew; zero: whichever has the name
+	TopicID   eventlog.TopicID // the id of the topic that is meant; zero: whichever has the name
 	Partition *int32           // nil: chosen by the partitioner
-	Wish      int32            // for a Config.Partitioner to look at; Default does not
+	Wish      int32            // for a Config.Partitioner; Default ignores it
 	Key       []byte           // nil: none
 	Value     []byte           // nil: a tombstone
 	Headers   []batch.RecordHeader
 	Time      time.Time // zero: now
 }
 
-// Placed says where an event rests.
+// Placed is where an event was stored.
 type Placed struct {
 	Partition int32
 	Offset    eventlog.Offset
@@ -74,8 +74,8 @@ func (p *Publisher) Publish(ctx context.Context, events ...Event) (placed []Plac
 	return placed, err
 }
 
-// stale reports whether events were refused for what this process believed of a topic that another one deleted, or made again. Then
-// the topics are known anew.
+// stale reports whether events were refused because another process deleted their topic, or created it again. Then it has read the
+// catalog again.
 func (p *Publisher) stale(ctx context.Context, err error) bool {
 	return errors.Is(err, eventlog.ErrNoPartition) && p.log.RefreshTopics(ctx) == nil
 }
@@ -101,13 +101,13 @@ func (p *Publisher) publish(ctx context.Context, events []Event) ([]Placed, erro
 	}
 	out, err := p.log.Append(ctx, e)
 	if err != nil {
-		return nil, fmt.Errorf("publish %d events to %d partitions: %w", len(events), len(pl.lanes), err)
+		return nil, fmt.Errorf("publish %d events to %d partitions: %w", len(events), len(pl.batches), err)
 	}
 	return pl.placed(bases(out, first)), nil
 }
 
-// PublishWith is Publish by an entry of the caller's: commit appends the batches, and whatever else belongs to them, all or none. It is called
-// again when a topic was deleted and made anew meanwhile.
+// PublishWith is Publish with the caller's commit, which appends the batches, and whatever else belongs to them, all or none. commit
+// is called again if a topic was deleted and created again meanwhile.
 func (p *Publisher) PublishWith(ctx context.Context, commit func(context.Context, []eventlog.Batch) error, events ...Event) (err error) {
 	ctx, end := p.cfg.Tracer.Start(ctx, "publish", p.spanOf(events))
 	defer func() { end(err) }()

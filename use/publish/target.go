@@ -19,7 +19,7 @@ type target struct {
 	size   int // of a batch of this record alone
 }
 
-// target finds an event's place and holds the event to the rules.
+// target chooses an event's partition and checks the event against the limits.
 func (p *Publisher) target(ctx context.Context, e *Event) (target, error) {
 	topic, err := p.log.Topic(ctx, e.Topic)
 	if err != nil {
@@ -41,7 +41,7 @@ func (p *Publisher) target(ctx context.Context, e *Event) (target, error) {
 	return t, err
 }
 
-// choose gives the number of the partition.
+// choose returns the number of the partition.
 func (p *Publisher) choose(e *Event, topic eventlog.Topic) (int32, error) {
 	n := len(topic.Partitions)
 	var number int32
@@ -64,7 +64,7 @@ func (p *Publisher) choose(e *Event, topic eventlog.Topic) (int32, error) {
 // ask shows a copy of the event to a partitioner, which may keep it: so the event itself need not be allocated.
 func ask(partitioner Partitioner, e Event, n int) int32 { return partitioner(&e, n) }
 
-// record is what an event becomes.
+// record returns the event's record.
 func (p *Publisher) record(ctx context.Context, e *Event) (batch.Record, error) {
 	at := e.Time
 	if at.IsZero() {
@@ -88,7 +88,7 @@ func (p *Publisher) record(ctx context.Context, e *Event) (batch.Record, error) 
 	return r, nil
 }
 
-// withHeaders leaves the room behind the caller's headers alone.
+// withHeaders never writes into the spare capacity of the caller's slice.
 func withHeaders(headers, more []batch.RecordHeader) []batch.RecordHeader {
 	if len(more) == 0 {
 		return headers

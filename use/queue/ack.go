@@ -99,7 +99,7 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*state
 		o.apply = func(s *state, c *change) (changed bool, _ error) {
 			stale := false
 			for _, it := range items {
-				err := c.inDoubt(apply(s, c, it.grant))
+				err := c.unsureIfResent(apply(s, c, it.grant))
 				stale = stale || errors.Is(err, ErrStaleReceipt)
 				errs[it.index] = err
 				if err == nil {
@@ -136,6 +136,6 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*state
 		}
 		return all, nil
 	}
-	q.ring() // what was given back, or waited for a key, may be claimed now
+	q.wakeClaims() // what was given back, or waited for a key, may be claimed now
 	return errs, nil
 }

@@ -21,21 +21,21 @@ import (
 // Claim is what a worker asks for. The zero value of every field means its default.
 type Claim struct {
 	Max    int           // most messages; default 1, at most ClaimMax
-	Lease  time.Duration // how long they are the worker's; default that of the queue; 100 ms to 12 h
+	Lease  time.Duration // how long the worker has them; default: the queue's lease; 100 ms to 12 h
 	Wait   time.Duration // how long to wait for the first one; default: not at all; at most WaitMax
-	Worker string        // who asks, for people; at most 256 bytes
-	// ID names the claim, for who may have to repeat it since the answer was lost: with the same ID and Worker it gets the messages that it has
-	// got, as long as their leases go on. At most 128 bytes, drawn at random for each claim. "": a repetition is another claim.
+	Worker string        // the worker's name, for people; at most 256 bytes
+	// ID makes the claim repeatable after a lost answer: a claim with the same ID and Worker gets the same messages while their leases
+	// last. At most 128 bytes; draw it at random for each claim. "": a repetition is another claim.
 	ID string
 
-	// Stop ends the wait, as the end of Wait does. A claim that is under way is finished.
+	// Stop, when closed, ends the wait as Wait does. A claim in flight is finished.
 	Stop <-chan struct{}
 	// Room is asked before messages are claimed and read: so many bytes of them there is room for, though the first comes however large it is. What
 	// is claimed beyond that is given back. leave is called when none were found; with messages it is the caller's to call. nil: 16 MiB.
 	Room func(context.Context) (bytes int64, leave func(), err error)
 }
 
-// claimBytes is what the messages of a claim have together at most, where nobody says.
+// claimBytes bounds the size of a claim's messages unless Claim.Room says otherwise.
 const claimBytes = 16 << 20
 
 const (
@@ -83,9 +83,9 @@ func (q *Queue) checkClaim(c Claim) (Claim, error) {
 	return c, nil
 }
 
-// Claim gives the worker the oldest messages that are free, durably: nobody else gets them until their leases end. With none free it waits,
-// at most Claim.Wait and until ctx ends, and then returns none. After eventlog.ErrUnsure messages may have been claimed; they come back
-// when their leases end.
+// Claim gives the worker the oldest free messages, durably: nobody else gets them until their leases end. If none is free it waits,
+// at most Claim.Wait or until ctx ends, and then returns none. After eventlog.ErrUnsure messages may have been claimed; they are
+// free again when their leases end.
 func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 	c, err := q.checkClaim(c)
 	if err != nil {
@@ -94,11 +94,11 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 	if err := q.owner.running(ctx); err != nil {
 		return nil, wrapClaim(err, q.name)
 	}
-	var patience <-chan time.Time
+	var timeout <-chan time.Time
 	if c.Wait > 0 {
 		timer := time.NewTimer(c.Wait)
 		defer timer.Stop()
-		patience = timer.C
+		timeout = timer.C
 		defer q.wait()()
 	}
 	if c.ID != "" {
@@ -107,7 +107,7 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 		}
 	}
 	for {
-		bell := q.bell() // before the look: what comes after it rings
+		bell := q.claimsWoken() // before claimOnce: a later change closes it
 		messages, again, err := q.claimOnce(ctx, c)
 		if err != nil {
 			return nil, wrapClaim(err, q.name)
@@ -115,7 +115,7 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 		if len(messages) > 0 {
 			return messages, nil
 		}
-		if again == 0 { // it learned something
+		if again == 0 { // it read newer states: try again
 			continue
 		}
 		if c.Wait == 0 {
@@ -125,7 +125,7 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 		select {
 		case <-bell:
 		case <-timer.C:
-		case <-patience:
+		case <-timeout:
 			timer.Stop()
 			return nil, nil
 		case <-c.Stop:
@@ -146,7 +146,7 @@ func wrapClaim(err error, queue string) error {
 	return err
 }
 
-// nonce is what the receipts of a claim carry: that of a claim with an ID is the same each time.
+// nonce returns the number in a claim's receipts: for a claim with an ID always the same one.
 func (q *Queue) nonce(c Claim) uint32 {
 	if c.ID == "" {
 		return rand.Uint32()
@@ -155,7 +155,7 @@ func (q *Queue) nonce(c Claim) uint32 {
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// repeated finds what a claim with an ID has got before: a trip for each thousand states.
+// repeated finds the messages that an earlier claim with the same ID got: one store call per thousand states.
 func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err error) {
 	earliest, _, err := q.owner.clock.now(ctx)
 	if err != nil {
@@ -212,7 +212,7 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 	return messages, nil
 }
 
-// claimOnce asks the shards, one after the other, until there are enough messages. With none it says when to look again.
+// claimOnce asks the shards, one after the other, until there are enough messages. If there are none it returns when to try again.
 func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, again time.Duration, err error) {
 	again = time.Minute
 	if q.def.Load().settings.Paused {
@@ -240,7 +240,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 		s := q.shard(p)
 		known, err := s.get(ctx)
 		if errors.Is(err, errMoved) {
-			return messages, 0, nil // the queue was altered this moment
+			return messages, 0, nil // the queue was changed just now
 		}
 		if err != nil {
 			if len(messages) > 0 {
@@ -279,7 +279,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 		if len(messages) == c.Max || room < 0 {
 			break
 		}
-		if now := s.known(); now != nil && now != known { // another process may have been faster: its claims end as well
+		if now := s.known(); now != nil && now != known { // another process may have been faster: its leases end, too
 			if part, there := now.find(p); there {
 				unresolved = unresolved || len(part.runs) > 0
 				again = min(again, part.untilFree(earliest))
@@ -289,9 +289,9 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 			}
 		}
 	}
-	if len(messages) == 0 && unresolved { // others may give messages back, which nobody would tell
+	if len(messages) == 0 && unresolved { // other processes may give messages back, and this one is not notified
 		again = min(again, refreshEvery)
-		looked, err := q.look(ctx)
+		looked, err := q.refreshStates(ctx)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -314,7 +314,7 @@ func (c Claim) room(ctx context.Context) (bytes int64, leave func(), err error) 
 // claimFrom claims from one partition, and reads what it got: what there is room for, less than 0 once there is none.
 func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, room *int64, earliest, latest Time) ([]Message, error) {
 	var granted, spent []grant
-	var acked []eventlog.Offset // messages whose lease ended and that are done all the same
+	var acked []eventlog.Offset // messages whose lease ended, but which were acknowledged with SQL
 	ask, asked := false, q.owner.beside == nil
 	nonce := q.nonce(c)
 	apply := func(st *state, _ *change) (bool, error) {
@@ -326,7 +326,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 		bounds, _ := q.log.Known(p)
 		part := st.part(p)
 		part.trimmed(bounds.First)
-		if ask = !asked && part.lapsed(earliest); ask {
+		if ask = !asked && part.hasExpiredLease(earliest); ask {
 			return false, nil
 		}
 		before := part.next
@@ -348,12 +348,12 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 		return len(granted) > 0 || part.next > before, nil
 	}
 	if q.def.Load().settings.KeyOrder {
-		if err := q.learnKeys(ctx, s, p, c.Max); err != nil {
+		if err := q.readKeys(ctx, s, p, c.Max); err != nil {
 			return nil, err
 		}
 	}
 	for {
-		err := q.change(ctx, p, &op{apply: apply, left: func() { q.giveBack(p, granted) }})
+		err := q.change(ctx, p, &op{apply: apply, onAbandoned: func() { q.giveBack(p, granted) }})
 		if err != nil {
 			return nil, err
 		}
@@ -386,7 +386,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	return messages, nil
 }
 
-// message reads a message that was claimed. It is not handed out when the log has it no more, or when it is too old.
+// message reads a claimed message. ok is false if the log no longer has it, or if it is too old.
 func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now Time) (m Message, ok bool, err error) {
 	rec, err := q.records.read(ctx, g.partition, g.offset)
 	switch {
@@ -407,7 +407,7 @@ func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now 
 		}
 		return m, false, q.bury(ctx, g, reasonExpired, fmt.Sprintf("it is older than %v, the queue's ttl", settings.TTL), false)
 	}
-	before := tried(rec)
+	before := priorAttempts(rec)
 	if settings.Attempts > 0 && before+int(g.attempt) > settings.Attempts {
 		return m, false, q.bury(ctx, g, reasonAttempts, "the lease of its last attempt ended without an answer", false)
 	}
@@ -419,7 +419,8 @@ func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now 
 	return m, true, nil
 }
 
-// wasPurged reports whether a message was delayed before a purge, and came out of the wheel while that was under way: behind the end that the purge found.
+// wasPurged reports whether a message was delayed before a purge, and left the wheel while the purge ran, so that it is past the end
+// that the purge found.
 func (q *Queue) wasPurged(rec batch.Record) bool {
 	to, moved := header(rec, headerTo)
 	name, id, _ := strings.Cut(to, "/")
@@ -455,9 +456,9 @@ func idOf(g grant, rec batch.Record) MessageID {
 	return MessageID{g.partition, g.offset}
 }
 
-// tried is how often a message was given out before it was put off.
-func tried(rec batch.Record) int {
-	text, _ := header(rec, HeaderTried)
+// priorAttempts returns how many attempts a message had before it was delayed for a retry.
+func priorAttempts(rec batch.Record) int {
+	text, _ := header(rec, HeaderPriorAttempts)
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
 		return 0
@@ -507,7 +508,7 @@ func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 		q.owner.logger.Info("messages that nobody got come back when their leases end", "queue", q.name, "messages", len(granted), "err", err)
 		return
 	}
-	q.ring()
+	q.wakeClaims()
 }
 
 // drop ends a message that is not to be handed out.
@@ -583,8 +584,8 @@ func (k *keys) order(p *part, end eventlog.Offset) (allowed func(eventlog.Offset
 	return free, min(end, k.from+eventlog.Offset(len(k.hashes)))
 }
 
-// learnKeys reads the keys from the floor to some way past next.
-func (q *Queue) learnKeys(ctx context.Context, s *shard, p eventlog.Partition, more int) error {
+// readKeys reads the keys from the floor to some way past next.
+func (q *Queue) readKeys(ctx context.Context, s *shard, p eventlog.Partition, more int) error {
 	known, err := s.get(ctx)
 	if err != nil {
 		return err
@@ -594,8 +595,8 @@ func (q *Queue) learnKeys(ctx context.Context, s *shard, p eventlog.Partition, m
 	mine.trimmed(bounds.First)
 	end := min(bounds.Next, mine.next+eventlog.Offset(max(more, 1000)), mine.floor+keysMax)
 
-	s.learning.Lock()
-	defer s.learning.Unlock()
+	s.keysMu.Lock()
+	defer s.keysMu.Unlock()
 	k := s.keys.Load()
 	next := &keys{from: mine.floor}
 	if k != nil && mine.floor >= k.from && mine.floor <= k.from+eventlog.Offset(len(k.hashes)) {

@@ -22,10 +22,10 @@ const (
 	clockSlip = 500 * time.Millisecond
 )
 
-// clock tells the store's time. A reading is a trip; between readings the machine's own clock counts on.
+// clock tells the store's time. A reading is one store call; between readings the machine's own clock counts.
 //
-// The store answered somewhere between the question and the answer. So its time lies between two bounds, a trip apart: a lease
-// ends when the earlier bound has passed its end, and a new one is counted from the later bound.
+// The store read its clock at some time during the call. So its time lies between two bounds: a lease ends when the earlier bound
+// has passed its end, and a new lease is counted from the later bound.
 type clock struct {
 	log *eventlog.Log
 
@@ -36,7 +36,7 @@ type clock struct {
 	reading bool       // there was one
 }
 
-// now returns the earlier and the later bound of the store's time. It costs a trip every clockFresh.
+// now returns the earlier and the later bound of the store's time. It costs one store call every clockFresh.
 func (c *clock) now(ctx context.Context) (earliest, latest Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *clock) now(ctx context.Context) (earliest, latest Time, err error) {
 	return c.read + Time(now.Sub(c.told).Milliseconds()), c.read + Time(now.Sub(c.asked).Milliseconds()) + 1, nil
 }
 
-// forget has the store asked again before the clock tells anything.
+// forget makes the next call of now read the store's clock again.
 func (c *clock) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -141,7 +141,7 @@ func (q *Queue) deadShard(p eventlog.Partition) *shard {
 	defer q.mu.Unlock()
 	s := q.dead[p]
 	if s == nil {
-		s = &shard{owner: q.owner, q: q, what: fmt.Sprintf("dead letters of queue %q", q.name), key: deadKey(q.id, p)}
+		s = &shard{owner: q.owner, q: q, name: fmt.Sprintf("dead letters of queue %q", q.name), key: deadKey(q.id, p)}
 		q.dead[p] = s
 	}
 	return s
@@ -298,7 +298,7 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 		}
 		taken += changed
 	}
-	q.ring()
+	q.wakeClaims()
 	return taken, nil
 }
 
@@ -319,7 +319,7 @@ func (l DeadLetter) again() batch.Record {
 func (s *shard) fresh(ctx context.Context) (*state, error) {
 	kv, err := s.owner.log.Get(ctx, s.key)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.what, err)
+		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	return s.parse(kv)
 }

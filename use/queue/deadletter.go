@@ -75,7 +75,7 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 		if err != nil {
 			return instead, noneIfGone(err)
 		}
-		attempts := tried(rec) + int(g.attempt)
+		attempts := priorAttempts(rec) + int(g.attempt)
 		pause := n.Delay
 		if !n.SetDelay {
 			pause = settings.pause(int32(min(attempts, attemptsMax)))
@@ -105,18 +105,18 @@ func (q *Queue) putOffRecord(ctx context.Context, g grant, rec batch.Record, att
 	}
 	headers := make([]batch.RecordHeader, 0, len(rec.Headers)+5)
 	for _, h := range rec.Headers {
-		if h.Key != HeaderTried {
+		if h.Key != HeaderPriorAttempts {
 			headers = append(headers, h)
 		}
 	}
-	headers = append(headers, batch.RecordHeader{Key: HeaderTried, Value: []byte(strconv.Itoa(attempts))})
+	headers = append(headers, batch.RecordHeader{Key: HeaderPriorAttempts, Value: []byte(strconv.Itoa(attempts))})
 	if _, moved := header(rec, HeaderID); !moved {
 		headers = append(headers, batch.RecordHeader{Key: HeaderID, Value: []byte(idOf(g, rec).String())})
 		if at := enqueued(rec); !at.IsZero() {
 			headers = append(headers, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(at.UTC().Format(time.RFC3339Nano))})
 		}
 	}
-	headers = append(headers, q.putOff(due)...)
+	headers = append(headers, q.delayHeaders(due)...)
 	return preparation{topic: topic, partition: topic.Partitions[slotOf(now, due)], puts: q.movesUnique(rec, idOf(g, rec)), record: batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: headers}}, nil
 }
 
@@ -201,7 +201,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 	all := make([]batch.RecordHeader, 0, len(rec.Headers)+len(headers)+5)
 	for _, h := range rec.Headers {
 		switch h.Key {
-		case headerUnique, headerTo, HeaderID, HeaderEnqueued, HeaderTried: // gone, or said anew below
+		case headerUnique, headerTo, HeaderID, HeaderEnqueued, HeaderPriorAttempts: // gone, or said anew below
 		default:
 			all = append(all, h)
 		}
@@ -209,7 +209,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 	all = append(append(all, headers...),
 		batch.RecordHeader{Key: HeaderID, Value: []byte(idOf(g, rec).String())},
 		batch.RecordHeader{Key: HeaderQueue, Value: []byte(q.name)},
-		batch.RecordHeader{Key: HeaderAttempts, Value: []byte(strconv.Itoa(tried(rec) + int(g.attempt)))},
+		batch.RecordHeader{Key: HeaderAttempts, Value: []byte(strconv.Itoa(priorAttempts(rec) + int(g.attempt)))},
 		batch.RecordHeader{Key: HeaderWorker, Value: []byte(worker)})
 	if at := enqueued(rec); !at.IsZero() {
 		all = append(all, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(at.UTC().Format(time.RFC3339Nano))})

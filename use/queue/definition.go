@@ -543,7 +543,7 @@ func (qs *Queues) reshard(ctx context.Context, d definition, e *eventlog.Entry) 
 		e.Checks = append(e.Checks, eventlog.Check{Key: key})
 	}
 	slices.SortFunc(all.parts, func(a, b part) int { return cmp.Compare(a.partition, b.partition) })
-	all.writer = qs.sign()
+	all.writer = qs.newWriterID()
 	version := eventlog.Version(0).Next()
 	if d.settings.limited() {
 		e.Puts = append(e.Puts, eventlog.Put{Key: statesOf(d.id) + sharedShard, Version: version, Value: all.encode()})
@@ -635,7 +635,7 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 	d.id = newID()
 	e.Checks = []eventlog.Check{{Key: defKey(name), Version: d.version}}
 	e.Puts = []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}, goes(old)}
-	all := state{writer: qs.sign()}
+	all := state{writer: qs.newWriterID()}
 	for _, end := range ends {
 		if end.Err != nil {
 			return old, e, end.Err

@@ -20,13 +20,14 @@ type NewMessage struct {
 	Value   []byte
 	Headers []batch.RecordHeader
 	Time    time.Time // zero: now
-	// Delay is how long the message is held back, and At until when; by the store's clock. One of them at most; at most 100 years.
+	// Delay is how long the message waits before it can be claimed, At until when; by the store's clock. At most one of them; at most
+	// 100 years.
 	Delay time.Duration
 	At    time.Time
 	// Priority is the message's level, 0 the lowest; a queue has Settings.Priorities of them.
 	Priority int
-	// Unique is the message's unique key, for a queue with Settings.Unique; "": none. While a message of the key is not done, another
-	// is not enqueued. At most 512 bytes.
+	// Unique is the message's unique key, for a queue with Settings.Unique; "": none. While a message with the key is unfinished,
+	// another is not enqueued. At most 512 bytes.
 	Unique string
 }
 
@@ -42,7 +43,7 @@ const (
 // Enqueued says where a message was enqueued.
 type Enqueued struct {
 	ID       MessageID
-	Repeated bool // a message of its unique key was there already, and this is its id
+	Repeated bool // an unfinished message has this unique key; ID is that message's
 }
 
 // Enqueue makes messages durable, all of them or none, and says where each is, in their order. Single messages of many callers share batches and
@@ -52,7 +53,7 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 		out    = make([]Enqueued, len(messages))
 		events []publish.Event
 		of     []int // which message each event is
-		bound  bool  // by what the store has of the queue: its id, or unique keys
+		bound  bool  // the entry must check the queue's definition or unique keys in the store
 		now    Time
 	)
 	for i, m := range messages {
@@ -67,7 +68,7 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 			return nil, fmt.Errorf("enqueue message %d of %d to queue %q: %w", i, len(messages), q.name, err)
 		}
 		events, of = append(events, e), append(of, i)
-		bound = bound || m.Unique != "" || e.Topic == wheelTopic // those wait for the queue of this id, and another process may have purged it
+		bound = bound || m.Unique != "" || e.Topic == wheelTopic // delayed messages are for the queue with this id, and another process may have purged it
 	}
 	if bound {
 		return q.enqueueBound(ctx, messages, events, func(ctx context.Context, e eventlog.Entry) (eventlog.Outcome, error) {
@@ -91,10 +92,11 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 	return out, nil
 }
 
-// EnqueueWith is Enqueue by a commit of the caller's, which does something else in the same transaction. commit may be called more than once, the last
-// time with what is to be; where all messages are repetitions the entry is empty. eventlog.ErrStale from it means that the entry was refused.
+// EnqueueWith is Enqueue with the caller's commit, which may do something else in the same transaction. commit may be called more
+// than once; the last call counts. If all messages are repetitions the entry is empty. eventlog.ErrStale from commit means that the
+// entry was refused.
 //
-// topic is one of those that the caller takes for the queue's: ErrUnknownQueue where it is not, since then another queue has the name.
+// topic is one of the topics of the queue that the caller means. ErrUnknownQueue if it is not: then another queue has the name.
 func (q *Queue) EnqueueWith(ctx context.Context, topic eventlog.TopicID, commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error), messages ...NewMessage) error {
 	if !q.def.Load().reads(topic) {
 		return fmt.Errorf("%w: %q was deleted, and another one has its name", ErrUnknownQueue, q.name)
@@ -113,7 +115,7 @@ func (q *Queue) EnqueueWith(ctx context.Context, topic eventlog.TopicID, commit 
 	return err
 }
 
-// event is the record that a message becomes, and where it goes.
+// event returns the event for a message.
 func (q *Queue) event(ctx context.Context, m NewMessage, now Time) (publish.Event, error) {
 	settings := q.def.Load().settings
 	switch {
@@ -147,7 +149,7 @@ func (q *Queue) event(ctx context.Context, m NewMessage, now Time) (publish.Even
 	return publish.Event{Topic: topic.Name, TopicID: topic.ID, Key: m.Key, Value: m.Value, Headers: m.Headers, Time: m.Time}, err
 }
 
-// checkSize refuses a message that its topic will not take when its time has come.
+// checkSize refuses a message that its topic would refuse when it is due.
 func (q *Queue) checkSize(ctx context.Context, m NewMessage) error {
 	topic, err := q.topicFor(ctx, m.Priority)
 	if err != nil {
@@ -160,7 +162,7 @@ func (q *Queue) checkSize(ctx context.Context, m NewMessage) error {
 	return nil
 }
 
-// due is when the message may be claimed; 0: at once.
+// due returns when the message may be claimed; 0: at once.
 func (m NewMessage) due(now Time) (Time, error) {
 	due := now + Time(m.Delay.Milliseconds())
 	switch {
@@ -189,22 +191,23 @@ func priorityOf(rec batch.Record) int {
 	return max(n, 0)
 }
 
-// uniqueKey is the key in the store that stands for a unique key: its hash, since it may be longer than a key in the store.
+// uniqueKey returns the store's key for a unique key: its hash, since it may be longer than a key in the store.
 func (q *Queue) uniqueKey(unique string) string {
 	sum := sha256.Sum256([]byte(unique))
 	return uniquePrefix + q.id + "/" + hex.EncodeToString(sum[:16])
 }
 
-// enqueueBound enqueues the messages whose unique keys are free, and takes these keys, in one change, provided that the queue is as this process knows
-// it. A key of a message that is gone, or done, is free: it was trimmed, or was done while the queue had no unique keys.
+// enqueueBound enqueues the messages whose unique keys are free, and takes these keys, in one change that checks the queue's
+// definition. The key of a message that is deleted or done is free: retention deleted it, or it was done while the queue had no
+// unique keys.
 func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events []publish.Event, commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error)) ([]Enqueued, error) {
 	fail := func(err error) ([]Enqueued, error) {
 		return nil, fmt.Errorf("enqueue to queue %q: %w", q.name, err)
 	}
 	for range changesMax {
 		out := make([]Enqueued, len(messages))
-		seen := make(map[string]int)               // unique keys of this call, by the first message
-		taken := make(map[string]eventlog.Version) // keys in the store that nothing holds any more
+		seen := make(map[string]int)               // unique keys of this call, with the first message of each
+		taken := make(map[string]eventlog.Version) // keys in the store whose message is over
 		var fresh []publish.Event
 		var of []int
 		for i, m := range messages {
@@ -256,7 +259,8 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 	return fail(fmt.Errorf("%w: its unique keys were taken and freed %d times meanwhile", eventlog.ErrUnavailable, changesMax))
 }
 
-// isOver reports whether a message certainly is not in the queue any more. Of one that was in the wheel, or is, it is not known.
+// isOver reports whether a message is certainly no longer in the queue. For one that is or was in the wheel that is not known:
+// false.
 func (q *Queue) isOver(ctx context.Context, id MessageID, moved bool) (bool, error) {
 	topics, err := q.levels(ctx)
 	if err != nil {
@@ -277,15 +281,15 @@ func (q *Queue) isOver(ctx context.Context, id MessageID, moved bool) (bool, err
 		return false, err
 	}
 	mine := st.part(id.Partition)
-	if id.Offset >= mine.next { // nobody ever had it
+	if id.Offset >= mine.next { // it was never claimed
 		return id.Offset < held[0].Bounds.First, nil
 	}
 	r, there := mine.at(id.Offset)
-	return !there || r.fate == done, nil // a worker may still answer for one that is claimed, also when the log has it no more
+	return !there || r.fate == done, nil // a worker may still answer a claimed message, even if the log no longer has it
 }
 
-// publishBound appends messages and puts their unique keys in one entry. Each message is a batch of its own, so that the store can write
-// its offset down. taken are keys that are in the store, and free.
+// publishBound appends messages and puts their unique keys in one entry. Each message is a batch of its own, so that the store can
+// put its offset in the key. taken are free keys that are still in the store.
 func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh []publish.Event, of []int, taken map[string]eventlog.Version, out []Enqueued,
 	commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error)) error {
 	var e eventlog.Entry
@@ -318,7 +322,7 @@ func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh [
 	return nil
 }
 
-// uniqueMoved ends the value of a unique key whose message was put off: it is not where its id says any more.
+// uniqueMoved ends the value of a unique key whose message was delayed for a retry: it is no longer where its id says.
 const uniqueMoved = " moved"
 
 func parseUnique(kv eventlog.KeyValue) (id MessageID, moved bool, err error) {
@@ -330,7 +334,8 @@ func parseUnique(kv eventlog.KeyValue) (id MessageID, moved bool, err error) {
 	return id, moved, nil
 }
 
-// movesUnique is the put that notes with a message's unique key, if it has one of this queue, that the message is put off.
+// movesUnique returns the put that marks a message's unique key, if it has one in this queue, as that of a message delayed for a
+// retry.
 func (q *Queue) movesUnique(rec batch.Record, id MessageID) []eventlog.Put {
 	puts := q.freesUnique(rec)
 	for i := range puts {
@@ -339,7 +344,7 @@ func (q *Queue) movesUnique(rec batch.Record, id MessageID) []eventlog.Put {
 	return puts
 }
 
-// freesUnique is the put that frees a message's unique key, if it has one of this queue.
+// freesUnique returns the put that frees a message's unique key, if it has one in this queue.
 func (q *Queue) freesUnique(rec batch.Record) []eventlog.Put {
 	key, has := header(rec, headerUnique)
 	if !has || !strings.HasPrefix(key, uniquePrefix+q.id+"/") {
@@ -348,7 +353,7 @@ func (q *Queue) freesUnique(rec batch.Record) []eventlog.Put {
 	return []eventlog.Put{{Key: key}}
 }
 
-// unique finds the put that frees the unique key of a message that is done. Only a queue with unique keys reads the message for it.
+// unique returns the put that frees the unique key of a finished message. It reads the message only if the queue has unique keys.
 func (q *Queue) unique(ctx context.Context, g grant) ([]eventlog.Put, error) {
 	if !q.def.Load().settings.Unique {
 		return nil, nil

@@ -171,7 +171,7 @@ func (q *Queue) Peek(ctx context.Context, limit int) (peeked []Peeked, err error
 			}
 			size += batch.SealedSize(&rec)
 			c := r.describe(Condition{ID: idOf(grant{partition: p, offset: o}, rec)}, now)
-			c.Attempt += tried(rec)
+			c.Attempt += priorAttempts(rec)
 			peeked = append(peeked, Peeked{Condition: c, Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Time: enqueued(rec)})
 		}
 	}
@@ -261,12 +261,12 @@ func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found 
 			if b, _ := q.log.Known(p); b.First >= b.Next {
 				continue
 			}
-			rec, _, _, found, err := q.scan(ctx, &shard{owner: q.owner, what: "the wheel", key: wheelStateKey(p)}, p, c.ID)
+			rec, _, _, found, err := q.scan(ctx, &shard{owner: q.owner, name: "the wheel", key: wheelStateKey(p)}, p, c.ID)
 			if err != nil {
 				return c, false, err
 			}
 			if found && q.isTo(rec) {
-				c.State, c.Attempt, c.Until = "delayed", tried(rec), time.UnixMilli(int64(dueOf(rec)))
+				c.State, c.Attempt, c.Until = "delayed", priorAttempts(rec), time.UnixMilli(int64(dueOf(rec)))
 				return c, true, nil
 			}
 		}

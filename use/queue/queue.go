@@ -22,13 +22,13 @@ import (
 type Config struct {
 	Logger *slog.Logger    // default: slog.Default()
 	Tracer eventlog.Tracer // default: no spans
-	Beside Beside          // default: nobody acknowledges elsewhere
+	Beside Beside          // default: no acks are committed with SQL
 }
 
 const (
 	// loadTimeout bounds the wait for the store when a state is read.
 	loadTimeout = 10 * time.Second
-	// refreshEvery is how often a worker that waits looks whether other processes gave messages back.
+	// refreshEvery is how often a waiting worker checks whether other processes gave messages back.
 	refreshEvery = time.Second
 )
 
@@ -42,7 +42,7 @@ type Queues struct {
 	clock     clock
 	records   *records
 	wheel     *wheel
-	process   string // signs what this process writes
+	process   string // begins the writer ids of this process
 	written   atomic.Int64
 
 	mu      sync.Mutex // guards what follows
@@ -65,8 +65,8 @@ func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 	return qs
 }
 
-// Run lets claims and answers work until ctx ends; those that come before it wait for it. Then it waits for the changes that are under way. It is called
-// once.
+// Run serves claims and answers until ctx ends; those that come before Run wait for it. Then it waits for the changes in flight.
+// Call it once.
 func (qs *Queues) Run(ctx context.Context) error {
 	qs.mu.Lock()
 	qs.ctx = ctx
@@ -99,7 +99,7 @@ func (qs *Queues) running(ctx context.Context) error {
 	}
 }
 
-// followStore forgets what was read of the store's state when the store may have lost its end, and wakes the claims that wait for a change of it.
+// followStore drops all cached states when the store may have been rewound, and wakes the waiting claims.
 func (qs *Queues) followStore(ctx context.Context) {
 	for changed := qs.log.IncarnationChanged(); ; {
 		select {
@@ -107,23 +107,23 @@ func (qs *Queues) followStore(ctx context.Context) {
 			return
 		case <-changed:
 		}
-		changed = qs.log.IncarnationChanged() // before the rest: the store may change again meanwhile
+		changed = qs.log.IncarnationChanged() // first: the store may change again meanwhile
 		qs.clock.forget()
 		qs.mu.Lock()
 		opened := slices.Collect(maps.Values(qs.opened))
 		qs.mu.Unlock()
 		for _, q := range opened {
 			q.mu.Lock()
-			clear(q.shards) // one that has a change under way finds out by itself: its version is checked
+			clear(q.shards) // a shard with a change in flight notices by itself: the change checks its version
 			clear(q.dead)
-			q.lastLook = time.Time{}
+			q.lastRefresh = time.Time{}
 			q.mu.Unlock()
-			q.ring()
+			q.wakeClaims()
 		}
 	}
 }
 
-// start runs work beside the callers until it is done, with the context of Run; false when Run does not run.
+// start runs work in a goroutine that Run waits for, with the context of Run; false when Run is not running.
 func (qs *Queues) start(work func(context.Context)) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -135,12 +135,12 @@ func (qs *Queues) start(work func(context.Context)) bool {
 	return true
 }
 
-// sign names one change of this process.
-func (qs *Queues) sign() string {
+// newWriterID returns an id for one change of this process.
+func (qs *Queues) newWriterID() string {
 	return qs.process + "-" + strconv.FormatInt(qs.written.Add(1), 10)
 }
 
-// Open finds a queue: a trip where this process has not met it yet.
+// Open finds a queue: one store call if this process has not opened it yet.
 func (qs *Queues) Open(ctx context.Context, name string) (*Queue, error) {
 	qs.mu.Lock()
 	q := qs.opened[name]
@@ -159,7 +159,8 @@ func (qs *Queues) Open(ctx context.Context, name string) (*Queue, error) {
 	return q, nil
 }
 
-// openAs is Open, and does not trust what this process knows when that has another id: the queue may have been purged or made anew elsewhere.
+// openAs is Open, but reads the store again if the known queue has another id: another process may have purged it, or deleted and
+// created it.
 func (qs *Queues) openAs(ctx context.Context, name, id string) (*Queue, error) {
 	q, err := qs.Open(ctx, name)
 	if err == nil && q.id != id {
@@ -169,7 +170,7 @@ func (qs *Queues) openAs(ctx context.Context, name, id string) (*Queue, error) {
 	return q, err
 }
 
-// With opens a queue and does something with it: anew when it turns out to have been purged, or deleted and made again, by another process.
+// With opens a queue and calls do with it, and once more if another process had purged it, or deleted and created it.
 func (qs *Queues) With(ctx context.Context, name string, do func(*Queue) error) error {
 	for tries := 1; ; tries++ {
 		q, err := qs.Open(ctx, name)
@@ -198,14 +199,14 @@ func (qs *Queues) adopt(d definition) (*Queue, error) {
 	return q, nil
 }
 
-// heard is called when a definition was changed here: what is known of it is read anew when it is used next.
+// heard is called when this process changed a definition: the next use reads it again.
 func (qs *Queues) heard(name string) {
 	qs.mu.Lock()
 	q := qs.opened[name]
 	delete(qs.opened, name)
 	qs.mu.Unlock()
 	if q != nil {
-		q.ring()
+		q.wakeClaims()
 	}
 }
 
@@ -217,22 +218,22 @@ type Queue struct {
 	id      string
 	def     atomic.Pointer[definition]
 	records *records
-	turn    atomic.Uint64 // which shard is asked first
+	turn    atomic.Uint64 // counts claims: it decides which shard is asked first
 
-	mu       sync.Mutex                    // guards what follows
-	shards   map[string]*shard             // by key
-	dead     map[eventlog.Partition]*shard // of the dead-letter topic
-	moved    chan struct{}                 // closed, and replaced, when there may be something to claim
-	waiters  int                           // claims that wait; while there are some, watch runs
-	unwatch  context.CancelFunc
-	lastLook time.Time                   // when the states of all shards were looked at
-	burying  map[eventlog.Partition]bool // partitions whose spent messages become dead letters at this moment
+	mu          sync.Mutex                    // guards what follows
+	shards      map[string]*shard             // by key
+	dead        map[eventlog.Partition]*shard // of the dead-letter topic
+	moved       chan struct{}                 // closed, and replaced, when there may be something to claim
+	waiters     int                           // waiting claims; while there are any, watch runs
+	unwatch     context.CancelFunc
+	lastRefresh time.Time                   // when the states of all shards were last read
+	burying     map[eventlog.Partition]bool // partitions whose spent messages are becoming dead letters now
 }
 
-// Info tells what the queue is, as this process knows it.
+// Info describes the queue as this process knows it.
 func (q *Queue) Info() Info { return q.def.Load().info() }
 
-// Now tells what the queue is, as the store has it: one trip. ErrUnknownQueue when this very queue is gone.
+// Now describes the queue as the store has it: one store call. ErrUnknownQueue if it was deleted, even if another one has its name.
 func (q *Queue) Now(ctx context.Context) (Info, error) {
 	if err := q.redefine(ctx); err != nil {
 		return Info{}, err
@@ -240,7 +241,7 @@ func (q *Queue) Now(ctx context.Context) (Info, error) {
 	return q.Info(), nil
 }
 
-// redefine reads the definition anew: one trip. ErrUnknownQueue when this very queue is gone.
+// redefine reads the definition again: one store call. ErrUnknownQueue if the queue was deleted, even if another one has its name.
 func (q *Queue) redefine(ctx context.Context) error {
 	d, err := q.owner.read(ctx, q.name)
 	if err == nil && d.id != q.id {
@@ -264,7 +265,7 @@ func (qs *Queues) dropOpened(q *Queue) {
 	}
 }
 
-// shard is the state that decides over a partition, as the queue is set now.
+// shard returns the shard that holds a partition's state, under the queue's present settings.
 func (q *Queue) shard(p eventlog.Partition) *shard {
 	key := stateKey(q.id, p)
 	if q.def.Load().settings.limited() {
@@ -273,13 +274,13 @@ func (q *Queue) shard(p eventlog.Partition) *shard {
 	return q.shardOf(key)
 }
 
-// decides reports whether the state of a key is in force, as the queue is set now.
+// decides reports whether a key holds the state, under the queue's present settings.
 func (q *Queue) decides(key string) bool {
 	rest, of := strings.CutPrefix(key, statesOf(q.id))
 	return !of || (rest == sharedShard) == q.def.Load().settings.limited()
 }
 
-// change runs an operation on the state that decides over a partition.
+// change runs an operation on the shard that holds a partition's state.
 func (q *Queue) change(ctx context.Context, p eventlog.Partition, o *op) error {
 	for {
 		err := q.shard(p).do(ctx, o)
@@ -295,27 +296,27 @@ func (q *Queue) shardOf(key string) *shard {
 	defer q.mu.Unlock()
 	s := q.shards[key]
 	if s == nil {
-		s = &shard{owner: q.owner, q: q, what: fmt.Sprintf("queue %q", q.name), key: key}
+		s = &shard{owner: q.owner, q: q, name: fmt.Sprintf("queue %q", q.name), key: key}
 		q.shards[key] = s
 	}
 	return s
 }
 
-// ring wakes the claims that wait.
-func (q *Queue) ring() {
+// wakeClaims wakes the waiting claims.
+func (q *Queue) wakeClaims() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	close(q.moved)
 	q.moved = make(chan struct{})
 }
 
-func (q *Queue) bell() <-chan struct{} {
+func (q *Queue) claimsWoken() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.moved
 }
 
-// wait counts a claim that waits, until the function it returns is called. While there is one, the log is watched for new messages.
+// wait counts a waiting claim until done is called. While there is one, watch waits for new messages.
 func (q *Queue) wait() (done func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -339,12 +340,12 @@ func (q *Queue) wait() (done func()) {
 	}
 }
 
-// watch rings when new messages come. It costs no trip.
+// watch wakes the claims when new messages come. It costs no store call.
 func (q *Queue) watch(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		levels, err := q.levels(ctx)
 		if err != nil {
-			q.ring()
+			q.wakeClaims()
 			return
 		}
 		var spans []eventlog.Span
@@ -361,16 +362,17 @@ func (q *Queue) watch(ctx context.Context) {
 			continue
 		}
 		failures = 0
-		q.ring()
+		q.wakeClaims()
 	}
 }
 
-// look reads the states of all shards, at most once in refreshEvery, and says whether it did: one trip per thousand partitions.
-func (q *Queue) look(ctx context.Context) (looked bool, err error) {
+// refreshStates reads the states of all shards, at most once in refreshEvery, and reports whether it did: one store call per
+// thousand partitions.
+func (q *Queue) refreshStates(ctx context.Context) (looked bool, err error) {
 	q.mu.Lock()
-	due := time.Since(q.lastLook) >= refreshEvery
+	due := time.Since(q.lastRefresh) >= refreshEvery
 	if due {
-		q.lastLook = time.Now()
+		q.lastRefresh = time.Now()
 	}
 	q.mu.Unlock()
 	if !due {
@@ -387,8 +389,8 @@ type place struct {
 	partition eventlog.Partition
 }
 
-// order lists the queue's partitions in the order in which a claim asks them: those of the highest priority first, but for one claim in
-// lowestFirst; and of each level another one first each time.
+// order lists the queue's partitions in the order in which a claim asks them: the highest priority first (one claim in lowestFirst:
+// the lowest), and in each level another partition first each time.
 func (q *Queue) order(levels []eventlog.Topic) (places []place) {
 	turn := q.turn.Add(1)
 	levels = slices.Clone(levels)
@@ -407,7 +409,7 @@ func (q *Queue) order(levels []eventlog.Topic) (places []place) {
 // lowestFirst says how many claims there are for each that begins with the lowest priority.
 const lowestFirst = 8
 
-// levels are the queue's topics, by priority.
+// levels returns the queue's topics, by priority.
 func (q *Queue) levels(ctx context.Context) ([]eventlog.Topic, error) {
 	d := q.def.Load()
 	topics := make([]eventlog.Topic, 0, 1+len(d.levels))
@@ -424,7 +426,7 @@ func (q *Queue) levels(ctx context.Context) ([]eventlog.Topic, error) {
 	return topics, nil
 }
 
-// topicByID finds a topic, and asks the store before it says that there is none: another process may just have made it.
+// topicByID finds a topic; if this process does not know it, it reads the catalog again: another process may just have created it.
 func (qs *Queues) topicByID(ctx context.Context, id eventlog.TopicID) (eventlog.Topic, error) {
 	t, err := qs.log.TopicByID(id)
 	if !errors.Is(err, eventlog.ErrUnknownTopic) {
@@ -446,7 +448,7 @@ func topicOf(topics []eventlog.Topic, p eventlog.Partition) (eventlog.Topic, boo
 	return eventlog.Topic{}, false
 }
 
-// topicFor is where a message of a priority goes.
+// topicFor returns the topic for messages of a priority.
 func (q *Queue) topicFor(ctx context.Context, priority int) (eventlog.Topic, error) {
 	topics, err := q.levels(ctx)
 	if err != nil {

@@ -13,41 +13,41 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// opsMax bounds what one change of a shard takes together, and opBytesMax the records that it appends.
+// opsMax bounds the operations in one change, opBytesMax the bytes of the records that it appends.
 const (
 	opsMax     = 4096
 	opBytesMax = 4 << 20
 )
 
-// op is what one caller asks of a shard.
 type op struct {
-	// apply changes the state and says what else belongs to the change. It reports whether anything changed. It runs again,
-	// on a newer state, when another process was faster: results are overwritten.
+	// apply changes the state and adds records and puts to the change. It may run again on a newer state, so it must overwrite its
+	// earlier results.
 	apply func(s *state, c *change) (changed bool, err error)
 	bytes int64 // of records that it appends
 	stale bool  // set by apply: it refused a receipt
 
-	doubt bool // it was sent before, and may have happened: another process changed the state since
+	maybeDone bool // an earlier attempt has an unknown outcome
 
-	done chan struct{} // closed once err is there
-	err  error
-	gone bool   // its caller went away after it was taken; guarded by shard.mu
-	left func() // called when it happened and its caller was gone; may be nil
+	done        chan struct{} // closed once err is there
+	err         error
+	abandoned   bool   // its caller gave up after it was taken; guarded by shard.mu
+	onAbandoned func() // called if it succeeded after its caller gave up; may be nil
 }
 
-// change is one entry of a shard, while it is being made.
+// change is the entry under construction for one change of a shard.
 type change struct {
-	entry eventlog.Entry
-	loose map[eventlog.Partition]*loose
-	order []eventlog.Partition // of loose, by first mention
-	keys  map[string]bool      // that put puts
-	doubt bool                 // of the operation that is applied: op.doubt
+	entry     eventlog.Entry
+	loose     map[eventlog.Partition]*loose
+	order     []eventlog.Partition // of loose, by first mention
+	keys      map[string]bool      // that put puts
+	maybeDone bool                 // of the operation that is applied: op.maybeDone
 }
 
-// inDoubt says of a receipt that is stale now that it may be so by this very operation, when that was sent before.
-func (c *change) inDoubt(err error) error {
-	if c.doubt && errors.Is(err, ErrStaleReceipt) && !errors.Is(err, eventlog.ErrUnsure) {
-		return fmt.Errorf("%w: it was sent twice, and the first may have happened (%w)", eventlog.ErrUnsure, err)
+// unsureIfResent turns ErrStaleReceipt into ErrUnsure if the operation was sent before: the earlier attempt may itself have used the
+// receipt.
+func (c *change) unsureIfResent(err error) error {
+	if c.maybeDone && errors.Is(err, ErrStaleReceipt) && !errors.Is(err, eventlog.ErrUnsure) {
+		return fmt.Errorf("%w: the operation was sent twice, and the first attempt may have succeeded (%w)", eventlog.ErrUnsure, err)
 	}
 	return err
 }
@@ -71,7 +71,8 @@ func (c *change) append(t eventlog.Topic, p eventlog.Partition, r batch.Record) 
 	l.records = append(l.records, r)
 }
 
-// put adds unique keys to the entry, which may name each key once. Two messages have the same one when somebody copied a record with its headers.
+// put adds puts of unique keys, each key once, as an entry demands. Two messages share a unique key if somebody copied a record with
+// its headers.
 func (c *change) put(puts []eventlog.Put) {
 	for _, p := range puts {
 		if c.keys == nil {
@@ -96,35 +97,35 @@ func (c *change) seal() error {
 	return nil
 }
 
-// shard is one state in the store, as this process knows it: that of a partition of a queue, or of a slot of the wheel. Callers put operations in a line; all that wait when a flush of the
-// log gathers become one change of the state. A shard has at most one change under way.
+// shard caches one state key: that of a queue's partition or of a wheel slot. Callers queue operations; when the log gathers its
+// next flush, all queued operations become one change. At most one change is in flight.
 type shard struct {
 	owner *Queues
 	q     *Queue // its definition is checked with every change; nil for a slot of the wheel
-	what  string // for errors
+	name  string // for errors
 	key   string
 
-	learning sync.Mutex           // held by whoever reads keys
-	keys     atomic.Pointer[keys] // for a queue that keeps order by key
+	keysMu sync.Mutex           // held while keys are read
+	keys   atomic.Pointer[keys] // for a queue that keeps order by key
 
-	mu      sync.Mutex // guards what follows
-	line    []*op
-	alone   int // so many operations of the line go alone: what they were part of was refused for one of them
-	working bool
-	state   *state // as the store had it at version; nil: not known. It is never changed, only replaced
-	version eventlog.Version
-	seen    time.Time // when the store showed it last, or took our change
+	mu       sync.Mutex // guards what follows
+	queued   []*op
+	oneByOne int // the first so many queued operations are committed one by one, because a change with all of them was refused
+	working  bool
+	state    *state // as the store had it at version; nil: not known. It is never changed, only replaced
+	version  eventlog.Version
+	stateAt  time.Time // when state was last read or written
 }
 
-// do runs an operation and waits until it is durable. Until it was taken, the end of ctx withdraws it (eventlog.ErrUnavailable);
-// later the outcome is unknown (eventlog.ErrUnsure).
+// do queues an operation and waits until it is durable. If ctx ends before it is taken, it is withdrawn (eventlog.ErrUnavailable);
+// after that its outcome is unknown (eventlog.ErrUnsure).
 func (s *shard) do(ctx context.Context, o *op) error {
 	if err := s.owner.running(ctx); err != nil {
-		return fmt.Errorf("%s: %w", s.what, err)
+		return fmt.Errorf("%s: %w", s.name, err)
 	}
 	o.done = make(chan struct{})
 	s.mu.Lock()
-	s.line = append(s.line, o)
+	s.queued = append(s.queued, o)
 	start := !s.working
 	s.working = true
 	s.mu.Unlock()
@@ -146,36 +147,36 @@ func (s *shard) do(ctx context.Context, o *op) error {
 		return o.err
 	default:
 	}
-	if i := slices.Index(s.line, o); i >= 0 {
-		s.line = slices.Delete(s.line, i, i+1)
-		return fmt.Errorf("%s: %w: gave up before it was sent (%w)", s.what, eventlog.ErrUnavailable, context.Cause(ctx))
+	if i := slices.Index(s.queued, o); i >= 0 {
+		s.queued = slices.Delete(s.queued, i, i+1)
+		return fmt.Errorf("%s: %w: gave up before it was sent (%w)", s.name, eventlog.ErrUnavailable, context.Cause(ctx))
 	}
-	o.gone = true
-	return fmt.Errorf("%s: %w: gave up while it was on its way (%w)", s.what, eventlog.ErrUnsure, context.Cause(ctx))
+	o.abandoned = true
+	return fmt.Errorf("%s: %w: gave up while it was on its way (%w)", s.name, eventlog.ErrUnsure, context.Cause(ctx))
 }
 
-// sent is a change whose answer was lost.
-type sent struct {
-	writer string           // who signed it; "": there is none
+// lostChange is a change whose answer was lost.
+type lostChange struct {
+	writer string           // the writer id in the state that it puts; "": no change is lost
 	from   eventlog.Version // that it checks
-	fence  string           // who signed the last change that was to keep it from coming
+	fence  string           // the writer id of the last change made to fence it
 }
 
-// work commits changes until nobody asks for more.
+// work commits changes until no operation is queued.
 func (s *shard) work(ctx context.Context) {
-	var taken []*op // not answered yet
-	var lost sent   // the change that took them, if its outcome is not known
-	fresh := false  // the state was read after they came
+	var taken []*op     // not answered yet
+	var lost lostChange // the change that took them, if its outcome is not known
+	fresh := false      // the state was read after they were taken
 	give := func(err error) {
 		for _, o := range taken {
-			o.doubt = o.doubt || lost.writer != ""
+			o.maybeDone = o.maybeDone || lost.writer != ""
 		}
 		s.answer(taken, err)
-		taken, lost = nil, sent{}
+		taken, lost = nil, lostChange{}
 	}
 	for failures := 0; ; {
 		s.mu.Lock()
-		if len(s.line) == 0 && len(taken) == 0 {
+		if len(s.queued) == 0 && len(taken) == 0 {
 			s.working = false
 			s.mu.Unlock()
 			return
@@ -184,7 +185,7 @@ func (s *shard) work(ctx context.Context) {
 		s.mu.Unlock()
 		if !known {
 			if err := s.load(ctx); err != nil {
-				if lost.writer != "" && !errors.Is(err, ErrUnknownQueue) && ctx.Err() == nil { // what was sent must be found out
+				if lost.writer != "" && !errors.Is(err, ErrUnknownQueue) && ctx.Err() == nil { // the outcome of the lost change must still be found out: retry
 					failures++
 					pause(ctx, failures)
 					continue
@@ -196,13 +197,13 @@ func (s *shard) work(ctx context.Context) {
 			failures, fresh = 0, true
 		}
 		if lost.writer != "" {
-			happened, err := s.settle(ctx, &lost, taken)
+			happened, err := s.resolveLost(ctx, &lost, taken)
 			switch {
 			case happened:
-				lost = sent{}
+				lost = lostChange{}
 				give(nil)
 			case err == nil:
-				lost = sent{}
+				lost = lostChange{}
 			case ctx.Err() != nil || errors.Is(err, eventlog.ErrClosed):
 				give(err)
 			default:
@@ -222,7 +223,7 @@ func (s *shard) work(ctx context.Context) {
 		_, err := ticket.Wait(ctx)
 		switch {
 		case err == nil && next == nil && !fresh && slices.ContainsFunc(taken, func(o *op) bool { return o.stale || errors.Is(o.err, ErrStaleReceipt) }):
-			s.forget() // a receipt may be of a claim that another process made, which nobody told this one
+			s.forget() // the receipt may belong to a claim of another process that this state does not have yet: read it and apply again
 			continue
 		case err == nil:
 			if next != nil {
@@ -232,10 +233,10 @@ func (s *shard) work(ctx context.Context) {
 		case errors.Is(err, eventlog.ErrStale) && s.q != nil:
 			s.forget()
 		case errors.Is(err, eventlog.ErrUnsure) && next != nil && ctx.Err() == nil:
-			lost = sent{writer: next.writer, from: from}
+			lost = lostChange{writer: next.writer, from: from}
 			s.forget()
 		case len(taken) > 1 && isRefusal(err):
-			s.putBack(taken) // one of them may be to blame, and the others are not to suffer
+			s.putBack(taken) // find the operation that caused the refusal: commit them one by one
 			s.forget()
 			taken = nil
 		default:
@@ -246,12 +247,12 @@ func (s *shard) work(ctx context.Context) {
 	}
 }
 
-// settle finds out what became of a change whose answer was lost, from the state that was read since. Where that is as it was, the change may still
-// be on its way: then the state moves on as it is, which fences the change. With nil and false it has not happened, or it is in doubt (op.doubt). An error
-// leaves it open.
+// resolveLost tells from the newly read state whether a lost change was committed. If the state is unchanged, the change may still
+// be in flight: the same state is put under a new version, which fences it. If another process changed the state, nobody can tell:
+// op.maybeDone. On error call it again.
 //
-// The operations do not run again before it is settled: what they found belongs to the change that happened.
-func (s *shard) settle(ctx context.Context, lost *sent, taken []*op) (happened bool, err error) {
+// Do not apply the operations again before: their results belong to the change that may have been committed.
+func (s *shard) resolveLost(ctx context.Context, lost *lostChange, taken []*op) (happened bool, err error) {
 	known := s.known()
 	switch {
 	case known.writer == lost.writer:
@@ -260,12 +261,12 @@ func (s *shard) settle(ctx context.Context, lost *sent, taken []*op) (happened b
 		return false, nil
 	case s.version != lost.from || s.q != nil && !s.q.decides(s.key):
 		for _, o := range taken {
-			o.doubt = true // it happened before another process changed the state, or not at all
+			o.maybeDone = true // nobody can tell: it was committed before another process changed the state, or not at all
 		}
 		return false, nil
 	}
 	next, version := known.clone(), s.version.Next()
-	next.writer = s.owner.sign()
+	next.writer = s.owner.newWriterID()
 	lost.fence = next.writer
 	if _, err := s.owner.log.Append(ctx, s.entryOf(&change{}, next, version)); err != nil {
 		s.forget()
@@ -281,7 +282,7 @@ func (s *shard) known() *state {
 	return s.state
 }
 
-// size is about what the state takes in the store.
+// size estimates the encoded size of the state, in bytes.
 func (s *shard) size() int64 {
 	runs := 0
 	for i := range s.known().parts {
@@ -290,44 +291,44 @@ func (s *shard) size() int64 {
 	return 256 + 96*int64(runs)
 }
 
-// take takes operations from the line, up to opsMax with those that were taken before.
+// take removes operations from the queue; with the `had` ones taken before they are at most opsMax.
 func (s *shard) take(had int) []*op {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, bytes := 0, int64(0)
-	if s.alone > 0 {
+	if s.oneByOne > 0 {
 		if had == 0 {
-			n, s.alone = 1, s.alone-1
+			n, s.oneByOne = 1, s.oneByOne-1
 		}
 		bytes = opBytesMax + 1
 	}
-	for n < len(s.line) && had+n < opsMax && (n == 0 || bytes+s.line[n].bytes <= opBytesMax) {
-		bytes += s.line[n].bytes
+	for n < len(s.queued) && had+n < opsMax && (n == 0 || bytes+s.queued[n].bytes <= opBytesMax) {
+		bytes += s.queued[n].bytes
 		n++
 	}
-	taken := slices.Clone(s.line[:n])
-	s.line = slices.Delete(s.line, 0, n)
+	taken := slices.Clone(s.queued[:n])
+	s.queued = slices.Delete(s.queued, 0, n)
 	return taken
 }
 
-// putBack puts operations at the head of the line, to go alone.
+// putBack returns operations to the head of the queue, to be committed one by one.
 func (s *shard) putBack(ops []*op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.line = append(ops, s.line...)
-	s.alone = len(ops)
+	s.queued = append(ops, s.queued...)
+	s.oneByOne = len(ops)
 }
 
-// isRefusal reports whether the log refused an entry for what it is, for good.
+// isRefusal reports whether an error is permanent: the same entry would be refused again.
 func isRefusal(err error) bool {
 	return !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrClosed) && !errors.Is(err, eventlog.ErrUnsure)
 }
 
-// apply makes one entry of operations; nil where none of them changes anything.
+// apply makes one entry of the operations; a nil state: none of them changes anything.
 func (s *shard) apply(ops []*op, version eventlog.Version) (eventlog.Entry, *state) {
 	next := s.known().clone()
 	c := &change{}
-	if s.q != nil && !s.q.decides(s.key) { // the queue got limits, or lost them: another state decides now
+	if s.q != nil && !s.q.decides(s.key) { // limits were added to the queue or removed: another key holds its state now
 		for _, o := range ops {
 			o.err = errMoved
 		}
@@ -336,35 +337,35 @@ func (s *shard) apply(ops []*op, version eventlog.Version) (eventlog.Entry, *sta
 	changed := false
 	for _, o := range ops {
 		var did bool
-		c.doubt = o.doubt
+		c.maybeDone = o.maybeDone
 		did, o.err = o.apply(next, c)
 		changed = changed || did
-		o.err = c.inDoubt(o.err)
+		o.err = c.unsureIfResent(o.err)
 	}
 	if !changed {
 		return eventlog.Entry{}, nil
 	}
 	if err := c.seal(); err != nil {
-		panic(fmt.Sprintf("%s: seal records that were read from the log: %v", s.what, err))
+		panic(fmt.Sprintf("%s: seal records that were read from the log: %v", s.name, err))
 	}
-	next.writer = s.owner.sign()
+	next.writer = s.owner.newWriterID()
 	return s.entryOf(c, next, version), next
 }
 
-// entryOf is the entry that puts a state in the place of the one that is known.
+// entryOf builds the entry that replaces the known state with next.
 func (s *shard) entryOf(c *change, next *state, version eventlog.Version) eventlog.Entry {
 	c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: s.key, Version: s.version})
-	if s.q != nil { // who pauses, alters or deletes a queue is obeyed by every process at once
+	if s.q != nil { // so that a pause, change or deletion of the queue takes effect in every process at once
 		c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: defKey(s.q.name), Version: s.q.def.Load().version})
 	}
 	c.entry.Puts = append(c.entry.Puts, eventlog.Put{Key: s.key, Version: version, Value: next.encode()})
 	return c.entry
 }
 
-// errMoved: the state that was asked decides no longer.
+// errMoved: the operation was sent to a key that no longer holds the queue's state.
 var errMoved = errors.New("the queue's state moved to another key")
 
-// load reads the queue's definition and the state: two trips.
+// load reads the queue's definition and the state: two store calls.
 func (s *shard) load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -375,7 +376,7 @@ func (s *shard) load(ctx context.Context) error {
 	}
 	kv, err := s.owner.log.Get(ctx, s.key)
 	if err != nil {
-		return fmt.Errorf("%s: read its state: %w", s.what, err)
+		return fmt.Errorf("%s: read its state: %w", s.name, err)
 	}
 	next, err := s.parse(kv)
 	if err != nil {
@@ -391,16 +392,16 @@ func (s *shard) parse(kv eventlog.KeyValue) (*state, error) {
 	}
 	parsed, err := decode(kv.Value)
 	if err != nil {
-		return nil, fmt.Errorf("%s: key %s does not hold a state: %w", s.what, s.key, err)
+		return nil, fmt.Errorf("%s: decode the state in key %s: %w", s.name, s.key, err)
 	}
 	return parsed, nil
 }
 
-// refresh takes in what the store was seen to hold, unless a change is under way, which finds out by itself.
+// refresh replaces the cached state with kv, unless a change is in flight: that change will notice by itself.
 func (s *shard) refresh(kv eventlog.KeyValue) error {
 	s.mu.Lock()
 	idle := !s.working && (s.state == nil || s.version != kv.Version)
-	s.seen = time.Now()
+	s.stateAt = time.Now()
 	s.mu.Unlock()
 	if !idle {
 		return nil
@@ -419,7 +420,7 @@ func (s *shard) refresh(kv eventlog.KeyValue) error {
 
 func (s *shard) keep(next *state, version eventlog.Version) {
 	s.mu.Lock()
-	s.state, s.version, s.seen = next, version, time.Now()
+	s.state, s.version, s.stateAt = next, version, time.Now()
 	s.mu.Unlock()
 }
 
@@ -429,7 +430,8 @@ func (s *shard) forget() {
 	s.mu.Unlock()
 }
 
-// answer ends operations. An error of theirs counts more than that of the change. What may have happened is not told as what has not.
+// answer completes operations. The change's error replaces the operations' own: only a commit proves that the state they were
+// applied to is current. An operation whose earlier attempt may have succeeded gets ErrUnsure, never a definite failure.
 func (s *shard) answer(ops []*op, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -437,21 +439,21 @@ func (s *shard) answer(ops []*op, err error) {
 		if err != nil {
 			o.err = err
 		}
-		if err != nil && o.doubt && !errors.Is(err, eventlog.ErrUnsure) {
-			o.err = fmt.Errorf("%s: %w: it was sent, and then: %w", s.what, eventlog.ErrUnsure, err)
+		if err != nil && o.maybeDone && !errors.Is(err, eventlog.ErrUnsure) {
+			o.err = fmt.Errorf("%s: %w: an earlier attempt may have succeeded, and the last one failed: %w", s.name, eventlog.ErrUnsure, err)
 		}
 		close(o.done)
-		if o.gone && o.err == nil && o.left != nil {
-			s.owner.start(func(context.Context) { o.left() })
+		if o.abandoned && o.err == nil && o.onAbandoned != nil {
+			s.owner.start(func(context.Context) { o.onAbandoned() })
 		}
 	}
 }
 
-// fail ends all operations that wait.
+// fail answers all queued operations with err.
 func (s *shard) fail(err error) {
 	s.mu.Lock()
-	line := s.line
-	s.line = nil
+	line := s.queued
+	s.queued = nil
 	s.mu.Unlock()
 	s.answer(line, err)
 }

@@ -11,7 +11,7 @@ import (
 // Time is a moment by the store's clock, in milliseconds since the Unix epoch.
 type Time int64
 
-// fate is what became of a message.
+// fate is the state of a message.
 type fate byte
 
 const (
@@ -37,7 +37,7 @@ func (r run) like(o run) bool {
 	return r == o
 }
 
-// part is what became of the messages of one partition.
+// part is the state of the messages of one partition.
 //
 //	floor ≤ next, and the runs cover [floor, next) without a hole; the first is not done
 type part struct {
@@ -96,7 +96,7 @@ func (p *part) at(o eventlog.Offset) (run, bool) {
 	panic("queue: the runs of a partition do not reach its next offset")
 }
 
-// set gives n messages from an offset on another fate. They lie within [floor, next).
+// set changes the fate of r.n messages from an offset on. They are within [floor, next).
 func (p *part) set(from eventlog.Offset, r run) {
 	first := p.split(from)
 	last := p.split(from + eventlog.Offset(r.n))
@@ -139,7 +139,7 @@ func (p *part) tidy() {
 	p.runs = kept
 }
 
-// trimmed takes in that the log begins at first: what lies below is gone, whatever its fate was.
+// trimmed raises the floor to first, the log's start: what is below is deleted, whatever its fate was.
 func (p *part) trimmed(first eventlog.Offset) {
 	if first <= p.floor {
 		return
@@ -166,8 +166,8 @@ type claim struct {
 	allowed     func(eventlog.Offset) bool // nil: all
 }
 
-// claim gives a worker the oldest messages that are free: first those that came back, then new ones below c.end. The
-// messages in spent were given out for the last time, and their leases ended: they are to be given up.
+// claim gives a worker the oldest free messages: first those that came back, then new ones below c.end. The leases of the messages
+// in spent ended after their last attempt: they must become dead letters.
 func (p *part) claim(c claim) (granted []grant, spent []grant) {
 	at := p.floor
 	for i := 0; c.most > 0 && i < len(p.runs) && len(granted) < c.most; i++ {
@@ -239,7 +239,7 @@ func (p *part) grants(to []grant, from eventlog.Offset, r run) []grant {
 	return to
 }
 
-// held finds the claim that a receipt was given for.
+// held finds the claim that a receipt belongs to.
 func (p *part) held(g grant) (run, error) {
 	r, there := p.at(g.offset)
 	switch {
@@ -339,7 +339,7 @@ func (s *state) clone() *state {
 	return c
 }
 
-// find finds what is known of a partition. It is not to be changed.
+// find finds the state of a partition. The caller must not change it.
 func (s *state) find(p eventlog.Partition) (*part, bool) {
 	i, there := slices.BinarySearchFunc(s.parts, p, func(has part, want eventlog.Partition) int { return cmp.Compare(has.partition, want) })
 	if !there {
@@ -348,7 +348,7 @@ func (s *state) find(p eventlog.Partition) (*part, bool) {
 	return &s.parts[i], true
 }
 
-// part finds what became of a partition, of which nothing may be known yet.
+// part finds the state of a partition, or adds an empty one.
 func (s *state) part(p eventlog.Partition) *part {
 	i, there := slices.BinarySearchFunc(s.parts, p, func(has part, want eventlog.Partition) int { return cmp.Compare(has.partition, want) })
 	if !there {

@@ -15,16 +15,16 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// Later is a place in the log. A message that is to come later is a record in a slot of the wheel: a partition that stands for a span of
-// time. When that span begins its messages move to slots of shorter spans, and from a slot of one second to their queue. So a
-// million of them are sequential bytes and no keys, and each is moved a handful of times.
+// Delayed messages wait in a hierarchical timing wheel: each slot is a partition that stands for a span of time. When the span
+// begins, its messages move to slots of shorter spans, and from a slot of 1 s to their queue. So a delayed message needs no key, and
+// is copied a few times at most.
 //
 //	level 0   64 slots of 1 s            level 3   64 slots of 3 days
 //	level 1   64 slots of 64 s           level 4   64 slots of 194 days
 //	level 2   64 slots of 68 min
 //
-// What was moved out of a slot is a state as that of a queue's partition, changed in the entry that moves: whoever turns the wheel, a message
-// leaves a slot once. One process turns it at a time, for the sake of speed alone.
+// Each slot has a state like a queue's partition, changed in the entry that moves messages: a message leaves a slot once, whichever
+// process moves it. One process is the leader, to save work; correctness does not need it.
 const (
 	wheelTopic  = "__weir_later"
 	wheelLevels = 5
@@ -32,26 +32,27 @@ const (
 	wheelSpan   = Time(1000) // of a slot of level 0, in milliseconds
 
 	wheelStates = "queue/later/"
-	turnerKey   = "queue/turner"
+	leaderKey   = "queue/turner"
 )
 
 const (
-	// turnerEvery is how often the process that turns the wheel says so, and turnerDead how long others believe it.
-	turnerEvery = 2 * time.Second
-	turnerDead  = 7 * time.Second
-	// wheelLead is how long before its span a slot is emptied, and wheelLate how long after it: a message may become durable after the
-	// span of its slot has passed.
-	wheelLead = Time(2000)
-	wheelLate = Time(10_000)
+	// leaderHeartbeat is how often the leader puts its key anew; leaderTimeout is the age of the key at which another process takes
+	// over.
+	leaderHeartbeat = 2 * time.Second
+	leaderTimeout   = 7 * time.Second
+	// A slot is read from openBefore ahead of its span until openAfter past it: a message may become durable after the span of its slot
+	// has passed.
+	openBefore = Time(2000)
+	openAfter  = Time(10_000)
 	// movesMax and movesBytes bound what moves in one change.
 	movesMax   = 1000
 	movesBytes = 1 << 20
-	// dueBytes bounds the messages in memory that wait for their second to pass.
+	// dueBytes bounds the messages held in memory until they are due.
 	dueBytes = 64 << 20
-	// goneMax bounds what is remembered of queues that are gone.
-	goneMax = 1000
-	// turnLeast is the least time between two turns: what is due within it moves together.
-	turnLeast = 20 * time.Millisecond
+	// deletedMax bounds the memory of deleted queues.
+	deletedMax = 1000
+	// passMin is the least time between two passes; messages due within it move together.
+	passMin = 20 * time.Millisecond
 )
 
 // Headers of a message in the wheel.
@@ -60,17 +61,17 @@ const (
 	headerDue = "weir.queue.due" // Time, in decimal digits
 )
 
-// HeaderTried says how often a message was given out before it was put off.
-const HeaderTried = "weir.queue.tried"
+// HeaderPriorAttempts holds how many attempts a message has had when it is delayed for a retry.
+const HeaderPriorAttempts = "weir.queue.tried"
 
-// slotOf is the slot where a message that is due then waits now. Slots whose span was a moment ago, or that are emptied at this moment, are
-// not used for what is to come.
+// slotOf returns the slot for a message due at due, as seen at now. It avoids slots that are still open, or about to be, for an
+// earlier span.
 func slotOf(now, due Time) int32 {
 	due = max(due, now)
 	span := wheelSpan
 	for level := 0; ; level++ {
 		ahead := due/span - now/span
-		most := wheelSlots - 2 - (wheelLead+wheelLate)/span
+		most := wheelSlots - 2 - (openBefore+openAfter)/span
 		if ahead > most && level < wheelLevels-1 && due/(span*wheelSlots) > now/(span*wheelSlots) {
 			span *= wheelSlots
 			continue
@@ -80,15 +81,15 @@ func slotOf(now, due Time) int32 {
 	}
 }
 
-// wheel moves what is due.
+// wheel moves delayed messages to their queues when they are due.
 type wheel struct {
-	owner  *Queues
-	slots  map[int32]*slot
-	due    dueHeap         // messages that were read and wait for their moment
-	bytes  int             // of due
-	gone   map[string]bool // queues, as in headerTo, that were purged or deleted; no id ever comes back
-	turned time.Time       // when this process last said that it turns the wheel; zero: it does not
-	asked  chan struct{}   // holds one value when this process was about to put something into the wheel
+	owner   *Queues
+	slots   map[int32]*slot
+	due     dueHeap         // messages that were read and are not due yet
+	bytes   int             // of due
+	deleted map[string]bool // deleted or purged queues, named as in headerTo; ids are never reused
+	ledAt   time.Time       // when this process last renewed its leadership; zero: it is not the leader
+	wake    chan struct{}   // has a value after this process asked for the wheel's topic to add a message
 }
 
 // slot is a partition of the wheel.
@@ -96,7 +97,7 @@ type slot struct {
 	*shard
 	partition eventlog.Partition
 	records   *records
-	read      eventlog.Offset // how far its messages were looked at
+	next      eventlog.Offset // the next offset to read
 	started   bool
 }
 
@@ -126,20 +127,20 @@ func (h *dueHeap) Pop() any {
 }
 
 func newWheel(owner *Queues) *wheel {
-	return &wheel{owner: owner, slots: make(map[int32]*slot), gone: make(map[string]bool), asked: make(chan struct{}, 1)}
+	return &wheel{owner: owner, slots: make(map[int32]*slot), deleted: make(map[string]bool), wake: make(chan struct{}, 1)}
 }
 
-// topic finds the wheel's topic, and makes it if it is not there.
+// topic returns the wheel's topic, and creates it if it does not exist.
 func (w *wheel) topic(ctx context.Context) (eventlog.Topic, error) {
 	t, err := w.owner.topic(ctx, wheelTopic, wheelLevels*wheelSlots, 1<<30)
 	select {
-	case w.asked <- struct{}{}:
+	case w.wake <- struct{}{}:
 	default:
 	}
 	return t, err
 }
 
-// event is a message on its way into the wheel.
+// event builds the event that adds a message to the wheel.
 func (w *wheel) event(ctx context.Context, q *Queue, m NewMessage, now, due Time) (publish.Event, error) {
 	topic, err := w.topic(ctx)
 	if err != nil {
@@ -148,36 +149,36 @@ func (w *wheel) event(ctx context.Context, q *Queue, m NewMessage, now, due Time
 	slot := slotOf(now, due)
 	return publish.Event{
 		Topic: topic.Name, TopicID: topic.ID, Partition: &slot, Key: m.Key, Value: m.Value, Time: m.Time,
-		Headers: append(append([]batch.RecordHeader(nil), m.Headers...), q.putOff(due)...),
+		Headers: append(append([]batch.RecordHeader(nil), m.Headers...), q.delayHeaders(due)...),
 	}, nil
 }
 
-// putOff are the headers of a message of the queue that waits in the wheel.
-func (q *Queue) putOff(due Time) []batch.RecordHeader {
+// delayHeaders returns the headers that name the queue and the due time of a delayed message.
+func (q *Queue) delayHeaders(due Time) []batch.RecordHeader {
 	return []batch.RecordHeader{
 		{Key: headerTo, Value: []byte(q.name + "/" + q.id)},
 		{Key: headerDue, Value: strconv.AppendInt(nil, int64(due), 10)},
 	}
 }
 
-// run turns the wheel while there is something in it. An empty wheel costs no trips.
+// run moves due messages until ctx ends. An empty wheel costs no store calls.
 func (w *wheel) run(ctx context.Context) {
 	changed := w.owner.log.IncarnationChanged()
 	for failures := 0; ctx.Err() == nil; {
-		if isClosed(changed) { // a queue that is gone may be there again
+		if isClosed(changed) { // after a rewind, a deleted queue may exist again
 			changed = w.owner.log.IncarnationChanged()
 			w.drop()
-			clear(w.gone)
+			clear(w.deleted)
 		}
-		spans := w.ends() // before the turn: what comes after it wakes
-		wait, err := w.turn(ctx)
+		spans := w.ends() // read before the pass, so that a later append ends the sleep
+		wait, err := w.pass(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil && failures == 0:
-			w.owner.logger.Warn("messages that are due wait: they cannot be moved to their queues; trying on", "err", err)
+			w.owner.logger.Warn("cannot move due messages to their queues; retrying", "err", err)
 		case err == nil && failures > 0:
-			w.owner.logger.Info("messages that are due go on", "failures", failures)
+			w.owner.logger.Info("due messages are moved to their queues again", "failures", failures)
 		}
 		if err != nil {
 			failures++
@@ -190,7 +191,7 @@ func (w *wheel) run(ctx context.Context) {
 	}
 }
 
-// ends are the places behind everything that is in the wheel; none where there is no wheel.
+// ends returns a span at the end of each slot, for sleep to wait on; none if the wheel's topic does not exist.
 func (w *wheel) ends() (spans []eventlog.Span) {
 	topic, _ := w.known()
 	for _, p := range topic.Partitions {
@@ -200,13 +201,13 @@ func (w *wheel) ends() (spans []eventlog.Span) {
 	return spans
 }
 
-// sleep waits so long, or until something comes into the wheel past the spans.
+// sleep waits for wait, or until a message is appended past one of the spans.
 func (w *wheel) sleep(ctx context.Context, wait time.Duration, spans []eventlog.Span) {
 	if len(spans) == 0 {
 		select {
 		case <-ctx.Done():
-		case <-w.asked:
-		case <-time.After(min(wait, turnerEvery)):
+		case <-w.wake:
+		case <-time.After(min(wait, leaderHeartbeat)):
 		}
 		return
 	}
@@ -226,7 +227,7 @@ func (w *wheel) has(p eventlog.Partition) bool {
 	return there && number(topic, p) >= 0
 }
 
-// known finds the wheel's topic among those that this process has heard of.
+// known returns the wheel's topic, if this process's catalog has it.
 func (w *wheel) known() (eventlog.Topic, bool) {
 	for _, t := range w.owner.log.Topics() {
 		if t.Name == wheelTopic {
@@ -236,23 +237,23 @@ func (w *wheel) known() (eventlog.Topic, bool) {
 	return eventlog.Topic{}, false
 }
 
-// turn moves what is due, and says when to come again.
-func (w *wheel) turn(ctx context.Context) (wait time.Duration, err error) {
+// pass moves what is due and returns the time until the next pass.
+func (w *wheel) pass(ctx context.Context) (wait time.Duration, err error) {
 	topic, there := w.known()
 	if !there || w.empty(topic) {
 		w.drop()
 		return time.Minute, nil
 	}
-	if mine, err := w.lead(ctx); err != nil || !mine {
+	if mine, err := w.isLeader(ctx); err != nil || !mine {
 		w.drop()
-		return turnerEvery, err
+		return leaderHeartbeat, err
 	}
 	now, _, err := w.owner.clock.now(ctx)
 	if err != nil {
 		return 0, err
 	}
 	for i := range topic.Partitions {
-		if err := w.look(ctx, topic, int32(i), now); err != nil {
+		if err := w.readSlot(ctx, topic, int32(i), now); err != nil {
 			return 0, err
 		}
 	}
@@ -263,10 +264,11 @@ func (w *wheel) turn(ctx context.Context) (wait time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return max(time.Duration(w.next(topic, now)-now)*time.Millisecond, turnLeast), nil
+	return max(time.Duration(w.next(topic, now)-now)*time.Millisecond, passMin), nil
 }
 
-// next is when there is something to do: a message's moment, or the beginning of the span of a slot that has messages.
+// next returns when the next pass is due: the earliest message in due, or the opening of the next slot that has messages, at most a
+// minute from now.
 func (w *wheel) next(topic eventlog.Topic, now Time) Time {
 	next := now + Time(time.Minute.Milliseconds())
 	if len(w.due) > 0 {
@@ -275,20 +277,20 @@ func (w *wheel) next(topic eventlog.Topic, now Time) Time {
 	for i, p := range topic.Partitions {
 		if b, _ := w.owner.log.Known(p); b.First >= b.Next {
 			continue
-		} else if s := w.slots[int32(i)]; s != nil && s.read >= b.Next {
-			continue // all of it waits in due
+		} else if s := w.slots[int32(i)]; s != nil && s.next >= b.Next {
+			continue // all its messages are in due
 		}
 		span := spanOf(int32(i))
 		at := now / span
 		for at%wheelSlots != Time(i%wheelSlots) {
 			at++
 		}
-		next = min(next, at*span-wheelLead)
+		next = min(next, at*span-openBefore)
 	}
 	return next
 }
 
-// spanOf is how long the span of a slot is.
+// spanOf returns the length of a slot's span.
 func spanOf(slot int32) Time {
 	span := wheelSpan
 	for range slot / wheelSlots {
@@ -306,41 +308,43 @@ func (w *wheel) empty(topic eventlog.Topic) bool {
 	return true
 }
 
-// lead reports whether this process turns the wheel. It says so every turnerEvery, and takes over from one that is silent: a trip or two.
-func (w *wheel) lead(ctx context.Context) (bool, error) {
-	if !w.turned.IsZero() && time.Since(w.turned) < turnerEvery {
+// isLeader reports whether this process is the leader. It renews the leader's key every leaderHeartbeat, and takes over a key older
+// than leaderTimeout: at most two store calls.
+func (w *wheel) isLeader(ctx context.Context) (bool, error) {
+	if !w.ledAt.IsZero() && time.Since(w.ledAt) < leaderHeartbeat {
 		return true, nil
 	}
 	asked := time.Now()
-	kv, err := w.owner.log.Get(ctx, turnerKey)
+	kv, err := w.owner.log.Get(ctx, leaderKey)
 	if err != nil {
 		return false, err
 	}
-	if string(kv.Value) != w.owner.process && kv.Version > 0 && kv.Age < turnerDead {
+	if string(kv.Value) != w.owner.process && kv.Version > 0 && kv.Age < leaderTimeout {
 		return false, nil
 	}
 	_, err = w.owner.log.Append(ctx, eventlog.Entry{
-		Checks: []eventlog.Check{{Key: turnerKey, Version: kv.Version}},
-		Puts:   []eventlog.Put{{Key: turnerKey, Version: kv.Version + 1, Value: []byte(w.owner.process)}},
+		Checks: []eventlog.Check{{Key: leaderKey, Version: kv.Version}},
+		Puts:   []eventlog.Put{{Key: leaderKey, Version: kv.Version + 1, Value: []byte(w.owner.process)}},
 	})
 	if isStale(err) {
 		return false, nil
 	}
 	if err == nil {
-		w.turned = asked
+		w.ledAt = asked
 	}
 	return err == nil, err
 }
 
-// drop forgets all that was read: another process may turn the wheel.
+// drop gives up leadership in this process and forgets all that was read.
 func (w *wheel) drop() {
-	w.turned, w.due, w.bytes = time.Time{}, nil, 0
+	w.ledAt, w.due, w.bytes = time.Time{}, nil, 0
 	clear(w.slots)
-	clear(w.gone)
+	clear(w.deleted)
 }
 
-// look reads what is new in a slot whose time has come: messages for higher levels' slots move on at once, the others wait for their moment.
-func (w *wheel) look(ctx context.Context, topic eventlog.Topic, i int32, now Time) error {
+// readSlot reads the new messages of an open slot. Messages due within 2 s, or still of this slot, wait in due; the others move to
+// another slot at once.
+func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now Time) error {
 	p := topic.Partitions[i]
 	bounds, _ := w.owner.log.Known(p)
 	if bounds.First >= bounds.Next {
@@ -348,14 +352,14 @@ func (w *wheel) look(ctx context.Context, topic eventlog.Topic, i int32, now Tim
 		return nil
 	}
 	s := w.slots[i]
-	if s == nil || s.partition != p { // the topic may have been deleted and made anew
+	if s == nil || s.partition != p { // the topic may have been deleted and created again
 		s = &slot{
-			shard:     &shard{owner: w.owner, what: fmt.Sprintf("slot %d of the wheel", i), key: wheelStateKey(p)},
+			shard:     &shard{owner: w.owner, name: fmt.Sprintf("slot %d of the wheel", i), key: wheelStateKey(p)},
 			partition: p, records: w.owner.records,
 		}
 		w.slots[i] = s
 	}
-	if !w.current(i, now) && s.started {
+	if !w.isOpen(i, now) && s.started {
 		return nil
 	}
 	known, err := s.get(ctx)
@@ -365,10 +369,10 @@ func (w *wheel) look(ctx context.Context, topic eventlog.Topic, i int32, now Tim
 	mine := *known.clone().part(p)
 	mine.trimmed(bounds.First)
 	if !s.started {
-		s.started, s.read = true, mine.floor
+		s.started, s.next = true, mine.floor
 	}
-	if !w.current(i, now) {
-		// This process did not turn the wheel before. Is there something that the one before left behind?
+	if !w.isOpen(i, now) {
+		// First read by this leader: check for messages that an earlier leader left in a slot that is not open.
 		if mine.floor >= bounds.Next {
 			return w.trim(ctx, s, mine.floor)
 		}
@@ -376,18 +380,18 @@ func (w *wheel) look(ctx context.Context, topic eventlog.Topic, i int32, now Tim
 		if err != nil && !errors.Is(err, errNoRecord) && !errors.Is(err, errUnreadable) {
 			return err
 		}
-		if err == nil && !w.current(slotOf(now, dueOf(rec)), now) {
+		if err == nil && !w.isOpen(slotOf(now, dueOf(rec)), now) {
 			return nil
 		}
 	}
 	var moves []dueMessage
 	bytes := 0
-	for s.read < bounds.Next && w.bytes < dueBytes {
-		rec, err := s.records.read(ctx, p, s.read)
-		at := s.read
-		s.read++
+	for s.next < bounds.Next && w.bytes < dueBytes {
+		rec, err := s.records.read(ctx, p, s.next)
+		at := s.next
+		s.next++
 		if errors.Is(err, errUnreadable) {
-			w.owner.logger.Error("a delayed message cannot be read, and is passed over", "message", MessageID{p, at}.String(), "err", err)
+			w.owner.logger.Error("a delayed message cannot be read; skipping it", "message", MessageID{p, at}.String(), "err", err)
 			continue
 		}
 		if errors.Is(err, errNoRecord) {
@@ -400,7 +404,7 @@ func (w *wheel) look(ctx context.Context, topic eventlog.Topic, i int32, now Tim
 			continue
 		}
 		m := dueMessage{due: dueOf(rec), slot: i, at: at, rec: rec}
-		if to := slotOf(now+wheelLead, m.due); to == i || to < wheelSlots && m.due < now+2*wheelSpan {
+		if to := slotOf(now+openBefore, m.due); to == i || to < wheelSlots && m.due < now+2*wheelSpan {
 			heap.Push(&w.due, m)
 			w.bytes += m.size()
 			continue
@@ -417,10 +421,10 @@ func (w *wheel) look(ctx context.Context, topic eventlog.Topic, i int32, now Tim
 	return w.move(ctx, topic, s, moves)
 }
 
-// current reports whether a slot's span has begun, or is about to, or has just passed.
-func (w *wheel) current(i int32, now Time) bool {
+// isOpen reports whether a slot's span is now, begins within openBefore, or ended less than openAfter ago.
+func (w *wheel) isOpen(i int32, now Time) bool {
 	span := spanOf(i)
-	for at := max(now-wheelLate, 0) / span; at <= (now+wheelLead)/span; at++ {
+	for at := max(now-openAfter, 0) / span; at <= (now+openBefore)/span; at++ {
 		if at%wheelSlots == Time(i%wheelSlots) {
 			return true
 		}
@@ -436,10 +440,10 @@ func dueOf(rec batch.Record) Time {
 			}
 		}
 	}
-	return 0 // it was not put here by us, and leaves at once
+	return 0 // not written by weir: due at once
 }
 
-// deliver moves the messages whose moment has come to their queues.
+// deliver moves due messages to their queues.
 func (w *wheel) deliver(ctx context.Context, topic eventlog.Topic) error {
 	now, _, err := w.owner.clock.now(ctx)
 	if err != nil {
@@ -467,7 +471,7 @@ func (w *wheel) deliver(ctx context.Context, topic eventlog.Topic) error {
 	return nil
 }
 
-// move takes messages out of a slot, and puts each where it belongs now: into its queue, or into another slot.
+// move moves messages out of a slot: each into its queue, or into another slot.
 func (w *wheel) move(ctx context.Context, topic eventlog.Topic, s *slot, messages []dueMessage) error {
 	if len(messages) == 0 {
 		return nil
@@ -502,7 +506,7 @@ func (w *wheel) move(ctx context.Context, topic eventlog.Topic, s *slot, message
 				to[i].append(c)
 			}
 		}
-		for name, q := range queues { // a queue that is deleted meanwhile gets nothing, nor does its namesake
+		for name, q := range queues { // fails if a queue was deleted meanwhile: a new queue of the same name must not get these messages
 			c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: defKey(name), Version: q.def.Load().version})
 		}
 		p.tidy()
@@ -522,7 +526,7 @@ func (w *wheel) move(ctx context.Context, topic eventlog.Topic, s *slot, message
 	return w.trim(ctx, s, floor)
 }
 
-// trim lets go of what was moved out of a slot, when that is all.
+// trim deletes a slot's records once all of them were moved.
 func (w *wheel) trim(ctx context.Context, s *slot, floor eventlog.Offset) error {
 	if bounds, _ := w.owner.log.Known(s.partition); floor < bounds.Next || bounds.First >= floor {
 		return nil
@@ -530,7 +534,7 @@ func (w *wheel) trim(ctx context.Context, s *slot, floor eventlog.Offset) error 
 	return w.owner.log.Trim(ctx, s.partition, floor)
 }
 
-// target says where a message goes when it leaves its slot. One whose queue is gone goes nowhere.
+// target returns the partition and the record that a message moves to. For a deleted queue it returns none: the message is dropped.
 func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m dueMessage, now Time, queues map[string]*Queue) (none preparation, err error) {
 	var to string
 	headers := make([]batch.RecordHeader, 0, len(m.rec.Headers)+1)
@@ -556,35 +560,35 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 		headers = append(headers, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(time.UnixMilli(m.rec.Timestamp).UTC().Format(time.RFC3339Nano))})
 	}
 	name, id, _ := strings.Cut(to, "/")
-	if w.gone[to] {
+	if w.deleted[to] {
 		return none, nil
 	}
 	q, err := w.owner.openAs(ctx, name, id)
 	var invalid *eventlog.InvalidError
 	switch {
 	case errors.Is(err, ErrUnknownQueue), errors.As(err, &invalid), err == nil && q.id != id:
-		w.owner.logger.Info("messages of a queue that is gone are dropped", "queue", name, "first", MessageID{s.partition, m.at}.String())
-		if len(w.gone) >= goneMax {
-			clear(w.gone)
+		w.owner.logger.Info("dropping delayed messages: their queue was deleted or purged", "queue", name, "first", MessageID{s.partition, m.at}.String())
+		if len(w.deleted) >= deletedMax {
+			clear(w.deleted)
 		}
-		w.gone[to] = true
+		w.deleted[to] = true
 		return none, nil
 	case err != nil:
 		return none, err
 	}
 	queues[name] = q
-	// The record is as old as its place: the topic's retention counts from here.
+	// The timestamp is the time of this move: the topic's retention counts from it, not from when the message was enqueued.
 	rec := batch.Record{Timestamp: int64(now), Key: m.rec.Key, Value: m.rec.Value, Headers: headers}
 	if m.due > now { // on to a slot of a shorter span
-		rec.Headers = append(rec.Headers, q.putOff(m.due)...)
-		return preparation{topic: wheel, partition: wheel.Partitions[slotOf(now+wheelLead, m.due)], record: rec}, nil
+		rec.Headers = append(rec.Headers, q.delayHeaders(m.due)...)
+		return preparation{topic: wheel, partition: wheel.Partitions[slotOf(now+openBefore, m.due)], record: rec}, nil
 	}
 	topic, err := q.topicFor(ctx, priorityOf(m.rec))
 	if err != nil && !errors.Is(err, eventlog.ErrUnknownTopic) {
 		return none, err
 	}
 	if err != nil {
-		w.owner.logger.Info("a message of a topic that is gone is dropped", "queue", name, "message", MessageID{s.partition, m.at}.String())
+		w.owner.logger.Info("dropping a delayed message: its topic was deleted", "queue", name, "message", MessageID{s.partition, m.at}.String())
 		return none, nil
 	}
 	rec.Headers = append(rec.Headers, batch.RecordHeader{Key: headerTo, Value: []byte(to)}) // for purges: see wasPurged

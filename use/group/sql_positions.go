@@ -7,26 +7,26 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Beside is a second place in which a group's positions are committed, such as the transactions of SQL sessions, which no key may wait for. Which of the
-// two says where the group is, it decides:
+// Beside is a second place in which a group's offsets are committed: the transactions of SQL sessions, which cannot put a key. It
+// decides which of the two counts:
 //
-//   - A key that was put without a mark begins anew there: a client of another protocol, or somebody who reset the group, said so.
+//   - A key without a mark overrides what SQL committed: a client of another protocol put it, or a reset of the group.
 //   - A key with a mark goes on with what was committed before. Of the two, the farther one counts. So who commits such a key, from however
 //     old a view, takes nothing back that was committed beside it meanwhile.
 type Beside interface {
-	// Positions tells where the group is in some partitions.
+	// Positions returns the group's committed offsets in some partitions.
 	Positions(ctx context.Context, group string, of []TopicPartition) ([]Position, error)
-	// Mark is the metadata of a key that goes on from a position.
+	// Mark returns the metadata of a key that continues from a position.
 	Mark(next eventlog.Offset, from Position) string
 }
 
-// Position is where a group is in a partition.
+// Position is a group's committed offset in a partition.
 type Position struct {
 	Offset eventlog.Offset // −1: it has committed nothing there
-	Base   int64           // what the next position is built on, in Beside's own words
+	Base   int64           // what the next position is based on; only Beside interprets it
 }
 
-// placed overlays what keys say with what was committed beside them, and returns the bases: one trip.
+// placed replaces the keys' offsets by what counts with SQL's, and returns the bases: one store call.
 func (p *Peer) placed(ctx context.Context, committed map[TopicPartition]eventlog.Offset, of []TopicPartition) (map[TopicPartition]int64, error) {
 	if p.cfg.Beside == nil || len(of) == 0 {
 		return nil, nil
@@ -45,7 +45,7 @@ func (p *Peer) placed(ctx context.Context, committed map[TopicPartition]eventlog
 	return bases, nil
 }
 
-// mark has offsets that go on from where the group is say so: one trip where the peer committed others before.
+// mark adds the mark to offsets that continue from the committed one: one store call if a base is not known.
 func (p *Peer) mark(ctx context.Context, grants []*Assigned, offsets []Committed) error {
 	if p.cfg.Beside == nil {
 		return nil
@@ -55,7 +55,7 @@ func (p *Peer) mark(ctx context.Context, grants []*Assigned, offsets []Committed
 	p.mu.Lock()
 	for i, a := range grants {
 		if !offsets[i].Onward {
-			a.base = nil // it begins anew, also where the commit seems to fail
+			a.base = nil // it overrides SQL's, even if the commit seems to fail
 		} else if a.base == nil {
 			ask, of = append(ask, a.TopicPartition), append(of, a)
 		}

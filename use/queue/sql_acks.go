@@ -10,14 +10,14 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Beside knows of acks that were committed elsewhere, in a transaction of a worker's, and are on their way here: see Handled.
+// Beside knows of acks that workers committed in SQL transactions, and that have not reached the queue's state yet: see Handled.
 type Beside interface {
-	// Acked lists the messages of a partition that are done so, for the queue of an id.
+	// Acked lists the messages of a partition that were acknowledged so, for the queue with an id.
 	Acked(ctx context.Context, id string, p eventlog.Partition) ([]eventlog.Offset, error)
 }
 
-// Handled ends messages that were handled, as was committed elsewhere: whoever has them claimed now, or none. Errors are those of Ack; one that is done
-// already, or is of a queue as it was before a purge, is an ErrStaleReceipt.
+// Handled acknowledges messages whose ack was committed with SQL, whether they are claimed now or not. Errors are those of Ack; a
+// message that is done already, or was there before a purge, is an ErrStaleReceipt.
 func (q *Queue) Handled(ctx context.Context, receipts ...string) ([]error, error) {
 	return q.answer(ctx, receipts, func(s *state, c *change, g grant) error {
 		p := s.part(g.partition)
@@ -29,7 +29,8 @@ func (q *Queue) Handled(ctx context.Context, receipts ...string) ([]error, error
 	}, q.keepDone)
 }
 
-// Acked reports whether the message of a receipt was acknowledged in a transaction that committed, and nobody carried that here yet.
+// Acked reports whether the message of a receipt was acknowledged in a committed SQL transaction that has not reached the queue's
+// state yet.
 func (q *Queue) Acked(ctx context.Context, receipt string) (bool, error) {
 	g, err := q.parse(receipt)
 	if errors.Is(err, ErrStaleReceipt) || q.owner.beside == nil {
@@ -42,7 +43,7 @@ func (q *Queue) Acked(ctx context.Context, receipt string) (bool, error) {
 	return slices.Contains(acked, g.offset), err
 }
 
-// OpenID finds a queue by its id: a trip or more where this process has not met it yet.
+// OpenID finds a queue by its id: one store call or more if this process has not opened it yet.
 func (qs *Queues) OpenID(ctx context.Context, id string) (*Queue, error) {
 	qs.mu.Lock()
 	for _, q := range qs.opened {
@@ -69,18 +70,18 @@ func (qs *Queues) OpenID(ctx context.Context, id string) (*Queue, error) {
 	return qs.adopt(*found)
 }
 
-// IDOfReceipt is the id of the queue that a receipt is of.
+// IDOfReceipt returns the id of the receipt's queue.
 func IDOfReceipt(receipt string) string {
 	id, _, _ := strings.Cut(receipt, ".")
 	return id
 }
 
-// lapsed reports whether a message's lease has ended without an answer.
-func (p *part) lapsed(now Time) bool {
+// hasExpiredLease reports whether a message's lease has ended without an answer.
+func (p *part) hasExpiredLease(now Time) bool {
 	return slices.ContainsFunc(p.runs, func(r run) bool { return r.fate == claimed && r.until <= now })
 }
 
-// without leaves out messages that are done elsewhere.
+// without drops messages that were acknowledged with SQL.
 func without(grants []grant, acked []eventlog.Offset) []grant {
 	return slices.DeleteFunc(grants, func(g grant) bool { return slices.Contains(acked, g.offset) })
 }

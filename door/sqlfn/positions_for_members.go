@@ -12,23 +12,23 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// Door tells members of groups what transactions committed.
+// Door gives members of groups the offsets that transactions committed.
 var _ group.Beside = (*Door)(nil)
 
 const (
-	// noBase: there is no key, or it does not say on what it is built.
+	// noBase: there is no key, or it does not name its base.
 	noBase = -1
-	// forgotten: the group's offset was deleted after it was committed by SQL. It begins anew, and not where SQL was.
+	// forgotten: the group's offset was deleted after SQL committed it. The group starts again, not from SQL's offset.
 	forgotten = -2
 )
 
 // positionsOnce bounds the positions that one statement reads.
 const positionsOnce = 1000
 
-// Positions tells where a group is in some partitions, whether weir.commit_offset or a key says so, and whether the mover has carried it or not: one trip
-// per thousand.
+// Positions returns a group's committed offsets, from weir.commit_offset or from a key, and whether the mover has carried them or
+// not: one statement per thousand.
 //
-// All of the inbox is walked only for a position that SQL knows and no key: it may be on its way, or was deleted.
+// All of the inbox is scanned only for a position that SQL committed and no key has: it may be on its way, or was deleted.
 func (d *Door) Positions(ctx context.Context, name string, of []group.TopicPartition) ([]group.Position, error) {
 	var all []group.Position
 	for part := range slices.Chunk(of, positionsOnce) {
@@ -62,7 +62,7 @@ func (d *Door) Positions(ctx context.Context, name string, of []group.TopicParti
 	return all, nil
 }
 
-// Mark is the metadata of an offset that goes on from a position.
+// Mark returns the metadata of an offset that continues from a position.
 func (d *Door) Mark(next eventlog.Offset, from group.Position) string {
 	if from.Base == forgotten {
 		return ""
