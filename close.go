@@ -10,7 +10,7 @@ import (
 const (
 	// closeReserve is what Close keeps of its time, a quarter of it at most, for what follows the handlers: to commit, and to tell the group.
 	closeReserve = time.Second
-	// cutGrace is what a handler gets to return after its context ended.
+	// cutGrace is how long a handler may take to return after its context ended.
 	cutGrace = 100 * time.Millisecond
 )
 
@@ -53,7 +53,7 @@ func (c *Consumer) finish() bool {
 	return first
 }
 
-// drain lets the calls that run come to their end, and cuts off those that have not when ctx ends.
+// drain waits for the running calls, and cancels those that still run when ctx ends.
 func (c *Consumer) drain(ctx context.Context, partitions []*partition) (errs []error) {
 	var late []*partition
 	for _, p := range partitions {
@@ -98,7 +98,7 @@ func split(ctx context.Context) (calls, rest context.Context, done func()) {
 	}
 }
 
-// forget takes a consumer that was closed off the list.
+// forget removes a closed consumer from the list.
 func (l *Log) forget(c *Consumer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

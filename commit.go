@@ -10,10 +10,10 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// tell lets the committer know that there is something to commit.
+// tell wakes the committer.
 func (c *Consumer) tell() { poke(c.dirty) }
 
-// commits commits what was handled, until ctx ends: at once when there was nothing for a while, else every CommitEvery.
+// commits commits what was handled until ctx ends: at once after an idle time, else every CommitEvery.
 func (c *Consumer) commits(ctx context.Context) {
 	failures := 0
 	for {
@@ -28,7 +28,7 @@ func (c *Consumer) commits(ctx context.Context) {
 		case err == nil:
 			failures = 0
 		case ctx.Err() != nil:
-			return // it was given up; Close commits what is left
+			return // ctx ended; Close commits what is left
 		default:
 			failures++
 			pause = max(pause, commitRetry.pause(failures))
@@ -41,8 +41,8 @@ func (c *Consumer) commits(ctx context.Context) {
 
 var commitRetry = Retry{First: 100 * time.Millisecond, Max: 5 * time.Second}
 
-// commit commits how far partitions were handled, in one trip. With no error all of them are committed that are still ours. Where transactions
-// of the handler should have done it, it is seen first whether they did: one trip more, for all partitions.
+// commit commits the partitions' handled offsets in one store call. Without an error all that are still ours are committed. If
+// transactions of the handler should have committed some, it checks first whether they did: one call more for all partitions.
 func (c *Consumer) commit(ctx context.Context, partitions ...*partition) error {
 	if err := c.takeTurn(ctx); err != nil {
 		return err
@@ -54,8 +54,8 @@ func (c *Consumer) commit(ctx context.Context, partitions ...*partition) error {
 	return c.commitNow(ctx, partitions)
 }
 
-// prove finds out which of the positions that the handler's transactions were to commit the group has. Where it has not, as one was rolled back,
-// none can follow that one before the position is mended: commit_offset refuses it. So what is committed then overtakes nothing. The turn is held.
+// prove checks which offsets of the handler's transactions the group has. If one was rolled back, no later one can commit before the
+// group's offset is repaired: commit_offset refuses it. So committing it now overtakes nothing. The caller holds the turn.
 func (c *Consumer) prove(ctx context.Context, partitions []*partition) error {
 	var of []*partition
 	var claims []eventlog.Offset
@@ -72,12 +72,12 @@ func (c *Consumer) prove(ctx context.Context, partitions []*partition) error {
 		return err
 	}
 	for i, p := range of {
-		p.proved(claims[i], at[i] >= claims[i]) // above it somebody else was before us: the next transaction will tell
+		p.proved(claims[i], at[i] >= claims[i]) // above it somebody else committed first: the next transaction will find out
 	}
 	return nil
 }
 
-// commitNow commits what is handled and neither committed nor claimed. The turn is held.
+// commitNow commits what is handled and neither committed nor claimed. The caller holds the turn.
 func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error {
 	var offsets []group.Committed
 	var of []*partition
@@ -100,7 +100,7 @@ func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error
 	if !errors.Is(err, group.ErrFenced) || len(of) == 1 {
 		return err
 	}
-	// One of them is not ours any more, and must not keep the others back.
+	// One of them is no longer ours, and must not block the others.
 	var errs []error
 	for i, p := range of {
 		switch err := c.member().Commit(ctx, offsets[i:i+1]); {
@@ -113,9 +113,10 @@ func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error
 	return errors.Join(errs...)
 }
 
-// commitLetters publishes dead letters, and commits next with them: both or neither, and once, however often it is tried with the same mark.
+// commitLetters publishes dead letters and commits next with them: both or neither, and only once, however often it is tried with
+// the same mark.
 func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlog.Offset, mark string, letters []Event) error {
-	// From here on there is nothing else to commit of the partition: while the outcome is unknown, nobody brings the group back to before it.
+	// From here on nothing else of the partition is committed: while the outcome is unknown, a commit could move the group back.
 	if err := c.commit(ctx, p); err != nil {
 		return err
 	}
@@ -131,13 +132,13 @@ func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlo
 		return c.member().Commit(ctx, offsets, batches...)
 	}, c.log.outgoing(nil, letters)...)
 	if err == nil {
-		p.advance(next) // while nobody else commits: it would be brought back
+		p.advance(next) // while nobody else commits, who would move the group back
 		p.wasCommitted(next)
 	}
 	return err
 }
 
-// takeTurn waits until nobody else commits.
+// takeTurn takes the lock for commits.
 func (c *Consumer) takeTurn(ctx context.Context) error {
 	select {
 	case c.turn <- struct{}{}:
@@ -149,8 +150,8 @@ func (c *Consumer) takeTurn(ctx context.Context) error {
 
 func (c *Consumer) giveTurn() { <-c.turn }
 
-// positions are what the group has committed in some partitions: one trip. On PostgreSQL they are found where transactions of handlers put them,
-// and nobody has to wait until the mover has carried them.
+// positions returns the group's committed offsets in some partitions: one store call. On PostgreSQL that includes what transactions
+// of handlers committed, whether the mover has carried it or not.
 func (c *Consumer) positions(ctx context.Context, partitions ...*partition) ([]eventlog.Offset, error) {
 	of, at := make([]group.TopicPartition, len(partitions)), make([]eventlog.Offset, len(partitions))
 	for i, p := range partitions {

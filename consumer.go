@@ -16,18 +16,18 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// Consumer reads topics as a member of a group. Its methods may be called at once, and by handlers, but for Close.
+// Consumer reads topics as a member of a group. Its methods may be called at once, and by handlers, except Close.
 type Consumer struct {
 	log    *Log
 	sub    Subscription
 	logger *slog.Logger
-	slots  chan struct{} // of calls that may run; nil: no bound
+	slots  chan struct{} // limits the calls that run at once; nil: no limit
 
-	stop  context.CancelFunc // ends all that the consumer does beside its partitions
-	ended chan struct{}      // closed when that has ended
+	stop  context.CancelFunc // ends the consumer's own goroutines, not those of its partitions
+	ended chan struct{}      // closed when these have ended
 	dirty chan struct{}      // receives when there is something to commit
-	again chan struct{}      // receives when the assignment must be looked at again
-	turn  chan struct{}      // held by who commits: commits of one partition come one after the other
+	again chan struct{}      // receives when the assignment must be read again
+	turn  chan struct{}      // the lock for commits: those of one partition come one after the other
 
 	mu         sync.Mutex // guards what follows
 	peer       *group.Peer
@@ -36,8 +36,8 @@ type Consumer struct {
 	closed     bool
 }
 
-// Consume joins the group and begins to deliver events to the subscription's handler. ctx bounds the joining alone; the consumer
-// works until it is closed, or the Log is. While the store is away it waits for it.
+// Consume joins the group and starts to deliver events to the subscription's handler. ctx bounds the joining alone; the consumer
+// works until it or the Log is closed. While the store is unavailable it waits.
 func (l *Log) Consume(ctx context.Context, sub Subscription) (*Consumer, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "consume as group %q", sub.Group)
@@ -84,7 +84,7 @@ func (c *Consumer) join(ctx context.Context) (*group.Peer, error) {
 	return group.JoinPeers(ctx, c.log.log, cfg)
 }
 
-// run works until ctx ends. A consumer that its group took for dead joins it again.
+// run works until ctx ends. A consumer that its group has evicted joins it again.
 func (c *Consumer) run(ctx context.Context) {
 	defer close(c.ended)
 	var work sync.WaitGroup
@@ -92,7 +92,7 @@ func (c *Consumer) run(ctx context.Context) {
 	work.Go(func() { c.commits(ctx) })
 	for ctx.Err() == nil {
 		err := c.attend(ctx)
-		c.follow(ctx, group.Assignment{}) // nothing is ours any more
+		c.follow(ctx, group.Assignment{}) // no partition is ours any more
 		if ctx.Err() != nil || c.isClosed() {
 			return
 		}
@@ -101,7 +101,7 @@ func (c *Consumer) run(ctx context.Context) {
 	}
 }
 
-// attend works as the present member of the group until that is over.
+// attend works as the group's present member until that membership ends.
 func (c *Consumer) attend(ctx context.Context) error {
 	peer := c.member()
 	alive := make(chan error, 1)
@@ -125,7 +125,7 @@ func (c *Consumer) rejoin(ctx context.Context) {
 			c.peer = peer
 			closed := c.closed
 			c.mu.Unlock()
-			if closed { // Close may have seen the old one only
+			if closed { // Close may have seen the old member only
 				leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeReserve)
 				defer cancel()
 				if err := peer.Leave(leave); err != nil {
@@ -141,8 +141,8 @@ func (c *Consumer) rejoin(ctx context.Context) {
 
 var rejoinRetry = Retry{First: 200 * time.Millisecond, Max: 5 * time.Second}
 
-// follow begins, ends and gives back partitions as the assignment says. A partition that we lost and got again begins anew once its
-// goroutine has ended: of one partition there is never more than one call in this consumer.
+// follow starts, ends and gives back partitions as the assignment says. A partition that was lost and assigned again starts once its
+// old goroutine has ended: this consumer never runs two calls of one partition at once.
 func (c *Consumer) follow(ctx context.Context, a group.Assignment) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,7 +168,7 @@ func (c *Consumer) follow(ctx context.Context, a group.Assignment) {
 	}
 }
 
-// begin starts work on a partition. c.mu is held.
+// begin starts work on a partition. The caller holds c.mu.
 func (c *Consumer) begin(ctx context.Context, as group.Assigned) {
 	name := TopicPartition{Topic: as.Topic, Partition: as.TopicPartition.Partition}
 	p := &partition{
@@ -177,7 +177,7 @@ func (c *Consumer) begin(ctx context.Context, as group.Assigned) {
 		paused: c.pauses.holds(name),
 	}
 	p.reader = reader{log: c.log.log, of: name, id: as.Log, from: p, next: as.Position}
-	// Neither ends with ctx: who closes the consumer decides how long the call that runs may go on.
+	// Neither ends with ctx: Close decides how long a running call may take.
 	calls, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	draining, drain := context.WithCancel(calls)
 	p.cut, p.drain = cut, drain
@@ -186,12 +186,12 @@ func (c *Consumer) begin(ctx context.Context, as group.Assigned) {
 	go c.settle(ctx, p)
 }
 
-// settle waits for a partition's end, commits what was handled and gives it back.
+// settle waits until a partition's goroutine has ended, commits what was handled and gives the partition back.
 func (c *Consumer) settle(ctx context.Context, p *partition) {
 	<-p.ended
 	defer p.cut(nil)
-	// One that was lost may come back as it was, when nobody took it over. While it is unknown what the group has committed there it is given
-	// back all the same: who gets it next, perhaps we, begins at what the store says.
+	// A lost partition may come back unchanged if nobody took it over. If it is unknown what the group has committed there, it is given
+	// back all the same: its next holder, perhaps this consumer, starts at the offset in the store.
 	for attempt := 1; ctx.Err() == nil && (!p.isLost() || p.unsure) && !c.isClosed(); attempt++ {
 		err := c.commit(ctx, p)
 		if err == nil {
@@ -211,7 +211,7 @@ func (c *Consumer) settle(ctx context.Context, p *partition) {
 	poke(c.again)
 }
 
-// enter waits until one more call may run. It reports false when ctx ended first.
+// enter waits until one more call may run. It returns false if ctx ends first.
 func (c *Consumer) enter(ctx context.Context) bool {
 	if c.slots == nil {
 		return true
@@ -230,7 +230,7 @@ func (c *Consumer) leave() {
 	}
 }
 
-// deadLetters asks the subscription what becomes of an event.
+// deadLetters asks the subscription for an event's dead letters.
 func (c *Consumer) deadLetters(ctx context.Context, f Failure) (letters []Event, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -240,7 +240,7 @@ func (c *Consumer) deadLetters(ctx context.Context, f Failure) (letters []Event,
 	return c.sub.DeadLetter(ctx, f)
 }
 
-// member is what we are in the group at present.
+// member returns the group's present member.
 func (c *Consumer) member() *group.Peer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,7 +263,7 @@ func (c *Consumer) isOver() bool {
 	}
 }
 
-// all lists the partitions at hand, by name.
+// all lists the consumer's partitions, by name.
 func (c *Consumer) all() []*partition {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -282,7 +282,7 @@ func (tp TopicPartition) compare(other TopicPartition) int {
 	return int(tp.Partition) - int(other.Partition)
 }
 
-// poke leaves a word in a channel that holds one.
+// poke puts a value into a channel that holds one, unless it has one.
 func poke(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:

@@ -9,9 +9,9 @@ import (
 type Assigned struct {
 	TopicPartition
 	Next      int64 // offset of the next event to be handled
-	Committed int64 // what the group has committed: where another consumer would go on
+	Committed int64 // the group's committed offset: where another consumer would start
 	Paused    bool
-	Halted    error // why it stands still until Resume; nil: it does not
+	Halted    error // why it has stopped until Resume; nil: it has not
 }
 
 // Assigned lists the partitions that this consumer works on at present, by name.
@@ -27,10 +27,10 @@ func (c *Consumer) Assigned() []Assigned {
 	return list
 }
 
-// pauses says which partitions are to stand still in one process.
+// pauses says which partitions are paused in this consumer.
 type pauses struct {
 	all    bool
-	except map[TopicPartition]bool // what holds for single ones
+	except map[TopicPartition]bool // exceptions for single partitions
 }
 
 func (p *pauses) holds(tp TopicPartition) bool {
@@ -53,12 +53,12 @@ func (p *pauses) set(on bool, tps []TopicPartition) {
 	}
 }
 
-// Pause lets partitions stand still: all, or those named. When it returns no further call of the handler begins there; a call that
-// runs is not waited for. The partitions stay with this consumer. It holds for partitions that come to it later as well, but not for other
-// consumers.
+// Pause stops the delivery of partitions: all, or those named. When it returns no further call of the handler begins there; it does
+// not wait for a running call. The partitions stay assigned to this consumer. It also applies to partitions that this consumer gets
+// later, but not to other consumers.
 func (c *Consumer) Pause(tps ...TopicPartition) { c.pause(true, tps) }
 
-// Resume lets paused partitions go on: all, or those named. Partitions that halted at an event try it again.
+// Resume continues paused partitions: all, or those named. Partitions that halted at an event retry it.
 func (c *Consumer) Resume(tps ...TopicPartition) { c.pause(false, tps) }
 
 func (c *Consumer) pause(on bool, tps []TopicPartition) {
@@ -72,9 +72,9 @@ func (c *Consumer) pause(on bool, tps []TopicPartition) {
 	}
 }
 
-// Seek goes on elsewhere: in all partitions of this consumer, or in those named, which must be with it. When it returns nil the new place is
-// committed. A call of the handler that runs is not waited for, and what it does changes nothing about the place; so a handler may call Seek.
-// Where there is an error, some partitions may have moved; they are committed later.
+// Seek moves to another position: in all partitions of this consumer, or in those named, which must be assigned to it. When it
+// returns nil the new position is committed. It does not wait for a running call of the handler, whose result no longer changes the
+// position; so a handler may call Seek. After an error some partitions may have moved; they are committed later.
 func (c *Consumer) Seek(ctx context.Context, to Position, tps ...TopicPartition) error {
 	if c.isOver() || c.log.over.Load() {
 		return fmt.Errorf("seek to %v: %w", to, ErrClosed)

@@ -50,7 +50,7 @@ const (
 	HeaderAttempts    = "weir.dlt.attempts"     // how often the event was tried
 	HeaderGroup       = "weir.dlt.group"        // the consumer group
 	HeaderConsumer    = "weir.dlt.consumer"     // the consumer's name
-	HeaderTopic       = "weir.dlt.topic"        // where the event rests
+	HeaderTopic       = "weir.dlt.topic"        // where the event is stored
 	HeaderPartition   = "weir.dlt.partition"    //
 	HeaderOffset      = "weir.dlt.offset"       //
 	HeaderTime        = "weir.dlt.time"         // when the event was published
@@ -97,8 +97,8 @@ func shorten(text string, most int) string {
 	return text[:most]
 }
 
-// bury publishes dead letters in the place of an event of the partition, which is handled then up to next, and makes the dead-letter topic if that is
-// missing.
+// bury publishes dead letters for an event of the partition, which is then handled up to next. It creates the dead-letter topic if
+// that is missing.
 func (p *partition) bury(ctx context.Context, next eventlog.Offset, mark string, letters []Event) error {
 	err := p.c.commitLetters(ctx, p, next, mark, letters)
 	if !errors.Is(err, ErrUnknownTopic) {

@@ -20,7 +20,7 @@
 // Publish returns when the events are on disk, all of them or none. Events of one key are in one partition, in order. Calls at the same
 // time share one trip to the store, so thousands of small ones are fast.
 //
-// PublishTx publishes within the caller's own transaction on PostgreSQL: the events exist exactly if it commits.
+// PublishTx publishes within the caller's own transaction on PostgreSQL: the events exist if and only if it commits.
 //
 // Consume delivers each event of the group's topics at least once. The partitions are divided among all
 // consumers of the group, in this process and in others; of each partition the events come one after the other, in order, and the next

@@ -17,12 +17,12 @@ var (
 	ErrNoSpace = eventlog.ErrNoSpace
 	// ErrUnsure: the change was sent to the store and the answer was lost. It may have happened.
 	ErrUnsure = eventlog.ErrUnsure
-	// ErrClosed: the Log was closed, or the Consumer. After Log.Close every method that can fail gives it, but for Close itself. Until then the handlers
-	// that Close waits for may use the Log.
+	// ErrClosed: the Log or the Consumer was closed. After Log.Close every method that can fail returns it, except Close. Until Close
+	// returns, the handlers that it waits for may use the Log.
 	ErrClosed = eventlog.ErrClosed
 	// ErrUnknownTopic: there is no topic of this name. EnsureTopic makes one.
 	ErrUnknownTopic = eventlog.ErrUnknownTopic
-	// ErrTopicDiffers: the topic is there, and is not as EnsureTopic was told.
+	// ErrTopicDiffers: the topic exists, and differs from what EnsureTopic was given.
 	ErrTopicDiffers = errors.New("the topic is there and differs")
 	// ErrTooLarge: the events are larger than a limit allows, such as the topic's max.message.bytes.
 	ErrTooLarge = eventlog.ErrTooLarge
@@ -36,10 +36,10 @@ var (
 	ErrGroupInUse = group.ErrNotEmpty
 	// ErrMixedGroup: the group has members that speak Kafka's protocol, and those of this library cannot share one with them. Use another name.
 	ErrMixedGroup = group.ErrInconsistentProtocol
-	// ErrNotAssigned: the partition is not with this consumer, or not any more; or Seek went elsewhere in it while the handler ran.
+	// ErrNotAssigned: the partition is not assigned to this consumer, or no longer; or Seek moved it while the handler ran.
 	ErrNotAssigned = errors.New("the partition is not assigned to this consumer")
-	// ErrHandled: others have committed the event's offset already, or that of one before it in the batch. Roll back: the consumer goes on behind
-	// what was handled, whatever the handler returns.
+	// ErrHandled: others have already committed the event's offset, or that of one before it in the batch. Roll back: the consumer
+	// continues after what was handled, whatever the handler returns.
 	ErrHandled = errors.New("the event was handled before")
 	// ErrNotPostgres: only PostgreSQL can publish or commit within a transaction of the caller's.
 	ErrNotPostgres = errors.New("the store is not PostgreSQL")

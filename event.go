@@ -15,8 +15,7 @@ type Event struct {
 	Headers []Header
 	Time    time.Time // in milliseconds; zero for Publish: now. Delivered it is zero where the producer gave none
 
-	// Partition and Offset say where a delivered event rests. Publish looks at neither, unless Options.Partitioner looks
-	// at Partition.
+	// Partition and Offset are those of a delivered event. Publish ignores both, except that Options.Partitioner may read Partition.
 	Partition int32
 	Offset    int64
 
@@ -40,7 +39,7 @@ func (e *Event) Header(key string) (value []byte, found bool) {
 	return nil, false
 }
 
-// Placed says where an event that was published rests.
+// Placed is where a published event was stored.
 type Placed struct {
 	Partition int32
 	Offset    int64

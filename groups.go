@@ -23,12 +23,12 @@ type Member struct {
 	ID, Name, Host string
 }
 
-// GroupOffset is how far a group is in one partition.
+// GroupOffset is a group's committed offset and lag in one partition.
 type GroupOffset struct {
 	TopicPartition
 	Committed   int64 // offset of the next event to be handled
 	First, Next int64 // what the partition holds: offsets from First up to Next, without that
-	Lag         int64 // how many events are still there to be handled
+	Lag         int64 // how many events are still to be handled
 }
 
 // Groups lists the names of all groups.
@@ -47,7 +47,7 @@ func (l *Log) Groups(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Group returns a group in full; ErrUnknownGroup when there is none. It costs a few trips.
+// Group returns a group in full; ErrUnknownGroup if there is none. It costs a few store calls.
 func (l *Log) Group(ctx context.Context, name string) (Group, error) {
 	if err := l.usable(); err != nil {
 		return Group{}, wrap(err, "describe group %q", name)
@@ -68,7 +68,7 @@ func (l *Log) Group(ctx context.Context, name string) (Group, error) {
 	for _, o := range committed {
 		topic, err := l.log.TopicByID(o.Topic)
 		if err != nil || int(o.Partition) >= len(topic.Partitions) {
-			continue // the topic is gone
+			continue // the topic was deleted
 		}
 		ids = append(ids, topic.Partitions[o.Partition])
 		g.Offsets = append(g.Offsets, GroupOffset{TopicPartition: TopicPartition{Topic: topic.Name, Partition: o.Partition}, Committed: int64(o.Offset)})
@@ -89,8 +89,8 @@ func (l *Log) Group(ctx context.Context, name string) (Group, error) {
 	return g, nil
 }
 
-// ResetGroup lets a group go on elsewhere in a topic: in all its partitions, or in those named. It makes the group if there is none.
-// ErrGroupInUse while it has members: close them, or let each of them Seek.
+// ResetGroup moves a group to another position in a topic: in all its partitions, or in those named. It creates the group if there
+// is none. ErrGroupInUse while it has members: close them, or let each of them Seek.
 func (l *Log) ResetGroup(ctx context.Context, name, topic string, to Position, partitions ...int32) error {
 	what := func(err error) error { return wrap(err, "reset group %q in topic %q to %v", name, topic, to) }
 	if err := l.usable(); err != nil {
@@ -129,7 +129,7 @@ func (l *Log) ResetGroup(ctx context.Context, name, topic string, to Position, p
 	return what(err)
 }
 
-// DeleteGroup forgets a group and all it committed: the next consumer of that name begins anew. ErrGroupInUse while it has members.
+// DeleteGroup deletes a group and its offsets: the next consumer of that name starts again. ErrGroupInUse while it has members.
 func (l *Log) DeleteGroup(ctx context.Context, name string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "delete group %q", name)

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// partition is one partition that a consumer has. One goroutine reads it, calls the handler, and tries again what failed:
+// partition is one partition of a consumer. One goroutine reads it, calls the handler, and retries what failed:
 //
 //	gather ──► call ──► judge ──► handled
 //	   ▲                  │
@@ -25,35 +25,35 @@ type partition struct {
 	key   group.TopicPartition
 	since int32 // the generation that gave it to us
 
-	member string // as whom we were given it: who was taken for dead and joins again is another
+	member string // the member that it was assigned to: a consumer that was evicted and joins again is another
 
-	drain context.CancelFunc      // lets no further call begin
-	cut   context.CancelCauseFunc // asks the call that runs to end, too
+	drain context.CancelFunc      // prevents further calls
+	cut   context.CancelCauseFunc // ends the running call's context, too
 	ended chan struct{}           // closed when the goroutine has ended
 
 	// Owned by run.
 	reader  reader
-	seen    int             // which of the seeks it has followed
-	trouble trouble         // of the event that comes next
-	alone   eventlog.Offset // below it events are handed over one by one, and tried once
-	unsure  bool            // dead letters may have been committed of which nobody knows
+	seen    int             // how many of the seeks it has followed
+	trouble trouble         // of the next event
+	alone   eventlog.Offset // events below it are handed over one by one, and tried once
+	unsure  bool            // dead letters may have been committed by an attempt of unknown outcome
 
 	mu        sync.Mutex      // guards what follows
 	handled   eventlog.Offset // everything below was handled
-	committed eventlog.Offset // what the group has committed, as far as that was seen
-	claimed   eventlog.Offset // how far transactions of the handler have committed, unless they were rolled back; nothing unless above committed
-	sought    bool            // by a seek: commit where it went, whatever committed says
+	committed eventlog.Offset // the group's committed offset, as last seen
+	claimed   eventlog.Offset // how far the handler's transactions have committed, unless they were rolled back; counts only if above committed
+	sought    bool            // after a seek: commit its offset, whatever committed says
 	told      bool            // the committer knows that there is something to commit
-	seeks     int             // how often somebody went elsewhere
-	lost      bool            // the group gave it to another
+	seeks     int             // how many seeks there were
+	lost      bool            // the group assigned it to another member
 	paused    bool
-	halted    error              // why it stands still until Resume
-	wake      context.CancelFunc // ends what run waits for
-	calling   call               // the call of the handler that runs
-	inTx      eventlog.Offset    // how far the call that runs, or ran last, committed in its own transaction; 0: it did not
-	astray    bool               // its commit found that others were before it
+	halted    error              // why it has stopped until Resume
+	wake      context.CancelFunc // ends run's wait
+	calling   call               // the running call of the handler
+	inTx      eventlog.Offset    // how far the running or last call committed in its own transaction; 0: it did not
+	astray    bool               // its commit found that others had committed before it
 	notOurs   bool               // its commit was refused as the partition is not assigned to this consumer
-	behind    bool               // its commit found the group behind, which it is not any more
+	behind    bool               // its commit found the group behind, which has been repaired since
 }
 
 // call is one call of the handler.
@@ -72,7 +72,7 @@ type trouble struct {
 // errNotNow: the handler was not called, because the partition was paused, sought or left.
 var errNotNow = errors.New("not now")
 
-// run works until draining ends. Handlers get ctx.
+// run works until draining is done. Handlers get ctx.
 func (p *partition) run(ctx, draining context.Context) {
 	defer close(p.ended)
 	var wait context.Context
@@ -92,7 +92,7 @@ func (p *partition) run(ctx, draining context.Context) {
 	}
 }
 
-// renew takes in what others asked of the partition. The context ends when they ask for something else.
+// renew applies what was requested of the partition (pause, seek, …). The context ends at the next request.
 func (p *partition) renew(draining context.Context) (wait context.Context, paused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,8 +108,8 @@ func (p *partition) renew(draining context.Context) (wait context.Context, pause
 	return wait, p.paused || p.halted != nil
 }
 
-// gather waits for events to hand over: for the least that make a batch, or for what is there when they have waited long enough. It returns none
-// when wait ended, or something else had to be done.
+// gather waits for the next events to hand over: MinBatch of them, or those there are after MaxWait. It returns none when wait
+// ended, or when something else must be done first.
 func (p *partition) gather(ctx, wait context.Context) []Event {
 	least, most := p.c.sub.MinBatch, p.c.sub.MaxBatch
 	var until time.Time
@@ -138,7 +138,7 @@ func (p *partition) gather(ctx, wait context.Context) []Event {
 	return nil
 }
 
-// read waits for more events. It reports false when those that are there are all that can be had for now.
+// read waits for more events. It returns false if there are no more for now.
 func (p *partition) read(ctx, wait context.Context, patience time.Duration) bool {
 	outside, err := p.reader.more(wait, patience)
 	var broken *brokenError
@@ -166,7 +166,7 @@ func (p *partition) read(ctx, wait context.Context, patience time.Duration) bool
 	return true
 }
 
-// readPause is between two tries to read a partition that cannot be read.
+// readPause is the pause between two attempts to read a partition.
 const readPause = time.Second
 
 // call calls the handler when it is its turn.
@@ -242,10 +242,10 @@ func (p *partition) finish() {
 	p.calling = call{}
 }
 
-// judge decides what becomes of events after a call.
+// judge decides what happens to events after a call.
 func (p *partition) judge(ctx, wait context.Context, events []Event, err error) {
 	switch {
-	case err == nil && !p.isAstray(): // else what it was content with is that others were before it
+	case err == nil && !p.isAstray(): // else the handler only accepted that others had handled the events
 		p.took(events)
 		return
 	case errors.Is(err, errNotNow), ctx.Err() != nil, p.reconcile(ctx, wait), p.waitsForGroup(wait): // nobody waits for the result, or it is known
@@ -280,8 +280,8 @@ func (p *partition) failure(e Event, err error, attempts int) Failure {
 	return Failure{Event: e, Err: err, Attempts: attempts, FirstFailed: first, Group: p.c.sub.Group, Consumer: p.c.sub.Name}
 }
 
-// giveUp puts dead letters in the place of an event that failed for good, and goes on with the event at next. Where they are refused for good
-// it halts.
+// giveUp publishes dead letters for an event that failed for good, and goes on at next. If they are refused for good the partition
+// halts.
 func (p *partition) giveUp(ctx, wait context.Context, f Failure, next eventlog.Offset) {
 	letters, err := p.c.deadLetters(ctx, f)
 	if err != nil {
@@ -296,7 +296,7 @@ func (p *partition) giveUp(ctx, wait context.Context, f Failure, next eventlog.O
 			break
 		}
 		patience := wait
-		p.unsure = p.unsure || errors.Is(err, ErrUnsure) // a later try tells nothing of it
+		p.unsure = p.unsure || errors.Is(err, ErrUnsure) // a later attempt does not tell its outcome
 		var invalid *InvalidError
 		switch {
 		case errors.Is(err, errNotNow):
@@ -328,7 +328,7 @@ func (p *partition) giveUp(ctx, wait context.Context, f Failure, next eventlog.O
 // deadLetterRetry is how dead letters are published that could not be.
 var deadLetterRetry = Retry{First: pauseFirst, Max: 10 * time.Second}
 
-// halt lets the partition stand still at an event.
+// halt stops the partition at an event.
 func (p *partition) halt(f Failure, err error) {
 	p.c.logger.Error("partition halted: Resume goes on with the event", p.attrs("offset", f.Event.Offset, "attempts", f.Attempts, "reason", f.Err, "err", err)...)
 	p.trouble = trouble{}
@@ -348,7 +348,7 @@ func (p *partition) took(events []Event) {
 	}
 }
 
-// advance moves what was handled forward, unless somebody went elsewhere meanwhile.
+// advance raises what was handled, unless there was a seek meanwhile.
 func (p *partition) advance(to eventlog.Offset) {
 	p.mu.Lock()
 	tell := false
@@ -364,7 +364,7 @@ func (p *partition) advance(to eventlog.Offset) {
 	}
 }
 
-// goBack brings what was handled back to where the log ends, as the store is an older copy of itself.
+// goBack lowers what was handled to the log's end, after the store was rewound.
 func (p *partition) goBack(to eventlog.Offset) {
 	p.mu.Lock()
 	if p.seen == p.seeks { // else somebody went elsewhere meanwhile
@@ -374,7 +374,7 @@ func (p *partition) goBack(to eventlog.Offset) {
 	p.c.tell()
 }
 
-// change changes what mu guards, and lets run take it in.
+// change changes what mu guards, and wakes run.
 func (p *partition) change(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -384,7 +384,7 @@ func (p *partition) change(f func()) {
 	}
 }
 
-// pause lets the partition stand still, or go on.
+// pause stops the partition, or lets it go on.
 func (p *partition) pause(on bool) {
 	p.change(func() {
 		p.paused = on
@@ -394,7 +394,7 @@ func (p *partition) pause(on bool) {
 	})
 }
 
-// seek goes elsewhere.
+// seek moves the partition to another offset.
 func (p *partition) seek(to eventlog.Offset) {
 	p.change(func() {
 		p.seeks++
@@ -405,7 +405,7 @@ func (p *partition) seek(to eventlog.Offset) {
 // lose notes that the partition is not ours any more.
 func (p *partition) lose() { p.change(func() { p.lost = true }) }
 
-// isElsewhere reports whether what run is at does not matter any more. It is for run.
+// isElsewhere reports whether the result of run's present work no longer matters. Only run calls it.
 func (p *partition) isElsewhere() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -418,8 +418,8 @@ func (p *partition) isLost() bool {
 	return p.lost
 }
 
-// uncommitted returns how far the partition was handled, and whether that is to be committed: what a transaction of the handler is said to have
-// committed is not. Onward: nobody asked to go back.
+// uncommitted returns how far the partition was handled, and whether that must be committed; what a transaction of the handler has
+// claimed need not. Onward: there was no seek.
 func (p *partition) uncommitted() (handled eventlog.Offset, onward, is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -434,7 +434,8 @@ func (p *partition) wasCommitted(upTo eventlog.Offset) {
 	p.committed, p.sought = upTo, false
 }
 
-// unproven returns how far transactions of the handler have committed, unless they were rolled back, and whether that is to be seen.
+// unproven returns how far the handler's transactions have committed, unless they were rolled back, and whether that must be
+// checked.
 func (p *partition) unproven() (claimed eventlog.Offset, is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -454,7 +455,7 @@ func (p *partition) proved(claimed eventlog.Offset, is bool) {
 	}
 }
 
-// running returns the call that runs.
+// running returns the running call.
 func (p *partition) running() (call, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -465,7 +466,7 @@ func (p *partition) attrs(more ...any) []any {
 	return append([]any{"group", p.c.sub.Group, "topic", p.name.Topic, "partition", p.name.Partition}, more...)
 }
 
-// sleep waits so long, and reports false when ctx ended first.
+// sleep waits for d, and returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Position is a place in a partition: Earliest, which is the zero value, Latest, AtOffset or AtTime.
+// Position is a position in a partition: Earliest, which is the zero value, Latest, AtOffset or AtTime.
 type Position struct {
 	kind   positionKind
 	offset int64
@@ -28,14 +28,14 @@ const (
 var (
 	// Earliest is the oldest event that is still there.
 	Earliest = Position{}
-	// Latest is behind the newest event: only what is published from now on follows.
+	// Latest is after the newest event: only events published from now on follow.
 	Latest = Position{kind: latest}
 )
 
 // AtOffset is the event with that offset.
 func AtOffset(offset int64) Position { return Position{kind: atOffset, offset: offset} }
 
-// AtTime is the first event that was published at that time or later; behind the newest one if there is none.
+// AtTime is the first event that was published at that time or later; after the newest one if there is none.
 func AtTime(t time.Time) Position { return Position{kind: atTime, time: t} }
 
 func (p Position) String() string {
@@ -56,7 +56,7 @@ type place struct {
 	id eventlog.Partition
 }
 
-// resolve finds the offsets that a position means in some partitions: one trip, and a few for each partition for AtTime.
+// resolve finds a position's offsets in some partitions: one store call, and for AtTime a few for each partition.
 func (l *Log) resolve(ctx context.Context, to Position, places []place) ([]eventlog.Offset, error) {
 	if len(places) == 0 {
 		return nil, nil

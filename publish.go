@@ -6,9 +6,9 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// Publish makes the events durable, all of them or none, and says where each rests, in their order. Events of one call that go to the
-// same partition stay neighbours there. Single events of many callers at the same time share one trip to the store, so there
-// is no need to gather them. The bytes of the events must not be changed any more.
+// Publish makes the events durable, all of them or none, and returns where each was stored, in their order. Events of one call that
+// go to the same partition stay neighbours there. Single events of many callers share one store call, so there is no need to collect
+// them. The caller must not change the events' bytes afterwards.
 //
 // ErrUnknownTopic, ErrTooLarge and *InvalidError refuse the events for good; ErrUnavailable and ErrClosed mean that certainly
 // nothing was published, ErrUnsure that perhaps it was.
@@ -20,9 +20,9 @@ func (l *Log) Publish(ctx context.Context, events ...Event) ([]Placed, error) {
 	return answer(l.publisher.Publish(ctx, l.outgoing(one[:0], events)...))
 }
 
-// PublishOnce is Publish under an idempotency key, which makes it safe to try again: a repetition with the same events publishes nothing
-// and gets the first one's answer, with repeated true, from any process and also after a restart, for Options.IdempotencyAge.
-// With other events it is ErrKeyReused, with more than 10,000 ErrTooLarge. After ErrUnsure, call it again: that tells what happened, or publishes.
+// PublishOnce is Publish under an idempotency key, which makes it safe to retry. For Options.IdempotencyAge a repetition with the
+// same events, from any process, publishes nothing and returns the first call's result, with repeated true. With other events it is
+// ErrKeyReused, with more than 10,000 ErrTooLarge. After ErrUnsure call it again: that returns what happened, or publishes.
 func (l *Log) PublishOnce(ctx context.Context, key string, events ...Event) (placed []Placed, repeated bool, err error) {
 	if err := l.usable(); err != nil {
 		return nil, false, wrap(err, "publish %d events once", len(events))
@@ -38,7 +38,7 @@ func (l *Log) outgoing(buf []publish.Event, events []Event) []publish.Event {
 		e := &events[i]
 		out := publish.Event{Topic: e.Topic, Key: e.Key, Value: e.Value, Headers: e.Headers, Time: e.Time}
 		if l.opts.Partitioner != nil {
-			out.Wish = e.Partition // else nobody looks at it, so that it is no part of the event
+			out.Wish = e.Partition // else it is ignored, and so not part of the event
 		}
 		buf = append(buf, out)
 	}

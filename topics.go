@@ -22,9 +22,8 @@ type Topic struct {
 	Config map[string]string
 }
 
-// EnsureTopic makes the topic if there is none of that name. If there is one it changes nothing, whatever
-// the topic holds and whoever reads it: the answer is nil when everything that t names is so, and an ErrTopicDiffers that says what
-// is not so else. So every process may call it when it starts.
+// EnsureTopic creates the topic if there is none of that name. If there is one it changes nothing: it returns nil if the topic is as
+// t says, else an ErrTopicDiffers that lists the differences. So every process may call it at its start.
 func (l *Log) EnsureTopic(ctx context.Context, t Topic) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "ensure topic %q", t.Name)
@@ -36,7 +35,7 @@ func (l *Log) EnsureTopic(ctx context.Context, t Topic) error {
 	if err := spec.Check(); err != nil {
 		return fmt.Errorf("ensure topic %q: %w", t.Name, err)
 	}
-	there, err := l.log.TopicNow(ctx, t.Name) // others may have deleted or changed it, and this process has not heard of it yet
+	there, err := l.log.TopicNow(ctx, t.Name) // another process may have deleted or changed it, which this process does not know yet
 	if errors.Is(err, eventlog.ErrUnknownTopic) {
 		if _, err = l.log.CreateTopic(ctx, spec); !errors.Is(err, eventlog.ErrTopicExists) {
 			return wrap(err, "ensure topic %q", t.Name)
@@ -44,7 +43,7 @@ func (l *Log) EnsureTopic(ctx context.Context, t Topic) error {
 		there, err = l.log.TopicNow(ctx, t.Name) // somebody else was faster
 	}
 	if known, lookup := l.log.Topic(ctx, t.Name); err == nil && (lookup != nil || known.Version != there.Version) {
-		err = l.log.RefreshTopics(ctx) // what follows here goes to this topic, and not to one of the name that is gone
+		err = l.log.RefreshTopics(ctx) // later calls must go to this topic, not to a deleted one of the same name
 	}
 	if err != nil {
 		return fmt.Errorf("ensure topic %q: %w", t.Name, err)
@@ -124,7 +123,7 @@ type Bounds struct {
 	First, Next, Bytes int64
 }
 
-// Bounds returns what the partitions of a topic hold now, by number, in one trip.
+// Bounds returns the bounds of a topic's partitions now, by number, in one store call.
 func (l *Log) Bounds(ctx context.Context, topic string) ([]Bounds, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "bounds of topic %q", topic)
@@ -147,8 +146,8 @@ func (l *Log) Bounds(ctx context.Context, topic string) ([]Bounds, error) {
 	return list, nil
 }
 
-// DeleteTopic deletes a topic and all its events. When it returns the name is free, and a new topic of that name has nothing to
-// do with the old one: groups begin anew with it. ErrUnknownTopic when there is none. After ErrUnsure it may be half done: delete it again.
+// DeleteTopic deletes a topic and all its events. When it returns the name is free; groups have no offsets in a new topic of that
+// name. ErrUnknownTopic if there is none. After ErrUnsure it may be half done: delete it again.
 func (l *Log) DeleteTopic(ctx context.Context, topic string) error {
 	err := l.usable()
 	if err == nil {
@@ -157,7 +156,7 @@ func (l *Log) DeleteTopic(ctx context.Context, topic string) error {
 	return wrap(err, "delete topic %q", topic)
 }
 
-// wrap adds what was tried to an error.
+// wrap adds to an error what was tried.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

@@ -59,9 +59,9 @@ func sqlExec(tx SQLTx) exec {
 }
 
 // PublishTx publishes events within a transaction of the caller's, on the PostgreSQL database that holds the log: they exist if it commits,
-// and never did if it rolls back, or back to a savepoint before them. They are delivered a few milliseconds after the commit, in the order in
-// which they were published, however long the transaction took; while it is open it holds up nobody. It costs one trip, however many
-// they are.
+// and are discarded if it rolls back, or back to a savepoint before them. They are delivered a few milliseconds after the commit, in
+// the order in which they were published; while the transaction is open it delays nobody's events. It costs one round trip, however
+// many they are.
 //
 // Headers must be text (UTF-8), header keys must not repeat within an event, and a tombstone needs a key; else an *InvalidError refuses the
 // events, as do a topic's name and an answer of Options.Partitioner that cannot be. An event's Time is not taken: it is that of this call. After any error from the database, such as ErrUnknownTopic or ErrTooLarge,
@@ -173,7 +173,7 @@ func headersJSON(headers, trace []Header) (string, error) {
 	return string(text), err
 }
 
-// checkText holds what goes through SQL as text to what PostgreSQL takes.
+// checkText checks that PostgreSQL accepts a text.
 func checkText(what, text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return &InvalidError{What: what, Value: fmt.Sprintf("%.64q", text), Why: "it is not text, which is all that an event published in a transaction can have there: encode it"}
@@ -204,7 +204,7 @@ func (l *list) add(element string, is bool) {
 
 func (l *list) String() string { return "{" + l.b.String() + "}" }
 
-// explain says in our words what the functions in the database have refused.
+// explain maps the errors of the functions in the database to ours.
 func explain(err error) error {
 	var state interface{ SQLState() string } // of pgx, and of other drivers
 	if !errors.As(err, &state) {
@@ -281,8 +281,8 @@ func (e Event) commitIn(ctx context.Context, run exec) error {
 	return err
 }
 
-// beginTx commits what was handled before, and returns where the group is then, unless an earlier transaction was rolled back; nil when the call has
-// moved it before.
+// beginTx commits what was handled before, and returns the group's offset then, unless an earlier transaction was rolled back; nil
+// if this call has already committed one.
 func (p *partition) beginTx(ctx context.Context) (from any, err error) {
 	if err := p.c.takeTurn(ctx); err != nil {
 		return nil, err
@@ -306,8 +306,8 @@ func (p *partition) beginTx(ctx context.Context) (from any, err error) {
 var errBehind = errors.New("the group was behind, as an earlier transaction of this handler was rolled back, and is not any more: " +
 	"roll this one back as well and return this error, and the event comes again at once")
 
-// catchUp finds out why a commit was refused: others were before it, or the group is behind what this consumer has handled. Then it is brought
-// there, if the partition is still ours.
+// catchUp finds out why a commit was refused: others committed first, or the group's offset is behind what this consumer has
+// handled. Then it commits that, if the partition is still ours.
 func (p *partition) catchUp(ctx context.Context, refused error) error {
 	if err := p.c.takeTurn(ctx); err != nil {
 		return err
@@ -315,7 +315,7 @@ func (p *partition) catchUp(ctx context.Context, refused error) error {
 	defer p.c.giveTurn()
 	at, err := p.c.positions(ctx, p)
 	if err != nil {
-		return fmt.Errorf("%w, after: %v", err, refused) // nobody knows yet whether the event was handled
+		return fmt.Errorf("%w, after: %v", err, refused) // it is not known yet whether the event was handled
 	}
 	p.mu.Lock()
 	before := at[0] > p.handled

@@ -26,21 +26,21 @@ type Options struct {
 	IdempotencyAge time.Duration
 	// TailBytes bounds the memory for recent events, from which consumers near the end are served. Default 64 MiB.
 	TailBytes int64
-	// Poll is how often events of other processes are looked for where the store cannot say that there are some. Default 250 ms.
+	// Poll is how often the store is polled for events of other processes where it cannot notify. Default 250 ms.
 	Poll time.Duration
 	// Tracer gets spans of publications, flushes, deliveries and handlers. Default: none. weirotel has one for OpenTelemetry.
 	Tracer Tracer
-	// Logger takes what goes wrong where no caller waits for an answer. Default slog.Default().
+	// Logger gets the errors that no caller waits for. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// Tracer begins spans and carries their context in the headers of events.
+// Tracer starts spans and puts their context into the headers of events.
 type Tracer = eventlog.Tracer
 
 // Log is an open event log. All methods may be called at once.
 type Log struct {
 	store     eventlog.Store
-	sql       *sqlfn.Door // nil on a store without SQL sessions
+	sql       *sqlfn.Door // nil if the store has no SQL sessions
 	log       *eventlog.Log
 	publisher *publish.Publisher
 	groups    *group.Coordinator
@@ -48,7 +48,7 @@ type Log struct {
 	opts      Options
 	logger    *slog.Logger
 
-	stopUses context.CancelFunc // what works on the log beside the callers
+	stopUses context.CancelFunc // ends the background work on the log
 	stopLog  context.CancelFunc
 	uses     sync.WaitGroup
 	flushed  chan struct{} // closed when the log has ended
@@ -58,12 +58,12 @@ type Log struct {
 	mu        sync.Mutex // guards consumers, workers and closed
 	consumers map[*Consumer]struct{}
 	workers   map[*Worker]struct{}
-	closed    bool        // there are no new ones
-	over      atomic.Bool // nothing else is done either
+	closed    bool        // no new ones are accepted
+	over      atomic.Bool // everything is closed
 }
 
 // Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE, sqlite:PATH or memory:.
-// It makes the tables that are missing, and needs a few trips to the store. Close must follow. ctx bounds the opening alone.
+// It creates missing tables, and needs a few store calls. Call Close afterwards. ctx bounds the opening alone.
 func Open(ctx context.Context, address string, opts Options) (*Log, error) {
 	opened, err := store.Open(ctx, address, opts.logger())
 	if err != nil {
@@ -110,7 +110,7 @@ func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error)
 	return l, nil
 }
 
-// start sets everything going that lives as long as the Log.
+// start starts everything that runs as long as the Log.
 func (l *Log) start(ctx context.Context) {
 	var logCtx context.Context
 	logCtx, l.stopLog = context.WithCancel(ctx)
@@ -137,7 +137,7 @@ func (l *Log) use(ctx context.Context, name string, run func(context.Context) er
 	})
 }
 
-// usable is ErrClosed once the Log is closed. Every method asks it first.
+// usable returns ErrClosed once the Log is closed. Every method calls it first.
 func (l *Log) usable() error {
 	if l.over.Load() {
 		return ErrClosed
@@ -145,7 +145,7 @@ func (l *Log) usable() error {
 	return nil
 }
 
-// Healthy is nil while the store answers and takes events, and says what is wrong while it does not. It costs no trip.
+// Healthy returns nil while the store answers and accepts events, else the reason. It costs no store call.
 func (l *Log) Healthy() error {
 	if err := l.usable(); err != nil {
 		return err
@@ -153,10 +153,10 @@ func (l *Log) Healthy() error {
 	return l.log.Healthy()
 }
 
-// Close stops in order: consumers and workers finish what they are at and commit it (see Consumer.Close, Worker.Close), what was published is flushed, the
-// store is closed. It returns a second after the end of ctx at the latest; what is left then goes on in the background, and the error says
-// what that is. Whatever was acknowledged is durable in any case. Later calls, of all methods that can fail, get ErrClosed; a second Close waits as
-// the first does.
+// Close stops in order: consumers and workers finish and commit what they are handling (see Consumer.Close, Worker.Close), published
+// events are flushed, the store is closed. It returns at the latest a second after ctx ends; what is left then continues in the
+// background, and the error says what that is. What was acknowledged is durable in any case. Later calls of all methods that can
+// fail return ErrClosed; a second Close waits like the first.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	first := !l.closed
@@ -172,7 +172,7 @@ func (l *Log) Close(ctx context.Context) error {
 
 	var err error
 	if first {
-		err = closeAll(ctx, work) // whose handlers may use the Log until they are done
+		err = closeAll(ctx, work) // their handlers may use the Log until they return
 		l.over.Store(true)
 		l.stopUses()
 		go l.end()
@@ -185,7 +185,7 @@ func (l *Log) Close(ctx context.Context) error {
 	}
 }
 
-// end flushes the log when nobody works on it any more, and closes the store.
+// end flushes the log once nothing works on it, and closes the store.
 func (l *Log) end() {
 	l.uses.Wait()
 	l.stopLog()
@@ -194,7 +194,7 @@ func (l *Log) end() {
 	close(l.ended)
 }
 
-// closer is what works on the Log for a caller: a consumer, or a worker.
+// closer is a consumer or a worker.
 type closer interface{ Close(context.Context) error }
 
 func closeAll(ctx context.Context, work []closer) error {

@@ -30,9 +30,9 @@ type WorkOptions struct {
 	// Concurrency is how many messages are handled at once. Default 10; at most 10,000.
 	Concurrency int
 	// Lease is how long a claim lasts; it is extended while the handler runs, so that this is how long a message rests when the process is killed.
-	// Default: what the queue says.
+	// Default: the queue's.
 	Lease time.Duration
-	// Name is what people see of this worker. Default: the program's name and process number.
+	// Name is the worker's name, for people. Default: the program's name and process number.
 	Name string
 }
 
@@ -76,7 +76,7 @@ const (
 	extendTimeout  = 10 * time.Second
 )
 
-// Worker works a queue. Its methods may be called at once.
+// Worker handles a queue's messages. Its methods may be called at once.
 type Worker struct {
 	log     *Log
 	opts    WorkOptions
@@ -95,15 +95,16 @@ type Worker struct {
 // job is a message being handled.
 type job struct {
 	receipt string
-	until   time.Time // the lease has not ended before, by this machine's clock
+	until   time.Time // the lease ends at this time or later, by this machine's clock
 	lose    context.CancelCauseFunc
 	lost    bool
 	inTx    bool // AckTx was called
-	acked   bool // and did it, if its transaction commits
+	acked   bool // AckTx succeeded: the message is done if its transaction commits
 }
 
-// Work begins to claim messages of a queue and to hand them to the handler. ctx bounds the beginning alone; the worker works until it is closed, or the Log
-// is. While the store is away it waits for it. Any number of workers, in any number of processes, may work one queue.
+// Work starts to claim messages of a queue and to call the handler for each. ctx bounds the start alone; the worker works until it
+// or the Log is closed. While the store is unavailable it waits. Any number of workers, in any number of processes, may work on one
+// queue.
 func (l *Log) Work(ctx context.Context, opts WorkOptions) (*Worker, error) {
 	opts.Concurrency = cmp.Or(opts.Concurrency, workersDefault)
 	switch {
@@ -243,10 +244,10 @@ func (w *Worker) claim(ctx context.Context, most int) (messages []queue.Message,
 	return messages, asked, err
 }
 
-// claimRoom is how many bytes of messages one claim takes.
+// claimRoom bounds the bytes of messages of one claim.
 const claimRoom = 16 << 20
 
-// handle calls the handler for one message, and answers for it.
+// handle calls the handler for one message, and acks or nacks it.
 func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time) {
 	ctx, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -282,7 +283,7 @@ func (w *Worker) call(ctx context.Context, j *job, m queue.Message) (err error) 
 	return w.handler(ctx, Job{Queue: w.opts.Queue, ID: m.ID, Key: m.Key, Value: m.Value, Headers: m.Headers, Time: m.Time, Attempt: m.Attempt, from: w, job: j})
 }
 
-// answer tells the queue what became of a message, and tries again until the lease has surely ended, the claim is lost or the worker's time is over.
+// answer acks or nacks a message, and retries until the lease has certainly ended, the claim is lost or the worker's time is over.
 func (w *Worker) answer(ctx context.Context, j *job, m queue.Message, failed error) {
 	for failures := 0; ; failures++ {
 		err := w.tell(j, failed)
@@ -346,7 +347,7 @@ func (w *Worker) extendAll(ctx context.Context) {
 	}
 }
 
-// extend asks for longer leases, all in one call. Who lost a claim is told.
+// extend extends leases, all in one call. The handler of a lost claim gets its context cancelled.
 func (w *Worker) extend(ctx context.Context) {
 	w.mu.Lock()
 	jobs := maps.Clone(w.running)
