@@ -16,9 +16,9 @@ const (
 	freshFor = 2 * time.Second
 	// freshForUnknown is the same for a key that the snapshot does not have: it may have been made just now.
 	freshForUnknown = 250 * time.Millisecond
-	// patience is how old a snapshot may be while somebody else asks for a newer one, and nobody has to wait for that.
+	// patience is how old a snapshot may be while another caller reads a newer one: nobody else has to wait for that.
 	patience = 5 * time.Second
-	// staleMax is how long keys are judged by the last snapshot while the store is away.
+	// staleMax is how long the last snapshot is used while the store is unavailable.
 	staleMax = 10 * time.Minute
 	// askMax bounds the wait for the store.
 	askMax = 2 * time.Second
@@ -34,10 +34,10 @@ type snapshot struct {
 	err   error     // of the last try
 }
 
-// Check says whose secret it is: ErrUnknown, ErrRevoked, ErrExpired, ErrNotYet or ErrDamaged when it is no good, and
-// eventlog.ErrUnavailable when that cannot be known: the store is away, and the last look at it is longer ago than staleMax.
+// Check returns the identity of a secret. ErrUnknown, ErrRevoked, ErrExpired, ErrNotYet or ErrDamaged: the secret is not valid.
+// eventlog.ErrUnavailable: not known, because the store is unavailable and the last snapshot is older than staleMax.
 //
-// Idle keys cost nothing; busy ones a trip to the store every freshFor, for which one caller waits.
+// Idle keys cost nothing; keys in use cost one store call every freshFor, for which one caller waits.
 func (k *Keys) Check(ctx context.Context, secret string) (Identity, error) {
 	id, ok := idOf(secret)
 	if !ok {
@@ -61,8 +61,8 @@ func (k *Keys) Check(ctx context.Context, secret string) (Identity, error) {
 	return Identity{h.Key}, h.state()
 }
 
-// Still is nil while the key of an identity is good, and for Everybody while there are no keys. Else it is an error of Check, which
-// judged it before.
+// Still returns nil while the key of an identity that Check returned is valid, and for Everybody while there are no keys. Else it is
+// an error of Check.
 func (k *Keys) Still(ctx context.Context, id Identity) error {
 	s, err := k.snapshot(ctx, freshFor)
 	switch {
@@ -81,14 +81,14 @@ func (k *Keys) Still(ctx context.Context, id Identity) error {
 	return h.state()
 }
 
-// Any tells whether the store has keys, those that are revoked or have expired included: whoever once asked for keys does not
-// mean to open the door by revoking the last.
+// Any reports whether the store has keys, including revoked and expired ones: revoking the last key must not allow access without a
+// key.
 func (k *Keys) Any(ctx context.Context) (bool, error) {
 	s, err := k.snapshot(ctx, freshFor)
 	return err == nil && len(s.keys) > 0, err
 }
 
-// Looks tells whether a text looks like a secret, good or not.
+// Looks reports whether a text looks like a secret, valid or not.
 func Looks(text string) bool {
 	_, ok := idOf(text)
 	return ok
@@ -107,7 +107,7 @@ func idOf(secret string) (id string, ok bool) {
 	return rest[:idLength], true
 }
 
-// snapshot returns the last one, and reads a newer one when the last try is longer ago than fresh.
+// snapshot returns the last snapshot, and reads a newer one if the last attempt is longer ago than fresh.
 func (k *Keys) snapshot(ctx context.Context, fresh time.Duration) (*snapshot, error) {
 	s := k.last.Load()
 	if time.Since(s.tried) < fresh {

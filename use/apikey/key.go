@@ -30,7 +30,7 @@ const (
 	groupMax    = 512 // bytes of a group prefix, as of a group's name
 )
 
-// Errors that tell why a secret opens nothing.
+// Errors that say why a secret is not valid.
 var (
 	ErrUnknown  = errors.New("no such API key")
 	ErrRevoked  = errors.New("the API key is revoked")
@@ -41,7 +41,7 @@ var (
 	errNoAccess = &eventlog.InvalidError{What: "access", Value: "", Why: "it is empty; allowed are read, write and admin"}
 )
 
-// Spec describes a key to be made.
+// Spec describes a key to create.
 type Spec struct {
 	Name    string    // for people; several keys may share one
 	Access  []Access  // at least one
@@ -56,7 +56,7 @@ type Spec struct {
 	AllTopics, AllGroups, AllQueues bool
 }
 
-// Key is what is known of a key. Its secret is known to whoever holds it, and to nobody else.
+// Key is a key without its secret, which is not stored.
 type Key struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
@@ -80,7 +80,7 @@ type stored struct {
 	SHA256 string `json:"sha256"` // of the whole secret, in hexadecimal digits
 }
 
-// check says whether a key may look like this.
+// check returns an error if a key may not be like this.
 func (s Spec) check(now time.Time) error {
 	invalid := func(what, value, why string) error { return &eventlog.InvalidError{What: what, Value: value, Why: why} }
 	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
@@ -136,16 +136,16 @@ func (s Spec) check(now time.Time) error {
 	return nil
 }
 
-// forQueues tells whether the key is said to be for some queues.
+// forQueues reports whether the key names queues.
 func (s Spec) forQueues() bool { return s.AllQueues || len(s.Queues) > 0 }
 
-// onlyWrites tells whether nothing of this has to do with groups.
+// onlyWrites reports whether the key has no access to groups.
 func onlyWrites(access []Access) bool {
 	return !slices.Contains(access, Read) && !slices.Contains(access, Admin)
 }
 
-// state is nil while the key is good. Age is how long ago it was made, by the store's clock: the clocks of those who made the
-// key and of those who judge it do not matter.
+// state is nil while the key is valid. Age is the time since its creation by the store's clock: other machines' clocks do not
+// matter.
 func (k Key) state(age time.Duration) error {
 	at := k.Created.Add(age)
 	switch {
@@ -159,10 +159,10 @@ func (k Key) state(age time.Duration) error {
 	return nil
 }
 
-// Identity is who asks.
+// Identity is the caller: a key, or Everybody.
 type Identity struct{ key Key }
 
-// Everybody is who asks where no keys are asked for. It may do everything.
+// Everybody is the caller where no keys are required. It may do everything.
 var Everybody = Identity{Key{Access: []Access{Admin}, AllTopics: true, AllGroups: true, AllQueues: true}}
 
 // ID is the key's; empty for Everybody.
@@ -171,8 +171,8 @@ func (id Identity) ID() string { return id.key.ID }
 // Name is the key's, for people; empty for Everybody.
 func (id Identity) Name() string { return id.key.Name }
 
-// May tells whether the topic, or with topic "" what belongs to no single topic or group, is open to this access. A key limited to
-// some topics or groups may do nothing that belongs to none.
+// May reports whether this access to the topic is allowed; topic "" stands for what belongs to no single topic or group, which needs
+// a key for all topics and all groups.
 func (id Identity) May(a Access, topic string) bool {
 	if topic == "" {
 		return id.Has(a) && id.key.AllTopics && id.key.AllGroups
@@ -180,12 +180,12 @@ func (id Identity) May(a Access, topic string) bool {
 	return id.Has(a) && (id.key.AllTopics || begins(topic, id.key.Topics))
 }
 
-// MayGroup tells whether the consumer group is open to this access. What the group reads is up to May.
+// MayGroup reports whether this access to the consumer group is allowed. May decides about the topics that it reads.
 func (id Identity) MayGroup(a Access, group string) bool {
 	return id.Has(a) && (id.key.AllGroups || begins(group, id.key.Groups))
 }
 
-// MayQueue tells whether the work queue is open to this access, and with it its messages, whatever topic they are in.
+// MayQueue reports whether this access to the work queue, and to its messages in whatever topic, is allowed.
 func (id Identity) MayQueue(a Access, queue string) bool {
 	return id.Has(a) && (id.key.AllQueues || begins(queue, id.key.Queues))
 }
@@ -214,7 +214,7 @@ func begins(name string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return prefix != "" && strings.HasPrefix(name, prefix) })
 }
 
-// Has tells whether this access is open for some topics, groups or queues, if not for all.
+// Has reports whether this access is allowed for some topics, groups or queues at least.
 func (id Identity) Has(a Access) bool {
 	return slices.Contains(id.key.Access, a) || slices.Contains(id.key.Access, Admin)
 }

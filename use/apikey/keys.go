@@ -30,7 +30,7 @@ const (
 	randomLength = 52 // 260 bits
 )
 
-// Store is what keys need of an eventlog.Store, whose contract holds.
+// Store is the part of eventlog.Store that keys need.
 type Store interface {
 	Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error)
 	List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error)
@@ -52,7 +52,7 @@ func New(store Store, logger *slog.Logger) *Keys {
 	return k
 }
 
-// held is a key as the store holds it.
+// held is a key in the store.
 type held struct {
 	Key
 	sum     [sha256.Size]byte
@@ -61,7 +61,7 @@ type held struct {
 	damaged bool          // its value cannot be read
 }
 
-// state is nil while the key is good.
+// state is nil while the key is valid.
 func (h held) state() error {
 	if h.damaged {
 		return ErrDamaged
@@ -115,7 +115,7 @@ func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 	return key, secret, nil
 }
 
-// forgettable keys opened nothing for a long time.
+// forgettable keys have not been valid for a long time.
 func (h held) forgettable() bool {
 	switch {
 	case !h.Revoked.IsZero():
@@ -126,7 +126,7 @@ func (h held) forgettable() bool {
 	return false
 }
 
-// Listed is a key, and nil or why it is not good now: ErrRevoked, ErrExpired, ErrNotYet or ErrDamaged.
+// Listed is a key, and nil or why it is not valid now: ErrRevoked, ErrExpired, ErrNotYet or ErrDamaged.
 type Listed struct {
 	Key
 	Err error
@@ -148,7 +148,7 @@ func (k *Keys) List(ctx context.Context) ([]Listed, error) {
 	return list, nil
 }
 
-// Revoke makes a key worthless, durably; running servers know it within freshFor. Revoking twice is once. ErrUnknown when there
+// Revoke makes a key invalid, durably; running servers know it within freshFor. Revoking it again is harmless. ErrUnknown if there
 // is no such key.
 func (k *Keys) Revoke(ctx context.Context, id string) (Key, error) {
 	const attempts = 3 // against others who revoke the same key
@@ -203,7 +203,7 @@ func (k *Keys) commit(ctx context.Context, flush []eventlog.Entry) error {
 	return outcomes[0].Err
 }
 
-// read asks the store for all keys, by their ids: one trip.
+// read reads all keys from the store, by id: one store call.
 func (k *Keys) read(ctx context.Context) (map[string]held, error) {
 	const racers = 100 // who made a key at the same moment as the last one that fit
 	kvs, err := k.store.List(ctx, statePrefix, "", keysMax+racers)
@@ -232,7 +232,8 @@ func set[T cmp.Ordered](list []T) []T { return slices.Compact(slices.Sorted(slic
 
 // decode refuses fields that it does not know: what a newer weir wrote there may limit the key.
 //
-// A key without topics and queues was made before what is for all said so: it is for all topics, and without groups for all groups.
+// A key without topics and queues was created by a version that did not store "all": it is for all topics, and without groups for
+// all groups.
 func decode(value []byte) (s stored, sum [sha256.Size]byte, err error) {
 	d := json.NewDecoder(bytes.NewReader(value))
 	d.DisallowUnknownFields()

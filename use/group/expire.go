@@ -12,8 +12,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// sweep looks at every group in the store, and at all that is committed, and forgets what nobody needs if it may: one trip per thousand of each,
-// and more for groups of peers and for those with something to forget. One group's trouble does not keep it from the others.
+// sweep reads every group and every committed offset, and with may set deletes expired ones: one store call per thousand of each,
+// and more for groups of peers and those with something to delete. An error of one group does not stop it.
 func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
 	uses := make(map[string]*use)
 	err := c.log.ListAll(ctx, statePrefix, func(kv eventlog.KeyValue) error {
@@ -55,7 +55,7 @@ func (c *Coordinator) orElse(ctx context.Context, key string, err error) error {
 	return nil
 }
 
-// look takes note of how a group is used.
+// look notes how a group is used.
 func (c *Coordinator) look(ctx context.Context, kv eventlog.KeyValue) (string, *use, error) {
 	name, err := nameOfStateKey(kv.Key)
 	if err != nil {
@@ -190,7 +190,7 @@ func (c *Coordinator) expire(ctx context.Context, name string) error {
 	return g.land(ch, err)
 }
 
-// Lag is how far a group is behind in one partition.
+// Lag is a group's lag in one partition.
 type Lag struct {
 	Group, Topic string
 	Partition    int32

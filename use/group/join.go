@@ -101,7 +101,7 @@ func (c *Coordinator) check(r Join) error {
 	return nil
 }
 
-// bytes is about what the member will hold of memory.
+// bytes estimates the memory that the member will take.
 func (r Join) bytes() int {
 	n := len(r.Instance) + len(r.ClientID) + len(r.ClientHost) + len(r.ProtocolType)
 	for _, p := range r.Protocols {
@@ -119,7 +119,7 @@ func (r Join) reason() string {
 
 type joinWait = chan answer[Joined]
 
-// join takes a member in, or up again. It returns an answer, or a channel that will give it.
+// join handles a new or a known member's join. It returns an answer, or a channel that will deliver it.
 func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 	refuse := func(err error) (joinWait, Joined, error) {
 		return nil, Joined{Member: r.Member}, fmt.Errorf("join group %q as %q: %w", g.name, r.Member, err)
@@ -152,7 +152,7 @@ func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 	if err := g.affords(r, old); err != nil {
 		return nil, Joined{Member: r.Member}, err
 	}
-	// It may join. Whoever may not has changed nothing.
+	// It may join. A refused join has changed nothing.
 	if err := g.own(ctx); err != nil {
 		return nil, Joined{Member: r.Member}, err
 	}
@@ -230,7 +230,7 @@ func (g *group) admit(ctx context.Context, r Join) (joinWait, Joined, error) {
 	return wait, Joined{}, nil
 }
 
-// rejoin takes a known member's join.
+// rejoin handles a known member's join.
 func (g *group) rejoin(ctx context.Context, r Join, m *member) (joinWait, Joined, error) {
 	same := sameProtocols(m.protocols, r.Protocols)
 	switch {
@@ -279,7 +279,7 @@ func (g *group) joinBack(ctx context.Context, r Join, old *member) (joinWait, Jo
 	return nil, j, nil
 }
 
-// replace puts member b in the place of a.
+// replace replaces member a by b.
 func (g *group) replace(a, b *member) {
 	leads := g.leader == a.id
 	delete(g.members, a.id)
@@ -289,7 +289,7 @@ func (g *group) replace(a, b *member) {
 	}
 }
 
-// wait takes over what the member says now, and makes it wait for the next generation.
+// wait updates the member from its request, and makes it wait for the next generation.
 func (g *group) wait(m *member, r Join) joinWait {
 	g.answerJoin(m, Joined{Member: m.id}, ErrRebalancing) // an earlier join of the same member
 	m.protocols, m.session, m.rebalance = r.Protocols, r.Session, r.Rebalance
@@ -312,7 +312,7 @@ func (g *group) affords(r Join, instead *member) error {
 	return nil
 }
 
-// changed answers to a change among the members: with a rebalance, or by going on with the one that runs.
+// changed starts a rebalance after a change among the members, or continues the running one.
 func (g *group) changed(ctx context.Context, reason string) {
 	if g.state == PreparingRebalance {
 		g.tryCompleteJoin(ctx)
@@ -448,7 +448,7 @@ func (g *group) choose() string {
 	return best
 }
 
-// joined is what a member is told of the generation.
+// joined returns a member's answer for the generation.
 func (g *group) joined(m *member) Joined {
 	j := Joined{Member: m.id, Leader: g.leader, Generation: g.generation, ProtocolType: g.protocolType, Protocol: g.protocol}
 	if m.id == g.leader {
@@ -459,7 +459,7 @@ func (g *group) joined(m *member) Joined {
 	return j
 }
 
-// abandonJoin is for a client that went away while it waited. It may come back under its member id until its session ends.
+// abandonJoin handles a client that disconnected while it waited. It may come back with its member id until its session ends.
 func (g *group) abandonJoin(wait joinWait) {
 	g.c.stay(g)
 	defer g.unlock()

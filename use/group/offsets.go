@@ -42,8 +42,8 @@ type (
 	}
 )
 
-// Commit keeps offsets: all of them in one entry, or none, but for those whose metadata is too large, which are left
-// out and named in the first result. Commits of many members share flushes.
+// Commit commits offsets: all of them in one entry, or none; those whose metadata is too large are left out and named in the first
+// result. Commits of many members share flushes.
 func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 	errs := make([]error, len(r.Offsets))
 	var fit []Committed
@@ -116,7 +116,7 @@ func (g *group) mayCommit(r Commit) error {
 	return nil
 }
 
-// DeleteOffsets forgets offsets of a group, but for those of topics that its members read, which the first result names.
+// DeleteOffsets deletes offsets of a group, except those of topics that its members read, which the first result names.
 func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Committed) ([]error, error) {
 	errs := make([]error, len(which))
 	err := c.change(ctx, name, c.lockFresh, func(ctx context.Context, g *group) (change, error) {
@@ -146,7 +146,7 @@ func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Co
 	return errs, err
 }
 
-// change is offsets to put, or to forget.
+// change is offsets to put or to delete.
 type change struct {
 	offsets []Committed
 	gone    bool
@@ -156,11 +156,11 @@ type change struct {
 	version eventlog.Version // that it checks
 }
 
-// change enters the group, lets decide look at it, and brings what it wants into the store; again where another process was faster. The group is not held
-// while the store works, so that many commits travel at once.
+// change locks the group, lets decide read it, and commits what decide returns; again if another process was faster. The group is
+// not locked during the commit, so that many commits are in flight at once.
 func (c *Coordinator) change(ctx context.Context, name string, enter func(context.Context, string) (*group, error),
 	decide func(context.Context, *group) (change, error)) error {
-	// A client that goes away does not leave the outcome open: that would cost the group a reload.
+	// A client that disconnects does not end the wait: an unknown outcome would cost the group a reload.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	return retryMoved(ctx, func() error { return c.changeOnce(ctx, name, enter, decide) })
@@ -185,8 +185,8 @@ func (c *Coordinator) changeOnce(ctx context.Context, name string, enter func(co
 	return g.land(ch, err)
 }
 
-// submit sends a change on its way. It is done under the group's slot, so that changes enter the log in the order in which they were
-// decided: of several commits on their way, the last submitted wins.
+// submit submits a change. The caller holds the group's lock, so that changes enter the log in the order in which they were decided:
+// of several commits in flight the last submitted wins.
 func (g *group) submit(ctx context.Context, ch *change) {
 	ch.life, ch.version = g.life, g.version
 	e := OffsetEntry(eventlog.KeyValue{Version: g.version}, g.name, ch.offsets)
@@ -198,8 +198,8 @@ func (g *group) submit(ctx context.Context, ch *change) {
 	ch.ticket = g.c.log.Submit(ctx, e)
 }
 
-// OffsetEntry is the entry that commits offsets of a group, for whoever commits beside a Coordinator and a Peer. State is what
-// Log.Get found under StateKey: ErrStale means that the group moved on since. A group that is not there is made.
+// OffsetEntry returns the entry that commits offsets of a group, for callers without a Coordinator or a Peer. State is what Log.Get
+// found under StateKey: ErrStale means that the group has changed since. A group that does not exist is created.
 func OffsetEntry(state eventlog.KeyValue, group string, offsets []Committed) eventlog.Entry {
 	e := eventlog.Entry{Checks: []eventlog.Check{{Key: StateKey(group), Version: state.Version}}}
 	version := state.Version
@@ -213,7 +213,7 @@ func OffsetEntry(state eventlog.KeyValue, group string, offsets []Committed) eve
 	return e
 }
 
-// land tells what became of a change.
+// land handles the outcome of a change.
 func (g *group) land(ch change, err error) error {
 	switch {
 	case err == nil:
@@ -317,16 +317,16 @@ func listWithin(ctx context.Context, log *eventlog.Log, prefix string, largest i
 	return errors.Join(err, settle())
 }
 
-// committedCost is about what a committed offset takes, here and in an answer.
+// committedCost estimates the memory of a committed offset, here and in an answer.
 const committedCost = 256
 
-// stored is a committed offset as the store has it.
+// stored is a committed offset in the store.
 type stored struct {
 	Committed
 	age time.Duration
 }
 
-// listOffsets reads all that a group has committed: one trip per thousand.
+// listOffsets reads all offsets of a group: one store call per thousand.
 func listOffsets(ctx context.Context, log *eventlog.Log, group string, visit func(stored) error) error {
 	err := log.ListAll(ctx, offsetKeysOf(group), func(kv eventlog.KeyValue) error {
 		_, o, err := parseOffset(kv)

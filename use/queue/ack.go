@@ -12,9 +12,10 @@ import (
 // AnswersMax bounds the receipts of one call.
 const AnswersMax = 100_000
 
-// Ack tells that messages were handled: they never come back. One error for each receipt, in their order, nil for those that are done:
-// ErrBadReceipt and ErrStaleReceipt refuse one and change nothing of it; eventlog.ErrUnavailable: certainly not; eventlog.ErrUnsure:
-// perhaps, and an ack may be repeated. A repeated ack of one claim is a *StaleReceiptError with Done. The second result refuses the call as a whole.
+// Ack acknowledges messages: they are not delivered again. It returns one error for each receipt, in their order; nil: done.
+// ErrBadReceipt and ErrStaleReceipt: refused, nothing changed; eventlog.ErrUnavailable: certainly not done; eventlog.ErrUnsure:
+// perhaps done, repeat the ack. A repeated ack of one claim is a *StaleReceiptError with Done. The second result refuses the whole
+// call.
 func (q *Queue) Ack(ctx context.Context, receipts ...string) ([]error, error) {
 	return q.answer(ctx, receipts, func(s *state, c *change, g grant) error {
 		p := s.part(g.partition)
@@ -48,8 +49,8 @@ func (q *Queue) Extend(ctx context.Context, lease time.Duration, receipts ...str
 	}, nil)
 }
 
-// answer applies one change to the message of each receipt. Those of one partition become one operation. Before that, prepare may
-// read what the change of a message needs.
+// answer applies one change to each receipt's message. Messages of one partition share one operation. prepare runs first, and may
+// read what a message's change needs.
 func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*state, *change, grant) error, prepare func(context.Context, grant) (preparation, error)) ([]error, error) {
 	if len(receipts) > AnswersMax {
 		return nil, &eventlog.InvalidError{What: "number of receipts", Value: fmt.Sprint(len(receipts)), Why: fmt.Sprintf("one call takes %d at most", AnswersMax)}

@@ -10,14 +10,14 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Count is what one of all queues has.
+// Count is the number of messages of one queue.
 type Count struct {
 	Name string
 	Stats
 }
 
-// Counts counts what each queue has, and the messages of all queues that are to come later. It costs a trip for each thousand keys of queues, and one
-// for each partition whose oldest message is in the store alone. What other processes wrote a moment ago may be missing.
+// Counts counts each queue's messages, and the delayed messages of all queues. It costs one store call per thousand keys of queues,
+// and one for each partition whose oldest message is not cached. What other processes have just written may be missing.
 func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, err error) {
 	now, _, err := qs.clock.now(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, er
 	return counts, delayed, nil
 }
 
-// partNow is what became of a partition's messages, and where it ends.
+// partNow is the state of a partition's messages, and the partition's end.
 func (qs *Queues) partNow(parts map[eventlog.Partition]*part, p eventlog.Partition) (mine part, next eventlog.Offset) {
 	if known := parts[p]; known != nil {
 		mine = *known
@@ -91,7 +91,7 @@ func (qs *Queues) partNow(parts map[eventlog.Partition]*part, p eventlog.Partiti
 	return mine, bounds.Next
 }
 
-// left counts the messages of a partition that are not done.
+// left counts the unfinished messages of a partition.
 func (qs *Queues) left(parts map[eventlog.Partition]*part, p eventlog.Partition) int64 {
 	mine, next := qs.partNow(parts, p)
 	return mine.unresolved() + int64(max(next-mine.next, 0))

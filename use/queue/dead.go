@@ -10,7 +10,7 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// DeadLetter is a message that was given up.
+// DeadLetter is a message whose handling was given up.
 type DeadLetter struct {
 	ID        MessageID // of the message
 	Letter    MessageID // of the dead letter: what Redrive and Discard want
@@ -80,7 +80,8 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 	return letters, nil
 }
 
-// Letters finds dead letters by the ids that DeadLetters gave them. One that is redriven, discarded or none of the queue's is left out.
+// Letters finds dead letters by the ids that DeadLetters gave them. It leaves out those that were redriven or discarded, and those
+// of other queues.
 func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, error) {
 	if len(ids) > deadPage {
 		return nil, &eventlog.InvalidError{What: "number of dead letters", Value: fmt.Sprint(len(ids)), Why: fmt.Sprintf("one call takes %d at most", deadPage)}
@@ -147,24 +148,24 @@ func (q *Queue) deadShard(p eventlog.Partition) *shard {
 	return s
 }
 
-// Redrive moves dead letters back into the queue, each in one change: as new messages, with all attempts before them. It says how many it
-// moved: letters that were moved or discarded already are none.
+// Redrive moves dead letters back into the queue, each in one change, as new messages that have all their attempts. It returns how
+// many it moved; letters that were already moved or discarded do not count.
 func (q *Queue) Redrive(ctx context.Context, letters ...DeadLetter) (moved int, err error) {
 	return q.takeLetters(ctx, letters, true)
 }
 
-// Discard drops dead letters, and says how many.
+// Discard drops dead letters, and returns how many.
 func (q *Queue) Discard(ctx context.Context, letters ...DeadLetter) (dropped int, err error) {
 	return q.takeLetters(ctx, letters, false)
 }
 
-// RedriveAll moves all dead letters back that there are now, at most so many a second; 0: as fast as it goes.
+// RedriveAll moves back all dead letters that exist now, at most so many a second; 0: no limit.
 func (q *Queue) RedriveAll(ctx context.Context, perSecond float64) (moved int, err error) {
 	swept, err := q.Sweep(ctx, Sweep{PerSecond: perSecond})
 	return swept.Taken, err
 }
 
-// Sweep says how all dead letters are taken that there are.
+// Sweep sets how all dead letters are redriven or discarded.
 type Sweep struct {
 	Discard   bool          // drop them; else they are redriven
 	PerSecond float64       // at most so many; 0: as fast as it goes
@@ -172,13 +173,13 @@ type Sweep struct {
 	For       time.Duration // stop after so long; 0: when all are taken
 }
 
-// Swept says what a sweep did. Until is zero when all were taken; else another sweep with it goes on.
+// Swept is the result of a sweep. Until is zero when all were taken; else another sweep with it continues.
 type Swept struct {
 	Taken int
 	Until MessageID
 }
 
-// Sweep takes dead letters until none is left, the time is over or ctx ends.
+// Sweep redrives or discards dead letters until none is left, the time is over or ctx ends.
 func (q *Queue) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 	topic, err := q.deadTopic(ctx)
 	if err != nil {
@@ -302,7 +303,7 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 	return taken, nil
 }
 
-// again is the message that a dead letter becomes: it keeps its id and when it was enqueued, and begins with its first attempt.
+// again returns the message that a dead letter becomes: it keeps its id and its time, and starts with its first attempt.
 func (l DeadLetter) again() batch.Record {
 	r := batch.Record{Timestamp: time.Now().UnixMilli(), Key: l.Key, Value: l.Value}
 	for _, h := range l.rec.Headers {
@@ -315,7 +316,7 @@ func (l DeadLetter) again() batch.Record {
 	return r
 }
 
-// fresh is the state as the store has it now: two trips.
+// fresh returns the state as the store has it now: two store calls.
 func (s *shard) fresh(ctx context.Context) (*state, error) {
 	kv, err := s.owner.log.Get(ctx, s.key)
 	if err != nil {

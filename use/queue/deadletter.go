@@ -23,7 +23,7 @@ const (
 	reasonUnreadable = "unreadable"
 )
 
-// Headers that a queue gives a message, beside those that it came with. Times are as in RFC 3339.
+// Headers that a queue adds to a message's own. Times are as in RFC 3339.
 const (
 	HeaderID       = "weir.queue.id"       // MessageID of where it was first enqueued
 	HeaderQueue    = "weir.queue.name"     // the queue that gave it up, or handled it
@@ -42,8 +42,8 @@ const (
 	headersMax = 64 << 10
 )
 
-// Nack gives messages back that could not be handled. They come again after the pause that the queue has for so many failed attempts; after
-// the last attempt they become dead letters. Errors are those of Ack.
+// Nack gives back messages that could not be handled. They are delivered again after the queue's pause for that number of failed
+// attempts; after the last attempt they become dead letters. Errors are those of Ack.
 func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, error) {
 	if n.Delay < 0 || n.Delay > delayMax {
 		return nil, &eventlog.InvalidError{What: "delay", Value: n.Delay.String(), Why: fmt.Sprintf("0 to %v are allowed", delayMax)}
@@ -93,11 +93,11 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 	})
 }
 
-// holdMax is how long a message waits where it is. Longer waits are spent in the wheel, so that they hold up nothing. With order by key
-// they are not: the messages of the key must wait as well.
+// holdMax is the longest wait of a message in its own partition. For longer waits it moves to the wheel, so that the partition's
+// floor can rise. Not with order by key: later messages of the key must wait as well.
 const holdMax = time.Minute
 
-// putOffRecord makes a message's place in the wheel.
+// putOffRecord makes the record with which a message moves to the wheel.
 func (q *Queue) putOffRecord(ctx context.Context, g grant, rec batch.Record, attempts int, now, due Time) (none preparation, err error) {
 	topic, err := q.owner.wheel.topic(ctx)
 	if err != nil {
@@ -127,10 +127,10 @@ func noneIfGone(err error) error {
 	return err
 }
 
-// reasonKept bounds the error that is kept with a message that waits: it is part of the partition's state.
+// reasonKept bounds the error of a waiting message, which is kept in the partition's state.
 const reasonKept = 256
 
-// Nack tells why, and for how long, a message is given back.
+// Nack says why, and for how long, a message is given back.
 type Nack struct {
 	Error    string        // of the attempt; at most 4 KiB are kept
 	SetDelay bool          // Delay counts, and not the queue's own pause
@@ -138,7 +138,7 @@ type Nack struct {
 	Reject   bool          // no further attempt: it becomes a dead letter now
 }
 
-// preparation is a record that is appended with a message's change.
+// preparation is a record to append with a message's change.
 type preparation struct {
 	topic     eventlog.Topic
 	partition eventlog.Partition
@@ -160,7 +160,7 @@ func (p preparation) bytes() int64 {
 	return int64(batch.SealedSize(&p.record))
 }
 
-// deadLetter makes the dead letter of a message.
+// deadLetter makes a message's dead letter.
 func (q *Queue) deadLetter(ctx context.Context, g grant, why, text string) (preparation, error) {
 	return q.copyTo(ctx, deadSuffix, g, []batch.RecordHeader{
 		{Key: HeaderReason, Value: []byte(why)},
@@ -168,7 +168,7 @@ func (q *Queue) deadLetter(ctx context.Context, g grant, why, text string) (prep
 	})
 }
 
-// keepDone makes the copy of a message that was handled, where the queue keeps one, and frees its unique key.
+// keepDone makes the copy of a handled message, if the queue keeps those, and frees its unique key.
 func (q *Queue) keepDone(ctx context.Context, g grant) (preparation, error) {
 	if q.def.Load().settings.KeepDone {
 		return q.copyTo(ctx, doneSuffix, g, nil)
@@ -177,7 +177,7 @@ func (q *Queue) keepDone(ctx context.Context, g grant) (preparation, error) {
 	return preparation{puts: frees}, err
 }
 
-// copyTo makes the copy of a message that goes to a topic of the queue. What the log has no more leaves no copy.
+// copyTo makes a copy of a message for another topic of the queue. If the log no longer has the message there is no copy.
 func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []batch.RecordHeader) (preparation, error) {
 	rec, err := q.records.read(ctx, g.partition, g.offset)
 	switch {
@@ -220,7 +220,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 	}, nil
 }
 
-// bury makes a dead letter of a message, if the claim it was given out with is still the last. With ended only when its lease has ended.
+// bury makes a message a dead letter, if its claim is still the last one. With ended: only if its lease has ended.
 func (q *Queue) bury(ctx context.Context, g grant, why, text string, ended bool) error {
 	letter, err := q.deadLetter(ctx, g, why, text)
 	if err != nil {
@@ -244,10 +244,11 @@ func (q *Queue) bury(ctx context.Context, g grant, why, text string, ended bool)
 	}})
 }
 
-// buriesMax bounds how many messages of a partition become dead letters at a time, for one process.
+// buriesMax bounds how many messages of a partition one process makes dead letters at a time.
 const buriesMax = 64
 
-// buryAll makes dead letters of messages whose last lease ended. A partition is at it once at a time: each claim finds those that are left.
+// buryAll makes dead letters of messages whose last lease ended. It runs once at a time for a partition; a later claim finds the
+// remaining ones.
 func (q *Queue) buryAll(p eventlog.Partition, spent []grant) {
 	if len(spent) == 0 {
 		return

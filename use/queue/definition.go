@@ -29,12 +29,12 @@ const (
 	nameMax = 249
 )
 
-// Spec describes a queue to be made.
+// Spec describes a queue to create.
 type Spec struct {
 	Name string
-	// Topic is where its messages are. It may be there already, and may have other readers. Default: Name.
+	// Topic holds its messages. It may exist already, and may have other readers. Default: Name.
 	Topic string
-	// Partitions is how many the topic gets if it has to be made. Default 4.
+	// Partitions is the number of partitions if the topic is created. Default 4.
 	Partitions int
 	Settings   Settings
 }
@@ -43,33 +43,33 @@ type Spec struct {
 type Settings struct {
 	// Lease is how long a claim lasts unless the worker asks for another time. Default 30 s.
 	Lease time.Duration
-	// Attempts is how often a message is given out before it becomes a dead letter. Default 10; negative: for ever.
+	// Attempts is how often a message is delivered before it becomes a dead letter. Default 10; negative: no limit.
 	Attempts int
-	// Backoff is the longest pause after the first failed attempt, twice as long after each, up to BackoffMax; the pause is anything up to
-	// that, at random. Defaults 1 s and 5 min.
+	// Backoff is the longest pause after the first failed attempt, doubled with each attempt up to BackoffMax; the pause is random up to
+	// that. Defaults 1 s and 5 min.
 	Backoff, BackoffMax time.Duration
-	// Delays are the pauses after each failed attempt, exactly; the last is that of all later ones. Instead of Backoff.
+	// Delays are the exact pauses after each failed attempt; the last one also for all later attempts. Instead of Backoff.
 	Delays []time.Duration
-	// TTL is how old a message may be when it is given out. One that is older becomes a dead letter, or is dropped with DropExpired.
-	// Default: any age.
+	// TTL is the greatest age of a message when it is delivered. An older one becomes a dead letter, or is dropped with DropExpired.
+	// Default: no limit.
 	TTL         time.Duration
 	DropExpired bool
-	// KeyOrder gives out at most one message of a key at a time, in the order of the log. Messages without a key know no order.
+	// KeyOrder delivers messages of one key one at a time, in the order of the log. Messages without a key have no order.
 	KeyOrder bool
-	// KeepDone appends each message that was handled to the topic `<queue>.done`.
+	// KeepDone appends each handled message to the topic `<queue>.done`.
 	KeepDone bool
 	// Window is how many messages of a partition may be claimed or waiting for another attempt at a time. Default 2000, as in KIP-932.
 	Window int
-	// Paused: nothing is given out. Acks and enqueuing go on.
+	// Paused: no message can be claimed. Acks and enqueuing still work.
 	Paused bool
-	// Unique lets messages have a unique key: while one is not done, a second one of its key is not enqueued.
+	// Unique lets messages have a unique key: while a message is unfinished, another with its key is not enqueued.
 	Unique bool
-	// Concurrency bounds the claims that are out at a time, and Rate the claims a second, in all processes together. All partitions then
-	// share one state: each claim waits for the one before. 0: no limit.
+	// Concurrency bounds the messages claimed at a time, and Rate the claims a second, over all processes. All partitions then share one
+	// state, so that claims are serialised. 0: no limit.
 	Concurrency int
 	Rate        float64
-	// Priorities is how many levels there are; those of a higher level come first, and one claim in eight begins with the lowest, so that
-	// none is starved. Each level above 0 is a topic, `<queue>.p1` and so on. Default 1; at most 8. It can grow, and not shrink.
+	// Priorities is the number of levels. Higher levels are delivered first; one claim in eight starts with the lowest, so that no level
+	// starves. Each level above 0 is a topic, `<queue>.p1` and so on. Default 1; at most 8. It can grow, but not shrink.
 	Priorities int
 }
 
@@ -103,7 +103,7 @@ func (s Settings) withDefaults() Settings {
 	return s
 }
 
-// check says whether a queue may be set so. It is asked of settings with their defaults.
+// check returns an error if the settings, with their defaults filled in, are not allowed.
 func (s Settings) check() error {
 	bad := func(what string, value any, why string, a ...any) error {
 		return &eventlog.InvalidError{What: what, Value: fmt.Sprint(value), Why: fmt.Sprintf(why, a...)}
@@ -140,7 +140,7 @@ func (s Settings) check() error {
 	return nil
 }
 
-// pause is how long a message waits after so many failed attempts.
+// pause returns how long a message waits after a number of failed attempts.
 func (s Settings) pause(failed int32) time.Duration {
 	if n := int32(len(s.Delays)); n > 0 {
 		return s.Delays[min(max(failed, 1), n)-1]
@@ -152,7 +152,7 @@ func (s Settings) pause(failed int32) time.Duration {
 	return mathrand.N(max(longest, 1))
 }
 
-// definition is what the store says of a queue.
+// definition is a queue's definition in the store.
 type definition struct {
 	name     string
 	id       string // of this queue: one that is deleted and made again has another
@@ -165,7 +165,7 @@ type definition struct {
 	version  eventlog.Version
 }
 
-// purgedMax bounds what is remembered of purges: a message on its way from the wheel while there are as many more is not purged.
+// purgedMax bounds the remembered purges: a message that leaves the wheel only after so many later purges is not purged.
 const purgedMax = 16
 
 // reads reports whether a topic is one of the queue's.
@@ -206,7 +206,7 @@ func defKey(name string) string { return defPrefix + url.PathEscape(name) }
 
 func statesOf(id string) string { return statePrefix + id + "/" }
 
-// idOfState is the id of the queue that a state's key is of.
+// idOfState returns the queue id in a state's key.
 func idOfState(key string) string {
 	id, _, _ := strings.Cut(strings.TrimPrefix(key, statePrefix), "/")
 	return id
@@ -216,7 +216,7 @@ func stateKey(id string, p eventlog.Partition) string {
 	return statesOf(id) + strconv.FormatInt(int64(p), 10)
 }
 
-// deadKey holds what became of the dead letters of one partition of the queue's dead-letter topic.
+// deadKey returns the key of the state of one partition of the queue's dead-letter topic.
 func deadKey(id string, p eventlog.Partition) string {
 	return deadPrefix + id + "/" + strconv.FormatInt(int64(p), 10)
 }
@@ -315,7 +315,7 @@ func parseTopicID(text string) (id eventlog.TopicID, err error) {
 	return eventlog.TopicID(raw), nil
 }
 
-// Info is a queue as people and programs are told of it.
+// Info describes a queue.
 type Info struct {
 	Name, Topic string
 	ID          string
@@ -326,7 +326,7 @@ func (d definition) info() Info {
 	return Info{Name: d.name, Topic: d.topic, ID: d.id, Settings: d.settings}
 }
 
-// read finds a definition: one trip.
+// read reads a definition: one store call.
 func (qs *Queues) read(ctx context.Context, name string) (definition, error) {
 	if err := checkName(name); err != nil {
 		return definition{}, err
@@ -341,8 +341,8 @@ func (qs *Queues) read(ctx context.Context, name string) (definition, error) {
 	return parseDefinition(kv)
 }
 
-// TopicsOf are the topics that a queue of this name may make or use: that of its messages unless Spec.Topic names another, those of its
-// priorities, of its dead letters and of what was handled.
+// TopicsOf returns the topics that a queue of this name may create or use: of its messages unless Spec.Topic names another, of its
+// priorities, of its dead letters and of its handled messages.
 func TopicsOf(name string) []string {
 	topics := []string{name, name + deadSuffix, name + doneSuffix}
 	for n := 1; n < prioritiesMax; n++ {
@@ -351,7 +351,7 @@ func TopicsOf(name string) []string {
 	return topics
 }
 
-// TopicsOfSettings are the topics, beside that of its messages and of its dead letters, that a queue of this name uses when it is set so.
+// TopicsOfSettings returns the topics that a queue with these settings uses besides those of its messages and of its dead letters.
 func TopicsOfSettings(name string, s Settings) (topics []string) {
 	if s.KeepDone {
 		topics = append(topics, name+doneSuffix)
@@ -362,8 +362,8 @@ func TopicsOfSettings(name string, s Settings) (topics []string) {
 	return topics
 }
 
-// Create makes a queue, durably, and its topics where they are not there: that of its messages, and that of its dead letters. ErrQueueExists when
-// the name is taken; *eventlog.InvalidError when something of it is not allowed. A queue begins with the oldest message that its topic has.
+// Create creates a queue, durably, and the topics of its messages and of its dead letters if they do not exist. ErrQueueExists if
+// the name is taken; *eventlog.InvalidError if something is not allowed. A queue starts with the oldest message in its topic.
 func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 	if err := checkName(spec.Name); err != nil {
 		return Info{}, err
@@ -406,7 +406,7 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 	return d.info(), nil
 }
 
-// makeLevels makes the topics of the priorities that the settings ask for and that are not there.
+// makeLevels creates the missing topics of the settings' priorities.
 func (qs *Queues) makeLevels(ctx context.Context, d *definition) error {
 	if d.settings.Priorities < len(d.levels)+1 {
 		return &eventlog.InvalidError{What: "priorities", Value: strconv.Itoa(d.settings.Priorities), Why: fmt.Sprintf("the queue has %d levels, and levels can only be added", len(d.levels)+1)}
@@ -425,14 +425,14 @@ func (qs *Queues) makeLevels(ctx context.Context, d *definition) error {
 	return nil
 }
 
-// topic finds a topic, or makes it. With messageBytes its records may be so large.
+// topic finds a topic, or creates it with messageBytes as its max.message.bytes.
 func (qs *Queues) topic(ctx context.Context, name string, partitions, messageBytes int) (eventlog.Topic, error) {
 	t, _, err := qs.makeTopic(ctx, name, partitions, messageBytes)
 	return t, err
 }
 
-// makeTopic is topic, and says whether it made it. Time alone removes nothing from a topic of a queue: it may be a message that nobody
-// has handled.
+// makeTopic is topic, and reports whether it created it. A queue's topic has no retention by time, which could delete messages that
+// nobody has handled.
 func (qs *Queues) makeTopic(ctx context.Context, name string, partitions, messageBytes int) (t eventlog.Topic, made bool, err error) {
 	t, err = qs.log.Topic(ctx, name)
 	if !errors.Is(err, eventlog.ErrUnknownTopic) {
@@ -450,8 +450,8 @@ func (qs *Queues) makeTopic(ctx context.Context, name string, partitions, messag
 	return t, err == nil, err
 }
 
-// Alter lets change edit a queue's settings, durably. It may be called more than once. Every process obeys from the next change of
-// the queue on.
+// Alter edits a queue's settings with change, durably. change may be called more than once. The settings take effect in each process
+// with its next claim or ack.
 func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings) error) (Info, error) {
 	for range changesMax {
 		d, err := qs.read(ctx, name)
@@ -496,7 +496,7 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 	return Info{}, fmt.Errorf("alter queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
 }
 
-// partitionsOf lists all partitions of a queue, as the store has them now, and the checks that it gets no more.
+// partitionsOf lists all partitions of a queue, as in the store now, and returns checks that no partition is added.
 func (qs *Queues) partitionsOf(ctx context.Context, d definition) (all []eventlog.Partition, same []eventlog.Check, err error) {
 	if err := qs.log.RefreshTopics(ctx); err != nil {
 		return nil, nil, err
@@ -512,8 +512,8 @@ func (qs *Queues) partitionsOf(ctx context.Context, d definition) (all []eventlo
 	return all, same, nil
 }
 
-// reshard adds to an entry that all partitions get one state, or each its own. Every state is checked, also that there is none, and that no partition is
-// added: nothing may be claimed or answered meanwhile.
+// reshard adds to an entry the change from one state per partition to a shared one, or back. It checks every state, also missing
+// ones, and that no partition is added: so nothing is claimed or answered meanwhile.
 func (qs *Queues) reshard(ctx context.Context, d definition, e *eventlog.Entry) error {
 	partitions, same, err := qs.partitionsOf(ctx, d)
 	if err != nil {
@@ -556,7 +556,7 @@ func (qs *Queues) reshard(ctx context.Context, d definition, e *eventlog.Entry) 
 	return nil
 }
 
-// Pause stops a queue from giving out messages; Resume lets it go on.
+// Pause stops the delivery of a queue's messages; Resume continues it.
 func (qs *Queues) Pause(ctx context.Context, name string) error { return qs.setPaused(ctx, name, true) }
 
 // Resume ends a Pause.
@@ -569,7 +569,7 @@ func (qs *Queues) setPaused(ctx context.Context, name string, paused bool) error
 	return err
 }
 
-// Delete deletes a queue and all it knows of its messages. The topics stay: they may have other readers.
+// Delete deletes a queue and the state of its messages. The topics stay: they may have other readers.
 func (qs *Queues) Delete(ctx context.Context, name string) error {
 	for range changesMax {
 		d, err := qs.read(ctx, name)
@@ -593,8 +593,8 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 	return fmt.Errorf("delete queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
 }
 
-// Purge gives up all messages that the queue has now: those that wait, are claimed, or are to come later. Its dead letters stay, and the
-// records of its topic as well. Receipts given before are stale.
+// Purge discards all messages of the queue: waiting, claimed and delayed ones. Its dead letters stay, and so do the records of its
+// topic. Older receipts are stale.
 func (qs *Queues) Purge(ctx context.Context, name string) error {
 	for range changesMax {
 		old, e, err := qs.purge(ctx, name)
@@ -614,8 +614,8 @@ func (qs *Queues) Purge(ctx context.Context, name string) error {
 	return fmt.Errorf("purge queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
 }
 
-// purge makes the entry that gives the queue a new id, and with it states that begin at the end of each partition. Messages in the wheel
-// name the id that they are for.
+// purge makes the entry that gives the queue a new id, and with it states that start at the end of each partition. Messages in the
+// wheel name the id of their queue.
 func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlog.Entry, err error) {
 	d, err := qs.read(ctx, name)
 	if err != nil {
@@ -650,7 +650,7 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 			e.Puts = append(e.Puts, eventlog.Put{Key: stateKey(d.id, p.partition), Version: 1, Value: own.encode()})
 		}
 	}
-	// What is redriven meanwhile is not dead again: each state of dead letters is checked, also that there is none.
+	// Letters that are redriven meanwhile must not come back: each state of dead letters is checked, also missing ones.
 	letters, err := qs.topic(ctx, name+deadSuffix, 1, 1<<20+headersMax)
 	if err != nil {
 		return old, e, err
@@ -691,7 +691,7 @@ func (qs *Queues) Select(ctx context.Context, prefixes []string) ([]Info, error)
 	return infos, nil
 }
 
-// changesMax bounds how often a change is tried while others change the same.
+// changesMax bounds the attempts of a change while others change the same queue.
 const changesMax = 32
 
 func isStale(err error) bool { return errors.Is(err, eventlog.ErrStale) }

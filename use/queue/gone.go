@@ -6,25 +6,25 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// gonePrefix begins the key that says of a queue's id that it was purged or deleted, and that what the store keeps of it is to be forgotten. That
-// may be a million unique keys, too many for the one entry that ends the queue; nobody looks at them any more.
+// gonePrefix begins the keys that mark a queue's id as purged or deleted, so that its other keys get deleted. These may be a million
+// unique keys, too many for the entry that deletes the queue; nobody reads them any more.
 const gonePrefix = "queue/gone/"
 
-// forgetMost bounds the keys that one entry forgets.
+// forgetMost bounds the keys that one entry deletes.
 const forgetMost = 500
 
-// goes notes that a queue's id is gone.
+// goes returns the put that marks a queue's id as purged or deleted.
 func goes(id string) eventlog.Put {
 	return eventlog.Put{Key: gonePrefix + id, Version: eventlog.Version(0).Next(), Value: []byte("{}")}
 }
 
-// forgetGone forgets, beside the caller, what the store keeps of an id that is gone. Where it does not come to that, the process that runs next does
+// forgetGone deletes, in the background, the keys of a purged or deleted id. If this process ends first, the next one does it
 // (forgetAllGone).
 func (qs *Queues) forgetGone(id string) {
 	qs.start(func(ctx context.Context) { qs.tryForget(ctx, id) })
 }
 
-// forgetAllGone does what other processes began and did not end: a trip where there is nothing.
+// forgetAllGone finishes what other processes began: one store call if there is nothing.
 func (qs *Queues) forgetAllGone(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		var ids []string

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Stats counts what a queue has, at one moment of each partition.
+// Stats counts a queue's messages; each partition at a moment of its own.
 type Stats struct {
 	Ready   int64         // may be claimed now
 	Claimed int64         // with a lease that goes on
@@ -18,7 +18,7 @@ type Stats struct {
 	Oldest  time.Duration // how long the oldest message that may be claimed has been there; 0: none
 }
 
-// Stats reads what the queue has: a trip for each partition, or two.
+// Stats counts the queue's messages: one or two store calls for each partition.
 func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	partitions, err := q.partitions(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ func (q *Queue) partitions(ctx context.Context) (all []eventlog.Partition, err e
 	return all, err
 }
 
-// Condition is what became of one message.
+// Condition is the state of one message.
 type Condition struct {
 	ID      MessageID
 	State   string    // ready, claimed, waiting, delayed, dead, done or unknown
@@ -121,7 +121,7 @@ type Condition struct {
 	Error   string    // of the last attempt
 }
 
-// Peeked is a message that is not done, and how it is.
+// Peeked is an unfinished message and its state.
 type Peeked struct {
 	Condition
 	Key, Value []byte
@@ -178,11 +178,11 @@ func (q *Queue) Peek(ctx context.Context, limit int) (peeked []Peeked, err error
 	return peeked, nil
 }
 
-// searchMax bounds how many records Find reads in each of the places where a message may have gone.
+// searchMax bounds how many records Find reads in each partition where a message may be.
 const searchMax = 100_000
 
-// Find tells what became of a message. One that left its first place is looked for among the messages that are to come later, those that
-// came back and the dead letters, searchMax of each place; done means that it is in none of them.
+// Find returns the state of a message. One that left its first partition is searched for among the delayed messages, those that
+// returned from the wheel and the dead letters, searchMax records of each partition; done means that it is in none of them.
 func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 	c := Condition{ID: id, State: "unknown"}
 	partitions, err := q.partitions(ctx)
@@ -233,7 +233,7 @@ func (q *Queue) wasMine(ctx context.Context, id MessageID) bool {
 	return err != nil || q.isTo(rec)
 }
 
-// isTo reports whether a record of the wheel is a message of this queue.
+// isTo reports whether a record in the wheel is a message of this queue.
 func (q *Queue) isTo(rec batch.Record) bool {
 	to, _ := header(rec, headerTo)
 	return to == q.name+"/"+q.id

@@ -12,8 +12,8 @@ import (
 // receiptMax bounds the text of a receipt.
 const receiptMax = 128
 
-// receipt is the text of a grant: the queue's id, partition, offset, attempt and nonce. The nonce is drawn at random for each claim, so
-// that nobody answers for a message that was not given to them.
+// receipt is the text of a grant: the queue's id, partition, offset, attempt and nonce. The nonce is random for each claim, so that
+// a receipt cannot be guessed.
 func (q *Queue) receipt(g grant) string {
 	return fmt.Sprintf("%s.%d.%d.%d.%08x", q.id, g.partition, g.offset, g.attempt, g.nonce)
 }
@@ -39,8 +39,8 @@ func (q *Queue) parse(receipt string) (g grant, err error) {
 	return grant{partition: eventlog.Partition(partition), offset: eventlog.Offset(offset), attempt: int32(attempt), nonce: uint32(nonce)}, nil
 }
 
-// partitionCheck refuses receipts that name a partition the queue has not. Another process may have given it more: one trip finds out, whatever
-// the number of receipts.
+// partitionCheck refuses receipts with a partition that the queue does not have. Another process may have added some: one store call
+// finds out, however many receipts.
 func (q *Queue) partitionCheck() func(context.Context, grant) error {
 	asked := false
 	return func(ctx context.Context, g grant) error {
@@ -63,7 +63,7 @@ func (q *Queue) partitionCheck() func(context.Context, grant) error {
 	}
 }
 
-// MessageID names a message for as long as it is known: the partition, unique in the store, and the offset where it was enqueued.
+// MessageID identifies a message all its life: the partition, unique in the store, and the offset where it was first enqueued.
 type MessageID struct {
 	Partition eventlog.Partition
 	Offset    eventlog.Offset

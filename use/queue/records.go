@@ -14,8 +14,8 @@ import (
 const (
 	// readBytes is about how much is read at a time. A batch that is larger comes as a whole.
 	readBytes = 1 << 20
-	// pagesMax and pageBytesMax bound the pages kept: workers are near each other, and one trip serves many of them. The newest page is
-	// kept however large it is.
+	// pagesMax and pageBytesMax bound the cached pages: workers read neighbouring offsets, so that one read serves many of them. The
+	// newest page is cached however large it is.
 	pagesMax     = 256
 	pageBytesMax = 64 << 20
 )
@@ -38,7 +38,7 @@ type records struct {
 	trips   map[eventlog.Partition]*trip
 }
 
-// page is what was read of a partition: its records in [from, next), or why they cannot be read.
+// page is a read part of a partition: its records in [from, next), or why they cannot be read.
 type page struct {
 	partition  eventlog.Partition
 	from, next eventlog.Offset
@@ -47,7 +47,7 @@ type page struct {
 	bytes      int
 }
 
-// trip lets one reader of a partition go to the log, and the others wait for what it brings.
+// trip lets one reader of a partition read the log, while the others wait for its result.
 type trip struct {
 	mu    sync.Mutex
 	users int
@@ -57,11 +57,11 @@ func newRecords(log *eventlog.Log) *records {
 	return &records{log: log, changed: log.IncarnationChanged(), trips: make(map[eventlog.Partition]*trip)}
 }
 
-// gone reports whether there is a record no more, or none that anybody can read.
+// gone reports whether a record does not exist any more, or cannot be read by anybody.
 func gone(err error) bool { return errors.Is(err, errNoRecord) || errors.Is(err, errUnreadable) }
 
-// read returns the record at an offset. It is shared and must not be changed. errNoRecord: the log does not have it any more, or it is
-// none that people published. errNoneYet: it is past the partition's end. errUnreadable: its batch does not decode.
+// read returns the record at an offset. It is shared and must not be changed. errNoRecord: the log no longer has it, or it is a
+// control record. errNoneYet: it is past the partition's end. errUnreadable: its batch cannot be decoded.
 func (r *records) read(ctx context.Context, p eventlog.Partition, o eventlog.Offset) (batch.Record, error) {
 	if rec, found, err := r.find(p, o); found {
 		return rec, err
@@ -85,7 +85,7 @@ func (r *records) read(ctx context.Context, p eventlog.Partition, o eventlog.Off
 	return got.find(o)
 }
 
-// travel waits until no other reader goes to the log for a partition. The function it returns ends the trip.
+// travel waits until no other reader reads the log for a partition. The function it returns ends the read.
 func (r *records) travel(p eventlog.Partition) (over func()) {
 	r.mu.Lock()
 	t := r.trips[p]
@@ -119,7 +119,7 @@ func (r *records) find(p eventlog.Partition, o eventlog.Offset) (rec batch.Recor
 	return rec, false, nil
 }
 
-// startAnew drops all pages where the store may have lost what they hold. r.mu is held.
+// startAnew drops all pages after the store may have been rewound. The caller holds r.mu.
 func (r *records) startAnew() {
 	if isClosed(r.changed) {
 		r.pages, r.bytes, r.changed = nil, 0, r.log.IncarnationChanged()
@@ -135,7 +135,7 @@ func isClosed(ch <-chan struct{}) bool {
 	}
 }
 
-// keep keeps a page that was read while the store was in an incarnation.
+// keep caches a page, if the store is still in the incarnation in which it was read.
 func (r *records) keep(pg page, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,13 +8,14 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A topic that a queue made has no retention by time, which would remove messages that nobody has handled yet. In its stead the queues remove what
-// all of them have handled, when it is as old as Kafka's default retention: other readers of the topic may want it until then.
+// A topic that a queue created has no retention by time, which would delete messages that nobody has handled yet. Instead the queues
+// delete what all of them have handled, at the age of Kafka's default retention, so that other readers of the topic can read it
+// until then.
 const (
 	retentionMs = "retention.ms"
 	forEver     = "-1"
 	handledFor  = 7 * 24 * time.Hour
-	// retainEvery is about how often a process looks.
+	// retainEvery is about how often a process checks.
 	retainEvery = time.Hour
 )
 
