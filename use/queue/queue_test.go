@@ -548,31 +548,3 @@ func TestHigherPrioritiesComeFirstAndTheLowestIsNotStarved(t *testing.T) {
 		}
 	})
 }
-
-// A claim that comes before Run is refused, and does not keep those that come after it from being served.
-func TestAClaimBeforeRunDoesNotStopThoseAfterIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log, err := eventlog.Open(t.Context(), memory.New(), eventlog.Config{Poll: 20 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		qs := queue.New(log, publish.New(log, publish.Config{}), queue.Config{})
-		ctx, cancel := context.WithCancel(context.Background())
-		var running sync.WaitGroup
-		defer running.Wait()
-		defer cancel()
-		running.Go(func() { _ = log.Run(ctx) })
-		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
-		if _, err := q.Claim(t.Context(), queue.Claim{}); !errors.Is(err, eventlog.ErrClosed) {
-			t.Fatalf("a claim before Run: %v", err)
-		}
-		running.Go(func() { _ = qs.Run(ctx) })
-		synctest.Wait()
-		enqueue(t, q, "a")
-		patience, done := context.WithTimeout(t.Context(), time.Minute)
-		defer done()
-		if got, err := q.Claim(patience, queue.Claim{}); err != nil || len(got) != 1 {
-			t.Fatalf("a claim after it: %v, %v", got, err)
-		}
-	})
-}
