@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"mime"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/weir-log/weir/internal/budget"
 )
 
 // Bounds of bodies.
@@ -19,12 +22,21 @@ const (
 	bodyMax  = 16 << 20 // also after decompression
 	bodyFree = 16 << 10 // read without a claim on Server.bodies
 
-	windowMax    = 8 << 20 // largest window of a zstd body
-	unpackingMax = 4       // bodies being decompressed at once
+	windowMax = 8 << 20  // memory that a zstd body may ask of its decompressor
+	unzipMax  = 64 << 10 // memory of gzip's decompressor
 
 	bodyGrace = 10 * time.Second // for a body to arrive, and more for a large one:
 	bodyRate  = 64 << 10         // bytes a second
 )
+
+// bodyTime is how long a request's body has to arrive.
+func bodyTime(r *http.Request) time.Duration {
+	size := r.ContentLength
+	if size < 0 || size > bodyMax {
+		size = bodyMax
+	}
+	return bodyGrace + time.Duration(size/bodyRate)*time.Second
+}
 
 // timeBody sets the deadline for a request's body. It also bounds the reading of a body that no handler reads. At the end of the body net/http
 // removes the deadline, so that it does not limit the wait for the store.
@@ -32,22 +44,21 @@ func timeBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		return
 	}
-	size := r.ContentLength
-	if size < 0 || size > bodyMax {
-		size = bodyMax
-	}
-	deadline := time.Now().Add(bodyGrace + time.Duration(size/bodyRate)*time.Second)
+	readBy(w, time.Now().Add(bodyTime(r)))
+}
+
+func readBy(w http.ResponseWriter, deadline time.Time) {
 	_ = http.NewResponseController(w).SetReadDeadline(deadline) // fails only where a test has no connection
 }
 
-// body reads and decompresses the whole body. Its claim on Server.bodies is released when the call ends. The caller owns
-// the bytes.
+// body reads and decompresses the whole body. It waits for memory of Server.bodies in line. While others wait, a client that sends nothing for
+// budget.SilentMax is cut off. The claim is released when the call ends. The caller owns the bytes.
 func (s *Server) body(c *call) ([]byte, error) {
 	if c.r.ContentLength == 0 {
 		return nil, nil
 	}
 	encoding := strings.ToLower(c.r.Header.Get("Content-Encoding"))
-	unpack, known := unpackers[encoding]
+	with, known := unpackers[encoding]
 	if !known {
 		c.Header().Set("Accept-Encoding", "gzip, zstd")
 		return nil, kindMediaType.because("Content-Encoding: %s is not known here; send gzip, zstd or none", shorten(encoding))
@@ -60,12 +71,17 @@ func (s *Server) body(c *call) ([]byte, error) {
 	if size < 0 {
 		src = http.MaxBytesReader(c.ResponseWriter, c.r.Body, bodyMax)
 	}
-	b, err := s.readBody(c, src, size)
+	c.memory = s.bodies.Begin()
+	c.memory.Moves(func() { readBy(c.ResponseWriter, time.Unix(1, 0)) })
+	b, err := readBody(&arriving{c: c, src: src, by: began.Add(bodyTime(c.r))}, size)
+	if c.memory.Rests() {
+		err = kindSlowBody.because("nothing of the body arrived for %v while other clients waited for memory. Nothing happened; try again", budget.SilentMax)
+	}
 	if took := time.Since(began); took > time.Second {
 		c.restartTimeout()
 	}
-	if err == nil && unpack != nil {
-		b, err = s.unpack(c, b, unpack)
+	if err == nil && with != nil {
+		b, err = unpack(c, b, with)
 	}
 	if err != nil {
 		return nil, unreadable(err)
@@ -74,14 +90,63 @@ func (s *Server) body(c *call) ([]byte, error) {
 }
 
 // releaseBody releases the body's claim on Server.bodies, once the body is not needed any more.
-func (c *call) releaseBody(s *Server) {
-	s.bodies.Release(c.held)
-	c.held = 0
+func (c *call) releaseBody() {
+	c.s.keyBodies.add(c.who, -c.memory.Held())
+	c.memory.Release()
 }
 
-// unpackers are the decompressors by Content-Encoding; nil: not compressed.
-var unpackers = map[string]func(io.Reader) (io.ReadCloser, error){
-	"": nil, "identity": nil, "gzip": unzip, "x-gzip": unzip, "zstd": unzstd,
+func (c *call) shrinkBody(n int64) {
+	c.s.keyBodies.add(c.who, -n)
+	c.memory.Shrink(n)
+}
+
+// claimMemory waits for n bytes of Server.bodies, which the call holds until its end.
+func (c *call) claimMemory(n int64) (waited time.Duration, err error) {
+	if share := c.s.keyBodies.most; !c.s.keyBodies.take(c.who, n, c.memory.Held()) {
+		return 0, kindTooManyCalls.past(share, "bodies of the key %s take %d bytes, the most for one key. Nothing happened; try again when some are answered", c.who, share)
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), storeTimeout)
+	defer cancel()
+	held := c.memory.Held()
+	if waited, err = c.memory.Grow(ctx, n); err != nil {
+		c.s.keyBodies.add(c.who, c.memory.Held()-held-n) // it may have been granted in the last moment
+		return waited, kindOverloaded.past(c.s.cfg.BodyBytes, "bodies of %d bytes together are being read or handled, the most there may be. Nothing happened; try again, or send less at a time", c.s.cfg.BodyBytes)
+	}
+	return waited, nil
+}
+
+// arriving reads a body as its client sends it.
+type arriving struct {
+	c   *call
+	src io.Reader
+	by  time.Time // when all of it must be there
+}
+
+func (a *arriving) Read(b []byte) (int, error) {
+	n, err := a.src.Read(b)
+	a.c.memory.Progress()
+	return n, err
+}
+
+// grow claims memory for more of the body. The client's time does not run while this waits.
+func (a *arriving) grow(n int64) error {
+	waited, err := a.c.claimMemory(n)
+	if waited > 0 && err == nil {
+		a.by = a.by.Add(waited)
+		readBy(a.c.ResponseWriter, a.by)
+	}
+	return err
+}
+
+// unpacker decompresses bodies, with so much memory of its own.
+type unpacker struct {
+	open   func(io.Reader) (io.ReadCloser, error)
+	memory int64
+}
+
+// unpackers are found by Content-Encoding; nil where nothing is compressed.
+var unpackers = map[string]*unpacker{
+	"": nil, "identity": nil, "gzip": {unzip, unzipMax}, "x-gzip": {unzip, unzipMax}, "zstd": {unzstd, windowMax},
 }
 
 func unzip(src io.Reader) (io.ReadCloser, error) { return gzip.NewReader(src) }
@@ -94,47 +159,58 @@ func unzstd(src io.Reader) (io.ReadCloser, error) {
 	return d.IOReadCloser(), nil
 }
 
-// unpack decompresses a body that has arrived completely. A decompressor needs up to windowMax, as the body's header says: so there are at
-// most unpackingMax, and none waits for a slow client.
-func (s *Server) unpack(c *call, packed []byte, open func(io.Reader) (io.ReadCloser, error)) ([]byte, error) {
-	ctx, cancel := c.withTimeout()
-	defer cancel()
-	if err := s.unpacking.Acquire(ctx, 1); err != nil {
-		return nil, kindOverloaded.because("too many compressed bodies wait to be decompressed. Nothing happened; try again")
+// unpack decompresses a body that has arrived, so that a slow client does not hold a decompressor.
+func unpack(c *call, packed []byte, with *unpacker) ([]byte, error) {
+	arrived := c.memory.Held()
+	if _, err := c.claimMemory(with.memory); err != nil {
+		return nil, err
 	}
-	defer s.unpacking.Release(1)
-	arrived := c.held
-	r, err := open(bytes.NewReader(packed))
+	r, err := with.open(bytes.NewReader(packed))
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	b, err := s.readBody(c, r, -1)
-	s.bodies.Release(arrived) // the compressed bytes are not needed any more
-	c.held -= arrived
+	b, err := readBody(unpacking{c, r}, -1)
+	c.shrinkBody(arrived + with.memory) // neither is needed any more
 	return b, err
 }
 
-// readBody reads all of src: size bytes, or -1 if the size is unknown. It claims memory as the bytes arrive, so that a
-// client that announces a large body and sends nothing costs nothing.
-func (s *Server) readBody(c *call, src io.Reader, size int64) ([]byte, error) {
+// unpacking reads a body as it is decompressed.
+type unpacking struct {
+	c *call
+	io.Reader
+}
+
+func (u unpacking) grow(n int64) error {
+	_, err := u.c.claimMemory(n)
+	return err
+}
+
+// growing is where a body comes from: grow claims memory for n bytes more of it.
+type growing interface {
+	io.Reader
+	grow(n int64) error
+}
+
+// readBody reads all of src: size bytes where that is known, -1 where not. It claims memory as the bytes come, so that a
+// client that announces much and sends nothing costs nothing.
+func readBody(src growing, size int64) ([]byte, error) {
 	most := int64(bodyMax)
 	if size >= 0 {
 		most = size
 	}
-	b, has := make([]byte, 0, min(most, bodyFree)), int64(0) // of Server.bodies
+	b, has := make([]byte, 0, min(most, bodyFree)), int64(0) // claimed
 	for {
 		if len(b) == cap(b) {
 			if int64(len(b)) == most {
 				return b, atEnd(src, most)
 			}
-			grown := min(2*int64(cap(b)), most)
-			if !s.bodies.TryAcquire(grown - has) {
-				return nil, kindOverloaded.because("too many large bodies are being read at once. Nothing happened; try again, or send less at a time")
+			room := min(2*int64(cap(b)), most)
+			if err := src.grow(room - has); err != nil {
+				return nil, err
 			}
-			c.held += grown - has
-			has = grown
-			b = append(make([]byte, 0, grown), b...)
+			has = room
+			b = append(make([]byte, 0, room), b...)
 		}
 		n, err := src.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/weir-log/weir/internal/budget"
 	"github.com/weir-log/weir/use/apikey"
 )
 
@@ -19,7 +20,7 @@ type call struct {
 	query    url.Values      // the route's params, each at most once
 	who      apikey.Identity // set by allow
 	status   int             // of the answer; 0: none yet
-	held     int64           // bytes of Server.bodies
+	memory   *budget.Claim   // on Server.bodies; nil: none
 	until    time.Time       // deadline for the store
 	building bool            // it counts against buildersMax
 }

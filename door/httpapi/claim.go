@@ -67,7 +67,7 @@ func (s *Server) claimMessages(c *call) error {
 			}
 			asked.acks = nil // not again if the queue has to be opened again
 		}
-		c.releaseBody(s) // it is not needed while the request waits
+		c.releaseBody() // it is not needed while the request waits
 		messages, err := q.Claim(ctx, asked.claim)
 		if err != nil && acked == nil {
 			return err

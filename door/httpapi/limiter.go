@@ -45,3 +45,38 @@ func (l *limiter) end(who apikey.Identity) {
 		delete(l.ofKey, who.ID())
 	}
 }
+
+// keyShares bounds how many bytes the requests of one key hold.
+type keyShares struct {
+	most int64
+
+	mu    sync.Mutex // guards the rest
+	ofKey map[string]int64
+}
+
+// take counts n bytes more for a request that holds some, or is false where others of the key hold too much. One request alone may hold any number.
+func (k *keyShares) take(who apikey.Identity, n, held int64) bool {
+	if who.ID() == "" { // without keys all clients are one
+		return true
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	others := k.ofKey[who.ID()] - held
+	if others > 0 && others+held+n > k.most {
+		return false
+	}
+	k.ofKey[who.ID()] += n
+	return true
+}
+
+// add counts n bytes; it is negative for what is given back.
+func (k *keyShares) add(who apikey.Identity, n int64) {
+	if who.ID() == "" || n == 0 {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ofKey[who.ID()] += n; k.ofKey[who.ID()] == 0 {
+		delete(k.ofKey, who.ID())
+	}
+}

@@ -115,3 +115,42 @@ func TestHTTP2TakesLittleOfABodyThatNobodyReads(t *testing.T) {
 		t.Errorf("%d bytes of bodies were taken that nobody reads; the window of the connection is %d", n, http2Buffer)
 	}
 }
+
+func TestOneKeyDoesNotTakeAllMemoryForBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		door := lock(t, Config{BodyBytes: 1 << 20})
+		_, root := door.key(t, apikey.Spec{Access: admins})
+		_, greedy := door.key(t, apikey.Spec{Access: admins})
+		const path = "/v1/topics/orders.eu/events"
+		first, more := io.Pipe()
+		answered := make(chan *httptest.ResponseRecorder)
+		go func() {
+			r := httptest.NewRequest("POST", path, first)
+			r.Host, r.ContentLength = "localhost", 600<<10
+			r.Header.Set("Authorization", "Bearer "+greedy)
+			w := httptest.NewRecorder()
+			door.ServeHTTP(w, r)
+			answered <- w
+		}()
+		if _, err := more.Write(make([]byte, 500<<10)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if w := door.bearer(greedy, "POST", path, strings.Repeat("x", 300<<10)); w.Code != 429 || !strings.Contains(w.Body.String(), `"limit":786432`) {
+			t.Errorf("a second body: %d %s, want 429 with the limit", w.Code, w.Body)
+		}
+		if w := door.bearer(root, "POST", path, strings.Repeat("x", 300<<10)); w.Code != 200 {
+			t.Errorf("another key: %d %s", w.Code, w.Body)
+		}
+		if _, err := more.Write(make([]byte, 100<<10)); err != nil {
+			t.Fatal(err)
+		}
+		more.Close()
+		if w := <-answered; w.Code != 200 {
+			t.Errorf("the first: %d %s", w.Code, w.Body)
+		}
+		if w := door.bearer(greedy, "POST", path, strings.Repeat("x", 700<<10)); w.Code != 200 {
+			t.Errorf("afterwards: %d %s", w.Code, w.Body)
+		}
+	})
+}

@@ -237,3 +237,26 @@ func readsLargeEvents(t *testing.T, room int64) {
 		c.commit(`{"next":"`+got.Next+`"}`).want(204, "")
 	}
 }
+
+// Clients that send much of their bodies and then nothing are cut off while others wait for the memory.
+func TestSilentBodiesStopNobody(t *testing.T) {
+	bubble(t, httpapi.Config{BodyBytes: 1 << 20}, func(t *testing.T, d *door) {
+		d.topic("orders", 1)
+		for range 20 {
+			c, err := d.dial(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			go fmt.Fprintf(c, "POST /v1/topics/orders/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15000000\r\n\r\n%s", strings.Repeat("x", 300<<10))
+		}
+		synctest.Wait()
+		began := time.Now()
+		for i := range 5 {
+			d.do("POST", "/v1/topics/orders/events", strings.Repeat("x", 40<<10)).want(200, fmt.Sprintf(`{"partition":0,"offset":%d}`, i))
+		}
+		if took := time.Since(began); took > 15*time.Second { // two clients hold all, and are cut off before the next two
+			t.Errorf("they wait %v", took)
+		}
+	})
+}

@@ -86,7 +86,7 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 		began := time.Now()
 		c := &call{ResponseWriter: w, s: s, r: r, route: pattern, id: w.Header().Get(requestIDHeader), until: began.Add(storeTimeout)}
 		defer func() {
-			c.releaseBody(s)
+			c.releaseBody()
 			c.built()
 			s.cfg.Observer.Answered(pattern, c.status, time.Since(began))
 		}()

@@ -123,10 +123,10 @@ type Server struct {
 	cfg        Config
 	mux        *http.ServeMux
 	ids        requestIDs
-	bodies     *semaphore.Weighted // bytes of bodies being read or handled
+	bodies     *budget.Budget      // bytes of bodies being read or handled
+	keyBodies  *keyShares          // of these
 	answers    *budget.Budget      // bytes of answers being sent
 	builders   *semaphore.Weighted // answers being built as a whole
-	unpacking  *semaphore.Weighted // bodies being decompressed
 	streams    *streams
 	members    *members
 	claims     *limiter            // claims waiting for messages
@@ -144,10 +144,10 @@ func New(cfg Config) *Server {
 	s := &Server{
 		cfg:       cfg,
 		ids:       newRequestIDs(),
-		bodies:    semaphore.NewWeighted(cfg.BodyBytes),
+		bodies:    budget.New(cfg.BodyBytes),
+		keyBodies: &keyShares{most: max(1, 3*cfg.BodyBytes/4), ofKey: make(map[string]int64)},
 		answers:   budget.New(cfg.FetchBytes),
 		builders:  semaphore.NewWeighted(buildersMax),
-		unpacking: semaphore.NewWeighted(unpackingMax),
 	}
 	s.streams = newStreams(cfg.Streams, cfg.KeyStreams, cfg.Log, s.known, cfg.Logger)
 	s.members = newMembers(cfg.Members, cfg.KeyMembers, s.known, cfg.Logger)
