@@ -53,16 +53,21 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 	defer l.tail.unwatch(w.Spans, moved)
 	timeout := time.NewTimer(w.MaxWait)
 	defer timeout.Stop()
+	w.Claim.Shrink(a.claimed)
+	before := a.dropBatches()
 	for waits := true; ; {
-		// Gather again: an append before watch did not wake this reader.
-		w.Claim.Shrink(a.claimed)
-		before := a.dropBatches()
-		a, enough, err = l.gather(ctx, w)
-		if err != nil && ctx.Err() != nil && !waits {
-			return before, nil
-		}
-		if enough || err != nil || !waits {
-			return l.observe(a), err
+		// Look again: an append before watch did not wake this reader. Every append wakes it, so it must not copy what is not enough.
+		n, counted := l.available(w.Spans)
+		if !waits || !counted || n >= max(int64(w.MinBytes), 1) {
+			a, enough, err = l.gather(ctx, w)
+			if err != nil && ctx.Err() != nil && !waits {
+				return before, nil
+			}
+			if enough || err != nil || !waits || counted {
+				return l.observe(a), err
+			}
+			w.Claim.Shrink(a.claimed)
+			before = a.dropBatches()
 		}
 		select {
 		case <-moved:
@@ -74,6 +79,15 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 			waits = false
 		}
 	}
+}
+
+// available counts the bytes that spans may have, each up to its MaxBytes. It reports false where only gather can tell.
+func (l *Log) available(spans []Span) (n int64, ok bool) {
+	catalog := l.catalog.Load()
+	if slices.ContainsFunc(spans, func(s Span) bool { return catalog.deleted(s.Partition) }) {
+		return 0, false
+	}
+	return l.tail.available(spans)
 }
 
 // most returns the largest size of the answer in bytes; only a larger first batch may exceed it (KIP-74).

@@ -3,6 +3,7 @@ package eventlog_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,6 +205,77 @@ func TestFetchWaitsForMemoryInLine(t *testing.T) {
 			if !answers.Idle() {
 				t.Error("something is held that nobody has")
 			}
+		}
+	})
+}
+
+// A reader that waits for more bytes than come is woken by each append: what it does then must not grow with what it has to read already.
+func TestAReaderThatHasNotEnoughCopiesNothingAtEachAppend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const behind, appends = 20_000, 200
+		log := open(t, memory.New(), eventlog.Config{Poll: never})
+		p := topic(t, log, "hot", 1).Partitions[0]
+		raw := sealed(t, p, 1, -1, -1, -1).Batches[0]
+		e := eventlog.Entry{}
+		for range behind {
+			e.Batches = append(e.Batches, raw)
+		}
+		if _, err := log.Append(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		each := len(raw.Bytes)
+		got := make(chan int, 1)
+		go func() {
+			slices, err := log.Fetch(t.Context(), eventlog.Want{
+				Spans:    []eventlog.Span{{Partition: p, MaxBytes: 1 << 30}},
+				MinBytes: (behind+appends)*each - 1, // and the last of them is enough
+				MaxWait:  time.Hour,
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			got <- len(slices[0].Batches)
+		}()
+		synctest.Wait()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range appends - 1 {
+			if _, err := log.Append(t.Context(), eventlog.Entry{Batches: []eventlog.Batch{raw}}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		runtime.ReadMemStats(&after)
+		if n := int(after.TotalAlloc-before.TotalAlloc) / appends; n > 64<<10 {
+			t.Errorf("each append allocates %d bytes, while a reader of %d batches waits", n, behind)
+		}
+		if len(got) > 0 {
+			t.Fatal("the reader did not wait")
+		}
+		if _, err := log.Append(t.Context(), eventlog.Entry{Batches: []eventlog.Batch{raw}}); err != nil {
+			t.Fatal(err)
+		}
+		if n := <-got; n != behind+appends {
+			t.Errorf("the answer has %d batches, want %d", n, behind+appends)
+		}
+	})
+}
+
+// As in Kafka (DelayedFetch), each partition counts with as many bytes as it may bring, whether batches add up to them or not.
+func TestAReaderDoesNotWaitForMoreThanItMayHave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := open(t, memory.New(), eventlog.Config{Poll: never})
+		p := topic(t, log, "t", 1).Partitions[0]
+		for range 10 {
+			publish(t, log, p, "value")
+		}
+		each := len(one(t, log, p, 0).Batches[0].Bytes)
+		start := time.Now()
+		got, err := log.Fetch(t.Context(), eventlog.Want{
+			Spans: []eventlog.Span{{Partition: p, MaxBytes: 5*each + 1}}, MinBytes: 5*each + 1, MaxWait: time.Minute,
+		})
+		if err != nil || len(got[0].Batches) != 5 || time.Since(start) > 0 {
+			t.Errorf("after %v there are %d batches; %v", time.Since(start), len(got[0].Batches), err)
 		}
 	})
 }

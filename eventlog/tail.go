@@ -28,6 +28,7 @@ type tail struct {
 type partitionTail struct {
 	bounds      Bounds
 	batches     []Placed // contiguous; the last one ends at bounds.Next
+	sums        []int64  // for each of batches: the bytes cached here up to its end, dropped ones included
 	stale       int      // how many of its oldest elements in fifo are stale
 	nextAtCheck Offset   // bounds.Next when rewind check number check began
 	check       int64    // the rewind check that nextAtCheck belongs to
@@ -232,16 +233,42 @@ func (t *tail) read(s Span) (Slice, source) {
 	case len(l.batches) == 0 || s.From < l.batches[0].Base:
 		return Slice{Bounds: l.bounds}, inStore
 	}
-	first, found := slices.BinarySearchFunc(l.batches, s.From, func(b Placed, o Offset) int { return int(b.Base - o) })
-	if !found {
-		first-- // the batch that holds From begins below it
-	}
+	first := l.holding(s.From)
 	end, size := first, 0
 	for end < len(l.batches) && (end == first || size+len(l.batches[end].Bytes) <= s.MaxBytes) {
 		size += len(l.batches[end].Bytes)
 		end++
 	}
 	return Slice{Bounds: l.bounds, Batches: slices.Clone(l.batches[first:end])}, inTail
+}
+
+// available counts the bytes that spans may have, without a look at each batch. It reports false where the tail cannot tell, for one of them.
+func (t *tail) available(spans []Span) (n int64, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range spans {
+		l := t.partitions[s.Partition]
+		switch {
+		case l == nil || s.From > l.bounds.Next || s.From < l.bounds.First:
+			return 0, false
+		case s.From == l.bounds.Next:
+			continue
+		case len(l.batches) == 0 || s.From < l.batches[0].Base:
+			return 0, false
+		}
+		first := l.holding(s.From)
+		n += min(l.sums[len(l.sums)-1]-l.sums[first]+int64(len(l.batches[first].Bytes)), int64(max(s.MaxBytes, 0)))
+	}
+	return n, true
+}
+
+// holding returns which of the cached batches holds an offset that is in one of them.
+func (l *partitionTail) holding(from Offset) int {
+	first, found := slices.BinarySearchFunc(l.batches, from, func(b Placed, o Offset) int { return int(b.Base - o) })
+	if !found {
+		first-- // the batch that holds From begins below it
+	}
+	return first
 }
 
 // watch sends to ch whenever the bounds of one of the partitions change, until unwatch.
@@ -297,7 +324,11 @@ func (t *tail) setEnd(l *partitionTail, next Offset) {
 }
 
 func (t *tail) cache(l *partitionTail, b Placed) {
-	l.batches = append(l.batches, b)
+	sum := int64(len(b.Bytes))
+	if n := len(l.sums); n > 0 {
+		sum += l.sums[n-1]
+	}
+	l.batches, l.sums = append(l.batches, b), append(l.sums, sum)
 	t.fifo = append(t.fifo, l)
 	t.bytes += int64(len(b.Bytes)) + placedCost
 }
@@ -308,7 +339,7 @@ func (t *tail) drop(l *partitionTail, n int) {
 		t.bytes -= int64(len(l.batches[i].Bytes)) + placedCost
 		l.batches[i] = Placed{} // frees the bytes
 	}
-	l.batches = l.batches[n:]
+	l.batches, l.sums = l.batches[n:], l.sums[n:]
 	l.stale += n
 	t.stale += n
 }
