@@ -88,6 +88,7 @@ type flush struct {
 
 	batchEntry     []int32
 	batchPartition []eventlog.Partition
+	batchNth       []int32 // of partitions
 	batchRecords   []int32
 	batchTime      []eventlog.Timestamp
 	batchStart     []int32
@@ -95,10 +96,12 @@ type flush struct {
 
 	checkEntry   []int32
 	checkKey     []string
+	checkNth     []int32 // of keys
 	checkVersion []eventlog.Version
 
 	putEntry   []int32
 	putKey     []string
+	putNth     []int32 // of keys
 	putVersion []eventlog.Version
 	putStart   []int32
 	putSize    []int32
@@ -118,8 +121,8 @@ func gather(entries []eventlog.Entry) (*flush, []eventlog.Outcome) {
 		}
 		f.add(i, e)
 	}
-	f.partitions = distinct(f.batchPartition)
-	f.keys = distinct(f.checkKey, f.putKey)
+	f.partitions, f.keys = distinct(f.batchPartition), distinct(f.checkKey, f.putKey)
+	f.batchNth, f.checkNth, f.putNth = nth(f.partitions, f.batchPartition), nth(f.keys, f.checkKey), nth(f.keys, f.putKey)
 	return f, outcomes
 }
 
@@ -128,6 +131,16 @@ func distinct[T cmp.Ordered](lists ...[]T) []T {
 	all := slices.Concat(lists...)
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// nth tells where in all, which is sorted, each of some is, counting from 1.
+func nth[T cmp.Ordered](all, some []T) []int32 {
+	places := make([]int32, len(some))
+	for i, v := range some {
+		n, _ := slices.BinarySearch(all, v)
+		places[i] = int32(n + 1)
+	}
+	return places
 }
 
 func weigh(entries []eventlog.Entry) int {
@@ -207,10 +220,10 @@ func (f *flush) add(owner int, e eventlog.Entry) {
 func (f *flush) params() [][]byte {
 	return [][]byte{
 		wire.Int8Array(f.partitions), wire.TextArray(f.keys),
-		wire.Int4Array(f.batchEntry), wire.Int8Array(f.batchPartition), wire.Int4Array(f.batchRecords), wire.Int8Array(f.batchTime),
+		wire.Int4Array(f.batchEntry), wire.Int4Array(f.batchNth), wire.Int4Array(f.batchRecords), wire.Int8Array(f.batchTime),
 		wire.Int4Array(f.batchStart), wire.Int4Array(f.batchSize),
-		wire.Int4Array(f.checkEntry), wire.TextArray(f.checkKey), wire.Int8Array(f.checkVersion),
-		wire.Int4Array(f.putEntry), wire.TextArray(f.putKey), wire.Int8Array(f.putVersion),
+		wire.Int4Array(f.checkEntry), wire.Int4Array(f.checkNth), wire.Int8Array(f.checkVersion),
+		wire.Int4Array(f.putEntry), wire.Int4Array(f.putNth), wire.Int8Array(f.putVersion),
 		wire.Int4Array(f.putStart), wire.Int4Array(f.putSize), wire.Int4Array(f.putBase),
 		f.body,
 	}

@@ -188,7 +188,7 @@ func commitPages(t *testing.T, address string) int {
 	for range 2 { // the first fills the caches of the catalog
 		pages = pagesOf(t, conn, `SELECT weir.commit('{1,2,3,4}', '{a,b,c}',
 			'{1,1,1,1}', '{1,2,3,4}', '{1,1,1,1}', '{1,1,1,1}', '{0,0,0,0}', '{3,3,3,3}', '{}', '{}', '{}',
-			'{1,1,1}', '{a,b,c}', '{9999999,9999999,9999999}', '{0,0,0}', '{3,3,3}', '{0,0,0}', 'abc')`)
+			'{1,1,1}', '{1,2,3}', '{9999999,9999999,9999999}', '{0,0,0}', '{3,3,3}', '{0,0,0}', 'abc')`)
 	}
 	begin(t, conn, `ROLLBACK`)
 	return pages

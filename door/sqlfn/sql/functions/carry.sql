@@ -10,16 +10,16 @@ CREATE OR REPLACE FUNCTION weir.carry(
     partitions      bigint[],
     keys            text[],
     batch_entry     int[],
-    batch_partition bigint[],
+    batch_nth       int[],
     batch_records   int[],
     batch_time      bigint[],
     batch_start     int[],
     batch_size      int[],
     check_entry     int[],
-    check_key       text[],
+    check_nth       int[],
     check_version   bigint[],
     put_entry       int[],
-    put_key         text[],
+    put_nth         int[],
     put_version     bigint[],
     put_start       int[],
     put_size        int[],
@@ -50,13 +50,13 @@ BEGIN
         CROSS JOIN LATERAL weir.told(s.value) AS told
         WHERE weir.base_of(told, weir.stamp(s.put_at)) <> g.base
            OR weir.is_carried(told) AND (told ->> 'offset')::bigint >= g.next);
-    wanted := ARRAY(SELECT n FROM unnest(put_key) WITH ORDINALITY AS p(key, n) WHERE NOT p.key = ANY (refused) ORDER BY n);
+    wanted := ARRAY(SELECT n FROM unnest(put_nth) WITH ORDINALITY AS p(nth, n) WHERE NOT keys[p.nth] = ANY (refused) ORDER BY n);
     SELECT c.stale INTO stale
     FROM weir.commit(
         '{}', keys, '{}', '{}', '{}', '{}', '{}', '{}',
-        check_entry, check_key, check_version,
+        check_entry, check_nth, check_version,
         ARRAY(SELECT put_entry[n] FROM unnest(wanted) WITH ORDINALITY AS w(n, i) ORDER BY i),
-        ARRAY(SELECT put_key[n] FROM unnest(wanted) WITH ORDINALITY AS w(n, i) ORDER BY i),
+        ARRAY(SELECT put_nth[n] FROM unnest(wanted) WITH ORDINALITY AS w(n, i) ORDER BY i),
         ARRAY(SELECT put_version[n] FROM unnest(wanted) WITH ORDINALITY AS w(n, i) ORDER BY i),
         ARRAY(SELECT put_start[n] FROM unnest(wanted) WITH ORDINALITY AS w(n, i) ORDER BY i),
         ARRAY(SELECT put_size[n] FROM unnest(wanted) WITH ORDINALITY AS w(n, i) ORDER BY i),

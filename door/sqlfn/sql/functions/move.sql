@@ -5,16 +5,16 @@ CREATE OR REPLACE FUNCTION weir.move(
     partitions      bigint[],
     keys            text[],
     batch_entry     int[],
-    batch_partition bigint[],
+    batch_nth       int[],
     batch_records   int[],
     batch_time      bigint[],
     batch_start     int[],
     batch_size      int[],
     check_entry     int[],
-    check_key       text[],
+    check_nth       int[],
     check_version   bigint[],
     put_entry       int[],
-    put_key         text[],
+    put_nth         int[],
     put_version     bigint[],
     put_start       int[],
     put_size        int[],
@@ -32,11 +32,11 @@ DECLARE
     stale    int[];
 BEGIN
     moved := weir.take(ids); -- the rows before the partitions: those are held by nobody longer than need be
-    IF moved AND cardinality(batch_partition) > 0 THEN
+    IF moved AND cardinality(batch_nth) > 0 THEN
         SELECT c.bases, c.homeless, c.stale INTO bases, homeless, stale
-        FROM weir.commit(partitions, keys, batch_entry, batch_partition, batch_records, batch_time, batch_start, batch_size,
-                         check_entry, check_key, check_version,
-                         put_entry, put_key, put_version, put_start, put_size, put_base, body) AS c;
+        FROM weir.commit(partitions, keys, batch_entry, batch_nth, batch_records, batch_time, batch_start, batch_size,
+                         check_entry, check_nth, check_version,
+                         put_entry, put_nth, put_version, put_start, put_size, put_base, body) AS c;
         IF cardinality(homeless) > 0 THEN
             RAISE 'a partition is gone' USING ERRCODE = 'WE091';
         ELSIF cardinality(stale) > 0 THEN

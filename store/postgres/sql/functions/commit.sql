@@ -1,5 +1,6 @@
 -- commit makes a flush of entries durable, each wholly or not at all. The arrays are columns: batch_… has one element for each
--- batch, and so on; …_entry says whose it is, counting from 1. The bytes of all batches and values lie end to end in body.
+-- batch, and so on; …_entry says whose it is, ascending, and …_nth which of partitions or of keys it is of, both counting from 1: nothing
+-- is joined here, as a join of two arrays may be planned as a nested loop. The bytes of all batches and values lie end to end in body.
 --
 -- Locks are taken in one order by everybody, partitions by id and then keys by key, and held until the commit is durable. So
 -- offsets are dense, and become visible in order. The two lists of what to lock come sorted and without repetition.
@@ -7,16 +8,16 @@ CREATE OR REPLACE FUNCTION weir.commit(
     partitions      bigint[],
     keys            text[],
     batch_entry     int[],
-    batch_partition bigint[],
+    batch_nth       int[],
     batch_records   int[],    -- 0 opens the partition
     batch_time      bigint[],
     batch_start     int[],    -- in body
     batch_size      int[],
     check_entry     int[],
-    check_key       text[],
+    check_nth       int[],
     check_version   bigint[],
     put_entry       int[],
-    put_key         text[],
+    put_nth         int[],
     put_version     bigint[],
     put_start       int[],    -- in body
     put_size        int[],    -- −1 forgets the key
@@ -40,10 +41,14 @@ DECLARE
     -- Of each of keys, in the same manner.
     key_row      tid[];
     key_version  bigint[];
-    refused      int[];    -- entries, for whatever reason
+    refused      boolean[]; -- for each entry; NULL: it is not
+    opener       int[];    -- for each of partitions that is not there: the newest entry that opens it
+    opens        int[];    -- which of partitions are opened
     target       int;      -- the segment
+    written      bigint[]; -- the partition of each batch
     starts       bigint[]; -- of each batch: the byte where it begins, as bases is the offset
     n            int;
+    k            int := 0;
     opened       record;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -91,47 +96,57 @@ BEGIN
     -- Judge: first by the checks, then by the partitions.
     stale := '{}';
     homeless := '{}';
-    IF cardinality(check_key) > 0 THEN
+    IF cardinality(check_nth) > 0 THEN
         stale := ARRAY(
             SELECT DISTINCT c.entry
-            FROM unnest(check_entry, check_key, check_version) AS c(entry, key, version)
-            JOIN unnest(keys, key_version) AS h(key, version) ON h.key = c.key
-            WHERE coalesce(h.version, 0) <> c.version);
+            FROM unnest(check_entry, check_nth, check_version) AS c(entry, nth, version)
+            WHERE coalesce(key_version[c.nth], 0) <> c.version
+            ORDER BY 1);
+        FOREACH n IN ARRAY stale LOOP
+            refused[n] := true;
+        END LOOP;
     END IF;
     IF array_position(part_row, NULL) IS NOT NULL THEN
-        homeless := ARRAY(
-            SELECT DISTINCT b.entry
-            FROM unnest(batch_entry, batch_partition, batch_records) WITH ORDINALITY AS b(entry, partition, records, place)
-            JOIN unnest(partitions, part_row) AS missing(id, place) ON missing.id = b.partition AND missing.place IS NULL
-            WHERE b.records > 0
-              AND NOT b.entry = ANY (stale)
-              AND NOT EXISTS ( -- nor opened by the entry itself, before
-                SELECT FROM unnest(batch_entry, batch_partition, batch_records) WITH ORDINALITY AS o(entry, partition, records, place)
-                WHERE o.entry = b.entry AND o.partition = b.partition AND o.records = 0 AND o.place < b.place));
+        FOR i IN 1..cardinality(batch_nth) LOOP
+            n := batch_nth[i];
+            IF part_row[n] IS NOT NULL OR refused[batch_entry[i]] THEN
+                CONTINUE;
+            ELSIF batch_records[i] = 0 THEN
+                opener[n] := batch_entry[i];
+            ELSIF opener[n] IS DISTINCT FROM batch_entry[i] THEN -- nor opened by the entry itself, before
+                homeless := homeless || batch_entry[i];
+                refused[batch_entry[i]] := true;
+            END IF;
+        END LOOP;
+        opens := ARRAY(
+            SELECT DISTINCT b.nth
+            FROM unnest(batch_entry, batch_nth, batch_records) AS b(entry, nth, records)
+            WHERE b.records = 0 AND part_row[b.nth] IS NULL AND refused[b.entry] IS NULL
+            ORDER BY 1);
         FOR opened IN
             INSERT INTO weir.partition AS p (id)
-            SELECT DISTINCT b.partition
-            FROM unnest(batch_entry, batch_partition, batch_records) AS b(entry, partition, records)
-            JOIN unnest(partitions, part_row) AS missing(id, place) ON missing.id = b.partition AND missing.place IS NULL
-            WHERE b.records = 0 AND NOT b.entry = ANY (stale) AND NOT b.entry = ANY (homeless)
+            SELECT partitions[o.nth] FROM unnest(opens) AS o(nth)
             RETURNING p.id, p.ctid AS place, p.segment, p.next_offset, p.next_byte
         LOOP
-            n := array_position(partitions, opened.id);
+            k := k + 1;
+            n := opens[k];
+            ASSERT opened.id = partitions[n], 'rows come back in the order in which they went in';
             part_row[n] := opened.place;
             part_segment[n] := opened.segment;
             part_offset[n] := opened.next_offset;
             part_byte[n] := opened.next_byte;
         END LOOP;
     END IF;
-    refused := stale || homeless;
 
-    IF cardinality(batch_partition) > 0 THEN
+    IF cardinality(batch_nth) > 0 THEN
         -- Give the batches their places: each begins where the one before it in its partition ends.
-        bases := array_fill(NULL::bigint, ARRAY[cardinality(batch_partition)]);
+        bases := array_fill(NULL::bigint, ARRAY[cardinality(batch_nth)]);
         starts := bases;
-        FOR i IN 1..cardinality(batch_partition) LOOP
-            CONTINUE WHEN batch_records[i] = 0 OR batch_entry[i] = ANY (refused);
-            n := width_bucket(batch_partition[i], partitions); -- which of them it is: they are sorted
+        written := bases;
+        FOR i IN 1..cardinality(batch_nth) LOOP
+            CONTINUE WHEN batch_records[i] = 0 OR refused[batch_entry[i]];
+            n := batch_nth[i];
+            written[i] := partitions[n];
             bases[i] := part_offset[n];
             starts[i] := part_byte[n];
             part_offset[n] := part_offset[n] + batch_records[i];
@@ -142,7 +157,7 @@ BEGIN
         -- Write the batches. The number of the segment is read behind the locks: who comes later sees what an earlier one saw.
         SELECT s.number INTO target FROM weir.segment s WHERE s.sealed_at IS NULL AND NOT s.survivors;
         EXECUTE format('SELECT weir.write_%s($1, $2, $3, $4, $5, $6, $7, $8)', target)
-        USING batch_partition, bases, starts, batch_time, batch_records, batch_size, batch_start, body;
+        USING written, bases, starts, batch_time, batch_records, batch_size, batch_start, body;
 
         -- Where the segment is not the one that a partition wrote to before, what it wrote there becomes a run.
         IF target <> ANY (part_segment) THEN
@@ -167,33 +182,30 @@ BEGIN
     END IF;
 
     -- Write the keys.
-    IF cardinality(put_key) > 0 THEN
+    IF cardinality(put_nth) > 0 THEN
         UPDATE weir.state s
         SET version = w.version,
             value   = substring(body FROM w.start + 1 FOR w.size)
-                      || CASE WHEN w.nth > 0 THEN convert_to(coalesce(bases[w.nth], 0)::text, 'UTF8') ELSE '' END,
+                      || CASE WHEN w.base > 0 THEN convert_to(coalesce(bases[w.base], 0)::text, 'UTF8') ELSE '' END,
             put_at  = clock_timestamp(),
             writes  = s.writes + 1,
             turn    = (s.writes + 1) / 64
-        FROM unnest(put_entry, put_key, put_version, put_start, put_size, put_base) AS w(entry, key, version, start, size, nth)
-        JOIN unnest(keys, key_row) AS h(key, place) ON h.key = w.key
-        WHERE s.ctid = h.place AND w.size >= 0 AND NOT w.entry = ANY (refused);
+        FROM unnest(put_entry, put_nth, put_version, put_start, put_size, put_base) AS w(entry, nth, version, start, size, base)
+        WHERE s.ctid = key_row[w.nth] AND w.size >= 0 AND refused[w.entry] IS NULL;
 
         IF -1 = ANY (put_size) THEN
             DELETE FROM weir.state s
-            USING unnest(put_entry, put_key, put_size) AS w(entry, key, size)
-            JOIN unnest(keys, key_row) AS h(key, place) ON h.key = w.key
-            WHERE s.ctid = h.place AND w.size < 0 AND NOT w.entry = ANY (refused);
+            USING unnest(put_entry, put_nth, put_size) AS w(entry, nth, size)
+            WHERE s.ctid = key_row[w.nth] AND w.size < 0 AND refused[w.entry] IS NULL;
         END IF;
 
         IF array_position(key_row, NULL) IS NOT NULL THEN
             INSERT INTO weir.state (key, version, put_at, value)
-            SELECT w.key, w.version, clock_timestamp(),
+            SELECT keys[w.nth], w.version, clock_timestamp(),
                    substring(body FROM w.start + 1 FOR w.size)
-                   || CASE WHEN w.nth > 0 THEN convert_to(coalesce(bases[w.nth], 0)::text, 'UTF8') ELSE '' END
-            FROM unnest(put_entry, put_key, put_version, put_start, put_size, put_base) AS w(entry, key, version, start, size, nth)
-            JOIN unnest(keys, key_row) AS h(key, place) ON h.key = w.key
-            WHERE h.place IS NULL AND w.size >= 0 AND NOT w.entry = ANY (refused);
+                   || CASE WHEN w.base > 0 THEN convert_to(coalesce(bases[w.base], 0)::text, 'UTF8') ELSE '' END
+            FROM unnest(put_entry, put_nth, put_version, put_start, put_size, put_base) AS w(entry, nth, version, start, size, base)
+            WHERE key_row[w.nth] IS NULL AND w.size >= 0 AND refused[w.entry] IS NULL;
         END IF;
     END IF;
 END $$;
