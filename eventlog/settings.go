@@ -94,12 +94,26 @@ func FindSetting(name string) (Setting, bool) {
 	return Settings[i], true
 }
 
+// SettingBytesMax is the longest value of a setting, in bytes. As in Apache Kafka 4.3 (Short.MAX_VALUE in ConfigurationControlManager).
+const SettingBytesMax = 1<<15 - 1
+
+// CheckSettingLength returns an error for a value longer than SettingBytesMax.
+func CheckSettingLength(name, value string) error {
+	if len(value) > SettingBytesMax {
+		return &InvalidError{What: shorten(name), Value: shorten(value), Why: fmt.Sprintf("it has %d bytes, the limit is %d; set a shorter value", len(value), SettingBytesMax)}
+	}
+	return nil
+}
+
 // CheckConfig returns an error for an unknown setting or a value that is not allowed.
 func CheckConfig(config map[string]string) error {
 	for name, value := range config {
 		s, ok := FindSetting(name)
 		if !ok {
 			return &InvalidError{What: "setting", Value: shorten(name), Why: "no topic has such a setting; `weir topic describe --all` lists those that there are"}
+		}
+		if err := CheckSettingLength(name, value); err != nil {
+			return err
 		}
 		if err := s.allow(value); err != nil {
 			return &InvalidError{What: name, Value: shorten(value), Why: err.Error()}

@@ -59,6 +59,9 @@ func alterOne(config map[string]string, c kmsg.IncrementalAlterConfigsRequestRes
 	if c.Value == nil {
 		return deny(kerr.InvalidConfig, "%s is null; delete it to have the default", c.Name)
 	}
+	if err := eventlog.CheckSettingLength(c.Name, *c.Value); err != nil {
+		return err
+	}
 	if c.Op == kmsg.IncrementalAlterConfigOpSet {
 		config[c.Name] = *c.Value
 		return nil
@@ -71,17 +74,31 @@ func alterOne(config map[string]string, c kmsg.IncrementalAlterConfigsRequestRes
 	if !set {
 		now = setting.Default
 	}
-	items := slices.DeleteFunc(strings.Split(now, ","), func(item string) bool { return item == "" })
-	for _, item := range strings.Split(*c.Value, ",") {
-		switch there := slices.Contains(items, item); {
-		case c.Op == kmsg.IncrementalAlterConfigOpAppend && !there:
-			items = append(items, item)
-		case c.Op == kmsg.IncrementalAlterConfigOpSubtract && there:
-			items = slices.DeleteFunc(items, func(have string) bool { return have == item })
-		case c.Op != kmsg.IncrementalAlterConfigOpAppend && c.Op != kmsg.IncrementalAlterConfigOpSubtract:
-			return deny(kerr.InvalidRequest, "operation %d on %s; 0 (set) to 3 (subtract) are known", c.Op, c.Name)
+	items, change := itemsOf(now), itemsOf(*c.Value)
+	mentioned := make(map[string]bool, len(items)+len(change)) // a set: a search per item would be quadratic
+	switch c.Op {
+	case kmsg.IncrementalAlterConfigOpAppend:
+		for _, item := range items {
+			mentioned[item] = true
 		}
+		for _, item := range change {
+			if first(mentioned, item) {
+				items = append(items, item)
+			}
+		}
+	case kmsg.IncrementalAlterConfigOpSubtract:
+		for _, item := range change {
+			mentioned[item] = true
+		}
+		items = slices.DeleteFunc(items, func(item string) bool { return mentioned[item] })
+	default:
+		return deny(kerr.InvalidRequest, "operation %d on %s; 0 (set) to 3 (subtract) are known", c.Op, c.Name)
 	}
 	config[c.Name] = strings.Join(items, ",")
 	return nil
+}
+
+// itemsOf splits a list, as settings hold it, into its items.
+func itemsOf(value string) []string {
+	return slices.DeleteFunc(strings.Split(value, ","), func(item string) bool { return item == "" })
 }
