@@ -26,6 +26,7 @@ type appender struct {
 	log           *slog.Logger
 	sealing       func(Partition) sealing
 	producers     *producers // owned by run
+	alone         int        // so many tickets at the head of the queue are committed one by one: the store refused what they were part of; owned by run
 	expected      int        // tickets that the next flush waits for: those queued, and one for each caller just answered; owned by run
 	expectedAt    time.Time  // when expected was set; owned by run
 
@@ -285,7 +286,7 @@ func (a *appender) gather() *flush {
 	f := newFlush(a.cfg.FlushBytes, a.sealing)
 	taken := 0
 	for _, t := range a.queue {
-		if f.full() {
+		if f.full() || a.alone > taken && len(f.pending) > 0 {
 			break
 		}
 		if !t.take() {
@@ -312,6 +313,7 @@ func (a *appender) gather() *flush {
 			a.answer(t, out, err) // there is nothing to commit for it
 		}
 	}
+	a.alone = max(0, a.alone-taken)
 	clear(a.queue[:taken])
 	a.queue = a.queue[taken:]
 	return f
@@ -332,7 +334,13 @@ func (a *appender) failed(f *flush, err error) (retry bool) {
 			a.producers.forget(s.producer.key) // its state is read from the store before its next batch
 		}
 	}
-	for _, t := range f.tickets() {
+	tickets := f.tickets()
+	if len(tickets) > 1 && !errors.Is(err, ErrUnsure) && !errors.Is(err, ErrRewound) {
+		a.alone = len(tickets) // one of them may be to blame, and the others are not to suffer
+		a.requeue(tickets)
+		return false
+	}
+	for _, t := range tickets {
 		a.answer(t, Outcome{}, fmt.Errorf("append: %w", err))
 	}
 	return false

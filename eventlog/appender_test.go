@@ -1,10 +1,13 @@
 package eventlog_test
 
 import (
+	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
@@ -55,4 +58,66 @@ func TestCallersOfOneFlushShareTheNext(t *testing.T) {
 			t.Errorf("of %d rounds, %d went out as one flush of all %d callers; the flushes had %v records", rounds, full, callers, seen.records[before:])
 		}
 	})
+}
+
+// refusing refuses a flush as a whole when one of its entries puts the key "bad". Its commits take a second, so that a flush gathers.
+type refusing struct{ eventlog.Store }
+
+func (s refusing) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	time.Sleep(time.Second)
+	for _, e := range flush {
+		for _, p := range e.Puts {
+			if p.Key == "bad" {
+				return nil, errRefused
+			}
+		}
+	}
+	return s.Store.Commit(ctx, flush)
+}
+
+var errRefused = errors.New("the store refuses it")
+
+// What the store refuses for one caller's entry happens for all others who share the flush, in their order.
+func TestARefusedEntryDoesNotHarmThoseWhoShareItsFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := open(t, refusing{memory.New()}, eventlog.Config{})
+		p := topic(t, log, "t", 1).Partitions[0]
+		var tickets []*eventlog.Ticket
+		for i := range 5 {
+			e := sealed(t, p, 1, -1, 0, int32(i))
+			if i == 2 {
+				e.Puts = []eventlog.Put{{Key: "bad", Version: 1, Value: []byte("v")}}
+			}
+			tickets = append(tickets, log.Submit(t.Context(), e))
+		}
+		next := eventlog.Offset(0)
+		for i, ticket := range tickets {
+			out, err := ticket.Wait(t.Context())
+			switch {
+			case i == 2 && !errors.Is(err, errRefused):
+				t.Errorf("the bad entry: %v", err)
+			case i != 2 && err != nil:
+				t.Errorf("entry %d, which shares a flush with a bad one: %v", i, err)
+			case i != 2:
+				if out.Base[0] != next {
+					t.Errorf("entry %d is at %d, expected %d", i, out.Base[0], next)
+				}
+				next++
+			}
+		}
+	})
+}
+
+// The contract of stores lets no entry name a key twice: PostgreSQL would refuse the whole flush.
+func TestAnEntryThatPutsAKeyTwiceNeverReachesTheStore(t *testing.T) {
+	log := open(t, memory.New(), eventlog.Config{})
+	twice := eventlog.Put{Key: "k", Version: 1, Value: []byte("v")}
+	if _, err := log.Append(t.Context(), eventlog.Entry{Puts: []eventlog.Put{twice, {Key: "other", Version: 1, Value: []byte("v")}, twice}}); err == nil {
+		t.Error("it was taken")
+	}
+	for _, key := range []string{"k", "other"} {
+		if kv, err := log.Get(t.Context(), key); err != nil || kv.Version != 0 {
+			t.Errorf("the store has %s at version %d (%v)", key, kv.Version, err)
+		}
+	}
 }

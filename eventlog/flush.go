@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/weir-log/weir/eventlog/batch"
 )
@@ -64,6 +65,8 @@ func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err er
 		if fits, out, err = f.addSequenced(t, h, known); !fits {
 			return false, Outcome{}, nil
 		}
+	case putsTwice(t.entry) != "":
+		return true, Outcome{}, fmt.Errorf("append: key %q is put twice by one entry, which nobody may; nothing happened", putsTwice(t.entry))
 	case f.clashes(t.entry):
 		return false, Outcome{}, nil
 	default:
@@ -139,6 +142,21 @@ func (f *flush) clashes(e Entry) bool {
 		}
 	}
 	return false
+}
+
+// putsTwice is a key that an entry puts more than once; "": there is none. A store would refuse the flush for it, and all who share that.
+func putsTwice(e Entry) string {
+	if len(e.Puts) < 2 {
+		return ""
+	}
+	seen := make(map[string]struct{}, len(e.Puts))
+	for _, p := range e.Puts {
+		if has(seen, p.Key) {
+			return p.Key
+		}
+		seen[p.Key] = struct{}{}
+	}
+	return ""
 }
 
 func has(set map[string]struct{}, key string) bool {

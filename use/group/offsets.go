@@ -43,14 +43,20 @@ type (
 )
 
 // Commit commits offsets: all of them in one entry, or none; those whose metadata is too large are left out and named in the first
-// result. Commits of many members share flushes.
+// result. Of a partition that is named more than once the last one counts. Commits of many members share flushes.
 func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 	errs := make([]error, len(r.Offsets))
 	var fit []Committed
+	mentioned := make(map[TopicPartition]int) // where in fit
 	for i, o := range r.Offsets {
-		if n := len(o.Metadata); n > c.cfg.OffsetMetadataMax {
+		at, again := mentioned[o.TopicPartition]
+		switch n := len(o.Metadata); {
+		case n > c.cfg.OffsetMetadataMax:
 			errs[i] = fmt.Errorf("%w: %d bytes, more than %d", ErrMetadataTooLarge, n, c.cfg.OffsetMetadataMax)
-		} else {
+		case again:
+			fit[at] = o
+		default:
+			mentioned[o.TopicPartition] = len(fit)
 			fit = append(fit, o)
 		}
 	}

@@ -151,6 +151,21 @@ func TestLongMetadataIsRefusedAlone(t *testing.T) {
 	})
 }
 
+// A request may mention a partition more than once. One change may not put a key twice, so the last mention counts.
+func TestOfAPartitionCommittedTwiceTheLastMentionCounts(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{})
+		orders := b.topic(t, "orders", 2)
+		errs, err := b.Commit(t.Context(), simple("g", at(orders[0], 5), at(orders[1], 7), at(orders[0], 3)))
+		check(t, err)
+		for _, err := range errs {
+			check(t, err)
+		}
+		wantOffset(t, b, "g", orders[0].TopicPartition, 3)
+		wantOffset(t, b, "g", orders[1].TopicPartition, 7)
+	})
+}
+
 // The last commit that a client sent is the one that stays, also when many are on their way at once.
 func TestCommitsOnTheirWayKeepTheirOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
