@@ -108,7 +108,7 @@ type dueMessage struct {
 	rec  batch.Record
 }
 
-func (m dueMessage) size() int { return 256 + len(m.rec.Key) + len(m.rec.Value) }
+func (m dueMessage) size() int { return 256 + batch.SealedSize(&m.rec) }
 
 type dueHeap []dueMessage
 
@@ -461,7 +461,11 @@ func (w *wheel) deliver(ctx context.Context, topic eventlog.Topic) error {
 			continue
 		}
 		for len(messages) > 0 {
-			n := min(len(messages), movesMax)
+			n, bytes := 0, 0
+			for n < min(len(messages), movesMax) && (n == 0 || bytes+messages[n].size() <= movesBytes) {
+				bytes += messages[n].size()
+				n++
+			}
 			if err := w.move(ctx, topic, s, messages[:n]); err != nil {
 				return err
 			}
