@@ -24,6 +24,7 @@ func TestBadJoinsAreRefused(t *testing.T) {
 		"session of 2^31-1 ms":      {func(j *group.Join) { j.Session = math.MaxInt32 * time.Millisecond }, group.ErrInvalidSession},
 		"negative session":          {func(j *group.Join) { j.Session = -time.Second }, group.ErrInvalidSession},
 		"10 MB of metadata":         {func(j *group.Join) { j.Protocols[0].Metadata = make([]byte, 10<<20) }, group.ErrTooLarge},
+		"101 protocols":             {func(j *group.Join) { j.Protocols = append(make([]group.Protocol, 100), j.Protocols...) }, group.ErrTooLarge},
 		"no protocols":              {func(j *group.Join) { j.Protocols = nil }, group.ErrInconsistentProtocol},
 		"no protocol type":          {func(j *group.Join) { j.ProtocolType = "" }, group.ErrInconsistentProtocol},
 		"another protocol type":     {func(j *group.Join) { j.ProtocolType = "connect" }, group.ErrInconsistentProtocol},

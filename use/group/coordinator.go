@@ -2,6 +2,7 @@ package group
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"fmt"
 	"log/slog"
@@ -57,8 +58,9 @@ type Coordinator struct {
 	cfg    Config
 	logger *slog.Logger
 
-	mu     sync.Mutex // guards groups, every group's users, and closed
+	mu     sync.Mutex // guards groups, idle, every group's users, and closed
 	groups map[string]*group
+	idle   *list.List // groups without users that may be forgotten, the least recently used first
 	closed bool
 	ticks  sync.WaitGroup // timers at work
 }
@@ -66,7 +68,7 @@ type Coordinator struct {
 // New makes a coordinator of all groups in the log's store. It reads a group when the group is first asked for.
 func New(log *eventlog.Log, cfg Config) *Coordinator {
 	cfg = cfg.withDefaults()
-	return &Coordinator{log: log, cfg: cfg, logger: cfg.Logger, groups: make(map[string]*group)}
+	return &Coordinator{log: log, cfg: cfg, logger: cfg.Logger, groups: make(map[string]*group), idle: list.New()}
 }
 
 // Run removes expired groups and offsets until ctx ends. Then all members get ErrMoved, so that they look for another coordinator;
@@ -116,7 +118,7 @@ func (c *Coordinator) useAll() (all []*group) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, g := range c.groups {
-		g.users++
+		c.use(g)
 		all = append(all, g)
 	}
 	return all
@@ -169,7 +171,7 @@ func (c *Coordinator) hold(ctx context.Context, name string) (*group, error) {
 		g = newGroup(c, name)
 		c.groups[name] = g
 	}
-	g.users++
+	c.use(g)
 	c.mu.Unlock()
 	select {
 	case <-g.slot:
@@ -180,36 +182,54 @@ func (c *Coordinator) hold(ctx context.Context, name string) (*group, error) {
 	}
 }
 
-// evict drops one group from memory that the store has unchanged. A group without users is not locked, so its fields may be read.
+// evict drops from memory the group that may be dropped and was used least recently.
 func (c *Coordinator) evict() bool {
-	for name, g := range c.groups {
-		if g.users == 0 && len(g.pending) == 0 && (len(g.members) == 0 || !g.owned) {
-			g.timer.Stop()
-			delete(c.groups, name)
-			return true
-		}
+	oldest := c.idle.Front()
+	if oldest == nil {
+		return false
 	}
-	return false
+	c.forget(oldest.Value.(*group))
+	return true
 }
 
-// release ends a use of the group. A group without users that was only read is dropped from memory.
+// use counts one more user of a group. c.mu is held.
+func (c *Coordinator) use(g *group) {
+	g.users++
+	c.notIdle(g)
+}
+
+func (c *Coordinator) notIdle(g *group) {
+	if g.idle != nil {
+		c.idle.Remove(g.idle)
+		g.idle = nil
+	}
+}
+
+func (c *Coordinator) forget(g *group) {
+	c.notIdle(g)
+	g.timer.Stop()
+	delete(c.groups, g.name)
+}
+
+// release ends a use of the group. A group without users that was only read is dropped from memory. One that the store has unchanged, or that has
+// nothing but unused member ids, may be evicted.
 func (c *Coordinator) release(g *group) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g.users--
-	if g.users > 0 || c.groups[g.name] != g || len(g.pending) > 0 {
-		return
-	}
-	if g.version == 0 && len(g.members) == 0 || !g.owned && !g.knownEmpty() {
-		g.timer.Stop()
-		delete(c.groups, g.name)
+	switch {
+	case g.users > 0 || c.groups[g.name] != g:
+	case len(g.pending) == 0 && (g.version == 0 && len(g.members) == 0 || !g.owned && !g.knownEmpty()):
+		c.forget(g)
+	case len(g.members) == 0 || !g.owned:
+		g.idle = c.idle.PushBack(g)
 	}
 }
 
 // stay locks a group that the caller has, however long that takes.
 func (c *Coordinator) stay(g *group) {
 	c.mu.Lock()
-	g.users++
+	c.use(g)
 	c.mu.Unlock()
 	<-g.slot
 }

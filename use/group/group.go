@@ -1,6 +1,7 @@
 package group
 
 import (
+	"container/list"
 	"context"
 	"time"
 
@@ -39,6 +40,7 @@ type group struct {
 	c     *Coordinator
 	name  string
 	users int           // guarded by c.mu
+	idle  *list.Element // its place in c.idle, or nil; guarded by c.mu
 	slot  chan struct{} // the group's lock: holds one value while nobody has locked it
 
 	owned            bool             // we coordinate its members: nobody else wrote since version
@@ -131,7 +133,7 @@ func (g *group) tick() {
 		g.c.mu.Unlock()
 		return
 	}
-	g.users++
+	g.c.use(g)
 	g.c.ticks.Add(1)
 	g.c.mu.Unlock()
 	defer g.c.ticks.Done()

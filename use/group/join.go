@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -12,6 +13,12 @@ import (
 const (
 	clientIDMax = 255 // bytes of a client's id that go into its member id
 	reasonMax   = 255 // bytes of a client's words that go into the log
+
+	// pendingMax is how long a member id can be used for a first join: a client joins with it at once.
+	pendingMax = time.Minute
+
+	// protocolsMax is how many protocols a member may offer. Each join compares them with those of all members; Kafka's clients offer one to three.
+	protocolsMax = 100
 )
 
 type (
@@ -94,6 +101,9 @@ func (c *Coordinator) check(r Join) error {
 	}
 	if r.Session < c.cfg.SessionMin || r.Session > c.cfg.SessionMax {
 		return fmt.Errorf("join group %q: %w: %v is outside [%v, %v]", r.Group, ErrInvalidSession, r.Session, c.cfg.SessionMin, c.cfg.SessionMax)
+	}
+	if n := len(r.Protocols); n > protocolsMax {
+		return fmt.Errorf("join group %q: %w: the member offers %d protocols, more than %d", r.Group, ErrTooLarge, n, protocolsMax)
 	}
 	if n := r.bytes(); n > c.cfg.MemberBytes {
 		return fmt.Errorf("join group %q: %w: the member's protocols have %d bytes, more than %d", r.Group, ErrTooLarge, n, c.cfg.MemberBytes)
@@ -191,23 +201,25 @@ func (g *group) supports(r Join) bool {
 	if len(g.members) == 0 {
 		return true
 	}
-	return r.ProtocolType == g.protocolType && slices.ContainsFunc(r.Protocols, func(p Protocol) bool { return g.allOffer(p.Name) })
-}
-
-func (g *group) allOffer(protocol string) bool {
-	for _, m := range g.members {
-		if !m.offers(protocol) {
-			return false
-		}
+	common := make(map[string]bool)
+	for _, p := range r.Protocols {
+		common[p.Name] = true
 	}
-	return true
+	for _, m := range g.members {
+		offered := make(map[string]bool)
+		for _, p := range m.protocols {
+			offered[p.Name] = common[p.Name]
+		}
+		common = offered
+	}
+	return r.ProtocolType == g.protocolType && slices.Contains(slices.Collect(maps.Values(common)), true)
 }
 
 // giveID tells a new dynamic member its id before it joins: else each of its retries would leave a member behind that nobody
 // plays (KIP-394).
 func (g *group) giveID(r Join) (joinWait, Joined, error) {
 	id := memberID(r.ClientID)
-	g.pending[id] = time.Now().Add(r.Session)
+	g.pending[id] = time.Now().Add(min(r.Session, pendingMax))
 	g.wakeBy(g.pending[id])
 	return nil, Joined{Member: id}, ErrMemberIDRequired
 }
@@ -469,10 +481,6 @@ func (g *group) abandonJoin(wait joinWait) {
 			g.touch(m)
 		}
 	}
-}
-
-func (m *member) offers(protocol string) bool {
-	return slices.ContainsFunc(m.protocols, func(p Protocol) bool { return p.Name == protocol })
 }
 
 func (m *member) metadata(protocol string) []byte {
