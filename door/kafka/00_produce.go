@@ -42,6 +42,7 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 		timeout = r.timeout()
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
+	mentions := mentionsOf(in)
 	var parts []appending
 	for i := range in.Topics {
 		t := &in.Topics[i]
@@ -52,6 +53,15 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 				parts = append(parts, appending{err: unknown})
 				continue
 			}
+			if n := mentions[producedPart{nameOrID(&t.Topic, t.TopicID), p.Partition}]; n > 1 {
+				err := deny(kerr.InvalidRequest, "partition %d of topic %q is named %d times in one request; send one batch a partition", p.Partition, topic.Name, n)
+				parts = append(parts, appending{err: err})
+				continue
+			}
+			if ctx.Err() != nil { // the batches so far took all the time; the rest is certainly not appended
+				parts = append(parts, appending{err: fmt.Errorf("produce: %w (%w)", eventlog.ErrUnavailable, context.Cause(ctx))})
+				continue
+			}
 			parts = append(parts, s.submit(ctx, r, topic, p))
 			p.Records = nil // the log owns them now
 		}
@@ -60,6 +70,25 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 		defer cancel()
 		return s.produced(ctx, r, in, parts)
 	}
+}
+
+// producedPart names a partition of a produce request.
+type producedPart struct {
+	topic     string // name or id
+	partition int32
+}
+
+// mentionsOf counts how often a request names each partition. Kafka's broker keeps the last batch and drops the others unanswered
+// (KafkaApis.handleProduceRequest fills a map); here all are refused, so that no batch is lost and none decompressed for nothing.
+func mentionsOf(in *kmsg.ProduceRequest) map[producedPart]int {
+	mentions := make(map[producedPart]int)
+	for i := range in.Topics {
+		t := &in.Topics[i]
+		for k := range t.Partitions {
+			mentions[producedPart{nameOrID(&t.Topic, t.TopicID), t.Partitions[k].Partition}]++
+		}
+	}
+	return mentions
 }
 
 // smallPart: a batch smaller than 1/smallPart of its request is copied, so that the log does not keep the whole request in memory.
