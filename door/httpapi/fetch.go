@@ -53,7 +53,10 @@ func (s *Server) fetch(ctx, polls context.Context, spans []eventlog.Span, turn, 
 	claim = s.answers.Begin()
 	got, err := s.cfg.Log.Fetch(ctx, eventlog.Want{Spans: asked, MaxBytes: size, MaxWait: wait, Stop: polls.Done(), Claim: claim})
 	for memory := (&answerBudget{claim: claim}); err == nil; {
-		pages, needed := decode(memory, got, asked, most)
+		var needed int64
+		if pages, needed, err = decode(ctx, memory, got, asked, most); err != nil {
+			break
+		}
 		if needed == 0 {
 			memory.shrink()
 			return slices.Concat(pages[len(pages)-turn:], pages[:len(pages)-turn]), claim, nil
@@ -69,7 +72,7 @@ func (s *Server) fetch(ctx, polls context.Context, spans []eventlog.Span, turn, 
 
 // decode makes pages from fetched batches, until there are enough events or no memory for more. If there is none even for the first
 // event, needed is how many bytes it needs.
-func decode(memory *answerBudget, got []eventlog.Slice, asked []eventlog.Span, most int) (pages []page, needed int64) {
+func decode(ctx context.Context, memory *answerBudget, got []eventlog.Slice, asked []eventlog.Span, most int) (pages []page, needed int64, err error) {
 	pages = make([]page, len(got))
 	memory.used = 0
 	records, full := int64(0), false
@@ -84,7 +87,7 @@ func decode(memory *answerBudget, got []eventlog.Slice, asked []eventlog.Span, m
 		if full {
 			continue
 		}
-		p.gap = eachRecord(slice, p.next, func(rec batch.Record) bool {
+		p.gap, err = eachRecord(ctx, slice, p.next, func(rec batch.Record) bool {
 			n := weight(&rec)
 			if full = !memory.take(n, records == 0); full {
 				if records == 0 {
@@ -99,38 +102,57 @@ func decode(memory *answerBudget, got []eventlog.Slice, asked []eventlog.Span, m
 			full = most == 0 || records >= fetchBytes
 			return !full
 		})
+		if err != nil {
+			return nil, 0, err
+		}
 		if p.gap != nil {
 			p.next = p.gap.to
 		}
 	}
-	return pages, needed
+	return pages, needed, nil
 }
 
 // turns limits decoding to one batch per processor at a time: a decoder's memory is not claimed.
 var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 
+// checkBytes is how much is decoded between two looks at whether the request has ended.
+const checkBytes = 1 << 20
+
 // eachRecord calls visit for the records of a slice from an offset on, until it returns false. The records may be kept; visit must not
 // block. At a batch that cannot be read it stops, after the batch's readable records: the rest of the batch is a gap,
-// and a reader continues after it.
-func eachRecord(slice eventlog.Slice, from eventlog.Offset, visit func(batch.Record) bool) *gap {
-	turns <- struct{}{}
-	defer func() { <-turns }()
+// and a reader continues after it. It ends with ctx, also in the middle of a batch.
+func eachRecord(ctx context.Context, slice eventlog.Slice, from eventlog.Offset, visit func(batch.Record) bool) (*gap, error) {
+	select {
+	case turns <- struct{}{}:
+		defer func() { <-turns }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	unchecked := 0 // bytes since ctx was looked at
 	for _, b := range slice.Batches {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		end := b.Base + eventlog.Offset(b.Records)
 		if end <= from {
 			continue
 		}
 		h, err := batch.Parse(b.Bytes)
 		if err != nil {
-			return &gap{from, end, err}
+			return &gap{from, end, err}, nil
 		}
 		moved := int64(b.Base) - h.BaseOffset // the bytes are shared with other readers, and are not patched
 		for rec, err := range batch.Records(b.Bytes, batch.DefaultMaxDecompressed) {
 			if err != nil {
 				if from < end {
-					return &gap{from, end, err}
+					return &gap{from, end, err}, nil
 				}
 				break
+			}
+			if unchecked += recordBytes + len(rec.Key) + len(rec.Value); unchecked >= checkBytes {
+				if unchecked = 0; ctx.Err() != nil {
+					return nil, ctx.Err()
+				}
 			}
 			rec.Offset += moved
 			if at := eventlog.Offset(rec.Offset); at >= from {
@@ -139,12 +161,12 @@ func eachRecord(slice eventlog.Slice, from eventlog.Offset, visit func(batch.Rec
 					rec = detached(rec)
 				}
 				if !visit(rec) {
-					return nil
+					return nil, nil
 				}
 			}
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // detached copies a record's bytes, so that they do not keep the whole decompressed batch in memory.
