@@ -438,3 +438,10 @@ func TestBadRequestsOfWorkersChangeNothing(t *testing.T) {
 		t.Errorf("after all that the receipts are good: %+v", got)
 	}
 }
+
+func TestNobodyPublishesWhereQueuesKeepDelayedMessages(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	d.topic("__weir_later", 1)
+	d.do("POST", "/v1/topics/__weir_later/events", "v").refused(400, "invalid_request", "internal")
+	d.asJSON("POST", "/v1/topics/__weir_later/batch", `{"events":[{"value":"v"}]}`).refused(400, "invalid_request", "internal")
+}

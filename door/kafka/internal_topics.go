@@ -12,8 +12,11 @@ import (
 // exists because clients look for it, and because its internal flag tells them which topics to hide.
 const offsetsTopic = "__consumer_offsets"
 
+// laterTopic holds delayed messages of queues (package queue). A client that wrote there could put messages into any queue.
+const laterTopic = "__weir_later"
+
 // isInternal reports whether a topic belongs to the broker and not to clients.
-func isInternal(topic string) bool { return topic == offsetsTopic }
+func isInternal(topic string) bool { return topic == offsetsTopic || topic == laterTopic }
 
 // openOffsetsTopic creates the offsets topic when the first group is looked up, as Kafka does. Groups work without it, so a
 // failure does not fail the request.

@@ -47,3 +47,13 @@ func TestOffsetsTopicAppearsWithTheFirstGroupAndIsInternal(t *testing.T) {
 		t.Errorf("a client's record: %v", err)
 	}
 }
+
+func TestClientsDoNotWriteWhereQueuesKeepDelayedMessages(t *testing.T) {
+	const later = "__weir_later"
+	b := start(t, kafka.Config{})
+	b.createTopic(later, 1, nil)
+	err := b.client().ProduceSync(t.Context(), &kgo.Record{Topic: later, Value: []byte("v")}).FirstErr()
+	if !errors.Is(err, kerr.InvalidTopicException) {
+		t.Errorf("a client's record: %v", err)
+	}
+}
