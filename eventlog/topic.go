@@ -166,6 +166,12 @@ func (l *Log) TopicByID(id TopicID) (Topic, error) {
 	return Topic{}, fmt.Errorf("%w: id %v", ErrUnknownTopic, id)
 }
 
+// KnowsTopic reports whether this process knows a topic by that name, so that Topic costs no store call.
+func (l *Log) KnowsTopic(name string) bool {
+	_, ok := l.catalog.Load().byName[name]
+	return ok
+}
+
 // Topic returns a topic by name. One that this process does not know costs a store call.
 func (l *Log) Topic(ctx context.Context, name string) (Topic, error) {
 	if t, ok := l.catalog.Load().byName[name]; ok {

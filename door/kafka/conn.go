@@ -301,14 +301,14 @@ func (c *conn) execute(ctx, polls context.Context, call *call) (resp kmsg.Respon
 	}
 	defer c.waiting.Add(-1)
 	if call.api.start != nil {
-		return call.api.start(c.s, ctx, &call.request)(ctx)
+		return call.api.start(c.s, countLookups(ctx), &call.request)(ctx)
 	}
 	if call.api.polls {
-		return call.api.answer(c.s, polls, &call.request)
+		return call.api.answer(c.s, countLookups(polls), &call.request)
 	}
 	ctx, cancel := context.WithTimeout(ctx, call.timeout())
 	defer cancel()
-	return call.api.answer(c.s, ctx, &call.request)
+	return call.api.answer(c.s, countLookups(ctx), &call.request)
 }
 
 // start starts a call before its turn, so that it overlaps with the calls before it (produce). After a panic its response is nil,
@@ -319,7 +319,7 @@ func (c *conn) start(ctx context.Context, call *call) (finish func(context.Conte
 			finish = func(context.Context) kmsg.Response { return nil }
 		}
 	}()
-	return call.api.start(c.s, ctx, &call.request)
+	return call.api.start(c.s, countLookups(ctx), &call.request)
 }
 
 // trySend is send that turns a panic into an error; the caller then closes the connection, because part of the answer may be written.
