@@ -238,6 +238,8 @@ func TestEverythingFailsWithErrClosedAfterClose(t *testing.T) {
 			"Log.PurgeQueue":   func() error { return w.PurgeQueue(t.Context(), "q") },
 			"Log.DeleteQueue":  func() error { return w.DeleteQueue(t.Context(), "q") },
 			"Log.Enqueue":      func() error { _, err := w.Enqueue(t.Context(), "q", weir.NewMessage{}); return err },
+			"Log.EnqueueTx":    func() error { return w.EnqueueTx(t.Context(), nil, "q", weir.NewMessage{}) },
+			"Log.EnqueueSQLTx": func() error { return w.EnqueueSQLTx(t.Context(), nil, "q", weir.NewMessage{}) },
 			"Log.QueueStats":   func() error { _, err := w.QueueStats(t.Context(), "q"); return err },
 			"Log.FindMessage":  func() error { _, err := w.FindMessage(t.Context(), "q", weir.MessageID{}); return err },
 			"Log.DeadMessages": func() error { _, err := w.DeadMessages(t.Context(), "q", weir.MessageID{}, 1); return err },
