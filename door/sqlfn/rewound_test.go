@@ -205,7 +205,7 @@ func TestAMoverAppendsNothingBeforeItsLogKnowsTheIncarnation(t *testing.T) {
 func TestAMoverDoesNotMoveWhatACrashTook(t *testing.T) {
 	srv := pgtest.Start(t)
 	address := srv.URL()
-	for _, setting := range []string{`wal_writer_delay = '10s'`, `wal_writer_flush_after = 0`} {
+	for _, setting := range []string{`wal_writer_delay = '10s'`, `wal_writer_flush_after = 0`, `full_page_writes = off`} {
 		pgtest.Exec(t, srv.Admin(), `ALTER SYSTEM SET `+setting)
 	}
 	srv.Restart()
@@ -213,6 +213,7 @@ func TestAMoverDoesNotMoveWhatACrashTook(t *testing.T) {
 	in.expect()
 	conn := session(t, address)
 	run(t, conn, `CHECKPOINT`)
+	run(t, conn, `SELECT pg_switch_wal()`) // a commit that fills a page of the WAL has it flushed: begin with an empty one
 	run(t, conn, `SET synchronous_commit = off; `+tell("lost"))
 	in.expect("lost")
 	srv.KillImmediate()
