@@ -41,11 +41,7 @@ var mutants = []mutant{
 		name: "no second look after starting to watch", finds: []string{"L7"},
 		edits: []edit{
 			{"eventlog/fetch.go", "for waits := true; ; {", "for waits, again := true, false; ; again = true {"},
-			{
-				"eventlog/fetch.go",
-				"w.Claim.Shrink(a.claimed)\n\t\tbefore := a.dropBatches()\n\t\ta, enough, err = l.gather(ctx, w)\n",
-				"before := a.dropBatches()\n\t\tif again {\n\t\t\tw.Claim.Shrink(a.claimed)\n\t\t\ta, enough, err = l.gather(ctx, w)\n\t\t}\n",
-			},
+			{"eventlog/fetch.go", "if !waits || !counted || n >= max(int64(w.MinBytes), 1) {", "if again && (!waits || !counted || n >= max(int64(w.MinBytes), 1)) {"},
 		},
 	},
 	{
