@@ -209,6 +209,14 @@ func (t Topic) number(name string) int64 {
 // topicNameMax is Kafka's bound on a topic's name.
 const topicNameMax = 249
 
+// OffsetsTopic is where Kafka keeps committed offsets. weir keeps them as keys, so here the topic is empty.
+const OffsetsTopic = "__consumer_offsets"
+
+// InternalTopic reports whether a topic is weir's own: clients may read it, and not publish to it. Names that begin with __weir_ are reserved.
+func InternalTopic(name string) bool {
+	return name == OffsetsTopic || strings.HasPrefix(name, "__weir_")
+}
+
 // CheckTopicName applies Kafka's rule: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', but not "." or "..".
 func CheckTopicName(name string) error {
 	invalid := func(why string) error { return &InvalidError{What: "topic name", Value: shorten(name), Why: why} }

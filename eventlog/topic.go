@@ -452,7 +452,7 @@ func catalogChange(head KeyValue, old, next Topic, epoch int32) (Entry, Topic, e
 	if next.Name != "" {
 		change.Value = next.json()
 	}
-	e.UsesReserve = old.Version != 0 // deleting, or shortening the retention, frees space
+	e.UsesReserve = old.Version != 0 // a change of a topic is small, and deleting or shortening the retention frees space
 	e.Batches = append(e.Batches, defaultSealing.sealLoose(catalogPartition, []batch.Record{change}))
 	return e, next, nil
 }

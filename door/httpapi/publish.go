@@ -109,17 +109,12 @@ func describedEvent(c *call) (publish.Event, error) {
 // timestampMax is the end of the year 9999, in Unix milliseconds.
 const timestampMax = 253402300799999
 
-// offsetsTopic is the internal topic of Kafka's committed offsets. Clients may not publish to it.
-const offsetsTopic = "__consumer_offsets"
-
-// laterTopic holds delayed messages of queues (package queue). A client that wrote there could put messages into any queue.
-const laterTopic = "__weir_later"
-
+// mayPublish checks a topic's name, and that it is not internal.
 func mayPublish(topic string) error {
 	if err := eventlog.CheckTopicName(topic); err != nil {
 		return err
 	}
-	if topic == offsetsTopic || topic == laterTopic {
+	if eventlog.InternalTopic(topic) {
 		return kindInvalidRequest.because("topic %s is internal: nobody may publish to it", topic)
 	}
 	return nil

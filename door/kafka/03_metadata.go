@@ -85,7 +85,7 @@ func (s *Server) metadataFind(ctx context.Context, asked kmsg.MetadataRequestTop
 
 func (s *Server) metadataTopic(in *kmsg.MetadataRequest, topic eventlog.Topic) kmsg.MetadataResponseTopic {
 	t := kmsg.NewMetadataResponseTopic()
-	t.Topic, t.TopicID, t.IsInternal = &topic.Name, topic.ID, isInternal(topic.Name)
+	t.Topic, t.TopicID, t.IsInternal = &topic.Name, topic.ID, eventlog.InternalTopic(topic.Name)
 	if in.IncludeTopicAuthorizedOperations {
 		t.AuthorizedOperations = topicOperations
 	}

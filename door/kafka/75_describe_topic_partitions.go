@@ -6,6 +6,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
 )
 
 // describePartitionsMax bounds one answer, as in Kafka (max.request.partition.size.limit).
@@ -39,7 +41,7 @@ func (s *Server) describeTopicPartitions(ctx context.Context, r *request, in *km
 			out.Topics = append(out.Topics, t)
 			continue
 		}
-		t.TopicID, t.IsInternal, t.AuthorizedOperations = topic.ID, isInternal(topic.Name), topicOperations
+		t.TopicID, t.IsInternal, t.AuthorizedOperations = topic.ID, eventlog.InternalTopic(topic.Name), topicOperations
 		end := min(len(topic.Partitions), int(from)+room)
 		if err := r.claimAnswer(ctx, max(end-int(from), 0)*describedCost); err != nil {
 			return nil

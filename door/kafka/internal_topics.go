@@ -8,15 +8,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// offsetsTopic is where Kafka stores committed offsets. weir stores them as keyed state, so the topic stays empty. It
-// exists because clients look for it, and because its internal flag tells them which topics to hide.
-const offsetsTopic = "__consumer_offsets"
-
-// laterTopic holds delayed messages of queues (package queue). A client that wrote there could put messages into any queue.
-const laterTopic = "__weir_later"
-
-// isInternal reports whether a topic belongs to the broker and not to clients.
-func isInternal(topic string) bool { return topic == offsetsTopic || topic == laterTopic }
+// offsetsTopic exists because clients look for it, and because its internal flag tells them which topics to hide.
+const offsetsTopic = eventlog.OffsetsTopic
 
 // openOffsetsTopic creates the offsets topic when the first group is looked up, as Kafka does. Groups work without it, so a
 // failure does not fail the request.
@@ -32,7 +25,7 @@ func (s *Server) openOffsetsTopic(ctx context.Context) {
 
 // checkAppends refuses clients' records for internal topics.
 func checkAppends(topic eventlog.Topic) error {
-	if isInternal(topic.Name) {
+	if eventlog.InternalTopic(topic.Name) {
 		return deny(kerr.InvalidTopicException, "topic %q is internal: clients may not append to it", topic.Name)
 	}
 	return nil
