@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/internal/smalldisk"
@@ -125,7 +127,7 @@ func TestAPutThatSucceedsDoesNotEndARefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	s.refused.Store(&refusal{eventlog.ErrNoSpace, time.Now()})
+	s.refused.Store(&refusal{err: eventlog.ErrNoSpace, at: time.Now()})
 	commit := func(e eventlog.Entry) {
 		t.Helper()
 		if out, err := s.Commit(t.Context(), []eventlog.Entry{e}); err != nil || out[0].Err != nil {
@@ -139,5 +141,22 @@ func TestAPutThatSucceedsDoesNotEndARefusal(t *testing.T) {
 	commit(eventlog.Entry{Batches: []eventlog.Batch{{Partition: 1}, {Partition: 1, Records: 1, Bytes: []byte("b")}}})
 	if refusal, _ := s.Writable(t.Context()); refusal != nil {
 		t.Errorf("a record was taken, and the store says: %v", refusal)
+	}
+}
+
+// A probe would fell the server again: the refusal holds for a minute, or until a commit is taken.
+func TestAFullWALIsNotProbed(t *testing.T) {
+	s, err := Open(t.Context(), pgtest.URL(t), Options{probePause: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.remember(&pgconn.PgError{SeverityUnlocalized: "PANIC", Code: "53100"})
+	if refusal, _ := s.Writable(t.Context()); !errors.Is(refusal, eventlog.ErrNoSpace) {
+		t.Errorf("Writable: %v, want ErrNoSpace: the server has space, which only a probe can tell", refusal)
+	}
+	s.refused.Load().at = time.Now().Add(-walPause)
+	if refusal, _ := s.Writable(t.Context()); refusal != nil {
+		t.Errorf("Writable after %v: %v", walPause, refusal)
 	}
 }

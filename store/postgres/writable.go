@@ -12,21 +12,32 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// probePause is how long after a refusal the server is asked again, though nobody publishes.
-const probePause = 5 * time.Second
+const (
+	// probePause is how long after a refusal the server is asked again, though nobody publishes.
+	probePause = 5 * time.Second
+	// walPause is how long a refusal for want of space in the WAL holds while nobody publishes.
+	walPause = time.Minute
+)
 
 // refusal is what the server said when it took no records, and when.
 type refusal struct {
 	err error
 	at  time.Time
+	wal bool // the WAL found no space, which ends the server's processes: a probe must not do that again
 }
 
 // Writable implements eventlog.Writable. PostgreSQL does not tell how full its disk is: it costs nothing until a commit is refused, and then a probe now
 // and then.
 func (s *Store) Writable(ctx context.Context) (error, error) {
 	last := s.refused.Load()
-	if last == nil || time.Since(last.at) < s.opts.probePause {
-		return last.why(), nil
+	switch {
+	case last == nil:
+		return nil, nil
+	case last.wal && time.Since(last.at) < walPause, time.Since(last.at) < s.opts.probePause:
+		return last.err, nil
+	case last.wal:
+		s.refused.CompareAndSwap(last, nil) // the next commit tells
+		return nil, nil
 	}
 	err := readFailed(s.probe(ctx))
 	switch {
@@ -34,17 +45,10 @@ func (s *Store) Writable(ctx context.Context) (error, error) {
 		s.refused.CompareAndSwap(last, nil)
 		return nil, nil
 	case refuses(err):
-		s.refused.Store(&refusal{err, time.Now()})
+		s.refused.Store(&refusal{err: err, at: time.Now()})
 		return err, nil
 	}
 	return last.err, nil // the server is away: the look at the log tells of that
-}
-
-func (r *refusal) why() error {
-	if r == nil {
-		return nil
-	}
-	return r.err
 }
 
 // refuses tells whether the server takes no records: its disk is full, or it is read only.
@@ -59,9 +63,9 @@ func (s *Store) remember(err error) {
 			s.refused.Store(nil)
 		}
 	case errors.As(err, &reported) && reported.Code == "53100":
-		s.refused.Store(&refusal{noSpace(reported), time.Now()})
+		s.refused.Store(&refusal{noSpace(reported), time.Now(), reported.SeverityUnlocalized == "PANIC"})
 	case refuses(err):
-		s.refused.Store(&refusal{err, time.Now()})
+		s.refused.Store(&refusal{err: err, at: time.Now()})
 	}
 }
 
