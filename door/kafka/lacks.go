@@ -94,14 +94,11 @@ func (s *Server) refused(r *request, err error) {
 
 // lackOf returns the feature that weir does not have, if that is the error; else "".
 func lackOf(err error) string {
-	var (
-		d       *denial
-		invalid *eventlog.InvalidError
-	)
-	switch {
-	case errors.As(err, &d):
+	if d, ok := errors.AsType[*denial](err); ok {
 		return d.lacks
-	case !errors.As(err, &invalid) || kafkaInvalid(invalid) != kerr.InvalidConfig:
+	}
+	switch invalid, ok := errors.AsType[*eventlog.InvalidError](err); {
+	case !ok || kafkaInvalid(invalid) != kerr.InvalidConfig:
 		return ""
 	case invalid.What == "setting":
 		return "setting " + invalid.Value
