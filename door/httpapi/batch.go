@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/use/publish"
 )
@@ -26,7 +27,7 @@ type item struct {
 // publishMany publishes the events of a body: all or none, or with partial=true each independently.
 func (s *Server) publishMany(c *call) error {
 	topic := c.r.PathValue("topic")
-	if err := mayPublish(topic); err != nil {
+	if err := eventlog.CheckTopicName(topic); err != nil {
 		return err
 	}
 	partial, err := truth(c.query, "partial")

@@ -70,7 +70,7 @@ func appendPlaced(b []byte, p publish.Placed) []byte {
 // describedEvent reads an event's key, headers and options from the request. The value is the body; nil only for a tombstone.
 func describedEvent(c *call) (publish.Event, error) {
 	e := publish.Event{Topic: c.r.PathValue("topic"), Value: []byte{}}
-	if err := mayPublish(e.Topic); err != nil {
+	if err := eventlog.CheckTopicName(e.Topic); err != nil {
 		return e, err
 	}
 	var err error
@@ -108,17 +108,6 @@ func describedEvent(c *call) (publish.Event, error) {
 
 // timestampMax is the end of the year 9999, in Unix milliseconds.
 const timestampMax = 253402300799999
-
-// mayPublish checks a topic's name, and that it is not internal.
-func mayPublish(topic string) error {
-	if err := eventlog.CheckTopicName(topic); err != nil {
-		return err
-	}
-	if eventlog.InternalTopic(topic) {
-		return kindInvalidRequest.because("topic %s is internal: nobody may publish to it", topic)
-	}
-	return nil
-}
 
 // keyOf reads the event's key from one of the three places where it may be.
 func keyOf(header []string, q url.Values) ([]byte, error) {

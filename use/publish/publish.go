@@ -21,6 +21,7 @@ type Event struct {
 	Value     []byte           // nil: a tombstone
 	Headers   []batch.RecordHeader
 	Time      time.Time // zero: now
+	Internal  bool      // Topic may be one of weir's own (eventlog.InternalTopic): never for what a client asks for
 }
 
 // Placed is where an event was stored.

@@ -21,6 +21,9 @@ type target struct {
 
 // target chooses an event's partition and checks the event against the limits.
 func (p *Publisher) target(ctx context.Context, e *Event) (target, error) {
+	if eventlog.InternalTopic(e.Topic) && !e.Internal {
+		return target{}, &eventlog.InvalidError{What: "topic", Value: e.Topic, Why: "it is internal: nobody may publish to it; choose a name that does not begin with __weir_"}
+	}
 	topic, err := p.log.Topic(ctx, e.Topic)
 	if err != nil {
 		return target{}, err

@@ -456,14 +456,14 @@ func idOf(g grant, rec batch.Record) MessageID {
 	return MessageID{g.partition, g.offset}
 }
 
-// priorAttempts returns how many attempts a message had before it was delayed for a retry.
+// priorAttempts returns how many attempts a message had before it was delayed for a retry: 0 to attemptsMax, whatever its header says.
 func priorAttempts(rec batch.Record) int {
 	text, _ := header(rec, HeaderPriorAttempts)
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
 		return 0
 	}
-	return n
+	return min(n, attemptsMax)
 }
 
 // enqueued is when a message was first enqueued; zero: unknown.

@@ -117,7 +117,11 @@ func (q *Queue) putOffRecord(ctx context.Context, g grant, rec batch.Record, att
 		}
 	}
 	headers = append(headers, q.delayHeaders(due)...)
-	return preparation{topic: topic, partition: topic.Partitions[slotOf(now, due)], puts: q.movesUnique(rec, idOf(g, rec)), record: batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: headers}}, nil
+	moves, err := q.movesUnique(ctx, rec, idOf(g, rec))
+	if err != nil {
+		return none, err
+	}
+	return preparation{topic: topic, partition: topic.Partitions[slotOf(now, due)], puts: moves, record: batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: headers}}, nil
 }
 
 func noneIfGone(err error) error {
@@ -214,8 +218,12 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 	if at := enqueued(rec); !at.IsZero() {
 		all = append(all, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(at.UTC().Format(time.RFC3339Nano))})
 	}
+	frees, err := q.freesUnique(ctx, rec, idOf(g, rec))
+	if err != nil {
+		return preparation{}, err
+	}
 	return preparation{
-		topic: topic, partition: topic.Partitions[0], puts: q.freesUnique(rec),
+		topic: topic, partition: topic.Partitions[0], puts: frees,
 		record: batch.Record{Timestamp: time.Now().UnixMilli(), Key: rec.Key, Value: rec.Value, Headers: all},
 	}, nil
 }

@@ -13,7 +13,7 @@
 //	queue/state/<id>/<partition> what became of the messages of one partition (state)
 //	queue/clock                  a moment; its age tells the store's time (clock)
 //	queue/dead/<id>/<partition>  what became of the dead letters (Redrive, Discard)
-//	queue/unique/<id>/<hash>     where the message of a unique key is
+//	queue/unique/<id>/<hash>     which message has a unique key (holder)
 //	queue/gone/<id>              that the keys of a queue that was purged or deleted are to be forgotten
 //
 // The version of a state's key decides. Any process may claim and acknowledge in any partition: each change demands that the

@@ -2,11 +2,11 @@ package queue
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -37,7 +37,7 @@ const (
 	uniqueMax    = 512
 
 	headerPriority = "weir.queue.priority"
-	headerUnique   = "weir.queue.unique" // the key in the store that is forgotten when the message is done
+	headerUnique   = "weir.queue.unique" // the key in the store that is forgotten when the message is done, and the token of its holder
 )
 
 // Enqueued says where a message was enqueued.
@@ -131,7 +131,7 @@ func (q *Queue) event(ctx context.Context, m NewMessage, now Time) (publish.Even
 		m.Headers = append(m.Headers, batch.RecordHeader{Key: headerPriority, Value: []byte(strconv.Itoa(m.Priority))})
 	}
 	if m.Unique != "" {
-		m.Headers = append(m.Headers, batch.RecordHeader{Key: headerUnique, Value: []byte(q.uniqueKey(m.Unique))})
+		m.Headers = append(m.Headers, batch.RecordHeader{Key: headerUnique, Value: []byte(q.uniqueKey(m.Unique) + " " + rand.Text())})
 	}
 	if m.Delay != 0 || !m.At.IsZero() {
 		due, err := m.due(now)
@@ -222,12 +222,12 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 					return fail(err)
 				}
 				if kv.Version > 0 {
-					id, moved, err := parseUnique(kv)
+					held, err := parseHolder(kv)
 					if err != nil {
 						return fail(err)
 					}
-					out[i].ID = id
-					over, err := q.isOver(ctx, id, moved)
+					out[i].ID = held.id
+					over, err := q.isOver(ctx, held.id, held.moved)
 					if err != nil {
 						return fail(err)
 					}
@@ -309,7 +309,7 @@ func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh [
 		if unique := messages[of[n]].Unique; unique != "" {
 			key := q.uniqueKey(unique)
 			e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: taken[key]})
-			e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: taken[key].Next(), Value: fmt.Appendf(nil, "%d-", partitions[n]), AddBase: len(e.Batches)})
+			e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: taken[key].Next(), Value: holderValue(event.Headers, partitions[n]), AddBase: len(e.Batches)})
 		}
 	}
 	outcome, err := commit(ctx, e)
@@ -320,50 +320,4 @@ func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh [
 		out[i].ID = MessageID{partitions[n], outcome.Base[n]}
 	}
 	return nil
-}
-
-// uniqueMoved ends the value of a unique key whose message was delayed for a retry: it is no longer where its id says.
-const uniqueMoved = " moved"
-
-func parseUnique(kv eventlog.KeyValue) (id MessageID, moved bool, err error) {
-	text, moved := strings.CutSuffix(string(kv.Value), uniqueMoved)
-	id, err = ParseID(text)
-	if err != nil {
-		return id, moved, fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
-	}
-	return id, moved, nil
-}
-
-// movesUnique returns the put that marks a message's unique key, if it has one in this queue, as that of a message delayed for a
-// retry.
-func (q *Queue) movesUnique(rec batch.Record, id MessageID) []eventlog.Put {
-	puts := q.freesUnique(rec)
-	for i := range puts {
-		puts[i].Version, puts[i].Value = eventlog.Version(0).Next(), []byte(id.String()+uniqueMoved)
-	}
-	return puts
-}
-
-// freesUnique returns the put that frees a message's unique key, if it has one in this queue.
-func (q *Queue) freesUnique(rec batch.Record) []eventlog.Put {
-	key, has := header(rec, headerUnique)
-	if !has || !strings.HasPrefix(key, uniquePrefix+q.id+"/") {
-		return nil
-	}
-	return []eventlog.Put{{Key: key}}
-}
-
-// unique returns the put that frees the unique key of a finished message. It reads the message only if the queue has unique keys.
-func (q *Queue) unique(ctx context.Context, g grant) ([]eventlog.Put, error) {
-	if !q.def.Load().settings.Unique {
-		return nil, nil
-	}
-	rec, err := q.records.read(ctx, g.partition, g.offset)
-	if gone(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return q.freesUnique(rec), nil
 }

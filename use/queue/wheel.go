@@ -148,7 +148,7 @@ func (w *wheel) event(ctx context.Context, q *Queue, m NewMessage, now, due Time
 	}
 	slot := slotOf(now, due)
 	return publish.Event{
-		Topic: topic.Name, TopicID: topic.ID, Partition: &slot, Key: m.Key, Value: m.Value, Time: m.Time,
+		Topic: topic.Name, TopicID: topic.ID, Internal: true, Partition: &slot, Key: m.Key, Value: m.Value, Time: m.Time,
 		Headers: append(append([]batch.RecordHeader(nil), m.Headers...), q.delayHeaders(due)...),
 	}, nil
 }

@@ -1,0 +1,40 @@
+package publish_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/publish"
+)
+
+func TestNobodyPublishesToAnInternalTopicByItsName(t *testing.T) {
+	log := run(t, memory.New(), eventlog.Config{})
+	p := publish.New(log, publish.Config{})
+	for _, name := range []string{"__weir_later", eventlog.OffsetsTopic} {
+		inside := topic(t, log, name, 1)
+		e := publish.Event{Topic: name, Value: []byte("v")}
+		commit := func(ctx context.Context, batches []eventlog.Batch) error {
+			_, err := log.Append(ctx, eventlog.Entry{Batches: batches})
+			return err
+		}
+		_, one := p.Publish(t.Context(), e)
+		_, several := p.Publish(t.Context(), e, e)
+		_, _, once := p.PublishOnce(t.Context(), "key", e)
+		for how, err := range map[string]error{"one": one, "several": several, "once": once, "with a commit": p.PublishWith(t.Context(), commit, e)} {
+			var invalid *eventlog.InvalidError
+			if !errors.As(err, &invalid) {
+				t.Errorf("%s, to %s: %v", how, name, err)
+			}
+		}
+		if b, _ := log.Known(inside.Partitions[0]); b.Next != 0 {
+			t.Errorf("%s has %d records", name, b.Next)
+		}
+		e.Internal = true
+		if _, err := p.Publish(t.Context(), e); err != nil {
+			t.Errorf("weir itself, to %s: %v", name, err)
+		}
+	}
+}
