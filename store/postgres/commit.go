@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// keyMax is the longest key in bytes: a row of an index must fit a third of a page.
+	// keyMax is the longest key in bytes: an index row is limited to a third of a page.
 	keyMax = 2000
-	// flushMax is the largest flush in bytes: it is one value, and PostgreSQL's values end at 1 GiB.
+	// flushMax is the largest flush in bytes: it is one value, and a value of PostgreSQL is limited to 1 GiB.
 	flushMax = 1 << 29
 )
 
@@ -25,11 +25,11 @@ var commitStatement = wire.Statement{Name: "commit", SQL: `
 	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 	WHERE weir.still($19, $20, $21)`}
 
-// Commit implements eventlog.Store with one statement: one trip, and one wait for the disk.
-// On a full disk it is two: what needs little space goes on without the records.
+// Commit implements eventlog.Store with one statement: one round trip, and one wait for the disk. On a full disk it is
+// two: the second commits the entries that need little space.
 func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
 	outcomes, err := s.commit(ctx, entries)
-	if err != nil || slices.ContainsFunc(entries, bulky) { // what needs little space says nothing of records
+	if err != nil || slices.ContainsFunc(entries, bulky) { // an entry without records says nothing of the space for records
 		s.remember(err)
 	}
 	if errors.Is(err, eventlog.ErrNoSpace) {
@@ -46,29 +46,29 @@ func (s *Store) commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 	if len(f.body) > flushMax {
 		return nil, fmt.Errorf("commit: %w: a flush of %d bytes, and the limit is %d", eventlog.ErrTooLarge, len(f.body), flushMax)
 	}
-	verdict, err := retry(ctx, undone, func() (verdict, error) { return s.send(ctx, f) })
+	verdict, err := retry(ctx, rolledBack, func() (verdict, error) { return s.send(ctx, f) })
 	if err != nil {
 		return nil, fmt.Errorf("commit %d entries: %w", len(entries), writeFailed(err))
 	}
-	f.settle(entries, outcomes, verdict)
+	f.setOutcomes(entries, outcomes, verdict)
 	s.sweeper.wrote(int64(len(f.body)), s.opts.SegmentBytes)
 	s.news.tell()
 	return outcomes, nil
 }
 
 // verdict is the answer of weir.commit.
-type verdict struct{ base, stale, homeless []int64 }
+type verdict struct{ base, stale, noPartition []int64 }
 
-// send makes one attempt. The caller's context ends the wait for a connection; what was sent is waited for.
+// send makes one attempt. ctx ends the wait for a connection, but not the wait for the answer.
 func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
-	conn, err := s.commits.Acquire(ctx)
+	conn, err := s.commitPool.Acquire(ctx)
 	if err != nil {
 		return verdict{}, notSent(err)
 	}
 	defer conn.Release()
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
-	result := commitStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, append(f.params(), s.life.now().params()...)...).Read()
+	result := commitStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, append(f.params(), s.lastIncarnation.now().params()...)...).Read()
 	if result.Err != nil {
 		return verdict{}, result.Err
 	}
@@ -79,11 +79,11 @@ func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
 	return verdict{wire.Numbers(row[0]), wire.Numbers(row[1]), wire.Numbers(row[2])}, nil
 }
 
-// flush is entries as the columns that weir.commit takes.
+// flush holds entries as the columns that weir.commit takes.
 type flush struct {
-	owners []int // which entry stands at each number, less 1
+	owners []int // the index of the entry with number i+1
 
-	partitions []eventlog.Partition // what is to be locked, in order
+	partitions []eventlog.Partition // rows to lock, sorted
 	keys       []string
 
 	batchEntry     []int32
@@ -110,12 +110,12 @@ type flush struct {
 	body []byte
 }
 
-// gather lays entries out in columns. An entry that PostgreSQL could not take has its outcome at once.
+// gather converts entries into columns. An entry that PostgreSQL cannot store gets its outcome at once.
 func gather(entries []eventlog.Entry) (*flush, []eventlog.Outcome) {
 	outcomes := make([]eventlog.Outcome, len(entries))
-	f := &flush{body: make([]byte, 0, weigh(entries))}
+	f := &flush{body: make([]byte, 0, payload(entries))}
 	for i, e := range entries {
-		if err := sound(e); err != nil {
+		if err := checkKeys(e); err != nil {
 			outcomes[i].Err = err
 			continue
 		}
@@ -126,7 +126,7 @@ func gather(entries []eventlog.Entry) (*flush, []eventlog.Outcome) {
 	return f, outcomes
 }
 
-// distinct returns what is in lists, sorted, each once.
+// distinct returns the elements of lists, sorted and without duplicates.
 func distinct[T cmp.Ordered](lists ...[]T) []T {
 	all := slices.Concat(lists...)
 	slices.Sort(all)
@@ -143,7 +143,7 @@ func nth[T cmp.Ordered](all, some []T) []int32 {
 	return places
 }
 
-func weigh(entries []eventlog.Entry) int {
+func payload(entries []eventlog.Entry) int {
 	size := 0
 	for _, e := range entries {
 		for _, b := range e.Batches {
@@ -156,22 +156,22 @@ func weigh(entries []eventlog.Entry) int {
 	return size
 }
 
-// sound tells why a key cannot be kept. One such key would have the server refuse the whole flush.
-func sound(e eventlog.Entry) error {
+// checkKeys returns why a key cannot be stored. The server would refuse the whole flush for one such key.
+func checkKeys(e eventlog.Entry) error {
 	for _, c := range e.Checks {
-		if err := soundKey(c.Key); err != nil {
+		if err := checkKey(c.Key); err != nil {
 			return err
 		}
 	}
 	for _, p := range e.Puts {
-		if err := soundKey(p.Key); err != nil {
+		if err := checkKey(p.Key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func soundKey(key string) error {
+func checkKey(key string) error {
 	switch {
 	case len(key) > keyMax:
 		return fmt.Errorf("%w: key %.40q… has %d bytes, and the limit is %d", eventlog.ErrTooLarge, key, len(key), keyMax)
@@ -229,12 +229,12 @@ func (f *flush) params() [][]byte {
 	}
 }
 
-// settle turns the verdict into outcomes.
-func (f *flush) settle(entries []eventlog.Entry, outcomes []eventlog.Outcome, v verdict) {
+// setOutcomes turns the verdict into outcomes.
+func (f *flush) setOutcomes(entries []eventlog.Entry, outcomes []eventlog.Outcome, v verdict) {
 	for _, number := range v.stale {
 		outcomes[f.owners[number-1]].Err = eventlog.ErrStale
 	}
-	for _, number := range v.homeless {
+	for _, number := range v.noPartition {
 		outcomes[f.owners[number-1]].Err = eventlog.ErrNoPartition
 	}
 	if len(v.base) != len(f.batchEntry) {

@@ -13,10 +13,10 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// attemptsMax bounds how often a call is made again after it failed for reasons that pass.
+// attemptsMax bounds how often a call is repeated after a transient error.
 const attemptsMax = 10
 
-// retry calls do again while again says of its error that this is safe and may help.
+// retry calls do again while again reports that the error makes that safe and useful.
 func retry[T any](ctx context.Context, again func(error) bool, do func() (T, error)) (T, error) {
 	for attempt := 1; ; attempt++ {
 		v, err := do()
@@ -34,33 +34,33 @@ func retry[T any](ctx context.Context, again func(error) bool, do func() (T, err
 	}
 }
 
-// undone tells whether the server rolled the statement back and would do it if asked again.
-func undone(err error) bool {
+// rolledBack reports whether the server rolled the statement back, and may succeed if it is repeated.
+func rolledBack(err error) bool {
 	switch code(err) {
 	case "40001", // serialization failure
 		"40P01", // deadlock
 		"42P01", // a segment was dropped between looking it up and reading it
-		"42883", // and its writer, between looking it up and writing
-		"55P03": // a lock was not to be had
+		"42883", // or its writer, between looking it up and writing
+		"55P03": // a lock was not available
 		return true
 	}
 	return false
 }
 
-// interrupted tells whether a question, which changes nothing, may be asked once more: when it was undone, and when the connection broke.
+// interrupted reports whether a query that changes nothing may be repeated: it was rolled back, or the connection broke.
 // After a restart of the server all connections of a pool look alive until they are used.
 func interrupted(err error) bool {
 	var connecting *pgconn.ConnectError
 	switch {
 	case errors.Is(err, eventlog.ErrUnavailable), errors.As(err, &connecting), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return false // there is no server, or nobody who waits
+		return false // there is no server, or the caller gave up
 	case answered(err) && code(err) != "57014":
-		return undone(err) || lostInFlight(err)
+		return rolledBack(err) || lostInFlight(err)
 	}
 	return !answered(err)
 }
 
-// notSent explains the failure of a call that never reached the server.
+// notSent returns the error of a call that never reached the server.
 func notSent(err error) error {
 	if code(err) == "53100" { // disk_full
 		return noSpace(err)
@@ -68,18 +68,18 @@ func notSent(err error) error {
 	return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
 }
 
-// readFailed explains the failure of a call that changes nothing: at worst it is asked again.
+// readFailed returns the error of a call that changes nothing, and so can be repeated.
 func readFailed(err error) error {
 	if err == nil || errors.Is(err, eventlog.ErrUnavailable) {
 		return err
 	}
-	if answered(err) && !passing(err) {
+	if answered(err) && !isTransient(err) {
 		return err
 	}
 	return notSent(err)
 }
 
-// writeFailed explains the failure of a call that may have changed something.
+// writeFailed returns the error of a call that may have changed something.
 func writeFailed(err error) error {
 	switch {
 	case err == nil, errors.Is(err, eventlog.ErrUnavailable):
@@ -90,17 +90,17 @@ func writeFailed(err error) error {
 		return notSent(err)
 	case !answered(err), lostInFlight(err):
 		return fmt.Errorf("%w: %w", eventlog.ErrUnsure, err)
-	case passing(err):
+	case isTransient(err):
 		return notSent(err)
 	}
 	return err
 }
 
-// answered tells whether the server itself reported the failure, and so rolled back, unless lostInFlight.
+// answered reports whether the server itself reported the error, and so rolled back, unless lostInFlight.
 func answered(err error) bool { return code(err) != "" }
 
-// lostInFlight tells whether a server reported that it goes away, or was told to stop: this may have been while it
-// waited for a standby, with the commit already done.
+// lostInFlight reports whether the server was shutting down or cancelled the statement: it may have been waiting for a
+// standby then, with the commit already done.
 func lostInFlight(err error) bool {
 	var reported *pgconn.PgError
 	if !errors.As(err, &reported) {
@@ -110,8 +110,8 @@ func lostInFlight(err error) bool {
 		strings.HasPrefix(reported.Code, "57P") || strings.HasPrefix(reported.Code, "08") || reported.Code == "57014"
 }
 
-// passing tells whether the server refused for a reason that may pass without a change to the request.
-func passing(err error) bool {
+// isTransient reports whether the server refused for a reason that may end without a change of the request.
+func isTransient(err error) bool {
 	c := code(err)
 	return strings.HasPrefix(c, "53") || // out of disk, memory or connections
 		strings.HasPrefix(c, "57") || // shutting down, starting up
@@ -120,7 +120,7 @@ func passing(err error) bool {
 		c == "25006" // read only: a standby, until it is promoted
 }
 
-// code is the server's SQLSTATE, or "" where it was not the server that spoke.
+// code returns the server's SQLSTATE, or "" if the error is not the server's.
 func code(err error) string {
 	var reported *pgconn.PgError
 	if errors.As(err, &reported) {
@@ -129,12 +129,13 @@ func code(err error) string {
 	return ""
 }
 
-// detached returns a context for what was sent and cannot be called back: it outlives the caller, within a bound.
+// detached returns a context for a statement that cannot be cancelled safely: it outlives the caller, for at most
+// answerMax.
 func (s *Store) detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return s.bounded(context.WithoutCancel(ctx))
 }
 
-// bounded returns a context for what can be asked again.
+// bounded returns a context for a statement that can be repeated, for at most answerMax.
 func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.opts.answerMax)
 }

@@ -11,31 +11,31 @@ import (
 	"github.com/weir-log/weir/internal/doctor"
 )
 
-// openMax is how old a transaction may be before it is worth a word.
+// openMax is the age from which an open transaction is reported.
 const openMax = 10 * time.Minute
 
-// Examine tells what the store in a database is and whether it keeps what it acknowledges. It changes nothing, and may be
-// asked while the store is in use.
+// Examine reports what the store in a database is, and whether it keeps what it acknowledges. It changes nothing, and may
+// run while the store is in use.
 func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	plain, opts, err := options(address, Options{})
 	if err != nil {
 		return nil, fmt.Errorf("examine PostgreSQL: %w", err)
 	}
-	// We go as if through a pooler, for there may be one: it would refuse the settings that a store sends.
+	// Connect as through a pooler, in case there is one: it would refuse the settings that a store sends.
 	config, err := configure(plain, Options{Pooled: true})
 	if err != nil {
 		return nil, fmt.Errorf("examine PostgreSQL: %w", err)
 	}
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil {
-		return nil, fmt.Errorf("examine PostgreSQL at %s: %w", place(config.ConnConfig), readFailed(err))
+		return nil, fmt.Errorf("examine PostgreSQL at %s: %w", serverName(config.ConnConfig), readFailed(err))
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	x := examination{ctx: ctx, conn: conn, told: opts.Pooled}
-	x.add("store", "PostgreSQL at "+place(config.ConnConfig))
-	for _, look := range []func() error{x.server, x.pooler, x.settings, x.schema, x.size, func() error { return x.transactions(openMax) }} {
-		if err := look(); err != nil {
-			return nil, fmt.Errorf("examine PostgreSQL at %s: %w", place(config.ConnConfig), readFailed(err))
+	x := examination{ctx: ctx, conn: conn, pooled: opts.Pooled}
+	x.add("store", "PostgreSQL at "+serverName(config.ConnConfig))
+	for _, check := range []func() error{x.server, x.pooler, x.settings, x.schema, x.size, func() error { return x.transactions(openMax) }} {
+		if err := check(); err != nil {
+			return nil, fmt.Errorf("examine PostgreSQL at %s: %w", serverName(config.ConnConfig), readFailed(err))
 		}
 	}
 	return x.findings, nil
@@ -45,7 +45,7 @@ type examination struct {
 	ctx      context.Context
 	conn     *pgx.Conn
 	facts    facts
-	told     bool // the URL says that there is a pooler
+	pooled   bool // the URL says that there is a pooler
 	findings []doctor.Finding
 }
 
@@ -73,8 +73,8 @@ func (x *examination) server() (err error) {
 	return nil
 }
 
-// pooler looks for what stands between here and the server. Through a pooler that deals out connections by transaction, the
-// process that answers is not always the one that was greeted.
+// pooler checks for a pooler. Through a transaction pooler the answering process is not always the one that the
+// connection began with.
 func (x *examination) pooler() error {
 	var pid uint32
 	if err := x.conn.QueryRow(x.ctx, `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
@@ -83,7 +83,7 @@ func (x *examination) pooler() error {
 	found := x.add("pooler", "none seen")
 	switch {
 	case pid == x.conn.PgConn().PID():
-	case x.told:
+	case x.pooled:
 		found.Value = "there is one, and weir_pooled=true says so"
 	default:
 		found.Value, found.Level = "there is one", doctor.Warn
@@ -95,7 +95,7 @@ func (x *examination) pooler() error {
 // advised is what a setting should be, and what happens if it is not.
 type advised struct {
 	name   string
-	good   []string // any of these; none: it is told as it is
+	good   []string // any of these; none: it is pooled as it is
 	level  doctor.Level
 	advice string
 }
@@ -173,7 +173,7 @@ func (x *examination) size() error {
 	return nil
 }
 
-// transactions looks for what holds up cleaning.
+// transactions finds transactions that keep vacuum from removing old versions of rows.
 func (x *examination) transactions(older time.Duration) error {
 	rows, err := x.conn.Query(x.ctx, `
 		SELECT coalesce(pid, 0), coalesce(usename, '?'), coalesce(application_name, ''), coalesce(state, '?'),

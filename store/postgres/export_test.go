@@ -12,7 +12,7 @@ func Restless(o Options) Options {
 }
 
 // Tidy makes one sweep, now.
-func (s *Store) Tidy(ctx context.Context) (done bool, err error) { return s.tidy(ctx) }
+func (s *Store) Tidy(ctx context.Context) (done bool, err error) { return s.sweepOnce(ctx) }
 
 // Hasty makes a store wait for answers for a moment only.
 func Hasty(o Options) Options {

@@ -190,7 +190,7 @@ func TestDeadlocksAreNotSeen(t *testing.T) {
 	address := pgtest.URL(t)
 	s := at(t, address)
 	openPartitions(t, s, 2)
-	// A foreign session takes our rows the wrong way round: one of the two is undone, and if that is us, we try again.
+	// A foreign session takes our rows the wrong way round: one of the two is rolled back, and if that is us, we try again.
 	conn := connect(t, address)
 	begin(t, conn, `SET deadlock_timeout = '1h'; BEGIN; SELECT FROM weir.partition WHERE id = 2 FOR UPDATE`)
 	done := make(chan error, 1)

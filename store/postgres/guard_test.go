@@ -50,7 +50,7 @@ func TestWhoMayOnlyConnectHoldsUpNothing(t *testing.T) {
 	for range 20 { // until batches that are kept lie among many that are not, and are moved
 		publish(t, s, batch(1, 20_000), batch(2, 180_000))
 		trim(t, s, 2, bounds(t, s, 2).Next)
-		tidy(t, s)
+		sweepOnce(t, s)
 	}
 	if got := pgtest.Value(t, address, `SELECT count(*) FROM weir.segment WHERE survivors`); got == "0" {
 		t.Error("the sweep moved nothing")

@@ -11,20 +11,20 @@ import (
 // rewound is the SQLSTATE of weir.still.
 const rewound = "WE093"
 
-// Incarnation is what weir.life tells. A server of 0 is none.
+// Incarnation is the result of weir.life. Server 0: unknown.
 type Incarnation struct{ Server, Tables, Epoch int64 }
 
-// pollLife is a row beside the bounds of partitions, so that a poll tells in which incarnation they are.
-const pollLife = `
+// pollIncarnation adds a row to the bounds of partitions: the incarnation that they are in.
+const pollIncarnation = `
 	UNION ALL
 	SELECT -1, coalesce(l.server, 0), l.epoch, l.tables FROM weir.life() AS l`
 
-// Told is how a mark tells it.
+// Told returns the incarnation as a mark has it.
 func (in Incarnation) Told() eventlog.Incarnation {
 	return eventlog.Incarnation{Store: fmt.Sprintf("server since %d, tables %d", in.Server, in.Tables), Epoch: eventlog.Version(in.Epoch)}
 }
 
-// params are what weir.still takes: NULL before anything was told.
+// params are the parameters of weir.still: NULL before Moved was called.
 func (in Incarnation) params() [][]byte {
 	if in.Server == 0 {
 		return [][]byte{nil, nil, nil}
@@ -32,27 +32,27 @@ func (in Incarnation) params() [][]byte {
 	return [][]byte{wire.Int8(in.Server), wire.Int8(in.Tables), wire.Int8(in.Epoch)}
 }
 
-// life is the incarnation that Moved told last.
-type life struct {
+// lastIncarnation is the incarnation that Moved returned last.
+type lastIncarnation struct {
 	mu   sync.Mutex // guards told
 	told Incarnation
 }
 
-func (l *life) tell(in Incarnation) {
+func (l *lastIncarnation) tell(in Incarnation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.told = in
 }
 
-// now is what was told last; zero before anything was.
-func (l *life) now() Incarnation {
+// now returns the incarnation that Moved returned last; zero before the first.
+func (l *lastIncarnation) now() Incarnation {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.told
 }
 
-// args are what weir.still takes, for the driver.
-func (l *life) args() []any {
+// args are the parameters of weir.still, for pgx.
+func (l *lastIncarnation) args() []any {
 	in := l.now()
 	if in.Server == 0 {
 		return []any{nil, nil, nil}

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// serverMin is the oldest PostgreSQL that will do, as server_version_num counts.
+	// serverMin is the oldest supported PostgreSQL, as server_version_num counts.
 	serverMin = 140000
-	// beginningsMax bounds how often an installation begins anew because another process made the schema meanwhile.
-	beginningsMax = 3
+	// installsMax bounds how often an installation is repeated because another process created the schema meanwhile.
+	installsMax = 3
 )
 
-// Install brings a part of the schema to this binary's version.
+// Install installs this binary's version of a part of the schema.
 func (s *Store) Install(ctx context.Context, p Part) error {
 	if err := prepare(ctx, s.config.ConnConfig, s.opts.Logger, p); err != nil {
-		return fmt.Errorf("install %s in the PostgreSQL store at %s: %w", p.Name, place(s.config.ConnConfig), err)
+		return fmt.Errorf("install %s in the PostgreSQL store at %s: %w", p.Name, serverName(s.config.ConnConfig), err)
 	}
 	return nil
 }
 
-// prepare sees that the database will do, and brings a part of the schema to this binary's version.
+// prepare checks that the database is suitable, and installs this binary's version of a part of the schema.
 func prepare(ctx context.Context, config *pgx.ConnConfig, logger *slog.Logger, p Part) error {
 	config = config.Copy()
 	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
@@ -64,7 +64,7 @@ func prepare(ctx context.Context, config *pgx.ConnConfig, logger *slog.Logger, p
 	return nil
 }
 
-// facts are what decides whether a database can hold the log.
+// facts decide whether a database can hold the log.
 type facts struct {
 	server     int
 	serverText string
@@ -104,10 +104,10 @@ func inspect(ctx context.Context, conn *pgx.Conn, p Part) (f facts, err error) {
 	return f, err
 }
 
-// current tells whether nothing is to be done.
+// current reports whether nothing needs to be installed.
 func (f facts) current(p Part) bool { return f.version == p.newest() && f.functions == p.hash() }
 
-// suitable tells why not, and what to do about it.
+// suitable returns why the database cannot be used, and what to do about it.
 func (f facts) suitable(p Part) error {
 	need := p.newest()
 	switch {
@@ -137,14 +137,14 @@ func (f facts) suitable(p Part) error {
 	return nil
 }
 
-// migrate installs a part, all of it or nothing, one process at a time. Who comes second to a database without the schema waits where the first
-// made the schema or its first table, until that is done, and is refused; it begins anew.
+// migrate installs a part, all of it or nothing, one process at a time. In a database without the schema, the second
+// process waits where the first creates the schema or its first table, gets an error when that commits, and starts over.
 func migrate(ctx context.Context, conn *pgx.Conn, p Part) error {
-	for beginning := 1; ; beginning++ {
+	for attempt := 1; ; attempt++ {
 		err := migrateOnce(ctx, conn, p)
 		switch code(err) {
 		case "42P06", "42P07", "23505": // there is such a schema; such a table; such a row of the catalog: by now, or since we looked
-			if beginning < beginningsMax {
+			if attempt < installsMax {
 				continue
 			}
 		}
@@ -171,7 +171,7 @@ func migrateOnce(ctx context.Context, conn *pgx.Conn, p Part) error {
 	if err != nil {
 		return err
 	}
-	// Behind the lock: another process may just have done it, and may be a newer one.
+	// After locking: another process may just have installed it, perhaps a newer version.
 	if found.schema {
 		if found, err = inspect(ctx, conn, p); err != nil {
 			return err

@@ -12,20 +12,20 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// seen is what the polls of this process saw last. A mark's place is the number of a poll.
+// seen is what earlier polls of this process returned. The place of a mark is the number of a poll.
 type seen struct {
-	mu         sync.Mutex // guards all below, and held over a poll keeps the polls in order
+	mu         sync.Mutex // guards what follows, and is held during a poll so that polls are in order
 	poll       int64
 	partitions map[eventlog.Partition]sight
 }
 
 type sight struct {
 	bounds eventlog.Bounds
-	poll   int64 // the last that saw it changed
+	poll   int64 // the last poll that saw it changed
 }
 
-// Moved implements eventlog.Store with one query. It compares what partitions hold with what they held before; where in time a change
-// happened, and in what order, plays no part.
+// Moved implements eventlog.Store with one query. It compares the bounds of partitions with those of earlier polls; the
+// time and the order of changes do not matter.
 func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	after := int64(0)
 	if since != (eventlog.Mark{}) {
@@ -39,7 +39,7 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	all, err := retry(ctx, interrupted, func() ([]eventlog.Bounds, error) {
-		rows, err := s.others.Query(ctx, `SELECT id, first_offset, next_offset, bytes FROM weir.bounds()`+pollLife)
+		rows, err := s.readPool.Query(ctx, `SELECT id, first_offset, next_offset, bytes FROM weir.bounds()`+pollIncarnation)
 		if err != nil {
 			return nil, err
 		}
@@ -64,11 +64,12 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	case since != (eventlog.Mark{}) && since.Incarnation != now.Told():
 		return nil, since, fmt.Errorf("moved since %+v: %w", since, eventlog.ErrRewound)
 	}
-	s.life.tell(now)
+	s.lastIncarnation.tell(now)
 	return s.seen.update(all, after), eventlog.Mark{Incarnation: now.Told(), Place: strconv.FormatInt(s.seen.poll, 10)}, nil
 }
 
-// update notes a poll and returns what moved after an earlier one. A forgotten partition is in no poll, and so forgotten here.
+// update stores the result of a poll and returns what changed after an earlier one. A deleted partition is in no result,
+// and so dropped.
 func (s *seen) update(all []eventlog.Bounds, after int64) []eventlog.Bounds {
 	s.poll++
 	now := make(map[eventlog.Partition]sight, len(all))

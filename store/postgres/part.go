@@ -18,18 +18,18 @@ import (
 //go:embed sql
 var sqlFiles embed.FS
 
-// logPart is the store's own.
+// logPart is the part of the store itself.
 var logPart = Part{Name: "log", Files: under(sqlFiles, "sql")}
 
-// Part is what one package keeps in the schema weir, under a name of its own.
+// Part is the tables, functions and views of one package in the schema weir, under a name of its own.
 //
 //	tables/NNN_name.sql   runs once, in the order of numbers
 //	functions/name.sql    is installed anew with each version
 //	views/name.sql        is installed where the view is missing; a file in tables that changes a view drops it
 //	after.sql             runs after each installation
 //
-// The newest number is the part's version. A release that changes a function adds a file to tables, if only with a comment: so an older binary
-// that is started beside it does not put the older function back.
+// The highest number is the version of the part. A release that changes a function adds a file to tables, if only with a
+// comment: so an older binary that is started at the same time does not install the older function again.
 type Part struct {
 	Name  string
 	Files fs.FS
@@ -51,14 +51,15 @@ type file struct {
 	sql    string
 }
 
-// words are what functions say in common, each a line of its own in a file.
-var words = strings.NewReplacer(
+// macros are settings that several functions have, each written as a line of its own in a file.
+var macros = strings.NewReplacer(
 	":pinned\n", "SET search_path = pg_catalog, pg_temp\nSET jit = off\n",
-	// Statistics may be of a table that was empty, or full, and is not any more: every statement goes by index, whatever they say.
+	// Statistics may be of a table that was empty, or full, and no longer is: every statement uses an index, whatever
+	// they say.
 	":by_index\n", "SET search_path = pg_catalog, pg_temp\nSET jit = off\nSET enable_seqscan = off\nSET enable_bitmapscan = off\n",
 )
 
-// list reads the files of a directory, in the order of their names.
+// list returns the files of a directory, sorted by name.
 func (p Part) list(dir string) (list []file) {
 	paths, err := fs.Glob(p.Files, dir+"/*.sql")
 	if err != nil {
@@ -75,10 +76,10 @@ func (p Part) read(name string) string {
 	if err != nil {
 		panic(err)
 	}
-	return words.Replace(string(text))
+	return macros.Replace(string(text))
 }
 
-// tables lists the files that run once.
+// tables returns the files that run once.
 func (p Part) tables() []file {
 	list := p.list("tables")
 	for i := range list {
@@ -100,7 +101,7 @@ func (p Part) newest() int {
 	return list[len(list)-1].number
 }
 
-// hash tells one set of functions from another.
+// hash identifies a set of functions and views.
 func (p Part) hash() string {
 	h := sha256.New()
 	for _, f := range append(p.list("functions"), p.list("views")...) {
@@ -110,7 +111,7 @@ func (p Part) hash() string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// install runs what is missing, in the caller's transaction.
+// install runs the missing files, in the caller's transaction.
 func (p Part) install(ctx context.Context, conn *pgx.Conn, from int) error {
 	var ran []file
 	for _, f := range p.tables() {
@@ -122,7 +123,7 @@ func (p Part) install(ctx context.Context, conn *pgx.Conn, from int) error {
 		}
 		ran = append(ran, f)
 	}
-	for _, f := range ran { // not before all ran: the first make the table that this goes to
+	for _, f := range ran { // after all ran: the first ones create this table
 		if _, err := conn.Exec(ctx, `INSERT INTO weir.migration (part, number, name) VALUES ($1, $2, $3)`, p.Name, f.number, f.name); err != nil {
 			return err
 		}
@@ -134,7 +135,7 @@ func (p Part) install(ctx context.Context, conn *pgx.Conn, from int) error {
 	if err := inOrder(ctx, conn, append(p.list("functions"), views...)); err != nil {
 		return err
 	}
-	// A new function may be called by everybody, and a new view read by nobody. Nothing in the schema is for everybody.
+	// By default everybody may call a new function. Nothing in the schema is public.
 	const closed = `REVOKE ALL ON ALL FUNCTIONS IN SCHEMA weir FROM PUBLIC; REVOKE ALL ON ALL TABLES IN SCHEMA weir FROM PUBLIC`
 	if err := run(ctx, conn, closed); err != nil {
 		return err
@@ -146,13 +147,13 @@ func (p Part) install(ctx context.Context, conn *pgx.Conn, from int) error {
 	return err
 }
 
-// run sends several statements at once, which the simple protocol takes.
+// run sends several statements at once, with the simple protocol.
 func run(ctx context.Context, conn *pgx.Conn, sql string) error {
 	_, err := conn.PgConn().Exec(ctx, sql).ReadAll()
 	return err
 }
 
-// missingViews are those that are not there. To replace one that is there waits for every transaction that has read it.
+// missingViews returns the views that do not exist. Replacing a view waits for every transaction that has read it.
 func missingViews(ctx context.Context, conn *pgx.Conn, all []file) ([]file, error) {
 	var there []string
 	err := conn.QueryRow(ctx, `SELECT coalesce(array_agg(c.relname::text), '{}') FROM pg_class c
@@ -160,7 +161,8 @@ func missingViews(ctx context.Context, conn *pgx.Conn, all []file) ([]file, erro
 	return slices.DeleteFunc(all, func(f file) bool { return slices.Contains(there, f.name) }), err
 }
 
-// inOrder installs functions and views in an order in which each finds what it needs: one that does not is tried again after the others.
+// inOrder installs functions and views in an order in which each finds what it depends on: one that fails for that reason
+// is retried after the others.
 func inOrder(ctx context.Context, conn *pgx.Conn, files []file) error {
 	for len(files) > 0 {
 		var later []file

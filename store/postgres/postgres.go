@@ -1,9 +1,8 @@
 // Package postgres keeps the log in PostgreSQL 14 or later, in a schema of its own, weir.
 //
-// The SQL lies beside this file, in sql, and says how the tables are built and why. What is
-// worth knowing here: a flush is one call of weir.commit, one round trip and one wait for the disk; the
-// rows of partitions and keys are locked in one order by everybody and held for that trip alone; and nothing
-// that this package does waits behind a transaction that somebody else left open.
+// The SQL is in the directory sql, and says how the tables are built and why. A flush is one call of weir.commit: one
+// round trip and one wait for the disk. Every transaction locks the rows of partitions and keys in one order, and holds
+// the locks for that round trip alone. Nothing in this package waits for a transaction that somebody else left open.
 package postgres
 
 import (
@@ -25,9 +24,10 @@ import (
 )
 
 const (
-	// commitsMax is how many flushes travel at once. A third would only wait for the disk with the two.
+	// commitsMax is how many flushes are in flight at once. A third would only wait for the disk with the other two.
 	commitsMax = 2
-	// answerMax bounds the wait for an answer to anything sent: a network that swallows packets ends no connection for a quarter of an hour.
+	// answerMax bounds the wait for an answer: a network that drops packets does not end a connection for a quarter of an
+	// hour.
 	answerMax = 40 * time.Second
 	// closeGrace is how long Close waits for the background work.
 	closeGrace = 3 * time.Second
@@ -35,19 +35,20 @@ const (
 	connectMax = 10 * time.Second
 )
 
-// Options tune a store. The zero value is right for nearly everybody. A URL carries the same, under the
-// names in brackets: postgres://host/db?weir_pooled=true&weir_segment_bytes=1073741824
+// Options of a store. The zero value is right for nearly everybody. A URL has the same options, under the names in
+// brackets: postgres://host/db?weir_pooled=true&weir_segment_bytes=1073741824
 type Options struct {
-	// SegmentBytes is when a segment is sealed. Disk space comes back a segment at a time. Default 256 MiB. [weir_segment_bytes]
+	// SegmentBytes is the size at which a segment is sealed. Disk space is freed a segment at a time. Default 256 MiB.
+	// [weir_segment_bytes]
 	SegmentBytes int64
-	// SegmentAge is when a segment is sealed though it is not full. Default an hour. [weir_segment_age]
+	// SegmentAge is the age at which a segment is sealed even if it is not full. Default an hour. [weir_segment_age]
 	SegmentAge time.Duration
-	// Readers is how many connections answer everything but commits. Default 4. [weir_readers]
+	// Readers is the number of connections for everything but commits. Default 4. [weir_readers]
 	Readers int
-	// Pooled says that a pooler which deals out connections by transaction, such as PgBouncer, stands before the server: no LISTEN,
-	// no prepared statements, no settings of the session. What other processes wrote is then found by polling. [weir_pooled]
+	// Pooled: a transaction pooler such as PgBouncer is in front of the server. Then weir uses no LISTEN, no prepared
+	// statements and no session settings, and finds what other processes wrote by polling. [weir_pooled]
 	Pooled bool
-	// Logger takes what goes wrong in the background. Default slog.Default().
+	// Logger logs what fails in the background. Default slog.Default().
 	Logger *slog.Logger
 
 	sweepPause, answerMax, probePause time.Duration // shorter in tests
@@ -55,27 +56,27 @@ type Options struct {
 
 // Store keeps batches and keyed state in PostgreSQL.
 type Store struct {
-	opts    Options
-	config  *pgxpool.Config
-	commits *pgxpool.Pool
-	others  *pgxpool.Pool
+	opts       Options
+	config     *pgxpool.Config
+	commitPool *pgxpool.Pool
+	readPool   *pgxpool.Pool // of everything but commits
 
-	mu       sync.Mutex // guards sessions and ears
+	mu       sync.Mutex // guards sessions and channels
 	sessions []*pgxpool.Pool
-	ears     map[string]chan struct{} // who hears what other packages notify, by channel
+	channels map[string]chan struct{} // what Hear returned, by the name of the notification channel
 
-	news    news
-	seen    seen
-	refused atomic.Pointer[refusal] // of the last commit; nil if it was taken
-	life    life
-	sweeper sweeper
+	news            news
+	seen            seen
+	refused         atomic.Pointer[refusal] // of the last commit; nil if it was taken
+	lastIncarnation lastIncarnation
+	sweeper         sweeper
 
-	closing    context.Context // ends with Close: no more work is begun
+	closing    context.Context // ends when Close begins: no more work is started
 	close      context.CancelFunc
-	background context.Context // ends a little later: what was begun is broken off
+	background context.Context // ends up to closeGrace later: work in progress is cancelled
 	abandon    context.CancelFunc
-	work       sync.WaitGroup // what Close waits for
-	nonce      string         // tells our own notifications from those of other processes
+	work       sync.WaitGroup // the background work that Close waits for
+	nonce      string         // identifies our own notifications
 }
 
 var (
@@ -83,8 +84,8 @@ var (
 	_ eventlog.Waker = (*Store)(nil)
 )
 
-// Open connects to the database at a URL (postgres://user:password@host:port/database) and brings its tables to the
-// state that this binary needs. What the URL says goes before opts.
+// Open connects to the database at a URL (postgres://user:password@host:port/database) and installs the tables and
+// functions that this binary needs. Options in the URL override opts.
 func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	address, opts, err := options(address, opts)
 	if err != nil {
@@ -95,16 +96,16 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open PostgreSQL store: %w", err)
 	}
 	if err := prepare(ctx, config.ConnConfig, opts.Logger, logPart); err != nil {
-		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", place(config.ConnConfig), err)
+		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", serverName(config.ConnConfig), err)
 	}
-	s := &Store{opts: opts, config: config, ears: make(map[string]chan struct{}), nonce: strconv.FormatUint(rand.Uint64(), 36)}
+	s := &Store{opts: opts, config: config, channels: make(map[string]chan struct{}), nonce: strconv.FormatUint(rand.Uint64(), 36)}
 	s.news.sent = make(chan struct{}, 1)
 	s.sweeper.due = make(chan struct{}, 1)
-	if s.commits, err = pool(config, commitsMax, commitStatement); err == nil {
-		s.others, err = pool(config, opts.Readers, readStatement, listStatement)
+	if s.commitPool, err = pool(config, commitsMax, commitStatement); err == nil {
+		s.readPool, err = pool(config, opts.Readers, readStatement, listStatement)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", place(config.ConnConfig), err)
+		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", serverName(config.ConnConfig), err)
 	}
 	s.background, s.abandon = context.WithCancel(context.WithoutCancel(ctx))
 	s.closing, s.close = context.WithCancel(s.background)
@@ -115,14 +116,14 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// Close ends the background work and all connections. Calls under way are waited for.
+// Close ends the background work and all connections. It waits for calls in progress.
 func (s *Store) Close() error {
 	s.close()
-	impatience := time.AfterFunc(closeGrace, s.abandon)
-	defer impatience.Stop()
+	timer := time.AfterFunc(closeGrace, s.abandon)
+	defer timer.Stop()
 	s.work.Wait()
-	s.commits.Close()
-	s.others.Close()
+	s.commitPool.Close()
+	s.readPool.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, session := range s.sessions {
@@ -132,16 +133,17 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// step returns a context for one trip of the background work. Close waits for it rather than break the connection, for a while.
+// step returns a context for one statement of the background work. Close waits up to closeGrace for it.
 func (s *Store) step() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(s.background, s.opts.answerMax)
 }
 
-// serverMax is when the server is to give up a statement by itself, where we wait for so long: before we give up the server, so that nothing
-// is done after it was reported unknown, and nothing goes on for nobody. A transaction pooler does not take this as a setting of the session.
+// serverMax is the statement_timeout for statements that we wait answerMax for. The server gives up before we do: so
+// nothing is done after it was reported unknown, and no statement runs on without a client. A transaction pooler does not
+// take it as a session setting.
 func serverMax(answerMax time.Duration) time.Duration { return answerMax * 3 / 4 }
 
-// configure makes a driver's configuration of a URL without our options.
+// configure parses a URL without our options into the driver's configuration.
 func configure(address string, opts Options) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
@@ -159,17 +161,17 @@ func configure(address string, opts Options) (*pgxpool.Config, error) {
 		conn.DefaultQueryExecMode = pgx.QueryExecModeExec
 		return config, nil
 	}
-	// What a role or a database may have set otherwise.
+	// A role or a database may have other defaults.
 	conn.RuntimeParams["default_transaction_isolation"] = "read committed"
 	conn.RuntimeParams["statement_timeout"] = strconv.FormatInt(serverMax(opts.answerMax).Milliseconds(), 10)
 	conn.RuntimeParams["lock_timeout"] = "0"
-	conn.RuntimeParams["plan_cache_mode"] = "force_generic_plan" // a plan made for its values would copy all bytes of a flush into itself
-	conn.RuntimeParams["jit"] = "off"                            // it takes a hundred times as long as what it speeds up here
+	conn.RuntimeParams["plan_cache_mode"] = "force_generic_plan" // a custom plan would contain a copy of all bytes of a flush
+	conn.RuntimeParams["jit"] = "off"                            // compiling takes a hundred times as long as the statements themselves
 	conn.RuntimeParams["work_mem"] = "64MB"                      // an answer to Read is gathered in memory
 	return config, nil
 }
 
-// options takes our own settings out of the URL: the driver would send them to the server.
+// options removes our own options from the URL: the driver would send them to the server.
 func options(address string, opts Options) (string, Options, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -228,12 +230,12 @@ func options(address string, opts Options) (string, Options, error) {
 	return u.String(), opts, nil
 }
 
-// pool makes a pool that connects when it is first used, its connections ready for some statements.
+// pool returns a pool that connects when it is first used, and prepares the statements on each connection.
 func pool(config *pgxpool.Config, most int, ready ...wire.Statement) (*pgxpool.Pool, error) {
 	config = config.Copy()
 	config.MaxConns = int32(most)
 	config.MinConns, config.MinIdleConns = 0, 0
-	config.PingTimeout = config.ConnConfig.ConnectTimeout // of one that was idle, before it is lent
+	config.PingTimeout = config.ConnConfig.ConnectTimeout // of an idle connection, before it is used
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeExec {
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			for _, s := range ready {
@@ -247,7 +249,7 @@ func pool(config *pgxpool.Config, most int, ready ...wire.Statement) (*pgxpool.P
 	return pgxpool.NewWithConfig(context.Background(), config)
 }
 
-// place names a database without its secrets.
-func place(config *pgx.ConnConfig) string {
+// serverName names a server and database without secrets.
+func serverName(config *pgx.ConnConfig) string {
 	return fmt.Sprintf("%s:%d/%s", config.Host, config.Port, config.Database)
 }

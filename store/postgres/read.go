@@ -37,7 +37,7 @@ func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 }
 
 func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
-	conn, err := s.others.Acquire(ctx)
+	conn, err := s.readPool.Acquire(ctx)
 	if err != nil {
 		return nil, notSent(err)
 	}
@@ -46,7 +46,7 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	from := make([]eventlog.Offset, len(spans))
 	size := make([]int64, len(spans))
 	slices := make([]eventlog.Slice, len(spans))
-	sizes := make([][]int, len(spans)) // that each batch should have
+	sizes := make([][]int, len(spans)) // the stated size of each batch
 	for i, span := range spans {
 		partitions[i], from[i], size[i] = span.Partition, span.From, int64(span.MaxBytes)
 		slices[i] = eventlog.Slice{Bounds: eventlog.Bounds{Partition: span.Partition}, Err: eventlog.ErrNoPartition}
@@ -68,20 +68,20 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	if _, err := rows.Close(); err != nil {
 		return nil, err
 	}
-	first := true // nothing came for the spans before, so that a batch must have come for this one
+	first := true // no earlier span got a batch, so this one must have one, whatever its size
 	for i := range slices {
 		if missing(spans[i], slices[i], first) {
 			if slices[i], err = s.damaged(ctx, conn, spans[i], slices[i]); err != nil {
 				return nil, err
 			}
 		}
-		whole(&slices[i], sizes[i])
+		checkSizes(&slices[i], sizes[i])
 		first = first && len(sizes[i]) == 0
 	}
 	return slices, nil
 }
 
-// missing tells whether the batch that a span begins in is not there: nothing came, or the batch before it.
+// missing reports whether the batch that holds span.From is absent: no batch came, or only an earlier one.
 func missing(span eventlog.Span, slice eventlog.Slice, first bool) bool {
 	if slice.Err != nil || span.MaxBytes <= 0 || span.From < slice.Bounds.First || span.From >= slice.Bounds.Next {
 		return false
@@ -93,7 +93,8 @@ func missing(span eventlog.Span, slice eventlog.Slice, first bool) bool {
 	return b.Base+eventlog.Offset(b.Records) <= span.From
 }
 
-// damaged is the slice of a span whose first batch is missing. It says where the next one begins that is there, with one trip more.
+// damaged returns the slice of a span whose first batch is missing. Its DamagedError says where the next batch begins,
+// which costs one more query.
 func (s *Store) damaged(ctx context.Context, conn *pgxpool.Conn, span eventlog.Span, slice eventlog.Slice) (eventlog.Slice, error) {
 	d := &eventlog.DamagedError{Partition: span.Partition, From: span.From}
 	err := conn.QueryRow(ctx, `SELECT coalesce(min(base_offset), $3) FROM weir.batch WHERE partition_id = $1 AND base_offset > $2`,
@@ -102,10 +103,11 @@ func (s *Store) damaged(ctx context.Context, conn *pgxpool.Conn, span eventlog.S
 	return eventlog.Slice{Bounds: slice.Bounds, Err: d}, err
 }
 
-// batchMax bounds what a row may say of its batch's size.
+// batchMax bounds the memory allocated for a batch before its bytes are there: the stated size may be damaged.
 const batchMax = 1 << 30
 
-// addPiece puts one row to the batch that it belongs to: the last, or a new one, whose size it says.
+// addPiece appends a row's bytes to its batch: the last one, or a new one if the base offset differs. It returns the
+// stated sizes.
 func addPiece(slice *eventlog.Slice, sizes []int, row [][]byte) []int {
 	base := eventlog.Offset(wire.Bigint(row[4]))
 	n := len(slice.Batches)
@@ -125,22 +127,23 @@ func addPiece(slice *eventlog.Slice, sizes []int, row [][]byte) []int {
 	return sizes
 }
 
-// whole ends a slice before the first batch that did not come back as it was written: all its pieces, and no more. Where that is the slice's
-// first batch, the slice says so.
-func whole(slice *eventlog.Slice, sizes []int) {
+// checkSizes cuts a slice before the first batch whose length is not its stated size. If that is the first batch, it sets
+// a DamagedError.
+func checkSizes(slice *eventlog.Slice, sizes []int) {
 	for i, b := range slice.Batches {
 		if len(b.Bytes) == sizes[i] {
 			continue
 		}
 		if slice.Batches = slice.Batches[:i]; i == 0 {
 			slice.Err = &eventlog.DamagedError{Partition: b.Partition, From: b.Base, Next: b.Base + eventlog.Offset(b.Records), Raw: b.Bytes,
-				Err: fmt.Errorf("it is %d bytes long, and %d came back", sizes[i], len(b.Bytes))}
+				Err: fmt.Errorf("the batch is %d bytes long, the store returned %d", sizes[i], len(b.Bytes))}
 		}
 		return
 	}
 }
 
-// Seek implements eventlog.Store. It looks at batches of one run, whose summary says that the answer is in it.
+// Seek implements eventlog.Store. It finds the run that has the answer by the runs' summaries, and reads only that run's
+// batches.
 func (s *Store) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
 	sql, wanted := `SELECT weir.seek_time($1, $2, $3)`, []any{int64(p), int64(goal.At), int64(goal.From)}
 	if goal.Bytes > 0 {
@@ -150,7 +153,7 @@ func (s *Store) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Go
 	defer cancel()
 	found, err := retry(ctx, interrupted, func() (*int64, error) {
 		var found *int64
-		return found, s.others.QueryRow(ctx, sql, wanted...).Scan(&found)
+		return found, s.readPool.QueryRow(ctx, sql, wanted...).Scan(&found)
 	})
 	if err == nil && found == nil {
 		err = eventlog.ErrNoPartition
@@ -163,7 +166,7 @@ func (s *Store) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Go
 
 // List implements eventlog.Store.
 func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
-	high, ok := above(prefix)
+	high, ok := upperBound(prefix)
 	if limit <= 0 || !ok {
 		return nil, nil
 	}
@@ -177,7 +180,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]ev
 }
 
 func (s *Store) list(ctx context.Context, prefix, high, after string, limit int) ([]eventlog.KeyValue, error) {
-	conn, err := s.others.Acquire(ctx)
+	conn, err := s.readPool.Acquire(ctx)
 	if err != nil {
 		return nil, notSent(err)
 	}
@@ -198,9 +201,9 @@ func (s *Store) list(ctx context.Context, prefix, high, after string, limit int)
 	return list, err
 }
 
-// above returns a text above all keys that begin with a prefix, and below all others that are above it. No key begins with what is not
-// UTF-8.
-func above(prefix string) (string, bool) {
+// upperBound returns the upper bound of a range scan for prefix: the least text above all keys that begin with it. false:
+// no key can, because the prefix is not UTF-8, or has a zero byte.
+func upperBound(prefix string) (string, bool) {
 	if !utf8.ValidString(prefix) || strings.ContainsRune(prefix, 0) {
 		return "", false
 	}
@@ -211,7 +214,7 @@ func above(prefix string) (string, bool) {
 		case utf8.MaxRune:
 			continue
 		case 0xD7FF:
-			last = 0xE000 - 1 // what lies between is no text
+			last = 0xE000 - 1 // U+D800 to U+DFFF are surrogates, which UTF-8 does not have
 		}
 		return prefix + string(last+1), true
 	}

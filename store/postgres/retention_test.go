@@ -34,7 +34,7 @@ func onDisk(t *testing.T, address string) int64 {
 	return n
 }
 
-func tidy(t *testing.T, s *postgres.Store) (done bool) {
+func sweepOnce(t *testing.T, s *postgres.Store) (done bool) {
 	t.Helper()
 	done, err := s.Tidy(t.Context())
 	if err != nil {
@@ -47,7 +47,7 @@ func tidy(t *testing.T, s *postgres.Store) (done bool) {
 // comes second to a segment leaves it.
 func finish(t *testing.T, s *postgres.Store) {
 	t.Helper()
-	for late := time.Now().Add(30 * time.Second); !tidy(t, s); {
+	for late := time.Now().Add(30 * time.Second); !sweepOnce(t, s); {
 		if time.Now().After(late) {
 			t.Error("for 30 seconds each sweep left something undone")
 			return
@@ -60,7 +60,7 @@ func fill(t *testing.T, s *postgres.Store) {
 	t.Helper()
 	for range 16 {
 		publish(t, s, batch(1, segment/4))
-		tidy(t, s)
+		sweepOnce(t, s)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestSomebodyWhoReadsOurTablesStallsNobody(t *testing.T) {
 	// Whatever we do while they look, we do not wait for them. A wait would end in this error.
 	impatient := at(t, strings.Replace(address, "?", "?options=-cdeadlock_timeout%3D1h&", 1)+small)
 	trim(t, impatient, 1, bounds(t, s, 1).Next)
-	if tidy(t, impatient) {
+	if sweepOnce(t, impatient) {
 		t.Error("the sweep dropped what somebody was looking at")
 	}
 	fill(t, impatient)
@@ -256,7 +256,7 @@ func TestTopicsKeptLongAndBrieflyShareTheDisk(t *testing.T) {
 		kept = append(kept, long)
 		publish(t, s, long, batch(2, 180_000))
 		trim(t, s, 2, bounds(t, s, 2).Next)
-		tidy(t, s)
+		sweepOnce(t, s)
 		live := int64(len(kept))*20_000 + 5000
 		const indexes = 10 * 32 << 10 // a table and its index are at least this large, however little is in them
 		if got := onDisk(t, address); got > 2*live+segment+indexes {
@@ -335,7 +335,7 @@ func TestASegmentThatIsWantedIsNotDropped(t *testing.T) {
 	slow := connect(t, address)
 	begin(t, slow, `BEGIN; SELECT weir.commit('{1}', '{}', '{1}', '{1}', '{1}', '{1}', '{0}', '{3}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 'abc')`)
 	s := at(t, address+"&weir_segment_age=1us") // only now is there somebody who seals
-	tidy(t, s)
+	sweepOnce(t, s)
 	if got := pgtest.Value(t, address, `SELECT sealed_at IS NOT NULL FROM weir.segment WHERE number = 1`); got != "true" {
 		t.Fatal("segment 1 was not sealed: the test tests nothing")
 	}
@@ -355,7 +355,7 @@ func TestASegmentIsSealedByAge(t *testing.T) {
 	publish(t, s, batch(1, 10))
 	trim(t, s, 1, 1)
 	late := time.Now().Add(time.Minute)
-	for tidy(t, s); pgtest.Value(t, address, `SELECT count(*) FROM weir.segment`) != "1" || onDisk(t, address) > 20<<10; tidy(t, s) {
+	for sweepOnce(t, s); pgtest.Value(t, address, `SELECT count(*) FROM weir.segment`) != "1" || onDisk(t, address) > 20<<10; sweepOnce(t, s) {
 		if time.Now().After(late) {
 			t.Fatalf("a segment past its age, with nothing wanted in it, takes %d bytes", onDisk(t, address))
 		}

@@ -16,18 +16,18 @@ import (
 const (
 	// sweepPause is the least time between two sweeps.
 	sweepPause = time.Second
-	// sweepAgain is when a sweep that could not finish is tried again.
+	// sweepAgain is the wait before a sweep that could not finish is retried.
 	sweepAgain = 10 * time.Second
 )
 
-// Trim implements eventlog.Store. It moves the beginning at once; disk space comes back when nothing in a segment is wanted.
+// Trim implements eventlog.Store. It raises First at once; disk space is freed when no batch of a segment is needed.
 func (s *Store) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
-	sql, args := `SELECT weir.trim($4, $5) WHERE weir.still($1, $2, $3)`, append(s.life.args(), int64(p), int64(before))
+	sql, args := `SELECT weir.trim($4, $5) WHERE weir.still($1, $2, $3)`, append(s.lastIncarnation.args(), int64(p), int64(before))
 	if before == eventlog.Forget {
 		sql, args = `SELECT weir.forget($4) WHERE weir.still($1, $2, $3)`, args[:4]
 	}
-	moved, err := retry(ctx, undone, func() (moved bool, err error) {
-		conn, err := s.others.Acquire(ctx)
+	moved, err := retry(ctx, rolledBack, func() (moved bool, err error) {
+		conn, err := s.readPool.Acquire(ctx)
 		if err != nil {
 			return false, notSent(err)
 		}
@@ -42,35 +42,35 @@ func (s *Store) Trim(ctx context.Context, p eventlog.Partition, before eventlog.
 	}
 	if moved {
 		s.news.tell()
-		s.sweeper.look()
+		s.sweeper.wake()
 	}
 	return nil
 }
 
-// sweeper knows when it may be worth looking for segments to seal and to drop.
+// sweeper decides when to check for segments to seal and to drop.
 type sweeper struct {
 	due     chan struct{} // holds one
-	written atomic.Int64  // bytes since the last look
+	written atomic.Int64  // bytes committed since the last wake
 }
 
-func (w *sweeper) look() {
+func (w *sweeper) wake() {
 	select {
 	case w.due <- struct{}{}:
 	default:
 	}
 }
 
-// wrote counts what this process commits.
+// wrote counts the bytes that this process commits.
 func (w *sweeper) wrote(bytes, full int64) {
 	if w.written.Add(bytes) >= full/8 {
 		w.written.Store(0)
-		w.look()
+		w.wake()
 	}
 }
 
-// sweep seals, drops and empties segments whenever that is due, until ctx ends. A process that is idle asks nothing.
+// sweep seals, drops and empties segments whenever that is due, until ctx ends. An idle process sends no query.
 func (s *Store) sweep(ctx context.Context) {
-	s.sweeper.look() // an earlier process may have left something undone
+	s.sweeper.wake() // an earlier process may have left work
 	var again <-chan time.Time
 	for {
 		select {
@@ -81,7 +81,7 @@ func (s *Store) sweep(ctx context.Context) {
 		}
 		again = nil
 		done := false
-		err := recovered.Do(func() (err error) { done, err = s.tidy(s.background); return err })
+		err := recovered.Do(func() (err error) { done, err = s.sweepOnce(s.background); return err })
 		if err != nil && !errors.Is(readFailed(err), eventlog.ErrUnavailable) {
 			s.opts.Logger.Warn("retention could not free disk space; it is tried again", "every", sweepAgain, "err", err)
 		}
@@ -96,8 +96,8 @@ func (s *Store) sweep(ctx context.Context) {
 	}
 }
 
-// tidy makes one sweep. It tells whether all that could be freed was.
-func (s *Store) tidy(ctx context.Context) (done bool, err error) {
+// sweepOnce makes one sweep. It returns true if all space that can be freed was freed.
+func (s *Store) sweepOnce(ctx context.Context) (done bool, err error) {
 	if err := s.roll(ctx, false); err != nil {
 		return false, err
 	}
@@ -136,7 +136,7 @@ type segment struct {
 }
 
 func (s *Store) fill(ctx context.Context) ([]segment, error) {
-	rows, err := s.others.Query(ctx, `SELECT number, payload, wanted, runs FROM weir.fill ORDER BY number`)
+	rows, err := s.readPool.Query(ctx, `SELECT number, payload, wanted, runs FROM weir.fill ORDER BY number`)
 	if err != nil {
 		return nil, fmt.Errorf("look for segments to drop: %w", err)
 	}
@@ -146,16 +146,16 @@ func (s *Store) fill(ctx context.Context) ([]segment, error) {
 	})
 }
 
-// choose picks the segment to empty, if any: where topics kept long and topics kept briefly share segments, those kept briefly
-// would hold on to their space. Sealed segments may hold 7/4 of what is wanted and 1/16 of a segment; beyond that the one
-// of which least is wanted goes, if that is less than 3/5. So what is moved is less than what comes free, and what
-// moves lies among its like and seldom moves again.
+// choose returns the segment to empty, if any. If topics with long and with short retention share segments, the space of
+// the short ones would not be freed. Sealed segments may hold 7/4 of the needed bytes and 1/16 of a segment; beyond that
+// the segment with the lowest needed share is emptied, if that is below 3/5. So less is moved than is freed, and moved
+// batches, which are together in segments of survivors, are seldom moved again.
 func choose(segments []segment, full int64) (victim int, found bool) {
 	var payload, wanted int64
 	least := 0.6
 	for _, seg := range segments {
 		if seg.runs == 0 {
-			continue // it is dropped as it is
+			continue // nothing in it is needed: it is dropped
 		}
 		payload += seg.payload
 		wanted += seg.wanted
@@ -166,16 +166,16 @@ func choose(segments []segment, full int64) (victim int, found bool) {
 	return victim, found && payload > wanted*7/4+full/16
 }
 
-// empty moves what is wanted out of a segment. It tells false where another process is at it.
+// empty moves the needed batches out of a segment. It returns false if another process does so already.
 func (s *Store) empty(ctx context.Context, victim int) (moved bool, err error) {
-	if _, err = s.others.Exec(ctx, `SELECT weir.settle($1)`, victim); err != nil {
+	if _, err = s.readPool.Exec(ctx, `SELECT weir.settle($1)`, victim); err != nil {
 		return false, fmt.Errorf("empty segment %d: %w", victim, err)
 	}
 	for s.closing.Err() == nil {
 		if err := s.roll(ctx, true); err != nil {
 			return moved, err
 		}
-		more, err := retry(ctx, undone, func() (bool, error) { return s.move(ctx, victim) })
+		more, err := retry(ctx, rolledBack, func() (bool, error) { return s.move(ctx, victim) })
 		if err != nil {
 			return moved, fmt.Errorf("empty segment %d: %w", victim, err)
 		}
@@ -189,7 +189,7 @@ func (s *Store) empty(ctx context.Context, victim int) (moved bool, err error) {
 
 // move moves one run. It may take longer than the server is told to give a statement: a run may be as large as a segment.
 func (s *Store) move(ctx context.Context, victim int) (more bool, err error) {
-	tx, err := s.others.Begin(ctx)
+	tx, err := s.readPool.Begin(ctx)
 	if err != nil {
 		return false, notSent(err)
 	}
@@ -203,25 +203,25 @@ func (s *Store) move(ctx context.Context, victim int) (more bool, err error) {
 	return more, tx.Commit(ctx)
 }
 
-// roll seals the segment that is written, if it is full, and opens the next. Where a lock is not to be had at once it
-// is left for the next sweep: a segment may grow over its size, commits may not wait.
+// roll seals the segment that is being written, if it is full, and opens the next. If a lock is not free at once, that is
+// left to the next sweep: a segment may grow beyond its size, but commits may not wait.
 func (s *Store) roll(ctx context.Context, survivors bool) error {
 	full := s.opts.SegmentBytes
 	if survivors {
-		full /= 4 // what is in it counts as wanted until it is sealed
+		full /= 4 // all of it counts as needed until it is sealed
 	}
-	_, err := s.others.Exec(ctx, `SELECT weir.roll($1, $2, $3)`, survivors, full, s.opts.SegmentAge)
-	if err != nil && !undone(err) {
+	_, err := s.readPool.Exec(ctx, `SELECT weir.roll($1, $2, $3)`, survivors, full, s.opts.SegmentAge)
+	if err != nil && !rolledBack(err) {
 		return fmt.Errorf("open a new segment: %w", err)
 	}
 	return nil
 }
 
-// drop tells whether the segment is gone. Where somebody looks at it, it stays for now.
+// drop drops a segment. It returns false if some session uses the table.
 func (s *Store) drop(ctx context.Context, number int) (bool, error) {
 	var dropped bool
-	err := s.others.QueryRow(ctx, `SELECT weir.drop_segment($1)`, number).Scan(&dropped)
-	if err != nil && !undone(err) {
+	err := s.readPool.QueryRow(ctx, `SELECT weir.drop_segment($1)`, number).Scan(&dropped)
+	if err != nil && !rolledBack(err) {
 		return false, fmt.Errorf("drop segment %d: %w", number, err)
 	}
 	return dropped, nil

@@ -14,19 +14,20 @@ import (
 )
 
 const (
-	// notifyPause is the least time between two notifications. PostgreSQL takes one lock for all that notify, so they are few, and
-	// never part of a commit.
+	// notifyPause is the least time between two notifications. NOTIFY takes one lock for the whole server, so
+	// notifications are few, and never part of a commit.
 	notifyPause = 10 * time.Millisecond
-	// audienceFor is how long the answer to "does anybody else listen?" is good.
+	// audienceFor is how long the result of audience is used.
 	audienceFor = time.Second
-	// heartbeat is how often a store that listens says so, which also tries the connection, and listensFor how long that holds.
+	// heartbeat is how often a listening store renews its row in weir.listener, which also tests the connection.
+	// listensFor is how long a row is valid.
 	heartbeat  = time.Minute
 	listensFor = 3 * time.Minute
 	// backoffMax is the longest wait before connecting again.
 	backoffMax = 30 * time.Second
 )
 
-// news carries the word that something was committed, from Commit to the notifier.
+// news signals from Commit to the notifier that something was committed.
 type news struct {
 	sent      chan struct{} // holds one
 	listening atomic.Int32  // connections of this store that listen
@@ -39,8 +40,8 @@ func (n *news) tell() {
 	}
 }
 
-// Wake implements eventlog.Waker with LISTEN, on a connection of its own. Behind a pooler there is no LISTEN: the channel is nil
-// and never wakes.
+// Wake implements eventlog.Waker with LISTEN, on a connection of its own. Through a pooler there is no LISTEN: the
+// channel is nil.
 func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
 	if s.opts.Pooled {
 		return nil, nil
@@ -60,7 +61,7 @@ func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
 	return woken, nil
 }
 
-// listen passes on what other processes notify, until the connection fails or ctx ends.
+// listen passes on notifications of other processes, until the connection fails or ctx ends.
 func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
 	conn, err := pgx.ConnectConfig(ctx, s.config.ConnConfig)
 	if err != nil {
@@ -73,11 +74,11 @@ func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
 	s.news.listening.Add(1)
 	defer func() {
 		if s.news.listening.Add(-1) == 0 {
-			s.leave(conn)
+			s.unenroll(conn)
 		}
 	}()
-	ears := s.hearing()
-	for channel := range ears {
+	channels := s.notified()
+	for channel := range channels {
 		if _, err := conn.Exec(ctx, `LISTEN `+pgx.Identifier{channel}.Sanitize()); err != nil {
 			return err
 		}
@@ -85,9 +86,9 @@ func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
 	if _, err := conn.Exec(ctx, `LISTEN weir`); err != nil {
 		return err
 	}
-	wake(woken) // something may have been committed while nobody listened
-	for _, ear := range ears {
-		wake(ear)
+	wake(woken) // something may have been committed before LISTEN
+	for _, ch := range channels {
+		wake(ch)
 	}
 	due := time.Now().Add(heartbeat)
 	for {
@@ -95,8 +96,8 @@ func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
 		notification, err := conn.WaitForNotification(quiet)
 		cancel()
 		switch {
-		case err == nil && ears[notification.Channel] != nil:
-			wake(ears[notification.Channel])
+		case err == nil && channels[notification.Channel] != nil:
+			wake(channels[notification.Channel])
 		case err == nil && notification.Payload != s.nonce:
 			wake(woken)
 		case err != nil && (ctx.Err() != nil || conn.IsClosed()):
@@ -112,7 +113,7 @@ func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
 	}
 }
 
-// enroll tells the notifiers of other processes that this store listens, for the next few minutes.
+// enroll records in weir.listener that this store listens, for listensFor.
 func (s *Store) enroll(conn *pgx.Conn) error {
 	ctx, cancel := s.step()
 	defer cancel()
@@ -120,31 +121,31 @@ func (s *Store) enroll(conn *pgx.Conn) error {
 	return err
 }
 
-// leave takes enroll back. Where that fails a few notifications are sent for nobody.
-func (s *Store) leave(conn *pgx.Conn) {
+// unenroll deletes the store's row in weir.listener. If that fails, a few notifications are sent without a listener.
+func (s *Store) unenroll(conn *pgx.Conn) {
 	ctx, cancel := s.step()
 	defer cancel()
 	_, _ = conn.Exec(ctx, `DELETE FROM weir.listener WHERE nonce = $1`, s.nonce)
 }
 
-// Hear returns a channel that receives when some session notified. It is a hint: it receives for nothing at times, and not at all behind a pooler.
-// To be called before Wake.
+// Hear returns a channel that receives after a session notified on the channel of that name. It is a hint: a receive may
+// be needless, and through a pooler there is none. Call it before Wake.
 func (s *Store) Hear(channel string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ears[channel] == nil {
-		s.ears[channel] = make(chan struct{}, 1)
+	if s.channels[channel] == nil {
+		s.channels[channel] = make(chan struct{}, 1)
 	}
-	return s.ears[channel]
+	return s.channels[channel]
 }
 
-func (s *Store) hearing() map[string]chan struct{} {
+func (s *Store) notified() map[string]chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.ears)
+	return maps.Clone(s.channels)
 }
 
-// Listening tells whether this process hears notifications now.
+// Listening reports whether this process receives notifications now.
 func (s *Store) Listening() bool { return s.news.listening.Load() > 0 }
 
 func wake(woken chan<- struct{}) {
@@ -154,10 +155,10 @@ func wake(woken chan<- struct{}) {
 	}
 }
 
-// notify tells other processes that this one committed, until ctx ends.
+// notify notifies other processes of commits of this one, until ctx ends.
 func (s *Store) notify(ctx context.Context) {
 	s.persist(ctx, func() error {
-		// The first word is waited for before there is a connection: a store that only reads needs none.
+		// Wait for the first commit before connecting: a store that only reads needs no connection here.
 		select {
 		case <-ctx.Done():
 			return nil
@@ -173,7 +174,7 @@ func (s *Store) notify(ctx context.Context) {
 	})
 }
 
-// announce sends one notification for any number of commits, if anybody is there to hear it.
+// announce sends one notification for any number of commits, if another process listens.
 func (s *Store) announce(ctx context.Context, conn *pgx.Conn) error {
 	var asked time.Time
 	var audience bool
@@ -193,7 +194,7 @@ func (s *Store) announce(ctx context.Context, conn *pgx.Conn) error {
 		if !audience {
 			continue
 		}
-		if err := s.shout(conn); err != nil {
+		if err := s.sendNotification(conn); err != nil {
 			return err
 		}
 		select {
@@ -204,7 +205,7 @@ func (s *Store) announce(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// audience tells whether another process listens.
+// audience reports whether another process listens.
 func (s *Store) audience(conn *pgx.Conn) (others bool, err error) {
 	ctx, cancel := s.step()
 	defer cancel()
@@ -213,22 +214,22 @@ func (s *Store) audience(conn *pgx.Conn) (others bool, err error) {
 	return others, err
 }
 
-func (s *Store) shout(conn *pgx.Conn) error {
+func (s *Store) sendNotification(conn *pgx.Conn) error {
 	ctx, cancel := s.step()
 	defer cancel()
 	_, err := conn.Exec(ctx, `SELECT pg_notify('weir', $1)`, s.nonce)
 	return err
 }
 
-// persist runs work again whenever it fails, at longer and longer intervals, until ctx ends. It tells of panics alone: all that fails here
-// costs time, and the polls find out for themselves when the server is away.
+// persist runs work again whenever it fails, at longer and longer intervals, until ctx ends. It logs only panics: a
+// failure here costs only latency, and the polls report a server that does not answer.
 func (s *Store) persist(ctx context.Context, work func() error) {
 	wait := 100 * time.Millisecond
 	for ctx.Err() == nil {
 		began := time.Now()
 		var panicked *recovered.Error
 		if err := recovered.Do(work); errors.As(err, &panicked) {
-			s.opts.Logger.Error("notifications stopped by a fault in weir; they are begun anew", "err", err)
+			s.opts.Logger.Error("notifications stopped by a fault in weir; they are started again", "err", err)
 		}
 		if time.Since(began) > backoffMax {
 			wait = 100 * time.Millisecond

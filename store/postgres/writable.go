@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// probePause is how long after a refusal the server is asked again, though nobody publishes.
+	// probePause is how long after a refusal the server is probed again without a commit.
 	probePause = 5 * time.Second
-	// walPause is how long a refusal for want of space in the WAL holds while nobody publishes.
+	// walPause is how long a refusal for want of space in the WAL holds without a commit.
 	walPause = time.Minute
 )
 
-// refusal is what the server said when it took no records, and when.
+// refusal is why the server refused records, and when.
 type refusal struct {
 	err error
 	at  time.Time
 	wal bool // the WAL found no space, which ends the server's processes: a probe must not do that again
 }
 
-// Writable implements eventlog.Writable. PostgreSQL does not tell how full its disk is: it costs nothing until a commit is refused, and then a probe now
-// and then.
+// Writable implements eventlog.Writable. PostgreSQL does not report how full its disk is: so Writable costs nothing until
+// a commit is refused, and from then on a probe every probePause.
 func (s *Store) Writable(ctx context.Context) (error, error) {
 	last := s.refused.Load()
 	switch {
@@ -48,13 +48,21 @@ func (s *Store) Writable(ctx context.Context) (error, error) {
 		s.refused.Store(&refusal{err: err, at: time.Now()})
 		return err, nil
 	}
-	return last.err, nil // the server is away: the look at the log tells of that
+	return last.err, nil // the server does not answer: the poll of the log reports that
 }
 
-// refuses tells whether the server takes no records: its disk is full, or it is read only.
+func (r *refusal) why() error {
+	if r == nil {
+		return nil
+	}
+	return r.err
+}
+
+// refuses reports whether the server refuses records: its disk is full, or it is read only.
 func refuses(err error) bool { return errors.Is(err, eventlog.ErrNoSpace) || code(err) == "25006" }
 
-// remember keeps what a commit of records met. A server whose WAL finds no space says so, too, before it goes down.
+// remember notes the result of a commit of records. A server whose WAL has no space reports that, too, before it shuts
+// down.
 func (s *Store) remember(err error) {
 	var reported *pgconn.PgError
 	switch {
@@ -69,12 +77,12 @@ func (s *Store) remember(err error) {
 	}
 }
 
-// probe makes a table longer, where the segments are, and takes it back. weir.batch has no rows of its own.
+// probe extends a table in the tablespace of the segments, and rolls back. weir.batch has no rows of its own.
 func (s *Store) probe(ctx context.Context) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	errUndo := errors.New("undo")
-	err := pgx.BeginFunc(ctx, s.others, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, s.readPool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
 			INSERT INTO weir.batch (partition_id, base_offset, byte, max_time, records, size, piece, bytes)
 			SELECT -1, 0, 0, -1, 1, 0, piece, convert_to(repeat('x', 8000), 'UTF8')
@@ -90,7 +98,8 @@ func (s *Store) probe(ctx context.Context) error {
 	return err
 }
 
-// commitSmall makes durable what needs little space of a flush that the server has no space for. Records are refused.
+// commitSmall commits the entries that need little space, of a flush that the server has no space for. The others are
+// refused.
 func (s *Store) commitSmall(ctx context.Context, entries []eventlog.Entry, full error) ([]eventlog.Outcome, error) {
 	outcomes := make([]eventlog.Outcome, len(entries))
 	var small []eventlog.Entry
@@ -119,7 +128,7 @@ func (s *Store) commitSmall(ctx context.Context, entries []eventlog.Entry, full 
 	return outcomes, nil
 }
 
-// bulky tells whether an entry brings records that free no space.
+// bulky reports whether an entry has records and may not use the reserve.
 func bulky(e eventlog.Entry) bool {
 	for _, b := range e.Batches {
 		if b.Records > 0 && !e.UsesReserve {
@@ -129,7 +138,7 @@ func bulky(e eventlog.Entry) bool {
 	return false
 }
 
-// noSpace explains the server's disk_full.
+// noSpace returns ErrNoSpace for the server's disk_full.
 func noSpace(err error) error {
 	return fmt.Errorf("%w on the server's disk: free some there, or shorten the topics' retention: %w", eventlog.ErrNoSpace, err)
 }

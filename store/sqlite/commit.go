@@ -17,32 +17,32 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 		return nil, nil
 	}
 	var f *flush
-	run := func(noRoom error) func(w *conn) error {
+	run := func(noSpace error) func(w *conn) error {
 		return func(w *conn) error {
 			if err := s.unchanged(w); err != nil {
 				return err
 			}
-			f = &flush{conn: w, now: time.Now().UnixMilli(), noRoom: noRoom, partitions: map[eventlog.Partition]*partition{}}
+			f = &flush{conn: w, now: time.Now().UnixMilli(), noSpace: noSpace, partitions: map[eventlog.Partition]*partition{}}
 			return f.run(entries)
 		}
 	}
 	err := s.exclusively(ctx, func(w *conn) error {
-		noRoom, err := s.roomBesideWAL(w)
+		noSpace, err := s.spaceRefusalWithWAL(w)
 		if err != nil {
 			return s.explain(err)
 		}
-		if noRoom == nil {
+		if noSpace == nil {
 			err := s.attempt(ctx, w, run(nil))
-			if errors.Is(err, eventlog.ErrNoSpace) && s.rewind() {
+			if errors.Is(err, eventlog.ErrNoSpace) && s.restartWAL() {
 				err = s.attempt(ctx, w, run(nil))
 			}
 			s.remember(err)
 			if !errors.Is(err, eventlog.ErrNoSpace) {
 				return err
 			}
-			noRoom = err
+			noSpace = err
 		}
-		return s.insist(ctx, w, run(noRoom)) // what needs little space goes on without the records
+		return s.attemptWithReserve(ctx, w, run(noSpace)) // entries that need little space are committed without the records
 	})
 	if err != nil {
 		return nil, fmt.Errorf("commit %d entries: %w", len(entries), err)
@@ -50,16 +50,16 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 	return f.outcomes, nil
 }
 
-// flush is one Commit under way.
+// flush is one Commit in progress.
 type flush struct {
 	conn       *conn
 	now        int64
-	noRoom     error                             // why no records are taken, nil when they are
-	partitions map[eventlog.Partition]*partition // those named so far; nil where there is none
+	noSpace    error                             // why records are refused; nil: they are not
+	partitions map[eventlog.Partition]*partition // those read so far; nil: it does not exist
 	outcomes   []eventlog.Outcome
 }
 
-// partition is a row of that name, and whether it has to be written.
+// partition is a row of the table partition, and whether it has to be written.
 type partition struct {
 	first, next         eventlog.Offset
 	firstByte, nextByte int64
@@ -70,7 +70,7 @@ type partition struct {
 func (f *flush) run(entries []eventlog.Entry) error {
 	f.outcomes = make([]eventlog.Outcome, len(entries))
 	for i, entry := range entries {
-		refusal, err := f.judge(entry)
+		refusal, err := f.check(entry)
 		if err != nil {
 			return err
 		}
@@ -92,8 +92,8 @@ func (f *flush) run(entries []eventlog.Entry) error {
 	return nil
 }
 
-// judge tells why an entry cannot happen. It changes nothing.
-func (f *flush) judge(entry eventlog.Entry) (refusal, err error) {
+// check returns why an entry is refused. It changes nothing.
+func (f *flush) check(entry eventlog.Entry) (refusal, err error) {
 	for _, check := range entry.Checks {
 		version, err := f.conn.integers(sqlVersion, check.Key)
 		if err != nil {
@@ -114,8 +114,8 @@ func (f *flush) judge(entry eventlog.Entry) (refusal, err error) {
 		}
 		if b.Records == 0 {
 			opens = append(opens, b.Partition)
-		} else if f.noRoom != nil && !entry.UsesReserve {
-			return f.noRoom, nil
+		} else if f.noSpace != nil && !entry.UsesReserve {
+			return f.noSpace, nil
 		} else if p == nil && !slices.Contains(opens, b.Partition) {
 			return eventlog.ErrNoPartition, nil
 		}
@@ -123,7 +123,7 @@ func (f *flush) judge(entry eventlog.Entry) (refusal, err error) {
 	return nil, nil
 }
 
-// apply writes an entry that can happen.
+// apply writes an entry that passed check.
 func (f *flush) apply(entry eventlog.Entry) ([]eventlog.Offset, error) {
 	base := make([]eventlog.Offset, len(entry.Batches))
 	for i, b := range entry.Batches {
@@ -179,7 +179,7 @@ func (f *flush) put(put eventlog.Put, base []eventlog.Offset) error {
 	return f.conn.exec(sqlPut, put.Key, int64(put.Version), value, f.now)
 }
 
-// partition returns a partition as this flush has left it so far, nil where there is none.
+// partition returns a partition as this flush has changed it so far; nil: it does not exist.
 func (f *flush) partition(id eventlog.Partition) (*partition, error) {
 	if p, known := f.partitions[id]; known {
 		return p, nil
@@ -191,7 +191,7 @@ func (f *flush) partition(id eventlog.Partition) (*partition, error) {
 	return p, err
 }
 
-// partition reads the row of a partition, nil where there is none.
+// partition reads the row of a partition; nil: it does not exist.
 func (c *conn) partition(id eventlog.Partition) (*partition, error) {
 	row, err := c.integers(sqlPartition, int64(id))
 	if err != nil || row == nil {

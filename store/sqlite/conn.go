@@ -15,14 +15,13 @@ import (
 	codes "modernc.org/sqlite/lib"
 )
 
-// turnMax is how long a change waits while another process writes.
-const turnMax = 10 * time.Second
+// busyMax is how long a change waits while another process writes.
+const busyMax = 10 * time.Second
 
-// conn is one connection, used by one goroutine at a time. It speaks to the driver below database/sql: that spares
-// a copy of every blob and a pool that has other ideas of who writes.
+// conn is one connection, used by one goroutine at a time. It uses the driver without database/sql: that saves a copy of
+// every blob, and a pool that does not know which connection writes.
 //
-// Statements run to their end. No call is given a context that could cut it off half way: whoever waits, waits
-// for a conn.
+// No statement gets a context that could cancel it halfway. Callers wait, and can give up, only for a conn.
 type conn struct {
 	driver   driver.Conn
 	prepared map[string]driver.Stmt
@@ -53,8 +52,8 @@ func (c *conn) exec(statement string, args ...any) error {
 	return err
 }
 
-// query runs a statement and calls each with every row. The row is reused; a blob in it is the caller's own.
-// When each returns errStop the rest is left.
+// query calls each with every row of a statement. The row is reused; a blob in it is not. errStop from each ends the
+// query.
 func (c *conn) query(statement string, each func(row []driver.Value) error, args ...any) (err error) {
 	stmt, err := c.prepare(statement)
 	if err != nil {
@@ -83,7 +82,7 @@ func (c *conn) query(statement string, each func(row []driver.Value) error, args
 // errStop ends a query early.
 var errStop = errors.New("stop")
 
-// integers runs a statement that gives one row of integers, or none: then it gives nil.
+// integers runs a statement that returns one row of integers, or none: then it returns nil.
 func (c *conn) integers(statement string, args ...any) (values []int64, err error) {
 	err = c.query(statement, func(row []driver.Value) error {
 		for _, v := range row {
@@ -98,7 +97,7 @@ func (c *conn) integers(statement string, args ...any) (values []int64, err erro
 	return values, err
 }
 
-// integer runs a statement that gives one integer.
+// integer runs a statement that returns one integer.
 func (c *conn) integer(statement string) (int64, error) {
 	values, err := c.integers(statement)
 	if err == nil && len(values) != 1 {
@@ -110,11 +109,11 @@ func (c *conn) integer(statement string) (int64, error) {
 	return values[0], nil
 }
 
-// turn does what needs the file to itself, again and again while another process has it. SQLite's own way to wait
-// grows to a tenth of a second at a time; between two busy processes that is too long.
-func turn(ctx context.Context, do func() error) error {
+// retryBusy calls do until no other process holds the lock that it needs. SQLite's own busy handler waits up to a tenth
+// of a second at a time; between two busy processes that is too long.
+func retryBusy(ctx context.Context, do func() error) error {
 	const shortest, longest = 200 * time.Microsecond, 5 * time.Millisecond
-	deadline := time.Now().Add(turnMax)
+	deadline := time.Now().Add(busyMax)
 	for wait := shortest; ; wait = min(2*wait, longest) {
 		err := do()
 		if code(err) != codes.SQLITE_BUSY || time.Now().After(deadline) {
@@ -128,10 +127,10 @@ func turn(ctx context.Context, do func() error) error {
 	}
 }
 
-// rollback ends a transaction, if one is open. SQLite may have ended it by itself, and then says so; nothing else can be done.
+// rollback ends a transaction, if one is open. If SQLite has ended it already, the error is of no use.
 func (c *conn) rollback() { _ = c.exec("ROLLBACK") }
 
-// text runs a statement that gives one piece of text.
+// text runs a statement that returns one text.
 func (c *conn) text(statement string) (text string, err error) {
 	err = c.query(statement, func(row []driver.Value) error {
 		text = fmt.Sprint(row[0])

@@ -6,28 +6,28 @@ import (
 	"path/filepath"
 )
 
-// spaceMin is how much room, in bytes, is kept from producers. On a disk that is full to the end nothing can be trimmed:
-// deletion, too, goes through the WAL first. On a small disk it is one part in spacePart.
+// spaceMin is how many bytes are kept from producers. On a completely full disk nothing could be trimmed: deleting, too,
+// writes to the WAL first. On a small disk it is 1/spacePart of it.
 const (
 	spaceMin  = 256 << 20
 	spacePart = 20
-	// walPart is which part of a small disk, one in so many, the WAL grows before it is moved.
+	// walPart: on a small disk the WAL grows to 1/walPart of it before it is checkpointed.
 	walPart = 16
 )
 
-// disk is what holds a directory.
+// disk is the disk and file system of a directory.
 type disk struct {
-	free, total     int64 // bytes that weir may use, and all
+	free, total     int64 // bytes that weir may use, and bytes in all
 	system          string
 	network, memory bool
 }
 
-// spare is how much is kept from producers.
+// spare is how many bytes are kept from producers.
 func (d disk) spare() int64 { return min(spaceMin, d.total/spacePart) }
 
-// room tells why there is none for records. What was deleted within the file is room, though the disk does not see it. Where
-// nobody can say how full a disk is there is room.
-func (s *Store) room(w *conn) (refusal, err error) {
+// spaceRefusal returns why there is no space for records. Deleted pages in the file are space, although the disk does not
+// count them. If the free space of the disk is unknown, records are accepted.
+func (s *Store) spaceRefusal(w *conn) (refusal, err error) {
 	disk, failed := s.disk(filepath.Dir(s.path))
 	if failed != nil || disk.free >= s.needs(disk) {
 		return nil, nil
@@ -39,18 +39,20 @@ func (s *Store) room(w *conn) (refusal, err error) {
 	return fmt.Errorf("%w (%s is free, and kept for deletion)", s.noSpace(nil), human(disk.free)), nil
 }
 
-// roomBesideWAL is room, once more is free than the file needs to take the WAL in. The caller holds the writer.
-func (s *Store) roomBesideWAL(w *conn) (refusal, err error) {
+// spaceRefusalWithWAL is spaceRefusal if the disk can also take the WAL into the file; else it restarts the WAL, or
+// refuses. The caller holds the writer.
+func (s *Store) spaceRefusalWithWAL(w *conn) (refusal, err error) {
 	disk, failed := s.disk(filepath.Dir(s.path))
-	if failed == nil && disk.free < s.needs(disk)+s.keeper.length.Load() && s.keeper.length.Load() > 0 && !s.rewind() {
+	if failed == nil && disk.free < s.needs(disk)+s.keeper.length.Load() && s.keeper.length.Load() > 0 && !s.restartWAL() {
 		refusal := fmt.Errorf("%w (%s is free, and the WAL of %s cannot be moved yet)", s.noSpace(nil), human(disk.free), human(s.keeper.length.Load()))
 		s.remember(refusal)
 		return refusal, nil
 	}
-	return s.room(w)
+	return s.spaceRefusal(w)
 }
 
-// within is how many bytes are free in the file. A WAL that the file still has to grow for is moved first: without that nothing is.
+// within returns how many bytes are free in the file. If the file must still grow for the WAL, it checkpoints first:
+// until then nothing is free.
 func (s *Store) within(c *conn) (int64, error) {
 	pages, err := c.integer("PRAGMA freelist_count")
 	if err != nil || pages == 0 {
@@ -69,11 +71,12 @@ func (s *Store) within(c *conn) (int64, error) {
 			return pages * s.keeper.page, nil
 		}
 		if _, _, err := c.wal("PASSIVE"); err != nil {
-			break // the disk is too full for it, or the keeper is at it
+			break // the disk is too full, or the keeper is checkpointing
 		}
 	}
 	return 0, nil
 }
 
-// walStep is how long the WAL grows on such a disk, in bytes, before it is moved: on a small one it would take what it is to be moved to.
+// walStep is the length of the WAL, in bytes, at which it is checkpointed on this disk: on a small one a longer WAL would
+// take the space that the file needs for it.
 func (d disk) walStep() int64 { return min(walStep, max(1<<20, d.total/walPart)) }

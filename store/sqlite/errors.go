@@ -10,7 +10,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// explain sorts what went wrong before COMMIT, or with no need of one: it certainly did not happen. It says what can be done.
+// explain classifies an error before COMMIT, or of a read: the change certainly did not happen. It adds what to do.
 func (s *Store) explain(err error) error {
 	if c := code(err); (c == codes.SQLITE_IOERR || c == codes.SQLITE_CANTOPEN) && s.full() {
 		return s.noSpace(err) // SQLite says so only of some files
@@ -32,8 +32,8 @@ func (s *Store) explain(err error) error {
 	return err
 }
 
-// explainCommit sorts what COMMIT itself said. The few refusals are certain. After anything else, such as a failing
-// fsync, the change may be found on disk after a crash.
+// explainCommit classifies an error of COMMIT itself. A few are certain refusals. After any other, such as a failed
+// fsync, the change may be on disk after a crash.
 func (s *Store) explainCommit(err error) error {
 	switch code(err) {
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED, codes.SQLITE_FULL, codes.SQLITE_READONLY:
@@ -42,7 +42,7 @@ func (s *Store) explainCommit(err error) error {
 	return fmt.Errorf("%w: %s: %w", eventlog.ErrUnsure, s.path, err)
 }
 
-// fullAtOpen tells whether there may have been no space for the files that SQLite keeps beside its own.
+// fullAtOpen reports whether there may have been no space for the other files of SQLite.
 func fullAtOpen(err error) bool {
 	switch code(err) {
 	case codes.SQLITE_FULL, codes.SQLITE_CANTOPEN, codes.SQLITE_IOERR:

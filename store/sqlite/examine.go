@@ -13,11 +13,11 @@ import (
 	"github.com/weir-log/weir/internal/doctor"
 )
 
-// spaceLow is how much disk should be free, in bytes.
+// spaceLow is how many bytes of the disk should be free.
 const spaceLow = 2 << 30
 
-// Examine tells what the store in a file is and whether it keeps what it acknowledges. It changes nothing, and may be
-// asked while the store is in use.
+// Examine reports what the store in a file is, and whether it keeps what it acknowledges. It changes nothing, and may run
+// while the store is in use.
 func Examine(ctx context.Context, path string) ([]doctor.Finding, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -26,7 +26,7 @@ func Examine(ctx context.Context, path string) ([]doctor.Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("examine %s: %w", path, err)
 	}
-	// Without a WAL nobody has the file open, and immutable reads it without leaving files of our own beside it.
+	// Without a WAL nobody has the file open, and immutable reads it without creating other files.
 	parameters, mode := "mode=ro", ""
 	wal, err := os.Stat(path + "-wal")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,8 +97,9 @@ func (c *conn) examine(ctx context.Context, mode string) ([]doctor.Finding, erro
 	return append(findings, c.examineLog()), nil
 }
 
-// journalMode reads it from the header of a file that nobody has open: SQLite does not tell it of a file that it takes for immutable. On a file that
-// this process has open, closing it would drop SQLite's locks. See "File format version numbers" in https://sqlite.org/fileformat2.html.
+// journalMode reads the mode from the header of a file that nobody has open: with immutable SQLite does not report it. If
+// this process had the file open, closing it would drop the locks of SQLite. See "File format version numbers" in
+// https://sqlite.org/fileformat2.html.
 func journalMode(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -115,8 +116,8 @@ func journalMode(path string) (string, error) {
 	return "delete", nil
 }
 
-// examineDurability reads what decides whether a commit is on disk. synchronous belongs to a connection: this one has what weir sets on each.
-// mode is the journal_mode as the file's header has it, "" where SQLite is to be asked.
+// examineDurability reads the settings that decide whether a commit is on disk. synchronous belongs to a connection: this
+// one has the settings of the store. mode is the journal_mode in the header of the file; "": ask SQLite.
 func (c *conn) examineDurability(mode string) ([]doctor.Finding, error) {
 	if mode == "" {
 		var err error
@@ -143,7 +144,7 @@ func (c *conn) examineDurability(mode string) ([]doctor.Finding, error) {
 	return []doctor.Finding{journal, synchronous}, nil
 }
 
-// examineLog looks at the end of each partition. The whole file is for PRAGMA integrity_check, which reads all of it.
+// examineLog checks the end of each partition. PRAGMA integrity_check, which reads the whole file, checks the rest.
 func (c *conn) examineLog() doctor.Finding {
 	torn, err := c.integers(sqlTorn)
 	finding := doctor.Finding{Name: "log", Value: "every partition ends with its newest batch"}

@@ -10,19 +10,20 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A backup comes back in two ways. Another file takes the place of ours: our connections go on with the old one, which has no name any more.
-// Or SQLite itself copies a backup into our file (.restore, sqlite3_backup): then it counts up the schema's version, as does VACUUM.
-// Whoever overwrites the bytes of the file under our connections mixes old pages with new ones; that is damage, and nothing here finds it.
+// A backup is restored in two ways. Another file replaces ours: our connections continue with the old file, which has no
+// name any more. Or SQLite itself copies a backup into our file (.restore, sqlite3_backup): that increments the schema
+// version, as VACUUM does. Overwriting the bytes of the file under our connections mixes old pages with new ones; that is
+// damage, and is not detected here.
 
-// life is what tells one incarnation from another.
-type life struct {
-	mu   sync.Mutex // guards all below
+// identity is what distinguishes incarnations.
+type identity struct {
+	mu   sync.Mutex // guards what follows
 	file os.FileInfo
-	wal  os.FileInfo          // nil where there was none yet
-	told eventlog.Incarnation // the zero one before Moved was asked
+	wal  os.FileInfo          // nil: there was none
+	told eventlog.Incarnation // what Moved returned last; zero before the first
 }
 
-// opened notes which file the connections have.
+// opened notes which file the connections have open.
 func (s *Store) opened() error {
 	file, err := os.Stat(s.path)
 	if err != nil {
@@ -32,24 +33,24 @@ func (s *Store) opened() error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	s.life.mu.Lock()
-	defer s.life.mu.Unlock()
-	s.life.file, s.life.wal = file, wal
+	s.identity.mu.Lock()
+	defer s.identity.mu.Unlock()
+	s.identity.file, s.identity.wal = file, wal
 	return nil
 }
 
-// replaced tells whether the path names another file than our connections have. While it names none, nothing can be done.
+// replaced reports whether the path names another file than our connections have open. It fails while there is no file.
 func (s *Store) replaced() (bool, error) {
 	now, err := os.Stat(s.path)
 	if err != nil {
 		return false, fmt.Errorf("%w: %s is not there: %w", eventlog.ErrUnavailable, s.path, err)
 	}
-	s.life.mu.Lock()
-	defer s.life.mu.Unlock()
-	return !os.SameFile(now, s.life.file), nil
+	s.identity.mu.Lock()
+	defer s.identity.mu.Unlock()
+	return !os.SameFile(now, s.identity.file), nil
 }
 
-// incarnation reads the present one. It belongs in a transaction.
+// incarnation reads the present incarnation. Call it in a transaction.
 func (s *Store) incarnation(c *conn) (eventlog.Incarnation, error) {
 	schema, err := c.integer("PRAGMA schema_version")
 	if err != nil {
@@ -59,20 +60,20 @@ func (s *Store) incarnation(c *conn) (eventlog.Incarnation, error) {
 	if err != nil {
 		return eventlog.Incarnation{}, err
 	}
-	s.life.mu.Lock()
-	defer s.life.mu.Unlock()
-	in := eventlog.Incarnation{Store: fmt.Sprintf("file %d, schema %d", inode(s.life.file), schema)}
+	s.identity.mu.Lock()
+	defer s.identity.mu.Unlock()
+	in := eventlog.Incarnation{Store: fmt.Sprintf("file %d, schema %d", inode(s.identity.file), schema)}
 	if len(epoch) > 0 {
 		in.Epoch = eventlog.Version(epoch[0])
 	}
 	return in, nil
 }
 
-// unchanged refuses a change when the store is not in the incarnation that Moved told last.
+// unchanged returns ErrRewound if the store is not in the incarnation that Moved returned last.
 func (s *Store) unchanged(w *conn) error {
-	s.life.mu.Lock()
-	told := s.life.told
-	s.life.mu.Unlock()
+	s.identity.mu.Lock()
+	told := s.identity.told
+	s.identity.mu.Unlock()
 	if told == (eventlog.Incarnation{}) {
 		return nil
 	}
@@ -88,8 +89,8 @@ func (s *Store) unchanged(w *conn) error {
 	return err
 }
 
-// reopen gives the store connections to the file that has taken the place of ours. The old ones are closed: SQLite sees that their file has moved,
-// and leaves the new file's WAL alone (pagerDatabaseIsUnmoved in pager.c).
+// reopen connects to the file that replaced ours, and closes the old connections: SQLite sees that their file was moved,
+// and does not touch the WAL of the new one (pagerDatabaseIsUnmoved in pager.c).
 func (s *Store) reopen(ctx context.Context) error {
 	s.reopening.Lock()
 	defer s.reopening.Unlock()
@@ -98,11 +99,11 @@ func (s *Store) reopen(ctx context.Context) error {
 		return eventlog.ErrClosed
 	default:
 	}
-	s.life.mu.Lock()
-	old := s.life.wal
-	s.life.mu.Unlock()
+	s.identity.mu.Lock()
+	old := s.identity.wal
+	s.identity.mu.Unlock()
 	if wal, err := os.Stat(s.path + "-wal"); err == nil && old != nil && os.SameFile(wal, old) {
-		// It was left beside the new file, and SQLite would take its pages for the new file's.
+		// It belongs to the old file, and SQLite would take its pages for those of the new one.
 		if err := errors.Join(os.Remove(s.path+"-wal"), os.Remove(s.path+"-shm")); err != nil {
 			return fmt.Errorf("remove the WAL of the file that was replaced: %w", err)
 		}
@@ -113,7 +114,8 @@ func (s *Store) reopen(ctx context.Context) error {
 	if err := next.open(ctx); err != nil {
 		return errors.Join(err, next.writer.shut(), next.readers.shut(), next.watch.pool.shut())
 	}
-	// From here on nothing fails. The keeper may wait for the writer, so it goes first; then whoever has a connection is waited for.
+	// Nothing below fails. The keeper may be waiting for the writer, so it stops first; then wait for the callers that
+	// hold a connection.
 	errs := []error{s.keeper.stop()}
 	s.writer.drain(func(c *conn) { errs = append(errs, c.close()) })
 	s.keeper.conn, s.keeper.page = next.keeper.conn, next.keeper.page
@@ -121,9 +123,9 @@ func (s *Store) reopen(ctx context.Context) error {
 		p.drain(func(c *conn) { errs = append(errs, c.close()) })
 	}
 	s.watch.seen = nil
-	s.life.mu.Lock()
-	s.life.file, s.life.wal = next.life.file, next.life.wal
-	s.life.mu.Unlock()
+	s.identity.mu.Lock()
+	s.identity.file, s.identity.wal = next.identity.file, next.identity.wal
+	s.identity.mu.Unlock()
 	next.readers.drain(s.readers.give)
 	next.watch.pool.drain(s.watch.pool.give)
 	next.writer.drain(s.writer.give)

@@ -9,38 +9,39 @@ import (
 )
 
 const (
-	// walStep is how long the WAL grows, in bytes, before it is moved into the file. Longer costs more disk and a slower
-	// start after a crash; shorter costs more fsyncs of the file.
+	// walStep is the length of the WAL, in bytes, at which it is checkpointed: copied into the file. Longer costs disk
+	// space and a slower start after a crash; shorter costs more fsyncs of the file.
 	walStep = 32 << 20
-	// walRest is which part of a step, one in so many, may be left for the moment in which nobody can commit.
+	// walRest: at most 1/walRest of a step is left to copy while no commit can run.
 	walRest = 16
-	// walPasses is how often a checkpoint tries to get down to that, before commits wait for it in any case.
+	// walPasses is how often a checkpoint tries to get down to that before commits wait for it anyway.
 	walPasses = 4
-	// walMost is at how many steps a commit moves the WAL itself: the keeper, or the disk, is slower than the producers.
+	// walMost is how many steps long the WAL is when a commit itself checkpoints it: the keeper, or the disk, is slower
+	// than the producers.
 	walMost = 3
-	// walPatience is how long commits wait for reads under way.
-	walPatience = 100 * time.Millisecond
-	// workAgain is when what the keeper could not do is tried again, though nobody asks: a full disk is emptied by deleting.
+	// walTimeout is how long commits wait for reads in progress.
+	walTimeout = 100 * time.Millisecond
+	// workAgain is the wait before failed work of the keeper is retried without a call of wake: deleting frees a full
+	// disk.
 	workAgain = 5 * time.Second
 )
 
-// keeper works beside the callers: it moves what is committed from the WAL into the file, so that no commit has to, and
-// deletes what is trimmed.
+// keeper works in the background: it checkpoints the WAL, so that no commit has to, and deletes trimmed batches.
 type keeper struct {
 	store  *Store
-	pass   sync.Mutex // guards conn while a checkpoint works beside the commits; who holds the writer as well may restart the WAL
+	pass   sync.Mutex // guards conn during a checkpoint that runs with commits; restart needs the writer, too
 	conn   *conn
-	step   int64         // how long the WAL grows, in bytes, before it is moved
-	wait   time.Duration // how long commits wait for reads under way
+	step   int64         // the length of the WAL, in bytes, at which it is checkpointed
+	wait   time.Duration // how long commits wait for reads in progress
 	page   int64         // bytes
-	bell   chan struct{} // holds one value when there is work
+	woken  chan struct{} // has a value when there is work
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when the keeper's goroutine has ended; nil until it starts
-	due    atomic.Int64  // the length of the WAL, in bytes, at which it is moved next
-	length atomic.Int64  // of the WAL after the last commit here
+	due    atomic.Int64  // the length of the WAL, in bytes, at the next checkpoint
+	length atomic.Int64  // of the WAL after the last commit of this process
 }
 
-// open gives the keeper its conn.
+// open opens the conn of the keeper.
 func (k *keeper) open() (err error) {
 	if k.conn, err = openReader(k.store.path); err != nil {
 		return err
@@ -56,7 +57,7 @@ func (k *keeper) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	k.ended, k.cancel = make(chan struct{}), cancel
 	k.due.Store(k.step)
-	k.ring() // an earlier process may have left something to sweep
+	k.wake() // an earlier process may have left batches to delete
 	go k.run(ctx)
 }
 
@@ -71,15 +72,15 @@ func (k *keeper) stop() error {
 	return k.conn.close()
 }
 
-// ring calls the keeper to work.
-func (k *keeper) ring() {
+// wake starts the keeper if it is idle.
+func (k *keeper) wake() {
 	select {
-	case k.bell <- struct{}{}:
+	case k.woken <- struct{}{}:
 	default:
 	}
 }
 
-// committed looks how long the WAL is after a commit. Should that fail, the next commit looks again.
+// committed reads the length of the WAL after a commit. If that fails, the next commit reads it.
 func (k *keeper) committed(w *conn) {
 	length, _, err := w.wal("NOOP")
 	if err != nil {
@@ -90,7 +91,7 @@ func (k *keeper) committed(w *conn) {
 		return
 	}
 	if k.length.Load() < k.due.Load()+(walMost-1)*k.step {
-		k.ring()
+		k.wake()
 		return
 	}
 	if err := k.restart(); err != nil {
@@ -98,7 +99,7 @@ func (k *keeper) committed(w *conn) {
 	}
 }
 
-// failed puts the next try off: not with every commit.
+// failed delays the next attempt by a step: there is not one with every commit.
 func (k *keeper) failed(err error) {
 	k.due.Store(k.length.Load() + k.step)
 	k.store.log.Error("moving the WAL of the SQLite store into its file failed", "path", k.store.path, "err", k.store.explain(err))
@@ -111,7 +112,7 @@ func (k *keeper) run(ctx context.Context) {
 	var again <-chan time.Time
 	for {
 		select {
-		case <-k.bell:
+		case <-k.woken:
 		case <-again:
 		case <-ctx.Done():
 			return
@@ -139,10 +140,10 @@ func (k *keeper) work(ctx context.Context) error {
 	return k.store.refill()
 }
 
-// checkpoint moves the WAL into the file and lets it begin anew.
+// checkpoint copies the WAL into the file and restarts it.
 //
-// The WAL begins anew only when all of it is moved and nobody reads from it; while others commit, that moment
-// never comes by itself. So most is moved beside the commits, and the rest while commits wait.
+// The WAL restarts only when all of it is copied and nobody reads from it; under constant commits that moment never comes
+// by itself. So most is copied while commits run, and the remainder while commits wait.
 func (k *keeper) checkpoint(ctx context.Context) error {
 	for range walPasses {
 		left, err := k.passive()
@@ -155,13 +156,13 @@ func (k *keeper) checkpoint(ctx context.Context) error {
 	}
 	return k.store.exclusively(ctx, func(*conn) error {
 		if !k.overdue() {
-			return nil // a commit could not wait
+			return nil // a commit checkpointed it
 		}
 		return k.restart()
 	})
 }
 
-// passive moves what can be moved beside the commits, and returns how many bytes are left.
+// passive copies what can be copied while commits run, and returns how many bytes are left.
 func (k *keeper) passive() (left int64, err error) {
 	k.pass.Lock()
 	defer k.pass.Unlock()
@@ -172,7 +173,7 @@ func (k *keeper) passive() (left int64, err error) {
 	return (length - moved) * k.page, err
 }
 
-// restart moves all of the WAL and lets it begin anew. The caller holds the writer.
+// restart copies all of the WAL and restarts it. The caller holds the writer.
 func (k *keeper) restart() error {
 	k.pass.Lock()
 	defer k.pass.Unlock()
@@ -181,12 +182,12 @@ func (k *keeper) restart() error {
 		return err
 	}
 	busy, length := row[0] != 0, row[1]*k.page
-	if !busy { // the next commit begins the WAL anew
+	if !busy { // the next commit writes at the start of the WAL
 		k.length.Store(0)
 		k.due.Store(k.step)
 		return nil
 	}
-	if row[1] < 0 { // another process is at it, and nothing was counted
+	if row[1] < 0 { // another process is checkpointing, and SQLite returned no counts
 		k.due.Store(k.length.Load() + k.step)
 		return nil
 	}
@@ -196,8 +197,8 @@ func (k *keeper) restart() error {
 	return nil
 }
 
-// wal runs a checkpoint of a mode and returns how many pages the WAL then holds, and how many of them are moved.
-// NOOP only looks. What others keep it from doing shows in the numbers.
+// wal runs a checkpoint of a mode and returns how many pages the WAL has, and how many of them are copied. NOOP only
+// counts. What other connections prevent shows in the counts.
 func (c *conn) wal(mode string) (length, moved int64, err error) {
 	row, err := c.integers("PRAGMA wal_checkpoint(" + mode + ")")
 	if err != nil {

@@ -63,7 +63,7 @@ func TestWALStaysBoundedUnderLoad(t *testing.T) {
 
 func walStaysBounded(t *testing.T, idle bool) {
 	// However slow this machine is, a read is waited for: that one which takes longer makes the WAL grow is TestCommitsGoOnBesideALongRead's.
-	s := openWith(t, Options{walPatience: time.Minute})
+	s := openWith(t, Options{walTimeout: time.Minute})
 	if idle {
 		s.keeper.cancel()
 		<-s.keeper.ended

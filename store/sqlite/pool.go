@@ -8,7 +8,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// pool lends conns, each to one caller at a time.
+// pool holds conns, each for one caller at a time.
 type pool struct {
 	idle   chan *conn
 	size   int
@@ -24,7 +24,7 @@ func (p *pool) add(c *conn) {
 	p.idle <- c
 }
 
-// take waits for a conn until ctx ends. Whoever takes one gives it back.
+// take waits for a conn until ctx ends. The caller gives it back.
 func (p *pool) take(ctx context.Context) (*conn, error) {
 	select {
 	case <-p.closed:
@@ -46,14 +46,14 @@ func (p *pool) take(ctx context.Context) (*conn, error) {
 
 func (p *pool) give(c *conn) { p.idle <- c }
 
-// drain takes every conn, once whoever has it gave it back.
+// drain takes every conn, waiting for callers to give it back.
 func (p *pool) drain(take func(*conn)) {
 	for range p.size {
 		take(<-p.idle)
 	}
 }
 
-// shut waits for every conn to come back, and closes them.
+// shut waits for every conn to be given back, and closes it.
 func (p *pool) shut() error {
 	var errs []error
 	for range p.size {

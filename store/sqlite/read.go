@@ -58,7 +58,8 @@ func (c *conn) slice(span eventlog.Span, budget *eventlog.Budget) (eventlog.Slic
 
 var errDamaged = errors.New("the file is damaged")
 
-// damage turns what is wrong with the batches of one span into an error of that span, so that other partitions can be read.
+// damage turns an error about the batches of one span into an error of that span's slice, so that other partitions can be
+// read.
 func damage(span eventlog.Span, slice eventlog.Slice, err error) error {
 	if missing, is := errors.AsType[*eventlog.DamagedError](err); is {
 		return missing
@@ -74,7 +75,7 @@ func damage(span eventlog.Span, slice eventlog.Slice, err error) error {
 	return d
 }
 
-// heads finds which batches a span gets. Their bytes are still to come: so none is read that does not fit.
+// heads returns which batches a span gets, without their bytes: so no bytes are read for one that does not fit.
 func (c *conn) heads(span eventlog.Span, next eventlog.Offset, budget *eventlog.Budget) (heads []eventlog.Placed, err error) {
 	budget.Begin(span.MaxBytes)
 	found := false
@@ -94,7 +95,7 @@ func (c *conn) heads(span eventlog.Span, next eventlog.Offset, budget *eventlog.
 	return heads, err
 }
 
-// missing says that no batch holds the offset that a span begins at, and where the next one begins that is there.
+// missing returns the error that no batch holds the first offset of a span, with the offset of the next batch.
 func (c *conn) missing(span eventlog.Span, next eventlog.Offset) error {
 	row, err := c.integers(sqlNextBatch, int64(span.Partition), int64(span.From))
 	if err != nil {
@@ -108,7 +109,7 @@ func (c *conn) missing(span eventlog.Span, next eventlog.Offset) error {
 	return d
 }
 
-// fill reads the bytes of a run of batches.
+// fill reads the bytes of consecutive batches.
 func (c *conn) fill(run []eventlog.Placed) error {
 	i := 0
 	err := c.query(sqlBodies, func(row []driver.Value) error {
@@ -122,7 +123,8 @@ func (c *conn) fill(run []eventlog.Placed) error {
 	return err
 }
 
-// Seek implements eventlog.Store. It halves the range of offsets: some forty lookups, none of which reads a body.
+// Seek implements eventlog.Store by binary search over the offsets: some forty lookups, none of which reads the bytes of
+// a batch.
 func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.Goal) (at eventlog.Offset, err error) {
 	err = s.view(ctx, func(r *conn) error {
 		p, err := r.partition(id)
@@ -145,7 +147,7 @@ func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.G
 	return at, nil
 }
 
-// head is what a search looks at.
+// head is what Seek reads of a batch.
 type head struct {
 	base            eventlog.Offset
 	newest, maxTime eventlog.Timestamp
@@ -163,7 +165,7 @@ func (c *conn) holding(id eventlog.Partition, at eventlog.Offset) (head, error) 
 	return head{eventlog.Offset(row[0]), eventlog.Timestamp(row[1]), eventlog.Timestamp(row[2]), row[3]}, nil
 }
 
-// search finds the lowest offset from one on whose batch is right, where every batch after a right one is right too.
+// search returns the lowest offset, from one on, whose batch is right; every batch after a right one must be right, too.
 func (c *conn) search(id eventlog.Partition, from, next eventlog.Offset, right func(head) bool) (eventlog.Offset, error) {
 	var failed error
 	n := sort.Search(int(max(0, next-from)), func(i int) bool {
@@ -181,7 +183,8 @@ func (c *conn) seekTime(id eventlog.Partition, p *partition, from eventlog.Offse
 	if err != nil || at != from || at >= p.next {
 		return at, err
 	}
-	// Every batch is right. That may be due to a batch below from, so look at their own times.
+	// Every batch is right, perhaps only because of one below from: newest is a maximum. Compare the own times of the
+	// batches.
 	h, err := c.holding(id, from)
 	if err != nil || h.maxTime >= goal {
 		return from, err
@@ -194,7 +197,7 @@ func (c *conn) seekTime(id eventlog.Partition, p *partition, from eventlog.Offse
 }
 
 func (c *conn) seekBytes(id eventlog.Partition, p *partition, goal int64) (eventlog.Offset, error) {
-	// The first batch that leaves too little; the one before it is the goal.
+	// The first batch that leaves too few bytes; the one before it is the answer.
 	at, err := c.search(id, p.first, p.next, func(h head) bool { return p.nextByte-h.firstByte < goal })
 	if err != nil || at == p.first {
 		return p.first, err
@@ -219,7 +222,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) (list
 			age := time.Duration(min(max(0, now-row[3].(int64)), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 			list = append(list, eventlog.KeyValue{Key: key, Version: eventlog.Version(row[1].(int64)), Value: value, Age: age})
 			return nil
-		}, max(prefix, after+"\x00"), int64(limit)) // the next key after one is the one with a zero byte more
+		}, max(prefix, after+"\x00"), int64(limit)) // the least key above after is after with a zero byte appended
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list keys under %q: %w", prefix, err)

@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// applicationID marks a file as ours: "weir" in ASCII.
+	// applicationID identifies our files: "weir" in ASCII.
 	applicationID = 0x77656972
 
 	// libraryMin is the first SQLite without the WAL-reset bug, which could corrupt a file while two connections
 	// checkpointed and wrote at once.
 	libraryMin = "3.51.3"
 
-	// synchronousFull is what PRAGMA synchronous says of FULL.
+	// synchronousFull is the value of PRAGMA synchronous for FULL.
 	synchronousFull = 2
 
 	// pageSize of a new file. See docs/decisions/sqlite-file-layout.md.
 	pageSize = 16 << 10
 )
 
-// Settings of every connection. FULL: a commit has reached the disk before it is acknowledged; NORMAL would lose the last ones
-// with the power. fullfsync matters on macOS alone, where fsync stops at the drive's cache. Memory is bounded by
-// cache_size, in KiB. Nobody waits for a lock within SQLite but the checkpointer and readers of a file under recovery.
+// Settings of every connection. FULL: a commit is on disk before it is acknowledged; NORMAL would lose the last ones with
+// the power. fullfsync matters only on macOS, where fsync does not flush the cache of the drive. cache_size, in KiB,
+// bounds memory. Only the checkpointer, and readers during recovery, wait for a lock within SQLite.
 var (
 	settings = []string{
 		"PRAGMA synchronous = FULL",
@@ -45,13 +45,13 @@ var (
 //go:embed migrations
 var migrations embed.FS
 
-// openWriter opens the connection that writes, and makes the file ready for the others.
+// openWriter opens the connection that writes, and prepares the file for the others.
 func openWriter(ctx context.Context, path string) (*conn, error) {
 	c, err := connect(path, "mode=rw")
 	if err != nil {
 		return nil, err
 	}
-	if err := turn(ctx, c.ready); err != nil {
+	if err := retryBusy(ctx, c.ready); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
@@ -68,7 +68,7 @@ func openReader(path string) (*conn, error) {
 	return c, nil
 }
 
-// ready checks whose file it is before it changes anything, and brings it to the newest tables. It may be done again.
+// ready checks that the file is ours before it changes anything, and migrates it. It may be repeated.
 func (c *conn) ready() error {
 	if err := c.checkLibrary(); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (c *conn) ready() error {
 	return c.migrate()
 }
 
-// checkSynchronous reads what was set: a build of SQLite may ignore a setting without a word.
+// checkSynchronous reads the setting back: a build of SQLite may ignore it silently.
 func (c *conn) checkSynchronous() error {
 	level, err := c.integer("PRAGMA synchronous")
 	if err == nil && level < synchronousFull {
@@ -150,8 +150,8 @@ func (c *conn) recognize() error {
 	return err
 }
 
-// schema tells which migrations a file has seen, 0 for an empty file. It refuses a file that is not ours. It looks several times, so
-// it belongs in a transaction: another process may be migrating.
+// schema returns how many migrations a file has run, 0 for an empty file. It refuses a file that is not ours. It makes
+// several queries, so call it in a transaction: another process may be migrating.
 func (c *conn) schema() (int64, error) {
 	id, err := c.integer("PRAGMA application_id")
 	if err != nil {
@@ -174,7 +174,7 @@ func (c *conn) schema() (int64, error) {
 	return version, nil
 }
 
-// migrate runs the scripts that a file has not seen, all in one transaction. Of two processes the second finds nothing left to do.
+// migrate runs the scripts that a file has not run, in one transaction. Of two processes the second finds nothing to do.
 func (c *conn) migrate() error {
 	if err := c.exec("BEGIN IMMEDIATE"); err != nil {
 		return err
@@ -202,7 +202,7 @@ func (c *conn) migrate() error {
 	return c.exec("COMMIT")
 }
 
-// scripts returns the migrations in order. They are never changed, only added to.
+// scripts returns the migrations in order. A script is never changed, only new ones are added.
 func scripts() []string {
 	files, err := fs.Glob(migrations, "migrations/*.sql") // sorted by name
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package sqlite keeps the log in one SQLite file: the store that needs no server.
 //
-// One connection writes, one transaction and one fsync to a flush; a few others read. Another process may open the same
-// file: the two take turns.
+// One connection writes, with one transaction and one fsync for a flush; a few others read. Another process may open the
+// same file: then the two write in turn.
 package sqlite
 
 import (
@@ -20,43 +20,43 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// readersMax is how many reads run at once. Others wait.
+// readersMax is how many reads run concurrently. Others wait.
 const readersMax = 4
 
 // Store is a log in a SQLite file.
 type Store struct {
-	path    string
-	log     *slog.Logger
-	closed  chan struct{}
-	close   func() error
-	writer  *pool // of the one connection that writes
-	readers *pool
-	watch   watch
-	keeper  keeper
-	syncDir func(dir string) error         // syncDir, but for tests
-	refused atomic.Pointer[refusal]        // of the last commit, if the disk was the reason
-	disk    func(dir string) (disk, error) // statDisk, but for tests
-	life    life
+	path     string
+	log      *slog.Logger
+	closed   chan struct{}
+	close    func() error
+	writer   *pool // has the one connection that writes
+	readers  *pool
+	watch    watch
+	keeper   keeper
+	syncDir  func(dir string) error         // syncDir, except in tests
+	refused  atomic.Pointer[refusal]        // of the last commit, if it was refused because of the disk
+	disk     func(dir string) (disk, error) // statDisk, except in tests
+	identity identity
 
-	reopening sync.Mutex // held while the connections are exchanged, and to close them
+	reopening sync.Mutex // held while the connections are replaced or closed
 }
 
 var _ eventlog.Store = (*Store)(nil)
 
-// Options of a store. The zero value is good.
+// Options of a store. The zero value is the default.
 type Options struct {
-	// Logger hears of what goes wrong where no caller waits for an answer. The default is slog.Default().
+	// Logger logs what fails where no caller waits for an answer. The default is slog.Default().
 	Logger *slog.Logger
 
 	// Tests set these.
-	walStep     int64 // bytes
-	walPatience time.Duration
-	disk        func(dir string) (disk, error)
-	syncDir     func(dir string) error
+	walStep    int64 // bytes
+	walTimeout time.Duration
+	disk       func(dir string) (disk, error)
+	syncDir    func(dir string) error
 }
 
-// Open opens the store in the file at a path. It creates the file, and the directories above it, where there is none, and
-// brings the tables of an older weir up to date. It refuses a file of another program, and one of a newer weir.
+// Open opens the store in the file at path. It creates the file and its directories if they do not exist, and migrates
+// the tables of an older weir. It refuses a file of another program, and one of a newer weir.
 func Open(ctx context.Context, path string, options Options) (*Store, error) {
 	s := &Store{path: path, log: options.Logger, closed: make(chan struct{}), disk: options.disk, syncDir: options.syncDir}
 	if s.disk == nil {
@@ -74,8 +74,8 @@ func Open(ctx context.Context, path string, options Options) (*Store, error) {
 	}
 	s.close = sync.OnceValue(s.shut)
 	s.writer, s.readers, s.watch.pool = newPool(s.closed, 1), newPool(s.closed, readersMax), newPool(s.closed, 1)
-	s.keeper.store, s.keeper.step, s.keeper.wait = s, cmp.Or(options.walStep, step), cmp.Or(options.walPatience, walPatience)
-	s.keeper.bell = make(chan struct{}, 1)
+	s.keeper.store, s.keeper.step, s.keeper.wait = s, cmp.Or(options.walStep, step), cmp.Or(options.walTimeout, walTimeout)
+	s.keeper.woken = make(chan struct{}, 1)
 	err := create(s.path, s.syncDir)
 	if err == nil {
 		err = s.open(ctx)
@@ -117,10 +117,11 @@ func (s *Store) open(ctx context.Context) error {
 	return s.opened()
 }
 
-// create makes an empty file that only its owner may read, unless there is one already. A file that is there is left alone:
-// opening and closing it here would drop the locks that SQLite holds on it elsewhere in this process.
+// create creates an empty file that only its owner may read, unless there is a file. It does not open an existing file:
+// closing it would drop the locks that SQLite holds on it in this process.
 //
-// sync is syncDir, but for tests. It is called for each directory that has a new entry: a file whose name is lost with the power is lost.
+// sync is syncDir, except in tests. It is called for each directory that has a new entry: without it a loss of power
+// could lose the name of the file.
 func create(path string, sync func(dir string) error) error {
 	dir := filepath.Dir(path)
 	if err := makeDirs(dir, sync); err != nil {
@@ -139,7 +140,7 @@ func create(path string, sync func(dir string) error) error {
 	return errors.Join(file.Close(), sync(dir))
 }
 
-// makeDirs makes a directory and those above it, and puts each on disk.
+// makeDirs creates a directory and its parents, and syncs each.
 func makeDirs(dir string, sync func(dir string) error) error {
 	if _, err := os.Stat(dir); err == nil || !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -154,7 +155,7 @@ func makeDirs(dir string, sync func(dir string) error) error {
 	return sync(above)
 }
 
-// syncDir puts a directory's new entry on disk. Windows has no such call and needs none.
+// syncDir syncs the new entry of a directory. Windows has no such call and needs none.
 func syncDir(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil
@@ -166,7 +167,7 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Close implements eventlog.Store. It waits for the calls under way; later ones get ErrClosed.
+// Close implements eventlog.Store. It waits for calls in progress; later ones get ErrClosed.
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
@@ -180,13 +181,13 @@ func (s *Store) shut() error {
 	return nil
 }
 
-// change runs do in a transaction of its own and commits it. When it returns nil, what do wrote is on disk. On a full disk it makes use of the
-// reserve: it is for changes that are small, or free space. do may run twice.
+// change runs do in a transaction and commits it. When it returns nil, what do wrote is on disk. On a full disk it uses
+// the reserve: so it is for changes that are small, or free space. do may run twice.
 func (s *Store) change(ctx context.Context, do func(w *conn) error) error {
-	return s.exclusively(ctx, func(w *conn) error { return s.insist(ctx, w, do) })
+	return s.exclusively(ctx, func(w *conn) error { return s.attemptWithReserve(ctx, w, do) })
 }
 
-// exclusively lends the one connection that writes.
+// exclusively calls use with the one connection that writes.
 func (s *Store) exclusively(ctx context.Context, use func(w *conn) error) error {
 	w, err := s.writer.take(ctx)
 	if err != nil {
@@ -196,18 +197,18 @@ func (s *Store) exclusively(ctx context.Context, use func(w *conn) error) error 
 	return use(w)
 }
 
-// insist attempts a change once more, with the reserve, where the disk is full.
-func (s *Store) insist(ctx context.Context, w *conn, do func(w *conn) error) error {
+// attemptWithReserve repeats a change, with the space of the reserve, if the disk is full.
+func (s *Store) attemptWithReserve(ctx context.Context, w *conn, do func(w *conn) error) error {
 	err := s.attempt(ctx, w, do)
-	if errors.Is(err, eventlog.ErrNoSpace) && s.relieve() {
+	if errors.Is(err, eventlog.ErrNoSpace) && s.freeSpace() {
 		err = s.attempt(ctx, w, do)
 	}
 	return err
 }
 
-// attempt makes one transaction.
+// attempt runs do in one transaction.
 func (s *Store) attempt(ctx context.Context, w *conn, do func(w *conn) error) error {
-	if err := turn(ctx, func() error { return w.exec("BEGIN IMMEDIATE") }); err != nil {
+	if err := retryBusy(ctx, func() error { return w.exec("BEGIN IMMEDIATE") }); err != nil {
 		return s.explain(err)
 	}
 	if err := do(w); err != nil {
@@ -222,7 +223,7 @@ func (s *Store) attempt(ctx context.Context, w *conn, do func(w *conn) error) er
 	return nil
 }
 
-// view runs do on one unchanging picture of the store.
+// view runs do on one snapshot of the store.
 func (s *Store) view(ctx context.Context, do func(r *conn) error) error {
 	r, err := s.readers.take(ctx)
 	if err != nil {
@@ -232,6 +233,6 @@ func (s *Store) view(ctx context.Context, do func(r *conn) error) error {
 	if err := r.exec("BEGIN"); err != nil {
 		return s.explain(err)
 	}
-	defer r.rollback() // nothing was written; it only lets go of the picture
+	defer r.rollback() // nothing was written: this only ends the snapshot
 	return s.explain(do(r))
 }

@@ -14,7 +14,7 @@ const (
 	sweepBatches = 2000
 )
 
-// Trim implements eventlog.Store. It moves the bounds and notes what is to be deleted; the keeper deletes it, in small steps.
+// Trim implements eventlog.Store. It changes the bounds and records what to delete; the keeper deletes it in small steps.
 func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog.Offset) error {
 	err := s.change(ctx, func(w *conn) error {
 		if err := s.unchanged(w); err != nil {
@@ -35,7 +35,7 @@ func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog
 	if err != nil {
 		return fmt.Errorf("trim partition %d below %d: %w", id, before, err)
 	}
-	s.keeper.ring()
+	s.keeper.wake()
 	return nil
 }
 
@@ -58,7 +58,7 @@ func (c *conn) trim(id eventlog.Partition, p *partition, before eventlog.Offset)
 	return c.exec(sqlAddTrash, int64(id), int64(first))
 }
 
-// sweep deletes one bounded step of what is trimmed. It tells whether there may be more.
+// sweep deletes trimmed batches in one bounded step. more: there may be more.
 func (s *Store) sweep(ctx context.Context) (more bool, err error) {
 	err = s.change(ctx, func(w *conn) error {
 		trash, err := w.integers(sqlNextTrash)
@@ -90,7 +90,7 @@ func (s *Store) sweep(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// trashed finds the base of the last batch to delete in this step, -1 for none, and whether a rest is left for the next.
+// trashed returns the base offset of the last batch to delete in this step, -1 for none, and whether more are left.
 func (c *conn) trashed(id, below int64) (last int64, rest bool, err error) {
 	last = -1
 	var bytes, batches int64

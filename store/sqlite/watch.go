@@ -9,21 +9,21 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// watch knows which partitions changed, and when, by a clock of its own: a tick is a look at the file that found a change.
-// Looking costs nothing while PRAGMA data_version stands still, and commits write nothing for it.
+// watch knows which partitions changed, and when, by a clock of its own: a tick is a poll of the file that found a
+// change. Polling costs nothing while PRAGMA data_version does not change, and commits write nothing for it.
 type watch struct {
-	pool    *pool // of one conn; whoever holds it owns the rest
-	version int64 // of the data, when last looked at
+	pool    *pool // has one conn; its holder owns the other fields
+	version int64 // PRAGMA data_version at the last poll
 	tick    int64
 	seen    map[eventlog.Partition]sighting
 }
 
 type sighting struct {
 	bounds       eventlog.Bounds
-	changed, had int64 // the ticks at which it was last found changed, and found
+	changed, had int64 // the last tick that found it changed, and the last that found it
 }
 
-// Moved implements eventlog.Store. A mark's place is a tick.
+// Moved implements eventlog.Store. The place of a mark is a tick.
 func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
 	after := int64(-1)
 	if since != (eventlog.Mark{}) {
@@ -46,16 +46,16 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 		return nil, since, fmt.Errorf("moved: %w", err)
 	}
 	defer s.watch.pool.give(conn)
-	now, err := s.look(conn)
+	now, err := s.poll(conn)
 	if err != nil {
 		return nil, since, fmt.Errorf("moved: %w", s.explain(err))
 	}
 	if since != (eventlog.Mark{}) && since.Incarnation != now {
 		return nil, since, fmt.Errorf("moved: %w", eventlog.ErrRewound)
 	}
-	s.life.mu.Lock()
-	s.life.told = now
-	s.life.mu.Unlock()
+	s.identity.mu.Lock()
+	s.identity.told = now
+	s.identity.mu.Unlock()
 	var moved []eventlog.Bounds
 	if after < s.watch.tick {
 		for _, seen := range s.watch.seen {
@@ -67,20 +67,20 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	return moved, eventlog.Mark{Incarnation: now, Place: strconv.FormatInt(s.watch.tick, 10)}, nil
 }
 
-// look brings what was seen up to date, and tells the incarnation in which it was seen.
-func (s *Store) look(c *conn) (eventlog.Incarnation, error) {
+// poll updates seen, and returns the incarnation in which it was read.
+func (s *Store) poll(c *conn) (eventlog.Incarnation, error) {
 	if err := c.exec("BEGIN"); err != nil {
 		return eventlog.Incarnation{}, err
 	}
 	defer c.rollback()
-	if err := s.watch.look(c); err != nil {
+	if err := s.watch.poll(c); err != nil {
 		return eventlog.Incarnation{}, err
 	}
 	return s.incarnation(c)
 }
 
-// look brings what was seen up to date.
-func (w *watch) look(c *conn) error {
+// poll updates seen.
+func (w *watch) poll(c *conn) error {
 	version, err := c.integer("PRAGMA data_version")
 	if err != nil || version == w.version && w.seen != nil {
 		return err

@@ -29,7 +29,7 @@ func (s *Store) Writable(ctx context.Context) (error, error) {
 		return nil, err
 	}
 	defer s.watch.pool.give(c)
-	refused, err := s.room(c)
+	refused, err := s.spaceRefusal(c)
 	if refused != nil || err != nil {
 		return refused, err
 	}
@@ -37,7 +37,7 @@ func (s *Store) Writable(ctx context.Context) (error, error) {
 		return last.err, nil
 	}
 	if disk, err := s.disk(filepath.Dir(s.path)); err == nil && s.reserved() < disk.reserve() && disk.free >= s.needs(disk) {
-		s.keeper.ring()
+		s.keeper.wake()
 	}
 	return nil, nil
 }

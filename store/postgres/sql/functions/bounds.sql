@@ -1,7 +1,7 @@
--- bounds tells what every partition holds.
+-- bounds returns what every partition holds.
 --
--- Where the table is small it is read from end to end. Where old versions swell it (a transaction was left open somewhere),
--- that would cost more with every flush.
+-- A small table is read from end to end. If old versions make it large (a transaction was left open somewhere), that
+-- would cost more with every flush: then it is read by index.
 CREATE OR REPLACE FUNCTION weir.bounds() RETURNS TABLE (id bigint, first_offset bigint, next_offset bigint, bytes bigint)
 LANGUAGE plpgsql STABLE
 :by_index

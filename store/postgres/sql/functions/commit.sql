@@ -1,15 +1,16 @@
--- commit makes a flush of entries durable, each wholly or not at all. The arrays are columns: batch_… has one element for each
--- batch, and so on; …_entry says whose it is, ascending, and …_nth which of partitions or of keys it is of, both counting from 1: nothing
--- is joined here, as a join of two arrays may be planned as a nested loop. The bytes of all batches and values lie end to end in body.
+-- commit commits a flush of entries, each wholly or not at all. The arrays are columns: batch_… has one element for each
+-- batch, and so on; …_entry is the number of its entry, ascending, and …_nth the index of its partition or key; both count
+-- from 1. Nothing is joined here: a join of two arrays may be planned as a nested loop. The bytes of all batches and values
+-- are concatenated in body.
 --
--- Locks are taken in one order by everybody, partitions by id and then keys by key, and held until the commit is durable. So
--- offsets are dense, and become visible in order. The two lists of what to lock come sorted and without repetition.
+-- Every commit takes its locks in one order, partitions by id and then keys by key, and holds them until it is durable.
+-- So offsets are dense, and become visible in order. The lists of what to lock are sorted and without duplicates.
 CREATE OR REPLACE FUNCTION weir.commit(
     partitions      bigint[],
     keys            text[],
     batch_entry     int[],
     batch_nth       int[],
-    batch_records   int[],    -- 0 opens the partition
+    batch_records   int[],    -- 0 creates the partition
     batch_time      bigint[],
     batch_start     int[],    -- in body
     batch_size      int[],
@@ -20,25 +21,26 @@ CREATE OR REPLACE FUNCTION weir.commit(
     put_nth         int[],
     put_version     bigint[],
     put_start       int[],    -- in body
-    put_size        int[],    -- −1 forgets the key
+    put_size        int[],    -- −1 deletes the key
     put_base        int[],    -- which batch's base offset to append to the value; 0: none
     body            bytea,
-    OUT bases       bigint[], -- of each batch; NULL where it only opens, or was refused
+    OUT bases       bigint[], -- of each batch; NULL if it only creates its partition, or was refused
     OUT stale       int[],    -- entries refused because of a check
-    OUT homeless    int[]     -- entries refused because a partition is not there
+    OUT homeless    int[]     -- entries refused because a partition does not exist
 )
 LANGUAGE plpgsql
 :by_index
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    -- Of each of partitions. Its newest row, locked, is changed by where it lies: no old version comes in the way. NULL: it is not there.
+    -- One element for each of partitions. Its newest row, locked, is updated by its ctid: so no old version
+    -- is read. NULL: it does not exist.
     part_row     tid[];
     part_segment int[];    -- the segment that it wrote to before
-    part_offset  bigint[]; -- where its next batch goes
+    part_offset  bigint[]; -- the base offset of its next batch
     part_byte    bigint[];
-    part_time    bigint[]; -- the newest time of what it gets; NULL: it gets nothing
-    -- Of each of keys, in the same manner.
+    part_time    bigint[]; -- the newest time of its new batches; NULL: it has none
+    -- One element for each of keys, likewise.
     key_row      tid[];
     key_version  bigint[];
     refused      boolean[]; -- for each entry; NULL: it is not
@@ -52,7 +54,7 @@ DECLARE
     opened       record;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        -- A snapshot taken before the locks would number batches from what was true before them.
+        -- With a snapshot taken before the locks, offsets would be assigned from old rows.
         RAISE 'weir commits need read committed transactions, and this one is %', current_setting('transaction_isolation')
         USING HINT = 'ALTER ROLE … SET default_transaction_isolation = ''read committed''';
     END IF;
@@ -60,7 +62,8 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'on', true); -- for this transaction
     END IF;
 
-    -- Lock the partitions. Who may open one locks the guard of that before: so what is not there in the look behind it nobody else opens.
+    -- Lock the partitions. A commit that may create one locks its guard first: so no other commit creates a
+    -- partition that the query after it does not find.
     IF 0 = ANY (batch_records) THEN
         PERFORM FROM weir.guard g WHERE g.number = 64 FOR NO KEY UPDATE;
     END IF;
@@ -74,8 +77,9 @@ BEGIN
         ) AS newest(place, segment, next_offset, next_byte) ON true;
     END IF;
 
-    -- Lock the keys. Where some are not there, one commit at a time may make them: their guards, in order, and a second look behind those.
-    -- Deadlocks need a key that appears between the looks, and are tried again.
+    -- Lock the keys. For keys that do not exist, one commit at a time may create them: it locks their guards,
+    -- in order, and reads a second time. A deadlock needs a key that appears between the two reads, and is
+    -- retried.
     IF cardinality(keys) > 0 THEN
         FOR attempt IN 1..2 LOOP
             SELECT array_agg(newest.place), array_agg(newest.version)
@@ -93,7 +97,7 @@ BEGIN
         END LOOP;
     END IF;
 
-    -- Judge: first by the checks, then by the partitions.
+    -- Refuse entries: first by the checks, then by the partitions.
     stale := '{}';
     homeless := '{}';
     IF cardinality(check_nth) > 0 THEN
@@ -139,7 +143,7 @@ BEGIN
     END IF;
 
     IF cardinality(batch_nth) > 0 THEN
-        -- Give the batches their places: each begins where the one before it in its partition ends.
+        -- Assign offsets: each begins where the one before it in its partition ends.
         bases := array_fill(NULL::bigint, ARRAY[cardinality(batch_nth)]);
         starts := bases;
         written := bases;
@@ -154,12 +158,14 @@ BEGIN
             part_time[n] := greatest(part_time[n], batch_time[i]);
         END LOOP;
 
-        -- Write the batches. The number of the segment is read behind the locks: who comes later sees what an earlier one saw.
+        -- Write the batches. The number of the segment is read after locking: a later commit sees
+        -- what an earlier one saw.
         SELECT s.number INTO target FROM weir.segment s WHERE s.sealed_at IS NULL AND NOT s.survivors;
         EXECUTE format('SELECT weir.write_%s($1, $2, $3, $4, $5, $6, $7, $8)', target)
         USING written, bases, starts, batch_time, batch_records, batch_size, batch_start, body;
 
-        -- Where the segment is not the one that a partition wrote to before, what it wrote there becomes a run.
+        -- If the segment is not the one that a partition wrote to before, what it wrote there
+        -- becomes a run.
         IF target <> ANY (part_segment) THEN
             INSERT INTO weir.run (partition_id, first_offset, next_offset, first_byte, next_byte, max_time, segment)
             SELECT p.id, p.run_offset, p.next_offset, p.run_byte, p.next_byte, p.run_time, p.segment

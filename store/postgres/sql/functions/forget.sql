@@ -1,4 +1,4 @@
--- forget removes a partition.
+-- forget deletes a partition.
 CREATE OR REPLACE FUNCTION weir.forget(partition bigint) RETURNS boolean
 LANGUAGE plpgsql
 :pinned

@@ -1,8 +1,9 @@
--- life tells in which incarnation the store is, whether it may have lost its end (eventlog/store.go): since when the server runs, NULL for a
--- standby, which is nobody's store; which tables these are; and the epoch.
+-- life returns the incarnation of the store, to detect a rewind (eventlog/store.go): since when the server runs, NULL for
+-- a standby, which no store uses; an id of the tables; and the epoch.
 --
--- A server that was promoted, restored or recovered was started for that, and so runs since another microsecond. A dump that was restored under a
--- running server makes new tables. What only an epoch tells was noticed by a process: it put the key.
+-- A server that was promoted, restored or recovered was started for that, and so has run since another microsecond.
+-- Restoring a dump into a running server creates new tables. A rewind that shows in neither is noticed by a process,
+-- which puts the key of the epoch.
 CREATE OR REPLACE FUNCTION weir.life(OUT server bigint, OUT tables bigint, OUT epoch bigint)
 LANGUAGE plpgsql STABLE
 :by_index

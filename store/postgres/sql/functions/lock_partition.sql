@@ -1,4 +1,5 @@
--- lock_partition locks the newest version of a partition's row, as commits do, and returns it: NULLs where there is no such partition.
+-- lock_partition locks the newest version of a partition's row, as commits do, and returns it; NULLs if the partition
+-- does not exist.
 CREATE OR REPLACE FUNCTION weir.lock_partition(id bigint) RETURNS weir.partition
 LANGUAGE plpgsql
 :by_index

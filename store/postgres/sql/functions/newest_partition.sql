@@ -1,5 +1,6 @@
--- newest_partition is the newest version of a partition's row (tables/001_tables.sql): none where there is no such partition. The planner puts
--- its query in place of the call. A view cannot use it: the query would run with the rights of whoever reads the view.
+-- newest_partition returns the newest version of a partition's row (tables/001_tables.sql), or nothing if the partition
+-- does not exist. The planner inlines it. A view cannot use it: the query would run with the rights of the reader of the
+-- view.
 CREATE OR REPLACE FUNCTION weir.newest_partition(id bigint) RETURNS SETOF weir.partition
 LANGUAGE sql STABLE
 ROWS 1

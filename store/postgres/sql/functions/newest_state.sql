@@ -1,5 +1,5 @@
--- newest_state is the newest version of a key's row (tables/001_tables.sql): none where there is no such key. The planner puts its query in
--- place of the call.
+-- newest_state returns the newest version of a key's row (tables/001_tables.sql), or nothing if the key does not exist.
+-- The planner inlines it.
 CREATE OR REPLACE FUNCTION weir.newest_state(key text) RETURNS SETOF weir.state
 LANGUAGE sql STABLE
 ROWS 1

@@ -1,8 +1,8 @@
--- read answers spans, numbered from 1: first a row with the bounds of the span's partition, none where there is no such
--- partition; then a row for each piece of the batches asked for, in order. All spans together get at most budget bytes; only the first batch
--- of all comes however large it is.
+-- read answers spans, numbered from 1: first a row with the bounds of the span's partition, or none if it does not exist;
+-- then a row for each piece of the batches, in order. All spans together get at most budget bytes; only the very first
+-- batch is returned whatever its size.
 --
--- In each run two lookups find where the answer begins and ends, and a range of the key is all that is read.
+-- In each run two lookups find the first and the last batch of the answer, and one range of the key is read.
 CREATE OR REPLACE FUNCTION weir.read(want_partition bigint[], want_from bigint[], want_bytes bigint[], budget bigint)
 RETURNS TABLE (
     span int,
@@ -41,10 +41,10 @@ BEGIN
                 EXECUTE format('SELECT base_offset, byte, size FROM weir.batch_%s WHERE partition_id = $1 AND base_offset <= $2
                                 ORDER BY base_offset DESC, piece DESC LIMIT 1', r.segment)
                 INTO start, byte, whole USING p.id, want_from[n];
-                EXIT WHEN start IS NULL; -- it is not there; who asked sees that nothing came
+                EXIT WHEN start IS NULL; -- it is missing; the caller notices that nothing came
                 room := least(want_bytes[n], left_);
                 EXIT WHEN any_ AND whole > room;
-                any_ := true; -- the first batch of all comes however large it is
+                any_ := true; -- the very first batch is returned whatever its size
                 room := byte + room; -- the highest byte that the answer may reach
                 reach := byte + whole;
                 stop := start + 1;
@@ -53,9 +53,9 @@ BEGIN
                 stop := start;
             END IF;
             IF r.next_byte <= room THEN
-                stop := NULL; -- the rest of the run has room
+                stop := NULL; -- the rest of the run fits
                 reach := r.next_byte;
-            ELSE              -- up to the first batch that has none
+            ELSE              -- up to the first batch that does not fit
                 EXECUTE format('SELECT base_offset, byte FROM weir.batch_%s
                                 WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3 AND piece = 0 AND byte + size > $4
                                 ORDER BY base_offset LIMIT 1', r.segment)
@@ -74,7 +74,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- A weir of an earlier version, beside this one, asks without a budget.
+-- An earlier version of weir, running at the same time, reads without a budget.
 CREATE OR REPLACE FUNCTION weir.read(want_partition bigint[], want_from bigint[], want_bytes bigint[])
 RETURNS TABLE (
     span int,

@@ -1,4 +1,5 @@
--- seek_bytes finds the highest batch boundary with at least so many bytes behind it; NULL where there is no such partition.
+-- seek_bytes returns the highest batch boundary with at least so many bytes after it; NULL if the partition does not
+-- exist.
 CREATE OR REPLACE FUNCTION weir.seek_bytes(partition bigint, behind bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 :by_index

@@ -1,4 +1,5 @@
--- seek_time finds the first batch whose newest record is not older, from the one that holds an offset on; NULL where there is no such partition.
+-- seek_time returns the base offset of the first batch whose newest record is not older, from the batch that holds an
+-- offset; NULL if the partition does not exist.
 CREATE OR REPLACE FUNCTION weir.seek_time(partition bigint, not_older bigint, from_offset bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 :by_index
@@ -20,12 +21,12 @@ BEGIN
         INTO at USING p.id, r.first_offset, r.next_offset, not_older, low;
         IF at IS NOT NULL THEN
             RETURN greatest(at, low);
-        END IF; -- the young one of this run lies below
+        END IF; -- the batch of this run that is young enough is below the offset
     END LOOP;
     RETURN p.next_offset;
 END $$;
 
--- A weir of an earlier version, beside this one, always begins at the first offset.
+-- An earlier version of weir, running at the same time, always begins at the first offset.
 CREATE OR REPLACE FUNCTION weir.seek_time(partition bigint, not_older bigint) RETURNS bigint
 LANGUAGE sql STABLE
 RETURN weir.seek_time(partition, not_older, 0);

@@ -1,4 +1,5 @@
--- still refuses the statement that it is part of, as a whole, where the store is in another incarnation (life). NULL: none was told yet.
+-- still fails the statement that it is part of if the store is in another incarnation (life). NULL: Moved was not called
+-- yet.
 CREATE OR REPLACE FUNCTION weir.still(server bigint, tables bigint, epoch bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE
 :by_index
