@@ -112,7 +112,7 @@ func decode(ctx context.Context, memory *answerBudget, got []eventlog.Slice, ask
 	return pages, needed, nil
 }
 
-// turns limits decoding to one batch per processor at a time: a decoder's memory is not claimed.
+// turns limits decoding to one batch per processor at a time: what a small decoder holds is not claimed (package batch bounds that of large ones).
 var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 // checkBytes is how much is decoded between two looks at whether the request has ended.

@@ -18,6 +18,10 @@ import (
 // decompressedMax bounds the size of a batch after decompression, because consumers hold a whole batch in memory.
 const decompressedMax = batch.DefaultMaxDecompressed
 
+// The batches of one request decompress to decompressedMax and decompressedEach times the request's bytes, all together. Kafka has no such
+// bound; a request of 1 MB could cost minutes. The first batch is never refused for it, so that whoever sends the others again gets on.
+const decompressedEach = 32
+
 // Values of a produce request's acks. Every answer is sent after the records are durable; acks=0 gets no answer.
 const (
 	acksNone = 0
@@ -42,6 +46,7 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 		timeout = r.timeout()
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
+	r.mayDecompress = decompressedMax + decompressedEach*r.length
 	mentions, elements := mentionsOf(in)
 	again := make(map[producedPart]error) // one error for all mentions of a partition: an error for each costs more than its mention
 	parts := make([]appending, 0, elements)
@@ -114,7 +119,7 @@ func (s *Server) submit(ctx context.Context, r *request, topic eventlog.Topic, p
 	if err := checkProducer(in); err != nil {
 		return appending{err: err}
 	}
-	h, err := checkBatch(in, topic, p.Records)
+	h, err := checkBatch(r, topic, p.Records)
 	if err != nil {
 		return appending{err: err}
 	}
@@ -159,7 +164,7 @@ func checkProducer(in *kmsg.ProduceRequest) error {
 var errTransactions = lacking("transactions", kerr.TransactionalIDAuthorizationFailed, "transactions are not supported: unset transactional.id")
 
 // checkBatch checks that records is exactly one batch, valid, and of a kind that a client may append to the topic.
-func checkBatch(in *kmsg.ProduceRequest, topic eventlog.Topic, records []byte) (batch.Header, error) {
+func checkBatch(r *request, topic eventlog.Topic, records []byte) (batch.Header, error) {
 	const lengthEnd = 12 // bytes of a batch that its length field does not count
 	if len(records) == 0 {
 		return batch.Header{}, deny(kerr.InvalidRecord, "there is no record batch; exactly one is needed")
@@ -189,13 +194,21 @@ func checkBatch(in *kmsg.ProduceRequest, topic eventlog.Topic, records []byte) (
 		return h, deny(kerr.InvalidRecord, "the base offset of the record batch is %d; 0 is needed", h.BaseOffset)
 	case h.ProducerID >= 0 && (h.BaseSequence < 0 || h.ProducerEpoch < 0):
 		return h, deny(kerr.InvalidRecord, "the record batch has producer id %d, epoch %d and sequence %d; neither may be negative", h.ProducerID, h.ProducerEpoch, h.BaseSequence)
-	case a.Codec() == batch.Zstd && in.Version < 7:
-		return h, deny(kerr.UnsupportedCompressionType, "zstd needs Produce version 7, and this request is version %d", in.Version)
+	case a.Codec() == batch.Zstd && r.version < 7:
+		return h, deny(kerr.UnsupportedCompressionType, "zstd needs Produce version 7, and this request is version %d", r.version)
 	}
-	if err := batch.Validate(records, h, decompressedMax); err != nil {
+	limit := min(r.mayDecompress, decompressedMax)
+	n, err := batch.Validate(records, h, limit)
+	r.mayDecompress = max(r.mayDecompress-n, 0)
+	switch {
+	case err == nil:
+		return h, nil
+	case errors.Is(err, batch.ErrTooLarge) && limit < decompressedMax: // clients send it again, as nothing is wrong with it
+		return h, deny(kerr.NotEnoughReplicas, "the batches of a request of %d bytes may decompress to %d bytes, and this one is beyond; it was not appended: send it again, with fewer others",
+			r.length, decompressedMax+decompressedEach*r.length)
+	default:
 		return h, denyFor(err)
 	}
-	return h, nil
 }
 
 // applySettings gives a batch the codec and timestamps that the topic's settings ask for. max.message.bytes applies to the stored size, as in

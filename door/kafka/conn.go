@@ -63,6 +63,8 @@ type request struct {
 	claim    *budget.Claim // memory of Server.frames held for the request and its answer
 	records  *budget.Claim // memory of Server.fetches held for the records of its answer; nil: there are none
 
+	mayDecompress int // bytes to which the batches of a produce request that were not checked yet may decompress
+
 	answerBytes int // estimated bytes of an answer whose size is not bounded by the request's
 }
 

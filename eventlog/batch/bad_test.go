@@ -57,7 +57,7 @@ func check(raw []byte, limit int) error {
 	if err != nil {
 		return err
 	}
-	return batch.Validate(raw, h, limit)
+	return second(batch.Validate(raw, h, limit))
 }
 
 func TestBadHeadersAreRefused(t *testing.T) {

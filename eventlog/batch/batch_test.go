@@ -48,7 +48,7 @@ func decode(t testing.TB, raw []byte) []batch.Record {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := batch.Validate(raw, h, limit); err != nil {
+	if _, err := batch.Validate(raw, h, limit); err != nil {
 		t.Fatal(err)
 	}
 	var records []batch.Record
@@ -114,7 +114,7 @@ func TestAnyRecordsComeBackWhole(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := batch.Validate(raw, h, limit); err != nil {
+			if _, err := batch.Validate(raw, h, limit); err != nil {
 				t.Fatal(err)
 			}
 			var got []batch.Record

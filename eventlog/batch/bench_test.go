@@ -43,7 +43,7 @@ func BenchmarkValidate(b *testing.B) {
 				b.SetBytes(1 << 20)
 				b.ReportAllocs()
 				for b.Loop() {
-					if err := batch.Validate(raw, h, batch.DefaultMaxDecompressed); err != nil {
+					if _, err := batch.Validate(raw, h, batch.DefaultMaxDecompressed); err != nil {
 						b.Fatal(err)
 					}
 				}

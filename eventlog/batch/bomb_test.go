@@ -253,7 +253,7 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 		"Check":    func() { _, err = batch.Check(raw) },
 		"Parse":    func() { _, err = batch.Parse(raw) },
 		"Patch":    func() { batch.Patch(raw, 1, 2) },
-		"Validate": func() { err = batch.Validate(raw, h, limit) },
+		"Validate": func() { _, err = batch.Validate(raw, h, limit) },
 		"Newest":   func() { _, _, err = batch.Newest(raw, 0, 0, limit) },
 		"Split": func() {
 			for _, err = range batch.Split(raw) {

@@ -2,12 +2,14 @@ package batch
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/pierrec/lz4/v4"
+	"golang.org/x/sync/semaphore"
 )
 
 // Codec is how the records of a batch are compressed, by Kafka's numbers.
@@ -72,6 +74,38 @@ func closeDecoder(codec Codec, d decoder) {
 		decoders[codec].Put(d)
 	}
 }
+
+const (
+	// decoderMemory bounds what large decoders hold together, in the whole process.
+	decoderMemory = 128 << 20
+
+	// smallDecoder is what a decoder may hold uncounted.
+	smallDecoder = 1 << 20
+)
+
+var memory = semaphore.NewWeighted(decoderMemory)
+
+// hold waits until there is memory for the decoder of src, and returns how many bytes it holds. Most hold little and do not wait.
+func hold(codec Codec, src []byte, limit int) (held int) {
+	switch codec {
+	case Zstd:
+		if _, window, err := narrow(src, uint64(limit)); err == nil {
+			held = int(window)
+		}
+	case Snappy:
+		held = min(snappyHeld(src), limit)
+	}
+	if held <= smallDecoder {
+		return 0
+	}
+	held = min(held, decoderMemory)
+	if err := memory.Acquire(context.Background(), int64(held)); err != nil {
+		panic(fmt.Sprintf("a wait for %d of %d bytes ended: %v", held, decoderMemory, err)) // only its context could end it
+	}
+	return held
+}
+
+func letGo(held int) { memory.Release(int64(held)) }
 
 // gzipDecoder reads any number of gzip members, one after the other.
 type gzipDecoder struct {

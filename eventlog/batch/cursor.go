@@ -26,7 +26,9 @@ type cursor struct {
 	err  error
 
 	codec Codec
+	held  int // bytes of memory, for the decoder
 	limit int // on all the bytes together
+	ahead int // bytes that the decoder decompressed, where it does so in whole blocks
 	index int // of the record that is being read
 	end   int // of that record
 
@@ -37,8 +39,7 @@ type cursor struct {
 
 var windows = sync.Pool{New: func() any { return new([windowSize]byte) }}
 
-// turns lets as many batches be decompressed at once as there are processors. More would be no faster, and a hostile
-// one may hold its limit in memory. It goes only to those that run to their end without waiting for anybody.
+// turns lets as many batches be decompressed at once as there are processors. More would be no faster. It goes only to those that run to their end without waiting for anybody.
 var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 // start begins with the records of raw. close must follow. With keep, the fields that next hands out may be held
@@ -52,7 +53,9 @@ func (c *cursor) start(raw []byte, codec Codec, limit int, keep bool) {
 		return
 	case keep:
 		c.fresh = min(max(8*len(records), 1<<10), windowSize)
+		c.held = hold(codec, records, limit)
 	default:
+		c.held = hold(codec, records, limit) // before the turn: who has that waits for nobody
 		turns <- struct{}{}
 		c.own = windows.Get().(*[windowSize]byte)
 		c.win = c.own[:0]
@@ -69,11 +72,12 @@ func (c *cursor) close() {
 	if c.src != nil {
 		closeDecoder(c.codec, c.src)
 	}
+	letGo(c.held)
 	if c.own != nil {
 		windows.Put(c.own)
 		<-turns
 	}
-	c.src, c.own, c.win = nil, nil, nil
+	c.src, c.own, c.win, c.held = nil, nil, nil, 0
 }
 
 // next reads the record with the given index. It sets rec's offset and timestamp, as deltas, and with keep
@@ -172,6 +176,14 @@ func (c *cursor) headers() []RecordHeader {
 		}
 	}
 	return headers
+}
+
+// decompressed is how many bytes were decompressed so far, also of what nobody read.
+func (c *cursor) decompressed() int {
+	if c.codec == None {
+		return 0
+	}
+	return max(c.gone+len(c.win), c.ahead)
 }
 
 // at is how far the cursor is, counted from the first record.
@@ -275,6 +287,9 @@ func (c *cursor) fill(n int) {
 			room = room[:most]
 		}
 		got, err := c.src.Read(room)
+		if whole, ok := c.src.(*snappyDecoder); ok {
+			c.ahead = whole.total
+		}
 		c.win = c.win[:len(c.win)+got]
 		switch {
 		case c.gone+len(c.win) > c.limit:

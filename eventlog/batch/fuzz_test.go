@@ -51,7 +51,7 @@ func FuzzValidate(f *testing.F) {
 		if err != nil {
 			return
 		}
-		valid := batch.Validate(raw, h, fuzzLimit)
+		_, valid := batch.Validate(raw, h, fuzzLimit)
 		var got []batch.Record
 		var readable error
 		for rec, err := range batch.Records(raw, fuzzLimit) {

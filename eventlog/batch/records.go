@@ -23,11 +23,16 @@ type RecordHeader struct {
 // Validate walks the records of a checked batch and sees that each is as the layout demands: lengths that add up, offset
 // deltas from 0 without gaps, timestamps in range, header keys that are not null, no byte too few or too many.
 // A compressed batch is decompressed as a stream, which costs a window and not the whole; one that grows past
-// maxDecompressed fails with ErrTooLarge.
-func Validate(raw []byte, h Header, maxDecompressed int) error {
+// maxDecompressed fails with ErrTooLarge. It tells how many bytes it decompressed, also when it fails: what the batch cost.
+func Validate(raw []byte, h Header, maxDecompressed int) (decompressed int, err error) {
 	var c cursor
 	c.start(raw, h.Attributes.Codec(), maxDecompressed, false)
 	defer c.close()
+	err = c.validate(h)
+	return c.decompressed(), err
+}
+
+func (c *cursor) validate(h Header) error {
 	var rec Record
 	for i := range int(h.Records) {
 		if !c.next(i, &rec) {
@@ -57,7 +62,8 @@ func lateTimestamp(t int64) string {
 }
 
 // Records decodes a batch, for readers that speak no Kafka. It ends with the first error.
-// What it yields may be kept; keys and values of an uncompressed batch share raw's memory.
+// What it yields may be kept; keys and values of an uncompressed batch share raw's memory. Do not wait for others in the loop: large
+// decoders share decoderMemory.
 func Records(raw []byte, maxDecompressed int) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		h, err := Parse(raw)

@@ -32,12 +32,13 @@ type snappyDecoder struct {
 	src   []byte // blocks still to decode
 	raw   bool   // src is one raw block
 	limit int
+	total int    // bytes of all blocks decoded so far
 	buf   []byte // backs block
 	block []byte // decoded, still to be read
 }
 
 func (d *snappyDecoder) open(src []byte, limit int) error {
-	d.src, d.raw, d.limit, d.block = src, true, limit, nil
+	d.src, d.raw, d.limit, d.total, d.block = src, true, limit, 0, nil
 	if len(src) >= xerialHeaderLen && bytes.HasPrefix(src, xerialMagic) {
 		d.src, d.raw = src[xerialHeaderLen:], false
 	}
@@ -80,11 +81,43 @@ func (d *snappyDecoder) next() error {
 	if size > d.limit {
 		return fmt.Errorf("%w: a snappy block decompresses to %d bytes, the limit is %d", ErrTooLarge, size, d.limit)
 	}
+	if size > snappyMost*len(block) {
+		return fmt.Errorf("a snappy block of %d bytes says that it has %d", len(block), size)
+	}
+	d.total += size
 	if size > cap(d.buf) {
 		d.buf = make([]byte, max(size, xerialBlock))
 	}
 	d.block, err = snappy.Decode(d.buf[:cap(d.buf)], block)
 	return err
+}
+
+// snappyMost is how many bytes one byte of a block can stand for: a copy of 64 bytes takes 3, one of 11 takes 2
+// (format_description.txt of google/snappy, 2.2). No memory is spent on a block that is too short for what it says.
+const snappyMost = 22
+
+// snappyHeld is how many bytes the largest block decodes to.
+func snappyHeld(src []byte) (most int) {
+	if len(src) < xerialHeaderLen || !bytes.HasPrefix(src, xerialMagic) {
+		return snappyLen(src)
+	}
+	for src = src[xerialHeaderLen:]; len(src) >= 4; {
+		size := binary.BigEndian.Uint32(src)
+		if uint64(size) > uint64(len(src)-4) {
+			break
+		}
+		most, src = max(most, snappyLen(src[4:4+size])), src[4+size:]
+	}
+	return most
+}
+
+// snappyLen is how many bytes a block decodes to; 0 if it cannot.
+func snappyLen(block []byte) int {
+	size, err := snappy.DecodedLen(block)
+	if err != nil || size > snappyMost*len(block) {
+		return 0
+	}
+	return size
 }
 
 func (d *snappyDecoder) close() bool {
