@@ -49,6 +49,10 @@ func (s *Server) publishMany(c *call) error {
 	if err != nil {
 		return err
 	}
+	parsed, err := c.claimItems(body)
+	if err != nil {
+		return err
+	}
 	items, err := parse(body, partial)
 	if err != nil {
 		return err
@@ -56,9 +60,11 @@ func (s *Server) publishMany(c *call) error {
 	if len(items) == 0 {
 		return kindInvalidRequest.because("there are no events in it")
 	}
+	parsed(len(items))
+	trace := traceOf(c.r.Header)
 	for i := range items {
 		items[i].event.Topic = topic
-		items[i].event.Headers = withTrace(items[i].event.Headers, c.r.Header)
+		items[i].event.Headers = withTrace(items[i].event.Headers, trace)
 	}
 	if partial {
 		return s.publishEach(c, items)
@@ -67,25 +73,27 @@ func (s *Server) publishMany(c *call) error {
 	for i := range items {
 		events[i] = items[i].event
 	}
+	answer, err := c.claimOutcomes(len(events), placedBytes)
+	if err != nil {
+		return err
+	}
+	defer answer.Release()
 	placed, err := s.publish(c, events...)
 	if err != nil {
 		return err
 	}
-	out := append(make([]byte, 0, 32+40*len(placed)), `{"events":[`...)
-	for i, p := range placed {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = appendPlaced(out, p)
-	}
-	c.Header()["Content-Type"] = jsonType
-	c.send(http.StatusOK, append(out, "]}\n"...))
+	c.sendOutcomes(http.StatusOK, "events", len(placed), answer, func(b []byte, i int) []byte { return appendPlaced(b, placed[i]) })
 	return nil
 }
 
 // publishEach publishes the valid events, in order, and answers for each event. Usually it publishes all at once; only if an event
 // is refused then, it publishes one by one.
 func (s *Server) publishEach(c *call, items []item) error {
+	answer, err := c.claimOutcomes(len(items), problemBytes)
+	if err != nil {
+		return err
+	}
+	defer answer.Release()
 	ctx, cancel := c.withTimeout()
 	defer cancel()
 	placed := make([]publish.Placed, len(items))
@@ -118,15 +126,11 @@ func (s *Server) publishEach(c *call, items []item) error {
 			placed[i] = one[0]
 		}
 	}
-	out := []byte(`{"events":[`)
+	errs := make([]error, len(items))
 	for i := range items {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = appendItem(out, c, items[i].err, placed[i])
+		errs[i] = items[i].err
 	}
-	c.Header()["Content-Type"] = jsonType
-	c.send(http.StatusMultiStatus, append(out, "]}\n"...))
+	c.sendOutcomes(http.StatusMultiStatus, "events", len(errs), answer, func(b []byte, i int) []byte { return appendItem(b, c, errs[i], placed[i]) })
 	return nil
 }
 
@@ -173,13 +177,12 @@ func parseEvents(body []byte, partial bool) (items []item, err error) {
 
 // parseItem reads one event. With partial its error is kept, and the rest of its JSON is skipped.
 func parseItem(r *jsonReader, partial bool) (it item, err error) {
-	back := *r
-	back.at = append([]byte(nil), r.at...)
+	pos, depth, at := r.pos, r.depth, len(r.at) // the pointer only grows inside the event
 	if it.event, err = parseEvent(r); err == nil || !partial {
 		return it, err
 	}
 	it.err = err
-	*r = back
+	r.pos, r.depth, r.at = pos, depth, r.at[:at]
 	_, err = r.raw()
 	return it, err
 }

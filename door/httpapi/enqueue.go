@@ -45,6 +45,10 @@ func (s *Server) enqueueMany(c *call) error {
 	if err != nil {
 		return err
 	}
+	parsed, err := c.claimItems(body)
+	if err != nil {
+		return err
+	}
 	messages, err := parse(body)
 	if err != nil {
 		return err
@@ -52,22 +56,21 @@ func (s *Server) enqueueMany(c *call) error {
 	if len(messages) == 0 {
 		return kindInvalidRequest.because("there are no messages in it")
 	}
+	parsed(len(messages))
+	trace := traceOf(c.r.Header)
 	for i := range messages {
-		messages[i].Headers = withTrace(messages[i].Headers, c.r.Header)
+		messages[i].Headers = withTrace(messages[i].Headers, trace)
 	}
+	answer, err := c.claimOutcomes(len(messages), placedBytes)
+	if err != nil {
+		return err
+	}
+	defer answer.Release()
 	at, err := s.enqueue(c, messages...)
 	if err != nil {
 		return err
 	}
-	out := append(make([]byte, 0, 32+24*len(at)), `{"messages":[`...)
-	for i := range at {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = appendEnqueued(out, at[i])
-	}
-	c.Header()["Content-Type"] = jsonType
-	c.send(http.StatusOK, append(out, "]}\n"...))
+	c.sendOutcomes(http.StatusOK, "messages", len(at), answer, func(b []byte, i int) []byte { return appendEnqueued(b, at[i]) })
 	return nil
 }
 
@@ -101,7 +104,7 @@ func describedMessage(c *call) (m queue.NewMessage, err error) {
 	if m.Headers, err = headersOf(c.r.Header); err != nil {
 		return m, err
 	}
-	m.Headers = withTrace(m.Headers, c.r.Header)
+	m.Headers = withTrace(m.Headers, traceOf(c.r.Header))
 	delay, err := number(q, "delay_ms", 0, pauseMax, 0)
 	if err != nil {
 		return m, err

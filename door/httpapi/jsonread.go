@@ -21,8 +21,12 @@ type jsonReader struct {
 	in    []byte
 	pos   int
 	depth int
-	line  int    // of in's first byte in the body, from 0
 	at    []byte // the JSON pointer of the value being read
+
+	// Where fail was called last, so that many errors of one text do not count its lines from the start each time.
+	counted   int
+	line      int // of counted in the body, from 0
+	lineStart int // where in's line begins that counted is in
 }
 
 // depthMax bounds the nesting of arrays and objects.
@@ -48,19 +52,42 @@ func readJSON(in []byte, line int, read func(*jsonReader) error) error {
 	return nil
 }
 
+// pointerMax bounds the JSON pointer of a problem; a longer one is left out.
+const pointerMax = 1 << 10
+
 // fail returns a problem with the reader's current position.
 func (r *jsonReader) fail(format string, args ...any) error {
-	read := r.in[:min(r.pos, len(r.in))]
 	p := kindInvalidJSON.because(format, args...)
-	p.Line = r.line + 1 + bytes.Count(read, []byte("\n"))
-	p.Column = len(read) - (bytes.LastIndexByte(read, '\n') + 1) + 1
-	p.Pointer = string(r.at)
+	r.countLines()
+	p.Line, p.Column = r.line+1, r.counted-r.lineStart+1
+	if len(r.at) <= pointerMax {
+		p.Pointer = string(r.at)
+	}
 	where := fmt.Sprintf("line %d, column %d", p.Line, p.Column)
 	if p.Pointer != "" {
 		where += ", " + shorten(p.Pointer)
 	}
 	p.Detail = where + ": " + p.Detail
 	return p
+}
+
+// countLines moves counted to the reader's position. It reads what is between them, and backward the rest of a line.
+func (r *jsonReader) countLines() {
+	to := min(r.pos, len(r.in))
+	newline := []byte("\n")
+	if to >= r.counted {
+		between := r.in[r.counted:to]
+		if last := bytes.LastIndexByte(between, '\n'); last >= 0 {
+			r.lineStart = r.counted + last + 1
+		}
+		r.line += bytes.Count(between, newline)
+	} else {
+		r.line -= bytes.Count(r.in[to:r.counted], newline)
+		if to < r.lineStart {
+			r.lineStart = bytes.LastIndexByte(r.in[:to], '\n') + 1
+		}
+	}
+	r.counted = to
 }
 
 func (r *jsonReader) space() {

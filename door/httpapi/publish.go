@@ -149,23 +149,31 @@ func headersOf(h http.Header) ([]batch.RecordHeader, error) {
 		}
 		out = append(out, batch.RecordHeader{Key: name, Value: []byte(value)})
 	}
-	return withTrace(out, h), nil
+	return withTrace(out, traceOf(h)), nil
 }
 
-// withTrace adds the request's trace context (W3C) to an event that has none of its own.
-func withTrace(headers []batch.RecordHeader, h http.Header) []batch.RecordHeader {
+// traceOf returns the request's trace context (W3C) as headers of an event.
+func traceOf(h http.Header) (trace []batch.RecordHeader) {
 	parent := h["Traceparent"]
 	if len(parent) != 1 || len(parent[0]) > traceMax {
+		return nil
+	}
+	trace = append(trace, batch.RecordHeader{Key: eventlog.TraceParent, Value: []byte(parent[0])})
+	if state := h["Tracestate"]; len(state) > 0 && len(state[0]) <= traceMax {
+		trace = append(trace, batch.RecordHeader{Key: eventlog.TraceState, Value: []byte(strings.Join(state, ","))})
+	}
+	return trace
+}
+
+// withTrace adds a trace context to an event that has none of its own.
+func withTrace(headers, trace []batch.RecordHeader) []batch.RecordHeader {
+	if len(trace) == 0 {
 		return headers
 	}
 	if _, has := eventlog.TraceOf(headers); has {
 		return headers
 	}
-	headers = append(headers, batch.RecordHeader{Key: eventlog.TraceParent, Value: []byte(parent[0])})
-	if state := h["Tracestate"]; len(state) > 0 && len(state[0]) <= traceMax {
-		headers = append(headers, batch.RecordHeader{Key: eventlog.TraceState, Value: []byte(strings.Join(state, ","))})
-	}
-	return headers
+	return append(headers, trace...)
 }
 
 // traceMax bounds the length of each part of a trace context; W3C requires at least 512 characters of tracestate.

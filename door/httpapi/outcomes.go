@@ -1,0 +1,65 @@
+package httpapi
+
+import (
+	"bytes"
+
+	"github.com/weir-log/weir/internal/budget"
+)
+
+// Memory of a batch: its events or messages while they are handled, and the outcome of each while the client reads it.
+const (
+	itemBytes    = 1 << 10 // an event and its problem, without the bytes of the body
+	placedBytes  = 64
+	problemBytes = 512
+)
+
+// claimItems claims memory for the most events or messages that a body may hold. parsed gives back what is not needed for so many.
+func (c *call) claimItems(body []byte) (parsed func(int), err error) {
+	between := []byte(",")
+	if c.mediaType() != "application/json" {
+		between = []byte("\n")
+	}
+	most := int64(min(bytes.Count(body, between)+1, eventsMax)) * itemBytes
+	if most <= bodyFree {
+		return func(int) {}, nil
+	}
+	if _, err := c.claimMemory(most); err != nil {
+		return nil, err
+	}
+	return func(n int) { c.shrinkBody(max(most-int64(n)*itemBytes, 0)) }, nil
+}
+
+// claimOutcomes claims memory for the answer to so many events or messages, before anything happens to them: a client that is refused for want of
+// memory can try again. nil: the answer is small.
+func (c *call) claimOutcomes(n int, each int64) (*budget.Claim, error) {
+	size := int64(n) * each
+	if size <= answerFree {
+		return nil, nil
+	}
+	ctx, cancel := c.withTimeout()
+	defer cancel()
+	claim := c.s.answers.Begin()
+	if _, err := claim.Grow(ctx, size); err != nil {
+		claim.Release()
+		return nil, c.s.overloaded()
+	}
+	return claim, nil
+}
+
+// sendOutcomes answers with the outcome of each event or message, under a name. It is sent in pieces; nothing of the body is needed any more.
+func (c *call) sendOutcomes(status int, name string, n int, claim *budget.Claim, each func(b []byte, i int) []byte) {
+	c.releaseBody()
+	c.Header()["Content-Type"] = jsonType
+	c.WriteHeader(status)
+	e, end := pageEncoder(c, claim)
+	defer end()
+	e.string(`{"` + name + `":[`)
+	for i := range n {
+		if i > 0 {
+			e.string(",")
+		}
+		e.buf = each(e.buf, i)
+		e.spill()
+	}
+	e.string("]}\n")
+}
