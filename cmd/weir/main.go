@@ -3,6 +3,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // schedules have time zones, and the container has no files of them
 
 	"github.com/weir-log/weir/door/cli"
 )

@@ -154,15 +154,16 @@ func (s Settings) pause(failed int32) time.Duration {
 
 // definition is a queue's definition in the store.
 type definition struct {
-	name     string
-	id       string // of this queue: one that is deleted and made again has another
-	topic    string // its name when the queue was made, for people
-	topicID  eventlog.TopicID
-	levels   []eventlog.TopicID // of the priorities from 1 on
-	made     bool               // the queue made its topic: what was handled is removed there (retention.go)
-	purged   []string           // the ids that it had before its last purges, at most purgedMax
-	settings Settings
-	version  eventlog.Version
+	name      string
+	id        string // of this queue: one that is deleted and made again has another
+	topic     string // its name when the queue was made, for people
+	topicID   eventlog.TopicID
+	levels    []eventlog.TopicID // of the priorities from 1 on
+	made      bool               // the queue made its topic: what was handled is removed there (retention.go)
+	purged    []string           // the ids that it had before its last purges, at most purgedMax
+	schedules string             // the id of its schedules, which a purge does not change; "": it has never had one
+	settings  Settings
+	version   eventlog.Version
 }
 
 // purgedMax bounds the remembered purges: a message that leaves the wheel only after so many later purges is not purged.
@@ -175,13 +176,14 @@ func (d definition) reads(topic eventlog.TopicID) bool {
 
 // The value of a definition's key. Durations are text, as in "1m30s".
 type storedDefinition struct {
-	ID       string         `json:"id"`
-	Topic    string         `json:"topic"`
-	TopicID  string         `json:"topic_id"`
-	Levels   []string       `json:"levels,omitempty"` // ids of the topics of the priorities from 1 on
-	Made     bool           `json:"made_topic,omitempty"`
-	Purged   []string       `json:"purged,omitempty"`
-	Settings storedSettings `json:"settings"`
+	ID        string         `json:"id"`
+	Topic     string         `json:"topic"`
+	TopicID   string         `json:"topic_id"`
+	Levels    []string       `json:"levels,omitempty"` // ids of the topics of the priorities from 1 on
+	Made      bool           `json:"made_topic,omitempty"`
+	Purged    []string       `json:"purged,omitempty"`
+	Schedules string         `json:"schedules,omitempty"`
+	Settings  storedSettings `json:"settings"`
 }
 
 type storedSettings struct {
@@ -254,7 +256,7 @@ func (d definition) value() []byte {
 	for _, id := range d.levels {
 		levels = append(levels, id.String())
 	}
-	value, err := json.Marshal(storedDefinition{ID: d.id, Topic: d.topic, TopicID: d.topicID.String(), Levels: levels, Made: d.made, Purged: d.purged, Settings: stored})
+	value, err := json.Marshal(storedDefinition{ID: d.id, Topic: d.topic, TopicID: d.topicID.String(), Levels: levels, Made: d.made, Purged: d.purged, Schedules: d.schedules, Settings: stored})
 	if err != nil {
 		panic(fmt.Sprintf("queue %q: encode its definition: %v", d.name, err)) // it has nothing that JSON cannot say
 	}
@@ -282,7 +284,7 @@ func parseDefinition(kv eventlog.KeyValue) (d definition, err error) {
 		}
 		d.levels = append(d.levels, id)
 	}
-	d.id, d.topic, d.made, d.purged, d.version = stored.ID, stored.Topic, stored.Made, stored.Purged, kv.Version
+	d.id, d.topic, d.made, d.purged, d.schedules, d.version = stored.ID, stored.Topic, stored.Made, stored.Purged, stored.Schedules, kv.Version
 	s := stored.Settings
 	d.settings = Settings{Attempts: s.Attempts, DropExpired: s.DropExpired, KeyOrder: s.KeyOrder, KeepDone: s.KeepDone, Window: s.Window, Paused: s.Paused,
 		Unique: s.Unique, Concurrency: s.Concurrency, Rate: s.Rate, Priorities: s.Priorities}
@@ -569,16 +571,20 @@ func (qs *Queues) setPaused(ctx context.Context, name string, paused bool) error
 	return err
 }
 
-// Delete deletes a queue and the state of its messages. The topics stay: they may have other readers.
+// Delete deletes a queue, its schedules and the state of its messages. The topics stay: they may have other readers.
 func (qs *Queues) Delete(ctx context.Context, name string) error {
 	for range changesMax {
 		d, err := qs.read(ctx, name)
 		if err != nil {
 			return err
 		}
+		puts := []eventlog.Put{{Key: defKey(name)}, goes(d.id)}
+		if d.schedules != "" {
+			puts = append(puts, goes(d.schedules))
+		}
 		_, err = qs.log.Append(ctx, eventlog.Entry{
 			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}},
-			Puts:   []eventlog.Put{{Key: defKey(name)}, goes(d.id)},
+			Puts:   puts,
 		})
 		if isStale(err) {
 			continue
@@ -588,6 +594,9 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 		}
 		qs.heard(name)
 		qs.forgetGone(d.id)
+		if d.schedules != "" {
+			qs.forgetGone(d.schedules)
+		}
 		return nil
 	}
 	return fmt.Errorf("delete queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)

@@ -10,6 +10,8 @@ var (
 	ErrUnknownQueue = errors.New("unknown queue")
 	// ErrQueueExists: a queue of this name is there already.
 	ErrQueueExists = errors.New("queue exists")
+	// ErrUnknownSchedule: the queue has no schedule of this name.
+	ErrUnknownSchedule = errors.New("unknown schedule")
 	// ErrStaleReceipt: the claim that the receipt was given for is over. Nothing changed. The error is a *StaleReceiptError.
 	ErrStaleReceipt = errors.New("stale receipt")
 	// ErrBadReceipt: the text is no receipt of this queue.

@@ -42,6 +42,7 @@ type Queues struct {
 	clock     clock
 	records   *records
 	wheel     *wheel
+	scheduler *scheduler
 	process   string // begins the writer ids of this process
 	written   atomic.Int64
 
@@ -61,7 +62,7 @@ func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 		log: log, publisher: publisher, logger: cfg.Logger, tracer: eventlog.Traced(cfg.Tracer), beside: cfg.Beside, clock: clock{log: log},
 		records: newRecords(log), process: strconv.FormatUint(uint64(rand.Uint32()), 16), opened: make(map[string]*Queue), begun: make(chan struct{}),
 	}
-	qs.wheel = newWheel(qs)
+	qs.wheel, qs.scheduler = newWheel(qs), newScheduler(qs)
 	return qs
 }
 
@@ -76,6 +77,7 @@ func (qs *Queues) Run(ctx context.Context) error {
 	qs.start(qs.followStore)
 	qs.start(qs.forgetAllGone)
 	qs.start(qs.retain)
+	qs.start(qs.scheduler.run)
 	<-ctx.Done()
 	qs.mu.Lock()
 	qs.ctx = nil

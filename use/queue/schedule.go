@@ -1,0 +1,294 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Schedule enqueues a message again and again: at each tick of a cron expression, once however many processes run.
+type Schedule struct {
+	Name string // 1 to 100 of a-z, A-Z, 0-9, '.', '_' and '-'
+	// Cron says when: minute, hour, day of the month, month and day of the week, as in "30 8 * * MON-FRI"; or @hourly, @daily, @weekly, @monthly, @yearly.
+	Cron string
+	// Zone is the IANA time zone in which Cron is read, as "Europe/Berlin". Default UTC.
+	Zone string
+	// Message is what is enqueued. It has neither Time, Delay nor At, and at most 64 KiB. Its headers get HeaderSchedule and HeaderTick.
+	Message NewMessage
+	// Paused: nothing is enqueued. Ticks that pass meanwhile are not made up for.
+	Paused bool
+	// Next is the next tick; zero: there is none any more, or the schedule is paused. SetSchedule does not read it.
+	Next time.Time
+}
+
+// Headers of a message that a schedule enqueued.
+const (
+	HeaderSchedule = "weir.queue.schedule" // the schedule's name
+	HeaderTick     = "weir.queue.tick"     // the tick's time, RFC 3339 in UTC
+)
+
+const (
+	schedulePrefix = "queue/schedule/"
+	// schedulesMax bounds the schedules of a queue, and scheduleBytes what a message of one may have. Every process lists them all each minute.
+	schedulesMax    = 100
+	scheduleBytes   = 64 << 10
+	scheduleNameMax = 100
+)
+
+// schedulesOf begins the keys of a queue's schedules. Their id is not that of the queue, which a purge changes, but goes with it.
+func schedulesOf(id string) string { return schedulePrefix + id + "/" }
+
+// schedule is a Schedule as the store has it.
+type schedule struct {
+	Schedule
+	queue  string
+	next   Time   // the next tick; 0: none
+	writer string // the process that enqueued the last message of it, or else that made it
+	key    string
+	now    eventlog.Version // of the key
+}
+
+// The value of a schedule's key.
+type storedSchedule struct {
+	Queue   string        `json:"queue"`
+	Cron    string        `json:"cron"`
+	Zone    string        `json:"zone,omitempty"`
+	Paused  bool          `json:"paused,omitempty"`
+	Next    Time          `json:"next,omitempty"`
+	Writer  string        `json:"writer"`
+	Message storedMessage `json:"message"`
+}
+
+type storedMessage struct {
+	Key      []byte         `json:"key"` // null: none
+	Value    []byte         `json:"value"`
+	Headers  []storedHeader `json:"headers,omitempty"`
+	Priority int            `json:"priority,omitempty"`
+	Unique   string         `json:"unique,omitempty"`
+}
+
+type storedHeader struct {
+	Key   string `json:"key"`
+	Value []byte `json:"value"` // null: none
+}
+
+func (s schedule) value() []byte {
+	m := storedMessage{Key: s.Message.Key, Value: s.Message.Value, Priority: s.Message.Priority, Unique: s.Message.Unique}
+	for _, h := range s.Message.Headers {
+		m.Headers = append(m.Headers, storedHeader{h.Key, h.Value})
+	}
+	value, err := json.Marshal(storedSchedule{Queue: s.queue, Cron: s.Cron, Zone: s.Zone, Paused: s.Paused, Next: s.next, Writer: s.writer, Message: m})
+	if err != nil {
+		panic(fmt.Sprintf("queue %q: encode schedule %q: %v", s.queue, s.Name, err)) // it has nothing that JSON cannot say
+	}
+	return value
+}
+
+func parseSchedule(kv eventlog.KeyValue) (s schedule, err error) {
+	var stored storedSchedule
+	if err := json.Unmarshal(kv.Value, &stored); err != nil {
+		return s, fmt.Errorf("key %s does not hold a schedule: %w", kv.Key, err)
+	}
+	_, name, _ := strings.Cut(strings.TrimPrefix(kv.Key, schedulePrefix), "/")
+	m := NewMessage{Key: stored.Message.Key, Value: stored.Message.Value, Priority: stored.Message.Priority, Unique: stored.Message.Unique}
+	for _, h := range stored.Message.Headers {
+		m.Headers = append(m.Headers, batch.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	s = schedule{
+		Schedule: Schedule{Name: name, Cron: stored.Cron, Zone: stored.Zone, Paused: stored.Paused, Message: m},
+		queue:    stored.Queue, next: stored.Next, writer: stored.Writer, key: kv.Key, now: kv.Version,
+	}
+	if s.next > 0 && !s.Paused {
+		s.Next = time.UnixMilli(int64(s.next)).UTC()
+	}
+	return s, nil
+}
+
+// SetSchedule makes a schedule of the queue, durably, or puts this one in the place of the one that has its name, and tells it with its next tick. So every
+// process may call it when it starts. *eventlog.InvalidError when something of it is not allowed. The first tick is after now. While Cron and Zone stay as
+// they are, a tick that is due is not lost. It costs about five trips, and three where nothing changes.
+func (q *Queue) SetSchedule(ctx context.Context, s Schedule) (Schedule, error) {
+	fail := func(err error) (Schedule, error) {
+		return Schedule{}, fmt.Errorf("set schedule %q of queue %q: %w", shorten(s.Name, 64), q.name, err)
+	}
+	s.Next = time.Time{}
+	if err := checkScheduleName(s.Name); err != nil {
+		return fail(err)
+	}
+	c, err := parseCron(s.Cron, s.Zone)
+	if err != nil {
+		return fail(err)
+	}
+	for range changesMax {
+		set, err := q.setSchedule(ctx, s, c)
+		if isStale(err) {
+			continue
+		}
+		if err != nil {
+			return fail(err)
+		}
+		q.owner.scheduler.ask()
+		return set, nil
+	}
+	return fail(fmt.Errorf("%w: it was changed %d times meanwhile", eventlog.ErrUnavailable, changesMax))
+}
+
+func (q *Queue) setSchedule(ctx context.Context, s Schedule, c cron) (Schedule, error) {
+	if err := q.redefine(ctx); err != nil {
+		return s, err
+	}
+	if err := q.checkScheduled(ctx, s.Message); err != nil {
+		return s, err
+	}
+	now, _, err := q.owner.clock.now(ctx)
+	if err != nil {
+		return s, err
+	}
+	next := schedule{Schedule: s, queue: q.name, next: c.next(now), writer: q.owner.process}
+	if next.next == 0 {
+		return s, &eventlog.InvalidError{What: "cron expression", Value: shorten(s.Cron, 64), Why: "it never comes true: there is no such day"}
+	}
+	d := *q.def.Load()
+	e := eventlog.Entry{Checks: []eventlog.Check{{Key: defKey(q.name), Version: d.version}}}
+	var old schedule
+	if d.schedules != "" {
+		kv, err := q.log.Get(ctx, schedulesOf(d.schedules)+s.Name)
+		if err != nil {
+			return s, err
+		}
+		if kv.Version > 0 {
+			if old, err = parseSchedule(kv); err != nil {
+				return s, err
+			}
+		}
+	}
+	if old.now == 0 {
+		// The definition changes with each schedule that is made, so that no two processes make the last one that is allowed.
+		if err := q.mayAddSchedule(ctx, d); err != nil {
+			return s, err
+		}
+		if d.schedules == "" {
+			d.schedules = newID()
+		}
+		e.Puts = append(e.Puts, eventlog.Put{Key: defKey(q.name), Version: d.version.Next(), Value: d.value()})
+	} else if old.Cron == s.Cron && old.Zone == s.Zone && !old.Paused && !s.Paused {
+		next.next, next.writer = old.next, old.writer
+	}
+	next.key = schedulesOf(d.schedules) + s.Name
+	value := next.value()
+	set, err := parseSchedule(eventlog.KeyValue{Key: next.key, Version: old.now.Next(), Value: value})
+	if err != nil || old.now > 0 && bytes.Equal(value, old.value()) {
+		return set.Schedule, err
+	}
+	e.Checks = append(e.Checks, eventlog.Check{Key: next.key, Version: old.now})
+	e.Puts = append(e.Puts, eventlog.Put{Key: next.key, Version: old.now.Next(), Value: value})
+	if _, err := q.log.Append(ctx, e); err != nil {
+		return s, err
+	}
+	if old.now == 0 {
+		q.owner.heard(q.name)
+	}
+	return set.Schedule, nil
+}
+
+func (q *Queue) mayAddSchedule(ctx context.Context, d definition) error {
+	if d.schedules == "" {
+		return nil
+	}
+	had, err := q.log.List(ctx, schedulesOf(d.schedules), "", schedulesMax)
+	if err == nil && len(had) >= schedulesMax {
+		err = &eventlog.InvalidError{What: "number of schedules", Value: fmt.Sprint(len(had) + 1), Why: fmt.Sprintf("a queue has at most %d", schedulesMax)}
+	}
+	return err
+}
+
+// checkScheduled refuses a message that could not be enqueued at a tick.
+func (q *Queue) checkScheduled(ctx context.Context, m NewMessage) error {
+	size := len(m.Key) + len(m.Value) + len(m.Unique)
+	for _, h := range m.Headers {
+		size += len(h.Key) + len(h.Value)
+	}
+	if size > scheduleBytes {
+		return fmt.Errorf("%w: key, value and headers have %d bytes, and a message of a schedule has at most %d", eventlog.ErrTooLarge, size, scheduleBytes)
+	}
+	if m.Delay != 0 || !m.At.IsZero() || !m.Time.IsZero() {
+		return &eventlog.InvalidError{What: "message of a schedule", Value: "with a time", Why: "the schedule says when it comes; leave its time, delay and at out"}
+	}
+	if _, err := q.event(ctx, m, 0); err != nil {
+		return err
+	}
+	return q.checkSize(ctx, ticked("", m, 0))
+}
+
+// Schedules lists the queue's schedules, by name: two trips.
+func (q *Queue) Schedules(ctx context.Context) (list []Schedule, err error) {
+	if err := q.redefine(ctx); err != nil {
+		return nil, err
+	}
+	id := q.def.Load().schedules
+	if id == "" {
+		return nil, nil
+	}
+	err = q.log.ListAll(ctx, schedulesOf(id), func(kv eventlog.KeyValue) error {
+		s, err := parseSchedule(kv)
+		list = append(list, s.Schedule)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the schedules of queue %q: %w", q.name, err)
+	}
+	return list, nil
+}
+
+// DeleteSchedule ends a schedule: three trips. What it enqueued stays. ErrUnknownSchedule when there is none of that name.
+func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
+	fail := func(err error) error {
+		return fmt.Errorf("delete schedule %q of queue %q: %w", shorten(name, 64), q.name, err)
+	}
+	if err := checkScheduleName(name); err != nil {
+		return fail(err)
+	}
+	for range changesMax {
+		if err := q.redefine(ctx); err != nil {
+			return fail(err)
+		}
+		d := q.def.Load()
+		if d.schedules == "" {
+			return fail(ErrUnknownSchedule)
+		}
+		key := schedulesOf(d.schedules) + name
+		kv, err := q.log.Get(ctx, key)
+		if err == nil && kv.Version == 0 {
+			err = ErrUnknownSchedule
+		}
+		if err != nil {
+			return fail(err)
+		}
+		_, err = q.log.Append(ctx, eventlog.Entry{
+			Checks: []eventlog.Check{{Key: key, Version: kv.Version}, {Key: defKey(q.name), Version: d.version}},
+			Puts:   []eventlog.Put{{Key: key}},
+		})
+		if isStale(err) {
+			continue
+		}
+		if err != nil {
+			return fail(err)
+		}
+		q.owner.scheduler.ask()
+		return nil
+	}
+	return fail(fmt.Errorf("%w: it was changed %d times meanwhile", eventlog.ErrUnavailable, changesMax))
+}
+
+func checkScheduleName(name string) error {
+	if err := eventlog.CheckTopicName(name); err != nil || len(name) > scheduleNameMax {
+		return &eventlog.InvalidError{What: "schedule name", Value: shorten(name, 64), Why: fmt.Sprintf("1 to %d of a-z, A-Z, 0-9, '.', '_' and '-' are allowed", scheduleNameMax)}
+	}
+	return nil
+}

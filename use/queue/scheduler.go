@@ -1,0 +1,250 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+const (
+	// schedulesEvery is about how often a process lists all schedules, to hear of those that others made: a trip for a thousand.
+	schedulesEvery = time.Minute
+	// tickGrace is how long the others leave a tick to the process that took the last one, and up to twice that. Without it each tick would cost every
+	// process a refused change.
+	tickGrace = 500 * time.Millisecond
+)
+
+// errOvertaken: another process changed the schedule, or enqueued its message.
+var errOvertaken = errors.New("the schedule was changed by another process")
+
+// scheduler enqueues the messages of schedules. Every process does, and none needs another: the message and the move to the next tick are one entry that
+// checks the version of the schedule's key. So a tick has one message, whoever is faster, and whoever dies before or after the entry.
+type scheduler struct {
+	owner   *Queues
+	ticks   map[string]tick // by key
+	refused map[string]bool // schedules, by key, of which it was said that they cannot be enqueued
+	listed  time.Time       // when ticks was read; zero: it has to be
+	again   time.Duration   // after so long it is read again
+	asked   chan struct{}   // holds one value when a schedule was changed here
+}
+
+// tick is the next one of a schedule: when it is due, and when this process looks whether another took it.
+type tick struct{ due, at Time }
+
+func newScheduler(owner *Queues) *scheduler {
+	return &scheduler{owner: owner, ticks: make(map[string]tick), refused: make(map[string]bool), asked: make(chan struct{}, 1)}
+}
+
+// ask has the schedules listed at once: one was changed here.
+func (s *scheduler) ask() {
+	select {
+	case s.asked <- struct{}{}:
+	default:
+	}
+}
+
+// run enqueues what is due until ctx ends. Where there is no schedule it costs a trip each schedulesEvery.
+func (s *scheduler) run(ctx context.Context) {
+	changed := s.owner.log.IncarnationChanged()
+	for failures := 0; ctx.Err() == nil; {
+		wait, err := s.turn(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && failures == 0:
+			s.owner.logger.Warn("scheduled messages wait: they cannot be enqueued; trying on", "err", err)
+		case err == nil && failures > 0:
+			s.owner.logger.Info("scheduled messages go on", "failures", failures)
+		}
+		if err != nil {
+			failures++
+			pause(ctx, failures)
+			continue
+		}
+		failures = 0
+		select {
+		case <-ctx.Done():
+		case <-s.asked:
+			s.listed = time.Time{}
+		case <-changed: // a schedule may be there again, or be at an earlier tick
+			changed, s.listed = s.owner.log.IncarnationChanged(), time.Time{}
+		case <-time.After(wait):
+		}
+	}
+}
+
+// turn enqueues what is due, and says when to come again.
+func (s *scheduler) turn(ctx context.Context) (wait time.Duration, err error) {
+	if s.listed.IsZero() || time.Since(s.listed) >= s.again {
+		if err := s.list(ctx); err != nil {
+			return 0, err
+		}
+	}
+	wait = s.again - time.Since(s.listed)
+	if len(s.ticks) == 0 {
+		return wait, nil
+	}
+	now, _, err := s.owner.clock.now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for key, t := range s.ticks {
+		if t.at > now {
+			wait = min(wait, time.Duration(t.at-now)*time.Millisecond)
+			continue
+		}
+		if err := s.fire(ctx, key, now); err != nil {
+			return 0, err
+		}
+		if t, more := s.ticks[key]; more {
+			wait = min(wait, max(time.Duration(t.at-now)*time.Millisecond, 0))
+		}
+	}
+	return wait, nil
+}
+
+// list reads the ticks of all schedules. Their messages do not stay in memory.
+func (s *scheduler) list(ctx context.Context) error {
+	ticks := make(map[string]tick)
+	err := s.owner.log.ListAll(ctx, schedulePrefix, func(kv eventlog.KeyValue) error {
+		sc, err := parseSchedule(kv)
+		if err != nil {
+			s.refuse(kv.Key, err)
+			return nil // the others go on
+		}
+		if t, had := s.ticks[kv.Key]; had && t.due == sc.next && !sc.Paused {
+			ticks[kv.Key] = t
+			return nil
+		}
+		s.note(ticks, sc)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for key := range s.refused {
+		if _, there := ticks[key]; !there {
+			delete(s.refused, key)
+		}
+	}
+	s.ticks, s.listed, s.again = ticks, time.Now(), schedulesEvery*3/4+rand.N(schedulesEvery/2)
+	return nil
+}
+
+// note keeps a schedule's next tick, if it has one.
+func (s *scheduler) note(ticks map[string]tick, sc schedule) {
+	if sc.next == 0 || sc.Paused {
+		delete(ticks, sc.key)
+		return
+	}
+	t := tick{due: sc.next, at: sc.next}
+	if sc.writer != s.owner.process {
+		t.at += Time((tickGrace + rand.N(tickGrace)).Milliseconds())
+	}
+	ticks[sc.key] = t
+}
+
+// fire enqueues a schedule's message, if no other process has: two trips, and more where others change the same. One that cannot be enqueued holds up no
+// other: it is left alone until the schedules are listed again. After an unknown outcome the key is read again: either the tick was taken, or the next try
+// takes the version that the first would have to find.
+func (s *scheduler) fire(ctx context.Context, key string, now Time) error {
+	for range changesMax {
+		kv, err := s.owner.log.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		if kv.Version == 0 {
+			delete(s.ticks, key)
+			return nil
+		}
+		sc, err := parseSchedule(kv)
+		if err == nil && (sc.Paused || sc.next == 0 || sc.next > now) {
+			s.note(s.ticks, sc)
+			return nil
+		}
+		if err == nil {
+			err = s.enqueue(ctx, &sc, now)
+		}
+		switch {
+		case err == nil:
+			delete(s.refused, key)
+			s.note(s.ticks, sc)
+			return nil
+		case errors.Is(err, errOvertaken):
+		case ctx.Err() != nil, errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrUnsure), errors.Is(err, eventlog.ErrClosed):
+			return err
+		case errors.Is(err, ErrUnknownQueue): // its schedules are being forgotten
+			delete(s.ticks, key)
+			return nil
+		default:
+			s.refuse(key, err)
+			return nil
+		}
+	}
+	return nil // others are at it
+}
+
+// refuse says once of a schedule why its message cannot be enqueued.
+func (s *scheduler) refuse(key string, err error) {
+	if !s.refused[key] {
+		s.owner.logger.Error("the message of a schedule cannot be enqueued; trying again each minute", "key", key, "err", err)
+	}
+	s.refused[key] = true
+	delete(s.ticks, key)
+}
+
+// enqueue puts the message of the latest tick into its queue and moves the schedule on to the one after now, in one entry. Of ticks that were missed, the
+// latest alone gets a message. Where the message has a unique key, and the one before is not done, the schedule moves on without one.
+func (s *scheduler) enqueue(ctx context.Context, sc *schedule, now Time) error {
+	c, err := parseCron(sc.Cron, sc.Zone)
+	if err != nil {
+		return err
+	}
+	moved := *sc
+	at := c.latest(sc.next, now)
+	moved.next, moved.writer, moved.now = c.next(at), s.owner.process, sc.now.Next()
+	id, _, _ := strings.Cut(strings.TrimPrefix(sc.key, schedulePrefix), "/")
+	err = s.owner.With(ctx, sc.queue, func(q *Queue) error {
+		if q.def.Load().schedules != id {
+			if err := q.redefine(ctx); err != nil {
+				return err
+			}
+			if q.def.Load().schedules != id { // it was deleted, and another has its name
+				return ErrUnknownQueue
+			}
+		}
+		return q.EnqueueWith(ctx, q.def.Load().topicID, func(ctx context.Context, e eventlog.Entry) (eventlog.Outcome, error) {
+			if len(e.Checks) == 0 { // nothing is to be enqueued
+				e.Checks = []eventlog.Check{{Key: defKey(q.name), Version: q.def.Load().version}}
+			}
+			e.Checks = append(e.Checks, eventlog.Check{Key: sc.key, Version: sc.now})
+			e.Puts = append(e.Puts, eventlog.Put{Key: sc.key, Version: moved.now, Value: moved.value()})
+			outcome, err := q.log.Append(ctx, e)
+			if isStale(err) {
+				kv, failed := q.log.Get(ctx, sc.key)
+				if failed == nil && kv.Version != sc.now {
+					return outcome, errOvertaken
+				}
+			}
+			return outcome, err
+		}, ticked(sc.Name, sc.Message, at))
+	})
+	if err == nil {
+		*sc = moved
+	}
+	return err
+}
+
+// ticked is a schedule's message for a tick.
+func ticked(name string, m NewMessage, at Time) NewMessage {
+	m.Headers = append(slices.Clone(m.Headers),
+		batch.RecordHeader{Key: HeaderSchedule, Value: []byte(name)},
+		batch.RecordHeader{Key: HeaderTick, Value: []byte(time.UnixMilli(int64(at)).UTC().Format(time.RFC3339))})
+	return m
+}
