@@ -247,6 +247,7 @@ func TestEverythingFailsWithErrClosedAfterClose(t *testing.T) {
 			"Log.RedriveAll":     func() error { _, err := w.RedriveAll(t.Context(), "q", 0); return err },
 			"Log.DiscardDead":    func() error { _, err := w.DiscardDead(t.Context(), "q"); return err },
 			"Log.SetSchedule":    func() error { _, err := w.SetSchedule(t.Context(), "q", weir.Schedule{}); return err },
+			"Log.Schedule":       func() error { _, err := w.Schedule(t.Context(), "q", "s"); return err },
 			"Log.Schedules":      func() error { _, err := w.Schedules(t.Context(), "q"); return err },
 			"Log.DeleteSchedule": func() error { return w.DeleteSchedule(t.Context(), "q", "s") },
 			"Log.Work": func() error {

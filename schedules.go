@@ -6,7 +6,7 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// ErrUnknownSchedule: DeleteSchedule found no schedule of this name.
+// ErrUnknownSchedule: the queue has no schedule of this name.
 var ErrUnknownSchedule = queue.ErrUnknownSchedule
 
 // Schedule enqueues a message at each tick of a cron expression, once however many processes run.
@@ -35,6 +35,15 @@ func (l *Log) Schedules(ctx context.Context, name string) (list []Schedule, err 
 		return err
 	})
 	return list, err
+}
+
+// Schedule returns a schedule of a queue. ErrUnknownSchedule when there is none of that name.
+func (l *Log) Schedule(ctx context.Context, name, schedule string) (found Schedule, err error) {
+	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
+		found, err = q.Schedule(ctx, schedule)
+		return err
+	})
+	return found, err
 }
 
 // DeleteSchedule ends a schedule of a queue. What it enqueued stays. ErrUnknownSchedule when there is none of that name.

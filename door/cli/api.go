@@ -128,6 +128,8 @@ func (f *serverFlags) answer(tried string, err error) error {
 		hint = "`weir key list` shows which queues a key reaches"
 	case p.is("unknown_queue"):
 		err, hint = fmt.Errorf("%s: there is no such queue", tried), "`weir queue list` shows what there is; `weir queue create NAME` makes one"
+	case p.is("unknown_schedule"):
+		err, hint = fmt.Errorf("%s: there is no such schedule", tried), "`weir queue schedule list QUEUE` shows what there is"
 	case p.is("queue_exists"):
 		err, hint = fmt.Errorf("%s: a queue of this name exists", tried), "`weir queue describe NAME` shows it; --if-not-exists makes this a success"
 	}

@@ -22,6 +22,7 @@ type queueCmd struct {
 	Work     queueWorkCmd     `cmd:"" help:"Run a command for each message."`
 	Peek     queuePeekCmd     `cmd:"" help:"Show messages, or dead letters, and claim none."`
 	Redrive  queueRedriveCmd  `cmd:"" help:"Move dead letters back into the queue, or discard them."`
+	Schedule scheduleCmd      `cmd:"" help:"Enqueue a message again and again, by a cron expression."`
 	Purge    queuePurgeCmd    `cmd:"" help:"Give up all messages that a queue has."`
 	Pause    queuePauseCmd    `cmd:"" help:"Give out no more messages."`
 	Resume   queueResumeCmd   `cmd:"" help:"End a pause."`

@@ -45,6 +45,24 @@ func (l *lockedBuffer) until(t *testing.T, text string) {
 	}
 }
 
+func TestAScheduleFromItsCreationToItsEnd(t *testing.T) {
+	s := queueServer(t, "--store", "memory:")
+	defer s.stop()
+	weir(t, "", "queue", "create", "mail").want(t, exitOK)
+	weir(t, "", "queue", "schedule", "set", "mail", "digest", "--cron", "30 8 * * MON-FRI", "--zone", "Europe/Berlin", "--value", "hello").want(t, exitOK, "set schedule digest of queue mail, next at 2")
+	weir(t, "\xff", "queue", "schedule", "set", "mail", "bytes", "--cron", "@daily", "--paused").want(t, exitOK, "paused")
+	weir(t, "", "queue", "schedule", "list", "mail").want(t, exitOK, "SCHEDULE", "digest", "open", "Europe/Berlin", "30 8 * * MON-FRI", "bytes", "paused", "UTC")
+	weir(t, "", "queue", "schedule", "list", "mail", "--json").want(t, exitOK, `"cron": "@daily"`)
+	weir(t, "", "queue", "schedule", "describe", "mail", "bytes").want(t, exitOK, `"value_b64": "/w=="`)
+	weir(t, "", "queue", "schedule", "set", "mail", "never", "--cron", "0 0 30 2 *", "--value", "x").want(t, exitUsage, "30 2", "never comes true")
+	weir(t, strings.Repeat("x", scheduledMax+1), "queue", "schedule", "set", "mail", "large", "--cron", "@daily").want(t, exitUsage, "65536")
+	weir(t, "", "queue", "schedule", "delete", "mail", "digest").want(t, exitOK, "deleted schedule digest of queue mail")
+	for _, verb := range []string{"describe", "delete"} {
+		weir(t, "", "queue", "schedule", verb, "mail", "digest").want(t, exitFailed, "there is no such schedule", "weir queue schedule list")
+	}
+	weir(t, "", "queue", "schedule", "list", "none").want(t, exitFailed, "there is no such queue")
+}
+
 func TestAQueueFromItsCreationToItsEnd(t *testing.T) {
 	for _, store := range []string{"memory:", "sqlite:" + filepath.Join(t.TempDir(), "weir.db")} {
 		s := queueServer(t, "--store", store)

@@ -217,6 +217,8 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold(queue+"messages/post/unique", "minLength", 1)
 	hold(queue+"messages/post/priority", "minimum", 0, "maximum", httpapi.PrioritiesMax-1, "default", 0)
 	hold(queue+"batch/post/messages", "minItems", 1, "maxItems", httpapi.EventsMax)
+	hold("schedule/schedule", "pattern", "^[a-zA-Z0-9._-]{1,100}$") // TestSchedulesAreSetListedAndDeleted
+	hold(queue+"schedules/{schedule}/put/paused", "default", false)
 	hold(queue+"claim/post/max", "minimum", 1, "default", httpapi.ClaimDefault)
 	hold(queue+"claim/post/wait_ms", "minimum", 0, "default", 0)
 	hold(queue+"claim/post/lease_ms", "minimum", httpapi.LeaseMin, "maximum", httpapi.LeaseMax)

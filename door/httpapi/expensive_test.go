@@ -52,6 +52,12 @@ func (d *door) wealthy() (member string) {
 			}
 		}
 	}
+	for i := range 100 {
+		path := fmt.Sprintf("/v1/queues/poor/schedules/s%d", i)
+		if a := d.asJSON("PUT", path, `{"cron":"@yearly","message":{"value":"`+strings.Repeat("s", 60<<10)+`"}}`); a.status != 200 {
+			d.t.Fatalf("%d %.300s", a.status, a.body)
+		}
+	}
 	for dead := 0; dead < 300; {
 		var claimed struct{ Messages []struct{ Receipt string } }
 		d.asJSON("POST", "/v1/queues/poor/claim", `{"max":1000}`).into(200, &claimed)
@@ -109,6 +115,10 @@ func expensive(member string) map[string][2]string {
 		"POST /v1/queues/{queue}/batch":                        {"/v1/queues/q2/batch", strings.Replace(events, "events", "messages", 1)},
 		"GET /v1/queues/{queue}/messages":                      {"/v1/queues/q0/messages?max=1000", ""},
 		"GET /v1/queues/{queue}/messages/{message}":            {"/v1/queues/q0/messages/0-0", ""},
+		"GET /v1/queues/{queue}/schedules":                     {"/v1/queues/poor/schedules", ""},
+		"GET /v1/queues/{queue}/schedules/{schedule}":          {"/v1/queues/poor/schedules/s1", ""},
+		"PUT /v1/queues/{queue}/schedules/{schedule}":          {"/v1/queues/q2/schedules/s", `{"cron":"@daily","message":{"value":"` + strings.Repeat("x", 60<<10) + `"}}`},
+		"DELETE /v1/queues/{queue}/schedules/{schedule}":       {"/v1/queues/none/schedules/s", ""},
 		"POST /v1/queues/{queue}/claim":                        {"/v1/queues/q0/claim", `{"max":1000}`},
 		"POST /v1/queues/{queue}/ack":                          {"/v1/queues/q0/ack", receipts},
 		"POST /v1/queues/{queue}/nack":                         {"/v1/queues/q0/nack", receipts},

@@ -45,41 +45,42 @@ type kind struct {
 }
 
 var (
-	kindInvalidRequest = kind{"invalid_request", http.StatusBadRequest, "The request is not one that this path takes"}
-	kindInvalidJSON    = kind{"invalid_json", http.StatusBadRequest, "The JSON is not what is expected here"}
-	kindForeignOrigin  = kind{"foreign_origin", http.StatusForbidden, "A page of another site sent this"}
-	kindNotFound       = kind{"not_found", http.StatusNotFound, "There is nothing at this path"}
-	kindUnknownTopic   = kind{"unknown_topic", http.StatusNotFound, "There is no such topic"}
-	kindNoPartition    = kind{"unknown_partition", http.StatusNotFound, "The topic has no such partition"}
-	kindUnknownGroup   = kind{"unknown_group", http.StatusNotFound, "There is no such group"}
-	kindUnknownQueue   = kind{"unknown_queue", http.StatusNotFound, "There is no such queue"}
-	kindUnknownMessage = kind{"unknown_message", http.StatusNotFound, "The queue has no such message"}
-	kindBadReceipt     = kind{"bad_receipt", http.StatusBadRequest, "It is not a receipt of this queue"}
-	kindStaleReceipt   = kind{"stale_receipt", http.StatusConflict, "The claim is over that the receipt was given for"}
-	kindQueueExists    = kind{"queue_exists", http.StatusConflict, "A queue of this name exists"}
-	kindTooManyClaims  = kind{"too_many_claims", http.StatusTooManyRequests, "The API key has as many claims waiting as it may"}
-	kindMethod         = kind{"method_not_allowed", http.StatusMethodNotAllowed, "This path does not take that method"}
-	kindUnknownMember  = kind{"unknown_member", http.StatusNotFound, "The group has no such member here"}
-	kindFenced         = kind{"fenced", http.StatusConflict, "The member does not have this partition any more"}
-	kindOtherMembers   = kind{"other_members", http.StatusConflict, "The group has members of another kind"}
-	kindSlowBody       = kind{"slow_body", http.StatusRequestTimeout, "The body did not arrive in time"}
-	kindTopicExists    = kind{"topic_exists", http.StatusConflict, "A topic of this name exists"}
-	kindNotEmpty       = kind{"group_not_empty", http.StatusConflict, "The group has members"}
-	kindInProgress     = kind{"in_progress", http.StatusConflict, "Other requests are busy with this Idempotency-Key"}
-	kindRecreated      = kind{"topic_recreated", http.StatusGone, "The position is of a topic that is no more"}
-	kindTooLarge       = kind{"too_large", http.StatusRequestEntityTooLarge, "It is larger than a limit allows"}
-	kindMediaType      = kind{"unsupported_media_type", http.StatusUnsupportedMediaType, "The body is in a format that this path does not take"}
-	kindOutOfRange     = kind{"offset_out_of_range", http.StatusRequestedRangeNotSatisfiable, "The partition does not hold this offset"}
-	kindMisdirected    = kind{"misdirected", http.StatusMisdirectedRequest, "This server does not answer for that host"}
-	kindKeyReused      = kind{"key_reused", http.StatusUnprocessableEntity, "The Idempotency-Key was used for other events"}
-	kindTooManyMembers = kind{"too_many_members", http.StatusTooManyRequests, "The API key has as many members of groups as it may"}
-	kindTooManyPolls   = kind{"too_many_polls", http.StatusTooManyRequests, "The API key has as many requests waiting for events as it may"}
-	kindTooManyCalls   = kind{"too_many_requests", http.StatusTooManyRequests, "The API key has as many requests in progress as it may"}
-	kindTooManyStreams = kind{"too_many_streams", http.StatusTooManyRequests, "The API key has as many streams as it may"}
-	kindUnknown        = kind{"outcome_unknown", http.StatusInternalServerError, "It may have happened, or not"}
-	kindInternal       = kind{"internal", http.StatusInternalServerError, "weir failed"}
-	kindUnavailable    = kind{"unavailable", http.StatusServiceUnavailable, "The store does not answer"}
-	kindOverloaded     = kind{"overloaded", http.StatusServiceUnavailable, "There is too much going on at once"}
+	kindInvalidRequest  = kind{"invalid_request", http.StatusBadRequest, "The request is not one that this path takes"}
+	kindInvalidJSON     = kind{"invalid_json", http.StatusBadRequest, "The JSON is not what is expected here"}
+	kindForeignOrigin   = kind{"foreign_origin", http.StatusForbidden, "A page of another site sent this"}
+	kindNotFound        = kind{"not_found", http.StatusNotFound, "There is nothing at this path"}
+	kindUnknownTopic    = kind{"unknown_topic", http.StatusNotFound, "There is no such topic"}
+	kindNoPartition     = kind{"unknown_partition", http.StatusNotFound, "The topic has no such partition"}
+	kindUnknownGroup    = kind{"unknown_group", http.StatusNotFound, "There is no such group"}
+	kindUnknownQueue    = kind{"unknown_queue", http.StatusNotFound, "There is no such queue"}
+	kindUnknownSchedule = kind{"unknown_schedule", http.StatusNotFound, "There is no such schedule"}
+	kindUnknownMessage  = kind{"unknown_message", http.StatusNotFound, "The queue has no such message"}
+	kindBadReceipt      = kind{"bad_receipt", http.StatusBadRequest, "It is not a receipt of this queue"}
+	kindStaleReceipt    = kind{"stale_receipt", http.StatusConflict, "The claim is over that the receipt was given for"}
+	kindQueueExists     = kind{"queue_exists", http.StatusConflict, "A queue of this name exists"}
+	kindTooManyClaims   = kind{"too_many_claims", http.StatusTooManyRequests, "The API key has as many claims waiting as it may"}
+	kindMethod          = kind{"method_not_allowed", http.StatusMethodNotAllowed, "This path does not take that method"}
+	kindUnknownMember   = kind{"unknown_member", http.StatusNotFound, "The group has no such member here"}
+	kindFenced          = kind{"fenced", http.StatusConflict, "The member does not have this partition any more"}
+	kindOtherMembers    = kind{"other_members", http.StatusConflict, "The group has members of another kind"}
+	kindSlowBody        = kind{"slow_body", http.StatusRequestTimeout, "The body did not arrive in time"}
+	kindTopicExists     = kind{"topic_exists", http.StatusConflict, "A topic of this name exists"}
+	kindNotEmpty        = kind{"group_not_empty", http.StatusConflict, "The group has members"}
+	kindInProgress      = kind{"in_progress", http.StatusConflict, "Other requests are busy with this Idempotency-Key"}
+	kindRecreated       = kind{"topic_recreated", http.StatusGone, "The position is of a topic that is no more"}
+	kindTooLarge        = kind{"too_large", http.StatusRequestEntityTooLarge, "It is larger than a limit allows"}
+	kindMediaType       = kind{"unsupported_media_type", http.StatusUnsupportedMediaType, "The body is in a format that this path does not take"}
+	kindOutOfRange      = kind{"offset_out_of_range", http.StatusRequestedRangeNotSatisfiable, "The partition does not hold this offset"}
+	kindMisdirected     = kind{"misdirected", http.StatusMisdirectedRequest, "This server does not answer for that host"}
+	kindKeyReused       = kind{"key_reused", http.StatusUnprocessableEntity, "The Idempotency-Key was used for other events"}
+	kindTooManyMembers  = kind{"too_many_members", http.StatusTooManyRequests, "The API key has as many members of groups as it may"}
+	kindTooManyPolls    = kind{"too_many_polls", http.StatusTooManyRequests, "The API key has as many requests waiting for events as it may"}
+	kindTooManyCalls    = kind{"too_many_requests", http.StatusTooManyRequests, "The API key has as many requests in progress as it may"}
+	kindTooManyStreams  = kind{"too_many_streams", http.StatusTooManyRequests, "The API key has as many streams as it may"}
+	kindUnknown         = kind{"outcome_unknown", http.StatusInternalServerError, "It may have happened, or not"}
+	kindInternal        = kind{"internal", http.StatusInternalServerError, "weir failed"}
+	kindUnavailable     = kind{"unavailable", http.StatusServiceUnavailable, "The store does not answer"}
+	kindOverloaded      = kind{"overloaded", http.StatusServiceUnavailable, "There is too much going on at once"}
 )
 
 // because returns a problem of this kind.
@@ -163,6 +164,7 @@ var knownErrors = []struct {
 	{context.Canceled, kindUnknown, "the request ended before its answer came. Look whether it happened"},
 	{queue.ErrUnknownQueue, kindUnknownQueue, "create it first: POST /v1/queues with Content-Type: application/json and {\"name\": …}"},
 	{queue.ErrQueueExists, kindQueueExists, "choose another name, or alter the queue: PATCH /v1/queues/{queue}"},
+	{queue.ErrUnknownSchedule, kindUnknownSchedule, "GET /v1/queues/{queue}/schedules lists what there is"},
 	{queue.ErrBadReceipt, kindBadReceipt, "nothing changed"},
 	{eventlog.ErrUnknownTopic, kindUnknownTopic, "create it first: POST /v1/topics with Content-Type: application/json and {\"name\": …}"},
 	{eventlog.ErrNoPartition, kindUnknownTopic, "it was deleted a moment ago"},

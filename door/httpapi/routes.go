@@ -54,6 +54,11 @@ var api = []route{
 	{"GET /v1/queues/{queue}/messages?max", mayRead, (*Server).peekMessages},
 	{"GET /v1/queues/{queue}/messages/{message}", mayRead, (*Server).findMessage},
 
+	{"GET /v1/queues/{queue}/schedules", mayRead, (*Server).listSchedules},
+	{"GET /v1/queues/{queue}/schedules/{schedule}", mayRead, (*Server).describeSchedule},
+	{"PUT /v1/queues/{queue}/schedules/{schedule}", mayAdmin, (*Server).setSchedule},
+	{"DELETE /v1/queues/{queue}/schedules/{schedule}", mayAdmin, (*Server).deleteSchedule},
+
 	{"POST /v1/queues/{queue}/claim", mayRead, (*Server).claimMessages},
 	{"POST /v1/queues/{queue}/ack", mayRead, (*Server).ackMessages},
 	{"POST /v1/queues/{queue}/nack", mayRead, (*Server).nackMessages},

@@ -246,33 +246,49 @@ func (q *Queue) Schedules(ctx context.Context) (list []Schedule, err error) {
 	return list, nil
 }
 
+// Schedule returns a schedule of the queue: two trips. ErrUnknownSchedule when there is none of that name.
+func (q *Queue) Schedule(ctx context.Context, name string) (Schedule, error) {
+	found, err := q.findSchedule(ctx, name)
+	if err != nil {
+		return Schedule{}, fmt.Errorf("schedule %q of queue %q: %w", shorten(name, 64), q.name, err)
+	}
+	return found.Schedule, nil
+}
+
+func (q *Queue) findSchedule(ctx context.Context, name string) (found schedule, err error) {
+	if err := checkScheduleName(name); err != nil {
+		return found, err
+	}
+	if err := q.redefine(ctx); err != nil {
+		return found, err
+	}
+	id := q.def.Load().schedules
+	if id == "" {
+		return found, ErrUnknownSchedule
+	}
+	kv, err := q.log.Get(ctx, schedulesOf(id)+name)
+	switch {
+	case err != nil:
+		return found, err
+	case kv.Version == 0:
+		return found, ErrUnknownSchedule
+	}
+	return parseSchedule(kv)
+}
+
 // DeleteSchedule ends a schedule: three trips. What it enqueued stays. ErrUnknownSchedule when there is none of that name.
 func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
 	fail := func(err error) error {
 		return fmt.Errorf("delete schedule %q of queue %q: %w", shorten(name, 64), q.name, err)
 	}
-	if err := checkScheduleName(name); err != nil {
-		return fail(err)
-	}
 	for range changesMax {
-		if err := q.redefine(ctx); err != nil {
-			return fail(err)
-		}
-		d := q.def.Load()
-		if d.schedules == "" {
-			return fail(ErrUnknownSchedule)
-		}
-		key := schedulesOf(d.schedules) + name
-		kv, err := q.log.Get(ctx, key)
-		if err == nil && kv.Version == 0 {
-			err = ErrUnknownSchedule
-		}
+		found, err := q.findSchedule(ctx, name)
 		if err != nil {
 			return fail(err)
 		}
 		_, err = q.log.Append(ctx, eventlog.Entry{
-			Checks: []eventlog.Check{{Key: key, Version: kv.Version}, {Key: defKey(q.name), Version: d.version}},
-			Puts:   []eventlog.Put{{Key: key}},
+			Checks: []eventlog.Check{{Key: found.key, Version: found.now}, {Key: defKey(q.name), Version: q.def.Load().version}},
+			Puts:   []eventlog.Put{{Key: found.key}},
 		})
 		if isStale(err) {
 			continue

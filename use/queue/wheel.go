@@ -187,7 +187,7 @@ func (w *wheel) run(ctx context.Context) {
 			continue
 		}
 		failures = 0
-		w.sleep(ctx, wait, spans)
+		w.sleep(ctx, wait, spans, changed)
 	}
 }
 
@@ -201,17 +201,18 @@ func (w *wheel) ends() (spans []eventlog.Span) {
 	return spans
 }
 
-// sleep waits for wait, or until a message is appended past one of the spans.
-func (w *wheel) sleep(ctx context.Context, wait time.Duration, spans []eventlog.Span) {
+// sleep waits for wait, until a message is appended past one of the spans, or until the store is found changed: ends that it lost come again.
+func (w *wheel) sleep(ctx context.Context, wait time.Duration, spans []eventlog.Span, changed <-chan struct{}) {
 	if len(spans) == 0 {
 		select {
 		case <-ctx.Done():
 		case <-w.wake:
+		case <-changed:
 		case <-time.After(min(wait, leaderHeartbeat)):
 		}
 		return
 	}
-	_, err := w.owner.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: 1, MaxWait: max(wait, time.Millisecond)})
+	_, err := w.owner.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: 1, MaxWait: max(wait, time.Millisecond), Stop: changed})
 	if err != nil {
 		pause(ctx, 1)
 	}

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+)
+
+type scheduleCmd struct {
+	Set      scheduleSetCmd      `cmd:"" help:"Create a schedule, or replace the one of its name."`
+	List     scheduleListCmd     `cmd:"" help:"List a queue's schedules."`
+	Describe scheduleDescribeCmd `cmd:"" help:"Show a schedule and its message, as JSON."`
+	Delete   scheduleDeleteCmd   `cmd:"" help:"Delete a schedule. What it enqueued stays."`
+}
+
+// schedulePicture is a schedule as the server shows it in a list.
+type schedulePicture struct {
+	Name   string `json:"name"`
+	Cron   string `json:"cron"`
+	Zone   string `json:"zone,omitempty"`
+	Paused bool   `json:"paused"`
+	Next   int64  `json:"next,omitempty"`
+}
+
+type scheduleSetCmd struct {
+	serverFlags
+	Queue    string  `arg:"" help:"The queue's name."`
+	Name     string  `arg:"" help:"The schedule's name."`
+	Cron     string  `required:"" help:"Minute, hour, day of the month, month and day of the week; or @hourly, @daily, @weekly, @monthly, @yearly." placeholder:"EXPRESSION"`
+	Zone     string  `help:"The time zone of the expression, as Europe/Berlin. Default: UTC." env:"-" placeholder:"NAME"`
+	Value    *string `help:"The message's value. Default: standard input." placeholder:"TEXT"`
+	Key      *string `help:"The message's key." placeholder:"KEY"`
+	Unique   string  `help:"Its unique key: a tick has no message while the one before is not done." env:"-" placeholder:"KEY"`
+	Priority int     `help:"Its priority, 0 the lowest." default:"0"`
+	Paused   bool    `help:"Enqueue nothing for now. Set again without this, it goes on."`
+}
+
+func (scheduleSetCmd) Help() string {
+	return `Examples:
+
+  weir queue schedule set mail digest --cron '30 8 * * MON-FRI' --zone Europe/Berlin --value '{"kind": "digest"}'
+  weir queue schedule set mail cleanup --cron @daily < cleanup.json`
+}
+
+// scheduledMax is the largest value of a scheduled message.
+const scheduledMax = 64 << 10
+
+func (c *scheduleSetCmd) Run(ctx context.Context, t *terminal) error {
+	var value []byte
+	if c.Value != nil {
+		value = []byte(*c.Value)
+	} else {
+		if t.inTTY {
+			fmt.Fprintln(t.err, "Reading the message's value from the terminal. Ctrl-D ends.")
+		}
+		var err error
+		if value, err = io.ReadAll(io.LimitReader(t.in, scheduledMax+1)); err != nil {
+			return failed(fmt.Errorf("read the message's value: %w", err), "")
+		}
+	}
+	if len(value) > scheduledMax {
+		return usage(fmt.Errorf("the message's value has more than %d bytes, the limit of a schedule", scheduledMax), "keep what is large elsewhere, and name it in the message")
+	}
+	message := map[string]any{"priority": c.Priority}
+	if text, base := encodeBytes(value); text != nil {
+		message["value"] = *text
+	} else {
+		message["value_b64"] = *base
+	}
+	if c.Key != nil {
+		message["key"] = *c.Key
+	}
+	if c.Unique != "" {
+		message["unique"] = c.Unique
+	}
+	body := map[string]any{"cron": c.Cron, "paused": c.Paused, "message": message}
+	if c.Zone != "" {
+		body["zone"] = c.Zone
+	}
+	var set schedulePicture
+	if err := c.ask(ctx, "PUT", apiPath("queues", c.Queue, "schedules", c.Name), body, &set, 0); err != nil {
+		return c.answer(fmt.Sprintf("set schedule %q of queue %q", c.Name, c.Queue), err)
+	}
+	next := "paused"
+	if set.Next > 0 {
+		next = "next at " + moment(set.Next)
+	}
+	_, err := fmt.Fprintf(t.out, "set schedule %s of queue %s, %s\n", printable(set.Name), printable(c.Queue), next)
+	return err
+}
+
+type scheduleListCmd struct {
+	serverFlags
+	Queue string `arg:"" help:"The queue's name."`
+	JSON  bool   `help:"Print JSON." name:"json"`
+}
+
+func (scheduleListCmd) Help() string {
+	return "Examples:\n\n  weir queue schedule list mail\n  weir queue schedule list mail --json"
+}
+
+func (c *scheduleListCmd) Run(ctx context.Context, t *terminal) error {
+	var list struct {
+		Schedules []schedulePicture `json:"schedules"`
+	}
+	if err := c.ask(ctx, "GET", apiPath("queues", c.Queue, "schedules"), nil, &list, 0); err != nil {
+		return c.answer(fmt.Sprintf("list the schedules of queue %q", c.Queue), err)
+	}
+	if c.JSON {
+		return printJSON(t, list.Schedules)
+	}
+	rows := [][]string{}
+	for _, s := range list.Schedules {
+		state := "open"
+		if s.Paused {
+			state = "paused"
+		}
+		rows = append(rows, []string{s.Name, state, moment(s.Next), cmp.Or(s.Zone, "UTC"), s.Cron})
+	}
+	return table(t.out, "SCHEDULE STATE NEXT ZONE CRON", rows)
+}
+
+type scheduleDescribeCmd struct {
+	serverFlags
+	Queue string `arg:"" help:"The queue's name."`
+	Name  string `arg:"" help:"The schedule's name."`
+}
+
+func (scheduleDescribeCmd) Help() string {
+	return "Examples:\n\n  weir queue schedule describe mail digest"
+}
+
+func (c *scheduleDescribeCmd) Run(ctx context.Context, t *terminal) error {
+	var one map[string]any
+	if err := c.ask(ctx, "GET", apiPath("queues", c.Queue, "schedules", c.Name), nil, &one, 0); err != nil {
+		return c.answer(fmt.Sprintf("describe schedule %q of queue %q", c.Name, c.Queue), err)
+	}
+	return printJSON(t, one)
+}
+
+type scheduleDeleteCmd struct {
+	serverFlags
+	Queue string `arg:"" help:"The queue's name."`
+	Name  string `arg:"" help:"The schedule's name."`
+}
+
+func (scheduleDeleteCmd) Help() string {
+	return "Examples:\n\n  weir queue schedule delete mail digest"
+}
+
+func (c *scheduleDeleteCmd) Run(ctx context.Context, t *terminal) error {
+	if err := c.ask(ctx, "DELETE", apiPath("queues", c.Queue, "schedules", c.Name), nil, nil, 0); err != nil {
+		return c.answer(fmt.Sprintf("delete schedule %q of queue %q", c.Name, c.Queue), err)
+	}
+	_, err := fmt.Fprintf(t.out, "deleted schedule %s of queue %s\n", printable(c.Name), printable(c.Queue))
+	return err
+}
