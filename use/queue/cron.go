@@ -41,7 +41,7 @@ func parseCron(expression, zone string) (c cron, err error) {
 	if len(fields) != 5 && !(len(fields) == 1 && slices.Contains(cronNames, fields[0])) {
 		return bad("five fields are needed, minute, hour, day of the month, month and day of the week, as in \"30 8 * * MON-FRI\", or one of %s", strings.Join(cronNames, ", "))
 	}
-	p := parser.NewParser(parser.Minute | parser.Hour | parser.Dom | parser.Month | parser.Dow | parser.DowOrDom | parser.Descriptor).WithMaxSearchYears(cronYears)
+	p := parser.MustNewParser(parser.Minute | parser.Hour | parser.Dom | parser.Month | parser.Dow | parser.DowOrDom | parser.Descriptor).WithMaxSearchYears(cronYears)
 	if c.expression, err = p.Parse(strings.Join(fields, " ")); err != nil {
 		return bad("%v", err)
 	}
