@@ -255,26 +255,20 @@ type Producer struct {
 	Idle         time.Duration // since it last wrote
 }
 
-// Producers lists the idempotent producers of a partition. It reads those of all partitions, so it is for tools, not for
-// hot paths.
-func (l *Log) Producers(ctx context.Context, p Partition) ([]Producer, error) {
-	var found []Producer
-	err := l.ListAll(ctx, producerPrefix, func(kv KeyValue) error {
+// Producers visits the idempotent producers of all partitions, until visit returns an error. It reads everything there is of producers, a
+// store call for each page, so it is for tools, not for hot paths.
+func (l *Log) Producers(ctx context.Context, visit func(Partition, Producer) error) error {
+	return l.ListAll(ctx, producerPrefix, func(kv KeyValue) error {
 		var key producerKey
 		if _, err := fmt.Sscanf(kv.Key, producerPrefix+"%d/%d", &key.id, &key.partition); err != nil {
 			return fmt.Errorf("key %q: %w", kv.Key, err)
-		}
-		if key.partition != p {
-			return nil
 		}
 		state, err := parseProducer(string(kv.Value))
 		if err != nil {
 			return fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
 		}
-		found = append(found, Producer{ID: key.id, Epoch: state.epoch, LastSequence: state.batches[len(state.batches)-1].last, Idle: kv.Age})
-		return nil
+		return visit(key.partition, Producer{ID: key.id, Epoch: state.epoch, LastSequence: state.batches[len(state.batches)-1].last, Idle: kv.Age})
 	})
-	return found, err
 }
 
 // producerIDs assigns producer ids from a block that this process reserved in the store.

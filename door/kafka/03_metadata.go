@@ -72,7 +72,7 @@ func (s *Server) metadataFind(ctx context.Context, asked kmsg.MetadataRequestTop
 	if asked.Topic == nil {
 		return eventlog.Topic{}, deny(kerr.UnknownTopicID, "a topic is asked for without a name and without an id")
 	}
-	topic, err := s.log.Topic(ctx, *asked.Topic)
+	topic, err := s.lookUp(ctx, *asked.Topic)
 	if !mayCreate || !errors.Is(err, eventlog.ErrUnknownTopic) {
 		return topic, err
 	}

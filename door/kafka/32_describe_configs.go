@@ -49,7 +49,7 @@ const configCost = 1 << 10
 func (s *Server) configsOf(ctx context.Context, kind kmsg.ConfigResourceType, name string) ([]config, error) {
 	switch kind {
 	case kmsg.ConfigResourceTypeTopic:
-		topic, err := s.log.Topic(ctx, name)
+		topic, err := s.lookUp(ctx, name)
 		if err != nil {
 			return nil, err
 		}

@@ -54,7 +54,7 @@ func (s *Server) alterResource(ctx context.Context, kind kmsg.ConfigResourceType
 		_, err := s.log.AlterTopic(ctx, name, change)
 		return err
 	}
-	topic, err := s.log.Topic(ctx, name)
+	topic, err := s.lookUp(ctx, name)
 	if err != nil {
 		return err
 	}

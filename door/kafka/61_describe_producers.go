@@ -9,39 +9,57 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// describeProducers lists the idempotent producers of partitions.
+// describeProducers lists the idempotent producers of partitions. It reads those of all partitions, once for a request.
 func (s *Server) describeProducers(ctx context.Context, r *request, in *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
 	out := in.ResponseKind().(*kmsg.DescribeProducersResponse)
-	topics := merge(in.Topics, func(t kmsg.DescribeProducersRequestTopic) (string, []int32) { return t.Topic, t.Partitions })
-	for _, m := range topics {
-		asked := in.Topics[m.first]
+	asked := make(map[eventlog.Partition]slot) // where each answer is
+	for i, m := range merge(in.Topics, func(t kmsg.DescribeProducersRequestTopic) (string, []int32) { return t.Topic, t.Partitions }) {
 		t := kmsg.NewDescribeProducersResponseTopic()
-		t.Topic = asked.Topic
-		topic, unknown := s.topicByName(ctx, asked.Topic)
-		for _, number := range m.partitions {
+		t.Topic = in.Topics[m.first].Topic
+		topic, unknown := s.topicByName(ctx, t.Topic)
+		for k, number := range m.partitions {
 			p := kmsg.NewDescribeProducersResponseTopicPartition()
 			p.Partition = number
-			known, err := []eventlog.Producer(nil), unknown
+			partition, err := eventlog.Partition(0), unknown
 			if err == nil {
-				known, err = s.producersOf(ctx, topic, number)
+				partition, err = partitionOf(topic, number)
 			}
-			if err != nil {
+			if err == nil {
+				asked[partition] = slot{i, k}
+			} else {
 				s.trouble("DescribeProducers", err)
 				p.ErrorCode, p.ErrorMessage = codeOf(err)
-			}
-			if err := r.claimAnswer(ctx, len(known)*producerCost); err != nil {
-				return nil
-			}
-			for _, k := range known {
-				a := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
-				a.ProducerID, a.ProducerEpoch, a.LastSequence = k.ID, int32(k.Epoch), k.LastSequence
-				a.LastTimestamp = time.Now().Add(-k.Idle).UnixMilli()
-				a.CurrentTxnStartOffset, a.CoordinatorEpoch = -1, -1 // no transactions
-				p.ActiveProducers = append(p.ActiveProducers, a)
 			}
 			t.Partitions = append(t.Partitions, p)
 		}
 		out.Topics = append(out.Topics, t)
+	}
+	if len(asked) == 0 {
+		return out
+	}
+	var crowded error
+	err := s.log.Producers(ctx, func(of eventlog.Partition, known eventlog.Producer) error {
+		at, is := asked[of]
+		if !is {
+			return nil
+		}
+		if crowded = r.claimAnswer(ctx, producerCost); crowded != nil {
+			return crowded
+		}
+		p := &out.Topics[at.topic].Partitions[at.partition]
+		p.ActiveProducers = append(p.ActiveProducers, activeProducer(known))
+		return nil
+	})
+	if crowded != nil {
+		return nil
+	}
+	if err != nil {
+		s.trouble("DescribeProducers", err)
+		for _, at := range asked {
+			p := &out.Topics[at.topic].Partitions[at.partition]
+			p.ActiveProducers = nil
+			p.ErrorCode, p.ErrorMessage = codeOf(err)
+		}
 	}
 	return out
 }
@@ -49,10 +67,10 @@ func (s *Server) describeProducers(ctx context.Context, r *request, in *kmsg.Des
 // producerCost estimates the bytes of a producer in an answer, in memory and encoded.
 const producerCost = 256
 
-func (s *Server) producersOf(ctx context.Context, topic eventlog.Topic, number int32) ([]eventlog.Producer, error) {
-	partition, err := partitionOf(topic, number)
-	if err != nil {
-		return nil, err
-	}
-	return s.log.Producers(ctx, partition)
+func activeProducer(known eventlog.Producer) kmsg.DescribeProducersResponseTopicPartitionActiveProducer {
+	a := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
+	a.ProducerID, a.ProducerEpoch, a.LastSequence = known.ID, int32(known.Epoch), known.LastSequence
+	a.LastTimestamp = time.Now().Add(-known.Idle).UnixMilli()
+	a.CurrentTxnStartOffset, a.CoordinatorEpoch = -1, -1 // no transactions
+	return a
 }

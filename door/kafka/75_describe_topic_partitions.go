@@ -31,7 +31,7 @@ func (s *Server) describeTopicPartitions(ctx context.Context, r *request, in *km
 		}
 		t := kmsg.NewDescribeTopicPartitionsResponseTopic()
 		t.Topic = &name
-		topic, err := s.log.Topic(ctx, name)
+		topic, err := s.lookUp(ctx, name)
 		if err == nil && from < 0 {
 			err = deny(kerr.InvalidRequest, "the cursor is at partition %d", from)
 		}

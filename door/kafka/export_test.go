@@ -1,6 +1,9 @@
 package kafka
 
-import "github.com/weir-log/weir/internal/budget"
+import (
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/budget"
+)
 
 // What the tests hold the server to.
 const (
@@ -11,3 +14,8 @@ const (
 	MentionDepth    = mentionDepth
 	ArrayCopies     = arrayCopies
 )
+
+// Collides is how a server finds a topic with the same name in metrics.
+func Collides() func(topics []eventlog.Topic, name string) (string, bool) {
+	return new(metricNames).find
+}

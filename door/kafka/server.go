@@ -100,7 +100,8 @@ type Server struct {
 	versions  []kmsg.ApiVersionsResponseApiKey // what ApiVersions answers
 	clusterID string                           // set by Serve before the first connection
 
-	lacks lacks // logged once each
+	lacks       lacks // logged once each
+	metricNames metricNames
 
 	frames  *budget.Budget // bytes of requests being read or handled
 	fetches *budget.Budget // bytes of records being read and sent

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -18,13 +19,18 @@ var noTopicID topicID
 
 // topicByName finds a topic for Produce, Fetch and similar requests. An invalid name is an unknown topic.
 func (s *Server) topicByName(ctx context.Context, name string) (eventlog.Topic, error) {
+	t, err := s.lookUp(ctx, name)
+	return t, unknownIfInvalid(err)
+}
+
+// lookUp is Log.Topic that costs a few store calls for a request of many names that nobody knows.
+func (s *Server) lookUp(ctx context.Context, name string) (eventlog.Topic, error) {
 	if seen, counts := ctx.Value(lookupsKey{}).(*lookups); counts && !s.log.KnowsTopic(name) {
 		if err := seen.next(ctx, s.log, name); err != nil {
-			return eventlog.Topic{}, unknownIfInvalid(err)
+			return eventlog.Topic{}, err
 		}
 	}
-	t, err := s.log.Topic(ctx, name)
-	return t, unknownIfInvalid(err)
+	return s.log.Topic(ctx, name)
 }
 
 // lookups counts the names of one request that this process does not know. The first is looked for in the store; at the second all topics are
@@ -117,7 +123,7 @@ func (s *Server) checkEpoch(epoch int32) error {
 // checkNewTopic checks whether a topic may be created: by the log's rules and, as in Kafka, its name must differ from all
 // others also after '.' is replaced by '_', as in names of metrics.
 func (s *Server) checkNewTopic(ctx context.Context, spec eventlog.TopicSpec) error {
-	switch _, err := s.log.Topic(ctx, spec.Name); {
+	switch _, err := s.lookUp(ctx, spec.Name); {
 	case err == nil:
 		return deny(kerr.TopicAlreadyExists, "topic %q exists", spec.Name)
 	case !errors.Is(err, eventlog.ErrUnknownTopic):
@@ -126,17 +132,38 @@ func (s *Server) checkNewTopic(ctx context.Context, spec eventlog.TopicSpec) err
 	if err := spec.Check(); err != nil {
 		return err
 	}
-	metric := strings.NewReplacer(".", "_")
-	if !strings.ContainsAny(spec.Name, "._") {
-		return nil
-	}
-	for _, t := range s.log.Topics() {
-		if metric.Replace(t.Name) == metric.Replace(spec.Name) {
-			return deny(kerr.InvalidTopicException, "topic %q collides with topic %q: '.' and '_' are the same in names of metrics", spec.Name, t.Name)
-		}
+	if other, collides := s.metricNames.find(s.log.Topics(), spec.Name); collides {
+		return deny(kerr.InvalidTopicException, "topic %q collides with topic %q: '.' and '_' are the same in names of metrics", spec.Name, other)
 	}
 	return nil
 }
+
+// metricNames finds topics by their names in metrics. It walks over the topics once for each change of theirs, not for each new name.
+type metricNames struct {
+	mu     sync.Mutex        // guards the others
+	topics []eventlog.Topic  // of which names is made: the log's own list, which it replaces and does not change
+	names  map[string]string // of topics whose name has a '.' or '_', by their name in metrics
+}
+
+func (m *metricNames) find(topics []eventlog.Topic, name string) (topic string, is bool) {
+	if !strings.ContainsAny(name, "._") || len(topics) == 0 {
+		return "", false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.topics) != len(topics) || &m.topics[0] != &topics[0] {
+		m.topics, m.names = topics, make(map[string]string)
+		for _, t := range topics {
+			if strings.ContainsAny(t.Name, "._") {
+				m.names[metricName(t.Name)] = t.Name
+			}
+		}
+	}
+	topic, is = m.names[metricName(name)]
+	return topic, is
+}
+
+func metricName(topic string) string { return strings.ReplaceAll(topic, ".", "_") }
 
 // createTopic creates a topic that checkNewTopic allows.
 func (s *Server) createTopic(ctx context.Context, spec eventlog.TopicSpec) (eventlog.Topic, error) {

@@ -65,9 +65,13 @@ func (c *Coordinator) Select(ctx context.Context, f Filter) ([]Listed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list groups: %w", err)
 	}
+	wanted := make(map[string]bool) // a client may name a state any number of times
+	for _, state := range f.States {
+		wanted[strings.ToLower(state)] = true
+	}
 	var out []Listed
 	for _, s := range seen {
-		if len(f.States) == 0 || slices.ContainsFunc(f.States, func(state string) bool { return strings.EqualFold(state, string(s.State)) }) {
+		if len(f.States) == 0 || wanted[strings.ToLower(string(s.State))] {
 			out = append(out, s.Listed)
 		}
 	}
