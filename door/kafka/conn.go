@@ -48,11 +48,6 @@ type conn struct {
 	mu            sync.Mutex              // guards underPressure and cancelWait
 	underPressure bool                    // other clients wait for memory that this connection's requests hold
 	cancelWait    context.CancelCauseFunc // cancels the wait of the request being answered
-
-	// The writer's buffers, reused for every answer.
-	out     []byte
-	splices []splice
-	buffers net.Buffers
 }
 
 type request struct {
@@ -367,7 +362,9 @@ func (r *request) timeout() time.Duration {
 //
 // Flexible versions have tags, except the ApiVersions response: that client does not know our versions yet.
 func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
-	b := append(c.out[:0], 0, 0, 0, 0)
+	reused := takeBuffers()
+	defer reused.giveBack()
+	b := append(reused.out[:0], 0, 0, 0, 0)
 	b = binary.BigEndian.AppendUint32(b, uint32(call.correlation))
 	if resp.IsFlexible() && resp.Key() != int16(kmsg.ApiVersions) {
 		b = append(b, 0)
@@ -377,13 +374,11 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 	if records, ok := resp.(*fetched); ok {
 		call.body = nil
 		call.claim.Release() // the records have a claim of their own
-		return c.sendFetched(b, records, call.records, began)
+		return c.sendFetched(reused, b, records, call.records, began)
 	}
 	b = resp.AppendTo(b)
 	binary.BigEndian.PutUint32(b, uint32(len(b)-lengthSize))
-	if cap(b) <= keptBuffer {
-		c.out = b
-	}
+	reused.out = b
 	if len(b) <= keptBuffer {
 		return c.nc.Write(b)
 	}
@@ -453,8 +448,35 @@ func (c *conn) setWriteDeadline(began time.Time) {
 	c.nc.SetWriteDeadline(deadline)
 }
 
-// keptBuffer is the largest answer buffer that a connection keeps for reuse.
-const keptBuffer = 64 << 10
+// sendBuffers are what an answer is built in. Connections share them: one that waits for a request holds none.
+type sendBuffers struct {
+	out     []byte
+	splices []splice
+	buffers net.Buffers
+}
+
+var sendBuffersPool = sync.Pool{New: func() any { return new(sendBuffers) }}
+
+// What is larger is not kept for the next answer: bytes, and batches of an answer to a Fetch.
+const (
+	keptBuffer  = 64 << 10
+	keptSplices = 1024
+)
+
+func takeBuffers() *sendBuffers { return sendBuffersPool.Get().(*sendBuffers) }
+
+// giveBack lets go of the log's memory, and of what is too large to keep.
+func (s *sendBuffers) giveBack() {
+	clear(s.splices)
+	clear(s.buffers)
+	if cap(s.out) > keptBuffer {
+		s.out = nil
+	}
+	if cap(s.splices) > keptSplices {
+		s.splices, s.buffers = nil, nil
+	}
+	sendBuffersPool.Put(s)
+}
 
 // explain logs once why a connection was closed, and answers clients of another protocol with a hint.
 func (c *conn) explain(err error) {

@@ -59,29 +59,23 @@ type fetchEncoder struct {
 
 // sendFetched writes the answer after the response header b. While others wait for the memory that claim holds, a client that reads too slowly
 // is disconnected.
-func (c *conn) sendFetched(b []byte, f *fetched, claim *budget.Claim, began time.Time) (int, error) {
-	e := fetchEncoder{b: slices.Grow(b, f.framing()), splices: c.splices[:0], version: f.Version, flexible: f.IsFlexible()}
+func (c *conn) sendFetched(reused *sendBuffers, b []byte, f *fetched, claim *budget.Claim, began time.Time) (int, error) {
+	e := fetchEncoder{b: slices.Grow(b, f.framing()), splices: reused.splices[:0], version: f.Version, flexible: f.IsFlexible()}
 	e.response(f)
+	reused.out, reused.splices = e.b, e.splices
 	size := len(e.b) + e.spliced
 	binary.BigEndian.PutUint32(e.b, uint32(size-lengthSize))
 
-	c.buffers = c.buffers[:0]
+	buffers := reused.buffers[:0]
 	from := 0
 	for _, s := range e.splices {
-		c.buffers = append(c.buffers, e.b[from:s.at], s.raw)
+		buffers = append(buffers, e.b[from:s.at], s.raw)
 		from = s.at
 	}
-	c.buffers = append(c.buffers, e.b[from:])
+	reused.buffers = append(buffers, e.b[from:])
 	claim.Sends(func() { c.nc.Close() })
-	err := c.writePieces(c.buffers, claim, began)
+	err := c.writePieces(reused.buffers, claim, began)
 	claim.Rests()
-
-	clear(c.buffers) // release the log's memory
-	clear(e.splices)
-	c.splices = e.splices
-	if cap(e.b) <= keptBuffer {
-		c.out = e.b
-	}
 	return size, err
 }
 
