@@ -15,8 +15,11 @@ const (
 
 // build waits until the call may build such an answer. built, or the end of the call, lets the next one in.
 func (c *call) build(ctx context.Context) error {
-	if c.s.builders.Acquire(ctx, 1) != nil {
-		return kindOverloaded.past(buildersMax, "%d lists are being made, the most at once; try again", buildersMax)
+	if c.building {
+		return nil
+	}
+	if c.s.builders.acquire(ctx, c.who.ID()) != nil {
+		return kindOverloaded.past(buildersMax, "%d lists are being made, the most at once, or a quarter of these by one key; try again", buildersMax)
 	}
 	c.building = true
 	return nil
@@ -25,7 +28,7 @@ func (c *call) build(ctx context.Context) error {
 func (c *call) built() {
 	if c.building {
 		c.building = false
-		c.s.builders.Release(1)
+		c.s.builders.release(c.who.ID())
 	}
 }
 

@@ -28,10 +28,10 @@ func (s *Server) findMessage(c *call) error {
 	}
 	ctx, cancel := c.withTimeout()
 	defer cancel()
-	if s.searches.Acquire(ctx, 1) != nil {
-		return kindOverloaded.past(searchesMax, "%d messages are being looked for, the most at once; try again", searchesMax)
+	if s.searches.acquire(ctx, c.who.ID()) != nil {
+		return kindOverloaded.past(searchesMax, "%d messages are being looked for, the most at once, or a quarter of these by one key; try again", searchesMax)
 	}
-	defer s.searches.Release(1)
+	defer s.searches.release(c.who.ID())
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
 		found, err := q.Find(ctx, id)
 		if err != nil {

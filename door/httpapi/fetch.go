@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/budget"
+	"github.com/weir-log/weir/use/apikey"
 )
 
 const (
@@ -43,7 +43,7 @@ func (p *page) passTrimmed() {
 
 // fetch returns a page for each span, with at most most events in all. If there are none it waits, until polls ends at the latest.
 // If not all spans fit, turn decides which comes first. The claim is the pages' memory: release it when they were sent.
-func (s *Server) fetch(ctx, polls context.Context, spans []eventlog.Span, turn, most int, wait time.Duration) (pages []page, claim *budget.Claim, err error) {
+func (s *Server) fetch(ctx, polls context.Context, who apikey.Identity, spans []eventlog.Span, turn, most int, wait time.Duration) (pages []page, claim *budget.Claim, err error) {
 	turn %= len(spans)
 	asked := slices.Concat(spans[turn:], spans[:turn])
 	size := max(min(fetchBytes, int(s.answers.Share()/2)), 1) // the other half is for the decoded records
@@ -54,7 +54,7 @@ func (s *Server) fetch(ctx, polls context.Context, spans []eventlog.Span, turn, 
 	got, err := s.cfg.Log.Fetch(ctx, eventlog.Want{Spans: asked, MaxBytes: size, MaxWait: wait, Stop: polls.Done(), Claim: claim})
 	for memory := (&answerBudget{claim: claim}); err == nil; {
 		var needed int64
-		if pages, needed, err = decode(ctx, memory, got, asked, most); err != nil {
+		if pages, needed, err = decode(ctx, decoding{s.decoders, who.ID()}, memory, got, asked, most); err != nil {
 			break
 		}
 		if needed == 0 {
@@ -72,7 +72,7 @@ func (s *Server) fetch(ctx, polls context.Context, spans []eventlog.Span, turn, 
 
 // decode makes pages from fetched batches, until there are enough events or no memory for more. If there is none even for the first
 // event, needed is how many bytes it needs.
-func decode(ctx context.Context, memory *answerBudget, got []eventlog.Slice, asked []eventlog.Span, most int) (pages []page, needed int64, err error) {
+func decode(ctx context.Context, turn decoding, memory *answerBudget, got []eventlog.Slice, asked []eventlog.Span, most int) (pages []page, needed int64, err error) {
 	pages = make([]page, len(got))
 	memory.used = 0
 	records, full := int64(0), false
@@ -87,7 +87,7 @@ func decode(ctx context.Context, memory *answerBudget, got []eventlog.Slice, ask
 		if full {
 			continue
 		}
-		p.gap, err = eachRecord(ctx, slice, p.next, func(rec batch.Record) bool {
+		p.gap, err = eachRecord(ctx, turn, slice, p.next, func(rec batch.Record) bool {
 			n := weight(&rec)
 			if full = !memory.take(n, records == 0); full {
 				if records == 0 {
@@ -112,22 +112,30 @@ func decode(ctx context.Context, memory *answerBudget, got []eventlog.Slice, ask
 	return pages, needed, nil
 }
 
-// turns limits decoding to one batch per processor at a time: what a small decoder holds is not claimed (package batch bounds that of large ones).
-var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
+// decoding is the turn of a key to decode: one batch per processor at a time, since what a small decoder holds is not claimed (package batch bounds
+// that of large ones).
+type decoding struct {
+	of  *slots
+	key string
+}
+
+func (d decoding) acquire(ctx context.Context) error { return d.of.acquire(ctx, d.key) }
+func (d decoding) release()                          { d.of.release(d.key) }
 
 // checkBytes is how much is decoded between two looks at whether the request has ended.
 const checkBytes = 1 << 20
 
 // eachRecord calls visit for the records of a slice from an offset on, until it returns false. The records may be kept; visit must not
-// block. At a batch that cannot be read it stops, after the batch's readable records: the rest of the batch is a gap,
+// block. It waits for its turn. At a batch that cannot be read it stops, after the batch's readable records: the rest of the batch is a gap,
 // and a reader continues after it. It ends with ctx, also in the middle of a batch.
-func eachRecord(ctx context.Context, slice eventlog.Slice, from eventlog.Offset, visit func(batch.Record) bool) (*gap, error) {
-	select {
-	case turns <- struct{}{}:
-		defer func() { <-turns }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+func eachRecord(ctx context.Context, turn decoding, slice eventlog.Slice, from eventlog.Offset, visit func(batch.Record) bool) (*gap, error) {
+	if len(slice.Batches) == 0 {
+		return nil, nil
 	}
+	if err := turn.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer turn.release()
 	unchecked := 0 // bytes since ctx was looked at
 	for _, b := range slice.Batches {
 		if ctx.Err() != nil {

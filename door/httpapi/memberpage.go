@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/budget"
+	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -24,7 +25,7 @@ type memberPage struct {
 
 // lookAt fetches at most so many events of the member's partitions; it waits for events, or for a change of the assignment. The first
 // partition is random, so that none always comes last.
-func (s *Server) lookAt(ctx, polls context.Context, m *member, after cursor, most int, wait time.Duration) (pages []memberPage, claim *budget.Claim, err error) {
+func (s *Server) lookAt(ctx, polls context.Context, who apikey.Identity, m *member, after cursor, most int, wait time.Duration) (pages []memberPage, claim *budget.Claim, err error) {
 	changed := m.changed()
 	own := m.peer.Assignment().Own
 	round, endRound := context.WithCancel(polls)
@@ -47,7 +48,7 @@ func (s *Server) lookAt(ctx, polls context.Context, m *member, after cursor, mos
 		return nil, nil, nil
 	}
 	spans, pages := after.spans(own)
-	got, claim, err := s.fetch(ctx, round, spans, rand.IntN(len(spans)), most, wait)
+	got, claim, err := s.fetch(ctx, round, who, spans, rand.IntN(len(spans)), most, wait)
 	for i := range got {
 		p := &pages[i]
 		p.page = got[i]

@@ -191,7 +191,7 @@ func (s *Server) memberEvents(c *call) error {
 	deadline := time.Now().Add(wait)
 	var gaps []placedGap
 	for {
-		pages, claim, err := s.lookAt(ctx, polls, m, after, most, time.Until(deadline))
+		pages, claim, err := s.lookAt(ctx, polls, c.who, m, after, most, time.Until(deadline))
 		if err != nil {
 			return err
 		}

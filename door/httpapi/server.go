@@ -11,12 +11,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/budget"
@@ -123,17 +123,18 @@ type Server struct {
 	cfg        Config
 	mux        *http.ServeMux
 	ids        requestIDs
-	bodies     *budget.Budget      // bytes of bodies being read or handled
-	keyBodies  *keyShares          // of these
-	answers    *budget.Budget      // bytes of answers being sent
-	builders   *semaphore.Weighted // answers being built as a whole
+	bodies     *budget.Budget // bytes of bodies being read or handled
+	keyBodies  *keyShares     // of these
+	answers    *budget.Budget // bytes of answers being sent
+	builders   *slots         // answers being built as a whole
 	streams    *streams
 	members    *members
-	claims     *limiter            // claims waiting for messages
-	polls      *limiter            // requests waiting for events
-	requests   *limiter            // requests in progress, of authorized clients
-	inProgress atomic.Int64        // requests in progress, of all clients
-	searches   *semaphore.Weighted // searches for a message
+	claims     *limiter     // claims waiting for messages
+	polls      *limiter     // requests waiting for events
+	requests   *limiter     // requests in progress, of authorized clients
+	inProgress atomic.Int64 // requests in progress, of all clients
+	searches   *slots       // searches for a message
+	decoders   *slots       // batches being decoded: a decoder's memory is not claimed
 
 	turnedAway turnedAway
 }
@@ -147,14 +148,15 @@ func New(cfg Config) *Server {
 		bodies:    budget.New(cfg.BodyBytes),
 		keyBodies: &keyShares{most: max(1, 3*cfg.BodyBytes/4), ofKey: make(map[string]int64)},
 		answers:   budget.New(cfg.FetchBytes),
-		builders:  semaphore.NewWeighted(buildersMax),
+		builders:  newSlots(buildersMax),
 	}
 	s.streams = newStreams(cfg.Streams, cfg.KeyStreams, cfg.Log, s.known, cfg.Logger)
 	s.members = newMembers(cfg.Members, cfg.KeyMembers, s.known, cfg.Logger)
 	s.claims = newLimiter(cfg.Claims, cfg.KeyClaims, "claims waiting", "let one claim ask for more messages, or do not wait", kindTooManyClaims)
 	s.polls = newLimiter(cfg.Polls, cfg.KeyPolls, "requests waiting for events", "read several partitions as one member, or stream, or do not wait", kindTooManyPolls)
 	s.requests = newLimiter(cfg.Requests, cfg.KeyRequests, "requests in progress", "wait for some to end", kindTooManyCalls)
-	s.searches = semaphore.NewWeighted(searchesMax)
+	s.searches = newSlots(searchesMax)
+	s.decoders = newSlots(runtime.GOMAXPROCS(0))
 	s.mux = s.routes()
 	return s
 }

@@ -151,7 +151,7 @@ func (st *streamed) round(ctx context.Context) bool {
 	spans, numbers := st.spans()
 	st.turn++
 	fetchCtx, cancel := context.WithTimeout(ctx, st.s.cfg.KeepAlive+storeTimeout)
-	pages, claim, err := st.s.fetch(fetchCtx, waiting, spans, st.turn, st.most(), st.s.cfg.KeepAlive)
+	pages, claim, err := st.s.fetch(fetchCtx, waiting, st.c.who, spans, st.turn, st.most(), st.s.cfg.KeepAlive)
 	cancel()
 	defer claim.Release()
 	st.page.begin(claim)

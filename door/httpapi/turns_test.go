@@ -10,13 +10,13 @@ import (
 )
 
 func TestTheWaitForATurnToDecodeEndsWithTheRequest(t *testing.T) {
-	for range cap(turns) {
-		turns <- struct{}{}
-		defer func() { <-turns }()
+	turn := decoding{of: newSlots(1)}
+	if err := turn.acquire(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := eachRecord(ctx, eventlog.Slice{}, 0, nil); !errors.Is(err, context.Canceled) {
+	if _, err := eachRecord(ctx, turn, eventlog.Slice{Batches: make([]eventlog.Placed, 1)}, 0, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }
@@ -36,7 +36,7 @@ func TestDecodingEndsWithTheRequest(t *testing.T) {
 	defer cancel()
 	visited := 0
 	slice := eventlog.Slice{Batches: []eventlog.Placed{{Batch: eventlog.Batch{Records: count, Bytes: raw}}}}
-	_, err = eachRecord(ctx, slice, 0, func(batch.Record) bool {
+	_, err = eachRecord(ctx, decoding{of: newSlots(1)}, slice, 0, func(batch.Record) bool {
 		visited++
 		cancel()
 		return true
