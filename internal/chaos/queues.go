@@ -44,7 +44,7 @@ func (w *world) makeQueues(ctx context.Context) error {
 			return fmt.Errorf("make queue %s: %w", q.name, err)
 		}
 	}
-	return nil
+	return w.createQueue(ctx, w.brokers[0], workQueue{name: scheduled, settings: map[string]any{}})
 }
 
 // createQueue makes a queue, and notes its id.
@@ -79,6 +79,7 @@ func (w *world) runQueues(ctx context.Context, does func(string, func(context.Co
 	does("queues", w.workInGo)
 	does("queues", w.changeQueues)
 	does("queues", w.passQueue)
+	does("queues", w.keepSchedule)
 }
 
 // enqueueAll enqueues messages through doors chosen at random.
@@ -415,7 +416,7 @@ func (w *world) finishQueues(ctx context.Context) error {
 		}
 		w.model.judgeQueue(q.name, q.ordered, q.attempts)
 	}
-	return nil
+	return w.judgeTicks(ctx)
 }
 
 // countDead counts the dead letters of each message of a queue.

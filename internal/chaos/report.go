@@ -59,6 +59,7 @@ var invariants = map[string]string{
 	"Q9":  "messages of a key are handed out one after the other",
 	"Q10": "while a message of a unique key is not done, no other is enqueued",
 	"QP":  "a paused queue hands out nothing",
+	"QS":  "a tick of a schedule has one message",
 	"B0":  "a process does not end by itself",
 	"B1":  "a process that was killed starts again",
 	"B3":  "a process ends soon after SIGTERM",

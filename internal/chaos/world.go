@@ -43,6 +43,8 @@ type world struct {
 	counts  counts
 	born    size // of a broker at its start
 
+	schedule struct{ tried, set time.Time } // when it was first sent, and first known to be there
+
 	mu      sync.Mutex // guards what follows
 	closers []func() error
 	clients []*kgo.Client
