@@ -19,8 +19,8 @@ type backlog struct {
 // found notes what a poll found.
 func (b *backlog) found(c *chunk) {
 	b.rows, b.oldest = 0, time.Time{}
-	if len(c.rows) > 0 {
-		b.rows, b.oldest = max(int64(len(c.rows)), c.round.last-c.rows[0].id+1), c.rows[0].time
+	if c.first.id > 0 {
+		b.rows, b.oldest = max(int64(len(c.rows)), c.round.last-c.first.id+1), c.first.time
 	}
 }
 

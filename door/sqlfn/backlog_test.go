@@ -22,7 +22,7 @@ func TestABacklogWarnsOnceAMinuteUntilItIsGone(t *testing.T) {
 		}
 	}
 	b.emptied(now)
-	b.found(&chunk{rows: []row{{id: 7, time: now.Add(-time.Hour)}}, round: bookmark{last: 20}}) // of a transaction that was open for an hour
+	b.found(&chunk{first: row{id: 7, time: now.Add(-time.Hour)}, round: bookmark{last: 20}}) // of a transaction that was open for an hour
 	if b.rows != 14 || b.age(now) != time.Hour {
 		t.Errorf("%d rows, the oldest %v", b.rows, b.age(now))
 	}
@@ -56,7 +56,7 @@ func TestAMoverThatDoesNotGetOnSaysSo(t *testing.T) {
 		m.reportBacklog(false, nil)
 		for range 20 {
 			time.Sleep(time.Second)
-			m.backlog.found(&chunk{rows: []row{{id: 7, time: time.Now().Add(-time.Minute)}}, round: bookmark{last: 20}})
+			m.backlog.found(&chunk{first: row{id: 7, time: time.Now().Add(-time.Minute)}, round: bookmark{last: 20}})
 			m.reportBacklog(true, errTaken)
 		}
 		if seen.rows != 14 || seen.oldest != time.Minute || said.Len() > 0 {

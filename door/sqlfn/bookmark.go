@@ -49,3 +49,11 @@ func (b *bookmark) finish() {
 	b.done, b.low = b.goal, max(b.low, b.next)
 	b.goal, b.after, b.next = "", 0, 0
 }
+
+// aim is the goal of the round under way, or of the last one, and what low becomes when it is done.
+func (b *bookmark) aim() (goal string, next int64) {
+	if b.goal != "" {
+		return b.goal, b.next
+	}
+	return b.done, b.low
+}

@@ -46,4 +46,6 @@ func Attach(ctx context.Context, store eventlog.Store) (*Door, error) {
 	return &Door{store: sessions, session: session, stirred: sessions.Hear("weir_inbox")}, nil
 }
 
-func (d *Door) inbox() *inbox { return &inbox{session: d.session, mark: bookmark{done: nothingDone}} }
+func (d *Door) inbox() *inbox {
+	return &inbox{session: d.session, most: pollRows, mark: bookmark{done: nothingDone}}
+}

@@ -35,7 +35,7 @@ var (
 	pollStatement = wire.Statement{Name: "look", SQL: `
 	SELECT seen, last, incarnation, server, tables, epoch, hushed,
 	       id, topic, partition, key, value, headers, size, published_at, grp, next_offset, base
-	FROM weir.look($1::text::pg_snapshot, $2, $3::text::pg_snapshot, $4, $5, $6)`}
+	FROM weir.look($1::text::pg_snapshot, $2, $3::text::pg_snapshot, $4, $5, $6, $7::text::uuid[], $8::text::uuid[])`}
 
 	moveStatement = wire.Statement{Name: "move", SQL: `
 	SELECT moved, bases
@@ -52,7 +52,11 @@ var (
 // which calls poll and move in turn.
 type inbox struct {
 	session *postgres.Session
-	mark    bookmark
+	most    int      // rows of a poll
+	mark    bookmark // of the main lane: all topics but those of lanes
+	lanes   []*lane
+	at      *lane // of the last poll; nil: the main lane
+	turn    int
 }
 
 // row is one row of the inbox: an event, or, with a group, how far that group has come.
@@ -73,30 +77,57 @@ type row struct {
 // chunk is the result of a poll.
 type chunk struct {
 	rows  []row         // in the order of their ids
-	full  bool          // there may be more right now
+	full  bool          // there may be more of the lane right now
+	first row           // the oldest that is known to wait, in any lane
 	muted time.Duration // how long publishers do not notify
 
 	round bookmark
 }
 
-// poll returns rows that are committed and not moved, oldest first: one statement, or a few at first and after a crash of the
-// server. Call pass or abandon after it.
+// poll returns rows of one lane that are committed and not moved, oldest first: one statement, or a few at first, where a lane ends, and after a
+// crash of the server. No rows: there are none in any lane. Call pass or abandon after it.
 func (i *inbox) poll(ctx context.Context) (*chunk, error) {
+	for {
+		i.at = i.next()
+		var c *chunk
+		var err error
+		if i.at == nil {
+			c, err = i.pollMain(ctx)
+		} else {
+			covered := false
+			if c, covered, err = i.pollLane(ctx, i.at); err == nil && !covered {
+				i.rewind()
+				continue
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look into the inbox: %w", err)
+		}
+		if len(c.rows) > 0 || i.at == nil && len(i.lanes) == 0 {
+			c.first = i.oldest(c)
+			return c, nil
+		}
+	}
+}
+
+// pollMain looks for rows of the topics that are in no lane.
+func (i *inbox) pollMain(ctx context.Context) (*chunk, error) {
 	mark := i.mark
 	for {
 		if mark.walks() && mark.goal == "" {
 			var err error
 			if mark, err = i.survey(ctx); err != nil {
-				return nil, fmt.Errorf("look into the inbox: %w", err)
+				return nil, err
 			}
 			i.mark = mark
 		}
-		c, err := i.lookFrom(ctx, mark)
+		c, err := i.lookFrom(ctx, mark, nil)
 		if err != nil {
-			return nil, fmt.Errorf("look into the inbox: %w", err)
+			return nil, err
 		}
 		if !mark.covers(c.round) {
-			mark = bookmark{done: nothingDone}
+			i.rewind()
+			mark = i.mark
 			continue
 		}
 		ends, old := len(c.rows) == 0, mark.goal != ""
@@ -138,7 +169,7 @@ func (i *inbox) survey(ctx context.Context) (b bookmark, err error) {
 	return b, err
 }
 
-func (i *inbox) lookFrom(ctx context.Context, round bookmark) (c *chunk, err error) {
+func (i *inbox) lookFrom(ctx context.Context, round bookmark, l *lane) (c *chunk, err error) {
 	most := time.Duration(0)
 	if round.walks() {
 		most = walkMax
@@ -155,7 +186,7 @@ func (i *inbox) lookFrom(ctx context.Context, round bookmark) (c *chunk, err err
 				return err
 			}
 		}
-		c, err = i.ask(ctx, conn, round)
+		c, err = i.ask(ctx, conn, round, l)
 		if err == nil && foreign {
 			c.round.next = 0 // of rows that came with a dump no id says when they appear: the next round goes over all, too
 		}
@@ -180,13 +211,14 @@ func prepareWalk(ctx context.Context, tx pgx.Tx) (foreign bool, err error) {
 const lookAbout = 7
 
 // ask calls weir.look.
-func (i *inbox) ask(ctx context.Context, conn *pgxpool.Conn, round bookmark) (*chunk, error) {
+func (i *inbox) ask(ctx context.Context, conn *pgxpool.Conn, round bookmark, l *lane) (*chunk, error) {
 	var goal []byte
 	if round.goal != "" {
 		goal = []byte(round.goal)
 	}
+	only, without := i.topics(l)
 	answer := i.session.Ask(ctx, conn, pollStatement,
-		[]byte(round.done), wire.Int8(round.low), goal, wire.Int8(round.after), wire.Int4(pollRows), wire.Int8(pollBytes))
+		[]byte(round.done), wire.Int8(round.low), goal, wire.Int8(round.after), wire.Int4(int32(i.most)), wire.Int8(pollBytes), uuids(only), uuids(without))
 	c := &chunk{}
 	size := 0
 	for answer.NextRow() {
@@ -208,8 +240,23 @@ func (i *inbox) ask(ctx context.Context, conn *pgxpool.Conn, round bookmark) (*c
 		return nil, err
 	}
 	c.round = round
-	c.full = len(c.rows) == pollRows || size >= pollBytes
+	c.full = len(c.rows) == i.most || size >= pollBytes
 	return c, nil
+}
+
+// uuids is an array of ids as text; nil: NULL.
+func uuids(ids []eventlog.TopicID) []byte {
+	if ids == nil {
+		return nil
+	}
+	text := []byte{'{'}
+	for n, id := range ids {
+		if n > 0 {
+			text = append(text, ',')
+		}
+		text = append(text, id.String()...)
+	}
+	return append(text, '}')
 }
 
 func parseRow(values [][]byte) row {
@@ -240,7 +287,6 @@ func timestamp(us int64) time.Time {
 // errTaken, eventlog.ErrNoPartition, eventlog.ErrUnavailable: nothing was done, and with eventlog.ErrRewound ids may stand for other rows than those that the
 // last look found. After eventlog.ErrUnsure the next look tells.
 func (i *inbox) move(ctx context.Context, ids []int64, e eventlog.Entry) ([]eventlog.Offset, error) {
-	last := i.mark.last
 	of := i.mark.of
 	done, answer, err := i.session.Commit(ctx, of.store, moveStatement, [][]byte{wire.Int8Array(ids), wire.Int8(of.crash)}, []eventlog.Entry{e})
 	if err == nil && !done {
@@ -249,7 +295,10 @@ func (i *inbox) move(ctx context.Context, ids []int64, e eventlog.Entry) ([]even
 	if err != nil {
 		return nil, fmt.Errorf("move %d rows out of the inbox: %w", len(ids), notMoved(err))
 	}
-	i.mark.passed = max(i.mark.passed, last)
+	i.mark.passed = max(i.mark.passed, i.mark.last)
+	for _, l := range i.lanes {
+		l.mark.passed = max(l.mark.passed, l.mark.last)
+	}
 	bases := wire.Numbers(answer[1])
 	offsets := make([]eventlog.Offset, len(bases))
 	for n, base := range bases {
@@ -361,24 +410,32 @@ func (i *inbox) mute(ctx context.Context, length time.Duration) error {
 
 // pass notes that the rows of a chunk were moved, or skipped until rewind.
 func (i *inbox) pass(c *chunk) {
+	mark := i.current()
 	if len(c.rows) > 0 {
-		i.mark.after = c.rows[len(c.rows)-1].id
+		mark.after = c.rows[len(c.rows)-1].id
 	}
 	if !c.full {
-		i.mark.finish()
+		mark.finish()
 	}
+	if i.at != nil {
+		i.merge(i.at)
+	}
+	i.split(c)
 }
 
 // abandon notes that a chunk could not be moved. The next poll starts again with what is there then; but a scan of all of the inbox
 // continues from where the chunk began.
 func (i *inbox) abandon() {
-	if !i.mark.walks() {
-		i.mark.goal, i.mark.after, i.mark.next = "", 0, 0
+	if mark := i.current(); !mark.walks() {
+		mark.goal, mark.after, mark.next = "", 0, 0
 	}
 }
 
 // rewind makes the next poll scan all of the inbox.
-func (i *inbox) rewind() { i.mark = bookmark{done: nothingDone} }
+func (i *inbox) rewind() { i.mark, i.lanes, i.at, i.turn = bookmark{done: nothingDone}, nil, nil, 0 }
+
+// behind reports whether topics with a backlog wait in lanes of their own.
+func (i *inbox) behind() bool { return len(i.lanes) > 0 }
 
 // wide reports whether many ids were given out since the last move, to transactions that are open or were rolled back: each poll
 // scans them all. A move, even of no rows, raises the mark past them.

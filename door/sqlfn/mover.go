@@ -240,7 +240,7 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	}
 	m.pace.woken = m.door.store.Listening()
 	m.pace.note(time.Now(), len(chunk.rows))
-	return chunk.full, m.mute(ctx, chunk.muted)
+	return chunk.full || m.inbox.behind(), m.mute(ctx, chunk.muted)
 }
 
 // resetFor drops cached state when the database is in another incarnation: deleted topics may exist again, and row ids may be

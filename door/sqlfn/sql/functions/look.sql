@@ -14,7 +14,10 @@
 --
 -- A round moves what can be seen in one snapshot, goal (NULL: that of this look), however many looks that takes; after is how far it
 -- has come. Rows that are committed meanwhile wait for the next round, else one might overtake another that was before it.
-CREATE OR REPLACE FUNCTION weir.look(done pg_snapshot, low bigint, goal pg_snapshot, after bigint, most int, room bigint)
+--
+-- Topics with a backlog have rounds of their own (door/sqlfn/lane.go): these look only for rows of these topics, and the others' without them (NULL: none).
+CREATE OR REPLACE FUNCTION weir.look(
+    done pg_snapshot, low bigint, goal pg_snapshot, after bigint, most int, room bigint, "only" uuid[], without uuid[])
 RETURNS TABLE (
     -- This snapshot, the last id given out, incarnation(), life(), and for how long publishers do not notify (weir.hushed).
     seen text, last bigint, incarnation bigint, server bigint, tables bigint, epoch bigint, hushed int,
@@ -48,6 +51,7 @@ BEGIN
                 CROSS JOIN LATERAL (
                     SELECT * FROM weir.inbox w
                     WHERE w.xact >= x AND w.xact <= x AND w.id > after AND w.id <= low
+                      AND ("only" IS NULL OR w.topic = ANY ("only")) AND (without IS NULL OR w.topic <> ALL (without))
                     ORDER BY w.xact, w.id LIMIT most -- an order that inbox_xact has, and the primary key has not
                 ) AS i
                 WHERE pg_visible_in_snapshot(x, until) AND after < low
@@ -58,6 +62,7 @@ BEGIN
                 WHERE w.id > greatest(after, low)
                   AND (pg_visible_in_snapshot(w.xact, until) OR w.xact >= unused)
                   AND NOT pg_visible_in_snapshot(w.xact, done)
+                  AND ("only" IS NULL OR w.topic = ANY ("only")) AND (without IS NULL OR w.topic <> ALL (without))
                 ORDER BY w.id LIMIT most
             )
             ORDER BY id LIMIT most
@@ -65,4 +70,18 @@ BEGIN
     ) AS f
     WHERE f.before < room
     ORDER BY f.id;
+END $$;
+
+-- Movers of the version before call it so.
+CREATE OR REPLACE FUNCTION weir.look(done pg_snapshot, low bigint, goal pg_snapshot, after bigint, most int, room bigint)
+RETURNS TABLE (
+    seen text, last bigint, incarnation bigint, server bigint, tables bigint, epoch bigint, hushed int,
+    id bigint, topic uuid, partition int, key bytea, value bytea, headers text, size int, published_at timestamptz,
+    grp text, next_offset bigint, base bigint
+)
+LANGUAGE plpgsql STABLE
+:pinned
+AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM weir.look(done, low, goal, after, most, room, NULL, NULL);
 END $$;

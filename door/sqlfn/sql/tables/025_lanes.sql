@@ -1,0 +1,1 @@
+-- look can be limited to topics, or look without some: a topic with a backlog does not hold up the others.
