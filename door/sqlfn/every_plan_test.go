@@ -87,15 +87,23 @@ func TestNoStatementReadsMoreThanItFindsWhateverTheStatisticsSay(t *testing.T) {
 				t.Errorf("%d plans were logged: the test shows little", len(plans))
 			}
 			told := map[string]bool{}
+			past := 0
 			for _, p := range plans {
 				p.Plan.each(func(n *node) {
+					if strings.Contains(p.where, "function weir.look(") && n.Index == "inbox_pkey" && n.Rows == 0 && n.excess() != "" {
+						past++ // the main lane goes past a backlog that has a lane of its own: in the round that finds it, and in the next
+						return
+					}
 					if why := n.excess(); why != "" && wholes[p.where] == "" && !told[p.where+p.Query] {
 						told[p.where+p.Query] = true
 						t.Errorf("%s\nin %s\n%s", why, p.where, p.Query)
 					}
 				})
 			}
-			t.Logf("%d plans", len(plans))
+			if past > 2 {
+				t.Errorf("%d looks read a backlog to its end and found nothing, want at most 2", past)
+			}
+			t.Logf("%d plans, %d looks past a backlog", len(plans), past)
 		})
 	}
 }
@@ -184,6 +192,7 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 	_, _, err = m.door.store.Moved(ctx, eventlog.Mark{})
 	check(err)
 	run(t, session(t, address+"&application_name=setup"), `VACUUM weir.inbox`) // or the other mover walks what was moved
+	run(t, conn, `SELECT count(*) FROM weir.look('3:3:', 0, NULL, 0, 1, 1)`)   // as the version before does
 	other := still(t, address)                                                 // it enrolls, follows and walks
 	_, err = other.step(ctx)
 	check(err)

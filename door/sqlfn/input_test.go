@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
@@ -291,5 +292,27 @@ func TestEveryCodeIsExplained(t *testing.T) {
 	}
 	if len(codes) < 5 {
 		t.Errorf("codes: %v", fmt.Sprint(codes))
+	}
+}
+
+func TestNobodyPublishesToAnInternalTopicWithSQL(t *testing.T) {
+	own := []string{"__weir_later", "__consumer_offsets", "__weir_anything"}
+	_, conn := idle(t, append(own, "__mine", "_weir_mine")...)
+	for _, topic := range own {
+		if !eventlog.InternalTopic(topic) {
+			t.Fatalf("%q is no internal topic", topic)
+		}
+		var calls []bad
+		for _, call := range []string{
+			`publish('%s', 'k', 'v')`, `publish('%s', 'k', '{}'::jsonb)`, `publish('%s', '\x00'::bytea, '\x00'::bytea)`,
+			`publish('%s', 'k', 'v', '{"a": "b"}')`, `publish('%s', 'k', 'v', partition => 0)`,
+			`publish_all('%s', NULL, ARRAY['v'])`, `tombstone('%s', 'k')`,
+		} {
+			calls = append(calls, bad{fmt.Sprintf(call, topic), "WE009", `topic "` + topic + `" is weir's own`, "another topic"})
+		}
+		refuseAll(t, conn, calls)
+	}
+	for _, topic := range []string{"__mine", "_weir_mine"} {
+		exec(t, conn, fmt.Sprintf(`SELECT weir.publish('%s', 'k', 'v'), weir.publish_all('%[1]s', NULL, ARRAY['v'])`, topic))
 	}
 }

@@ -1,4 +1,5 @@
--- post_unusual puts an event with headers, with a partition, or without a value into the inbox, or tells what is wrong with it.
+-- post_unusual puts an event with headers, with a partition, without a value, or for a topic whose name begins with __ into the inbox, or tells
+-- what is wrong with it.
 CREATE OR REPLACE FUNCTION weir.post_unusual(topic text, key bytea, value bytea, headers jsonb, partition int, tombstone boolean, me xid8) RETURNS void
 LANGUAGE plpgsql
 :pinned
@@ -7,6 +8,7 @@ DECLARE
     about weir.topic := weir.find_topic(topic);
     size  bigint;
 BEGIN
+    PERFORM weir.check_own(topic);
     IF value IS NULL AND tombstone IS NOT TRUE THEN
         RAISE 'value is null' USING ERRCODE = 'null_value_not_allowed',
             HINT = 'To say that the key is gone, call weir.tombstone(topic, key).';

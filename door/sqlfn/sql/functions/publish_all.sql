@@ -10,6 +10,7 @@ DECLARE
     wrong  record;
     me     xid8;
 BEGIN
+    PERFORM weir.check_own(topic);
     IF "values" IS NULL THEN
         RAISE 'values is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'An empty array publishes nothing.';
     ELSIF pg_typeof("values") NOT IN ('text[]'::regtype, 'jsonb[]'::regtype, 'bytea[]'::regtype) THEN

@@ -1,0 +1,1 @@
+-- Nothing publishes to weir's own topics.
