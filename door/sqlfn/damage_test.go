@@ -3,6 +3,7 @@ package sqlfn_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,11 +29,11 @@ func TestSQLReadersHearOfMissingBatches(t *testing.T) {
 		from       int
 		says, hint string // "": it is read
 	}{
-		{0, "batch 1 of partition", "or read offsets 0 to 0 over HTTP or Kafka, and read from offset 2 on"},
+		{0, "batch 1 of partition", "or read from offset 2 on"},
 		{1, "batch 1 of partition", "or read from offset 2 on"},
-		{2, "no batch for offsets 3 to 3", "or read offsets 2 to 2 over HTTP or Kafka, and read from offset 4 on"},
+		{2, "no batch for offsets 3 to 3", "or read from offset 4 on"},
 		{3, "no batch for offsets 3 to 3", "or read from offset 4 on"},
-		{4, "no batch for offsets 5 to 5", "or read offsets 4 to 4 over HTTP or Kafka, and read from offset 6 on"},
+		{4, "no batch for offsets 5 to 5", "or read from offset 6 on"},
 		{5, "no batch for offsets 5 to 5", "or read from offset 6 on"},
 		{6, "", ""},
 	} {
@@ -44,6 +45,51 @@ func TestSQLReadersHearOfMissingBatches(t *testing.T) {
 		case c.says != "" && (!errors.As(err, &refused) || refused.Code != "XX001" || !strings.Contains(refused.Message, c.says) || !strings.Contains(refused.Hint, c.hint)):
 			t.Errorf("from %d: %+v, want an error that says %q and %q", c.from, err, c.says, c.hint)
 		}
+	}
+}
+
+// All batches lie in one stretch of what SQL reads at once.
+func TestSQLReadersGetWhatIsBeforeTheDamage(t *testing.T) {
+	for name, damage := range map[string]string{
+		"a batch is missing": `DELETE FROM weir.batch WHERE base_offset = 3 AND partition_id <> 0`,
+		"a piece is missing": `DELETE FROM weir.batch WHERE base_offset = 3 AND piece = 1 AND partition_id <> 0`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := pgtest.URL(t)
+			p := start(t, address)
+			p.create("orders", 1, nil)
+			for n := range 5 {
+				pgtest.Exec(t, address, fmt.Sprintf(`SELECT weir.publish('orders', 'k', repeat('%d', 20000))`, n))
+				p.read("orders", n+1) // so that each is a batch
+			}
+			pgtest.Exec(t, address, damage)
+			conn := connect(t, address)
+			for from := range 4 {
+				rows, err := conn.Query(t.Context(), `SELECT "offset" FROM weir.events('orders', $1)`, from)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []int
+				for rows.Next() {
+					var offset int
+					if err := rows.Scan(&offset); err != nil {
+						t.Fatal(err)
+					}
+					got = append(got, offset)
+				}
+				var refused *pgconn.PgError
+				if want := []int{0, 1, 2}[from:]; !slices.Equal(got, want) {
+					t.Errorf("from %d came %v before the error, want %v", from, got, want)
+				}
+				if err := rows.Err(); !errors.As(err, &refused) || refused.Code != "XX001" || !strings.Contains(refused.Hint, "read from offset 4 on") {
+					t.Errorf("from %d: %+v, want an error that says where to read on", from, err)
+				}
+			}
+			var count int
+			if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM weir.events('orders', 0, 0, 3)`).Scan(&count); err != nil || count != 3 {
+				t.Errorf("the three before the damage: %d came (%v)", count, err)
+			}
+		})
 	}
 }
 

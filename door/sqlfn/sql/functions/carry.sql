@@ -33,6 +33,7 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     refused text[];
+    kept    boolean[]; -- of each of keys: it is not refused
     wanted  int[];
     stale   int[];
 BEGIN
@@ -50,7 +51,15 @@ BEGIN
         CROSS JOIN LATERAL weir.told(s.value) AS told
         WHERE weir.base_of(told, weir.stamp(s.put_at)) <> g.base
            OR weir.is_carried(told) AND (told ->> 'offset')::bigint >= g.next);
-    wanted := ARRAY(SELECT n FROM unnest(put_nth) WITH ORDINALITY AS p(nth, n) WHERE NOT keys[p.nth] = ANY (refused) ORDER BY n);
+    -- Grouped, since a search among the refused for each put would take as long as puts times refused.
+    kept := ARRAY(
+        SELECT bool_and(k.kept)
+        FROM (SELECT u.key, u.nth, true FROM unnest(keys) WITH ORDINALITY AS u(key, nth)
+              UNION ALL
+              SELECT u.key, NULL, false FROM unnest(refused) AS u(key)) AS k(key, nth, kept)
+        GROUP BY k.key HAVING max(k.nth) IS NOT NULL
+        ORDER BY max(k.nth));
+    wanted := ARRAY(SELECT n FROM unnest(put_nth) WITH ORDINALITY AS p(nth, n) WHERE kept[p.nth] ORDER BY n);
     SELECT c.stale INTO stale
     FROM weir.commit(
         '{}', keys, '{}', '{}', '{}', '{}', '{}', '{}',

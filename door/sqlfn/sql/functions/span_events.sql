@@ -8,5 +8,6 @@ BEGIN ATOMIC
     )
     SELECT span_events.partition, e."offset", e."timestamp", e.key, e.key_text, e.value, e.value_text, e.headers, e.compression, e.records
     FROM walk AS w
-    CROSS JOIN LATERAL weir.decode(span_events.id, w.low, w.high) AS e;
+    CROSS JOIN LATERAL weir.decode(span_events.id, w.low, w.high) AS e
+    WHERE CASE WHEN e.records > 0 THEN true ELSE weir.damaged(span_events.id, e."offset", w.high) END;
 END;
