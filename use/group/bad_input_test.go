@@ -141,7 +141,9 @@ func TestManyGroupsShareBoundedMemory(t *testing.T) {
 			}
 		}
 		for _, name := range names[:3] {
-			settle(t, newPlayer(b, name, "p"))
+			p := newPlayer(b, name, "p")
+			p.join.ClientHost = "/" + name
+			settle(t, p)
 		}
 		_, err := b.Describe(t.Context(), "d")
 		wantErr(t, err, group.ErrUnavailable)

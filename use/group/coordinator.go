@@ -23,6 +23,7 @@ type Config struct {
 	MembersMax   int           // most members of one group; default 2000
 	MemberBytes  int           // most bytes of one member's protocols; default 1 MiB
 	GroupBytes   int           // most bytes of all members' protocols in one group; default 16 MiB
+	MembersBytes int           // most bytes of all members' protocols and assignments in all groups; default 256 MiB
 	GroupsMax    int           // most groups in memory; default 10,000. Empty ones make room and are read again when needed
 
 	OffsetMetadataMax int           // most bytes of metadata with a committed offset; default 4096
@@ -39,6 +40,7 @@ func (c Config) withDefaults() Config {
 	c.MembersMax = cmp.Or(c.MembersMax, 2000)
 	c.MemberBytes = cmp.Or(c.MemberBytes, 1<<20)
 	c.GroupBytes = cmp.Or(c.GroupBytes, 16<<20)
+	c.MembersBytes = cmp.Or(c.MembersBytes, 256<<20)
 	c.GroupsMax = cmp.Or(c.GroupsMax, 10_000)
 	c.OffsetMetadataMax = cmp.Or(c.OffsetMetadataMax, offsetMetadataMax)
 	c.OffsetRetention = cmp.Or(c.OffsetRetention, 7*24*time.Hour)
@@ -58,9 +60,11 @@ type Coordinator struct {
 	cfg    Config
 	logger *slog.Logger
 
-	mu     sync.Mutex // guards groups, idle, every group's users, and closed
+	mu     sync.Mutex // guards groups, idle, every group's users and counted, bytes, hosts, and closed
 	groups map[string]*group
-	idle   *list.List // groups without users that may be forgotten, the least recently used first
+	idle   *list.List       // groups without users that may be forgotten, the least recently used first
+	bytes  int              // of all members
+	hosts  map[string]usage // by client host
 	closed bool
 	ticks  sync.WaitGroup // timers at work
 }
@@ -68,7 +72,7 @@ type Coordinator struct {
 // New makes a coordinator of all groups in the log's store. It reads a group when the group is first asked for.
 func New(log *eventlog.Log, cfg Config) *Coordinator {
 	cfg = cfg.withDefaults()
-	return &Coordinator{log: log, cfg: cfg, logger: cfg.Logger, groups: make(map[string]*group), idle: list.New()}
+	return &Coordinator{log: log, cfg: cfg, logger: cfg.Logger, groups: make(map[string]*group), hosts: make(map[string]usage), idle: list.New()}
 }
 
 // Run removes expired groups and offsets until ctx ends. Then all members get ErrMoved, so that they look for another coordinator;
@@ -209,6 +213,7 @@ func (c *Coordinator) forget(g *group) {
 	c.notIdle(g)
 	g.timer.Stop()
 	delete(c.groups, g.name)
+	c.account(g, nil)
 }
 
 // release ends a use of the group. A group without users that was only read is dropped from memory. One that the store has unchanged, or that has

@@ -64,6 +64,9 @@ type group struct {
 	instances    map[string]string    // group instance id to member id
 	pending      map[string]time.Time // member ids given out (KIP-394), and until when they can be used
 
+	uncounted bool             // members or pending have changed since recount
+	counted   map[string]usage // what is counted of the group, by client host; guarded by c.mu
+
 	initial  bool      // this rebalance fills an empty group: it waits for InitialDelay
 	grew     bool      // a member came during the delay
 	joinBy   time.Time // when the join phase ends, if it runs
@@ -107,6 +110,7 @@ func newGroup(c *Coordinator, name string) *group {
 
 // unlock ends what hold or lock began.
 func (g *group) unlock() {
+	g.recount()
 	g.slot <- struct{}{}
 	g.c.release(g)
 }
@@ -123,6 +127,7 @@ func (g *group) reset() {
 	g.life++
 	g.generation, g.protocolType, g.protocol, g.leader = 0, "", "", ""
 	g.members, g.instances = map[string]*member{}, map[string]string{}
+	g.uncounted = true
 	g.initial, g.grew, g.joinBy, g.joinLast, g.syncBy, g.renewBy = false, false, time.Time{}, time.Time{}, time.Time{}, time.Time{}
 }
 
@@ -170,6 +175,7 @@ func (g *group) expireSessions(ctx context.Context, now time.Time) {
 	for id, deadline := range g.pending {
 		if due(deadline, now) {
 			delete(g.pending, id)
+			g.uncounted = true
 			g.tryCompleteJoin(ctx)
 		}
 	}
@@ -236,6 +242,7 @@ func (m *member) waits() bool { return !m.fresh && (m.joining != nil || m.syncin
 
 func (g *group) add(m *member) {
 	g.members[m.id] = m
+	g.uncounted = true
 	if m.instance != "" {
 		g.instances[m.instance] = m.id
 	}
@@ -247,6 +254,7 @@ func (g *group) add(m *member) {
 
 func (g *group) remove(m *member) {
 	delete(g.members, m.id)
+	g.uncounted = true
 	if m.instance != "" && g.instances[m.instance] == m.id {
 		delete(g.instances, m.instance)
 	}

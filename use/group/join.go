@@ -220,6 +220,7 @@ func (g *group) supports(r Join) bool {
 func (g *group) giveID(r Join) (joinWait, Joined, error) {
 	id := memberID(r.ClientID)
 	g.pending[id] = time.Now().Add(min(r.Session, pendingMax))
+	g.uncounted = true
 	g.wakeBy(g.pending[id])
 	return nil, Joined{Member: id}, ErrMemberIDRequired
 }
@@ -304,12 +305,13 @@ func (g *group) replace(a, b *member) {
 // wait updates the member from its request, and makes it wait for the next generation.
 func (g *group) wait(m *member, r Join) joinWait {
 	g.answerJoin(m, Joined{Member: m.id}, ErrRebalancing) // an earlier join of the same member
+	g.uncounted = true
 	m.protocols, m.session, m.rebalance = r.Protocols, r.Session, r.Rebalance
 	m.joining = make(joinWait, 1)
 	return m.joining
 }
 
-// affords checks that the group's members, with one of them replaced, stay within their bytes.
+// affords checks that the group's members, with one of them replaced, stay within their bytes, and all groups' within theirs.
 func (g *group) affords(r Join, instead *member) error {
 	total := r.bytes()
 	for _, m := range g.members {
@@ -321,7 +323,7 @@ func (g *group) affords(r Join, instead *member) error {
 		return fmt.Errorf("join group %q: %w: the protocols of its %d members would take %d bytes, more than %d",
 			g.name, ErrTooLarge, len(g.members), total, g.c.cfg.GroupBytes)
 	}
-	return nil
+	return g.reserve(r, instead)
 }
 
 // changed starts a rebalance after a change among the members, or continues the running one.

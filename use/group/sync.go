@@ -107,6 +107,7 @@ func (g *group) sync(ctx context.Context, r Sync) (chan answer[Synced], Synced, 
 func (g *group) assign(ctx context.Context, assignments map[string][]byte) {
 	for id, m := range g.members {
 		m.assignment = assignments[id]
+		g.uncounted = true
 	}
 	if err := g.save(ctx); err != nil {
 		// The generation stays as it is, for the members to ask again, unless the group was reset.
@@ -233,6 +234,7 @@ func (g *group) letGo(ctx context.Context, leavers []Leaver) ([]error, error) {
 func (g *group) removeLeaver(l Leaver) error {
 	if !g.pending[l.Member].IsZero() {
 		delete(g.pending, l.Member)
+		g.uncounted = true
 		return nil
 	}
 	m, err := g.leaver(l)
