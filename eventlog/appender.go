@@ -33,9 +33,10 @@ type appender struct {
 	queueBudget *semaphore.Weighted // bytes of queued tickets
 	wake        chan struct{}       // has a value after a ticket was queued or the queue was closed
 
-	mu     sync.Mutex // guards queue and closed
-	queue  []*Ticket
-	closed bool
+	mu        sync.Mutex // guards the others
+	queue     []*Ticket
+	submitted uint64 // tickets
+	closed    bool
 }
 
 func newAppender(store Store, tail *tail, sealing func(Partition) sealing, gate *gate, suspectRewind func(), cfg Config) *appender {
@@ -58,6 +59,8 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 	a.mu.Lock()
 	closed := a.closed
 	if !closed {
+		a.submitted++
+		t.number = a.submitted
 		a.queue = append(a.queue, t)
 	}
 	a.mu.Unlock()
@@ -182,10 +185,7 @@ func (a *appender) flush(ctx context.Context) (retry bool) {
 	}
 	f := a.gather()
 	if len(f.pending) == 0 {
-		if f.loadFirst == nil {
-			return false
-		}
-		return a.loadProducer(ctx, *f.loadFirst)
+		return f.loadFirst && a.loadProducers(ctx)
 	}
 	entries := f.entries()
 	d := describe(entries)
@@ -260,9 +260,14 @@ func (a *appender) resetForIncarnation() {
 	}
 }
 
-// loadProducer reads from the store the state of the producer whose batch is first in the queue.
-func (a *appender) loadProducer(ctx context.Context, key producerKey) (retry bool) {
-	err := a.producers.load(ctx, a.store, key)
+// loadProducers reads from the store the states of the producer whose batch is first in the queue, and of others that need it as well: a client
+// that uses many producer ids must not cost a trip for each.
+func (a *appender) loadProducers(ctx context.Context) (retry bool) {
+	keys, asOf := a.unjudged()
+	if len(keys) == 0 {
+		return false // its caller has withdrawn the ticket
+	}
+	err := a.producers.load(ctx, a.store, asOf, keys)[0] // the others are loaded again when their turn comes
 	if err == nil {
 		return false
 	}
@@ -276,6 +281,31 @@ func (a *appender) loadProducer(ctx context.Context, key producerKey) (retry boo
 	a.mu.Unlock()
 	a.refuse(head, fmt.Errorf("append: read the producer's state: %w", err))
 	return false
+}
+
+// unjudged lists producers whose state in memory is not enough for their batches in the queue, in its order, and the last ticket's number.
+func (a *appender) unjudged() (keys []producerKey, asOf uint64) {
+	const most = 16 * producersLoaded // tickets to look at
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	seen := make(map[producerKey]bool)
+	for _, t := range a.queue[:min(len(a.queue), most)] {
+		h, is := t.sequenced()
+		if len(keys) == producersLoaded {
+			break
+		}
+		if !is {
+			continue
+		}
+		key := producerKey{h.ProducerID, t.entry.Batches[0].Partition}
+		if seen[key] {
+			continue
+		}
+		if _, err := a.producers.begin(key).judge(h, t.number); errors.Is(err, errAskStore) {
+			keys, seen[key] = append(keys, key), true
+		}
+	}
+	return keys, a.submitted
 }
 
 // gather takes tickets from the queue, in order, until the flush is full or the next ticket must wait for the next flush
@@ -370,7 +400,7 @@ func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outco
 	a.tail.append(placed)
 
 	a.expected, a.expectedAt = a.queueLength(), time.Now()
-	var again []*Ticket
+	var stale []*pendingEntry
 	for i, out := range outcomes {
 		s := f.pending[i]
 		if errors.Is(out.Err, ErrUnavailable) {
@@ -380,17 +410,36 @@ func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outco
 			a.producers.moved(s.producer, out.Base)
 		}
 		if s.producer != nil && errors.Is(out.Err, ErrStale) {
-			// Another broker appended for this producer: read its state from the store and check the batches again.
-			if err := a.producers.load(ctx, a.store, s.producer.key); err != nil {
-				out.Err = fmt.Errorf("read the producer's state: %w", err)
-			} else {
-				again = append(again, s.tickets()...)
-				continue
-			}
+			stale = append(stale, s)
+			continue
 		}
 		a.expected += len(s.shares)
 		for _, share := range s.shares {
 			a.answer(share.ticket, share.outcome(out), out.Err)
+		}
+	}
+	if len(stale) > 0 {
+		a.judgeAgain(ctx, stale)
+	}
+}
+
+// judgeAgain has the batches of producers checked again for whom another broker appended, with their states in the store.
+func (a *appender) judgeAgain(ctx context.Context, stale []*pendingEntry) {
+	keys := make([]producerKey, len(stale))
+	for i, s := range stale {
+		keys[i] = s.producer.key
+	}
+	a.mu.Lock()
+	asOf := a.submitted
+	a.mu.Unlock()
+	var again []*Ticket
+	for i, err := range a.producers.load(ctx, a.store, asOf, keys) {
+		if err == nil {
+			again = append(again, stale[i].tickets()...)
+			continue
+		}
+		for _, t := range stale[i].tickets() {
+			a.answer(t, Outcome{}, fmt.Errorf("read the producer's state: %w", err))
 		}
 	}
 	if len(again) > 0 {

@@ -15,7 +15,7 @@ type flush struct {
 	producers map[producerKey]*pendingEntry // the entry that collects a producer's batches for a partition
 	puts      map[string]struct{}           // keys that an entry of this flush puts
 	checks    map[string]struct{}           // keys that an entry of this flush checks
-	loadFirst *producerKey                  // the producer whose state must be read before the next ticket can be checked
+	loadFirst bool                          // the next ticket can only be checked when its producer's state was read from the store
 	sealing   func(Partition) sealing
 	links     []TraceContext // the callers' spans, at most linksMax
 }
@@ -105,10 +105,10 @@ func (f *flush) addSequenced(t *Ticket, h batch.Header, known *producers) (fits 
 		}
 		s = &pendingEntry{producer: known.begin(key)}
 	}
-	verdict, err := s.producer.judge(h)
+	verdict, err := s.producer.judge(h, t.number)
 	switch {
 	case errors.Is(err, errAskStore):
-		f.loadFirst = &key
+		f.loadFirst = true
 		return false, Outcome{}, nil
 	case err != nil:
 		return true, Outcome{}, err

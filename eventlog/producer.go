@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
@@ -26,8 +28,14 @@ import (
 // sequencesKept is how many batches back a retry is recognised: Kafka's clients have at most five in flight.
 const sequencesKept = 5
 
-// producersMax bounds the states in memory. The others are read from the store, with one call each.
-const producersMax = 50_000
+const (
+	// producersMax bounds the states in memory. The others are read from the store, with one call each.
+	producersMax = 50_000
+
+	// While states are read nothing is appended: so at most producersLoaded of them in one go, producersAtOnce of them at the same time.
+	producersLoaded = 64
+	producersAtOnce = 16
+)
 
 type producerKey struct {
 	id        int64
@@ -42,7 +50,7 @@ func (k producerKey) String() string {
 
 // producerState is what the log knows of a producer in a partition. Version 0: the store knows nothing of it.
 type producerState struct {
-	fresh   bool // read from the store for the batch that is checked next
+	asOf    uint64 // tickets up to this number were submitted before the state was read from the store: it may refuse them
 	version Version
 	epoch   int16
 	batches []sequenced // at most sequencesKept, the newest last
@@ -72,11 +80,6 @@ type advance struct {
 
 func (ps *producers) begin(key producerKey) *advance {
 	state := ps.states[key]
-	if state.fresh {
-		kept := state
-		kept.fresh = false
-		ps.states[key] = kept
-	}
 	state.batches = append([]sequenced(nil), state.batches...)
 	return &advance{key: key, next: state, previous: state.version}
 }
@@ -91,11 +94,11 @@ type verdict struct {
 // errAskStore: memory would refuse the batch, but another broker may have moved the producer on.
 var errAskStore = errors.New("the store must be asked")
 
-// judge checks a batch and, if it is to be appended, adds its sequence numbers to the state.
+// judge checks the batch of a ticket and, if it is to be appended, adds its sequence numbers to the state.
 //
-// The state in memory is enough to append: the entry checks that the store has the same. It is not enough to refuse: then
-// the state is read from the store first, and judge called again.
-func (a *advance) judge(h batch.Header) (verdict, error) {
+// The state in memory is enough to append: the entry checks that the store has the same. It is not enough to refuse a ticket that was
+// submitted after the state was read: then the state is read from the store first, and judge called again.
+func (a *advance) judge(h batch.Header, ticket uint64) (verdict, error) {
 	s := &a.next
 	first, last := h.BaseSequence, lastSequence(h)
 	for _, b := range s.batches {
@@ -104,7 +107,7 @@ func (a *advance) judge(h batch.Header) (verdict, error) {
 		}
 	}
 	if err := s.refuses(h, a.key.partition); err != nil {
-		if !s.fresh {
+		if ticket > s.asOf {
 			return verdict{}, errAskStore
 		}
 		return verdict{}, err
@@ -180,27 +183,42 @@ func (ps *producers) moved(a *advance, base []Offset) {
 			b.base, b.inFlush = base[b.inFlush-1], 0
 		}
 	}
-	a.next.fresh = false
 	ps.keep(a.key, a.next)
 }
 
-// load reads a producer's state from the store, with one call.
-func (ps *producers) load(ctx context.Context, store Store, key producerKey) error {
-	kvs, err := store.List(ctx, key.String(), "", 1)
-	if err != nil {
-		return err
+// load reads states from the store, with one call each, several at the same time. asOf is the last ticket that was submitted before. It returns
+// an error, or nil, for each key.
+func (ps *producers) load(ctx context.Context, store Store, asOf uint64, keys []producerKey) []error {
+	states, errs := make([]producerState, len(keys)), make([]error, len(keys))
+	var reading errgroup.Group
+	reading.SetLimit(producersAtOnce)
+	for i, key := range keys {
+		reading.Go(func() error {
+			states[i], errs[i] = readProducer(ctx, store, key)
+			return nil
+		})
 	}
-	if len(kvs) == 0 || kvs[0].Key != key.String() {
-		ps.keep(key, producerState{fresh: true})
-		return nil
+	_ = reading.Wait()
+	for i, key := range keys {
+		if errs[i] == nil {
+			states[i].asOf = asOf
+			ps.keep(key, states[i])
+		}
+	}
+	return errs
+}
+
+func readProducer(ctx context.Context, store Store, key producerKey) (producerState, error) {
+	kvs, err := store.List(ctx, key.String(), "", 1)
+	if err != nil || len(kvs) == 0 || kvs[0].Key != key.String() {
+		return producerState{}, err
 	}
 	state, err := parseProducer(string(kvs[0].Value))
 	if err != nil {
-		return fmt.Errorf("key %s holds %q: %w", key, kvs[0].Value, err)
+		return producerState{}, fmt.Errorf("key %s holds %q: %w", key, kvs[0].Value, err)
 	}
-	state.version, state.fresh = kvs[0].Version, true
-	ps.keep(key, state)
-	return nil
+	state.version = kvs[0].Version
+	return state, nil
 }
 
 func parseProducer(value string) (producerState, error) {

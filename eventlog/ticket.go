@@ -14,6 +14,7 @@ type Ticket struct {
 	build     func() (Entry, bool) // instead of an entry: makes it when a flush takes the ticket; nil once it was called
 	loose     []batch.Record       // instead of an entry: records that the appender seals
 	partition Partition            // of loose
+	number    uint64               // counts the tickets of the log, from 1 on
 	size      int64                // its share of the queue's budget, in bytes
 	trace     []batch.RecordHeader // names the span of its caller; nil when there is none
 
