@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -29,7 +30,8 @@ var (
 // records reads messages from the log. A batch holds many and its records are decoded once, for all the claims
 // that come after.
 type records struct {
-	log *eventlog.Log
+	log      *eventlog.Log
+	decoding chan struct{} // limits decoding to one batch per processor at a time
 
 	mu      sync.Mutex      // guards what follows
 	changed <-chan struct{} // closed: the store may have lost what pages hold, and have given its offsets to others
@@ -54,7 +56,7 @@ type trip struct {
 }
 
 func newRecords(log *eventlog.Log) *records {
-	return &records{log: log, changed: log.IncarnationChanged(), trips: make(map[eventlog.Partition]*trip)}
+	return &records{log: log, decoding: make(chan struct{}, runtime.GOMAXPROCS(0)), changed: log.IncarnationChanged(), trips: make(map[eventlog.Partition]*trip)}
 }
 
 // gone reports whether a record does not exist any more, or cannot be read by anybody.
@@ -186,8 +188,10 @@ func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Of
 	}
 	pg := page{partition: p, from: o, next: o}
 	for i, b := range got[0].Batches {
-		records, next, err := decodeBatch(b)
+		records, next, err := r.decode(ctx, b)
 		switch {
+		case ctx.Err() != nil:
+			return page{}, fmt.Errorf("%w: gave up while a batch was decoded (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
 		case err != nil && i > 0:
 			return pg, nil // who wants it asks for it
 		case err != nil:
@@ -202,8 +206,18 @@ func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Of
 	return pg, nil
 }
 
-// decodeBatch decodes the records of a batch, none where it is for machines alone, and says which offset comes after it.
-func decodeBatch(b eventlog.Placed) (records []batch.Record, next eventlog.Offset, err error) {
+// checkBytes is how much is decoded between two looks at whether the request has ended.
+const checkBytes = 1 << 20
+
+// decode decodes the records of a batch, none where it is for machines alone, and says which offset comes after it. It waits for its turn, and ends
+// with ctx, also in the middle of the batch.
+func (r *records) decode(ctx context.Context, b eventlog.Placed) (records []batch.Record, next eventlog.Offset, err error) {
+	select {
+	case r.decoding <- struct{}{}:
+		defer func() { <-r.decoding }()
+	case <-ctx.Done():
+		return nil, b.Base, ctx.Err()
+	}
 	raw := slices.Clone(b.Bytes)
 	batch.Patch(raw, int64(b.Base), 0)
 	h, err := batch.Parse(raw)
@@ -214,9 +228,15 @@ func decodeBatch(b eventlog.Placed) (records []batch.Record, next eventlog.Offse
 	if h.Attributes.Control() {
 		return nil, next, nil
 	}
+	unchecked := 0 // bytes since ctx was looked at
 	for rec, err := range batch.Records(raw, batch.DefaultMaxDecompressed) {
 		if err != nil {
 			return nil, next, err
+		}
+		if unchecked += 128 + len(rec.Key) + len(rec.Value); unchecked >= checkBytes {
+			if unchecked = 0; ctx.Err() != nil {
+				return nil, b.Base, ctx.Err()
+			}
 		}
 		records = append(records, rec)
 	}
