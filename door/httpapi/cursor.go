@@ -30,6 +30,7 @@ type place struct {
 
 // spans returns the spans of the member's partitions, from the cursor's offset on, or from the committed one if the cursor has none.
 func (cu cursor) spans(own []group.Assigned) (spans []eventlog.Span, pages []memberPage) {
+	spans, pages = make([]eventlog.Span, 0, len(own)), make([]memberPage, 0, len(own))
 	for _, a := range own {
 		of := place{a.Topic, a.Partition, a.Since}
 		from := max(cu[of], a.Position)

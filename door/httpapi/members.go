@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -243,7 +245,7 @@ func (m *member) watch(ctx context.Context, ms *members) {
 func (m *member) releaseIdle(ctx context.Context, logger *slog.Logger) {
 	m.mu.Lock()
 	var free []group.TopicPartition
-	for _, a := range m.peer.Assignment().Revoking {
+	for _, a := range m.peer.Revoking() {
 		if !m.busy[a.TopicPartition] {
 			free = append(free, a.TopicPartition)
 		}
@@ -275,12 +277,12 @@ func (m *member) handled(tps ...group.TopicPartition) {
 func (m *member) deliver(pages []memberPage) (kept []memberPage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	own := make(map[group.TopicPartition]int32)
-	for _, a := range m.peer.Assignment().Own {
-		own[a.TopicPartition] = a.Since
-	}
-	for _, p := range pages {
-		if since, ok := own[p.tp]; !ok || since != p.of.since {
+	own := m.peer.Assignment().Own
+	for _, p := range pages { // both are in one order, by topic and partition
+		for len(own) > 0 && before(own[0], p) {
+			own = own[1:]
+		}
+		if len(own) == 0 || own[0].TopicPartition != p.tp || own[0].Since != p.of.since {
 			continue
 		}
 		if len(p.events) > 0 {
@@ -290,6 +292,11 @@ func (m *member) deliver(pages []memberPage) (kept []memberPage) {
 		kept = append(kept, p)
 	}
 	return kept
+}
+
+// before reports whether a partition comes before a page's in Assignment.Own.
+func before(a group.Assigned, p memberPage) bool {
+	return cmp.Or(cmp.Compare(a.Topic, p.of.topic), bytes.Compare(a.TopicPartition.Topic[:], p.tp.Topic[:]), cmp.Compare(a.Partition, p.tp.Partition)) < 0
 }
 
 // means reports whether the client can mean this partition by its name: not if the events that it got under the name are of a topic that

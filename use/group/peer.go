@@ -292,7 +292,7 @@ func (p *Peer) Assignment() Assignment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := Assignment{Generation: p.group.generation}
-	if p.end != nil || time.Since(p.lastHeartbeat) >= p.cfg.Session {
+	if !p.trusted() {
 		return a
 	}
 	me, _ := p.group.find(p.id)
@@ -300,8 +300,26 @@ func (p *Peer) Assignment() Assignment {
 	return a
 }
 
+// Revoking is Assignment's, without the cost of the partitions that the peer keeps.
+func (p *Peer) Revoking() []Assigned {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.trusted() {
+		return nil
+	}
+	me, _ := p.group.find(p.id)
+	return p.assigned(me.revoking)
+}
+
+// trusted reports whether the peer is a member, and had a heartbeat within its session. p.mu is held.
+func (p *Peer) trusted() bool { return p.end == nil && time.Since(p.lastHeartbeat) < p.cfg.Session }
+
 // assigned lists those of the partitions whose position is known, by topic and partition.
-func (p *Peer) assigned(tps []TopicPartition) (out []Assigned) {
+func (p *Peer) assigned(tps []TopicPartition) []Assigned {
+	if len(tps) == 0 {
+		return nil
+	}
+	out := make([]Assigned, 0, len(tps))
 	for _, tp := range tps {
 		if a := p.held[tp]; a != nil {
 			out = append(out, *a)

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/hex"
@@ -153,7 +154,7 @@ func (m storedMember) reads() reading {
 }
 
 func byPlace(a, b TopicPartition) int {
-	return cmp.Or(slices.Compare(a.Topic[:], b.Topic[:]), cmp.Compare(a.Partition, b.Partition))
+	return cmp.Or(bytes.Compare(a.Topic[:], b.Topic[:]), cmp.Compare(a.Partition, b.Partition))
 }
 
 // encode returns the value of the group's state key.
