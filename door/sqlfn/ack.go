@@ -71,7 +71,7 @@ func (m *Mover) carryTo(ctx context.Context, id string, acks []ack) error {
 	q, err := m.cfg.Queues.OpenID(ctx, id)
 	if err == nil {
 		var errs []error
-		errs, err = q.Handled(ctx, receipts...)
+		errs, err = q.Handled(ctx, m.inbox.unchanged, receipts...)
 		for _, one := range errs {
 			if one != nil && !errors.Is(one, queue.ErrStaleReceipt) {
 				err = one
@@ -88,7 +88,11 @@ func (m *Mover) carryTo(ctx context.Context, id string, acks []ack) error {
 	return err
 }
 
-// forgetAcked deletes the rows of receipts from weir.acked: one statement.
+// unchanged returns eventlog.ErrRewound if the log is in another incarnation than the one that the last poll looked into: the offsets of acks found
+// there may be those of other messages now.
+func (i *inbox) unchanged() error { return i.session.In(i.mark.of.store) }
+
+// forgetAcked deletes the rows of receipts from weir.acked, in the incarnation that the last poll looked into: one statement.
 func (i *inbox) forgetAcked(ctx context.Context, receipts []string) error {
 	var queues []string
 	var partitions, offsets []int64
@@ -98,10 +102,12 @@ func (i *inbox) forgetAcked(ctx context.Context, receipts []string) error {
 		offset, _ := strconv.ParseInt(fields[2], 10, 64)
 		queues, partitions, offsets = append(queues, fields[0]), append(partitions, partition), append(offsets, offset)
 	}
+	of := i.mark.of
 	err := i.session.Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		_, err := conn.Exec(ctx, `
 			DELETE FROM weir.acked a USING unnest($1::text[], $2::bigint[], $3::bigint[]) AS u(queue, partition, "offset")
-			WHERE a.queue = u.queue AND a.partition = u.partition AND a."offset" = u."offset"`, queues, partitions, offsets)
+			WHERE a.queue = u.queue AND a.partition = u.partition AND a."offset" = u."offset"
+			  AND (SELECT weir.unchanged($4, $5, $6, $7))`, queues, partitions, offsets, of.crash, of.store.Server, of.store.Tables, of.store.Epoch)
 		return err
 	})
 	if err != nil {

@@ -69,6 +69,14 @@ func (c *Session) Ask(ctx context.Context, conn *pgxpool.Conn, s wire.Statement,
 	return s.Run(ctx, conn.Conn().PgConn(), c.store.opts.Pooled, params...)
 }
 
+// In returns eventlog.ErrRewound if the log on the store is in another incarnation.
+func (c *Session) In(in Incarnation) error {
+	if told := c.store.lastIncarnation.now(); told.Server != 0 && told != in {
+		return fmt.Errorf("%w: what was read is of %+v, and the log is in %+v", eventlog.ErrRewound, in, told)
+	}
+	return nil
+}
+
 // Commit commits entries with a statement that does something of its own in the same transaction. The statement calls
 // weir.commit, whose parameters follow params, and weir.still with the last three. It returns one row, whose first column
 // is true if it committed. That is one round trip, and one wait for the disk.
@@ -76,8 +84,8 @@ func (c *Session) Ask(ctx context.Context, conn *pgxpool.Conn, s wire.Statement,
 // in is the incarnation in which the caller read what the change depends on: the error is eventlog.ErrRewound if the
 // store, or the log on it, is in another. If one entry cannot be stored, all are refused.
 func (c *Session) Commit(ctx context.Context, in Incarnation, by wire.Statement, params [][]byte, entries []eventlog.Entry) (done bool, row [][]byte, err error) {
-	if told := c.store.lastIncarnation.now(); told.Server != 0 && told != in {
-		return false, nil, fmt.Errorf("%w: what was read is of %+v, and the log is in %+v", eventlog.ErrRewound, in, told)
+	if err := c.In(in); err != nil {
+		return false, nil, err
 	}
 	f, outcomes := gather(entries)
 	for _, o := range outcomes {

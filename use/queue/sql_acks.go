@@ -18,8 +18,14 @@ type Beside interface {
 
 // Handled acknowledges messages whose ack was committed with SQL, whether they are claimed now or not. Errors are those of Ack; a
 // message that is done already, or was there before a purge, is an ErrStaleReceipt.
-func (q *Queue) Handled(ctx context.Context, receipts ...string) ([]error, error) {
+//
+// unchanged returns an error when the store is in another incarnation than where the ack was found, for its offset may be another message's then: a
+// claim does not tell, since the message need not be claimed. It is asked each time that the queue's state is changed.
+func (q *Queue) Handled(ctx context.Context, unchanged func() error, receipts ...string) ([]error, error) {
 	return q.answer(ctx, receipts, func(s *state, c *change, g grant) error {
+		if err := unchanged(); err != nil {
+			return err
+		}
 		p := s.part(g.partition)
 		if r, there := p.at(g.offset); !there || r.fate == done {
 			return &StaleReceiptError{Why: "the message is done", Done: true}

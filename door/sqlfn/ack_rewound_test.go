@@ -1,0 +1,69 @@
+package sqlfn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/use/publish"
+	"github.com/weir-log/weir/use/queue"
+)
+
+// A mover found an ack, and then the store lost its end: at the same offset may be another message, which nobody handled.
+func TestAnAckThatWasFoundBeforeTheStoreLostItsEndIsNotCarried(t *testing.T) {
+	address := pgtest.URL(t)
+	m := still(t, address)
+	qs := queue.New(m.log, publish.New(m.log, publish.Config{}), queue.Config{Beside: m.door})
+	m.cfg.Queues = qs
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { qs.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	if _, err := qs.Create(t.Context(), queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Lease: time.Hour}}); err != nil {
+		t.Fatal(err)
+	}
+	q, err := qs.Open(t.Context(), "mail")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("hello")}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := q.Claim(t.Context(), queue.Claim{Wait: time.Minute})
+	if err != nil || len(got) != 1 {
+		t.Fatal(err, got)
+	}
+	pgtest.Exec(t, address, fmt.Sprintf(`SELECT weir.ack('%s')`, got[0].Receipt))
+	found, err := m.inbox.poll(t.Context())
+	if err != nil || len(found.rows) != 1 {
+		t.Fatal(err, found)
+	}
+
+	was := m.inbox.mark.of.store
+	m.inbox.mark.of.store.Epoch-- // as if it had been found in the incarnation before this one
+	if err := m.moveMessages(t.Context(), found.rows); !errors.Is(err, eventlog.ErrRewound) {
+		t.Errorf("the ack was carried: %v, want ErrRewound", err)
+	}
+	if err := m.inbox.forgetAcked(t.Context(), []string{got[0].Receipt}); !errors.Is(err, eventlog.ErrRewound) {
+		t.Errorf("the ack's key was deleted: %v, want ErrRewound", err)
+	}
+	if c, err := q.Find(t.Context(), got[0].ID); err != nil || c.State == "done" {
+		t.Errorf("the message is %q (%v), by an ack of another incarnation", c.State, err)
+	}
+	if n := pgtest.Value(t, address, `SELECT count(*) FROM weir.acked`); n != "1" {
+		t.Errorf("%s acks of this incarnation are known, want 1", n)
+	}
+
+	m.inbox.mark.of.store = was // and in this one it is carried
+	if err := m.moveMessages(t.Context(), found.rows); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := q.Find(t.Context(), got[0].ID); err != nil || c.State != "done" {
+		t.Errorf("then the message is %q (%v), want done", c.State, err)
+	}
+}
