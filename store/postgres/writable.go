@@ -51,13 +51,6 @@ func (s *Store) Writable(ctx context.Context) (error, error) {
 	return last.err, nil // the server does not answer: the poll of the log reports that
 }
 
-func (r *refusal) why() error {
-	if r == nil {
-		return nil
-	}
-	return r.err
-}
-
 // refuses reports whether the server refuses records: its disk is full, or it is read only.
 func refuses(err error) bool { return errors.Is(err, eventlog.ErrNoSpace) || code(err) == "25006" }
 
