@@ -17,15 +17,22 @@ const (
 	zoneMax = 100
 	// cronYears is how far ahead a tick is looked for: from one 29 February to the next it may be eight years.
 	cronYears = 10
+	allHours  = 1<<24 - 1 // as the parser has them: a bit for each
 )
 
 // cronNames stand for expressions of five fields. The parser knows them.
 var cronNames = []string{"@hourly", "@daily", "@weekly", "@monthly", "@yearly", "@annually"}
 
-// cron is an expression in a time zone. What daylight saving does to it is the parser's: cron_test.go says what that is.
+// cron is an expression in a time zone. A tick is a time on the zone's clock that the expression allows. Where that clock is set forward or back:
+//
+//	02:00 → 03:00   a tick at 02:30, which the clock leaves out, comes at 03:30: as long after the tick before as on any other day
+//	03:00 → 02:00   a tick at 02:30, which the clock shows twice, comes the first time; both times where every hour is allowed
+//
+// So ticks of fixed hours come once a day and hourly ones stay an hour apart, as cron(8) of Vixie cron and cronie says; they run at once what was left out.
 type cron struct {
-	expression parser.Schedule
+	expression *parser.SpecSchedule
 	zone       *time.Location
+	everyHour  bool
 }
 
 // parseCron reads five fields: minute, hour, day of the month, month, day of the week; or one of cronNames. As in Vixie cron a day has to be right by
@@ -42,9 +49,12 @@ func parseCron(expression, zone string) (c cron, err error) {
 		return bad("five fields are needed, minute, hour, day of the month, month and day of the week, as in \"30 8 * * MON-FRI\", or one of %s", strings.Join(cronNames, ", "))
 	}
 	p := parser.MustNewParser(parser.Minute | parser.Hour | parser.Dom | parser.Month | parser.Dow | parser.DowOrDom | parser.Descriptor).WithMaxSearchYears(cronYears)
-	if c.expression, err = p.Parse(strings.Join(fields, " ")); err != nil {
+	parsed, err := p.Parse(strings.ToLower(strings.Join(fields, " "))) // in capitals it takes the H of THU for a field of Jenkins
+	if err != nil {
 		return bad("%v", err)
 	}
+	c.expression = parsed.(*parser.SpecSchedule) // only @every gives another
+	c.everyHour = c.expression.Hour&allHours == allHours
 	// The machine's zone is no choice: it may be another one in each process.
 	if c.zone, err = time.LoadLocation(zone); err != nil || zone == "Local" || len(zone) > zoneMax {
 		return cron{}, &eventlog.InvalidError{What: "time zone", Value: shorten(zone, 64), Why: "it is no name of the IANA time zone database that this process has, as Europe/Berlin or UTC"}
@@ -52,13 +62,54 @@ func parseCron(expression, zone string) (c cron, err error) {
 	return c, nil
 }
 
-// next is the first tick after a moment; 0: there is none.
+// next is the first tick after a moment; 0: there is none. It goes from one change of the zone's clock to the next. Between two of them that clock runs
+// like any other, so the parser searches in UTC, where no clock is ever set: at a midnight that a zone leaves out it goes wrong.
 func (c cron) next(after Time) Time {
-	t := c.expression.Next(time.UnixMilli(int64(after)).In(c.zone))
+	last := after + Time(cronYears*366*24*time.Hour/time.Millisecond)
+	for after < last {
+		at := time.UnixMilli(int64(after + 1)).In(c.zone)
+		start, end := at.ZoneBounds()
+		offset, begun := offsetOf(at), Time(start.UnixMilli())
+		before := offset
+		if !start.IsZero() {
+			before = offsetOf(start.Add(-1))
+		}
+		// At begun the clock went from begun+before to begun+offset.
+		from := after + offset
+		if before > offset && !c.everyHour {
+			from = max(from, begun+before-1) // what it shows for the second time does not count
+		}
+		tick := c.onClock(from)
+		if tick == 0 {
+			return 0
+		}
+		tick -= offset
+		if before < offset && after+before < begun+offset-1 { // what it left out comes as if it had not been set
+			if left := c.onClock(max(after, begun-1) + before); left != 0 && left < begun+offset {
+				tick = min(tick, left-before)
+			}
+		}
+		if end.IsZero() || tick < Time(end.UnixMilli()) {
+			return tick
+		}
+		after = Time(end.UnixMilli()) - 1
+	}
+	return 0
+}
+
+// onClock is the first time that the expression allows after another, both as a clock shows them that is never set; 0: there is none.
+func (c cron) onClock(after Time) Time {
+	t := c.expression.Next(time.UnixMilli(int64(after)).UTC())
 	if t.IsZero() {
 		return 0
 	}
 	return Time(t.UnixMilli())
+}
+
+// offsetOf is how far the zone's clock is ahead of UTC.
+func offsetOf(t time.Time) Time {
+	_, seconds := t.Zone()
+	return Time(seconds) * 1000
 }
 
 // latest is the last tick that is not after now, where first is one that is not.
@@ -72,8 +123,5 @@ func (c cron) latest(first, now Time) Time {
 			to = middle
 		}
 	}
-	if t := c.next(from); t >= first && t <= now {
-		return t
-	}
-	return first // the parser does not find every tick from each moment of a day whose clock changes
+	return c.next(from)
 }
