@@ -13,6 +13,8 @@ import (
 const (
 	// readBytes is about how much of a partition is read at a time. A batch that is larger comes as a whole.
 	readBytes = 1 << 20
+	// decodedBytes ends a read after the batch that passes it: decompressed, the batches of one read may have a hundred times as many bytes.
+	decodedBytes = 16 << 20
 	// readWait is how long one wait for events lasts. Nothing happens at its end: the next one begins.
 	readWait = time.Minute
 )
@@ -80,37 +82,44 @@ func (r *reader) decodeAll(batches []eventlog.Placed) error {
 		records += min(int(b.Records), most)
 	}
 	r.queue = slices.Grow(r.queue, records)
+	size := 0
 	for _, b := range batches {
-		if err := r.decode(b); err != nil {
+		if size > decodedBytes {
+			break // the next read begins here
+		}
+		n, err := r.decode(b)
+		if err != nil {
 			return err
 		}
+		size += n
 	}
 	return nil
 }
 
 // decode appends the events of a batch to the queue, from r.next on. The bytes are copied: those of the batch are shared with other readers, and
-// handlers may do what they like with their events.
-func (r *reader) decode(b eventlog.Placed) error {
+// handlers may do what they like with their events. size is the memory that they take.
+func (r *reader) decode(b eventlog.Placed) (size int, err error) {
 	end := b.Base + eventlog.Offset(b.Records)
 	if end <= r.next {
-		return nil
+		return 0, nil
 	}
 	raw := slices.Clone(b.Bytes)
 	batch.Patch(raw, int64(b.Base), 0)
 	if h, err := batch.Parse(raw); err == nil && h.Attributes.Control() {
 		r.next = end // marks of a broker's own
-		return nil
+		return 0, nil
 	}
 	for rec, err := range batch.Records(raw, batch.DefaultMaxDecompressed) {
 		if err != nil {
-			return &brokenError{from: r.next, next: end, raw: raw, err: err}
+			return size, &brokenError{from: r.next, next: end, raw: raw, err: err}
 		}
 		if at := eventlog.Offset(rec.Offset); at >= r.next {
 			r.queue = append(r.queue, r.event(rec))
 			r.next = at + 1
+			size += rec.DecodedSize() + batch.SealedSize(&rec)
 		}
 	}
-	return nil
+	return size, nil
 }
 
 func (r *reader) event(rec batch.Record) Event {

@@ -162,6 +162,14 @@ func checkLoose(records []batch.Record) error {
 	return nil
 }
 
+// CheckDecoded refuses a record that no reader would decode, because it has too many headers.
+func CheckDecoded(r *batch.Record) error {
+	if n := r.DecodedSize(); n > batch.DecodedMax {
+		return fmt.Errorf("%w: a record of %d headers takes %d bytes of memory beside its own, and the limit is %d: send fewer headers", ErrTooLarge, len(r.Headers), n, batch.DecodedMax)
+	}
+	return nil
+}
+
 // looseSize estimates the bytes of records, in memory and sealed.
 func looseSize(records []batch.Record) (n int64) {
 	const each, eachHeader = 64, 16

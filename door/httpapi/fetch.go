@@ -157,7 +157,7 @@ func eachRecord(ctx context.Context, turn decoding, slice eventlog.Slice, from e
 				}
 				break
 			}
-			if unchecked += recordBytes + len(rec.Key) + len(rec.Value); unchecked >= checkBytes {
+			if unchecked += rec.DecodedSize() + len(rec.Key) + len(rec.Value); unchecked >= checkBytes {
 				if unchecked = 0; ctx.Err() != nil {
 					return nil, ctx.Err()
 				}

@@ -203,6 +203,8 @@ func checkBatch(r *request, topic eventlog.Topic, records []byte) (batch.Header,
 	switch {
 	case err == nil:
 		return h, nil
+	case errors.Is(err, batch.ErrDecodedTooLarge): // whatever else is in the request
+		return h, denyFor(err)
 	case errors.Is(err, batch.ErrTooLarge) && limit < decompressedMax: // clients send it again, as nothing is wrong with it
 		return h, deny(kerr.NotEnoughReplicas, "the batches of a request of %d bytes may decompress to %d bytes, and this one is beyond; it was not appended: send it again, with fewer others",
 			r.length, decompressedMax+decompressedEach*r.length)

@@ -68,3 +68,21 @@ func brokenAtItsEnd(t *testing.T, raw []byte) []byte {
 	}
 	return broken
 }
+
+// Two bytes of a batch can stand for a header, of 40 bytes in memory. Whoever decodes the batch later would need the memory each time.
+func TestABatchWhoseRecordsWouldNotFitIntoMemoryIsRefusedForGood(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 2, nil)
+	bomb := sealed(t, batch.Zstd, batch.Record{Headers: make([]batch.RecordHeader, batch.DecodedMax/40+1)})
+	p := b.produce("t", 0, bomb)
+	wantCode(t, text(p.ErrorMessage), p.ErrorCode, kerr.MessageTooLarge)
+
+	// Where the batches before it have used up most of what a request may decompress to, nothing else is answered.
+	req := produceRequest("t", 0, sealed(t, batch.Zstd, batch.Record{Value: make([]byte, 90<<20)}))
+	second := req.Topics[0].Partitions[0]
+	second.Partition, second.Records = 1, bomb
+	req.Topics[0].Partitions = append(req.Topics[0].Partitions, second)
+	parts := ask[*kmsg.ProduceResponse](b, req).Topics[0].Partitions
+	wantCode(t, text(parts[0].ErrorMessage), parts[0].ErrorCode, nil)
+	wantCode(t, text(parts[1].ErrorMessage), parts[1].ErrorCode, kerr.MessageTooLarge)
+}

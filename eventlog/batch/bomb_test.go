@@ -265,3 +265,80 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 		}
 	}
 }
+
+// manyHeaders is a record of so many headers, each of which has two bytes: of an empty key and an empty value.
+func manyHeaders(count int) []byte {
+	return record([]byte{0}, varint(0), varint(0), varint(-1), varint(-1), varint(int64(count)), make([]byte, 2*count))
+}
+
+// TestRecordsAndHeadersOfNoBytesAreBounded: decoded, a header of two bytes takes 40, and a record of seven takes 88.
+func TestRecordsAndHeadersOfNoBytesAreBounded(t *testing.T) {
+	records := func(count int) (raw []byte) {
+		for i := range count {
+			raw = append(raw, record([]byte{0}, varint(0), varint(int64(i)), varint(-1), varint(-1), varint(0))...)
+		}
+		return raw
+	}
+	const tooManyHeaders, tooManyRecords = batch.DecodedMax/40 + 1, batch.DecodedMax/88 + 1
+	one, all := manyHeaders(tooManyHeaders), records(tooManyRecords)
+	for _, codec := range codecs {
+		bombs := map[string][]byte{"headers": craft(codec, 1, compressedUnless(t, codec, one))}
+		if codec == batch.Zstd {
+			bombs["records"] = craft(codec, tooManyRecords, compressedUnless(t, codec, all))
+		}
+		for name, raw := range bombs {
+			var err error
+			if n := allocated(func() { err = check(raw, batch.DefaultMaxDecompressed) }); n > slack {
+				t.Errorf("%s, %v: Validate allocated %d bytes", name, codec, n)
+			}
+			if !errors.Is(err, batch.ErrDecodedTooLarge) || !errors.Is(err, batch.ErrTooLarge) {
+				t.Errorf("%s, %v: Validate of %d bytes: %v", name, codec, len(raw), err)
+			}
+			n := allocated(func() {
+				for _, err = range batch.Records(raw, batch.DefaultMaxDecompressed) {
+				}
+			})
+			if n > batch.DecodedMax+slack {
+				t.Errorf("%s, %v: Records allocated %d bytes for %d", name, codec, n, len(raw))
+			}
+			if !errors.Is(err, batch.ErrDecodedTooLarge) {
+				t.Errorf("%s, %v: Records of %d bytes: %v", name, codec, len(raw), err)
+			}
+		}
+	}
+}
+
+func compressedUnless(t *testing.T, codec batch.Codec, records []byte) []byte {
+	if codec == batch.None {
+		return records
+	}
+	return compressed(t, codec, records)
+}
+
+// TestBatchesOfTheUsualSizeAreNeverTooLargeToDecode: as many records, or headers, as fit into Kafka's default for max.message.bytes, and as many
+// records as a client can be made to put into a batch.
+func TestBatchesOfTheUsualSizeAreNeverTooLargeToDecode(t *testing.T) {
+	const usual = 1048588 - 61
+	smallest := make([]batch.Record, usual/recordAtLeast)
+	most := make([]batch.Record, 1_000_000)
+	for i := range most {
+		most[i] = batch.Record{Key: []byte("k"), Value: []byte("value"), Headers: []batch.RecordHeader{{Key: "traceparent", Value: []byte("v")}}}
+	}
+	for name, raw := range map[string][]byte{
+		"records":           seal(t, smallest, batch.None),
+		"headers":           craft(batch.None, 1, manyHeaders(usual/2-10)),
+		"1,000,000 records": seal(t, most, batch.Zstd),
+	} {
+		if err := check(raw, batch.DefaultMaxDecompressed); err != nil {
+			t.Errorf("%s: Validate: %v", name, err)
+		}
+		for _, err := range batch.Records(raw, batch.DefaultMaxDecompressed) {
+			if err != nil {
+				t.Fatalf("%s: Records: %v", name, err)
+			}
+		}
+	}
+}
+
+// recordAtLeast is what a record of no bytes takes in a batch.
+const recordAtLeast = 7

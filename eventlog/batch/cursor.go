@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"sync"
 )
@@ -32,6 +33,8 @@ type cursor struct {
 	index int // of the record that is being read
 	end   int // of that record
 
+	memory int // bytes that records and headers may still take once they are decoded, beside their own bytes
+
 	keep  bool              // hand out fields, for the caller to hold: then a full window is replaced, not used again
 	fresh int               // the size of a new window
 	own   *[windowSize]byte // backs win, unless keep
@@ -46,7 +49,7 @@ var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 // for longer; without it there are none.
 func (c *cursor) start(raw []byte, codec Codec, limit int, keep bool) {
 	records := raw[headerLen:]
-	*c = cursor{codec: codec, limit: limit, keep: keep, index: WholeBatch}
+	*c = cursor{codec: codec, limit: limit, keep: keep, index: WholeBatch, memory: math.MaxInt}
 	switch {
 	case codec == None:
 		c.win, c.limit = records, len(records)
@@ -84,6 +87,7 @@ func (c *cursor) close() {
 // all else.
 func (c *cursor) next(index int, rec *Record) bool {
 	c.index = index
+	c.charge(recordMemory)
 	size := c.varint()
 	switch {
 	case c.err != nil:
@@ -161,6 +165,9 @@ func (c *cursor) headers() []RecordHeader {
 	if c.err == nil && (n < 0 || n > (c.end-c.at())/2) {
 		c.fail("it counts %d headers in %d bytes", n, c.end-c.at())
 	}
+	if c.err == nil {
+		c.charge(n * headerMemory)
+	}
 	if c.err != nil || n == 0 {
 		return nil
 	}
@@ -176,6 +183,14 @@ func (c *cursor) headers() []RecordHeader {
 		}
 	}
 	return headers
+}
+
+// charge counts memory that decoding takes, before it is taken.
+func (c *cursor) charge(n int) {
+	if c.memory -= n; c.memory < 0 && c.err == nil {
+		c.err = fmt.Errorf("%w: its records and headers, up to record %d, take %d bytes of memory beside their own, the limit is %d: send fewer in a batch",
+			ErrDecodedTooLarge, c.index, DecodedMax-c.memory, DecodedMax)
+	}
 }
 
 // decompressed is how many bytes were decompressed so far, also of what nobody read.

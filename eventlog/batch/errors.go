@@ -13,6 +13,9 @@ var (
 	ErrCorrupt = errors.New("corrupt batch")
 	// ErrTooLarge: a batch decompresses to more than a limit allows (10, MESSAGE_TOO_LARGE).
 	ErrTooLarge = errors.New("batch too large")
+	// ErrDecodedTooLarge: its records and headers take more than DecodedMax once they are decoded. It matches ErrTooLarge. Sending the batch
+	// again cannot work; Kafka's own producer splits it, unless it is one record (Sender.completeBatch).
+	ErrDecodedTooLarge = fmt.Errorf("%w to decode", ErrTooLarge)
 	// ErrUnsupportedCodec: a codec that is not known (76, UNSUPPORTED_COMPRESSION_TYPE).
 	ErrUnsupportedCodec = errors.New("unsupported compression codec")
 	// ErrInvalidRecord: the batch arrived as it was sent, but its content breaks a rule (87, INVALID_RECORD).

@@ -3,6 +3,7 @@ package batch
 import (
 	"fmt"
 	"iter"
+	"unsafe"
 )
 
 // Record is one record. A nil Key or Value is Kafka's null, which is not the same as an empty one.
@@ -20,14 +21,28 @@ type RecordHeader struct {
 	Value []byte // nil is null
 }
 
+// DecodedMax bounds the memory that the records of one batch take once they are decoded, beside their bytes: a compressed byte may stand for
+// many records, or for many headers. It has space for 1,000,000 records with a header each; librdkafka, whose batch.num.messages goes that far, puts
+// 10,000 into a batch unless told otherwise. Kafka bounds headers by the size of the record alone (DefaultRecord.readFrom).
+const DecodedMax = 128 << 20
+
+const (
+	recordMemory = int(unsafe.Sizeof(Record{}))
+	headerMemory = int(unsafe.Sizeof(RecordHeader{}))
+)
+
+// DecodedSize is what DecodedMax counts of a record.
+func (r *Record) DecodedSize() int { return recordMemory + len(r.Headers)*headerMemory }
+
 // Validate walks the records of a checked batch and sees that each is as the layout demands: lengths that add up, offset
 // deltas from 0 without gaps, timestamps in range, header keys that are not null, no byte too few or too many.
 // A compressed batch is decompressed as a stream, which costs a window and not the whole; one that grows past
-// maxDecompressed fails with ErrTooLarge. It tells how many bytes it decompressed, also when it fails: what the batch cost.
+// maxDecompressed fails with ErrTooLarge, and one whose records would take more than DecodedMax with ErrDecodedTooLarge. It tells how many bytes it decompressed, also when it fails: what the batch cost.
 func Validate(raw []byte, h Header, maxDecompressed int) (decompressed int, err error) {
 	var c cursor
 	c.start(raw, h.Attributes.Codec(), maxDecompressed, false)
 	defer c.close()
+	c.memory = DecodedMax
 	err = c.validate(h)
 	return c.decompressed(), err
 }
@@ -61,7 +76,8 @@ func lateTimestamp(t int64) string {
 	return fmt.Sprintf("its timestamp is %d ms; the highest is %d, the end of the year 9999", t, MaxTimestamp)
 }
 
-// Records decodes a batch, for readers that speak no Kafka. It ends with the first error.
+// Records decodes a batch, for readers that speak no Kafka. It ends with the first error. Limits are those of Validate: a batch can have been
+// stored before there were any.
 // What it yields may be kept; keys and values of an uncompressed batch share raw's memory. Do not wait for others in the loop: large
 // decoders share decoderMemory.
 func Records(raw []byte, maxDecompressed int) iter.Seq2[Record, error] {
@@ -74,6 +90,7 @@ func Records(raw []byte, maxDecompressed int) iter.Seq2[Record, error] {
 		var c cursor
 		c.start(raw, h.Attributes.Codec(), maxDecompressed, true)
 		defer c.close()
+		c.memory = DecodedMax
 		for i := range int(h.Records) {
 			var rec Record
 			if !c.next(i, &rec) {

@@ -3,9 +3,11 @@ package publish_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/publish"
 )
@@ -36,5 +38,22 @@ func TestNobodyPublishesToAnInternalTopicByItsName(t *testing.T) {
 		if _, err := p.Publish(t.Context(), e); err != nil {
 			t.Errorf("weir itself, to %s: %v", name, err)
 		}
+	}
+}
+
+// With a large max.message.bytes an event may have more headers than readers decode.
+func TestAnEventThatNobodyWouldDecodeIsRefused(t *testing.T) {
+	log := run(t, memory.New(), eventlog.Config{})
+	if _, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 1, Config: map[string]string{"max.message.bytes": "100000000"}}); err != nil {
+		t.Fatal(err)
+	}
+	p := publish.New(log, publish.Config{})
+	e := publish.Event{Topic: "orders", Headers: make([]batch.RecordHeader, batch.DecodedMax/40+1)}
+	if _, err := p.Publish(t.Context(), e, publish.Event{Topic: "orders"}); !errors.Is(err, eventlog.ErrTooLarge) || !strings.Contains(err.Error(), "headers") {
+		t.Errorf("%d headers: %v", len(e.Headers), err)
+	}
+	e.Headers = e.Headers[:batch.DecodedMax/40-3]
+	if _, err := p.Publish(t.Context(), e, publish.Event{Topic: "orders"}); err != nil {
+		t.Errorf("%d headers: %v", len(e.Headers), err)
 	}
 }

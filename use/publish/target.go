@@ -40,6 +40,9 @@ func (p *Publisher) target(ctx context.Context, e *Event) (target, error) {
 		return target{}, fmt.Errorf("%w: the event alone makes a batch of %d bytes, and max.message.bytes of topic %q is %d",
 			eventlog.ErrTooLarge, t.size, topic.Name, limit)
 	}
+	if err := eventlog.CheckDecoded(&t.record); err != nil {
+		return target{}, err
+	}
 	t.number, err = p.choose(e, topic)
 	return t, err
 }

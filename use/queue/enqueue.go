@@ -155,11 +155,12 @@ func (q *Queue) checkSize(ctx context.Context, m NewMessage) error {
 	if err != nil {
 		return err
 	}
-	size := batch.SealedSize(&batch.Record{Key: m.Key, Value: m.Value, Headers: m.Headers})
+	rec := batch.Record{Key: m.Key, Value: m.Value, Headers: m.Headers}
+	size := batch.SealedSize(&rec)
 	if limit := topic.MaxMessageBytes(); size > limit {
 		return fmt.Errorf("%w: the message makes a batch of %d bytes, and max.message.bytes of topic %q is %d", eventlog.ErrTooLarge, size, topic.Name, limit)
 	}
-	return nil
+	return eventlog.CheckDecoded(&rec)
 }
 
 // due returns when the message may be claimed; 0: at once.

@@ -19,6 +19,8 @@ const (
 	// newest page is cached however large it is.
 	pagesMax     = 256
 	pageBytesMax = 64 << 20
+	// decodedBytes ends a page after the batch that passes it: decompressed, the batches of one read may have a hundred times as many bytes.
+	decodedBytes = 16 << 20
 )
 
 var (
@@ -188,6 +190,9 @@ func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Of
 	}
 	pg := page{partition: p, from: o, next: o}
 	for i, b := range got[0].Batches {
+		if pg.bytes > decodedBytes {
+			break // who wants the others asks for them
+		}
 		records, next, err := r.decode(ctx, b)
 		switch {
 		case ctx.Err() != nil:
@@ -200,7 +205,7 @@ func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Of
 		}
 		pg.records, pg.next = append(pg.records, records...), next
 		for i := range records {
-			pg.bytes += 128 + batch.SealedSize(&records[i])
+			pg.bytes += records[i].DecodedSize() + batch.SealedSize(&records[i])
 		}
 	}
 	return pg, nil
@@ -233,7 +238,7 @@ func (r *records) decode(ctx context.Context, b eventlog.Placed) (records []batc
 		if err != nil {
 			return nil, next, err
 		}
-		if unchecked += 128 + len(rec.Key) + len(rec.Value); unchecked >= checkBytes {
+		if unchecked += rec.DecodedSize() + len(rec.Key) + len(rec.Value); unchecked >= checkBytes {
 			if unchecked = 0; ctx.Err() != nil {
 				return nil, b.Base, ctx.Err()
 			}
