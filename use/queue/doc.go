@@ -14,6 +14,8 @@
 //	queue/clock                  a moment; its age tells the store's time (clock)
 //	queue/dead/<id>/<partition>  what became of the dead letters (Redrive, Discard)
 //	queue/unique/<id>/<hash>     which message has a unique key (holder)
+//	queue/schedule/<id>/<name>   when a schedule has its next tick, and had its last one; the id goes with the queue, also when it is purged
+//	queue/scheduled/<id>/<name>  the schedule's message
 //	queue/gone/<id>              that the keys of a queue that was purged or deleted are to be forgotten
 //
 // The version of a state's key decides. Any process may claim and acknowledge in any partition: each change demands that the

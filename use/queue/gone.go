@@ -59,7 +59,7 @@ func (qs *Queues) tryForget(ctx context.Context, id string) {
 // forget forgets an id's keys, forgetMost an entry, and its note last. None comes anew meanwhile: whoever puts one checks the definition of the
 // queue, which has another id or is not there.
 func (qs *Queues) forget(ctx context.Context, id string) error {
-	for _, prefix := range []string{statesOf(id), deadPrefix + id + "/", uniquePrefix + id + "/", schedulesOf(id)} {
+	for _, prefix := range []string{statesOf(id), deadPrefix + id + "/", uniquePrefix + id + "/", schedulesOf(id), messagesOf(id)} {
 		for after := ""; ; {
 			kvs, err := qs.log.List(ctx, prefix, after, forgetMost)
 			if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -35,7 +36,9 @@ const (
 
 const (
 	schedulePrefix = "queue/schedule/"
-	// schedulesMax bounds the schedules of a queue, and scheduleBytes what a message of one may have. Every process lists them all each minute.
+	// messagePrefix begins the keys of their messages. They have keys of their own, because every process lists all schedules each minute.
+	messagePrefix = "queue/scheduled/"
+	// schedulesMax bounds the schedules of a queue, and scheduleBytes what a message of one may have.
 	schedulesMax    = 100
 	scheduleBytes   = 64 << 10
 	scheduleNameMax = 100
@@ -44,11 +47,18 @@ const (
 // schedulesOf begins the keys of a queue's schedules. Their id is not that of the queue, which a purge changes, but goes with it.
 func schedulesOf(id string) string { return schedulePrefix + id + "/" }
 
+// messagesOf begins the keys of their messages.
+func messagesOf(id string) string { return messagePrefix + id + "/" }
+
+// messageKey is the key of a schedule's message. The version of the schedule's own key changes with it.
+func messageKey(key string) string { return messagePrefix + strings.TrimPrefix(key, schedulePrefix) }
+
 // schedule is a Schedule as the store has it.
 type schedule struct {
 	Schedule
 	queue  string
 	next   Time   // the next tick; 0: none
+	last   Time   // the tick that had the last message; 0: none had
 	writer string // the process that enqueued the last message of it, or else that made it
 	key    string
 	now    eventlog.Version // of the key
@@ -56,15 +66,16 @@ type schedule struct {
 
 // The value of a schedule's key.
 type storedSchedule struct {
-	Queue   string        `json:"queue"`
-	Cron    string        `json:"cron"`
-	Zone    string        `json:"zone,omitempty"`
-	Paused  bool          `json:"paused,omitempty"`
-	Next    Time          `json:"next,omitempty"`
-	Writer  string        `json:"writer"`
-	Message storedMessage `json:"message"`
+	Queue  string `json:"queue"`
+	Cron   string `json:"cron"`
+	Zone   string `json:"zone,omitempty"`
+	Paused bool   `json:"paused,omitempty"`
+	Next   Time   `json:"next,omitempty"`
+	Last   Time   `json:"last,omitempty"`
+	Writer string `json:"writer"`
 }
 
+// The value of the key of its message.
 type storedMessage struct {
 	Key      []byte         `json:"key"` // null: none
 	Value    []byte         `json:"value"`
@@ -79,30 +90,35 @@ type storedHeader struct {
 }
 
 func (s schedule) value() []byte {
+	return s.encode(storedSchedule{Queue: s.queue, Cron: s.Cron, Zone: s.Zone, Paused: s.Paused, Next: s.next, Last: s.last, Writer: s.writer})
+}
+
+func (s schedule) messageValue() []byte {
 	m := storedMessage{Key: s.Message.Key, Value: s.Message.Value, Priority: s.Message.Priority, Unique: s.Message.Unique}
 	for _, h := range s.Message.Headers {
 		m.Headers = append(m.Headers, storedHeader{h.Key, h.Value})
 	}
-	value, err := json.Marshal(storedSchedule{Queue: s.queue, Cron: s.Cron, Zone: s.Zone, Paused: s.Paused, Next: s.next, Writer: s.writer, Message: m})
+	return s.encode(m)
+}
+
+func (s schedule) encode(stored any) []byte {
+	value, err := json.Marshal(stored)
 	if err != nil {
 		panic(fmt.Sprintf("queue %q: encode schedule %q: %v", s.queue, s.Name, err)) // it has nothing that JSON cannot say
 	}
 	return value
 }
 
+// parseSchedule reads all of a schedule but its message.
 func parseSchedule(kv eventlog.KeyValue) (s schedule, err error) {
 	var stored storedSchedule
 	if err := json.Unmarshal(kv.Value, &stored); err != nil {
-		return s, fmt.Errorf("key %s does not hold a schedule: %w", kv.Key, err)
+		return schedule{key: kv.Key, now: kv.Version}, fmt.Errorf("%w: key %s: %w", errBroken, kv.Key, err)
 	}
 	_, name, _ := strings.Cut(strings.TrimPrefix(kv.Key, schedulePrefix), "/")
-	m := NewMessage{Key: stored.Message.Key, Value: stored.Message.Value, Priority: stored.Message.Priority, Unique: stored.Message.Unique}
-	for _, h := range stored.Message.Headers {
-		m.Headers = append(m.Headers, batch.RecordHeader{Key: h.Key, Value: h.Value})
-	}
 	s = schedule{
-		Schedule: Schedule{Name: name, Cron: stored.Cron, Zone: stored.Zone, Paused: stored.Paused, Message: m},
-		queue:    stored.Queue, next: stored.Next, writer: stored.Writer, key: kv.Key, now: kv.Version,
+		Schedule: Schedule{Name: name, Cron: stored.Cron, Zone: stored.Zone, Paused: stored.Paused},
+		queue:    stored.Queue, next: stored.Next, last: stored.Last, writer: stored.Writer, key: kv.Key, now: kv.Version,
 	}
 	if s.next > 0 && !s.Paused {
 		s.Next = time.UnixMilli(int64(s.next)).UTC()
@@ -110,9 +126,46 @@ func parseSchedule(kv eventlog.KeyValue) (s schedule, err error) {
 	return s, nil
 }
 
+func parseMessage(kv eventlog.KeyValue) (m NewMessage, err error) {
+	var stored storedMessage
+	if err := json.Unmarshal(kv.Value, &stored); err != nil {
+		return m, fmt.Errorf("%w: key %s: %w", errBroken, kv.Key, err)
+	}
+	m = NewMessage{Key: stored.Key, Value: stored.Value, Priority: stored.Priority, Unique: stored.Unique}
+	for _, h := range stored.Headers {
+		m.Headers = append(m.Headers, batch.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	return m, nil
+}
+
+// errBroken: what the store has is no schedule, or its message is missing.
+var errBroken = errors.New("the schedule cannot be read; set it again, or delete it")
+
+// readSchedule reads a schedule by its key: two trips. Its version is 0 when there is none, and is there with errBroken too. Who changes the schedule
+// checks that version, so that the message belongs to it.
+func (qs *Queues) readSchedule(ctx context.Context, key string) (s schedule, err error) {
+	for range changesMax {
+		kv, err := qs.log.Get(ctx, key)
+		if err != nil || kv.Version == 0 {
+			return schedule{}, err
+		}
+		if s, err = parseSchedule(kv); err != nil {
+			return s, err
+		}
+		if kv, err = qs.log.Get(ctx, messageKey(key)); err != nil {
+			return s, err
+		}
+		if kv.Version > 0 { // else the schedule was deleted between the two
+			s.Message, err = parseMessage(kv)
+			return s, err
+		}
+	}
+	return s, fmt.Errorf("%w: key %s does not exist", errBroken, messageKey(key))
+}
+
 // SetSchedule makes a schedule of the queue, durably, or puts this one in the place of the one that has its name, and tells it with its next tick. So every
 // process may call it when it starts. *eventlog.InvalidError when something of it is not allowed. The first tick is after now. While Cron and Zone stay as
-// they are, a tick that is due is not lost. It costs about five trips, and three where nothing changes.
+// they are, a tick that is due is not lost. It costs about six trips, and four where nothing changes.
 func (q *Queue) SetSchedule(ctx context.Context, s Schedule) (Schedule, error) {
 	fail := func(err error) (Schedule, error) {
 		return Schedule{}, fmt.Errorf("set schedule %q of queue %q: %w", shorten(s.Name, 64), q.name, err)
@@ -146,27 +199,24 @@ func (q *Queue) setSchedule(ctx context.Context, s Schedule, c cron) (Schedule, 
 	if err := q.checkScheduled(ctx, s.Message); err != nil {
 		return s, err
 	}
-	now, _, err := q.owner.clock.now(ctx)
+	// The later bound: another process may have enqueued a tick that the earlier one has not reached.
+	_, now, err := q.owner.clock.now(ctx)
 	if err != nil {
 		return s, err
-	}
-	next := schedule{Schedule: s, queue: q.name, next: c.next(now), writer: q.owner.process}
-	if next.next == 0 {
-		return s, &eventlog.InvalidError{What: "cron expression", Value: shorten(s.Cron, 64), Why: "it never comes true: there is no such day"}
 	}
 	d := *q.def.Load()
 	e := eventlog.Entry{Checks: []eventlog.Check{{Key: defKey(q.name), Version: d.version}}}
 	var old schedule
+	broken := false
 	if d.schedules != "" {
-		kv, err := q.log.Get(ctx, schedulesOf(d.schedules)+s.Name)
-		if err != nil {
+		old, err = q.owner.readSchedule(ctx, schedulesOf(d.schedules)+s.Name)
+		if broken = errors.Is(err, errBroken); err != nil && !broken {
 			return s, err
 		}
-		if kv.Version > 0 {
-			if old, err = parseSchedule(kv); err != nil {
-				return s, err
-			}
-		}
+	}
+	next := schedule{Schedule: s, queue: q.name, next: c.next(max(now, old.last)), last: old.last, writer: q.owner.process}
+	if next.next == 0 {
+		return s, &eventlog.InvalidError{What: "cron expression", Value: shorten(s.Cron, 64), Why: "it never comes true: there is no such day"}
 	}
 	if old.now == 0 {
 		// The definition changes with each schedule that is made, so that no two processes make the last one that is allowed.
@@ -181,13 +231,14 @@ func (q *Queue) setSchedule(ctx context.Context, s Schedule, c cron) (Schedule, 
 		next.next, next.writer = old.next, old.writer
 	}
 	next.key = schedulesOf(d.schedules) + s.Name
-	value := next.value()
+	value, message := next.value(), next.messageValue()
 	set, err := parseSchedule(eventlog.KeyValue{Key: next.key, Version: old.now.Next(), Value: value})
-	if err != nil || old.now > 0 && bytes.Equal(value, old.value()) {
+	set.Message = s.Message
+	if err != nil || old.now > 0 && !broken && bytes.Equal(value, old.value()) && bytes.Equal(message, old.messageValue()) {
 		return set.Schedule, err
 	}
 	e.Checks = append(e.Checks, eventlog.Check{Key: next.key, Version: old.now})
-	e.Puts = append(e.Puts, eventlog.Put{Key: next.key, Version: old.now.Next(), Value: value})
+	e.Puts = append(e.Puts, eventlog.Put{Key: next.key, Version: old.now.Next(), Value: value}, eventlog.Put{Key: messageKey(next.key), Version: 1, Value: message})
 	if _, err := q.log.Append(ctx, e); err != nil {
 		return s, err
 	}
@@ -226,7 +277,7 @@ func (q *Queue) checkScheduled(ctx context.Context, m NewMessage) error {
 	return q.checkSize(ctx, ticked("", m, 0))
 }
 
-// Schedules lists the queue's schedules, by name: two trips.
+// Schedules lists the queue's schedules, by name: three trips.
 func (q *Queue) Schedules(ctx context.Context) (list []Schedule, err error) {
 	if err := q.redefine(ctx); err != nil {
 		return nil, err
@@ -240,13 +291,27 @@ func (q *Queue) Schedules(ctx context.Context) (list []Schedule, err error) {
 		list = append(list, s.Schedule)
 		return err
 	})
+	messages := make(map[string]NewMessage)
+	if err == nil && len(list) > 0 {
+		err = q.log.ListAll(ctx, messagesOf(id), func(kv eventlog.KeyValue) (err error) {
+			messages[strings.TrimPrefix(kv.Key, messagesOf(id))], err = parseMessage(kv)
+			return err
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list the schedules of queue %q: %w", q.name, err)
 	}
-	return list, nil
+	has := list[:0]
+	for _, s := range list {
+		if m, there := messages[s.Name]; there { // else it was deleted between the two
+			s.Message = m
+			has = append(has, s)
+		}
+	}
+	return has, nil
 }
 
-// Schedule returns a schedule of the queue: two trips. ErrUnknownSchedule when there is none of that name.
+// Schedule returns a schedule of the queue: three trips. ErrUnknownSchedule when there is none of that name.
 func (q *Queue) Schedule(ctx context.Context, name string) (Schedule, error) {
 	found, err := q.findSchedule(ctx, name)
 	if err != nil {
@@ -266,29 +331,26 @@ func (q *Queue) findSchedule(ctx context.Context, name string) (found schedule, 
 	if id == "" {
 		return found, ErrUnknownSchedule
 	}
-	kv, err := q.log.Get(ctx, schedulesOf(id)+name)
-	switch {
-	case err != nil:
-		return found, err
-	case kv.Version == 0:
-		return found, ErrUnknownSchedule
+	found, err = q.owner.readSchedule(ctx, schedulesOf(id)+name)
+	if err == nil && found.now == 0 {
+		err = ErrUnknownSchedule
 	}
-	return parseSchedule(kv)
+	return found, err
 }
 
-// DeleteSchedule ends a schedule: three trips. What it enqueued stays. ErrUnknownSchedule when there is none of that name.
+// DeleteSchedule ends a schedule: four trips. What it enqueued stays. ErrUnknownSchedule when there is none of that name.
 func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
 	fail := func(err error) error {
 		return fmt.Errorf("delete schedule %q of queue %q: %w", shorten(name, 64), q.name, err)
 	}
 	for range changesMax {
 		found, err := q.findSchedule(ctx, name)
-		if err != nil {
+		if err != nil && !errors.Is(err, errBroken) {
 			return fail(err)
 		}
 		_, err = q.log.Append(ctx, eventlog.Entry{
 			Checks: []eventlog.Check{{Key: found.key, Version: found.now}, {Key: defKey(q.name), Version: q.def.Load().version}},
-			Puts:   []eventlog.Put{{Key: found.key}},
+			Puts:   []eventlog.Put{{Key: found.key}, {Key: messageKey(found.key)}},
 		})
 		if isStale(err) {
 			continue

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -109,10 +110,11 @@ func (s *scheduler) turn(ctx context.Context) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// list reads the ticks of all schedules. Their messages do not stay in memory.
+// list reads the ticks of all schedules, without their messages.
 func (s *scheduler) list(ctx context.Context) error {
-	ticks := make(map[string]tick)
+	ticks, there := make(map[string]tick), make(map[string]bool)
 	err := s.owner.log.ListAll(ctx, schedulePrefix, func(kv eventlog.KeyValue) error {
+		there[kv.Key] = true
 		sc, err := parseSchedule(kv)
 		if err != nil {
 			s.refuse(kv.Key, err)
@@ -128,11 +130,7 @@ func (s *scheduler) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for key := range s.refused {
-		if _, there := ticks[key]; !there {
-			delete(s.refused, key)
-		}
-	}
+	maps.DeleteFunc(s.refused, func(key string, _ bool) bool { return !there[key] })
 	s.ticks, s.listed, s.again = ticks, time.Now(), schedulesEvery*3/4+rand.N(schedulesEvery/2)
 	return nil
 }
@@ -150,20 +148,19 @@ func (s *scheduler) note(ticks map[string]tick, sc schedule) {
 	ticks[sc.key] = t
 }
 
-// fire enqueues a schedule's message, if no other process has: two trips, and more where others change the same. One that cannot be enqueued holds up no
+// fire enqueues a schedule's message, if no other process has: three trips, and more where others change the same. One that cannot be enqueued holds up no
 // other: it is left alone until the schedules are listed again. After an unknown outcome the key is read again: either the tick was taken, or the next try
 // takes the version that the first would have to find.
 func (s *scheduler) fire(ctx context.Context, key string, now Time) error {
 	for range changesMax {
-		kv, err := s.owner.log.Get(ctx, key)
-		if err != nil {
+		sc, err := s.owner.readSchedule(ctx, key)
+		if err != nil && !errors.Is(err, errBroken) {
 			return err
 		}
-		if kv.Version == 0 {
+		if err == nil && sc.now == 0 {
 			delete(s.ticks, key)
 			return nil
 		}
-		sc, err := parseSchedule(kv)
 		if err == nil && (sc.Paused || sc.next == 0 || sc.next > now) {
 			s.note(s.ticks, sc)
 			return nil
@@ -208,7 +205,7 @@ func (s *scheduler) enqueue(ctx context.Context, sc *schedule, now Time) error {
 	}
 	moved := *sc
 	at := c.latest(sc.next, now)
-	moved.next, moved.writer, moved.now = c.next(at), s.owner.process, sc.now.Next()
+	moved.next, moved.last, moved.writer, moved.now = c.next(at), at, s.owner.process, sc.now.Next()
 	id, _, _ := strings.Cut(strings.TrimPrefix(sc.key, schedulePrefix), "/")
 	err = s.owner.With(ctx, sc.queue, func(q *Queue) error {
 		if q.def.Load().schedules != id {
