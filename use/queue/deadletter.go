@@ -117,7 +117,7 @@ func (q *Queue) putOffRecord(ctx context.Context, g grant, rec batch.Record, att
 		}
 	}
 	headers = append(headers, q.delayHeaders(due)...)
-	moves, err := q.movesUnique(ctx, rec, idOf(g, rec))
+	moves, err := q.movesUnique(ctx, rec, g)
 	if err != nil {
 		return none, err
 	}
@@ -148,12 +148,18 @@ type preparation struct {
 	partition eventlog.Partition
 	record    batch.Record
 	puts      []eventlog.Put // what becomes of the message's unique key
+	unique    string         // the unique key of a message that the wheel delivers; "": none
+	holder    holder         // of it
 }
 
 func (p preparation) append(c *change) {
 	c.put(p.puts)
-	if p.topic.Version != 0 {
-		c.append(p.topic, p.partition, p.record)
+	if p.topic.Version == 0 {
+		return
+	}
+	nth, record := c.append(p.topic, p.partition, p.record)
+	if p.unique != "" {
+		c.put([]eventlog.Put{{Key: p.unique, Version: eventlog.Version(0).Next(), Value: p.holder.placeValue(p.partition, record), AddBase: nth + 1}})
 	}
 }
 
@@ -218,7 +224,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 	if at := enqueued(rec); !at.IsZero() {
 		all = append(all, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(at.UTC().Format(time.RFC3339Nano))})
 	}
-	frees, err := q.freesUnique(ctx, rec, idOf(g, rec))
+	frees, err := q.freesUnique(ctx, rec, g)
 	if err != nil {
 		return preparation{}, err
 	}

@@ -228,7 +228,7 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 						return fail(err)
 					}
 					out[i].ID = held.id
-					over, err := q.isOver(ctx, held.id, held.moved)
+					over, err := q.isOver(ctx, held)
 					if err != nil {
 						return fail(err)
 					}
@@ -260,14 +260,18 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 	return fail(fmt.Errorf("%w: its unique keys were taken and freed %d times meanwhile", eventlog.ErrUnavailable, changesMax))
 }
 
-// isOver reports whether a message is certainly no longer in the queue. For one that is or was in the wheel that is not known:
-// false.
-func (q *Queue) isOver(ctx context.Context, id MessageID, moved bool) (bool, error) {
+// isOver reports whether a message is certainly no longer in the queue. For one in the wheel, or that an older version moved out of it, that is not
+// known: false.
+func (q *Queue) isOver(ctx context.Context, h holder) (bool, error) {
 	topics, err := q.levels(ctx)
 	if err != nil {
 		return false, err
 	}
-	if _, mine := topicOf(topics, id.Partition); !mine || moved {
+	id := h.id
+	if h.delivered {
+		id = h.place
+	}
+	if _, mine := topicOf(topics, id.Partition); !mine || h.moved {
 		return false, nil
 	}
 	held, err := q.log.Bounds(ctx, id.Partition)

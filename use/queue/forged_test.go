@@ -165,6 +165,31 @@ func TestAUniqueKeyWithoutATokenIsFreedByItsOwnMessage(t *testing.T) {
 	})
 }
 
+// Who knows where the message is cannot free such a key by a record that says it was enqueued there.
+func TestAForgedIDFreesNoUniqueKeyWithoutAToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		p := begin(t, store, 20*time.Second)
+		synctest.Wait()
+		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Unique: true}})
+		key := uniqueKeyOf(t, p, q)
+		enqueue(t, q, "real")
+		real := claimN(t, q, 1)[0]
+		_, err := p.log.Append(t.Context(), eventlog.Entry{Puts: []eventlog.Put{{Key: key, Version: 1, Value: []byte(real.ID.String())}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		forge(t, p, "mail", batch.RecordHeader{Key: "weir.queue.unique", Value: []byte(key)}, batch.RecordHeader{Key: queue.HeaderID, Value: []byte(real.ID.String())})
+		errs, err := q.Ack(t.Context(), claimN(t, q, 1)[0].Receipt)
+		if err := one(t, errs, err); err != nil {
+			t.Fatal(err)
+		}
+		if len(keysOf(t, store, "queue/unique/")) == 0 {
+			t.Fatal("a forged record freed the key")
+		}
+	})
+}
+
 // uniqueKeyOf is the store's key of the unique key u.
 func uniqueKeyOf(t *testing.T, p process, q *queue.Queue) string {
 	t.Helper()

@@ -57,8 +57,8 @@ type loose struct {
 	records []batch.Record
 }
 
-// append adds a record to the entry.
-func (c *change) append(t eventlog.Topic, p eventlog.Partition, r batch.Record) {
+// append adds a record to the entry, and says which batch of it, and which record there, it is.
+func (c *change) append(t eventlog.Topic, p eventlog.Partition, r batch.Record) (nth, record int) {
 	if c.loose == nil {
 		c.loose = make(map[eventlog.Partition]*loose)
 	}
@@ -69,6 +69,7 @@ func (c *change) append(t eventlog.Topic, p eventlog.Partition, r batch.Record) 
 		c.order = append(c.order, p)
 	}
 	l.records = append(l.records, r)
+	return slices.Index(c.order, p), len(l.records) - 1
 }
 
 // put adds puts of unique keys, each key once, as an entry demands. Two messages share a unique key if somebody copied a record with

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -47,6 +48,8 @@ const (
 	// movesMax and movesBytes bound what moves in one change.
 	movesMax   = 1000
 	movesBytes = 1 << 20
+	// uniqueReads bounds the unique keys that are read at the same time.
+	uniqueReads = 16
 	// dueBytes bounds the messages held in memory until they are due.
 	dueBytes = 64 << 20
 	// deletedMax bounds the memory of deleted queues.
@@ -492,6 +495,9 @@ func (w *wheel) move(ctx context.Context, topic eventlog.Topic, s *slot, message
 			return err
 		}
 	}
+	if err := w.findUnique(ctx, to, queues); err != nil {
+		return err
+	}
 	var floor eventlog.Offset
 	end := messages[0].at
 	for _, m := range messages {
@@ -537,6 +543,29 @@ func (w *wheel) trim(ctx context.Context, s *slot, floor eventlog.Offset) error 
 		return nil
 	}
 	return w.owner.log.Trim(ctx, s.partition, floor)
+}
+
+// findUnique finds the unique keys of the messages that go into their queues, a store call for each that has one, uniqueReads at a time.
+func (w *wheel) findUnique(ctx context.Context, to []preparation, queues map[string]*Queue) error {
+	var reads sync.WaitGroup
+	turns, errs := make(chan struct{}, uniqueReads), make([]error, len(to))
+	for i := range to {
+		of, _ := header(to[i].record, headerTo)
+		name, _, _ := strings.Cut(of, "/")
+		q := queues[name]
+		if _, has := header(to[i].record, headerUnique); !has || q == nil || to[i].topic.Name == wheelTopic {
+			continue
+		}
+		turns <- struct{}{}
+		reads.Go(func() {
+			defer func() { <-turns }()
+			text, _ := header(to[i].record, HeaderID)
+			id, _ := ParseID(text) // target put it there
+			to[i].unique, to[i].holder, errs[i] = q.delivers(ctx, to[i].record, id)
+		})
+	}
+	reads.Wait()
+	return errors.Join(errs...)
 }
 
 // target returns the partition and the record that a message moves to. For a deleted queue it returns none: the message is dropped.
