@@ -23,7 +23,7 @@ type Config struct {
 	MembersMax   int           // most members of one group; default 2000
 	MemberBytes  int           // most bytes of one member's protocols; default 1 MiB
 	GroupBytes   int           // most bytes of all members' protocols in one group; default 16 MiB
-	MembersBytes int           // most bytes of all members' protocols and assignments in all groups; default 256 MiB
+	MembersBytes int           // most bytes of all members' protocols and assignments in all groups, and of member ids given out; default 256 MiB
 	GroupsMax    int           // most groups in memory; default 10,000. Empty ones make room and are read again when needed
 
 	OffsetMetadataMax int           // most bytes of metadata with a committed offset; default 4096

@@ -62,7 +62,7 @@ type group struct {
 	leader       string
 	members      map[string]*member
 	instances    map[string]string    // group instance id to member id
-	pending      map[string]time.Time // member ids given out (KIP-394), and until when they can be used
+	pending      map[string]pendingID // member ids given out (KIP-394)
 
 	uncounted bool             // members or pending have changed since recount
 	counted   map[string]usage // what is counted of the group, by client host; guarded by c.mu
@@ -93,6 +93,12 @@ type member struct {
 	syncing  chan answer[Synced]
 }
 
+// pendingID is a member id that nobody has joined with.
+type pendingID struct {
+	until time.Time // when it can be used for the last time
+	host  string    // of the client that asked for it
+}
+
 // answer is what a waiting request gets.
 type answer[T any] struct {
 	value T
@@ -100,7 +106,7 @@ type answer[T any] struct {
 }
 
 func newGroup(c *Coordinator, name string) *group {
-	g := &group{c: c, name: name, slot: make(chan struct{}, 1), pending: map[string]time.Time{}}
+	g := &group{c: c, name: name, slot: make(chan struct{}, 1), pending: map[string]pendingID{}}
 	g.timer = time.AfterFunc(time.Hour, g.tick)
 	g.timer.Stop()
 	g.reset()
@@ -156,8 +162,8 @@ func (g *group) tick() {
 			g.wakeBy(m.deadline)
 		}
 	}
-	for _, t := range g.pending {
-		g.wakeBy(t)
+	for _, p := range g.pending {
+		g.wakeBy(p.until)
 	}
 	g.wakeBy(g.joinBy)
 	g.wakeBy(g.syncBy)
@@ -172,8 +178,8 @@ func (g *group) tick() {
 }
 
 func (g *group) expireSessions(ctx context.Context, now time.Time) {
-	for id, deadline := range g.pending {
-		if due(deadline, now) {
+	for id, p := range g.pending {
+		if due(p.until, now) {
 			delete(g.pending, id)
 			g.uncounted = true
 			g.tryCompleteJoin(ctx)

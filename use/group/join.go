@@ -153,7 +153,7 @@ func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 	switch {
 	case r.Member == "":
 		old = g.members[g.instances[r.Instance]]
-	case g.pending[r.Member].IsZero():
+	case g.pending[r.Member] == pendingID{}:
 		var err error
 		if old, err = g.find(r.Member, r.Instance); err != nil {
 			return refuse(err)
@@ -218,10 +218,12 @@ func (g *group) supports(r Join) bool {
 // giveID tells a new dynamic member its id before it joins: else each of its retries would leave a member behind that nobody
 // plays (KIP-394).
 func (g *group) giveID(r Join) (joinWait, Joined, error) {
-	id := memberID(r.ClientID)
-	g.pending[id] = time.Now().Add(min(r.Session, pendingMax))
-	g.uncounted = true
-	g.wakeBy(g.pending[id])
+	if err := g.reserve("join", r.ClientHost, usage{bytes: memberOverhead}); err != nil {
+		return nil, Joined{}, err
+	}
+	id, until := memberID(r.ClientID), time.Now().Add(min(r.Session, pendingMax))
+	g.pending[id] = pendingID{until, r.ClientHost}
+	g.wakeBy(until)
 	return nil, Joined{Member: id}, ErrMemberIDRequired
 }
 
@@ -323,7 +325,7 @@ func (g *group) affords(r Join, instead *member) error {
 		return fmt.Errorf("join group %q: %w: the protocols of its %d members would take %d bytes, more than %d",
 			g.name, ErrTooLarge, len(g.members), total, g.c.cfg.GroupBytes)
 	}
-	return g.reserve(r, instead)
+	return g.reserveMember(r, instead)
 }
 
 // changed starts a rebalance after a change among the members, or continues the running one.

@@ -105,11 +105,18 @@ func (g *group) sync(ctx context.Context, r Sync) (chan answer[Synced], Synced, 
 // assign stores the leader's assignment and hands it out. Nobody learns of a generation's assignment before the store has it,
 // so no two generations of one number can differ in it.
 func (g *group) assign(ctx context.Context, assignments map[string][]byte) {
-	for id, m := range g.members {
-		m.assignment = assignments[id]
-		g.uncounted = true
+	for _, m := range g.members {
+		m.assignment = nil // that of the generation before
 	}
-	if err := g.save(ctx); err != nil {
+	g.uncounted = true
+	err := g.reserveAssignments(g.members[g.leader], assignments)
+	if err == nil {
+		for id, m := range g.members {
+			m.assignment = assignments[id]
+		}
+		err = g.save(ctx)
+	}
+	if err != nil {
 		// The generation stays as it is, for the members to ask again, unless the group was reset.
 		for _, m := range g.members {
 			m.assignment, m.synced = nil, false
@@ -232,7 +239,7 @@ func (g *group) letGo(ctx context.Context, leavers []Leaver) ([]error, error) {
 }
 
 func (g *group) removeLeaver(l Leaver) error {
-	if !g.pending[l.Member].IsZero() {
+	if _, given := g.pending[l.Member]; given {
 		delete(g.pending, l.Member)
 		g.uncounted = true
 		return nil

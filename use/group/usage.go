@@ -5,8 +5,10 @@ import "fmt"
 const (
 	// memberOverhead is about what a member, or a member id given out, takes beside its protocols.
 	memberOverhead = 512
-	// hostShare: members of one client host have at most this part of Config.MembersBytes, and are in at most this part of
-	// Config.GroupsMax groups. So no single host locks all others out.
+	// protocolOverhead is about what a protocol takes beside its name and metadata.
+	protocolOverhead = 64
+	// hostShare: the members of one client host, the ids that it asked for and the assignments that it brought have at most this part of
+	// Config.MembersBytes; its members are in at most this part of Config.GroupsMax groups. So no single host locks all others out.
 	hostShare = 2
 )
 
@@ -20,17 +22,30 @@ func (g *group) recount() {
 	}
 	g.uncounted = false
 	now := make(map[string]usage)
-	for _, m := range g.members {
-		u := now[m.clientHost]
-		now[m.clientHost] = usage{1, u.bytes + m.bytes() + len(m.assignment) + memberOverhead}
+	add := func(host string, groups, bytes int) {
+		u := now[host]
+		now[host] = usage{max(u.groups, groups), u.bytes + bytes}
 	}
-	if n := len(g.pending); n > 0 {
-		u := now[""]
-		now[""] = usage{u.groups, u.bytes + n*memberOverhead} // their hosts are not known
+	leader := g.members[g.leader]
+	for _, m := range g.members {
+		add(m.clientHost, 1, memory(m.bytes(), m.protocols))
+		if leader != nil {
+			add(leader.clientHost, 0, len(m.assignment)) // who leads, brought it
+		} else {
+			add(m.clientHost, 0, len(m.assignment))
+		}
+	}
+	for _, p := range g.pending {
+		add(p.host, 0, memberOverhead)
 	}
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
 	g.c.account(g, now)
+}
+
+// memory estimates what a member takes, without its assignment.
+func memory(bytes int, protocols []Protocol) int {
+	return bytes + memberOverhead + len(protocols)*protocolOverhead
 }
 
 // account replaces what is counted of a group. c.mu is held.
@@ -55,42 +70,80 @@ func (c *Coordinator) count(host string, u usage) {
 	}
 }
 
-// reserve counts a member that is about to join, until the next recount, or refuses it. The error is one that Kafka's clients wait and try again
-// after: COORDINATOR_NOT_AVAILABLE. GROUP_MAX_SIZE_REACHED ends a consumer, and other groups are not its fault
-// (AbstractCoordinator.JoinGroupResponseHandler).
-func (g *group) reserve(r Join, instead *member) error {
-	g.recount()
-	need := usage{bytes: r.bytes() + memberOverhead}
+// reserveMember reserves memory for a member that is about to join, maybe with an id that was given out, or instead of another member.
+func (g *group) reserveMember(r Join, instead *member) error {
+	need := memory(r.bytes(), r.Protocols)
 	if instead != nil && instead.clientHost == r.ClientHost {
-		need.bytes -= instead.bytes() + memberOverhead
+		need -= memory(instead.bytes(), instead.protocols)
 	}
+	if p, given := g.pending[r.Member]; given && p.host == r.ClientHost {
+		need -= memberOverhead
+	}
+	return g.reserve("join", r.ClientHost, usage{1, need})
+}
+
+// reserveAssignments reserves memory for a generation's assignments, which the leader brings. Members have none now.
+func (g *group) reserveAssignments(leader *member, assignments map[string][]byte) error {
+	need := 0
+	for id := range g.members {
+		need += len(assignments[id])
+	}
+	return g.reserve("sync with", leader.clientHost, usage{bytes: need})
+}
+
+// reserve counts what a host is about to add to the group, until the next recount, or refuses it. The error is one that Kafka's clients wait and
+// try again after: COORDINATOR_NOT_AVAILABLE. GROUP_MAX_SIZE_REACHED ends a consumer, and other groups are not its fault
+// (AbstractCoordinator.JoinGroupResponseHandler, SyncGroupResponseHandler).
+func (g *group) reserve(verb, clientHost string, need usage) error {
+	g.recount()
 	c := g.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if g.counted[r.ClientHost].groups == 0 {
-		need.groups = 1
+	if g.counted[clientHost].groups > 0 {
+		need.groups = 0
 	}
-	for c.bytes+need.bytes > c.cfg.MembersBytes && c.evict() {
-	}
-	host := c.hosts[r.ClientHost]
+	host, bytesMost, groupsMost := c.hosts[clientHost], c.cfg.MembersBytes/hostShare, max(1, c.cfg.GroupsMax/hostShare)
 	refuse := func(what string, n, most int) error {
-		return fmt.Errorf("join group %q: %w: %s %d, and the limit is %d: let sessions end, or run more processes", g.name, ErrUnavailable, what, n, most)
+		return fmt.Errorf("%s group %q: %w: %s %d, and the limit is %d: let sessions end, or run more processes", verb, g.name, ErrUnavailable, what, n, most)
 	}
 	switch {
-	case need.bytes > 0 && c.bytes+need.bytes > c.cfg.MembersBytes:
+	case clientHost == "": // it is in this process
+	case need.bytes > 0 && host.bytes+need.bytes > bytesMost:
+		return refuse(fmt.Sprintf("bytes of members at %s would be", clientHost), host.bytes+need.bytes, bytesMost)
+	case need.groups > 0 && host.groups >= groupsMost:
+		return refuse(fmt.Sprintf("groups with members at %s are", clientHost), host.groups, groupsMost)
+	}
+	if need.bytes > 0 && !c.makeSpace(need.bytes) {
 		return refuse("bytes of all groups' members would be", c.bytes+need.bytes, c.cfg.MembersBytes)
-	case r.ClientHost == "": // it is in this process
-	case need.bytes > 0 && host.bytes+need.bytes > c.cfg.MembersBytes/hostShare:
-		return refuse(fmt.Sprintf("bytes of members at %s would be", r.ClientHost), host.bytes+need.bytes, c.cfg.MembersBytes/hostShare)
-	case need.groups > 0 && host.groups >= max(1, c.cfg.GroupsMax/hostShare):
-		return refuse(fmt.Sprintf("groups with members at %s are", r.ClientHost), host.groups, max(1, c.cfg.GroupsMax/hostShare))
 	}
 	if g.counted == nil {
 		g.counted = make(map[string]usage)
 	}
-	u := g.counted[r.ClientHost]
-	g.counted[r.ClientHost] = usage{u.groups + need.groups, u.bytes + need.bytes}
-	c.count(r.ClientHost, need)
+	u := g.counted[clientHost]
+	g.counted[clientHost] = usage{u.groups + need.groups, u.bytes + need.bytes}
+	c.count(clientHost, need)
 	g.uncounted = true
 	return nil
+}
+
+// makeSpace evicts groups until there is space for so many bytes of members: the least recently used first, none that takes nothing, and none at all
+// if that is not enough. c.mu is held.
+func (c *Coordinator) makeSpace(bytes int) bool {
+	over := c.bytes + bytes - c.cfg.MembersBytes
+	var evicted []*group
+	for e := c.idle.Front(); e != nil && over > 0; e = e.Next() {
+		if g := e.Value.(*group); len(g.counted) > 0 {
+			evicted = append(evicted, g)
+			for _, u := range g.counted {
+				over -= u.bytes
+			}
+		}
+	}
+	if over > 0 {
+		return false
+	}
+	for _, g := range evicted {
+		c.forget(g)
+	}
+	return true
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -85,6 +86,128 @@ func TestNoHostLocksOthersOutOfNewGroups(t *testing.T) {
 		}
 		for n := range 4 {
 			check(t, from(b, "/other", fmt.Sprint("other", n), 10).enter(t.Context()))
+		}
+	})
+}
+
+// assign has a leader bring one assignment, for itself.
+func (p *player) assign(t *testing.T, size int) error {
+	_, err := p.b.Sync(t.Context(), group.Sync{Group: p.join.Group, Member: p.join.Member, Generation: p.joined.Generation,
+		Assignments: map[string][]byte{p.join.Member: make([]byte, size), "nobody": make([]byte, 1000*size)}})
+	return err
+}
+
+func TestAssignmentsOfOneHostLockNoOthersOut(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{MembersBytes: 100_000})
+		taken, refused := 0, (*player)(nil)
+		for n := 0; n < 30 && refused == nil; n++ {
+			p := from(b, "/greedy", fmt.Sprint("greedy", n), 10)
+			check(t, p.enter(t.Context()))
+			if err := p.assign(t, 8_000); err != nil {
+				wantErr(t, err, group.ErrUnavailable)
+				refused = p
+			} else {
+				taken++
+			}
+		}
+		if taken != 5 {
+			t.Errorf("one host brought %d assignments of 8,000 bytes, want 5: half of 100,000 bytes", taken)
+		}
+		other := from(b, "/other", "other", 10)
+		check(t, other.enter(t.Context()))
+		check(t, other.assign(t, 40_000))
+
+		// The generation stays: its leader may bring less.
+		before := refused.joined.Generation
+		check(t, refused.enter(t.Context()))
+		check(t, refused.assign(t, 100))
+		if refused.joined.Generation != before {
+			t.Errorf("generation %d after %d", refused.joined.Generation, before)
+		}
+	})
+}
+
+// An assignment is counted where it comes from: a leader fills no share but its own.
+func TestAnAssignmentIsCountedAtItsLeadersHost(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{MembersBytes: 100_000, InitialDelay: 3 * time.Second})
+		lead, follow := from(b, "/1", "g", 10), from(b, "/2", "g", 10)
+		settle(t, lead, follow)
+		if follow.joined.Leader == follow.joined.Member {
+			lead, follow = follow, lead
+		}
+		// Whoever leads joins again, and so begins a generation, with a larger assignment for the other member.
+		var wg sync.WaitGroup
+		wg.Go(func() { check(t, lead.enter(t.Context())) })
+		time.Sleep(time.Second)
+		check(t, follow.enter(t.Context()))
+		wg.Wait()
+		_, err := b.Sync(t.Context(), group.Sync{Group: "g", Member: lead.join.Member, Generation: lead.joined.Generation,
+			Assignments: map[string][]byte{follow.join.Member: make([]byte, 45_000)}})
+		check(t, err)
+		check(t, from(b, follow.join.ClientHost, "its own", 8_000).enter(t.Context()))
+		wantErr(t, from(b, lead.join.ClientHost, "another", 8_000).enter(t.Context()), group.ErrUnavailable)
+	})
+}
+
+func TestMemberIDsGivenToOneHostLockNoOthersOut(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{MembersBytes: 100_000})
+		ids := 0
+		ask := func(host, name string) error {
+			p := from(b, host, name, 10)
+			_, err := b.Join(t.Context(), p.join)
+			return err
+		}
+		for n := range 20 {
+			p := from(b, "/greedy", fmt.Sprint("greedy", n), 10)
+			if err := p.enter(t.Context()); err != nil {
+				wantErr(t, err, group.ErrUnavailable)
+				break
+			}
+			check(t, p.sync(t.Context()))
+			for range 20 {
+				err := ask("/greedy", p.join.Group)
+				if errors.Is(err, group.ErrUnavailable) {
+					break
+				}
+				wantErr(t, err, group.ErrMemberIDRequired)
+				ids++
+			}
+		}
+		if ids == 0 || ids > 100_000/2/512 {
+			t.Errorf("one host holds %d unused ids of 512 bytes, in half of 100,000 bytes", ids)
+		}
+		for n := range 20 {
+			check(t, from(b, "/other", fmt.Sprint("other", n), 10).enter(t.Context()))
+		}
+		time.Sleep(time.Minute)
+		wantErr(t, ask("/greedy", "another"), group.ErrMemberIDRequired)
+	})
+}
+
+func TestAJoinThatIsRefusedEvictsNoGroup(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{MembersBytes: 100_000})
+		for n := range 5 {
+			p := from(b, "/1", fmt.Sprint("empty", n), 10)
+			check(t, p.enter(t.Context()))
+			check(t, p.sync(t.Context()))
+			_, err := b.Leave(t.Context(), p.join.Group, []group.Leaver{{Member: p.join.Member}})
+			check(t, err)
+		}
+		full := 0
+		for _, host := range []string{"/1", "/2", "/3"} {
+			for n := range 6 {
+				p := from(b, host, fmt.Sprint(host, n), 8_000)
+				if p.enter(t.Context()) == nil {
+					full++
+				}
+			}
+		}
+		if n := b.InMemory(); n < 5+full {
+			t.Errorf("%d groups are in memory, want the %d with members and 5 that take nothing", n, full)
 		}
 	})
 }
