@@ -13,6 +13,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/internal/smalldisk"
+	"github.com/weir-log/weir/store/postgres/wire"
 )
 
 // Where the WAL finds no space PostgreSQL panics: it restarts by itself, or stops for good. No commit is told as done that is not, readiness says what is
@@ -158,5 +159,44 @@ func TestAFullWALIsNotProbed(t *testing.T) {
 	s.refused.Load().at = time.Now().Add(-walPause)
 	if refusal, _ := s.Writable(t.Context()); refusal != nil {
 		t.Errorf("Writable after %v: %v", walPause, refusal)
+	}
+}
+
+// A database that SQL alone feeds is ready again with the first commit of the mover's session.
+func TestACommitOfASessionEndsARefusal(t *testing.T) {
+	s, err := Open(t.Context(), pgtest.URL(t), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if outcomes, err := s.Commit(t.Context(), []eventlog.Entry{{Batches: []eventlog.Batch{{Partition: 1}}}}); err != nil || outcomes[0].Err != nil {
+		t.Fatal(err, outcomes)
+	}
+	by := wire.Statement{Name: "commit", SQL: `
+		SELECT true
+		FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) AS c
+		WHERE weir.still($19, $20, $21)`}
+	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Session(by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := func(e eventlog.Entry) {
+		t.Helper()
+		done, _, err := c.Commit(t.Context(), s.lastIncarnation.now(), by, nil, []eventlog.Entry{e})
+		if err != nil || !done {
+			t.Fatal(done, err)
+		}
+	}
+	s.remember(&pgconn.PgError{SeverityUnlocalized: "PANIC", Code: "53100"})
+	commit(eventlog.Entry{})
+	if refusal, _ := s.Writable(t.Context()); !errors.Is(refusal, eventlog.ErrNoSpace) {
+		t.Errorf("a commit of nothing ended the refusal: %v", refusal)
+	}
+	commit(eventlog.Entry{Batches: []eventlog.Batch{{Partition: 1, Records: 1, Bytes: []byte("b")}}})
+	if refusal, _ := s.Writable(t.Context()); refusal != nil {
+		t.Errorf("a session committed a record, and the store says: %v", refusal)
 	}
 }

@@ -116,7 +116,10 @@ func (c *Session) Commit(ctx context.Context, in Incarnation, by wire.Statement,
 		c.store.remember(err)
 		return false, nil, err
 	}
-	if done = row[0][0] != 0; done && len(f.body) > 0 {
+	if done = row[0][0] != 0; done && slices.ContainsFunc(entries, bulky) {
+		c.store.remember(nil)
+	}
+	if done && len(f.body) > 0 {
 		c.store.sweeper.wrote(int64(len(f.body)), c.store.opts.SegmentBytes)
 		c.store.news.tell()
 	}
