@@ -21,6 +21,7 @@ BEGIN
         RAISE 'weir.ack needs a READ COMMITTED transaction, and this one is %', upper(current_setting('transaction_isolation'))
         USING ERRCODE = 'feature_not_supported', HINT = 'A snapshot from before the call does not show whether the message is done.';
     END IF;
+    PERFORM weir.durably();
     INSERT INTO weir.acked (queue, partition, "offset") VALUES (fields[1], fields[2]::bigint, fields[3]::bigint) ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         RAISE 'the message is done: another transaction, or this one, acknowledged it' USING ERRCODE = 'WE008', HINT = 'Roll back: its work was done before.';

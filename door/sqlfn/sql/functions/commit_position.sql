@@ -18,6 +18,7 @@ DECLARE
     own    bigint;
     me     xid8;
 BEGIN
+    PERFORM weir.durably();
     PERFORM weir.check_consumer(grp, about, partition);
     IF next_offset IS NULL THEN
         RAISE 'next_offset is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'It is the offset of the next event to handle.';

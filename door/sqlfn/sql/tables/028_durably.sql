@@ -1,0 +1,1 @@
+-- Acks and positions are committed durably.
