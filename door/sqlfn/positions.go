@@ -29,15 +29,19 @@ const (
 // positions are offsets that consumers committed with weir.commit_offset, on the way to the group's keys, which Kafka clients and
 // tools read. Until they are carried their rows stay in the inbox, so that no mover can lose them.
 type positions struct {
-	rows    []row // in the order of their ids
+	rows    []row // in the order in which they were found, each once
 	doubt   bool  // another mover may have carried some of them
 	carried time.Time
 }
 
-// add adds the rows that are positions.
+// add adds the rows that are positions, but for those that wait already: the main lane may find again what a lane has found.
 func (p *positions) add(rows []row) {
+	waits := make(map[int64]bool, len(p.rows))
+	for _, row := range p.rows {
+		waits[row.id] = true
+	}
 	for _, row := range rows {
-		if row.group != "" {
+		if row.group != "" && !waits[row.id] {
 			p.rows = append(p.rows, row)
 		}
 	}

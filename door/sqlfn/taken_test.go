@@ -104,3 +104,29 @@ func TestAMoverWhosePositionsAnotherCarriedDoesNotBeginAnew(t *testing.T) {
 		t.Errorf("the group is at %s, want 20", got)
 	}
 }
+
+// A lane finds positions, and the main lane finds them again behind it: they are in the inbox until they are carried.
+func TestAPositionThatIsFoundTwiceIsCarriedOnce(t *testing.T) {
+	address := pgtest.URL(t)
+	m := still(t, address)
+	ordersTopic(t, m)
+	topic, err := m.log.Topic(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	Fill(t, m.log, topic)
+	pgtest.Exec(t, address, `SELECT weir.commit_offset('g', 'orders', 0, 10)`)
+	pgtest.Exec(t, address, `SELECT weir.commit_offset('g', 'orders', 0, 20)`)
+	chunk, err := m.inbox.poll(t.Context())
+	if err != nil || len(chunk.rows) != 2 {
+		t.Fatal(err, chunk)
+	}
+	m.positions.add(chunk.rows)
+	m.positions.add(chunk.rows[1:])
+	if err := m.carryPositions(t.Context()); err != nil {
+		t.Errorf("the positions were not carried: %v", err)
+	}
+	if got := pgtest.Value(t, address, `SELECT committed_offset FROM weir.groups`); got != "20" {
+		t.Errorf("the group is at %s, want 20", got)
+	}
+}
