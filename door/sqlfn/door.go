@@ -47,5 +47,5 @@ func Attach(ctx context.Context, store eventlog.Store) (*Door, error) {
 }
 
 func (d *Door) inbox() *inbox {
-	return &inbox{session: d.session, most: pollRows, mark: bookmark{done: nothingDone}}
+	return &inbox{session: d.session, most: pollRows, span: pollSpan, mark: bookmark{done: nothingDone}}
 }

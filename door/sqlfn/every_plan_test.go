@@ -192,7 +192,6 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 	_, _, err = m.door.store.Moved(ctx, eventlog.Mark{})
 	check(err)
 	run(t, session(t, address+"&application_name=setup"), `VACUUM weir.inbox`) // or the other mover walks what was moved
-	run(t, conn, `SELECT count(*) FROM weir.look('3:3:', 0, NULL, 0, 1, 1)`)   // as the version before does
 	other := still(t, address)                                                 // it enrolls, follows and walks
 	_, err = other.step(ctx)
 	check(err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -24,6 +25,10 @@ const (
 	// walkMax bounds a poll that scans all of the inbox, including deleted rows that an open transaction keeps from being vacuumed. It
 	// reads about two million rows a second.
 	walkMax = 10 * time.Minute
+	// pollSpan bounds the ids that one poll goes through, moved or not: it may be a backlog that is another lane's. About 100 ms.
+	pollSpan = 200_000
+	// toEnd is how far a look went that left out no id.
+	toEnd = math.MaxInt64
 	// strideMax is how many ids without a visible row may be above bookmark.low before low is raised.
 	strideMax = 2 * pollRows
 )
@@ -33,9 +38,9 @@ var errTaken = errors.New("another mover is at it")
 
 var (
 	pollStatement = wire.Statement{Name: "look", SQL: `
-	SELECT seen, last, incarnation, server, tables, epoch, hushed,
+	SELECT seen, last, incarnation, server, tables, epoch, hushed, upto,
 	       id, topic, partition, key, value, headers, size, published_at, grp, next_offset, base
-	FROM weir.look($1::text::pg_snapshot, $2, $3::text::pg_snapshot, $4, $5, $6, $7::text::uuid[], $8::text::uuid[])`}
+	FROM weir.look($1::text::pg_snapshot, $2, $3::text::pg_snapshot, $4, $5, $6, $7, $8::text::uuid[], $9::text::uuid[])`}
 
 	moveStatement = wire.Statement{Name: "move", SQL: `
 	SELECT moved, bases
@@ -53,10 +58,10 @@ var (
 type inbox struct {
 	session *postgres.Session
 	most    int      // rows of a poll
+	span    int64    // ids that a poll goes through
 	mark    bookmark // of the main lane: all topics but those of lanes
-	lanes   []*lane
-	at      *lane // of the last poll; nil: the main lane
-	turn    int
+	lanes   []*lane  // in the order of their turns
+	at      *lane    // whose turn the last poll was; nil: the main lane's
 }
 
 // row is one row of the inbox: an event, or, with a group, how far that group has come.
@@ -77,70 +82,54 @@ type row struct {
 // chunk is the result of a poll.
 type chunk struct {
 	rows  []row         // in the order of their ids
-	full  bool          // there may be more of the lane right now
-	first row           // the oldest that is known to wait, in any lane
+	full  bool          // it has as many rows or bytes as a poll returns: there may be more right behind them
+	upto  int64         // else the id up to which the poll went; toEnd: the round ends
+	more  bool          // the next poll may find rows right now
+	first row           // the oldest that may wait, in any lane
 	muted time.Duration // how long publishers do not notify
 
 	round bookmark
 }
 
-// poll returns rows of one lane that are committed and not moved, oldest first: one statement, or a few at first, where a lane ends, and after a
-// crash of the server. No rows: there are none in any lane. Call pass or abandon after it.
+// poll returns rows of one lane that are committed and not moved, oldest first: one statement, or a few at first and after a crash of the server.
+// Call pass when they were moved, and when there are none; else the lane's next poll finds them again.
 func (i *inbox) poll(ctx context.Context) (*chunk, error) {
 	for {
 		i.at = i.next()
-		var c *chunk
-		var err error
-		if i.at == nil {
-			c, err = i.pollMain(ctx)
-		} else {
-			covered := false
-			if c, covered, err = i.pollLane(ctx, i.at); err == nil && !covered {
-				i.rewind()
-				continue
-			}
-		}
+		c, covered, err := i.pollLane(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("look into the inbox: %w", err)
 		}
-		if len(c.rows) > 0 || i.at == nil && len(i.lanes) == 0 {
+		if covered {
 			c.first = i.oldest(c)
 			return c, nil
 		}
+		i.rewind()
 	}
 }
 
-// pollMain looks for rows of the topics that are in no lane.
-func (i *inbox) pollMain(ctx context.Context) (*chunk, error) {
-	mark := i.mark
-	for {
-		if mark.walks() && mark.goal == "" {
-			var err error
-			if mark, err = i.survey(ctx); err != nil {
-				return nil, err
-			}
-			i.mark = mark
-		}
-		c, err := i.lookFrom(ctx, mark, nil)
-		if err != nil {
-			return nil, err
-		}
-		if !mark.covers(c.round) {
-			i.rewind()
-			mark = i.mark
-			continue
-		}
-		ends, old := len(c.rows) == 0, mark.goal != ""
-		if mark = c.round; ends {
-			mark.finish()
-		} else {
-			mark.after = max(mark.after, c.rows[0].id-1) // the round has nothing before
-		}
-		i.mark = mark
-		if !ends || !old { // else there may be more than the round was to see
-			return c, nil
+// pollLane looks into the lane whose turn it is. covered: its bookmark still holds.
+func (i *inbox) pollLane(ctx context.Context) (c *chunk, covered bool, err error) {
+	mark := *i.current()
+	switch {
+	case mark.goal != "":
+	case i.at != nil:
+		mark.goal, mark.next = i.mark.aim()
+	case mark.walks():
+		if mark, err = i.survey(ctx); err != nil {
+			return nil, false, err
 		}
 	}
+	if c, err = i.lookFrom(ctx, mark, i.at); err != nil || !mark.covers(c.round) {
+		return c, false, err
+	}
+	c.more = c.full || c.upto < toEnd || mark.goal != "" // there may be more than the round was to see
+	mark = c.round
+	if len(c.rows) > 0 {
+		mark.after = max(mark.after, c.rows[0].id-1) // the round has nothing before
+	}
+	*i.current() = mark
+	return c, true, nil
 }
 
 // survey returns the bookmark with which a scan of all of the inbox begins. The ids given out so far will do as low for what the
@@ -208,7 +197,7 @@ func prepareWalk(ctx context.Context, tx pgx.Tx) (foreign bool, err error) {
 }
 
 // lookAbout is how many columns of a look are about the inbox as a whole.
-const lookAbout = 7
+const lookAbout = 8
 
 // ask calls weir.look.
 func (i *inbox) ask(ctx context.Context, conn *pgxpool.Conn, round bookmark, l *lane) (*chunk, error) {
@@ -218,7 +207,7 @@ func (i *inbox) ask(ctx context.Context, conn *pgxpool.Conn, round bookmark, l *
 	}
 	only, without := i.topics(l)
 	answer := i.session.Ask(ctx, conn, pollStatement,
-		[]byte(round.done), wire.Int8(round.low), goal, wire.Int8(round.after), wire.Int4(int32(i.most)), wire.Int8(pollBytes), uuids(only), uuids(without))
+		[]byte(round.done), wire.Int8(round.low), goal, wire.Int8(round.after), wire.Int4(int32(i.most)), wire.Int8(pollBytes), wire.Int8(i.span), uuids(only), uuids(without))
 	c := &chunk{}
 	size := 0
 	for answer.NextRow() {
@@ -231,6 +220,7 @@ func (i *inbox) ask(ctx context.Context, conn *pgxpool.Conn, round bookmark, l *
 			}
 			round.begin(string(about[0]), wire.Bigint(about[1]), of)
 			c.muted = time.Duration(wire.Integer(about[6])) * time.Second
+			c.upto = wire.Bigint(about[7])
 			continue
 		}
 		c.rows = append(c.rows, parseRow(values))
@@ -296,9 +286,6 @@ func (i *inbox) move(ctx context.Context, ids []int64, e eventlog.Entry) ([]even
 		return nil, fmt.Errorf("move %d rows out of the inbox: %w", len(ids), notMoved(err))
 	}
 	i.mark.passed = max(i.mark.passed, i.mark.last)
-	for _, l := range i.lanes {
-		l.mark.passed = max(l.mark.passed, l.mark.last)
-	}
 	bases := wire.Numbers(answer[1])
 	offsets := make([]eventlog.Offset, len(bases))
 	for n, base := range bases {
@@ -411,28 +398,26 @@ func (i *inbox) mute(ctx context.Context, length time.Duration) error {
 // pass notes that the rows of a chunk were moved, or skipped until rewind.
 func (i *inbox) pass(c *chunk) {
 	mark := i.current()
-	if len(c.rows) > 0 {
-		mark.after = c.rows[len(c.rows)-1].id
+	if n := len(c.rows); n > 0 && i.at != nil {
+		i.at.moved = c.rows[n-1]
 	}
-	if !c.full {
+	switch {
+	case c.full:
+		mark.after = c.rows[len(c.rows)-1].id
+	case c.upto < toEnd:
+		mark.after = c.upto
+	default:
 		mark.finish()
 	}
-	if i.at != nil {
+	if i.at == nil {
+		i.split(c)
+	} else {
 		i.merge(i.at)
-	}
-	i.split(c)
-}
-
-// abandon notes that a chunk could not be moved. The next poll starts again with what is there then; but a scan of all of the inbox
-// continues from where the chunk began.
-func (i *inbox) abandon() {
-	if mark := i.current(); !mark.walks() {
-		mark.goal, mark.after, mark.next = "", 0, 0
 	}
 }
 
 // rewind makes the next poll scan all of the inbox.
-func (i *inbox) rewind() { i.mark, i.lanes, i.at, i.turn = bookmark{done: nothingDone}, nil, nil, 0 }
+func (i *inbox) rewind() { i.mark, i.lanes, i.at = bookmark{done: nothingDone}, nil, nil }
 
 // behind reports whether topics with a backlog wait in lanes of their own.
 func (i *inbox) behind() bool { return len(i.lanes) > 0 }

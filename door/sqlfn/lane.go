@@ -1,7 +1,7 @@
 package sqlfn
 
 import (
-	"context"
+	"cmp"
 	"slices"
 
 	"github.com/weir-log/weir/eventlog"
@@ -12,17 +12,19 @@ const (
 	laneShare = 16
 	// lanesMax bounds the lanes beside the main one. When there are as many, further backlogs stay in the main lane.
 	lanesMax = 16
+	// laneTopicsMax bounds the topics of all lanes together: a look into the main lane compares each row with all of them.
+	laneTopicsMax = 256
 )
 
 // lane is topics with a backlog. They have a bookmark of their own, and the main lane goes on without them: so the events of other topics
 // wait for one chunk of a backlog at a time. A topic is in one lane, so its rows are still moved in the order of rounds and ids.
 //
 // A lane's rounds have the goals of the main lane's. When it has reached the same one there is nothing left that the main lane passed by,
-// and its topics go back.
+// and its topics go back. The main lane drops no goal that it has not reached: so a lane's next goal is never older than its last.
 type lane struct {
 	topics []eventlog.TopicID
 	mark   bookmark
-	first  row // of the last chunk
+	moved  row // the last that was moved: what waits comes behind it
 }
 
 // current is the bookmark of the lane that the last poll looked into.
@@ -33,18 +35,21 @@ func (i *inbox) current() *bookmark {
 	return &i.mark
 }
 
-// next chooses the lane of the next poll: the main lane every other time, between them the others in turn.
+// next chooses the lane of the next poll: after any other lane the main one, and after that the one that has waited longest.
 func (i *inbox) next() *lane {
-	i.turn++
-	if len(i.lanes) == 0 || i.turn%2 == 1 {
+	if i.at != nil || len(i.lanes) == 0 {
 		return nil
 	}
-	return i.lanes[i.turn/2%len(i.lanes)]
+	l := i.lanes[0]
+	i.lanes = append(i.lanes[1:], l)
+	return l
 }
 
-// split gives the topics of which a full chunk of the main lane has the most a lane of their own.
+// split gives the topics of which a full chunk of the main lane has the most a lane of their own. The chunk was that lane's first turn.
 func (i *inbox) split(c *chunk) {
-	if i.at != nil || !c.full || len(i.lanes) >= lanesMax {
+	_, taken := i.topics(nil)
+	most := laneTopicsMax - len(taken)
+	if !c.full || len(i.lanes) >= lanesMax || most <= 0 {
 		return
 	}
 	rows, bytes := make(map[eventlog.TopicID]int), make(map[eventlog.TopicID]int)
@@ -67,8 +72,12 @@ func (i *inbox) split(c *chunk) {
 	if len(large) == 0 {
 		large = all // many small shares are a backlog together
 	}
-	i.lanes = append(i.lanes, &lane{topics: large, mark: i.mark, first: c.rows[0]})
-	i.turn = 0 // the main lane is next: what waited behind this chunk has waited for one already
+	if len(large) > most {
+		slices.SortStableFunc(large, func(a, b eventlog.TopicID) int { return cmp.Compare(rows[b], rows[a]) })
+		large = large[:most]
+	}
+	i.at = &lane{topics: large, mark: i.mark, moved: c.rows[len(c.rows)-1]}
+	i.lanes = append(i.lanes, i.at)
 }
 
 // merge ends a lane that has moved what the main lane has moved or is about to.
@@ -76,25 +85,6 @@ func (i *inbox) merge(l *lane) {
 	if goal, _ := i.mark.aim(); l.mark.goal == "" && l.mark.done == goal {
 		i.lanes = slices.DeleteFunc(i.lanes, func(x *lane) bool { return x == l })
 	}
-}
-
-// pollLane looks for rows of a lane's topics. covered: the bookmark still holds.
-func (i *inbox) pollLane(ctx context.Context, l *lane) (c *chunk, covered bool, err error) {
-	mark := l.mark
-	if mark.goal == "" {
-		mark.goal, mark.next = i.mark.aim()
-	}
-	if c, err = i.lookFrom(ctx, mark, l); err != nil || !mark.covers(c.round) {
-		return c, false, err
-	}
-	l.mark = c.round
-	if len(c.rows) > 0 {
-		l.mark.after, l.first = max(l.mark.after, c.rows[0].id-1), c.rows[0]
-		return c, true, nil
-	}
-	l.mark.finish()
-	i.merge(l)
-	return c, true, nil
 }
 
 // topics are what a look into a lane is limited to, and what a look into the main lane leaves out; nil: nothing.
@@ -108,14 +98,14 @@ func (i *inbox) topics(l *lane) (only, without []eventlog.TopicID) {
 	return nil, without
 }
 
-// oldest is the oldest row that is known to wait, behind those of c in other lanes.
+// oldest is the oldest of the rows of c, and of those before which a lane has moved all.
 func (i *inbox) oldest(c *chunk) (oldest row) {
 	if len(c.rows) > 0 {
 		oldest = c.rows[0]
 	}
 	for _, l := range i.lanes {
-		if oldest.id == 0 || l.first.id < oldest.id {
-			oldest = l.first
+		if oldest.id == 0 || l.moved.id < oldest.id {
+			oldest = l.moved
 		}
 	}
 	return oldest

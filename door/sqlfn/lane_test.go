@@ -91,7 +91,7 @@ func TestLanesKeepTheOrderOfEachTopic(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	address := pgtest.URL(t)
 	in := openInbox(t, address)
-	in.most = 5
+	in.most, in.span = 5, 1+random.Int64N(40)
 	const topics = 4
 	for n := range topics {
 		in.addTopic(fmt.Sprint("t", n), n+2)
@@ -109,14 +109,20 @@ func TestLanesKeepTheOrderOfEachTopic(t *testing.T) {
 		sessions[n] = func(sql string) { run(t, conn, sql) }
 	}
 	lanes := 0
+	var goals []string // of the main lane, which lanes take as theirs: each is later than the one before
 	move := func() bool {
 		got := in.look()
+		if goal, _ := in.mark.aim(); len(goals) == 0 || goal != goals[len(goals)-1] {
+			if slices.Contains(goals, goal) {
+				t.Fatalf("the main lane went back to %s", goal)
+			}
+			goals = append(goals, goal)
+		}
 		if len(got) == 0 {
 			return false
 		}
 		if random.IntN(10) == 0 {
-			in.abandon()
-			return true
+			return true // the move failed
 		}
 		in.move()
 		moved = append(moved, got...)

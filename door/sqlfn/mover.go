@@ -220,16 +220,15 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 			err = m.moveMessages(ctx, chunk.rows)
 		}
 		if err != nil {
-			m.inbox.abandon()
 			return false, err
 		}
 		m.positions.add(chunk.rows)
-		m.inbox.pass(chunk)
 	} else if m.inbox.wide() {
 		if _, err := m.inbox.move(ctx, nil, eventlog.Entry{}); err != nil {
 			return false, err
 		}
 	}
+	m.inbox.pass(chunk)
 	if m.positions.due() == 0 {
 		if err := m.carryPositions(ctx); err != nil {
 			return false, err
@@ -240,7 +239,7 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	}
 	m.pace.woken = m.door.store.Listening()
 	m.pace.note(time.Now(), len(chunk.rows))
-	return chunk.full || m.inbox.behind(), m.mute(ctx, chunk.muted)
+	return chunk.more || m.inbox.behind(), m.mute(ctx, chunk.muted)
 }
 
 // resetFor drops cached state when the database is in another incarnation: deleted topics may exist again, and row ids may be

@@ -126,7 +126,6 @@ func TestAMoverOfAPromotedStandbyMovesWhatIsThereOnce(t *testing.T) {
 			if err := onNewConnection(func() error { return hold.act(m) }); !errors.Is(err, eventlog.ErrRewound) {
 				t.Errorf("the mover acted on what it found before: %v, want ErrRewound", err)
 			}
-			m.inbox.abandon()
 			goOn(t, m, there)
 			if got := readAll(t, there, "orders"); !slices.Equal(got, []string{"kept", "new"}) {
 				t.Errorf("the log holds %q, want kept and new", got)

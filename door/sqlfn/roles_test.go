@@ -86,7 +86,7 @@ func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 		{`SELECT * FROM weir.batch`, none},
 		{`SELECT weir.commit('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '')`, none},
 		{`SELECT weir.move('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '')`, none},
-		{`SELECT * FROM weir.look('3:3:', 0, NULL, 0, 10, 10)`, none},
+		{`SELECT * FROM weir.look('3:3:', 0, NULL, 0, 10, 10, 10, NULL, NULL)`, none},
 		{`SELECT weir.trim(1, 1)`, none},
 		{`SELECT weir.forget(1)`, none},
 		{`SELECT weir.drop_segment(1)`, none},

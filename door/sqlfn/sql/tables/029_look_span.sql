@@ -1,0 +1,9 @@
+-- A look goes through a bounded part of the inbox, and tells how far it came.
+DO $$ BEGIN
+    IF to_regprocedure('weir.look(pg_snapshot, bigint, pg_snapshot, bigint, int, bigint)') IS NOT NULL THEN
+        DROP FUNCTION weir.look(pg_snapshot, bigint, pg_snapshot, bigint, int, bigint);
+    END IF;
+    IF to_regprocedure('weir.look(pg_snapshot, bigint, pg_snapshot, bigint, int, bigint, uuid[], uuid[])') IS NOT NULL THEN
+        DROP FUNCTION weir.look(pg_snapshot, bigint, pg_snapshot, bigint, int, bigint, uuid[], uuid[]);
+    END IF;
+END $$;
