@@ -307,7 +307,7 @@ func (q *Queue) scan(ctx context.Context, s *shard, p eventlog.Partition, id Mes
 	bounds, _ := q.log.Known(p)
 	mine := st.part(p)
 	mine.trimmed(bounds.First)
-	records := newRecords(q.log) // what workers need stays in memory
+	records := newRecords(q.log, nil) // what workers need stays in memory
 	from := max(mine.floor, bounds.Next-searchMax)
 	for o := from; o < bounds.Next; o++ {
 		was, there := mine.at(o)

@@ -40,7 +40,7 @@ func TestAPageEndsWhereItsRecordsTakeMuchMemory(t *testing.T) {
 	}
 	put(batch.DecodedMax/40 + 1)
 	put(1)
-	r := newRecords(log)
+	r := newRecords(log, nil)
 	for o := range eventlog.Offset(batches) {
 		pg, err := r.fetch(t.Context(), p, o)
 		if err != nil || len(pg.records) < 1 || pg.bytes < len(pg.records)*each || pg.bytes > decodedBytes+2*each || pg.next != o+eventlog.Offset(len(pg.records)) {

@@ -60,8 +60,9 @@ func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 	}
 	qs := &Queues{
 		log: log, publisher: publisher, logger: cfg.Logger, tracer: eventlog.Traced(cfg.Tracer), beside: cfg.Beside, clock: clock{log: log},
-		records: newRecords(log), process: strconv.FormatUint(uint64(rand.Uint32()), 16), opened: make(map[string]*Queue), begun: make(chan struct{}),
+		process: strconv.FormatUint(uint64(rand.Uint32()), 16), opened: make(map[string]*Queue), begun: make(chan struct{}),
 	}
+	qs.records = newRecords(log, qs.start)
 	qs.wheel, qs.scheduler = newWheel(qs), newScheduler(qs)
 	return qs
 }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
@@ -33,7 +34,8 @@ var (
 // that come after.
 type records struct {
 	log      *eventlog.Log
-	decoding chan struct{} // limits decoding to one batch per processor at a time
+	start    func(func(context.Context)) bool // runs a trip in the background; nil: each reader reads for itself
+	decoding chan struct{}                    // limits decoding to one batch per processor at a time
 
 	mu      sync.Mutex      // guards what follows
 	changed <-chan struct{} // closed: the store may have lost what pages hold, and have given its offsets to others
@@ -51,14 +53,27 @@ type page struct {
 	bytes      int
 }
 
-// trip lets one reader of a partition read the log, while the others wait for its result.
+// trip is one read of the log at a partition, for all readers of the partition that wait meanwhile. It goes on as long as one waits, and tripLingers
+// after that: a batch that takes longer to decode than a claim waits would be begun anew by each claim, and the partition never get on.
 type trip struct {
-	mu    sync.Mutex
-	users int
+	offset eventlog.Offset
+	users  int // guarded by records.mu, like left
+	left   int // how often nobody waited any more
+	end    context.CancelFunc
+
+	done    chan struct{} // closed once the rest is there
+	page    page
+	err     error
+	ended   bool            // nobody waited, or the process ends: err says nothing of the log
+	changed <-chan struct{} // closed: the store may have lost what page holds
 }
 
-func newRecords(log *eventlog.Log) *records {
-	return &records{log: log, decoding: make(chan struct{}, runtime.GOMAXPROCS(0)), changed: log.IncarnationChanged(), trips: make(map[eventlog.Partition]*trip)}
+// tripLingers is how long a trip goes on for who asks again.
+const tripLingers = 5 * time.Second
+
+// newRecords returns a reader of messages. start runs something in a goroutine, and tells whether it does; nil: each reader reads for itself.
+func newRecords(log *eventlog.Log, start func(func(context.Context)) bool) *records {
+	return &records{log: log, start: start, decoding: make(chan struct{}, runtime.GOMAXPROCS(0)), changed: log.IncarnationChanged(), trips: make(map[eventlog.Partition]*trip)}
 }
 
 // gone reports whether a record does not exist any more, or cannot be read by anybody.
@@ -67,47 +82,94 @@ func gone(err error) bool { return errors.Is(err, errNoRecord) || errors.Is(err,
 // read returns the record at an offset. It is shared and must not be changed. errNoRecord: the log no longer has it, or it is a
 // control record. errNoneYet: it is past the partition's end. errUnreadable: its batch cannot be decoded.
 func (r *records) read(ctx context.Context, p eventlog.Partition, o eventlog.Offset) (batch.Record, error) {
-	if rec, found, err := r.find(p, o); found {
-		return rec, err
-	}
-	defer r.travel(p)()
-	if rec, found, err := r.find(p, o); found { // another reader brought it
-		return rec, err
-	}
-	changed := r.log.IncarnationChanged()
-	got, err := r.fetch(ctx, p, o)
-	if errors.Is(err, errNoneYet) { // another process may have claimed what this one did not hear of
-		if _, err := r.log.Bounds(ctx, p); err != nil {
-			return batch.Record{}, err
+	for {
+		if rec, found, err := r.find(p, o); found {
+			return rec, err
 		}
-		got, err = r.fetch(ctx, p, o)
+		t := r.join(ctx, p, o)
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+		}
+		r.leave(p, t)
+		switch {
+		case !isClosed(t.done), t.ended && ctx.Err() != nil:
+			return batch.Record{}, fmt.Errorf("%w: gave up while a batch was read and decoded (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
+		case t.ended, isClosed(t.changed): // what it brought may be gone from the store
+		case t.err == nil && t.page.from <= o && o < t.page.next:
+			return t.page.find(o)
+		case t.err != nil && t.offset == o:
+			return batch.Record{}, t.err
+		}
 	}
-	if err != nil {
-		return batch.Record{}, err
-	}
-	r.keep(got, changed)
-	return got.find(o)
 }
 
-// travel waits until no other reader reads the log for a partition. The function it returns ends the read.
-func (r *records) travel(p eventlog.Partition) (over func()) {
+// join waits with others for the read of a partition that is under way, or begins one.
+func (r *records) join(ctx context.Context, p eventlog.Partition, o eventlog.Offset) *trip {
 	r.mu.Lock()
 	t := r.trips[p]
-	if t == nil {
-		t = &trip{}
-		r.trips[p] = t
+	if t != nil {
+		t.users++
+		r.mu.Unlock()
+		return t
 	}
-	t.users++
+	own, end := context.WithCancel(context.Background())
+	t = &trip{offset: o, users: 1, end: end, done: make(chan struct{}), changed: r.log.IncarnationChanged()}
+	r.trips[p] = t
 	r.mu.Unlock()
-	t.mu.Lock()
-	return func() {
-		t.mu.Unlock()
+	bring := func(run context.Context) {
+		defer context.AfterFunc(run, end)()
+		r.bring(own, p, t)
+	}
+	if r.start == nil || !r.start(bring) {
+		bring(ctx)
+	}
+	return t
+}
+
+// leave ends a trip once nobody has waited for tripLingers.
+func (r *records) leave(p eventlog.Partition, t *trip) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t.users--; t.users > 0 || isClosed(t.done) {
+		return
+	}
+	t.left++
+	left := t.left
+	time.AfterFunc(tripLingers, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if t.users--; t.users == 0 {
-			delete(r.trips, p)
+		if t.users == 0 && t.left == left {
+			r.forget(p, t) // who comes from now on begins another
+			t.end()
+		}
+	})
+}
+
+// forget lets the next reader begin another trip. The caller holds r.mu.
+func (r *records) forget(p eventlog.Partition, t *trip) {
+	if r.trips[p] == t {
+		delete(r.trips, p)
+	}
+}
+
+// bring reads what a trip is for.
+func (r *records) bring(ctx context.Context, p eventlog.Partition, t *trip) {
+	t.page, t.err = r.fetch(ctx, p, t.offset)
+	if errors.Is(t.err, errNoneYet) { // another process may have claimed what this one did not hear of
+		if _, t.err = r.log.Bounds(ctx, p); t.err == nil {
+			t.page, t.err = r.fetch(ctx, p, t.offset)
 		}
 	}
+	if t.err == nil {
+		r.keep(t.page, t.changed)
+	}
+	t.ended = t.err != nil && ctx.Err() != nil
+	t.end()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forget(p, t)
+	close(t.done)
 }
 
 func (r *records) find(p eventlog.Partition, o eventlog.Offset) (rec batch.Record, found bool, err error) {
