@@ -58,7 +58,7 @@ func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 	outages := newOutages(cfg.Poll)
 	cfg.Observer = outageObserver{cfg.Observer, outages}
 	l := &Log{outages: outages, store: store, cfg: cfg, tail: newTail(cfg.TailBytes), rewindSuspected: make(chan struct{}, 1)}
-	l.appender = newAppender(store, l.tail, l.sealing, &l.gate, l.suspectRewind, cfg)
+	l.appender = newAppender(outageStore{store, outages}, l.tail, l.sealing, &l.gate, l.suspectRewind, cfg)
 	l.prefetch = newPrefetch(l.read, l.tail.known, l.tail.incarnationNumber)
 	if err := l.enter(ctx); err != nil {
 		return nil, fmt.Errorf("open log: %w", err)

@@ -15,7 +15,7 @@ const (
 	outagesMax = 64
 )
 
-// outages remembers when this process could not reach its store, or was itself stopped. Whoever evicts others for missing
+// outages remembers when this process could not read or write its store, or was itself stopped. Whoever evicts others for missing
 // heartbeats needs it: during an outage no heartbeat could arrive.
 type outages struct {
 	poll time.Duration // the follower's interval: the store is not expected to answer more often
@@ -25,6 +25,8 @@ type outages struct {
 	last    time.Time // when the store answered last
 	failing bool      // it failed since
 	past    []outage  // the oldest first
+	stalled time.Time // when the oldest commit began since the last that was done; zero: none is under way, or failed
+	commit  bool      // one is under way
 }
 
 // outage is a time in which the store did not answer this process.
@@ -41,13 +43,56 @@ func (o *outages) answered() {
 	defer o.mu.Unlock()
 	now := time.Now()
 	if gap := now.Sub(o.last); gap >= outageMin && (o.failing || gap > 2*o.poll) {
-		if len(o.past) == outagesMax {
-			o.past[1].from = o.past[0].from
-			o.past = slices.Delete(o.past, 0, 1)
-		}
-		o.past = append(o.past, outage{o.last, now})
+		o.add(outage{o.last, now})
 	}
 	o.last, o.failing = now, false
+}
+
+func (o *outages) add(past outage) {
+	if n := len(o.past); n > 0 && o.past[n-1].from.Equal(past.from) {
+		o.past[n-1].to = past.to
+		return
+	}
+	if len(o.past) == outagesMax {
+		o.past[1].from = o.past[0].from
+		o.past = slices.Delete(o.past, 0, 1)
+	}
+	o.past = append(o.past, past)
+}
+
+// outageStore notes commits that wait, or fail, for long: no heartbeat can be written then, though reads are answered. A SQLite file has one
+// writer at a time, and that may be a process that was stopped. One goroutine calls Commit.
+type outageStore struct {
+	Store
+	outages *outages
+}
+
+func (s outageStore) Commit(ctx context.Context, entries []Entry) ([]Outcome, error) {
+	s.outages.commits()
+	outcomes, err := s.Store.Commit(ctx, entries)
+	s.outages.committed(err == nil)
+	return outcomes, err
+}
+
+func (o *outages) commits() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.commit = true
+	if o.stalled.IsZero() {
+		o.stalled = time.Now()
+	}
+}
+
+func (o *outages) committed(done bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.commit = false
+	if now := time.Now(); now.Sub(o.stalled) >= outageMin {
+		o.add(outage{o.stalled, now})
+	}
+	if done {
+		o.stalled = time.Time{}
+	}
 }
 
 // failed notes that the store did not answer.
@@ -65,6 +110,9 @@ func (l *Log) Steady(longest time.Duration) (since time.Time, broken bool) {
 	defer o.mu.Unlock()
 	now := time.Now()
 	if gap := now.Sub(o.last); gap > longest && (o.failing || gap > 2*o.poll) {
+		return now, true
+	}
+	if o.commit && now.Sub(o.stalled) > longest {
 		return now, true
 	}
 	for _, past := range slices.Backward(o.past) {

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	eventsMax     = 10_000 // most events of one request, and of one answer
-	eventsDefault = 1000   // most events of an answer if the client gives no number
+	eventsMax     = 10_000  // most events of one request, and of one answer
+	eventsDefault = 1000    // most events of an answer if the client gives no number
+	headersMax    = 100_000 // most headers of one request
 )
 
 // item is one event of a batch, or its error.
@@ -53,14 +54,16 @@ func (s *Server) publishMany(c *call) error {
 	if err != nil {
 		return err
 	}
-	items, err := parse(body, partial)
+	items, headers, err := parse(body, partial)
 	if err != nil {
 		return err
 	}
 	if len(items) == 0 {
 		return kindInvalidRequest.because("there are no events in it")
 	}
-	parsed(len(items))
+	if err := parsed(len(items), headers); err != nil {
+		return err
+	}
 	trace := traceOf(c.r.Header)
 	for i := range items {
 		items[i].event.Topic = topic
@@ -151,7 +154,7 @@ func appendItem(b []byte, c *call, err error, at publish.Placed) []byte {
 }
 
 // parseEvents reads {"events": [...]}. With partial, an invalid event does not fail the others, as long as it is JSON.
-func parseEvents(body []byte, partial bool) (items []item, err error) {
+func parseEvents(body []byte, partial bool) (items []item, headers int, err error) {
 	seen := false
 	err = readJSON(body, 0, func(r *jsonReader) error {
 		return r.object(func(name string) error {
@@ -165,6 +168,9 @@ func parseEvents(body []byte, partial bool) (items []item, err error) {
 				}
 				it, err := parseItem(r, partial)
 				items = append(items, it)
+				if headers += len(it.event.Headers); headers > headersMax {
+					return tooManyHeaders()
+				}
 				return err
 			})
 		})
@@ -172,7 +178,7 @@ func parseEvents(body []byte, partial bool) (items []item, err error) {
 	if err == nil && !seen {
 		err = kindInvalidJSON.because(`"events" is missing`)
 	}
-	return items, err
+	return items, headers, err
 }
 
 // parseItem reads one event. With partial its error is kept, and the rest of its JSON is skipped.
@@ -188,7 +194,7 @@ func parseItem(r *jsonReader, partial bool) (it item, err error) {
 }
 
 // parseLines reads one event per line. Empty lines are skipped.
-func parseLines(body []byte, partial bool) (items []item, err error) {
+func parseLines(body []byte, partial bool) (items []item, headers int, err error) {
 	for line := 0; len(body) > 0; line++ {
 		text, rest, _ := bytes.Cut(body, []byte("\n"))
 		body = rest
@@ -196,7 +202,7 @@ func parseLines(body []byte, partial bool) (items []item, err error) {
 			continue
 		}
 		if len(items) == eventsMax {
-			return nil, tooManyEvents()
+			return nil, 0, tooManyEvents()
 		}
 		var it item
 		it.err = readJSON(text, line, func(r *jsonReader) (err error) {
@@ -207,11 +213,14 @@ func parseLines(body []byte, partial bool) (items []item, err error) {
 			it.err = joinedLines(it.err)
 		}
 		if it.err != nil && !partial {
-			return nil, it.err
+			return nil, 0, it.err
 		}
 		items = append(items, it)
+		if headers += len(it.event.Headers); headers > headersMax {
+			return nil, 0, tooManyHeaders()
+		}
 	}
-	return items, nil
+	return items, headers, nil
 }
 
 // joinedLines explains an error that occurs if curl -d joined the lines.
@@ -223,6 +232,10 @@ func joinedLines(err error) error {
 
 func tooManyEvents() error {
 	return kindTooLarge.past(eventsMax, "there are more than %d events in it, the limit of one request", eventsMax)
+}
+
+func tooManyHeaders() error {
+	return kindTooLarge.past(headersMax, "there are more than %d headers in it, the limit of one request", headersMax)
 }
 
 // parseEvent reads one event.
@@ -305,12 +318,18 @@ func parseHeaders(r *jsonReader) (out []batch.RecordHeader, err error) {
 		return nil, r.fail("headers are an object or an array, and %s is there", kindOf(b))
 	case '{':
 		err = r.object(func(name string) error {
+			if len(out) == headersMax {
+				return tooManyHeaders()
+			}
 			value, err := bytesOrNull(r, false)
 			out = append(out, batch.RecordHeader{Key: name, Value: value})
 			return err
 		})
 	case '[':
-		err = r.array(func(int) error {
+		err = r.array(func(i int) error {
+			if i == headersMax {
+				return tooManyHeaders()
+			}
 			h, err := parseHeader(r)
 			out = append(out, h)
 			return err

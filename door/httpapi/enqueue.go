@@ -49,14 +49,16 @@ func (s *Server) enqueueMany(c *call) error {
 	if err != nil {
 		return err
 	}
-	messages, err := parse(body)
+	messages, headers, err := parse(body)
 	if err != nil {
 		return err
 	}
 	if len(messages) == 0 {
 		return kindInvalidRequest.because("there are no messages in it")
 	}
-	parsed(len(messages))
+	if err := parsed(len(messages), headers); err != nil {
+		return err
+	}
 	trace := traceOf(c.r.Header)
 	for i := range messages {
 		messages[i].Headers = withTrace(messages[i].Headers, trace)
@@ -127,7 +129,7 @@ func describedMessage(c *call) (m queue.NewMessage, err error) {
 }
 
 // parseMessages reads {"messages": [...]}.
-func parseMessages(body []byte) (messages []queue.NewMessage, err error) {
+func parseMessages(body []byte) (messages []queue.NewMessage, headers int, err error) {
 	seen := false
 	err = readJSON(body, 0, func(r *jsonReader) error {
 		return r.object(func(name string) error {
@@ -141,6 +143,9 @@ func parseMessages(body []byte) (messages []queue.NewMessage, err error) {
 				}
 				m, err := parseMessage(r)
 				messages = append(messages, m)
+				if headers += len(m.Headers); headers > headersMax {
+					return tooManyHeaders()
+				}
 				return err
 			})
 		})
@@ -148,11 +153,11 @@ func parseMessages(body []byte) (messages []queue.NewMessage, err error) {
 	if err == nil && !seen {
 		err = kindInvalidJSON.because(`"messages" is missing`)
 	}
-	return messages, err
+	return messages, headers, err
 }
 
 // parseMessageLines reads one message per line. Empty lines are skipped.
-func parseMessageLines(body []byte) (messages []queue.NewMessage, err error) {
+func parseMessageLines(body []byte) (messages []queue.NewMessage, headers int, err error) {
 	for line := 0; len(body) > 0; line++ {
 		text, rest, _ := bytes.Cut(body, []byte("\n"))
 		body = rest
@@ -160,21 +165,24 @@ func parseMessageLines(body []byte) (messages []queue.NewMessage, err error) {
 			continue
 		}
 		if len(messages) == eventsMax {
-			return nil, tooManyMessages()
+			return nil, 0, tooManyMessages()
 		}
 		err := readJSON(text, line, func(r *jsonReader) error {
 			m, err := parseMessage(r)
 			messages = append(messages, m)
+			if headers += len(m.Headers); headers > headersMax {
+				return tooManyHeaders()
+			}
 			return err
 		})
 		if err != nil {
 			if line == 0 && len(body) == 0 && bytes.Contains(text, []byte("}{")) {
 				err = joinedLines(err)
 			}
-			return nil, err
+			return nil, 0, err
 		}
 	}
-	return messages, nil
+	return messages, headers, nil
 }
 
 func tooManyMessages() error {

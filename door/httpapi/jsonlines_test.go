@@ -2,7 +2,9 @@ package httpapi
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 )
@@ -34,12 +36,55 @@ func TestManyErrorsInALargeBodyAreCountedOnce(t *testing.T) {
 		body := append([]byte(`{"events":[`), bytes.Repeat(filler, 8<<20)...)
 		body = append(append(body, bytes.Repeat([]byte("5,"), eventsMax-1)...), "5]}"...)
 		began := time.Now()
-		items, err := parseEvents(body, true)
+		items, _, err := parseEvents(body, true)
 		if err != nil || len(items) != eventsMax {
 			t.Fatalf("%d items, %v", len(items), err)
 		}
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("%s: it takes %v", name, took)
 		}
+	}
+}
+
+// What is kept of a body while it is parsed is bounded, however it is written.
+func TestMembersAndHeadersOfABodyAreBounded(t *testing.T) {
+	members := func(n int) string {
+		var b strings.Builder
+		b.WriteString("{")
+		for i := range n {
+			if i > 0 {
+				b.WriteString(",")
+			}
+			fmt.Fprintf(&b, `"%d":""`, i)
+		}
+		return b.String() + "}"
+	}
+	half := members(headersMax / 2)
+	event := func(headers string) string { return `{"value":"v","headers":` + headers + `}` }
+	nested := strings.TrimSuffix(half, "}") + `,"in":` + half + "}"
+	for name, c := range map[string]struct {
+		events  []string
+		headers int // -1: refused
+	}{
+		"two events with half of the headers":          {[]string{event(half), event(half)}, headersMax},
+		"and one with one more":                        {[]string{event(half), event(half), event(`{"a":""}`)}, -1},
+		"an event with too many":                       {[]string{event("[" + strings.Repeat(`{"name":"a","value":""},`, headersMax) + `{"name":"b","value":""}]`)}, -1},
+		"values with many members, one after another":  {[]string{`{"value":` + half + `}`, `{"value":` + half + `}`, `{"value":` + half + `}`}, 0},
+		"a value with too many members":                {[]string{`{"value":` + members(namesMax+1) + `}`}, -1},
+		"a value with too many members in two objects": {[]string{`{"value":` + nested + `}`}, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, inOne, err := parseEvents([]byte(`{"events":[`+strings.Join(c.events, ",")+`]}`), false)
+			_, inLines, err2 := parseLines([]byte(strings.Join(c.events, "\n")), false)
+			if c.headers < 0 {
+				if err == nil || err2 == nil {
+					t.Errorf("they are taken: %v, %v", err, err2)
+				}
+				return
+			}
+			if err != nil || err2 != nil || inOne != c.headers || inLines != c.headers {
+				t.Errorf("%d headers (%v), and in lines %d (%v); want %d", inOne, err, inLines, err2, c.headers)
+			}
+		})
 	}
 }

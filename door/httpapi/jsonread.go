@@ -21,6 +21,7 @@ type jsonReader struct {
 	in    []byte
 	pos   int
 	depth int
+	names int    // of the open objects
 	at    []byte // the JSON pointer of the value being read
 
 	// Where fail was called last, so that many errors of one text do not count its lines from the start each time.
@@ -29,8 +30,10 @@ type jsonReader struct {
 	lineStart int // where in's line begins that counted is in
 }
 
-// depthMax bounds the nesting of arrays and objects.
-const depthMax = 64
+const (
+	depthMax = 64      // bounds the nesting of arrays and objects
+	namesMax = 100_000 // bounds the members of an object and of those around it: their names are kept, to find repeated ones
+)
 
 // readJSON reads one value with read, and checks that nothing follows it.
 func readJSON(in []byte, line int, read func(*jsonReader) error) error {
@@ -140,7 +143,8 @@ func (r *jsonReader) object(member func(name string) error) error {
 	if err := r.expect('{', "an object"); err != nil {
 		return err
 	}
-	names := unique{}
+	names, open := unique{}, r.names
+	defer func() { r.names = open }()
 	return r.inside('}', func(int) error {
 		if err := r.expect('"', "a name in quotes"); err != nil {
 			return err
@@ -149,6 +153,9 @@ func (r *jsonReader) object(member func(name string) error) error {
 		name, err := r.text()
 		if err != nil {
 			return err
+		}
+		if r.names++; r.names > namesMax {
+			return r.fail("this object, and those around it, have more than %d members", namesMax)
 		}
 		back := len(r.at)
 		r.at = appendPointer(r.at, string(name))

@@ -13,20 +13,32 @@ const (
 	problemBytes = 512
 )
 
-// claimItems claims memory for the most events or messages that a body may hold. parsed gives back what is not needed for so many.
-func (c *call) claimItems(body []byte) (parsed func(int), err error) {
+// claimItems claims memory for the most events or messages that a body may hold. parsed gives back what is not needed for so many, and claims more
+// where they have many headers.
+func (c *call) claimItems(body []byte) (parsed func(items, headers int) error, err error) {
 	between := []byte(",")
 	if c.mediaType() != "application/json" {
 		between = []byte("\n")
 	}
 	most := int64(min(bytes.Count(body, between)+1, eventsMax)) * itemBytes
-	if most <= bodyFree {
-		return func(int) {}, nil
+	if most > bodyFree {
+		if _, err := c.claimMemory(most); err != nil {
+			return nil, err
+		}
+	} else {
+		most = 0
 	}
-	if _, err := c.claimMemory(most); err != nil {
-		return nil, err
-	}
-	return func(n int) { c.shrinkBody(max(most-int64(n)*itemBytes, 0)) }, nil
+	return func(items, headers int) error {
+		needed := int64(items)*itemBytes + int64(headers)*headerBytes
+		switch {
+		case needed < most:
+			c.shrinkBody(most - needed)
+		case needed > max(most, bodyFree):
+			_, err := c.claimMemory(needed - most)
+			return err
+		}
+		return nil
+	}, nil
 }
 
 // claimOutcomes claims memory for the answer to so many events or messages, before anything happens to them: a client that is refused for want of

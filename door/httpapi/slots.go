@@ -1,13 +1,14 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
 )
 
 // slots bounds how many requests do something costly at once, and how many of one key. Others wait. Of the waiting requests whose key may have one
-// more, the first is one whose key has fewest and got one longest ago: a key with many requests delays only its own.
+// more, the first is one whose key has fewest, got one longest ago, and asks for fewest: a key with many requests delays only its own.
 type slots struct {
 	most, mostKey int
 
@@ -20,7 +21,7 @@ type slots struct {
 
 type keySlots struct {
 	taken, waiting int
-	last           uint64 // slots.granted at its last grant
+	last           uint64 // slots.granted at its last grant, or when it was first heard of
 }
 
 type slotWait struct {
@@ -42,7 +43,7 @@ func (s *slots) acquire(ctx context.Context, key string) error {
 	s.mu.Lock()
 	k := s.ofKey[w.id]
 	if k == nil {
-		k = new(keySlots)
+		k = &keySlots{last: s.granted} // as if it had got one just now, which it may have: so it does not go before those that wait
 		s.ofKey[w.id] = k
 	}
 	k.waiting++
@@ -95,7 +96,7 @@ func (s *slots) grant() {
 			if w.id != "" && k.taken >= s.mostKey {
 				continue
 			}
-			if best < 0 || k.taken < of.taken || k.taken == of.taken && k.last < of.last {
+			if best < 0 || cmp.Or(cmp.Compare(k.taken, of.taken), cmp.Compare(k.last, of.last), cmp.Compare(k.waiting, of.waiting)) < 0 {
 				best, of = i, k
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestOneKeyTakesAQuarterOfTheSlotsAndDelaysNobodyElse(t *testing.T) {
@@ -72,4 +73,39 @@ func TestWithoutKeysAllSlotsAreTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Keys that ask for one slot at a time, and come back at once, do not keep the second request of another key waiting for ever.
+func TestKeysThatComeBackWaitForTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(2)
+		ctx, cancel := context.WithCancel(t.Context())
+		for _, key := range []string{"a", "b", "c"} {
+			go func() {
+				for s.acquire(ctx, key) == nil {
+					time.Sleep(time.Second)
+					s.release(key)
+				}
+			}()
+		}
+		synctest.Wait()
+		got := make(chan time.Duration, 3)
+		began := time.Now()
+		for range 3 {
+			go func() {
+				if s.acquire(ctx, "many") == nil {
+					time.Sleep(time.Second)
+					s.release("many")
+					got <- time.Since(began)
+				}
+			}()
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(got) != 3 {
+			t.Errorf("after a minute %d of 3 requests had a slot", len(got))
+		}
+		cancel()
+		time.Sleep(time.Minute)
+	})
 }

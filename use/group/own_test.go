@@ -1,9 +1,12 @@
 package group_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -181,6 +184,51 @@ func TestNobodyIsTakenForDeadBecauseTheStoreWasAway(t *testing.T) {
 			})
 		})
 	}
+}
+
+// heldStore answers reads, and lets commits wait while it is held, as SQLite does while another process that is stopped has the write lock.
+type heldStore struct {
+	eventlog.Store
+	free atomic.Pointer[chan struct{}] // closed at the end of the wait; nil: nobody waits
+}
+
+func (s *heldStore) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if free := s.free.Load(); free != nil {
+		<-*free
+	}
+	return s.Store.Commit(ctx, flush)
+}
+
+func TestNobodyIsTakenForDeadBecauseCommitsWaited(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &heldStore{Store: memory.New()}
+		a, b := startBroker(t, store, group.Config{}), startBroker(t, store, group.Config{})
+		o := a.topic(t, "orders", 1)[0]
+		p := reader(t, a)
+		check(t, p.commit(t.Context(), at(o, 3)))
+		p.beatUntil(t, time.Now().Add(time.Minute))
+		lives := func(when string) {
+			t.Helper()
+			if d, err := b.Describe(t.Context(), "g"); err != nil || d.State != group.Stable || len(d.Members) != 1 {
+				t.Errorf("%s: %+v, %v", when, d, err)
+			}
+		}
+		free := make(chan struct{})
+		store.free.Store(&free)
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			_, _ = b.Commit(t.Context(), simple("another", at(o, 1))) // whatever becomes of it: b has something to write
+		})
+		time.Sleep(2*session + time.Second)
+		lives("while commits wait")
+		store.free.Store(nil)
+		close(free)
+		waiting.Wait()
+		lives("when they do no longer")
+		wantErr(t, b.Delete(t.Context(), "g"), group.ErrNotEmpty)
+		p.beatUntil(t, time.Now().Add(session))
+		check(t, p.commit(t.Context(), at(o, 4)))
+	})
 }
 
 // wanted is nil for the error that is wanted.
