@@ -105,9 +105,9 @@ func (e *embedded) connect(cmd *exec.Cmd) (after func(), err error) {
 		return nil, err
 	}
 	cmd.Stdout = stdout
+	mine := map[int]chan word{} // not that of the process before, whose end may be seen later than this start
 	e.waiting.Lock()
-	e.stdin = in
-	mine := e.asked
+	e.stdin, e.asked = in, mine
 	e.waiting.Unlock()
 	go func() {
 		defer out.Close()
