@@ -288,7 +288,7 @@ func (a *appender) unjudged() (keys []producerKey, asOf uint64) {
 	const most = 16 * producersLoaded // tickets to look at
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	seen := make(map[producerKey]bool)
+	states := make(map[producerKey]*advance) // as the tickets before leave them; nil: to be loaded
 	for _, t := range a.queue[:min(len(a.queue), most)] {
 		h, is := t.sequenced()
 		if len(keys) == producersLoaded {
@@ -298,11 +298,16 @@ func (a *appender) unjudged() (keys []producerKey, asOf uint64) {
 			continue
 		}
 		key := producerKey{h.ProducerID, t.entry.Batches[0].Partition}
-		if seen[key] {
+		state, begun := states[key]
+		if begun && state == nil {
 			continue
 		}
-		if _, err := a.producers.begin(key).judge(h, t.number); errors.Is(err, errAskStore) {
-			keys, seen[key] = append(keys, key), true
+		if !begun {
+			state = a.producers.begin(key)
+			states[key] = state
+		}
+		if _, err := state.judge(h, t.number); errors.Is(err, errAskStore) {
+			keys, states[key] = append(keys, key), nil
 		}
 	}
 	return keys, a.submitted
@@ -423,10 +428,12 @@ func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outco
 	}
 }
 
-// judgeAgain has the batches of producers checked again for whom another broker appended, with their states in the store.
+// judgeAgain has the batches of producers checked again for whom another broker appended, with their states in the store. It reads producersLoaded of
+// these, and forgets the others' states, which are read when their turn comes.
 func (a *appender) judgeAgain(ctx context.Context, stale []*pendingEntry) {
-	keys := make([]producerKey, len(stale))
-	for i, s := range stale {
+	now, later := stale[:min(len(stale), producersLoaded)], stale[min(len(stale), producersLoaded):]
+	keys := make([]producerKey, len(now))
+	for i, s := range now {
 		keys[i] = s.producer.key
 	}
 	a.mu.Lock()
@@ -435,12 +442,16 @@ func (a *appender) judgeAgain(ctx context.Context, stale []*pendingEntry) {
 	var again []*Ticket
 	for i, err := range a.producers.load(ctx, a.store, asOf, keys) {
 		if err == nil {
-			again = append(again, stale[i].tickets()...)
+			again = append(again, now[i].tickets()...)
 			continue
 		}
-		for _, t := range stale[i].tickets() {
+		for _, t := range now[i].tickets() {
 			a.answer(t, Outcome{}, fmt.Errorf("read the producer's state: %w", err))
 		}
+	}
+	for _, s := range later {
+		a.producers.forget(s.producer.key)
+		again = append(again, s.tickets()...)
 	}
 	if len(again) > 0 {
 		a.requeue(again)

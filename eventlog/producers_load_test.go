@@ -80,3 +80,77 @@ func TestProducersThatNobodyKnowsDoNotHoldUpOthers(t *testing.T) {
 		})
 	}
 }
+
+// A second batch of a known producer follows its first in the queue, and is no reason to ask the store.
+func TestAnUnknownProducerHasNoKnownOnesRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowLists{counting{Store: memory.New()}}
+		log := open(t, slow, eventlog.Config{})
+		p := topic(t, log, "t", 1).Partitions[0]
+		const known = 100
+		for id := range int64(known) {
+			if _, err := log.Append(t.Context(), sealed(t, p, 1, id, 0, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		slow.lists.Store(0)
+		all := []*eventlog.Ticket{log.Submit(t.Context(), sealed(t, p, 1, 8888, 0, 5))} // while its state is read, the others queue up
+		all = append(all, log.Submit(t.Context(), sealed(t, p, 1, 9999, 0, 5)))
+		for id := range int64(known) {
+			for sequence := range int32(3) {
+				all = append(all, log.Submit(t.Context(), sealed(t, p, 1, id, 0, 1+sequence)))
+			}
+		}
+		for i, ticket := range all {
+			if _, err := ticket.Wait(t.Context()); (i < 2) != errors.Is(err, eventlog.ErrUnknownProducer) || i >= 2 && err != nil {
+				t.Errorf("batch %d: %v", i, err)
+			}
+		}
+		if n := slow.lists.Load(); n > 2 {
+			t.Errorf("%d states were read, of 2 producers that are unknown", n)
+		}
+	})
+}
+
+// listsInARow counts the most reads of states without a commit between.
+type listsInARow struct {
+	slowLists
+	most int64
+}
+
+func (s *listsInARow) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
+	s.most = max(s.most, s.lists.Swap(0))
+	return s.slowLists.Commit(ctx, entries)
+}
+
+func TestProducersThatAnotherBrokerMovedOnAreReadAFewAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		other := open(t, store, eventlog.Config{})
+		p := topic(t, other, "t", 1).Partitions[0]
+		const ids = 300
+		for id := range int64(ids) {
+			if _, err := other.Append(t.Context(), sealed(t, p, 1, id, 0, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		slow := &listsInARow{slowLists: slowLists{counting{Store: store}}}
+		log := open(t, slow, eventlog.Config{})
+		synctest.Wait()
+		slow.lists.Store(0)
+		slow.most = 0
+		var all []*eventlog.Ticket
+		for id := range int64(ids) {
+			all = append(all, log.Submit(t.Context(), sealed(t, p, 1, id, 1, 0))) // a new epoch: memory alone would take it
+		}
+		for i, ticket := range all {
+			if _, err := ticket.Wait(t.Context()); err != nil {
+				t.Errorf("batch %d: %v", i, err)
+			}
+		}
+		if slow.most > 64 {
+			t.Errorf("%d states were read before anything else was appended, the limit is 64", slow.most)
+		}
+	})
+}
