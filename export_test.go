@@ -18,7 +18,7 @@ func (c *Consumer) Closing() bool { return c.isClosed() }
 func (l *Log) Core() *eventlog.Log { return l.log }
 
 // ReadOnce reads a partition from an offset on as a consumer does, once, and returns how many events it then holds.
-func (l *Log) ReadOnce(ctx context.Context, p eventlog.Partition, from int64) (held int, err error) {
+func ReadOnce(ctx context.Context, l *Log, p eventlog.Partition, from int64) (held int, err error) {
 	r := &reader{log: l.log, id: p, next: eventlog.Offset(from)}
 	_, err = r.more(ctx, 0)
 	return len(r.queue), err

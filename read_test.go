@@ -76,13 +76,13 @@ func TestAReadEndsWhereItsEventsTakeMuchMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, err := log.ReadOnce(t.Context(), p, 0); err != nil || n != 3 {
+	if n, err := weir.ReadOnce(t.Context(), log, p, 0); err != nil || n != 3 {
 		t.Errorf("%d events of 6 MB are decoded at once, want the 3 that pass 16 MiB: %v", n, err)
 	}
-	if n, err := log.ReadOnce(t.Context(), p, 6); n != 0 || !errors.Is(err, batch.ErrDecodedTooLarge) {
+	if n, err := weir.ReadOnce(t.Context(), log, p, 6); n != 0 || !errors.Is(err, batch.ErrDecodedTooLarge) {
 		t.Errorf("%d events of a batch that takes more than %d bytes: %v", n, batch.DecodedMax, err)
 	}
-	if n, err := log.ReadOnce(t.Context(), p, 7); err != nil || n != 1 {
+	if n, err := weir.ReadOnce(t.Context(), log, p, 7); err != nil || n != 1 {
 		t.Errorf("%d events after it: %v", n, err)
 	}
 }
