@@ -12,7 +12,11 @@ BEGIN
     END IF;
     EXECUTE format('LOCK TABLE weir.batch_%s IN ACCESS EXCLUSIVE MODE NOWAIT', victim);
     -- After locking: a commit in progress may have written here.
-    IF EXISTS (SELECT FROM weir.fill f WHERE f.number = victim AND f.runs > 0) THEN
+    -- OFFSET 0: its runs are found first, by run_segment, whatever the statistics say.
+    IF EXISTS (
+        SELECT FROM (SELECT x.partition_id FROM weir.run x WHERE x.segment = victim OFFSET 0) AS r
+        WHERE EXISTS (SELECT FROM weir.partition p WHERE p.id = r.partition_id)
+    ) OR EXISTS (SELECT FROM weir.newest n WHERE n.segment = victim AND n.first_offset < n.next_offset) THEN
         RETURN false;
     END IF;
     EXECUTE format('DROP TABLE weir.batch_%s', victim);
