@@ -18,6 +18,40 @@ import (
 func TestAnAckThatWasFoundBeforeTheStoreLostItsEndIsNotCarried(t *testing.T) {
 	address := pgtest.URL(t)
 	m := still(t, address)
+	q, got := oneClaimed(t, m)
+	pgtest.Exec(t, address, fmt.Sprintf(`SELECT weir.ack('%s')`, got.Receipt))
+	found, err := m.inbox.poll(t.Context())
+	if err != nil || len(found.rows) != 1 {
+		t.Fatal(err, found)
+	}
+
+	was := m.inbox.mark.of.store
+	m.inbox.mark.of.store.Epoch-- // as if it had been found in the incarnation before this one
+	if err := m.moveMessages(t.Context(), found.rows); !errors.Is(err, eventlog.ErrRewound) {
+		t.Errorf("the ack was carried: %v, want ErrRewound", err)
+	}
+	if err := m.inbox.forgetAcked(t.Context(), []string{got.Receipt}); !errors.Is(err, eventlog.ErrRewound) {
+		t.Errorf("the ack's key was deleted: %v, want ErrRewound", err)
+	}
+	if c, err := q.Find(t.Context(), got.ID); err != nil || c.State == "done" {
+		t.Errorf("the message is %q (%v), by an ack of another incarnation", c.State, err)
+	}
+	if n := pgtest.Value(t, address, `SELECT count(*) FROM weir.acked`); n != "1" {
+		t.Errorf("%s acks of this incarnation are known, want 1", n)
+	}
+
+	m.inbox.mark.of.store = was // and in this one it is carried
+	if err := m.moveMessages(t.Context(), found.rows); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := q.Find(t.Context(), got.ID); err != nil || c.State != "done" {
+		t.Errorf("then the message is %q (%v), want done", c.State, err)
+	}
+}
+
+// oneClaimed has the mover serve queues, and returns a queue with one message, which is claimed for an hour.
+func oneClaimed(t *testing.T, m *Mover) (*queue.Queue, queue.Message) {
+	t.Helper()
 	qs := queue.New(m.log, publish.New(m.log, publish.Config{}), queue.Config{Beside: m.door})
 	m.cfg.Queues = qs
 	ctx, cancel := context.WithCancel(context.Background())
@@ -38,32 +72,5 @@ func TestAnAckThatWasFoundBeforeTheStoreLostItsEndIsNotCarried(t *testing.T) {
 	if err != nil || len(got) != 1 {
 		t.Fatal(err, got)
 	}
-	pgtest.Exec(t, address, fmt.Sprintf(`SELECT weir.ack('%s')`, got[0].Receipt))
-	found, err := m.inbox.poll(t.Context())
-	if err != nil || len(found.rows) != 1 {
-		t.Fatal(err, found)
-	}
-
-	was := m.inbox.mark.of.store
-	m.inbox.mark.of.store.Epoch-- // as if it had been found in the incarnation before this one
-	if err := m.moveMessages(t.Context(), found.rows); !errors.Is(err, eventlog.ErrRewound) {
-		t.Errorf("the ack was carried: %v, want ErrRewound", err)
-	}
-	if err := m.inbox.forgetAcked(t.Context(), []string{got[0].Receipt}); !errors.Is(err, eventlog.ErrRewound) {
-		t.Errorf("the ack's key was deleted: %v, want ErrRewound", err)
-	}
-	if c, err := q.Find(t.Context(), got[0].ID); err != nil || c.State == "done" {
-		t.Errorf("the message is %q (%v), by an ack of another incarnation", c.State, err)
-	}
-	if n := pgtest.Value(t, address, `SELECT count(*) FROM weir.acked`); n != "1" {
-		t.Errorf("%s acks of this incarnation are known, want 1", n)
-	}
-
-	m.inbox.mark.of.store = was // and in this one it is carried
-	if err := m.moveMessages(t.Context(), found.rows); err != nil {
-		t.Fatal(err)
-	}
-	if c, err := q.Find(t.Context(), got[0].ID); err != nil || c.State != "done" {
-		t.Errorf("then the message is %q (%v), want done", c.State, err)
-	}
+	return q, got[0]
 }

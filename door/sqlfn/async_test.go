@@ -1,16 +1,12 @@
 package sqlfn
 
 import (
-	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/use/group"
-	"github.com/weir-log/weir/use/publish"
-	"github.com/weir-log/weir/use/queue"
 )
 
 // crashing starts a server that writes commits which nobody waits for seconds later.
@@ -29,31 +25,12 @@ func TestAnAckThatTheMoverFoundIsNotLostInACrash(t *testing.T) {
 	srv := crashing(t)
 	address := srv.URL()
 	m := still(t, address)
-	qs := queue.New(m.log, publish.New(m.log, publish.Config{}), queue.Config{Beside: m.door})
-	m.cfg.Queues = qs
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { qs.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
-	if _, err := qs.Create(t.Context(), queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Lease: time.Hour}}); err != nil {
-		t.Fatal(err)
-	}
-	q, err := qs.Open(t.Context(), "mail")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("hello")}); err != nil {
-		t.Fatal(err)
-	}
-	got, err := q.Claim(t.Context(), queue.Claim{Wait: time.Minute})
-	if err != nil || len(got) != 1 {
-		t.Fatal(err, got)
-	}
+	q, got := oneClaimed(t, m)
 	worker := session(t, address)
 	run(t, worker, `CREATE TABLE public.work (done int); CHECKPOINT`)
 	run(t, worker, `SELECT pg_switch_wal()`)
 	run(t, worker, `SET synchronous_commit = off`)
-	run(t, worker, fmt.Sprintf(`BEGIN; INSERT INTO public.work VALUES (1); SELECT weir.ack('%s'); COMMIT`, got[0].Receipt))
+	run(t, worker, fmt.Sprintf(`BEGIN; INSERT INTO public.work VALUES (1); SELECT weir.ack('%s'); COMMIT`, got.Receipt))
 	found, err := m.inbox.poll(t.Context())
 	if err != nil || len(found.rows) != 1 {
 		t.Fatal(err, found)
@@ -63,11 +40,11 @@ func TestAnAckThatTheMoverFoundIsNotLostInACrash(t *testing.T) {
 		if err = m.moveMessages(t.Context(), found.rows); err == nil || time.Now().After(late) {
 			break
 		}
-		if c, err := q.Find(t.Context(), got[0].ID); err == nil && c.State == "done" {
+		if c, err := q.Find(t.Context(), got.ID); err == nil && c.State == "done" {
 			break
 		}
 	}
-	c, err := q.Find(t.Context(), got[0].ID)
+	c, err := q.Find(t.Context(), got.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
