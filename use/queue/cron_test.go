@@ -86,20 +86,23 @@ func (f fields) allow(t time.Time) bool {
 	return days && has(f.minute, t.Minute()) && has(f.hour, t.Hour()) && has(f.month, int(t.Month()))
 }
 
-// walk finds the ticks in [from, to) by looking at the zone's clock every minute.
+// walk finds the ticks in [from, to) by looking at the zone's clock every minute. It starts three hours
+// earlier, for where a clock is set back before from, from is in an hour that it shows again.
 func (f fields) walk(zone *time.Location, from, to time.Time) (ticks []Time) {
 	shown := func(t time.Time) int64 { // in minutes
 		_, offset := t.In(zone).Zone()
 		return (t.Unix() + int64(offset)) / 60
 	}
 	clock := func(minutes int64) time.Time { return time.Unix(minutes*60, 0).UTC() }
-	latest, due := shown(from)-1, make(map[int64]bool)
-	for t := from; t.Before(to); t = t.Add(time.Minute) {
+	start := from.Add(-3 * time.Hour)
+	latest, due := shown(start)-1, make(map[int64]bool)
+	for t := start; t.Before(to); t = t.Add(time.Minute) {
 		now := shown(t)
 		for left := latest + 1; left < now; left++ { // the clock left it out
 			due[t.Unix()/60+left-latest-1] = f.allow(clock(left))
 		}
-		if due[t.Unix()/60] || f.allow(clock(now)) && (now > latest || f.hour == nil) {
+		allowed := due[t.Unix()/60] || f.allow(clock(now)) && (now > latest || f.hour == nil)
+		if allowed && !t.Before(from) {
 			ticks = append(ticks, Time(t.UnixMilli()))
 		}
 		latest = max(latest, now)
