@@ -82,9 +82,8 @@ func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error
 	var offsets []group.Committed
 	var of []*partition
 	for _, p := range partitions {
-		if handled, onward, is := p.uncommitted(); is {
-			offsets = append(offsets, group.Committed{TopicPartition: p.key, Name: p.name.Topic, Offset: handled, LeaderEpoch: -1, Since: p.since, Onward: onward})
-			of = append(of, p)
+		if o, is := p.uncommitted(); is {
+			offsets, of = append(offsets, o), append(of, p)
 		}
 	}
 	if len(offsets) == 0 {
@@ -114,7 +113,7 @@ func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error
 }
 
 // commitLetters publishes dead letters and commits next with them: both or neither, and only once, however often it is tried with
-// the same mark.
+// the same mark. Only run calls it.
 func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlog.Offset, mark string, letters []Event) error {
 	// From here on nothing else of the partition is committed: while the outcome is unknown, a commit could move the group back.
 	if err := c.commit(ctx, p); err != nil {
@@ -127,7 +126,7 @@ func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlo
 	if p.isElsewhere() {
 		return errNotNow
 	}
-	offsets := []group.Committed{{TopicPartition: p.key, Name: p.name.Topic, Offset: next, LeaderEpoch: -1, Metadata: mark, Since: p.since, Onward: true}}
+	offsets := []group.Committed{{TopicPartition: p.key, Name: p.name.Topic, Offset: next, LeaderEpoch: p.reader.epoch, Metadata: mark, Since: p.since, Onward: true}}
 	err := c.log.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch) error {
 		return c.member().Commit(ctx, offsets, batches...)
 	}, c.log.outgoing(nil, letters)...)

@@ -173,10 +173,10 @@ func (c *Consumer) begin(ctx context.Context, as group.Assigned) {
 	name := TopicPartition{Topic: as.Topic, Partition: as.TopicPartition.Partition}
 	p := &partition{
 		c: c, name: name, key: as.TopicPartition, since: as.Since, member: c.peer.ID(),
-		ended: make(chan struct{}), handled: as.Position, committed: as.Position,
+		ended: make(chan struct{}), handled: as.Position, epoch: as.Epoch, committed: as.Position,
 		paused: c.pauses.holds(name),
 	}
-	p.reader = reader{log: c.log.log, of: name, id: as.Log, from: p, next: as.Position}
+	p.reader = reader{log: c.log.log, of: name, id: as.Log, from: p, next: as.Position, epoch: as.Epoch}
 	// Neither ends with ctx: Close decides how long a running call may take.
 	calls, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	draining, drain := context.WithCancel(calls)

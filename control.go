@@ -98,12 +98,13 @@ func (c *Consumer) Seek(ctx context.Context, to Position, tps ...TopicPartition)
 	for i, p := range partitions {
 		places[i] = place{p.name, p.reader.id}
 	}
+	epoch := c.log.log.LeaderEpoch() // before the offsets: it is not that of what was read last
 	offsets, err := c.log.resolve(ctx, to, places)
 	if err != nil {
 		return fmt.Errorf("seek to %v: %w", to, err)
 	}
 	for i, p := range partitions {
-		p.seek(offsets[i])
+		p.seek(offsets[i], epoch)
 	}
 	if err = c.commit(ctx, partitions...); err != nil {
 		c.tell()

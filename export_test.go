@@ -19,7 +19,7 @@ func (l *Log) Core() *eventlog.Log { return l.log }
 
 // ReadOnce reads a partition from an offset on as a consumer does, once, and returns how many events it then holds.
 func ReadOnce(ctx context.Context, l *Log, p eventlog.Partition, from int64) (held int, err error) {
-	r := &reader{log: l.log, id: p, next: eventlog.Offset(from)}
+	r := &reader{log: l.log, id: p, next: eventlog.Offset(from), epoch: l.log.LeaderEpoch()}
 	_, err = r.more(ctx, 0)
 	return len(r.queue), err
 }

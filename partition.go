@@ -40,9 +40,10 @@ type partition struct {
 
 	mu        sync.Mutex      // guards what follows
 	handled   eventlog.Offset // everything below was handled
+	epoch     int32           // the leader epoch in which that was read
 	committed eventlog.Offset // the group's committed offset, as last seen
 	claimed   eventlog.Offset // how far the handler's transactions have committed, unless they were rolled back; counts only if above committed
-	sought    bool            // after a seek: commit its offset, whatever committed says
+	sought    bool            // after a seek, or a loss of the store: commit handled, whatever committed says
 	told      bool            // the committer knows that there is something to commit
 	seeks     int             // how many seeks there were
 	lost      bool            // the group assigned it to another member
@@ -102,7 +103,7 @@ func (p *partition) renew(draining context.Context) (wait context.Context, pause
 	wait, p.wake = context.WithCancel(draining)
 	if p.seen != p.seeks {
 		p.seen = p.seeks
-		p.reader.seek(p.handled)
+		p.reader.seek(p.handled, p.epoch)
 		p.trouble, p.alone = trouble{}, 0
 	}
 	return wait, p.paused || p.halted != nil
@@ -114,6 +115,9 @@ func (p *partition) gather(ctx, wait context.Context) []Event {
 	least, most := p.c.sub.MinBatch, p.c.sub.MaxBatch
 	var until time.Time
 	for wait.Err() == nil {
+		if outside := p.reader.dropLost(); outside != nil {
+			p.goOn(outside)
+		}
 		queue := p.reader.queue
 		if len(queue) > 0 && eventlog.Offset(queue[0].Offset) < p.alone {
 			least, most = 1, 1
@@ -144,10 +148,7 @@ func (p *partition) read(ctx, wait context.Context, patience time.Duration) bool
 	var broken *brokenError
 	switch {
 	case outside != nil:
-		p.c.logger.Warn("events are not there any more; going on with what is", p.attrs("asked", outside.Asked, "first", outside.First, "next", outside.Next)...)
-		if outside.Asked > outside.Next {
-			p.goBack(outside.Next)
-		}
+		p.goOn(outside)
 	case wait.Err() != nil:
 		return false
 	case errors.As(err, &broken):
@@ -164,6 +165,15 @@ func (p *partition) read(ctx, wait context.Context, patience time.Duration) bool
 		p.advance(p.reader.next) // past what holds no events
 	}
 	return true
+}
+
+// goOn notes that the reader goes on elsewhere, as events are not there any more.
+func (p *partition) goOn(outside *eventlog.RangeError) {
+	p.c.logger.Warn("events are not there any more; going on with what is", p.attrs("asked", outside.Asked, "first", outside.First, "next", outside.Next)...)
+	if outside.Asked > outside.Next {
+		p.trouble, p.alone = trouble{}, 0 // of events that are lost
+		p.goBack(outside.Next)
+	}
 }
 
 // readPause is the pause between two attempts to read a partition.
@@ -348,12 +358,12 @@ func (p *partition) took(events []Event) {
 	}
 }
 
-// advance raises what was handled, unless there was a seek meanwhile.
+// advance raises what was handled, unless there was a seek meanwhile. Only run calls it.
 func (p *partition) advance(to eventlog.Offset) {
 	p.mu.Lock()
 	tell := false
 	if p.seen == p.seeks && to > p.handled {
-		p.handled = to
+		p.handled, p.epoch = to, p.reader.epoch
 		p.claimed = max(p.claimed, min(p.inTx, to))
 		tell = p.handled != p.committed && !p.told
 		p.told = p.told || tell
@@ -364,11 +374,12 @@ func (p *partition) advance(to eventlog.Offset) {
 	}
 }
 
-// goBack lowers what was handled to the log's end, after the store was rewound.
+// goBack lowers what was handled to where the store lost its end, and has it committed: that the group was there before does not count.
 func (p *partition) goBack(to eventlog.Offset) {
 	p.mu.Lock()
 	if p.seen == p.seeks { // else somebody went elsewhere meanwhile
-		p.handled, p.claimed = to, 0
+		p.sought = p.sought || p.handled > to
+		p.handled, p.epoch, p.claimed = min(p.handled, to), p.reader.epoch, 0
 	}
 	p.mu.Unlock()
 	p.c.tell()
@@ -394,11 +405,11 @@ func (p *partition) pause(on bool) {
 	})
 }
 
-// seek moves the partition to another offset.
-func (p *partition) seek(to eventlog.Offset) {
+// seek moves the partition to another offset, of a leader epoch.
+func (p *partition) seek(to eventlog.Offset, epoch int32) {
 	p.change(func() {
 		p.seeks++
-		p.handled, p.claimed, p.halted, p.sought = to, 0, nil, true
+		p.handled, p.epoch, p.claimed, p.halted, p.sought = to, epoch, 0, nil, true
 	})
 }
 
@@ -419,13 +430,15 @@ func (p *partition) isLost() bool {
 }
 
 // uncommitted returns how far the partition was handled, and whether that must be committed; what a transaction of the handler has
-// claimed need not. Onward: there was no seek.
-func (p *partition) uncommitted() (handled eventlog.Offset, onward, is bool) {
+// claimed need not.
+func (p *partition) uncommitted() (c group.Committed, is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.told = false
 	at := max(p.committed, p.claimed)
-	return p.handled, p.handled >= at && !p.sought, (p.handled != at || p.sought) && !p.lost
+	c = group.Committed{TopicPartition: p.key, Name: p.name.Topic, Offset: p.handled, LeaderEpoch: p.epoch, Since: p.since}
+	c.Onward = p.handled >= at && !p.sought
+	return c, (p.handled != at || p.sought) && !p.lost
 }
 
 func (p *partition) wasCommitted(upTo eventlog.Offset) {

@@ -9,7 +9,7 @@ import (
 )
 
 // Read yields the events of one partition, without a group: from a position up to what was the end when Read began. It ends with
-// the first error.
+// the first error, also where the store has lost what Read has yielded. Where it lost what was still to come Read ends there, without one.
 //
 //	for e, err := range w.Read(ctx, weir.TopicPartition{Topic: "orders"}, weir.AtTime(yesterday)) {
 //		…
@@ -35,6 +35,7 @@ func (l *Log) read(ctx context.Context, of TopicPartition, from Position, visit 
 		return &InvalidError{What: "partition", Value: fmt.Sprint(of.Partition), Why: fmt.Sprintf("topic %q has the partitions 0 to %d", of.Topic, len(topic.Partitions)-1)}
 	}
 	id := topic.Partitions[of.Partition]
+	epoch := l.log.LeaderEpoch()
 	bounds, err := l.log.Bounds(ctx, id)
 	if err == nil {
 		err = bounds[0].Err
@@ -42,7 +43,7 @@ func (l *Log) read(ctx context.Context, of TopicPartition, from Position, visit 
 	if err != nil {
 		return err
 	}
-	r := reader{log: l.log, of: of, id: id}
+	r := reader{log: l.log, of: of, id: id, epoch: epoch}
 	if r.next, err = l.find(ctx, from, bounds[0].Bounds); err != nil {
 		return err
 	}
@@ -50,7 +51,14 @@ func (l *Log) read(ctx context.Context, of TopicPartition, from Position, visit 
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		_, err := r.more(ctx, 0)
+		before := r.epoch
+		outside, err := r.more(ctx, 0)
+		if outside != nil && outside.Asked > outside.Next {
+			return outside // the store lost its end meanwhile
+		}
+		if _, cut, known := l.log.EpochEnd(id, before, end); known && r.epoch != before {
+			end = cut // what follows was published after Read began
+		}
 		for _, e := range r.queue {
 			if eventlog.Offset(e.Offset) >= end || !visit(e) {
 				return nil

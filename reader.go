@@ -26,6 +26,7 @@ type reader struct {
 	id    eventlog.Partition
 	from  *partition      // for Event.from
 	next  eventlog.Offset // of the event that follows the queue
+	epoch int32           // the leader epoch in which what comes before next was read
 	queue []Event         // read, and not yet taken
 }
 
@@ -44,19 +45,20 @@ func (e *brokenError) event(p *partition) Event {
 	return Event{Topic: p.name.Topic, Partition: p.name.Partition, Offset: int64(e.from), Value: e.raw, Attempt: 1, from: p}
 }
 
-// seek goes elsewhere.
-func (r *reader) seek(to eventlog.Offset) { r.next, r.queue = to, nil }
+// seek goes elsewhere: to an offset of a leader epoch.
+func (r *reader) seek(to eventlog.Offset, epoch int32) { r.next, r.epoch, r.queue = to, epoch, nil }
 
 // take drops the first n events of the queue. They belong to whoever got them.
 func (r *reader) take(n int) { r.queue = r.queue[n:] }
 
 // more waits for events behind those of the queue, and appends them to it; at most for so long, and until ctx ends, neither of which
-// is an error. Where the place is not there any more, because what it held was trimmed, or the store is an older copy of itself,
-// the reader goes on with the nearest that is, and says so.
+// is an error. Where the place is not there any more, because what it held was trimmed, or the store lost it (others may have the
+// offsets since), the reader goes on with the nearest that is, and says so.
 func (r *reader) more(ctx context.Context, patience time.Duration) (outside *eventlog.RangeError, err error) {
 	got, err := r.log.Fetch(ctx, eventlog.Want{
 		Spans:   []eventlog.Span{{Partition: r.id, From: r.next, MaxBytes: readBytes}},
 		MaxWait: patience,
+		Epoch:   &r.epoch,
 	})
 	if err != nil {
 		return nil, err
@@ -66,12 +68,43 @@ func (r *reader) more(ctx context.Context, patience time.Duration) (outside *eve
 	case errors.As(slice.Err, &damaged) && damaged.Next > r.next:
 		return nil, &brokenError{from: r.next, next: damaged.Next, raw: damaged.Raw, err: damaged}
 	case errors.As(slice.Err, &outside):
-		r.next = min(max(outside.Asked, outside.First), outside.Next)
+		r.goTo(min(max(outside.Asked, outside.First), outside.Next))
 		return outside, nil
 	case slice.Err != nil:
 		return nil, slice.Err
 	default:
 		return nil, r.decodeAll(slice.Batches)
+	}
+}
+
+// dropLost drops from the queue what the store lost since it was read, and says so. It costs no trip.
+func (r *reader) dropLost() (outside *eventlog.RangeError) {
+	now := r.log.LeaderEpoch()
+	if r.epoch >= now {
+		return nil
+	}
+	_, end, known := r.log.EpochEnd(r.id, r.epoch, r.next)
+	r.epoch = now
+	if known && end < r.next {
+		outside = &eventlog.RangeError{Partition: r.id, Asked: r.next, First: min(r.first(), end), Next: end}
+		r.goTo(end)
+	}
+	return outside
+}
+
+// first is the offset of the next event to take.
+func (r *reader) first() eventlog.Offset {
+	if len(r.queue) > 0 {
+		return eventlog.Offset(r.queue[0].Offset)
+	}
+	return r.next
+}
+
+// goTo goes on at an offset. What the queue has from there on is dropped.
+func (r *reader) goTo(next eventlog.Offset) {
+	r.next = next
+	if i := slices.IndexFunc(r.queue, func(e Event) bool { return eventlog.Offset(e.Offset) >= next }); i >= 0 {
+		r.queue = r.queue[:i]
 	}
 }
 

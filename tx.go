@@ -376,6 +376,7 @@ func (p *partition) reconcile(ctx, wait context.Context) bool {
 	if inTx == 0 && !astray {
 		return behind
 	}
+	epoch := p.c.log.log.LeaderEpoch()
 	at, err := p.c.positions(ctx, p)
 	switch {
 	case err != nil:
@@ -386,7 +387,7 @@ func (p *partition) reconcile(ctx, wait context.Context) bool {
 		p.change(func() {
 			if p.seen == p.seeks { // else somebody went elsewhere meanwhile
 				p.seeks++
-				p.handled, p.committed, p.claimed = at[0], at[0], 0
+				p.handled, p.epoch, p.committed, p.claimed = at[0], epoch, at[0], 0
 			}
 		})
 		return true

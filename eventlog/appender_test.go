@@ -121,3 +121,34 @@ func TestAnEntryThatPutsAKeyTwiceNeverReachesTheStore(t *testing.T) {
 		}
 	}
 }
+
+// What build writes belongs to its caller once Wait has returned, also if the caller gave up while it ran.
+func TestWaitReturnsAfterALateEntryIsBuilt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := open(t, memory.New(), eventlog.Config{})
+		ctx, giveUp := context.WithCancel(t.Context())
+		goOn, returned := make(chan struct{}), make(chan error, 1)
+		ticket := log.SubmitLate(ctx, 1, func() (eventlog.Entry, bool) {
+			<-goOn
+			return eventlog.Entry{Puts: []eventlog.Put{{Key: "k", Version: 1, Value: []byte("v")}}}, true
+		})
+		go func() {
+			_, err := ticket.Wait(ctx)
+			returned <- err
+		}()
+		synctest.Wait()
+		giveUp()
+		synctest.Wait()
+		select {
+		case err := <-returned:
+			t.Errorf("Wait returned (%v) while the entry was built", err)
+		default:
+			close(goOn)
+			if err := <-returned; err != nil && !errors.Is(err, eventlog.ErrUnsure) {
+				t.Error(err)
+			}
+			return
+		}
+		close(goOn)
+	})
+}

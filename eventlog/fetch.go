@@ -21,6 +21,12 @@ type Want struct {
 	// Stop, when closed, ends the wait as MaxWait does. nil: never.
 	Stop <-chan struct{}
 
+	// Epoch is the leader epoch in which the caller read what comes before its spans, and Fetch sets it to the epoch of its
+	// answer. A span that begins past the end of its epoch gets a *RangeError whose Next is that end, although the
+	// partition may have grown since: what the caller read from there on is lost, and others have its offsets (KIP-320).
+	// nil: such a span gets what is there now.
+	Epoch *int32
+
 	// Claim is charged with the bytes of the returned batches; the caller releases it after sending the answer. nil: not
 	// charged.
 	//
@@ -35,7 +41,8 @@ const smallAnswer = 64 << 10
 
 // Fetch returns one slice per span, in order: the known bounds, and the batches from the one that holds Span.From.
 // Slice.Err is ErrNoPartition, a *RangeError or a *DamagedError. The first spans get MaxBytes first (KIP-74): a caller
-// with many spans rotates them.
+// with many spans rotates them. All of an answer is of one leader epoch: what was gathered while another began is
+// gathered anew.
 //
 // Fetch reads from the tail, then from the prefetched spans, then the rest from the store in one call. If that call
 // fails, spans in memory are still returned. Below MinBytes it waits for appends until MaxWait, Stop or ctx ends the
@@ -57,7 +64,7 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 	before := a.dropBatches()
 	for waits := true; ; {
 		// Look again: an append before watch did not wake this reader. Every append wakes it, so it must not copy what is not enough.
-		n, counted := l.available(w.Spans)
+		n, counted := l.available(w)
 		if !waits || !counted || n >= max(int64(w.MinBytes), 1) {
 			a, enough, err = l.gather(ctx, w)
 			if err != nil && ctx.Err() != nil && !waits {
@@ -82,12 +89,15 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 }
 
 // available counts the bytes that spans may have, each up to its MaxBytes. It reports false where only gather can tell.
-func (l *Log) available(spans []Span) (n int64, ok bool) {
+func (l *Log) available(w Want) (n int64, ok bool) {
 	catalog := l.catalog.Load()
-	if slices.ContainsFunc(spans, func(s Span) bool { return catalog.deleted(s.Partition) }) {
+	if slices.ContainsFunc(w.Spans, func(s Span) bool { return catalog.deleted(s.Partition) }) {
 		return 0, false
 	}
-	return l.tail.available(spans)
+	if n, ok = l.tail.available(w.Spans); w.Epoch != nil && *w.Epoch != l.LeaderEpoch() {
+		return 0, false
+	}
+	return n, ok
 }
 
 // most returns the largest size of the answer in bytes; only a larger first batch may exceed it (KIP-74).
@@ -160,10 +170,16 @@ func (l *Log) gather(ctx context.Context, w Want) (a answer, enough bool, err er
 	before := w.Claim.Held()
 	held := func() int64 { return w.Claim.Held() - before } // by this answer
 	most := w.most()
+	var in *incarnation
 	for {
 		lacks := int64(0)
+		in = l.incarnation.Load()
 		a, lacks, err = l.collect(ctx, w, most, held())
+		if in != l.incarnation.Load() {
+			continue // nothing says of which incarnation each slice is
+		}
 		if err == nil && lacks == 0 {
+			a.refuseLost(w, in.epochs)
 			lacks = a.claim(w, most, held())
 		}
 		if err != nil || lacks == 0 {
@@ -190,12 +206,30 @@ func (l *Log) gather(ctx context.Context, w Want) (a answer, enough bool, err er
 	}
 	w.Claim.Shrink(held() - int64(a.size))
 	a.claimed = held()
+	if w.Epoch != nil {
+		*w.Epoch = max(*w.Epoch, in.epochs.newest()) // the caller's is higher if it comes from a process that was faster
+	}
 	l.prefetch.prefetchNext(context.WithoutCancel(ctx), a.misses, a.slices)
 	enough = a.shortened || a.size > 0 && a.size >= min(w.MinBytes, most)
 	for _, slice := range a.slices {
 		enough = enough || slice.Err != nil
 	}
 	return a, enough, nil
+}
+
+// refuseLost sets a *RangeError on the spans that begin past the end of Want.Epoch, whatever else is wrong with them.
+func (a *answer) refuseLost(w Want, epochs *epochRecord) {
+	if w.Epoch == nil || *w.Epoch >= epochs.newest() {
+		return
+	}
+	for i, s := range w.Spans {
+		slice := &a.slices[i]
+		_, end, known := epochs.end(s.Partition, *w.Epoch, math.MaxInt64)
+		if known && s.From > end && !errors.Is(slice.Err, ErrNoPartition) {
+			slice.Batches = nil
+			slice.Err = &RangeError{Partition: s.Partition, Asked: s.From, First: min(slice.Bounds.First, end), Next: end}
+		}
+	}
 }
 
 // claim claims the answer's memory, shortening it to smallAnswer bytes if memory is short. If even that is not free, it
@@ -317,6 +351,12 @@ func (l *Log) read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, er
 	incarnation, known := l.tail.ends(ps)
 	slices, err := l.store.Read(ctx, spans, maxBytes)
 	if err := l.failed("read", err); err != nil {
+		if errors.Is(err, ErrRewound) {
+			l.suspectRewind()
+		}
+		return nil, fmt.Errorf("read %d partitions: %w", len(spans), err)
+	}
+	if err := l.gate.readable(ctx); err != nil {
 		return nil, fmt.Errorf("read %d partitions: %w", len(spans), err)
 	}
 	first := true

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"sync"
 	"time"
@@ -30,9 +29,11 @@ type epoch struct {
 }
 
 const (
-	// epochsKept bounds the epochs in EpochKey. A client that missed more of them truncates further than necessary, never
-	// too little.
-	epochsKept = 8
+	// epochsKept bounds the epochs in EpochKey, and startsKept the ends of partitions in them, where there are more than
+	// epochsMin. A client that missed more of them truncates further than necessary, never too little.
+	epochsKept = 1024
+	epochsMin  = 8
+	startsKept = 1 << 16
 	// enterMax bounds how often enter is repeated because other processes begin epochs at the same time.
 	enterMax = 32
 )
@@ -44,30 +45,51 @@ var epochZero = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 func (r *epochRecord) newest() int32 { return r.Epochs[len(r.Epochs)-1].Number }
 
 // raised returns the record after a new epoch began in partitions with these bounds. Its number is above every epoch that
-// the store or this process knows.
-func (r *epochRecord) raised(store string, known int32, bounds []Bounds, now time.Time) *epochRecord {
+// the store or this process knows; known is nil if the process knows none.
+func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, now time.Time) *epochRecord {
 	if r.version == 0 { // the first epoch of a new store
 		return &epochRecord{Store: store, Epochs: []epoch{{}}, version: 1}
 	}
 	byClock := min(int64(now.Sub(epochZero)/time.Second), math.MaxInt32)
-	next := epoch{Number: max(r.newest()+1, known+1, int32(byClock)), Starts: make(map[Partition]Offset)}
+	next := epoch{Number: max(r.newest()+1, int32(byClock)), Starts: make(map[Partition]Offset)}
 	for _, b := range bounds {
 		if b.Next > 0 {
 			next.Starts[b.Partition] = b.Next
 		}
 	}
+	if known != nil {
+		next.Number = max(next.Number, known.newest()+1)
+		for _, e := range known.Epochs {
+			if e.Number > r.newest() { // the store has lost this epoch whole: what was appended in it is lost, wherever it began
+				next = next.after(e)
+			}
+		}
+	}
 	epochs := append(append([]epoch(nil), r.Epochs...), next)
-	for len(epochs) > epochsKept {
+	for len(epochs) > epochsKept || len(epochs) > epochsMin && starts(epochs) > startsKept {
 		// Merge the second epoch into the third: a client of the second is told that it ended where it began, rather too
 		// early than too late.
-		kept := epoch{Number: epochs[2].Number, Starts: maps.Clone(epochs[2].Starts)}
-		maps.DeleteFunc(kept.Starts, func(p Partition, at Offset) bool { return epochs[1].Starts[p] == 0 })
-		for p, at := range kept.Starts {
-			kept.Starts[p] = min(at, epochs[1].Starts[p])
-		}
-		epochs = append([]epoch{epochs[0], kept}, epochs[3:]...)
+		epochs = append([]epoch{epochs[0], epochs[2].after(epochs[1])}, epochs[3:]...)
 	}
 	return &epochRecord{Store: store, Epochs: epochs, version: Version(next.Number) + 1}
+}
+
+// after returns the epoch, beginning nowhere later than one before it.
+func (e epoch) after(before epoch) epoch {
+	lower := make(map[Partition]Offset)
+	for p, at := range e.Starts {
+		if began := min(at, before.Starts[p]); began > 0 {
+			lower[p] = began
+		}
+	}
+	return epoch{Number: e.Number, Starts: lower}
+}
+
+func starts(epochs []epoch) (n int) {
+	for _, e := range epochs {
+		n += len(e.Starts)
+	}
+	return n
 }
 
 // at returns the epoch in which the record at an offset was appended.
@@ -145,6 +167,40 @@ func (l *Log) IncarnationChanged() <-chan struct{} { return l.incarnation.Load()
 type gate struct {
 	sync.RWMutex      // a flush holds it to read, enter to write
 	shut         bool // enter failed halfway: it is called again
+
+	mu      sync.Mutex    // guards what follows
+	told    Incarnation   // the incarnation that the store told last: it answers no reads from another
+	between bool          // the log is not in it yet
+	asking  chan struct{} // not nil while the store is asked, which changes told; closed at the answer
+}
+
+// readable returns nil if what has been read from the store is of the incarnation that the log was in since the read began,
+// or has entered since; else ErrRewound. It waits while the store is asked where it is.
+func (g *gate) readable(ctx context.Context) error {
+	for {
+		g.mu.Lock()
+		asking, between := g.asking, g.between
+		g.mu.Unlock()
+		switch {
+		case asking != nil:
+			select {
+			case <-asking:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		case between:
+			return ErrRewound
+		default:
+			return nil
+		}
+	}
+}
+
+// entered notes that the log is in the incarnation that the store told last.
+func (g *gate) entered() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.between = false
 }
 
 func (g *gate) isShut() bool {
@@ -166,6 +222,25 @@ func (l *Log) suspectRewind() {
 	}
 }
 
+// movedToNow reads all bounds. From here on the store answers reads from the incarnation that it is in now.
+func (l *Log) movedToNow(ctx context.Context) ([]Bounds, Mark, error) {
+	g := &l.gate
+	asking := make(chan struct{})
+	g.mu.Lock()
+	g.asking = asking
+	g.mu.Unlock()
+	bounds, mark, err := l.store.Moved(ctx, Mark{})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(asking)
+	g.asking = nil
+	if err == nil {
+		g.between = g.between || mark.Incarnation != g.told
+		g.told = mark.Incarnation
+	}
+	return bounds, mark, l.failed("moved", err)
+}
+
 // enter finds out which incarnation the store is in. If it is another one, or the first, the log's state is replaced by
 // what the store holds now, before any other flush.
 func (l *Log) enter(ctx context.Context) error {
@@ -175,8 +250,8 @@ func (l *Log) enter(ctx context.Context) error {
 	before := l.incarnation.Load()
 	for range enterMax {
 		l.tail.beginCheck()
-		bounds, mark, err := l.store.Moved(ctx, Mark{})
-		if l.failed("moved", err) != nil {
+		bounds, mark, err := l.movedToNow(ctx)
+		if err != nil {
 			return fmt.Errorf("enter the store's incarnation: %w", err)
 		}
 		kv, err := l.Get(ctx, EpochKey)
@@ -190,13 +265,16 @@ func (l *Log) enter(ctx context.Context) error {
 		if record.version != mark.Incarnation.Epoch {
 			continue // another process began an epoch just now
 		}
+		var epochs *epochRecord
 		known, same, rewound := int32(-1), false, false
 		if before != nil {
+			epochs = before.epochs
 			known, same, rewound = before.epochs.newest(), before.Incarnation == mark.Incarnation, l.tail.rewound(bounds)
 		}
 		switch {
 		case same && !rewound && record.Store == mark.Incarnation.Store:
 			l.gate.shut = false
+			l.gate.entered()
 			return nil // a false alarm
 		case !same && record.version > 0 && record.Store == mark.Incarnation.Store && record.newest() > known:
 			// The process that began this epoch, perhaps this one, did so after what we saw before.
@@ -206,7 +284,7 @@ func (l *Log) enter(ctx context.Context) error {
 			l.gate.shut = false
 			return nil
 		}
-		next := record.raised(mark.Incarnation.Store, known, bounds, time.Now())
+		next := record.raised(mark.Incarnation.Store, epochs, bounds, time.Now())
 		value, err := json.Marshal(next)
 		if err != nil {
 			panic(fmt.Sprintf("epochs do not become JSON: %v", err))
@@ -228,12 +306,19 @@ func (l *Log) enter(ctx context.Context) error {
 			// Another process began an epoch first, or our commit succeeded after all: the next round reads which.
 		default:
 			l.failed("commit", err)
-			if before == nil && record.version == 0 {
-				record = &epochRecord{Epochs: []epoch{{}}}
+			if record.version == 0 {
+				record.Epochs = []epoch{{}}
 			}
-			if before == nil && l.resetForIncarnation(ctx, before, bounds, mark, record) == nil {
-				// A full disk, for example. What is stored can be read; nothing is written until the epoch has begun.
+			// A full disk, for example. What is stored can be read; nothing is written until the epoch has begun.
+			if record.newest() > known {
+				if err := l.resetForIncarnation(ctx, before, bounds, mark, record); err != nil {
+					return fmt.Errorf("enter the store's incarnation: %w", err)
+				}
 				l.cfg.Logger.Warn("nothing can be written to the store yet: a leader epoch must begin first, and that failed; trying on", "err", err)
+			} else {
+				l.gate.entered() // no epoch has begun since, so nothing was appended that the log would take for another's
+			}
+			if before == nil {
 				return nil
 			}
 			return fmt.Errorf("begin a leader epoch: %w", err)
@@ -243,12 +328,11 @@ func (l *Log) enter(ctx context.Context) error {
 }
 
 // resetForIncarnation replaces the log's state by what the store holds now. The caller holds the gate, so no flush is in
-// flight.
+// flight. Readers see the new bounds and the new epoch at once: else one who waits would take what is there now for what
+// followed in the epoch that it knows.
 func (l *Log) resetForIncarnation(ctx context.Context, before *incarnation, bounds []Bounds, mark Mark, record *epochRecord) error {
-	l.tail.reset(bounds)
-	l.prefetch.clear()
-	l.appender.resetForIncarnation()
-	if err := l.loadCatalog(ctx); err != nil {
+	catalog, err := l.readCatalog(ctx, l.tail.incarnationNumber()+1)
+	if err != nil {
 		return err
 	}
 	l.mark, l.catalogAt = mark, 0
@@ -257,7 +341,14 @@ func (l *Log) resetForIncarnation(ctx context.Context, before *incarnation, boun
 			l.catalogAt = b.Next
 		}
 	}
-	l.incarnation.Store(&incarnation{Incarnation: mark.Incarnation, epochs: record, changed: make(chan struct{})})
+	l.prefetch.clear()
+	l.appender.resetForIncarnation()
+	next := &incarnation{Incarnation: mark.Incarnation, epochs: record, changed: make(chan struct{})}
+	l.tail.reset(bounds, func() {
+		l.incarnation.Store(next)
+		l.gate.entered()
+	})
+	l.swapCatalog(catalog)
 	if before != nil {
 		close(before.changed)
 	}

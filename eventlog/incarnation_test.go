@@ -1,9 +1,11 @@
 package eventlog_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,6 +70,114 @@ func TestALostEndIsToldToReadersAndNeverServed(t *testing.T) {
 			t.Errorf("readers get %q", got)
 		}
 	})
+}
+
+// A reader who waited, and one who was busy while the log grew past where it stood, are both sent back to where its epoch ended.
+func TestReadersAreSentBackToWhereTheirEpochEnded(t *testing.T) {
+	onLoss(t, func(t *testing.T, silently bool) {
+		fetch := func(log *eventlog.Log, p eventlog.Partition, from eventlog.Offset, epoch *int32, wait time.Duration) eventlog.Slice {
+			got, err := log.Fetch(t.Context(), eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: from, MaxBytes: 1 << 20}}, MaxWait: wait, Epoch: epoch})
+			if err != nil {
+				t.Error(err)
+				return eventlog.Slice{}
+			}
+			return got[0]
+		}
+		var waited eventlog.Slice
+		ended, waiting, epoch := make(chan struct{}), int32(0), int32(0)
+		_, log, p := rewound(t, silently, func(log *eventlog.Log, p eventlog.Partition) {
+			go func() {
+				defer close(ended)
+				waited = fetch(log, p, 6, &waiting, time.Minute)
+				if now := log.LeaderEpoch(); waiting == 0 || waiting != now {
+					t.Errorf("the answer to the reader who waited is of leader epoch %d, and it is %d", waiting, now)
+				}
+			}()
+			synctest.Wait()
+		})
+		<-ended
+		for i := range 10 {
+			publish(t, log, p, fmt.Sprint("new ", i))
+		}
+		busy := fetch(log, p, 6, &epoch, time.Minute)
+		for name, slice := range map[string]eventlog.Slice{"waited": waited, "was busy": busy} {
+			var lost *eventlog.RangeError
+			if !errors.As(slice.Err, &lost) || lost.Asked != 6 || lost.Next != 3 || len(slice.Batches) != 0 {
+				t.Errorf("the reader who %s at 6 gets %+v; want that its epoch ended at 3", name, slice)
+			}
+		}
+		if epoch != log.LeaderEpoch() {
+			t.Errorf("the answer is of leader epoch %d, and it is %d", epoch, log.LeaderEpoch())
+		}
+		for _, from := range []eventlog.Offset{3, 6} { // in the new epoch both are there
+			if s := fetch(log, p, from, &epoch, 0); s.Err != nil || len(s.Batches) == 0 || s.Batches[0].Base != from {
+				t.Errorf("a reader of the new epoch at %d gets %+v", from, s)
+			}
+		}
+		if s := fetch(log, p, 6, nil, 0); s.Err != nil || len(s.Batches) == 0 {
+			t.Errorf("a reader who knows no epoch gets %+v", s)
+		}
+	})
+}
+
+// held is a store whose answers are on their way for long.
+type held struct {
+	eventlog.Store
+	list, moved atomic.Bool
+	free        chan struct{} // ends it when closed
+}
+
+func (h *held) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if h.list.Load() {
+		<-h.free
+	}
+	return h.Store.List(ctx, prefix, after, limit)
+}
+
+func (h *held) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+	bounds, mark, err := h.Store.Moved(ctx, since)
+	if h.moved.Load() && since == (eventlog.Mark{}) {
+		<-h.free
+	}
+	return bounds, mark, err
+}
+
+// Another process began the epoch, and appended. This one asks the store where it is, and has not entered yet: what it reads must not pass for
+// what followed in the old epoch.
+func TestNothingOfANewEpochIsReadInTheOld(t *testing.T) {
+	for name, hold := range map[string]func(*held){
+		"the answer is on its way": func(h *held) { h.moved.Store(true) },
+		"the catalog is read":      func(h *held) { h.list.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				backing := memory.New()
+				store := &held{Store: backing, free: make(chan struct{})}
+				log := open(t, store, eventlog.Config{TailBytes: 1}) // so that readers ask the store
+				p := topic(t, log, "t", 1).Partitions[0]
+				publish(t, log, p, "kept")
+				restore := backing.Backup()
+				publish(t, log, p, "lost")
+				time.Sleep(time.Second) // of fake time: the follower has seen it
+				hold(store)
+				restore(false)
+				publish(t, open(t, backing, eventlog.Config{}), p, "new")
+				time.Sleep(time.Second)
+				time.AfterFunc(time.Second, func() { close(store.free) })
+				for round, epoch := 0, log.LeaderEpoch(); ; round++ {
+					got, err := log.Fetch(t.Context(), eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: 1, MaxBytes: 1 << 20}}, Epoch: &epoch})
+					if errors.Is(err, eventlog.ErrRewound) && round < 5 {
+						time.Sleep(time.Second)
+						continue
+					}
+					if err != nil || len(got[0].Batches) != 1 || epoch == 0 {
+						t.Errorf("in epoch %d a reader gets %+v, %v; want the new record, in the new epoch", epoch, got, err)
+					}
+					break
+				}
+			})
+		})
+	}
 }
 
 // A mover that was on its way when the store lost its end brings the log batches of what is lost.

@@ -118,7 +118,7 @@ func (l *Log) Submit(ctx context.Context, e Entry) *Ticket {
 // share one entry. build runs once, in the appender, and must not block; false means that there is nothing to commit, and
 // the ticket is done. size estimates the entry in bytes.
 func (l *Log) SubmitLate(ctx context.Context, size int64, build func() (Entry, bool)) *Ticket {
-	return l.appender.submit(ctx, &Ticket{build: build, size: size})
+	return l.appender.submit(ctx, &Ticket{build: build, built: make(chan struct{}), size: size})
 }
 
 // Append submits an entry and waits until it is durable.

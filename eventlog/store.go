@@ -161,9 +161,10 @@ type KeyValue struct {
 // may work. One that matches ErrUnsure (Commit and Trim only) means that it may have happened.
 //
 // A store may be rewound: a standby is promoted that lacks the last commits, or a backup is restored. Then it is in
-// another incarnation, as far as it can know. Commit and Trim, and Moved with a mark, answer ErrRewound if the store is
-// no longer in the incarnation that Moved returned last to this Store value. Moved with the zero mark returns the current
-// one. A process that opens a store that others use, or reconnects to it, begins no new incarnation.
+// another incarnation, as far as it can know. Commit, Read and Trim, and Moved with a mark, answer ErrRewound if the store
+// is no longer in the incarnation that Moved returned last to this Store value; before the first, nothing is checked.
+// Moved with the zero mark returns the current one. A process that opens a store that others use, or reconnects to it,
+// begins no new incarnation.
 type Store interface {
 	// Commit makes every entry durable before it returns, in one round trip. Entries are independent: one that fails does
 	// not affect the others; outcomes come in the order of the entries. A key that one entry puts is in no other entry of

@@ -69,12 +69,14 @@ func (t *tail) incarnationNumber() int64 {
 	return t.incarnation
 }
 
-// reset replaces everything with the bounds of a new incarnation, and wakes all waiting readers.
-func (t *tail) reset(all []Bounds) {
+// reset replaces everything with the bounds of a new incarnation, and wakes all waiting readers. It calls enter before
+// anybody can see the bounds.
+func (t *tail) reset(all []Bounds, enter func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.partitions, t.fifo, t.stale, t.bytes = make(map[Partition]*partitionTail), nil, 0, 0
 	t.incarnation++
+	enter()
 	for _, b := range all {
 		t.partition(b.Partition).bounds = b
 	}

@@ -12,6 +12,7 @@ import (
 type Ticket struct {
 	entry     Entry
 	build     func() (Entry, bool) // instead of an entry: makes it when a flush takes the ticket; nil once it was called
+	built     chan struct{}        // closed once build has returned; nil without build
 	loose     []batch.Record       // instead of an entry: records that the appender seals
 	partition Partition            // of loose
 	number    uint64               // counts the tickets of the log, from 1 on
@@ -54,6 +55,12 @@ func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 	if t.state.CompareAndSwap(queued, withdrawn) {
 		return Outcome{}, fmt.Errorf("append: %w: gave up before the entry was sent (%w)", ErrUnavailable, context.Cause(ctx))
 	}
+	if t.built != nil { // what build writes is the caller's to read when Wait has returned
+		select {
+		case <-t.built:
+		case <-t.done:
+		}
+	}
 	return Outcome{}, fmt.Errorf("append: %w: gave up while it was on its way (%w)", ErrUnsure, context.Cause(ctx))
 }
 
@@ -61,6 +68,7 @@ func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 func (t *Ticket) finish() (ok bool) {
 	t.entry, ok = t.build()
 	t.build = nil
+	close(t.built)
 	return ok
 }
 

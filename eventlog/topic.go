@@ -107,14 +107,22 @@ func (l *Log) sealing(p Partition) sealing {
 
 // loadCatalog reads all topics. A change during the read changes partition 0 once more, so the catalog is read again.
 func (l *Log) loadCatalog(ctx context.Context) error {
-	incarnation := l.tail.incarnationNumber()
+	next, err := l.readCatalog(ctx, l.tail.incarnationNumber())
+	if err == nil {
+		l.swapCatalog(next)
+	}
+	return err
+}
+
+// readCatalog reads the catalog of an incarnation of the store, by the tail's number for it.
+func (l *Log) readCatalog(ctx context.Context, incarnation int64) (*catalog, error) {
 	head, err := l.Get(ctx, catalogKey)
 	if err != nil {
-		return fmt.Errorf("read the catalog: %w", err)
+		return nil, fmt.Errorf("read the catalog: %w", err)
 	}
 	free, err := freePartition(head)
 	if err != nil {
-		return fmt.Errorf("read the catalog: %w", err)
+		return nil, fmt.Errorf("read the catalog: %w", err)
 	}
 	var topics []Topic
 	err = l.ListAll(ctx, topicPrefix, func(kv KeyValue) error {
@@ -123,10 +131,9 @@ func (l *Log) loadCatalog(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("read the catalog: %w", err)
+		return nil, fmt.Errorf("read the catalog: %w", err)
 	}
-	l.swapCatalog(newCatalog(incarnation, head.Version, free, topics))
-	return nil
+	return newCatalog(incarnation, head.Version, free, topics), nil
 }
 
 // swapCatalog replaces the catalog by a newer snapshot, and drops the partitions that it no longer has.

@@ -42,8 +42,9 @@ func (p *page) passTrimmed() {
 }
 
 // fetch returns a page for each span, with at most most events in all. If there are none it waits, until polls ends at the latest.
-// If not all spans fit, turn decides which comes first. The claim is the pages' memory: release it when they were sent.
-func (s *Server) fetch(ctx, polls context.Context, who apikey.Identity, spans []eventlog.Span, turn, most int, wait time.Duration) (pages []page, claim *budget.Claim, err error) {
+// If not all spans fit, turn decides which comes first. epoch is as in eventlog.Want; after an error it may be raised although nothing
+// was returned. The claim is the pages' memory: release it when they were sent.
+func (s *Server) fetch(ctx, polls context.Context, who apikey.Identity, spans []eventlog.Span, turn, most int, wait time.Duration, epoch *int32) (pages []page, claim *budget.Claim, err error) {
 	turn %= len(spans)
 	asked := slices.Concat(spans[turn:], spans[:turn])
 	size := max(min(fetchBytes, int(s.answers.Share()/2)), 1) // the other half is for the decoded records
@@ -51,7 +52,7 @@ func (s *Server) fetch(ctx, polls context.Context, who apikey.Identity, spans []
 		asked[i].MaxBytes = size
 	}
 	claim = s.answers.Begin()
-	got, err := s.cfg.Log.Fetch(ctx, eventlog.Want{Spans: asked, MaxBytes: size, MaxWait: wait, Stop: polls.Done(), Claim: claim})
+	got, err := s.cfg.Log.Fetch(ctx, eventlog.Want{Spans: asked, MaxBytes: size, MaxWait: wait, Stop: polls.Done(), Epoch: epoch, Claim: claim})
 	for memory := (&answerBudget{claim: claim}); err == nil; {
 		var needed int64
 		if pages, needed, err = decode(ctx, decoding{s.decoders, who.ID()}, memory, got, asked, most); err != nil {

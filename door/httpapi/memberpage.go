@@ -48,7 +48,7 @@ func (s *Server) lookAt(ctx, polls context.Context, who apikey.Identity, m *memb
 		return nil, nil, nil
 	}
 	spans, pages := after.spans(own)
-	got, claim, err := s.fetch(ctx, round, who, spans, rand.IntN(len(spans)), most, wait)
+	got, claim, err := s.fetch(ctx, round, who, spans, rand.IntN(len(spans)), most, wait, nil)
 	for i := range got {
 		p := &pages[i]
 		p.page = got[i]

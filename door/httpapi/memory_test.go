@@ -2,12 +2,17 @@ package httpapi_test
 
 import (
 	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,6 +144,83 @@ func TestBodiesThatDoNotComeTakeNoMemory(t *testing.T) {
 				synctest.Wait()
 				if took := live() - before; took > clients*connection {
 					t.Errorf("%d clients that sent 10 bytes each cost %d bytes", clients, took)
+				}
+			})
+		})
+	}
+}
+
+// zeros is a body that counts what is taken of it, one piece at a time.
+type zeros struct{ taken atomic.Int64 }
+
+const piece = 1 << 10
+
+func (z *zeros) Read(b []byte) (int, error) {
+	n := min(len(b), piece)
+	clear(b[:n])
+	z.taken.Add(int64(n))
+	return n, nil
+}
+
+// What HTTP/2 takes of a body that nobody reads is held for as long as the request waits.
+func TestHTTP2TakesLittleOfABodyThatNobodyReads(t *testing.T) {
+	lender := httptest.NewTLSServer(nil) // has a certificate for 127.0.0.1
+	lender.Close()
+	trusted := x509.NewCertPool()
+	trusted.AddCert(lender.Certificate())
+	for _, c := range []struct {
+		requests int
+		window   int64 // docs/http.md has these numbers
+	}{{1, 64 << 10}, {5, 128 << 10}} {
+		t.Run(fmt.Sprint(c.requests), func(t *testing.T) {
+			cfg := httpapi.Config{Polls: c.requests, TLS: &tls.Config{Certificates: lender.TLS.Certificates}}
+			bubble(t, cfg, func(t *testing.T, d *door) {
+				d.topic("orders", 1)
+				dials := 0
+				client := &http.Client{Transport: &http.Transport{
+					DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+						dials++
+						return d.dial(ctx, network, address)
+					},
+					TLSClientConfig:   &tls.Config{RootCAs: trusted},
+					ForceAttemptHTTP2: true,
+				}}
+				defer client.CloseIdleConnections()
+				get := func(path string, body io.Reader) string {
+					r, err := http.NewRequestWithContext(t.Context(), "GET", "https://127.0.0.1"+path, body)
+					if err != nil {
+						return err.Error()
+					}
+					response, err := client.Do(r)
+					if err != nil {
+						return err.Error()
+					}
+					defer response.Body.Close()
+					got, err := io.ReadAll(response.Body)
+					return fmt.Sprint(response.Proto, " ", response.StatusCode, " ", string(got), " ", err)
+				}
+				get("/healthz", nil) // connects
+				const page = "/v1/topics/orders/partitions/0/events?wait_ms=60000"
+				var body zeros
+				answers := make(chan string, c.requests)
+				for range c.requests {
+					go func() { answers <- get(page, io.LimitReader(&body, 1<<20)) }()
+				}
+				synctest.Wait() // until the door waits for events, and the client for the windows
+				if got := get(page, nil); !strings.Contains(got, "HTTP/2.0 503") || !strings.Contains(got, "requests waiting for events") {
+					t.Errorf("%d requests do not wait: one more gets %s", c.requests, got)
+				}
+				if n := body.taken.Load(); n < c.window || n > c.window+int64(c.requests)*piece { // the client takes a piece before it waits
+					t.Errorf("%d bytes are taken of bodies that nobody reads; want %d, and a piece of each at most", n, c.window)
+				}
+				d.compressed("orders", 0, 1, 5)
+				for range c.requests {
+					if got := <-answers; !strings.HasPrefix(got, "HTTP/2.0 200") || !strings.Contains(got, `"xxxxx"`) {
+						t.Errorf("a request that waited gets %s", got)
+					}
+				}
+				if dials != 1 {
+					t.Errorf("%d connections, want one for all requests", dials)
 				}
 			})
 		})

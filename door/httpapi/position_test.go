@@ -27,36 +27,61 @@ func TestPositionsAreReadAsTheyAreWritten(t *testing.T) {
 			}
 		}
 		of := eventlog.Topic{ID: eventlog.TopicID{byte(random.Int())}, Partitions: make([]eventlog.Partition, len(p))}
-		text := string(p.appendTo(nil, of))
-		got, err := parsePositions(text, of)
-		if err != nil || !slices.Equal(got, p) {
-			t.Fatalf("%v became %s, and that %v, %v", p, text, got, err)
+		epoch := random.Int32() >> random.IntN(31)
+		text := string(p.appendTo(nil, of, epoch))
+		got, in, err := parsePositions(text, of)
+		if err != nil || !slices.Equal(got, p) || in != epoch {
+			t.Fatalf("%v of epoch %d became %s, and that %v of %d, %v", p, epoch, text, got, in, err)
 		}
 		of.Partitions = of.Partitions[1:]
-		if _, err := parsePositions(text, of); p[len(p)-1] > 0 && (err == nil || problemOf(err).Status != 404) {
+		if _, _, err := parsePositions(text, of); p[len(p)-1] > 0 && (err == nil || problemOf(err).Status != 404) {
 			t.Errorf("%s in a topic with a partition less: %v", text, err)
 		}
 	}
 }
 
-// Positions that people or older programs wrote are read, too.
+// Positions that people or older versions wrote are read, too. They have no epoch.
 func TestWrittenPositionsAreRead(t *testing.T) {
 	of := eventlog.Topic{ID: eventlog.TopicID{0x3f, 0x2a, 0x91, 0xc0}, Partitions: make([]eventlog.Partition, 3)}
-	for text, want := range map[string]positions{"0:13,2:40": {13, 0, 40}, "2:40": {0, 0, 40}, "3f2a91c0/": {0, 0, 0}, "3f2a91c0/0:13,2:40": {13, 0, 40}, "3f2a91c0.": {0, 0, 0}} {
-		if got, err := parsePositions(text, of); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s: %v, %v", text, got, err)
+	for text, want := range map[string]positions{"0:13,2:40": {13, 0, 40}, "2:40": {0, 0, 40}, "3f2a91c0/": {0, 0, 0}, "3f2a91c0/0:13,2:40": {13, 0, 40}, "3f2a91c0.": {0, 0, 0}, "3f2a91c0.AAEaAQE2": {13, 0, 40}} {
+		if got, epoch, err := parsePositions(text, of); err != nil || !slices.Equal(got, want) || epoch != unknownEpoch {
+			t.Errorf("%s: %v of epoch %d, %v", text, got, epoch, err)
 		}
 	}
 	run := func(raw ...byte) string { return "3f2a91c0." + base64.RawURLEncoding.EncodeToString(raw) }
-	for _, text := range []string{"", "0:1,0:1", "0:1,0:2", "3f2a91c0/0:1,0:2", "3f2a91c0.AA=", "3f2a91c0.*", run(0), run(0, 0), run(0, 1), run(0, 1, 0), run(0, 1, 1), run(0, 1, 0x80),
+	for _, text := range []string{"", "0:1,0:1", "0:1,0:2", "3f2a91c0/0:1,0:2", "3f2a91c0.AA=", "3f2a91c0.*", "3f2a91c0..", "3f2a91c0..-1", "3f2a91c0..2147483648", "3f2a91c0..0.0", "3f2a91c0/.0", "3f2a91c0/0:1.0", "0:1.0", run(0), run(0, 0), run(0, 1), run(0, 1, 0), run(0, 1, 1), run(0, 1, 0x80),
 		run(0, 0xff, 0xff, 0xff, 0xff, 0x07, 2), run(0xff, 0xff, 0xff, 0xff, 0xff, 0x0f, 1, 2), run(0, 2, 2, 3)} {
-		if got, err := parsePositions(text, of); err == nil || problemOf(err).Status != 400 {
+		if got, _, err := parsePositions(text, of); err == nil || problemOf(err).Status != 400 {
 			t.Errorf("%q is read as %v, %v", text, got, err)
 		}
 	}
-	if _, err := parsePositions(run(3, 1, 2), of); err == nil || problemOf(err).Status != 404 {
+	if _, _, err := parsePositions(run(3, 1, 2), of); err == nil || problemOf(err).Status != 404 {
 		t.Errorf("a partition that is not there: %v", err)
 	}
+}
+
+// What was forged or damaged is refused, or says something else in the one form in which weir says it.
+func FuzzPositions(f *testing.F) {
+	of := eventlog.Topic{ID: eventlog.TopicID{0x3f, 0x2a, 0x91, 0xc0}, Partitions: make([]eventlog.Partition, 41)}
+	for _, seed := range []string{"", "0:13,2:40", "3f2a91c0/", "3f2a91c0/0:13,2:40", "3f2a91c0.", "3f2a91c0.AAEaAQE2", "3f2a91c0..0", "3f2a91c0.AAEaAQE2.28512345", "3f2a91c0.AAEaAQE2.", "3f2a91c0.AAEaAQE2.0.0"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, epoch, err := parsePositions(text, of)
+		if err != nil {
+			if status := problemOf(err).Status; status != 400 && status != 404 && status != 410 {
+				t.Errorf("%q: %v", text, err)
+			}
+			return
+		}
+		if epoch < unknownEpoch || slices.ContainsFunc(p, func(o eventlog.Offset) bool { return o < 0 }) {
+			t.Errorf("%q is %v of epoch %d", text, p, epoch)
+		}
+		epoch = max(epoch, 0)
+		if back, in, err := parsePositions(string(p.appendTo(nil, of, epoch)), of); err != nil || !slices.Equal(back, p) || in != epoch {
+			t.Errorf("%q is %v of epoch %d, and written anew %v of %d, %v", text, p, epoch, back, in, err)
+		}
+	})
 }
 
 // What weir gives out as a position fits into what it takes, whatever the offsets are, and usual ones take three letters for each.
@@ -69,13 +94,13 @@ func TestPositionsFitIntoAHeader(t *testing.T) {
 			p[n] = math.MaxInt64
 		}
 	}
-	if size, most := len(p.appendTo(nil, of)), headerBytesMax-4<<10; size > most {
+	if size, most := len(p.appendTo(nil, of, math.MaxInt32)), headerBytesMax-4<<10; size > most {
 		t.Errorf("a position has %d letters, and %d are the most", size, most)
 	}
 	for n := range p {
 		p[n] = eventlog.Offset(5_000_000 + n%7*1000)
 	}
-	if size := len(p.appendTo(nil, of)); size > 3*len(p) {
+	if size := len(p.appendTo(nil, of, math.MaxInt32)); size > 3*len(p) {
 		t.Errorf("a usual position has %d letters", size)
 	}
 }

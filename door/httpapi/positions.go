@@ -12,19 +12,25 @@ import (
 
 // positions are the next offset of each partition of a topic, by number. As an event's id they are encoded as
 //
-//	3f2a91c0.AgENAgEo
+//	3f2a91c0.AgENAgEo.28512345
 //
-// the first characters of the topic's id, and in base64url runs of partitions with an offset above 0: how many are skipped, how many
-// follow, and the offset of each minus the one before. A topic that is deleted and created again has another id, so that no client continues
-// in it from its offsets in the old one. People write positions as 0:13,2:40.
+// the first characters of the topic's id; in base64url runs of partitions with an offset above 0: how many are skipped, how many
+// follow, and the offset of each minus the one before; and the leader epoch in which the events before them were read. A topic that is
+// deleted and created again has another id, so that no client continues in it from its offsets in the old one. People write positions as
+// 0:13,2:40, without an epoch, and the ids of older versions have none.
 type positions []eventlog.Offset
 
-const topicMark = 8 // characters of a topic's id
+const (
+	topicMark    = 8  // characters of a topic's id
+	unknownEpoch = -1 // of positions without one
+
+	damagedPosition = "it is damaged"
+)
 
 // streamPartitions is the most partitions of a stream that has positions: with any offsets, they fit into a header of headerBytesMax.
 const streamPartitions = 2048
 
-func (p positions) appendTo(b []byte, t eventlog.Topic) []byte {
+func (p positions) appendTo(b []byte, t eventlog.Topic, epoch int32) []byte {
 	b = append(append(b, t.ID.String()[:topicMark]...), '.')
 	var raw []byte
 	last := eventlog.Offset(0)
@@ -37,7 +43,8 @@ func (p positions) appendTo(b []byte, t eventlog.Topic) []byte {
 		for from = n; n < len(p) && p[n] != 0; n++ {
 		}
 		if from == n {
-			return base64.RawURLEncoding.AppendEncode(b, raw)
+			b = append(base64.RawURLEncoding.AppendEncode(b, raw), '.')
+			return strconv.AppendInt(b, int64(epoch), 10)
 		}
 		raw = binary.AppendUvarint(binary.AppendUvarint(raw, uint64(skip)), uint64(n-from))
 		for ; from < n; from++ {
@@ -47,53 +54,62 @@ func (p positions) appendTo(b []byte, t eventlog.Topic) []byte {
 	}
 }
 
-// parsePositions reads positions in a topic. Partitions that are not listed are at 0.
-func parsePositions(text string, t eventlog.Topic) (positions, error) {
-	wrong := func(why string) error {
-		return kindInvalidRequest.because("%s is not a position: %s; take the id of an event, or write partition:offset,…", shorten(text), why)
+// parsePositions reads positions in a topic, and their epoch. Partitions that are not listed are at 0.
+func parsePositions(text string, t eventlog.Topic) (p positions, epoch int32, err error) {
+	wrong := func(why string) (positions, int32, error) {
+		return nil, 0, kindInvalidRequest.because("%s is not a position: %s; take the id of an event, or write partition:offset,…", shorten(text), why)
 	}
-	mark, list, read := "", text, parseWritten
+	list, read := text, parseWritten
+	epoch = unknownEpoch
 	if at := strings.IndexAny(text, "./"); at >= 0 {
-		mark, list = text[:at], text[at+1:]
+		mark := text[:at]
+		list = text[at+1:]
 		switch {
 		case at != topicMark:
-			return nil, wrong("the topic's mark has not 8 letters")
+			return wrong("the topic's mark has not 8 letters")
 		case mark != t.ID.String()[:topicMark]:
-			return nil, kindRecreated.because("the position is in another topic of this name, which was deleted; begin anew, with from=earliest or from=latest")
+			return nil, 0, kindRecreated.because("the position is in another topic of this name, which was deleted; begin anew, with from=earliest or from=latest")
 		case text[at] == '.':
 			read = parseRuns
+			runs, number, has := strings.Cut(list, ".")
+			if has {
+				n, err := strconv.ParseUint(number, 10, 31)
+				if err != nil {
+					return wrong(damagedPosition)
+				}
+				list, epoch = runs, int32(n)
+			}
 		case list == "":
-			return make(positions, len(t.Partitions)), nil
+			return make(positions, len(t.Partitions)), epoch, nil
 		}
 	}
-	p := make(positions, len(t.Partitions))
+	p = make(positions, len(t.Partitions))
 	missing, why := read(list, p)
 	switch {
 	case why != "":
-		return nil, wrong(why)
+		return wrong(why)
 	case missing >= 0:
-		return nil, noSuchPartition(t, missing)
+		return nil, 0, noSuchPartition(t, missing)
 	}
-	return p, nil
+	return p, epoch, nil
 }
 
-// parseRuns reads an encoding by appendTo into p. It returns what is wrong, or the partition that does not exist; -1: none.
+// parseRuns reads the runs of an encoding by appendTo into p. It returns what is wrong, or the partition that does not exist; -1: none.
 func parseRuns(text string, p positions) (missing int64, wrong string) {
-	const broken = "it is damaged"
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil {
-		return -1, broken
+		return -1, damagedPosition
 	}
 	r := varints{rest: raw}
 	n, last := uint64(0), int64(0)
 	for len(r.rest) > 0 {
 		skip, count := r.next(math.MaxInt32), r.next(math.MaxInt32)
 		if r.bad || count == 0 || count > uint64(len(r.rest)) {
-			return -1, broken
+			return -1, damagedPosition
 		}
 		for n += skip; count > 0; n, count = n+1, count-1 {
 			if last += r.difference(); r.bad || last <= 0 {
-				return -1, broken
+				return -1, damagedPosition
 			}
 			if n >= uint64(len(p)) {
 				return int64(n), ""

@@ -70,7 +70,7 @@ var (
 	kindRecreated       = kind{"topic_recreated", http.StatusGone, "The position is of a topic that is no more"}
 	kindTooLarge        = kind{"too_large", http.StatusRequestEntityTooLarge, "It is larger than a limit allows"}
 	kindMediaType       = kind{"unsupported_media_type", http.StatusUnsupportedMediaType, "The body is in a format that this path does not take"}
-	kindOutOfRange      = kind{"offset_out_of_range", http.StatusRequestedRangeNotSatisfiable, "The partition does not hold this offset"}
+	kindOutOfRange      = kind{"offset_out_of_range", http.StatusRequestedRangeNotSatisfiable, "The partition does not hold what is asked for"}
 	kindMisdirected     = kind{"misdirected", http.StatusMisdirectedRequest, "This server does not answer for that host"}
 	kindKeyReused       = kind{"key_reused", http.StatusUnprocessableEntity, "The Idempotency-Key was used for other events"}
 	kindTooManyMembers  = kind{"too_many_members", http.StatusTooManyRequests, "The API key has as many members of groups as it may"}

@@ -47,7 +47,7 @@ func (s *Server) read(c *call) error {
 	}
 	polls, stop := untilDraining(c.r)
 	defer stop()
-	pages, claim, err := s.fetch(ctx, polls, c.who, []eventlog.Span{{Partition: partition, From: from}}, 0, most, wait)
+	pages, claim, err := s.fetch(ctx, polls, c.who, []eventlog.Span{{Partition: partition, From: from}}, 0, most, wait, nil)
 	defer claim.Release()
 	if err == nil && wait > 0 {
 		err = s.again(c, mayRead, topic.Name)

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -66,24 +67,28 @@ type streamed struct {
 	page  pageWriter
 	out   *encoder
 	next  positions
-	turn  int // which partition comes first, so that none starves if not all can be served
+	epoch int32 // the leader epoch in which what comes before next was read
+	turn  int   // which partition comes first, so that none starves if not all can be served
 }
 
-// begin finds the positions to start from, with one store call.
+// begin finds the positions to start from, and the epoch that they are good in, with one store call.
 func (st *streamed) begin(from string) (err error) {
 	ctx, cancel := st.c.withTimeout()
 	defer cancel()
+	now := st.s.cfg.Log.LeaderEpoch() // before the bounds: if the store loses its end after this, the first fetch tells
 	bounds, err := st.s.cfg.Log.Bounds(ctx, st.topic.Partitions...)
 	if err != nil {
 		return err
 	}
-	st.next = make(positions, len(bounds))
+	st.next, st.epoch = make(positions, len(bounds)), unknownEpoch
 	if from != "earliest" && from != "latest" {
-		if st.next, err = parsePositions(from, st.topic); err != nil {
+		if st.next, st.epoch, err = parsePositions(from, st.topic); err != nil {
 			return err
 		}
 	}
+	var lost *problem
 	for n, b := range bounds {
+		end := st.epochEnd(b.Bounds)
 		switch {
 		case !st.wants(int32(n)):
 			st.next[n] = 0
@@ -93,11 +98,40 @@ func (st *streamed) begin(from string) (err error) {
 			st.next[n] = b.Bounds.First
 		case from == "latest":
 			st.next[n] = b.Bounds.Next
-		case st.next[n] > b.Bounds.Next:
-			return &eventlog.RangeError{Partition: eventlog.Partition(n), Asked: st.next[n], First: b.Bounds.First, Next: b.Bounds.Next}
+		case st.next[n] > end:
+			outside := &eventlog.RangeError{Partition: b.Bounds.Partition, Asked: st.next[n], First: min(b.Bounds.First, end), Next: end}
+			if st.epoch < 0 || st.epoch >= now {
+				return outside
+			}
+			if lost == nil {
+				lost = lostEvents(st.topic.Name, n, outside)
+			}
+			st.next[n] = end
 		}
 	}
+	st.epoch = max(st.epoch, now)
+	if lost != nil {
+		lost.Detail += string(st.next.appendTo(nil, st.topic, st.epoch))
+		return lost
+	}
 	return nil
+}
+
+// epochEnd returns where a partition ends for positions of the stream's epoch.
+func (st *streamed) epochEnd(b eventlog.Bounds) eventlog.Offset {
+	if _, end, known := st.s.cfg.Log.EpochEnd(b.Partition, st.epoch, b.Next); known {
+		return end
+	}
+	return b.Next
+}
+
+// lostEvents is the problem of a position past the end of its epoch. The caller appends the position to continue from: written by hand it
+// would have no epoch, and what is lost in other partitions would not be told.
+func lostEvents(topic string, partition int, outside *eventlog.RangeError) *problem {
+	p := problemOf(outside)
+	p.Detail = fmt.Sprintf("topic %s, partition %d: the store may have lost what was read from offset %d to %d: it was restored, or another server took over. "+
+		"Others may have these offsets now. To continue where the loss began, in all partitions: from=", shorten(topic), partition, outside.Next, outside.Asked-1)
+	return p
 }
 
 // fits checks that the topic's positions are short enough for a client to send back.
@@ -151,7 +185,8 @@ func (st *streamed) round(ctx context.Context) bool {
 	spans, numbers := st.spans()
 	st.turn++
 	fetchCtx, cancel := context.WithTimeout(ctx, st.s.cfg.KeepAlive+storeTimeout)
-	pages, claim, err := st.s.fetch(fetchCtx, waiting, st.c.who, spans, st.turn, st.most(), st.s.cfg.KeepAlive)
+	epoch := st.epoch
+	pages, claim, err := st.s.fetch(fetchCtx, waiting, st.c.who, spans, st.turn, st.most(), st.s.cfg.KeepAlive, &epoch)
 	cancel()
 	defer claim.Release()
 	st.page.begin(claim)
@@ -162,7 +197,7 @@ func (st *streamed) round(ctx context.Context) bool {
 	case err != nil:
 		err = st.holdOn(ctx)
 	default:
-		err = st.send(pages, numbers)
+		err = st.send(pages, numbers, epoch)
 	}
 	return err == nil && st.flush() == nil
 }
@@ -183,15 +218,23 @@ func (st *streamed) most() int {
 	if st.lines {
 		return eventsMax
 	}
-	return max(1, min(eventsMax, positionBytes/len(st.next.appendTo(nil, st.topic))))
+	return max(1, min(eventsMax, positionBytes/len(st.next.appendTo(nil, st.topic, st.epoch))))
 }
 
-// send writes the fetched events, or a keep-alive if there are none.
-func (st *streamed) send(pages []page, numbers []int32) error {
-	sent := false
+// send writes the fetched events, which are of this epoch, or a keep-alive if there are none. If the epoch is another than before and a
+// partition has an error, it writes nothing: the position there may be past a loss, and an id of the new epoch would hide that when the
+// client comes back.
+func (st *streamed) send(pages []page, numbers []int32, epoch int32) error {
+	changed, sent := epoch != st.epoch, false
+	for i := range pages {
+		pages[i].passTrimmed()
+		if changed && pages[i].err != nil {
+			return pages[i].err
+		}
+	}
+	st.epoch = epoch
 	for i := range pages {
 		p, n := &pages[i], numbers[i]
-		p.passTrimmed()
 		if p.err != nil {
 			return p.err
 		}
@@ -207,7 +250,12 @@ func (st *streamed) send(pages []page, numbers []int32) error {
 		}
 		sent = sent || len(p.events) > 0 || p.gap != nil
 	}
-	if !sent {
+	switch {
+	case sent:
+	case changed && !st.lines: // the log forgets old epochs, and may refuse an id of one that it forgot
+		st.id()
+		st.out.string("\n")
+	default:
 		st.comment()
 	}
 	return nil
@@ -230,7 +278,7 @@ func (st *streamed) event(n int32, rec *batch.Record) {
 
 func (st *streamed) id() {
 	st.out.string("id: ")
-	st.out.buf = st.next.appendTo(st.out.buf, st.topic)
+	st.out.buf = st.next.appendTo(st.out.buf, st.topic, st.epoch)
 	st.out.string("\n")
 }
 

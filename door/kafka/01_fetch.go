@@ -20,13 +20,15 @@ const (
 // Fetch sessions (KIP-227) are not kept. A client that asks for one is answered with session id 0, which the protocol allows: it
 // continues with full requests.
 func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) kmsg.Response {
-	out := &fetched{FetchResponse: in.ResponseKind().(*kmsg.FetchResponse), epochAt: s.log.EpochAt}
+	epoch := s.log.LeaderEpoch() // of the answer, once it is there
+	out := &fetched{FetchResponse: in.ResponseKind().(*kmsg.FetchResponse)}
+	out.epochAt = func(p eventlog.Partition, o eventlog.Offset) int32 { return min(s.log.EpochAt(p, o), epoch) }
 	if in.SessionEpoch > 0 {
 		out.ErrorCode = kerr.FetchSessionIDNotFound.Code
 		return out
 	}
 	out.uncommitted = in.IsolationLevel == 0
-	spans, slots := s.plan(ctx, in, out)
+	spans, slots, known := s.plan(ctx, in, out, epoch)
 	if len(spans) == 0 {
 		return out // there is nothing to wait for
 	}
@@ -36,6 +38,7 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 		MaxBytes: min(clamp(in.MaxBytes), int(s.fetches.Share())),
 		MaxWait:  min(max(time.Duration(in.MaxWaitMillis)*time.Millisecond, 0), fetchWaitMax),
 		Claim:    s.fetches.Begin(),
+		Epoch:    &epoch,
 	}
 	if out.failed {
 		want.MaxWait = 0
@@ -49,6 +52,9 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 			continue
 		}
 		p.slice, p.code = got[i], errorCode(got[i].Err)
+		if fenced := checkEpoch(known[i], epoch); fenced != nil { // another began meanwhile
+			p.slice, p.code = eventlog.Slice{}, errorCode(fenced)
+		}
 	}
 	if err != nil {
 		s.trouble("fetch", err)
@@ -79,9 +85,9 @@ func clamp(maxBytes int32) int { return min(max(int(maxBytes), 1), fetchMax) }
 // slot is the index of a span's answer.
 type slot struct{ topic, partition int }
 
-// plan prepares the answer, and lists the spans to read from the log. A partition that is mentioned more than once has one answer, in the place
-// of the first mention, for the offset of the last: Kafka's broker keeps the mentions in a map by partition (FetchRequest.fetchData).
-func (s *Server) plan(ctx context.Context, in *kmsg.FetchRequest, out *fetched) (spans []eventlog.Span, slots []slot) {
+// plan prepares the answer in a leader epoch, and lists the spans to read from the log, with the epoch that the client knows for each. A
+// partition that is mentioned more than once has one answer, in the place of the first mention, for the offset of the last: Kafka's broker keeps the mentions in a map by partition (FetchRequest.fetchData).
+func (s *Server) plan(ctx context.Context, in *kmsg.FetchRequest, out *fetched, epoch int32) (spans []eventlog.Span, slots []slot, known []int32) {
 	out.topics = make([]fetchedTopic, len(in.Topics))
 	mentioned := make(map[eventlog.Partition]int) // index into spans
 	for i := range in.Topics {
@@ -95,7 +101,7 @@ func (s *Server) plan(ctx context.Context, in *kmsg.FetchRequest, out *fetched) 
 			if unknown != nil {
 				err = unknown
 			} else if err == nil {
-				err = s.checkEpoch(ask.CurrentLeaderEpoch)
+				err = checkEpoch(ask.CurrentLeaderEpoch, epoch)
 			}
 			if err != nil {
 				answer.partitions = append(answer.partitions, fetchedPartition{number: ask.Partition, code: errorCode(err)})
@@ -104,14 +110,14 @@ func (s *Server) plan(ctx context.Context, in *kmsg.FetchRequest, out *fetched) 
 			}
 			span := eventlog.Span{Partition: partition, From: eventlog.Offset(ask.FetchOffset), MaxBytes: clamp(ask.PartitionMaxBytes)}
 			if n, again := mentioned[partition]; again {
-				spans[n] = span
+				spans[n], known[n] = span, ask.CurrentLeaderEpoch
 				continue
 			}
 			mentioned[partition] = len(spans)
-			spans = append(spans, span)
+			spans, known = append(spans, span), append(known, ask.CurrentLeaderEpoch)
 			slots = append(slots, slot{i, len(answer.partitions)})
 			answer.partitions = append(answer.partitions, fetchedPartition{number: ask.Partition})
 		}
 	}
-	return spans, slots
+	return spans, slots, known
 }

@@ -34,6 +34,7 @@ func (s *Server) listOffsets(ctx context.Context, _ *request, in *kmsg.ListOffse
 	for i := range in.Topics {
 		topics[i].topic, topics[i].unknown = s.topicByName(ctx, in.Topics[i].Topic)
 	}
+	now := s.log.LeaderEpoch()
 	bounds := s.listBounds(ctx, in, topics)
 	asked := make(map[askedPartition]bool)
 	for i, t := range in.Topics {
@@ -48,6 +49,9 @@ func (s *Server) listOffsets(ctx context.Context, _ *request, in *kmsg.ListOffse
 				err = deny(kerr.InvalidRequest, "partition %d of topic %q is asked for more than once", p.Partition, t.Topic)
 			} else {
 				found, epoch, err = s.listOffset(ctx, in, topics[i], p, bounds)
+			}
+			if err == nil && s.log.LeaderEpoch() != now {
+				err = deny(kerr.NotLeaderForPartition, "another leader epoch began while the offset was looked up")
 			}
 			asked[at] = true
 			if err != nil {
@@ -129,7 +133,7 @@ func (s *Server) listOffset(ctx context.Context, in *kmsg.ListOffsetsRequest, of
 	if err != nil {
 		return nowhere, -1, err
 	}
-	if err := s.checkEpoch(p.CurrentLeaderEpoch); err != nil {
+	if err := checkEpoch(p.CurrentLeaderEpoch, s.log.LeaderEpoch()); err != nil {
 		return nowhere, -1, err
 	}
 	slice := bounds[partition]

@@ -31,7 +31,7 @@ func (s *Server) offsetForLeaderEpoch(ctx context.Context, _ *request, in *kmsg.
 				partition, err = partitionOf(topic, ask.Partition)
 			}
 			if err == nil {
-				err = s.checkEpoch(ask.CurrentLeaderEpoch)
+				err = checkEpoch(ask.CurrentLeaderEpoch, s.log.LeaderEpoch())
 			}
 			if err != nil {
 				s.trouble("OffsetForLeaderEpoch", err)

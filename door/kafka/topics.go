@@ -108,14 +108,14 @@ func partitionOf(t eventlog.Topic, number int32) (eventlog.Partition, error) {
 	return t.Partitions[number], nil
 }
 
-// checkEpoch checks the leader epoch that a client knows; negative: it sends none. A client with an older epoch refreshes its metadata and
-// then asks with OffsetForLeaderEpoch whether what it read still exists (KIP-320).
-func (s *Server) checkEpoch(epoch int32) error {
-	switch now := s.log.LeaderEpoch(); {
-	case epoch > now:
-		return deny(kerr.UnknownLeaderEpoch, "leader epoch %d is asked for; it is %d", epoch, now)
-	case epoch >= 0 && epoch < now:
-		return deny(kerr.FencedLeaderEpoch, "leader epoch %d is asked for; it is %d", epoch, now)
+// checkEpoch checks the leader epoch that a client knows against the one that is now; negative: the client sends none. A client with an
+// older epoch refreshes its metadata and then asks with OffsetForLeaderEpoch whether what it read still exists (KIP-320).
+func checkEpoch(known, now int32) error {
+	switch {
+	case known > now:
+		return deny(kerr.UnknownLeaderEpoch, "leader epoch %d is asked for; it is %d", known, now)
+	case known >= 0 && known < now:
+		return deny(kerr.FencedLeaderEpoch, "leader epoch %d is asked for; it is %d", known, now)
 	}
 	return nil
 }

@@ -78,6 +78,32 @@ func TestAConsumerHearsThatItsLogWasCut(t *testing.T) {
 	}
 }
 
+// A fetch that waits while the store is found to have lost its end is told of the new epoch, and not that its offset is out of range: for
+// that clients go to where their reset policy says.
+func TestAFetchThatWaitsHearsOfTheNewEpoch(t *testing.T) {
+	for _, silently := range []bool{false, true} {
+		store := memory.New()
+		b := startOn(t, store, kafka.Config{})
+		b.createTopic("t", 1, nil)
+		b.mustProduce("t", 0, sealed(t, batch.None, value("kept")))
+		restore := store.Backup()
+		b.mustProduce("t", 0, sealed(t, batch.None, value("lost")))
+		req := kmsg.NewPtrFetchRequest()
+		req.Version, req.MaxWaitMillis, req.MinBytes, req.MaxBytes = 12, 60_000, 1, 1<<20
+		rt := kmsg.NewFetchRequestTopic()
+		rt.Topic = "t"
+		rp := kmsg.NewFetchRequestTopicPartition()
+		rp.CurrentLeaderEpoch, rp.FetchOffset, rp.PartitionMaxBytes = 0, 2, 1<<20
+		rt.Partitions = append(rt.Partitions, rp)
+		req.Topics = append(req.Topics, rt)
+		got := make(chan *kmsg.FetchResponse, 1)
+		go func() { got <- ask[*kmsg.FetchResponse](b, req) }()
+		restore(silently)
+		p := (<-got).Topics[0].Partitions[0]
+		wantCode(t, "a fetch that waited", p.ErrorCode, kerr.FencedLeaderEpoch)
+	}
+}
+
 func TestLeaderEpochsOfARestoredStore(t *testing.T) {
 	b, _ := lossy(t)
 	b.mustProduce("t", 0, sealed(t, batch.None, value("new")))

@@ -163,8 +163,8 @@ func TestLanesKeepTheOrderOfEachTopic(t *testing.T) {
 	}
 	for move() {
 	}
-	if lanes < 2 {
-		t.Errorf("there were at most %d lanes at once", lanes)
+	if lanes < 2 && in.span > int64(in.most) { // a look into fewer rows than it may take leaves no backlog
+		t.Errorf("there were at most %d lanes at once, with a span of %d", lanes, in.span)
 	}
 	at := make(map[string]int)
 	for n, v := range moved {

@@ -42,7 +42,7 @@ var layers = []layer{
 	{"store/storetest", []string{"eventlog", "internal", "store/memory"}}, // memory is its model
 	{"store", []string{"eventlog", "internal"}},
 	{"bench", []string{".", "bench", "door", "use", "eventlog", "store", "internal"}}, // a program of its own
-	{"examples", []string{"."}},                                                       // what anybody could write
+	{"examples", []string{".", "weirotel"}},                                           // what anybody could write
 	{"internal/chaos", []string{".", "eventlog", "store", "internal"}},                // what users have, and the log to see whether it is true
 	{"internal/conformance", []string{"door", "use", "eventlog", "store", "internal"}},
 	{"internal", []string{"eventlog", "internal"}},

@@ -75,6 +75,29 @@ var mutants = []mutant{
 			{"use/group/own.go", "if !due(g.renewBy, now) {", "if g.renewBy = now.Add(time.Hour); true {"},
 		},
 	},
+	{
+		name: "a claim is told before it is stored", finds: []string{"Q2", "Q3", "Q4"},
+		edits: []edit{{
+			"use/queue/claim.go",
+			"err := q.change(ctx, p, &op{apply: apply, onAbandoned: func() { q.giveBack(p, granted) }})\n",
+			"var err error\n\t\tif next := s.known(); next != nil {\n\t\t\tnext = next.clone()\n\t\t\tif _, err = apply(next, &change{}); err == nil {\n\t\t\t\ts.mu.Lock()\n\t\t\t\ts.state = next\n\t\t\t\ts.mu.Unlock()\n\t\t\t}\n\t\t}\n",
+		}},
+	},
+	{
+		name: "leases end by the clock of the process that claims, and one is wrong", finds: []string{"Q2", "Q3", "Q4"},
+		edits: []edit{
+			{"use/queue/clock.go", "\t\"fmt\"\n", "\t\"fmt\"\n\t\"os\"\n"},
+			{
+				"use/queue/clock.go",
+				"now := time.Now()\n\treturn c.read + Time(now.Sub(c.told).Milliseconds()), c.read + Time(now.Sub(c.asked).Milliseconds()) + 1, nil\n",
+				"now := Time(time.Now().UnixMilli() + int64(os.Getpid()%2)*60_000)\n\treturn now, now + 1, nil\n",
+			},
+		},
+	},
+	{
+		name: "a queue's state is put without a check of its version", finds: []string{"Q2", "Q3", "Q4"},
+		edits: []edit{{"use/queue/shard.go", "c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: s.key, Version: s.version})\n", "\n"}},
+	},
 }
 
 // mutantMax is how long a mutant may stay unfound.

@@ -126,6 +126,9 @@ func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.rewound(s.told) {
+		return nil, fmt.Errorf("read: %w", eventlog.ErrRewound)
+	}
 	slices := make([]eventlog.Slice, len(spans))
 	budget := eventlog.NewBudget(maxBytes)
 	for i, span := range spans {

@@ -70,10 +70,12 @@ func notSent(err error) error {
 
 // readFailed returns the error of a call that changes nothing, and so can be repeated.
 func readFailed(err error) error {
-	if err == nil || errors.Is(err, eventlog.ErrUnavailable) {
+	switch {
+	case err == nil, errors.Is(err, eventlog.ErrUnavailable):
 		return err
-	}
-	if answered(err) && !isTransient(err) {
+	case code(err) == rewound:
+		return fmt.Errorf("%w: %w", eventlog.ErrRewound, err)
+	case answered(err) && !isTransient(err):
 		return err
 	}
 	return notSent(err)

@@ -20,5 +20,8 @@ func Hasty(o Options) Options {
 	return o
 }
 
+// ReadSQL is the statement of Read.
+var ReadSQL = readStatement.SQL
+
 // Scripts is how many files of the log's run once.
 func Scripts() int { return len(logPart.tables()) }

@@ -32,6 +32,14 @@ func (in Incarnation) params() [][]byte {
 	return [][]byte{wire.Int8(in.Server), wire.Int8(in.Tables), wire.Int8(in.Epoch)}
 }
 
+// args are the same parameters, for pgx.
+func (in Incarnation) args() []any {
+	if in.Server == 0 {
+		return []any{nil, nil, nil}
+	}
+	return []any{in.Server, in.Tables, in.Epoch}
+}
+
 // lastIncarnation is the incarnation that Moved returned last.
 type lastIncarnation struct {
 	mu   sync.Mutex // guards told
@@ -49,13 +57,4 @@ func (l *lastIncarnation) now() Incarnation {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.told
-}
-
-// args are the parameters of weir.still, for pgx.
-func (l *lastIncarnation) args() []any {
-	in := l.now()
-	if in.Server == 0 {
-		return []any{nil, nil, nil}
-	}
-	return []any{in.Server, in.Tables, in.Epoch}
 }

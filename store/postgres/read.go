@@ -18,7 +18,8 @@ import (
 
 var readStatement = wire.Statement{Name: "read", SQL: `
 	SELECT span, first_offset, next_offset, held, base_offset, max_time, records, size, bytes
-	FROM weir.read($1, $2, $3, $4)`}
+	FROM weir.read($1, $2, $3, $4)
+	WHERE weir.still($5, $6, $7)`}
 
 var listStatement = wire.Statement{Name: "list", SQL: `SELECT key, version, value, age_us FROM weir.list($1, $2, $3, $4)`}
 
@@ -51,8 +52,9 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 		partitions[i], from[i], size[i] = span.Partition, span.From, int64(span.MaxBytes)
 		slices[i] = eventlog.Slice{Bounds: eventlog.Bounds{Partition: span.Partition}, Err: eventlog.ErrNoPartition}
 	}
-	rows := readStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled,
-		wire.Int8Array(partitions), wire.Int8Array(from), wire.Int8Array(size), wire.Int8(int64(maxBytes)))
+	told := s.lastIncarnation.now()
+	params := [][]byte{wire.Int8Array(partitions), wire.Int8Array(from), wire.Int8Array(size), wire.Int8(int64(maxBytes))}
+	rows := readStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, append(params, told.params()...)...)
 	for rows.NextRow() {
 		row := rows.Values()
 		n := wire.Integer(row[0]) - 1
@@ -71,7 +73,7 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	first := true // no earlier span got a batch, so this one must have one, whatever its size
 	for i := range slices {
 		if missing(spans[i], slices[i], first) {
-			if slices[i], err = s.damaged(ctx, conn, spans[i], slices[i]); err != nil {
+			if slices[i], err = s.damaged(ctx, conn, told, spans[i], slices[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -95,10 +97,12 @@ func missing(span eventlog.Span, slice eventlog.Slice, first bool) bool {
 
 // damaged returns the slice of a span whose first batch is missing. Its DamagedError says where the next batch begins,
 // which costs one more query.
-func (s *Store) damaged(ctx context.Context, conn *pgxpool.Conn, span eventlog.Span, slice eventlog.Slice) (eventlog.Slice, error) {
+func (s *Store) damaged(ctx context.Context, conn *pgxpool.Conn, told Incarnation, span eventlog.Span, slice eventlog.Slice) (eventlog.Slice, error) {
 	d := &eventlog.DamagedError{Partition: span.Partition, From: span.From}
-	err := conn.QueryRow(ctx, `SELECT coalesce(min(base_offset), $3) FROM weir.batch WHERE partition_id = $1 AND base_offset > $2`,
-		int64(span.Partition), int64(span.From), int64(slice.Bounds.Next)).Scan(&d.Next)
+	err := conn.QueryRow(ctx, `
+		SELECT coalesce((SELECT min(base_offset) FROM weir.batch WHERE partition_id = $4 AND base_offset > $5), $6)
+		WHERE weir.still($1, $2, $3)`,
+		append(told.args(), int64(span.Partition), int64(span.From), int64(slice.Bounds.Next))...).Scan(&d.Next)
 	d.Err = fmt.Errorf("no batch holds offsets [%d, %d)", d.From, d.Next)
 	return eventlog.Slice{Bounds: slice.Bounds, Err: d}, err
 }

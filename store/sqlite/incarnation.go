@@ -69,8 +69,8 @@ func (s *Store) incarnation(c *conn) (eventlog.Incarnation, error) {
 	return in, nil
 }
 
-// unchanged returns ErrRewound if the store is not in the incarnation that Moved returned last.
-func (s *Store) unchanged(w *conn) error {
+// unchanged returns ErrRewound if the store is not in the incarnation that Moved returned last. Call it in a transaction.
+func (s *Store) unchanged(c *conn) error {
 	s.identity.mu.Lock()
 	told := s.identity.told
 	s.identity.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *Store) unchanged(w *conn) error {
 	} else if replaced {
 		return eventlog.ErrRewound
 	}
-	now, err := s.incarnation(w)
+	now, err := s.incarnation(c)
 	if err == nil && now != told {
 		err = eventlog.ErrRewound
 	}

@@ -15,10 +15,14 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Read implements eventlog.Store. A span costs three lookups, however long the log is.
+// Read implements eventlog.Store. A span costs three lookups, however long the log is. The check of the incarnation costs
+// one more, and a stat of the file.
 func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
 	slices := make([]eventlog.Slice, len(spans))
 	err := s.view(ctx, func(r *conn) error {
+		if err := s.unchanged(r); err != nil {
+			return err
+		}
 		budget := eventlog.NewBudget(maxBytes)
 		for i, span := range spans {
 			var err error

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"modernc.org/sqlite"
@@ -102,6 +104,9 @@ func TestABackupCopiedIntoTheFileIsAnotherIncarnation(t *testing.T) {
 	if at, err := append(); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("a commit behind it gets offset %d, %v; want ErrRewound", at, err)
 	}
+	if got, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1, MaxBytes: 100}}, 100); !errors.Is(err, eventlog.ErrRewound) {
+		t.Errorf("a read behind it returns %+v, %v; want ErrRewound", got, err)
+	}
 	if _, _, err := s.Moved(t.Context(), mark); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("moved, with a mark from before: %v", err)
 	}
@@ -111,6 +116,73 @@ func TestABackupCopiedIntoTheFileIsAnotherIncarnation(t *testing.T) {
 	if at, err := append(); err != nil || at != 1 {
 		t.Errorf("a commit after that gets offset %d, %v", at, err)
 	}
+}
+
+// Reads go on while Moved replaces the connections.
+func TestReadsWhileTheFileIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.db")
+	s, err := Open(t.Context(), path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	append := func(records int32) {
+		t.Helper()
+		if _, err := s.Commit(t.Context(), []eventlog.Entry{{Batches: []eventlog.Batch{{Partition: 1}, {Partition: 1, Records: records, Bytes: []byte("x")}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const kept, lost = 3, 1
+	append(kept)
+	copied := backup(t, path)
+	append(lost)
+	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+		t.Fatal(err)
+	}
+	var replaced, moving atomic.Bool
+	refused := make(chan struct{}, 2*(readersMax+1)) // each reader sends once or twice
+	var readers sync.WaitGroup
+	for range readersMax + 1 { // one waits for a connection
+		readers.Go(func() {
+			told := false
+			for {
+				late := replaced.Load()
+				got, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1, MaxBytes: 100}}, 100)
+				early := !moving.Load()
+				switch {
+				case late && errors.Is(err, eventlog.ErrRewound):
+					if !told {
+						told = true
+						refused <- struct{}{}
+					}
+				case errors.Is(err, eventlog.ErrRewound): // replaced while it was read
+				case err != nil:
+					t.Errorf("a read: %v", err)
+					refused <- struct{}{}
+					return
+				case got[0].Bounds.Next == kept+lost && !late:
+				case got[0].Bounds.Next == kept && !early:
+					return
+				default:
+					t.Errorf("a read, begun after the file was replaced: %t, ended before Moved: %t, returned %+v", late, early, got[0].Bounds)
+					refused <- struct{}{}
+					return
+				}
+			}
+		})
+	}
+	if err := os.Rename(copied, path); err != nil {
+		t.Fatal(err)
+	}
+	replaced.Store(true)
+	for range readersMax + 1 {
+		<-refused
+	}
+	moving.Store(true)
+	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+		t.Error(err)
+	}
+	readers.Wait()
 }
 
 // Whoever puts a backup back in two steps leaves a moment in which there is no file. What is committed then would be committed to a file
@@ -131,6 +203,9 @@ func TestNothingIsCommittedToAFileWithoutAName(t *testing.T) {
 	if _, err := s.Commit(t.Context(), []eventlog.Entry{{Batches: []eventlog.Batch{{Partition: 1}}}}); !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("a commit while there is no file: %v", err)
 	}
+	if _, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1}}, 100); !errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrRewound) {
+		t.Errorf("a read while there is no file: %v", err)
+	}
 	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("moved while there is no file: %v", err)
 	}
@@ -139,5 +214,8 @@ func TestNothingIsCommittedToAFileWithoutAName(t *testing.T) {
 	}
 	if _, err := s.Commit(t.Context(), []eventlog.Entry{{Batches: []eventlog.Batch{{Partition: 1}}}}); err != nil {
 		t.Errorf("a commit when the same file is back: %v", err)
+	}
+	if _, err := s.Read(t.Context(), []eventlog.Span{{Partition: 1}}, 100); err != nil {
+		t.Errorf("a read when the same file is back: %v", err)
 	}
 }

@@ -43,6 +43,9 @@ func testRestored(t *testing.T, h Harness) {
 			return err
 		},
 		"a trim":                        func() error { return r.store.Trim(r.ctx, 1, 2) },
+		"a read":                        func() error { return r.readError(eventlog.Span{Partition: 1, From: 2, MaxBytes: 100}) },
+		"a read of bounds":              func() error { return r.readError(eventlog.Span{Partition: 1}) },
+		"a read of no partition":        func() error { return r.readError(eventlog.Span{Partition: 2, MaxBytes: 100}) },
 		"moved, with a mark of before,": func() error { _, _, err := r.store.Moved(r.ctx, mark); return err },
 	} {
 		if err := again(call); !errors.Is(err, eventlog.ErrRewound) {
@@ -70,6 +73,12 @@ func testRestored(t *testing.T, h Harness) {
 	}
 }
 
+// readError reads, and returns the error of the whole call.
+func (r *rig) readError(spans ...eventlog.Span) error {
+	_, err := r.store.Read(r.ctx, spans, 100)
+	return err
+}
+
 // again makes a call until it finds no connection that a backup broke.
 func again(call func() error) (err error) {
 	for range 10 {
@@ -95,6 +104,16 @@ func testEpoch(t *testing.T, h Harness) {
 	}
 	if _, err := r.store.Commit(r.ctx, []eventlog.Entry{{Batches: []eventlog.Batch{batch(1, 1, 10)}}}); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("a commit in an epoch that is over: %v", err)
+	}
+	for _, p := range []eventlog.Partition{1, 2} { // the second does not exist
+		if err := r.readError(eventlog.Span{Partition: p, MaxBytes: 100}); !errors.Is(err, eventlog.ErrRewound) {
+			t.Errorf("a read of partition %d in an epoch that is over: %v", p, err)
+		}
+	}
+	if third := r.another(); third != r.store { // a store in memory is one value
+		if _, err := third.Read(r.ctx, []eventlog.Span{{Partition: 1}}, 100); err != nil {
+			t.Errorf("a read by a process that was told no incarnation: %v", err)
+		}
 	}
 	if _, _, err := r.store.Moved(r.ctx, mark); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("moved, with a mark of an epoch that is over: %v", err)

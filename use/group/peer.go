@@ -124,6 +124,7 @@ type Assigned struct {
 	TopicPartition
 	Log      eventlog.Partition
 	Position eventlog.Offset // of the next record to handle: the last one committed, or where to begin
+	Epoch    int32           // the leader epoch in which what comes before Position was read; where that is not known, the log's before Position was read
 	Since    int32           // the generation that gave it to this peer: a partition given back and got again has another
 
 	base *int64 // see Position; nil: unknown. p.mu guards it

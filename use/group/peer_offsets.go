@@ -157,6 +157,9 @@ func (p *Peer) advance(grants []*Assigned, offsets []Committed) {
 	defer p.mu.Unlock()
 	for i, a := range grants {
 		a.Position = offsets[i].Offset
+		if epoch := offsets[i].LeaderEpoch; epoch >= 0 {
+			a.Epoch = epoch
+		}
 	}
 }
 
@@ -218,8 +221,12 @@ func (p *Peer) fill(ctx context.Context) error {
 		return nil
 	}
 	r := p.membership()
-	committed := make(map[TopicPartition]eventlog.Offset)
-	err := listOffsets(ctx, p.log, p.cfg.Group, func(o stored) error { committed[o.TopicPartition] = o.Offset; return nil })
+	epoch := p.log.LeaderEpoch()
+	keys, committed := make(map[TopicPartition]Committed), make(map[TopicPartition]eventlog.Offset)
+	err := listOffsets(ctx, p.log, p.cfg.Group, func(o stored) error {
+		keys[o.TopicPartition], committed[o.TopicPartition] = o.Committed, o.Offset
+		return nil
+	})
 	if err != nil {
 		return err
 	}
@@ -238,15 +245,19 @@ func (p *Peer) fill(ctx context.Context) error {
 		if err != nil || int(tp.Partition) >= len(topic.Partitions) {
 			continue // the topic is gone, or grew in another process; the next meeting tells
 		}
-		a := &Assigned{Topic: topic.Name, TopicPartition: tp, Log: topic.Partitions[tp.Partition], Since: r.generation}
+		a := &Assigned{Topic: topic.Name, TopicPartition: tp, Log: topic.Partitions[tp.Partition], Epoch: epoch, Since: r.generation}
 		position, known := committed[tp]
-		if a.Position = position; !known {
+		a.Position = position
+		switch key, is := keys[tp]; {
+		case !known:
 			fresh = append(fresh, a)
 			starts = p.addStarts(starts, topic, tp, begun[tp.Topic])
+		case is && key.Offset == position && p.remembers(a.Log, key.LeaderEpoch): // else SQL committed it, or nobody knows
+			a.Epoch = key.LeaderEpoch
 		}
 		grants = append(grants, a)
 	}
-	begins, err := p.begin(ctx, r, starts, bases)
+	begins, err := p.begin(ctx, r, starts, bases, epoch)
 	if err != nil {
 		return err
 	}
@@ -265,6 +276,13 @@ func (p *Peer) fill(ctx context.Context) error {
 	p.mu.Unlock()
 	p.notify()
 	return nil
+}
+
+// remembers reports whether the log can tell where a leader epoch ended, or has not heard of it yet. Of an epoch that it forgot it would name an end
+// that is too low, by any amount.
+func (p *Peer) remembers(of eventlog.Partition, epoch int32) bool {
+	found, _, known := p.log.EpochEnd(of, epoch, 0)
+	return epoch >= 0 && (!known || found == epoch)
 }
 
 // doubted lists the partitions of which the keys alone do not say where the group is: those given, and, of topics in which no key says that the group has
@@ -322,7 +340,7 @@ func (p *Peer) addStarts(starts []start, topic eventlog.Topic, tp TopicPartition
 
 // begin finds the offsets of where the group begins, and commits them at once: so all see how far it is behind, and what comes before the first commit is
 // not lost if the peer dies. A topic that is being deleted has −1.
-func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases map[TopicPartition]int64) (map[TopicPartition]eventlog.Offset, error) {
+func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases map[TopicPartition]int64, epoch int32) (map[TopicPartition]eventlog.Offset, error) {
 	if len(starts) == 0 {
 		return nil, nil
 	}
@@ -347,7 +365,7 @@ func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases ma
 		default:
 			begins[s.TopicPartition] = found[i].Bounds.First
 		}
-		pin := Committed{TopicPartition: s.TopicPartition, Name: s.name, Offset: begins[s.TopicPartition], LeaderEpoch: -1}
+		pin := Committed{TopicPartition: s.TopicPartition, Name: s.name, Offset: begins[s.TopicPartition], LeaderEpoch: epoch}
 		if base, known := bases[s.TopicPartition]; known { // what is committed beside it meanwhile counts
 			pin.Metadata = p.cfg.Beside.Mark(pin.Offset, Position{Offset: -1, Base: base})
 		}

@@ -17,7 +17,7 @@ BEGIN
     SELECT s.number INTO target FROM weir.segment s WHERE s.sealed_at IS NULL AND s.survivors;
     SELECT * INTO r FROM weir.run x
     WHERE x.segment >= victim AND x.segment <= victim
-    ORDER BY x.segment, - x.partition_id, x.next_offset LIMIT 1; -- the order of the index run_segment, which the primary key does not have
+    ORDER BY x.segment, - x.partition_id, - x.next_offset LIMIT 1; -- the order of the index run_segment, which the primary key does not have
     IF target IS NULL OR r.segment IS NULL THEN
         RETURN false;
     END IF;

@@ -1,0 +1,226 @@
+package weir_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/store/memory"
+)
+
+// The store loses its end while a handler works, and the log grows past where the consumer stands. What is lost and still in its queue reaches no
+// handler any more, and what has its offsets now is not passed over.
+func TestAConsumerGoesBackToWhereItsStoreLostItsEnd(t *testing.T) {
+	for _, handled := range []int{1, 20} { // of the 20 that are lost; the last one while they get lost
+		store := memory.New()
+		w := site{memory: shared{store}}.open(t)
+		ensure(t, w, "orders", 1)
+		var got seen
+		lost := numbered("lost ", 20)
+		busy, done := make(chan struct{}), make(chan struct{})
+		consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: func(ctx context.Context, e weir.Event) error {
+			if string(e.Value) == lost[handled-1] {
+				close(busy)
+				<-done
+			}
+			return got.note(ctx, e)
+		}})
+		publish(t, w, "orders", numbered("kept ", 3)...)
+		got.wait(t, 3)
+		restore, changed := store.Backup(), w.Core().IncarnationChanged()
+		publish(t, w, "orders", lost...)
+		<-busy
+		restore(false)
+		<-changed
+		publish(t, w, "orders", numbered("new ", 30)...)
+		close(done)
+		want := slices.Concat(numbered("kept ", 3), lost[:handled], numbered("new ", 30))
+		if v := values(got.wait(t, len(want))); !slices.Equal(v, want) {
+			t.Errorf("after %d lost events the consumer got %q", handled, v)
+		}
+	}
+}
+
+// A batch failed, and its events are tried alone. Then the store loses them: what is new at their offsets is tried as if nothing had happened.
+func TestNewEventsDoNotInheritTheTroubleOfLostOnes(t *testing.T) {
+	store := memory.New()
+	w := site{memory: shared{store}}.open(t)
+	ensure(t, w, "orders", 1)
+	var got seen
+	busy, done := make(chan struct{}), make(chan struct{})
+	sizes := make(chan int, 10) // of the calls with new events
+	failed := false
+	consume(t, w, weir.Subscription{
+		Group: "g", Topics: []string{"orders"}, MaxBatch: 100, Retry: weir.Retry{Attempts: 2, First: time.Millisecond},
+		BatchHandler: func(ctx context.Context, events []weir.Event) error {
+			switch first := string(events[0].Value); {
+			case first == "lost 0" && len(events) > 1:
+				return errors.New("no")
+			case first == "lost 0":
+				close(busy)
+				<-done
+				return nil
+			case first == "new 0":
+				sizes <- len(events)
+				if !failed {
+					failed = true
+					return errors.New("a passing trouble")
+				}
+			}
+			for _, e := range events {
+				if err := got.note(ctx, e); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	})
+	publish(t, w, "orders", "kept")
+	got.wait(t, 1)
+	restore, changed := store.Backup(), w.Core().IncarnationChanged()
+	publish(t, w, "orders", numbered("lost ", 6)...)
+	<-busy
+	restore(false)
+	<-changed
+	publish(t, w, "orders", numbered("new ", 12)...)
+	close(done)
+	if n := next(t, sizes); n != 12 {
+		t.Errorf("the handler got %d new events at once, want all 12", n)
+	}
+	if v, want := values(got.wait(t, 2))[1], "new 0"; v != want {
+		t.Errorf("what was handled next is %q, want %q", v, want)
+	}
+}
+
+// A position that the user chose in the epoch that is now is not taken for one of the epoch in which the consumer read before.
+func TestASeekIsNotUndoneByTheEpochBeforeIt(t *testing.T) {
+	store := memory.New()
+	w := site{memory: shared{store}}.open(t)
+	ensure(t, w, "orders", 1)
+	var got seen
+	c := consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
+	publish(t, w, "orders", numbered("kept ", 3)...)
+	got.wait(t, 3)
+	c.Pause()
+	committed(t, w, "g")
+	changed := w.Core().IncarnationChanged()
+	store.Backup()(false) // nothing is lost
+	<-changed
+	publish(t, w, "orders", numbered("skipped ", 10)...)
+	if err := c.Seek(t.Context(), weir.Latest); err != nil {
+		t.Fatal(err)
+	}
+	c.Resume()
+	publish(t, w, "orders", "next")
+	if v := values(got.wait(t, 4))[3]; v != "next" {
+		t.Errorf("after the seek %q came", v)
+	}
+}
+
+// What was handled again up to where the group was before is committed: the store has lost that the group was there.
+func TestWhatIsHandledAgainIsCommittedAgain(t *testing.T) {
+	store := memory.New()
+	w := site{memory: shared{store}}.open(t)
+	ensure(t, w, "orders", 1)
+	var got seen
+	c := consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, CommitEvery: time.Hour, Handler: got.note})
+	publish(t, w, "orders", numbered("kept ", 3)...)
+	got.wait(t, 3)
+	restore, changed := store.Backup(), w.Core().IncarnationChanged()
+	publish(t, w, "orders", numbered("lost ", 10)...)
+	got.wait(t, 13)
+	if err := c.Seek(t.Context(), weir.Latest); err != nil { // which commits
+		t.Fatal(err)
+	}
+	restore(false)
+	<-changed
+	eventually(t, "the consumer went back", func() bool { return c.Assigned()[0].Next == 3 })
+	publish(t, w, "orders", numbered("new ", 10)...)
+	got.wait(t, 23)
+	closeConsumer(t, c)
+	g, err := w.Group(t.Context(), "g")
+	if err != nil || g.Lag != 0 {
+		t.Errorf("after the consumer was closed the group is %+v, %v", g, err)
+	}
+}
+
+// A consumer commits what it handled before it hears that its store lost it. Who goes on there begins with what is new.
+func TestAPositionIsCommittedWithItsEpoch(t *testing.T) {
+	store := memory.New()
+	w := site{memory: shared{store}}.open(t)
+	ensure(t, w, "orders", 1)
+	var got seen
+	busy, done := make(chan struct{}), make(chan struct{})
+	c := consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: func(ctx context.Context, e weir.Event) error {
+		if string(e.Value) == "lost 2" {
+			close(busy)
+			<-done
+		}
+		return got.note(ctx, e)
+	}})
+	publish(t, w, "orders", numbered("kept ", 3)...)
+	got.wait(t, 3)
+	restore, changed := store.Backup(), w.Core().IncarnationChanged()
+	publish(t, w, "orders", numbered("lost ", 3)...)
+	<-busy
+	restore(false)
+	<-changed
+	publish(t, w, "orders", numbered("new ", 10)...)
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close(t.Context()) }()
+	eventually(t, "the consumer is being closed", c.Closing)
+	close(done)
+	if err := next(t, closed); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := w.Group(t.Context(), "g"); err != nil || g.Offsets[0].Committed != 6 {
+		t.Fatalf("the group is %+v, %v: want 6 committed", g, err)
+	}
+	var after seen
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: after.note})
+	if v := values(after.wait(t, 7)); v[0] != "new 0" {
+		t.Errorf("the next consumer got %q", v)
+	}
+}
+
+// Read stands exactly where the store loses its end. It ends there, whatever is published afterwards.
+func TestReadEndsWhereTheStoreLostItsEnd(t *testing.T) {
+	for name, later := range map[string]int{"nothing new": 0, "new events": 6} {
+		t.Run(name, func(t *testing.T) {
+			store := memory.New()
+			w := site{memory: shared{store}}.open(t)
+			ensure(t, w, "orders", 1)
+			publish(t, w, "orders", "kept")
+			restore := store.Backup()
+			large := make([]byte, 1<<20-100)
+			_, _ = rand.Read(large) // never fails
+			for range 4 {
+				publish(t, w, "orders", string(large)) // too large to come with the first
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			var got []int
+			for e, err := range w.Read(ctx, weir.TopicPartition{Topic: "orders"}, weir.Earliest) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got = append(got, len(e.Value)); len(got) > 1 {
+					continue
+				}
+				changed := w.Core().IncarnationChanged()
+				restore(false)
+				<-changed
+				for range later {
+					publish(t, w, "orders", "new event")
+				}
+			}
+			if !slices.Equal(got, []int{len("kept")}) {
+				t.Errorf("the values have %d bytes", got)
+			}
+		})
+	}
+}

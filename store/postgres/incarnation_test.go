@@ -1,0 +1,93 @@
+package postgres_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/store/postgres"
+)
+
+// PostgreSQL counts the calls of functions.
+func TestAReadChecksTheIncarnationOnce(t *testing.T) {
+	address := pgtest.URL(t)
+	s := at(t, address)
+	openPartitions(t, s, 1)
+	publish(t, s, batch(1, 10), batch(1, 10), batch(1, 10))
+	var known string
+	if err := connect(t, address).QueryRow(t.Context(), `SELECT format('%s, %s, %s', server, tables, epoch) FROM weir.life()`).Scan(&known); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []string{"force_generic_plan", "force_custom_plan"} { // the second as behind a pooler
+		conn := connect(t, address)
+		begin(t, conn, `SET track_functions = 'all'; SET plan_cache_mode = `+mode+`; PREPARE read AS `+postgres.ReadSQL)
+		for name, spans := range map[string]string{
+			"of no span":       `'{}', '{}', '{}'`,
+			"of no partition":  `'{9}', '{0}', '{100}'`,
+			"of bounds":        `'{1}', '{0}', '{0}'`,
+			"of three batches": `'{1}', '{0}', '{100}'`,
+		} {
+			for told, want := range map[string][2]int{"NULL, NULL, NULL": {1, 0}, known: {1, 1}} {
+				begin(t, conn, `BEGIN`)
+				before := checksOf(t, conn)
+				begin(t, conn, `EXECUTE read (`+spans+`, 1000, `+told+`)`)
+				after := checksOf(t, conn)
+				begin(t, conn, `ROLLBACK`)
+				if calls := [2]int{after[0] - before[0], after[1] - before[1]}; calls != want {
+					t.Errorf("%s, a read %s, told %s, called weir.still and weir.life %v times, want %v", mode, name, told, calls, want)
+				}
+			}
+		}
+	}
+}
+
+// checksOf returns how often this connection has called weir.still and weir.life.
+func checksOf(t *testing.T, conn *pgx.Conn) (calls [2]int) {
+	t.Helper()
+	if err := conn.QueryRow(t.Context(), `
+		SELECT coalesce(pg_stat_get_xact_function_calls('weir.still'::regproc), 0),
+		       coalesce(pg_stat_get_xact_function_calls('weir.life'::regproc), 0)`).Scan(&calls[0], &calls[1]); err != nil {
+		t.Fatal(err)
+	}
+	return calls
+}
+
+// A read waits within its check; meanwhile another process begins an epoch and appends.
+func TestAReadReturnsTheSnapshotThatItChecked(t *testing.T) {
+	address := pgtest.URL(t)
+	s, other := at(t, address), at(t, address)
+	openPartitions(t, s, 1)
+	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil { // and other is told no incarnation: it does not wait
+		t.Fatal(err)
+	}
+	pgtest.Exec(t, address, `DO $do$ BEGIN
+		EXECUTE regexp_replace(pg_get_functiondef('weir.still'::regproc), 'BEGIN',
+			'BEGIN IF server IS NOT NULL THEN PERFORM pg_advisory_lock_shared(7), pg_advisory_unlock_shared(7); END IF;'); END $do$`)
+	lock := connect(t, address)
+	begin(t, lock, `BEGIN; SELECT pg_advisory_xact_lock(7)`)
+	read := func() ([]eventlog.Slice, error) {
+		return s.Read(t.Context(), []eventlog.Span{{Partition: 1, MaxBytes: 100}}, 100)
+	}
+	type answer struct {
+		slices []eventlog.Slice
+		err    error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		slices, err := read()
+		done <- answer{slices, err}
+	}()
+	until(t, address, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event = 'advisory')`)
+	commit(t, other, eventlog.Entry{Puts: []eventlog.Put{{Key: eventlog.EpochKey, Version: 7, Value: []byte("x")}}})
+	publish(t, other, batch(1, 10))
+	begin(t, lock, `ROLLBACK`)
+	if got := <-done; got.err != nil || got.slices[0].Bounds.Next != 0 || len(got.slices[0].Batches) != 0 {
+		t.Errorf("the read returned %+v, %v; want the partition as it was before the epoch", got.slices, got.err)
+	}
+	if _, err := read(); !errors.Is(err, eventlog.ErrRewound) {
+		t.Errorf("the next read: %v, want ErrRewound", err)
+	}
+}
