@@ -406,7 +406,7 @@ func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now 
 		return m, false, q.drop(ctx, g)
 	}
 	settings := q.def.Load().settings
-	if settings.TTL > 0 && rec.Timestamp >= 0 && Time(rec.Timestamp)+Time(settings.TTL.Milliseconds()) < now {
+	if since := available(rec); settings.TTL > 0 && !since.IsZero() && Time(since.Add(settings.TTL).UnixMilli()) < now {
 		if settings.DropExpired {
 			return m, false, q.drop(ctx, g)
 		}
@@ -472,8 +472,14 @@ func priorAttempts(rec batch.Record) int {
 }
 
 // enqueued is when a message was first enqueued; zero: unknown.
-func enqueued(rec batch.Record) time.Time {
-	if text, moved := header(rec, HeaderEnqueued); moved {
+func enqueued(rec batch.Record) time.Time { return headerTime(rec, HeaderEnqueued) }
+
+// available is when a message could first be claimed, after its delay if it had one; zero if nobody knows.
+func available(rec batch.Record) time.Time { return headerTime(rec, headerAvailable) }
+
+// headerTime is the time in a header that was added when a message moved; of one that did not, its record's.
+func headerTime(rec batch.Record, name string) time.Time {
+	if text, moved := header(rec, name); moved {
 		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 			return at
 		}
@@ -483,6 +489,9 @@ func enqueued(rec batch.Record) time.Time {
 	}
 	return time.UnixMilli(rec.Timestamp)
 }
+
+// timeText is a time in a header.
+func timeText(t time.Time) []byte { return []byte(t.UTC().Format(time.RFC3339Nano)) }
 
 func number(t eventlog.Topic, p eventlog.Partition) int32 {
 	for i, has := range t.Partitions {

@@ -110,10 +110,13 @@ func (q *Queue) putOffRecord(ctx context.Context, g grant, rec batch.Record, att
 		}
 	}
 	headers = append(headers, batch.RecordHeader{Key: HeaderPriorAttempts, Value: []byte(strconv.Itoa(attempts))})
+	if _, is := header(rec, headerAvailable); !is && rec.Timestamp >= 0 {
+		headers = append(headers, batch.RecordHeader{Key: headerAvailable, Value: timeText(time.UnixMilli(rec.Timestamp))})
+	}
 	if _, moved := header(rec, HeaderID); !moved {
 		headers = append(headers, batch.RecordHeader{Key: HeaderID, Value: []byte(idOf(g, rec).String())})
 		if at := enqueued(rec); !at.IsZero() {
-			headers = append(headers, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(at.UTC().Format(time.RFC3339Nano))})
+			headers = append(headers, batch.RecordHeader{Key: HeaderEnqueued, Value: timeText(at)})
 		}
 	}
 	headers = append(headers, q.delayHeaders(due)...)
@@ -211,7 +214,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 	all := make([]batch.RecordHeader, 0, len(rec.Headers)+len(headers)+5)
 	for _, h := range rec.Headers {
 		switch h.Key {
-		case headerUnique, headerTo, HeaderID, HeaderEnqueued, HeaderPriorAttempts: // gone, or said anew below
+		case headerUnique, headerTo, HeaderID, HeaderEnqueued, HeaderPriorAttempts, headerAvailable: // gone, or said anew below
 		default:
 			all = append(all, h)
 		}
@@ -222,7 +225,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 		batch.RecordHeader{Key: HeaderAttempts, Value: []byte(strconv.Itoa(priorAttempts(rec) + int(g.attempt)))},
 		batch.RecordHeader{Key: HeaderWorker, Value: []byte(worker)})
 	if at := enqueued(rec); !at.IsZero() {
-		all = append(all, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(at.UTC().Format(time.RFC3339Nano))})
+		all = append(all, batch.RecordHeader{Key: HeaderEnqueued, Value: timeText(at)})
 	}
 	frees, err := q.freesUnique(ctx, rec, g)
 	if err != nil {

@@ -50,7 +50,8 @@ type Settings struct {
 	Backoff, BackoffMax time.Duration
 	// Delays are the exact pauses after each failed attempt; the last one also for all later attempts. Instead of Backoff.
 	Delays []time.Duration
-	// TTL is the greatest age of a message when it is delivered. An older one becomes a dead letter, or is dropped with DropExpired.
+	// TTL is the greatest age of a message when it is delivered, counted from when it was enqueued or its delay was over; retries do not
+	// change that. An older one becomes a dead letter, or is dropped with DropExpired.
 	// Default: no limit.
 	TTL         time.Duration
 	DropExpired bool

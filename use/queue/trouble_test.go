@@ -549,3 +549,31 @@ func TestAClaimBeforeRunBeginsWaitsForIt(t *testing.T) {
 		}
 	})
 }
+
+// A message that waits for its retries outside of its partition moves: its age does not begin again.
+func TestRetriesDoNotMakeAMessageYounger(t *testing.T) {
+	for _, first := range []time.Duration{0, 5 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			qs := start(t, memory.New())
+			q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{TTL: 10 * time.Minute, Attempts: -1, Delays: []time.Duration{2 * time.Minute}}})
+			if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("x"), Delay: first}); err != nil {
+				t.Fatal(err)
+			}
+			begin, attempts := time.Now(), 0
+			for time.Since(begin) < time.Hour {
+				for _, m := range claimN(t, q, 1) {
+					attempts++
+					errs, err := q.Nack(t.Context(), queue.Nack{}, m.Receipt)
+					if err := one(t, errs, err); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Second)
+			}
+			dead, err := q.DeadLetters(t.Context(), queue.MessageID{}, 10)
+			if err != nil || len(dead) != 1 || dead[0].Reason != "expired" || attempts != 5 {
+				t.Errorf("after a delay of %v and %d attempts the dead letters are %+v, %v; want that it expired after 5", first, attempts, dead, err)
+			}
+		})
+	}
+}

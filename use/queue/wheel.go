@@ -64,6 +64,9 @@ const (
 	headerDue = "weir.queue.due" // Time, in decimal digits
 )
 
+// headerAvailable holds when a message that waits for a retry could first be claimed: the queue's TTL counts from then.
+const headerAvailable = "weir.queue.available"
+
 // HeaderPriorAttempts holds how many attempts a message has had when it is delayed for a retry.
 const HeaderPriorAttempts = "weir.queue.tried"
 
@@ -591,7 +594,7 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 		headers = append(headers, batch.RecordHeader{Key: HeaderID, Value: []byte(MessageID{s.partition, m.at}.String())})
 	}
 	if !hasTime && m.rec.Timestamp >= 0 {
-		headers = append(headers, batch.RecordHeader{Key: HeaderEnqueued, Value: []byte(time.UnixMilli(m.rec.Timestamp).UTC().Format(time.RFC3339Nano))})
+		headers = append(headers, batch.RecordHeader{Key: HeaderEnqueued, Value: timeText(time.UnixMilli(m.rec.Timestamp))})
 	}
 	name, id, _ := strings.Cut(to, "/")
 	if w.deleted[to] {

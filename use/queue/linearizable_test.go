@@ -1,0 +1,405 @@
+package queue_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/publish"
+	"github.com/weir-log/weir/use/queue"
+)
+
+// asked is what a worker asks about one message.
+type asked struct {
+	verb    string // enqueue, claim, ack, nack or extend
+	message queue.MessageID
+	receipt string // of the claim; of a claim: the one that it got, "" if its answer was lost
+	attempt int    // that a claim got
+	until   int64  // when the lease ends: of a claim and an extend
+	free    int64  // when a message that was given back may be claimed
+	now     int64  // when the answer came; all in milliseconds since the Unix epoch
+}
+
+// answer is what the worker was told.
+type answer int
+
+const (
+	unknown answer = iota // it may have happened, also later
+	happened
+	stale // another has the message, or nobody
+	over  // the message is done
+)
+
+// fate is what the model holds of a message.
+type fate struct {
+	phase   string // "", free, claimed or done
+	receipt string // of the claim; "" if its answer was lost
+	attempt int
+	free    int64 // when it may be claimed, again
+}
+
+// slack is how far the clocks of the test and of the store may be apart: both are the machine's, rounded.
+const slack = 20
+
+// next returns what may have become of a message when a worker was told something; none: it cannot have been.
+func (f fate) next(a asked, told answer) []fate {
+	mine := f.phase == "claimed" && f.receipt == a.receipt && a.receipt != ""
+	var after fate
+	possible := false
+	switch a.verb {
+	case "enqueue":
+		after, possible = fate{phase: "free"}, f.phase == ""
+	case "claim":
+		after = fate{phase: "claimed", receipt: a.receipt, attempt: f.attempt + 1, free: a.until}
+		possible = (f.phase == "free" || f.phase == "claimed") && f.free <= a.now+slack && (told == unknown || a.attempt == after.attempt)
+		if f.phase == "claimed" && f.receipt == "" && a.attempt == f.attempt { // what nobody got was given back at once
+			after.attempt, possible = f.attempt, true
+		}
+	case "ack":
+		after, possible = fate{phase: "done"}, mine
+	case "nack":
+		after, possible = fate{phase: "free", attempt: f.attempt, free: a.free}, mine
+	case "extend":
+		after, possible = fate{phase: "claimed", receipt: f.receipt, attempt: f.attempt, free: a.until}, mine
+	}
+	switch {
+	case told == unknown && possible:
+		return []fate{f, after}
+	case told == unknown:
+		return []fate{f}
+	case told == happened && possible:
+		return []fate{after}
+	case told == stale && !possible && f.phase != "done", told == over && f.phase == "done":
+		return []fate{f}
+	}
+	return nil
+}
+
+// oneQueue is a queue, message by message: none has to do with another.
+func oneQueue() porcupine.Model {
+	return (&porcupine.NondeterministicModel{
+		Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
+			at := make(map[queue.MessageID]int)
+			for _, o := range history {
+				id := o.Input.(asked).message
+				n, is := at[id]
+				if !is {
+					n, at[id] = len(parts), len(parts)
+					parts = append(parts, nil)
+				}
+				parts[n] = append(parts[n], o)
+			}
+			return parts
+		},
+		Init: func() []any { return []any{fate{}} },
+		Step: func(state, input, output any) (next []any) {
+			for _, f := range state.(fate).next(input.(asked), output.(answer)) {
+				next = append(next, f)
+			}
+			return next
+		},
+		Equal: func(a, b any) bool { return a == b },
+		DescribeOperation: func(input, output any) string {
+			return fmt.Sprintf("%+v: %v", input, []string{"unknown", "happened", "stale", "over"}[output.(answer)])
+		},
+		DescribeState: func(state any) string { return fmt.Sprintf("%+v", state) },
+	}).ToModel()
+}
+
+// lossy is a store that loses some answers of commits, and does not get some.
+type lossy struct {
+	eventlog.Store
+	on     atomic.Bool
+	mu     sync.Mutex // guards random
+	random *rand.Rand
+}
+
+func (l *lossy) dice() float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.random.Float64()
+}
+
+func (l *lossy) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	dice := l.dice()
+	if !l.on.Load() {
+		dice = 1
+	}
+	if dice < 0.05 {
+		return nil, fmt.Errorf("%w: for the test", eventlog.ErrUnavailable)
+	}
+	out, err := l.Store.Commit(ctx, flush)
+	if dice < 0.1 && err == nil {
+		return nil, fmt.Errorf("%w: the answer is lost for the test", eventlog.ErrUnsure)
+	}
+	return out, err
+}
+
+// worker makes random calls in one process, and writes down what it was told.
+type worker struct {
+	t       *testing.T
+	name    int
+	q       func() *queue.Queue
+	random  *rand.Rand
+	began   time.Time
+	history *[]porcupine.Operation
+	mu      *sync.Mutex // guards history, messages and lost
+	known   *[]queue.MessageID
+	lost    *[]porcupine.Operation // claims of which nobody knows what they got
+	got     []asked                // claims of this worker
+}
+
+// note writes down a call that is over. One of unknown outcome may still happen.
+func (w *worker) note(a asked, told answer, called int64) {
+	returned := time.Since(w.began).Nanoseconds()
+	a.now = time.Now().UnixMilli()
+	if told == unknown {
+		returned = 1 << 62
+		a.now = 1 << 62
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if a.verb == "enqueue" && told == happened {
+		*w.known = append(*w.known, a.message)
+	}
+	o := porcupine.Operation{ClientId: w.name, Input: a, Output: told, Call: called, Return: returned}
+	if a.verb == "claim" && told == unknown {
+		*w.lost = append(*w.lost, o)
+		return
+	}
+	*w.history = append(*w.history, o)
+}
+
+// act makes one call.
+func (w *worker) act(ctx context.Context) {
+	q := w.q()
+	called, now := time.Since(w.began).Nanoseconds(), time.Now().UnixMilli()
+	lease := time.Duration(100+w.random.IntN(300)) * time.Millisecond
+	var err error
+	switch w.random.IntN(8) {
+	case 0, 1:
+		var out []queue.Enqueued
+		if out, err = q.Enqueue(ctx, queue.NewMessage{Value: []byte("x")}); err == nil {
+			w.note(asked{verb: "enqueue", message: out[0].ID}, happened, called)
+		} // else nobody knows its id: it comes as a message that nobody enqueued
+	case 2, 3, 4:
+		var messages []queue.Message
+		most := 1 + w.random.IntN(2)
+		messages, err = q.Claim(ctx, queue.Claim{Max: most, Lease: lease, Wait: 20 * time.Millisecond})
+		for _, m := range messages {
+			a := asked{verb: "claim", message: m.ID, receipt: m.Receipt, attempt: m.Attempt, until: m.Until.UnixMilli()}
+			w.got = append(w.got, a)
+			w.note(a, happened, called)
+		}
+		if err != nil || len(messages) > 0 && len(messages) < most { // it may have claimed what it then could not read, or was not told of
+			w.note(asked{verb: "claim", until: now + lease.Milliseconds()}, unknown, called)
+		}
+	default:
+		if len(w.got) == 0 {
+			return
+		}
+		claim := w.got[len(w.got)-1-min(w.random.IntN(6), w.random.IntN(len(w.got)))] // mostly a new one
+		a := asked{verb: "ack", message: claim.message, receipt: claim.receipt}
+		var errs []error
+		switch w.random.IntN(4) {
+		case 0, 1:
+			errs, err = q.Ack(ctx, claim.receipt)
+		case 2:
+			delay := time.Duration(w.random.IntN(100)) * time.Millisecond
+			a.verb, a.free = "nack", now+delay.Milliseconds()
+			errs, err = q.Nack(ctx, queue.Nack{Delay: delay, SetDelay: true}, claim.receipt)
+		default:
+			a.verb, a.until = "extend", now+lease.Milliseconds()
+			errs, err = q.Extend(ctx, lease, claim.receipt)
+		}
+		if err == nil {
+			err = errs[0]
+		}
+		var refused *queue.StaleReceiptError
+		switch {
+		case err == nil:
+			w.note(a, happened, called)
+		case errors.Is(err, eventlog.ErrUnsure):
+			w.note(a, unknown, called)
+		case errors.As(err, &refused) && refused.Done:
+			w.note(a, over, called)
+		case errors.As(err, &refused):
+			w.note(a, stale, called)
+		}
+	}
+	switch {
+	case err == nil, errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrUnsure), errors.Is(err, eventlog.ErrClosed), errors.Is(err, queue.ErrStaleReceipt):
+	default:
+		w.t.Errorf("%v", err)
+	}
+}
+
+// host is a log and its queues, which may stop and be followed by another.
+type host struct {
+	mu   sync.RWMutex // guards what follows
+	q    *queue.Queue
+	stop func()
+}
+
+func (h *host) queue() *queue.Queue {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.q
+}
+
+// begin runs a host on a store, in the place of the one before.
+func (h *host) begin(ctx context.Context, under eventlog.Store) error {
+	log, err := eventlog.Open(ctx, under, eventlog.Config{Poll: 10 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	qs := queue.New(log, publish.New(log, publish.Config{}), queue.Config{})
+	running, cancel := context.WithCancel(context.Background())
+	var both sync.WaitGroup
+	both.Go(func() { _ = log.Run(running) })
+	both.Go(func() { _ = qs.Run(running) })
+	stop := func() { cancel(); both.Wait() }
+	var q *queue.Queue
+	if _, err = qs.Create(ctx, queue.Spec{Name: "mail", Partitions: 2}); err == nil || errors.Is(err, queue.ErrQueueExists) {
+		q, err = qs.Open(ctx, "mail")
+	}
+	if err != nil {
+		stop()
+		return err
+	}
+	h.mu.Lock()
+	before := h.stop
+	h.q, h.stop = q, stop
+	h.mu.Unlock()
+	if before != nil {
+		before()
+	}
+	return nil
+}
+
+// Two processes share a queue, lose answers of the store, stop and start again. Message by message, the answers that workers got are those of
+// a queue that does one thing at a time (Q11).
+//
+// WEIR_SEEDS says how many histories to run; WEIR_SEED one of them.
+func TestWhatWorkersAreToldIsLinearizable(t *testing.T) {
+	for kind, url := range map[string]func(*testing.T) string{
+		"memory":   nil,
+		"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "weir.db") },
+		"postgres": func(t *testing.T) string { return pgtest.URL(t) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			seeds, _ := strconv.Atoi(os.Getenv("WEIR_SEEDS"))
+			for range max(seeds, 2) {
+				seed, err := strconv.ParseUint(os.Getenv("WEIR_SEED"), 10, 64)
+				if err != nil {
+					seed = rand.Uint64()
+				}
+				oneHistory(t, seed, url)
+			}
+		})
+	}
+}
+
+func oneHistory(t *testing.T, seed uint64, url func(*testing.T) string) {
+	t.Helper()
+	random := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }
+	hosts := make([]host, 2)
+	stores := make([]*lossy, len(hosts))
+	shared, address := eventlog.Store(memory.New()), ""
+	if url != nil {
+		address = url(t)
+	}
+	for n := range hosts {
+		under := shared
+		if address != "" {
+			opened, err := store.Open(t.Context(), address, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer opened.Close()
+			under = opened
+		}
+		stores[n] = &lossy{Store: under, random: random(uint64(100 + n))}
+		if err := hosts[n].begin(t.Context(), stores[n]); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { hosts[n].stop() }()
+		stores[n].on.Store(true)
+	}
+	var (
+		mu      sync.Mutex
+		history []porcupine.Operation
+		lost    []porcupine.Operation
+		known   []queue.MessageID
+		working sync.WaitGroup
+	)
+	began := time.Now()
+	for n := range 6 {
+		w := &worker{t: t, name: n, q: hosts[n%2].queue, random: random(uint64(n)), began: began, history: &history, lost: &lost, mu: &mu, known: &known}
+		working.Go(func() {
+			for step := range 60 {
+				if n == 0 && step == 30 {
+					working.Go(func() {
+						for hosts[1].begin(t.Context(), stores[1]) != nil {
+						}
+					})
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+w.random.IntN(200))*time.Millisecond)
+				w.act(ctx)
+				cancel()
+			}
+		})
+	}
+	working.Wait()
+	model := oneQueue()
+	for _, part := range model.Partition(complete(history, lost, known)) {
+		if result := porcupine.CheckOperationsTimeout(model, part, time.Minute); result != porcupine.Ok {
+			slices.SortFunc(part, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+			told := ""
+			for _, o := range part {
+				told += fmt.Sprintf("%6d … %6d µs, worker %d: %s\n", o.Call/1000, o.Return/1000, o.ClientId, model.DescribeOperation(o.Input, o.Output))
+			}
+			t.Errorf("seed %d: what was told of a message is not what any queue tells (%v):\n%s", seed, result, told)
+		}
+	}
+	t.Logf("seed %d: %d answers about %d messages, %d lost claims", seed, len(history), len(known), len(lost))
+}
+
+// complete adds what the workers do not know: messages that were enqueued though nobody was told, and the messages that lost claims may have.
+func complete(history, lost []porcupine.Operation, known []queue.MessageID) []porcupine.Operation {
+	there := make(map[queue.MessageID]bool)
+	for _, id := range known {
+		there[id] = true
+	}
+	for _, o := range history {
+		if id := o.Input.(asked).message; !there[id] {
+			there[id] = true
+			history = append(history, porcupine.Operation{ClientId: 99, Input: asked{verb: "enqueue", message: id}, Output: happened, Call: 0, Return: o.Return})
+		}
+	}
+	for _, o := range lost {
+		for id := range there {
+			a := o.Input.(asked)
+			a.message = id
+			o.Input = a
+			history = append(history, o)
+		}
+	}
+	return history
+}
