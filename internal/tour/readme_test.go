@@ -12,10 +12,12 @@ import (
 
 // Each door that README shows is tried as it is shown there, by somebody who has nothing yet.
 
-// blocks returns what stands in a section of README between fences of a kind.
-func blocks(t *testing.T, section, kind string) (list []string) {
+const readme = "../../README.md"
+
+// blocks returns what stands in a section of a page between fences of a kind.
+func blocks(t *testing.T, page, section, kind string) (list []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +33,7 @@ func blocks(t *testing.T, section, kind string) (list []string) {
 		list = append(list, block)
 	}
 	if !found || len(list) == 0 {
-		t.Fatalf("README has no section %q with a block of %q", section, kind)
+		t.Fatalf("%s has no section %q with a block of %q", page, section, kind)
 	}
 	return list
 }
@@ -43,10 +45,10 @@ func TestTheReadmesDoors(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			kafka, http, database := freeAddress(t), freeAddress(t), pgtest.URL(t)
-			sh := startShell(t, "WEIR_KAFKA="+kafka, "WEIR_HTTP="+http, "WEIR_BOOTSTRAP="+kafka)
+			sh := startShell(t, nil, "WEIR_KAFKA="+kafka, "WEIR_HTTP="+http, "WEIR_BOOTSTRAP="+kafka)
 			there := strings.NewReplacer("./weir", "weir", kafkaAddress, kafka, httpAddress, http, "postgres://localhost/postgres", database,
 				"curl -N ", "curl -N -sS -m 3 ") // which goes on until somebody is tired of it
-			list := blocks(t, c.section, "sh")
+			list := blocks(t, readme, c.section, "sh")
 			if c.serve == "" {
 				c.serve, list = there.Replace(list[0]), list[1:]
 			}
@@ -93,7 +95,7 @@ func main() {
 
 func TestTheReadmesProgram(t *testing.T) {
 	dir := t.TempDir()
-	snippet := strings.Replace(blocks(t, "Go", "go")[0], "sqlite:shop.db", "sqlite:"+filepath.Join(dir, "shop.db"), 1)
+	snippet := strings.Replace(blocks(t, readme, "Go", "go")[0], "sqlite:shop.db", "sqlite:"+filepath.Join(dir, "shop.db"), 1)
 	file := filepath.Join(dir, "main.go")
 	if err := os.WriteFile(file, []byte(program+snippet+"\n}\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-// Package tour holds docs/tour.md to the truth: it types what the page shows into a shell, and compares what comes back.
+// Package tour holds docs/tour.md and docs/queue.md to the truth: it types what a page shows into a shell, and compares what comes back.
 package tour
 
 import (
@@ -19,33 +19,43 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
-const page = "../../docs/tour.md"
-
-// The page names the addresses that weir listens on by default. Here they are others, which are free.
+// The pages name the addresses that weir listens on by default. Here they are others, which are free.
 const kafkaAddress, httpAddress = "127.0.0.1:9092", "127.0.0.1:8080"
 
 func TestTheTourShowsWhatHappens(t *testing.T) {
+	replay(t, "../../docs/tour.md", "handler")
+}
+
+// replay types the commands of a page, each after the one before it ended, and compares what they print with what the page shows. The page
+// uses some of the examples. If the test fails, it logs the files that the commands have left.
+func replay(t *testing.T, page string, examples ...string) *shell {
+	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	steps := transcript(string(text))
 	if len(steps) < 8 {
-		t.Fatalf("the page has %d commands: a tour is longer, or its blocks are not marked ```console", len(steps))
+		t.Fatalf("%s has %d commands: a tour is longer, or its blocks are not marked ```console", page, len(steps))
 	}
 	kafka, http := freeAddress(t), freeAddress(t)
 	there := strings.NewReplacer(kafkaAddress, kafka, httpAddress, http)
 	back := strings.NewReplacer(kafka, kafkaAddress, http, httpAddress)
-	sh := startShell(t, "DATABASE="+pgtest.URL(t), "WEIR_KAFKA="+kafka, "WEIR_HTTP="+http, "WEIR_BOOTSTRAP="+kafka)
+	sh := startShell(t, examples, "DATABASE="+pgtest.URL(t), "WEIR_KAFKA="+kafka, "WEIR_HTTP="+http, "WEIR_BOOTSTRAP="+kafka, "WEIR_SERVER=http://"+http)
+	t.Cleanup(func() {
+		if t.Failed() {
+			sh.logFiles()
+		}
+	})
 	for _, s := range steps {
 		out, code := sh.run(there.Replace(s.command))
 		out = back.Replace(out)
 		if code != 0 || !matches(out, s.output) {
-			log, _ := os.ReadFile(filepath.Join(sh.dir, "weir.log"))
-			t.Fatalf("%s line %d: $ %s\n--- the page shows\n%s\n--- and what happened, with exit code %d, is\n%s\n--- weir.log\n%s",
-				page, s.line, s.command, s.output, code, out, log)
+			t.Fatalf("%s line %d: $ %s\n--- the page shows\n%s\n--- and what happened, with exit code %d, is\n%s",
+				page, s.line, s.command, s.output, code, out)
 		}
 	}
+	return sh
 }
 
 // step is a command and what it prints.
@@ -119,18 +129,21 @@ type shell struct {
 	number int
 }
 
-// startShell starts a bash in a directory of its own, with weir and handler in its PATH. It, and all it started, ends with the test.
-func startShell(t *testing.T, env ...string) *shell {
+// startShell starts a bash in a directory of its own, with weir and some of the examples in its PATH. It, and all it started, ends
+// with the test.
+func startShell(t *testing.T, examples []string, env ...string) *shell {
 	t.Helper()
 	bin := t.TempDir()
-	for name, pkg := range map[string]string{"weir": "cmd/weir", "handler": "examples/handler"} {
-		build := exec.Command("go", "build", "-o", filepath.Join(bin, name), "github.com/weir-log/weir/"+pkg)
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build %s: %v\n%s", pkg, err, out)
-		}
+	packages := []string{"github.com/weir-log/weir/cmd/weir"}
+	for _, name := range examples {
+		packages = append(packages, "github.com/weir-log/weir/examples/"+name)
+	}
+	build := exec.Command("go", append([]string{"build", "-o", bin + "/"}, packages...)...)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build %v: %v\n%s", packages, err, out)
 	}
 	path := bin
-	for _, name := range []string{"psql", "curl"} {
+	for _, name := range []string{"psql", "curl", "jq"} {
 		program, err := pgtest.Program(name)
 		if err != nil {
 			t.Fatal(err)
@@ -190,6 +203,17 @@ func (s *shell) run(command string) (out string, code int) {
 			return out, code
 		}
 		out += line
+	}
+}
+
+// logFiles logs what the commands have written into the shell's directory.
+func (s *shell) logFiles() {
+	files, _ := filepath.Glob(filepath.Join(s.dir, "*"))
+	for _, file := range files {
+		if name := filepath.Base(file); !strings.HasPrefix(name, "step-") {
+			text, _ := os.ReadFile(file)
+			s.t.Logf("--- %s\n%s", name, text)
+		}
 	}
 }
 
