@@ -83,12 +83,16 @@ func (b *bench) admin(sql string) error {
 
 // start starts weir on a fresh store.
 func (b *bench) start(ctx context.Context, kind string) (*broker, error) {
+	return b.startBinary(ctx, b.weir, kind)
+}
+
+func (b *bench) startBinary(ctx context.Context, binary, kind string) (*broker, error) {
 	url, closeStore, err := b.store(kind)
 	if err != nil {
 		return nil, err
 	}
 	w := &broker{store: url, closeStore: closeStore, kafka: freePort(), http: freePort(), log: filepath.Join(b.dir, "weir.log")}
-	if err := w.run(ctx, b.weir); err != nil {
+	if err := w.run(ctx, binary); err != nil {
 		closeStore()
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,44 +18,66 @@ type throughput struct {
 	consumeMB                        float64 // MiB a second
 }
 
+// subject is a broker that is measured, and what was measured of it.
+type subject struct {
+	name, store, weir string // no store: Apache Kafka; weir is the binary
+
+	runs      []throughput
+	peak      float64         // of memory, MiB
+	processor []time.Duration // of weir's process, in each run
+}
+
 // runKafka measures Apache Kafka, then weir on each store, one after the other on this machine.
 func runKafka(ctx context.Context, b *bench) error {
-	rows := []string{"apache kafka"}
+	subjects := []*subject{{name: "apache kafka"}}
 	for _, s := range b.stores {
-		rows = append(rows, "weir on "+s)
+		if b.against != "" {
+			subjects = append(subjects, &subject{name: "another weir on " + s, store: s, weir: b.against})
+		}
+		subjects = append(subjects, &subject{name: "weir on " + s, store: s, weir: b.weir})
 	}
-	results := make(map[string][]throughput)
-	memory := make(map[string]float64)
 	for run := range b.runs {
-		for i, row := range rows {
-			var got throughput
-			var err error
-			if i == 0 {
-				got, err = b.apache(ctx)
-			} else {
-				var peak float64
-				got, peak, err = b.perfOnWeir(ctx, b.stores[i-1])
-				memory[row] = max(memory[row], peak)
+		for _, s := range subjects {
+			if err := s.measure(ctx, b); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", row, err)
-			}
-			results[row] = append(results[row], got)
-			fmt.Fprintf(os.Stderr, "run %d of %d, %s: %+v\n", run+1, b.runs, row, got)
+			fmt.Fprintf(os.Stderr, "run %d of %d, %s: %+v\n", run+1, b.runs, s.name, s.runs[run])
 		}
 	}
 	fmt.Printf("Medians of %d runs. In brackets: the ratio to Apache Kafka, which does not fsync.\n\n", b.runs)
-	fmt.Println("| broker | produce 1 KiB | produce 100 B | consume | peak memory |")
-	fmt.Println("| --- | --- | --- | --- | --- |")
-	base := middle(results[rows[0]])
-	for _, row := range rows {
-		m := middle(results[row])
-		fmt.Printf("| %s | %.0f MB/s (%.2f) | %.0f records/s (%.2f) | %.0f MB/s (%.2f) | %s |\n", row,
+	fmt.Println("| broker | produce 1 KiB | produce 100 B | consume | weir's processor time | peak memory |")
+	fmt.Println("| --- | --- | --- | --- | --- | --- |")
+	base := middle(subjects[0].runs)
+	for _, s := range subjects {
+		m, processor := middle(s.runs), "–"
+		if len(s.processor) > 0 {
+			processor = fmt.Sprintf("%.1f s", median(s.processor).Seconds())
+		}
+		fmt.Printf("| %s | %.0f MB/s (%.2f) | %.0f records/s (%.2f) | %.0f MB/s (%.2f) | %s | %s |\n", s.name,
 			m.produce1024*1024/1e6, m.produce1024/base.produce1024,
 			m.produce100, m.produce100/base.produce100,
-			m.consumeMB*1.048576, m.consumeMB/base.consumeMB, mebibytes(memory[row]))
+			m.consumeMB*1.048576, m.consumeMB/base.consumeMB, processor, mebibytes(s.peak))
 	}
 	return nil
+}
+
+func (s *subject) measure(ctx context.Context, b *bench) error {
+	if s.store == "" {
+		got, err := b.apache(ctx)
+		s.runs = append(s.runs, got)
+		return err
+	}
+	w, err := b.startBinary(ctx, s.weir, s.store)
+	if err != nil {
+		return err
+	}
+	defer w.closeStore()
+	got, err := b.perfRun(ctx, w.kafka)
+	_, peak := w.rss()
+	err = errors.Join(err, w.stop())
+	used := w.cmd.ProcessState
+	s.runs, s.peak, s.processor = append(s.runs, got), max(s.peak, peak), append(s.processor, used.UserTime()+used.SystemTime())
+	return err
 }
 
 func mebibytes(n float64) string {
@@ -86,19 +109,6 @@ func (b *bench) apache(ctx context.Context) (throughput, error) {
 	}
 	defer func() { _ = exec.Command(b.perf, "stop").Run() }()
 	return b.perfRun(ctx, "127.0.0.1:19092")
-}
-
-func (b *bench) perfOnWeir(ctx context.Context, store string) (got throughput, peak float64, err error) {
-	w, err := b.start(ctx, store)
-	if err != nil {
-		return throughput{}, 0, err
-	}
-	defer w.close()
-	if got, err = b.perfRun(ctx, w.kafka); err != nil {
-		return throughput{}, 0, err
-	}
-	_, peak = w.rss()
-	return got, peak, nil
 }
 
 var (

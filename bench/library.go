@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -39,8 +37,7 @@ func (b *bench) library(ctx context.Context, store string) error {
 		return err
 	}
 	defer closeStore()
-	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	w, err := weir.Open(ctx, address, weir.Options{Logger: quiet})
+	w, err := weir.Open(ctx, address, weir.Options{Logger: warnings()})
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@
 //
 //	go run ./bench                                  everything but the 20-minute retention run
 //	go run ./bench -only kafka -stores sqlite -runs 1
+//	go run ./bench -only kafka -against ./weir-before
 //	go run ./bench -only retention
 //	go run ./bench -only library,http,sql,mover,fanout
 //	go run ./bench -only library,sql,mover -length 2s -rows 20000 -runs 1     does it run at all?
@@ -31,7 +32,7 @@ type job struct {
 }
 
 var jobs = []job{
-	{"kafka", "Kafka's perf tools against Apache Kafka, then against weir: throughput, ratios, memory", true, runKafka},
+	{"kafka", "Kafka's perf tools against Apache Kafka, then against weir: throughput, ratios, processor time, memory", true, runKafka},
 	{"latency", "1,000 single-record requests a second: latency of produce, and from end to end", true, runLatency},
 	{"idle", "memory, processor and store queries of a broker that nobody uses", true, runIdle},
 	{"length", "start-up time and cost of a fetch with a long log", true, runLength},
@@ -39,6 +40,7 @@ var jobs = []job{
 	{"http", "one event per request from 500 connections, over HTTP", true, runHTTP},
 	{"sql", "weir.publish() against a bare insert, with and without notifications, and from commit to delivery; PostgreSQL", true, runSQL},
 	{"mover", "a backlog carried from the inbox into the log, and lag behind a steady publisher; PostgreSQL", true, runMover},
+	{"queue", "ten writers and fifteen workers, 1 KiB a message: weir's queue, the article's, and River, on PostgreSQL; weir's on the other stores", true, runQueue},
 	{"fanout", "what groups at the tail cost the database; PostgreSQL", true, runFanout},
 	{"retention", "20 minutes of steady load on PostgreSQL with two minutes of retention", false, runRetention},
 }
@@ -50,6 +52,7 @@ type bench struct {
 	runs     int
 	perf     string // Kafka's tools: the program that runs them
 	weir     string // the binary under test
+	against  string // another one to compare it with; empty: none
 	dir      string // scratch
 	load     struct {
 		minutes, gib int
@@ -68,9 +71,10 @@ func main() {
 	flag.IntVar(&b.runs, "runs", 3, "runs of each throughput measurement; the median counts")
 	flag.StringVar(&b.postgres, "postgres", "", "URL of a PostgreSQL server to measure on, with a database of its own; default: one started for it, with default settings")
 	flag.StringVar(&b.perf, "perf", "../shared/tools/kafka-perf/kafka-perf", "program that runs Apache Kafka and its tools")
+	flag.StringVar(&b.against, "against", "", "another weir binary that the part kafka measures in turn with this one, to compare two versions")
 	flag.IntVar(&b.load.minutes, "minutes", 20, "length of the retention run")
 	flag.StringVar(&b.load.foreign, "foreign", "without,with", "retention runs: without a foreign transaction, with one, or both")
-	flag.DurationVar(&b.load.length, "length", 20*time.Second, "length of each measurement of the doors: library, http, sql, mover, fanout")
+	flag.DurationVar(&b.load.length, "length", 20*time.Second, "length of each measurement of the doors: library, http, sql, mover, queue, fanout")
 	flag.IntVar(&b.load.rows, "rows", 1_000_000, "backlog that the mover is given, in rows")
 	flag.IntVar(&b.load.gib, "gib", 10, "size of the long log, in GiB")
 	flag.Usage = usage
