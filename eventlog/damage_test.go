@@ -248,3 +248,43 @@ func BenchmarkStoredBatchIsChecked(b *testing.B) {
 		}
 	})
 }
+
+// Large slices are checked at the same time: the damage of one is found, and is of no other.
+func TestDamageIsFoundInTheSliceThatHasIt(t *testing.T) {
+	store := &rotten{Store: memory.New()}
+	writer := open(t, store, eventlog.Config{})
+	var spans []eventlog.Span
+	for _, p := range topic(t, writer, "orders", 4).Partitions {
+		for range 4 {
+			if _, err := writer.Publish(t.Context(), p, batch.Record{Value: make([]byte, 100<<10)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		spans = append(spans, eventlog.Span{Partition: p, MaxBytes: 1 << 20})
+	}
+	for damaged, s := range spans {
+		for place := range 4 {
+			store.set(func(slice *eventlog.Slice) {
+				if slice.Bounds.Partition == s.Partition {
+					b := &slice.Batches[place]
+					b.Bytes = bytes.Clone(b.Bytes)
+					b.Bytes[len(b.Bytes)/2]++
+				}
+			})
+			log := open(t, store, eventlog.Config{Logger: slog.New(slog.DiscardHandler)}) // with none in memory
+			got, err := log.Fetch(t.Context(), eventlog.Want{Spans: spans})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, slice := range got {
+				batches, fails := 4, false
+				if i == damaged {
+					batches, fails = place, place == 0
+				}
+				if len(slice.Batches) != batches || (slice.Err != nil) != fails {
+					t.Errorf("batch %d of slice %d is damaged: slice %d has %d batches and the error %v", place, damaged, i, len(slice.Batches), slice.Err)
+				}
+			}
+		}
+	}
+}

@@ -359,19 +359,15 @@ func (l *Log) read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, er
 	if err := l.gate.readable(ctx); err != nil {
 		return nil, fmt.Errorf("read %d partitions: %w", len(spans), err)
 	}
-	first := true
-	for i := range slices {
-		s := &slices[i]
+	for i, s := range slices {
 		if s.Err == nil && s.Bounds.Next < known[i] {
 			return nil, fmt.Errorf("read %d partitions: %w", len(spans), l.suspect(ps[i], known[i], s.Bounds.Next))
 		}
 		if s.Err == nil {
 			l.tail.updateBounds(incarnation, s.Bounds)
 		}
-		hadBatches := len(s.Batches) > 0 // it used the budget even if it is damaged
-		l.examine(spans[i], s, first)
-		first = first && !hadBatches && !isDamaged(s.Err)
 	}
+	l.examine(spans, slices)
 	if incarnation != l.tail.incarnationNumber() {
 		return nil, fmt.Errorf("read %d partitions: %w", len(spans), ErrRewound)
 	}
