@@ -5,14 +5,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/queue"
 )
 
 // Those that ask for one queue and for all are told the same.
 func TestCountsOfAllQueuesAreThoseOfEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		for _, spec := range []queue.Spec{{Name: "bills"}, {Name: "mail", Settings: queue.Settings{Concurrency: 10, Priorities: 2, Attempts: 2}}} {
 			q := create(t, qs, spec)
 			enqueue(t, q, "dead", "waits", "claimed")

@@ -11,14 +11,13 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 )
 
 func TestADelayedMessageIsNotLostBecauseAnotherProcessPurgedTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		a, b := start(t, store), start(t, store)
 		create(t, a, queue.Spec{Name: "mail", Partitions: 1})
 		old := open(t, b, "mail") // and b turns the wheel with it
@@ -48,7 +47,7 @@ func TestADelayedMessageIsNotLostBecauseAnotherProcessPurgedTheQueue(t *testing.
 
 func TestTheWheelDoesNotDropWhatAnotherProcessEnqueuedAfterAPurge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		turner := start(t, store)
 		create(t, turner, queue.Spec{Name: "mail", Partitions: 1})
 		if _, err := open(t, turner, "mail").Enqueue(t.Context(), queue.NewMessage{Value: []byte("first"), Delay: time.Second}); err != nil {
@@ -90,7 +89,7 @@ func idle(t *testing.T, store eventlog.Store) *queue.Queues {
 
 func TestAForgedReceiptOfAnotherPartitionIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
 		other := create(t, qs, queue.Spec{Name: "bills", Partitions: 1})
 		enqueue(t, q, "a")
@@ -115,7 +114,7 @@ func TestAForgedReceiptOfAnotherPartitionIsRefused(t *testing.T) {
 
 func TestAClaimTakesWhatThereIsRoomFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
 		for i := range 10 {
 			enqueue(t, q, fmt.Sprint(i)+strings.Repeat("x", 1000))
@@ -143,7 +142,7 @@ func TestAClaimTakesWhatThereIsRoomFor(t *testing.T) {
 
 func TestAClaimThatWaitsIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
 		stop := make(chan struct{})
 		time.AfterFunc(time.Second, func() { close(stop) })
@@ -156,7 +155,7 @@ func TestAClaimThatWaitsIsStopped(t *testing.T) {
 
 func TestARedriveOfAllGoesByPositionAtARateAndInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
 		reject := func(n int) {
 			for range n {
@@ -190,7 +189,7 @@ func TestARedriveOfAllGoesByPositionAtARateAndInParts(t *testing.T) {
 
 func TestAMessageOfAnotherQueueIsNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q, other := create(t, qs, queue.Spec{Name: "mail", Partitions: 1}), create(t, qs, queue.Spec{Name: "bills", Partitions: 1})
 		ids, err := other.Enqueue(t.Context(), queue.NewMessage{Value: []byte("later"), Delay: time.Hour}, queue.NewMessage{Value: []byte("now")})
 		if err != nil {

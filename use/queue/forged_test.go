@@ -7,7 +7,6 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
-	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -30,7 +29,7 @@ func TestAForgedHeaderFreesNoOtherMessagesUniqueKey(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Minute} {
 		for _, give := range []string{"ack", "reject", "delay"} {
 			synctest.Test(t, func(t *testing.T) {
-				store := memory.New()
+				store := newStore(t)
 				p := begin(t, store, 20*time.Second)
 				synctest.Wait()
 				q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Unique: true}})
@@ -90,7 +89,7 @@ func TestAForgedHeaderFreesNoOtherMessagesUniqueKey(t *testing.T) {
 
 func TestAMessageDelayedForARetryFreesItsUniqueKeyWhenItIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Unique: true}})
 		put := func() queue.Enqueued {
 			out, err := q.Enqueue(t.Context(), queue.NewMessage{Unique: "u", Delay: time.Hour})
@@ -128,7 +127,7 @@ func TestAMessageDelayedForARetryFreesItsUniqueKeyWhenItIsDone(t *testing.T) {
 // A key that an older version put has no token: its message has none, too.
 func TestAUniqueKeyWithoutATokenIsFreedByItsOwnMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		p := begin(t, store, 20*time.Second)
 		synctest.Wait()
 		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Unique: true}})
@@ -168,7 +167,7 @@ func TestAUniqueKeyWithoutATokenIsFreedByItsOwnMessage(t *testing.T) {
 // Who knows where the message is cannot free such a key by a record that says it was enqueued there.
 func TestAForgedIDFreesNoUniqueKeyWithoutAToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		p := begin(t, store, 20*time.Second)
 		synctest.Wait()
 		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Unique: true}})
@@ -205,7 +204,7 @@ func uniqueKeyOf(t *testing.T, p process, q *queue.Queue) string {
 
 func TestAForgedNumberOfTriesIsWithinBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := begin(t, memory.New(), 20*time.Second)
+		p := begin(t, newStore(t), 20*time.Second)
 		synctest.Wait()
 		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Attempts: -1}})
 		forge(t, p, "mail", batch.RecordHeader{Key: queue.HeaderPriorAttempts, Value: []byte("9223372036854775807")})

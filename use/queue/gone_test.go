@@ -12,7 +12,6 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
-	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -73,7 +72,7 @@ func TestWhatAPurgeAndADeletionForgetIsManySmallEntries(t *testing.T) {
 	for name, end := range map[string]func(*queue.Queues, context.Context, string) error{"purge": (*queue.Queues).Purge, "delete": (*queue.Queues).Delete} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				under := memory.New()
+				under := newStore(t)
 				store := &watched{Store: under, lists: make(map[string]int)}
 				p := begin(t, store, time.Minute)
 				synctest.Wait()
@@ -120,7 +119,7 @@ func TestWhatAPurgeAndADeletionForgetIsManySmallEntries(t *testing.T) {
 
 func TestThousandsOfDelayedMessagesOfAPurgedQueueCostAFewTrips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &watched{Store: memory.New(), lists: make(map[string]int)}
+		store := &watched{Store: newStore(t), lists: make(map[string]int)}
 		p := begin(t, store, time.Minute)
 		synctest.Wait()
 		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
@@ -147,7 +146,7 @@ func TestThousandsOfDelayedMessagesOfAPurgedQueueCostAFewTrips(t *testing.T) {
 
 func TestAClaimInAPartitionThatIsAddedWhileTheQueueGetsLimitsHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &between{Store: memory.New()}
+		store := &between{Store: newStore(t)}
 		a, b := begin(t, store, 100*time.Millisecond), begin(t, store, 100*time.Millisecond)
 		synctest.Wait()
 		create(t, a.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Lease: time.Hour}})
@@ -186,7 +185,7 @@ func TestAClaimInAPartitionThatIsAddedWhileTheQueueGetsLimitsHolds(t *testing.T)
 
 func TestMessagesThatNobodyClaimsAreKeptAndHandledOnesAreRemovedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := begin(t, memory.New(), time.Hour)
+		p := begin(t, newStore(t), time.Hour)
 		synctest.Wait()
 		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
 		if _, err := p.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "kept", Partitions: 1, Config: map[string]string{"retention.ms": "-1"}}); err != nil {
@@ -249,7 +248,7 @@ func TestMessagesThatNobodyClaimsAreKeptAndHandledOnesAreRemovedInTime(t *testin
 // What one queue of a topic has handled, another one may not have claimed yet.
 func TestAMessageIsKeptForTheSlowestQueueOfItsTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := begin(t, memory.New(), time.Hour)
+		p := begin(t, newStore(t), time.Hour)
 		synctest.Wait()
 		fast := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
 		slow := create(t, p.Queues, queue.Spec{Name: "audit", Topic: "mail"})
@@ -269,7 +268,7 @@ func TestAMessageIsKeptForTheSlowestQueueOfItsTopic(t *testing.T) {
 // It lands behind the end of its partition that the purge found.
 func TestADelayedMessageThatComesDueDuringAPurgeIsPurged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &between{Store: memory.New()}
+		store := &between{Store: newStore(t)}
 		p := begin(t, store, time.Minute)
 		synctest.Wait()
 		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})

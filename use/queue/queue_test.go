@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 )
@@ -90,7 +89,7 @@ func one(t *testing.T, errs []error, err error) error {
 
 func TestClaimedMessagesAreNobodyElsesAndAckedOnesNeverComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
 		enqueue(t, q, "a", "b", "c")
 		first := claimN(t, q, 2)
@@ -116,7 +115,7 @@ func TestClaimedMessagesAreNobodyElsesAndAckedOnesNeverComeBack(t *testing.T) {
 
 func TestAStaleReceiptIsRefusedAndChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
 		enqueue(t, q, "a")
 		old := claimN(t, q, 1)[0]
@@ -144,7 +143,7 @@ func TestAStaleReceiptIsRefusedAndChangesNothing(t *testing.T) {
 
 func TestAFailedMessageComesBackAfterItsPauseAndEndsAsADeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Attempts: 3, Delays: []time.Duration{5 * time.Second}}})
 		enqueue(t, q, "a")
 		for attempt := 1; attempt <= 3; attempt++ {
@@ -185,7 +184,7 @@ func TestAFailedMessageComesBackAfterItsPauseAndEndsAsADeadLetter(t *testing.T) 
 
 func TestAClaimWaitsForAMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 3})
 		got := make(chan []queue.Message)
 		go func() {
@@ -206,7 +205,7 @@ func TestAClaimWaitsForAMessage(t *testing.T) {
 
 func TestMessagesOfAKeyAreGivenOutOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{KeyOrder: true}})
 		for i, k := range []string{"x", "x", "y", "x", "y"} {
 			if _, err := q.Enqueue(t.Context(), queue.NewMessage{Key: []byte(k), Value: []byte(k + strconv.Itoa(i))}); err != nil {
@@ -230,7 +229,7 @@ func TestMessagesOfAKeyAreGivenOutOneAfterTheOther(t *testing.T) {
 
 func TestTwoProcessesShareAQueueAndNeverAMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		a, b := start(t, store), start(t, store)
 		q := create(t, a, queue.Spec{Name: "mail", Partitions: 2})
 		var all []string
@@ -278,7 +277,7 @@ func TestTwoProcessesShareAQueueAndNeverAMessage(t *testing.T) {
 
 func TestAPausedQueueGivesNothingOutInAnyProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		a, b := start(t, store), start(t, store)
 		q := create(t, a, queue.Spec{Name: "mail", Partitions: 1})
 		enqueue(t, q, "a", "b", "c")
@@ -311,7 +310,7 @@ func TestAPausedQueueGivesNothingOutInAnyProcess(t *testing.T) {
 func TestADelayedMessageComesWhenItsTimeHasComeAndNotBefore(t *testing.T) {
 	for _, delay := range []time.Duration{1500 * time.Millisecond, 90 * time.Second, 5 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			qs := start(t, memory.New())
+			qs := start(t, newStore(t))
 			q := create(t, qs, queue.Spec{Name: "mail", Partitions: 2})
 			ids, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("later"), Delay: delay})
 			if err != nil {
@@ -332,7 +331,7 @@ func TestADelayedMessageComesWhenItsTimeHasComeAndNotBefore(t *testing.T) {
 
 func TestALongPauseIsSpentInTheWheelAndCountsAttemptsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Attempts: 3, Delays: []time.Duration{2 * time.Hour}}})
 		enqueue(t, q, "a", "b")
 		first := claimN(t, q, 1)[0]
@@ -350,7 +349,7 @@ func TestALongPauseIsSpentInTheWheelAndCountsAttemptsOn(t *testing.T) {
 
 func TestADelayedMessageOfADeletedQueueReachesNoNamesake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
 		if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("later"), Delay: time.Minute}); err != nil {
 			t.Fatal(err)
@@ -368,7 +367,7 @@ func TestADelayedMessageOfADeletedQueueReachesNoNamesake(t *testing.T) {
 
 func TestDeadLettersGoBackOnceAndAreFoundByTheirID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
 		enqueue(t, q, "a", "b")
 		ms := claimN(t, q, 2)
@@ -408,7 +407,7 @@ func TestDeadLettersGoBackOnceAndAreFoundByTheirID(t *testing.T) {
 
 func TestAPurgedQueueHasNothingLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 2})
 		enqueue(t, q, "a", "b", "c")
 		if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("later"), Delay: time.Minute}); err != nil {
@@ -436,7 +435,7 @@ func TestAPurgedQueueHasNothingLeft(t *testing.T) {
 
 func TestAUniqueKeyIsTakenUntilItsMessageIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 2, Settings: queue.Settings{Unique: true, Attempts: 1}})
 		put := func(keys ...string) []queue.Enqueued {
 			t.Helper()
@@ -484,7 +483,7 @@ func TestAUniqueKeyIsTakenUntilItsMessageIsDone(t *testing.T) {
 
 func TestLimitsHoldForAllProcessesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		a, b := start(t, store), start(t, store)
 		q := create(t, a, queue.Spec{Name: "mail", Partitions: 3})
 		for i := range 40 {
@@ -531,7 +530,7 @@ func TestLimitsHoldForAllProcessesTogether(t *testing.T) {
 
 func TestHigherPrioritiesComeFirstAndTheLowestIsNotStarved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Priorities: 3}})
 		for i := range 60 {
 			if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte(fmt.Sprint(i % 3)), Priority: i % 3}); err != nil {

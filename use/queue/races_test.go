@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 )
@@ -124,7 +123,7 @@ func (s *afterCommit) Commit(ctx context.Context, flush []eventlog.Entry) ([]eve
 
 func TestAMessageWhoseTopicIsDeletedBeforeTheAnswerIsNotCalledRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := memory.New()
+		memory := newStore(t)
 		store := &afterCommit{Store: memory}
 		log, qs := startLog(t, store)
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
@@ -169,7 +168,7 @@ func startLog(t *testing.T, store eventlog.Store) (*eventlog.Log, *queue.Queues)
 
 func TestAMessageThatThisProcessHasNotHeardOfIsNotGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		a := start(t, store)
 		q := create(t, a, queue.Spec{Name: "mail", Partitions: 1})
 		b := start(t, store) // its log polls every 20 s
@@ -190,7 +189,7 @@ func TestAMessageThatThisProcessHasNotHeardOfIsNotGivenUp(t *testing.T) {
 
 func TestAMessageIsEnqueuedOnceWhenAnotherProcessPurgedTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		a := start(t, store)
 		create(t, a, queue.Spec{Name: "mail", Partitions: 1})
 		b := start(t, store)
@@ -213,7 +212,7 @@ func TestAMessageIsEnqueuedOnceWhenAnotherProcessPurgedTheQueue(t *testing.T) {
 
 func TestADeadLetterThatIsRedrivenDuringAPurgeIsNotDeadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &between{Store: memory.New()}
+		store := &between{Store: newStore(t)}
 		a := start(t, store)
 		q := create(t, a, queue.Spec{Name: "mail", Partitions: 1})
 		b := start(t, store)
@@ -247,7 +246,7 @@ func TestADeadLetterThatIsRedrivenDuringAPurgeIsNotDeadAgain(t *testing.T) {
 
 func TestAMessageClaimedWhileTheQueueGetsLimitsIsNotClaimedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &between{Store: memory.New()}
+		store := &between{Store: newStore(t)}
 		a := start(t, store)
 		q := create(t, a, queue.Spec{Name: "mail", Partitions: 1})
 		b := start(t, store)
@@ -269,7 +268,7 @@ func TestAMessageClaimedWhileTheQueueGetsLimitsIsNotClaimedAgain(t *testing.T) {
 
 func TestAClaimWhoseAnswerWasLostGivesOutWhatTheStoreHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &late{Store: memory.New()}
+		store := &late{Store: newStore(t)}
 		qs := start(t, store)
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
 		enqueue(t, q, "x")
@@ -296,7 +295,7 @@ func TestAClaimWhoseAnswerWasLostGivesOutWhatTheStoreHas(t *testing.T) {
 
 func TestAUniqueKeyDoesNotOutliveAMessageThatWasTrimmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, qs := startLog(t, memory.New())
+		log, qs := startLog(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Unique: true}})
 		first, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("x"), Unique: "daily"})
 		if err != nil {
@@ -317,7 +316,7 @@ func TestAUniqueKeyDoesNotOutliveAMessageThatWasTrimmed(t *testing.T) {
 
 func TestAUniqueKeyIsFreeOnceItsMessageIsDoneAlsoWhileTheQueueHadNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Unique: true}})
 		daily := func(value string) queue.Enqueued {
 			t.Helper()
@@ -368,7 +367,7 @@ func TestAUniqueKeyIsFreeOnceItsMessageIsDoneAlsoWhileTheQueueHadNone(t *testing
 
 func TestAnAnswerReachesTheQueueThroughAProcessThatDidNotHearOfAPurge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		a := start(t, store)
 		create(t, a, queue.Spec{Name: "mail", Partitions: 1})
 		b := start(t, store)
@@ -393,7 +392,7 @@ func TestAnAnswerReachesTheQueueThroughAProcessThatDidNotHearOfAPurge(t *testing
 
 func TestAClaimThatIsRepeatedGetsWhatItHasGot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		a, b := begin(t, store, 100*time.Millisecond), begin(t, store, 100*time.Millisecond)
 		synctest.Wait()
 		q := create(t, a.Queues, queue.Spec{Name: "mail", Partitions: 2})

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 )
@@ -54,7 +53,7 @@ func TestATickComesOnceWhereAProcessWhoseClockLagsSetsTheSchedule(t *testing.T) 
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := memory.New()
+				store := newStore(t)
 				lags := &slowClock{Store: store}
 				a := begin(t, store, 20*time.Second)
 				log, err := eventlog.Open(t.Context(), lags, eventlog.Config{Poll: 20 * time.Second})
@@ -112,7 +111,7 @@ func (s *held) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.O
 
 func TestATickThatTwoProcessesEnqueueAtTheSameTimeHasOneMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		done := make(chan struct{})
 		slow, fast := &held{Store: store, until: done}, &held{Store: store, did: sync.OnceFunc(func() { close(done) })}
 		a, b := begin(t, slow, 20*time.Second), begin(t, fast, 20*time.Second)
@@ -150,7 +149,7 @@ func (s *pages) List(ctx context.Context, prefix, after string, limit int) ([]ev
 
 func TestToHearOfSchedulesAProcessDoesNotReadTheirMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &pages{Store: memory.New(), prefix: "queue/schedule/"}
+		store := &pages{Store: newStore(t), prefix: "queue/schedule/"}
 		p := begin(t, store, 20*time.Second)
 		synctest.Wait()
 		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
@@ -173,7 +172,7 @@ func TestAScheduleThatCannotBeReadIsToldOnceAndMayBeSetAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var said bytes.Buffer
-		log, err := eventlog.Open(t.Context(), memory.New(), eventlog.Config{Poll: time.Hour})
+		log, err := eventlog.Open(t.Context(), newStore(t), eventlog.Config{Poll: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
-	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -76,7 +75,7 @@ func setClock(t *testing.T, p process, to time.Time) {
 
 func TestATickHasOneMessageHoweverManyProcessesRunAndWhoeverStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		var all []process
 		for range 3 {
 			all = append(all, begin(t, store, 20*time.Second))
@@ -104,7 +103,7 @@ func TestATickHasOneMessageHoweverManyProcessesRunAndWhoeverStops(t *testing.T) 
 
 func TestOfTicksThatWereMissedTheLatestHasAMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		a := begin(t, store, 20*time.Second)
 		synctest.Wait()
 		setSchedule(t, create(t, a.Queues, queue.Spec{Name: "mail", Partitions: 1}), queue.Schedule{Name: "often", Cron: everyMinute})
@@ -159,7 +158,7 @@ func TestATickWhoseAnswerWasLostHasOneMessage(t *testing.T) {
 	for _, commits := range []bool{true, false} {
 		t.Run(fmt.Sprint("it happened: ", commits), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &vague{Store: memory.New()}
+				store := &vague{Store: newStore(t)}
 				store.commits.Store(commits)
 				p := begin(t, store, 20*time.Second)
 				synctest.Wait()
@@ -179,7 +178,7 @@ func TestATickWhoseAnswerWasLostHasOneMessage(t *testing.T) {
 
 func TestATickThatPassedWhileTheStoreWasAwayHasItsMessageSoonAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &vague{Store: memory.New()}
+		store := &vague{Store: newStore(t)}
 		p := begin(t, store, 20*time.Second)
 		synctest.Wait()
 		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
@@ -195,7 +194,7 @@ func TestATickThatPassedWhileTheStoreWasAwayHasItsMessageSoonAfter(t *testing.T)
 
 func TestTicksFollowTheStoresClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := begin(t, memory.New(), 20*time.Second)
+		p := begin(t, newStore(t), 20*time.Second)
 		synctest.Wait()
 		setClock(t, p, time.Date(2026, 5, 1, 11, 59, 30, 0, time.UTC)) // the process is years behind
 		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
@@ -223,7 +222,7 @@ func TestTicksAtTheChangesOfDaylightSaving(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.cron, " ", c.at.Month()), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := begin(t, memory.New(), time.Hour)
+				p := begin(t, newStore(t), time.Hour)
 				synctest.Wait()
 				setClock(t, p, c.at)
 				q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
@@ -241,7 +240,7 @@ func TestTicksAtTheChangesOfDaylightSaving(t *testing.T) {
 
 func TestWhatIsNoScheduleIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
 		for why, s := range map[string]queue.Schedule{
 			"it never comes true":                {Cron: "0 0 30 2 *"},
@@ -280,7 +279,7 @@ func TestWhatIsNoScheduleIsRefused(t *testing.T) {
 
 func TestASchedulesQueueTakesItAlongWhenItIsDeletedAndKeepsItWhenItIsPurged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		a, b := begin(t, store, 20*time.Second), begin(t, store, 20*time.Second)
 		synctest.Wait()
 		q := create(t, a.Queues, queue.Spec{Name: "mail", Partitions: 1})
@@ -315,7 +314,7 @@ func TestASchedulesQueueTakesItAlongWhenItIsDeletedAndKeepsItWhenItIsPurged(t *t
 
 func TestAScheduleThatIsSetAgainKeepsItsTickAndChangesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
+		store := newStore(t)
 		a, b := begin(t, store, 20*time.Second), begin(t, store, 20*time.Second)
 		synctest.Wait()
 		q := create(t, a.Queues, queue.Spec{Name: "mail", Partitions: 1})
@@ -345,7 +344,7 @@ func TestAScheduleThatIsSetAgainKeepsItsTickAndChangesAtOnce(t *testing.T) {
 
 func TestAScheduleWithAUniqueKeyWaitsForItsMessageAndOneThatCannotBeHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := begin(t, memory.New(), 20*time.Second)
+		p := begin(t, newStore(t), 20*time.Second)
 		synctest.Wait()
 		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Unique: true}})
 		setSchedule(t, q, queue.Schedule{Name: "s", Cron: everyMinute, Message: queue.NewMessage{Unique: "one at a time"}})
@@ -363,7 +362,7 @@ func TestAScheduleWithAUniqueKeyWaitsForItsMessageAndOneThatCannotBeHoldsUpNoOth
 
 func TestWithoutSchedulesAProcessAsksTheStoreOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &listed{Store: memory.New()}
+		store := &listed{Store: newStore(t)}
 		p := begin(t, store, time.Hour)
 		synctest.Wait()
 		create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})

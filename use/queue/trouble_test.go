@@ -15,7 +15,6 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
-	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 )
@@ -63,7 +62,7 @@ func garble(t *testing.T, topic eventlog.Topic, n int) eventlog.Batch {
 
 func TestMessagesThatCannotBeReadBecomeDeadLettersAndHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := begin(t, memory.New(), 20*time.Second)
+		p := begin(t, newStore(t), 20*time.Second)
 		synctest.Wait()
 		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
 		topic, err := p.log.Topic(t.Context(), "mail")
@@ -93,7 +92,7 @@ func TestMessagesThatCannotBeReadBecomeDeadLettersAndHoldUpNobody(t *testing.T) 
 func TestAMessageThatThisProcessHasNotHeardOfIsNotTakenForOneThatIsGone(t *testing.T) {
 	for _, before := range []int{0, 1, 2} { // records between what this process knows and the message
 		synctest.Test(t, func(t *testing.T) {
-			store := memory.New()
+			store := newStore(t)
 			a, b := begin(t, store, time.Hour), begin(t, store, time.Hour)
 			synctest.Wait()
 			q := create(t, a.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{KeepDone: true}})
@@ -136,7 +135,7 @@ func TestWhatOneProcessGivesBackIsSoonClaimedInAnother(t *testing.T) {
 	for _, wait := range []time.Duration{0, time.Minute} {
 		t.Run(fmt.Sprint("wait ", wait), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := memory.New()
+				store := newStore(t)
 				a, b := begin(t, store, 100*time.Millisecond), begin(t, store, 100*time.Millisecond)
 				synctest.Wait()
 				q := create(t, a.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Lease: time.Hour}})
@@ -192,7 +191,7 @@ func TestWhatOneProcessGivesBackIsSoonClaimedInAnother(t *testing.T) {
 // A record becomes durable some time after its slot was chosen.
 func TestADelayedMessageThatReachesItsSlotLateIsNotLateByATurnOfTheWheel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := begin(t, memory.New(), 20*time.Second)
+		p := begin(t, newStore(t), 20*time.Second)
 		synctest.Wait()
 		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
 		for i := range 64 { // each slot has something to come
@@ -238,7 +237,7 @@ func TestADelayedMessageThatReachesItsSlotLateIsNotLateByATurnOfTheWheel(t *test
 
 func TestKeysBehindAThousandMessagesOfOneKeyAreGivenOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{KeyOrder: true, Window: 50}})
 		var ms []queue.NewMessage
 		for i := range 1000 {
@@ -259,7 +258,7 @@ func TestKeysBehindAThousandMessagesOfOneKeyAreGivenOut(t *testing.T) {
 
 func TestForgedReceiptsAreRefusedByEveryAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{KeepDone: true, Unique: true}})
 		enqueue(t, q, "a", "b")
 		m := claimN(t, q, 1)[0]
@@ -310,7 +309,7 @@ func TestForgedReceiptsAreRefusedByEveryAnswer(t *testing.T) {
 
 func TestWhatIsNotAllowedIsRefusedAndLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, memory.New())
+		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Unique: true}})
 		var invalid *eventlog.InvalidError
 		for _, lease := range []time.Duration{-1, -time.Hour, time.Millisecond, 365 * 24 * time.Hour} {
@@ -376,7 +375,7 @@ func TestAUniqueKeyIsFreeOnceItsMessageIsGone(t *testing.T) {
 	}
 	t.Run("with the topic's retention", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			p := begin(t, memory.New(), 20*time.Second)
+			p := begin(t, newStore(t), 20*time.Second)
 			synctest.Wait()
 			q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Unique: true}})
 			first := put(t, q)
@@ -398,7 +397,7 @@ func TestAUniqueKeyIsFreeOnceItsMessageIsGone(t *testing.T) {
 	})
 	t.Run("done while the queue had no unique keys", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			qs := start(t, memory.New())
+			qs := start(t, newStore(t))
 			create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Unique: true}})
 			unique := func(on bool) {
 				if _, err := qs.Alter(t.Context(), "mail", func(s *queue.Settings) error { s.Unique = on; return nil }); err != nil {
@@ -456,7 +455,7 @@ func (s *flawed) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) 
 
 func TestADamagedBatchHoldsUpNeitherItsPartitionNorTheWheel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &flawed{Store: memory.New(), partition: -1}
+		store := &flawed{Store: newStore(t), partition: -1}
 		p := begin(t, store, 100*time.Millisecond)
 		synctest.Wait()
 		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
@@ -516,7 +515,7 @@ func TestADamagedBatchHoldsUpNeitherItsPartitionNorTheWheel(t *testing.T) {
 // A door may be open a moment before Run begins: a claim waits for it, and is not told that the process stops.
 func TestAClaimBeforeRunBeginsWaitsForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, err := eventlog.Open(t.Context(), memory.New(), eventlog.Config{Poll: 20 * time.Second})
+		log, err := eventlog.Open(t.Context(), newStore(t), eventlog.Config{Poll: 20 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -554,7 +553,7 @@ func TestAClaimBeforeRunBeginsWaitsForIt(t *testing.T) {
 func TestRetriesDoNotMakeAMessageYounger(t *testing.T) {
 	for _, first := range []time.Duration{0, 5 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			qs := start(t, memory.New())
+			qs := start(t, newStore(t))
 			q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{TTL: 10 * time.Minute, Attempts: -1, Delays: []time.Duration{2 * time.Minute}}})
 			if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("x"), Delay: first}); err != nil {
 				t.Fatal(err)

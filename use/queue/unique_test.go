@@ -5,7 +5,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -34,7 +33,7 @@ func TestTheUniqueKeyOfADelayedMessageIsFreeOnceTheMessageIsOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := begin(t, memory.New(), 20*time.Second)
+				p := begin(t, newStore(t), 20*time.Second)
 				synctest.Wait()
 				create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Unique: true}})
 				q := open(t, p.Queues, "mail")
@@ -62,7 +61,7 @@ func TestTheUniqueKeyOfADelayedMessageIsFreeOnceTheMessageIsOver(t *testing.T) {
 
 func TestTheWheelTellsEachUniqueKeyWhereItsOwnMessageIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := begin(t, memory.New(), 20*time.Second)
+		p := begin(t, newStore(t), 20*time.Second)
 		synctest.Wait()
 		create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Unique: true}})
 		keys := []string{"a", "b", "c"}

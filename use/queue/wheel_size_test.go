@@ -9,7 +9,6 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
-	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -39,7 +38,7 @@ func TestWhatIsDueAtOnceMovesInSmallChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &largest{Store: memory.New()}
+				store := &largest{Store: newStore(t)}
 				q := create(t, start(t, store), queue.Spec{Name: "mail", Partitions: 1})
 				m.At = time.Now().Add(20 * time.Second)
 				for range messages {
