@@ -30,7 +30,8 @@
 //	P1                  L3: no record is in the log twice
 //	P2, P3, P4, P5      publish_raw.go: batches that are sent again, after kills too, numbers that are left out, epochs that were left; and the producers' numbers
 //	                    of all batches that the log has at the end. P6: no two producers have one id
-//	G1, G6              deliveries against what was committed; bills that handlers write in the transaction
+//	G1, G6              deliveries against what was committed; bills that handlers write in the transaction: at the end, and of a topic that passes
+//	                    right before it is deleted (bills.go)
 //	G2, G3, G5, G7      register.go, of Kafka's members: they tell what they commit, in which generation, and what they were assigned. G3 is judged as one register: what was
 //	                    read must have been possible at some time of the reading. Go and HTTP members do not show generations. The members of a Kafka
 //	                    group are at one broker, as brokers do not know of each other, so G7 is G5 across that broker's restarts

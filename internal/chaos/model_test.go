@@ -203,3 +203,20 @@ func TestCalmKnowsWhatWasDone(t *testing.T) {
 		}
 	}
 }
+
+// What a group must have billed is what it committed of one topic: not what a namesake had there, nor what was trimmed.
+func TestKnownBelowIsOfOneTopicAndStillThere(t *testing.T) {
+	r := newRig(t)
+	first := r.topic("a")
+	r.publish("a", done, at(0))
+	r.gone(first)
+	second := r.topic("a")
+	r.publish("a", done, at(0))
+	v := r.publish("a", done, at(1))
+	r.publish("a", done, at(3))
+	r.m.trims(second, 0, 1)
+	want := []sight{{"a", at(1), v}}
+	if got := r.m.knownBelow(second, map[int32]int64{0: 3}); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

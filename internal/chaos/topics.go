@@ -262,6 +262,7 @@ func (w *world) deleteTopic(ctx context.Context, random *rand.Rand, l *life, by 
 	if now, is := w.topicNow(ctx, l.name); ctx.Err() == nil && (!is || now.ID != l.id) {
 		w.model.broken("L10", []string{l.name}, "%s is not there any more, and nobody deleted it", l)
 	}
+	w.judgeBillsBefore(ctx, l)
 	w.model.dies(l)
 	for {
 		w.history.add(fmt.Sprintf("%s deletes %s", by.name, l), l.name)
