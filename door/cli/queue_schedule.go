@@ -21,6 +21,7 @@ type schedulePicture struct {
 	Zone   string `json:"zone,omitempty"`
 	Paused bool   `json:"paused"`
 	Next   int64  `json:"next,omitempty"`
+	Broken bool   `json:"broken,omitempty"`
 }
 
 type scheduleSetCmd struct {
@@ -113,7 +114,10 @@ func (c *scheduleListCmd) Run(ctx context.Context, t *terminal) error {
 	rows := [][]string{}
 	for _, s := range list.Schedules {
 		state := "open"
-		if s.Paused {
+		switch {
+		case s.Broken:
+			state = "broken"
+		case s.Paused:
 			state = "paused"
 		}
 		rows = append(rows, []string{s.Name, state, moment(s.Next), cmp.Or(s.Zone, "UTC"), s.Cron})

@@ -1,11 +1,28 @@
 package httpapi
 
+import "context"
+
 // Routes are the patterns of the API, with the parameters of each.
 func Routes() (patterns []string) {
 	for _, r := range api {
 		patterns = append(patterns, r.pattern)
 	}
 	return patterns
+}
+
+// TakeDecoders takes all turns to decode, until release.
+func (s *Server) TakeDecoders(ctx context.Context) (release func(), err error) {
+	turn := decoding{of: s.decoders}
+	for range s.decoders.most {
+		if err := turn.acquire(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return func() {
+		for range s.decoders.most {
+			turn.release()
+		}
+	}, nil
 }
 
 // What openapi.yaml says in numbers and words.

@@ -52,10 +52,39 @@ func (s *Server) fetch(ctx, polls context.Context, who apikey.Identity, spans []
 		asked[i].MaxBytes = size
 	}
 	claim = s.answers.Begin()
-	got, err := s.cfg.Log.Fetch(ctx, eventlog.Want{Spans: asked, MaxBytes: size, MaxWait: wait, Stop: polls.Done(), Epoch: epoch, Claim: claim})
+	want := eventlog.Want{Spans: asked, MaxBytes: size, MaxWait: wait, Stop: polls.Done(), Epoch: epoch, Claim: claim}
+	var before int32 // the reader's epoch
+	if epoch != nil {
+		before = *epoch
+	}
+	got, err := s.cfg.Log.Fetch(ctx, want)
+	slot, gave := decoding{s.decoders, who.ID()}, false
+	defer func() {
+		if gave {
+			slot.release()
+		}
+	}()
 	for memory := (&answerBudget{claim: claim}); err == nil; {
+		inTurn := !gave && claim.Held() > 0
+		if inTurn {
+			if gave, err = slot.acquireHolding(ctx, claim); err != nil {
+				break
+			}
+		}
+		if inTurn && gave { // read again, and keep the turn to the end. The epoch is as before, so that a loss is told again.
+			if got, memory.claimed, want.MaxWait, inTurn = nil, 0, 0, false; epoch != nil {
+				*epoch = before
+			}
+			if got, err = s.cfg.Log.Fetch(ctx, want); err != nil {
+				break
+			}
+		}
 		var needed int64
-		if pages, needed, err = decode(ctx, decoding{s.decoders, who.ID()}, memory, got, asked, most); err != nil {
+		pages, needed, err = decode(ctx, memory, got, asked, most)
+		if inTurn {
+			slot.release()
+		}
+		if err != nil {
 			break
 		}
 		if needed == 0 {
@@ -73,7 +102,7 @@ func (s *Server) fetch(ctx, polls context.Context, who apikey.Identity, spans []
 
 // decode makes pages from fetched batches, until there are enough events or no memory for more. If there is none even for the first
 // event, needed is how many bytes it needs.
-func decode(ctx context.Context, turn decoding, memory *answerBudget, got []eventlog.Slice, asked []eventlog.Span, most int) (pages []page, needed int64, err error) {
+func decode(ctx context.Context, memory *answerBudget, got []eventlog.Slice, asked []eventlog.Span, most int) (pages []page, needed int64, err error) {
 	pages = make([]page, len(got))
 	memory.used = 0
 	records, full := int64(0), false
@@ -88,7 +117,7 @@ func decode(ctx context.Context, turn decoding, memory *answerBudget, got []even
 		if full {
 			continue
 		}
-		p.gap, err = eachRecord(ctx, turn, slice, p.next, func(rec batch.Record) bool {
+		p.gap, err = eachRecord(ctx, slice, p.next, func(rec batch.Record) bool {
 			n := weight(&rec)
 			if full = !memory.take(n, records == 0); full {
 				if records == 0 {
@@ -123,20 +152,29 @@ type decoding struct {
 func (d decoding) acquire(ctx context.Context) error { return d.of.acquire(ctx, d.key) }
 func (d decoding) release()                          { d.of.release(d.key) }
 
+// acquireHolding waits for the turn with memory for an answer. A key whose requests wait long must not keep memory from others: where they wait for it longer
+// than budget.SilentMax, the claim is given back, and the wait goes on without it. Then gave is true, and the answer must be read again.
+func (d decoding) acquireHolding(ctx context.Context, claim *budget.Claim) (gave bool, err error) {
+	waiting, give := context.WithCancel(ctx)
+	defer give()
+	claim.Moves(give)
+	err = d.acquire(waiting)
+	claim.Rests()
+	if err == nil || ctx.Err() != nil {
+		return false, err
+	}
+	claim.Release()
+	err = d.acquire(ctx)
+	return err == nil, err
+}
+
 // checkBytes is how much is decoded between two looks at whether the request has ended.
 const checkBytes = 1 << 20
 
 // eachRecord calls visit for the records of a slice from an offset on, until it returns false. The records may be kept; visit must not
-// block. It waits for its turn. At a batch that cannot be read it stops, after the batch's readable records: the rest of the batch is a gap,
+// block. The caller has its turn to decode. At a batch that cannot be read it stops, after the batch's readable records: the rest of the batch is a gap,
 // and a reader continues after it. It ends with ctx, also in the middle of a batch.
-func eachRecord(ctx context.Context, turn decoding, slice eventlog.Slice, from eventlog.Offset, visit func(batch.Record) bool) (*gap, error) {
-	if len(slice.Batches) == 0 {
-		return nil, nil
-	}
-	if err := turn.acquire(ctx); err != nil {
-		return nil, err
-	}
-	defer turn.release()
+func eachRecord(ctx context.Context, slice eventlog.Slice, from eventlog.Offset, visit func(batch.Record) bool) (*gap, error) {
 	unchecked := 0 // bytes since ctx was looked at
 	for _, b := range slice.Batches {
 		if ctx.Err() != nil {

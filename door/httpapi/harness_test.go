@@ -37,6 +37,7 @@ type door struct {
 	client *http.Client
 	dial   dialer
 	said   *said
+	server *httpapi.Server
 	cancel func() // begins to stop it
 	stop   func() // returns when it has stopped
 }
@@ -117,7 +118,8 @@ func openSeen(t testing.TB, store eventlog.Store, cfg httpapi.Config, observer e
 		})
 	}
 	served := make(chan error, 1)
-	go func() { served <- httpapi.New(cfg).Serve(ctx, l) }()
+	d.server = httpapi.New(cfg)
+	go func() { served <- d.server.Serve(ctx, l) }()
 	transport := &http.Transport{DisableCompression: true, DialContext: dial}
 	d.client = &http.Client{Transport: &documented{t: t, next: transport}, Timeout: 5 * time.Minute}
 	d.stop = sync.OnceFunc(func() {

@@ -120,6 +120,41 @@ func TestReadersShareARoom(t *testing.T) {
 	}
 }
 
+// Readers that wait for their turn to decode hold no memory that others wait for, and get their events when it is their turn.
+func TestReadersThatWaitToDecodeGiveBackTheirMemory(t *testing.T) {
+	const readers = 20
+	bubble(t, httpapi.Config{FetchBytes: 1 << 20}, func(t *testing.T, d *door) {
+		d.topic("orders", 1)
+		for range 4 {
+			d.do("POST", "/v1/topics/orders/events", strings.Repeat("x", 30<<10))
+		}
+		d.queue("mail", "")
+		d.asJSON("PUT", "/v1/queues/mail/schedules/s", `{"cron":"@daily","message":{"value":1}}`)
+		release, err := d.server.TakeDecoders(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers := make(chan string, readers)
+		for range readers {
+			go func() { answers <- d.get("/v1/topics/orders/partitions/0/events").body }()
+		}
+		synctest.Wait()
+		began := time.Now()
+		if a := d.get("/v1/queues/mail/schedules/s"); a.status != 200 || time.Since(began) > 3*time.Second {
+			t.Errorf("another's answer came with %d after %v", a.status, time.Since(began))
+		}
+		if len(answers) > 0 {
+			t.Fatalf("%d readers have decoded without a turn", len(answers))
+		}
+		release()
+		for range readers {
+			if a := <-answers; !strings.Contains(a, `"offset":0`) {
+				t.Fatalf("a reader got %.200s", a)
+			}
+		}
+	})
+}
+
 // Who announces a body and sends ten bytes of it costs a connection, whatever the ten bytes promise.
 func TestBodiesThatDoNotComeTakeNoMemory(t *testing.T) {
 	const clients, connection = 50, 48 << 10

@@ -14,6 +14,7 @@ type scheduleView struct {
 	Zone   string `json:"zone,omitempty"`
 	Paused bool   `json:"paused"`
 	Next   int64  `json:"next,omitempty"`
+	Broken bool   `json:"broken,omitempty"`
 }
 
 // listSchedules lists a queue's schedules, by name.
@@ -27,7 +28,7 @@ func (s *Server) listSchedules(c *call) error {
 	err := s.withQueue(ctx, c, func(q *queue.Queue) error {
 		all, err := q.Schedules(ctx)
 		for _, one := range all {
-			v := scheduleView{Name: one.Name, Cron: one.Cron, Zone: one.Zone, Paused: one.Paused}
+			v := scheduleView{Name: one.Name, Cron: one.Cron, Zone: one.Zone, Paused: one.Paused, Broken: one.Err != nil}
 			if !one.Next.IsZero() {
 				v.Next = one.Next.UnixMilli()
 			}

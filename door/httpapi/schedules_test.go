@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/door/httpapi"
+	"github.com/weir-log/weir/eventlog"
 )
 
 type scheduleView struct {
@@ -84,4 +85,37 @@ func TestSchedulesAreSetListedAndDeleted(t *testing.T) {
 	d.asJSON("PUT", at+"/big", `{"cron":"@daily","message":{"value":"`+strings.Repeat("x", 64<<10+1)+`"}}`).refused(413, "too_large")
 	d.asJSON("PUT", "/v1/queues/none/schedules/s", `{"cron":"@daily","message":{"value":1}}`).refused(404, "unknown_queue")
 	d.get("/v1/queues/none/schedules").refused(404, "unknown_queue")
+}
+
+func TestAScheduleThatCannotBeReadIsListedAsBroken(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	d.queue("mail", "")
+	const at = "/v1/queues/mail/schedules"
+	for _, name := range []string{"bad", "good"} {
+		d.asJSON("PUT", at+"/"+name, `{"cron":"@daily","message":{"value":1}}`)
+	}
+	kvs, err := d.log.List(t.Context(), "queue/schedule/", "", 1)
+	if err != nil || len(kvs) != 1 || !strings.HasSuffix(kvs[0].Key, "/bad") {
+		t.Fatal(kvs, err)
+	}
+	if _, err := d.log.Append(t.Context(), eventlog.Entry{Puts: []eventlog.Put{{Key: kvs[0].Key, Version: 7, Value: []byte("{")}}}); err != nil {
+		t.Fatal(err)
+	}
+	list := func() string {
+		var got struct {
+			Schedules []struct {
+				Name   string
+				Broken bool
+			}
+		}
+		d.get(at).into(200, &got)
+		return fmt.Sprint(got.Schedules)
+	}
+	if got := list(); got != "[{bad true} {good false}]" {
+		t.Errorf("listed: %s", got)
+	}
+	d.asJSON("PUT", at+"/bad", `{"cron":"@daily","message":{"value":1}}`)
+	if got := list(); got != "[{bad false} {good false}]" {
+		t.Errorf("listed, after it was set again: %s", got)
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/budget"
 )
 
 func TestTheWaitForATurnToDecodeEndsWithTheRequest(t *testing.T) {
@@ -16,7 +17,7 @@ func TestTheWaitForATurnToDecodeEndsWithTheRequest(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := eachRecord(ctx, turn, eventlog.Slice{Batches: make([]eventlog.Placed, 1)}, 0, nil); !errors.Is(err, context.Canceled) {
+	if _, err := turn.acquireHolding(ctx, budget.New(1).Begin()); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }
@@ -36,7 +37,7 @@ func TestDecodingEndsWithTheRequest(t *testing.T) {
 	defer cancel()
 	visited := 0
 	slice := eventlog.Slice{Batches: []eventlog.Placed{{Batch: eventlog.Batch{Records: count, Bytes: raw}}}}
-	_, err = eachRecord(ctx, decoding{of: newSlots(1)}, slice, 0, func(batch.Record) bool {
+	_, err = eachRecord(ctx, slice, 0, func(batch.Record) bool {
 		visited++
 		cancel()
 		return true

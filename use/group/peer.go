@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -108,6 +109,7 @@ type Peer struct {
 	held          map[TopicPartition]*Assigned // the peer's partitions whose position is known
 	lastHeartbeat time.Time                    // when the last heartbeat that the store took was sent
 	unsure        eventlog.Version             // a commit that checks this version may still be in flight
+	releasing     map[*release]bool            // the calls of Release that wait for the turn
 	end           error                        // why the peer is no longer a member
 }
 
@@ -154,7 +156,7 @@ func JoinPeers(ctx context.Context, log *eventlog.Log, cfg PeerConfig) (*Peer, e
 		log: log, cfg: cfg, id: cmp.Or(cfg.Client, "peer") + "-" + rand.Text(),
 		self:    storedPeer{Client: cfg.Client, Host: host[:min(len(host), clientIDMax)], Topics: cfg.Topics, SessionMS: cfg.Session.Milliseconds()},
 		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), over: make(chan struct{}), turn: make(chan struct{}, 1),
-		before: make(map[eventlog.TopicID]int), held: make(map[TopicPartition]*Assigned),
+		before: make(map[eventlog.TopicID]int), held: make(map[TopicPartition]*Assigned), releasing: make(map[*release]bool),
 	}
 	p.logger = cfg.Logger.With("group", cfg.Group, "peer", p.id)
 	p.turn <- struct{}{}
@@ -335,17 +337,66 @@ func (p *Peer) assigned(tps []TopicPartition) []Assigned {
 // Changed receives after Assignment changed. It holds one value; it is for one receiver.
 func (p *Peer) Changed() <-chan struct{} { return p.changed }
 
+// release is a call of Release.
+type release struct {
+	tps  []TopicPartition
+	done bool // guarded by the turn, as err is
+	err  error
+}
+
 // Release gives partitions back at once, for others to go on with. Those that are not this peer's are ignored. A peer may give back
 // what nobody asked for; it may get it again, with another Since.
+//
+// Calls that wait for the turn share one change of the group, since each change costs every peer time in proportion to the group's partitions.
 func (p *Peer) Release(ctx context.Context, tps ...TopicPartition) error {
+	mine := &release{tps: tps}
+	p.queueReleases(mine)
 	if err := p.take(ctx); err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.releasing[mine] {
+			return fmt.Errorf("%w: another call may have given them back (%w)", eventlog.ErrUnsure, err)
+		}
+		delete(p.releasing, mine)
 		return err
 	}
 	defer p.giveTurn()
-	if err := p.release(ctx, tps); err != nil {
-		return fmt.Errorf("release %d partitions of group %q: %w", len(tps), p.cfg.Group, err)
+	if !mine.done {
+		p.releaseAll(ctx, mine)
+	}
+	if mine.err != nil {
+		return fmt.Errorf("release %d partitions of group %q: %w", len(tps), p.cfg.Group, mine.err)
 	}
 	return nil
+}
+
+func (p *Peer) queueReleases(calls ...*release) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range calls {
+		p.releasing[c] = true
+	}
+}
+
+// releaseAll gives back what all calls that wait ask for. The caller has the turn.
+func (p *Peer) releaseAll(ctx context.Context, mine *release) {
+	p.mu.Lock()
+	calls := slices.Collect(maps.Keys(p.releasing))
+	clear(p.releasing)
+	p.mu.Unlock()
+	var tps []TopicPartition
+	for _, c := range calls {
+		tps = append(tps, c.tps...)
+	}
+	err := p.release(ctx, tps)
+	mine.done, mine.err = true, err
+	if err != nil && ctx.Err() != nil { // the others have contexts of their own: each tries again
+		p.queueReleases(slices.DeleteFunc(calls, func(c *release) bool { return c == mine })...)
+		return
+	}
+	for _, c := range calls {
+		c.done, c.err = true, err
+	}
 }
 
 // Leave gives everything back and leaves the group. Run returns. To leave twice is harmless.

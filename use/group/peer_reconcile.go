@@ -353,12 +353,16 @@ func (p *Peer) leave(ctx context.Context) error {
 }
 
 func (p *Peer) release(ctx context.Context, tps []TopicPartition) error {
+	gives := make(map[TopicPartition]bool, len(tps))
+	for _, tp := range tps {
+		gives[tp] = true
+	}
+	given := func(tp TopicPartition) bool { return gives[tp] }
 	me, _ := p.membership().find(p.id)
 	if p.ended() != nil || !slices.ContainsFunc(tps, me.has) {
 		return nil
 	}
 	before := p.hide(tps)
-	given := func(tp TopicPartition) bool { return slices.Contains(tps, tp) }
 	err := p.change(ctx, func(members []peerMember) ([]peerMember, bool) {
 		i := slices.IndexFunc(members, func(s peerMember) bool { return s.id == p.id })
 		me := members[i]

@@ -74,7 +74,9 @@ func (r membership) find(id string) (peerMember, bool) {
 }
 
 func (s peerMember) has(tp TopicPartition) bool {
-	return slices.Contains(s.own, tp) || slices.Contains(s.revoking, tp)
+	_, own := slices.BinarySearchFunc(s.own, tp, byPlace)
+	_, revoking := slices.BinarySearchFunc(s.revoking, tp, byPlace)
+	return own || revoking
 }
 
 // readMembership reads a group's state: one store call, and one more if its members are not peers. A group that has no members or

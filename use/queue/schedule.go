@@ -2,6 +2,7 @@ package queue
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,8 @@ type Schedule struct {
 	Paused bool
 	// Next is the next tick; zero: there is none any more, or the schedule is paused. SetSchedule does not read it.
 	Next time.Time
+	// Err tells, in a list, that the schedule cannot be read: of the rest Name alone is sure. It may be set again or deleted. SetSchedule does not read it.
+	Err error
 }
 
 // Headers of a message that a schedule enqueued.
@@ -111,11 +114,11 @@ func (s schedule) encode(stored any) []byte {
 
 // parseSchedule reads all of a schedule but its message.
 func parseSchedule(kv eventlog.KeyValue) (s schedule, err error) {
+	_, name, _ := strings.Cut(strings.TrimPrefix(kv.Key, schedulePrefix), "/")
 	var stored storedSchedule
 	if err := json.Unmarshal(kv.Value, &stored); err != nil {
-		return schedule{key: kv.Key, now: kv.Version}, fmt.Errorf("%w: key %s: %w", errBroken, kv.Key, err)
+		return schedule{Schedule: Schedule{Name: name}, key: kv.Key, now: kv.Version}, fmt.Errorf("%w: key %s: %w", errBroken, kv.Key, err)
 	}
-	_, name, _ := strings.Cut(strings.TrimPrefix(kv.Key, schedulePrefix), "/")
 	s = schedule{
 		Schedule: Schedule{Name: name, Cron: stored.Cron, Zone: stored.Zone, Paused: stored.Paused},
 		queue:    stored.Queue, next: stored.Next, last: stored.Last, writer: stored.Writer, key: kv.Key, now: kv.Version,
@@ -170,7 +173,7 @@ func (q *Queue) SetSchedule(ctx context.Context, s Schedule) (Schedule, error) {
 	fail := func(err error) (Schedule, error) {
 		return Schedule{}, fmt.Errorf("set schedule %q of queue %q: %w", shorten(s.Name, 64), q.name, err)
 	}
-	s.Next = time.Time{}
+	s.Next, s.Err = time.Time{}, nil
 	if err := checkScheduleName(s.Name); err != nil {
 		return fail(err)
 	}
@@ -277,7 +280,7 @@ func (q *Queue) checkScheduled(ctx context.Context, m NewMessage) error {
 	return q.checkSize(ctx, ticked("", m, 0))
 }
 
-// Schedules lists the queue's schedules, by name: three trips.
+// Schedules lists the queue's schedules, by name: three trips, and two more for each whose message is not there. One that cannot be read is listed with its Err.
 func (q *Queue) Schedules(ctx context.Context) (list []Schedule, err error) {
 	if err := q.redefine(ctx); err != nil {
 		return nil, err
@@ -288,25 +291,40 @@ func (q *Queue) Schedules(ctx context.Context) (list []Schedule, err error) {
 	}
 	err = q.log.ListAll(ctx, schedulesOf(id), func(kv eventlog.KeyValue) error {
 		s, err := parseSchedule(kv)
+		s.Err = err
 		list = append(list, s.Schedule)
-		return err
+		return nil
 	})
-	messages := make(map[string]NewMessage)
-	if err == nil && len(list) > 0 {
-		err = q.log.ListAll(ctx, messagesOf(id), func(kv eventlog.KeyValue) (err error) {
-			messages[strings.TrimPrefix(kv.Key, messagesOf(id))], err = parseMessage(kv)
-			return err
-		})
+	type message struct {
+		NewMessage
+		err error
 	}
-	if err != nil {
-		return nil, fmt.Errorf("list the schedules of queue %q: %w", q.name, err)
+	messages := make(map[string]message)
+	if err == nil && len(list) > 0 {
+		err = q.log.ListAll(ctx, messagesOf(id), func(kv eventlog.KeyValue) error {
+			m, err := parseMessage(kv)
+			messages[strings.TrimPrefix(kv.Key, messagesOf(id))] = message{m, err}
+			return nil
+		})
 	}
 	has := list[:0]
 	for _, s := range list {
-		if m, there := messages[s.Name]; there { // else it was deleted between the two
-			s.Message = m
-			has = append(has, s)
+		if m, there := messages[s.Name]; there {
+			s.Message, s.Err = m.NewMessage, cmp.Or(s.Err, m.err)
+		} else if err == nil && s.Err == nil { // it was deleted between the two, or the message is missing
+			var again schedule
+			if again, err = q.owner.readSchedule(ctx, schedulesOf(id)+s.Name); errors.Is(err, errBroken) {
+				again.Err, err = err, nil
+			}
+			if again.now == 0 {
+				continue
+			}
+			s = again.Schedule
 		}
+		has = append(has, s)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the schedules of queue %q: %w", q.name, err)
 	}
 	return has, nil
 }

@@ -3,6 +3,8 @@ package queue_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -214,4 +216,51 @@ func (l *locked) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.to.Write(b)
+}
+
+func TestAScheduleThatCannotBeReadIsListedAsBrokenBesideTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := begin(t, newStore(t), 20*time.Second)
+		synctest.Wait()
+		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
+		for _, name := range []string{"a", "bad", "lost", "mute", "z"} {
+			setSchedule(t, q, queue.Schedule{Name: name, Cron: everyMinute, Message: queue.NewMessage{Value: []byte(name)}})
+		}
+		spoil := func(prefix, name string, value []byte) {
+			if err := p.log.ListAll(t.Context(), prefix, func(kv eventlog.KeyValue) error {
+				if !strings.HasSuffix(kv.Key, "/"+name) {
+					return nil
+				}
+				_, err := p.log.Append(t.Context(), eventlog.Entry{Puts: []eventlog.Put{{Key: kv.Key, Version: kv.Version.Next(), Value: value}}})
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		spoil("queue/schedule/", "bad", []byte("{"))
+		spoil("queue/scheduled/", "mute", []byte("{"))
+		spoil("queue/scheduled/", "lost", nil)
+		list := func() (all []string) {
+			got, err := q.Schedules(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range got {
+				all = append(all, fmt.Sprintf("%s=%s %v", s.Name, s.Message.Value, s.Err != nil))
+			}
+			return all
+		}
+		if got := fmt.Sprint(list()); got != "[a=a false bad=bad true lost= true mute= true z=z false]" {
+			t.Fatalf("listed: %s", got)
+		}
+		setSchedule(t, q, queue.Schedule{Name: "bad", Cron: everyMinute, Err: errors.New("of a list")})
+		for _, name := range []string{"lost", "mute"} {
+			if err := q.DeleteSchedule(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := fmt.Sprint(list()); got != "[a=a false bad= false z=z false]" {
+			t.Fatalf("listed after they were set and deleted: %s", got)
+		}
+	})
 }
