@@ -29,11 +29,12 @@ import (
 type asked struct {
 	verb    string // enqueue, claim, ack, nack or extend
 	message queue.MessageID
-	receipt string // of the claim; of a claim: the one that it got, "" if its answer was lost
-	attempt int    // that a claim got
-	until   int64  // when the lease ends: of a claim and an extend
-	free    int64  // when a message that was given back may be claimed
-	now     int64  // when the answer came; all in milliseconds since the Unix epoch
+	receipt string  // of the claim; of a claim: the one that it got, "" if its answer was lost
+	attempt int     // that a claim got
+	until   int64   // when the lease ends: of a claim and an extend
+	free    int64   // when a message that was given back may be claimed
+	now     int64   // when the answer came; all in milliseconds since the Unix epoch
+	lost    []int64 // when the leases of the claims end whose answer was lost, and which may have got the message before
 }
 
 // answer is what the worker was told.
@@ -67,7 +68,7 @@ func (f fate) next(a asked, told answer) []fate {
 		after, possible = fate{phase: "free"}, f.phase == ""
 	case "claim":
 		after = fate{phase: "claimed", receipt: a.receipt, attempt: f.attempt + 1, free: a.until}
-		possible = (f.phase == "free" || f.phase == "claimed") && f.free <= a.now+slack && (told == unknown || a.attempt == after.attempt)
+		possible = (f.phase == "free" || f.phase == "claimed") && f.free <= a.now+slack && a.attempt == after.attempt
 		if f.phase == "claimed" && f.receipt == "" && a.attempt == f.attempt { // what nobody got was given back at once
 			after.attempt, possible = f.attempt, true
 		}
@@ -91,6 +92,18 @@ func (f fate) next(a asked, told answer) []fate {
 	return nil
 }
 
+// lost returns what may have become of a message until a worker got an answer: claims whose answer was lost may have got it,
+// one after the other. They are no operations of the history, where the search for an order takes time exponential in
+// their number.
+func (f fate) lost(a asked) []fate {
+	fates := []fate{f}
+	for n := 1; n <= len(a.lost) && (f.phase == "free" || f.phase == "claimed") && f.free <= a.now+slack; n++ {
+		f = fate{phase: "claimed", attempt: f.attempt + 1, free: slices.Min(a.lost)}
+		fates = append(fates, f)
+	}
+	return fates
+}
+
 // oneQueue is a queue, message by message: none has to do with another.
 func oneQueue() porcupine.Model {
 	return (&porcupine.NondeterministicModel{
@@ -109,8 +122,11 @@ func oneQueue() porcupine.Model {
 		},
 		Init: func() []any { return []any{fate{}} },
 		Step: func(state, input, output any) (next []any) {
-			for _, f := range state.(fate).next(input.(asked), output.(answer)) {
-				next = append(next, f)
+			a := input.(asked)
+			for _, f := range state.(fate).lost(a) {
+				for _, after := range f.next(a, output.(answer)) {
+					next = append(next, after)
+				}
 			}
 			return next
 		},
@@ -179,7 +195,7 @@ func (w *worker) note(a asked, told answer, called int64) {
 		*w.known = append(*w.known, a.message)
 	}
 	o := porcupine.Operation{ClientId: w.name, Input: a, Output: told, Call: called, Return: returned}
-	if a.verb == "claim" && told == unknown {
+	if a.verb == "claim" && told == unknown { // of which message?
 		*w.lost = append(*w.lost, o)
 		return
 	}
@@ -384,7 +400,55 @@ func oneHistory(t *testing.T, seed uint64, url func(*testing.T) string) {
 	t.Logf("seed %d: %d answers about %d messages, %d lost claims", seed, len(history), len(known), len(lost))
 }
 
-// complete adds what the workers do not know: messages that were enqueued though nobody was told, and the messages that lost claims may have.
+// The model takes what a queue may tell, and nothing else.
+func TestTheModelTellsAQueueFromOthers(t *testing.T) {
+	claim := func(receipt string, attempt int, now int64) asked {
+		return asked{verb: "claim", receipt: receipt, attempt: attempt, until: now + 1000, now: now}
+	}
+	ack := func(receipt string, now int64) asked { return asked{verb: "ack", receipt: receipt, now: now} }
+	put := asked{verb: "enqueue"}
+	for name, c := range map[string]struct {
+		history []asked
+		told    []answer
+		lost    int64 // when the lease of a claim ends whose answer was lost right after the enqueue; 0: there is none
+		want    porcupine.CheckResult
+	}{
+		"claimed and done":                       {[]asked{put, claim("a", 1, 0), ack("a", 500)}, nil, 0, porcupine.Ok},
+		"claimed again after the lease":          {[]asked{put, claim("a", 1, 0), claim("b", 2, 1100)}, nil, 0, porcupine.Ok},
+		"claimed by two":                         {[]asked{put, claim("a", 1, 0), claim("b", 2, 500)}, nil, 0, porcupine.Illegal},
+		"claimed by two, and a claim was lost":   {[]asked{put, claim("a", 1, 0), claim("b", 2, 500)}, nil, 900, porcupine.Illegal},
+		"an attempt is left out":                 {[]asked{put, claim("a", 2, 0)}, nil, 0, porcupine.Illegal},
+		"the attempt of a lost claim":            {[]asked{put, claim("a", 2, 1000)}, nil, 900, porcupine.Ok},
+		"a lost claim has it":                    {[]asked{put, claim("a", 2, 500)}, nil, 900, porcupine.Illegal},
+		"two attempts of lost claims":            {[]asked{put, claim("a", 3, 2000)}, nil, 900, porcupine.Illegal},
+		"comes back after its ack":               {[]asked{put, claim("a", 1, 0), ack("a", 500), claim("b", 2, 1100)}, nil, 0, porcupine.Illegal},
+		"a stale ack is taken":                   {[]asked{put, claim("a", 1, 0), claim("b", 2, 1100), ack("a", 1200)}, nil, 0, porcupine.Illegal},
+		"a stale ack is refused":                 {[]asked{put, claim("a", 1, 0), claim("b", 2, 1100), ack("a", 1200)}, []answer{happened, happened, happened, stale}, 0, porcupine.Ok},
+		"an ack is refused without a reason":     {[]asked{put, claim("a", 1, 0), ack("a", 1200)}, []answer{happened, happened, stale}, 0, porcupine.Illegal},
+		"an ack is refused for a lost claim":     {[]asked{put, claim("a", 1, 0), ack("a", 1200)}, []answer{happened, happened, stale}, 2200, porcupine.Ok},
+		"an ack is refused before the lease end": {[]asked{put, claim("a", 1, 0), ack("a", 500)}, []answer{happened, happened, stale}, 1500, porcupine.Illegal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var history, lost []porcupine.Operation
+			for i, a := range c.history {
+				told := happened
+				if c.told != nil {
+					told = c.told[i]
+				}
+				history = append(history, porcupine.Operation{Input: a, Output: told, Call: int64(2 * i), Return: int64(2*i + 1)})
+			}
+			if c.lost > 0 {
+				lost = append(lost, porcupine.Operation{Input: asked{verb: "claim", until: c.lost}, Output: unknown, Call: 2})
+			}
+			known := []queue.MessageID{{}}
+			if got := porcupine.CheckOperationsTimeout(oneQueue(), complete(history, lost, known), 0); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// complete adds what the workers do not know: messages that were enqueued though nobody was told, and which lost claims may have got a message.
 func complete(history, lost []porcupine.Operation, known []queue.MessageID) []porcupine.Operation {
 	there := make(map[queue.MessageID]bool)
 	for _, id := range known {
@@ -396,13 +460,14 @@ func complete(history, lost []porcupine.Operation, known []queue.MessageID) []po
 			history = append(history, porcupine.Operation{ClientId: 99, Input: asked{verb: "enqueue", message: id}, Output: happened, Call: 0, Return: o.Return})
 		}
 	}
-	for _, o := range lost {
-		for id := range there {
-			a := o.Input.(asked)
-			a.message = id
-			o.Input = a
-			history = append(history, o)
+	for i, o := range history {
+		a := o.Input.(asked)
+		for _, l := range lost {
+			if l.Call <= o.Return {
+				a.lost = append(a.lost, l.Input.(asked).until)
+			}
 		}
+		history[i].Input = a
 	}
 	return history
 }
