@@ -273,7 +273,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 				return nil, 0, err
 			}
 		}
-		got, err := q.claimFrom(ctx, at.topic, s, p, c, len(messages), &room, earliest, latest)
+		got, ended, err := q.claimFrom(ctx, at.topic, s, p, c, len(messages), &room, earliest, latest)
 		messages = append(messages, got...)
 		if err != nil {
 			if len(messages) > 0 {
@@ -283,6 +283,9 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 		}
 		if len(messages) == c.Max || room < 0 {
 			break
+		}
+		if ended {
+			again = 0 // there may be others after them
 		}
 		if now := s.known(); now != nil && now != known { // another process may have been faster: its leases end, too
 			if part, there := now.find(p); there {
@@ -316,8 +319,9 @@ func (c Claim) room(ctx context.Context) (bytes int64, leave func(), err error) 
 	return max(bytes, 1), leave, err
 }
 
-// claimFrom claims from one partition, and reads what it got: what there is room for, less than 0 once there is none.
-func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, room *int64, earliest, latest Time) ([]Message, error) {
+// claimFrom claims from one partition, and reads what it got: what there is room for, less than 0 once there is none. ended
+// reports that it claimed messages that were too old, purged or not there any more.
+func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, room *int64, earliest, latest Time) (messages []Message, ended bool, err error) {
 	var granted, spent []grant
 	var acked []eventlog.Offset // messages whose lease ended, but which were acknowledged with SQL
 	ask, asked := false, q.owner.beside == nil
@@ -354,24 +358,23 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	}
 	if q.def.Load().settings.KeyOrder {
 		if err := q.readKeys(ctx, s, p, c.Max); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	for {
 		err := q.change(ctx, p, &op{apply: apply, onAbandoned: func() { q.giveBack(p, granted) }})
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if !ask {
 			break
 		}
 		if acked, err = q.owner.beside.Acked(ctx, q.id, p); err != nil {
-			return nil, fmt.Errorf("ask which messages are done: %w", err)
+			return nil, false, fmt.Errorf("ask which messages are done: %w", err)
 		}
 		asked = true
 	}
 	q.buryAll(p, spent)
-	var messages []Message
 	for i, g := range granted {
 		m, ok, err := q.message(ctx, topic, g, earliest)
 		if ok {
@@ -382,13 +385,14 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 		if err != nil || *room < 0 && !ok {
 			rest := granted[i:]
 			q.owner.start(func(context.Context) { q.giveBack(p, rest) })
-			return messages, err
+			return messages, ended, err
 		}
 		if ok {
 			messages = append(messages, m)
 		}
+		ended = ended || !ok
 	}
-	return messages, nil
+	return messages, ended, nil
 }
 
 // message reads a claimed message. ok is false if the log no longer has it, or if it is too old.
