@@ -1,0 +1,195 @@
+package stream
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/publish"
+)
+
+// Expected is the version at which a stream must be for an append: 0 or more, or one of the constants. A stream at version n has
+// had n events, so n is also the version that the first new event gets.
+type Expected int64
+
+const (
+	Any      Expected = -1 // wherever the stream is
+	NoStream Expected = -2 // it does not exist: it was never begun, or is deleted
+	Exists   Expected = -3 // it exists
+)
+
+func (e Expected) String() string {
+	switch e {
+	case Any:
+		return "any version"
+	case NoStream:
+		return "no stream"
+	case Exists:
+		return "a stream that exists"
+	}
+	return "version " + strconv.FormatInt(int64(e), 10)
+}
+
+// allows reports whether a stream is as expected.
+func (e Expected) allows(h head) bool {
+	switch e {
+	case Any:
+		return true
+	case NoStream:
+		return !h.exists()
+	case Exists:
+		return h.exists()
+	}
+	return int64(e) == h.Next
+}
+
+// Appended tells where events were appended.
+type Appended struct {
+	First     int64 // version of the first of them
+	Version   int64 // of the stream after them
+	Duplicate bool  // they were there already, by their ids
+}
+
+// Append appends events to a stream that is as expected, durably: all of them, with versions that follow one another, or none.
+//
+// A *ConflictError tells at which version the stream was. After eventlog.ErrUnsure the events may have been appended: append them
+// again with the same ids. Events are found to be there by their ids (Appended.Duplicate) at the expected version, however long
+// ago that was; with Any, NoStream and Exists for Config.IDAge. ErrIDReused: they have other content than those.
+//
+// These errors refuse the events for good, too: *eventlog.InvalidError, eventlog.ErrTooLarge (max.message.bytes of the category,
+// for all events of the call), ErrUnknownCategory. eventlog.ErrUnavailable: certainly not appended; trying again may work.
+func (c *Category) Append(ctx context.Context, stream string, expected Expected, events ...NewEvent) (Appended, error) {
+	done, err := c.append(ctx, stream, expected, events)
+	if err != nil {
+		return Appended{}, fmt.Errorf("append %d events to stream %q of category %q: %w", len(events), shorten(stream), c.Name(), err)
+	}
+	return done, nil
+}
+
+func (c *Category) append(ctx context.Context, stream string, expected Expected, events []NewEvent) (Appended, error) {
+	o, err := c.prepare(stream, expected, events)
+	if err != nil {
+		return Appended{}, err
+	}
+	return c.owner.writer(c, stream).do(ctx, o)
+}
+
+// op is one append, or a deletion.
+type op struct {
+	stream   string
+	expected Expected
+	events   []NewEvent
+	records  []batch.Record
+	size     int    // of the records in a batch of their own, at most
+	idKey    string // the key under which the append is found by its ids; "": none is needed, or nobody can repeat it
+	deletes  bool
+	keep     int64 // of a deletion: events from this version on are kept
+
+	done   chan struct{} // closed once result and err are there
+	result Appended
+	err    error
+}
+
+// prepare checks an append and makes its records.
+func (c *Category) prepare(stream string, expected Expected, events []NewEvent) (*op, error) {
+	if err := checkName(stream); err != nil {
+		return nil, err
+	}
+	if expected < Exists {
+		return nil, &eventlog.InvalidError{What: "expected version", Value: strconv.FormatInt(int64(expected), 10), Why: "it is negative"}
+	}
+	if len(events) == 0 || len(events) > manyMax {
+		return nil, &eventlog.InvalidError{What: "number of events", Value: strconv.Itoa(len(events)), Why: fmt.Sprintf("an append has 1 to %d", manyMax)}
+	}
+	o := &op{stream: stream, expected: expected, events: slices.Clone(events), done: make(chan struct{})}
+	repeatable := false
+	now := time.Now()
+	ids := sha256.New()
+	fmt.Fprintf(ids, "%s/%s", c.topic.ID, stream)
+	seen := make(map[string]bool, len(events))
+	for i := range o.events {
+		e := &o.events[i]
+		if err := e.check(i); err != nil {
+			return nil, err
+		}
+		if repeatable = repeatable || e.ID != ""; e.ID == "" {
+			e.ID = rand.Text()
+		}
+		if seen[e.ID] {
+			return nil, &eventlog.InvalidError{What: fmt.Sprintf("id of event %d", i), Value: shorten(e.ID), Why: "an event before it has the same"}
+		}
+		seen[e.ID] = true
+		fmt.Fprintf(ids, "/%d/%s", len(e.ID), e.ID)
+		r := e.record(stream, now)
+		setVersion(&r, 1<<62) // its size is not known yet: at most this
+		o.size += batch.SealedSize(&r)
+		o.records = append(o.records, r)
+	}
+	if most := c.topic.MaxMessageBytes(); o.size > most {
+		return nil, fmt.Errorf("%w: the events take %d bytes, and max.message.bytes of the category is %d: append fewer at once, or raise it", eventlog.ErrTooLarge, o.size, most)
+	}
+	if repeatable && expected < 0 {
+		o.idKey = idPrefix + c.topic.ID.String() + "/" + hex.EncodeToString(ids.Sum(nil))
+	}
+	return o, nil
+}
+
+// partitionOf returns the partition that a stream gets with its first event: that of its name as a record's key.
+func (c *Category) partitionOf(stream string) eventlog.Partition {
+	n := publish.Default(&publish.Event{Key: []byte(stream)}, len(c.topic.Partitions))
+	return c.topic.Partitions[n]
+}
+
+// repeated finds the events of an append in the stream: those that begin at a version. It returns false if others are there.
+func (c *Category) repeated(ctx context.Context, o *op, first int64) (Appended, bool, error) {
+	at := 0
+	for e, err := range c.Events(ctx, o.stream, Range{From: first, To: first + int64(len(o.events))}) {
+		if err != nil {
+			return Appended{}, false, err
+		}
+		if at == len(o.events) || e.Version != first+int64(at) || e.ID != o.events[at].ID {
+			return Appended{}, false, nil
+		}
+		if !e.sameAs(o.events[at]) {
+			return Appended{}, false, fmt.Errorf("%w: the event with version %d has the id %q and other content", ErrIDReused, e.Version, e.ID)
+		}
+		at++
+	}
+	if at < len(o.events) {
+		return Appended{}, false, nil
+	}
+	return Appended{First: first, Version: first + int64(at), Duplicate: true}, true, nil
+}
+
+// found looks for an append that conflicts, or whose id key is taken, among what was appended before.
+func (c *Category) found(ctx context.Context, o *op) (Appended, bool, error) {
+	if o.deletes {
+		return Appended{}, false, nil
+	}
+	if o.expected >= 0 {
+		return c.repeated(ctx, o, int64(o.expected))
+	}
+	if o.idKey == "" {
+		return Appended{}, false, nil
+	}
+	kv, err := c.owner.log.Get(ctx, o.idKey)
+	if err != nil || kv.Version == 0 {
+		return Appended{}, false, err
+	}
+	first, err := strconv.ParseInt(string(kv.Value), 10, 64)
+	if err != nil {
+		return Appended{}, false, fmt.Errorf("key %s does not hold a version: %w", kv.Key, err)
+	}
+	done, is, err := c.repeated(ctx, o, first)
+	if err == nil && !is { // they are gone: the ids alone tell
+		done, is = Appended{First: first, Version: first + int64(len(o.events)), Duplicate: true}, true
+	}
+	return done, is, err
+}

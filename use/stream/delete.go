@@ -1,0 +1,162 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Delete deletes a stream that is as expected: it exists no longer, and its events and snapshots cannot be read. A record with a
+// null value, in the stream's partition, tells those who read the category. The category's topic keeps the events as long as its
+// retention says.
+//
+// A deleted stream may be begun again, with NoStream or the version that it was at: its versions go on, so none is used twice. To
+// delete a stream that does not exist is done already (Appended.Duplicate).
+func (c *Category) Delete(ctx context.Context, stream string, expected Expected) (Appended, error) {
+	o := &op{stream: stream, expected: expected, deletes: true, done: make(chan struct{})}
+	o.records = []batch.Record{{Timestamp: time.Now().UnixMilli(), Key: []byte(stream), Headers: []batch.RecordHeader{{Key: HeaderType, Value: []byte(typeDeleted)}}}}
+	o.size = batch.SealedSize(&o.records[0])
+	return c.remove(ctx, "delete", o)
+}
+
+// Forget removes a stream's events below a version, and what snapshots there are of earlier versions. Others keep their versions.
+// The category's topic keeps the events as long as its retention says.
+func (c *Category) Forget(ctx context.Context, stream string, before int64) error {
+	if before < 0 {
+		return &eventlog.InvalidError{What: "version", Value: fmt.Sprint(before), Why: "it is negative"}
+	}
+	_, err := c.remove(ctx, "forget events of", &op{stream: stream, expected: Any, keep: before, done: make(chan struct{})})
+	return err
+}
+
+func (c *Category) remove(ctx context.Context, verb string, o *op) (Appended, error) {
+	err := checkName(o.stream)
+	if err == nil && o.expected < Exists {
+		err = &eventlog.InvalidError{What: "expected version", Value: fmt.Sprint(int64(o.expected)), Why: "it is negative"}
+	}
+	var done Appended
+	if err == nil {
+		done, err = c.owner.writer(c, o.stream).do(ctx, o)
+	}
+	if err != nil {
+		return Appended{}, fmt.Errorf("%s stream %q of category %q: %w", verb, shorten(o.stream), c.Name(), err)
+	}
+	return done, nil
+}
+
+// sweepEvery is how often what is no longer needed is looked for, and sweepKeys how many keys one entry removes.
+const (
+	sweepEvery = time.Minute
+	sweepKeys  = 500
+)
+
+// Run removes what is no longer needed until ctx ends: events and snapshots of deleted streams, and ids older than Config.IDAge.
+// Any number of processes may run it: what one removes, the others do not find.
+func (s *Streams) Run(ctx context.Context) error {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
+			s.cfg.Logger.Warn("what is left of deleted streams was not removed; trying again later", "in", sweepEvery, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Streams) sweep(ctx context.Context) error {
+	err := s.log.ListAll(ctx, gonePrefix, func(kv eventlog.KeyValue) error {
+		return s.sweepStream(ctx, kv)
+	})
+	if err != nil {
+		return err
+	}
+	var old []eventlog.KeyValue
+	err = s.log.ListAll(ctx, idPrefix, func(kv eventlog.KeyValue) error {
+		if kv.Age < s.cfg.IDAge {
+			return nil
+		}
+		if old = append(old, kv); len(old) < sweepKeys {
+			return nil
+		}
+		all := old
+		old = nil
+		return s.forget(ctx, all)
+	})
+	if err == nil {
+		err = s.forget(ctx, old)
+	}
+	return err
+}
+
+// forget removes keys that are as they were read.
+func (s *Streams) forget(ctx context.Context, keys []eventlog.KeyValue) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	var e eventlog.Entry
+	e.UsesReserve = true
+	for _, kv := range keys {
+		e.Checks = append(e.Checks, eventlog.Check{Key: kv.Key, Version: kv.Version})
+		e.Puts = append(e.Puts, eventlog.Put{Key: kv.Key})
+	}
+	_, err := s.log.Append(ctx, e)
+	if errors.Is(err, eventlog.ErrStale) { // another process was faster
+		err = nil
+	}
+	return err
+}
+
+// sweepStream removes the events and snapshots below the first one that can be read, and then the note that there are some.
+func (s *Streams) sweepStream(ctx context.Context, note eventlog.KeyValue) error {
+	place := strings.TrimPrefix(note.Key, gonePrefix)
+	h, err := s.readHead(ctx, headPrefix+place)
+	if err != nil {
+		return err
+	}
+	for {
+		gone, err := s.log.List(ctx, eventPrefix+place+"/", "", sweepKeys)
+		if err != nil {
+			return err
+		}
+		for i, kv := range gone {
+			if version, err := versionIn(kv.Key); err != nil {
+				return err
+			} else if version >= h.First {
+				gone = gone[:i]
+				break
+			}
+		}
+		if len(gone) == 0 {
+			break
+		}
+		if err := s.forget(ctx, gone); err != nil {
+			return err
+		}
+	}
+	var old []eventlog.KeyValue
+	err = s.log.ListAll(ctx, snapshotPrefix+place+"/", func(kv eventlog.KeyValue) error {
+		version, err := snapshotVersion(kv.Key)
+		if err == nil && !h.hasState(version) {
+			old = append(old, kv)
+		}
+		return err
+	})
+	for len(old) > 0 && err == nil {
+		n := min(len(old), sweepKeys)
+		err = s.forget(ctx, old[:n])
+		old = old[n:]
+	}
+	if err == nil {
+		err = s.forget(ctx, []eventlog.KeyValue{note})
+	}
+	return err
+}

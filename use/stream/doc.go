@@ -1,0 +1,23 @@
+// Package stream is event-sourced streams: events are appended to a stream at an expected version, and read back by version.
+//
+// A stream is a key with a version, and its events are records of a topic, its category. So every reader of topics reads
+// streams: consumer groups, Kafka clients, HTTP and SQL get a category's events partition by partition, and those of one
+// stream in order. A stream keeps the partition that it got with its first event.
+//
+// An append is one entry. It checks that the stream's head is as the caller's process knows it, puts the new head, appends
+// the events to the stream's partition, and puts them once more under a key of the stream, so that reading a stream costs
+// what is read, however long the log is and however many other streams the partition has:
+//
+//	stream/category/<topic id>                      that the topic is a category
+//	stream/head/<topic id>/<stream>                 where the stream ends and begins (head)
+//	stream/event/<topic id>/<stream>/<version>      an event
+//	stream/snapshot/<topic id>/<stream>/<version>   a snapshot; the newest is first
+//	stream/id/<topic id>/<hash>                     which version an append by ids got, where no version was expected
+//	stream/gone/<topic id>/<stream>                 that events below the head's first are to be forgotten
+//
+// The version of the head's key decides (eventlog.Check). Appends to one stream that wait in one process share an entry;
+// appends of other processes are noticed by a check that fails, and those here are then judged anew.
+//
+// A stream is at version n when it has had n events: they have the versions 0 to n-1, without gaps. A version is never used
+// twice, also where a stream was deleted and begun again.
+package stream

@@ -1,0 +1,45 @@
+package stream
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrConflict: the stream was not at the expected version. It always comes as a *ConflictError.
+	ErrConflict = errors.New("conflict")
+	// ErrUnknownCategory: there is no category of that name. A topic that is no category is none.
+	ErrUnknownCategory = errors.New("unknown category")
+	// ErrCategoryExists: a topic has the name already.
+	ErrCategoryExists = errors.New("category exists")
+	// ErrIDReused: an event with the same id and other content is in the stream.
+	ErrIDReused = errors.New("event id reused")
+)
+
+// ConflictError reports an append that found the stream at another version than was expected. Nothing was appended.
+type ConflictError struct {
+	Category, Stream string
+	Expected         Expected
+	Actual           int64 // the version that the stream was at
+	Exists           bool  // it has events, and is not deleted
+}
+
+func (e *ConflictError) Error() string {
+	state := "which does not exist"
+	if e.Exists {
+		state = "which exists"
+	}
+	return fmt.Sprintf("%v: stream %q of category %q, %s, is at version %d, and %s was expected; read it again and decide anew",
+		ErrConflict, shorten(e.Stream), e.Category, state, e.Actual, e.Expected)
+}
+
+func (e *ConflictError) Unwrap() error { return ErrConflict }
+
+// shorten cuts a text for an error message.
+func shorten(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
+}

@@ -1,0 +1,132 @@
+package stream
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Headers of an event's record.
+const (
+	HeaderID      = "weir.event.id"
+	HeaderType    = "weir.event.type"
+	HeaderVersion = "weir.stream.version" // in decimal digits
+)
+
+// Names of common metadata, as CloudEvents and most event stores have them.
+const (
+	ContentType   = "content-type"
+	CausationID   = "causation-id"
+	CorrelationID = "correlation-id"
+)
+
+// typeDeleted is the type of the record that a deletion appends. It is no event of the stream, and has no version.
+const typeDeleted = "weir.deleted"
+
+const (
+	idMax   = 128     // bytes of an event's id
+	typeMax = 255     // bytes of an event's type
+	manyMax = 100_000 // events of one append
+)
+
+// NewEvent is an event to append. Its bytes must not be changed any more once it was handed over.
+type NewEvent struct {
+	// ID makes the append repeatable: the same events appended again, at the same expected version, are found to be there. At
+	// most 128 bytes. "": a random one, by which nothing is recognised.
+	ID       string
+	Type     string // what happened; 1 to 255 bytes
+	Data     []byte
+	Metadata []batch.RecordHeader // names beginning with "weir." are refused
+	Time     time.Time            // default: now
+}
+
+// Event is an event of a stream.
+type Event struct {
+	Stream   string
+	Version  int64 // in the stream; the first is 0
+	ID       string
+	Type     string
+	Data     []byte
+	Metadata []batch.RecordHeader
+	Time     time.Time
+}
+
+func (e *NewEvent) check(n int) error {
+	invalid := func(what, value, why string) error {
+		return &eventlog.InvalidError{What: fmt.Sprintf("%s of event %d", what, n), Value: shorten(value), Why: why}
+	}
+	switch {
+	case len(e.ID) > idMax:
+		return invalid("id", e.ID, fmt.Sprintf("it has %d bytes; at most %d are allowed", len(e.ID), idMax))
+	case !utf8.ValidString(e.ID):
+		return invalid("id", e.ID, "it is not UTF-8")
+	case e.Type == "":
+		return invalid("type", e.Type, "it is empty")
+	case len(e.Type) > typeMax:
+		return invalid("type", e.Type, fmt.Sprintf("it has %d bytes; at most %d are allowed", len(e.Type), typeMax))
+	case !utf8.ValidString(e.Type):
+		return invalid("type", e.Type, "it is not UTF-8")
+	case strings.HasPrefix(e.Type, "weir."):
+		return invalid("type", e.Type, "types that begin with weir. are weir's own")
+	}
+	if !e.Time.IsZero() && (e.Time.UnixMilli() < 0 || e.Time.UnixMilli() > batch.MaxTimestamp) {
+		return invalid("time", e.Time.Format(time.RFC3339), "the years 1970 to 9999 are allowed")
+	}
+	for _, m := range e.Metadata {
+		if strings.HasPrefix(m.Key, "weir.") {
+			return invalid("metadata", m.Key, "names that begin with weir. are weir's own")
+		}
+	}
+	return nil
+}
+
+// record is an event as the log keeps it, but for its version.
+func (e *NewEvent) record(stream string, now time.Time) batch.Record {
+	at := e.Time
+	if at.IsZero() {
+		at = now
+	}
+	headers := make([]batch.RecordHeader, 0, 3+len(e.Metadata))
+	headers = append(headers, batch.RecordHeader{Key: HeaderID, Value: []byte(e.ID)}, batch.RecordHeader{Key: HeaderType, Value: []byte(e.Type)}, batch.RecordHeader{Key: HeaderVersion})
+	data := e.Data
+	if data == nil {
+		data = []byte{} // null is Kafka's tombstone
+	}
+	return batch.Record{Timestamp: at.UnixMilli(), Key: []byte(stream), Value: data, Headers: append(headers, e.Metadata...)}
+}
+
+// setVersion writes the version of a record that record made.
+func setVersion(r *batch.Record, version int64) {
+	r.Headers[2].Value = strconv.AppendInt(nil, version, 10)
+}
+
+// eventOf reads an event from its record.
+func eventOf(r batch.Record, version int64) Event {
+	e := Event{Stream: string(r.Key), Version: version, Data: r.Value, Time: time.UnixMilli(r.Timestamp)}
+	for _, h := range r.Headers {
+		switch h.Key {
+		case HeaderID:
+			e.ID = string(h.Value)
+		case HeaderType:
+			e.Type = string(h.Value)
+		case HeaderVersion:
+		default:
+			e.Metadata = append(e.Metadata, h)
+		}
+	}
+	return e
+}
+
+// sameAs reports whether an event is the one that was to be appended. A time that was left open is any.
+func (e Event) sameAs(n NewEvent) bool {
+	return e.Type == n.Type && string(e.Data) == string(n.Data) && (n.Time.IsZero() || e.Time.UnixMilli() == n.Time.UnixMilli()) &&
+		slices.EqualFunc(e.Metadata, n.Metadata, func(a, b batch.RecordHeader) bool {
+			return a.Key == b.Key && string(a.Value) == string(b.Value)
+		})
+}

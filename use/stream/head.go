@@ -1,0 +1,69 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// head is where a stream ends and begins: the value of its key, in JSON.
+type head struct {
+	Partition eventlog.Partition `json:"partition"`
+	Next      int64              `json:"next"`            // the version of the next event
+	First     int64              `json:"first,omitempty"` // the version of the first event that can be read
+	Born      int64              `json:"born,omitempty"`  // First when the stream was deleted last
+	Deleted   bool               `json:"deleted,omitempty"`
+	Bytes     int64              `json:"bytes,omitempty"`   // of all events, to guess how many to read at once
+	Largest   int64              `json:"largest,omitempty"` // bytes of the largest event
+
+	version eventlog.Version // of the key; 0: there is no such stream
+}
+
+// exists reports whether the stream has been begun, and is not deleted.
+func (h head) exists() bool { return h.version > 0 && !h.Deleted }
+
+func (h head) encode() []byte {
+	raw, err := json.Marshal(h)
+	if err != nil {
+		panic(err) // it holds numbers and a bool
+	}
+	return raw
+}
+
+// readHead reads a stream's head from the store; its version is 0 where there is none.
+func (c *Category) readHead(ctx context.Context, stream string) (head, error) {
+	return c.owner.readHead(ctx, c.key(headPrefix, stream))
+}
+
+func (s *Streams) readHead(ctx context.Context, key string) (h head, err error) {
+	kv, err := s.log.Get(ctx, key)
+	if err != nil || kv.Version == 0 {
+		return head{}, err
+	}
+	if err := json.Unmarshal(kv.Value, &h); err != nil {
+		return head{}, fmt.Errorf("key %s does not hold a head: %w", kv.Key, err)
+	}
+	h.version = kv.Version
+	return h, nil
+}
+
+// State is what is known of a stream without its events.
+type State struct {
+	Version int64 // how many events it has had; the version of the next one
+	First   int64 // the version of the first event that can be read
+	Exists  bool  // it was begun, and is not deleted
+}
+
+// State reads where a stream ends and begins: one store call. A stream that never was is at version 0.
+func (c *Category) State(ctx context.Context, stream string) (State, error) {
+	h, err := head{}, checkName(stream)
+	if err == nil {
+		h, err = c.readHead(ctx, stream)
+	}
+	if err != nil {
+		return State{}, fmt.Errorf("state of stream %q of category %q: %w", shorten(stream), c.Name(), err)
+	}
+	return State{Version: h.Next, First: h.First, Exists: h.exists()}, nil
+}

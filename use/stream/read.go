@@ -1,0 +1,154 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Range is a part of a stream. The zero value is all of it.
+type Range struct {
+	From, To int64     // versions from From to below To; To 0: to the end
+	Until    time.Time // only events whose time is not after it; zero: any
+	Types    []string  // only events of these types; none: all
+	Backward bool      // the newest first
+}
+
+// How much one store call reads: about pageBytes, and never more than pageMost nor eventsMax events.
+const (
+	pageBytes = 1 << 20
+	pageMost  = 64 << 20
+	eventsMax = 1000
+)
+
+// Events reads a part of a stream: one store call for its state, and one for each MiB of events, about. The cost does not grow
+// with the stream, nor with the log. A stream that does not exist has no events.
+//
+// Events that are appended meanwhile may be read or not. It ends with the first error.
+func (c *Category) Events(ctx context.Context, stream string, r Range) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		err := c.visit(ctx, stream, r, func(e Event) bool { return yield(e, nil) })
+		if err != nil {
+			yield(Event{}, fmt.Errorf("read stream %q of category %q: %w", shorten(stream), c.Name(), err))
+		}
+	}
+}
+
+func (c *Category) visit(ctx context.Context, stream string, r Range, yield func(Event) bool) error {
+	if err := checkName(stream); err != nil {
+		return err
+	}
+	if r.From < 0 || r.To < 0 || r.To > 0 && r.To < r.From {
+		return &eventlog.InvalidError{What: "range of versions", Value: fmt.Sprintf("%d to %d", r.From, r.To), Why: "versions begin at 0, and a range does not end before it begins"}
+	}
+	h, err := c.readHead(ctx, stream)
+	if err != nil || !h.exists() {
+		return err
+	}
+	from, to := max(r.From, h.First), h.Next
+	if r.To > 0 {
+		to = min(to, r.To)
+	}
+	for from < to {
+		step := pageStep(h)
+		page := [2]int64{from, min(from+step, to)}
+		if r.Backward {
+			page = [2]int64{max(to-step, from), to}
+		}
+		events, err := c.page(ctx, stream, page[0], page[1])
+		if err != nil {
+			return err
+		}
+		if len(events) < int(page[1]-page[0]) { // deleted meanwhile?
+			before := h
+			if h, err = c.readHead(ctx, stream); err != nil || !h.exists() || h.Born != before.Born {
+				return err
+			}
+			if h.First <= page[0] {
+				return fmt.Errorf("%d of its events from version %d to %d are missing in the store: restore a backup", int(page[1]-page[0])-len(events), page[0], page[1]-1)
+			}
+			from = max(from, h.First)
+			continue
+		}
+		if r.Backward {
+			slices.Reverse(events)
+			to = page[0]
+		} else {
+			from = page[1]
+		}
+		for _, e := range events {
+			if r.matches(e) && !yield(e) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// pageStep returns how many events to read at once.
+func pageStep(h head) int64 {
+	usual := max(h.Bytes/max(h.Next, 1), 1)
+	return max(min(pageBytes/usual, pageMost/max(h.Largest, 1), eventsMax), 1)
+}
+
+func (r Range) matches(e Event) bool {
+	return (len(r.Types) == 0 || slices.Contains(r.Types, e.Type)) && (r.Until.IsZero() || !e.Time.After(r.Until))
+}
+
+// page reads the events with the versions from one to below another, as far as they are there, with one store call.
+func (c *Category) page(ctx context.Context, stream string, from, to int64) (events []Event, err error) {
+	prefix := c.key(eventPrefix, stream) + "/"
+	after := ""
+	if from > 0 {
+		after = prefix + digits(from-1)
+	}
+	list, err := c.owner.log.List(ctx, prefix, after, int(to-from))
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range list {
+		e, err := eventIn(kv)
+		if err != nil {
+			return nil, err
+		}
+		if e.Version < to {
+			events = append(events, e)
+		}
+	}
+	return events, nil
+}
+
+// eventValue is what an event's key holds: a batch of the one record, and its place in the entry's batch. The store appends
+// where that batch begins.
+func eventValue(r batch.Record, place int) ([]byte, error) {
+	raw, err := batch.Seal([]batch.Record{r}, batch.None)
+	return fmt.Appendf(raw, "%d+", place), err
+}
+
+func eventIn(kv eventlog.KeyValue) (e Event, err error) {
+	version, err := versionIn(kv.Key)
+	if err != nil {
+		return Event{}, err
+	}
+	for raw, err := range batch.Split(kv.Value) {
+		if err == nil {
+			_, err = batch.Check(raw)
+		}
+		if err != nil {
+			return Event{}, fmt.Errorf("key %s is damaged in the store: %w; restore a backup", kv.Key, err)
+		}
+		for r, err := range batch.Records(raw, batch.DefaultMaxDecompressed) {
+			if err != nil {
+				return Event{}, fmt.Errorf("key %s is damaged in the store: %w; restore a backup", kv.Key, err)
+			}
+			return eventOf(r, version), nil
+		}
+		break
+	}
+	return Event{}, fmt.Errorf("key %s holds no event: restore a backup", kv.Key)
+}

@@ -1,0 +1,149 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Part is what AppendAll appends to one stream.
+type Part struct {
+	Category *Category
+	Stream   string
+	Expected Expected
+	Events   []NewEvent
+}
+
+// partsMax bounds the streams of one AppendAll, severalMax the bytes of its events.
+const (
+	partsMax   = 100
+	severalMax = 16 << 20
+)
+
+// AppendAll appends to several streams, each of them once, at the versions that are expected: to all of them, or to none. The
+// streams may be of several categories. It is Append otherwise; a *ConflictError names the first stream that was not as expected.
+// It costs a store call for each stream and one more.
+func (s *Streams) AppendAll(ctx context.Context, parts ...Part) ([]Appended, error) {
+	done, err := s.appendAll(ctx, parts)
+	if err != nil {
+		return nil, fmt.Errorf("append to %d streams: %w", len(parts), err)
+	}
+	return done, nil
+}
+
+func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, error) {
+	ops, err := prepareAll(parts)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		heads, err := readHeads(ctx, parts)
+		if err != nil {
+			return nil, err
+		}
+		if conflict := conflictIn(parts, ops, heads); conflict != nil {
+			if done, err := foundAll(ctx, parts, ops); done != nil || err != nil {
+				return done, err
+			}
+			return nil, conflict
+		}
+		var e eventlog.Entry
+		results := make([]Appended, len(parts))
+		for i, p := range parts {
+			topic, err := s.log.TopicByID(p.Category.topic.ID)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %q was deleted", ErrUnknownCategory, p.Category.Name())
+			}
+			_, done, err := p.Category.change(&e, topic, p.Stream, heads[i], ops[i:i+1])
+			if err != nil {
+				return nil, err
+			}
+			results[i] = done[0]
+		}
+		_, err = s.log.Append(ctx, e)
+		switch {
+		case err == nil:
+			return results, nil
+		case errors.Is(err, eventlog.ErrNoPartition):
+			return nil, fmt.Errorf("%w: one was deleted", ErrUnknownCategory)
+		case !errors.Is(err, eventlog.ErrStale):
+			return nil, err
+		}
+		if done, err := foundAll(ctx, parts, ops); done != nil || err != nil {
+			return done, err
+		}
+	}
+}
+
+// prepareAll checks the parts and makes their records.
+func prepareAll(parts []Part) (ops []*op, err error) {
+	if len(parts) == 0 || len(parts) > partsMax {
+		return nil, &eventlog.InvalidError{What: "number of streams", Value: strconv.Itoa(len(parts)), Why: fmt.Sprintf("1 to %d are appended to at once", partsMax)}
+	}
+	size := 0
+	seen := make(map[string]bool, len(parts))
+	for _, p := range parts {
+		o, err := p.Category.prepare(p.Stream, p.Expected, p.Events)
+		if err != nil {
+			return nil, fmt.Errorf("stream %q of category %q: %w", shorten(p.Stream), p.Category.Name(), err)
+		}
+		key := p.Category.key(headPrefix, p.Stream)
+		if seen[key] {
+			return nil, &eventlog.InvalidError{What: "stream", Value: shorten(p.Stream), Why: "it is named twice: append all its events at once"}
+		}
+		seen[key] = true
+		size += o.size
+		ops = append(ops, o)
+	}
+	if size > severalMax {
+		return nil, fmt.Errorf("%w: the events take %d bytes; at most %d are appended at once", eventlog.ErrTooLarge, size, severalMax)
+	}
+	return ops, nil
+}
+
+// readHeads reads the heads of all streams, at the same time.
+func readHeads(ctx context.Context, parts []Part) ([]head, error) {
+	heads, errs := make([]head, len(parts)), make([]error, len(parts))
+	var reading sync.WaitGroup
+	for i, p := range parts {
+		reading.Go(func() { heads[i], errs[i] = p.Category.readHead(ctx, p.Stream) })
+	}
+	reading.Wait()
+	return heads, errors.Join(errs...)
+}
+
+func conflictIn(parts []Part, ops []*op, heads []head) error {
+	for i, o := range ops {
+		if !o.allowedAt(heads[i]) {
+			return parts[i].Category.conflict(o, heads[i])
+		}
+	}
+	return nil
+}
+
+// foundAll looks for an append that was made before. It returns nil if there was none.
+func foundAll(ctx context.Context, parts []Part, ops []*op) ([]Appended, error) {
+	results := make([]Appended, len(parts))
+	missing, taken := false, ""
+	for i, o := range ops {
+		done, is, err := parts[i].Category.found(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		if missing = missing || !is; is && o.idKey != "" {
+			taken = o.stream
+		}
+		results[i] = done
+	}
+	switch {
+	case !missing:
+		return results, nil
+	case taken != "":
+		return nil, fmt.Errorf("%w: those for stream %q were appended before, and those for another stream were not", ErrIDReused, shorten(taken))
+	}
+	return nil, nil
+}

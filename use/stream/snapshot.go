@@ -1,0 +1,104 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Snapshot is the state of a stream at a version, as an application keeps it: what the events below that version add up to.
+type Snapshot struct {
+	Version int64
+	Data    []byte
+}
+
+// SaveSnapshot keeps a snapshot. Several versions of a stream may have one; a second one of a version replaces the first. The
+// stream must exist, and have been at the version (*eventlog.InvalidError). A snapshot has at most max.message.bytes of the
+// category (eventlog.ErrTooLarge).
+func (c *Category) SaveSnapshot(ctx context.Context, stream string, s Snapshot) error {
+	if err := c.saveSnapshot(ctx, stream, s); err != nil {
+		return fmt.Errorf("save a snapshot of stream %q of category %q: %w", shorten(stream), c.Name(), err)
+	}
+	return nil
+}
+
+func (c *Category) saveSnapshot(ctx context.Context, stream string, s Snapshot) error {
+	if err := checkName(stream); err != nil {
+		return err
+	}
+	if most := c.topic.MaxMessageBytes(); len(s.Data) > most {
+		return fmt.Errorf("%w: it has %d bytes, and max.message.bytes of the category is %d", eventlog.ErrTooLarge, len(s.Data), most)
+	}
+	key := c.snapshotKey(stream, s.Version)
+	for {
+		h, err := c.readHead(ctx, stream)
+		if err != nil {
+			return err
+		}
+		if !h.exists() || s.Version > h.Next || !h.hasState(s.Version) {
+			return &eventlog.InvalidError{What: "snapshot", Value: fmt.Sprintf("at version %d", s.Version), Why: fmt.Sprintf("the stream has events from version %d to below %d: a snapshot of it is at one of the versions above the first", h.First, h.Next)}
+		}
+		before, err := c.owner.log.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		_, err = c.owner.log.Append(ctx, eventlog.Entry{
+			Checks: []eventlog.Check{{Key: key, Version: before.Version}, {Key: c.key(headPrefix, stream), Version: h.version}},
+			Puts:   []eventlog.Put{{Key: key, Version: before.Version.Next(), Value: append([]byte{1}, s.Data...)}},
+		})
+		if !errors.Is(err, eventlog.ErrStale) {
+			return err
+		}
+	}
+}
+
+// Snapshot loads the newest snapshot that is not of a later version than most; false: there is none. Two store calls.
+func (c *Category) Snapshot(ctx context.Context, stream string, most int64) (Snapshot, bool, error) {
+	s, is, err := c.snapshot(ctx, stream, most)
+	if err != nil {
+		return Snapshot{}, false, fmt.Errorf("load a snapshot of stream %q of category %q: %w", shorten(stream), c.Name(), err)
+	}
+	return s, is, nil
+}
+
+func (c *Category) snapshot(ctx context.Context, stream string, most int64) (Snapshot, bool, error) {
+	if err := checkName(stream); err != nil || most < 0 {
+		return Snapshot{}, false, err
+	}
+	h, err := c.readHead(ctx, stream)
+	if err != nil || !h.exists() {
+		return Snapshot{}, false, err
+	}
+	after := ""
+	if most < math.MaxInt64 {
+		after = c.snapshotKey(stream, most+1)
+	}
+	list, err := c.owner.log.List(ctx, c.key(snapshotPrefix, stream)+"/", after, 1)
+	if err != nil || len(list) == 0 {
+		return Snapshot{}, false, err
+	}
+	version, err := snapshotVersion(list[0].Key)
+	if err != nil || !h.hasState(version) || len(list[0].Value) == 0 {
+		return Snapshot{}, false, err
+	}
+	return Snapshot{Version: version, Data: list[0].Value[1:]}, true, nil
+}
+
+// hasState reports whether a snapshot at a version is of the stream as it is: not from before it was deleted, nor without the events
+// that follow it.
+func (h head) hasState(version int64) bool {
+	return version > h.Born && version >= h.First
+}
+
+// snapshotKey returns the key of a snapshot. The newest is the first.
+func (c *Category) snapshotKey(stream string, version int64) string {
+	return c.key(snapshotPrefix, stream) + "/" + digits(math.MaxInt64-version)
+}
+
+func snapshotVersion(key string) (int64, error) {
+	n, err := versionIn(key)
+	return math.MaxInt64 - n, err
+}

@@ -1,0 +1,189 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	categoryPrefix = "stream/category/"
+	headPrefix     = "stream/head/"
+	eventPrefix    = "stream/event/"
+	snapshotPrefix = "stream/snapshot/"
+	idPrefix       = "stream/id/"
+	gonePrefix     = "stream/gone/"
+)
+
+// nameMax bounds a stream's name in bytes. Escaped, it must still fit into an index of every store.
+const nameMax = 255
+
+// Config sets Streams up. The zero value of every field means its default.
+type Config struct {
+	// IDAge is how long an append without an expected version is recognised by its events' ids. Default 24 h.
+	IDAge  time.Duration
+	Logger *slog.Logger // default: slog.Default()
+}
+
+// Streams are the streams of a log. All methods may be called at once.
+type Streams struct {
+	log *eventlog.Log
+	cfg Config
+
+	mu      sync.Mutex         // guards what follows
+	writers map[string]*writer // by the key of the head
+}
+
+// New returns the streams of a log. They work while the log runs; their own Run only removes what is no longer needed.
+func New(log *eventlog.Log, cfg Config) *Streams {
+	if cfg.IDAge <= 0 {
+		cfg.IDAge = 24 * time.Hour
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return &Streams{log: log, cfg: cfg, writers: make(map[string]*writer)}
+}
+
+// Category is a topic of streams.
+type Category struct {
+	owner *Streams
+	topic eventlog.Topic
+}
+
+// Spec describes a category to create.
+type Spec struct {
+	Name       string
+	Partitions int               // default 4
+	Settings   map[string]string // of its topic; default: retention.ms is -1
+}
+
+// CreateCategory creates a topic for streams, durably. A topic that exists becomes a category if it has had no records.
+// ErrCategoryExists, or *eventlog.InvalidError where the name, the number of partitions or a setting is not allowed.
+func (s *Streams) CreateCategory(ctx context.Context, spec Spec) (*Category, error) {
+	c, err := s.createCategory(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("create category %q: %w", shorten(spec.Name), err)
+	}
+	return c, nil
+}
+
+func (s *Streams) createCategory(ctx context.Context, spec Spec) (*Category, error) {
+	if eventlog.InternalTopic(spec.Name) {
+		return nil, &eventlog.InvalidError{What: "category", Value: spec.Name, Why: "weir's own topics are no categories"}
+	}
+	settings := map[string]string{"retention.ms": "-1"}
+	for name, value := range spec.Settings {
+		settings[name] = value
+	}
+	if spec.Partitions == 0 {
+		spec.Partitions = 4
+	}
+	topic, err := s.log.CreateTopic(ctx, eventlog.TopicSpec{Name: spec.Name, Partitions: spec.Partitions, Config: settings})
+	if errors.Is(err, eventlog.ErrTopicExists) {
+		topic, err = s.log.TopicNow(ctx, spec.Name)
+		if err == nil {
+			err = s.neverUsed(ctx, topic)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	key := categoryPrefix + topic.ID.String()
+	_, err = s.log.Append(ctx, eventlog.Entry{
+		Checks: []eventlog.Check{{Key: key}},
+		Puts:   []eventlog.Put{{Key: key, Version: 1, Value: []byte("{}")}},
+	})
+	if errors.Is(err, eventlog.ErrStale) {
+		err = ErrCategoryExists
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Category{owner: s, topic: topic}, nil
+}
+
+// neverUsed fails if a topic has had records.
+func (s *Streams) neverUsed(ctx context.Context, t eventlog.Topic) error {
+	slices, err := s.log.Bounds(ctx, t.Partitions...)
+	if err != nil {
+		return err
+	}
+	for _, slice := range slices {
+		if slice.Bounds.Next > 0 {
+			return fmt.Errorf("%w: a topic of that name has records", ErrCategoryExists)
+		}
+	}
+	return nil
+}
+
+// Category returns a category by name.
+func (s *Streams) Category(ctx context.Context, name string) (*Category, error) {
+	topic, err := s.log.Topic(ctx, name)
+	if errors.Is(err, eventlog.ErrUnknownTopic) {
+		return nil, fmt.Errorf("%w: %q", ErrUnknownCategory, shorten(name))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("category %q: %w", shorten(name), err)
+	}
+	kv, err := s.log.Get(ctx, categoryPrefix+topic.ID.String())
+	if err != nil {
+		return nil, fmt.Errorf("category %q: %w", shorten(name), err)
+	}
+	if kv.Version == 0 {
+		return nil, fmt.Errorf("%w: %q is a topic, but no category", ErrUnknownCategory, shorten(name))
+	}
+	return &Category{owner: s, topic: topic}, nil
+}
+
+// Name is the name of the category, and of its topic.
+func (c *Category) Name() string { return c.topic.Name }
+
+// checkName refuses names that cannot be stream names.
+func checkName(stream string) error {
+	invalid := func(why string) error {
+		return &eventlog.InvalidError{What: "stream name", Value: shorten(stream), Why: why}
+	}
+	switch {
+	case stream == "":
+		return invalid("it is empty")
+	case len(stream) > nameMax:
+		return invalid(fmt.Sprintf("it has %d bytes; at most %d are allowed", len(stream), nameMax))
+	case !utf8.ValidString(stream):
+		return invalid("it is not UTF-8")
+	case strings.ContainsFunc(stream, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return invalid("it has control characters")
+	}
+	return nil
+}
+
+// key returns the key of a stream under a prefix. Names are escaped, so that no key of one stream begins with that of another.
+func (c *Category) key(prefix, stream string) string {
+	return prefix + c.topic.ID.String() + "/" + url.PathEscape(stream)
+}
+
+// eventKey returns the key of an event.
+func (c *Category) eventKey(stream string, version int64) string {
+	return c.key(eventPrefix, stream) + "/" + digits(version)
+}
+
+// digits writes a version so that keys are in the order of versions.
+func digits(version int64) string { return fmt.Sprintf("%019d", version) }
+
+// versionIn returns the version at the end of a key.
+func versionIn(key string) (int64, error) {
+	n, err := strconv.ParseInt(key[strings.LastIndexByte(key, '/')+1:], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("key %s does not end in a version: %w", key, err)
+	}
+	return n, nil
+}

@@ -1,0 +1,305 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// writersMax is how many streams' heads one process remembers.
+const writersMax = 10_000
+
+// writer appends to one stream: what waits while an entry is on its way shares the next one. It remembers the stream's head, so
+// that an append costs one store call. Two writers of a stream, in one process or in two, do no harm: each entry checks the head.
+type writer struct {
+	c      *Category
+	stream string
+
+	mu      sync.Mutex // guards what follows
+	queued  []*op
+	working bool
+
+	// What follows belongs to the goroutine that works.
+	known bool
+	head  head // if known: as the store had it once
+}
+
+// writer returns the writer of a stream. Where there are too many it forgets some that have nothing to do.
+func (s *Streams) writer(c *Category, stream string) *writer {
+	key := c.key(headPrefix, stream)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.writers[key]; w != nil {
+		return w
+	}
+	if len(s.writers) >= writersMax {
+		for key, w := range s.writers {
+			if w.idle() {
+				delete(s.writers, key)
+			}
+			if len(s.writers) <= writersMax/2 {
+				break
+			}
+		}
+	}
+	w := &writer{c: c, stream: stream}
+	s.writers[key] = w
+	return w
+}
+
+func (w *writer) idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.working
+}
+
+// do queues an operation and waits for its result. If ctx ends before it is taken it is withdrawn (eventlog.ErrUnavailable); after
+// that its outcome is unknown (eventlog.ErrUnsure).
+func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
+	if err := ctx.Err(); err != nil {
+		return Appended{}, fmt.Errorf("%w: not begun (%w)", eventlog.ErrUnavailable, err)
+	}
+	w.mu.Lock()
+	w.queued = append(w.queued, o)
+	if !w.working {
+		w.working = true
+		go w.work()
+	}
+	w.mu.Unlock()
+	select {
+	case <-o.done:
+		return o.result, o.err
+	case <-ctx.Done():
+	}
+	w.mu.Lock()
+	i := slices.Index(w.queued, o)
+	if i >= 0 {
+		w.queued = slices.Delete(w.queued, i, i+1)
+	}
+	w.mu.Unlock()
+	if i >= 0 {
+		return Appended{}, fmt.Errorf("%w: gave up while others were before it (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
+	}
+	select {
+	case <-o.done:
+		return o.result, o.err
+	default:
+		return Appended{}, fmt.Errorf("%w: gave up while it was on its way (%w)", eventlog.ErrUnsure, context.Cause(ctx))
+	}
+}
+
+// work carries out what is queued, until nothing is. It ends when the log is closed, for then every call fails.
+func (w *writer) work() {
+	for {
+		w.mu.Lock()
+		ops := w.queued
+		w.queued = nil
+		w.working = len(ops) > 0
+		w.mu.Unlock()
+		if len(ops) == 0 {
+			return
+		}
+		w.carryOut(context.Background(), ops)
+	}
+}
+
+// answer ends an operation.
+func (o *op) answer(result Appended, err error) {
+	o.result, o.err = result, err
+	close(o.done)
+}
+
+func failAll(ops []*op, err error) {
+	for _, o := range ops {
+		o.answer(Appended{}, err)
+	}
+}
+
+// carryOut commits operations, as many at once as one entry holds, and refuses those that conflict. A refusal rests on a head that
+// was true after the operation was queued: one that was read for it, or committed.
+func (w *writer) carryOut(ctx context.Context, ops []*op) {
+	topic, err := w.c.owner.log.TopicByID(w.c.topic.ID)
+	if err != nil {
+		failAll(ops, fmt.Errorf("%w: it was deleted", ErrUnknownCategory))
+		return
+	}
+	for fresh := false; len(ops) > 0; {
+		if !w.known {
+			if w.head, err = w.c.readHead(ctx, w.stream); err != nil {
+				failAll(ops, err)
+				return
+			}
+			w.known, fresh = true, true
+		}
+		accepted, refused, rest := judge(ops, w.head, topic.MaxMessageBytes())
+		switch {
+		case len(accepted) > 0:
+			var again []*op
+			if again, err = w.commit(ctx, topic, accepted); err != nil {
+				failAll(again, err)
+				again = nil
+			}
+			fresh = w.known
+			ops = slices.Concat(again, refused, rest)
+		case !fresh:
+			w.known = false
+		default:
+			for _, o := range refused {
+				o.answer(w.refuse(ctx, o))
+			}
+			ops, fresh = rest, false
+		}
+	}
+}
+
+// judge divides operations into those that one entry can carry out, one after the other, those that the head does not allow, or
+// not in the same entry, and the rest, for which there is no room.
+func judge(ops []*op, h head, most int) (accepted, refused, rest []*op) {
+	size := 0
+	ids := make(map[string]bool)
+	for i, o := range ops {
+		if len(accepted) > 0 && (size+o.size > most || o.alone() || accepted[0].alone()) {
+			return accepted, refused, ops[i:]
+		}
+		if !o.allowedAt(h) || ids[o.idKey] {
+			refused = append(refused, o)
+			continue
+		}
+		if o.idKey != "" {
+			ids[o.idKey] = true
+		}
+		accepted, size = append(accepted, o), size+o.size
+		h = o.after(h)
+	}
+	return accepted, refused, nil
+}
+
+// alone reports whether an operation is no append, and has an entry of its own.
+func (o *op) alone() bool { return len(o.events) == 0 }
+
+func (o *op) allowedAt(h head) bool {
+	return o.expected.allows(h) && (!o.alone() || h.exists())
+}
+
+// after returns the head after an operation.
+func (o *op) after(h head) head {
+	switch {
+	case o.deletes:
+		h.First, h.Born, h.Deleted = h.Next, h.Next, true
+	case o.alone():
+		h.First = max(h.First, min(o.keep, h.Next))
+	default:
+		h.Next, h.Deleted, h.Bytes = h.Next+int64(len(o.events)), false, h.Bytes+int64(o.size)
+		for i := range o.records {
+			h.Largest = max(h.Largest, int64(batch.SealedSize(&o.records[i])))
+		}
+	}
+	h.version = max(h.version, 1)
+	return h
+}
+
+// refuse answers an operation that the head does not allow.
+func (w *writer) refuse(ctx context.Context, o *op) (Appended, error) {
+	if o.alone() && !w.head.exists() && o.expected.allows(w.head) {
+		return Appended{First: w.head.Next, Version: w.head.Next, Duplicate: true}, nil
+	}
+	if done, is, err := w.c.found(ctx, o); is || err != nil {
+		return done, err
+	}
+	return Appended{}, w.c.conflict(o, w.head)
+}
+
+func (c *Category) conflict(o *op, h head) error {
+	return &ConflictError{Category: c.Name(), Stream: o.stream, Expected: o.expected, Actual: h.Next, Exists: h.exists()}
+}
+
+// commit carries operations out with one entry and answers them. Those that it returns have to be judged again; or, with an error,
+// to be answered with it.
+func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (again []*op, err error) {
+	var e eventlog.Entry
+	after, results, err := w.c.change(&e, topic, w.stream, w.head, ops)
+	if err != nil {
+		return ops, err
+	}
+	_, err = w.c.owner.log.Append(ctx, e)
+	switch {
+	case err == nil:
+		w.head = after
+		for i, o := range ops {
+			o.answer(results[i], nil)
+		}
+		return nil, nil
+	case errors.Is(err, eventlog.ErrStale):
+		w.known = false
+		for _, o := range ops {
+			if o.idKey == "" {
+				again = append(again, o)
+				continue
+			}
+			done, is, err := w.c.found(ctx, o)
+			if is || err != nil {
+				o.answer(done, err)
+			} else {
+				again = append(again, o)
+			}
+		}
+		return again, nil
+	case errors.Is(err, eventlog.ErrNoPartition):
+		err = fmt.Errorf("%w: it was deleted", ErrUnknownCategory)
+	}
+	w.known = false
+	return ops, err
+}
+
+// change adds to an entry what operations do to a stream with a head. It returns the head after them, and their results.
+func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string, h head, ops []*op) (after head, results []Appended, err error) {
+	key := c.key(headPrefix, stream)
+	e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version})
+	after = h
+	if h.version == 0 {
+		after.Partition = c.partitionOf(stream)
+	}
+	var records []batch.Record
+	var others []eventlog.Put
+	for _, o := range ops {
+		first := after.Next
+		after = o.after(after)
+		results = append(results, Appended{First: first, Version: after.Next})
+		for i := range o.records {
+			if !o.alone() {
+				setVersion(&o.records[i], first+int64(i))
+			}
+			records = append(records, o.records[i])
+		}
+		if o.idKey != "" {
+			e.Checks = append(e.Checks, eventlog.Check{Key: o.idKey})
+			others = append(others, eventlog.Put{Key: o.idKey, Version: 1, Value: strconv.AppendInt(nil, first, 10)})
+		}
+		if o.alone() {
+			others = append(others, eventlog.Put{Key: c.key(gonePrefix, stream), Version: eventlog.Version(0).Next(), Value: []byte("{}")})
+		}
+	}
+	if len(records) > 0 {
+		b, err := topic.Seal(after.Partition, records)
+		if err != nil {
+			return head{}, nil, err
+		}
+		e.Batches = append(e.Batches, b)
+		for i := range int(after.Next - h.Next) {
+			value, err := eventValue(records[i], i)
+			if err != nil {
+				return head{}, nil, err
+			}
+			others = append(others, eventlog.Put{Key: c.eventKey(stream, h.Next+int64(i)), Version: 1, Value: value, AddBase: len(e.Batches)})
+		}
+	}
+	after.version = h.version.Next()
+	e.Puts = append(append(e.Puts, eventlog.Put{Key: key, Version: after.version, Value: after.encode()}), others...)
+	return after, results, nil
+}
