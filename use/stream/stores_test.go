@@ -57,6 +57,8 @@ type process struct {
 	log *eventlog.Log
 }
 
+const idAge = 3 * time.Minute
+
 func begin(t *testing.T, store eventlog.Store) process {
 	t.Helper()
 	log, err := eventlog.Open(t.Context(), store, eventlog.Config{Poll: 10 * time.Millisecond})
@@ -68,7 +70,7 @@ func begin(t *testing.T, store eventlog.Store) process {
 		cancel()
 		check(t, <-done)
 	})
-	return process{stream.New(log, stream.Config{}), log}
+	return process{stream.New(log, stream.Config{IDAge: idAge}), log}
 }
 
 // orders is a process with a category of that name.
@@ -130,10 +132,13 @@ func records(t *testing.T, log *eventlog.Log, name string) (all [][]batch.Record
 	t.Helper()
 	topic, err := log.TopicNow(t.Context(), name)
 	check(t, err)
-	for _, p := range topic.Partitions {
+	bounds, err := log.Bounds(t.Context(), topic.Partitions...)
+	check(t, err)
+	for n, p := range topic.Partitions {
 		var in []batch.Record
-		for from := eventlog.Offset(0); ; {
-			got, err := log.Fetch(t.Context(), eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: from, MaxBytes: 1 << 20}}})
+		for from := eventlog.Offset(0); from < bounds[n].Bounds.Next; {
+			want := eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: from, MaxBytes: 1 << 20}}, MaxWait: time.Minute} // the last may be of another process
+			got, err := log.Fetch(t.Context(), want)
 			check(t, err)
 			check(t, got[0].Err)
 			for _, b := range got[0].Batches {
@@ -142,9 +147,6 @@ func records(t *testing.T, log *eventlog.Log, name string) (all [][]batch.Record
 					in = append(in, r)
 					from++
 				}
-			}
-			if len(got[0].Batches) == 0 {
-				break
 			}
 		}
 		all = append(all, in)

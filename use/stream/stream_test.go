@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -297,38 +298,38 @@ func TestAReadIsBoundedWhereOneEventIsLarge(t *testing.T) {
 }
 
 func TestAppendsThatWaitShareAnEntry(t *testing.T) {
-	store := &counting{Store: memory.New()}
-	_, c := orders(t, func(*testing.T) eventlog.Store { return store })
-	_, err := c.Append(t.Context(), "s", 0, plain("begin")...)
-	check(t, err)
-	hold := make(chan struct{})
-	store.hold.Store(&hold)
-	before := store.commits.Load()
-	var appending sync.WaitGroup
-	versions := make([]int64, 100)
-	for i := range versions {
-		appending.Go(func() {
-			got, err := c.Append(t.Context(), "s", stream.Any, plain(fmt.Sprint(i))...)
-			if err != nil {
-				t.Error(err)
-			}
-			versions[i] = got.First
-		})
-	}
-	for store.commits.Load() == before { // the first is on its way, and the others wait for it
-		time.Sleep(0)
-	}
-	close(hold)
-	appending.Wait()
-	if commits := store.commits.Load() - before; commits > 20 {
-		t.Errorf("100 appends took %d commits", commits)
-	}
-	slices.Sort(versions)
-	for i, v := range versions {
-		if v != int64(i+1) {
-			t.Fatalf("versions %v", versions)
+	synctest.Test(t, func(t *testing.T) {
+		store := &counting{Store: memory.New()}
+		_, c := orders(t, func(*testing.T) eventlog.Store { return store })
+		_, err := c.Append(t.Context(), "s", 0, plain("begin")...)
+		check(t, err)
+		hold := make(chan struct{})
+		store.hold.Store(&hold)
+		before := store.commits.Load()
+		var appending sync.WaitGroup
+		versions := make([]int64, 100)
+		for i := range versions {
+			appending.Go(func() {
+				got, err := c.Append(t.Context(), "s", stream.Any, plain(fmt.Sprint(i))...)
+				if err != nil {
+					t.Error(err)
+				}
+				versions[i] = got.First
+			})
 		}
-	}
+		synctest.Wait() // the first is on its way, and the others wait for it
+		close(hold)
+		appending.Wait()
+		if commits := store.commits.Load() - before; commits != 2 {
+			t.Errorf("100 appends took %d commits, want 2", commits)
+		}
+		slices.Sort(versions)
+		for i, v := range versions {
+			if v != int64(i+1) {
+				t.Fatalf("versions %v", versions)
+			}
+		}
+	})
 }
 
 // Of many who expect one version one is right; the others hear at which version the stream was.
