@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
+	"strings"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -24,6 +26,8 @@ type head struct {
 // exists reports whether the stream has been begun, and is not deleted.
 func (h head) exists() bool { return h.version > 0 && !h.Deleted }
 
+func (h head) state() State { return State{Version: h.Next, First: h.First, Exists: h.exists()} }
+
 func (h head) encode() []byte {
 	raw, err := json.Marshal(h)
 	if err != nil {
@@ -42,6 +46,10 @@ func (s *Streams) readHead(ctx context.Context, key string) (h head, err error) 
 	if err != nil || kv.Version == 0 {
 		return head{}, err
 	}
+	return headIn(kv)
+}
+
+func headIn(kv eventlog.KeyValue) (h head, err error) {
 	if err := json.Unmarshal(kv.Value, &h); err != nil {
 		return head{}, fmt.Errorf("key %s does not hold a head: %w", kv.Key, err)
 	}
@@ -65,5 +73,40 @@ func (c *Category) State(ctx context.Context, stream string) (State, error) {
 	if err != nil {
 		return State{}, fmt.Errorf("state of stream %q of category %q: %w", shorten(stream), c.Name(), err)
 	}
-	return State{Version: h.Next, First: h.First, Exists: h.exists()}, nil
+	return h.state(), nil
+}
+
+// Named is a stream's name and state.
+type Named struct {
+	Stream string
+	State
+}
+
+// List lists at most limit streams whose names begin with prefix, in the byte order of their escaped names (url.PathEscape), that
+// come after the name after: one store call. Deleted streams are listed, too: their versions go on.
+func (c *Category) List(ctx context.Context, prefix, after string, limit int) ([]Named, error) {
+	if limit < 1 || limit > eventsMax {
+		return nil, &eventlog.InvalidError{What: "number of streams", Value: fmt.Sprint(limit), Why: fmt.Sprintf("1 to %d are listed at once", eventsMax)}
+	}
+	begin := ""
+	if after != "" {
+		begin = c.key(headPrefix, after)
+	}
+	list, err := c.owner.log.List(ctx, c.key(headPrefix, prefix), begin, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list streams of category %q: %w", c.Name(), err)
+	}
+	var streams []Named
+	for _, kv := range list {
+		h, err := headIn(kv)
+		if err != nil {
+			return nil, err
+		}
+		name, err := url.PathUnescape(kv.Key[strings.LastIndexByte(kv.Key, '/')+1:])
+		if err != nil {
+			return nil, fmt.Errorf("key %s does not end in a name: %w", kv.Key, err)
+		}
+		streams = append(streams, Named{name, h.state()})
+	}
+	return streams, nil
 }

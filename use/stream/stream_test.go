@@ -362,3 +362,38 @@ func TestOneOfManyThatExpectAVersionWins(t *testing.T) {
 		}
 	})
 }
+
+func TestStreamsAreListedByName(t *testing.T) {
+	onStores(t, func(t *testing.T, reopen func(*testing.T) eventlog.Store) {
+		_, c := orders(t, reopen)
+		for _, name := range []string{"b/2", "a", "b/1", "b/3", "c"} {
+			_, err := c.Append(t.Context(), name, 0, plain("x")...)
+			check(t, err)
+		}
+		_, err := c.Delete(t.Context(), "b/3", 1)
+		check(t, err)
+		for _, want := range []struct {
+			prefix, after string
+			limit         int
+			names         string
+		}{
+			{"", "", 10, "a b/1 b/2 b/3 c"}, {"b/", "", 10, "b/1 b/2 b/3"}, {"b/", "b/1", 1, "b/2"}, {"", "b/3", 10, "c"}, {"d", "", 10, ""},
+		} {
+			list, err := c.List(t.Context(), want.prefix, want.after, want.limit)
+			check(t, err)
+			var got []string
+			for _, s := range list {
+				got = append(got, s.Stream)
+				if s.Version != 1 || s.Exists == (s.Stream == "b/3") {
+					t.Errorf("listed: %+v", s)
+				}
+			}
+			if strings.Join(got, " ") != want.names {
+				t.Errorf("%+v: %q", want, got)
+			}
+		}
+		if _, err := c.List(t.Context(), "", "", 0); err == nil {
+			t.Error("a limit of 0 is taken")
+		}
+	})
+}

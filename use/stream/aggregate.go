@@ -1,0 +1,214 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Aggregate decides by a state that a stream's events add up to. The functions must have no effects outside: they may be called
+// again. Do not change an Aggregate that is in use; its methods may be called at once.
+type Aggregate[S any] struct {
+	Category *Category
+	// Begin returns the state before the first event. Default: the zero value.
+	Begin func() S
+	// Apply returns the state after an event.
+	Apply func(S, Event) (S, error)
+	// Upcast turns an event of a type that is no longer written into events of today's types; others it returns as they are. Default:
+	// all are as they are.
+	Upcast func(Event) []Event
+	// Encode and Decode are for snapshots: with both, a snapshot is saved after every SnapshotEvery events, and only the events
+	// after it are read. A snapshot that Decode refuses is not used, so that the form of a state can change. Default: no snapshots.
+	Encode func(S) ([]byte, error)
+	Decode func([]byte) (S, error)
+	// SnapshotEvery: default 100.
+	SnapshotEvery int64
+	// Attempts is how often Do decides, when others append at the same time. Default 10.
+	Attempts int
+}
+
+// Load reads a stream's state, and the version at which it is that. A stream that does not exist has the state before the first
+// event, and the version at which it would begin.
+func (a *Aggregate[S]) Load(ctx context.Context, stream string) (state S, version int64, err error) {
+	state, version, err = a.load(ctx, stream)
+	if err != nil {
+		err = fmt.Errorf("load stream %q of category %q: %w", shorten(stream), a.Category.Name(), err)
+	}
+	return state, version, err
+}
+
+func (a *Aggregate[S]) load(ctx context.Context, stream string) (state S, version int64, err error) {
+	state = a.begin()
+	s, err := a.Category.State(ctx, stream)
+	if err != nil || !s.Exists {
+		return state, s.Version, err
+	}
+	version = s.First
+	if a.Decode != nil {
+		saved, is, err := a.Category.Snapshot(ctx, stream, math.MaxInt64)
+		if err != nil {
+			return state, version, err
+		}
+		if is {
+			if decoded, err := a.Decode(saved.Data); err == nil {
+				state, version = decoded, saved.Version
+			}
+		}
+	}
+	return a.follow(ctx, stream, state, version)
+}
+
+func (a *Aggregate[S]) begin() (state S) {
+	if a.Begin != nil {
+		state = a.Begin()
+	}
+	return state
+}
+
+// follow applies what was appended from a version on.
+func (a *Aggregate[S]) follow(ctx context.Context, stream string, state S, version int64) (S, int64, error) {
+	for e, err := range a.Category.Events(ctx, stream, Range{From: version}) {
+		if err != nil {
+			return state, version, err
+		}
+		if state, err = a.apply(state, e); err != nil {
+			return state, version, err
+		}
+		version = e.Version + 1
+	}
+	return state, version, nil
+}
+
+func (a *Aggregate[S]) apply(state S, e Event) (S, error) {
+	events := []Event{e}
+	if a.Upcast != nil {
+		events = a.Upcast(e)
+	}
+	for _, each := range events {
+		var err error
+		if state, err = a.Apply(state, each); err != nil {
+			return state, fmt.Errorf("apply the event with version %d, %s: %w", e.Version, shorten(e.Type), err)
+		}
+	}
+	return state, nil
+}
+
+// Done is what became of a decision.
+type Done[S any] struct {
+	State    S     // after the events
+	Version  int64 // of the stream then
+	Appended int   // how many events there were
+}
+
+// Do loads a stream's state, lets decide say which events follow from it, and appends them, if nothing else was appended
+// meanwhile; else it decides anew, by the newer state. An error of decide ends it, and nothing is appended; no events are no error.
+//
+// After a lost answer of the store it appends the same events again, until it knows; eventlog.ErrUnsure comes only when ctx ends. A
+// *ConflictError comes when others were faster Attempts times.
+func (a *Aggregate[S]) Do(ctx context.Context, stream string, decide func(state S) ([]NewEvent, error)) (Done[S], error) {
+	done, err := a.do(ctx, stream, decide)
+	if err != nil {
+		err = fmt.Errorf("decide on stream %q of category %q: %w", shorten(stream), a.Category.Name(), err)
+	}
+	return done, err
+}
+
+func (a *Aggregate[S]) do(ctx context.Context, stream string, decide func(state S) ([]NewEvent, error)) (Done[S], error) {
+	var conflict *ConflictError
+	for range cmp.Or(a.Attempts, 10) {
+		state, version, err := a.load(ctx, stream)
+		if err != nil {
+			return Done[S]{}, err
+		}
+		events, err := decide(state)
+		if err != nil || len(events) == 0 {
+			return Done[S]{State: state, Version: version}, err
+		}
+		events = withIDs(events)
+		appended, err := a.append(ctx, stream, Expected(version), events)
+		if errors.As(err, &conflict) {
+			continue
+		}
+		if err != nil {
+			return Done[S]{}, err
+		}
+		for i, e := range events {
+			if state, err = a.apply(state, e.at(stream, version+int64(i))); err != nil {
+				return Done[S]{}, fmt.Errorf("%d events were appended, and their state is not known: %w", len(events), err)
+			}
+		}
+		a.saveSometimes(ctx, stream, version, appended.Version, state)
+		return Done[S]{State: state, Version: appended.Version, Appended: len(events)}, nil
+	}
+	return Done[S]{}, conflict
+}
+
+// append appends until the outcome is known.
+func (a *Aggregate[S]) append(ctx context.Context, stream string, at Expected, events []NewEvent) (Appended, error) {
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		done, err := a.Category.Append(ctx, stream, at, events...)
+		if !errors.Is(err, eventlog.ErrUnsure) {
+			return done, err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return Appended{}, err
+		case <-timer.C:
+		}
+	}
+}
+
+// withIDs gives events the ids by which a repetition is recognised.
+func withIDs(events []NewEvent) []NewEvent {
+	events = slices.Clone(events)
+	for i := range events {
+		events[i].ID = cmp.Or(events[i].ID, rand.Text())
+		if events[i].Time.IsZero() {
+			events[i].Time = time.Now()
+		}
+	}
+	return events
+}
+
+// at returns the event as it is read at a version.
+func (e NewEvent) at(stream string, version int64) Event {
+	return Event{Stream: stream, Version: version, ID: e.ID, Type: e.Type, Data: e.Data, Metadata: e.Metadata, Time: time.UnixMilli(e.Time.UnixMilli())}
+}
+
+// saveSometimes saves a snapshot where the number of events has passed another SnapshotEvery. That it fails costs only time later.
+func (a *Aggregate[S]) saveSometimes(ctx context.Context, stream string, before, after int64, state S) {
+	every := cmp.Or(a.SnapshotEvery, 100)
+	if a.Encode == nil || a.Decode == nil || before/every == after/every {
+		return
+	}
+	data, err := a.Encode(state)
+	if err == nil {
+		err = a.Category.SaveSnapshot(ctx, stream, Snapshot{Version: after, Data: data})
+	}
+	if err != nil {
+		a.Category.owner.cfg.Logger.Warn("a snapshot was not saved; events are read instead", "category", a.Category.Name(), "stream", stream, "version", after, "err", err)
+	}
+}
+
+// Decide returns what decide says in the state that some events add up to, without a store: for tests of decisions.
+//
+//	given these events, when this is decided, then those events follow
+func (a *Aggregate[S]) Decide(given []NewEvent, decide func(state S) ([]NewEvent, error)) ([]NewEvent, error) {
+	state := a.begin()
+	for i, e := range given {
+		var err error
+		if state, err = a.apply(state, e.at("", int64(i))); err != nil {
+			return nil, err
+		}
+	}
+	return decide(state)
+}
