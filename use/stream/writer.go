@@ -279,7 +279,7 @@ func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string
 		}
 		if o.idKey != "" {
 			e.Checks = append(e.Checks, eventlog.Check{Key: o.idKey})
-			others = append(others, eventlog.Put{Key: o.idKey, Version: 1, Value: strconv.AppendInt(nil, first, 10)})
+			others = append(others, eventlog.Put{Key: o.idKey, Version: eventlog.Version(0).Next(), Value: strconv.AppendInt(nil, first, 10)})
 		}
 		if o.alone() {
 			others = append(others, eventlog.Put{Key: c.key(gonePrefix, stream), Version: eventlog.Version(0).Next(), Value: []byte("{}")})

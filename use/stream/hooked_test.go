@@ -1,0 +1,27 @@
+package stream_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+)
+
+// hooked calls a function once, after a List that a prefix begins.
+type hooked struct {
+	*memory.Store
+	prefix string
+	after  atomic.Pointer[func()]
+}
+
+func (h *hooked) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	kvs, err := h.Store.List(ctx, prefix, after, limit)
+	if strings.HasPrefix(prefix, h.prefix) {
+		if then := h.after.Swap(nil); then != nil {
+			(*then)()
+		}
+	}
+	return kvs, err
+}
