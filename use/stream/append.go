@@ -90,6 +90,8 @@ type op struct {
 	records  []batch.Record
 	size     int    // of the records in a batch of their own, at most
 	idKey    string // the key under which the append is found by its ids; "": none is needed, or nobody can repeat it
+	// decoded is what the records take of batch.DecodedMax.
+	decoded int
 	// repeatable: its events all have ids of the caller's, so it may be there already.
 	repeatable bool
 	deletes    bool
@@ -132,10 +134,18 @@ func (c *Category) prepare(stream string, expected Expected, events []NewEvent) 
 		r := e.record(stream, now)
 		setVersion(&r, 1<<62) // its size is not known yet: at most this
 		o.size += batch.SealedSize(&r)
+		o.decoded += r.DecodedSize()
 		o.records = append(o.records, r)
 	}
-	if most := c.topic.MaxMessageBytes(); o.size > most {
+	topic, err := c.knownTopic()
+	if err != nil {
+		return nil, err
+	}
+	if most := topic.MaxMessageBytes(); o.size > most {
 		return nil, fmt.Errorf("%w: the events take %d bytes, and max.message.bytes of the category is %d: append fewer at once, or raise it", eventlog.ErrTooLarge, o.size, most)
+	}
+	if o.decoded > batch.DecodedMax {
+		return nil, fmt.Errorf("%w: the events take %d bytes of memory beside their own, and the limit is %d: append fewer at once, or with less metadata", eventlog.ErrTooLarge, o.decoded, batch.DecodedMax)
 	}
 	if o.repeatable && expected < 0 {
 		o.idKey = idPrefix + c.topic.ID.String() + "/" + hex.EncodeToString(ids.Sum(nil))
@@ -144,9 +154,8 @@ func (c *Category) prepare(stream string, expected Expected, events []NewEvent) 
 }
 
 // partitionOf returns the partition that a stream gets with its first event: that of its name as a record's key.
-func (c *Category) partitionOf(stream string) eventlog.Partition {
-	n := publish.Default(&publish.Event{Key: []byte(stream)}, len(c.topic.Partitions))
-	return c.topic.Partitions[n]
+func partitionOf(topic eventlog.Topic, stream string) eventlog.Partition {
+	return topic.Partitions[publish.Default(&publish.Event{Key: []byte(stream)}, len(topic.Partitions))]
 }
 
 // repeated finds the events of an append in the stream: those that begin at a version. It returns false if others are there.

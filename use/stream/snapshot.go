@@ -29,7 +29,11 @@ func (c *Category) saveSnapshot(ctx context.Context, stream string, s Snapshot) 
 	if err := checkName(stream); err != nil {
 		return err
 	}
-	if most := c.topic.MaxMessageBytes(); len(s.Data) > most {
+	topic, err := c.knownTopic()
+	if err != nil {
+		return err
+	}
+	if most := topic.MaxMessageBytes(); len(s.Data) > most {
 		return fmt.Errorf("%w: it has %d bytes, and max.message.bytes of the category is %d", eventlog.ErrTooLarge, len(s.Data), most)
 	}
 	key := c.snapshotKey(stream, s.Version)

@@ -124,9 +124,9 @@ func failAll(ops []*op, err error) {
 // carryOut commits operations, as many at once as one entry holds, and refuses those that conflict. A refusal rests on a head that
 // was true after the operation was queued: one that was read for it, or committed.
 func (w *writer) carryOut(ctx context.Context, ops []*op) {
-	topic, err := w.c.owner.log.TopicByID(w.c.topic.ID)
+	topic, err := w.c.knownTopic()
 	if err != nil {
-		failAll(ops, fmt.Errorf("%w: it was deleted", ErrUnknownCategory))
+		failAll(ops, err)
 		return
 	}
 	for fresh := false; len(ops) > 0; {
@@ -161,10 +161,10 @@ func (w *writer) carryOut(ctx context.Context, ops []*op) {
 // judge divides operations into those that one entry can carry out, one after the other, those that the head does not allow, or
 // not in the same entry, and the rest, for which there is no room.
 func judge(ops []*op, h head, most int) (accepted, refused, rest []*op) {
-	size := 0
+	size, decoded := 0, 0
 	ids := make(map[string]bool)
 	for i, o := range ops {
-		if len(accepted) > 0 && (size+o.size > most || o.alone() || accepted[0].alone()) {
+		if len(accepted) > 0 && (size+o.size > most || decoded+o.decoded > batch.DecodedMax || o.alone() || accepted[0].alone()) {
 			return accepted, refused, ops[i:]
 		}
 		if !o.allowedAt(h) || ids[o.idKey] {
@@ -174,7 +174,7 @@ func judge(ops []*op, h head, most int) (accepted, refused, rest []*op) {
 		if o.idKey != "" {
 			ids[o.idKey] = true
 		}
-		accepted, size = append(accepted, o), size+o.size
+		accepted, size, decoded = append(accepted, o), size+o.size, decoded+o.decoded
 		h = o.after(h)
 	}
 	return accepted, refused, nil
@@ -263,7 +263,7 @@ func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string
 	e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version})
 	after = h
 	if h.version == 0 {
-		after.Partition = c.partitionOf(stream)
+		after.Partition = partitionOf(topic, stream)
 	}
 	var records []batch.Record
 	var others []eventlog.Put
