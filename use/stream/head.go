@@ -42,6 +42,10 @@ func (s *Streams) readHead(ctx context.Context, key string) (h head, err error) 
 	if err != nil || kv.Version == 0 {
 		return head{}, err
 	}
+	return headIn(kv)
+}
+
+func headIn(kv eventlog.KeyValue) (h head, err error) {
 	if err := json.Unmarshal(kv.Value, &h); err != nil {
 		return head{}, fmt.Errorf("key %s does not hold a head: %w", kv.Key, err)
 	}

@@ -282,7 +282,7 @@ func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string
 			others = append(others, eventlog.Put{Key: o.idKey, Version: eventlog.Version(0).Next(), Value: strconv.AppendInt(nil, first, 10)})
 		}
 		if o.alone() {
-			others = append(others, eventlog.Put{Key: c.key(gonePrefix, stream), Version: eventlog.Version(0).Next(), Value: []byte("{}")})
+			others = append(others, eventlog.Put{Key: c.key(gonePrefix, stream), Version: eventlog.Version(0).Next(), Value: after.encode()})
 		}
 	}
 	if len(records) > 0 {
