@@ -82,7 +82,7 @@ func (c *Category) append(ctx context.Context, stream string, expected Expected,
 	return c.owner.writer(c, stream).do(ctx, o)
 }
 
-// op is one append, or a deletion.
+// op is one append, a deletion, or a snapshot to save.
 type op struct {
 	stream   string
 	expected Expected
@@ -96,6 +96,7 @@ type op struct {
 	repeatable bool
 	deletes    bool
 	keep       int64 // of a deletion: events from this version on are kept
+	snapshot   *Snapshot
 
 	done   chan struct{} // closed once result and err are there
 	result Appended

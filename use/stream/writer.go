@@ -184,6 +184,9 @@ func judge(ops []*op, h head, most int) (accepted, refused, rest []*op) {
 func (o *op) alone() bool { return len(o.events) == 0 }
 
 func (o *op) allowedAt(h head) bool {
+	if s := o.snapshot; s != nil && (s.Version > h.Next || !h.hasState(s.Version)) {
+		return false
+	}
 	return o.expected.allows(h) && (!o.alone() || h.exists())
 }
 
@@ -192,6 +195,7 @@ func (o *op) after(h head) head {
 	switch {
 	case o.deletes:
 		h.First, h.Born, h.Deleted = h.Next, h.Next, true
+	case o.snapshot != nil:
 	case o.alone():
 		h.First = max(h.First, min(o.keep, h.Next))
 	default:
@@ -206,6 +210,9 @@ func (o *op) after(h head) head {
 
 // refuse answers an operation that the head does not allow.
 func (w *writer) refuse(ctx context.Context, o *op) (Appended, error) {
+	if o.snapshot != nil {
+		return Appended{}, refusedSnapshot(o.snapshot.Version, w.head)
+	}
 	if o.alone() && !w.head.exists() && o.expected.allows(w.head) {
 		return Appended{First: w.head.Next, Version: w.head.Next, Duplicate: true}, nil
 	}
@@ -281,7 +288,9 @@ func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string
 			e.Checks = append(e.Checks, eventlog.Check{Key: o.idKey})
 			others = append(others, eventlog.Put{Key: o.idKey, Version: eventlog.Version(0).Next(), Value: strconv.AppendInt(nil, first, 10)})
 		}
-		if o.alone() {
+		if s := o.snapshot; s != nil {
+			others = append(others, eventlog.Put{Key: c.snapshotKey(stream, s.Version), Version: eventlog.Version(0).Next(), Value: append([]byte{1}, s.Data...)})
+		} else if o.alone() {
 			others = append(others, eventlog.Put{Key: c.key(gonePrefix, stream), Version: eventlog.Version(0).Next(), Value: after.encode()})
 		}
 	}
