@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -60,7 +61,7 @@ type Appended struct {
 // Append appends events to a stream that is as expected, durably: all of them, with versions that follow one another, or none.
 //
 // A *ConflictError tells at which version the stream was. After eventlog.ErrUnsure the events may have been appended: append them
-// again with the same ids. Events are found to be there by their ids (Appended.Duplicate) at the expected version, however long
+// again with the same ids, one for each of them. Events are found to be there by their ids (Appended.Duplicate) at the expected version, however long
 // ago that was; with Any, NoStream and Exists for Config.IDAge. ErrIDReused: they have other content than those.
 //
 // These errors refuse the events for good, too: *eventlog.InvalidError, eventlog.ErrTooLarge (max.message.bytes of the category,
@@ -81,7 +82,7 @@ func (c *Category) append(ctx context.Context, stream string, expected Expected,
 	return c.owner.writer(c, stream).do(ctx, o)
 }
 
-// op is one append, or a deletion.
+// op is one append, a deletion, or a snapshot to save.
 type op struct {
 	stream   string
 	expected Expected
@@ -89,8 +90,13 @@ type op struct {
 	records  []batch.Record
 	size     int    // of the records in a batch of their own, at most
 	idKey    string // the key under which the append is found by its ids; "": none is needed, or nobody can repeat it
-	deletes  bool
-	keep     int64 // of a deletion: events from this version on are kept
+	// decoded is what the records take of batch.DecodedMax.
+	decoded int
+	// repeatable: its events all have ids of the caller's, so it may be there already.
+	repeatable bool
+	deletes    bool
+	keep       int64 // of a deletion: events from this version on are kept
+	snapshot   *Snapshot
 
 	done   chan struct{} // closed once result and err are there
 	result Appended
@@ -108,19 +114,18 @@ func (c *Category) prepare(stream string, expected Expected, events []NewEvent) 
 	if len(events) == 0 || len(events) > manyMax {
 		return nil, &eventlog.InvalidError{What: "number of events", Value: strconv.Itoa(len(events)), Why: fmt.Sprintf("an append has 1 to %d", manyMax)}
 	}
-	o := &op{stream: stream, expected: expected, events: slices.Clone(events), done: make(chan struct{})}
-	repeatable := false
+	o := &op{stream: stream, expected: expected, events: slices.Clone(events), repeatable: true, done: make(chan struct{})}
 	now := time.Now()
 	ids := sha256.New()
-	fmt.Fprintf(ids, "%s/%s", c.topic.ID, stream)
+	fmt.Fprintf(ids, "%s/%d/%s", c.topic.ID, len(stream), stream)
 	seen := make(map[string]bool, len(events))
 	for i := range o.events {
 		e := &o.events[i]
 		if err := e.check(i); err != nil {
 			return nil, err
 		}
-		if repeatable = repeatable || e.ID != ""; e.ID == "" {
-			e.ID = rand.Text()
+		if e.ID == "" {
+			e.ID, o.repeatable = rand.Text(), false
 		}
 		if seen[e.ID] {
 			return nil, &eventlog.InvalidError{What: fmt.Sprintf("id of event %d", i), Value: shorten(e.ID), Why: "an event before it has the same"}
@@ -130,25 +135,35 @@ func (c *Category) prepare(stream string, expected Expected, events []NewEvent) 
 		r := e.record(stream, now)
 		setVersion(&r, 1<<62) // its size is not known yet: at most this
 		o.size += batch.SealedSize(&r)
+		o.decoded += r.DecodedSize()
 		o.records = append(o.records, r)
 	}
-	if most := c.topic.MaxMessageBytes(); o.size > most {
+	topic, err := c.knownTopic()
+	if err != nil {
+		return nil, err
+	}
+	if most := topic.MaxMessageBytes(); o.size > most {
 		return nil, fmt.Errorf("%w: the events take %d bytes, and max.message.bytes of the category is %d: append fewer at once, or raise it", eventlog.ErrTooLarge, o.size, most)
 	}
-	if repeatable && expected < 0 {
+	if o.decoded > batch.DecodedMax {
+		return nil, fmt.Errorf("%w: the events take %d bytes of memory beside their own, and the limit is %d: append fewer at once, or with less metadata", eventlog.ErrTooLarge, o.decoded, batch.DecodedMax)
+	}
+	if o.repeatable && expected < 0 {
 		o.idKey = idPrefix + c.topic.ID.String() + "/" + hex.EncodeToString(ids.Sum(nil))
 	}
 	return o, nil
 }
 
 // partitionOf returns the partition that a stream gets with its first event: that of its name as a record's key.
-func (c *Category) partitionOf(stream string) eventlog.Partition {
-	n := publish.Default(&publish.Event{Key: []byte(stream)}, len(c.topic.Partitions))
-	return c.topic.Partitions[n]
+func partitionOf(topic eventlog.Topic, stream string) eventlog.Partition {
+	return topic.Partitions[publish.Default(&publish.Event{Key: []byte(stream)}, len(topic.Partitions))]
 }
 
 // repeated finds the events of an append in the stream: those that begin at a version. It returns false if others are there.
 func (c *Category) repeated(ctx context.Context, o *op, first int64) (Appended, bool, error) {
+	if first > math.MaxInt64-int64(len(o.events)) {
+		return Appended{}, false, nil // no stream is so long
+	}
 	at := 0
 	for e, err := range c.Events(ctx, o.stream, Range{From: first, To: first + int64(len(o.events))}) {
 		if err != nil {
@@ -170,14 +185,11 @@ func (c *Category) repeated(ctx context.Context, o *op, first int64) (Appended, 
 
 // found looks for an append that conflicts, or whose id key is taken, among what was appended before.
 func (c *Category) found(ctx context.Context, o *op) (Appended, bool, error) {
-	if o.deletes {
+	if !o.repeatable {
 		return Appended{}, false, nil
 	}
 	if o.expected >= 0 {
 		return c.repeated(ctx, o, int64(o.expected))
-	}
-	if o.idKey == "" {
-		return Appended{}, false, nil
 	}
 	kv, err := c.owner.log.Get(ctx, o.idKey)
 	if err != nil || kv.Version == 0 {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,10 +51,12 @@ func (c *Category) remove(ctx context.Context, verb string, o *op) (Appended, er
 	return done, nil
 }
 
-// sweepEvery is how often what is no longer needed is looked for, and sweepKeys how many keys one entry removes.
+// sweepEvery is how often what is no longer needed is looked for, sweepKeys how many keys one entry removes, and sweepSnapshots how
+// many snapshots, each of which may be large.
 const (
-	sweepEvery = time.Minute
-	sweepKeys  = 500
+	sweepEvery     = time.Minute
+	sweepKeys      = 500
+	sweepSnapshots = 16
 )
 
 // Run removes what is no longer needed until ctx ends: events and snapshots of deleted streams, and ids older than Config.IDAge.
@@ -89,74 +93,65 @@ func (s *Streams) sweep(ctx context.Context) error {
 		}
 		all := old
 		old = nil
-		return s.forget(ctx, all)
+		_, err := s.forget(ctx, all)
+		return err
 	})
 	if err == nil {
-		err = s.forget(ctx, old)
+		_, err = s.forget(ctx, old)
 	}
 	return err
 }
 
-// forget removes keys that are as they were read.
-func (s *Streams) forget(ctx context.Context, keys []eventlog.KeyValue) error {
+// forget removes keys that are as they were read; false if they are not, or if a check fails: another process was faster.
+func (s *Streams) forget(ctx context.Context, keys []eventlog.KeyValue, checks ...eventlog.Check) (done bool, err error) {
 	if len(keys) == 0 {
-		return nil
+		return true, nil
 	}
-	var e eventlog.Entry
-	e.UsesReserve = true
+	e := eventlog.Entry{Checks: checks, UsesReserve: true}
 	for _, kv := range keys {
 		e.Checks = append(e.Checks, eventlog.Check{Key: kv.Key, Version: kv.Version})
 		e.Puts = append(e.Puts, eventlog.Put{Key: kv.Key})
 	}
-	_, err := s.log.Append(ctx, e)
-	if errors.Is(err, eventlog.ErrStale) { // another process was faster
-		err = nil
+	_, err = s.log.Append(ctx, e)
+	if errors.Is(err, eventlog.ErrStale) {
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }
 
-// sweepStream removes the events and snapshots below the first one that can be read, and then the note that there are some.
+// sweepStream removes the events and snapshots below the first one that can be read, and then the note that says so. Each removal
+// checks the note: a store that was rewound may have lost the deletion, and then the events are there again.
 func (s *Streams) sweepStream(ctx context.Context, note eventlog.KeyValue) error {
-	place := strings.TrimPrefix(note.Key, gonePrefix)
-	h, err := s.readHead(ctx, headPrefix+place)
+	place := strings.TrimPrefix(note.Key, gonePrefix) + "/"
+	h, err := headIn(note)
 	if err != nil {
 		return err
 	}
-	for {
-		gone, err := s.log.List(ctx, eventPrefix+place+"/", "", sweepKeys)
-		if err != nil {
-			return err
-		}
-		for i, kv := range gone {
-			if version, err := versionIn(kv.Key); err != nil {
+	isThere := eventlog.Check{Key: note.Key, Version: note.Version}
+	for _, left := range []struct {
+		prefix, after string
+		page          int
+	}{
+		{eventPrefix + place, "", int(min(pageStep(h), sweepKeys))},
+		{snapshotPrefix + place, snapshotPrefix + place + digits(math.MaxInt64-max(h.First, h.Born+1)), sweepSnapshots},
+	} {
+		for {
+			gone, err := s.log.List(ctx, left.prefix, left.after, left.page)
+			if err != nil {
 				return err
-			} else if version >= h.First {
-				gone = gone[:i]
+			}
+			if left.after == "" {
+				first := left.prefix + digits(h.First)
+				gone = slices.DeleteFunc(gone, func(kv eventlog.KeyValue) bool { return kv.Key >= first })
+			}
+			if len(gone) == 0 {
 				break
 			}
-		}
-		if len(gone) == 0 {
-			break
-		}
-		if err := s.forget(ctx, gone); err != nil {
-			return err
+			if done, err := s.forget(ctx, gone, isThere); !done {
+				return err
+			}
 		}
 	}
-	var old []eventlog.KeyValue
-	err = s.log.ListAll(ctx, snapshotPrefix+place+"/", func(kv eventlog.KeyValue) error {
-		version, err := snapshotVersion(kv.Key)
-		if err == nil && !h.hasState(version) {
-			old = append(old, kv)
-		}
-		return err
-	})
-	for len(old) > 0 && err == nil {
-		n := min(len(old), sweepKeys)
-		err = s.forget(ctx, old[:n])
-		old = old[n:]
-	}
-	if err == nil {
-		err = s.forget(ctx, []eventlog.KeyValue{note})
-	}
+	_, err = s.forget(ctx, []eventlog.KeyValue{note})
 	return err
 }

@@ -13,7 +13,7 @@
 //	stream/event/<topic id>/<stream>/<version>      an event
 //	stream/snapshot/<topic id>/<stream>/<version>   a snapshot; the newest is first
 //	stream/id/<topic id>/<hash>                     which version an append by ids got, where no version was expected
-//	stream/gone/<topic id>/<stream>                 that events below the head's first are to be forgotten
+//	stream/gone/<topic id>/<stream>                 that what is gone of the stream is to be removed: the head as of then
 //
 // The version of the head's key decides (eventlog.Check). Appends to one stream that wait in one process share an entry;
 // appends of other processes are noticed by a check that fails, and those here are then judged anew.

@@ -38,7 +38,7 @@ const (
 // NewEvent is an event to append. Its bytes must not be changed any more once it was handed over.
 type NewEvent struct {
 	// ID makes the append repeatable: the same events appended again, at the same expected version, are found to be there. At
-	// most 128 bytes. "": a random one, by which nothing is recognised.
+	// most 128 bytes. "": a random one; then the append cannot be repeated.
 	ID       string
 	Type     string // what happened; 1 to 255 bytes
 	Data     []byte

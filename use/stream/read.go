@@ -64,15 +64,15 @@ func (c *Category) visit(ctx context.Context, stream string, r Range, yield func
 		if err != nil {
 			return err
 		}
-		if len(events) < int(page[1]-page[0]) { // deleted meanwhile?
+		if len(events) < int(page[1]-page[0]) { // deleted meanwhile, or lost by the store?
 			before := h
 			if h, err = c.readHead(ctx, stream); err != nil || !h.exists() || h.Born != before.Born {
 				return err
 			}
-			if h.First <= page[0] {
+			if h.First <= page[0] && h.Next >= page[1] {
 				return fmt.Errorf("%d of its events from version %d to %d are missing in the store: restore a backup", int(page[1]-page[0])-len(events), page[0], page[1]-1)
 			}
-			from = max(from, h.First)
+			from, to = max(from, h.First), min(to, h.Next) // it ends earlier if the store lost its end
 			continue
 		}
 		if r.Backward {

@@ -54,9 +54,9 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 		var e eventlog.Entry
 		results := make([]Appended, len(parts))
 		for i, p := range parts {
-			topic, err := s.log.TopicByID(p.Category.topic.ID)
+			topic, err := p.Category.knownTopic()
 			if err != nil {
-				return nil, fmt.Errorf("%w: %q was deleted", ErrUnknownCategory, p.Category.Name())
+				return nil, err
 			}
 			_, done, err := p.Category.change(&e, topic, p.Stream, heads[i], ops[i:i+1])
 			if err != nil {

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 
@@ -29,30 +28,20 @@ func (c *Category) saveSnapshot(ctx context.Context, stream string, s Snapshot) 
 	if err := checkName(stream); err != nil {
 		return err
 	}
-	if most := c.topic.MaxMessageBytes(); len(s.Data) > most {
+	topic, err := c.knownTopic()
+	if err != nil {
+		return err
+	}
+	if most := topic.MaxMessageBytes(); len(s.Data) > most {
 		return fmt.Errorf("%w: it has %d bytes, and max.message.bytes of the category is %d", eventlog.ErrTooLarge, len(s.Data), most)
 	}
-	key := c.snapshotKey(stream, s.Version)
-	for {
-		h, err := c.readHead(ctx, stream)
-		if err != nil {
-			return err
-		}
-		if !h.exists() || s.Version > h.Next || !h.hasState(s.Version) {
-			return &eventlog.InvalidError{What: "snapshot", Value: fmt.Sprintf("at version %d", s.Version), Why: fmt.Sprintf("the stream has events from version %d to below %d: a snapshot of it is at one of the versions above the first", h.First, h.Next)}
-		}
-		before, err := c.owner.log.Get(ctx, key)
-		if err != nil {
-			return err
-		}
-		_, err = c.owner.log.Append(ctx, eventlog.Entry{
-			Checks: []eventlog.Check{{Key: key, Version: before.Version}, {Key: c.key(headPrefix, stream), Version: h.version}},
-			Puts:   []eventlog.Put{{Key: key, Version: before.Version.Next(), Value: append([]byte{1}, s.Data...)}},
-		})
-		if !errors.Is(err, eventlog.ErrStale) {
-			return err
-		}
-	}
+	_, err = c.owner.writer(c, stream).do(ctx, &op{stream: stream, expected: Any, snapshot: &s, done: make(chan struct{})})
+	return err
+}
+
+// refusedSnapshot is the error for a snapshot at a version that a stream cannot have one of.
+func refusedSnapshot(version int64, h head) error {
+	return &eventlog.InvalidError{What: "snapshot", Value: fmt.Sprintf("at version %d", version), Why: fmt.Sprintf("the stream has events from version %d to below %d: a snapshot of it is at one of the versions above the first", h.First, h.Next)}
 }
 
 // Snapshot loads the newest snapshot that is not of a later version than most; false: there is none. Two store calls.

@@ -148,6 +148,15 @@ func (s *Streams) Category(ctx context.Context, name string) (*Category, error) 
 // Name is the name of the category, and of its topic.
 func (c *Category) Name() string { return c.topic.Name }
 
+// knownTopic returns the category's topic with the settings that this process knows.
+func (c *Category) knownTopic() (eventlog.Topic, error) {
+	topic, err := c.owner.log.TopicByID(c.topic.ID)
+	if err != nil {
+		return topic, fmt.Errorf("%w: %q was deleted", ErrUnknownCategory, c.Name())
+	}
+	return topic, nil
+}
+
 // checkName refuses names that cannot be stream names.
 func checkName(stream string) error {
 	invalid := func(why string) error {

@@ -124,9 +124,9 @@ func failAll(ops []*op, err error) {
 // carryOut commits operations, as many at once as one entry holds, and refuses those that conflict. A refusal rests on a head that
 // was true after the operation was queued: one that was read for it, or committed.
 func (w *writer) carryOut(ctx context.Context, ops []*op) {
-	topic, err := w.c.owner.log.TopicByID(w.c.topic.ID)
+	topic, err := w.c.knownTopic()
 	if err != nil {
-		failAll(ops, fmt.Errorf("%w: it was deleted", ErrUnknownCategory))
+		failAll(ops, err)
 		return
 	}
 	for fresh := false; len(ops) > 0; {
@@ -161,10 +161,10 @@ func (w *writer) carryOut(ctx context.Context, ops []*op) {
 // judge divides operations into those that one entry can carry out, one after the other, those that the head does not allow, or
 // not in the same entry, and the rest, for which there is no room.
 func judge(ops []*op, h head, most int) (accepted, refused, rest []*op) {
-	size := 0
+	size, decoded := 0, 0
 	ids := make(map[string]bool)
 	for i, o := range ops {
-		if len(accepted) > 0 && (size+o.size > most || o.alone() || accepted[0].alone()) {
+		if len(accepted) > 0 && (size+o.size > most || decoded+o.decoded > batch.DecodedMax || o.alone() || accepted[0].alone()) {
 			return accepted, refused, ops[i:]
 		}
 		if !o.allowedAt(h) || ids[o.idKey] {
@@ -174,7 +174,7 @@ func judge(ops []*op, h head, most int) (accepted, refused, rest []*op) {
 		if o.idKey != "" {
 			ids[o.idKey] = true
 		}
-		accepted, size = append(accepted, o), size+o.size
+		accepted, size, decoded = append(accepted, o), size+o.size, decoded+o.decoded
 		h = o.after(h)
 	}
 	return accepted, refused, nil
@@ -184,6 +184,9 @@ func judge(ops []*op, h head, most int) (accepted, refused, rest []*op) {
 func (o *op) alone() bool { return len(o.events) == 0 }
 
 func (o *op) allowedAt(h head) bool {
+	if s := o.snapshot; s != nil && (s.Version > h.Next || !h.hasState(s.Version)) {
+		return false
+	}
 	return o.expected.allows(h) && (!o.alone() || h.exists())
 }
 
@@ -192,6 +195,7 @@ func (o *op) after(h head) head {
 	switch {
 	case o.deletes:
 		h.First, h.Born, h.Deleted = h.Next, h.Next, true
+	case o.snapshot != nil:
 	case o.alone():
 		h.First = max(h.First, min(o.keep, h.Next))
 	default:
@@ -206,6 +210,9 @@ func (o *op) after(h head) head {
 
 // refuse answers an operation that the head does not allow.
 func (w *writer) refuse(ctx context.Context, o *op) (Appended, error) {
+	if o.snapshot != nil {
+		return Appended{}, refusedSnapshot(o.snapshot.Version, w.head)
+	}
 	if o.alone() && !w.head.exists() && o.expected.allows(w.head) {
 		return Appended{First: w.head.Next, Version: w.head.Next, Duplicate: true}, nil
 	}
@@ -263,7 +270,7 @@ func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string
 	e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version})
 	after = h
 	if h.version == 0 {
-		after.Partition = c.partitionOf(stream)
+		after.Partition = partitionOf(topic, stream)
 	}
 	var records []batch.Record
 	var others []eventlog.Put
@@ -279,10 +286,12 @@ func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string
 		}
 		if o.idKey != "" {
 			e.Checks = append(e.Checks, eventlog.Check{Key: o.idKey})
-			others = append(others, eventlog.Put{Key: o.idKey, Version: 1, Value: strconv.AppendInt(nil, first, 10)})
+			others = append(others, eventlog.Put{Key: o.idKey, Version: eventlog.Version(0).Next(), Value: strconv.AppendInt(nil, first, 10)})
 		}
-		if o.alone() {
-			others = append(others, eventlog.Put{Key: c.key(gonePrefix, stream), Version: eventlog.Version(0).Next(), Value: []byte("{}")})
+		if s := o.snapshot; s != nil {
+			others = append(others, eventlog.Put{Key: c.snapshotKey(stream, s.Version), Version: eventlog.Version(0).Next(), Value: append([]byte{1}, s.Data...)})
+		} else if o.alone() {
+			others = append(others, eventlog.Put{Key: c.key(gonePrefix, stream), Version: eventlog.Version(0).Next(), Value: after.encode()})
 		}
 	}
 	if len(records) > 0 {
