@@ -36,7 +36,7 @@ var layers = []layer{
 	{"door/cli", []string{"door", "use", "eventlog", "store", "internal", "weirotel"}}, // wires the program
 	{"door/sqlfn", []string{"use", "eventlog", "store", "internal"}},                   // is about a database by nature
 	{"door", []string{"use", "eventlog", "internal"}},
-	{"use/queue", []string{"use/publish", "eventlog", "internal"}}, // enqueues by publishing
+	{"use/queue", []string{"use/publish", "eventlog", "internal"}},  // enqueues by publishing
 	{"use/stream", []string{"use/publish", "eventlog", "internal"}}, // places streams as keys are placed
 	{"use", []string{"eventlog", "internal"}},
 	{"eventlog", []string{"eventlog", "internal"}},

@@ -62,7 +62,7 @@ type Appended struct {
 //
 // A *ConflictError tells at which version the stream was. After eventlog.ErrUnsure the events may have been appended: append them
 // again with the same ids, one for each of them. Events are found to be there by their ids (Appended.Duplicate) at the expected version, however long
-// ago that was; with Any, NoStream and Exists for Config.IDAge. ErrIDReused: they have other content than those.
+// ago that was, unless they were deleted since; with Any, NoStream and Exists for Config.IDAge. ErrIDReused: they have other content than those.
 //
 // These errors refuse the events for good, too: *eventlog.InvalidError, eventlog.ErrTooLarge (max.message.bytes of the category,
 // for all events of the call), ErrUnknownCategory. eventlog.ErrUnavailable: certainly not appended; trying again may work.

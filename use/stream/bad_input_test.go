@@ -18,7 +18,7 @@ import (
 func TestWhatCannotBeAppendedIsRefusedWithItsReason(t *testing.T) {
 	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
 	good := stream.NewEvent{Type: "t"}
-	many := make([]stream.NewEvent, 100_001)
+	many := make([]stream.NewEvent, 10_001)
 	for i := range many {
 		many[i] = good
 	}
@@ -33,8 +33,8 @@ func TestWhatCannotBeAppendedIsRefusedWithItsReason(t *testing.T) {
 		"a name not in UTF-8":  {"\xff", 0, []stream.NewEvent{good}, "UTF-8"},
 		"a name with NUL":      {"a\x00b", 0, []stream.NewEvent{good}, "control characters"},
 		"a negative version":   {"s", -4, []stream.NewEvent{good}, "-4"},
-		"no events":            {"s", 0, nil, "1 to 100000"},
-		"too many events":      {"s", 0, many, "100001"},
+		"no events":            {"s", 0, nil, "1 to 10000"},
+		"too many events":      {"s", 0, many, "10001"},
 		"no type":              {"s", 0, []stream.NewEvent{good, {}}, "type of event 1"},
 		"a long type":          {"s", 0, []stream.NewEvent{{Type: strings.Repeat("x", 256)}}, "256 bytes; at most 255"},
 		"a type of weir's own": {"s", 0, []stream.NewEvent{{Type: "weir.deleted"}}, "weir's own"},
@@ -110,7 +110,7 @@ func TestNamesThatLookAlikeAreOtherStreams(t *testing.T) {
 	})
 }
 
-func TestCategoriesAreTopicsThatHadNoOtherRecords(t *testing.T) {
+func TestCategoriesAreTopicsOfTheirOwn(t *testing.T) {
 	onStores(t, func(t *testing.T, reopen func(*testing.T) eventlog.Store) {
 		p, c := orders(t, reopen)
 		if _, err := p.CreateCategory(t.Context(), stream.Spec{Name: "orders"}); !errors.Is(err, stream.ErrCategoryExists) {
@@ -128,10 +128,6 @@ func TestCategoriesAreTopicsThatHadNoOtherRecords(t *testing.T) {
 				t.Errorf("category %s: %v", name, err)
 			}
 		}
-		_, err = p.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "new", Partitions: 1})
-		check(t, err)
-		_, err = p.CreateCategory(t.Context(), stream.Spec{Name: "new"})
-		check(t, err)
 		var invalid *eventlog.InvalidError
 		for _, spec := range []stream.Spec{{Name: ""}, {Name: "a/b"}, {Name: "__weir_x"}, {Name: "x", Partitions: -1}, {Name: "x", Settings: map[string]string{"no": "such"}}} {
 			if _, err := p.CreateCategory(t.Context(), spec); !errors.As(err, &invalid) {

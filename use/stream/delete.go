@@ -62,29 +62,77 @@ const (
 // Run removes what is no longer needed until ctx ends: events and snapshots of deleted streams, and ids older than Config.IDAge.
 // Any number of processes may run it: what one removes, the others do not find.
 func (s *Streams) Run(ctx context.Context) error {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-			s.cfg.Logger.Warn("what is left of deleted streams was not removed; trying again later", "in", sweepEvery, "err", err)
+	streams, ids := time.NewTicker(sweepEvery), time.NewTicker(max(s.cfg.IDAge/24, sweepEvery))
+	defer streams.Stop()
+	defer ids.Stop()
+	for err := errors.Join(s.sweep(ctx), s.sweepIDs(ctx)); ; {
+		if err != nil && ctx.Err() == nil {
+			s.cfg.Logger.Warn("what is left of deleted streams, or old ids, was not removed; trying again later", "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-streams.C:
+			err = s.sweep(ctx)
+		case <-ids.C:
+			err = s.sweepIDs(ctx)
 		}
 	}
 }
 
 func (s *Streams) sweep(ctx context.Context) error {
-	err := s.log.ListAll(ctx, gonePrefix, func(kv eventlog.KeyValue) error {
-		return s.sweepStream(ctx, kv)
-	})
-	if err != nil {
+	if err := s.sweepCategories(ctx); err != nil {
 		return err
 	}
+	return s.log.ListAll(ctx, gonePrefix, func(kv eventlog.KeyValue) error {
+		return s.sweepStream(ctx, kv)
+	})
+}
+
+// sweepCategories removes the keys of categories that were deleted.
+func (s *Streams) sweepCategories(ctx context.Context) error {
+	var all []eventlog.KeyValue
+	err := s.log.ListAll(ctx, categoryPrefix, func(kv eventlog.KeyValue) error { all = append(all, kv); return nil })
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	if err := s.log.RefreshTopics(ctx); err != nil { // a topic that this process does not know yet is not deleted
+		return err
+	}
+	there := make(map[string]bool)
+	for _, t := range s.log.Topics() {
+		there[categoryPrefix+t.ID.String()] = true
+	}
+	for _, mark := range all {
+		if there[mark.Key] {
+			continue
+		}
+		id := strings.TrimPrefix(mark.Key, categoryPrefix)
+		for _, prefix := range []string{gonePrefix, eventPrefix, snapshotPrefix, idPrefix, headPrefix} {
+			for {
+				left, err := s.log.List(ctx, prefix+id+"/", "", sweepSnapshots)
+				if err != nil {
+					return err
+				}
+				if len(left) == 0 {
+					break
+				}
+				if done, err := s.forget(ctx, left); !done {
+					return err
+				}
+			}
+		}
+		if done, err := s.forget(ctx, []eventlog.KeyValue{mark}); !done {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweepIDs removes ids that are older than Config.IDAge.
+func (s *Streams) sweepIDs(ctx context.Context) error {
 	var old []eventlog.KeyValue
-	err = s.log.ListAll(ctx, idPrefix, func(kv eventlog.KeyValue) error {
+	err := s.log.ListAll(ctx, idPrefix, func(kv eventlog.KeyValue) error {
 		if kv.Age < s.cfg.IDAge {
 			return nil
 		}

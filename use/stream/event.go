@@ -30,9 +30,9 @@ const (
 const typeDeleted = "weir.deleted"
 
 const (
-	idMax   = 128     // bytes of an event's id
-	typeMax = 255     // bytes of an event's type
-	manyMax = 100_000 // events of one append
+	idMax   = 128    // bytes of an event's id
+	typeMax = 255    // bytes of an event's type
+	manyMax = 10_000 // events of one append: each is a key, and other changes of keys wait for it
 )
 
 // NewEvent is an event to append. Its bytes must not be changed any more once it was handed over.
@@ -43,7 +43,7 @@ type NewEvent struct {
 	Type     string // what happened; 1 to 255 bytes
 	Data     []byte
 	Metadata []batch.RecordHeader // names beginning with "weir." are refused
-	Time     time.Time            // default: now
+	Time     time.Time            // default: now. The category's records have it, too, unless its message.timestamp.type is LogAppendTime
 }
 
 // Event is an event of a stream.

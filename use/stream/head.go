@@ -68,6 +68,9 @@ type State struct {
 func (c *Category) State(ctx context.Context, stream string) (State, error) {
 	h, err := head{}, checkName(stream)
 	if err == nil {
+		_, err = c.knownTopic()
+	}
+	if err == nil {
 		h, err = c.readHead(ctx, stream)
 	}
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 // Events reads a part of a stream: one store call for its state, and one for each MiB of events, about. The cost does not grow
 // with the stream, nor with the log. A stream that does not exist has no events.
 //
-// Events that are appended meanwhile may be read or not. It ends with the first error.
+// Events that are appended meanwhile are not read. It ends with the first error: ErrChanged where events were deleted meanwhile.
 func (c *Category) Events(ctx context.Context, stream string, r Range) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		err := c.visit(ctx, stream, r, func(e Event) bool { return yield(e, nil) })
@@ -45,6 +45,9 @@ func (c *Category) visit(ctx context.Context, stream string, r Range, yield func
 	}
 	if r.From < 0 || r.To < 0 || r.To > 0 && r.To < r.From {
 		return &eventlog.InvalidError{What: "range of versions", Value: fmt.Sprintf("%d to %d", r.From, r.To), Why: "versions begin at 0, and a range does not end before it begins"}
+	}
+	if _, err := c.knownTopic(); err != nil {
+		return err
 	}
 	h, err := c.readHead(ctx, stream)
 	if err != nil || !h.exists() {
@@ -65,15 +68,14 @@ func (c *Category) visit(ctx context.Context, stream string, r Range, yield func
 			return err
 		}
 		if len(events) < int(page[1]-page[0]) { // deleted meanwhile, or lost by the store?
-			before := h
-			if h, err = c.readHead(ctx, stream); err != nil || !h.exists() || h.Born != before.Born {
+			now, err := c.readHead(ctx, stream)
+			switch {
+			case err != nil:
 				return err
+			case now.version != h.version && (now.First > page[0] || now.Born != h.Born || now.Next < page[1]): // its end is lost where the store was rewound
+				return fmt.Errorf("%w: it had events from version %d to below %d, and has them from %d to below %d", ErrChanged, h.First, h.Next, now.First, now.Next)
 			}
-			if h.First <= page[0] && h.Next >= page[1] {
-				return fmt.Errorf("%d of its events from version %d to %d are missing in the store: restore a backup", int(page[1]-page[0])-len(events), page[0], page[1]-1)
-			}
-			from, to = max(from, h.First), min(to, h.Next) // it ends earlier if the store lost its end
-			continue
+			return fmt.Errorf("%d of its events from version %d to %d are missing in the store: restore a backup", int(page[1]-page[0])-len(events), page[0], page[1]-1)
 		}
 		if r.Backward {
 			slices.Reverse(events)

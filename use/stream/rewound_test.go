@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -39,23 +40,44 @@ func TestASweepRemovesNothingOfAStreamWhoseDeletionTheStoreLost(t *testing.T) {
 	})
 }
 
-// A store lost the end of a stream while it was read. That is no damage.
-func TestAReadOfAStreamWhoseEndTheStoreLostEndsWhereItEnds(t *testing.T) {
+// A store lost the end of a stream while it was read, or its events were deleted: that is no damage, and the reader is told.
+func TestAReaderIsToldThatTheStreamChanged(t *testing.T) {
 	store := memory.New()
-	_, c := orders(t, func(*testing.T) eventlog.Store { return store })
+	p, c := orders(t, func(*testing.T) eventlog.Store { return store })
 	_, err := c.Append(t.Context(), "s", 0, plain(make([]string, 1000)...)...)
 	check(t, err)
 	restore := store.Backup()
 	_, err = c.Append(t.Context(), "s", 1000, plain(make([]string, 1000)...)...)
 	check(t, err)
-	n := 0
-	for _, err := range c.Events(t.Context(), "s", stream.Range{}) {
-		check(t, err)
-		if n++; n == 1 {
-			restore(false)
+	change := func(change func()) {
+		t.Helper()
+		n, failed := 0, error(nil)
+		for _, failed = range c.Events(t.Context(), "s", stream.Range{}) {
+			if failed != nil {
+				break
+			}
+			if n++; n == 1 {
+				change()
+			}
+		}
+		if n != 1000 || !errors.Is(failed, stream.ErrChanged) {
+			t.Errorf("read %d events and the error %v, want 1000 and ErrChanged", n, failed)
 		}
 	}
-	if n != 1000 {
-		t.Errorf("read %d events, want 1000", n)
-	}
+	change(func() { restore(false) })
+	_, err = c.Append(t.Context(), "s", 1000, plain(make([]string, 1000)...)...)
+	check(t, err)
+	change(func() {
+		check(t, c.Forget(t.Context(), "s", 1500))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- p.Run(ctx) }()
+		for left := 2000; left > 500; {
+			list, err := p.log.List(t.Context(), "stream/event/", "", 2000)
+			check(t, err)
+			left = len(list)
+		}
+		cancel()
+		check(t, <-done)
+	})
 }

@@ -67,8 +67,7 @@ type Spec struct {
 	Settings   map[string]string // of its topic; default: retention.ms is -1
 }
 
-// CreateCategory creates a topic for streams, durably. A topic that exists becomes a category if it has had no records.
-// ErrCategoryExists, or *eventlog.InvalidError where the name, the number of partitions or a setting is not allowed.
+// CreateCategory creates a topic for streams, durably. A topic that exists cannot become a category. ErrCategoryExists, or *eventlog.InvalidError where the name, the number of partitions or a setting is not allowed.
 func (s *Streams) CreateCategory(ctx context.Context, spec Spec) (*Category, error) {
 	c, err := s.createCategory(ctx, spec)
 	if err != nil {
@@ -90,40 +89,17 @@ func (s *Streams) createCategory(ctx context.Context, spec Spec) (*Category, err
 	}
 	topic, err := s.log.CreateTopic(ctx, eventlog.TopicSpec{Name: spec.Name, Partitions: spec.Partitions, Config: settings})
 	if errors.Is(err, eventlog.ErrTopicExists) {
-		topic, err = s.log.TopicNow(ctx, spec.Name)
-		if err == nil {
-			err = s.neverUsed(ctx, topic)
-		}
+		err = fmt.Errorf("%w: it is a topic, or a category", ErrCategoryExists)
 	}
 	if err != nil {
 		return nil, err
 	}
 	key := categoryPrefix + topic.ID.String()
-	_, err = s.log.Append(ctx, eventlog.Entry{
-		Checks: []eventlog.Check{{Key: key}},
-		Puts:   []eventlog.Put{{Key: key, Version: 1, Value: []byte("{}")}},
-	})
-	if errors.Is(err, eventlog.ErrStale) {
-		err = ErrCategoryExists
-	}
+	_, err = s.log.Append(ctx, eventlog.Entry{Puts: []eventlog.Put{{Key: key, Version: 1, Value: []byte("{}")}}})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("its topic was created, and is no category yet: delete the topic, and try again (%w)", err)
 	}
 	return &Category{owner: s, topic: topic}, nil
-}
-
-// neverUsed fails if a topic has had records.
-func (s *Streams) neverUsed(ctx context.Context, t eventlog.Topic) error {
-	slices, err := s.log.Bounds(ctx, t.Partitions...)
-	if err != nil {
-		return err
-	}
-	for _, slice := range slices {
-		if slice.Bounds.Next > 0 {
-			return fmt.Errorf("%w: a topic of that name has records", ErrCategoryExists)
-		}
-	}
-	return nil
 }
 
 // Category returns a category by name.

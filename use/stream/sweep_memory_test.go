@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 // weighed remembers the largest answer of List, in bytes.
 type weighed struct {
 	*memory.Store
+	mu   sync.Mutex // guards most
 	most int
 }
 
@@ -23,6 +25,8 @@ func (w *weighed) List(ctx context.Context, prefix, after string, limit int) ([]
 	for _, kv := range kvs {
 		n += len(kv.Value)
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.most = max(w.most, n)
 	return kvs, err
 }
@@ -32,7 +36,7 @@ func TestASweepOfLargeEventsTakesNoMoreMemoryThanAPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &weighed{Store: memory.New()}
 		p, c := orders(t, func(*testing.T) eventlog.Store { return store })
-		const n, size = 100, 1_000_000
+		const n, size = 40, 1_000_000
 		for v := range int64(n) {
 			_, err := c.Append(t.Context(), "s", stream.Expected(v), stream.NewEvent{Type: "t", Data: make([]byte, size)})
 			check(t, err)
