@@ -124,7 +124,7 @@ func TestTheSameEventsAreAppendedOnce(t *testing.T) {
 			"no stream": {stream.NoStream, stream.NoStream},
 			"both":      {stream.NoStream, stream.Any},
 		} {
-			append := func(c *stream.Category, expected stream.Expected, duplicate bool) {
+			both := func(c *stream.Category, expected stream.Expected, duplicate bool) {
 				t.Helper()
 				got, err := c.Append(t.Context(), name, expected, named(name+"a", name+"b")...)
 				check(t, err)
@@ -132,11 +132,11 @@ func TestTheSameEventsAreAppendedOnce(t *testing.T) {
 					t.Errorf("%s: %+v, want %+v", name, got, want)
 				}
 			}
-			append(c, expected[0], false)
-			append(c, expected[1], true)
+			both(c, expected[0], false)
+			both(c, expected[1], true)
 			_, err := c.Append(t.Context(), name, 2, plain("c")...)
 			check(t, err)
-			append(elsewhere, expected[1], true)
+			both(elsewhere, expected[1], true)
 			if got := read(t, c, name, stream.Range{}); len(got) != 3 {
 				t.Errorf("%s has %q", name, got)
 			}
@@ -194,10 +194,8 @@ func TestSeveralStreamsAreAppendedToOrNone(t *testing.T) {
 func TestPartsOfAStreamAreRead(t *testing.T) {
 	onStores(t, func(t *testing.T, reopen func(*testing.T) eventlog.Store) {
 		_, c := orders(t, reopen)
-		var all []string
 		for i := range 10 {
 			name := fmt.Sprint(i)
-			all = append(all, name)
 			_, err := c.Append(t.Context(), "s", stream.Expected(i), stream.NewEvent{Type: []string{"even", "odd"}[i%2], Data: []byte(name), Time: time.UnixMilli(int64(1000 * i))})
 			check(t, err)
 		}

@@ -49,9 +49,11 @@ func TestASweepOfLargeEventsTakesNoMoreMemoryThanAPage(t *testing.T) {
 		time.Sleep(time.Second)
 		cancel()
 		check(t, <-done)
+		store.mu.Lock()
 		if store.most > 20*size {
 			t.Errorf("a store call brought %d MiB", store.most>>20)
 		}
+		store.mu.Unlock()
 		left := 0
 		check(t, p.log.ListAll(t.Context(), "stream/", func(kv eventlog.KeyValue) error {
 			if len(kv.Value) > size/2 {
