@@ -97,7 +97,8 @@ func TestDecisionsRestOnTheStateAtWhichTheyAreAppended(t *testing.T) {
 }
 
 func TestAStateIsLoadedFromItsSnapshotAndWhatFollows(t *testing.T) {
-	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
+	store := &counting{Store: memory.New()}
+	_, c := orders(t, func(*testing.T) eventlog.Store { return store })
 	a := account(c)
 	applied := 0
 	apply := a.Apply
@@ -109,8 +110,12 @@ func TestAStateIsLoadedFromItsSnapshotAndWhatFollows(t *testing.T) {
 	load := func(want int, reads int) {
 		t.Helper()
 		applied = 0
+		before := store.lists.Load()
 		sum, version, err := a.Load(t.Context(), "a")
 		check(t, err)
+		if calls := store.lists.Load() - before; calls != 3 {
+			t.Errorf("loaded with %d store calls; want 3: the head, the snapshot, what follows", calls)
+		}
 		if sum != want || version != int64(want) || applied != reads {
 			t.Errorf("sum %d at version %d after %d events; want %d after %d", sum, version, applied, want, reads)
 		}

@@ -36,13 +36,16 @@ func (h head) encode() []byte {
 	return raw
 }
 
-// readHead reads a stream's head from the store; its version is 0 where there is none.
+// readHead reads a stream's head from the store; its version is 0 where there is none. It refuses names that cannot be stream
+// names, and a category that was deleted (ErrUnknownCategory).
 func (c *Category) readHead(ctx context.Context, stream string) (head, error) {
-	return c.owner.readHead(ctx, c.key(headPrefix, stream))
-}
-
-func (s *Streams) readHead(ctx context.Context, key string) (h head, err error) {
-	kv, err := s.log.Get(ctx, key)
+	if err := checkName(stream); err != nil {
+		return head{}, err
+	}
+	if _, err := c.knownTopic(); err != nil {
+		return head{}, err
+	}
+	kv, err := c.owner.log.Get(ctx, c.key(headPrefix, stream))
 	if err != nil || kv.Version == 0 {
 		return head{}, err
 	}
@@ -66,13 +69,7 @@ type State struct {
 
 // State reads where a stream ends and begins: one store call. A stream that never was is at version 0.
 func (c *Category) State(ctx context.Context, stream string) (State, error) {
-	h, err := head{}, checkName(stream)
-	if err == nil {
-		_, err = c.knownTopic()
-	}
-	if err == nil {
-		h, err = c.readHead(ctx, stream)
-	}
+	h, err := c.readHead(ctx, stream)
 	if err != nil {
 		return State{}, fmt.Errorf("state of stream %q of category %q: %w", shorten(stream), c.Name(), err)
 	}

@@ -40,19 +40,18 @@ func (c *Category) Events(ctx context.Context, stream string, r Range) iter.Seq2
 }
 
 func (c *Category) visit(ctx context.Context, stream string, r Range, yield func(Event) bool) error {
-	if err := checkName(stream); err != nil {
-		return err
-	}
 	if r.From < 0 || r.To < 0 || r.To > 0 && r.To < r.From {
 		return &eventlog.InvalidError{What: "range of versions", Value: fmt.Sprintf("%d to %d", r.From, r.To), Why: "versions begin at 0, and a range does not end before it begins"}
-	}
-	if _, err := c.knownTopic(); err != nil {
-		return err
 	}
 	h, err := c.readHead(ctx, stream)
 	if err != nil || !h.exists() {
 		return err
 	}
+	return c.visitFrom(ctx, stream, h, r, yield)
+}
+
+// visitFrom reads a part of a stream that has a head.
+func (c *Category) visitFrom(ctx context.Context, stream string, h head, r Range, yield func(Event) bool) error {
 	from, to := max(r.From, h.First), h.Next
 	if r.To > 0 {
 		to = min(to, r.To)
@@ -125,32 +124,23 @@ func (c *Category) page(ctx context.Context, stream string, from, to int64) (eve
 	return events, nil
 }
 
-// eventValue is what an event's key holds: a batch of the one record, and its place in the entry's batch. The store appends
-// where that batch begins.
-func eventValue(r batch.Record, place int) ([]byte, error) {
-	raw, err := batch.Seal([]batch.Record{r}, batch.None)
-	return fmt.Appendf(raw, "%d+", place), err
-}
-
-func eventIn(kv eventlog.KeyValue) (e Event, err error) {
+// eventIn reads the event that a key holds, as a batch of its one record.
+func eventIn(kv eventlog.KeyValue) (Event, error) {
+	damaged := func(err error) (Event, error) {
+		return Event{}, fmt.Errorf("key %s is damaged in the store: %w; restore a backup", kv.Key, err)
+	}
 	version, err := versionIn(kv.Key)
+	if err == nil {
+		_, err = batch.Check(kv.Value)
+	}
 	if err != nil {
-		return Event{}, err
+		return damaged(err)
 	}
-	for raw, err := range batch.Split(kv.Value) {
-		if err == nil {
-			_, err = batch.Check(raw)
-		}
+	for r, err := range batch.Records(kv.Value, batch.DefaultMaxDecompressed) {
 		if err != nil {
-			return Event{}, fmt.Errorf("key %s is damaged in the store: %w; restore a backup", kv.Key, err)
+			return damaged(err)
 		}
-		for r, err := range batch.Records(raw, batch.DefaultMaxDecompressed) {
-			if err != nil {
-				return Event{}, fmt.Errorf("key %s is damaged in the store: %w; restore a backup", kv.Key, err)
-			}
-			return eventOf(r, version), nil
-		}
-		break
+		return eventOf(r, version), nil
 	}
-	return Event{}, fmt.Errorf("key %s holds no event: restore a backup", kv.Key)
+	return damaged(batch.ErrCorrupt)
 }

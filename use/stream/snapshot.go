@@ -54,13 +54,15 @@ func (c *Category) Snapshot(ctx context.Context, stream string, most int64) (Sna
 }
 
 func (c *Category) snapshot(ctx context.Context, stream string, most int64) (Snapshot, bool, error) {
-	if err := checkName(stream); err != nil || most < 0 {
-		return Snapshot{}, false, err
-	}
 	h, err := c.readHead(ctx, stream)
-	if err != nil || !h.exists() {
+	if err != nil || !h.exists() || most < 0 {
 		return Snapshot{}, false, err
 	}
+	return c.snapshotOf(ctx, stream, h, most)
+}
+
+// snapshotOf is snapshot for a stream that has a head: one store call.
+func (c *Category) snapshotOf(ctx context.Context, stream string, h head, most int64) (Snapshot, bool, error) {
 	after := ""
 	if most < math.MaxInt64 {
 		after = c.snapshotKey(stream, most+1)

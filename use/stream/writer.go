@@ -301,11 +301,11 @@ func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string
 		}
 		e.Batches = append(e.Batches, b)
 		for i := range int(after.Next - h.Next) {
-			value, err := eventValue(records[i], i)
+			value, err := batch.Seal(records[i:i+1], batch.None)
 			if err != nil {
 				return head{}, nil, err
 			}
-			others = append(others, eventlog.Put{Key: c.eventKey(stream, h.Next+int64(i)), Version: 1, Value: value, AddBase: len(e.Batches)})
+			others = append(others, eventlog.Put{Key: c.eventKey(stream, h.Next+int64(i)), Version: 1, Value: value})
 		}
 	}
 	after.version = h.version.Next()
