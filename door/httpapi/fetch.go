@@ -58,33 +58,21 @@ func (s *Server) fetch(ctx, polls context.Context, who apikey.Identity, spans []
 		before = *epoch
 	}
 	got, err := s.cfg.Log.Fetch(ctx, want)
-	slot, gave := decoding{s.decoders, who.ID()}, false
-	defer func() {
-		if gave {
-			slot.release()
+	if err == nil && claim.Held() > 0 {
+		slot, gave := decoding{s.decoders, who.ID()}, false
+		if gave, err = slot.acquireHolding(ctx, claim, func() { got = nil }); err == nil {
+			defer slot.release()
 		}
-	}()
-	for memory := (&answerBudget{claim: claim}); err == nil; {
-		inTurn := !gave && claim.Held() > 0
-		if inTurn {
-			if gave, err = slot.acquireHolding(ctx, claim); err != nil {
-				break
-			}
-		}
-		if inTurn && gave { // read again, and keep the turn to the end. The epoch is as before, so that a loss is told again.
-			if got, memory.claimed, want.MaxWait, inTurn = nil, 0, 0, false; epoch != nil {
+		if gave { // read it again. The epoch is as before, so that a loss is told again.
+			if want.MaxWait = 0; epoch != nil {
 				*epoch = before
 			}
-			if got, err = s.cfg.Log.Fetch(ctx, want); err != nil {
-				break
-			}
+			got, err = s.cfg.Log.Fetch(ctx, want)
 		}
+	}
+	for memory := (&answerBudget{claim: claim}); err == nil; {
 		var needed int64
-		pages, needed, err = decode(ctx, memory, got, asked, most)
-		if inTurn {
-			slot.release()
-		}
-		if err != nil {
+		if pages, needed, err = decode(ctx, memory, got, asked, most); err != nil {
 			break
 		}
 		if needed == 0 {
@@ -153,8 +141,8 @@ func (d decoding) acquire(ctx context.Context) error { return d.of.acquire(ctx, 
 func (d decoding) release()                          { d.of.release(d.key) }
 
 // acquireHolding waits for the turn with memory for an answer. A key whose requests wait long must not keep memory from others: where they wait for it longer
-// than budget.SilentMax, the claim is given back, and the wait goes on without it. Then gave is true, and the answer must be read again.
-func (d decoding) acquireHolding(ctx context.Context, claim *budget.Claim) (gave bool, err error) {
+// than budget.SilentMax, it drops the answer and gives the claim back, and the wait goes on. Then gave is true, and the answer must be read again.
+func (d decoding) acquireHolding(ctx context.Context, claim *budget.Claim, drop func()) (gave bool, err error) {
 	waiting, give := context.WithCancel(ctx)
 	defer give()
 	claim.Moves(give)
@@ -163,6 +151,7 @@ func (d decoding) acquireHolding(ctx context.Context, claim *budget.Claim) (gave
 	if err == nil || ctx.Err() != nil {
 		return false, err
 	}
+	drop()
 	claim.Release()
 	err = d.acquire(ctx)
 	return err == nil, err

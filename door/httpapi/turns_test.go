@@ -17,7 +17,7 @@ func TestTheWaitForATurnToDecodeEndsWithTheRequest(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := turn.acquireHolding(ctx, budget.New(1).Begin()); !errors.Is(err, context.Canceled) {
+	if _, err := turn.acquireHolding(ctx, budget.New(1).Begin(), func() {}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }

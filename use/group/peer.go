@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -338,65 +337,40 @@ func (p *Peer) assigned(tps []TopicPartition) []Assigned {
 func (p *Peer) Changed() <-chan struct{} { return p.changed }
 
 // release is a call of Release.
-type release struct {
-	tps  []TopicPartition
-	done bool // guarded by the turn, as err is
-	err  error
-}
+type release struct{ tps []TopicPartition }
 
 // Release gives partitions back at once, for others to go on with. Those that are not this peer's are ignored. A peer may give back
 // what nobody asked for; it may get it again, with another Since.
 //
 // Calls that wait for the turn share one change of the group, since each change costs every peer time in proportion to the group's partitions.
 func (p *Peer) Release(ctx context.Context, tps ...TopicPartition) error {
-	mine := &release{tps: tps}
-	p.queueReleases(mine)
-	if err := p.take(ctx); err != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if !p.releasing[mine] {
-			return fmt.Errorf("%w: another call may have given them back (%w)", eventlog.ErrUnsure, err)
+	mine := &release{tps}
+	p.mu.Lock()
+	p.releasing[mine] = true
+	p.mu.Unlock()
+	err := p.take(ctx)
+	p.mu.Lock()
+	waits := p.releasing[mine]
+	delete(p.releasing, mine)
+	all := slices.Clone(tps) // where another call gave them back already, this one finds nothing to do
+	if err == nil {
+		for other := range p.releasing {
+			all = append(all, other.tps...)
 		}
-		delete(p.releasing, mine)
+		clear(p.releasing)
+	}
+	p.mu.Unlock()
+	if err != nil && !waits {
+		return fmt.Errorf("%w: another call may have given them back (%w)", eventlog.ErrUnsure, err)
+	}
+	if err != nil {
 		return err
 	}
 	defer p.giveTurn()
-	if !mine.done {
-		p.releaseAll(ctx, mine)
-	}
-	if mine.err != nil {
-		return fmt.Errorf("release %d partitions of group %q: %w", len(tps), p.cfg.Group, mine.err)
+	if err := p.release(ctx, all); err != nil {
+		return fmt.Errorf("release %d partitions of group %q: %w", len(tps), p.cfg.Group, err)
 	}
 	return nil
-}
-
-func (p *Peer) queueReleases(calls ...*release) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range calls {
-		p.releasing[c] = true
-	}
-}
-
-// releaseAll gives back what all calls that wait ask for. The caller has the turn.
-func (p *Peer) releaseAll(ctx context.Context, mine *release) {
-	p.mu.Lock()
-	calls := slices.Collect(maps.Keys(p.releasing))
-	clear(p.releasing)
-	p.mu.Unlock()
-	var tps []TopicPartition
-	for _, c := range calls {
-		tps = append(tps, c.tps...)
-	}
-	err := p.release(ctx, tps)
-	mine.done, mine.err = true, err
-	if err != nil && ctx.Err() != nil { // the others have contexts of their own: each tries again
-		p.queueReleases(slices.DeleteFunc(calls, func(c *release) bool { return c == mine })...)
-		return
-	}
-	for _, c := range calls {
-		c.done, c.err = true, err
-	}
 }
 
 // Leave gives everything back and leaves the group. Run returns. To leave twice is harmless.
