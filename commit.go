@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/publish"
 )
 
 // tell wakes the committer.
@@ -127,7 +128,7 @@ func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlo
 		return errNotNow
 	}
 	offsets := []group.Committed{{TopicPartition: p.key, Name: p.name.Topic, Offset: next, LeaderEpoch: p.reader.epoch, Metadata: mark, Since: p.since, Onward: true}}
-	err := c.log.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch) error {
+	err := c.log.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch, _ []publish.Within) error {
 		return c.member().Commit(ctx, offsets, batches...)
 	}, c.log.outgoing(nil, letters)...)
 	if err == nil {

@@ -72,9 +72,12 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 	return t
 }
 
-// cost estimates the memory that a ticket holds, in bytes.
+// partCost is what each batch and each put costs beside its bytes: a store has some 10 µs of work with it, and more memory than it has bytes.
+const partCost = 1 << 10
+
+// cost estimates what a ticket costs in memory and in the store's work, in bytes.
 func (t *Ticket) cost() int64 {
-	n := 256 + t.size
+	n := 256 + t.size + partCost*int64(len(t.entry.Batches)+len(t.entry.Puts))
 	for _, b := range t.entry.Batches {
 		n += int64(len(b.Bytes))
 	}
@@ -314,13 +317,14 @@ func (a *appender) unjudged() (keys []producerKey, asOf uint64) {
 }
 
 // gather takes tickets from the queue, in order, until the flush is full or the next ticket must wait for the next flush
-// (see flush.add).
+// (see flush.add). It builds late entries without the lock, so that others can submit: they only append to the queue.
 func (a *appender) gather() *flush {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	queue := a.queue
+	a.mu.Unlock()
 	f := newFlush(a.cfg.FlushBytes, a.sealing)
 	taken := 0
-	for _, t := range a.queue {
+	for _, t := range queue {
 		if f.full() || a.alone > taken && len(f.pending) > 0 {
 			break
 		}
@@ -329,10 +333,13 @@ func (a *appender) gather() *flush {
 			a.queueBudget.Release(t.size)
 			continue
 		}
-		if t.build != nil && !t.finish() {
-			taken++
-			a.answer(t, Outcome{}, nil) // there is nothing to commit
-			continue
+		if t.build != nil {
+			if ok, err := t.finish(); err != nil || !ok {
+				taken++
+				f.budget -= int(t.size) // it was work, though there is nothing to commit
+				a.answer(t, Outcome{}, err)
+				continue
+			}
 		}
 		fits, out, err := f.add(t, a.producers)
 		if !fits {
@@ -349,8 +356,10 @@ func (a *appender) gather() *flush {
 		}
 	}
 	a.alone = max(0, a.alone-taken)
+	a.mu.Lock()
 	clear(a.queue[:taken])
 	a.queue = a.queue[taken:]
+	a.mu.Unlock()
 	return f
 }
 

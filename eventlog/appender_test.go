@@ -3,6 +3,7 @@ package eventlog_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/recovered"
 	"github.com/weir-log/weir/store/memory"
 )
 
@@ -150,5 +152,79 @@ func TestWaitReturnsAfterALateEntryIsBuilt(t *testing.T) {
 			return
 		}
 		close(goOn)
+	})
+}
+
+// Callers submit while an entry is built, and what a build panics with is its own ticket's error.
+func TestWhoBuildsALateEntryHoldsUpNoSubmitAndEndsNoProcess(t *testing.T) {
+	log := open(t, memory.New(), eventlog.Config{})
+	var other *eventlog.Ticket
+	late := log.SubmitLate(t.Context(), 1, func() (eventlog.Entry, bool) {
+		submitted := make(chan *eventlog.Ticket, 1)
+		go func() {
+			submitted <- log.Submit(t.Context(), eventlog.Entry{Puts: []eventlog.Put{{Key: "other", Version: 1, Value: []byte("v")}}})
+		}()
+		select {
+		case other = <-submitted:
+		case <-time.After(time.Minute):
+		}
+		panic("a build's own")
+	})
+	var panicked *recovered.Error
+	if _, err := late.Wait(t.Context()); !errors.As(err, &panicked) || panicked.Value != "a build's own" {
+		t.Errorf("the ticket of the build that panicked: %v", err)
+	}
+	if other == nil {
+		t.Fatal("nobody could submit while an entry was built")
+	}
+	if _, err := other.Wait(t.Context()); err != nil {
+		t.Errorf("the ticket submitted meanwhile: %v", err)
+	}
+}
+
+// tallest notes how many batches and puts the largest flush had.
+type tallest struct {
+	eventlog.Store
+	parts int
+}
+
+func (s *tallest) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	parts := 0
+	for _, e := range flush {
+		parts += len(e.Batches) + len(e.Puts)
+	}
+	s.parts = max(s.parts, parts)
+	time.Sleep(time.Second)
+	return s.Store.Commit(ctx, flush)
+}
+
+// Small batches and keys are a store's work, too: many of them do not make one long flush, for which everybody waits.
+func TestAFlushHasABoundOfBatchesAndPuts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const each = 1000
+		store := &tallest{Store: memory.New()}
+		log := open(t, store, eventlog.Config{})
+		p := topic(t, log, "t", 1).Partitions[0]
+		one := sealed(t, p, 1, -1, 0, 0).Batches[0]
+		var all sync.WaitGroup
+		for i := range 20 {
+			var e eventlog.Entry
+			for n := range each {
+				if i%2 == 0 {
+					e.Batches = append(e.Batches, one)
+				} else {
+					e.Puts = append(e.Puts, eventlog.Put{Key: fmt.Sprint("k/", i, "/", n), Version: 1})
+				}
+			}
+			all.Go(func() {
+				if _, err := log.Append(t.Context(), e); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if store.parts > 5*each {
+			t.Errorf("a flush had %d batches and puts", store.parts)
+		}
 	})
 }

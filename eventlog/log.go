@@ -115,8 +115,8 @@ func (l *Log) Submit(ctx context.Context, e Entry) *Ticket {
 }
 
 // SubmitLate is Submit for an entry that is built when a flush takes it, so that many callers who change one key can
-// share one entry. build runs once, in the appender, and must not block; false means that there is nothing to commit, and
-// the ticket is done. size estimates the entry in bytes.
+// share one entry. build runs once, in the appender, where all writers wait for it: it must not block, and its work must have a
+// bound. false means that there is nothing to commit, and the ticket is done. A panic of build is the ticket's error. size estimates the entry in bytes.
 func (l *Log) SubmitLate(ctx context.Context, size int64, build func() (Entry, bool)) *Ticket {
 	return l.appender.submit(ctx, &Ticket{build: build, built: make(chan struct{}), size: size})
 }

@@ -214,7 +214,17 @@ const OffsetsTopic = "__consumer_offsets"
 
 // InternalTopic reports whether a topic is weir's own: clients may read it, and not publish to it. Names that begin with __weir_ are reserved.
 func InternalTopic(name string) bool {
-	return name == OffsetsTopic || strings.HasPrefix(name, "__weir_")
+	return name == OffsetsTopic || strings.HasPrefix(name, reservedPrefix)
+}
+
+const reservedPrefix = "__weir_"
+
+// checkReserved refuses a reserved name to those who would create, change or delete a topic: __weir_later holds the delayed messages of all queues.
+func checkReserved(name string) error {
+	if strings.HasPrefix(name, reservedPrefix) {
+		return &InvalidError{What: "topic name", Value: shorten(name), Why: "names that begin with " + reservedPrefix + " are weir's own: clients may read such a topic, and neither create, change nor delete it"}
+	}
+	return nil
 }
 
 // CheckTopicName applies Kafka's rule: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', but not "." or "..".

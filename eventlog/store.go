@@ -145,12 +145,13 @@ type Goal struct {
 	Bytes int64
 }
 
-// KeyValue is one keyed value. Age is how long ago it was put, by the store's own clock.
+// KeyValue is one keyed value.
 type KeyValue struct {
 	Key     string
 	Version Version
 	Value   []byte
-	Age     time.Duration
+	Age     time.Duration // how long ago it was put, by the store's clock; at least 0
+	Now     Timestamp     // the store's clock when the value was read; 0: the key does not exist
 }
 
 // Store keeps batches and a little keyed state. It knows nothing of topics, groups or Kafka.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/recovered"
 )
 
 // Ticket is an entry that was submitted. Wait returns its outcome.
@@ -64,12 +65,16 @@ func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 	return Outcome{}, fmt.Errorf("append: %w: gave up while it was on its way (%w)", ErrUnsure, context.Cause(ctx))
 }
 
-// finish builds the entry of a ticket of SubmitLate. It returns false if there is nothing to commit.
-func (t *Ticket) finish() (ok bool) {
-	t.entry, ok = t.build()
+// finish builds the entry of a ticket of SubmitLate. It returns false if there is nothing to commit. A panic of build is this ticket's error:
+// build is its caller's code.
+func (t *Ticket) finish() (ok bool, err error) {
+	defer close(t.built)
+	err = recovered.Do(func() error { t.entry, ok = t.build(); return nil })
 	t.build = nil
-	close(t.built)
-	return ok
+	if err != nil {
+		return false, fmt.Errorf("build an entry: %w", err)
+	}
+	return ok, nil
 }
 
 func (t *Ticket) take() bool { return t.state.CompareAndSwap(queued, sent) }

@@ -37,6 +37,7 @@ type TopicSpec struct {
 	Name       string
 	Partitions int
 	Config     map[string]string
+	Internal   bool // Name may be reserved for weir's own topics: never for what a client asks for
 }
 
 // The catalog in keyed state:
@@ -234,6 +235,11 @@ func (s TopicSpec) Check() error {
 	if err := CheckTopicName(s.Name); err != nil {
 		return err
 	}
+	if !s.Internal {
+		if err := checkReserved(s.Name); err != nil {
+			return err
+		}
+	}
 	if err := checkPartitions(s.Partitions); err != nil {
 		return err
 	}
@@ -289,6 +295,9 @@ func (l *Log) AlterTopic(ctx context.Context, name string, change func(config ma
 
 // alterTopic calls alter to edit an existing topic. It may call it more than once.
 func (l *Log) alterTopic(ctx context.Context, name string, id TopicID, alter func(*Topic) error) (Topic, error) {
+	if err := checkReserved(name); err != nil {
+		return Topic{}, err
+	}
 	return l.changeTopic(ctx, name, id, func(t Topic) (Topic, error) {
 		if t.Version == 0 {
 			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
@@ -343,6 +352,9 @@ func (l *Log) DeleteThisTopic(ctx context.Context, t Topic) error {
 }
 
 func (l *Log) deleteTopic(ctx context.Context, name string, id TopicID) error {
+	if err := checkReserved(name); err != nil {
+		return err
+	}
 	var gone []Partition
 	_, err := l.changeTopic(ctx, name, id, func(t Topic) (Topic, error) {
 		if t.Version == 0 {

@@ -38,6 +38,7 @@ const (
 	appendTimeFlag    Attributes = 1 << 3
 	transactionalFlag Attributes = 1 << 4
 	controlFlag       Attributes = 1 << 5
+	ownFlag           Attributes = 1 << 14 // Kafka does not use it, and clients do not look at it
 )
 
 // Codec tells how the records are compressed.
@@ -51,6 +52,10 @@ func (a Attributes) Transactional() bool { return a&transactionalFlag != 0 }
 
 // Control tells that the records are marks of a broker's own, which no client may write.
 func (a Attributes) Control() bool { return a&controlFlag != 0 }
+
+// Own tells that weir itself made these records of others, so that what their headers say of it is true. No client may write it, and a copy of the
+// records does not have it.
+func (a Attributes) Own() bool { return a&ownFlag != 0 }
 
 const (
 	magic     = 2
@@ -187,6 +192,13 @@ func StampAppendTime(raw []byte, ms int64) {
 	attributes := Attributes(binary.BigEndian.Uint16(raw[atAttributes:])) | appendTimeFlag
 	binary.BigEndian.PutUint16(raw[atAttributes:], uint16(attributes))
 	binary.BigEndian.PutUint64(raw[atMaxTimestamp:], uint64(ms))
+	stampCRC(raw)
+}
+
+// MarkOwn sets Attributes.Own of a batch.
+func MarkOwn(raw []byte) {
+	attributes := Attributes(binary.BigEndian.Uint16(raw[atAttributes:])) | ownFlag
+	binary.BigEndian.PutUint16(raw[atAttributes:], uint16(attributes))
 	stampCRC(raw)
 }
 

@@ -28,11 +28,13 @@ const (
 var ErrStopped = errors.New("the wait for memory was ended")
 
 // Budget is memory that connections share, such as that of requests being read. Everybody claims as bytes come, and waits when there are no
-// more. Two rules keep the door open:
+// more. These rules keep the door open:
 //
 //   - The claim that began first may overdraw, so that one can always go on to its end and give back what it holds. Hence at most
 //     the budget and one claim's whole need are in use.
 //   - While somebody waits, a client that moved nothing for SilentMax is cut off, and so is one that is slow to take an answer (Sends).
+//   - The claims of one key share one part of the budget, and one claim's whole need, as the claims of all share the budget. Of those that wait, those
+//     whose key holds least come first. So the claims of one key, however many and slow, delay only their own.
 type Budget struct {
 	begun atomic.Int64 // claims
 
@@ -40,6 +42,8 @@ type Budget struct {
 	size     int64
 	free     int64             // below zero while overdrawn
 	overdraw *Claim            // who took more than there was
+	held     map[string]int64  // by key
+	over     map[string]*Claim // who took more than the key's part, by key
 	moving   map[*Claim]func() // those who must move bytes or give way, and how to make them
 	waiting  []*Claim          // the one that began first is first
 }
@@ -48,7 +52,8 @@ type Budget struct {
 // claim holds nothing, and everything fits: nobody counts.
 type Claim struct {
 	of      *Budget
-	number  int64 // in the order in which claims began
+	key     string // "": nobody's
+	number  int64  // in the order in which claims began
 	held    int64
 	wants   int64
 	granted chan struct{}
@@ -60,11 +65,14 @@ type Claim struct {
 
 // New makes a budget of so many bytes.
 func New(size int64) *Budget {
-	return &Budget{size: size, free: size, moving: make(map[*Claim]func())}
+	return &Budget{size: size, free: size, held: make(map[string]int64), over: make(map[string]*Claim), moving: make(map[*Claim]func())}
 }
 
 // Begin begins a claim that holds nothing yet.
-func (b *Budget) Begin() *Claim { return &Claim{of: b, number: b.begun.Add(1)} }
+func (b *Budget) Begin() *Claim { return b.BeginFor("") }
+
+// BeginFor is Begin for a key, whose claims have a part of the budget together.
+func (b *Budget) BeginFor(key string) *Claim { return &Claim{of: b, key: key, number: b.begun.Add(1)} }
 
 // Share is the most that one of many answers should hold.
 func (b *Budget) Share() int64 { return max(b.size/Parts, 1) }
@@ -91,14 +99,44 @@ func (c *Claim) TryGrow(n int64, all bool) bool {
 		kept = 0
 	}
 	unused := b.free == b.size-c.held
-	if len(b.waiting) > 0 || b.free-n < kept && !unused {
+	if b.next() != nil || b.free-n < kept && !unused || !b.fits(c, n) && b.held[c.key] > c.held {
 		return false
 	}
-	if b.free -= n; b.free < 0 {
+	b.take(c, n)
+	if b.free < 0 {
 		b.overdraw = c
 	}
-	c.held += n
 	return true
+}
+
+// fits reports whether a claim's key may have n bytes more. b.mu is held.
+func (b *Budget) fits(c *Claim, n int64) bool { return c.key == "" || b.held[c.key]+n <= b.Share() }
+
+// take gives n bytes to a claim. b.mu is held.
+func (b *Budget) take(c *Claim, n int64) {
+	if !b.fits(c, n) && b.over[c.key] == nil {
+		b.over[c.key] = c
+	}
+	b.free -= n
+	c.held += n
+	if c.key != "" {
+		b.held[c.key] += n
+	}
+}
+
+// give takes n bytes back from a claim. b.mu is held.
+func (b *Budget) give(c *Claim, n int64) {
+	b.free += n
+	c.held -= n
+	if c.key == "" {
+		return
+	}
+	if b.held[c.key] -= n; b.held[c.key] == 0 {
+		delete(b.held, c.key)
+	}
+	if b.held[c.key] <= b.Share() || c.held == 0 && b.over[c.key] == c {
+		delete(b.over, c.key)
+	}
 }
 
 // Grow claims n bytes more, and waits for them if it must. It tells how long that took.
@@ -113,9 +151,8 @@ func (c *Claim) GrowUntil(ctx context.Context, stop <-chan struct{}, n int64) (w
 	}
 	b := c.of
 	b.mu.Lock()
-	if len(b.waiting) == 0 && b.free >= n {
-		b.free -= n
-		c.held += n
+	if b.next() == nil && b.free >= n && b.mayGrow(c, n) {
+		b.take(c, n)
 		b.mu.Unlock()
 		return 0, nil
 	}
@@ -148,7 +185,7 @@ func (c *Claim) await(ctx context.Context, stop <-chan struct{}) error {
 		case <-c.granted:
 			return nil
 		case <-check.C:
-			c.of.cutSilent()
+			c.of.cutSilent(c)
 		case <-stop:
 			return c.giveUp(ErrStopped)
 		case <-ctx.Done():
@@ -169,34 +206,59 @@ func (c *Claim) giveUp(why error) error {
 	return why
 }
 
-// grant gives to those who wait, in order, as long as there is something to give. b.mu is held.
+// grant gives to those who wait, in turn, as long as there is something to give. b.mu is held.
 func (b *Budget) grant() {
 	if b.free >= 0 {
 		b.overdraw = nil
 	}
-	for len(b.waiting) > 0 {
-		at := max(0, slices.Index(b.waiting, b.overdraw)) // who overdraws must come to its end, or nobody will
-		first := b.waiting[at]
-		if first.wants > b.free {
-			if b.overdraw != nil && b.overdraw != first {
+	for {
+		c := b.next()
+		if c == nil {
+			return
+		}
+		if c.wants > b.free {
+			if b.overdraw != nil && b.overdraw != c {
 				return
 			}
-			b.overdraw = first
+			b.overdraw = c
 		}
-		b.free -= first.wants
-		first.held += first.wants
-		close(first.granted)
+		b.take(c, c.wants)
+		close(c.granted)
+		at := slices.Index(b.waiting, c)
 		b.waiting = slices.Delete(b.waiting, at, at+1)
 	}
 }
 
-// cutSilent cuts off the client that holds most of those that moved nothing for SilentMax, or are too slow.
-func (b *Budget) cutSilent() {
+// next is whose turn it is of those that wait; nil: each waits for others of its own key. b.mu is held.
+func (b *Budget) next() (first *Claim) {
+	for _, c := range b.waiting {
+		if c == b.overdraw {
+			return c // it must come to its end, or nobody will
+		}
+		if b.mayGrow(c, c.wants) && (first == nil || b.held[c.key] < b.held[first.key]) {
+			first = c
+		}
+	}
+	return first
+}
+
+// mayGrow reports whether a claim need not wait for others of its key: there is enough, or it is the one that may overdraw. b.mu is held.
+func (b *Budget) mayGrow(c *Claim, n int64) bool {
+	over := b.over[c.key]
+	return b.fits(c, n) || over == nil || over == c
+}
+
+// cutSilent cuts off the client that holds most of those that moved nothing for SilentMax, or are too slow. Who waits for others of its key has only
+// these cut off.
+func (b *Budget) cutSilent(waits *Claim) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var most *Claim
-	now := time.Now()
+	now, own := time.Now(), !b.mayGrow(waits, waits.wants)
 	for c := range b.moving {
+		if own && c.key != waits.key {
+			continue
+		}
 		late := now.Sub(c.moved) >= SilentMax || !c.by.IsZero() && now.After(c.by)
 		if late && (most == nil || c.held > most.held) {
 			most = c
@@ -231,7 +293,7 @@ func (c *Claim) begin(cut func(), by time.Time) {
 	c.of.moving[c] = cut
 }
 
-// Progress notes that the client moved bytes, and tells whether others wait for memory.
+// Progress notes that the client moved bytes, and tells whether others wait for the memory that it holds.
 func (c *Claim) Progress() (contended bool) {
 	if c == nil {
 		return false
@@ -239,7 +301,7 @@ func (c *Claim) Progress() (contended bool) {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	c.moved = time.Now()
-	return len(c.of.waiting) > 0
+	return c.of.next() != nil || slices.ContainsFunc(c.of.waiting, func(w *Claim) bool { return w.key == c.key })
 }
 
 // WasCut tells whether the client was cut off since Moves or Sends.
@@ -272,8 +334,7 @@ func (c *Claim) Shrink(n int64) {
 	b := c.of
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c.held -= n
-	b.free += n
+	b.give(c, n)
 	b.grant()
 }
 
@@ -287,8 +348,7 @@ func (c *Claim) Release() {
 	defer b.mu.Unlock()
 	delete(b.moving, c)
 	c.moves = false
-	b.free += c.held
-	c.held = 0
+	b.give(c, c.held)
 	if b.overdraw == c {
 		b.overdraw = nil
 	}

@@ -256,7 +256,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]ev
 	var list []eventlog.KeyValue
 	for key, v := range s.state {
 		if strings.HasPrefix(key, prefix) && key > after {
-			list = append(list, eventlog.KeyValue{Key: key, Version: v.version, Value: bytes.Clone(v.bytes), Age: time.Since(v.putAt)})
+			list = append(list, eventlog.KeyValue{Key: key, Version: v.version, Value: bytes.Clone(v.bytes), Age: time.Since(v.putAt), Now: eventlog.Timestamp(time.Now().UnixMilli())})
 		}
 	}
 	slices.SortFunc(list, func(a, b eventlog.KeyValue) int { return strings.Compare(a.Key, b.Key) })

@@ -136,7 +136,7 @@ func (p Part) install(ctx context.Context, conn *pgx.Conn, from int) error {
 		return err
 	}
 	// By default everybody may call a new function. Nothing in the schema is public.
-	const closed = `REVOKE ALL ON ALL FUNCTIONS IN SCHEMA weir FROM PUBLIC; REVOKE ALL ON ALL TABLES IN SCHEMA weir FROM PUBLIC`
+	const closed = `REVOKE ALL ON ALL ROUTINES IN SCHEMA weir FROM PUBLIC; REVOKE ALL ON ALL TABLES IN SCHEMA weir FROM PUBLIC`
 	if err := run(ctx, conn, closed); err != nil {
 		return err
 	}

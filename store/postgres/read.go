@@ -21,7 +21,7 @@ var readStatement = wire.Statement{Name: "read", SQL: `
 	FROM weir.read($1, $2, $3, $4)
 	WHERE weir.still($5, $6, $7)`}
 
-var listStatement = wire.Statement{Name: "list", SQL: `SELECT key, version, value, age_us FROM weir.list($1, $2, $3, $4)`}
+var listStatement = wire.Statement{Name: "list", SQL: `SELECT key, version, value, age_us, now_ms FROM weir.list($1, $2, $3, $4)`}
 
 // Read implements eventlog.Store with one statement, however many spans are asked for.
 func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
@@ -199,6 +199,7 @@ func (s *Store) list(ctx context.Context, prefix, high, after string, limit int)
 			Version: eventlog.Version(wire.Bigint(row[1])),
 			Value:   bytes.Clone(row[2]),
 			Age:     max(0, time.Duration(wire.Bigint(row[3]))*time.Microsecond), // the server's clock may be set back
+			Now:     eventlog.Timestamp(wire.Bigint(row[4])),
 		})
 	}
 	_, err = rows.Close()

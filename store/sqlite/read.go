@@ -224,7 +224,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) (list
 			}
 			value, _ := row[2].([]byte) // nil for none
 			age := time.Duration(min(max(0, now-row[3].(int64)), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
-			list = append(list, eventlog.KeyValue{Key: key, Version: eventlog.Version(row[1].(int64)), Value: value, Age: age})
+			list = append(list, eventlog.KeyValue{Key: key, Version: eventlog.Version(row[1].(int64)), Value: value, Age: age, Now: eventlog.Timestamp(now)})
 			return nil
 		}, max(prefix, after+"\x00"), int64(limit)) // the least key above after is after with a zero byte appended
 	})

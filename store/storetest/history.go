@@ -206,10 +206,10 @@ func (p *pair) list() string {
 	}
 	for i := range got {
 		p.versions[got[i].Key] = got[i].Version
-		got[i].Age = 0
+		got[i].Age, got[i].Now = 0, 0
 	}
 	for i := range want {
-		want[i].Age = 0
+		want[i].Age, want[i].Now = 0, 0
 	}
 	p.same(what, want, got)
 	return what

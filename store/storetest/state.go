@@ -217,6 +217,9 @@ func testAge(t *testing.T, h Harness) {
 	if first < 0 || first > time.Since(began)+slack {
 		t.Errorf("age right after the put: %v", first)
 	}
+	if now := time.UnixMilli(int64(r.list("k", "", 1)[0].Now)); now.Before(began.Add(-slack)) || now.After(time.Now().Add(slack)) {
+		t.Errorf("the store's clock is at %v, and this machine's at %v", now, time.Now())
+	}
 	for age() < first+50*time.Millisecond {
 		if time.Since(began) > 10*time.Second {
 			t.Fatalf("age stands at %v after %v", age(), time.Since(began))

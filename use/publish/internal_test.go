@@ -18,7 +18,7 @@ func TestNobodyPublishesToAnInternalTopicByItsName(t *testing.T) {
 	for _, name := range []string{"__weir_later", eventlog.OffsetsTopic} {
 		inside := topic(t, log, name, 1)
 		e := publish.Event{Topic: name, Value: []byte("v")}
-		commit := func(ctx context.Context, batches []eventlog.Batch) error {
+		commit := func(ctx context.Context, batches []eventlog.Batch, _ []publish.Within) error {
 			_, err := log.Append(ctx, eventlog.Entry{Batches: batches})
 			return err
 		}

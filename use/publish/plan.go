@@ -113,6 +113,22 @@ func (l *partitionBatch) fill(from int) (to int) {
 	return to
 }
 
+// within returns where each event is in the entry's batches, given the index of each partition's first.
+func (pl *plan) within(batches []eventlog.Batch, first []int) []Within {
+	next := make([]Within, len(first)) // of each partition
+	for i, b := range first {
+		next[i].Batch = b
+	}
+	in := make([]Within, len(pl.where))
+	for i, at := range pl.where {
+		in[i] = next[at]
+		if next[at].Record++; next[at].Record == int(batches[next[at].Batch].Records) {
+			next[at] = Within{Batch: next[at].Batch + 1}
+		}
+	}
+	return in
+}
+
 // bases picks the base offset of each partition's first batch. The batches of a partition are neighbours in the entry.
 func bases(out eventlog.Outcome, first []int) []eventlog.Offset {
 	at := make([]eventlog.Offset, len(first))

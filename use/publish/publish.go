@@ -107,9 +107,12 @@ func (p *Publisher) publish(ctx context.Context, events []Event) ([]Placed, erro
 	return pl.placed(bases(out, first)), nil
 }
 
-// PublishWith is Publish with the caller's commit, which appends the batches, and whatever else belongs to them, all or none. commit
-// is called again if a topic was deleted and created again meanwhile.
-func (p *Publisher) PublishWith(ctx context.Context, commit func(context.Context, []eventlog.Batch) error, events ...Event) (err error) {
+// Within says in which of several batches an event is, and as which of its records.
+type Within struct{ Batch, Record int }
+
+// PublishWith is Publish with the caller's commit, which appends the batches, and whatever else belongs to them, all or none; in tells where each event
+// is in them. commit is called again if a topic was deleted and created again meanwhile.
+func (p *Publisher) PublishWith(ctx context.Context, commit func(ctx context.Context, batches []eventlog.Batch, in []Within) error, events ...Event) (err error) {
 	ctx, end := p.cfg.Tracer.Start(ctx, "publish", p.spanOf(events))
 	defer func() { end(err) }()
 	err = p.publishWith(ctx, commit, events)
@@ -119,16 +122,16 @@ func (p *Publisher) PublishWith(ctx context.Context, commit func(context.Context
 	return err
 }
 
-func (p *Publisher) publishWith(ctx context.Context, commit func(context.Context, []eventlog.Batch) error, events []Event) error {
+func (p *Publisher) publishWith(ctx context.Context, commit func(context.Context, []eventlog.Batch, []Within) error, events []Event) error {
 	pl, err := p.plan(ctx, events)
 	if err != nil {
 		return err
 	}
-	e, _, err := pl.entry()
+	e, first, err := pl.entry()
 	if err != nil {
 		return err
 	}
-	return commit(ctx, e.Batches)
+	return commit(ctx, e.Batches, pl.within(e.Batches, first))
 }
 
 // publishOne is publish for the one event that most calls have, at the cost of eventlog.Log.Publish.

@@ -59,7 +59,7 @@ func run(t *testing.T, store eventlog.Store, cfg eventlog.Config) *eventlog.Log 
 
 func topic(t *testing.T, log *eventlog.Log, name string, partitions int, settings ...string) eventlog.Topic {
 	t.Helper()
-	spec := eventlog.TopicSpec{Name: name, Partitions: partitions, Config: map[string]string{}}
+	spec := eventlog.TopicSpec{Name: name, Partitions: partitions, Config: map[string]string{}, Internal: eventlog.InternalTopic(name)}
 	for i := 0; i < len(settings); i += 2 {
 		spec.Config[settings[i]] = settings[i+1]
 	}
