@@ -1,12 +1,16 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
 )
 
 // AnswersMax bounds the receipts of one call.
@@ -14,16 +18,15 @@ const AnswersMax = 100_000
 
 // Ack acknowledges messages: they are not delivered again. It returns one error for each receipt, in their order; nil: done.
 // ErrBadReceipt and ErrStaleReceipt: refused, nothing changed; eventlog.ErrUnavailable: certainly not done; eventlog.ErrUnsure:
-// perhaps done, repeat the ack. A repeated ack of one claim is a *StaleReceiptError with Done. The second result refuses the whole
-// call.
+// perhaps done, repeat the ack. A repeated ack of one claim is a *StaleReceiptError with Done; a receipt that one call names twice gets one answer. The
+// second result refuses the whole call.
 func (q *Queue) Ack(ctx context.Context, receipts ...string) ([]error, error) {
-	return q.answer(ctx, receipts, func(s *state, c *change, g grant) error {
-		p := s.part(g.partition)
-		if _, err := p.held(g); err != nil {
-			return err
+	return q.answer(ctx, receipts, func(e *edit, g grant, _ preparation) error {
+		_, err := e.held(g)
+		if err == nil {
+			e.put(g.offset, run{fate: done})
 		}
-		p.resolve(g, run{fate: done})
-		return nil
+		return err
 	}, q.keepDone)
 }
 
@@ -37,33 +40,38 @@ func (q *Queue) Extend(ctx context.Context, lease time.Duration, receipts ...str
 		return nil, fmt.Errorf("extend leases of queue %q: %w", q.name, err)
 	}
 	until := latest + Time(lease.Milliseconds())
-	return q.answer(ctx, receipts, func(s *state, _ *change, g grant) error {
-		p := s.part(g.partition)
-		r, err := p.held(g)
-		if err != nil {
-			return err
+	return q.answer(ctx, receipts, func(e *edit, g grant, _ preparation) error {
+		r, err := e.held(g)
+		if err == nil {
+			r.until = until
+			e.put(g.offset, r)
 		}
-		r.until = until
-		p.resolve(g, r)
-		return nil
+		return err
 	}, nil)
 }
 
-// answer applies one change to each receipt's message. Messages of one partition share one operation. prepare runs first, and may
-// read what a message's change needs.
-func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*state, *change, grant) error, prepare func(context.Context, grant) (preparation, error)) ([]error, error) {
+// answered is a receipt of a call, and what its change appends.
+type answered struct {
+	index int // in the call
+	grant grant
+	preparation
+}
+
+// answer applies one change to each receipt's message; a receipt that is named again is answered as the first time. prepare may read what a
+// message's change needs. Messages of one partition share operations.
+func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*edit, grant, preparation) error, prepare func(context.Context, grant) (preparation, error)) ([]error, error) {
 	if len(receipts) > AnswersMax {
 		return nil, &eventlog.InvalidError{What: "number of receipts", Value: fmt.Sprint(len(receipts)), Why: fmt.Sprintf("one call takes %d at most", AnswersMax)}
 	}
 	errs := make([]error, len(receipts))
-	type item struct {
-		index int
-		grant grant
-		preparation
-	}
-	byPartition := make(map[eventlog.Partition][]item)
+	first := make(map[string]int, len(receipts)) // where a receipt is named first
+	byPartition := make(map[eventlog.Partition][]answered)
 	known, current := q.partitionCheck(), false
 	for i, text := range receipts {
+		if _, again := first[text]; again {
+			continue
+		}
+		first[text] = i
 		g, err := q.parse(text)
 		if errors.Is(err, ErrStaleReceipt) && !current { // or is it the queue that this process knows?
 			if err := q.redefine(ctx); err != nil {
@@ -74,69 +82,100 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*state
 		if err == nil {
 			err = known(ctx, g)
 		}
-		if err != nil {
-			errs[i] = err
-			continue
+		if errs[i] = err; err == nil {
+			byPartition[g.partition] = append(byPartition[g.partition], answered{index: i, grant: g})
 		}
-		it := item{index: i, grant: g}
-		if prepare != nil {
-			it.preparation, err = prepare(ctx, g)
-			if errors.Is(err, errNoneYet) {
-				err = &StaleReceiptError{Why: "the message was never claimed"}
-			}
-			if errs[i] = err; err != nil {
-				continue
-			}
-		}
-		byPartition[g.partition] = append(byPartition[g.partition], it)
 	}
-	type answered struct {
-		items []item
-		err   error
-	}
-	answers := make(chan answered, len(byPartition))
+	var partitions sync.WaitGroup
 	for p, items := range byPartition {
-		o := &op{}
-		o.apply = func(s *state, c *change) (changed bool, _ error) {
-			stale := false
-			for _, it := range items {
-				err := c.unsureIfResent(apply(s, c, it.grant))
-				stale = stale || errors.Is(err, ErrStaleReceipt)
-				errs[it.index] = err
-				if err == nil {
-					changed = true
-					it.append(c)
+		partitions.Go(func() {
+			for len(items) > 0 {
+				n, err := q.answerSome(ctx, p, items, errs, apply, prepare)
+				items = items[n:]
+				if err != nil && !isRefusal(err) { // what is left was not sent
+					if errors.Is(err, eventlog.ErrUnsure) {
+						err = fmt.Errorf("%w: not sent, since the outcome of the messages before it is unknown: try again", eventlog.ErrUnavailable)
+					}
+					for _, it := range items {
+						errs[it.index] = err
+					}
+					break
 				}
 			}
-			o.stale = stale
-			return changed, nil
-		}
-		for _, it := range items {
-			o.bytes += it.bytes()
-		}
-		go func() { answers <- answered{items, q.change(ctx, p, o)} }()
+		})
 	}
-	var late error
-	for range len(byPartition) {
-		a := <-answers
-		if a.err == nil {
-			continue
-		}
-		if errors.Is(a.err, eventlog.ErrUnsure) && ctx.Err() != nil {
-			late = a.err // the operation may still write its results: those are not ours to read
-			continue
-		}
-		for _, it := range a.items {
-			errs[it.index] = a.err
-		}
-	}
-	if late != nil {
-		all := make([]error, len(receipts))
-		for i := range all {
-			all[i] = late
-		}
-		return all, nil
+	partitions.Wait()
+	for i, text := range receipts {
+		errs[i] = errs[first[text]]
 	}
 	q.wakeClaims() // what was given back, or waited for a key, may be claimed now
 	return errs, nil
+}
+
+// answerSome answers the first receipts of a partition in one operation: opsMax at most, and those whose records have opBytesMax. It returns how
+// many, and the error of their operation.
+func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []answered, errs []error, apply func(*edit, grant, preparation) error,
+	prepare func(context.Context, grant) (preparation, error)) (n int, err error) {
+	var some []answered
+	o, holds := &op{}, false
+	for n < min(len(items), opsMax) && o.bytes < opBytesMax {
+		it := items[n]
+		if prepare != nil {
+			it.preparation, err = prepare(ctx, it.grant)
+			if errors.Is(err, errNoneYet) {
+				err = &StaleReceiptError{Why: "the message was never claimed"}
+			}
+			if errs[it.index] = err; err != nil {
+				n++
+				continue
+			}
+		}
+		if it.bytes() > 0 && !holds { // who waits for this holds no record: it is prepared again
+			select {
+			case q.owner.holding <- struct{}{}:
+				holds = true
+				defer func() { <-q.owner.holding }()
+				continue
+			case <-ctx.Done():
+				return 0, fmt.Errorf("%w: gave up before it was sent (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
+			}
+		}
+		n++
+		it.record = ownRecord(it.record)
+		o.bytes += it.bytes()
+		o.messages++
+		some = append(some, it)
+	}
+	if len(some) == 0 {
+		return n, nil
+	}
+	results := make([]error, len(some)) // the operation's own: it may write them after ctx ended
+	o.apply = func(s *state, c *change) (bool, error) {
+		e := edit{p: s.part(p)}
+		o.stale = false
+		for i, it := range some {
+			results[i] = c.unsureIfResent(apply(&e, it.grant, it.preparation))
+			o.stale = o.stale || errors.Is(results[i], ErrStaleReceipt)
+			if results[i] == nil {
+				it.append(c)
+			}
+		}
+		return e.apply(), nil
+	}
+	err = q.change(ctx, p, o)
+	for i, it := range some {
+		if errs[it.index] = err; err == nil {
+			errs[it.index] = results[i]
+		}
+	}
+	return n, err
+}
+
+// ownRecord copies a record's bytes: the page that it was read from may be far larger, and would be held as long as the record.
+func ownRecord(r batch.Record) batch.Record {
+	r.Key, r.Value, r.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), slices.Clone(r.Headers)
+	for i := range r.Headers {
+		r.Headers[i].Value = bytes.Clone(r.Headers[i].Value)
+	}
+	return r
 }

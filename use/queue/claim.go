@@ -9,10 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -96,11 +99,14 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 		return nil, wrapClaim(err, q.name)
 	}
 	var timeout <-chan time.Time
+	me, woken := &waiter{bell: make(chan struct{}, 1)}, false
 	if c.Wait > 0 {
 		timer := time.NewTimer(c.Wait)
 		defer timer.Stop()
 		timeout = timer.C
 		defer q.wait()()
+		q.waiting.join(me)
+		defer q.waiting.leave(me)
 	}
 	if c.ID != "" {
 		if messages, err := q.repeated(ctx, c); err != nil || len(messages) > 0 {
@@ -108,8 +114,15 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 		}
 	}
 	for {
-		bell := q.claimsWoken() // before claimOnce: a later change closes it
-		messages, again, err := q.claimOnce(ctx, c)
+		var messages []Message
+		var again time.Duration
+		err := q.update(ctx)
+		if err == nil {
+			messages, again, err = q.claimOnce(ctx, c)
+		}
+		if woken && (err != nil || len(messages) > 0) {
+			q.waiting.wake(2) // there may be more, or what this one could not see
+		}
 		if err != nil {
 			return nil, wrapClaim(err, q.name)
 		}
@@ -122,21 +135,18 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 		if c.Wait == 0 {
 			return nil, nil
 		}
-		timer := time.NewTimer(max(again, time.Millisecond))
+		q.waiting.wakeIn(max(again, time.Millisecond))
 		select {
-		case <-bell:
-		case <-timer.C:
+		case <-me.bell:
+			woken = true
+			q.waiting.join(me)
 		case <-timeout:
-			timer.Stop()
 			return nil, nil
 		case <-c.Stop:
-			timer.Stop()
 			return nil, nil
 		case <-ctx.Done():
-			timer.Stop()
 			return nil, nil
 		}
-		timer.Stop()
 	}
 }
 
@@ -174,12 +184,10 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 			return fmt.Errorf("key %s does not hold a state: %w", kv.Key, err)
 		}
 		for i := range s.parts {
-			at := s.parts[i].floor
 			for _, r := range s.parts[i].runs {
 				if r.fate == claimed && r.nonce == nonce && r.worker == c.Worker && r.until > earliest {
-					got = s.parts[i].grants(got, at, r)
+					got = s.parts[i].grants(got, r)
 				}
-				at += eventlog.Offset(r.n)
 			}
 		}
 		return nil
@@ -201,7 +209,10 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 		}
 	}()
 	for _, g := range got[:min(len(got), c.Max)] {
-		topic, _ := topicOf(levels, g.partition)
+		topic, there := topicOf(levels, g.partition)
+		if !there {
+			continue // it was deleted
+		}
 		m, ok, err := q.message(ctx, topic, g, earliest)
 		if err != nil {
 			return nil, err
@@ -240,8 +251,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 			leave()
 		}
 	}()
-	for _, at := range q.order(levels) {
-		p := at.partition
+	for topic, p := range q.order(levels) {
 		s := q.shard(p)
 		known, err := s.get(ctx)
 		if errors.Is(err, errMoved) {
@@ -273,7 +283,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 				return nil, 0, err
 			}
 		}
-		got, ended, err := q.claimFrom(ctx, at.topic, s, p, c, len(messages), &room, earliest, latest)
+		got, ended, err := q.claimFrom(ctx, *topic, s, p, c, len(messages), &room, earliest, latest)
 		messages = append(messages, got...)
 		if err != nil {
 			if len(messages) > 0 {
@@ -323,8 +333,6 @@ func (c Claim) room(ctx context.Context) (bytes int64, leave func(), err error) 
 // reports that it claimed messages that were too old, purged or not there any more.
 func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, room *int64, earliest, latest Time) (messages []Message, ended bool, err error) {
 	var granted, spent []grant
-	var acked []eventlog.Offset // messages whose lease ended, but which were acknowledged with SQL
-	ask, asked := false, q.owner.beside == nil
 	nonce := q.nonce(c)
 	apply := func(st *state, _ *change) (bool, error) {
 		settings := q.def.Load().settings
@@ -335,9 +343,6 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 		bounds, _ := q.log.Known(p)
 		part := st.part(p)
 		part.trimmed(bounds.First)
-		if ask = !asked && part.hasExpiredLease(earliest); ask {
-			return false, nil
-		}
 		before := part.next
 		want := claim{
 			most: c.Max - had, now: earliest, until: latest + Time(c.Lease.Milliseconds()), nonce: nonce, worker: c.Worker,
@@ -345,37 +350,29 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 		}
 		want.most = st.allowance(want.most, settings, earliest)
 		if settings.KeyOrder {
-			want.allowed, want.end = s.keys.Load().order(part, want.end)
-		}
-		if len(acked) > 0 {
-			inOrder := want.allowed
-			want.allowed = func(o eventlog.Offset) bool { return !slices.Contains(acked, o) && (inOrder == nil || inOrder(o)) }
+			want.order, want.end = q.keysOf(p).keys.Load().order(part, want.end)
 		}
 		granted, spent = part.claim(want)
-		spent = without(spent, acked)
 		st.spend(len(granted), settings)
 		return len(granted) > 0 || part.next > before, nil
 	}
 	if q.def.Load().settings.KeyOrder {
-		if err := q.readKeys(ctx, s, p, c.Max); err != nil {
+		if err := q.keysOf(p).read(ctx, q, p, c.Max); err != nil {
 			return nil, false, err
 		}
 	}
-	for {
-		err := q.change(ctx, p, &op{apply: apply, onAbandoned: func() { q.giveBack(p, granted) }})
-		if err != nil {
-			return nil, false, err
-		}
-		if !ask {
-			break
-		}
-		if acked, err = q.owner.beside.Acked(ctx, q.id, p); err != nil {
-			return nil, false, fmt.Errorf("ask which messages are done: %w", err)
-		}
-		asked = true
+	if err := q.change(ctx, p, &op{apply: apply, onAbandoned: func() { q.giveBack(p, granted) }}); err != nil {
+		return nil, false, err
 	}
 	q.buryAll(p, spent)
-	for i, g := range granted {
+	mine, err := q.withoutAcked(ctx, p, granted)
+	if err != nil {
+		rest := granted
+		q.owner.start(func(context.Context) { q.giveBack(p, rest) })
+		return nil, false, err
+	}
+	ended = len(mine) < len(granted)
+	for i, g := range mine {
 		m, ok, err := q.message(ctx, topic, g, earliest)
 		if ok {
 			if *room -= m.size(); *room < 0 && had+len(messages) > 0 {
@@ -383,7 +380,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 			}
 		}
 		if err != nil || *room < 0 && !ok {
-			rest := granted[i:]
+			rest := mine[i:]
 			q.owner.start(func(context.Context) { q.giveBack(p, rest) })
 			return messages, ended, err
 		}
@@ -402,11 +399,11 @@ func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now 
 	case errors.Is(err, errNoRecord):
 		return m, false, q.drop(ctx, g)
 	case errors.Is(err, errUnreadable):
-		return m, false, q.bury(ctx, g, reasonUnreadable, err.Error(), false)
+		return m, false, q.end(ctx, g, reasonUnreadable, err.Error())
 	case err != nil:
 		return m, false, err
 	}
-	if q.wasPurged(rec) {
+	if q.wasPurged(rec) || q.isOthers(rec) {
 		return m, false, q.drop(ctx, g)
 	}
 	settings := q.def.Load().settings
@@ -414,11 +411,11 @@ func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now 
 		if settings.DropExpired {
 			return m, false, q.drop(ctx, g)
 		}
-		return m, false, q.bury(ctx, g, reasonExpired, fmt.Sprintf("it is older than %v, the queue's ttl", settings.TTL), false)
+		return m, false, q.end(ctx, g, reasonExpired, fmt.Sprintf("it is older than %v, the queue's ttl", settings.TTL))
 	}
 	before := priorAttempts(rec)
 	if settings.Attempts > 0 && before+int(g.attempt) > settings.Attempts {
-		return m, false, q.bury(ctx, g, reasonAttempts, "the lease of its last attempt ended without an answer", false)
+		return m, false, q.end(ctx, g, reasonAttempts, noAnswer)
 	}
 	m = Message{
 		ID: idOf(g, rec), Receipt: q.receipt(g), Topic: topic.Name, Partition: number(topic, g.partition), Offset: g.offset,
@@ -506,6 +503,20 @@ func number(t eventlog.Topic, p eventlog.Partition) int32 {
 	return -1
 }
 
+// GiveBack returns messages that their worker never got: they may be claimed at once, and the attempt does not count. It is no answer of a worker's: if it
+// fails the messages come back when their leases end.
+func (q *Queue) GiveBack(messages []Message) {
+	byPartition := make(map[eventlog.Partition][]grant)
+	for _, m := range messages {
+		if g, err := q.parse(m.Receipt); err == nil {
+			byPartition[g.partition] = append(byPartition[g.partition], g)
+		}
+	}
+	for p, granted := range byPartition {
+		q.giveBack(p, granted)
+	}
+}
+
 // giveBack undoes claims that nobody got: the next worker gets the messages, as the same attempt.
 func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 	if len(granted) == 0 {
@@ -514,19 +525,28 @@ func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
 	defer cancel()
 	err := q.change(ctx, p, &op{apply: func(s *state, _ *change) (changed bool, err error) {
+		e := edit{p: s.part(p)}
 		for _, g := range granted {
-			if r, err := s.part(p).held(g); err == nil {
-				s.part(p).resolve(g, run{fate: waiting, attempt: r.attempt - 1})
-				changed = true
+			if r, err := e.held(g); err == nil {
+				e.put(g.offset, run{fate: waiting, attempt: r.attempt - 1})
 			}
 		}
-		return changed, nil
+		return e.apply(), nil
 	}})
 	if err != nil {
 		q.owner.logger.Info("messages that nobody got come back when their leases end", "queue", q.name, "messages", len(granted), "err", err)
 		return
 	}
 	q.wakeClaims()
+}
+
+// end makes a message that was claimed just now, and is not to be handed out, a dead letter. If it may not leave its place it stays claimed.
+func (q *Queue) end(ctx context.Context, g grant, why, text string) error {
+	free, err := q.mayLeave(ctx, g)
+	if err != nil || !free {
+		return err
+	}
+	return q.bury(ctx, g, why, text)
 }
 
 // drop ends a message that is not to be handed out.
@@ -562,75 +582,109 @@ func (s *shard) get(ctx context.Context) (*state, error) {
 // keySeed makes hashes of keys that nobody can aim at each other.
 var keySeed = maphash.MakeSeed()
 
-// keys are the keys of messages at and above a partition's floor, as hashes, for queues that keep order by key. Two keys of
+// keys are the keys of a partition's messages at and above its floor, for queues that keep order by key, as their hashes tell them apart. Two keys of
 // one hash wait for each other, which harms nobody. keys are never changed, only replaced.
 type keys struct {
-	from   eventlog.Offset
-	hashes []uint64 // of from onwards; 0: no key
+	from    eventlog.Offset
+	before  []eventlog.Offset // for each message from there on: the one before it that has its key; -1: none, or it has no key
+	changed <-chan struct{}   // closed: the store may have lost these messages, and have given their offsets to others
 }
+
+// keyReader reads the keys of one partition.
+type keyReader struct {
+	keys atomic.Pointer[keys] // nil: none were read
+
+	mu     sync.Mutex                 // held while keys are read; guards lastOf
+	lastOf map[uint64]eventlog.Offset // by the hash of a key: the last message of keys that has it
+}
+
+// keysOf returns the reader of a partition's keys.
+func (q *Queue) keysOf(p eventlog.Partition) *keyReader {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	k := q.keys[p]
+	if k == nil {
+		k = &keyReader{}
+		q.keys[p] = k
+	}
+	return k
+}
+
+func (k *keys) end() eventlog.Offset { return k.from + eventlog.Offset(len(k.before)) }
 
 // keysMax bounds how far past its floor a partition with order by key gives out messages.
 const keysMax = 100_000
 
-// order says which messages may be claimed: of those with one key that are not done, the first. What lies past the keys that are
-// known is left for later.
-func (k *keys) order(p *part, end eventlog.Offset) (allowed func(eventlog.Offset) bool, known eventlog.Offset) {
-	if k == nil || k.from > p.floor {
-		return func(eventlog.Offset) bool { return false }, p.next
-	}
-	first := make(map[uint64]eventlog.Offset)
-	free := func(o eventlog.Offset) bool {
-		i := o - k.from
-		if i >= eventlog.Offset(len(k.hashes)) {
-			return false // another process was here, and went further
-		}
-		h := k.hashes[i]
-		if _, there := first[h]; !there {
-			first[h] = o
-		}
-		return h == 0 || first[h] == o
-	}
-	at := p.floor
-	for _, r := range p.runs {
-		if r.fate != done {
-			for n := range r.n {
-				free(at + eventlog.Offset(n))
-			}
-		}
-		at += eventlog.Offset(r.n)
-	}
-	return free, min(end, k.from+eventlog.Offset(len(k.hashes)))
+// order says which messages may be claimed: of those with one key that are not done, the first.
+type order struct {
+	keys *keys
+	open []bool // for each message that was asked for: it is not done, or one before it that has its key
 }
 
-// readKeys reads the keys from the floor to some way past next.
-func (q *Queue) readKeys(ctx context.Context, s *shard, p eventlog.Partition, more int) error {
-	known, err := s.get(ctx)
+// order begins at the floor of a partition. What lies past the keys that are known is left for later.
+func (k *keys) order(p *part, end eventlog.Offset) (o *order, known eventlog.Offset) {
+	if k == nil || isClosed(k.changed) || k.from > p.floor {
+		return &order{keys: &keys{}}, p.next
+	}
+	return &order{keys: k, open: make([]bool, len(k.before))}, min(end, k.end())
+}
+
+// first reports whether a message is the first of its key that is not done. It is asked for each message, done or not, one after the other
+// from the floor on. Without an order each message is the first.
+func (o *order) first(at eventlog.Offset, done bool) bool {
+	if o == nil {
+		return !done
+	}
+	if at >= o.keys.end() {
+		return false // another process was here, and went further
+	}
+	i, before := at-o.keys.from, o.keys.before[at-o.keys.from]-o.keys.from
+	waits := before >= 0 && o.open[before]
+	o.open[i] = waits || !done
+	return !waits && !done
+}
+
+// read reads the keys from the floor to some way past next.
+func (r *keyReader) read(ctx context.Context, q *Queue, p eventlog.Partition, more int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed := q.log.IncarnationChanged() // first: the store may change again meanwhile
+	known, err := q.shard(p).get(ctx)
 	if err != nil {
 		return err
 	}
 	bounds, _ := q.log.Known(p)
 	mine := *known.clone().part(p)
 	mine.trimmed(bounds.First)
-	end := min(bounds.Next, mine.next+eventlog.Offset(max(more, 1000)), mine.floor+keysMax)
-
-	s.keysMu.Lock()
-	defer s.keysMu.Unlock()
-	k := s.keys.Load()
-	next := &keys{from: mine.floor}
-	if k != nil && mine.floor >= k.from && mine.floor <= k.from+eventlog.Offset(len(k.hashes)) {
-		next.hashes = slices.Clone(k.hashes[mine.floor-k.from:])
+	k := r.keys.Load()
+	if k == nil || isClosed(k.changed) || mine.floor < k.from || mine.floor > k.end() {
+		k = &keys{from: mine.floor, changed: changed}
+		r.lastOf = make(map[uint64]eventlog.Offset)
 	}
-	for o := next.from + eventlog.Offset(len(next.hashes)); o < end; o++ {
+	most := min(bounds.Next, mine.floor+keysMax)
+	if k == r.keys.Load() && k.end() >= min(most, mine.next+eventlog.Offset(more)) {
+		return nil
+	}
+	// Those who use k do not see what is appended to its array.
+	next := &keys{from: mine.floor, before: k.before[mine.floor-k.from:], changed: k.changed}
+	defer func() { r.keys.Store(next) }() // also what was read before an error: lastOf has it
+	for o := next.end(); o < min(most, mine.next+eventlog.Offset(max(more, 1000))); o++ {
 		rec, err := q.records.read(ctx, p, o)
-		if err != nil && !errors.Is(err, errNoRecord) && !errors.Is(err, errUnreadable) {
+		if noneIfGone(err) != nil {
 			return err
 		}
-		var h uint64
+		before := eventlog.Offset(-1)
 		if rec.Key != nil {
-			h = max(maphash.Bytes(keySeed, rec.Key), 1)
+			h := maphash.Bytes(keySeed, rec.Key)
+			if last, there := r.lastOf[h]; there {
+				before = last
+			}
+			r.lastOf[h] = o
 		}
-		next.hashes = append(next.hashes, h)
+		next.before = append(next.before, before)
 	}
-	s.keys.Store(next)
+	if len(r.lastOf) > 2*keysMax {
+		maps.DeleteFunc(r.lastOf, func(_ uint64, last eventlog.Offset) bool { return last < next.from })
+	}
 	return nil
 }

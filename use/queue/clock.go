@@ -10,8 +10,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// clockKey holds a moment, in milliseconds since the Unix epoch, as the process that made it saw it. It is put once. Its value
-// and its age together are the store's time: the same for every process, and for SQL.
+// clockKey is a key to ask the store's clock with: the same for every process, and for SQL (weir.queue_time). What it holds does not matter.
 const clockKey = "queue/clock"
 
 const (
@@ -30,7 +29,7 @@ type clock struct {
 	log *eventlog.Log
 
 	mu      sync.Mutex // guards what follows, and the trip
-	read    Time       // the store's time at the reading, as its age said
+	read    Time       // the store's time at the reading
 	asked   time.Time  // before the trip
 	told    time.Time  // after it
 	reading bool       // there was one
@@ -78,11 +77,7 @@ func (c *clock) ask(ctx context.Context) error {
 			}
 			continue
 		}
-		start, err := strconv.ParseInt(string(kv.Value), 10, 64)
-		if err != nil {
-			return fmt.Errorf("key %s holds %q: %w", clockKey, kv.Value, err)
-		}
-		c.read, c.asked, c.told, c.reading = Time(start+kv.Age.Milliseconds()), asked, time.Now(), true
+		c.read, c.asked, c.told, c.reading = Time(kv.Now), asked, time.Now(), true
 		return nil
 	}
 }

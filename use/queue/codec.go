@@ -71,8 +71,8 @@ func decode(value []byte) (*state, error) {
 			if err != nil || r.N <= 0 {
 				return nil, fmt.Errorf("partition %d, run %d: %d messages that are %q", sp.Partition, i, r.N, r.Fate)
 			}
+			p.runs = append(p.runs, run{from: covered, n: r.N, fate: f, attempt: r.Attempt, until: r.Until, nonce: r.Nonce, worker: r.Worker, reason: r.Reason})
 			covered += eventlog.Offset(r.N)
-			p.runs = append(p.runs, run{n: r.N, fate: f, attempt: r.Attempt, until: r.Until, nonce: r.Nonce, worker: r.Worker, reason: r.Reason})
 		}
 		if covered != sp.Next {
 			return nil, fmt.Errorf("partition %d: its runs cover [%d, %d), not up to next %d", sp.Partition, sp.Floor, covered, sp.Next)

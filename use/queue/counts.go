@@ -34,21 +34,7 @@ func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, er
 	}
 	parts := make(map[string]map[eventlog.Partition]*part) // by the prefix of the states
 	for _, prefix := range []string{statePrefix, deadPrefix, wheelStates} {
-		err := qs.log.ListAll(ctx, prefix, func(kv eventlog.KeyValue) error {
-			s, err := decode(kv.Value)
-			if err != nil {
-				return fmt.Errorf("key %s does not hold a state: %w", kv.Key, err)
-			}
-			of := kv.Key[:strings.LastIndexByte(kv.Key, '/')+1]
-			if parts[of] == nil {
-				parts[of] = make(map[eventlog.Partition]*part)
-			}
-			for i := range s.parts {
-				parts[of][s.parts[i].partition] = &s.parts[i]
-			}
-			return nil
-		})
-		if err != nil {
+		if err := qs.listParts(ctx, prefix, parts); err != nil {
 			return nil, 0, fmt.Errorf("count the messages of all queues: %w", err)
 		}
 	}
@@ -81,14 +67,38 @@ func (qs *Queues) Counts(ctx context.Context) (counts []Count, delayed int64, er
 	return counts, delayed, nil
 }
 
+// listParts reads the states under a prefix, by the prefix of the key and by partition: one store call per thousand.
+func (qs *Queues) listParts(ctx context.Context, prefix string, parts map[string]map[eventlog.Partition]*part) error {
+	return qs.log.ListAll(ctx, prefix, func(kv eventlog.KeyValue) error {
+		s, err := decode(kv.Value)
+		if err != nil {
+			return fmt.Errorf("key %s does not hold a state: %w", kv.Key, err)
+		}
+		of := kv.Key[:strings.LastIndexByte(kv.Key, '/')+1]
+		if parts[of] == nil {
+			parts[of] = make(map[eventlog.Partition]*part)
+		}
+		for i := range s.parts {
+			parts[of][s.parts[i].partition] = &s.parts[i]
+		}
+		return nil
+	})
+}
+
 // partNow is the state of a partition's messages, and the partition's end.
 func (qs *Queues) partNow(parts map[eventlog.Partition]*part, p eventlog.Partition) (mine part, next eventlog.Offset) {
-	if known := parts[p]; known != nil {
+	bounds, _ := qs.log.Known(p)
+	bounds.Partition = p
+	return partIn(parts, bounds), bounds.Next
+}
+
+// partIn is the state of a partition that has these bounds.
+func partIn(parts map[eventlog.Partition]*part, b eventlog.Bounds) (mine part) {
+	if known := parts[b.Partition]; known != nil {
 		mine = *known
 	}
-	bounds, _ := qs.log.Known(p)
-	mine.trimmed(bounds.First)
-	return mine, bounds.Next
+	mine.trimmed(b.First)
+	return mine
 }
 
 // left counts the unfinished messages of a partition.

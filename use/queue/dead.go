@@ -1,8 +1,10 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -26,6 +28,7 @@ type DeadLetter struct {
 	partition eventlog.Partition
 	offset    eventlog.Offset
 	rec       batch.Record
+	rewound   <-chan struct{} // closed when the store was found to have lost its end since: then another letter may have this one's offset
 }
 
 // deadPage bounds the dead letters of one page, and deadBytes what they have together; the first comes however large it is.
@@ -42,6 +45,7 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 		return nil, err
 	}
 	limit = min(max(limit, 1), deadPage)
+	rewound := q.log.IncarnationChanged()
 	var letters []DeadLetter
 	begun := after == MessageID{}
 	size := 0
@@ -74,7 +78,7 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 			if size += batch.SealedSize(&rec); size > deadBytes && len(letters) > 0 {
 				return letters, nil
 			}
-			letters = append(letters, letterOf(p, o, rec))
+			letters = append(letters, letterOf(p, o, rec, rewound))
 		}
 	}
 	return letters, nil
@@ -90,6 +94,7 @@ func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, er
 	if err != nil {
 		return nil, err
 	}
+	rewound := q.log.IncarnationChanged()
 	states := make(map[eventlog.Partition]*part)
 	var letters []DeadLetter
 	for _, id := range ids {
@@ -116,15 +121,15 @@ func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, er
 		if err != nil {
 			return nil, err
 		}
-		letters = append(letters, letterOf(id.Partition, id.Offset, rec))
+		letters = append(letters, letterOf(id.Partition, id.Offset, rec, rewound))
 	}
 	return letters, nil
 }
 
-func letterOf(p eventlog.Partition, o eventlog.Offset, rec batch.Record) DeadLetter {
+func letterOf(p eventlog.Partition, o eventlog.Offset, rec batch.Record, rewound <-chan struct{}) DeadLetter {
 	l := DeadLetter{
 		ID: idOf(grant{partition: p, offset: o}, rec), Letter: MessageID{p, o}, Key: rec.Key, Value: rec.Value, Headers: rec.Headers,
-		Enqueued: enqueued(rec), Died: time.UnixMilli(rec.Timestamp), partition: p, offset: o, rec: rec,
+		Enqueued: enqueued(rec), Died: time.UnixMilli(rec.Timestamp), partition: p, offset: o, rec: rec, rewound: rewound,
 	}
 	l.Reason, _ = header(rec, HeaderReason)
 	l.Error, _ = header(rec, HeaderError)
@@ -254,9 +259,17 @@ func (q *Queue) lastLetter(ctx context.Context, topic eventlog.Topic) (last Mess
 	return last, nil
 }
 
-// takeLetters ends dead letters; back: they become messages again.
+// takeLetters ends dead letters; back: they become messages again. It refuses letters that were read before the store lost its end.
 func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool) (taken int, err error) {
-	levels, err := q.levels(ctx)
+	topics := make(map[int]eventlog.Topic) // by priority
+	for _, l := range letters {
+		if priority := priorityOf(l.rec); back && topics[priority].Version == 0 {
+			if topics[priority], err = q.topicBack(ctx, priority); err != nil {
+				return 0, fmt.Errorf("take dead letters: %w", err)
+			}
+		}
+	}
+	now, _, err := q.owner.clock.now(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -274,25 +287,24 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 			mine := st.part(p)
 			bounds, _ := q.log.Known(p)
 			mine.trimmed(bounds.First)
-			changed = 0
+			mine.reach(slices.MaxFunc(some, func(a, b DeadLetter) int { return cmp.Compare(a.offset, b.offset) }).offset + 1)
+			e := edit{p: mine}
 			for _, l := range some {
-				if more := int64(l.offset + 1 - mine.next); more > 0 {
-					mine.runs = append(mine.runs, run{n: more, fate: waiting})
-					mine.next = l.offset + 1
+				if isClosed(l.rewound) {
+					return false, fmt.Errorf("%w: the letter may be another now; list the dead letters again", eventlog.ErrRewound)
 				}
-				if r, there := mine.at(l.offset); !there || r.fate == done {
+				if r, there := e.at(l.offset); !there || r.fate == done {
 					continue
 				}
-				mine.set(l.offset, run{n: 1, fate: done})
-				changed++
+				e.put(l.offset, run{fate: done})
 				if back {
-					topic := levels[min(priorityOf(l.rec), len(levels)-1)]
+					topic := topics[priorityOf(l.rec)]
 					n := publish.Default(&publish.Event{Key: l.Key}, len(topic.Partitions))
-					c.append(topic, topic.Partitions[n], l.again())
+					c.append(topic, topic.Partitions[n], q.again(l, now))
 				}
 			}
-			mine.tidy()
-			return changed > 0, nil
+			changed = len(e.changes)
+			return e.apply(), nil
 		}})
 		if err != nil {
 			return taken, fmt.Errorf("take dead letters of queue %q: %w", q.name, err)
@@ -303,9 +315,9 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 	return taken, nil
 }
 
-// again returns the message that a dead letter becomes: it keeps its id and its time, and starts with its first attempt.
-func (l DeadLetter) again() batch.Record {
-	r := batch.Record{Timestamp: time.Now().UnixMilli(), Key: l.Key, Value: l.Value}
+// again returns the message that a dead letter becomes: it keeps its id and its time, and starts with its first attempt. It is for this queue alone.
+func (q *Queue) again(l DeadLetter, now Time) batch.Record {
+	r := batch.Record{Timestamp: int64(now), Key: l.Key, Value: l.Value}
 	for _, h := range l.rec.Headers {
 		switch h.Key {
 		case HeaderReason, HeaderError, HeaderAttempts, HeaderQueue, HeaderWorker:
@@ -313,6 +325,7 @@ func (l DeadLetter) again() batch.Record {
 			r.Headers = append(r.Headers, h)
 		}
 	}
+	r.Headers = append(r.Headers, q.headerTo(), batch.RecordHeader{Key: HeaderPriorAttempts, Value: []byte("0")})
 	return r
 }
 

@@ -53,18 +53,16 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 		return nil, fmt.Errorf("give messages back to queue %q: %w", q.name, err)
 	}
 	n.Error = shorten(n.Error, errorMax)
-	until := make(map[grant]Time) // of messages that wait where they are
-	return q.answer(ctx, receipts, func(s *state, _ *change, g grant) error {
-		p := s.part(g.partition)
-		r, err := p.held(g)
+	return q.answer(ctx, receipts, func(e *edit, g grant, instead preparation) error {
+		r, err := e.held(g)
 		if err != nil {
 			return err
 		}
 		to := run{fate: done} // what is appended in its stead was prepared
-		if at, waits := until[g]; waits {
-			to = run{fate: waiting, attempt: r.attempt, until: at, reason: shorten(n.Error, reasonKept)}
+		if instead.until > 0 {
+			to = run{fate: waiting, attempt: r.attempt, until: instead.until, reason: shorten(n.Error, reasonKept)}
 		}
-		p.resolve(g, to)
+		e.put(g.offset, to)
 		return nil
 	}, func(ctx context.Context, g grant) (instead preparation, err error) {
 		settings := q.def.Load().settings
@@ -80,16 +78,22 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 		if !n.SetDelay {
 			pause = settings.pause(int32(min(attempts, attemptsMax)))
 		}
+		here := preparation{until: now + Time(pause.Milliseconds())}
+		leaves := n.Reject || settings.Attempts > 0 && attempts >= settings.Attempts || pause > holdMax && !settings.KeyOrder
+		if !leaves {
+			return here, nil
+		}
+		if free, err := q.mayLeave(ctx, g); err != nil || !free {
+			here.until = max(here.until, now+Time(takenFor.Milliseconds()))
+			return here, err
+		}
 		switch {
 		case n.Reject:
 			return q.deadLetter(ctx, g, reasonRejected, n.Error)
 		case settings.Attempts > 0 && attempts >= settings.Attempts:
 			return q.deadLetter(ctx, g, reasonAttempts, n.Error)
-		case pause > holdMax && !settings.KeyOrder:
-			return q.putOffRecord(ctx, g, rec, attempts, now, now+Time(pause.Milliseconds()))
 		}
-		until[g] = now + Time(pause.Milliseconds())
-		return instead, nil
+		return q.putOffRecord(ctx, g, rec, attempts, now, here.until)
 	})
 }
 
@@ -120,11 +124,14 @@ func (q *Queue) putOffRecord(ctx context.Context, g grant, rec batch.Record, att
 		}
 	}
 	headers = append(headers, q.delayHeaders(due)...)
-	moves, err := q.movesUnique(ctx, rec, g)
+	key, held, err := q.holds(ctx, rec, g)
 	if err != nil {
 		return none, err
 	}
-	return preparation{topic: topic, partition: topic.Partitions[slotOf(now, due)], puts: moves, record: batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: headers}}, nil
+	return preparation{
+		topic: topic, partition: topic.Partitions[slotOf(now, due)], unique: key, holder: held,
+		record: batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: headers},
+	}, nil
 }
 
 func noneIfGone(err error) error {
@@ -145,13 +152,14 @@ type Nack struct {
 	Reject   bool          // no further attempt: it becomes a dead letter now
 }
 
-// preparation is a record to append with a message's change.
+// preparation is a record to append with a message's change, or the end of its wait where it is.
 type preparation struct {
+	until     Time // 0: it does not wait where it is
 	topic     eventlog.Topic
 	partition eventlog.Partition
 	record    batch.Record
 	puts      []eventlog.Put // what becomes of the message's unique key
-	unique    string         // the unique key of a message that the wheel delivers; "": none
+	unique    string         // the unique key that is to say where the record is; "": none
 	holder    holder         // of it
 }
 
@@ -190,11 +198,11 @@ func (q *Queue) keepDone(ctx context.Context, g grant) (preparation, error) {
 	return preparation{puts: frees}, err
 }
 
-// copyTo makes a copy of a message for another topic of the queue. If the log no longer has the message there is no copy.
+// copyTo makes a copy of a message for another topic of the queue. There is none if the log no longer has the message, or if it is another queue's.
 func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []batch.RecordHeader) (preparation, error) {
 	rec, err := q.records.read(ctx, g.partition, g.offset)
 	switch {
-	case errors.Is(err, errNoRecord):
+	case errors.Is(err, errNoRecord), err == nil && q.isOthers(rec):
 		return preparation{}, nil
 	case errors.Is(err, errUnreadable):
 		rec = batch.Record{Timestamp: batch.NoTimestamp}
@@ -207,7 +215,8 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 	}
 	worker := ""
 	if known := q.shard(g.partition).known(); known != nil {
-		if r, held := known.clone().part(g.partition).at(g.offset); held {
+		if p, there := known.find(g.partition); there {
+			r, _ := p.at(g.offset)
 			worker = r.worker
 		}
 	}
@@ -237,29 +246,24 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 	}, nil
 }
 
-// bury makes a message a dead letter, if its claim is still the last one. With ended: only if its lease has ended.
-func (q *Queue) bury(ctx context.Context, g grant, why, text string, ended bool) error {
+// bury makes a message a dead letter, if its claim is still the last one, and it may leave its place.
+func (q *Queue) bury(ctx context.Context, g grant, why, text string) error {
 	letter, err := q.deadLetter(ctx, g, why, text)
 	if err != nil {
 		return err
 	}
-	earliest, _, err := q.owner.clock.now(ctx)
-	if err != nil {
-		return err
-	}
 	return q.change(ctx, g.partition, &op{bytes: letter.bytes(), apply: func(s *state, c *change) (bool, error) {
-		r, err := s.part(g.partition).held(g)
-		if err != nil {
+		if _, err := s.part(g.partition).held(g); err != nil {
 			return false, err
-		}
-		if ended && r.until > earliest {
-			return false, nil // it was extended
 		}
 		s.part(g.partition).resolve(g, run{fate: done})
 		letter.append(c)
 		return true, nil
 	}})
 }
+
+// noAnswer is the error of an attempt whose worker never answered.
+const noAnswer = "the lease of its last attempt ended without an answer"
 
 // buriesMax bounds how many messages of a partition one process makes dead letters at a time.
 const buriesMax = 64
@@ -284,14 +288,21 @@ func (q *Queue) buryAll(p eventlog.Partition, spent []grant) {
 	}
 	if !q.owner.start(func(ctx context.Context) {
 		defer over()
+		report := func(g grant, err error) {
+			if err != nil && !errors.Is(err, ErrStaleReceipt) && ctx.Err() == nil {
+				q.owner.logger.Warn("a message that failed too often is not a dead letter yet; it is tried again", "queue", q.name, "partition", p, "offset", g.offset, "err", err)
+			}
+		}
+		taken, err := q.takeOver(ctx, p, spent[:min(len(spent), takenMost)])
+		if err != nil {
+			report(spent[0], err)
+			return
+		}
 		var burying errgroup.Group
 		burying.SetLimit(buriesMax)
-		for _, g := range spent {
+		for _, g := range taken {
 			burying.Go(func() error {
-				err := q.bury(ctx, g, reasonAttempts, "the lease of its last attempt ended without an answer", true)
-				if err != nil && !errors.Is(err, ErrStaleReceipt) && ctx.Err() == nil {
-					q.owner.logger.Warn("a message that failed too often is not a dead letter yet; it is tried again", "queue", q.name, "partition", p, "offset", g.offset, "err", err)
-				}
+				report(g, q.bury(ctx, g, reasonAttempts, noAnswer))
 				return nil
 			})
 		}

@@ -371,6 +371,11 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 	if err := checkName(spec.Name); err != nil {
 		return Info{}, err
 	}
+	for _, name := range []string{spec.Name, spec.Topic} {
+		if eventlog.InternalTopic(name) {
+			return Info{}, &eventlog.InvalidError{What: "queue or topic", Value: shorten(name, 64), Why: "the name is one of weir's own topics"}
+		}
+	}
 	settings := spec.Settings.withDefaults()
 	if err := settings.check(); err != nil {
 		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
@@ -381,9 +386,10 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 		}
 		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
 	}
-	topic, made, err := qs.makeTopic(ctx, cmp.Or(spec.Topic, spec.Name), cmp.Or(spec.Partitions, 4), 0)
+	topic, made, err := qs.makeTopic(ctx, topicSpec(cmp.Or(spec.Topic, spec.Name), cmp.Or(spec.Partitions, 4), 0))
+	var letters eventlog.Topic
 	if err == nil {
-		_, err = qs.topic(ctx, spec.Name+deadSuffix, 1, topic.MaxMessageBytes()+headersMax)
+		letters, err = qs.topic(ctx, spec.Name+deadSuffix, 1, topic.MaxMessageBytes()+headersMax)
 	}
 	if err == nil && settings.KeepDone {
 		_, err = qs.topic(ctx, spec.Name+doneSuffix, 1, topic.MaxMessageBytes()+headersMax)
@@ -396,10 +402,13 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
 	}
 	d.version = d.version.Next()
-	_, err = qs.log.Append(ctx, eventlog.Entry{
+	e := eventlog.Entry{
 		Checks: []eventlog.Check{{Key: defKey(d.name)}},
 		Puts:   []eventlog.Put{{Key: defKey(d.name), Version: d.version, Value: d.value()}},
-	})
+	}
+	if err = qs.passLetters(ctx, d, letters, &e); err == nil {
+		err = qs.define(ctx, d.name, e)
+	}
 	if isStale(err) {
 		err = ErrQueueExists
 	}
@@ -409,10 +418,31 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 	return d.info(), nil
 }
 
+// passLetters has a new queue begin behind the dead letters that an earlier one of its name left: some of them were redriven or discarded.
+func (qs *Queues) passLetters(ctx context.Context, d definition, letters eventlog.Topic, e *eventlog.Entry) error {
+	ends, err := qs.log.Bounds(ctx, letters.Partitions...)
+	if err != nil {
+		return err
+	}
+	for _, end := range ends {
+		if end.Err != nil {
+			return end.Err
+		}
+		if p, at := end.Bounds.Partition, end.Bounds.Next; at > 0 {
+			passed := state{writer: qs.newWriterID(), parts: []part{{partition: p, floor: at, next: at}}}
+			e.Puts = append(e.Puts, eventlog.Put{Key: deadKey(d.id, p), Version: 1, Value: passed.encode()})
+		}
+	}
+	return nil
+}
+
 // makeLevels creates the missing topics of the settings' priorities.
 func (qs *Queues) makeLevels(ctx context.Context, d *definition) error {
 	if d.settings.Priorities < len(d.levels)+1 {
 		return &eventlog.InvalidError{What: "priorities", Value: strconv.Itoa(d.settings.Priorities), Why: fmt.Sprintf("the queue has %d levels, and levels can only be added", len(d.levels)+1)}
+	}
+	if d.settings.Priorities == len(d.levels)+1 {
+		return nil // also if a topic was deleted: the queue can still be paused
 	}
 	of, err := qs.topicByID(ctx, d.topicID)
 	if err != nil {
@@ -430,31 +460,35 @@ func (qs *Queues) makeLevels(ctx context.Context, d *definition) error {
 
 // topic finds a topic, or creates it with messageBytes as its max.message.bytes.
 func (qs *Queues) topic(ctx context.Context, name string, partitions, messageBytes int) (eventlog.Topic, error) {
-	t, _, err := qs.makeTopic(ctx, name, partitions, messageBytes)
+	t, _, err := qs.makeTopic(ctx, topicSpec(name, partitions, messageBytes))
 	return t, err
 }
 
-// makeTopic is topic, and reports whether it created it. A queue's topic has no retention by time, which could delete messages that
-// nobody has handled.
-func (qs *Queues) makeTopic(ctx context.Context, name string, partitions, messageBytes int) (t eventlog.Topic, made bool, err error) {
-	t, err = qs.log.Topic(ctx, name)
-	if !errors.Is(err, eventlog.ErrUnknownTopic) {
-		return t, false, err
-	}
+// topicSpec describes a topic of a queue: it has no retention by time, which could delete messages that nobody has handled.
+func topicSpec(name string, partitions, messageBytes int) eventlog.TopicSpec {
 	spec := eventlog.TopicSpec{Name: name, Partitions: partitions, Config: map[string]string{retentionMs: forEver}}
 	if messageBytes > 0 {
 		spec.Config["max.message.bytes"] = strconv.Itoa(min(messageBytes, 1<<31-1))
 	}
+	return spec
+}
+
+// makeTopic finds a topic, or creates it, and reports whether it did.
+func (qs *Queues) makeTopic(ctx context.Context, spec eventlog.TopicSpec) (t eventlog.Topic, made bool, err error) {
+	t, err = qs.log.Topic(ctx, spec.Name)
+	if !errors.Is(err, eventlog.ErrUnknownTopic) {
+		return t, false, err
+	}
 	t, err = qs.log.CreateTopic(ctx, spec)
 	if errors.Is(err, eventlog.ErrTopicExists) { // somebody else was faster
-		t, err = qs.log.Topic(ctx, name)
+		t, err = qs.log.Topic(ctx, spec.Name)
 		return t, false, err
 	}
 	return t, err == nil, err
 }
 
 // Alter edits a queue's settings with change, durably. change may be called more than once. The settings take effect in each process
-// with its next claim or ack.
+// with its next claim or ack, and as soon as it hears of them, which takes it no longer than to hear of an event.
 func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings) error) (Info, error) {
 	for range changesMax {
 		d, err := qs.read(ctx, name)
@@ -485,7 +519,7 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 			err = qs.reshard(ctx, d, &e)
 		}
 		if err == nil {
-			_, err = qs.log.Append(ctx, e)
+			err = qs.define(ctx, name, e)
 		}
 		if isStale(err) {
 			continue
@@ -493,19 +527,21 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 		if err != nil {
 			return Info{}, fmt.Errorf("alter queue %q: %w", name, err)
 		}
-		qs.heard(name)
 		return d.info(), nil
 	}
 	return Info{}, fmt.Errorf("alter queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
 }
 
-// partitionsOf lists all partitions of a queue, as in the store now, and returns checks that no partition is added.
+// partitionsOf lists all partitions that a queue has in the store now, and returns checks that no partition is added.
 func (qs *Queues) partitionsOf(ctx context.Context, d definition) (all []eventlog.Partition, same []eventlog.Check, err error) {
 	if err := qs.log.RefreshTopics(ctx); err != nil {
 		return nil, nil, err
 	}
 	for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
 		topic, err := qs.log.TopicByID(id)
+		if errors.Is(err, eventlog.ErrUnknownTopic) {
+			continue // it was deleted
+		}
 		if err != nil {
 			return nil, nil, err
 		}
@@ -583,7 +619,7 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 		if d.schedules != "" {
 			puts = append(puts, goes(d.schedules))
 		}
-		_, err = qs.log.Append(ctx, eventlog.Entry{
+		err = qs.define(ctx, name, eventlog.Entry{
 			Checks: []eventlog.Check{{Key: defKey(name), Version: d.version}},
 			Puts:   puts,
 		})
@@ -593,7 +629,6 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 		if err != nil {
 			return fmt.Errorf("delete queue %q: %w", name, err)
 		}
-		qs.heard(name)
 		qs.forgetGone(d.id)
 		if d.schedules != "" {
 			qs.forgetGone(d.schedules)
@@ -609,7 +644,7 @@ func (qs *Queues) Purge(ctx context.Context, name string) error {
 	for range changesMax {
 		old, e, err := qs.purge(ctx, name)
 		if err == nil {
-			_, err = qs.log.Append(ctx, e)
+			err = qs.define(ctx, name, e)
 		}
 		if isStale(err) {
 			continue
@@ -617,7 +652,6 @@ func (qs *Queues) Purge(ctx context.Context, name string) error {
 		if err != nil {
 			return fmt.Errorf("purge queue %q: %w", name, err)
 		}
-		qs.heard(name)
 		qs.forgetGone(old)
 		return nil
 	}

@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,8 +20,8 @@ import (
 type NewMessage struct {
 	Key     []byte // nil: none. Messages of one key are in one partition, in order
 	Value   []byte
-	Headers []batch.RecordHeader
-	Time    time.Time // zero: now
+	Headers []batch.RecordHeader // those named weir.queue.… are left out, but for a schedule's: they are of another message
+	Time    time.Time            // zero: now, by the store's clock
 	// Delay is how long the message waits before it can be claimed, At until when; by the store's clock. At most one of them; at most
 	// 100 years.
 	Delay time.Duration
@@ -49,26 +51,13 @@ type Enqueued struct {
 // Enqueue makes messages durable, all of them or none, and says where each is, in their order. Single messages of many callers share batches and
 // flushes. Errors are those of publish.Publisher.Publish.
 func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued, error) {
-	var (
-		out    = make([]Enqueued, len(messages))
-		events []publish.Event
-		of     []int // which message each event is
-		bound  bool  // the entry must check the queue's definition or unique keys in the store
-		now    Time
-	)
+	events, err := q.events(ctx, messages)
+	if err != nil {
+		return nil, err
+	}
+	bound := false // the entry must check the queue's definition or unique keys in the store
 	for i, m := range messages {
-		if now == 0 && (m.Delay != 0 || !m.At.IsZero()) {
-			var err error
-			if _, now, err = q.owner.clock.now(ctx); err != nil {
-				return nil, fmt.Errorf("enqueue to queue %q: %w", q.name, err)
-			}
-		}
-		e, err := q.event(ctx, m, now)
-		if err != nil {
-			return nil, fmt.Errorf("enqueue message %d of %d to queue %q: %w", i, len(messages), q.name, err)
-		}
-		events, of = append(events, e), append(of, i)
-		bound = bound || m.Unique != "" || e.Topic == wheelTopic // delayed messages are for the queue with this id, and another process may have purged it
+		bound = bound || m.Unique != "" || events[i].Topic == wheelTopic // delayed messages are for the queue with this id, and another process may have purged it
 	}
 	if bound {
 		return q.enqueueBound(ctx, messages, events, func(ctx context.Context, e eventlog.Entry) (eventlog.Outcome, error) {
@@ -82,12 +71,13 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 	if err != nil {
 		return nil, fmt.Errorf("enqueue to queue %q: %w", q.name, err)
 	}
+	out := make([]Enqueued, len(messages))
 	for i, at := range placed {
 		topic, err := q.owner.topicByID(ctx, events[i].TopicID)
 		if err != nil {
 			return nil, fmt.Errorf("enqueue to queue %q: %w: the message was enqueued, but its topic cannot be found any more (%v)", q.name, eventlog.ErrUnsure, err)
 		}
-		out[of[i]].ID = MessageID{topic.Partitions[at.Partition], at.Offset}
+		out[i].ID = MessageID{topic.Partitions[at.Partition], at.Offset}
 	}
 	return out, nil
 }
@@ -101,18 +91,40 @@ func (q *Queue) EnqueueWith(ctx context.Context, topic eventlog.TopicID, commit 
 	if !q.def.Load().reads(topic) {
 		return fmt.Errorf("%w: %q was deleted, and another one has its name", ErrUnknownQueue, q.name)
 	}
-	_, now, err := q.owner.clock.now(ctx)
+	events, err := q.events(ctx, messages)
 	if err != nil {
-		return fmt.Errorf("enqueue to queue %q: %w", q.name, err)
-	}
-	events := make([]publish.Event, len(messages))
-	for i, m := range messages {
-		if events[i], err = q.event(ctx, m, now); err != nil {
-			return fmt.Errorf("enqueue message %d of %d to queue %q: %w", i, len(messages), q.name, err)
-		}
+		return err
 	}
 	_, err = q.enqueueBound(ctx, messages, events, commit)
 	return err
+}
+
+// events returns the events for messages. What the queue's settings refuse is judged again by those that the store has now: another process may have
+// changed them.
+func (q *Queue) events(ctx context.Context, messages []NewMessage) ([]publish.Event, error) {
+	earliest, latest, err := q.owner.clock.now(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("enqueue to queue %q: %w", q.name, err)
+	}
+	events := make([]publish.Event, len(messages))
+	current := false
+	for i, m := range messages {
+		if m.Time.IsZero() {
+			m.Time = time.UnixMilli(int64(earliest)) // the TTL counts from it, by the same clock
+		}
+		events[i], err = q.event(ctx, m, latest)
+		var invalid *eventlog.InvalidError
+		if errors.As(err, &invalid) && !current {
+			current = true
+			if err = q.redefine(ctx); err == nil {
+				events[i], err = q.event(ctx, m, latest)
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("enqueue message %d of %d to queue %q: %w", i, len(messages), q.name, err)
+		}
+	}
+	return events, nil
 }
 
 // event returns the event for a message.
@@ -126,7 +138,7 @@ func (q *Queue) event(ctx context.Context, m NewMessage, now Time) (publish.Even
 	case len(m.Unique) > uniqueMax:
 		return publish.Event{}, &eventlog.InvalidError{What: "unique key", Value: shorten(m.Unique, 64), Why: fmt.Sprintf("it has %d bytes; 1 to %d are allowed", len(m.Unique), uniqueMax)}
 	}
-	m.Headers = append([]batch.RecordHeader(nil), m.Headers...)
+	m.Headers = slices.DeleteFunc(slices.Clone(m.Headers), isQueues)
 	if m.Priority > 0 {
 		m.Headers = append(m.Headers, batch.RecordHeader{Key: headerPriority, Value: []byte(strconv.Itoa(m.Priority))})
 	}
@@ -205,42 +217,38 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 	fail := func(err error) ([]Enqueued, error) {
 		return nil, fmt.Errorf("enqueue to queue %q: %w", q.name, err)
 	}
+	first := make(map[string]int) // by unique key: the first message of this call that has it
+	var keys []string             // in the store, of these
+	for i, m := range messages {
+		if _, twice := first[m.Unique]; m.Unique != "" && !twice {
+			first[m.Unique] = i
+			keys = append(keys, q.uniqueKey(m.Unique))
+		}
+	}
 	for range changesMax {
+		held, err := q.held(ctx, keys)
+		if err != nil {
+			return fail(err)
+		}
 		out := make([]Enqueued, len(messages))
-		seen := make(map[string]int)               // unique keys of this call, with the first message of each
-		taken := make(map[string]eventlog.Version) // keys in the store whose message is over
 		var fresh []publish.Event
 		var of []int
 		for i, m := range messages {
 			if m.Unique != "" {
-				if first, twice := seen[m.Unique]; twice {
-					out[i] = Enqueued{Repeated: true, ID: MessageID{Offset: eventlog.Offset(first)}} // resolved below
+				by, taken := held[q.uniqueKey(m.Unique)]
+				if out[i].Repeated = first[m.Unique] != i || taken && !by.over; out[i].Repeated {
+					out[i].ID = by.id // or that of the first, below
 					continue
-				}
-				seen[m.Unique] = i
-				kv, err := q.log.Get(ctx, q.uniqueKey(m.Unique))
-				if err != nil {
-					return fail(err)
-				}
-				if kv.Version > 0 {
-					held, err := parseHolder(kv)
-					if err != nil {
-						return fail(err)
-					}
-					out[i].ID = held.id
-					over, err := q.isOver(ctx, held)
-					if err != nil {
-						return fail(err)
-					}
-					if out[i].Repeated = !over; !over {
-						continue
-					}
-					taken[kv.Key] = kv.Version
 				}
 			}
 			fresh, of = append(fresh, events[i]), append(of, i)
 		}
-		err := q.publishBound(ctx, messages, fresh, of, taken, out, commit)
+		if len(fresh) == 0 { // no entry will tell whether the keys are still this queue's
+			if err := q.redefine(ctx); err != nil {
+				return fail(err)
+			}
+		}
+		err = q.publishBound(ctx, messages, fresh, of, held, out, commit)
 		if isStale(err) {
 			if err := q.redefine(ctx); err != nil {
 				return fail(err)
@@ -251,8 +259,8 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 			return fail(err)
 		}
 		for i, m := range messages {
-			if first := seen[m.Unique]; m.Unique != "" && first != i {
-				out[i].ID = out[first].ID
+			if out[i].Repeated {
+				out[i].ID = out[first[m.Unique]].ID
 			}
 		}
 		return out, nil
@@ -260,61 +268,27 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 	return fail(fmt.Errorf("%w: its unique keys were taken and freed %d times meanwhile", eventlog.ErrUnavailable, changesMax))
 }
 
-// isOver reports whether a message is certainly no longer in the queue. For one in the wheel, or that an older version moved out of it, that is not
-// known: false.
-func (q *Queue) isOver(ctx context.Context, h holder) (bool, error) {
-	topics, err := q.levels(ctx)
-	if err != nil {
-		return false, err
-	}
-	id := h.id
-	if h.delivered {
-		id = h.place
-	}
-	if _, mine := topicOf(topics, id.Partition); !mine || h.moved {
-		return false, nil
-	}
-	held, err := q.log.Bounds(ctx, id.Partition)
-	if err == nil {
-		err = held[0].Err
-	}
-	if err != nil {
-		return false, err
-	}
-	st, err := q.shard(id.Partition).fresh(ctx)
-	if err != nil {
-		return false, err
-	}
-	mine := st.part(id.Partition)
-	if id.Offset >= mine.next { // it was never claimed
-		return id.Offset < held[0].Bounds.First, nil
-	}
-	r, there := mine.at(id.Offset)
-	return !there || r.fate == done, nil // a worker may still answer a claimed message, even if the log no longer has it
-}
-
-// publishBound appends messages and puts their unique keys in one entry. Each message is a batch of its own, so that the store can
-// put its offset in the key. taken are free keys that are still in the store.
-func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh []publish.Event, of []int, taken map[string]eventlog.Version, out []Enqueued,
+// publishBound appends messages and puts their unique keys in one entry. held are keys that are in the store: those of fresh are free.
+func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh []publish.Event, of []int, held map[string]heldKey, out []Enqueued,
 	commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error)) error {
 	var e eventlog.Entry
+	var in []publish.Within
 	if len(fresh) > 0 {
 		e.Checks = []eventlog.Check{{Key: defKey(q.name), Version: q.def.Load().version}}
-	}
-	partitions := make([]eventlog.Partition, len(fresh))
-	for n, event := range fresh {
-		err := q.owner.publisher.PublishWith(ctx, func(_ context.Context, batches []eventlog.Batch) error {
-			e.Batches = append(e.Batches, batches...)
-			partitions[n] = batches[0].Partition
+		err := q.owner.publisher.PublishWith(ctx, func(_ context.Context, batches []eventlog.Batch, within []publish.Within) error {
+			e.Batches, in = batches, within
 			return nil
-		}, event)
+		}, fresh...)
 		if err != nil {
 			return err
 		}
-		if unique := messages[of[n]].Unique; unique != "" {
-			key := q.uniqueKey(unique)
-			e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: taken[key]})
-			e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: taken[key].Next(), Value: holderValue(event.Headers, partitions[n]), AddBase: len(e.Batches)})
+	}
+	for n, i := range of {
+		if unique := messages[i].Unique; unique != "" {
+			key, at := q.uniqueKey(unique), in[n]
+			version := held[key].version
+			e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: version})
+			e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: version.Next(), Value: holderValue(fresh[n].Headers, e.Batches[at.Batch].Partition, at.Record), AddBase: at.Batch + 1})
 		}
 	}
 	outcome, err := commit(ctx, e)
@@ -322,7 +296,8 @@ func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh [
 		return err
 	}
 	for n, i := range of {
-		out[i].ID = MessageID{partitions[n], outcome.Base[n]}
+		at := in[n]
+		out[i].ID = MessageID{e.Batches[at.Batch].Partition, outcome.Base[at.Batch] + eventlog.Offset(at.Record)}
 	}
 	return nil
 }

@@ -18,7 +18,8 @@ type Stats struct {
 	Oldest  time.Duration // how long the oldest message that may be claimed has been there; 0: none
 }
 
-// Stats counts the queue's messages: one or two store calls for each partition.
+// Stats counts the queue's messages: a few store calls and one more for each thousand partitions, and one for each partition whose oldest message is not
+// cached.
 func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	partitions, err := q.partitions(ctx)
 	if err != nil {
@@ -32,17 +33,18 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	if err != nil {
 		return s, err
 	}
+	parts := make(map[string]map[eventlog.Partition]*part)
+	for _, prefix := range []string{statesOf(q.id), deadPrefix + q.id + "/"} {
+		if err := q.owner.listParts(ctx, prefix, parts); err != nil {
+			return s, err
+		}
+	}
 	for _, end := range ends {
 		if end.Err != nil {
 			return s, end.Err
 		}
 		p := end.Bounds.Partition
-		st, err := q.shard(p).fresh(ctx)
-		if err != nil {
-			return s, err
-		}
-		mine := st.part(p)
-		mine.trimmed(end.Bounds.First)
+		mine := partIn(parts[statesOf(q.id)], end.Bounds)
 		oldest := mine.count(&s, now, end.Bounds.Next)
 		if oldest < 0 {
 			continue
@@ -63,12 +65,7 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 		return s, err
 	}
 	for _, end := range ends {
-		st, err := q.deadShard(end.Bounds.Partition).fresh(ctx)
-		if err != nil {
-			return s, err
-		}
-		mine := st.part(end.Bounds.Partition)
-		mine.trimmed(end.Bounds.First)
+		mine := partIn(parts[deadPrefix+q.id+"/"], end.Bounds)
 		s.Dead += mine.unresolved() + int64(max(end.Bounds.Next-mine.next, 0))
 	}
 	return s, nil
@@ -77,7 +74,6 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 // count adds a partition's messages up, and says which is the oldest that is ready; -1: none.
 func (p *part) count(s *Stats, now Time, end eventlog.Offset) (oldest eventlog.Offset) {
 	oldest = -1
-	at := p.floor
 	for _, r := range p.runs {
 		switch {
 		case r.fate == done:
@@ -88,10 +84,9 @@ func (p *part) count(s *Stats, now Time, end eventlog.Offset) (oldest eventlog.O
 		default:
 			s.Ready += r.n
 			if oldest < 0 {
-				oldest = at
+				oldest = r.from
 			}
 		}
-		at += eventlog.Offset(r.n)
 	}
 	if end > p.next {
 		s.Ready += int64(end - p.next)
@@ -169,6 +164,9 @@ func (q *Queue) Peek(ctx context.Context, limit int) (peeked []Peeked, err error
 			if err != nil {
 				return nil, err
 			}
+			if q.isOthers(rec) {
+				continue
+			}
 			size += batch.SealedSize(&rec)
 			c := r.describe(Condition{ID: idOf(grant{partition: p, offset: o}, rec)}, now)
 			c.Attempt += priorAttempts(rec)
@@ -231,12 +229,6 @@ func (q *Queue) wasMine(ctx context.Context, id MessageID) bool {
 	}
 	rec, err := q.records.read(ctx, id.Partition, id.Offset)
 	return err != nil || q.isTo(rec)
-}
-
-// isTo reports whether a record in the wheel is a message of this queue.
-func (q *Queue) isTo(rec batch.Record) bool {
-	to, _ := header(rec, headerTo)
-	return to == q.name+"/"+q.id
 }
 
 func (r run) describe(c Condition, now Time) Condition {
@@ -321,7 +313,7 @@ func (q *Queue) scan(ctx context.Context, s *shard, p eventlog.Partition, id Mes
 			}
 			return rec, 0, r, false, err
 		}
-		if idOf(grant{partition: p, offset: o}, has) == id {
+		if idOf(grant{partition: p, offset: o}, has) == id && !q.isOthers(has) {
 			rec, at, r, found = has, o, was, true // the newest counts
 		}
 	}

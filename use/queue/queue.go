@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -45,11 +46,15 @@ type Queues struct {
 	scheduler *scheduler
 	process   string // begins the writer ids of this process
 	written   atomic.Int64
+	holding   chan struct{} // has a value for each operation that holds records of answers, holdingMax at most
 
 	mu      sync.Mutex // guards what follows
 	opened  map[string]*Queue
-	ctx     context.Context // of Run; nil before and after
-	begun   chan struct{}   // closed when Run has begun
+	heard   int                       // how often a queue was heard to be changed
+	deleted map[eventlog.TopicID]bool // topics of queues; ids are never reused
+	ctx     context.Context           // of Run; nil before and after
+	begun   chan struct{}             // closed when Run has begun
+	uses    chan struct{}             // closed when the first queue was opened
 	workers sync.WaitGroup
 }
 
@@ -60,7 +65,8 @@ func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 	}
 	qs := &Queues{
 		log: log, publisher: publisher, logger: cfg.Logger, tracer: eventlog.Traced(cfg.Tracer), beside: cfg.Beside, clock: clock{log: log},
-		process: strconv.FormatUint(uint64(rand.Uint32()), 16), opened: make(map[string]*Queue), begun: make(chan struct{}),
+		process: strconv.FormatUint(uint64(rand.Uint32()), 16), opened: make(map[string]*Queue), deleted: make(map[eventlog.TopicID]bool), begun: make(chan struct{}), uses: make(chan struct{}),
+		holding: make(chan struct{}, holdingMax),
 	}
 	qs.records = newRecords(log, qs.start)
 	qs.wheel, qs.scheduler = newWheel(qs), newScheduler(qs)
@@ -76,6 +82,7 @@ func (qs *Queues) Run(ctx context.Context) error {
 	close(qs.begun)
 	qs.start(qs.wheel.run)
 	qs.start(qs.followStore)
+	qs.start(qs.followDefinitions)
 	qs.start(qs.forgetAllGone)
 	qs.start(qs.retain)
 	qs.start(qs.scheduler.run)
@@ -113,6 +120,7 @@ func (qs *Queues) followStore(ctx context.Context) {
 		changed = qs.log.IncarnationChanged() // first: the store may change again meanwhile
 		qs.clock.forget()
 		qs.mu.Lock()
+		clear(qs.deleted)
 		opened := slices.Collect(maps.Values(qs.opened))
 		qs.mu.Unlock()
 		for _, q := range opened {
@@ -143,23 +151,33 @@ func (qs *Queues) newWriterID() string {
 	return qs.process + "-" + strconv.FormatInt(qs.written.Add(1), 10)
 }
 
-// Open finds a queue: one store call if this process has not opened it yet.
+// Open finds a queue: one store call if this process has not opened it yet, or heard that it was changed.
 func (qs *Queues) Open(ctx context.Context, name string) (*Queue, error) {
 	qs.mu.Lock()
 	q := qs.opened[name]
 	qs.mu.Unlock()
 	if q != nil {
-		return q, nil
+		if err := q.update(ctx); !errors.Is(err, ErrUnknownQueue) {
+			return q, err
+		}
 	}
-	d, err := qs.read(ctx, name)
-	if err != nil {
-		return nil, err
+	for {
+		heard := qs.news()
+		d, err := qs.read(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if q := qs.adopt(d, heard); q != nil {
+			return q, nil
+		}
 	}
-	q, err = qs.adopt(d)
-	if err != nil {
-		return nil, err
-	}
-	return q, nil
+}
+
+// news is how often this process has heard of a change of any queue.
+func (qs *Queues) news() int {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	return qs.heard
 }
 
 // openAs is Open, but reads the store again if the known queue has another id: another process may have purged it, or deleted and
@@ -187,30 +205,26 @@ func (qs *Queues) With(ctx context.Context, name string, do func(*Queue) error) 
 	}
 }
 
-func (qs *Queues) adopt(d definition) (*Queue, error) {
+// adopt returns the queue of a definition that was read; nil: a queue was changed since news was heard, and maybe this one.
+func (qs *Queues) adopt(d definition, heard int) *Queue {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
+	if qs.heard != heard {
+		return nil
+	}
 	if q := qs.opened[d.name]; q != nil && q.id == d.id {
-		return q, nil
+		return q
 	}
 	q := &Queue{
 		owner: qs, log: qs.log, name: d.name, id: d.id,
-		shards: make(map[string]*shard), dead: make(map[eventlog.Partition]*shard), burying: make(map[eventlog.Partition]bool), moved: make(chan struct{}), records: qs.records,
+		shards: make(map[string]*shard), dead: make(map[eventlog.Partition]*shard), keys: make(map[eventlog.Partition]*keyReader), burying: make(map[eventlog.Partition]bool), outdated: make(chan struct{}), records: qs.records,
 	}
 	q.def.Store(&d)
 	qs.opened[d.name] = q
-	return q, nil
-}
-
-// heard is called when this process changed a definition: the next use reads it again.
-func (qs *Queues) heard(name string) {
-	qs.mu.Lock()
-	q := qs.opened[name]
-	delete(qs.opened, name)
-	qs.mu.Unlock()
-	if q != nil {
-		q.wakeClaims()
+	if !isClosed(qs.uses) {
+		close(qs.uses)
 	}
+	return q
 }
 
 // Queue is one queue. All methods may be called at once.
@@ -222,12 +236,15 @@ type Queue struct {
 	def     atomic.Pointer[definition]
 	records *records
 	turn    atomic.Uint64 // counts claims: it decides which shard is asked first
+	waiting claimLine
 
-	mu          sync.Mutex                    // guards what follows
-	shards      map[string]*shard             // by key
-	dead        map[eventlog.Partition]*shard // of the dead-letter topic
-	moved       chan struct{}                 // closed, and replaced, when there may be something to claim
-	waiters     int                           // waiting claims; while there are any, watch runs
+	mu          sync.Mutex                        // guards what follows
+	shards      map[string]*shard                 // by key
+	dead        map[eventlog.Partition]*shard     // of the dead-letter topic
+	keys        map[eventlog.Partition]*keyReader // for a queue that keeps order by key
+	heard       int                               // how often the definition was heard to be changed
+	outdated    chan struct{}                     // closed when the definition was changed; redefine replaces it
+	waiters     int                               // waiting claims; while there are any, watch runs
 	unwatch     context.CancelFunc
 	lastRefresh time.Time                   // when the states of all shards were last read
 	burying     map[eventlog.Partition]bool // partitions whose spent messages are becoming dead letters now
@@ -242,22 +259,6 @@ func (q *Queue) Now(ctx context.Context) (Info, error) {
 		return Info{}, err
 	}
 	return q.Info(), nil
-}
-
-// redefine reads the definition again: one store call. ErrUnknownQueue if the queue was deleted, even if another one has its name.
-func (q *Queue) redefine(ctx context.Context) error {
-	d, err := q.owner.read(ctx, q.name)
-	if err == nil && d.id != q.id {
-		err = fmt.Errorf("%w: %q was deleted, and another one has its name", ErrUnknownQueue, q.name)
-	}
-	if errors.Is(err, ErrUnknownQueue) {
-		q.owner.dropOpened(q)
-	}
-	if err != nil {
-		return err
-	}
-	q.def.Store(&d)
-	return nil
 }
 
 func (qs *Queues) dropOpened(q *Queue) {
@@ -305,19 +306,8 @@ func (q *Queue) shardOf(key string) *shard {
 	return s
 }
 
-// wakeClaims wakes the waiting claims.
-func (q *Queue) wakeClaims() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	close(q.moved)
-	q.moved = make(chan struct{})
-}
-
-func (q *Queue) claimsWoken() <-chan struct{} {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.moved
-}
+// wakeClaims tells the waiting claims that there may be something for them.
+func (q *Queue) wakeClaims() { q.waiting.wake(1) }
 
 // wait counts a waiting claim until done is called. While there is one, watch waits for new messages.
 func (q *Queue) wait() (done func()) {
@@ -346,10 +336,17 @@ func (q *Queue) wait() (done func()) {
 // watch wakes the claims when new messages come. It costs no store call.
 func (q *Queue) watch(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
-		levels, err := q.levels(ctx)
+		changed := q.outdates()
+		err := q.update(ctx)
+		var levels []eventlog.Topic
+		if err == nil {
+			levels, err = q.levels(ctx)
+		}
 		if err != nil {
-			q.wakeClaims()
-			return
+			q.wakeClaims() // they hear the same
+			failures++
+			pause(ctx, failures)
+			continue
 		}
 		var spans []eventlog.Span
 		for _, t := range levels {
@@ -358,14 +355,14 @@ func (q *Queue) watch(ctx context.Context) {
 				spans = append(spans, eventlog.Span{Partition: p, From: b.Next, MaxBytes: 1})
 			}
 		}
-		_, err = q.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: 1, MaxWait: time.Minute})
+		q.wakeClaims() // what came before these spans; Fetch tells of what comes after
+		_, err = q.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: 1, MaxWait: time.Minute, Stop: changed})
 		if err != nil {
 			failures++
 			pause(ctx, failures)
 			continue
 		}
 		failures = 0
-		q.wakeClaims()
 	}
 }
 
@@ -386,47 +383,77 @@ func (q *Queue) refreshStates(ctx context.Context) (looked bool, err error) {
 	})
 }
 
-// place is a partition of the queue, in its topic.
-type place struct {
-	topic     eventlog.Topic
-	partition eventlog.Partition
-}
-
-// order lists the queue's partitions in the order in which a claim asks them: the highest priority first (one claim in lowestFirst:
+// order yields the queue's partitions, and their topics, in the order in which a claim asks them: the highest priority first (one claim in lowestFirst:
 // the lowest), and in each level another partition first each time.
-func (q *Queue) order(levels []eventlog.Topic) (places []place) {
+func (q *Queue) order(levels []eventlog.Topic) iter.Seq2[*eventlog.Topic, eventlog.Partition] {
 	turn := q.turn.Add(1)
 	levels = slices.Clone(levels)
 	if turn%lowestFirst != 0 {
 		slices.Reverse(levels)
 	}
-	for _, t := range levels {
-		n := len(t.Partitions)
-		for i := range n {
-			places = append(places, place{t, t.Partitions[(int(turn%uint64(n))+i)%n]})
+	return func(yield func(*eventlog.Topic, eventlog.Partition) bool) {
+		for l := range levels {
+			all := levels[l].Partitions
+			for i := range all {
+				if !yield(&levels[l], all[(int(turn%uint64(len(all)))+i)%len(all)]) {
+					return
+				}
+			}
 		}
 	}
-	return places
 }
 
 // lowestFirst says how many claims there are for each that begins with the lowest priority.
 const lowestFirst = 8
 
-// levels returns the queue's topics, by priority.
-func (q *Queue) levels(ctx context.Context) ([]eventlog.Topic, error) {
-	d := q.def.Load()
-	topics := make([]eventlog.Topic, 0, 1+len(d.levels))
-	for _, id := range append([]eventlog.TopicID{d.topicID}, d.levels...) {
-		t, err := q.owner.topicByID(ctx, id)
-		if err != nil && !errors.Is(err, eventlog.ErrUnknownTopic) {
-			return nil, fmt.Errorf("queue %q: %w", q.name, err)
+// levels returns the queue's topics, by priority, without those that were deleted; ErrUnknownTopic if all were.
+func (q *Queue) levels(ctx context.Context) (topics []eventlog.Topic, err error) {
+	var gone error
+	for priority := range 1 + len(q.def.Load().levels) {
+		t, err := q.topicFor(ctx, priority)
+		switch {
+		case err == nil:
+			topics = append(topics, t)
+		case errors.Is(err, eventlog.ErrUnknownTopic):
+			gone = err
+		default:
+			return nil, err
 		}
-		if err != nil {
-			return nil, fmt.Errorf("queue %q: a topic of it was deleted (%q, or that of a priority): delete the queue, or make another: %w", q.name, d.topic, err)
-		}
-		topics = append(topics, t)
+	}
+	if len(topics) == 0 {
+		return nil, gone
 	}
 	return topics, nil
+}
+
+// topicFor returns the topic for messages of a priority.
+func (q *Queue) topicFor(ctx context.Context, priority int) (eventlog.Topic, error) {
+	d := q.def.Load()
+	ids := append([]eventlog.TopicID{d.topicID}, d.levels...)
+	priority = min(max(priority, 0), len(ids)-1)
+	t, err := q.owner.topicByID(ctx, ids[priority])
+	if errors.Is(err, eventlog.ErrUnknownTopic) {
+		err = fmt.Errorf("its topic for priority %d was deleted (its first one is %q): delete the queue, or make another: %w", priority, d.topic, err)
+	}
+	if err != nil {
+		return t, fmt.Errorf("queue %q: %w", q.name, err)
+	}
+	return t, nil
+}
+
+// topicBack returns the topic for a message that comes back, from the wheel or from the dead letters: that for its priority or, where it was deleted, the next
+// one below, or the lowest that is left.
+func (q *Queue) topicBack(ctx context.Context, priority int) (eventlog.Topic, error) {
+	for priority = min(priority, len(q.def.Load().levels)); priority >= 0; priority-- {
+		if t, err := q.topicFor(ctx, priority); !errors.Is(err, eventlog.ErrUnknownTopic) {
+			return t, err
+		}
+	}
+	left, err := q.levels(ctx)
+	if err != nil {
+		return eventlog.Topic{}, err
+	}
+	return left[0], nil
 }
 
 // topicByID finds a topic; if this process does not know it, it reads the catalog again: another process may just have created it.
@@ -435,10 +462,24 @@ func (qs *Queues) topicByID(ctx context.Context, id eventlog.TopicID) (eventlog.
 	if !errors.Is(err, eventlog.ErrUnknownTopic) {
 		return t, err
 	}
+	qs.mu.Lock()
+	deleted := qs.deleted[id]
+	qs.mu.Unlock()
+	if deleted {
+		return t, err
+	}
 	if err := qs.log.RefreshTopics(ctx); err != nil {
 		return t, err
 	}
-	return qs.log.TopicByID(id)
+	if t, err = qs.log.TopicByID(id); errors.Is(err, eventlog.ErrUnknownTopic) {
+		qs.mu.Lock()
+		defer qs.mu.Unlock()
+		if len(qs.deleted) >= deletedMax {
+			clear(qs.deleted)
+		}
+		qs.deleted[id] = true
+	}
+	return t, err
 }
 
 // topicOf finds which of the topics has a partition.
@@ -449,15 +490,6 @@ func topicOf(topics []eventlog.Topic, p eventlog.Partition) (eventlog.Topic, boo
 		}
 	}
 	return eventlog.Topic{}, false
-}
-
-// topicFor returns the topic for messages of a priority.
-func (q *Queue) topicFor(ctx context.Context, priority int) (eventlog.Topic, error) {
-	topics, err := q.levels(ctx)
-	if err != nil {
-		return eventlog.Topic{}, err
-	}
-	return topics[min(max(priority, 0), len(topics)-1)], nil
 }
 
 // pause waits before another try: 20 ms, twice as long each time up to a second, and a little at random.

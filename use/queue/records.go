@@ -295,6 +295,7 @@ func (r *records) decode(ctx context.Context, b eventlog.Placed) (records []batc
 	if h.Attributes.Control() {
 		return nil, next, nil
 	}
+	believed := sync.OnceValue(func() bool { return h.Attributes.Own() || isWheel(r.log, b.Partition) })
 	unchecked := 0 // bytes since ctx was looked at
 	for rec, err := range batch.Records(raw, batch.DefaultMaxDecompressed) {
 		if err != nil {
@@ -304,6 +305,9 @@ func (r *records) decode(ctx context.Context, b eventlog.Placed) (records []batc
 			if unchecked = 0; ctx.Err() != nil {
 				return nil, b.Base, ctx.Err()
 			}
+		}
+		if slices.ContainsFunc(rec.Headers, tellsPast) && !believed() {
+			rec.Headers = slices.DeleteFunc(rec.Headers, tellsPast)
 		}
 		records = append(records, rec)
 	}

@@ -27,6 +27,7 @@ func (qs *Queues) retain(ctx context.Context) {
 			return
 		case <-time.After(retainEvery/2 + rand.N(retainEvery)):
 		}
+		qs.forgetAllGone(ctx) // of processes that ended too soon
 		if err := qs.removeHandled(ctx); err != nil && ctx.Err() == nil {
 			qs.logger.Warn("old messages that were handled are kept for now", "again", retainEvery, "err", err)
 		}

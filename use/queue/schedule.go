@@ -242,11 +242,13 @@ func (q *Queue) setSchedule(ctx context.Context, s Schedule, c cron) (Schedule, 
 	}
 	e.Checks = append(e.Checks, eventlog.Check{Key: next.key, Version: old.now})
 	e.Puts = append(e.Puts, eventlog.Put{Key: next.key, Version: old.now.Next(), Value: value}, eventlog.Put{Key: messageKey(next.key), Version: 1, Value: message})
-	if _, err := q.log.Append(ctx, e); err != nil {
-		return s, err
-	}
 	if old.now == 0 {
-		q.owner.heard(q.name)
+		err = q.owner.define(ctx, q.name, e)
+	} else {
+		_, err = q.log.Append(ctx, e)
+	}
+	if err != nil {
+		return s, err
 	}
 	return set.Schedule, nil
 }

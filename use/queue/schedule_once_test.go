@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -92,8 +93,9 @@ type held struct {
 func (s *held) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	moves := -1
 	for i, e := range flush {
+		defines := slices.ContainsFunc(e.Puts, func(p eventlog.Put) bool { return strings.HasPrefix(p.Key, "queue/def/") }) // it has a notice
 		for _, p := range e.Puts {
-			if strings.HasPrefix(p.Key, "queue/schedule/") && len(e.Batches) > 0 {
+			if strings.HasPrefix(p.Key, "queue/schedule/") && len(e.Batches) > 0 && !defines {
 				moves = i
 			}
 		}

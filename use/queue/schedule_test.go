@@ -64,15 +64,6 @@ func expect(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// setClock sets the store's clock, which nobody has read yet.
-func setClock(t *testing.T, p process, to time.Time) {
-	t.Helper()
-	_, err := p.log.Append(t.Context(), eventlog.Entry{Puts: []eventlog.Put{{Key: "queue/clock", Version: 1, Value: fmt.Append(nil, to.UnixMilli())}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestATickHasOneMessageHoweverManyProcessesRunAndWhoeverStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
@@ -194,9 +185,10 @@ func TestATickThatPassedWhileTheStoreWasAwayHasItsMessageSoonAfter(t *testing.T)
 
 func TestTicksFollowTheStoresClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := begin(t, newStore(t), 20*time.Second)
+		store := &jumping{Store: newStore(t)}
+		store.set(time.Date(2026, 5, 1, 11, 59, 30, 0, time.UTC)) // the process is years behind
+		p := begin(t, store, 20*time.Second)
 		synctest.Wait()
-		setClock(t, p, time.Date(2026, 5, 1, 11, 59, 30, 0, time.UTC)) // the process is years behind
 		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
 		setSchedule(t, q, queue.Schedule{Name: "noon", Cron: "0 12 * * *"})
 		time.Sleep(29 * time.Second)
@@ -222,9 +214,10 @@ func TestTicksAtTheChangesOfDaylightSaving(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.cron, " ", c.at.Month()), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := begin(t, newStore(t), time.Hour)
+				store := &jumping{Store: newStore(t)}
+				store.set(c.at)
+				p := begin(t, store, time.Hour)
 				synctest.Wait()
-				setClock(t, p, c.at)
 				q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
 				setSchedule(t, q, queue.Schedule{Name: "s", Cron: c.cron, Zone: "Europe/Berlin"})
 				time.Sleep(28 * time.Hour)
@@ -385,4 +378,49 @@ func (s *listed) List(ctx context.Context, prefix, after string, limit int) ([]e
 		s.lists.Add(1)
 	}
 	return s.Store.List(ctx, prefix, after, limit)
+}
+
+// distant is a store that takes some time to read a schedule.
+type distant struct {
+	eventlog.Store
+	trip time.Duration
+}
+
+func (s distant) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if strings.HasPrefix(prefix, "queue/schedule/") && limit < 1000 {
+		time.Sleep(s.trip)
+	}
+	return s.Store.List(ctx, prefix, after, limit)
+}
+
+// The schedules of one queue delay those of others little: they are fired side by side, and queues take turns.
+func TestManySchedulesOfAQueueDelayThoseOfOthersLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs := start(t, distant{newStore(t), 200 * time.Millisecond})
+		many, few := create(t, qs, queue.Spec{Name: "many"}), create(t, qs, queue.Spec{Name: "few"})
+		message := queue.NewMessage{Value: []byte("v")}
+		for n := range 80 {
+			setSchedule(t, many, queue.Schedule{Name: fmt.Sprint(n), Cron: "5 * * * *", Message: message})
+		}
+		setSchedule(t, few, queue.Schedule{Name: "a", Cron: "5 * * * *", Message: message})
+		setSchedule(t, few, queue.Schedule{Name: "b", Cron: "5 * * * *", Message: message})
+		due := time.Date(2000, 1, 1, 0, 5, 0, 0, time.UTC)
+		late := func(q *queue.Queue, messages int) (latest time.Duration) {
+			for range messages {
+				got, err := q.Claim(t.Context(), queue.Claim{Wait: 5 * time.Minute})
+				if err != nil || len(got) != 1 {
+					t.Fatal(got, err)
+				}
+				latest = max(latest, got[0].Time.Sub(due))
+			}
+			return latest
+		}
+		time.Sleep(time.Until(due.Add(time.Minute)))
+		if after := late(few, 2); after > 2*time.Second {
+			t.Errorf("the last of a queue's two was %v late", after)
+		}
+		if after := late(many, 80); after > 10*time.Second {
+			t.Errorf("the last of a queue's 80 was %v late", after)
+		}
+	})
 }

@@ -1,13 +1,17 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
@@ -19,6 +23,8 @@ const (
 	// tickGrace is how long the others leave a tick to the process that took the last one, and up to twice that. Without it each tick would cost every
 	// process a refused change.
 	tickGrace = 500 * time.Millisecond
+	// firesMax is how many schedules are fired side by side. Their entries share flushes.
+	firesMax = 16
 )
 
 // errOvertaken: another process changed the schedule, or enqueued its message.
@@ -27,12 +33,14 @@ var errOvertaken = errors.New("the schedule was changed by another process")
 // scheduler enqueues the messages of schedules. Every process does, and none needs another: the message and the move to the next tick are one entry that
 // checks the version of the schedule's key. So a tick has one message, whoever is faster, and whoever dies before or after the entry.
 type scheduler struct {
-	owner   *Queues
+	owner  *Queues
+	listed time.Time     // when ticks was read; zero: it has to be
+	again  time.Duration // after so long it is read again
+	asked  chan struct{} // holds one value when a schedule was changed here
+
+	mu      sync.Mutex      // guards what follows while schedules are fired
 	ticks   map[string]tick // by key
 	refused map[string]bool // schedules, by key, of which it was said that they cannot be enqueued
-	listed  time.Time       // when ticks was read; zero: it has to be
-	again   time.Duration   // after so long it is read again
-	asked   chan struct{}   // holds one value when a schedule was changed here
 }
 
 // tick is the next one of a schedule: when it is due, and when this process looks whether another took it.
@@ -95,19 +103,47 @@ func (s *scheduler) turn(ctx context.Context) (wait time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for key, t := range s.ticks {
-		if t.at > now {
-			wait = min(wait, time.Duration(t.at-now)*time.Millisecond)
-			continue
-		}
-		if err := s.fire(ctx, key, now); err != nil {
-			return 0, err
-		}
-		if t, more := s.ticks[key]; more {
-			wait = min(wait, max(time.Duration(t.at-now)*time.Millisecond, 0))
-		}
+	fires, failed := errgroup.WithContext(ctx) // failed only keeps others from beginning: what has begun comes to its end
+	fires.SetLimit(firesMax)
+	for _, key := range s.due(now) {
+		fires.Go(func() error {
+			if failed.Err() != nil {
+				return nil
+			}
+			return s.fire(ctx, key, now)
+		})
+	}
+	if err := fires.Wait(); err != nil {
+		return 0, err
+	}
+	for _, t := range s.ticks {
+		wait = min(wait, max(time.Duration(t.at-now)*time.Millisecond, 0))
 	}
 	return wait, nil
+}
+
+// due lists the schedules that are due, by key. The queues take turns, each with the one that is due first: many schedules of one queue delay only its own.
+func (s *scheduler) due(now Time) []string {
+	byQueue := make(map[string][]string)
+	for key, t := range s.ticks {
+		if t.at <= now {
+			id, _, _ := strings.Cut(strings.TrimPrefix(key, schedulePrefix), "/")
+			byQueue[id] = append(byQueue[id], key)
+		}
+	}
+	turn := make(map[string]int) // of a schedule in its queue
+	var due []string
+	for _, keys := range byQueue {
+		slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(s.ticks[a].due, s.ticks[b].due) })
+		for i, key := range keys {
+			turn[key] = i
+		}
+		due = append(due, keys...)
+	}
+	slices.SortFunc(due, func(a, b string) int {
+		return cmp.Or(cmp.Compare(turn[a], turn[b]), cmp.Compare(s.ticks[a].due, s.ticks[b].due))
+	})
+	return due
 }
 
 // list reads the ticks of all schedules, without their messages.
@@ -158,11 +194,11 @@ func (s *scheduler) fire(ctx context.Context, key string, now Time) error {
 			return err
 		}
 		if err == nil && sc.now == 0 {
-			delete(s.ticks, key)
+			s.update(func() { delete(s.ticks, key) })
 			return nil
 		}
 		if err == nil && (sc.Paused || sc.next == 0 || sc.next > now) {
-			s.note(s.ticks, sc)
+			s.update(func() { s.note(s.ticks, sc) })
 			return nil
 		}
 		if err == nil {
@@ -170,21 +206,27 @@ func (s *scheduler) fire(ctx context.Context, key string, now Time) error {
 		}
 		switch {
 		case err == nil:
-			delete(s.refused, key)
-			s.note(s.ticks, sc)
+			s.update(func() { delete(s.refused, key); s.note(s.ticks, sc) })
 			return nil
 		case errors.Is(err, errOvertaken):
 		case ctx.Err() != nil, errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrUnsure), errors.Is(err, eventlog.ErrClosed):
 			return err
 		case errors.Is(err, ErrUnknownQueue): // its schedules are being forgotten
-			delete(s.ticks, key)
+			s.update(func() { delete(s.ticks, key) })
 			return nil
 		default:
-			s.refuse(key, err)
+			s.update(func() { s.refuse(key, err) })
 			return nil
 		}
 	}
 	return nil // others are at it
+}
+
+// update changes ticks and refused.
+func (s *scheduler) update(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
 }
 
 // refuse says once of a schedule why its message cannot be enqueued.

@@ -6,25 +6,30 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// opsMax bounds the operations in one change, opBytesMax the bytes of the records that it appends.
+// A change is built while all writers of the process wait: opsMax bounds its operations, opBytesMax the bytes of the records that it appends, and
+// workMax the runs and messages that its operations pass over. One operation may always be in it.
 const (
 	opsMax     = 4096
 	opBytesMax = 4 << 20
+	workMax    = 1 << 20 // some 10 ms
 )
+
+// holdingMax bounds the operations of one process that hold records of answers in memory, about opBytesMax each and one message.
+const holdingMax = 16
 
 type op struct {
 	// apply changes the state and adds records and puts to the change. It may run again on a newer state, so it must overwrite its
 	// earlier results.
-	apply func(s *state, c *change) (changed bool, err error)
-	bytes int64 // of records that it appends
-	stale bool  // set by apply: it refused a receipt
+	apply    func(s *state, c *change) (changed bool, err error)
+	bytes    int64 // of records that it appends
+	messages int64 // that it changes
+	stale    bool  // set by apply: it refused a receipt
 
 	maybeDone bool // an earlier attempt has an unknown outcome
 
@@ -37,10 +42,10 @@ type op struct {
 // change is the entry under construction for one change of a shard.
 type change struct {
 	entry     eventlog.Entry
-	loose     map[eventlog.Partition]*loose
-	order     []eventlog.Partition // of loose, by first mention
-	keys      map[string]bool      // that put puts
-	maybeDone bool                 // of the operation that is applied: op.maybeDone
+	batches   []loose
+	last      map[eventlog.Partition]int // the last of batches for a partition
+	keys      map[string]bool            // that put puts
+	maybeDone bool                       // of the operation that is applied: op.maybeDone
 }
 
 // unsureIfResent turns ErrStaleReceipt into ErrUnsure if the operation was sent before: the earlier attempt may itself have used the
@@ -52,24 +57,30 @@ func (c *change) unsureIfResent(err error) error {
 	return err
 }
 
+// loose is a batch before it is sealed.
 type loose struct {
-	topic   eventlog.Topic
-	records []batch.Record
+	topic     eventlog.Topic
+	partition eventlog.Partition
+	records   []batch.Record
+	bytes     int
 }
 
-// append adds a record to the entry, and says which batch of it, and which record there, it is.
+// append adds a record to the entry, and says which batch of it, and which record there, it is. A batch has what its topic takes, and
+// the first record however large it is.
 func (c *change) append(t eventlog.Topic, p eventlog.Partition, r batch.Record) (nth, record int) {
-	if c.loose == nil {
-		c.loose = make(map[eventlog.Partition]*loose)
+	if c.last == nil {
+		c.last = make(map[eventlog.Partition]int)
 	}
-	l := c.loose[p]
-	if l == nil {
-		l = &loose{topic: t}
-		c.loose[p] = l
-		c.order = append(c.order, p)
+	size := batch.SealedSize(&r)
+	nth, there := c.last[p]
+	if !there || c.batches[nth].bytes+size > t.MaxMessageBytes() {
+		nth = len(c.batches)
+		c.last[p] = nth
+		c.batches = append(c.batches, loose{topic: t, partition: p})
 	}
-	l.records = append(l.records, r)
-	return slices.Index(c.order, p), len(l.records) - 1
+	l := &c.batches[nth]
+	l.records, l.bytes = append(l.records, r), l.bytes+size
+	return nth, len(l.records) - 1
 }
 
 // put adds puts of unique keys, each key once, as an entry demands. Two messages share a unique key if somebody copied a record with
@@ -87,12 +98,12 @@ func (c *change) put(puts []eventlog.Put) {
 }
 
 func (c *change) seal() error {
-	for _, p := range c.order {
-		l := c.loose[p]
-		b, err := l.topic.Seal(p, l.records)
+	for _, l := range c.batches {
+		b, err := l.topic.Seal(l.partition, l.records)
 		if err != nil {
 			return err
 		}
+		batch.MarkOwn(b.Bytes) // see headers.go
 		c.entry.Batches = append(c.entry.Batches, b)
 	}
 	return nil
@@ -105,9 +116,6 @@ type shard struct {
 	q     *Queue // its definition is checked with every change; nil for a slot of the wheel
 	name  string // for errors
 	key   string
-
-	keysMu sync.Mutex           // held while keys are read
-	keys   atomic.Pointer[keys] // for a queue that keeps order by key
 
 	mu       sync.Mutex // guards what follows
 	queued   []*op
@@ -215,13 +223,16 @@ func (s *shard) work(ctx context.Context) {
 		}
 		var next *state
 		from, version := s.version, s.version.Next()
-		ticket := s.owner.log.SubmitLate(ctx, s.size(), func() (eventlog.Entry, bool) {
-			taken = append(taken, s.take(len(taken))...)
-			var e eventlog.Entry
-			e, next = s.apply(taken, version)
+		var unsealed error
+		ticket := s.owner.log.SubmitLate(ctx, s.size(), func() (e eventlog.Entry, _ bool) {
+			taken = append(taken, s.take(taken)...)
+			e, next, unsealed = s.apply(taken, version)
 			return e, next != nil
 		})
 		_, err := ticket.Wait(ctx)
+		if unsealed != nil {
+			err = unsealed
+		}
 		switch {
 		case err == nil && next == nil && !fresh && slices.ContainsFunc(taken, func(o *op) bool { return o.stale || errors.Is(o.err, ErrStaleReceipt) }):
 			s.forget() // the receipt may belong to a claim of another process that this state does not have yet: read it and apply again
@@ -284,28 +295,40 @@ func (s *shard) known() *state {
 }
 
 // size estimates the encoded size of the state, in bytes.
-func (s *shard) size() int64 {
-	runs := 0
-	for i := range s.known().parts {
-		runs += len(s.known().parts[i].runs)
+func (s *shard) size() int64 { return 256 + 96*s.known().count() }
+
+// passes is about how many runs and messages an operation passes over, beside those that it changes. The caller holds s.mu.
+func (s *shard) passes() (n int64) {
+	n = 1 + s.state.count()
+	if s.q != nil && s.q.def.Load().settings.KeyOrder {
+		for i := range s.state.parts {
+			n += int64(s.state.parts[i].next - s.state.parts[i].floor)
+		}
 	}
-	return 256 + 96*int64(runs)
+	return n
 }
 
-// take removes operations from the queue; with the `had` ones taken before they are at most opsMax.
-func (s *shard) take(had int) []*op {
+// take removes operations from the queue; those had before are in the same change.
+func (s *shard) take(had []*op) []*op {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, bytes := 0, int64(0)
+	n, bytes, work, passes := 0, int64(0), int64(0), s.passes()
+	for _, o := range had {
+		bytes += o.bytes
+		work += passes + o.messages
+	}
 	if s.oneByOne > 0 {
-		if had == 0 {
-			n, s.oneByOne = 1, s.oneByOne-1
+		if len(had) == 0 {
+			n, s.oneByOne = min(1, len(s.queued)), s.oneByOne-1
 		}
 		bytes = opBytesMax + 1
 	}
-	for n < len(s.queued) && had+n < opsMax && (n == 0 || bytes+s.queued[n].bytes <= opBytesMax) {
+	for ; n < len(s.queued) && len(had)+n < opsMax; n++ {
 		bytes += s.queued[n].bytes
-		n++
+		work += passes + s.queued[n].messages
+		if len(had)+n > 0 && (bytes > opBytesMax || work > workMax) {
+			break
+		}
 	}
 	taken := slices.Clone(s.queued[:n])
 	s.queued = slices.Delete(s.queued, 0, n)
@@ -325,15 +348,15 @@ func isRefusal(err error) bool {
 	return !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrClosed) && !errors.Is(err, eventlog.ErrUnsure)
 }
 
-// apply makes one entry of the operations; a nil state: none of them changes anything.
-func (s *shard) apply(ops []*op, version eventlog.Version) (eventlog.Entry, *state) {
+// apply makes one entry of the operations; a nil state: none of them changes anything. The error says that their records make no batches.
+func (s *shard) apply(ops []*op, version eventlog.Version) (eventlog.Entry, *state, error) {
 	next := s.known().clone()
 	c := &change{}
 	if s.q != nil && !s.q.decides(s.key) { // limits were added to the queue or removed: another key holds its state now
 		for _, o := range ops {
 			o.err = errMoved
 		}
-		return eventlog.Entry{}, nil
+		return eventlog.Entry{}, nil, nil
 	}
 	changed := false
 	for _, o := range ops {
@@ -344,13 +367,13 @@ func (s *shard) apply(ops []*op, version eventlog.Version) (eventlog.Entry, *sta
 		o.err = c.unsureIfResent(o.err)
 	}
 	if !changed {
-		return eventlog.Entry{}, nil
+		return eventlog.Entry{}, nil, nil
 	}
 	if err := c.seal(); err != nil {
-		panic(fmt.Sprintf("%s: seal records that were read from the log: %v", s.name, err))
+		return eventlog.Entry{}, nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	next.writer = s.owner.newWriterID()
-	return s.entryOf(c, next, version), next
+	return s.entryOf(c, next, version), next, nil
 }
 
 // entryOf builds the entry that replaces the known state with next.

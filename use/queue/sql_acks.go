@@ -4,16 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Beside knows of acks that workers committed in SQL transactions, and that have not reached the queue's state yet: see Handled.
+// Beside knows of acks that workers made in SQL transactions, and that have not reached the queue's state yet: see Handled. A transaction can only
+// acknowledge the claim that the queue's state has. So once the state has another claim, nothing is acknowledged any more by who had the one before,
+// but for transactions that are open.
 type Beside interface {
-	// Acked lists the messages of a partition that were acknowledged so, for the queue with an id.
+	// Acked lists the messages of a partition that committed transactions acknowledged, for the queue with an id.
 	Acked(ctx context.Context, id string, p eventlog.Partition) ([]eventlog.Offset, error)
+	// Unacked returns those of the messages that no transaction acknowledged, not even one that is open.
+	Unacked(ctx context.Context, id string, p eventlog.Partition, offsets []eventlog.Offset) ([]eventlog.Offset, error)
 }
 
 // Handled acknowledges messages whose ack was committed with SQL, whether they are claimed now or not. Errors are those of Ack; a
@@ -22,15 +28,14 @@ type Beside interface {
 // unchanged returns an error when the store is in another incarnation than where the ack was found, for its offset may be another message's then: a
 // claim does not tell, since the message need not be claimed. It is asked each time that the queue's state is changed.
 func (q *Queue) Handled(ctx context.Context, unchanged func() error, receipts ...string) ([]error, error) {
-	return q.answer(ctx, receipts, func(s *state, c *change, g grant) error {
+	return q.answer(ctx, receipts, func(e *edit, g grant, _ preparation) error {
 		if err := unchanged(); err != nil {
 			return err
 		}
-		p := s.part(g.partition)
-		if r, there := p.at(g.offset); !there || r.fate == done {
+		if r, there := e.at(g.offset); !there || r.fate == done {
 			return &StaleReceiptError{Why: "the message is done", Done: true}
 		}
-		p.resolve(g, run{fate: done})
+		e.put(g.offset, run{fate: done})
 		return nil
 	}, q.keepDone)
 }
@@ -59,6 +64,7 @@ func (qs *Queues) OpenID(ctx context.Context, id string) (*Queue, error) {
 		}
 	}
 	qs.mu.Unlock()
+	heard := qs.news()
 	var found *definition
 	err := qs.log.ListAll(ctx, defPrefix, func(kv eventlog.KeyValue) error {
 		d, err := parseDefinition(kv)
@@ -73,7 +79,14 @@ func (qs *Queues) OpenID(ctx context.Context, id string) (*Queue, error) {
 	if found == nil {
 		return nil, fmt.Errorf("%w: id %q", ErrUnknownQueue, id)
 	}
-	return qs.adopt(*found)
+	if q := qs.adopt(*found, heard); q != nil {
+		return q, nil
+	}
+	q, err := qs.openAs(ctx, found.name, id)
+	if err == nil && q.id != id {
+		err = fmt.Errorf("%w: id %q", ErrUnknownQueue, id)
+	}
+	return q, err
 }
 
 // IDOfReceipt returns the id of the receipt's queue.
@@ -82,12 +95,83 @@ func IDOfReceipt(receipt string) string {
 	return id
 }
 
-// hasExpiredLease reports whether a message's lease has ended without an answer.
-func (p *part) hasExpiredLease(now Time) bool {
-	return slices.ContainsFunc(p.runs, func(r run) bool { return r.fate == claimed && r.until <= now })
+// withoutAcked drops claims of messages that transactions acknowledged: only messages that were claimed before can be. The claims are in the state:
+// so whoever had the messages before cannot acknowledge them later.
+func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted []grant) ([]grant, error) {
+	if q.owner.beside == nil || !slices.ContainsFunc(granted, grant.again) {
+		return granted, nil
+	}
+	acked, err := q.owner.beside.Acked(ctx, q.id, p)
+	if err != nil {
+		return nil, fmt.Errorf("ask which messages are done: %w", err)
+	}
+	done := make(map[eventlog.Offset]bool, len(acked))
+	for _, o := range acked {
+		done[o] = true
+	}
+	return slices.DeleteFunc(granted, func(g grant) bool { return done[g.offset] }), nil
 }
 
-// without drops messages that were acknowledged with SQL.
-func without(grants []grant, acked []eventlog.Offset) []grant {
-	return slices.DeleteFunc(grants, func(g grant) bool { return slices.Contains(acked, g.offset) })
+// again reports whether a message was claimed before.
+func (g grant) again() bool { return g.attempt > 1 }
+
+// unacked returns the claims whose messages may leave their place: those that no transaction acknowledged that might still be open.
+func (q *Queue) unacked(ctx context.Context, p eventlog.Partition, claims []grant) ([]grant, error) {
+	if q.owner.beside == nil || len(claims) == 0 {
+		return claims, nil
+	}
+	offsets := make([]eventlog.Offset, len(claims))
+	for i, g := range claims {
+		offsets[i] = g.offset
+	}
+	free, err := q.owner.beside.Unacked(ctx, q.id, p, offsets)
+	if err != nil {
+		return nil, fmt.Errorf("ask which messages are not done: %w", err)
+	}
+	return slices.DeleteFunc(claims, func(g grant) bool { return !slices.Contains(free, g.offset) }), nil
 }
+
+// mayLeave is unacked for one claim. Of a first claim nobody asks: its worker alone could have acknowledged the
+// message.
+func (q *Queue) mayLeave(ctx context.Context, g grant) (bool, error) {
+	if !g.again() {
+		return true, nil
+	}
+	free, err := q.unacked(ctx, g.partition, []grant{g})
+	return len(free) > 0, err
+}
+
+// takeOver claims messages whose leases ended, as the same attempts, for takenFor: their workers cannot acknowledge them any more.
+func (q *Queue) takeOver(ctx context.Context, p eventlog.Partition, spent []grant) (taken []grant, err error) {
+	earliest, latest, err := q.owner.clock.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nonce := rand.Uint32()
+	err = q.change(ctx, p, &op{apply: func(s *state, _ *change) (bool, error) {
+		taken = nil
+		e := edit{p: s.part(p)}
+		for _, g := range spent {
+			r, err := e.held(g)
+			if err != nil || r.until > earliest {
+				continue // it was answered, or extended
+			}
+			r.until, r.nonce = latest+Time(takenFor.Milliseconds()), nonce
+			e.put(g.offset, r)
+			g.until, g.nonce = r.until, r.nonce
+			taken = append(taken, g)
+		}
+		return e.apply(), nil
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return q.unacked(ctx, p, taken)
+}
+
+// takenFor is how long messages whose last lease ended are held while they become dead letters, and until those that an open transaction acknowledged are
+// looked at again.
+const takenFor = 10 * time.Second
+
+// takenMost bounds how many messages are taken over at once.
+const takenMost = 1000

@@ -2,7 +2,10 @@ package queue
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -22,7 +25,8 @@ const (
 
 // run is neighbouring messages that share a fate.
 type run struct {
-	n       int64 // how many
+	from    eventlog.Offset // the first
+	n       int64           // how many
 	fate    fate
 	attempt int32  // claimed: which attempt this is, from 1. waiting: how many there were
 	until   Time   // claimed: when the lease ends. waiting: not to be claimed before
@@ -31,10 +35,30 @@ type run struct {
 	reason  string // waiting: why the last attempt failed
 }
 
+// end is the offset after the last.
+func (r run) end() eventlog.Offset { return r.from + eventlog.Offset(r.n) }
+
 // like reports whether two runs can be one.
 func (r run) like(o run) bool {
-	r.n, o.n = 0, 0
+	r.from, r.n = o.from, o.n
 	return r == o
+}
+
+// join appends a run that begins where the last one ends. Two that are alike become one.
+func join(runs []run, r run) []run {
+	if last := len(runs) - 1; last >= 0 && runs[last].like(r) {
+		runs[last].n += r.n
+		return runs
+	}
+	return append(runs, r)
+}
+
+// joinAt is join for runs that may have others between them.
+func joinAt(runs []run, r run) []run {
+	if last := len(runs) - 1; last >= 0 && runs[last].end() != r.from {
+		return append(runs, r)
+	}
+	return join(runs, r)
 }
 
 // part is the state of the messages of one partition.
@@ -82,61 +106,78 @@ func (p *part) started() (n int64) {
 	return n
 }
 
+// search is the index of the run that holds an offset: 0 below floor, len(p.runs) from next on.
+func (p *part) search(o eventlog.Offset) int {
+	return sort.Search(len(p.runs), func(i int) bool { return o < p.runs[i].end() })
+}
+
 // at finds the run that holds an offset; false below floor and from next on.
 func (p *part) at(o eventlog.Offset) (run, bool) {
 	if o < p.floor || o >= p.next {
 		return run{}, false
 	}
-	at := p.floor
-	for _, r := range p.runs {
-		if at += eventlog.Offset(r.n); o < at {
-			return r, true
-		}
-	}
-	panic("queue: the runs of a partition do not reach its next offset")
+	return p.runs[p.search(o)], true
 }
 
-// set changes the fate of r.n messages from an offset on. They are within [floor, next).
-func (p *part) set(from eventlog.Offset, r run) {
-	first := p.split(from)
-	last := p.split(from + eventlog.Offset(r.n))
-	p.runs = slices.Replace(p.runs, first, last, r)
-}
-
-// split makes a run begin at an offset, and returns its index.
-func (p *part) split(o eventlog.Offset) int {
-	at := p.floor
-	for i, r := range p.runs {
-		if at == o {
-			return i
-		}
-		if end := at + eventlog.Offset(r.n); o < end {
-			left, right := r, r
-			left.n, right.n = int64(o-at), int64(end-o)
-			p.runs = slices.Replace(p.runs, i, i+1, left, right)
-			return i + 1
-		}
-		at += eventlog.Offset(r.n)
+// set changes the fates of messages from floor on. The changes are in order and do not overlap; those past next begin there. However many there
+// are, it passes over the runs once.
+func (p *part) set(changes ...run) {
+	if len(changes) == 0 {
+		return
 	}
-	return len(p.runs)
-}
-
-// tidy joins runs that can be one, and raises the floor past what is done.
-func (p *part) tidy() {
-	kept := p.runs[:0]
-	for _, r := range p.runs {
-		switch last := len(kept) - 1; {
-		case r.n == 0:
-		case last < 0 && r.fate == done:
-			p.floor += eventlog.Offset(r.n)
-		case last >= 0 && kept[last].like(r):
-			kept[last].n += r.n
-		default:
-			kept = append(kept, r)
+	old := p.runs
+	first := p.search(changes[0].from)
+	p.runs = append(make([]run, 0, len(old)+2*len(changes)), old[:first]...)
+	old = old[first:]
+	for _, c := range changes {
+		for len(old) > 0 && old[0].end() <= c.from {
+			p.runs, old = join(p.runs, old[0]), old[1:]
+		}
+		if len(old) > 0 && old[0].from < c.from {
+			left := old[0]
+			left.n = int64(c.from - left.from)
+			p.runs = join(p.runs, left)
+		}
+		covered := p.floor
+		if last := len(p.runs) - 1; last >= 0 {
+			covered = p.runs[last].end()
+		}
+		if covered != c.from {
+			panic(fmt.Sprintf("queue: a change of %d messages at offset %d overlaps another or leaves a hole; floor %d, next %d", c.n, c.from, p.floor, p.next))
+		}
+		p.runs = join(p.runs, c)
+		for len(old) > 0 && old[0].end() <= c.end() {
+			old = old[1:]
+		}
+		if len(old) > 0 && old[0].from < c.end() {
+			old[0].from, old[0].n = c.end(), int64(old[0].end()-c.end())
 		}
 	}
-	clear(p.runs[len(kept):])
-	p.runs = kept
+	for _, r := range old {
+		p.runs = join(p.runs, r)
+	}
+	p.next = max(p.next, changes[len(changes)-1].end())
+	p.raiseFloor()
+}
+
+// raiseFloor drops what is done in front.
+func (p *part) raiseFloor() {
+	n := 0
+	for n < len(p.runs) && p.runs[n].fate == done {
+		n++
+	}
+	if p.runs = p.runs[n:]; len(p.runs) > 0 {
+		p.floor = p.runs[0].from
+	} else {
+		p.floor = p.next
+	}
+}
+
+// reach lets the runs cover what is below end: messages that nobody has claimed.
+func (p *part) reach(end eventlog.Offset) {
+	if p.next < end {
+		p.set(run{from: p.next, n: int64(end - p.next), fate: waiting})
+	}
 }
 
 // trimmed raises the floor to first, the log's start: what is below is deleted, whatever its fate was.
@@ -148,9 +189,38 @@ func (p *part) trimmed(first eventlog.Offset) {
 		p.floor, p.next, p.runs = first, first, nil
 		return
 	}
-	p.runs = p.runs[p.split(first):]
-	p.floor = first
-	p.tidy()
+	p.runs = slices.Clone(p.runs[p.search(first):])
+	p.runs[0].from, p.runs[0].n = first, int64(p.runs[0].end()-first)
+	p.raiseFloor()
+}
+
+// edit collects changes of single messages, so that all of them cost one pass over the runs.
+type edit struct {
+	p       *part
+	changes map[eventlog.Offset]run
+}
+
+// at is part.at with the changes so far.
+func (e *edit) at(o eventlog.Offset) (run, bool) {
+	if r, changed := e.changes[o]; changed {
+		return r, true
+	}
+	return e.p.at(o)
+}
+
+// put changes the fate of a message within [floor, next).
+func (e *edit) put(o eventlog.Offset, r run) {
+	if e.changes == nil {
+		e.changes = make(map[eventlog.Offset]run)
+	}
+	r.from, r.n = o, 1
+	e.changes[o] = r
+}
+
+// apply makes the changes, and reports whether there were any.
+func (e *edit) apply() bool {
+	e.p.set(slices.SortedFunc(maps.Values(e.changes), func(a, b run) int { return cmp.Compare(a.from, b.from) })...)
+	return len(e.changes) > 0
 }
 
 // claim is what a worker asks for.
@@ -163,87 +233,66 @@ type claim struct {
 	attemptsMax int32 // a claim that ended without an answer counts as a failed attempt; 0: no limit
 	window      int64 // most messages above the floor that are not done
 	end         eventlog.Offset
-	allowed     func(eventlog.Offset) bool // nil: all
+	order       *order // nil: none
 }
 
 // claim gives a worker the oldest free messages: first those that came back, then new ones below c.end. The leases of the messages
 // in spent ended after their last attempt: they must become dead letters.
+//
+// It passes over the runs twice at most, and with an order over the messages once.
 func (p *part) claim(c claim) (granted []grant, spent []grant) {
-	at := p.floor
-	for i := 0; c.most > 0 && i < len(p.runs) && len(granted) < c.most; i++ {
-		r := p.runs[i]
-		start := at
-		at += eventlog.Offset(r.n)
-		if r.fate == done || r.until > c.now {
+	var changes []run
+	give := func(o eventlog.Offset, attempt int32) {
+		changes = joinAt(changes, run{from: o, n: 1, fate: claimed, attempt: attempt, until: c.until, nonce: c.nonce, worker: c.worker})
+		granted = append(granted, grant{p.partition, o, attempt, c.nonce, c.until})
+	}
+	for _, r := range p.runs {
+		if len(granted) >= c.most {
+			break
+		}
+		free := r.fate != done && r.until <= c.now
+		if free && r.fate == claimed && c.attemptsMax > 0 && r.attempt >= c.attemptsMax {
+			spent, free = p.grants(spent, r), false
+		}
+		if !free && c.order == nil {
 			continue
 		}
-		if r.fate == claimed && c.attemptsMax > 0 && r.attempt >= c.attemptsMax {
-			for k := range r.n {
-				spent = append(spent, grant{p.partition, start + eventlog.Offset(k), r.attempt, r.nonce, r.until})
+		for o := r.from; o < r.end() && len(granted) < c.most; o++ {
+			if first := c.order.first(o, r.fate == done); first && free {
+				give(o, r.attempt+1)
 			}
-			continue
 		}
-		n := min(r.n, int64(c.most-len(granted)))
-		n, skip := c.allows(start, n)
-		if skip > 0 { // split off what must wait, and come back for the rest
-			p.split(start + eventlog.Offset(skip))
-			at = start + eventlog.Offset(skip)
-			continue
-		}
-		next := run{n: n, fate: claimed, attempt: r.attempt + 1, until: c.until, nonce: c.nonce, worker: c.worker}
-		p.set(start, next)
-		at = start + eventlog.Offset(n)
-		granted = p.grants(granted, start, next)
 	}
 	room := c.window - p.started()
-	for room > 0 && len(granted) < c.most && p.next < c.end {
-		n := min(int64(c.end-p.next), int64(c.most-len(granted)), room)
-		n, skip := c.allows(p.next, n)
-		next := run{n: n, fate: claimed, attempt: 1, until: c.until, nonce: c.nonce, worker: c.worker}
-		if skip > 0 {
-			next = run{n: skip, fate: waiting}
+	for o := p.next; o < c.end && room > 0 && len(granted) < c.most; o++ {
+		if c.order.first(o, false) {
+			give(o, 1)
+			room--
 		} else {
-			granted = p.grants(granted, p.next, next)
-		}
-		p.runs = append(p.runs, next)
-		p.next += eventlog.Offset(next.n)
-		if skip == 0 {
-			room -= next.n
+			changes = joinAt(changes, run{from: o, n: 1, fate: waiting})
 		}
 	}
-	p.tidy()
+	p.set(changes...)
 	return granted, spent
 }
 
-// allows cuts n messages from an offset on down to those in front that may be claimed, or says how many in front may not.
-func (c *claim) allows(from eventlog.Offset, n int64) (allowed, skip int64) {
-	if c.allowed == nil {
-		return n, 0
-	}
-	for allowed < n && c.allowed(from+eventlog.Offset(allowed)) {
-		allowed++
-	}
-	if allowed > 0 {
-		return allowed, 0
-	}
-	for skip < n && !c.allowed(from+eventlog.Offset(skip)) {
-		skip++
-	}
-	return 0, skip
-}
-
-func (p *part) grants(to []grant, from eventlog.Offset, r run) []grant {
-	for k := range r.n {
-		to = append(to, grant{p.partition, from + eventlog.Offset(k), r.attempt, r.nonce, r.until})
+func (p *part) grants(to []grant, r run) []grant {
+	for o := r.from; o < r.end(); o++ {
+		to = append(to, grant{p.partition, o, r.attempt, r.nonce, r.until})
 	}
 	return to
 }
 
 // held finds the claim that a receipt belongs to.
 func (p *part) held(g grant) (run, error) {
-	r, there := p.at(g.offset)
+	return (&edit{p: p}).held(g)
+}
+
+// held is part.held with the changes so far.
+func (e *edit) held(g grant) (run, error) {
+	r, there := e.at(g.offset)
 	switch {
-	case !there && g.offset >= p.next:
+	case !there && g.offset >= e.p.next:
 		return run{}, &StaleReceiptError{Why: "the message was never claimed"}
 	case !there || r.fate == done:
 		return run{}, &StaleReceiptError{Why: "the message is done", Done: true}
@@ -252,15 +301,13 @@ func (p *part) held(g grant) (run, error) {
 	case r.attempt != g.attempt || r.nonce != g.nonce:
 		return run{}, &StaleReceiptError{Why: "its lease ended, and the message was claimed again"}
 	}
-	r.n = 1
 	return r, nil
 }
 
 // resolve gives the message of a receipt another fate.
 func (p *part) resolve(g grant, to run) {
-	to.n = 1
-	p.set(g.offset, to)
-	p.tidy()
+	to.from, to.n = g.offset, 1
+	p.set(to)
 }
 
 // nextFree is when a message of the partition may become free that is not now: the earliest end of a lease or a wait after now. 0: none.
@@ -298,6 +345,9 @@ type state struct {
 	tokensAt Time
 }
 
+// clockBack is more than processes differ by in their readings of the store's clock, in milliseconds.
+const clockBack = Time(5000)
+
 // allowance is how many of so many claims the queue's limits allow now.
 func (s *state) allowance(most int, settings Settings, now Time) int {
 	if settings.Concurrency > 0 {
@@ -315,9 +365,12 @@ func (s *state) allowance(most int, settings Settings, now Time) int {
 		if s.tokensAt == 0 {
 			s.tokens, s.tokensAt = burst, now
 		}
-		if now > s.tokensAt {
+		switch {
+		case now > s.tokensAt:
 			s.tokens = min(burst, s.tokens+settings.Rate*float64(now-s.tokensAt)/1000)
 			s.tokensAt = now
+		case now < s.tokensAt-clockBack: // the store's clock was set back: begin anew
+			s.tokens, s.tokensAt = burst, now
 		}
 		most = min(most, int(s.tokens))
 	}
@@ -329,6 +382,14 @@ func (s *state) spend(claims int, settings Settings) {
 	if settings.Rate > 0 {
 		s.tokens -= float64(claims)
 	}
+}
+
+// count counts the runs.
+func (s *state) count() (runs int64) {
+	for i := range s.parts {
+		runs += int64(len(s.parts[i].runs))
+	}
+	return runs
 }
 
 func (s *state) clone() *state {

@@ -298,7 +298,7 @@ func TestForgedReceiptsAreRefusedByEveryAnswer(t *testing.T) {
 			t.Errorf("one receipt too many: %v", err)
 		}
 		errs, err := q.Ack(t.Context(), many[1:]...)
-		if err != nil || errs[0] != nil || !errors.Is(errs[1], queue.ErrStaleReceipt) || !errors.Is(errs[99_999], queue.ErrStaleReceipt) {
+		if err != nil || errs[0] != nil || errs[1] != nil || errs[99_999] != nil {
 			t.Errorf("one receipt 100,000 times: %v; %v, %v", err, errs[0], errs[1])
 		}
 		if got := values(claimN(t, q, 10)); got != "b " {

@@ -3,8 +3,12 @@ package queue
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
@@ -12,53 +16,44 @@ import (
 
 // holder is the message that has a unique key. Its key in the store holds
 //
-//	4XJ…token 7-1017           the message is where it was enqueued: in the queue, or in the wheel
-//	4XJ…token 7-1017 moved     it was delayed for a retry, and is in the wheel
-//	4XJ…token 7-1017 3+2-90    the wheel delivered it: it is in partition 3, as record 2 of the batch at offset 90
+//	4XJ…token 7+2-1017         the message is where it was enqueued, in the queue or in the wheel: in partition 7, as record 2 of the batch at offset 1017
+//	4XJ…token 7-1019 3+0-90    it was moved since, into the wheel or out of it
 //
-// The message has the same token in a header. Whoever may publish to the queue's topic can write that header, but the token is random:
-// only who may read the topic, and so may claim and acknowledge the message, knows it.
+// The message has the same token in a header. Anybody who may read the topic can copy that header, so the message is the one at that place alone.
 type holder struct {
-	token     string // "": of a message that was enqueued before there were tokens
-	id        MessageID
-	moved     bool      // it was delayed for a retry: it is no longer where its id says
-	place     MessageID // where the wheel delivered it, if delivered
-	delivered bool
+	token string // "": of a message that was enqueued before there were tokens
+	id    MessageID
+	place MessageID // where it is
+	lost  bool      // an older version moved it, and did not say where to
 }
 
-const uniqueMoved = " moved"
+const uniqueLost = " moved"
 
 func (h holder) String() string {
-	text := h.id.String()
-	if h.token != "" {
-		text = h.token + " " + text
+	if h.token == "" {
+		return h.id.String()
 	}
-	if h.moved {
-		text += uniqueMoved
-	}
-	return text
+	return h.token + " " + h.id.String()
 }
 
-// holderValue is a holder's value up to the offset of its id, which the store appends.
-func holderValue(headers []batch.RecordHeader, p eventlog.Partition) []byte {
+// holderValue is a new holder's value up to the batch's offset, which the store appends.
+func holderValue(headers []batch.RecordHeader, p eventlog.Partition, record int) []byte {
 	text, _ := header(batch.Record{Headers: headers}, headerUnique)
 	_, token, _ := strings.Cut(text, " ")
-	return fmt.Appendf(nil, "%s %d-", token, p)
+	return fmt.Appendf(nil, "%s %d+%d-", token, p, record)
 }
 
 func parseHolder(kv eventlog.KeyValue) (h holder, err error) {
-	text, moved := strings.CutSuffix(string(kv.Value), uniqueMoved)
-	h.moved = moved
-	words := strings.Split(text, " ")
-	if last := words[len(words)-1]; strings.Contains(last, "+") {
-		h.delivered, words = true, words[:len(words)-1]
-		h.place, err = parsePlace(last)
+	text, lost := strings.CutSuffix(string(kv.Value), uniqueLost)
+	h.lost = lost
+	places := text
+	if token, rest, _ := strings.Cut(text, " "); !strings.Contains(token, "-") {
+		h.token, places = token, rest
 	}
-	if len(words) == 2 {
-		h.token, words = words[0], words[1:]
-	}
-	if err == nil {
-		h.id, err = ParseID(strings.Join(words, " "))
+	id, place, moved := strings.Cut(places, " ")
+	h.id, err = parsePlace(id)
+	if h.place = h.id; moved && err == nil {
+		h.place, err = parsePlace(place)
 	}
 	if err != nil {
 		return h, fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
@@ -66,14 +61,16 @@ func parseHolder(kv eventlog.KeyValue) (h holder, err error) {
 	return h, nil
 }
 
-// placeValue is the value for a holder that the wheel delivers, up to the batch's offset, which the store appends.
+// placeValue is the value for a holder that moves, up to the batch's offset, which the store appends.
 func (h holder) placeValue(p eventlog.Partition, record int) []byte {
-	h.moved = false
 	return fmt.Appendf(nil, "%s %d+%d-", h, p, record)
 }
 
 func parsePlace(text string) (place MessageID, err error) {
-	partition, at, _ := strings.Cut(text, "+")
+	partition, at, counted := strings.Cut(text, "+")
+	if !counted {
+		return ParseID(text)
+	}
 	record, base, _ := strings.Cut(at, "-")
 	n, err := strconv.ParseUint(record, 10, 31)
 	if err != nil {
@@ -106,34 +103,26 @@ func (q *Queue) holds(ctx context.Context, rec batch.Record, g grant) (key strin
 	if err != nil || key == "" || !same {
 		return "", held, err
 	}
-	at := MessageID{g.partition, g.offset}
-	switch {
-	case held.token != "", held.delivered && held.place == at, held.id == at:
-		return key, held, nil
-	case !held.delivered && (held.moved || q.owner.wheel.has(held.id.Partition)) && held.id == idOf(g, rec):
-		return key, held, nil // an older version delivered it: no more is known of it than its id, which can be forged
-	}
-	return "", held, nil
-}
-
-// delivers finds the unique key of a message that the wheel delivers, if it holds one, with its holder: the key is to say where the message is. It needs
-// no check: the message alone frees its key, and leaves its slot once.
-func (q *Queue) delivers(ctx context.Context, rec batch.Record, id MessageID) (key string, held holder, err error) {
-	key, held, same, err := q.uniqueOf(ctx, rec)
-	if err != nil || !same || held.token == "" && held.id != id {
-		return "", held, err
+	if !held.isAt(MessageID{g.partition, g.offset}, idOf(g, rec)) {
+		return "", held, nil
 	}
 	return key, held, nil
 }
 
-// movesUnique returns the put that marks a message's unique key, if it holds one, as that of a message delayed for a retry.
-func (q *Queue) movesUnique(ctx context.Context, rec batch.Record, g grant) ([]eventlog.Put, error) {
-	key, held, err := q.holds(ctx, rec, g)
-	if err != nil || key == "" {
-		return nil, err
+// isAt reports whether a message with the holder's token is the holder, by where it is. Of one that an older version moved that is not known: its
+// token will do, or its id if it has none.
+func (h holder) isAt(place, id MessageID) bool {
+	return h.place == place || h.lost && (h.token != "" || h.id == id)
+}
+
+// leaves finds the unique key of a message that leaves a slot of the wheel, if it holds one, with its holder: the key is to say where the message is. It needs
+// no check: the message alone frees its key, and leaves its slot once.
+func (q *Queue) leaves(ctx context.Context, rec batch.Record, place, id MessageID) (key string, held holder, err error) {
+	key, held, same, err := q.uniqueOf(ctx, rec)
+	if err != nil || !same || !held.isAt(place, id) {
+		return "", held, err
 	}
-	held.moved, held.delivered = true, false
-	return []eventlog.Put{{Key: key, Version: eventlog.Version(0).Next(), Value: []byte(held.String())}}, nil
+	return key, held, nil
 }
 
 // freesUnique returns the put that frees a message's unique key, if it holds one.
@@ -158,4 +147,123 @@ func (q *Queue) unique(ctx context.Context, g grant) ([]eventlog.Put, error) {
 		return nil, err
 	}
 	return q.freesUnique(ctx, rec, g)
+}
+
+// heldKey is a unique key that is in the store.
+type heldKey struct {
+	holder
+	version eventlog.Version
+	over    bool // the message is certainly no longer in the queue, so the key is free
+}
+
+// held reads unique keys, and tells of those that are in the store whether their messages are over: a store call for each key, uniqueReads at a time,
+// and what areOver takes.
+func (q *Queue) held(ctx context.Context, keys []string) (map[string]heldKey, error) {
+	found := make([]eventlog.KeyValue, len(keys))
+	reads, readCtx := errgroup.WithContext(ctx)
+	reads.SetLimit(uniqueReads)
+	for i, key := range keys {
+		reads.Go(func() (err error) { found[i], err = q.log.Get(readCtx, key); return err })
+	}
+	if err := reads.Wait(); err != nil {
+		return nil, err
+	}
+	found = slices.DeleteFunc(found, func(kv eventlog.KeyValue) bool { return kv.Version == 0 })
+	if len(found) == 0 {
+		return nil, nil
+	}
+	holders := make([]holder, len(found))
+	for i, kv := range found {
+		var err error
+		if holders[i], err = parseHolder(kv); err != nil {
+			return nil, err
+		}
+	}
+	over, err := q.areOver(ctx, holders)
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[string]heldKey)
+	for i, kv := range found {
+		held[kv.Key] = heldKey{holders[i], kv.Version, over[i]}
+	}
+	return held, nil
+}
+
+// areOver tells which messages are certainly no longer in the queue. For one that an older version moved that is not known: false. One store call for all
+// partitions, and one for each state that tells of them, uniqueReads at a time.
+func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
+	topics, err := q.levels(ctx)
+	if err != nil {
+		return nil, err
+	}
+	elsewhere := func(h holder) bool {
+		_, mine := topicOf(topics, h.place.Partition)
+		return !h.lost && !mine && !q.owner.wheel.has(h.place.Partition)
+	}
+	if slices.ContainsFunc(holders, elsewhere) { // another process may just have added the partition
+		if err := q.log.RefreshTopics(ctx); err != nil {
+			return nil, err
+		}
+		if topics, err = q.levels(ctx); err != nil {
+			return nil, err
+		}
+	}
+	over := make([]bool, len(holders))
+	first := make(map[eventlog.Partition]eventlog.Offset) // of the queue's partitions
+	shards := make(map[string]*shard)
+	of := make(map[string][]int) // the holders whose fate a shard knows
+	for i, h := range holders {
+		p := h.place.Partition
+		var s *shard
+		switch {
+		case h.lost:
+			continue
+		case elsewhere(h): // the topic was deleted
+			over[i] = true
+			continue
+		case q.owner.wheel.has(p): // a message that moves tells its key, in the same change: the wheel gave one that left up
+			s = &shard{owner: q.owner, name: "a slot of the wheel", key: wheelStateKey(p)}
+		default:
+			s = q.shard(p)
+			first[p] = 0
+		}
+		shards[s.key] = s
+		of[s.key] = append(of[s.key], i)
+	}
+	if len(first) > 0 {
+		bounds, err := q.log.Bounds(ctx, slices.Collect(maps.Keys(first))...)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range bounds {
+			if b.Err != nil {
+				return nil, b.Err
+			}
+			first[b.Bounds.Partition] = b.Bounds.First
+		}
+	}
+	reads, readCtx := errgroup.WithContext(ctx)
+	reads.SetLimit(uniqueReads)
+	for key, s := range shards {
+		reads.Go(func() error {
+			st, err := s.fresh(readCtx)
+			if err != nil {
+				return err
+			}
+			for _, i := range of[key] {
+				at := holders[i].place
+				known := st.part(at.Partition)
+				r, there := known.at(at.Offset)
+				switch {
+				case at.Offset < known.next: // a worker may still answer a claimed message, even if the log no longer has it
+					over[i] = !there || r.fate == done
+				default: // it was never claimed
+					over[i] = at.Offset < first[at.Partition]
+				}
+			}
+			return nil
+		})
+	}
+	return over, reads.Wait()
 }

@@ -20,6 +20,9 @@ import (
 // begins, its messages move to slots of shorter spans, and from a slot of 1 s to their queue. So a delayed message needs no key, and
 // is copied a few times at most.
 //
+// No clock decides whether a message is found: a slot's messages are read when they come, and again when its next span begins or has
+// passed. What is due before the next span moves at once.
+//
 //	level 0   64 slots of 1 s            level 3   64 slots of 3 days
 //	level 1   64 slots of 64 s           level 4   64 slots of 194 days
 //	level 2   64 slots of 68 min
@@ -41,10 +44,10 @@ const (
 	// over.
 	leaderHeartbeat = 2 * time.Second
 	leaderTimeout   = 7 * time.Second
-	// A slot is read from openBefore ahead of its span until openAfter past it: a message may become durable after the span of its slot
-	// has passed.
+	// openBefore is how long before its span a slot is read.
 	openBefore = Time(2000)
-	openAfter  = Time(10_000)
+	// stayBytes bounds the messages that one pass reads in a slot to find that they stay there: what is due waits for the pass.
+	stayBytes = 4 << 20
 	// movesMax and movesBytes bound what moves in one change.
 	movesMax   = 1000
 	movesBytes = 1 << 20
@@ -52,7 +55,7 @@ const (
 	uniqueReads = 16
 	// dueBytes bounds the messages held in memory until they are due.
 	dueBytes = 64 << 20
-	// deletedMax bounds the memory of deleted queues.
+	// deletedMax bounds the memory of deleted queues, and of their deleted topics.
 	deletedMax = 1000
 	// passMin is the least time between two passes; messages due within it move together.
 	passMin = 20 * time.Millisecond
@@ -70,19 +73,17 @@ const headerAvailable = "weir.queue.available"
 // HeaderPriorAttempts holds how many attempts a message has had when it is delayed for a retry.
 const HeaderPriorAttempts = "weir.queue.tried"
 
-// slotOf returns the slot for a message due at due, as seen at now. It avoids slots that are still open, or about to be, for an
-// earlier span.
+// slotOf returns the slot for a message due at due, as seen at now: its span begins before the message is due.
 func slotOf(now, due Time) int32 {
 	due = max(due, now)
 	span := wheelSpan
 	for level := 0; ; level++ {
 		ahead := due/span - now/span
-		most := wheelSlots - 2 - (openBefore+openAfter)/span
-		if ahead > most && level < wheelLevels-1 && due/(span*wheelSlots) > now/(span*wheelSlots) {
+		if ahead >= wheelSlots && level < wheelLevels-1 {
 			span *= wheelSlots
 			continue
 		}
-		at := now/span + min(ahead, most)
+		at := now/span + min(ahead, wheelSlots-1)
 		return int32(level*wheelSlots + int(at%wheelSlots))
 	}
 }
@@ -91,20 +92,21 @@ func slotOf(now, due Time) int32 {
 type wheel struct {
 	owner   *Queues
 	slots   map[int32]*slot
-	due     dueHeap         // messages that were read and are not due yet
-	bytes   int             // of due
-	deleted map[string]bool // deleted or purged queues, named as in headerTo; ids are never reused
-	ledAt   time.Time       // when this process last renewed its leadership; zero: it is not the leader
-	wake    chan struct{}   // has a value after this process asked for the wheel's topic to add a message
+	due     dueHeap          // messages that were read and are not due yet
+	bytes   int              // of due
+	deleted map[string]bool  // deleted or purged queues, named as in headerTo; ids are never reused
+	ledAt   time.Time        // when this process last renewed its leadership; zero: it is not the leader
+	seen    eventlog.Version // of the leader's key,
+	seenAt  time.Time        // since when: its age does not grow when the store's clock is set back
+	wake    chan struct{}    // has a value after this process asked for the wheel's topic to add a message
 }
 
-// slot is a partition of the wheel.
+// slot is a partition of the wheel. Its messages below next are done, or in wheel.due, or due at opens or later.
 type slot struct {
 	*shard
 	partition eventlog.Partition
-	records   *records
 	next      eventlog.Offset // the next offset to read
-	started   bool
+	opens     Time            // when all is read again: its next span begins. 0: at once
 }
 
 type dueMessage struct {
@@ -112,6 +114,7 @@ type dueMessage struct {
 	slot int32
 	at   eventlog.Offset
 	rec  batch.Record
+	gone bool // it cannot be read: it leaves its slot, and goes nowhere
 }
 
 func (m dueMessage) size() int { return 256 + batch.SealedSize(&m.rec) }
@@ -138,7 +141,12 @@ func newWheel(owner *Queues) *wheel {
 
 // topic returns the wheel's topic, and creates it if it does not exist.
 func (w *wheel) topic(ctx context.Context) (eventlog.Topic, error) {
-	t, err := w.owner.topic(ctx, wheelTopic, wheelLevels*wheelSlots, 1<<30)
+	spec := topicSpec(wheelTopic, wheelLevels*wheelSlots, 1<<30)
+	spec.Internal = true
+	t, _, err := w.owner.makeTopic(ctx, spec)
+	if err == nil && len(t.Partitions) != spec.Partitions {
+		err = fmt.Errorf("topic %q has %d partitions, and delayed messages need %d", wheelTopic, len(t.Partitions), spec.Partitions)
+	}
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -162,7 +170,7 @@ func (w *wheel) event(ctx context.Context, q *Queue, m NewMessage, now, due Time
 // delayHeaders returns the headers that name the queue and the due time of a delayed message.
 func (q *Queue) delayHeaders(due Time) []batch.RecordHeader {
 	return []batch.RecordHeader{
-		{Key: headerTo, Value: []byte(q.name + "/" + q.id)},
+		q.headerTo(),
 		{Key: headerDue, Value: strconv.AppendInt(nil, int64(due), 10)},
 	}
 }
@@ -174,8 +182,9 @@ func (w *wheel) run(ctx context.Context) {
 		if isClosed(changed) { // after a rewind, a deleted queue may exist again
 			changed = w.owner.log.IncarnationChanged()
 			w.drop()
-			clear(w.deleted)
+			clear(w.slots)
 		}
+		began := time.Now()
 		spans := w.ends() // read before the pass, so that a later append ends the sleep
 		wait, err := w.pass(ctx)
 		switch {
@@ -194,6 +203,12 @@ func (w *wheel) run(ctx context.Context) {
 		}
 		failures = 0
 		w.sleep(ctx, wait, spans, changed)
+		if rest := passMin - time.Since(began); rest > 0 { // a busy wheel reads many new messages in one pass
+			select {
+			case <-time.After(rest):
+			case <-ctx.Done():
+			}
+		}
 	}
 }
 
@@ -229,14 +244,18 @@ func wheelStateKey(p eventlog.Partition) string {
 }
 
 // has reports whether a partition is one of the wheel's.
-func (w *wheel) has(p eventlog.Partition) bool {
-	topic, there := w.known()
+func (w *wheel) has(p eventlog.Partition) bool { return isWheel(w.owner.log, p) }
+
+func isWheel(log *eventlog.Log, p eventlog.Partition) bool {
+	topic, there := knownWheel(log)
 	return there && number(topic, p) >= 0
 }
 
 // known returns the wheel's topic, if this process's catalog has it.
-func (w *wheel) known() (eventlog.Topic, bool) {
-	for _, t := range w.owner.log.Topics() {
+func (w *wheel) known() (eventlog.Topic, bool) { return knownWheel(w.owner.log) }
+
+func knownWheel(log *eventlog.Log) (eventlog.Topic, bool) {
+	for _, t := range log.Topics() {
 		if t.Name == wheelTopic {
 			return t, true
 		}
@@ -282,17 +301,14 @@ func (w *wheel) next(topic eventlog.Topic, now Time) Time {
 		next = min(next, w.due[0].due)
 	}
 	for i, p := range topic.Partitions {
-		if b, _ := w.owner.log.Known(p); b.First >= b.Next {
-			continue
-		} else if s := w.slots[int32(i)]; s != nil && s.next >= b.Next {
-			continue // all its messages are in due
+		s := w.slots[int32(i)]
+		switch b, _ := w.owner.log.Known(p); {
+		case b.First >= b.Next:
+		case s == nil || s.next < b.Next && w.bytes < dueBytes:
+			return now // there is more to read
+		default:
+			next = min(next, s.opens-openBefore)
 		}
-		span := spanOf(int32(i))
-		at := now / span
-		for at%wheelSlots != Time(i%wheelSlots) {
-			at++
-		}
-		next = min(next, at*span-openBefore)
 	}
 	return next
 }
@@ -306,6 +322,13 @@ func spanOf(slot int32) Time {
 	return span
 }
 
+// opening returns when the first span of a slot begins that begins after now.
+func opening(slot int32, now Time) Time {
+	span := spanOf(slot)
+	at := now/span + 1
+	return span * (at + (Time(slot)+wheelSlots-at%wheelSlots)%wheelSlots)
+}
+
 func (w *wheel) empty(topic eventlog.Topic) bool {
 	for _, p := range topic.Partitions {
 		if b, _ := w.owner.log.Known(p); b.First < b.Next {
@@ -316,7 +339,7 @@ func (w *wheel) empty(topic eventlog.Topic) bool {
 }
 
 // isLeader reports whether this process is the leader. It renews the leader's key every leaderHeartbeat, and takes over a key older
-// than leaderTimeout: at most two store calls.
+// than leaderTimeout, or seen unchanged for so long: at most two store calls.
 func (w *wheel) isLeader(ctx context.Context) (bool, error) {
 	if !w.ledAt.IsZero() && time.Since(w.ledAt) < leaderHeartbeat {
 		return true, nil
@@ -326,7 +349,10 @@ func (w *wheel) isLeader(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if string(kv.Value) != w.owner.process && kv.Version > 0 && kv.Age < leaderTimeout {
+	if kv.Version != w.seen {
+		w.seen, w.seenAt = kv.Version, asked
+	}
+	if string(kv.Value) != w.owner.process && kv.Version > 0 && kv.Age < leaderTimeout && time.Since(w.seenAt) < leaderTimeout {
 		return false, nil
 	}
 	_, err = w.owner.log.Append(ctx, eventlog.Entry{
@@ -342,16 +368,28 @@ func (w *wheel) isLeader(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// drop gives up leadership in this process and forgets all that was read.
+// drop gives up leadership in this process, and forgets what other processes may change.
 func (w *wheel) drop() {
+	for _, m := range w.due {
+		w.readAgain(m.slot)
+	}
+	for _, s := range w.slots {
+		s.forget()
+	}
 	w.ledAt, w.due, w.bytes = time.Time{}, nil, 0
-	clear(w.slots)
 	clear(w.deleted)
 }
 
-// readSlot reads the new messages of an open slot. Messages due within 2 s, or still of this slot, wait in due; the others move to
-// another slot at once.
-func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now Time) error {
+// readAgain makes the next pass read all of a slot.
+func (w *wheel) readAgain(i int32) {
+	if s := w.slots[i]; s != nil {
+		s.opens = 0
+	}
+}
+
+// readSlot reads a slot's new messages, and all of them when its span begins. Those due before its next span wait in due if that is within
+// 2 s; otherwise they move to another slot at once.
+func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now Time) (err error) {
 	p := topic.Partitions[i]
 	bounds, _ := w.owner.log.Known(p)
 	if bounds.First >= bounds.Next {
@@ -362,56 +400,57 @@ func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now
 	if s == nil || s.partition != p { // the topic may have been deleted and created again
 		s = &slot{
 			shard:     &shard{owner: w.owner, name: fmt.Sprintf("slot %d of the wheel", i), key: wheelStateKey(p)},
-			partition: p, records: w.owner.records,
+			partition: p,
 		}
 		w.slots[i] = s
 	}
-	if !w.isOpen(i, now) && s.started {
+	opens := s.opens <= now+openBefore
+	if !opens && s.next >= bounds.Next {
 		return nil
 	}
+	defer func() {
+		if err != nil {
+			w.readAgain(i)
+		}
+	}()
 	known, err := s.get(ctx)
 	if err != nil {
 		return err
 	}
 	mine := *known.clone().part(p)
 	mine.trimmed(bounds.First)
-	if !s.started {
-		s.started, s.next = true, mine.floor
+	if opens || s.next < mine.floor {
+		s.next = mine.floor
 	}
-	if !w.isOpen(i, now) {
-		// First read by this leader: check for messages that an earlier leader left in a slot that is not open.
-		if mine.floor >= bounds.Next {
-			return w.trim(ctx, s, mine.floor)
+	s.opens = opening(i, now+openBefore) // earlier than it was, if the clock was set back
+	if mine.floor >= bounds.Next {
+		return w.trim(ctx, s, mine.floor)
+	}
+	records := newRecords(w.owner.log, nil) // what workers need stays in memory
+	var moves []dueMessage
+	bytes, stayed := 0, 0
+	for s.next < bounds.Next && w.bytes < dueBytes && stayed < stayBytes {
+		at := s.next
+		if r, there := mine.at(at); there && r.fate == done {
+			s.next++
+			continue
 		}
-		rec, err := s.records.read(ctx, p, mine.floor)
-		if err != nil && !errors.Is(err, errNoRecord) && !errors.Is(err, errUnreadable) {
+		rec, err := records.read(ctx, p, at)
+		if err != nil && !gone(err) {
 			return err
 		}
-		if err == nil && !w.isOpen(slotOf(now, dueOf(rec)), now) {
-			return nil
-		}
-	}
-	var moves []dueMessage
-	bytes := 0
-	for s.next < bounds.Next && w.bytes < dueBytes {
-		rec, err := s.records.read(ctx, p, s.next)
-		at := s.next
 		s.next++
 		if errors.Is(err, errUnreadable) {
-			w.owner.logger.Error("a delayed message cannot be read; skipping it", "message", MessageID{p, at}.String(), "err", err)
+			w.owner.logger.Error("a delayed message cannot be read; giving it up", "message", MessageID{p, at}.String(), "err", err)
+		}
+		m := dueMessage{due: dueOf(rec), slot: i, at: at, rec: rec, gone: err != nil}
+		to := slotOf(now+openBefore, m.due)
+		switch {
+		case m.gone:
+		case m.due >= s.opens:
+			stayed += m.size()
 			continue
-		}
-		if errors.Is(err, errNoRecord) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if r, there := mine.at(at); there && r.fate == done {
-			continue
-		}
-		m := dueMessage{due: dueOf(rec), slot: i, at: at, rec: rec}
-		if to := slotOf(now+openBefore, m.due); to == i || to < wheelSlots && m.due < now+2*wheelSpan {
+		case to == i || to < wheelSlots && m.due < now+2*wheelSpan:
 			heap.Push(&w.due, m)
 			w.bytes += m.size()
 			continue
@@ -426,17 +465,6 @@ func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now
 		}
 	}
 	return w.move(ctx, topic, s, moves)
-}
-
-// isOpen reports whether a slot's span is now, begins within openBefore, or ended less than openAfter ago.
-func (w *wheel) isOpen(i int32, now Time) bool {
-	span := spanOf(i)
-	for at := max(now-openAfter, 0) / span; at <= (now+openBefore)/span; at++ {
-		if at%wheelSlots == Time(i%wheelSlots) {
-			return true
-		}
-	}
-	return false
 }
 
 func dueOf(rec batch.Record) Time {
@@ -474,6 +502,9 @@ func (w *wheel) deliver(ctx context.Context, topic eventlog.Topic) error {
 				n++
 			}
 			if err := w.move(ctx, topic, s, messages[:n]); err != nil {
+				for i := range ready {
+					w.readAgain(i)
+				}
 				return err
 			}
 			messages = messages[n:]
@@ -498,7 +529,7 @@ func (w *wheel) move(ctx context.Context, topic eventlog.Topic, s *slot, message
 			return err
 		}
 	}
-	if err := w.findUnique(ctx, to, queues); err != nil {
+	if err := w.findUnique(ctx, s.partition, messages, to, queues); err != nil {
 		return err
 	}
 	var floor eventlog.Offset
@@ -510,20 +541,18 @@ func (w *wheel) move(ctx context.Context, topic eventlog.Topic, s *slot, message
 		p := st.part(s.partition)
 		bounds, _ := w.owner.log.Known(s.partition)
 		p.trimmed(bounds.First)
-		if more := int64(end + 1 - p.next); more > 0 {
-			p.runs = append(p.runs, run{n: more, fate: waiting})
-			p.next = end + 1
-		}
+		p.reach(end + 1)
+		e := edit{p: p}
 		for i, m := range messages {
-			if r, there := p.at(m.at); there && r.fate == waiting {
-				p.set(m.at, run{n: 1, fate: done})
+			if r, there := e.at(m.at); there && r.fate == waiting {
+				e.put(m.at, run{fate: done})
 				to[i].append(c)
 			}
 		}
 		for name, q := range queues { // fails if a queue was deleted meanwhile: a new queue of the same name must not get these messages
 			c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: defKey(name), Version: q.def.Load().version})
 		}
-		p.tidy()
+		e.apply()
 		floor = p.floor
 		return true, nil
 	}})
@@ -548,15 +577,15 @@ func (w *wheel) trim(ctx context.Context, s *slot, floor eventlog.Offset) error 
 	return w.owner.log.Trim(ctx, s.partition, floor)
 }
 
-// findUnique finds the unique keys of the messages that go into their queues, a store call for each that has one, uniqueReads at a time.
-func (w *wheel) findUnique(ctx context.Context, to []preparation, queues map[string]*Queue) error {
+// findUnique finds the unique keys of the messages that go on, a store call for each that has one, uniqueReads at a time.
+func (w *wheel) findUnique(ctx context.Context, p eventlog.Partition, messages []dueMessage, to []preparation, queues map[string]*Queue) error {
 	var reads sync.WaitGroup
 	turns, errs := make(chan struct{}, uniqueReads), make([]error, len(to))
 	for i := range to {
 		of, _ := header(to[i].record, headerTo)
 		name, _, _ := strings.Cut(of, "/")
 		q := queues[name]
-		if _, has := header(to[i].record, headerUnique); !has || q == nil || to[i].topic.Name == wheelTopic {
+		if _, has := header(to[i].record, headerUnique); !has || q == nil {
 			continue
 		}
 		turns <- struct{}{}
@@ -564,7 +593,7 @@ func (w *wheel) findUnique(ctx context.Context, to []preparation, queues map[str
 			defer func() { <-turns }()
 			text, _ := header(to[i].record, HeaderID)
 			id, _ := ParseID(text) // target put it there
-			to[i].unique, to[i].holder, errs[i] = q.delivers(ctx, to[i].record, id)
+			to[i].unique, to[i].holder, errs[i] = q.leaves(ctx, to[i].record, MessageID{p, messages[i].at}, id)
 		})
 	}
 	reads.Wait()
@@ -573,6 +602,9 @@ func (w *wheel) findUnique(ctx context.Context, to []preparation, queues map[str
 
 // target returns the partition and the record that a message moves to. For a deleted queue it returns none: the message is dropped.
 func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m dueMessage, now Time, queues map[string]*Queue) (none preparation, err error) {
+	if m.gone {
+		return none, nil
+	}
 	var to string
 	headers := make([]batch.RecordHeader, 0, len(m.rec.Headers)+1)
 	hasID, hasTime := false, false
@@ -620,7 +652,7 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 		rec.Headers = append(rec.Headers, q.delayHeaders(m.due)...)
 		return preparation{topic: wheel, partition: wheel.Partitions[slotOf(now+openBefore, m.due)], record: rec}, nil
 	}
-	topic, err := q.topicFor(ctx, priorityOf(m.rec))
+	topic, err := q.topicBack(ctx, priorityOf(m.rec))
 	if err != nil && !errors.Is(err, eventlog.ErrUnknownTopic) {
 		return none, err
 	}

@@ -1,0 +1,91 @@
+package queue_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/queue"
+)
+
+// The store's clock is an hour ahead of the process's, or behind: a message's time to live is counted by the store's.
+func TestTheTTLCountsByTheStoresClock(t *testing.T) {
+	for _, ahead := range []time.Duration{time.Hour, -time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &jumping{Store: newStore(t)}
+			store.by.Store(int64(ahead))
+			p := begin(t, store, time.Second)
+			synctest.Wait()
+			q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{TTL: 10 * time.Minute}})
+			enqueue(t, q, "young")
+			if got := values(claimN(t, q, 1)); got != "young " {
+				t.Errorf("enqueued a moment ago, and claimed: %q", got)
+			}
+			enqueue(t, q, "old")
+			time.Sleep(11 * time.Minute)
+			if got := values(claimN(t, q, 1)); got != "" {
+				t.Errorf("after the ttl %q is claimed", got)
+			}
+		})
+	}
+}
+
+// A time is one of the store's clock, whatever the clock of the process was that used a queue first.
+func TestATimeIsOneOfTheStoresClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &jumping{Store: newStore(t)}
+		store.by.Store(int64(time.Hour)) // the process is an hour behind
+		p := begin(t, store, time.Second)
+		synctest.Wait()
+		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
+		if _, err := q.Enqueue(t.Context(), queue.NewMessage{At: time.Now().Add(time.Hour + time.Minute)}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Second)
+		if got := claimN(t, q, 1); len(got) > 0 {
+			t.Error("it came before its time")
+		}
+		time.Sleep(15 * time.Second)
+		if got := claimN(t, q, 1); len(got) == 0 {
+			t.Error("it did not come at its time")
+		}
+	})
+}
+
+// Letters are listed; the store loses its end; another message dies, and its letter has the offset of the first. It is not taken for that one.
+func TestALetterFromBeforeTheStoreLostItsEndIsNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		p := begin(t, store, time.Second)
+		synctest.Wait()
+		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
+		enqueue(t, q, "a", "b")
+		got := claimN(t, q, 2)
+		restore := store.Backup()
+		reject := func(m queue.Message) {
+			errs, err := q.Nack(t.Context(), queue.Nack{Reject: true}, m.Receipt)
+			if err := one(t, errs, err); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reject(got[0])
+		listed, err := q.DeadLetters(t.Context(), queue.MessageID{}, 10)
+		if err != nil || len(listed) != 1 {
+			t.Fatal(listed, err)
+		}
+		restore(false) // a standby without the last commit takes over: a is claimed again
+		time.Sleep(5 * time.Second)
+		reject(got[1])
+		if n, err := q.Redrive(t.Context(), listed...); n != 0 || err == nil {
+			t.Errorf("%d letters redriven, %v", n, err)
+		}
+		time.Sleep(31 * time.Second) // a's lease
+		if all := values(claimN(t, q, 10)); all != "a " {
+			t.Errorf("the queue has %q, want a, once", all)
+		}
+		if left, err := q.DeadLetters(t.Context(), queue.MessageID{}, 10); err != nil || len(left) != 1 || string(left[0].Value) != "b" {
+			t.Errorf("the dead letters are %+v, %v, want b", left, err)
+		}
+	})
+}

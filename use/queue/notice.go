@@ -1,0 +1,202 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Each process keeps the definitions of the queues that it uses. Changes of messages' states check the definition. But whoever waits for messages changes
+// nothing, and who enqueues a message only appends. So each change of a definition appends a notice to an internal topic, a record whose key is the queue's
+// name, and each process that has opened a queue waits there, as the log follows its topics through partition 0. That costs the store nothing while no
+// queue is changed.
+const (
+	noticeTopic = "__weir_queues"
+	noticeBytes = 64 << 10 // of notices that are read at once
+	noticeKept  = time.Hour
+)
+
+// define appends an entry that changes a queue's definition, with a notice.
+func (qs *Queues) define(ctx context.Context, name string, e eventlog.Entry) error {
+	for again := true; ; again = false {
+		topic, err := qs.notices(ctx)
+		if err != nil {
+			return err
+		}
+		notice, err := topic.Seal(topic.Partitions[0], []batch.Record{{Timestamp: time.Now().UnixMilli(), Key: []byte(name)}})
+		if err != nil {
+			return err
+		}
+		noticed := e
+		noticed.Batches = []eventlog.Batch{notice}
+		_, err = qs.log.Append(ctx, noticed)
+		if err == nil {
+			qs.hear(name)
+		}
+		if !again || !errors.Is(err, eventlog.ErrNoPartition) {
+			return err
+		}
+		if err := qs.log.RefreshTopics(ctx); err != nil { // a store that lost its end may have lost the topic
+			return err
+		}
+	}
+}
+
+// notices returns the topic of notices, and creates it if it does not exist.
+func (qs *Queues) notices(ctx context.Context) (eventlog.Topic, error) {
+	t, _, err := qs.makeTopic(ctx, eventlog.TopicSpec{Name: noticeTopic, Partitions: 1, Internal: true, Config: map[string]string{retentionMs: fmt.Sprint(noticeKept.Milliseconds())}})
+	return t, err
+}
+
+// followDefinitions has this process hear of queues that other processes changed, from when it first opens a queue.
+func (qs *Queues) followDefinitions(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-qs.uses:
+	}
+	for failures := 0; ctx.Err() == nil; {
+		heard, err := qs.hearNotices(ctx)
+		if err == nil {
+			failures = 0
+			continue
+		}
+		if heard {
+			failures = 0
+		}
+		if failures++; failures == 1 && ctx.Err() == nil {
+			qs.logger.Warn("cannot hear of changed queues; retrying", "err", err)
+		}
+		pause(ctx, failures)
+	}
+}
+
+// hearNotices reads notices until the store is found changed. It begins at their end: all queues are read again. heard: it got there.
+func (qs *Queues) hearNotices(ctx context.Context) (heard bool, err error) {
+	changed := qs.log.IncarnationChanged()
+	topic, err := qs.notices(ctx)
+	if err != nil {
+		return false, err
+	}
+	p := topic.Partitions[0]
+	at, err := qs.log.Bounds(ctx, p)
+	if err == nil {
+		err = at[0].Err
+	}
+	if err != nil {
+		return false, err
+	}
+	qs.mu.Lock()
+	qs.heard++ // who reads a definition now reads it again
+	opened := slices.Collect(maps.Keys(qs.opened))
+	qs.mu.Unlock()
+	for _, name := range opened {
+		qs.hear(name)
+	}
+	for from := at[0].Bounds.Next; ; {
+		got, err := qs.log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: from, MaxBytes: noticeBytes}}, MaxBytes: noticeBytes, MaxWait: time.Hour, Stop: changed})
+		if err == nil {
+			err = got[0].Err
+		}
+		if err != nil || isClosed(changed) || ctx.Err() != nil {
+			return true, err
+		}
+		for _, b := range got[0].Batches {
+			records, next, err := qs.records.decode(ctx, b)
+			if err != nil {
+				return true, err
+			}
+			for _, rec := range records {
+				qs.hear(string(rec.Key))
+			}
+			from = next
+		}
+	}
+}
+
+// hear has the next use of a queue read its definition, and wakes its waiting claims.
+func (qs *Queues) hear(name string) {
+	qs.mu.Lock()
+	qs.heard++
+	q := qs.opened[name]
+	qs.mu.Unlock()
+	if q != nil {
+		q.hear()
+	}
+}
+
+func (q *Queue) hear() {
+	q.mu.Lock()
+	q.heard++
+	if !isClosed(q.outdated) {
+		close(q.outdated)
+	}
+	q.mu.Unlock()
+	q.wakeClaims()
+}
+
+// outdates returns a channel that is closed when this process hears that the definition was changed.
+func (q *Queue) outdates() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.outdated
+}
+
+// update reads the definition again if this process has heard that it was changed. Errors are those of redefine.
+func (q *Queue) update(ctx context.Context) error {
+	if !isClosed(q.outdates()) {
+		return nil
+	}
+	return q.redefine(ctx)
+}
+
+// redefine reads the definition again: one store call, or more if it is changed meanwhile. ErrUnknownQueue if the queue was deleted, even if another one has
+// its name. Until the definition is there the old one counts as outdated.
+func (q *Queue) redefine(ctx context.Context) error {
+	for {
+		heard := q.news()
+		d, err := q.owner.read(ctx, q.name)
+		if err == nil && d.id != q.id {
+			err = fmt.Errorf("%w: %q was deleted, and another one has its name", ErrUnknownQueue, q.name)
+		}
+		if errors.Is(err, ErrUnknownQueue) {
+			q.owner.dropOpened(q)
+		}
+		if err != nil {
+			q.hear()
+			return err
+		}
+		if q.take(&d, heard) {
+			return nil
+		}
+	}
+}
+
+// news is how often this process has heard that the definition was changed.
+func (q *Queue) news() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.heard
+}
+
+// take makes a definition the one that counts, unless a newer one is known. false: it was changed since news was heard.
+func (q *Queue) take(d *definition, heard int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.heard != heard {
+		return false
+	}
+	if d.version >= q.def.Load().version {
+		q.def.Store(d)
+	}
+	if isClosed(q.outdated) {
+		q.outdated = make(chan struct{})
+	}
+	return true
+}
