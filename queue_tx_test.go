@@ -198,6 +198,47 @@ func TestMessagesOfAQueueThatIsGoneLeaveTheInbox(t *testing.T) {
 	}
 }
 
+// The topic of priority 1 is deleted. Messages of priority 0 that their queue has to place are none of it; what was for priority 1 goes with it.
+func TestMessagesOfOtherPrioritiesAreMovedWhenATopicIsDeleted(t *testing.T) {
+	s := newSite(t, "postgres")
+	w := s.open(t)
+	if err := w.CreateQueue(t.Context(), weir.Queue{Name: "mail", Partitions: 1, Settings: weir.QueueSettings{Unique: true, Priorities: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = w.EnqueueTx(t.Context(), tx, "mail", weir.NewMessage{Value: []byte("plain")}, weir.NewMessage{Value: []byte("unique"), Unique: "u"},
+		weir.NewMessage{Value: []byte("delayed"), Delay: 10 * time.Millisecond}, weir.NewMessage{Value: []byte("gone"), Unique: "v", Priority: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.DeleteTopic(t.Context(), "mail.p1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	jobs := worked(t, w, "mail")
+	got := map[string]bool{}
+	for range 3 {
+		got[string(nextJob(t, jobs).Value)] = true
+	}
+	if !got["plain"] || !got["unique"] || !got["delayed"] {
+		t.Errorf("these came: %v", got)
+	}
+	eventually(t, "the inbox is empty", func() bool {
+		n := 1
+		return conn.QueryRow(t.Context(), `SELECT count(*) FROM weir.inbox`).Scan(&n) == nil && n == 0
+	})
+}
+
 func TestEnqueueInATransactionNeedsPostgreSQL(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)

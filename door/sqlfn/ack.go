@@ -1,17 +1,22 @@
 package sqlfn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/recovered"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -22,7 +27,9 @@ var _ queue.Beside = (*Door)(nil)
 // statement.
 func (d *Door) Acked(ctx context.Context, id string, p eventlog.Partition) (acked []eventlog.Offset, err error) {
 	err = d.store.Readers().Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
-		rows, err := conn.Query(ctx, `SELECT a."offset" FROM weir.acked a WHERE a.queue = $1 AND a.partition = $2`, id, int64(p))
+		rows, err := conn.Query(ctx, `
+			SELECT a."offset" FROM weir.acked a WHERE a.queue = $1 AND a.partition = $2
+			  AND NOT EXISTS (SELECT FROM weir.nacked n WHERE n.queue = $1 AND n.partition = $2 AND n."offset" = a."offset")`, id, int64(p))
 		if err != nil {
 			return err
 		}
@@ -35,56 +42,155 @@ func (d *Door) Acked(ctx context.Context, id string, p eventlog.Partition) (acke
 	return acked, nil
 }
 
-// ack is a row of the inbox that says that a message is done.
-type ack struct {
-	row     int64
-	receipt string
+// Unacked returns those of a partition's messages that no transaction acknowledged, not even one that is open: one statement, which waits up to 10 ms
+// for each message of an open transaction.
+func (d *Door) Unacked(ctx context.Context, id string, p eventlog.Partition, offsets []eventlog.Offset) (free []eventlog.Offset, err error) {
+	err = d.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `SELECT weir.unacked($1, $2, $3)`, id, int64(p), offsets).Scan(&free)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read which messages of partition %d no transaction acknowledged: %w", p, err)
+	}
+	return free, nil
 }
 
-// carryAcks acknowledges messages that transactions acknowledged: first in the queue's state, then it deletes their rows. To repeat
-// that changes nothing.
-func (m *Mover) carryAcks(ctx context.Context, acks []ack) error {
-	byQueue := make(map[string][]ack)
-	for _, a := range acks {
-		id := queue.IDOfReceipt(a.receipt)
-		byQueue[id] = append(byQueue[id], a)
-	}
-	for id, all := range byQueue {
-		for some := range slices.Chunk(all, enqueueAtOnce) {
-			err := m.carryTo(ctx, id, some)
-			if isTransient(err) {
-				return err
-			}
-			if err != nil {
-				m.skip("messages acknowledged by SQL are not done yet; tried again later", "queue", id, "messages", len(some), "err", err)
-			}
-		}
-	}
-	return nil
+// answer is a row of the inbox that is no message: it answers for one that was claimed. It has one receipt.
+type answer struct {
+	Ack    string `json:"ack"`    // the message is done (functions/ack.sql)
+	Nack   string `json:"nack"`   // it is given back (functions/nack.sql)
+	Error  string `json:"error"`  // of a nack
+	Delay  *int64 `json:"delay"`  // of a nack, in milliseconds; nil: the queue's own pause
+	Reject bool   `json:"reject"` // of a nack
+	Extend string `json:"extend"` // its lease goes on (functions/extend.sql)
+	Lease  int64  `json:"lease"`  // for so many milliseconds from now on
+
+	row int64
 }
 
-func (m *Mover) carryTo(ctx context.Context, id string, acks []ack) error {
-	ids, receipts := make([]int64, len(acks)), make([]string, len(acks))
-	for i, a := range acks {
-		ids[i], receipts[i] = a.row, a.receipt
+func (a answer) receipt() string { return cmp.Or(a.Ack, a.Nack, a.Extend) }
+
+// call is what answers have in common that one call tells a queue.
+type call struct {
+	queue           string // its id
+	acks            bool
+	errorText       string
+	delay, extendBy int64 // milliseconds; delay -1: the queue's own pause
+	reject          bool
+}
+
+func (a answer) call() call {
+	c := call{queue: queue.IDOfReceipt(a.receipt()), acks: a.Ack != "", errorText: a.Error, delay: -1, extendBy: a.Lease, reject: a.Reject}
+	if a.Delay != nil {
+		c.delay = *a.Delay
 	}
-	q, err := m.cfg.Queues.OpenID(ctx, id)
-	if err == nil {
-		var errs []error
-		errs, err = q.Handled(ctx, m.inbox.unchanged, receipts...)
-		for _, one := range errs {
-			if one != nil && !errors.Is(one, queue.ErrStaleReceipt) {
-				err = one
-			}
+	return c
+}
+
+// tell tells a queue: errors are those of queue.Ack.
+func (c call) tell(ctx context.Context, q *queue.Queue, unchanged func() error, receipts []string) ([]error, error) {
+	switch {
+	case c.acks:
+		return q.Handled(ctx, unchanged, receipts...)
+	case c.extendBy > 0:
+		return q.Extend(ctx, time.Duration(c.extendBy)*time.Millisecond, receipts...)
+	}
+	delay := time.Duration(max(c.delay, 0)) * time.Millisecond
+	return q.Nack(ctx, queue.Nack{Error: c.errorText, SetDelay: c.delay >= 0, Delay: delay, Reject: c.reject}, receipts...)
+}
+
+// callsAtOnce bounds the calls that are under way: each nack may have an error text of its own, and so be a call.
+const callsAtOnce = 64
+
+// carryAnswers tells queues what transactions did with their messages: first it changes the queue's state, then it deletes their rows. To repeat
+// that changes nothing. What is stale by then is dropped: the message was claimed again, or is done.
+func (m *Mover) carryAnswers(ctx context.Context, answers []answer) error {
+	var order []call
+	shares := make(map[call][]answer)
+	for _, a := range answers {
+		c := a.call()
+		if shares[c] == nil {
+			order = append(order, c)
+		}
+		shares[c] = append(shares[c], a)
+	}
+	var calls errgroup.Group
+	calls.SetLimit(callsAtOnce)
+	var mu sync.Mutex // guards the next three
+	var told []answer
+	var failed, transient error
+	left := 0
+	for _, c := range order {
+		for some := range slices.Chunk(shares[c], enqueueAtOnce) {
+			calls.Go(func() error {
+				err := recovered.Do(func() error { return m.tell(ctx, c, some) })
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case err == nil:
+					told = append(told, some...)
+				case isTransient(err):
+					transient = err
+				default:
+					failed, left = err, left+len(some)
+				}
+				return nil
+			})
 		}
 	}
-	if err != nil && !errors.Is(err, queue.ErrUnknownQueue) { // a deleted queue needs no acks
+	_ = calls.Wait() // they leave their errors above
+	for some := range slices.Chunk(told, enqueueAtOnce) {
+		if err := m.dropAnswers(ctx, some); err != nil {
+			return err
+		}
+	}
+	if failed != nil {
+		m.skip("acks, nacks and extensions by SQL are not carried yet; tried again later", "messages", left, "err", failed)
+	}
+	return transient
+}
+
+func (m *Mover) tell(ctx context.Context, c call, some []answer) error {
+	receipts := make([]string, len(some))
+	for i, a := range some {
+		receipts[i] = a.receipt()
+	}
+	q, err := m.cfg.Queues.OpenID(ctx, c.queue)
+	if errors.Is(err, queue.ErrUnknownQueue) {
+		return nil // a deleted queue needs no answers
+	}
+	if err != nil {
 		return err
 	}
-	if err := m.inbox.forgetAcked(ctx, receipts); err != nil {
+	errs, err := c.tell(ctx, q, m.inbox.unchanged, receipts)
+	for _, one := range errs {
+		if one != nil && !errors.Is(one, queue.ErrStaleReceipt) {
+			err = one
+		}
+	}
+	if errors.Is(err, queue.ErrUnknownQueue) {
+		return nil
+	}
+	return err
+}
+
+// dropAnswers deletes the rows of answers that were told.
+func (m *Mover) dropAnswers(ctx context.Context, some []answer) error {
+	locked, err := m.inbox.forgetAnswered(ctx, some)
+	if err != nil {
 		return err
 	}
-	_, err = m.inbox.move(ctx, ids, eventlog.Entry{})
+	var ids []int64
+	for _, a := range some {
+		if a.Nack == "" || !locked[a.Nack] {
+			ids = append(ids, a.row)
+		}
+	}
+	if len(ids) > 0 {
+		_, err = m.inbox.move(ctx, ids, eventlog.Entry{})
+	}
+	if err == nil && len(locked) > 0 {
+		m.skip("messages given back by SQL were claimed again, and open transactions have them; tried again later", "messages", len(locked))
+	}
 	return err
 }
 
@@ -92,26 +198,45 @@ func (m *Mover) carryTo(ctx context.Context, id string, acks []ack) error {
 // there may be those of other messages now.
 func (i *inbox) unchanged() error { return i.session.In(i.mark.of.store) }
 
-// forgetAcked deletes the rows of receipts from weir.acked, in the incarnation that the last poll looked into: one statement.
-func (i *inbox) forgetAcked(ctx context.Context, receipts []string) error {
+// forgetAnswered deletes the rows of acks and nacks, in the incarnation that the last poll looked into: one statement. locked are the
+// receipts of nacks whose row the open transaction of a later claim has: nothing waits for that.
+func (i *inbox) forgetAnswered(ctx context.Context, answers []answer) (locked map[string]bool, err error) {
 	var queues []string
+	var nacks []*string
 	var partitions, offsets []int64
-	for _, receipt := range receipts {
-		fields := strings.Split(receipt, ".")
-		partition, _ := strconv.ParseInt(fields[1], 10, 64) // weir.ack saw that they are numbers
+	for _, a := range answers {
+		if a.Extend != "" {
+			continue // it has none
+		}
+		fields := strings.Split(a.receipt(), ".")
+		partition, _ := strconv.ParseInt(fields[1], 10, 64) // weir.parse_receipt saw that they are numbers
 		offset, _ := strconv.ParseInt(fields[2], 10, 64)
 		queues, partitions, offsets = append(queues, fields[0]), append(partitions, partition), append(offsets, offset)
+		var nack *string
+		if a.Nack != "" {
+			nack = &a.Nack
+		}
+		nacks = append(nacks, nack)
+	}
+	if len(queues) == 0 {
+		return nil, nil
 	}
 	of := i.mark.of
-	err := i.session.Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		_, err := conn.Exec(ctx, `
-			DELETE FROM weir.acked a USING unnest($1::text[], $2::bigint[], $3::bigint[]) AS u(queue, partition, "offset")
-			WHERE a.queue = u.queue AND a.partition = u.partition AND a."offset" = u."offset"
-			  AND (SELECT weir.unchanged($4, $5, $6, $7))`, queues, partitions, offsets, of.crash, of.store.Server, of.store.Tables, of.store.Epoch)
+	err = i.session.Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `SELECT locked FROM weir.forget_answered($1, $2, $3, $4) AS locked WHERE weir.unchanged($5, $6, $7, $8)`,
+			queues, partitions, offsets, nacks, of.crash, of.store.Server, of.store.Tables, of.store.Epoch)
+		if err != nil {
+			return err
+		}
+		receipts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		locked = make(map[string]bool, len(receipts))
+		for _, receipt := range receipts {
+			locked[receipt] = true
+		}
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("forget %d acks that were carried: %w", len(receipts), err)
+		return nil, fmt.Errorf("forget %d acks and nacks that were carried: %w", len(queues), err)
 	}
-	return nil
+	return locked, nil
 }

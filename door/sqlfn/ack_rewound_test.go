@@ -30,7 +30,7 @@ func TestAnAckThatWasFoundBeforeTheStoreLostItsEndIsNotCarried(t *testing.T) {
 	if err := m.moveMessages(t.Context(), found.rows); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("the ack was carried: %v, want ErrRewound", err)
 	}
-	if err := m.inbox.forgetAcked(t.Context(), []string{got.Receipt}); !errors.Is(err, eventlog.ErrRewound) {
+	if _, err := m.inbox.forgetAnswered(t.Context(), []answer{{Ack: got.Receipt}}); !errors.Is(err, eventlog.ErrRewound) {
 		t.Errorf("the ack's key was deleted: %v, want ErrRewound", err)
 	}
 	if c, err := q.Find(t.Context(), got.ID); err != nil || c.State == "done" {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weir-log/weir/door/sqlfn"
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
@@ -19,6 +20,10 @@ import (
 
 // startQueues is start, with a queue "mail" of one partition whose leases take a second.
 func startQueues(t *testing.T, address string, moves bool) (*process, *queue.Queue) {
+	return startQueuesWith(t, address, moves, queue.Settings{Lease: time.Second, Unique: true})
+}
+
+func startQueuesWith(t *testing.T, address string, moves bool, settings queue.Settings) (*process, *queue.Queue) {
 	t.Helper()
 	p := open(t, address)
 	qs := queue.New(p.log, publish.New(p.log, publish.Config{}), queue.Config{Beside: p.door})
@@ -34,7 +39,7 @@ func startQueues(t *testing.T, address string, moves bool) (*process, *queue.Que
 		all.Wait()
 		p.store.Close()
 	})
-	_, err := qs.Create(t.Context(), queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Lease: time.Second, Unique: true}})
+	_, err := qs.Create(t.Context(), queue.Spec{Name: "mail", Partitions: 1, Settings: settings})
 	if err != nil && !errors.Is(err, queue.ErrQueueExists) {
 		t.Fatal(err)
 	}
@@ -199,4 +204,103 @@ func TestAMessageWhoseAckWaitsIsNotClaimedAgain(t *testing.T) {
 	}
 	_, elsewhere := startQueues(t, address, true)
 	isDone(t, elsewhere, first)
+}
+
+// A transaction has acknowledged a message, and is open. Its lease has ended, and whoever has the message now cannot tell. The message stays where it is,
+// so that the commit ends it.
+func TestAMessageThatAnOpenTransactionAcknowledgedStaysInItsPlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		attempts int
+		leave    func(*testing.T, *queue.Queue, queue.MessageID)
+	}{
+		"its last attempt's lease ended": {1, isTakenOver},
+		"another worker rejects it": {5, func(t *testing.T, q *queue.Queue, id queue.MessageID) {
+			nack(t, q, queue.Nack{Reject: true}, claim(t, q).Receipt)
+		}},
+		"another worker gives it back for long": {5, func(t *testing.T, q *queue.Queue, id queue.MessageID) {
+			nack(t, q, queue.Nack{SetDelay: true, Delay: time.Hour}, claim(t, q).Receipt)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address := pgtest.URL(t)
+			p, q := startQueuesWith(t, address, false, queue.Settings{Lease: 200 * time.Millisecond, Attempts: c.attempts})
+			at, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("hello")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tx := connect(t, address)
+			exec(t, tx, `BEGIN`)
+			exec(t, tx, `SELECT weir.ack($1)`, claim(t, q).Receipt)
+			c.leave(t, q, at[0].ID)
+			exec(t, tx, `COMMIT`)
+			_, elsewhere := startQueues(t, address, true)
+			isDone(t, elsewhere, at[0].ID)
+			for _, topic := range []string{"mail.dlt", "__weir_later"} {
+				to, err := p.log.Topic(t.Context(), topic)
+				if errors.Is(err, eventlog.ErrUnknownTopic) {
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				held, err := p.log.Bounds(t.Context(), to.Partitions...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, h := range held {
+					if h.Bounds.Next > 0 {
+						t.Errorf("the message is done, and topic %s has a copy", topic)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Weir claims a message itself before it becomes a dead letter. From then on its worker cannot acknowledge it, and so have its work done twice.
+func TestAMessageThatIsTakenOverCannotBeAcknowledged(t *testing.T) {
+	address := pgtest.URL(t)
+	_, q := startQueuesWith(t, address, false, queue.Settings{Lease: 200 * time.Millisecond, Attempts: 1})
+	at, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("hello")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := claim(t, q)
+	tx, late := connect(t, address), connect(t, address)
+	exec(t, tx, `BEGIN`)
+	exec(t, tx, `SELECT weir.ack($1)`, m.Receipt)
+	isTakenOver(t, q, at[0].ID)
+	exec(t, tx, `ROLLBACK`)
+	if _, err := late.Exec(t.Context(), `SELECT weir.ack($1)`, m.Receipt); stateOf(err) != "WE008" {
+		t.Errorf("the ack of a message that weir has: %v", err)
+	}
+}
+
+// isTakenOver waits until weir has claimed a message whose last lease ended.
+func isTakenOver(t *testing.T, q *queue.Queue, id queue.MessageID) {
+	t.Helper()
+	began, err := q.Find(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); ; {
+		if got, err := q.Claim(t.Context(), queue.Claim{Wait: 50 * time.Millisecond}); err != nil || len(got) > 0 {
+			t.Fatal(got, err)
+		}
+		c, err := q.Find(t.Context(), id)
+		if err != nil || c.State != "claimed" || time.Now().After(end) {
+			t.Fatalf("the message is %+v, %v", c, err)
+		}
+		if c.Until.After(began.Until) {
+			return
+		}
+	}
+}
+
+func nack(t *testing.T, q *queue.Queue, n queue.Nack, receipt string) {
+	t.Helper()
+	if errs, err := q.Nack(t.Context(), n, receipt); err != nil || errs[0] != nil {
+		t.Fatal(errs, err)
+	}
 }

@@ -8,4 +8,6 @@
 //
 // Rows that cannot be moved, because something is wrong with them or their partition, are left in the inbox and tried again every minute. Later rows of
 // the partition wait behind them; other partitions go on.
+//
+// Workers of queues claim with weir.claim: a request, in a table, that a running weir answers (claim.go). They answer for messages with rows of the inbox (ack.go).
 package sqlfn

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/postgres"
 )
@@ -27,6 +29,7 @@ type Door struct {
 	store   *postgres.Store
 	session *postgres.Session // the mover's
 	stirred <-chan struct{}   // receives when there may be something in the inbox
+	asked   <-chan struct{}   // receives when there may be a request for a claim
 }
 
 // Attach opens the door of a store, and installs the tables and functions that this binary needs; nil if the store has no SQL
@@ -39,11 +42,18 @@ func Attach(ctx context.Context, store eventlog.Store) (*Door, error) {
 	if err := sessions.Install(ctx, part()); err != nil {
 		return nil, err
 	}
+	// Where it makes none, what a transaction sets after weir.ack counts, until the next start.
+	if err := sessions.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		_, err := conn.Exec(ctx, `SELECT weir.add_triggers()`)
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("open the SQL door: %w", err)
+	}
 	session, err := sessions.Session(pollStatement, moveStatement, carryStatement)
 	if err != nil {
 		return nil, fmt.Errorf("open the SQL door: %w", err)
 	}
-	return &Door{store: sessions, session: session, stirred: sessions.Hear("weir_inbox")}, nil
+	return &Door{store: sessions, session: session, stirred: sessions.Hear("weir_inbox"), asked: sessions.Hear("weir_claim")}, nil
 }
 
 func (d *Door) inbox() *inbox {

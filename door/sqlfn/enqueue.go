@@ -6,6 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -25,7 +28,7 @@ type placing struct {
 	Due      int64  `json:"due"` // milliseconds since 1970, by the queues' clock; 0: at once
 	Priority int    `json:"priority"`
 	Unique   string `json:"unique"`
-	Ack      string `json:"ack"` // a receipt: the row is no message, but says that one is done (functions/ack.sql)
+	answer
 }
 
 // isMessage reports whether a row is a delayed or unique message, which its queue must enqueue.
@@ -53,23 +56,70 @@ func (r *row) message() (to placing, m queue.NewMessage, err error) {
 	return to, m, err
 }
 
+var keySeed = maphash.MakeSeed()
+
+// keyHash stands for a row's topic and key. Rows of one hash keep their order, and two keys may share one.
+func (r *row) keyHash() uint64 {
+	var h maphash.Hash
+	h.SetSeed(keySeed)
+	h.Write(r.topic[:])
+	h.Write(r.key)
+	return h.Sum64()
+}
+
+// inOrder cuts a chunk so that plain rows, which are moved first, do not overtake a message of their key that its queue has to place.
+func inOrder(rows []row) iter.Seq[[]row] {
+	return func(yield func([]row) bool) {
+		start, placed := 0, make(map[uint64]bool)
+		for i := range rows {
+			r := &rows[i]
+			if r.key == nil || r.group != "" {
+				continue
+			}
+			if r.isMessage() {
+				if to, _, err := r.message(); err == nil && to.Due == 0 {
+					placed[r.keyHash()] = true
+				}
+			} else if len(placed) > 0 && placed[r.keyHash()] {
+				if !yield(rows[start:i]) {
+					return
+				}
+				start = i
+				clear(placed)
+			}
+		}
+		yield(rows[start:])
+	}
+}
+
+// heldMax bounds the memory of keys with skipped rows: messages of further keys do not wait.
+const heldMax = 100_000
+
+// hold makes later messages of a skipped row's key wait.
+func (m *Mover) hold(r *row) {
+	if r.key != nil && len(m.held) < heldMax {
+		m.held[r.keyHash()] = true
+	}
+}
+
+// holds reports whether a row has to wait for a skipped one of its key. An event that names its partition waits for that partition's alone.
+func (m *Mover) holds(r *row) bool {
+	return len(m.held) > 0 && r.key != nil && (r.partition < 0 || r.isMessage()) && m.held[r.keyHash()]
+}
+
 // enqueueAtOnce bounds the messages of one queue that are enqueued in one transaction.
 const enqueueAtOnce = 500
 
 // moveMessages enqueues the delayed and unique messages of a chunk through their queues, up to enqueueAtOnce of a queue in one
 // transaction. Messages of deleted queues are dropped, like events of deleted topics.
 func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
-	type share struct {
-		ids      []int64
-		messages []queue.NewMessage
-	}
 	type target struct {
 		queue string
 		topic eventlog.TopicID // one of its: a queue of the same name that was made anew with another topic is not meant
 	}
-	shares := make(map[target]*share)
+	shares := make(map[target][]pending)
 	var order []target
-	var acks []ack
+	var answers []answer
 	for i := range rows {
 		if !rows[i].isMessage() {
 			continue
@@ -82,36 +132,53 @@ func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 			m.skip("messages enqueued by SQL stay in weir.inbox: they cannot be placed; tried again later", "row", rows[i].id, "err", err)
 			continue
 		}
-		if to.Ack != "" {
-			acks = append(acks, ack{rows[i].id, to.Ack})
+		if to.receipt() != "" {
+			to.row = rows[i].id
+			answers = append(answers, to.answer)
 			continue
 		}
 		at := target{to.Name, rows[i].topic}
-		s := shares[at]
-		if s == nil {
-			s = &share{}
-			shares[at], order = s, append(order, at)
+		if shares[at] == nil {
+			order = append(order, at)
 		}
-		s.ids, s.messages = append(s.ids, rows[i].id), append(s.messages, message)
+		shares[at] = append(shares[at], pending{&rows[i], message})
 	}
 	for _, at := range order {
-		for s := shares[at]; len(s.ids) > 0; {
-			n := min(len(s.ids), enqueueAtOnce)
-			err := m.enqueue(ctx, at.queue, at.topic, s.ids[:n], s.messages[:n])
+		for some := range slices.Chunk(shares[at], enqueueAtOnce) {
+			some = slices.DeleteFunc(some, func(p pending) bool { return p.message.At.IsZero() && m.holds(p.row) })
+			if len(some) == 0 {
+				continue
+			}
+			err := m.enqueue(ctx, at.queue, at.topic, some)
 			if isTransient(err) {
 				return err
 			}
 			if err != nil {
-				m.skip("messages enqueued by SQL stay in weir.inbox: their queue does not take them; tried again later", "queue", at.queue, "messages", n, "err", err)
+				for _, p := range some {
+					if p.message.At.IsZero() {
+						m.hold(p.row)
+					}
+				}
+				m.skip("messages enqueued by SQL stay in weir.inbox: their queue does not take them; later ones of their keys wait behind them; tried again later",
+					"queue", at.queue, "messages", len(some), "err", err)
 			}
-			s.ids, s.messages = s.ids[n:], s.messages[n:]
 		}
 	}
-	return m.carryAcks(ctx, acks)
+	return m.carryAnswers(ctx, answers)
+}
+
+// pending is a row that is a message, and the message. One that comes later has no order among those of its key.
+type pending struct {
+	row     *row
+	message queue.NewMessage
 }
 
 // enqueue enqueues messages, and deletes their rows from the inbox in the same transaction.
-func (m *Mover) enqueue(ctx context.Context, name string, topic eventlog.TopicID, ids []int64, messages []queue.NewMessage) error {
+func (m *Mover) enqueue(ctx context.Context, name string, topic eventlog.TopicID, some []pending) error {
+	ids, messages := make([]int64, len(some)), make([]queue.NewMessage, len(some))
+	for i, p := range some {
+		ids[i], messages[i] = p.row.id, p.message
+	}
 	commit := func(ctx context.Context, e eventlog.Entry) (eventlog.Outcome, error) {
 		bases, err := m.inbox.move(ctx, ids, e)
 		if err != nil {
@@ -125,8 +192,13 @@ func (m *Mover) enqueue(ctx context.Context, name string, topic eventlog.TopicID
 		return eventlog.Outcome{Base: bases}, nil
 	}
 	err := m.cfg.Queues.With(ctx, name, func(q *queue.Queue) error { return q.EnqueueWith(ctx, topic, commit, messages...) })
-	if errors.Is(err, queue.ErrUnknownQueue) || errors.Is(err, eventlog.ErrUnknownTopic) {
-		m.cfg.Logger.Warn("messages enqueued by SQL are dropped: their queue was deleted before they were moved into it", "queue", name, "messages", len(ids))
+	gone := errors.Is(err, queue.ErrUnknownQueue)
+	if errors.Is(err, eventlog.ErrUnknownTopic) { // which one? Perhaps that of another priority
+		_, found := m.log.TopicByID(topic)
+		gone = errors.Is(found, eventlog.ErrUnknownTopic)
+	}
+	if gone {
+		m.cfg.Logger.Warn("messages enqueued by SQL are dropped: their queue, or its topic for their priority, was deleted before they were moved into it", "queue", name, "messages", len(ids))
 		_, err = m.inbox.move(ctx, ids, eventlog.Entry{})
 	}
 	return err

@@ -1,9 +1,11 @@
 package sqlfn
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +28,8 @@ func TestNoStatementReadsMoreThanItFindsWhateverTheStatisticsSay(t *testing.T) {
 			INSERT INTO weir.state (key, version, put_at, value) SELECT 'filler ' || n, 1, now(), 'v' FROM generate_series(1, 40000) AS n;
 			INSERT INTO weir.state (key, version, put_at, value)
 			SELECT 'topic/filler' || n, 1, now(), convert_to(format('{"id":"%s","partitions":[%s]}', replace(gen_random_uuid()::text, '-', ''), 100000 + n), 'UTF8') FROM generate_series(1, 1500) AS n;
+			INSERT INTO weir.acked SELECT 'filler', n, n FROM generate_series(1, 40000) AS n;
+			INSERT INTO weir.nacked SELECT 'filler', n, n, 'nack' FROM generate_series(1, 40000) AS n;
 			INSERT INTO weir.run SELECT 100000 + n % 5000 + 1, n, n + 1, 0, 0, 0, 999 FROM generate_series(1, 40000) AS n;
 			INSERT INTO weir.consumer (grp, topic, partition) SELECT 'filler ' || n, t.id, 0 FROM weir.topic t, generate_series(1, 8) AS n WHERE t.name LIKE 'filler%';
 			INSERT INTO weir.consumed (consumer, next_offset, committed_at) SELECT id, 1, now() FROM weir.consumer WHERE grp LIKE 'filler%';
@@ -34,7 +38,7 @@ func TestNoStatementReadsMoreThanItFindsWhateverTheStatisticsSay(t *testing.T) {
 		empty = `
 			DELETE FROM weir.partition WHERE id > 100000; DELETE FROM weir.state WHERE key LIKE '%filler%'; DELETE FROM weir.run WHERE partition_id > 100000;
 			DELETE FROM weir.consumed x USING weir.consumer c WHERE c.id = x.consumer AND c.grp LIKE 'filler%'; DELETE FROM weir.consumer WHERE grp LIKE 'filler%';
-			DELETE FROM weir.inbox WHERE size = 200;`
+			DELETE FROM weir.inbox WHERE size = 200; DELETE FROM weir.acked WHERE queue = 'filler'; DELETE FROM weir.nacked;`
 		analyze = `VACUUM ANALYZE`
 	)
 	for name, before := range map[string][]string{
@@ -79,7 +83,7 @@ func TestNoStatementReadsMoreThanItFindsWhateverTheStatisticsSay(t *testing.T) {
 				  AND NOT EXISTS (SELECT FROM pg_stat_user_functions f WHERE f.funcid = p.oid)
 				  AND NOT starts_with(p.proname, 'write_')
 				  AND NOT p.proname IN ('no_topic', 'too_large', 'set_rights', 'grant_to', 'lock_partition', 'long_varint',
-				                    'pass_over', 'damaged', 'ack')`); idle != "" {
+				                    'pass_over', 'damaged')`); idle != "" {
 				t.Errorf("nothing here calls %s, so nobody knows the plans of their statements: call them in drive", idle)
 			}
 			plans := explained(t, srv.Log()[said:])
@@ -176,8 +180,7 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 	check(err)
 	run(t, conn, `SELECT weir.enqueue('q', 'v'); BEGIN; SELECT weir.enqueue('q', 'v', delay => '1 minute'); ROLLBACK`)
 	carry(1)
-	// A call that is refused counts as none, and its plans are logged.
-	run(t, conn, `DO $$ BEGIN PERFORM weir.ack('0123456789abcdef.1.1.1.00000000'); EXCEPTION WHEN OTHERS THEN NULL; END $$`)
+	driveQueue(t, m, conn, carry)
 
 	gone, err := m.log.CreateTopic(ctx, eventlog.TopicSpec{Name: "gone", Partitions: 3})
 	check(err)
@@ -195,6 +198,48 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 	other := still(t, address)                                                 // it enrolls, follows and walks
 	_, err = other.step(ctx)
 	check(err)
+}
+
+// driveQueue claims messages by Go and by SQL, and answers for them by SQL.
+func driveQueue(t *testing.T, m *Mover, conn *pgx.Conn, carry func(int)) {
+	q, first := oneClaimed(t, m)
+	ctx, cancel := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	serving.Go(func() { newClaims(m.door, m.cfg).run(ctx) })
+	defer serving.Wait()
+	defer cancel()
+	for range 3 {
+		if _, err := q.Enqueue(ctx, queue.NewMessage{Value: []byte("v")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claim := func(most int, wait string) (receipts []any) {
+		var text []byte
+		if err := conn.QueryRow(ctx, fmt.Sprintf(`CALL weir.claim('mail', %d, '1 hour', '%s', 'w')`, most, wait)).Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		var got []struct{ Receipt string }
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range got {
+			receipts = append(receipts, m.Receipt)
+		}
+		return receipts
+	}
+	answer := func(call string, receipt any) {
+		if _, err := conn.Exec(ctx, `SELECT `+call, receipt); err != nil {
+			t.Fatal(err)
+		}
+		carry(1)
+	}
+	receipts := claim(3, `10 s`)
+	answer(`weir.ack($1)`, first.Receipt)
+	answer(`weir.extend($1, '1 minute')`, receipts[0])
+	answer(`weir.nack($1, delay => '0')`, receipts[1])
+	answer(`weir.nack($1, reject => true)`, claim(1, `10 s`)[0]) // its second attempt: has nobody acknowledged it?
+	run(t, conn, `SELECT * FROM weir.messages WHERE queue = 'mail'`)
+	claim(1, `2 s`) // there is none: the request is kept
 }
 
 // loggedPlan is a plan as auto_explain logs it.

@@ -174,3 +174,27 @@ func TestLooksDoNotGoThroughIdsLongGone(t *testing.T) {
 	polls("c")
 	in.expect()
 }
+
+// docs/sql.md: "so do later events of that partition; other partitions are not affected"
+func TestAnEventThatCannotBeMovedHoldsUpItsPartitionAlone(t *testing.T) {
+	address := pgtest.URL(t)
+	m := still(t, address)
+	topic, err := m.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.door.store.Trim(t.Context(), topic.Partitions[0], eventlog.Forget); err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Exec(t, address, `SELECT weir.publish('orders', 'k', 'bad', partition => 0)`)
+	if _, err := m.step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Exec(t, address, `SELECT weir.publish('orders', 'k', 'good', partition => 1)`)
+	if _, err := m.step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := pgtest.Value(t, address, `SELECT string_agg(convert_from(value, 'UTF8'), ' ' ORDER BY id) FROM weir.inbox`); got != "bad" {
+		t.Errorf("in the inbox: %q; want those of the one partition, and none of the other", got)
+	}
+}

@@ -61,8 +61,9 @@ func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 		}
 		headers, n, err := m.place(topic, row)
 		to := partitionKey{topic.ID, n}
-		if m.blocked[to] {
-			continue // an earlier row of the partition was skipped, so this one waits; both are retried together
+		if m.blocked[to] || m.holds(row) {
+			m.hold(row)
+			continue // an earlier row of the partition or of the key was skipped, so this one waits; both are retried together
 		}
 		if err != nil {
 			m.blocked[to] = n >= 0

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -38,7 +39,7 @@ type Config struct {
 	Tracer      eventlog.Tracer     // default: none
 	Observer    Observer            // default: none
 	Poll        time.Duration       // how often the inbox is looked into when nothing was notified; default 250 ms
-	Queues      *queue.Queues       // enqueues delayed messages and those with a unique key; nil: they stay in the inbox
+	Queues      *queue.Queues       // enqueues delayed messages and those with a unique key, and serves claims; nil: they stay in the inbox, and no claim is served
 }
 
 // Observer is told of what the mover does.
@@ -63,6 +64,7 @@ type Mover struct {
 	deleted     map[eventlog.TopicID]bool // deleted topics; ids are never reused
 	skippedAt   time.Time                 // when the mover first skipped rows that cannot be moved; zero: none are skipped
 	blocked     map[partitionKey]bool     // partitions with skipped rows; later rows of these wait too
+	held        map[uint64]bool           // keys with skipped rows, by row.keyHash; later messages of these wait too; at most heldMax
 
 	mutedAt time.Time // when this mover last muted the publishers; zero: they are not muted by it
 
@@ -84,7 +86,7 @@ func New(log *eventlog.Log, door *Door, cfg Config) *Mover {
 		cfg.Observer = nobody{}
 	}
 	cfg.Tracer = eventlog.Traced(cfg.Tracer)
-	return &Mover{log: log, door: door, inbox: door.inbox(), cfg: cfg, deleted: make(map[eventlog.TopicID]bool), blocked: make(map[partitionKey]bool)}
+	return &Mover{log: log, door: door, inbox: door.inbox(), cfg: cfg, deleted: make(map[eventlog.TopicID]bool), blocked: make(map[partitionKey]bool), held: make(map[uint64]bool)}
 }
 
 type nobody struct{}
@@ -93,9 +95,14 @@ func (nobody) Moved(int, time.Duration)     {}
 func (nobody) Waiting(int64, time.Duration) {}
 func (nobody) Failed()                      {}
 
-// Run moves rows until ctx ends. It polls as well, because notifications may be off or lost.
+// Run moves rows, and serves claims, until ctx ends. It polls as well, because notifications may be off or lost.
 func (m *Mover) Run(ctx context.Context) error {
 	defer m.unmute(context.WithoutCancel(ctx))
+	if m.cfg.Queues != nil {
+		var serving sync.WaitGroup
+		defer serving.Wait()
+		serving.Go(func() { newClaims(m.door, m.cfg).run(ctx) })
+	}
 	failures := 0
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -205,6 +212,7 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	if !m.skippedAt.IsZero() && time.Since(m.skippedAt) > retryRowsAfter {
 		m.skippedAt = time.Time{}
 		clear(m.blocked)
+		clear(m.held)
 		m.positions.rows = nil // rewind makes the poll find them again
 		m.inbox.rewind()
 	}
@@ -215,12 +223,13 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	m.resetFor(chunk.round.of)
 	m.backlog.found(chunk)
 	if len(chunk.rows) > 0 {
-		err := m.moveEvents(ctx, chunk.rows)
-		if err == nil {
-			err = m.moveMessages(ctx, chunk.rows)
-		}
-		if err != nil {
-			return false, err
+		for rows := range inOrder(chunk.rows) {
+			if err := m.moveEvents(ctx, rows); err != nil {
+				return false, err
+			}
+			if err := m.moveMessages(ctx, rows); err != nil {
+				return false, err
+			}
 		}
 		m.positions.add(chunk.rows)
 	} else if m.inbox.wide() {
@@ -251,6 +260,7 @@ func (m *Mover) resetFor(now incarnation) {
 	m.incarnation = now
 	clear(m.deleted)
 	clear(m.blocked)
+	clear(m.held)
 	m.skippedAt = time.Time{}
 	m.positions.rows, m.positions.doubt = nil, false
 }
@@ -307,6 +317,9 @@ func (m *Mover) moveEvents(ctx context.Context, rows []row) error {
 			return err
 		} else if err != nil {
 			m.blocked[partitionKey{lane.topic.ID, lane.partition}] = true
+			for i := range lane.records {
+				m.hold(&row{topic: lane.topic.ID, key: lane.records[i].Key})
+			}
 			m.skip("cannot move events published by SQL into their partition; they and later events of the partition stay in weir.inbox and are retried",
 				"topic", lane.topic.Name, "partition", lane.partition, "events", len(lane.ids), "err", err)
 		}

@@ -68,7 +68,7 @@ func open(t testing.TB, address string) *process {
 
 func (p *process) create(name string, partitions int, config map[string]string) eventlog.Topic {
 	p.t.Helper()
-	topic, err := p.log.CreateTopic(p.t.Context(), eventlog.TopicSpec{Name: name, Partitions: partitions, Config: config})
+	topic, err := p.log.CreateTopic(p.t.Context(), eventlog.TopicSpec{Name: name, Partitions: partitions, Config: config, Internal: eventlog.InternalTopic(name)})
 	if err != nil {
 		p.t.Fatal(err)
 	}

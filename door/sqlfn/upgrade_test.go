@@ -127,3 +127,26 @@ func TestARoleThatMayNotOpenTheSchemaToOthersSaysSo(t *testing.T) {
 		t.Errorf("all is as it should be, and it said: %s", said)
 	}
 }
+
+// A version that did not have the triggers made the tables. A session has committed an offset, and its transaction is open: neither the start nor another
+// session waits for it.
+func TestTheStartDoesNotWaitForAnOpenTransactionThatCommittedAnOffset(t *testing.T) {
+	address := pgtest.URL(t)
+	m := still(t, address)
+	ordersTopic(t, m)
+	pgtest.Exec(t, address, `DROP TRIGGER durably ON weir.acked; DROP TRIGGER durably ON weir.consumed; INSERT INTO weir.consumed (consumer, next_offset, committed_at) VALUES (0, 0, now())`)
+	triggers := func() string {
+		return pgtest.Value(t, address, `SELECT count(*) FROM pg_trigger WHERE tgname = 'durably'`)
+	}
+	open := session(t, address)
+	run(t, open, `BEGIN; UPDATE weir.consumed SET next_offset = 1`)
+	openInbox(t, address).store.Close()
+	if n := triggers(); n != "0" {
+		t.Errorf("%s triggers were made beside the open transaction", n)
+	}
+	run(t, open, `COMMIT`)
+	openInbox(t, address).store.Close()
+	if n := triggers(); n != "2" {
+		t.Errorf("%s triggers were made", n)
+	}
+}

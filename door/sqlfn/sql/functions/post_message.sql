@@ -45,6 +45,10 @@ BEGIN
         due := CASE WHEN at IS NULL THEN now + extract(epoch FROM delay) * 1000 ELSE extract(epoch FROM at) * 1000 END;
     END IF;
     headers := weir.checked_headers(headers);
+    IF headers::text LIKE '%"weir.queue.%' THEN -- the queue's own, of another message; as in Go (use/queue/headers.go)
+        headers := (SELECT jsonb_object_agg(h.name, h.content) FROM jsonb_each(headers) AS h (name, content)
+                    WHERE h.name NOT LIKE 'weir.queue.%' OR h.name IN ('weir.queue.schedule', 'weir.queue.tick'));
+    END IF;
     IF due > now OR unique_key IS NOT NULL THEN
         headers := coalesce(headers, '{}') || jsonb_build_object('weir.queue', jsonb_strip_nulls(jsonb_build_object(
             'name', queue, 'due', CASE WHEN due > now THEN due END, 'priority', priority, 'unique', unique_key)));
@@ -54,6 +58,11 @@ BEGIN
     size := weir.around(headers) + coalesce(octet_length(key), 0) + octet_length(value);
     IF size > about.event_max THEN
         PERFORM weir.too_large(about.name, size, about.event_max);
+    END IF;
+    IF unique_key IS NOT NULL THEN
+        -- Weir asks the store for each, and plain messages of the same key wait for it in turns: so a look finds 512 of them, or 64, for everybody's events
+        -- wait while they are moved.
+        size := size + CASE WHEN key IS NULL THEN 8192 ELSE 65536 END;
     END IF;
     me := pg_current_xact_id(); -- before the row's id, see weir.look
     INSERT INTO weir.inbox (xact, topic, key, value, headers, size) VALUES (me, about.id, key, value, headers, size);

@@ -1,0 +1,416 @@
+package sqlfn
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/recovered"
+	"github.com/weir-log/weir/use/queue"
+)
+
+const (
+	// claimsMax bounds the requests of sessions that one process serves at a time; nearly all of them wait.
+	claimsMax = 1000
+	// claimBytes bounds the messages of one answer, though the first comes however large it is, and answersMax how many answers with messages are in memory.
+	claimBytes = 4 << 20
+	answersMax = 8
+	// keepEvery is how often sessions are told that their request is in hand. functions/take_requests.sql knows it: another mover takes over after 3 s without.
+	keepEvery = time.Second
+	// sweepEvery is how often requests of dead sessions are deleted, while there are any requests.
+	sweepEvery = 10 * time.Second
+	// answerTries bounds how often an answer is written whose session has its request locked just then.
+	answerTries = 3
+	// drainClaims bounds how long claims under way are waited for at the end.
+	drainClaims = 5 * time.Second
+)
+
+// claims serves sessions that CALL weir.claim: it takes their requests, claims, and writes the answers, each with one statement for all requests that are
+// due. Without requests it sends none while the store listens. One goroutine, that of run, has all but the channels.
+type claims struct {
+	door   *Door
+	queues *queue.Queues
+	logger *slog.Logger
+	poll   time.Duration // how often to look for requests without notifications
+	me     string
+
+	rooms    chan struct{} // has a value for each answer with messages, answersMax at most
+	finished chan outcome
+	serving  sync.WaitGroup
+
+	open        map[int64]request // those in hand
+	low         int64             // no request has an id up to this one,
+	lowNext     int64             // and none up to this one, but those that were not visible yet at the last sweep,
+	incarnation int64             // in this incarnation
+	remain      bool              // there may be rows to sweep
+	keptAt      time.Time
+	sweptAt     time.Time
+}
+
+// request is what a session asks for.
+type request struct {
+	id          int64
+	queue       string
+	most        int
+	lease, wait time.Duration // lease 0: the queue's own
+	worker      string
+	stop        chan struct{} // closed when its session is gone, or this process stops
+}
+
+// outcome is what became of a request.
+type outcome struct {
+	id       int64
+	answer   *string // JSON; nil: another mover is to claim
+	queue    *queue.Queue
+	messages []queue.Message // in the answer
+	leave    func()          // when it was written
+}
+
+func newClaims(door *Door, cfg Config) *claims {
+	return &claims{
+		door: door, queues: cfg.Queues, logger: cfg.Logger, poll: cfg.Poll, me: strconv.FormatUint(rand.Uint64(), 16),
+		rooms: make(chan struct{}, answersMax), finished: make(chan outcome), open: make(map[int64]request), remain: true,
+	}
+}
+
+// run serves requests until ctx ends. Then it finishes the claims that are under way; requests that wait are left to another process.
+func (c *claims) run(ctx context.Context) {
+	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	ticks := time.NewTicker(keepEvery)
+	defer ticks.Stop()
+	failures := 0
+	for look := true; ctx.Err() == nil; {
+		err := recovered.Do(func() error { return c.step(ctx, working, look) })
+		if err != nil && ctx.Err() == nil {
+			if failures == 0 {
+				c.logger.Log(ctx, severity(err), "cannot serve claims by SQL; retrying", "err", err)
+			}
+			failures++
+		} else if look = false; failures > 0 {
+			c.logger.Info("claims by SQL are served again", "failures", failures)
+			failures = 0
+		}
+		var again, tick <-chan time.Time
+		if failures > 0 || !c.door.store.Listening() {
+			again = time.After(c.poll)
+		}
+		if len(c.open) > 0 || c.remain {
+			tick = ticks.C
+		}
+		select {
+		case <-ctx.Done():
+		case <-c.door.asked:
+			look = true
+		case <-again:
+			look = true
+		case o := <-c.finished:
+			look = look || len(c.open) == claimsMax
+			c.answer(working, o) // also while this process stops
+		case <-tick:
+		}
+	}
+	for _, r := range c.open {
+		close(r.stop)
+	}
+	defer time.AfterFunc(drainClaims, cancel).Stop()
+	go func() { c.serving.Wait(); close(c.finished) }()
+	for o := range c.finished {
+		c.answer(working, o)
+	}
+}
+
+// step takes requests if it is to look for them, and does what is due for those in hand.
+func (c *claims) step(ctx, working context.Context, look bool) error {
+	if look && len(c.open) < claimsMax {
+		if err := c.take(ctx, working); err != nil {
+			return err
+		}
+	}
+	if len(c.open) > 0 && time.Since(c.keptAt) >= keepEvery/2 {
+		if err := c.keep(ctx); err != nil {
+			return err
+		}
+	}
+	if c.remain && time.Since(c.sweptAt) >= sweepEvery {
+		return c.sweep(ctx)
+	}
+	return nil
+}
+
+// take takes requests, and starts to serve them.
+func (c *claims) take(ctx, working context.Context) error {
+	var taken []request
+	err := c.door.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `SELECT id, queue, most, coalesce(lease, 0), wait, worker FROM weir.take_requests($1, $2, $3, $4)`,
+			c.me, c.low, c.incarnation, claimsMax-len(c.open))
+		if err != nil {
+			return err
+		}
+		taken, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r request, err error) {
+			var lease, wait int64
+			err = row.Scan(&r.id, &r.queue, &r.most, &lease, &wait, &r.worker)
+			r.lease, r.wait, r.stop = time.Duration(lease)*time.Millisecond, time.Duration(wait)*time.Millisecond, make(chan struct{})
+			return r, err
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("take requests for claims: %w", err)
+	}
+	if len(c.open) == 0 {
+		c.keptAt = time.Now()
+	}
+	for _, r := range taken {
+		if _, mine := c.open[r.id]; mine {
+			continue // it was kept too late
+		}
+		c.open[r.id], c.remain = r, true
+		c.serving.Go(func() { c.finished <- c.serve(working, r) })
+	}
+	return nil
+}
+
+// keep tells the sessions that their requests are in hand, and stops claims whose sessions are gone.
+func (c *claims) keep(ctx context.Context) error {
+	c.keptAt = time.Now()
+	ids := slices.Collect(maps.Keys(c.open))
+	var waiting []int64
+	err := c.door.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `SELECT weir.keep_requests($1, $2)`, c.me, ids).Scan(&waiting)
+	})
+	if err != nil {
+		return fmt.Errorf("keep %d requests for claims: %w", len(ids), err)
+	}
+	for _, id := range ids {
+		if !slices.Contains(waiting, id) {
+			close(c.open[id].stop)
+			delete(c.open, id)
+		}
+	}
+	return nil
+}
+
+// sweep deletes what dead sessions left.
+func (c *claims) sweep(ctx context.Context) error {
+	c.sweptAt = time.Now()
+	var remaining, low, incarnation int64
+	err := c.door.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `SELECT remaining, low, incarnation FROM weir.sweep_requests()`).Scan(&remaining, &low, &incarnation)
+	})
+	if err != nil {
+		return fmt.Errorf("delete old requests for claims: %w", err)
+	}
+	if c.low = c.lowNext; incarnation != c.incarnation {
+		c.low = 0
+	}
+	c.lowNext, c.incarnation, c.remain = low, incarnation, remaining > 0
+	return nil
+}
+
+// serve claims for one request.
+func (c *claims) serve(ctx context.Context, r request) (o outcome) {
+	o = outcome{id: r.id, leave: func() {}}
+	err := recovered.Do(func() error {
+		return c.queues.With(ctx, r.queue, func(q *queue.Queue) (err error) {
+			o.queue = q
+			o.messages, err = q.Claim(ctx, queue.Claim{Max: r.most, Lease: r.lease, Wait: r.wait, Worker: r.worker, Stop: r.stop, Room: func(ctx context.Context) (int64, func(), error) {
+				select {
+				case c.rooms <- struct{}{}:
+				case <-ctx.Done():
+					return 0, nil, context.Cause(ctx)
+				}
+				o.leave = sync.OnceFunc(func() { <-c.rooms })
+				return claimBytes, o.leave, nil
+			}})
+			return err
+		})
+	})
+	stopped := false
+	select {
+	case <-r.stop:
+		stopped = true
+	default:
+	}
+	if len(o.messages) == 0 && stopped {
+		return o
+	}
+	var value any = messagesOf(o.messages)
+	if err != nil {
+		value = refusalOf(err)
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(fmt.Sprintf("encode claimed messages: %v", err)) // they are strings and numbers
+	}
+	answer := string(text)
+	o.answer = &answer
+	return o
+}
+
+// answer writes an outcome and those that are there with it. What the sessions do not get is given back.
+func (c *claims) answer(ctx context.Context, o outcome) {
+	all := []outcome{o}
+	for more := true; more && len(all) < claimsMax; {
+		select {
+		case o, more = <-c.finished:
+			if more {
+				all = append(all, o)
+			}
+		default:
+			more = false
+		}
+	}
+	defer func() {
+		for _, o := range all {
+			o.leave()
+			delete(c.open, o.id)
+		}
+	}()
+	left := all
+	for try := range answerTries {
+		if try > 0 {
+			time.Sleep(5 * time.Millisecond) // a session had it locked
+		}
+		done, err := c.write(ctx, left)
+		if err != nil {
+			c.logger.Warn("answers to claims by SQL were not written: their messages come back when their leases end", "answers", len(left), "err", err)
+			return
+		}
+		left = slices.DeleteFunc(slices.Clone(left), func(o outcome) bool { return slices.Contains(done, o.id) || len(o.messages) == 0 })
+		if len(left) == 0 {
+			break
+		}
+	}
+	for _, o := range left {
+		o.queue.GiveBack(o.messages)
+	}
+}
+
+// write writes answers, and returns the requests that have them: one statement.
+func (c *claims) write(ctx context.Context, all []outcome) (done []int64, err error) {
+	ids, answers := make([]int64, len(all)), make([]*string, len(all))
+	for i, o := range all {
+		ids[i], answers[i] = o.id, o.answer
+	}
+	err = c.door.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `SELECT weir.answer_requests($1, $2, $3)`, c.me, ids, answers).Scan(&done)
+	})
+	return done, err
+}
+
+// refusal is an answer that a session gets as an error.
+type refusal struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Hint    string `json:"hint"`
+}
+
+func refusalOf(err error) refusal {
+	var invalid *eventlog.InvalidError
+	r := refusal{Code: "WE010", Message: text([]byte(err.Error())), Hint: "Try again. If messages were claimed, they come again when their leases end."}
+	switch {
+	case errors.Is(err, queue.ErrUnknownQueue):
+		r.Code, r.Hint = "WE007", "It was deleted just now."
+	case errors.Is(err, eventlog.ErrUnknownTopic):
+		r.Code, r.Hint = "WE001", "Delete the queue, or make another."
+	case errors.As(err, &invalid):
+		r.Code, r.Hint = "22023", ""
+	}
+	return r
+}
+
+// claimedMessage is a message as weir.claim returns it.
+type claimedMessage struct {
+	Receipt  string         `json:"receipt"`
+	ID       string         `json:"id"`
+	Key      *string        `json:"key"` // nil: none, or no text
+	KeyB64   *string        `json:"key_base64,omitempty"`
+	Value    *string        `json:"value"` // nil: none, or no text
+	ValueB64 *string        `json:"value_base64,omitempty"`
+	Headers  map[string]any `json:"headers"`
+	Attempt  int            `json:"attempt"`
+	Until    time.Time      `json:"until"`
+	Time     *time.Time     `json:"time"`
+}
+
+func messagesOf(messages []queue.Message) []claimedMessage {
+	list := make([]claimedMessage, len(messages))
+	for i, m := range messages {
+		is := claimedMessage{Receipt: m.Receipt, ID: m.ID.String(), Headers: headersOf(m.Headers), Attempt: m.Attempt, Until: m.Until.UTC()}
+		is.Key, is.KeyB64 = content(m.Key)
+		is.Value, is.ValueB64 = content(m.Value)
+		if !m.Time.IsZero() {
+			at := m.Time.UTC()
+			is.Time = &at
+		}
+		list[i] = is
+	}
+	return list
+}
+
+// isText reports whether PostgreSQL's text can be these bytes.
+func isText(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 }
+
+// content is bytes as text or, where they are none, in base64.
+func content(b []byte) (plain, base *string) {
+	switch {
+	case b == nil:
+		return nil, nil
+	case isText(b):
+		s := string(b)
+		return &s, nil
+	}
+	s := base64.StdEncoding.EncodeToString(b)
+	return nil, &s
+}
+
+// text is bytes as text, with a sign in place of what PostgreSQL's text cannot be.
+func text(b []byte) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\ufffd"), "\x00", "\ufffd")
+}
+
+// headersOf is headers as weir.events shows them: an object, with an array where a name is repeated. A value that is no text is shown as \x and hexadecimal digits.
+func headersOf(headers []batch.RecordHeader) map[string]any {
+	object := make(map[string]any, len(headers))
+	for _, h := range headers {
+		var value any
+		switch {
+		case h.Value == nil:
+		case isText(h.Value) && !bytes.HasPrefix(h.Value, []byte(`\x`)):
+			value = string(h.Value)
+		default:
+			value = `\x` + hex.EncodeToString(h.Value)
+		}
+		name := text([]byte(h.Key))
+		switch before, there := object[name]; {
+		case !there:
+			object[name] = value
+		default:
+			if list, many := before.([]any); many {
+				object[name] = append(list, value)
+			} else {
+				object[name] = []any{before, value}
+			}
+		}
+	}
+	return object
+}

@@ -1,0 +1,22 @@
+-- request_claim asks a running weir to claim messages for this session: see claim. It has effect when it is committed.
+CREATE OR REPLACE FUNCTION weir.request_claim(queue text, most int, lease interval, wait interval, worker text) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+:by_index
+AS $$
+DECLARE
+    request bigint;
+BEGIN
+    PERFORM weir.find_queue(queue), weir.check_lease(lease, true);
+    IF most IS NULL OR most NOT BETWEEN 1 AND 1000 THEN
+        RAISE 'most is %', most USING ERRCODE = 'invalid_parameter_value', HINT = 'One claim takes 1 to 1000 messages.';
+    ELSIF wait IS NULL OR wait < interval '0' OR wait > interval '5 minutes' THEN
+        RAISE 'wait is %', wait USING ERRCODE = 'invalid_parameter_value', HINT = '0 to 5 minutes are allowed.';
+    ELSIF octet_length(worker) > 256 THEN
+        RAISE 'worker has % bytes', octet_length(worker) USING ERRCODE = 'invalid_parameter_value', HINT = 'At most 256 are kept.';
+    END IF;
+    INSERT INTO weir.claim_request (queue, most, lease, worker, wait_until)
+    VALUES (queue, most, lease, coalesce(worker, ''), clock_timestamp() + wait)
+    RETURNING id INTO request;
+    PERFORM pg_notify('weir_claim', '');
+    RETURN request;
+END $$;

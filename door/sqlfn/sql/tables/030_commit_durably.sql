@@ -1,0 +1,1 @@
+-- Acks and positions are durable when they are committed, whatever their transaction set last: see functions/add_triggers.sql.

@@ -1,0 +1,25 @@
+-- messages has a row for each message of a queue that is ready, claimed, or waits where it is: not for those that are done, dead letters, or delayed for more than
+-- a minute. What a row has of the log is where the message is: weir.events has the rest.
+CREATE VIEW weir.messages AS
+SELECT q.queue,
+       q.id || '-' || m."offset" AS id, -- of a message that came back from a longer delay its header weir.queue.id says the one that it keeps
+       q.topic,
+       q.partition,
+       m."offset",
+       CASE WHEN m.until > statement_timestamp() THEN m.fate ELSE 'ready' END AS state,
+       m.attempt, -- claimed: which one; else how many there were, where it is
+       CASE WHEN m.until > statement_timestamp() THEN m.until END AS until,
+       m.worker,
+       m.error
+FROM weir.queue_parts q
+CROSS JOIN LATERAL (
+    SELECT generate_series(greatest(x.upto - x.n, q.first_offset), x.upto - 1) AS "offset", x.run ->> 'fate' AS fate, coalesce((x.run ->> 'attempt')::int, 0) AS attempt,
+           to_timestamp((x.run ->> 'until')::bigint / 1000.0) AS until, x.run ->> 'worker' AS worker, x.run ->> 'reason' AS error
+    FROM (
+        SELECT e.run, (e.run ->> 'n')::bigint AS n, q.floor + (sum((e.run ->> 'n')::bigint) OVER (ORDER BY e.nth))::bigint AS upto
+        FROM json_array_elements(q.runs) WITH ORDINALITY AS e(run, nth)
+    ) AS x
+    WHERE x.run ->> 'fate' <> 'done'
+    UNION ALL
+    SELECT generate_series(coalesce(q.next, q.first_offset), q.next_offset - 1), NULL, 0, NULL, NULL, NULL
+) AS m;

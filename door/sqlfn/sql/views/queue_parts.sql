@@ -1,0 +1,32 @@
+-- queue_parts has a row for each partition of a queue's topics, with what its keyed state (use/queue/codec.go) says: floor and next, and the runs between them.
+-- It is for the views queues and messages.
+CREATE VIEW weir.queue_parts AS
+SELECT d.queue,
+       d.about ->> 'id' AS queue_id,
+       p.topic,
+       p.partition,
+       p.id, -- in weir.partition
+       p.first_offset,
+       p.next_offset,
+       coalesce((s.part ->> 'floor')::bigint, p.first_offset) AS floor,
+       greatest((s.part ->> 'next')::bigint, p.first_offset) AS next,
+       s.part -> 'runs' AS runs
+FROM (
+    SELECT substr(s.key, 11) AS queue, convert_from(s.value, 'UTF8')::json AS about
+    FROM weir.state s WHERE s.key >= 'queue/def/' AND s.key < 'queue/def0'
+) AS d
+CROSS JOIN LATERAL (
+    SELECT (d.about ->> 'topic_id')::uuid AS id
+    UNION ALL
+    SELECT l.id::uuid FROM json_array_elements_text(d.about -> 'levels') AS l(id)
+) AS level
+JOIN weir.topic t ON t.id = level.id
+JOIN weir.partitions p ON p.topic = t.name
+LEFT JOIN LATERAL (
+    -- Clients' own words are in it. PostgreSQL's text takes all but the zero character.
+    SELECT e.part
+    FROM weir.state s
+    CROSS JOIN LATERAL json_array_elements(replace(convert_from(s.value, 'UTF8'), '\u0000', '\ufffd')::json -> 'parts') AS e(part)
+    WHERE s.key IN (format('queue/state/%s/%s', d.about ->> 'id', p.id), format('queue/state/%s/all', d.about ->> 'id')) -- with limits a queue has one state
+      AND (e.part ->> 'partition')::bigint = p.id
+) AS s ON true;

@@ -1,0 +1,48 @@
+-- queues has a row for each work queue, and counts its messages.
+CREATE VIEW weir.queues AS
+SELECT d.queue,
+       d.about ->> 'id' AS id,
+       d.about ->> 'topic' AS topic,
+       coalesce((d.about -> 'settings' ->> 'paused')::boolean, false) AS paused,
+       coalesce(c.ready, 0) AS ready,
+       coalesce(c.claimed, 0) AS claimed,
+       coalesce(c.waiting, 0) AS waiting,
+       coalesce(l.dead, 0) AS dead
+FROM (
+    SELECT substr(s.key, 11) AS queue, convert_from(s.value, 'UTF8')::json AS about
+    FROM weir.state s WHERE s.key >= 'queue/def/' AND s.key < 'queue/def0'
+) AS d
+LEFT JOIN LATERAL (
+    SELECT (sum(greatest(0, q.next_offset - coalesce(q.next, q.first_offset))) + sum(r.ready))::bigint AS ready,
+           sum(r.claimed)::bigint AS claimed,
+           sum(r.waiting)::bigint AS waiting
+    FROM weir.queue_parts q
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(m.n) FILTER (WHERE NOT m.held), 0) AS ready,
+               coalesce(sum(m.n) FILTER (WHERE m.held AND m.fate = 'claimed'), 0) AS claimed,
+               coalesce(sum(m.n) FILTER (WHERE m.held AND m.fate = 'waiting'), 0) AS waiting
+        FROM (
+            SELECT least(x.n, x.upto - q.first_offset) AS n, x.fate, x.until > extract(epoch FROM statement_timestamp()) * 1000 AS held
+            FROM (
+                SELECT (e.run ->> 'n')::bigint AS n, e.run ->> 'fate' AS fate, coalesce((e.run ->> 'until')::bigint, 0) AS until,
+                       q.floor + (sum((e.run ->> 'n')::bigint) OVER (ORDER BY e.nth))::bigint AS upto
+                FROM json_array_elements(q.runs) WITH ORDINALITY AS e(run, nth)
+            ) AS x
+            WHERE x.fate <> 'done' AND x.upto > q.first_offset -- what retention deleted is gone
+        ) AS m
+    ) AS r
+    WHERE q.queue = d.queue
+) AS c ON true
+LEFT JOIN LATERAL (
+    -- Dead letters, but for those that were redriven or discarded.
+    SELECT sum(greatest(0, p.next_offset - greatest((s.part ->> 'next')::bigint, p.first_offset)) + coalesce((
+        SELECT sum((e.run ->> 'n')::bigint) FROM json_array_elements(s.part -> 'runs') AS e(run) WHERE e.run ->> 'fate' <> 'done'), 0))::bigint AS dead
+    FROM weir.partitions p
+    LEFT JOIN LATERAL (
+        SELECT e.part
+        FROM weir.state s
+        CROSS JOIN LATERAL json_array_elements(replace(convert_from(s.value, 'UTF8'), '\u0000', '\ufffd')::json -> 'parts') AS e(part)
+        WHERE s.key = format('queue/dead/%s/%s', d.about ->> 'id', p.id)
+    ) AS s ON true
+    WHERE p.topic = d.queue || '.dlt'
+) AS l ON true;
