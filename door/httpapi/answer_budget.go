@@ -44,8 +44,9 @@ func (b *answerBudget) shrink() {
 }
 
 // claimAnswer claims memory for an answer: want bytes if they are free, else it waits for least bytes.
-func (s *Server) claimAnswer(ctx context.Context, want, least int64) (*budget.Claim, error) {
-	claim := s.answers.Begin()
+func (c *call) claimAnswer(ctx context.Context, want, least int64) (*budget.Claim, error) {
+	s := c.s
+	claim := s.answers.BeginFor(c.who.ID())
 	if claim.TryGrow(min(want, s.answers.Share()), false) {
 		return claim, nil
 	}
@@ -58,7 +59,7 @@ func (s *Server) claimAnswer(ctx context.Context, want, least int64) (*budget.Cl
 
 // overloaded is the error when there is no memory for an answer.
 func (s *Server) overloaded() error {
-	return kindOverloaded.past(s.cfg.FetchBytes, "clients are slow to take answers that have %d bytes together, the most there may be; try again", s.cfg.FetchBytes)
+	return kindOverloaded.past(s.cfg.FetchBytes, "clients are slow to take answers that have %d bytes together, the most there may be, or a quarter of that by one key; try again", s.cfg.FetchBytes)
 }
 
 // fetchError translates an error of Log.Fetch for clients.

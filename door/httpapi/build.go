@@ -52,7 +52,7 @@ func (c *call) json(status int, v any) error {
 func (c *call) sendWhole(status int, body []byte) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), storeTimeout)
 	defer cancel()
-	claim := c.s.answers.Begin()
+	claim := c.s.answers.BeginFor(c.who.ID())
 	defer claim.Release()
 	if _, err := claim.Grow(ctx, int64(len(body))); err != nil {
 		if c.r.Method != http.MethodGet && c.r.Method != http.MethodHead {

@@ -51,7 +51,7 @@ func (s *Server) claimMessages(c *call) error {
 		if err := s.stillQueue(c, mayRead, c.r.PathValue("queue")); err != nil { // the request may have waited for long
 			return 0, func() {}, err
 		}
-		claim, err := s.claimAnswer(ctx, 2*fetchBytes, 2*claimStep)
+		claim, err := c.claimAnswer(ctx, 2*fetchBytes, 2*claimStep)
 		if err != nil {
 			return 0, func() {}, err
 		}

@@ -18,6 +18,9 @@ const (
 	sweepMost = 10 * time.Second
 	// searchesMax bounds concurrent searches for a message: one search may read a large part of the queue.
 	searchesMax = 4
+	// pagesMax bounds the pages of messages or dead letters that are made or being sent: each holds lettersBytes of the memory for answers, however
+	// slowly its client takes it.
+	pagesMax = 4
 )
 
 // findMessage returns a message's state.
@@ -64,7 +67,11 @@ func (s *Server) peekMessages(c *call) error {
 func (s *Server) queuePage(c *call, name string, read func(context.Context, *queue.Queue) (n int, write func(*encoder, int), err error)) error {
 	ctx, cancel := c.withTimeout()
 	defer cancel()
-	claim, err := s.claimAnswer(ctx, lettersBytes, lettersBytes)
+	if s.pages.acquire(ctx, c.who.ID()) != nil {
+		return kindOverloaded.past(pagesMax, "%d pages of messages are being made or sent, the most at once, or a quarter of these by one key; try again", pagesMax)
+	}
+	defer s.pages.release(c.who.ID())
+	claim, err := c.claimAnswer(ctx, lettersBytes, lettersBytes)
 	if err != nil {
 		return err
 	}

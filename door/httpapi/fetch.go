@@ -51,7 +51,7 @@ func (s *Server) fetch(ctx, polls context.Context, who apikey.Identity, spans []
 	for i := range asked {
 		asked[i].MaxBytes = size
 	}
-	claim = s.answers.Begin()
+	claim = s.answers.BeginFor(who.ID())
 	want := eventlog.Want{Spans: asked, MaxBytes: size, MaxWait: wait, Stop: polls.Done(), Epoch: epoch, Claim: claim}
 	var before int32 // the reader's epoch
 	if epoch != nil {

@@ -19,6 +19,7 @@ func (s *Server) guard(at net.Addr) http.Handler {
 	var foreign http.CrossOriginProtection
 	local := isLoopback(at)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer answeredOrReset(r)
 		h := w.Header()
 		h["X-Content-Type-Options"] = noSniff
 		h["Cache-Control"] = noStore

@@ -200,7 +200,7 @@ func openPostgres(t testing.TB, url string) eventlog.Store {
 
 func (d *door) topic(name string, partitions int) {
 	d.t.Helper()
-	if _, err := d.log.CreateTopic(context.Background(), eventlog.TopicSpec{Name: name, Partitions: partitions}); err != nil {
+	if _, err := d.log.CreateTopic(context.Background(), eventlog.TopicSpec{Name: name, Partitions: partitions, Internal: eventlog.InternalTopic(name)}); err != nil {
 		d.t.Fatal(err)
 	}
 }

@@ -377,3 +377,21 @@ func TestSilentBodiesStopNobody(t *testing.T) {
 		}
 	})
 }
+
+// Pages of a queue's messages that nobody takes hold half of the memory for answers at most: others get theirs at once.
+func TestPagesThatAreNotTakenLeaveMemoryForOthers(t *testing.T) {
+	bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
+		d.queue("mail", "")
+		for range 100 {
+			d.enqueued("/v1/queues/mail/messages", strings.Repeat("x", 50<<10))
+		}
+		for range 20 {
+			defer d.ask("/v1/queues/mail/messages?max=1000").Close()
+		}
+		synctest.Wait()
+		began := time.Now()
+		if got := d.claim("mail", `{}`); len(got.Messages) != 1 || time.Since(began) > 0 {
+			t.Errorf("a claim got %d messages, after %v", len(got.Messages), time.Since(began))
+		}
+	})
+}

@@ -50,7 +50,7 @@ func (c *call) claimOutcomes(n int, each int64) (*budget.Claim, error) {
 	}
 	ctx, cancel := c.withTimeout()
 	defer cancel()
-	claim := c.s.answers.Begin()
+	claim := c.s.answers.BeginFor(c.who.ID())
 	if _, err := claim.Grow(ctx, size); err != nil {
 		claim.Release()
 		return nil, c.s.overloaded()

@@ -89,6 +89,9 @@ func (s *Server) listQueues(c *call) error {
 func (s *Server) describeQueue(c *call) error {
 	ctx, cancel := c.withTimeout()
 	defer cancel()
+	if err := c.build(ctx); err != nil { // a queue may have thousands of partitions
+		return err
+	}
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
 		info, err := q.Now(ctx)
 		if err != nil {

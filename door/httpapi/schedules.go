@@ -67,7 +67,7 @@ func (s *Server) setSchedule(c *call) error {
 
 // answerSchedule answers with the schedule that ask returns.
 func (s *Server) answerSchedule(ctx context.Context, c *call, ask func(*queue.Queue) (queue.Schedule, error)) error {
-	claim, err := s.claimAnswer(ctx, scheduleBytes, scheduleBytes)
+	claim, err := c.claimAnswer(ctx, scheduleBytes, scheduleBytes)
 	if err != nil {
 		return err
 	}

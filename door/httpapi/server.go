@@ -134,6 +134,7 @@ type Server struct {
 	requests   *limiter     // requests in progress, of authorized clients
 	inProgress atomic.Int64 // requests in progress, of all clients
 	searches   *slots       // searches for a message
+	pages      *slots       // pages of a queue's messages or dead letters, until they are sent
 	decoders   *slots       // batches being decoded: a decoder's memory is not claimed
 
 	turnedAway turnedAway
@@ -156,6 +157,7 @@ func New(cfg Config) *Server {
 	s.polls = newLimiter(cfg.Polls, cfg.KeyPolls, "requests waiting for events", "read several partitions as one member, or stream, or do not wait", kindTooManyPolls)
 	s.requests = newLimiter(cfg.Requests, cfg.KeyRequests, "requests in progress", "wait for some to end", kindTooManyCalls)
 	s.searches = newSlots(searchesMax)
+	s.pages = newSlots(pagesMax)
 	s.decoders = newSlots(runtime.GOMAXPROCS(0))
 	s.mux = s.routes()
 	return s
@@ -178,6 +180,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		MaxHeaderBytes:    headerBytesMax,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams, MaxReceiveBufferPerConnection: http2Buffer, MaxReceiveBufferPerStream: http2StreamBuffer},
 		BaseContext:       func(net.Listener) context.Context { return carryServing(ctx) },
+		ConnContext:       countResets,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	drained := make(chan struct{})

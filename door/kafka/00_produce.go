@@ -188,6 +188,8 @@ func checkBatch(r *request, topic eventlog.Topic, records []byte) (batch.Header,
 		return h, deny(kerr.InvalidRecord, "the record batch is a control batch, which clients may not write")
 	case a.Transactional():
 		return h, errTransactions
+	case a.Own():
+		return h, deny(kerr.InvalidRecord, "the record batch has attribute bit 14, which only the broker may set")
 	case a.AppendTime():
 		return h, deny(kerr.InvalidTimestamp, "the record batch says LogAppendTime, which only the broker may set")
 	case h.BaseOffset != 0:

@@ -28,6 +28,9 @@ func (s *Server) deleteRecords(ctx context.Context, _ *request, in *kmsg.DeleteR
 			p.Partition, p.LowWatermark = ask.Partition, -1
 			partition, err := eventlog.Partition(0), unknown
 			if err == nil {
+				err = checkDeletes(topic)
+			}
+			if err == nil {
 				partition, err = partitionOf(topic, ask.Partition)
 			}
 			if !first(mentions, askedPartition{asked.Topic, ask.Partition}) {

@@ -57,6 +57,7 @@ func TestK10BadBatchesAreRefusedWhole(t *testing.T) {
 		{"codec 7", put16(21, 7), kerr.UnsupportedCompressionType, -1},
 		{"a codec that it is not", put16(21, 1), kerr.InvalidRecord, -1},
 		{"control batch", put16(21, 1<<5), kerr.InvalidRecord, -1},
+		{"a batch that says weir made it", put16(21, 1<<14), kerr.InvalidRecord, -1},
 		{"transactional batch", put16(21, 1<<4), kerr.TransactionalIDAuthorizationFailed, -1},
 		{"append time set by a client", put16(21, 1<<3), kerr.InvalidTimestamp, -1},
 		{"negative base timestamp", put64(27, -2), kerr.InvalidRecord, -1},

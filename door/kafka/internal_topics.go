@@ -23,6 +23,14 @@ func (s *Server) openOffsetsTopic(ctx context.Context) {
 	}
 }
 
+// checkDeletes refuses to delete records of internal topics.
+func checkDeletes(topic eventlog.Topic) error {
+	if eventlog.InternalTopic(topic.Name) {
+		return deny(kerr.InvalidTopicException, "topic %q is internal: clients may not delete its records", topic.Name)
+	}
+	return nil
+}
+
 // checkAppends refuses clients' records for internal topics.
 func checkAppends(topic eventlog.Topic) error {
 	if eventlog.InternalTopic(topic.Name) {

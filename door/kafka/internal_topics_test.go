@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/door/kafka"
+	"github.com/weir-log/weir/eventlog/batch"
 )
 
 func TestOffsetsTopicAppearsWithTheFirstGroupAndIsInternal(t *testing.T) {
@@ -48,12 +49,50 @@ func TestOffsetsTopicAppearsWithTheFirstGroupAndIsInternal(t *testing.T) {
 	}
 }
 
-func TestClientsDoNotWriteWhereQueuesKeepDelayedMessages(t *testing.T) {
+func TestClientsDoNotTouchWhatQueuesKeepDelayedMessagesIn(t *testing.T) {
 	const later = "__weir_later"
 	b := start(t, kafka.Config{})
-	b.createTopic(later, 1, nil)
-	err := b.client().ProduceSync(t.Context(), &kgo.Record{Topic: later, Value: []byte("v")}).FirstErr()
-	if !errors.Is(err, kerr.InvalidTopicException) {
-		t.Errorf("a client's record: %v", err)
+	client := b.client()
+	admin := kadm.NewClient(client)
+	if _, err := admin.CreateTopic(t.Context(), 1, 1, nil, later); !errors.Is(err, kerr.InvalidTopicException) {
+		t.Errorf("a client creates the topic: %v", err)
+	}
+	topic := b.createTopic(later, 1, nil)
+	_, err := b.log.Publish(t.Context(), topic.Partitions[0], batch.Record{Value: []byte("a delayed message")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, kerr.InvalidTopicException) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	refused("a client's record", client.ProduceSync(t.Context(), &kgo.Record{Topic: later, Value: []byte("v")}).FirstErr())
+	trimmed, err := admin.DeleteRecords(t.Context(), kadm.Offsets{later: {0: {Topic: later, At: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("deleting records", trimmed[later][0].Err)
+	second := "1000"
+	altered, err := admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "retention.ms", Value: &second}}, later)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("a shorter retention", altered[0].Err)
+	grown, err := admin.CreatePartitions(t.Context(), 1, later)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("more partitions", grown[later].Err)
+	deleted, err := admin.DeleteTopics(t.Context(), later)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("deleting the topic", deleted[later].Err)
+	now, err := b.log.TopicNow(t.Context(), later)
+	held, berr := b.log.Bounds(t.Context(), topic.Partitions[0])
+	if err != nil || berr != nil || len(now.Partitions) != 1 || len(now.Config) > 0 || held[0].Bounds.First != 0 {
+		t.Errorf("the topic is %+v with %+v, %v, %v", now, held, err, berr)
 	}
 }

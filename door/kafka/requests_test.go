@@ -17,7 +17,7 @@ import (
 
 func (b *broker) createTopic(name string, partitions int, config map[string]string) eventlog.Topic {
 	b.t.Helper()
-	topic, err := b.log.CreateTopic(b.t.Context(), eventlog.TopicSpec{Name: name, Partitions: partitions, Config: config})
+	topic, err := b.log.CreateTopic(b.t.Context(), eventlog.TopicSpec{Name: name, Partitions: partitions, Config: config, Internal: eventlog.InternalTopic(name)})
 	if err != nil {
 		b.t.Fatal(err)
 	}

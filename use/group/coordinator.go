@@ -60,13 +60,14 @@ type Coordinator struct {
 	cfg    Config
 	logger *slog.Logger
 
-	mu     sync.Mutex // guards groups, idle, every group's users and counted, bytes, hosts, and closed
-	groups map[string]*group
-	idle   *list.List       // groups without users that may be forgotten, the least recently used first
-	bytes  int              // of all members
-	hosts  map[string]usage // by client host
-	closed bool
-	ticks  sync.WaitGroup // timers at work
+	mu          sync.Mutex // guards groups, idle, every group's users and counted, bytes, memberships, hosts, and closed
+	groups      map[string]*group
+	idle        *list.List       // groups without users that may be forgotten, the least recently used first
+	bytes       int              // of all members
+	memberships int              // how many groups each host's members are in, over all hosts
+	hosts       map[string]usage // by client host
+	closed      bool
+	ticks       sync.WaitGroup // timers at work
 }
 
 // New makes a coordinator of all groups in the log's store. It reads a group when the group is first asked for.

@@ -7,8 +7,9 @@ const (
 	memberOverhead = 512
 	// protocolOverhead is about what a protocol takes beside its name and metadata.
 	protocolOverhead = 64
-	// hostShare: the members of one client host, the ids that it asked for and the assignments that it brought have at most this part of
-	// Config.MembersBytes; its members are in at most this part of Config.GroupsMax groups. So no single host locks all others out.
+	// hostShare: the members of one client host, the ids that it asked for and the assignments that it brought have at most this part of what all
+	// others leave of Config.MembersBytes; its members are in at most this part of the groups that the members of others leave of Config.GroupsMax.
+	// So there is always room for one more host, however greedy a few are.
 	hostShare = 2
 )
 
@@ -63,6 +64,7 @@ func (c *Coordinator) account(g *group, now map[string]usage) {
 
 func (c *Coordinator) count(host string, u usage) {
 	c.bytes += u.bytes
+	c.memberships += u.groups
 	h := c.hosts[host]
 	h.groups, h.bytes = h.groups+u.groups, h.bytes+u.bytes
 	if c.hosts[host] = h; h == (usage{}) {
@@ -102,7 +104,9 @@ func (g *group) reserve(verb, clientHost string, need usage) error {
 	if g.counted[clientHost].groups > 0 {
 		need.groups = 0
 	}
-	host, bytesMost, groupsMost := c.hosts[clientHost], c.cfg.MembersBytes/hostShare, max(1, c.cfg.GroupsMax/hostShare)
+	host := c.hosts[clientHost]
+	bytesMost := (c.cfg.MembersBytes - (c.bytes - host.bytes)) / hostShare
+	groupsMost := max(1, (c.cfg.GroupsMax-(c.memberships-host.groups))/hostShare)
 	refuse := func(what string, n, most int) error {
 		return fmt.Errorf("%s group %q: %w: %s %d, and the limit is %d: let sessions end, or run more processes", verb, g.name, ErrUnavailable, what, n, most)
 	}

@@ -49,11 +49,31 @@ func TestMembersOfAllGroupsShareBoundedMemory(t *testing.T) {
 		// Who left, and whose session ran out, makes space.
 		_, err := b.Leave(t.Context(), in[0].join.Group, []group.Leaver{{Member: in[0].join.Member}})
 		check(t, err)
-		check(t, from(b, "/1", "next", 8_000).enter(t.Context()))
+		check(t, from(b, "/4", "next", 8_000).enter(t.Context()))
 		time.Sleep(31 * time.Minute)
 		for n := range 5 {
-			check(t, from(b, "/4", fmt.Sprint("later", n), 8_000).enter(t.Context()))
+			check(t, from(b, fmt.Sprint("/", 5+n), fmt.Sprint("later", n), 8_000).enter(t.Context()))
 		}
+	})
+}
+
+// However many hosts take as much as they can, one more gets in.
+func TestGreedyHostsLeaveRoomForOneMore(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBroker(t, memory.New(), group.Config{MembersBytes: 1_000_000, GroupsMax: 1000})
+		for h := range 5 {
+			host := fmt.Sprint("/greedy", h)
+			for n := 0; ; n++ {
+				p := from(b, host, fmt.Sprint(host, n), 2_000)
+				err := p.enter(t.Context())
+				if err != nil {
+					wantErr(t, err, group.ErrUnavailable)
+					break
+				}
+				check(t, p.sync(t.Context()))
+			}
+		}
+		check(t, from(b, "/modest", "modest", 2_000).enter(t.Context()))
 	})
 }
 
@@ -84,9 +104,10 @@ func TestNoHostLocksOthersOutOfNewGroups(t *testing.T) {
 		if taken != 5 {
 			t.Errorf("one host has members in %d of 10 groups, want 5", taken)
 		}
-		for n := range 4 {
+		for n := range 2 { // half of what is left, and others half of that
 			check(t, from(b, "/other", fmt.Sprint("other", n), 10).enter(t.Context()))
 		}
+		check(t, from(b, "/third", "third", 10).enter(t.Context()))
 	})
 }
 
@@ -116,7 +137,7 @@ func TestAssignmentsOfOneHostLockNoOthersOut(t *testing.T) {
 		}
 		other := from(b, "/other", "other", 10)
 		check(t, other.enter(t.Context()))
-		check(t, other.assign(t, 40_000))
+		check(t, other.assign(t, 1_000))
 
 		// The generation stays: its leader may bring less.
 		before := refused.joined.Generation

@@ -1,0 +1,48 @@
+package httpapi
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// A client may reset HTTP/2 streams as fast as it opens them. Each costs a request, and the limit of streams at a time does not count it any more
+// (CVE-2023-44487; net/http runs at most http2Streams handlers of a connection at a time, and no more is asked of it). So a connection whose requests
+// are gone before their answers, more than resetsBurst of them and resetsPerSecond from then on, is closed. Clients that end long polls stay far below.
+const (
+	resetsBurst     = 200
+	resetsPerSecond = 50
+)
+
+// resets counts the requests of a connection that its client gave up.
+type resets struct {
+	conn net.Conn
+
+	mu   sync.Mutex
+	left float64 // how many more there may be
+	at   time.Time
+}
+
+type resetsKey struct{}
+
+// countResets is http.Server.ConnContext.
+func countResets(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, resetsKey{}, &resets{conn: conn, left: resetsBurst, at: time.Now()})
+}
+
+// answeredOrReset is called when a request's handler has ended.
+func answeredOrReset(r *http.Request) {
+	of, counted := r.Context().Value(resetsKey{}).(*resets)
+	if !counted || r.ProtoMajor < 2 || r.Context().Err() == nil {
+		return
+	}
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	now := time.Now()
+	of.left = min(resetsBurst, of.left+resetsPerSecond*now.Sub(of.at).Seconds()) - 1
+	if of.at = now; of.left < 0 {
+		_ = of.conn.Close()
+	}
+}
