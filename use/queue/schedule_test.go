@@ -384,10 +384,11 @@ func (s *listed) List(ctx context.Context, prefix, after string, limit int) ([]e
 type distant struct {
 	eventlog.Store
 	trip time.Duration
+	from time.Time // when it begins to
 }
 
 func (s distant) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
-	if strings.HasPrefix(prefix, "queue/schedule/") && limit < 1000 {
+	if strings.HasPrefix(prefix, "queue/schedule/") && limit < 1000 && time.Now().After(s.from) {
 		time.Sleep(s.trip)
 	}
 	return s.Store.List(ctx, prefix, after, limit)
@@ -396,7 +397,7 @@ func (s distant) List(ctx context.Context, prefix, after string, limit int) ([]e
 // The schedules of one queue delay those of others little: they are fired side by side, and queues take turns.
 func TestManySchedulesOfAQueueDelayThoseOfOthersLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		qs := start(t, distant{newStore(t), 200 * time.Millisecond})
+		qs := start(t, distant{Store: newStore(t), trip: 200 * time.Millisecond})
 		many, few := create(t, qs, queue.Spec{Name: "many"}), create(t, qs, queue.Spec{Name: "few"})
 		message := queue.NewMessage{Value: []byte("v")}
 		for n := range 80 {
@@ -421,6 +422,31 @@ func TestManySchedulesOfAQueueDelayThoseOfOthersLittle(t *testing.T) {
 		}
 		if after := late(many, 80); after > 10*time.Second {
 			t.Errorf("the last of a queue's 80 was %v late", after)
+		}
+	})
+}
+
+// The schedules of many queues delay that of a queue whose tick comes while they are behind by about one of each.
+func TestSchedulesOfManyQueuesDelayThatOfAnotherByOneOfEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := time.Now().Truncate(time.Minute).Add(2 * time.Minute)
+		due := first.Add(time.Minute)
+		qs := start(t, distant{newStore(t), 2 * time.Second, first})
+		message := queue.NewMessage{Value: []byte("v")}
+		for n := range 100 {
+			many := create(t, qs, queue.Spec{Name: fmt.Sprint("many-", n)})
+			for m := range 8 {
+				setSchedule(t, many, queue.Schedule{Name: fmt.Sprint(m), Cron: first.Format("4 * * * *"), Message: message})
+			}
+		}
+		few := create(t, qs, queue.Spec{Name: "few"})
+		setSchedule(t, few, queue.Schedule{Name: "a", Cron: due.Format("4 * * * *"), Message: message})
+		got, err := few.Claim(t.Context(), queue.Claim{Wait: queue.WaitMax})
+		if err != nil || len(got) != 1 {
+			t.Fatal(got, err)
+		}
+		if late := got[0].Time.Sub(due); late > 20*time.Second {
+			t.Errorf("it was %v late", late)
 		}
 	})
 }

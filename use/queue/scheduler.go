@@ -25,6 +25,8 @@ const (
 	tickGrace = 500 * time.Millisecond
 	// firesMax is how many schedules are fired side by side. Their entries share flushes.
 	firesMax = 16
+	// duesMax is how many schedules are fired before the scheduler looks which queues have become due since.
+	duesMax = 4 * firesMax
 )
 
 // errOvertaken: another process changed the schedule, or enqueued its message.
@@ -41,13 +43,16 @@ type scheduler struct {
 	mu      sync.Mutex      // guards what follows while schedules are fired
 	ticks   map[string]tick // by key
 	refused map[string]bool // schedules, by key, of which it was said that they cannot be enqueued
+
+	turns  int            // that there were
+	served map[string]int // by queue: the last of them in which one of its schedules was fired
 }
 
 // tick is the next one of a schedule: when it is due, and when this process looks whether another took it.
 type tick struct{ due, at Time }
 
 func newScheduler(owner *Queues) *scheduler {
-	return &scheduler{owner: owner, ticks: make(map[string]tick), refused: make(map[string]bool), asked: make(chan struct{}, 1)}
+	return &scheduler{owner: owner, ticks: make(map[string]tick), refused: make(map[string]bool), served: make(map[string]int), asked: make(chan struct{}, 1)}
 }
 
 // ask has the schedules listed at once: one was changed here.
@@ -122,13 +127,13 @@ func (s *scheduler) turn(ctx context.Context) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// due lists the schedules that are due, by key. The queues take turns, each with the one that is due first: many schedules of one queue delay only its own.
+// due lists schedules that are due, by key: duesMax at most. The queues take turns, each with the one that is due first; those that had a turn longest ago
+// come first. So many schedules of one queue delay only its own, and those of many queues delay a queue by one of each.
 func (s *scheduler) due(now Time) []string {
 	byQueue := make(map[string][]string)
 	for key, t := range s.ticks {
 		if t.at <= now {
-			id, _, _ := strings.Cut(strings.TrimPrefix(key, schedulePrefix), "/")
-			byQueue[id] = append(byQueue[id], key)
+			byQueue[queueOf(key)] = append(byQueue[queueOf(key)], key)
 		}
 	}
 	turn := make(map[string]int) // of a schedule in its queue
@@ -141,16 +146,27 @@ func (s *scheduler) due(now Time) []string {
 		due = append(due, keys...)
 	}
 	slices.SortFunc(due, func(a, b string) int {
-		return cmp.Or(cmp.Compare(turn[a], turn[b]), cmp.Compare(s.ticks[a].due, s.ticks[b].due))
+		return cmp.Or(cmp.Compare(turn[a], turn[b]), cmp.Compare(s.served[queueOf(a)], s.served[queueOf(b)]), cmp.Compare(s.ticks[a].due, s.ticks[b].due))
 	})
+	due = due[:min(len(due), duesMax)]
+	s.turns++
+	for _, key := range due {
+		s.served[queueOf(key)] = s.turns
+	}
 	return due
+}
+
+// queueOf returns the id of the queue that a schedule, by its key, belongs to.
+func queueOf(key string) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(key, schedulePrefix), "/")
+	return id
 }
 
 // list reads the ticks of all schedules, without their messages.
 func (s *scheduler) list(ctx context.Context) error {
-	ticks, there := make(map[string]tick), make(map[string]bool)
+	ticks, there, queues := make(map[string]tick), make(map[string]bool), make(map[string]bool)
 	err := s.owner.log.ListAll(ctx, schedulePrefix, func(kv eventlog.KeyValue) error {
-		there[kv.Key] = true
+		there[kv.Key], queues[queueOf(kv.Key)] = true, true
 		sc, err := parseSchedule(kv)
 		if err != nil {
 			s.refuse(kv.Key, err)
@@ -167,6 +183,7 @@ func (s *scheduler) list(ctx context.Context) error {
 		return err
 	}
 	maps.DeleteFunc(s.refused, func(key string, _ bool) bool { return !there[key] })
+	maps.DeleteFunc(s.served, func(id string, _ int) bool { return !queues[id] })
 	s.ticks, s.listed, s.again = ticks, time.Now(), schedulesEvery*3/4+rand.N(schedulesEvery/2)
 	return nil
 }
@@ -248,7 +265,7 @@ func (s *scheduler) enqueue(ctx context.Context, sc *schedule, now Time) error {
 	moved := *sc
 	at := c.latest(sc.next, now)
 	moved.next, moved.last, moved.writer, moved.now = c.next(at), at, s.owner.process, sc.now.Next()
-	id, _, _ := strings.Cut(strings.TrimPrefix(sc.key, schedulePrefix), "/")
+	id := queueOf(sc.key)
 	err = s.owner.With(ctx, sc.queue, func(q *Queue) error {
 		if q.def.Load().schedules != id {
 			if err := q.redefine(ctx); err != nil {
