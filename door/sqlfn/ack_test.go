@@ -18,9 +18,18 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// startQueues is start, with a queue "mail" of one partition whose leases take a second.
+// startQueues is start, with a queue "mail" of one partition. Leases take an hour, so that none ends before endLease ends it.
 func startQueues(t *testing.T, address string, moves bool) (*process, *queue.Queue) {
-	return startQueuesWith(t, address, moves, queue.Settings{Lease: time.Second, Unique: true})
+	return startQueuesWith(t, address, moves, queue.Settings{Lease: time.Hour, Unique: true})
+}
+
+// endLease makes a claim's lease end at once.
+func endLease(t *testing.T, q *queue.Queue, receipts ...string) {
+	t.Helper()
+	errs, err := q.Extend(t.Context(), queue.LeaseMin, receipts...)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func startQueuesWith(t *testing.T, address string, moves bool, settings queue.Settings) (*process, *queue.Queue) {
@@ -101,7 +110,8 @@ func TestAnAckIsDoneIfItsTransactionCommits(t *testing.T) {
 	exec(t, conn, `BEGIN`)
 	exec(t, conn, `SELECT weir.ack($1)`, m.Receipt)
 	exec(t, conn, `ROLLBACK`)
-	again := claim(t, q) // when the lease has ended
+	endLease(t, q, m.Receipt)
+	again := claim(t, q)
 	if again.ID != m.ID || again.Attempt != 2 {
 		t.Fatalf("after a rollback %+v is claimed", again)
 	}
@@ -120,10 +130,6 @@ func TestAnAckIsDoneIfItsTransactionCommits(t *testing.T) {
 		t.Errorf("ack with an old snapshot: %v", err)
 	}
 	exec(t, conn, `ROLLBACK`)
-	errs, err := q.Extend(t.Context(), time.Minute, again.Receipt)
-	if err != nil || errs[0] != nil {
-		t.Fatal(err, errs)
-	}
 	exec(t, conn, `BEGIN`)
 	exec(t, conn, `INSERT INTO done VALUES ('hello')`)
 	exec(t, conn, `SELECT weir.ack($1)`, again.Receipt)
@@ -154,6 +160,7 @@ func TestOfTwoTransactionsThatAckAMessageOneCommits(t *testing.T) {
 	m := claim(t, q)
 	exec(t, slow, `BEGIN`)
 	exec(t, slow, `SELECT weir.ack($1)`, m.Receipt)
+	endLease(t, q, m.Receipt)
 	again := claim(t, q) // the first has not committed
 	if again.ID != m.ID {
 		t.Fatalf("claimed %+v", again)
@@ -196,6 +203,7 @@ func TestAMessageWhoseAckWaitsIsNotClaimedAgain(t *testing.T) {
 		receipts = append(receipts, claim(t, q).Receipt)
 	}
 	exec(t, conn, `SELECT weir.ack($1)`, receipts[0])
+	endLease(t, q, receipts...)
 	if m := claim(t, q); string(m.Value) != "other" {
 		t.Errorf("when the leases have ended %q is claimed", m.Value)
 	}
@@ -224,14 +232,16 @@ func TestAMessageThatAnOpenTransactionAcknowledgedStaysInItsPlace(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			address := pgtest.URL(t)
-			p, q := startQueuesWith(t, address, false, queue.Settings{Lease: 200 * time.Millisecond, Attempts: c.attempts})
+			p, q := startQueuesWith(t, address, false, queue.Settings{Lease: time.Hour, Attempts: c.attempts})
 			at, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("hello")})
 			if err != nil {
 				t.Fatal(err)
 			}
 			tx := connect(t, address)
 			exec(t, tx, `BEGIN`)
-			exec(t, tx, `SELECT weir.ack($1)`, claim(t, q).Receipt)
+			m := claim(t, q)
+			exec(t, tx, `SELECT weir.ack($1)`, m.Receipt)
+			endLease(t, q, m.Receipt)
 			c.leave(t, q, at[0].ID)
 			exec(t, tx, `COMMIT`)
 			_, elsewhere := startQueues(t, address, true)
@@ -261,7 +271,7 @@ func TestAMessageThatAnOpenTransactionAcknowledgedStaysInItsPlace(t *testing.T) 
 // Weir claims a message itself before it becomes a dead letter. From then on its worker cannot acknowledge it, and so have its work done twice.
 func TestAMessageThatIsTakenOverCannotBeAcknowledged(t *testing.T) {
 	address := pgtest.URL(t)
-	_, q := startQueuesWith(t, address, false, queue.Settings{Lease: 200 * time.Millisecond, Attempts: 1})
+	_, q := startQueuesWith(t, address, false, queue.Settings{Lease: time.Hour, Attempts: 1})
 	at, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("hello")})
 	if err != nil {
 		t.Fatal(err)
@@ -270,6 +280,7 @@ func TestAMessageThatIsTakenOverCannotBeAcknowledged(t *testing.T) {
 	tx, late := connect(t, address), connect(t, address)
 	exec(t, tx, `BEGIN`)
 	exec(t, tx, `SELECT weir.ack($1)`, m.Receipt)
+	endLease(t, q, m.Receipt)
 	isTakenOver(t, q, at[0].ID)
 	exec(t, tx, `ROLLBACK`)
 	if _, err := late.Exec(t.Context(), `SELECT weir.ack($1)`, m.Receipt); stateOf(err) != "WE008" {

@@ -350,7 +350,7 @@ func TestARequestThatADeadProcessTookIsServed(t *testing.T) {
 // The session dies between claim and ack, with the ack in its open transaction.
 func TestAMessageOfASessionThatDiesComesBack(t *testing.T) {
 	address := pgtest.URL(t)
-	_, q := startQueuesWith(t, address, true, queue.Settings{Lease: time.Second})
+	_, q := startQueuesWith(t, address, true, queue.Settings{Lease: time.Hour})
 	if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("hello")}); err != nil {
 		t.Fatal(err)
 	}
@@ -365,6 +365,7 @@ func TestAMessageOfASessionThatDiesComesBack(t *testing.T) {
 		t.Fatalf("while the lease goes on %v is claimed, %v", none, err)
 	}
 	pgtest.Exec(t, address, fmt.Sprintf(`SELECT pg_terminate_backend(%d)`, dies.PgConn().PID()))
+	endLease(t, q, got[0].Receipt)
 	again, err := claimSQL(t.Context(), lives, `'mail', lease => '1 hour', wait => '20 s'`)
 	if err != nil || len(again) != 1 || again[0].ID != got[0].ID || again[0].Attempt != 2 {
 		t.Fatalf("then %+v, %v", again, err)
