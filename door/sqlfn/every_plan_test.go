@@ -77,13 +77,18 @@ func TestNoStatementReadsMoreThanItFindsWhateverTheStatisticsSay(t *testing.T) {
 			await(t, setup, `SELECT count(*) = 2 FROM pg_stat_user_functions WHERE funcname IN ('move_run', 'drop_segment') AND calls > 0`)
 			m.door.store.Close()
 
-			if idle := pgtest.Value(t, setup, `
+			const uncalled = `
 				SELECT coalesce(string_agg(p.proname, ' ' ORDER BY 1), '') FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang AND l.lanname = 'plpgsql'
 				WHERE p.pronamespace = 'weir'::regnamespace AND p.prorettype <> 'trigger'::regtype
 				  AND NOT EXISTS (SELECT FROM pg_stat_user_functions f WHERE f.funcid = p.oid)
 				  AND NOT starts_with(p.proname, 'write_')
 				  AND NOT p.proname IN ('no_topic', 'too_large', 'set_rights', 'grant_to', 'lock_partition', 'long_varint',
-				                    'pass_over', 'damaged')`); idle != "" {
+				                    'pass_over', 'damaged')`
+			idle := pgtest.Value(t, setup, uncalled)
+			for late := time.Now().Add(10 * time.Second); idle != "" && time.Now().Before(late); { // PostgreSQL 14 counts a while later
+				idle = pgtest.Value(t, setup, uncalled)
+			}
+			if idle != "" {
 				t.Errorf("nothing here calls %s, so nobody knows the plans of their statements: call them in drive", idle)
 			}
 			plans := explained(t, srv.Log()[said:])

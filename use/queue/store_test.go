@@ -39,3 +39,10 @@ func newStore(t testing.TB) eventlog.Store {
 	})
 	return store
 }
+
+// once skips a test that takes long, and is the same whatever the store is, when it is its turn again.
+func once(t *testing.T) {
+	if storeUnderTest != "memory" {
+		t.Skip("it ran already, and is the same on every store")
+	}
+}
