@@ -41,6 +41,8 @@ var jobs = []job{
 	{"sql", "weir.publish() against a bare insert, with and without notifications, and from commit to delivery; PostgreSQL", true, runSQL},
 	{"mover", "a backlog carried from the inbox into the log, and lag behind a steady publisher; PostgreSQL", true, runMover},
 	{"queue", "ten writers and fifteen workers, 1 KiB a message: weir's queue, the article's, and River, on PostgreSQL; weir's on the other stores", true, runQueue},
+	{"mail", "20,000 messages scheduled in one go and handled by 32 workers: weir's, and the e-mail service's on LISTEN and NOTIFY; PostgreSQL", true, runMail},
+	{"delayed", "-rows messages that are due over an hour: memory, and how late each comes in the first -length of it", false, runDelayed},
 	{"streams", "appends to one stream and to 10,000, at an expected version: weir's, and two event stores on PostgreSQL", true, runStreams},
 	{"fanout", "what groups at the tail cost the database; PostgreSQL", true, runFanout},
 	{"retention", "20 minutes of steady load on PostgreSQL with two minutes of retention", false, runRetention},
@@ -66,7 +68,7 @@ type bench struct {
 func main() {
 	var (
 		b      bench
-		only   = flag.String("only", "", "parts to run, comma separated; default: all but retention")
+		only   = flag.String("only", "", "parts to run, comma separated; default: all but retention and delayed")
 		stores = flag.String("stores", "sqlite,postgres", "stores to measure, comma separated: memory, sqlite, postgres")
 	)
 	flag.IntVar(&b.runs, "runs", 3, "runs of each throughput measurement; the median counts")
@@ -75,8 +77,8 @@ func main() {
 	flag.StringVar(&b.against, "against", "", "another weir binary that the part kafka measures in turn with this one, to compare two versions")
 	flag.IntVar(&b.load.minutes, "minutes", 20, "length of the retention run")
 	flag.StringVar(&b.load.foreign, "foreign", "without,with", "retention runs: without a foreign transaction, with one, or both")
-	flag.DurationVar(&b.load.length, "length", 20*time.Second, "length of each measurement of the doors: library, http, sql, mover, queue, streams, fanout")
-	flag.IntVar(&b.load.rows, "rows", 1_000_000, "backlog that the mover is given, in rows")
+	flag.DurationVar(&b.load.length, "length", 20*time.Second, "length of each measurement of the doors: library, http, sql, mover, queue, delayed, streams, fanout")
+	flag.IntVar(&b.load.rows, "rows", 1_000_000, "backlog that the mover is given, in rows; messages of the part delayed")
 	flag.IntVar(&b.load.gib, "gib", 10, "size of the long log, in GiB")
 	flag.Usage = usage
 	flag.Parse()

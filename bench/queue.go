@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,9 @@ func runQueue(ctx context.Context, b *bench) error {
 	rows := []queueRow{
 		{"the article's", "postgres", onArticle},
 		{"River", "postgres", b.onRiver},
+	}
+	if slices.Contains(b.stores, "postgres") {
+		rows = append(rows, queueRow{"weir, SQL alone", "postgres", b.onSQLQueue})
 	}
 	for _, s := range b.stores {
 		rows = append(rows, queueRow{"weir, claim and ack", s, onClaims}, queueRow{"weir, Work", s, onWork})
