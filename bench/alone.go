@@ -37,39 +37,68 @@ func runLatency(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// runIdle leaves a broker with a few topics alone for a while.
+// runIdle leaves a broker with a topic alone for a while, and then with ten queues, each with two workers that wait.
 func runIdle(ctx context.Context, b *bench) error {
-	const length = 30 * time.Second
-	fmt.Println("| store | memory | processor | store transactions |")
-	fmt.Println("| --- | --- | --- | --- |")
+	fmt.Println("| store | | memory | processor | store transactions |")
+	fmt.Println("| --- | --- | --- | --- | --- |")
 	for _, store := range b.stores {
 		w, err := b.start(ctx, store)
 		if err != nil {
 			return err
 		}
-		if _, err := (load{address: w.kafka, topic: "idle", partitions: 10, rate: 10, size: 100, clients: 1, length: time.Second}).run(ctx, false); err != nil {
-			w.close()
-			return err
-		}
-		time.Sleep(2 * time.Second)
-		cpu := w.cpu()
-		before, counted, err := w.transactions(ctx)
-		if err == nil {
-			time.Sleep(length)
-			var after int64
-			after, _, err = w.transactions(ctx)
-			queries := "not counted"
-			if counted {
-				queries = fmt.Sprintf("%.1f a second", float64(after-before)/length.Seconds())
-			}
-			now, _ := w.rss()
-			fmt.Printf("| %s | %.0f MiB | %.2f %% of a core | %s |\n", store, now, 100*(w.cpu()-cpu).Seconds()/length.Seconds(), queries)
-		}
+		err = w.idle(ctx, store)
 		w.close()
 		if err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+func (w *broker) idle(ctx context.Context, store string) error {
+	if _, err := (load{address: w.kafka, topic: "idle", partitions: 10, rate: 10, size: 100, clients: 1, length: time.Second}).run(ctx, false); err != nil {
+		return err
+	}
+	if err := w.leaveAlone(ctx, store+" | one topic"); err != nil {
+		return err
+	}
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	for n := range 10 {
+		if err := w.createQueue(ctx, fmt.Sprintf(`{"name": "idle-%d"}`, n)); err != nil {
+			return err
+		}
+		for range 2 {
+			go func() {
+				for waiting.Err() == nil {
+					_ = w.ask(waiting, "POST", fmt.Sprintf("/v1/queues/idle-%d/claim", n), []byte(`{"wait_ms": 60000}`), nil)
+				}
+			}()
+		}
+	}
+	return w.leaveAlone(ctx, store+" | and ten queues, each with two claims that wait")
+}
+
+// leaveAlone measures what the broker costs while nothing happens.
+func (w *broker) leaveAlone(ctx context.Context, what string) error {
+	const length = 30 * time.Second
+	time.Sleep(2 * time.Second)
+	cpu := w.cpu()
+	before, counted, err := w.transactions(ctx)
+	if err != nil {
+		return err
+	}
+	time.Sleep(length)
+	after, _, err := w.transactions(ctx)
+	if err != nil {
+		return err
+	}
+	queries := "not counted"
+	if counted {
+		queries = fmt.Sprintf("%.1f a second", float64(after-before)/length.Seconds())
+	}
+	now, _ := w.rss()
+	fmt.Printf("| %s | %.0f MiB | %.2f %% of a core | %s |\n", what, now, 100*(w.cpu()-cpu).Seconds()/length.Seconds(), queries)
 	return nil
 }
 

@@ -43,6 +43,7 @@ var jobs = []job{
 	{"queue", "ten writers and fifteen workers, 1 KiB a message: weir's queue, the article's, and River, on PostgreSQL; weir's on the other stores", true, runQueue},
 	{"mail", "20,000 messages scheduled in one go and handled by 32 workers: weir's, and the e-mail service's on LISTEN and NOTIFY; PostgreSQL", true, runMail},
 	{"delayed", "-rows messages that are due over an hour: memory, and how late each comes in the first -length of it", false, runDelayed},
+	{"snapshot", "the part queue's load while a foreign transaction keeps a snapshot for -minutes; PostgreSQL", false, runSnapshot},
 	{"streams", "appends to one stream and to 10,000, at an expected version: weir's, and two event stores on PostgreSQL", true, runStreams},
 	{"fanout", "what groups at the tail cost the database; PostgreSQL", true, runFanout},
 	{"retention", "20 minutes of steady load on PostgreSQL with two minutes of retention", false, runRetention},
@@ -68,14 +69,14 @@ type bench struct {
 func main() {
 	var (
 		b      bench
-		only   = flag.String("only", "", "parts to run, comma separated; default: all but retention and delayed")
+		only   = flag.String("only", "", "parts to run, comma separated; default: all but retention, delayed and snapshot")
 		stores = flag.String("stores", "sqlite,postgres", "stores to measure, comma separated: memory, sqlite, postgres")
 	)
 	flag.IntVar(&b.runs, "runs", 3, "runs of each throughput measurement; the median counts")
 	flag.StringVar(&b.postgres, "postgres", "", "URL of a PostgreSQL server to measure on, with a database of its own; default: one started for it, with default settings")
 	flag.StringVar(&b.perf, "perf", "../shared/tools/kafka-perf/kafka-perf", "program that runs Apache Kafka and its tools")
 	flag.StringVar(&b.against, "against", "", "another weir binary that the part kafka measures in turn with this one, to compare two versions")
-	flag.IntVar(&b.load.minutes, "minutes", 20, "length of the retention run")
+	flag.IntVar(&b.load.minutes, "minutes", 20, "length of the retention run, and of the snapshot")
 	flag.StringVar(&b.load.foreign, "foreign", "without,with", "retention runs: without a foreign transaction, with one, or both")
 	flag.DurationVar(&b.load.length, "length", 20*time.Second, "length of each measurement of the doors: library, http, sql, mover, queue, delayed, streams, fanout")
 	flag.IntVar(&b.load.rows, "rows", 1_000_000, "backlog that the mover is given, in rows; messages of the part delayed")

@@ -202,7 +202,7 @@ func (l library) Work(ctx context.Context, workers, batch int, handle func([]byt
 // onRiver measures River, which is in a module of its own: only this needs it.
 func (b *bench) onRiver(ctx context.Context, address string, l queueload.Load) (r queueload.Result, err error) {
 	cmd := exec.CommandContext(ctx, "go", "run", ".", "-postgres", address, "-writers", strconv.Itoa(l.Writers), "-workers", strconv.Itoa(l.Workers),
-		"-batch", strconv.Itoa(l.Batch), "-size", strconv.Itoa(l.Size), "-rate", strconv.Itoa(l.Rate), "-warm-up", l.WarmUp.String(), "-length", l.Length.String())
+		"-batch", strconv.Itoa(l.Batch), "-size", strconv.Itoa(l.Size), "-rate", strconv.Itoa(l.Rate), "-warm-up", l.WarmUp.String(), "-length", l.Length.String(), "-window", l.Window.String())
 	cmd.Dir = "bench/river"
 	var said strings.Builder
 	cmd.Stderr = &said

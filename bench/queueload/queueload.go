@@ -29,6 +29,7 @@ type Load struct {
 	Size             int           // bytes of a message, at least 16; they do not compress
 	Rate             int           // messages a second, each at its time; 0: as many as the workers take
 	WarmUp, Length   time.Duration // what is measured comes after the warm-up
+	Window           time.Duration // Result.Windows counts what was handled in each; 0: they are not counted
 }
 
 // backlogMax is how many messages writers without a rate are ahead of the workers: enough for each call to find one, and too few to
@@ -42,6 +43,7 @@ type Result struct {
 	Enqueued      int64
 	Handled       int64
 	Repeated      int64
+	Windows       []int64 // messages handled in each Load.Window after the warm-up
 }
 
 // Run puts the load on the queue. It fails if a call failed, or if not every message that was enqueued was handled within a minute of the end.
@@ -81,7 +83,7 @@ func (l Load) Run(ctx context.Context, q Queue) (Result, error) {
 	}
 	return Result{
 		PerSecond: float64(r.counted) / l.Length.Seconds(), P50: micros(50), P99: micros(99), Max: micros(100),
-		Enqueued: r.enqueued.Load(), Handled: r.handled.Load(), Repeated: r.repeated,
+		Enqueued: r.enqueued.Load(), Handled: r.handled.Load(), Repeated: r.repeated, Windows: r.windows,
 	}, nil
 }
 
@@ -96,6 +98,7 @@ type run struct {
 	counted  int64
 	repeated int64
 	took     *hdrhistogram.Histogram // microseconds
+	windows  []int64
 }
 
 func (r *run) write(ctx context.Context, q Queue, writer int) error {
@@ -147,6 +150,13 @@ func (r *run) handle(value []byte) {
 	r.handled.Add(1)
 	if since > r.WarmUp && since <= r.WarmUp+r.Length {
 		r.counted++
+		if r.Window > 0 {
+			i := int((since - r.WarmUp) / r.Window)
+			for len(r.windows) <= i {
+				r.windows = append(r.windows, 0)
+			}
+			r.windows[i]++
+		}
 		_ = r.took.RecordValue(now.Sub(due).Microseconds())
 	}
 }

@@ -30,6 +30,7 @@ func main() {
 	flag.IntVar(&l.Rate, "rate", 0, "messages a second; 0: as many as the workers take")
 	flag.DurationVar(&l.WarmUp, "warm-up", 2*time.Second, "")
 	flag.DurationVar(&l.Length, "length", 20*time.Second, "")
+	flag.DurationVar(&l.Window, "window", 0, "")
 	flag.Parse()
 	r, err := measure(context.Background(), *address, l)
 	if err == nil {

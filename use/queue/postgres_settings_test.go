@@ -15,6 +15,7 @@ import (
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -328,5 +329,72 @@ func waitUntil(t *testing.T, what string, is func() bool) {
 		if time.Now().After(end) {
 			t.Fatalf("not in %v: %s", limit, what)
 		}
+	}
+}
+
+// serveAt begins two processes on a database whose clock shows a time.
+func serveAt(t *testing.T, url string, at time.Time) (a, b process) {
+	t.Helper()
+	one := func() process {
+		opened, err := store.Open(t.Context(), url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clock := &jumping{Store: opened}
+		clock.set(at)
+		p := begin(t, clock, 0)
+		stop := p.stop
+		p.stop = sync.OnceFunc(func() { stop(); _ = opened.Close() })
+		t.Cleanup(p.stop)
+		return p
+	}
+	return one(), one()
+}
+
+// A schedule is set in one of two processes. All end, and others begin: shortly before the next tick, and then long after two more.
+func TestOnPostgresATickHasOneMessageAndOfMissedOnesTheLatest(t *testing.T) {
+	url := database(t)
+	at := time.Date(2040, 5, 1, 11, 59, 59, 0, time.UTC)
+	a, b := serveAt(t, url, at)
+	q := create(t, a.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Lease: time.Hour}})
+	if _, err := q.SetSchedule(t.Context(), queue.Schedule{Name: "hourly", Cron: "0 * * * *", Message: message("tick")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		begins time.Time
+		tick   string
+	}{
+		{at, "2040-05-01T12:00:00Z"},
+		{at.Add(time.Hour), "2040-05-01T13:00:00Z"},
+		{at.Add(3*time.Hour + 30*time.Minute), "2040-05-01T15:00:00Z"},
+	} {
+		if c.begins != at {
+			a.stop()
+			b.stop()
+			a, b = serveAt(t, url, c.begins)
+		}
+		mail := open(t, b.Queues, "mail")
+		got, err := next(t, mail, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tick := headersOf(got[0].Headers)[queue.HeaderTick]; tick != c.tick {
+			t.Errorf("the message is that of %s, want %s", tick, c.tick)
+		}
+		errs, err := mail.Ack(t.Context(), got[0].Receipt)
+		if one(t, errs, err) != nil {
+			t.Fatal(errs)
+		}
+	}
+	topic, err := a.log.Topic(t.Context(), "mail")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := a.log.Bounds(t.Context(), topic.Partitions[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held[0].Bounds.Next != 3 {
+		t.Errorf("there were %d messages, want 3", held[0].Bounds.Next)
 	}
 }
