@@ -166,6 +166,12 @@ func (c *Consumer) follow(ctx context.Context, a group.Assignment) {
 			c.begin(ctx, as)
 		}
 	}
+	for _, as := range a.Revoking {
+		if c.partitions[as.TopicPartition] == nil { // it was asked back while this consumer was taken for dead, and had let it go
+			c.begin(ctx, as)
+			c.partitions[as.TopicPartition].drain() // to be given back
+		}
+	}
 }
 
 // begin starts work on a partition. The caller holds c.mu.

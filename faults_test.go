@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir"
@@ -322,6 +323,34 @@ func (c *cutOff) List(ctx context.Context, prefix, after string, limit int) ([]e
 		return nil, err
 	}
 	return c.Store.List(ctx, prefix, after, limit)
+}
+
+// While a consumer cannot reach the store for a little longer than its session, another joins and asks for one of its partitions. The first was not evicted:
+// it gives the partition back, although it let all go meanwhile.
+func TestAPartitionThatIsAskedBackFromAConsumerThatWasCutOffGoesToTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, "memory")
+		store := &cutOff{Store: s.memory}
+		lame, sound := site{memory: store}.open(t), s.open(t)
+		ensure(t, sound, "orders", 2)
+		var mine, its seen
+		sub := weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: mine.note}
+		c := consume(t, lame, sub)
+		assigned(t, 2, c)
+		time.Sleep(time.Second)
+		store.away.Store(true)
+		time.Sleep(6 * time.Second)
+		sub.Handler = its.note
+		other := consume(t, sound, sub)
+		for len(c.Assigned()) > 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		store.away.Store(false)
+		time.Sleep(30 * time.Second)
+		if len(c.Assigned()) != 1 || len(other.Assigned()) != 1 {
+			t.Errorf("the consumers work on %v and %v, want one partition each", c.Assigned(), other.Assigned())
+		}
+	})
 }
 
 // A process that cannot reach the store is taken for dead: its handler's context ends, another goes on, and what it did then is not committed.

@@ -18,6 +18,7 @@ var kept = []struct {
 	{"postgres", 3642436989, time.Minute, "a broker ended when the database restarted right after it was ready (B0)"},
 	{"postgres", 1643340942, time.Minute, "a commit in a transaction went to a namesake, whose events were skipped (G1)"},
 	{"postgres", 2443972087, time.Minute, "a group went back to its last commit outside of a transaction (G6)"},
+	{"postgres", 1498975193, 10 * time.Minute, "a partition that was asked back from a member that had been cut off for its session was never given back (G8)"},
 }
 
 // runKept runs all seeds that once failed.
