@@ -76,6 +76,9 @@ func (c *Category) Append(ctx context.Context, stream string, expected Expected,
 
 func (c *Category) append(ctx context.Context, stream string, expected Expected, events []NewEvent) (Appended, error) {
 	o, err := c.prepare(stream, expected, events)
+	if err == nil {
+		err = c.protect(ctx, o, false)
+	}
 	if err != nil {
 		return Appended{}, err
 	}
@@ -88,8 +91,9 @@ type op struct {
 	expected Expected
 	events   []NewEvent
 	records  []batch.Record
-	size     int    // of the records in a batch of their own, at most
-	idKey    string // the key under which the append is found by its ids; "": none is needed, or nobody can repeat it
+	size     int              // of the records in a batch of their own, at most
+	keys     []eventlog.Check // the keys of subjects that encrypt its events are still these
+	idKey    string           // the key under which the append is found by its ids; "": none is needed, or nobody can repeat it
 	// decoded is what the records take of batch.DecodedMax.
 	decoded int
 	// repeatable: its events all have ids of the caller's, so it may be there already.

@@ -108,7 +108,7 @@ func (s *Streams) sweepCategories(ctx context.Context) error {
 			continue
 		}
 		id := strings.TrimPrefix(mark.Key, categoryPrefix)
-		for _, prefix := range []string{gonePrefix, eventPrefix, snapshotPrefix, idPrefix, headPrefix} {
+		for _, prefix := range []string{gonePrefix, subjectPrefix, eventPrefix, snapshotPrefix, idPrefix, headPrefix} {
 			for {
 				left, err := s.log.List(ctx, prefix+id+"/", "", sweepSnapshots)
 				if err != nil {

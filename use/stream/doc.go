@@ -13,6 +13,7 @@
 //	stream/event/<topic id>/<stream>/<version>      an event
 //	stream/snapshot/<topic id>/<stream>/<version>   a snapshot; the newest is first
 //	stream/id/<topic id>/<hash>                     which version an append by ids got, where no version was expected
+//	stream/subject/<topic id>/<subject>             the key that encrypts what is kept about a subject; {} once it is destroyed
 //	stream/gone/<topic id>/<stream>                 that what is gone of the stream is to be removed: the head as of then
 //
 // The version of the head's key decides (eventlog.Check). Appends to one stream that wait in one process share an entry;

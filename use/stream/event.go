@@ -17,6 +17,8 @@ const (
 	HeaderID      = "weir.event.id"
 	HeaderType    = "weir.event.type"
 	HeaderVersion = "weir.stream.version" // in decimal digits
+	HeaderSubject = "weir.event.subject"  // whom it is about; then the value is encrypted
+	HeaderKey     = "weir.event.key"      // of an encrypted value: which key of the subject's
 )
 
 // Names of common metadata, as CloudEvents and most event stores have them.
@@ -39,9 +41,12 @@ const (
 type NewEvent struct {
 	// ID makes the append repeatable: the same events appended again, at the same expected version, are found to be there. At
 	// most 128 bytes. "": a random one; then the append cannot be repeated.
-	ID       string
-	Type     string // what happened; 1 to 255 bytes
-	Data     []byte
+	ID   string
+	Type string // what happened; 1 to 255 bytes
+	Data []byte
+	// Subject is whom the event is about, so that Data can be forgotten: it is encrypted with a key of the subject's, which ForgetSubject destroys. Who reads the
+	// category's topic gets it encrypted. At most 255 bytes; it is not encrypted itself: use an id that says nothing. "": nobody, and Data is not encrypted.
+	Subject  string
 	Metadata []batch.RecordHeader // names beginning with "weir." are refused
 	Time     time.Time            // default: now. The category's records have it, too, unless its message.timestamp.type is LogAppendTime
 }
@@ -52,9 +57,13 @@ type Event struct {
 	Version  int64 // in the stream; the first is 0
 	ID       string
 	Type     string
-	Data     []byte
+	Data     []byte // nil if it is Erased
+	Subject  string
+	Erased   bool // its subject was forgotten
 	Metadata []batch.RecordHeader
 	Time     time.Time
+
+	key string // which key of the subject's encrypts Data; "" when that is no longer so
 }
 
 func (e *NewEvent) check(n int) error {
@@ -75,6 +84,11 @@ func (e *NewEvent) check(n int) error {
 	case strings.HasPrefix(e.Type, "weir."):
 		return invalid("type", e.Type, "types that begin with weir. are weir's own")
 	}
+	if e.Subject != "" {
+		if err := checkSubject(e.Subject); err != nil {
+			return fmt.Errorf("event %d: %w", n, err)
+		}
+	}
 	if !e.Time.IsZero() && (e.Time.UnixMilli() < 0 || e.Time.UnixMilli() > batch.MaxTimestamp) {
 		return invalid("time", e.Time.Format(time.RFC3339), "the years 1970 to 9999 are allowed")
 	}
@@ -92,14 +106,21 @@ func (e *NewEvent) record(stream string, now time.Time) batch.Record {
 	if at.IsZero() {
 		at = now
 	}
-	headers := make([]batch.RecordHeader, 0, 3+len(e.Metadata))
+	headers := make([]batch.RecordHeader, 0, 5+len(e.Metadata))
 	headers = append(headers, batch.RecordHeader{Key: HeaderID, Value: []byte(e.ID)}, batch.RecordHeader{Key: HeaderType, Value: []byte(e.Type)}, batch.RecordHeader{Key: HeaderVersion})
 	data := e.Data
 	if data == nil {
 		data = []byte{} // null is Kafka's tombstone
 	}
+	if e.Subject != "" { // protect fills it in
+		data = make([]byte, len(e.Data)+sealedMore)
+		headers = append(headers, batch.RecordHeader{Key: HeaderSubject, Value: []byte(e.Subject)}, batch.RecordHeader{Key: HeaderKey, Value: make([]byte, keyIDLength)})
+	}
 	return batch.Record{Timestamp: at.UnixMilli(), Key: []byte(stream), Value: data, Headers: append(headers, e.Metadata...)}
 }
+
+// keyHeader is the place of HeaderKey among the headers of an encrypted event.
+const keyHeader = 4
 
 // setVersion writes the version of a record that record made.
 func setVersion(r *batch.Record, version int64) {
@@ -115,6 +136,10 @@ func eventOf(r batch.Record, version int64) Event {
 			e.ID = string(h.Value)
 		case HeaderType:
 			e.Type = string(h.Value)
+		case HeaderSubject:
+			e.Subject = string(h.Value)
+		case HeaderKey:
+			e.key = string(h.Value)
 		case HeaderVersion:
 		default:
 			e.Metadata = append(e.Metadata, h)
@@ -125,7 +150,7 @@ func eventOf(r batch.Record, version int64) Event {
 
 // sameAs reports whether an event is the one that was to be appended. A time that was left open is any.
 func (e Event) sameAs(n NewEvent) bool {
-	return e.Type == n.Type && string(e.Data) == string(n.Data) && (n.Time.IsZero() || e.Time.UnixMilli() == n.Time.UnixMilli()) &&
+	return e.Type == n.Type && e.Subject == n.Subject && (e.Erased || string(e.Data) == string(n.Data)) && (n.Time.IsZero() || e.Time.UnixMilli() == n.Time.UnixMilli()) &&
 		slices.EqualFunc(e.Metadata, n.Metadata, func(a, b batch.RecordHeader) bool {
 			return a.Key == b.Key && string(a.Value) == string(b.Value)
 		})

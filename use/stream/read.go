@@ -121,7 +121,7 @@ func (c *Category) page(ctx context.Context, stream string, from, to int64) (eve
 			events = append(events, e)
 		}
 	}
-	return events, nil
+	return events, c.reveal(ctx, events)
 }
 
 // eventIn reads the event that a key holds, as a batch of its one record.

@@ -40,7 +40,12 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 	if err != nil {
 		return nil, err
 	}
-	for {
+	for fresh := false; ; fresh = true {
+		for i, p := range parts {
+			if err := p.Category.protect(ctx, ops[i], fresh); err != nil {
+				return nil, err
+			}
+		}
 		heads, err := readHeads(ctx, parts)
 		if err != nil {
 			return nil, err

@@ -22,6 +22,7 @@ const (
 	snapshotPrefix = "stream/snapshot/"
 	idPrefix       = "stream/id/"
 	gonePrefix     = "stream/gone/"
+	subjectPrefix  = "stream/subject/"
 )
 
 // nameMax bounds a stream's name in bytes. Escaped, it must still fit into an index of every store.
@@ -39,8 +40,9 @@ type Streams struct {
 	log *eventlog.Log
 	cfg Config
 
-	mu      sync.Mutex         // guards what follows
-	writers map[string]*writer // by the key of the head
+	mu      sync.Mutex            // guards what follows
+	writers map[string]*writer    // by the key of the head
+	keys    map[string]subjectKey // by their key in the store
 }
 
 // New returns the streams of a log. They work while the log runs; their own Run only removes what is no longer needed.
@@ -51,7 +53,7 @@ func New(log *eventlog.Log, cfg Config) *Streams {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Streams{log: log, cfg: cfg, writers: make(map[string]*writer)}
+	return &Streams{log: log, cfg: cfg, writers: make(map[string]*writer), keys: make(map[string]subjectKey)}
 }
 
 // Category is a topic of streams.
@@ -145,10 +147,15 @@ func checkName(stream string) error {
 		return invalid(fmt.Sprintf("it has %d bytes; at most %d are allowed", len(stream), nameMax))
 	case !utf8.ValidString(stream):
 		return invalid("it is not UTF-8")
-	case strings.ContainsFunc(stream, func(r rune) bool { return r < ' ' || r == 0x7f }):
+	case !isText(stream):
 		return invalid("it has control characters")
 	}
 	return nil
+}
+
+// isText reports whether a name is UTF-8 without control characters.
+func isText(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
 // key returns the key of a stream under a prefix. Names are escaped, so that no key of one stream begins with that of another.

@@ -256,12 +256,26 @@ func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (a
 				again = append(again, o)
 			}
 		}
-		return again, nil
+		return w.protect(ctx, again), nil
 	case errors.Is(err, eventlog.ErrNoPartition):
 		err = fmt.Errorf("%w: it was deleted", ErrUnknownCategory)
 	}
 	w.known = false
 	return ops, err
+}
+
+// protect encrypts operations' events anew, as a key of theirs may have been destroyed, and returns the operations. Those for which that fails are answered.
+func (w *writer) protect(ctx context.Context, ops []*op) []*op {
+	return slices.DeleteFunc(ops, func(o *op) bool {
+		if len(o.keys) == 0 {
+			return false
+		}
+		err := w.c.protect(ctx, o, true)
+		if err != nil {
+			o.answer(Appended{}, err)
+		}
+		return err != nil
+	})
 }
 
 // change adds to an entry what operations do to a stream with a head. It returns the head after them, and their results.
@@ -283,6 +297,11 @@ func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string
 				setVersion(&o.records[i], first+int64(i))
 			}
 			records = append(records, o.records[i])
+		}
+		for _, k := range o.keys {
+			if !slices.Contains(e.Checks, k) {
+				e.Checks = append(e.Checks, k)
+			}
 		}
 		if o.idKey != "" {
 			e.Checks = append(e.Checks, eventlog.Check{Key: o.idKey})

@@ -1,0 +1,215 @@
+package stream
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Personal data can be forgotten although a log never changes: what is kept about a subject is encrypted with a key that the subject alone has, and
+// ForgetSubject destroys the key. The key lies in the store, beside the events and never in the log:
+//
+//	stream/subject/<topic id>/<subject>   the subject's key; {} once it is destroyed
+//
+// Each append checks the version of the keys that it used. So no process goes on with a key that another has destroyed.
+
+const (
+	subjectMax  = 255   // bytes of a subject's name
+	subjectKeys = 10000 // how many keys one process remembers, for appends
+	keyIDLength = 16
+	sealedMore  = 12 + 16 // bytes that encryption adds: nonce and tag
+)
+
+// subjectKey encrypts what is kept about a subject: AES-256 in GCM, with a random nonce for each event.
+type subjectKey struct {
+	ID  string `json:"id,omitempty"`
+	Key []byte `json:"key,omitempty"`
+
+	version eventlog.Version // 0: there is none
+}
+
+func (k subjectKey) isThere() bool { return len(k.Key) > 0 }
+
+func (k subjectKey) aead() (cipher.AEAD, error) {
+	block, err := aes.NewCipher(k.Key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// about binds a ciphertext to its event: it cannot be passed off as that of another.
+func (c *Category) about(stream, id, kind string) []byte {
+	return fmt.Appendf(nil, "%s/%d/%s/%d/%s/%s", c.topic.ID, len(stream), stream, len(id), id, kind)
+}
+
+// ForgetSubject destroys a subject's key. From when it returns nobody can read the data of the events that were appended about the subject, in this category and
+// in its topic: they are Erased. A subject that has no key is forgotten already. Events that are appended later get a new key.
+//
+// What it cannot reach: backups of the store from before, and what the store itself keeps of a value that was replaced, until it reuses the space; metadata
+// and the subject's own name, which are not encrypted; snapshots, which hold what the application put there. After eventlog.ErrUnsure try again.
+func (c *Category) ForgetSubject(ctx context.Context, subject string) error {
+	if err := c.forgetSubject(ctx, subject); err != nil {
+		return fmt.Errorf("forget subject %q of category %q: %w", shorten(subject), c.Name(), err)
+	}
+	return nil
+}
+
+func (c *Category) forgetSubject(ctx context.Context, subject string) error {
+	if err := checkSubject(subject); err != nil {
+		return err
+	}
+	name := c.key(subjectPrefix, subject)
+	for {
+		k, err := c.owner.readKey(ctx, name)
+		if err != nil || !k.isThere() {
+			return err
+		}
+		_, err = c.owner.log.Append(ctx, eventlog.Entry{
+			Checks: []eventlog.Check{{Key: name, Version: k.version}}, Puts: []eventlog.Put{{Key: name, Version: k.version.Next(), Value: []byte("{}")}}, UsesReserve: true,
+		})
+		if !errors.Is(err, eventlog.ErrStale) {
+			return err
+		}
+	}
+}
+
+func checkSubject(subject string) error {
+	switch {
+	case subject == "":
+		return &eventlog.InvalidError{What: "subject", Value: subject, Why: "it is empty"}
+	case len(subject) > subjectMax:
+		return &eventlog.InvalidError{What: "subject", Value: shorten(subject), Why: fmt.Sprintf("it has %d bytes; at most %d are allowed", len(subject), subjectMax)}
+	case !isText(subject):
+		return &eventlog.InvalidError{What: "subject", Value: shorten(subject), Why: "it is not UTF-8, or has control characters"}
+	}
+	return nil
+}
+
+func (s *Streams) readKey(ctx context.Context, name string) (k subjectKey, err error) {
+	kv, err := s.log.Get(ctx, name)
+	if err != nil || kv.Version == 0 {
+		return k, err
+	}
+	if err := json.Unmarshal(kv.Value, &k); err != nil {
+		return k, fmt.Errorf("key %s does not hold a subject's key: %w; restore a backup", name, err)
+	}
+	k.version = kv.Version
+	return k, nil
+}
+
+// keyFor returns a subject's key for an append, and makes one where there is none. Unless it has to be fresh it may be one that was destroyed meanwhile: then the
+// append's check fails.
+func (s *Streams) keyFor(ctx context.Context, name string, fresh bool) (subjectKey, error) {
+	s.mu.Lock()
+	k, known := s.keys[name]
+	s.mu.Unlock()
+	if known && !fresh {
+		return k, nil
+	}
+	for {
+		k, err := s.readKey(ctx, name)
+		if err != nil {
+			return k, err
+		}
+		if !k.isThere() {
+			made := subjectKey{ID: rand.Text()[:keyIDLength], Key: make([]byte, 32), version: k.version.Next()}
+			_, _ = rand.Read(made.Key) // it never fails
+			value, err := json.Marshal(made)
+			if err != nil {
+				return k, err
+			}
+			_, err = s.log.Append(ctx, eventlog.Entry{
+				Checks: []eventlog.Check{{Key: name, Version: k.version}}, Puts: []eventlog.Put{{Key: name, Version: made.version, Value: value}},
+			})
+			if errors.Is(err, eventlog.ErrStale) {
+				continue // another process made one
+			}
+			if err != nil {
+				return k, fmt.Errorf("make a key for the subject: %w", notAppended(err))
+			}
+			k = made
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.keys) >= subjectKeys {
+			clear(s.keys)
+		}
+		s.keys[name] = k
+		return k, nil
+	}
+}
+
+// notAppended turns an unknown outcome of making a key into a certain one of the append that needs it: that has not begun.
+func notAppended(err error) error {
+	if errors.Is(err, eventlog.ErrUnsure) {
+		return fmt.Errorf("%w: the key may have been made, and the events were not appended (%v)", eventlog.ErrUnavailable, err)
+	}
+	return err
+}
+
+// protect encrypts an append's events that are about a subject. prepare has left room for it in their records.
+func (c *Category) protect(ctx context.Context, o *op, fresh bool) error {
+	o.keys = nil
+	for i, e := range o.events {
+		if e.Subject == "" {
+			continue
+		}
+		name := c.key(subjectPrefix, e.Subject)
+		k, err := c.owner.keyFor(ctx, name, fresh)
+		if err != nil {
+			return err
+		}
+		aead, err := k.aead()
+		if err != nil {
+			return fmt.Errorf("key %s: %w; restore a backup", name, err)
+		}
+		r := &o.records[i]
+		r.Value = aead.Seal(r.Value[:0], nil, e.Data, c.about(o.stream, e.ID, e.Type))
+		r.Headers[keyHeader].Value = []byte(k.ID)
+		if used := (eventlog.Check{Key: name, Version: k.version}); !slices.Contains(o.keys, used) {
+			o.keys = append(o.keys, used)
+		}
+	}
+	return nil
+}
+
+// reveal decrypts events that were read. It reads the key of each subject from the store: what was forgotten must not come out of a memory.
+func (c *Category) reveal(ctx context.Context, events []Event) error {
+	keys := make(map[string]subjectKey)
+	for i := range events {
+		e := &events[i]
+		if e.Subject == "" {
+			continue
+		}
+		name := c.key(subjectPrefix, e.Subject)
+		k, known := keys[name]
+		if !known {
+			var err error
+			if k, err = c.owner.readKey(ctx, name); err != nil {
+				return err
+			}
+			keys[name] = k
+		}
+		if !k.isThere() || k.ID != e.key {
+			e.Data, e.key, e.Erased = nil, "", true
+			continue
+		}
+		aead, err := k.aead()
+		if err == nil {
+			e.Data, err = aead.Open(nil, nil, e.Data, c.about(e.Stream, e.ID, e.Type))
+		}
+		if err != nil {
+			return fmt.Errorf("the event with version %d cannot be decrypted with its subject's key: %w; restore a backup", e.Version, err)
+		}
+		e.key = ""
+	}
+	return nil
+}
