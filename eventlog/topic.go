@@ -346,7 +346,8 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 
 // DeleteThisTopic deletes a topic, and never another one that has taken its name (ErrUnknownTopic). When it returns the
 // name is free and nothing can be appended to the old partitions. If the process dies meanwhile, or the store is
-// unavailable (ErrUnsure), the next sweep finishes the deletion.
+// unavailable (ErrUnsure), the next sweep finishes the deletion; until then a process that has not heard of it may still
+// append to the old partitions, and what it appends goes with them.
 func (l *Log) DeleteThisTopic(ctx context.Context, t Topic) error {
 	return l.deleteTopic(ctx, t.Name, t.ID)
 }

@@ -259,7 +259,8 @@ func (w *world) createTopic(ctx context.Context, random *rand.Rand, name string,
 
 // deleteTopic deletes a topic, however often that must be tried.
 func (w *world) deleteTopic(ctx context.Context, random *rand.Rand, l *life, by topicAdmin) {
-	if now, is := w.topicNow(ctx, l.name); ctx.Err() == nil && (!is || now.ID != l.id) {
+	was, is := w.topicNow(ctx, l.name)
+	if ctx.Err() == nil && (!is || was.ID != l.id) {
 		w.model.broken("L10", []string{l.name}, "%s is not there any more, and nobody deleted it", l)
 	}
 	w.judgeBillsBefore(ctx, l)
@@ -273,6 +274,9 @@ func (w *world) deleteTopic(ctx context.Context, random *rand.Rand, l *life, by 
 		}
 		now, is := w.topicNow(context.WithoutCancel(ctx), l.name)
 		if !is || now.ID != l.id {
+			if err != nil { // its name is gone, and its records perhaps not yet: until they are, who has not heard of it may append
+				w.forgetPartitions(context.WithoutCancel(ctx), was)
+			}
 			w.counts.add("topic deleted")
 			w.model.dead(l)
 			return
@@ -284,6 +288,15 @@ func (w *world) deleteTopic(ctx context.Context, random *rand.Rand, l *life, by 
 			return // it counts as being deleted
 		}
 		by = w.anyAdmin(random)
+	}
+}
+
+// forgetPartitions finishes a deletion as the next sweep of a process would.
+func (w *world) forgetPartitions(ctx context.Context, t eventlog.Topic) {
+	for _, p := range t.Partitions {
+		for w.audit.Trim(ctx, p, eventlog.Forget) != nil {
+			pause(ctx, 200*time.Millisecond)
+		}
 	}
 }
 
