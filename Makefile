@@ -20,9 +20,8 @@ dist: ## build what people install into ./dist: archives, Debian packages, check
 run: build ## build and start weir on SQLite under ./weir-data; flags in ARGS
 	@./weir serve $(ARGS)
 
-# modernc.org/sqlite is C in Go's clothes: to watch each of its reads and writes for races finds none of ours, and takes a third of the time of tests on SQLite.
 test: ## run all tests with the race detector, a real PostgreSQL included
-	CGO_ENABLED=1 go test -race -gcflags=modernc.org/...=-race=false -timeout 15m ./...
+	CGO_ENABLED=1 go test -race -timeout 15m ./...
 
 versions: ## the PostgreSQL tests on the oldest and the newest version that weir supports, fetched where they are missing
 	WEIR_TEST_POSTGRES_VERSION=14 go test -timeout 20m ./store/postgres ./door/sqlfn
