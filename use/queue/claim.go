@@ -334,15 +334,20 @@ func (c Claim) room(ctx context.Context) (bytes int64, leave func(), err error) 
 func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, room *int64, earliest, latest Time) (messages []Message, ended bool, err error) {
 	var granted, spent []grant
 	nonce := q.nonce(c)
-	apply := func(st *state, _ *change) (bool, error) {
+	apply := func(st *state, ch *change) (bool, error) {
 		settings := q.def.Load().settings
 		granted, spent = nil, nil
-		if settings.Paused {
-			return false, nil
-		}
 		bounds, _ := q.log.Known(p)
 		part := st.part(p)
 		part.trimmed(bounds.First)
+		if ch.maybeDone {
+			if granted = part.claimedAs(nonce, c.Worker); len(granted) > 0 {
+				return false, nil // the earlier attempt has happened
+			}
+		}
+		if settings.Paused {
+			return false, nil
+		}
 		before := part.next
 		want := claim{
 			most: c.Max - had, now: earliest, until: latest + Time(c.Lease.Milliseconds()), nonce: nonce, worker: c.Worker,

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -429,6 +430,54 @@ func TestAClaimThatIsRepeatedGetsWhatItHasGot(t *testing.T) {
 			if m.Attempt != 2 {
 				t.Errorf("after its lease %q comes as attempt %d", m.Value, m.Attempt)
 			}
+		}
+	})
+}
+
+// lostAnswer is a store that loses the answer of one commit of a queue's state, after something else has happened.
+type lostAnswer struct {
+	eventlog.Store
+	then atomic.Pointer[func()]
+}
+
+func (s *lostAnswer) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	out, err := s.Store.Commit(ctx, flush)
+	changes := slices.ContainsFunc(flush, func(e eventlog.Entry) bool {
+		return slices.ContainsFunc(e.Puts, func(p eventlog.Put) bool { return strings.HasPrefix(p.Key, "queue/state/") })
+	})
+	if err != nil || !changes {
+		return out, err
+	}
+	if then := s.then.Swap(nil); then != nil {
+		(*then)()
+		return nil, fmt.Errorf("commit: %w", eventlog.ErrUnsure)
+	}
+	return out, nil
+}
+
+// The answer to a claim is lost, and another process changes the queue before it can be found out what became of it. The claim has what it got: it does
+// not take other messages, while those stay away until their leases end.
+func TestAClaimWhoseAnswerWasLostHasWhatItGot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := newStore(t)
+		store := &lostAnswer{Store: memory}
+		q := create(t, start(t, store), queue.Spec{Name: "mail", Partitions: 1})
+		other := open(t, start(t, memory), "mail")
+		enqueue(t, q, "first", "second", "third", "fourth")
+		synctest.Wait()
+		then := func() {
+			got, err := other.Claim(t.Context(), queue.Claim{Wait: time.Minute}) // it has to hear of them first
+			if err != nil || len(got) != 1 || string(got[0].Value) != "third" {
+				t.Errorf("the other process got %+v, %v", got, err)
+			}
+		}
+		store.then.Store(&then)
+		got := claimN(t, q, 2)
+		if len(got) != 2 || string(got[0].Value) != "first" || string(got[1].Value) != "second" || got[0].Attempt != 1 {
+			t.Errorf("the claim got %+v", got)
+		}
+		if rest := claimN(t, q, 2); len(rest) != 1 || string(rest[0].Value) != "fourth" {
+			t.Errorf("the next one got %+v", rest)
 		}
 	})
 }

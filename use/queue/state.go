@@ -283,6 +283,16 @@ func (p *part) grants(to []grant, r run) []grant {
 	return to
 }
 
+// claimedAs lists what a claim has got.
+func (p *part) claimedAs(nonce uint32, worker string) (got []grant) {
+	for _, r := range p.runs {
+		if r.fate == claimed && r.nonce == nonce && r.worker == worker {
+			got = p.grants(got, r)
+		}
+	}
+	return got
+}
+
 // held finds the claim that a receipt belongs to.
 func (p *part) held(g grant) (run, error) {
 	return (&edit{p: p}).held(g)
