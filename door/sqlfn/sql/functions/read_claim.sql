@@ -11,7 +11,7 @@ DECLARE
 BEGIN
     SELECT * INTO about FROM weir.claim_request r WHERE r.id = request AND r.pid = pg_backend_pid() AND r.role = session_user;
     IF FOUND AND about.answer IS NULL AND (now < about.taken_until OR now > about.seen_at + 3 * second) THEN
-        pause := CASE WHEN now < about.asked_at + 0.03 * second THEN 0.001 WHEN now < about.asked_at + 0.3 * second THEN 0.005 WHEN now < about.asked_at + 5 * second THEN 0.025 ELSE 0.05 END;
+        pause := CASE WHEN now < about.asked_at + 0.3 * second THEN 0.005 WHEN now < about.asked_at + 5 * second THEN 0.025 ELSE 0.05 END;
         IF now > about.seen_at + second THEN
             UPDATE weir.claim_request r
             SET seen_at = now, taken_until = CASE WHEN now > about.seen_at + 3 * second THEN now + 5 * second ELSE r.taken_until END -- it was this session that slept
