@@ -35,12 +35,7 @@ func runMail(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer closeStore()
-	config, err := pgxpool.ParseConfig(address)
-	if err != nil {
-		return err
-	}
-	config.MaxConns = mailWorkers + 2
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := connections(ctx, address, mailWorkers+2)
 	if err != nil {
 		return err
 	}

@@ -17,12 +17,7 @@ import (
 type article struct{ pool *pgxpool.Pool }
 
 func onArticle(ctx context.Context, address string, l queueload.Load) (r queueload.Result, err error) {
-	config, err := pgxpool.ParseConfig(address)
-	if err != nil {
-		return r, err
-	}
-	config.MaxConns = int32(l.Writers + l.Workers)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := connections(ctx, address, l.Writers+l.Workers)
 	if err != nil {
 		return r, err
 	}

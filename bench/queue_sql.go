@@ -28,12 +28,7 @@ func (b *bench) onSQLQueue(ctx context.Context, address string, l queueload.Load
 	if err := w.createQueue(ctx, `{"name": "bench", "partitions": 4}`); err != nil {
 		return r, err
 	}
-	config, err := pgxpool.ParseConfig(address)
-	if err != nil {
-		return r, err
-	}
-	config.MaxConns = int32(l.Writers + l.Workers)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := connections(ctx, address, l.Writers+l.Workers)
 	if err != nil {
 		return r, err
 	}

@@ -12,12 +12,7 @@ import (
 type sqlStreams struct{ pool *pgxpool.Pool }
 
 func openSQLStreams(ctx context.Context, address, schema string) (appender, error) {
-	config, err := pgxpool.ParseConfig(address)
-	if err != nil {
-		return nil, err
-	}
-	config.MaxConns = 64
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := connections(ctx, address, 64)
 	if err != nil {
 		return nil, err
 	}

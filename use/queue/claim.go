@@ -184,9 +184,9 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 			return fmt.Errorf("key %s does not hold a state: %w", kv.Key, err)
 		}
 		for i := range s.parts {
-			for _, r := range s.parts[i].runs {
-				if r.fate == claimed && r.nonce == nonce && r.worker == c.Worker && r.until > earliest {
-					got = s.parts[i].grants(got, r)
+			for _, g := range s.parts[i].claimedAs(nonce, c.Worker) {
+				if g.until > earliest {
+					got = append(got, g)
 				}
 			}
 		}
