@@ -147,7 +147,7 @@ func (l *Log) Bounds(ctx context.Context, topic string) ([]Bounds, error) {
 }
 
 // DeleteTopic deletes a topic and all its events. When it returns the name is free; groups have no offsets in a new topic of that
-// name. ErrUnknownTopic if there is none. After ErrUnsure it may be half done: delete it again.
+// name. ErrUnknownTopic if there is none. After ErrUnsure it is there as it was, or gone.
 func (l *Log) DeleteTopic(ctx context.Context, topic string) error {
 	err := l.usable()
 	if err == nil {

@@ -93,7 +93,8 @@ func (f *failing) fail(before, after []error) {
 	f.before, f.after = before, after
 }
 
-// strict is a store that holds the log to what Store.Commit says of a flush: no entry names a key that another one puts.
+// strict is a store that holds the log to what Store.Commit says of a flush: no entry names a key that another one puts,
+// and one that deletes partitions is alone.
 type strict struct {
 	eventlog.Store
 	t *testing.T
@@ -102,6 +103,9 @@ type strict struct {
 func (s *strict) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	puts := make(map[string]int) // by which entry
 	for i, e := range flush {
+		if len(e.Forgets) > 0 && len(flush) > 1 {
+			s.t.Errorf("an entry that deletes partitions %v is one of %d entries", e.Forgets, len(flush))
+		}
 		for _, p := range e.Puts {
 			if _, twice := puts[p.Key]; twice {
 				s.t.Errorf("two entries of a flush put %q", p.Key)

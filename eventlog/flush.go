@@ -67,7 +67,7 @@ func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err er
 		}
 	case putsTwice(t.entry) != "":
 		return true, Outcome{}, fmt.Errorf("append: key %q is put twice by one entry, which nobody may; nothing happened", putsTwice(t.entry))
-	case f.clashes(t.entry):
+	case f.clashes(t.entry), len(t.entry.Forgets) > 0 && len(f.pending) > 0:
 		return false, Outcome{}, nil
 	default:
 		f.addKeys(t.entry)
@@ -75,6 +75,9 @@ func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err er
 	}
 	if !out.Duplicate && err == nil {
 		f.budget -= int(t.size)
+	}
+	if len(t.entry.Forgets) > 0 {
+		f.budget = 0 // it is alone in its flush
 	}
 	if link, traced := TraceOf(t.trace); traced && len(f.links) < linksMax {
 		f.links = append(f.links, link)
@@ -230,7 +233,7 @@ func (s ticketShare) outcome(of Outcome) Outcome {
 // sequenced reports whether the ticket is one batch of an idempotent producer and nothing else.
 func (t *Ticket) sequenced() (batch.Header, bool) {
 	e := t.entry
-	if len(e.Batches) != 1 || len(e.Checks) > 0 || len(e.Puts) > 0 || e.Batches[0].Records == 0 {
+	if len(e.Batches) != 1 || len(e.Checks) > 0 || len(e.Puts) > 0 || len(e.Forgets) > 0 || e.Batches[0].Records == 0 {
 		return batch.Header{}, false
 	}
 	h, err := batch.Parse(e.Batches[0].Bytes)

@@ -193,11 +193,7 @@ func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
 	if err := l.failed("trim", l.store.Trim(ctx, p, before)); err != nil {
 		return fmt.Errorf("trim partition %d below %d: %w", p, before, err)
 	}
-	if before == Forget {
-		l.tail.forget(func(other Partition) bool { return other == p })
-	} else {
-		l.tail.trim(p, before)
-	}
+	l.tail.trim(p, before)
 	return nil
 }
 

@@ -3,8 +3,6 @@ package eventlog
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -14,7 +12,7 @@ const (
 	// The interval between two checks is at most the retention time divided by retentionShare: records kept for a minute
 	// are not kept for six.
 	retentionShare = 20
-	// sweepEvery is the time between two sweeps of deleted partitions and of producers that were silent for long.
+	// sweepEvery is the time between two sweeps of producers that were silent for long.
 	sweepEvery = 10 * time.Minute
 	// catalogKept is how many changes of topics partition 0 keeps.
 	catalogKept = 1000
@@ -137,20 +135,10 @@ func (l *Log) dated(ctx context.Context, p Partition, at Offset) (bool, error) {
 	return len(got[0].Batches) > 0 && got[0].Batches[0].MaxTime > NoTimestamp, nil
 }
 
-// sweep finishes interrupted deletions, deletes the state of producers that were silent for long, and trims partition 0.
+// sweep deletes the state of producers that were silent for long, and trims partition 0.
 func (l *Log) sweep(ctx context.Context) error {
-	err := l.ListAll(ctx, trashPrefix, func(kv KeyValue) error {
-		n, err := strconv.ParseInt(strings.TrimPrefix(kv.Key, trashPrefix), 10, 64)
-		if err != nil {
-			return nil // not ours
-		}
-		return l.emptyTrash(ctx, Partition(n))
-	})
-	if err != nil {
-		return err
-	}
 	var silent []*Ticket
-	err = l.ListAll(ctx, producerPrefix, func(kv KeyValue) error {
+	err := l.ListAll(ctx, producerPrefix, func(kv KeyValue) error {
 		if kv.Age > l.cfg.ProducerExpiry {
 			silent = append(silent, l.Submit(ctx, Entry{
 				Checks: []Check{{Key: kv.Key, Version: kv.Version}}, // unless it appended just now

@@ -3,7 +3,6 @@ package eventlog
 import (
 	"context"
 	"io"
-	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -51,9 +50,6 @@ const (
 
 	// EpochKey is the key whose version is part of a store's incarnation.
 	EpochKey = "incarnation"
-
-	// Forget, given to Trim as the offset, removes the partition itself.
-	Forget Offset = math.MaxInt64
 )
 
 // Batch is one run of records for one partition, in Kafka's record batch layout (magic 2). The bytes are stored as the
@@ -75,6 +71,10 @@ type Entry struct {
 	Batches []Batch
 	Checks  []Check // every key must still be at its version
 	Puts    []Put   // each key at most once
+
+	// Forgets are partitions that it deletes, with all they hold. One that does not exist is none. Such an entry is alone
+	// in its flush, and has no batches for these partitions.
+	Forgets []Partition
 
 	// UsesReserve: the entry may use the space that a store reserves for deletion, because it has few records and frees
 	// space.
@@ -189,7 +189,7 @@ type Store interface {
 	Seek(ctx context.Context, p Partition, goal Goal) (Offset, error)
 
 	// Trim raises First to before, but not past Next. Batches that are wholly below it are deleted, at once or later.
-	// Forget deletes the partition; Trim of a deleted partition does nothing.
+	// Trim of a deleted partition does nothing.
 	Trim(ctx context.Context, p Partition, before Offset) error
 
 	// List returns at most limit keys under prefix, in byte order, that come after the key after.

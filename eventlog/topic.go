@@ -44,7 +44,6 @@ type TopicSpec struct {
 //
 //	catalog        the next free partition number; its version counts changes of topics, and every change checks it
 //	topic/<name>   the topic, as JSON
-//	trash/<number> a partition whose topic was deleted, until its records are deleted, too
 //
 // Every change is also a record in partition 0. The follower of every other process sees partition 0 change and reads the
 // catalog again; and partition 0 is the history of the topics.
@@ -52,7 +51,6 @@ const (
 	catalogKey       = "catalog"
 	catalogPartition = Partition(0)
 	topicPrefix      = "topic/"
-	trashPrefix      = "trash/"
 )
 
 // PartitionsMax bounds the partitions of one topic.
@@ -92,8 +90,7 @@ func newCatalog(incarnation int64, version Version, free Partition, topics []Top
 	return c
 }
 
-// deleted reports whether a partition's topic was deleted: its number was assigned, and no topic has it. The store may
-// hold its records a little longer.
+// deleted reports whether a partition's topic was deleted: its number was assigned, and no topic has it.
 func (c *catalog) deleted(p Partition) bool {
 	return p != catalogPartition && p < c.free && !c.owned[p]
 }
@@ -344,10 +341,9 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	return l.deleteTopic(ctx, name, TopicID{})
 }
 
-// DeleteThisTopic deletes a topic, and never another one that has taken its name (ErrUnknownTopic). When it returns the
-// name is free and nothing can be appended to the old partitions. If the process dies meanwhile, or the store is
-// unavailable (ErrUnsure), the next sweep finishes the deletion; until then a process that has not heard of it may still
-// append to the old partitions, and what it appends goes with them.
+// DeleteThisTopic deletes a topic, and never another one that has taken its name (ErrUnknownTopic). Its name and its
+// partitions go in one entry: while it has the name it keeps its records, and once the name is free no process can append
+// to the old partitions. After ErrUnsure it is there as it was, or gone.
 func (l *Log) DeleteThisTopic(ctx context.Context, t Topic) error {
 	return l.deleteTopic(ctx, t.Name, t.ID)
 }
@@ -356,36 +352,14 @@ func (l *Log) deleteTopic(ctx context.Context, name string, id TopicID) error {
 	if err := checkReserved(name); err != nil {
 		return err
 	}
-	var gone []Partition
 	_, err := l.changeTopic(ctx, name, id, func(t Topic) (Topic, error) {
 		if t.Version == 0 {
 			return Topic{}, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 		}
-		gone = t.Partitions
 		return Topic{}, nil
 	})
-	if err != nil {
-		return err
-	}
-	for _, p := range gone {
-		if err := l.emptyTrash(ctx, p); err != nil {
-			// The name is deleted already: an error that says that nothing happened would be wrong.
-			return fmt.Errorf("delete topic %q: its name is gone, its records go with the next retention check: %w: %w", name, ErrUnsure, err)
-		}
-	}
-	return nil
-}
-
-// emptyTrash deletes a partition whose topic was deleted.
-func (l *Log) emptyTrash(ctx context.Context, p Partition) error {
-	if err := l.Trim(ctx, p, Forget); err != nil {
-		return err
-	}
-	_, err := l.Append(ctx, Entry{Puts: []Put{{Key: trashKey(p)}}})
 	return err
 }
-
-func trashKey(p Partition) string { return trashPrefix + strconv.FormatInt(int64(p), 10) }
 
 // changesMax bounds how often a change is retried while other processes change topics as well.
 const changesMax = 32
@@ -452,10 +426,7 @@ func catalogChange(head KeyValue, old, next Topic, epoch int32) (Entry, Topic, e
 	}
 	name := old.Name
 	if next.Name == "" {
-		e.Puts = []Put{{Key: topicPrefix + name}}
-		for _, p := range old.Partitions {
-			e.Puts = append(e.Puts, Put{Key: trashKey(p), Version: 1, Value: []byte(name)})
-		}
+		e.Puts, e.Forgets = []Put{{Key: topicPrefix + name}}, old.Partitions
 	} else {
 		name, next.Version = next.Name, version
 		for i, p := range next.Partitions {

@@ -185,24 +185,55 @@ func TestATopicThatIsMeantByIDIsNoOther(t *testing.T) {
 	}
 }
 
-func TestDeletionCutShortIsFinished(t *testing.T) {
+// A deletion whose answer is lost is whole: a process that has not heard of it cannot append to what goes.
+func TestADeletionIsOneEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
-		log := open(t, store, eventlog.Config{})
-		p := topic(t, log, "orders", 1).Partitions[0]
-		// As a process leaves it that dies right after the commit.
-		if _, err := log.Append(t.Context(), eventlog.Entry{Puts: []eventlog.Put{
-			{Key: "topic/orders"}, {Key: fmt.Sprintf("trash/%d", p), Version: 1, Value: []byte("orders")},
-		}}); err != nil {
+		seam := &failing{Store: store}
+		here, stale := open(t, seam, eventlog.Config{}), open(t, store, eventlog.Config{Poll: time.Hour})
+		old := topic(t, here, "orders", 3)
+		if _, err := stale.Topic(t.Context(), "orders"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Hour) // fake time
-		if got, err := log.Bounds(t.Context(), p); err != nil || !errors.Is(got[0].Err, eventlog.ErrNoPartition) {
-			t.Errorf("%v, %v, want ErrNoPartition", got, err)
+		seam.fail(nil, []error{eventlog.ErrUnsure})
+		if err := here.DeleteTopic(t.Context(), "orders"); !errors.Is(err, eventlog.ErrUnsure) {
+			t.Errorf("%v, want ErrUnsure", err)
 		}
-		if kv, err := log.Get(t.Context(), fmt.Sprintf("trash/%d", p)); err != nil || kv.Version != 0 {
-			t.Errorf("the trash still names it: %v, %v", kv, err)
+		if _, err := stale.TopicNow(t.Context(), "orders"); !errors.Is(err, eventlog.ErrUnknownTopic) {
+			t.Errorf("its name is still there: %v", err)
 		}
+		for _, p := range old.Partitions {
+			if _, err := stale.Publish(t.Context(), p, batch.Record{}); !errors.Is(err, eventlog.ErrNoPartition) {
+				t.Errorf("a record for partition %d of a topic whose name is gone: %v, want ErrNoPartition", p, err)
+			}
+		}
+	})
+}
+
+// Stores judge the entries of a flush side by side: records that wait beside a deletion come before it or are refused.
+func TestADeletionIsAloneInItsFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		door := &gate{Store: &strict{memory.New(), t}, open: make(chan struct{})}
+		door.pass()
+		log := open(t, door, eventlog.Config{})
+		p := topic(t, log, "orders", 1).Partitions[0]
+		door.shut()
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				if out, err := log.Publish(t.Context(), p, batch.Record{}); err != nil && !errors.Is(err, eventlog.ErrNoPartition) {
+					t.Errorf("%v, %v", out, err)
+				}
+			})
+			all.Go(func() {
+				if _, err := log.Append(t.Context(), eventlog.Entry{Forgets: []eventlog.Partition{p}}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		door.pass()
+		all.Wait()
 	})
 }
 
@@ -250,25 +281,6 @@ func TestAChangeOfATopicIsWholeOrNone(t *testing.T) {
 	}
 	if _, err := log.ChangeTopic(t.Context(), "nowhere", eventlog.TopicChange{Partitions: 3}); !errors.Is(err, eventlog.ErrUnknownTopic) {
 		t.Errorf("of no topic: %v", err)
-	}
-}
-
-// untrimmed is a store that is away when something is to be trimmed.
-type untrimmed struct{ eventlog.Store }
-
-func (untrimmed) Trim(context.Context, eventlog.Partition, eventlog.Offset) error {
-	return fmt.Errorf("%w: connection refused", eventlog.ErrUnavailable)
-}
-
-// A deletion that stops halfway is not told as one that did not happen.
-func TestADeletionThatStopsHalfwayIsUnsure(t *testing.T) {
-	log := open(t, untrimmed{memory.New()}, eventlog.Config{})
-	topic(t, log, "orders", 1)
-	if err := log.DeleteTopic(t.Context(), "orders"); !errors.Is(err, eventlog.ErrUnsure) {
-		t.Errorf("%v, want ErrUnsure", err)
-	}
-	if _, err := log.Topic(t.Context(), "orders"); !errors.Is(err, eventlog.ErrUnknownTopic) {
-		t.Errorf("its name is still there: %v", err)
 	}
 }
 

@@ -183,7 +183,7 @@ func TestAnEventThatCannotBeMovedHoldsUpItsPartitionAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.door.store.Trim(t.Context(), topic.Partitions[0], eventlog.Forget); err != nil {
+	if _, err := m.door.store.Commit(t.Context(), []eventlog.Entry{{Forgets: topic.Partitions[:1]}}); err != nil {
 		t.Fatal(err)
 	}
 	pgtest.Exec(t, address, `SELECT weir.publish('orders', 'k', 'bad', partition => 0)`)

@@ -132,7 +132,7 @@ func TestAPartitionThatCannotBeWrittenHoldsUpNoOther(t *testing.T) {
 	var said journal
 	p := startWith(t, address, sqlfn.Config{Logger: slog.New(slog.NewTextHandler(&said, nil))})
 	topic := p.create("orders", 3, nil)
-	if err := p.store.Trim(t.Context(), topic.Partitions[1], eventlog.Forget); err != nil {
+	if _, err := p.store.Commit(t.Context(), []eventlog.Entry{{Forgets: topic.Partitions[1:2]}}); err != nil {
 		t.Fatal(err)
 	}
 	conn := connect(t, address)

@@ -19,6 +19,7 @@ var kept = []struct {
 	{"postgres", 1643340942, time.Minute, "a commit in a transaction went to a namesake, whose events were skipped (G1)"},
 	{"postgres", 2443972087, time.Minute, "a group went back to its last commit outside of a transaction (G6)"},
 	{"postgres", 1498975193, 10 * time.Minute, "a partition that was asked back from a member that had been cut off for its session was never given back (G8)"},
+	{"postgres", 1366647613, 10 * time.Minute, "between the end of a topic's name and that of its partitions a process appended to them (L1, L4)"},
 }
 
 // runKept runs all seeds that once failed.

@@ -274,9 +274,6 @@ func (w *world) deleteTopic(ctx context.Context, random *rand.Rand, l *life, by 
 		}
 		now, is := w.topicNow(context.WithoutCancel(ctx), l.name)
 		if !is || now.ID != l.id {
-			if err != nil { // its name is gone, and its records perhaps not yet: until they are, who has not heard of it may append
-				w.forgetPartitions(context.WithoutCancel(ctx), was)
-			}
 			w.counts.add("topic deleted")
 			w.model.dead(l)
 			return
@@ -288,15 +285,6 @@ func (w *world) deleteTopic(ctx context.Context, random *rand.Rand, l *life, by 
 			return // it counts as being deleted
 		}
 		by = w.anyAdmin(random)
-	}
-}
-
-// forgetPartitions finishes a deletion as the next sweep of a process would.
-func (w *world) forgetPartitions(ctx context.Context, t eventlog.Topic) {
-	for _, p := range t.Partitions {
-		for w.audit.Trim(ctx, p, eventlog.Forget) != nil {
-			pause(ctx, 200*time.Millisecond)
-		}
 	}
 }
 

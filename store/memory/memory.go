@@ -116,6 +116,9 @@ func (s *Store) apply(entry eventlog.Entry) []eventlog.Offset {
 		}
 		s.state[put.Key] = v
 	}
+	for _, id := range entry.Forgets {
+		delete(s.partitions, id)
+	}
 	return base
 }
 
@@ -228,10 +231,6 @@ func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog
 		return nil
 	}
 	s.tick++
-	if before == eventlog.Forget {
-		delete(s.partitions, id)
-		return nil
-	}
 	first := max(p.first, min(before, p.next))
 	if first == p.first {
 		return nil

@@ -25,6 +25,17 @@ var commitStatement = wire.Statement{Name: "commit", SQL: `
 	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 	WHERE weir.still($19, $20, $21)`}
 
+// commitForgetStatement deletes the partitions of the entries that are not refused, after commit has locked them.
+var commitForgetStatement = wire.Statement{Name: "commit_forget", SQL: `
+	SELECT c.bases, c.stale, c.homeless, forgotten.n
+	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) AS c
+	CROSS JOIN LATERAL (
+		SELECT count(weir.forget(f.partition)) AS n
+		FROM unnest($22::int[], $23::bigint[]) AS f(entry, partition)
+		WHERE f.entry <> ALL (c.stale || c.homeless)
+	) AS forgotten
+	WHERE weir.still($19, $20, $21)`}
+
 // Commit implements eventlog.Store with one statement: one round trip, and one wait for the disk. On a full disk it is
 // two: the second commits the entries that need little space.
 func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
@@ -52,6 +63,9 @@ func (s *Store) commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 	}
 	f.setOutcomes(entries, outcomes, verdict)
 	s.sweeper.wrote(int64(len(f.body)), s.opts.SegmentBytes)
+	if len(f.forgets) > 0 {
+		s.sweeper.wake()
+	}
 	s.news.tell()
 	return outcomes, nil
 }
@@ -68,7 +82,11 @@ func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
 	defer conn.Release()
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
-	result := commitStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, append(f.params(), s.lastIncarnation.now().params()...)...).Read()
+	statement, params := commitStatement, append(f.params(), s.lastIncarnation.now().params()...)
+	if len(f.forgets) > 0 {
+		statement, params = commitForgetStatement, append(params, wire.Int4Array(f.forgetEntry), wire.Int8Array(f.forgets))
+	}
+	result := statement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, params...).Read()
 	if result.Err != nil {
 		return verdict{}, result.Err
 	}
@@ -107,6 +125,9 @@ type flush struct {
 	putSize    []int32
 	putBase    []int32
 
+	forgetEntry []int32
+	forgets     []eventlog.Partition
+
 	body []byte
 }
 
@@ -121,7 +142,7 @@ func gather(entries []eventlog.Entry) (*flush, []eventlog.Outcome) {
 		}
 		f.add(i, e)
 	}
-	f.partitions, f.keys = distinct(f.batchPartition), distinct(f.checkKey, f.putKey)
+	f.partitions, f.keys = distinct(f.batchPartition, f.forgets), distinct(f.checkKey, f.putKey)
 	f.batchNth, f.checkNth, f.putNth = nth(f.partitions, f.batchPartition), nth(f.keys, f.checkKey), nth(f.keys, f.putKey)
 	return f, outcomes
 }
@@ -214,6 +235,9 @@ func (f *flush) add(owner int, e eventlog.Entry) {
 		f.putBase = append(f.putBase, base)
 		f.putSize = append(f.putSize, size)
 		f.body = append(f.body, p.Value...)
+	}
+	for _, p := range e.Forgets {
+		f.forgetEntry, f.forgets = append(f.forgetEntry, number), append(f.forgets, p)
 	}
 }
 

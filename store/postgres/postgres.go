@@ -101,7 +101,7 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	s := &Store{opts: opts, config: config, channels: make(map[string]chan struct{}), nonce: strconv.FormatUint(rand.Uint64(), 36)}
 	s.news.sent = make(chan struct{}, 1)
 	s.sweeper.due = make(chan struct{}, 1)
-	if s.commitPool, err = pool(config, commitsMax, commitStatement); err == nil {
+	if s.commitPool, err = pool(config, commitsMax, commitStatement, commitForgetStatement); err == nil {
 		s.readPool, err = pool(config, opts.Readers, readStatement, listStatement)
 	}
 	if err != nil {

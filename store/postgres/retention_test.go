@@ -229,7 +229,9 @@ func TestOldVersionsDoNotHidePartitionsFromThePoll(t *testing.T) {
 	if got := pgtest.Value(t, address, `SELECT pg_relation_size('weir.partition') > 1048576`); got != "true" {
 		t.Fatal("the table did not swell: the test tests nothing")
 	}
-	trim(t, s, 7, eventlog.Forget)
+	if _, err := s.Commit(t.Context(), []eventlog.Entry{{Forgets: []eventlog.Partition{7}}}); err != nil {
+		t.Fatal(err)
+	}
 	publish(t, s, batch(5, 10))
 	moved, _, err := s.Moved(t.Context(), eventlog.Mark{})
 	if err != nil {

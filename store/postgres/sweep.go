@@ -23,9 +23,6 @@ const (
 // Trim implements eventlog.Store. It raises First at once; disk space is freed when no batch of a segment is needed.
 func (s *Store) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
 	sql, args := `SELECT weir.trim($4, $5) WHERE weir.still($1, $2, $3)`, append(s.lastIncarnation.now().args(), int64(p), int64(before))
-	if before == eventlog.Forget {
-		sql, args = `SELECT weir.forget($4) WHERE weir.still($1, $2, $3)`, args[:4]
-	}
 	moved, err := retry(ctx, rolledBack, func() (moved bool, err error) {
 		conn, err := s.readPool.Acquire(ctx)
 		if err != nil {

@@ -47,6 +47,9 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 	if err != nil {
 		return nil, fmt.Errorf("commit %d entries: %w", len(entries), err)
 	}
+	if f.forgot {
+		s.keeper.wake()
+	}
 	return f.outcomes, nil
 }
 
@@ -57,6 +60,7 @@ type flush struct {
 	noSpace    error                             // why records are refused; nil: they are not
 	partitions map[eventlog.Partition]*partition // those read so far; nil: it does not exist
 	outcomes   []eventlog.Outcome
+	forgot     bool // an entry deleted a partition
 }
 
 // partition is a row of the table partition, and whether it has to be written.
@@ -144,6 +148,12 @@ func (f *flush) apply(entry eventlog.Entry) ([]eventlog.Offset, error) {
 		if err := f.put(put, base); err != nil {
 			return nil, err
 		}
+	}
+	for _, id := range entry.Forgets {
+		if err := f.conn.forget(id); err != nil {
+			return nil, err
+		}
+		f.forgot = true
 	}
 	return base, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"math"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -23,12 +24,6 @@ func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog
 		p, err := w.partition(id)
 		if err != nil || p == nil {
 			return err
-		}
-		if before == eventlog.Forget {
-			if err := w.exec(sqlDeletePartition, int64(id)); err != nil {
-				return err
-			}
-			return w.exec(sqlAddTrash, int64(id), int64(before))
 		}
 		return w.trim(id, p, before)
 	})
@@ -56,6 +51,14 @@ func (c *conn) trim(id eventlog.Partition, p *partition, before eventlog.Offset)
 		return err
 	}
 	return c.exec(sqlAddTrash, int64(id), int64(first))
+}
+
+// forget deletes a partition. The keeper deletes its batches in small steps.
+func (c *conn) forget(id eventlog.Partition) error {
+	if err := c.exec(sqlDeletePartition, int64(id)); err != nil {
+		return err
+	}
+	return c.exec(sqlAddTrash, int64(id), int64(math.MaxInt64))
 }
 
 // sweep deletes trimmed batches in one bounded step. more: there may be more.

@@ -64,7 +64,7 @@ func TestForgottenPartitionsLeaveNothingBehind(t *testing.T) {
 	s := openTest(t)
 	for id := range eventlog.Partition(5) {
 		commit(t, s, eventlog.Batch{Partition: id}, eventlog.Batch{Partition: id, Records: 1, Bytes: make([]byte, 100_000)})
-		if err := s.Trim(t.Context(), id, eventlog.Forget); err != nil {
+		if _, err := s.Commit(t.Context(), []eventlog.Entry{{Forgets: []eventlog.Partition{id}}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -70,9 +70,20 @@ func (p *pair) key() string {
 
 func (p *pair) commit() string {
 	flush := make([]eventlog.Entry, 1+p.random.IntN(5)*p.random.IntN(2))
+	var forgets []eventlog.Partition
+	if p.random.IntN(20) == 0 {
+		flush = flush[:1]
+		forgets = []eventlog.Partition{p.partition(), p.partition()}
+	}
 	named := map[string]bool{} // what one entry of a flush puts, no other names
 	for i := range flush {
-		flush[i] = p.entry(named, len(flush) == 1)
+		flush[i] = p.entry(named, len(flush) == 1 && forgets == nil)
+	}
+	if forgets != nil {
+		of := func(b eventlog.Batch) bool { return slices.Contains(forgets, b.Partition) }
+		flush[0].Batches, flush[0].Puts = slices.DeleteFunc(flush[0].Batches, of), nil // Puts name batches by number
+		flush[0].Forgets = forgets
+		p.forgotten = append(p.forgotten, forgets...) // even if it is refused
 	}
 	got, err := p.store.Commit(p.ctx, flush)
 	want, _ := p.model.Commit(p.ctx, flush)
@@ -181,10 +192,6 @@ func (p *pair) seek() string {
 
 func (p *pair) trim() string {
 	id, before := p.partition(), eventlog.Offset(p.random.IntN(200))
-	if p.random.IntN(15) == 0 {
-		before = eventlog.Forget
-		p.forgotten = append(p.forgotten, id)
-	}
 	what := fmt.Sprintf("trim partition %d below %d", id, before)
 	if err := p.store.Trim(p.ctx, id, before); err != nil {
 		p.Errorf("%s: %v", what, err)

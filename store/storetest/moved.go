@@ -116,7 +116,7 @@ func testMovedForget(t *testing.T, h Harness) {
 	r.openPartitions(1, 2)
 	_, mark := r.moved(r.store, eventlog.Mark{})
 	r.publish(batch(1, 1, 10), batch(2, 1, 10))
-	r.trim(1, eventlog.Forget)
+	r.forget(1)
 	got, mark := r.moved(r.store, mark)
 	if _, listed := got[1]; listed || got[2].Next != 1 {
 		t.Errorf("after forgetting partition 1: %+v", got)

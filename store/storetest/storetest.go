@@ -195,6 +195,11 @@ func (r *rig) trim(id eventlog.Partition, before eventlog.Offset) {
 	}
 }
 
+func (r *rig) forget(ids ...eventlog.Partition) {
+	r.Helper()
+	r.do(eventlog.Entry{Forgets: ids})
+}
+
 func (r *rig) seek(id eventlog.Partition, goal eventlog.Goal) eventlog.Offset {
 	r.Helper()
 	at, err := r.store.Seek(r.ctx, id, goal)

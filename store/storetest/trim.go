@@ -13,6 +13,7 @@ var trimTests = map[string]func(*testing.T, Harness){
 	"ATrimmedPartitionGoesOnWhereItWas":    testTrimAll,
 	"TrimLeavesOtherPartitionsAlone":       testTrimOthers,
 	"ForgetRemovesThePartition":            testForget,
+	"ForgettingIsAPartOfItsEntry":          testForgetWhole,
 	"ForgottenStaysForgottenWhenReopened":  testForgetReopen,
 	"TrimOfAPartitionNeverOpenedIsNothing": testTrimUnknown,
 }
@@ -88,7 +89,7 @@ func testForget(t *testing.T, h Harness) {
 	r.openPartitions(1, 2)
 	r.publish(batch(1, 10, 100), batch(2, 10, 100))
 	for range 2 {
-		r.trim(1, eventlog.Forget)
+		r.forget(1)
 		if slice := r.read(eventlog.Span{Partition: 1, MaxBytes: 1000})[0]; !errors.Is(slice.Err, eventlog.ErrNoPartition) || len(slice.Batches) != 0 {
 			t.Errorf("read of a forgotten partition: %+v, want ErrNoPartition", slice)
 		}
@@ -104,11 +105,49 @@ func testForget(t *testing.T, h Harness) {
 	}
 }
 
+func testForgetWhole(t *testing.T, h Harness) {
+	r := newRig(t, h)
+	r.openPartitions(1, 2, 3)
+	r.publish(batch(1, 10, 100), batch(2, 10, 100), batch(3, 10, 100))
+	r.put(eventlog.Put{Key: "k", Version: 1, Value: []byte("v")})
+	entry := eventlog.Entry{
+		Batches: []eventlog.Batch{{Partition: 4}, batch(3, 5, 100)},
+		Checks:  []eventlog.Check{{Key: "k", Version: 7}},
+		Puts:    []eventlog.Put{{Key: "k"}},
+		Forgets: []eventlog.Partition{2, 9, 1},
+	}
+	if o := r.commit(entry)[0]; !errors.Is(o.Err, eventlog.ErrStale) {
+		t.Fatalf("an entry with a stale check: %v, want ErrStale", o.Err)
+	}
+	homeless := entry
+	homeless.Checks, homeless.Batches = nil, []eventlog.Batch{batch(8, 1, 10)}
+	if o := r.commit(homeless)[0]; !errors.Is(o.Err, eventlog.ErrNoPartition) {
+		t.Fatalf("an entry with records for no partition: %v, want ErrNoPartition", o.Err)
+	}
+	for id := range eventlog.Partition(3) {
+		if held := r.all(id + 1); len(held) != 1 {
+			t.Errorf("after two refused entries partition %d holds %+v", id+1, held)
+		}
+	}
+	entry.Checks[0].Version = 1
+	if base := r.do(entry); base[1] != 10 {
+		t.Errorf("the records of the entry are at %v", base)
+	}
+	for id, want := range map[eventlog.Partition]error{1: eventlog.ErrNoPartition, 2: eventlog.ErrNoPartition, 3: nil, 4: nil, 9: eventlog.ErrNoPartition} {
+		if slice := r.read(eventlog.Span{Partition: id, MaxBytes: 1000})[0]; !errors.Is(slice.Err, want) {
+			t.Errorf("partition %d: %+v, want %v", id, slice, want)
+		}
+	}
+	if left := r.list("k", "", 10); len(left) != 0 {
+		t.Errorf("the key is still there: %+v", left)
+	}
+}
+
 func testForgetReopen(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	r.openPartitions(1, 2)
 	r.publish(batch(1, 10, 100_000), batch(2, 10, 100))
-	r.trim(1, eventlog.Forget)
+	r.forget(1)
 	r.reopen()
 	if slice := r.read(eventlog.Span{Partition: 1})[0]; !errors.Is(slice.Err, eventlog.ErrNoPartition) {
 		t.Errorf("a forgotten partition after reopening: %+v, want ErrNoPartition", slice)
@@ -121,7 +160,7 @@ func testForgetReopen(t *testing.T, h Harness) {
 func testTrimUnknown(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	r.trim(1, 5)
-	r.trim(1, eventlog.Forget)
+	r.forget(1)
 	r.openPartitions(1)
 	if got := r.bounds(1); got != (eventlog.Bounds{Partition: 1}) {
 		t.Errorf("opened afterwards: %+v", got)
