@@ -39,6 +39,11 @@ type Consumer struct {
 // Consume joins the group and starts to deliver events to the subscription's handler. ctx bounds the joining alone; the consumer
 // works until it or the Log is closed. While the store is unavailable it waits.
 func (l *Log) Consume(ctx context.Context, sub Subscription) (*Consumer, error) {
+	return l.consume(ctx, sub, false)
+}
+
+// consume is Consume, of a consumer that begins with all partitions paused if that is wanted.
+func (l *Log) consume(ctx context.Context, sub Subscription, paused bool) (*Consumer, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "consume as group %q", sub.Group)
 	}
@@ -52,7 +57,7 @@ func (l *Log) Consume(ctx context.Context, sub Subscription) (*Consumer, error) 
 	c := &Consumer{
 		log: l, sub: sub, logger: l.logger,
 		ended: make(chan struct{}), dirty: make(chan struct{}, 1), again: make(chan struct{}, 1), turn: make(chan struct{}, 1),
-		partitions: make(map[group.TopicPartition]*partition),
+		partitions: make(map[group.TopicPartition]*partition), pauses: pauses{all: paused},
 	}
 	if sub.Concurrency > 0 {
 		c.slots = make(chan struct{}, sub.Concurrency)

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
+	"github.com/weir-log/weir/use/stream"
 )
 
 // Options tune a Log. The zero value is right for nearly everybody.
@@ -45,6 +46,7 @@ type Log struct {
 	publisher *publish.Publisher
 	groups    *group.Coordinator
 	queues    *queue.Queues
+	streams   *stream.Streams
 	opts      Options
 	logger    *slog.Logger
 
@@ -55,11 +57,12 @@ type Log struct {
 	ended    chan struct{} // closed when the store is closed, too; then closing is set
 	closing  error
 
-	mu        sync.Mutex // guards consumers, workers and closed
-	consumers map[*Consumer]struct{}
-	workers   map[*Worker]struct{}
-	closed    bool        // no new ones are accepted
-	over      atomic.Bool // everything is closed
+	mu         sync.Mutex // guards consumers, workers, projectors and closed
+	consumers  map[*Consumer]struct{}
+	workers    map[*Worker]struct{}
+	projectors map[*Projector]struct{}
+	closed     bool        // no new ones are accepted
+	over       atomic.Bool // everything is closed
 }
 
 // Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE, sqlite:PATH or memory:.
@@ -99,7 +102,8 @@ func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error)
 		publisher: publish.New(log, publish.Config{Partitioner: opts.Partitioner.adapted(), IdempotencyAge: opts.IdempotencyAge, Logger: logger, Tracer: opts.Tracer}),
 		groups:    group.New(log, group.Config{Logger: logger}),
 		flushed:   make(chan struct{}), ended: make(chan struct{}),
-		consumers: make(map[*Consumer]struct{}), workers: make(map[*Worker]struct{}),
+		consumers: make(map[*Consumer]struct{}), workers: make(map[*Worker]struct{}), projectors: make(map[*Projector]struct{}),
+		streams: stream.New(log, stream.Config{Logger: logger}),
 	}
 	var beside queue.Beside
 	if sql != nil {
@@ -124,6 +128,7 @@ func (l *Log) start(ctx context.Context) {
 	l.use(ctx, "publisher", l.publisher.Run)
 	l.use(ctx, "groups", l.groups.Run)
 	l.use(ctx, "queues", l.queues.Run)
+	l.use(ctx, "streams", l.streams.Run)
 	if l.sql != nil {
 		l.use(ctx, "mover", sqlfn.New(l.log, l.sql, sqlfn.Config{Poll: l.opts.Poll, Logger: l.logger, Tracer: l.opts.Tracer, Queues: l.queues}).Run)
 	}
@@ -153,7 +158,7 @@ func (l *Log) Healthy() error {
 	return l.log.Healthy()
 }
 
-// Close stops in order: consumers and workers finish and commit what they are handling (see Consumer.Close, Worker.Close), published
+// Close stops in order: consumers, projectors and workers finish and commit what they are handling (see Consumer.Close, Worker.Close), published
 // events are flushed, the store is closed. It returns at the latest a second after ctx ends; what is left then continues in the
 // background, and the error says what that is. What was acknowledged is durable in any case. Later calls of all methods that can
 // fail return ErrClosed; a second Close waits like the first.
@@ -167,6 +172,9 @@ func (l *Log) Close(ctx context.Context) error {
 	}
 	for w := range l.workers {
 		work = append(work, w)
+	}
+	for j := range l.projectors {
+		work = append(work, j)
 	}
 	l.mu.Unlock()
 
@@ -194,7 +202,7 @@ func (l *Log) end() {
 	close(l.ended)
 }
 
-// closer is a consumer or a worker.
+// closer is a consumer, a projector or a worker.
 type closer interface{ Close(context.Context) error }
 
 func closeAll(ctx context.Context, work []closer) error {

@@ -21,7 +21,7 @@ import (
 // delete a stream that does not exist is done already (Appended.Duplicate).
 func (c *Category) Delete(ctx context.Context, stream string, expected Expected) (Appended, error) {
 	o := &op{stream: stream, expected: expected, deletes: true, done: make(chan struct{})}
-	o.records = []batch.Record{{Timestamp: time.Now().UnixMilli(), Key: []byte(stream), Headers: []batch.RecordHeader{{Key: HeaderType, Value: []byte(typeDeleted)}}}}
+	o.records = []batch.Record{{Timestamp: time.Now().UnixMilli(), Key: []byte(stream), Headers: []batch.RecordHeader{{Key: HeaderType, Value: []byte(TypeDeleted)}}}}
 	o.size = batch.SealedSize(&o.records[0])
 	return c.remove(ctx, "delete", o)
 }

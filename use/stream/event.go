@@ -28,8 +28,8 @@ const (
 	CorrelationID = "correlation-id"
 )
 
-// typeDeleted is the type of the record that a deletion appends. It is no event of the stream, and has no version.
-const typeDeleted = "weir.deleted"
+// TypeDeleted is the type of the record that a deletion appends. It is no event of the stream, and has no version.
+const TypeDeleted = "weir.deleted"
 
 const (
 	idMax   = 128    // bytes of an event's id

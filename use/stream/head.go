@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
@@ -74,6 +75,21 @@ func (c *Category) State(ctx context.Context, stream string) (State, error) {
 		return State{}, fmt.Errorf("state of stream %q of category %q: %w", shorten(stream), c.Name(), err)
 	}
 	return h.state(), nil
+}
+
+// Place tells in which of the category's partitions a stream's events are, counted from 0. It returns false for a stream that never
+// was.
+func (c *Category) Place(ctx context.Context, stream string) (partition int32, is bool, err error) {
+	h, err := c.readHead(ctx, stream)
+	if err == nil && h.version > 0 {
+		var topic eventlog.Topic
+		topic, err = c.knownTopic()
+		partition = int32(slices.Index(topic.Partitions, h.Partition))
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("place of stream %q of category %q: %w", shorten(stream), c.Name(), err)
+	}
+	return partition, h.version > 0, nil
 }
 
 // Named is a stream's name and state.

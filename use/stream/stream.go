@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -121,6 +122,32 @@ func (s *Streams) Category(ctx context.Context, name string) (*Category, error) 
 		return nil, fmt.Errorf("%w: %q is a topic, but no category", ErrUnknownCategory, shorten(name))
 	}
 	return &Category{owner: s, topic: topic}, nil
+}
+
+// EnsureCategory is CreateCategory where there is no topic of that name, and Category where there is one.
+func (s *Streams) EnsureCategory(ctx context.Context, spec Spec) (*Category, error) {
+	c, err := s.CreateCategory(ctx, spec)
+	if errors.Is(err, ErrCategoryExists) {
+		return s.Category(ctx, spec.Name)
+	}
+	return c, err
+}
+
+// Categories lists the names of all categories, sorted.
+func (s *Streams) Categories(ctx context.Context) (names []string, err error) {
+	err = s.log.ListAll(ctx, categoryPrefix, func(kv eventlog.KeyValue) error {
+		for _, t := range s.log.Topics() {
+			if kv.Key == categoryPrefix+t.ID.String() {
+				names = append(names, t.Name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list categories: %w", err)
+	}
+	slices.Sort(names)
+	return names, nil
 }
 
 // Name is the name of the category, and of its topic.

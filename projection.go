@@ -1,0 +1,325 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/stream"
+)
+
+// ErrUnknownProjection: there is no projection of that name. Project makes one.
+var ErrUnknownProjection = stream.ErrUnknownProjection
+
+// Projection is a read model: what a handler makes of the events of categories. Name and Handler are needed.
+//
+// A projection is made by runs. A run reads all events from the first on, and makes a read model of its own, such as tables with
+// its number in their names. Readers use what one run made. A higher Version, or RebuildProjection, begins another run beside it,
+// which takes over once it has caught up; then the older one ends.
+type Projection struct {
+	// Name is the projection's name. All processes that project under one name share the partitions; 1 to 100 bytes.
+	Name string
+	// Version is the version of the handler, 0 or more. A process works on runs of its own version alone: so an old program goes on
+	// with the read model of its time while a new one makes the next.
+	Version int
+	// Categories are read by name. Default: all, also those that are made later.
+	Categories []string
+	// Handler handles one event. Calls for one stream come one after the other, in the order of its events; those for streams of
+	// different partitions come at the same time. An event may come again, after a crash; with ProjectedEvent.CommitTx what the
+	// handler writes is written exactly once.
+	Handler func(ctx context.Context, e ProjectedEvent) error
+	// TakeOver, if not nil, is called when a run has caught up, before readers are told to use it (ProjectionInfo.Run): for example to
+	// rename tables. It may be called more than once, and in several processes at once. After an error it is called again later.
+	TakeOver func(ctx context.Context, run int64) error
+
+	// Retry says how often and how soon an event is handled again when that failed.
+	Retry Retry
+	// DeadLetter decides what becomes of an event that failed for good. Default Halt: its partition stops there until
+	// ResumeProjection, as a read model that lacks an event is wrong from there on.
+	DeadLetter DeadLetter
+	// Concurrency bounds how many calls of the handler run at once in this process. Default 0: one for each partition.
+	Concurrency int
+	// CommitEvery and Session are as in Subscription.
+	CommitEvery, Session time.Duration
+}
+
+// ProjectedEvent is an event that a projection's handler gets.
+type ProjectedEvent struct {
+	StreamEvent
+	Category string
+	Run      int64 // the run that it is handled for: 1 is the first
+	Deleted  bool  // the stream was deleted: there is no such event, and Version and Data say nothing
+	Attempt  int   // counts how often this process delivered it, from 1
+
+	event Event
+}
+
+// CommitTx commits, within the handler's own transaction, that the event was handled. It is Event.CommitTx.
+func (e ProjectedEvent) CommitTx(ctx context.Context, tx PgxTx) error {
+	return e.event.CommitTx(ctx, tx)
+}
+
+// CommitSQLTx is CommitTx for database/sql.
+func (e ProjectedEvent) CommitSQLTx(ctx context.Context, tx SQLTx) error {
+	return e.event.CommitSQLTx(ctx, tx)
+}
+
+// ProjectionRun is one run of a projection.
+type ProjectionRun struct {
+	Number  int64
+	Version int
+	Group   string        // the consumer group that makes it
+	Lag     int64         // how many records are still to be handled
+	Behind  time.Duration // how long ago the oldest of them was appended, by this process's clock; 0: there is none
+}
+
+// ProjectionInfo is what is known of a projection.
+type ProjectionInfo struct {
+	Name       string
+	Categories []string       // none: all
+	Run        ProjectionRun  // readers use what it made
+	Next       *ProjectionRun // the run that is being made beside it; nil: none is
+	Paused     bool
+}
+
+// Projections lists the names of all projections.
+func (l *Log) Projections(ctx context.Context) (names []string, err error) {
+	if err := l.usable(); err != nil {
+		return nil, wrap(err, "list projections")
+	}
+	list, err := l.streams.Projections(ctx)
+	for _, p := range list {
+		names = append(names, p.Name)
+	}
+	return names, err
+}
+
+// Projection tells what is known of a projection. It costs a few store calls, and one for each partition that has something to be
+// handled.
+func (l *Log) Projection(ctx context.Context, name string) (ProjectionInfo, error) {
+	if err := l.usable(); err != nil {
+		return ProjectionInfo{}, wrap(err, "describe projection %q", name)
+	}
+	p, err := l.streams.Projection(ctx, name)
+	if err != nil {
+		return ProjectionInfo{}, err
+	}
+	info := ProjectionInfo{Name: name, Categories: p.Categories, Paused: p.Paused}
+	info.Run, err = l.describeRun(ctx, p, p.Run)
+	if err == nil && p.Next != nil {
+		info.Next = new(ProjectionRun)
+		*info.Next, err = l.describeRun(ctx, p, *p.Next)
+	}
+	return info, wrap(err, "describe projection %q", name)
+}
+
+func (l *Log) describeRun(ctx context.Context, p stream.Projection, run stream.Run) (ProjectionRun, error) {
+	r := ProjectionRun{Number: run.Number, Version: run.Version, Group: p.Group(run)}
+	places, err := l.placesOf(ctx, p)
+	if err != nil {
+		return r, err
+	}
+	at, err := l.projectedTo(ctx, r.Group, places)
+	if err != nil || len(places) == 0 {
+		return r, err
+	}
+	ids := make([]eventlog.Partition, len(places))
+	for i, pl := range places {
+		ids[i] = pl.id
+	}
+	bounds, err := l.log.Bounds(ctx, ids...)
+	if err != nil {
+		return r, err
+	}
+	now := time.Now()
+	for i, b := range bounds {
+		from := max(at[i], b.Bounds.First)
+		if from >= b.Bounds.Next {
+			continue
+		}
+		r.Lag += int64(b.Bounds.Next - from)
+		since, err := l.appendedAt(ctx, ids[i], from)
+		if err != nil {
+			return r, err
+		}
+		r.Behind = max(r.Behind, now.Sub(since))
+	}
+	return r, nil
+}
+
+// appendedAt is the time of the first record from an offset on.
+func (l *Log) appendedAt(ctx context.Context, id eventlog.Partition, from eventlog.Offset) (time.Time, error) {
+	got, err := l.log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: id, From: from, MaxBytes: 1}}})
+	if err != nil || len(got[0].Batches) == 0 {
+		return time.Now(), err
+	}
+	first := got[0].Batches[0]
+	raw := slices.Clone(first.Bytes)
+	batch.Patch(raw, int64(first.Base), 0)
+	for r, err := range batch.Records(raw, batch.DefaultMaxDecompressed) {
+		if err != nil {
+			break // a damaged batch is for its readers to tell of
+		}
+		if eventlog.Offset(r.Offset) >= from {
+			return time.UnixMilli(r.Timestamp), nil
+		}
+	}
+	return time.Now(), nil
+}
+
+// projectedPlace is a partition that a projection reads.
+type projectedPlace struct {
+	key group.TopicPartition
+	id  eventlog.Partition
+}
+
+// placesOf lists the partitions that a projection reads.
+func (l *Log) placesOf(ctx context.Context, p stream.Projection) (places []projectedPlace, err error) {
+	categories := p.Categories
+	if len(categories) == 0 {
+		if categories, err = l.streams.Categories(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range categories {
+		topic, err := l.log.Topic(ctx, name)
+		if errors.Is(err, eventlog.ErrUnknownTopic) {
+			continue // it was deleted, or is not there yet
+		}
+		if err != nil {
+			return nil, err
+		}
+		for n, id := range topic.Partitions {
+			places = append(places, projectedPlace{group.TopicPartition{Topic: topic.ID, Partition: int32(n)}, id})
+		}
+	}
+	return places, nil
+}
+
+// projectedTo returns how far a group has handled partitions; 0 where it has not begun.
+func (l *Log) projectedTo(ctx context.Context, name string, places []projectedPlace) ([]eventlog.Offset, error) {
+	keys := make([]group.TopicPartition, len(places))
+	for i, p := range places {
+		keys[i] = p.key
+	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	at := make([]eventlog.Offset, len(keys))
+	if l.sql != nil { // what handlers committed in their transactions counts before it is carried
+		found, err := l.sql.Positions(ctx, name, keys)
+		for i := range found {
+			at[i] = max(found[i].Offset, 0)
+		}
+		return at, err
+	}
+	found, err := l.groups.Fetch(ctx, name, keys)
+	for i := range found {
+		at[i] = max(found[i].Offset, 0)
+	}
+	return at, err
+}
+
+// AwaitProjection waits until readers of a projection can see all events that a stream had when it was called, and those that came
+// before them in the stream's partition. It returns at once for a stream that never was.
+func (l *Log) AwaitProjection(ctx context.Context, name, category, stream string) error {
+	if err := l.usable(); err != nil {
+		return wrap(err, "await projection %q", name)
+	}
+	return wrap(l.awaitProjection(ctx, name, category, stream), "await projection %q of stream %q of category %q", name, stream, category)
+}
+
+func (l *Log) awaitProjection(ctx context.Context, name, category, stream string) error {
+	c, err := l.streams.Category(ctx, category)
+	if err != nil {
+		return err
+	}
+	n, is, err := c.Place(ctx, stream)
+	if err != nil || !is {
+		return err
+	}
+	topic, err := l.log.Topic(ctx, category)
+	if err != nil {
+		return err
+	}
+	place := projectedPlace{group.TopicPartition{Topic: topic.ID, Partition: n}, topic.Partitions[n]}
+	bounds, err := l.log.Bounds(ctx, place.id)
+	if err == nil {
+		err = bounds[0].Err
+	}
+	if err != nil {
+		return err
+	}
+	end := bounds[0].Bounds.Next
+	for pause := awaitFirst; ; pause = min(2*pause, awaitMax) {
+		p, err := l.streams.Projection(ctx, name)
+		if err != nil {
+			return err
+		}
+		at, err := l.projectedTo(ctx, p.Group(p.Run), []projectedPlace{place})
+		if err != nil {
+			return err
+		}
+		if at[0] >= end {
+			return nil
+		}
+		if !sleep(ctx, pause) {
+			return fmt.Errorf("%w: run %d has handled partition %d up to offset %d of %d", context.Cause(ctx), p.Run.Number, n, at[0], end)
+		}
+	}
+}
+
+// AwaitProjection asks the store after these pauses.
+const (
+	awaitFirst = 2 * time.Millisecond
+	awaitMax   = 50 * time.Millisecond
+)
+
+// RebuildProjection begins another run of a projection beside the one that readers use. It takes over when it has caught up. If one is
+// being made already, that one goes on.
+func (l *Log) RebuildProjection(ctx context.Context, name string) error {
+	return l.changeProjection("rebuild", name, func() error { _, err := l.streams.RebuildProjection(ctx, name); return err })
+}
+
+// PauseProjection stops a projection, in all processes within a second, until ResumeProjection. Calls of the handler that run are not
+// waited for.
+func (l *Log) PauseProjection(ctx context.Context, name string) error {
+	return l.changeProjection("pause", name, func() error { _, err := l.streams.PauseProjection(ctx, name); return err })
+}
+
+// ResumeProjection ends a PauseProjection. Partitions that halted at an event try it again.
+func (l *Log) ResumeProjection(ctx context.Context, name string) error {
+	return l.changeProjection("resume", name, func() error { _, err := l.streams.ResumeProjection(ctx, name); return err })
+}
+
+// DeleteProjection forgets a projection and deletes its consumer groups: Project of that name begins anew. What its handlers made
+// stays. Close its projectors in all processes first: ErrGroupInUse.
+func (l *Log) DeleteProjection(ctx context.Context, name string) error {
+	return l.changeProjection("delete", name, func() error {
+		p, err := l.streams.Projection(ctx, name)
+		if err != nil {
+			return err
+		}
+		for _, run := range p.Runs() {
+			if err := l.groups.Delete(ctx, p.Group(run)); err != nil && !errors.Is(err, ErrUnknownGroup) {
+				return err
+			}
+		}
+		return l.streams.DeleteProjection(ctx, name)
+	})
+}
+
+func (l *Log) changeProjection(verb, name string, change func() error) error {
+	err := l.usable()
+	if err == nil {
+		if err = change(); err == nil {
+			l.tellProjectors(name)
+		}
+	}
+	return wrap(err, "%s projection %q", verb, name)
+}

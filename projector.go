@@ -1,0 +1,394 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/stream"
+)
+
+const (
+	// projectorPoll is how often a projector looks for changes that other processes made to its projection.
+	projectorPoll = time.Second
+	// caughtUpWithin is how old the end may be that a run has reached when it takes over.
+	caughtUpWithin = 2 * time.Second
+)
+
+// Projector works on a projection's runs in this process.
+type Projector struct {
+	log  *Log
+	p    Projection
+	wake chan struct{} // receives when the projection may have changed
+
+	stop  context.CancelFunc
+	ended chan struct{} // closed when run has ended
+
+	// Owned by run.
+	resumed int64
+	paused  bool
+	goal    goal
+	seen    []stream.Run // whose groups are there; those that are over are to be deleted
+
+	mu   sync.Mutex // guards runs
+	runs map[int64]*projectorRun
+}
+
+// projectorRun is the consumer of one run.
+type projectorRun struct {
+	run        stream.Run
+	group      string
+	categories []string
+	consumer   *Consumer
+}
+
+// goal is what a run has to reach to take over: where its partitions ended at a time.
+type goal struct {
+	run  int64
+	set  time.Time
+	ends map[eventlog.Partition]eventlog.Offset
+}
+
+// Project starts to work on a projection, which it makes known if it is not. A Version above that of all runs begins a run of it
+// beside the one that readers use; one below them has nothing to do but its own run, as long as there is one. *InvalidError when the
+// categories differ from those of the same Version. ctx bounds the start alone; the projector works until it or the Log is closed.
+func (l *Log) Project(ctx context.Context, p Projection) (*Projector, error) {
+	if err := l.usable(); err != nil {
+		return nil, wrap(err, "project %q", p.Name)
+	}
+	p, err := p.checked()
+	if err != nil {
+		return nil, fmt.Errorf("project: the projection is not complete: %w", err)
+	}
+	for _, category := range p.Categories {
+		if _, err := l.streams.Category(ctx, category); err != nil {
+			return nil, wrap(err, "project %q", p.Name)
+		}
+	}
+	known, err := l.streams.EnsureProjection(ctx, p.Name, p.Version, p.Categories)
+	if err != nil {
+		return nil, wrap(err, "project %q", p.Name)
+	}
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	j := &Projector{
+		log: l, p: p, wake: make(chan struct{}, 1), stop: stop, ended: make(chan struct{}),
+		resumed: known.Resumed, runs: make(map[int64]*projectorRun),
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		stop()
+		return nil, fmt.Errorf("project %q: %w", p.Name, ErrClosed)
+	}
+	l.projectors[j] = struct{}{}
+	go j.work(work)
+	return j, nil
+}
+
+// checked returns the projection with its defaults, or what is wrong with it.
+func (p Projection) checked() (Projection, error) {
+	if p.DeadLetter == nil {
+		p.DeadLetter = Halt
+	}
+	p.Categories = slices.Clone(p.Categories)
+	slices.Sort(p.Categories)
+	p.Categories = slices.Compact(p.Categories)
+	switch {
+	case p.Name == "":
+		return p, errors.New("it has no Name")
+	case p.Handler == nil:
+		return p, errors.New("it has no Handler")
+	case p.Version < 0:
+		return p, fmt.Errorf("its Version is %d: it must be 0 or more", p.Version)
+	case p.Concurrency < 0:
+		return p, fmt.Errorf("its Concurrency is %d", p.Concurrency)
+	}
+	return p, nil
+}
+
+// Close ends the projector in order, as Consumer.Close does. Other processes go on with its partitions.
+func (j *Projector) Close(ctx context.Context) error {
+	j.log.mu.Lock()
+	delete(j.log.projectors, j)
+	j.log.mu.Unlock()
+	j.stop()
+	select {
+	case <-j.ended:
+	case <-ctx.Done():
+		return fmt.Errorf("close the projector of %q: the store has not answered yet: %w", j.p.Name, context.Cause(ctx))
+	}
+	j.mu.Lock()
+	var consumers []closer
+	for _, r := range j.runs {
+		consumers = append(consumers, r.consumer)
+	}
+	j.mu.Unlock()
+	return wrap(closeAll(ctx, consumers), "close the projector of %q", j.p.Name)
+}
+
+// Halted tells which partitions have stopped at an event in this process, and why.
+func (j *Projector) Halted() map[TopicPartition]error {
+	halted := make(map[TopicPartition]error)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, r := range j.runs {
+		for _, a := range r.consumer.Assigned() {
+			if a.Halted != nil {
+				halted[a.TopicPartition] = a.Halted
+			}
+		}
+	}
+	return halted
+}
+
+// tellProjectors wakes the projectors of a projection in this process.
+func (l *Log) tellProjectors(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for j := range l.projectors {
+		if j.p.Name == name {
+			poke(j.wake)
+		}
+	}
+}
+
+// work follows what is known of the projection until ctx ends.
+func (j *Projector) work(ctx context.Context) {
+	defer close(j.ended)
+	poll := projectorPoll
+	if j.log.opts.Poll > 0 {
+		poll = min(poll, j.log.opts.Poll)
+	}
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	troubled := false
+	for {
+		err := j.follow(ctx)
+		if err != nil && ctx.Err() == nil && !troubled {
+			j.log.logger.Warn("a projection cannot go on; trying again", "projection", j.p.Name, "err", err)
+		}
+		troubled = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-j.wake:
+		case <-tick.C:
+		}
+	}
+}
+
+// follow begins, ends and pauses consumers as the projection says, and lets a run take over that has caught up.
+func (j *Projector) follow(ctx context.Context) error {
+	p, err := j.log.streams.Projection(ctx, j.p.Name)
+	if errors.Is(err, ErrUnknownProjection) {
+		return errors.Join(err, j.endRuns(ctx, nil))
+	}
+	if err != nil {
+		return err
+	}
+	categories := p.Categories
+	if len(categories) == 0 {
+		if categories, err = j.log.streams.Categories(ctx); err != nil {
+			return err
+		}
+	}
+	if err := j.endRuns(ctx, func(r *projectorRun) bool {
+		return slices.Contains(p.Runs(), r.run) && slices.Equal(r.categories, categories)
+	}); err != nil {
+		return err
+	}
+	j.obey(p)
+	for _, run := range p.Runs() {
+		if err := j.begin(ctx, p, run, categories); err != nil {
+			return err
+		}
+	}
+	if p.Next != nil && p.Next.Version == j.p.Version && !p.Paused {
+		if err := j.takeOver(ctx, p); err != nil {
+			return err
+		}
+	}
+	return j.deleteGroups(ctx, p)
+}
+
+// obey passes a pause and a resumption on to the consumers.
+func (j *Projector) obey(p stream.Projection) {
+	again := p.Resumed != j.resumed
+	if !again && p.Paused == j.paused {
+		return
+	}
+	j.resumed, j.paused = p.Resumed, p.Paused
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, r := range j.runs {
+		if p.Paused {
+			r.consumer.Pause()
+		} else {
+			r.consumer.Resume()
+		}
+	}
+}
+
+// begin begins to work on a run, if it is of this projector's version and has not begun.
+func (j *Projector) begin(ctx context.Context, p stream.Projection, run stream.Run, categories []string) error {
+	j.mu.Lock()
+	_, runs := j.runs[run.Number]
+	j.mu.Unlock()
+	if runs || run.Version != j.p.Version || len(categories) == 0 {
+		return nil
+	}
+	of := make(map[string]*stream.Category, len(categories))
+	for _, name := range categories {
+		c, err := j.log.streams.Category(ctx, name)
+		if errors.Is(err, ErrUnknownCategory) {
+			continue // deleted: nothing comes of it
+		}
+		if err != nil {
+			return err
+		}
+		of[name] = c
+	}
+	c, err := j.log.consume(ctx, Subscription{
+		Group: p.Group(run), Topics: categories, Retry: j.p.Retry, DeadLetter: j.p.DeadLetter,
+		Concurrency: j.p.Concurrency, CommitEvery: j.p.CommitEvery, Session: j.p.Session,
+		Handler: func(ctx context.Context, e Event) error { return j.handle(ctx, run, of[e.Topic], e) },
+	}, p.Paused)
+	if err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.runs[run.Number] = &projectorRun{run: run, group: p.Group(run), categories: categories, consumer: c}
+	return nil
+}
+
+// handle passes an event on to the projection's handler.
+func (j *Projector) handle(ctx context.Context, run stream.Run, c *stream.Category, e Event) error {
+	if c == nil { // its category was deleted when the run began, and is there again
+		var err error
+		if c, err = j.log.streams.Category(ctx, e.Topic); err != nil {
+			return err
+		}
+	}
+	r := batch.Record{Key: e.Key, Value: e.Value, Headers: e.Headers, Timestamp: batch.NoTimestamp}
+	if !e.Time.IsZero() {
+		r.Timestamp = e.Time.UnixMilli()
+	}
+	of, is, err := c.EventIn(ctx, r)
+	if err != nil || !is {
+		return err
+	}
+	return j.p.Handler(ctx, ProjectedEvent{
+		StreamEvent: of, Category: e.Topic, Run: run.Number, Deleted: of.Type == stream.TypeDeleted, Attempt: e.Attempt, event: e,
+	})
+}
+
+// endRuns ends the work on runs but those to keep; nil: on all.
+func (j *Projector) endRuns(ctx context.Context, keep func(*projectorRun) bool) error {
+	j.mu.Lock()
+	var end []*projectorRun
+	for number, r := range j.runs {
+		if keep == nil || !keep(r) {
+			end = append(end, r)
+			delete(j.runs, number)
+		}
+	}
+	j.mu.Unlock()
+	var errs []error
+	for _, r := range end {
+		ctx, cancel := context.WithTimeout(ctx, endRunTime)
+		errs = append(errs, r.consumer.Close(ctx))
+		cancel()
+	}
+	return errors.Join(errs...)
+}
+
+// endRunTime is how long the handlers of a run that ended may take to return.
+const endRunTime = 10 * time.Second
+
+// takeOver lets the next run take over once it has handled all that was there a moment ago, and all that the present run has.
+func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
+	places, err := j.log.placesOf(ctx, p)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	if j.goal.run != p.Next.Number || now.Sub(j.goal.set) > caughtUpWithin {
+		if j.goal, err = j.newGoal(ctx, p, places, now); err != nil {
+			return err
+		}
+	}
+	present, err := j.log.projectedTo(ctx, p.Group(p.Run), places)
+	if err != nil {
+		return err
+	}
+	next, err := j.log.projectedTo(ctx, p.Group(*p.Next), places)
+	if err != nil {
+		return err
+	}
+	for i, pl := range places {
+		if next[i] < max(j.goal.ends[pl.id], present[i]) {
+			return nil
+		}
+	}
+	if j.p.TakeOver != nil {
+		if err := j.p.TakeOver(ctx, p.Next.Number); err != nil {
+			return fmt.Errorf("run %d has caught up and cannot take over: %w", p.Next.Number, err)
+		}
+	}
+	if _, err := j.log.streams.TakeOver(ctx, p.Name, *p.Next); err != nil {
+		return err
+	}
+	j.log.logger.Info("a run of a projection has taken over", "projection", p.Name, "run", p.Next.Number, "version", p.Next.Version)
+	poke(j.wake) // to end the older run
+	return nil
+}
+
+func (j *Projector) newGoal(ctx context.Context, p stream.Projection, places []projectedPlace, now time.Time) (goal, error) {
+	g := goal{run: p.Next.Number, set: now, ends: make(map[eventlog.Partition]eventlog.Offset, len(places))}
+	if len(places) == 0 {
+		return g, nil
+	}
+	ids := make([]eventlog.Partition, len(places))
+	for i, pl := range places {
+		ids[i] = pl.id
+	}
+	bounds, err := j.log.log.Bounds(ctx, ids...)
+	if err != nil {
+		return goal{}, err
+	}
+	for i, b := range bounds {
+		if b.Bounds.Next > b.Bounds.First {
+			g.ends[ids[i]] = b.Bounds.Next
+		}
+	}
+	return g, nil
+}
+
+// deleteGroups deletes the groups of runs that are over, once they have no members. What it does not come to, since all processes end
+// before, expires as every group does that nobody uses.
+func (j *Projector) deleteGroups(ctx context.Context, p stream.Projection) error {
+	runs := p.Runs()
+	for _, run := range runs {
+		if !slices.Contains(j.seen, run) {
+			j.seen = append(j.seen, run)
+		}
+	}
+	var failed error
+	j.seen = slices.DeleteFunc(j.seen, func(run stream.Run) bool {
+		if slices.Contains(runs, run) || failed != nil {
+			return false
+		}
+		err := j.log.groups.Delete(ctx, p.Group(run))
+		if err != nil && !errors.Is(err, ErrUnknownGroup) && !errors.Is(err, ErrGroupInUse) {
+			failed = err
+		}
+		return err == nil || errors.Is(err, ErrUnknownGroup)
+	})
+	return failed
+}

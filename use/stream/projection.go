@@ -1,0 +1,261 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const projectionPrefix = "stream/projection/"
+
+// projectionNameMax bounds a projection's name, in bytes: consumer groups have it in theirs.
+const projectionNameMax = 100
+
+var (
+	// ErrUnknownProjection: there is no projection of that name.
+	ErrUnknownProjection = errors.New("unknown projection")
+	// errAsItIs ends a change that would change nothing.
+	errAsItIs = errors.New("as it is")
+)
+
+// Run is one making of a projection, from the first event on.
+type Run struct {
+	Number  int64 `json:"number"`            // 1 for the first, and higher by one for each
+	Version int   `json:"version,omitempty"` // of the handler that makes it
+}
+
+// Projection is what all processes know of a projection: which run readers use, and which one is being made beside it.
+type Projection struct {
+	Name       string   `json:"-"`
+	Categories []string `json:"categories,omitempty"` // what it reads; none: all categories
+	Run        Run      `json:"run"`                  // readers use what it made
+	Next       *Run     `json:"next,omitempty"`       // it is being made, and takes over once it has caught up; nil: none is
+	Paused     bool     `json:"paused,omitempty"`
+	Resumed    int64    `json:"resumed,omitempty"` // how often it was resumed: partitions that stopped try again
+
+	version eventlog.Version
+}
+
+// Group is the consumer group that makes a run.
+func (p Projection) Group(run Run) string {
+	return "projection." + p.Name + "." + strconv.FormatInt(run.Number, 10)
+}
+
+// runs lists the runs that are made.
+func (p Projection) Runs() []Run {
+	if p.Next == nil {
+		return []Run{p.Run}
+	}
+	return []Run{p.Run, *p.Next}
+}
+
+// begin begins a run beside the one that readers use.
+func (p *Projection) begin(version int) {
+	number := p.Run.Number
+	if p.Next != nil { // it is given up
+		number = p.Next.Number
+	}
+	p.Next = &Run{Number: number + 1, Version: version}
+}
+
+// Projection reads what is known of a projection.
+func (s *Streams) Projection(ctx context.Context, name string) (Projection, error) {
+	p, err := s.readProjection(ctx, name)
+	if err == nil && p.version == 0 {
+		err = ErrUnknownProjection
+	}
+	if err != nil {
+		return Projection{}, fmt.Errorf("projection %q: %w", shorten(name), err)
+	}
+	return p, nil
+}
+
+// Projections lists all projections, by the byte order of their escaped names (url.PathEscape).
+func (s *Streams) Projections(ctx context.Context) (list []Projection, err error) {
+	err = s.log.ListAll(ctx, projectionPrefix, func(kv eventlog.KeyValue) error {
+		p, err := projectionIn(kv)
+		list = append(list, p)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list projections: %w", err)
+	}
+	return list, nil
+}
+
+// EnsureProjection makes a projection known, of a version and of categories. One that has a lower version gets a run of this
+// version beside the one that it has; one of a higher version stays as it is.
+func (s *Streams) EnsureProjection(ctx context.Context, name string, version int, categories []string) (Projection, error) {
+	return s.changeProjection(ctx, name, func(p *Projection) error {
+		newest := p.Run
+		if p.Next != nil {
+			newest = *p.Next
+		}
+		switch {
+		case p.version == 0:
+			p.Run, p.Categories = Run{Number: 1, Version: version}, categories
+		case newest.Version < version:
+			p.begin(version)
+			p.Categories = categories
+		case newest.Version == version && !slices.Equal(p.Categories, categories):
+			return &eventlog.InvalidError{What: "categories", Value: strings.Join(categories, ", "),
+				Why: fmt.Sprintf("version %d of the projection reads %s: what it reads is a part of its version, so give it a higher one", version, describe(p.Categories))}
+		default:
+			return errAsItIs
+		}
+		return nil
+	})
+}
+
+func describe(categories []string) string {
+	if len(categories) == 0 {
+		return "all categories"
+	}
+	return strings.Join(categories, ", ")
+}
+
+// RebuildProjection begins a run beside the one that readers use, by the newest version of the handler. One that is being made
+// already stays.
+func (s *Streams) RebuildProjection(ctx context.Context, name string) (Projection, error) {
+	return s.changeKnown(ctx, name, func(p *Projection) error {
+		if p.Next != nil {
+			return errAsItIs
+		}
+		p.begin(p.Run.Version)
+		return nil
+	})
+}
+
+// PauseProjection stops all runs of a projection until ResumeProjection.
+func (s *Streams) PauseProjection(ctx context.Context, name string) (Projection, error) {
+	return s.changeKnown(ctx, name, func(p *Projection) error {
+		if p.Paused {
+			return errAsItIs
+		}
+		p.Paused = true
+		return nil
+	})
+}
+
+// ResumeProjection goes on with a projection that is paused, and with partitions that stopped at an event.
+func (s *Streams) ResumeProjection(ctx context.Context, name string) (Projection, error) {
+	return s.changeKnown(ctx, name, func(p *Projection) error {
+		p.Paused = false
+		p.Resumed++
+		return nil
+	})
+}
+
+// TakeOver makes a run that was being made the one that readers use, if it still is being made.
+func (s *Streams) TakeOver(ctx context.Context, name string, run Run) (Projection, error) {
+	return s.changeKnown(ctx, name, func(p *Projection) error {
+		if p.Next == nil || *p.Next != run {
+			return errAsItIs
+		}
+		p.Run, p.Next = run, nil
+		return nil
+	})
+}
+
+// DeleteProjection forgets a projection. Its consumer groups and what it made stay. That there is none is no error.
+func (s *Streams) DeleteProjection(ctx context.Context, name string) error {
+	_, err := s.changeProjection(ctx, name, func(p *Projection) error {
+		if p.version == 0 {
+			return errAsItIs
+		}
+		*p = Projection{Name: name, version: p.version}
+		return nil
+	})
+	return err
+}
+
+func (s *Streams) changeKnown(ctx context.Context, name string, change func(*Projection) error) (Projection, error) {
+	return s.changeProjection(ctx, name, func(p *Projection) error {
+		if p.version == 0 {
+			return ErrUnknownProjection
+		}
+		return change(p)
+	})
+}
+
+// changeProjection reads a projection (version 0: there is none), lets change edit it, and puts it back if nobody else changed it
+// meanwhile; else it begins again. A projection without a run is deleted.
+func (s *Streams) changeProjection(ctx context.Context, name string, change func(*Projection) error) (Projection, error) {
+	p, err := s.tryChange(ctx, name, change)
+	for errors.Is(err, eventlog.ErrStale) && ctx.Err() == nil {
+		p, err = s.tryChange(ctx, name, change)
+	}
+	if err != nil {
+		return Projection{}, fmt.Errorf("change projection %q: %w", shorten(name), err)
+	}
+	return p, nil
+}
+
+func (s *Streams) tryChange(ctx context.Context, name string, change func(*Projection) error) (Projection, error) {
+	if err := checkProjectionName(name); err != nil {
+		return Projection{}, err
+	}
+	p, err := s.readProjection(ctx, name)
+	if err != nil {
+		return p, err
+	}
+	before := p.version
+	switch err := change(&p); {
+	case errors.Is(err, errAsItIs):
+		return p, nil
+	case err != nil:
+		return p, err
+	}
+	p.version = before.Next()
+	put := eventlog.Put{Key: projectionKey(name), Version: p.version}
+	if p.Run.Number > 0 {
+		if put.Value, err = json.Marshal(p); err != nil {
+			return p, err
+		}
+	}
+	_, err = s.log.Append(ctx, eventlog.Entry{Checks: []eventlog.Check{{Key: put.Key, Version: before}}, Puts: []eventlog.Put{put}})
+	return p, err
+}
+
+func (s *Streams) readProjection(ctx context.Context, name string) (Projection, error) {
+	kv, err := s.log.Get(ctx, projectionKey(name))
+	if err != nil || kv.Version == 0 {
+		return Projection{Name: name}, err
+	}
+	return projectionIn(kv)
+}
+
+func projectionIn(kv eventlog.KeyValue) (p Projection, err error) {
+	if err = json.Unmarshal(kv.Value, &p); err == nil {
+		p.Name, err = url.PathUnescape(strings.TrimPrefix(kv.Key, projectionPrefix))
+	}
+	if err != nil {
+		return p, fmt.Errorf("key %s does not hold a projection: %w; restore a backup", kv.Key, err)
+	}
+	p.version = kv.Version
+	return p, nil
+}
+
+func projectionKey(name string) string { return projectionPrefix + url.PathEscape(name) }
+
+func checkProjectionName(name string) error {
+	invalid := func(why string) error {
+		return &eventlog.InvalidError{What: "projection name", Value: shorten(name), Why: why}
+	}
+	switch {
+	case name == "":
+		return invalid("it is empty")
+	case len(name) > projectionNameMax:
+		return invalid(fmt.Sprintf("it has %d bytes; at most %d are allowed", len(name), projectionNameMax))
+	case !isText(name):
+		return invalid("it is not UTF-8, or has control characters")
+	}
+	return nil
+}
