@@ -14,6 +14,8 @@ var (
 	ErrUnknownCategory = stream.ErrUnknownCategory
 	// ErrCategoryExists: a topic, or a category, has the name already.
 	ErrCategoryExists = stream.ErrCategoryExists
+	// ErrArchived: the stream is archived: it can be read, and not appended to until Category.Unarchive.
+	ErrArchived = stream.ErrArchived
 	// ErrStreamChanged: events were deleted from the stream while it was read. Read it again.
 	ErrStreamChanged = stream.ErrChanged
 	// ErrEventIDReused: an event with the same id and other content is in the stream.
@@ -38,6 +40,8 @@ type (
 	StreamPart = stream.Part
 	// StreamRange is a part of a stream to read.
 	StreamRange = stream.Range
+	// StreamRetention says which events of a stream are kept.
+	StreamRetention = stream.Retention
 	// StreamState is what is known of a stream without its events.
 	StreamState = stream.State
 	// NamedStream is a stream's name and state.

@@ -59,13 +59,13 @@ const (
 	sweepSnapshots = 16
 )
 
-// Run removes what is no longer needed until ctx ends: events and snapshots of deleted streams, and ids older than Config.IDAge.
+// Run removes what is no longer needed until ctx ends: events past their Retention, events and snapshots of deleted streams, and ids older than Config.IDAge.
 // Any number of processes may run it: what one removes, the others do not find.
 func (s *Streams) Run(ctx context.Context) error {
 	streams, ids := time.NewTicker(sweepEvery), time.NewTicker(max(s.cfg.IDAge/24, sweepEvery))
 	defer streams.Stop()
 	defer ids.Stop()
-	for err := errors.Join(s.sweep(ctx), s.sweepIDs(ctx)); ; {
+	for err := errors.Join(s.retain(ctx), s.sweep(ctx), s.sweepIDs(ctx)); ; {
 		if err != nil && ctx.Err() == nil {
 			s.cfg.Logger.Warn("what is left of deleted streams, or old ids, was not removed; trying again later", "err", err)
 		}
@@ -73,7 +73,7 @@ func (s *Streams) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-streams.C:
-			err = s.sweep(ctx)
+			err = errors.Join(s.retain(ctx), s.sweep(ctx))
 		case <-ids.C:
 			err = s.sweepIDs(ctx)
 		}
@@ -108,7 +108,7 @@ func (s *Streams) sweepCategories(ctx context.Context) error {
 			continue
 		}
 		id := strings.TrimPrefix(mark.Key, categoryPrefix)
-		for _, prefix := range []string{gonePrefix, subjectPrefix, eventPrefix, snapshotPrefix, idPrefix, headPrefix} {
+		for _, prefix := range []string{gonePrefix, retainedPrefix, subjectPrefix, eventPrefix, snapshotPrefix, idPrefix, headPrefix} {
 			for {
 				left, err := s.log.List(ctx, prefix+id+"/", "", sweepSnapshots)
 				if err != nil {

@@ -8,12 +8,14 @@
 // the events to the stream's partition, and puts them once more under a key of the stream, so that reading a stream costs
 // what is read, however long the log is and however many other streams the partition has:
 //
-//	stream/category/<topic id>                      that the topic is a category
+//	stream/category/<topic id>                      that the topic is a category, and its Retention
+//	stream/retained/<topic id>                      that Retention was applied to it; its age says when
 //	stream/head/<topic id>/<stream>                 where the stream ends and begins (head)
 //	stream/event/<topic id>/<stream>/<version>      an event
 //	stream/snapshot/<topic id>/<stream>/<version>   a snapshot; the newest is first
 //	stream/id/<topic id>/<hash>                     which version an append by ids got, where no version was expected
 //	stream/subject/<topic id>/<subject>             the key that encrypts what is kept about a subject; {} once it is destroyed
+//	stream/projection/<name>                        which run of a projection readers use, and which is made beside it (Projection)
 //	stream/gone/<topic id>/<stream>                 that what is gone of the stream is to be removed: the head as of then
 //
 // The version of the head's key decides (eventlog.Check). Appends to one stream that wait in one process share an entry;

@@ -12,6 +12,8 @@ var (
 	ErrUnknownCategory = errors.New("unknown category")
 	// ErrCategoryExists: a topic has the name already.
 	ErrCategoryExists = errors.New("category exists")
+	// ErrArchived: the stream is archived: it can be read, and not appended to until Unarchive.
+	ErrArchived = errors.New("the stream is archived")
 	// ErrChanged: the stream was deleted, or some of its events were, while it was read. What was read before is true; read it again.
 	ErrChanged = errors.New("changed while it was read")
 	// ErrIDReused: an event with the same id and other content is in the stream.

@@ -18,8 +18,10 @@ type head struct {
 	First     int64              `json:"first,omitempty"` // the version of the first event that can be read
 	Born      int64              `json:"born,omitempty"`  // First when the stream was deleted last
 	Deleted   bool               `json:"deleted,omitempty"`
-	Bytes     int64              `json:"bytes,omitempty"`   // of all events, to guess how many to read at once
-	Largest   int64              `json:"largest,omitempty"` // bytes of the largest event
+	Archived  bool               `json:"archived,omitempty"`
+	Retention *Retention         `json:"retention,omitempty"` // of this stream alone; nil: that of its category
+	Bytes     int64              `json:"bytes,omitempty"`     // of all events, to guess how many to read at once
+	Largest   int64              `json:"largest,omitempty"`   // bytes of the largest event
 
 	version eventlog.Version // of the key; 0: there is no such stream
 }
@@ -27,7 +29,9 @@ type head struct {
 // exists reports whether the stream has been begun, and is not deleted.
 func (h head) exists() bool { return h.version > 0 && !h.Deleted }
 
-func (h head) state() State { return State{Version: h.Next, First: h.First, Exists: h.exists()} }
+func (h head) state() State {
+	return State{Version: h.Next, First: h.First, Exists: h.exists(), Archived: h.Archived}
+}
 
 func (h head) encode() []byte {
 	raw, err := json.Marshal(h)
@@ -66,6 +70,8 @@ type State struct {
 	Version int64 // how many events it has had; the version of the next one
 	First   int64 // the version of the first event that can be read
 	Exists  bool  // it was begun, and is not deleted
+	// Archived: it is read as before, and cannot be appended to.
+	Archived bool
 }
 
 // State reads where a stream ends and begins: one store call. A stream that never was is at version 0.

@@ -68,6 +68,7 @@ type Spec struct {
 	Name       string
 	Partitions int               // default 4
 	Settings   map[string]string // of its topic; default: retention.ms is -1
+	Retention  Retention         // of its streams; default: for ever
 }
 
 // CreateCategory creates a topic for streams, durably. A topic that exists cannot become a category. ErrCategoryExists, or *eventlog.InvalidError where the name, the number of partitions or a setting is not allowed.
@@ -90,6 +91,9 @@ func (s *Streams) createCategory(ctx context.Context, spec Spec) (*Category, err
 	if spec.Partitions == 0 {
 		spec.Partitions = 4
 	}
+	if err := spec.Retention.check(); err != nil {
+		return nil, err
+	}
 	topic, err := s.log.CreateTopic(ctx, eventlog.TopicSpec{Name: spec.Name, Partitions: spec.Partitions, Config: settings})
 	if errors.Is(err, eventlog.ErrTopicExists) {
 		err = fmt.Errorf("%w: it is a topic, or a category", ErrCategoryExists)
@@ -98,7 +102,7 @@ func (s *Streams) createCategory(ctx context.Context, spec Spec) (*Category, err
 		return nil, err
 	}
 	key := categoryPrefix + topic.ID.String()
-	_, err = s.log.Append(ctx, eventlog.Entry{Puts: []eventlog.Put{{Key: key, Version: 1, Value: []byte("{}")}}})
+	_, err = s.log.Append(ctx, eventlog.Entry{Puts: []eventlog.Put{{Key: key, Version: 1, Value: categoryMark{Retention: spec.Retention}.encode()}}})
 	if err != nil {
 		return nil, fmt.Errorf("its topic was created, and is no category yet: delete the topic, and try again (%w)", err)
 	}

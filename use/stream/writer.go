@@ -187,14 +187,16 @@ func (o *op) allowedAt(h head) bool {
 	if s := o.snapshot; s != nil && (s.Version > h.Next || !h.hasState(s.Version)) {
 		return false
 	}
-	return o.expected.allows(h) && (!o.alone() || h.exists())
+	return o.expected.allows(h) && (!o.alone() || h.exists()) && (o.alone() || !h.Archived)
 }
 
 // after returns the head after an operation.
 func (o *op) after(h head) head {
 	switch {
+	case o.edit != nil:
+		h = o.edit(h)
 	case o.deletes:
-		h.First, h.Born, h.Deleted = h.Next, h.Next, true
+		h.First, h.Born, h.Deleted, h.Archived = h.Next, h.Next, true, false
 	case o.snapshot != nil:
 	case o.alone():
 		h.First = max(h.First, min(o.keep, h.Next))
@@ -223,6 +225,9 @@ func (w *writer) refuse(ctx context.Context, o *op) (Appended, error) {
 }
 
 func (c *Category) conflict(o *op, h head) error {
+	if h.Archived && o.expected.allows(h) {
+		return ErrArchived
+	}
 	return &ConflictError{Category: c.Name(), Stream: o.stream, Expected: o.expected, Actual: h.Next, Exists: h.exists()}
 }
 
@@ -309,7 +314,7 @@ func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string
 		}
 		if s := o.snapshot; s != nil {
 			others = append(others, eventlog.Put{Key: c.snapshotKey(stream, s.Version), Version: eventlog.Version(0).Next(), Value: append([]byte{1}, s.Data...)})
-		} else if o.alone() {
+		} else if o.alone() && o.edit == nil {
 			others = append(others, eventlog.Put{Key: c.key(gonePrefix, stream), Version: eventlog.Version(0).Next(), Value: after.encode()})
 		}
 	}

@@ -1,0 +1,214 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	retainedPrefix = "stream/retained/"
+	// retainEvery is how often Retention is applied to a category, by one of all processes.
+	retainEvery = 10 * time.Minute
+)
+
+// Retention says which events of a stream are kept: the newest ones that are within both limits. The zero value keeps all. It is
+// applied about every ten minutes; the events are forgotten then as by Category.Forget. The records of the category's topic are kept
+// as its own retention.ms says.
+type Retention struct {
+	Events int64         `json:"events,omitempty"` // at most so many; 0: any number
+	Age    time.Duration `json:"age,omitempty"`    // at most so old, by the events' times; 0: any
+}
+
+func (r Retention) check() error {
+	if r.Events < 0 {
+		return &eventlog.InvalidError{What: "retention", Value: fmt.Sprint(r.Events, " events"), Why: "it is negative; 0 keeps any number"}
+	}
+	if r.Age < 0 {
+		return &eventlog.InvalidError{What: "retention", Value: r.Age.String(), Why: "it is negative; 0 keeps events for ever"}
+	}
+	return nil
+}
+
+// categoryMark is the value of the key that makes a topic a category.
+type categoryMark struct {
+	Retention
+	Own bool `json:"own,omitempty"` // a stream has, or had, a retention of its own
+}
+
+func (m categoryMark) encode() []byte {
+	raw, err := json.Marshal(m)
+	if err != nil {
+		panic(err) // it holds numbers and a bool
+	}
+	return raw
+}
+
+func markIn(kv eventlog.KeyValue) (m categoryMark, err error) {
+	if err := json.Unmarshal(kv.Value, &m); err != nil {
+		return m, fmt.Errorf("key %s does not hold a category: %w; restore a backup", kv.Key, err)
+	}
+	return m, nil
+}
+
+// Retention tells what the category's streams keep that have no retention of their own: one store call.
+func (c *Category) Retention(ctx context.Context) (Retention, error) {
+	_, m, err := c.readMark(ctx)
+	if err != nil {
+		return Retention{}, fmt.Errorf("retention of category %q: %w", c.Name(), err)
+	}
+	return m.Retention, nil
+}
+
+func (c *Category) readMark(ctx context.Context) (eventlog.KeyValue, categoryMark, error) {
+	if _, err := c.knownTopic(); err != nil {
+		return eventlog.KeyValue{}, categoryMark{}, err
+	}
+	kv, err := c.owner.log.Get(ctx, categoryPrefix+c.topic.ID.String())
+	if err != nil {
+		return kv, categoryMark{}, err
+	}
+	if kv.Version == 0 {
+		return kv, categoryMark{}, fmt.Errorf("%w: %q is a topic, but no category", ErrUnknownCategory, c.Name())
+	}
+	m, err := markIn(kv)
+	return kv, m, err
+}
+
+// changeMark lets change edit the category's mark. It may be called more than once.
+func (c *Category) changeMark(ctx context.Context, change func(*categoryMark)) error {
+	for {
+		kv, m, err := c.readMark(ctx)
+		if err != nil {
+			return err
+		}
+		before := m
+		if change(&m); m == before {
+			return nil
+		}
+		_, err = c.owner.log.Append(ctx, eventlog.Entry{
+			Checks: []eventlog.Check{{Key: kv.Key, Version: kv.Version}}, Puts: []eventlog.Put{{Key: kv.Key, Version: kv.Version.Next(), Value: m.encode()}},
+		})
+		if !errors.Is(err, eventlog.ErrStale) {
+			return err
+		}
+	}
+}
+
+// SetRetention changes what the category's streams keep that have no retention of their own.
+func (c *Category) SetRetention(ctx context.Context, r Retention) error {
+	err := r.check()
+	if err == nil {
+		err = c.changeMark(ctx, func(m *categoryMark) { m.Retention = r })
+	}
+	if err != nil {
+		return fmt.Errorf("set the retention of category %q: %w", c.Name(), err)
+	}
+	return nil
+}
+
+// SetStreamRetention gives a stream that exists a retention of its own; nil: that of its category.
+func (c *Category) SetStreamRetention(ctx context.Context, stream string, r *Retention) error {
+	const verb = "set the retention of"
+	if r != nil {
+		own := *r
+		r = &own
+		err := r.check()
+		if err == nil {
+			err = c.changeMark(ctx, func(m *categoryMark) { m.Own = true })
+		}
+		if err != nil {
+			return fmt.Errorf("%s stream %q of category %q: %w", verb, shorten(stream), c.Name(), err)
+		}
+	}
+	return c.edit(ctx, verb, stream, Exists, func(h head) head { h.Retention = r; return h })
+}
+
+// retain applies retention to all categories whose turn it is.
+func (s *Streams) retain(ctx context.Context) error {
+	var errs []error
+	err := s.log.ListAll(ctx, categoryPrefix, func(kv eventlog.KeyValue) error {
+		m, err := markIn(kv)
+		if err != nil || m == (categoryMark{}) {
+			return err
+		}
+		for _, t := range s.log.Topics() {
+			if kv.Key == categoryPrefix+t.ID.String() {
+				errs = append(errs, (&Category{owner: s, topic: t}).retain(ctx, m.Retention))
+			}
+		}
+		return nil
+	})
+	return errors.Join(append(errs, err)...)
+}
+
+// retain applies retention to a category, unless that was done by this process or another within retainEvery. It reads the heads of
+// all its streams, and where ages count the oldest event of each.
+func (c *Category) retain(ctx context.Context, r Retention) error {
+	turn, err := c.owner.log.Get(ctx, retainedPrefix+c.topic.ID.String())
+	if err != nil || turn.Version > 0 && turn.Age < retainEvery {
+		return err
+	}
+	_, err = c.owner.log.Append(ctx, eventlog.Entry{
+		Checks: []eventlog.Check{{Key: turn.Key, Version: turn.Version}}, Puts: []eventlog.Put{{Key: turn.Key, Version: turn.Version.Next(), Value: []byte("{}")}},
+	})
+	if errors.Is(err, eventlog.ErrStale) {
+		return nil // another process takes this turn
+	}
+	if err != nil {
+		return err
+	}
+	return c.owner.log.ListAll(ctx, c.key(headPrefix, ""), func(kv eventlog.KeyValue) error {
+		h, err := headIn(kv)
+		if err != nil || !h.exists() {
+			return err
+		}
+		own := r
+		if h.Retention != nil {
+			own = *h.Retention
+		}
+		stream, err := url.PathUnescape(kv.Key[strings.LastIndexByte(kv.Key, '/')+1:])
+		if err != nil {
+			return fmt.Errorf("key %s does not end in a name: %w", kv.Key, err)
+		}
+		return c.retainStream(ctx, stream, h, own)
+	})
+}
+
+// retainStream forgets the events of a stream that its retention does not keep.
+func (c *Category) retainStream(ctx context.Context, stream string, h head, r Retention) error {
+	keep := h.First
+	if r.Events > 0 {
+		keep = max(keep, h.Next-r.Events)
+	}
+	if r.Age > 0 {
+		oldest := time.Now().Add(-r.Age)
+		isOld := func(e Event) bool {
+			old := e.Time.Before(oldest)
+			if old {
+				keep = e.Version + 1
+			}
+			return old
+		}
+		first, err := c.page(ctx, stream, keep, min(keep+1, h.Next))
+		if err == nil && len(first) > 0 && isOld(first[0]) {
+			err = c.visitFrom(ctx, stream, h, Range{From: keep}, isOld)
+		}
+		if errors.Is(err, ErrChanged) {
+			return nil // somebody else forgets
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if keep == h.First {
+		return nil
+	}
+	return c.Forget(ctx, stream, keep)
+}

@@ -1,0 +1,120 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/stream"
+)
+
+// versions are those of the events that a stream has.
+func versions(t *testing.T, c *stream.Category, name string) (list []int64) {
+	t.Helper()
+	for e, err := range c.Events(t.Context(), name, stream.Range{}) {
+		check(t, err)
+		list = append(list, e.Version)
+	}
+	return list
+}
+
+// sweeping runs the sweeps until the test ends.
+func sweeping(t *testing.T, p process) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		check(t, <-done)
+	})
+}
+
+func TestAStreamKeepsItsNewestEvents(t *testing.T) {
+	onStores(t, func(t *testing.T, reopen func(*testing.T) eventlog.Store) {
+		p := begin(t, reopen(t))
+		c, err := p.CreateCategory(t.Context(), stream.Spec{Name: "orders", Retention: stream.Retention{Events: 3}})
+		check(t, err)
+		old := time.Now().Add(-time.Hour)
+		for i := range 5 {
+			for _, s := range []string{"many", "all", "young"} {
+				e := stream.NewEvent{Type: fmt.Sprint(i)}
+				if i < 4 {
+					e.Time = old
+				}
+				_, err := c.Append(t.Context(), s, stream.Any, e)
+				check(t, err)
+			}
+		}
+		_, err = c.Append(t.Context(), "few", stream.Any, stream.NewEvent{Type: "t"})
+		check(t, err)
+		check(t, c.SetStreamRetention(t.Context(), "all", &stream.Retention{}))
+		check(t, c.SetStreamRetention(t.Context(), "young", &stream.Retention{Age: time.Minute}))
+		sweeping(t, p)
+		sweeping(t, begin(t, reopen(t)))
+		want := map[string][]int64{"many": {2, 3, 4}, "all": {0, 1, 2, 3, 4}, "young": {4}, "few": {0}}
+		for end := time.Now().Add(20 * time.Second); ; {
+			got := make(map[string][]int64)
+			for s := range want {
+				got[s] = versions(t, c, s)
+			}
+			if fmt.Sprint(got) == fmt.Sprint(want) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%v, want %v", got, want)
+			}
+		}
+		if done, err := c.Append(t.Context(), "young", 5, stream.NewEvent{Type: "t"}); err != nil || done.Version != 6 {
+			t.Errorf("appended to what was forgotten in part: %+v, %v", done, err)
+		}
+	})
+}
+
+// It is applied about every ten minutes, however many processes there are.
+func TestRetentionIsAppliedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
+		sweeping(t, p)
+		check(t, c.SetRetention(t.Context(), stream.Retention{Age: time.Hour}))
+		if r, err := c.Retention(t.Context()); err != nil || r != (stream.Retention{Age: time.Hour}) {
+			t.Errorf("%+v, %v", r, err)
+		}
+		for range 4 {
+			_, err := c.Append(t.Context(), "s", stream.Any, stream.NewEvent{Type: "t"})
+			check(t, err)
+			time.Sleep(30 * time.Minute) // fake time
+		}
+		if got := versions(t, c, "s"); !slices.Equal(got, []int64{2, 3}) && !slices.Equal(got, []int64{1, 2, 3}) {
+			t.Errorf("after two hours it has %v", got)
+		}
+		check(t, c.SetRetention(t.Context(), stream.Retention{}))
+		time.Sleep(time.Hour)
+		if got := versions(t, c, "s"); len(got) < 2 {
+			t.Errorf("it has %v, and everything was to be kept", got)
+		}
+	})
+}
+
+func TestANegativeRetentionIsRefused(t *testing.T) {
+	p, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
+	_, err := c.Append(t.Context(), "s", stream.Any, stream.NewEvent{Type: "t"})
+	check(t, err)
+	var invalid *eventlog.InvalidError
+	for _, r := range []stream.Retention{{Events: -1}, {Age: -1}} {
+		if err := c.SetRetention(t.Context(), r); !errors.As(err, &invalid) {
+			t.Errorf("category, %+v: %v", r, err)
+		}
+		if err := c.SetStreamRetention(t.Context(), "s", &r); !errors.As(err, &invalid) {
+			t.Errorf("stream, %+v: %v", r, err)
+		}
+		if _, err := p.CreateCategory(t.Context(), stream.Spec{Name: "other", Retention: r}); !errors.As(err, &invalid) {
+			t.Errorf("new category, %+v: %v", r, err)
+		}
+	}
+}
