@@ -27,6 +27,7 @@ type child struct {
 	mu        sync.Mutex // guards what follows
 	out       *json.Encoder
 	consumers map[string]*weir.Consumer
+	projects  bool
 }
 
 // runChild does orders until its standard input ends, which kills it, or until SIGTERM, which closes the log.
@@ -131,7 +132,7 @@ func (c *child) do(o order) word {
 	case "delete group":
 		return outcomeOf(c.log.DeleteGroup(ctx, o.Group))
 	}
-	return word{Outcome: refused, Err: "no such order: " + o.Do}
+	return c.doStream(ctx, o)
 }
 
 func eventsOf(o order) (events []weir.Event) {

@@ -88,6 +88,10 @@ func (w *world) hear(said word) {
 		w.hearWorker(said)
 		return
 	}
+	if said.Projection {
+		w.hearProjection(said)
+		return
+	}
 	w.model.deliver(said.Group, said.Consumer, said.Once, said.Handled...)
 	w.counts.addN("handled by "+said.Group, len(said.Handled))
 }

@@ -17,6 +17,7 @@
 //	read_*.go       those that read without a group, and tell model.follow what they got
 //	topics.go       making, deleting, growing and trimming topics through every door
 //	queues.go       work queues: enqueuing through every door, workers over HTTP and in Go that are slow, die and answer twice, pauses, purges; schedules.go: a schedule
+//	streams.go      event-sourced streams, in Go alone: appends at versions and to two streams at once, reads, a projection that is rebuilt
 //	lookers.go      those that only look, ask for what must be refused, and keep groups that do nothing
 //	faults.go       what is done to processes and to the store; plan.go decides when
 //
@@ -39,6 +40,7 @@
 //	G8                  lookers.go, and final.go: groups get to the end of everything
 //	Q1 to Q5, Q7        queue_model.go, at each claim and each answer; Q3 by our clock, and by the store's where both claims tell it
 //	Q9, Q10             queue_model.go, at the end
+//	S1 to S3, S5, S8    stream_model.go: at each answer, and at the end. S4 is in them, as appends of unknown outcome are repeated
 //	QS                  schedules.go, at the end: a tick of a schedule has one message
 //	Q6, Q8, Q11         not here: Q6 wants a snapshot of the store, Q8 a message that breaks its worker; Q1 stands for Q11 as far as it goes
 //	D1, D2, D3          not here. D1 is what `weir doctor` prints. D2 and D3 break the store by hand, after which an acknowledged record may be gone: the tests of eventlog

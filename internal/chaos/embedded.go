@@ -30,6 +30,7 @@ type order struct {
 	Mode    string // of a consumer: single, batch or tx
 	Session time.Duration
 	Config  map[string]string
+	Once    bool // project in transactions
 }
 
 // word is what it answers: one line of JSON on its standard output.
@@ -45,6 +46,8 @@ type word struct {
 	Handled  []sight
 	Once     bool // in a transaction that committed their offset
 	Job      *job
+	// Projection: a projection's handler got Handled, in the run State.
+	Projection bool
 }
 
 // job is a message that a Go worker has, and then what it is about to answer: ack, nack or reject.

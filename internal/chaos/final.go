@@ -53,6 +53,11 @@ func (w *world) finalCheck(ctx context.Context) error {
 			}
 		}
 	}
+	if w.opt.does("streams") {
+		if err := w.judgeStreams(ctx, log); err != nil {
+			return fmt.Errorf("read the streams: %w", err)
+		}
+	}
 	if w.postgres() {
 		return w.judgeBills(ctx)
 	}

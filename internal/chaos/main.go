@@ -54,7 +54,7 @@ func start(ctx context.Context, args []string) error {
 	flags.IntVar(&o.runs, "runs", 1, "how many seeds, one after the other")
 	flags.DurationVar(&o.length, "length", 2*time.Minute, "of each run, without its start and its end")
 	flags.StringVar(&faults, "faults", "all", "some of kill, stop, term, crash, cancel, terminate, separated by commas; full, a full disk on SQLite, needs root; none")
-	flags.StringVar(&only, "only", "", "some of the actors, separated by commas: publishers, groups, topics, queues, sse, poll, ping, idle, look")
+	flags.StringVar(&only, "only", "", "some of the actors, separated by commas: publishers, groups, topics, queues, streams, sse, poll, ping, idle, look")
 	flags.StringVar(&o.weir, "weir", "", "the program to test; without it, it is built")
 	flags.StringVar(&until, "until", "any", "what ends a run when it is broken: any invariant, none, or some, such as L5,G1")
 	flags.BoolVar(&o.keep, "keep", false, "keep the histories of runs that break nothing")

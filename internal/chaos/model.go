@@ -68,6 +68,8 @@ type model struct {
 	paused      map[string]moment     // since when a queue is
 	lifeOfQueue map[string]string     // the id that a queue had last
 	queuePasses map[string]bool       // its topic is deleted now and then
+
+	streams streams
 }
 
 type slot struct {
@@ -100,6 +102,7 @@ func newModel(now func() moment, h *history) *model {
 		acked: map[tail]*rising{}, ends: map[endSeen]*rising{}, delivered: map[string]map[string]int{},
 		registers: map[registerKey]*register{}, owners: map[ownerKey]string{}, groupLives: map[string]int{},
 		producers: map[int64]string{}, messages: map[string]*message{}, queued: map[string][]*message{}, paused: map[string]moment{}, lifeOfQueue: map[string]string{}, queuePasses: map[string]bool{},
+		streams: newStreams(),
 	}
 }
 

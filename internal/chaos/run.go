@@ -28,6 +28,10 @@ func run(ctx context.Context, opt options, seed uint64, weir string) (_ *world, 
 		w.close()
 		return w, nil, err
 	}
+	if err := w.makeStreams(ctx); err != nil {
+		w.close()
+		return w, nil, err
+	}
 	plan := makePlan(w.random("plan"), opt.length, opt.faults)
 	w.perform(ctx, plan)
 	if w.postgres() && len(w.model.found()) > 0 {
@@ -93,6 +97,7 @@ func (w *world) perform(ctx context.Context, plan []step) {
 		does("ping", func(ctx context.Context) { w.runPing(ctx, i) })
 	}
 	w.runQueues(enough, does)
+	w.runStreams(does)
 	go w.stopAtOnce(enough, halt)
 	actors.Wait()
 	w.history.add("everybody has stopped, and everything is healed")
