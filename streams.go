@@ -14,6 +14,8 @@ var (
 	ErrUnknownCategory = stream.ErrUnknownCategory
 	// ErrCategoryExists: a topic, or a category, has the name already.
 	ErrCategoryExists = stream.ErrCategoryExists
+	// ErrBoundary: an event with one of the tags of a decision was appended since they were read. Read them again, and decide anew.
+	ErrBoundary = stream.ErrBoundary
 	// ErrArchived: the stream is archived: it can be read, and not appended to until Category.Unarchive.
 	ErrArchived = stream.ErrArchived
 	// ErrStreamChanged: events were deleted from the stream while it was read. Read it again.
@@ -46,6 +48,8 @@ type (
 	StreamState = stream.State
 	// NamedStream is a stream's name and state.
 	NamedStream = stream.Named
+	// TagBoundary is what was known of tags when their events were read (Category.Tagged, Category.AppendWithin).
+	TagBoundary = stream.Boundary
 	// StreamSnapshot is the state that the events of a stream below a version add up to.
 	StreamSnapshot = stream.Snapshot
 	// ConflictError reports an append that found the stream at another version than was expected.

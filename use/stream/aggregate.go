@@ -172,7 +172,7 @@ func withIDs(events []NewEvent) []NewEvent {
 
 // at returns the event as it is read at a version.
 func (e NewEvent) at(stream string, version int64) Event {
-	return Event{Stream: stream, Version: version, ID: e.ID, Type: e.Type, Data: e.Data, Subject: e.Subject, Metadata: e.Metadata, Time: time.UnixMilli(e.Time.UnixMilli())}
+	return Event{Stream: stream, Version: version, ID: e.ID, Type: e.Type, Data: e.Data, Subject: e.Subject, Tags: e.Tags, Metadata: e.Metadata, Time: time.UnixMilli(e.Time.UnixMilli())}
 }
 
 // saveSometimes saves a snapshot where the number of events has passed another SnapshotEvery. That it fails costs only time later.

@@ -102,7 +102,8 @@ type op struct {
 	deletes    bool
 	keep       int64 // of a deletion: events from this version on are kept
 	snapshot   *Snapshot
-	edit       func(head) head // of the head alone; nil: it is something else
+	within     map[string]eventlog.Version // tags' keys are still at these versions
+	edit       func(head) head             // of the head alone; nil: it is something else
 
 	done   chan struct{} // closed once result and err are there
 	result Appended

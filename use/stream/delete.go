@@ -108,7 +108,7 @@ func (s *Streams) sweepCategories(ctx context.Context) error {
 			continue
 		}
 		id := strings.TrimPrefix(mark.Key, categoryPrefix)
-		for _, prefix := range []string{gonePrefix, retainedPrefix, subjectPrefix, eventPrefix, snapshotPrefix, idPrefix, headPrefix} {
+		for _, prefix := range []string{gonePrefix, retainedPrefix, subjectPrefix, tagPrefix, taggedPrefix, eventPrefix, snapshotPrefix, idPrefix, headPrefix} {
 			for {
 				left, err := s.log.List(ctx, prefix+id+"/", "", sweepSnapshots)
 				if err != nil {
@@ -117,12 +117,12 @@ func (s *Streams) sweepCategories(ctx context.Context) error {
 				if len(left) == 0 {
 					break
 				}
-				if done, err := s.forget(ctx, left); !done {
+				if done, err := s.forget(ctx, left, nil); !done {
 					return err
 				}
 			}
 		}
-		if done, err := s.forget(ctx, []eventlog.KeyValue{mark}); !done {
+		if done, err := s.forget(ctx, []eventlog.KeyValue{mark}, nil); !done {
 			return err
 		}
 	}
@@ -141,17 +141,17 @@ func (s *Streams) sweepIDs(ctx context.Context) error {
 		}
 		all := old
 		old = nil
-		_, err := s.forget(ctx, all)
+		_, err := s.forget(ctx, all, nil)
 		return err
 	})
 	if err == nil {
-		_, err = s.forget(ctx, old)
+		_, err = s.forget(ctx, old, nil)
 	}
 	return err
 }
 
-// forget removes keys that are as they were read; false if they are not, or if a check fails: another process was faster.
-func (s *Streams) forget(ctx context.Context, keys []eventlog.KeyValue, checks ...eventlog.Check) (done bool, err error) {
+// forget removes keys that are as they were read, and with them others; false if they are not, or if a check fails: another process was faster.
+func (s *Streams) forget(ctx context.Context, keys []eventlog.KeyValue, others []string, checks ...eventlog.Check) (done bool, err error) {
 	if len(keys) == 0 {
 		return true, nil
 	}
@@ -159,6 +159,9 @@ func (s *Streams) forget(ctx context.Context, keys []eventlog.KeyValue, checks .
 	for _, kv := range keys {
 		e.Checks = append(e.Checks, eventlog.Check{Key: kv.Key, Version: kv.Version})
 		e.Puts = append(e.Puts, eventlog.Put{Key: kv.Key})
+	}
+	for _, key := range others {
+		e.Puts = append(e.Puts, eventlog.Put{Key: key})
 	}
 	_, err = s.log.Append(ctx, e)
 	if errors.Is(err, eventlog.ErrStale) {
@@ -195,11 +198,15 @@ func (s *Streams) sweepStream(ctx context.Context, note eventlog.KeyValue) error
 			if len(gone) == 0 {
 				break
 			}
-			if done, err := s.forget(ctx, gone, isThere); !done {
+			var tagged []string
+			if left.after == "" {
+				tagged = tagsOf(gone)
+			}
+			if done, err := s.forget(ctx, gone, tagged, isThere); !done {
 				return err
 			}
 		}
 	}
-	_, err = s.forget(ctx, []eventlog.KeyValue{note})
+	_, err = s.forget(ctx, []eventlog.KeyValue{note}, nil)
 	return err
 }

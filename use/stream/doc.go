@@ -15,6 +15,8 @@
 //	stream/snapshot/<topic id>/<stream>/<version>   a snapshot; the newest is first
 //	stream/id/<topic id>/<hash>                     which version an append by ids got, where no version was expected
 //	stream/subject/<topic id>/<subject>             the key that encrypts what is kept about a subject; {} once it is destroyed
+//	stream/tag/<topic id>/<tag>                     how many events have had a tag
+//	stream/tagged/<topic id>/<tag>/<number>         the stream and version of an event with the tag
 //	stream/projection/<name>                        which run of a projection readers use, and which is made beside it (Projection)
 //	stream/gone/<topic id>/<stream>                 that what is gone of the stream is to be removed: the head as of then
 //

@@ -19,6 +19,8 @@ const (
 	HeaderVersion = "weir.stream.version" // in decimal digits
 	HeaderSubject = "weir.event.subject"  // whom it is about; then the value is encrypted
 	HeaderKey     = "weir.event.key"      // of an encrypted value: which key of the subject's
+	HeaderTag     = "weir.event.tag"      // one for each tag
+	headerTagged  = "weir.event.tagged"   // follows each tag: the event's number among those that have it
 )
 
 // Names of common metadata, as CloudEvents and most event stores have them.
@@ -46,7 +48,9 @@ type NewEvent struct {
 	Data []byte
 	// Subject is whom the event is about, so that Data can be forgotten: it is encrypted with a key of the subject's, which ForgetSubject destroys. Who reads the
 	// category's topic gets it encrypted. At most 255 bytes; it is not encrypted itself: use an id that says nothing. "": nobody, and Data is not encrypted.
-	Subject  string
+	Subject string
+	// Tags are what decisions may rest on that go beyond the stream (Category.AppendWithin): at most 16, each of at most 255 bytes.
+	Tags     []string
 	Metadata []batch.RecordHeader // names beginning with "weir." are refused
 	Time     time.Time            // default: now. The category's records have it, too, unless its message.timestamp.type is LogAppendTime
 }
@@ -60,6 +64,7 @@ type Event struct {
 	Data     []byte // nil if it is Erased
 	Subject  string
 	Erased   bool // its subject was forgotten
+	Tags     []string
 	Metadata []batch.RecordHeader
 	Time     time.Time
 
@@ -89,6 +94,9 @@ func (e *NewEvent) check(n int) error {
 			return fmt.Errorf("event %d: %w", n, err)
 		}
 	}
+	if err := checkTags(e.Tags); err != nil {
+		return fmt.Errorf("event %d: %w", n, err)
+	}
 	if !e.Time.IsZero() && (e.Time.UnixMilli() < 0 || e.Time.UnixMilli() > batch.MaxTimestamp) {
 		return invalid("time", e.Time.Format(time.RFC3339), "the years 1970 to 9999 are allowed")
 	}
@@ -106,7 +114,7 @@ func (e *NewEvent) record(stream string, now time.Time) batch.Record {
 	if at.IsZero() {
 		at = now
 	}
-	headers := make([]batch.RecordHeader, 0, 5+len(e.Metadata))
+	headers := make([]batch.RecordHeader, 0, 5+2*len(e.Tags)+len(e.Metadata))
 	headers = append(headers, batch.RecordHeader{Key: HeaderID, Value: []byte(e.ID)}, batch.RecordHeader{Key: HeaderType, Value: []byte(e.Type)}, batch.RecordHeader{Key: HeaderVersion})
 	data := e.Data
 	if data == nil {
@@ -115,6 +123,9 @@ func (e *NewEvent) record(stream string, now time.Time) batch.Record {
 	if e.Subject != "" { // protect fills it in
 		data = make([]byte, len(e.Data)+sealedMore)
 		headers = append(headers, batch.RecordHeader{Key: HeaderSubject, Value: []byte(e.Subject)}, batch.RecordHeader{Key: HeaderKey, Value: make([]byte, keyIDLength)})
+	}
+	for _, tag := range e.Tags { // its number is written by Category.tag; here it takes the room that it may need
+		headers = append(headers, batch.RecordHeader{Key: HeaderTag, Value: []byte(tag)}, batch.RecordHeader{Key: headerTagged, Value: []byte(digits(0))})
 	}
 	return batch.Record{Timestamp: at.UnixMilli(), Key: []byte(stream), Value: data, Headers: append(headers, e.Metadata...)}
 }
@@ -140,7 +151,9 @@ func eventOf(r batch.Record, version int64) Event {
 			e.Subject = string(h.Value)
 		case HeaderKey:
 			e.key = string(h.Value)
-		case HeaderVersion:
+		case HeaderTag:
+			e.Tags = append(e.Tags, string(h.Value))
+		case HeaderVersion, headerTagged:
 		default:
 			e.Metadata = append(e.Metadata, h)
 		}
@@ -150,7 +163,7 @@ func eventOf(r batch.Record, version int64) Event {
 
 // sameAs reports whether an event is the one that was to be appended. A time that was left open is any.
 func (e Event) sameAs(n NewEvent) bool {
-	return e.Type == n.Type && e.Subject == n.Subject && (e.Erased || string(e.Data) == string(n.Data)) && (n.Time.IsZero() || e.Time.UnixMilli() == n.Time.UnixMilli()) &&
+	return e.Type == n.Type && e.Subject == n.Subject && slices.Equal(e.Tags, n.Tags) && (e.Erased || string(e.Data) == string(n.Data)) && (n.Time.IsZero() || e.Time.UnixMilli() == n.Time.UnixMilli()) &&
 		slices.EqualFunc(e.Metadata, n.Metadata, func(a, b batch.RecordHeader) bool {
 			return a.Key == b.Key && string(a.Value) == string(b.Value)
 		})

@@ -56,6 +56,12 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 			}
 			return nil, conflict
 		}
+		tags := make(tagHeads)
+		for i, p := range parts {
+			if err := p.Category.readTags(ctx, tags, ops[i]); err != nil {
+				return nil, err
+			}
+		}
 		var e eventlog.Entry
 		results := make([]Appended, len(parts))
 		for i, p := range parts {
@@ -63,12 +69,13 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 			if err != nil {
 				return nil, err
 			}
-			_, done, err := p.Category.change(&e, topic, p.Stream, heads[i], ops[i:i+1])
+			_, done, err := p.Category.change(&e, topic, p.Stream, heads[i], tags, ops[i:i+1])
 			if err != nil {
 				return nil, err
 			}
 			results[i] = done[0]
 		}
+		tags.write(&e)
 		_, err = s.log.Append(ctx, e)
 		switch {
 		case err == nil:

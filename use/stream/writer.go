@@ -164,7 +164,7 @@ func judge(ops []*op, h head, most int) (accepted, refused, rest []*op) {
 	size, decoded := 0, 0
 	ids := make(map[string]bool)
 	for i, o := range ops {
-		if len(accepted) > 0 && (size+o.size > most || decoded+o.decoded > batch.DecodedMax || o.alone() || accepted[0].alone()) {
+		if len(accepted) > 0 && (size+o.size > most || decoded+o.decoded > batch.DecodedMax || o.alone() || accepted[0].alone() || o.within != nil) {
 			return accepted, refused, ops[i:]
 		}
 		if !o.allowedAt(h) || ids[o.idKey] {
@@ -234,11 +234,24 @@ func (c *Category) conflict(o *op, h head) error {
 // commit carries operations out with one entry and answers them. Those that it returns have to be judged again; or, with an error,
 // to be answered with it.
 func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (again []*op, err error) {
+	heads := make(tagHeads)
+	if err := w.c.readTags(ctx, heads, ops...); err != nil {
+		return ops, err
+	}
+	if !ops[0].allowedBy(heads) { // it is the first of its entry
+		done, is, err := w.c.found(ctx, ops[0])
+		if !is && err == nil {
+			err = ErrBoundary
+		}
+		ops[0].answer(done, err)
+		return ops[1:], nil
+	}
 	var e eventlog.Entry
-	after, results, err := w.c.change(&e, topic, w.stream, w.head, ops)
+	after, results, err := w.c.change(&e, topic, w.stream, w.head, heads, ops)
 	if err != nil {
 		return ops, err
 	}
+	heads.write(&e)
 	_, err = w.c.owner.log.Append(ctx, e)
 	switch {
 	case err == nil:
@@ -283,8 +296,8 @@ func (w *writer) protect(ctx context.Context, ops []*op) []*op {
 	})
 }
 
-// change adds to an entry what operations do to a stream with a head. It returns the head after them, and their results.
-func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string, h head, ops []*op) (after head, results []Appended, err error) {
+// change adds to an entry what operations do to a stream with a head, and to tags. It returns the head after them, and their results.
+func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string, h head, heads tagHeads, ops []*op) (after head, results []Appended, err error) {
 	key := c.key(headPrefix, stream)
 	e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version})
 	after = h
@@ -300,6 +313,7 @@ func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string
 		for i := range o.records {
 			if !o.alone() {
 				setVersion(&o.records[i], first+int64(i))
+				others = append(others, c.tag(heads, &o.events[i], &o.records[i], stream, first+int64(i))...)
 			}
 			records = append(records, o.records[i])
 		}

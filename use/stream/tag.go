@@ -1,0 +1,365 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+const (
+	tagPrefix    = "stream/tag/"
+	taggedPrefix = "stream/tagged/"
+
+	tagMax      = 255    // bytes of a tag
+	tagsMax     = 16     // tags of an event, and of a Boundary
+	taggedMax   = 10_000 // events that Tagged reads
+	taggedCalls = 16     // store calls that it makes at once
+)
+
+// ErrBoundary: an event with one of the Boundary's tags was appended since it was read. Read the tags again, and decide anew.
+var ErrBoundary = errors.New("an event with one of the tags was appended since they were read")
+
+// Boundary is what was known of some tags when their events were read: a decision that rests on these events is appended only if no
+// other event with one of the tags was appended meanwhile (Category.AppendWithin).
+type Boundary struct {
+	versions map[string]eventlog.Version // of the tags' keys
+}
+
+// tagHead is how many events a tag has had.
+type tagHead struct {
+	next    int64
+	version eventlog.Version // of its key
+	put     bool             // an event of the entry has the tag
+}
+
+// tagHeads are those that an entry depends on, by their keys.
+type tagHeads map[string]*tagHead
+
+// write adds to an entry that the tags are as they were read, and what they are now.
+func (heads tagHeads) write(e *eventlog.Entry) {
+	for _, key := range slices.Sorted(maps.Keys(heads)) {
+		h := heads[key]
+		e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version})
+		if h.put {
+			e.Puts = append(e.Puts, eventlog.Put{Key: key, Version: h.version.Next(), Value: strconv.AppendInt(nil, h.next, 10)})
+		}
+	}
+}
+
+func (c *Category) tagKey(tag string) string {
+	return tagPrefix + c.topic.ID.String() + "/" + url.PathEscape(tag)
+}
+
+// taggedKey returns the key that names the n-th event of a tag.
+func (c *Category) taggedKey(tag string, n int64) string {
+	return taggedPrefix + c.topic.ID.String() + "/" + url.PathEscape(tag) + "/" + digits(n)
+}
+
+func checkTags(tags []string) error {
+	if len(tags) > tagsMax {
+		return &eventlog.InvalidError{What: "number of tags", Value: strconv.Itoa(len(tags)), Why: fmt.Sprintf("at most %d are allowed", tagsMax)}
+	}
+	for i, tag := range tags {
+		why := ""
+		switch {
+		case tag == "":
+			why = "it is empty"
+		case len(tag) > tagMax:
+			why = fmt.Sprintf("it has %d bytes; at most %d are allowed", len(tag), tagMax)
+		case !isText(tag):
+			why = "it is not UTF-8, or has control characters"
+		case slices.Contains(tags[:i], tag):
+			why = "it is named twice"
+		default:
+			continue
+		}
+		return &eventlog.InvalidError{What: "tag", Value: shorten(tag), Why: why}
+	}
+	return nil
+}
+
+// AppendWithin is Append if no event with one of the boundary's tags was appended since it was read (ErrBoundary). The events should have
+// these tags, or others will not notice them. Events with a tag follow one another, in whatever streams they are: of appends at the
+// same time one is carried out at once, and each of the others takes two store calls more for each before it.
+func (c *Category) AppendWithin(ctx context.Context, b Boundary, stream string, expected Expected, events ...NewEvent) (Appended, error) {
+	o, err := c.prepare(stream, expected, events)
+	if err == nil {
+		o.within = b.versions
+		err = c.protect(ctx, o, false)
+	}
+	var done Appended
+	if err == nil {
+		done, err = c.owner.writer(c, stream).do(ctx, o)
+	}
+	if err != nil {
+		return Appended{}, fmt.Errorf("append %d events to stream %q of category %q: %w", len(events), shorten(stream), c.Name(), err)
+	}
+	return done, nil
+}
+
+// readTags reads the tags that operations depend on.
+func (c *Category) readTags(ctx context.Context, heads tagHeads, ops ...*op) error {
+	for _, o := range ops {
+		for key := range o.within {
+			heads[key] = &tagHead{}
+		}
+		for i := range o.events {
+			for _, tag := range o.events[i].Tags {
+				heads[c.tagKey(tag)] = &tagHead{}
+			}
+		}
+	}
+	return each(slices.Collect(maps.Keys(heads)), func(key string) error {
+		kv, err := c.owner.log.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		h := heads[key] // which nobody else changes: each call has a key of its own
+		h.version = kv.Version
+		if kv.Version > 0 {
+			if h.next, err = strconv.ParseInt(string(kv.Value), 10, 64); err != nil {
+				return fmt.Errorf("key %s does not hold a number: %w; restore a backup", key, err)
+			}
+		}
+		return nil
+	})
+}
+
+// each calls do for every item, some at once, and returns their errors.
+func each[T any](items []T, do func(T) error) error {
+	errs := make([]error, len(items))
+	slots := make(chan struct{}, taggedCalls)
+	var calls sync.WaitGroup
+	for i, item := range items {
+		slots <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = do(item)
+		})
+	}
+	calls.Wait()
+	return errors.Join(errs...)
+}
+
+// allowedBy reports whether the tags are as the operation's boundary has them.
+func (o *op) allowedBy(heads tagHeads) bool {
+	for key, version := range o.within {
+		if heads[key].version != version {
+			return false
+		}
+	}
+	return true
+}
+
+// tag numbers an event among those of its tags, in its record, and returns what names it there.
+func (c *Category) tag(heads tagHeads, e *NewEvent, r *batch.Record, stream string, version int64) (puts []eventlog.Put) {
+	at := keyHeader - 1
+	if e.Subject != "" {
+		at += 2
+	}
+	for _, tag := range e.Tags {
+		h := heads[c.tagKey(tag)]
+		r.Headers[at+1].Value = strconv.AppendInt(nil, h.next, 10)
+		at += 2
+		puts = append(puts, eventlog.Put{Key: c.taggedKey(tag, h.next), Version: 1, Value: []byte(url.PathEscape(stream) + "/" + digits(version))})
+		h.next++
+		h.put = true
+	}
+	return puts
+}
+
+// tagsOf returns the keys that name events by their tags. Of an event that is damaged there are none.
+func tagsOf(events []eventlog.KeyValue) (keys []string) {
+	for _, kv := range events {
+		topic, _, _ := strings.Cut(strings.TrimPrefix(kv.Key, eventPrefix), "/")
+		for r, err := range batch.Records(kv.Value, batch.DefaultMaxDecompressed) {
+			if err != nil {
+				break
+			}
+			tag := ""
+			for _, h := range r.Headers {
+				if h.Key == HeaderTag {
+					tag = string(h.Value)
+				}
+				if h.Key == headerTagged {
+					if n, err := strconv.ParseInt(string(h.Value), 10, 64); err == nil {
+						keys = append(keys, taggedPrefix+topic+"/"+url.PathEscape(tag)+"/"+digits(n))
+					}
+				}
+			}
+		}
+	}
+	return keys
+}
+
+// Tagged reads the events of all the category's streams that have at least one of some tags, and the boundary for a decision that rests on
+// them. Those with a tag come in the order in which they were appended; between events that share no tag the older one by its time is
+// first. It costs two store calls for each tag, and one for each event and each stream that has one, some at once; at most 10,000 events are read (*InvalidError).
+func (c *Category) Tagged(ctx context.Context, tags ...string) ([]Event, Boundary, error) {
+	events, b, err := c.tagged(ctx, tags)
+	if err != nil {
+		return nil, Boundary{}, fmt.Errorf("read events of category %q by tags: %w", c.Name(), err)
+	}
+	return events, b, nil
+}
+
+func (c *Category) tagged(ctx context.Context, tags []string) ([]Event, Boundary, error) {
+	if len(tags) == 0 {
+		return nil, Boundary{}, &eventlog.InvalidError{What: "number of tags", Value: "0", Why: "without one there is nothing to look for"}
+	}
+	if err := checkTags(tags); err != nil {
+		return nil, Boundary{}, err
+	}
+	if _, err := c.knownTopic(); err != nil {
+		return nil, Boundary{}, err
+	}
+	heads := make(tagHeads) // before the events: what comes after is not within the boundary
+	b := Boundary{versions: make(map[string]eventlog.Version)}
+	for _, tag := range tags {
+		b.versions[c.tagKey(tag)] = 0
+	}
+	if err := c.readTags(ctx, heads, &op{within: b.versions}); err != nil {
+		return nil, Boundary{}, err
+	}
+	lists := make([][]string, len(tags)) // of places, in the order of each tag
+	total := 0
+	for i, tag := range tags {
+		h := heads[c.tagKey(tag)]
+		b.versions[c.tagKey(tag)] = h.version
+		var err error
+		if lists[i], err = c.placesOf(ctx, tag, h.next); err != nil {
+			return nil, Boundary{}, err
+		}
+		if total += len(lists[i]); total > taggedMax {
+			return nil, Boundary{}, &eventlog.InvalidError{What: "tags", Value: shorten(strings.Join(tags, ", ")), Why: fmt.Sprintf("more than %d events have them: use narrower ones", taggedMax)}
+		}
+	}
+	byPlace, err := c.eventsAt(ctx, slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...)))))
+	if err != nil {
+		return nil, Boundary{}, err
+	}
+	return merge(lists, byPlace), b, nil
+}
+
+// placesOf lists the places of a tag's first events, as their keys hold them.
+func (c *Category) placesOf(ctx context.Context, tag string, count int64) (places []string, err error) {
+	end := c.taggedKey(tag, count)
+	prefix := strings.TrimSuffix(end, digits(count))
+	errFull := errors.New("there are too many")
+	err = c.owner.log.ListAll(ctx, prefix, func(kv eventlog.KeyValue) error {
+		if kv.Key < end {
+			places = append(places, string(kv.Value))
+		}
+		if len(places) > taggedMax {
+			return errFull
+		}
+		return nil
+	})
+	if errors.Is(err, errFull) {
+		err = nil
+	}
+	return places, err
+}
+
+// eventsAt reads the events at places. Of one that is not there any more it has nil.
+func (c *Category) eventsAt(ctx context.Context, places []string) (map[string]*Event, error) {
+	var mu sync.Mutex // guards what follows
+	heads, events := make(map[string]head), make(map[string]*Event)
+	var streams []string
+	for _, place := range places {
+		escaped, _, _ := strings.Cut(place, "/")
+		streams = append(streams, escaped)
+	}
+	err := each(slices.Compact(streams), func(escaped string) error {
+		stream, err := url.PathUnescape(escaped)
+		if err != nil {
+			return fmt.Errorf("%q is no name: %w", escaped, err)
+		}
+		h, err := c.readHead(ctx, stream)
+		mu.Lock()
+		defer mu.Unlock()
+		heads[escaped] = h
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return events, each(places, func(place string) error {
+		e, err := c.eventAt(ctx, place)
+		mu.Lock()
+		defer mu.Unlock()
+		if escaped, _, _ := strings.Cut(place, "/"); e != nil && e.Version >= heads[escaped].First { // else it was deleted, and is not removed yet
+			events[place] = e
+		}
+		return err
+	})
+}
+
+// eventAt reads the event at a place; nil: it is not there any more.
+func (c *Category) eventAt(ctx context.Context, place string) (*Event, error) {
+	kv, err := c.owner.log.Get(ctx, eventPrefix+c.topic.ID.String()+"/"+place)
+	if err != nil || kv.Version == 0 {
+		return nil, err
+	}
+	e, err := eventIn(kv)
+	if err != nil {
+		return nil, err
+	}
+	one := []Event{e}
+	err = c.reveal(ctx, one)
+	return &one[0], err
+}
+
+// merge brings the events of several tags into one order, which is that of each of them. Events that are not there are left out.
+func merge(lists [][]string, byPlace map[string]*Event) (events []Event) {
+	in := make(map[string]int) // how many lists have a place that is not taken yet
+	for _, list := range lists {
+		for _, place := range list {
+			in[place]++
+		}
+	}
+	for {
+		best, at := "", -1
+		for i, list := range lists {
+			if len(list) == 0 || !isNext(list[0], lists, in[list[0]]) {
+				continue
+			}
+			if at < 0 || older(byPlace[list[0]], byPlace[best]) {
+				best, at = list[0], i
+			}
+		}
+		if at < 0 {
+			return events
+		}
+		for i, list := range lists {
+			if len(list) > 0 && list[0] == best {
+				lists[i] = list[1:]
+			}
+		}
+		if e := byPlace[best]; e != nil {
+			events = append(events, *e)
+		}
+	}
+}
+
+// isNext reports whether a place is the first one of all lists that have it.
+func isNext(place string, lists [][]string, in int) bool {
+	first := 0
+	for _, list := range lists {
+		if len(list) > 0 && list[0] == place {
+			first++
+		}
+	}
+	return first == in
+}
+
+func older(a, b *Event) bool { return a == nil || b != nil && a.Time.Before(b.Time) }

@@ -1,0 +1,170 @@
+package stream_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/stream"
+)
+
+// tagged is an event with tags, whose type is its name.
+func tagged(name string, tags ...string) stream.NewEvent {
+	return stream.NewEvent{ID: name, Type: name, Tags: tags}
+}
+
+// types are those of events.
+func types(events []stream.Event) (list []string) {
+	for _, e := range events {
+		list = append(list, e.Type)
+	}
+	return list
+}
+
+func TestADecisionOnTagsIsAppendedUnlessTheyMoved(t *testing.T) {
+	onStores(t, func(t *testing.T, reopen func(*testing.T) eventlog.Store) {
+		_, c := orders(t, reopen)
+		_, elsewhere := another(t, reopen)
+		for i, e := range []stream.NewEvent{
+			tagged("defined", "course:1"), tagged("enrolled", "student:7"), tagged("subscribed", "course:1", "student:7"), tagged("other", "course:2"), tagged("left", "student:7"),
+		} {
+			_, err := c.Append(t.Context(), fmt.Sprint("stream-", i), stream.NoStream, e)
+			check(t, err)
+		}
+		events, bound, err := elsewhere.Tagged(t.Context(), "course:1", "student:7")
+		check(t, err)
+		if got := types(events); len(got) != 4 || slices.Index(got, "subscribed") < slices.Index(got, "defined") || slices.Index(got, "subscribed") < slices.Index(got, "enrolled") || got[3] != "left" {
+			t.Errorf("the events are %q", got)
+		}
+		if want := []string{"course:1", "student:7"}; !slices.Equal(events[slices.Index(types(events), "subscribed")].Tags, want) {
+			t.Errorf("the tags of %+v, want %q", events, want)
+		}
+		_, err = c.Append(t.Context(), "stream-3", 1, tagged("unrelated", "course:2"))
+		check(t, err)
+		again := tagged("again", "course:1", "student:7")
+		done, err := elsewhere.AppendWithin(t.Context(), bound, "stream-9", stream.NoStream, again)
+		if err != nil || done.Version != 1 {
+			t.Fatalf("%+v, %v", done, err)
+		}
+		for _, expected := range []stream.Expected{stream.NoStream, 0} {
+			if done, err = c.AppendWithin(t.Context(), bound, "stream-9", expected, again); err != nil || !done.Duplicate {
+				t.Errorf("the same again: %+v, %v", done, err)
+			}
+		}
+		if _, err := c.AppendWithin(t.Context(), bound, "stream-10", stream.Any, tagged("late", "course:1")); !errors.Is(err, stream.ErrBoundary) {
+			t.Errorf("after an event with the tags: %v, want ErrBoundary", err)
+		}
+		if state, err := c.State(t.Context(), "stream-10"); err != nil || state.Exists {
+			t.Errorf("what was refused left %+v, %v", state, err)
+		}
+	})
+}
+
+// Of many who take the last seats at the same time, in two processes, so many get one as there are.
+func TestSeatsAreNotTakenTwice(t *testing.T) {
+	onStores(t, func(t *testing.T, reopen func(*testing.T) eventlog.Store) {
+		_, c := orders(t, reopen)
+		_, elsewhere := another(t, reopen)
+		const seats, students = 3, 12
+		var all sync.WaitGroup
+		for i := range students {
+			all.Go(func() {
+				c := []*stream.Category{c, elsewhere}[i%2]
+				me := fmt.Sprint("student:", i)
+				for {
+					events, bound, err := c.Tagged(t.Context(), "course:1", me)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if len(events) >= seats {
+						return
+					}
+					_, err = c.AppendWithin(t.Context(), bound, me, stream.Any, stream.NewEvent{Type: "subscribed", Tags: []string{"course:1", me}})
+					if err == nil {
+						return
+					}
+					if !errors.Is(err, stream.ErrBoundary) {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		events, _, err := c.Tagged(t.Context(), "course:1")
+		check(t, err)
+		if len(events) != seats {
+			t.Errorf("%d students have the %d seats", len(events), seats)
+		}
+	})
+}
+
+func TestTagsGoWithTheirEvents(t *testing.T) {
+	onStores(t, func(t *testing.T, reopen func(*testing.T) eventlog.Store) {
+		p, c := orders(t, reopen)
+		for i := range 3 {
+			_, err := c.Append(t.Context(), "s", stream.Any, tagged(fmt.Sprint("old-", i), "t"))
+			check(t, err)
+		}
+		_, err := p.AppendAll(t.Context(), stream.Part{Category: c, Stream: "u", Expected: stream.NoStream, Events: []stream.NewEvent{tagged("a", "t", "x"), tagged("b", "t")}},
+			stream.Part{Category: c, Stream: "v", Expected: stream.NoStream, Events: []stream.NewEvent{tagged("c", "t")}})
+		check(t, err)
+		_, err = c.Delete(t.Context(), "s", 3)
+		check(t, err)
+		_, err = c.Append(t.Context(), "s", 3, tagged("new", "t"))
+		check(t, err)
+		is := func() {
+			t.Helper()
+			events, _, err := c.Tagged(t.Context(), "t")
+			check(t, err)
+			if got := types(events); !slices.Equal(got, []string{"a", "b", "c", "new"}) {
+				t.Errorf("the events are %q", got)
+			}
+		}
+		is()
+		sweeping(t, p)
+		for end := time.Now().Add(20 * time.Second); ; {
+			left, err := p.log.List(t.Context(), "stream/tagged/", "", 100)
+			check(t, err)
+			if len(left) == 5 { // a has two
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d keys of tags are left, want 5", len(left))
+			}
+		}
+		is()
+	})
+}
+
+func TestTagsThatCannotBeAreRefused(t *testing.T) {
+	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
+	var invalid *eventlog.InvalidError
+	many := make([]string, 17)
+	for i := range many {
+		many[i] = fmt.Sprint(i)
+	}
+	for _, tags := range [][]string{{""}, {strings.Repeat("x", 256)}, {"\xff"}, {"a\nb"}, {"a", "a"}, many} {
+		if _, err := c.Append(t.Context(), "s", stream.Any, tagged("e", tags...)); !errors.As(err, &invalid) {
+			t.Errorf("append with %.40q: %v, want an *InvalidError", tags, err)
+		}
+		if _, _, err := c.Tagged(t.Context(), tags...); !errors.As(err, &invalid) {
+			t.Errorf("read %.40q: %v, want an *InvalidError", tags, err)
+		}
+	}
+	if _, _, err := c.Tagged(t.Context()); !errors.As(err, &invalid) {
+		t.Errorf("read no tags: %v, want an *InvalidError", err)
+	}
+	if events, bound, err := c.Tagged(t.Context(), "nothing has it"); err != nil || len(events) != 0 {
+		t.Errorf("%v, %v", events, err)
+	} else if _, err := c.AppendWithin(t.Context(), bound, "s", stream.NoStream, tagged("e", "nothing has it")); err != nil {
+		t.Errorf("within a tag that nothing has: %v", err)
+	}
+}
