@@ -16,7 +16,7 @@ import (
 // ErrUnknownProjection: there is no projection of that name. Project makes one.
 var ErrUnknownProjection = stream.ErrUnknownProjection
 
-// Projection is a read model: what a handler makes of the events of categories. Name and Handler are needed.
+// Projection is a read model: what a handler makes of the events of categories. Name, and one of Handler and BatchHandler, are needed.
 //
 // A projection is made by runs. A run reads all events from the first on, and makes a read model of its own, such as tables with
 // its number in their names. Readers use what one run made. A higher Version, or RebuildProjection, begins another run beside it,
@@ -33,6 +33,11 @@ type Projection struct {
 	// different partitions come at the same time. An event may come again, after a crash; with ProjectedEvent.CommitTx what the
 	// handler writes is written exactly once.
 	Handler func(ctx context.Context, e ProjectedEvent) error
+	// BatchHandler handles up to MaxBatch events of one partition at once, in their order, as Subscription.BatchHandler does. In a
+	// transaction, call CommitTx on the last one.
+	BatchHandler func(ctx context.Context, events []ProjectedEvent) error
+	// MaxBatch is the most events that BatchHandler gets. Default 100.
+	MaxBatch int
 	// TakeOver, if not nil, is called when a run has caught up, before readers are told to use it (ProjectionInfo.Run): for example to
 	// rename tables. It may be called more than once, and in several processes at once. After an error it is called again later.
 	TakeOver func(ctx context.Context, run int64) error

@@ -44,7 +44,9 @@ func (m *model) of(run int64) []string {
 	defer m.mu.Unlock()
 	list := slices.Clone(m.runs[run])
 	slices.SortStableFunc(list, func(a, b string) int {
-		stream := func(s string) string { return strings.FieldsFunc(s, func(r rune) bool { return r == '@' || r == ' ' })[0] }
+		stream := func(s string) string {
+			return strings.FieldsFunc(s, func(r rune) bool { return r == '@' || r == ' ' })[0]
+		}
 		return strings.Compare(stream(a), stream(b))
 	})
 	return list
@@ -451,10 +453,14 @@ func TestProjectionsThatCannotBeAreRefused(t *testing.T) {
 		"a long name":           func(p *weir.Projection) { p.Name = strings.Repeat("x", 101) },
 		"a name with a newline": func(p *weir.Projection) { p.Name = "a\nb" },
 		"no handler":            func(p *weir.Projection) { p.Handler = nil },
-		"a negative version":    func(p *weir.Projection) { p.Version = -1 },
-		"no such category":      func(p *weir.Projection) { p.Categories = []string{"nothing"} },
-		"a topic":               func(p *weir.Projection) { p.Categories = []string{"topic"} },
-		"other categories":      func(p *weir.Projection) { p.Categories = []string{"bill"} },
+		"two handlers": func(p *weir.Projection) {
+			p.BatchHandler = func(context.Context, []weir.ProjectedEvent) error { return nil }
+		},
+		"a batch of one handler": func(p *weir.Projection) { p.MaxBatch = 10 },
+		"a negative version":     func(p *weir.Projection) { p.Version = -1 },
+		"no such category":       func(p *weir.Projection) { p.Categories = []string{"nothing"} },
+		"a topic":                func(p *weir.Projection) { p.Categories = []string{"topic"} },
+		"other categories":       func(p *weir.Projection) { p.Categories = []string{"bill"} },
 	} {
 		p := good
 		change(&p)
@@ -501,6 +507,48 @@ func TestADeletedProjectionBeginsAnew(t *testing.T) {
 		projected(t, w, "orders")
 		if got := m.of(1); !slices.Equal(got, []string{"order/1@0 Placed", "order/1@0 Placed"}) {
 			t.Errorf("%q", got)
+		}
+	})
+}
+
+// Records that are no events of streams lie between those that a batch handler gets, which says which one failed.
+func TestABatchOfAProjectionGoesOnAtTheEventThatFailed(t *testing.T) {
+	eachStore(t, func(t *testing.T, s site) {
+		w := s.open(t)
+		c := category(t, w, "order", 1)
+		var want []string
+		for i := range 20 {
+			name := fmt.Sprint(i)
+			publish(t, w, "order", "not an event")
+			done := appendTo(t, c, name, "Placed")
+			want = append(want, fmt.Sprintf("order/%s@%d Placed", name, done.First))
+		}
+		var m model
+		var sizes []int
+		project(t, w, weir.Projection{
+			Name: "orders", Categories: []string{"order"}, MaxBatch: 7, Retry: weir.Retry{First: time.Millisecond},
+			BatchHandler: func(ctx context.Context, events []weir.ProjectedEvent) error {
+				sizes = append(sizes, len(events))
+				for i, e := range events {
+					if i == 2 && e.Attempt == 1 {
+						return weir.FailedAt(i, errors.New("the third fails at first"))
+					}
+					if err := m.handle(ctx, e); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+		})
+		projected(t, w, "orders")
+		m.mu.Lock()
+		got := slices.Clone(m.runs[1])
+		m.mu.Unlock()
+		if !slices.Equal(got, want) {
+			t.Errorf("it got %q, want %q", got, want)
+		}
+		if slices.Max(sizes) > 7 || slices.Max(sizes) < 2 {
+			t.Errorf("batches of %v events, and MaxBatch is 7", sizes)
 		}
 	})
 }

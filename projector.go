@@ -101,8 +101,10 @@ func (p Projection) checked() (Projection, error) {
 	switch {
 	case p.Name == "":
 		return p, errors.New("it has no Name")
-	case p.Handler == nil:
-		return p, errors.New("it has no Handler")
+	case (p.Handler == nil) == (p.BatchHandler == nil):
+		return p, errors.New("it needs a Handler or a BatchHandler, and not both")
+	case p.MaxBatch < 0 || p.MaxBatch > 0 && p.BatchHandler == nil:
+		return p, fmt.Errorf("its MaxBatch is %d: it must be 1 or more, and is for a BatchHandler", p.MaxBatch)
 	case p.Version < 0:
 		return p, fmt.Errorf("its Version is %d: it must be 0 or more", p.Version)
 	case p.Concurrency < 0:
@@ -253,11 +255,16 @@ func (j *Projector) begin(ctx context.Context, p stream.Projection, run stream.R
 		}
 		of[name] = c
 	}
-	c, err := j.log.consume(ctx, Subscription{
+	sub := Subscription{
 		Group: p.Group(run), Topics: categories, Retry: j.p.Retry, DeadLetter: j.p.DeadLetter,
-		Concurrency: j.p.Concurrency, CommitEvery: j.p.CommitEvery, Session: j.p.Session,
-		Handler: func(ctx context.Context, e Event) error { return j.handle(ctx, run, of[e.Topic], e) },
-	}, p.Paused)
+		Concurrency: j.p.Concurrency, CommitEvery: j.p.CommitEvery, Session: j.p.Session, MaxBatch: j.p.MaxBatch,
+	}
+	if j.p.BatchHandler != nil {
+		sub.BatchHandler = func(ctx context.Context, events []Event) error { return j.handle(ctx, run, of[events[0].Topic], events...) }
+	} else {
+		sub.Handler = func(ctx context.Context, e Event) error { return j.handle(ctx, run, of[e.Topic], e) }
+	}
+	c, err := j.log.consume(ctx, sub, p.Paused)
 	if err != nil {
 		return err
 	}
@@ -267,25 +274,40 @@ func (j *Projector) begin(ctx context.Context, p stream.Projection, run stream.R
 	return nil
 }
 
-// handle passes an event on to the projection's handler.
-func (j *Projector) handle(ctx context.Context, run stream.Run, c *stream.Category, e Event) error {
+// handle passes events of one topic on to the projection's handler.
+func (j *Projector) handle(ctx context.Context, run stream.Run, c *stream.Category, events ...Event) error {
 	if c == nil { // its category was deleted when the run began, and is there again
 		var err error
-		if c, err = j.log.streams.Category(ctx, e.Topic); err != nil {
+		if c, err = j.log.streams.Category(ctx, events[0].Topic); err != nil {
 			return err
 		}
 	}
-	r := batch.Record{Key: e.Key, Value: e.Value, Headers: e.Headers, Timestamp: batch.NoTimestamp}
-	if !e.Time.IsZero() {
-		r.Timestamp = e.Time.UnixMilli()
+	records := make([]batch.Record, len(events))
+	for i, e := range events {
+		records[i] = batch.Record{Key: e.Key, Value: e.Value, Headers: e.Headers, Timestamp: batch.NoTimestamp}
+		if !e.Time.IsZero() {
+			records[i].Timestamp = e.Time.UnixMilli()
+		}
 	}
-	of, is, err := c.EventIn(ctx, r)
-	if err != nil || !is {
+	found, of, err := c.EventsIn(ctx, records...)
+	if err != nil || len(found) == 0 {
 		return err
 	}
-	return j.p.Handler(ctx, ProjectedEvent{
-		StreamEvent: of, Category: e.Topic, Run: run.Number, Deleted: of.Type == stream.TypeDeleted, Attempt: e.Attempt, event: e,
-	})
+	projected := make([]ProjectedEvent, len(found))
+	for i, e := range found {
+		from := events[of[i]]
+		projected[i] = ProjectedEvent{
+			StreamEvent: e, Category: from.Topic, Run: run.Number, Deleted: e.Type == stream.TypeDeleted, Attempt: from.Attempt, event: from,
+		}
+	}
+	if j.p.Handler != nil {
+		return j.p.Handler(ctx, projected[0])
+	}
+	err = j.p.BatchHandler(ctx, projected)
+	if failed, told := failedIndex(err, len(projected)); told {
+		return FailedAt(of[failed], err) // which counts the events of streams alone
+	}
+	return err
 }
 
 // endRuns ends the work on runs but those to keep; nil: on all.

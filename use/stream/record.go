@@ -7,27 +7,33 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// EventIn returns the event that a record of the category's topic is, decrypted as Events does it. A deletion comes as an event
-// of the type TypeDeleted, with no version and no data. It returns false for a record that is no event of a stream.
-func (c *Category) EventIn(ctx context.Context, r batch.Record) (e Event, is bool, err error) {
+// EventsIn returns the events that records of the category's topic are, decrypted as Events does it, and the record of each, by its
+// place in the list. A deletion comes as an event of the type TypeDeleted, with no version and no data. Records that are no events of
+// a stream are left out.
+func (c *Category) EventsIn(ctx context.Context, records ...batch.Record) (events []Event, of []int, err error) {
+	for i, r := range records {
+		if e, is := streamEvent(r); is {
+			events, of = append(events, e), append(of, i)
+		}
+	}
+	return events, of, c.reveal(ctx, events)
+}
+
+// streamEvent reads the event that a record is, as it lies in the log.
+func streamEvent(r batch.Record) (Event, bool) {
 	if r.Key == nil {
-		return Event{}, false, nil
+		return Event{}, false
 	}
 	version := int64(-1)
 	for _, h := range r.Headers {
 		if h.Key == HeaderVersion {
-			if version, err = strconv.ParseInt(string(h.Value), 10, 64); err != nil || version < 0 {
-				return Event{}, false, nil
+			n, err := strconv.ParseInt(string(h.Value), 10, 64)
+			if err != nil || n < 0 {
+				return Event{}, false
 			}
+			version = n
 		}
 	}
-	e = eventOf(r, max(version, 0))
-	if version < 0 && e.Type != TypeDeleted {
-		return Event{}, false, nil
-	}
-	one := []Event{e}
-	if err := c.reveal(ctx, one); err != nil {
-		return Event{}, false, err
-	}
-	return one[0], true, nil
+	e := eventOf(r, max(version, 0))
+	return e, version >= 0 || e.Type == TypeDeleted
 }
