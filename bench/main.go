@@ -45,6 +45,8 @@ var jobs = []job{
 	{"delayed", "-rows messages that are due over an hour: memory, and how late each comes in the first -length of it", false, runDelayed},
 	{"snapshot", "the part queue's load while a foreign transaction keeps a snapshot for -minutes; PostgreSQL", false, runSnapshot},
 	{"streams", "appends to one stream and to 10,000, at an expected version: weir's, and two event stores on PostgreSQL", true, runStreams},
+	{"projection", "from an append's answer to the projected row, at 5,000 appends a second", true, runProjection},
+	{"streams-long", "-rows events in the log: appends and projection beside an empty log, reads, a replay, bytes on disk", false, runStreamsLong},
 	{"fanout", "what groups at the tail cost the database; PostgreSQL", true, runFanout},
 	{"retention", "20 minutes of steady load on PostgreSQL with two minutes of retention", false, runRetention},
 }
@@ -69,7 +71,7 @@ type bench struct {
 func main() {
 	var (
 		b      bench
-		only   = flag.String("only", "", "parts to run, comma separated; default: all but retention, delayed and snapshot")
+		only   = flag.String("only", "", "parts to run, comma separated; default: all but retention, delayed, snapshot and streams-long")
 		stores = flag.String("stores", "sqlite,postgres", "stores to measure, comma separated: memory, sqlite, postgres")
 	)
 	flag.IntVar(&b.runs, "runs", 3, "runs of each throughput measurement; the median counts")
@@ -78,8 +80,8 @@ func main() {
 	flag.StringVar(&b.against, "against", "", "another weir binary that the part kafka measures in turn with this one, to compare two versions")
 	flag.IntVar(&b.load.minutes, "minutes", 20, "length of the retention run, and of the snapshot")
 	flag.StringVar(&b.load.foreign, "foreign", "without,with", "retention runs: without a foreign transaction, with one, or both")
-	flag.DurationVar(&b.load.length, "length", 20*time.Second, "length of each measurement of the doors: library, http, sql, mover, queue, delayed, streams, fanout")
-	flag.IntVar(&b.load.rows, "rows", 1_000_000, "backlog that the mover is given, in rows; messages of the part delayed")
+	flag.DurationVar(&b.load.length, "length", 20*time.Second, "length of each measurement of the doors: library, http, sql, mover, queue, delayed, streams, projection, streams-long, fanout")
+	flag.IntVar(&b.load.rows, "rows", 1_000_000, "backlog that the mover is given, in rows; messages of the part delayed, events of streams-long")
 	flag.IntVar(&b.load.gib, "gib", 10, "size of the long log, in GiB")
 	flag.Usage = usage
 	flag.Parse()

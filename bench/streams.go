@@ -136,6 +136,10 @@ type streams struct {
 }
 
 func openStreams(ctx context.Context, address string) (appender, error) {
+	return openStreamsIn(ctx, address, "currency")
+}
+
+func openStreamsIn(ctx context.Context, address, category string) (appender, error) {
 	s, err := store.Open(ctx, address, warnings())
 	if err != nil {
 		return nil, err
@@ -148,7 +152,7 @@ func openStreams(ctx context.Context, address string) (appender, error) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = log.Run(running) }()
 	closeAll := func() { stop(); <-ended; _ = s.Close() }
-	c, err := stream.New(log, stream.Config{Logger: warnings()}).CreateCategory(ctx, stream.Spec{Name: "currency"})
+	c, err := stream.New(log, stream.Config{Logger: warnings()}).CreateCategory(ctx, stream.Spec{Name: category})
 	if err != nil {
 		closeAll()
 		return nil, err
