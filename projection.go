@@ -42,7 +42,8 @@ type Projection struct {
 	// rename tables. It may be called more than once, and in several processes at once. After an error it is called again later.
 	TakeOver func(ctx context.Context, run int64) error
 
-	// Retry says how often and how soon an event is handled again when that failed.
+	// Retry says how often and how soon an event is handled again when that failed. Default: 15 times, which takes one to two
+	// minutes, so that a restart of a database stops nothing.
 	Retry Retry
 	// DeadLetter decides what becomes of an event that failed for good. Default Halt: its partition stops there until
 	// ResumeProjection, as a read model that lacks an event is wrong from there on.
@@ -76,20 +77,20 @@ func (e ProjectedEvent) CommitSQLTx(ctx context.Context, tx SQLTx) error {
 
 // ProjectionRun is one run of a projection.
 type ProjectionRun struct {
-	Number  int64
-	Version int
-	Group   string        // the consumer group that makes it
-	Lag     int64         // how many records are still to be handled
-	Behind  time.Duration // how long ago the oldest of them was appended, by this process's clock; 0: there is none
+	Number     int64
+	Version    int
+	Categories []string      // none: all
+	Group      string        // the consumer group that makes it
+	Lag        int64         // how many records are still to be handled
+	Behind     time.Duration // how long ago the oldest of them was appended, by this process's clock; 0: there is none
 }
 
 // ProjectionInfo is what is known of a projection.
 type ProjectionInfo struct {
-	Name       string
-	Categories []string       // none: all
-	Run        ProjectionRun  // readers use what it made
-	Next       *ProjectionRun // the run that is being made beside it; nil: none is
-	Paused     bool
+	Name   string
+	Run    ProjectionRun  // readers use what it made
+	Next   *ProjectionRun // the run that is being made beside it; nil: none is
+	Paused bool
 }
 
 // Projections lists the names of all projections.
@@ -114,7 +115,7 @@ func (l *Log) Projection(ctx context.Context, name string) (ProjectionInfo, erro
 	if err != nil {
 		return ProjectionInfo{}, err
 	}
-	info := ProjectionInfo{Name: name, Categories: p.Categories, Paused: p.Paused}
+	info := ProjectionInfo{Name: name, Paused: p.Paused}
 	info.Run, err = l.describeRun(ctx, p, p.Run)
 	if err == nil && p.Next != nil {
 		info.Next = new(ProjectionRun)
@@ -124,8 +125,8 @@ func (l *Log) Projection(ctx context.Context, name string) (ProjectionInfo, erro
 }
 
 func (l *Log) describeRun(ctx context.Context, p stream.Projection, run stream.Run) (ProjectionRun, error) {
-	r := ProjectionRun{Number: run.Number, Version: run.Version, Group: p.Group(run)}
-	places, err := l.placesOf(ctx, p)
+	r := ProjectionRun{Number: run.Number, Version: run.Version, Categories: run.Categories, Group: p.Group(run.Number)}
+	places, err := l.placesOf(ctx, run)
 	if err != nil {
 		return r, err
 	}
@@ -183,13 +184,19 @@ type projectedPlace struct {
 	id  eventlog.Partition
 }
 
-// placesOf lists the partitions that a projection reads.
-func (l *Log) placesOf(ctx context.Context, p stream.Projection) (places []projectedPlace, err error) {
-	categories := p.Categories
-	if len(categories) == 0 {
-		if categories, err = l.streams.Categories(ctx); err != nil {
-			return nil, err
-		}
+// categoriesOf lists the categories that a run reads.
+func (l *Log) categoriesOf(ctx context.Context, run stream.Run) ([]string, error) {
+	if len(run.Categories) > 0 {
+		return run.Categories, nil
+	}
+	return l.streams.Categories(ctx)
+}
+
+// placesOf lists the partitions that a run reads.
+func (l *Log) placesOf(ctx context.Context, run stream.Run) (places []projectedPlace, err error) {
+	categories, err := l.categoriesOf(ctx, run)
+	if err != nil {
+		return nil, err
 	}
 	for _, name := range categories {
 		topic, err := l.log.Topic(ctx, name)
@@ -266,7 +273,7 @@ func (l *Log) awaitProjection(ctx context.Context, name, category, stream string
 		if err != nil {
 			return err
 		}
-		at, err := l.projectedTo(ctx, p.Group(p.Run), []projectedPlace{place})
+		at, err := l.projectedTo(ctx, p.Group(p.Run.Number), []projectedPlace{place})
 		if err != nil {
 			return err
 		}
@@ -311,7 +318,7 @@ func (l *Log) DeleteProjection(ctx context.Context, name string) error {
 			return err
 		}
 		for _, run := range p.Runs() {
-			if err := l.groups.Delete(ctx, p.Group(run)); err != nil && !errors.Is(err, ErrUnknownGroup) {
+			if err := l.groups.Delete(ctx, p.Group(run.Number)); err != nil && !errors.Is(err, ErrUnknownGroup) {
 				return err
 			}
 		}

@@ -552,3 +552,42 @@ func TestABatchOfAProjectionGoesOnAtTheEventThatFailed(t *testing.T) {
 		}
 	})
 }
+
+// What a projection reads is a part of its version: an older program goes on with the categories of its own.
+func TestEachVersionReadsItsOwnCategories(t *testing.T) {
+	eachStore(t, func(t *testing.T, s site) {
+		w, newer := s.open(t), s.open(t)
+		orders, bills := category(t, w, "order", 1), category(t, w, "bill", 1)
+		appendTo(t, orders, "1", "Placed")
+		var first, second model
+		project(t, w, weir.Projection{Name: "sales", Version: 1, Categories: []string{"order"}, Handler: first.handle})
+		projected(t, w, "sales")
+		ready := make(chan struct{})
+		project(t, newer, weir.Projection{
+			Name: "sales", Version: 2, Categories: []string{"bill"}, Handler: second.handle,
+			TakeOver: func(ctx context.Context, _ int64) error {
+				select {
+				case <-ready:
+					return nil
+				default:
+					return errors.New("not yet")
+				}
+			},
+		})
+		appendTo(t, bills, "7", "Sent")
+		appendTo(t, orders, "1", "Paid")
+		eventually(t, "version 1 has all of its category", func() bool { return len(first.of(1)) == 2 })
+		eventually(t, "version 2 has all of its category", func() bool { return len(second.of(2)) == 1 })
+		close(ready)
+		eventually(t, "version 2 takes over", func() bool {
+			info, err := w.Projection(t.Context(), "sales")
+			return err == nil && info.Run.Version == 2
+		})
+		if got := first.of(1); !slices.Equal(got, []string{"order/1@0 Placed", "order/1@1 Paid"}) {
+			t.Errorf("version 1 has %q", got)
+		}
+		if got := second.of(2); !slices.Equal(got, []string{"bill/7@0 Sent"}) {
+			t.Errorf("version 2 has %q", got)
+		}
+	})
+}

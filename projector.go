@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ const (
 	projectorPoll = time.Second
 	// caughtUpWithin is how old the end may be that a run has reached when it takes over.
 	caughtUpWithin = 2 * time.Second
+	// projectionAttempts is how often an event is handled before its partition halts, unless Retry says otherwise.
+	projectionAttempts = 15
 )
 
 // Projector works on a projection's runs in this process.
@@ -33,7 +36,7 @@ type Projector struct {
 	resumed int64
 	paused  bool
 	goal    goal
-	seen    []stream.Run // whose groups are there; those that are over are to be deleted
+	seen    []int64 // runs whose groups are there; those that are over are to be deleted
 
 	mu   sync.Mutex // guards runs
 	runs map[int64]*projectorRun
@@ -41,8 +44,6 @@ type Projector struct {
 
 // projectorRun is the consumer of one run.
 type projectorRun struct {
-	run        stream.Run
-	group      string
 	categories []string
 	consumer   *Consumer
 }
@@ -74,6 +75,9 @@ func (l *Log) Project(ctx context.Context, p Projection) (*Projector, error) {
 	if err != nil {
 		return nil, wrap(err, "project %q", p.Name)
 	}
+	if known.Run.Version > p.Version && known.Next == nil {
+		l.logger.Warn("this program has an older version of a projection than readers use; it has nothing to do", "projection", p.Name, "version", p.Version, "used", known.Run.Version)
+	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	j := &Projector{
 		log: l, p: p, wake: make(chan struct{}, 1), stop: stop, ended: make(chan struct{}),
@@ -95,6 +99,7 @@ func (p Projection) checked() (Projection, error) {
 	if p.DeadLetter == nil {
 		p.DeadLetter = Halt
 	}
+	p.Retry.Attempts = cmp.Or(p.Retry.Attempts, projectionAttempts)
 	p.Categories = slices.Clone(p.Categories)
 	slices.Sort(p.Categories)
 	p.Categories = slices.Compact(p.Categories)
@@ -193,20 +198,25 @@ func (j *Projector) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	categories := p.Categories
-	if len(categories) == 0 {
-		if categories, err = j.log.streams.Categories(ctx); err != nil {
+	wanted := make(map[int64][]string) // the runs of this version that are made, with the categories that there are
+	for _, run := range p.Runs() {
+		if run.Version != j.p.Version {
+			continue
+		}
+		if wanted[run.Number], err = j.log.categoriesOf(ctx, run); err != nil {
 			return err
 		}
 	}
-	if err := j.endRuns(ctx, func(r *projectorRun) bool {
-		return slices.Contains(p.Runs(), r.run) && slices.Equal(r.categories, categories)
-	}); err != nil {
+	err = j.endRuns(ctx, func(number int64, r *projectorRun) bool {
+		categories, is := wanted[number]
+		return is && slices.Equal(r.categories, categories)
+	})
+	if err != nil {
 		return err
 	}
 	j.obey(p)
-	for _, run := range p.Runs() {
-		if err := j.begin(ctx, p, run, categories); err != nil {
+	for number, categories := range wanted {
+		if err := j.begin(ctx, p, number, categories); err != nil {
 			return err
 		}
 	}
@@ -236,12 +246,12 @@ func (j *Projector) obey(p stream.Projection) {
 	}
 }
 
-// begin begins to work on a run, if it is of this projector's version and has not begun.
-func (j *Projector) begin(ctx context.Context, p stream.Projection, run stream.Run, categories []string) error {
+// begin begins to work on a run, if it has not begun and there is something to read.
+func (j *Projector) begin(ctx context.Context, p stream.Projection, run int64, categories []string) error {
 	j.mu.Lock()
-	_, runs := j.runs[run.Number]
+	_, runs := j.runs[run]
 	j.mu.Unlock()
-	if runs || run.Version != j.p.Version || len(categories) == 0 {
+	if runs || len(categories) == 0 {
 		return nil
 	}
 	of := make(map[string]*stream.Category, len(categories))
@@ -260,7 +270,9 @@ func (j *Projector) begin(ctx context.Context, p stream.Projection, run stream.R
 		Concurrency: j.p.Concurrency, CommitEvery: j.p.CommitEvery, Session: j.p.Session, MaxBatch: j.p.MaxBatch,
 	}
 	if j.p.BatchHandler != nil {
-		sub.BatchHandler = func(ctx context.Context, events []Event) error { return j.handle(ctx, run, of[events[0].Topic], events...) }
+		sub.BatchHandler = func(ctx context.Context, events []Event) error {
+			return j.handle(ctx, run, of[events[0].Topic], events...)
+		}
 	} else {
 		sub.Handler = func(ctx context.Context, e Event) error { return j.handle(ctx, run, of[e.Topic], e) }
 	}
@@ -270,12 +282,12 @@ func (j *Projector) begin(ctx context.Context, p stream.Projection, run stream.R
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.runs[run.Number] = &projectorRun{run: run, group: p.Group(run), categories: categories, consumer: c}
+	j.runs[run] = &projectorRun{categories: categories, consumer: c}
 	return nil
 }
 
 // handle passes events of one topic on to the projection's handler.
-func (j *Projector) handle(ctx context.Context, run stream.Run, c *stream.Category, events ...Event) error {
+func (j *Projector) handle(ctx context.Context, run int64, c *stream.Category, events ...Event) error {
 	if c == nil { // its category was deleted when the run began, and is there again
 		var err error
 		if c, err = j.log.streams.Category(ctx, events[0].Topic); err != nil {
@@ -297,7 +309,7 @@ func (j *Projector) handle(ctx context.Context, run stream.Run, c *stream.Catego
 	for i, e := range found {
 		from := events[of[i]]
 		projected[i] = ProjectedEvent{
-			StreamEvent: e, Category: from.Topic, Run: run.Number, Deleted: e.Type == stream.TypeDeleted, Attempt: from.Attempt, event: from,
+			StreamEvent: e, Category: from.Topic, Run: run, Deleted: e.Type == stream.TypeDeleted, Attempt: from.Attempt, event: from,
 		}
 	}
 	if j.p.Handler != nil {
@@ -311,11 +323,11 @@ func (j *Projector) handle(ctx context.Context, run stream.Run, c *stream.Catego
 }
 
 // endRuns ends the work on runs but those to keep; nil: on all.
-func (j *Projector) endRuns(ctx context.Context, keep func(*projectorRun) bool) error {
+func (j *Projector) endRuns(ctx context.Context, keep func(number int64, r *projectorRun) bool) error {
 	j.mu.Lock()
 	var end []*projectorRun
 	for number, r := range j.runs {
-		if keep == nil || !keep(r) {
+		if keep == nil || !keep(number, r) {
 			end = append(end, r)
 			delete(j.runs, number)
 		}
@@ -335,7 +347,7 @@ const endRunTime = 10 * time.Second
 
 // takeOver lets the next run take over once it has handled all that was there a moment ago, and all that the present run has.
 func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
-	places, err := j.log.placesOf(ctx, p)
+	places, err := j.log.placesOf(ctx, *p.Next)
 	if err != nil {
 		return err
 	}
@@ -345,11 +357,11 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 			return err
 		}
 	}
-	present, err := j.log.projectedTo(ctx, p.Group(p.Run), places)
+	present, err := j.log.projectedTo(ctx, p.Group(p.Run.Number), places)
 	if err != nil {
 		return err
 	}
-	next, err := j.log.projectedTo(ctx, p.Group(*p.Next), places)
+	next, err := j.log.projectedTo(ctx, p.Group(p.Next.Number), places)
 	if err != nil {
 		return err
 	}
@@ -363,7 +375,7 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 			return fmt.Errorf("run %d has caught up and cannot take over: %w", p.Next.Number, err)
 		}
 	}
-	if _, err := j.log.streams.TakeOver(ctx, p.Name, *p.Next); err != nil {
+	if _, err := j.log.streams.TakeOver(ctx, p.Name, p.Next.Number); err != nil {
 		return err
 	}
 	j.log.logger.Info("a run of a projection has taken over", "projection", p.Name, "run", p.Next.Number, "version", p.Next.Version)
@@ -395,14 +407,15 @@ func (j *Projector) newGoal(ctx context.Context, p stream.Projection, places []p
 // deleteGroups deletes the groups of runs that are over, once they have no members. What it does not come to, since all processes end
 // before, expires as every group does that nobody uses.
 func (j *Projector) deleteGroups(ctx context.Context, p stream.Projection) error {
-	runs := p.Runs()
-	for _, run := range runs {
-		if !slices.Contains(j.seen, run) {
-			j.seen = append(j.seen, run)
+	var runs []int64
+	for _, run := range p.Runs() {
+		runs = append(runs, run.Number)
+		if !slices.Contains(j.seen, run.Number) {
+			j.seen = append(j.seen, run.Number)
 		}
 	}
 	var failed error
-	j.seen = slices.DeleteFunc(j.seen, func(run stream.Run) bool {
+	j.seen = slices.DeleteFunc(j.seen, func(run int64) bool {
 		if slices.Contains(runs, run) || failed != nil {
 			return false
 		}

@@ -27,28 +27,28 @@ var (
 
 // Run is one making of a projection, from the first event on.
 type Run struct {
-	Number  int64 `json:"number"`            // 1 for the first, and higher by one for each
-	Version int   `json:"version,omitempty"` // of the handler that makes it
+	Number     int64    `json:"number"`               // 1 for the first, and higher by one for each
+	Version    int      `json:"version,omitempty"`    // of the handler that makes it
+	Categories []string `json:"categories,omitempty"` // what it reads; none: all categories
 }
 
 // Projection is what all processes know of a projection: which run readers use, and which one is being made beside it.
 type Projection struct {
-	Name       string   `json:"-"`
-	Categories []string `json:"categories,omitempty"` // what it reads; none: all categories
-	Run        Run      `json:"run"`                  // readers use what it made
-	Next       *Run     `json:"next,omitempty"`       // it is being made, and takes over once it has caught up; nil: none is
-	Paused     bool     `json:"paused,omitempty"`
-	Resumed    int64    `json:"resumed,omitempty"` // how often it was resumed: partitions that stopped try again
+	Name    string `json:"-"`
+	Run     Run    `json:"run"`            // readers use what it made
+	Next    *Run   `json:"next,omitempty"` // it is being made, and takes over once it has caught up; nil: none is
+	Paused  bool   `json:"paused,omitempty"`
+	Resumed int64  `json:"resumed,omitempty"` // how often it was resumed: partitions that stopped try again
 
 	version eventlog.Version
 }
 
 // Group is the consumer group that makes a run.
-func (p Projection) Group(run Run) string {
-	return "projection." + p.Name + "." + strconv.FormatInt(run.Number, 10)
+func (p Projection) Group(run int64) string {
+	return "projection." + p.Name + "." + strconv.FormatInt(run, 10)
 }
 
-// runs lists the runs that are made.
+// Runs lists the runs that are made.
 func (p Projection) Runs() []Run {
 	if p.Next == nil {
 		return []Run{p.Run}
@@ -57,12 +57,12 @@ func (p Projection) Runs() []Run {
 }
 
 // begin begins a run beside the one that readers use.
-func (p *Projection) begin(version int) {
+func (p *Projection) begin(version int, categories []string) {
 	number := p.Run.Number
 	if p.Next != nil { // it is given up
 		number = p.Next.Number
 	}
-	p.Next = &Run{Number: number + 1, Version: version}
+	p.Next = &Run{Number: number + 1, Version: version, Categories: categories}
 }
 
 // Projection reads what is known of a projection.
@@ -100,13 +100,12 @@ func (s *Streams) EnsureProjection(ctx context.Context, name string, version int
 		}
 		switch {
 		case p.version == 0:
-			p.Run, p.Categories = Run{Number: 1, Version: version}, categories
+			p.Run = Run{Number: 1, Version: version, Categories: categories}
 		case newest.Version < version:
-			p.begin(version)
-			p.Categories = categories
-		case newest.Version == version && !slices.Equal(p.Categories, categories):
-			return &eventlog.InvalidError{What: "categories", Value: strings.Join(categories, ", "),
-				Why: fmt.Sprintf("version %d of the projection reads %s: what it reads is a part of its version, so give it a higher one", version, describe(p.Categories))}
+			p.begin(version, categories)
+		case newest.Version == version && !slices.Equal(newest.Categories, categories):
+			return &eventlog.InvalidError{What: "categories", Value: describe(categories),
+				Why: fmt.Sprintf("version %d of the projection reads %s: what it reads is a part of its version, so give it a higher one", version, describe(newest.Categories))}
 		default:
 			return errAsItIs
 		}
@@ -128,7 +127,7 @@ func (s *Streams) RebuildProjection(ctx context.Context, name string) (Projectio
 		if p.Next != nil {
 			return errAsItIs
 		}
-		p.begin(p.Run.Version)
+		p.begin(p.Run.Version, p.Run.Categories)
 		return nil
 	})
 }
@@ -154,12 +153,12 @@ func (s *Streams) ResumeProjection(ctx context.Context, name string) (Projection
 }
 
 // TakeOver makes a run that was being made the one that readers use, if it still is being made.
-func (s *Streams) TakeOver(ctx context.Context, name string, run Run) (Projection, error) {
+func (s *Streams) TakeOver(ctx context.Context, name string, run int64) (Projection, error) {
 	return s.changeKnown(ctx, name, func(p *Projection) error {
-		if p.Next == nil || *p.Next != run {
+		if p.Next == nil || p.Next.Number != run {
 			return errAsItIs
 		}
-		p.Run, p.Next = run, nil
+		p.Run, p.Next = *p.Next, nil
 		return nil
 	})
 }
