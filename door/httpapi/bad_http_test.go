@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -384,26 +385,65 @@ func TestClientsDoNotWriteOurLogOrLabels(t *testing.T) {
 	}
 }
 
+// knownAs is a listener whose connections come from the addresses that a test names.
+type knownAs struct {
+	net.Listener
+	addresses chan string // one for each connection
+}
+
+func (l knownAs) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return comesFrom{c, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(<-l.addresses), 1))}, nil
+}
+
+type comesFrom struct {
+	net.Conn
+	address net.Addr
+}
+
+func (c comesFrom) RemoteAddr() net.Addr { return c.address }
+
 // One connection too many is closed, and its client may come back.
-func TestConnectionsAreBounded(t *testing.T) {
-	d := open(t, httpapi.Config{Conns: 2})
-	var open []net.Conn
-	for range 2 {
+func TestOneAddressHasHalfOfTheConnectionsThatOthersLeave(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := knownAs{inner, make(chan string, 1)}
+	d := openAt(t, memory.New(), httpapi.Config{Conns: 9}, l, new(net.Dialer).DialContext)
+	connect := func(from string) (c net.Conn, served bool) {
+		l.addresses <- from
 		c, err := net.Dial("tcp", d.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { c.Close() })
 		fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
-			t.Fatal(err)
+		_, err = http.ReadResponse(bufio.NewReader(c), nil)
+		return c, err == nil
+	}
+	var first net.Conn
+	for _, of := range []struct {
+		address string
+		has     int // of the 9
+	}{{"192.0.2.1", 5}, {"192.0.2.2", 2}, {"2001:db8::1", 1}, {"2001:db8::2", 0}, {"2001:db8:0:1::1", 1}, {"192.0.2.3", 0}} {
+		for i := range of.has {
+			c, served := connect(of.address)
+			if !served {
+				t.Fatalf("%s has %d connections, want %d", of.address, i, of.has)
+			}
+			if first == nil {
+				first = c
+			}
 		}
-		open = append(open, c)
+		if _, served := connect(of.address); served {
+			t.Fatalf("%s has more than %d connections", of.address, of.has)
+		}
 	}
-	if got := d.raw("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); len(got) != 0 {
-		t.Errorf("the third is answered: %v", got)
-	}
-	open[0].Close()
-	for len(d.raw("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")) == 0 { // the server sees it in its own time
+	first.Close()
+	for served := false; !served; _, served = connect("192.0.2.3") { // the server sees it in its own time
 	}
 }

@@ -58,7 +58,7 @@ type Config struct {
 	TLS      *tls.Config  // nil: no TLS
 
 	Partitions  int           // of a topic created without a number; default 1
-	Conns       int           // most connections; default 10,000
+	Conns       int           // most connections, half of what the others leave for one address; default 10,000
 	Streams     int           // most streams; default 4,096
 	KeyStreams  int           // of these, most with one API key; default a quarter
 	Members     int           // most members of groups; default 1,000
