@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -404,6 +405,34 @@ func TestASessionThatLocksItsRequestHoldsUpNobody(t *testing.T) {
 			t.Fatalf("after %d messages: %v, %v", n, got, err)
 		}
 		n += len(got)
+	}
+}
+
+// Else one session with many requests takes all that a process serves at once, and claims by SQL fail.
+func TestASessionWaitsForOneClaimAtATime(t *testing.T) {
+	address := pgtest.URL(t)
+	_, q := startQueuesWith(t, address, true, queue.Settings{Lease: time.Minute})
+	conn, other := connect(t, login(t, address, "weir_consumer")), connect(t, login(t, address, "weir_consumer"))
+	exec(t, other, `SELECT weir.request_claim('mail', 1, NULL, '5 minutes', '')`)
+	exec(t, conn, `SELECT weir.request_claim('mail', 1, NULL, '5 minutes', '') FROM generate_series(1, 3)`)
+	var last int64
+	if err := conn.QueryRow(t.Context(), `SELECT weir.request_claim('mail', 1, NULL, '5 minutes', '')`).Scan(&last); err != nil {
+		t.Fatal(err)
+	}
+	if n := pgtest.Value(t, address, `SELECT count(*) FROM weir.claim_request`); n != "2" {
+		t.Errorf("two sessions have %s requests", n)
+	}
+	for range 2 { // for each session one
+		if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("hello")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for got := ""; got == ""; {
+		if err := conn.QueryRow(ctx, `SELECT coalesce(messages::text, message, '') FROM weir.read_claim($1)`, last).Scan(&got); err != nil || got != "" && !strings.Contains(got, "hello") {
+			t.Fatal(got, err)
+		}
 	}
 }
 

@@ -1,4 +1,5 @@
--- request_claim asks a running weir to claim messages for this session: see claim. It has effect when it is committed.
+-- request_claim asks a running weir to claim messages for this session: see claim. It has effect when it is committed. A session waits
+-- for one claim at a time: a new request is in place of the one before, so that no session takes all that a process serves (claimsMax in door/sqlfn/claim.go).
 CREATE OR REPLACE FUNCTION weir.request_claim(queue text, most int, lease interval, wait interval, worker text) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 :by_index
@@ -14,6 +15,7 @@ BEGIN
     ELSIF octet_length(worker) > 256 THEN
         RAISE 'worker has % bytes', octet_length(worker) USING ERRCODE = 'invalid_parameter_value', HINT = 'At most 256 are kept.';
     END IF;
+    DELETE FROM weir.claim_request r WHERE r.pid = pg_backend_pid();
     INSERT INTO weir.claim_request (queue, most, lease, worker, wait_until)
     VALUES (queue, most, lease, coalesce(worker, ''), clock_timestamp() + wait)
     RETURNING id INTO request;
