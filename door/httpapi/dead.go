@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/weir-log/weir/internal/budget"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -18,7 +20,7 @@ const (
 	sweepMost = 10 * time.Second
 	// searchesMax bounds concurrent searches for a message: one search may read a large part of the queue.
 	searchesMax = 4
-	// pagesMax bounds the pages of messages or dead letters that are made or being sent: each holds lettersBytes of the memory for answers, however
+	// pagesMax bounds the pages of messages or dead letters that are made, being sent or taken: each holds lettersBytes of the memory for answers, however
 	// slowly its client takes it.
 	pagesMax = 4
 )
@@ -67,15 +69,11 @@ func (s *Server) peekMessages(c *call) error {
 func (s *Server) queuePage(c *call, name string, read func(context.Context, *queue.Queue) (n int, write func(*encoder, int), err error)) error {
 	ctx, cancel := c.withTimeout()
 	defer cancel()
-	if s.pages.acquire(ctx, c.who.ID()) != nil {
-		return kindOverloaded.past(pagesMax, "%d pages of messages are being made or sent, the most at once, or a quarter of these by one key; try again", pagesMax)
-	}
-	defer s.pages.release(c.who.ID())
-	claim, err := c.claimAnswer(ctx, lettersBytes, lettersBytes)
+	claim, release, err := c.claimPage(ctx)
 	if err != nil {
 		return err
 	}
-	defer claim.Release()
+	defer release()
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
 		n, write, err := read(ctx, q)
 		if err != nil {
@@ -95,6 +93,19 @@ func (s *Server) queuePage(c *call, name string, read func(context.Context, *que
 		e.string("]}\n")
 		return nil
 	})
+}
+
+// claimPage waits for the turn to have a page of messages or dead letters, and for its memory, until release.
+func (c *call) claimPage(ctx context.Context) (claim *budget.Claim, release func(), err error) {
+	pages, id := c.s.pages, c.who.ID()
+	if pages.acquire(ctx, id) != nil {
+		return nil, nil, kindOverloaded.past(pagesMax, "%d pages of messages are being made or sent, the most at once, or a quarter of these by one key; try again", pagesMax)
+	}
+	if claim, err = c.claimAnswer(ctx, lettersBytes, lettersBytes); err != nil {
+		pages.release(id)
+		return nil, nil, err
+	}
+	return claim, func() { claim.Release(); pages.release(id) }, nil
 }
 
 // peeked writes an unfinished message.
@@ -200,7 +211,7 @@ func (s *Server) sweepDead(c *call, discard bool) error {
 	ctx, cancel := c.withTimeout()
 	defer cancel()
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
-		done, err := asked.do(ctx, q)
+		done, err := asked.do(ctx, c, q)
 		if err != nil && done.Taken == 0 {
 			return err
 		}
@@ -222,20 +233,35 @@ type sweptView struct {
 	Problem json.RawMessage `json:"problem,omitempty"` // why not all
 }
 
-func (b *sweepBody) do(ctx context.Context, q *queue.Queue) (done queue.Swept, err error) {
+// do takes the letters a page at a time: 1,000 of them can have 1 GiB.
+func (b *sweepBody) do(ctx context.Context, c *call, q *queue.Queue) (done queue.Swept, err error) {
 	if b.all {
 		return q.Sweep(ctx, b.Sweep)
 	}
-	letters, err := q.Letters(ctx, b.letters...)
-	if err != nil {
-		return done, err
-	}
-	if b.Discard {
-		done.Taken, err = q.Discard(ctx, letters...)
-	} else {
-		done.Taken, err = q.Redrive(ctx, letters...)
+	for left := b.letters; len(left) > 0 && err == nil; {
+		left, err = b.takePage(ctx, c, q, left, &done)
 	}
 	return done, err
+}
+
+// takePage takes as many letters as a page has, and returns those that are left.
+func (b *sweepBody) takePage(ctx context.Context, c *call, q *queue.Queue, ids []queue.MessageID, done *queue.Swept) (left []queue.MessageID, err error) {
+	_, release, err := c.claimPage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	letters, err := q.Letters(ctx, ids...)
+	if err != nil || len(letters) == 0 {
+		return nil, err
+	}
+	take := q.Redrive
+	if b.Discard {
+		take = q.Discard
+	}
+	taken, err := take(ctx, letters...)
+	done.Taken += taken
+	return ids[slices.Index(ids, letters[len(letters)-1].Letter)+1:], err
 }
 
 func (b *sweepBody) read(r *jsonReader) error {

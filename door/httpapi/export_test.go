@@ -25,6 +25,20 @@ func (s *Server) TakeDecoders(ctx context.Context) (release func(), err error) {
 	}, nil
 }
 
+// TakePages takes all turns to have a page of messages or dead letters, until release.
+func (s *Server) TakePages(ctx context.Context) (release func(), err error) {
+	for range s.pages.most {
+		if err := s.pages.acquire(ctx, ""); err != nil {
+			return nil, err
+		}
+	}
+	return func() {
+		for range s.pages.most {
+			s.pages.release("")
+		}
+	}, nil
+}
+
 // What openapi.yaml says in numbers and words.
 const (
 	ClaimDefault     = claimDefault

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir/door/httpapi"
@@ -251,6 +252,51 @@ func TestRedriveOfAllKeepsToItsRateAndGoesOn(t *testing.T) {
 		}
 		d.asJSON("POST", "/v1/queues/mail/dead/redrive", fmt.Sprintf(`{"all":true,"per_second":1000,"until":%q}`, done.Until)).want(200, `{"taken":10}`)
 	})
+}
+
+// A request for many letters has one page of them in memory at a time, and takes its turn with those who list them.
+func TestLettersAreTakenAPageAtATime(t *testing.T) {
+	for _, verb := range []string{"redrive", "discard"} {
+		bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
+			d.queue("mail", ``)
+			const messages = 6
+			for range messages {
+				d.enqueued("/v1/queues/mail/messages", strings.Repeat("m", 1_000_000))
+			}
+			var letters []string
+			for len(letters) < messages {
+				for _, m := range d.claim("mail", `{"max":6}`).Messages {
+					d.answerFor("mail", "nack", `,"reject":true`, m.Receipt)
+				}
+				var dead struct{ Letters []struct{ Letter string } }
+				path := "/v1/queues/mail/dead"
+				if n := len(letters); n > 0 {
+					path += "?after=" + letters[n-1]
+				}
+				d.get(path).into(200, &dead)
+				for _, l := range dead.Letters {
+					letters = append(letters, l.Letter)
+				}
+			}
+			release, err := d.server.TakePages(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			taken := make(chan answer, 1)
+			go func() {
+				taken <- d.asJSON("POST", "/v1/queues/mail/dead/"+verb, fmt.Sprintf(`{"letters":["999-1","%s","999-2"]}`, strings.Join(letters, `","`)))
+			}()
+			synctest.Wait()
+			if len(taken) > 0 {
+				t.Errorf("%s without a turn", verb)
+			}
+			release()
+			(<-taken).want(200, `{"taken":6}`)
+			if a := d.get("/v1/queues/mail/dead"); !same(a.body, `{"letters":[]}`) {
+				t.Errorf("letters are left: %.200s", a.body)
+			}
+		})
+	}
 }
 
 func TestAClaimOverHTTPWaitsForAMessage(t *testing.T) {

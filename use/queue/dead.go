@@ -85,7 +85,7 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 }
 
 // Letters finds dead letters by the ids that DeadLetters gave them. It leaves out those that were redriven or discarded, and those
-// of other queues.
+// of other queues. At most about 4 MiB of them: the first come in the order of ids, and another call with the ids behind the last one goes on.
 func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, error) {
 	if len(ids) > deadPage {
 		return nil, &eventlog.InvalidError{What: "number of dead letters", Value: fmt.Sprint(len(ids)), Why: fmt.Sprintf("one call takes %d at most", deadPage)}
@@ -97,6 +97,7 @@ func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, er
 	rewound := q.log.IncarnationChanged()
 	states := make(map[eventlog.Partition]*part)
 	var letters []DeadLetter
+	size := 0
 	for _, id := range ids {
 		if number(topic, id.Partition) < 0 {
 			continue
@@ -120,6 +121,9 @@ func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, er
 		}
 		if err != nil {
 			return nil, err
+		}
+		if size += batch.SealedSize(&rec); size > deadBytes && len(letters) > 0 {
+			return letters, nil
 		}
 		letters = append(letters, letterOf(id.Partition, id.Offset, rec, rewound))
 	}

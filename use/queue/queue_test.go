@@ -405,6 +405,42 @@ func TestDeadLettersGoBackOnceAndAreFoundByTheirID(t *testing.T) {
 	})
 }
 
+// Letters bounds the bytes that it returns. Who goes on behind the last letter gets all.
+func TestLargeDeadLettersAreFoundAPageAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := create(t, start(t, newStore(t)), queue.Spec{Name: "mail", Partitions: 1})
+		const messages = 6
+		for range messages {
+			if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: make([]byte, 1_000_000)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, m := range claimN(t, q, messages) {
+			errs, err := q.Nack(t.Context(), queue.Nack{Reject: true}, m.Receipt)
+			if err := one(t, errs, err); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first, err := q.DeadLetters(t.Context(), queue.MessageID{}, 10)
+		if err != nil || len(first) != 4 {
+			t.Fatalf("the first page has %d letters, %v", len(first), err)
+		}
+		second, err := q.DeadLetters(t.Context(), first[3].Letter, 10)
+		if err != nil || len(second) != 2 {
+			t.Fatalf("the second page has %d letters, %v", len(second), err)
+		}
+		var ids []queue.MessageID
+		for _, l := range append(first, second...) {
+			ids = append(ids, l.Letter)
+		}
+		for at, want := 0, 4; at < messages; at, want = at+want, 2 {
+			if found, err := q.Letters(t.Context(), ids[at:]...); err != nil || len(found) != want || found[0].Letter != ids[at] {
+				t.Fatalf("of %d letters %d are found at once, want %d: %v", messages-at, len(found), want, err)
+			}
+		}
+	})
+}
+
 func TestAPurgedQueueHasNothingLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		qs := start(t, newStore(t))
