@@ -30,7 +30,7 @@ func (s *Server) createTopics(ctx context.Context, request *request, in *kmsg.Cr
 			t.TopicID = topic.ID
 			t.NumPartitions, t.ReplicationFactor = int32(len(topic.Partitions)), 1
 			configs := topicConfigs(topic)
-			if err := request.claimAnswer(ctx, len(configs)*configCost); err != nil {
+			if err := request.claimAnswer(ctx, configsCost(configs, false, false)); err != nil {
 				return nil
 			}
 			for _, c := range configs {

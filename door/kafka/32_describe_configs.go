@@ -26,7 +26,10 @@ func (s *Server) describeConfigs(ctx context.Context, request *request, in *kmsg
 		if err == nil {
 			configs, err = s.configsOf(ctx, asked.ResourceType, asked.ResourceName)
 		}
-		if err := request.claimAnswer(ctx, len(configs)*configCost); err != nil {
+		if asked.ConfigNames != nil {
+			configs = slices.DeleteFunc(configs, func(c config) bool { return !slices.Contains(asked.ConfigNames, c.name) })
+		}
+		if err := request.claimAnswer(ctx, configsCost(configs, in.IncludeSynonyms, in.IncludeDocumentation)); err != nil {
 			return nil
 		}
 		if err != nil {
@@ -34,17 +37,31 @@ func (s *Server) describeConfigs(ctx context.Context, request *request, in *kmsg
 			r.ErrorCode, r.ErrorMessage = codeOf(err)
 		}
 		for _, c := range configs {
-			if asked.ConfigNames == nil || slices.Contains(asked.ConfigNames, c.name) {
-				r.Configs = append(r.Configs, c.describe(in))
-			}
+			r.Configs = append(r.Configs, c.describe(in))
 		}
 		out.Resources = append(out.Resources, r)
 	}
 	return out
 }
 
-// configCost estimates the bytes of a setting in an answer, in memory and encoded, with its documentation and synonyms.
-const configCost = 1 << 10
+// configCost estimates the bytes of a setting and its synonyms in an answer, in memory and encoded, without their texts.
+const configCost = 512
+
+// configsCost estimates the bytes of settings in an answer. A text is in it twice: in memory and encoded.
+func configsCost(configs []config, synonyms, docs bool) (n int) {
+	for _, c := range configs {
+		n += configCost + 2*(len(c.name)+len(c.value))
+		if docs {
+			n += 2 * len(c.doc)
+		}
+		for _, from := range c.synonyms {
+			if synonyms {
+				n += 2 * (len(from.name) + len(from.value))
+			}
+		}
+	}
+	return n
+}
 
 func (s *Server) configsOf(ctx context.Context, kind kmsg.ConfigResourceType, name string) ([]config, error) {
 	switch kind {

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -75,4 +76,39 @@ func TestAppendAndSubtractTreatAListAsASet(t *testing.T) {
 			t.Errorf("after operation %d with %.20s it is %.40s…, want %.40s…", c.op, c.value, now, c.want)
 		}
 	}
+}
+
+// A value counts with its length, as often as it is in the answer.
+func TestLongSettingsThatNobodyTakesStayWithinTheBudget(t *testing.T) {
+	const clients, topics = 100, 5
+	const limit = 2*pool + clients*(96<<10)
+	if kafka.ArrayCopies > 1 {
+		t.Skip("the race detector needs memory of its own")
+	}
+	crowd(t, func(t *testing.T, l *pipes, b *broker, _ *troubled) {
+		long := strings.Repeat("1", 32767)
+		req := kmsg.NewPtrDescribeConfigsRequest()
+		req.Version, req.IncludeSynonyms = 4, true
+		for n := range topics {
+			r := kmsg.NewDescribeConfigsRequestResource()
+			r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, strconv.Itoa(n)
+			req.Resources = append(req.Resources, r)
+			b.createTopic(r.ResourceName, 1, map[string]string{throttled: long, "follower.replication.throttled.replicas": long})
+		}
+		before := liveBytes()
+		var conns []*wire
+		for range clients {
+			w := l.patient(t)
+			conns = append(conns, w)
+			go func() { _, _ = w.nc.Write(frame(req, 1)) }()
+		}
+		synctest.Wait()
+		if held := liveBytes() - before; held > limit {
+			t.Errorf("%d clients that take no answer hold %d bytes, the limit is %d", clients, held, limit)
+		}
+		for _, w := range conns {
+			w.nc.Close()
+		}
+		synctest.Wait()
+	})
 }
