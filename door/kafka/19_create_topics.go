@@ -22,7 +22,7 @@ func (s *Server) createTopics(ctx context.Context, request *request, in *kmsg.Cr
 		t.Topic = asked.Topic
 		var topic eventlog.Topic
 		if err == nil {
-			topic, err = s.createAsked(ctx, asked, in.ValidateOnly)
+			topic, err = s.createAsked(ctx, request, in, asked)
 		}
 		if t.ErrorCode, t.ErrorMessage = codeOf(err); err != nil {
 			s.refused(request, err)
@@ -45,7 +45,7 @@ func (s *Server) createTopics(ctx context.Context, request *request, in *kmsg.Cr
 }
 
 // createAsked creates one topic, or only validates the request.
-func (s *Server) createAsked(ctx context.Context, asked kmsg.CreateTopicsRequestTopic, validateOnly bool) (eventlog.Topic, error) {
+func (s *Server) createAsked(ctx context.Context, request *request, in *kmsg.CreateTopicsRequest, asked kmsg.CreateTopicsRequestTopic) (eventlog.Topic, error) {
 	partitions, err := s.partitionsAsked(asked)
 	if err != nil {
 		return eventlog.Topic{}, err
@@ -57,7 +57,10 @@ func (s *Server) createAsked(ctx context.Context, asked kmsg.CreateTopicsRequest
 		}
 		spec.Config[c.Name] = *c.Value
 	}
-	if !validateOnly {
+	if err := request.checkAnswer(configsCost(topicConfigs(eventlog.Topic{Config: spec.Config}), false, false), len(in.Topics)); err != nil {
+		return eventlog.Topic{}, err
+	}
+	if !in.ValidateOnly {
 		return s.createTopic(ctx, spec)
 	}
 	if err := s.checkNewTopic(ctx, spec); err != nil {

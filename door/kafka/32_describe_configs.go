@@ -29,7 +29,14 @@ func (s *Server) describeConfigs(ctx context.Context, request *request, in *kmsg
 		if asked.ConfigNames != nil {
 			configs = slices.DeleteFunc(configs, func(c config) bool { return !slices.Contains(asked.ConfigNames, c.name) })
 		}
-		if err := request.claimAnswer(ctx, configsCost(configs, in.IncludeSynonyms, in.IncludeDocumentation)); err != nil {
+		cost := configsCost(configs, in.IncludeSynonyms, in.IncludeDocumentation)
+		if err == nil {
+			err = request.checkAnswer(cost, len(in.Resources))
+		}
+		if err != nil {
+			configs, cost = nil, 0
+		}
+		if err := request.claimAnswer(ctx, cost); err != nil {
 			return nil
 		}
 		if err != nil {

@@ -1,6 +1,10 @@
 package kafka
 
-import "context"
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
 
 // answerFree is how many bytes an answer may have without a claim. Most answers are smaller, so other clients cannot block them.
 const answerFree = 64 << 10
@@ -14,4 +18,13 @@ func (r *request) claimAnswer(ctx context.Context, n int) error {
 	r.claim.Shrink(int64(before - after))
 	_, err := r.claim.Grow(ctx, int64(after-before))
 	return err
+}
+
+// checkAnswer refuses n more bytes of an answer that grows with the names in its request, where it would have more than half of the memory for
+// requests in progress: the other half is for others, who wait for as long as one answer has more than all. POLICY_VIOLATION is not tried again.
+func (r *request) checkAnswer(n, asked int) error {
+	if most := r.conn.s.cfg.InFlightBytes / 2; int64(r.answerBytes+n) > most {
+		return deny(kerr.PolicyViolation, "%d are asked for, and their settings take more than %d bytes of memory: ask for fewer at once", asked, most)
+	}
+	return nil
 }

@@ -3,12 +3,14 @@ package kafka_test
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/door/kafka"
@@ -259,6 +261,56 @@ func TestRequestsThatNeedAllMemoryTakeTurns(t *testing.T) {
 			t.Errorf("they waited %v for each other", took)
 		}
 	})
+}
+
+// An answer that grows with the names in its request has half of the memory at most, so that others go on while its client does not take it.
+func TestOneAnswerWithSettingsLeavesHalfOfTheMemoryToOthers(t *testing.T) {
+	const names = 500
+	create := kmsg.NewPtrCreateTopicsRequest()
+	create.Version, create.ValidateOnly = 7, true
+	configs := kmsg.NewPtrDescribeConfigsRequest()
+	configs.Version = 4
+	for n := range names {
+		c := kmsg.NewCreateTopicsRequestTopic()
+		c.Topic, c.NumPartitions, c.ReplicationFactor = fmt.Sprint("new-", n), 1, 1
+		create.Topics = append(create.Topics, c)
+		r := kmsg.NewDescribeConfigsRequestResource()
+		r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, fmt.Sprint("old-", n)
+		configs.Resources = append(configs.Resources, r)
+	}
+	for _, req := range []kmsg.Request{create, configs} {
+		crowd(t, func(t *testing.T, l *pipes, b *broker, _ *troubled) {
+			for n := range names {
+				b.createTopic(fmt.Sprint("old-", n), 1, nil)
+			}
+			asks := l.patient(t)
+			asks.send(frame(req, 1))
+			synctest.Wait()
+			began := time.Now()
+			other, produce := l.patient(t), large(t, pool/2-names*100)
+			other.send(frame(produce, 2))
+			wantCode(t, "produce", other.receive(produce, 2).(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode, nil)
+			if took := time.Since(began); took > 0 {
+				t.Errorf("a produce request waits %v for one answer that is not taken", took)
+			}
+			first, last, said := int16(-1), int16(-1), ""
+			switch answer := asks.receive(req, 1).(type) {
+			case *kmsg.CreateTopicsResponse:
+				end := answer.Topics[len(answer.Topics)-1]
+				first, last, said = answer.Topics[0].ErrorCode, end.ErrorCode, text(end.ErrorMessage)
+			case *kmsg.DescribeConfigsResponse:
+				end := answer.Resources[len(answer.Resources)-1]
+				first, last, said = answer.Resources[0].ErrorCode, end.ErrorCode, text(end.ErrorMessage)
+			}
+			wantCode(t, "the first", first, nil)
+			wantCode(t, "the last", last, kerr.PolicyViolation)
+			if !strings.Contains(said, fmt.Sprint(names)) || !strings.Contains(said, fmt.Sprint(pool/2)) {
+				t.Errorf("%q says neither how many were asked for nor the limit", said)
+			}
+			asks.nc.Close()
+			other.nc.Close()
+		})
+	}
 }
 
 func TestALargeFrameArrivesAsItWasSent(t *testing.T) {
