@@ -102,7 +102,7 @@ func (c call) tell(ctx context.Context, q *queue.Queue, unchanged func() error, 
 const callsAtOnce = 64
 
 // carryAnswers tells queues what transactions did with their messages: first it changes the queue's state, then it deletes their rows. To repeat
-// that changes nothing. What is stale by then is dropped: the message was claimed again, or is done.
+// that changes nothing. What is stale by then is dropped: the message was claimed again, or is done; an ack only if it is done, for it was committed.
 func (m *Mover) carryAnswers(ctx context.Context, answers []answer) error {
 	var order []call
 	shares := make(map[call][]answer)
@@ -163,7 +163,8 @@ func (m *Mover) tell(ctx context.Context, c call, some []answer) error {
 	}
 	errs, err := c.tell(ctx, q, m.inbox.unchanged, receipts)
 	for _, one := range errs {
-		if one != nil && !errors.Is(one, queue.ErrStaleReceipt) {
+		var stale *queue.StaleReceiptError
+		if one != nil && (!errors.As(one, &stale) || c.acks && !stale.Done) {
 			err = one
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +48,24 @@ func TestAnAckThatWasFoundBeforeTheStoreLostItsEndIsNotCarried(t *testing.T) {
 	}
 	if c, err := q.Find(t.Context(), got.ID); err != nil || c.State != "done" {
 		t.Errorf("then the message is %q (%v), want done", c.State, err)
+	}
+}
+
+// The queue's state does not have the claim of an ack that was committed: the ack is kept.
+func TestAnAckIsNotDroppedWhereTheQueueDoesNotKnowTheClaim(t *testing.T) {
+	m := still(t, pgtest.URL(t))
+	q, got := oneClaimed(t, m)
+	if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("next")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.inbox.poll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Split(got.Receipt, ".")
+	fields[2] = strconv.FormatInt(int64(got.Offset)+1, 10)
+	a := answer{Ack: strings.Join(fields, ".")}
+	if err := m.tell(t.Context(), a.call(), []answer{a}); !errors.Is(err, queue.ErrStaleReceipt) {
+		t.Errorf("it counts as carried: %v", err)
 	}
 }
 

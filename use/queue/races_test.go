@@ -47,6 +47,35 @@ func (s *between) List(ctx context.Context, prefix, after string, limit int) ([]
 	return kvs, err
 }
 
+// ahead is a store that lets something happen ahead of each commit, and ahead of each list of keys.
+type ahead struct {
+	eventlog.Store
+	ofCommit atomic.Pointer[func()]
+	ofList   atomic.Pointer[func(prefix string)]
+}
+
+func (s *ahead) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if do := s.ofCommit.Load(); do != nil {
+		(*do)()
+	}
+	return s.Store.Commit(ctx, flush)
+}
+
+func (s *ahead) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if do := s.ofList.Load(); do != nil {
+		(*do)(prefix)
+	}
+	return s.Store.List(ctx, prefix, after, limit)
+}
+
+// holdCommits has commits wait until release is called.
+func (s *ahead) holdCommits() (release func()) {
+	held := make(chan struct{})
+	wait := func() { <-held }
+	s.ofCommit.Store(&wait)
+	return func() { s.ofCommit.Store(nil); close(held) }
+}
+
 // late is a store that commits an entry for a queue's state late: its answer is lost, and it happens just before the next one.
 type late struct {
 	eventlog.Store
@@ -478,6 +507,68 @@ func TestAClaimWhoseAnswerWasLostHasWhatItGot(t *testing.T) {
 		}
 		if rest := claimN(t, q, 2); len(rest) != 1 || string(rest[0].Value) != "fourth" {
 			t.Errorf("the next one got %+v", rest)
+		}
+	})
+}
+
+// An answer joins a change whose state was read before the message was claimed, in another process. So says nothing about the receipt.
+func TestAReceiptGivenOutMeanwhileIsNotStale(t *testing.T) {
+	committed := func() error { return nil }
+	for name, answer := range map[string]func(context.Context, *queue.Queue, string) ([]error, error){
+		"ack": func(ctx context.Context, q *queue.Queue, receipt string) ([]error, error) { return q.Ack(ctx, receipt) },
+		"ack with SQL": func(ctx context.Context, q *queue.Queue, receipt string) ([]error, error) {
+			return q.Handled(ctx, committed, receipt)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newStore(t)
+				slow := &ahead{Store: store}
+				a, b := begin(t, store, 250*time.Millisecond), begin(t, slow, 250*time.Millisecond)
+				synctest.Wait()
+				create(t, a.Queues, queue.Spec{Name: "mail", Partitions: 1})
+				mail, busy := open(t, b.Queues, "mail"), create(t, b.Queues, queue.Spec{Name: "busy", Partitions: 1})
+				enqueue(t, mail, "m")
+				time.Sleep(time.Second)
+				release := slow.holdCommits()
+				var calls sync.WaitGroup
+				calls.Go(func() { _, _ = busy.Enqueue(t.Context(), queue.NewMessage{}) })
+				synctest.Wait()
+				calls.Go(func() { _, _ = mail.Claim(t.Context(), queue.Claim{}) })
+				synctest.Wait() // it has read the state, and waits for the next flush
+				got := claimN(t, open(t, a.Queues, "mail"), 1)
+				if values(got) != "m " {
+					t.Fatalf("claimed %q", values(got))
+				}
+				calls.Go(func() {
+					errs, err := answer(t.Context(), mail, got[0].Receipt)
+					if err := errors.Join(append(errs, err)...); err != nil {
+						t.Errorf("a receipt just given out by another process is refused: %v", err)
+					}
+				})
+				synctest.Wait()
+				release()
+				calls.Wait()
+				time.Sleep(31 * time.Second)
+				if again := claimN(t, open(t, a.Queues, "mail"), 1); len(again) > 0 {
+					t.Errorf("the message comes again, as attempt %d", again[0].Attempt)
+				}
+			})
+		})
+	}
+}
+
+// Nobody is told that a message is done which the state does not have yet.
+func TestAnAckWithSQLOfAMessageThatWasNotClaimedIsNotDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := create(t, start(t, newStore(t)), queue.Spec{Name: "mail", Partitions: 1})
+		enqueue(t, q, "a", "b")
+		receipt := strings.Split(claimN(t, q, 1)[0].Receipt, ".")
+		receipt[2] = "1" // the offset of b
+		errs, err := q.Handled(t.Context(), func() error { return nil }, strings.Join(receipt, "."))
+		var stale *queue.StaleReceiptError
+		if err := one(t, errs, err); !errors.As(err, &stale) || stale.Done {
+			t.Errorf("%v, want a stale receipt of a message that is not done", err)
 		}
 	})
 }

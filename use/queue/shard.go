@@ -176,12 +176,13 @@ func (s *shard) work(ctx context.Context) {
 	var taken []*op     // not answered yet
 	var lost lostChange // the change that took them, if its outcome is not known
 	fresh := false      // the state was read after they were taken
+	rereads := false    // it is read again for a receipt that was refused: until that is answered no others join, or it might go on for ever
 	give := func(err error) {
 		for _, o := range taken {
 			o.maybeDone = o.maybeDone || lost.writer != ""
 		}
 		s.answer(taken, err)
-		taken, lost = nil, lostChange{}
+		taken, lost, rereads = nil, lostChange{}, false
 	}
 	for failures := 0; ; {
 		s.mu.Lock()
@@ -225,7 +226,10 @@ func (s *shard) work(ctx context.Context) {
 		from, version := s.version, s.version.Next()
 		var unsealed error
 		ticket := s.owner.log.SubmitLate(ctx, s.size(), func() (e eventlog.Entry, _ bool) {
-			taken = append(taken, s.take(taken)...)
+			if !rereads {
+				more := s.take(taken)
+				taken, fresh = append(taken, more...), fresh && len(more) == 0
+			}
 			e, next, unsealed = s.apply(taken, version)
 			return e, next != nil
 		})
@@ -236,6 +240,7 @@ func (s *shard) work(ctx context.Context) {
 		switch {
 		case err == nil && next == nil && !fresh && slices.ContainsFunc(taken, func(o *op) bool { return o.stale || errors.Is(o.err, ErrStaleReceipt) }):
 			s.forget() // the receipt may belong to a claim of another process that this state does not have yet: read it and apply again
+			rereads = true
 			continue
 		case err == nil:
 			if next != nil {
@@ -250,7 +255,7 @@ func (s *shard) work(ctx context.Context) {
 		case len(taken) > 1 && isRefusal(err):
 			s.putBack(taken) // find the operation that caused the refusal: commit them one by one
 			s.forget()
-			taken = nil
+			taken, rereads = nil, false
 		default:
 			s.forget()
 			give(err)

@@ -23,7 +23,7 @@ type Beside interface {
 }
 
 // Handled acknowledges messages whose ack was committed with SQL, whether they are claimed now or not. Errors are those of Ack; a
-// message that is done already, or was there before a purge, is an ErrStaleReceipt.
+// message that is done already, or was there before a purge, is an ErrStaleReceipt; so is one that was never claimed, and it is not done.
 //
 // unchanged returns an error when the store is in another incarnation than where the ack was found, for its offset may be another message's then: a
 // claim does not tell, since the message need not be claimed. It is asked each time that the queue's state is changed.
@@ -32,7 +32,10 @@ func (q *Queue) Handled(ctx context.Context, unchanged func() error, receipts ..
 		if err := unchanged(); err != nil {
 			return err
 		}
-		if r, there := e.at(g.offset); !there || r.fate == done {
+		switch r, there := e.at(g.offset); {
+		case g.offset >= e.p.next:
+			return &StaleReceiptError{Why: "the message was never claimed"}
+		case !there || r.fate == done:
 			return &StaleReceiptError{Why: "the message is done", Done: true}
 		}
 		e.put(g.offset, run{fate: done})
