@@ -37,6 +37,8 @@ type Claim struct {
 	// Room is asked before messages are claimed and read: so many bytes of them there is room for, though the first comes however large it is. What
 	// is claimed beyond that is given back. leave is called when none were found; with messages it is the caller's to call. nil: 16 MiB.
 	Room func(context.Context) (bytes int64, leave func(), err error)
+
+	own map[MessageID]bool // with an ID: what this try was given. What else the ID has is an earlier try's
 }
 
 // claimBytes bounds the size of a claim's messages unless Claim.Room says otherwise.
@@ -109,6 +111,7 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 		defer q.waiting.leave(me)
 	}
 	if c.ID != "" {
+		c.own = make(map[MessageID]bool)
 		if messages, err := q.repeated(ctx, c); err != nil || len(messages) > 0 {
 			return messages, wrapClaim(err, q.name)
 		}
@@ -166,14 +169,45 @@ func (q *Queue) nonce(c Claim) uint32 {
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// repeated finds the messages that an earlier claim with the same ID got: one store call per thousand states.
+// earlier lists what earlier tries of a claim with an ID have in a partition.
+func (c Claim) earlier(p *part, nonce uint32, now Time) []grant {
+	return slices.DeleteFunc(p.claimedAs(nonce, c.Worker, now), func(g grant) bool { return c.own[MessageID{g.partition, g.offset}] })
+}
+
+// again claims what earlier tries have in a partition. The leases end 1 ms later: by that an earlier try, which nobody waits for any more, sees that
+// what it would give back is not its own now.
+func (c Claim) again(p *part, nonce uint32, now Time, most int) []grant {
+	got := c.earlier(p, nonce, now)
+	got = got[:min(len(got), most)]
+	e := edit{p: p}
+	for i, g := range got {
+		r, _ := p.at(g.offset)
+		r.until++
+		got[i].until = r.until
+		e.put(g.offset, r)
+	}
+	e.apply()
+	return got
+}
+
+// owns notes what a claim with an ID was given.
+func (c Claim) owns(granted []grant) {
+	for _, g := range granted {
+		if c.ID != "" {
+			c.own[MessageID{g.partition, g.offset}] = true
+		}
+	}
+}
+
+// repeated claims the messages that an earlier claim with the same ID got: one store call per thousand states, and a commit for each partition that has
+// some.
 func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err error) {
 	earliest, _, err := q.owner.clock.now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	nonce := q.nonce(c)
-	var got []grant
+	var in []eventlog.Partition
 	mentioned := fmt.Appendf(nil, `"nonce":%d`, nonce) // as encode writes it; to decode all states costs far more than to search them
 	err = q.log.ListAll(ctx, statesOf(q.id), func(kv eventlog.KeyValue) error {
 		if nonce != 0 && !bytes.Contains(kv.Value, mentioned) {
@@ -184,15 +218,13 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 			return fmt.Errorf("key %s does not hold a state: %w", kv.Key, err)
 		}
 		for i := range s.parts {
-			for _, g := range s.parts[i].claimedAs(nonce, c.Worker) {
-				if g.until > earliest {
-					got = append(got, g)
-				}
+			if len(c.earlier(&s.parts[i], nonce, earliest)) > 0 {
+				in = append(in, s.parts[i].partition)
 			}
 		}
 		return nil
 	})
-	if err != nil || len(got) == 0 {
+	if err != nil || len(in) == 0 {
 		return nil, err
 	}
 	levels, err := q.levels(ctx)
@@ -208,11 +240,23 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 			leave()
 		}
 	}()
-	for _, g := range got[:min(len(got), c.Max)] {
-		topic, there := topicOf(levels, g.partition)
-		if !there {
+	var got []grant
+	for _, p := range in {
+		if _, there := topicOf(levels, p); !there {
 			continue // it was deleted
 		}
+		var some []grant
+		if err := q.change(ctx, p, &op{apply: func(st *state, _ *change) (bool, error) {
+			some = c.again(st.part(p), nonce, earliest, c.Max-len(got))
+			return len(some) > 0, nil
+		}}); err != nil {
+			return nil, err
+		}
+		got = append(got, some...)
+	}
+	c.owns(got)
+	for _, g := range got {
+		topic, _ := topicOf(levels, g.partition)
 		m, ok, err := q.message(ctx, topic, g, earliest)
 		if err != nil {
 			return nil, err
@@ -244,7 +288,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 	if err != nil {
 		return nil, 0, err
 	}
-	unresolved := false
+	unresolved, nonce := false, q.nonce(c)
 	room, leave := int64(0), func() {}
 	defer func() {
 		if len(messages) == 0 {
@@ -267,7 +311,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 		bounds, _ := q.log.Known(p)
 		free := bounds.Next > bounds.First
 		if part, there := known.find(p); there {
-			free = part.free(earliest, bounds.Next, window)
+			free = part.free(earliest, bounds.Next, window) || c.ID != "" && len(c.earlier(part, nonce, earliest)) > 0
 			unresolved = unresolved || len(part.runs) > 0
 			again = min(again, part.untilFree(earliest))
 		}
@@ -333,6 +377,12 @@ func (c Claim) room(ctx context.Context) (bytes int64, leave func(), err error) 
 // reports that it claimed messages that were too old, purged or not there any more.
 func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, room *int64, earliest, latest Time) (messages []Message, ended bool, err error) {
 	var granted, spent []grant
+	found := false // granted is what an earlier try has, or had
+	giveBack := func(rest []grant) {
+		if !found || c.ID == "" { // another try may have handed them out
+			q.giveBack(p, rest)
+		}
+	}
 	nonce := q.nonce(c)
 	apply := func(st *state, ch *change) (bool, error) {
 		settings := q.def.Load().settings
@@ -340,9 +390,10 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 		bounds, _ := q.log.Known(p)
 		part := st.part(p)
 		part.trimmed(bounds.First)
-		if ch.maybeDone {
-			if granted = part.claimedAs(nonce, c.Worker); len(granted) > 0 {
-				return false, nil // the earlier attempt has happened
+		if found = false; ch.maybeDone || c.ID != "" {
+			if granted = c.again(part, nonce, earliest, c.Max-had); len(granted) > 0 {
+				found = true
+				return true, nil
 			}
 		}
 		if settings.Paused {
@@ -366,14 +417,15 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 			return nil, false, err
 		}
 	}
-	if err := q.change(ctx, p, &op{apply: apply, onAbandoned: func() { q.giveBack(p, granted) }}); err != nil {
+	if err := q.change(ctx, p, &op{apply: apply, onAbandoned: func() { giveBack(granted) }}); err != nil {
 		return nil, false, err
 	}
+	c.owns(granted)
 	q.buryAll(p, spent)
 	mine, err := q.withoutAcked(ctx, p, granted)
 	if err != nil {
 		rest := granted
-		q.owner.start(func(context.Context) { q.giveBack(p, rest) })
+		q.owner.start(func(context.Context) { giveBack(rest) })
 		return nil, false, err
 	}
 	ended = len(mine) < len(granted)
@@ -386,7 +438,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 		}
 		if err != nil || *room < 0 && !ok {
 			rest := mine[i:]
-			q.owner.start(func(context.Context) { q.giveBack(p, rest) })
+			q.owner.start(func(context.Context) { giveBack(rest) })
 			return messages, ended, err
 		}
 		if ok {
@@ -514,6 +566,7 @@ func (q *Queue) GiveBack(messages []Message) {
 	byPartition := make(map[eventlog.Partition][]grant)
 	for _, m := range messages {
 		if g, err := q.parse(m.Receipt); err == nil {
+			g.until = Time(m.Until.UnixMilli())
 			byPartition[g.partition] = append(byPartition[g.partition], g)
 		}
 	}
@@ -532,7 +585,7 @@ func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 	err := q.change(ctx, p, &op{apply: func(s *state, _ *change) (changed bool, err error) {
 		e := edit{p: s.part(p)}
 		for _, g := range granted {
-			if r, err := e.held(g); err == nil {
+			if r, err := e.held(g); err == nil && r.until == g.until { // else the lease was extended, or a repetition has it
 				e.put(g.offset, run{fate: waiting, attempt: r.attempt - 1})
 			}
 		}

@@ -463,6 +463,79 @@ func TestAClaimThatIsRepeatedGetsWhatItHasGot(t *testing.T) {
 	})
 }
 
+// A client goes away in the middle of a claim, and repeats it through another process. What the repetition got is not given back by the first one.
+func TestWhatARepeatedClaimGotIsNotGivenBackByTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		slow := &ahead{Store: store}
+		a, b := begin(t, slow, time.Second), begin(t, store, time.Second)
+		synctest.Wait()
+		q := create(t, a.Queues, queue.Spec{Name: "mail", Partitions: 1})
+		enqueue(t, q, "m")
+		time.Sleep(2 * time.Second)
+		turns := make(chan struct{})
+		turn := func() { <-turns }
+		slow.ofCommit.Store(&turn)
+		claim := queue.Claim{ID: "1", Worker: "w", Lease: time.Minute}
+		ctx, leave := context.WithCancel(t.Context())
+		first := make(chan error, 1)
+		go func() {
+			_, err := q.Claim(ctx, claim)
+			first <- err
+		}()
+		synctest.Wait() // its commit is on the way
+		leave()
+		if err := <-first; !errors.Is(err, eventlog.ErrUnsure) {
+			t.Fatalf("the first claim: %v", err)
+		}
+		turns <- struct{}{}
+		synctest.Wait() // the claim is durable, and what it got is about to be given back
+		got, err := open(t, b.Queues, "mail").Claim(t.Context(), claim)
+		if err != nil || values(got) != "m " {
+			t.Fatalf("the repetition got %q, %v", values(got), err)
+		}
+		slow.ofCommit.Store(nil)
+		close(turns)
+		synctest.Wait()
+		if other := claimN(t, q, 1); len(other) > 0 {
+			t.Errorf("another worker has the message, as attempt %d, %v before the lease ends", other[0].Attempt, time.Until(got[0].Until))
+		}
+		errs, err := q.Ack(t.Context(), got[0].Receipt)
+		if err := one(t, errs, err); err != nil {
+			t.Errorf("ack within the lease: %v", err)
+		}
+	})
+}
+
+// A claim that waits is cut off, and repeated before there is a message. The server serves the first one, which nobody hears.
+func TestARepeatedClaimThatWaitsGetsWhatTheFirstGot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		a, b := begin(t, store, time.Second), begin(t, store, time.Second)
+		synctest.Wait()
+		q := create(t, a.Queues, queue.Spec{Name: "mail", Partitions: 2})
+		for name, second := range map[string]process{"the same process": a, "another process": b} {
+			claim := func(p process) chan string {
+				came := make(chan string, 1)
+				go func() {
+					got, err := open(t, p.Queues, "mail").Claim(t.Context(), queue.Claim{ID: name, Worker: "w", Max: 2, Wait: 20 * time.Second})
+					if err != nil {
+						t.Error(err)
+					}
+					came <- values(got)
+				}()
+				time.Sleep(time.Second)
+				return came
+			}
+			first, again := claim(a), claim(second)
+			enqueue(t, q, "m")
+			if one, two := <-first, <-again; one != "m " || two != "m " {
+				t.Errorf("repeated through %s: one got %q and the other %q, want m, which their id has", name, one, two)
+			}
+		}
+	})
+}
+
 // lostAnswer is a store that loses the answer of one commit of a queue's state, after something else has happened.
 type lostAnswer struct {
 	eventlog.Store

@@ -283,10 +283,10 @@ func (p *part) grants(to []grant, r run) []grant {
 	return to
 }
 
-// claimedAs lists what a claim has got.
-func (p *part) claimedAs(nonce uint32, worker string) (got []grant) {
+// claimedAs lists what a claim has got, and still has.
+func (p *part) claimedAs(nonce uint32, worker string, now Time) (got []grant) {
 	for _, r := range p.runs {
-		if r.fate == claimed && r.nonce == nonce && r.worker == worker {
+		if r.fate == claimed && r.until > now && r.nonce == nonce && r.worker == worker {
 			got = p.grants(got, r)
 		}
 	}
