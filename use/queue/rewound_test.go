@@ -56,3 +56,45 @@ func TestAMessageIsNotTakenForOneThatTheStoreLost(t *testing.T) {
 		}
 	})
 }
+
+// A delayed message is due, and its move waits for the store, which loses it. The next message at its offset is not taken for moved.
+func TestADelayedMessageIsNotTakenForOneThatTheStoreLost(t *testing.T) {
+	once(t)
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		slow := &ahead{Store: store}
+		p := begin(t, slow, time.Hour)
+		synctest.Wait()
+		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
+		delayed(t, q, "first", time.Second) // makes the wheel
+		time.Sleep(5 * time.Second)
+		if got := values(claimN(t, q, 1)); got != "first " {
+			t.Fatalf("claimed %q", got)
+		}
+		restore := store.Backup()
+		time.Sleep(10 * time.Second)
+		due := time.Now().Truncate(time.Second).Add(1500 * time.Millisecond)
+		delayed(t, q, "lost", time.Until(due))
+		time.Sleep(300 * time.Millisecond) // it was read, and the wheel's leader need not say again that it is
+		release := slow.holdCommits()
+		other := make(chan error, 1)
+		go func() {
+			_, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("other")})
+			other <- err
+		}()
+		time.Sleep(2 * time.Second) // it is due: its move waits behind the commit in flight
+		restore(false)
+		release()
+		<-other
+		time.Sleep(5 * time.Second)
+		delayed(t, q, "new", time.Until(due.Add(64*time.Second))) // in the same slot
+		time.Sleep(100 * time.Second)
+		found := false
+		for _, m := range claimN(t, q, 10) {
+			found = found || string(m.Value) == "new"
+		}
+		if !found {
+			t.Error("the message that was enqueued after the store lost its end never came")
+		}
+	})
+}

@@ -98,6 +98,7 @@ type wheel struct {
 	ledAt   time.Time        // when this process last renewed its leadership; zero: it is not the leader
 	seen    eventlog.Version // of the leader's key,
 	seenAt  time.Time        // since when: its age does not grow when the store's clock is set back
+	rewound <-chan struct{}  // closed when the store was found to have lost its end since slots and due were read
 	wake    chan struct{}    // has a value after this process asked for the wheel's topic to add a message
 }
 
@@ -177,10 +178,10 @@ func (q *Queue) delayHeaders(due Time) []batch.RecordHeader {
 
 // run moves due messages until ctx ends. An empty wheel costs no store calls.
 func (w *wheel) run(ctx context.Context) {
-	changed := w.owner.log.IncarnationChanged()
+	w.rewound = w.owner.log.IncarnationChanged()
 	for failures := 0; ctx.Err() == nil; {
-		if isClosed(changed) { // after a rewind, a deleted queue may exist again
-			changed = w.owner.log.IncarnationChanged()
+		if isClosed(w.rewound) { // after a rewind, a deleted queue may exist again
+			w.rewound = w.owner.log.IncarnationChanged()
 			w.drop()
 			clear(w.slots)
 		}
@@ -202,7 +203,7 @@ func (w *wheel) run(ctx context.Context) {
 			continue
 		}
 		failures = 0
-		w.sleep(ctx, wait, spans, changed)
+		w.sleep(ctx, wait, spans)
 		if rest := passMin - time.Since(began); rest > 0 { // a busy wheel reads many new messages in one pass
 			select {
 			case <-time.After(rest):
@@ -223,17 +224,17 @@ func (w *wheel) ends() (spans []eventlog.Span) {
 }
 
 // sleep waits for wait, until a message is appended past one of the spans, or until the store is found changed: ends that it lost come again.
-func (w *wheel) sleep(ctx context.Context, wait time.Duration, spans []eventlog.Span, changed <-chan struct{}) {
+func (w *wheel) sleep(ctx context.Context, wait time.Duration, spans []eventlog.Span) {
 	if len(spans) == 0 {
 		select {
 		case <-ctx.Done():
 		case <-w.wake:
-		case <-changed:
+		case <-w.rewound:
 		case <-time.After(min(wait, leaderHeartbeat)):
 		}
 		return
 	}
-	_, err := w.owner.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: 1, MaxWait: max(wait, time.Millisecond), Stop: changed})
+	_, err := w.owner.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: 1, MaxWait: max(wait, time.Millisecond), Stop: w.rewound})
 	if err != nil {
 		pause(ctx, 1)
 	}
@@ -538,6 +539,9 @@ func (w *wheel) move(ctx context.Context, topic eventlog.Topic, s *slot, message
 		end = max(end, m.at)
 	}
 	err = s.do(ctx, &op{apply: func(st *state, c *change) (bool, error) {
+		if isClosed(w.rewound) { // other messages may have their offsets now
+			return false, fmt.Errorf("move delayed messages: %w", eventlog.ErrRewound)
+		}
 		p := st.part(s.partition)
 		bounds, _ := w.owner.log.Known(s.partition)
 		p.trimmed(bounds.First)
