@@ -49,7 +49,7 @@ func (qs *Queues) tryForget(ctx context.Context, id string) {
 		if err == nil {
 			return
 		}
-		if failures++; failures == 1 && ctx.Err() == nil {
+		if failures++; failures == 1 && ctx.Err() == nil && !isStale(err) {
 			qs.logger.Info("what is kept of a queue that was purged or deleted cannot be forgotten now; trying on", "id", id, "err", err)
 		}
 		pause(ctx, failures)
@@ -58,7 +58,15 @@ func (qs *Queues) tryForget(ctx context.Context, id string) {
 
 // forget forgets an id's keys, forgetMost an entry, and its note last. None comes anew meanwhile: whoever puts one checks the definition of the
 // queue, which has another id or is not there.
+//
+// Each entry checks the note: without it the keys are those of a queue that is there, because the store lost the purge or the deletion. Or another
+// process has forgotten them all.
 func (qs *Queues) forget(ctx context.Context, id string) error {
+	note, err := qs.log.Get(ctx, gonePrefix+id)
+	if err != nil || note.Version == 0 {
+		return err
+	}
+	marked := []eventlog.Check{{Key: note.Key, Version: note.Version}}
 	for _, prefix := range []string{statesOf(id), deadPrefix + id + "/", uniquePrefix + id + "/", schedulesOf(id), messagesOf(id)} {
 		for after := ""; ; {
 			kvs, err := qs.log.List(ctx, prefix, after, forgetMost)
@@ -68,7 +76,7 @@ func (qs *Queues) forget(ctx context.Context, id string) error {
 			if len(kvs) == 0 {
 				break
 			}
-			var e eventlog.Entry
+			e := eventlog.Entry{Checks: marked}
 			for _, kv := range kvs {
 				e.Puts = append(e.Puts, eventlog.Put{Key: kv.Key})
 				after = kv.Key
@@ -78,6 +86,6 @@ func (qs *Queues) forget(ctx context.Context, id string) error {
 			}
 		}
 	}
-	_, err := qs.log.Append(ctx, eventlog.Entry{Puts: []eventlog.Put{{Key: gonePrefix + id}}})
+	_, err = qs.log.Append(ctx, eventlog.Entry{Checks: marked, Puts: []eventlog.Put{{Key: note.Key}}})
 	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -111,6 +112,52 @@ func TestWhatAPurgeAndADeletionForgetIsManySmallEntries(t *testing.T) {
 				left := keysOf(t, under, "queue/unique/"+id, "queue/state/"+id, "queue/dead/"+id, "queue/gone/")
 				if len(left) > 0 {
 					t.Errorf("%d keys are left, such as %s", len(left), left[0])
+				}
+			})
+		})
+	}
+}
+
+// The store loses the purge or the deletion while it is being finished: the queue is there as before, and so is what it keeps.
+func TestNothingIsForgottenOfAQueueThatTheStoreHasBack(t *testing.T) {
+	once(t)
+	for name, end := range map[string]func(*queue.Queues, context.Context, string) error{"purge": (*queue.Queues).Purge, "delete": (*queue.Queues).Delete} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				under := memory.New()
+				store := &ahead{Store: under}
+				p := begin(t, store, time.Second)
+				synctest.Wait()
+				q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
+				setSchedule(t, q, queue.Schedule{Name: "daily", Cron: "@daily"})
+				enqueue(t, q, "a", "b", "c")
+				for _, m := range claimN(t, q, 3) {
+					errs, err := q.Ack(t.Context(), m.Receipt)
+					if err := one(t, errs, err); err != nil {
+						t.Fatal(err)
+					}
+				}
+				enqueue(t, q, "d")
+				restore := under.Backup()
+				lose := sync.OnceFunc(func() { restore(false) })
+				listed := func(prefix string) {
+					if strings.HasPrefix(prefix, "queue/state/") {
+						lose()
+						time.Sleep(5 * time.Second) // the log hears of it
+					}
+				}
+				store.ofList.Store(&listed)
+				if err := end(p.Queues, t.Context(), "mail"); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+				store.ofList.Store(nil)
+				q = open(t, begin(t, under, time.Second).Queues, "mail") // by a process that remembers nothing
+				if got := values(claimN(t, q, 10)); got != "d " {
+					t.Errorf("claimed %q, want d alone: the others were acknowledged", got)
+				}
+				if list, err := q.Schedules(t.Context()); err != nil || len(list) != 1 {
+					t.Errorf("schedules %+v, %v, want one", list, err)
 				}
 			})
 		})
