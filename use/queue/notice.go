@@ -192,8 +192,9 @@ func (q *Queue) take(d *definition, heard int) bool {
 	if q.heard != heard {
 		return false
 	}
-	if d.version >= q.def.Load().version {
+	if d.version >= q.def.Load().version || q.rewound {
 		q.def.Store(d)
+		q.rewound = false
 	}
 	if isClosed(q.outdated) {
 		q.outdated = make(chan struct{})

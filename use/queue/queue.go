@@ -109,7 +109,7 @@ func (qs *Queues) running(ctx context.Context) error {
 	}
 }
 
-// followStore drops all cached states when the store may have been rewound, and wakes the waiting claims.
+// followStore drops all cached states when the store may have been rewound, has the definitions read again, and wakes the waiting claims.
 func (qs *Queues) followStore(ctx context.Context) {
 	for changed := qs.log.IncarnationChanged(); ; {
 		select {
@@ -128,8 +128,10 @@ func (qs *Queues) followStore(ctx context.Context) {
 			clear(q.shards) // a shard with a change in flight notices by itself: the change checks its version
 			clear(q.dead)
 			q.lastRefresh = time.Time{}
+			q.rewound = true
+			q.heard++ // a definition that was read before does not count
 			q.mu.Unlock()
-			q.wakeClaims()
+			q.hear()
 		}
 	}
 }
@@ -243,6 +245,7 @@ type Queue struct {
 	dead        map[eventlog.Partition]*shard     // of the dead-letter topic
 	keys        map[eventlog.Partition]*keyReader // for a queue that keeps order by key
 	heard       int                               // how often the definition was heard to be changed
+	rewound     bool                              // the definition that is known may be one that the store lost
 	outdated    chan struct{}                     // closed when the definition was changed; redefine replaces it
 	waiters     int                               // waiting claims; while there are any, watch runs
 	unwatch     context.CancelFunc

@@ -1,6 +1,8 @@
 package queue_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,6 +97,45 @@ func TestADelayedMessageIsNotTakenForOneThatTheStoreLost(t *testing.T) {
 		}
 		if !found {
 			t.Error("the message that was enqueued after the store lost its end never came")
+		}
+	})
+}
+
+// The store loses a change of the queue's settings, which this process knows.
+func TestAQueueWhoseChangeTheStoreLostIsServed(t *testing.T) {
+	once(t)
+	synctest.Test(t, func(t *testing.T) {
+		under := memory.New()
+		store := &ahead{Store: under}
+		p := begin(t, store, time.Second)
+		synctest.Wait()
+		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
+		enqueue(t, q, "a")
+		lease := q.Info().Settings.Lease
+		restore := under.Backup()
+		if _, err := p.Alter(t.Context(), "mail", func(s *queue.Settings) error { s.Lease = time.Minute; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		restore(false)
+		time.Sleep(5 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		var commits atomic.Int64
+		count := func() {
+			if commits.Add(1) > 100 {
+				time.Sleep(time.Minute) // so that time passes where it goes on for ever
+			}
+		}
+		store.ofCommit.Store(&count)
+		got, err := q.Claim(ctx, queue.Claim{})
+		if values(got) != "a " || commits.Load() > 100 {
+			t.Errorf("claimed %q, %v, after %d commits", values(got), err, commits.Load())
+		}
+		if now := q.Info().Settings.Lease; now != lease {
+			t.Errorf("the lease is %v, want %v: the change is lost", now, lease)
 		}
 	})
 }

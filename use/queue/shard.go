@@ -20,6 +20,9 @@ const (
 	workMax    = 1 << 20 // some 10 ms
 )
 
+// staleMax is how often a change is made anew at once because others changed the queue meanwhile. After that it pauses in between.
+const staleMax = 16
+
 // holdingMax bounds the operations of one process that hold records of answers in memory, about opBytesMax each and one message.
 const holdingMax = 16
 
@@ -175,6 +178,7 @@ type lostChange struct {
 func (s *shard) work(ctx context.Context) {
 	var taken []*op     // not answered yet
 	var lost lostChange // the change that took them, if its outcome is not known
+	stales := 0         // how often it was refused because of another's change
 	fresh := false      // the state was read after they were taken
 	rereads := false    // it is read again for a receipt that was refused: until that is answered no others join, or it might go on for ever
 	give := func(err error) {
@@ -182,7 +186,7 @@ func (s *shard) work(ctx context.Context) {
 			o.maybeDone = o.maybeDone || lost.writer != ""
 		}
 		s.answer(taken, err)
-		taken, lost, rereads = nil, lostChange{}, false
+		taken, lost, stales, rereads = nil, lostChange{}, 0, false
 	}
 	for failures := 0; ; {
 		s.mu.Lock()
@@ -249,6 +253,9 @@ func (s *shard) work(ctx context.Context) {
 			give(nil)
 		case errors.Is(err, eventlog.ErrStale) && s.q != nil:
 			s.forget()
+			if stales++; stales > staleMax {
+				pause(ctx, 1)
+			}
 		case errors.Is(err, eventlog.ErrUnsure) && next != nil && ctx.Err() == nil:
 			lost = lostChange{writer: next.writer, from: from}
 			s.forget()
