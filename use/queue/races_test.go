@@ -463,6 +463,35 @@ func TestAClaimThatIsRepeatedGetsWhatItHasGot(t *testing.T) {
 	})
 }
 
+func TestAnAnswerReachesAPartitionThatThisProcessHasNotHeardOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		a, b := begin(t, store, time.Hour), begin(t, store, time.Hour)
+		synctest.Wait()
+		q := create(t, a.Queues, queue.Spec{Name: "mail", Partitions: 1})
+		other := open(t, b.Queues, "mail")
+		enqueue(t, other, "m") // it knows the topic as it is
+		if _, err := a.log.AddPartitions(t.Context(), "mail", 2); err != nil {
+			t.Fatal(err)
+		}
+		topic, err := a.log.Topic(t.Context(), "mail")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.log.Publish(t.Context(), topic.Partitions[1], eventRecord("new")); err != nil {
+			t.Fatal(err)
+		}
+		got := claimN(t, q, 1)
+		if values(got) != "new " {
+			t.Fatalf("claimed %q", values(got))
+		}
+		errs, err := other.Ack(t.Context(), got[0].Receipt)
+		if err := one(t, errs, err); err != nil {
+			t.Errorf("ack through the other process: %v", err)
+		}
+	})
+}
+
 // A client goes away in the middle of a claim, and repeats it through another process. What the repetition got is not given back by the first one.
 func TestWhatARepeatedClaimGotIsNotGivenBackByTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
