@@ -380,42 +380,60 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 	if err := settings.check(); err != nil {
 		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
 	}
+	d := definition{name: spec.Name, settings: settings}
+	for range changesMax {
+		err := qs.create(ctx, spec, &d)
+		if isStale(err) {
+			continue // somebody else was faster, or the store was restarted
+		}
+		if err != nil {
+			return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
+		}
+		return d.info(), nil
+	}
+	return Info{}, fmt.Errorf("create queue %q: %w: it was changed %d times meanwhile", spec.Name, eventlog.ErrUnavailable, changesMax)
+}
+
+// create is one try to create a queue; ErrStale: try again.
+func (qs *Queues) create(ctx context.Context, spec Spec, d *definition) error {
 	if _, err := qs.read(ctx, spec.Name); !errors.Is(err, ErrUnknownQueue) {
 		if err == nil {
 			err = ErrQueueExists
 		}
-		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
+		return err
 	}
+	same := qs.sameEpoch()
 	topic, made, err := qs.makeTopic(ctx, topicSpec(cmp.Or(spec.Topic, spec.Name), cmp.Or(spec.Partitions, 4), 0))
 	var letters eventlog.Topic
 	if err == nil {
 		letters, err = qs.topic(ctx, spec.Name+deadSuffix, 1, topic.MaxMessageBytes()+headersMax)
 	}
-	if err == nil && settings.KeepDone {
+	if err == nil && d.settings.KeepDone {
 		_, err = qs.topic(ctx, spec.Name+doneSuffix, 1, topic.MaxMessageBytes()+headersMax)
 	}
 	if err != nil {
-		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
+		return err
 	}
-	d := definition{name: spec.Name, id: newID(), topic: topic.Name, topicID: topic.ID, made: made, settings: settings}
-	if err := qs.makeLevels(ctx, &d); err != nil {
-		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
+	made = made || d.made && d.topicID == topic.ID // by an earlier try
+	d.id, d.topic, d.topicID, d.made, d.levels = newID(), topic.Name, topic.ID, made, nil
+	if err := qs.makeLevels(ctx, d); err != nil {
+		return err
 	}
-	d.version = d.version.Next()
+	d.version = eventlog.Version(0).Next()
 	e := eventlog.Entry{
-		Checks: []eventlog.Check{{Key: defKey(d.name)}},
+		Checks: []eventlog.Check{{Key: defKey(d.name)}, same},
 		Puts:   []eventlog.Put{{Key: defKey(d.name), Version: d.version, Value: d.value()}},
 	}
-	if err = qs.passLetters(ctx, d, letters, &e); err == nil {
-		err = qs.define(ctx, d.name, e)
+	if err := qs.passLetters(ctx, *d, letters, &e); err != nil {
+		return err
 	}
-	if isStale(err) {
-		err = ErrQueueExists
-	}
-	if err != nil {
-		return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
-	}
-	return d.info(), nil
+	return qs.define(ctx, d.name, e)
+}
+
+// sameEpoch returns a check that the store is not found to have lost its end from now on, for an entry that names offsets which are read after this:
+// they may be past the ends then.
+func (qs *Queues) sameEpoch() eventlog.Check {
+	return eventlog.Check{Key: eventlog.EpochKey, Version: eventlog.Version(qs.log.LeaderEpoch()) + 1}
 }
 
 // passLetters has a new queue begin behind the dead letters that an earlier one of its name left: some of them were redriven or discarded.
@@ -661,6 +679,7 @@ func (qs *Queues) Purge(ctx context.Context, name string) error {
 // purge makes the entry that gives the queue a new id, and with it states that start at the end of each partition. Messages in the
 // wheel name the id of their queue.
 func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlog.Entry, err error) {
+	same := qs.sameEpoch()
 	d, err := qs.read(ctx, name)
 	if err != nil {
 		return old, e, err
@@ -677,7 +696,7 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 	d.purged = append(d.purged, old)
 	d.purged = d.purged[max(0, len(d.purged)-purgedMax):]
 	d.id = newID()
-	e.Checks = []eventlog.Check{{Key: defKey(name), Version: d.version}}
+	e.Checks = []eventlog.Check{{Key: defKey(name), Version: d.version}, same}
 	e.Puts = []eventlog.Put{{Key: defKey(name), Version: d.version.Next(), Value: d.value()}, goes(old)}
 	all := state{writer: qs.newWriterID()}
 	for _, end := range ends {

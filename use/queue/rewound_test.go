@@ -2,11 +2,15 @@ package queue_test
 
 import (
 	"context"
+	"errors"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/queue"
 )
@@ -136,6 +140,114 @@ func TestAQueueWhoseChangeTheStoreLostIsServed(t *testing.T) {
 		}
 		if now := q.Info().Settings.Lease; now != lease {
 			t.Errorf("the lease is %v, want %v: the change is lost", now, lease)
+		}
+	})
+}
+
+// loseOnce has the store lose its end, and the log notice, when a prefix is listed next.
+func loseOnce(store *ahead, prefix string, restore func(bool)) {
+	lose := sync.OnceFunc(func() {
+		restore(false)
+		time.Sleep(5 * time.Second)
+	})
+	listed := func(list string) {
+		if strings.HasPrefix(list, prefix) {
+			lose()
+		}
+	}
+	store.ofList.Store(&listed)
+}
+
+// The store loses its end while a queue is purged. What is enqueued then, below the lost end, was not purged.
+func TestAPurgeDoesNotReachPastTheEndOfAStoreThatLostIt(t *testing.T) {
+	once(t)
+	synctest.Test(t, func(t *testing.T) {
+		under := memory.New()
+		store := &ahead{Store: under}
+		p := begin(t, store, time.Second)
+		synctest.Wait()
+		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
+		enqueue(t, q, "a")
+		restore := under.Backup()
+		enqueue(t, q, "b", "c", "d")
+		loseOnce(store, "queue/dead/", restore) // after it has read the ends
+		if err := p.Purge(t.Context(), "mail"); err != nil {
+			t.Fatal(err)
+		}
+		enqueue(t, open(t, p.Queues, "mail"), "e", "f")
+		time.Sleep(5 * time.Second)
+		if got := values(claimN(t, open(t, p.Queues, "mail"), 10)); got != "e f " {
+			t.Errorf("claimed %q, want e and f, which were enqueued after the purge", got)
+		}
+	})
+}
+
+// The store loses dead letters of an earlier queue while another of its name is created. Those that come then are of the new one.
+func TestANewQueueDoesNotPassDeadLettersPastTheEndOfAStoreThatLostIt(t *testing.T) {
+	once(t)
+	synctest.Test(t, func(t *testing.T) {
+		under := memory.New()
+		store := &ahead{Store: under}
+		p := begin(t, store, time.Second)
+		synctest.Wait()
+		for _, name := range []string{"mail", "mail.dlt"} {
+			if _, err := p.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: name, Partitions: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		topic, err := p.log.Topic(t.Context(), "mail.dlt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		restore := under.Backup()
+		if _, err := p.log.Publish(t.Context(), topic.Partitions[0], eventRecord("lost"), eventRecord("lost, too")); err != nil {
+			t.Fatal(err)
+		}
+		loseOnce(store, "topic/__weir_queues", restore) // after it has read the ends, when it makes the topic of notices
+		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
+		enqueue(t, q, "new")
+		errs, err := q.Nack(t.Context(), queue.Nack{Reject: true}, claimN(t, q, 1)[0].Receipt)
+		if err := one(t, errs, err); err != nil {
+			t.Fatal(err)
+		}
+		letters, err := q.DeadLetters(t.Context(), queue.MessageID{}, 10)
+		if err != nil || len(letters) != 1 || string(letters[0].Value) != "new" {
+			t.Errorf("dead letters %+v, %v, want the new one", letters, err)
+		}
+	})
+}
+
+// A restart of the store refuses the entry that creates a queue, though nobody else creates one.
+func TestAQueueIsCreatedWhileTheStoreRestarts(t *testing.T) {
+	once(t)
+	synctest.Test(t, func(t *testing.T) {
+		under := memory.New()
+		store := &ahead{Store: under}
+		p := begin(t, store, time.Second)
+		synctest.Wait()
+		spec := queue.Spec{Name: "mail", Partitions: 1}
+		create(t, p.Queues, spec) // makes the topics
+		if err := p.Delete(t.Context(), "mail"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		release := store.holdCommits()
+		created := make(chan error, 1)
+		go func() {
+			_, err := p.Create(t.Context(), spec)
+			created <- err
+		}()
+		synctest.Wait()
+		under.Backup()(false)
+		release()
+		if err := <-created; err != nil {
+			t.Errorf("create: %v", err)
+		}
+		if _, err := p.Open(t.Context(), "mail"); err != nil {
+			t.Errorf("open: %v", err)
+		}
+		if _, err := p.Create(t.Context(), spec); !errors.Is(err, queue.ErrQueueExists) {
+			t.Errorf("create again: %v, want ErrQueueExists", err)
 		}
 	})
 }
