@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -142,8 +143,13 @@ func letterOf(p eventlog.Partition, o eventlog.Offset, rec batch.Record, rewound
 	return l
 }
 
+// deadTopic returns the topic of the dead letters: one without partitions if somebody deleted it. The next dead letter makes it again.
 func (q *Queue) deadTopic(ctx context.Context) (eventlog.Topic, error) {
-	return q.owner.topic(ctx, q.name+deadSuffix, 1, 1<<20+headersMax)
+	t, err := q.log.Topic(ctx, q.name+deadSuffix)
+	if errors.Is(err, eventlog.ErrUnknownTopic) {
+		return eventlog.Topic{}, nil
+	}
+	return t, err
 }
 
 func (q *Queue) deadShard(p eventlog.Partition) *shard {

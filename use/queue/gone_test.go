@@ -337,3 +337,38 @@ func TestADelayedMessageThatComesDueDuringAPurgeIsPurged(t *testing.T) {
 		}
 	})
 }
+
+// The topic of the dead letters was deleted: who looks finds none, and does not make it again. The next dead letter does.
+func TestToLookAtDeadLettersMakesNoTopic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := begin(t, newStore(t), time.Second)
+		synctest.Wait()
+		q := create(t, p.Queues, queue.Spec{Name: "mail", Partitions: 1})
+		if err := p.log.DeleteTopic(t.Context(), "mail.dlt"); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := q.Stats(t.Context()); err != nil || s.Dead != 0 {
+			t.Errorf("stats: %+v, %v", s, err)
+		}
+		if letters, err := q.DeadLetters(t.Context(), queue.MessageID{}, 10); err != nil || len(letters) > 0 {
+			t.Errorf("dead letters: %+v, %v", letters, err)
+		}
+		if letters, err := q.Letters(t.Context(), queue.MessageID{}); err != nil || len(letters) > 0 {
+			t.Errorf("letters by id: %+v, %v", letters, err)
+		}
+		if swept, err := q.Sweep(t.Context(), queue.Sweep{}); err != nil || swept != (queue.Swept{}) {
+			t.Errorf("a sweep: %+v, %v", swept, err)
+		}
+		if _, err := p.log.TopicNow(t.Context(), "mail.dlt"); !errors.Is(err, eventlog.ErrUnknownTopic) {
+			t.Errorf("then the topic is there: %v", err)
+		}
+		enqueue(t, q, "a")
+		errs, err := q.Nack(t.Context(), queue.Nack{Reject: true}, claimN(t, q, 1)[0].Receipt)
+		if err := one(t, errs, err); err != nil {
+			t.Fatal(err)
+		}
+		if letters, err := q.DeadLetters(t.Context(), queue.MessageID{}, 10); err != nil || len(letters) != 1 {
+			t.Errorf("then there are %+v, %v, want one", letters, err)
+		}
+	})
+}
