@@ -112,6 +112,7 @@ func (l *Log) ResetGroup(ctx context.Context, name, topic string, to Position, p
 		}
 		places[i] = place{TopicPartition{Topic: topic, Partition: n}, t.Partitions[n]}
 	}
+	epoch := l.log.LeaderEpoch() // before the offsets: if the store loses its end meanwhile, those who begin there are sent back to what it has
 	offsets, err := l.resolve(ctx, to, places)
 	if err != nil {
 		return what(err)
@@ -119,7 +120,7 @@ func (l *Log) ResetGroup(ctx context.Context, name, topic string, to Position, p
 	commit := group.Commit{Group: name, Generation: -1}
 	for i, n := range partitions {
 		commit.Offsets = append(commit.Offsets, group.Committed{
-			TopicPartition: group.TopicPartition{Topic: t.ID, Partition: n}, Name: topic, Offset: offsets[i], LeaderEpoch: -1,
+			TopicPartition: group.TopicPartition{Topic: t.ID, Partition: n}, Name: topic, Offset: offsets[i], LeaderEpoch: epoch,
 		})
 	}
 	_, err = l.groups.Commit(ctx, commit)

@@ -5,10 +5,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/memory"
 )
 
@@ -223,4 +226,55 @@ func TestReadEndsWhereTheStoreLostItsEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A group is reset to the end, and the store loses its end before that is committed: what is published then is read.
+func TestAGroupThatWasResetToALostEndReadsWhatComesThere(t *testing.T) {
+	store := memory.New()
+	seam := &holdsUp{Store: store}
+	w := site{memory: seam}.open(t, weir.Options{Poll: 10 * time.Millisecond})
+	ensure(t, w, "orders", 1)
+	publish(t, w, "orders", numbered("kept ", 2)...)
+	restore, changed := store.Backup(), w.Core().IncarnationChanged()
+	publish(t, w, "orders", numbered("lost ", 5)...)
+	seam.mu.Lock()
+	seam.once = func() {
+		restore(false)
+		<-changed
+	}
+	seam.mu.Unlock()
+	err := w.ResetGroup(t.Context(), "g", "orders", weir.Latest)
+	if errors.Is(err, weir.ErrUnavailable) {
+		err = w.ResetGroup(t.Context(), "g", "orders", weir.Latest) // the end that there is now
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := numbered("new ", 8)
+	publish(t, w, "orders", want...)
+	var got seen
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: got.note})
+	if v := values(got.wait(t, len(want))); !slices.Equal(v[len(v)-len(want):], want) {
+		t.Errorf("the group got %q, want all of %q", v, want)
+	}
+}
+
+// holdsUp is a store that calls a function once, before it is asked for a group.
+type holdsUp struct {
+	*memory.Store
+	mu   sync.Mutex // guards once
+	once func()
+}
+
+func (*holdsUp) Close() error { return nil }
+
+func (h *holdsUp) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	h.mu.Lock()
+	do := func() {}
+	if h.once != nil && strings.HasPrefix(prefix, "group/") {
+		do, h.once = h.once, nil
+	}
+	h.mu.Unlock()
+	do()
+	return h.Store.List(ctx, prefix, after, limit)
 }

@@ -2,6 +2,7 @@ package eventlog_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -136,4 +137,31 @@ func (f *flaky) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 		return nil, eventlog.ErrUnavailable
 	}
 	return f.Store.Read(ctx, spans, maxBytes)
+}
+
+// asked is a store that calls a function once, before a List of a prefix.
+type asked struct {
+	eventlog.Store
+	mu     sync.Mutex // guards what follows
+	prefix string
+	do     func()
+}
+
+func (a *asked) onceBefore(prefix string, do func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.prefix, a.do = prefix, do
+}
+
+func (a *asked) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	a.mu.Lock()
+	do := a.do
+	if do == nil || !strings.HasPrefix(prefix, a.prefix) {
+		do = func() {}
+	} else {
+		a.do = nil
+	}
+	a.mu.Unlock()
+	do()
+	return a.Store.List(ctx, prefix, after, limit)
 }

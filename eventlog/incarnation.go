@@ -254,8 +254,11 @@ func (l *Log) enter(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("enter the store's incarnation: %w", err)
 		}
-		kv, err := l.Get(ctx, EpochKey)
-		if err != nil {
+		kv, err := lister(l.store.List).get(ctx, EpochKey)
+		if errors.Is(err, ErrRewound) {
+			continue // another process began an epoch just now
+		}
+		if l.failed("list", err) != nil {
 			return fmt.Errorf("enter the store's incarnation: %w", err)
 		}
 		record, err := parseEpochs(kv)
@@ -331,7 +334,7 @@ func (l *Log) enter(ctx context.Context) error {
 // flight. Readers see the new bounds and the new epoch at once: else one who waits would take what is there now for what
 // followed in the epoch that it knows.
 func (l *Log) resetForIncarnation(ctx context.Context, before *incarnation, bounds []Bounds, mark Mark, record *epochRecord) error {
-	catalog, err := l.readCatalog(ctx, l.tail.incarnationNumber()+1)
+	catalog, err := readCatalog(ctx, l.store.List, l.tail.incarnationNumber()+1)
 	if err != nil {
 		return err
 	}

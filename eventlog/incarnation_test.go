@@ -385,3 +385,28 @@ func TestEpochsAreFoldedTowardsSafety(t *testing.T) {
 		}
 	})
 }
+
+// While the log enters another incarnation, nobody concludes from the topics that it knew that one was deleted: the deletion may be lost.
+func TestTopicsAreNotReadBetweenTwoIncarnations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		seam := &asked{Store: store}
+		log := open(t, seam, eventlog.Config{})
+		kept := topic(t, log, "orders", 1)
+		restore := store.Backup()
+		if err := log.DeleteTopic(t.Context(), "orders"); err != nil {
+			t.Fatal(err)
+		}
+		changed := log.IncarnationChanged()
+		told := make(chan error, 1)
+		seam.onceBefore("topic/", func() { told <- log.RefreshTopics(t.Context()) }) // it reads the topics anew, and they are asked for meanwhile
+		restore(false)
+		<-changed
+		if err := <-told; !errors.Is(err, eventlog.ErrRewound) {
+			t.Errorf("meanwhile: %v, want ErrRewound", err)
+		}
+		if now, err := log.TopicByID(kept.ID); err != nil || now.Name != "orders" {
+			t.Errorf("afterwards: %v, %v", now, err)
+		}
+	})
+}

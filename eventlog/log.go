@@ -185,7 +185,19 @@ func looseSize(records []batch.Record) (n int64) {
 // Seek returns the base offset of the batch that the goal describes, or the partition's Next if there is none.
 func (l *Log) Seek(ctx context.Context, p Partition, goal Goal) (Offset, error) {
 	o, err := l.store.Seek(ctx, p, goal)
-	return o, l.failed("seek", err)
+	return o, l.ofNow(ctx, "seek", err)
+}
+
+// ofNow returns the error of a call of the store, or ErrRewound if the store answered from an incarnation that the log has not
+// entered yet.
+func (l *Log) ofNow(ctx context.Context, op string, err error) error {
+	if err == nil {
+		return l.gate.readable(ctx)
+	}
+	if errors.Is(err, ErrRewound) {
+		l.suspectRewind()
+	}
+	return l.failed(op, err)
 }
 
 // Trim moves the partition's First up to before, but not past its Next.
@@ -195,6 +207,19 @@ func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
 	}
 	l.tail.trim(p, before)
 	return nil
+}
+
+// TrimFound is Trim below an offset that was found by reading: it does nothing, and returns ErrRewound, if the log has entered another
+// incarnation since the caller asked for changed (IncarnationChanged), before it read. What was found there may be anywhere now.
+func (l *Log) TrimFound(ctx context.Context, changed <-chan struct{}, p Partition, before Offset) error {
+	l.gate.RLock() // the log enters no other one meanwhile, and the store trims only in the one that the log is in
+	defer l.gate.RUnlock()
+	select {
+	case <-changed:
+		return fmt.Errorf("trim partition %d below %d: %w", p, before, ErrRewound)
+	default:
+		return l.Trim(ctx, p, before)
+	}
 }
 
 // Committed adds batches to the tail that this process committed by other ways than Submit, as the mover of the SQL door does, in the
@@ -227,36 +252,51 @@ func (l *Log) Bounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
 // List returns at most limit keys under prefix, in byte order, that come after the key after.
 func (l *Log) List(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error) {
 	kvs, err := l.store.List(ctx, prefix, after, limit)
-	if err == nil {
-		l.outages.answered()
+	if err = l.ofNow(ctx, "list", err); err != nil {
+		return nil, err
 	}
-	return kvs, l.failed("list", err)
+	l.outages.answered()
+	return kvs, nil
 }
+
+// lister is Store.List.
+type lister func(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error)
 
 // Get returns one key's value; its Version is 0 when there is no such key.
 func (l *Log) Get(ctx context.Context, key string) (KeyValue, error) {
-	kvs, err := l.List(ctx, key, "", 1)
+	return lister(l.List).get(ctx, key)
+}
+
+func (list lister) get(ctx context.Context, key string) (KeyValue, error) {
+	kvs, err := list(ctx, key, "", 1)
 	if err != nil || len(kvs) == 0 || kvs[0].Key != key {
 		return KeyValue{Key: key}, err
 	}
 	return kvs[0], nil
 }
 
+// listPage is how many keys ListAll reads with a store call.
+const listPage = 1000
+
 // ListAll calls visit for every key under prefix, with a store call for each thousand keys.
 func (l *Log) ListAll(ctx context.Context, prefix string, visit func(KeyValue) error) error {
-	return l.ListPages(ctx, prefix, 1000, nil, visit)
+	return lister(l.List).pages(ctx, prefix, listPage, nil, visit)
 }
 
 // ListPages is ListAll with page keys a store call. It calls before, if not nil, ahead of each store call; an error of
 // before ends it.
 func (l *Log) ListPages(ctx context.Context, prefix string, page int, before func() error, visit func(KeyValue) error) error {
+	return lister(l.List).pages(ctx, prefix, page, before, visit)
+}
+
+func (list lister) pages(ctx context.Context, prefix string, page int, before func() error, visit func(KeyValue) error) error {
 	for after := ""; ; {
 		if before != nil {
 			if err := before(); err != nil {
 				return err
 			}
 		}
-		kvs, err := l.List(ctx, prefix, after, page)
+		kvs, err := list(ctx, prefix, after, page)
 		if err != nil {
 			return fmt.Errorf("list %q after %q: %w", prefix, after, err)
 		}

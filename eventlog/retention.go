@@ -75,6 +75,7 @@ func (l *Log) retentionEvery(t Topic) time.Duration {
 
 // keep trims one partition: by age first, then by size.
 func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) error {
+	changed := l.IncarnationChanged()
 	age, size := t.Retention()
 	held, _ := l.tail.known(p)
 	if held.First == held.Next {
@@ -89,7 +90,7 @@ func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) err
 			if dated, err := l.dated(ctx, p, before-1); err != nil {
 				return err
 			} else if dated {
-				if err := l.trimAsSet(ctx, t, p, before); err != nil {
+				if err := l.trimAsSet(ctx, changed, t, p, before); err != nil {
 					return err
 				}
 			}
@@ -102,7 +103,7 @@ func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) err
 			return err
 		}
 		if before > held.First {
-			return l.trimAsSet(ctx, t, p, before)
+			return l.trimAsSet(ctx, changed, t, p, before)
 		}
 	}
 	return nil
@@ -110,7 +111,7 @@ func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) err
 
 // trimAsSet trims, if the topic's settings are still those that this process knows: it may have been stopped, or not have
 // polled yet. That is one store call more for each trim. If they changed, the next check uses the new ones.
-func (l *Log) trimAsSet(ctx context.Context, t Topic, p Partition, before Offset) error {
+func (l *Log) trimAsSet(ctx context.Context, changed <-chan struct{}, t Topic, p Partition, before Offset) error {
 	now, err := l.TopicNow(ctx, t.Name)
 	switch {
 	case err != nil && !errors.Is(err, ErrUnknownTopic):
@@ -118,7 +119,7 @@ func (l *Log) trimAsSet(ctx context.Context, t Topic, p Partition, before Offset
 	case err != nil || now.Version != t.Version:
 		return l.loadCatalog(ctx)
 	}
-	return l.Trim(ctx, p, before)
+	return l.TrimFound(ctx, changed, p, before)
 }
 
 // dated reports whether the batch that holds an offset has a timestamp. The age of records without one is unknown: they
@@ -153,8 +154,9 @@ func (l *Log) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	changed := l.IncarnationChanged()
 	if held, _ := l.tail.known(catalogPartition); held.Next-held.First > 2*catalogKept {
-		return l.Trim(ctx, catalogPartition, held.Next-catalogKept)
+		return l.TrimFound(ctx, changed, catalogPartition, held.Next-catalogKept)
 	}
 	return nil
 }

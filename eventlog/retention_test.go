@@ -74,3 +74,40 @@ func TestAProcessThatIsBehindDoesNotTrimByOldSettings(t *testing.T) {
 		}
 	})
 }
+
+// Retention finds where to trim, and the store loses its end before it does: younger records have these offsets now.
+func TestRetentionDoesNotTrimByOffsetsOfALostEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		seam := &asked{Store: store}
+		log := open(t, seam, eventlog.Config{})
+		made, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "short", Partitions: 1, Config: map[string]string{"retention.ms": "60000"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := made.Partitions[0]
+		restore := store.Backup()
+		for range 10 {
+			if _, err := log.Publish(t.Context(), p, batch.Record{Value: []byte("old")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(50 * time.Second)
+		found := false
+		seam.onceBefore("topic/short", func() { // it looks at the topic's settings, right before it trims
+			found = true
+			changed := log.IncarnationChanged()
+			restore(false)
+			<-changed
+			for range 3 {
+				if _, err := log.Publish(t.Context(), p, batch.Record{Value: []byte("young")}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		time.Sleep(25 * time.Second)
+		if b, err := log.Bounds(t.Context(), p); err != nil || !found || b[0].Bounds.First != 0 || b[0].Bounds.Next != 3 {
+			t.Errorf("%+v, %v (%v), want the three records that are younger than a minute", b, err, found)
+		}
+	})
+}

@@ -162,8 +162,8 @@ type KeyValue struct {
 // may work. One that matches ErrUnsure (Commit and Trim only) means that it may have happened.
 //
 // A store may be rewound: a standby is promoted that lacks the last commits, or a backup is restored. Then it is in
-// another incarnation, as far as it can know. Commit, Read and Trim, and Moved with a mark, answer ErrRewound if the store
-// is no longer in the incarnation that Moved returned last to this Store value; before the first, nothing is checked.
+// another incarnation, as far as it can know. Commit, Read, Seek, Trim and List, and Moved with a mark, answer ErrRewound if the
+// store is no longer in the incarnation that Moved returned last to this Store value; before the first, nothing is checked.
 // Moved with the zero mark returns the current one. A process that opens a store that others use, or reconnects to it,
 // begins no new incarnation.
 type Store interface {

@@ -104,8 +104,15 @@ func (l *Log) sealing(p Partition) sealing {
 }
 
 // loadCatalog reads all topics. A change during the read changes partition 0 once more, so the catalog is read again.
+//
+// With ErrRewound what this process knows of topics may be of the lost end of the store, and what was read is of another: nobody may
+// conclude that a topic was deleted.
 func (l *Log) loadCatalog(ctx context.Context) error {
-	next, err := l.readCatalog(ctx, l.tail.incarnationNumber())
+	incarnation := l.tail.incarnationNumber()
+	next, err := readCatalog(ctx, l.List, incarnation)
+	if err == nil && l.tail.incarnationNumber() != incarnation {
+		err = fmt.Errorf("read the catalog: %w", ErrRewound)
+	}
 	if err == nil {
 		l.swapCatalog(next)
 	}
@@ -113,8 +120,8 @@ func (l *Log) loadCatalog(ctx context.Context) error {
 }
 
 // readCatalog reads the catalog of an incarnation of the store, by the tail's number for it.
-func (l *Log) readCatalog(ctx context.Context, incarnation int64) (*catalog, error) {
-	head, err := l.Get(ctx, catalogKey)
+func readCatalog(ctx context.Context, list lister, incarnation int64) (*catalog, error) {
+	head, err := list.get(ctx, catalogKey)
 	if err != nil {
 		return nil, fmt.Errorf("read the catalog: %w", err)
 	}
@@ -123,7 +130,7 @@ func (l *Log) readCatalog(ctx context.Context, incarnation int64) (*catalog, err
 		return nil, fmt.Errorf("read the catalog: %w", err)
 	}
 	var topics []Topic
-	err = l.ListAll(ctx, topicPrefix, func(kv KeyValue) error {
+	err = list.pages(ctx, topicPrefix, listPage, nil, func(kv KeyValue) error {
 		t, err := parseTopic(kv)
 		topics = append(topics, t)
 		return err

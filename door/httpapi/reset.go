@@ -95,6 +95,7 @@ func (s *Server) resolve(ctx context.Context, t eventlog.Topic, want reset) ([]g
 		}
 		partitions = t.Partitions[first : first+1]
 	}
+	epoch := s.cfg.Log.LeaderEpoch() // before the offsets: if the store loses its end meanwhile, those who begin there are sent back to what it has
 	bounds, err := s.cfg.Log.Bounds(ctx, partitions...)
 	if err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ func (s *Server) resolve(ctx context.Context, t eventlog.Topic, want reset) ([]g
 		if b.Err != nil {
 			return nil, b.Err
 		}
-		o := group.Committed{TopicPartition: group.TopicPartition{Topic: t.ID, Partition: first + int32(i)}, Name: t.Name, LeaderEpoch: -1, Offset: want.offset}
+		o := group.Committed{TopicPartition: group.TopicPartition{Topic: t.ID, Partition: first + int32(i)}, Name: t.Name, LeaderEpoch: epoch, Offset: want.offset}
 		switch want.to {
 		case "earliest":
 			o.Offset = b.Bounds.First

@@ -2,9 +2,11 @@ package kafka
 
 import (
 	"context"
+	"errors"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -95,8 +97,8 @@ func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetc
 		topic, err := s.topicEither(ctx, t.Topic, t.TopicID, byID)
 		for _, p := range m.partitions {
 			a := committedRow(group.Committed{TopicPartition: group.TopicPartition{Partition: p}, Offset: -1, LeaderEpoch: -1})
-			if err != nil && byID {
-				a.ErrorCode = errorCode(err) // by name, an unknown topic is a topic without offsets
+			if err != nil && (byID || !isNone(err)) {
+				a.ErrorCode = errorCode(err)
 			}
 			row.Partitions = append(row.Partitions, a)
 			which = append(which, group.TopicPartition{Topic: topic.ID, Partition: p})
@@ -123,6 +125,13 @@ func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetc
 		}
 	}
 	return out, nil
+}
+
+// isNone reports whether a topic's lookup found that there is none: by name, such a topic is one without offsets. Other errors say
+// nothing of what is committed.
+func isNone(err error) bool {
+	_, invalid := errors.AsType[*eventlog.InvalidError](err)
+	return invalid || errors.Is(err, eventlog.ErrUnknownTopic)
 }
 
 func committedRow(c group.Committed) kmsg.OffsetFetchResponseGroupTopicPartition {

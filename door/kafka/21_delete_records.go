@@ -49,11 +49,12 @@ func (s *Server) deleteRecords(ctx context.Context, _ *request, in *kmsg.DeleteR
 	if len(ps) == 0 {
 		return out
 	}
+	changed := s.log.IncarnationChanged()
 	bounds, err := s.log.Bounds(ctx, ps...)
 	for i, at := range slots {
 		low, err := eventlog.Offset(0), err
 		if err == nil {
-			low, err = s.deleteBefore(ctx, ps[i], bounds[i], eventlog.Offset(in.Topics[at.topic].Partitions[at.partition].Offset))
+			low, err = s.deleteBefore(ctx, changed, ps[i], bounds[i], eventlog.Offset(in.Topics[at.topic].Partitions[at.partition].Offset))
 		}
 		p := &out.Topics[at.topic].Partitions[at.partition]
 		if err != nil {
@@ -67,7 +68,7 @@ func (s *Server) deleteRecords(ctx context.Context, _ *request, in *kmsg.DeleteR
 }
 
 // deleteBefore returns the partition's first offset afterwards.
-func (s *Server) deleteBefore(ctx context.Context, partition eventlog.Partition, now eventlog.Slice, before eventlog.Offset) (eventlog.Offset, error) {
+func (s *Server) deleteBefore(ctx context.Context, changed <-chan struct{}, partition eventlog.Partition, now eventlog.Slice, before eventlog.Offset) (eventlog.Offset, error) {
 	if now.Err != nil {
 		return 0, now.Err
 	}
@@ -78,5 +79,5 @@ func (s *Server) deleteBefore(ctx context.Context, partition eventlog.Partition,
 	if before < 0 || before > b.Next {
 		return 0, &eventlog.RangeError{Partition: partition, Asked: before, First: b.First, Next: b.Next}
 	}
-	return max(before, b.First), s.log.Trim(ctx, partition, before)
+	return max(before, b.First), s.log.TrimFound(ctx, changed, partition, before)
 }

@@ -194,6 +194,9 @@ func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.G
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.rewound(s.told) {
+		return 0, fmt.Errorf("seek in partition %d: %w", id, eventlog.ErrRewound)
+	}
 	p := s.partitions[id]
 	if p == nil {
 		return 0, fmt.Errorf("seek in partition %d: %w", id, eventlog.ErrNoPartition)
@@ -252,6 +255,9 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]ev
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.rewound(s.told) {
+		return nil, fmt.Errorf("list keys under %q: %w", prefix, eventlog.ErrRewound)
+	}
 	var list []eventlog.KeyValue
 	for key, v := range s.state {
 		if strings.HasPrefix(key, prefix) && key > after {

@@ -11,12 +11,14 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-log/weir/eventlog"
@@ -157,6 +159,9 @@ func configure(address string, opts Options) (*pgxpool.Config, error) {
 		conn.RuntimeParams["application_name"] = "weir"
 	}
 	conn.RuntimeParams["client_encoding"] = "UTF8"
+	if conn.ValidateConnect == nil && slices.ContainsFunc(conn.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != conn.Host || f.Port != conn.Port }) {
+		conn.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary // of several servers, never one that lags: no connection may stay there
+	}
 	if opts.Pooled {
 		conn.DefaultQueryExecMode = pgx.QueryExecModeExec
 		return config, nil

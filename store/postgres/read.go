@@ -21,7 +21,10 @@ var readStatement = wire.Statement{Name: "read", SQL: `
 	FROM weir.read($1, $2, $3, $4)
 	WHERE weir.still($5, $6, $7)`}
 
-var listStatement = wire.Statement{Name: "list", SQL: `SELECT key, version, value, age_us, now_ms FROM weir.list($1, $2, $3, $4)`}
+var listStatement = wire.Statement{Name: "list", SQL: `
+	SELECT key, version, value, age_us, now_ms
+	FROM weir.list($1, $2, $3, $4)
+	WHERE weir.still($5, $6, $7)`}
 
 // Read implements eventlog.Store with one statement, however many spans are asked for.
 func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
@@ -149,10 +152,11 @@ func checkSizes(slice *eventlog.Slice, sizes []int) {
 // Seek implements eventlog.Store. It finds the run that has the answer by the runs' summaries, and reads only that run's
 // batches.
 func (s *Store) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
-	sql, wanted := `SELECT weir.seek_time($1, $2, $3)`, []any{int64(p), int64(goal.At), int64(goal.From)}
+	sql, wanted := `SELECT weir.seek_time($4, $5, $6) WHERE weir.still($1, $2, $3)`, []any{int64(p), int64(goal.At), int64(goal.From)}
 	if goal.Bytes > 0 {
-		sql, wanted = `SELECT weir.seek_bytes($1, $2)`, []any{int64(p), goal.Bytes}
+		sql, wanted = `SELECT weir.seek_bytes($4, $5) WHERE weir.still($1, $2, $3)`, []any{int64(p), goal.Bytes}
 	}
+	wanted = append(s.lastIncarnation.now().args(), wanted...)
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	found, err := retry(ctx, interrupted, func() (*int64, error) {
@@ -190,7 +194,8 @@ func (s *Store) list(ctx context.Context, prefix, high, after string, limit int)
 	}
 	defer conn.Release()
 	most := binary.BigEndian.AppendUint32(nil, uint32(min(limit, math.MaxInt32)))
-	rows := listStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, []byte(prefix), []byte(high), []byte(after), most)
+	params := append([][]byte{[]byte(prefix), []byte(high), []byte(after), most}, s.lastIncarnation.now().params()...)
+	rows := listStatement.Run(ctx, conn.Conn().PgConn(), s.opts.Pooled, params...)
 	var list []eventlog.KeyValue
 	for rows.NextRow() {
 		row := rows.Values()

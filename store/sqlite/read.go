@@ -131,6 +131,9 @@ func (c *conn) fill(run []eventlog.Placed) error {
 // a batch.
 func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.Goal) (at eventlog.Offset, err error) {
 	err = s.view(ctx, func(r *conn) error {
+		if err := s.unchanged(r); err != nil {
+			return err
+		}
 		p, err := r.partition(id)
 		if err != nil {
 			return err
@@ -217,6 +220,9 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) (list
 	}
 	now := time.Now().UnixMilli()
 	err = s.view(ctx, func(r *conn) error {
+		if err := s.unchanged(r); err != nil {
+			return err
+		}
 		return r.query(sqlList, func(row []driver.Value) error {
 			key := row[0].(string)
 			if !strings.HasPrefix(key, prefix) {

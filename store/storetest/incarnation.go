@@ -44,6 +44,8 @@ func testRestored(t *testing.T, h Harness) {
 		},
 		"a trim":                        func() error { return r.store.Trim(r.ctx, 1, 2) },
 		"a read":                        func() error { return r.readError(eventlog.Span{Partition: 1, From: 2, MaxBytes: 100}) },
+		"a seek":                        func() error { _, err := r.store.Seek(r.ctx, 1, eventlog.Goal{At: 1}); return err },
+		"a list":                        func() error { _, err := r.store.List(r.ctx, "k", "", 1); return err },
 		"a read of bounds":              func() error { return r.readError(eventlog.Span{Partition: 1}) },
 		"a read of no partition":        func() error { return r.readError(eventlog.Span{Partition: 2, MaxBytes: 100}) },
 		"moved, with a mark of before,": func() error { _, _, err := r.store.Moved(r.ctx, mark); return err },
@@ -109,6 +111,12 @@ func testEpoch(t *testing.T, h Harness) {
 		if err := r.readError(eventlog.Span{Partition: p, MaxBytes: 100}); !errors.Is(err, eventlog.ErrRewound) {
 			t.Errorf("a read of partition %d in an epoch that is over: %v", p, err)
 		}
+	}
+	if _, err := r.store.List(r.ctx, "k", "", 1); !errors.Is(err, eventlog.ErrRewound) {
+		t.Errorf("a list in an epoch that is over: %v", err)
+	}
+	if _, err := r.store.Seek(r.ctx, 1, eventlog.Goal{At: 1}); !errors.Is(err, eventlog.ErrRewound) {
+		t.Errorf("a seek in an epoch that is over: %v", err)
 	}
 	if third := r.another(); third != r.store { // a store in memory is one value
 		if _, err := third.Read(r.ctx, []eventlog.Span{{Partition: 1}}, 100); err != nil {

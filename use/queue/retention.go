@@ -87,6 +87,7 @@ func (qs *Queues) removeFrom(ctx context.Context, id eventlog.TopicID, all []def
 		return nil // it is gone, or has a retention of somebody's choice
 	}
 	for _, p := range topic.Partitions {
+		changed := qs.log.IncarnationChanged()
 		bounds, _ := qs.log.Known(p)
 		floor := bounds.Next
 		for _, d := range all {
@@ -111,7 +112,7 @@ func (qs *Queues) removeFrom(ctx context.Context, id eventlog.TopicID, all []def
 		} else if err != nil && !gone(err) {
 			return err
 		}
-		if err := qs.log.Trim(ctx, p, to); err != nil {
+		if err := qs.log.TrimFound(ctx, changed, p, to); err != nil {
 			return err
 		}
 	}
