@@ -2,6 +2,7 @@ package sqlfn_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,5 +91,35 @@ func TestViewsShowQueuesAndTheirMessages(t *testing.T) {
 				t.Errorf("after retention deleted some: %s, want %s", got, want)
 			}
 		})
+	}
+}
+
+// Not all values of weir.state are JSON, and whoever may enqueue chooses how many there are: the views parse none but those that they show, whatever the plan.
+func TestViewsOfQueuesParseNothingElse(t *testing.T) {
+	address := pgtest.URL(t)
+	_, q := startQueuesWith(t, address, true, queue.Settings{Unique: true})
+	for n := range 3 {
+		if _, err := q.Enqueue(t.Context(), queue.NewMessage{Value: []byte("v"), Unique: fmt.Sprint("key ", n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, statistics := range []string{"none", "ANALYZE weir.state"} {
+		if statistics != "none" {
+			pgtest.Exec(t, address, statistics)
+		}
+		for _, off := range []string{"enable_hashjoin", "enable_indexscan, enable_bitmapscan, enable_indexonlyscan", "enable_nestloop", "enable_mergejoin, enable_hashjoin", "enable_seqscan"} {
+			reader := connect(t, login(t, address, "weir_reader"))
+			for name := range strings.SplitSeq(off, ", ") {
+				exec(t, reader, `SELECT set_config($1, 'off', false)`, name)
+			}
+			for _, sql := range []string{
+				`SELECT count(*) FROM weir.messages`, `SELECT count(*) FROM weir.messages WHERE queue = 'mail'`, `SELECT sum(ready + dead) FROM weir.queues`,
+			} {
+				var n int
+				if err := reader.QueryRow(t.Context(), sql).Scan(&n); err != nil || n != 3 {
+					t.Errorf("%s, statistics %s, without %s: %d, %v, want 3", sql, statistics, off, n, err)
+				}
+			}
+		}
 	}
 }

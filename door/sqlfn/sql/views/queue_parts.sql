@@ -14,6 +14,7 @@ SELECT d.queue,
 FROM (
     SELECT substr(s.key, 11) AS queue, convert_from(s.value, 'UTF8')::json AS about
     FROM weir.state s WHERE s.key >= 'queue/def/' AND s.key < 'queue/def0'
+    OFFSET 0
 ) AS d
 CROSS JOIN LATERAL (
     SELECT (d.about ->> 'topic_id')::uuid AS id
@@ -25,8 +26,11 @@ JOIN weir.partitions p ON p.topic = t.name
 LEFT JOIN LATERAL (
     -- Clients' own words are in it. PostgreSQL's text takes all but the zero character.
     SELECT e.part
-    FROM weir.state s
+    FROM (
+        SELECT x.value FROM weir.state x
+        WHERE x.key IN (format('queue/state/%s/%s', d.about ->> 'id', p.id), format('queue/state/%s/all', d.about ->> 'id')) -- with limits a queue has one state
+        OFFSET 0 -- first: values of other keys are no JSON
+    ) AS s
     CROSS JOIN LATERAL json_array_elements(replace(convert_from(s.value, 'UTF8'), '\u0000', '\ufffd')::json -> 'parts') AS e(part)
-    WHERE s.key IN (format('queue/state/%s/%s', d.about ->> 'id', p.id), format('queue/state/%s/all', d.about ->> 'id')) -- with limits a queue has one state
-      AND (e.part ->> 'partition')::bigint = p.id
+    WHERE (e.part ->> 'partition')::bigint = p.id
 ) AS s ON true;

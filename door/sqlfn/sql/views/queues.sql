@@ -11,6 +11,7 @@ SELECT d.queue,
 FROM (
     SELECT substr(s.key, 11) AS queue, convert_from(s.value, 'UTF8')::json AS about
     FROM weir.state s WHERE s.key >= 'queue/def/' AND s.key < 'queue/def0'
+    OFFSET 0 -- first: values of other keys are no JSON
 ) AS d
 LEFT JOIN LATERAL (
     SELECT (sum(greatest(0, q.next_offset - coalesce(q.next, q.first_offset))) + sum(r.ready))::bigint AS ready,
@@ -40,9 +41,8 @@ LEFT JOIN LATERAL (
     FROM weir.partitions p
     LEFT JOIN LATERAL (
         SELECT e.part
-        FROM weir.state s
+        FROM (SELECT x.value FROM weir.state x WHERE x.key = format('queue/dead/%s/%s', d.about ->> 'id', p.id) OFFSET 0) AS s
         CROSS JOIN LATERAL json_array_elements(replace(convert_from(s.value, 'UTF8'), '\u0000', '\ufffd')::json -> 'parts') AS e(part)
-        WHERE s.key = format('queue/dead/%s/%s', d.about ->> 'id', p.id)
     ) AS s ON true
     WHERE p.topic = d.queue || '.dlt'
 ) AS l ON true;
