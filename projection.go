@@ -39,7 +39,8 @@ type Projection struct {
 	// MaxBatch is the most events that BatchHandler gets. Default 100.
 	MaxBatch int
 	// TakeOver, if not nil, is called when a run has caught up, before readers are told to use it (ProjectionInfo.Run): for example to
-	// rename tables. It may be called more than once, and in several processes at once. After an error it is called again later.
+	// rename tables. It may be called more than once, and in several processes at once; a run that has fallen behind meanwhile catches up
+	// first, and then it is called again. So it is after an error.
 	TakeOver func(ctx context.Context, run int64) error
 
 	// Retry says how often and how soon an event is handled again when that failed. Default: 15 times, which takes one to two
@@ -116,16 +117,16 @@ func (l *Log) Projection(ctx context.Context, name string) (ProjectionInfo, erro
 		return ProjectionInfo{}, err
 	}
 	info := ProjectionInfo{Name: name, Paused: p.Paused}
-	info.Run, err = l.describeRun(ctx, p, p.Run)
+	info.Run, err = l.describeRun(ctx, p.Run)
 	if err == nil && p.Next != nil {
 		info.Next = new(ProjectionRun)
-		*info.Next, err = l.describeRun(ctx, p, *p.Next)
+		*info.Next, err = l.describeRun(ctx, *p.Next)
 	}
 	return info, wrap(err, "describe projection %q", name)
 }
 
-func (l *Log) describeRun(ctx context.Context, p stream.Projection, run stream.Run) (ProjectionRun, error) {
-	r := ProjectionRun{Number: run.Number, Version: run.Version, Categories: run.Categories, Group: p.Group(run.Number)}
+func (l *Log) describeRun(ctx context.Context, run stream.Run) (ProjectionRun, error) {
+	r := ProjectionRun{Number: run.Number, Version: run.Version, Categories: run.Categories, Group: run.Group}
 	places, err := l.placesOf(ctx, run)
 	if err != nil {
 		return r, err
@@ -273,7 +274,7 @@ func (l *Log) awaitProjection(ctx context.Context, name, category, stream string
 		if err != nil {
 			return err
 		}
-		at, err := l.projectedTo(ctx, p.Group(p.Run.Number), []projectedPlace{place})
+		at, err := l.projectedTo(ctx, p.Run.Group, []projectedPlace{place})
 		if err != nil {
 			return err
 		}
@@ -318,7 +319,7 @@ func (l *Log) DeleteProjection(ctx context.Context, name string) error {
 			return err
 		}
 		for _, run := range p.Runs() {
-			if err := l.groups.Delete(ctx, p.Group(run.Number)); err != nil && !errors.Is(err, ErrUnknownGroup) {
+			if err := l.groups.Delete(ctx, run.Group); err != nil && !errors.Is(err, ErrUnknownGroup) {
 				return err
 			}
 		}

@@ -180,6 +180,10 @@ func TestARebuildTakesOverWithoutAGap(t *testing.T) {
 			}
 		})
 		eventually(t, "the first run has begun", func() bool { return len(m.of(1)) > 10 })
+		first, err := w.Projection(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := w.RebuildProjection(t.Context(), "orders"); err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +208,7 @@ func TestARebuildTakesOverWithoutAGap(t *testing.T) {
 		}
 		eventually(t, "the group of the first run is deleted", func() bool {
 			groups, err := w.Groups(t.Context())
-			return err == nil && !slices.Contains(groups, "projection.orders.1") && slices.Contains(groups, info.Run.Group)
+			return err == nil && !slices.Contains(groups, first.Run.Group) && slices.Contains(groups, info.Run.Group)
 		})
 	})
 }
@@ -305,7 +309,7 @@ func TestAPausedProjectionRests(t *testing.T) {
 		p := weir.Projection{Name: "orders", Categories: []string{"order"}, Handler: m.handle}
 		j := project(t, w, p)
 		appendTo(t, c, "1", "Placed")
-		projected(t, w, "orders")
+		info := projected(t, w, "orders")
 		closeProjector(t, j)
 		if err := w.PauseProjection(t.Context(), "orders"); err != nil {
 			t.Fatal(err)
@@ -313,7 +317,7 @@ func TestAPausedProjectionRests(t *testing.T) {
 		appendTo(t, c, "1", "Paid")
 		project(t, w, p) // paused from its first moment on
 		eventually(t, "it has joined its group", func() bool {
-			g, err := w.Group(t.Context(), "projection.orders.1")
+			g, err := w.Group(t.Context(), info.Run.Group)
 			return err == nil && len(g.Members) == 1
 		})
 		if info, err := w.Projection(t.Context(), "orders"); err != nil || !info.Paused || info.Run.Lag != 1 || len(m.of(1)) != 1 {
@@ -590,4 +594,174 @@ func TestEachVersionReadsItsOwnCategories(t *testing.T) {
 			t.Errorf("version 2 has %q", got)
 		}
 	})
+}
+
+// tookOver waits until a run is the one that readers use.
+func tookOver(t *testing.T, w *weir.Log, name string, run int64) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("run %d of projection %s takes over", run, name), func() bool {
+		info, err := w.Projection(t.Context(), name)
+		return err == nil && info.Run.Number == run && info.Next == nil
+	})
+}
+
+// The group of a run that was given up is left behind. A projection that is deleted and begins anew has runs of the same numbers, which read everything.
+func TestNoRunGoesOnWhereAnotherWas(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	appendTo(t, category(t, w, "order", 1), "1", "Placed")
+	var m model
+	p := weir.Projection{Name: "orders", Version: 1, Categories: []string{"order"}, Handler: m.handle}
+	j := project(t, w, p)
+	projected(t, w, "orders")
+	closeProjector(t, j)
+	caughtUp := make(chan struct{}, 100)
+	p.Version, p.TakeOver = 2, func(context.Context, int64) error {
+		caughtUp <- struct{}{}
+		return errors.New("not yet")
+	}
+	j = project(t, w, p)
+	next(t, caughtUp)
+	closeProjector(t, j)
+	p.Version, p.TakeOver = 3, nil
+	j = project(t, w, p)
+	tookOver(t, w, "orders", 3)
+	closeProjector(t, j)
+	if err := w.DeleteProjection(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	var anew model
+	p.Handler = anew.handle
+	project(t, w, p)
+	projected(t, w, "orders")
+	if err := w.RebuildProjection(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	tookOver(t, w, "orders", 2)
+	for run := range int64(2) {
+		if got := anew.of(run + 1); !slices.Equal(got, []string{"order/1@0 Placed"}) {
+			t.Errorf("run %d has %q", run+1, got)
+		}
+	}
+}
+
+// TakeOver takes its time, and the present run goes on: the next one does not take over before it has that, too.
+func TestARunThatFellBackDuringTakeOverCatchesUpFirst(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	c := category(t, w, "order", 1)
+	appendTo(t, c, "1", "Placed")
+	held, release := make(chan struct{}), make(chan struct{})
+	var m model
+	var asked atomic.Int64
+	project(t, w, weir.Projection{
+		Name: "orders", Categories: []string{"order"}, CommitEvery: time.Millisecond,
+		Handler: func(ctx context.Context, e weir.ProjectedEvent) error {
+			if e.Run == 2 && e.Type == "Paid" {
+				close(held)
+				<-release
+			}
+			return m.handle(ctx, e)
+		},
+		TakeOver: func(ctx context.Context, _ int64) error {
+			if asked.Add(1) > 1 {
+				return nil
+			}
+			if _, err := c.Append(ctx, "1", weir.AnyVersion, weir.NewStreamEvent{Type: "Paid"}); err != nil {
+				return err
+			}
+			<-held
+			return w.AwaitProjection(ctx, "orders", "order", "1") // the present run has it, and readers are told so
+		},
+	})
+	projected(t, w, "orders")
+	if err := w.RebuildProjection(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	next(t, held)
+	eventually(t, "the first run has the event", func() bool { return len(m.of(1)) == 2 })
+	if info, err := w.Projection(t.Context(), "orders"); err != nil || info.Run.Number != 1 {
+		t.Errorf("%+v, %v: the second run lacks an event that readers had", info, err)
+	}
+	close(release)
+	tookOver(t, w, "orders", 2)
+	if got := m.of(2); len(got) != 2 || asked.Load() < 2 {
+		t.Errorf("run 2 has %q, and TakeOver was called %d times", got, asked.Load())
+	}
+}
+
+func TestCloseEndsAProjectionWhoseTakeOverHangs(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	c := category(t, w, "order", 1)
+	appendTo(t, c, "1", "Placed")
+	release, called := make(chan struct{}), make(chan struct{}, 10)
+	var m model
+	j, err := w.Project(t.Context(), weir.Projection{Name: "orders", Categories: []string{"order"}, Handler: m.handle, TakeOver: func(context.Context, int64) error {
+		called <- struct{}{}
+		<-release
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer close(release)
+	projected(t, w, "orders")
+	if err := w.RebuildProjection(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	next(t, called)
+	info, err := w.Projection(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := j.Close(ctx); err == nil || !strings.Contains(err.Error(), "TakeOver") {
+		t.Errorf("close: %v, want an error that names TakeOver", err)
+	}
+	eventually(t, "its consumers have left", func() bool {
+		g, err := w.Group(t.Context(), info.Run.Group)
+		return err == nil && len(g.Members) == 0
+	})
+}
+
+func TestAPanicOfTakeOverIsAnError(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	appendTo(t, category(t, w, "order", 1), "1", "Placed")
+	var m model
+	var calls atomic.Int64
+	project(t, w, weir.Projection{Name: "orders", Categories: []string{"order"}, Handler: m.handle, TakeOver: func(context.Context, int64) error {
+		if calls.Add(1) == 1 {
+			panic("oops")
+		}
+		return nil
+	}})
+	projected(t, w, "orders")
+	if err := w.RebuildProjection(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	tookOver(t, w, "orders", 2)
+}
+
+// A category that was deleted and made again while a run works is another: its subjects have other keys.
+func TestAProjectionReadsACategoryThatWasMadeAgain(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	named := func(c *weir.Category, who string) {
+		t.Helper()
+		if _, err := c.Append(t.Context(), who, weir.NoStream, weir.NewStreamEvent{Type: "Named", Subject: who, Data: []byte("I am " + who)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	named(category(t, w, "customer", 1), "anne")
+	got := make(chan weir.ProjectedEvent, 10)
+	project(t, w, weir.Projection{Name: "customers", Categories: []string{"customer"}, Handler: func(_ context.Context, e weir.ProjectedEvent) error {
+		got <- e
+		return nil
+	}})
+	next(t, got)
+	if err := w.DeleteTopic(t.Context(), "customer"); err != nil {
+		t.Fatal(err)
+	}
+	named(category(t, w, "customer", 1), "bob")
+	if e := next(t, got); string(e.Data) != "I am bob" || e.Erased {
+		t.Errorf("%+v", e)
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/recovered"
 	"github.com/weir-log/weir/use/stream"
 )
 
@@ -36,7 +37,7 @@ type Projector struct {
 	resumed int64
 	paused  bool
 	goal    goal
-	seen    []int64 // runs whose groups are there; those that are over are to be deleted
+	seen    []string // the groups of runs; those that are over are to be deleted
 
 	mu   sync.Mutex // guards runs
 	runs map[int64]*projectorRun
@@ -124,10 +125,11 @@ func (j *Projector) Close(ctx context.Context) error {
 	delete(j.log.projectors, j)
 	j.log.mu.Unlock()
 	j.stop()
+	var late error
 	select {
 	case <-j.ended:
 	case <-ctx.Done():
-		return fmt.Errorf("close the projector of %q: the store has not answered yet: %w", j.p.Name, context.Cause(ctx))
+		late = fmt.Errorf("its TakeOver has not returned, or the store has not answered: %w", context.Cause(ctx))
 	}
 	j.mu.Lock()
 	var consumers []closer
@@ -135,7 +137,7 @@ func (j *Projector) Close(ctx context.Context) error {
 		consumers = append(consumers, r.consumer)
 	}
 	j.mu.Unlock()
-	return wrap(closeAll(ctx, consumers), "close the projector of %q", j.p.Name)
+	return wrap(errors.Join(late, closeAll(ctx, consumers)), "close the projector of %q", j.p.Name)
 }
 
 // Halted tells which partitions have stopped at an event in this process, and why.
@@ -198,25 +200,26 @@ func (j *Projector) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	wanted := make(map[int64][]string) // the runs of this version that are made, with the categories that there are
+	wanted := make(map[int64]stream.Run) // the runs of this version that are made, with the categories that there are
 	for _, run := range p.Runs() {
 		if run.Version != j.p.Version {
 			continue
 		}
-		if wanted[run.Number], err = j.log.categoriesOf(ctx, run); err != nil {
+		if run.Categories, err = j.log.categoriesOf(ctx, run); err != nil {
 			return err
 		}
+		wanted[run.Number] = run
 	}
 	err = j.endRuns(ctx, func(number int64, r *projectorRun) bool {
-		categories, is := wanted[number]
-		return is && slices.Equal(r.categories, categories)
+		run, is := wanted[number]
+		return is && slices.Equal(r.categories, run.Categories)
 	})
 	if err != nil {
 		return err
 	}
 	j.obey(p)
-	for number, categories := range wanted {
-		if err := j.begin(ctx, p, number, categories); err != nil {
+	for _, run := range wanted {
+		if err := j.begin(ctx, p.Paused, run); err != nil {
 			return err
 		}
 	}
@@ -247,52 +250,68 @@ func (j *Projector) obey(p stream.Projection) {
 }
 
 // begin begins to work on a run, if it has not begun and there is something to read.
-func (j *Projector) begin(ctx context.Context, p stream.Projection, run int64, categories []string) error {
+func (j *Projector) begin(ctx context.Context, paused bool, run stream.Run) error {
 	j.mu.Lock()
-	_, runs := j.runs[run]
+	_, runs := j.runs[run.Number]
 	j.mu.Unlock()
-	if runs || len(categories) == 0 {
+	if runs || len(run.Categories) == 0 {
 		return nil
 	}
-	of := make(map[string]*stream.Category, len(categories))
-	for _, name := range categories {
-		c, err := j.log.streams.Category(ctx, name)
-		if errors.Is(err, ErrUnknownCategory) {
-			continue // deleted: nothing comes of it
-		}
-		if err != nil {
-			return err
-		}
-		of[name] = c
-	}
+	of := &categoriesRead{log: j.log, byID: make(map[eventlog.TopicID]*stream.Category)}
 	sub := Subscription{
-		Group: p.Group(run), Topics: categories, Retry: j.p.Retry, DeadLetter: j.p.DeadLetter,
+		Group: run.Group, Topics: run.Categories, Retry: j.p.Retry, DeadLetter: j.p.DeadLetter,
 		Concurrency: j.p.Concurrency, CommitEvery: j.p.CommitEvery, Session: j.p.Session, MaxBatch: j.p.MaxBatch,
 	}
 	if j.p.BatchHandler != nil {
 		sub.BatchHandler = func(ctx context.Context, events []Event) error {
-			return j.handle(ctx, run, of[events[0].Topic], events...)
+			return j.handle(ctx, run.Number, of, events...)
 		}
 	} else {
-		sub.Handler = func(ctx context.Context, e Event) error { return j.handle(ctx, run, of[e.Topic], e) }
+		sub.Handler = func(ctx context.Context, e Event) error { return j.handle(ctx, run.Number, of, e) }
 	}
-	c, err := j.log.consume(ctx, sub, p.Paused)
+	c, err := j.log.consume(ctx, sub, paused)
 	if err != nil {
 		return err
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.runs[run] = &projectorRun{categories: categories, consumer: c}
+	j.runs[run.Number] = &projectorRun{categories: run.Categories, consumer: c}
 	return nil
 }
 
+// categoriesRead are those that a run gets events of. One that was deleted and made again is another.
+type categoriesRead struct {
+	log  *Log
+	mu   sync.Mutex // guards byID
+	byID map[eventlog.TopicID]*stream.Category
+}
+
+func (r *categoriesRead) of(ctx context.Context, e Event) (*stream.Category, error) {
+	id := e.from.key.Topic
+	r.mu.Lock()
+	c := r.byID[id]
+	r.mu.Unlock()
+	if c != nil {
+		return c, nil
+	}
+	c, err := r.log.streams.Category(ctx, e.Topic)
+	if err != nil {
+		return nil, err
+	}
+	if c.ID() != id {
+		return nil, fmt.Errorf("%w: %q was deleted, and made again", ErrUnknownCategory, e.Topic)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.byID[id] = c
+	return c, nil
+}
+
 // handle passes events of one topic on to the projection's handler.
-func (j *Projector) handle(ctx context.Context, run int64, c *stream.Category, events ...Event) error {
-	if c == nil { // its category was deleted when the run began, and is there again
-		var err error
-		if c, err = j.log.streams.Category(ctx, events[0].Topic); err != nil {
-			return err
-		}
+func (j *Projector) handle(ctx context.Context, run int64, of *categoriesRead, events ...Event) error {
+	c, err := of.of(ctx, events[0])
+	if err != nil {
+		return err
 	}
 	records := make([]batch.Record, len(events))
 	for i, e := range events {
@@ -301,13 +320,13 @@ func (j *Projector) handle(ctx context.Context, run int64, c *stream.Category, e
 			records[i].Timestamp = e.Time.UnixMilli()
 		}
 	}
-	found, of, err := c.EventsIn(ctx, records...)
+	found, place, err := c.EventsIn(ctx, records...)
 	if err != nil || len(found) == 0 {
 		return err
 	}
 	projected := make([]ProjectedEvent, len(found))
 	for i, e := range found {
-		from := events[of[i]]
+		from := events[place[i]]
 		projected[i] = ProjectedEvent{
 			StreamEvent: e, Category: from.Topic, Run: run, Deleted: e.Type == stream.TypeDeleted, Attempt: from.Attempt, event: from,
 		}
@@ -317,7 +336,7 @@ func (j *Projector) handle(ctx context.Context, run int64, c *stream.Category, e
 	}
 	err = j.p.BatchHandler(ctx, projected)
 	if failed, told := failedIndex(err, len(projected)); told {
-		return FailedAt(of[failed], err) // which counts the events of streams alone
+		return FailedAt(place[failed], err) // which counts the events of streams alone
 	}
 	return err
 }
@@ -335,7 +354,7 @@ func (j *Projector) endRuns(ctx context.Context, keep func(number int64, r *proj
 	j.mu.Unlock()
 	var errs []error
 	for _, r := range end {
-		ctx, cancel := context.WithTimeout(ctx, endRunTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endRunTime)
 		errs = append(errs, r.consumer.Close(ctx))
 		cancel()
 	}
@@ -357,22 +376,17 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 			return err
 		}
 	}
-	present, err := j.log.projectedTo(ctx, p.Group(p.Run.Number), places)
-	if err != nil {
+	caughtUp, err := j.caughtUp(ctx, p, places)
+	if err != nil || !caughtUp {
 		return err
-	}
-	next, err := j.log.projectedTo(ctx, p.Group(p.Next.Number), places)
-	if err != nil {
-		return err
-	}
-	for i, pl := range places {
-		if next[i] < max(j.goal.ends[pl.id], present[i]) {
-			return nil
-		}
 	}
 	if j.p.TakeOver != nil {
-		if err := j.p.TakeOver(ctx, p.Next.Number); err != nil {
+		if err := recovered.Do(func() error { return j.p.TakeOver(ctx, p.Next.Number) }); err != nil {
 			return fmt.Errorf("run %d has caught up and cannot take over: %w", p.Next.Number, err)
+		}
+		// It may have taken long, and the present run has gone on.
+		if caughtUp, err = j.caughtUp(ctx, p, places); err != nil || !caughtUp {
+			return err
 		}
 	}
 	if _, err := j.log.streams.TakeOver(ctx, p.Name, p.Next.Number); err != nil {
@@ -381,6 +395,24 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 	j.log.logger.Info("a run of a projection has taken over", "projection", p.Name, "run", p.Next.Number, "version", p.Next.Version)
 	poke(j.wake) // to end the older run
 	return nil
+}
+
+// caughtUp reports whether the next run has reached the goal, and all that the present run has handled.
+func (j *Projector) caughtUp(ctx context.Context, p stream.Projection, places []projectedPlace) (bool, error) {
+	present, err := j.log.projectedTo(ctx, p.Run.Group, places)
+	if err != nil {
+		return false, err
+	}
+	next, err := j.log.projectedTo(ctx, p.Next.Group, places)
+	if err != nil {
+		return false, err
+	}
+	for i, pl := range places {
+		if next[i] < max(j.goal.ends[pl.id], present[i]) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 func (j *Projector) newGoal(ctx context.Context, p stream.Projection, places []projectedPlace, now time.Time) (goal, error) {
@@ -407,19 +439,19 @@ func (j *Projector) newGoal(ctx context.Context, p stream.Projection, places []p
 // deleteGroups deletes the groups of runs that are over, once they have no members. What it does not come to, since all processes end
 // before, expires as every group does that nobody uses.
 func (j *Projector) deleteGroups(ctx context.Context, p stream.Projection) error {
-	var runs []int64
+	var made []string
 	for _, run := range p.Runs() {
-		runs = append(runs, run.Number)
-		if !slices.Contains(j.seen, run.Number) {
-			j.seen = append(j.seen, run.Number)
+		made = append(made, run.Group)
+		if !slices.Contains(j.seen, run.Group) {
+			j.seen = append(j.seen, run.Group)
 		}
 	}
 	var failed error
-	j.seen = slices.DeleteFunc(j.seen, func(run int64) bool {
-		if slices.Contains(runs, run) || failed != nil {
+	j.seen = slices.DeleteFunc(j.seen, func(name string) bool {
+		if slices.Contains(made, name) || failed != nil {
 			return false
 		}
-		err := j.log.groups.Delete(ctx, p.Group(run))
+		err := j.log.groups.Delete(ctx, name)
 		if err != nil && !errors.Is(err, ErrUnknownGroup) && !errors.Is(err, ErrGroupInUse) {
 			failed = err
 		}

@@ -18,6 +18,8 @@ var (
 	ErrBoundary = stream.ErrBoundary
 	// ErrArchived: the stream is archived: it can be read, and not appended to until Category.Unarchive.
 	ErrArchived = stream.ErrArchived
+	// ErrForgotten: events that an aggregate's state rests on were forgotten, and no snapshot stands for them.
+	ErrForgotten = stream.ErrForgotten
 	// ErrStreamChanged: events were deleted from the stream while it was read. Read it again.
 	ErrStreamChanged = stream.ErrChanged
 	// ErrEventIDReused: an event with the same id and other content is in the stream.

@@ -74,7 +74,7 @@ func upToDate(ctx context.Context, log *weir.Log, name string) error {
 // projectionLatency appends at the rate while a projection goes, and tells how late it was. Events are numbered: each is projected once.
 func projectionLatency(ctx context.Context, log *weir.Log, c *weir.Category, kind, address string, length time.Duration) (string, error) {
 	most := int(length.Seconds()+10) * projectedRate
-	began := time.Now() // the clock of all that is noted
+	began := time.Now()                                                      // the clock of all that is noted
 	answered, seen := make([]atomic.Int64, most), make([]atomic.Int64, most) // nanoseconds since began
 	var numbers atomic.Int64
 	project := func(events []weir.ProjectedEvent) error {

@@ -128,6 +128,17 @@ func (m *model) projected(consumer string, run int64, s sight) {
 	m.streams.projects[run][s.Topic] = max(m.streams.projects[run][s.Topic], s.Offset+1)
 }
 
+// judgeProjected holds what a run of the projection got against the streams.
+func (m *model) judgeProjected(run int64, held map[string][]string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for stream, values := range held {
+		if got := m.streams.projects[run][stream]; got != int64(len(values)) {
+			m.violate("S8", []string{stream}, "run %d got %s up to version %d, and it has %d events", run, stream, got, len(values))
+		}
+	}
+}
+
 // judgeStreams holds what all streams have at the end against what was answered.
 func (m *model) judgeStreams(held map[string][]string) {
 	m.mu.Lock()

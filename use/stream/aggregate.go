@@ -51,6 +51,7 @@ func (a *Aggregate[S]) load(ctx context.Context, stream string) (state S, versio
 		return state, h.Next, err
 	}
 	version = h.First
+	whole := h.First == h.Born
 	if a.Decode != nil {
 		saved, is, err := a.Category.snapshotOf(ctx, stream, h, h.Next)
 		if err != nil {
@@ -58,9 +59,12 @@ func (a *Aggregate[S]) load(ctx context.Context, stream string) (state S, versio
 		}
 		if is {
 			if decoded, err := a.Decode(saved.Data); err == nil {
-				state, version = decoded, saved.Version
+				state, version, whole = decoded, saved.Version, true
 			}
 		}
+	}
+	if !whole {
+		return state, version, fmt.Errorf("%w: those below version %d", ErrForgotten, h.First)
 	}
 	var failed error
 	err = a.Category.visitFrom(ctx, stream, h, Range{From: version}, func(e Event) bool {

@@ -104,6 +104,7 @@ type op struct {
 	snapshot   *Snapshot
 	within     map[string]eventlog.Version // tags' keys are still at these versions
 	edit       func(head) head             // of the head alone; nil: it is something else
+	unless     func(head) bool             // then it is done already; nil: never
 
 	done   chan struct{} // closed once result and err are there
 	result Appended

@@ -21,6 +21,9 @@ func TestAnArchivedStreamIsReadAndNotAppendedTo(t *testing.T) {
 		if err := c.Archive(t.Context(), "never was", stream.Any); !errors.As(err, &conflict) {
 			t.Errorf("one that never was: %v, want a *ConflictError", err)
 		}
+		if err := c.Archive(t.Context(), "never was", 0); !errors.As(err, &conflict) {
+			t.Errorf("one that never was, at version 0: %v, want a *ConflictError", err)
+		}
 		for range 2 {
 			check(t, c.Archive(t.Context(), "s", 2))
 		}

@@ -200,7 +200,7 @@ func (s *Streams) sweepStream(ctx context.Context, note eventlog.KeyValue) error
 			}
 			var tagged []string
 			if left.after == "" {
-				tagged = tagsOf(gone)
+				tagged = tagKeysOf(gone)
 			}
 			if done, err := s.forget(ctx, gone, tagged, isThere); !done {
 				return err

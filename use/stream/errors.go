@@ -14,6 +14,9 @@ var (
 	ErrCategoryExists = errors.New("category exists")
 	// ErrArchived: the stream is archived: it can be read, and not appended to until Unarchive.
 	ErrArchived = errors.New("the stream is archived")
+	// ErrForgotten: events that an aggregate's state rests on were forgotten (Category.Forget, Retention), and it has no snapshot from
+	// after them that it can use.
+	ErrForgotten = errors.New("events were forgotten, and no snapshot stands for them")
 	// ErrChanged: the stream was deleted, or some of its events were, while it was read. What was read before is true; read it again.
 	ErrChanged = errors.New("changed while it was read")
 	// ErrIDReused: an event with the same id and other content is in the stream.

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type Run struct {
 	Number     int64    `json:"number"`               // 1 for the first, and higher by one for each
 	Version    int      `json:"version,omitempty"`    // of the handler that makes it
 	Categories []string `json:"categories,omitempty"` // what it reads; none: all categories
+	// Group is the consumer group that makes it. No other run has ever had it: one that is left behind tells no later run where to go on.
+	Group string `json:"group"`
 }
 
 // Projection is what all processes know of a projection: which run readers use, and which one is being made beside it.
@@ -43,9 +46,10 @@ type Projection struct {
 	version eventlog.Version
 }
 
-// Group is the consumer group that makes a run.
-func (p Projection) Group(run int64) string {
-	return "projection." + p.Name + "." + strconv.FormatInt(run, 10)
+// newRun describes a run that is to begin.
+func (p Projection) newRun(number int64, version int, categories []string) Run {
+	group := "projection." + p.Name + "." + strconv.FormatInt(number, 10) + "." + strings.ToLower(rand.Text()[:10])
+	return Run{Number: number, Version: version, Categories: categories, Group: group}
 }
 
 // Runs lists the runs that are made.
@@ -62,7 +66,8 @@ func (p *Projection) begin(version int, categories []string) {
 	if p.Next != nil { // it is given up
 		number = p.Next.Number
 	}
-	p.Next = &Run{Number: number + 1, Version: version, Categories: categories}
+	next := p.newRun(number+1, version, categories)
+	p.Next = &next
 }
 
 // Projection reads what is known of a projection.
@@ -100,7 +105,7 @@ func (s *Streams) EnsureProjection(ctx context.Context, name string, version int
 		}
 		switch {
 		case p.version == 0:
-			p.Run = Run{Number: 1, Version: version, Categories: categories}
+			p.Run = p.newRun(1, version, categories)
 		case newest.Version < version:
 			p.begin(version, categories)
 		case newest.Version == version && !slices.Equal(newest.Categories, categories):

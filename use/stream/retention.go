@@ -18,7 +18,7 @@ const (
 	retainEvery = 10 * time.Minute
 )
 
-// Retention says which events of a stream are kept: the newest ones that are within both limits. The zero value keeps all. It is
+// Retention says which events of a stream are kept: the newest ones that are within both limits, and those after the newest snapshot. The zero value keeps all. It is
 // applied about every ten minutes; the events are forgotten then as by Category.Forget. The records of the category's topic are kept
 // as its own retention.ms says.
 type Retention struct {
@@ -164,10 +164,12 @@ func (c *Category) retain(ctx context.Context, r Retention) error {
 	if err != nil {
 		return err
 	}
-	return c.owner.log.ListAll(ctx, c.key(headPrefix, ""), func(kv eventlog.KeyValue) error {
+	var errs []error // of single streams, which hold up no others
+	err = c.owner.log.ListAll(ctx, c.key(headPrefix, ""), func(kv eventlog.KeyValue) error {
 		h, err := headIn(kv)
 		if err != nil || !h.exists() {
-			return err
+			errs = append(errs, err)
+			return nil
 		}
 		own := r
 		if h.Retention != nil {
@@ -177,8 +179,12 @@ func (c *Category) retain(ctx context.Context, r Retention) error {
 		if err != nil {
 			return fmt.Errorf("key %s does not end in a name: %w", kv.Key, err)
 		}
-		return c.retainStream(ctx, stream, h, own)
+		if err := c.retainStream(ctx, stream, h, own); err != nil {
+			errs = append(errs, fmt.Errorf("retention of stream %q of category %q: %w", shorten(stream), c.Name(), err))
+		}
+		return ctx.Err()
 	})
+	return errors.Join(append(errs, err)...)
 }
 
 // retainStream forgets the events of a stream that its retention does not keep.
@@ -210,5 +216,19 @@ func (c *Category) retainStream(ctx context.Context, stream string, h head, r Re
 	if keep == h.First {
 		return nil
 	}
-	return c.Forget(ctx, stream, keep)
+	// An aggregate goes on from its newest snapshot, with the events from there on.
+	if s, is, err := c.snapshotOf(ctx, stream, h, h.Next); err != nil {
+		return err
+	} else if is {
+		keep = min(keep, s.Version)
+	}
+	_, m, err := c.readMark(ctx)
+	if err != nil || h.Retention == nil && m.Retention != r {
+		return err // it was changed meanwhile: the next time
+	}
+	changed := func(now head) bool {
+		return (now.Retention == nil) != (h.Retention == nil) || now.Retention != nil && *now.Retention != r || now.Born != h.Born
+	}
+	_, err = c.remove(ctx, "forget events of", &op{stream: stream, expected: Any, keep: keep, unless: changed, done: make(chan struct{})})
+	return err
 }

@@ -118,3 +118,79 @@ func TestANegativeRetentionIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// retained waits until a stream has so many events.
+func retained(t *testing.T, c *stream.Category, name string, want int) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; {
+		got := versions(t, c, name)
+		if len(got) == want {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("stream %s has %v, want %d events", name, got, want)
+		}
+	}
+}
+
+// Retention leaves what an aggregate goes on from; where somebody forgets more, its state is an error and not wrong.
+func TestAnAggregateIsWholeAfterRetention(t *testing.T) {
+	p := begin(t, memory.New())
+	c, err := p.CreateCategory(t.Context(), stream.Spec{Name: "orders", Retention: stream.Retention{Events: 5}})
+	check(t, err)
+	a := stream.Aggregate[int]{
+		Category: c, SnapshotEvery: 10,
+		Apply:  func(n int, _ stream.Event) (int, error) { return n + 1, nil },
+		Encode: func(n int) ([]byte, error) { return fmt.Append(nil, n), nil },
+		Decode: func(b []byte) (n int, err error) { _, err = fmt.Sscan(string(b), &n); return n, err },
+	}
+	for range 18 {
+		_, err := a.Do(t.Context(), "s", func(int) ([]stream.NewEvent, error) { return []stream.NewEvent{{Type: "e"}}, nil })
+		check(t, err)
+	}
+	sweeping(t, p)
+	retained(t, c, "s", 8) // the snapshot is at version 10
+	if n, at, err := a.Load(t.Context(), "s"); err != nil || n != 18 || at != 18 {
+		t.Errorf("state %d at version %d, %v, want 18", n, at, err)
+	}
+	check(t, c.Forget(t.Context(), "s", 13))
+	if n, _, err := a.Load(t.Context(), "s"); !errors.Is(err, stream.ErrForgotten) {
+		t.Errorf("with events after the snapshot forgotten: state %d, %v, want ErrForgotten", n, err)
+	}
+}
+
+func TestRetentionObeysWhatWasSetMeanwhile(t *testing.T) {
+	store := &hooked{Store: memory.New(), prefix: "stream/head/"}
+	p := begin(t, store)
+	c, err := p.CreateCategory(t.Context(), stream.Spec{Name: "orders", Partitions: 1, Retention: stream.Retention{Events: 1}})
+	check(t, err)
+	for _, s := range []string{"s", "t"} {
+		for range 5 {
+			_, err := c.Append(t.Context(), s, stream.Any, stream.NewEvent{Type: "e"})
+			check(t, err)
+		}
+	}
+	set := func() { check(t, c.SetStreamRetention(context.Background(), "s", &stream.Retention{})) } // once the heads were listed
+	store.after.Store(&set)
+	sweeping(t, p)
+	retained(t, c, "t", 1)
+	if got := versions(t, c, "s"); len(got) != 5 {
+		t.Errorf("it has %v, and was to keep all", got)
+	}
+}
+
+func TestADamagedStreamHoldsUpNoOthersRetention(t *testing.T) {
+	p := begin(t, memory.New())
+	c, err := p.CreateCategory(t.Context(), stream.Spec{Name: "orders", Partitions: 1, Retention: stream.Retention{Age: time.Minute}})
+	check(t, err)
+	for _, s := range []string{"a", "b"} {
+		_, err := c.Append(t.Context(), s, stream.Any, stream.NewEvent{Type: "e", Time: time.Now().Add(-time.Hour)})
+		check(t, err)
+	}
+	kvs, err := p.log.List(t.Context(), "stream/event/", "", 10)
+	check(t, err)
+	_, err = p.log.Append(t.Context(), eventlog.Entry{Puts: []eventlog.Put{{Key: kvs[0].Key, Version: kvs[0].Version + 1, Value: []byte("damaged")}}})
+	check(t, err)
+	sweeping(t, p)
+	retained(t, c, "b", 0)
+}

@@ -64,7 +64,11 @@ func TestAReaderIsToldThatTheStreamChanged(t *testing.T) {
 			t.Errorf("read %d events and the error %v, want 1000 and ErrChanged", n, failed)
 		}
 	}
-	change(func() { restore(false) })
+	change(func() {
+		changed := p.log.IncarnationChanged()
+		restore(false)
+		<-changed
+	})
 	_, err = c.Append(t.Context(), "s", 1000, plain(make([]string, 1000)...)...)
 	check(t, err)
 	change(func() {

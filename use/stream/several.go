@@ -26,7 +26,7 @@ const (
 
 // AppendAll appends to several streams, each of them once, at the versions that are expected: to all of them, or to none. The
 // streams may be of several categories. It is Append otherwise; a *ConflictError names the first stream that was not as expected.
-// It costs a store call for each stream and one more.
+// It costs a store call for each stream and each tag, and one more.
 func (s *Streams) AppendAll(ctx context.Context, parts ...Part) ([]Appended, error) {
 	done, err := s.appendAll(ctx, parts)
 	if err != nil {
@@ -58,9 +58,10 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 		}
 		tags := make(tagHeads)
 		for i, p := range parts {
-			if err := p.Category.readTags(ctx, tags, ops[i]); err != nil {
-				return nil, err
-			}
+			p.Category.tagsOf(tags, ops[i])
+		}
+		if err := s.readTags(ctx, tags); err != nil {
+			return nil, err
 		}
 		var e eventlog.Entry
 		results := make([]Appended, len(parts))

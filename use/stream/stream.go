@@ -157,6 +157,9 @@ func (s *Streams) Categories(ctx context.Context) (names []string, err error) {
 // Name is the name of the category, and of its topic.
 func (c *Category) Name() string { return c.topic.Name }
 
+// ID is the identity of the category's topic.
+func (c *Category) ID() eventlog.TopicID { return c.topic.ID }
+
 // knownTopic returns the category's topic with the settings that this process knows.
 func (c *Category) knownTopic() (eventlog.Topic, error) {
 	topic, err := c.owner.log.TopicByID(c.topic.ID)

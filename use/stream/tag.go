@@ -19,10 +19,11 @@ const (
 	tagPrefix    = "stream/tag/"
 	taggedPrefix = "stream/tagged/"
 
-	tagMax      = 255    // bytes of a tag
-	tagsMax     = 16     // tags of an event, and of a Boundary
-	taggedMax   = 10_000 // events that Tagged reads
-	taggedCalls = 16     // store calls that it makes at once
+	tagMax      = 255      // bytes of a tag
+	tagsMax     = 16       // tags of an event, and of a Boundary
+	taggedMax   = 10_000   // events that Tagged reads
+	taggedBytes = 64 << 20 // of the events that it reads, about
+	taggedCalls = 16       // store calls that it makes at once
 )
 
 // ErrBoundary: an event with one of the Boundary's tags was appended since it was read. Read the tags again, and decide anew.
@@ -106,8 +107,8 @@ func (c *Category) AppendWithin(ctx context.Context, b Boundary, stream string, 
 	return done, nil
 }
 
-// readTags reads the tags that operations depend on.
-func (c *Category) readTags(ctx context.Context, heads tagHeads, ops ...*op) error {
+// tagsOf adds the tags that operations depend on.
+func (c *Category) tagsOf(heads tagHeads, ops ...*op) tagHeads {
 	for _, o := range ops {
 		for key := range o.within {
 			heads[key] = &tagHead{}
@@ -118,8 +119,13 @@ func (c *Category) readTags(ctx context.Context, heads tagHeads, ops ...*op) err
 			}
 		}
 	}
+	return heads
+}
+
+// readTags reads what the store has of tags: a store call for each.
+func (s *Streams) readTags(ctx context.Context, heads tagHeads) error {
 	return each(slices.Collect(maps.Keys(heads)), func(key string) error {
-		kv, err := c.owner.log.Get(ctx, key)
+		kv, err := s.log.Get(ctx, key)
 		if err != nil {
 			return err
 		}
@@ -177,8 +183,8 @@ func (c *Category) tag(heads tagHeads, e *NewEvent, r *batch.Record, stream stri
 	return puts
 }
 
-// tagsOf returns the keys that name events by their tags. Of an event that is damaged there are none.
-func tagsOf(events []eventlog.KeyValue) (keys []string) {
+// tagKeysOf returns the keys that name events by their tags. Of an event that is damaged there are none.
+func tagKeysOf(events []eventlog.KeyValue) (keys []string) {
 	for _, kv := range events {
 		topic, _, _ := strings.Cut(strings.TrimPrefix(kv.Key, eventPrefix), "/")
 		for r, err := range batch.Records(kv.Value, batch.DefaultMaxDecompressed) {
@@ -222,12 +228,12 @@ func (c *Category) tagged(ctx context.Context, tags []string) ([]Event, Boundary
 	if _, err := c.knownTopic(); err != nil {
 		return nil, Boundary{}, err
 	}
-	heads := make(tagHeads) // before the events: what comes after is not within the boundary
 	b := Boundary{versions: make(map[string]eventlog.Version)}
 	for _, tag := range tags {
 		b.versions[c.tagKey(tag)] = 0
 	}
-	if err := c.readTags(ctx, heads, &op{within: b.versions}); err != nil {
+	heads := c.tagsOf(make(tagHeads), &op{within: b.versions})
+	if err := c.owner.readTags(ctx, heads); err != nil { // before the events: what comes after is not within the boundary
 		return nil, Boundary{}, err
 	}
 	lists := make([][]string, len(tags)) // of places, in the order of each tag
@@ -293,10 +299,17 @@ func (c *Category) eventsAt(ctx context.Context, places []string) (map[string]*E
 	if err != nil {
 		return nil, err
 	}
+	size := 0
 	return events, each(places, func(place string) error {
 		e, err := c.eventAt(ctx, place)
 		mu.Lock()
 		defer mu.Unlock()
+		if e != nil {
+			size += len(e.Data)
+		}
+		if size > taggedBytes {
+			return &eventlog.InvalidError{What: "tags", Value: "", Why: fmt.Sprintf("the events that have them take more than %d MiB: use narrower ones", taggedBytes>>20)}
+		}
 		if escaped, _, _ := strings.Cut(place, "/"); e != nil && e.Version >= heads[escaped].First { // else it was deleted, and is not removed yet
 			events[place] = e
 		}

@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -166,5 +167,51 @@ func TestTagsThatCannotBeAreRefused(t *testing.T) {
 		t.Errorf("%v, %v", events, err)
 	} else if _, err := c.AppendWithin(t.Context(), bound, "s", stream.NoStream, tagged("e", "nothing has it")); err != nil {
 		t.Errorf("within a tag that nothing has: %v", err)
+	}
+}
+
+// An append that a boundary refuses tells nothing of where the stream is: others that wait with it are judged by what the store has.
+func TestARefusalByTagsIsNoLookAtTheStream(t *testing.T) {
+	store := &hooked{Store: memory.New(), prefix: "stream/tag/"}
+	p := begin(t, store)
+	c, err := p.CreateCategory(t.Context(), stream.Spec{Name: "orders", Partitions: 1})
+	check(t, err)
+	elsewhere, err := begin(t, store).Category(t.Context(), "orders")
+	check(t, err)
+	_, bound, err := c.Tagged(t.Context(), "t")
+	check(t, err)
+	_, err = c.Append(t.Context(), "s", stream.Any, stream.NewEvent{Type: "e"}) // this process remembers it at version 1
+	check(t, err)
+	_, err = c.Append(t.Context(), "x", stream.Any, tagged("moves the tag", "t"))
+	check(t, err)
+	const waiting = 2
+	results := make(chan error, waiting)
+	meanwhile := func() {
+		for range 2 {
+			_, err := elsewhere.Append(context.Background(), "s", stream.Any, stream.NewEvent{Type: "other"})
+			check(t, err)
+		}
+		began := make(chan struct{}, waiting)
+		go func() {
+			began <- struct{}{}
+			_, err := c.AppendWithin(context.Background(), bound, "s", stream.Any, stream.NewEvent{Type: "e"})
+			results <- err
+		}()
+		<-began
+		go func() {
+			began <- struct{}{}
+			_, err := c.Append(context.Background(), "s", 3, stream.NewEvent{Type: "e"})
+			results <- err
+		}()
+		<-began
+	}
+	store.before.Store(&meanwhile)
+	if _, err = c.AppendWithin(t.Context(), bound, "s", stream.Any, stream.NewEvent{Type: "e"}); !errors.Is(err, stream.ErrBoundary) {
+		t.Errorf("%v, want ErrBoundary", err)
+	}
+	for range waiting {
+		if err := <-results; err != nil && !errors.Is(err, stream.ErrBoundary) {
+			t.Errorf("the stream is at version 3, and an append at version 3 was refused: %v", err)
+		}
 	}
 }

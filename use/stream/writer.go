@@ -140,12 +140,12 @@ func (w *writer) carryOut(ctx context.Context, ops []*op) {
 		accepted, refused, rest := judge(ops, w.head, topic.MaxMessageBytes())
 		switch {
 		case len(accepted) > 0:
-			var again []*op
-			if again, err = w.commit(ctx, topic, accepted); err != nil {
+			again, committed, err := w.commit(ctx, topic, accepted)
+			if err != nil {
 				failAll(again, err)
 				again = nil
 			}
-			fresh = w.known
+			fresh = committed || fresh && w.known
 			ops = slices.Concat(again, refused, rest)
 		case !fresh:
 			w.known = false
@@ -187,6 +187,9 @@ func (o *op) allowedAt(h head) bool {
 	if s := o.snapshot; s != nil && (s.Version > h.Next || !h.hasState(s.Version)) {
 		return false
 	}
+	if o.unless != nil && o.unless(h) {
+		return false
+	}
 	return o.expected.allows(h) && (!o.alone() || h.exists()) && (o.alone() || !h.Archived)
 }
 
@@ -215,7 +218,7 @@ func (w *writer) refuse(ctx context.Context, o *op) (Appended, error) {
 	if o.snapshot != nil {
 		return Appended{}, refusedSnapshot(o.snapshot.Version, w.head)
 	}
-	if o.alone() && !w.head.exists() && o.expected.allows(w.head) {
+	if o.unless != nil && o.unless(w.head) || o.alone() && o.edit == nil && !w.head.exists() && o.expected.allows(w.head) {
 		return Appended{First: w.head.Next, Version: w.head.Next, Duplicate: true}, nil
 	}
 	if done, is, err := w.c.found(ctx, o); is || err != nil {
@@ -232,11 +235,11 @@ func (c *Category) conflict(o *op, h head) error {
 }
 
 // commit carries operations out with one entry and answers them. Those that it returns have to be judged again; or, with an error,
-// to be answered with it.
-func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (again []*op, err error) {
-	heads := make(tagHeads)
-	if err := w.c.readTags(ctx, heads, ops...); err != nil {
-		return ops, err
+// to be answered with it. committed: the head is as the entry left it.
+func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (again []*op, committed bool, err error) {
+	heads := w.c.tagsOf(make(tagHeads), ops...)
+	if err := w.c.owner.readTags(ctx, heads); err != nil {
+		return ops, false, err
 	}
 	if !ops[0].allowedBy(heads) { // it is the first of its entry
 		done, is, err := w.c.found(ctx, ops[0])
@@ -244,12 +247,12 @@ func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (a
 			err = ErrBoundary
 		}
 		ops[0].answer(done, err)
-		return ops[1:], nil
+		return ops[1:], false, nil
 	}
 	var e eventlog.Entry
 	after, results, err := w.c.change(&e, topic, w.stream, w.head, heads, ops)
 	if err != nil {
-		return ops, err
+		return ops, false, err
 	}
 	heads.write(&e)
 	_, err = w.c.owner.log.Append(ctx, e)
@@ -259,7 +262,7 @@ func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (a
 		for i, o := range ops {
 			o.answer(results[i], nil)
 		}
-		return nil, nil
+		return nil, true, nil
 	case errors.Is(err, eventlog.ErrStale):
 		w.known = false
 		for _, o := range ops {
@@ -274,12 +277,12 @@ func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (a
 				again = append(again, o)
 			}
 		}
-		return w.protect(ctx, again), nil
+		return w.protect(ctx, again), false, nil
 	case errors.Is(err, eventlog.ErrNoPartition):
 		err = fmt.Errorf("%w: it was deleted", ErrUnknownCategory)
 	}
 	w.known = false
-	return ops, err
+	return ops, false, err
 }
 
 // protect encrypts operations' events anew, as a key of theirs may have been destroyed, and returns the operations. Those for which that fails are answered.
