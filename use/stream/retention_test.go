@@ -170,9 +170,11 @@ func TestRetentionObeysWhatWasSetMeanwhile(t *testing.T) {
 			check(t, err)
 		}
 	}
-	set := func() { check(t, c.SetStreamRetention(context.Background(), "s", &stream.Retention{})) } // once the heads were listed
+	done := make(chan error)
+	set := func() { done <- c.SetStreamRetention(context.Background(), "s", &stream.Retention{}) } // once the sweep has listed the heads
 	store.after.Store(&set)
 	sweeping(t, p)
+	check(t, <-done)
 	retained(t, c, "t", 1)
 	if got := versions(t, c, "s"); len(got) != 5 {
 		t.Errorf("it has %v, and was to keep all", got)
