@@ -100,15 +100,16 @@ func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error)
 	l := &Log{
 		store: store, sql: sql, log: log, opts: opts, logger: logger,
 		publisher: publish.New(log, publish.Config{Partitioner: opts.Partitioner.adapted(), IdempotencyAge: opts.IdempotencyAge, Logger: logger, Tracer: opts.Tracer}),
-		groups:    group.New(log, group.Config{Logger: logger}),
 		flushed:   make(chan struct{}), ended: make(chan struct{}),
 		consumers: make(map[*Consumer]struct{}), workers: make(map[*Worker]struct{}), projectors: make(map[*Projector]struct{}),
 		streams: stream.New(log, stream.Config{Logger: logger}),
 	}
 	var beside queue.Beside
+	var positions group.Beside
 	if sql != nil {
-		beside = sql
+		beside, positions = sql, sql
 	}
+	l.groups = group.New(log, group.Config{Beside: positions, Logger: logger})
 	l.queues = queue.New(log, l.publisher, queue.Config{Logger: logger, Tracer: opts.Tracer, Beside: beside})
 	l.start(context.WithoutCancel(ctx))
 	return l, nil

@@ -154,14 +154,14 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 		return nil, c.explain(ctx, err, "")
 	}
 	metric.WatchWritable(registry, log.Refusing)
-	groups := group.New(log, group.Config{Logger: w.logger})
-	metric.WatchGroups(registry, groupsSeen(groups))
-	publisher := publish.New(log, publish.Config{Logger: w.logger, Tracer: w.tracer})
 	var beside group.Beside
 	var acks queue.Beside
 	if sql != nil {
 		beside, acks = sql, sql
 	}
+	groups := group.New(log, group.Config{Beside: beside, Logger: w.logger})
+	metric.WatchGroups(registry, groupsSeen(groups))
+	publisher := publish.New(log, publish.Config{Logger: w.logger, Tracer: w.tracer})
 	queues := queue.New(log, publisher, queue.Config{Logger: w.logger, Tracer: w.tracer, Beside: acks})
 	metric.WatchQueues(registry, queuesSeen(queues))
 	p := &parts{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -60,6 +61,35 @@ func (d *Door) Positions(ctx context.Context, name string, of []group.TopicParti
 		all = append(all, found...)
 	}
 	return all, nil
+}
+
+const (
+	// carriedWithin is how long Carried waits, carriedPoll how often it looks.
+	carriedWithin = 3 * time.Second
+	carriedPoll   = 20 * time.Millisecond
+)
+
+// Carried waits until no position of a group is in the inbox.
+func (d *Door) Carried(ctx context.Context, name string) error {
+	for end := time.Now().Add(carriedWithin); ; {
+		carried := false
+		err := d.store.Readers().Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
+			return conn.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM weir.inbox i WHERE i.grp = $1)`, name).Scan(&carried)
+		})
+		switch {
+		case err != nil:
+			return fmt.Errorf("look for positions of group %q: %w", name, err)
+		case carried:
+			return nil
+		case time.Now().After(end):
+			return fmt.Errorf("%w: positions that SQL committed are still on their way, after %v: try again when the mover has carried them", eventlog.ErrUnavailable, carriedWithin)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: positions that SQL committed are still on their way: %w", eventlog.ErrUnavailable, context.Cause(ctx))
+		case <-time.After(carriedPoll):
+		}
+	}
 }
 
 // Mark returns the metadata of an offset that continues from a position.

@@ -233,6 +233,11 @@ func (c *Coordinator) deleteOnce(ctx context.Context, name string) error {
 	case g.version == 0:
 		return fmt.Errorf("delete group %q: %w", name, ErrNotFound)
 	}
+	if c.cfg.Beside != nil { // what comes later would bring the group back
+		if err := c.cfg.Beside.Carried(ctx, name); err != nil {
+			return fmt.Errorf("delete group %q: %w", name, err)
+		}
+	}
 	// Commits may be on their way. A new version lets each of them come first, and be seen, or not at all.
 	if err := g.save(ctx); err != nil {
 		return err

@@ -26,6 +26,8 @@ type Config struct {
 	MembersBytes int           // most bytes of all members' protocols and assignments in all groups, and of member ids given out; default 256 MiB
 	GroupsMax    int           // most groups in memory; default 10,000. Empty ones make room and are read again when needed
 
+	Beside Beside // where else offsets are committed; nil: nowhere
+
 	OffsetMetadataMax int           // most bytes of metadata with a committed offset; default 4096
 	OffsetRetention   time.Duration // how long offsets that nobody uses are kept; default 7 days
 	ExpireEvery       time.Duration // how often expired offsets are looked for; default 10 min

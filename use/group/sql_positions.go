@@ -18,6 +18,9 @@ type Beside interface {
 	Positions(ctx context.Context, group string, of []TopicPartition) ([]Position, error)
 	// Mark returns the metadata of a key that continues from a position.
 	Mark(next eventlog.Offset, from Position) string
+	// Carried returns nil once the keys have all that the group had committed there. The error matches eventlog.ErrUnavailable where
+	// that does not come about within a few seconds.
+	Carried(ctx context.Context, group string) error
 }
 
 // Position is a group's committed offset in a partition.
