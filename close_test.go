@@ -254,12 +254,25 @@ func TestEverythingFailsWithErrClosedAfterClose(t *testing.T) {
 				_, err := w.Work(t.Context(), weir.WorkOptions{Queue: "q", Handler: func(context.Context, weir.Job) error { return nil }})
 				return err
 			},
-			"Log.ResetGroup":       func() error { return w.ResetGroup(t.Context(), "g", "orders", weir.Earliest) },
-			"Log.Topics":           func() error { _, err := w.Topics(t.Context()); return err },
-			"Consumer.Seek":        func() error { return c.Seek(t.Context(), weir.Earliest) },
-			"Event.CommitTx":       func() error { return e.CommitTx(t.Context(), nil) },
-			"Event.CommitSQLTx":    func() error { return e.CommitSQLTx(t.Context(), nil) },
-			"Log.Publish, nothing": func() error { _, err := w.Publish(t.Context()); return err },
+			"Log.AppendAll":         func() error { _, err := w.AppendAll(t.Context()); return err },
+			"Log.AwaitProjection":   func() error { return w.AwaitProjection(t.Context(), "p", "c", "s") },
+			"Log.Categories":        func() error { _, err := w.Categories(t.Context()); return err },
+			"Log.Category":          func() error { _, err := w.Category(t.Context(), "c"); return err },
+			"Log.CreateCategory":    func() error { _, err := w.CreateCategory(t.Context(), weir.CategorySpec{Name: "c"}); return err },
+			"Log.DeleteProjection":  func() error { return w.DeleteProjection(t.Context(), "p") },
+			"Log.EnsureCategory":    func() error { _, err := w.EnsureCategory(t.Context(), weir.CategorySpec{Name: "c"}); return err },
+			"Log.PauseProjection":   func() error { return w.PauseProjection(t.Context(), "p") },
+			"Log.Project":           func() error { _, err := w.Project(t.Context(), weir.Projection{Name: "p"}); return err },
+			"Log.Projection":        func() error { _, err := w.Projection(t.Context(), "p"); return err },
+			"Log.Projections":       func() error { _, err := w.Projections(t.Context()); return err },
+			"Log.RebuildProjection": func() error { return w.RebuildProjection(t.Context(), "p") },
+			"Log.ResumeProjection":  func() error { return w.ResumeProjection(t.Context(), "p") },
+			"Log.ResetGroup":        func() error { return w.ResetGroup(t.Context(), "g", "orders", weir.Earliest) },
+			"Log.Topics":            func() error { _, err := w.Topics(t.Context()); return err },
+			"Consumer.Seek":         func() error { return c.Seek(t.Context(), weir.Earliest) },
+			"Event.CommitTx":        func() error { return e.CommitTx(t.Context(), nil) },
+			"Event.CommitSQLTx":     func() error { return e.CommitSQLTx(t.Context(), nil) },
+			"Log.Publish, nothing":  func() error { _, err := w.Publish(t.Context()); return err },
 		}
 		for name, call := range calls {
 			if err := call(); !errors.Is(err, weir.ErrClosed) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/internal/pgtest"
@@ -153,4 +154,34 @@ func TestAConsumerThatWasCutOffGoesOnBehindItsTransactions(t *testing.T) {
 	if got := values(called.all()); fmt.Sprint(got) != "[a b c d]" {
 		t.Errorf("handled %q, want each once", got)
 	}
+}
+
+// A group is deleted right after a transaction of its handler moved it, which the mover has not carried yet: it begins anew all the same.
+func TestADeletedGroupIsNotBroughtBackByATransaction(t *testing.T) {
+	s := newSite(t, "postgres")
+	w := s.open(t)
+	pool, err := pgxpool.New(t.Context(), s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	ensure(t, w, "orders", 2)
+	publish(t, w, "orders", "a=1", "b=2", "c=3", "d=4")
+	inTx := func(to *seen) func(context.Context, weir.Event) error {
+		return func(ctx context.Context, e weir.Event) error {
+			if err := to.note(ctx, e); err != nil {
+				return err
+			}
+			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return e.CommitTx(ctx, tx) })
+		}
+	}
+	var before, after seen
+	c := consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: inTx(&before)})
+	before.wait(t, 4)
+	closeConsumer(t, c)
+	if err := w.DeleteGroup(t.Context(), "g"); err != nil {
+		t.Fatal(err)
+	}
+	consume(t, w, weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: inTx(&after)})
+	after.wait(t, 4)
 }
