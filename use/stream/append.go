@@ -98,7 +98,6 @@ type op struct {
 	decoded int
 	// repeatable: its events all have ids of the caller's, so it may be there already.
 	repeatable bool
-	archives   *bool // archive the stream, or end that
 	deletes    bool
 	keep       int64 // of a deletion: events from this version on are kept
 	snapshot   *Snapshot
