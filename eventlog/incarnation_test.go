@@ -410,3 +410,16 @@ func TestTopicsAreNotReadBetweenTwoIncarnations(t *testing.T) {
 		}
 	})
 }
+
+// A server is restarted, or another process is the first on a new store: whoever asks for a key meanwhile is not refused.
+func TestKeysAreReadWhenTheLogHasEnteredTheIncarnation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		log := open(t, store, eventlog.Config{Poll: time.Hour})
+		topic(t, log, "orders", 1)
+		store.Backup()(false)
+		if kv, err := log.Get(t.Context(), "topic/orders"); err != nil || kv.Version == 0 {
+			t.Errorf("%+v, %v", kv, err)
+		}
+	})
+}

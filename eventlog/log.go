@@ -249,8 +249,34 @@ func (l *Log) Bounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
 	return l.read(ctx, spans, 0)
 }
 
-// List returns at most limit keys under prefix, in byte order, that come after the key after.
+// List returns at most limit keys under prefix, in byte order, that come after the key after. While the log enters another incarnation of
+// the store it waits, for some seconds: each restart of a server, and each process that is the first on a new store, begins one.
 func (l *Log) List(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error) {
+	until := time.Now().Add(entryPatience)
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		changed := l.IncarnationChanged()
+		kvs, err := l.listNow(ctx, prefix, after, limit)
+		if !errors.Is(err, ErrRewound) || time.Now().After(until) {
+			return kvs, err
+		}
+		timer := time.NewTimer(pause) // it may also find out that nothing changed
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// entryPatience is how long List waits for the log to enter the store's incarnation.
+const entryPatience = 5 * time.Second
+
+// listNow is List that does not wait.
+func (l *Log) listNow(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error) {
 	kvs, err := l.store.List(ctx, prefix, after, limit)
 	if err = l.ofNow(ctx, "list", err); err != nil {
 		return nil, err

@@ -109,7 +109,7 @@ func (l *Log) sealing(p Partition) sealing {
 // conclude that a topic was deleted.
 func (l *Log) loadCatalog(ctx context.Context) error {
 	incarnation := l.tail.incarnationNumber()
-	next, err := readCatalog(ctx, l.List, incarnation)
+	next, err := readCatalog(ctx, l.listNow, incarnation)
 	if err == nil && l.tail.incarnationNumber() != incarnation {
 		err = fmt.Errorf("read the catalog: %w", ErrRewound)
 	}

@@ -50,7 +50,11 @@ func launch(t *testing.T, s settings) *running {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		r.ended <- run(ctx, listener, s)
+		err := run(ctx, listener, s)
+		if err != nil {
+			t.Logf("a mailer ended: %v", err)
+		}
+		r.ended <- err
 	}()
 	t.Cleanup(func() {
 		cancel()
