@@ -17,6 +17,9 @@ BEGIN
         DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION weir.commit_durably();
     END IF;
     RETURN true;
-EXCEPTION WHEN lock_not_available THEN
-    RETURN false;
+EXCEPTION
+    WHEN lock_not_available THEN
+        RETURN false;
+    WHEN duplicate_object THEN
+        RETURN true; -- another process has made them just now
 END $$;
