@@ -649,7 +649,7 @@ func TestARunThatFellBackDuringTakeOverCatchesUpFirst(t *testing.T) {
 	w := newSite(t, "memory").open(t)
 	c := category(t, w, "order", 1)
 	appendTo(t, c, "1", "Placed")
-	held, release := make(chan struct{}), make(chan struct{})
+	held, returned, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var m model
 	var asked atomic.Int64
 	project(t, w, weir.Projection{
@@ -665,6 +665,7 @@ func TestARunThatFellBackDuringTakeOverCatchesUpFirst(t *testing.T) {
 			if asked.Add(1) > 1 {
 				return nil
 			}
+			defer close(returned)
 			if _, err := c.Append(ctx, "1", weir.AnyVersion, weir.NewStreamEvent{Type: "Paid"}); err != nil {
 				return err
 			}
@@ -676,15 +677,16 @@ func TestARunThatFellBackDuringTakeOverCatchesUpFirst(t *testing.T) {
 	if err := w.RebuildProjection(t.Context(), "orders"); err != nil {
 		t.Fatal(err)
 	}
-	next(t, held)
-	eventually(t, "the first run has the event", func() bool { return len(m.of(1)) == 2 })
-	if info, err := w.Projection(t.Context(), "orders"); err != nil || info.Run.Number != 1 {
-		t.Errorf("%+v, %v: the second run lacks an event that readers had", info, err)
+	next(t, returned)
+	for range 500 { // calls of the store, which take longer than the projector needs
+		if info, err := w.Projection(t.Context(), "orders"); err != nil || info.Run.Number != 1 {
+			t.Fatalf("%+v, %v: the second run lacks an event that readers had", info, err)
+		}
 	}
 	close(release)
 	tookOver(t, w, "orders", 2)
-	if got := m.of(2); len(got) != 2 || asked.Load() < 2 {
-		t.Errorf("run 2 has %q, and TakeOver was called %d times", got, asked.Load())
+	if got := m.of(2); len(got) != 2 {
+		t.Errorf("run 2 has %q", got)
 	}
 }
 
