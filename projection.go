@@ -135,11 +135,7 @@ func (l *Log) describeRun(ctx context.Context, run stream.Run) (ProjectionRun, e
 	if err != nil || len(places) == 0 {
 		return r, err
 	}
-	ids := make([]eventlog.Partition, len(places))
-	for i, pl := range places {
-		ids[i] = pl.id
-	}
-	bounds, err := l.log.Bounds(ctx, ids...)
+	bounds, err := l.boundsOf(ctx, places)
 	if err != nil {
 		return r, err
 	}
@@ -150,7 +146,7 @@ func (l *Log) describeRun(ctx context.Context, run stream.Run) (ProjectionRun, e
 			continue
 		}
 		r.Lag += int64(b.Bounds.Next - from)
-		since, err := l.appendedAt(ctx, ids[i], from)
+		since, err := l.appendedAt(ctx, places[i].id, from)
 		if err != nil {
 			return r, err
 		}
@@ -212,6 +208,14 @@ func (l *Log) placesOf(ctx context.Context, run stream.Run) (places []projectedP
 		}
 	}
 	return places, nil
+}
+
+func (l *Log) boundsOf(ctx context.Context, places []projectedPlace) ([]eventlog.Slice, error) {
+	ids := make([]eventlog.Partition, len(places))
+	for i, pl := range places {
+		ids[i] = pl.id
+	}
+	return l.log.Bounds(ctx, ids...)
 }
 
 // projectedTo returns how far a group has handled partitions; 0 where it has not begun.

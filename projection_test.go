@@ -176,7 +176,10 @@ func TestARebuildTakesOverWithoutAGap(t *testing.T) {
 					return
 				}
 				want = append(want, fmt.Sprintf("order/%d@%d Placed", i%7, done.First))
-				time.Sleep(2 * time.Millisecond) // the load, not a wait for something
+				if err := w.AwaitProjection(t.Context(), "orders", "order", fmt.Sprint(i%7)); err != nil { // no faster than it is projected
+					t.Error(err)
+					return
+				}
 			}
 		})
 		eventually(t, "the first run has begun", func() bool { return len(m.of(1)) > 10 })
@@ -765,5 +768,30 @@ func TestAProjectionReadsACategoryThatWasMadeAgain(t *testing.T) {
 	named(category(t, w, "customer", 1), "bob")
 	if e := next(t, got); string(e.Data) != "I am bob" || e.Erased {
 		t.Errorf("%+v", e)
+	}
+}
+
+func TestAProjectionGoesOnBehindADeadLetter(t *testing.T) {
+	w := newSite(t, "memory").open(t)
+	c := category(t, w, "order", 1)
+	appendTo(t, c, "1", "Poison", "Placed")
+	var m model
+	project(t, w, weir.Projection{
+		Name: "orders", Categories: []string{"order"}, Retry: weir.Retry{Attempts: 1}, DeadLetter: weir.ToDeadLetterTopic,
+		Handler: func(ctx context.Context, e weir.ProjectedEvent) error {
+			if e.Type == "Poison" {
+				return errors.New("cannot")
+			}
+			return m.handle(ctx, e)
+		},
+	})
+	projected(t, w, "orders")
+	if got := m.of(1); !slices.Equal(got, []string{"order/1@1 Placed"}) {
+		t.Errorf("it has %q", got)
+	}
+	var dead seen
+	consume(t, w, weir.Subscription{Group: "dead", Topics: []string{weir.DeadLetterTopic("order")}, Handler: dead.note})
+	if e := dead.wait(t, 1)[0]; string(e.Value) != "Poison of 1" {
+		t.Errorf("the dead letter is %q", e.Value)
 	}
 }

@@ -31,9 +31,9 @@ type Projector struct {
 	wake chan struct{} // receives when the projection may have changed
 
 	stop  context.CancelFunc
-	ended chan struct{} // closed when run has ended
+	ended chan struct{} // closed when work has ended
 
-	// Owned by run.
+	// Owned by work.
 	resumed int64
 	paused  bool
 	goal    goal
@@ -420,17 +420,13 @@ func (j *Projector) newGoal(ctx context.Context, p stream.Projection, places []p
 	if len(places) == 0 {
 		return g, nil
 	}
-	ids := make([]eventlog.Partition, len(places))
-	for i, pl := range places {
-		ids[i] = pl.id
-	}
-	bounds, err := j.log.log.Bounds(ctx, ids...)
+	bounds, err := j.log.boundsOf(ctx, places)
 	if err != nil {
 		return goal{}, err
 	}
 	for i, b := range bounds {
 		if b.Bounds.Next > b.Bounds.First {
-			g.ends[ids[i]] = b.Bounds.Next
+			g.ends[places[i].id] = b.Bounds.Next
 		}
 	}
 	return g, nil

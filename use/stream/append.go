@@ -67,22 +67,22 @@ type Appended struct {
 // These errors refuse the events for good, too: *eventlog.InvalidError, eventlog.ErrTooLarge (max.message.bytes of the category,
 // for all events of the call), ErrUnknownCategory. eventlog.ErrUnavailable: certainly not appended; trying again may work.
 func (c *Category) Append(ctx context.Context, stream string, expected Expected, events ...NewEvent) (Appended, error) {
-	done, err := c.append(ctx, stream, expected, events)
+	return c.append(ctx, Boundary{}, stream, expected, events)
+}
+
+func (c *Category) append(ctx context.Context, within Boundary, stream string, expected Expected, events []NewEvent) (done Appended, err error) {
+	o, err := c.prepare(stream, expected, events)
+	if err == nil {
+		o.within = within.versions
+		err = c.protect(ctx, o, false)
+	}
+	if err == nil {
+		done, err = c.owner.writer(c, stream).do(ctx, o)
+	}
 	if err != nil {
 		return Appended{}, fmt.Errorf("append %d events to stream %q of category %q: %w", len(events), shorten(stream), c.Name(), err)
 	}
 	return done, nil
-}
-
-func (c *Category) append(ctx context.Context, stream string, expected Expected, events []NewEvent) (Appended, error) {
-	o, err := c.prepare(stream, expected, events)
-	if err == nil {
-		err = c.protect(ctx, o, false)
-	}
-	if err != nil {
-		return Appended{}, err
-	}
-	return c.owner.writer(c, stream).do(ctx, o)
 }
 
 // op is one append, a deletion, or a snapshot to save.

@@ -99,16 +99,13 @@ func (s *Streams) sweepCategories(ctx context.Context) error {
 	if err := s.log.RefreshTopics(ctx); err != nil { // a topic that this process does not know yet is not deleted
 		return err
 	}
-	there := make(map[string]bool)
-	for _, t := range s.log.Topics() {
-		there[categoryPrefix+t.ID.String()] = true
-	}
+	topics := s.topicsByMark()
 	for _, mark := range all {
-		if there[mark.Key] {
+		if _, there := topics[mark.Key]; there {
 			continue
 		}
 		id := strings.TrimPrefix(mark.Key, categoryPrefix)
-		for _, prefix := range []string{gonePrefix, retainedPrefix, subjectPrefix, tagPrefix, taggedPrefix, eventPrefix, snapshotPrefix, idPrefix, headPrefix} {
+		for _, prefix := range []string{gonePrefix, subjectPrefix, tagPrefix, taggedPrefix, eventPrefix, snapshotPrefix, idPrefix, headPrefix} {
 			for {
 				left, err := s.log.List(ctx, prefix+id+"/", "", sweepSnapshots)
 				if err != nil {
@@ -122,7 +119,7 @@ func (s *Streams) sweepCategories(ctx context.Context) error {
 				}
 			}
 		}
-		if done, err := s.forget(ctx, []eventlog.KeyValue{mark}, nil); !done {
+		if done, err := s.forget(ctx, []eventlog.KeyValue{mark}, []string{retainedPrefix + id}); !done {
 			return err
 		}
 	}

@@ -17,6 +17,10 @@ var (
 	// ErrForgotten: events that an aggregate's state rests on were forgotten (Category.Forget, Retention), and it has no snapshot from
 	// after them that it can use.
 	ErrForgotten = errors.New("events were forgotten, and no snapshot stands for them")
+	// ErrBoundary: an event with one of a Boundary's tags was appended since it was read. Read the tags again, and decide anew.
+	ErrBoundary = errors.New("an event with one of the tags was appended since they were read")
+	// ErrUnknownProjection: there is no projection of that name.
+	ErrUnknownProjection = errors.New("unknown projection")
 	// ErrChanged: the stream was deleted, or some of its events were, while it was read. What was read before is true; read it again.
 	ErrChanged = errors.New("changed while it was read")
 	// ErrIDReused: an event with the same id and other content is in the stream.

@@ -17,8 +17,15 @@ import (
 func TestNothingIsLeftOfADeletedCategory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
-		_, err := c.Append(t.Context(), "s", 0, named("a")...)
+		events := named("a")
+		events[0].Tags = []string{"t"}
+		_, err := c.Append(t.Context(), "s", 0, events...)
 		check(t, err)
+		check(t, c.SetRetention(t.Context(), stream.Retention{Events: 10}))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- p.Run(ctx) }()
+		time.Sleep(5 * time.Minute) // fake time: retention is applied
 		check(t, p.log.DeleteTopic(t.Context(), "orders"))
 		for e, err := range c.Events(t.Context(), "s", stream.Range{}) {
 			if !errors.Is(err, stream.ErrUnknownCategory) {
@@ -28,9 +35,6 @@ func TestNothingIsLeftOfADeletedCategory(t *testing.T) {
 		if _, err := c.State(t.Context(), "s"); !errors.Is(err, stream.ErrUnknownCategory) {
 			t.Errorf("the state: %v", err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- p.Run(ctx) }()
 		time.Sleep(5 * time.Minute)
 		cancel()
 		check(t, <-done)

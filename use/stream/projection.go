@@ -19,12 +19,8 @@ const projectionPrefix = "stream/projection/"
 // projectionNameMax bounds a projection's name, in bytes: consumer groups have it in theirs.
 const projectionNameMax = 100
 
-var (
-	// ErrUnknownProjection: there is no projection of that name.
-	ErrUnknownProjection = errors.New("unknown projection")
-	// errAsItIs ends a change that would change nothing.
-	errAsItIs = errors.New("as it is")
-)
+// errAsItIs ends a change that would change nothing.
+var errAsItIs = errors.New("as it is")
 
 // Run is one making of a projection, from the first event on.
 type Run struct {

@@ -133,16 +133,12 @@ func (c *Category) SetStreamRetention(ctx context.Context, stream string, r *Ret
 // retain applies retention to all categories whose turn it is.
 func (s *Streams) retain(ctx context.Context) error {
 	var errs []error
-	err := s.log.ListAll(ctx, categoryPrefix, func(kv eventlog.KeyValue) error {
-		m, err := markIn(kv)
+	err := s.eachCategory(ctx, func(c *Category, mark eventlog.KeyValue) error {
+		m, err := markIn(mark)
 		if err != nil || m == (categoryMark{}) {
 			return err
 		}
-		for _, t := range s.log.Topics() {
-			if kv.Key == categoryPrefix+t.ID.String() {
-				errs = append(errs, (&Category{owner: s, topic: t}).retain(ctx, m.Retention))
-			}
-		}
+		errs = append(errs, c.retain(ctx, m.Retention))
 		return nil
 	})
 	return errors.Join(append(errs, err)...)

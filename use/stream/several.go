@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -118,15 +117,17 @@ func prepareAll(parts []Part) (ops []*op, err error) {
 	return ops, nil
 }
 
-// readHeads reads the heads of all streams, at the same time.
+// readHeads reads the heads of all streams, some at the same time.
 func readHeads(ctx context.Context, parts []Part) ([]head, error) {
-	heads, errs := make([]head, len(parts)), make([]error, len(parts))
-	var reading sync.WaitGroup
-	for i, p := range parts {
-		reading.Go(func() { heads[i], errs[i] = p.Category.readHead(ctx, p.Stream) })
+	heads := make([]head, len(parts))
+	places := make([]int, len(parts))
+	for i := range places {
+		places[i] = i
 	}
-	reading.Wait()
-	return heads, errors.Join(errs...)
+	return heads, each(places, func(i int) (err error) {
+		heads[i], err = parts[i].Category.readHead(ctx, parts[i].Stream)
+		return err
+	})
 }
 
 func conflictIn(parts []Part, ops []*op, heads []head) error {

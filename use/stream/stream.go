@@ -139,12 +139,8 @@ func (s *Streams) EnsureCategory(ctx context.Context, spec Spec) (*Category, err
 
 // Categories lists the names of all categories, sorted.
 func (s *Streams) Categories(ctx context.Context) (names []string, err error) {
-	err = s.log.ListAll(ctx, categoryPrefix, func(kv eventlog.KeyValue) error {
-		for _, t := range s.log.Topics() {
-			if kv.Key == categoryPrefix+t.ID.String() {
-				names = append(names, t.Name)
-			}
-		}
+	err = s.eachCategory(ctx, func(c *Category, _ eventlog.KeyValue) error {
+		names = append(names, c.Name())
 		return nil
 	})
 	if err != nil {
@@ -152,6 +148,26 @@ func (s *Streams) Categories(ctx context.Context) (names []string, err error) {
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// eachCategory calls visit for every category that this process knows, with the key that makes it one.
+func (s *Streams) eachCategory(ctx context.Context, visit func(*Category, eventlog.KeyValue) error) error {
+	topics := s.topicsByMark()
+	return s.log.ListAll(ctx, categoryPrefix, func(mark eventlog.KeyValue) error {
+		if t, is := topics[mark.Key]; is {
+			return visit(&Category{owner: s, topic: t}, mark)
+		}
+		return nil
+	})
+}
+
+// topicsByMark returns all topics by the key that would make each a category.
+func (s *Streams) topicsByMark() map[string]eventlog.Topic {
+	topics := make(map[string]eventlog.Topic)
+	for _, t := range s.log.Topics() {
+		topics[categoryPrefix+t.ID.String()] = t
+	}
+	return topics
 }
 
 // Name is the name of the category, and of its topic.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 )
@@ -25,9 +27,6 @@ const (
 	taggedBytes = 64 << 20 // of the events that it reads, about
 	taggedCalls = 16       // store calls that it makes at once
 )
-
-// ErrBoundary: an event with one of the Boundary's tags was appended since it was read. Read the tags again, and decide anew.
-var ErrBoundary = errors.New("an event with one of the tags was appended since they were read")
 
 // Boundary is what was known of some tags when their events were read: a decision that rests on these events is appended only if no
 // other event with one of the tags was appended meanwhile (Category.AppendWithin).
@@ -62,7 +61,11 @@ func (c *Category) tagKey(tag string) string {
 
 // taggedKey returns the key that names the n-th event of a tag.
 func (c *Category) taggedKey(tag string, n int64) string {
-	return taggedPrefix + c.topic.ID.String() + "/" + url.PathEscape(tag) + "/" + digits(n)
+	return taggedKey(c.topic.ID.String(), tag, n)
+}
+
+func taggedKey(topicID, tag string, n int64) string {
+	return taggedPrefix + topicID + "/" + url.PathEscape(tag) + "/" + digits(n)
 }
 
 func checkTags(tags []string) error {
@@ -92,19 +95,7 @@ func checkTags(tags []string) error {
 // these tags, or others will not notice them. Events with a tag follow one another, in whatever streams they are: of appends at the
 // same time one is carried out at once, and each of the others takes two store calls more for each before it.
 func (c *Category) AppendWithin(ctx context.Context, b Boundary, stream string, expected Expected, events ...NewEvent) (Appended, error) {
-	o, err := c.prepare(stream, expected, events)
-	if err == nil {
-		o.within = b.versions
-		err = c.protect(ctx, o, false)
-	}
-	var done Appended
-	if err == nil {
-		done, err = c.owner.writer(c, stream).do(ctx, o)
-	}
-	if err != nil {
-		return Appended{}, fmt.Errorf("append %d events to stream %q of category %q: %w", len(events), shorten(stream), c.Name(), err)
-	}
-	return done, nil
+	return c.append(ctx, b, stream, expected, events)
 }
 
 // tagsOf adds the tags that operations depend on.
@@ -140,20 +131,14 @@ func (s *Streams) readTags(ctx context.Context, heads tagHeads) error {
 	})
 }
 
-// each calls do for every item, some at once, and returns their errors.
+// each calls do for every item, some at once, and returns the first error.
 func each[T any](items []T, do func(T) error) error {
-	errs := make([]error, len(items))
-	slots := make(chan struct{}, taggedCalls)
-	var calls sync.WaitGroup
-	for i, item := range items {
-		slots <- struct{}{}
-		calls.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = do(item)
-		})
+	var calls errgroup.Group
+	calls.SetLimit(taggedCalls)
+	for _, item := range items {
+		calls.Go(func() error { return do(item) })
 	}
-	calls.Wait()
-	return errors.Join(errs...)
+	return calls.Wait()
 }
 
 // allowedBy reports whether the tags are as the operation's boundary has them.
@@ -198,7 +183,7 @@ func tagKeysOf(events []eventlog.KeyValue) (keys []string) {
 				}
 				if h.Key == headerTagged {
 					if n, err := strconv.ParseInt(string(h.Value), 10, 64); err == nil {
-						keys = append(keys, taggedPrefix+topic+"/"+url.PathEscape(tag)+"/"+digits(n))
+						keys = append(keys, taggedKey(topic, tag, n))
 					}
 				}
 			}
@@ -209,7 +194,8 @@ func tagKeysOf(events []eventlog.KeyValue) (keys []string) {
 
 // Tagged reads the events of all the category's streams that have at least one of some tags, and the boundary for a decision that rests on
 // them. Those with a tag come in the order in which they were appended; between events that share no tag the older one by its time is
-// first. It costs two store calls for each tag, and one for each event and each stream that has one, some at once; at most 10,000 events are read (*InvalidError).
+// first. It costs two store calls for each tag, and one for each event and each stream that has one, some at once; at most 10,000
+// events (*eventlog.InvalidError) and 64 MiB (eventlog.ErrTooLarge) are read.
 func (c *Category) Tagged(ctx context.Context, tags ...string) ([]Event, Boundary, error) {
 	events, b, err := c.tagged(ctx, tags)
 	if err != nil {
@@ -308,7 +294,7 @@ func (c *Category) eventsAt(ctx context.Context, places []string) (map[string]*E
 			size += len(e.Data)
 		}
 		if size > taggedBytes {
-			return &eventlog.InvalidError{What: "tags", Value: "", Why: fmt.Sprintf("the events that have them take more than %d MiB: use narrower ones", taggedBytes>>20)}
+			return fmt.Errorf("%w: the events that have the tags take more than %d MiB: use narrower ones", eventlog.ErrTooLarge, taggedBytes>>20)
 		}
 		if escaped, _, _ := strings.Cut(place, "/"); e != nil && e.Version >= heads[escaped].First { // else it was deleted, and is not removed yet
 			events[place] = e
