@@ -578,7 +578,7 @@ func (w *wheel) trim(ctx context.Context, s *slot, floor eventlog.Offset) error 
 	if bounds, _ := w.owner.log.Known(s.partition); floor < bounds.Next || bounds.First >= floor {
 		return nil
 	}
-	return w.owner.log.Trim(ctx, s.partition, floor)
+	return w.owner.log.TrimFound(ctx, w.rewound, s.partition, floor)
 }
 
 // findUnique finds the unique keys of the messages that go on, a store call for each that has one, uniqueReads at a time.
