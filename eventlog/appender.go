@@ -275,6 +275,9 @@ func (a *appender) loadProducers(ctx context.Context) (retry bool) {
 		return false
 	}
 	a.cfg.Observer.StoreFailed("list", err)
+	if errors.Is(err, ErrRewound) {
+		a.suspectRewind()
+	}
 	if errors.Is(err, ErrUnavailable) {
 		return true
 	}

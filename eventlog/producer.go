@@ -91,18 +91,22 @@ type verdict struct {
 	batch     int    // of the entry, then
 }
 
-// errAskStore: memory would refuse the batch, but another broker may have moved the producer on.
+// errAskStore: memory would refuse the batch, but another broker may have moved the producer on; or memory has the batch, but the store may
+// have lost it.
 var errAskStore = errors.New("the store must be asked")
 
 // judge checks the batch of a ticket and, if it is to be appended, adds its sequence numbers to the state.
 //
 // The state in memory is enough to append: the entry checks that the store has the same. It is not enough to refuse a ticket that was
-// submitted after the state was read: then the state is read from the store first, and judge called again.
+// submitted after the state was read, nor to call it a duplicate: then the state is read from the store first, and judge called again.
 func (a *advance) judge(h batch.Header, ticket uint64) (verdict, error) {
 	s := &a.next
 	first, last := h.BaseSequence, lastSequence(h)
 	for _, b := range s.batches {
 		if h.ProducerEpoch == s.epoch && b.first == first && b.last == last {
+			if b.inFlush == 0 && ticket > s.asOf {
+				return verdict{}, errAskStore
+			}
 			return verdict{duplicate: true, base: b.base, inFlush: b.inFlush > 0, batch: b.inFlush - 1}, nil
 		}
 	}

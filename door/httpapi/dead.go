@@ -236,6 +236,10 @@ type sweptView struct {
 // do takes the letters a page at a time: 1,000 of them can have 1 GiB.
 func (b *sweepBody) do(ctx context.Context, c *call, q *queue.Queue) (done queue.Swept, err error) {
 	if b.all {
+		b.Turn = func(ctx context.Context) (func(), error) {
+			_, release, err := c.claimPage(ctx)
+			return release, err
+		}
 		return q.Sweep(ctx, b.Sweep)
 	}
 	for left := b.letters; len(left) > 0 && err == nil; {

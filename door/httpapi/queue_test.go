@@ -256,7 +256,7 @@ func TestRedriveOfAllKeepsToItsRateAndGoesOn(t *testing.T) {
 
 // A request for many letters has one page of them in memory at a time, and takes its turn with those who list them.
 func TestLettersAreTakenAPageAtATime(t *testing.T) {
-	for _, verb := range []string{"redrive", "discard"} {
+	for _, asked := range []struct{ verb, which string }{{"redrive", "named"}, {"discard", "named"}, {"redrive", "all"}, {"discard", "all"}} {
 		bubble(t, httpapi.Config{}, func(t *testing.T, d *door) {
 			d.queue("mail", ``)
 			const messages = 6
@@ -282,13 +282,15 @@ func TestLettersAreTakenAPageAtATime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			body := fmt.Sprintf(`{"letters":["999-1","%s","999-2"]}`, strings.Join(letters, `","`))
+			if asked.which == "all" {
+				body = `{"all":true}`
+			}
 			taken := make(chan answer, 1)
-			go func() {
-				taken <- d.asJSON("POST", "/v1/queues/mail/dead/"+verb, fmt.Sprintf(`{"letters":["999-1","%s","999-2"]}`, strings.Join(letters, `","`)))
-			}()
+			go func() { taken <- d.asJSON("POST", "/v1/queues/mail/dead/"+asked.verb, body) }()
 			synctest.Wait()
 			if len(taken) > 0 {
-				t.Errorf("%s without a turn", verb)
+				t.Errorf("%s %s without a turn", asked.verb, asked.which)
 			}
 			release()
 			(<-taken).want(200, `{"taken":6}`)

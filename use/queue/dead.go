@@ -186,6 +186,9 @@ type Sweep struct {
 	PerSecond float64       // at most so many; 0: as fast as it goes
 	Until     MessageID     // the last to take; zero: the last that there is now. One that fails again meanwhile is left for the next time
 	For       time.Duration // stop after so long; 0: when all are taken
+
+	// Turn waits until a page of letters may be in memory, about 4 MiB or one letter; the sweep calls done when the page is taken. nil: nobody counts.
+	Turn func(context.Context) (done func(), err error)
 }
 
 // Swept is the result of a sweep. Until is zero when all were taken; else another sweep with it continues.
@@ -205,29 +208,21 @@ func (q *Queue) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 			return done, err
 		}
 	}
-	last := number(topic, s.Until.Partition)
+	if s.Turn == nil {
+		s.Turn = func(context.Context) (func(), error) { return func() {}, nil }
+	}
 	for began := time.Now(); ; {
 		page := deadPage
 		if s.PerSecond > 0 {
 			page = min(page, max(int(s.PerSecond/10), 1))
 		}
-		letters, err := q.DeadLetters(ctx, MessageID{}, page)
-		if err != nil {
-			return done, err
-		}
-		n := 0
-		for n < len(letters) {
-			at := number(topic, letters[n].partition)
-			if at > last || at == last && letters[n].offset > s.Until.Offset {
-				break
-			}
-			n++
-		}
-		if n == 0 {
+		taken, more, err := q.sweepPage(ctx, s, topic, page)
+		if err == nil && !more {
 			return Swept{Taken: done.Taken}, nil
 		}
-		taken, err := q.takeLetters(ctx, letters[:n], !s.Discard)
-		done.Taken, done.Until = done.Taken+taken, s.Until
+		if more {
+			done.Taken, done.Until = done.Taken+taken, s.Until
+		}
 		if err != nil {
 			return done, err
 		}
@@ -250,6 +245,33 @@ func (q *Queue) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 			return done, nil
 		}
 	}
+}
+
+// sweepPage takes the first letters that there are, up to s.Until. It returns more == false if there was none.
+func (q *Queue) sweepPage(ctx context.Context, s Sweep, topic eventlog.Topic, page int) (taken int, more bool, err error) {
+	release, err := s.Turn(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	defer release()
+	letters, err := q.DeadLetters(ctx, MessageID{}, page)
+	if err != nil {
+		return 0, false, err
+	}
+	last := number(topic, s.Until.Partition)
+	n := 0
+	for n < len(letters) {
+		at := number(topic, letters[n].partition)
+		if at > last || at == last && letters[n].offset > s.Until.Offset {
+			break
+		}
+		n++
+	}
+	if n == 0 {
+		return 0, false, nil
+	}
+	taken, err = q.takeLetters(ctx, letters[:n], !s.Discard)
+	return taken, true, err
 }
 
 // lastLetter is the newest record of the dead-letter topic; zero: there is none.
