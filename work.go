@@ -27,7 +27,8 @@ type WorkOptions struct {
 	Handler JobHandler
 	// Middleware wraps the handler; the first is the outermost.
 	Middleware []func(JobHandler) JobHandler
-	// Concurrency is how many messages are handled at once. Default 10; at most 10,000.
+	// Concurrency is how many messages are handled at once. Up to as many more are claimed whose handlers have returned, while the store is told so. Default
+	// 10; at most 10,000.
 	Concurrency int
 	// Lease is how long a claim lasts; it is extended while the handler runs, so that this is how long a message rests when the process is killed.
 	// Default: the queue's.
@@ -81,7 +82,8 @@ type Worker struct {
 	log     *Log
 	opts    WorkOptions
 	handler JobHandler
-	slots   chan struct{} // a value for each message that was claimed, or is about to be
+	slots   chan struct{} // a value for each message whose handler has not returned, or that is about to be claimed
+	answers chan struct{} // a value for each message whose handler has returned, and that is acked or nacked; as many as slots
 
 	stopping chan struct{} // closed when no more messages are to be claimed
 	stop     func()
@@ -127,7 +129,7 @@ func (l *Log) Work(ctx context.Context, opts WorkOptions) (*Worker, error) {
 		opts.Name = fmt.Sprintf("%s-%d", filepath.Base(os.Args[0]), os.Getpid())
 	}
 	w := &Worker{
-		log: l, opts: opts, handler: opts.Handler, slots: make(chan struct{}, opts.Concurrency),
+		log: l, opts: opts, handler: opts.Handler, slots: make(chan struct{}, opts.Concurrency), answers: make(chan struct{}, opts.Concurrency),
 		stopping: make(chan struct{}), ended: make(chan struct{}), running: make(map[string]*job),
 	}
 	for _, wrap := range slices.Backward(opts.Middleware) {
@@ -188,10 +190,7 @@ func (w *Worker) run(ctx context.Context) {
 			<-w.slots
 		}
 		for _, m := range messages {
-			handling.Go(func() {
-				defer func() { <-w.slots }()
-				w.handle(ctx, m, asked)
-			})
+			handling.Go(func() { w.handle(ctx, m, asked) })
 		}
 		if err == nil {
 			failures = 0
@@ -247,7 +246,8 @@ func (w *Worker) claim(ctx context.Context, most int) (messages []queue.Message,
 // claimRoom bounds the bytes of messages of one claim.
 const claimRoom = 16 << 20
 
-// handle calls the handler for one message, and acks or nacks it.
+// handle calls the handler for one message, and acks or nacks it. The slot is free when the handler has returned: so the next message is claimed while the
+// store is told, often in one commit with that.
 func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time) {
 	ctx, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -259,6 +259,9 @@ func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time) {
 	if err != nil {
 		err = w.reconcile(j, m, err)
 	}
+	w.answers <- struct{}{}
+	<-w.slots
+	defer func() { <-w.answers }()
 	if !errors.Is(err, errInDoubt) {
 		w.answer(ctx, j, m, err)
 	}

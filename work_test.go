@@ -5,19 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/memory"
 )
 
 // workBubble runs a test on a Log in memory with a queue, in a bubble of fake time.
 func workBubble(t *testing.T, settings weir.QueueSettings, test func(t *testing.T, w *weir.Log)) {
 	t.Helper()
+	workBubbleOn(t, memory.New(), settings, test)
+}
+
+func workBubbleOn(t *testing.T, store eventlog.Store, settings weir.QueueSettings, test func(t *testing.T, w *weir.Log)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w, err := weir.OpenStore(t.Context(), memory.New(), weir.Options{Poll: time.Minute})
+		w, err := weir.OpenStore(t.Context(), store, weir.Options{Poll: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,6 +221,49 @@ func TestCloseLetsHandlersFinishAndClaimsNoMore(t *testing.T) {
 		}
 		if s, err := w.QueueStats(t.Context(), "mail"); err != nil || s.Ready != 1 || s.Claimed != 0 {
 			t.Errorf("after Close: %+v, %v; want b alone, ready", s, err)
+		}
+	})
+}
+
+// slowToCommit is a store whose commits take a second.
+type slowToCommit struct {
+	eventlog.Store
+	slow atomic.Bool
+}
+
+func (s *slowToCommit) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if s.slow.Load() {
+		time.Sleep(time.Second)
+	}
+	return s.Store.Commit(ctx, entries)
+}
+
+// A handler that has returned holds nothing up: the next message is claimed while the ack is on its way, one flush a message and not two.
+func TestTheNextMessageIsClaimedWhileTheAckIsOnItsWay(t *testing.T) {
+	store := &slowToCommit{Store: memory.New()}
+	workBubbleOn(t, store, weir.QueueSettings{Lease: time.Minute}, func(t *testing.T, w *weir.Log) {
+		const messages = 20
+		enqueueAll(t, w, numbered("m", messages)...)
+		store.slow.Store(true)
+		began, handled := time.Now(), make(chan struct{}, messages)
+		worker, err := w.Work(t.Context(), weir.WorkOptions{Queue: "mail", Concurrency: 1, Handler: func(context.Context, weir.Job) error {
+			handled <- struct{}{}
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range messages {
+			<-handled
+		}
+		if took := time.Since(began); took > (messages+5)*time.Second {
+			t.Errorf("%d messages took %v, where a commit takes 1 s", messages, took)
+		}
+		if err := worker.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := w.QueueStats(t.Context(), "mail"); err != nil || s.Ready+s.Claimed+s.Waiting != 0 {
+			t.Errorf("after Close: %+v, %v; want all acknowledged", s, err)
 		}
 	})
 }
