@@ -8,7 +8,7 @@ DECLARE
 BEGIN
     IF queue IS NULL THEN
         RAISE 'queue is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'Name the queue.';
-    ELSIF queue !~ '^[a-zA-Z0-9._-]{1,249}$' THEN -- else it is not what stands in the key
+    ELSIF length(queue) NOT BETWEEN 1 AND 249 OR queue ~ '[^a-zA-Z0-9._-]' THEN -- else it is not what stands in the key
         RAISE 'queue "%" cannot be a queue''s name', left(queue, 64)
         USING ERRCODE = 'invalid_parameter_value', HINT = 'A name has the characters a-z, A-Z, 0-9, ".", "_" and "-".';
     END IF;

@@ -1,7 +1,9 @@
 -- incarnation names the server, and the time since its last crash. 0: nobody wrote the row since.
 CREATE OR REPLACE FUNCTION weir.incarnation() RETURNS bigint
-LANGUAGE sql STABLE
-BEGIN ATOMIC
-    SELECT coalesce((SELECT hashtextextended(format('%s %s %s', i.id, extract(epoch FROM pg_postmaster_start_time()), d.oid), 0)
+LANGUAGE plpgsql STABLE
+:by_index
+AS $$
+BEGIN
+    RETURN coalesce((SELECT hashtextextended(format('%s %s %s', i.id, extract(epoch FROM pg_postmaster_start_time()), d.oid), 0)
                      FROM weir.incarnation i, pg_database d WHERE d.datname = current_database()), 0);
-END;
+END $$;
