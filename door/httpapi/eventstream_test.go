@@ -383,7 +383,7 @@ func TestCategoriesAreCreatedAndListed(t *testing.T) {
 		for _, s := range v.Streams {
 			names = append(names, s.Stream)
 		}
-		if v.Next == "" {
+		if v.Next == "" || len(names) > 10 {
 			break
 		}
 	}
@@ -439,6 +439,7 @@ func TestAnAppendWithoutAnAnswerIsResolvedByItsIDs(t *testing.T) {
 				}
 			}
 		}
+		store.commits = false
 		store.commit.Store(&unsure)
 		d.append("order", "s", `{"events":[{"type":"t"}]}`).refused(500, "outcome_unknown", "Read the stream")
 		d.do("DELETE", streamPath("order", "lost[]"), "").refused(500, "outcome_unknown", "Read the stream")
