@@ -1,5 +1,5 @@
-// Package httpapi serves HTTP clients: publish, read and stream events, work queues, administration of topics, groups and queues; for operators
-// health, readiness and metrics. openapi.yaml describes it, and tests check that it is true.
+// Package httpapi serves HTTP clients: publish, read and stream events, work queues, event-sourced streams, administration of topics, groups and
+// queues; for operators health, readiness and metrics. openapi.yaml describes it, and tests check that it is true.
 package httpapi
 
 import (
