@@ -31,6 +31,8 @@ type apiProblem struct {
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
 	Done   bool   `json:"done"`
+	// Version is that of the stream, of a version conflict.
+	Version int64 `json:"version"`
 }
 
 func (p *apiProblem) Error() string {
@@ -59,8 +61,8 @@ func (f *serverFlags) ask(ctx context.Context, method, path string, body, out an
 	return f.send(ctx, method, path, "application/json", content, out, wait)
 }
 
-// send is ask for a body of any type.
-func (f *serverFlags) send(ctx context.Context, method, path, media string, content []byte, out any, wait time.Duration) error {
+// send is ask for a body of any type, and with headers, in pairs.
+func (f *serverFlags) send(ctx context.Context, method, path, media string, content []byte, out any, wait time.Duration, headers ...string) error {
 	base, err := url.Parse(f.Server)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return usage(fmt.Errorf("--server %q is not a URL", f.Server), "write http://HOST:PORT, such as http://127.0.0.1:8080")
@@ -73,6 +75,9 @@ func (f *serverFlags) send(ctx context.Context, method, path, media string, cont
 	}
 	if len(content) > 0 {
 		r.Header.Set("Content-Type", media)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
 	}
 	if f.APIKey != "" {
 		r.Header.Set("Authorization", "Bearer "+f.APIKey)
@@ -113,7 +118,7 @@ func (f *serverFlags) away(ctx context.Context, err error) error {
 	return unreachable(fmt.Errorf("no answer from a server at %s: %w", f.Server, cause(err)), "start one with `weir serve`, or name another with --server URL")
 }
 
-// answer adds to what became of a queue the exit code and what to do.
+// answer adds to what became of a queue or a stream the exit code and what to do.
 func (f *serverFlags) answer(tried string, err error) error {
 	var p *apiProblem
 	if !errors.As(err, &p) {
@@ -125,11 +130,23 @@ func (f *serverFlags) answer(tried string, err error) error {
 	case p.is("unauthorized"):
 		hint = "give the key in the variable WEIR_API_KEY; `weir key create` makes one"
 	case p.is("forbidden"):
-		hint = "`weir key list` shows which queues a key reaches"
+		hint = "`weir key list` shows which queues and topics a key reaches"
 	case p.is("unknown_queue"):
 		err, hint = fmt.Errorf("%s: there is no such queue", tried), "`weir queue list` shows what there is; `weir queue create NAME` makes one"
 	case p.is("unknown_schedule"):
 		err, hint = fmt.Errorf("%s: there is no such schedule", tried), "`weir queue schedule list QUEUE` shows what there is"
+	case p.is("unknown_category"):
+		err, hint = fmt.Errorf("%s: there is no such category", tried), "`weir stream category list` shows what there is; `weir stream category create NAME` makes one"
+	case p.is("unknown_stream"):
+		err, hint = fmt.Errorf("%s: there is no such stream", tried), "`weir stream list CATEGORY` shows what there is"
+	case p.is("unknown_snapshot"):
+		err, hint = fmt.Errorf("%s: there is no such snapshot", tried), "`weir stream snapshot CATEGORY STREAM --save VERSION` keeps one"
+	case p.is("category_exists"):
+		err, hint = fmt.Errorf("%s: a category or a topic of this name exists", tried), "`weir stream category list` shows the categories; --if-not-exists makes one that is there a success"
+	case p.is("version_conflict"):
+		hint = "`weir stream read CATEGORY STREAM` shows what was appended meanwhile; --expect says which version is expected"
+	case p.is("stream_archived"):
+		hint = "`weir stream unarchive CATEGORY STREAM` opens it"
 	case p.is("queue_exists"):
 		err, hint = fmt.Errorf("%s: a queue of this name exists", tried), "`weir queue describe NAME` shows it; --if-not-exists makes this a success"
 	}

@@ -1,5 +1,5 @@
 // Package cli is the command line: one file per command. `weir serve` wires the program together. Most other commands
-// speak the Kafka protocol, so they work against any broker; those of queues speak HTTP to a server.
+// speak the Kafka protocol, so they work against any broker; those of queues and streams speak HTTP to a server.
 package cli
 
 import (
@@ -23,6 +23,7 @@ type commands struct {
 	Consume     consumeCmd       `cmd:"" help:"Print the records of a topic."`
 	Group       groupCmd         `cmd:"" help:"List, describe, reset and delete consumer groups."`
 	Queue       queueCmd         `cmd:"" help:"Create, send to, work and look after work queues."`
+	Stream      streamCmd        `cmd:"" help:"Append to, read and look after event-sourced streams."`
 	Key         keyCmd           `cmd:"" help:"Make, list and revoke the API keys of HTTP clients."`
 	Doctor      doctorCmd        `cmd:"" help:"Examine a store: whether its settings keep acknowledged records."`
 	Version     versionCmd       `cmd:"" help:"Print the version."`

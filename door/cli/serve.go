@@ -25,6 +25,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
+	"github.com/weir-log/weir/use/stream"
 )
 
 // Stopping takes at most the sum of these, and a little for closing the store: below ten seconds. A store that does not answer, not
@@ -164,10 +165,11 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	publisher := publish.New(log, publish.Config{Logger: w.logger, Tracer: w.tracer})
 	queues := queue.New(log, publisher, queue.Config{Logger: w.logger, Tracer: w.tracer, Beside: acks})
 	metric.WatchQueues(registry, queuesSeen(queues))
+	categories := stream.New(log, stream.Config{Logger: w.logger})
 	p := &parts{
-		log: log, groups: groups, publisher: publisher, queues: queues, kafkaListener: w.kafka, httpListener: w.http,
+		log: log, groups: groups, publisher: publisher, queues: queues, categories: categories, kafkaListener: w.kafka, httpListener: w.http,
 		http: httpapi.New(httpapi.Config{
-			Log: log, Groups: groups, Publisher: publisher, Queues: queues, Beside: beside, Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
+			Log: log, Groups: groups, Publisher: publisher, Queues: queues, Categories: categories, Beside: beside, Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
 			Ready: log.Healthy, Metrics: registry, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
 		}),
 	}
@@ -210,13 +212,14 @@ func cutOff(logger *slog.Logger, stopped <-chan struct{}, exit func(code int)) {
 
 // parts are what lives as long as the program.
 type parts struct {
-	log       *eventlog.Log
-	groups    *group.Coordinator
-	publisher *publish.Publisher
-	queues    *queue.Queues
-	kafka     *kafka.Server // nil: no Kafka clients
-	http      *httpapi.Server
-	mover     *sqlfn.Mover // nil where the store has no SQL sessions that publish
+	log        *eventlog.Log
+	groups     *group.Coordinator
+	publisher  *publish.Publisher
+	queues     *queue.Queues
+	categories *stream.Streams
+	kafka      *kafka.Server // nil: no Kafka clients
+	http       *httpapi.Server
+	mover      *sqlfn.Mover // nil where the store has no SQL sessions that publish
 
 	kafkaListener, httpListener net.Listener
 }
@@ -238,6 +241,7 @@ func (p *parts) run(ctx context.Context) error {
 			doors.Go(func() error { return p.mover.Run(ctx) })
 		}
 		doors.Go(func() error { return p.publisher.Run(ctx) })
+		doors.Go(func() error { return p.categories.Run(ctx) })
 		queuesCtx, stopQueues := context.WithCancel(context.WithoutCancel(ctx))
 		queues := errgroup.Group{}
 		queues.Go(func() error { return p.queues.Run(queuesCtx) })

@@ -31,6 +31,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
+	"github.com/weir-log/weir/use/stream"
 )
 
 // locked is a door that asks for keys, and its log lines.
@@ -66,6 +67,7 @@ func lock(t *testing.T, cfg Config) *locked {
 	}
 	cfg.Log, cfg.Groups, cfg.Publisher = log, group.New(log, group.Config{Logger: cfg.Logger}), publish.New(log, publish.Config{Logger: cfg.Logger})
 	cfg.Queues = queue.New(log, cfg.Publisher, queue.Config{Logger: cfg.Logger})
+	cfg.Categories = stream.New(log, stream.Config{Logger: cfg.Logger})
 	working := make(chan error)
 	go func() { working <- cfg.Queues.Run(ctx) }()
 	t.Cleanup(func() {

@@ -273,3 +273,15 @@ func (s *Server) jsonBody(c *call) ([]byte, error) {
 	}
 	return s.body(c)
 }
+
+// noBody refuses a request that has a body.
+func (s *Server) noBody(c *call) error {
+	if c.r.ContentLength == 0 {
+		return nil
+	}
+	body, err := s.body(c)
+	if err == nil && len(body) > 0 {
+		err = kindInvalidRequest.because("there is nothing to say in a body here, and this one has %d bytes", len(body))
+	}
+	return err
+}

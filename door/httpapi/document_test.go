@@ -235,6 +235,26 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold("NewMessage/delay_ms", "minimum", 0, "maximum", httpapi.PauseMax)
 	hold("NewMessage/priority", "minimum", 0, "maximum", httpapi.PrioritiesMax-1)
 	hold("NewMessage/unique", "minLength", 1)
+	const category, one = "v1/streams/{category}/", "v1/streams/{category}/{stream}/"
+	hold("stream/stream", "minLength", 1, "maxLength", 255) // TestStreamsThatCannotBeNamed
+	hold("ifMatch/If-Match", "pattern", `^(\*|"[0-9]+")$`)  // TestWhatAnAppendExpects
+	hold("v1/streams/post/partitions", "minimum", 1, "maximum", eventlog.PartitionsMax, "default", 4)
+	hold("v1/streams/post/retention/events", "minimum", 1)
+	hold("v1/streams/post/retention/age_ms", "minimum", 1, "maximum", httpapi.PauseMax)
+	hold(category+"get/max", "minimum", 1, "default", httpapi.ListedDefault)
+	hold(one+"get/from", "minimum", 0, "default", 0)
+	hold(one+"get/to", "minimum", 1)
+	hold(one+"get/until", "minimum", 0, "maximum", httpapi.TimestampMax)
+	hold(one+"get/backward", "default", false)
+	hold(one+"get/max", "minimum", 1, "default", httpapi.StreamPageDefault)
+	hold(one+"post/events", "minItems", 1, "maxItems", httpapi.EventsMax)
+	hold(one+"snapshot/get/at", "minimum", 0)
+	hold(one+"snapshot/put/version", "minimum", 0)
+	hold("NewStreamEvent/id", "minLength", 1, "maxLength", 128) // TestEventsThatCannotBeAppended
+	hold("NewStreamEvent/type", "minLength", 1, "maxLength", 255)
+	hold("NewStreamEvent/subject", "minLength", 1, "maxLength", 255)
+	hold("NewStreamEvent/tags", "maxItems", 16, "maxLength", 255)
+	hold("NewStreamEvent/timestamp", "minimum", 0, "maximum", httpapi.TimestampMax)
 	settings := "NewQueueSettings/" // their defaults: TestAQueueIsCreatedDescribedAlteredAndDeleted
 	hold(settings+"lease_ms", "minimum", httpapi.LeaseMin, "maximum", httpapi.LeaseMax, "default", 30000)
 	hold(settings+"attempts", "minimum", -1, "maximum", httpapi.AttemptsMax, "default", 10)

@@ -71,8 +71,13 @@ func (e *encoder) content(key, value []byte, headers []batch.RecordHeader) {
 	e.field("key", key)
 	e.string(`,`)
 	e.field("value", value)
+	e.headerList("headers", headers)
+}
+
+// headerList writes headers under a name, where there are any.
+func (e *encoder) headerList(name string, headers []batch.RecordHeader) {
 	if len(headers) > 0 {
-		e.string(`,"headers":[`)
+		e.string(`,"` + name + `":[`)
 		for i, h := range headers {
 			if i > 0 {
 				e.string(`,`)

@@ -70,6 +70,12 @@ func (d *door) wealthy() (member string) {
 		}
 		d.asJSON("POST", "/v1/queues/poor/nack", `{"receipts":[`+strings.Join(receipts, ",")+`]}`)
 	}
+	d.category("shop")
+	d.fill("shop", "fat", 40, 100<<10)
+	for i := range 5 {
+		d.fill("shop", fmt.Sprint(long, i), 1, 1)
+	}
+	d.asJSON("PUT", "/v1/streams/shop/fat/snapshot", `{"version":40,"value":"`+strings.Repeat("s", 800<<10)+`"}`).want(204, "")
 	return d.join("readers", `{"topics":["fat"]}`).path
 }
 
@@ -126,6 +132,16 @@ func expensive(member string) map[string][2]string {
 		"GET /v1/queues/{queue}/dead":                          {"/v1/queues/poor/dead?max=1000", ""},
 		"POST /v1/queues/{queue}/dead/redrive":                 {"/v1/queues/none/dead/redrive", `{"all":true}`},
 		"POST /v1/queues/{queue}/dead/discard":                 {"/v1/queues/none/dead/discard", `{"all":true}`},
+		"GET /v1/streams":                                      {"-", ""},
+		"POST /v1/streams":                                     {"-", `{"name":"shop"}`},
+		"GET /v1/streams/{category}":                           {"/v1/streams/shop?max=1000", ""},
+		"GET /v1/streams/{category}/{stream}":                  {"/v1/streams/shop/fat?max=1000", ""},
+		"POST /v1/streams/{category}/{stream}":                 {"/v1/streams/shop/s", strings.ReplaceAll(events, `"value"`, `"type":"t","value"`)},
+		"DELETE /v1/streams/{category}/{stream}":               {"/v1/streams/shop/none", ""},
+		"POST /v1/streams/{category}/{stream}/archive":         {"/v1/streams/shop/none/archive", ""},
+		"POST /v1/streams/{category}/{stream}/unarchive":       {"/v1/streams/shop/none/unarchive", ""},
+		"GET /v1/streams/{category}/{stream}/snapshot":         {"/v1/streams/shop/fat/snapshot", ""},
+		"PUT /v1/streams/{category}/{stream}/snapshot":         {"/v1/streams/shop/fat/snapshot", `{"version":40,"value":"` + strings.Repeat("x", 100<<10) + `"}`},
 	}
 }
 

@@ -26,20 +26,22 @@ import (
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
+	"github.com/weir-log/weir/use/stream"
 )
 
 // door is an HTTP door on a store, for one test, and a client that holds every exchange to openapi.yaml.
 type door struct {
-	t      testing.TB
-	log    *eventlog.Log
-	groups *group.Coordinator
-	addr   string
-	client *http.Client
-	dial   dialer
-	said   *said
-	server *httpapi.Server
-	cancel func() // begins to stop it
-	stop   func() // returns when it has stopped
+	t          testing.TB
+	log        *eventlog.Log
+	groups     *group.Coordinator
+	categories *stream.Streams
+	addr       string
+	client     *http.Client
+	dial       dialer
+	said       *said
+	server     *httpapi.Server
+	cancel     func() // begins to stop it
+	stop       func() // returns when it has stopped
 }
 
 // said is a log that a test can read.
@@ -110,7 +112,9 @@ func openSeen(t testing.TB, store eventlog.Store, cfg httpapi.Config, observer e
 	logCtx, stopLog := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	cfg.Queues = queue.New(d.log, cfg.Publisher, queue.Config{Logger: logger})
-	for _, run := range []func(context.Context) error{d.log.Run, d.groups.Run, cfg.Publisher.Run, cfg.Queues.Run} {
+	d.categories = stream.New(d.log, stream.Config{Logger: logger})
+	cfg.Categories = d.categories
+	for _, run := range []func(context.Context) error{d.log.Run, d.groups.Run, cfg.Publisher.Run, cfg.Queues.Run, cfg.Categories.Run} {
 		running.Go(func() {
 			if err := run(logCtx); err != nil {
 				t.Error(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
+	"github.com/weir-log/weir/use/stream"
 )
 
 // problem is an error in an answer (RFC 9457). It says what was wrong and, if that is not obvious, what to do.
@@ -29,6 +30,8 @@ type problem struct {
 	Done        bool             `json:"done,omitempty"` // of a stale receipt: the message is done
 	FirstOffset *eventlog.Offset `json:"first_offset,omitempty"`
 	EndOffset   *eventlog.Offset `json:"end_offset,omitempty"`
+	Version     *int64           `json:"version,omitempty"` // of the stream
+	Exists      *bool            `json:"exists,omitempty"`
 
 	RequestID string `json:"request_id,omitempty"`
 
@@ -55,6 +58,14 @@ var (
 	kindUnknownQueue    = kind{"unknown_queue", http.StatusNotFound, "There is no such queue"}
 	kindUnknownSchedule = kind{"unknown_schedule", http.StatusNotFound, "There is no such schedule"}
 	kindUnknownMessage  = kind{"unknown_message", http.StatusNotFound, "The queue has no such message"}
+	kindUnknownCategory = kind{"unknown_category", http.StatusNotFound, "There is no such category of streams"}
+	kindUnknownStream   = kind{"unknown_stream", http.StatusNotFound, "The category has no such stream"}
+	kindUnknownSnapshot = kind{"unknown_snapshot", http.StatusNotFound, "The stream has no such snapshot"}
+	kindCategoryExists  = kind{"category_exists", http.StatusConflict, "A category or a topic of this name exists"}
+	kindArchived        = kind{"stream_archived", http.StatusConflict, "The stream is archived"}
+	kindChanged         = kind{"stream_changed", http.StatusConflict, "Events of the stream were deleted while it was read"}
+	kindConflict        = kind{"version_conflict", http.StatusPreconditionFailed, "The stream is at another version"}
+	kindIDReused        = kind{"event_id_reused", http.StatusUnprocessableEntity, "The id was used for another event"}
 	kindBadReceipt      = kind{"bad_receipt", http.StatusBadRequest, "It is not a receipt of this queue"}
 	kindStaleReceipt    = kind{"stale_receipt", http.StatusConflict, "The claim is over that the receipt was given for"}
 	kindQueueExists     = kind{"queue_exists", http.StatusConflict, "A queue of this name exists"}
@@ -105,11 +116,12 @@ func (p *problem) Unwrap() error { return p.cause }
 // After any other 5xx something may have happened.
 func problemOf(err error) *problem {
 	var (
-		p       *problem
-		invalid *eventlog.InvalidError
-		outside *eventlog.RangeError
-		stale   *queue.StaleReceiptError
-		damaged *eventlog.DamagedError
+		p        *problem
+		invalid  *eventlog.InvalidError
+		outside  *eventlog.RangeError
+		stale    *queue.StaleReceiptError
+		damaged  *eventlog.DamagedError
+		conflict *stream.ConflictError
 	)
 	switch {
 	case errors.As(err, &p):
@@ -118,6 +130,8 @@ func problemOf(err error) *problem {
 		p := kindStaleReceipt.because("%s. Nothing changed", stale.Why)
 		p.Done = stale.Done
 		return p
+	case errors.As(err, &conflict) && !errors.Is(err, eventlog.ErrUnsure):
+		return conflictProblem(conflict)
 	case errors.As(err, &invalid) && invalid.What == "partition":
 		return kindNoPartition.because("%v", invalid)
 	case errors.As(err, &invalid):
@@ -166,6 +180,11 @@ var knownErrors = []struct {
 	{queue.ErrQueueExists, kindQueueExists, "choose another name, or alter the queue: PATCH /v1/queues/{queue}"},
 	{queue.ErrUnknownSchedule, kindUnknownSchedule, "GET /v1/queues/{queue}/schedules lists what there is"},
 	{queue.ErrBadReceipt, kindBadReceipt, "nothing changed"},
+	{stream.ErrUnknownCategory, kindUnknownCategory, "create it first: POST /v1/streams with Content-Type: application/json and {\"name\": …}"},
+	{stream.ErrCategoryExists, kindCategoryExists, "choose another name"},
+	{stream.ErrArchived, kindArchived, "nothing was appended; POST …/unarchive opens it again"},
+	{stream.ErrChanged, kindChanged, "read it again"},
+	{stream.ErrIDReused, kindIDReused, "nothing was appended; an id stands for one event: give other events other ids"},
 	{eventlog.ErrUnknownTopic, kindUnknownTopic, "create it first: POST /v1/topics with Content-Type: application/json and {\"name\": …}"},
 	{eventlog.ErrNoPartition, kindUnknownTopic, "it was deleted a moment ago"},
 	{eventlog.ErrTopicExists, kindTopicExists, "choose another name, or alter the topic: PATCH /v1/topics/{topic}"},
@@ -237,6 +256,10 @@ func (s *Server) answerProblem(c *call, p *problem) {
 	h := c.Header()
 	h["Content-Type"] = problemType
 	switch p.Status {
+	case http.StatusPreconditionFailed:
+		if p.Version != nil {
+			h.Set("Etag", etag(*p.Version))
+		}
 	case http.StatusServiceUnavailable:
 		h.Set("Weir-Applied", "no")
 		h.Set("Retry-After", "1")

@@ -197,12 +197,8 @@ func (s *Server) purgeQueue(c *call) error  { return s.queueVerb(c, s.cfg.Queues
 
 // queueVerb is a handler for an action that needs only the queue's name.
 func (s *Server) queueVerb(c *call, do func(context.Context, string) error) error {
-	if c.r.ContentLength != 0 {
-		if body, err := s.body(c); err != nil {
-			return err
-		} else if len(body) > 0 {
-			return kindInvalidRequest.because("there is nothing to say in a body here, and this one has %d bytes", len(body))
-		}
+	if err := s.noBody(c); err != nil {
+		return err
 	}
 	ctx, cancel := c.withTimeout()
 	defer cancel()

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 	"time"
@@ -67,6 +68,18 @@ var api = []route{
 	{"GET /v1/queues/{queue}/dead?max&after", mayRead, (*Server).listDead},
 	{"POST /v1/queues/{queue}/dead/redrive", mayAdmin, (*Server).redriveDead},
 	{"POST /v1/queues/{queue}/dead/discard", mayAdmin, (*Server).discardDead},
+
+	{"GET /v1/streams", mayRead, (*Server).listCategories},
+	{"POST /v1/streams", mayAdmin, (*Server).createCategory},
+	{"GET /v1/streams/{category}?prefix&after&max", mayRead, (*Server).describeCategory},
+	{"GET /v1/streams/{category}/{stream}?from&to&until&type&backward&max", mayRead, (*Server).readStream},
+	{"POST /v1/streams/{category}/{stream}", mayWrite, (*Server).appendEvents},
+	// Who writes cannot take away what others read, nor keep others from writing.
+	{"DELETE /v1/streams/{category}/{stream}", mayAdmin, (*Server).deleteStream},
+	{"POST /v1/streams/{category}/{stream}/archive", mayAdmin, (*Server).archiveStream},
+	{"POST /v1/streams/{category}/{stream}/unarchive", mayAdmin, (*Server).unarchiveStream},
+	{"GET /v1/streams/{category}/{stream}/snapshot?at", mayRead, (*Server).loadSnapshot},
+	{"PUT /v1/streams/{category}/{stream}/snapshot", mayWrite, (*Server).saveSnapshot},
 }
 
 // routes returns the handler of all routes.
@@ -100,7 +113,7 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 			s.refuse(c, kindOverloaded.past(int64(s.cfg.Requests), "there are %d requests in progress, the most there may be; try again later", s.cfg.Requests))
 			return
 		}
-		if !s.allow(c, rt.access, r.PathValue("topic")) {
+		if !s.allow(c, rt.access, cmp.Or(r.PathValue("topic"), r.PathValue("category"))) {
 			return
 		}
 		if err := s.requests.begin(c.who); err != nil {

@@ -1,5 +1,5 @@
-// Package httpapi serves HTTP clients: publish, read and stream events, work queues, administration of topics, groups and queues; for operators
-// health, readiness and metrics. openapi.yaml describes it, and tests check that it is true.
+// Package httpapi serves HTTP clients: publish, read and stream events, work queues, event-sourced streams, administration of topics, groups and
+// queues; for operators health, readiness and metrics. openapi.yaml describes it, and tests check that it is true.
 package httpapi
 
 import (
@@ -24,6 +24,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
+	"github.com/weir-log/weir/use/stream"
 )
 
 // Bounds of one request. A slower client is disconnected, so that it holds a connection for a bounded time.
@@ -51,7 +52,9 @@ type Config struct {
 	Groups    *group.Coordinator
 	Publisher *publish.Publisher
 	Queues    *queue.Queues
-	Beside    group.Beside // offsets that groups commit with SQL; nil: none
+	// Categories are the event-sourced streams. Streams below counts answers that go on.
+	Categories *stream.Streams
+	Beside     group.Beside // offsets that groups commit with SQL; nil: none
 
 	Keys     *apikey.Keys // the API keys; nil: every client has access
 	Insecure bool         // while there are no keys, serve all clients, and not only this machine's

@@ -40,8 +40,8 @@ func (c *Category) Events(ctx context.Context, stream string, r Range) iter.Seq2
 }
 
 func (c *Category) visit(ctx context.Context, stream string, r Range, yield func(Event) bool) error {
-	if r.From < 0 || r.To < 0 || r.To > 0 && r.To < r.From {
-		return &eventlog.InvalidError{What: "range of versions", Value: fmt.Sprintf("%d to %d", r.From, r.To), Why: "versions begin at 0, and a range does not end before it begins"}
+	if err := r.check(); err != nil {
+		return err
 	}
 	h, err := c.readHead(ctx, stream)
 	if err != nil || !h.exists() {
@@ -50,37 +50,34 @@ func (c *Category) visit(ctx context.Context, stream string, r Range, yield func
 	return c.visitFrom(ctx, stream, h, r, yield)
 }
 
-// visitFrom reads a part of a stream that has a head.
-func (c *Category) visitFrom(ctx context.Context, stream string, h head, r Range, yield func(Event) bool) error {
-	from, to := max(r.From, h.First), h.Next
+func (r Range) check() error {
+	if r.From < 0 || r.To < 0 || r.To > 0 && r.To < r.From {
+		return &eventlog.InvalidError{What: "range of versions", Value: fmt.Sprintf("%d to %d", r.From, r.To), Why: "versions begin at 0, and a range does not end before it begins"}
+	}
+	return nil
+}
+
+// within returns the versions of the range that a stream can be read at.
+func (r Range) within(h head) (from, to int64) {
+	from, to = max(r.From, h.First), h.Next
 	if r.To > 0 {
 		to = min(to, r.To)
 	}
+	return from, to
+}
+
+// visitFrom reads a part of a stream that has a head.
+func (c *Category) visitFrom(ctx context.Context, stream string, h head, r Range, yield func(Event) bool) error {
+	from, to := r.within(h)
 	for from < to {
-		step := pageStep(h)
-		page := [2]int64{from, min(from+step, to)}
-		if r.Backward {
-			page = [2]int64{max(to-step, from), to}
-		}
-		events, err := c.page(ctx, stream, page[0], page[1])
+		events, span, err := c.look(ctx, stream, h, from, to, pageStep(h), r.Backward)
 		if err != nil {
 			return err
 		}
-		if len(events) < int(page[1]-page[0]) { // deleted meanwhile, or lost by the store?
-			now, err := c.readHead(ctx, stream)
-			switch {
-			case err != nil:
-				return err
-			case now.version != h.version && (now.First > page[0] || now.Born != h.Born || now.Next < page[1]): // its end is lost where the store was rewound
-				return fmt.Errorf("%w: it had events from version %d to below %d, and has them from %d to below %d", ErrChanged, h.First, h.Next, now.First, now.Next)
-			}
-			return fmt.Errorf("%d of its events from version %d to %d are missing in the store: restore a backup", int(page[1]-page[0])-len(events), page[0], page[1]-1)
-		}
 		if r.Backward {
-			slices.Reverse(events)
-			to = page[0]
+			to = span[0]
 		} else {
-			from = page[1]
+			from = span[1]
 		}
 		for _, e := range events {
 			if r.matches(e) && !yield(e) {
@@ -89,6 +86,31 @@ func (c *Category) visitFrom(ctx context.Context, stream string, h head, r Range
 		}
 	}
 	return nil
+}
+
+// look reads at most step events at the beginning of some versions, or backward at their end, and returns which versions it has read.
+func (c *Category) look(ctx context.Context, stream string, h head, from, to, step int64, backward bool) (events []Event, span [2]int64, err error) {
+	span = [2]int64{from, min(from+step, to)}
+	if backward {
+		span = [2]int64{max(to-step, from), to}
+	}
+	if events, err = c.page(ctx, stream, span[0], span[1]); err != nil {
+		return nil, span, err
+	}
+	if len(events) < int(span[1]-span[0]) { // deleted meanwhile, or lost by the store?
+		now, err := c.readHead(ctx, stream)
+		switch {
+		case err != nil:
+			return nil, span, err
+		case now.version != h.version && (now.First > span[0] || now.Born != h.Born || now.Next < span[1]): // its end is lost where the store was rewound
+			return nil, span, fmt.Errorf("%w: it had events from version %d to below %d, and has them from %d to below %d", ErrChanged, h.First, h.Next, now.First, now.Next)
+		}
+		return nil, span, fmt.Errorf("%d of its events from version %d to %d are missing in the store: restore a backup", int(span[1]-span[0])-len(events), span[0], span[1]-1)
+	}
+	if backward {
+		slices.Reverse(events)
+	}
+	return events, span, nil
 }
 
 // pageStep returns how many events to read at once.

@@ -71,7 +71,8 @@ type Spec struct {
 	Retention  Retention         // of its streams; default: for ever
 }
 
-// CreateCategory creates a topic for streams, durably. A topic that exists cannot become a category. ErrCategoryExists, or *eventlog.InvalidError where the name, the number of partitions or a setting is not allowed.
+// CreateCategory creates a topic for streams, durably. A topic that exists cannot become a category. ErrCategoryExists, or *eventlog.InvalidError where the name, the number of partitions or a setting is not allowed. After
+// eventlog.ErrUnsure there may be a topic of the name that is no category: delete it, and try again.
 func (s *Streams) CreateCategory(ctx context.Context, spec Spec) (*Category, error) {
 	c, err := s.createCategory(ctx, spec)
 	if err != nil {
@@ -104,7 +105,7 @@ func (s *Streams) createCategory(ctx context.Context, spec Spec) (*Category, err
 	key := categoryPrefix + topic.ID.String()
 	_, err = s.log.Append(ctx, eventlog.Entry{Puts: []eventlog.Put{{Key: key, Version: 1, Value: categoryMark{Retention: spec.Retention}.encode()}}})
 	if err != nil {
-		return nil, fmt.Errorf("its topic was created, and is no category yet: delete the topic, and try again (%w)", err)
+		return nil, fmt.Errorf("%w: its topic was created, and may be no category yet: if so, delete the topic, and try again (%v)", eventlog.ErrUnsure, err)
 	}
 	return &Category{owner: s, topic: topic}, nil
 }

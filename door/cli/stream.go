@@ -1,0 +1,362 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+type streamCmd struct {
+	Append    streamAppendCmd    `cmd:"" help:"Append lines from standard input to a stream, as events: all or none."`
+	Read      streamReadCmd      `cmd:"" help:"Print the events of a stream."`
+	List      streamListCmd      `cmd:"" help:"List the streams of a category."`
+	Delete    streamDeleteCmd    `cmd:"" help:"Delete a stream. The category's topic keeps its records as long as its retention says."`
+	Archive   streamArchiveCmd   `cmd:"" help:"Close a stream: it is read as before, and refuses appends."`
+	Unarchive streamUnarchiveCmd `cmd:"" help:"Open an archived stream for appends again."`
+	Snapshot  streamSnapshotCmd  `cmd:"" help:"Print a stream's newest snapshot, or save one."`
+	Category  categoryCmd        `cmd:"" help:"Create and list categories of streams."`
+}
+
+// streamName says which stream a command is about.
+type streamName struct {
+	Category string `arg:"" help:"The category's name."`
+	Stream   string `arg:"" help:"The stream's name. It may have slashes."`
+}
+
+func (n streamName) path(more ...string) string {
+	return apiPath(append([]string{"streams", n.Category, n.Stream}, more...)...)
+}
+
+func (n streamName) String() string {
+	return fmt.Sprintf("stream %q of category %q", n.Stream, n.Category)
+}
+
+// expectation is the version that a stream is expected to have.
+type expectation struct {
+	Expect string `help:"The version that the stream is expected to have: a number, none, exists, or any." default:"any" env:"-" placeholder:"VERSION"`
+}
+
+// headers are what HTTP says for it.
+func (e expectation) headers() ([]string, error) {
+	switch e.Expect {
+	case "any":
+		return nil, nil
+	case "none":
+		return []string{"If-None-Match", "*"}, nil
+	case "exists":
+		return []string{"If-Match", "*"}, nil
+	}
+	if _, err := strconv.ParseUint(e.Expect, 10, 63); err != nil {
+		return nil, usage(fmt.Errorf("--expect %q is not a version", e.Expect), "give a number from 0, none, exists, or any")
+	}
+	return []string{"If-Match", `"` + e.Expect + `"`}, nil
+}
+
+type streamListCmd struct {
+	serverFlags
+	Category string `arg:"" help:"The category's name."`
+	Prefix   string `help:"Only streams whose names begin so." placeholder:"TEXT"`
+	Max      int    `help:"Show so many at most; 0: all." short:"n" default:"0"`
+	JSON     bool   `help:"Print JSON, one stream on each line." name:"json"`
+}
+
+func (streamListCmd) Help() string {
+	return "Examples:\n\n  weir stream list order\n  weir stream list order --prefix eu/ --json"
+}
+
+// streamPicture is a stream as the server lists it.
+type streamPicture struct {
+	Stream   string `json:"stream"`
+	Version  int64  `json:"version"`
+	First    int64  `json:"first"`
+	Exists   bool   `json:"exists"`
+	Archived bool   `json:"archived,omitempty"`
+}
+
+// listPage is how many streams one request asks for.
+const listPage = 1000
+
+func (c *streamListCmd) Run(ctx context.Context, t *terminal) error {
+	if c.Max < 0 {
+		return usage(fmt.Errorf("--max %d is less than 0", c.Max), "")
+	}
+	rows := [][]string{}
+	for after, left := "", c.Max; ; {
+		most := listPage
+		if c.Max > 0 {
+			most = min(left, listPage)
+		}
+		var page struct {
+			Streams []streamPicture
+			Next    string
+		}
+		path := apiPath("streams", c.Category) + "?" + url.Values{"prefix": {c.Prefix}, "after": {after}, "max": {strconv.Itoa(most)}}.Encode()
+		if err := c.ask(ctx, "GET", path, nil, &page, 0); err != nil {
+			return c.answer(fmt.Sprintf("list the streams of category %q", c.Category), err)
+		}
+		for _, s := range page.Streams {
+			if c.JSON {
+				if err := printLine(t, s); err != nil {
+					return err
+				}
+				continue
+			}
+			rows = append(rows, []string{s.Stream, strconv.FormatInt(s.Version, 10), strconv.FormatInt(s.First, 10), s.state()})
+		}
+		if left -= len(page.Streams); page.Next == "" || c.Max > 0 && left <= 0 {
+			break
+		}
+		after = page.Next
+	}
+	if c.JSON {
+		return nil
+	}
+	return table(t.out, "STREAM VERSION FIRST STATE", rows)
+}
+
+func (s streamPicture) state() string {
+	switch {
+	case !s.Exists:
+		return "deleted"
+	case s.Archived:
+		return "archived"
+	}
+	return "open"
+}
+
+// printLine prints a value as one line of JSON.
+func printLine(t *terminal, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("print JSON: %w", err)
+	}
+	_, err = t.out.Write(append(printableJSON(text), '\n'))
+	return err
+}
+
+type streamDeleteCmd struct {
+	serverFlags
+	consent
+	streamName
+	expectation
+}
+
+func (streamDeleteCmd) Help() string {
+	return "Examples:\n\n  weir stream delete order 4711\n  weir stream delete order 4711 --expect 12 --yes"
+}
+
+func (c *streamDeleteCmd) Run(ctx context.Context, t *terminal) error {
+	headers, err := c.headers()
+	if err != nil {
+		return err
+	}
+	if err := c.obtain(t, "delete the stream "+c.Stream+" and its snapshots", c.Stream); err != nil {
+		return err
+	}
+	if err := c.send(ctx, "DELETE", c.path(), "", nil, nil, 0, headers...); err != nil {
+		return c.answer("delete "+c.String(), err)
+	}
+	_, err = fmt.Fprintf(t.out, "deleted stream %s\n", printable(c.Stream))
+	return err
+}
+
+type streamArchiveCmd struct {
+	serverFlags
+	streamName
+	expectation
+}
+
+func (streamArchiveCmd) Help() string {
+	return "Examples:\n\n  weir stream archive order 4711\n  weir stream archive order 4711 --expect 12"
+}
+
+func (c *streamArchiveCmd) Run(ctx context.Context, t *terminal) error {
+	headers, err := c.headers()
+	if err == nil && c.Expect == "none" {
+		err = usage(errors.New("--expect none: a stream that does not exist cannot be archived"), "give a version, exists, or any")
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.send(ctx, "POST", c.path("archive"), "", nil, nil, 0, headers...); err != nil {
+		return c.answer("archive "+c.String(), err)
+	}
+	_, err = fmt.Fprintf(t.out, "archived stream %s\n", printable(c.Stream))
+	return err
+}
+
+type streamUnarchiveCmd struct {
+	serverFlags
+	streamName
+}
+
+func (streamUnarchiveCmd) Help() string { return "Examples:\n\n  weir stream unarchive order 4711" }
+
+func (c *streamUnarchiveCmd) Run(ctx context.Context, t *terminal) error {
+	if err := c.ask(ctx, "POST", c.path("unarchive"), nil, nil, 0); err != nil {
+		return c.answer("unarchive "+c.String(), err)
+	}
+	_, err := fmt.Fprintf(t.out, "opened stream %s\n", printable(c.Stream))
+	return err
+}
+
+type streamSnapshotCmd struct {
+	serverFlags
+	streamName
+	At   *int64 `help:"The newest snapshot at this version or before." env:"-" placeholder:"VERSION"`
+	Save *int64 `help:"Save standard input, byte for byte, as the snapshot at this version." env:"-" placeholder:"VERSION"`
+	JSON bool   `help:"Print JSON: the version, and the value." name:"json"`
+}
+
+func (streamSnapshotCmd) Help() string {
+	return `A snapshot is the state that the events below its version add up to, as the application keeps it.
+
+Examples:
+
+  weir stream snapshot order 4711
+  weir stream snapshot order 4711 --at 100 --json
+  weir stream snapshot order 4711 --save 100 < state.json`
+}
+
+// snapshotRead bounds what is read of a snapshot; the server refuses less.
+const snapshotRead = 16 << 20
+
+func (c *streamSnapshotCmd) Run(ctx context.Context, t *terminal) error {
+	if c.Save != nil {
+		if c.At != nil || c.JSON {
+			return usage(errors.New("--save keeps a snapshot; --at and --json show one"), "give one of them")
+		}
+		return c.save(ctx, t)
+	}
+	path := c.path("snapshot")
+	if c.At != nil {
+		path += "?at=" + strconv.FormatInt(*c.At, 10)
+	}
+	var one struct {
+		Version  int64   `json:"version"`
+		Value    *string `json:"value,omitempty"`
+		ValueB64 []byte  `json:"value_b64,omitempty"`
+	}
+	if err := c.ask(ctx, "GET", path, nil, &one, 0); err != nil {
+		return c.answer("load a snapshot of "+c.String(), err)
+	}
+	if c.JSON {
+		return printJSON(t, one)
+	}
+	value := one.ValueB64
+	if one.Value != nil {
+		value = []byte(*one.Value)
+	}
+	if t.outTTY {
+		value = []byte(printable(string(value)) + "\n")
+	}
+	_, err := t.out.Write(value)
+	return err
+}
+
+func (c *streamSnapshotCmd) save(ctx context.Context, t *terminal) error {
+	if t.inTTY {
+		fmt.Fprintln(t.err, "Reading the snapshot from the terminal. Ctrl-D ends.")
+	}
+	value, err := io.ReadAll(io.LimitReader(t.in, snapshotRead+1))
+	if err != nil {
+		return failed(fmt.Errorf("read the snapshot: %w", err), "")
+	}
+	if len(value) > snapshotRead {
+		return usage(fmt.Errorf("the snapshot has more than %d bytes", snapshotRead), "keep what is large elsewhere, and name it in the snapshot")
+	}
+	body := map[string]any{"version": *c.Save}
+	if text, base := encodeBytes(value); text != nil {
+		body["value"] = *text
+	} else {
+		body["value_b64"] = *base
+	}
+	if err := c.ask(ctx, "PUT", c.path("snapshot"), body, nil, 0); err != nil {
+		return c.answer("save a snapshot of "+c.String(), err)
+	}
+	_, err = fmt.Fprintf(t.out, "saved the snapshot at version %d of stream %s\n", *c.Save, printable(c.Stream))
+	return err
+}
+
+type categoryCmd struct {
+	Create categoryCreateCmd `cmd:"" help:"Create a category: a topic of streams."`
+	List   categoryListCmd   `cmd:"" help:"List categories."`
+}
+
+type categoryCreateCmd struct {
+	serverFlags
+	Name        string            `arg:"" help:"The category's name, and its topic's."`
+	Partitions  int               `help:"Partitions of its topic; 0: 4." default:"0"`
+	Config      map[string]string `help:"Settings of its topic, such as max.message.bytes=4000000. May be given again." mapsep:"none" placeholder:"NAME=VALUE"`
+	KeepEvents  int64             `help:"Keep the newest events of each stream, so many; 0: any number." default:"0"`
+	KeepFor     *duration         `help:"Keep the events of each stream that are not older. Default: all." placeholder:"TIME"`
+	IfNotExists bool              `help:"Succeed when the category is there already."`
+}
+
+func (categoryCreateCmd) Help() string {
+	return "Examples:\n\n  weir stream category create order\n  weir stream category create visit --partitions 12 --keep-for 90d --if-not-exists"
+}
+
+func (c *categoryCreateCmd) Run(ctx context.Context, t *terminal) error {
+	body, retention := map[string]any{"name": c.Name}, map[string]any{}
+	if c.Partitions != 0 {
+		body["partitions"] = c.Partitions
+	}
+	if len(c.Config) > 0 {
+		body["config"] = c.Config
+	}
+	if c.KeepEvents != 0 {
+		retention["events"] = c.KeepEvents
+	}
+	if c.KeepFor != nil {
+		retention["age_ms"] = time.Duration(*c.KeepFor).Milliseconds()
+	}
+	if len(retention) > 0 {
+		body["retention"] = retention
+	}
+	err := c.ask(ctx, "POST", apiPath("streams"), body, nil, 0)
+	tried := fmt.Sprintf("create category %q", c.Name)
+	var p *apiProblem
+	if c.IfNotExists && errors.As(err, &p) && p.is("category_exists") {
+		if err := c.ask(ctx, "GET", apiPath("streams", c.Name)+"?max=1", nil, nil, 0); err != nil {
+			return c.answer(tried+": a topic has the name", err)
+		}
+		_, err := fmt.Fprintf(t.out, "category %s is there already\n", printable(c.Name))
+		return err
+	}
+	if err != nil {
+		return c.answer(tried, err)
+	}
+	_, err = fmt.Fprintf(t.out, "created category %s\n", printable(c.Name))
+	return err
+}
+
+type categoryListCmd struct {
+	serverFlags
+	JSON bool `help:"Print JSON." name:"json"`
+}
+
+func (categoryListCmd) Help() string {
+	return "Examples:\n\n  weir stream category list\n  weir stream category list --json"
+}
+
+func (c *categoryListCmd) Run(ctx context.Context, t *terminal) error {
+	var list struct{ Categories []string }
+	if err := c.ask(ctx, "GET", apiPath("streams"), nil, &list, 0); err != nil {
+		return c.answer("list categories", err)
+	}
+	if c.JSON {
+		return printJSON(t, list.Categories)
+	}
+	for _, name := range list.Categories {
+		if _, err := fmt.Fprintln(t.out, printable(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

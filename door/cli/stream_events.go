@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+type streamAppendCmd struct {
+	serverFlags
+	streamName
+	expectation
+	Input     string `help:"What a line is: text, an event's data; or json, an event: {\"type\": …, \"value\": …, \"id\": …}." enum:"text,json" default:"text" short:"i"`
+	Type      string `help:"What happened: the type of the events. For text." env:"-" placeholder:"TYPE"`
+	ID        string `help:"The event's id, which makes the append repeatable. For text, and one line." env:"-" name:"id" placeholder:"ID"`
+	LineLimit size   `help:"Stop at a line longer than this." default:"1MiB"`
+}
+
+func (streamAppendCmd) Help() string {
+	return `Each line of standard input becomes an event, and all are appended at once, or none: at most 10,000 lines and 15 MiB.
+If the stream is not at the version that is expected, nothing is appended, and the exit status is 1.
+
+Examples:
+
+  echo '{"item": "teapot"}' | weir stream append order 4711 --type Placed --expect none
+  weir stream append order 4711 --input json --expect 1 < events.jsonl`
+}
+
+// Bounds of one append, as the server has them.
+const (
+	appendLines = 10_000
+	appendBytes = 15 << 20
+)
+
+func (c *streamAppendCmd) Run(ctx context.Context, t *terminal) error {
+	headers, err := c.headers()
+	switch {
+	case err != nil:
+		return err
+	case c.Input == "json" && (c.Type != "" || c.ID != ""):
+		return usage(errors.New("--input json takes all of an event from its line"), "leave out --type and --id")
+	case c.Input == "text" && c.Type == "":
+		return usage(errors.New("the events have no type"), "say what happened, with --type")
+	}
+	if t.inTTY {
+		fmt.Fprintln(t.err, "Reading lines from the terminal. Ctrl-D ends.")
+	}
+	body, n, err := c.body(ctx, readLines(t.in, int(min(int64(c.LineLimit), appendBytes))))
+	switch {
+	case errors.As(err, &stopped{}):
+		return err
+	case err != nil:
+		return usage(fmt.Errorf("append to %v: %w (nothing was appended)", c.String(), err), "")
+	case n == 0:
+		return usage(errors.New("there are no events on standard input"), "")
+	case c.ID != "" && n > 1:
+		return usage(fmt.Errorf("--id names one event, and there are %d", n), "give each an id, with --input json")
+	}
+	var at struct {
+		First, Version int64
+		Duplicate      bool
+	}
+	// What was begun is finished: its outcome would be unknown.
+	if err := c.send(context.WithoutCancel(ctx), "POST", c.path(), "application/json", body, &at, 0, headers...); err != nil {
+		return c.answer("append to "+c.String(), err)
+	}
+	done := "appended"
+	if at.Duplicate {
+		done = "there already"
+	}
+	_, err = fmt.Fprintf(t.out, "%s %s; the stream is at version %d after them\n", plural(n, "event"), done, at.Version)
+	return err
+}
+
+// body reads all lines into the body of a request.
+func (c *streamAppendCmd) body(ctx context.Context, lines <-chan line) (body []byte, n int64, err error) {
+	body = []byte(`{"events":[`)
+	for {
+		var l line
+		more := false
+		select {
+		case l, more = <-lines:
+		case <-ctx.Done():
+			return nil, n, context.Cause(ctx)
+		}
+		switch {
+		case !more:
+			return append(body, `]}`...), n, nil
+		case l.err != nil:
+			return nil, n, fmt.Errorf("line %d: %w", l.number, l.err)
+		case c.Input == "json" && len(bytes.TrimSpace(l.text)) == 0:
+			continue
+		}
+		text, err := c.event(l.text)
+		if err != nil {
+			return nil, n, fmt.Errorf("line %d: %w", l.number, err)
+		}
+		if n > 0 {
+			body = append(body, ',')
+		}
+		body = append(body, text...)
+		if n++; n > appendLines || len(body) > appendBytes {
+			return nil, n, fmt.Errorf("line %d: one append has at most %d events and %d bytes", l.number, appendLines, appendBytes)
+		}
+	}
+}
+
+// event is a line as the server takes it.
+func (c *streamAppendCmd) event(text []byte) ([]byte, error) {
+	if c.Input == "json" {
+		if !json.Valid(text) {
+			return nil, errors.New("it is not JSON")
+		}
+		return text, nil
+	}
+	e := map[string]any{"type": c.Type}
+	if value, base := encodeBytes(text); value != nil {
+		e["value"] = *value
+	} else {
+		e["value_b64"] = *base
+	}
+	if c.ID != "" {
+		e["id"] = c.ID
+	}
+	return json.Marshal(e)
+}
+
+type streamReadCmd struct {
+	serverFlags
+	streamName
+	From     int64      `help:"Events from this version on." env:"-" default:"0"`
+	To       int64      `help:"Events below this version; 0: to the end." env:"-" default:"0"`
+	Until    *time.Time `help:"Only events that happened by then: 2026-01-31T08:00:00Z." env:"-" placeholder:"TIME"`
+	Type     string     `help:"Only events of this type." env:"-" placeholder:"TYPE"`
+	Backward bool       `help:"The newest first."`
+	Max      int        `help:"Show so many at most; 0: all." short:"n" default:"0"`
+	JSON     bool       `help:"Print JSON, one event on each line." name:"json"`
+}
+
+func (streamReadCmd) Help() string {
+	return `Examples:
+
+  weir stream read order 4711
+  weir stream read order 4711 --from 12 --json
+  weir stream read order 4711 --backward -n 1`
+}
+
+// readPage is how many events one request asks for.
+const readPage = 1000
+
+// appendedEvent is an event as the server shows it.
+type appendedEvent struct {
+	Version, Timestamp int64
+	Type               string
+	Erased             bool
+	Value              *string
+}
+
+func (c *streamReadCmd) Run(ctx context.Context, t *terminal) error {
+	if c.Max < 0 {
+		return usage(fmt.Errorf("--max %d is less than 0", c.Max), "")
+	}
+	from, to, left := c.From, c.To, c.Max
+	for {
+		var page struct {
+			Next   *int64
+			Events []json.RawMessage
+		}
+		if err := c.ask(ctx, "GET", c.path()+"?"+c.query(from, to, left).Encode(), nil, &page, 0); err != nil {
+			return c.answer("read "+c.String(), err)
+		}
+		for _, e := range page.Events {
+			if err := c.print(t, e); err != nil {
+				return err
+			}
+		}
+		if left -= len(page.Events); page.Next == nil || c.Max > 0 && left <= 0 {
+			return nil
+		}
+		if c.Backward {
+			to = *page.Next
+		} else {
+			from = *page.Next
+		}
+	}
+}
+
+// query asks for one page.
+func (c *streamReadCmd) query(from, to int64, left int) url.Values {
+	most := readPage
+	if c.Max > 0 {
+		most = min(left, readPage)
+	}
+	q := url.Values{"from": {strconv.FormatInt(from, 10)}, "max": {strconv.Itoa(most)}}
+	if to != 0 {
+		q.Set("to", strconv.FormatInt(to, 10))
+	}
+	if c.Until != nil {
+		q.Set("until", strconv.FormatInt(c.Until.UnixMilli(), 10))
+	}
+	if c.Type != "" {
+		q.Set("type", c.Type)
+	}
+	if c.Backward {
+		q.Set("backward", "true")
+	}
+	return q
+}
+
+// print prints an event on one line: its version, its time, its type and its value.
+func (c *streamReadCmd) print(t *terminal, raw json.RawMessage) error {
+	if c.JSON {
+		_, err := t.out.Write(append(printableJSON(bytes.TrimSpace(raw)), '\n'))
+		return err
+	}
+	var e appendedEvent
+	if err := json.Unmarshal(raw, &e); err != nil {
+		return fmt.Errorf("the server's answer: %w", err)
+	}
+	value := "(bytes)"
+	switch {
+	case e.Erased:
+		value = "(erased)"
+	case e.Value != nil:
+		value = *e.Value
+	}
+	_, err := fmt.Fprintf(t.out, "%d\t%s\t%s\t%s\n", e.Version, moment(e.Timestamp), printable(e.Type), printable(value))
+	return err
+}

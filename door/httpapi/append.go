@@ -1,0 +1,160 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/weir-log/weir/use/stream"
+)
+
+// appendedView tells where events were appended.
+type appendedView struct {
+	First     int64 `json:"first"`
+	Version   int64 `json:"version"` // of the stream after them
+	Duplicate bool  `json:"duplicate,omitempty"`
+}
+
+// appendEvents appends the events of a body to a stream: all or none. The request's trace context is not added to them: an append that is
+// repeated would then have other content.
+func (s *Server) appendEvents(c *call) error {
+	if c.r.Header["Idempotency-Key"] != nil {
+		return kindInvalidRequest.because("events are not appended under an Idempotency-Key; give each an id")
+	}
+	want, err := expected(c.r.Header)
+	if err != nil {
+		return err
+	}
+	body, err := s.jsonBody(c)
+	if err != nil {
+		return err
+	}
+	parsed, err := c.claimItems(body)
+	if err != nil {
+		return err
+	}
+	events, headers, err := parseNewEvents(body)
+	if err != nil {
+		return err
+	}
+	if len(events) == 0 {
+		return kindInvalidRequest.because("there are no events in it")
+	}
+	if err := parsed(len(events), headers); err != nil {
+		return err
+	}
+	ctx, cancel := c.withTimeout()
+	defer cancel()
+	category, err := s.category(ctx, c)
+	if err != nil {
+		return err
+	}
+	done, err := category.Append(ctx, c.r.PathValue("stream"), want, events...)
+	if uncertain(err) {
+		return unknownAppend(events)
+	}
+	if err != nil {
+		return err
+	}
+	status := http.StatusCreated
+	if done.Duplicate {
+		status = http.StatusOK
+	}
+	c.Header().Set("Etag", etag(done.Version))
+	return c.json(status, appendedView(done))
+}
+
+// unknownAppend says how to learn what became of an append.
+func unknownAppend(events []stream.NewEvent) error {
+	for _, e := range events {
+		if e.ID == "" {
+			return kindUnknown.because("the events were sent to the store and the answer was lost. Read the stream to see whether they are there. Events that all have an id can be appended again")
+		}
+	}
+	return kindUnknown.because("the events were sent to the store and the answer was lost. Append them again with the same ids, and expect the same version: if they are there, the answer says duplicate")
+}
+
+// parseNewEvents reads {"events": [...]}.
+func parseNewEvents(body []byte) (events []stream.NewEvent, headers int, err error) {
+	seen := false
+	err = readJSON(body, 0, func(r *jsonReader) error {
+		return r.object(func(name string) error {
+			if name != "events" {
+				return r.unknown(name, "events")
+			}
+			seen = true
+			return r.array(func(i int) error {
+				if i == eventsMax {
+					return tooManyEvents()
+				}
+				e, err := parseNewEvent(r)
+				events = append(events, e)
+				if headers += len(e.Metadata) + 2*len(e.Tags); headers > headersMax {
+					return tooManyHeaders()
+				}
+				return err
+			})
+		})
+	})
+	if err == nil && !seen {
+		err = kindInvalidJSON.because(`"events" is missing`)
+	}
+	return events, headers, err
+}
+
+// parseNewEvent reads one event of a stream.
+func parseNewEvent(r *jsonReader) (e stream.NewEvent, err error) {
+	values := 0
+	err = r.object(func(name string) (err error) {
+		switch name {
+		case "id":
+			e.ID, err = wordOrNull(r)
+		case "type":
+			e.Type, err = r.string()
+		case "value":
+			values++
+			e.Data, err = anyValue(r)
+		case "value_b64":
+			values++
+			e.Data, err = bytesOrNull(r, true)
+		case "subject":
+			e.Subject, err = wordOrNull(r)
+		case "tags":
+			err = r.array(func(i int) error {
+				if i == headersMax {
+					return tooManyHeaders()
+				}
+				tag, err := r.string()
+				e.Tags = append(e.Tags, tag)
+				return err
+			})
+		case "metadata":
+			e.Metadata, err = parseHeaders(r)
+		case "timestamp":
+			e.Time, err = moment(r)
+		default:
+			err = r.unknown(name, "id", "type", "value", "value_b64", "subject", "tags", "metadata", "timestamp")
+		}
+		if err == nil && values > 1 {
+			err = r.fail("the value is given twice: as value and as value_b64")
+		}
+		return err
+	})
+	if err == nil && e.Type == "" {
+		err = r.fail(`"type" is missing or empty: it says what happened`)
+	}
+	return e, err
+}
+
+// wordOrNull reads a string that is not empty; null is the empty one.
+func wordOrNull(r *jsonReader) (string, error) {
+	if r.null() {
+		return "", nil
+	}
+	r.space()
+	start := *r
+	text, err := r.string()
+	if err == nil && text == "" {
+		*r = start
+		err = r.fail("it is empty; leave it out, or say null")
+	}
+	return text, err
+}

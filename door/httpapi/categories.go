@@ -1,0 +1,194 @@
+package httpapi
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/stream"
+)
+
+const (
+	listedDefault = 100
+	listedMax     = 1000
+)
+
+// categoryView is a category in an answer.
+type categoryView struct {
+	Name       string        `json:"name"`
+	ID         string        `json:"id"`
+	Partitions int           `json:"partitions"`
+	Retention  retentionView `json:"retention"`
+	Streams    *[]namedView  `json:"streams,omitempty"` // where they are listed
+	Next       string        `json:"next,omitempty"`    // the last of the list, if there may be more
+}
+
+// retentionView is which events the category's streams keep; 0: all.
+type retentionView struct {
+	Events int64 `json:"events,omitempty"`
+	Age    int64 `json:"age_ms,omitempty"`
+}
+
+// namedView is a stream in a list.
+type namedView struct {
+	Stream   string `json:"stream"`
+	Version  int64  `json:"version"`
+	First    int64  `json:"first"`
+	Exists   bool   `json:"exists"`
+	Archived bool   `json:"archived,omitempty"`
+}
+
+// category finds the category in the path.
+func (s *Server) category(ctx context.Context, c *call) (*stream.Category, error) {
+	return s.cfg.Categories.Category(ctx, c.r.PathValue("category"))
+}
+
+// viewOfCategory describes a category, with one store call.
+func (s *Server) viewOfCategory(ctx context.Context, category *stream.Category) (categoryView, error) {
+	v := categoryView{Name: category.Name(), ID: category.ID().String()}
+	topic, err := s.cfg.Log.TopicByID(category.ID())
+	if err != nil {
+		return v, err
+	}
+	kept, err := category.Retention(ctx)
+	v.Partitions, v.Retention = len(topic.Partitions), retentionView{kept.Events, kept.Age.Milliseconds()}
+	return v, err
+}
+
+// listCategories lists the names of the categories that the key has access to.
+func (s *Server) listCategories(c *call) error {
+	ctx, cancel := c.withTimeout()
+	defer cancel()
+	if err := c.build(ctx); err != nil {
+		return err
+	}
+	all, err := s.cfg.Categories.Categories(ctx)
+	if err != nil {
+		return err
+	}
+	list := []string{}
+	for _, name := range all {
+		if c.may(mayRead, name) == nil {
+			list = append(list, name)
+		}
+	}
+	return c.json(http.StatusOK, map[string][]string{"categories": list})
+}
+
+// describeCategory describes a category and lists streams of it.
+func (s *Server) describeCategory(c *call) error {
+	most, err := number(c.query, "max", 1, math.MaxInt64, listedDefault)
+	if err != nil {
+		return err
+	}
+	most = min(most, listedMax)
+	ctx, cancel := c.withTimeout()
+	defer cancel()
+	if err := c.build(ctx); err != nil {
+		return err
+	}
+	category, err := s.category(ctx, c)
+	if err != nil {
+		return err
+	}
+	v, err := s.viewOfCategory(ctx, category)
+	if err != nil {
+		return err
+	}
+	streams, err := category.List(ctx, c.query.Get("prefix"), c.query.Get("after"), int(most))
+	if err != nil {
+		return err
+	}
+	list := make([]namedView, len(streams))
+	for i, n := range streams {
+		list[i] = namedView{n.Stream, n.Version, n.First, n.Exists, n.Archived}
+	}
+	if v.Streams = &list; len(list) == int(most) {
+		v.Next = list[len(list)-1].Stream
+	}
+	return c.json(http.StatusOK, v)
+}
+
+// createCategory creates a category.
+func (s *Server) createCategory(c *call) error {
+	spec, err := s.readCategory(c)
+	if err != nil {
+		return err
+	}
+	if err := c.may(mayAdmin, spec.Name); err != nil {
+		return err
+	}
+	ctx, cancel := c.withTimeout()
+	defer cancel()
+	category, err := s.cfg.Categories.CreateCategory(ctx, spec)
+	if uncertain(err) {
+		return kindUnknown.because("the answer of the store was lost. GET /v1/streams/%s: if it answers unknown_category and there is a topic of that name, delete the topic and try again", url.PathEscape(shorten(spec.Name)))
+	}
+	if err != nil {
+		return err
+	}
+	v, err := s.viewOfCategory(ctx, category)
+	if err != nil {
+		return kindUnknown.because("the category was created, and could not be read afterwards")
+	}
+	c.Header().Set("Location", "/v1/streams/"+url.PathEscape(spec.Name))
+	return c.json(http.StatusCreated, v)
+}
+
+// readCategory reads the body of a request that creates a category.
+func (s *Server) readCategory(c *call) (spec stream.Spec, err error) {
+	body, err := s.jsonBody(c)
+	if err != nil {
+		return spec, err
+	}
+	err = readJSON(body, 0, func(r *jsonReader) error {
+		return r.object(func(member string) (err error) {
+			switch member {
+			case "name":
+				spec.Name, err = r.string()
+			case "partitions":
+				var n int64
+				n, err = r.integer(1, eventlog.PartitionsMax)
+				spec.Partitions = int(n)
+			case "config":
+				var config map[string]*string
+				config, err = readConfig(r)
+				spec.Settings = make(map[string]string)
+				for name, value := range config {
+					if value != nil {
+						spec.Settings[name] = *value
+					}
+				}
+			case "retention":
+				spec.Retention, err = readRetention(r)
+			default:
+				err = r.unknown(member, "name", "partitions", "config", "retention")
+			}
+			return err
+		})
+	})
+	if err == nil && spec.Name == "" {
+		err = kindInvalidJSON.because(`"name" is missing`)
+	}
+	return spec, err
+}
+
+func readRetention(r *jsonReader) (kept stream.Retention, err error) {
+	err = r.object(func(member string) (err error) {
+		switch member {
+		case "events":
+			kept.Events, err = r.integer(1, math.MaxInt64)
+		case "age_ms":
+			var ms int64
+			ms, err = r.integer(1, pauseMax)
+			kept.Age = time.Duration(ms) * time.Millisecond
+		default:
+			err = r.unknown(member, "events", "age_ms")
+		}
+		return err
+	})
+	return kept, err
+}

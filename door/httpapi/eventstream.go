@@ -1,0 +1,187 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/weir-log/weir/internal/budget"
+	"github.com/weir-log/weir/use/stream"
+)
+
+const (
+	streamPageDefault = 100
+	streamPageMax     = 1000
+	streamPageEvents  = 16 // largest events that a page has memory for, where there is enough
+)
+
+// readStream answers with a page of a stream's events.
+func (s *Server) readStream(c *call) error {
+	asked, most, err := rangeOf(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.withTimeout()
+	defer cancel()
+	category, err := s.category(ctx, c)
+	if err != nil {
+		return err
+	}
+	var memory *budget.Claim
+	defer func() { memory.Release() }()
+	page, err := category.Page(ctx, c.r.PathValue("stream"), asked, stream.PageLimit{Events: most, Room: func(ctx context.Context, largest int64) (room int64, err error) {
+		want, least := max(fetchBytes, min(streamPageEvents*largest, lettersBytes)), max(claimStep, largest)
+		memory, err = c.claimAnswer(ctx, 2*want, 2*least)
+		return memory.Held() / 2, err // the other half is for what they are decoded from
+	}})
+	if err != nil {
+		return err
+	}
+	if !page.State.Exists {
+		return unknownStream(c)
+	}
+	c.Header().Set("Etag", etag(page.State.Version))
+	c.Header()["Content-Type"] = jsonType
+	e, end := pageEncoder(c, memory)
+	defer end()
+	e.string(`{"version":`)
+	e.int(page.State.Version)
+	e.string(`,"first":`)
+	e.int(page.State.First)
+	if page.State.Archived {
+		e.string(`,"archived":true`)
+	}
+	if page.More {
+		e.string(`,"next":`)
+		e.int(page.Next)
+	}
+	e.string(`,"events":[`)
+	for i := range page.Events {
+		if i > 0 {
+			e.string(",\n")
+		}
+		e.streamEvent(&page.Events[i])
+		e.spill()
+	}
+	e.string("]}\n")
+	return nil
+}
+
+func unknownStream(c *call) error {
+	return kindUnknownStream.because("stream %q of category %s was never begun, or was deleted", shorten(c.r.PathValue("stream")), shorten(c.r.PathValue("category")))
+}
+
+// rangeOf reads which events of a stream are asked for, and how many at most.
+func rangeOf(c *call) (asked stream.Range, most int, err error) {
+	q := c.query
+	if asked.From, err = number(q, "from", 0, math.MaxInt64, 0); err != nil {
+		return asked, 0, err
+	}
+	if asked.To, err = number(q, "to", 1, math.MaxInt64, 0); err != nil {
+		return asked, 0, err
+	}
+	if q.Has("until") {
+		until, err := number(q, "until", 0, timestampMax, 0)
+		if err != nil {
+			return asked, 0, err
+		}
+		asked.Until = time.UnixMilli(until)
+	}
+	if q.Has("type") {
+		asked.Types = []string{q.Get("type")}
+	}
+	if asked.Backward, err = truth(q, "backward"); err != nil {
+		return asked, 0, err
+	}
+	n, err := number(q, "max", 1, math.MaxInt64, streamPageDefault)
+	return asked, int(min(n, streamPageMax)), err
+}
+
+// streamEvent writes an event of a stream.
+func (e *encoder) streamEvent(ev *stream.Event) {
+	e.string(`{"version":`)
+	e.int(ev.Version)
+	for _, text := range [...]struct{ name, value string }{{"id", ev.ID}, {"type", ev.Type}, {"subject", ev.Subject}} {
+		if text.value != "" {
+			e.string(`,`)
+			e.field(text.name, []byte(text.value))
+		}
+	}
+	e.string(`,"timestamp":`)
+	e.int(ev.Time.UnixMilli())
+	e.string(`,`)
+	if ev.Erased {
+		e.string(`"erased":true,`)
+	}
+	e.field("value", ev.Data)
+	if len(ev.Tags) > 0 {
+		e.string(`,"tags":[`)
+		for i, tag := range ev.Tags {
+			if i > 0 {
+				e.string(`,`)
+			}
+			e.string(`"`)
+			e.text([]byte(tag))
+			e.string(`"`)
+		}
+		e.string(`]`)
+	}
+	e.headerList("metadata", ev.Metadata)
+	e.string(`}`)
+}
+
+// deleteStream deletes a stream.
+func (s *Server) deleteStream(c *call) error {
+	return s.streamVerb(c, func(ctx context.Context, category *stream.Category, name string, want stream.Expected) error {
+		_, err := category.Delete(ctx, name, want)
+		return err
+	})
+}
+
+// archiveStream closes a stream for appends.
+func (s *Server) archiveStream(c *call) error {
+	return s.streamVerb(c, func(ctx context.Context, category *stream.Category, name string, want stream.Expected) error {
+		return category.Archive(ctx, name, want)
+	})
+}
+
+// unarchiveStream opens a stream for appends again.
+func (s *Server) unarchiveStream(c *call) error {
+	return s.streamVerb(c, func(ctx context.Context, category *stream.Category, name string, want stream.Expected) error {
+		if want != stream.Any && want != stream.Exists {
+			return kindInvalidRequest.because("an archived stream does not change, so no version is expected here")
+		}
+		return category.Unarchive(ctx, name)
+	})
+}
+
+// streamVerb is a handler for an action that needs a stream's name and expected version, and no body. Done twice it is done once.
+func (s *Server) streamVerb(c *call, do func(context.Context, *stream.Category, string, stream.Expected) error) error {
+	want, err := expected(c.r.Header)
+	if err != nil {
+		return err
+	}
+	if err := s.noBody(c); err != nil {
+		return err
+	}
+	ctx, cancel := c.withTimeout()
+	defer cancel()
+	category, err := s.category(ctx, c)
+	if err != nil {
+		return err
+	}
+	err = do(ctx, category, c.r.PathValue("stream"), want)
+	var conflict *stream.ConflictError
+	switch {
+	case uncertain(err):
+		return kindUnknown.because("it was sent to the store and the answer was lost. Read the stream to see whether it happened, or send it again")
+	case errors.As(err, &conflict) && want == stream.Any:
+		return unknownStream(c)
+	case err != nil:
+		return err
+	}
+	c.WriteHeader(http.StatusNoContent)
+	return nil
+}

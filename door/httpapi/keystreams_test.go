@@ -1,0 +1,127 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weir-log/weir/use/apikey"
+)
+
+// Every route that names a category, and every one to come, is for keys that reach its topic.
+func TestStreamsAreForTheirKeys(t *testing.T) {
+	door := lock(t, Config{})
+	_, root := door.key(t, apikey.Spec{Access: admins})
+	for _, name := range []string{"shop.eu", "shop.us"} {
+		if w := door.bearer(root, "POST", "/v1/streams", fmt.Sprintf(`{"name":%q,"partitions":1}`, name)); w.Code != 201 {
+			t.Fatalf("create: %d %s", w.Code, w.Body)
+		}
+	}
+	type step struct {
+		pattern, path, body string
+		access              apikey.Access
+		want                int // of a key in its rights
+	}
+	const append = `{"events":[{"type":"t","value":"secret"}]}`
+	steps := []step{
+		{"GET /v1/streams/{category}", "", "", apikey.Read, 200},
+		{"POST /v1/streams/{category}/{stream}", "/s", append, apikey.Write, 201},
+		{"GET /v1/streams/{category}/{stream}", "/s", "", apikey.Read, 200},
+		{"PUT /v1/streams/{category}/{stream}/snapshot", "/s/snapshot", `{"version":1,"value":"x"}`, apikey.Write, 204},
+		{"GET /v1/streams/{category}/{stream}/snapshot", "/s/snapshot", "", apikey.Read, 200},
+		{"POST /v1/streams/{category}/{stream}/archive", "/s/archive", "", apikey.Admin, 204},
+		{"POST /v1/streams/{category}/{stream}/unarchive", "/s/unarchive", "", apikey.Admin, 204},
+		{"DELETE /v1/streams/{category}/{stream}", "/s", "", apikey.Admin, 204}, // and begun anew below
+	}
+	for _, rt := range api {
+		pattern, _, _ := strings.Cut(rt.pattern, "?")
+		if strings.Contains(pattern, "{category}") && !slices.ContainsFunc(steps, func(s step) bool { return s.pattern == pattern && s.access == rt.access }) {
+			t.Errorf("%s is not tried, or for another access", rt.pattern)
+		}
+	}
+	writes := []apikey.Access{apikey.Write}
+	for _, c := range []struct {
+		name string
+		spec apikey.Spec
+		in   bool
+	}{
+		{"an admin of all", apikey.Spec{Access: admins}, true},
+		{"a reader of the category", apikey.Spec{Access: reads, Topics: []string{"shop.eu"}}, true},
+		{"a writer of the category", apikey.Spec{Access: writes, Topics: []string{"users", "shop.e"}}, true},
+		{"an admin of the category", apikey.Spec{Access: admins, Topics: []string{"shop.eu"}}, true},
+		{"an admin of another category", apikey.Spec{Access: admins, Topics: []string{"shop.us"}}, false},
+		{"an admin of a longer name", apikey.Spec{Access: admins, Topics: []string{"shop.eu."}}, false},
+		{"a queue of the name", apikey.Spec{Access: admins, Queues: []string{"shop.eu"}}, false},
+	} {
+		_, secret := door.key(t, c.spec)
+		door.bearer(root, "POST", "/v1/streams/shop.eu/s", append)
+		door.bearer(root, "PUT", "/v1/streams/shop.eu/s/snapshot", `{"version":1,"value":"secret"}`)
+		for _, step := range steps {
+			method, _, _ := strings.Cut(step.pattern, " ")
+			want := step.want
+			if !c.in || !slices.Contains(c.spec.Access, step.access) && !slices.Contains(c.spec.Access, apikey.Admin) {
+				want = 403
+			}
+			w := door.bearer(secret, method, "/v1/streams/shop.eu"+step.path, step.body)
+			if step.pattern == "PUT /v1/streams/{category}/{stream}/snapshot" && w.Code == 400 {
+				want = 400 // the stream was deleted before, and its versions went on
+			}
+			if step.pattern == "GET /v1/streams/{category}/{stream}/snapshot" && w.Code == 404 {
+				want = 404
+			}
+			if w.Code != want || want == 403 && strings.Contains(w.Body.String(), "secret") {
+				t.Errorf("a key for %s, %s: %d %s, want %d", c.name, step.pattern, w.Code, w.Body, want)
+			}
+			// Nor does a key learn whether there is such a category.
+			if want == 403 {
+				elsewhere := door.bearer(secret, method, "/v1/streams/shop.eo"+step.path, step.body)
+				if !slices.Contains(c.spec.Topics, "shop.e") && elsewhere.Code != 403 {
+					t.Errorf("a key for %s, %s of a category that is not there: %d %s", c.name, step.pattern, elsewhere.Code, elsewhere.Body)
+				}
+			}
+		}
+		var list struct{ Categories []string }
+		if w := door.bearer(secret, "GET", "/v1/streams", ""); w.Code == 200 {
+			if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil {
+				t.Fatalf("%v: %s", err, w.Body)
+			}
+		}
+		if want := c.in && c.spec.Access[0] != apikey.Write; want != slices.Contains(list.Categories, "shop.eu") {
+			t.Errorf("a key for %s lists %v", c.name, list.Categories)
+		}
+	}
+	// A key makes the categories that it reaches.
+	_, narrow := door.key(t, apikey.Spec{Access: admins, Topics: []string{"shop.eu"}})
+	for name, want := range map[string]int{"shop.eu2": 201, "shop.us2": 403, "shop.us": 403, "users": 403} {
+		if w := door.bearer(narrow, "POST", "/v1/streams", fmt.Sprintf(`{"name":%q}`, name)); w.Code != want {
+			t.Errorf("create %s: %d %s, want %d", name, w.Code, w.Body, want)
+		}
+	}
+}
+
+// Whatever a stream is called, its path is not that of another route or category.
+func TestAStreamsNameDoesNotLeadElsewhere(t *testing.T) {
+	door := lock(t, Config{})
+	_, root := door.key(t, apikey.Spec{Access: admins})
+	_, narrow := door.key(t, apikey.Spec{Access: []apikey.Access{apikey.Read, apikey.Write}, Topics: []string{"shop"}})
+	for _, name := range []string{"shop", "bank"} {
+		door.bearer(root, "POST", "/v1/streams", fmt.Sprintf(`{"name":%q}`, name))
+	}
+	door.bearer(root, "POST", "/v1/streams/bank/s", `{"events":[{"type":"t","value":"secret"}]}`)
+	for _, name := range []string{"a%2Fsnapshot", "snapshot", "archive", "a%2Farchive", "%2E%2E%2Fbank%2Fs", "%2E%2E", "..%2F..%2Ftopics%2Fusers"} {
+		at := "/v1/streams/shop/" + name
+		if w := door.bearer(narrow, "POST", at, `{"events":[{"type":"t","value":"mine"}]}`); w.Code != 201 {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+		if w := door.bearer(narrow, "GET", at, ""); w.Code != 200 || !strings.Contains(w.Body.String(), `"version":1,"first":0`) || !strings.Contains(w.Body.String(), "mine") {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+	}
+	for _, path := range []string{"/v1/streams/shop/../bank/s", "/v1/streams/shop%2F..%2Fbank/s", "/v1/streams/shop/%2E%2E/bank/s"} {
+		if w := door.bearer(narrow, "GET", path, ""); w.Code < 300 || strings.Contains(w.Body.String(), "secret") {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}
