@@ -1,4 +1,4 @@
-// Package tour holds docs/tour.md and docs/queue.md to the truth: it types what a page shows into a shell, and compares what comes back.
+// Package tour holds docs/tour.md, docs/queue.md and docs/streams.md to the truth: it types what a page shows into a shell, and compares what comes back.
 package tour
 
 import (
@@ -24,6 +24,10 @@ const kafkaAddress, httpAddress = "127.0.0.1:9092", "127.0.0.1:8080"
 
 func TestTheTourShowsWhatHappens(t *testing.T) {
 	replay(t, "../../docs/tour.md", "handler")
+}
+
+func TestTheStreamWalkShowsWhatHappens(t *testing.T) {
+	replay(t, "../../docs/streams.md", "accounts")
 }
 
 // replay types the commands of a page, each after the one before it ended, and compares what they print with what the page shows. The page
