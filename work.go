@@ -70,7 +70,7 @@ func (e *retryAfterError) Unwrap() error { return e.error }
 const (
 	workersDefault = 10
 	workersMax     = 10_000
-	claimMost      = 100 // messages of one claim
+	claimMost      = queue.ClaimMax
 	claimWait      = time.Minute
 	claimPause     = 250 * time.Millisecond // after a claim that failed, and twice as long after each, up to claimPauseMax
 	claimPauseMax  = 10 * time.Second
@@ -84,6 +84,7 @@ type Worker struct {
 	handler JobHandler
 	slots   chan struct{} // a value for each message whose handler has not returned, or that is about to be claimed
 	answers chan struct{} // a value for each message whose handler has returned, and that is acked or nacked; as many as slots
+	handled chan *job     // those to be acked, many in one call
 
 	stopping chan struct{} // closed when no more messages are to be claimed
 	stop     func()
@@ -94,11 +95,14 @@ type Worker struct {
 	running map[string]*job
 }
 
-// job is a message being handled.
+// job is a message that is being handled, or whose queue is being told what became of it.
 type job struct {
+	id      MessageID
 	receipt string
-	until   time.Time // the lease ends at this time or later, by this machine's clock
+	cut     context.Context // ends when the worker's time is over
+	until   time.Time       // the lease ends at this time or later, by this machine's clock
 	lose    context.CancelCauseFunc
+	end     func() // is called when the worker has done all it can for the message
 	lost    bool
 	inTx    bool // AckTx was called
 	acked   bool // AckTx succeeded: the message is done if its transaction commits
@@ -129,7 +133,7 @@ func (l *Log) Work(ctx context.Context, opts WorkOptions) (*Worker, error) {
 		opts.Name = fmt.Sprintf("%s-%d", filepath.Base(os.Args[0]), os.Getpid())
 	}
 	w := &Worker{
-		log: l, opts: opts, handler: opts.Handler, slots: make(chan struct{}, opts.Concurrency), answers: make(chan struct{}, opts.Concurrency),
+		log: l, opts: opts, handler: opts.Handler, slots: make(chan struct{}, opts.Concurrency), answers: make(chan struct{}, opts.Concurrency), handled: make(chan *job, opts.Concurrency),
 		stopping: make(chan struct{}), ended: make(chan struct{}), running: make(map[string]*job),
 	}
 	for _, wrap := range slices.Backward(opts.Middleware) {
@@ -178,8 +182,11 @@ func (w *Worker) run(ctx context.Context) {
 	defer close(w.ended)
 	defer w.cut(nil)
 	extend, stopExtending := context.WithCancel(ctx)
-	var extending, handling sync.WaitGroup
+	var extending, handling, acking sync.WaitGroup
 	extending.Go(func() { w.extendAll(extend) })
+	for range ackers {
+		acking.Go(w.ackAll)
+	}
 	for failures := 0; ; {
 		n := w.free()
 		if n == 0 {
@@ -190,7 +197,8 @@ func (w *Worker) run(ctx context.Context) {
 			<-w.slots
 		}
 		for _, m := range messages {
-			handling.Go(func() { w.handle(ctx, m, asked) })
+			handling.Add(1)
+			go w.handle(ctx, m, asked, handling.Done)
 		}
 		if err == nil {
 			failures = 0
@@ -207,6 +215,8 @@ func (w *Worker) run(ctx context.Context) {
 		timer.Stop()
 	}
 	handling.Wait()
+	close(w.handled)
+	acking.Wait()
 	stopExtending()
 	extending.Wait()
 }
@@ -246,12 +256,11 @@ func (w *Worker) claim(ctx context.Context, most int) (messages []queue.Message,
 // claimRoom bounds the bytes of messages of one claim.
 const claimRoom = 16 << 20
 
-// handle calls the handler for one message, and acks or nacks it. The slot is free when the handler has returned: so the next message is claimed while the
-// store is told, often in one commit with that.
-func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time) {
-	ctx, lose := context.WithCancelCause(ctx)
-	defer lose(nil)
-	j := &job{receipt: m.Receipt, until: asked.Add(w.opts.Lease), lose: lose}
+// handle calls the handler for one message, and has the queue told what became of it. The slot is free when the handler has returned: so the next message is
+// claimed while the store is told, often in one commit with that.
+func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time, end func()) {
+	j := &job{id: m.ID, receipt: m.Receipt, cut: ctx, until: asked.Add(w.opts.Lease), end: end}
+	ctx, j.lose = context.WithCancelCause(ctx)
 	w.mu.Lock()
 	w.running[m.Receipt] = j
 	w.mu.Unlock()
@@ -261,13 +270,14 @@ func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time) {
 	}
 	w.answers <- struct{}{}
 	<-w.slots
-	defer func() { <-w.answers }()
-	if !errors.Is(err, errInDoubt) {
-		w.answer(ctx, j, m, err)
+	switch {
+	case err == nil:
+		w.handled <- j
+	case errors.Is(err, errInDoubt):
+		w.finish(j)
+	default:
+		w.answer(j, err)
 	}
-	w.mu.Lock()
-	delete(w.running, m.Receipt)
-	w.mu.Unlock()
 }
 
 // call runs the handler. Its panic is an error.
@@ -284,56 +294,6 @@ func (w *Worker) call(ctx context.Context, j *job, m queue.Message) (err error) 
 		}
 	}()
 	return w.handler(ctx, Job{Queue: w.opts.Queue, ID: m.ID, Key: m.Key, Value: m.Value, Headers: m.Headers, Time: m.Time, Attempt: m.Attempt, from: w, job: j})
-}
-
-// answer acks or nacks a message, and retries until the lease has certainly ended, the claim is lost or the worker's time is over.
-func (w *Worker) answer(ctx context.Context, j *job, m queue.Message, failed error) {
-	for failures := 0; ; failures++ {
-		err := w.tell(j, failed)
-		var stale *queue.StaleReceiptError
-		switch {
-		case err == nil, failed == nil && errors.As(err, &stale) && stale.Done:
-			return
-		case errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnsure):
-			if left := w.left(j); left > 0 && sleep(ctx, min(claimPause<<min(failures, 5), left, time.Second)) {
-				continue
-			}
-		}
-		w.log.logger.Warn("a message was handled, and its queue could not be told: it may come again", "queue", w.opts.Queue, "message", m.ID.String(), "failed", failed, "err", err)
-		return
-	}
-}
-
-func (w *Worker) left(j *job) time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if j.lost {
-		return 0
-	}
-	return time.Until(j.until)
-}
-
-func (w *Worker) tell(j *job, failed error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), extendTimeout)
-	defer cancel()
-	var errs []error
-	err := w.log.withQueue(ctx, w.opts.Queue, func(q *queue.Queue) (err error) {
-		if failed == nil {
-			errs, err = q.Ack(ctx, j.receipt)
-			return err
-		}
-		n := queue.Nack{Error: failed.Error(), Reject: isPermanent(failed)}
-		var later *retryAfterError
-		if errors.As(failed, &later) {
-			n.SetDelay, n.Delay = true, max(later.pause, 0)
-		}
-		errs, err = q.Nack(ctx, n, j.receipt)
-		return err
-	})
-	if err == nil {
-		err = errs[0]
-	}
-	return err
 }
 
 // extendAll keeps the leases alive of all messages that are being handled.

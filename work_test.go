@@ -268,6 +268,36 @@ func TestTheNextMessageIsClaimedWhileTheAckIsOnItsWay(t *testing.T) {
 	})
 }
 
+// Acks of many messages go out in one call. Where the store is away for longer than the call waits, each is tried again.
+func TestAcksAreTriedAgainUntilTheStoreIsBack(t *testing.T) {
+	store := &cutOff{Store: memory.New()}
+	workBubbleOn(t, store, weir.QueueSettings{Lease: 5 * time.Minute}, func(t *testing.T, w *weir.Log) {
+		const messages = 20
+		enqueueAll(t, w, numbered("m", messages)...)
+		var handled atomic.Int32
+		both := make(chan struct{})
+		worker, err := w.Work(t.Context(), weir.WorkOptions{Queue: "mail", Concurrency: messages, Handler: func(context.Context, weir.Job) error {
+			if handled.Add(1) == messages {
+				store.away.Store(true)
+				time.AfterFunc(25*time.Second, func() { store.away.Store(false) })
+				close(both)
+			}
+			<-both
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute) // of fake time
+		if s, err := w.QueueStats(t.Context(), "mail"); err != nil || s.Ready+s.Claimed+s.Waiting != 0 || handled.Load() != messages {
+			t.Errorf("%+v, %v after %d were handled; want %d, once each, and all acknowledged", s, err, handled.Load(), messages)
+		}
+		if err := worker.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestCloseCutsOffAHandlerThatDoesNotReturn(t *testing.T) {
 	workBubble(t, weir.QueueSettings{Delays: []time.Duration{0}}, func(t *testing.T, w *weir.Log) {
 		enqueueAll(t, w, "a")

@@ -1,0 +1,113 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weir-log/weir/use/queue"
+)
+
+// ackers is how many calls that ack are under way at once: while one waits for the store, the next is on its way. More would have fewer messages each.
+const ackers = 2
+
+// ackAll acks what has been handled, as many messages as there are in one call. What it cannot ack is tried again one by one.
+func (w *Worker) ackAll() {
+	for j := range w.handled {
+		jobs := []*job{j}
+		for more := true; more && len(jobs) < queue.ClaimMax; {
+			select {
+			case next, open := <-w.handled:
+				if more = open; open {
+					jobs = append(jobs, next)
+				}
+			default:
+				more = false
+			}
+		}
+		receipts := make([]string, len(jobs))
+		for i, j := range jobs {
+			receipts[i] = j.receipt
+		}
+		errs, err := w.told(func(ctx context.Context, q *queue.Queue) ([]error, error) { return q.Ack(ctx, receipts...) })
+		for i, j := range jobs {
+			if err != nil || !done(errs[i]) {
+				go w.answer(j, nil)
+			} else {
+				w.finish(j)
+			}
+		}
+	}
+}
+
+// done reports whether the result of an ack says that the message is done, now or before.
+func done(err error) bool {
+	var stale *queue.StaleReceiptError
+	return err == nil || errors.As(err, &stale) && stale.Done
+}
+
+// finish lets go of a message.
+func (w *Worker) finish(j *job) {
+	w.mu.Lock()
+	delete(w.running, j.receipt)
+	w.mu.Unlock()
+	j.lose(nil)
+	<-w.answers
+	j.end()
+}
+
+// answer acks or nacks one message, and retries until the lease has certainly ended, the claim is lost or the worker's time is over.
+func (w *Worker) answer(j *job, failed error) {
+	defer w.finish(j)
+	for failures := 0; ; failures++ {
+		err := w.tell(j, failed)
+		switch {
+		case err == nil, failed == nil && done(err):
+			return
+		case errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnsure):
+			if left := w.left(j); left > 0 && sleep(j.cut, min(claimPause<<min(failures, 5), left, time.Second)) {
+				continue
+			}
+		}
+		w.log.logger.Warn("a message was handled, and its queue could not be told: it may come again", "queue", w.opts.Queue, "message", j.id.String(), "failed", failed, "err", err)
+		return
+	}
+}
+
+func (w *Worker) left(j *job) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if j.lost {
+		return 0
+	}
+	return time.Until(j.until)
+}
+
+func (w *Worker) tell(j *job, failed error) error {
+	errs, err := w.told(func(ctx context.Context, q *queue.Queue) ([]error, error) {
+		if failed == nil {
+			return q.Ack(ctx, j.receipt)
+		}
+		n := queue.Nack{Error: failed.Error(), Reject: isPermanent(failed)}
+		var later *retryAfterError
+		if errors.As(failed, &later) {
+			n.SetDelay, n.Delay = true, max(later.pause, 0)
+		}
+		return q.Nack(ctx, n, j.receipt)
+	})
+	if err == nil {
+		err = errs[0]
+	}
+	return err
+}
+
+// told tells the queue something, in a limited time.
+func (w *Worker) told(tell func(context.Context, *queue.Queue) ([]error, error)) (errs []error, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), extendTimeout)
+	defer cancel()
+	err = w.log.withQueue(ctx, w.opts.Queue, func(q *queue.Queue) (err error) {
+		errs, err = tell(ctx, q)
+		return err
+	})
+	return errs, err
+}
