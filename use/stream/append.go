@@ -105,6 +105,7 @@ type op struct {
 	edit       func(head) head             // of the head alone; nil: it is something else
 	unless     func(head) bool             // then it is done already; nil: never
 
+	among  *taken        // those that are carried out with it; nil: it is queued. The writer's mutex guards it
 	done   chan struct{} // closed once result and err are there
 	result Appended
 	err    error
@@ -166,28 +167,41 @@ func partitionOf(topic eventlog.Topic, stream string) eventlog.Partition {
 	return topic.Partitions[publish.Default(&publish.Event{Key: []byte(stream)}, len(topic.Partitions))]
 }
 
-// repeated finds the events of an append in the stream: those that begin at a version. It returns false if others are there.
+// repeatedMost bounds the bytes of events that are read at once, to be compared with those of an append, beyond the first.
+const repeatedMost = 4 << 20
+
+// repeated finds the events of an append in the stream: those that begin at a version. It returns false if others are there. The first event tells most
+// others apart, so it is read alone.
 func (c *Category) repeated(ctx context.Context, o *op, first int64) (Appended, bool, error) {
 	if first > math.MaxInt64-int64(len(o.events)) {
 		return Appended{}, false, nil // no stream is so long
 	}
-	at := 0
-	for e, err := range c.Events(ctx, o.stream, Range{From: first, To: first + int64(len(o.events))}) {
-		if err != nil {
-			return Appended{}, false, err
-		}
-		if at == len(o.events) || e.Version != first+int64(at) || e.ID != o.events[at].ID {
-			return Appended{}, false, nil
-		}
-		if !e.sameAs(o.events[at]) {
-			return Appended{}, false, fmt.Errorf("%w: the event with version %d has the id %q and other content", ErrIDReused, e.Version, e.ID)
-		}
-		at++
+	h, err := c.readHead(ctx, o.stream)
+	if err != nil {
+		return Appended{}, false, err
 	}
-	if at < len(o.events) {
+	from, to := Range{From: first, To: first + int64(len(o.events))}.within(h)
+	if !h.exists() || from != first || to-from != int64(len(o.events)) {
 		return Appended{}, false, nil
 	}
-	return Appended{First: first, Version: first + int64(at), Duplicate: true}, true, nil
+	for step := int64(1); from < to; {
+		events, span, err := c.look(ctx, o.stream, h, from, to, step, false)
+		if err != nil {
+			return Appended{}, false, fmt.Errorf("read what is there: %w", err)
+		}
+		for _, e := range events {
+			mine := o.events[e.Version-first]
+			if e.ID != mine.ID {
+				return Appended{}, false, nil
+			}
+			if !e.sameAs(mine) {
+				return Appended{}, false, fmt.Errorf("%w: the event with version %d has the id %q and other content", ErrIDReused, e.Version, e.ID)
+			}
+		}
+		from = span[1]
+		step = max(min(2*step, repeatedMost/max(h.Largest, 1), eventsMax), 1)
+	}
+	return Appended{First: first, Version: to, Duplicate: true}, true, nil
 }
 
 // found looks for an append that conflicts, or whose id key is taken, among what was appended before.

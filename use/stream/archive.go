@@ -1,12 +1,19 @@
 package stream
 
-import "context"
+import (
+	"context"
+
+	"github.com/weir-log/weir/eventlog"
+)
 
 // Archive closes a stream that is as expected and exists: it can be read, and appends are refused with ErrArchived until Unarchive. A
 // *ConflictError tells that it is not as expected. A stream that is archived stays so. Its events may be forgotten, and it may be
 // deleted.
 func (c *Category) Archive(ctx context.Context, stream string, expected Expected) error {
-	if expected == Any || expected == NoStream {
+	if expected == NoStream {
+		return &eventlog.InvalidError{What: "expected version", Value: expected.String(), Why: "what does not exist cannot be archived"}
+	}
+	if expected == Any {
 		expected = Exists
 	}
 	return c.edit(ctx, "archive", stream, expected, func(h head) head { h.Archived = true; return h })

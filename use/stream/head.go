@@ -22,6 +22,7 @@ type head struct {
 	Retention *Retention         `json:"retention,omitempty"` // of this stream alone; nil: that of its category
 	Bytes     int64              `json:"bytes,omitempty"`     // of all events, to guess how many to read at once
 	Largest   int64              `json:"largest,omitempty"`   // bytes of the largest event
+	Memory    int64              `json:"memory,omitempty"`    // that an event takes at most when it is decoded
 
 	version eventlog.Version // of the key; 0: there is no such stream
 }

@@ -26,8 +26,10 @@ type PageLimit struct {
 }
 
 const (
-	eventMemory  = 512 // of an event, beside its bytes
-	pageLookMost = 16  // store calls for the events of one page
+	eventMemory    = 512 // of an event, beside its bytes,
+	tagMemory      = 16  // of each of its tags,
+	metadataMemory = 64  // and of each of its metadata
+	pageLookMost   = 16  // store calls for the events of one page
 )
 
 // Page reads a page of a range: one store call for the stream's state, and one for each MiB of events, about; at most 17. A stream
@@ -51,7 +53,7 @@ func (c *Category) readPage(ctx context.Context, stream string, r Range, limit P
 	if err != nil || !h.exists() {
 		return Page{State: h.state()}, err
 	}
-	room, largest := int64(pageMost), h.Largest+eventMemory
+	room, largest := int64(pageMost), max(h.Largest, h.Memory)+eventMemory
 	if limit.Room != nil {
 		if room, err = limit.Room(ctx, largest); err != nil {
 			return Page{}, err
@@ -102,11 +104,19 @@ func (c *Category) readPage(ctx context.Context, stream string, r Range, limit P
 
 // memory estimates what the page's events take.
 func (p *Page) memory() (n int64) {
-	for _, e := range p.Events {
-		n += eventMemory + int64(len(e.Data))
-		for _, m := range e.Metadata {
-			n += int64(len(m.Key) + len(m.Value))
-		}
+	for i := range p.Events {
+		n += p.Events[i].memory()
 	}
 	return n
+}
+
+func (e *Event) memory() int64 {
+	n := eventMemory + len(e.ID) + len(e.Type) + len(e.Data) + len(e.Subject)
+	for _, tag := range e.Tags {
+		n += tagMemory + len(tag)
+	}
+	for _, m := range e.Metadata {
+		n += metadataMemory + len(m.Key) + len(m.Value)
+	}
+	return int64(n)
 }

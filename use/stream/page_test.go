@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/stream"
 )
@@ -92,6 +94,66 @@ func TestAPageKeepsToItsRoom(t *testing.T) {
 	_, err = c.Page(t.Context(), "a", stream.Range{}, stream.PageLimit{Events: 1, Room: func(context.Context, int64) (int64, error) { return 0, full }})
 	if !errors.Is(err, full) {
 		t.Errorf("%v", err)
+	}
+}
+
+// Metadata takes more memory than its bytes.
+func TestAPageCountsWhatMetadataTakes(t *testing.T) {
+	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
+	for range 10 {
+		_, err := c.Append(t.Context(), "a", stream.Any, stream.NewEvent{Type: "t", Metadata: slices.Repeat([]batch.RecordHeader{{Key: "k"}}, 10_000)})
+		check(t, err)
+	}
+	const least = 10_000 * 40 // bytes of a header without its name and value
+	p, err := c.Page(t.Context(), "a", stream.Range{}, stream.PageLimit{Events: 1000, Room: func(_ context.Context, largest int64) (int64, error) {
+		if largest < least {
+			t.Errorf("the largest event is said to take %d bytes, at least %d are needed", largest, least)
+		}
+		return 2 << 20, nil
+	}})
+	check(t, err)
+	if n := len(p.Events); n < 1 || n > 2<<20/least {
+		t.Errorf("a page with room for 2 MiB has %d events", n)
+	}
+}
+
+// lists notes how many events were asked for in each call.
+type lists struct {
+	*memory.Store
+	mu    sync.Mutex
+	asked []int
+}
+
+func (l *lists) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if strings.HasPrefix(prefix, "stream/event/") {
+		l.mu.Lock()
+		l.asked = append(l.asked, limit)
+		l.mu.Unlock()
+	}
+	return l.Store.List(ctx, prefix, after, limit)
+}
+
+// Whether events are there already is found out without reading much of a stream whose events are others, and large.
+func TestAConflictReadsLittle(t *testing.T) {
+	store := &lists{Store: memory.New()}
+	_, c := orders(t, func(*testing.T) eventlog.Store { return store })
+	var small []stream.NewEvent
+	for i := range 500 {
+		small = append(small, stream.NewEvent{ID: fmt.Sprint("small ", i), Type: "t"})
+	}
+	_, err := c.Append(t.Context(), "small", 0, small...)
+	check(t, err)
+	done, err := c.Append(t.Context(), "small", 0, small...)
+	if err != nil || !done.Duplicate || len(store.asked) > 12 {
+		t.Errorf("appended again: %+v, %v; read in parts of %v", done, err, store.asked)
+	}
+	for range 30 {
+		_, err := c.Append(t.Context(), "large", stream.Any, stream.NewEvent{ID: "", Type: "t", Data: make([]byte, 900_000)})
+		check(t, err)
+	}
+	store.asked = nil
+	if _, err := c.Append(t.Context(), "large", 0, small[:30]...); !errors.Is(err, stream.ErrConflict) || !slices.Equal(store.asked, []int{1}) {
+		t.Errorf("%v; read in parts of %v", err, store.asked)
 	}
 }
 

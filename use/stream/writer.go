@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
@@ -21,7 +22,7 @@ type writer struct {
 	c      *Category
 	stream string
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards what follows, and op.among
 	queued  []*op
 	working bool
 
@@ -59,8 +60,26 @@ func (w *writer) idle() bool {
 	return !w.working
 }
 
-// do queues an operation and waits for its result. If ctx ends before it is taken it is withdrawn (eventlog.ErrUnavailable); after
-// that its outcome is unknown (eventlog.ErrUnsure).
+// taken is operations that are being carried out, in one go.
+type taken struct {
+	awaited int // by so many callers
+	giveUp  context.CancelCauseFunc
+}
+
+// leave notes that a caller awaits an operation no longer, and returns whether it was the last one of those that are carried out with it.
+func (w *writer) leave(o *op) (last bool) {
+	if o.among == nil {
+		return false
+	}
+	o.among.awaited--
+	return o.among.awaited == 0
+}
+
+// giveUpTime is how long the caller who was the last to give up waits for what became of that.
+const giveUpTime = time.Second
+
+// do queues an operation and waits for its result. If ctx ends before it is sent to the store it is withdrawn (eventlog.ErrUnavailable), unless others that
+// share its entry still wait; after that its outcome is unknown (eventlog.ErrUnsure).
 func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
 	if err := ctx.Err(); err != nil {
 		return Appended{}, fmt.Errorf("%w: not begun (%w)", eventlog.ErrUnavailable, err)
@@ -74,6 +93,9 @@ func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
 	w.mu.Unlock()
 	select {
 	case <-o.done:
+		w.mu.Lock()
+		w.leave(o)
+		w.mu.Unlock()
 		return o.result, o.err
 	case <-ctx.Done():
 	}
@@ -82,9 +104,19 @@ func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
 	if i >= 0 {
 		w.queued = slices.Delete(w.queued, i, i+1)
 	}
+	last := w.leave(o)
 	w.mu.Unlock()
 	if i >= 0 {
 		return Appended{}, fmt.Errorf("%w: gave up while others were before it (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
+	}
+	if last {
+		o.among.giveUp(context.Cause(ctx))
+		timer := time.NewTimer(giveUpTime)
+		defer timer.Stop()
+		select {
+		case <-o.done:
+		case <-timer.C:
+		}
 	}
 	select {
 	case <-o.done:
@@ -94,18 +126,27 @@ func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
 	}
 }
 
-// work carries out what is queued, until nothing is. It ends when the log is closed, for then every call fails.
+// work carries out what is queued, until nothing is. It ends when the log is closed, for then every call fails. What is carried out is given up when nobody
+// waits for it any more: it would have an effect that nobody expects, and while the store is away it would stay in memory.
 func (w *writer) work() {
 	for {
 		w.mu.Lock()
 		ops := w.queued
 		w.queued = nil
 		w.working = len(ops) > 0
+		ctx, giveUp := context.WithCancelCause(context.Background())
+		together := &taken{awaited: len(ops), giveUp: giveUp}
+		for _, o := range ops {
+			o.among = together
+		}
 		w.mu.Unlock()
+		if len(ops) > 0 {
+			w.carryOut(ctx, ops)
+		}
+		giveUp(nil)
 		if len(ops) == 0 {
 			return
 		}
-		w.carryOut(context.Background(), ops)
 	}
 }
 
@@ -206,7 +247,8 @@ func (o *op) after(h head) head {
 	default:
 		h.Next, h.Deleted, h.Bytes = h.Next+int64(len(o.events)), false, h.Bytes+int64(o.size)
 		for i := range o.records {
-			h.Largest = max(h.Largest, int64(batch.SealedSize(&o.records[i])))
+			size := int64(batch.SealedSize(&o.records[i]))
+			h.Largest, h.Memory = max(h.Largest, size), max(h.Memory, size+int64(o.records[i].DecodedSize()))
 		}
 	}
 	h.version = max(h.version, 1)
