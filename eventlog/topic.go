@@ -21,6 +21,7 @@ type Topic struct {
 	ID         TopicID
 	Partitions []Partition       // by number, from 0
 	Config     map[string]string // only what was set; Setting knows the defaults
+	Writer     string            // the use that alone appends to it, for people; "": whoever publishes
 	Version    Version           // of the catalog, when the topic was last changed: no two topics ever share one
 }
 
@@ -37,7 +38,8 @@ type TopicSpec struct {
 	Name       string
 	Partitions int
 	Config     map[string]string
-	Internal   bool // Name may be reserved for weir's own topics: never for what a client asks for
+	Writer     string // see Topic.Writer
+	Internal   bool   // Name may be reserved for weir's own topics: never for what a client asks for
 }
 
 // The catalog in keyed state:
@@ -227,7 +229,7 @@ func (l *Log) CreateTopic(ctx context.Context, spec TopicSpec) (Topic, error) {
 		if old.Version != 0 {
 			return Topic{}, fmt.Errorf("%w: %q", ErrTopicExists, spec.Name)
 		}
-		t := Topic{Name: spec.Name, Config: maps.Clone(spec.Config), Partitions: make([]Partition, spec.Partitions)}
+		t := Topic{Name: spec.Name, Config: maps.Clone(spec.Config), Writer: spec.Writer, Partitions: make([]Partition, spec.Partitions)}
 		_, _ = rand.Read(t.ID[:])                               // never fails
 		t.ID[6], t.ID[8] = t.ID[6]&0x0f|0x40, t.ID[8]&0x3f|0x80 // a version 4 UUID
 		return t, nil
@@ -472,10 +474,11 @@ type topicJSON struct {
 	ID         string            `json:"id"`
 	Partitions []Partition       `json:"partitions"`
 	Config     map[string]string `json:"config,omitempty"`
+	Writer     string            `json:"writer,omitempty"`
 }
 
 func (t Topic) json() []byte {
-	value, err := json.Marshal(topicJSON{ID: t.ID.String(), Partitions: t.Partitions, Config: t.Config})
+	value, err := json.Marshal(topicJSON{ID: t.ID.String(), Partitions: t.Partitions, Config: t.Config, Writer: t.Writer})
 	if err != nil {
 		panic(fmt.Sprintf("topic %q does not become JSON: %v", t.Name, err))
 	}
@@ -492,7 +495,7 @@ func parseTopic(kv KeyValue) (Topic, error) {
 	if err := json.Unmarshal(kv.Value, &j); err != nil {
 		return Topic{}, fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
 	}
-	t.Partitions, t.Config = j.Partitions, j.Config
+	t.Partitions, t.Config, t.Writer = j.Partitions, j.Config, j.Writer
 	if n, err := hex.Decode(t.ID[:], []byte(j.ID)); err != nil || n != len(t.ID) {
 		return Topic{}, fmt.Errorf("key %s holds the id %q: expected %d hexadecimal digits", kv.Key, j.ID, 2*len(t.ID))
 	}

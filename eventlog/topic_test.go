@@ -18,9 +18,12 @@ import (
 func TestTopicSurvivesReopen(t *testing.T) {
 	store := memory.New()
 	log := open(t, store, eventlog.Config{})
-	made, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 3, Config: map[string]string{"retention.ms": "1000"}})
+	made, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 3, Config: map[string]string{"retention.ms": "1000"}, Writer: "streams"})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if made, err = log.AddPartitions(t.Context(), "orders", 4); err != nil || made.Writer != "streams" {
+		t.Fatalf("with a partition more: %+v, %v", made, err)
 	}
 	found, err := open(t, store, eventlog.Config{}).Topic(t.Context(), "orders")
 	if err != nil || fmt.Sprint(found) != fmt.Sprint(made) {

@@ -107,6 +107,16 @@ func TestEventsAreAppendedAndRead(t *testing.T) {
 	})
 }
 
+func TestNobodyPublishesToACategoryNorMakesItAQueue(t *testing.T) {
+	d := open(t, httpapi.Config{})
+	d.category("order")
+	d.do("POST", "/v1/topics/order/events", "v", "Content-Type: text/plain").refused(400, "invalid_request", "streams alone append to it")
+	d.do("POST", "/v1/topics/order/batch", `{"value":"v"}`+"\n", "Content-Type: application/x-ndjson").refused(400, "invalid_request", "streams alone append to it")
+	d.asJSON("POST", "/v1/queues", `{"name":"order"}`).refused(400, "invalid_request", "streams alone append to it")
+	d.asJSON("POST", "/v1/queues", `{"name":"mail","topic":"order"}`).refused(400, "invalid_request", "streams alone append to it")
+	d.append("order", "s", `{"events":[{"type":"t"}]}`).want(201, `{"first":0,"version":1}`)
+}
+
 func TestWhatAnAppendExpects(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.category("order")
@@ -408,11 +418,11 @@ func TestAnAppendWithoutAnAnswerIsResolvedByItsIDs(t *testing.T) {
 		const two = `{"events":[{"id":"1","type":"t"},{"id":"2","type":"t"}]}`
 		away := fmt.Errorf("%w: password=secret", eventlog.ErrUnavailable)
 		store.commit.Store(&away)
-		if got := d.append("order", "s", two).refused(500, "outcome_unknown", "same ids"); got.header.Get("Weir-Applied") != "" {
+		if got := d.append("order", "s", two).refused(503, "unavailable", "Nothing happened"); got.header.Get("Weir-Applied") != "no" {
 			t.Errorf("%v", got.header)
 		}
-		store.commit.Store(nil) // the log had kept it, and sends it now
-		d.append("order", "s", two).want(200, `{"first":0,"version":2,"duplicate":true}`)
+		store.commit.Store(nil) // the log had withdrawn it
+		d.append("order", "s", two).want(201, `{"first":0,"version":2}`)
 		unsure := fmt.Errorf("%w: password=secret", eventlog.ErrUnsure)
 		for name, happened := range map[string]bool{"happened": true, "lost": false} {
 			for _, expect := range [][]string{{`If-Match: "0"`}, {"If-None-Match: *"}, {"If-Match: *"}, nil} {

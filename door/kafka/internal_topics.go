@@ -31,10 +31,13 @@ func checkDeletes(topic eventlog.Topic) error {
 	return nil
 }
 
-// checkAppends refuses clients' records for internal topics.
+// checkAppends refuses clients' records for internal topics, as Kafka does (ReplicaManager.appendRecords), and for topics that a use of weir's alone appends to.
 func checkAppends(topic eventlog.Topic) error {
-	if eventlog.InternalTopic(topic.Name) {
+	switch {
+	case eventlog.InternalTopic(topic.Name):
 		return deny(kerr.InvalidTopicException, "topic %q is internal: clients may not append to it", topic.Name)
+	case topic.Writer != "":
+		return deny(kerr.InvalidTopicException, "%s alone append to topic %q: clients may read it, and append over HTTP or in Go (docs/streams.md)", topic.Writer, topic.Name)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-log/weir/door/kafka"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/stream"
 )
 
 func TestOffsetsTopicAppearsWithTheFirstGroupAndIsInternal(t *testing.T) {
@@ -46,6 +47,23 @@ func TestOffsetsTopicAppearsWithTheFirstGroupAndIsInternal(t *testing.T) {
 	err = cl.ProduceSync(t.Context(), &kgo.Record{Topic: offsets, Value: []byte("v")}).FirstErr()
 	if !errors.Is(err, kerr.InvalidTopicException) {
 		t.Errorf("a client's record: %v", err)
+	}
+}
+
+func TestClientsReadACategoryAndDoNotAppendToIt(t *testing.T) {
+	b := start(t, kafka.Config{})
+	if _, err := stream.New(b.log, stream.Config{}).CreateCategory(t.Context(), stream.Spec{Name: "order", Partitions: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for _, options := range [][]kgo.Opt{nil, {kgo.DisableIdempotentWrite()}} {
+		err := b.client(options...).ProduceSync(t.Context(), &kgo.Record{Topic: "order", Value: []byte("v")}).FirstErr()
+		if !errors.Is(err, kerr.InvalidTopicException) {
+			t.Errorf("a client's record: %v", err)
+		}
+	}
+	ends, err := kadm.NewClient(b.client()).ListEndOffsets(t.Context(), "order")
+	if at, ok := ends.Lookup("order", 0); err != nil || !ok || at.Offset != 0 {
+		t.Errorf("the category ends at %+v, %v", at, err)
 	}
 }
 

@@ -295,6 +295,23 @@ func TestEveryCodeIsExplained(t *testing.T) {
 	}
 }
 
+func TestNobodyPublishesToACategoryWithSQL(t *testing.T) {
+	address := pgtest.URL(t)
+	p := start(t, address)
+	if _, err := p.log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "order", Partitions: 2, Writer: "streams"}); err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+	var calls []bad
+	for _, call := range []string{
+		`publish('order', 'k', 'v')`, `publish('order', 'k', '')`, `publish('order', 'k', 'v', '{"a": "b"}')`, `publish('order', 'k', 'v', partition => 0)`,
+		`publish_all('order', NULL, ARRAY['v'])`, `publish_all('order', NULL, '{}'::text[])`, `tombstone('order', 'k')`,
+	} {
+		calls = append(calls, bad{call, "WE009", `topic "order" is a category of streams`, "append to a stream"})
+	}
+	refuseAll(t, connect(t, address), calls)
+}
+
 func TestNobodyPublishesToAnInternalTopicWithSQL(t *testing.T) {
 	own := []string{"__weir_later", "__consumer_offsets", "__weir_anything"}
 	_, conn := idle(t, append(own, "__mine", "_weir_mine")...)

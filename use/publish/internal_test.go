@@ -41,6 +41,28 @@ func TestNobodyPublishesToAnInternalTopicByItsName(t *testing.T) {
 	}
 }
 
+func TestNobodyPublishesWhereStreamsAloneAppend(t *testing.T) {
+	log := run(t, memory.New(), eventlog.Config{})
+	p := publish.New(log, publish.Config{})
+	to, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "order", Partitions: 1, Writer: "streams"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := publish.Event{Topic: "order", Value: []byte("v")}
+	_, one := p.Publish(t.Context(), e)
+	_, several := p.Publish(t.Context(), e, e)
+	_, _, once := p.PublishOnce(t.Context(), "key", e)
+	for how, err := range map[string]error{"one": one, "several": several, "once": once} {
+		var invalid *eventlog.InvalidError
+		if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "streams alone append to it") {
+			t.Errorf("%s: %v", how, err)
+		}
+	}
+	if b, _ := log.Known(to.Partitions[0]); b.Next != 0 {
+		t.Errorf("there are %d records", b.Next)
+	}
+}
+
 // With a large max.message.bytes an event may have more headers than readers decode.
 func TestAnEventThatNobodyWouldDecodeIsRefused(t *testing.T) {
 	log := run(t, memory.New(), eventlog.Config{})

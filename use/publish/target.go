@@ -31,6 +31,9 @@ func (p *Publisher) target(ctx context.Context, e *Event) (target, error) {
 	if e.TopicID != (eventlog.TopicID{}) && e.TopicID != topic.ID {
 		return target{}, fmt.Errorf("%w: %q with id %v: it was deleted, and another one has its name", eventlog.ErrUnknownTopic, e.Topic, e.TopicID)
 	}
+	if topic.Writer != "" {
+		return target{}, &eventlog.InvalidError{What: "topic", Value: e.Topic, Why: fmt.Sprintf("%s alone append to it: publish to another one, or append to a stream", topic.Writer)}
+	}
 	t := target{topic: topic}
 	if t.record, err = p.record(ctx, e); err != nil {
 		return target{}, err

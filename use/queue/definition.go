@@ -491,18 +491,20 @@ func topicSpec(name string, partitions, messageBytes int) eventlog.TopicSpec {
 	return spec
 }
 
-// makeTopic finds a topic, or creates it, and reports whether it did.
+// makeTopic finds a topic, or creates it, and reports whether it did. One that a use alone appends to is refused: a queue appends what comes again.
 func (qs *Queues) makeTopic(ctx context.Context, spec eventlog.TopicSpec) (t eventlog.Topic, made bool, err error) {
 	t, err = qs.log.Topic(ctx, spec.Name)
-	if !errors.Is(err, eventlog.ErrUnknownTopic) {
-		return t, false, err
+	if errors.Is(err, eventlog.ErrUnknownTopic) {
+		t, err = qs.log.CreateTopic(ctx, spec)
+		made = err == nil
 	}
-	t, err = qs.log.CreateTopic(ctx, spec)
 	if errors.Is(err, eventlog.ErrTopicExists) { // somebody else was faster
 		t, err = qs.log.Topic(ctx, spec.Name)
-		return t, false, err
 	}
-	return t, err == nil, err
+	if err == nil && t.Writer != "" {
+		err = &eventlog.InvalidError{What: "topic", Value: spec.Name, Why: fmt.Sprintf("%s alone append to it, and a queue appends messages that come again; choose another", t.Writer)}
+	}
+	return t, made, err
 }
 
 // Alter edits a queue's settings with change, durably. change may be called more than once. The settings take effect in each process

@@ -71,6 +71,9 @@ type Spec struct {
 	Retention  Retention         // of its streams; default: for ever
 }
 
+// writerName tells, in a category's topic, that streams alone append to it.
+const writerName = "streams"
+
 // CreateCategory creates a topic for streams, durably. A topic that exists cannot become a category. ErrCategoryExists, or *eventlog.InvalidError where the name, the number of partitions or a setting is not allowed. After
 // eventlog.ErrUnsure there may be a topic of the name that is no category: delete it, and try again.
 func (s *Streams) CreateCategory(ctx context.Context, spec Spec) (*Category, error) {
@@ -95,7 +98,7 @@ func (s *Streams) createCategory(ctx context.Context, spec Spec) (*Category, err
 	if err := spec.Retention.check(); err != nil {
 		return nil, err
 	}
-	topic, err := s.log.CreateTopic(ctx, eventlog.TopicSpec{Name: spec.Name, Partitions: spec.Partitions, Config: settings})
+	topic, err := s.log.CreateTopic(ctx, eventlog.TopicSpec{Name: spec.Name, Partitions: spec.Partitions, Config: settings, Writer: writerName})
 	if errors.Is(err, eventlog.ErrTopicExists) {
 		err = fmt.Errorf("%w: it is a topic, or a category", ErrCategoryExists)
 	}

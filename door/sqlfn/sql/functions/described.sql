@@ -1,10 +1,11 @@
--- described gives the row of weir.topic for a topic's key and value in weir.state.
+-- described gives the row of weir.topic for a topic's key and value in weir.state. To a topic that one of weir's uses alone appends to (eventlog.Topic.Writer)
+-- no event may be published, however small: event_max is -1.
 CREATE OR REPLACE FUNCTION weir.described(key text, value bytea) RETURNS weir.topic
 LANGUAGE sql IMMUTABLE
 BEGIN ATOMIC
     SELECT substr(key, 7),
            (t.about ->> 'id')::uuid,
-           least(coalesce((t.about #>> '{config,max.message.bytes}')::bigint, 1048588), weir.event_most())::int,
+           CASE WHEN t.about ? 'writer' THEN -1 ELSE least(coalesce((t.about #>> '{config,max.message.bytes}')::bigint, 1048588), weir.event_most()) END::int,
            ARRAY(SELECT p.id::bigint FROM jsonb_array_elements_text(t.about -> 'partitions') WITH ORDINALITY AS p(id, nth) ORDER BY p.nth),
            coalesce(t.about -> 'config', '{}')
     FROM (SELECT convert_from(value, 'UTF8')::jsonb AS about) AS t;

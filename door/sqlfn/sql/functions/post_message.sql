@@ -39,7 +39,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE 'a topic of queue "%" was deleted', queue USING ERRCODE = 'WE001', HINT = 'Delete the queue, or make another.';
     END IF;
-    PERFORM weir.check_own(about.name);
+    PERFORM weir.check_own(about);
     IF delay > interval '0' OR at > '-infinity' THEN
         now := weir.queue_time();
         due := CASE WHEN at IS NULL THEN now + extract(epoch FROM delay) * 1000 ELSE extract(epoch FROM at) * 1000 END;

@@ -1,5 +1,5 @@
 -- post_unusual puts an event with headers, with a partition, without a value, or for a topic whose name begins with __ into the inbox, or tells
--- what is wrong with it.
+-- what is wrong with it: it may be too large, or nothing may be published there.
 CREATE OR REPLACE FUNCTION weir.post_unusual(topic text, key bytea, value bytea, headers jsonb, partition int, tombstone boolean, me xid8) RETURNS void
 LANGUAGE plpgsql
 :pinned
@@ -8,7 +8,7 @@ DECLARE
     about weir.topic := weir.find_topic(topic);
     size  bigint;
 BEGIN
-    PERFORM weir.check_own(topic);
+    PERFORM weir.check_own(about);
     IF value IS NULL AND tombstone IS NOT TRUE THEN
         RAISE 'value is null' USING ERRCODE = 'null_value_not_allowed',
             HINT = 'To say that the key is gone, call weir.tombstone(topic, key).';

@@ -10,7 +10,7 @@ DECLARE
     wrong  record;
     me     xid8;
 BEGIN
-    PERFORM weir.check_own(topic);
+    PERFORM weir.check_own(about);
     IF "values" IS NULL THEN
         RAISE 'values is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'An empty array publishes nothing.';
     ELSIF pg_typeof("values") NOT IN ('text[]'::regtype, 'jsonb[]'::regtype, 'bytea[]'::regtype) THEN
