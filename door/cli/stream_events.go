@@ -187,7 +187,7 @@ func (c *streamReadCmd) Run(ctx context.Context, t *terminal) error {
 			return c.answer("read "+c.String(), err)
 		}
 		if before != nil && c.broken(*before, page.streamSpan, from) {
-			return failed(fmt.Errorf("read %v: events of it were deleted while it was read: what is printed is not all of it", c.String()), "read it again")
+			return failed(fmt.Errorf("read %v: events of it were deleted while it was read, or its store was restored: what is printed is not all of it", c.String()), "read it again")
 		}
 		before = &page.streamSpan
 		for _, e := range page.Events {

@@ -137,6 +137,17 @@ func TestAStreamThatIsDeletedWhileItIsReadIsNotReadOn(t *testing.T) {
 	}
 }
 
+// A store that was restored has an older version of the stream than the page before.
+func TestAStreamThatGoesBackIsNotReadOn(t *testing.T) {
+	pages := []string{`{"version":3,"first":0,"next":1,"events":[{"version":0,"type":"t","value":"a"}]}`, `{"version":2,"first":0,"events":[{"version":1,"type":"t","value":"b"}]}`}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, pages[0])
+		pages = pages[1:]
+	}))
+	defer server.Close()
+	weir(t, "", "stream", "read", "c", "s", "--server", server.URL).want(t, exitFailed, "\ta\n", "or its store was restored")
+}
+
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
