@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/weir-log/weir"
@@ -64,6 +65,9 @@ func TestStreamsAreAppendedToAtTheirVersions(t *testing.T) {
 		}
 		if done, err := w.AppendAll(t.Context(), parts...); err != nil || done[0].Version != 2 || done[1].Version != 2 {
 			t.Fatalf("%+v, %v", done, err)
+		}
+		if _, err := w.AppendAll(t.Context(), parts[0]); err == nil || !strings.HasPrefix(err.Error(), "append to 1 stream: ") {
+			t.Errorf("one part: %v", err)
 		}
 		if _, err := w.AppendAll(t.Context(), parts...); !errors.As(err, &conflict) || conflict.Stream != "1" {
 			t.Errorf("%v, want a *ConflictError of stream 1", err)

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,7 +20,7 @@ import (
 type serverFlags struct {
 	Server  string   `help:"The server's HTTP address. Default: ${default}." default:"http://127.0.0.1:8080" placeholder:"URL"`
 	APIKey  string   `help:"The API key, where the server asks for one. Better in the variable: others see command lines." name:"api-key" placeholder:"KEY"`
-	Timeout duration `help:"Give up on a server that does not answer for this long." default:"10s"`
+	Timeout duration `help:"Give up on a server that does not answer for this long. The server waits up to 20s for its store." default:"30s"`
 }
 
 // apiAnswerMax bounds what is read of one answer.
@@ -31,8 +33,6 @@ type apiProblem struct {
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
 	Done   bool   `json:"done"`
-	// Version is that of the stream, of a version conflict.
-	Version int64 `json:"version"`
 }
 
 func (p *apiProblem) Error() string {
@@ -41,10 +41,24 @@ func (p *apiProblem) Error() string {
 
 func (p *apiProblem) is(kind string) bool { return p.Type == "urn:weir:problem:"+kind }
 
-// path joins parts of a URL's path, and escapes them.
+// lostAnswer is the error of a request that may have changed something: it was sent, and its answer did not come.
+type lostAnswer struct {
+	server string
+	err    error
+}
+
+func (l *lostAnswer) Error() string {
+	return fmt.Sprintf("the answer of the server at %s was lost: %v. It may have happened, or not", l.server, l.err)
+}
+
+func (l *lostAnswer) Unwrap() error { return l.err }
+
+// apiPath joins parts of a URL's path, and escapes them. A part of dots alone would name the directory, or the one above.
 func apiPath(parts ...string) string {
-	for i := range parts {
-		parts[i] = url.PathEscape(parts[i])
+	for i, part := range parts {
+		if parts[i] = url.PathEscape(part); part == "." || part == ".." {
+			parts[i] = strings.ReplaceAll(part, ".", "%2E")
+		}
 	}
 	return "/v1/" + strings.Join(parts, "/")
 }
@@ -69,6 +83,8 @@ func (f *serverFlags) send(ctx context.Context, method, path, media string, cont
 	}
 	waiting, cancel := context.WithTimeout(ctx, time.Duration(f.Timeout)+wait)
 	defer cancel()
+	var sent atomic.Bool
+	waiting = httptrace.WithClientTrace(waiting, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
 	r, err := http.NewRequestWithContext(waiting, method, strings.TrimSuffix(f.Server, "/")+path, bytes.NewReader(content))
 	if err != nil {
 		return usage(fmt.Errorf("--server %q: %w", f.Server, err), "")
@@ -84,16 +100,19 @@ func (f *serverFlags) send(ctx context.Context, method, path, media string, cont
 	}
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return f.away(ctx, err)
+		return f.away(ctx, method, sent.Load(), err)
 	}
 	defer response.Body.Close()
 	read, err := io.ReadAll(io.LimitReader(response.Body, apiAnswerMax))
 	if err != nil {
-		return f.away(ctx, err)
+		return f.away(ctx, method, true, err)
 	}
 	if response.StatusCode >= 300 {
 		p := &apiProblem{}
 		if json.Unmarshal(read, p) != nil || p.Type == "" {
+			if method != http.MethodGet && response.StatusCode >= 500 { // a proxy's, which may have passed the request on
+				return &lostAnswer{f.Server, errors.New(response.Status)}
+			}
 			return unreachable(fmt.Errorf("%s answers with %s, and not as weir does", f.Server, response.Status), "is --server the HTTP address of weir serve?")
 		}
 		return p
@@ -107,7 +126,8 @@ func (f *serverFlags) send(ctx context.Context, method, path, media string, cont
 	return nil
 }
 
-func (f *serverFlags) away(ctx context.Context, err error) error {
+// away is the error of a request without an answer.
+func (f *serverFlags) away(ctx context.Context, method string, sent bool, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -115,11 +135,21 @@ func (f *serverFlags) away(ctx context.Context, err error) error {
 	if errors.As(err, &failed) {
 		err = failed.Err
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errors.New("the time is up (--timeout)")
+	}
+	if sent && method != http.MethodGet {
+		return &lostAnswer{f.Server, cause(err)}
+	}
 	return unreachable(fmt.Errorf("no answer from a server at %s: %w", f.Server, cause(err)), "start one with `weir serve`, or name another with --server URL")
 }
 
 // answer adds to what became of a queue or a stream the exit code and what to do.
 func (f *serverFlags) answer(tried string, err error) error {
+	var lost *lostAnswer
+	if errors.As(err, &lost) {
+		return unreachable(fmt.Errorf("%s: %w", tried, err), "look whether it happened before you do it again; --timeout sets how long to wait for an answer")
+	}
 	var p *apiProblem
 	if !errors.As(err, &p) {
 		return err

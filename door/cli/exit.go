@@ -15,7 +15,7 @@ const (
 	exitFailed      = 1   // what was asked could not be done
 	exitUsage       = 2   // the command line is wrong; nothing was done
 	exitConfig      = 3   // a setting cannot work: an address in use, a host that does not resolve
-	exitUnreachable = 4   // the store or the broker does not answer
+	exitUnreachable = 4   // the store, the broker or the server does not answer; or its answer was lost
 	exitRefused     = 5   // the store answers and will not have us
 	exitUnsafe      = 6   // it would work, and could lose or expose data
 	exitPipe        = 141 // whoever read our output is gone

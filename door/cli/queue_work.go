@@ -328,8 +328,13 @@ func (w *worker) count(n *int64) {
 	*n++
 }
 
+// postTimeout is the least that one try to send a receipt has. It has a third of the lease, so that there is time for another before the lease ends.
+const postTimeout = 10 * time.Second
+
 // post sends a receipt. Stale: its claim is over; done: because the message is done.
 func (w *worker) post(ctx context.Context, m claimedMessage, verb string, body map[string]any) (stale, done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, max(w.lease/3, postTimeout))
+	defer cancel()
 	body["receipts"] = []string{m.Receipt}
 	var got struct {
 		Results []struct {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -26,6 +27,19 @@ type streamCmd struct {
 type streamName struct {
 	Category string `arg:"" help:"The category's name."`
 	Stream   string `arg:"" help:"The stream's name. It may have slashes."`
+}
+
+// Validate refuses names that no path of HTTP has, before anything is sent.
+func (n streamName) Validate() error {
+	switch {
+	case n.Category == "":
+		return errors.New("the name of the category is empty")
+	case n.Stream == "":
+		return errors.New("the name of the stream is empty")
+	case n.Stream == "/" || strings.Contains(n.Stream, ";"):
+		return fmt.Errorf("the stream %q cannot be had over HTTP, nor with this command: its name is a slash alone, or has a semicolon", n.Stream)
+	}
+	return nil
 }
 
 func (n streamName) path(more ...string) string {
@@ -147,7 +161,7 @@ type streamDeleteCmd struct {
 }
 
 func (streamDeleteCmd) Help() string {
-	return "Examples:\n\n  weir stream delete order 4711\n  weir stream delete order 4711 --expect 12 --yes"
+	return "A stream that does not exist is deleted already. To be told of it, give --expect exists, or the version.\n\nExamples:\n\n  weir stream delete order 4711\n  weir stream delete order 4711 --expect 12 --yes"
 }
 
 func (c *streamDeleteCmd) Run(ctx context.Context, t *terminal) error {
@@ -161,7 +175,8 @@ func (c *streamDeleteCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.send(ctx, "DELETE", c.path(), "", nil, nil, 0, headers...); err != nil {
 		return c.answer("delete "+c.String(), err)
 	}
-	_, err = fmt.Fprintf(t.out, "deleted stream %s\n", printable(c.Stream))
+	// The server says the same where there was none.
+	_, err = fmt.Fprintf(t.out, "there is no stream %s now\n", printable(c.Stream))
 	return err
 }
 

@@ -24,6 +24,7 @@ type streamAppendCmd struct {
 func (streamAppendCmd) Help() string {
 	return `Each line of standard input becomes an event, and all are appended at once, or none: at most 10,000 lines and 15 MiB.
 If the stream is not at the version that is expected, nothing is appended, and the exit status is 1.
+If the answer is lost, the events may have been appended, and the exit status is 4. With ids (--id) and the same --expect the append can be repeated: the events are there once.
 
 Examples:
 
@@ -66,14 +67,23 @@ func (c *streamAppendCmd) Run(ctx context.Context, t *terminal) error {
 		Duplicate      bool
 	}
 	// What was begun is finished: its outcome would be unknown.
-	if err := c.send(context.WithoutCancel(ctx), "POST", c.path(), "application/json", body, &at, 0, headers...); err != nil {
+	err = c.send(context.WithoutCancel(ctx), "POST", c.path(), "application/json", body, &at, 0, headers...)
+	var lost *lostAnswer
+	switch {
+	case errors.As(err, &lost):
+		return unreachable(fmt.Errorf("append to %v: %w", c.String(), err), "read the stream, or repeat it: where each event has an id, the same append with the same --expect is there once")
+	case err != nil:
 		return c.answer("append to "+c.String(), err)
 	}
-	done := "appended"
-	if at.Duplicate {
-		done = "there already"
+	after := "after it"
+	if n > 1 {
+		after = "after them"
 	}
-	_, err = fmt.Fprintf(t.out, "%s %s; the stream is at version %d after them\n", plural(n, "event"), done, at.Version)
+	if at.Duplicate {
+		_, err = fmt.Fprintf(t.out, "%s there already; the stream was at version %d %s\n", plural(n, "event"), at.Version, after)
+		return err
+	}
+	_, err = fmt.Fprintf(t.out, "%s appended; the stream is at version %d %s\n", plural(n, "event"), at.Version, after)
 	return err
 }
 
@@ -166,14 +176,20 @@ func (c *streamReadCmd) Run(ctx context.Context, t *terminal) error {
 		return usage(fmt.Errorf("--max %d is less than 0", c.Max), "")
 	}
 	from, to, left := c.From, c.To, c.Max
+	var before *streamSpan // of the page before
 	for {
 		var page struct {
+			streamSpan
 			Next   *int64
 			Events []json.RawMessage
 		}
 		if err := c.ask(ctx, "GET", c.path()+"?"+c.query(from, to, left).Encode(), nil, &page, 0); err != nil {
 			return c.answer("read "+c.String(), err)
 		}
+		if before != nil && c.broken(*before, page.streamSpan, from) {
+			return failed(fmt.Errorf("read %v: events of it were deleted while it was read, or its store was restored: what is printed is not all of it", c.String()), "read it again")
+		}
+		before = &page.streamSpan
 		for _, e := range page.Events {
 			if err := c.print(t, e); err != nil {
 				return err
@@ -188,6 +204,21 @@ func (c *streamReadCmd) Run(ctx context.Context, t *terminal) error {
 			from = *page.Next
 		}
 	}
+}
+
+// streamSpan is which events a stream has, as a page says it.
+type streamSpan struct {
+	First   int64 // of those that can be read
+	Version int64 // of the stream
+}
+
+// broken reports whether events were deleted that the page after another one should have: the stream was deleted and begun again, or restored,
+// or has forgotten them. From is where the page begins; backward it is where the last one ends.
+func (c *streamReadCmd) broken(before, now streamSpan, from int64) bool {
+	if c.Backward {
+		from = max(before.First, from)
+	}
+	return now.First > from || now.Version < before.Version
 }
 
 // query asks for one page.

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,10 +20,10 @@ func TestAStreamFromItsCategoryToItsEnd(t *testing.T) {
 		weir(t, "", "stream", "category", "list").want(t, exitOK, "order\n")
 		weir(t, "", "stream", "category", "list", "--json").want(t, exitOK, `"order"`)
 
-		weir(t, `{"item":"teapot"}`+"\n", "stream", "append", "order", "eu/47 11", "--type", "Placed", "--id", "1", "--expect", "none").want(t, exitOK, "1 event appended; the stream is at version 1")
-		weir(t, `{"item":"teapot"}`+"\n", "stream", "append", "order", "eu/47 11", "--type", "Placed", "--id", "1", "--expect", "none").want(t, exitOK, "1 event there already; the stream is at version 1")
-		weir(t, "other", "stream", "append", "order", "eu/47 11", "--type", "Placed", "--id", "1", "--expect", "none").want(t, exitFailed, "id")
-		weir(t, `{"type":"Paid","value":{"n":1}}`+"\n\n"+`{"type":"Sent","value_b64":"/w=="}`, "stream", "append", "order", "eu/47 11", "--input", "json", "--expect", "1").want(t, exitOK, "2 events appended; the stream is at version 3")
+		weir(t, `{"item":"teapot"}`+"\n", "stream", "append", "order", "eu/47 11", "--type", "Placed", "--id", "1", "--expect", "none").want(t, exitOK, "1 event appended; the stream is at version 1 after it")
+		weir(t, `{"item":"teapot"}`+"\n", "stream", "append", "order", "eu/47 11", "--type", "Placed", "--id", "1", "--expect", "none").want(t, exitOK, "1 event there already; the stream was at version 1 after it")
+		weir(t, "other", "stream", "append", "order", "eu/47 11", "--type", "Placed", "--id", "1", "--expect", "none").want(t, exitFailed, "append 1 event to stream", "other content")
+		weir(t, `{"type":"Paid","value":{"n":1}}`+"\n\n"+`{"type":"Sent","value_b64":"/w=="}`, "stream", "append", "order", "eu/47 11", "--input", "json", "--expect", "1").want(t, exitOK, "2 events appended; the stream is at version 3 after them")
 		weir(t, "x", "stream", "append", "order", "eu/47 11", "--type", "t", "--expect", "1").want(t, exitFailed, "version 3", "weir stream read")
 		weir(t, "x", "stream", "append", "order", "eu/47 11", "--type", "t", "--expect", "none").want(t, exitFailed, "version 3")
 		weir(t, "x", "stream", "append", "order", "none", "--type", "t", "--expect", "exists").want(t, exitFailed, "does not exist")
@@ -57,8 +60,10 @@ func TestAStreamFromItsCategoryToItsEnd(t *testing.T) {
 		weir(t, "", "stream", "unarchive", "order", "eu/47 11").want(t, exitOK, "opened")
 		weir(t, "", "stream", "delete", "order", "eu/47 11").want(t, exitUsage, "nobody is there to ask")
 		weir(t, "", "stream", "delete", "order", "eu/47 11", "--expect", "2", "--yes").want(t, exitFailed, "version 3")
-		weir(t, "", "stream", "delete", "order", "eu/47 11", "--expect", "3", "--yes").want(t, exitOK, "deleted stream eu/47 11")
+		weir(t, "", "stream", "delete", "order", "eu/47 11", "--expect", "3", "--yes").want(t, exitOK, "there is no stream eu/47 11 now")
 		weir(t, "", "stream", "list", "order").want(t, exitOK, "deleted")
+		weir(t, "", "stream", "delete", "order", "TYPO", "--yes").want(t, exitOK, "there is no stream TYPO now\n")
+		weir(t, "", "stream", "delete", "order", "TYPO", "--yes", "--expect", "exists").want(t, exitFailed, "does not exist")
 		for _, args := range [][]string{{"read", "order", "eu/47 11"}, {"archive", "order", "never"}, {"unarchive", "order", "never"}} {
 			weir(t, "", append([]string{"stream"}, args...)...).want(t, exitFailed, "there is no such stream", "weir stream list")
 		}
@@ -106,4 +111,109 @@ func TestStreamCommandLinesThatMakeNoSense(t *testing.T) {
 	} {
 		weir(t, c.in, append([]string{"stream"}, c.args...)...).want(t, exitUsage, c.says)
 	}
+}
+
+// A stream that is deleted and begun again between two pages is not printed as one history.
+func TestAStreamThatIsDeletedWhileItIsReadIsNotReadOn(t *testing.T) {
+	queueServer(t, "--store", "memory:")
+	weir(t, "", "stream", "category", "create", "order").want(t, exitOK)
+	for _, args := range [][]string{nil, {"--backward"}, {"--backward", "--from", "10"}} {
+		name := "s" + strings.Join(args, "")
+		weir(t, strings.Repeat("old\n", 2500), "stream", "append", "order", name, "--type", "t").want(t, exitOK)
+		var out, errs strings.Builder
+		begun := false
+		again := writerFunc(func(p []byte) (int, error) {
+			if !begun { // the first page is there, and the second was not asked for
+				begun = true
+				weir(t, "", "stream", "delete", "order", name, "--yes").want(t, exitOK)
+				weir(t, "new\n", "stream", "append", "order", name, "--type", "t").want(t, exitOK, "version 2501")
+			}
+			return out.Write(p)
+		})
+		code := run(t.Context(), "test", append([]string{"stream", "read", "order", name}, args...), &terminal{in: strings.NewReader(""), out: again, err: &errs}, nil)
+		if code != exitFailed || !strings.Contains(errs.String(), "deleted while it was read") || strings.Contains(out.String(), "new") || strings.Count(out.String(), "\n") != 1000 {
+			t.Errorf("%v: exit code %d, %d lines, %s", args, code, strings.Count(out.String(), "\n"), errs.String())
+		}
+	}
+}
+
+// A store that was restored has an older version of the stream than the page before.
+func TestAStreamThatGoesBackIsNotReadOn(t *testing.T) {
+	pages := []string{`{"version":3,"first":0,"next":1,"events":[{"version":0,"type":"t","value":"a"}]}`, `{"version":2,"first":0,"events":[{"version":1,"type":"t","value":"b"}]}`}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, pages[0])
+		pages = pages[1:]
+	}))
+	defer server.Close()
+	weir(t, "", "stream", "read", "c", "s", "--server", server.URL).want(t, exitFailed, "\ta\n", "or its store was restored")
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestStreamsOfEveryNameThatHTTPCanSay(t *testing.T) {
+	s := queueServer(t, "--store", "memory:")
+	weir(t, "", "stream", "category", "create", "order").want(t, exitOK)
+	for _, name := range []string{".", "..", "...", "a.b", "./..", "//", "a/", "%2E"} {
+		weir(t, name+"\n", "stream", "append", "order", name, "--type", "t", "--expect", "none").want(t, exitOK, "version 1 after it")
+		if r := weir(t, "", "stream", "read", "order", name); r.code != exitOK || !strings.HasSuffix(r.out, "\t"+name+"\n") || strings.Count(r.out, "\n") != 1 {
+			t.Errorf("%s: %d %s%s", name, r.code, r.out, r.err)
+		}
+	}
+	s.stop() // what follows is refused before any request
+	for name, says := range map[string]string{"a;b": "cannot be had over HTTP", "/": "cannot be had over HTTP", "": "the name of the stream is empty"} {
+		for _, args := range [][]string{{"append", "order", name, "--type", "t"}, {"read", "order", name}, {"delete", "order", name, "--yes"}, {"archive", "order", name}, {"unarchive", "order", name}, {"snapshot", "order", name}} {
+			weir(t, "x", append([]string{"stream"}, args...)...).want(t, exitUsage, says)
+		}
+	}
+	weir(t, "", "stream", "read", "", "s").want(t, exitUsage, "the name of the category is empty")
+}
+
+// What was sent and not answered may have happened; what reached no server did not.
+func TestALostAnswerMayHaveHappened(t *testing.T) {
+	servers := map[string]http.HandlerFunc{
+		"lost":    func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"late":    func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"a proxy": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGatewayTimeout) },
+		"cut":     func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "9") },
+	}
+	refused := httptest.NewServer(nil)
+	refused.Close()
+	for name, answer := range servers {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			answer(w, r)
+		}))
+		defer server.Close()
+		for _, args := range []string{"stream append c s --type t --id 1", "stream delete c s --yes", "stream archive c s", "stream unarchive c s", "stream snapshot c s --save 1", "stream category create c",
+			"queue create q", "queue send q", "queue alter q --attempts 3", "queue delete q --yes", "queue purge q --yes", "queue pause q", "queue redrive q 1-1", "queue schedule set q s --cron @daily --value x", "queue schedule delete q s"} {
+			timeout := "10s"
+			if name == "late" {
+				if timeout = "50ms"; strings.Contains(args, "redrive") {
+					continue // it waits 10 s longer
+				}
+			}
+			call := append(strings.Fields(args), "--timeout", timeout, "--server")
+			says := "look whether it happened"
+			if strings.Contains(args, "append") {
+				says = "read the stream, or repeat it: where each event has an id, the same append with the same --expect"
+			}
+			weir(t, "x", append(call, server.URL)...).want(t, exitUnreachable, "was lost", "It may have happened, or not", says)
+			if name == "lost" {
+				r := weir(t, "x", append(call, refused.URL)...)
+				if r.want(t, exitUnreachable, "no answer from a server", "start one with `weir serve`"); strings.Contains(r.err, "may have") {
+					t.Errorf("a server that is not there: %s", r.err)
+				}
+			}
+		}
+		if r := weir(t, "", "stream", "read", "c", "s", "--timeout", "50ms", "--server", server.URL); r.code != exitUnreachable || strings.Contains(r.err, "may have") {
+			t.Errorf("%s: a read: %d %s", name, r.code, r.err)
+		}
+	}
+}
+
+// The server waits up to 20 s for its store.
+func TestAClientWaitsLongerThanTheServer(t *testing.T) {
+	weir(t, "", "stream", "append", "--help").want(t, exitOK, "up to 20s", `--timeout=30s`)
 }

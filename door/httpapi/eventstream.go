@@ -157,7 +157,8 @@ func (s *Server) unarchiveStream(c *call) error {
 	})
 }
 
-// streamVerb is a handler for an action that needs a stream's name and expected version, and no body. Done twice it is done once.
+// streamVerb is a handler for an action that needs a stream's name and expected version, and no body. It may be sent again, but for a
+// deletion that expects no version: that deletes a stream that was begun again meanwhile.
 func (s *Server) streamVerb(c *call, do func(context.Context, *stream.Category, string, stream.Expected) error) error {
 	want, err := expected(c.r.Header)
 	if err != nil {
@@ -176,7 +177,7 @@ func (s *Server) streamVerb(c *call, do func(context.Context, *stream.Category, 
 	var conflict *stream.ConflictError
 	switch {
 	case uncertain(err):
-		return kindUnknown.because("it was sent to the store and the answer was lost. Read the stream to see whether it happened, or send it again")
+		return kindUnknown.because("it was sent to the store and the answer was lost. Read the stream to see whether it happened, or send it again: a deletion with If-Match, or it may delete what was begun since")
 	case errors.As(err, &conflict) && want == stream.Any:
 		return unknownStream(c)
 	case err != nil:

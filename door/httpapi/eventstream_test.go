@@ -152,6 +152,10 @@ func TestARepeatedAppendIsADuplicate(t *testing.T) {
 		d.append("order", name, two, append(expect, fmt.Sprintf(parent, 2))...).want(200, `{"first":0,"version":2,"duplicate":true}`).tagged("2")
 		d.append("order", name, strings.Replace(two, `"a"`, `"b"`, 1), expect...).refused(422, "event_id_reused")
 	}
+	// Without an expected version the whole list of ids makes an append the same.
+	d.append("order", "part", `{"events":[{"id":"1","type":"t","value":"a"},{"id":"2","type":"t"}]}`).want(201, `{"first":0,"version":2}`)
+	d.append("order", "part", `{"events":[{"id":"1","type":"t","value":"b"}]}`).want(201, `{"first":2,"version":3}`)
+	d.append("order", "part", `{"events":[{"id":"2","type":"t","value":"b"}]}`, `If-Match: "0"`).refused(412, "version_conflict")
 	d.append("order", "twice", `{"events":[{"id":"1","type":"t"},{"id":"1","type":"t"}]}`).refused(400, "invalid_request", "same")
 }
 
@@ -351,6 +355,11 @@ func TestSnapshotsAreKept(t *testing.T) {
 	}
 	d.asJSON("PUT", at, `{"version":1,"value":"`+strings.Repeat("x", 2<<20)+`"}`).refused(413, "too_large", "max.message.bytes")
 	d.get("/v1/streams/none/s/snapshot").refused(404, "unknown_category")
+	for _, header := range []string{`If-Match: "3"`, "If-None-Match: *", "Idempotency-Key: k"} {
+		name, _, _ := strings.Cut(header, ":")
+		d.asJSON("PUT", at, `{"version":2,"value":"x"}`, header).refused(400, "invalid_request", name)
+	}
+	d.get(at+"?at=2").want(200, `{"version":1,"value":"{\"n\":1.0}"}`)
 }
 
 func TestCategoriesAreCreatedAndListed(t *testing.T) {
@@ -371,6 +380,11 @@ func TestCategoriesAreCreatedAndListed(t *testing.T) {
 	if v.Name != "order" || v.Partitions != 4 || v.Retention.Events != 5 || v.Retention.Age != 1000 {
 		t.Errorf("%+v", v)
 	}
+	d.asJSON("POST", "/v1/streams", `{"name":"nulls","config":{"retention.ms":null,"max.message.bytes":null}}`).into(201, &struct{}{})
+	if topic, err := d.log.Topic(t.Context(), "nulls"); err != nil || fmt.Sprint(topic.Config) != "map[retention.ms:-1]" {
+		t.Errorf("of settings that are null: %v, %v", topic.Config, err)
+	}
+	d.do("DELETE", "/v1/topics/nulls", "").want(204, "")
 	d.asJSON("POST", "/v1/streams", `{"name":"order"}`).refused(409, "category_exists")
 	d.asJSON("POST", "/v1/streams", `{"name":"plain"}`).refused(409, "category_exists")
 	for body, says := range map[string]string{
@@ -452,10 +466,23 @@ func TestAnAppendWithoutAnAnswerIsResolvedByItsIDs(t *testing.T) {
 		store.commits = false
 		store.commit.Store(&unsure)
 		d.append("order", "s", `{"events":[{"type":"t"}]}`).refused(500, "outcome_unknown", "Read the stream")
-		d.do("DELETE", streamPath("order", "lost[]"), "").refused(500, "outcome_unknown", "Read the stream")
+		d.do("DELETE", streamPath("order", "lost[]"), "").refused(500, "outcome_unknown", "Read the stream", "If-Match")
 		d.asJSON("PUT", streamPath("order", "lost[]")+"/snapshot", `{"version":1,"value":"x"}`).refused(500, "outcome_unknown", "again")
 		d.asJSON("POST", "/v1/streams", `{"name":"other"}`).refused(500, "outcome_unknown")
 		store.commit.Store(nil)
+	})
+}
+
+// Streams take no Idempotency-Key: whoever is to send an append again is told of ids.
+func TestWhoSendsAgainIsToldOfIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hung{Store: memory.New()}
+		l := newPipes()
+		d := openAt(t, store, httpapi.Config{}, l, l.dial)
+		defer d.stop()
+		defer store.shut.Store(false)
+		store.shut.Store(true)
+		d.append("unheard", "s", `{"events":[{"id":"1","type":"t"}]}`).refused(500, "outcome_unknown", "for events of a stream with the same ids")
 	})
 }
 

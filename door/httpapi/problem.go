@@ -65,7 +65,7 @@ var (
 	kindArchived        = kind{"stream_archived", http.StatusConflict, "The stream is archived"}
 	kindChanged         = kind{"stream_changed", http.StatusConflict, "Events of the stream were deleted while it was read"}
 	kindConflict        = kind{"version_conflict", http.StatusPreconditionFailed, "The stream is at another version"}
-	kindIDReused        = kind{"event_id_reused", http.StatusUnprocessableEntity, "The id was used for another event"}
+	kindIDReused        = kind{"event_id_reused", http.StatusUnprocessableEntity, "The ids were used for other content"}
 	kindBadReceipt      = kind{"bad_receipt", http.StatusBadRequest, "It is not a receipt of this queue"}
 	kindStaleReceipt    = kind{"stale_receipt", http.StatusConflict, "The claim is over that the receipt was given for"}
 	kindQueueExists     = kind{"queue_exists", http.StatusConflict, "A queue of this name exists"}
@@ -161,20 +161,22 @@ func problemOf(err error) *problem {
 	return p
 }
 
+const sendAgain = "Look whether it happened, or send it again: that is harmless for events of a topic with an Idempotency-Key, and for events of a stream with the same ids and the same expected version"
+
 // knownErrors is searched from top to bottom: an error may match several, and an unknown outcome takes precedence.
 var knownErrors = []struct {
 	err    error
 	kind   kind
 	detail string
 }{
-	{eventlog.ErrUnsure, kindUnknown, "the change was sent to the store and the answer was lost. Look whether it is there, or send it again: with an Idempotency-Key that is harmless"},
+	{eventlog.ErrUnsure, kindUnknown, "the change was sent to the store and the answer was lost. " + sendAgain},
 	{eventlog.ErrCrowded, kindOverloaded, "clients are slow to take their answers, and there is no memory for more; try again"},
 	{publish.ErrKeyReused, kindKeyReused, "a key stands for one request: give other events another key"},
 	{publish.ErrInProgress, kindInProgress, "Nothing was published; try again in a moment"},
 	{eventlog.ErrNoSpace, kindUnavailable, "the disk of the store is full. Nothing happened. Publishing goes on by itself once there is space: free some, delete topics, or shorten their retention"},
 	{eventlog.ErrUnavailable, kindUnavailable, "the store cannot be reached. Nothing happened; try again"},
 	{eventlog.ErrClosed, kindUnavailable, "this process is stopping. Nothing happened; try again, here in a moment or elsewhere now"},
-	{context.DeadlineExceeded, kindUnknown, "there was no answer in time. Look whether it happened, or send it again: with an Idempotency-Key that is harmless"},
+	{context.DeadlineExceeded, kindUnknown, "there was no answer in time. " + sendAgain},
 	{context.Canceled, kindUnknown, "the request ended before its answer came. Look whether it happened"},
 	{queue.ErrUnknownQueue, kindUnknownQueue, "create it first: POST /v1/queues with Content-Type: application/json and {\"name\": …}"},
 	{queue.ErrQueueExists, kindQueueExists, "choose another name, or alter the queue: PATCH /v1/queues/{queue}"},
@@ -184,7 +186,7 @@ var knownErrors = []struct {
 	{stream.ErrCategoryExists, kindCategoryExists, "choose another name"},
 	{stream.ErrArchived, kindArchived, "nothing was appended; POST …/unarchive opens it again"},
 	{stream.ErrChanged, kindChanged, "read it again"},
-	{stream.ErrIDReused, kindIDReused, "nothing was appended; an id stands for one event: give other events other ids"},
+	{stream.ErrIDReused, kindIDReused, "nothing was appended; the same ids were appended there with other content: give other events other ids"},
 	{eventlog.ErrUnknownTopic, kindUnknownTopic, "create it first: POST /v1/topics with Content-Type: application/json and {\"name\": …}"},
 	{eventlog.ErrNoPartition, kindUnknownTopic, "it was deleted a moment ago"},
 	{eventlog.ErrTopicExists, kindTopicExists, "choose another name, or alter the topic: PATCH /v1/topics/{topic}"},

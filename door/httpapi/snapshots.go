@@ -56,6 +56,11 @@ func (s *Server) claimSnapshot(ctx context.Context, c *call, category *stream.Ca
 
 // saveSnapshot keeps a snapshot of a stream.
 func (s *Server) saveSnapshot(c *call) error {
+	for _, name := range []string{"If-Match", "If-None-Match", "Idempotency-Key"} {
+		if c.r.Header[name] != nil {
+			return kindInvalidRequest.because("a snapshot is not kept under %s: it says its version itself, and a second one of a version replaces the first", name)
+		}
+	}
 	body, err := s.jsonBody(c)
 	if err != nil {
 		return err

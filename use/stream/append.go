@@ -80,7 +80,7 @@ func (c *Category) append(ctx context.Context, within Boundary, stream string, e
 		done, err = c.owner.writer(c, stream).do(ctx, o)
 	}
 	if err != nil {
-		return Appended{}, fmt.Errorf("append %d events to stream %q of category %q: %w", len(events), shorten(stream), c.Name(), err)
+		return Appended{}, fmt.Errorf("append %s to stream %q of category %q: %w", plural(len(events), "event"), shorten(stream), c.Name(), err)
 	}
 	return done, nil
 }

@@ -54,3 +54,11 @@ func shorten(s string) string {
 	}
 	return s[:most] + "…"
 }
+
+// plural is a number of things, in words.
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

@@ -29,7 +29,7 @@ const (
 func (s *Streams) AppendAll(ctx context.Context, parts ...Part) ([]Appended, error) {
 	done, err := s.appendAll(ctx, parts)
 	if err != nil {
-		return nil, fmt.Errorf("append to %d streams: %w", len(parts), err)
+		return nil, fmt.Errorf("append to %s: %w", plural(len(parts), "stream"), err)
 	}
 	return done, nil
 }
