@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/eventlog/batch"
 )
 
 // model is a read model: what a handler made of events, by run.
@@ -518,15 +519,22 @@ func TestADeletedProjectionBeginsAnew(t *testing.T) {
 	})
 }
 
-// Records that are no events of streams lie between those that a batch handler gets, which says which one failed.
+// Records that are no events of streams, from before a category took none, lie between those that a batch handler gets, which says which one failed.
 func TestABatchOfAProjectionGoesOnAtTheEventThatFailed(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)
 		c := category(t, w, "order", 1)
+		topic, err := w.Core().Topic(t.Context(), "order")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := topic.Partitions[0]
 		var want []string
 		for i := range 20 {
 			name := fmt.Sprint(i)
-			publish(t, w, "order", "not an event")
+			if _, err := w.Core().Publish(t.Context(), at, batch.Record{Value: []byte("not an event")}); err != nil {
+				t.Fatal(err)
+			}
 			done := appendTo(t, c, name, "Placed")
 			want = append(want, fmt.Sprintf("order/%s@%d Placed", name, done.First))
 		}
