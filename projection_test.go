@@ -524,17 +524,11 @@ func TestABatchOfAProjectionGoesOnAtTheEventThatFailed(t *testing.T) {
 	eachStore(t, func(t *testing.T, s site) {
 		w := s.open(t)
 		c := category(t, w, "order", 1)
-		topic, err := w.Core().Topic(t.Context(), "order")
-		if err != nil {
-			t.Fatal(err)
-		}
-		at := topic.Partitions[0]
+		at := must(w.Core().Topic(t.Context(), "order")).Partitions[0]
 		var want []string
 		for i := range 20 {
 			name := fmt.Sprint(i)
-			if _, err := w.Core().Publish(t.Context(), at, batch.Record{Value: []byte("not an event")}); err != nil {
-				t.Fatal(err)
-			}
+			must(w.Core().Publish(t.Context(), at, batch.Record{Value: []byte("not an event")}))
 			done := appendTo(t, c, name, "Placed")
 			want = append(want, fmt.Sprintf("order/%s@%d Placed", name, done.First))
 		}
