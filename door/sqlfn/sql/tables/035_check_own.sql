@@ -1,2 +1,6 @@
 -- check_own takes the row of weir.topic, and no longer the name.
-DROP FUNCTION IF EXISTS weir.check_own(text);
+DO $$ BEGIN
+    IF to_regprocedure('weir.check_own(text)') IS NOT NULL THEN
+        DROP FUNCTION weir.check_own(text);
+    END IF;
+END $$;
