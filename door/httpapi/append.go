@@ -72,31 +72,13 @@ func unknownAppend(events []stream.NewEvent) error {
 	return kindUnknown.because("the events were sent to the store and the answer was lost. Append them again with the same ids, and expect the same version: if they are there, the answer says duplicate")
 }
 
-// parseNewEvents reads {"events": [...]}.
+// parseNewEvents reads {"events": [...]}. Tags count as two headers.
 func parseNewEvents(body []byte) (events []stream.NewEvent, headers int, err error) {
-	seen := false
-	err = readJSON(body, 0, func(r *jsonReader) error {
-		return r.object(func(name string) error {
-			if name != "events" {
-				return r.unknown(name, "events")
-			}
-			seen = true
-			return r.array(func(i int) error {
-				if i == eventsMax {
-					return tooManyEvents()
-				}
-				e, err := parseNewEvent(r)
-				events = append(events, e)
-				if headers += len(e.Metadata) + 2*len(e.Tags); headers > headersMax {
-					return tooManyHeaders()
-				}
-				return err
-			})
-		})
+	headers, err = eachEvent(body, func(r *jsonReader) (int, error) {
+		e, err := parseNewEvent(r)
+		events = append(events, e)
+		return len(e.Metadata) + 2*len(e.Tags), err
 	})
-	if err == nil && !seen {
-		err = kindInvalidJSON.because(`"events" is missing`)
-	}
 	return events, headers, err
 }
 

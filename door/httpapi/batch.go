@@ -155,6 +155,16 @@ func appendItem(b []byte, c *call, err error, at publish.Placed) []byte {
 
 // parseEvents reads {"events": [...]}. With partial, an invalid event does not fail the others, as long as it is JSON.
 func parseEvents(body []byte, partial bool) (items []item, headers int, err error) {
+	headers, err = eachEvent(body, func(r *jsonReader) (int, error) {
+		it, err := parseItem(r, partial)
+		items = append(items, it)
+		return len(it.event.Headers), err
+	})
+	return items, headers, err
+}
+
+// eachEvent reads {"events": [...]} with parse, which returns how many headers the event has, and returns how many all have.
+func eachEvent(body []byte, parse func(*jsonReader) (headers int, err error)) (headers int, err error) {
 	seen := false
 	err = readJSON(body, 0, func(r *jsonReader) error {
 		return r.object(func(name string) error {
@@ -166,9 +176,8 @@ func parseEvents(body []byte, partial bool) (items []item, headers int, err erro
 				if i == eventsMax {
 					return tooManyEvents()
 				}
-				it, err := parseItem(r, partial)
-				items = append(items, it)
-				if headers += len(it.event.Headers); headers > headersMax {
+				n, err := parse(r)
+				if headers += n; headers > headersMax {
 					return tooManyHeaders()
 				}
 				return err
@@ -178,7 +187,7 @@ func parseEvents(body []byte, partial bool) (items []item, headers int, err erro
 	if err == nil && !seen {
 		err = kindInvalidJSON.because(`"events" is missing`)
 	}
-	return items, headers, err
+	return headers, err
 }
 
 // parseItem reads one event. With partial its error is kept, and the rest of its JSON is skipped.
