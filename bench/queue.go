@@ -138,26 +138,31 @@ func (c claims) Enqueue(ctx context.Context, values [][]byte) error {
 	return err
 }
 
+// Work lets each worker claim its next messages while the ack of the ones before is on its way.
 func (c claims) Work(ctx context.Context, workers, batch int, handle func([]byte)) error {
 	var all errgroup.Group
 	for range workers {
 		all.Go(func() error {
+			var acks errgroup.Group
 			for ctx.Err() == nil {
 				got, err := c.q.Claim(ctx, queue.Claim{Max: batch, Wait: time.Second})
 				if err != nil && ctx.Err() == nil {
-					return err
+					return errors.Join(err, acks.Wait())
 				}
 				receipts := make([]string, len(got))
 				for i, m := range got {
 					handle(m.Value)
 					receipts[i] = m.Receipt
 				}
-				errs, err := c.q.Ack(context.WithoutCancel(ctx), receipts...)
-				if err := errors.Join(append(errs, err)...); err != nil {
+				if err := acks.Wait(); err != nil {
 					return err
 				}
+				acks.Go(func() error {
+					errs, err := c.q.Ack(context.WithoutCancel(ctx), receipts...)
+					return errors.Join(append(errs, err)...)
+				})
 			}
-			return nil
+			return acks.Wait()
 		})
 	}
 	return all.Wait()
