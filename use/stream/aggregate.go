@@ -145,20 +145,28 @@ func (a *Aggregate[S]) do(ctx context.Context, stream string, decide func(state 
 	return Done[S]{}, conflict
 }
 
-// append appends until the outcome is known.
+// append appends until the outcome is known, or ctx ends. After a lost answer only a conflict says that nothing was appended: what else fails leaves open
+// what became of the try before (eventlog.ErrUnsure).
 func (a *Aggregate[S]) append(ctx context.Context, stream string, at Expected, events []NewEvent) (Appended, error) {
+	unsure := false
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		done, err := a.Category.Append(ctx, stream, at, events...)
-		if !errors.Is(err, eventlog.ErrUnsure) {
+		lost := errors.Is(err, eventlog.ErrUnsure)
+		unsure = unsure || lost
+		switch {
+		case err == nil, !unsure, errors.Is(err, ErrConflict), errors.Is(err, ErrArchived):
 			return done, err
+		case lost, errors.Is(err, eventlog.ErrUnavailable):
+			select {
+			case <-time.After(pause):
+				continue
+			case <-ctx.Done():
+			}
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return Appended{}, err
-		case <-timer.C:
+		if !lost {
+			err = fmt.Errorf("%w: an earlier try was perhaps kept (%w)", eventlog.ErrUnsure, err)
 		}
+		return Appended{}, err
 	}
 }
 
