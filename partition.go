@@ -217,18 +217,16 @@ func (p *partition) handle(ctx context.Context, events []Event) (err error) {
 
 // span describes a delivery, and the spans that published its events.
 func (p *partition) span(events []Event) eventlog.SpanInfo {
-	return eventlog.SpanInfo{Topic: p.name.Topic, Group: p.c.sub.Group, Records: len(events), Links: links(events)}
+	return spanOf(eventlog.SpanInfo{Topic: p.name.Topic, Group: p.c.sub.Group}, events)
 }
 
-// links lists the spans that events carry.
-func links(events []Event) (list []eventlog.TraceContext) {
-	const linksMax = 128
+// spanOf adds events to the description of a span: how many, and the spans that they carry.
+func spanOf(info eventlog.SpanInfo, events []Event) eventlog.SpanInfo {
+	info.Records = len(events)
 	for i := range events {
-		if from, is := eventlog.TraceOf(events[i].Headers); is && len(list) < linksMax {
-			list = append(list, from)
-		}
+		info.Link(events[i].Headers)
 	}
-	return list
+	return info
 }
 
 // begin notes that a call begins, unless somebody asked for something else meanwhile.

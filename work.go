@@ -283,9 +283,10 @@ func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time, e
 // call runs the handler. Its panic is an error.
 func (w *Worker) call(ctx context.Context, j *job, m queue.Message) (err error) {
 	if tracer := w.log.opts.Tracer; tracer != nil {
-		links := links([]Event{{Headers: m.Headers}})
+		info := eventlog.SpanInfo{Topic: m.Topic, Group: w.opts.Queue, Records: 1}
+		info.Link(m.Headers)
 		var end func(error)
-		ctx, end = tracer.Start(ctx, "work", eventlog.SpanInfo{Topic: m.Topic, Group: w.opts.Queue, Records: 1, Links: links})
+		ctx, end = tracer.Start(ctx, "work", info)
 		defer func() { end(err) }()
 	}
 	defer func() {
