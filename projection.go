@@ -141,12 +141,12 @@ func (l *Log) describeRun(ctx context.Context, run stream.Run) (ProjectionRun, e
 	}
 	now := time.Now()
 	for i, b := range bounds {
-		from := max(at[i], b.Bounds.First)
-		if from >= b.Bounds.Next {
+		lag := b.Bounds.Lag(at[i])
+		if lag == 0 {
 			continue
 		}
-		r.Lag += int64(b.Bounds.Next - from)
-		since, err := l.appendedAt(ctx, places[i].id, from)
+		r.Lag += lag
+		since, err := l.appendedAt(ctx, places[i].id, max(at[i], b.Bounds.First))
 		if err != nil {
 			return r, err
 		}

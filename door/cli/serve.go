@@ -356,7 +356,7 @@ func groupsSeen(groups *group.Coordinator) func(context.Context) ([]metric.Group
 		}
 		for _, l := range lags {
 			if i, ok := index[l.Group]; ok {
-				seen[i].Lag[l.Topic] += l.Records
+				seen[i].Lag[l.Name] += l.Records
 			}
 		}
 		return seen, nil
