@@ -350,7 +350,10 @@ func (m *Mover) moveRows(ctx context.Context, lanes ...*partitionRows) error {
 	for _, lane := range lanes {
 		ids = append(ids, lane.ids...)
 		var batches []eventlog.Batch
-		err := recovered.Do(func() (err error) { batches, err = lane.seal(); return err })
+		err := recovered.Do(func() (err error) {
+			batches, err = lane.topic.SealAll(lane.topic.Partitions[lane.partition], lane.records)
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("seal %d events for topic %q: %w", len(lane.ids), lane.topic.Name, err)
 		}
