@@ -189,7 +189,7 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 
 	gone, err := m.log.CreateTopic(ctx, eventlog.TopicSpec{Name: "gone", Partitions: 3})
 	check(err)
-	_, err = m.log.AddPartitions(ctx, "gone", 4)
+	_, err = m.log.ChangeTopic(ctx, "gone", eventlog.TopicChange{Partitions: 4})
 	check(err)
 	_, err = m.log.Publish(ctx, gone.Partitions[0], batch.Record{Value: []byte("v")})
 	check(err)
