@@ -18,6 +18,9 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
+// frameTimeout bounds the time from a frame's first byte to its last.
+const frameTimeout = 30 * time.Second
+
 // Config configures a Server. A field's zero value means its default.
 type Config struct {
 	Advertised   string // host:port that clients are told to use; default: the address at which the client connected
@@ -34,7 +37,6 @@ type Config struct {
 	InFlightBytes int64 // requests being read or handled, over all connections, and one request beyond; default 128 MiB, never less than one frame
 	FetchBytes    int64 // records being read and sent for fetches, over all connections, and one batch beyond; default 64 MiB
 
-	FrameTimeout time.Duration // from a frame's first byte to its last; default 30 s
 	IdleTimeout  time.Duration // a connection with nothing to do is closed; default 10 min (connections.max.idle.ms)
 	WriteTimeout time.Duration // for a client to read one answer; default 2 min
 	DrainTimeout time.Duration // for requests in progress when Serve's context ends; default 5 s
@@ -77,7 +79,6 @@ func (c Config) withDefaults() Config {
 	c.InFlightBytes = max(c.InFlightBytes, int64(c.FrameBytes), smallFrameMax)
 	c.FetchBytes = cmp.Or(c.FetchBytes, 64<<20)
 	c.FetchBytes = max(c.FetchBytes, fetchMax)
-	c.FrameTimeout = cmp.Or(c.FrameTimeout, 30*time.Second)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 10*time.Minute)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 2*time.Minute)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
