@@ -95,6 +95,14 @@ var mutants = []mutant{
 		name: "a queue's state is put without a check of its version", finds: []string{"Q2", "Q3", "Q4"},
 		edits: []edit{{"use/queue/shard.go", "c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: s.key, Version: s.version})\n", "\n"}},
 	},
+	{
+		name: "a stream is appended to without a check of its version", finds: []string{"S1", "S2"},
+		edits: []edit{{"use/stream/writer.go", "e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version})\n", "\n"}},
+	},
+	{
+		name: "a conflict rests on a version from memory", finds: []string{"S1"},
+		edits: []edit{{"use/stream/writer.go", "case !fresh:\n", "case false:\n"}},
+	},
 }
 
 // mutantMax is how long a mutant may stay unfound.
