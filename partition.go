@@ -206,7 +206,10 @@ func (p *partition) handle(ctx context.Context, events []Event) (err error) {
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
+			panicked := &PanicError{Value: v, Stack: debug.Stack()}
+			if err = panicked; events[0].Attempt == 1 {
+				p.c.logger.Error("handler panicked", p.attrs("offset", events[0].Offset, "panic", v, "stack", string(panicked.Stack))...)
+			}
 		}
 	}()
 	if p.c.sub.Handler != nil {

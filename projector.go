@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +19,6 @@ const (
 	projectorPoll = time.Second
 	// caughtUpWithin is how old the end may be that a run has reached when it takes over.
 	caughtUpWithin = 2 * time.Second
-	// projectionAttempts is how often an event is handled before its partition halts, unless Retry says otherwise.
-	projectionAttempts = 15
 )
 
 // Projector works on a projection's runs in this process.
@@ -100,7 +97,6 @@ func (p Projection) checked() (Projection, error) {
 	if p.DeadLetter == nil {
 		p.DeadLetter = Halt
 	}
-	p.Retry.Attempts = cmp.Or(p.Retry.Attempts, projectionAttempts)
 	p.Categories = slices.Clone(p.Categories)
 	slices.Sort(p.Categories)
 	p.Categories = slices.Compact(p.Categories)
