@@ -23,7 +23,7 @@ func (s *Server) join(c *call) error {
 		return err
 	}
 	m := &member{who: c.who, group: c.r.PathValue("group"), session: sessionDefault}
-	cfg := group.PeerConfig{Group: m.group, Logger: s.cfg.Logger, Beside: s.cfg.Beside}
+	cfg := group.PeerConfig{Group: m.group, Logger: s.cfg.Logger}
 	if err := readJSON(body, 0, func(r *jsonReader) error { return parseJoin(r, m, &cfg) }); err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (s *Server) join(c *call) error {
 	}
 	ctx, cancel := c.withTimeout()
 	defer cancel()
-	if m.peer, err = group.JoinPeers(ctx, s.cfg.Log, cfg); err != nil {
+	if m.peer, err = s.cfg.Groups.JoinPeer(ctx, cfg); err != nil {
 		s.members.count.end(c.who)
 		return err
 	}

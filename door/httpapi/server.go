@@ -54,7 +54,6 @@ type Config struct {
 	Queues    *queue.Queues
 	// Categories are the event-sourced streams. Streams below counts answers that go on.
 	Categories *stream.Streams
-	Beside     group.Beside // offsets that groups commit with SQL; nil: none
 
 	Keys     *apikey.Keys // the API keys; nil: every client has access
 	Insecure bool         // while there are no keys, serve all clients, and not only this machine's

@@ -166,7 +166,7 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 	_, err = m.log.Seek(ctx, p, eventlog.Goal{Bytes: 100_000})
 	check(err)
 
-	peer, err := group.JoinPeers(ctx, m.log, group.PeerConfig{Group: "g", Topics: []string{"orders"}})
+	peer, err := group.New(m.log, group.Config{}).JoinPeer(ctx, group.PeerConfig{Group: "g", Topics: []string{"orders"}})
 	check(err)
 	for n := range 5 {
 		run(t, conn, fmt.Sprintf(`SELECT weir.commit_offset('g', 'orders', 0, %d, %d, '%s', %d)`, n+1, n, peer.ID(), peer.Generation()))

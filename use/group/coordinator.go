@@ -62,6 +62,7 @@ type Coordinator struct {
 	log    *eventlog.Log
 	cfg    Config
 	logger *slog.Logger
+	peers  register // those that joined through this coordinator
 
 	mu          sync.Mutex // guards groups, idle, every group's users and counted, bytes, memberships, hosts, and closed
 	groups      map[string]*group
@@ -76,7 +77,10 @@ type Coordinator struct {
 // New makes a coordinator of all groups in the log's store. It reads a group when the group is first asked for.
 func New(log *eventlog.Log, cfg Config) *Coordinator {
 	cfg = cfg.withDefaults()
-	return &Coordinator{log: log, cfg: cfg, logger: cfg.Logger, groups: make(map[string]*group), hosts: make(map[string]usage), idle: list.New()}
+	return &Coordinator{
+		log: log, cfg: cfg, logger: cfg.Logger, peers: register{running: make(map[string]map[*Peer]bool)},
+		groups: make(map[string]*group), hosts: make(map[string]usage), idle: list.New(),
+	}
 }
 
 // Run removes expired groups and offsets until ctx ends. Then all members get ErrMoved, so that they look for another coordinator;
