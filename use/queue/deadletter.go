@@ -240,9 +240,13 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 	if err != nil {
 		return preparation{}, err
 	}
+	_, now, err := q.owner.clock.now(ctx)
+	if err != nil {
+		return preparation{}, err
+	}
 	return preparation{
 		topic: topic, partition: topic.Partitions[0], puts: frees,
-		record: batch.Record{Timestamp: time.Now().UnixMilli(), Key: rec.Key, Value: rec.Value, Headers: all},
+		record: batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: all},
 	}, nil
 }
 
