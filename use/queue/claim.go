@@ -264,6 +264,9 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 		got = append(got, some...)
 	}
 	c.owns(got)
+	if ended, err := q.overBefore(ctx, got); ended || err != nil {
+		return nil, err
+	}
 	var over []ending
 	for _, g := range got {
 		topic, _ := topicOf(levels, g.partition)
@@ -441,6 +444,10 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	}
 	c.owns(granted)
 	q.buryAll(p, spent)
+	if ended, err := q.overBefore(ctx, granted); ended || err != nil {
+		giveBack(granted) // at once: a claim that comes first would count the attempt
+		return nil, 0, err
+	}
 	mine, err := q.withoutAcked(ctx, p, granted)
 	if err != nil {
 		rest := granted
@@ -606,6 +613,15 @@ func (q *Queue) GiveBack(messages []Message) {
 	for p, granted := range byPartition {
 		q.giveBack(p, granted)
 	}
+}
+
+// overBefore reports whether leases ended before their claim was stored, as they may while the store is away: others may have the messages now.
+func (q *Queue) overBefore(ctx context.Context, granted []grant) (bool, error) {
+	if len(granted) == 0 {
+		return false, nil
+	}
+	now, _, err := q.owner.clock.now(ctx)
+	return slices.ContainsFunc(granted, func(g grant) bool { return g.until <= now }), err
 }
 
 // giveBack undoes claims that nobody got: the next worker gets the messages, as the same attempt.
