@@ -439,7 +439,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 			return nil, 0, err
 		}
 	}
-	if err := q.change(ctx, p, &op{apply: apply, onAbandoned: func() { giveBack(granted) }}); err != nil {
+	if err := q.change(ctx, p, &op{apply: apply, claims: true, onAbandoned: func() { giveBack(granted) }}); err != nil {
 		return nil, 0, err
 	}
 	c.owns(granted)
