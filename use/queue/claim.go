@@ -344,6 +344,9 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, end
 				leave = func() {}
 				return nil, ended, 0, err
 			}
+			if earliest, latest, err = q.owner.clock.now(ctx); err != nil { // leases are counted from now on: it may have waited
+				return nil, ended, 0, err
+			}
 		}
 		got, over, err := q.claimFrom(ctx, *topic, s, p, c, len(messages), &room, earliest, latest)
 		messages, ended = append(messages, got...), ended+over
