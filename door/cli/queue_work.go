@@ -17,8 +17,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/weir-log/weir/use/queue"
 )
 
 type queueWorkCmd struct {
@@ -152,8 +150,9 @@ func (c *queueWorkCmd) Run(ctx context.Context, t *terminal) error {
 		return usage(fmt.Errorf("--max %d is negative", c.Max), "give 1 or more, or 0 for no bound")
 	case c.MaxTime != nil && *c.MaxTime == 0:
 		return usage(errors.New("--max-time 0 leaves a command no time"), "give a time, or leave the flag out for no bound")
-	case c.Lease != nil && (time.Duration(*c.Lease) < queue.LeaseMin || time.Duration(*c.Lease) > queue.LeaseMax):
-		return usage(fmt.Errorf("--lease %v: %v to %v are allowed", time.Duration(*c.Lease), queue.LeaseMin, queue.LeaseMax), "no message was claimed")
+	}
+	if err := checkLease(c.Lease); err != nil {
+		return err
 	}
 	if _, err := exec.LookPath(c.Command[0]); err != nil {
 		return usage(fmt.Errorf("the command %q cannot be run: %w", c.Command[0], err), "no message was claimed")
