@@ -55,6 +55,7 @@ type claims struct {
 	rooms    chan struct{} // has a value for each answer with messages, answersMax at most
 	finished chan outcome
 	serving  sync.WaitGroup
+	giving   sync.WaitGroup // what no session got is given back, answersMax outcomes at most at a time: they keep their rooms
 
 	open        map[int64]request // those in hand
 	low         int64             // no request has an id up to this one,
@@ -136,6 +137,7 @@ func (c *claims) run(ctx context.Context) {
 	for o := range c.finished {
 		c.answer(working, o)
 	}
+	c.giving.Wait()
 }
 
 // step takes requests if it is to look for them, and does what is due for those in hand.
@@ -279,13 +281,15 @@ func (c *claims) answer(ctx context.Context, o outcome) {
 			more = false
 		}
 	}
+	left := all
 	defer func() {
 		for _, o := range all {
-			o.leave()
 			delete(c.open, o.id)
+			if !slices.ContainsFunc(left, func(l outcome) bool { return l.id == o.id }) {
+				o.leave()
+			}
 		}
 	}()
-	left := all
 	for try := range answerTries {
 		if try > 0 {
 			time.Sleep(5 * time.Millisecond) // a session had it locked
@@ -293,6 +297,7 @@ func (c *claims) answer(ctx context.Context, o outcome) {
 		done, err := c.write(ctx, left)
 		if err != nil {
 			c.logger.Warn("answers to claims by SQL were not written: their messages come back when their leases end", "answers", len(left), "err", err)
+			left = nil
 			return
 		}
 		left = slices.DeleteFunc(slices.Clone(left), func(o outcome) bool { return slices.Contains(done, o.id) || len(o.messages) == 0 })
@@ -301,7 +306,12 @@ func (c *claims) answer(ctx context.Context, o outcome) {
 		}
 	}
 	for _, o := range left {
-		o.queue.GiveBack(o.messages)
+		c.giving.Go(func() { // it may wait for the store, and others' claims go on meanwhile
+			defer o.leave()
+			if err := recovered.Do(func() error { o.queue.GiveBack(o.messages); return nil }); err != nil {
+				c.logger.Error("messages that no session got were not given back: they come back when their leases end", "err", err)
+			}
+		})
 	}
 }
 
