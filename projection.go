@@ -315,20 +315,42 @@ func (l *Log) ResumeProjection(ctx context.Context, name string) error {
 }
 
 // DeleteProjection forgets a projection and deletes its consumer groups: Project of that name begins anew. What its handlers made
-// stays. Close its projectors in all processes first: ErrGroupInUse.
+// stays. Close its projectors in all processes first: ErrGroupInUse, and nothing has changed. A group that cannot be deleted after the
+// projection is logged, and expires: no later run has its name.
 func (l *Log) DeleteProjection(ctx context.Context, name string) error {
 	return l.changeProjection("delete", name, func() error {
-		p, err := l.streams.Projection(ctx, name)
+		var groups []string
+		err := l.streams.DeleteProjection(ctx, name, func(p stream.Projection) error {
+			groups = groups[:0]
+			for _, run := range p.Runs() {
+				groups = append(groups, run.Group)
+			}
+			return l.unused(ctx, groups)
+		})
 		if err != nil {
 			return err
 		}
-		for _, run := range p.Runs() {
-			if err := l.groups.Delete(ctx, run.Group); err != nil && !errors.Is(err, ErrUnknownGroup) {
-				return err
+		for _, g := range groups {
+			if err := l.groups.Delete(ctx, g); err != nil && !errors.Is(err, ErrUnknownGroup) {
+				l.logger.Warn("a projection was deleted, and a group of it was not; it expires", "projection", name, "group", g, "err", err)
 			}
 		}
-		return l.streams.DeleteProjection(ctx, name)
+		return nil
 	})
+}
+
+// unused returns ErrGroupInUse if one of some groups has members.
+func (l *Log) unused(ctx context.Context, groups []string) error {
+	for _, name := range groups {
+		switch d, err := l.groups.Describe(ctx, name); {
+		case errors.Is(err, ErrUnknownGroup):
+		case err != nil:
+			return err
+		case len(d.Members) > 0:
+			return fmt.Errorf("%w: %q has %d members; close the projectors of all processes", ErrGroupInUse, name, len(d.Members))
+		}
+	}
+	return nil
 }
 
 func (l *Log) changeProjection(verb, name string, change func() error) error {

@@ -164,11 +164,11 @@ func (s *Streams) TakeOver(ctx context.Context, name string, run int64) (Project
 	})
 }
 
-// DeleteProjection forgets a projection. Its consumer groups and what it made stay. That there is none is no error.
-func (s *Streams) DeleteProjection(ctx context.Context, name string) error {
-	_, err := s.changeProjection(ctx, name, func(p *Projection) error {
-		if p.version == 0 {
-			return errAsItIs
+// DeleteProjection forgets a projection as mayGo saw it last: an error of mayGo ends it. Its consumer groups and what it made stay.
+func (s *Streams) DeleteProjection(ctx context.Context, name string, mayGo func(Projection) error) error {
+	_, err := s.changeKnown(ctx, name, func(p *Projection) error {
+		if err := mayGo(*p); err != nil {
+			return err
 		}
 		*p = Projection{Name: name, version: p.version}
 		return nil
