@@ -16,6 +16,10 @@ import (
 // ErrUnknownProjection: there is no projection of that name. Project makes one.
 var ErrUnknownProjection = stream.ErrUnknownProjection
 
+// ErrEventsMissing: a projection's partition lacks events that were not handled yet, since retention or a deletion of records took them. A
+// partition that halted for it has it in Projector.Halted.
+var ErrEventsMissing = errors.New("events are missing")
+
 // Projection is a read model: what a handler makes of the events of categories. Name, and one of Handler and BatchHandler, are needed.
 //
 // A projection is made by runs. A run reads all events from the first on, and makes a read model of its own, such as tables with
@@ -49,6 +53,10 @@ type Projection struct {
 	// DeadLetter decides what becomes of an event that failed for good. Default Halt: its partition stops there until
 	// ResumeProjection, as a read model that lacks an event is wrong from there on.
 	DeadLetter DeadLetter
+	// SkipMissing goes on, with a warning, behind events that a category's topic no longer has: its retention.ms or a deletion of records
+	// took them before they were handled. Default: their partition halts (ErrEventsMissing), also one that lacks its first events when a run
+	// begins, which then does not take over.
+	SkipMissing bool
 	// Concurrency bounds how many calls of the handler run at once in this process. Default 0: one for each partition.
 	Concurrency int
 	// CommitEvery and Session are as in Subscription.

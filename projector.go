@@ -260,7 +260,7 @@ func (j *Projector) begin(ctx context.Context, paused bool, run stream.Run) erro
 	of := &categoriesRead{log: j.log, byID: make(map[eventlog.TopicID]*stream.Category)}
 	sub := Subscription{
 		Group: run.Group, Topics: run.Categories, Retry: j.p.Retry, DeadLetter: j.p.DeadLetter,
-		Concurrency: j.p.Concurrency, CommitEvery: j.p.CommitEvery, Session: j.p.Session, MaxBatch: j.p.MaxBatch,
+		Concurrency: j.p.Concurrency, CommitEvery: j.p.CommitEvery, Session: j.p.Session, MaxBatch: j.p.MaxBatch, whole: !j.p.SkipMissing,
 	}
 	if j.p.BatchHandler != nil {
 		sub.BatchHandler = func(ctx context.Context, events []Event) error {
