@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -251,7 +252,8 @@ func (l *Log) projectedTo(ctx context.Context, name string, places []projectedPl
 }
 
 // AwaitProjection waits until readers of a projection can see all events that a stream had when it was called, and those that came
-// before them in the stream's partition. It returns at once for a stream that never was.
+// before them in the stream's partition. While another run takes over, both have them. It returns at once for a stream that never was;
+// *InvalidError for a category that the projection does not read.
 func (l *Log) AwaitProjection(ctx context.Context, name, category, stream string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "await projection %q", name)
@@ -260,6 +262,10 @@ func (l *Log) AwaitProjection(ctx context.Context, name, category, stream string
 }
 
 func (l *Log) awaitProjection(ctx context.Context, name, category, stream string) error {
+	p, err := l.streams.Projection(ctx, name)
+	if err != nil {
+		return err
+	}
 	c, err := l.streams.Category(ctx, category)
 	if err != nil {
 		return err
@@ -268,7 +274,7 @@ func (l *Log) awaitProjection(ctx context.Context, name, category, stream string
 	if err != nil || !is {
 		return err
 	}
-	topic, err := l.log.Topic(ctx, category)
+	topic, err := l.log.TopicByID(c.ID())
 	if err != nil {
 		return err
 	}
@@ -282,27 +288,70 @@ func (l *Log) awaitProjection(ctx context.Context, name, category, stream string
 	}
 	end := bounds[0].Bounds.Next
 	for pause := awaitFirst; ; pause = min(2*pause, awaitMax) {
-		p, err := l.streams.Projection(ctx, name)
+		late, err := l.lateRun(ctx, p, category, place, end)
 		if err != nil {
 			return err
 		}
-		at, err := l.projectedTo(ctx, p.Run.Group, []projectedPlace{place})
+		// If the projection is still the same, no other run began to take over while lateRun looked at this one.
+		now, err := l.streams.Projection(ctx, name)
 		if err != nil {
 			return err
 		}
-		if at[0] >= end {
+		if late == nil && now.Run.Group == p.Run.Group && now.TakingOver == p.TakingOver {
 			return nil
 		}
+		p = now
 		if !sleep(ctx, pause) {
-			return fmt.Errorf("%w: run %d has handled partition %d up to offset %d of %d", context.Cause(ctx), p.Run.Number, n, at[0], end)
+			return fmt.Errorf("%w: %w%s", context.Cause(ctx), cmp.Or(late, errors.New("another run takes over")), l.whyLate(ctx, p))
 		}
 	}
+}
+
+// lateRun says which run that readers may use has not handled a partition up to an offset; nil: all have.
+func (l *Log) lateRun(ctx context.Context, p stream.Projection, category string, place projectedPlace, end eventlog.Offset) (late, err error) {
+	readers := 0
+	for _, run := range p.Runs() {
+		if !run.Reads(category) {
+			continue
+		}
+		readers++
+		if run.Group != p.Run.Group && run.Group != p.TakingOver && p.Run.Reads(category) {
+			continue // readers use the other one
+		}
+		at, err := l.projectedTo(ctx, run.Group, []projectedPlace{place})
+		if err != nil {
+			return nil, err
+		}
+		if at[0] < end || run.Group != p.Run.Group && run.Group != p.TakingOver {
+			late = fmt.Errorf("run %d has handled partition %d up to offset %d of %d", run.Number, place.key.Partition, at[0], end)
+		}
+	}
+	if readers == 0 {
+		return nil, &InvalidError{What: "category", Value: category, Why: "the projection does not read it"}
+	}
+	return late, nil
+}
+
+// whyLate adds what keeps a projection from going on, if that is known soon after ctx has ended.
+func (l *Log) whyLate(ctx context.Context, p stream.Projection) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), awaitReason)
+	defer cancel()
+	if p.Paused {
+		return "; the projection is paused: ResumeProjection lets it go on"
+	}
+	d, err := l.groups.Describe(ctx, p.Run.Group)
+	if errors.Is(err, ErrUnknownGroup) || err == nil && len(d.Members) == 0 {
+		return "; no process works on it: start one that calls Project"
+	}
+	return ""
 }
 
 // AwaitProjection asks the store after these pauses.
 const (
 	awaitFirst = 2 * time.Millisecond
 	awaitMax   = 50 * time.Millisecond
+	// awaitReason is how long it looks for the reason after its context has ended.
+	awaitReason = 250 * time.Millisecond
 )
 
 // RebuildProjection begins another run of a projection beside the one that readers use. It takes over when it has caught up. If one is

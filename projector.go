@@ -380,6 +380,13 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 	if err != nil || !caughtUp {
 		return err
 	}
+	// Who awaits the projection waits for both runs from here on, and who did before has seen no more than the next run has now.
+	if _, err := j.log.streams.AnnounceTakeOver(ctx, p.Name, p.Next.Number); err != nil {
+		return err
+	}
+	if caughtUp, err = j.caughtUp(ctx, p, places); err != nil || !caughtUp {
+		return err
+	}
 	if j.p.TakeOver != nil {
 		if err := recovered.Do(func() error { return j.p.TakeOver(ctx, p.Next.Number) }); err != nil {
 			return fmt.Errorf("run %d has caught up and cannot take over: %w", p.Next.Number, err)
