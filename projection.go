@@ -92,7 +92,7 @@ type ProjectionRun struct {
 	Categories []string      // none: all
 	Group      string        // the consumer group that makes it
 	Lag        int64         // how many records are still to be handled
-	Behind     time.Duration // how long ago the oldest of them was appended, by this process's clock; 0: there is none
+	Behind     time.Duration // how old the first of them is in any partition, by its event's Time and this process's clock; 0: there is none. NewStreamEvent.Time sets it, so events of the past look late
 }
 
 // ProjectionInfo is what is known of a projection.
