@@ -81,7 +81,7 @@ func (l *Log) consume(ctx context.Context, sub Subscription, paused bool) (*Cons
 func (c *Consumer) join(ctx context.Context) (*group.Peer, error) {
 	return c.log.groups.JoinPeer(ctx, group.PeerConfig{
 		Group: c.sub.Group, Topics: c.sub.Topics, Client: c.sub.Name,
-		FromLatest: c.sub.Start.kind == latest, Session: c.sub.Session, Logger: c.logger,
+		FromLatest: c.sub.Start.kind == latest, FromZero: c.sub.whole, Session: c.sub.Session, Logger: c.logger,
 	})
 }
 

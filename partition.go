@@ -147,6 +147,12 @@ func (p *partition) read(ctx, wait context.Context, patience time.Duration) bool
 	outside, err := p.reader.more(wait, patience)
 	var broken *brokenError
 	switch {
+	case outside != nil && p.c.sub.whole && outside.Asked < outside.First:
+		p.reader.next = outside.Asked // to be asked for again
+		if len(p.reader.queue) > 0 {
+			return false // those before it come first
+		}
+		p.lack(outside)
 	case outside != nil:
 		p.goOn(outside)
 	case wait.Err() != nil:
@@ -174,6 +180,19 @@ func (p *partition) goOn(outside *eventlog.RangeError) {
 		p.trouble, p.alone = trouble{}, 0 // of events that are lost
 		p.goBack(outside.Next)
 	}
+}
+
+// lack stops the partition, as events are not there any more that its handler must have.
+func (p *partition) lack(outside *eventlog.RangeError) {
+	err := fmt.Errorf("%w: topic %q has no events from offset %d to below %d of partition %d: its retention or a deletion of records took them",
+		ErrEventsMissing, p.name.Topic, outside.Asked, outside.First, p.name.Partition)
+	p.c.logger.Error("partition halted: its handler needs events that are gone; Projection.SkipMissing goes on without them",
+		p.attrs("asked", outside.Asked, "first", outside.First)...)
+	p.change(func() {
+		if p.seen == p.seeks { // else somebody went elsewhere meanwhile
+			p.halted = err
+		}
+	})
 }
 
 // readPause is the pause between two attempts to read a partition.

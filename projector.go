@@ -256,7 +256,7 @@ func (j *Projector) begin(ctx context.Context, paused bool, run stream.Run) erro
 	of := &categoriesRead{log: j.log, byID: make(map[eventlog.TopicID]*stream.Category)}
 	sub := Subscription{
 		Group: run.Group, Topics: run.Categories, Retry: j.p.Retry, DeadLetter: j.p.DeadLetter,
-		Concurrency: j.p.Concurrency, CommitEvery: j.p.CommitEvery, Session: j.p.Session, MaxBatch: j.p.MaxBatch,
+		Concurrency: j.p.Concurrency, CommitEvery: j.p.CommitEvery, Session: j.p.Session, MaxBatch: j.p.MaxBatch, whole: !j.p.SkipMissing,
 	}
 	if j.p.BatchHandler != nil {
 		sub.BatchHandler = func(ctx context.Context, events []Event) error {
@@ -374,6 +374,13 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 	}
 	caughtUp, err := j.caughtUp(ctx, p, places)
 	if err != nil || !caughtUp {
+		return err
+	}
+	// Who awaits the projection waits for both runs from here on, and who did before has seen no more than the next run has now.
+	if _, err := j.log.streams.AnnounceTakeOver(ctx, p.Name, p.Next.Number); err != nil {
+		return err
+	}
+	if caughtUp, err = j.caughtUp(ctx, p, places); err != nil || !caughtUp {
 		return err
 	}
 	if j.p.TakeOver != nil {

@@ -32,6 +32,7 @@ type PeerConfig struct {
 	Topics     []string      // by name; one that does not exist yet is read once it does
 	Client     string        // a name for people; at most 255 bytes of UTF-8
 	FromLatest bool          // where nothing is committed, begin at the end, except in partitions that are added later; default: at the beginning
+	FromZero   bool          // where nothing is committed, begin at offset 0, also where the partition no longer has it
 	Session    time.Duration // after so long without a heartbeat the others take over; 1 s to 30 min, default 10 s
 	Heartbeat  time.Duration // between two heartbeats, at most a third of Session; default 3 s, or that third
 	Look       time.Duration // between two polls for what other processes changed in the group; default 1 s

@@ -362,6 +362,8 @@ func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases ma
 			continue
 		case s.end:
 			begins[s.TopicPartition] = found[i].Bounds.Next
+		case p.cfg.FromZero:
+			begins[s.TopicPartition] = 0
 		default:
 			begins[s.TopicPartition] = found[i].Bounds.First
 		}
