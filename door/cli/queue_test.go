@@ -191,7 +191,7 @@ func TestAWorkerKeepsItsLeaseAndDrains(t *testing.T) {
 	weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 1`, `"claimed": 0`)
 }
 
-// After --drain a command is killed, with all that it started. Its message comes again without the queue's pause, and the attempt counts.
+// After --drain a command is killed, with all that it started. Its message comes again without the queue's pause.
 func TestADrainHasAnEnd(t *testing.T) {
 	queueServer(t, "--store", "memory:")
 	weir(t, "", "queue", "create", "mail", "--retry-delay", "1h", "--partitions", "1").want(t, exitOK)
@@ -209,7 +209,7 @@ func TestADrainHasAnEnd(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	out.until(t, "0 messages handled, 1 failed")
-	weir(t, "", "queue", "work", "mail", "-n", "1", "--", "sh", "-c", "echo attempt $WEIR_MESSAGE_ATTEMPT").want(t, exitOK, "attempt 2")
+	weir(t, "", "queue", "work", "mail", "-n", "1", "--", "sh", "-c", "echo attempt $WEIR_MESSAGE_ATTEMPT").want(t, exitOK, "attempt 1") // that it was cut off does not count
 }
 
 // A worker goes on when its server was away for a while; what it had handled meanwhile is acknowledged.

@@ -28,7 +28,7 @@ type queueWorkCmd struct {
 	Worker      string    `help:"A name for people. Default: this machine's and the process's." placeholder:"NAME"`
 	RejectOn    []int     `help:"An exit status that says: no further attempt. May be given again." placeholder:"STATUS"`
 	MaxTime     *duration `help:"How long one command may run. Then it is killed, and the attempt has failed. Default: no bound." placeholder:"TIME"`
-	Drain       duration  `help:"How long commands may still run after a signal. Then they are killed, and their messages come again at once; the attempt counts." default:"30s"`
+	Drain       duration  `help:"How long commands may still run after a signal. Then they are killed, and their messages come again at once; the attempt does not count." default:"30s"`
 	UntilEmpty  bool      `help:"End when the queue has no message that is ready."`
 	Max         int       `help:"End after so many messages; 0 sets no bound." short:"n" default:"0"`
 }
@@ -48,7 +48,7 @@ Messages come at least once: a worker that dies, or loses the server for longer 
 A command is killed when the server says that its claim is lost. While the server is away it runs on; its outcome is told when the server is back, and counts if no other worker got the message meanwhile.
 
 SIGTERM or Ctrl-C ends it in order: no more messages are claimed, and the commands that run are finished. A second one kills it.
-What runs when --drain is over is killed: that attempt counts, and after the last one the message is a dead letter. Where the server does not hear of it within 2s, their messages come again when their leases end.
+What runs when --drain is over is killed, and that attempt does not count. Where the server does not hear of it within 2s, their messages come again when their leases end.
 
 Examples:
 
@@ -344,7 +344,7 @@ func (w *worker) handle(m claimedMessage) {
 			body["reject"] = true
 		}
 	case w.kill.Err() != nil:
-		err, body["delay_ms"] = errors.New("the worker was stopped, and the command did not end within --drain"), 0
+		err, body["uncounted"] = errors.New("the worker was stopped, and the command did not end within --drain"), true
 	case late:
 		err = fmt.Errorf("the command ran for longer than --max-time %v, and was killed", time.Duration(*w.MaxTime))
 	}

@@ -109,8 +109,10 @@ func (a *answers) nackMember(r *jsonReader, name string) (err error) {
 		a.nack.SetDelay, a.nack.Delay = true, time.Duration(ms)*time.Millisecond
 	case "reject":
 		a.nack.Reject, err = r.boolean()
+	case "uncounted":
+		a.nack.Uncounted, err = r.boolean()
 	default:
-		err = r.unknown(name, "receipts", "error", "delay_ms", "reject")
+		err = r.unknown(name, "receipts", "error", "delay_ms", "reject", "uncounted")
 	}
 	return err
 }
