@@ -64,6 +64,7 @@ type claims struct {
 	remain      bool              // there may be rows to sweep
 	keptAt      time.Time
 	sweptAt     time.Time
+	emptyAt     time.Time // when the last look began that found nothing
 }
 
 // request is what a session asks for.
@@ -117,10 +118,12 @@ func (c *claims) run(ctx context.Context) {
 		if len(c.open) > 0 || c.remain {
 			tick = ticks.C
 		}
+		asked, rested := c.hears(c.door.asked)
 		select {
 		case <-ctx.Done():
-		case <-c.door.asked:
+		case <-asked:
 			look = true
+		case <-rested:
 		case <-again:
 			look = true
 		case o := <-c.finished:
@@ -138,6 +141,15 @@ func (c *claims) run(ctx context.Context) {
 		c.answer(working, o)
 	}
 	c.giving.Wait()
+}
+
+// hears returns asked, or a timer after which it is to be asked for again: soon after a look that found nothing no notification counts, for any session can
+// notify in a loop.
+func (c *claims) hears(asked <-chan struct{}) (_ <-chan struct{}, rested <-chan time.Time) {
+	if rest := pollFast - time.Since(c.emptyAt); rest > 0 {
+		return nil, time.After(rest)
+	}
+	return asked, nil
 }
 
 // step takes requests if it is to look for them, and does what is due for those in hand.
@@ -160,6 +172,7 @@ func (c *claims) step(ctx, working context.Context, look bool) error {
 
 // take takes requests, and starts to serve them.
 func (c *claims) take(ctx, working context.Context) error {
+	began := time.Now()
 	var taken []request
 	err := c.door.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `SELECT id, queue, most, coalesce(lease, 0), wait, worker FROM weir.take_requests($1, $2, $3, $4)`,
@@ -177,6 +190,9 @@ func (c *claims) take(ctx, working context.Context) error {
 	})
 	if err != nil {
 		return fmt.Errorf("take requests for claims: %w", err)
+	}
+	if len(taken) == 0 {
+		c.emptyAt = began
 	}
 	if len(c.open) == 0 {
 		c.keptAt = time.Now()
