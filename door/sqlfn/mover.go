@@ -349,16 +349,18 @@ func (m *Mover) moveRows(ctx context.Context, lanes ...*partitionRows) error {
 	oldest := time.Now()
 	for _, lane := range lanes {
 		ids = append(ids, lane.ids...)
-		var batches []eventlog.Batch
-		err := recovered.Do(func() (err error) {
-			batches, err = lane.topic.SealAll(lane.topic.Partitions[lane.partition], lane.records)
+		if len(lane.records) == 0 {
+			continue // its rows only go
+		}
+		err := recovered.Do(func() error {
+			batches, err := lane.topic.SealAll(lane.topic.Partitions[lane.partition], lane.records)
+			e.Batches = append(e.Batches, batches...)
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("seal %d events for topic %q: %w", len(lane.ids), lane.topic.Name, err)
 		}
-		e.Batches = append(e.Batches, batches...)
-		if len(lane.records) > 0 && lane.since.Before(oldest) {
+		if lane.since.Before(oldest) {
 			oldest = lane.since
 		}
 	}
