@@ -22,6 +22,7 @@ run: build ## build and start weir on SQLite under ./weir-data; flags in ARGS
 
 test: ## run all tests with the race detector, a real PostgreSQL included
 	CGO_ENABLED=1 go test -race -timeout 15m ./...
+	go test -run NobodyTakes ./door/kafka # which the race detector makes too dear
 
 versions: ## the PostgreSQL tests on the oldest and the newest version that weir supports, fetched where they are missing
 	WEIR_TEST_POSTGRES_VERSION=14 go test -timeout 20m ./store/postgres ./door/sqlfn

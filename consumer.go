@@ -79,14 +79,10 @@ func (l *Log) consume(ctx context.Context, sub Subscription, paused bool) (*Cons
 }
 
 func (c *Consumer) join(ctx context.Context) (*group.Peer, error) {
-	cfg := group.PeerConfig{
+	return c.log.groups.JoinPeer(ctx, group.PeerConfig{
 		Group: c.sub.Group, Topics: c.sub.Topics, Client: c.sub.Name,
-		FromLatest: c.sub.Start.kind == latest, Session: c.sub.Session, Logger: c.logger,
-	}
-	if c.log.sql != nil {
-		cfg.Beside = c.log.sql
-	}
-	return group.JoinPeers(ctx, c.log.log, cfg)
+		FromLatest: c.sub.Start.kind == latest, FromZero: c.sub.whole, Session: c.sub.Session, Logger: c.logger,
+	})
 }
 
 // run works until ctx ends. A consumer that its group has evicted joins it again.

@@ -27,7 +27,9 @@ func TestPausesGrowWithFullJitterUpToMax(t *testing.T) {
 		retry   weir.Retry
 		longest []time.Duration // after each attempt but the last
 	}{
-		"zero value": {weir.Retry{}, []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond}},
+		"zero value": {weir.Retry{}, []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond,
+			3200 * time.Millisecond, 6400 * time.Millisecond, 12800 * time.Millisecond, 25600 * time.Millisecond,
+			30 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second}},
 		"default Max": {weir.Retry{Attempts: 5, First: 10 * time.Second},
 			[]time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 30 * time.Second}},
 		"own": {weir.Retry{Attempts: 4, First: time.Second, Max: 3 * time.Second}, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}},

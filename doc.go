@@ -39,6 +39,12 @@
 // calls a handler for each: at least once, by one worker at a time. A message whose handler fails comes again after a pause, and becomes a dead letter
 // after its last attempt: DeadMessages, Redrive. docs/queue.md has the promises.
 //
+// # Streams and projections
+//
+// A stream is the history of one thing, as events: Category.Append appends at the version that is expected, and a *ConflictError says that others were
+// faster. Aggregate decides by the state that the events add up to. Project keeps a read model of the events of categories, and makes it anew beside
+// the one that readers use. docs/streams.md has the promises.
+//
 // # Errors
 //
 // There are three outcomes: done, certainly not done, and unknown. Only ErrUnsure means the third: the change was sent to the store

@@ -48,13 +48,13 @@ var (
 // InvalidError says what a caller asked for that is not allowed, and why.
 type InvalidError = eventlog.InvalidError
 
-// PanicError is what a handler's panic becomes.
+// PanicError is what a handler's panic becomes. The stack is not in its text: it is logged at the first attempt.
 type PanicError struct {
 	Value any    // what it panicked with
 	Stack []byte // where, as runtime/debug.Stack shows it
 }
 
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
 // Unwrap returns the value if it is an error.
 func (e *PanicError) Unwrap() error {

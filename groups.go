@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -64,27 +63,16 @@ func (l *Log) Group(ctx context.Context, name string) (Group, error) {
 	if err != nil {
 		return Group{}, err
 	}
-	var ids []eventlog.Partition
-	for _, o := range committed {
-		topic, err := l.log.TopicByID(o.Topic)
-		if err != nil || int(o.Partition) >= len(topic.Partitions) {
-			continue // the topic was deleted
-		}
-		ids = append(ids, topic.Partitions[o.Partition])
-		g.Offsets = append(g.Offsets, GroupOffset{TopicPartition: TopicPartition{Topic: topic.Name, Partition: o.Partition}, Committed: int64(o.Offset)})
-	}
-	if len(ids) == 0 {
-		return g, nil
-	}
-	bounds, err := l.log.Bounds(ctx, ids...)
+	lags, err := l.groups.Lags(ctx, name, committed)
 	if err != nil {
-		return Group{}, fmt.Errorf("lag of group %q: %w", name, err)
+		return Group{}, err
 	}
-	for i, b := range bounds {
-		o := &g.Offsets[i]
-		o.First, o.Next = int64(b.Bounds.First), int64(b.Bounds.Next)
-		o.Lag = max(0, o.Next-max(o.Committed, o.First))
-		g.Lag += o.Lag
+	for _, lag := range lags {
+		g.Offsets = append(g.Offsets, GroupOffset{
+			TopicPartition: TopicPartition{Topic: lag.Name, Partition: lag.Partition},
+			First:          int64(lag.Bounds.First), Next: int64(lag.Bounds.Next), Committed: int64(lag.Offset), Lag: lag.Records,
+		})
+		g.Lag += lag.Records
 	}
 	return g, nil
 }

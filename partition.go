@@ -147,6 +147,12 @@ func (p *partition) read(ctx, wait context.Context, patience time.Duration) bool
 	outside, err := p.reader.more(wait, patience)
 	var broken *brokenError
 	switch {
+	case outside != nil && p.c.sub.whole && outside.Asked < outside.First:
+		p.reader.next = outside.Asked // to be asked for again
+		if len(p.reader.queue) > 0 {
+			return false // those before it come first
+		}
+		p.lack(outside)
 	case outside != nil:
 		p.goOn(outside)
 	case wait.Err() != nil:
@@ -174,6 +180,19 @@ func (p *partition) goOn(outside *eventlog.RangeError) {
 		p.trouble, p.alone = trouble{}, 0 // of events that are lost
 		p.goBack(outside.Next)
 	}
+}
+
+// lack stops the partition, as events are not there any more that its handler must have.
+func (p *partition) lack(outside *eventlog.RangeError) {
+	err := fmt.Errorf("%w: topic %q has no events from offset %d to below %d of partition %d: its retention or a deletion of records took them",
+		ErrEventsMissing, p.name.Topic, outside.Asked, outside.First, p.name.Partition)
+	p.c.logger.Error("partition halted: its handler needs events that are gone; Projection.SkipMissing goes on without them",
+		p.attrs("asked", outside.Asked, "first", outside.First)...)
+	p.change(func() {
+		if p.seen == p.seeks { // else somebody went elsewhere meanwhile
+			p.halted = err
+		}
+	})
 }
 
 // readPause is the pause between two attempts to read a partition.
@@ -206,7 +225,10 @@ func (p *partition) handle(ctx context.Context, events []Event) (err error) {
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
+			panicked := &PanicError{Value: v, Stack: debug.Stack()}
+			if err = panicked; events[0].Attempt == 1 {
+				p.c.logger.Error("handler panicked", p.attrs("offset", events[0].Offset, "panic", v, "stack", string(panicked.Stack))...)
+			}
 		}
 	}()
 	if p.c.sub.Handler != nil {
@@ -217,18 +239,16 @@ func (p *partition) handle(ctx context.Context, events []Event) (err error) {
 
 // span describes a delivery, and the spans that published its events.
 func (p *partition) span(events []Event) eventlog.SpanInfo {
-	return eventlog.SpanInfo{Topic: p.name.Topic, Group: p.c.sub.Group, Records: len(events), Links: links(events)}
+	return spanOf(eventlog.SpanInfo{Topic: p.name.Topic, Group: p.c.sub.Group}, events)
 }
 
-// links lists the spans that events carry.
-func links(events []Event) (list []eventlog.TraceContext) {
-	const linksMax = 128
+// spanOf adds events to the description of a span: how many, and the spans that they carry.
+func spanOf(info eventlog.SpanInfo, events []Event) eventlog.SpanInfo {
+	info.Records = len(events)
 	for i := range events {
-		if from, is := eventlog.TraceOf(events[i].Headers); is && len(list) < linksMax {
-			list = append(list, from)
-		}
+		info.Link(events[i].Headers)
 	}
-	return list
+	return info
 }
 
 // begin notes that a call begins, unless somebody asked for something else meanwhile.

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,10 @@ import (
 
 // ErrUnknownProjection: there is no projection of that name. Project makes one.
 var ErrUnknownProjection = stream.ErrUnknownProjection
+
+// ErrEventsMissing: a projection's partition lacks events that were not handled yet, since retention or a deletion of records took them. A
+// partition that halted for it has it in Projector.Halted.
+var ErrEventsMissing = errors.New("events are missing")
 
 // Projection is a read model: what a handler makes of the events of categories. Name, and one of Handler and BatchHandler, are needed.
 //
@@ -49,6 +54,10 @@ type Projection struct {
 	// DeadLetter decides what becomes of an event that failed for good. Default Halt: its partition stops there until
 	// ResumeProjection, as a read model that lacks an event is wrong from there on.
 	DeadLetter DeadLetter
+	// SkipMissing goes on, with a warning, behind events that a category's topic no longer has: its retention.ms or a deletion of records
+	// took them before they were handled. Default: their partition halts (ErrEventsMissing), also one that lacks its first events when a run
+	// begins, which then does not take over.
+	SkipMissing bool
 	// Concurrency bounds how many calls of the handler run at once in this process. Default 0: one for each partition.
 	Concurrency int
 	// CommitEvery and Session are as in Subscription.
@@ -83,7 +92,7 @@ type ProjectionRun struct {
 	Categories []string      // none: all
 	Group      string        // the consumer group that makes it
 	Lag        int64         // how many records are still to be handled
-	Behind     time.Duration // how long ago the oldest of them was appended, by this process's clock; 0: there is none
+	Behind     time.Duration // how old the first of them is in any partition, by its event's Time and this process's clock; 0: there is none. NewStreamEvent.Time sets it, so events of the past look late
 }
 
 // ProjectionInfo is what is known of a projection.
@@ -141,12 +150,12 @@ func (l *Log) describeRun(ctx context.Context, run stream.Run) (ProjectionRun, e
 	}
 	now := time.Now()
 	for i, b := range bounds {
-		from := max(at[i], b.Bounds.First)
-		if from >= b.Bounds.Next {
+		lag := b.Bounds.Lag(at[i])
+		if lag == 0 {
 			continue
 		}
-		r.Lag += int64(b.Bounds.Next - from)
-		since, err := l.appendedAt(ctx, places[i].id, from)
+		r.Lag += lag
+		since, err := l.appendedAt(ctx, places[i].id, max(at[i], b.Bounds.First))
 		if err != nil {
 			return r, err
 		}
@@ -243,7 +252,8 @@ func (l *Log) projectedTo(ctx context.Context, name string, places []projectedPl
 }
 
 // AwaitProjection waits until readers of a projection can see all events that a stream had when it was called, and those that came
-// before them in the stream's partition. It returns at once for a stream that never was.
+// before them in the stream's partition. While another run takes over, both have them. It returns at once for a stream that never was;
+// *InvalidError for a category that the projection does not read.
 func (l *Log) AwaitProjection(ctx context.Context, name, category, stream string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "await projection %q", name)
@@ -252,6 +262,10 @@ func (l *Log) AwaitProjection(ctx context.Context, name, category, stream string
 }
 
 func (l *Log) awaitProjection(ctx context.Context, name, category, stream string) error {
+	p, err := l.streams.Projection(ctx, name)
+	if err != nil {
+		return err
+	}
 	c, err := l.streams.Category(ctx, category)
 	if err != nil {
 		return err
@@ -260,7 +274,7 @@ func (l *Log) awaitProjection(ctx context.Context, name, category, stream string
 	if err != nil || !is {
 		return err
 	}
-	topic, err := l.log.Topic(ctx, category)
+	topic, err := l.log.TopicByID(c.ID())
 	if err != nil {
 		return err
 	}
@@ -274,27 +288,70 @@ func (l *Log) awaitProjection(ctx context.Context, name, category, stream string
 	}
 	end := bounds[0].Bounds.Next
 	for pause := awaitFirst; ; pause = min(2*pause, awaitMax) {
-		p, err := l.streams.Projection(ctx, name)
+		late, err := l.lateRun(ctx, p, category, place, end)
 		if err != nil {
 			return err
 		}
-		at, err := l.projectedTo(ctx, p.Run.Group, []projectedPlace{place})
+		// If the projection is still the same, no other run began to take over while lateRun looked at this one.
+		now, err := l.streams.Projection(ctx, name)
 		if err != nil {
 			return err
 		}
-		if at[0] >= end {
+		if late == nil && now.Run.Group == p.Run.Group && now.TakingOver == p.TakingOver {
 			return nil
 		}
+		p = now
 		if !sleep(ctx, pause) {
-			return fmt.Errorf("%w: run %d has handled partition %d up to offset %d of %d", context.Cause(ctx), p.Run.Number, n, at[0], end)
+			return fmt.Errorf("%w: %w%s", context.Cause(ctx), cmp.Or(late, errors.New("another run takes over")), l.whyLate(ctx, p))
 		}
 	}
+}
+
+// lateRun says which run that readers may use has not handled a partition up to an offset; nil: all have.
+func (l *Log) lateRun(ctx context.Context, p stream.Projection, category string, place projectedPlace, end eventlog.Offset) (late, err error) {
+	readers := 0
+	for _, run := range p.Runs() {
+		if !run.Reads(category) {
+			continue
+		}
+		readers++
+		if run.Group != p.Run.Group && run.Group != p.TakingOver && p.Run.Reads(category) {
+			continue // readers use the other one
+		}
+		at, err := l.projectedTo(ctx, run.Group, []projectedPlace{place})
+		if err != nil {
+			return nil, err
+		}
+		if at[0] < end || run.Group != p.Run.Group && run.Group != p.TakingOver {
+			late = fmt.Errorf("run %d has handled partition %d up to offset %d of %d", run.Number, place.key.Partition, at[0], end)
+		}
+	}
+	if readers == 0 {
+		return nil, &InvalidError{What: "category", Value: category, Why: "the projection does not read it"}
+	}
+	return late, nil
+}
+
+// whyLate adds what keeps a projection from going on, if that is known soon after ctx has ended.
+func (l *Log) whyLate(ctx context.Context, p stream.Projection) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), awaitReason)
+	defer cancel()
+	if p.Paused {
+		return "; the projection is paused: ResumeProjection lets it go on"
+	}
+	d, err := l.groups.Describe(ctx, p.Run.Group)
+	if errors.Is(err, ErrUnknownGroup) || err == nil && len(d.Members) == 0 {
+		return "; no process works on it: start one that calls Project"
+	}
+	return ""
 }
 
 // AwaitProjection asks the store after these pauses.
 const (
 	awaitFirst = 2 * time.Millisecond
 	awaitMax   = 50 * time.Millisecond
+	// awaitReason is how long it looks for the reason after its context has ended.
+	awaitReason = 250 * time.Millisecond
 )
 
 // RebuildProjection begins another run of a projection beside the one that readers use. It takes over when it has caught up. If one is
@@ -315,20 +372,42 @@ func (l *Log) ResumeProjection(ctx context.Context, name string) error {
 }
 
 // DeleteProjection forgets a projection and deletes its consumer groups: Project of that name begins anew. What its handlers made
-// stays. Close its projectors in all processes first: ErrGroupInUse.
+// stays. Close its projectors in all processes first: ErrGroupInUse, and nothing has changed. A group that cannot be deleted after the
+// projection is logged, and expires: no later run has its name.
 func (l *Log) DeleteProjection(ctx context.Context, name string) error {
 	return l.changeProjection("delete", name, func() error {
-		p, err := l.streams.Projection(ctx, name)
+		var groups []string
+		err := l.streams.DeleteProjection(ctx, name, func(p stream.Projection) error {
+			groups = groups[:0]
+			for _, run := range p.Runs() {
+				groups = append(groups, run.Group)
+			}
+			return l.unused(ctx, groups)
+		})
 		if err != nil {
 			return err
 		}
-		for _, run := range p.Runs() {
-			if err := l.groups.Delete(ctx, run.Group); err != nil && !errors.Is(err, ErrUnknownGroup) {
-				return err
+		for _, g := range groups {
+			if err := l.groups.Delete(ctx, g); err != nil && !errors.Is(err, ErrUnknownGroup) {
+				l.logger.Warn("a projection was deleted, and a group of it was not; it expires", "projection", name, "group", g, "err", err)
 			}
 		}
-		return l.streams.DeleteProjection(ctx, name)
+		return nil
 	})
+}
+
+// unused returns ErrGroupInUse if one of some groups has members.
+func (l *Log) unused(ctx context.Context, groups []string) error {
+	for _, name := range groups {
+		switch d, err := l.groups.Describe(ctx, name); {
+		case errors.Is(err, ErrUnknownGroup):
+		case err != nil:
+			return err
+		case len(d.Members) > 0:
+			return fmt.Errorf("%w: %q has %d members; close the projectors of all processes", ErrGroupInUse, name, len(d.Members))
+		}
+	}
+	return nil
 }
 
 func (l *Log) changeProjection(verb, name string, change func() error) error {

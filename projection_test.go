@@ -675,7 +675,8 @@ func TestARunThatFellBackDuringTakeOverCatchesUpFirst(t *testing.T) {
 				return err
 			}
 			<-held
-			return w.AwaitProjection(ctx, "orders", "order", "1") // the present run has it, and readers are told so
+			eventually(t, "the present run has it", func() bool { i, err := w.Projection(ctx, "orders"); return err == nil && i.Run.Lag == 0 })
+			return nil
 		},
 	})
 	projected(t, w, "orders")

@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +19,6 @@ const (
 	projectorPoll = time.Second
 	// caughtUpWithin is how old the end may be that a run has reached when it takes over.
 	caughtUpWithin = 2 * time.Second
-	// projectionAttempts is how often an event is handled before its partition halts, unless Retry says otherwise.
-	projectionAttempts = 15
 )
 
 // Projector works on a projection's runs in this process.
@@ -100,7 +97,6 @@ func (p Projection) checked() (Projection, error) {
 	if p.DeadLetter == nil {
 		p.DeadLetter = Halt
 	}
-	p.Retry.Attempts = cmp.Or(p.Retry.Attempts, projectionAttempts)
 	p.Categories = slices.Clone(p.Categories)
 	slices.Sort(p.Categories)
 	p.Categories = slices.Compact(p.Categories)
@@ -260,7 +256,7 @@ func (j *Projector) begin(ctx context.Context, paused bool, run stream.Run) erro
 	of := &categoriesRead{log: j.log, byID: make(map[eventlog.TopicID]*stream.Category)}
 	sub := Subscription{
 		Group: run.Group, Topics: run.Categories, Retry: j.p.Retry, DeadLetter: j.p.DeadLetter,
-		Concurrency: j.p.Concurrency, CommitEvery: j.p.CommitEvery, Session: j.p.Session, MaxBatch: j.p.MaxBatch,
+		Concurrency: j.p.Concurrency, CommitEvery: j.p.CommitEvery, Session: j.p.Session, MaxBatch: j.p.MaxBatch, whole: !j.p.SkipMissing,
 	}
 	if j.p.BatchHandler != nil {
 		sub.BatchHandler = func(ctx context.Context, events []Event) error {
@@ -378,6 +374,13 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 	}
 	caughtUp, err := j.caughtUp(ctx, p, places)
 	if err != nil || !caughtUp {
+		return err
+	}
+	// Who awaits the projection waits for both runs from here on, and who did before has seen no more than the next run has now.
+	if _, err := j.log.streams.AnnounceTakeOver(ctx, p.Name, p.Next.Number); err != nil {
+		return err
+	}
+	if caughtUp, err = j.caughtUp(ctx, p, places); err != nil || !caughtUp {
 		return err
 	}
 	if j.p.TakeOver != nil {

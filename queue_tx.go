@@ -122,8 +122,11 @@ var errInDoubt = errors.New("it is not known whether its transaction was committ
 // reconcile finds out, after a handler failed, whether its transaction, or another's, was committed all the same: then the message is done.
 func (w *Worker) reconcile(j *job, m queue.Message, failed error) error {
 	w.mu.Lock()
-	inTx, mine := j.inTx, j.acked
+	inTx, mine, isDone := j.inTx, j.acked, j.done
 	w.mu.Unlock()
+	if isDone {
+		return nil
+	}
 	if !inTx {
 		return failed
 	}

@@ -19,8 +19,11 @@ var (
 	ErrQueueExists = queue.ErrQueueExists
 	// ErrQueueDiffers: the queue is there, and is not as EnsureQueue was told.
 	ErrQueueDiffers = errors.New("the queue is there and differs")
-	// ErrClaimLost ends the context of a handler whose message others may have claimed: its lease ended, or the queue was purged or deleted.
+	// ErrClaimLost ends the context of a handler whose message others may have: its lease ended, since it could not be extended in time, or the queue was
+	// purged or deleted. Only where a lease ended while the store could not be reached may the message still be this worker's.
 	ErrClaimLost = errors.New("the claim of the message was lost")
+	// ErrHandlerTimeout ends the context of a handler that ran longer than WorkOptions.Timeout.
+	ErrHandlerTimeout = errors.New("the handler ran longer than WorkOptions.Timeout")
 )
 
 // What a queue is made of. docs/queue.md tells what each setting means.

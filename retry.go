@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// Retry says how often, and after which pauses, an event is delivered again whose handler failed. The zero value tries
-// five times, with pauses of up to 100, 200, 400 and 800 ms.
+// Retry says how often, and after which pauses, an event is delivered again whose handler failed. The zero value tries 15 times, with pauses of up
+// to 100 ms, 200 ms and so on to 30 s: 100 s all together on average, so that no event is given up because what its handler needs was away for a
+// minute. Later events of its partition wait meanwhile; where they must not, ask for fewer attempts.
 type Retry struct {
-	Attempts int           // how often an event is delivered before it is given up; default 5, 1: no retry, negative: for ever
+	Attempts int           // how often an event is delivered before it is given up; default 15, 1: no retry, negative: for ever
 	First    time.Duration // longest pause after the first attempt, twice as long after each; default 100 ms
 	Max      time.Duration // longest pause of all; default 30 s
 }
 
 const (
-	attemptsDefault = 5
+	attemptsDefault = 15
 	pauseFirst      = 100 * time.Millisecond
 	pauseMax        = 30 * time.Second
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -106,8 +107,35 @@ func TestWithoutEndAnEventIsTriedAndHoldsItsPartition(t *testing.T) {
 	}
 }
 
+// lines is what was logged.
+type lines struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (l *lines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, string(line))
+	return len(line), nil
+}
+
+// with counts the lines with a text in them.
+func (l *lines) with(text string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.all {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// The stack is logged once, and is not in the error's text, which is logged at each attempt and goes into dead letters.
 func TestAPanicIsAnErrorWithItsStack(t *testing.T) {
-	w := newSite(t, "memory").open(t)
+	var log lines
+	w := newSite(t, "memory").open(t, weir.Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Poll: 10 * time.Millisecond})
 	ensure(t, w, "orders", 1)
 	publish(t, w, "orders", "bad", "good")
 	failures := make(chan weir.Failure, 1)
@@ -128,6 +156,12 @@ func TestAPanicIsAnErrorWithItsStack(t *testing.T) {
 	var p *weir.PanicError
 	if !errors.As(f.Err, &p) || p.Value != "no such thing" || !strings.Contains(string(p.Stack), "retry_test.go") || f.Attempts != 2 {
 		t.Errorf("failure: %+v", f)
+	}
+	if f.Err.Error() != "panic: no such thing" {
+		t.Errorf("its text is %q", f.Err)
+	}
+	if n := log.with("retry_test.go"); n != 1 {
+		t.Errorf("the stack is logged %d times in two attempts, want once", n)
 	}
 	got.wait(t, 1)
 }

@@ -62,6 +62,13 @@ type (
 	Decided[S any] = stream.Done[S]
 )
 
+// Names of common metadata of events, as CloudEvents and most event stores have them. weir gives them no meaning.
+const (
+	EventContentType   = stream.ContentType
+	EventCausationID   = stream.CausationID
+	EventCorrelationID = stream.CorrelationID
+)
+
 // Expectations of an append, beside a version.
 const (
 	AnyVersion   = stream.Any

@@ -58,6 +58,9 @@ type Subscription struct {
 	// Session is how long a consumer may be silent before the others of the group take its partitions over, and so about how long its
 	// partitions rest when its process is killed. A handler may take as long as it likes. Default 10 s, at least 1 s.
 	Session time.Duration
+
+	// whole: the handler gets every event that the partitions ever had. One that lacks the next of them halts (ErrEventsMissing).
+	whole bool
 }
 
 // The defaults of a Subscription.

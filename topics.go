@@ -71,15 +71,13 @@ func (t Topic) differs(there eventlog.Topic) (list []string) {
 // RaisePartitions gives the topic that many partitions; a topic that has them already is left alone. From then on keys may go to
 // other partitions than before, so the order of a key's events is only kept on each side of the change.
 func (l *Log) RaisePartitions(ctx context.Context, topic string, partitions int) error {
-	if err := l.usable(); err != nil {
-		return wrap(err, "raise the partitions of topic %q", topic)
-	}
-	_, err := l.log.AddPartitions(ctx, topic, partitions)
-	var invalid *InvalidError
-	if errors.As(err, &invalid) {
-		if there, lookup := l.log.Topic(ctx, topic); lookup == nil && len(there.Partitions) == partitions {
-			return nil
-		}
+	err := l.usable()
+	switch {
+	case err != nil:
+	case partitions == 0: // to ChangeTopic: as it is
+		err = &InvalidError{What: "number of partitions", Value: "0", Why: "a topic has one at least"}
+	default:
+		_, err = l.log.ChangeTopic(ctx, topic, eventlog.TopicChange{Partitions: partitions})
 	}
 	return wrap(err, "raise the partitions of topic %q", topic)
 }

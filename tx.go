@@ -89,7 +89,7 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) (err erro
 	var trace []Header
 	if l.opts.Tracer != nil {
 		var end func(error)
-		ctx, end = l.opts.Tracer.Start(ctx, "publish", eventlog.SpanInfo{Topic: events[0].Topic, Records: len(events), Links: links(events)})
+		ctx, end = l.opts.Tracer.Start(ctx, "publish", spanOf(eventlog.SpanInfo{Topic: events[0].Topic}, events))
 		defer func() { end(err) }()
 		trace = l.opts.Tracer.Inject(ctx)
 	}

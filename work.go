@@ -23,8 +23,12 @@ type WorkOptions struct {
 	// Handler handles one message. With nil the message is done and never comes again. With an error it comes again after the pause that the queue
 	// has for so many failed attempts, or RetryAfter says; after the last attempt, or with Permanent, it becomes a dead letter. A panic is an error.
 	//
-	// ctx ends when the result does not matter any more: the claim was lost (context.Cause is ErrClaimLost), or the time that Close gave is over.
+	// ctx ends when the claim was lost (context.Cause is ErrClaimLost) or the time that Close gave is over. An error that the handler returns then does not
+	// count as an attempt, unless it is Permanent: if the message is still this worker's, it is given back and may be claimed at once.
 	Handler JobHandler
+	// Timeout is how long the handler may take for one message. After that its ctx ends (context.Cause is an ErrHandlerTimeout), and the error that it returns
+	// counts as a failed attempt. A handler that does not return all the same keeps its message. Default: no limit.
+	Timeout time.Duration
 	// Middleware wraps the handler; the first is the outermost.
 	Middleware []func(JobHandler) JobHandler
 	// Concurrency is how many messages are handled at once. Up to as many more are claimed whose handlers have returned, while the store is told so. Default
@@ -101,11 +105,13 @@ type job struct {
 	receipt string
 	cut     context.Context // ends when the worker's time is over
 	until   time.Time       // the lease ends at this time or later, by this machine's clock
+	over    *time.Timer     // ends the handler's context at until
 	lose    context.CancelCauseFunc
 	end     func() // is called when the worker has done all it can for the message
-	lost    bool
-	inTx    bool // AckTx was called
-	acked   bool // AckTx succeeded: the message is done if its transaction commits
+	cutOff  bool   // the handler failed after its context had ended: the attempt does not count
+	inTx    bool   // AckTx was called
+	acked   bool   // AckTx succeeded: the message is done if its transaction commits
+	done    bool   // the transaction of AckTx was committed, and the queue knows
 }
 
 // Work starts to claim messages of a queue and to call the handler for each. ctx bounds the start alone; the worker works until it
@@ -120,6 +126,8 @@ func (l *Log) Work(ctx context.Context, opts WorkOptions) (*Worker, error) {
 		return nil, fmt.Errorf("work queue %q: the options have no Handler", opts.Queue)
 	case opts.Concurrency < 1 || opts.Concurrency > workersMax:
 		return nil, fmt.Errorf("work queue %q: Concurrency is %d: 1 to %d are allowed", opts.Queue, opts.Concurrency, workersMax)
+	case opts.Timeout < 0:
+		return nil, fmt.Errorf("work queue %q: Timeout is %v: it must not be negative; 0 is no limit", opts.Queue, opts.Timeout)
 	}
 	info, err := l.Queue(ctx, opts.Queue)
 	if err != nil {
@@ -154,7 +162,8 @@ func (l *Log) Work(ctx context.Context, opts WorkOptions) (*Worker, error) {
 }
 
 // Close ends the worker in order: no more messages are claimed, and handlers that run finish and are answered for. When ctx ends the contexts of those that still
-// run are cancelled; whatever does not return then is left behind, and its message comes again when its lease ends. Close returns a second after
+// run are cancelled. If they return an error their messages are given back, and the attempt does not count; whatever does not return is left
+// behind, and its message comes again when its lease ends. Close returns a second after
 // the end of ctx at the latest. A handler must not call it.
 func (w *Worker) Close(ctx context.Context) error {
 	w.stop()
@@ -263,9 +272,11 @@ func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time, e
 	ctx, j.lose = context.WithCancelCause(ctx)
 	w.mu.Lock()
 	w.running[m.Receipt] = j
+	j.over = time.AfterFunc(time.Until(j.until), func() { j.lose(ErrClaimLost) })
 	w.mu.Unlock()
-	err := w.call(ctx, j, m)
+	err := w.callInTime(ctx, j, m)
 	if err != nil {
+		j.cutOff = ctx.Err() != nil && !isPermanent(err)
 		err = w.reconcile(j, m, err)
 	}
 	w.answers <- struct{}{}
@@ -280,12 +291,27 @@ func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time, e
 	}
 }
 
+// callInTime runs the handler for Timeout at most, if there is one. The error says so where it took longer.
+func (w *Worker) callInTime(ctx context.Context, j *job, m queue.Message) error {
+	if w.opts.Timeout == 0 {
+		return w.call(ctx, j, m)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, w.opts.Timeout, fmt.Errorf("%w, %v", ErrHandlerTimeout, w.opts.Timeout))
+	defer cancel()
+	err := w.call(ctx, j, m)
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrHandlerTimeout) && !errors.Is(err, ErrHandlerTimeout) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
 // call runs the handler. Its panic is an error.
 func (w *Worker) call(ctx context.Context, j *job, m queue.Message) (err error) {
 	if tracer := w.log.opts.Tracer; tracer != nil {
-		links := links([]Event{{Headers: m.Headers}})
+		info := eventlog.SpanInfo{Topic: m.Topic, Group: w.opts.Queue, Records: 1}
+		info.Link(m.Headers)
 		var end func(error)
-		ctx, end = tracer.Start(ctx, "work", eventlog.SpanInfo{Topic: m.Topic, Group: w.opts.Queue, Records: 1, Links: links})
+		ctx, end = tracer.Start(ctx, "work", info)
 		defer func() { end(err) }()
 	}
 	defer func() {
@@ -311,6 +337,7 @@ func (w *Worker) extendAll(ctx context.Context) {
 }
 
 // extend extends leases, all in one call. The handler of a lost claim gets its context cancelled.
+// A lease that cannot be extended in time cancels it as well (job.over).
 func (w *Worker) extend(ctx context.Context) {
 	w.mu.Lock()
 	jobs := maps.Clone(w.running)
@@ -330,12 +357,21 @@ func (w *Worker) extend(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, receipt := range receipts {
-		j := jobs[receipt]
-		switch told := err; {
-		case told == nil && errs[i] == nil:
+		j, told := jobs[receipt], err
+		if w.running[receipt] != j {
+			continue // the worker is done with it
+		}
+		if told == nil {
+			told = errs[i]
+		}
+		switch {
+		case told == nil:
 			j.until = asked.Add(w.opts.Lease)
-		case told == nil && errors.Is(errs[i], queue.ErrStaleReceipt) && !errors.Is(errs[i], ErrUnsure), errors.Is(told, ErrUnknownQueue):
-			j.lost = true
+			j.over.Reset(time.Until(j.until))
+		case j.inTx && done(told): // by the handler's own transaction: whoever else had handled the message would have made AckTx fail
+			j.done = true
+			j.over.Stop()
+		case errors.Is(told, queue.ErrStaleReceipt) && !errors.Is(told, ErrUnsure), errors.Is(told, ErrUnknownQueue):
 			j.lose(ErrClaimLost)
 		}
 	}

@@ -50,13 +50,15 @@ func done(err error) bool {
 func (w *Worker) finish(j *job) {
 	w.mu.Lock()
 	delete(w.running, j.receipt)
+	j.over.Stop()
 	w.mu.Unlock()
 	j.lose(nil)
 	<-w.answers
 	j.end()
 }
 
-// answer acks or nacks one message, and retries until the lease has certainly ended, the claim is lost or the worker's time is over.
+// answer acks or nacks one message, and retries until the store has an answer: it may still take one after the lease. A worker that is being closed
+// retries until the lease has ended, or its time is over.
 func (w *Worker) answer(j *job, failed error) {
 	defer w.finish(j)
 	for failures := 0; ; failures++ {
@@ -65,7 +67,7 @@ func (w *Worker) answer(j *job, failed error) {
 		case err == nil, failed == nil && done(err):
 			return
 		case errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnsure):
-			if left := w.left(j); left > 0 && sleep(j.cut, min(claimPause<<min(failures, 5), left, time.Second)) {
+			if (w.left(j) > 0 || !w.isStopping()) && sleep(j.cut, min(claimPause<<min(failures, 5), time.Second)) {
 				continue
 			}
 		}
@@ -77,10 +79,16 @@ func (w *Worker) answer(j *job, failed error) {
 func (w *Worker) left(j *job) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if j.lost {
-		return 0
-	}
 	return time.Until(j.until)
+}
+
+func (w *Worker) isStopping() bool {
+	select {
+	case <-w.stopping:
+		return true
+	default:
+		return false
+	}
 }
 
 func (w *Worker) tell(j *job, failed error) error {
@@ -92,6 +100,9 @@ func (w *Worker) tell(j *job, failed error) error {
 		var later *retryAfterError
 		if errors.As(failed, &later) {
 			n.SetDelay, n.Delay = true, max(later.pause, 0)
+		}
+		if j.cutOff {
+			n = queue.Nack{Uncounted: true}
 		}
 		return q.Nack(ctx, n, j.receipt)
 	})

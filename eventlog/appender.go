@@ -192,7 +192,8 @@ func (a *appender) flush(ctx context.Context) (retry bool) {
 	}
 	entries := f.entries()
 	d := describe(entries)
-	span, end := a.cfg.Tracer.Start(ctx, "flush", SpanInfo{Entries: d.Entries, Records: int(d.Records), Links: f.links})
+	f.span.Entries, f.span.Records = d.Entries, int(d.Records)
+	span, end := a.cfg.Tracer.Start(ctx, "flush", f.span)
 	ends := a.ends(entries)
 	start := time.Now()
 	outcomes, err := a.store.Commit(span, entries)

@@ -17,11 +17,8 @@ type flush struct {
 	checks    map[string]struct{}           // keys that an entry of this flush checks
 	loadFirst bool                          // the next ticket can only be checked when its producer's state was read from the store
 	sealing   func(Partition) sealing
-	links     []TraceContext // the callers' spans, at most linksMax
+	span      SpanInfo // its links are the callers' spans
 }
-
-// linksMax bounds the links of a flush's span. It is OpenTelemetry's default limit.
-const linksMax = 128
 
 // pendingEntry is one entry of the commit that is being built.
 type pendingEntry struct {
@@ -79,9 +76,7 @@ func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err er
 	if len(t.entry.Forgets) > 0 {
 		f.budget = 0 // it is alone in its flush
 	}
-	if link, traced := TraceOf(t.trace); traced && len(f.links) < linksMax {
-		f.links = append(f.links, link)
-	}
+	f.span.Link(t.trace)
 	return true, out, err
 }
 

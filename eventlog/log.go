@@ -22,7 +22,6 @@ type Config struct {
 	TailBytes      int64         // recent batches kept in memory for readers near the end; default 64 MiB
 	Poll           time.Duration // how often the store is polled for other processes' writes; default 250 ms
 	RetentionEvery time.Duration // between two retention checks of a partition; default 5 min, as Kafka's log.retention.check.interval.ms
-	ProducerExpiry time.Duration // an idempotent producer silent for so long is forgotten; default 24 h, as in Kafka
 	DrainTimeout   time.Duration // how long Run goes on flushing after its context ended; default 5 s
 	Logger         *slog.Logger  // default: slog.Default()
 	Observer       Observer      // default: none
@@ -72,7 +71,6 @@ func (c Config) withDefaults() Config {
 	c.TailBytes = cmp.Or(c.TailBytes, 64<<20)
 	c.Poll = cmp.Or(c.Poll, 250*time.Millisecond)
 	c.RetentionEvery = cmp.Or(c.RetentionEvery, 5*time.Minute)
-	c.ProducerExpiry = cmp.Or(c.ProducerExpiry, 24*time.Hour)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()

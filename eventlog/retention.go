@@ -136,11 +136,14 @@ func (l *Log) dated(ctx context.Context, p Partition, at Offset) (bool, error) {
 	return len(got[0].Batches) > 0 && got[0].Batches[0].MaxTime > NoTimestamp, nil
 }
 
+// producerExpiry is how long an idempotent producer may be silent before it is forgotten, as with Kafka's producer.id.expiration.ms.
+const producerExpiry = 24 * time.Hour
+
 // sweep deletes the state of producers that were silent for long, and trims partition 0.
 func (l *Log) sweep(ctx context.Context) error {
 	var silent []*Ticket
 	err := l.ListAll(ctx, producerPrefix, func(kv KeyValue) error {
-		if kv.Age > l.cfg.ProducerExpiry {
+		if kv.Age > producerExpiry {
 			silent = append(silent, l.Submit(ctx, Entry{
 				Checks: []Check{{Key: kv.Key, Version: kv.Version}}, // unless it appended just now
 				Puts:   []Put{{Key: kv.Key}},

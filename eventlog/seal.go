@@ -7,28 +7,53 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// looseBytes bounds a batch sealed from loose records of many callers; half of Kafka's default for max.message.bytes.
-const looseBytes = 512 << 10
+// filledBytes bounds a batch that is filled with several records; half of Kafka's default for max.message.bytes.
+const filledBytes = 512 << 10
 
 // sealing holds the settings of a topic that concern how its records become batches.
 type sealing struct {
 	codec      batch.Codec
 	appendTime bool
-	bytes      int // most bytes of a batch with records of many callers
+	bytes      int // most bytes of a batch with several records
 }
 
 // defaultSealing applies to a topic without settings.
-var defaultSealing = sealing{bytes: looseBytes}
+var defaultSealing = sealing{bytes: filledBytes}
 
 func (t Topic) sealing() sealing {
 	codec, _ := t.Codec()
-	return sealing{codec: codec, appendTime: t.AppendTime(), bytes: min(looseBytes, t.MaxMessageBytes())}
+	return sealing{codec: codec, appendTime: t.AppendTime(), bytes: t.FilledBytes()}
 }
 
 // Seal encodes records as one batch for one of the topic's partitions, with the compression and the timestamp type of the
 // topic's settings. The records keep their own timestamps, also 0.
 func (t Topic) Seal(p Partition, records []batch.Record) (Batch, error) {
 	return t.sealing().seal(p, records)
+}
+
+// FilledBytes bounds the batches of several records that SealAll makes, uncompressed: 512 KiB, or the topic's max.message.bytes if that is less.
+func (t Topic) FilledBytes() int { return min(filledBytes, t.MaxMessageBytes()) }
+
+// SealAll is Seal with as many batches as the records need: each but one of a single record has at most FilledBytes.
+func (t Topic) SealAll(p Partition, records []batch.Record) ([]Batch, error) {
+	// What each record but the first saves: it shares the header's 61 bytes, and needs up to 14 more for its deltas of time and offset.
+	const shared = 61 - 14
+	s := t.sealing()
+	var batches []Batch
+	for rest := records; len(rest) > 0; {
+		n := 1
+		for size := batch.SealedSize(&rest[0]); n < len(rest); n++ {
+			if size += batch.SealedSize(&rest[n]) - shared; size > s.bytes {
+				break
+			}
+		}
+		b, err := s.seal(p, rest[:n])
+		if err != nil {
+			return nil, err
+		}
+		batches, rest = append(batches, b), rest[n:]
+	}
+	return batches, nil
 }
 
 func (s sealing) seal(p Partition, records []batch.Record) (Batch, error) {

@@ -120,6 +120,9 @@ type Bounds struct {
 	Bytes       int64
 }
 
+// Lag returns how many of the offsets that a partition holds come at or after committed.
+func (b Bounds) Lag(committed Offset) int64 { return int64(max(0, b.Next-max(committed, b.First))) }
+
 // Slice is the answer to one Span. Batches is empty if From is outside [First, Next), or if earlier spans used the
 // budget. Err is ErrNoPartition, or a *DamagedError if the batch that holds From cannot be read back; its Next is where
 // the next batch begins. Other spans are not affected. The log checks the bytes.

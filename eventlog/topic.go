@@ -281,19 +281,6 @@ func (l *Log) ChangeTopic(ctx context.Context, name string, change TopicChange) 
 	})
 }
 
-// AddPartitions gives a topic more partitions, up to total.
-func (l *Log) AddPartitions(ctx context.Context, name string, total int) (Topic, error) {
-	if err := checkPartitions(total); err != nil {
-		return Topic{}, err
-	}
-	return l.alterTopic(ctx, name, TopicID{}, func(t *Topic) error {
-		if total == len(t.Partitions) {
-			return t.notSo(total)
-		}
-		return t.grow(total)
-	})
-}
-
 // AlterTopic calls change to edit the settings of the topic that differ from the defaults. It may call it more than once.
 func (l *Log) AlterTopic(ctx context.Context, name string, change func(config map[string]string) error) (Topic, error) {
 	return l.alterTopic(ctx, name, TopicID{}, func(t *Topic) error { return t.configure(change) })
@@ -322,15 +309,11 @@ func (t *Topic) grow(total int) error {
 		return err
 	}
 	if total < len(t.Partitions) {
-		return t.notSo(total)
+		return &InvalidError{What: "number of partitions", Value: strconv.Itoa(total),
+			Why: fmt.Sprintf("topic %q has %d, and partitions can only be added", t.Name, len(t.Partitions))}
 	}
 	t.Partitions = append(slices.Clone(t.Partitions), make([]Partition, total-len(t.Partitions))...)
 	return nil
-}
-
-func (t *Topic) notSo(total int) error {
-	return &InvalidError{What: "number of partitions", Value: strconv.Itoa(total),
-		Why: fmt.Sprintf("topic %q has %d, and partitions can only be added", t.Name, len(t.Partitions))}
 }
 
 func (t *Topic) configure(change func(config map[string]string) error) error {

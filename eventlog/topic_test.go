@@ -22,7 +22,7 @@ func TestTopicSurvivesReopen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if made, err = log.AddPartitions(t.Context(), "orders", 4); err != nil || made.Writer != "streams" {
+	if made, err = log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{Partitions: 4}); err != nil || made.Writer != "streams" {
 		t.Fatalf("with a partition more: %+v, %v", made, err)
 	}
 	found, err := open(t, store, eventlog.Config{}).Topic(t.Context(), "orders")
@@ -141,7 +141,7 @@ func TestAChangeNeverGoesOnWithTheNamesake(t *testing.T) {
 			return err
 		},
 		"add partitions": func(ctx context.Context, l *eventlog.Log) error {
-			_, err := l.AddPartitions(ctx, "orders", 9)
+			_, err := l.ChangeTopic(ctx, "orders", eventlog.TopicChange{Partitions: 9})
 			return err
 		},
 	} {
@@ -243,16 +243,16 @@ func TestADeletionIsAloneInItsFlush(t *testing.T) {
 func TestPartitionsAreOnlyAdded(t *testing.T) {
 	log := open(t, memory.New(), eventlog.Config{})
 	old := topic(t, log, "orders", 2)
-	grown, err := log.AddPartitions(t.Context(), "orders", 4)
+	grown, err := log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{Partitions: 4})
 	if err != nil || len(grown.Partitions) != 4 || grown.Partitions[1] != old.Partitions[1] || grown.ID != old.ID {
 		t.Errorf("%v became %v, %v", old, grown, err)
 	}
 	if _, err := log.Publish(t.Context(), grown.Partitions[3], batch.Record{}); err != nil {
 		t.Error(err)
 	}
-	for _, n := range []int{4, 1, 0, -1, eventlog.PartitionsMax + 1} {
+	for _, n := range []int{1, -1, eventlog.PartitionsMax + 1} {
 		var invalid *eventlog.InvalidError
-		if _, err := log.AddPartitions(t.Context(), "orders", n); !errors.As(err, &invalid) {
+		if _, err := log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{Partitions: n}); !errors.As(err, &invalid) {
 			t.Errorf("to %d: %v, want an *InvalidError", n, err)
 		}
 	}

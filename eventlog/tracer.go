@@ -25,6 +25,19 @@ type SpanInfo struct {
 	Links   []TraceContext // spans elsewhere that led to this one, such as those that published the records
 }
 
+// linksMax bounds the links of a span. It is OpenTelemetry's default limit.
+const linksMax = 128
+
+// Link adds the span that record headers carry to Links, if they carry one and there is room for it.
+func (s *SpanInfo) Link(headers []batch.RecordHeader) {
+	if len(s.Links) >= linksMax {
+		return
+	}
+	if from, is := TraceOf(headers); is {
+		s.Links = append(s.Links, from)
+	}
+}
+
 // TraceContext names a span of any process, as the headers of W3C Trace Context do.
 type TraceContext struct {
 	Parent string // traceparent

@@ -115,6 +115,9 @@ func (f *serverFlags) send(ctx context.Context, method, path, media string, cont
 			}
 			return unreachable(fmt.Errorf("%s answers with %s, and not as weir does", f.Server, response.Status), "is --server the HTTP address of weir serve?")
 		}
+		if method != http.MethodGet && p.Status >= 500 && p.Status != http.StatusServiceUnavailable && !p.is("outcome_unknown") {
+			return &lostAnswer{f.Server, p} // it failed on the way, and says nothing of what it did
+		}
 		return p
 	}
 	if out == nil {

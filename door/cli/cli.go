@@ -87,7 +87,11 @@ func run(ctx context.Context, version string, args []string, t *terminal, enviro
 	case helped:
 		return exitOK
 	case err != nil:
-		return report(ctx, t.err, usage(err, "`"+commandOf(err)+" --help` shows what it takes"))
+		hint := "`" + commandOf(err) + " --help` shows what it takes"
+		if commandOf(err) == "weir queue send" && strings.HasPrefix(err.Error(), "unexpected argument") {
+			hint = "messages come from standard input: echo MESSAGE | weir queue send QUEUE"
+		}
+		return report(ctx, t.err, usage(err, hint))
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	parsed.Bind(t, parser.Model, buildVersion(version))

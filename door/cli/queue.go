@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-log/weir/use/queue"
 )
 
 type queueCmd struct {
@@ -44,6 +46,14 @@ type queueSettings struct {
 	Concurrency *int       `help:"Most claims at a time, in all processes together." placeholder:"N"`
 	Rate        *float64   `help:"Most claims a second, in all processes together." placeholder:"N"`
 	Priorities  *int       `help:"How many levels of priority there are." placeholder:"N"`
+}
+
+// checkLease refuses a lease that a queue would refuse.
+func checkLease(lease *duration) error {
+	if lease == nil || time.Duration(*lease) >= queue.LeaseMin && time.Duration(*lease) <= queue.LeaseMax {
+		return nil
+	}
+	return usage(fmt.Errorf("--lease %v: %v to %v are allowed", time.Duration(*lease), queue.LeaseMin, queue.LeaseMax), "")
 }
 
 // values are the settings that were given, by the names of the HTTP API.
@@ -112,6 +122,9 @@ func (queueCreateCmd) Help() string {
 }
 
 func (c *queueCreateCmd) Run(ctx context.Context, t *terminal) error {
+	if err := checkLease(c.Lease); err != nil {
+		return err
+	}
 	body := map[string]any{"name": c.Name, "settings": c.values()}
 	if c.Topic != "" {
 		body["topic"] = c.Topic
@@ -212,6 +225,9 @@ func (queueAlterCmd) Help() string {
 }
 
 func (c *queueAlterCmd) Run(ctx context.Context, t *terminal) error {
+	if err := checkLease(c.Lease); err != nil {
+		return err
+	}
 	values := c.values()
 	for _, name := range c.Unset {
 		if _, twice := values[name]; twice {

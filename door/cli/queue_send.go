@@ -16,9 +16,9 @@ type queueSendCmd struct {
 	Key       *string   `help:"The key of every line." placeholder:"KEY"`
 	Delay     *duration `help:"Hold the messages back for so long." placeholder:"TIME"`
 	At        time.Time `help:"Hold them back until then: 2026-01-31T08:00:00Z." env:"-" placeholder:"TIME"`
-	Unique    string    `help:"Their unique key: with more lines than one, only the first is enqueued." env:"-" placeholder:"KEY"`
+	Unique    string    `help:"Their unique key: with more lines than one, only the first is enqueued; none while another message has it." env:"-" placeholder:"KEY"`
 	Priority  int       `help:"Their priority, 0 the lowest." default:"0"`
-	IDs       bool      `help:"Print the messages' ids, one on each line." name:"ids"`
+	IDs       bool      `help:"Print the messages' ids, one on each line. One whose unique key another message has gets that one's id, a tab, and the word repeated." name:"ids"`
 	LineLimit size      `help:"Stop at a line longer than this." default:"1MiB"`
 }
 
@@ -49,7 +49,8 @@ func (c *queueSendCmd) Run(ctx context.Context, t *terminal) error {
 		fmt.Fprintln(t.err, "Reading lines from the terminal. Ctrl-D ends.")
 	}
 	lines := readLines(t.in, int(min(int64(c.LineLimit), bufferMax)))
-	sent, bar := int64(0), progress{t: t}
+	var sent enqueued
+	bar := progress{t: t}
 	defer bar.done()
 	for more := true; more; {
 		var batch []byte
@@ -57,23 +58,33 @@ func (c *queueSendCmd) Run(ctx context.Context, t *terminal) error {
 		var stop error
 		batch, n, more, stop = c.gather(ctx, lines)
 		if n > 0 {
-			if err := c.enqueue(ctx, t, batch); err != nil {
-				return c.answer(fmt.Sprintf("send to queue %q (%s enqueued before)", c.Name, plural(sent, "message")), err)
+			if err := c.enqueue(ctx, t, batch, &sent); err != nil {
+				return c.answer(fmt.Sprintf("send to queue %q (before: %v)", c.Name, sent), err)
 			}
-			sent += n
-			bar.say("%d messages enqueued", sent)
+			bar.say("%v", sent)
 		}
 		if errors.As(stop, &stopped{}) {
-			fmt.Fprintf(t.err, "weir: interrupted; %s enqueued\n", plural(sent, "message"))
+			fmt.Fprintf(t.err, "weir: interrupted; %v\n", sent)
 			return stop
 		}
 		if stop != nil {
-			return failed(fmt.Errorf("send to queue %q: %w (%s enqueued: all lines before it)", c.Name, stop, plural(sent, "message")), "mend the line and send it and the rest again; --line-limit sets how long a line may be")
+			return failed(fmt.Errorf("send to queue %q: %w (%v: all lines before it)", c.Name, stop, sent), "mend the line and send it and the rest again; --line-limit sets how long a line may be")
 		}
 	}
 	bar.done()
-	fmt.Fprintf(t.err, "%s enqueued\n", plural(sent, "message"))
+	fmt.Fprintln(t.err, sent)
 	return nil
+}
+
+// enqueued counts what became of lines.
+type enqueued struct{ new, repeated int64 }
+
+func (e enqueued) String() string {
+	text := plural(e.new, "message") + " enqueued"
+	if e.repeated > 0 {
+		text += fmt.Sprintf(", %d not: another message has its unique key", e.repeated)
+	}
+	return text
 }
 
 // gather takes the lines that are there, waiting for the first one: as JSON, one message a line.
@@ -143,17 +154,29 @@ func (c *queueSendCmd) message(text []byte) ([]byte, error) {
 	return json.Marshal(m)
 }
 
-func (c *queueSendCmd) enqueue(ctx context.Context, t *terminal, batch []byte) error {
-	var at struct{ Messages []struct{ ID string } }
+func (c *queueSendCmd) enqueue(ctx context.Context, t *terminal, batch []byte, sent *enqueued) error {
+	var at struct {
+		Messages []struct {
+			ID       string
+			Repeated bool
+		}
+	}
 	// What was begun is finished: a signal comes between two requests.
 	if err := c.send(context.WithoutCancel(ctx), "POST", apiPath("queues", c.Name, "batch"), "application/x-ndjson", batch, &at, 0); err != nil {
 		return err
 	}
-	if !c.IDs {
-		return nil
-	}
 	for _, m := range at.Messages {
-		if _, err := fmt.Fprintln(t.out, m.ID); err != nil {
+		line := m.ID
+		if m.Repeated {
+			sent.repeated++
+			line += "\trepeated"
+		} else {
+			sent.new++
+		}
+		if !c.IDs {
+			continue
+		}
+		if _, err := fmt.Fprintln(t.out, line); err != nil {
 			return err
 		}
 	}

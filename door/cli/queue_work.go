@@ -6,8 +6,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -25,17 +27,28 @@ type queueWorkCmd struct {
 	Lease       *duration `help:"How long a claim lasts; it is extended while the command runs. Default: what the queue says." placeholder:"TIME"`
 	Worker      string    `help:"A name for people. Default: this machine's and the process's." placeholder:"NAME"`
 	RejectOn    []int     `help:"An exit status that says: no further attempt. May be given again." placeholder:"STATUS"`
-	Drain       duration  `help:"How long commands may still run after a signal; then they are killed, and their messages given back." default:"30s"`
+	MaxTime     *duration `help:"How long one command may run. Then it is killed, and the attempt has failed. Default: no bound." placeholder:"TIME"`
+	Drain       duration  `help:"How long commands may still run after a signal. Then they are killed, and their messages come again at once; the attempt does not count." default:"30s"`
 	UntilEmpty  bool      `help:"End when the queue has no message that is ready."`
 	Max         int       `help:"End after so many messages; 0 sets no bound." short:"n" default:"0"`
 }
 
 func (queueWorkCmd) Help() string {
-	return `The command gets the message on its standard input, and WEIR_MESSAGE_ID, WEIR_MESSAGE_ATTEMPT, WEIR_MESSAGE_KEY, WEIR_MESSAGE_TIMESTAMP and WEIR_MESSAGE_QUEUE as variables.
+	return `The command gets the message on its standard input, and these variables:
+
+  WEIR_MESSAGE_QUEUE, WEIR_MESSAGE_ID, WEIR_MESSAGE_ATTEMPT, WEIR_MESSAGE_TIMESTAMP (milliseconds)
+  WEIR_MESSAGE_KEY      the key; or WEIR_MESSAGE_KEY_B64, in base64, if it is not UTF-8 or has a zero byte
+  WEIR_MESSAGE_HEADERS  the headers as JSON: [{"name": "a", "value": "1"}], with value_b64 where a value is not UTF-8
+  TRACEPARENT, TRACESTATE  the headers traceparent and tracestate
+
+A variable is empty if the message has no such thing, or if it has more than 64 KiB.
+
 Exit status 0 acknowledges the message. Any other gives it back, with the end of the command's standard error: it comes again after a pause, or becomes a dead letter.
-Messages come at least once: a worker that dies, or loses the server for longer than the lease, leaves its messages to others. A command whose claim is lost is killed.
+Messages come at least once: a worker that dies, or loses the server for longer than the lease, leaves its messages to others.
+A command is killed when the server says that its claim is lost. While the server is away it runs on; its outcome is told when the server is back, and counts if no other worker got the message meanwhile.
 
 SIGTERM or Ctrl-C ends it in order: no more messages are claimed, and the commands that run are finished. A second one kills it.
+What runs when --drain is over is killed, and that attempt does not count. Where the server does not hear of it within 2s, their messages come again when their leases end.
 
 Examples:
 
@@ -50,6 +63,8 @@ const (
 	claimWait          = 20 * time.Second
 	stderrTail         = 4000 // bytes of a command's standard error, about as much as a queue keeps
 	retryPause         = 500 * time.Millisecond
+	variableMax        = 64 << 10        // Linux starts no command with a variable of 128 KiB
+	lastWord           = 2 * time.Second // after the drain, to give back what was killed
 )
 
 // claimedMessage is a message as a claim gives it.
@@ -62,6 +77,8 @@ type claimedMessage struct {
 	KeyB64    *string `json:"key_b64"`
 	Value     *string `json:"value"`
 	ValueB64  *string `json:"value_b64"`
+
+	Headers json.RawMessage `json:"headers"`
 }
 
 func (m *claimedMessage) value() []byte {
@@ -72,13 +89,43 @@ func (m *claimedMessage) value() []byte {
 	return []byte(*cmp.Or(m.Value, new(string)))
 }
 
+// variables are what the command learns of its message. All are set: those of weir's own environment are not the message's.
+func (m *claimedMessage) variables() []string {
+	key, binary := cmp.Or(m.Key, new(string)), cmp.Or(m.KeyB64, new(string))
+	if strings.Contains(*key, "\x00") {
+		encoded := base64.StdEncoding.EncodeToString([]byte(*key))
+		key, binary = new(string), &encoded
+	}
+	var headers []struct{ Name, Value string }
+	_ = json.Unmarshal(m.Headers, &headers) // the server made it
+	trace := map[string]string{}
+	for _, h := range headers {
+		if !strings.Contains(h.Value, "\x00") {
+			trace[h.Name] = h.Value
+		}
+	}
+	list := []string{
+		"WEIR_MESSAGE_ID=" + m.ID, "WEIR_MESSAGE_ATTEMPT=" + strconv.Itoa(m.Attempt), "WEIR_MESSAGE_TIMESTAMP=" + strconv.FormatInt(m.Timestamp, 10),
+		"WEIR_MESSAGE_KEY=" + *key, "WEIR_MESSAGE_KEY_B64=" + *binary, "WEIR_MESSAGE_HEADERS=" + string(m.Headers),
+		"TRACEPARENT=" + trace["traceparent"], "TRACESTATE=" + trace["tracestate"],
+	}
+	for i, v := range list {
+		if len(v) > variableMax {
+			list[i], _, _ = strings.Cut(v, "=")
+			list[i] += "="
+		}
+	}
+	return list
+}
+
 // worker runs a command for each message.
 type worker struct {
 	*queueWorkCmd
 	t     *terminal
 	lease time.Duration
-	slots chan struct{} // a value for each command that runs
-	kill  context.Context
+	slots chan struct{}   // a value for each command that runs
+	kill  context.Context // ends when commands are killed: the drain is over
+	give  context.Context // ends lastWord later, when nothing more is told to the server
 
 	claimID string // of the claim that was not answered yet: another try gets what it has got
 
@@ -86,6 +133,8 @@ type worker struct {
 	done   int64
 	failed int64
 	gone   int64 // claims that were lost, or whose outcome is not known
+
+	claimsFail, answersFail bool // the last claim, the last ack, nack or extension had no answer
 }
 
 func (c *queueWorkCmd) Run(ctx context.Context, t *terminal) error {
@@ -99,6 +148,11 @@ func (c *queueWorkCmd) Run(ctx context.Context, t *terminal) error {
 		return usage(fmt.Errorf("--concurrency %d: 1 to %d are allowed", c.Concurrency, workConcurrencyMax), "")
 	case c.Max < 0:
 		return usage(fmt.Errorf("--max %d is negative", c.Max), "give 1 or more, or 0 for no bound")
+	case c.MaxTime != nil && *c.MaxTime == 0:
+		return usage(errors.New("--max-time 0 leaves a command no time"), "give a time, or leave the flag out for no bound")
+	}
+	if err := checkLease(c.Lease); err != nil {
+		return err
 	}
 	if _, err := exec.LookPath(c.Command[0]); err != nil {
 		return usage(fmt.Errorf("the command %q cannot be run: %w", c.Command[0], err), "no message was claimed")
@@ -128,13 +182,14 @@ func (c *queueWorkCmd) Run(ctx context.Context, t *terminal) error {
 func (w *worker) run(ctx context.Context) error {
 	kill, killAll := context.WithCancel(context.WithoutCancel(ctx))
 	defer killAll()
-	w.kill = kill
+	give, endGiving := context.WithCancel(context.WithoutCancel(ctx))
+	defer endGiving()
+	w.kill, w.give = kill, give
 	stop := context.AfterFunc(ctx, func() {
-		select {
-		case <-time.After(time.Duration(w.Drain)):
-			killAll()
-		case <-kill.Done():
-		}
+		pauseFor(give, time.Duration(w.Drain))
+		killAll()
+		pauseFor(give, lastWord)
+		endGiving()
 	})
 	defer stop()
 	var running sync.WaitGroup
@@ -151,12 +206,12 @@ func (w *worker) run(ctx context.Context) error {
 		case err != nil && w.fatal(err):
 			return w.answer(fmt.Sprintf("work queue %q", w.Name), err)
 		case err != nil:
-			if failures++; failures == 1 {
-				w.say("weir: %v; trying again\n", err)
-			}
+			failures++
+			w.outage(&w.claimsFail, "claims", err)
 			pauseFor(ctx, retryPause*time.Duration(min(failures, 10)))
 		default:
 			failures = 0
+			w.outage(&w.claimsFail, "claims", nil)
 		}
 		for range n - len(messages) {
 			<-w.slots
@@ -219,11 +274,25 @@ func (w *worker) claim(ctx context.Context, most int) ([]claimedMessage, error) 
 	return got.Messages, err
 }
 
-// fatal reports whether trying again makes no sense.
+// fatal reports whether trying again makes no sense. After 408 and 429 nothing happened, and another try may pass.
 func (w *worker) fatal(err error) bool {
 	var p *apiProblem
 	var own *problem
-	return errors.As(err, &p) && p.Status < 500 && !p.is("too_many_claims") || errors.As(err, &own) && own.code == exitUsage
+	return errors.As(err, &p) && p.Status < 500 && p.Status != http.StatusRequestTimeout && p.Status != http.StatusTooManyRequests ||
+		errors.As(err, &own) && own.code == exitUsage
+}
+
+// outage says once when requests of a kind begin to fail, and once when they are answered again.
+func (w *worker) outage(failing *bool, what string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err != nil && !*failing:
+		fmt.Fprintf(w.t.err, "weir: %s: %v; trying again\n", what, err)
+	case err == nil && *failing:
+		fmt.Fprintf(w.t.err, "weir: %s are answered again\n", what)
+	}
+	*failing = err != nil
 }
 
 func (w *worker) say(format string, args ...any) {
@@ -235,6 +304,9 @@ func (w *worker) say(format string, args ...any) {
 // handle runs the command for one message, and answers for it.
 func (w *worker) handle(m claimedMessage) {
 	ctx, cancel := context.WithCancel(w.kill)
+	if w.MaxTime != nil {
+		ctx, cancel = context.WithTimeout(w.kill, time.Duration(*w.MaxTime))
+	}
 	defer cancel()
 	lost := make(chan struct{})
 	var extending sync.WaitGroup
@@ -243,14 +315,14 @@ func (w *worker) handle(m claimedMessage) {
 	command := exec.CommandContext(ctx, w.Command[0], w.Command[1:]...)
 	command.Stdin = bytes.NewReader(m.value())
 	command.Stdout, command.Stderr = &sharedWriter{w}, tail
-	command.Env = append(os.Environ(), "WEIR_MESSAGE_QUEUE="+w.Name, "WEIR_MESSAGE_ID="+m.ID, "WEIR_MESSAGE_ATTEMPT="+strconv.Itoa(m.Attempt),
-		"WEIR_MESSAGE_TIMESTAMP="+strconv.FormatInt(m.Timestamp, 10), "WEIR_MESSAGE_KEY="+variable(m.Key))
+	command.Env = append(append(os.Environ(), "WEIR_MESSAGE_QUEUE="+w.Name), m.variables()...)
 	ownGroup(command)
 	command.WaitDelay = time.Second // for what the command left behind with its output open
 	err := command.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {
 		err = nil // it ended well itself
 	}
+	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
 	cancel()
 	extending.Wait()
 	select {
@@ -264,24 +336,24 @@ func (w *worker) handle(m claimedMessage) {
 		w.answerFor(m, "ack", map[string]any{}, &w.done)
 		return
 	}
-	body := map[string]any{"error": err.Error()}
+	body := map[string]any{}
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && exit.Exited():
+		if slices.Contains(w.RejectOn, exit.ExitCode()) {
+			body["reject"] = true
+		}
+	case w.kill.Err() != nil:
+		err, body["uncounted"] = errors.New("the worker was stopped, and the command did not end within --drain"), true
+	case late:
+		err = fmt.Errorf("the command ran for longer than --max-time %v, and was killed", time.Duration(*w.MaxTime))
+	}
+	body["error"] = err.Error()
 	if said := strings.TrimSpace(strings.ToValidUTF8(string(tail.last), "?")); said != "" {
 		body["error"] = err.Error() + ": " + said
 	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && slices.Contains(w.RejectOn, exit.ExitCode()) {
-		body["reject"] = true
-	}
 	w.say("weir: message %s, attempt %d: %v\n", m.ID, m.Attempt, err)
 	w.answerFor(m, "nack", body, &w.failed)
-}
-
-// variable is a key as a variable of the environment can hold it.
-func variable(key *string) string {
-	if key == nil {
-		return ""
-	}
-	return strings.ReplaceAll(*key, "\x00", "")
 }
 
 // extend keeps the lease alive until ctx ends. When the claim is lost it ends the command.
@@ -303,22 +375,21 @@ func (w *worker) extend(ctx context.Context, m claimedMessage, lost chan<- struc
 	}
 }
 
-// answerFor acknowledges a message or gives it back, and tries again until its lease has surely ended.
+// answerFor acknowledges a message or gives it back. It tries again until the server has answered, also after the lease: the answer counts as long
+// as nobody else claimed the message. The end of the drain ends it.
 func (w *worker) answerFor(m claimedMessage, verb string, body map[string]any, count *int64) {
-	ctx, cancel := context.WithTimeout(context.Background(), max(w.lease, time.Second))
-	defer cancel()
 	for {
-		stale, done, err := w.post(ctx, m, verb, body)
+		stale, done, err := w.post(w.give, m, verb, body)
 		switch {
 		case err == nil && (!stale || done):
 			w.count(count)
 			return
-		case stale, err != nil && w.fatal(err), ctx.Err() != nil:
+		case stale, err != nil && w.fatal(err), w.give.Err() != nil:
 			w.say("weir: message %s: %s did not count: %v\n", m.ID, verb, cmp.Or(err, errors.New("the claim was lost")))
 			w.count(&w.gone)
 			return
 		}
-		pauseFor(ctx, retryPause)
+		pauseFor(w.give, retryPause)
 	}
 }
 
@@ -333,6 +404,11 @@ const postTimeout = 10 * time.Second
 
 // post sends a receipt. Stale: its claim is over; done: because the message is done.
 func (w *worker) post(ctx context.Context, m claimedMessage, verb string, body map[string]any) (stale, done bool, err error) {
+	defer func(ended context.Context) {
+		if ended.Err() == nil && !w.fatal(err) {
+			w.outage(&w.answersFail, "acks, nacks and extensions", err)
+		}
+	}(ctx)
 	ctx, cancel := context.WithTimeout(ctx, max(w.lease/3, postTimeout))
 	defer cancel()
 	body["receipts"] = []string{m.Receipt}

@@ -169,7 +169,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	p := &parts{
 		log: log, groups: groups, publisher: publisher, queues: queues, categories: categories, kafkaListener: w.kafka, httpListener: w.http,
 		http: httpapi.New(httpapi.Config{
-			Log: log, Groups: groups, Publisher: publisher, Queues: queues, Categories: categories, Beside: beside, Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
+			Log: log, Groups: groups, Publisher: publisher, Queues: queues, Categories: categories, Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
 			Ready: log.Healthy, Metrics: registry, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
 		}),
 	}
@@ -356,7 +356,7 @@ func groupsSeen(groups *group.Coordinator) func(context.Context) ([]metric.Group
 		}
 		for _, l := range lags {
 			if i, ok := index[l.Group]; ok {
-				seen[i].Lag[l.Topic] += l.Records
+				seen[i].Lag[l.Name] += l.Records
 			}
 		}
 		return seen, nil

@@ -176,7 +176,11 @@ func TestALostAnswerMayHaveHappened(t *testing.T) {
 		"lost":    func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"late":    func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		"a proxy": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGatewayTimeout) },
-		"cut":     func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "9") },
+		"failed": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, `{"type":"urn:weir:problem:internal","title":"weir failed","status":500,"detail":"the log of weir has more"}`)
+		},
+		"cut": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "9") },
 	}
 	refused := httptest.NewServer(nil)
 	refused.Close()
@@ -207,7 +211,7 @@ func TestALostAnswerMayHaveHappened(t *testing.T) {
 				}
 			}
 		}
-		if r := weir(t, "", "stream", "read", "c", "s", "--timeout", "50ms", "--server", server.URL); r.code != exitUnreachable || strings.Contains(r.err, "may have") {
+		if r := weir(t, "", "stream", "read", "c", "s", "--timeout", "50ms", "--server", server.URL); r.code != exitUnreachable && name != "failed" || strings.Contains(r.err, "may have") {
 			t.Errorf("%s: a read: %d %s", name, r.code, r.err)
 		}
 	}

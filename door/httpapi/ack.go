@@ -70,7 +70,7 @@ func (s *Server) answerFor(c *call, member func(*answers, *jsonReader, string) e
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
 		errs, err := do(ctx, q, &a)
 		if err != nil {
-			return err
+			return unknownReceipts(err)
 		}
 		c.Header()["Content-Type"] = jsonType
 		c.WriteHeader(http.StatusMultiStatus)
@@ -109,8 +109,10 @@ func (a *answers) nackMember(r *jsonReader, name string) (err error) {
 		a.nack.SetDelay, a.nack.Delay = true, time.Duration(ms)*time.Millisecond
 	case "reject":
 		a.nack.Reject, err = r.boolean()
+	case "uncounted":
+		a.nack.Uncounted, err = r.boolean()
 	default:
-		err = r.unknown(name, "receipts", "error", "delay_ms", "reject")
+		err = r.unknown(name, "receipts", "error", "delay_ms", "reject", "uncounted")
 	}
 	return err
 }
@@ -128,6 +130,16 @@ func readReceipts(r *jsonReader) (receipts []string, err error) {
 	return receipts, err
 }
 
+// unknownReceipts adds to an unknown outcome that receipts may be sent again. Other errors are returned as they are.
+func unknownReceipts(err error) error {
+	if !toldUnknown(err) {
+		return err
+	}
+	p := kindUnknown.because("it was sent to the store and the answer was lost. Send the same receipts again: what was carried out is not done twice, and `stale_receipt` with `done` says that the message is done")
+	p.cause = err
+	return p
+}
+
 // results writes the outcome of each receipt.
 func (e *encoder) results(c *call, errs []error) {
 	e.string(`[`)
@@ -141,7 +153,7 @@ func (e *encoder) results(c *call, errs []error) {
 			e.string(`{"status":`)
 			e.int(int64(problemOf(err).Status))
 			e.string(`,"problem":`)
-			e.string(string(c.problem(err)))
+			e.string(string(c.problem(unknownReceipts(err))))
 			e.string(`}`)
 		}
 		e.spill()

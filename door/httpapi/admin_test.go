@@ -161,7 +161,7 @@ func TestOffsetsThatMakeNoSenseAreRefused(t *testing.T) {
 func TestGroupWithMembersIsNotTouched(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.topic("orders", 2)
-	peer, err := group.JoinPeers(t.Context(), d.log, group.PeerConfig{Group: "g", Topics: []string{"orders"}, Client: "a test", Logger: slog.New(slog.DiscardHandler)})
+	peer, err := group.New(d.log, group.Config{}).JoinPeer(t.Context(), group.PeerConfig{Group: "g", Topics: []string{"orders"}, Client: "a test", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

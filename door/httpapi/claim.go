@@ -63,18 +63,31 @@ func (s *Server) claimMessages(c *call) error {
 		if len(asked.acks) > 0 {
 			var err error
 			if acked, err = q.Ack(ctx, asked.acks...); err != nil {
-				return err
+				return unknownReceipts(err)
 			}
 			asked.acks = nil // not again if the queue has to be opened again
 		}
 		c.releaseBody() // it is not needed while the request waits
 		messages, err := q.Claim(ctx, asked.claim)
+		if toldUnknown(err) {
+			err = unknownClaim(err, asked.claim.ID)
+		}
 		if err != nil && acked == nil {
 			return err
 		}
 		answerClaim(c, messages, acked, err, memory)
 		return nil
 	})
+}
+
+// unknownClaim says how to get what was perhaps claimed.
+func unknownClaim(err error, id string) error {
+	p := kindUnknown.because("the claim was sent to the store and the answer was lost. Claim again with the same id: that gets the messages that it has got")
+	if id == "" {
+		p = kindUnknown.because("the claim was sent to the store and the answer was lost. Claim again: messages that it has got come again when their leases end. A claim with an `id` of its own gets them at once when it is repeated")
+	}
+	p.cause = err
+	return p
 }
 
 func (b *claimBody) read(r *jsonReader) error {

@@ -225,6 +225,7 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold(queue+"claim/post/ack", "maxItems", httpapi.EventsMax)
 	hold(queue+"nack/post/delay_ms", "minimum", 0, "maximum", httpapi.PauseMax)
 	hold(queue+"nack/post/reject", "default", false)
+	hold(queue+"nack/post/uncounted", "default", false)
 	hold(queue+"extend/post/lease_ms", "minimum", httpapi.LeaseMin, "maximum", httpapi.LeaseMax)
 	hold(queue+"dead/get/max", "minimum", 1, "default", httpapi.LettersDefault)
 	hold("requestBodies/sweep/letters", "minItems", 1, "maxItems", httpapi.LettersMax)

@@ -86,7 +86,23 @@ func (s *Server) enqueue(c *call, messages ...queue.NewMessage) (at []queue.Enqu
 		at, err = q.Enqueue(ctx, messages...)
 		return err
 	})
+	if toldUnknown(err) {
+		return nil, unknownEnqueue(err, messages)
+	}
 	return at, err
+}
+
+// unknownEnqueue says what may be sent again: queues take no Idempotency-Key.
+func unknownEnqueue(err error, messages []queue.NewMessage) error {
+	p := kindUnknown.because("the messages were sent to the store and the answer was lost. Enqueue them again: those that are there already are answered with their ids, by their unique keys")
+	for _, m := range messages {
+		if m.Unique == "" {
+			p = kindUnknown.because("the messages were sent to the store and the answer was lost. GET …/messages shows those that are not done. To enqueue again a message without a unique key may give it twice; those with a key (`unique`) may be sent again")
+			break
+		}
+	}
+	p.cause = err
+	return p
 }
 
 func appendEnqueued(b []byte, at queue.Enqueued) []byte {

@@ -116,30 +116,24 @@ func (s *Server) groupOffsets(c *call) error {
 			return err // the group does not exist
 		}
 	}
-	return s.answerOffsets(ctx, c, found)
+	return s.answerOffsets(ctx, c, name, found)
 }
 
 // answerOffsets answers with offsets and lag, with one store call.
-func (s *Server) answerOffsets(ctx context.Context, c *call, found []group.Committed) error {
-	view := offsetsView{Offsets: []offsetView{}}
-	var partitions []eventlog.Partition
-	for _, o := range found {
-		t, err := s.cfg.Log.TopicByID(o.Topic)
-		if err != nil || int(o.Partition) >= len(t.Partitions) || c.may(mayRead, t.Name) != nil {
-			continue
-		}
-		partitions = append(partitions, t.Partitions[o.Partition])
-		view.Offsets = append(view.Offsets, offsetView{Topic: t.Name, Partition: o.Partition, Offset: o.Offset, Metadata: o.Metadata})
-	}
-	bounds, err := s.cfg.Log.Bounds(ctx, partitions...)
+func (s *Server) answerOffsets(ctx context.Context, c *call, name string, found []group.Committed) error {
+	lags, err := s.cfg.Groups.Lags(ctx, name, found)
 	if err != nil {
 		return err
 	}
-	for i, b := range bounds {
-		o := &view.Offsets[i]
-		o.EndOffset = b.Bounds.Next
-		o.Lag = max(0, int64(b.Bounds.Next-max(o.Offset, b.Bounds.First)))
-		view.Lag += o.Lag
+	view := offsetsView{Offsets: []offsetView{}}
+	for _, lag := range lags {
+		if c.may(mayRead, lag.Name) != nil {
+			continue
+		}
+		view.Offsets = append(view.Offsets, offsetView{
+			Topic: lag.Name, Partition: lag.Partition, Offset: lag.Offset, EndOffset: lag.Bounds.Next, Metadata: lag.Metadata, Lag: lag.Records,
+		})
+		view.Lag += lag.Records
 	}
 	return c.json(http.StatusOK, view)
 }
@@ -185,5 +179,5 @@ func (s *Server) resetOffsets(c *call) error {
 	if _, err := s.cfg.Groups.Commit(ctx, commit); err != nil {
 		return err
 	}
-	return s.answerOffsets(ctx, c, commit.Offsets)
+	return s.answerOffsets(ctx, c, name, commit.Offsets)
 }

@@ -246,7 +246,7 @@ func TestRevokedKeyLosesItsMembers(t *testing.T) {
 // A client goes on with its member when it has a new key, and the old one can be revoked.
 func TestRotationKeepsMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := lock(t, Config{KeyMembers: 2})
+		door := lock(t, Config{Members: 8})
 		revoked, first := door.key(t, apikey.Spec{Access: reads})
 		_, second := door.key(t, apikey.Spec{Access: reads})
 		members := []string{door.join(t, first, "g"), door.join(t, first, "g")}

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-log/weir/use/apikey"
 )
 
-// limiter bounds the concurrent requests of a kind, in all and per key.
+// limiter bounds how many there are of something that clients hold, such as requests of a kind, in all and per key.
 type limiter struct {
 	most, mostKey int
 	what          string // "claims waiting"
@@ -18,11 +18,14 @@ type limiter struct {
 	ofKey map[string]int // by the key's id
 }
 
+// quarter is what one key may have of most.
+func quarter(most int) int { return max(1, most/4) }
+
 func newLimiter(most, mostKey int, what, instead string, tooMany kind) *limiter {
 	return &limiter{most: most, mostKey: mostKey, what: what, instead: instead, tooMany: tooMany, ofKey: make(map[string]int)}
 }
 
-// begin counts a request, or returns an error at the limit. Without keys all clients count as one, without a limit per key.
+// begin counts one more, or returns an error at the limit. Without keys all clients count as one, without a limit per key.
 func (l *limiter) begin(who apikey.Identity) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,6 +44,22 @@ func (l *limiter) end(who apikey.Identity) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all--
+	l.uncount(who)
+}
+
+// move counts for another key what counted for one, or returns false at that key's limit.
+func (l *limiter) move(from, to apikey.Identity) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if to.ID() != "" && l.ofKey[to.ID()] >= l.mostKey {
+		return false
+	}
+	l.uncount(from)
+	l.ofKey[to.ID()]++
+	return true
+}
+
+func (l *limiter) uncount(who apikey.Identity) {
 	if l.ofKey[who.ID()]--; l.ofKey[who.ID()] == 0 {
 		delete(l.ofKey, who.ID())
 	}

@@ -17,15 +17,13 @@ import (
 // members are the HTTP clients that read as members of groups. Each has a group.Peer, which is its member in the group. If a client sends no
 // request for the length of its session, its peer leaves.
 type members struct {
-	most    int // at once
-	mostKey int // of them with one key
-	still   func(context.Context, apikey.Identity) error
-	logger  *slog.Logger
-	run     sync.WaitGroup // over all peers
+	count  *limiter // members, and clients about to join
+	still  func(context.Context, apikey.Identity) error
+	logger *slog.Logger
+	run    sync.WaitGroup // over all peers
 
 	mu     sync.Mutex // guards the rest, and member.who
 	byID   map[string]*member
-	ofKey  map[string]int // members, and clients about to join, by the key's id
 	closed bool
 }
 
@@ -56,41 +54,10 @@ type partitionName struct {
 }
 
 // newMembers gets still, which checks whether a key is still valid.
-func newMembers(most, mostKey int, still func(context.Context, apikey.Identity) error, logger *slog.Logger) *members {
-	return &members{most: most, mostKey: mostKey, still: still, logger: logger, byID: make(map[string]*member), ofKey: make(map[string]int)}
-}
-
-// reserve counts a client that is about to join, or returns an error at the limit, before the group is touched. After add the member counts
-// until it has left; else call cancel.
-//
-// Without keys all clients count as one, without a limit per key.
-func (ms *members) reserve(who apikey.Identity) error {
-	ms.mu.Lock()
-	defer ms.mu.Unlock()
-	taken := 0
-	for _, n := range ms.ofKey {
-		taken += n
-	}
-	switch n := ms.ofKey[who.ID()]; {
-	case who.ID() != "" && n >= ms.mostKey:
-		return kindTooManyMembers.past(int64(ms.mostKey), "the key %s has %d members of groups here, and %d of %d are the most for one key; let some leave, or join through another process", who, n, ms.mostKey, ms.most)
-	case taken >= ms.most:
-		return kindOverloaded.past(int64(ms.most), "there are %d members of groups here, the most there may be", taken)
-	}
-	ms.ofKey[who.ID()]++
-	return nil
-}
-
-// cancel undoes reserve.
-func (ms *members) cancel(who apikey.Identity) {
-	ms.mu.Lock()
-	defer ms.mu.Unlock()
-	ms.uncount(who)
-}
-
-func (ms *members) uncount(who apikey.Identity) {
-	if ms.ofKey[who.ID()]--; ms.ofKey[who.ID()] == 0 {
-		delete(ms.ofKey, who.ID())
+func newMembers(most int, still func(context.Context, apikey.Identity) error, logger *slog.Logger) *members {
+	return &members{
+		count: newLimiter(most, quarter(most), "members of groups", "let some leave, or join through another process", kindTooManyMembers),
+		still: still, logger: logger, byID: make(map[string]*member),
 	}
 }
 
@@ -99,12 +66,9 @@ func (ms *members) uncount(who apikey.Identity) {
 func (ms *members) adopt(m *member, who apikey.Identity) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	if m.who.ID() == who.ID() || ms.byID[m.peer.ID()] != m || ms.ofKey[who.ID()] >= ms.mostKey {
-		return
+	if m.who.ID() != who.ID() && ms.byID[m.peer.ID()] == m && ms.count.move(m.who, who) {
+		m.who = who
 	}
-	ms.uncount(m.who)
-	ms.ofKey[who.ID()]++
-	m.who = who
 }
 
 // checkKey makes a member leave if its key is no longer valid, so that others need not wait for its session to end.
@@ -165,7 +129,7 @@ func (ms *members) remove(m *member) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	delete(ms.byID, m.peer.ID())
-	ms.uncount(m.who)
+	ms.count.end(m.who)
 	close(m.gone) // after it is uncounted: who waits for this may join
 }
 

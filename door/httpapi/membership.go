@@ -23,7 +23,7 @@ func (s *Server) join(c *call) error {
 		return err
 	}
 	m := &member{who: c.who, group: c.r.PathValue("group"), session: sessionDefault}
-	cfg := group.PeerConfig{Group: m.group, Logger: s.cfg.Logger, Beside: s.cfg.Beside}
+	cfg := group.PeerConfig{Group: m.group, Logger: s.cfg.Logger}
 	if err := readJSON(body, 0, func(r *jsonReader) error { return parseJoin(r, m, &cfg) }); err != nil {
 		return err
 	}
@@ -34,17 +34,17 @@ func (s *Server) join(c *call) error {
 	if err := c.mayAll(m.topics); err != nil {
 		return err
 	}
-	if err := s.members.reserve(c.who); err != nil {
+	if err := s.members.count.begin(c.who); err != nil { // before the group is touched; it counts until the member has left
 		return err
 	}
 	ctx, cancel := c.withTimeout()
 	defer cancel()
-	if m.peer, err = group.JoinPeers(ctx, s.cfg.Log, cfg); err != nil {
-		s.members.cancel(c.who)
+	if m.peer, err = s.cfg.Groups.JoinPeer(ctx, cfg); err != nil {
+		s.members.count.end(c.who)
 		return err
 	}
 	if !s.members.add(m) {
-		s.members.cancel(c.who)
+		s.members.count.end(c.who)
 		_ = m.peer.Leave(ctx) // if this fails, its session expires soon
 		return eventlog.ErrClosed
 	}

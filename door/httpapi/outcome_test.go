@@ -237,3 +237,44 @@ func TestNobodyWaitsLongForTheStore(t *testing.T) {
 		})
 	}
 }
+
+// Queues take no Idempotency-Key: whoever does not know what happened is told what may be sent again there.
+func TestAnUnknownOutcomeOfAQueueSaysWhatMayBeRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &troubled{Store: memory.New()}
+		l := newPipes()
+		d := openAt(t, store, httpapi.Config{}, l, l.dial)
+		defer d.stop()
+		d.queue("mail", `"unique":true`)
+		const at = "/v1/queues/mail"
+		for range 8 {
+			d.do("POST", at+"/messages", "a")
+		}
+		var got struct{ Messages []struct{ Receipt string } }
+		d.asJSON("POST", at+"/claim", `{"max":4,"lease_ms":3600000}`).into(200, &got)
+		receipt := func(i int) string { return fmt.Sprintf(`{"receipts":[%q]}`, got.Messages[i].Receipt) }
+		unsure := fmt.Errorf("%w: password=secret", eventlog.ErrUnsure)
+		for _, c := range []struct{ path, body, says string }{
+			{"/messages", `"c"`, "without a unique key may give it twice"},
+			{"/batch", `{"messages":[{"value":1,"unique":"u"},{"value":2}]}`, "without a unique key may give it twice"},
+			{"/batch", `{"messages":[{"value":1,"unique":"u"}]}`, "Enqueue them again"},
+			{"/claim", `{"id":"mine"}`, "Claim again with the same id"},
+			{"/claim", `{}`, "A claim with an `id` of its own"},
+			{"/claim", fmt.Sprintf(`{"ack":[%q]}`, got.Messages[0].Receipt), "Send the same receipts again"},
+			{"/ack", receipt(1), "Send the same receipts again"},
+			{"/nack", receipt(2), "Send the same receipts again"},
+			{"/extend", receipt(3), "Send the same receipts again"},
+		} {
+			store.commit.Store(&unsure)
+			got := d.asJSON("POST", at+c.path, c.body)
+			if !strings.Contains(got.body, c.says) || !strings.Contains(got.body, "outcome_unknown") {
+				t.Errorf("%s %s: %d %s, want %q", c.path, c.body, got.status, got.body, c.says)
+			}
+			if strings.Contains(got.body, "Idempotency-Key") || strings.Contains(got.body, "secret") || got.header.Get("Weir-Applied") != "" {
+				t.Errorf("%s %s: %v %s", c.path, c.body, got.header, got.body)
+			}
+			store.commit.Store(nil)
+			time.Sleep(10 * time.Second) // the log tries again in its own time
+		}
+	})
+}

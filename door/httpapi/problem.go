@@ -205,6 +205,11 @@ var knownErrors = []struct {
 	{group.ErrMoved, kindUnavailable, "others kept changing the group meanwhile, or this process is stopping. Nothing happened; try again"},
 }
 
+// toldUnknown reports whether clients are told of an error that something may have happened.
+func toldUnknown(err error) bool {
+	return err != nil && problemOf(err).Type == problemPrefix+kindUnknown.name
+}
+
 // in adds the partition to an error.
 func in(topic string, partition int32, err error) error {
 	p := *problemOf(err)

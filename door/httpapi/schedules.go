@@ -21,8 +21,16 @@ type scheduleView struct {
 func (s *Server) listSchedules(c *call) error {
 	ctx, cancel := c.withTimeout()
 	defer cancel()
-	if err := c.build(ctx); err != nil { // it reads their messages, too
+	list, err := s.schedules(ctx, c)
+	if err != nil {
 		return err
+	}
+	return c.json(http.StatusOK, map[string][]scheduleView{"schedules": list})
+}
+
+func (s *Server) schedules(ctx context.Context, c *call) ([]scheduleView, error) {
+	if err := c.build(ctx); err != nil { // it reads their messages, too
+		return nil, err
 	}
 	list := []scheduleView{}
 	err := s.withQueue(ctx, c, func(q *queue.Queue) error {
@@ -36,17 +44,28 @@ func (s *Server) listSchedules(c *call) error {
 		}
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, map[string][]scheduleView{"schedules": list})
+	return list, err
 }
 
-// describeSchedule returns a schedule with its message.
+// describeSchedule returns a schedule with its message. One that cannot be read is shown as in the list.
 func (s *Server) describeSchedule(c *call) error {
 	ctx, cancel := c.withTimeout()
 	defer cancel()
-	return s.answerSchedule(ctx, c, func(q *queue.Queue) (queue.Schedule, error) { return q.Schedule(ctx, c.r.PathValue("schedule")) })
+	name := c.r.PathValue("schedule")
+	err := s.answerSchedule(ctx, c, func(q *queue.Queue) (queue.Schedule, error) { return q.Schedule(ctx, name) })
+	if err == nil || problemOf(err).Type != problemPrefix+kindInternal.name {
+		return err
+	}
+	list, listErr := s.schedules(ctx, c)
+	if listErr != nil {
+		return listErr
+	}
+	for _, v := range list {
+		if v.Name == name && v.Broken {
+			return c.json(http.StatusOK, v)
+		}
+	}
+	return err
 }
 
 // setSchedule creates a schedule, or replaces the one of its name.

@@ -114,6 +114,9 @@ func TestAScheduleThatCannotBeReadIsListedAsBroken(t *testing.T) {
 	if got := list(); got != "[{bad true} {good false}]" {
 		t.Errorf("listed: %s", got)
 	}
+	if got := strings.TrimSpace(d.get(at + "/bad").body); got != `{"name":"bad","cron":"","paused":false,"broken":true}` {
+		t.Errorf("described: %s", got)
+	}
 	d.asJSON("PUT", at+"/bad", `{"cron":"@daily","message":{"value":1}}`)
 	if got := list(); got != "[{bad false} {good false}]" {
 		t.Errorf("listed, after it was set again: %s", got)

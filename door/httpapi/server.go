@@ -54,27 +54,21 @@ type Config struct {
 	Queues    *queue.Queues
 	// Categories are the event-sourced streams. Streams below counts answers that go on.
 	Categories *stream.Streams
-	Beside     group.Beside // offsets that groups commit with SQL; nil: none
 
 	Keys     *apikey.Keys // the API keys; nil: every client has access
 	Insecure bool         // while there are no keys, serve all clients, and not only this machine's
 	TLS      *tls.Config  // nil: no TLS
 
-	Partitions  int           // of a topic created without a number; default 1
-	Conns       int           // most connections, half of what the others leave for one address; default 10,000
-	Streams     int           // most streams; default 4,096
-	KeyStreams  int           // of these, most with one API key; default a quarter
-	Members     int           // most members of groups; default 1,000
-	KeyMembers  int           // of these, most with one API key; default a quarter
-	Requests    int           // most requests in progress; default 16,384
-	KeyRequests int           // of these, most with one API key; default three quarters
-	Polls       int           // most requests that wait for events; default 4,096
-	KeyPolls    int           // of these, most with one API key; default a quarter
-	Claims      int           // most claims that wait for messages; default 4,096
-	KeyClaims   int           // of these, most with one API key; default a quarter
-	BodyBytes   int64         // bodies above 16 KiB being read or handled, over all connections; default 128 MiB
-	FetchBytes  int64         // answers being sent, as they are decompressed, over all connections, and one event beyond; default 64 MiB
-	KeepAlive   time.Duration // an idle stream sends a comment this often; default 15 s
+	Partitions int           // of a topic created without a number; default 1
+	Conns      int           // most connections, half of what the others leave for one address; default 10,000
+	Streams    int           // most streams; a quarter of them with one API key; default 4,096
+	Members    int           // most members of groups; a quarter of them with one API key; default 1,000
+	Requests   int           // most requests in progress; three quarters of them with one API key; default 16,384
+	Polls      int           // most requests that wait for events; a quarter of them with one API key; default 4,096
+	Claims     int           // most claims that wait for messages; a quarter of them with one API key; default 4,096
+	BodyBytes  int64         // bodies above 16 KiB being read or handled, over all connections; default 128 MiB
+	FetchBytes int64         // answers being sent, as they are decompressed, over all connections, and one event beyond; default 64 MiB
+	KeepAlive  time.Duration // an idle stream sends a comment this often; default 15 s
 
 	Ready    func() error        // nil while the store answers, else why not
 	Metrics  prometheus.Gatherer // for /metrics
@@ -100,15 +94,10 @@ func (c Config) withDefaults() Config {
 	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.Conns = cmp.Or(c.Conns, 10_000)
 	c.Streams = cmp.Or(c.Streams, 4096)
-	c.KeyStreams = cmp.Or(c.KeyStreams, max(1, c.Streams/4))
 	c.Members = cmp.Or(c.Members, 1000)
-	c.KeyMembers = cmp.Or(c.KeyMembers, max(1, c.Members/4))
 	c.Requests = cmp.Or(c.Requests, 16_384)
-	c.KeyRequests = cmp.Or(c.KeyRequests, max(1, 3*c.Requests/4))
 	c.Polls = cmp.Or(c.Polls, 4096)
-	c.KeyPolls = cmp.Or(c.KeyPolls, max(1, c.Polls/4))
 	c.Claims = cmp.Or(c.Claims, 4096)
-	c.KeyClaims = cmp.Or(c.KeyClaims, max(1, c.Claims/4))
 	c.BodyBytes = cmp.Or(c.BodyBytes, 128<<20)
 	c.FetchBytes = cmp.Or(c.FetchBytes, 64<<20)
 	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)
@@ -154,11 +143,11 @@ func New(cfg Config) *Server {
 		answers:   budget.New(cfg.FetchBytes),
 		builders:  newSlots(buildersMax),
 	}
-	s.streams = newStreams(cfg.Streams, cfg.KeyStreams, cfg.Log, s.known, cfg.Logger)
-	s.members = newMembers(cfg.Members, cfg.KeyMembers, s.known, cfg.Logger)
-	s.claims = newLimiter(cfg.Claims, cfg.KeyClaims, "claims waiting", "let one claim ask for more messages, or do not wait", kindTooManyClaims)
-	s.polls = newLimiter(cfg.Polls, cfg.KeyPolls, "requests waiting for events", "read several partitions as one member, or stream, or do not wait", kindTooManyPolls)
-	s.requests = newLimiter(cfg.Requests, cfg.KeyRequests, "requests in progress", "wait for some to end", kindTooManyCalls)
+	s.streams = newStreams(cfg.Streams, cfg.Log, s.known, cfg.Logger)
+	s.members = newMembers(cfg.Members, s.known, cfg.Logger)
+	s.claims = newLimiter(cfg.Claims, quarter(cfg.Claims), "claims waiting", "let one claim ask for more messages, or do not wait", kindTooManyClaims)
+	s.polls = newLimiter(cfg.Polls, quarter(cfg.Polls), "requests waiting for events", "read several partitions as one member, or stream, or do not wait", kindTooManyPolls)
+	s.requests = newLimiter(cfg.Requests, max(1, 3*cfg.Requests/4), "requests in progress", "wait for some to end", kindTooManyCalls)
 	s.searches = newSlots(searchesMax)
 	s.pages = newSlots(pagesMax)
 	s.decoders = newSlots(runtime.GOMAXPROCS(0))

@@ -279,7 +279,7 @@ func TestStreamGetsNewPartitionsAtOnce(t *testing.T) {
 				if other {
 					log = anotherLog(t, store)
 				}
-				if _, err := log.AddPartitions(t.Context(), "orders", 2); err != nil {
+				if _, err := log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{Partitions: 2}); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := publish.New(log, publish.Config{}).Publish(t.Context(), publish.Event{Topic: "orders", Partition: new(int32(1)), Value: []byte("in the new one")}); err != nil {
@@ -557,7 +557,7 @@ func TestLongPositionsResume(t *testing.T) {
 	}
 
 	open := d.listen("/v1/topics/orders/stream")
-	if _, err := d.log.AddPartitions(t.Context(), "orders", most+1); err != nil {
+	if _, err := d.log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{Partitions: most + 1}); err != nil {
 		t.Fatal(err)
 	}
 	d.do("POST", "/v1/topics/orders/events?partition=7", "c")

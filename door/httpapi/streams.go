@@ -14,14 +14,13 @@ import (
 // streams is the set of open streams. Their number is bounded, in all and per key. One goroutine watches them: it ends streams whose key is no
 // longer valid, and wakes streams whose topic changed, so that neither has to wait for the next event.
 type streams struct {
-	most, mostKey int
-	log           *eventlog.Log
-	valid         func(context.Context, apikey.Identity) error
-	logger        *slog.Logger
+	count  *limiter
+	log    *eventlog.Log
+	valid  func(context.Context, apikey.Identity) error
+	logger *slog.Logger
 
-	mu    sync.Mutex // guards the rest
-	open  map[*openStream]struct{}
-	ofKey map[string]int // open streams by the key's id
+	mu   sync.Mutex // guards the rest
+	open map[*openStream]struct{}
 }
 
 // openStream is one stream in streams.
@@ -35,23 +34,22 @@ type openStream struct {
 }
 
 // newStreams gets valid, which checks whether a key is still valid.
-func newStreams(most, mostKey int, log *eventlog.Log, valid func(context.Context, apikey.Identity) error, logger *slog.Logger) *streams {
-	return &streams{most: most, mostKey: mostKey, log: log, valid: valid, logger: logger, open: make(map[*openStream]struct{}), ofKey: make(map[string]int)}
+func newStreams(most int, log *eventlog.Log, valid func(context.Context, apikey.Identity) error, logger *slog.Logger) *streams {
+	return &streams{
+		count: newLimiter(most, quarter(most), "streams", "close some, or stream from another process", kindTooManyStreams),
+		log:   log, valid: valid, logger: logger, open: make(map[*openStream]struct{}),
+	}
 }
 
-// begin adds a stream, or returns an error at the limit. Without keys all clients count as one, without a limit per key.
+// begin adds a stream, or returns an error at the limit.
 func (ss *streams) begin(who apikey.Identity, topic eventlog.Topic, end context.CancelFunc) (*openStream, error) {
+	if err := ss.count.begin(who); err != nil {
+		return nil, err
+	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	switch n := ss.ofKey[who.ID()]; {
-	case who.ID() != "" && n >= ss.mostKey:
-		return nil, kindTooManyStreams.past(int64(ss.mostKey), "the key %s has %d streams here, and %d of %d are the most for one key; close some, or stream from another process", who, n, ss.mostKey, ss.most)
-	case len(ss.open) >= ss.most:
-		return nil, kindOverloaded.past(int64(ss.most), "there are %d streams, the most there may be; try again later", ss.most)
-	}
 	st := &openStream{who: who, end: end, topic: topic, again: func() {}}
 	ss.open[st] = struct{}{}
-	ss.ofKey[who.ID()]++
 	return st, nil
 }
 
@@ -60,9 +58,7 @@ func (ss *streams) close(st *openStream) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	delete(ss.open, st)
-	if ss.ofKey[st.who.ID()]--; ss.ofKey[st.who.ID()] == 0 {
-		delete(ss.ofKey, st.who.ID())
-	}
+	ss.count.end(st.who)
 }
 
 // refresh returns the stream's current topic, and a context for waiting that also ends when the topic changes again.

@@ -148,7 +148,7 @@ func (c *conn) awaitHeader(polls context.Context) (header, error) {
 		_, err := c.in.Peek(1)
 		switch {
 		case err == nil:
-			c.deadline = time.Now().Add(c.s.cfg.FrameTimeout)
+			c.deadline = time.Now().Add(frameTimeout)
 			c.nc.SetReadDeadline(c.deadline)
 			if polls.Err() != nil {
 				return header{}, polls.Err()
@@ -249,7 +249,7 @@ func (c *call) badRequest(err error) error {
 // readFailed turns a timeout within a frame into a refusal, and EOF into io.ErrUnexpectedEOF.
 func (c *conn) readFailed(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return refuse("slow_frame", "the request was still incomplete %v after its first byte", c.s.cfg.FrameTimeout)
+		return refuse("slow_frame", "the request was still incomplete %v after its first byte", frameTimeout)
 	}
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

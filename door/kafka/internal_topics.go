@@ -23,10 +23,13 @@ func (s *Server) openOffsetsTopic(ctx context.Context) {
 	}
 }
 
-// checkDeletes refuses to delete records of internal topics.
+// checkDeletes refuses to delete records of internal topics, and of topics that a use of weir's alone appends to.
 func checkDeletes(topic eventlog.Topic) error {
-	if eventlog.InternalTopic(topic.Name) {
+	switch {
+	case eventlog.InternalTopic(topic.Name):
 		return deny(kerr.InvalidTopicException, "topic %q is internal: clients may not delete its records", topic.Name)
+	case topic.Writer != "":
+		return deny(kerr.InvalidTopicException, "%s alone change topic %q, and projections would lack the records; retention.ms of the topic says how long they are kept", topic.Writer, topic.Name)
 	}
 	return nil
 }

@@ -61,6 +61,7 @@ func TestClientsReadACategoryAndDoNotAppendToIt(t *testing.T) {
 			t.Errorf("a client's record: %v", err)
 		}
 	}
+	wantCode(t, "delete its records", b.deleteRecords("order", 0, 0).ErrorCode, kerr.InvalidTopicException)
 	ends, err := kadm.NewClient(b.client()).ListEndOffsets(t.Context(), "order")
 	if at, ok := ends.Lookup("order", 0); err != nil || !ok || at.Offset != 0 {
 		t.Errorf("the category ends at %+v, %v", at, err)

@@ -15,8 +15,12 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/budget"
+	"github.com/weir-log/weir/internal/conns"
 	"github.com/weir-log/weir/use/group"
 )
+
+// frameTimeout bounds the time from a frame's first byte to its last.
+const frameTimeout = 30 * time.Second
 
 // Config configures a Server. A field's zero value means its default.
 type Config struct {
@@ -29,12 +33,11 @@ type Config struct {
 	AnyReplicationFactor bool // CreateTopics takes a replication factor above 1, and shows it as 1
 
 	Conns         int   // most connections; default 10,000
-	ConnsPerIP    int   // most connections from one address; default 1,000
+	ConnsPerIP    int   // most connections from one address, or from one IPv6 /64; default 1,000
 	FrameBytes    int   // largest produce request (socket.request.max.bytes); default 100 MiB, as in Kafka
 	InFlightBytes int64 // requests being read or handled, over all connections, and one request beyond; default 128 MiB, never less than one frame
 	FetchBytes    int64 // records being read and sent for fetches, over all connections, and one batch beyond; default 64 MiB
 
-	FrameTimeout time.Duration // from a frame's first byte to its last; default 30 s
 	IdleTimeout  time.Duration // a connection with nothing to do is closed; default 10 min (connections.max.idle.ms)
 	WriteTimeout time.Duration // for a client to read one answer; default 2 min
 	DrainTimeout time.Duration // for requests in progress when Serve's context ends; default 5 s
@@ -77,7 +80,6 @@ func (c Config) withDefaults() Config {
 	c.InFlightBytes = max(c.InFlightBytes, int64(c.FrameBytes), smallFrameMax)
 	c.FetchBytes = cmp.Or(c.FetchBytes, 64<<20)
 	c.FetchBytes = max(c.FetchBytes, fetchMax)
-	c.FrameTimeout = cmp.Or(c.FrameTimeout, 30*time.Second)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 10*time.Minute)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 2*time.Minute)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
@@ -105,10 +107,7 @@ type Server struct {
 
 	frames  *budget.Budget // bytes of requests being read or handled
 	fetches *budget.Budget // bytes of records being read and sent
-
-	mu    sync.Mutex     // guards conns and perIP
-	conns int            // open now
-	perIP map[string]int // open now, by the client's address
+	conns   *conns.Limit
 }
 
 // New makes a server on log. Consumer groups work while the coordinator runs.
@@ -121,7 +120,7 @@ func New(log *eventlog.Log, groups *group.Coordinator, cfg Config) *Server {
 		apis:    make(map[int16]*api),
 		frames:  budget.New(cfg.InFlightBytes),
 		fetches: budget.New(cfg.FetchBytes),
-		perIP:   make(map[string]int),
+		conns:   conns.NewLimit(cfg.Conns, cfg.ConnsPerIP),
 	}
 	for _, a := range apis() {
 		a.prepare()
@@ -160,16 +159,16 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		case <-serving.Done():
 		}
 	})()
-	return s.accept(ctx, l, func(nc net.Conn, ip string) {
+	return s.accept(ctx, l, func(nc net.Conn, leave func()) {
 		open.Go(func() {
-			defer s.leave(ip)
+			defer leave()
 			newConn(s, nc).serve(serving, ctx)
 		})
 	})
 }
 
 // accept hands every connection within the limits to serve, until ctx ends.
-func (s *Server) accept(ctx context.Context, l net.Listener, serve func(nc net.Conn, ip string)) error {
+func (s *Server) accept(ctx context.Context, l net.Listener, serve func(nc net.Conn, leave func())) error {
 	const firstPause, lastPause = 5 * time.Millisecond, time.Second
 	pause := firstPause
 	for {
@@ -192,41 +191,29 @@ func (s *Server) accept(ctx context.Context, l net.Listener, serve func(nc net.C
 			continue
 		}
 		pause = firstPause
-		ip, _ := hostPort(nc.RemoteAddr())
-		if reason, err := s.enter(ip); err != nil {
+		leave, reason, err := s.enter(nc.RemoteAddr())
+		if err != nil {
 			s.cfg.Observer.Refused(reason)
-			s.cfg.Logger.Debug("kafka: connection refused", "client", ip, "error", err)
+			s.cfg.Logger.Debug("kafka: connection refused", "client", nc.RemoteAddr(), "error", err)
 			nc.Close()
 			continue
 		}
-		serve(nc, ip)
+		serve(nc, leave)
 	}
 }
 
-// enter counts a new connection, or refuses it at the limit.
-func (s *Server) enter(ip string) (reason string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conns >= s.cfg.Conns {
-		return "connections", fmt.Errorf("%d connections are open, the limit", s.conns)
+// enter counts a new connection until leave is called, or refuses it at a limit.
+func (s *Server) enter(a net.Addr) (leave func(), reason string, err error) {
+	uncount, err := s.conns.Enter(a)
+	if err == nil {
+		s.cfg.Observer.Connected(+1)
+		return func() { uncount(); s.cfg.Observer.Connected(-1) }, "", nil
 	}
-	if s.perIP[ip] >= s.cfg.ConnsPerIP {
-		return "connections_per_ip", fmt.Errorf("%d connections from %s are open, the limit for one address", s.perIP[ip], ip)
+	var full *conns.FullError
+	if errors.As(err, &full) && full.From.IsValid() {
+		return nil, "connections_per_ip", err
 	}
-	s.conns++
-	s.perIP[ip]++
-	s.cfg.Observer.Connected(+1)
-	return "", nil
-}
-
-func (s *Server) leave(ip string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.conns--
-	if s.perIP[ip]--; s.perIP[ip] == 0 {
-		delete(s.perIP, ip)
-	}
-	s.cfg.Observer.Connected(-1)
+	return nil, "connections", err
 }
 
 // hostPort splits an address. An address without a port, such as a pipe's, is only a host.

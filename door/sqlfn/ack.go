@@ -155,8 +155,8 @@ func (m *Mover) tell(ctx context.Context, c call, some []answer) error {
 		receipts[i] = a.receipt()
 	}
 	q, err := m.cfg.Queues.OpenID(ctx, c.queue)
-	if errors.Is(err, queue.ErrUnknownQueue) {
-		return nil // a deleted queue needs no answers
+	if isGone(err) {
+		return nil
 	}
 	if err != nil {
 		return err
@@ -164,14 +164,20 @@ func (m *Mover) tell(ctx context.Context, c call, some []answer) error {
 	errs, err := c.tell(ctx, q, m.inbox.unchanged, receipts)
 	for _, one := range errs {
 		var stale *queue.StaleReceiptError
-		if one != nil && (!errors.As(one, &stale) || c.acks && !stale.Done) {
+		if one != nil && !isGone(one) && (!errors.As(one, &stale) || c.acks && !stale.Done) {
 			err = one
 		}
 	}
-	if errors.Is(err, queue.ErrUnknownQueue) {
+	if isGone(err) {
 		return nil
 	}
 	return err
+}
+
+// isGone reports whether an answer's queue was deleted, or the topic that its message was in: then nobody needs the answer. A receipt is bad where the
+// topic of one priority was deleted, for the queue has no such partition.
+func isGone(err error) bool {
+	return errors.Is(err, queue.ErrUnknownQueue) || errors.Is(err, eventlog.ErrUnknownTopic) || errors.Is(err, queue.ErrBadReceipt)
 }
 
 // dropAnswers deletes the rows of answers that were told.

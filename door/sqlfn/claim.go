@@ -55,6 +55,7 @@ type claims struct {
 	rooms    chan struct{} // has a value for each answer with messages, answersMax at most
 	finished chan outcome
 	serving  sync.WaitGroup
+	giving   sync.WaitGroup // what no session got is given back, answersMax outcomes at most at a time: they keep their rooms
 
 	open        map[int64]request // those in hand
 	low         int64             // no request has an id up to this one,
@@ -63,6 +64,7 @@ type claims struct {
 	remain      bool              // there may be rows to sweep
 	keptAt      time.Time
 	sweptAt     time.Time
+	emptyAt     time.Time // when the last look began that found nothing
 }
 
 // request is what a session asks for.
@@ -116,10 +118,12 @@ func (c *claims) run(ctx context.Context) {
 		if len(c.open) > 0 || c.remain {
 			tick = ticks.C
 		}
+		asked, rested := c.hears(c.door.asked)
 		select {
 		case <-ctx.Done():
-		case <-c.door.asked:
+		case <-asked:
 			look = true
+		case <-rested:
 		case <-again:
 			look = true
 		case o := <-c.finished:
@@ -136,6 +140,16 @@ func (c *claims) run(ctx context.Context) {
 	for o := range c.finished {
 		c.answer(working, o)
 	}
+	c.giving.Wait()
+}
+
+// hears returns asked, or a timer after which it is to be asked for again: soon after a look that found nothing no notification counts, for any session can
+// notify in a loop.
+func (c *claims) hears(asked <-chan struct{}) (_ <-chan struct{}, rested <-chan time.Time) {
+	if rest := pollFast - time.Since(c.emptyAt); rest > 0 {
+		return nil, time.After(rest)
+	}
+	return asked, nil
 }
 
 // step takes requests if it is to look for them, and does what is due for those in hand.
@@ -158,6 +172,7 @@ func (c *claims) step(ctx, working context.Context, look bool) error {
 
 // take takes requests, and starts to serve them.
 func (c *claims) take(ctx, working context.Context) error {
+	began := time.Now()
 	var taken []request
 	err := c.door.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `SELECT id, queue, most, coalesce(lease, 0), wait, worker FROM weir.take_requests($1, $2, $3, $4)`,
@@ -175,6 +190,9 @@ func (c *claims) take(ctx, working context.Context) error {
 	})
 	if err != nil {
 		return fmt.Errorf("take requests for claims: %w", err)
+	}
+	if len(taken) == 0 {
+		c.emptyAt = began
 	}
 	if len(c.open) == 0 {
 		c.keptAt = time.Now()
@@ -279,13 +297,15 @@ func (c *claims) answer(ctx context.Context, o outcome) {
 			more = false
 		}
 	}
+	left := all
 	defer func() {
 		for _, o := range all {
-			o.leave()
 			delete(c.open, o.id)
+			if !slices.ContainsFunc(left, func(l outcome) bool { return l.id == o.id }) {
+				o.leave()
+			}
 		}
 	}()
-	left := all
 	for try := range answerTries {
 		if try > 0 {
 			time.Sleep(5 * time.Millisecond) // a session had it locked
@@ -293,6 +313,7 @@ func (c *claims) answer(ctx context.Context, o outcome) {
 		done, err := c.write(ctx, left)
 		if err != nil {
 			c.logger.Warn("answers to claims by SQL were not written: their messages come back when their leases end", "answers", len(left), "err", err)
+			left = nil
 			return
 		}
 		left = slices.DeleteFunc(slices.Clone(left), func(o outcome) bool { return slices.Contains(done, o.id) || len(o.messages) == 0 })
@@ -301,7 +322,12 @@ func (c *claims) answer(ctx context.Context, o outcome) {
 		}
 	}
 	for _, o := range left {
-		o.queue.GiveBack(o.messages)
+		c.giving.Go(func() { // it may wait for the store, and others' claims go on meanwhile
+			defer o.leave()
+			if err := recovered.Do(func() error { o.queue.GiveBack(o.messages); return nil }); err != nil {
+				c.logger.Error("messages that no session got were not given back: they come back when their leases end", "err", err)
+			}
+		})
 	}
 }
 

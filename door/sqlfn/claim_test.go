@@ -165,6 +165,9 @@ func TestAClaimFailsSoonWhereNoWeirRuns(t *testing.T) {
 	if took := time.Since(began); stateOf(err) != "WE010" || took > 20*time.Second {
 		t.Errorf("after %v: %v, want WE010", took, err)
 	}
+	if want := "no running weir took the claim within 5 s: none runs, or each is busy with 1000 others"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
 }
 
 // SQL, Go, and two processes that serve one queue: each message is claimed by one of them, and done once.

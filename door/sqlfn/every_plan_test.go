@@ -166,7 +166,7 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 	_, err = m.log.Seek(ctx, p, eventlog.Goal{Bytes: 100_000})
 	check(err)
 
-	peer, err := group.JoinPeers(ctx, m.log, group.PeerConfig{Group: "g", Topics: []string{"orders"}})
+	peer, err := group.New(m.log, group.Config{}).JoinPeer(ctx, group.PeerConfig{Group: "g", Topics: []string{"orders"}})
 	check(err)
 	for n := range 5 {
 		run(t, conn, fmt.Sprintf(`SELECT weir.commit_offset('g', 'orders', 0, %d, %d, '%s', %d)`, n+1, n, peer.ID(), peer.Generation()))
@@ -189,7 +189,7 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 
 	gone, err := m.log.CreateTopic(ctx, eventlog.TopicSpec{Name: "gone", Partitions: 3})
 	check(err)
-	_, err = m.log.AddPartitions(ctx, "gone", 4)
+	_, err = m.log.ChangeTopic(ctx, "gone", eventlog.TopicChange{Partitions: 4})
 	check(err)
 	_, err = m.log.Publish(ctx, gone.Partitions[0], batch.Record{Value: []byte("v")})
 	check(err)

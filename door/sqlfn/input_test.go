@@ -203,7 +203,7 @@ func TestWhatATopicAllowsCountsFromItsCommit(t *testing.T) {
 	if got := refusal(t, conn, `SELECT weir.publish('orders', NULL, 'v', partition => 1)`); got.Code != "WE002" {
 		t.Error(got)
 	}
-	if _, err := p.log.AddPartitions(t.Context(), "orders", 2); err != nil {
+	if _, err := p.log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{Partitions: 2}); err != nil {
 		t.Fatal(err)
 	}
 	exec(t, conn, `SELECT weir.publish('orders', NULL, 'v', partition => 1)`)

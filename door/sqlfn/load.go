@@ -165,30 +165,3 @@ func parseHeaders(object []byte) ([]batch.RecordHeader, error) {
 	}
 	return headers, nil
 }
-
-// batchBytes bounds a batch made of many rows; half of Kafka's default for max.message.bytes.
-const batchBytes = 512 << 10
-
-// seal makes batches of the rows, by the topic's settings.
-func (l *partitionRows) seal() ([]eventlog.Batch, error) {
-	// What each record but the first saves: it shares the header's 61 bytes, and needs up to 14 more for its deltas.
-	const shared = 61 - 14
-	var batches []eventlog.Batch
-	most := min(batchBytes, l.topic.MaxMessageBytes())
-	for rest := l.records; len(rest) > 0; {
-		n, size := 0, shared
-		for n < len(rest) {
-			if size += batch.SealedSize(&rest[n]) - shared; n > 0 && size > most {
-				break
-			}
-			n++
-		}
-		b, err := l.topic.Seal(l.topic.Partitions[l.partition], rest[:n])
-		if err != nil {
-			return nil, err
-		}
-		batches = append(batches, b)
-		rest = rest[n:]
-	}
-	return batches, nil
-}

@@ -349,20 +349,31 @@ func (m *Mover) moveRows(ctx context.Context, lanes ...*partitionRows) error {
 	oldest := time.Now()
 	for _, lane := range lanes {
 		ids = append(ids, lane.ids...)
-		var batches []eventlog.Batch
-		err := recovered.Do(func() (err error) { batches, err = lane.seal(); return err })
+		if len(lane.records) == 0 {
+			continue // its rows only go
+		}
+		err := recovered.Do(func() error {
+			batches, err := lane.topic.SealAll(lane.topic.Partitions[lane.partition], lane.records)
+			e.Batches = append(e.Batches, batches...)
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("seal %d events for topic %q: %w", len(lane.ids), lane.topic.Name, err)
 		}
-		e.Batches = append(e.Batches, batches...)
-		if len(lane.records) > 0 && lane.since.Before(oldest) {
+		if lane.since.Before(oldest) {
 			oldest = lane.since
 		}
 	}
 	if len(ids) == 0 {
 		return nil
 	}
-	ctx, end := m.cfg.Tracer.Start(ctx, "mover", eventlog.SpanInfo{Records: len(ids), Links: links(lanes)})
+	info := eventlog.SpanInfo{Records: len(ids)}
+	for _, lane := range lanes {
+		for i := range lane.records {
+			info.Link(lane.records[i].Headers)
+		}
+	}
+	ctx, end := m.cfg.Tracer.Start(ctx, "mover", info)
 	bases, err := m.inbox.move(ctx, ids, e)
 	end(err)
 	if err != nil {
@@ -375,19 +386,4 @@ func (m *Mover) moveRows(ctx context.Context, lanes ...*partitionRows) error {
 	m.log.Committed(m.incarnation.store.Told(), placed)
 	m.cfg.Observer.Moved(len(ids), time.Since(oldest))
 	return nil
-}
-
-// linksMax bounds the spans that one span of a move is linked to.
-const linksMax = 32
-
-// links returns the trace contexts in the records' headers, at most linksMax.
-func links(lanes []*partitionRows) (list []eventlog.TraceContext) {
-	for _, lane := range lanes {
-		for i := range lane.records {
-			if link, ok := eventlog.TraceOf(lane.records[i].Headers); ok && len(list) < linksMax {
-				list = append(list, link)
-			}
-		}
-	}
-	return list
 }

@@ -267,7 +267,7 @@ func TestWhoLostAPartitionInARebalanceDoesNotCommitWithItsSuccessor(t *testing.T
 	exec(t, stale, `CREATE TABLE done (grp text, by text)`)
 	join := func(t *testing.T, name string) *group.Peer {
 		t.Helper()
-		peer, err := group.JoinPeers(t.Context(), p.log, group.PeerConfig{Group: name, Topics: []string{topic.Name}})
+		peer, err := group.New(p.log, group.Config{}).JoinPeer(t.Context(), group.PeerConfig{Group: name, Topics: []string{topic.Name}})
 		if err != nil {
 			t.Fatal(err)
 		}

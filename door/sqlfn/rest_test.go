@@ -28,6 +28,31 @@ func TestAStormOfNotificationsDoesNotMakeAStormOfLooks(t *testing.T) {
 	})
 }
 
+func TestAStormOfNotificationsDoesNotMakeAStormOfLooksForClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		notified := make(chan struct{})
+		close(notified) // it receives all the time
+		c := &claims{}
+		looks := 0
+		for end := time.Now().Add(time.Second); time.Now().Before(end) && looks < 10_000; {
+			asked, rested := c.hears(notified)
+			select {
+			case <-asked:
+				looks++
+				c.emptyAt = time.Now()
+			case <-rested:
+			}
+		}
+		if looks > 500 {
+			t.Errorf("%d looks in a second that found nothing", looks)
+		}
+		c.emptyAt = time.Now().Add(-pollFast)
+		if asked, _ := c.hears(notified); asked == nil {
+			t.Error("the last look that found nothing was long ago, and a notification has to wait")
+		}
+	})
+}
+
 // Positions that wait in memory are due at once while the database is away: they must not shorten the pause after an error.
 func TestTheMoverPausesAfterAnErrorWhilePositionsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

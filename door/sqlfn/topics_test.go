@@ -187,7 +187,7 @@ func TestTopicsOfOtherProcessesAreKnownInTime(t *testing.T) {
 	conn := connect(t, address)
 	exec(t, conn, `SELECT weir.publish('orders', 'k', 'v')`)
 	p.read("orders", 1)
-	if _, err := other.log.AddPartitions(t.Context(), "orders", 4); err != nil {
+	if _, err := other.log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{Partitions: 4}); err != nil {
 		t.Fatal(err)
 	}
 	exec(t, conn, `SELECT weir.publish('orders', 'k', 'v', partition => 3)`)

@@ -201,7 +201,7 @@ func TestGroupsShowPeersUntilTheyAreDead(t *testing.T) {
 	topic := r.topic("t", 3, nil)
 	r.fill(topic.Partitions[1], 4)
 	for _, client := range []string{"a", "b"} { // the second waits for what the first has
-		if _, err := group.JoinPeers(t.Context(), r.log, group.PeerConfig{Group: "g/h", Topics: []string{"t"}, Client: client, Session: 8 * time.Second}); err != nil {
+		if _, err := group.New(r.log, group.Config{}).JoinPeer(t.Context(), group.PeerConfig{Group: "g/h", Topics: []string{"t"}, Client: client, Session: 8 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	}

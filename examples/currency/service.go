@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -110,16 +111,38 @@ func (s *service) add(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	done, err := s.streams.Append(r.Context(), s.stream(e.Pair), weir.AnyVersion, weir.NewStreamEvent{Type: eventType, Data: data, Time: e.Time})
+	done, err := s.append(r.Context(), s.stream(e.Pair), weir.NewStreamEvent{ID: rand.Text(), Type: eventType, Data: data, Time: e.Time})
 	if err != nil {
-		status := http.StatusServiceUnavailable
-		if errors.As(err, new(*weir.InvalidError)) {
-			status = http.StatusBadRequest
-		}
-		http.Error(w, err.Error(), status)
+		http.Error(w, err.Error(), statusOf(err))
 		return
 	}
 	answer(w, map[string]int64{"version": done.Version})
+}
+
+// append appends an event, and again where the answer of the store was lost: by its id it is there once.
+func (s *service) append(ctx context.Context, stream string, e weir.NewStreamEvent) (done weir.StreamAppended, err error) {
+	done, err = s.streams.Append(ctx, stream, weir.AnyVersion, e)
+	for again := 0; again < 3 && errors.Is(err, weir.ErrUnsure); again++ {
+		if done, err = s.streams.Append(ctx, stream, weir.AnyVersion, e); err != nil { // what fails now says nothing of the try before
+			err = fmt.Errorf("%w: %w", weir.ErrUnsure, err)
+		}
+	}
+	return done, err
+}
+
+// statusOf tells a client what it may assume: after 4xx and 503 nothing was appended, after 500 the price may be there.
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, weir.ErrUnsure):
+		return http.StatusInternalServerError
+	case errors.Is(err, weir.ErrEventIDReused):
+		return http.StatusUnprocessableEntity
+	case errors.Is(err, weir.ErrTooLarge), errors.As(err, new(*weir.InvalidError)):
+		return http.StatusBadRequest
+	case errors.Is(err, weir.ErrUnavailable):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
 }
 
 // latest tells the newest price of a pair, as the projection has it; with ?at=, what it was then, by the events themselves.

@@ -76,7 +76,7 @@ var mutants = []mutant{
 		name: "a claim is told before it is stored", finds: []string{"Q2", "Q3", "Q4"},
 		edits: []edit{{
 			"use/queue/claim.go",
-			"if err := q.change(ctx, p, &op{apply: apply, onAbandoned: func() { giveBack(granted) }}); err != nil {\n",
+			"if err := q.change(ctx, p, &op{apply: apply, claims: true, onAbandoned: func() { giveBack(granted) }}); err != nil {\n",
 			"if next := s.known(); next != nil {\n\t\tnext = next.clone()\n\t\tif _, err = apply(next, &change{}); err == nil {\n\t\t\ts.mu.Lock()\n\t\t\ts.state = next\n\t\t\ts.mu.Unlock()\n\t\t}\n\t}\n\tif err != nil {\n",
 		}},
 	},
@@ -94,6 +94,14 @@ var mutants = []mutant{
 	{
 		name: "a queue's state is put without a check of its version", finds: []string{"Q2", "Q3", "Q4"},
 		edits: []edit{{"use/queue/shard.go", "c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: s.key, Version: s.version})\n", "\n"}},
+	},
+	{
+		name: "a stream is appended to without a check of its version", finds: []string{"S1", "S2"},
+		edits: []edit{{"use/stream/writer.go", "e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version})\n", "\n"}},
+	},
+	{
+		name: "a conflict rests on a version from memory", finds: []string{"S1"},
+		edits: []edit{{"use/stream/writer.go", "case !fresh:\n", "case false:\n"}},
 	},
 }
 

@@ -129,7 +129,7 @@ func spoken(t *testing.T) map[string]string {
 	for _, c := range []struct{ files, said, metric string }{
 		{"../../eventlog/*.go", `(?:failed|StoreFailed)\("(\w+)"`, `weir_store_errors_total{op="?"}`},
 		{"../../door/kafka/*.go", `refuse\("(\w+)"`, `weir_kafka_refused_total{reason="?"}`},
-		{"../../door/kafka/server.go", `return "(\w+)", fmt.Errorf`, `weir_kafka_refused_total{reason="?"}`},
+		{"../../door/kafka/server.go", `return nil, "(\w+)", err`, `weir_kafka_refused_total{reason="?"}`},
 	} {
 		files, err := filepath.Glob(c.files)
 		if err != nil {

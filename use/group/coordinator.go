@@ -18,13 +18,10 @@ type Config struct {
 	// default 500 ms, negative: not at all. Kafka's group.initial.rebalance.delay.ms, there 3 s (KIP-134): long
 	// enough for a fleet that starts together, short enough for a person who waits at a console.
 	InitialDelay time.Duration
-	SessionMin   time.Duration // shortest session timeout a member may ask for; default 6 s
-	SessionMax   time.Duration // longest session timeout a member may ask for; default 30 min
-	MembersMax   int           // most members of one group; default 2000
-	MemberBytes  int           // most bytes of one member's protocols; default 1 MiB
-	GroupBytes   int           // most bytes of all members' protocols in one group; default 16 MiB
-	MembersBytes int           // most bytes of all members' protocols and assignments in all groups, and of member ids given out; default 256 MiB
-	GroupsMax    int           // most groups in memory; default 10,000. Empty ones make room and are read again when needed
+	MembersMax   int // most members of one group; default 2000
+	GroupBytes   int // most bytes of all members' protocols in one group; default 16 MiB
+	MembersBytes int // most bytes of all members' protocols and assignments in all groups, and of member ids given out; default 256 MiB
+	GroupsMax    int // most groups in memory; default 10,000. Empty ones make room and are read again when needed
 
 	Beside Beside // where else offsets are committed; nil: nowhere
 
@@ -35,12 +32,16 @@ type Config struct {
 	Logger *slog.Logger // default: slog.Default()
 }
 
+const (
+	// sessionMin and sessionMax bound the session timeout that a member may ask for, as Kafka's group.min.session.timeout.ms and group.max.session.timeout.ms do.
+	sessionMin, sessionMax = 6 * time.Second, 30 * time.Minute
+	// protocolBytes bounds one member's protocols.
+	protocolBytes = 1 << 20
+)
+
 func (c Config) withDefaults() Config {
 	c.InitialDelay = cmp.Or(c.InitialDelay, 500*time.Millisecond)
-	c.SessionMin = cmp.Or(c.SessionMin, 6*time.Second)
-	c.SessionMax = cmp.Or(c.SessionMax, 30*time.Minute)
 	c.MembersMax = cmp.Or(c.MembersMax, 2000)
-	c.MemberBytes = cmp.Or(c.MemberBytes, 1<<20)
 	c.GroupBytes = cmp.Or(c.GroupBytes, 16<<20)
 	c.MembersBytes = cmp.Or(c.MembersBytes, 256<<20)
 	c.GroupsMax = cmp.Or(c.GroupsMax, 10_000)
@@ -61,6 +62,7 @@ type Coordinator struct {
 	log    *eventlog.Log
 	cfg    Config
 	logger *slog.Logger
+	peers  register // those that joined through this coordinator
 
 	mu          sync.Mutex // guards groups, idle, every group's users and counted, bytes, memberships, hosts, and closed
 	groups      map[string]*group
@@ -75,7 +77,10 @@ type Coordinator struct {
 // New makes a coordinator of all groups in the log's store. It reads a group when the group is first asked for.
 func New(log *eventlog.Log, cfg Config) *Coordinator {
 	cfg = cfg.withDefaults()
-	return &Coordinator{log: log, cfg: cfg, logger: cfg.Logger, groups: make(map[string]*group), hosts: make(map[string]usage), idle: list.New()}
+	return &Coordinator{
+		log: log, cfg: cfg, logger: cfg.Logger, peers: register{running: make(map[string]map[*Peer]bool)},
+		groups: make(map[string]*group), hosts: make(map[string]usage), idle: list.New(),
+	}
 }
 
 // Run removes expired groups and offsets until ctx ends. Then all members get ErrMoved, so that they look for another coordinator;

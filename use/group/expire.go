@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -188,58 +186,4 @@ func (c *Coordinator) expire(ctx context.Context, name string) error {
 	g.submit(ctx, &ch)
 	_, err = ch.ticket.Wait(ctx)
 	return g.land(ch, err)
-}
-
-// Lag is a group's lag in one partition.
-type Lag struct {
-	Group, Topic string
-	Partition    int32
-	Committed    eventlog.Offset
-	Records      int64
-}
-
-// Stat is a group's size, for metrics.
-type Stat struct {
-	Group   string
-	State   State
-	Members int
-}
-
-// Stats returns all groups and their lag: one trip per thousand groups, peers and offsets, and one for the ends of the partitions.
-func (c *Coordinator) Stats(ctx context.Context) ([]Stat, []Lag, error) {
-	seen, err := c.survey(ctx, Filter{Prefixes: AllPrefixes})
-	if err != nil {
-		return nil, nil, fmt.Errorf("sizes of groups: %w", err)
-	}
-	stats := slices.SortedFunc(maps.Values(seen), func(a, b surveyed) int { return strings.Compare(a.Group, b.Group) })
-	out := make([]Stat, len(stats))
-	for i, s := range stats {
-		out[i] = Stat{s.Group, s.State, s.members}
-	}
-	var lags []Lag
-	var ps []eventlog.Partition
-	err = c.log.ListAll(ctx, offsetPrefix, func(kv eventlog.KeyValue) error {
-		name, o, err := parseOffset(kv)
-		if err != nil {
-			return err
-		}
-		topic, err := c.log.TopicByID(o.Topic)
-		if err != nil || int(o.Partition) >= len(topic.Partitions) {
-			return nil
-		}
-		ps = append(ps, topic.Partitions[o.Partition])
-		lags = append(lags, Lag{Group: name, Topic: topic.Name, Partition: o.Partition, Committed: o.Offset})
-		return nil
-	})
-	if err != nil || len(ps) == 0 {
-		return out, nil, err
-	}
-	ends, err := c.log.Bounds(ctx, ps...)
-	if err != nil {
-		return out, nil, fmt.Errorf("lag of groups: %w", err)
-	}
-	for i, s := range ends {
-		lags[i].Records = max(0, int64(s.Bounds.Next-max(lags[i].Committed, s.Bounds.First)))
-	}
-	return out, lags, nil
 }

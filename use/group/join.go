@@ -99,14 +99,14 @@ func (c *Coordinator) check(r Join) error {
 	if r.Group == "" {
 		return fmt.Errorf("%w: it is empty", ErrInvalidGroup)
 	}
-	if r.Session < c.cfg.SessionMin || r.Session > c.cfg.SessionMax {
-		return fmt.Errorf("join group %q: %w: %v is outside [%v, %v]", r.Group, ErrInvalidSession, r.Session, c.cfg.SessionMin, c.cfg.SessionMax)
+	if r.Session < sessionMin || r.Session > sessionMax {
+		return fmt.Errorf("join group %q: %w: %v is outside [%v, %v]", r.Group, ErrInvalidSession, r.Session, sessionMin, sessionMax)
 	}
 	if n := len(r.Protocols); n > protocolsMax {
 		return fmt.Errorf("join group %q: %w: the member offers %d protocols, more than %d", r.Group, ErrTooLarge, n, protocolsMax)
 	}
-	if n := r.bytes(); n > c.cfg.MemberBytes {
-		return fmt.Errorf("join group %q: %w: the member's protocols have %d bytes, more than %d", r.Group, ErrTooLarge, n, c.cfg.MemberBytes)
+	if n := r.bytes(); n > protocolBytes {
+		return fmt.Errorf("join group %q: %w: the member's protocols have %d bytes, more than %d", r.Group, ErrTooLarge, n, protocolBytes)
 	}
 	return nil
 }

@@ -463,7 +463,7 @@ func TestLagIsWhatIsLeftToRead(t *testing.T) {
 			t.Fatalf("stats %+v, lags %+v", stats, lags)
 		}
 		for _, l := range lags {
-			if want := int64(l.Partition) * 6; l.Records != want || l.Topic != "orders" {
+			if want := int64(l.Partition) * 6; l.Records != want || l.Name != "orders" {
 				t.Fatalf("lag %+v, want %d", l, want)
 			}
 		}

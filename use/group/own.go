@@ -164,7 +164,7 @@ func (g *group) heartbeatDone(life int, version eventlog.Version, err error) {
 }
 
 func (g *group) shortestSession() time.Duration {
-	shortest := g.c.cfg.SessionMax
+	shortest := sessionMax
 	for _, m := range g.members {
 		shortest = min(shortest, m.session)
 	}

@@ -285,7 +285,7 @@ func TestAGroupIsFreeWhenItWasSilentForItsSession(t *testing.T) {
 			return err
 		},
 		"peers": func(t *testing.T, b *broker, _ group.Committed) error {
-			p, err := group.JoinPeers(t.Context(), b.log, group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet})
+			p, err := b.JoinPeer(t.Context(), group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet})
 			if err == nil {
 				wantHas(t, p, "orders:0")
 				err = p.Leave(t.Context())
@@ -344,7 +344,7 @@ func resets(t *testing.T, store eventlog.Store, poll time.Duration) {
 		b := brokers[i/3%2]
 		commit(t, b, "g", at(o, i))
 		wantOffset(t, b, "g", o.TopicPartition, i)
-		p, err := group.JoinPeers(t.Context(), b.log, group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet})
+		p, err := b.JoinPeer(t.Context(), group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet})
 		check(t, err)
 		check(t, p.Leave(t.Context()))
 		commit(t, b, "g", at(o, i+10))

@@ -32,18 +32,17 @@ type PeerConfig struct {
 	Topics     []string      // by name; one that does not exist yet is read once it does
 	Client     string        // a name for people; at most 255 bytes of UTF-8
 	FromLatest bool          // where nothing is committed, begin at the end, except in partitions that are added later; default: at the beginning
+	FromZero   bool          // where nothing is committed, begin at offset 0, also where the partition no longer has it
 	Session    time.Duration // after so long without a heartbeat the others take over; 1 s to 30 min, default 10 s
 	Heartbeat  time.Duration // between two heartbeats, at most a third of Session; default 3 s, or that third
 	Look       time.Duration // between two polls for what other processes changed in the group; default 1 s
-	Logger     *slog.Logger  // default: slog.Default()
-	Beside     Beside        // nil: offsets are committed in the group's keys alone
+	Logger     *slog.Logger  // default: the coordinator's
 }
 
 func (c PeerConfig) withDefaults() PeerConfig {
 	c.Session = cmp.Or(c.Session, 10*time.Second)
 	c.Heartbeat = cmp.Or(c.Heartbeat, min(3*time.Second, c.Session/3))
 	c.Look = cmp.Or(c.Look, time.Second)
-	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.Topics = slices.Compact(slices.Sorted(slices.Values(c.Topics)))
 	return c
 }
@@ -84,6 +83,8 @@ func (c PeerConfig) check() error {
 // Assignment is empty, and this Peer can commit nothing more. Join again for a new one.
 type Peer struct {
 	log     *eventlog.Log
+	among   *register // the peers of this process
+	beside  Beside    // as Config.Beside
 	cfg     PeerConfig
 	id      string
 	self    storedPeer
@@ -134,7 +135,7 @@ type Assigned struct {
 // errLeft is the end of a peer that left.
 var errLeft = fmt.Errorf("%w: it left the group", ErrFenced)
 
-// JoinPeers makes a new peer of a group. When it returns, the peer has its share of the free partitions; Run must then keep it
+// JoinPeer makes a new peer of a group. When it returns, the peer has its share of the free partitions; Run must then keep it
 // alive. It costs five store calls, two more if the group has committed nothing in a topic, one for each topic that does not exist
 // yet, and more if others join at the same time. It gets the partitions of expired members after half of their session and a
 // heartbeat: a new peer cannot know whether the store was unavailable to all of them.
@@ -142,8 +143,9 @@ var errLeft = fmt.Errorf("%w: it left the group", ErrFenced)
 // ErrInconsistentProtocol: members that are not peers, such as Kafka consumers, are in the group. ErrFull, ErrTooLarge,
 // ErrInvalidGroup and ErrInvalidSession refuse the peer; ErrUnavailable and eventlog.ErrUnsure mean that the
 // store did not answer.
-func JoinPeers(ctx context.Context, log *eventlog.Log, cfg PeerConfig) (*Peer, error) {
+func (c *Coordinator) JoinPeer(ctx context.Context, cfg PeerConfig) (*Peer, error) {
 	cfg = cfg.withDefaults()
+	cfg.Logger = cmp.Or(cfg.Logger, c.logger)
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
@@ -152,7 +154,7 @@ func JoinPeers(ctx context.Context, log *eventlog.Log, cfg PeerConfig) (*Peer, e
 		host = "" // it is for people only
 	}
 	p := &Peer{
-		log: log, cfg: cfg, id: cmp.Or(cfg.Client, "peer") + "-" + rand.Text(),
+		log: c.log, among: &c.peers, beside: c.cfg.Beside, cfg: cfg, id: cmp.Or(cfg.Client, "peer") + "-" + rand.Text(),
 		self:    storedPeer{Client: cfg.Client, Host: host[:min(len(host), clientIDMax)], Topics: cfg.Topics, SessionMS: cfg.Session.Milliseconds()},
 		changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), over: make(chan struct{}), turn: make(chan struct{}, 1),
 		before: make(map[eventlog.TopicID]int), held: make(map[TopicPartition]*Assigned), releasing: make(map[*release]bool),
@@ -219,7 +221,7 @@ func (p *Peer) withdraw(ctx context.Context) {
 // It reads the group's state once every Look. Once every Heartbeat it writes a heartbeat, and reads those of the others and the
 // state: by default fewer than two store calls a second.
 func (p *Peer) Run(ctx context.Context) error {
-	defer localPeers.add(p)()
+	defer p.among.add(p)()
 	doubt := time.AfterFunc(p.cfg.Session, p.notify) // Assignment has become empty, unless there was a heartbeat
 	defer doubt.Stop()
 	nextBeat := p.heartbeatSent().Add(p.cfg.Heartbeat)

@@ -36,8 +36,9 @@ func joinAndShare(b *testing.B, log *eventlog.Log, cfg group.PeerConfig, peers, 
 	var running sync.WaitGroup
 	defer func() { stop(); running.Wait() }()
 	balanced := make(chan struct{}, peers)
+	groups := group.New(log, group.Config{})
 	for range peers {
-		p, err := group.JoinPeers(ctx, log, cfg)
+		p, err := groups.JoinPeer(ctx, cfg)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -92,7 +92,7 @@ func TestAGroupOfDeadPeersIsEmpty(t *testing.T) {
 		b := startBroker(t, store, group.Config{})
 		orders := b.topic(t, "orders", 1)
 		dies := func(name string) *group.Peer {
-			p, err := group.JoinPeers(t.Context(), b.log, group.PeerConfig{Group: name, Topics: []string{"orders"}, Logger: quiet})
+			p, err := b.JoinPeer(t.Context(), group.PeerConfig{Group: name, Topics: []string{"orders"}, Logger: quiet})
 			check(t, err)
 			check(t, p.Commit(t.Context(), []group.Committed{at(orders[0], 4)}))
 			return p
@@ -130,14 +130,14 @@ func TestPeersDoNotJoinKafkaMembers(t *testing.T) {
 		kafka := newPlayer(b, "g", "k")
 		settle(t, kafka)
 		cfg := group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet}
-		_, err := group.JoinPeers(t.Context(), b.log, cfg)
+		_, err := b.JoinPeer(t.Context(), cfg)
 		wantErr(t, err, group.ErrInconsistentProtocol)
 		if !strings.Contains(err.Error(), "Stop them") {
 			t.Errorf("it does not say what to do: %v", err)
 		}
 		_, err = b.Leave(t.Context(), "g", []group.Leaver{{Member: kafka.join.Member}})
 		check(t, err)
-		p, err := group.JoinPeers(t.Context(), b.log, cfg)
+		p, err := b.JoinPeer(t.Context(), cfg)
 		check(t, err)
 		wantHas(t, p, "orders:0")
 		check(t, p.Leave(t.Context()))

@@ -288,7 +288,7 @@ func (p *Peer) remembers(of eventlog.Partition, epoch int32) bool {
 // doubted lists the partitions of which the keys alone do not say where the group is: those given, and, of topics in which no key says that the group has
 // begun, all.
 func (p *Peer) doubted(committed map[TopicPartition]eventlog.Offset, given []TopicPartition) []TopicPartition {
-	if p.cfg.Beside == nil {
+	if p.beside == nil {
 		return nil
 	}
 	seen := make(map[eventlog.TopicID]bool)
@@ -362,12 +362,14 @@ func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases ma
 			continue
 		case s.end:
 			begins[s.TopicPartition] = found[i].Bounds.Next
+		case p.cfg.FromZero:
+			begins[s.TopicPartition] = 0
 		default:
 			begins[s.TopicPartition] = found[i].Bounds.First
 		}
 		pin := Committed{TopicPartition: s.TopicPartition, Name: s.name, Offset: begins[s.TopicPartition], LeaderEpoch: epoch}
 		if base, known := bases[s.TopicPartition]; known { // what is committed beside it meanwhile counts
-			pin.Metadata = p.cfg.Beside.Mark(pin.Offset, Position{Offset: -1, Base: base})
+			pin.Metadata = p.beside.Mark(pin.Offset, Position{Offset: -1, Base: base})
 		}
 		pins = append(pins, pin)
 		checks = append(checks, eventlog.Check{Key: OffsetKey(p.cfg.Group, s.TopicPartition)}) // there is none: not even one that is on its way

@@ -55,7 +55,7 @@ func peerOf(session time.Duration) group.PeerConfig {
 
 // handleAll is an application: a peer that tells of each event, one at a time, commits it, and gives back what is asked for.
 func handleAll(ctx context.Context, log *eventlog.Log, cfg group.PeerConfig, tell func(group.Assigned)) error {
-	p, err := group.JoinPeers(ctx, log, cfg)
+	p, err := group.New(log, group.Config{}).JoinPeer(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func TestAZombieIsFencedOnEveryStore(t *testing.T) {
 			t.Parallel()
 			b := startFollowing(t, open(t), group.Config{}, 50*time.Millisecond)
 			o := b.topic(t, "orders", 1)[0]
-			zombie, err := group.JoinPeers(t.Context(), b.log, peerOf(time.Second)) // nothing keeps it alive
+			zombie, err := b.JoinPeer(t.Context(), peerOf(time.Second)) // nothing keeps it alive
 			check(t, err)
 			check(t, zombie.Commit(t.Context(), []group.Committed{at(o, 5)}))
 			heir := joinPeer(t, b, peerOf(30*time.Second))

@@ -44,7 +44,7 @@ func (p *Peer) heartbeat(ctx context.Context) error {
 	p.heartbeatVersion++
 	p.mu.Lock()
 	silent := sent.Sub(p.lastHeartbeat)
-	if p.cfg.Beside != nil && time.Since(p.lastHeartbeat) >= p.cfg.Session {
+	if p.beside != nil && time.Since(p.lastHeartbeat) >= p.cfg.Session {
 		clear(p.held) // The session had expired, so Assignment was empty. fill must read all positions again, also those committed with SQL.
 	}
 	switch {
@@ -264,7 +264,7 @@ func (p *Peer) write(ctx context.Context, next membership, with eventlog.Entry) 
 	switch {
 	case err == nil:
 		p.logger.Info("group has a new generation", "generation", next.generation, "members", len(next.members))
-		localPeers.wake(p)
+		p.among.wake(p)
 	case errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrClosed):
 		err = fmt.Errorf("%w (%w)", ErrUnavailable, err)
 	}

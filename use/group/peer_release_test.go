@@ -27,8 +27,9 @@ func TestPartitionsGivenBackAtOnceAreOneChangeOfTheGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		var ps [2]*Peer
+		groups := New(log, Config{})
 		for i := range ps {
-			if ps[i], err = JoinPeers(t.Context(), log, PeerConfig{Group: "g", Topics: []string{"orders"}}); err != nil {
+			if ps[i], err = groups.JoinPeer(t.Context(), PeerConfig{Group: "g", Topics: []string{"orders"}}); err != nil {
 				t.Fatal(err)
 			}
 		}

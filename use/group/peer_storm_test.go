@@ -77,7 +77,7 @@ func (s *peerStorm) alive() (ps []*peerProcess) {
 func (p *peerProcess) live(ctx context.Context) {
 	cfg := group.PeerConfig{Group: "g", Topics: []string{"orders"}, Client: p.name, Logger: quiet}
 	for ctx.Err() == nil {
-		peer, err := group.JoinPeers(ctx, p.log, cfg)
+		peer, err := group.New(p.log, group.Config{}).JoinPeer(ctx, cfg)
 		if err != nil {
 			select {
 			case <-time.After(300 * time.Millisecond):

@@ -33,7 +33,7 @@ func joinPeer(t *testing.T, b *broker, cfg group.PeerConfig) *running {
 		cfg.Topics = []string{"orders"}
 	}
 	cfg.Logger = quiet
-	p, err := group.JoinPeers(t.Context(), b.log, cfg)
+	p, err := b.JoinPeer(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestAPeerAloneHasAllAtOnce(t *testing.T) {
 		_, err := b.Commit(t.Context(), simple("g", at(orders[1], 7)))
 		check(t, err)
 		before := time.Now()
-		p, err := group.JoinPeers(t.Context(), b.log, group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet})
+		p, err := b.JoinPeer(t.Context(), group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet})
 		check(t, err)
 		wantHas(t, p, "orders:0,1,2")
 		if took := time.Since(before); took > 0 {
@@ -195,7 +195,7 @@ func TestTheSilentAreTakenOverAfterTheirSession(t *testing.T) {
 		store := memory.New()
 		a, b := startBroker(t, store, group.Config{}), startBroker(t, store, group.Config{})
 		orders := a.topic(t, "orders", 2)
-		p, err := group.JoinPeers(t.Context(), a.log, group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet})
+		p, err := a.JoinPeer(t.Context(), group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet})
 		check(t, err) // it never runs
 		q := joinPeer(t, b, group.PeerConfig{})
 		check(t, p.Commit(t.Context(), []group.Committed{at(orders[0], 3)}))
@@ -234,7 +234,7 @@ func TestBadPeersAreRefused(t *testing.T) {
 			"odd client":       {group.PeerConfig{Group: "g", Topics: []string{"t"}, Client: "caf\xe9"}, nil},
 			"bad topic":        {group.PeerConfig{Group: "g", Topics: []string{"a/b"}}, nil},
 		} {
-			p, err := group.JoinPeers(t.Context(), b.log, c.cfg)
+			p, err := b.JoinPeer(t.Context(), c.cfg)
 			if p != nil || err == nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -337,7 +337,7 @@ func TestTopicsThatComeGrowAndGo(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		yieldAll(t, p, q)
 		wantShares(t, 2, p, q)
-		_, err := a.log.AddPartitions(t.Context(), "orders", 5)
+		_, err := a.log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{Partitions: 5})
 		check(t, err)
 		time.Sleep(5 * time.Second)
 		yieldAll(t, p, q)
@@ -469,7 +469,7 @@ func TestAPeerAloneAfterACrashHasAllSoon(t *testing.T) {
 		store := memory.New()
 		b := startBroker(t, store, group.Config{})
 		b.topic(t, "orders", 2)
-		_, err := group.JoinPeers(t.Context(), b.log, group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet})
+		_, err := b.JoinPeer(t.Context(), group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet})
 		check(t, err) // it never runs
 		time.Sleep(time.Minute)
 		q := joinPeer(t, b, group.PeerConfig{})
@@ -490,7 +490,7 @@ func TestAGroupFullOfTheDeadIsOpen(t *testing.T) {
 		}
 		_, err := b.log.Append(t.Context(), e)
 		check(t, err)
-		_, err = group.JoinPeers(t.Context(), b.log, group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet})
+		_, err = b.JoinPeer(t.Context(), group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet})
 		check(t, err) // it makes members of them all, and never runs
 		time.Sleep(time.Minute)
 		wantHas(t, joinPeer(t, b, group.PeerConfig{}), "orders:0,1")
@@ -505,7 +505,7 @@ func TestAGroupReadsSoManyPartitionsAndNoMore(t *testing.T) {
 			topics = append(topics, fmt.Sprint("t", i))
 			b.topic(t, topics[i], 10_000)
 		}
-		_, err := group.JoinPeers(t.Context(), b.log, group.PeerConfig{Group: "g", Topics: topics, Logger: quiet})
+		_, err := b.JoinPeer(t.Context(), group.PeerConfig{Group: "g", Topics: topics, Logger: quiet})
 		wantErr(t, err, group.ErrTooLarge)
 		if !strings.Contains(err.Error(), "210000") || !strings.Contains(err.Error(), "200000") {
 			t.Error(err)
@@ -703,7 +703,7 @@ func TestOfTwoWhoAssignAtOnceOneWins(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		yieldAll(t, p, q)
 		before := p.Generation()
-		_, err = a.log.AddPartitions(t.Context(), "orders", 4)
+		_, err = a.log.ChangeTopic(t.Context(), "orders", eventlog.TopicChange{Partitions: 4})
 		check(t, err)
 		check(t, b.log.RefreshTopics(t.Context()))
 		store.mu.Lock()
@@ -733,7 +733,7 @@ func TestAGroupHasSoManyPeersAndNoMore(t *testing.T) {
 		_, err := b.log.Append(t.Context(), e)
 		check(t, err)
 		joinPeer(t, b, group.PeerConfig{})
-		_, err = group.JoinPeers(t.Context(), b.log, group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet})
+		_, err = b.JoinPeer(t.Context(), group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet})
 		wantErr(t, err, group.ErrFull)
 		signs, err := store.List(t.Context(), "group/member/", "", 3000)
 		check(t, err)
@@ -751,12 +751,12 @@ func TestAJoinThatFailsLeavesNothing(t *testing.T) {
 		b.topic(t, "orders", 1)
 		cfg := group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: quiet}
 		store.fail(eventlog.ErrUnavailable, nil)
-		_, err := group.JoinPeers(t.Context(), b.log, cfg)
+		_, err := b.JoinPeer(t.Context(), cfg)
 		wantErr(t, err, group.ErrUnavailable)
 		store.fail(nil, eventlog.ErrUnsure)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		p, err := group.JoinPeers(ctx, b.log, cfg) // every answer is lost, and all of it happened
+		p, err := b.JoinPeer(ctx, cfg) // every answer is lost, and all of it happened
 		check(t, err)
 		store.fail(nil, nil)
 		wantHas(t, p, "orders:0")

@@ -1,40 +1,28 @@
 package group
 
-import (
-	"sync"
+import "sync"
 
-	"github.com/weir-log/weir/eventlog"
-)
-
-// localPeers lets the peers of one process wake each other, so that a handover between them need not wait for the next poll. It is a
+// register lets a coordinator's peers wake each other, so that a handover between them need not wait for the next poll. It is a
 // hint: every peer polls as well.
-var localPeers = register{running: make(map[place]map[*Peer]bool)}
-
 type register struct {
-	mu      sync.Mutex // guards running
-	running map[place]map[*Peer]bool
-}
-
-// place is a group of one log.
-type place struct {
-	log   *eventlog.Log
-	group string
+	mu      sync.Mutex                // guards running
+	running map[string]map[*Peer]bool // by group
 }
 
 // add registers a peer until the function it returns is called.
 func (r *register) add(p *Peer) (leave func()) {
-	at := place{p.log, p.cfg.Group}
+	group := p.cfg.Group
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.running[at] == nil {
-		r.running[at] = make(map[*Peer]bool)
+	if r.running[group] == nil {
+		r.running[group] = make(map[*Peer]bool)
 	}
-	r.running[at][p] = true
+	r.running[group][p] = true
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if delete(r.running[at], p); len(r.running[at]) == 0 {
-			delete(r.running, at)
+		if delete(r.running[group], p); len(r.running[group]) == 0 {
+			delete(r.running, group)
 		}
 	}
 }
@@ -43,7 +31,7 @@ func (r *register) add(p *Peer) (leave func()) {
 func (r *register) wake(from *Peer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for p := range r.running[place{from.log, from.cfg.Group}] {
+	for p := range r.running[from.cfg.Group] {
 		if p != from {
 			poke(p.wake)
 		}

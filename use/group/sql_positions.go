@@ -31,10 +31,10 @@ type Position struct {
 
 // placed replaces the keys' offsets by what counts with SQL's, and returns the bases: one store call.
 func (p *Peer) placed(ctx context.Context, committed map[TopicPartition]eventlog.Offset, of []TopicPartition) (map[TopicPartition]int64, error) {
-	if p.cfg.Beside == nil || len(of) == 0 {
+	if p.beside == nil || len(of) == 0 {
 		return nil, nil
 	}
-	found, err := p.cfg.Beside.Positions(ctx, p.cfg.Group, of)
+	found, err := p.beside.Positions(ctx, p.cfg.Group, of)
 	if err != nil {
 		return nil, fmt.Errorf("where the group is: %w (%w)", ErrUnavailable, err)
 	}
@@ -50,7 +50,7 @@ func (p *Peer) placed(ctx context.Context, committed map[TopicPartition]eventlog
 
 // mark adds the mark to offsets that continue from the committed one: one store call if a base is not known.
 func (p *Peer) mark(ctx context.Context, grants []*Assigned, offsets []Committed) error {
-	if p.cfg.Beside == nil {
+	if p.beside == nil {
 		return nil
 	}
 	var ask []TopicPartition
@@ -65,7 +65,7 @@ func (p *Peer) mark(ctx context.Context, grants []*Assigned, offsets []Committed
 	}
 	p.mu.Unlock()
 	if len(ask) > 0 {
-		found, err := p.cfg.Beside.Positions(ctx, p.cfg.Group, ask)
+		found, err := p.beside.Positions(ctx, p.cfg.Group, ask)
 		if err != nil {
 			return fmt.Errorf("where the group is: %w (%w)", ErrUnavailable, err)
 		}
@@ -82,7 +82,7 @@ func (p *Peer) mark(ctx context.Context, grants []*Assigned, offsets []Committed
 		if !o.Onward || a.base == nil {
 			continue
 		}
-		mark := p.cfg.Beside.Mark(o.Offset, Position{Offset: a.Position, Base: *a.base})
+		mark := p.beside.Mark(o.Offset, Position{Offset: a.Position, Base: *a.base})
 		if o.Metadata != "" && mark != "" {
 			mark += "; "
 		}

@@ -11,9 +11,6 @@ import (
 // bytesMax bounds the events of one call: they travel to the store, and stay in memory until they are there, as a whole.
 const bytesMax = 16 << 20
 
-// batchBytes bounds a batch of several events; half of Kafka's default for max.message.bytes.
-const batchBytes = 512 << 10
-
 // plan is the events of one call, by partition.
 type plan struct {
 	batches []*partitionBatch // by first mention
@@ -26,8 +23,7 @@ type partitionBatch struct {
 	number    int32
 	partition eventlog.Partition
 	records   []batch.Record
-	sizes     []int // of a batch of each record alone
-	size      int   // at least that of one batch of them all
+	size      int // at least that of one batch of them all
 }
 
 // plan chooses every event's partition. It refuses all when one is refused, or when there is none.
@@ -61,14 +57,13 @@ func (p *Publisher) plan(ctx context.Context, events []Event) (*plan, error) {
 
 func (l *partitionBatch) add(t target) {
 	l.records = append(l.records, t.record)
-	l.sizes = append(l.sizes, t.size)
 	l.size += t.size
 }
 
 // loose returns the only partition's events, if they can share a batch with those of other callers.
 func (pl *plan) loose() (*partitionBatch, bool) {
 	l := pl.batches[0]
-	if len(pl.batches) > 1 || l.size > l.limit() {
+	if len(pl.batches) > 1 || l.size > l.topic.FilledBytes() {
 		return nil, false
 	}
 	for i := range l.records {
@@ -79,38 +74,17 @@ func (pl *plan) loose() (*partitionBatch, bool) {
 	return l, true
 }
 
-// limit bounds a batch of several events.
-func (l *partitionBatch) limit() int { return min(batchBytes, l.topic.MaxMessageBytes()) }
-
 // entry seals the batches. first is the index of each partition's first batch in the entry.
 func (pl *plan) entry() (e eventlog.Entry, first []int, err error) {
 	for _, l := range pl.batches {
 		first = append(first, len(e.Batches))
-		for from := 0; from < len(l.records); {
-			to := l.fill(from)
-			b, err := l.topic.Seal(l.partition, l.records[from:to])
-			if err != nil {
-				return e, nil, fmt.Errorf("publish to topic %q: %w", l.topic.Name, err)
-			}
-			e.Batches = append(e.Batches, b)
-			from = to
+		sealed, err := l.topic.SealAll(l.partition, l.records)
+		if err != nil {
+			return e, nil, fmt.Errorf("publish to topic %q: %w", l.topic.Name, err)
 		}
+		e.Batches = append(e.Batches, sealed...)
 	}
 	return e, first, nil
-}
-
-// fill returns the end of the batch that begins with a record: one record at least, and then as many as fit.
-func (l *partitionBatch) fill(from int) (to int) {
-	// What each record but the first saves: it shares the header's 61 bytes, and needs up to 14 more for its
-	// deltas of time and offset.
-	const shared = 61 - 14
-	size := l.sizes[from]
-	for to = from + 1; to < len(l.records); to++ {
-		if size += l.sizes[to] - shared; size > l.limit() {
-			break
-		}
-	}
-	return to
 }
 
 // within returns where each event is in the entry's batches, given the index of each partition's first.

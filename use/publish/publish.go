@@ -161,12 +161,7 @@ func (p *Publisher) spanOf(events []Event) eventlog.SpanInfo {
 		info.Topic = events[0].Topic
 	}
 	for i := range events {
-		if link, ok := eventlog.TraceOf(events[i].Headers); ok && len(info.Links) < linksMax {
-			info.Links = append(info.Links, link)
-		}
+		info.Link(events[i].Headers)
 	}
 	return info
 }
-
-// linksMax bounds the links of a span.
-const linksMax = 128

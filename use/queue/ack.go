@@ -21,13 +21,16 @@ const AnswersMax = 100_000
 // perhaps done, repeat the ack. A repeated ack of one claim is a *StaleReceiptError with Done; a receipt that one call names twice gets one answer. The
 // second result refuses the whole call.
 func (q *Queue) Ack(ctx context.Context, receipts ...string) ([]error, error) {
-	return q.answer(ctx, receipts, func(e *edit, g grant, _ preparation) error {
-		_, err := e.held(g)
-		if err == nil {
-			e.put(g.offset, run{fate: done})
-		}
-		return err
-	}, q.keepDone)
+	return q.answer(ctx, receipts, (*edit).end, q.keepDone)
+}
+
+// end makes the message of a claim done.
+func (e *edit) end(g grant, _ preparation) error {
+	_, err := e.held(g)
+	if err == nil {
+		e.put(g.offset, run{fate: done})
+	}
+	return err
 }
 
 // Extend makes leases end so long after now, by the store's clock. Errors are those of Ack.

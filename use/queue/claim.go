@@ -38,8 +38,12 @@ type Claim struct {
 	// is claimed beyond that is given back. leave is called when none were found; with messages it is the caller's to call. nil: 16 MiB.
 	Room func(context.Context) (bytes int64, leave func(), err error)
 
-	own map[MessageID]bool // with an ID: what this try was given. What else the ID has is an earlier try's
+	sweep int                // 0, or how many messages a partition is asked for at least, since all that were claimed just now had to end
+	own   map[MessageID]bool // with an ID: what this try was given. What else the ID has is an earlier try's
 }
+
+// goesOnFor bounds how long a claim that does not wait goes on while all that it gets has to end.
+const goesOnFor = 5 * time.Second
 
 // claimBytes bounds the size of a claim's messages unless Claim.Room says otherwise.
 const claimBytes = 16 << 20
@@ -116,12 +120,13 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 			return messages, wrapClaim(err, q.name)
 		}
 	}
-	for {
+	for began := time.Now(); ; {
 		var messages []Message
+		var ended int
 		var again time.Duration
 		err := q.update(ctx)
 		if err == nil {
-			messages, again, err = q.claimOnce(ctx, c)
+			messages, ended, again, err = q.claimOnce(ctx, c)
 		}
 		if woken && (err != nil || len(messages) > 0) {
 			q.waiting.wake(2) // there may be more, or what this one could not see
@@ -132,7 +137,11 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 		if len(messages) > 0 {
 			return messages, nil
 		}
-		if again == 0 { // it read newer states: try again
+		c.sweep = min(ClaimMax, 4*ended)
+		if again == 0 { // it read newer states, or all that it got had to end: try again
+			if ctx.Err() != nil || isClosed(c.Stop) || time.Since(began) >= cmp.Or(c.Wait, goesOnFor) {
+				return nil, nil
+			}
 			continue
 		}
 		if c.Wait == 0 {
@@ -255,13 +264,18 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 		got = append(got, some...)
 	}
 	c.owns(got)
+	if ended, err := q.overBefore(ctx, got); ended || err != nil {
+		return nil, err
+	}
+	var over []ending
 	for _, g := range got {
 		topic, _ := topicOf(levels, g.partition)
-		m, ok, err := q.message(ctx, topic, g, earliest)
+		m, end, err := q.message(ctx, topic, g, earliest)
 		if err != nil {
 			return nil, err
 		}
-		if !ok {
+		if end != nil {
+			over = append(over, *end)
 			continue
 		}
 		if room -= m.size(); room < 0 && len(messages) > 0 {
@@ -269,24 +283,28 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 		}
 		messages = append(messages, m)
 	}
+	if err := q.endAll(ctx, over); err != nil {
+		return nil, err
+	}
 	return messages, nil
 }
 
-// claimOnce asks the shards, one after the other, until there are enough messages. If there are none it returns when to try again.
-func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, again time.Duration, err error) {
+// claimOnce asks the shards, one after the other, until there are enough messages. If there are none it returns when to try again. ended counts
+// messages that it claimed, and that had to end.
+func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, ended int, again time.Duration, err error) {
 	again = time.Minute
 	if q.def.Load().settings.Paused {
 		if err := q.redefine(ctx); err != nil || q.def.Load().settings.Paused {
-			return nil, refreshEvery, err
+			return nil, 0, refreshEvery, err
 		}
 	}
 	levels, err := q.levels(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, ended, 0, err
 	}
 	earliest, latest, err := q.owner.clock.now(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, ended, 0, err
 	}
 	unresolved, nonce := false, q.nonce(c)
 	room, leave := int64(0), func() {}
@@ -299,13 +317,13 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 		s := q.shard(p)
 		known, err := s.get(ctx)
 		if errors.Is(err, errMoved) {
-			return messages, 0, nil // the queue was changed just now
+			return messages, ended, 0, nil // the queue was changed just now
 		}
 		if err != nil {
 			if len(messages) > 0 {
 				break // what was claimed is not lost for what was not
 			}
-			return nil, 0, err
+			return nil, ended, 0, err
 		}
 		window := int64(q.def.Load().settings.Window)
 		bounds, _ := q.log.Known(p)
@@ -324,21 +342,24 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 		if room == 0 {
 			if room, leave, err = c.room(ctx); err != nil {
 				leave = func() {}
-				return nil, 0, err
+				return nil, ended, 0, err
+			}
+			if earliest, latest, err = q.owner.clock.now(ctx); err != nil { // leases are counted from now on: it may have waited
+				return nil, ended, 0, err
 			}
 		}
-		got, ended, err := q.claimFrom(ctx, *topic, s, p, c, len(messages), &room, earliest, latest)
-		messages = append(messages, got...)
+		got, over, err := q.claimFrom(ctx, *topic, s, p, c, len(messages), &room, earliest, latest)
+		messages, ended = append(messages, got...), ended+over
 		if err != nil {
 			if len(messages) > 0 {
 				break // what was claimed is not lost for what was not
 			}
-			return nil, 0, err
+			return nil, ended, 0, err
 		}
 		if len(messages) == c.Max || room < 0 {
 			break
 		}
-		if ended {
+		if over > 0 {
 			again = 0 // there may be others after them
 		}
 		if now := s.known(); now != nil && now != known { // another process may have been faster: its leases end, too
@@ -355,13 +376,13 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, aga
 		again = min(again, refreshEvery)
 		looked, err := q.refreshStates(ctx)
 		if err != nil {
-			return nil, 0, err
+			return nil, ended, 0, err
 		}
 		if looked {
 			again = 0
 		}
 	}
-	return messages, again, nil
+	return messages, ended, again, nil
 }
 
 // room asks how many bytes there is room for.
@@ -373,11 +394,12 @@ func (c Claim) room(ctx context.Context) (bytes int64, leave func(), err error) 
 	return max(bytes, 1), leave, err
 }
 
-// claimFrom claims from one partition, and reads what it got: what there is room for, less than 0 once there is none. ended
-// reports that it claimed messages that were too old, purged or not there any more.
-func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, room *int64, earliest, latest Time) (messages []Message, ended bool, err error) {
+// claimFrom claims from one partition, and reads what it got: what there is room for, less than 0 once there is none. ended counts the messages
+// among those claimed that were too old, purged or not there any more.
+func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, room *int64, earliest, latest Time) (messages []Message, ended int, err error) {
 	var granted, spent []grant
-	found := false // granted is what an earlier try has, or had
+	var allowed int // how many of granted may be handed out
+	found := false  // granted is what an earlier try has, or had
 	giveBack := func(rest []grant) {
 		if !found || c.ID == "" { // another try may have handed them out
 			q.giveBack(p, rest)
@@ -386,7 +408,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	nonce := q.nonce(c)
 	apply := func(st *state, ch *change) (bool, error) {
 		settings := q.def.Load().settings
-		granted, spent = nil, nil
+		granted, spent, allowed = nil, nil, c.Max-had
 		bounds, _ := q.log.Known(p)
 		part := st.part(p)
 		part.trimmed(bounds.First)
@@ -401,85 +423,106 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 		}
 		before := part.next
 		want := claim{
-			most: c.Max - had, now: earliest, until: latest + Time(c.Lease.Milliseconds()), nonce: nonce, worker: c.Worker,
+			now: earliest, until: latest + Time(c.Lease.Milliseconds()), nonce: nonce, worker: c.Worker,
 			attemptsMax: int32(max(settings.Attempts, 0)), window: int64(settings.Window), end: bounds.Next,
 		}
-		want.most = st.allowance(want.most, settings, earliest)
+		allowed = st.allowance(allowed, settings, earliest)
+		if want.most = allowed; allowed > 0 {
+			want.most = max(allowed, c.sweep)
+		}
 		if settings.KeyOrder {
 			want.order, want.end = q.keysOf(p).keys.Load().order(part, want.end)
 		}
 		granted, spent = part.claim(want)
-		st.spend(len(granted), settings)
+		st.spend(min(len(granted), allowed), settings)
 		return len(granted) > 0 || part.next > before, nil
 	}
 	if q.def.Load().settings.KeyOrder {
-		if err := q.keysOf(p).read(ctx, q, p, c.Max); err != nil {
-			return nil, false, err
+		if err := q.keysOf(p).read(ctx, q, p, max(c.Max, c.sweep)); err != nil {
+			return nil, 0, err
 		}
 	}
-	if err := q.change(ctx, p, &op{apply: apply, onAbandoned: func() { giveBack(granted) }}); err != nil {
-		return nil, false, err
+	if err := q.change(ctx, p, &op{apply: apply, claims: true, onAbandoned: func() { giveBack(granted) }}); err != nil {
+		return nil, 0, err
 	}
 	c.owns(granted)
 	q.buryAll(p, spent)
+	if ended, err := q.overBefore(ctx, granted); ended || err != nil {
+		giveBack(granted) // at once: a claim that comes first would count the attempt
+		return nil, 0, err
+	}
 	mine, err := q.withoutAcked(ctx, p, granted)
 	if err != nil {
 		rest := granted
 		q.owner.start(func(context.Context) { giveBack(rest) })
-		return nil, false, err
+		return nil, 0, err
 	}
-	ended = len(mine) < len(granted)
+	ended = len(granted) - len(mine)
+	var over []ending
 	for i, g := range mine {
-		m, ok, err := q.message(ctx, topic, g, earliest)
-		if ok {
-			if *room -= m.size(); *room < 0 && had+len(messages) > 0 {
-				ok = false
-			}
+		var m Message
+		var end *ending
+		full := len(messages) >= allowed // the others were claimed to find those that have to end
+		if !full {
+			m, end, err = q.message(ctx, topic, g, earliest)
 		}
-		if err != nil || *room < 0 && !ok {
+		if end != nil {
+			over = append(over, *end)
+			continue
+		}
+		if !full && err == nil {
+			*room -= m.size()
+			full = *room < 0 && had+len(messages) > 0
+		}
+		if full || err != nil {
 			rest := mine[i:]
 			q.owner.start(func(context.Context) { giveBack(rest) })
-			return messages, ended, err
+			break
 		}
-		if ok {
-			messages = append(messages, m)
-		}
-		ended = ended || !ok
+		messages = append(messages, m)
 	}
-	return messages, ended, nil
+	if endErr := q.endAll(ctx, over); endErr != nil {
+		err = cmp.Or(err, endErr)
+		rest := make([]grant, len(over))
+		for i, e := range over {
+			rest[i] = e.grant
+		}
+		q.owner.start(func(context.Context) { giveBack(rest) })
+	}
+	return messages, ended + len(over), err
 }
 
-// message reads a claimed message. ok is false if the log no longer has it, or if it is too old.
-func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now Time) (m Message, ok bool, err error) {
+// message reads a claimed message. A message that is not to be handed out has an end: the log no longer has it, or it is too old.
+func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now Time) (m Message, end *ending, err error) {
 	rec, err := q.records.read(ctx, g.partition, g.offset)
 	switch {
 	case errors.Is(err, errNoRecord):
-		return m, false, q.drop(ctx, g)
+		return m, &ending{grant: g}, nil
 	case errors.Is(err, errUnreadable):
-		return m, false, q.end(ctx, g, reasonUnreadable, err.Error())
+		return m, &ending{g, reasonUnreadable, err.Error()}, nil
 	case err != nil:
-		return m, false, err
+		return m, nil, err
 	}
 	if q.wasPurged(rec) || q.isOthers(rec) {
-		return m, false, q.drop(ctx, g)
+		return m, &ending{grant: g}, nil
 	}
 	settings := q.def.Load().settings
 	if since := available(rec); settings.TTL > 0 && !since.IsZero() && Time(since.Add(settings.TTL).UnixMilli()) < now {
 		if settings.DropExpired {
-			return m, false, q.drop(ctx, g)
+			return m, &ending{grant: g}, nil
 		}
-		return m, false, q.end(ctx, g, reasonExpired, fmt.Sprintf("it is older than %v, the queue's ttl", settings.TTL))
+		return m, &ending{g, reasonExpired, fmt.Sprintf("it is older than %v, the queue's ttl", settings.TTL)}, nil
 	}
 	before := priorAttempts(rec)
 	if settings.Attempts > 0 && before+int(g.attempt) > settings.Attempts {
-		return m, false, q.end(ctx, g, reasonAttempts, noAnswer)
+		return m, &ending{g, reasonAttempts, noAnswer}, nil
 	}
 	m = Message{
 		ID: idOf(g, rec), Receipt: q.receipt(g), Topic: topic.Name, Partition: number(topic, g.partition), Offset: g.offset,
 		Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Attempt: before + int(g.attempt), Until: time.UnixMilli(int64(g.until)),
 	}
 	m.Time = enqueued(rec)
-	return m, true, nil
+	return m, nil, nil
 }
 
 // wasPurged reports whether a message was delayed before a purge, and left the wheel while the purge ran, so that it is past the end
@@ -575,6 +618,15 @@ func (q *Queue) GiveBack(messages []Message) {
 	}
 }
 
+// overBefore reports whether leases ended before their claim was stored, as they may while the store is away: others may have the messages now.
+func (q *Queue) overBefore(ctx context.Context, granted []grant) (bool, error) {
+	if len(granted) == 0 {
+		return false, nil
+	}
+	now, _, err := q.owner.clock.now(ctx)
+	return slices.ContainsFunc(granted, func(g grant) bool { return g.until <= now }), err
+}
+
 // giveBack undoes claims that nobody got: the next worker gets the messages, as the same attempt.
 func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 	if len(granted) == 0 {
@@ -596,31 +648,6 @@ func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 		return
 	}
 	q.wakeClaims()
-}
-
-// end makes a message that was claimed just now, and is not to be handed out, a dead letter. If it may not leave its place it stays claimed.
-func (q *Queue) end(ctx context.Context, g grant, why, text string) error {
-	free, err := q.mayLeave(ctx, g)
-	if err != nil || !free {
-		return err
-	}
-	return q.bury(ctx, g, why, text)
-}
-
-// drop ends a message that is not to be handed out.
-func (q *Queue) drop(ctx context.Context, g grant) error {
-	frees, err := q.unique(ctx, g)
-	if err != nil {
-		return err
-	}
-	return q.change(ctx, g.partition, &op{apply: func(s *state, c *change) (bool, error) {
-		if _, err := s.part(g.partition).held(g); err != nil {
-			return false, nil
-		}
-		s.part(g.partition).resolve(g, run{fate: done})
-		c.put(frees)
-		return true, nil
-	}})
 }
 
 // get returns the state as it was seen last, and reads it where it was not seen yet.

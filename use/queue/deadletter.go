@@ -62,9 +62,15 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 		if instead.until > 0 {
 			to = run{fate: waiting, attempt: r.attempt, until: instead.until, reason: shorten(n.Error, reasonKept)}
 		}
+		if n.Uncounted {
+			to.attempt--
+		}
 		e.put(g.offset, to)
 		return nil
 	}, func(ctx context.Context, g grant) (instead preparation, err error) {
+		if n.Uncounted {
+			return preparation{until: now}, nil
+		}
 		settings := q.def.Load().settings
 		rec, err := q.records.read(ctx, g.partition, g.offset)
 		if errors.Is(err, errUnreadable) {
@@ -150,6 +156,8 @@ type Nack struct {
 	SetDelay bool          // Delay counts, and not the queue's own pause
 	Delay    time.Duration // until the next attempt
 	Reject   bool          // no further attempt: it becomes a dead letter now
+	// Uncounted: the attempt does not count, since its worker was stopped. The message comes again at once; Delay and Reject do not matter.
+	Uncounted bool
 }
 
 // preparation is a record to append with a message's change, or the end of its wait where it is.
@@ -240,9 +248,13 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 	if err != nil {
 		return preparation{}, err
 	}
+	_, now, err := q.owner.clock.now(ctx)
+	if err != nil {
+		return preparation{}, err
+	}
 	return preparation{
 		topic: topic, partition: topic.Partitions[0], puts: frees,
-		record: batch.Record{Timestamp: time.Now().UnixMilli(), Key: rec.Key, Value: rec.Value, Headers: all},
+		record: batch.Record{Timestamp: int64(now), Key: rec.Key, Value: rec.Value, Headers: all},
 	}, nil
 }
 

@@ -201,7 +201,7 @@ func TestAClaimInAPartitionThatIsAddedWhileTheQueueGetsLimitsHolds(t *testing.T)
 		other := open(t, b.Queues, "mail")
 		var got []queue.Message
 		store.after("queue/state/", func() {
-			topic, err := b.log.AddPartitions(context.Background(), "mail", 2)
+			topic, err := b.log.ChangeTopic(context.Background(), "mail", eventlog.TopicChange{Partitions: 2})
 			if err != nil {
 				t.Error(err)
 				return

@@ -223,7 +223,8 @@ func (w *worker) act(ctx context.Context) {
 			w.got = append(w.got, a)
 			w.note(a, happened, called)
 		}
-		if err != nil || len(messages) > 0 && len(messages) < most { // it may have claimed what it then could not read, or was not told of
+		tookLong := time.Since(w.began).Nanoseconds()-called >= lease.Nanoseconds() // it may have claimed what it gave back, as the lease was over before it could tell
+		if err != nil || tookLong || len(messages) > 0 && len(messages) < most {    // it may have claimed what it then could not read, or was not told of
 			w.note(asked{verb: "claim", until: now + lease.Milliseconds()}, unknown, called)
 		}
 	default:

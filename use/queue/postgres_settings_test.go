@@ -108,7 +108,7 @@ func TestOnPostgresAUniqueKeyIsTakenUntilItsMessageIsDone(t *testing.T) {
 	}
 }
 
-func TestOnPostgresHigherPrioritiesComeFirstAndTheLowestIsNotStarved(t *testing.T) {
+func TestOnPostgresHigherPrioritiesComeFirstAndNoneIsStarved(t *testing.T) {
 	_, q := serveMail(t, database(t), queue.Settings{Priorities: 3})
 	for level := range 3 {
 		for range 20 {
@@ -119,8 +119,8 @@ func TestOnPostgresHigherPrioritiesComeFirstAndTheLowestIsNotStarved(t *testing.
 	for range 20 {
 		counts[take(t, q, 1)[0].Value[0]-'0']++
 	}
-	if counts[2] < 16 || counts[0] < 2 {
-		t.Errorf("of 20 claims %d were of the highest level and %d of the lowest", counts[2], counts[0])
+	if counts[2] < 16 || counts[1] < 1 || counts[0] < 1 {
+		t.Errorf("of 20 claims %v were of each level, the lowest first", counts)
 	}
 }
 

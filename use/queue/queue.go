@@ -237,7 +237,7 @@ type Queue struct {
 	id      string
 	def     atomic.Pointer[definition]
 	records *records
-	turn    atomic.Uint64 // counts claims: it decides which shard is asked first
+	turn    atomic.Uint64 // counts claims: it decides which level and partition is asked first
 	waiting claimLine
 
 	mu          sync.Mutex                        // guards what follows
@@ -386,19 +386,27 @@ func (q *Queue) refreshStates(ctx context.Context) (looked bool, err error) {
 	})
 }
 
-// order yields the queue's partitions, and their topics, in the order in which a claim asks them: the highest priority first (one claim in lowestFirst:
-// the lowest), and in each level another partition first each time.
+// order yields the queue's partitions, and their topics, in the order in which a claim asks them: from the highest priority down. One claim in
+// turnOfLower begins with a lower level, each time with the next one. The claims that begin with a level begin with each of its partitions in turn.
 func (q *Queue) order(levels []eventlog.Topic) iter.Seq2[*eventlog.Topic, eventlog.Partition] {
 	turn := q.turn.Add(1)
 	levels = slices.Clone(levels)
-	if turn%lowestFirst != 0 {
-		slices.Reverse(levels)
+	slices.Reverse(levels)
+	nth, lower := turn, uint64(len(levels))-1 // nth counts the claims that begin with one level
+	switch {
+	case lower == 0:
+	case turn%turnOfLower == 0:
+		first := int(1 + turn/turnOfLower%lower)
+		nth = turn / turnOfLower / lower
+		levels = slices.Concat(levels[first:first+1], levels[:first], levels[first+1:])
+	default:
+		nth = turn - turn/turnOfLower
 	}
 	return func(yield func(*eventlog.Topic, eventlog.Partition) bool) {
 		for l := range levels {
 			all := levels[l].Partitions
 			for i := range all {
-				if !yield(&levels[l], all[(int(turn%uint64(len(all)))+i)%len(all)]) {
+				if !yield(&levels[l], all[(int(nth%uint64(len(all)))+i)%len(all)]) {
 					return
 				}
 			}
@@ -406,8 +414,8 @@ func (q *Queue) order(levels []eventlog.Topic) iter.Seq2[*eventlog.Topic, eventl
 	}
 }
 
-// lowestFirst says how many claims there are for each that begins with the lowest priority.
-const lowestFirst = 8
+// turnOfLower says how many claims there are for each that begins with a lower priority than the highest.
+const turnOfLower = 8
 
 // levels returns the queue's topics, by priority, without those that were deleted; ErrUnknownTopic if all were.
 func (q *Queue) levels(ctx context.Context) (topics []eventlog.Topic, err error) {

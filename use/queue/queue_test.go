@@ -564,7 +564,7 @@ func TestLimitsHoldForAllProcessesTogether(t *testing.T) {
 	})
 }
 
-func TestHigherPrioritiesComeFirstAndTheLowestIsNotStarved(t *testing.T) {
+func TestHigherPrioritiesComeFirstAndNoneIsStarved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Priorities: 3}})
@@ -578,8 +578,8 @@ func TestHigherPrioritiesComeFirstAndTheLowestIsNotStarved(t *testing.T) {
 			m := claimN(t, q, 1)
 			counts[m[0].Value[0]-'0']++
 		}
-		if counts[2] < 16 || counts[0] < 2 {
-			t.Fatalf("of 20 claims %d were of the highest level and %d of the lowest", counts[2], counts[0])
+		if counts[2] < 16 || counts[1] < 1 || counts[0] < 1 {
+			t.Fatalf("of 20 claims %v were of each level, the lowest first", counts)
 		}
 	})
 }

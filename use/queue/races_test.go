@@ -471,7 +471,7 @@ func TestAnAnswerReachesAPartitionThatThisProcessHasNotHeardOf(t *testing.T) {
 		q := create(t, a.Queues, queue.Spec{Name: "mail", Partitions: 1})
 		other := open(t, b.Queues, "mail")
 		enqueue(t, other, "m") // it knows the topic as it is
-		if _, err := a.log.AddPartitions(t.Context(), "mail", 2); err != nil {
+		if _, err := a.log.ChangeTopic(t.Context(), "mail", eventlog.TopicChange{Partitions: 2}); err != nil {
 			t.Fatal(err)
 		}
 		topic, err := a.log.Topic(t.Context(), "mail")

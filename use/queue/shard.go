@@ -32,6 +32,7 @@ type op struct {
 	apply    func(s *state, c *change) (changed bool, err error)
 	bytes    int64 // of records that it appends
 	messages int64 // that it changes
+	claims   bool  // it passes over the messages of a queue with order by key
 	stale    bool  // set by apply: it refused a receipt
 
 	maybeDone bool // an earlier attempt has an unknown outcome
@@ -309,25 +310,31 @@ func (s *shard) known() *state {
 // size estimates the encoded size of the state, in bytes.
 func (s *shard) size() int64 { return 256 + 96*s.known().count() }
 
-// passes is about how many runs and messages an operation passes over, beside those that it changes. The caller holds s.mu.
-func (s *shard) passes() (n int64) {
-	n = 1 + s.state.count()
+// passes is about how many runs an operation passes over, and how many messages a claim does, beside those that it changes. The caller holds s.mu.
+func (s *shard) passes() (runs, messages int64) {
 	if s.q != nil && s.q.def.Load().settings.KeyOrder {
 		for i := range s.state.parts {
-			n += int64(s.state.parts[i].next - s.state.parts[i].floor)
+			messages += int64(s.state.parts[i].next - s.state.parts[i].floor)
 		}
 	}
-	return n
+	return 1 + s.state.count(), messages
 }
 
 // take removes operations from the queue; those had before are in the same change.
 func (s *shard) take(had []*op) []*op {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, bytes, work, passes := 0, int64(0), int64(0), s.passes()
-	for _, o := range had {
+	n, bytes, work := 0, int64(0), int64(0)
+	runs, messages := s.passes()
+	count := func(o *op) {
 		bytes += o.bytes
-		work += passes + o.messages
+		work += runs + o.messages
+		if o.claims {
+			work += messages
+		}
+	}
+	for _, o := range had {
+		count(o)
 	}
 	if s.oneByOne > 0 {
 		if len(had) == 0 {
@@ -336,8 +343,7 @@ func (s *shard) take(had []*op) []*op {
 		bytes = opBytesMax + 1
 	}
 	for ; n < len(s.queued) && len(had)+n < opsMax; n++ {
-		bytes += s.queued[n].bytes
-		work += passes + s.queued[n].messages
+		count(s.queued[n])
 		if len(had)+n > 0 && (bytes > opBytesMax || work > workMax) {
 			break
 		}

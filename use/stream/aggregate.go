@@ -29,7 +29,8 @@ type Aggregate[S any] struct {
 	Decode func([]byte) (S, error)
 	// SnapshotEvery: default 100.
 	SnapshotEvery int64
-	// Attempts is how often Do decides, when others append at the same time. Default 10.
+	// Attempts is how often Do decides, when others append at the same time, and how often a stream is read whose events are deleted meanwhile.
+	// Default 10, also for a number below 1.
 	Attempts int
 }
 
@@ -37,11 +38,28 @@ type Aggregate[S any] struct {
 // event, and the version at which it would begin. With snapshots it costs two store calls, and one for each MiB of events that
 // follow; without them one, and so on.
 func (a *Aggregate[S]) Load(ctx context.Context, stream string) (state S, version int64, err error) {
-	state, version, err = a.load(ctx, stream)
+	state, version, err = a.loadAgain(ctx, stream)
 	if err != nil {
 		err = fmt.Errorf("load stream %q of category %q: %w", shorten(stream), a.Category.Name(), err)
 	}
 	return state, version, err
+}
+
+// loadAgain loads again where events were deleted meanwhile, by Retention or Forget.
+func (a *Aggregate[S]) loadAgain(ctx context.Context, stream string) (state S, version int64, err error) {
+	for range a.attempts() {
+		if state, version, err = a.load(ctx, stream); !errors.Is(err, ErrChanged) {
+			break
+		}
+	}
+	return state, version, err
+}
+
+func (a *Aggregate[S]) attempts() int {
+	if a.Attempts < 1 {
+		return 10
+	}
+	return a.Attempts
 }
 
 func (a *Aggregate[S]) load(ctx context.Context, stream string) (state S, version int64, err error) {
@@ -117,8 +135,8 @@ func (a *Aggregate[S]) Do(ctx context.Context, stream string, decide func(state 
 
 func (a *Aggregate[S]) do(ctx context.Context, stream string, decide func(state S) ([]NewEvent, error)) (Done[S], error) {
 	var conflict *ConflictError
-	for range cmp.Or(a.Attempts, 10) {
-		state, version, err := a.load(ctx, stream)
+	for range a.attempts() {
+		state, version, err := a.loadAgain(ctx, stream)
 		if err != nil {
 			return Done[S]{}, err
 		}
@@ -145,20 +163,28 @@ func (a *Aggregate[S]) do(ctx context.Context, stream string, decide func(state 
 	return Done[S]{}, conflict
 }
 
-// append appends until the outcome is known.
+// append appends until the outcome is known, or ctx ends. After a lost answer only a conflict says that nothing was appended: what else fails leaves open
+// what became of the try before (eventlog.ErrUnsure).
 func (a *Aggregate[S]) append(ctx context.Context, stream string, at Expected, events []NewEvent) (Appended, error) {
+	unsure := false
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		done, err := a.Category.Append(ctx, stream, at, events...)
-		if !errors.Is(err, eventlog.ErrUnsure) {
+		lost := errors.Is(err, eventlog.ErrUnsure)
+		unsure = unsure || lost
+		switch {
+		case err == nil, !unsure, errors.Is(err, ErrConflict), errors.Is(err, ErrArchived):
 			return done, err
+		case lost, errors.Is(err, eventlog.ErrUnavailable):
+			select {
+			case <-time.After(pause):
+				continue
+			case <-ctx.Done():
+			}
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return Appended{}, err
-		case <-timer.C:
+		if !lost {
+			err = fmt.Errorf("%w: an earlier try was perhaps kept (%w)", eventlog.ErrUnsure, err)
 		}
+		return Appended{}, err
 	}
 }
 

@@ -1,10 +1,14 @@
 package stream_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
@@ -94,6 +98,54 @@ func TestDecisionsRestOnTheStateAtWhichTheyAreAppended(t *testing.T) {
 			t.Errorf("the sum is %d at version %d, %v; want 25 at 25", sum, version, err)
 		}
 	})
+}
+
+// outage is a store that loses the answer of one commit, and is away for some lists after it.
+type outage struct {
+	*memory.Store
+	begin  atomic.Bool
+	lists  atomic.Int64 // that will fail
+	failed func()
+}
+
+func (o *outage) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	out, err := o.Store.Commit(ctx, flush)
+	if err == nil && o.begin.Swap(false) {
+		o.lists.Store(3)
+		return nil, fmt.Errorf("%w: the answer is lost for the test", eventlog.ErrUnsure)
+	}
+	return out, err
+}
+
+func (o *outage) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if strings.HasPrefix(prefix, "stream/head/") && o.lists.Load() > 0 {
+		o.lists.Add(-1)
+		o.failed()
+		return nil, fmt.Errorf("%w: for the test", eventlog.ErrUnavailable)
+	}
+	return o.Store.List(ctx, prefix, after, limit)
+}
+
+func TestADecisionWhoseAnswerWasLostInAnOutageIsMadeOnceOrToldAsUnknown(t *testing.T) {
+	store := &outage{Store: memory.New(), failed: func() {}}
+	_, c := orders(t, func(*testing.T) eventlog.Store { return store })
+	a := account(c)
+	store.begin.Store(true)
+	done, err := a.Do(t.Context(), "a", upTo(10))
+	if want := (stream.Done[int]{State: 1, Version: 1, Appended: 1}); done != want || err != nil {
+		t.Errorf("the store came back: %+v, %v; want %+v", done, err, want)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	store.failed = cancel
+	store.begin.Store(true)
+	if _, err := a.Do(ctx, "a", upTo(10)); !errors.Is(err, eventlog.ErrUnsure) {
+		t.Errorf("the caller gave up: %v, want ErrUnsure", err)
+	}
+	store.lists.Store(0)
+	if sum, version, err := a.Load(t.Context(), "a"); sum != 2 || version != 2 || err != nil {
+		t.Errorf("sum %d at version %d, %v; want 2 at 2", sum, version, err)
+	}
 }
 
 func TestAStateIsLoadedFromItsSnapshotAndWhatFollows(t *testing.T) {

@@ -64,6 +64,9 @@ type Appended struct {
 // again with the same ids, one for each of them. Events are found to be there by their ids (Appended.Duplicate) at the expected version, however long
 // ago that was, unless they were deleted since; with Any, NoStream and Exists for Config.IDAge. ErrIDReused: they have other content than those.
 //
+// With Any, NoStream and Exists the ids are known as a list: the same events one by one, or with another beside them, are new ones. And they
+// are known after a deletion, too: what was appended and then deleted is a Duplicate for that long, although the stream does not exist.
+//
 // These errors refuse the events for good, too: *eventlog.InvalidError, eventlog.ErrTooLarge (max.message.bytes of the category,
 // for all events of the call), ErrUnknownCategory. eventlog.ErrUnavailable: certainly not appended; trying again may work.
 func (c *Category) Append(ctx context.Context, stream string, expected Expected, events ...NewEvent) (Appended, error) {

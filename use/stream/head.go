@@ -85,18 +85,35 @@ func (c *Category) State(ctx context.Context, stream string) (State, error) {
 }
 
 // Place tells in which of the category's partitions a stream's events are, counted from 0. It returns false for a stream that never
-// was.
+// was. A partition that another process has just added is known here afterwards.
 func (c *Category) Place(ctx context.Context, stream string) (partition int32, is bool, err error) {
 	h, err := c.readHead(ctx, stream)
 	if err == nil && h.version > 0 {
-		var topic eventlog.Topic
-		topic, err = c.knownTopic()
-		partition = int32(slices.Index(topic.Partitions, h.Partition))
+		partition, err = c.numberOf(ctx, h.Partition)
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("place of stream %q of category %q: %w", shorten(stream), c.Name(), err)
 	}
 	return partition, h.version > 0, nil
+}
+
+// numberOf tells which of the category's partitions one is. It reads the topics again if it is none that this process knows.
+func (c *Category) numberOf(ctx context.Context, id eventlog.Partition) (int32, error) {
+	for refreshed := false; ; refreshed = true {
+		topic, err := c.knownTopic()
+		if err != nil {
+			return 0, err
+		}
+		if n := slices.Index(topic.Partitions, id); n >= 0 {
+			return int32(n), nil
+		}
+		if refreshed {
+			return 0, fmt.Errorf("its partition %d in the log is none of the category's %d; restore a backup", id, len(topic.Partitions))
+		}
+		if err := c.owner.log.RefreshTopics(ctx); err != nil {
+			return 0, err
+		}
+	}
 }
 
 // Named is a stream's name and state.

@@ -38,6 +38,8 @@ type Projection struct {
 	Next    *Run   `json:"next,omitempty"` // it is being made, and takes over once it has caught up; nil: none is
 	Paused  bool   `json:"paused,omitempty"`
 	Resumed int64  `json:"resumed,omitempty"` // how often it was resumed: partitions that stopped try again
+	// TakingOver is the group of Next once that is about to take over: readers may use what it made already.
+	TakingOver string `json:"taking_over,omitempty"`
 
 	version eventlog.Version
 }
@@ -63,7 +65,12 @@ func (p *Projection) begin(version int, categories []string) {
 		number = p.Next.Number
 	}
 	next := p.newRun(number+1, version, categories)
-	p.Next = &next
+	p.Next, p.TakingOver = &next, ""
+}
+
+// Reads reports whether a run reads a category.
+func (r Run) Reads(category string) bool {
+	return len(r.Categories) == 0 || slices.Contains(r.Categories, category)
 }
 
 // Projection reads what is known of a projection.
@@ -153,22 +160,33 @@ func (s *Streams) ResumeProjection(ctx context.Context, name string) (Projection
 	})
 }
 
+// AnnounceTakeOver notes that a run that is being made is about to take over, if it still is being made.
+func (s *Streams) AnnounceTakeOver(ctx context.Context, name string, run int64) (Projection, error) {
+	return s.changeKnown(ctx, name, func(p *Projection) error {
+		if p.Next == nil || p.Next.Number != run || p.TakingOver == p.Next.Group {
+			return errAsItIs
+		}
+		p.TakingOver = p.Next.Group
+		return nil
+	})
+}
+
 // TakeOver makes a run that was being made the one that readers use, if it still is being made.
 func (s *Streams) TakeOver(ctx context.Context, name string, run int64) (Projection, error) {
 	return s.changeKnown(ctx, name, func(p *Projection) error {
 		if p.Next == nil || p.Next.Number != run {
 			return errAsItIs
 		}
-		p.Run, p.Next = *p.Next, nil
+		p.Run, p.Next, p.TakingOver = *p.Next, nil, ""
 		return nil
 	})
 }
 
-// DeleteProjection forgets a projection. Its consumer groups and what it made stay. That there is none is no error.
-func (s *Streams) DeleteProjection(ctx context.Context, name string) error {
-	_, err := s.changeProjection(ctx, name, func(p *Projection) error {
-		if p.version == 0 {
-			return errAsItIs
+// DeleteProjection forgets a projection as mayGo saw it last: an error of mayGo ends it. Its consumer groups and what it made stay.
+func (s *Streams) DeleteProjection(ctx context.Context, name string, mayGo func(Projection) error) error {
+	_, err := s.changeKnown(ctx, name, func(p *Projection) error {
+		if err := mayGo(*p); err != nil {
+			return err
 		}
 		*p = Projection{Name: name, version: p.version}
 		return nil

@@ -16,6 +16,8 @@ const (
 	retainedPrefix = "stream/retained/"
 	// retainEvery is how often Retention is applied to a category, by one of all processes.
 	retainEvery = 10 * time.Minute
+	// retainErrors is how many streams of a category are named whose retention failed.
+	retainErrors = 10
 )
 
 // Retention says which events of a stream are kept: the newest ones that are within both limits, and those after the newest snapshot. The zero value keeps all. It is
@@ -161,10 +163,19 @@ func (c *Category) retain(ctx context.Context, r Retention) error {
 		return err
 	}
 	var errs []error // of single streams, which hold up no others
+	failed := 0
+	fail := func(err error) {
+		if failed++; failed <= retainErrors {
+			errs = append(errs, err)
+		}
+	}
 	err = c.owner.log.ListAll(ctx, c.key(headPrefix, ""), func(kv eventlog.KeyValue) error {
 		h, err := headIn(kv)
-		if err != nil || !h.exists() {
-			errs = append(errs, err)
+		if err != nil {
+			fail(err)
+			return nil
+		}
+		if !h.exists() {
 			return nil
 		}
 		own := r
@@ -176,10 +187,13 @@ func (c *Category) retain(ctx context.Context, r Retention) error {
 			return fmt.Errorf("key %s does not end in a name: %w", kv.Key, err)
 		}
 		if err := c.retainStream(ctx, stream, h, own); err != nil {
-			errs = append(errs, fmt.Errorf("retention of stream %q of category %q: %w", shorten(stream), c.Name(), err))
+			fail(fmt.Errorf("retention of stream %q of category %q: %w", shorten(stream), c.Name(), err))
 		}
 		return ctx.Err()
 	})
+	if more := failed - len(errs); more > 0 {
+		errs = append(errs, fmt.Errorf("and of %s more of category %q", plural(more, "stream"), c.Name()))
+	}
 	return errors.Join(append(errs, err)...)
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
+	"time"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -23,6 +25,12 @@ const (
 	severalMax = 16 << 20
 )
 
+// An append to several streams that lost to another pauses at random, for up to lostPause at first and up to lostPauseMax at last.
+const (
+	lostPause    = 2 * time.Millisecond
+	lostPauseMax = 250 * time.Millisecond
+)
+
 // AppendAll appends to several streams, each of them once, at the versions that are expected: to all of them, or to none. The
 // streams may be of several categories. It is Append otherwise; a *ConflictError names the first stream that was not as expected.
 // It costs a store call for each stream and each tag, and one more.
@@ -39,7 +47,8 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 	if err != nil {
 		return nil, err
 	}
-	for fresh := false; ; fresh = true {
+	fresh := false
+	for pause := lostPause; ; pause = min(2*pause, lostPauseMax) {
 		for i, p := range parts {
 			if err := p.Category.protect(ctx, ops[i], fresh); err != nil {
 				return nil, err
@@ -87,6 +96,12 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 		}
 		if done, err := foundAll(ctx, parts, ops); done != nil || err != nil {
 			return done, err
+		}
+		fresh = true
+		select {
+		case <-time.After(rand.N(pause)): // else two that are as fast as each other could lose to each other for long
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
 	}
 }

@@ -74,8 +74,9 @@ type Spec struct {
 // writerName tells, in a category's topic, that streams alone append to it.
 const writerName = "streams"
 
-// CreateCategory creates a topic for streams, durably. A topic that exists cannot become a category. ErrCategoryExists, or *eventlog.InvalidError where the name, the number of partitions or a setting is not allowed. After
-// eventlog.ErrUnsure there may be a topic of the name that is no category: delete it, and try again.
+// CreateCategory creates a topic for streams, durably. A topic that exists cannot become a category. ErrCategoryExists, or *eventlog.InvalidError where
+// the name, the number of partitions or a setting is not allowed. After eventlog.ErrUnsure try again. Where a process ended between the topic and
+// what makes it a category, the next call completes it, with the partitions and settings that the topic has.
 func (s *Streams) CreateCategory(ctx context.Context, spec Spec) (*Category, error) {
 	c, err := s.createCategory(ctx, spec)
 	if err != nil {
@@ -99,16 +100,24 @@ func (s *Streams) createCategory(ctx context.Context, spec Spec) (*Category, err
 		return nil, err
 	}
 	topic, err := s.log.CreateTopic(ctx, eventlog.TopicSpec{Name: spec.Name, Partitions: spec.Partitions, Config: settings, Writer: writerName})
+	exists := fmt.Errorf("%w: it is a topic, or a category", ErrCategoryExists)
 	if errors.Is(err, eventlog.ErrTopicExists) {
-		err = fmt.Errorf("%w: it is a topic, or a category", ErrCategoryExists)
+		if topic, err = s.log.TopicNow(ctx, spec.Name); err == nil && topic.Writer != writerName {
+			err = exists
+		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	key := categoryPrefix + topic.ID.String()
-	_, err = s.log.Append(ctx, eventlog.Entry{Puts: []eventlog.Put{{Key: key, Version: 1, Value: categoryMark{Retention: spec.Retention}.encode()}}})
-	if err != nil {
-		return nil, fmt.Errorf("%w: its topic was created, and may be no category yet: if so, delete the topic, and try again (%v)", eventlog.ErrUnsure, err)
+	_, err = s.log.Append(ctx, eventlog.Entry{
+		Checks: []eventlog.Check{{Key: key}}, Puts: []eventlog.Put{{Key: key, Version: 1, Value: categoryMark{Retention: spec.Retention}.encode()}},
+	})
+	switch {
+	case errors.Is(err, eventlog.ErrStale):
+		return nil, exists
+	case err != nil:
+		return nil, fmt.Errorf("%w: its topic is there, and may be no category yet: try again (%v)", eventlog.ErrUnsure, err)
 	}
 	return &Category{owner: s, topic: topic}, nil
 }

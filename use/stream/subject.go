@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/weir-log/weir/eventlog"
@@ -181,23 +182,28 @@ func (c *Category) protect(ctx context.Context, o *op, fresh bool) error {
 	return nil
 }
 
-// reveal decrypts events that were read. It reads the key of each subject from the store: what was forgotten must not come out of a memory.
+// reveal decrypts events that were read. It reads the key of each subject from the store, some at the same time: what was forgotten must not come out of a
+// memory.
 func (c *Category) reveal(ctx context.Context, events []Event) error {
-	keys := make(map[string]subjectKey)
+	keys := make(map[string]*subjectKey)
+	for i := range events {
+		if s := events[i].Subject; s != "" && keys[s] == nil {
+			keys[s] = new(subjectKey)
+		}
+	}
+	err := each(slices.Collect(maps.Keys(keys)), func(subject string) (err error) {
+		*keys[subject], err = c.owner.readKey(ctx, c.key(subjectPrefix, subject))
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	for i := range events {
 		e := &events[i]
 		if e.Subject == "" {
 			continue
 		}
-		name := c.key(subjectPrefix, e.Subject)
-		k, known := keys[name]
-		if !known {
-			var err error
-			if k, err = c.owner.readKey(ctx, name); err != nil {
-				return err
-			}
-			keys[name] = k
-		}
+		k := keys[e.Subject]
 		if !k.isThere() || k.ID != e.key {
 			e.Data, e.key, e.Erased = nil, "", true
 			continue

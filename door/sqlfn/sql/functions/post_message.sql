@@ -12,7 +12,8 @@ DECLARE
     about      weir.topic;
     now        bigint;
     due        bigint;
-    size       bigint;
+    size       bigint; -- of the row
+    event      bigint; -- of the batch that the message makes, with the headers that its queue writes (use/queue/enqueue.go)
     me         xid8;
     century    CONSTANT bigint := 100 * 365 * 86400000::bigint;
 BEGIN
@@ -49,6 +50,11 @@ BEGIN
         headers := (SELECT jsonb_object_agg(h.name, h.content) FROM jsonb_each(headers) AS h (name, content)
                     WHERE h.name NOT LIKE 'weir.queue.%' OR h.name IN ('weir.queue.schedule', 'weir.queue.tick'));
     END IF;
+    event := weir.around(headers) + coalesce(octet_length(key), 0) + octet_length(value)
+        + CASE WHEN unique_key IS NULL THEN 0 ELSE 110 END + CASE priority WHEN 0 THEN 0 ELSE 22 END;
+    IF event > about.event_max THEN
+        PERFORM weir.too_large(about.name, event, about.event_max);
+    END IF;
     IF due > now OR unique_key IS NOT NULL THEN
         headers := coalesce(headers, '{}') || jsonb_build_object('weir.queue', jsonb_strip_nulls(jsonb_build_object(
             'name', queue, 'due', CASE WHEN due > now THEN due END, 'priority', priority, 'unique', unique_key)));
@@ -56,9 +62,6 @@ BEGIN
         headers := coalesce(headers, '{}') || jsonb_build_object('weir.queue.priority', priority::text);
     END IF;
     size := weir.around(headers) + coalesce(octet_length(key), 0) + octet_length(value);
-    IF size > about.event_max THEN
-        PERFORM weir.too_large(about.name, size, about.event_max);
-    END IF;
     IF unique_key IS NOT NULL THEN
         -- Weir asks the store for each, and plain messages of the same key wait for it in turns: so a look finds 512 of them, or 64, for everybody's events
         -- wait while they are moved.

@@ -32,8 +32,9 @@ BEGIN
     DELETE FROM weir.claim_request r WHERE r.id = about.id RETURNING r.answer INTO messages; -- perhaps it came just now
     IF messages IS NULL THEN
         code := 'WE010';
-        message := CASE WHEN about.taken_by IS NULL THEN 'no running weir took the claim' ELSE 'the weir that took the claim does not answer' END;
-        hint := 'Only a running weir claims for SQL: is weir serve running on this database, in this version? If messages were claimed, they come again when their leases end.';
+        message := CASE WHEN about.taken_by IS NULL THEN 'no running weir took the claim within 5 s: none runs, or each is busy with 1000 others'
+            ELSE 'the weir that took the claim does not answer' END;
+        hint := 'Only a running weir claims for SQL: is weir serve running on this database, in this version? If it is, try again, or claim in fewer sessions. If messages were claimed, they come again when their leases end.';
     ELSIF jsonb_typeof(messages) = 'object' THEN
         code := messages ->> 'code';
         message := messages ->> 'message';

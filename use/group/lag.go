@@ -1,0 +1,93 @@
+package group
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Lag is a group's lag in one partition.
+type Lag struct {
+	Group string
+	Committed
+	Bounds  eventlog.Bounds // what the partition holds
+	Records int64           // that the group has not committed, of those that are held
+}
+
+// Lags returns the lag of each of a group's committed offsets, but for topics that were deleted, with one store call at most.
+func (c *Coordinator) Lags(ctx context.Context, group string, committed []Committed) ([]Lag, error) {
+	var lags []Lag
+	for _, o := range committed {
+		lags = append(lags, Lag{Group: group, Committed: o})
+	}
+	lags, err := c.measure(ctx, lags)
+	if err != nil {
+		return nil, fmt.Errorf("lag of group %q: %w", group, err)
+	}
+	return lags, nil
+}
+
+// measure completes lags, and drops those of topics that were deleted.
+func (c *Coordinator) measure(ctx context.Context, lags []Lag) ([]Lag, error) {
+	var partitions []eventlog.Partition
+	known := lags[:0]
+	for _, lag := range lags {
+		topic, err := c.log.TopicByID(lag.Topic)
+		if err != nil || int(lag.Partition) >= len(topic.Partitions) {
+			continue
+		}
+		lag.Name = topic.Name
+		partitions = append(partitions, topic.Partitions[lag.Partition])
+		known = append(known, lag)
+	}
+	if len(known) == 0 {
+		return nil, nil
+	}
+	bounds, err := c.log.Bounds(ctx, partitions...)
+	if err != nil {
+		return nil, err
+	}
+	for i, b := range bounds {
+		known[i].Bounds, known[i].Records = b.Bounds, b.Bounds.Lag(known[i].Offset)
+	}
+	return known, nil
+}
+
+// Stat is a group's size, for metrics.
+type Stat struct {
+	Group   string
+	State   State
+	Members int
+}
+
+// Stats returns all groups and their lag: one trip per thousand groups, peers and offsets, and one for the ends of the partitions.
+func (c *Coordinator) Stats(ctx context.Context) ([]Stat, []Lag, error) {
+	seen, err := c.survey(ctx, Filter{Prefixes: AllPrefixes})
+	if err != nil {
+		return nil, nil, fmt.Errorf("sizes of groups: %w", err)
+	}
+	stats := slices.SortedFunc(maps.Values(seen), func(a, b surveyed) int { return strings.Compare(a.Group, b.Group) })
+	out := make([]Stat, len(stats))
+	for i, s := range stats {
+		out[i] = Stat{s.Group, s.State, s.members}
+	}
+	var lags []Lag
+	err = c.log.ListAll(ctx, offsetPrefix, func(kv eventlog.KeyValue) error {
+		name, o, err := parseOffset(kv)
+		if err == nil {
+			lags = append(lags, Lag{Group: name, Committed: o.Committed})
+		}
+		return err
+	})
+	if err != nil {
+		return out, nil, err
+	}
+	if lags, err = c.measure(ctx, lags); err != nil {
+		return out, nil, fmt.Errorf("lag of groups: %w", err)
+	}
+	return out, lags, nil
+}

@@ -1,0 +1,111 @@
+package stream_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/stream"
+)
+
+// slow takes a second for each read of keys under a prefix, and then fails if it shall.
+type slow struct {
+	*memory.Store
+	prefix string
+	err    error
+	on     atomic.Bool
+}
+
+func (s *slow) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if s.on.Load() && strings.HasPrefix(prefix, s.prefix) {
+		time.Sleep(time.Second) // fake time
+		if s.err != nil {
+			return nil, s.err
+		}
+	}
+	return s.Store.List(ctx, prefix, after, limit)
+}
+
+// A page whose events are about many subjects reads their keys side by side.
+func TestThePageOfManySubjectsReadsTheirKeysAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slow{Store: memory.New(), prefix: "stream/subject/"}
+		_, c := orders(t, func(*testing.T) eventlog.Store { return store })
+		var events []stream.NewEvent
+		for i := range 64 {
+			events = append(events, stream.NewEvent{Type: "T", Data: []byte("secret"), Subject: fmt.Sprint(i)})
+		}
+		_, err := c.Append(t.Context(), "s", 0, events...)
+		check(t, err)
+		store.on.Store(true)
+		began := time.Now()
+		page, err := c.Page(t.Context(), "s", stream.Range{}, stream.PageLimit{Events: 100})
+		if err != nil || len(page.Events) != 64 || string(page.Events[63].Data) != "secret" {
+			t.Errorf("%d events, %v", len(page.Events), err)
+		}
+		if took := time.Since(began); took > 10*time.Second { // a call takes a second
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// However many streams' retention fails, a few of them are named.
+func TestTheErrorsOfRetentionAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slow{Store: memory.New(), prefix: "stream/event/", err: errors.New("damaged")}
+		p, c := orders(t, func(*testing.T) eventlog.Store { return store })
+		for i := range 40 {
+			_, err := c.Append(t.Context(), fmt.Sprint(i), 0, plain("a")...)
+			check(t, err)
+		}
+		_, err := c.Delete(t.Context(), "0", 1)
+		check(t, err)
+		check(t, c.SetRetention(t.Context(), stream.Retention{Age: time.Hour}))
+		var said bytes.Buffer
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		store.on.Store(true)
+		go func() {
+			done <- stream.New(p.log, stream.Config{Logger: slog.New(slog.NewTextHandler(&said, nil))}).Run(ctx)
+		}()
+		time.Sleep(9 * time.Minute) // fake time
+		cancel()
+		check(t, <-done)
+		if n := strings.Count(said.String(), "retention of stream"); n != 10 || !strings.Contains(said.String(), "29 streams more") {
+			t.Errorf("%d are named: %s", n, said.String())
+		}
+	})
+}
+
+// Who appends to several streams, and always comes second, waits longer and longer.
+func TestAnAppendToSeveralStreamsThatLosesPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hooked{Store: memory.New(), prefix: "stream/head/"}
+		p, c := orders(t, func(*testing.T) eventlog.Store { return store })
+		lost := 0
+		var appendOne func()
+		appendOne = func() { // after each read of the head
+			if lost++; lost <= 20 {
+				_, err := c.Append(t.Context(), "s", stream.Any, plain("b")...)
+				check(t, err)
+				store.after.Store(&appendOne)
+			}
+		}
+		store.after.Store(&appendOne)
+		began := time.Now()
+		_, err := p.AppendAll(t.Context(), stream.Part{Category: c, Stream: "s", Expected: stream.Any, Events: plain("a")})
+		check(t, err)
+		if took := time.Since(began); lost < 20 || took < 100*time.Millisecond {
+			t.Errorf("it lost %d times in %v", lost, took)
+		}
+	})
+}
