@@ -186,12 +186,17 @@ func (g *group) expireSessions(ctx context.Context, now time.Time) {
 		}
 	}
 	for _, m := range g.byID() {
-		if due(m.deadline, now) && !m.waits() && g.members[m.id] == m {
-			g.c.logger.Info("member left the group: its session ran out", "group", g.name, "member", m.id, "session", m.session)
-			g.answerJoin(m, Joined{}, ErrUnknownMember)
-			g.remove(m)
-			g.changed(ctx, "a session ran out")
+		if !due(m.deadline, now) || m.waits() || g.members[m.id] != m {
+			continue
 		}
+		if grace := graceOf(g.c.log, m.session); grace > 0 {
+			g.touchFor(m, grace)
+			continue
+		}
+		g.c.logger.Info("member left the group: its session ran out", "group", g.name, "member", m.id, "session", m.session)
+		g.answerJoin(m, Joined{}, ErrUnknownMember)
+		g.remove(m)
+		g.changed(ctx, "a session ran out")
 	}
 }
 

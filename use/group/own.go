@@ -301,6 +301,16 @@ func graceElapsed(log *eventlog.Log, session, atStart time.Duration) bool {
 	return time.Since(since) >= atStart
 }
 
+// graceOf returns how long a member whose session has run out may still be silent: after an outage of the store, or after this process was suspended, it gets
+// another session, for nobody may have heard it.
+func graceOf(log *eventlog.Log, session time.Duration) time.Duration {
+	since, broken := log.Steady(session / 2)
+	if !broken {
+		return 0
+	}
+	return session - time.Since(since)
+}
+
 func nameOfOwnerKey(key string) (string, error) {
 	return url.PathUnescape(strings.TrimPrefix(key, ownerPrefix))
 }

@@ -186,6 +186,24 @@ func TestNobodyIsTakenForDeadBecauseTheStoreWasAway(t *testing.T) {
 	}
 }
 
+// While a broker is suspended, or its store is away, it hears no heartbeat. Its members get another session then, and those who are gone are found out after it.
+func TestNobodyIsTakenForDeadBecauseTheirBrokerWasSuspended(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &faulty{Store: memory.New()}
+		b := startFollowing(t, store, group.Config{InitialDelay: -1}, 250*time.Millisecond)
+		b.topic(t, "orders", 1)
+		p := reader(t, b)
+		p.beatUntil(t, time.Now().Add(time.Minute))
+		store.fail(eventlog.ErrUnavailable, nil)
+		time.Sleep(session + 2*time.Second)
+		store.fail(nil, nil)
+		time.Sleep(session / 2)
+		check(t, p.beat(t.Context()))
+		time.Sleep(session + time.Second)
+		wantErr(t, p.beat(t.Context()), group.ErrUnknownMember)
+	})
+}
+
 // heldStore answers reads, and lets commits wait while it is held, as SQLite does while another process that is stopped has the write lock.
 type heldStore struct {
 	eventlog.Store
