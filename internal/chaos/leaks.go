@@ -19,10 +19,10 @@ const (
 // size is what a broker's metrics say of its own size.
 type size struct {
 	goroutines, heap float64
-	named            []string // lines that name a topic or a group
+	named            []string // lines that name a topic, a group or a queue
 }
 
-var namesSomething = regexp.MustCompile(`(topic|group)="`)
+var namesSomething = regexp.MustCompile(`(topic|group|queue)="`)
 
 func (b *broker) size(ctx context.Context) (s size, err error) {
 	body, _, err := b.call(ctx, "GET", "/metrics", nil, nil)

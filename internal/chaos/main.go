@@ -96,7 +96,11 @@ func start(ctx context.Context, args []string) error {
 		for _, store := range stores {
 			each := o
 			each.store = store
-			if each.faults, err = chosen(faults, allFaults(store), []string{"full"}); err != nil {
+			var more []string
+			if store == "sqlite" {
+				more = []string{"full"}
+			}
+			if each.faults, err = chosen(faults, allFaults(store), more); err != nil {
 				return fmt.Errorf("-faults: %w", err)
 			}
 			bad, err := oneRun(ctx, each, seed)
