@@ -138,7 +138,7 @@ func TestGroupsShowTheLagThatTheCoordinatorTells(t *testing.T) {
 	var want []string
 	for _, l := range lags {
 		name := strings.NewReplacer("zero \x00 byte", "zero%20%00%20byte", "\xff\xfe", "%FF%FE").Replace(l.Group) // no text: shown as the key has it
-		want = append(want, fmt.Sprint(name, "|", l.Topic, "|", l.Partition, "|", l.Committed, "|", l.Records))
+		want = append(want, fmt.Sprint(name, "|", l.Name, "|", l.Partition, "|", l.Offset, "|", l.Records))
 	}
 	slices.Sort(want)
 	got := strings.Split(r.text(`SELECT grp || '|' || topic || '|' || partition || '|' || committed_offset || '|' || lag FROM weir.groups`), "\n")
