@@ -241,7 +241,9 @@ func (c *Consumer) leave() {
 func (c *Consumer) deadLetters(ctx context.Context, f Failure) (letters []Event, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			letters, err = nil, &PanicError{Value: v, Stack: debug.Stack()}
+			panicked := &PanicError{Value: v, Stack: debug.Stack()}
+			letters, err = nil, panicked
+			c.logger.Error("DeadLetter panicked", "topic", f.Event.Topic, "partition", f.Event.Partition, "offset", f.Event.Offset, "panic", v, "stack", string(panicked.Stack))
 		}
 	}()
 	return c.sub.DeadLetter(ctx, f)

@@ -316,7 +316,10 @@ func (w *Worker) call(ctx context.Context, j *job, m queue.Message) (err error) 
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
+			panicked := &PanicError{Value: v, Stack: debug.Stack()}
+			if err = panicked; m.Attempt == 1 {
+				w.log.logger.Error("handler panicked", "queue", w.opts.Queue, "message", m.ID.String(), "panic", v, "stack", string(panicked.Stack))
+			}
 		}
 	}()
 	return w.handler(ctx, Job{Queue: w.opts.Queue, ID: m.ID, Key: m.Key, Value: m.Value, Headers: m.Headers, Time: m.Time, Attempt: m.Attempt, from: w, job: j})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -151,6 +152,31 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 			t.Errorf("after the redrive handled %s\nwant %s", got, want)
 		}
 	})
+}
+
+func TestThePanicOfAJobIsLoggedOnceWithItsStack(t *testing.T) {
+	var log lines
+	w := newSite(t, "memory").open(t, weir.Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Poll: 10 * time.Millisecond})
+	if err := w.CreateQueue(t.Context(), weir.Queue{Name: "mail", Settings: weir.QueueSettings{Attempts: 2, Delays: []time.Duration{time.Millisecond}}}); err != nil {
+		t.Fatal(err)
+	}
+	enqueueAll(t, w, "bad")
+	called := make(chan int, 2)
+	worker, err := w.Work(t.Context(), weir.WorkOptions{Queue: "mail", Handler: func(_ context.Context, j weir.Job) error {
+		called <- j.Attempt
+		panic("oh")
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next(t, called)
+	next(t, called)
+	if err := worker.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := log.with("work_test.go"); n != 1 {
+		t.Errorf("the stack is logged %d times in two attempts, want once", n)
+	}
 }
 
 func TestALeaseIsKeptWhileTheHandlerRuns(t *testing.T) {
