@@ -287,22 +287,24 @@ func (l *Log) awaitProjection(ctx context.Context, name, category, stream string
 		return err
 	}
 	end := bounds[0].Bounds.Next
+	late := errors.New("how far it has come could not be read in time")
 	for pause := awaitFirst; ; pause = min(2*pause, awaitMax) {
-		late, err := l.lateRun(ctx, p, category, place, end)
-		if err != nil {
+		found, err := l.lateRun(ctx, p, category, place, end)
+		now := p
+		if err == nil {
+			late = cmp.Or(found, errors.New("another run takes over"))
+			now, err = l.streams.Projection(ctx, name)
+		}
+		switch {
+		case err != nil && ctx.Err() == nil:
 			return err
+		case err == nil && found == nil && now.Run.Group == p.Run.Group && now.TakingOver == p.TakingOver:
+			return nil // the projection is still the same: no other run began to take over while lateRun looked at this one
+		case err == nil:
+			p = now
 		}
-		// If the projection is still the same, no other run began to take over while lateRun looked at this one.
-		now, err := l.streams.Projection(ctx, name)
-		if err != nil {
-			return err
-		}
-		if late == nil && now.Run.Group == p.Run.Group && now.TakingOver == p.TakingOver {
-			return nil
-		}
-		p = now
 		if !sleep(ctx, pause) {
-			return fmt.Errorf("%w: %w%s", context.Cause(ctx), cmp.Or(late, errors.New("another run takes over")), l.whyLate(ctx, p))
+			return fmt.Errorf("%w: %w%s", context.Cause(ctx), late, l.whyLate(ctx, p))
 		}
 	}
 }
