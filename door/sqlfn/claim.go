@@ -183,7 +183,8 @@ func (c *claims) take(ctx, working context.Context) error {
 		taken, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r request, err error) {
 			var lease, wait int64
 			err = row.Scan(&r.id, &r.queue, &r.most, &lease, &wait, &r.worker)
-			r.lease, r.wait, r.stop = time.Duration(lease)*time.Millisecond, time.Duration(wait)*time.Millisecond, make(chan struct{})
+			r.lease, r.stop = time.Duration(lease)*time.Millisecond, make(chan struct{})
+			r.wait = min(time.Duration(wait)*time.Millisecond, queue.WaitMax) // by the database's clock a millisecond more may be left
 			return r, err
 		})
 		return err
