@@ -189,7 +189,7 @@ func (g *group) expireSessions(ctx context.Context, now time.Time) {
 		if !due(m.deadline, now) || m.waits() || g.members[m.id] != m {
 			continue
 		}
-		if grace := graceOf(g.c.log, m.session); grace > 0 {
+		if grace := graceLeft(g.c.log, m.session, 0); grace > 0 {
 			g.touchFor(m, grace)
 			continue
 		}

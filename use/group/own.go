@@ -291,24 +291,19 @@ func (c *Coordinator) isDead(s heartbeat) bool {
 	return s.dead() && graceElapsed(c.log, s.session(), s.session()/2)
 }
 
-// graceElapsed reports whether silent members may be expired. After an outage of the store, or after this process was suspended,
-// they get another session; after its start they get atStart.
+// graceElapsed reports whether silent members may be expired.
 func graceElapsed(log *eventlog.Log, session, atStart time.Duration) bool {
-	since, broken := log.Steady(session / 2)
-	if broken {
-		return time.Since(since) >= session
-	}
-	return time.Since(since) >= atStart
+	return graceLeft(log, session, atStart) <= 0
 }
 
-// graceOf returns how long a member whose session has run out may still be silent: after an outage of the store, or after this process was suspended, it gets
-// another session, for nobody may have heard it.
-func graceOf(log *eventlog.Log, session time.Duration) time.Duration {
+// graceLeft returns how long members may still be silent, for nobody may have heard them: after an outage of the store, or after this process was suspended,
+// they get another session; after its start they get atStart.
+func graceLeft(log *eventlog.Log, session, atStart time.Duration) time.Duration {
 	since, broken := log.Steady(session / 2)
-	if !broken {
-		return 0
+	if broken {
+		return session - time.Since(since)
 	}
-	return session - time.Since(since)
+	return atStart - time.Since(since)
 }
 
 func nameOfOwnerKey(key string) (string, error) {

@@ -101,7 +101,7 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 		select {
 		case <-time.After(rand.N(pause)): // else two that are as fast as each other could lose to each other for long
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, fmt.Errorf("%w: gave up after others were faster (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
 		}
 	}
 }
