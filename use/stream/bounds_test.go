@@ -109,3 +109,29 @@ func TestAnAppendToSeveralStreamsThatLosesPauses(t *testing.T) {
 		}
 	})
 }
+
+// Who gives up between two tries knows that nothing was appended.
+func TestAnAppendToSeveralStreamsThatGivesUpIsToldThatNothingHappened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hooked{Store: memory.New(), prefix: "stream/head/"}
+		p, c := orders(t, func(*testing.T) eventlog.Store { return store })
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var appendOne func()
+		appendOne = func() { // after each read of the head
+			if ctx.Err() == nil {
+				_, err := c.Append(t.Context(), "s", stream.Any, plain("b")...)
+				check(t, err)
+				store.after.Store(&appendOne)
+			}
+		}
+		store.after.Store(&appendOne)
+		_, err := p.AppendAll(ctx, stream.Part{Category: c, Stream: "s", Expected: stream.Any, Events: plain("a")}, stream.Part{Category: c, Stream: "t", Expected: stream.Any, Events: plain("a")})
+		if !errors.Is(err, eventlog.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want ErrUnavailable, as the time is over", err)
+		}
+		if state, err := c.State(t.Context(), "t"); state.Exists || err != nil {
+			t.Errorf("the other stream: %+v, %v", state, err)
+		}
+	})
+}
