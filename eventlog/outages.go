@@ -41,6 +41,10 @@ func newOutages(poll time.Duration) *outages {
 func (o *outages) answered() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.heard()
+}
+
+func (o *outages) heard() {
 	now := time.Now()
 	if gap := now.Sub(o.last); gap >= outageMin && (o.failing || gap > 2*o.poll) {
 		o.add(outage{o.last, now})
@@ -92,6 +96,7 @@ func (o *outages) committed(done bool) {
 	}
 	if done {
 		o.stalled = time.Time{}
+		o.heard()
 	}
 }
 

@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -173,6 +174,29 @@ func TestStoreAwayDoesNotBreakTheGroup(t *testing.T) {
 		wantOffset(t, b, "g", o.TopicPartition, 1)
 		check(t, p.commit(t.Context(), at(o, 3)))
 		wantOffset(t, b, "g", o.TopicPartition, 3)
+	})
+}
+
+// An outage is over with the first commit that the store takes: from then on silent members have one session, however rarely the store is polled.
+func TestASilentMemberIsNotSparedForeverAfterAnOutage(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := &faulty{Store: memory.New()}
+		b := startBroker(t, store, group.Config{})
+		o := b.topic(t, "orders", 1)[0]
+		p, silent := newPlayer(b, "g", "p"), newPlayer(b, "g", "silent")
+		settle(t, p, silent)
+
+		store.fail(eventlog.ErrUnavailable, nil)
+		wantErr(t, p.commit(t.Context(), at(o, 1)), group.ErrUnavailable)
+		store.fail(nil, nil)
+		check(t, p.commit(t.Context(), at(o, 2)))
+		for range 20 { // a minute; a session has ten seconds
+			time.Sleep(3 * time.Second)
+			if err := p.beat(t.Context()); errors.Is(err, group.ErrRebalancing) {
+				return // the silent one was removed
+			}
+		}
+		t.Error("a member that has been silent for a minute is still one")
 	})
 }
 
