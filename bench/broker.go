@@ -44,7 +44,7 @@ func (b *bench) store(kind string) (address string, closeStore func(), err error
 		if b.postgres != "" {
 			return b.database()
 		}
-		server, err := pgtest.Launch()
+		server, err := pgtest.Launch("")
 		if err != nil {
 			return "", nil, err
 		}

@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/pprof"
 	"sync"
 	"syscall"
 	"time"
@@ -28,6 +30,7 @@ type child struct {
 	out       *json.Encoder
 	consumers map[string]*weir.Consumer
 	projects  bool
+	busy      int // orders that are being done
 }
 
 // runChild does orders until its standard input ends, which kills it, or until SIGTERM, which closes the log.
@@ -35,6 +38,7 @@ func runChild(address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	c := &child{out: json.NewEncoder(os.Stdout), consumers: map[string]*weir.Consumer{}}
+	before := runtime.NumGoroutine()
 	var err error
 	if c.log, err = weir.Open(context.WithoutCancel(ctx), address, weir.Options{}); err != nil {
 		return err
@@ -52,7 +56,9 @@ func runChild(address string) error {
 			if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
 				panic(err)
 			}
+			c.count(1)
 			go func() {
+				defer c.count(-1)
 				said := c.do(o)
 				said.ID = o.ID
 				c.say(said)
@@ -63,7 +69,45 @@ func runChild(address string) error {
 	<-ctx.Done()
 	last, cancel := context.WithTimeout(context.Background(), stopMax-2*time.Second)
 	defer cancel()
-	return c.log.Close(last)
+	err = c.log.Close(last)
+	if c.pool != nil {
+		c.pool.Close()
+	}
+	if err == nil {
+		c.checkLeft(before)
+	}
+	return err
+}
+
+func (c *child) count(n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy += n
+	return c.busy
+}
+
+const (
+	exitLeft = 4               // of a child whose log left something behind
+	leftMax  = 2 * time.Second // until a log that is closed has let go of everything
+	heapLeft = 48 << 20        // what may be in use then, after a collection
+)
+
+// checkLeft ends the process with exitLeft if the log that is closed left goroutines or memory behind. Besides its own, the child has one that reads orders.
+func (c *child) checkLeft(before int) {
+	var heap runtime.MemStats
+	for late := time.Now().Add(leftMax); ; time.Sleep(20 * time.Millisecond) {
+		runtime.GC()
+		runtime.ReadMemStats(&heap)
+		more := runtime.NumGoroutine() - before - 1 - c.count(0)
+		if more <= 0 && heap.HeapInuse <= heapLeft {
+			return
+		}
+		if time.Now().After(late) {
+			fmt.Fprintf(os.Stderr, "%v after the log was closed there are %d goroutines more than before it was opened, and %d MiB of heap in use\n", leftMax, more, heap.HeapInuse>>20)
+			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+			os.Exit(exitLeft)
+		}
+	}
 }
 
 func (c *child) say(said word) {

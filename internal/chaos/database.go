@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 // database is a PostgreSQL of the run's own.
 type database struct{ server *pgtest.Server }
 
-func launchDatabase() (*database, error) {
-	server, err := pgtest.Launch()
+func launchDatabase(dir string) (*database, error) {
+	server, err := pgtest.Launch(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -27,6 +28,23 @@ func (d *database) crash() error {
 		return err
 	}
 	return d.server.Recover()
+}
+
+// revive starts the database where it gave up, as it does without room for its log, and waits until it takes requests.
+func (d *database) revive(ctx context.Context) error {
+	for late := time.Now().Add(startMax); ; pause(ctx, 50*time.Millisecond) {
+		var failed error
+		if !d.server.Running() {
+			failed = d.server.Recover()
+		}
+		conn, err := pgx.Connect(ctx, d.server.Admin())
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		if time.Now().After(late) || ctx.Err() != nil {
+			return errors.Join(failed, err)
+		}
+	}
 }
 
 // interrupt cancels the statements, or ends the sessions, of a part of those that are connected.

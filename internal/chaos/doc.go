@@ -43,9 +43,11 @@
 //	S1 to S3, S5, S8    stream_model.go: at each answer, and at the end. S4 is in them, as appends of unknown outcome are repeated
 //	QS                  schedules.go, at the end: a tick of a schedule has one message
 //	Q6, Q8, Q11         not here: Q6 wants a snapshot of the store, Q8 a message that breaks its worker; Q1 stands for Q11 as far as it goes
-//	D1, D2, D3          not here. D1 is what `weir doctor` prints. D2 and D3 break the store by hand, after which an acknowledged record may be gone: the tests of eventlog
-//	                    and of the stores do that, with a byte that was changed, a standby that was promoted, a file that was copied back
-//	B0, B1, B3, R1      processes: they live, start, end in time, and leave nothing behind
+//	D1, D2, D4, M1      harm.go, tenants.go: once the histories are over and everything is deleted the store is changed by hand, under brokers that run.
+//	                    D4 as far as that tables newer than the program are refused: there is no older release that could run beside this one
+//	D3                  restore.go, likewise: a backup is put back under brokers and readers that run. A standby that is promoted is a test of store/postgres
+//	M2                  not here: it wants quotas
+//	B0, B1, B3, R1      processes: they live, start, end in time, and leave nothing behind: brokers once everything is deleted, embedded logs once they are closed
 //
 // An answer is done, refused or unknown. What is unknown may be there or not, and counts as neither. Every check that speaks of time asks
 // calm first whether anything was done to those concerned.

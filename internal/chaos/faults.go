@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -63,38 +64,57 @@ func (w *world) fault(ctx context.Context, s step, random *rand.Rand) error {
 	return nil
 }
 
-const diskSize = "64m"
+const diskSize = 4 << 30 // as much memory is used as the store's files have
 
-// diskFor makes the directory that SQLite's file is in: with the fault "full" a small file system of its own, which needs root.
+// diskFor makes the directory that the store is in: with the fault "full" a file system of its own, which needs root.
 func (w *world) diskFor(ctx context.Context) (string, error) {
 	dir := filepath.Join(w.dir, "store")
-	if err := os.Mkdir(dir, 0o755); err != nil || !w.opt.has("full") {
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(w.dir, 0o755)); err != nil || !w.opt.has("full") { // PostgreSQL has another user
 		return dir, err
 	}
-	if out, err := exec.CommandContext(ctx, "mount", "-t", "tmpfs", "-o", "size="+diskSize, "weir-chaos", dir).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("the fault full needs a file system of its own: mount: %w: %s", err, out)
+	if err := mount(ctx, dir, "rw", diskSize); err != nil {
+		return "", fmt.Errorf("the fault full needs a file system of its own: %w", err)
 	}
 	w.atEnd(func() error { return exec.Command("umount", "-l", dir).Run() })
 	return dir, nil
 }
 
-// fillDisk leaves no room on the store's disk for a while.
-func (w *world) fillDisk(ctx context.Context, d time.Duration) error {
-	path := filepath.Join(w.dir, "store", "ballast")
-	file, err := os.Create(path)
-	if err != nil {
-		return err
+func mount(ctx context.Context, dir, options string, size int64) error {
+	if out, err := exec.CommandContext(ctx, "mount", "-t", "tmpfs", "-o", fmt.Sprintf("%s,size=%d", options, size), "weir-chaos", dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("mount: %w: %s", err, out)
 	}
-	defer os.Remove(path)
-	defer file.Close()
-	block := make([]byte, 64<<10)
-	for err == nil {
-		_, err = file.Write(block)
-	}
-	for len(block) > 512 { // the last of it
-		block = block[:len(block)/2]
-		_, _ = file.Write(block)
-	}
-	pause(ctx, d)
 	return nil
+}
+
+// canFill says whether this machine lets us make a file system that we can fill.
+func canFill() bool {
+	dir, err := os.MkdirTemp("", "weir-chaos-disk-")
+	if err != nil {
+		return false
+	}
+	defer os.Remove(dir)
+	if mount(context.Background(), dir, "rw", 1<<20) != nil {
+		return false
+	}
+	return exec.Command("umount", dir).Run() == nil
+}
+
+// fillDisk leaves no room on the store's disk for a while: the file system becomes as small as what it holds.
+func (w *world) fillDisk(ctx context.Context, d time.Duration) error {
+	dir := filepath.Join(w.dir, "store")
+	err := errors.New("never tried")
+	for try := 0; try < 10 && err != nil; try++ { // it grows meanwhile, and cannot be smaller than what it holds
+		var has syscall.Statfs_t
+		if err = syscall.Statfs(dir, &has); err == nil {
+			err = mount(ctx, dir, "remount", int64(has.Blocks-has.Bfree)*int64(has.Bsize))
+		}
+	}
+	if err == nil {
+		pause(ctx, d)
+	}
+	err = errors.Join(err, mount(context.WithoutCancel(ctx), dir, "remount", diskSize))
+	if err == nil && w.postgres() {
+		err = w.database.revive(context.WithoutCancel(ctx))
+	}
+	return err
 }

@@ -27,7 +27,7 @@ func runKept(ctx context.Context, o options) error {
 	var failed []string
 	for _, k := range kept {
 		each := o
-		each.store, each.length, each.faults = k.store, k.length, allFaults(k.store)
+		each.store, each.length, each.faults = k.store, k.length, allFaults(k.store, k.seed, false)
 		bad, err := oneRun(ctx, each, k.seed)
 		if err != nil {
 			return err

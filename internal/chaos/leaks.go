@@ -13,7 +13,7 @@ import (
 const (
 	leakMax        = 150 * time.Second // until then: an idle process collects its garbage every two minutes
 	goroutinesMore = 20                // some idle connections of the store's, mostly
-	heapMax        = 192 << 20         // the tail may have 64 MiB, and garbage as much again
+	heapMore       = 48 << 20          // garbage that is not collected yet, and what a busy process keeps for its next work
 )
 
 // size is what a broker's metrics say of its own size.
@@ -61,12 +61,12 @@ func (w *world) checkLeaks(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if len(now.named) == 0 && now.goroutines <= w.born.goroutines+goroutinesMore && now.heap <= heapMax {
+			if len(now.named) == 0 && now.goroutines <= w.born.goroutines+goroutinesMore && now.heap <= w.born.heap+heapMore {
 				break
 			}
 			if time.Now().After(late) {
-				w.model.broken("R1", []string{b.name}, "%s, %v after everything was deleted: %.0f goroutines, %.0f MiB of heap, %d lines of metrics with names, such as %.3q; at its start it had %.0f goroutines",
-					b.name, leakMax, now.goroutines, now.heap/(1<<20), len(now.named), now.named[:min(3, len(now.named))], w.born.goroutines)
+				w.model.broken("R1", []string{b.name}, "%s, %v after everything was deleted: %.0f goroutines, %.0f MiB of heap, %d lines of metrics with names, such as %.3q; at its start it had %.0f goroutines and %.0f MiB",
+					b.name, leakMax, now.goroutines, now.heap/(1<<20), len(now.named), now.named[:min(3, len(now.named))], w.born.goroutines, w.born.heap/(1<<20))
 				break
 			}
 		}

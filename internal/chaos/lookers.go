@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -44,7 +45,12 @@ func (w *world) look(ctx context.Context, nth int) {
 			if g.reset {
 				w.history.add(fmt.Sprintf("somebody at %s resets %s in %s", e.name, g.name, topic), g.name)
 				w.model.setsBack(g.name)
-				e.ask(ctx, order{Do: "reset", Group: g.name, Topic: topic})
+				began := w.now()
+				said := e.ask(ctx, order{Do: "reset", Group: g.name, Topic: topic})
+				w.counts.add("resets " + said.Outcome.String())
+				if said.Outcome == unknown && ctx.Err() == nil && w.calm.between(began, w.now(), w.allNames()...) {
+					w.model.broken("G8", []string{g.name, e.name}, "%s does not know what became of a reset of %s, with nothing done to anybody: %s", e.name, g.name, said.Err)
+				}
 			}
 		case 10:
 			if g.reset {
@@ -61,6 +67,30 @@ func (w *world) look(ctx context.Context, nth int) {
 		}
 		w.counts.add("looks")
 	}
+}
+
+// holdTransactions keeps transactions of a stranger open that write: nobody waits for them, and what is published meanwhile is told in time.
+func (w *world) holdTransactions(ctx context.Context) {
+	random := w.random("stranger")
+	for ctx.Err() == nil {
+		held := time.Duration(random.IntN(10_000)) * time.Millisecond
+		_ = pgx.BeginFunc(ctx, w.sql, func(tx pgx.Tx) error { // PostgreSQL may be away
+			if _, err := tx.Exec(ctx, `INSERT INTO strangers DEFAULT VALUES`); err != nil {
+				return err
+			}
+			pause(ctx, held)
+			return nil
+		})
+		w.counts.add("transactions of strangers")
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+func (w *world) allNames() (names []string) {
+	for _, p := range w.processes() {
+		names = append(names, p.name)
+	}
+	return names
 }
 
 func (w *world) askKafka(ctx context.Context, b *broker, do func(context.Context, *kadm.Client)) {

@@ -53,7 +53,7 @@ func start(ctx context.Context, args []string) error {
 	flags.Uint64Var(&o.seed, "seed", 0, "what decides everything; 0: a new one")
 	flags.IntVar(&o.runs, "runs", 1, "how many seeds, one after the other")
 	flags.DurationVar(&o.length, "length", 2*time.Minute, "of each run, without its start and its end")
-	flags.StringVar(&faults, "faults", "all", "some of kill, stop, term, crash, cancel, terminate, separated by commas; full, a full disk on SQLite, needs root; none")
+	flags.StringVar(&faults, "faults", "all", "some of kill, stop, term, crash, cancel, terminate, full, separated by commas; full, a full disk, needs root, and is one of all with odd seeds; none")
 	flags.StringVar(&only, "only", "", "some of the actors, separated by commas: publishers, groups, topics, queues, streams, sse, poll, ping, idle, look")
 	flags.StringVar(&o.weir, "weir", "", "the program to test; without it, it is built")
 	flags.StringVar(&until, "until", "any", "what ends a run when it is broken: any invariant, none, or some, such as L5,G1")
@@ -87,7 +87,7 @@ func start(ctx context.Context, args []string) error {
 	if *again {
 		return runKept(ctx, o)
 	}
-	broken := 0
+	broken, fills := 0, canFill()
 	for i := range o.runs {
 		seed := o.seed + uint64(i)
 		if o.seed == 0 {
@@ -96,11 +96,7 @@ func start(ctx context.Context, args []string) error {
 		for _, store := range stores {
 			each := o
 			each.store = store
-			var more []string
-			if store == "sqlite" {
-				more = []string{"full"}
-			}
-			if each.faults, err = chosen(faults, allFaults(store), more); err != nil {
+			if each.faults, err = chosen(faults, allFaults(store, seed, fills), []string{"full"}); err != nil {
 				return fmt.Errorf("-faults: %w", err)
 			}
 			bad, err := oneRun(ctx, each, seed)

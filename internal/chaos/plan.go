@@ -52,12 +52,16 @@ func makePlan(random *rand.Rand, length time.Duration, faults []string) (steps [
 	return steps
 }
 
-// allFaults lists the faults of a store.
-func allFaults(store string) []string {
+// allFaults lists the faults of a store. A disk that becomes full is one in memory, so every other seed has an ordinary one.
+func allFaults(store string, seed uint64, canFill bool) (all []string) {
+	all = []string{"kill", "stop", "term"}
 	if store == "postgres" {
-		return []string{"kill", "stop", "term", "crash", "cancel", "terminate"}
+		all = append(all, "crash", "cancel", "terminate")
 	}
-	return []string{"kill", "stop", "term"}
+	if canFill && seed%2 == 1 {
+		all = append(all, "full")
+	}
+	return all
 }
 
 // chosen returns those of all that a comma-separated list names: everything without one, and none for "none".

@@ -61,6 +61,9 @@ func (p *process) start(ctx context.Context) error {
 		p.mu.Lock()
 		leaving := p.leaving
 		p.mu.Unlock()
+		if cmd.ProcessState.ExitCode() == exitLeft {
+			p.w.model.broken("R1", []string{p.name}, "%s left something behind: %s", p.name, lastOf(p.w.logPath(p.name)))
+		}
 		if !leaving && p.w.running() {
 			p.w.model.broken("B0", []string{p.name}, "%s ended by itself: %v; it said: %s", p.name, err, lastOf(p.w.logPath(p.name)))
 		}

@@ -41,6 +41,9 @@ func run(ctx context.Context, opt options, seed uint64, weir string) (_ *world, 
 	if err == nil && len(w.model.found()) == 0 { // else it has enough to tell
 		err = w.checkLeaks(ctx)
 	}
+	if err == nil && len(w.model.found()) == 0 {
+		err = w.judgeHarm(ctx)
+	}
 	found := w.model.found()
 	w.close()
 	return w, found, err
@@ -92,6 +95,9 @@ func (w *world) perform(ctx context.Context, plan []step) {
 	for i := range 2 {
 		does("idle", func(ctx context.Context) { w.watchIdle(ctx, i) })
 		does("look", func(ctx context.Context) { w.look(ctx, i) })
+	}
+	if w.postgres() {
+		does("look", w.holdTransactions)
 	}
 	for i := range pingers {
 		does("ping", func(ctx context.Context) { w.runPing(ctx, i) })

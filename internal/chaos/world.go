@@ -109,16 +109,16 @@ func newWorld(ctx context.Context, opt options, seed uint64, weir string) (_ *wo
 }
 
 func (w *world) openStore(ctx context.Context) error {
+	dir, err := w.diskFor(ctx)
+	if err != nil {
+		return err
+	}
 	switch w.opt.store {
 	case "sqlite":
-		dir, err := w.diskFor(ctx)
-		if err != nil {
-			return err
-		}
 		w.url = "sqlite:" + filepath.Join(dir, "weir.db")
 		return nil
 	case "postgres":
-		db, err := launchDatabase()
+		db, err := launchDatabase(dir)
 		if err != nil {
 			return err
 		}
@@ -129,7 +129,8 @@ func (w *world) openStore(ctx context.Context) error {
 		}
 		w.atEnd(func() error { w.sql.Close(); return nil })
 		// No unique key: it would hide what is written twice.
-		_, err = w.sql.Exec(ctx, `CREATE TABLE bills (grp text NOT NULL, value text NOT NULL); CREATE TABLE markers (value text NOT NULL)`)
+		_, err = w.sql.Exec(ctx, `CREATE TABLE bills (grp text NOT NULL, value text NOT NULL); CREATE TABLE markers (value text NOT NULL);
+			CREATE TABLE strangers (at timestamptz NOT NULL DEFAULT now())`)
 		return err
 	}
 	return fmt.Errorf("-store %s: there are sqlite and postgres", w.opt.store)

@@ -65,7 +65,7 @@ func (b *broker) open(store, scratch string) (string, error) {
 	case "sqlite":
 		return "sqlite:" + filepath.Join(scratch, "weir.db"), nil
 	case "postgres":
-		server, err := pgtest.Launch()
+		server, err := pgtest.Launch("")
 		if err != nil {
 			return "", fmt.Errorf("start PostgreSQL: %w", err)
 		}

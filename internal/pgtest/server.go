@@ -19,19 +19,20 @@ import (
 
 // Server is a PostgreSQL with a data directory, a port and a superuser of its own.
 type Server struct {
-	t     testing.TB // nil for a server that no single test owns
-	bin   string
-	dir   string
-	port  int
-	fsync string
-	admin string              // URL of the database postgres, as superuser
-	as    *syscall.Credential // whom PostgreSQL runs as; nil: as ourselves
+	t      testing.TB // nil for a server that no single test owns
+	bin    string
+	dir    string
+	port   int
+	fsync  string
+	within string              // the directory that its own is in; "": that of temporary files
+	admin  string              // URL of the database postgres, as superuser
+	as     *syscall.Credential // whom PostgreSQL runs as; nil: as ourselves
 }
 
 // Start starts a server for this test alone.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	s, err := Launch()
+	s, err := Launch("")
 	if err != nil {
 		t.Fatalf("start a PostgreSQL for the test: %v", err)
 	}
@@ -56,7 +57,7 @@ func StartWithWAL(t testing.TB, dir string) *Server {
 			t.Fatal(err)
 		}
 	}
-	s, err := launch("on", "--waldir", wal, "--wal-segsize", "1")
+	s, err := launch("", "on", "--waldir", wal, "--wal-segsize", "1")
 	if err != nil {
 		t.Fatalf("start a PostgreSQL for the test: %v", err)
 	}
@@ -202,6 +203,21 @@ func (s *Server) Crash() error { return s.stop("immediate") }
 // Recover is Resume for a program that is not a test.
 func (s *Server) Recover() error { return s.start() }
 
+// Backup copies the server's data while the server is stopped, and starts it again. What it returns puts the copy back, as somebody
+// restores a backup: all that came after it is lost. Both are for a program that is not a test.
+func (s *Server) Backup() (restore func() error, err error) {
+	copied := filepath.Join(s.dir, "backup")
+	if err := s.stop("fast"); err != nil {
+		return nil, err
+	}
+	if out, err := exec.Command("cp", "-a", s.data(), copied).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("copy %s: %w: %s", s.data(), err, out)
+	}
+	return func() error {
+		return errors.Join(s.stop("immediate"), os.RemoveAll(s.data()), os.Rename(copied, s.data()), s.start())
+	}, s.start()
+}
+
 // Close kills the server and removes its data.
 func (s *Server) Close() error {
 	err := s.stop("immediate")
@@ -212,16 +228,16 @@ func (s *Server) stop(mode string) error {
 	return s.run("pg_ctl", "-D", s.data(), "-m", mode, "-w", "-t", "60", "stop")
 }
 
-// Launch makes a data directory and starts a server on it, for a program that is not a test: of the methods it may
-// use Admin, Crash, Recover and Close. Its watchdog ends it with this process.
-func Launch() (*Server, error) { return launch("on") }
+// Launch makes a data directory in a directory, "" for that of temporary files, and starts a server on it, for a program that is not a test: of the
+// methods it may use Admin, Running, Crash, Recover, Backup and Close. Its watchdog ends it with this process.
+func Launch(dir string) (*Server, error) { return launch(dir, "on") }
 
-func launch(fsync string, initdb ...string) (*Server, error) {
+func launch(dir, fsync string, initdb ...string) (*Server, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin, fsync: fsync}
+	s := &Server{bin: bin, fsync: fsync, within: dir}
 	if s.as, err = unprivileged(); err != nil {
 		return nil, err
 	}
@@ -245,7 +261,7 @@ func launch(fsync string, initdb ...string) (*Server, error) {
 
 // prepare makes the server's directory, which goes with this process.
 func (s *Server) prepare() (err error) {
-	if s.dir, err = os.MkdirTemp("", "weir-pgtest-"); err != nil {
+	if s.dir, err = os.MkdirTemp(s.within, "weir-pgtest-"); err != nil {
 		return err
 	}
 	if err := s.watch(); err != nil {
