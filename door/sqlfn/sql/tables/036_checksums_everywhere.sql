@@ -1,0 +1,1 @@
+-- weir.events checks checksums on servers without crc32c, too (functions/is_codeword.sql).
