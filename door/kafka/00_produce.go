@@ -291,7 +291,7 @@ func (s *Server) await(ctx context.Context, r *request, a appending, p *kmsg.Pro
 		return
 	}
 	s.refused(r, a.err)
-	p.ErrorCode, p.ErrorMessage = codeOf(a.err)
+	p.ErrorCode, p.ErrorMessage = r.codeOf(a.err)
 	if p.ErrorCode == kerr.KafkaStorageError.Code {
 		p.ErrorCode = kerr.NotEnoughReplicas.Code // certainly not appended; KafkaStorageError does not promise that to producers
 	}
