@@ -1,6 +1,8 @@
 package kafka_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -71,5 +73,80 @@ func TestAnswersToMembersThatNobodyTakesStayWithinTheirBudget(t *testing.T) {
 		sync.GroupAssignment = nil
 		crowded(sync, b.maxVersion(kmsg.SyncGroup))
 		b.stop()
+	})
+}
+
+// Members may have long names: their clients', and their own where they are static.
+func TestDescribedMembersWithLongNamesAreClaimed(t *testing.T) {
+	const (
+		clients = 50
+		members = 20
+		long    = 30_000
+		limit   = 2*pool + clients*(96<<10)
+	)
+	if kafka.ArrayCopies > 1 {
+		t.Skip("the race detector needs memory of its own")
+	}
+	crowd(t, func(t *testing.T, l *pipes, b *broker, _ *troubled) {
+		name := strings.Repeat("n", long)
+		var joining []*wire
+		for n := range members {
+			req := kmsg.NewPtrJoinGroupRequest()
+			req.Version, req.Group, req.ProtocolType, req.SessionTimeoutMillis = 5, "g", "consumer", 30*60*1000
+			req.InstanceID = kmsg.StringPtr(fmt.Sprint(n, name[:long-10]))
+			req.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range"}}
+			w := l.patient(t)
+			w.send(kmsg.NewRequestFormatter(kmsg.FormatterClientID(name)).AppendRequest(nil, req, 1))
+			joining = append(joining, w)
+			synctest.Wait()
+		}
+		req := kmsg.NewPtrDescribeGroupsRequest()
+		req.Groups = []string{"g"}
+		for version := range b.maxVersion(kmsg.DescribeGroups) + 1 {
+			req.Version = version
+			got := ask[*kmsg.DescribeGroupsResponse](b, req)
+			if n := len(got.Groups[0].Members); n != members {
+				t.Fatalf("version %d describes %d members", version, n)
+			}
+			if held := hoarders(t, l, frame(req, 1), clients); held > limit {
+				t.Errorf("version %d: %d clients that take no answer hold %d bytes, the limit is %d", version, clients, held, limit)
+			}
+		}
+		for _, w := range joining {
+			w.nc.Close()
+		}
+	})
+}
+
+func TestListedGroupsWithLongTypesAreClaimed(t *testing.T) {
+	const (
+		clients = 50
+		groups  = 20
+		long    = 30_000
+		limit   = 2*pool + clients*(96<<10)
+	)
+	if kafka.ArrayCopies > 1 {
+		t.Skip("the race detector needs memory of its own")
+	}
+	crowd(t, func(t *testing.T, l *pipes, b *broker, _ *troubled) {
+		for n := range groups {
+			join := kmsg.NewPtrJoinGroupRequest()
+			join.Version, join.Group, join.ProtocolType, join.SessionTimeoutMillis = 3, fmt.Sprint("g", n), strings.Repeat("p", long), 30*60*1000
+			join.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range"}}
+			joined := ask[*kmsg.JoinGroupResponse](b, join)
+			sync := kmsg.NewPtrSyncGroupRequest()
+			sync.Version, sync.Group, sync.MemberID, sync.Generation = 3, join.Group, joined.MemberID, joined.Generation
+			wantCode(t, "sync", ask[*kmsg.SyncGroupResponse](b, sync).ErrorCode, nil)
+		}
+		req := kmsg.NewPtrListGroupsRequest()
+		for version := range b.maxVersion(kmsg.ListGroups) + 1 {
+			req.Version = version
+			if n := len(ask[*kmsg.ListGroupsResponse](b, req).Groups); n != groups {
+				t.Fatalf("version %d lists %d groups", version, n)
+			}
+			if held := hoarders(t, l, frame(req, 1), clients); held > limit {
+				t.Errorf("version %d: %d clients that take no answer hold %d bytes, the limit is %d", version, clients, held, limit)
+			}
+		}
 	})
 }
