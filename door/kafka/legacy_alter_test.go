@@ -87,3 +87,49 @@ func TestMetadataForANameWithAnotherTopicsIDIsThatOfTheID(t *testing.T) {
 		t.Errorf("there are %d topics", n)
 	}
 }
+
+// As Kafka (ConfigAdminManager.preprocess): a null value, and a setting that is named twice, are no valid requests, whatever is asked for.
+func TestSettingsThatAreNullOrNamedTwiceAreRefused(t *testing.T) {
+	b := start(t, kafka.Config{})
+	b.createTopic("t", 1, map[string]string{"retention.ms": "1000"})
+	for what, values := range map[string][]*string{
+		"null":   {nil},
+		"times":  {kmsg.StringPtr("2000"), kmsg.StringPtr("3000")},
+		"times ": {kmsg.StringPtr("2000"), kmsg.StringPtr("2000")},
+	} {
+		for version := range b.maxVersion(kmsg.AlterConfigs) + 1 {
+			req := kmsg.NewPtrAlterConfigsRequest()
+			req.Version = version
+			r := kmsg.NewAlterConfigsRequestResource()
+			r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, "t"
+			for _, value := range values {
+				one := kmsg.NewAlterConfigsRequestResourceConfig()
+				one.Name, one.Value = "retention.ms", value
+				r.Configs = append(r.Configs, one)
+			}
+			req.Resources = append(req.Resources, r)
+			got := ask[*kmsg.AlterConfigsResponse](b, req).Resources[0]
+			wantCode(t, "AlterConfigs "+what, got.ErrorCode, kerr.InvalidRequest)
+			if said := text(got.ErrorMessage); !strings.Contains(said, "retention.ms") || !strings.Contains(said, strings.TrimSpace(what)) {
+				t.Errorf("AlterConfigs says %s", said)
+			}
+		}
+		for version := range b.maxVersion(kmsg.IncrementalAlterConfigs) + 1 {
+			req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+			req.Version = version
+			r := kmsg.NewIncrementalAlterConfigsRequestResource()
+			r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, "t"
+			for _, value := range values {
+				one := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+				one.Name, one.Value = "retention.ms", value
+				r.Configs = append(r.Configs, one)
+			}
+			req.Resources = append(req.Resources, r)
+			wantCode(t, "IncrementalAlterConfigs "+what, ask[*kmsg.IncrementalAlterConfigsResponse](b, req).Resources[0].ErrorCode, kerr.InvalidRequest)
+		}
+	}
+	topic, err := b.log.Topic(t.Context(), "t")
+	if got := topic.Setting("retention.ms"); err != nil || got != "1000" {
+		t.Errorf("retention.ms is %s: %v", got, err)
+	}
+}
