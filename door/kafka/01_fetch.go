@@ -29,21 +29,21 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 	}
 	out.uncommitted = in.IsolationLevel == 0
 	spans, slots, known := s.plan(ctx, in, out, epoch)
+	r.records = s.fetches.Begin()
 	if len(spans) == 0 {
-		return out // there is nothing to wait for
+		return framed(ctx, r, out) // there is nothing to wait for
 	}
 	want := eventlog.Want{
 		Spans:    spans,
 		MinBytes: int(in.MinBytes),
 		MaxBytes: min(clamp(in.MaxBytes), int(s.fetches.Share())),
 		MaxWait:  min(max(time.Duration(in.MaxWaitMillis)*time.Millisecond, 0), fetchWaitMax),
-		Claim:    s.fetches.Begin(),
+		Claim:    r.records,
 		Epoch:    &epoch,
 	}
 	if out.failed {
 		want.MaxWait = 0
 	}
-	r.records = want.Claim
 	got, err := s.fetchWithin(ctx, r, want)
 	for i, slot := range slots {
 		p := &out.topics[slot.topic].partitions[slot.partition]
@@ -59,14 +59,26 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 	if err != nil {
 		s.trouble("fetch", err)
 	}
-	// Memory for the small batches, which are copied, and for the framing.
-	if n := out.framing(); n > keptBuffer {
-		if _, err := want.Claim.Grow(ctx, int64(n)); err != nil {
+	return framed(ctx, r, out)
+}
+
+// framed claims memory for what the answer has beside its records' own bytes: its rows, the framing, and small batches, which are copied. The claim
+// of the request ends when the answer is sent.
+func framed(ctx context.Context, r *request, out *fetched) kmsg.Response {
+	n := out.framing()
+	for _, t := range out.topics {
+		n += rowCost + len(t.name) + rowCost*len(t.partitions)
+	}
+	if n > keptBuffer {
+		if _, err := r.records.Grow(ctx, int64(n)); err != nil {
 			return nil
 		}
 	}
 	return out
 }
+
+// rowCost estimates the memory of a topic, or a partition, in an answer that is not encoded yet.
+const rowCost = 128
 
 // fetchWithin waits for records as long as the client asked, and for memory and the store at most timeoutDefault longer. It stops waiting when
 // other clients wait for this connection's memory.

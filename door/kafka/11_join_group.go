@@ -34,6 +34,13 @@ func (s *Server) joinGroup(ctx context.Context, r *request, in *kmsg.JoinGroupRe
 		out.ErrorCode, out.Generation, out.MemberID = errorCode(err), -1, joined.Member
 		return out
 	}
+	size := 0
+	for _, m := range joined.Members {
+		size += memberCost + 2*(len(m.Member)+len(m.Instance)+len(m.Metadata))
+	}
+	if err := r.claimAnswer(ctx, size); err != nil {
+		return nil
+	}
 	out.Generation, out.MemberID, out.LeaderID, out.SkipAssignment = joined.Generation, joined.Member, joined.Leader, joined.SkipAssignment
 	out.ProtocolType, out.Protocol = &joined.ProtocolType, &joined.Protocol
 	for _, m := range joined.Members {

@@ -33,6 +33,9 @@ func (s *Server) syncGroup(ctx context.Context, r *request, in *kmsg.SyncGroupRe
 		out.ErrorCode = errorCode(err)
 		return out
 	}
+	if err := r.claimAnswer(ctx, 2*len(synced.Assignment)); err != nil {
+		return nil
+	}
 	out.ProtocolType, out.Protocol, out.MemberAssignment = &synced.ProtocolType, &synced.Protocol, synced.Assignment
 	return out
 }

@@ -28,9 +28,9 @@ func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.Descri
 			g.State = string(d.State)
 			g.ErrorCode, g.ErrorMessage = codeOf(err)
 		default:
-			size := 0
+			size := len(d.ProtocolType) + len(d.Protocol)
 			for _, m := range d.Members {
-				size += memberCost + 2*(len(m.Metadata)+len(m.Assignment))
+				size += memberCost + 2*(len(m.ID)+len(m.Instance)+len(m.ClientID)+len(m.ClientHost)+len(m.Metadata)+len(m.Assignment))
 			}
 			if err := r.claimAnswer(ctx, size); err != nil {
 				return nil
@@ -45,7 +45,7 @@ func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.Descri
 	return out
 }
 
-// memberCost estimates the bytes of a member in an answer without its own metadata, in memory and encoded.
+// memberCost estimates the bytes of a member in an answer without its names and bytes, in memory and encoded.
 const memberCost = 512
 
 func describeGroup(g *kmsg.DescribeGroupsResponseGroup, d group.Described) {

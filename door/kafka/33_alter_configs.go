@@ -27,9 +27,13 @@ func (s *Server) alterConfigs(ctx context.Context, request *request, in *kmsg.Al
 		if err == nil {
 			err = s.alterResource(ctx, asked.ResourceType, asked.ResourceName, in.ValidateOnly, func(config map[string]string) error {
 				clear(config)
+				again := repeated(asked.Configs, func(c kmsg.AlterConfigsRequestResourceConfig) string { return c.Name })
 				for _, c := range asked.Configs {
+					if _, err := again.refuse(c.Name); err != nil {
+						return err
+					}
 					if c.Value == nil {
-						return deny(kerr.InvalidConfig, "%s is null; leave it out to have the default", c.Name)
+						return deny(kerr.InvalidRequest, "%s is null; leave it out to have the default", c.Name)
 					}
 					config[c.Name] = *c.Value
 				}

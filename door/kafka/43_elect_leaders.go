@@ -17,7 +17,7 @@ var errElected = deny(kerr.ElectionNotNeeded, "the only broker leads it already"
 
 // electLeaders answers for each partition that no election is needed. For an election of all partitions the answer lists none: Kafka, too,
 // leaves out those that need no election (ReplicationControlManager.electLeaders).
-func (s *Server) electLeaders(ctx context.Context, _ *request, in *kmsg.ElectLeadersRequest) *kmsg.ElectLeadersResponse {
+func (s *Server) electLeaders(ctx context.Context, r *request, in *kmsg.ElectLeadersRequest) *kmsg.ElectLeadersResponse {
 	out := in.ResponseKind().(*kmsg.ElectLeadersResponse)
 	if in.ElectionType != electPreferred && in.ElectionType != electUnclean {
 		out.ErrorCode = kerr.InvalidRequest.Code
@@ -41,7 +41,7 @@ func (s *Server) electLeaders(ctx context.Context, _ *request, in *kmsg.ElectLea
 			}
 			p := kmsg.NewElectLeadersResponseTopicPartition()
 			p.Partition = number
-			p.ErrorCode, p.ErrorMessage = codeOf(err)
+			p.ErrorCode, p.ErrorMessage = r.codeOf(err)
 			t.Partitions = append(t.Partitions, p)
 		}
 		out.Topics = append(out.Topics, t)

@@ -57,7 +57,7 @@ func alterOne(config map[string]string, c kmsg.IncrementalAlterConfigsRequestRes
 		return nil
 	}
 	if c.Value == nil {
-		return deny(kerr.InvalidConfig, "%s is null; delete it to have the default", c.Name)
+		return deny(kerr.InvalidRequest, "%s is null; delete it to have the default", c.Name)
 	}
 	if err := eventlog.CheckSettingLength(c.Name, *c.Value); err != nil {
 		return err

@@ -31,7 +31,7 @@ func (s *Server) alterPartitionReassignments(ctx context.Context, r *request, in
 			s.refused(r, err)
 			p := kmsg.NewAlterPartitionAssignmentsResponseTopicPartition()
 			p.Partition = ask.Partition
-			p.ErrorCode, p.ErrorMessage = codeOf(err)
+			p.ErrorCode, p.ErrorMessage = r.codeOf(err)
 			t.Partitions = append(t.Partitions, p)
 		}
 		out.Topics = append(out.Topics, t)

@@ -28,7 +28,7 @@ func (s *Server) describeProducers(ctx context.Context, r *request, in *kmsg.Des
 				asked[partition] = slot{i, k}
 			} else {
 				s.trouble("DescribeProducers", err)
-				p.ErrorCode, p.ErrorMessage = codeOf(err)
+				p.ErrorCode, p.ErrorMessage = r.codeOf(err)
 			}
 			t.Partitions = append(t.Partitions, p)
 		}
@@ -58,7 +58,7 @@ func (s *Server) describeProducers(ctx context.Context, r *request, in *kmsg.Des
 		for _, at := range asked {
 			p := &out.Topics[at.topic].Partitions[at.partition]
 			p.ActiveProducers = nil
-			p.ErrorCode, p.ErrorMessage = codeOf(err)
+			p.ErrorCode, p.ErrorMessage = r.codeOf(err)
 		}
 	}
 	return out

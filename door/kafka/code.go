@@ -67,6 +67,20 @@ func textOf(err error, k *kerr.Error) string {
 // textMax is the longest text of an answer, in bytes.
 const textMax = 1000
 
+// textsMax is how many bytes of texts an answer has where each partition may have one. Errors after these have the code alone: a partition takes
+// four bytes of a request, and a text may contain its topic's name.
+const textsMax = 64 << 10
+
+// codeOf is the function codeOf, within textsMax.
+func (r *request) codeOf(err error) (code int16, text *string) {
+	code, text = codeOf(err)
+	if text == nil || r.texts+len(*text) > textsMax {
+		return code, nil
+	}
+	r.texts += len(*text)
+	return code, text
+}
+
 // errorCode is codeOf for answers without room for a text.
 func errorCode(err error) int16 {
 	code, _ := codeOf(err)

@@ -61,6 +61,7 @@ type request struct {
 	mayDecompress int // bytes to which the batches of a produce request that were not checked yet may decompress
 
 	answerBytes int // estimated bytes of an answer whose size is not bounded by the request's
+	texts       int // bytes of the texts of its errors, where each partition may have one
 }
 
 // call is a request with its handler.

@@ -99,7 +99,7 @@ func FuzzFrame(f *testing.F) {
 	for _, a := range apis() {
 		for depth := range mentionDepth {
 			again := a.key.Request()
-			if Mention(again, "t", [16]byte{}, depth, 100) {
+			if (Mentions{Name: "t"}).Fill(again, depth, 100) {
 				again.SetVersion(a.max)
 				f.Add(format.AppendRequest(nil, again, 1), uint16(100*depth))
 			}

@@ -99,3 +99,26 @@ func TestATransactionalProducerFailsAtOnce(t *testing.T) {
 		t.Errorf("franz-go is told %v", err)
 	}
 }
+
+// Clients that look for the coordinator in older versions are told the same, with the text where the version has one.
+func TestATransactionalProducerIsToldWhyInEachVersion(t *testing.T) {
+	b := start(t, kafka.Config{})
+	for version := int16(1); version <= b.maxVersion(kmsg.FindCoordinator); version++ { // version 0 knows only groups
+		find := kmsg.NewPtrFindCoordinatorRequest()
+		find.Version, find.CoordinatorType, find.CoordinatorKey, find.CoordinatorKeys = version, 1, "x", []string{"x"}
+		got := ask[*kmsg.FindCoordinatorResponse](b, find)
+		code, said := got.ErrorCode, text(got.ErrorMessage)
+		if version >= 4 {
+			code, said = got.Coordinators[0].ErrorCode, text(got.Coordinators[0].ErrorMessage)
+		}
+		wantCode(t, "FindCoordinator", code, kerr.TransactionalIDAuthorizationFailed)
+		if !strings.Contains(said, "unset transactional.id") {
+			t.Errorf("version %d says %s", version, said)
+		}
+	}
+	for version := range b.maxVersion(kmsg.InitProducerID) + 1 {
+		init := kmsg.NewPtrInitProducerIDRequest()
+		init.Version, init.TransactionalID = version, kmsg.StringPtr("x")
+		wantCode(t, "InitProducerId", ask[*kmsg.InitProducerIDResponse](b, init).ErrorCode, kerr.TransactionalIDAuthorizationFailed)
+	}
+}

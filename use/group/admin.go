@@ -70,9 +70,16 @@ func (c *Coordinator) Select(ctx context.Context, f Filter) ([]Listed, error) {
 		wanted[strings.ToLower(state)] = true
 	}
 	var out []Listed
+	names := 0 // bytes, in memory and encoded: listedCost is for short ones
 	for _, s := range seen {
 		if len(f.States) == 0 || wanted[strings.ToLower(string(s.State))] {
 			out = append(out, s.Listed)
+			names += 2 * (len(s.Group) + len(s.ProtocolType))
+		}
+	}
+	if f.Room != nil {
+		if err := f.Room(names); err != nil {
+			return nil, fmt.Errorf("list groups: %w", err)
 		}
 	}
 	slices.SortFunc(out, func(a, b Listed) int { return strings.Compare(a.Group, b.Group) })
