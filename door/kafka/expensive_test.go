@@ -66,7 +66,7 @@ func mentioned(t *testing.T, b *broker, id [16]byte) map[string]kafka.Mentions {
 		return topic.ID
 	}
 	none := [16]byte{1}
-	return map[string]kafka.Mentions{
+	all := map[string]kafka.Mentions{
 		"what there is":            {Name: rich, ID: id},
 		"each partition":           {Name: rich, ID: id, Partitions: 1 << 30},
 		"some topics and others":   {Name: "t-", Names: 150, Topics: idOf},
@@ -80,6 +80,10 @@ func mentioned(t *testing.T, b *broker, id [16]byte) map[string]kafka.Mentions {
 		"record batches":           {Name: rich, ID: id, Partitions: 1 << 30, Records: sealed(t, batch.None, value("v"))},
 		"batches that must shrink": {Name: rich, ID: id, Partitions: 1 << 30, Records: sealed(t, batch.Zstd, value(strings.Repeat("v", 4000)))},
 	}
+	if kafka.ArrayCopies > 1 {
+		delete(all, "batches that must shrink") // with the race detector, pools drop the decoders put back
+	}
+	return all
 }
 
 // differing are versions of requests: the oldest, the newest, those where encodings become flexible, and one of the others, by chance.
