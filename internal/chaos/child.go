@@ -291,7 +291,7 @@ func (c *child) bill(ctx context.Context, o order, e weir.Event) error {
 
 // enqueue enqueues one message.
 func (c *child) enqueue(ctx context.Context, o order) word {
-	m := weir.NewMessage{Value: []byte(o.Values[0]), Unique: o.Name, Delay: o.Session}
+	m := weir.NewMessage{Value: []byte(o.Values[0]), Unique: o.Name, Delay: o.Session, Priority: o.N}
 	if o.Key != "" {
 		m.Key = []byte(o.Key)
 	}

@@ -16,7 +16,8 @@
 //	consumers.go    one entry for each kind of group: a function that runs its members, which tell model.deliver what they handled
 //	read_*.go       those that read without a group, and tell model.follow what they got
 //	topics.go       making, deleting, growing and trimming topics through every door
-//	queues.go       work queues: enqueuing through every door, workers over HTTP and in Go that are slow, die and answer twice, pauses, purges; schedules.go: a schedule
+//	queues.go       work queues: enqueuing through every door, workers over HTTP, in Go and with SQL that are slow, die and answer twice, pauses, purges;
+//	                queues_sql.go: transactions that enqueue, and that acknowledge where they write their result; schedules.go: a schedule
 //	streams.go      event-sourced streams, in Go alone: appends at versions and to two streams at once, reads, a projection that is rebuilt
 //	lookers.go      those that only look, ask for what must be refused, and keep groups that do nothing
 //	faults.go       what is done to processes and to the store; plan.go decides when
@@ -41,8 +42,9 @@
 //	Q1 to Q5, Q7        queue_model.go, at each claim and each answer; Q3 by our clock, and by the store's where both claims tell it
 //	Q9, Q10             queue_model.go, at the end
 //	S1 to S3, S5, S8    stream_model.go: at each answer, and at the end. S4 is in them, as appends of unknown outcome are repeated
+//	QT, QL              queue_model.go: times to live, and limits of claims
 //	QS                  schedules.go, at the end: a tick of a schedule has one message
-//	Q6, Q8, Q11         not here: Q6 wants a snapshot of the store, Q8 a message that breaks its worker; Q1 stands for Q11 as far as it goes
+//	Q6, Q8, Q11         not here, nor the redrive of dead letters: Q6 wants a snapshot of the store, Q8 a message that breaks its worker; Q1 stands for Q11 as far as it goes
 //	D1, D2, D4, M1      harm.go, tenants.go: once the histories are over and everything is deleted the store is changed by hand, under brokers that run.
 //	                    D4 as far as that tables newer than the program are refused: there is no older release that could run beside this one
 //	D3                  restore.go, likewise: a backup is put back under brokers and readers that run. A standby that is promoted is a test of store/postgres

@@ -1,18 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
 
-// What must be true of work queues: Q1 to Q5, Q7, Q9 and Q10. All of it is judged by the answers that clients got.
+// What must be true of work queues: Q1 to Q5, Q7, Q9, Q10, limits and times to live. All of it is judged by the answers that clients got.
 
 // message is one that was enqueued, or was to be. Its value names it.
 type message struct {
 	queue, value string
 	key, unique  string
 	delay        time.Duration
+	priority     int
+	inSQL        bool // enqueued in a transaction: it comes into the queue a little later
 	outcome      outcome
 	repeated     bool // a message of its unique key was there, and nothing was enqueued
 	invoked      moment
@@ -45,10 +49,15 @@ type answered struct {
 	invoked moment
 	ended   moment
 	outcome outcome
+	inSQL   bool // in a transaction, which may have committed after the lease
 }
 
 // clockMargin is how much clocks, rounded to milliseconds and set while we run, may differ.
 const clockMargin = moment(200 * time.Millisecond)
+
+// ttlMargin is how much later than a message's time to live a claim may be asked for all the same: it is counted from when a delayed message came into its
+// queue, and by the earliest time that the store's clock can show.
+const ttlMargin = 3 * time.Second
 
 // enqueues makes a message that is about to be enqueued.
 func (m *model) enqueues(queue, by, key, unique string, delay time.Duration) *message {
@@ -105,7 +114,7 @@ func (msg *message) finishedAt() (at moment, is bool) {
 	for _, grants := range msg.grants {
 		for _, g := range grants {
 			for _, a := range g.answers {
-				if a.verb == "ack" && a.outcome == done {
+				if a.verb == "ack" && a.outcome == done && !a.inSQL { // the queue hears of those a little later
 					return a.ended, true
 				}
 			}
@@ -115,9 +124,10 @@ func (msg *message) finishedAt() (at moment, is bool) {
 }
 
 // grants judges messages that a worker was given, and returns those that are known.
-func (m *model) grants(queue, worker string, g *grant, value, id string, attemptsMax int) *grant {
+func (m *model) grants(q workQueue, worker string, g *grant, value, id string) *grant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	queue := q.name
 	g.worker, g.got = worker, m.now()
 	msg := m.messages[value]
 	m.history.add(fmt.Sprintf("%s has %s of queue %s, message %s, attempt %d", worker, value, queue, id, g.attempt), queue)
@@ -134,8 +144,10 @@ func (m *model) grants(queue, worker string, g *grant, value, id string, attempt
 		m.violate("Q10", about, "%s was given %s, which was said not to be enqueued, as one with its unique key was there", worker, value)
 	case msg.id != "" && msg.id != id:
 		m.violate("Q1", about, "%s was given %s as message %s, and it is known as %s: it is there twice", worker, value, id, msg.id)
-	case attemptsMax > 0 && g.attempt > attemptsMax:
-		m.violate("Q5", about, "%s was given %s as attempt %d, and the queue allows %d", worker, value, g.attempt, attemptsMax)
+	case q.attempts > 0 && g.attempt > q.attempts:
+		m.violate("Q5", about, "%s was given %s as attempt %d, and the queue allows %d", worker, value, g.attempt, q.attempts)
+	case q.ttl > 0 && msg.outcome == done && g.asked > msg.ended+moment(msg.delay+q.ttl+ttlMargin):
+		m.violate("QT", about, "%s asked at %v and was given %s, which was enqueued by %v with a delay of %v, and may wait %v", worker, g.asked, value, msg.ended, msg.delay, q.ttl)
 	case msg.purged != 0 && g.asked > msg.purged:
 		m.violate("Q2", about, "%s was given %s, which had been purged by %v", worker, value, msg.purged)
 	case m.paused[queue] != 0 && g.asked > m.paused[queue]:
@@ -178,6 +190,8 @@ func (m *model) judgeGrants(msg *message, a, b *grant) {
 			end, extended = said.invoked+moment(said.lease), true
 		case said.verb == "extend":
 			end, extended = min(end, said.invoked+moment(said.lease)), true
+		case said.inSQL && said.outcome == done && b.asked <= said.ended:
+			return // the lease may have ended before the transaction did
 		case (said.verb == "ack" || said.verb == "reject") && said.outcome == done:
 			m.violate("Q2", about, "%s was answered for (%s) by %s as attempt %d, and %s was given it as attempt %d at %v", msg.value, said.verb, a.worker, a.attempt, b.worker, b.attempt, b.got)
 			return
@@ -214,7 +228,7 @@ func (m *model) answered(g *grant, a *answered, o outcome, over bool) {
 	msg := g.message
 	msg.over = msg.over || over
 	m.history.add(fmt.Sprintf("%s %ss %s, attempt %d: %v, done before: %v", g.worker, a.verb, msg.value, g.attempt, o, over), msg.queue)
-	if o != done {
+	if o != done || a.inSQL {
 		return
 	}
 	life, _, _ := strings.Cut(g.receipt, ".")
@@ -249,7 +263,7 @@ func (m *model) purges(queue string, began moment) {
 	defer m.mu.Unlock()
 	m.history.add(fmt.Sprintf("queue %s was purged from %v on", queue, began), queue)
 	for _, msg := range m.queued[queue] {
-		if msg.outcome == done && msg.ended < began && msg.purged == 0 {
+		if msg.outcome == done && msg.ended < began && msg.purged == 0 && !msg.inSQL {
 			msg.purged = m.now()
 		}
 	}
@@ -294,9 +308,10 @@ func (m *model) unsettled(queue string) (list []*message) {
 }
 
 // judgeQueue holds the dead letters that a queue has at the end against what clients were told, and judges order by key and unique keys.
-func (m *model) judgeQueue(queue string, ordered bool, attemptsMax int) {
+func (m *model) judgeQueue(q workQueue) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	queue := q.name
 	for _, msg := range m.queued[queue] {
 		at, acked := msg.finishedAt()
 		switch {
@@ -308,8 +323,11 @@ func (m *model) judgeQueue(queue string, ordered bool, attemptsMax int) {
 			m.violate("Q10", []string{queue}, "there is a dead letter of %s, which was said not to be enqueued", msg.value)
 		}
 	}
-	if ordered {
+	if q.ordered {
 		m.judgeKeys(queue)
+	}
+	if q.limit > 0 {
+		m.judgeLimit(q)
 	}
 	m.judgeUnique(queue)
 }
@@ -338,6 +356,37 @@ func (m *model) judgeKeys(queue string) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// judgeLimit sees that no more messages were claimed at a time than the queue allows. A claim certainly was there from its answer until its lease ended, or
+// somebody first answered for it.
+func (m *model) judgeLimit(q workQueue) {
+	type change struct {
+		at moment
+		by int
+	}
+	var changes []change
+	for _, msg := range m.queued[q.name] {
+		for _, grants := range msg.grants {
+			for _, g := range grants {
+				end := g.asked + moment(g.lease)
+				for _, a := range g.answers {
+					end = min(end, a.invoked)
+				}
+				if g.got < end {
+					changes = append(changes, change{g.got, 1}, change{end, -1})
+				}
+			}
+		}
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
+	held := 0
+	for _, c := range changes {
+		if held += c.by; held > q.limit {
+			m.violate("QL", []string{q.name}, "at %v %d messages of %s were claimed, and its limit is %d", c.at, held, q.name, q.limit)
+			return
 		}
 	}
 }

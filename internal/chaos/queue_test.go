@@ -15,11 +15,27 @@ func TestTheModelFindsWhatAQueueDoesWrongAndNothingElse(t *testing.T) {
 	}
 	claim := func(r *rig, msg *message, attempt int, receipt string) *grant {
 		asked := r.m.now()
-		return r.m.grants("q", "w", &grant{attempt: attempt, receipt: "life." + receipt, asked: asked, lease: time.Second}, msg.value, "1-0", 3)
+		return r.m.grants(workQueue{name: "q", attempts: 3, ttl: time.Minute, limit: 1}, "w", &grant{attempt: attempt, receipt: "life." + receipt, asked: asked, lease: time.Second}, msg.value, "1-0")
 	}
 	answer := func(r *rig, g *grant, verb string, o outcome) {
 		a := r.m.answers(g, verb, 0, time.Second)
 		r.m.answered(g, a, o, false)
+	}
+	// inSQL acknowledges in a transaction that is open past the lease, and claims the message again some time after that one was over.
+	inSQL := func(r *rig, later moment) {
+		msg := enqueue(r, "", "", done)
+		g := claim(r, msg, 1, "a")
+		a := r.m.answers(g, "ack", 0, 0)
+		a.inSQL = true
+		r.at += later
+		if later > 2*s {
+			r.m.answered(g, a, done, false)
+		}
+		r.at += s
+		claim(r, msg, 2, "b")
+		if later <= 2*s {
+			r.m.answered(g, a, done, false)
+		}
 	}
 	for name, c := range map[string]struct {
 		do    func(*rig)
@@ -34,10 +50,28 @@ func TestTheModelFindsWhatAQueueDoesWrongAndNothingElse(t *testing.T) {
 			h := claim(r, msg, 3, "c") // the lease was over
 			answer(r, g, "ack", refused)
 			answer(r, h, "ack", done)
-			r.m.judgeQueue("q", true, 3)
+			r.m.judgeQueue(workQueue{name: "q", ordered: true, attempts: 3})
 		}},
 		"nobody enqueued it":   {finds: []string{"Q1"}, do: func(r *rig) { claim(r, &message{value: "?"}, 1, "a") }},
 		"it was certainly not": {finds: []string{"Q1"}, do: func(r *rig) { claim(r, enqueue(r, "", "", refused), 1, "a") }},
+		"it is too old": {finds: []string{"QT"}, do: func(r *rig) {
+			msg := enqueue(r, "", "", done)
+			r.at += 64 * s
+			claim(r, msg, 1, "a")
+		}},
+		"more are claimed than the queue allows": {finds: []string{"QL"}, do: func(r *rig) {
+			claim(r, enqueue(r, "", "", done), 1, "a")
+			claim(r, enqueue(r, "", "", done), 1, "b")
+			r.m.judgeQueue(workQueue{name: "q", limit: 1})
+		}},
+		"an answer makes room for another claim": {do: func(r *rig) {
+			answer(r, claim(r, enqueue(r, "", "", done), 1, "a"), "nack", done)
+			r.at += s / 10
+			claim(r, enqueue(r, "", "", done), 1, "b")
+			r.m.judgeQueue(workQueue{name: "q", limit: 1})
+		}},
+		"an ack commits after the lease":            {do: func(r *rig) { inSQL(r, s/2) }},
+		"it comes back after an ack that committed": {finds: []string{"Q2"}, do: func(r *rig) { inSQL(r, 3*s) }},
 		"it comes back after an ack": {finds: []string{"Q2"}, do: func(r *rig) {
 			msg := enqueue(r, "", "", done)
 			answer(r, claim(r, msg, 1, "a"), "ack", done)
@@ -75,12 +109,12 @@ func TestTheModelFindsWhatAQueueDoesWrongAndNothingElse(t *testing.T) {
 		"a younger message of its key": {finds: []string{"Q9"}, do: func(r *rig) {
 			enqueue(r, "", "k", done)
 			claim(r, enqueue(r, "", "k", done), 1, "a")
-			r.m.judgeQueue("q", true, 3)
+			r.m.judgeQueue(workQueue{name: "q", ordered: true, attempts: 3})
 		}},
 		"a second message of its unique key": {finds: []string{"Q10"}, do: func(r *rig) {
 			enqueue(r, "u", "", done)
 			enqueue(r, "u", "", done)
-			r.m.judgeQueue("q", false, 3)
+			r.m.judgeQueue(workQueue{name: "q", attempts: 3})
 		}},
 		"a repetition of what was done": {finds: []string{"Q10"}, do: func(r *rig) {
 			msg := enqueue(r, "u", "", done)

@@ -17,7 +17,10 @@ import (
 type workQueue struct {
 	name     string
 	settings map[string]any
-	attempts int  // 0: for ever
+	attempts int // 0: for ever
+	levels   int // of priority; 0: one
+	limit    int // claims at a time; 0: any number
+	ttl      time.Duration
 	ordered  bool // messages have keys, and come in their order
 	unique   bool // messages have unique keys
 	goes     bool // Go workers work it, too
@@ -30,6 +33,9 @@ var queues = []workQueue{
 	{name: "jobs", attempts: 6, goes: true, settings: map[string]any{"lease_ms": 2000, "attempts": 6, "delays_ms": []int{100, 300, 1000}}},
 	{name: "ordered", ordered: true, settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100, 300}, "key_order": true}},
 	{name: "unique", unique: true, goes: true, settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{200}, "unique": true}},
+	{name: "levels", levels: 3, settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100}, "priorities": 3}},
+	{name: "limited", limit: 3, settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100}, "concurrency": 3}},
+	{name: "short-lived", ttl: 2 * time.Second, settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100}, "ttl_ms": 2000}},
 	{name: "passing-queue", passes: true, attempts: 6, settings: map[string]any{"lease_ms": 2000, "attempts": 6, "delays_ms": []int{100}}},
 }
 
@@ -75,6 +81,9 @@ func (w *world) runQueues(ctx context.Context, does func(string, func(context.Co
 		does("queues", func(ctx context.Context) { w.enqueueAll(ctx, nth) })
 		does("queues", func(ctx context.Context) { w.workQueues(ctx, nth) })
 		does("queues", func(ctx context.Context) { w.workQueues(ctx, nth+2) })
+		if w.postgres() {
+			does("queues", func(ctx context.Context) { w.workSQL(ctx, nth) })
+		}
 	}
 	does("queues", w.workInGo)
 	does("queues", w.changeQueues)
@@ -104,19 +113,32 @@ func (w *world) enqueueAll(ctx context.Context, nth int) {
 		if !q.ordered && random.IntN(8) == 0 {
 			delay = time.Duration(random.IntN(4000)) * time.Millisecond
 		}
-		msg := w.model.enqueues(q.name, by, key, unique, delay)
+		priority := 0
+		if q.levels > 0 {
+			priority = random.IntN(q.levels)
+		}
 		door := random.IntN(3)
-		if door == 2 && (unique != "" || delay > 0) {
+		switch {
+		case w.postgres() && unique == "" && random.IntN(4) == 0: // SQL does not tell of what a unique key refused
+			door = 3
+			if key != "" {
+				key = by + " with SQL " + key // what SQL enqueues is carried later, in its own order
+			}
+		case door == 2 && (unique != "" || delay > 0):
 			door = random.IntN(2) // Kafka knows neither
 		}
+		msg := w.model.enqueues(q.name, by, key, unique, delay)
+		msg.priority = priority
 		switch call := context.WithoutCancel(ctx); door {
 		case 0:
 			w.enqueueHTTP(call, w.brokers[random.IntN(2)], msg)
 		case 1:
-			said := w.embedded[random.IntN(2)].ask(call, order{Do: "enqueue", Topic: q.name, Key: key, Name: unique, Session: delay, Values: []string{msg.value}})
+			said := w.embedded[random.IntN(2)].ask(call, order{Do: "enqueue", Topic: q.name, Key: key, Name: unique, Session: delay, N: priority, Values: []string{msg.value}})
 			w.model.enqueued(msg, said.Outcome, said.State, said.Once)
 		case 2:
 			w.enqueueKafka(call, producer, msg)
+		case 3:
+			w.enqueueSQL(call, random, msg)
 		}
 		w.counts.add("messages enqueued, " + msg.outcome.String() + ", in " + q.name)
 	}
@@ -128,6 +150,9 @@ func (w *world) enqueueHTTP(ctx context.Context, b *broker, msg *message) {
 		if value != "" {
 			query += name + "=" + value + "&"
 		}
+	}
+	if msg.priority > 0 {
+		query += fmt.Sprintf("priority=%d&", msg.priority)
 	}
 	if msg.delay > 0 {
 		query += fmt.Sprintf("delay_ms=%d", msg.delay.Milliseconds())
@@ -177,7 +202,7 @@ func (w *world) claim(ctx context.Context, b *broker, q workQueue, worker string
 	var got []*grant
 	for _, c := range answer.Messages {
 		g := &grant{receipt: c.Receipt, attempt: c.Attempt, asked: asked, until: c.Until, lease: leaseOfQueues}
-		if g = w.model.grants(q.name, worker, g, c.Value, c.ID, q.attempts); g != nil {
+		if g = w.model.grants(q, worker, g, c.Value, c.ID); g != nil {
 			got = append(got, g)
 		}
 	}
@@ -257,6 +282,8 @@ func (w *world) handleMessage(ctx context.Context, random *rand.Rand, q workQueu
 		w.answer(ctx, b, q, g, "nack", time.Duration(random.IntN(600))*time.Millisecond)
 	case n == 9 && q.attempts > 0:
 		w.answer(ctx, b, q, g, "reject", 0)
+	case n == 10 && w.postgres(): // a receipt is good at every door
+		w.answerSQL(ctx, random, g)
 	default:
 		if w.answer(ctx, b, q, g, "ack", 0) != refused && random.IntN(10) == 0 { // and again, as after an answer that was lost
 			w.answer(ctx, w.brokers[random.IntN(2)], q, g, "ack", 0)
@@ -290,7 +317,7 @@ func (w *world) hearWorker(said word) {
 	}
 	if j.Answer == "" {
 		g := &grant{attempt: j.Attempt, lease: leaseOfQueues}
-		w.model.grants(j.Queue, said.Consumer, g, j.Value, j.ID, q.attempts)
+		w.model.grants(q, said.Consumer, g, j.Value, j.ID)
 		w.counts.add("messages given to Go workers of " + j.Queue)
 		return
 	}
@@ -320,7 +347,7 @@ func (w *world) changeQueues(ctx context.Context) {
 	random := w.random("queue changes")
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(500+random.IntN(3000))*time.Millisecond)
-		b, q := w.brokers[random.IntN(2)], queues[random.IntN(3)] // those that stay
+		b, q := w.brokers[random.IntN(2)], queues[random.IntN(len(queues)-1)] // those that stay
 		switch random.IntN(4) {
 		case 0:
 			if _, o, _ := b.call(ctx, "POST", "/v1/queues/"+q.name+"/pause", nil, nil); o == done {
@@ -409,12 +436,18 @@ func (w *world) finishQueues(ctx context.Context) error {
 				least, late = len(left), time.Now().Add(drainMax)
 			}
 			if time.Now().After(late) {
-				w.model.broken("Q1", []string{q.name}, "%d messages of queue %s were enqueued, and for %v after the last fault nobody was given them; the first is %s, message %q, with %d claims",
-					len(left), q.name, drainMax, left[0].value, left[0].id, len(left[0].grants))
+				is, _, err := b.call(ctx, "GET", "/v1/queues/"+q.name+"/messages/"+left[0].id, nil, nil)
+				w.model.broken("Q1", []string{q.name}, "%d messages of queue %s were enqueued, and for %v after the last fault nobody was given them; the first is %s, message %q, with %d claims; the queue says of it: %s %v",
+					len(left), q.name, drainMax, left[0].value, left[0].id, len(left[0].grants), is, err)
 				break
 			}
 		}
-		w.model.judgeQueue(q.name, q.ordered, q.attempts)
+		w.model.judgeQueue(q)
+	}
+	if w.postgres() {
+		if err := w.judgeWorked(ctx); err != nil {
+			return err
+		}
 	}
 	return w.judgeTicks(ctx)
 }

@@ -64,6 +64,8 @@ var invariants = map[string]string{
 	"Q9":  "messages of a key are handed out one after the other",
 	"Q10": "while a message of a unique key is not done, no other is enqueued",
 	"QP":  "a paused queue hands out nothing",
+	"QT":  "a message is not handed out after its time to live",
+	"QL":  "no more messages are claimed at a time than the queue's limit",
 	"QS":  "a tick of a schedule has one message",
 	"B0":  "a process does not end by itself",
 	"B1":  "a process that was killed starts again",

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// enqueueSQL enqueues in a transaction, with one more message that is rolled back to a savepoint. Now and then all of it is rolled back. A marker in the same
+// transaction tells what was committed.
+func (w *world) enqueueSQL(ctx context.Context, random *rand.Rand, msg *message) {
+	ctx, cancel := context.WithTimeout(ctx, clientPatience)
+	defer cancel()
+	w.model.mu.Lock()
+	msg.inSQL = true
+	w.model.mu.Unlock()
+	undone := random.IntN(6) == 0
+	err := pgx.BeginFunc(ctx, w.sql, func(tx pgx.Tx) error {
+		const enqueue = `SELECT weir.enqueue($1, $2::text, nullif($3, ''), delay => $4, priority => $5)`
+		if _, err := tx.Exec(ctx, `SAVEPOINT here`); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, enqueue, msg.queue, msg.value+": rolled back to a savepoint", msg.key, msg.delay, msg.priority); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `ROLLBACK TO SAVEPOINT here`); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, enqueue, msg.queue, msg.value, msg.key, msg.delay, msg.priority); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO markers VALUES ($1)`, msg.value); err != nil {
+			return err
+		}
+		if undone {
+			return errUndo
+		}
+		return nil
+	})
+	w.model.enqueued(msg, outcomeInSQL(err), "", false)
+}
+
+// outcomeInSQL says what became of a transaction: an error of the server's is one of a statement before the commit, unless it ended the session.
+func outcomeInSQL(err error) outcome {
+	var said *pgconn.PgError
+	switch {
+	case err == nil:
+		return done
+	case errors.Is(err, errUndo), errors.As(err, &said) && said.Severity == "ERROR":
+		return refused
+	}
+	return unknown
+}
+
+// claimSQL claims messages with CALL weir.claim.
+func (w *world) claimSQL(ctx context.Context, q workQueue, worker string, most int, wait time.Duration) ([]*grant, error) {
+	ctx, cancel := context.WithTimeout(ctx, clientPatience)
+	defer cancel()
+	asked := w.now()
+	var text []byte
+	if err := w.sql.QueryRow(ctx, `CALL weir.claim($1, $2, $3, $4, $5)`, q.name, most, leaseOfQueues, wait, worker).Scan(&text); err != nil {
+		return nil, err
+	}
+	var answer []struct {
+		ID, Receipt, Value string
+		Attempt            int
+		Until              time.Time
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return nil, fmt.Errorf("%s: %w", text, err)
+	}
+	var got []*grant
+	for _, c := range answer {
+		g := &grant{receipt: c.Receipt, attempt: c.Attempt, asked: asked, until: c.Until.UnixMilli(), lease: leaseOfQueues}
+		if g = w.model.grants(q, worker, g, c.Value, c.ID); g != nil {
+			got = append(got, g)
+		}
+	}
+	w.counts.addN("messages claimed with SQL from "+q.name, len(got))
+	return got, nil
+}
+
+// answerSQL answers for a message in a transaction that writes down that it was worked. A transaction that is rolled back answered nothing.
+func (w *world) answerSQL(ctx context.Context, random *rand.Rand, g *grant) outcome {
+	ctx, cancel := context.WithTimeout(ctx, clientPatience)
+	defer cancel()
+	verb, call, delay := "ack", `SELECT weir.ack($1)`, time.Duration(0)
+	args := []any{g.receipt}
+	if random.IntN(8) == 0 {
+		delay = time.Duration(random.IntN(600)) * time.Millisecond
+		verb, call, args = "nack", `SELECT weir.nack($1, 'it fails now and then', $2)`, []any{g.receipt, delay}
+	}
+	undone, hold := random.IntN(10) == 0, time.Duration(0)
+	if random.IntN(20) == 0 {
+		hold = time.Duration(random.IntN(3000)) * time.Millisecond // past the lease, too
+	}
+	a := w.model.answers(g, verb, delay, 0)
+	w.model.mu.Lock()
+	a.inSQL = true
+	w.model.mu.Unlock()
+	err := pgx.BeginFunc(ctx, w.sql, func(tx pgx.Tx) error {
+		if verb == "ack" && !w.model.queuePasses[g.message.queue] { // a queue that is made anew hands out again what its topic has
+			if _, err := tx.Exec(ctx, `INSERT INTO worked VALUES ($1)`, g.message.value); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Exec(ctx, call, args...); err != nil {
+			return err
+		}
+		pause(ctx, hold)
+		if undone {
+			return errUndo
+		}
+		return nil
+	})
+	o := outcomeInSQL(err)
+	if err != nil {
+		w.history.add(fmt.Sprintf("%s could not %s %s: %v", g.worker, verb, g.message.value, err), g.message.queue)
+	}
+	w.model.answered(g, a, o, false)
+	w.counts.add(fmt.Sprintf("%ss with SQL %v", verb, o))
+	return o
+}
+
+// workSQL works all queues with SQL alone.
+func (w *world) workSQL(ctx context.Context, nth int) {
+	worker := fmt.Sprintf("sqlworker%d", nth)
+	random := w.random(worker)
+	for ctx.Err() == nil {
+		q := queues[random.IntN(len(queues))]
+		got, err := w.claimSQL(context.WithoutCancel(ctx), q, worker, 1+random.IntN(8), time.Duration(random.IntN(3))*200*time.Millisecond)
+		if err != nil {
+			pause(ctx, 100*time.Millisecond)
+		}
+		for _, g := range got {
+			if random.IntN(30) > 0 { // else it dies with the message
+				w.answerSQL(context.WithoutCancel(ctx), random, g)
+			}
+		}
+	}
+}
+
+// judgeWorked sees that what was acknowledged in the transaction that wrote its result was written once.
+func (w *world) judgeWorked(ctx context.Context) error {
+	rows, err := w.sql.Query(ctx, `SELECT value, count(*) FROM worked GROUP BY value`)
+	if err != nil {
+		return err
+	}
+	var value string
+	var n int
+	_, err = pgx.ForEachRow(rows, []any{&value, &n}, func() error {
+		if n > 1 {
+			w.model.broken("Q2", nil, "%s was acknowledged %d times, in transactions that wrote its result", value, n)
+		}
+		return nil
+	})
+	return err
+}
