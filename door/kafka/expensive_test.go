@@ -260,9 +260,7 @@ func TestAnswersThatNobodyTakesStayWithinTheirBudget(t *testing.T) {
 		size    = 96 << 10 // of a request
 		element = 320      // what one claims, decoded and answered: one request may overdraw the budget
 	)
-	if kafka.ArrayCopies > 1 {
-		t.Skip("the race detector needs memory of its own")
-	}
+	measuresMemory(t)
 	rng := seeded(t)
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes()

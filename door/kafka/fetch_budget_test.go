@@ -122,9 +122,7 @@ func TestRecordsThatNobodyTakesStayWithinTheirBudget(t *testing.T) {
 		batch = 1<<20 + 1000
 		each  = 64 << 10 // goroutines and buffers of a connection, and of its client
 	)
-	if kafka.ArrayCopies > 1 {
-		t.Skip("the race detector needs memory of its own")
-	}
+	measuresMemory(t)
 	for name, c := range map[string]struct {
 		clients  int
 		most     int32 // of a partition

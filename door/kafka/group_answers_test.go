@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/weir-log/weir/door/kafka"
 )
 
 // A small request of a group's leader is answered with what all members offer, and that of a member with its assignment, as often as they ask. Clients that
@@ -20,9 +18,7 @@ func TestAnswersToMembersThatNobodyTakesStayWithinTheirBudget(t *testing.T) {
 		each    = 96 << 10  // as above
 		limit   = 2*pool + clients*each
 	)
-	if kafka.ArrayCopies > 1 {
-		t.Skip("the race detector needs memory of its own")
-	}
+	measuresMemory(t)
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes()
 		b, _ := wealthy(t, l)
@@ -77,16 +73,14 @@ func TestAnswersToMembersThatNobodyTakesStayWithinTheirBudget(t *testing.T) {
 }
 
 // Members may have long names: their clients', and their own where they are static.
-func TestDescribedMembersWithLongNamesAreClaimed(t *testing.T) {
+func TestDescribedMembersThatNobodyTakesAreClaimed(t *testing.T) {
 	const (
 		clients = 50
 		members = 20
 		long    = 30_000
 		limit   = 2*pool + clients*(96<<10)
 	)
-	if kafka.ArrayCopies > 1 {
-		t.Skip("the race detector needs memory of its own")
-	}
+	measuresMemory(t)
 	crowd(t, func(t *testing.T, l *pipes, b *broker, _ *troubled) {
 		name := strings.Repeat("n", long)
 		var joining []*wire
@@ -118,16 +112,14 @@ func TestDescribedMembersWithLongNamesAreClaimed(t *testing.T) {
 	})
 }
 
-func TestListedGroupsWithLongTypesAreClaimed(t *testing.T) {
+func TestListedGroupsThatNobodyTakesAreClaimed(t *testing.T) {
 	const (
 		clients = 50
 		groups  = 20
 		long    = 30_000
 		limit   = 2*pool + clients*(96<<10)
 	)
-	if kafka.ArrayCopies > 1 {
-		t.Skip("the race detector needs memory of its own")
-	}
+	measuresMemory(t)
 	crowd(t, func(t *testing.T, l *pipes, b *broker, _ *troubled) {
 		for n := range groups {
 			join := kmsg.NewPtrJoinGroupRequest()

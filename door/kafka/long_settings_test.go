@@ -82,9 +82,7 @@ func TestAppendAndSubtractTreatAListAsASet(t *testing.T) {
 func TestLongSettingsThatNobodyTakesStayWithinTheBudget(t *testing.T) {
 	const clients, topics = 100, 5
 	const limit = 2*pool + clients*(96<<10)
-	if kafka.ArrayCopies > 1 {
-		t.Skip("the race detector needs memory of its own")
-	}
+	measuresMemory(t)
 	crowd(t, func(t *testing.T, l *pipes, b *broker, _ *troubled) {
 		long := strings.Repeat("1", 32767)
 		req := kmsg.NewPtrDescribeConfigsRequest()

@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -32,11 +33,9 @@ func hoarders(t *testing.T, l *pipes, raw []byte, clients int) int64 {
 }
 
 // The answer to a Fetch of what there is not has no records, and yet a row for each mention.
-func TestAnswersToFetchesWithoutRecordsAreClaimed(t *testing.T) {
+func TestFetchesWithoutRecordsThatNobodyTakesAreClaimed(t *testing.T) {
 	const clients, mentions, limit = 50, 20_000, 48 << 20 // 16 MiB for fetches, one answer, one request, and connections
-	if kafka.ArrayCopies > 1 {
-		t.Skip("the race detector needs memory of its own")
-	}
+	measuresMemory(t)
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes()
 		b := startAt(t, memory.New(), l, kafka.Config{NoAutoCreate: true, InFlightBytes: 1, FetchBytes: 1, FrameBytes: 3 << 20})
@@ -55,16 +54,14 @@ func TestAnswersToFetchesWithoutRecordsAreClaimed(t *testing.T) {
 
 // Few bytes decompress to a batch of a megabyte, for a topic that keeps it so. The log counts batches that wait for the store, the server those that wait
 // for the log.
-func TestRecompressedBatchesThatWaitAreCounted(t *testing.T) {
+func TestRecompressedBatchesThatNobodyTakesAreCounted(t *testing.T) {
 	const (
 		clients = 150
 		size    = 1 << 20  // of a batch as it is kept
 		queue   = 32 << 20 // eventlog.Config.QueueBytes
 		limit   = queue + 2*pool + 2*size + clients*(96<<10)
 	)
-	if kafka.ArrayCopies > 1 {
-		t.Skip("the race detector needs memory of its own")
-	}
+	measuresMemory(t)
 	for _, version := range []int16{3, 8, 9, 12} {
 		crowd(t, func(t *testing.T, l *pipes, b *broker, s *troubled) {
 			b.createTopic("plain", 1, map[string]string{"compression.type": "uncompressed", "max.message.bytes": "1200000"})
@@ -92,5 +89,16 @@ func TestRecompressedBatchesThatWaitAreCounted(t *testing.T) {
 			close(hold)
 			running.Wait()
 		})
+	}
+}
+
+// measuresMemory leaves a test out under the race detector, which needs memory of its own. `make test` runs those tests once more without it: by their names.
+func measuresMemory(t *testing.T) {
+	t.Helper()
+	if !strings.Contains(t.Name(), "NobodyTakes") {
+		t.Fatal("the name of a test that measures memory contains NobodyTakes, by which `make test` runs it without the race detector")
+	}
+	if kafka.ArrayCopies > 1 {
+		t.Skip("the race detector needs memory of its own")
 	}
 }

@@ -29,9 +29,9 @@ func (w *world) runSSE(ctx context.Context, b *broker, topic string) {
 	}
 }
 
-// stream reads one stream until it ends, and returns where to resume. A position in a topic that is gone is good for nothing.
-func (w *world) stream(ctx context.Context, b *broker, topic string, r *reader, last string) (id string, err error) {
-	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+b.http+"/v1/topics/"+topic+"/stream?from=earliest", nil)
+// openStream asks for a topic's events from a place on, or behind the one whose id is last.
+func (b *broker) openStream(ctx context.Context, topic, from, last string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+b.http+"/v1/topics/"+topic+"/stream?from="+from, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -39,7 +39,12 @@ func (w *world) stream(ctx context.Context, b *broker, topic string, r *reader, 
 	if last != "" {
 		req.Header.Set("Last-Event-ID", last)
 	}
-	resp, err := b.client.Do(req)
+	return b.client.Do(req)
+}
+
+// stream reads one stream until it ends, and returns where to resume. A position in a topic that is gone is good for nothing.
+func (w *world) stream(ctx context.Context, b *broker, topic string, r *reader, last string) (id string, err error) {
+	resp, err := b.openStream(ctx, topic, "earliest", last)
 	if err != nil {
 		return last, err
 	}

@@ -204,15 +204,7 @@ var whereLost = regexp.MustCompile(`from=([^"\s]+)`)
 func followSSE(ctx context.Context, b *broker, f *follower) {
 	from, last := "earliest", ""
 	for ctx.Err() == nil {
-		req, err := http.NewRequestWithContext(ctx, "GET", "http://"+b.http+"/v1/topics/"+restored+"/stream?from="+from, nil)
-		if err != nil {
-			panic(err)
-		}
-		req.Header.Set("Accept", "text/event-stream")
-		if last != "" {
-			req.Header.Set("Last-Event-ID", last)
-		}
-		resp, err := b.client.Do(req)
+		resp, err := b.openStream(ctx, restored, from, last)
 		if err != nil {
 			pause(ctx, 100*time.Millisecond)
 			continue

@@ -24,7 +24,7 @@ import (
 )
 
 // shared is the server that URL uses. It is never stopped: its watchdog ends it with this process.
-var shared = sync.OnceValues(func() (*Server, error) { return func() (*Server, error) { return Launch("") }() })
+var shared = sync.OnceValues(func() (*Server, error) { return Launch("") })
 
 // URL returns the address of a fresh, empty database, dropped when the test ends.
 func URL(t testing.TB) string {
