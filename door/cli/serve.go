@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -69,7 +70,16 @@ Examples:
   weir serve --kafka 0.0.0.0:9092 --advertise broker.example.org:9092 --insecure`
 }
 
+// heapFloor is how many bytes of memory a broker may use before Go first collects garbage, beside twice what it holds on to. A broker whose consumers
+// read old records holds 5 MiB, and without a floor collects fifty times for each 350 MB that it reads: 15 % of its processor time.
+const heapFloor = 16 << 20
+
+// floor returns memory that Go counts as in use, so that it collects later. Nothing writes to it, so the machine never gives it. Go has no setting for
+// this: GOGC is relative, and GOMEMLIMIT a bound from above.
+func floor() []byte { return make([]byte, heapFloor) }
+
 func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (err error) {
+	defer runtime.KeepAlive(floor())
 	logger := c.logger(t)
 	if err := c.checkAddresses(ctx, logger); err != nil {
 		return err

@@ -56,7 +56,7 @@ type answered struct {
 const clockMargin = moment(200 * time.Millisecond)
 
 // ttlMargin is how much later than a message's time to live a claim may be asked for all the same: weir takes the earliest time that the store's clock can
-// show. What was delayed, or enqueued with SQL, is not judged: its time begins when it comes into the queue, which may be late.
+// show. What was enqueued with SQL is not judged: its time begins when it comes into the queue, which may be late.
 const ttlMargin = 3 * time.Second
 
 // enqueues makes a message that is about to be enqueued.
@@ -146,8 +146,8 @@ func (m *model) grants(q workQueue, worker string, g *grant, value, id string) *
 		m.violate("Q1", about, "%s was given %s as message %s, and it is known as %s: it is there twice", worker, value, id, msg.id)
 	case q.attempts > 0 && g.attempt > q.attempts:
 		m.violate("Q5", about, "%s was given %s as attempt %d, and the queue allows %d", worker, value, g.attempt, q.attempts)
-	case q.ttl > 0 && msg.delay == 0 && !msg.inSQL && msg.outcome == done && g.asked > msg.ended+moment(q.ttl+ttlMargin)+clockMargin:
-		m.violate("QT", about, "%s asked at %v and was given %s, which was enqueued by %v, and may wait %v", worker, g.asked, value, msg.ended, q.ttl)
+	case q.ttl > 0 && !msg.inSQL && msg.outcome == done && g.asked > msg.ended+moment(msg.delay+q.ttl+ttlMargin)+clockMargin:
+		m.violate("QT", about, "%s asked at %v and was given %s, which was enqueued by %v with a delay of %v, and may wait %v", worker, g.asked, value, msg.ended, msg.delay, q.ttl)
 	case msg.purged != 0 && g.asked > msg.purged:
 		m.violate("Q2", about, "%s was given %s, which had been purged by %v", worker, value, msg.purged)
 	case m.paused[queue] != 0 && g.asked > m.paused[queue]:

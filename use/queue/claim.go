@@ -638,7 +638,7 @@ func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 		e := edit{p: s.part(p)}
 		for _, g := range granted {
 			if r, err := e.held(g); err == nil && r.until == g.until { // else the lease was extended, or a repetition has it
-				e.put(g.offset, run{fate: waiting, attempt: r.attempt - 1})
+				e.put(g.offset, run{fate: waiting, attempt: r.attempt - 1, reason: r.reason})
 			}
 		}
 		return e.apply(), nil

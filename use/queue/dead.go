@@ -20,7 +20,7 @@ type DeadLetter struct {
 	Key       []byte
 	Value     []byte
 	Headers   []batch.RecordHeader // those that the message came with, and those that the queue added
-	Reason    string               // attempts, expired or rejected
+	Reason    string               // attempts, expired, rejected or unreadable
 	Error     string               // of the last attempt
 	Attempts  string
 	Worker    string

@@ -74,7 +74,7 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 		settings := q.def.Load().settings
 		rec, err := q.records.read(ctx, g.partition, g.offset)
 		if errors.Is(err, errUnreadable) {
-			return q.deadLetter(ctx, g, reasonUnreadable, err.Error())
+			return q.deadLetter(ctx, g, q.runOf(g), reasonUnreadable, err.Error())
 		}
 		if err != nil {
 			return instead, noneIfGone(err)
@@ -95,9 +95,9 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 		}
 		switch {
 		case n.Reject:
-			return q.deadLetter(ctx, g, reasonRejected, n.Error)
+			return q.deadLetter(ctx, g, q.runOf(g), reasonRejected, n.Error)
 		case settings.Attempts > 0 && attempts >= settings.Attempts:
-			return q.deadLetter(ctx, g, reasonAttempts, n.Error)
+			return q.deadLetter(ctx, g, q.runOf(g), reasonAttempts, n.Error)
 		}
 		return q.putOffRecord(ctx, g, rec, attempts, now, here.until)
 	})
@@ -189,9 +189,21 @@ func (p preparation) bytes() int64 {
 	return int64(batch.SealedSize(&p.record))
 }
 
-// deadLetter makes a message's dead letter.
-func (q *Queue) deadLetter(ctx context.Context, g grant, why, text string) (preparation, error) {
-	return q.copyTo(ctx, deadSuffix, g, []batch.RecordHeader{
+// runOf returns the attempt that a grant is, with its worker if this process knows it.
+func (q *Queue) runOf(g grant) run {
+	attempt := run{attempt: g.attempt}
+	if known := q.shard(g.partition).known(); known != nil {
+		if p, there := known.find(g.partition); there {
+			r, _ := p.at(g.offset)
+			attempt.worker, attempt.reason = r.worker, r.reason
+		}
+	}
+	return attempt
+}
+
+// deadLetter makes a message's dead letter, after its last attempt.
+func (q *Queue) deadLetter(ctx context.Context, g grant, last run, why, text string) (preparation, error) {
+	return q.copyTo(ctx, deadSuffix, g, last, []batch.RecordHeader{
 		{Key: HeaderReason, Value: []byte(why)},
 		{Key: HeaderError, Value: []byte(text)},
 	})
@@ -200,14 +212,14 @@ func (q *Queue) deadLetter(ctx context.Context, g grant, why, text string) (prep
 // keepDone makes the copy of a handled message, if the queue keeps those, and frees its unique key.
 func (q *Queue) keepDone(ctx context.Context, g grant) (preparation, error) {
 	if q.def.Load().settings.KeepDone {
-		return q.copyTo(ctx, doneSuffix, g, nil)
+		return q.copyTo(ctx, doneSuffix, g, q.runOf(g), nil)
 	}
 	frees, err := q.unique(ctx, g)
 	return preparation{puts: frees}, err
 }
 
-// copyTo makes a copy of a message for another topic of the queue. There is none if the log no longer has the message, or if it is another queue's.
-func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []batch.RecordHeader) (preparation, error) {
+// copyTo makes a copy of a message for another topic of the queue, after its last attempt. There is none if the log no longer has the message, or if it is another queue's.
+func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, last run, headers []batch.RecordHeader) (preparation, error) {
 	rec, err := q.records.read(ctx, g.partition, g.offset)
 	switch {
 	case errors.Is(err, errNoRecord), err == nil && q.isOthers(rec):
@@ -221,13 +233,6 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 	if err != nil {
 		return preparation{}, err
 	}
-	worker := ""
-	if known := q.shard(g.partition).known(); known != nil {
-		if p, there := known.find(g.partition); there {
-			r, _ := p.at(g.offset)
-			worker = r.worker
-		}
-	}
 	all := make([]batch.RecordHeader, 0, len(rec.Headers)+len(headers)+5)
 	for _, h := range rec.Headers {
 		switch h.Key {
@@ -239,8 +244,8 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 	all = append(append(all, headers...),
 		batch.RecordHeader{Key: HeaderID, Value: []byte(idOf(g, rec).String())},
 		batch.RecordHeader{Key: HeaderQueue, Value: []byte(q.name)},
-		batch.RecordHeader{Key: HeaderAttempts, Value: []byte(strconv.Itoa(priorAttempts(rec) + int(g.attempt)))},
-		batch.RecordHeader{Key: HeaderWorker, Value: []byte(worker)})
+		batch.RecordHeader{Key: HeaderAttempts, Value: []byte(strconv.Itoa(priorAttempts(rec) + int(last.attempt)))},
+		batch.RecordHeader{Key: HeaderWorker, Value: []byte(last.worker)})
 	if at := enqueued(rec); !at.IsZero() {
 		all = append(all, batch.RecordHeader{Key: HeaderEnqueued, Value: timeText(at)})
 	}
@@ -260,7 +265,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, headers []ba
 
 // bury makes a message a dead letter, if its claim is still the last one, and it may leave its place.
 func (q *Queue) bury(ctx context.Context, g grant, why, text string) error {
-	letter, err := q.deadLetter(ctx, g, why, text)
+	letter, err := q.deadLetter(ctx, g, q.runOf(g), why, text)
 	if err != nil {
 		return err
 	}

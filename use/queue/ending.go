@@ -58,5 +58,10 @@ func (q *Queue) prepareEnd(ctx context.Context, e ending) (preparation, error) {
 	if err != nil {
 		return preparation{}, err
 	}
-	return q.deadLetter(ctx, e.grant, e.why, e.text)
+	before := q.runOf(e.grant)
+	text := e.text
+	if before.reason != "" {
+		text += "; its last attempt failed: " + before.reason
+	}
+	return q.deadLetter(ctx, e.grant, run{attempt: e.attempt - 1}, e.why, text) // the claim that found it gave it to nobody
 }

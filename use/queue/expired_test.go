@@ -1,10 +1,15 @@
 package queue_test
 
 import (
+	"context"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -28,4 +33,64 @@ func TestAMessageThatIsTooOldHoldsUpNoOther(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The time to live of a delayed message is counted from when its delay was over, also where nobody moved it into its queue then.
+func TestADelayedMessageThatComesLateMayBeTooOld(t *testing.T) {
+	for late, want := range map[time.Duration]string{20 * time.Minute: "delayed ", 40 * time.Minute: ""} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newStore(t)
+			log, err := eventlog.Open(t.Context(), store, eventlog.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := queue.New(log, publish.New(log, publish.Config{}), queue.Config{})
+			ctx, stop := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { _ = log.Run(ctx) })
+			running.Go(func() { _ = before.Run(ctx) })
+			synctest.Wait()
+			delayed(t, create(t, before, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{TTL: 30 * time.Minute}}), "delayed", 10*time.Minute)
+			stop()
+			running.Wait()
+			time.Sleep(10*time.Minute + late)
+			q := open(t, start(t, store), "mail")
+			got, err := q.Claim(t.Context(), queue.Claim{Wait: 30 * time.Second})
+			if err != nil || values(got) != want {
+				t.Errorf("%v after its delay was over, with a ttl of 30 minutes, %q was claimed, %v; want %q", late, values(got), err, want)
+			}
+			if s, err := q.Stats(t.Context()); err != nil || want == "" && s.Dead != 1 {
+				t.Errorf("there are %+v, %v; want it dead", s, err)
+			}
+		})
+	}
+}
+
+// The claim that finds a message too old is no attempt: nobody got the message.
+func TestTheLetterOfAnExpiredMessageTellsOfTheAttemptsThatWereMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := create(t, start(t, newStore(t)), queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{TTL: time.Minute, Delays: []time.Duration{time.Second}}})
+		enqueue(t, q, "failed", "never tried")
+		errs, err := q.Nack(t.Context(), queue.Nack{Error: "the mail server refused it"}, claimN(t, q, 1)[0].Receipt)
+		if err := one(t, errs, err); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := claimN(t, q, 10); len(got) != 0 {
+			t.Fatalf("claimed %v", got)
+		}
+		letters, err := q.DeadLetters(t.Context(), queue.MessageID{}, 10)
+		if err != nil || len(letters) != 2 {
+			t.Fatalf("dead letters: %v, %v", letters, err)
+		}
+		for _, l := range letters {
+			attempts, text := "0", ""
+			if string(l.Value) == "failed" {
+				attempts, text = "1", "the mail server refused it"
+			}
+			if l.Reason != "expired" || l.Attempts != attempts || l.Worker != "" || !strings.HasSuffix(l.Error, text) {
+				t.Errorf("the letter of %q says %s after %s attempts, the last by %q: %s", l.Value, l.Reason, l.Attempts, l.Worker, l.Error)
+			}
+		}
+	})
 }

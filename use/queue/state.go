@@ -32,7 +32,7 @@ type run struct {
 	until   Time   // claimed: when the lease ends. waiting: not to be claimed before
 	nonce   uint32 // claimed: what the receipts carry
 	worker  string // claimed: by whom
-	reason  string // waiting: why the last attempt failed
+	reason  string // why the last attempt that was answered failed; "" after one that was not
 }
 
 // end is the offset after the last.
@@ -242,8 +242,8 @@ type claim struct {
 // It passes over the runs twice at most, and with an order over the messages once.
 func (p *part) claim(c claim) (granted []grant, spent []grant) {
 	var changes []run
-	give := func(o eventlog.Offset, attempt int32) {
-		changes = joinAt(changes, run{from: o, n: 1, fate: claimed, attempt: attempt, until: c.until, nonce: c.nonce, worker: c.worker})
+	give := func(o eventlog.Offset, attempt int32, reason string) {
+		changes = joinAt(changes, run{from: o, n: 1, fate: claimed, attempt: attempt, until: c.until, nonce: c.nonce, worker: c.worker, reason: reason})
 		granted = append(granted, grant{p.partition, o, attempt, c.nonce, c.until})
 	}
 	for _, r := range p.runs {
@@ -257,16 +257,20 @@ func (p *part) claim(c claim) (granted []grant, spent []grant) {
 		if !free && c.order == nil {
 			continue
 		}
+		reason := r.reason
+		if r.fate == claimed {
+			reason = "" // its lease ended
+		}
 		for o := r.from; o < r.end() && len(granted) < c.most; o++ {
 			if first := c.order.first(o, r.fate == done); first && free {
-				give(o, r.attempt+1)
+				give(o, r.attempt+1, reason)
 			}
 		}
 	}
 	room := c.window - p.started()
 	for o := p.next; o < c.end && room > 0 && len(granted) < c.most; o++ {
 		if c.order.first(o, false) {
-			give(o, 1)
+			give(o, 1, "")
 			room--
 		} else {
 			changes = joinAt(changes, run{from: o, n: 1, fate: waiting})

@@ -67,7 +67,7 @@ const (
 	headerDue = "weir.queue.due" // Time, in decimal digits
 )
 
-// headerAvailable holds when a message that waits for a retry could first be claimed: the queue's TTL counts from then.
+// headerAvailable holds when a message that was delayed, or waits for a retry, could first be claimed: the queue's TTL counts from then.
 const headerAvailable = "weir.queue.available"
 
 // HeaderPriorAttempts holds how many attempts a message has had when it is delayed for a retry.
@@ -611,7 +611,7 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 	}
 	var to string
 	headers := make([]batch.RecordHeader, 0, len(m.rec.Headers)+1)
-	hasID, hasTime := false, false
+	hasID, hasTime, wasAvailable := false, false, false
 	for _, h := range m.rec.Headers {
 		switch h.Key {
 		case headerTo:
@@ -623,6 +623,8 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 			hasID = true
 		case HeaderEnqueued:
 			hasTime = true
+		case headerAvailable:
+			wasAvailable = true
 		}
 		headers = append(headers, h)
 	}
@@ -665,6 +667,9 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 		return none, nil
 	}
 	rec.Headers = append(rec.Headers, batch.RecordHeader{Key: headerTo, Value: []byte(to)}) // for purges: see wasPurged
+	if !wasAvailable && m.due > 0 { // the move may be late
+		rec.Headers = append(rec.Headers, batch.RecordHeader{Key: headerAvailable, Value: timeText(time.UnixMilli(int64(m.due)))})
+	}
 	n := publish.Default(&publish.Event{Key: rec.Key}, len(topic.Partitions))
 	return preparation{topic: topic, partition: topic.Partitions[n], record: rec}, nil
 }
