@@ -40,39 +40,29 @@ func isDamaged(err error) bool {
 }
 
 // examine checks the batches that the store returned for spans; those of the tail or prefetched were checked before. It
-// cuts each slice at the first damaged batch and, if that is the first of the slice, sets Err. Large slices are checked
-// at the same time: readers of older records wait for it.
+// cuts each slice at the first damaged batch and, if that is the first of the slice, sets Err.
 func (l *Log) examine(spans []Span, slices []Slice) {
-	damaged := make([]*DamagedError, len(slices))
-	var others sync.WaitGroup
 	first := true // no earlier span got a batch, so the next that wants one must have one
 	for i := range slices {
 		s, slice := spans[i], &slices[i]
 		wants := s.MaxBytes > 0 && s.From >= slice.Bounds.First && s.From < slice.Bounds.Next
 		n := len(slice.Batches)
+		var damaged *DamagedError
 		switch {
 		case slice.Err != nil:
-			damaged[i], _ = errors.AsType[*DamagedError](slice.Err) // the store found it
+			damaged, _ = errors.AsType[*DamagedError](slice.Err) // the store found it
 		case n == 0 && wants && first:
-			damaged[i] = &DamagedError{Partition: s.Partition, From: s.From, Err: fmt.Errorf("it is missing, and the partition holds [%d, %d)", slice.Bounds.First, slice.Bounds.Next)}
-			slice.Err = damaged[i]
-		case n > 0 && i < len(slices)-1 && bytesIn(slice.Batches) >= checkedAlone:
-			others.Go(func() { damaged[i] = cutAtDamage(s.From, slice) })
+			damaged = &DamagedError{Partition: s.Partition, From: s.From, Err: fmt.Errorf("it is missing, and the partition holds [%d, %d)", slice.Bounds.First, slice.Bounds.Next)}
+			slice.Err = damaged
 		case n > 0:
-			damaged[i] = cutAtDamage(s.From, slice)
+			damaged = cutAtDamage(s.From, slice)
 		}
-		first = first && n == 0 && damaged[i] == nil
-	}
-	others.Wait()
-	for _, d := range damaged {
-		if d != nil {
-			l.report(d)
+		if damaged != nil {
+			l.report(damaged)
 		}
+		first = first && n == 0 && damaged == nil
 	}
 }
-
-// checkedAlone is from how many bytes on a slice is checked beside others: about 20 microseconds of work.
-const checkedAlone = 256 << 10
 
 // cutAtDamage cuts a slice, which begins with the batch of offset at, at its first damaged batch, and returns what is wrong
 // with that one; nil: nothing is.

@@ -249,7 +249,7 @@ func BenchmarkStoredBatchIsChecked(b *testing.B) {
 	})
 }
 
-// Large slices are checked at the same time: the damage of one is found, and is of no other.
+// The damage of one large slice of an answer is found, and is of no other.
 func TestDamageIsFoundInTheSliceThatHasIt(t *testing.T) {
 	store := &rotten{Store: memory.New()}
 	writer := open(t, store, eventlog.Config{})
