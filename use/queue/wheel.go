@@ -667,7 +667,8 @@ func (w *wheel) target(ctx context.Context, wheel eventlog.Topic, s *slot, m due
 		return none, nil
 	}
 	rec.Headers = append(rec.Headers, batch.RecordHeader{Key: headerTo, Value: []byte(to)}) // for purges: see wasPurged
-	if !wasAvailable && m.due > 0 {                                                         // the move may be late
+
+	if !wasAvailable && m.due > 0 { // this move may be late
 		rec.Headers = append(rec.Headers, batch.RecordHeader{Key: headerAvailable, Value: timeText(time.UnixMilli(int64(m.due)))})
 	}
 	n := publish.Default(&publish.Event{Key: rec.Key}, len(topic.Partitions))
