@@ -8,15 +8,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/stream"
 )
 
 // appender is an event store under test. Append appends one event to a stream that must be at a version. If it is at another one it
-// returns false, and that version.
+// returns false, and that version. Length reads a stream whole, in order, and fails where a version is missing, twice, or out of order.
 type appender interface {
 	Append(ctx context.Context, stream string, version int64, data []byte) (actual int64, done bool, err error)
+	Length(ctx context.Context, stream string) (int64, error)
 	Close()
 }
 
@@ -43,7 +46,7 @@ func runStreams(ctx context.Context, b *bench) error {
 		rows = append(rows, streamsRow{"weir", s, openStreams})
 	}
 	for _, hot := range []bool{false, true} {
-		fmt.Printf("%s, appends a second at an expected version (p50, p99; conflicts for each append):\n\n| writers |", map[bool]string{false: "10,000 streams", true: "One stream"}[hot])
+		fmt.Printf("%s, appends a second at an expected version (p50, p99; conflicts for each append; bytes on disk for each):\n\n| writers |", map[bool]string{false: "10,000 streams", true: "One stream"}[hot])
 		for _, row := range rows {
 			fmt.Printf(" %s on %s |", row.name, row.store)
 		}
@@ -94,6 +97,10 @@ func onStreams(ctx context.Context, row streamsRow, address string, p pace, hot 
 		return 0, "", err
 	}
 	defer a.Close()
+	before, err := storeBytes(ctx, row.store, address)
+	if err != nil {
+		return 0, "", err
+	}
 	var conflicts, appended atomic.Int64
 	known := make([][]int64, p.callers) // by writer: the versions that its streams are at, as far as it knows
 	for w := range known {
@@ -103,7 +110,7 @@ func onStreams(ctx context.Context, row streamsRow, address string, p pace, hot 
 		name, version := "hot", &known[writer][0]
 		if !hot {
 			own := n % len(known[writer])
-			name, version = fmt.Sprintf("stream %d of %d", own, writer), &known[writer][own]
+			name, version = streamOf(writer, own), &known[writer][own]
 		}
 		for {
 			actual, done, err := a.Append(ctx, name, *version, []byte(eventData))
@@ -121,12 +128,49 @@ func onStreams(ctx context.Context, row streamsRow, address string, p pace, hot 
 	if err := errors.Join(err, result.clean()); err != nil {
 		return 0, "", err
 	}
-	if hot { // none is missing, none is twice
-		if actual, _, err := a.Append(ctx, "hot", 1<<40, []byte(eventData)); err != nil || actual != appended.Load() {
-			return 0, "", fmt.Errorf("the stream is at version %d after %d appends; %w", actual, appended.Load(), err)
+	after, err := storeBytes(ctx, row.store, address)
+	if err != nil {
+		return 0, "", err
+	}
+	want := map[string]int64{"hot": appended.Load()}
+	if !hot {
+		clear(want)
+		for writer := range known {
+			for own, version := range known[writer] {
+				want[streamOf(writer, own)] = version
+			}
 		}
 	}
-	return result.perSecond, fmt.Sprintf("%.0f (%s, %s; %.1f)", result.perSecond, millis(result.took, 50), millis(result.took, 99), float64(conflicts.Load())/float64(max(appended.Load(), 1))), nil
+	if err := checkLengths(ctx, a, want, appended.Load()); err != nil {
+		return 0, "", err
+	}
+	each := func(n int64) float64 { return float64(n) / float64(max(appended.Load(), 1)) }
+	return result.perSecond, fmt.Sprintf("%.0f (%s, %s; %.1f; %.0f B)", result.perSecond, millis(result.took, 50), millis(result.took, 99), each(conflicts.Load()), each(after-before)), nil
+}
+
+func streamOf(writer, own int) string { return fmt.Sprintf("stream %d of %d", own, writer) }
+
+// checkLengths reads all streams: each has what was appended to it, and together they have all.
+func checkLengths(ctx context.Context, a appender, want map[string]int64, appended int64) error {
+	sum := int64(0)
+	var reading errgroup.Group
+	reading.SetLimit(16)
+	for name, length := range want {
+		sum += length
+		reading.Go(func() error {
+			if n, err := a.Length(ctx, name); err != nil || n != length {
+				return fmt.Errorf("%s has %d events (%v), and %d were appended", name, n, err, length)
+			}
+			return nil
+		})
+	}
+	if err := reading.Wait(); err != nil {
+		return err
+	}
+	if sum != appended {
+		return fmt.Errorf("the streams have %d events, and %d were appended", sum, appended)
+	}
+	return nil
 }
 
 // streams is weir's library.
@@ -168,4 +212,17 @@ func (s streams) Append(ctx context.Context, name string, version int64, data []
 		return conflict.Actual, false, nil
 	}
 	return version, err == nil, err
+}
+
+func (s streams) Length(ctx context.Context, name string) (n int64, err error) {
+	for e, err := range s.Events(ctx, name, stream.Range{}) {
+		if err == nil && e.Version != n {
+			err = fmt.Errorf("version %d comes after %d events", e.Version, n)
+		}
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }

@@ -191,9 +191,12 @@ func replay(ctx context.Context, log *weir.Log, c *weir.Category) error {
 	return j.Close(ctx)
 }
 
-// storeBytes is the size of a store on disk.
+// storeBytes is the size of a store on disk, without its write-ahead log.
 func storeBytes(ctx context.Context, kind, address string) (size int64, err error) {
-	if kind == "postgres" {
+	switch kind {
+	case "memory":
+		return 0, nil
+	case "postgres":
 		conn, err := pgx.Connect(ctx, address)
 		if err != nil {
 			return 0, err

@@ -3,15 +3,19 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // sqlStreams appends with a function in the database, which returns the version that the stream was at, or -1 once it has appended.
-type sqlStreams struct{ pool *pgxpool.Pool }
+type sqlStreams struct {
+	pool *pgxpool.Pool
+	read string // the versions of a stream, in order
+}
 
-func openSQLStreams(ctx context.Context, address, schema string) (appender, error) {
+func openSQLStreams(ctx context.Context, address, read, schema string) (appender, error) {
 	pool, err := connections(ctx, address, 64)
 	if err != nil {
 		return nil, err
@@ -20,7 +24,7 @@ func openSQLStreams(ctx context.Context, address, schema string) (appender, erro
 		pool.Close()
 		return nil, err
 	}
-	return sqlStreams{pool}, nil
+	return sqlStreams{pool, read}, nil
 }
 
 func (s sqlStreams) Close() { s.pool.Close() }
@@ -40,10 +44,29 @@ func (s sqlStreams) Append(ctx context.Context, name string, version int64, data
 	return version, true, nil
 }
 
+func (s sqlStreams) Length(ctx context.Context, name string) (n int64, err error) {
+	rows, err := s.pool.Query(ctx, s.read, name)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	for ; rows.Next(); n++ {
+		var at int64
+		var data []byte
+		if err := rows.Scan(&at, &data); err != nil {
+			return n, err
+		}
+		if at != n {
+			return n, fmt.Errorf("version %d comes after %d events", at, n)
+		}
+	}
+	return n, rows.Err()
+}
+
 // openMessageDB is an event store in the manner of message-db, from its description: writers of a category follow one another by an advisory
 // lock, so that positions of all events come in the order of commits; the version is the highest position of the stream; a unique index guards it.
 func openMessageDB(ctx context.Context, address string) (appender, error) {
-	return openSQLStreams(ctx, address, `
+	return openSQLStreams(ctx, address, `SELECT position, data FROM messages WHERE stream_name = $1 ORDER BY position`, `
 		CREATE TABLE messages (
 			global_position bigserial PRIMARY KEY, position bigint NOT NULL, time timestamp NOT NULL DEFAULT (now() AT TIME ZONE 'utc'),
 			stream_name text NOT NULL, type text NOT NULL, data jsonb, metadata jsonb, id uuid NOT NULL DEFAULT gen_random_uuid()
@@ -65,7 +88,7 @@ func openMessageDB(ctx context.Context, address string) (appender, error) {
 // openMarten is an event store in the manner of Marten's quick append, from its description: a row for each stream with its version, and a
 // function that moves it on and inserts the event, whose position of all events is a sequence's (so readers must wait for gaps).
 func openMarten(ctx context.Context, address string) (appender, error) {
-	return openSQLStreams(ctx, address, `
+	return openSQLStreams(ctx, address, `SELECT version, data FROM events WHERE stream_id = $1 ORDER BY version`, `
 		CREATE TABLE streams (id text PRIMARY KEY, type text, version bigint NOT NULL, timestamp timestamptz NOT NULL DEFAULT now(), created timestamptz NOT NULL DEFAULT now());
 		CREATE SEQUENCE events_sequence;
 		CREATE TABLE events (
