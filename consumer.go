@@ -16,7 +16,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// Consumer reads topics as a member of a group. Its methods may be called at once, and by handlers, except Close.
+// Consumer reads topics as a member of a group. Its methods may be called concurrently, and by handlers, except Close.
 type Consumer struct {
 	log    *Log
 	sub    Subscription
@@ -42,7 +42,7 @@ func (l *Log) Consume(ctx context.Context, sub Subscription) (*Consumer, error) 
 	return l.consume(ctx, sub, false)
 }
 
-// consume is Consume, of a consumer that begins with all partitions paused if that is wanted.
+// consume is Consume; with paused the consumer begins with all partitions paused.
 func (l *Log) consume(ctx context.Context, sub Subscription, paused bool) (*Consumer, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "consume as group %q", sub.Group)
@@ -168,7 +168,7 @@ func (c *Consumer) follow(ctx context.Context, a group.Assignment) {
 		}
 	}
 	for _, as := range a.Revoking {
-		if c.partitions[as.TopicPartition] == nil { // it was asked back while this consumer was taken for dead, and had let it go
+		if c.partitions[as.TopicPartition] == nil { // this consumer was taken for dead and had let it go; now it is asked back
 			c.begin(ctx, as)
 			c.partitions[as.TopicPartition].drain() // to be given back
 		}
@@ -184,7 +184,7 @@ func (c *Consumer) begin(ctx context.Context, as group.Assigned) {
 		paused: c.pauses.holds(name),
 	}
 	p.reader = reader{log: c.log.log, of: name, id: as.Log, from: p, next: as.Position, epoch: as.Epoch}
-	// Neither ends with ctx: Close decides how long a running call may take.
+	// calls and draining do not end with ctx: Close decides how long a running call may take.
 	calls, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	draining, drain := context.WithCancel(calls)
 	p.cut, p.drain = cut, drain
@@ -197,8 +197,8 @@ func (c *Consumer) begin(ctx context.Context, as group.Assigned) {
 func (c *Consumer) settle(ctx context.Context, p *partition) {
 	<-p.ended
 	defer p.cut(nil)
-	// A lost partition may come back unchanged if nobody took it over. If it is unknown what the group has committed there, it is given
-	// back all the same: its next holder, perhaps this consumer, starts at the offset in the store.
+	// A lost partition is not given back: it may return unchanged if nobody took it over. But it is if the group's commit is unknown: its
+	// next holder, perhaps this consumer, starts at the offset in the store.
 	for attempt := 1; ctx.Err() == nil && (!p.isLost() || p.unsure) && !c.isClosed(); attempt++ {
 		err := c.commit(ctx, p)
 		if err == nil {
@@ -291,7 +291,7 @@ func (tp TopicPartition) compare(other TopicPartition) int {
 	return int(tp.Partition) - int(other.Partition)
 }
 
-// poke puts a value into a channel that holds one, unless it has one.
+// poke puts a value into a channel of capacity 1, unless it is full.
 func poke(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:

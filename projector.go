@@ -17,7 +17,7 @@ import (
 const (
 	// projectorPoll is how often a projector looks for changes that other processes made to its projection.
 	projectorPoll = time.Second
-	// caughtUpWithin is how old the end may be that a run has reached when it takes over.
+	// caughtUpWithin bounds the age of the ends that a run must reach to take over.
 	caughtUpWithin = 2 * time.Second
 )
 
@@ -53,8 +53,8 @@ type goal struct {
 	ends map[eventlog.Partition]eventlog.Offset
 }
 
-// Project starts to work on a projection, which it makes known if it is not. A Version above that of all runs begins a run of it
-// beside the one that readers use; one below them has nothing to do but its own run, as long as there is one. *InvalidError when the
+// Project starts to work on a projection, and creates it if there is none. A Version above those of all runs begins a run beside
+// the one that readers use; an older one works only on its own run, as long as there is one. *InvalidError when the
 // categories differ from those of the same Version. ctx bounds the start alone; the projector works until it or the Log is closed.
 func (l *Log) Project(ctx context.Context, p Projection) (*Projector, error) {
 	if err := l.usable(); err != nil {
@@ -196,7 +196,7 @@ func (j *Projector) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	wanted := make(map[int64]stream.Run) // the runs of this version that are made, with the categories that there are
+	wanted := make(map[int64]stream.Run) // the runs of this version, with the categories that exist now
 	for _, run := range p.Runs() {
 		if run.Version != j.p.Version {
 			continue
@@ -275,7 +275,7 @@ func (j *Projector) begin(ctx context.Context, paused bool, run stream.Run) erro
 	return nil
 }
 
-// categoriesRead are those that a run gets events of. One that was deleted and made again is another.
+// categoriesRead are those that a run gets events of. A category that was deleted and made again counts as another one.
 type categoriesRead struct {
 	log  *Log
 	mu   sync.Mutex // guards byID
@@ -332,12 +332,12 @@ func (j *Projector) handle(ctx context.Context, run int64, of *categoriesRead, e
 	}
 	err = j.p.BatchHandler(ctx, projected)
 	if failed, told := failedIndex(err, len(projected)); told {
-		return FailedAt(place[failed], err) // which counts the events of streams alone
+		return FailedAt(place[failed], err) // the handler's index counts only events of streams
 	}
 	return err
 }
 
-// endRuns ends the work on runs but those to keep; nil: on all.
+// endRuns ends the work on all runs that keep does not accept; nil: on all.
 func (j *Projector) endRuns(ctx context.Context, keep func(number int64, r *projectorRun) bool) error {
 	j.mu.Lock()
 	var end []*projectorRun
@@ -376,7 +376,7 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 	if err != nil || !caughtUp {
 		return err
 	}
-	// Who awaits the projection waits for both runs from here on, and who did before has seen no more than the next run has now.
+	// From here on AwaitProjection waits for both runs. Who awaited before may have seen more than the next run has: it must catch up again.
 	if _, err := j.log.streams.AnnounceTakeOver(ctx, p.Name, p.Next.Number); err != nil {
 		return err
 	}
@@ -435,8 +435,8 @@ func (j *Projector) newGoal(ctx context.Context, p stream.Projection, places []p
 	return g, nil
 }
 
-// deleteGroups deletes the groups of runs that are over, once they have no members. What it does not come to, since all processes end
-// before, expires as every group does that nobody uses.
+// deleteGroups deletes the groups of runs that are over, once they have no members. A group that is left because all processes
+// ended first expires, as every unused group does.
 func (j *Projector) deleteGroups(ctx context.Context, p stream.Projection) error {
 	var made []string
 	for _, run := range p.Runs() {

@@ -22,9 +22,9 @@ type Want struct {
 	Stop <-chan struct{}
 
 	// Epoch is the leader epoch in which the caller read what comes before its spans, and Fetch sets it to the epoch of its
-	// answer. A span that begins past the end of its epoch gets a *RangeError whose Next is that end, although the
-	// partition may have grown since: what the caller read from there on is lost, and others have its offsets (KIP-320).
-	// nil: such a span gets what is there now.
+	// answer. A span that begins past the end of that epoch gets a *RangeError with this end as Next, even if the partition
+	// is longer by now: what the caller read past it is lost, and other records have these offsets (KIP-320).
+	// nil: no check, the span gets what is there now.
 	Epoch *int32
 
 	// Claim is charged with the bytes of the returned batches; the caller releases it after sending the answer. nil: not
@@ -63,7 +63,7 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 	w.Claim.Shrink(a.claimed)
 	before := a.dropBatches()
 	for waits := true; ; {
-		// Look again: an append before watch did not wake this reader. Every append wakes it, so it must not copy what is not enough.
+		// The first round finds appends before watch, which woke nobody. Every append wakes this reader, so it counts bytes before it gathers them.
 		n, counted := l.available(w)
 		if !waits || !counted || n >= max(int64(w.MinBytes), 1) {
 			a, enough, err = l.gather(ctx, w)
@@ -141,7 +141,7 @@ func (a answer) failUnknown(err error) {
 	}
 }
 
-// cut shortens the slices to an answer of at most most bytes; earlier spans come first.
+// cut shortens the slices to an answer of no more bytes than most; earlier spans come first.
 func (a *answer) cut(spans []Span, most int) {
 	allowed := NewBudget(most)
 	a.size = 0
@@ -207,7 +207,7 @@ func (l *Log) gather(ctx context.Context, w Want) (a answer, enough bool, err er
 	w.Claim.Shrink(held() - int64(a.size))
 	a.claimed = held()
 	if w.Epoch != nil {
-		*w.Epoch = max(*w.Epoch, in.epochs.newest()) // the caller's is higher if it comes from a process that was faster
+		*w.Epoch = max(*w.Epoch, in.epochs.newest()) // the caller's is higher if it read from a process that entered a newer epoch earlier
 	}
 	l.prefetch.prefetchNext(context.WithoutCancel(ctx), a.misses, a.slices)
 	enough = a.shortened || a.size > 0 && a.size >= min(w.MinBytes, most)
@@ -217,7 +217,7 @@ func (l *Log) gather(ctx context.Context, w Want) (a answer, enough bool, err er
 	return a, enough, nil
 }
 
-// refuseLost sets a *RangeError on the spans that begin past the end of Want.Epoch, whatever else is wrong with them.
+// refuseLost sets a *RangeError on the spans that begin past the end of Want.Epoch, in place of any other error but ErrNoPartition.
 func (a *answer) refuseLost(w Want, epochs *epochRecord) {
 	if w.Epoch == nil || *w.Epoch >= epochs.newest() {
 		return
@@ -308,7 +308,7 @@ func (l *Log) fromTail(s Span) (Slice, source) {
 	return slice, at
 }
 
-// readMisses reads the misses, and the bounds of spans whose bounds are unknown, in one store call of at most most bytes.
+// readMisses reads the misses, and the bounds of spans whose bounds are unknown, in one store call of no more bytes than most.
 func (l *Log) readMisses(ctx context.Context, a *answer, most int) error {
 	incarnation := l.tail.incarnationNumber()
 	var spans []Span

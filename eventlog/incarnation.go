@@ -29,8 +29,8 @@ type epoch struct {
 }
 
 const (
-	// epochsKept bounds the epochs in EpochKey, and startsKept the ends of partitions in them, where there are more than
-	// epochsMin. A client that missed more of them truncates further than necessary, never too little.
+	// EpochKey has at most epochsKept epochs, and these at most startsKept starts of partitions, unless that leaves fewer than
+	// epochsMin epochs. Others are merged: a client that missed those truncates more than necessary, never too little.
 	epochsKept = 1024
 	epochsMin  = 8
 	startsKept = 1 << 16
@@ -38,8 +38,8 @@ const (
 	enterMax = 32
 )
 
-// epochZero is the second from which epochs are counted, after the first. Counted by the clock they increase even if the
-// store was rewound and lacks the ones before.
+// epochZero: epochs after the first are numbered by the seconds since then, or higher. So numbers go up even if a rewound
+// store lacks the last epochs.
 var epochZero = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (r *epochRecord) newest() int32 { return r.Epochs[len(r.Epochs)-1].Number }
@@ -60,21 +60,21 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 	if known != nil {
 		next.Number = max(next.Number, known.newest()+1)
 		for _, e := range known.Epochs {
-			if e.Number > r.newest() { // the store has lost this epoch whole: what was appended in it is lost, wherever it began
+			if e.Number > r.newest() { // the store lacks this epoch, and so all that was appended in it: the new one begins no later
 				next = next.after(e)
 			}
 		}
 	}
 	epochs := append(append([]epoch(nil), r.Epochs...), next)
 	for len(epochs) > epochsKept || len(epochs) > epochsMin && starts(epochs) > startsKept {
-		// Merge the second epoch into the third: a client of the second is told that it ended where it began, rather too
-		// early than too late.
+		// Merge the second epoch into the third. A client that read in the second is told that this epoch ended where it
+		// began: too early, which is safe.
 		epochs = append([]epoch{epochs[0], epochs[2].after(epochs[1])}, epochs[3:]...)
 	}
 	return &epochRecord{Store: store, Epochs: epochs, version: Version(next.Number) + 1}
 }
 
-// after returns the epoch, beginning nowhere later than one before it.
+// after returns the epoch with its starts lowered to those of an earlier one, where these are lower.
 func (e epoch) after(before epoch) epoch {
 	lower := make(map[Partition]Offset)
 	for p, at := range e.Starts {
@@ -169,13 +169,13 @@ type gate struct {
 	shut         bool // enter failed halfway: it is called again
 
 	mu      sync.Mutex    // guards what follows
-	told    Incarnation   // the incarnation that the store told last: it answers no reads from another
+	told    Incarnation   // the incarnation that the store named last; it answers reads only from that one
 	between bool          // the log is not in it yet
 	asking  chan struct{} // not nil while the store is asked, which changes told; closed at the answer
 }
 
-// readable returns nil if what has been read from the store is of the incarnation that the log was in since the read began,
-// or has entered since; else ErrRewound. It waits while the store is asked where it is.
+// readable is called after a read. nil: what was read is of an incarnation that the log was in when the read began, or has
+// entered since; else ErrRewound. It waits while the store is asked for its incarnation.
 func (g *gate) readable(ctx context.Context) error {
 	for {
 		g.mu.Lock()
@@ -280,7 +280,7 @@ func (l *Log) enter(ctx context.Context) error {
 			l.gate.entered()
 			return nil // a false alarm
 		case !same && record.version > 0 && record.Store == mark.Incarnation.Store && record.newest() > known:
-			// The process that began this epoch, perhaps this one, did so after what we saw before.
+			// Some process, perhaps this one, began this epoch after the last one that we knew.
 			if err := l.resetForIncarnation(ctx, before, bounds, mark, record); err != nil {
 				return fmt.Errorf("enter the store's incarnation: %w", err)
 			}
@@ -319,7 +319,7 @@ func (l *Log) enter(ctx context.Context) error {
 				}
 				l.cfg.Logger.Warn("nothing can be written to the store yet: a leader epoch must begin first, and that failed; trying on", "err", err)
 			} else {
-				l.gate.entered() // no epoch has begun since, so nothing was appended that the log would take for another's
+				l.gate.entered() // no epoch has begun since, so nothing was appended in an epoch that the log does not know
 			}
 			if before == nil {
 				return nil
@@ -331,8 +331,8 @@ func (l *Log) enter(ctx context.Context) error {
 }
 
 // resetForIncarnation replaces the log's state by what the store holds now. The caller holds the gate, so no flush is in
-// flight. Readers see the new bounds and the new epoch at once: else one who waits would take what is there now for what
-// followed in the epoch that it knows.
+// flight. Readers see the new bounds and the new epoch in one step: otherwise a reader that waits would take the records
+// there now for records of the old epoch.
 func (l *Log) resetForIncarnation(ctx context.Context, before *incarnation, bounds []Bounds, mark Mark, record *epochRecord) error {
 	catalog, err := readCatalog(ctx, l.store.List, l.tail.incarnationNumber()+1)
 	if err != nil {

@@ -75,7 +75,7 @@ type streamed struct {
 func (st *streamed) begin(from string) (err error) {
 	ctx, cancel := st.c.withTimeout()
 	defer cancel()
-	now := st.s.cfg.Log.LeaderEpoch() // before the bounds: if the store loses its end after this, the first fetch tells
+	now := st.s.cfg.Log.LeaderEpoch() // before the bounds: if the store is rewound after this, the first fetch notices
 	bounds, err := st.s.cfg.Log.Bounds(ctx, st.topic.Partitions...)
 	if err != nil {
 		return err
@@ -125,8 +125,8 @@ func (st *streamed) epochEnd(b eventlog.Bounds) eventlog.Offset {
 	return b.Next
 }
 
-// lostEvents is the problem of a position past the end of its epoch. The caller appends the position to continue from: written by hand it
-// would have no epoch, and what is lost in other partitions would not be told.
+// lostEvents is the problem of a position past the end of its epoch. The caller appends the position to continue from: one written by
+// hand has no epoch, so losses in other partitions would go unnoticed.
 func lostEvents(topic string, partition int, outside *eventlog.RangeError) *problem {
 	p := problemOf(outside)
 	p.Detail = fmt.Sprintf("topic %s, partition %d: the store may have lost what was read from offset %d to %d: it was restored, or another server took over. "+
@@ -221,9 +221,9 @@ func (st *streamed) most() int {
 	return max(1, min(eventsMax, positionBytes/len(st.next.appendTo(nil, st.topic, st.epoch))))
 }
 
-// send writes the fetched events, which are of this epoch, or a keep-alive if there are none. If the epoch is another than before and a
-// partition has an error, it writes nothing: the position there may be past a loss, and an id of the new epoch would hide that when the
-// client comes back.
+// send writes the fetched events, which are of this epoch, or a keep-alive if there are none. If the epoch changed and a partition has an
+// error, it writes nothing: the position there may be past lost events, and an id with the new epoch would hide the loss from a client
+// that reconnects.
 func (st *streamed) send(pages []page, numbers []int32, epoch int32) error {
 	changed, sent := epoch != st.epoch, false
 	for i := range pages {

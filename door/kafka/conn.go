@@ -58,9 +58,9 @@ type request struct {
 	claim    *budget.Claim // memory of Server.frames held for the request and its answer
 	records  *budget.Claim // memory of Server.fetches held for the records of its answer; nil: there are none
 
-	mayDecompress int // bytes to which the batches of a produce request that were not checked yet may decompress
+	mayDecompress int // bytes that the unchecked batches of a produce request may still decompress to
 
-	answerBytes int // estimated bytes of an answer whose size is not bounded by the request's
+	answerBytes int // estimated bytes of the answer, if the request's size does not bound them
 	texts       int // bytes of the texts of its errors, where each partition may have one
 }
 
@@ -344,7 +344,7 @@ func (c *conn) panicked(call *call, v any) bool {
 
 // Bounds of a request's timeout.
 const (
-	timeoutMin     = time.Second // as Kafka's broker, which does the work before it checks the timeout
+	timeoutMin     = time.Second // so that a short timeout lets the work be done: Kafka's broker checks it only after the work
 	timeoutDefault = 20 * time.Second
 	timeoutMax     = 5 * time.Minute
 )
@@ -458,7 +458,7 @@ type sendBuffers struct {
 
 var sendBuffersPool = sync.Pool{New: func() any { return new(sendBuffers) }}
 
-// What is larger is not kept for the next answer: bytes, and batches of an answer to a Fetch.
+// Larger buffers are not kept for the next answer: keptBuffer counts bytes, keptSplices batches of a Fetch.
 const (
 	keptBuffer  = 64 << 10
 	keptSplices = 1024

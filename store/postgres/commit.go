@@ -40,7 +40,7 @@ var commitForgetStatement = wire.Statement{Name: "commit_forget", SQL: `
 // two: the second commits the entries that need little space.
 func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
 	outcomes, err := s.commit(ctx, entries)
-	if err != nil || slices.ContainsFunc(entries, bulky) { // an entry without records says nothing of the space for records
+	if err != nil || slices.ContainsFunc(entries, bulky) { // a commit without records does not show that there is space for records
 		s.remember(err)
 	}
 	if errors.Is(err, eventlog.ErrNoSpace) {
@@ -99,14 +99,14 @@ func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
 
 // flush holds entries as the columns that weir.commit takes.
 type flush struct {
-	owners []int // the index of the entry with number i+1
+	owners []int // owners[i] is the index in entries of the entry with number i+1
 
 	partitions []eventlog.Partition // rows to lock, sorted
 	keys       []string
 
 	batchEntry     []int32
 	batchPartition []eventlog.Partition
-	batchNth       []int32 // of partitions
+	batchNth       []int32 // place in partitions, from 1
 	batchRecords   []int32
 	batchTime      []eventlog.Timestamp
 	batchStart     []int32
@@ -114,12 +114,12 @@ type flush struct {
 
 	checkEntry   []int32
 	checkKey     []string
-	checkNth     []int32 // of keys
+	checkNth     []int32 // place in keys, from 1
 	checkVersion []eventlog.Version
 
 	putEntry   []int32
 	putKey     []string
-	putNth     []int32 // of keys
+	putNth     []int32 // place in keys, from 1
 	putVersion []eventlog.Version
 	putStart   []int32
 	putSize    []int32
@@ -154,7 +154,7 @@ func distinct[T cmp.Ordered](lists ...[]T) []T {
 	return slices.Compact(all)
 }
 
-// nth tells where in all, which is sorted, each of some is, counting from 1.
+// nth returns the place of each element of some in all, which is sorted; places start at 1.
 func nth[T cmp.Ordered](all, some []T) []int32 {
 	places := make([]int32, len(some))
 	for i, v := range some {

@@ -54,7 +54,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Coordinator coordinates consumer groups. All methods may be called at once.
+// Coordinator coordinates consumer groups. Methods may be called concurrently.
 //
 // A group in memory is used by one goroutine at a time: the one that holds its lock, of a request or of the group's timer. Groups
 // without members cost neither a goroutine nor a timer.
@@ -83,8 +83,8 @@ func New(log *eventlog.Log, cfg Config) *Coordinator {
 	}
 }
 
-// Run removes expired groups and offsets until ctx ends. Then all members get ErrMoved, so that they look for another coordinator;
-// those that wait for an answer get it first.
+// Run removes expired groups and offsets until ctx ends. Then all members get ErrMoved, and look for another coordinator:
+// those that wait for an answer now, the others when they ask next.
 func (c *Coordinator) Run(ctx context.Context) error {
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -224,7 +224,7 @@ func (c *Coordinator) forget(g *group) {
 	c.account(g, nil)
 }
 
-// release ends a use of the group. A group without users that was only read is dropped from memory. One that the store has unchanged, or that has
+// release ends a use of the group. A group without users that was only read is dropped from memory. One that is the same in the store, or that has
 // nothing but unused member ids, may be evicted.
 func (c *Coordinator) release(g *group) {
 	c.mu.Lock()

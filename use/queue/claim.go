@@ -34,15 +34,15 @@ type Claim struct {
 
 	// Stop, when closed, ends the wait as Wait does. A claim in flight is finished.
 	Stop <-chan struct{}
-	// Room is asked before messages are claimed and read: so many bytes of them there is room for, though the first comes however large it is. What
-	// is claimed beyond that is given back. leave is called when none were found; with messages it is the caller's to call. nil: 16 MiB.
+	// Room is called before messages are claimed and read, and says for how many bytes there is room; the first message comes whatever its size, and
+	// what does not fit is given back. Claim calls leave if it finds no messages; otherwise the caller must. nil: 16 MiB.
 	Room func(context.Context) (bytes int64, leave func(), err error)
 
-	sweep int                // 0, or how many messages a partition is asked for at least, since all that were claimed just now had to end
-	own   map[MessageID]bool // with an ID: what this try was given. What else the ID has is an earlier try's
+	sweep int                // 0, or the fewest messages to ask a partition for, after a try whose messages all had to end
+	own   map[MessageID]bool // with an ID: what this call claimed; all else under the ID was claimed by an earlier call
 }
 
-// goesOnFor bounds how long a claim that does not wait goes on while all that it gets has to end.
+// goesOnFor bounds how long a claim without Wait tries again while its messages all have to end: they are too old, purged, or spent.
 const goesOnFor = 5 * time.Second
 
 // claimBytes bounds the size of a claim's messages unless Claim.Room says otherwise.
@@ -129,7 +129,7 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 			messages, ended, again, err = q.claimOnce(ctx, c)
 		}
 		if woken && (err != nil || len(messages) > 0) {
-			q.waiting.wake(2) // there may be more, or what this one could not see
+			q.waiting.wake(2) // there may be more messages, or, after an error, ones that this claim could not get
 		}
 		if err != nil {
 			return nil, wrapClaim(err, q.name)
@@ -183,8 +183,8 @@ func (c Claim) earlier(p *part, nonce uint32, now Time) []grant {
 	return slices.DeleteFunc(p.claimedAs(nonce, c.Worker, now), func(g grant) bool { return c.own[MessageID{g.partition, g.offset}] })
 }
 
-// again claims what earlier tries have in a partition. The leases end 1 ms later: by that an earlier try, which nobody waits for any more, sees that
-// what it would give back is not its own now.
+// again takes over what earlier tries claimed in a partition. It makes the leases end 1 ms later: an earlier try that nobody waits for sees that, and does
+// not give these messages back.
 func (c Claim) again(p *part, nonce uint32, now Time, most int) []grant {
 	got := c.earlier(p, nonce, now)
 	got = got[:min(len(got), most)]
@@ -321,7 +321,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, end
 		}
 		if err != nil {
 			if len(messages) > 0 {
-				break // what was claimed is not lost for what was not
+				break // this error must not lose what was claimed already
 			}
 			return nil, ended, 0, err
 		}
@@ -344,7 +344,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, end
 				leave = func() {}
 				return nil, ended, 0, err
 			}
-			if earliest, latest, err = q.owner.clock.now(ctx); err != nil { // leases are counted from now on: it may have waited
+			if earliest, latest, err = q.owner.clock.now(ctx); err != nil { // leases count from now: room may have waited
 				return nil, ended, 0, err
 			}
 		}
@@ -352,7 +352,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, end
 		messages, ended = append(messages, got...), ended+over
 		if err != nil {
 			if len(messages) > 0 {
-				break // what was claimed is not lost for what was not
+				break // this error must not lose what was claimed already
 			}
 			return nil, ended, 0, err
 		}
@@ -362,7 +362,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, end
 		if over > 0 {
 			again = 0 // there may be others after them
 		}
-		if now := s.known(); now != nil && now != known { // another process may have been faster: its leases end, too
+		if now := s.known(); now != nil && now != known { // another process may have claimed first: the end of its leases counts for again, too
 			if part, there := now.find(p); there {
 				unresolved = unresolved || len(part.runs) > 0
 				again = min(again, part.untilFree(earliest))
@@ -394,12 +394,12 @@ func (c Claim) room(ctx context.Context) (bytes int64, leave func(), err error) 
 	return max(bytes, 1), leave, err
 }
 
-// claimFrom claims from one partition, and reads what it got: what there is room for, less than 0 once there is none. ended counts the messages
-// among those claimed that were too old, purged or not there any more.
+// claimFrom claims from one partition and reads what it got while room lasts; room is below 0 once there is none. ended counts the claimed messages
+// that must not be handed out, such as old, purged or acked ones.
 func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, room *int64, earliest, latest Time) (messages []Message, ended int, err error) {
 	var granted, spent []grant
 	var allowed int // how many of granted may be handed out
-	found := false  // granted is what an earlier try has, or had
+	found := false  // granted was claimed by an earlier try
 	giveBack := func(rest []grant) {
 		if !found || c.ID == "" { // another try may have handed them out
 			q.giveBack(p, rest)
@@ -448,7 +448,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	c.owns(granted)
 	q.buryAll(p, spent)
 	if ended, err := q.overBefore(ctx, granted); ended || err != nil {
-		giveBack(granted) // at once: a claim that comes first would count the attempt
+		giveBack(granted) // not later: another claim before it would count this as an attempt
 		return nil, 0, err
 	}
 	mine, err := q.withoutAcked(ctx, p, granted)
@@ -462,7 +462,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	for i, g := range mine {
 		var m Message
 		var end *ending
-		full := len(messages) >= allowed // the others were claimed to find those that have to end
+		full := len(messages) >= allowed // those beyond allowed were claimed only to find the ones that must end
 		if !full {
 			m, end, err = q.message(ctx, topic, g, earliest)
 		}
@@ -492,7 +492,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	return messages, ended + len(over), err
 }
 
-// message reads a claimed message. A message that is not to be handed out has an end: the log no longer has it, or it is too old.
+// message reads a claimed message. end is set if it must not be handed out: it is gone, unreadable, purged, another queue's, too old, or has no attempts left.
 func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now Time) (m Message, end *ending, err error) {
 	rec, err := q.records.read(ctx, g.partition, g.offset)
 	switch {
@@ -578,7 +578,7 @@ func enqueued(rec batch.Record) time.Time { return headerTime(rec, HeaderEnqueue
 // available is when a message could first be claimed, after its delay if it had one; zero if nobody knows.
 func available(rec batch.Record) time.Time { return headerTime(rec, headerAvailable) }
 
-// headerTime is the time in a header that was added when a message moved; of one that did not, its record's.
+// headerTime is the time in a header that is added when a message moves; without it, the record's time.
 func headerTime(rec batch.Record, name string) time.Time {
 	if text, moved := header(rec, name); moved {
 		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
@@ -603,8 +603,8 @@ func number(t eventlog.Topic, p eventlog.Partition) int32 {
 	return -1
 }
 
-// GiveBack returns messages that their worker never got: they may be claimed at once, and the attempt does not count. It is no answer of a worker's: if it
-// fails the messages come back when their leases end.
+// GiveBack returns messages that their worker never got: they may be claimed at once, and the attempt does not count. It is not a worker's
+// answer, so it reports no error: if it fails, they come back when their leases end.
 func (q *Queue) GiveBack(messages []Message) {
 	byPartition := make(map[eventlog.Partition][]grant)
 	for _, m := range messages {
@@ -664,10 +664,10 @@ func (s *shard) get(ctx context.Context) (*state, error) {
 	return seen, nil
 }
 
-// keySeed makes hashes of keys that nobody can aim at each other.
+// keySeed makes hashes unpredictable, so nobody can choose keys that collide.
 var keySeed = maphash.MakeSeed()
 
-// keys are the keys of a partition's messages at and above its floor, for queues that keep order by key, as their hashes tell them apart. Two keys of
+// keys tells which messages of a partition, from its floor on, have the same key, for queues that keep order by key. Keys are compared by hash; two with
 // one hash wait for each other, which harms nobody. keys are never changed, only replaced.
 type keys struct {
 	from    eventlog.Offset
@@ -703,10 +703,10 @@ const keysMax = 100_000
 // order says which messages may be claimed: of those with one key that are not done, the first.
 type order struct {
 	keys *keys
-	open []bool // for each message that was asked for: it is not done, or one before it that has its key
+	open []bool // for each message asked for: it, or an earlier one with its key, is not done
 }
 
-// order begins at the floor of a partition. What lies past the keys that are known is left for later.
+// order returns an order from a partition's floor on, and where the known keys end; later messages are left for later.
 func (k *keys) order(p *part, end eventlog.Offset) (o *order, known eventlog.Offset) {
 	if k == nil || isClosed(k.changed) || k.from > p.floor {
 		return &order{keys: &keys{}}, p.next
@@ -715,7 +715,7 @@ func (k *keys) order(p *part, end eventlog.Offset) (o *order, known eventlog.Off
 }
 
 // first reports whether a message is the first of its key that is not done. It is asked for each message, done or not, one after the other
-// from the floor on. Without an order each message is the first.
+// from the floor on. Without an order each message that is not done is the first.
 func (o *order) first(at eventlog.Offset, done bool) bool {
 	if o == nil {
 		return !done

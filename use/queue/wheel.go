@@ -20,8 +20,8 @@ import (
 // begins, its messages move to slots of shorter spans, and from a slot of 1 s to their queue. So a delayed message needs no key, and
 // is copied a few times at most.
 //
-// No clock decides whether a message is found: a slot's messages are read when they come, and again when its next span begins or has
-// passed. What is due before the next span moves at once.
+// A wrong clock loses no message: a slot is read when messages come, and again when its next span begins or has passed. Messages
+// due before the next span move immediately.
 //
 //	level 0   64 slots of 1 s            level 3   64 slots of 3 days
 //	level 1   64 slots of 64 s           level 4   64 slots of 194 days
@@ -46,7 +46,7 @@ const (
 	leaderTimeout   = 7 * time.Second
 	// openBefore is how long before its span a slot is read.
 	openBefore = Time(2000)
-	// stayBytes bounds the messages that one pass reads in a slot to find that they stay there: what is due waits for the pass.
+	// stayBytes bounds what one pass reads of a slot's messages that stay there: due messages wait until the pass ends.
 	stayBytes = 4 << 20
 	// movesMax and movesBytes bound what moves in one change.
 	movesMax   = 1000
@@ -55,7 +55,7 @@ const (
 	uniqueReads = 16
 	// dueBytes bounds the messages held in memory until they are due.
 	dueBytes = 64 << 20
-	// deletedMax bounds the memory of deleted queues, and of their deleted topics.
+	// deletedMax is how many deleted queues, and how many deleted topics, are remembered at most.
 	deletedMax = 1000
 	// passMin is the least time between two passes; messages due within it move together.
 	passMin = 20 * time.Millisecond
@@ -96,10 +96,10 @@ type wheel struct {
 	bytes   int              // of due
 	deleted map[string]bool  // deleted or purged queues, named as in headerTo; ids are never reused
 	ledAt   time.Time        // when this process last renewed its leadership; zero: it is not the leader
-	seen    eventlog.Version // of the leader's key,
-	seenAt  time.Time        // since when: its age does not grow when the store's clock is set back
-	rewound <-chan struct{}  // closed when the store was found to have lost its end since slots and due were read
-	wake    chan struct{}    // has a value after this process asked for the wheel's topic to add a message
+	seen    eventlog.Version // the version of the leader's key that was read last
+	seenAt  time.Time        // when it was read first; the key's age may stop growing if the store's clock is set back
+	rewound <-chan struct{}  // closed once the store is found rewound since slots and due were read
+	wake    chan struct{}    // has a value after this process looked up the wheel's topic, to add a message to it
 }
 
 // slot is a partition of the wheel. Its messages below next are done, or in wheel.due, or due at opens or later.
@@ -204,7 +204,7 @@ func (w *wheel) run(ctx context.Context) {
 		}
 		failures = 0
 		w.sleep(ctx, wait, spans)
-		if rest := passMin - time.Since(began); rest > 0 { // a busy wheel reads many new messages in one pass
+		if rest := passMin - time.Since(began); rest > 0 { // so that a busy wheel reads many new messages in one pass
 			select {
 			case <-time.After(rest):
 			case <-ctx.Done():
@@ -223,7 +223,7 @@ func (w *wheel) ends() (spans []eventlog.Span) {
 	return spans
 }
 
-// sleep waits for wait, until a message is appended past one of the spans, or until the store is found changed: ends that it lost come again.
+// sleep waits for wait, until a message is appended past one of the spans, or until the store is found rewound: its slots may then end before the spans.
 func (w *wheel) sleep(ctx context.Context, wait time.Duration, spans []eventlog.Span) {
 	if len(spans) == 0 {
 		select {
@@ -323,7 +323,7 @@ func spanOf(slot int32) Time {
 	return span
 }
 
-// opening returns when the first span of a slot begins that begins after now.
+// opening returns the start of a slot's next span, the first that begins after now.
 func opening(slot int32, now Time) Time {
 	span := spanOf(slot)
 	at := now/span + 1
@@ -388,8 +388,8 @@ func (w *wheel) readAgain(i int32) {
 	}
 }
 
-// readSlot reads a slot's new messages, and all of them when its span begins. Those due before its next span wait in due if that is within
-// 2 s; otherwise they move to another slot at once.
+// readSlot reads a slot's new messages, and all of them when its span begins. Those due before its next span wait in due if they
+// are due within 2 s or still belong in this slot; the others move to another slot.
 func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now Time) (err error) {
 	p := topic.Partitions[i]
 	bounds, _ := w.owner.log.Known(p)
@@ -427,7 +427,7 @@ func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now
 	if mine.floor >= bounds.Next {
 		return w.trim(ctx, s, mine.floor)
 	}
-	records := newRecords(w.owner.log, nil) // what workers need stays in memory
+	records := newRecords(w.owner.log, nil) // a reader of its own: what workers need stays in memory
 	var moves []dueMessage
 	bytes, stayed := 0, 0
 	for s.next < bounds.Next && w.bytes < dueBytes && stayed < stayBytes {
