@@ -15,8 +15,8 @@ import (
 )
 
 // appender commits entries in groups: callers queue tickets, and one goroutine commits all queued tickets in one store
-// call. While a commit is in flight new tickets queue up, so a busy log batches by itself and an idle log commits at
-// once: there is no timer.
+// call. While a commit is in flight new tickets queue up, so a busy log batches by itself and an idle log commits
+// immediately: there is no timer.
 type appender struct {
 	store         Store
 	tail          *tail
@@ -26,14 +26,14 @@ type appender struct {
 	log           *slog.Logger
 	sealing       func(Partition) sealing
 	producers     *producers // owned by run
-	alone         int        // so many tickets at the head of the queue are committed one by one: the store refused what they were part of; owned by run
+	alone         int        // so many tickets at the head of the queue are committed one by one, because the store refused their flush; owned by run
 	expected      int        // tickets that the next flush waits for: those queued, and one for each caller just answered; owned by run
 	expectedAt    time.Time  // when expected was set; owned by run
 
 	queueBudget *semaphore.Weighted // bytes of queued tickets
 	wake        chan struct{}       // has a value after a ticket was queued or the queue was closed
 
-	mu        sync.Mutex // guards the others
+	mu        sync.Mutex // guards the fields below
 	queue     []*Ticket
 	submitted uint64 // tickets
 	closed    bool
@@ -72,7 +72,7 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 	return t
 }
 
-// partCost is what each batch and each put costs beside its bytes: a store has some 10 µs of work with it, and more memory than it has bytes.
+// partCost is the cost of each batch and each put beside its bytes: about 10 µs of work in the store, and memory.
 const partCost = 1 << 10
 
 // cost estimates what a ticket costs in memory and in the store's work, in bytes.
@@ -132,7 +132,7 @@ func (a *appender) yieldForMore() {
 	expected, start := a.expected, time.Now()
 	a.expected = 0
 	if start.Sub(a.expectedAt) > longest {
-		expected = 0 // a caller that submits again at once has done so by now
+		expected = 0 // a caller that submits again immediately has done so by now
 	}
 	for before, idle := -1, 0; idle < yields && time.Since(start) < longest; idle++ {
 		runtime.Gosched()
@@ -264,14 +264,14 @@ func (a *appender) resetForIncarnation() {
 	}
 }
 
-// loadProducers reads from the store the states of the producer whose batch is first in the queue, and of others that need it as well: a client
-// that uses many producer ids must not cost a trip for each.
+// loadProducers reads from the store the state of the producer whose batch is first in the queue, and concurrently the states of other queued
+// producers that need it too: a client with many producer ids must not make the flushes wait once for each id.
 func (a *appender) loadProducers(ctx context.Context) (retry bool) {
 	keys, asOf := a.unjudged()
 	if len(keys) == 0 {
 		return false // its caller has withdrawn the ticket
 	}
-	err := a.producers.load(ctx, a.store, asOf, keys)[0] // the others are loaded again when their turn comes
+	err := a.producers.load(ctx, a.store, asOf, keys)[0] // others that failed are loaded again when their turn comes
 	if err == nil {
 		return false
 	}
@@ -290,12 +290,12 @@ func (a *appender) loadProducers(ctx context.Context) (retry bool) {
 	return false
 }
 
-// unjudged lists producers whose state in memory is not enough for their batches in the queue, in its order, and the last ticket's number.
+// unjudged lists, in queue order, the producers whose state in memory is not enough to judge their queued batches. asOf is the newest ticket's number.
 func (a *appender) unjudged() (keys []producerKey, asOf uint64) {
 	const most = 16 * producersLoaded // tickets to look at
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	states := make(map[producerKey]*advance) // as the tickets before leave them; nil: to be loaded
+	states := make(map[producerKey]*advance) // as they are after the tickets so far; nil: to be loaded
 	for _, t := range a.queue[:min(len(a.queue), most)] {
 		h, is := t.sequenced()
 		if len(keys) == producersLoaded {
@@ -321,7 +321,7 @@ func (a *appender) unjudged() (keys []producerKey, asOf uint64) {
 }
 
 // gather takes tickets from the queue, in order, until the flush is full or the next ticket must wait for the next flush
-// (see flush.add). It builds late entries without the lock, so that others can submit: they only append to the queue.
+// (see flush.add). It builds late entries without the lock, so that callers can submit meanwhile: they only append to the queue.
 func (a *appender) gather() *flush {
 	a.mu.Lock()
 	queue := a.queue
@@ -384,7 +384,7 @@ func (a *appender) failed(f *flush, err error) (retry bool) {
 	}
 	tickets := f.tickets()
 	if len(tickets) > 1 && !errors.Is(err, ErrUnsure) && !errors.Is(err, ErrRewound) {
-		a.alone = len(tickets) // one of them may be to blame, and the others are not to suffer
+		a.alone = len(tickets) // one of them may be the cause, and must not fail the other tickets
 		a.requeue(tickets)
 		return false
 	}
@@ -441,8 +441,8 @@ func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outco
 	}
 }
 
-// judgeAgain has the batches of producers checked again for whom another broker appended, with their states in the store. It reads producersLoaded of
-// these, and forgets the others' states, which are read when their turn comes.
+// judgeAgain puts stale entries back into the queue, to be judged anew: another broker appended for their producers. It first reads the states of
+// producersLoaded producers from the store, and forgets those of the rest, which are read when their turn comes.
 func (a *appender) judgeAgain(ctx context.Context, stale []*pendingEntry) {
 	now, later := stale[:min(len(stale), producersLoaded)], stale[min(len(stale), producersLoaded):]
 	keys := make([]producerKey, len(now))

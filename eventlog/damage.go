@@ -39,10 +39,10 @@ func isDamaged(err error) bool {
 	return is
 }
 
-// examine checks the batches that the store returned for spans; those of the tail or prefetched were checked before. It
-// cuts each slice at the first damaged batch and, if that is the first of the slice, sets Err.
+// examine checks the batches that the store returned for spans. Batches of the tail, and prefetched ones, were checked
+// before. It cuts each slice at the first damaged batch and, if that is the first of the slice, sets Err.
 func (l *Log) examine(spans []Span, slices []Slice) {
-	first := true // no earlier span got a batch, so the next that wants one must have one
+	first := true // no earlier span got a batch, so the next span that asks for one must get one
 	for i := range slices {
 		s, slice := spans[i], &slices[i]
 		wants := s.MaxBytes > 0 && s.From >= slice.Bounds.First && s.From < slice.Bounds.Next
@@ -65,7 +65,7 @@ func (l *Log) examine(spans []Span, slices []Slice) {
 }
 
 // cutAtDamage cuts a slice, which begins with the batch of offset at, at its first damaged batch, and returns what is wrong
-// with that one; nil: nothing is.
+// with that batch; nil: none is damaged.
 func cutAtDamage(at Offset, slice *Slice) *DamagedError {
 	for i, b := range slice.Batches {
 		if damaged := check(at, b, i == 0); damaged != nil {
@@ -81,7 +81,7 @@ func cutAtDamage(at Offset, slice *Slice) *DamagedError {
 }
 
 // check compares a batch with what the store says of it and with its own checksum. The batch must begin at the offset at;
-// with inside it may begin below, but must hold the offset.
+// with inside it may begin below at, but must hold at.
 func check(at Offset, b Placed, inside bool) *DamagedError {
 	end := b.Base + Offset(b.Records)
 	switch {

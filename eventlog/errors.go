@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Errors that a caller can act on. Three outcomes are told apart: done (nil), certainly not done (all but one of
-// these), and unknown (ErrUnsure).
+// Errors that a caller can act on. There are three outcomes: done (nil), unknown (ErrUnsure), and certainly not done (all
+// errors but ErrUnsure).
 var (
 	// ErrStale: a key is no longer at the version that a check expects. Read it again and decide anew.
 	ErrStale = errors.New("stale: a key is no longer at the expected version")
@@ -35,7 +35,7 @@ var (
 
 	// ErrOutOfOrder: a sequence number is not the one that follows the producer's last.
 	ErrOutOfOrder = errors.New("out of order sequence number")
-	// ErrUnknownProducer: a sequence number above 0 of a producer whose earlier ones are unknown.
+	// ErrUnknownProducer: a sequence number above 0 of a producer whose earlier sequence numbers are unknown.
 	ErrUnknownProducer = errors.New("unknown producer")
 	// ErrFenced: the producer's epoch is older than one that the log has seen.
 	ErrFenced = errors.New("producer epoch is fenced")

@@ -21,7 +21,7 @@ type Want struct {
 	// Stop, when closed, ends the wait as MaxWait does. nil: never.
 	Stop <-chan struct{}
 
-	// Epoch is the leader epoch in which the caller read what comes before its spans, and Fetch sets it to the epoch of its
+	// Epoch is the leader epoch in which the caller read the records before its spans, and Fetch sets it to the epoch of its
 	// answer. A span that begins past the end of that epoch gets a *RangeError with this end as Next, even if the partition
 	// is longer by now: what the caller read past it is lost, and other records have these offsets (KIP-320).
 	// nil: no check, the span gets what is there now.
@@ -41,8 +41,8 @@ const smallAnswer = 64 << 10
 
 // Fetch returns one slice per span, in order: the known bounds, and the batches from the one that holds Span.From.
 // Slice.Err is ErrNoPartition, a *RangeError or a *DamagedError. The first spans get MaxBytes first (KIP-74): a caller
-// with many spans rotates them. All of an answer is of one leader epoch: what was gathered while another began is
-// gathered anew.
+// with many spans should rotate them. All of an answer is of one leader epoch: if a new epoch begins meanwhile, Fetch
+// gathers the answer anew.
 //
 // Fetch reads from the tail, then from the prefetched spans, then the rest from the store in one call. If that call
 // fails, spans in memory are still returned. Below MinBytes it waits for appends until MaxWait, Stop or ctx ends the
@@ -63,7 +63,7 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 	w.Claim.Shrink(a.claimed)
 	before := a.dropBatches()
 	for waits := true; ; {
-		// The first round finds appends before watch, which woke nobody. Every append wakes this reader, so it counts bytes before it gathers them.
+		// The first round finds what was appended before watch. Every append wakes this reader, so it counts the bytes first, and gathers them if they are enough.
 		n, counted := l.available(w)
 		if !waits || !counted || n >= max(int64(w.MinBytes), 1) {
 			a, enough, err = l.gather(ctx, w)
@@ -148,7 +148,7 @@ func (a *answer) cut(spans []Span, most int) {
 	for i := range a.slices {
 		s := &a.slices[i]
 		n := allowed.fit(spans[i], s.Batches)
-		clear(s.Batches[n:]) // frees the bytes of the dropped batches; the slice belongs to this answer alone
+		clear(s.Batches[n:]) // frees the bytes of the dropped batches; no other answer has this slice
 		s.Batches = s.Batches[:n]
 		a.size += bytesIn(s.Batches)
 	}
@@ -207,7 +207,7 @@ func (l *Log) gather(ctx context.Context, w Want) (a answer, enough bool, err er
 	w.Claim.Shrink(held() - int64(a.size))
 	a.claimed = held()
 	if w.Epoch != nil {
-		*w.Epoch = max(*w.Epoch, in.epochs.newest()) // the caller's is higher if it read from a process that entered a newer epoch earlier
+		*w.Epoch = max(*w.Epoch, in.epochs.newest()) // the caller's epoch is higher if it read from a process that entered a newer epoch earlier
 	}
 	l.prefetch.prefetchNext(context.WithoutCancel(ctx), a.misses, a.slices)
 	enough = a.shortened || a.size > 0 && a.size >= min(w.MinBytes, most)
@@ -256,8 +256,8 @@ type miss struct {
 	prefetched *prefetched // what was prefetched for this span; nil: nothing
 }
 
-// collect reads from the tail, the prefetched spans and the store; the result may exceed most, so cut it. If lacks > 0 it
-// did not call the store: claim so many bytes first. It fails only if the store failed and memory had nothing.
+// collect reads from the tail, the prefetched spans and the store; the caller must cut the result to most. If lacks > 0
+// it did not call the store: the caller must claim so many bytes first. It fails only if the store failed and memory had nothing.
 func (l *Log) collect(ctx context.Context, w Want, most int, held int64) (a answer, lacks int64, err error) {
 	a.slices = make([]Slice, len(w.Spans))
 	allowed := NewBudget(most)
@@ -296,7 +296,7 @@ func (l *Log) collect(ctx context.Context, w Want, most int, held int64) (a answ
 	return a, 0, nil
 }
 
-// fromTail answers a span from the tail where it can.
+// fromTail answers a span from the tail if it can.
 func (l *Log) fromTail(s Span) (Slice, source) {
 	if l.catalog.Load().deleted(s.Partition) {
 		return Slice{Bounds: Bounds{Partition: s.Partition}, Err: ErrNoPartition}, deleted
@@ -333,7 +333,7 @@ func (l *Log) readMisses(ctx context.Context, a *answer, most int) error {
 	for _, d := range a.misses {
 		slice := &a.slices[d.index]
 		if newer, known := l.tail.known(d.span.Partition); known && slice.Err == nil {
-			slice.Bounds = newer // bounds must not go back from what another reader got
+			slice.Bounds = newer // bounds must not be older than what another reader got
 		}
 		if len(slice.Batches) > 0 {
 			l.tail.adopt(incarnation, slice.Batches)

@@ -15,7 +15,7 @@ type flush struct {
 	producers map[producerKey]*pendingEntry // the entry that collects a producer's batches for a partition
 	puts      map[string]struct{}           // keys that an entry of this flush puts
 	checks    map[string]struct{}           // keys that an entry of this flush checks
-	loadFirst bool                          // the next ticket can only be checked when its producer's state was read from the store
+	loadFirst bool                          // the next ticket can only be checked once its producer's state is read from the store
 	sealing   func(Partition) sealing
 	span      SpanInfo // its links are the callers' spans
 }
@@ -30,8 +30,8 @@ type pendingEntry struct {
 	producer *advance       // the new state of an idempotent producer; nil: no producer
 }
 
-// ticketShare is one ticket's part of an entry: count batches, beginning with the batch number first. The ticket's
-// records begin delta records into them.
+// ticketShare is one ticket's part of an entry: the batches [first, first+count). The ticket's records begin delta records
+// after the start of these batches.
 type ticketShare struct {
 	ticket       *Ticket
 	first, count int
@@ -52,8 +52,8 @@ func newFlush(budget int, sealing func(Partition) sealing) *flush {
 
 func (f *flush) full() bool { return f.budget <= 0 }
 
-// add puts the ticket into an entry of the flush. It returns fits == false if the ticket must wait for the next flush. A
-// duplicate or an error needs no commit: that is the answer to the ticket.
+// add puts the ticket into an entry of the flush. It returns fits == false if the ticket must wait for the next flush. If
+// out is a duplicate, or err is not nil, that is the answer to the ticket, which needs no commit.
 func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err error) {
 	switch h, sequenced := t.sequenced(); {
 	case t.loose != nil:
@@ -74,7 +74,7 @@ func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err er
 		f.budget -= int(t.size)
 	}
 	if len(t.entry.Forgets) > 0 {
-		f.budget = 0 // it is alone in its flush
+		f.budget = 0 // it is the only entry of its flush
 	}
 	f.span.Link(t.trace)
 	return true, out, err
@@ -126,8 +126,8 @@ func (f *flush) addSequenced(t *Ticket, h batch.Header, known *producers) (fits 
 	return true, Outcome{}, nil
 }
 
-// clashes reports whether an entry must wait for the next flush: it puts a key that the flush names, or checks one that
-// the flush puts.
+// clashes reports whether an entry must wait for the next flush: it puts a key that the flush puts or checks,
+// or checks a key that the flush puts.
 func (f *flush) clashes(e Entry) bool {
 	for _, p := range e.Puts {
 		if has(f.puts, p.Key) || has(f.checks, p.Key) {
@@ -142,7 +142,7 @@ func (f *flush) clashes(e Entry) bool {
 	return false
 }
 
-// putsTwice is a key that an entry puts more than once; "": there is none. A store would refuse the flush for it, and all who share that.
+// putsTwice returns a key that an entry puts more than once, or "". A store would refuse the whole flush for it, with the entries of other callers.
 func putsTwice(e Entry) string {
 	if len(e.Puts) < 2 {
 		return ""

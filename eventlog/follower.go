@@ -10,7 +10,7 @@ import (
 // pollMin is the least time between the starts of two polls.
 const pollMin = 5 * time.Millisecond
 
-// follow learns what other processes wrote: it polls, and polls at once when the store sends a wake-up. One poll serves
+// follow learns what other processes wrote: it polls, and polls immediately when the store sends a wake-up. One poll serves
 // every reader of every partition.
 func (l *Log) follow(ctx context.Context) error {
 	woken := l.wakes(ctx)

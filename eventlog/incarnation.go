@@ -30,7 +30,7 @@ type epoch struct {
 
 const (
 	// EpochKey has at most epochsKept epochs, and these at most startsKept starts of partitions, unless that leaves fewer than
-	// epochsMin epochs. Others are merged: a client that missed those truncates more than necessary, never too little.
+	// epochsMin epochs. Older epochs are merged: a client that missed them truncates more than necessary, never too little.
 	epochsKept = 1024
 	epochsMin  = 8
 	startsKept = 1 << 16
@@ -44,8 +44,8 @@ var epochZero = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (r *epochRecord) newest() int32 { return r.Epochs[len(r.Epochs)-1].Number }
 
-// raised returns the record after a new epoch began in partitions with these bounds. Its number is above every epoch that
-// the store or this process knows; known is nil if the process knows none.
+// raised returns the record after a new epoch began in partitions with these bounds. Its number is above those of all
+// epochs that the store or this process knows; known is nil if the process knows none.
 func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, now time.Time) *epochRecord {
 	if r.version == 0 { // the first epoch of a new store
 		return &epochRecord{Store: store, Epochs: []epoch{{}}, version: 1}
@@ -60,7 +60,7 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 	if known != nil {
 		next.Number = max(next.Number, known.newest()+1)
 		for _, e := range known.Epochs {
-			if e.Number > r.newest() { // the store lacks this epoch, and so all that was appended in it: the new one begins no later
+			if e.Number > r.newest() { // the store lacks this epoch, and so all that was appended in it: the new epoch begins no later
 				next = next.after(e)
 			}
 		}
@@ -74,7 +74,7 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 	return &epochRecord{Store: store, Epochs: epochs, version: Version(next.Number) + 1}
 }
 
-// after returns the epoch with its starts lowered to those of an earlier one, where these are lower.
+// after returns the epoch with its starts lowered to those of an earlier epoch, where these are lower.
 func (e epoch) after(before epoch) epoch {
 	lower := make(map[Partition]Offset)
 	for p, at := range e.Starts {
@@ -166,16 +166,16 @@ func (l *Log) IncarnationChanged() <-chan struct{} { return l.incarnation.Load()
 // gate stops flushes while the log does not know which incarnation the store is in.
 type gate struct {
 	sync.RWMutex      // a flush holds it to read, enter to write
-	shut         bool // enter failed halfway: it is called again
+	shut         bool // enter has not succeeded yet; after a failure it is called again
 
 	mu      sync.Mutex    // guards what follows
 	told    Incarnation   // the incarnation that the store named last; it answers reads only from that one
-	between bool          // the log is not in it yet
+	between bool          // the log has not entered the incarnation told yet
 	asking  chan struct{} // not nil while the store is asked, which changes told; closed at the answer
 }
 
 // readable is called after a read. nil: what was read is of an incarnation that the log was in when the read began, or has
-// entered since; else ErrRewound. It waits while the store is asked for its incarnation.
+// entered since; otherwise ErrRewound. It waits while the store is asked for its incarnation.
 func (g *gate) readable(ctx context.Context) error {
 	for {
 		g.mu.Lock()
@@ -196,7 +196,7 @@ func (g *gate) readable(ctx context.Context) error {
 	}
 }
 
-// entered notes that the log is in the incarnation that the store told last.
+// entered notes that the log is in the incarnation that the store named last.
 func (g *gate) entered() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -242,7 +242,7 @@ func (l *Log) movedToNow(ctx context.Context) ([]Bounds, Mark, error) {
 }
 
 // enter finds out which incarnation the store is in. If it is another one, or the first, the log's state is replaced by
-// what the store holds now, before any other flush.
+// what the store holds now, before the next flush.
 func (l *Log) enter(ctx context.Context) error {
 	l.gate.Lock()
 	defer l.gate.Unlock()
@@ -306,7 +306,7 @@ func (l *Log) enter(ctx context.Context) error {
 					"epoch", next.newest(), "store", mark.Incarnation.Store, "before", record.Store, "lost", rewound)
 			}
 		case errors.Is(err, ErrStale), errors.Is(err, ErrRewound), errors.Is(err, ErrUnsure):
-			// Another process began an epoch first, or our commit succeeded after all: the next round reads which.
+			// Another process began an epoch first, or our commit succeeded after all: the next round finds out.
 		default:
 			l.failed("commit", err)
 			if record.version == 0 {

@@ -93,8 +93,8 @@ func (l *Log) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Healthy returns nil while the store answers and accepts records; else the last poll's error, or why records are
-// refused.
+// Healthy returns nil while the store answers and accepts records; otherwise the last poll's error, or why records
+// are refused.
 func (l *Log) Healthy() error {
 	if err := l.reachable(); err != nil {
 		return err
@@ -106,8 +106,8 @@ func (l *Log) Healthy() error {
 // order. Submit waits while the queue is full, until ctx ends; after it returned only the ctx of Ticket.Wait matters. The
 // batches' bytes belong to the log from here on.
 //
-// A batch with a producer id, alone in an entry without checks and puts, has its sequence numbers checked: it is appended
-// once, however often it is submitted.
+// If an entry is one batch with a producer id and nothing else, the log checks the batch's sequence numbers: the batch is
+// appended once, however often it is submitted.
 func (l *Log) Submit(ctx context.Context, e Entry) *Ticket {
 	return l.appender.submit(ctx, &Ticket{entry: e})
 }
@@ -125,8 +125,8 @@ func (l *Log) Append(ctx context.Context, e Entry) (Outcome, error) {
 }
 
 // Publish appends records without a batch to a partition, and returns the first one's offset once they are durable.
-// Records that many callers publish at once become one batch, encoded as the topic's settings say. Those of one call are
-// contiguous and keep their timestamps; 0 means now.
+// Records that many callers publish concurrently become one batch, encoded as the topic's settings say. The records of one
+// call are contiguous and keep their timestamps; 0 means now.
 func (l *Log) Publish(ctx context.Context, p Partition, records ...batch.Record) (Offset, error) {
 	if err := checkLoose(records); err != nil {
 		return 0, fmt.Errorf("publish %d records to partition %d: %w", len(records), p, err)
@@ -207,10 +207,10 @@ func (l *Log) Trim(ctx context.Context, p Partition, before Offset) error {
 	return nil
 }
 
-// TrimFound is Trim below an offset that was found by reading: it does nothing, and returns ErrRewound, if the log has entered another
-// incarnation since the caller asked for changed (IncarnationChanged), before it read. What was found there may be anywhere now.
+// TrimFound is Trim below an offset that the caller found by reading. changed is what IncarnationChanged returned before that read: if the
+// log has entered another incarnation since, TrimFound does nothing and returns ErrRewound, because other records may have the offset now.
 func (l *Log) TrimFound(ctx context.Context, changed <-chan struct{}, p Partition, before Offset) error {
-	l.gate.RLock() // the log enters no other one meanwhile, and the store trims only in the one that the log is in
+	l.gate.RLock() // the log enters no other incarnation meanwhile, and the store trims only in the incarnation that the log is in
 	defer l.gate.RUnlock()
 	select {
 	case <-changed:
@@ -220,9 +220,9 @@ func (l *Log) TrimFound(ctx context.Context, changed <-chan struct{}, p Partitio
 	}
 }
 
-// Committed adds batches to the tail that this process committed by other ways than Submit, as the mover of the SQL door does, in the
-// incarnation of the store that is given: readers at the end see them at once. If the log is in another incarnation, or about to enter
-// one, it does nothing, and readers get the batches from the store. The batches' bytes belong to the log from here on.
+// Committed adds batches to the tail that this process committed without Submit, as the mover of the SQL door does: readers at the end
+// see them immediately. in is the incarnation in which they were committed. If the log is in another, or about to enter
+// another, Committed does nothing, and readers get the batches from the store. The batches' bytes belong to the log from here on.
 func (l *Log) Committed(in Incarnation, placed []Placed) {
 	if !l.gate.TryRLock() {
 		return
@@ -248,7 +248,7 @@ func (l *Log) Bounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
 }
 
 // List returns at most limit keys under prefix, in byte order, that come after the key after. While the log enters another incarnation of
-// the store it waits, for some seconds: each restart of a server, and each process that is the first on a new store, begins one.
+// the store, List waits, at most entryPatience: an incarnation begins with each restart of a server, and with the first process on a store.
 func (l *Log) List(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error) {
 	until := time.Now().Add(entryPatience)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
@@ -257,7 +257,7 @@ func (l *Log) List(ctx context.Context, prefix, after string, limit int) ([]KeyV
 		if !errors.Is(err, ErrRewound) || time.Now().After(until) {
 			return kvs, err
 		}
-		timer := time.NewTimer(pause) // it may also find out that nothing changed
+		timer := time.NewTimer(pause) // the log may also find out that nothing changed
 		select {
 		case <-changed:
 		case <-timer.C:
@@ -308,7 +308,7 @@ func (l *Log) ListAll(ctx context.Context, prefix string, visit func(KeyValue) e
 }
 
 // ListPages is ListAll with page keys a store call. It calls before, if not nil, ahead of each store call; an error of
-// before ends it.
+// before ends the listing.
 func (l *Log) ListPages(ctx context.Context, prefix string, page int, before func() error, visit func(KeyValue) error) error {
 	return lister(l.List).pages(ctx, prefix, page, before, visit)
 }

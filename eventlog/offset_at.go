@@ -10,7 +10,7 @@ import (
 )
 
 // OffsetAt returns the first record of a partition whose timestamp is not before at; found is false if there is none. It
-// makes two store calls, and two more for each batch whose records that are young enough were all deleted.
+// makes two store calls, and two more for each batch that has records at or after that time, but only deleted ones.
 func (l *Log) OffsetAt(ctx context.Context, p Partition, at Timestamp) (m batch.Moment, found bool, err error) {
 	err = l.eachSince(ctx, p, at, func(b Placed, first Offset) (enough bool, err error) {
 		m, found, err = batch.FirstSince(b.Bytes, int64(b.Base), int64(first), int64(at), batch.DefaultMaxDecompressed)
@@ -21,8 +21,8 @@ func (l *Log) OffsetAt(ctx context.Context, p Partition, at Timestamp) (m batch.
 
 // OffsetOfNewest returns the first record with the highest timestamp of a partition; found is false if it is empty.
 //
-// It searches with OffsetAt: each call begins past the newest time found, until none is found. Mostly the last batch is
-// the newest, and the first call ends the search; else the steps double, and are halved once a call finds nothing.
+// It searches with OffsetAt: each call asks for a later time than the newest found. Mostly the last batch is the newest, and
+// the first call ends the search; otherwise the steps double, and once a call finds nothing they are halved down to 0.
 func (l *Log) OffsetOfNewest(ctx context.Context, p Partition) (newest batch.Moment, found bool, err error) {
 	bounds, err := l.Bounds(ctx, p)
 	if err == nil {

@@ -15,18 +15,18 @@ const (
 	outagesMax = 64
 )
 
-// outages remembers when this process could not read or write its store, or was itself stopped. Whoever evicts others for missing
-// heartbeats needs it: during an outage no heartbeat could arrive.
+// outages remembers when this process could not read or write its store, or was itself stopped. A process that evicts members for missing
+// heartbeats needs that: during an outage no heartbeat could arrive.
 type outages struct {
 	poll time.Duration // the follower's interval: the store is not expected to answer more often
 
 	mu      sync.Mutex // guards what follows
 	start   time.Time
 	last    time.Time // when the store answered last
-	failing bool      // it failed since
+	failing bool      // the store failed after last
 	past    []outage  // the oldest first
-	stalled time.Time // when the oldest commit began since the last that was done; zero: none is under way, or failed
-	commit  bool      // one is under way
+	stalled time.Time // when the first commit after the last successful one began; zero: none began since
+	commit  bool      // a commit is under way
 }
 
 // outage is a time in which the store did not answer this process.
@@ -65,7 +65,7 @@ func (o *outages) add(past outage) {
 }
 
 // outageStore notes commits that wait, or fail, for long: no heartbeat can be written then, though reads are answered. A SQLite file has one
-// writer at a time, and that may be a process that was stopped. One goroutine calls Commit.
+// writer at a time, and that may be a process that was stopped. Only one goroutine calls Commit.
 type outageStore struct {
 	Store
 	outages *outages
@@ -108,7 +108,7 @@ func (o *outages) failed() {
 }
 
 // Steady returns since when no outage was longer than longest: the end of the newest such outage, with broken true, or the time at which the
-// log was opened. During such an outage since is now. A process that was stopped for a while had an outage, too.
+// log was opened. During such an outage it returns the present time, with broken true. A process that was stopped for a while had an outage, too.
 func (l *Log) Steady(longest time.Duration) (since time.Time, broken bool) {
 	o := l.outages
 	o.mu.Lock()

@@ -41,7 +41,7 @@ type noted struct {
 // prefetched is an offset where a reader is expected, and the slice that is read for it.
 type prefetched struct {
 	noted
-	held        int           // of prefetch.held
+	held        int           // its part of prefetch.held
 	incarnation int64         // number of the incarnation when the store call began
 	done        chan struct{} // nil: nothing is read for it; closed when slice is set
 	slice       Slice         // with Err if the store call failed
@@ -57,8 +57,8 @@ func newPrefetch(read func(context.Context, []Span, int) ([]Slice, error), known
 	return &prefetch{read: read, known: known, incarnation: incarnation, next: make(map[partitionOffset]*prefetched)}
 }
 
-// take removes and returns what was prefetched for the offset where a span begins; nil: nothing was. It waits for a store
-// call in flight. done is nil if no call returned batches.
+// take removes and returns the entry for the offset where a span begins; nil: no reader was expected there. It waits for a
+// store call in flight. In the result, done is nil if nothing that can be used was read.
 func (p *prefetch) take(ctx context.Context, s Span) (*prefetched, error) {
 	f := p.remove(s)
 	if f == nil || f.done == nil {
@@ -84,13 +84,13 @@ func (p *prefetch) remove(s Span) *prefetched {
 	}
 	p.drop(f)
 	if b, there := p.known(s.Partition); !there || s.From < b.First {
-		return nil // it was deleted or trimmed meanwhile: the store says so
+		return nil // the partition was deleted or trimmed meanwhile: the store reports that
 	}
 	return f
 }
 
-// prefetchNext notes where readers are expected to continue, and prefetches for those that were expected where they
-// fetched.
+// prefetchNext notes where readers are expected to continue, and prefetches for the readers that fetched where they
+// were expected.
 func (p *prefetch) prefetchNext(ctx context.Context, misses []miss, got []Slice) {
 	var spans []Span
 	var waiting []*prefetched
@@ -123,8 +123,8 @@ func (p *prefetch) prefetchNext(ctx context.Context, misses []miss, got []Slice)
 	p.calls.Go(func() { p.fetch(ctx, spans, most, waiting) })
 }
 
-// fetch reads spans for those expected. Each is charged with its true size: a batch may be larger than the limit of its
-// span.
+// fetch reads spans for the expected readers. Each span is charged with the true size of its batches: the first may be
+// larger than the span's limit.
 func (p *prefetch) fetch(ctx context.Context, spans []Span, most int, waiting []*prefetched) {
 	slices, err := p.tryRead(ctx, spans, most)
 	p.mu.Lock()
@@ -135,7 +135,7 @@ func (p *prefetch) fetch(ctx context.Context, spans []Span, most int, waiting []
 		} else {
 			f.slice = slices[i]
 		}
-		if p.next[f.partitionOffset] == f { // else it was taken or dropped already
+		if p.next[f.partitionOffset] == f { // otherwise it was taken or dropped already
 			size := bytesIn(f.slice.Batches)
 			if p.held += size - f.held; p.held > prefetchBytes {
 				p.held, size, f.slice = p.held-size, 0, Slice{}
@@ -184,7 +184,7 @@ func (p *prefetch) note(f *prefetched) {
 	}
 }
 
-// makeRoom reports whether so many bytes more may be prefetched. It drops stale ones first, if need be.
+// makeRoom reports whether so many bytes more may be prefetched. It drops stale entries first, if need be.
 func (p *prefetch) makeRoom(bytes int) bool {
 	if p.held+bytes > prefetchBytes {
 		p.dropStale()

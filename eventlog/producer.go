@@ -23,16 +23,16 @@ import (
 //	value  <epoch> <first>-<last>@<base> … <first>-<last>^<back> … <base>
 //
 // The last field is the base offset of the newest batch, which the store appends as it commits (Put.AddBase). "@"
-// gives a batch's base offset; "^" tells how far before the newest one's it is, for batches of the same entry.
+// gives a batch's base offset; "^" gives how far it is below the newest batch's, for batches of the same entry.
 
 // sequencesKept is how many batches back a retry is recognised: Kafka's clients have at most five in flight.
 const sequencesKept = 5
 
 const (
-	// producersMax bounds the states in memory. The others are read from the store, with one call each.
+	// producersMax bounds the states in memory. Other states are read from the store, with one call each.
 	producersMax = 50_000
 
-	// While states are read nothing is appended: so at most producersLoaded of them in one go, producersAtOnce of them at the same time.
+	// Nothing is appended while states are read: so at most producersLoaded are read in one go, producersAtOnce of them concurrently.
 	producersLoaded = 64
 	producersAtOnce = 16
 )
@@ -50,7 +50,7 @@ func (k producerKey) String() string {
 
 // producerState is what the log knows of a producer in a partition. Version 0: the store knows nothing of it.
 type producerState struct {
-	asOf    uint64 // tickets up to this number were submitted before the state was read from the store: it may refuse them
+	asOf    uint64 // tickets up to this number were submitted before the state was read from the store: this state may refuse them
 	version Version
 	epoch   int16
 	batches []sequenced // at most sequencesKept, the newest last
@@ -60,7 +60,7 @@ type producerState struct {
 type sequenced struct {
 	first, last int32
 	base        Offset
-	inFlush     int // while not 0: the batch has no base yet, and is the entry's inFlush-th
+	inFlush     int // 0: base is set; n > 0: this is the n-th batch of an entry that is not committed yet
 }
 
 // producers holds the states that were used recently. Only the appender's goroutine uses it.
@@ -73,9 +73,9 @@ func newProducers() *producers { return &producers{states: make(map[producerKey]
 // advance is a producer's state as a flush will leave it.
 type advance struct {
 	key      producerKey
-	previous Version       // in the store
-	next     producerState // after the flush
-	taken    int           // batches of the entry
+	previous Version       // of the state in the store
+	next     producerState // the state after the flush
+	taken    int           // how many batches the entry has so far
 }
 
 func (ps *producers) begin(key producerKey) *advance {
@@ -88,11 +88,11 @@ type verdict struct {
 	duplicate bool
 	base      Offset // of a duplicate that is durable
 	inFlush   bool   // a duplicate of a batch in the same flush
-	batch     int    // of the entry, then
+	batch     int    // with inFlush: that batch's index in the entry
 }
 
-// errAskStore: memory would refuse the batch, but another broker may have moved the producer on; or memory has the batch, but the store may
-// have lost it.
+// errAskStore: by the state in memory the batch is refused, but another broker may have appended for the producer; or the batch is a duplicate,
+// but the store may have lost the first one.
 var errAskStore = errors.New("the store must be asked")
 
 // judge checks the batch of a ticket and, if it is to be appended, adds its sequence numbers to the state.
@@ -121,8 +121,8 @@ func (a *advance) judge(h batch.Header, ticket uint64) (verdict, error) {
 	}
 	s.version = a.previous + 1
 	if a.previous == 0 {
-		// The key may have been put before and deleted. Counting from 1 again it could reach a version that another
-		// broker remembers, whose check would then pass.
+		// The key may have been put before and deleted. Counted from 1 again, it could reach a version that another
+		// broker remembers, and the check of that broker would pass.
 		s.version = Version(time.Now().UnixMicro())
 	}
 	a.taken++
@@ -190,7 +190,7 @@ func (ps *producers) moved(a *advance, base []Offset) {
 	ps.keep(a.key, a.next)
 }
 
-// load reads states from the store, with one call each, several at the same time. asOf is the last ticket that was submitted before. It returns
+// load reads states from the store, with one call each, several at the same time. asOf is the number of the last ticket submitted before. It returns
 // an error, or nil, for each key.
 func (ps *producers) load(ctx context.Context, store Store, asOf uint64, keys []producerKey) []error {
 	states, errs := make([]producerState, len(keys)), make([]error, len(keys))
@@ -277,8 +277,8 @@ type Producer struct {
 	Idle         time.Duration // since it last wrote
 }
 
-// Producers visits the idempotent producers of all partitions, until visit returns an error. It reads everything there is of producers, a
-// store call for each page, so it is for tools, not for hot paths.
+// Producers visits the idempotent producers of all partitions, until visit returns an error. It reads the states of all producers, with
+// one store call for each page, so it is for tools, not for hot paths.
 func (l *Log) Producers(ctx context.Context, visit func(Partition, Producer) error) error {
 	return l.ListAll(ctx, producerPrefix, func(kv KeyValue) error {
 		var key producerKey

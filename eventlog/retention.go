@@ -9,8 +9,8 @@ import (
 const (
 	// retentionTick is the shortest time between two retention checks of a partition.
 	retentionTick = 5 * time.Second
-	// The interval between two checks is at most the retention time divided by retentionShare: records kept for a minute
-	// are not kept for six.
+	// The interval between two checks is at most the retention time divided by retentionShare: otherwise records
+	// to keep for one minute would be kept for six.
 	retentionShare = 20
 	// sweepEvery is the time between two sweeps of producers that were silent for long.
 	sweepEvery = 10 * time.Minute
@@ -41,7 +41,7 @@ func (l *Log) retain(ctx context.Context) error {
 			every := l.retentionEvery(t)
 			for _, p := range t.Partitions {
 				last, known := checked[p]
-				if !known { // old timestamps in a new partition: its readers get a whole interval, as in Kafka
+				if !known { // even with old timestamps, readers get a whole interval before the first check, as in Kafka
 					last = now
 				}
 				if now.Sub(last) < every {
@@ -109,8 +109,8 @@ func (l *Log) keep(ctx context.Context, t Topic, p Partition, now time.Time) err
 	return nil
 }
 
-// trimAsSet trims, if the topic's settings are still those that this process knows: it may have been stopped, or not have
-// polled yet. That is one store call more for each trim. If they changed, the next check uses the new ones.
+// trimAsSet trims, if the topic's settings are still those that this process knows: the process may have been stopped, or
+// not have polled yet. That costs one store call more for each trim. If they changed, the next check uses the new ones.
 func (l *Log) trimAsSet(ctx context.Context, changed <-chan struct{}, t Topic, p Partition, before Offset) error {
 	now, err := l.TopicNow(ctx, t.Name)
 	switch {
@@ -123,14 +123,14 @@ func (l *Log) trimAsSet(ctx context.Context, changed <-chan struct{}, t Topic, p
 }
 
 // dated reports whether the batch that holds an offset has a timestamp. The age of records without one is unknown: they
-// are deleted by size, or together with later ones that are too old.
+// are deleted by size, or together with later records that are too old.
 func (l *Log) dated(ctx context.Context, p Partition, at Offset) (bool, error) {
 	got, err := l.Fetch(ctx, Want{Spans: []Span{{Partition: p, From: at, MaxBytes: 1}}})
 	if err != nil {
 		return false, err
 	}
 	if isDamaged(got[0].Err) {
-		return true, nil // the store knows its time; a damaged batch must not keep later ones for ever
+		return true, nil // the store knows its time; a damaged batch must not keep later batches for ever
 	}
 	// No batch: another broker trimmed first.
 	return len(got[0].Batches) > 0 && got[0].Batches[0].MaxTime > NoTimestamp, nil

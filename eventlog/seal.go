@@ -36,7 +36,7 @@ func (t Topic) FilledBytes() int { return min(filledBytes, t.MaxMessageBytes()) 
 
 // SealAll is Seal with as many batches as the records need: each but one of a single record has at most FilledBytes.
 func (t Topic) SealAll(p Partition, records []batch.Record) ([]Batch, error) {
-	// What each record but the first saves: it shares the header's 61 bytes, and needs up to 14 more for its deltas of time and offset.
+	// What each record after the first saves: the header's 61 bytes, less up to 14 bytes more for its deltas of time and offset.
 	const shared = 61 - 14
 	s := t.sealing()
 	var batches []Batch

@@ -53,8 +53,8 @@ var Settings = []Setting{
 	{"retention.bytes", "-1", SettingLong, "How many bytes a partition keeps, at least, before its oldest batches go; -1 for no bound.", within(-1, math.MaxInt64)},
 	{"retention.ms", "604800000", SettingLong, "How long records are kept, in milliseconds; -1 for ever.", within(-1, math.MaxInt64)},
 
-	// Tools set these for Kafka's own files and replicas. A value is accepted if weir fulfils it, or if it promises
-	// nothing.
+	// Tools set these for Kafka's own files and replicas. A value is accepted if weir does what it asks, or if it
+	// asks nothing.
 	{"compression.gzip.level", "-1", SettingInt, idle + "batches are compressed anew at one level.", within(-1, 9)},
 	{"compression.lz4.level", "9", SettingInt, idle + "batches are compressed anew at one level.", within(1, 17)},
 	{"compression.zstd.level", "3", SettingInt, idle + "batches are compressed anew at one level.", within(-131072, 22)},
@@ -219,7 +219,7 @@ func InternalTopic(name string) bool {
 
 const reservedPrefix = "__weir_"
 
-// checkReserved refuses a reserved name to those who would create, change or delete a topic: __weir_later holds the delayed messages of all queues.
+// checkReserved refuses to create, change or delete a topic with a reserved name: __weir_later, for example, holds the delayed messages of all queues.
 func checkReserved(name string) error {
 	if strings.HasPrefix(name, reservedPrefix) {
 		return &InvalidError{What: "topic name", Value: shorten(name), Why: "names that begin with " + reservedPrefix + " are weir's own: clients may read such a topic, and neither create, change nor delete it"}

@@ -14,7 +14,7 @@ type (
 	// Partition is a partition's number, unique across all topics of a store and never used again.
 	Partition int64
 
-	// Version is a number that the writer of a key moves forward. 0 means: no such key.
+	// Version is a number that the writer of a key raises with each change. 0 means: no such key.
 	Version int64
 
 	// Timestamp counts milliseconds since the Unix epoch, Kafka's unit. NoTimestamp means unknown.
@@ -26,16 +26,16 @@ type (
 		Place       string // the store's own note
 	}
 
-	// Incarnation identifies a period of the store without a rewind. Two differ if the store may have been rewound in
-	// between.
+	// Incarnation identifies a period of the store without a rewind. Two incarnations differ if the store may have been
+	// rewound in between.
 	Incarnation struct {
 		Store string  // the store's own identity: which server, since when it runs, which file
-		Epoch Version // the version of EpochKey: a process that notices a rewind which the store did not puts the key again
+		Epoch Version // the version of EpochKey; a process raises it if it notices a rewind that the store did not notice
 	}
 )
 
-// Next returns a version for the next change of a key that is cached and checked later. Steps are random: a key that was
-// deleted and put again, or a store that was rewound, does not reach a version that somebody remembers.
+// Next returns a version for the next change of a key that is cached and checked later. Steps are random, so that a key
+// that was deleted and put again, or is in a rewound store, does not get a version that some process remembers.
 func (v Version) Next() Version {
 	const first, step = 1 << 53, 1 << 20 // 2^43 changes fit
 	if v == 0 {
@@ -72,8 +72,8 @@ type Entry struct {
 	Checks  []Check // every key must still be at its version
 	Puts    []Put   // each key at most once
 
-	// Forgets are partitions that it deletes, with all they hold. One that does not exist is none. Such an entry is alone
-	// in its flush, and has no batches for these partitions.
+	// Forgets are the partitions that the entry deletes, with all that they hold; missing ones are ignored. Such an entry
+	// is the only one in its flush, and has no batches for these partitions.
 	Forgets []Partition
 
 	// UsesReserve: the entry may use the space that a store reserves for deletion, because it has few records and frees
@@ -124,8 +124,8 @@ type Bounds struct {
 func (b Bounds) Lag(committed Offset) int64 { return int64(max(0, b.Next-max(committed, b.First))) }
 
 // Slice is the answer to one Span. Batches is empty if From is outside [First, Next), or if earlier spans used the
-// budget. Err is ErrNoPartition, or a *DamagedError if the batch that holds From cannot be read back; its Next is where
-// the next batch begins. Other spans are not affected. The log checks the bytes.
+// budget. Err is ErrNoPartition, or a *DamagedError if the batch that holds From cannot be read back; DamagedError.Next
+// is where the next batch begins. Other spans are not affected. The log checks the bytes, not the store.
 type Slice struct {
 	Bounds  Bounds
 	Batches []Placed
@@ -140,7 +140,7 @@ type Placed struct {
 
 // Goal is what Seek looks for: At, or Bytes.
 type Goal struct {
-	// At looks for the first batch whose newest record is not older, beginning with the batch that holds From.
+	// At looks for the first batch whose newest record is not older than At, beginning with the batch that holds From.
 	At   Timestamp
 	From Offset // below First: First
 	// Bytes, if positive, looks for the highest batch boundary with at least so many bytes after it: trimming there never
@@ -158,32 +158,32 @@ type KeyValue struct {
 }
 
 // Store keeps batches and a little keyed state. It knows nothing of topics, groups or Kafka.
-// store/storetest is this contract as tests. All methods may be called at once, from any number of
-// processes: the store is the only judge of order.
+// store/storetest is this contract as tests. All methods may be called concurrently, from any number of
+// processes: only the store decides the order.
 //
 // An error from any method that matches ErrUnavailable means that certainly nothing happened and that trying again
 // may work. One that matches ErrUnsure (Commit and Trim only) means that it may have happened.
 //
-// A store may be rewound: a standby is promoted that lacks the last commits, or a backup is restored. Then it is in
-// another incarnation, as far as it can know. Commit, Read, Seek, Trim and List, and Moved with a mark, answer ErrRewound if the
-// store is no longer in the incarnation that Moved returned last to this Store value; before the first, nothing is checked.
+// A store may be rewound: a standby is promoted that lacks the last commits, or a backup is restored. If the
+// store notices that, it is in another incarnation. Commit, Read, Seek, Trim and List, and Moved with a mark, answer ErrRewound if the
+// store is no longer in the incarnation that Moved returned last to this Store value; before the first Moved, nothing is checked.
 // Moved with the zero mark returns the current one. A process that opens a store that others use, or reconnects to it,
 // begins no new incarnation.
 type Store interface {
 	// Commit makes every entry durable before it returns, in one round trip. Entries are independent: one that fails does
 	// not affect the others; outcomes come in the order of the entries. A key that one entry puts is in no other entry of
-	// the flush, so all can be checked against the state before it; many may check a key that none puts. Offsets are
+	// the flush, so all are checked against the state before it. A key that no entry puts may have many checks. Offsets are
 	// dense, and become visible to readers in order. The store does not keep or change the bytes after it returns.
 	Commit(ctx context.Context, flush []Entry) ([]Outcome, error)
 
-	// Read returns, for each span, whole batches from the one that holds From, in one round trip for all spans. Those of
-	// a span have at most its MaxBytes, those of all at most maxBytes, and earlier spans come first. Only the first batch
+	// Read returns, for each span, whole batches from the one that holds From, in one round trip for all spans. The
+	// batches of a span have at most its MaxBytes, those of all spans at most maxBytes; earlier spans come first. Only the first batch
 	// of the first span that has any is returned whatever its size (KIP-74). Budget is this rule. Read never returns a
 	// record that a crash could still undo.
 	Read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error)
 
 	// Moved returns the bounds of the partitions that changed since the mark, and the mark for the next call. With the
-	// zero mark it returns all partitions. It may return one that did not change, never a deleted one. A mark is valid
+	// zero mark it returns all partitions. It may return a partition that did not change, never a deleted partition. A mark is valid
 	// only with the Store value that returned it.
 	Moved(ctx context.Context, since Mark) ([]Bounds, Mark, error)
 
@@ -191,7 +191,7 @@ type Store interface {
 	// batch is young enough it returns Next; if fewer bytes are held than the goal asks for, First.
 	Seek(ctx context.Context, p Partition, goal Goal) (Offset, error)
 
-	// Trim raises First to before, but not past Next. Batches that are wholly below it are deleted, at once or later.
+	// Trim raises First to before, but not past Next. Batches that are wholly below it are deleted, immediately or later.
 	// Trim of a deleted partition does nothing.
 	Trim(ctx context.Context, p Partition, before Offset) error
 
@@ -210,7 +210,7 @@ type Waker interface {
 
 // Writable is an optional interface: a store that knows when it refuses records, for example because its disk is full.
 type Writable interface {
-	// Writable returns a refusal while records are refused: ErrNoSpace, or what else is wrong. err means that it is
-	// unknown. The log asks after every poll, so the answer must be cheap while all is well.
+	// Writable returns why records are refused, such as ErrNoSpace; refusal nil: they are accepted. err: it is not known
+	// which. The log asks after every poll, so the answer must be cheap while all is well.
 	Writable(ctx context.Context) (refusal, err error)
 }

@@ -28,10 +28,10 @@ type tail struct {
 type partitionTail struct {
 	bounds      Bounds
 	batches     []Placed // contiguous; the last one ends at bounds.Next
-	sums        []int64  // for each of batches: the bytes cached here up to its end, dropped ones included
+	sums        []int64  // one for each of batches: a running total of bytes, that batch included; only differences count
 	stale       int      // how many of its oldest elements in fifo are stale
-	nextAtCheck Offset   // bounds.Next when rewind check number check began
-	check       int64    // the rewind check that nextAtCheck belongs to
+	nextAtCheck Offset   // bounds.Next when the rewind check with number check began
+	check       int64    // the number of a rewind check; see nextAtCheck
 }
 
 // placedCost estimates the memory of a cached batch without its bytes.
@@ -153,7 +153,7 @@ func (t *tail) raiseEnd(p Partition, next Offset) {
 	}
 }
 
-// adopt caches batches read from the store if they reach the partition's end and the tail has none of it. So only the
+// adopt caches batches read from the store if they reach the partition's end and the tail has no batch of it. So only the
 // first reader of another process's append fetches it from the store.
 func (t *tail) adopt(incarnation int64, placed []Placed) {
 	t.mu.Lock()
@@ -214,13 +214,13 @@ type source int
 const (
 	inStore source = iota // the store
 	unknown               // the store: this process does not know bounds that contain From
-	inTail                // the slice given has it
+	inTail                // the returned slice has the batches
 	atEnd                 // no batch yet: From is the partition's end
 	trimmed               // nothing: From is below First
 	deleted               // nothing: the topic was deleted
 )
 
-// read answers one span from memory where it can, with up to its MaxBytes and at least one batch.
+// read answers one span from memory if it can, with up to its MaxBytes and at least one batch.
 func (t *tail) read(s Span) (Slice, source) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -244,7 +244,7 @@ func (t *tail) read(s Span) (Slice, source) {
 	return Slice{Bounds: l.bounds, Batches: slices.Clone(l.batches[first:end])}, inTail
 }
 
-// available counts the bytes that spans may have, without a look at each batch. It reports false where the tail cannot tell, for one of them.
+// available counts the bytes that are there for the spans, without visiting each batch. It reports false if the tail does not know, for one of the spans.
 func (t *tail) available(spans []Span) (n int64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -264,7 +264,7 @@ func (t *tail) available(spans []Span) (n int64, ok bool) {
 	return n, true
 }
 
-// holding returns which of the cached batches holds an offset that is in one of them.
+// holding returns the index of the cached batch that holds from. One of the cached batches must hold it.
 func (l *partitionTail) holding(from Offset) int {
 	first, found := slices.BinarySearchFunc(l.batches, from, func(b Placed, o Offset) int { return int(b.Base - o) })
 	if !found {
@@ -317,7 +317,7 @@ func (t *tail) skipTo(l *partitionTail, next Offset) {
 	t.wake(l.bounds.Partition)
 }
 
-// setEnd sets the end, and notes the one that the current rewind check compares with.
+// setEnd sets the end. It keeps the end that the current rewind check compares with.
 func (t *tail) setEnd(l *partitionTail, next Offset) {
 	if l.check != t.checks {
 		l.check, l.nextAtCheck = t.checks, l.bounds.Next

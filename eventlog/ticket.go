@@ -12,9 +12,9 @@ import (
 // Ticket is an entry that was submitted. Wait returns its outcome.
 type Ticket struct {
 	entry     Entry
-	build     func() (Entry, bool) // instead of an entry: makes it when a flush takes the ticket; nil once it was called
+	build     func() (Entry, bool) // makes the entry when a flush takes the ticket; nil once it was called
 	built     chan struct{}        // closed once build has returned; nil without build
-	loose     []batch.Record       // instead of an entry: records that the appender seals
+	loose     []batch.Record       // records that the appender seals, instead of an entry
 	partition Partition            // of loose
 	number    uint64               // counts the tickets of the log, from 1 on
 	size      int64                // its share of the queue's budget, in bytes
@@ -40,8 +40,8 @@ const (
 // Wait returns the outcome. With a nil error the entry is durable.
 //
 // ErrStale, ErrNoPartition, ErrTooLarge, ErrOutOfOrder, ErrFenced and ErrUnknownProducer refuse the entry. ErrUnavailable and ErrClosed
-// mean that it certainly did not happen, ErrUnsure that it may have. When ctx ends first, an entry that was not sent
-// yet is withdrawn and the error is ErrUnavailable; one that was sent is ErrUnsure.
+// mean that it certainly did not happen, ErrUnsure that it may have. If ctx ends first, an entry that was not sent
+// yet is withdrawn and the error is ErrUnavailable; if it was sent, the error is ErrUnsure.
 func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 	select {
 	case <-t.done:
@@ -56,7 +56,7 @@ func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 	if t.state.CompareAndSwap(queued, withdrawn) {
 		return Outcome{}, fmt.Errorf("append: %w: gave up before the entry was sent (%w)", ErrUnavailable, context.Cause(ctx))
 	}
-	if t.built != nil { // what build writes is the caller's to read when Wait has returned
+	if t.built != nil { // wait for build: once Wait has returned, the caller may read what build wrote
 		select {
 		case <-t.built:
 		case <-t.done:

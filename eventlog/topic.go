@@ -21,8 +21,8 @@ type Topic struct {
 	ID         TopicID
 	Partitions []Partition       // by number, from 0
 	Config     map[string]string // only what was set; Setting knows the defaults
-	Writer     string            // the use that alone appends to it, for people; "": whoever publishes
-	Version    Version           // of the catalog, when the topic was last changed: no two topics ever share one
+	Writer     string            // the only use that appends to it, shown to people; "": any publisher
+	Version    Version           // the catalog's version when the topic was created or last changed: two topics never have the same
 }
 
 // TopicID is a topic's identity. A topic that is deleted and created again is another topic (KIP-516).
@@ -30,7 +30,7 @@ type TopicID [16]byte
 
 func (id TopicID) String() string { return hex.EncodeToString(id[:]) }
 
-// Unchanged is the check that the topic is as it is here: it was neither altered nor deleted, and got no partitions.
+// Unchanged returns the check that the topic is still as described here: it was neither altered nor deleted, and got no partitions.
 func (t Topic) Unchanged() Check { return Check{Key: topicPrefix + t.Name, Version: t.Version} }
 
 // TopicSpec describes a topic to be created.
@@ -39,7 +39,7 @@ type TopicSpec struct {
 	Partitions int
 	Config     map[string]string
 	Writer     string // see Topic.Writer
-	Internal   bool   // Name may be reserved for weir's own topics: never for what a client asks for
+	Internal   bool   // allows a Name that is reserved for weir's own topics; never set it for a topic that a client asks for
 }
 
 // The catalog in keyed state:
@@ -107,7 +107,7 @@ func (l *Log) sealing(p Partition) sealing {
 
 // loadCatalog reads all topics. A change during the read changes partition 0 once more, so the catalog is read again.
 //
-// With ErrRewound what this process knows of topics may be of the lost end of the store, and what was read is of another: nobody may
+// After ErrRewound this process keeps the topics that it knew, although the rewound store may lack some of them. The caller must not
 // conclude that a topic was deleted.
 func (l *Log) loadCatalog(ctx context.Context) error {
 	incarnation := l.tail.incarnationNumber()
@@ -121,7 +121,7 @@ func (l *Log) loadCatalog(ctx context.Context) error {
 	return err
 }
 
-// readCatalog reads the catalog of an incarnation of the store, by the tail's number for it.
+// readCatalog reads the catalog. incarnation is the tail's number for the store's incarnation.
 func readCatalog(ctx context.Context, list lister, incarnation int64) (*catalog, error) {
 	head, err := list.get(ctx, catalogKey)
 	if err != nil {
@@ -169,7 +169,7 @@ func (l *Log) swapCatalog(next *catalog) {
 // Callers must not change the slice: it is shared.
 func (l *Log) Topics() []Topic { return l.catalog.Load().sorted }
 
-// TopicsChanged is closed when this process learns of a change of topics after the call. Call it before reading them.
+// TopicsChanged is closed when this process learns of a change of topics after the call. Call it before reading the topics.
 func (l *Log) TopicsChanged() <-chan struct{} { return l.catalog.Load().changed }
 
 // TopicByID returns the topic with an id, among those that this process knows.
@@ -186,7 +186,7 @@ func (l *Log) KnowsTopic(name string) bool {
 	return ok
 }
 
-// Topic returns a topic by name. One that this process does not know costs a store call.
+// Topic returns a topic by name. If this process does not know the topic, that costs a store call, and a read of the catalog if it exists.
 func (l *Log) Topic(ctx context.Context, name string) (Topic, error) {
 	if t, ok := l.catalog.Load().byName[name]; ok {
 		return t, nil
@@ -261,12 +261,12 @@ func checkPartitions(n int) error {
 
 // TopicChange is a change of a topic, made as a whole or not at all. The zero value changes nothing.
 type TopicChange struct {
-	// ID is the topic to change; another one with its name is not changed (ErrUnknownTopic). Zero: the one that has the
-	// name.
+	// ID is the topic to change: another topic with the same name is not changed (ErrUnknownTopic). Zero: the topic that
+	// has the name.
 	ID TopicID
 	// Partitions is the new number of partitions, which cannot be lower than the present one. 0: as it is.
 	Partitions int
-	// Config edits the settings of the topic that differ from the defaults. It may be called more than once. nil: no
+	// Config edits the settings that were set for the topic. It may be called more than once. nil: no
 	// edit.
 	Config func(config map[string]string) error
 }
@@ -281,7 +281,7 @@ func (l *Log) ChangeTopic(ctx context.Context, name string, change TopicChange) 
 	})
 }
 
-// AlterTopic calls change to edit the settings of the topic that differ from the defaults. It may call it more than once.
+// AlterTopic calls change to edit the settings that were set for the topic. It may call it more than once.
 func (l *Log) AlterTopic(ctx context.Context, name string, change func(config map[string]string) error) (Topic, error) {
 	return l.alterTopic(ctx, name, TopicID{}, func(t *Topic) error { return t.configure(change) })
 }
@@ -333,9 +333,9 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	return l.deleteTopic(ctx, name, TopicID{})
 }
 
-// DeleteThisTopic deletes a topic, and never another one that has taken its name (ErrUnknownTopic). Its name and its
-// partitions go in one entry: while it has the name it keeps its records, and once the name is free no process can append
-// to the old partitions. After ErrUnsure it is there as it was, or gone.
+// DeleteThisTopic deletes a topic, and never another topic that has taken its name (ErrUnknownTopic). One entry deletes the
+// name and the partitions: while the topic has the name it keeps its records, and once the name is free no process can
+// append to the old partitions. After ErrUnsure the topic is unchanged, or deleted.
 func (l *Log) DeleteThisTopic(ctx context.Context, t Topic) error {
 	return l.deleteTopic(ctx, t.Name, t.ID)
 }
@@ -360,7 +360,7 @@ const changesMax = 32
 // are new and get a number), and commits that if no topic changed meanwhile.
 //
 // It does not touch a topic with another id. With no id, the topic read first is meant: another process may delete it
-// meanwhile and create one with its name, which the next round must not change.
+// meanwhile and create another with the same name, which the next round must not change.
 func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, decide func(old Topic) (Topic, error)) (Topic, error) {
 	for range changesMax {
 		head, err := l.Get(ctx, catalogKey)

@@ -2,7 +2,7 @@ package eventlog
 
 import "context"
 
-// Refusing returns nil while the store accepts records, else why it refuses them. It makes no store call.
+// Refusing returns nil while the store accepts records, otherwise why it refuses them. It makes no store call.
 func (l *Log) Refusing() error {
 	if err := l.refusal.Load(); err != nil {
 		return *err
@@ -18,7 +18,7 @@ func (l *Log) reachable() error {
 	return nil
 }
 
-// checkWritable asks the store whether it accepts records, and logs a change once. It works without anybody publishing.
+// checkWritable asks the store whether it accepts records, and logs a change once. It does not need a publisher to find out.
 func (l *Log) checkWritable(ctx context.Context) {
 	store, can := l.store.(Writable)
 	if !can {

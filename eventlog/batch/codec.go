@@ -44,11 +44,11 @@ const (
 
 // decoder turns compressed bytes into a stream of records.
 type decoder interface {
-	// open begins with src. What must be held in memory as a whole may have limit bytes; it is the reader who counts what
-	// comes out of Read.
+	// open begins with src. A block that must be in memory as a whole may have limit bytes. The caller of Read counts the
+	// bytes that Read returns.
 	open(src []byte, limit int) error
 	io.Reader
-	// close lets go of src, and tells whether the decoder is worth keeping.
+	// close releases src, and reports whether the decoder is worth keeping.
 	close() (keep bool)
 }
 
@@ -59,7 +59,7 @@ var decoders = [...]sync.Pool{
 	Zstd:   {New: newZstdDecoder},
 }
 
-// openDecoder begins to decompress src. What it returns goes back with closeDecoder, also after an error of Read.
+// openDecoder begins to decompress src. Give the decoder back with closeDecoder, also after an error of Read.
 func openDecoder(codec Codec, src []byte, limit int) (decoder, error) {
 	d := decoders[codec].Get().(decoder)
 	if err := d.open(src, limit); err != nil {
@@ -76,7 +76,7 @@ func closeDecoder(codec Codec, d decoder) {
 }
 
 const (
-	// decoderMemory bounds what large decoders hold together, in the whole process.
+	// decoderMemory bounds the memory that all large decoders of the process hold together.
 	decoderMemory = 128 << 20
 
 	// smallDecoder is what a decoder may hold uncounted.
@@ -85,7 +85,7 @@ const (
 
 var memory = semaphore.NewWeighted(decoderMemory)
 
-// hold waits until there is memory for the decoder of src, and returns how many bytes it holds. Most hold little and do not wait.
+// hold waits until there is memory for the decoder of src, and returns how many bytes it took. Most decoders need little and do not wait.
 func hold(codec Codec, src []byte, limit int) (held int) {
 	switch codec {
 	case Zstd:

@@ -27,26 +27,26 @@ type cursor struct {
 	err  error
 
 	codec Codec
-	held  int // bytes of memory, for the decoder
-	limit int // on all the bytes together
-	ahead int // bytes that the decoder decompressed, where it does so in whole blocks
+	held  int // bytes of decoderMemory that hold took for the decoder
+	limit int // on the bytes of all records together, decompressed
+	ahead int // bytes that a decoder of whole blocks (snappy) decompressed; 0 for others
 	index int // of the record that is being read
-	end   int // of that record
+	end   int // where that record ends, counted as by at
 
 	memory int // bytes that records and headers may still take once they are decoded, beside their own bytes
 
-	keep  bool              // hand out fields, for the caller to hold: then a full window is replaced, not used again
+	keep  bool              // next hands out fields that the caller may keep: so a full window is replaced, not used again
 	fresh int               // the size of a new window
 	own   *[windowSize]byte // backs win, unless keep
 }
 
 var windows = sync.Pool{New: func() any { return new([windowSize]byte) }}
 
-// turns lets as many batches be decompressed at once as there are processors. More would be no faster. It goes only to those that run to their end without waiting for anybody.
+// turns lets one batch be decompressed per processor; more would be no faster. Only a cursor without keep takes a turn: until it ends it waits for nobody.
 var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 
-// start begins with the records of raw. close must follow. With keep, the fields that next hands out may be held
-// for longer; without it there are none.
+// start begins with the records of raw. close must follow. With keep, next hands out fields, which the caller
+// may keep; without keep it hands out none.
 func (c *cursor) start(raw []byte, codec Codec, limit int, keep bool) {
 	records := raw[headerLen:]
 	*c = cursor{codec: codec, limit: limit, keep: keep, index: WholeBatch, memory: math.MaxInt}
@@ -58,7 +58,7 @@ func (c *cursor) start(raw []byte, codec Codec, limit int, keep bool) {
 		c.fresh = min(max(8*len(records), 1<<10), windowSize)
 		c.held = hold(codec, records, limit)
 	default:
-		c.held = hold(codec, records, limit) // before the turn: who has that waits for nobody
+		c.held = hold(codec, records, limit) // before the turn: whoever has a turn must not wait
 		turns <- struct{}{}
 		c.own = windows.Get().(*[windowSize]byte)
 		c.win = c.own[:0]
@@ -123,7 +123,7 @@ func (c *cursor) next(index int, rec *Record) bool {
 	return true
 }
 
-// finish fails if there is anything behind the last record.
+// finish fails if there are bytes after the last record.
 func (c *cursor) finish(records int) error {
 	if c.err == nil && c.pos == len(c.win) && c.src != nil {
 		c.fill(1)
@@ -193,7 +193,7 @@ func (c *cursor) charge(n int) {
 	}
 }
 
-// decompressed is how many bytes were decompressed so far, also of what nobody read.
+// decompressed is how many bytes were decompressed so far, including bytes that nobody read.
 func (c *cursor) decompressed() int {
 	if c.codec == None {
 		return 0

@@ -5,7 +5,7 @@
 //	      ├ base   ┼ len- ┼ lead- ┼ ma- ┼ CRC ┼ attri-   ┼ last  ┼ base  ┼ max    ┼ pro-   ┼ pro- ┼ base   ┼ re-  ┼ records …
 //	      │ offset │ gth  │ er    │ gic │     │ butes    │ offset│ time- │ time-  │ ducer  │ ducer│ sequ-  │ cord │
 //	      │        │      │ epoch │     │     │          │ delta │ stamp │ stamp  │ id     │ epoch│ ence   │ count│
-//	      └────────┴──────┴───────┴─────┴─────┴──────────── what the CRC covers, and what is compressed: the records alone
+//	      └────────┴──────┴───────┴─────┴─────┴──────────── what the CRC covers; only the records are compressed
 //
-// The length counts what follows it. What stands before the magic byte may be patched without a new CRC.
+// The length counts what follows it. What comes before the magic byte may be patched without a new CRC.
 package batch

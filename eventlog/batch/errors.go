@@ -13,7 +13,7 @@ var (
 	ErrCorrupt = errors.New("corrupt batch")
 	// ErrTooLarge: a batch decompresses to more than a limit allows (10, MESSAGE_TOO_LARGE).
 	ErrTooLarge = errors.New("batch too large")
-	// ErrDecodedTooLarge: its records and headers take more than DecodedMax once they are decoded. It matches ErrTooLarge. Sending the batch
+	// ErrDecodedTooLarge: a batch's records and headers take more than DecodedMax once they are decoded. It matches ErrTooLarge. Sending the batch
 	// again cannot work; Kafka's own producer splits it, unless it is one record (Sender.completeBatch).
 	ErrDecodedTooLarge = fmt.Errorf("%w to decode", ErrTooLarge)
 	// ErrUnsupportedCodec: a codec that is not known (76, UNSUPPORTED_COMPRESSION_TYPE).

@@ -41,20 +41,20 @@ const (
 	ownFlag           Attributes = 1 << 14 // Kafka does not use it, and clients do not look at it
 )
 
-// Codec tells how the records are compressed.
+// Codec returns how the records are compressed.
 func (a Attributes) Codec() Codec { return Codec(a & codecMask) }
 
-// AppendTime tells that every record's timestamp is the batch's MaxTimestamp, which the broker set.
+// AppendTime reports whether every record's timestamp is the batch's MaxTimestamp, which the broker set.
 func (a Attributes) AppendTime() bool { return a&appendTimeFlag != 0 }
 
-// Transactional tells that the batch belongs to a transaction.
+// Transactional reports whether the batch belongs to a transaction.
 func (a Attributes) Transactional() bool { return a&transactionalFlag != 0 }
 
-// Control tells that the records are marks of a broker's own, which no client may write.
+// Control reports whether the records are a broker's own markers, such as the end of a transaction. No client may write them.
 func (a Attributes) Control() bool { return a&controlFlag != 0 }
 
-// Own tells that weir itself made these records of others, so that what their headers say of it is true. No client may write it, and a copy of the
-// records does not have it.
+// Own reports whether weir marked the batch as its own (MarkOwn): then headers which say where the records come from can be trusted. No client
+// may set the flag, and a copy of the records does not have it.
 func (a Attributes) Own() bool { return a&ownFlag != 0 }
 
 const (
@@ -180,7 +180,7 @@ func (h *Header) encode(raw []byte) {
 	binary.BigEndian.PutUint32(raw[atRecords:], uint32(h.Records))
 }
 
-// Patch gives a batch its place in the log. The CRC does not cover these 12 bytes, so it stays true.
+// Patch writes the base offset and the leader epoch into a batch. The CRC does not cover these 12 bytes, so it stays valid.
 func Patch(raw []byte, base int64, leaderEpoch int32) {
 	binary.BigEndian.PutUint64(raw, uint64(base))
 	binary.BigEndian.PutUint32(raw[atLeaderEpoch:], uint32(leaderEpoch))

@@ -23,7 +23,7 @@ type RecordHeader struct {
 
 // DecodedMax bounds the memory that the records of one batch take once they are decoded, beside their bytes: a compressed byte may stand for
 // many records, or for many headers. It has space for 1,000,000 records with a header each; librdkafka, whose batch.num.messages goes that far, puts
-// 10,000 into a batch unless told otherwise. Kafka bounds headers by the size of the record alone (DefaultRecord.readFrom).
+// 10,000 into a batch by default. Kafka bounds headers by the size of the record alone (DefaultRecord.readFrom).
 const DecodedMax = 128 << 20
 
 const (
@@ -34,10 +34,10 @@ const (
 // DecodedSize is what DecodedMax counts of a record.
 func (r *Record) DecodedSize() int { return recordMemory + len(r.Headers)*headerMemory }
 
-// Validate walks the records of a checked batch and sees that each is as the layout demands: lengths that add up, offset
+// Validate walks the records of a checked batch and checks each against the layout: lengths that add up, offset
 // deltas from 0 without gaps, timestamps in range, header keys that are not null, no byte too few or too many.
-// A compressed batch is decompressed as a stream, which costs a window and not the whole; one that grows past
-// maxDecompressed fails with ErrTooLarge, and one whose records would take more than DecodedMax with ErrDecodedTooLarge. It tells how many bytes it decompressed, also when it fails: what the batch cost.
+// A compressed batch is decompressed as a stream, in the memory of one window; one that grows past
+// maxDecompressed fails with ErrTooLarge, and one whose records would take more than DecodedMax with ErrDecodedTooLarge. It returns how many bytes it decompressed, also when it fails.
 func Validate(raw []byte, h Header, maxDecompressed int) (decompressed int, err error) {
 	var c cursor
 	c.start(raw, h.Attributes.Codec(), maxDecompressed, false)
@@ -53,7 +53,7 @@ func (c *cursor) validate(h Header) error {
 		if !c.next(i, &rec) {
 			return c.err
 		}
-		// The sum may wrap around; upwards it then falls below zero, downwards only the delta tells.
+		// The sum may overflow: too high it becomes negative, and too low it becomes positive, which only the delta shows.
 		t := h.BaseTimestamp + rec.Timestamp
 		if t < NoTimestamp || rec.Timestamp < NoTimestamp-h.BaseTimestamp {
 			c.fail("its timestamp is %d %+d; the lowest is %d, for unknown", h.BaseTimestamp, rec.Timestamp, NoTimestamp)
@@ -66,7 +66,7 @@ func (c *cursor) validate(h Header) error {
 	if err := c.finish(int(h.Records)); err != nil {
 		return err
 	}
-	if h.MaxTimestamp > MaxTimestamp { // also the one that no record has
+	if h.MaxTimestamp > MaxTimestamp { // even if no record has it
 		return &RecordError{WholeBatch, lateTimestamp(h.MaxTimestamp), ErrTimestamp}
 	}
 	return nil
@@ -77,9 +77,9 @@ func lateTimestamp(t int64) string {
 }
 
 // Records decodes a batch, for readers that speak no Kafka. It ends with the first error. Limits are those of Validate: a batch can have been
-// stored before there were any.
-// What it yields may be kept; keys and values of an uncompressed batch share raw's memory. Do not wait for others in the loop: large
-// decoders share decoderMemory.
+// stored before these limits existed.
+// What it yields may be kept; keys and values of an uncompressed batch share raw's memory. Do not wait for other goroutines in the
+// loop: they may wait for the part of decoderMemory that this decoder holds.
 func Records(raw []byte, maxDecompressed int) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		h, err := Parse(raw)
@@ -125,7 +125,7 @@ type Moment struct {
 }
 
 // FirstSince finds the first record of a batch whose timestamp is not before t, as ListOffsets by time asks. base is where the batch begins in
-// the log, whatever its own bytes say; records below from are passed over.
+// the log, whatever its own bytes say; records below from are skipped.
 func FirstSince(raw []byte, base, from, t int64, maxDecompressed int) (m Moment, found bool, err error) {
 	err = eachMoment(raw, base, from, maxDecompressed, func(at Moment) bool {
 		m, found = at, at.Timestamp >= t
@@ -138,7 +138,7 @@ func FirstSince(raw []byte, base, from, t int64, maxDecompressed int) (m Moment,
 }
 
 // Newest finds the first record of a batch that has its highest timestamp, as ListOffsets asks with timestamp -3. base and from are as
-// for FirstSince; found is false where all records are below from.
+// for FirstSince; found is false if all records are below from.
 func Newest(raw []byte, base, from int64, maxDecompressed int) (newest Moment, found bool, err error) {
 	err = eachMoment(raw, base, from, maxDecompressed, func(at Moment) bool {
 		if !found || at.Timestamp > newest.Timestamp {

@@ -15,7 +15,7 @@ func Seal(records []Record, codec Codec) ([]byte, error) {
 	return Append(nil, records, codec)
 }
 
-// Append is Seal into the room behind dst. Like append, it returns the longer slice; if it fails, dst is as it was.
+// Append is Seal that adds the batch to the end of dst. Like append, it returns the longer slice; if it fails, dst is as it was.
 func Append(dst []byte, records []Record, codec Codec) ([]byte, error) {
 	if len(records) == 0 {
 		return dst, invalid("no records; a batch has at least 1")
@@ -74,7 +74,7 @@ func Append(dst []byte, records []Record, codec Codec) ([]byte, error) {
 
 // Recompress returns a batch with the same records under another codec, as compression.type of a topic asks. All else in
 // the header stays: offsets, timestamps, producer. If the codec is the one it has, it returns raw itself.
-// The records are not looked at: Validate does that. A result of more than most bytes fails with ErrTooLarge as soon as that is known.
+// It does not check the records: Validate does that. A result of more than most bytes fails with ErrTooLarge as soon as that is known.
 func Recompress(raw []byte, codec Codec, maxDecompressed, most int) ([]byte, error) {
 	h, err := Parse(raw)
 	if err != nil {
@@ -87,7 +87,7 @@ func Recompress(raw []byte, codec Codec, maxDecompressed, most int) ([]byte, err
 	h.Attributes = h.Attributes&^codecMask | Attributes(codec)
 	if codec == None {
 		limit := min(maxDecompressed, max(0, most-headerLen))
-		// Once to learn the size: a buffer that doubles would pass the limit.
+		// The first time only to learn the size: a buffer that grows by doubling would pass the limit.
 		size, err := decompress(io.Discard, raw, from, limit)
 		if err != nil {
 			return nil, err
@@ -138,7 +138,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// compress appends a batch whose records are what body writes. With dst it may have most bytes.
+// compress appends to dst a batch whose records are what body writes. dst and the batch together may have most bytes.
 func compress(dst []byte, h Header, codec Codec, most int, body func(io.Writer) error) ([]byte, error) {
 	if codec <= None || codec > Zstd {
 		return dst, fmt.Errorf("%w: number %d; 0 to %d are known", ErrUnsupportedCodec, codec, Zstd)
@@ -159,7 +159,7 @@ func compress(dst []byte, h Header, codec Codec, most int, body func(io.Writer) 
 	return seal(out.Bytes(), at, h), nil
 }
 
-// seal writes the header of the batch that begins at and ends where raw does.
+// seal writes the header of the batch raw[at:].
 func seal(raw []byte, at int, h Header) []byte {
 	b := raw[at:]
 	h.Length = int32(len(b) - frameLen)
@@ -168,7 +168,7 @@ func seal(raw []byte, at int, h Header) []byte {
 	return raw
 }
 
-// SealedSize is how many bytes a batch of this record alone has when it is not compressed. A batch of several has at most the sum.
+// SealedSize is how many bytes a batch of this record alone has when it is not compressed. A batch of several records has at most the sum of their sizes.
 func SealedSize(rec *Record) int {
 	body := bodySize(rec, 0, rec.Timestamp)
 	return headerLen + varintSize(int64(body)) + body

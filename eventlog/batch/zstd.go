@@ -20,8 +20,8 @@ const (
 	zstdBlockMax = 128 << 10
 )
 
-// zstdDecoder streams through a window, for which it allocates as much as the frame announces. So narrow first brings
-// a wide one down to what the frame can need.
+// zstdDecoder decompresses through a window, for which it allocates as much as the frame announces. So narrow first
+// lowers a wide window to what the frame can need.
 type zstdDecoder struct {
 	src    bytes.Reader
 	stream *zstd.Decoder
@@ -29,7 +29,7 @@ type zstdDecoder struct {
 }
 
 func newZstdDecoder() any {
-	// One decoder decodes in the goroutine that reads, and so needs no Close.
+	// With concurrency 1 it decodes in the goroutine that reads, and so needs no Close.
 	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		panic(fmt.Sprintf("zstd refuses its options: %v", err))
@@ -54,9 +54,9 @@ func (d *zstdDecoder) close() bool {
 	return d.stream.Reset(nil) == nil && !d.wide
 }
 
-// narrow returns the frames of src with no window above pooledMax that is wider than the data behind it, or than the limit.
-// That changes nothing in what they decompress to, as nothing refers back past the first byte. It returns the widest
-// window, too, and leaves src itself as it is.
+// narrow returns the frames of src, each window above pooledMax narrowed to the size of its data or to the limit, if that
+// is less. The frames decompress to the same bytes, as nothing refers back past the first byte. It also returns the widest
+// window, and does not change src itself.
 //
 //	frame:  magic 4 │ descriptor 1 │ window 1, unless single segment │ … │ blocks │ checksum 4, if any
 //	block:  last 1 bit, type 2 bits, size 21 bits │ data
@@ -106,7 +106,7 @@ func narrow(src []byte, limit uint64) (narrowed []byte, widest uint64, err error
 }
 
 // zstdBlocks walks the blocks of a frame, and returns how many bytes they decompress to at most, and how many
-// they have.
+// they take in src.
 func zstdBlocks(src []byte) (most uint64, size int, err error) {
 	const raw, runLength, compressed = 0, 1, 2
 	for last := false; !last; {
