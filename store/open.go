@@ -18,13 +18,13 @@ import (
 	"github.com/weir-log/weir/store/sqlite"
 )
 
-// ErrAddress: what should name a store does not.
+// ErrAddress: a URL does not name a store.
 var ErrAddress = errors.New("not the URL of a store")
 
 // forms lists what Open accepts.
 const forms = "sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE or memory:"
 
-// Open opens the store that a URL names. The logger hears of what goes wrong where no caller waits for an answer.
+// Open opens the store that a URL names. The logger logs what fails while no caller waits for an answer.
 func Open(ctx context.Context, address string, logger *slog.Logger) (eventlog.Store, error) {
 	scheme, rest := split(address)
 	switch scheme {
@@ -42,7 +42,7 @@ func Open(ctx context.Context, address string, logger *slog.Logger) (eventlog.St
 	return nil, unknown(address)
 }
 
-// opened keeps a nil store a nil interface.
+// opened returns a nil interface for a nil store.
 func opened[S eventlog.Store](store S, err error) (eventlog.Store, error) {
 	if err != nil {
 		return nil, err
@@ -50,8 +50,8 @@ func opened[S eventlog.Store](store S, err error) (eventlog.Store, error) {
 	return store, nil
 }
 
-// Missing reports whether a URL names a store that is not there yet, and that Open would make: a SQLite file. A database of PostgreSQL is
-// somebody's own.
+// Missing reports whether a URL names a store that is not there yet, and that Open would create: a SQLite file. Open never creates a
+// database of PostgreSQL.
 func Missing(address string) bool {
 	scheme, rest := split(address)
 	if scheme != "sqlite" {
@@ -65,7 +65,7 @@ func Missing(address string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// Examine tells what the store that a URL names is, and whether it keeps what it acknowledges. It changes nothing.
+// Examine reports what the store that a URL names is, and whether it keeps what it acknowledges. It changes nothing.
 func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	scheme, rest := split(address)
 	switch scheme {
@@ -107,7 +107,7 @@ func Redact(address string) string {
 	return u.Redacted()
 }
 
-// split takes the scheme off a URL. Without a colon, or with other than letters before it, there is none.
+// split takes the scheme off a URL. Without a colon, or with other than letters before it, there is no scheme.
 func split(address string) (scheme, rest string) {
 	scheme, rest, found := strings.Cut(address, ":")
 	letters := func(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }

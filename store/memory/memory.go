@@ -1,6 +1,6 @@
-// Package memory is the store that forgets: everything rests in this process and ends with it.
+// Package memory is the store that forgets: everything is in the memory of this process, and ends with it.
 //
-// It is the model of the contract in eventlog.Store, small enough to be seen to be right. The other
+// It is the model of the contract in eventlog.Store, small enough to be checked by reading. The other
 // stores are tested against it.
 package memory
 
@@ -30,7 +30,7 @@ type Store struct {
 
 type partition struct {
 	first, next eventlog.Offset
-	batches     []eventlog.Placed // those at or above first, in order; the first may begin below it
+	batches     []eventlog.Placed // those with offsets from first on, in order; the first batch may begin below
 	bytes       int64             // of batches
 	moved       int64             // the tick of the last change
 }
@@ -70,7 +70,7 @@ func (s *Store) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.
 	return outcomes, nil
 }
 
-// judge tells why an entry cannot happen. It changes nothing.
+// judge returns why an entry cannot happen. It changes nothing.
 func (s *Store) judge(entry eventlog.Entry) error {
 	for _, check := range entry.Checks {
 		if s.state[check.Key].version != check.Version {
@@ -243,7 +243,7 @@ func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog
 	for _, b := range p.batches[:gone] {
 		p.bytes -= int64(len(b.Bytes))
 	}
-	p.batches = slices.Clone(p.batches[gone:]) // lets go of the old array
+	p.batches = slices.Clone(p.batches[gone:]) // frees the old array
 	p.moved = s.tick
 	return nil
 }
@@ -268,18 +268,18 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]ev
 	return list[:min(len(list), max(limit, 0))], nil
 }
 
-// incarnation is the present one.
+// incarnation returns the present incarnation.
 func (s *Store) incarnation() eventlog.Incarnation {
 	return eventlog.Incarnation{Store: "life " + strconv.FormatInt(s.life, 10), Epoch: s.state[eventlog.EpochKey].version}
 }
 
-// rewound tells whether an incarnation that was told is over. The zero one was not told.
+// rewound reports whether told, an incarnation that Moved returned, is over. The zero incarnation never is.
 func (s *Store) rewound(told eventlog.Incarnation) bool {
 	return told != eventlog.Incarnation{} && told != s.incarnation()
 }
 
-// Backup copies what the store holds, and returns a function that puts it back, for tests. Restored silently, the store believes that it is in the
-// incarnation that it was in: what was lost shows in its bounds alone.
+// Backup copies what the store holds, and returns a function that puts it back, for tests. After a silent restore, the store does
+// not notice that it was rewound: only its bounds show what was lost.
 func (s *Store) Backup() (restore func(silently bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -325,7 +325,7 @@ func (p *partition) bounds(id eventlog.Partition) eventlog.Bounds {
 	return eventlog.Bounds{Partition: id, First: p.first, Next: p.next, Bytes: p.bytes}
 }
 
-// alive refuses work for a caller who has already left.
+// alive returns an error if the caller has given up already.
 func alive(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
