@@ -36,8 +36,8 @@ var commitForgetStatement = wire.Statement{Name: "commit_forget", SQL: `
 	) AS forgotten
 	WHERE weir.still($19, $20, $21)`}
 
-// Commit implements eventlog.Store with one statement: one round trip, and one wait for the disk. On a full disk it is
-// two: the second commits the entries that need little space.
+// Commit implements eventlog.Store with one statement: one round trip, and one wait for the disk. On a full disk a
+// second statement commits the entries that need little space.
 func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
 	outcomes, err := s.commit(ctx, entries)
 	if err != nil || slices.ContainsFunc(entries, bulky) { // a commit without records does not show that there is space for records
@@ -131,7 +131,7 @@ type flush struct {
 	body []byte
 }
 
-// gather converts entries into columns. An entry that PostgreSQL cannot store gets its outcome at once.
+// gather converts entries into columns. An entry that PostgreSQL cannot store gets its outcome immediately.
 func gather(entries []eventlog.Entry) (*flush, []eventlog.Outcome) {
 	outcomes := make([]eventlog.Outcome, len(entries))
 	f := &flush{body: make([]byte, 0, payload(entries))}

@@ -40,7 +40,7 @@ func rolledBack(err error) bool {
 	case "40001", // serialization failure
 		"40P01", // deadlock
 		"42P01", // a segment was dropped between looking it up and reading it
-		"42883", // or its writer, between looking it up and writing
+		"42883", // or the function that writes to it, between looking it up and writing
 		"55P03": // a lock was not available
 		return true
 	}
@@ -101,8 +101,8 @@ func writeFailed(err error) error {
 // answered reports whether the server itself reported the error, and so rolled back, unless lostInFlight.
 func answered(err error) bool { return code(err) != "" }
 
-// lostInFlight reports whether the server was shutting down or cancelled the statement: it may have been waiting for a
-// standby then, with the commit already done.
+// lostInFlight reports whether the server was shutting down or cancelled the statement: the commit may be
+// done then, and only the wait for a standby was ended.
 func lostInFlight(err error) bool {
 	var reported *pgconn.PgError
 	if !errors.As(err, &reported) {

@@ -95,7 +95,7 @@ func (x *examination) pooler() error {
 // advised is what a setting should be, and what happens if it is not.
 type advised struct {
 	name   string
-	good   []string // any of these; none: it is pooled as it is
+	good   []string // any of these; empty: any value is reported as OK
 	level  doctor.Level
 	advice string
 }

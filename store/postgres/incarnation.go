@@ -19,12 +19,12 @@ const pollIncarnation = `
 	UNION ALL
 	SELECT -1, coalesce(l.server, 0), l.epoch, l.tables FROM weir.life() AS l`
 
-// Told returns the incarnation as a mark has it.
+// Told returns the incarnation in the form that a Mark has.
 func (in Incarnation) Told() eventlog.Incarnation {
 	return eventlog.Incarnation{Store: fmt.Sprintf("server since %d, tables %d", in.Server, in.Tables), Epoch: eventlog.Version(in.Epoch)}
 }
 
-// params are the parameters of weir.still: NULL before Moved was called.
+// params are the parameters of weir.still: NULL before the first call of Moved.
 func (in Incarnation) params() [][]byte {
 	if in.Server == 0 {
 		return [][]byte{nil, nil, nil}
@@ -52,7 +52,7 @@ func (l *lastIncarnation) tell(in Incarnation) {
 	l.told = in
 }
 
-// now returns the incarnation that Moved returned last; zero before the first.
+// now returns the incarnation that Moved returned last; zero before the first call.
 func (l *lastIncarnation) now() Incarnation {
 	l.mu.Lock()
 	defer l.mu.Unlock()

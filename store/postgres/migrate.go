@@ -74,11 +74,11 @@ type facts struct {
 	database   string
 	role       string
 	schema     bool   // there is a schema weir
-	mayCreate  bool   // create it, or create in it
-	ours       bool   // it is ours
-	strangers  int    // tables in it though it is not ours
+	mayCreate  bool   // the role may create the schema, or tables in it
+	ours       bool   // the schema is weir's
+	strangers  int    // how many tables and indexes the schema has
 	version    int    // of the part
-	functions  string // the hash of those that are installed
+	functions  string // the hash of the installed functions and views
 }
 
 func inspect(ctx context.Context, conn *pgx.Conn, p Part) (f facts, err error) {
@@ -137,13 +137,13 @@ func (f facts) suitable(p Part) error {
 	return nil
 }
 
-// migrate installs a part, all of it or nothing, one process at a time. In a database without the schema, the second
-// process waits where the first creates the schema or its first table, gets an error when that commits, and starts over.
+// migrate installs a part, all of it or nothing, one process at a time. If two processes
+// create the schema or its first table, the second waits for the first to commit, gets an error, and starts over.
 func migrate(ctx context.Context, conn *pgx.Conn, p Part) error {
 	for attempt := 1; ; attempt++ {
 		err := migrateOnce(ctx, conn, p)
 		switch code(err) {
-		case "42P06", "42P07", "23505": // there is such a schema; such a table; such a row of the catalog: by now, or since we looked
+		case "42P06", "42P07", "23505": // the schema, the table or the catalog's row exists: another process has created it since we looked
 			if attempt < installsMax {
 				continue
 			}
@@ -171,7 +171,7 @@ func migrateOnce(ctx context.Context, conn *pgx.Conn, p Part) error {
 	if err != nil {
 		return err
 	}
-	// After locking: another process may just have installed it, perhaps a newer version.
+	// After locking, look again: another process may just have installed the part, perhaps a newer version.
 	if found.schema {
 		if found, err = inspect(ctx, conn, p); err != nil {
 			return err

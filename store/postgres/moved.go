@@ -68,7 +68,7 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	return s.seen.update(all, after), eventlog.Mark{Incarnation: now.Told(), Place: strconv.FormatInt(s.seen.poll, 10)}, nil
 }
 
-// update stores the result of a poll and returns what changed after an earlier one. A deleted partition is in no result,
+// update stores the result of a poll and returns what changed after an earlier one. A deleted partition is not in all,
 // and so dropped.
 func (s *seen) update(all []eventlog.Bounds, after int64) []eventlog.Bounds {
 	s.poll++

@@ -25,11 +25,11 @@ var logPart = Part{Name: "log", Files: under(sqlFiles, "sql")}
 //
 //	tables/NNN_name.sql   runs once, in the order of numbers
 //	functions/name.sql    is installed anew with each version
-//	views/name.sql        is installed where the view is missing; a file in tables that changes a view drops it
+//	views/name.sql        is installed if the view is missing; a file in tables that changes a view drops it
 //	after.sql             runs after each installation
 //
-// The highest number is the version of the part. A release that changes a function adds a file to tables, if only with a
-// comment: so an older binary that is started at the same time does not install the older function again.
+// The highest number is the version of the part. A release that changes a function adds a file to tables, which may be
+// only a comment: so an older binary that is started later does not install the older function again.
 type Part struct {
 	Name  string
 	Files fs.FS
@@ -54,7 +54,7 @@ type file struct {
 // macros are settings that several functions have, each written as a line of its own in a file.
 var macros = strings.NewReplacer(
 	":pinned\n", "SET search_path = pg_catalog, pg_temp\nSET jit = off\n",
-	// Statistics may be of a table that was empty, or full, and no longer is: every statement uses an index, whatever
+	// Statistics may be outdated, from a time when a table was empty, or full: so every statement uses an index, whatever
 	// they say.
 	":by_index\n", "SET search_path = pg_catalog, pg_temp\nSET jit = off\nSET enable_seqscan = off\nSET enable_bitmapscan = off\n",
 )
@@ -123,7 +123,7 @@ func (p Part) install(ctx context.Context, conn *pgx.Conn, from int) error {
 		}
 		ran = append(ran, f)
 	}
-	for _, f := range ran { // after all ran: the first ones create this table
+	for _, f := range ran { // after all ran: the first of them create weir.migration
 		if _, err := conn.Exec(ctx, `INSERT INTO weir.migration (part, number, name) VALUES ($1, $2, $3)`, p.Name, f.number, f.name); err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func (p Part) install(ctx context.Context, conn *pgx.Conn, from int) error {
 	return err
 }
 
-// run sends several statements at once, with the simple protocol.
+// run sends several statements in one message, with the simple protocol.
 func run(ctx context.Context, conn *pgx.Conn, sql string) error {
 	_, err := conn.PgConn().Exec(ctx, sql).ReadAll()
 	return err
@@ -161,8 +161,8 @@ func missingViews(ctx context.Context, conn *pgx.Conn, all []file) ([]file, erro
 	return slices.DeleteFunc(all, func(f file) bool { return slices.Contains(there, f.name) }), err
 }
 
-// inOrder installs functions and views in an order in which each finds what it depends on: one that fails for that reason
-// is retried after the others.
+// inOrder installs functions and views in an order in which each finds what it depends on: a file that fails because
+// something is missing is retried after the others.
 func inOrder(ctx context.Context, conn *pgx.Conn, files []file) error {
 	for len(files) > 0 {
 		var later []file

@@ -2,7 +2,7 @@
 //
 // The SQL is in the directory sql, and says how the tables are built and why. A flush is one call of weir.commit: one
 // round trip and one wait for the disk. Every transaction locks the rows of partitions and keys in one order, and holds
-// the locks for that round trip alone. Nothing in this package waits for a transaction that somebody else left open.
+// the locks only for that round trip. Nothing in this package waits for a transaction that somebody else left open.
 package postgres
 
 import (
@@ -26,10 +26,10 @@ import (
 )
 
 const (
-	// commitsMax is how many flushes are in flight at once. A third would only wait for the disk with the other two.
+	// commitsMax is how many flushes are in flight concurrently. A third would only wait for the disk with the other two.
 	commitsMax = 2
-	// answerMax bounds the wait for an answer: a network that drops packets does not end a connection for a quarter of an
-	// hour.
+	// answerMax bounds the wait for an answer: if a network drops packets, the system ends a connection only after a
+	// quarter of an hour.
 	answerMax = 40 * time.Second
 	// closeGrace is how long Close waits for the background work.
 	closeGrace = 3 * time.Second
@@ -61,7 +61,7 @@ type Store struct {
 	opts       Options
 	config     *pgxpool.Config
 	commitPool *pgxpool.Pool
-	readPool   *pgxpool.Pool // of everything but commits
+	readPool   *pgxpool.Pool // for everything but commits
 
 	mu       sync.Mutex // guards sessions and channels
 	sessions []*pgxpool.Pool
@@ -69,7 +69,7 @@ type Store struct {
 
 	news            news
 	seen            seen
-	refused         atomic.Pointer[refusal] // of the last commit; nil if it was taken
+	refused         atomic.Pointer[refusal] // of the last commit; nil if the server took it
 	lastIncarnation lastIncarnation
 	sweeper         sweeper
 
@@ -160,7 +160,7 @@ func configure(address string, opts Options) (*pgxpool.Config, error) {
 	}
 	conn.RuntimeParams["client_encoding"] = "UTF8"
 	if conn.ValidateConnect == nil && slices.ContainsFunc(conn.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != conn.Host || f.Port != conn.Port }) {
-		conn.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary // of several servers, never one that lags: no connection may stay there
+		conn.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary // with several servers: only the primary, as a connection must not stay at a standby, which may lag
 	}
 	if opts.Pooled {
 		conn.DefaultQueryExecMode = pgx.QueryExecModeExec

@@ -73,7 +73,7 @@ func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 	if _, err := rows.Close(); err != nil {
 		return nil, err
 	}
-	first := true // no earlier span got a batch, so this one must have one, whatever its size
+	first := true // no earlier span got a batch, so the next span that asks for one must get one, whatever its size
 	for i := range slices {
 		if missing(spans[i], slices[i], first) {
 			if slices[i], err = s.damaged(ctx, conn, told, spans[i], slices[i]); err != nil {
@@ -212,7 +212,7 @@ func (s *Store) list(ctx context.Context, prefix, high, after string, limit int)
 }
 
 // upperBound returns the upper bound of a range scan for prefix: the least text above all keys that begin with it. false:
-// no key can, because the prefix is not UTF-8, or has a zero byte.
+// no key can begin with prefix, which is not UTF-8, or has a zero byte.
 func upperBound(prefix string) (string, bool) {
 	if !utf8.ValidString(prefix) || strings.ContainsRune(prefix, 0) {
 		return "", false

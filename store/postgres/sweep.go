@@ -20,7 +20,7 @@ const (
 	sweepAgain = 10 * time.Second
 )
 
-// Trim implements eventlog.Store. It raises First at once; disk space is freed when no batch of a segment is needed.
+// Trim implements eventlog.Store. It raises First immediately; disk space is freed once no batch of a segment is needed.
 func (s *Store) Trim(ctx context.Context, p eventlog.Partition, before eventlog.Offset) error {
 	sql, args := `SELECT weir.trim($4, $5) WHERE weir.still($1, $2, $3)`, append(s.lastIncarnation.now().args(), int64(p), int64(before))
 	moved, err := retry(ctx, rolledBack, func() (moved bool, err error) {
@@ -144,8 +144,8 @@ func (s *Store) fill(ctx context.Context) ([]segment, error) {
 }
 
 // choose returns the segment to empty, if any. If topics with long and with short retention share segments, the space of
-// the short ones would not be freed. Sealed segments may hold 7/4 of the needed bytes and 1/16 of a segment; beyond that
-// the segment with the lowest needed share is emptied, if that is below 3/5. So less is moved than is freed, and moved
+// the short ones would not be freed. Sealed segments may hold 7/4 of the needed bytes, plus 1/16 of a segment; beyond that
+// the segment with the lowest needed share is emptied, if that is below 3/5. So moving copies less than 3/5 of what it frees, and moved
 // batches, which are together in segments of survivors, are seldom moved again.
 func choose(segments []segment, full int64) (victim int, found bool) {
 	var payload, wanted int64
@@ -184,7 +184,7 @@ func (s *Store) empty(ctx context.Context, victim int) (moved bool, err error) {
 	return moved, nil
 }
 
-// move moves one run. It may take longer than the server is told to give a statement: a run may be as large as a segment.
+// move moves one run. It may take longer than the statement_timeout of the pool: a run may be as large as a segment.
 func (s *Store) move(ctx context.Context, victim int) (more bool, err error) {
 	tx, err := s.readPool.Begin(ctx)
 	if err != nil {
@@ -200,12 +200,12 @@ func (s *Store) move(ctx context.Context, victim int) (more bool, err error) {
 	return more, tx.Commit(ctx)
 }
 
-// roll seals the segment that is being written, if it is full, and opens the next. If a lock is not free at once, that is
-// left to the next sweep: a segment may grow beyond its size, but commits may not wait.
+// roll seals the segment that is being written, if it is full, and opens the next. If a lock is not free, roll
+// leaves that to the next sweep: a segment may grow beyond its size, but commits may not wait.
 func (s *Store) roll(ctx context.Context, survivors bool) error {
 	full := s.opts.SegmentBytes
 	if survivors {
-		full /= 4 // all of it counts as needed until it is sealed
+		full /= 4 // a segment counts as needed as a whole until it is sealed
 	}
 	_, err := s.readPool.Exec(ctx, `SELECT weir.roll($1, $2, $3)`, survivors, full, s.opts.SegmentAge)
 	if err != nil && !rolledBack(err) {

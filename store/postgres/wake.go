@@ -129,7 +129,7 @@ func (s *Store) unenroll(conn *pgx.Conn) {
 }
 
 // Hear returns a channel that receives after a session notified on the channel of that name. It is a hint: a receive may
-// be needless, and through a pooler there is none. Call it before Wake.
+// be needless, and through a pooler nothing is received. Call it before Wake.
 func (s *Store) Hear(channel string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +155,7 @@ func wake(woken chan<- struct{}) {
 	}
 }
 
-// notify notifies other processes of commits of this one, until ctx ends.
+// notify notifies other processes of the commits of this process, until ctx ends.
 func (s *Store) notify(ctx context.Context) {
 	s.persist(ctx, func() error {
 		// Wait for the first commit before connecting: a store that only reads needs no connection here.

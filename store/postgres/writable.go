@@ -15,7 +15,7 @@ import (
 const (
 	// probePause is how long after a refusal the server is probed again without a commit.
 	probePause = 5 * time.Second
-	// walPause is how long a refusal for want of space in the WAL holds without a commit.
+	// walPause is how long a refusal for lack of space for the WAL holds without a commit.
 	walPause = time.Minute
 )
 
@@ -23,11 +23,11 @@ const (
 type refusal struct {
 	err error
 	at  time.Time
-	wal bool // the WAL found no space, which ends the server's processes: a probe must not do that again
+	wal bool // there was no space for the WAL, which ends the server's processes: a probe must not cause that again
 }
 
 // Writable implements eventlog.Writable. PostgreSQL does not report how full its disk is: so Writable costs nothing until
-// a commit is refused, and from then on a probe every probePause.
+// a commit is refused, and then one probe in each probePause, until records are accepted.
 func (s *Store) Writable(ctx context.Context) (error, error) {
 	last := s.refused.Load()
 	switch {
@@ -36,7 +36,7 @@ func (s *Store) Writable(ctx context.Context) (error, error) {
 	case last.wal && time.Since(last.at) < walPause, time.Since(last.at) < s.opts.probePause:
 		return last.err, nil
 	case last.wal:
-		s.refused.CompareAndSwap(last, nil) // the next commit tells
+		s.refused.CompareAndSwap(last, nil) // the next commit finds out
 		return nil, nil
 	}
 	err := readFailed(s.probe(ctx))
@@ -91,8 +91,8 @@ func (s *Store) probe(ctx context.Context) error {
 	return err
 }
 
-// commitSmall commits the entries that need little space, of a flush that the server has no space for. The others are
-// refused.
+// commitSmall commits the entries that need little space, of a flush that the server has no space for. The other
+// entries are refused.
 func (s *Store) commitSmall(ctx context.Context, entries []eventlog.Entry, full error) ([]eventlog.Outcome, error) {
 	outcomes := make([]eventlog.Outcome, len(entries))
 	var small []eventlog.Entry
