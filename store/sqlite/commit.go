@@ -42,7 +42,7 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 			}
 			noSpace = err
 		}
-		return s.attemptWithReserve(ctx, w, run(noSpace)) // entries that need little space are committed without the records
+		return s.attemptWithReserve(ctx, w, run(noSpace)) // commits the entries that need little space, and refuses the others
 	})
 	if err != nil {
 		return nil, fmt.Errorf("commit %d entries: %w", len(entries), err)
@@ -63,7 +63,7 @@ type flush struct {
 	forgot     bool // an entry deleted a partition
 }
 
-// partition is a row of the table partition, and whether it has to be written.
+// partition is a row of the table partition, and whether it must be written.
 type partition struct {
 	first, next         eventlog.Offset
 	firstByte, nextByte int64

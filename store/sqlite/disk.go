@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 )
 
-// spaceMin is how many bytes are kept from producers. On a completely full disk nothing could be trimmed: deleting, too,
-// writes to the WAL first. On a small disk it is 1/spacePart of it.
+// spaceMin is how many bytes of a disk must stay free of records. On a completely full disk nothing could be trimmed:
+// deleting, too, writes to the WAL first. On a small disk it is 1/spacePart of the disk instead.
 const (
 	spaceMin  = 256 << 20
 	spacePart = 20
-	// walPart: on a small disk the WAL grows to 1/walPart of it before it is checkpointed.
+	// walPart: on a small disk the WAL grows to 1/walPart of the disk before it is checkpointed.
 	walPart = 16
 )
 
@@ -22,7 +22,7 @@ type disk struct {
 	network, memory bool
 }
 
-// spare is how many bytes are kept from producers.
+// spare is how many bytes of the disk must stay free of records.
 func (d disk) spare() int64 { return min(spaceMin, d.total/spacePart) }
 
 // spaceRefusal returns why there is no space for records. Deleted pages in the file are space, although the disk does not
@@ -39,8 +39,8 @@ func (s *Store) spaceRefusal(w *conn) (refusal, err error) {
 	return fmt.Errorf("%w (%s is free, and kept for deletion)", s.noSpace(nil), human(disk.free)), nil
 }
 
-// spaceRefusalWithWAL is spaceRefusal if the disk can also take the WAL into the file; else it restarts the WAL, or
-// refuses. The caller holds the writer.
+// spaceRefusalWithWAL is spaceRefusal, but first, if the file could not grow by the whole WAL, it restarts the WAL; if
+// that fails, it refuses. The caller holds the writer.
 func (s *Store) spaceRefusalWithWAL(w *conn) (refusal, err error) {
 	disk, failed := s.disk(filepath.Dir(s.path))
 	if failed == nil && disk.free < s.needs(disk)+s.keeper.length.Load() && s.keeper.length.Load() > 0 && !s.restartWAL() {
@@ -77,6 +77,6 @@ func (s *Store) within(c *conn) (int64, error) {
 	return 0, nil
 }
 
-// walStep is the length of the WAL, in bytes, at which it is checkpointed on this disk: on a small one a longer WAL would
-// take the space that the file needs for it.
+// walStep is the length of the WAL, in bytes, at which it is checkpointed on this disk: on a small disk a longer WAL
+// would take the space that the file needs for the same pages.
 func (d disk) walStep() int64 { return min(walStep, max(1<<20, d.total/walPart)) }

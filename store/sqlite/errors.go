@@ -13,7 +13,7 @@ import (
 // explain classifies an error before COMMIT, or of a read: the change certainly did not happen. It adds what to do.
 func (s *Store) explain(err error) error {
 	if c := code(err); (c == codes.SQLITE_IOERR || c == codes.SQLITE_CANTOPEN) && s.full() {
-		return s.noSpace(err) // SQLite says so only of some files
+		return s.noSpace(err) // SQLite reports a full disk as SQLITE_FULL only for some of its files
 	}
 	switch code(err) {
 	case 0:

@@ -72,7 +72,7 @@ func (c *conn) examine(ctx context.Context, mode string) ([]doctor.Finding, erro
 	}
 	defer c.rollback()
 	seen, err := c.schema()
-	if err != nil { // there is no reading on in a file that is not ours
+	if err != nil { // read no further in a file that is not ours
 		return []doctor.Finding{library, {Name: "schema", Value: err.Error(), Level: doctor.Bad, Advice: "name the file of a weir store"}}, nil
 	}
 	findings := []doctor.Finding{library, {Name: "schema", Value: fmt.Sprintf("%d of %d", seen, len(scripts()))}}
@@ -109,15 +109,15 @@ func journalMode(path string) (string, error) {
 	header := make([]byte, 20)
 	switch n, err := io.ReadFull(file, header); {
 	case n == 0 || err == nil && header[18] == 2 && header[19] == 2:
-		return "wal", nil // an empty file will be
+		return "wal", nil // an empty file will get it
 	case err != nil:
 		return "", err
 	}
 	return "delete", nil
 }
 
-// examineDurability reads the settings that decide whether a commit is on disk. synchronous belongs to a connection: this
-// one has the settings of the store. mode is the journal_mode in the header of the file; "": ask SQLite.
+// examineDurability reads the settings that decide whether a commit is on disk. synchronous belongs to a connection: c
+// has the settings of the store. mode is the journal_mode in the header of the file; "": ask SQLite.
 func (c *conn) examineDurability(mode string) ([]doctor.Finding, error) {
 	if mode == "" {
 		var err error

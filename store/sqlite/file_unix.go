@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// inode is a file's number in its file system, 0 where it has none.
+// inode is a file's number in its file system, 0 if it has none.
 func inode(info os.FileInfo) uint64 {
 	if stat, is := info.Sys().(*syscall.Stat_t); is {
 		return uint64(stat.Ino)

@@ -19,7 +19,7 @@ import (
 type identity struct {
 	mu   sync.Mutex // guards what follows
 	file os.FileInfo
-	wal  os.FileInfo          // nil: there was none
+	wal  os.FileInfo          // of the same connections; nil: there was none
 	told eventlog.Incarnation // what Moved returned last; zero before the first
 }
 
@@ -90,7 +90,7 @@ func (s *Store) unchanged(c *conn) error {
 }
 
 // reopen connects to the file that replaced ours, and closes the old connections: SQLite sees that their file was moved,
-// and does not touch the WAL of the new one (pagerDatabaseIsUnmoved in pager.c).
+// and does not touch the WAL of the new file (pagerDatabaseIsUnmoved in pager.c).
 func (s *Store) reopen(ctx context.Context) error {
 	s.reopening.Lock()
 	defer s.reopening.Unlock()
@@ -103,7 +103,7 @@ func (s *Store) reopen(ctx context.Context) error {
 	old := s.identity.wal
 	s.identity.mu.Unlock()
 	if wal, err := os.Stat(s.path + "-wal"); err == nil && old != nil && os.SameFile(wal, old) {
-		// It belongs to the old file, and SQLite would take its pages for those of the new one.
+		// It belongs to the old file, and SQLite would take its pages for pages of the new file.
 		if err := errors.Join(os.Remove(s.path+"-wal"), os.Remove(s.path+"-shm")); err != nil {
 			return fmt.Errorf("remove the WAL of the file that was replaced: %w", err)
 		}

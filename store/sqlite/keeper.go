@@ -9,36 +9,36 @@ import (
 )
 
 const (
-	// walStep is the length of the WAL, in bytes, at which it is checkpointed: copied into the file. Longer costs disk
-	// space and a slower start after a crash; shorter costs more fsyncs of the file.
+	// walStep is the length of the WAL, in bytes, at which it is checkpointed: copied into the file. A longer WAL costs
+	// disk space and a slower start after a crash; a shorter WAL costs more fsyncs of the file.
 	walStep = 32 << 20
-	// walRest: at most 1/walRest of a step is left to copy while no commit can run.
+	// walRest: a checkpoint tries to leave at most 1/walRest of a step to be copied while commits wait.
 	walRest = 16
-	// walPasses is how often a checkpoint tries to get down to that before commits wait for it anyway.
+	// walPasses is how often a checkpoint tries to get down to walRest before commits wait for it anyway.
 	walPasses = 4
 	// walMost is how many steps long the WAL is when a commit itself checkpoints it: the keeper, or the disk, is slower
 	// than the producers.
 	walMost = 3
 	// walTimeout is how long commits wait for reads in progress.
 	walTimeout = 100 * time.Millisecond
-	// workAgain is the wait before failed work of the keeper is retried without a call of wake: deleting frees a full
-	// disk.
+	// workAgain is the wait before failed work of the keeper is retried, even without a call of wake: on a full disk, only
+	// its deletions free space.
 	workAgain = 5 * time.Second
 )
 
 // keeper works in the background: it checkpoints the WAL, so that no commit has to, and deletes trimmed batches.
 type keeper struct {
 	store  *Store
-	pass   sync.Mutex // guards conn during a checkpoint that runs with commits; restart needs the writer, too
+	pass   sync.Mutex // guards conn during a checkpoint; restart holds the writer, too
 	conn   *conn
 	step   int64         // the length of the WAL, in bytes, at which it is checkpointed
 	wait   time.Duration // how long commits wait for reads in progress
-	page   int64         // bytes
+	page   int64         // the page size of the file, in bytes
 	woken  chan struct{} // has a value when there is work
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when the keeper's goroutine has ended; nil until it starts
 	due    atomic.Int64  // the length of the WAL, in bytes, at the next checkpoint
-	length atomic.Int64  // of the WAL after the last commit of this process
+	length atomic.Int64  // the length of the WAL, in bytes, after the last commit of this process
 }
 
 // open opens the conn of the keeper.
@@ -99,7 +99,7 @@ func (k *keeper) committed(w *conn) {
 	}
 }
 
-// failed delays the next attempt by a step: there is not one with every commit.
+// failed delays the next attempt by a step, so that not every commit makes one.
 func (k *keeper) failed(err error) {
 	k.due.Store(k.length.Load() + k.step)
 	k.store.log.Error("moving the WAL of the SQLite store into its file failed", "path", k.store.path, "err", k.store.explain(err))
@@ -198,7 +198,7 @@ func (k *keeper) restart() error {
 }
 
 // wal runs a checkpoint of a mode and returns how many pages the WAL has, and how many of them are copied. NOOP only
-// counts. What other connections prevent shows in the counts.
+// counts. Pages that other connections keep from being copied show in the counts.
 func (c *conn) wal(mode string) (length, moved int64, err error) {
 	row, err := c.integers("PRAGMA wal_checkpoint(" + mode + ")")
 	if err != nil {

@@ -79,7 +79,7 @@ func damage(span eventlog.Span, slice eventlog.Slice, err error) error {
 	return d
 }
 
-// heads returns which batches a span gets, without their bytes: so no bytes are read for one that does not fit.
+// heads returns which batches a span gets, without their bytes: so no bytes are read for a batch that does not fit.
 func (c *conn) heads(span eventlog.Span, next eventlog.Offset, budget *eventlog.Budget) (heads []eventlog.Placed, err error) {
 	budget.Begin(span.MaxBytes)
 	found := false
@@ -172,7 +172,7 @@ func (c *conn) holding(id eventlog.Partition, at eventlog.Offset) (head, error) 
 	return head{eventlog.Offset(row[0]), eventlog.Timestamp(row[1]), eventlog.Timestamp(row[2]), row[3]}, nil
 }
 
-// search returns the lowest offset, from one on, whose batch is right; every batch after a right one must be right, too.
+// search returns the lowest offset in [from, next) whose batch is right, or next. Every batch after a right batch must be right, too.
 func (c *conn) search(id eventlog.Partition, from, next eventlog.Offset, right func(head) bool) (eventlog.Offset, error) {
 	var failed error
 	n := sort.Search(int(max(0, next-from)), func(i int) bool {
@@ -190,8 +190,8 @@ func (c *conn) seekTime(id eventlog.Partition, p *partition, from eventlog.Offse
 	if err != nil || at != from || at >= p.next {
 		return at, err
 	}
-	// Every batch is right, perhaps only because of one below from: newest is a maximum. Compare the own times of the
-	// batches.
+	// Every batch is right, perhaps only because of a batch below from: newest is the maximum of all batches so far. So
+	// compare the batches' own times.
 	h, err := c.holding(id, from)
 	if err != nil || h.maxTime >= goal {
 		return from, err
@@ -204,7 +204,7 @@ func (c *conn) seekTime(id eventlog.Partition, p *partition, from eventlog.Offse
 }
 
 func (c *conn) seekBytes(id eventlog.Partition, p *partition, goal int64) (eventlog.Offset, error) {
-	// The first batch that leaves too few bytes; the one before it is the answer.
+	// The first batch that leaves too few bytes; the batch before it is the answer.
 	at, err := c.search(id, p.first, p.next, func(h head) bool { return p.nextByte-h.firstByte < goal })
 	if err != nil || at == p.first {
 		return p.first, err

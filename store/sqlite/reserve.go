@@ -12,11 +12,11 @@ import (
 // If another program fills the disk completely, weir could not delete anything: deleting, too, writes to the WAL first.
 // So a file next to the log reserves some space, and is truncated when the disk is full.
 const (
-	// reserveMax is its largest size in bytes: what the WAL may have to copy into the file before it can restart.
+	// reserveMax is the largest size of the reserve in bytes: what the WAL may have to copy into the file before it can restart.
 	reserveMax = walStep
-	// reserveMin is its size on the smallest disk.
+	// reserveMin is the size of the reserve on the smallest disk.
 	reserveMin = 1 << 20
-	// reserveForStart is kept for opening a store on a full disk: SQLite's shared memory and the WAL need a file each.
+	// reserveForStart is the part of the reserve that is kept for opening a store on a full disk: SQLite's shared memory and the WAL need a file each.
 	reserveForStart = 256 << 10
 )
 
@@ -50,7 +50,7 @@ func (s *Store) release(keep int64) bool {
 func (s *Store) refill() error {
 	disk, err := s.disk(filepath.Dir(s.path))
 	if err != nil || s.reserved() >= disk.reserve() || disk.free < s.needs(disk) {
-		return nil // without knowing the free space, the reserve itself could fill the disk
+		return nil // if the free space is unknown, the reserve itself could fill the disk
 	}
 	file, err := os.OpenFile(s.reservePath(), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

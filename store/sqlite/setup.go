@@ -15,7 +15,7 @@ const (
 	applicationID = 0x77656972
 
 	// libraryMin is the first SQLite without the WAL-reset bug, which could corrupt a file while two connections
-	// checkpointed and wrote at once.
+	// checkpointed and wrote concurrently.
 	libraryMin = "3.51.3"
 
 	// synchronousFull is the value of PRAGMA synchronous for FULL.
@@ -25,8 +25,8 @@ const (
 	pageSize = 16 << 10
 )
 
-// Settings of every connection. FULL: a commit is on disk before it is acknowledged; NORMAL would lose the last ones with
-// the power. fullfsync matters only on macOS, where fsync does not flush the cache of the drive. cache_size, in KiB,
+// Settings of every connection. FULL: a commit is on disk before it is acknowledged; NORMAL would lose the last commits
+// in a power failure. fullfsync matters only on macOS, where fsync does not flush the cache of the drive. cache_size, in KiB,
 // bounds memory. Only the checkpointer, and readers during recovery, wait for a lock within SQLite.
 var (
 	settings = []string{
@@ -45,7 +45,7 @@ var (
 //go:embed migrations
 var migrations embed.FS
 
-// openWriter opens the connection that writes, and prepares the file for the others.
+// openWriter opens the connection that writes, and prepares the file for the other connections.
 func openWriter(ctx context.Context, path string) (*conn, error) {
 	c, err := connect(path, "mode=rw")
 	if err != nil {
@@ -150,7 +150,7 @@ func (c *conn) recognize() error {
 	return err
 }
 
-// schema returns how many migrations a file has run, 0 for an empty file. It refuses a file that is not ours. It makes
+// schema returns how many migrations were run on a file, 0 for an empty file. It refuses a file that is not ours. It makes
 // several queries, so call it in a transaction: another process may be migrating.
 func (c *conn) schema() (int64, error) {
 	id, err := c.integer("PRAGMA application_id")
@@ -174,7 +174,7 @@ func (c *conn) schema() (int64, error) {
 	return version, nil
 }
 
-// migrate runs the scripts that a file has not run, in one transaction. Of two processes the second finds nothing to do.
+// migrate runs the scripts that were not run on the file yet, in one transaction. If two processes migrate, the second finds nothing to do.
 func (c *conn) migrate() error {
 	if err := c.exec("BEGIN IMMEDIATE"); err != nil {
 		return err

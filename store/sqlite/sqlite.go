@@ -20,7 +20,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// readersMax is how many reads run concurrently. Others wait.
+// readersMax is how many reads run concurrently. Further reads wait.
 const readersMax = 4
 
 // Store is a log in a SQLite file.
@@ -45,7 +45,7 @@ var _ eventlog.Store = (*Store)(nil)
 
 // Options of a store. The zero value is the default.
 type Options struct {
-	// Logger logs what fails where no caller waits for an answer. The default is slog.Default().
+	// Logger logs what fails while no caller waits for an answer. The default is slog.Default().
 	Logger *slog.Logger
 
 	// Tests set these.
@@ -167,7 +167,7 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Close implements eventlog.Store. It waits for calls in progress; later ones get ErrClosed.
+// Close implements eventlog.Store. It waits for calls in progress; later calls get ErrClosed.
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
@@ -181,7 +181,7 @@ func (s *Store) shut() error {
 	return nil
 }
 
-// change runs do in a transaction and commits it. When it returns nil, what do wrote is on disk. On a full disk it uses
+// change runs do in a transaction and commits it. When it returns nil, all that do wrote is on disk. On a full disk it uses
 // the reserve: so it is for changes that are small, or free space. do may run twice.
 func (s *Store) change(ctx context.Context, do func(w *conn) error) error {
 	return s.exclusively(ctx, func(w *conn) error { return s.attemptWithReserve(ctx, w, do) })

@@ -61,7 +61,7 @@ func (c *conn) forget(id eventlog.Partition) error {
 	return c.exec(sqlAddTrash, int64(id), int64(math.MaxInt64))
 }
 
-// sweep deletes trimmed batches in one bounded step. more: there may be more.
+// sweep deletes trimmed batches in one bounded step. more: there may be more to delete.
 func (s *Store) sweep(ctx context.Context) (more bool, err error) {
 	err = s.change(ctx, func(w *conn) error {
 		trash, err := w.integers(sqlNextTrash)

@@ -20,7 +20,7 @@ type watch struct {
 
 type sighting struct {
 	bounds       eventlog.Bounds
-	changed, had int64 // the last tick that found it changed, and the last that found it
+	changed, had int64 // the last tick that found the partition changed, and the last tick that found the partition
 }
 
 // Moved implements eventlog.Store. The place of a mark is a tick.
@@ -79,7 +79,7 @@ func (s *Store) poll(c *conn) (eventlog.Incarnation, error) {
 	return s.incarnation(c)
 }
 
-// poll updates seen.
+// poll updates seen if the file has changed since the last poll.
 func (w *watch) poll(c *conn) error {
 	version, err := c.integer("PRAGMA data_version")
 	if err != nil || version == w.version && w.seen != nil {
