@@ -30,7 +30,7 @@ var commitTests = map[string]func(*testing.T, Harness){
 	"BatchesBeyondTwoToThe32ndOffsetFit": testLargeOffsets,
 }
 
-// quickly compares bytes at once; cmp on its own takes seconds for a megabyte.
+// quickly compares byte slices as a whole; cmp itself takes seconds for a megabyte.
 var quickly = cmp.Comparer(bytes.Equal)
 
 func testOffsetsAreDense(t *testing.T, h Harness) {

@@ -21,7 +21,7 @@ var concurrencyTests = map[string]func(*testing.T, Harness){
 	"TrimAndReadsRunBesideCommits":              testTrimDuringCommits,
 }
 
-// Readers follow all partitions, through the committers' store and through another, while many commit.
+// Readers follow all partitions, through the committers' store and through another one, while committers commit.
 func testReadersDuringCommits(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	random := chance(t)
@@ -50,7 +50,7 @@ func testReadersDuringCommits(t *testing.T, h Harness) {
 	book.settle(r, ids...)
 }
 
-// committer sends entries of random shape and notes what it is told.
+// committer sends random entries and notes their outcomes.
 type committer struct {
 	store  eventlog.Store
 	name   string
@@ -105,7 +105,7 @@ func (c *committer) flush(ctx context.Context, ids []eventlog.Partition) error {
 	return nil
 }
 
-// persist commits, again and again where the store certainly did nothing and says that trying again may work.
+// persist commits, and repeats that while the store answers ErrUnavailable: certainly nothing happened, and trying again may work.
 func persist(ctx context.Context, store eventlog.Store, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	for {
 		outcomes, err := store.Commit(ctx, flush)
@@ -173,7 +173,7 @@ func testCounter(t *testing.T, h Harness) {
 	}
 }
 
-// count adds so often to one counter that others add to.
+// count increments the counter so many times; other writers increment it, too.
 func count(ctx context.Context, store eventlog.Store, times int) error {
 	for done := 0; done < times; {
 		list, err := store.List(ctx, "counter", "", 1)
@@ -204,7 +204,7 @@ func count(ctx context.Context, store eventlog.Store, times int) error {
 	return nil
 }
 
-// One trims what a reader has passed, another reads at random, and committers go on.
+// One goroutine trims all but the newest 50 records, another reads at random, and committers go on.
 func testTrimDuringCommits(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	random := chance(t)
@@ -246,7 +246,7 @@ func testTrimDuringCommits(t *testing.T, h Harness) {
 			}
 		}
 	})
-	book := newLedger() // only to know what is known: what is trimmed is lost rightly
+	book := newLedger() // only for known: it is not settled, because trimmed records may be missing
 	var committers errgroup.Group
 	for n := range 4 {
 		c := committer{store: r.store, name: fmt.Sprint("c", n), random: rand.New(rand.NewPCG(random.Uint64(), 0)), acked: book.acked, known: book.known}

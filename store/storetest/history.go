@@ -75,7 +75,7 @@ func (p *pair) commit() string {
 		flush = flush[:1]
 		forgets = []eventlog.Partition{p.partition(), p.partition()}
 	}
-	named := map[string]bool{} // what one entry of a flush puts, no other names
+	named := map[string]bool{} // keys of the flush: those of one entry are in no other entry
 	for i := range flush {
 		flush[i] = p.entry(named, len(flush) == 1 && forgets == nil)
 	}
@@ -96,8 +96,8 @@ func (p *pair) commit() string {
 	return what
 }
 
-// entry makes an entry that names none of the keys named. It opens partitions only where it may: what one entry of a flush
-// opens, the others need not see.
+// entry makes an entry that names none of the keys named. It opens partitions only with mayOpen: other entries of the flush
+// need not see such a partition.
 func (p *pair) entry(named map[string]bool, mayOpen bool) eventlog.Entry {
 	var entry eventlog.Entry
 	for range p.random.IntN(4) {
@@ -167,7 +167,7 @@ func (p *pair) read() string {
 		n, most := len(got[i].Batches), len(want[i].Batches)
 		if n > 0 && n < most {
 			want[i].Batches, fewer = want[i].Batches[:n], true
-		} else if fewer { // what it left may go to later spans
+		} else if fewer { // the bytes that an earlier span did not use may go to later spans
 			n = min(n, most)
 			want[i].Batches, got[i].Batches = want[i].Batches[:n:n], got[i].Batches[:n:n]
 		}

@@ -81,7 +81,7 @@ func (r *rig) readError(spans ...eventlog.Span) error {
 	return err
 }
 
-// again makes a call until it finds no connection that a backup broke.
+// again repeats a call until it succeeds or returns ErrRewound, at most ten times: a backup may have broken connections.
 func again(call func() error) (err error) {
 	for range 10 {
 		if err = call(); err == nil || errors.Is(err, eventlog.ErrRewound) {

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// ledger writes down what committers were told and what readers saw, and finds what cannot both be true.
+// ledger writes down what committers were answered and what readers saw, and finds contradictions.
 //
 // Every batch carries a label that no other batch has, and the rest of its bytes follow from the label. So whoever
 // reads a batch can tell who sent it and that every byte is as it was sent.
@@ -19,7 +19,7 @@ type ledger struct {
 	mu    sync.Mutex // guards all below
 	at    map[place]string
 	where map[string]place
-	high  map[eventlog.Partition]eventlog.Offset // the highest Next that anyone was told of
+	high  map[eventlog.Partition]eventlog.Offset // the highest Next that anyone has seen
 	wrong []string
 }
 
@@ -47,7 +47,7 @@ func labeled(id eventlog.Partition, label string, size int) eventlog.Batch {
 	}
 }
 
-// labelOf tells a batch's label, and whether it is the batch that belongs to the label.
+// labelOf returns a batch's label, or an error if it is not the batch that belongs to the label.
 func labelOf(b eventlog.Batch) (string, error) {
 	label, rest, found := bytes.Cut(b.Bytes, []byte("\n"))
 	if !found {
@@ -61,14 +61,14 @@ func labelOf(b eventlog.Batch) (string, error) {
 	return string(label), nil
 }
 
-// known returns the Next that someone was already told of. Whatever begins now must come after it.
+// known returns the highest Next that anyone has seen. What is sent from now on must not be placed below it.
 func (l *ledger) known(id eventlog.Partition) eventlog.Offset {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.high[id]
 }
 
-// acked notes that a batch was acknowledged at a base offset. After is what was known before it was sent.
+// acked notes that a batch was acknowledged at a base offset. after is what known returned before it was sent.
 func (l *ledger) acked(b eventlog.Batch, base, after eventlog.Offset) {
 	if base < after {
 		l.complain("partition %d: a batch sent when %d was known was placed at %d", b.Partition, after, base)
@@ -112,7 +112,7 @@ func (l *ledger) settle(r *rig, ids ...eventlog.Partition) {
 	r.Helper()
 	var held map[place]bool
 	var half []string
-	// What a killed process sent last may be landing while we look. Half an entry is one that stays so.
+	// What a killed process sent last may be committed while we look: an entry is half done only if it stays so.
 	for range 20 {
 		held = l.look(r, ids)
 		if half = l.halfDone(r); len(half) == 0 {

@@ -73,7 +73,7 @@ func startWorker(t *testing.T, j job) *proctest.Process {
 	return proctest.Start(t, string(text))
 }
 
-// note takes in what a worker says: a batch that was acknowledged.
+// note enters a line of a worker in the ledger: a batch that was acknowledged.
 func note(book *ledger, line string) {
 	var at place
 	var records eventlog.Offset
@@ -124,7 +124,7 @@ func testProcesses(t *testing.T, h Harness) {
 	}
 }
 
-// A worker is killed at a random moment, again and again, on one store. A store open elsewhere goes on beside it.
+// A worker is killed at a random moment, again and again, on one store. In the first two rounds this process has the store open, too.
 func testKill(t *testing.T, h Harness) {
 	r := newRig(t, h)
 	random := chance(t)

@@ -7,7 +7,7 @@
 //
 //	func TestStore(t *testing.T) { storetest.Run(t, storetest.Harness{...}) }
 //
-// Random tests print their seed; WEIR_TEST_SEED gives it back to them.
+// Random tests print their seed; WEIR_TEST_SEED sets it.
 package storetest
 
 import (
@@ -24,9 +24,9 @@ import (
 
 // Harness is what the tests need to know about a store.
 type Harness struct {
-	// Place makes room for one store, empty, and returns where it is. It is cleared away after the test.
+	// Place makes an empty place for one store, and returns its address. The place is removed after the test.
 	Place func(t *testing.T) string
-	// Open opens the store at a place. Two stores opened at one place hold the same.
+	// Open opens the store at a place. Two stores opened at one place hold the same data.
 	Open Opener
 	// Backup copies what the store at a place holds, and returns a function that puts it back under the stores that are open there.
 	Backup func(t *testing.T, place string) (restore func())
@@ -37,7 +37,7 @@ type Harness struct {
 // Opener opens the store at a place, in this process or in a worker.
 type Opener func(ctx context.Context, place string) (eventlog.Store, error)
 
-// Run holds a store to the contract.
+// Run tests a store against the contract.
 func Run(t *testing.T, h Harness) {
 	for _, group := range []map[string]func(*testing.T, Harness){
 		commitTests, stateTests, readTests, trimTests, seekTests, movedTests, incarnationTests, concurrencyTests, historyTests,
@@ -55,7 +55,7 @@ func runAll(t *testing.T, h Harness, tests map[string]func(*testing.T, Harness))
 	}
 }
 
-// rig is a store under test, and short words for what the tests do with it.
+// rig is a store under test, and helpers for what the tests do with it.
 type rig struct {
 	*testing.T
 	ctx   context.Context
