@@ -1,4 +1,4 @@
-// Package budget shares memory among clients who may be slow or silent. The doors count with it what they read, and what they send.
+// Package budget shares memory among clients that may be slow or silent. The doors claim from it the memory of the requests that they read and of the answers that they send.
 package budget
 
 import (
@@ -13,54 +13,54 @@ import (
 const (
 	// SilentMax is how long a client may move nothing of what it holds memory for, while others wait for memory.
 	SilentMax = time.Second
-	// silentCheck is how often one who waits looks for such clients.
+	// silentCheck is how often a waiting claim looks for such clients.
 	silentCheck = SilentMax / 4
 
-	// While others wait, an answer has SilentMax to be taken, and a second more for each slowRate bytes, of these at most slowMax.
+	// While other claims wait, a client has SilentMax to take an answer, and a second more for each slowRate bytes, but at most slowMax more.
 	slowRate = 1 << 20
 	slowMax  = 15 * time.Second
 
-	// Parts is how many answers there is room for at least. One part is kept from TryGrow, for those who wait in line.
+	// Parts is how many answers of one Share each fit. TryGrow leaves one part free, for the claims that wait in line.
 	Parts = 4
 )
 
-// ErrStopped is why a claim did not grow: who wanted it does not wait any longer.
+// ErrStopped is the error of a claim that did not grow because its caller stopped waiting.
 var ErrStopped = errors.New("the wait for memory was ended")
 
-// Budget is memory that connections share, such as that of requests being read. Everybody claims as bytes come, and waits when there are no
-// more. These rules keep the door open:
+// Budget is memory that connections share, such as that of requests being read. Each claims memory as bytes come, and waits if no more is
+// free. These rules keep the connections moving:
 //
-//   - The claim that began first may overdraw, so that one can always go on to its end and give back what it holds. Hence at most
+//   - One claim at a time may overdraw, the first in line: so one can always go on to its end and give back what it holds. Hence at most
 //     the budget and one claim's whole need are in use.
-//   - While somebody waits, a client that moved nothing for SilentMax is cut off, and so is one that is slow to take an answer (Sends).
-//   - The claims of one key share one part of the budget, and one claim's whole need, as the claims of all share the budget. Of those that wait, those
-//     whose key holds least come first. So the claims of one key, however many and slow, delay only their own.
+//   - While a claim waits, a client that moved nothing for SilentMax is cut off, and so is a client that is too slow to take an answer (Sends).
+//   - The claims of one key together hold at most one part of the budget, and one claim's whole need. Of the waiting claims, those whose key
+//     holds least come first. So the claims of one key, however many and slow they are, delay only each other.
 type Budget struct {
-	begun atomic.Int64 // claims
+	begun atomic.Int64 // how many claims began
 
 	mu       sync.Mutex // guards all, and the fields of claims
 	size     int64
 	free     int64             // below zero while overdrawn
-	overdraw *Claim            // who took more than there was
-	held     map[string]int64  // by key
-	over     map[string]*Claim // who took more than the key's part, by key
-	moving   map[*Claim]func() // those who must move bytes or give way, and how to make them
-	waiting  []*Claim          // the one that began first is first
+	overdraw *Claim            // the claim that took more than was free
+	held     map[string]int64  // bytes, by key
+	over     map[string]*Claim // the claim that took more than its key's part, by key
+	moving   map[*Claim]func() // claims whose clients must move bytes, and how to cut these off
+	waiting  []*Claim          // the claim that began first is first
 }
 
-// Claim is what one request or answer holds of a budget. Its methods, but for the budget's own, are called by one goroutine at a time. A nil
-// claim holds nothing, and everything fits: nobody counts.
+// Claim is what one request or answer holds of a budget. Its methods are called by one goroutine at a time. A nil
+// claim counts nothing, and never waits.
 type Claim struct {
 	of      *Budget
-	key     string // "": nobody's
+	key     string // "": it has no key
 	number  int64  // in the order in which claims began
 	held    int64
 	wants   int64
 	granted chan struct{}
 	moved   time.Time
-	by      time.Time // when an answer must be out, if others wait; zero: no such time
+	by      time.Time // when the client must have taken the answer, if other claims wait; zero: no such time
 	cut     bool
-	moves   bool // since Moves or Sends
+	moves   bool // Moves or Sends was called, and neither Rests nor Release since
 }
 
 // New makes a budget of so many bytes.
@@ -71,7 +71,7 @@ func New(size int64) *Budget {
 // Begin begins a claim that holds nothing yet.
 func (b *Budget) Begin() *Claim { return b.BeginFor("") }
 
-// BeginFor is Begin for a key, whose claims have a part of the budget together.
+// BeginFor is Begin for a key, whose claims share one part of the budget.
 func (b *Budget) BeginFor(key string) *Claim { return &Claim{of: b, key: key, number: b.begun.Add(1)} }
 
 // Share is the most that one of many answers should hold.
@@ -82,11 +82,11 @@ func (c *Claim) Held() int64 {
 	if c == nil {
 		return 0
 	}
-	return c.held // nobody else changes it, unless this one waits
+	return c.held // no other goroutine changes it, unless this claim waits
 }
 
-// TryGrow claims n bytes more, if it need not wait for them. It leaves one part of the budget to those who take little and wait in line, unless all is
-// true. A budget that nobody uses gives to one claim whatever it wants.
+// TryGrow claims n bytes more if it need not wait for them, and reports whether it did. It leaves one part of the budget free for the claims that
+// wait in line, unless all is true. If no other claim holds anything, it may claim any n.
 func (c *Claim) TryGrow(n int64, all bool) bool {
 	if c == nil || n <= 0 {
 		return true
@@ -139,7 +139,7 @@ func (b *Budget) give(c *Claim, n int64) {
 	}
 }
 
-// Grow claims n bytes more, and waits for them if it must. It tells how long that took.
+// Grow claims n bytes more, and waits for them if it must. It returns how long it waited.
 func (c *Claim) Grow(ctx context.Context, n int64) (waited time.Duration, err error) {
 	return c.GrowUntil(ctx, nil, n)
 }
@@ -156,7 +156,7 @@ func (c *Claim) GrowUntil(ctx context.Context, stop <-chan struct{}, n int64) (w
 		b.mu.Unlock()
 		return 0, nil
 	}
-	cut, moves := b.moving[c] // its own client is not asked to move anything while it waits
+	cut, moves := b.moving[c] // while the claim waits, its own client need not move anything
 	delete(b.moving, c)
 	c.wants, c.granted = n, make(chan struct{})
 	at, _ := slices.BinarySearchFunc(b.waiting, c, func(a, b *Claim) int { return int(a.number - b.number) })
@@ -194,19 +194,19 @@ func (c *Claim) await(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-// giveUp takes a claim out of the line. What was granted in the same moment it has.
+// giveUp takes a claim out of the line. If its bytes were granted in the same moment, it keeps them.
 func (c *Claim) giveUp(why error) error {
 	b := c.of
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if at := slices.Index(b.waiting, c); at >= 0 {
 		b.waiting = slices.Delete(b.waiting, at, at+1)
-		b.grant() // another may be first now
+		b.grant() // another claim may be first now
 	}
 	return why
 }
 
-// grant gives to those who wait, in turn, as long as there is something to give. b.mu is held.
+// grant gives to the waiting claims, in turn, as long as it can. b.mu is held.
 func (b *Budget) grant() {
 	if b.free >= 0 {
 		b.overdraw = nil
@@ -229,11 +229,11 @@ func (b *Budget) grant() {
 	}
 }
 
-// next is whose turn it is of those that wait; nil: each waits for others of its own key. b.mu is held.
+// next returns the waiting claim whose turn it is; nil: none waits, or each waits for other claims of its key. b.mu is held.
 func (b *Budget) next() (first *Claim) {
 	for _, c := range b.waiting {
 		if c == b.overdraw {
-			return c // it must come to its end, or nobody will
+			return c // it must come to its end first: until then nobody else may overdraw
 		}
 		if b.mayGrow(c, c.wants) && (first == nil || b.held[c.key] < b.held[first.key]) {
 			first = c
@@ -242,14 +242,14 @@ func (b *Budget) next() (first *Claim) {
 	return first
 }
 
-// mayGrow reports whether a claim need not wait for others of its key: there is enough, or it is the one that may overdraw. b.mu is held.
+// mayGrow reports whether a claim need not wait for other claims of its key: the key's part is enough, or this claim may exceed it. b.mu is held.
 func (b *Budget) mayGrow(c *Claim, n int64) bool {
 	over := b.over[c.key]
 	return b.fits(c, n) || over == nil || over == c
 }
 
-// cutSilent cuts off the client that holds most of those that moved nothing for SilentMax, or are too slow. Who waits for others of its key has only
-// these cut off.
+// cutSilent cuts off a client that moved nothing for SilentMax, or is too slow: of several, the one that holds most. If waits waits for other claims
+// of its key, only clients of that key are cut off.
 func (b *Budget) cutSilent(waits *Claim) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -271,10 +271,10 @@ func (b *Budget) cutSilent(waits *Claim) {
 	}
 }
 
-// Moves begins a time in which the client must move bytes, or is cut off when others wait: then cut is called once, and must not block.
+// Moves begins a time in which the client must move bytes, or is cut off if other claims wait: cut does that. It is called once, and must not block.
 func (c *Claim) Moves(cut func()) { c.begin(cut, time.Time{}) }
 
-// Sends is Moves for an answer that the claim holds: the client has a bounded time for the whole as well, while others wait.
+// Sends is Moves for an answer that the claim holds: while other claims wait, the client also has a bounded time to take the whole answer.
 func (c *Claim) Sends(cut func()) {
 	if c == nil {
 		return
@@ -293,7 +293,7 @@ func (c *Claim) begin(cut func(), by time.Time) {
 	c.of.moving[c] = cut
 }
 
-// Progress notes that the client moved bytes, and tells whether others wait for the memory that it holds.
+// Progress notes that the client moved bytes, and reports whether other claims wait for the memory that it holds.
 func (c *Claim) Progress() (contended bool) {
 	if c == nil {
 		return false
@@ -304,7 +304,7 @@ func (c *Claim) Progress() (contended bool) {
 	return c.of.next() != nil || slices.ContainsFunc(c.of.waiting, func(w *Claim) bool { return w.key == c.key })
 }
 
-// WasCut tells whether the client was cut off since Moves or Sends.
+// WasCut reports whether the client was cut off since Moves or Sends.
 func (c *Claim) WasCut() bool {
 	if c == nil {
 		return false
@@ -314,7 +314,7 @@ func (c *Claim) WasCut() bool {
 	return c.cut
 }
 
-// Rests ends the time that Moves or Sends began, and tells whether the client was cut off. After it cut is not called.
+// Rests ends the time that Moves or Sends began, and reports whether the client was cut off. After Rests, cut is not called.
 func (c *Claim) Rests() (wasCut bool) {
 	if c == nil {
 		return false
@@ -341,7 +341,7 @@ func (c *Claim) Shrink(n int64) {
 // Release gives back all, and ends what Moves or Sends began. It may be called again.
 func (c *Claim) Release() {
 	if c == nil || c.held == 0 && !c.moves {
-		return // as most are
+		return // nothing to do, as mostly
 	}
 	b := c.of
 	b.mu.Lock()
