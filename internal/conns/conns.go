@@ -9,16 +9,16 @@ import (
 )
 
 // Limit bounds open connections, in all and from one network: an IPv4 address, or an IPv6 /64, which one client usually has as a whole. Its methods may be
-// called at once.
+// called concurrently.
 type Limit struct {
 	most, mostFrom int
 
-	mu   sync.Mutex // guards the rest
+	mu   sync.Mutex // guards open and from
 	open int
 	from map[netip.Prefix]int
 }
 
-// NewLimit returns a limit of most connections, and mostFrom from one network; 0: each network may have half of what the others leave.
+// NewLimit returns a limit of most connections, and mostFrom from one network; 0: each network may have half of the connections that other networks leave.
 func NewLimit(most, mostFrom int) *Limit {
 	return &Limit{most: most, mostFrom: mostFrom, from: make(map[netip.Prefix]int)}
 }
@@ -63,7 +63,7 @@ func (l *Limit) Enter(a net.Addr) (leave func(), err error) {
 	}), nil
 }
 
-// networkOf returns the network of an address. What has none, such as a pipe's, is all of one.
+// networkOf returns the network of an address. Addresses without a network, such as a pipe's, all count as one.
 func networkOf(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -73,6 +73,6 @@ func networkOf(a net.Addr) netip.Prefix {
 	if ip.Is6() {
 		bits = 64
 	}
-	network, _ := ip.Prefix(bits) // it fails for other numbers of bits only
+	network, _ := ip.Prefix(bits) // it fails only for other numbers of bits
 	return network
 }
