@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// childVariable tells a process that it was made to run one test in namespaces of its own.
+// childVariable is set in a process that was started to run one test in its own namespaces.
 const childVariable = "WEIR_TEST_SMALLDISK"
 
-// Run calls test with the directory of a file system in memory, of so many bytes. Who may not mount runs the test in a user and a mount
-// namespace, as a process of its own; where that is not allowed either, the test is skipped and says so.
+// Run calls test with the directory of a file system in memory, of so many bytes. If this process may not mount, Run runs the test in
+// another process, with its own user and mount namespaces. If that is not allowed either, it skips the test.
 func Run(t *testing.T, bytes int64, test func(t *testing.T, dir string)) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weir-smalldisk-")
@@ -23,7 +23,7 @@ func Run(t *testing.T, bytes int64, test func(t *testing.T, dir string)) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Remove(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { // t.TempDir keeps out whom PostgreSQL runs as
+	if err := os.Chmod(dir, 0o755); err != nil { // t.TempDir would keep out the user that PostgreSQL runs as
 		t.Fatal(err)
 	}
 	err = syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_NODEV|syscall.MS_NOSUID, fmt.Sprintf("size=%d,mode=0755", bytes))
@@ -63,7 +63,7 @@ func runInNamespaces(t *testing.T) {
 	}
 }
 
-// Fill takes what is free of a file system, to the last block, and returns how to give it back.
+// Fill fills a file system to the last block, and returns a function that frees this space.
 func Fill(t *testing.T, dir string) (free func()) {
 	t.Helper()
 	path := filepath.Join(dir, "another program's")
