@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Alias is an address behind which stands one server or another, as with a name or a virtual address that fails over.
+// Alias is an address that leads to one server at a time, as a name or a virtual address does that fails over.
 type Alias struct {
 	t     testing.TB
 	l     net.Listener
@@ -17,7 +17,7 @@ type Alias struct {
 	conns map[net.Conn]bool
 }
 
-// NewAlias makes an alias of the server of a URL. It goes with the test.
+// NewAlias makes an alias of the server of a URL. It is closed when the test ends.
 func NewAlias(t testing.TB, address string) *Alias {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,14 +40,14 @@ func NewAlias(t testing.TB, address string) *Alias {
 	return a
 }
 
-// At is a URL by which the alias is reached.
+// At returns a URL with the alias in place of its server.
 func (a *Alias) At(address string) string {
 	u, _ := url.Parse(address)
 	u.Host = a.l.Addr().String()
 	return u.String()
 }
 
-// Point has the alias stand for the server of a URL. Connections to the one before break.
+// Point makes the alias lead to the server of a URL. Connections to the server before break.
 func (a *Alias) Point(address string) {
 	a.t.Helper()
 	u, err := url.Parse(address)

@@ -14,15 +14,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Freeze stops all of the server's processes where they are (SIGSTOP): connections stay open, new ones are taken by the system, and
-// nobody answers. It ends with the test, or when the returned function is called.
+// Freeze stops all of the server's processes where they are (SIGSTOP): connections stay open, the system accepts new ones, and
+// nobody answers. The freeze ends with the test, or when the returned function is called.
 func (s *Server) Freeze() (thaw func()) {
 	s.t.Helper()
 	pids, err := s.pids()
 	if err != nil {
 		s.t.Fatalf("freeze PostgreSQL: %v", err)
 	}
-	for _, pid := range pids { // the postmaster first, so that it starts no more
+	for _, pid := range pids { // the postmaster first, so that it starts no more processes
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			s.t.Errorf("freeze PostgreSQL: process %d: %v", pid, err)
 		}

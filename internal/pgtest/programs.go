@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// programs returns the directory that holds initdb, pg_ctl and postgres, installing them where they are missing, or fetching the version that
+// programs returns the directory that holds initdb, pg_ctl and postgres, installing them if they are missing, or fetching the version that
 // WEIR_TEST_POSTGRES_VERSION asks for.
 func programs() (string, error) {
 	if version := os.Getenv("WEIR_TEST_POSTGRES_VERSION"); version != "" {
@@ -37,7 +37,7 @@ func programs() (string, error) {
 func find() (string, bool) {
 	var dirs []string
 	for dir := range strings.SplitSeq(os.Getenv("PATH"), string(os.PathListSeparator)) {
-		// Where a program in PATH is a link, its neighbours stand at the other end.
+		// If a program in PATH is a link, the other programs are where it leads.
 		if real, err := filepath.EvalSymlinks(filepath.Join(dir, "postgres")); err == nil {
 			dirs = append(dirs, dir, filepath.Dir(real))
 		}
@@ -86,7 +86,7 @@ func serverPackage() string {
 	return "postgresql"
 }
 
-// Program returns the path of a program that a test needs beside the server: from PATH, from the server's own directory, as psql, or
+// Program returns the path of a program that a test needs beside the server: from PATH, from the server's own directory (psql is there), or
 // from the platform's package of that name, which it installs.
 func Program(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
@@ -97,7 +97,7 @@ func Program(name string) (string, error) {
 			return path, nil
 		}
 	}
-	const system = "/usr/sbin" // where Debian has what is started by the system, and PATH of a plain user may not look
+	const system = "/usr/sbin" // where Debian has programs for the system; a plain user's PATH may lack it
 	look := func() (string, error) {
 		if path, err := exec.LookPath(filepath.Join(system, name)); err == nil {
 			return path, nil
@@ -110,8 +110,8 @@ func Program(name string) (string, error) {
 	return look()
 }
 
-// install asks the platform's package manager for a package, unless it is there. Test processes that ask at once take turns: apt-get update
-// does not wait for another.
+// install asks the platform's package manager for a package, unless it is there. Test processes that ask concurrently take turns: apt-get update
+// does not wait for another apt-get.
 func install(what string, there func() bool) error {
 	lock, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("weir-pgtest-install-%d.lock", os.Getuid())), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

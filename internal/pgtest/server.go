@@ -24,12 +24,12 @@ type Server struct {
 	dir    string
 	port   int
 	fsync  string
-	within string              // the directory that its own is in; "": that of temporary files
+	within string              // the directory in which dir is made; "": that of temporary files
 	admin  string              // URL of the database postgres, as superuser
-	as     *syscall.Credential // whom PostgreSQL runs as; nil: as ourselves
+	as     *syscall.Credential // the user that PostgreSQL runs as; nil: our own
 }
 
-// Start starts a server for this test alone.
+// Start starts a server only for this test.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s, err := Launch("")
@@ -41,7 +41,7 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// StartWithWAL starts a server for this test alone, whose WAL is in a directory, in small files.
+// StartWithWAL starts a server only for this test, with its WAL in a directory, in small files.
 func StartWithWAL(t testing.TB, dir string) *Server {
 	t.Helper()
 	as, err := unprivileged()
@@ -66,7 +66,7 @@ func StartWithWAL(t testing.TB, dir string) *Server {
 	return s
 }
 
-// Running tells whether the server's first process is there. It may be recovering, and take no connections.
+// Running reports whether the server's first process is there. It may be recovering, and take no connections.
 func (s *Server) Running() bool {
 	text, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *Server) Log() string {
 	return string(text)
 }
 
-// URL returns the address of a fresh database on this server. It goes with the server.
+// URL returns the address of a fresh database on this server. It is removed with the server.
 func (s *Server) URL() string {
 	s.t.Helper()
 	u, _ := url.Parse(s.admin)
@@ -97,7 +97,7 @@ func (s *Server) URL() string {
 	return u.String()
 }
 
-// Standby makes a copy of the server that follows it and takes no writes. It goes with the test.
+// Standby makes a copy of the server that follows it and takes no writes. It is killed when the test ends.
 func (s *Server) Standby() *Server {
 	s.t.Helper()
 	copied := &Server{t: s.t, bin: s.bin, fsync: "off", as: s.as}
@@ -170,7 +170,7 @@ func (s *Server) URLIn(dir string) string {
 	return u.String()
 }
 
-// WithoutFsync starts the server again with fsync = off, as somebody may who wants it to be fast.
+// WithoutFsync starts the server again with fsync = off, as some people do to make it faster.
 func (s *Server) WithoutFsync() {
 	s.t.Helper()
 	s.fsync = "off"
@@ -203,8 +203,8 @@ func (s *Server) Crash() error { return s.stop("immediate") }
 // Recover is Resume for a program that is not a test.
 func (s *Server) Recover() error { return s.start() }
 
-// Backup copies the server's data while the server is stopped, and starts it again. What it returns puts the copy back, as somebody
-// restores a backup: all that came after it is lost. Both are for a program that is not a test.
+// Backup copies the server's data while the server is stopped, and starts it again. restore puts the copy back:
+// all that was written after the copy is lost. Both are for a program that is not a test.
 func (s *Server) Backup() (restore func() error, err error) {
 	copied := filepath.Join(s.dir, "backup")
 	if err := s.stop("fast"); err != nil {
@@ -228,8 +228,8 @@ func (s *Server) stop(mode string) error {
 	return s.run("pg_ctl", "-D", s.data(), "-m", mode, "-w", "-t", "60", "stop")
 }
 
-// Launch makes a data directory in a directory, "" for that of temporary files, and starts a server on it, for a program that is not a test: of the
-// methods it may use Admin, Running, Crash, Recover, Backup and Close. Its watchdog ends it with this process.
+// Launch makes a data directory in dir ("": the directory of temporary files), and starts a server on it. It is for a program that is not a test,
+// which may use the methods Admin, Running, Crash, Recover, Backup and Close. A watchdog ends the server with this process.
 func Launch(dir string) (*Server, error) { return launch(dir, "on") }
 
 func launch(dir, fsync string, initdb ...string) (*Server, error) {
@@ -259,7 +259,7 @@ func launch(dir, fsync string, initdb ...string) (*Server, error) {
 	return s, nil
 }
 
-// prepare makes the server's directory, which goes with this process.
+// prepare makes the server's directory, which is removed when this process ends.
 func (s *Server) prepare() (err error) {
 	if s.dir, err = os.MkdirTemp(s.within, "weir-pgtest-"); err != nil {
 		return err
@@ -306,7 +306,7 @@ func (s *Server) run(name string, args ...string) error {
 	defer os.Remove(out.Name())
 	defer out.Close()
 	program := filepath.Join(s.bin, name)
-	if _, err := os.Stat(program); err != nil { // a client's: it may be elsewhere
+	if _, err := os.Stat(program); err != nil { // a client program may be elsewhere
 		if program, err = Program(name); err != nil {
 			return err
 		}
@@ -364,7 +364,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// unprivileged returns whom to run PostgreSQL as: it refuses to run as root.
+// unprivileged returns the user to run PostgreSQL as, which refuses to run as root; nil: our own.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
