@@ -96,7 +96,7 @@ func (a *appender) signal() {
 
 // run flushes until ctx ends, and then drains the queue for at most DrainTimeout.
 func (a *appender) run(ctx context.Context) error {
-	// ctx does not cancel a commit in flight. cut does, DrainTimeout after ctx ended.
+	// ctx does not cancel a commit in flight. cut does: it ends DrainTimeout after ctx.
 	cut, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {

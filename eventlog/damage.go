@@ -11,7 +11,7 @@ import (
 // DamagedError reports a batch that the store does not return as it was written: its bytes changed, or it is missing or
 // incomplete. Other batches and other partitions are not affected.
 type DamagedError struct {
-	Topic     string    // "" where it is not known
+	Topic     string    // "" if it is not known
 	Number    int       // of the partition in the topic
 	Partition Partition // in the store
 	From      Offset    // the first offset that cannot be read

@@ -88,7 +88,7 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 	}
 }
 
-// available counts the bytes that spans may have, each up to its MaxBytes. It reports false where only gather can tell.
+// available counts the bytes that spans may have, each up to its MaxBytes. It reports false if only gather can find out.
 func (l *Log) available(w Want) (n int64, ok bool) {
 	catalog := l.catalog.Load()
 	if slices.ContainsFunc(w.Spans, func(s Span) bool { return catalog.deleted(s.Partition) }) {

@@ -67,7 +67,7 @@ func (r *epochRecord) raised(store string, known *epochRecord, bounds []Bounds, 
 	}
 	epochs := append(append([]epoch(nil), r.Epochs...), next)
 	for len(epochs) > epochsKept || len(epochs) > epochsMin && starts(epochs) > startsKept {
-		// Merge the second epoch into the third. A client that read in the second is told that this epoch ended where it
+		// Merge the second epoch into the third. For a client that read in the second, this epoch then ends where it
 		// began: too early, which is safe.
 		epochs = append([]epoch{epochs[0], epochs[2].after(epochs[1])}, epochs[3:]...)
 	}

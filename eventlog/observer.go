@@ -10,7 +10,7 @@ type Observer interface {
 	Fetched(bytes int, fromTail bool)
 	// StoreFailed is called with the Store method, in lower case, that returned err.
 	StoreFailed(op string, err error)
-	// Retried is called when a flush that the store refused is sent again.
+	// Retried is called before a flush is tried again, because the store was unavailable or may have been rewound.
 	Retried()
 }
 

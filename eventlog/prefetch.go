@@ -57,7 +57,7 @@ func newPrefetch(read func(context.Context, []Span, int) ([]Slice, error), known
 	return &prefetch{read: read, known: known, incarnation: incarnation, next: make(map[partitionOffset]*prefetched)}
 }
 
-// take removes and returns the entry for the offset where a span begins; nil: no reader was expected there. It waits for a
+// take removes and returns the entry for the offset where a span begins; nil: there is none. It waits for a
 // store call in flight. In the result, done is nil if nothing that can be used was read.
 func (p *prefetch) take(ctx context.Context, s Span) (*prefetched, error) {
 	f := p.remove(s)

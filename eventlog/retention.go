@@ -18,7 +18,7 @@ const (
 	catalogKept = 1000
 )
 
-// retain trims what is past its topic's retention, and sweeps. Every broker on a store does so; trimming twice does no
+// retain trims the records that are past their topic's retention, and sweeps. Every broker on a store does so; trimming twice does no
 // harm.
 func (l *Log) retain(ctx context.Context) error {
 	checked := make(map[Partition]time.Time) // when a partition was last checked, or first seen

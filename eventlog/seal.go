@@ -34,7 +34,7 @@ func (t Topic) Seal(p Partition, records []batch.Record) (Batch, error) {
 // FilledBytes bounds the batches of several records that SealAll makes, uncompressed: 512 KiB, or the topic's max.message.bytes if that is less.
 func (t Topic) FilledBytes() int { return min(filledBytes, t.MaxMessageBytes()) }
 
-// SealAll is Seal with as many batches as the records need: each but one of a single record has at most FilledBytes.
+// SealAll is Seal with as many batches as the records need: each has at most FilledBytes, uncompressed, or one record.
 func (t Topic) SealAll(p Partition, records []batch.Record) ([]Batch, error) {
 	// What each record after the first saves: the header's 61 bytes, less up to 14 bytes more for its deltas of time and offset.
 	const shared = 61 - 14

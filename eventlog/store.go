@@ -100,13 +100,13 @@ type Put struct {
 // ErrNoPartition if a partition does not exist, ErrNoSpace if the store has no space for records: then the entry
 // certainly did not happen.
 type Outcome struct {
-	Base      []Offset // the base offset of each batch; 0 for one that only creates its partition
+	Base      []Offset // the base offset of each batch; 0 for a batch that only creates its partition
 	Duplicate bool     // set by the log, not by stores: the batch had been appended before, at Base
 	Err       error
 }
 
 // Span asks for the batches of one partition from the one that holds From onwards.
-// MaxBytes bounds them; 0 asks for the bounds alone.
+// MaxBytes bounds them; 0 asks only for the bounds.
 type Span struct {
 	Partition Partition
 	From      Offset
@@ -167,7 +167,7 @@ type KeyValue struct {
 // A store may be rewound: a standby is promoted that lacks the last commits, or a backup is restored. If the
 // store notices that, it is in another incarnation. Commit, Read, Seek, Trim and List, and Moved with a mark, answer ErrRewound if the
 // store is no longer in the incarnation that Moved returned last to this Store value; before the first Moved, nothing is checked.
-// Moved with the zero mark returns the current one. A process that opens a store that others use, or reconnects to it,
+// Moved with the zero mark returns the current one. A process that opens a store in use, or reconnects to it,
 // begins no new incarnation.
 type Store interface {
 	// Commit makes every entry durable before it returns, in one round trip. Entries are independent: one that fails does
@@ -210,7 +210,7 @@ type Waker interface {
 
 // Writable is an optional interface: a store that knows when it refuses records, for example because its disk is full.
 type Writable interface {
-	// Writable returns why records are refused, such as ErrNoSpace; refusal nil: they are accepted. err: it is not known
-	// which. The log asks after every poll, so the answer must be cheap while all is well.
+	// Writable returns why records are refused, such as ErrNoSpace, or nil while they are accepted. err means that this is
+	// unknown. The log asks after every poll, so the answer must be cheap while all is well.
 	Writable(ctx context.Context) (refusal, err error)
 }

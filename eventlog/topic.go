@@ -186,7 +186,7 @@ func (l *Log) KnowsTopic(name string) bool {
 	return ok
 }
 
-// Topic returns a topic by name. If this process does not know the topic, that costs a store call, and a read of the catalog if it exists.
+// Topic returns a topic by name. A topic that this process does not know costs a store call and, if it exists, a read of the whole catalog.
 func (l *Log) Topic(ctx context.Context, name string) (Topic, error) {
 	if t, ok := l.catalog.Load().byName[name]; ok {
 		return t, nil

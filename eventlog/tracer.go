@@ -22,13 +22,13 @@ type SpanInfo struct {
 	Group   string // of consumers
 	Entries int    // of a flush
 	Records int
-	Links   []TraceContext // spans elsewhere that led to this one, such as those that published the records
+	Links   []TraceContext // other spans that led to this one, such as the spans that published the records
 }
 
 // linksMax bounds the links of a span. It is OpenTelemetry's default limit.
 const linksMax = 128
 
-// Link adds the span that record headers carry to Links, if they carry one and there is room for it.
+// Link adds the span that record headers carry to Links, if they carry one and Links is not full.
 func (s *SpanInfo) Link(headers []batch.RecordHeader) {
 	if len(s.Links) >= linksMax {
 		return
@@ -50,8 +50,8 @@ const (
 	TraceState  = "tracestate"
 )
 
-// The longest TraceContext that is taken from a record: the length of a traceparent of version 00, and what W3C Trace
-// Context requires to be propagated of a tracestate. A longer state is left out.
+// The longest TraceContext that is taken from a record: the length of a traceparent of version 00, and the length
+// up to which W3C Trace Context requires a tracestate to be propagated. A longer state is left out.
 const (
 	traceParentMax = 55
 	traceStateMax  = 512

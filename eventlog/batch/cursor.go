@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// windowSize is how much of a compressed batch is looked at in one go.
+// windowSize is how many decompressed bytes of a batch are usually in memory at a time.
 const windowSize = 64 << 10
 
 // cursor reads the records of a batch field by field, compressed or not.

@@ -86,7 +86,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Check reads the header of raw, which must be exactly one batch, and checks all that can be checked without
 // decompression: length, magic, CRC, codec, counts, timestamps. It does not allocate unless it fails.
 //
-// Attributes that are known but not wanted (control, transactional, append time) are the caller's to judge.
+// The caller decides whether it accepts the attributes control, transactional and append time.
 func Check(raw []byte) (Header, error) {
 	if err := checkFrame(raw); err != nil {
 		return Header{}, err

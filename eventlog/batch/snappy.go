@@ -157,7 +157,7 @@ func (w *xerialWriter) flush() error {
 	if len(w.in) > 0 {
 		w.out = slices.Grow(w.out, 4+snappy.MaxEncodedLen(len(w.in)))
 		at := len(w.out) + 4
-		block := snappy.Encode(w.out[at:cap(w.out)], w.in) // in place, for there is room
+		block := snappy.Encode(w.out[at:cap(w.out)], w.in) // in place, as there is space
 		w.out = binary.BigEndian.AppendUint32(w.out, uint32(len(block)))
 		w.out = w.out[:at+len(block)]
 	}
