@@ -58,7 +58,7 @@ func openWriter(ctx context.Context, path string) (*conn, error) {
 }
 
 func openReader(path string) (*conn, error) {
-	c, err := connect(path, "mode=rw") // a reader of a WAL takes locks, and those are writes
+	c, err := connect(path, "mode=rw") // a reader of a WAL takes locks, for which it must write
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ type Options struct {
 }
 
 // Open opens the store in the file at path. It creates the file and its directories if they do not exist, and migrates
-// the tables of an older weir. It refuses a file of another program, and one of a newer weir.
+// the tables of an older weir. It refuses a file of another program, and a file of a newer weir.
 func Open(ctx context.Context, path string, options Options) (*Store, error) {
 	s := &Store{path: path, log: options.Logger, closed: make(chan struct{}), disk: options.disk, syncDir: options.syncDir}
 	if s.disk == nil {
