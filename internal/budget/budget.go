@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// SilentMax is how long a client may move nothing of what it holds memory for, while others wait for memory.
+	// SilentMax is how long a client that holds memory may move no bytes, while other claims wait for memory.
 	SilentMax = time.Second
 	// silentCheck is how often a waiting claim looks for such clients.
 	silentCheck = SilentMax / 4
@@ -248,8 +248,8 @@ func (b *Budget) mayGrow(c *Claim, n int64) bool {
 	return b.fits(c, n) || over == nil || over == c
 }
 
-// cutSilent cuts off a client that moved nothing for SilentMax, or is too slow: of several, the one that holds most. If waits waits for other claims
-// of its key, only clients of that key are cut off.
+// cutSilent cuts off a client that moved nothing for SilentMax, or is too slow: of several, the one that holds most. If the claim that waits is held up
+// by its own key, only clients of that key are cut off.
 func (b *Budget) cutSilent(waits *Claim) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
