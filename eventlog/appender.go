@@ -35,7 +35,7 @@ type appender struct {
 
 	mu        sync.Mutex // guards the fields below
 	queue     []*Ticket
-	submitted uint64 // tickets
+	submitted uint64 // how many tickets were queued so far
 	closed    bool
 }
 
@@ -340,7 +340,7 @@ func (a *appender) gather() *flush {
 		if t.build != nil {
 			if ok, err := t.finish(); err != nil || !ok {
 				taken++
-				f.budget -= int(t.size) // it was work, though there is nothing to commit
+				f.budget -= int(t.size) // it took time, though there is nothing to commit
 				a.answer(t, Outcome{}, err)
 				continue
 			}

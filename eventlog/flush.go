@@ -24,9 +24,9 @@ type flush struct {
 type pendingEntry struct {
 	entry    Entry
 	shares   []ticketShare
-	records  []batch.Record // loose, to be sealed
-	sealing  sealing        // of records
-	bytes    int            // of records
+	records  []batch.Record // loose records, to be sealed
+	sealing  sealing        // how records are sealed
+	bytes    int            // the size of records
 	producer *advance       // the new state of an idempotent producer; nil: no producer
 }
 

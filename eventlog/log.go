@@ -45,7 +45,7 @@ type Log struct {
 	mark            Mark                  // how far the follower has polled; only the follower uses it once Run runs
 	catalogAt       Offset                // the end of partition 0 when the follower last read the catalog
 	gate            gate                  // shut while the log enters another incarnation of the store
-	rewindSuspected chan struct{}         // has a value when the store returned less than before
+	rewindSuspected chan struct{}         // has a value when a rewind of the store is suspected
 
 	incarnation atomic.Pointer[incarnation]
 }

@@ -142,7 +142,7 @@ type Placed struct {
 type Goal struct {
 	// At looks for the first batch whose newest record is not older than At, beginning with the batch that holds From.
 	At   Timestamp
-	From Offset // below First: First
+	From Offset // if it is below First, First
 	// Bytes, if positive, looks for the highest batch boundary with at least so many bytes after it: trimming there never
 	// leaves less.
 	Bytes int64
@@ -162,7 +162,7 @@ type KeyValue struct {
 // processes: only the store decides the order.
 //
 // An error from any method that matches ErrUnavailable means that certainly nothing happened and that trying again
-// may work. One that matches ErrUnsure (Commit and Trim only) means that it may have happened.
+// may work. An error that matches ErrUnsure (Commit and Trim only) means that it may have happened.
 //
 // A store may be rewound: a standby is promoted that lacks the last commits, or a backup is restored. If the
 // store notices that, it is in another incarnation. Commit, Read, Seek, Trim and List, and Moved with a mark, answer ErrRewound if the
@@ -172,13 +172,13 @@ type KeyValue struct {
 type Store interface {
 	// Commit makes every entry durable before it returns, in one round trip. Entries are independent: one that fails does
 	// not affect the others; outcomes come in the order of the entries. A key that one entry puts is in no other entry of
-	// the flush, so all are checked against the state before it. A key that no entry puts may have many checks. Offsets are
+	// the flush, so all entries are checked against the state before the flush. A key that no entry puts may be in many checks. Offsets are
 	// dense, and become visible to readers in order. The store does not keep or change the bytes after it returns.
 	Commit(ctx context.Context, flush []Entry) ([]Outcome, error)
 
 	// Read returns, for each span, whole batches from the one that holds From, in one round trip for all spans. The
 	// batches of a span have at most its MaxBytes, those of all spans at most maxBytes; earlier spans come first. Only the first batch
-	// of the first span that has any is returned whatever its size (KIP-74). Budget is this rule. Read never returns a
+	// of the first span that has any is returned whatever its size (KIP-74). Budget implements this rule. Read never returns a
 	// record that a crash could still undo.
 	Read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error)
 

@@ -193,7 +193,7 @@ func (c *cursor) charge(n int) {
 	}
 }
 
-// decompressed is how many bytes were decompressed so far, including bytes that nobody read.
+// decompressed returns how many bytes were decompressed so far, including bytes that nobody read.
 func (c *cursor) decompressed() int {
 	if c.codec == None {
 		return 0

@@ -118,7 +118,7 @@ func checkFrame(raw []byte) error {
 	switch m := int8(raw[atMagic]); m {
 	case magic:
 		return nil
-	case 0, 1: // a message set of before Kafka 0.11: whole, but to no avail
+	case 0, 1: // a message set from before Kafka 0.11: intact, but not supported
 		return invalid("magic %d; only magic %d is understood: use a client of Kafka 0.11 or later", m, magic)
 	default:
 		return corrupt("magic %d; only magic %d is understood", m, magic)
@@ -143,7 +143,7 @@ func decodeHeader(raw []byte) Header {
 	}
 }
 
-// check holds the header to the rules that Kafka's LogValidator has for batches from clients.
+// check checks the header by the rules that Kafka's LogValidator has for batches from clients.
 func (h *Header) check(size int) error {
 	codec := h.Attributes.Codec()
 	switch {
