@@ -96,7 +96,7 @@ func inspect(ctx context.Context, conn *pgx.Conn, p Part) (f facts, err error) {
 	if err != nil || !f.ours || f.server < serverMin {
 		return f, err
 	}
-	// Before version 15 all rows were the log's, and the table had fewer columns.
+	// Before version 15 of the part log, all rows were of that part, and the table had fewer columns.
 	err = conn.QueryRow(ctx, `
 		SELECT coalesce(max(m.number), 0), coalesce((array_agg(m.functions ORDER BY m.number DESC))[1], '')
 		FROM (SELECT number, coalesce(to_jsonb(x) ->> 'part', 'log') AS part, to_jsonb(x) ->> 'functions' AS functions FROM weir.migration x) AS m

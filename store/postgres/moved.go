@@ -21,7 +21,7 @@ type seen struct {
 
 type sight struct {
 	bounds eventlog.Bounds
-	poll   int64 // the last poll that saw it changed
+	poll   int64 // the last poll that found the partition changed
 }
 
 // Moved implements eventlog.Store with one query. It compares the bounds of partitions with those of earlier polls; the

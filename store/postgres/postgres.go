@@ -141,8 +141,8 @@ func (s *Store) step() (context.Context, context.CancelFunc) {
 }
 
 // serverMax is the statement_timeout for statements that we wait answerMax for. The server gives up before we do: so
-// nothing is done after it was reported unknown, and no statement runs on without a client. A transaction pooler does not
-// take it as a session setting.
+// no statement takes effect after its outcome was reported unknown, and none runs on without a client. A transaction
+// pooler does not take it as a session setting.
 func serverMax(answerMax time.Duration) time.Duration { return answerMax * 3 / 4 }
 
 // configure parses a URL without our options into the driver's configuration.

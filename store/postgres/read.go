@@ -149,8 +149,8 @@ func checkSizes(slice *eventlog.Slice, sizes []int) {
 	}
 }
 
-// Seek implements eventlog.Store. It finds the run that has the answer by the runs' summaries, and reads only that run's
-// batches.
+// Seek implements eventlog.Store. It finds the run that has the answer by the runs' summaries, and reads the batches of
+// at most two runs.
 func (s *Store) Seek(ctx context.Context, p eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
 	sql, wanted := `SELECT weir.seek_time($4, $5, $6) WHERE weir.still($1, $2, $3)`, []any{int64(p), int64(goal.At), int64(goal.From)}
 	if goal.Bytes > 0 {

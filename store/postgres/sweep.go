@@ -143,8 +143,8 @@ func (s *Store) fill(ctx context.Context) ([]segment, error) {
 	})
 }
 
-// choose returns the segment to empty, if any. If topics with long and with short retention share segments, the space of
-// the short ones would not be freed. Sealed segments may hold 7/4 of the needed bytes, plus 1/16 of a segment; beyond that
+// choose returns the segment to empty, if any. If topics with long and with short retention share segments, a segment
+// could not be dropped while it has a record with long retention. Sealed segments may hold 7/4 of the needed bytes, plus 1/16 of a segment; beyond that
 // the segment with the lowest needed share is emptied, if that is below 3/5. So moving copies less than 3/5 of what it frees, and moved
 // batches, which are together in segments of survivors, are seldom moved again.
 func choose(segments []segment, full int64) (victim int, found bool) {
@@ -205,7 +205,7 @@ func (s *Store) move(ctx context.Context, victim int) (more bool, err error) {
 func (s *Store) roll(ctx context.Context, survivors bool) error {
 	full := s.opts.SegmentBytes
 	if survivors {
-		full /= 4 // a segment counts as needed as a whole until it is sealed
+		full /= 4 // smaller, because a segment can only be emptied once it is sealed
 	}
 	_, err := s.readPool.Exec(ctx, `SELECT weir.roll($1, $2, $3)`, survivors, full, s.opts.SegmentAge)
 	if err != nil && !rolledBack(err) {

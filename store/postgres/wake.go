@@ -221,7 +221,7 @@ func (s *Store) sendNotification(conn *pgx.Conn) error {
 	return err
 }
 
-// persist runs work again whenever it fails, at longer and longer intervals, until ctx ends. It logs only panics: a
+// persist runs work again whenever it ends, at longer and longer intervals, until ctx ends. It logs only panics: a
 // failure here costs only latency, and the polls report a server that does not answer.
 func (s *Store) persist(ctx context.Context, work func() error) {
 	wait := 100 * time.Millisecond
