@@ -18,7 +18,7 @@ import (
 // busyMax is how long a change waits while another process writes.
 const busyMax = 10 * time.Second
 
-// conn is one connection, used by one goroutine at a time. It uses the driver without database/sql: that saves a copy of
+// conn is one connection, used by one goroutine at a time. It uses the driver without database/sql: that avoids a copy of
 // every blob, and a pool that does not know which connection writes.
 //
 // No statement gets a context that could cancel it halfway. Callers wait, and can give up, only for a conn.

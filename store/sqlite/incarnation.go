@@ -19,8 +19,8 @@ import (
 type identity struct {
 	mu   sync.Mutex // guards what follows
 	file os.FileInfo
-	wal  os.FileInfo          // of the same connections; nil: there was none
-	told eventlog.Incarnation // what Moved returned last; zero before the first
+	wal  os.FileInfo          // the WAL of that file; nil: there was none
+	told eventlog.Incarnation // what Moved returned last; zero before the first call
 }
 
 // opened notes which file the connections have open.
