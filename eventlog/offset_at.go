@@ -10,7 +10,7 @@ import (
 )
 
 // OffsetAt returns the first record of a partition whose timestamp is not before at; found is false if there is none. It
-// makes two store calls, and two more for each batch that has records at or after that time, but only deleted ones.
+// makes two store calls, and two more for each batch whose records at or after that time are all deleted.
 func (l *Log) OffsetAt(ctx context.Context, p Partition, at Timestamp) (m batch.Moment, found bool, err error) {
 	err = l.eachSince(ctx, p, at, func(b Placed, first Offset) (enough bool, err error) {
 		m, found, err = batch.FirstSince(b.Bytes, int64(b.Base), int64(first), int64(at), batch.DefaultMaxDecompressed)

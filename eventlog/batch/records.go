@@ -53,7 +53,7 @@ func (c *cursor) validate(h Header) error {
 		if !c.next(i, &rec) {
 			return c.err
 		}
-		// The sum may overflow: too high it becomes negative, and too low it becomes positive, which only the delta shows.
+		// The sum may overflow: above the maximum it becomes negative, below the minimum positive, which only the delta shows.
 		t := h.BaseTimestamp + rec.Timestamp
 		if t < NoTimestamp || rec.Timestamp < NoTimestamp-h.BaseTimestamp {
 			c.fail("its timestamp is %d %+d; the lowest is %d, for unknown", h.BaseTimestamp, rec.Timestamp, NoTimestamp)
