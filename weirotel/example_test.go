@@ -12,10 +12,10 @@ import (
 	"github.com/weir-log/weir/weirotel"
 )
 
-// The Go library tells OpenTelemetry what it does. A handler's span leads back to the one that published the event.
+// The Go library reports its work to OpenTelemetry. A handler's span links back to the span that published the event.
 func Example() {
 	ctx := context.Background()
-	spans := tracetest.NewInMemoryExporter() // a program sends them to a collector, and has its provider from otel.GetTracerProvider()
+	spans := tracetest.NewInMemoryExporter() // a real program sends spans to a collector, and gets its provider from otel.GetTracerProvider()
 	provider := sdk.NewTracerProvider(sdk.WithSyncer(spans))
 
 	w, err := weir.Open(ctx, "memory:", weir.Options{Tracer: weirotel.New(provider)})

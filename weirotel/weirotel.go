@@ -1,10 +1,10 @@
-// Package weirotel makes OpenTelemetry spans of what weir does. It is given to eventlog.Config.Tracer and to the other
-// places that take an eventlog.Tracer:
+// Package weirotel makes OpenTelemetry spans of what weir does. Pass its Tracer to weir.Options.Tracer, or to any other
+// option that takes an eventlog.Tracer:
 //
 //	tracer := weirotel.New(otel.GetTracerProvider())
 //
-// Spans are named as OpenTelemetry's conventions for messaging ask, such as "publish orders". Between processes they are tied
-// together by W3C Trace Context in the headers of records.
+// Spans are named by OpenTelemetry's conventions for messaging, such as "publish orders". W3C Trace Context in the headers of
+// records links the spans of different processes.
 package weirotel
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// scope names weir among what else makes spans in the program.
+// scope is the instrumentation's name: it distinguishes weir's spans from other spans of the program.
 const scope = "github.com/weir-log/weir"
 
 // Tracer is an eventlog.Tracer whose spans go to OpenTelemetry.
@@ -29,12 +29,12 @@ type Tracer struct {
 
 var _ eventlog.Tracer = (*Tracer)(nil)
 
-// New returns a Tracer whose spans go where the provider sends them.
+// New returns a Tracer whose spans go to the provider.
 func New(provider trace.TracerProvider) *Tracer {
 	return &Tracer{tracer: provider.Tracer(scope)}
 }
 
-// Start implements eventlog.Tracer. A link that names no span by the rules of W3C Trace Context leads nowhere.
+// Start implements eventlog.Tracer. Links that are not valid W3C Trace Context are dropped.
 func (t *Tracer) Start(ctx context.Context, name string, s eventlog.SpanInfo) (context.Context, func(error)) {
 	title := name
 	if s.Topic != "" {
@@ -67,7 +67,7 @@ func kindOf(name string) trace.SpanKind {
 	}
 }
 
-// attributes are named by OpenTelemetry's conventions for messaging, where they have a name.
+// attributes returns a span's attributes, named by OpenTelemetry's conventions for messaging if these have a name.
 func attributes(name string, s eventlog.SpanInfo) []attribute.KeyValue {
 	all := []attribute.KeyValue{attribute.String("messaging.system", "weir"), attribute.String("messaging.operation.name", name)}
 	if s.Topic != "" {
@@ -89,12 +89,12 @@ func links(of []eventlog.TraceContext) []trace.Link {
 	var all []trace.Link
 	for _, tc := range of {
 		ctx := propagation.TraceContext{}.Extract(context.Background(), remote(tc))
-		all = append(all, trace.LinkFromContext(ctx)) // which the SDK drops when it names no span
+		all = append(all, trace.LinkFromContext(ctx)) // the SDK drops the link if it names no span
 	}
 	return all
 }
 
-// headers is a propagation.TextMapCarrier that gathers record headers.
+// headers is a propagation.TextMapCarrier that collects record headers.
 type headers []batch.RecordHeader
 
 func (h *headers) Set(key, value string) {
@@ -104,7 +104,7 @@ func (h *headers) Set(key, value string) {
 func (h *headers) Get(string) string { return "" }
 func (h *headers) Keys() []string    { return nil }
 
-// remote is a propagation.TextMapCarrier of what came with a record.
+// remote is a propagation.TextMapCarrier that reads the trace context of a record.
 type remote eventlog.TraceContext
 
 func (r remote) Get(key string) string {
