@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// closeReserve is what Close keeps of its time, a quarter of it at most, for what follows the handlers: to commit, and to tell the group.
+	// closeReserve is the time that Close keeps to commit and to leave the group after the handlers: at most a quarter of the time it was given.
 	closeReserve = time.Second
 	// cutGrace is how long a handler may take to return after its context ended.
 	cutGrace = 100 * time.Millisecond
 )
 
-// Close ends the consumer in order: no further call of the handler begins, those that run finish, what they handled is
-// committed, and the others of the group go on with the partitions at once. When ctx is about to end, the contexts of handlers
-// that still run are cancelled; whatever does not return then is left behind, its events will be delivered again, and the error
-// names the handler's place. Close returns a second after the end of ctx at the latest. A handler must not call it.
+// Close ends the consumer in order: no further call of the handler begins, running calls finish, what they handled is
+// committed, and other members of the group take over the partitions immediately. When ctx is about to end, the contexts of calls
+// that still run are cancelled. A call that does not return then is left behind: its events will be delivered again, and the error
+// names its partition and offset. Close returns at the latest a second after ctx ends. A handler must not call it.
 func (c *Consumer) Close(ctx context.Context) error {
 	if !c.finish() {
 		select {
@@ -41,7 +41,7 @@ func (c *Consumer) Close(ctx context.Context) error {
 	return wrap(errors.Join(errs...), "close the consumer of group %q", c.sub.Group)
 }
 
-// finish lets no further call of the handler begin. It reports false when that was done before.
+// finish lets no further call of the handler begin. It returns false if finish was called before.
 func (c *Consumer) finish() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,8 +82,8 @@ func (c *Consumer) drain(ctx context.Context, partitions []*partition) (errs []e
 	return errs
 }
 
-// split divides the time that ctx leaves: calls of handlers get the first part, and what must follow gets the rest, which ends
-// with a reserve of its own when ctx was cancelled.
+// split divides the time until ctx ends: calls is for the running handlers, and ends a little earlier if ctx has a deadline. rest is for
+// the commit and what follows, and ends closeReserve after ctx.
 func split(ctx context.Context) (calls, rest context.Context, done func()) {
 	calls, cancelCalls := ctx, context.CancelFunc(func() {})
 	if deadline, ok := ctx.Deadline(); ok {

@@ -11,10 +11,10 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// tell wakes the committer.
+// tell wakes commits.
 func (c *Consumer) tell() { poke(c.dirty) }
 
-// commits commits what was handled until ctx ends: at once after an idle time, else every CommitEvery.
+// commits commits what was handled, until ctx ends: immediately after an idle time, otherwise every CommitEvery.
 func (c *Consumer) commits(ctx context.Context) {
 	failures := 0
 	for {
@@ -42,8 +42,8 @@ func (c *Consumer) commits(ctx context.Context) {
 
 var commitRetry = Retry{First: 100 * time.Millisecond, Max: 5 * time.Second}
 
-// commit commits the partitions' handled offsets in one store call. Without an error all that are still ours are committed. If
-// transactions of the handler should have committed some, it checks first whether they did: one call more for all partitions.
+// commit commits the partitions' handled offsets in one store call. If it returns nil, the offsets of all partitions that are still ours are
+// committed. If transactions of the handler should have committed some of them, it first checks whether they did: one more call for all partitions.
 func (c *Consumer) commit(ctx context.Context, partitions ...*partition) error {
 	if err := c.takeTurn(ctx); err != nil {
 		return err
@@ -55,8 +55,8 @@ func (c *Consumer) commit(ctx context.Context, partitions ...*partition) error {
 	return c.commitNow(ctx, partitions)
 }
 
-// prove checks which offsets of the handler's transactions the group has. If one was rolled back, no later one can commit before the
-// group's offset is repaired: commit_offset refuses it. So committing it now overtakes nothing. The caller holds the turn.
+// prove checks which offsets of the handler's transactions are committed. If a transaction was rolled back, commit_offset refuses all later
+// transactions until the group's offset is repaired. So committing the offset now overtakes nothing. The caller holds the turn.
 func (c *Consumer) prove(ctx context.Context, partitions []*partition) error {
 	var of []*partition
 	var claims []eventlog.Offset
@@ -73,12 +73,12 @@ func (c *Consumer) prove(ctx context.Context, partitions []*partition) error {
 		return err
 	}
 	for i, p := range of {
-		p.proved(claims[i], at[i] >= claims[i]) // above it somebody else committed first: the next transaction will find out
+		p.proved(claims[i], at[i] >= claims[i]) // if it is above the claim, another consumer committed first: the next transaction will find out
 	}
 	return nil
 }
 
-// commitNow commits what is handled and neither committed nor claimed. The caller holds the turn.
+// commitNow commits handled offsets that are neither committed nor claimed by a transaction. The caller holds the turn.
 func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error {
 	var offsets []group.Committed
 	var of []*partition
@@ -100,7 +100,7 @@ func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error
 	if !errors.Is(err, group.ErrFenced) || len(of) == 1 {
 		return err
 	}
-	// One of them is no longer ours, and must not block the others.
+	// One partition is no longer ours, and must not block the other partitions.
 	var errs []error
 	for i, p := range of {
 		switch err := c.member().Commit(ctx, offsets[i:i+1]); {
@@ -113,7 +113,7 @@ func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error
 	return errors.Join(errs...)
 }
 
-// commitLetters publishes dead letters and commits next with them: both or neither, and only once, however often it is tried with
+// commitLetters publishes dead letters and commits next with them: both or neither, and only once, however often it is called with
 // the same mark. Only run calls it.
 func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlog.Offset, mark string, letters []Event) error {
 	// From here on nothing else of the partition is committed: while the outcome is unknown, a commit could move the group back.
@@ -132,7 +132,7 @@ func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlo
 		return c.member().Commit(ctx, offsets, batches...)
 	}, c.log.outgoing(nil, letters)...)
 	if err == nil {
-		p.advance(next) // while nobody else commits, who would move the group back
+		p.advance(next) // under the turn: otherwise another commit could move the group back
 		p.wasCommitted(next)
 	}
 	return err
@@ -150,14 +150,14 @@ func (c *Consumer) takeTurn(ctx context.Context) error {
 
 func (c *Consumer) giveTurn() { <-c.turn }
 
-// positions returns the group's committed offsets in some partitions: one store call. On PostgreSQL that includes what transactions
-// of handlers committed, whether the mover has carried it or not.
+// positions returns the group's committed offsets in some partitions: one store call. It includes what transactions of
+// handlers committed, whether the mover has moved it into the log or not.
 func (c *Consumer) positions(ctx context.Context, partitions ...*partition) ([]eventlog.Offset, error) {
 	of, at := make([]group.TopicPartition, len(partitions)), make([]eventlog.Offset, len(partitions))
 	for i, p := range partitions {
 		of[i] = p.key
 	}
-	found, err := c.log.sql.Positions(ctx, c.sub.Group, of) // on others no handler has transactions of this kind
+	found, err := c.log.sql.Positions(ctx, c.sub.Group, of) // only called on PostgreSQL: on other stores no handler has such transactions
 	for i := range found {
 		at[i] = found[i].Offset
 	}

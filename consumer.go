@@ -21,13 +21,13 @@ type Consumer struct {
 	log    *Log
 	sub    Subscription
 	logger *slog.Logger
-	slots  chan struct{} // limits the calls that run at once; nil: no limit
+	slots  chan struct{} // limits the concurrent calls of the handler; nil: no limit
 
 	stop  context.CancelFunc // ends the consumer's own goroutines, not those of its partitions
-	ended chan struct{}      // closed when these have ended
+	ended chan struct{}      // closed when these goroutines have ended
 	dirty chan struct{}      // receives when there is something to commit
 	again chan struct{}      // receives when the assignment must be read again
-	turn  chan struct{}      // the lock for commits: those of one partition come one after the other
+	turn  chan struct{}      // the lock for commits: commits of one partition come one after the other
 
 	mu         sync.Mutex // guards what follows
 	peer       *group.Peer
@@ -36,13 +36,13 @@ type Consumer struct {
 	closed     bool
 }
 
-// Consume joins the group and starts to deliver events to the subscription's handler. ctx bounds the joining alone; the consumer
-// works until it or the Log is closed. While the store is unavailable it waits.
+// Consume joins the group and starts to deliver events to the subscription's handler. ctx bounds only the joining; the consumer
+// works until it or the Log is closed. While the store is unavailable the consumer waits.
 func (l *Log) Consume(ctx context.Context, sub Subscription) (*Consumer, error) {
 	return l.consume(ctx, sub, false)
 }
 
-// consume is Consume; with paused the consumer begins with all partitions paused.
+// consume is Consume. If paused is true the consumer begins with all partitions paused.
 func (l *Log) consume(ctx context.Context, sub Subscription, paused bool) (*Consumer, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "consume as group %q", sub.Group)
@@ -85,7 +85,7 @@ func (c *Consumer) join(ctx context.Context) (*group.Peer, error) {
 	})
 }
 
-// run works until ctx ends. A consumer that its group has evicted joins it again.
+// run works until ctx ends. If the group evicts the consumer, it joins again.
 func (c *Consumer) run(ctx context.Context) {
 	defer close(c.ended)
 	var work sync.WaitGroup
@@ -142,8 +142,8 @@ func (c *Consumer) rejoin(ctx context.Context) {
 
 var rejoinRetry = Retry{First: 200 * time.Millisecond, Max: 5 * time.Second}
 
-// follow starts, ends and gives back partitions as the assignment says. A partition that was lost and assigned again starts once its
-// old goroutine has ended: this consumer never runs two calls of one partition at once.
+// follow starts, ends and gives back partitions as the assignment says. A partition that was lost and assigned again starts after its
+// old goroutine has ended: this consumer never runs two calls for one partition at the same time.
 func (c *Consumer) follow(ctx context.Context, a group.Assignment) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,9 +168,9 @@ func (c *Consumer) follow(ctx context.Context, a group.Assignment) {
 		}
 	}
 	for _, as := range a.Revoking {
-		if c.partitions[as.TopicPartition] == nil { // this consumer was taken for dead and had let it go; now it is asked back
+		if c.partitions[as.TopicPartition] == nil { // this consumer does not work on it any more: it only has to be given back
 			c.begin(ctx, as)
-			c.partitions[as.TopicPartition].drain() // to be given back
+			c.partitions[as.TopicPartition].drain() // settle gives it back
 		}
 	}
 }
@@ -193,12 +193,12 @@ func (c *Consumer) begin(ctx context.Context, as group.Assigned) {
 	go c.settle(ctx, p)
 }
 
-// settle waits until a partition's goroutine has ended, commits what was handled and gives the partition back.
+// settle waits until a partition's goroutine has ended, then commits what was handled and gives the partition back.
 func (c *Consumer) settle(ctx context.Context, p *partition) {
 	<-p.ended
 	defer p.cut(nil)
-	// A lost partition is not given back: it may return unchanged if nobody took it over. But it is if the group's commit is unknown: its
-	// next holder, perhaps this consumer, starts at the offset in the store.
+	// A lost partition is not given back: the group may assign it to this consumer again, unchanged. But with a commit of unknown outcome it is
+	// given back: then its next holder, perhaps this consumer, starts at the offset in the store.
 	for attempt := 1; ctx.Err() == nil && (!p.isLost() || p.unsure) && !c.isClosed(); attempt++ {
 		err := c.commit(ctx, p)
 		if err == nil {
@@ -262,7 +262,7 @@ func (c *Consumer) isClosed() bool {
 	return c.closed
 }
 
-// isOver reports whether Close has done its work.
+// isOver reports whether the consumer has ended.
 func (c *Consumer) isOver() bool {
 	select {
 	case <-c.ended:

@@ -11,10 +11,10 @@ type Assigned struct {
 	Next      int64 // offset of the next event to be handled
 	Committed int64 // the group's committed offset: where another consumer would start
 	Paused    bool
-	Halted    error // why it has stopped until Resume; nil: it has not
+	Halted    error // why it has halted, until Resume; nil: it has not
 }
 
-// Assigned lists the partitions that this consumer works on at present, by name.
+// Assigned lists the partitions that this consumer works on now, sorted by topic and number.
 func (c *Consumer) Assigned() []Assigned {
 	var list []Assigned
 	for _, p := range c.all() {
@@ -27,7 +27,7 @@ func (c *Consumer) Assigned() []Assigned {
 	return list
 }
 
-// pauses says which partitions are paused in this consumer.
+// pauses records which partitions are paused in this consumer.
 type pauses struct {
 	all    bool
 	except map[TopicPartition]bool // exceptions for single partitions
@@ -53,12 +53,12 @@ func (p *pauses) set(on bool, tps []TopicPartition) {
 	}
 }
 
-// Pause stops the delivery of partitions: all, or those named. When it returns no further call of the handler begins there; it does
-// not wait for a running call. The partitions stay assigned to this consumer. It also applies to partitions that this consumer gets
+// Pause stops the delivery of partitions: all, or those named. After it returns, no further call of the handler begins for them. It does
+// not wait for a running call. The partitions stay assigned to this consumer. Pause also applies to partitions that this consumer gets
 // later, but not to other consumers.
 func (c *Consumer) Pause(tps ...TopicPartition) { c.pause(true, tps) }
 
-// Resume continues paused partitions: all, or those named. Partitions that halted at an event retry it.
+// Resume continues paused partitions: all, or those named. A partition that halted at an event tries the event again.
 func (c *Consumer) Resume(tps ...TopicPartition) { c.pause(false, tps) }
 
 func (c *Consumer) pause(on bool, tps []TopicPartition) {
@@ -72,9 +72,9 @@ func (c *Consumer) pause(on bool, tps []TopicPartition) {
 	}
 }
 
-// Seek moves to another position: in all partitions of this consumer, or in those named, which must be assigned to it. When it
-// returns nil the new position is committed. It does not wait for a running call of the handler, whose result no longer changes the
-// position; so a handler may call Seek. After an error some partitions may have moved; they are committed later.
+// Seek moves partitions to another position: all of this consumer, or those named, which must be assigned to it. If it returns nil,
+// the new position is committed. It does not wait for a running call of the handler, so a handler may call Seek; the result of that call
+// no longer changes the position. After an error some partitions may have moved; their positions are committed later.
 func (c *Consumer) Seek(ctx context.Context, to Position, tps ...TopicPartition) error {
 	if c.isOver() || c.log.over.Load() {
 		return fmt.Errorf("seek to %v: %w", to, ErrClosed)
@@ -98,7 +98,7 @@ func (c *Consumer) Seek(ctx context.Context, to Position, tps ...TopicPartition)
 	for i, p := range partitions {
 		places[i] = place{p.name, p.reader.id}
 	}
-	epoch := c.log.log.LeaderEpoch() // before the offsets: it is not that of what was read last
+	epoch := c.log.log.LeaderEpoch() // read before the offsets: the epoch of what was read last may be older
 	offsets, err := c.log.resolve(ctx, to, places)
 	if err != nil {
 		return fmt.Errorf("seek to %v: %w", to, err)

@@ -11,27 +11,27 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Failure is an event that was given up.
+// Failure describes an event whose handler failed for good.
 type Failure struct {
 	Event       Event
-	Err         error // of the last attempt; a *PanicError if the handler panicked
-	Attempts    int   // how often this process tried
+	Err         error // the error of the last attempt; a *PanicError if the handler panicked
+	Attempts    int   // how often this process tried the event
 	FirstFailed time.Time
 	Group       string
 	Consumer    string // Subscription.Name
 }
 
-// DeadLetter decides what becomes of an event that was given up: it returns what is to be published in its stead, and
-// with nothing the event is dropped, which is logged. With an error the partition halts at the event: the error is logged, and nothing
-// more is delivered of that partition until Consumer.Resume. A DeadLetter that panics halts it as well,
-// and so do dead letters that are refused for good: too large for their topic, or invalid.
+// DeadLetter decides what becomes of an event that failed for good. It returns the dead letters to publish instead. If it
+// returns none, the event is dropped, which is logged. If it returns an error, the partition halts at the event: the error is logged,
+// and no more events of that partition are delivered until Consumer.Resume. The partition also halts if DeadLetter panics,
+// or if a dead letter is too large for its topic or invalid.
 //
-// The event counts as handled once the dead letters are published, which is one change of the log: whatever crashes when, each of them is there once.
+// Publishing the dead letters and committing the event as handled are one change of the log: each dead letter is there once, also after a crash.
 type DeadLetter func(ctx context.Context, f Failure) ([]Event, error)
 
-// ToDeadLetterTopic is the default DeadLetter. It publishes the event to the topic `<topic>.dlt`, with the same key, value and headers and
-// the headers below. The topic is made if there is none, with as many partitions as the event's own, and keeps
-// its events until they are deleted: make it beforehand, or alter it, to have it otherwise.
+// ToDeadLetterTopic is the default DeadLetter. It publishes the event to the topic `<topic>.dlt`, with the same key, value and headers, and
+// with the headers below. If that topic does not exist it is created, with as many partitions as the event's topic and
+// without retention: its events stay until they are deleted. For other settings create it beforehand, or alter it.
 func ToDeadLetterTopic(_ context.Context, f Failure) ([]Event, error) {
 	return []Event{f.DeadLetterEvent()}, nil
 }
@@ -44,9 +44,9 @@ func Halt(context.Context, Failure) ([]Event, error) { return nil, errHalt }
 
 var errHalt = errors.New("the event was given up, and the subscription says to halt there")
 
-// Headers of a dead letter, beside those of the event itself. Times are as in RFC 3339.
+// Headers of a dead letter, in addition to the headers of the event. Times are in RFC 3339.
 const (
-	HeaderReason      = "weir.dlt.reason"       // the last error, at most 4 KiB of it
+	HeaderReason      = "weir.dlt.reason"       // the last error, cut after 4 KiB
 	HeaderAttempts    = "weir.dlt.attempts"     // how often the event was tried
 	HeaderGroup       = "weir.dlt.group"        // the consumer group
 	HeaderConsumer    = "weir.dlt.consumer"     // the consumer's name
@@ -54,12 +54,12 @@ const (
 	HeaderPartition   = "weir.dlt.partition"    //
 	HeaderOffset      = "weir.dlt.offset"       //
 	HeaderTime        = "weir.dlt.time"         // when the event was published
-	HeaderFirstFailed = "weir.dlt.first_failed" // when it failed first
+	HeaderFirstFailed = "weir.dlt.first_failed" // when it failed for the first time
 )
 
 const (
 	deadLetterSuffix = ".dlt"
-	// reasonMax bounds the reason in a header, and deadLetterRoom what a dead letter may be larger than its event.
+	// reasonMax bounds the reason in a header. deadLetterRoom is how much larger than its event a dead letter may be.
 	reasonMax      = 4 << 10
 	deadLetterRoom = 64 << 10
 )
@@ -67,7 +67,7 @@ const (
 // DeadLetterTopic is the name of a topic's dead-letter topic.
 func DeadLetterTopic(topic string) string { return topic + deadLetterSuffix }
 
-// DeadLetterEvent is what ToDeadLetterTopic publishes, for a DeadLetter that wants it a little different. Its time is now.
+// DeadLetterEvent is what ToDeadLetterTopic publishes. A DeadLetter of your own may change it and return it. Its time is that of the publication.
 func (f Failure) DeadLetterEvent() Event {
 	e := f.Event
 	headers := append(make([]Header, 0, len(e.Headers)+9), e.Headers...)
@@ -86,7 +86,7 @@ func (f Failure) DeadLetterEvent() Event {
 	return Event{Topic: DeadLetterTopic(e.Topic), Key: e.Key, Value: e.Value, Headers: headers}
 }
 
-// shorten cuts a text to most bytes, between characters.
+// shorten cuts a text to at most that many bytes, between characters.
 func shorten(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -97,8 +97,8 @@ func shorten(text string, most int) string {
 	return text[:most]
 }
 
-// bury publishes dead letters for an event of the partition, which is then handled up to next. It creates the dead-letter topic if
-// that is missing.
+// bury publishes dead letters for an event, and commits next as the partition's offset with them. If the dead-letter topic is missing,
+// bury creates it.
 func (p *partition) bury(ctx context.Context, next eventlog.Offset, mark string, letters []Event) error {
 	err := p.c.commitLetters(ctx, p, next, mark, letters)
 	if !errors.Is(err, ErrUnknownTopic) {

@@ -17,41 +17,41 @@ var (
 	ErrNoSpace = eventlog.ErrNoSpace
 	// ErrUnsure: the change was sent to the store and the answer was lost. It may have happened.
 	ErrUnsure = eventlog.ErrUnsure
-	// ErrClosed: the Log or the Consumer was closed. After Log.Close every method that can fail returns it, except Close. Until Close
-	// returns, the handlers that it waits for may use the Log.
+	// ErrClosed: the Log or the Consumer was closed. After Log.Close every method that can fail returns it, except Close. While Close
+	// waits for handlers, these may still use the Log.
 	ErrClosed = eventlog.ErrClosed
 	// ErrUnknownTopic: there is no topic of this name. EnsureTopic makes one.
 	ErrUnknownTopic = eventlog.ErrUnknownTopic
-	// ErrTopicDiffers: the topic exists, and differs from what EnsureTopic was given.
+	// ErrTopicDiffers: the topic exists, and differs from what EnsureTopic asked for.
 	ErrTopicDiffers = errors.New("the topic is there and differs")
 	// ErrTooLarge: the events are larger than a limit allows, such as the topic's max.message.bytes.
 	ErrTooLarge = eventlog.ErrTooLarge
-	// ErrKeyReused: PublishOnce got a key that was used before, with other events.
+	// ErrKeyReused: the key of a PublishOnce was used before, with different events.
 	ErrKeyReused = publish.ErrKeyReused
-	// ErrInProgress: other calls of PublishOnce are busy with the key. Trying again may work.
+	// ErrInProgress: another call of PublishOnce is using the key. Trying again may work.
 	ErrInProgress = publish.ErrInProgress
 	// ErrUnknownGroup: there is no such group.
 	ErrUnknownGroup = group.ErrNotFound
 	// ErrGroupInUse: the group has members. Close its consumers first.
 	ErrGroupInUse = group.ErrNotEmpty
-	// ErrMixedGroup: the group has members that speak Kafka's protocol, and those of this library cannot share one with them. Use another name.
+	// ErrMixedGroup: the group has members that use Kafka's protocol, and consumers of this library cannot join them. Use another group name.
 	ErrMixedGroup = group.ErrInconsistentProtocol
-	// ErrNotAssigned: the partition is not assigned to this consumer, or no longer; or Seek moved it while the handler ran.
+	// ErrNotAssigned: the partition is not, or no longer, assigned to this consumer; or Seek moved it while the handler ran.
 	ErrNotAssigned = errors.New("the partition is not assigned to this consumer")
-	// ErrHandled: others have already committed the event's offset, or that of one before it in the batch. Roll back: the consumer
-	// continues after what was handled, whatever the handler returns.
+	// ErrHandled: another consumer has already committed the offset of the event, or of an earlier event of the batch. Roll back: this
+	// consumer continues after the handled events, whatever the handler returns.
 	ErrHandled = errors.New("the event was handled before")
-	// ErrNotPostgres: only PostgreSQL can publish or commit within a transaction of the caller's.
+	// ErrNotPostgres: only on PostgreSQL can weir publish or commit within the caller's transaction.
 	ErrNotPostgres = errors.New("the store is not PostgreSQL")
 )
 
-// InvalidError says what a caller asked for that is not allowed, and why.
+// InvalidError names the value that is not allowed, and says why.
 type InvalidError = eventlog.InvalidError
 
-// PanicError is what a handler's panic becomes. The stack is not in its text: it is logged at the first attempt.
+// PanicError is the error that a handler's panic becomes. Its text does not have the stack, which is logged at the first attempt.
 type PanicError struct {
-	Value any    // what it panicked with
-	Stack []byte // where, as runtime/debug.Stack shows it
+	Value any    // the value of the panic
+	Stack []byte // the stack of the panic, from runtime/debug.Stack
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
@@ -62,7 +62,7 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// Permanent marks a handler's error as final: the event is not tried again, and is a dead letter at once.
+// Permanent marks a handler's error as final: the event is not tried again, and becomes a dead letter immediately.
 // Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
@@ -75,8 +75,8 @@ type permanentError struct{ error }
 
 func (e *permanentError) Unwrap() error { return e.error }
 
-// FailedAt tells which event of a batch failed: those before it count as handled, and are not delivered again.
-// FailedAt(i, Permanent(err)) gives the event up at once.
+// FailedAt marks which event of a batch failed. The events before it count as handled, and are not delivered again.
+// With FailedAt(i, Permanent(err)) the event is not tried again.
 func FailedAt(index int, err error) error {
 	if err == nil {
 		return nil

@@ -6,24 +6,24 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Event is one event: what Publish takes, and what handlers get. An event that was delivered can be published
-// again as it is, under another topic.
+// Event is one event: what Publish takes, and what handlers get. A delivered event can be published
+// again as it is, if you change its Topic.
 type Event struct {
 	Topic   string
-	Key     []byte // events of one key stay in one partition, in the order of their publication; nil: any partition
+	Key     []byte // events with the same key go to the same partition, in the order of their publication; nil: any partition
 	Value   []byte // nil: a tombstone, which is not the same as an empty value
 	Headers []Header
-	Time    time.Time // in milliseconds; zero for Publish: now. Delivered it is zero where the producer gave none
+	Time    time.Time // to the millisecond. Publish: zero means now. A delivered event: zero if the producer set no time
 
-	// Partition and Offset are those of a delivered event. Publish ignores both, except that Options.Partitioner may read Partition.
+	// Partition and Offset are set in a delivered event. Publish ignores both, except that Options.Partitioner may read Partition.
 	Partition int32
 	Offset    int64
 
-	// Attempt counts how often this process delivered the event, from 1. After a restart, or when the partition was
-	// moved to another process, it begins anew.
+	// Attempt counts how often this process delivered the event, from 1. After a restart, or when the partition
+	// moves to another process, it starts at 1 again.
 	Attempt int
 
-	from *partition // which consumer's partition delivered it
+	from *partition // the consumer's partition that delivered it
 }
 
 // Header is one header of an event. Keys may repeat, and their order is kept. A nil value is not the same as an empty one.
@@ -51,9 +51,9 @@ type TopicPartition struct {
 	Partition int32
 }
 
-// Partitioner chooses one of the n partitions of an event's topic, from 0 to n-1. It may be called by many goroutines at once.
-// An answer outside that range refuses the event with an error. It is shown what is published, and Event.Partition as the caller set it.
+// Partitioner chooses one of the n partitions of an event's topic, from 0 to n-1. It may be called concurrently.
+// If the result is outside that range, the event is refused with an error. e has what is published, and Event.Partition as the caller set it.
 type Partitioner func(e *Event, n int) int32
 
-// ByPartitionField is a Partitioner for publishers that choose by themselves: it returns Event.Partition.
+// ByPartitionField is a Partitioner for publishers that choose the partition themselves: it returns Event.Partition.
 func ByPartitionField(e *Event, _ int) int32 { return e.Partition }

@@ -8,13 +8,13 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// Group is a consumer group as it is in the store, whatever its members speak.
+// Group is a consumer group as it is in the store, whatever protocol its members use.
 type Group struct {
 	Name    string
 	State   string // as Kafka names it: Empty, Stable, …
 	Members []Member
-	Offsets []GroupOffset // of the partitions in which it committed something, by topic and partition
-	Lag     int64         // of all these partitions together
+	Offsets []GroupOffset // the committed offsets, sorted by topic and partition
+	Lag     int64         // the sum of the lags in Offsets
 }
 
 // Member is one consumer of a group.
@@ -26,7 +26,7 @@ type Member struct {
 type GroupOffset struct {
 	TopicPartition
 	Committed   int64 // offset of the next event to be handled
-	First, Next int64 // what the partition holds: offsets from First up to Next, without that
+	First, Next int64 // the partition holds the offsets from First up to, but not including, Next
 	Lag         int64 // how many events are still to be handled
 }
 
@@ -46,7 +46,7 @@ func (l *Log) Groups(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Group returns a group in full; ErrUnknownGroup if there is none. It costs a few store calls.
+// Group describes a group; ErrUnknownGroup if there is none. It costs a few store calls.
 func (l *Log) Group(ctx context.Context, name string) (Group, error) {
 	if err := l.usable(); err != nil {
 		return Group{}, wrap(err, "describe group %q", name)
@@ -77,8 +77,8 @@ func (l *Log) Group(ctx context.Context, name string) (Group, error) {
 	return g, nil
 }
 
-// ResetGroup moves a group to another position in a topic: in all its partitions, or in those named. It creates the group if there
-// is none. ErrGroupInUse while it has members: close them, or let each of them Seek.
+// ResetGroup moves a group to another position in a topic: in all partitions of the topic, or in those named. It creates the group if
+// there is none. ErrGroupInUse while the group has members: close its consumers, or let each of them Seek.
 func (l *Log) ResetGroup(ctx context.Context, name, topic string, to Position, partitions ...int32) error {
 	what := func(err error) error { return wrap(err, "reset group %q in topic %q to %v", name, topic, to) }
 	if err := l.usable(); err != nil {
@@ -100,7 +100,7 @@ func (l *Log) ResetGroup(ctx context.Context, name, topic string, to Position, p
 		}
 		places[i] = place{TopicPartition{Topic: topic, Partition: n}, t.Partitions[n]}
 	}
-	epoch := l.log.LeaderEpoch() // before the offsets: if the store loses its end meanwhile, those who begin there are sent back to what it has
+	epoch := l.log.LeaderEpoch() // read before the offsets: if the store is rewound meanwhile, consumers that start there are sent back to its new end
 	offsets, err := l.resolve(ctx, to, places)
 	if err != nil {
 		return what(err)
@@ -118,7 +118,7 @@ func (l *Log) ResetGroup(ctx context.Context, name, topic string, to Position, p
 	return what(err)
 }
 
-// DeleteGroup deletes a group and its offsets: the next consumer of that name starts again. ErrGroupInUse while it has members.
+// DeleteGroup deletes a group and its offsets: a new consumer of that group starts at Subscription.Start. ErrGroupInUse while it has members.
 func (l *Log) DeleteGroup(ctx context.Context, name string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "delete group %q", name)

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// partition is one partition of a consumer. One goroutine reads it, calls the handler, and retries what failed:
+// partition is one partition of a consumer. One goroutine reads it, calls the handler, and retries failed events:
 //
 //	gather ──► call ──► judge ──► handled
 //	   ▲                  │
@@ -23,57 +23,57 @@ type partition struct {
 	c     *Consumer
 	name  TopicPartition
 	key   group.TopicPartition
-	since int32 // the generation that gave it to us
+	since int32 // the group's generation that assigned it to this consumer
 
-	member string // the member that it was assigned to: a consumer that was evicted and joins again is another
+	member string // the member that it was assigned to: a consumer that was evicted and joins again is a new member
 
 	drain context.CancelFunc      // prevents further calls
-	cut   context.CancelCauseFunc // ends the running call's context, too
+	cut   context.CancelCauseFunc // prevents further calls, and ends the context of the running call
 	ended chan struct{}           // closed when the goroutine has ended
 
 	// Owned by run.
 	reader  reader
-	seen    int             // how many of the seeks it has followed
-	trouble trouble         // of the next event
-	alone   eventlog.Offset // events below it are handed over one by one, and tried once
-	unsure  bool            // dead letters may have been committed by an attempt of unknown outcome
+	seen    int             // how many seeks run has applied
+	trouble trouble         // the failures of the next event
+	alone   eventlog.Offset // events below this offset are passed to the handler one by one, and tried only once
+	unsure  bool            // dead letters may have been committed by an attempt with unknown outcome
 
 	mu        sync.Mutex      // guards what follows
 	handled   eventlog.Offset // everything below was handled
-	epoch     int32           // the leader epoch in which that was read
+	epoch     int32           // the leader epoch in which the handled events were read
 	committed eventlog.Offset // the group's committed offset, as last seen
-	claimed   eventlog.Offset // how far the handler's transactions have committed, unless they were rolled back; counts only if above committed
-	sought    bool            // after a seek, or a loss of the store: commit handled, whatever committed says
+	claimed   eventlog.Offset // up to where the handler's transactions have committed, unless they were rolled back; only used if above committed
+	sought    bool            // there was a seek, or the store was rewound: commit handled, also if it is below committed
 	told      bool            // the committer knows that there is something to commit
-	seeks     int             // how many seeks there were
-	lost      bool            // the group assigned it to another member
+	seeks     int             // how many seeks were requested
+	lost      bool            // the group took it from this consumer
 	paused    bool
-	halted    error              // why it has stopped until Resume
+	halted    error              // why it has halted, until Resume; nil: it has not
 	wake      context.CancelFunc // ends run's wait
 	calling   call               // the running call of the handler
-	inTx      eventlog.Offset    // how far the running or last call committed in its own transaction; 0: it did not
-	astray    bool               // its commit found that others had committed before it
-	notOurs   bool               // its commit was refused as the partition is not assigned to this consumer
-	behind    bool               // its commit found the group behind, which has been repaired since
+	inTx      eventlog.Offset    // up to where the running or last call committed in its own transaction; 0: it did not commit
+	astray    bool               // the call's commit found that another consumer had committed first
+	notOurs   bool               // the call's commit was refused because the partition is not assigned to this consumer
+	behind    bool               // the call's commit found the group's offset below handled; it has been repaired since
 }
 
 // call is one call of the handler.
 type call struct {
 	first eventlog.Offset
-	began time.Time // zero: there is none
+	began time.Time // zero: no call is running
 }
 
-// trouble is how an event failed so far.
+// trouble counts the failures of an event.
 type trouble struct {
 	offset   eventlog.Offset
 	attempts int
 	first    time.Time
 }
 
-// errNotNow: the handler was not called, because the partition was paused, sought or left.
+// errNotNow: the call was not made, because the partition was paused, sought, lost or is being closed.
 var errNotNow = errors.New("not now")
 
-// run works until draining is done. Handlers get ctx.
+// run works until draining ends. Handlers get ctx.
 func (p *partition) run(ctx, draining context.Context) {
 	defer close(p.ended)
 	var wait context.Context
@@ -93,12 +93,12 @@ func (p *partition) run(ctx, draining context.Context) {
 	}
 }
 
-// renew applies what was requested of the partition (pause, seek, …). The context ends at the next request.
+// renew applies the requests to the partition (pause, seek, …). The context wait ends at the next request.
 func (p *partition) renew(draining context.Context) (wait context.Context, paused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.wake != nil {
-		p.wake() // so that none is left behind
+		p.wake() // releases the previous context
 	}
 	wait, p.wake = context.WithCancel(draining)
 	if p.seen != p.seeks {
@@ -109,8 +109,8 @@ func (p *partition) renew(draining context.Context) (wait context.Context, pause
 	return wait, p.paused || p.halted != nil
 }
 
-// gather waits for the next events to hand over: MinBatch of them, or those there are after MaxWait. It returns none when wait
-// ended, or when something else must be done first.
+// gather waits for the next events for the handler: MinBatch of them, or those that are there after MaxWait. It returns none if wait
+// has ended, or if nothing could be read.
 func (p *partition) gather(ctx, wait context.Context) []Event {
 	least, most := p.c.sub.MinBatch, p.c.sub.MaxBatch
 	var until time.Time
@@ -148,9 +148,9 @@ func (p *partition) read(ctx, wait context.Context, patience time.Duration) bool
 	var broken *brokenError
 	switch {
 	case outside != nil && p.c.sub.whole && outside.Asked < outside.First:
-		p.reader.next = outside.Asked // to be asked for again
+		p.reader.next = outside.Asked // the next read asks for it again
 		if len(p.reader.queue) > 0 {
-			return false // those before it come first
+			return false // the events before the gap come first
 		}
 		p.lack(outside)
 	case outside != nil:
@@ -159,7 +159,7 @@ func (p *partition) read(ctx, wait context.Context, patience time.Duration) bool
 		return false
 	case errors.As(err, &broken):
 		if len(p.reader.queue) > 0 {
-			return false // those before it come first
+			return false // the events before the broken batch come first
 		}
 		p.giveUp(ctx, wait, p.failure(broken.event(p), broken, 1), broken.next)
 	case err != nil:
@@ -168,28 +168,28 @@ func (p *partition) read(ctx, wait context.Context, patience time.Duration) bool
 		return false
 	}
 	if len(p.reader.queue) == 0 {
-		p.advance(p.reader.next) // past what holds no events
+		p.advance(p.reader.next) // past offsets that hold no events
 	}
 	return true
 }
 
-// goOn notes that the reader goes on elsewhere, as events are not there any more.
+// goOn notes that the reader continues at another offset, because events are not there any more.
 func (p *partition) goOn(outside *eventlog.RangeError) {
 	p.c.logger.Warn("events are not there any more; going on with what is", p.attrs("asked", outside.Asked, "first", outside.First, "next", outside.Next)...)
 	if outside.Asked > outside.Next {
-		p.trouble, p.alone = trouble{}, 0 // of events that are lost
+		p.trouble, p.alone = trouble{}, 0 // they belong to events that are lost
 		p.goBack(outside.Next)
 	}
 }
 
-// lack stops the partition, as events are not there any more that its handler must have.
+// lack halts the partition, because events that its handler must have are not there any more.
 func (p *partition) lack(outside *eventlog.RangeError) {
 	err := fmt.Errorf("%w: topic %q has no events from offset %d to below %d of partition %d: its retention or a deletion of records took them",
 		ErrEventsMissing, p.name.Topic, outside.Asked, outside.First, p.name.Partition)
 	p.c.logger.Error("partition halted: its handler needs events that are gone; Projection.SkipMissing goes on without them",
 		p.attrs("asked", outside.Asked, "first", outside.First)...)
 	p.change(func() {
-		if p.seen == p.seeks { // else somebody went elsewhere meanwhile
+		if p.seen == p.seeks { // otherwise there was a seek meanwhile
 			p.halted = err
 		}
 	})
@@ -198,7 +198,7 @@ func (p *partition) lack(outside *eventlog.RangeError) {
 // readPause is the pause between two attempts to read a partition.
 const readPause = time.Second
 
-// call calls the handler when it is its turn.
+// call waits until one more call may run (Concurrency), and calls the handler.
 func (p *partition) call(ctx, wait context.Context, events []Event) (err error) {
 	if p.c.log.opts.Tracer != nil {
 		var end func(error)
@@ -216,7 +216,7 @@ func (p *partition) call(ctx, wait context.Context, events []Event) (err error) 
 	return p.handle(ctx, events)
 }
 
-// handle calls the handler, and turns its panic into an error.
+// handle calls the handler, and turns a panic into an error.
 func (p *partition) handle(ctx context.Context, events []Event) (err error) {
 	if p.c.log.opts.Tracer != nil {
 		var end func(error)
@@ -234,7 +234,7 @@ func (p *partition) handle(ctx context.Context, events []Event) (err error) {
 	if p.c.sub.Handler != nil {
 		return p.c.sub.Handler(ctx, events[0])
 	}
-	return p.c.sub.BatchHandler(ctx, slices.Clone(events)) // which may sort it, and fail
+	return p.c.sub.BatchHandler(ctx, slices.Clone(events)) // a copy: the handler may sort it and then fail
 }
 
 // span describes a delivery, and the spans that published its events.
@@ -242,7 +242,7 @@ func (p *partition) span(events []Event) eventlog.SpanInfo {
 	return spanOf(eventlog.SpanInfo{Topic: p.name.Topic, Group: p.c.sub.Group}, events)
 }
 
-// spanOf adds events to the description of a span: how many, and the spans that they carry.
+// spanOf adds events to the description of a span: their number, and links to the spans in their headers.
 func spanOf(info eventlog.SpanInfo, events []Event) eventlog.SpanInfo {
 	info.Records = len(events)
 	for i := range events {
@@ -251,7 +251,7 @@ func spanOf(info eventlog.SpanInfo, events []Event) eventlog.SpanInfo {
 	return info
 }
 
-// begin notes that a call begins, unless somebody asked for something else meanwhile.
+// begin notes that a call begins. It returns false if there was another request meanwhile, such as a pause.
 func (p *partition) begin(wait context.Context, events []Event) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -272,13 +272,13 @@ func (p *partition) finish() {
 	p.calling = call{}
 }
 
-// judge decides what happens to events after a call.
+// judge decides, by the result of a call, what happens to its events.
 func (p *partition) judge(ctx, wait context.Context, events []Event, err error) {
 	switch {
-	case err == nil && !p.isAstray(): // else the handler only accepted that others had handled the events
+	case err == nil && !p.isAstray(): // if astray, nil only means that the handler accepted that another consumer handled the events
 		p.took(events)
 		return
-	case errors.Is(err, errNotNow), ctx.Err() != nil, p.reconcile(ctx, wait), p.waitsForGroup(wait): // nobody waits for the result, or it is known
+	case errors.Is(err, errNotNow), ctx.Err() != nil, p.reconcile(ctx, wait), p.waitsForGroup(wait): // the result does not matter, or is known already
 		return
 	}
 	index, told := failedIndex(err, len(events))
@@ -310,8 +310,8 @@ func (p *partition) failure(e Event, err error, attempts int) Failure {
 	return Failure{Event: e, Err: err, Attempts: attempts, FirstFailed: first, Group: p.c.sub.Group, Consumer: p.c.sub.Name}
 }
 
-// giveUp publishes dead letters for an event that failed for good, and goes on at next. If they are refused for good the partition
-// halts.
+// giveUp publishes dead letters for an event that failed for good, and continues at next. If they are refused for good the
+// partition halts.
 func (p *partition) giveUp(ctx, wait context.Context, f Failure, next eventlog.Offset) {
 	letters, err := p.c.deadLetters(ctx, f)
 	if err != nil {
@@ -326,20 +326,20 @@ func (p *partition) giveUp(ctx, wait context.Context, f Failure, next eventlog.O
 			break
 		}
 		patience := wait
-		p.unsure = p.unsure || errors.Is(err, ErrUnsure) // a later attempt does not tell its outcome
+		p.unsure = p.unsure || errors.Is(err, ErrUnsure) // the result of a later attempt does not say what became of this one
 		var invalid *InvalidError
 		switch {
 		case errors.Is(err, errNotNow):
 			return
 		case p.unsure:
-			patience = ctx // else the event might come again when its dead letter is there
+			patience = ctx // otherwise the event might be delivered again although its dead letter was published
 		case errors.Is(err, ErrTooLarge) || errors.As(err, &invalid): // it is refused for good
 			p.halt(f, fmt.Errorf("publish the dead letter: %w", err))
 			return
 		}
 		p.c.logger.Error("a dead letter cannot be published; trying on", p.attrs("offset", f.Event.Offset, "err", err, "reason", f.Err)...)
 		if !sleep(patience, deadLetterRetry.pause(attempt)) {
-			return // it comes again
+			return // the event comes again
 		}
 	}
 	does := "event given up; it is a dead letter"
@@ -355,7 +355,7 @@ func (p *partition) giveUp(ctx, wait context.Context, f Failure, next eventlog.O
 	p.advance(next)
 }
 
-// deadLetterRetry is how dead letters are published that could not be.
+// deadLetterRetry is the pauses between attempts to publish dead letters.
 var deadLetterRetry = Retry{First: pauseFirst, Max: 10 * time.Second}
 
 // halt stops the partition at an event.
@@ -363,7 +363,7 @@ func (p *partition) halt(f Failure, err error) {
 	p.c.logger.Error("partition halted: Resume goes on with the event", p.attrs("offset", f.Event.Offset, "attempts", f.Attempts, "reason", f.Err, "err", err)...)
 	p.trouble = trouble{}
 	p.change(func() {
-		if p.seen == p.seeks { // else somebody went elsewhere meanwhile
+		if p.seen == p.seeks { // otherwise there was a seek meanwhile
 			p.halted = err
 		}
 	})
@@ -378,7 +378,7 @@ func (p *partition) took(events []Event) {
 	}
 }
 
-// advance raises what was handled, unless there was a seek meanwhile. Only run calls it.
+// advance raises the handled offset, unless there was a seek meanwhile. Only run calls it.
 func (p *partition) advance(to eventlog.Offset) {
 	p.mu.Lock()
 	tell := false
@@ -394,10 +394,10 @@ func (p *partition) advance(to eventlog.Offset) {
 	}
 }
 
-// goBack lowers what was handled to where the store lost its end, and has it committed: that the group was there before does not count.
+// goBack lowers the handled offset to the end of a store that was rewound, and has it committed, although it is below the committed offset.
 func (p *partition) goBack(to eventlog.Offset) {
 	p.mu.Lock()
-	if p.seen == p.seeks { // else somebody went elsewhere meanwhile
+	if p.seen == p.seeks { // otherwise there was a seek meanwhile
 		p.sought = p.sought || p.handled > to
 		p.handled, p.epoch, p.claimed = min(p.handled, to), p.reader.epoch, 0
 	}
@@ -405,7 +405,7 @@ func (p *partition) goBack(to eventlog.Offset) {
 	p.c.tell()
 }
 
-// change changes what mu guards, and wakes run.
+// change calls f with mu locked, and wakes run.
 func (p *partition) change(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -415,7 +415,7 @@ func (p *partition) change(f func()) {
 	}
 }
 
-// pause stops the partition, or lets it go on.
+// pause pauses the partition, or resumes it.
 func (p *partition) pause(on bool) {
 	p.change(func() {
 		p.paused = on
@@ -425,7 +425,7 @@ func (p *partition) pause(on bool) {
 	})
 }
 
-// seek moves the partition to another offset, of a leader epoch.
+// seek moves the partition to an offset that was found in a leader epoch.
 func (p *partition) seek(to eventlog.Offset, epoch int32) {
 	p.change(func() {
 		p.seeks++
@@ -436,7 +436,7 @@ func (p *partition) seek(to eventlog.Offset, epoch int32) {
 // lose notes that the partition is not ours any more.
 func (p *partition) lose() { p.change(func() { p.lost = true }) }
 
-// isElsewhere reports whether the result of run's present work no longer matters. Only run calls it.
+// isElsewhere reports whether the partition was sought or lost, so that the result of run's work no longer matters. Only run calls it.
 func (p *partition) isElsewhere() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -449,8 +449,8 @@ func (p *partition) isLost() bool {
 	return p.lost
 }
 
-// uncommitted returns how far the partition was handled, and whether that must be committed; what a transaction of the handler has
-// claimed need not.
+// uncommitted returns the handled offset, and whether it must be committed. It need not if a transaction of the handler has claimed
+// that offset.
 func (p *partition) uncommitted() (c group.Committed, is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -467,20 +467,20 @@ func (p *partition) wasCommitted(upTo eventlog.Offset) {
 	p.committed, p.sought = upTo, false
 }
 
-// unproven returns how far the handler's transactions have committed, unless they were rolled back, and whether that must be
-// checked.
+// unproven returns the offset that the handler's transactions have committed, unless they were rolled back, and whether that must
+// be checked.
 func (p *partition) unproven() (claimed eventlog.Offset, is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.claimed, p.claimed > p.committed && !p.lost
 }
 
-// proved notes whether the group has what was claimed.
+// proved notes whether the claimed offset was found committed.
 func (p *partition) proved(claimed eventlog.Offset, is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.claimed != claimed: // somebody went elsewhere meanwhile
+	case p.claimed != claimed: // there was a seek or another claim meanwhile
 	case is:
 		p.committed = claimed
 	default:
@@ -488,7 +488,7 @@ func (p *partition) proved(claimed eventlog.Offset, is bool) {
 	}
 }
 
-// running returns the running call.
+// running returns the running call; false if none is running.
 func (p *partition) running() (call, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

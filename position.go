@@ -9,7 +9,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Position is a position in a partition: Earliest, which is the zero value, Latest, AtOffset or AtTime.
+// Position is a place in a partition: Earliest (the zero value), Latest, AtOffset or AtTime.
 type Position struct {
 	kind   positionKind
 	offset int64
@@ -35,7 +35,7 @@ var (
 // AtOffset is the event with that offset.
 func AtOffset(offset int64) Position { return Position{kind: atOffset, offset: offset} }
 
-// AtTime is the first event that was published at that time or later; after the newest one if there is none.
+// AtTime is the first event that was published at that time or later; if there is none, it is Latest.
 func AtTime(t time.Time) Position { return Position{kind: atTime, time: t} }
 
 func (p Position) String() string {
@@ -50,7 +50,7 @@ func (p Position) String() string {
 	return "earliest"
 }
 
-// place is a partition by its name and by its number in the store.
+// place is a partition's name and its number in the store.
 type place struct {
 	TopicPartition
 	id eventlog.Partition

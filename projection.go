@@ -17,46 +17,46 @@ import (
 // ErrUnknownProjection: there is no projection of that name. Project makes one.
 var ErrUnknownProjection = stream.ErrUnknownProjection
 
-// ErrEventsMissing: a projection's partition lacks events that were not handled yet, since retention or a deletion of records took them. A
-// partition that halted for it has it in Projector.Halted.
+// ErrEventsMissing: retention or a deletion of records removed events of a partition that a projection has not handled yet. If the partition
+// halted because of that, Projector.Halted has this error.
 var ErrEventsMissing = errors.New("events are missing")
 
-// Projection is a read model: what a handler makes of the events of categories. Name, and one of Handler and BatchHandler, are needed.
+// Projection is a read model that a handler makes from the events of categories. Name, and one of Handler and BatchHandler, are required.
 //
-// A projection is made by runs. A run reads all events from the first on, and makes a read model of its own, such as tables with
-// its number in their names. Readers use what one run made. A higher Version, or RebuildProjection, begins another run beside it,
-// which takes over once it has caught up; then the older one ends.
+// A projection has runs. A run reads all events from the first one on, and makes a read model of its own, such as tables with
+// the run's number in their names. Readers use the read model of one run. A higher Version, or RebuildProjection, begins a new run beside
+// it. When the new run has caught up it takes over, and the old run ends.
 type Projection struct {
-	// Name is the projection's name. All processes that project under one name share the partitions; 1 to 100 bytes.
+	// Name is the projection's name. It has 1 to 100 bytes. All processes that project under one name share the partitions.
 	Name string
-	// Version is the version of the handler, 0 or more. A process works on runs of its own version alone: so an old program goes on
-	// with the read model of its time while a new one makes the next.
+	// Version is the version of the handler, 0 or more. A process works only on runs of its own version: so an old program keeps
+	// its read model up to date while a new program makes the next one.
 	Version int
-	// Categories are read by name. Default: all, also those that are made later.
+	// Categories are the names of the categories to read. Default: all categories, including those that are created later.
 	Categories []string
-	// Handler handles one event. Calls for one stream come one after the other, in the order of its events; those for streams of
-	// different partitions come at the same time. An event may come again, after a crash; with ProjectedEvent.CommitTx what the
-	// handler writes is written exactly once.
+	// Handler handles one event. Calls for one stream come one after the other, in the order of its events; calls for streams in
+	// different partitions run concurrently. After a crash an event may come again. With ProjectedEvent.CommitTx the handler's
+	// writes happen exactly once.
 	Handler func(ctx context.Context, e ProjectedEvent) error
-	// BatchHandler handles up to MaxBatch events of one partition at once, in their order, as Subscription.BatchHandler does. In a
-	// transaction, call CommitTx on the last one.
+	// BatchHandler handles up to MaxBatch events of one partition in one call, in their order, as Subscription.BatchHandler does. In a
+	// transaction, call CommitTx on the last event.
 	BatchHandler func(ctx context.Context, events []ProjectedEvent) error
 	// MaxBatch is the most events that BatchHandler gets. Default 100.
 	MaxBatch int
 	// TakeOver, if not nil, is called when a run has caught up, before readers are told to use it (ProjectionInfo.Run): for example to
-	// rename tables. It may be called more than once, and in several processes at once; a run that has fallen behind meanwhile catches up
-	// first, and then it is called again. So it is after an error.
+	// rename tables. It may be called more than once, and in several processes concurrently. It is called again after it returned an error,
+	// and if the run has fallen behind during the call: then after the run has caught up.
 	TakeOver func(ctx context.Context, run int64) error
 
-	// Retry says how often and how soon an event is handled again when that failed. Default: 15 times, which takes one to two
-	// minutes, so that a restart of a database stops nothing.
+	// Retry says how often and how soon an event is tried again when its handler failed. Default: 15 attempts, which take one to two
+	// minutes, so that the projection survives a restart of its database.
 	Retry Retry
-	// DeadLetter decides what becomes of an event that failed for good. Default Halt: its partition stops there until
-	// ResumeProjection, as a read model that lacks an event is wrong from there on.
+	// DeadLetter decides what becomes of an event that failed for good. Default Halt: its partition halts there until
+	// ResumeProjection, because a read model that lacks an event is wrong from there on.
 	DeadLetter DeadLetter
-	// SkipMissing goes on, with a warning, behind events that a category's topic no longer has: its retention.ms or a deletion of records
-	// took them before they were handled. Default: their partition halts (ErrEventsMissing), also one that lacks its first events when a run
-	// begins, which then does not take over.
+	// SkipMissing skips events that retention or a deletion of records removed before they were handled, and logs a warning. Default: the
+	// partition halts there (ErrEventsMissing), also if its first events are missing when a run begins; that run does not take over while
+	// the partition is halted.
 	SkipMissing bool
 	// Concurrency bounds how many calls of the handler run at once in this process. Default 0: one for each partition.
 	Concurrency int
@@ -68,14 +68,14 @@ type Projection struct {
 type ProjectedEvent struct {
 	StreamEvent
 	Category string
-	Run      int64 // the run that it is handled for: 1 is the first
-	Deleted  bool  // the stream was deleted: there is no such event, and Version and Data say nothing
-	Attempt  int   // counts how often this process delivered it, from 1
+	Run      int64 // the number of the run that the event is handled for, from 1
+	Deleted  bool  // this is no event of the stream: it says that the stream was deleted. Version and Data mean nothing then
+	Attempt  int   // how often this process has delivered it, from 1
 
 	event Event
 }
 
-// CommitTx commits, within the handler's own transaction, that the event was handled. It is Event.CommitTx.
+// CommitTx is Event.CommitTx: it commits, within the handler's own transaction, that the event was handled.
 func (e ProjectedEvent) CommitTx(ctx context.Context, tx PgxTx) error {
 	return e.event.CommitTx(ctx, tx)
 }
@@ -89,17 +89,17 @@ func (e ProjectedEvent) CommitSQLTx(ctx context.Context, tx SQLTx) error {
 type ProjectionRun struct {
 	Number     int64
 	Version    int
-	Categories []string      // none: all
-	Group      string        // the consumer group that makes it
+	Categories []string      // empty: all categories
+	Group      string        // the run's consumer group
 	Lag        int64         // how many records are still to be handled
-	Behind     time.Duration // how old the first of them is in any partition, by its event's Time and this process's clock; 0: there is none. NewStreamEvent.Time sets it, so events of the past look late
+	Behind     time.Duration // the highest age of a partition's first record that is still to be handled, by its Time and this process's clock; 0: there is none. A NewStreamEvent.Time in the past makes it larger
 }
 
 // ProjectionInfo is what is known of a projection.
 type ProjectionInfo struct {
 	Name   string
-	Run    ProjectionRun  // readers use what it made
-	Next   *ProjectionRun // the run that is being made beside it; nil: none is
+	Run    ProjectionRun  // the run whose read model readers use
+	Next   *ProjectionRun // the run that is to take over when it has caught up; nil: there is none
 	Paused bool
 }
 
@@ -115,7 +115,7 @@ func (l *Log) Projections(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// Projection tells what is known of a projection. It costs a few store calls, and one for each partition that has something to be
+// Projection describes a projection. It costs a few store calls, and one more for each partition that has events still to be
 // handled.
 func (l *Log) Projection(ctx context.Context, name string) (ProjectionInfo, error) {
 	if err := l.usable(); err != nil {
@@ -164,7 +164,7 @@ func (l *Log) describeRun(ctx context.Context, run stream.Run) (ProjectionRun, e
 	return r, nil
 }
 
-// appendedAt is the time of the first record from an offset on.
+// appendedAt returns the time of the first record at an offset or after it.
 func (l *Log) appendedAt(ctx context.Context, id eventlog.Partition, from eventlog.Offset) (time.Time, error) {
 	got, err := l.log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: id, From: from, MaxBytes: 1}}})
 	if err != nil || len(got[0].Batches) == 0 {
@@ -175,7 +175,7 @@ func (l *Log) appendedAt(ctx context.Context, id eventlog.Partition, from eventl
 	batch.Patch(raw, int64(first.Base), 0)
 	for r, err := range batch.Records(raw, batch.DefaultMaxDecompressed) {
 		if err != nil {
-			break // a damaged batch is for its readers to tell of
+			break // a damaged batch is reported to its readers, not here
 		}
 		if eventlog.Offset(r.Offset) >= from {
 			return time.UnixMilli(r.Timestamp), nil
@@ -227,7 +227,7 @@ func (l *Log) boundsOf(ctx context.Context, places []projectedPlace) ([]eventlog
 	return l.log.Bounds(ctx, ids...)
 }
 
-// projectedTo returns how far a group has handled partitions; 0 where it has not begun.
+// projectedTo returns the group's committed offsets in partitions; 0 if there is none.
 func (l *Log) projectedTo(ctx context.Context, name string, places []projectedPlace) ([]eventlog.Offset, error) {
 	keys := make([]group.TopicPartition, len(places))
 	for i, p := range places {
@@ -237,7 +237,7 @@ func (l *Log) projectedTo(ctx context.Context, name string, places []projectedPl
 		return nil, nil
 	}
 	at := make([]eventlog.Offset, len(keys))
-	if l.sql != nil { // what handlers committed in their transactions counts before it is carried
+	if l.sql != nil { // this includes what handlers' transactions committed and the mover has not moved yet
 		found, err := l.sql.Positions(ctx, name, keys)
 		for i := range found {
 			at[i] = max(found[i].Offset, 0)
@@ -251,9 +251,9 @@ func (l *Log) projectedTo(ctx context.Context, name string, places []projectedPl
 	return at, err
 }
 
-// AwaitProjection waits until readers of a projection can see all events that a stream had when it was called, and those that came
-// before them in the stream's partition. While another run takes over, both have them. It returns at once for a stream that never was;
-// *InvalidError for a category that the projection does not read.
+// AwaitProjection waits until the projection has handled all events that a stream had at the time of the call, and those before them in
+// the stream's partition. While another run takes over, it waits for both runs. For a stream that never existed it returns immediately.
+// *InvalidError if the projection does not read the category.
 func (l *Log) AwaitProjection(ctx context.Context, name, category, stream string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "await projection %q", name)
@@ -299,7 +299,7 @@ func (l *Log) awaitProjection(ctx context.Context, name, category, stream string
 		case err != nil && ctx.Err() == nil:
 			return err
 		case err == nil && found == nil && now.Run.Group == p.Run.Group && now.TakingOver == p.TakingOver:
-			return nil // the projection is still the same: no other run began to take over while lateRun looked at this one
+			return nil // no other run began to take over while lateRun checked
 		case err == nil:
 			p = now
 		}
@@ -309,7 +309,7 @@ func (l *Log) awaitProjection(ctx context.Context, name, category, stream string
 	}
 }
 
-// lateRun says which run that readers may use has not handled a partition up to an offset; nil: all have.
+// lateRun returns an error that names a run that readers may use and that has not handled a partition up to an offset; nil: all have.
 func (l *Log) lateRun(ctx context.Context, p stream.Projection, category string, place projectedPlace, end eventlog.Offset) (late, err error) {
 	readers := 0
 	for _, run := range p.Runs() {
@@ -318,7 +318,7 @@ func (l *Log) lateRun(ctx context.Context, p stream.Projection, category string,
 		}
 		readers++
 		if run.Group != p.Run.Group && run.Group != p.TakingOver && p.Run.Reads(category) {
-			continue // readers use the other one
+			continue // readers do not use this run
 		}
 		at, err := l.projectedTo(ctx, run.Group, []projectedPlace{place})
 		if err != nil {
@@ -334,7 +334,7 @@ func (l *Log) lateRun(ctx context.Context, p stream.Projection, category string,
 	return late, nil
 }
 
-// whyLate adds what keeps a projection from going on, if that is known soon after ctx has ended.
+// whyLate says what stops a projection, if the store answers within awaitReason; ctx has ended.
 func (l *Log) whyLate(ctx context.Context, p stream.Projection) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), awaitReason)
 	defer cancel()
@@ -348,34 +348,34 @@ func (l *Log) whyLate(ctx context.Context, p stream.Projection) string {
 	return ""
 }
 
-// AwaitProjection asks the store after these pauses.
+// The pauses of AwaitProjection between two store calls: from awaitFirst, doubled up to awaitMax.
 const (
 	awaitFirst = 2 * time.Millisecond
 	awaitMax   = 50 * time.Millisecond
-	// awaitReason is how long it looks for the reason after its context has ended.
+	// awaitReason bounds the search for the reason after the context has ended.
 	awaitReason = 250 * time.Millisecond
 )
 
-// RebuildProjection begins another run of a projection beside the one that readers use. It takes over when it has caught up. If one is
-// being made already, that one goes on.
+// RebuildProjection begins a new run of a projection beside the run that readers use. The new run takes over when it has caught up. If there
+// is a next run already, that run goes on, and no other begins.
 func (l *Log) RebuildProjection(ctx context.Context, name string) error {
 	return l.changeProjection("rebuild", name, func() error { _, err := l.streams.RebuildProjection(ctx, name); return err })
 }
 
-// PauseProjection stops a projection, in all processes within a second, until ResumeProjection. Calls of the handler that run are not
-// waited for.
+// PauseProjection stops a projection, in all processes within a second, until ResumeProjection. It does not wait for running calls of the
+// handler.
 func (l *Log) PauseProjection(ctx context.Context, name string) error {
 	return l.changeProjection("pause", name, func() error { _, err := l.streams.PauseProjection(ctx, name); return err })
 }
 
-// ResumeProjection ends a PauseProjection. Partitions that halted at an event try it again.
+// ResumeProjection ends a PauseProjection. A partition that halted at an event tries the event again.
 func (l *Log) ResumeProjection(ctx context.Context, name string) error {
 	return l.changeProjection("resume", name, func() error { _, err := l.streams.ResumeProjection(ctx, name); return err })
 }
 
-// DeleteProjection forgets a projection and deletes its consumer groups: Project of that name begins anew. What its handlers made
-// stays. Close its projectors in all processes first: ErrGroupInUse, and nothing has changed. A group that cannot be deleted after the
-// projection is logged, and expires: no later run has its name.
+// DeleteProjection deletes a projection and its consumer groups: Project with that name then begins anew. The read models stay. Close its
+// projectors in all processes first; otherwise it returns ErrGroupInUse and changes nothing. If a group cannot be deleted after the
+// projection, this is logged. The group expires later; no later run uses its name.
 func (l *Log) DeleteProjection(ctx context.Context, name string) error {
 	return l.changeProjection("delete", name, func() error {
 		var groups []string
@@ -398,7 +398,7 @@ func (l *Log) DeleteProjection(ctx context.Context, name string) error {
 	})
 }
 
-// unused returns ErrGroupInUse if one of some groups has members.
+// unused returns ErrGroupInUse if any of the groups has members.
 func (l *Log) unused(ctx context.Context, groups []string) error {
 	for _, name := range groups {
 		switch d, err := l.groups.Describe(ctx, name); {

@@ -17,7 +17,7 @@ import (
 const (
 	// projectorPoll is how often a projector looks for changes that other processes made to its projection.
 	projectorPoll = time.Second
-	// caughtUpWithin bounds the age of the ends that a run must reach to take over.
+	// caughtUpWithin is the highest age of a goal. After that a new goal is read from the store.
 	caughtUpWithin = 2 * time.Second
 )
 
@@ -34,7 +34,7 @@ type Projector struct {
 	resumed int64
 	paused  bool
 	goal    goal
-	seen    []string // the groups of runs; those that are over are to be deleted
+	seen    []string // the groups of all runs seen; the group of a run that has ended is deleted
 
 	mu   sync.Mutex // guards runs
 	runs map[int64]*projectorRun
@@ -46,16 +46,16 @@ type projectorRun struct {
 	consumer   *Consumer
 }
 
-// goal is what a run has to reach to take over: where its partitions ended at a time.
+// goal is what a run has to reach to take over: the ends of its partitions, read at the time set.
 type goal struct {
 	run  int64
 	set  time.Time
 	ends map[eventlog.Partition]eventlog.Offset
 }
 
-// Project starts to work on a projection, and creates it if there is none. A Version above those of all runs begins a run beside
-// the one that readers use; an older one works only on its own run, as long as there is one. *InvalidError when the
-// categories differ from those of the same Version. ctx bounds the start alone; the projector works until it or the Log is closed.
+// Project starts to work on a projection, and creates it if there is none. A Version above those of all runs begins a new run beside
+// the run that readers use. With an older Version the projector works only on runs of that Version, if there are any. *InvalidError if the
+// categories differ from those of the same Version. ctx bounds only the start; the projector works until it or the Log is closed.
 func (l *Log) Project(ctx context.Context, p Projection) (*Projector, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "project %q", p.Name)
@@ -92,7 +92,7 @@ func (l *Log) Project(ctx context.Context, p Projection) (*Projector, error) {
 	return j, nil
 }
 
-// checked returns the projection with its defaults, or what is wrong with it.
+// checked returns the projection with its defaults, or an error that says what is wrong with it.
 func (p Projection) checked() (Projection, error) {
 	if p.DeadLetter == nil {
 		p.DeadLetter = Halt
@@ -115,7 +115,7 @@ func (p Projection) checked() (Projection, error) {
 	return p, nil
 }
 
-// Close ends the projector in order, as Consumer.Close does. Other processes go on with its partitions.
+// Close ends the projector in order, as Consumer.Close does. Other processes take over its partitions.
 func (j *Projector) Close(ctx context.Context) error {
 	j.log.mu.Lock()
 	delete(j.log.projectors, j)
@@ -136,7 +136,7 @@ func (j *Projector) Close(ctx context.Context) error {
 	return wrap(errors.Join(late, closeAll(ctx, consumers)), "close the projector of %q", j.p.Name)
 }
 
-// Halted tells which partitions have stopped at an event in this process, and why.
+// Halted returns the partitions that have halted at an event in this process, and why.
 func (j *Projector) Halted() map[TopicPartition]error {
 	halted := make(map[TopicPartition]error)
 	j.mu.Lock()
@@ -162,7 +162,7 @@ func (l *Log) tellProjectors(name string) {
 	}
 }
 
-// work follows what is known of the projection until ctx ends.
+// work calls follow again and again until ctx ends.
 func (j *Projector) work(ctx context.Context) {
 	defer close(j.ended)
 	poll := projectorPoll
@@ -187,7 +187,7 @@ func (j *Projector) work(ctx context.Context) {
 	}
 }
 
-// follow begins, ends and pauses consumers as the projection says, and lets a run take over that has caught up.
+// follow begins, ends and pauses consumers as the projection in the store says. If the next run has caught up, it takes over.
 func (j *Projector) follow(ctx context.Context) error {
 	p, err := j.log.streams.Projection(ctx, j.p.Name)
 	if errors.Is(err, ErrUnknownProjection) {
@@ -227,7 +227,7 @@ func (j *Projector) follow(ctx context.Context) error {
 	return j.deleteGroups(ctx, p)
 }
 
-// obey passes a pause and a resumption on to the consumers.
+// obey pauses or resumes the consumers if the projection was paused or resumed.
 func (j *Projector) obey(p stream.Projection) {
 	again := p.Resumed != j.resumed
 	if !again && p.Paused == j.paused {
@@ -245,7 +245,7 @@ func (j *Projector) obey(p stream.Projection) {
 	}
 }
 
-// begin begins to work on a run, if it has not begun and there is something to read.
+// begin begins to work on a run, unless it has begun already or has no categories.
 func (j *Projector) begin(ctx context.Context, paused bool, run stream.Run) error {
 	j.mu.Lock()
 	_, runs := j.runs[run.Number]
@@ -275,7 +275,7 @@ func (j *Projector) begin(ctx context.Context, paused bool, run stream.Run) erro
 	return nil
 }
 
-// categoriesRead are those that a run gets events of. A category that was deleted and made again counts as another one.
+// categoriesRead caches the categories whose events a run gets. A category that was deleted and created again is a different category.
 type categoriesRead struct {
 	log  *Log
 	mu   sync.Mutex // guards byID
@@ -332,12 +332,12 @@ func (j *Projector) handle(ctx context.Context, run int64, of *categoriesRead, e
 	}
 	err = j.p.BatchHandler(ctx, projected)
 	if failed, told := failedIndex(err, len(projected)); told {
-		return FailedAt(place[failed], err) // the handler's index counts only events of streams
+		return FailedAt(place[failed], err) // the handler's index counts only the events in projected
 	}
 	return err
 }
 
-// endRuns ends the work on all runs that keep does not accept; nil: on all.
+// endRuns ends the work on all runs for which keep returns false; if keep is nil, on all runs.
 func (j *Projector) endRuns(ctx context.Context, keep func(number int64, r *projectorRun) bool) error {
 	j.mu.Lock()
 	var end []*projectorRun
@@ -357,10 +357,10 @@ func (j *Projector) endRuns(ctx context.Context, keep func(number int64, r *proj
 	return errors.Join(errs...)
 }
 
-// endRunTime is how long the handlers of a run that ended may take to return.
+// endRunTime is how long running handlers may take to return when the work on a run ends.
 const endRunTime = 10 * time.Second
 
-// takeOver lets the next run take over once it has handled all that was there a moment ago, and all that the present run has.
+// takeOver lets the next run take over if it has reached a recent goal and has handled all that the current run has handled.
 func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 	places, err := j.log.placesOf(ctx, *p.Next)
 	if err != nil {
@@ -376,7 +376,7 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 	if err != nil || !caughtUp {
 		return err
 	}
-	// From here on AwaitProjection waits for both runs. Who awaited before may have seen more than the next run has: it must catch up again.
+	// From here on AwaitProjection waits for both runs. Earlier calls waited only for the current run, so the next run must catch up with it again.
 	if _, err := j.log.streams.AnnounceTakeOver(ctx, p.Name, p.Next.Number); err != nil {
 		return err
 	}
@@ -387,7 +387,7 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 		if err := recovered.Do(func() error { return j.p.TakeOver(ctx, p.Next.Number) }); err != nil {
 			return fmt.Errorf("run %d has caught up and cannot take over: %w", p.Next.Number, err)
 		}
-		// It may have taken long, and the present run has gone on.
+		// TakeOver may have taken long, and the current run may have handled more events.
 		if caughtUp, err = j.caughtUp(ctx, p, places); err != nil || !caughtUp {
 			return err
 		}
@@ -400,7 +400,7 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 	return nil
 }
 
-// caughtUp reports whether the next run has reached the goal, and all that the present run has handled.
+// caughtUp reports whether the next run has reached the goal and has handled all that the current run has handled.
 func (j *Projector) caughtUp(ctx context.Context, p stream.Projection, places []projectedPlace) (bool, error) {
 	present, err := j.log.projectedTo(ctx, p.Run.Group, places)
 	if err != nil {
@@ -435,8 +435,8 @@ func (j *Projector) newGoal(ctx context.Context, p stream.Projection, places []p
 	return g, nil
 }
 
-// deleteGroups deletes the groups of runs that are over, once they have no members. A group that is left because all processes
-// ended first expires, as every unused group does.
+// deleteGroups deletes the groups of runs that have ended, as soon as the groups have no members. If all processes end before that, the
+// group expires, as every unused group does.
 func (j *Projector) deleteGroups(ctx context.Context, p stream.Projection) error {
 	var made []string
 	for _, run := range p.Runs() {

@@ -7,11 +7,11 @@ import (
 )
 
 // Publish makes the events durable, all of them or none, and returns where each was stored, in their order. Events of one call that
-// go to the same partition stay neighbours there. Single events of many callers share one store call, so there is no need to collect
-// them. The caller must not change the events' bytes afterwards.
+// go to the same partition get consecutive offsets there. Concurrent calls share one store call, so there is no need to collect events.
+// The caller must not change the events' bytes afterwards.
 //
-// ErrUnknownTopic, ErrTooLarge and *InvalidError refuse the events for good; ErrUnavailable and ErrClosed mean that certainly
-// nothing was published, ErrUnsure that perhaps it was.
+// After ErrUnknownTopic, ErrTooLarge and *InvalidError it is of no use to try again. ErrUnavailable and ErrClosed mean that certainly
+// nothing was published, ErrUnsure that the events may have been published.
 func (l *Log) Publish(ctx context.Context, events ...Event) ([]Placed, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "publish %d events", len(events))
@@ -21,8 +21,8 @@ func (l *Log) Publish(ctx context.Context, events ...Event) ([]Placed, error) {
 }
 
 // PublishOnce is Publish under an idempotency key, which makes it safe to retry. For Options.IdempotencyAge a repetition with the
-// same events, from any process, publishes nothing and returns the first call's result, with repeated true. With other events it is
-// ErrKeyReused, with more than 10,000 ErrTooLarge. After ErrUnsure call it again: that returns what happened, or publishes.
+// same events, from any process, publishes nothing and returns the first call's result, with repeated true. With other events it returns
+// ErrKeyReused. More than 10,000 events are ErrTooLarge. After ErrUnsure call it again: it returns the result, or publishes.
 func (l *Log) PublishOnce(ctx context.Context, key string, events ...Event) (placed []Placed, repeated bool, err error) {
 	if err := l.usable(); err != nil {
 		return nil, false, wrap(err, "publish %d events once", len(events))
@@ -32,20 +32,20 @@ func (l *Log) PublishOnce(ctx context.Context, key string, events ...Event) (pla
 	return placed, repeated, err
 }
 
-// outgoing appends what the publisher takes for events to buf.
+// outgoing converts events to those of the publisher, and appends them to buf.
 func (l *Log) outgoing(buf []publish.Event, events []Event) []publish.Event {
 	for i := range events {
 		e := &events[i]
 		out := publish.Event{Topic: e.Topic, Key: e.Key, Value: e.Value, Headers: e.Headers, Time: e.Time}
 		if l.opts.Partitioner != nil {
-			out.Wish = e.Partition // else it is ignored, and so not part of the event
+			out.Wish = e.Partition // without a Partitioner it is ignored
 		}
 		buf = append(buf, out)
 	}
 	return buf
 }
 
-// adapted is the partitioner as the publisher calls it.
+// adapted wraps the partitioner so that the publisher can call it.
 func (p Partitioner) adapted() publish.Partitioner {
 	if p == nil {
 		return nil

@@ -11,13 +11,13 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// EnqueueTx enqueues messages within a transaction of the caller's, on the PostgreSQL database that holds the log: they exist if it commits, and never did if
-// it rolls back, or back to a savepoint before them. They may be claimed a few milliseconds after the commit. It costs one trip, however many they are.
+// EnqueueTx enqueues messages within a transaction of the caller's, on the PostgreSQL database that holds the log: they exist if it commits. They never
+// exist if it rolls back, or rolls back to a savepoint before the call. They can be claimed a few milliseconds after the commit. It costs one trip.
 //
-// It does not say where they are: they have no place before the commit. A message whose unique key another one has then, that is not done, is dropped. A
-// delay counts from this call. Headers and unique keys must be text (UTF-8), header keys must not repeat within a message; a message's Time is that of this
-// call. After any error from the database, such as ErrUnknownQueue or ErrTooLarge, PostgreSQL takes nothing more but a rollback. ErrNotPostgres on any
-// other store.
+// It returns no message ids: weir assigns them after the commit. A message is then dropped if another message that is not done has its unique key. A
+// delay counts from this call, which is also a message's Time. Headers and unique keys must be text (UTF-8); header keys must not repeat within a message.
+// After any error from the database, such as ErrUnknownQueue or ErrTooLarge, PostgreSQL accepts nothing but a rollback. On any other store the error is
+// ErrNotPostgres.
 func (l *Log) EnqueueTx(ctx context.Context, tx PgxTx, name string, messages ...NewMessage) error {
 	return wrap(l.enqueueIn(ctx, pgxExec(tx), name, messages), "enqueue to queue %q in a transaction", name)
 }
@@ -67,12 +67,12 @@ func (l *Log) enqueueIn(ctx context.Context, run exec, name string, messages []N
 	return explain(run(ctx, enqueueEach, name, keys.String(), values.String(), headers.String(), delays.String(), times.String(), priorities.String(), uniques.String()))
 }
 
-// AckTx acknowledges the message within the handler's own transaction, on the PostgreSQL database that holds the log: it is done if the transaction commits. So what
-// the handler writes there, it writes exactly once, whatever crashes when, as long as all workers of the queue acknowledge so. The transaction has to be READ COMMITTED.
+// AckTx acknowledges the message within the handler's own transaction, on the PostgreSQL database that holds the log: the message is done if the transaction
+// commits. If all workers of the queue use AckTx, the handler's writes in that transaction happen exactly once, also after crashes. The transaction must be READ COMMITTED.
 //
-// It may be called while the handler runs, and the transaction must be over when the handler returns. With ErrClaimLost roll back and return it: another worker
-// has handled the message, or has it now. When the handler returns nil the message is done, whatever became of the transaction. When it returns an
-// error the message comes again when its lease has ended, unless the transaction was committed all the same.
+// Call it while the handler runs; the transaction must have ended when the handler returns. After ErrClaimLost roll back and return that error: another worker
+// has handled the message, or has it now. If the handler returns nil the message is done, even if the transaction was rolled back. If it returns an
+// error the message comes again when its lease has ended, unless the transaction was committed.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if _, err := tx.Exec(ctx, `INSERT INTO bills …`); err != nil {
@@ -115,11 +115,11 @@ func (j Job) ackIn(ctx context.Context, run exec) error {
 	return err
 }
 
-// errInDoubt: a handler that failed may have committed its ack, or the server is still about to. The message is left where it is: whoever claims it next,
-// when the lease has ended, finds out.
+// errInDoubt: the handler failed, but its ack may have been committed, or may be soon. The message is neither acked nor nacked: the next claim, after its
+// lease has ended, finds out.
 var errInDoubt = errors.New("it is not known whether its transaction was committed")
 
-// reconcile finds out, after a handler failed, whether its transaction, or another's, was committed all the same: then the message is done.
+// reconcile finds out, after a handler failed, whether its transaction, or that of another worker, has acked the message: then the message is done.
 func (w *Worker) reconcile(j *job, m queue.Message, failed error) error {
 	w.mu.Lock()
 	inTx, mine, isDone := j.inTx, j.acked, j.done

@@ -17,47 +17,47 @@ var (
 	ErrUnknownQueue = queue.ErrUnknownQueue
 	// ErrQueueExists: CreateQueue found a queue of this name.
 	ErrQueueExists = queue.ErrQueueExists
-	// ErrQueueDiffers: the queue is there, and is not as EnsureQueue was told.
+	// ErrQueueDiffers: the queue exists, and differs from what EnsureQueue asked for.
 	ErrQueueDiffers = errors.New("the queue is there and differs")
-	// ErrClaimLost ends the context of a handler whose message others may have: its lease ended, since it could not be extended in time, or the queue was
-	// purged or deleted. Only where a lease ended while the store could not be reached may the message still be this worker's.
+	// ErrClaimLost ends the context of a handler whose message another worker may have: its lease could not be extended in time, or the queue was
+	// purged or deleted. If the lease ended while the store could not be reached, the message may still be this worker's.
 	ErrClaimLost = errors.New("the claim of the message was lost")
 	// ErrHandlerTimeout ends the context of a handler that ran longer than WorkOptions.Timeout.
 	ErrHandlerTimeout = errors.New("the handler ran longer than WorkOptions.Timeout")
 )
 
-// What a queue is made of. docs/queue.md tells what each setting means.
+// Types of work queues. docs/queue.md says what each setting means.
 type (
-	// QueueSettings tell how a queue treats its messages. The zero value of every field means its default.
+	// QueueSettings say how a queue treats its messages. The zero value of a field means its default.
 	QueueSettings = queue.Settings
-	// QueueInfo is a queue as it is.
+	// QueueInfo describes a queue that exists.
 	QueueInfo = queue.Info
-	// QueueStats counts what a queue has.
+	// QueueStats counts the messages of a queue by state.
 	QueueStats = queue.Stats
 	// NewMessage is a message to enqueue.
 	NewMessage = queue.NewMessage
 	// Enqueued says where a message was enqueued.
 	Enqueued = queue.Enqueued
-	// MessageID names a message for as long as it is known.
+	// MessageID is a message's id: it stays the same for the whole life of the message.
 	MessageID = queue.MessageID
-	// Condition is what became of a message.
+	// Condition is the state of a message.
 	Condition = queue.Condition
 	// DeadMessage is a message that a queue gave up.
 	DeadMessage = queue.DeadLetter
 )
 
-// Queue describes a work queue to be made.
+// Queue describes a work queue to create.
 type Queue struct {
 	Name string
-	// Topic is where its messages are. It may be there already, and may have other readers. Default: Name.
+	// Topic holds the queue's messages. It may exist already, and may have other readers. Default: Name.
 	Topic string
-	// Partitions is how many the topic gets if it has to be made. Default 4.
+	// Partitions is the number of partitions of the topic if it must be created. Default 4.
 	Partitions int
 	Settings   QueueSettings
 }
 
-// CreateQueue makes a queue, durably, and its topics where they are not there. ErrQueueExists when the name is taken, *InvalidError when
-// something of it is not allowed. A queue begins with the oldest message that its topic has.
+// CreateQueue creates a queue, durably, and those of its topics that do not exist. ErrQueueExists if the name is taken, *InvalidError if
+// a value is not allowed. The queue begins with the oldest message in its topic.
 func (l *Log) CreateQueue(ctx context.Context, q Queue) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "create queue %q", q.Name)
@@ -66,8 +66,8 @@ func (l *Log) CreateQueue(ctx context.Context, q Queue) error {
 	return err
 }
 
-// EnsureQueue makes the queue if there is none of that name. If there is one it changes nothing: the answer is nil when the topic and every setting that q
-// names are so, and an ErrQueueDiffers that says what is not so else. So every process may call it when it starts.
+// EnsureQueue creates the queue if there is none of that name. If there is one it changes nothing: it returns nil if the topic and all settings that q
+// sets are as in q, otherwise an ErrQueueDiffers that lists the differences. So every process may call it when it starts.
 func (l *Log) EnsureQueue(ctx context.Context, q Queue) error {
 	err := l.CreateQueue(ctx, q)
 	if !errors.Is(err, ErrQueueExists) {
@@ -93,7 +93,7 @@ func (l *Log) EnsureQueue(ctx context.Context, q Queue) error {
 	return nil
 }
 
-// Queue tells what a queue is.
+// Queue describes a queue.
 func (l *Log) Queue(ctx context.Context, name string) (info QueueInfo, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		info, err = q.Now(ctx)
@@ -110,7 +110,7 @@ func (l *Log) Queues(ctx context.Context) ([]QueueInfo, error) {
 	return l.queues.List(ctx)
 }
 
-// AlterQueue lets change edit a queue's settings, durably. It may be called more than once. Every process obeys from the next change of the queue on.
+// AlterQueue lets change edit a queue's settings, durably. change may be called more than once. The settings take effect in every process with its next claim or ack.
 func (l *Log) AlterQueue(ctx context.Context, name string, change func(*QueueSettings) error) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "alter queue %q", name)
@@ -119,7 +119,7 @@ func (l *Log) AlterQueue(ctx context.Context, name string, change func(*QueueSet
 	return err
 }
 
-// PauseQueue stops a queue from giving out messages. Acks and enqueuing go on.
+// PauseQueue stops claims of a queue's messages. Acks and enqueuing go on.
 func (l *Log) PauseQueue(ctx context.Context, name string) error {
 	return l.AlterQueue(ctx, name, func(s *QueueSettings) error { s.Paused = true; return nil })
 }
@@ -129,7 +129,7 @@ func (l *Log) ResumeQueue(ctx context.Context, name string) error {
 	return l.AlterQueue(ctx, name, func(s *QueueSettings) error { s.Paused = false; return nil })
 }
 
-// PurgeQueue gives up all messages that a queue has now: those that wait, are claimed, or are to come later. Its dead letters stay.
+// PurgeQueue discards all messages that a queue has now: ready, claimed, waiting and delayed ones. Its dead letters stay.
 func (l *Log) PurgeQueue(ctx context.Context, name string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "purge queue %q", name)
@@ -137,7 +137,7 @@ func (l *Log) PurgeQueue(ctx context.Context, name string) error {
 	return l.queues.Purge(ctx, name)
 }
 
-// DeleteQueue deletes a queue and all it knows of its messages. Its topics stay: they may have other readers.
+// DeleteQueue deletes a queue and the state of its messages. Its topics stay: they may have other readers.
 func (l *Log) DeleteQueue(ctx context.Context, name string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "delete queue %q", name)
@@ -145,8 +145,8 @@ func (l *Log) DeleteQueue(ctx context.Context, name string) error {
 	return l.queues.Delete(ctx, name)
 }
 
-// Enqueue makes messages durable, all of them or none, and says where each is, in their order. Their bytes must not be changed any more.
-// Errors are those of Publish, and ErrUnknownQueue. After ErrUnsure a message with a unique key may be enqueued again.
+// Enqueue makes messages durable, all of them or none, and returns their ids, in their order. The caller must not change their bytes afterwards.
+// Errors are those of Publish, and ErrUnknownQueue. After ErrUnsure it is safe to enqueue messages with unique keys again.
 func (l *Log) Enqueue(ctx context.Context, name string, messages ...NewMessage) (at []Enqueued, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		at, err = q.Enqueue(ctx, messages...)
@@ -155,7 +155,7 @@ func (l *Log) Enqueue(ctx context.Context, name string, messages ...NewMessage) 
 	return at, err
 }
 
-// QueueStats counts what a queue has: a trip or two for each of its partitions.
+// QueueStats counts a queue's messages: a few store calls, and one for each partition whose oldest message is not cached.
 func (l *Log) QueueStats(ctx context.Context, name string) (stats QueueStats, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		stats, err = q.Stats(ctx)
@@ -164,7 +164,7 @@ func (l *Log) QueueStats(ctx context.Context, name string) (stats QueueStats, er
 	return stats, err
 }
 
-// FindMessage tells what became of a message. It may have to read a good part of the queue.
+// FindMessage returns the state of a message. It may have to read a large part of the queue.
 func (l *Log) FindMessage(ctx context.Context, name string, id MessageID) (found Condition, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		found, err = q.Find(ctx, id)
@@ -173,8 +173,8 @@ func (l *Log) FindMessage(ctx context.Context, name string, id MessageID) (found
 	return found, err
 }
 
-// DeadMessages lists messages that a queue gave up and that were neither redriven nor discarded, oldest first: after DeadMessage.Letter of one, or from the
-// first for the zero id; at most limit, 1000, and about 4 MiB.
+// DeadMessages lists a queue's dead messages that were neither redriven nor discarded, oldest first. It begins after the DeadMessage.Letter given as after;
+// the zero id: with the first. It returns at most limit, at most 1000, and about 4 MiB.
 func (l *Log) DeadMessages(ctx context.Context, name string, after MessageID, limit int) (dead []DeadMessage, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		dead, err = q.DeadLetters(ctx, after, limit)
@@ -183,8 +183,8 @@ func (l *Log) DeadMessages(ctx context.Context, name string, after MessageID, li
 	return dead, err
 }
 
-// Redrive moves dead messages back into their queue, each in one change, with all attempts before them. It says how many: those that were moved or
-// discarded already are none.
+// Redrive moves dead messages back into their queue, each in one change. They have all their attempts again. It returns how many it moved: messages that
+// were already moved or discarded do not count.
 func (l *Log) Redrive(ctx context.Context, name string, dead ...DeadMessage) (moved int, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		moved, err = q.Redrive(ctx, dead...)
@@ -193,7 +193,7 @@ func (l *Log) Redrive(ctx context.Context, name string, dead ...DeadMessage) (mo
 	return moved, err
 }
 
-// RedriveAll moves all dead messages back that there are now, at most so many a second; 0: as fast as it goes.
+// RedriveAll moves all dead messages that exist now back into their queue, at most perSecond; 0: no limit. It returns how many it moved.
 func (l *Log) RedriveAll(ctx context.Context, name string, perSecond float64) (moved int, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		moved, err = q.RedriveAll(ctx, perSecond)
@@ -202,7 +202,7 @@ func (l *Log) RedriveAll(ctx context.Context, name string, perSecond float64) (m
 	return moved, err
 }
 
-// DiscardDead drops dead messages, and says how many.
+// DiscardDead drops dead messages, and returns how many it dropped.
 func (l *Log) DiscardDead(ctx context.Context, name string, dead ...DeadMessage) (dropped int, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		dropped, err = q.Discard(ctx, dead...)

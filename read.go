@@ -8,8 +8,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Read yields the events of one partition, without a group: from a position up to what was the end when Read began. It ends with
-// the first error, also where the store has lost what Read has yielded. Where it lost what was still to come Read ends there, without one.
+// Read yields the events of one partition, without a group: from a position up to what was the end when Read began. It ends with the
+// first error. If the store is rewound meanwhile: an error if it lost yielded events; otherwise Read ends, without one, at the new end.
 //
 //	for e, err := range w.Read(ctx, weir.TopicPartition{Topic: "orders"}, weir.AtTime(yesterday)) {
 //		…
@@ -22,7 +22,7 @@ func (l *Log) Read(ctx context.Context, of TopicPartition, from Position) iter.S
 	}
 }
 
-// read visits events until visit has enough, in which case there is no error.
+// read calls visit for each event. If visit returns false, read ends without an error.
 func (l *Log) read(ctx context.Context, of TopicPartition, from Position, visit func(Event) bool) error {
 	if err := l.usable(); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (l *Log) read(ctx context.Context, of TopicPartition, from Position, visit 
 		before := r.epoch
 		outside, err := r.more(ctx, 0)
 		if outside != nil && outside.Asked > outside.Next {
-			return outside // the store lost its end meanwhile
+			return outside // the store was rewound, and lost events that were yielded
 		}
 		if _, cut, known := l.log.EpochEnd(id, before, end); known && r.epoch != before {
 			end = cut // what follows was published after Read began

@@ -13,9 +13,9 @@ import (
 const (
 	// readBytes is about how much of a partition is read at a time. A batch that is larger comes as a whole.
 	readBytes = 1 << 20
-	// decodedBytes ends a read after the batch that passes it: decompressed, the batches of one read may have a hundred times as many bytes.
+	// decodedBytes ends a read after the batch that exceeds it: decompressed batches may have a hundred times as many bytes as were read.
 	decodedBytes = 16 << 20
-	// readWait is how long one wait for events lasts. Nothing happens at its end: the next one begins.
+	// readWait is how long one wait for events lasts. When it ends, the next wait begins.
 	readWait = time.Minute
 )
 
@@ -25,12 +25,12 @@ type reader struct {
 	of    TopicPartition
 	id    eventlog.Partition
 	from  *partition      // for Event.from
-	next  eventlog.Offset // of the event that follows the queue
-	epoch int32           // the leader epoch in which what comes before next was read
+	next  eventlog.Offset // offset of the event that follows the queue
+	epoch int32           // the leader epoch in which the events before next were read
 	queue []Event         // read, and not yet taken
 }
 
-// brokenError is a run of events that cannot be read: whoever published them compressed them wrongly.
+// brokenError is a range of events that cannot be read: the batch is damaged in the store, or was compressed wrongly by its producer.
 type brokenError struct {
 	from, next eventlog.Offset
 	raw        []byte
@@ -40,20 +40,20 @@ type brokenError struct {
 func (e *brokenError) Error() string { return "the batch cannot be read: " + e.err.Error() }
 func (e *brokenError) Unwrap() error { return e.err }
 
-// event is the one that stands for them.
+// event makes one event that stands for the whole range.
 func (e *brokenError) event(p *partition) Event {
 	return Event{Topic: p.name.Topic, Partition: p.name.Partition, Offset: int64(e.from), Value: e.raw, Attempt: 1, from: p}
 }
 
-// seek goes elsewhere: to an offset of a leader epoch.
+// seek moves the reader to an offset that was found in a leader epoch.
 func (r *reader) seek(to eventlog.Offset, epoch int32) { r.next, r.epoch, r.queue = to, epoch, nil }
 
-// take drops the first n events of the queue. They belong to whoever got them.
+// take drops the first n events of the queue. From now on they belong to the caller.
 func (r *reader) take(n int) { r.queue = r.queue[n:] }
 
-// more waits for events behind those of the queue, and appends them to it; at most for so long, and until ctx ends, neither of which
-// is an error. Where the place is not there any more, because what it held was trimmed, or the store lost it (others may have the
-// offsets since), the reader goes on with the nearest that is, and says so.
+// more waits for the events after the queue, and appends them to it. If there are none within patience, that is not an error. If the
+// offset next is not there any more, because it was trimmed, or because the store was rewound (other events may have the offset now),
+// the reader moves to the nearest offset that is there, and returns outside.
 func (r *reader) more(ctx context.Context, patience time.Duration) (outside *eventlog.RangeError, err error) {
 	got, err := r.log.Fetch(ctx, eventlog.Want{
 		Spans:   []eventlog.Span{{Partition: r.id, From: r.next, MaxBytes: readBytes}},
@@ -77,7 +77,7 @@ func (r *reader) more(ctx context.Context, patience time.Duration) (outside *eve
 	}
 }
 
-// dropLost drops from the queue what the store lost since it was read, and says so. It costs no trip.
+// dropLost drops events from the queue that the store has lost since they were read, and then returns outside. It costs no trip.
 func (r *reader) dropLost() (outside *eventlog.RangeError) {
 	now := r.log.LeaderEpoch()
 	if r.epoch >= now {
@@ -100,7 +100,7 @@ func (r *reader) first() eventlog.Offset {
 	return r.next
 }
 
-// goTo goes on at an offset. What the queue has from there on is dropped.
+// goTo continues at an offset. Events of the queue from that offset on are dropped.
 func (r *reader) goTo(next eventlog.Offset) {
 	r.next = next
 	if i := slices.IndexFunc(r.queue, func(e Event) bool { return eventlog.Offset(e.Offset) >= next }); i >= 0 {
@@ -109,7 +109,7 @@ func (r *reader) goTo(next eventlog.Offset) {
 }
 
 func (r *reader) decodeAll(batches []eventlog.Placed) error {
-	const most = 4096 // a compressed batch may count more records than it has
+	const most = 4096 // a compressed batch may claim more records than it has
 	records := 0
 	for _, b := range batches {
 		records += min(int(b.Records), most)
@@ -129,8 +129,8 @@ func (r *reader) decodeAll(batches []eventlog.Placed) error {
 	return nil
 }
 
-// decode appends the events of a batch to the queue, from r.next on. The bytes are copied: those of the batch are shared with other readers, and
-// handlers may do what they like with their events. size is the memory that they take.
+// decode appends the events of a batch to the queue, from r.next on. The bytes are copied: the batch's bytes are shared with other readers, and
+// handlers may change their events. size is the memory that the events take.
 func (r *reader) decode(b eventlog.Placed) (size int, err error) {
 	end := b.Base + eventlog.Offset(b.Records)
 	if end <= r.next {
@@ -139,7 +139,7 @@ func (r *reader) decode(b eventlog.Placed) (size int, err error) {
 	raw := slices.Clone(b.Bytes)
 	batch.Patch(raw, int64(b.Base), 0)
 	if h, err := batch.Parse(raw); err == nil && h.Attributes.Control() {
-		r.next = end // marks of a broker's own
+		r.next = end // a control batch has no events
 		return 0, nil
 	}
 	for rec, err := range batch.Records(raw, batch.DefaultMaxDecompressed) {

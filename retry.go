@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Retry says how often, and after which pauses, an event is delivered again whose handler failed. The zero value tries 15 times, with pauses of up
-// to 100 ms, 200 ms and so on to 30 s: 100 s all together on average, so that no event is given up because what its handler needs was away for a
-// minute. Later events of its partition wait meanwhile; where they must not, ask for fewer attempts.
+// Retry says how often, and after which pauses, an event is delivered again after its handler failed. The zero value tries 15 times, with pauses of up
+// to 100 ms, 200 ms and so on up to 30 s. All pauses take 100 s on average, so that an outage of a minute makes no dead letters.
+// Later events of the partition wait meanwhile. If they must not wait so long, set fewer attempts.
 type Retry struct {
-	Attempts int           // how often an event is delivered before it is given up; default 15, 1: no retry, negative: for ever
-	First    time.Duration // longest pause after the first attempt, twice as long after each; default 100 ms
-	Max      time.Duration // longest pause of all; default 30 s
+	Attempts int           // how often an event is delivered before it becomes a dead letter; default 15, 1: no retry, negative: for ever
+	First    time.Duration // longest pause after the first attempt; it doubles with each attempt; default 100 ms
+	Max      time.Duration // upper limit of all pauses; default 30 s
 }
 
 const (
@@ -26,8 +26,8 @@ func (r Retry) withDefaults() Retry {
 	return Retry{Attempts: cmp.Or(r.Attempts, attemptsDefault), First: cmp.Or(r.First, pauseFirst), Max: cmp.Or(r.Max, pauseMax)}
 }
 
-// pause is how long to wait after the given number of failed attempts: anything up to the longest pause, so that handlers which
-// failed together do not come back together (full jitter).
+// pause returns how long to wait after so many failed attempts: a random time up to the longest pause, so that handlers that
+// failed together do not retry together (full jitter).
 func (r Retry) pause(attempts int) time.Duration {
 	longest := r.Max
 	if doublings := attempts - 1; doublings < 32 && r.First < r.Max>>doublings {
@@ -36,16 +36,16 @@ func (r Retry) pause(attempts int) time.Duration {
 	return rand.N(max(longest, 1))
 }
 
-// spent reports whether an event that failed so often is given up.
+// spent reports whether so many failed attempts were the last.
 func (r Retry) spent(attempts int) bool { return r.Attempts > 0 && attempts >= r.Attempts }
 
-// isPermanent reports whether a handler said that trying again is of no use.
+// isPermanent reports whether a handler's error says that the event must not be tried again.
 func isPermanent(err error) bool {
 	var permanent *permanentError
 	return errors.As(err, &permanent)
 }
 
-// failedIndex is which event of a batch failed, and whether the handler told. Only the handler's own word counts.
+// failedIndex returns the index of the event that failed, if the handler returned FailedAt with a valid index.
 func failedIndex(err error, events int) (index int, told bool) {
 	var at *failedAtError
 	if !errors.As(err, &at) || at.index < 0 || at.index >= events {

@@ -8,29 +8,29 @@ import (
 
 // Errors of streams.
 var (
-	// ErrConflict: a stream was not at the version that an append expected. It comes as a *ConflictError, which tells where it is.
+	// ErrConflict: a stream was not at the version that an append expected. It comes as a *ConflictError, which has the stream's version.
 	ErrConflict = stream.ErrConflict
 	// ErrUnknownCategory: there is no category of that name. EnsureCategory makes one.
 	ErrUnknownCategory = stream.ErrUnknownCategory
-	// ErrCategoryExists: a topic, or a category, has the name already.
+	// ErrCategoryExists: a topic or a category of this name exists already.
 	ErrCategoryExists = stream.ErrCategoryExists
 	// ErrBoundary: an event with one of the tags of a decision was appended since they were read. Read them again, and decide anew.
 	ErrBoundary = stream.ErrBoundary
-	// ErrArchived: the stream is archived: it can be read, and not appended to until Category.Unarchive.
+	// ErrArchived: the stream is archived: it can be read, but not appended to until Category.Unarchive.
 	ErrArchived = stream.ErrArchived
-	// ErrForgotten: events that an aggregate's state rests on were forgotten, and no snapshot stands for them.
+	// ErrForgotten: events that an aggregate needs for its state were forgotten, and no snapshot includes them.
 	ErrForgotten = stream.ErrForgotten
 	// ErrStreamChanged: events were deleted from the stream while it was read. Read it again.
 	ErrStreamChanged = stream.ErrChanged
-	// ErrEventIDReused: an event with the same id and other content is in the stream.
+	// ErrEventIDReused: the stream has an event with the same id and different content.
 	ErrEventIDReused = stream.ErrIDReused
 )
 
-// What streams are made of. docs/streams.md tells what they promise.
+// Types of streams. docs/streams.md says what streams promise.
 type (
-	// Category is a topic of streams: append to them and read them by its methods. All of them may be called at once.
+	// Category is a topic of streams: its methods append to them and read them. All methods may be called concurrently.
 	Category = stream.Category
-	// CategorySpec describes a category to be made.
+	// CategorySpec describes a category to create.
 	CategorySpec = stream.Spec
 	// StreamEvent is an event of a stream.
 	StreamEvent = stream.Event
@@ -38,7 +38,7 @@ type (
 	NewStreamEvent = stream.NewEvent
 	// ExpectedVersion is the version at which a stream must be for an append: 0 or more, or AnyVersion, NoStream, StreamExists.
 	ExpectedVersion = stream.Expected
-	// StreamAppended tells where events were appended.
+	// StreamAppended says where events were appended.
 	StreamAppended = stream.Appended
 	// StreamPart is what AppendAll appends to one stream.
 	StreamPart = stream.Part
@@ -46,11 +46,11 @@ type (
 	StreamRange = stream.Range
 	// StreamRetention says which events of a stream are kept.
 	StreamRetention = stream.Retention
-	// StreamState is what is known of a stream without its events.
+	// StreamState describes a stream: what weir knows without reading its events.
 	StreamState = stream.State
 	// NamedStream is a stream's name and state.
 	NamedStream = stream.Named
-	// TagBoundary is what was known of tags when their events were read (Category.Tagged, Category.AppendWithin).
+	// TagBoundary is the state of tags when their events were read (Category.Tagged); Category.AppendWithin checks it.
 	TagBoundary = stream.Boundary
 	// StreamSnapshot is the state that the events of a stream below a version add up to.
 	StreamSnapshot = stream.Snapshot
@@ -58,26 +58,26 @@ type (
 	ConflictError = stream.ConflictError
 	// Aggregate decides by the state that a stream's events add up to: load, decide, append, and again after a conflict.
 	Aggregate[S any] = stream.Aggregate[S]
-	// Decided is what became of a decision.
+	// Decided is the result of a decision.
 	Decided[S any] = stream.Done[S]
 )
 
-// Names of common metadata of events, as CloudEvents and most event stores have them. weir gives them no meaning.
+// Names of common metadata of events, as in CloudEvents and most event stores. weir itself does not use them.
 const (
 	EventContentType   = stream.ContentType
 	EventCausationID   = stream.CausationID
 	EventCorrelationID = stream.CorrelationID
 )
 
-// Expectations of an append, beside a version.
+// What an append may expect instead of a version.
 const (
 	AnyVersion   = stream.Any
 	NoStream     = stream.NoStream
 	StreamExists = stream.Exists
 )
 
-// CreateCategory makes a category, durably: a topic for streams. ErrCategoryExists when a topic has the name, *InvalidError when
-// something of it is not allowed.
+// CreateCategory creates a category, durably: a topic for streams. ErrCategoryExists if a topic has the name, *InvalidError if
+// a value is not allowed.
 func (l *Log) CreateCategory(ctx context.Context, spec CategorySpec) (*Category, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "create category %q", spec.Name)
@@ -85,8 +85,8 @@ func (l *Log) CreateCategory(ctx context.Context, spec CategorySpec) (*Category,
 	return l.streams.CreateCategory(ctx, spec)
 }
 
-// EnsureCategory makes a category if there is no topic of that name; one that is there stays as it is. So every process may call it
-// when it starts.
+// EnsureCategory creates the category if there is no topic of that name; an existing category stays as it is. So every process may
+// call it when it starts.
 func (l *Log) EnsureCategory(ctx context.Context, spec CategorySpec) (*Category, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "ensure category %q", spec.Name)
@@ -94,7 +94,7 @@ func (l *Log) EnsureCategory(ctx context.Context, spec CategorySpec) (*Category,
 	return l.streams.EnsureCategory(ctx, spec)
 }
 
-// Category returns a category by name; ErrUnknownCategory.
+// Category returns a category by name; ErrUnknownCategory if there is none.
 func (l *Log) Category(ctx context.Context, name string) (*Category, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "category %q", name)
@@ -110,8 +110,8 @@ func (l *Log) Categories(ctx context.Context) ([]string, error) {
 	return l.streams.Categories(ctx)
 }
 
-// AppendAll appends to several streams, of one category or of several, each of them once: to all of them, or to none. A *ConflictError
-// names the first stream that was not as expected.
+// AppendAll appends to several streams, of one category or of several: to all of them, or to none. Each stream may be named once.
+// A *ConflictError names the first stream that was not at its expected version.
 func (l *Log) AppendAll(ctx context.Context, parts ...StreamPart) ([]StreamAppended, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "append to %d streams", len(parts))

@@ -11,55 +11,55 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Subscription says what a consumer reads and what it does with it. Group, Topics, and one of Handler and BatchHandler are needed; the
-// zero value of everything else is right for many.
+// Subscription says what a consumer reads and what it does with it. Group, Topics, and one of Handler and BatchHandler are required; the
+// zero value of every other field is a sensible default.
 type Subscription struct {
-	// Group is the consumer group. All consumers of one group, in any number of processes, share its partitions; each group gets all events.
+	// Group is the consumer group. All consumers of one group, in any number of processes, share the partitions; each group gets all events.
 	Group string
-	// Topics are read by name. One that is not there yet is read once it is.
+	// Topics are the names of the topics to read. A topic that does not exist yet is read once it is created.
 	Topics []string
-	// Name is what people see of this consumer among the group's members, and in dead letters. Default: the program's name and process number.
+	// Name names this consumer for people: in the list of the group's members and in dead letters. Default: the program's name and process number.
 	Name string
 
-	// Handler handles one event. Calls for one partition come one after the other, in the order of the events; those for different
-	// partitions come at the same time. The event counts as handled when Handler returns nil.
+	// Handler handles one event. Calls for one partition come one after the other, in the order of the events; calls for different
+	// partitions run concurrently. The event counts as handled when Handler returns nil.
 	//
-	// ctx ends when the result does not matter any more: the partition went to another process, because this one was taken for dead; or
-	// the time that Close gave is over.
+	// ctx ends when the result does not matter any more: the group took the partition from this consumer, because its session timed
+	// out; or the time that Close gave is over.
 	Handler func(ctx context.Context, e Event) error
-	// BatchHandler handles up to MaxBatch events of one partition at once, in their order, as Handler handles one. FailedAt tells which
-	// one failed. Without that word all are tried again together, and when the attempts are spent each is tried once more alone, so that
-	// only those that fail by themselves become dead letters.
+	// BatchHandler handles up to MaxBatch events of one partition in one call, in their order, as Handler handles one. Return FailedAt to
+	// say which event failed. After any other error the batch is tried again; after the last attempt each of its events is tried once
+	// more alone, and only the events that fail then become dead letters.
 	BatchHandler func(ctx context.Context, events []Event) error
-	// MinBatch is how many events BatchHandler waits for, MaxWait at most. Default 1: it waits for nothing.
+	// MinBatch is how many events a batch waits for, at most for MaxWait. Default 1: no wait.
 	MinBatch int
 	// MaxBatch is the most events that BatchHandler gets. Default 100.
 	MaxBatch int
-	// MaxWait is how long events wait for others to make MinBatch. Default 1 s.
+	// MaxWait is how long events wait at most until there are MinBatch of them. Default 1 s.
 	MaxWait time.Duration
 
-	// Start is where a partition begins in which the group has no position: Earliest, the default, or Latest. There it has one from then on, also
-	// before it handled anything, so that its lag is known.
+	// Start is where the group begins in a partition in which it has no committed offset: Earliest, the default, or Latest. It commits that
+	// offset immediately, before it handles anything, so that its lag is known.
 	//
-	// Latest is for what is there when the consumer joins and the group has no position in the topic at all. What comes later, a topic or a
-	// partition that RaisePartitions adds, is read from its beginning. So is a partition without a position where the group has one in others of the
-	// topic. A consumer that joins in the moment between the making of a topic and its discovery by the others, a second at most, takes it for one that was there.
+	// Latest applies only to topics that exist when the consumer joins and in which the group has no committed offset at all. Topics that are
+	// created later, and partitions that RaisePartitions adds, are read from their beginning. So is a partition without a committed offset if the group has
+	// one in another partition of the topic. If a consumer joins in the second between the creation of a topic and its discovery by the group, the group may begin at its end.
 	Start Position
-	// Retry says how often and how soon an event is delivered again whose handler failed.
+	// Retry says how often and how soon an event is delivered again after its handler failed.
 	Retry Retry
 	// DeadLetter decides what becomes of an event that failed for good. Default ToDeadLetterTopic.
 	DeadLetter DeadLetter
-	// Concurrency bounds how many calls of the handler run at once in this consumer. Default 0: one for each partition.
+	// Concurrency bounds how many calls of the handler run concurrently in this consumer. Default 0: one for each partition.
 	Concurrency int
 
-	// CommitEvery is the pause between two commits while events are handled: so much may be delivered again after a crash. A commit
-	// is one trip for all partitions. A consumer that was idle commits at once, and Close commits everything. Default 100 ms.
+	// CommitEvery is the pause between two commits while events are handled: events handled since the last commit come again after a crash.
+	// A commit is one trip for all partitions. After an idle time a consumer commits immediately. Close commits everything. Default 100 ms.
 	CommitEvery time.Duration
-	// Session is how long a consumer may be silent before the others of the group take its partitions over, and so about how long its
-	// partitions rest when its process is killed. A handler may take as long as it likes. Default 10 s, at least 1 s.
+	// Session is how long a consumer may be silent before other members of the group take over its partitions. So it is about how long the
+	// partitions rest after its process is killed. A handler may run for longer. Default 10 s, at least 1 s.
 	Session time.Duration
 
-	// whole: the handler gets every event that the partitions ever had. One that lacks the next of them halts (ErrEventsMissing).
+	// whole: the handler must get every event that the partitions ever had. If the next events are missing the partition halts (ErrEventsMissing).
 	whole bool
 }
 
@@ -70,7 +70,7 @@ const (
 	commitEveryDefault = 100 * time.Millisecond
 )
 
-// checked returns the subscription with its defaults, or what is wrong with it.
+// checked returns the subscription with its defaults, or an error that says what is wrong with it.
 func (s Subscription) checked() (Subscription, error) {
 	s.MinBatch, s.MaxBatch = cmp.Or(s.MinBatch, 1), cmp.Or(s.MaxBatch, max(maxBatchDefault, s.MinBatch))
 	s.MaxWait, s.CommitEvery = cmp.Or(s.MaxWait, maxWaitDefault), cmp.Or(s.CommitEvery, commitEveryDefault)

@@ -14,28 +14,28 @@ import (
 // Topic is a topic's definition.
 type Topic struct {
 	Name string
-	// Partitions is how many it has. More of them let more processes share the work; they can be raised later, which moves
-	// keys to other partitions. 0 for EnsureTopic: one, or as many as it has.
+	// Partitions is the number of partitions. More partitions let more processes share the work. The number can be raised later, which
+	// moves keys to other partitions. 0 in EnsureTopic: create the topic with one; accept any number if it exists.
 	Partitions int
-	// Config is what was set of its settings, by Kafka's names: retention.ms, retention.bytes, max.message.bytes,
-	// compression.type, message.timestamp.type, … What is not named has Kafka's default.
+	// Config has the settings that were set, by Kafka's names: retention.ms, retention.bytes, max.message.bytes,
+	// compression.type, message.timestamp.type, … All other settings have Kafka's defaults.
 	Config map[string]string
 }
 
 // EnsureTopic creates the topic if there is none of that name. If there is one it changes nothing: it returns nil if the topic is as
-// t says, else an ErrTopicDiffers that lists the differences. So every process may call it at its start.
+// t says, otherwise an ErrTopicDiffers that lists the differences. So every process may call it when it starts.
 func (l *Log) EnsureTopic(ctx context.Context, t Topic) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "ensure topic %q", t.Name)
 	}
 	spec := eventlog.TopicSpec{Name: t.Name, Partitions: max(t.Partitions, 1), Config: t.Config}
 	if t.Partitions < 0 {
-		spec.Partitions = t.Partitions // to be refused
+		spec.Partitions = t.Partitions // spec.Check refuses it
 	}
 	if err := spec.Check(); err != nil {
 		return fmt.Errorf("ensure topic %q: %w", t.Name, err)
 	}
-	there, err := l.log.TopicNow(ctx, t.Name) // another process may have deleted or changed it, which this process does not know yet
+	there, err := l.log.TopicNow(ctx, t.Name) // from the store: another process may have deleted or changed it, and this process may not know yet
 	if errors.Is(err, eventlog.ErrUnknownTopic) {
 		if _, err = l.log.CreateTopic(ctx, spec); !errors.Is(err, eventlog.ErrTopicExists) {
 			return wrap(err, "ensure topic %q", t.Name)
@@ -55,7 +55,7 @@ func (l *Log) EnsureTopic(ctx context.Context, t Topic) error {
 	return nil
 }
 
-// differs lists what t names and the topic is not.
+// differs lists the settings of t that the topic does not have.
 func (t Topic) differs(there eventlog.Topic) (list []string) {
 	if n := len(there.Partitions); t.Partitions != 0 && t.Partitions != n {
 		list = append(list, fmt.Sprintf("%d partitions where %d were asked for", n, t.Partitions))
@@ -68,13 +68,13 @@ func (t Topic) differs(there eventlog.Topic) (list []string) {
 	return list
 }
 
-// RaisePartitions gives the topic that many partitions; a topic that has them already is left alone. From then on keys may go to
-// other partitions than before, so the order of a key's events is only kept on each side of the change.
+// RaisePartitions raises the topic's number of partitions; nothing changes if it has that many already. From then on keys may go to
+// other partitions than before: a key's events keep their order before the change, and after it, but not across it.
 func (l *Log) RaisePartitions(ctx context.Context, topic string, partitions int) error {
 	err := l.usable()
 	switch {
 	case err != nil:
-	case partitions == 0: // to ChangeTopic: as it is
+	case partitions == 0: // ChangeTopic would take 0 for no change
 		err = &InvalidError{What: "number of partitions", Value: "0", Why: "a topic has one at least"}
 	default:
 		_, err = l.log.ChangeTopic(ctx, topic, eventlog.TopicChange{Partitions: partitions})
@@ -82,7 +82,7 @@ func (l *Log) RaisePartitions(ctx context.Context, topic string, partitions int)
 	return wrap(err, "raise the partitions of topic %q", topic)
 }
 
-// AlterTopic changes settings of a topic. An empty value takes a setting back to its default; what is not named stays.
+// AlterTopic changes settings of a topic. An empty value resets a setting to its default; settings that config does not name stay.
 func (l *Log) AlterTopic(ctx context.Context, topic string, config map[string]string) error {
 	if err := l.usable(); err != nil {
 		return wrap(err, "alter topic %q", topic)
@@ -116,12 +116,12 @@ func (l *Log) Topics(ctx context.Context) ([]Topic, error) {
 	return topics, nil
 }
 
-// Bounds is what a partition holds: the offsets from First up to Next, without that, in about Bytes bytes.
+// Bounds says what a partition holds: the offsets from First up to, but not including, Next, in about Bytes bytes.
 type Bounds struct {
 	First, Next, Bytes int64
 }
 
-// Bounds returns the bounds of a topic's partitions now, by number, in one store call.
+// Bounds returns the current bounds of a topic's partitions, in the order of their numbers: one store call.
 func (l *Log) Bounds(ctx context.Context, topic string) ([]Bounds, error) {
 	if err := l.usable(); err != nil {
 		return nil, wrap(err, "bounds of topic %q", topic)
@@ -144,8 +144,8 @@ func (l *Log) Bounds(ctx context.Context, topic string) ([]Bounds, error) {
 	return list, nil
 }
 
-// DeleteTopic deletes a topic and all its events. When it returns the name is free; groups have no offsets in a new topic of that
-// name. ErrUnknownTopic if there is none. After ErrUnsure it is there as it was, or gone.
+// DeleteTopic deletes a topic and all its events. After that the name is free; groups have no offsets in a new topic of that
+// name. ErrUnknownTopic if there is no such topic. After ErrUnsure the topic is either deleted or unchanged.
 func (l *Log) DeleteTopic(ctx context.Context, topic string) error {
 	err := l.usable()
 	if err == nil {
@@ -154,7 +154,7 @@ func (l *Log) DeleteTopic(ctx context.Context, topic string) error {
 	return wrap(err, "delete topic %q", topic)
 }
 
-// wrap adds to an error what was tried.
+// wrap adds to an error what was tried; nil stays nil.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

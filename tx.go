@@ -41,7 +41,7 @@ var (
 	ackReceipt string
 )
 
-// exec runs a statement in the caller's transaction. All arguments are strings, which every driver can send.
+// exec runs a statement in the caller's transaction. All arguments are strings or nil, which every driver can send.
 type exec func(ctx context.Context, sql string, args ...any) error
 
 func pgxExec(tx PgxTx) exec {
@@ -58,14 +58,14 @@ func sqlExec(tx SQLTx) exec {
 	}
 }
 
-// PublishTx publishes events within a transaction of the caller's, on the PostgreSQL database that holds the log: they exist if it commits,
-// and are discarded if it rolls back, or back to a savepoint before them. They are delivered a few milliseconds after the commit, in
-// the order in which they were published; while the transaction is open it delays nobody's events. It costs one round trip, however
-// many they are.
+// PublishTx publishes events within a transaction of the caller's, on the PostgreSQL database that holds the log: they exist if it
+// commits. They are discarded if it rolls back, or rolls back to a savepoint before the call. They are delivered a few milliseconds after the
+// commit, in the order in which they were published. An open transaction does not delay other events. The call costs one round trip,
+// however many events it has.
 //
-// Headers must be text (UTF-8), header keys must not repeat within an event, and a tombstone needs a key; else an *InvalidError refuses the
-// events, as do a topic's name and an answer of Options.Partitioner that cannot be. An event's Time is not taken: it is that of this call. After any error from the database, such as ErrUnknownTopic or ErrTooLarge,
-// PostgreSQL takes nothing more but a rollback. ErrNotPostgres on any other store.
+// Headers must be text (UTF-8), header keys must not repeat within an event, and a tombstone needs a key. Otherwise an *InvalidError refuses the
+// events, as it does for an invalid topic name or partition of Options.Partitioner. An event's Time is ignored: it gets the time of this call. After any error from the database,
+// such as ErrUnknownTopic or ErrTooLarge, PostgreSQL accepts nothing but a rollback. On any other store the error is ErrNotPostgres.
 func (l *Log) PublishTx(ctx context.Context, tx PgxTx, events ...Event) error {
 	return wrap(l.publishIn(ctx, pgxExec(tx), events), "publish in a transaction")
 }
@@ -93,7 +93,7 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) (err erro
 		defer func() { end(err) }()
 		trace = l.opts.Tracer.Inject(ctx)
 	}
-	alike := true // of one topic, with one set of headers, to go where their keys say
+	alike := true // all have one topic, the same headers and a value, and no Partitioner chooses their partitions
 	first := ""
 	for i := range events {
 		e := &events[i]
@@ -142,7 +142,7 @@ func (l *Log) choose(ctx context.Context, e *Event) (int32, error) {
 	return number, nil
 }
 
-// headersJSON makes the object of an event's headers, which carries the caller's span unless the event brings its own.
+// headersJSON returns an event's headers as a JSON object. It adds the trace headers, unless the event has trace headers of its own.
 func headersJSON(headers, trace []Header) (string, error) {
 	if len(headers) == 0 && len(trace) == 0 {
 		return "{}", nil
@@ -181,10 +181,10 @@ func checkText(what, text string) error {
 	return nil
 }
 
-// octets is the text of a bytea.
+// octets returns bytes as the text of a bytea.
 func octets(b []byte) string { return `\x` + hex.EncodeToString(b) }
 
-// list is the text of a PostgreSQL array.
+// list builds the text of a PostgreSQL array.
 type list struct{ b strings.Builder }
 
 var quoted = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
@@ -198,13 +198,13 @@ func (l *list) add(element string, is bool) {
 		return
 	}
 	l.b.WriteByte('"')
-	_, _ = quoted.WriteString(&l.b, element) // a Builder takes everything
+	_, _ = quoted.WriteString(&l.b, element) // a Builder returns no errors
 	l.b.WriteByte('"')
 }
 
 func (l *list) String() string { return "{" + l.b.String() + "}" }
 
-// explain maps the errors of the functions in the database to ours.
+// explain maps the errors of weir's SQL functions to the errors of this package.
 func explain(err error) error {
 	var state interface{ SQLState() string } // of pgx, and of other drivers
 	if !errors.As(err, &state) {
@@ -229,14 +229,14 @@ func explain(err error) error {
 	return err
 }
 
-// CommitTx commits, within the handler's own transaction on the database that holds the log, that the event and all before it in its partition were
-// handled. So what the handler writes there, it writes exactly once, whatever crashes when. Of a batch, call it on the last event.
-// It may be called while the handler runs, by it, and the transaction must be over when the handler returns; if it gives an error, roll back
-// and return it: with ErrHandled the consumer goes on behind what others have handled.
+// CommitTx commits, within the handler's own transaction on the database that holds the log, that the event and all events before it in its partition
+// were handled. So the handler's writes in that transaction happen exactly once, also after crashes. In a batch, call it on the last event.
+// The handler calls it, and must end the transaction before it returns. If CommitTx returns an error, roll back
+// and return that error. After ErrHandled the consumer continues after the events that another consumer has handled.
 //
-// Here as elsewhere the handler's result decides. When it returns nil the event is handled, whatever became of the transaction: to roll back and
-// return nil skips the event, which is then committed as those are that know no CommitTx. When it returns an error the event comes again,
-// unless the transaction was committed all the same.
+// The handler's result decides. If it returns nil the event counts as handled, even if the transaction was rolled back: a handler that rolls back
+// and returns nil skips the event, whose offset is then committed as without CommitTx. If it returns an error the event comes again,
+// unless the transaction was committed.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if _, err := tx.Exec(ctx, `INSERT INTO bills …`); err != nil {
@@ -281,8 +281,8 @@ func (e Event) commitIn(ctx context.Context, run exec) error {
 	return err
 }
 
-// beginTx commits what was handled before, and returns the group's offset then, unless an earlier transaction was rolled back; nil
-// if this call has already committed one.
+// beginTx commits what was handled before, and returns the offset that the group has if no earlier transaction was rolled back; nil
+// if this call of the handler has already committed an offset.
 func (p *partition) beginTx(ctx context.Context) (from any, err error) {
 	if err := p.c.takeTurn(ctx); err != nil {
 		return nil, err
@@ -302,12 +302,12 @@ func (p *partition) beginTx(ctx context.Context) (from any, err error) {
 	return strconv.FormatInt(int64(max(p.committed, p.claimed)), 10), nil
 }
 
-// errBehind: earlier transactions of the handler, which should have moved the group, were rolled back, and this one came before anybody noticed.
+// errBehind: an earlier transaction that should have raised the group's offset was rolled back, and this transaction came before prove noticed that.
 var errBehind = errors.New("the group was behind, as an earlier transaction of this handler was rolled back, and is not any more: " +
 	"roll this one back as well and return this error, and the event comes again at once")
 
-// catchUp finds out why a commit was refused: others committed first, or the group's offset is behind what this consumer has
-// handled. Then it commits that, if the partition is still ours.
+// catchUp finds out why a commit was refused. Either another consumer committed first, or the group's offset is below what this consumer
+// has handled: then it commits the handled offset, if the partition is still ours.
 func (p *partition) catchUp(ctx context.Context, refused error) error {
 	if err := p.c.takeTurn(ctx); err != nil {
 		return err
@@ -315,7 +315,7 @@ func (p *partition) catchUp(ctx context.Context, refused error) error {
 	defer p.c.giveTurn()
 	at, err := p.c.positions(ctx, p)
 	if err != nil {
-		return fmt.Errorf("%w, after: %v", err, refused) // it is not known yet whether the event was handled
+		return fmt.Errorf("%w, after: %v", err, refused) // so it is unknown whether the event was handled
 	}
 	p.mu.Lock()
 	before := at[0] > p.handled
@@ -347,10 +347,10 @@ func (p *partition) endTx(next eventlog.Offset, err error) {
 	}
 }
 
-// notOursPause is how long a partition waits that the group has given to another, or whose topic is gone: by then the consumer hears of it.
+// notOursPause is how long a partition waits after the group took it, or its topic was deleted: within that time the consumer learns of it.
 const notOursPause = 5 * time.Second
 
-// waitsForGroup waits, after a call whose commit was refused because the partition is not ours, until it is taken away. It tells whether it was.
+// waitsForGroup waits, if the call's commit was refused because the partition is not ours, until the partition is taken away. It returns whether it was refused.
 func (p *partition) waitsForGroup(wait context.Context) bool {
 	p.mu.Lock()
 	notOurs := p.notOurs
@@ -367,8 +367,8 @@ func (p *partition) isAstray() bool {
 	return p.astray
 }
 
-// reconcile finds out, after a call that failed or was refused, whether its transaction was committed all the same, or others were before it. It
-// reports whether the partition goes on elsewhere, or the event comes again as if it had not been delivered.
+// reconcile finds out, after a call that failed or was refused, whether its transaction was committed, or another consumer committed first. It
+// returns true if the failure does not count: the partition continues at the committed offset, or the event comes again.
 func (p *partition) reconcile(ctx, wait context.Context) bool {
 	p.mu.Lock()
 	inTx, astray, behind, handled := p.inTx, p.astray, p.behind, p.handled
@@ -385,7 +385,7 @@ func (p *partition) reconcile(ctx, wait context.Context) bool {
 		return true
 	case at[0] > handled:
 		p.change(func() {
-			if p.seen == p.seeks { // else somebody went elsewhere meanwhile
+			if p.seen == p.seeks { // otherwise there was a seek meanwhile
 				p.seeks++
 				p.handled, p.epoch, p.committed, p.claimed = at[0], epoch, at[0], 0
 			}

@@ -21,24 +21,24 @@ import (
 // Options tune a Log. The zero value is right for nearly everybody.
 type Options struct {
 	// Partitioner chooses the partitions of events that are published. The default is that of Kafka's clients, so that all doors agree:
-	// the key's murmur2 hash; without a key any partition, the same for a while.
+	// the murmur2 hash of the key. Events without a key go to any partition, which stays the same for a while.
 	Partitioner Partitioner
-	// IdempotencyAge is how long PublishOnce knows a key. Default 24 h.
+	// IdempotencyAge is how long PublishOnce remembers a key. Default 24 h.
 	IdempotencyAge time.Duration
 	// TailBytes bounds the memory for recent events, from which consumers near the end are served. Default 64 MiB.
 	TailBytes int64
-	// Poll is how often the store is polled for events of other processes where it cannot notify. Default 250 ms.
+	// Poll is how often the store is polled for events of other processes. A store that notifies is polled sooner. Default 250 ms.
 	Poll time.Duration
 	// Tracer gets spans of publications, flushes, deliveries and handlers. Default: none. weirotel has one for OpenTelemetry.
 	Tracer Tracer
-	// Logger gets the errors that no caller waits for. Default slog.Default().
+	// Logger gets the errors that are returned to no caller. Default slog.Default().
 	Logger *slog.Logger
 }
 
 // Tracer starts spans and puts their context into the headers of events.
 type Tracer = eventlog.Tracer
 
-// Log is an open event log. All methods may be called at once.
+// Log is an open event log. All methods may be called concurrently.
 type Log struct {
 	store     eventlog.Store
 	sql       *sqlfn.Door // nil if the store has no SQL sessions
@@ -61,12 +61,12 @@ type Log struct {
 	consumers  map[*Consumer]struct{}
 	workers    map[*Worker]struct{}
 	projectors map[*Projector]struct{}
-	closed     bool        // no new ones are accepted
-	over       atomic.Bool // everything is closed
+	closed     bool        // no new consumer, worker or projector is accepted
+	over       atomic.Bool // these are closed: all methods now return ErrClosed
 }
 
 // Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE, sqlite:PATH or memory:.
-// It creates missing tables, and needs a few store calls. Call Close afterwards. ctx bounds the opening alone.
+// It creates missing tables, and needs a few store calls. Call Close when you are done. ctx bounds only the opening.
 func Open(ctx context.Context, address string, opts Options) (*Log, error) {
 	opened, err := store.Open(ctx, address, opts.logger())
 	if err != nil {
@@ -86,7 +86,7 @@ func (o Options) logger() *slog.Logger {
 	return o.Logger
 }
 
-// open is Open on a store, which belongs to the Log from here on.
+// open is Open for a store that is already open. From here on the store belongs to the Log.
 func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error) {
 	logger := opts.logger()
 	sql, err := sqlfn.Attach(ctx, store)
@@ -151,7 +151,7 @@ func (l *Log) usable() error {
 	return nil
 }
 
-// Healthy returns nil while the store answers and accepts events, else the reason. It costs no store call.
+// Healthy returns nil while the store answers and accepts events, otherwise the reason. It costs no store call.
 func (l *Log) Healthy() error {
 	if err := l.usable(); err != nil {
 		return err
@@ -160,9 +160,9 @@ func (l *Log) Healthy() error {
 }
 
 // Close stops in order: consumers, projectors and workers finish and commit what they are handling (see Consumer.Close, Worker.Close), published
-// events are flushed, the store is closed. It returns at the latest a second after ctx ends; what is left then continues in the
-// background, and the error says what that is. What was acknowledged is durable in any case. Later calls of all methods that can
-// fail return ErrClosed; a second Close waits like the first.
+// events are flushed, the store is closed. It returns at the latest a second after ctx ends. What has not ended by then continues in
+// the background, and the error names it. Acknowledged events are durable in any case. After Close all methods that can
+// fail return ErrClosed. A second Close waits like the first.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	first := !l.closed

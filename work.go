@@ -17,25 +17,25 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// WorkOptions say which queue is worked and how. Queue and Handler are needed; the zero value of everything else is right for many.
+// WorkOptions say which queue is worked and how. Queue and Handler are required; the zero value of every other field is a sensible default.
 type WorkOptions struct {
 	Queue string
-	// Handler handles one message. With nil the message is done and never comes again. With an error it comes again after the pause that the queue
-	// has for so many failed attempts, or RetryAfter says; after the last attempt, or with Permanent, it becomes a dead letter. A panic is an error.
+	// Handler handles one message. If it returns nil the message is done. If it returns an error the message comes again after the queue's pause
+	// for so many failed attempts, or that of RetryAfter. After the last attempt, or Permanent, it becomes a dead letter. A panic counts as an error.
 	//
-	// ctx ends when the claim was lost (context.Cause is ErrClaimLost) or the time that Close gave is over. An error that the handler returns then does not
-	// count as an attempt, unless it is Permanent: if the message is still this worker's, it is given back and may be claimed at once.
+	// ctx ends when the claim was lost (context.Cause is ErrClaimLost) or the time that Close gave is over. If the handler then returns an error that is not
+	// Permanent, the attempt does not count: if this worker still has the message, it is given back and can be claimed immediately.
 	Handler JobHandler
 	// Timeout is how long the handler may take for one message. After that its ctx ends (context.Cause is an ErrHandlerTimeout), and the error that it returns
-	// counts as a failed attempt. A handler that does not return all the same keeps its message. Default: no limit.
+	// counts as a failed attempt. A handler that does not return then keeps its message. Default: no limit.
 	Timeout time.Duration
 	// Middleware wraps the handler; the first is the outermost.
 	Middleware []func(JobHandler) JobHandler
-	// Concurrency is how many messages are handled at once. Up to as many more are claimed whose handlers have returned, while the store is told so. Default
-	// 10; at most 10,000.
+	// Concurrency is how many messages are handled concurrently. Up to as many more, whose handlers have returned, may wait for the store to record their result.
+	// Default 10; at most 10,000.
 	Concurrency int
-	// Lease is how long a claim lasts; it is extended while the handler runs, so that this is how long a message rests when the process is killed.
-	// Default: the queue's.
+	// Lease is how long a claim lasts. The claim is extended while the handler runs. After a kill of the process a message rests until its lease ends.
+	// Default: the queue's lease.
 	Lease time.Duration
 	// Name is the worker's name, for people. Default: the program's name and process number.
 	Name string
@@ -58,8 +58,8 @@ type Job struct {
 	job  *job
 }
 
-// RetryAfter marks a handler's error: the message comes again after this pause, and not after the queue's own. It counts as an attempt.
-// RetryAfter(d, nil) is an error as well.
+// RetryAfter marks a handler's error: the message comes again after this pause instead of the queue's own. The attempt counts.
+// RetryAfter(d, nil) is an error, too.
 func RetryAfter(pause time.Duration, err error) error {
 	return &retryAfterError{pause, cmp.Or(err, errors.New("later"))}
 }
@@ -81,42 +81,42 @@ const (
 	extendTimeout  = 10 * time.Second
 )
 
-// Worker handles a queue's messages. Its methods may be called at once.
+// Worker handles a queue's messages. Its methods may be called concurrently.
 type Worker struct {
 	log     *Log
 	opts    WorkOptions
 	handler JobHandler
 	slots   chan struct{} // a value for each message whose handler has not returned, or that is about to be claimed
-	answers chan struct{} // a value for each message whose handler has returned, and that is acked or nacked; as many as slots
-	handled chan *job     // those to be acked, many in one call
+	answers chan struct{} // a value for each message whose handler has returned and that is being acked or nacked; as many as slots
+	handled chan *job     // the messages to ack, many in one call
 
 	stopping chan struct{} // closed when no more messages are to be claimed
 	stop     func()
 	cut      context.CancelCauseFunc // ends the handlers' contexts
-	ended    chan struct{}           // closed when all that the worker does has ended
+	ended    chan struct{}           // closed when all goroutines of the worker have ended
 
 	mu      sync.Mutex // guards running
 	running map[string]*job
 }
 
-// job is a message that is being handled, or whose queue is being told what became of it.
+// job is a message that is being handled, acked or nacked.
 type job struct {
 	id      MessageID
 	receipt string
 	cut     context.Context // ends when the worker's time is over
 	until   time.Time       // the lease ends at this time or later, by this machine's clock
-	over    *time.Timer     // ends the handler's context at until
+	over    *time.Timer     // calls lose when the time until has come
 	lose    context.CancelCauseFunc
-	end     func() // is called when the worker has done all it can for the message
+	end     func() // is called when the worker has finished with the message
 	cutOff  bool   // the handler failed after its context had ended: the attempt does not count
 	inTx    bool   // AckTx was called
 	acked   bool   // AckTx succeeded: the message is done if its transaction commits
-	done    bool   // the transaction of AckTx was committed, and the queue knows
+	done    bool   // the transaction of AckTx was committed: the queue has the message as done
 }
 
-// Work starts to claim messages of a queue and to call the handler for each. ctx bounds the start alone; the worker works until it
-// or the Log is closed. While the store is unavailable it waits. Any number of workers, in any number of processes, may work on one
-// queue.
+// Work starts to claim messages of a queue and to call the handler for each. ctx bounds only the start; the worker works until it
+// or the Log is closed. While the store is unavailable the worker waits. Any number of workers, in any number of processes, may work on
+// one queue.
 func (l *Log) Work(ctx context.Context, opts WorkOptions) (*Worker, error) {
 	opts.Concurrency = cmp.Or(opts.Concurrency, workersDefault)
 	switch {
@@ -161,10 +161,10 @@ func (l *Log) Work(ctx context.Context, opts WorkOptions) (*Worker, error) {
 	return w, nil
 }
 
-// Close ends the worker in order: no more messages are claimed, and handlers that run finish and are answered for. When ctx ends the contexts of those that still
-// run are cancelled. If they return an error their messages are given back, and the attempt does not count; whatever does not return is left
-// behind, and its message comes again when its lease ends. Close returns a second after
-// the end of ctx at the latest. A handler must not call it.
+// Close ends the worker in order: no more messages are claimed, running handlers finish, and their messages are acked or nacked. When ctx is about to end, the
+// contexts of handlers that still run are cancelled. If such a handler then returns an error, its message is given back and the attempt does not
+// count. A handler that does not return is left behind: its message comes again when its lease ends. Close returns
+// at the latest a second after ctx ends. A handler must not call it.
 func (w *Worker) Close(ctx context.Context) error {
 	w.stop()
 	w.log.mu.Lock()
@@ -230,7 +230,7 @@ func (w *Worker) run(ctx context.Context) {
 	extending.Wait()
 }
 
-// free takes the slots that are free, at least one; 0: the worker is stopped.
+// free waits for a free slot, then takes all free slots and returns their number; 0: the worker is stopped.
 func (w *Worker) free() (n int) {
 	select {
 	case <-w.stopping:
@@ -252,7 +252,7 @@ func (w *Worker) free() (n int) {
 	return n
 }
 
-// claim waits for messages. Their leases were counted from no earlier than asked on.
+// claim waits for messages. Their leases began at asked or later.
 func (w *Worker) claim(ctx context.Context, most int) (messages []queue.Message, asked time.Time, err error) {
 	err = w.log.withQueue(ctx, w.opts.Queue, func(q *queue.Queue) error {
 		messages, err = q.Claim(ctx, queue.Claim{Max: most, Lease: w.opts.Lease, Wait: claimWait, Worker: w.opts.Name, Stop: w.stopping,
@@ -265,8 +265,8 @@ func (w *Worker) claim(ctx context.Context, most int) (messages []queue.Message,
 // claimRoom bounds the bytes of messages of one claim.
 const claimRoom = 16 << 20
 
-// handle calls the handler for one message, and has the queue told what became of it. The slot is free when the handler has returned: so the next message is
-// claimed while the store is told, often in one commit with that.
+// handle calls the handler for one message, then acks or nacks the message. The slot is free as soon as the handler has returned: so the next message is
+// claimed while the ack is on its way, often in the same commit.
 func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time, end func()) {
 	j := &job{id: m.ID, receipt: m.Receipt, cut: ctx, until: asked.Add(w.opts.Lease), end: end}
 	ctx, j.lose = context.WithCancelCause(ctx)
@@ -291,7 +291,7 @@ func (w *Worker) handle(ctx context.Context, m queue.Message, asked time.Time, e
 	}
 }
 
-// callInTime runs the handler for Timeout at most, if there is one. The error says so where it took longer.
+// callInTime runs the handler with the limit Timeout, if it is set. If the handler took longer and failed, the error says so.
 func (w *Worker) callInTime(ctx context.Context, j *job, m queue.Message) error {
 	if w.opts.Timeout == 0 {
 		return w.call(ctx, j, m)
@@ -305,7 +305,7 @@ func (w *Worker) callInTime(ctx context.Context, j *job, m queue.Message) error 
 	return err
 }
 
-// call runs the handler. Its panic is an error.
+// call runs the handler, and turns a panic into an error.
 func (w *Worker) call(ctx context.Context, j *job, m queue.Message) (err error) {
 	if tracer := w.log.opts.Tracer; tracer != nil {
 		info := eventlog.SpanInfo{Topic: m.Topic, Group: w.opts.Queue, Records: 1}
@@ -325,7 +325,7 @@ func (w *Worker) call(ctx context.Context, j *job, m queue.Message) (err error) 
 	return w.handler(ctx, Job{Queue: w.opts.Queue, ID: m.ID, Key: m.Key, Value: m.Value, Headers: m.Headers, Time: m.Time, Attempt: m.Attempt, from: w, job: j})
 }
 
-// extendAll keeps the leases alive of all messages that are being handled.
+// extendAll extends the leases of all messages that are being handled, three times in each lease.
 func (w *Worker) extendAll(ctx context.Context) {
 	ticker := time.NewTicker(w.opts.Lease / 3)
 	defer ticker.Stop()
@@ -339,8 +339,8 @@ func (w *Worker) extendAll(ctx context.Context) {
 	}
 }
 
-// extend extends leases, all in one call. The handler of a lost claim gets its context cancelled.
-// A lease that cannot be extended in time cancels it as well (job.over).
+// extend extends all leases in one call. If a claim was lost, the context of its handler is cancelled.
+// If a lease cannot be extended in time, job.over cancels the context.
 func (w *Worker) extend(ctx context.Context) {
 	w.mu.Lock()
 	jobs := maps.Clone(w.running)
@@ -371,7 +371,7 @@ func (w *Worker) extend(ctx context.Context) {
 		case told == nil:
 			j.until = asked.Add(w.opts.Lease)
 			j.over.Reset(time.Until(j.until))
-		case j.inTx && done(told): // by the handler's own transaction: whoever else had handled the message would have made AckTx fail
+		case j.inTx && done(told): // by the handler's own transaction: if another worker had handled the message, AckTx would have failed
 			j.done = true
 			j.over.Stop()
 		case errors.Is(told, queue.ErrStaleReceipt) && !errors.Is(told, ErrUnsure), errors.Is(told, ErrUnknownQueue):

@@ -8,10 +8,10 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// ackers is how many calls that ack are under way at once: while one waits for the store, the next is on its way. More would have fewer messages each.
+// ackers is how many calls of Ack run concurrently: while one waits for the store, the next is prepared. With more, each would have fewer messages.
 const ackers = 2
 
-// ackAll acks what has been handled, as many messages as there are in one call. What it cannot ack is tried again one by one.
+// ackAll acks handled messages: all that are there in one call. Messages that it cannot ack are tried again one by one.
 func (w *Worker) ackAll() {
 	for j := range w.handled {
 		jobs := []*job{j}
@@ -40,13 +40,13 @@ func (w *Worker) ackAll() {
 	}
 }
 
-// done reports whether the result of an ack says that the message is done, now or before.
+// done reports whether the result of an ack says that the message is done, by this ack or an earlier one.
 func done(err error) bool {
 	var stale *queue.StaleReceiptError
 	return err == nil || errors.As(err, &stale) && stale.Done
 }
 
-// finish lets go of a message.
+// finish ends the worker's part in a message: its lease is no longer extended.
 func (w *Worker) finish(j *job) {
 	w.mu.Lock()
 	delete(w.running, j.receipt)
@@ -57,8 +57,8 @@ func (w *Worker) finish(j *job) {
 	j.end()
 }
 
-// answer acks or nacks one message, and retries until the store has an answer: it may still take one after the lease. A worker that is being closed
-// retries until the lease has ended, or its time is over.
+// answer acks or nacks one message, and retries while the outcome is unknown or the store unavailable, also after the lease has ended. A worker that is being
+// closed retries only until the lease has ended, or the time of Close is over.
 func (w *Worker) answer(j *job, failed error) {
 	defer w.finish(j)
 	for failures := 0; ; failures++ {
@@ -112,7 +112,7 @@ func (w *Worker) tell(j *job, failed error) error {
 	return err
 }
 
-// told tells the queue something, in a limited time.
+// told calls tell with the queue, within extendTimeout.
 func (w *Worker) told(tell func(context.Context, *queue.Queue) ([]error, error)) (errs []error, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), extendTimeout)
 	defer cancel()
