@@ -16,7 +16,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// Consumer reads topics as a member of a group. Its methods may be called concurrently, and by handlers, except Close.
+// Consumer reads topics as a member of a group. Its methods may be called concurrently. Handlers may call all of them except Close.
 type Consumer struct {
 	log    *Log
 	sub    Subscription
@@ -126,7 +126,7 @@ func (c *Consumer) rejoin(ctx context.Context) {
 			c.peer = peer
 			closed := c.closed
 			c.mu.Unlock()
-			if closed { // Close may have seen the old member only
+			if closed { // Close may have left the group only as the old member
 				leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeReserve)
 				defer cancel()
 				if err := peer.Leave(leave); err != nil {

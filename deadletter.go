@@ -120,7 +120,7 @@ func (l *Log) makeDeadLetterTopic(ctx context.Context, topic string) error {
 		"max.message.bytes": strconv.Itoa(min(of.MaxMessageBytes()+deadLetterRoom, 1<<31-1)),
 	}})
 	if errors.Is(err, eventlog.ErrTopicExists) {
-		return nil // somebody else was faster
+		return nil // another process created it first
 	}
 	if err != nil {
 		return fmt.Errorf("make the dead-letter topic: %w", err)

@@ -326,7 +326,7 @@ func (p *partition) giveUp(ctx, wait context.Context, f Failure, next eventlog.O
 			break
 		}
 		patience := wait
-		p.unsure = p.unsure || errors.Is(err, ErrUnsure) // the result of a later attempt does not say what became of this one
+		p.unsure = p.unsure || errors.Is(err, ErrUnsure) // the result of a later attempt does not resolve the outcome of this one
 		var invalid *InvalidError
 		switch {
 		case errors.Is(err, errNotNow):

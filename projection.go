@@ -43,7 +43,7 @@ type Projection struct {
 	BatchHandler func(ctx context.Context, events []ProjectedEvent) error
 	// MaxBatch is the most events that BatchHandler gets. Default 100.
 	MaxBatch int
-	// TakeOver, if not nil, is called when a run has caught up, before readers are told to use it (ProjectionInfo.Run): for example to
+	// TakeOver, if not nil, is called when a run has caught up, before readers are to use it (ProjectionInfo.Run): for example to
 	// rename tables. It may be called more than once, and in several processes concurrently. It is called again after it returned an error,
 	// and if the run has fallen behind during the call: then after the run has caught up.
 	TakeOver func(ctx context.Context, run int64) error
@@ -58,7 +58,7 @@ type Projection struct {
 	// partition halts there (ErrEventsMissing), also if its first events are missing when a run begins; that run does not take over while
 	// the partition is halted.
 	SkipMissing bool
-	// Concurrency bounds how many calls of the handler run at once in this process. Default 0: one for each partition.
+	// Concurrency bounds how many calls of the handler run concurrently in this process. Default 0: one for each partition.
 	Concurrency int
 	// CommitEvery and Session are as in Subscription.
 	CommitEvery, Session time.Duration
@@ -95,7 +95,7 @@ type ProjectionRun struct {
 	Behind     time.Duration // the highest age of a partition's first record that is still to be handled, by its Time and this process's clock; 0: there is none. A NewStreamEvent.Time in the past makes it larger
 }
 
-// ProjectionInfo is what is known of a projection.
+// ProjectionInfo describes a projection.
 type ProjectionInfo struct {
 	Name   string
 	Run    ProjectionRun  // the run whose read model readers use

@@ -40,7 +40,7 @@ func (l *Log) EnsureTopic(ctx context.Context, t Topic) error {
 		if _, err = l.log.CreateTopic(ctx, spec); !errors.Is(err, eventlog.ErrTopicExists) {
 			return wrap(err, "ensure topic %q", t.Name)
 		}
-		there, err = l.log.TopicNow(ctx, t.Name) // somebody else was faster
+		there, err = l.log.TopicNow(ctx, t.Name) // another process created it first
 	}
 	if known, lookup := l.log.Topic(ctx, t.Name); err == nil && (lookup != nil || known.Version != there.Version) {
 		err = l.log.RefreshTopics(ctx) // later calls must go to this topic, not to a deleted one of the same name
