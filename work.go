@@ -230,7 +230,7 @@ func (w *Worker) run(ctx context.Context) {
 	extending.Wait()
 }
 
-// free waits for a free slot, then takes all free slots and returns their number; 0: the worker is stopped.
+// free waits for a free slot, takes the free slots, at most claimMost, and returns how many; 0: the worker is stopped.
 func (w *Worker) free() (n int) {
 	select {
 	case <-w.stopping:
