@@ -18,8 +18,8 @@ import (
 // decompressedMax bounds the size of a batch after decompression, because consumers hold a whole batch in memory.
 const decompressedMax = batch.DefaultMaxDecompressed
 
-// The batches of one request decompress to decompressedMax and decompressedEach times the request's bytes, all together. Kafka has no such
-// bound; a request of 1 MB could cost minutes. The first batch is never refused for it, so that whoever sends the others again gets on.
+// All batches of one request together may decompress to decompressedMax plus decompressedEach times the request's bytes. Kafka has no such
+// bound; without it, a request of 1 MB could cost minutes. It never refuses the first batch, so a client that sends the refused ones again makes progress.
 const decompressedEach = 32
 
 // Values of a produce request's acks. Every answer is sent after the records are durable; acks=0 gets no answer.
@@ -29,7 +29,7 @@ const (
 	acksAll  = -1
 )
 
-// appending is one partition's part of a produce request: submitted if it has a ticket, else refused.
+// appending is one partition's part of a produce request. If it has a ticket, it was submitted; otherwise err is why it was refused.
 type appending struct {
 	ticket    *eventlog.Ticket
 	partition eventlog.Partition
@@ -48,7 +48,7 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	r.mayDecompress = decompressedMax + decompressedEach*r.length
 	mentions, elements := mentionsOf(in)
-	again := make(map[producedPart]error) // one error for all mentions of a partition: an error for each costs more than its mention
+	again := make(map[producedPart]error) // the error that all mentions of a repeated partition share: an error takes more memory than a mention
 	parts := make([]appending, 0, elements)
 	for i := range in.Topics {
 		t := &in.Topics[i]
@@ -68,7 +68,7 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 				parts = append(parts, appending{err: again[part]})
 				continue
 			}
-			if ctx.Err() != nil { // the batches so far took all the time; the rest is certainly not appended
+			if ctx.Err() != nil { // the batches so far took all the time; the remaining batches are certainly not appended
 				parts = append(parts, appending{err: fmt.Errorf("produce: %w (%w)", eventlog.ErrUnavailable, context.Cause(ctx))})
 				continue
 			}
@@ -88,8 +88,8 @@ type producedPart struct {
 	partition int32
 }
 
-// mentionsOf counts how often a request names each partition, and all together. Kafka's broker keeps the last batch and drops the others unanswered
-// (KafkaApis.handleProduceRequest fills a map); here all are refused, so that no batch is lost and none decompressed for nothing.
+// mentionsOf counts how often a request names each partition; all is the sum. Of a repeated partition, Kafka's broker keeps the last batch and drops the
+// others unanswered (KafkaApis.handleProduceRequest fills a map). Here each batch is refused, so that none is lost silently, and none decompressed in vain.
 func mentionsOf(in *kmsg.ProduceRequest) (mentions map[producedPart]int, all int) {
 	mentions = make(map[producedPart]int)
 	for i := range in.Topics {
@@ -123,7 +123,7 @@ func (s *Server) submit(ctx context.Context, r *request, topic eventlog.Topic, p
 	if err != nil {
 		return appending{err: err}
 	}
-	if _, differs := recoded(topic, h); differs { // a second batch is made; it is claimed until the log claims it
+	if _, differs := recoded(topic, h); differs { // recompression makes a second batch: its memory is claimed here until the log claims it
 		size := int64(min(topic.MaxMessageBytes(), decompressedMax))
 		if _, err := r.claim.Grow(ctx, size); err != nil {
 			return appending{err: fmt.Errorf("recompress: %w: %w", eventlog.ErrUnavailable, err)}
@@ -135,7 +135,7 @@ func (s *Server) submit(ctx context.Context, r *request, topic eventlog.Topic, p
 		return appending{err: err}
 	}
 	if len(raw) < r.length/smallPart {
-		raw = bytes.Clone(raw) // else the log would keep the whole request in memory, refused batches included
+		raw = bytes.Clone(raw) // otherwise the log would keep the whole request in memory, refused batches included
 	}
 	maxTime := eventlog.Timestamp(h.MaxTimestamp)
 	if stamped != eventlog.NoTimestamp {
@@ -158,9 +158,9 @@ func checkProducer(in *kmsg.ProduceRequest) error {
 	return nil
 }
 
-// errTransactions answers every request that uses transactions. On this code librdkafka, Kafka's own client and franz-go fail at once when they
-// look for the coordinator; on most others librdkafka's rd_kafka_txn_handle_FindCoordinator retries for ever. sarama asks 51 times in 5 s on any code
-// (transactionManager.initProducerId). Only InitProducerId could fail it at once, whose answer has no text. docs/kafka.md lists error messages.
+// errTransactions answers every request that uses transactions. With this code librdkafka, Kafka's own client and franz-go fail immediately when they
+// look for the coordinator; with most other codes librdkafka retries for ever (rd_kafka_txn_handle_FindCoordinator). sarama asks 51 times in 5 s whatever the code
+// (transactionManager.initProducerId): only the answer to InitProducerId could stop it sooner, and that has no text. docs/kafka.md lists error messages.
 var errTransactions = lacking("transactions", kerr.TransactionalIDAuthorizationFailed, "transactions are not supported: unset transactional.id")
 
 // checkBatch checks that records is exactly one batch, valid, and of a kind that a client may append to the topic.
@@ -205,9 +205,9 @@ func checkBatch(r *request, topic eventlog.Topic, records []byte) (batch.Header,
 	switch {
 	case err == nil:
 		return h, nil
-	case errors.Is(err, batch.ErrDecodedTooLarge): // whatever else is in the request
+	case errors.Is(err, batch.ErrDecodedTooLarge): // this batch is too large in any request
 		return h, denyFor(err)
-	case errors.Is(err, batch.ErrTooLarge) && limit < decompressedMax: // clients send it again, as nothing is wrong with it
+	case errors.Is(err, batch.ErrTooLarge) && limit < decompressedMax: // clients retry after this code: the batch itself is valid
 		return h, deny(kerr.NotEnoughReplicas, "the batches of a request of %d bytes may decompress to %d bytes, and this one is beyond; it was not appended: send it again, with fewer others",
 			r.length, decompressedMax+decompressedEach*r.length)
 	default:
@@ -281,7 +281,7 @@ func (s *Server) await(ctx context.Context, r *request, a appending, p *kmsg.Pro
 	}
 	p.BaseOffset = -1
 	if a.ticket != nil {
-		// Without it Apache Kafka's producer does not start a new epoch after UNKNOWN_PRODUCER_ID, and resends the batch in vain.
+		// Without LogStartOffset Apache Kafka's producer does not start a new epoch after UNKNOWN_PRODUCER_ID, and resends the batch in vain.
 		known, _ := s.log.Known(a.partition)
 		p.LogStartOffset = int64(known.First)
 	}
@@ -293,7 +293,7 @@ func (s *Server) await(ctx context.Context, r *request, a appending, p *kmsg.Pro
 	s.refused(r, a.err)
 	p.ErrorCode, p.ErrorMessage = r.codeOf(a.err)
 	if p.ErrorCode == kerr.KafkaStorageError.Code {
-		p.ErrorCode = kerr.NotEnoughReplicas.Code // certainly not appended; KafkaStorageError does not promise that to producers
+		p.ErrorCode = kerr.NotEnoughReplicas.Code // the batch was certainly not appended; KafkaStorageError does not promise that to producers
 	}
 	var record *batch.RecordError
 	if errors.As(a.err, &record) && record.Record != batch.WholeBatch {

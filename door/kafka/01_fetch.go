@@ -20,7 +20,7 @@ const (
 // Fetch sessions (KIP-227) are not kept. A client that asks for one is answered with session id 0, which the protocol allows: it
 // continues with full requests.
 func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) kmsg.Response {
-	epoch := s.log.LeaderEpoch() // of the answer, once it is there
+	epoch := s.log.LeaderEpoch() // Log.Fetch replaces it by the epoch of its answer
 	out := &fetched{FetchResponse: in.ResponseKind().(*kmsg.FetchResponse)}
 	out.epochAt = func(p eventlog.Partition, o eventlog.Offset) int32 { return min(s.log.EpochAt(p, o), epoch) }
 	if in.SessionEpoch > 0 {
@@ -52,7 +52,7 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 			continue
 		}
 		p.slice, p.code = got[i], errorCode(got[i].Err)
-		if fenced := checkEpoch(known[i], epoch); fenced != nil { // another began meanwhile
+		if fenced := checkEpoch(known[i], epoch); fenced != nil { // another epoch began meanwhile
 			p.slice, p.code = eventlog.Slice{}, errorCode(fenced)
 		}
 	}
@@ -62,8 +62,8 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 	return framed(ctx, r, out)
 }
 
-// framed claims memory for what the answer has beside its records' own bytes: its rows, the framing, and small batches, which are copied. The claim
-// of the request ends when the answer is sent.
+// framed claims memory for all of the answer but the records' own bytes: its rows, the framing, and small batches, which are copied. It uses the
+// records' claim, because conn.send releases the request's claim before it sends records.
 func framed(ctx context.Context, r *request, out *fetched) kmsg.Response {
 	n := out.framing()
 	for _, t := range out.topics {
@@ -97,8 +97,8 @@ func clamp(maxBytes int32) int { return min(max(int(maxBytes), 1), fetchMax) }
 // slot is the index of a span's answer.
 type slot struct{ topic, partition int }
 
-// plan prepares the answer in a leader epoch, and lists the spans to read from the log, with the epoch that the client knows for each. A
-// partition that is mentioned more than once has one answer, in the place of the first mention, for the offset of the last: Kafka's broker keeps the mentions in a map by partition (FetchRequest.fetchData).
+// plan prepares the answer in a leader epoch. It lists the spans to read from the log, and in known the epoch that the client knows for each. A
+// partition that is mentioned more than once has one answer, in the place of its first mention, from the offset of its last: Kafka's broker keeps the mentions in a map by partition (FetchRequest.fetchData).
 func (s *Server) plan(ctx context.Context, in *kmsg.FetchRequest, out *fetched, epoch int32) (spans []eventlog.Span, slots []slot, known []int32) {
 	out.topics = make([]fetchedTopic, len(in.Topics))
 	mentioned := make(map[eventlog.Partition]int) // index into spans

@@ -26,8 +26,8 @@ var listOffsetsSince = map[int64]int16{
 	atLatest: 1, atEarliest: 1, atNewest: 7, atEarliestLocal: 8, atLatestTiered: 9, atEarliestPending: 11,
 }
 
-// listOffsets finds offsets by time. All first and last offsets of a request cost one store call, and none while the store is
-// unavailable; each search by time costs a few.
+// listOffsets finds offsets by time. All first and last offsets of a request cost one store call; while the store is unavailable
+// they come from memory. Each search by time costs a few store calls.
 func (s *Server) listOffsets(ctx context.Context, _ *request, in *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
 	out := in.ResponseKind().(*kmsg.ListOffsetsResponse)
 	topics := make([]listed, len(in.Topics)) // each name is looked up once: later it could belong to another topic
@@ -76,11 +76,11 @@ type listed struct {
 	unknown error
 }
 
-// boundsTimeout: after it the bounds that this process knows are used instead of the store's. Clients wait 30 s by default.
+// boundsTimeout is how long to wait for the store's bounds; then those that this process knows are used. Clients wait 30 s by default.
 const boundsTimeout = 5 * time.Second
 
 // listBounds reads the bounds of all existing partitions of the request, in one store call. If the store does not answer, it
-// returns what this process knows, so that a consumer that starts now is served from memory too.
+// returns the bounds that this process knows, so that a consumer that starts now is served from memory too.
 func (s *Server) listBounds(ctx context.Context, in *kmsg.ListOffsetsRequest, topics []listed) map[eventlog.Partition]eventlog.Slice {
 	bounds := make(map[eventlog.Partition]eventlog.Slice)
 	var ps []eventlog.Partition

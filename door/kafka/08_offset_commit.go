@@ -14,7 +14,7 @@ import (
 func (s *Server) offsetCommit(ctx context.Context, _ *request, in *kmsg.OffsetCommitRequest) *kmsg.OffsetCommitResponse {
 	out := in.ResponseKind().(*kmsg.OffsetCommitResponse)
 	commit := group.Commit{Group: in.Group, Member: in.MemberID, Instance: orEmpty(in.InstanceID), Generation: in.Generation}
-	var codes []*int16 // the error code of each, to be filled in
+	var codes []*int16 // where the error code of each offset goes
 	for _, t := range in.Topics {
 		row := kmsg.NewOffsetCommitResponseTopic()
 		row.Topic, row.TopicID = t.Topic, t.TopicID

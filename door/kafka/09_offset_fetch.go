@@ -10,7 +10,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// offsetFetch returns the committed offsets of groups: of one up to version 7, of any number since (KIP-709). RequireStable needs no wait:
+// offsetFetch returns the committed offsets of groups: of one group up to version 7, of any number since version 8 (KIP-709). RequireStable needs no wait:
 // offsets are not committed in Kafka transactions.
 func (s *Server) offsetFetch(ctx context.Context, r *request, in *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchResponse {
 	out := in.ResponseKind().(*kmsg.OffsetFetchResponse)
@@ -127,8 +127,8 @@ func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetc
 	return out, nil
 }
 
-// isNone reports whether a topic's lookup found that there is none: by name, such a topic is one without offsets. Other errors say
-// nothing of what is committed.
+// isNone reports whether err says that the topic does not exist. If the request names the topic, the answer is then: no offsets. After other
+// errors it is unknown what is committed.
 func isNone(err error) bool {
 	_, invalid := errors.AsType[*eventlog.InvalidError](err)
 	return invalid || errors.Is(err, eventlog.ErrUnknownTopic)

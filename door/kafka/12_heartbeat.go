@@ -8,7 +8,7 @@ import (
 	"github.com/weir-log/weir/use/group"
 )
 
-// heartbeat keeps a member in its group, and tells it when to rejoin.
+// heartbeat keeps a member in its group; the answer's error code says when to rejoin.
 func (s *Server) heartbeat(ctx context.Context, _ *request, in *kmsg.HeartbeatRequest) *kmsg.HeartbeatResponse {
 	out := in.ResponseKind().(*kmsg.HeartbeatResponse)
 	err := s.groups.Heartbeat(ctx, group.Beat{Group: in.Group, Member: in.MemberID, Instance: orEmpty(in.InstanceID), Generation: in.Generation})

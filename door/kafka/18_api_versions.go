@@ -20,7 +20,7 @@ func (s *Server) apiVersions(_ context.Context, _ *request, in *kmsg.ApiVersions
 	return out
 }
 
-// unsupportedApiVersions answers a newer version than ours in version 0, which every client can read.
+// unsupportedApiVersions answers a request of a newer version than ours. The answer has version 0, which every client can read.
 func (s *Server) unsupportedApiVersions(context.Context, *request) kmsg.Response {
 	out := kmsg.NewPtrApiVersionsResponse()
 	out.ErrorCode = kerr.UnsupportedVersion.Code

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// DeleteTopics deletes topics by name or, from version 6 on, by id.
+// deleteTopics deletes topics by name or, from version 6 on, by id.
 func (s *Server) deleteTopics(ctx context.Context, _ *request, in *kmsg.DeleteTopicsRequest) *kmsg.DeleteTopicsResponse {
 	out := in.ResponseKind().(*kmsg.DeleteTopicsResponse)
 	asked := in.Topics

@@ -67,7 +67,7 @@ func (s *Server) deleteRecords(ctx context.Context, _ *request, in *kmsg.DeleteR
 	return out
 }
 
-// deleteBefore returns the partition's first offset afterwards.
+// deleteBefore deletes the records below an offset, and returns the partition's new first offset.
 func (s *Server) deleteBefore(ctx context.Context, changed <-chan struct{}, partition eventlog.Partition, now eventlog.Slice, before eventlog.Offset) (eventlog.Offset, error) {
 	if now.Err != nil {
 		return 0, now.Err

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// offsetForLeaderEpoch returns the end of a leader epoch, so that clients detect a log that lost its end. It costs one store call. A
+// offsetForLeaderEpoch returns the end of a leader epoch, so that clients detect that the log was rewound. It costs one store call. A
 // partition that is mentioned more than once is answered once, for its first mention.
 func (s *Server) offsetForLeaderEpoch(ctx context.Context, _ *request, in *kmsg.OffsetForLeaderEpochRequest) *kmsg.OffsetForLeaderEpochResponse {
 	out := in.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// alterConfigs replaces all settings of a topic: those that it does not name get their defaults.
+// alterConfigs replaces all settings of a topic: settings that the request does not name get their defaults.
 func (s *Server) alterConfigs(ctx context.Context, request *request, in *kmsg.AlterConfigsRequest) *kmsg.AlterConfigsResponse {
 	out := in.ResponseKind().(*kmsg.AlterConfigsResponse)
 	again := repeated(in.Resources, func(r kmsg.AlterConfigsRequestResource) string { return resourceName(r.ResourceType, r.ResourceName) })
@@ -73,7 +73,7 @@ func (s *Server) alterResource(ctx context.Context, kind kmsg.ConfigResourceType
 // alterNothing answers for resources whose settings cannot be changed, with Kafka's codes: INVALID_REQUEST for a broker's setting that is not
 // dynamic (ConfigAdminManager), INVALID_CONFIG for a setting that groups do not have (GroupConfigManager). A request without changes succeeds.
 func (s *Server) alterNothing(kind kmsg.ConfigResourceType, name string, change func(config map[string]string) error) error {
-	changed := map[string]string{"": ""} // cleared or added to by any change that names something
+	changed := map[string]string{"": ""} // change adds the settings that the request sets
 	if err := change(changed); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 func (s *Server) offsetDelete(ctx context.Context, _ *request, in *kmsg.OffsetDeleteRequest) *kmsg.OffsetDeleteResponse {
 	out := in.ResponseKind().(*kmsg.OffsetDeleteResponse)
 	var found []group.Committed
-	var slots []slot // the answer of each, to be filled in
+	var slots []slot // where the answer of each offset goes
 	mentions := make(map[askedPartition]bool)
 	for i, t := range in.Topics {
 		row := kmsg.NewOffsetDeleteResponseTopic()

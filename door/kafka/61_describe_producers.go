@@ -9,7 +9,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// describeProducers lists the idempotent producers of partitions. It reads those of all partitions, once for a request.
+// describeProducers lists the idempotent producers of partitions. It reads the producers of all partitions from the log, once for each request.
 func (s *Server) describeProducers(ctx context.Context, r *request, in *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
 	out := in.ResponseKind().(*kmsg.DescribeProducersResponse)
 	asked := make(map[eventlog.Partition]slot) // where each answer is

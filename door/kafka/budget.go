@@ -16,16 +16,16 @@ import (
 // The wire format is not written down a second time here: shapeOf finds it out, once per key and version, by having
 // kmsg encode requests that differ in one field.
 const (
-	decodeFactor = 8        // a decoded request needs at most this many times its bytes …
-	decodeSlack  = 64 << 10 // … plus this, for small ones …
-	decodeMax    = 32 << 20 // … and never more than this
-	tagsMax      = 64       // tags in one struct
-	tagsCost     = 512      // of a struct with tags: the map …
-	tagCost      = 96       // … and each tag in it
-	stringCost   = 16       // of a string or a pointer, without its bytes
+	decodeFactor = 8        // bytes that a decoded request may need for each byte of its frame
+	decodeSlack  = 64 << 10 // bytes that it may need besides, so that small requests fit
+	decodeMax    = 32 << 20 // most bytes that a decoded request may need
+	tagsMax      = 64       // most tags in one struct
+	tagsCost     = 512      // bytes of the map that a struct with tags needs
+	tagCost      = 96       // bytes of a tag in that map
+	stringCost   = 16       // bytes of a string or a pointer, without what it points to
 
-	elementsMax = 200_000 // elements of all arrays of a request: most have an answer each …
-	answerEach  = 256     // … of about this many bytes, in memory and encoded
+	elementsMax = 200_000 // most elements of all arrays of a request: most elements have an answer each
+	answerEach  = 256     // estimated bytes of the answer to one element, in memory and encoded
 )
 
 func budgetFor(frame int) int {
@@ -35,17 +35,17 @@ func budgetFor(frame int) int {
 type fieldKind int
 
 const (
-	fixed    fieldKind = iota // size bytes
+	fixed    fieldKind = iota // a value of size bytes
 	text                      // a string
 	blob                      // bytes, which the decoded request shares with the frame
-	array                     // of elem
+	array                     // an array of elem
 	optional                  // a byte that says whether elem follows
-	inlined                   // elem
+	inlined                   // a struct without a length: elem
 )
 
 type field struct {
 	kind fieldKind
-	size int  // fixed: on the wire; array and optional: of one decoded element in memory
+	size int  // fixed: bytes on the wire; array and optional: bytes of one decoded element in memory
 	null bool // text, blob, array: may be null
 	elem *shape
 }
@@ -105,7 +105,7 @@ func (w *wire) uvarint() int {
 	return 0
 }
 
-// length reads a length or count, as a number of the given size where versions are not flexible. -1 is null.
+// length reads a length or count: a varint in flexible versions, otherwise a number of the given size. -1 is null.
 func (w *wire) length(size int, null bool) int {
 	n := 0
 	switch {
@@ -268,11 +268,11 @@ func (s *shape) add(f field, there bool) {
 	}
 }
 
-// field probes one field. there is false if this version does not have the field, or has it as a tag.
+// field probes one field. It returns there=false if this version does not have the field, or has it as a tag.
 func (p prober) field(v reflect.Value) (f field, there bool) {
 	before := reflect.ValueOf(v.Interface())
 	defer v.Set(before)
-	// grew sets the field and returns by how much the request grew, and whether its bytes changed.
+	// grew sets the field to from, then to to. It returns by how many bytes the encoded request grew, and whether its bytes changed.
 	grew := func(from, to reflect.Value) (int, bool) {
 		v.Set(from)
 		a := p.encode()

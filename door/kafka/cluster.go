@@ -54,7 +54,7 @@ func clusterID(ctx context.Context, log *eventlog.Log) (string, error) {
 // clusterPause is the time between two attempts to read the cluster id while the store is unavailable.
 const clusterPause = 250 * time.Millisecond
 
-// awaitClusterID is clusterID that retries while the store is unavailable. Clients can connect already, and wait meanwhile.
+// awaitClusterID calls clusterID again while the store is unavailable. Clients can already connect, and wait meanwhile.
 func (s *Server) awaitClusterID(ctx context.Context) (string, error) {
 	for told := false; ; {
 		id, err := clusterID(ctx, s.log)

@@ -27,7 +27,7 @@ func deny(kafka *kerr.Error, format string, args ...any) error {
 	return &denial{kafka: kafka, text: fmt.Sprintf(format, args...)}
 }
 
-// denyFor is a denial with the text of an error in the client's own bytes. It reveals nothing of the server.
+// denyFor is a denial with the text of cause, an error in the client's own bytes: that text reveals nothing about the server.
 func denyFor(cause error) error {
 	return &denial{kafka: kafkaError(cause), text: cause.Error(), cause: cause}
 }
@@ -67,11 +67,11 @@ func textOf(err error, k *kerr.Error) string {
 // textMax is the longest text of an answer, in bytes.
 const textMax = 1000
 
-// textsMax is how many bytes of texts an answer has where each partition may have one. Errors after these have the code alone: a partition takes
-// four bytes of a request, and a text may contain its topic's name.
+// textsMax bounds the bytes of all error texts in an answer that may have one for each partition. Later errors have only the code: otherwise a request could
+// cause a far larger answer, as a partition takes four bytes of a request, and a text may contain its topic's name.
 const textsMax = 64 << 10
 
-// codeOf is the function codeOf, within textsMax.
+// codeOf is the function codeOf, but keeps the texts of the request's answer within textsMax.
 func (r *request) codeOf(err error) (code int16, text *string) {
 	code, text = codeOf(err)
 	if text == nil || r.texts+len(*text) > textsMax {
@@ -81,7 +81,7 @@ func (r *request) codeOf(err error) (code int16, text *string) {
 	return code, text
 }
 
-// errorCode is codeOf for answers without room for a text.
+// errorCode is codeOf for answers that have no field for a text.
 func errorCode(err error) int16 {
 	code, _ := codeOf(err)
 	return code
@@ -98,7 +98,7 @@ func kafkaError(err error) *kerr.Error {
 		return kerr.OffsetOutOfRange
 	}
 	if _, ok := errors.AsType[*eventlog.DamagedError](err); ok {
-		return kerr.CorruptMessage // clients tell their caller, who may seek past it
+		return kerr.CorruptMessage // clients report it to their caller, who may seek past the batch
 	}
 	if invalid, ok := errors.AsType[*eventlog.InvalidError](err); ok {
 		return kafkaInvalid(invalid)

@@ -37,13 +37,13 @@ type conn struct {
 	in    *bufio.Reader
 	calls chan *call
 
-	// waiting counts requests read but not started. While it is above 0 a produce request is queued as well:
-	// requests take effect in their order.
+	// waiting counts requests read but not started. While waiting is above 0, produce requests are not started
+	// early either, so that requests take effect in their order.
 	waiting  atomic.Int32
 	inFlight atomic.Int32 // requests read but not answered
 	lastDone atomic.Int64 // when the last answer was sent, in Unix nanoseconds
 
-	deadline time.Time // the reader's, for the frame being read
+	deadline time.Time // by when the frame being read must be complete; only the reader uses it
 
 	mu            sync.Mutex              // guards underPressure and cancelWait
 	underPressure bool                    // other clients wait for memory that this connection's requests hold
@@ -61,7 +61,7 @@ type request struct {
 	mayDecompress int // bytes that the unchecked batches of a produce request may still decompress to
 
 	answerBytes int // estimated bytes of the answer, if the request's size does not bound them
-	texts       int // bytes of the texts of its errors, where each partition may have one
+	texts       int // bytes of error texts in the answer so far, at most textsMax
 }
 
 // call is a request with its handler.
@@ -259,7 +259,7 @@ func (c *conn) readFailed(err error) error {
 }
 
 // write executes and answers calls in order until there are no more, a call's response is nil, or a write fails.
-// Produce requests started before that still take effect, unanswered.
+// Produce requests that were already started then still take effect, but get no answer.
 func (c *conn) write(ctx, polls context.Context) {
 	for call := range c.calls {
 		resp := c.execute(ctx, polls, call)
@@ -309,7 +309,7 @@ func (c *conn) execute(ctx, polls context.Context, call *call) (resp kmsg.Respon
 	return call.api.answer(c.s, countLookups(ctx), &call.request)
 }
 
-// start starts a call before its turn, so that it overlaps with the calls before it (produce). After a panic its response is nil,
+// start starts a call before its turn, so that it overlaps with the calls before it (produce). After a panic the call's response is nil,
 // which closes the connection.
 func (c *conn) start(ctx context.Context, call *call) (finish func(context.Context) kmsg.Response) {
 	defer func() {
@@ -320,7 +320,7 @@ func (c *conn) start(ctx context.Context, call *call) (finish func(context.Conte
 	return call.api.start(c.s, countLookups(ctx), &call.request)
 }
 
-// trySend is send that turns a panic into an error; the caller then closes the connection, because part of the answer may be written.
+// trySend calls send, and turns a panic into an error. The caller then closes the connection, because part of the answer may be written.
 func (c *conn) trySend(call *call, resp kmsg.Response) (out int, err error) {
 	defer func() {
 		if c.panicked(call, recover()) {
@@ -383,7 +383,7 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 	if len(b) <= keptBuffer {
 		return c.nc.Write(b)
 	}
-	// A client that does not read its answer must not hold memory that others wait for.
+	// A client that does not read its answer must not hold memory that other clients wait for.
 	call.claim.Moves(func() { c.nc.Close() })
 	defer call.claim.Rests()
 	out := 0
@@ -400,7 +400,7 @@ func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 }
 
 // yieldMemory is called when other clients wait for memory that this connection has held for budget.SilentMax. It ends the wait of the
-// current request. Until all requests are answered none waits again, and the client has SilentMax to read each piece of an answer.
+// current request. Until all its requests are answered, none of them waits again, and the client must read each piece of an answer within SilentMax.
 func (c *conn) yieldMemory() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -449,7 +449,7 @@ func (c *conn) setWriteDeadline(began time.Time) {
 	c.nc.SetWriteDeadline(deadline)
 }
 
-// sendBuffers are what an answer is built in. Connections share them: one that waits for a request holds none.
+// sendBuffers hold an answer while it is built. Connections share them: a connection that waits for a request holds none.
 type sendBuffers struct {
 	out     []byte
 	splices []splice
@@ -466,7 +466,7 @@ const (
 
 func takeBuffers() *sendBuffers { return sendBuffersPool.Get().(*sendBuffers) }
 
-// giveBack lets go of the log's memory, and of what is too large to keep.
+// giveBack returns s to the pool, without references to the log's memory and without buffers that are too large to keep.
 func (s *sendBuffers) giveBack() {
 	clear(s.splices)
 	clear(s.buffers)
@@ -479,7 +479,7 @@ func (s *sendBuffers) giveBack() {
 	sendBuffersPool.Put(s)
 }
 
-// explain logs once why a connection was closed, and answers clients of another protocol with a hint.
+// explain logs why a connection was closed, unless it was idle, and answers clients of another protocol with a hint.
 func (c *conn) explain(err error) {
 	var r *refusal
 	if !errors.As(err, &r) {

@@ -38,11 +38,11 @@ type fetchedPartition struct {
 const (
 	// patchedLen is the part of a batch that is rewritten when it is sent: base offset, length, leader epoch.
 	patchedLen = 16
-	// spliceMin is the smallest batch that is written without a copy. Below, a copy is cheaper than one more buffer.
+	// spliceMin is the smallest batch that is written without a copy. A smaller batch is copied: that is cheaper than one more buffer.
 	spliceMin = 2 << 10
 )
 
-// splice is a batch's bytes, written to the socket after the framing up to at.
+// splice is a batch's bytes. They are written to the socket after the first at bytes of the framing.
 type splice struct {
 	at  int
 	raw []byte
@@ -57,7 +57,7 @@ type fetchEncoder struct {
 	flexible bool
 }
 
-// sendFetched writes the answer after the response header b. While others wait for the memory that claim holds, a client that reads too slowly
+// sendFetched writes the answer after the response header b. While other clients wait for the memory that claim holds, a client that reads too slowly
 // is disconnected.
 func (c *conn) sendFetched(reused *sendBuffers, b []byte, f *fetched, claim *budget.Claim, began time.Time) (int, error) {
 	e := fetchEncoder{b: slices.Grow(b, f.framing()), splices: reused.splices[:0], version: f.Version, flexible: f.IsFlexible()}
@@ -79,7 +79,7 @@ func (c *conn) sendFetched(reused *sendBuffers, b []byte, f *fetched, claim *bud
 	return size, err
 }
 
-// How many bytes are written at once: fewer while others wait for memory, to see sooner whether the client reads.
+// Most bytes of one write: fewer while other clients wait for memory, to notice sooner that this client does not read.
 const (
 	pieceMax       = 256 << 10
 	pieceContended = 64 << 10
@@ -202,7 +202,7 @@ func (e *fetchEncoder) int16(v int16) { e.b = binary.BigEndian.AppendUint16(e.b,
 func (e *fetchEncoder) int32(v int32) { e.b = binary.BigEndian.AppendUint32(e.b, uint32(v)) }
 func (e *fetchEncoder) int64(v int64) { e.b = binary.BigEndian.AppendUint64(e.b, uint64(v)) }
 
-// length is that of an array or of bytes; -1 is null.
+// length appends the length of an array or of bytes; -1 is null.
 func (e *fetchEncoder) length(n int) {
 	if e.flexible {
 		e.b = binary.AppendUvarint(e.b, uint64(n+1))

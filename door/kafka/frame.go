@@ -28,7 +28,7 @@ const (
 
 // refusal is the reason why the server closes a connection.
 type refusal struct {
-	reason string // one of few words, for metrics
+	reason string // one of a few fixed words, for metrics
 	text   string
 	answer string // plain text for a client that does not speak Kafka
 
@@ -100,7 +100,7 @@ func (c *conn) readFrame(ctx context.Context, h header, claim *budget.Claim, fre
 		if err != nil {
 			return nil, err
 		}
-		if waited > 0 { // the time for memory does not count against the client
+		if waited > 0 { // the wait for memory does not count against the client
 			c.deadline = c.deadline.Add(waited)
 			c.nc.SetReadDeadline(c.deadline)
 			if ctx.Err() != nil {
@@ -143,8 +143,8 @@ func shorten(s string) string {
 
 const shortenedMax = 64
 
-// otherProtocol recognises clients of other protocols by their first four bytes. Each of these would be a
-// frame of more than 350 MB.
+// otherProtocol recognises clients of other protocols by their first four bytes. Read as a
+// frame's length, each of these would be more than 350 MB.
 func otherProtocol(first []byte, httpAddr string) *refusal {
 	switch p := string(first); p {
 	case "GET ", "POST", "PUT ", "HEAD", "DELE", "OPTI", "PATC", "CONN", "TRAC", "PRI ":
@@ -162,7 +162,7 @@ func otherProtocol(first []byte, httpAddr string) *refusal {
 	default:
 		if strings.HasPrefix(p, "\x16\x03") || strings.HasPrefix(p, "\x15\x03") {
 			r := refuse("tls", "a TLS client on a plaintext port: set security.protocol=PLAINTEXT in the client")
-			r.answer = "\x15\x03\x01\x00\x02\x02\x46" // a fatal alert, protocol_version: the client reports it at once
+			r.answer = "\x15\x03\x01\x00\x02\x02\x46" // a fatal alert, protocol_version: the client reports it immediately
 			return r
 		}
 		return nil

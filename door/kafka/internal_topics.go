@@ -23,7 +23,7 @@ func (s *Server) openOffsetsTopic(ctx context.Context) {
 	}
 }
 
-// checkDeletes refuses to delete records of internal topics, and of topics that a use of weir's alone appends to.
+// checkDeletes refuses to delete records of internal topics, and of topics to which only one of weir's uses may append (Topic.Writer).
 func checkDeletes(topic eventlog.Topic) error {
 	switch {
 	case eventlog.InternalTopic(topic.Name):
@@ -34,7 +34,7 @@ func checkDeletes(topic eventlog.Topic) error {
 	return nil
 }
 
-// checkAppends refuses clients' records for internal topics, as Kafka does (ReplicaManager.appendRecords), and for topics that a use of weir's alone appends to.
+// checkAppends refuses clients' records for internal topics, as Kafka does (ReplicaManager.appendRecords), and for topics to which only one of weir's uses may append (Topic.Writer).
 func checkAppends(topic eventlog.Topic) error {
 	switch {
 	case eventlog.InternalTopic(topic.Name):

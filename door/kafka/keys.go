@@ -12,7 +12,7 @@ import (
 // requests. A nil answer closes the connection.
 type handler func(s *Server, ctx context.Context, r *request) kmsg.Response
 
-// starter starts a request as soon as it was read. The function that it returns runs in the request's turn, and waits for the answer.
+// starter starts a request as soon as it was read. The function that it returns runs in the request's turn: it waits for the outcome, and returns the answer.
 type starter func(s *Server, ctx context.Context, r *request) (finish handlerEnd)
 
 type handlerEnd = func(ctx context.Context) kmsg.Response
@@ -92,8 +92,8 @@ func typed[In kmsg.Request, Out interface {
 	}
 }
 
-// find returns the api that serves a request. As in Kafka, a request that is not advertised closes the connection,
-// except ApiVersions, which a client sends before it knows what is.
+// find returns the api that serves a request. As in Kafka, a request of a key or version that is not advertised closes the
+// connection, except ApiVersions: a client sends it before it knows what is advertised.
 func (s *Server) find(h header) (*api, error) {
 	a := s.apis[h.key]
 	switch {

@@ -14,7 +14,7 @@ import (
 
 // lacks remembers which clients used which features that weir does not have. Each client id and kind is logged once.
 type lacks struct {
-	mu     sync.Mutex // guards the others
+	mu     sync.Mutex // guards the fields below
 	logged map[lack]bool
 	since  time.Time // when the first of logged was logged
 }
@@ -22,7 +22,7 @@ type lacks struct {
 // lack is a kind of feature that weir does not have, and the client that used it.
 type lack struct{ clientID, kind string }
 
-// Client ids and kinds come from clients, so their number is bounded: at most lacksMax are remembered, and logged in lacksAgain.
+// Client ids and kinds come from clients, so their number is bounded: in each lacksAgain, at most lacksMax are logged and remembered.
 const (
 	lacksMax   = 1000
 	lacksAgain = time.Hour
@@ -76,7 +76,7 @@ func (c *conn) clientIDAhead(h header) string {
 	if n <= 0 || n > h.length-headerMin-2 {
 		return ""
 	}
-	b, err = c.in.Peek(at + 2 + min(n, shortenedMax+1)) // one more, so that shorten shows that it is cut
+	b, err = c.in.Peek(at + 2 + min(n, shortenedMax+1)) // one byte more than shorten keeps, so that it marks the text as cut
 	if err != nil {
 		return ""
 	}
@@ -92,7 +92,7 @@ func (s *Server) refused(r *request, err error) {
 	}
 }
 
-// lackOf returns the feature that weir does not have, if that is the error; else "".
+// lackOf returns the feature that weir does not have, if the error says so; otherwise "".
 func lackOf(err error) string {
 	if d, ok := errors.AsType[*denial](err); ok {
 		return d.lacks

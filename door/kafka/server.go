@@ -26,17 +26,17 @@ const frameTimeout = 30 * time.Second
 type Config struct {
 	Advertised   string // host:port that clients are told to use; default: the address at which the client connected
 	NodeID       int32  // default 1
-	HTTPAddr     string // where the HTTP door is, to tell HTTP clients that connect here by mistake; default: not told
+	HTTPAddr     string // address of the HTTP door, for the answer to HTTP clients that connect here by mistake; default: the answer names none
 	Partitions   int    // of a topic created without a number (num.partitions); default 1
 	NoAutoCreate bool   // Metadata does not create unknown topics (auto.create.topics.enable=false)
 
-	AnyReplicationFactor bool // CreateTopics takes a replication factor above 1, and shows it as 1
+	AnyReplicationFactor bool // CreateTopics accepts a replication factor above 1, and answers that it is 1
 
 	Conns         int   // most connections; default 10,000
 	ConnsPerIP    int   // most connections from one address, or from one IPv6 /64; default 1,000
 	FrameBytes    int   // largest produce request (socket.request.max.bytes); default 100 MiB, as in Kafka
-	InFlightBytes int64 // requests being read or handled, over all connections, and one request beyond; default 128 MiB, never less than one frame
-	FetchBytes    int64 // records being read and sent for fetches, over all connections, and one batch beyond; default 64 MiB
+	InFlightBytes int64 // most bytes of requests being read or handled, over all connections; one request may exceed it. Default 128 MiB, never less than one frame
+	FetchBytes    int64 // most bytes of records being read and sent for fetches, over all connections; one batch may exceed it. Default 64 MiB
 
 	IdleTimeout  time.Duration // a connection with nothing to do is closed; default 10 min (connections.max.idle.ms)
 	WriteTimeout time.Duration // for a client to read one answer; default 2 min
@@ -52,7 +52,7 @@ type Observer interface {
 	Connected(change int)
 	// Answered reports every request that was executed.
 	Answered(Exchange)
-	// Refused reports why the server closed a connection, in one of few words.
+	// Refused reports why the server closed a connection: reason is one of a few fixed words.
 	Refused(reason string)
 }
 
@@ -60,7 +60,7 @@ type Observer interface {
 type Exchange struct {
 	Key     string // Kafka's name of the API
 	Version int16
-	In, Out int           // bytes, framing included; Out is 0 where no answer is sent
+	In, Out int           // bytes, framing included; Out is 0 if no answer is sent
 	Took    time.Duration // from the request's last byte to the answer's
 }
 
@@ -102,7 +102,7 @@ type Server struct {
 	versions  []kmsg.ApiVersionsResponseApiKey // what ApiVersions answers
 	clusterID string                           // set by Serve before the first connection
 
-	lacks       lacks // logged once each
+	lacks       lacks // uses of features that weir does not have, each logged once
 	metricNames metricNames
 
 	frames  *budget.Budget // bytes of requests being read or handled
@@ -146,7 +146,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	s.clusterID = id
 
-	// serving ends when draining has taken its time: up to DrainTimeout after ctx.
+	// serving ends when all connections are closed, at the latest DrainTimeout after ctx.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var open sync.WaitGroup

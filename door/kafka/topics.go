@@ -23,7 +23,7 @@ func (s *Server) topicByName(ctx context.Context, name string) (eventlog.Topic, 
 	return t, unknownIfInvalid(err)
 }
 
-// lookUp is Log.Topic that costs a few store calls for a request of many names that nobody knows.
+// lookUp is Log.Topic, but a request with many unknown names costs only a few store calls.
 func (s *Server) lookUp(ctx context.Context, name string) (eventlog.Topic, error) {
 	if seen, counts := ctx.Value(lookupsKey{}).(*lookups); counts && !s.log.KnowsTopic(name) {
 		if err := seen.next(ctx, s.log, name); err != nil {
@@ -33,7 +33,7 @@ func (s *Server) lookUp(ctx context.Context, name string) (eventlog.Topic, error
 	return s.log.Topic(ctx, name)
 }
 
-// lookups counts the names of one request that this process does not know. The first is looked for in the store; at the second all topics are
+// lookups counts the names of one request that this process does not know. For the first name the store is asked; at the second name all topics are
 // read again, so that a request of 20,000 such names costs a few store calls and not 20,000.
 type lookups struct {
 	unknown int
@@ -42,12 +42,12 @@ type lookups struct {
 
 type lookupsKey struct{}
 
-// countLookups returns the context of one request.
+// countLookups returns the context for one request, in which lookUp counts unknown names.
 func countLookups(ctx context.Context) context.Context {
 	return context.WithValue(ctx, lookupsKey{}, new(lookups))
 }
 
-// next returns an error for a name that needs no store call, as all topics were read during the request.
+// next returns nil if Log.Topic is to find the name. Otherwise it returns the error: the name is invalid, or all topics were read and it is not there.
 func (n *lookups) next(ctx context.Context, log *eventlog.Log, name string) error {
 	if err := eventlog.CheckTopicName(name); err != nil {
 		return err
@@ -92,7 +92,7 @@ func unknownID(id topicID) error {
 	return deny(kerr.UnknownTopicID, "there is no topic with the id %v", eventlog.TopicID(id))
 }
 
-// topicEither finds a topic by its id in the versions that have ids, else by name.
+// topicEither finds a topic by its id if byID is set (newer versions of requests have ids), otherwise by name.
 func (s *Server) topicEither(ctx context.Context, name string, id topicID, byID bool) (eventlog.Topic, error) {
 	if byID {
 		return s.topicByID(id)
@@ -108,7 +108,7 @@ func partitionOf(t eventlog.Topic, number int32) (eventlog.Partition, error) {
 	return t.Partitions[number], nil
 }
 
-// checkEpoch checks the leader epoch that a client knows against the one that is now; negative: the client sends none. A client with an
+// checkEpoch compares the leader epoch that a client knows with the current one; a negative known means that the client sent none. A client with an
 // older epoch refreshes its metadata and then asks with OffsetForLeaderEpoch whether what it read still exists (KIP-320).
 func checkEpoch(known, now int32) error {
 	switch {
@@ -120,8 +120,8 @@ func checkEpoch(known, now int32) error {
 	return nil
 }
 
-// checkNewTopic checks whether a topic may be created: by the log's rules and, as in Kafka, its name must differ from all
-// others also after '.' is replaced by '_', as in names of metrics.
+// checkNewTopic checks whether a topic may be created: by the log's rules and, as in Kafka, its name must differ from the names of
+// all other topics also after '.' is replaced by '_', as it is in names of metrics.
 func (s *Server) checkNewTopic(ctx context.Context, spec eventlog.TopicSpec) error {
 	switch _, err := s.lookUp(ctx, spec.Name); {
 	case err == nil:
@@ -138,11 +138,11 @@ func (s *Server) checkNewTopic(ctx context.Context, spec eventlog.TopicSpec) err
 	return nil
 }
 
-// metricNames finds topics by their names in metrics. It walks over the topics once for each change of theirs, not for each new name.
+// metricNames finds topics by their names in metrics. It walks over the topics once after each change of the list of topics, not for each new name.
 type metricNames struct {
-	mu     sync.Mutex        // guards the others
-	topics []eventlog.Topic  // of which names is made: the log's own list, which it replaces and does not change
-	names  map[string]string // of topics whose name has a '.' or '_', by their name in metrics
+	mu     sync.Mutex        // guards the fields below
+	topics []eventlog.Topic  // the list that names was made from. It is the log's own: the log never changes a list, but replaces it
+	names  map[string]string // the topics whose name has a '.' or '_', by their name in metrics
 }
 
 func (m *metricNames) find(topics []eventlog.Topic, name string) (topic string, is bool) {
@@ -173,7 +173,7 @@ func (s *Server) createTopic(ctx context.Context, spec eventlog.TopicSpec) (even
 	return s.log.CreateTopic(ctx, spec)
 }
 
-// names counts the names in a request in which each name may occur once.
+// names counts the names in a request that may name each only once.
 type names map[string]int
 
 func repeated[T any](all []T, name func(T) string) names {
@@ -184,8 +184,8 @@ func repeated[T any](all []T, name func(T) string) names {
 	return n
 }
 
-// refuse refuses a name that occurs more than once, because its mentions may differ. As in Kafka there is one answer
-// for all of them; the caller skips the others.
+// refuse refuses a name that occurs more than once, because its mentions may differ. As in Kafka all mentions get one
+// answer: the first gets the error, and for the later ones skip is true.
 func (n names) refuse(name string) (skip bool, err error) {
 	switch count := n[name]; count {
 	case 0:
