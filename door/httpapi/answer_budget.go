@@ -18,7 +18,7 @@ type answerBudget struct {
 	used, claimed int64
 }
 
-// claimStep is how many bytes are claimed at once, so that most records need no claim of their own.
+// claimStep is how many bytes are claimed in one step, so that most records need no claim of their own.
 const claimStep = 64 << 10
 
 // take uses n bytes, or returns false if there is no memory for them. It does not wait. Under memory pressure only the first record gets memory.
@@ -43,7 +43,7 @@ func (b *answerBudget) shrink() {
 	b.claimed = b.used
 }
 
-// claimAnswer claims memory for an answer: want bytes if they are free, else it waits for least bytes.
+// claimAnswer claims memory for an answer: want bytes if they are free, otherwise it waits for least bytes.
 func (c *call) claimAnswer(ctx context.Context, want, least int64) (*budget.Claim, error) {
 	s := c.s
 	claim := s.answers.BeginFor(c.who.ID())

@@ -6,15 +6,15 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// appendedView tells where events were appended.
+// appendedView is where events were appended.
 type appendedView struct {
 	First     int64 `json:"first"`
 	Version   int64 `json:"version"` // of the stream after them
 	Duplicate bool  `json:"duplicate,omitempty"`
 }
 
-// appendEvents appends the events of a body to a stream: all or none. The request's trace context is not added to them: an append that is
-// repeated would then have other content.
+// appendEvents appends the events of a body to a stream: all or none. The request's trace context is not added to them: a repeated
+// append would then have other content.
 func (s *Server) appendEvents(c *call) error {
 	if c.r.Header["Idempotency-Key"] != nil {
 		return kindInvalidRequest.because("events are not appended under an Idempotency-Key; give each an id")
@@ -126,7 +126,7 @@ func parseNewEvent(r *jsonReader) (e stream.NewEvent, err error) {
 	return e, err
 }
 
-// wordOrNull reads a string that is not empty; null is the empty one.
+// wordOrNull reads a string that is not empty, or null, for which it returns "".
 func wordOrNull(r *jsonReader) (string, error) {
 	if r.null() {
 		return "", nil

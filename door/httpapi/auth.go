@@ -57,7 +57,7 @@ func (s *Server) allow(c *call, a access, topic string) bool {
 // still reports whether a caller that was allowed before is allowed now: keys are revoked, and expire, while streams run.
 func (s *Server) still(c *call, a access, topic string) bool { return s.again(c, a, topic) == nil }
 
-// again returns nil if a caller that was allowed before has this access to all of some topics now: keys are revoked, and expire,
+// again returns nil if a caller that was allowed before has this access to each of the topics now: keys are revoked, and expire,
 // while requests wait.
 func (s *Server) again(c *call, a access, topics ...string) error {
 	who, err := s.identify(c.r)
@@ -179,7 +179,7 @@ func (s *Server) identify(r *http.Request) (apikey.Identity, error) {
 	return who, nil
 }
 
-// known returns nil if the key of a caller that was identified before is still valid. While there are no keys every caller is.
+// known returns nil if the key of a caller that was identified before is still valid. A caller without a key is valid while there are no keys.
 func (s *Server) known(ctx context.Context, who apikey.Identity) error {
 	if s.cfg.Keys == nil {
 		return nil
@@ -228,7 +228,7 @@ func (s *Server) fromHere(r *http.Request) bool {
 	return true
 }
 
-// keyInURL reports whether the URL contains a key: in a parameter with a usual name, or in any other.
+// keyInURL reports whether the URL contains a key: it has a parameter with a usual name for keys, or any value that looks like a key.
 func keyInURL(r *http.Request) bool {
 	if r.URL.RawQuery == "" {
 		return false
@@ -250,7 +250,7 @@ func keyInURL(r *http.Request) bool {
 // turnedAwayEvery is the minimum time between two log lines about refused clients.
 const turnedAwayEvery = time.Second
 
-// turnedAway logs refused clients: at most one line per second, with the number of the others.
+// turnedAway logs refused clients: at most one line per second, with the number of clients refused since the last line.
 type turnedAway struct {
 	mu   sync.Mutex // guards all below
 	last time.Time

@@ -89,8 +89,8 @@ func (s *Server) publishMany(c *call) error {
 	return nil
 }
 
-// publishEach publishes the valid events, in order, and answers for each event. Usually it publishes all at once; only if an event
-// is refused then, it publishes one by one.
+// publishEach publishes the valid events, in order, and answers for each event. It first publishes all of them together; only if an event
+// is refused then, it publishes them one by one.
 func (s *Server) publishEach(c *call, items []item) error {
 	answer, err := c.claimOutcomes(len(items), problemBytes)
 	if err != nil {
@@ -153,7 +153,7 @@ func appendItem(b []byte, c *call, err error, at publish.Placed) []byte {
 	return fmt.Appendf(b, `{"status":%d,"problem":%s}`, problemOf(err).Status, p)
 }
 
-// parseEvents reads {"events": [...]}. With partial, an invalid event does not fail the others, as long as it is JSON.
+// parseEvents reads {"events": [...]}. With partial, an invalid event does not fail the other events, as long as it is JSON.
 func parseEvents(body []byte, partial bool) (items []item, headers int, err error) {
 	headers, err = eachEvent(body, func(r *jsonReader) (int, error) {
 		it, err := parseItem(r, partial)
@@ -163,7 +163,7 @@ func parseEvents(body []byte, partial bool) (items []item, headers int, err erro
 	return items, headers, err
 }
 
-// eachEvent reads {"events": [...]} with parse, which returns how many headers the event has, and returns how many all have.
+// eachEvent reads {"events": [...]}, and calls parse to read each event. parse returns the number of the event's headers, eachEvent their sum.
 func eachEvent(body []byte, parse func(*jsonReader) (headers int, err error)) (headers int, err error) {
 	seen := false
 	err = readJSON(body, 0, func(r *jsonReader) error {

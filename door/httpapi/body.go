@@ -22,11 +22,11 @@ const (
 	bodyMax  = 16 << 20 // also after decompression
 	bodyFree = 16 << 10 // read without a claim on Server.bodies
 
-	windowMax = 8 << 20  // memory that a zstd body may ask of its decompressor
+	windowMax = 8 << 20  // most memory that a zstd body may ask of its decompressor
 	unzipMax  = 64 << 10 // memory of gzip's decompressor
 
-	bodyGrace = 10 * time.Second // for a body to arrive, and more for a large one:
-	bodyRate  = 64 << 10         // bytes a second
+	bodyGrace = 10 * time.Second // time for any body to arrive
+	bodyRate  = 64 << 10         // bytes a second: a body has as much more time as its bytes take at this rate
 )
 
 // bodyTime is how long a request's body has to arrive.
@@ -48,11 +48,11 @@ func timeBody(w http.ResponseWriter, r *http.Request) {
 }
 
 func readBy(w http.ResponseWriter, deadline time.Time) {
-	_ = http.NewResponseController(w).SetReadDeadline(deadline) // fails only where a test has no connection
+	_ = http.NewResponseController(w).SetReadDeadline(deadline) // fails only if a test has no connection
 }
 
-// body reads and decompresses the whole body. It waits for memory of Server.bodies in line. While others wait, a client that sends nothing for
-// budget.SilentMax is cut off. The claim is released when the call ends. The caller owns the bytes.
+// body reads and decompresses the whole body. It waits for memory of Server.bodies in line. While other requests wait, a client that sends nothing
+// for budget.SilentMax is disconnected. The claim is released when the call ends. The caller owns the bytes.
 func (s *Server) body(c *call) ([]byte, error) {
 	if c.r.ContentLength == 0 {
 		return nil, nil
@@ -109,7 +109,7 @@ func (c *call) claimMemory(n int64) (waited time.Duration, err error) {
 	defer cancel()
 	held := c.memory.Held()
 	if waited, err = c.memory.Grow(ctx, n); err != nil {
-		c.s.keyBodies.add(c.who, c.memory.Held()-held-n) // it may have been granted in the last moment
+		c.s.keyBodies.add(c.who, c.memory.Held()-held-n) // the claim may have been granted at the last moment
 		return waited, kindOverloaded.past(c.s.cfg.BodyBytes, "bodies of %d bytes together are being read or handled, the most there may be. Nothing happened; try again, or send less at a time", c.s.cfg.BodyBytes)
 	}
 	return waited, nil
@@ -138,13 +138,13 @@ func (a *arriving) grow(n int64) error {
 	return err
 }
 
-// unpacker decompresses bodies, with so much memory of its own.
+// unpacker decompresses bodies. memory is how many bytes the decompressor itself needs.
 type unpacker struct {
 	open   func(io.Reader) (io.ReadCloser, error)
 	memory int64
 }
 
-// unpackers are found by Content-Encoding; nil where nothing is compressed.
+// unpackers are the unpackers by Content-Encoding; nil means that the body is not compressed.
 var unpackers = map[string]*unpacker{
 	"": nil, "identity": nil, "gzip": {unzip, unzipMax}, "x-gzip": {unzip, unzipMax}, "zstd": {unzstd, windowMax},
 }
@@ -171,7 +171,7 @@ func unpack(c *call, packed []byte, with *unpacker) ([]byte, error) {
 	}
 	defer r.Close()
 	b, err := readBody(unpacking{c, r}, -1)
-	c.shrinkBody(arrived + with.memory) // neither is needed any more
+	c.shrinkBody(arrived + with.memory) // neither the compressed body nor the decompressor is needed any more
 	return b, err
 }
 
@@ -186,20 +186,20 @@ func (u unpacking) grow(n int64) error {
 	return err
 }
 
-// growing is where a body comes from: grow claims memory for n bytes more of it.
+// growing is the source of a body: grow claims memory for n more bytes of the body.
 type growing interface {
 	io.Reader
 	grow(n int64) error
 }
 
-// readBody reads all of src: size bytes where that is known, -1 where not. It claims memory as the bytes come, so that a
-// client that announces much and sends nothing costs nothing.
+// readBody reads all of src: size bytes, or an unknown number if size is -1. It claims memory as the bytes arrive, so that a
+// client that announces a large body and sends nothing costs nothing.
 func readBody(src growing, size int64) ([]byte, error) {
 	most := int64(bodyMax)
 	if size >= 0 {
 		most = size
 	}
-	b, has := make([]byte, 0, min(most, bodyFree)), int64(0) // claimed
+	b, has := make([]byte, 0, min(most, bodyFree)), int64(0) // has counts the claimed bytes
 	for {
 		if len(b) == cap(b) {
 			if int64(len(b)) == most {

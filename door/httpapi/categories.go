@@ -22,8 +22,8 @@ type categoryView struct {
 	ID         string        `json:"id"`
 	Partitions int           `json:"partitions"`
 	Retention  retentionView `json:"retention"`
-	Streams    *[]namedView  `json:"streams,omitempty"` // where they are listed
-	Next       string        `json:"next,omitempty"`    // the last of the list, if there may be more
+	Streams    *[]namedView  `json:"streams,omitempty"` // only if they are listed
+	Next       string        `json:"next,omitempty"`    // name of the last listed stream, if there may be more
 }
 
 // retentionView is which events the category's streams keep; 0: all.

@@ -17,7 +17,7 @@ const (
 // claimBody is the body of a claim.
 type claimBody struct {
 	claim queue.Claim
-	acks  []string // to be acknowledged before
+	acks  []string // receipts to acknowledge before the claim
 }
 
 // claimMessages claims messages for the client, and waits for some if the client asked for it. It first acknowledges the receipts in the body.
@@ -67,7 +67,7 @@ func (s *Server) claimMessages(c *call) error {
 			}
 			asked.acks = nil // not again if the queue has to be opened again
 		}
-		c.releaseBody() // it is not needed while the request waits
+		c.releaseBody() // the body is not needed while the request waits
 		messages, err := q.Claim(ctx, asked.claim)
 		if toldUnknown(err) {
 			err = unknownClaim(err, asked.claim.ID)
@@ -80,7 +80,7 @@ func (s *Server) claimMessages(c *call) error {
 	})
 }
 
-// unknownClaim says how to get what was perhaps claimed.
+// unknownClaim says how to get the messages that were perhaps claimed.
 func unknownClaim(err error, id string) error {
 	p := kindUnknown.because("the claim was sent to the store and the answer was lost. Claim again with the same id: that gets the messages that it has got")
 	if id == "" {

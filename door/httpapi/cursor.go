@@ -14,8 +14,8 @@ import (
 )
 
 // cursor is a client's next offset in each partition that it owns. An offset is valid only if no other member has owned the partition
-// meanwhile. Its encoding, in base64url: for each topic the name and the number of partitions, and for each of these its number, since when
-// the member owns it, and the offset; all sorted, so that nothing is listed twice.
+// meanwhile. Its encoding, in base64url: for each topic its name and the number of partitions, and for each partition its number, since when
+// the member owns it, and the offset. All is sorted, so that nothing is listed twice.
 type cursor map[place]eventlog.Offset
 
 // cursorMax bounds the characters of a cursor, so that it fits into a header and a URL of most programs.
@@ -99,7 +99,7 @@ func parseCursor(text string) (cursor, error) {
 }
 
 // fit removes the events of partitions that the cursor has no space for. It starts at a random page, so that no partition is left out
-// for ever. It returns false if there is no space for any.
+// for ever. It returns false if it had to remove all events.
 func fit(pages []memberPage) bool {
 	const most = cursorMax / 4 * 3
 	used, topics := 0, make(map[string]bool)

@@ -15,13 +15,13 @@ import (
 const (
 	lettersDefault = 100
 	lettersMax     = 1000
-	lettersBytes   = 8 << 20 // memory for a page of them, and for their batches
-	// sweepMost is how long one request redrives or discards. The client continues with another request.
+	lettersBytes   = 8 << 20 // memory for a page of messages or dead letters, and for their batches
+	// sweepMost bounds how long one request redrives or discards. The client continues with another request.
 	sweepMost = 10 * time.Second
 	// searchesMax bounds concurrent searches for a message: one search may read a large part of the queue.
 	searchesMax = 4
-	// pagesMax bounds the pages of messages or dead letters that are made, being sent or taken: each holds lettersBytes of the memory for answers, however
-	// slowly its client takes it.
+	// pagesMax bounds the pages of messages or dead letters that are being built, sent, redriven or discarded: each holds lettersBytes of the memory for answers,
+	// however slowly its client reads it.
 	pagesMax = 4
 )
 
@@ -95,7 +95,7 @@ func (s *Server) queuePage(c *call, name string, read func(context.Context, *que
 	})
 }
 
-// claimPage waits for the turn to have a page of messages or dead letters, and for its memory, until release.
+// claimPage waits until the call may have a page of messages or dead letters, and for the page's memory. Call release when the page is done.
 func (c *call) claimPage(ctx context.Context) (claim *budget.Claim, release func(), err error) {
 	pages, id := c.s.pages, c.who.ID()
 	if pages.acquire(ctx, id) != nil {
@@ -233,7 +233,7 @@ type sweptView struct {
 	Problem json.RawMessage `json:"problem,omitempty"` // why not all
 }
 
-// do takes the letters a page at a time: 1,000 of them can have 1 GiB.
+// do redrives or discards the letters a page at a time: 1,000 letters can have 1 GiB.
 func (b *sweepBody) do(ctx context.Context, c *call, q *queue.Queue) (done queue.Swept, err error) {
 	if b.all {
 		b.Turn = func(ctx context.Context) (func(), error) {
@@ -248,7 +248,7 @@ func (b *sweepBody) do(ctx context.Context, c *call, q *queue.Queue) (done queue
 	return done, err
 }
 
-// takePage takes as many letters as a page has, and returns those that are left.
+// takePage redrives or discards as many of the letters as fit into one page, and returns the remaining ones.
 func (b *sweepBody) takePage(ctx context.Context, c *call, q *queue.Queue, ids []queue.MessageID, done *queue.Swept) (left []queue.MessageID, err error) {
 	_, release, err := c.claimPage(ctx)
 	if err != nil {

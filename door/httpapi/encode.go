@@ -24,7 +24,7 @@ const (
 
 func newEncoder(w io.Writer) *encoder { return &encoder{w: w, buf: make([]byte, 0, 1<<10)} }
 
-// pageEncoder encodes a page that is the whole answer, and holds the claim's memory. Call end before the claim is released.
+// pageEncoder returns an encoder for a page that is the whole answer and holds the claim's memory. Call end before the claim is released.
 func pageEncoder(c *call, claim *budget.Claim) (e *encoder, end func()) {
 	p := &pageWriter{c: c}
 	p.begin(claim)
@@ -52,7 +52,7 @@ func (e *encoder) flush() {
 func (e *encoder) string(s string) { e.buf = append(e.buf, s...) }
 func (e *encoder) int(n int64)     { e.buf = strconv.AppendInt(e.buf, n, 10) }
 
-// event writes an event as one line, without its end.
+// event writes an event as one line, without the line's end.
 func (e *encoder) event(topic string, partition int32, rec *batch.Record) {
 	e.place(topic, partition)
 	e.string(`,"offset":`)
@@ -74,7 +74,7 @@ func (e *encoder) content(key, value []byte, headers []batch.RecordHeader) {
 	e.headerList("headers", headers)
 }
 
-// headerList writes headers under a name, where there are any.
+// headerList writes headers under a name, if there are any.
 func (e *encoder) headerList(name string, headers []batch.RecordHeader) {
 	if len(headers) > 0 {
 		e.string(`,"` + name + `":[`)
@@ -120,7 +120,7 @@ func (e *encoder) gap(g gap) {
 	e.string("}")
 }
 
-// field writes bytes as text if they are UTF-8, else in base64 with _b64 after the name. nil becomes null.
+// field writes bytes as text if they are UTF-8, otherwise in base64 with _b64 after the name. nil becomes null.
 func (e *encoder) field(name string, value []byte) {
 	e.string(`"`)
 	e.string(name)

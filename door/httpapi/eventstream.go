@@ -14,7 +14,7 @@ import (
 const (
 	streamPageDefault = 100
 	streamPageMax     = 1000
-	streamPageEvents  = 16 // largest events that a page has memory for, where there is enough
+	streamPageEvents  = 16 // how many events of the largest size a page has memory for, if so much is free
 )
 
 // readStream answers with a page of a stream's events.
@@ -34,7 +34,7 @@ func (s *Server) readStream(c *call) error {
 	page, err := category.Page(ctx, c.r.PathValue("stream"), asked, stream.PageLimit{Events: most, Room: func(ctx context.Context, largest int64) (room int64, err error) {
 		want, least := max(fetchBytes, min(streamPageEvents*largest, lettersBytes)), max(claimStep, largest)
 		memory, err = c.claimAnswer(ctx, 2*want, 2*least)
-		return memory.Held() / 2, err // the other half is for what they are decoded from
+		return memory.Held() / 2, err // the other half is for the batches that they are decoded from
 	}})
 	if err != nil {
 		return err
@@ -157,8 +157,8 @@ func (s *Server) unarchiveStream(c *call) error {
 	})
 }
 
-// streamVerb is a handler for an action that needs a stream's name and expected version, and no body. It may be sent again, but for a
-// deletion that expects no version: that deletes a stream that was begun again meanwhile.
+// streamVerb is a handler for an action that needs a stream's name and expected version, and no body. A client may repeat the request,
+// unless it is a deletion without an expected version: that would also delete a stream that was begun again meanwhile.
 func (s *Server) streamVerb(c *call, do func(context.Context, *stream.Category, string, stream.Expected) error) error {
 	want, err := expected(c.r.Header)
 	if err != nil {

@@ -50,7 +50,7 @@ func uncertain(err error) bool {
 		!errors.Is(err, eventlog.ErrUnavailable) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled))
 }
 
-// conflictProblem tells at which version a stream is.
+// conflictProblem says at which version a stream is.
 func conflictProblem(e *stream.ConflictError) *problem {
 	p := kindConflict.because("stream %q is at version %d, and %s was expected. Nothing happened; read it again from there, and decide anew", shorten(e.Stream), e.Actual, e.Expected)
 	if !e.Exists {

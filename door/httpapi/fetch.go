@@ -41,7 +41,7 @@ func (p *page) passTrimmed() {
 	}
 }
 
-// fetch returns a page for each span, with at most most events in all. If there are none it waits, until polls ends at the latest.
+// fetch returns a page for each span, with no more events than most in all. If there are none it waits, until polls ends at the latest.
 // If not all spans fit, turn decides which comes first. epoch is as in eventlog.Want; after an error it may be raised although nothing
 // was returned. The claim is the pages' memory: release it when they were sent.
 func (s *Server) fetch(ctx, polls context.Context, who apikey.Identity, spans []eventlog.Span, turn, most int, wait time.Duration, epoch *int32) (pages []page, claim *budget.Claim, err error) {
@@ -63,7 +63,7 @@ func (s *Server) fetch(ctx, polls context.Context, who apikey.Identity, spans []
 		if gave, err = slot.acquireHolding(ctx, claim, func() { got = nil }); err == nil {
 			defer slot.release()
 		}
-		if gave { // read it again. The epoch is as before, so that a loss is told again.
+		if gave { // read it again. The epoch is as before, so that a loss is reported again.
 			if want.MaxWait = 0; epoch != nil {
 				*epoch = before
 			}
@@ -130,8 +130,8 @@ func decode(ctx context.Context, memory *answerBudget, got []eventlog.Slice, ask
 	return pages, needed, nil
 }
 
-// decoding is the turn of a key to decode: one batch per processor at a time, since what a small decoder holds is not claimed (package batch bounds
-// that of large ones).
+// decoding is a key's turn to decode. One batch per processor is decoded at a time, because the memory of a small decoder is not claimed (package batch
+// bounds the memory of large ones).
 type decoding struct {
 	of  *slots
 	key string
@@ -140,8 +140,8 @@ type decoding struct {
 func (d decoding) acquire(ctx context.Context) error { return d.of.acquire(ctx, d.key) }
 func (d decoding) release()                          { d.of.release(d.key) }
 
-// acquireHolding waits for the turn with memory for an answer. A key whose requests wait long must not keep memory from others: where they wait for it longer
-// than budget.SilentMax, it drops the answer and gives the claim back, and the wait goes on. Then gave is true, and the answer must be read again.
+// acquireHolding waits for the turn while claim holds memory for an answer. If other requests wait for memory longer than budget.SilentMax, it drops the answer,
+// releases the claim and waits on: a key whose turn is far must not keep memory from them. Then gave is true, and the answer must be read again.
 func (d decoding) acquireHolding(ctx context.Context, claim *budget.Claim, drop func()) (gave bool, err error) {
 	waiting, give := context.WithCancel(ctx)
 	defer give()
@@ -157,11 +157,11 @@ func (d decoding) acquireHolding(ctx context.Context, claim *budget.Claim, drop 
 	return err == nil, err
 }
 
-// checkBytes is how much is decoded between two looks at whether the request has ended.
+// checkBytes is how many bytes are decoded between two checks whether the request has ended.
 const checkBytes = 1 << 20
 
-// eachRecord calls visit for the records of a slice from an offset on, until it returns false. The records may be kept; visit must not
-// block. The caller has its turn to decode. At a batch that cannot be read it stops, after the batch's readable records: the rest of the batch is a gap,
+// eachRecord calls visit for the records of a slice from an offset on, until visit returns false. visit may keep the records, and must not
+// block. The caller holds a decoding. At a batch that cannot be read it stops, after the batch's readable records: the rest of the batch is a gap,
 // and a reader continues after it. It ends with ctx, also in the middle of a batch.
 func eachRecord(ctx context.Context, slice eventlog.Slice, from eventlog.Offset, visit func(batch.Record) bool) (*gap, error) {
 	unchecked := 0 // bytes since ctx was looked at

@@ -25,7 +25,7 @@ func (s *Server) guard(at net.Addr) http.Handler {
 		h["Cache-Control"] = noStore
 		h[requestIDHeader] = []string{s.ids.of(r)}
 		if r.TransferEncoding != nil {
-			// It may also have had a Content-Length, which net/http drops silently. By RFC 9112, 6.1 the connection must then be closed.
+			// The request may also have had a Content-Length, which net/http drops silently. By RFC 9112, 6.1 the connection must then be closed.
 			h.Set("Connection", "close")
 		}
 		timeBody(w, r)
@@ -60,7 +60,7 @@ func isLocalName(host string) bool {
 // cleanPath reports whether the path is plain: no dot segments, no empty segments, no parameters, no zero bytes.
 func cleanPath(r *http.Request) bool {
 	p := r.URL.Path
-	if r.URL.RawPath != "" { // a character is escaped that need not be
+	if r.URL.RawPath != "" { // a character is escaped without need
 		p = r.URL.RawPath
 	}
 	return strings.HasPrefix(p, "/") && !strings.ContainsAny(r.URL.Path, "\x00;") &&

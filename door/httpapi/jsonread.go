@@ -21,18 +21,18 @@ type jsonReader struct {
 	in    []byte
 	pos   int
 	depth int
-	names int    // of the open objects
+	names int    // members of all open objects, counted
 	at    []byte // the JSON pointer of the value being read
 
-	// Where fail was called last, so that many errors of one text do not count its lines from the start each time.
+	// The position of the last fail: the next one counts lines from there, so that many errors of one text do not each count from its start.
 	counted   int
-	line      int // of counted in the body, from 0
-	lineStart int // where in's line begins that counted is in
+	line      int // the line of counted in the body, from 0
+	lineStart int // where the line of counted begins
 }
 
 const (
 	depthMax = 64      // bounds the nesting of arrays and objects
-	namesMax = 100_000 // bounds the members of an object and of those around it: their names are kept, to find repeated ones
+	namesMax = 100_000 // bounds the members of an object and of the objects around it: their names are kept, to find repeated ones
 )
 
 // readJSON reads one value with read, and checks that nothing follows it.
@@ -74,7 +74,7 @@ func (r *jsonReader) fail(format string, args ...any) error {
 	return p
 }
 
-// countLines moves counted to the reader's position. It reads what is between them, and backward the rest of a line.
+// countLines moves counted to the reader's position. It reads only the bytes between the two; to an earlier line it also reads back to that line's beginning.
 func (r *jsonReader) countLines() {
 	to := min(r.pos, len(r.in))
 	newline := []byte("\n")

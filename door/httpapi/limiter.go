@@ -6,7 +6,7 @@ import (
 	"github.com/weir-log/weir/use/apikey"
 )
 
-// limiter bounds how many there are of something that clients hold, such as requests of a kind, in all and per key.
+// limiter bounds the number of things of one kind that clients hold, such as waiting requests, in all and per key.
 type limiter struct {
 	most, mostKey int
 	what          string // "claims waiting"
@@ -47,7 +47,7 @@ func (l *limiter) end(who apikey.Identity) {
 	l.uncount(who)
 }
 
-// move counts for another key what counted for one, or returns false at that key's limit.
+// move counts one thing for the key to, and no longer for the key from. It returns false if to is at its limit.
 func (l *limiter) move(from, to apikey.Identity) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ type keyShares struct {
 	ofKey map[string]int64
 }
 
-// take counts n bytes more for a request that holds some, or is false where others of the key hold too much. One request alone may hold any number.
+// take counts n more bytes for a request that holds held bytes. It returns false if the key's requests would hold too much. The only request of a key may hold any number.
 func (k *keyShares) take(who apikey.Identity, n, held int64) bool {
 	if who.ID() == "" { // without keys all clients are one
 		return true
@@ -88,7 +88,7 @@ func (k *keyShares) take(who apikey.Identity, n, held int64) bool {
 	return true
 }
 
-// add counts n bytes; it is negative for what is given back.
+// add counts n bytes; n is negative for bytes that are given back.
 func (k *keyShares) add(who apikey.Identity, n int64) {
 	if who.ID() == "" || n == 0 {
 		return

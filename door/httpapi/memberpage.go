@@ -23,7 +23,7 @@ type memberPage struct {
 	from eventlog.Offset // where the page starts
 }
 
-// lookAt fetches at most so many events of the member's partitions; it waits for events, or for a change of the assignment. The first
+// lookAt fetches no more events of the member's partitions than most; it waits for events, or for a change of the assignment. The first
 // partition is random, so that none always comes last.
 func (s *Server) lookAt(ctx, polls context.Context, who apikey.Identity, m *member, after cursor, most int, wait time.Duration) (pages []memberPage, claim *budget.Claim, err error) {
 	changed := m.changed()

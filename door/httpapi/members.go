@@ -43,7 +43,7 @@ type member struct {
 	left     bool       // it is leaving, or has left: it takes no more requests
 	requests int        // in progress
 	busy     map[group.TopicPartition]bool
-	from     map[partitionName]eventlog.TopicID // the topic of the events that the client got last
+	from     map[partitionName]eventlog.TopicID // the id of the topic whose events the client got last under a name
 	news     chan struct{}                      // closed, and replaced, when the assignment changed
 }
 
@@ -53,7 +53,7 @@ type partitionName struct {
 	partition int32
 }
 
-// newMembers gets still, which checks whether a key is still valid.
+// newMembers takes still, a function that checks whether a key is still valid.
 func newMembers(most int, still func(context.Context, apikey.Identity) error, logger *slog.Logger) *members {
 	return &members{
 		count: newLimiter(most, quarter(most), "members of groups", "let some leave, or join through another process", kindTooManyMembers),
@@ -61,8 +61,8 @@ func newMembers(most int, still func(context.Context, apikey.Identity) error, lo
 	}
 }
 
-// adopt moves a member to the key that it is used with, so that its former key can be revoked. If that key is at its limit,
-// nothing changes.
+// adopt counts a member for the key that its client uses now, so that its former key can be revoked. If the new key is at its
+// limit, nothing changes.
 func (ms *members) adopt(m *member, who apikey.Identity) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
@@ -71,7 +71,7 @@ func (ms *members) adopt(m *member, who apikey.Identity) {
 	}
 }
 
-// checkKey makes a member leave if its key is no longer valid, so that others need not wait for its session to end.
+// checkKey makes a member leave if its key is no longer valid, so that other members need not wait for its session to end.
 func (ms *members) checkKey(ctx context.Context, m *member) {
 	ms.mu.Lock()
 	who := m.who
@@ -130,7 +130,7 @@ func (ms *members) remove(m *member) {
 	defer ms.mu.Unlock()
 	delete(ms.byID, m.peer.ID())
 	ms.count.end(m.who)
-	close(m.gone) // after it is uncounted: who waits for this may join
+	close(m.gone) // after the member was uncounted: a client that waits for this channel may join
 }
 
 // enter finds a member for one of its client's requests. The session does not expire until leave is called.
@@ -175,7 +175,7 @@ func (ms *members) close() {
 	ms.run.Wait()
 }
 
-// watch runs the peer, and releases partitions that others wait for as soon as they are not busy.
+// watch runs the peer, and releases partitions that other members wait for and that are not busy, after each change of the assignment.
 func (m *member) watch(ctx context.Context, ms *members) {
 	keys := time.NewTicker(keyCheckEvery)
 	defer keys.Stop()
@@ -205,7 +205,7 @@ func (m *member) watch(ctx context.Context, ms *members) {
 	}
 }
 
-// releaseIdle releases partitions that others wait for and that are not busy.
+// releaseIdle releases partitions that other members wait for and that are not busy.
 func (m *member) releaseIdle(ctx context.Context, logger *slog.Logger) {
 	m.mu.Lock()
 	var free []group.TopicPartition
@@ -242,7 +242,7 @@ func (m *member) deliver(pages []memberPage) (kept []memberPage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	own := m.peer.Assignment().Own
-	for _, p := range pages { // both are in one order, by topic and partition
+	for _, p := range pages { // pages and own are in the same order, by topic and partition
 		for len(own) > 0 && before(own[0], p) {
 			own = own[1:]
 		}
@@ -258,13 +258,13 @@ func (m *member) deliver(pages []memberPage) (kept []memberPage) {
 	return kept
 }
 
-// before reports whether a partition comes before a page's in Assignment.Own.
+// before reports whether a partition comes before a page's partition in Assignment.Own.
 func before(a group.Assigned, p memberPage) bool {
 	return cmp.Or(cmp.Compare(a.Topic, p.of.topic), bytes.Compare(a.TopicPartition.Topic[:], p.tp.Topic[:]), cmp.Compare(a.Partition, p.tp.Partition)) < 0
 }
 
-// means reports whether the client can mean this partition by its name: not if the events that it got under the name are of a topic that
-// was deleted since.
+// means reports whether a client that names this partition can mean it. It cannot if the last events that it got under this name are of a former
+// topic, which was deleted since.
 func (m *member) means(a group.Assigned) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

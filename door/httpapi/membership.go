@@ -34,7 +34,7 @@ func (s *Server) join(c *call) error {
 	if err := c.mayAll(m.topics); err != nil {
 		return err
 	}
-	if err := s.members.count.begin(c.who); err != nil { // before the group is touched; it counts until the member has left
+	if err := s.members.count.begin(c.who); err != nil { // before the group is touched; the client counts until its member has left
 		return err
 	}
 	ctx, cancel := c.withTimeout()
@@ -61,7 +61,7 @@ type memberJoined struct {
 	Session int64    `json:"session_ms"`
 }
 
-// missing returns the topics that do not exist. It costs no store call if all exist, else two or more.
+// missing returns the topics that do not exist. It costs no store call if all exist, otherwise two or more.
 func (s *Server) missing(ctx context.Context, topics []string) []string {
 	lacks := func() (names []string) {
 		there := make(map[string]bool)
@@ -155,7 +155,7 @@ func (s *Server) leaveGroup(c *call) error {
 }
 
 // memberEvents answers with events of the member's partitions, from its committed offsets or a cursor on. By asking, the client says that it
-// has handled what it got before.
+// has handled the events that it got before.
 func (s *Server) memberEvents(c *call) error {
 	most, err := howMany(c.query)
 	if err != nil {

@@ -13,8 +13,8 @@ const (
 	problemBytes = 512
 )
 
-// claimItems claims memory for the most events or messages that a body may hold. parsed gives back what is not needed for so many, and claims more
-// where they have many headers.
+// claimItems claims memory for the most events or messages that a body may hold. Call parsed with their number: it gives back the memory that they do not
+// need, and claims more if they have many headers.
 func (c *call) claimItems(body []byte) (parsed func(items, headers int) error, err error) {
 	between := []byte(",")
 	if c.mediaType() != "application/json" {
@@ -58,7 +58,7 @@ func (c *call) claimOutcomes(n int, each int64) (*budget.Claim, error) {
 	return claim, nil
 }
 
-// sendOutcomes answers with the outcome of each event or message, under a name. It is sent in pieces; nothing of the body is needed any more.
+// sendOutcomes answers with the outcome of each event or message, under a name. The answer is sent in pieces. It releases the body first: nothing of it is needed any more.
 func (c *call) sendOutcomes(status int, name string, n int, claim *budget.Claim, each func(b []byte, i int) []byte) {
 	c.releaseBody()
 	c.Header()["Content-Type"] = jsonType

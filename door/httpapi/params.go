@@ -48,16 +48,16 @@ func number(q url.Values, name string, least, most, none int64) (int64, error) {
 }
 
 // wholeNumber reads digits and nothing else, as the patterns of openapi.yaml say: +5 and -0 are refused. A number above the largest int64
-// is read as that.
+// is read as the largest int64.
 func wholeNumber(text string) (n int64, ok bool) {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
 		return 0, false
 	}
-	n, _ = strconv.ParseInt(text, 10, 64) // of digits alone only the size can be wrong, and then n is the largest
+	n, _ = strconv.ParseInt(text, 10, 64) // text has only digits, so at most it is too large, and then n is the largest int64
 	return n, true
 }
 
-// truth reads a parameter that is true or false; false where it is not given.
+// truth reads a parameter that is true or false; false if it is not given.
 func truth(q url.Values, name string) (bool, error) {
 	if !q.Has(name) {
 		return false, nil

@@ -14,10 +14,10 @@ import (
 //
 //	3f2a91c0.AgENAgEo.28512345
 //
-// the first characters of the topic's id; in base64url runs of partitions with an offset above 0: how many are skipped, how many
-// follow, and the offset of each minus the one before; and the leader epoch in which the events before them were read. A topic that is
-// deleted and created again has another id, so that no client continues in it from its offsets in the old one. People write positions as
-// 0:13,2:40, without an epoch, and the ids of older versions have none.
+// These are: the first characters of the topic's id; in base64url, runs of partitions with an offset above 0 (how many partitions are skipped, how many
+// follow, and the offset of each minus the offset before); and the leader epoch in which the events before the positions were read. A topic that is
+// deleted and created again has another id, so that no client continues in the new topic from offsets of the old one. People write positions as
+// 0:13,2:40, without an epoch; ids from older versions of weir have no epoch, either.
 type positions []eventlog.Offset
 
 const (
@@ -172,7 +172,7 @@ func (r *varints) difference() int64 {
 	return n
 }
 
-// text reads so many bytes.
+// text reads size bytes.
 func (r *varints) text(size uint64) string {
 	if size > uint64(len(r.rest)) {
 		r.bad, r.rest = true, nil

@@ -205,7 +205,7 @@ var knownErrors = []struct {
 	{group.ErrMoved, kindUnavailable, "others kept changing the group meanwhile, or this process is stopping. Nothing happened; try again"},
 }
 
-// toldUnknown reports whether clients are told of an error that something may have happened.
+// toldUnknown reports whether the answer to an error says that something may have happened.
 func toldUnknown(err error) bool {
 	return err != nil && problemOf(err).Type == problemPrefix+kindUnknown.name
 }
@@ -217,7 +217,7 @@ func in(topic string, partition int32, err error) error {
 	return &p
 }
 
-// withCause is a problem with the text of our error, if that is about the client's input.
+// withCause adds the text of the problem's cause to it, if the status says that the client's input is wrong.
 func (p *problem) withCause() *problem {
 	if p.cause != nil && p.Status < http.StatusInternalServerError {
 		p.Detail = p.cause.Error() + ": " + p.Detail
@@ -225,7 +225,7 @@ func (p *problem) withCause() *problem {
 	return p
 }
 
-// problem writes an error as a part of an answer.
+// problem encodes an error that is a part of an answer.
 func (c *call) problem(err error) []byte {
 	p := *problemOf(err).withCause()
 	p.RequestID = c.id
@@ -252,8 +252,8 @@ func (s *Server) refuse(c *call, err error) {
 	s.answerProblem(c, &p)
 }
 
-// answerProblem answers with a problem. If an answer was already started, it closes the connection, so that the client does not take the part
-// that was sent for the whole.
+// answerProblem answers with a problem. If an answer was already started, it closes the connection, so that the client does not mistake
+// the part that was sent for the whole answer.
 func (s *Server) answerProblem(c *call, p *problem) {
 	if c.status != 0 {
 		panic(http.ErrAbortHandler)

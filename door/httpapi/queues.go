@@ -146,8 +146,8 @@ func (s *Server) createQueue(c *call) error {
 	return c.json(http.StatusCreated, viewOfQueue(info))
 }
 
-// mayTakeTopics checks that a key for a queue does not gain access to existing topics through it: who has access to a queue reads and writes
-// the records of its topic, of its dead letters and of its priorities. named is the topic in the request, if any.
+// mayTakeTopics checks that a key does not gain access to existing topics through a queue: access to a queue is access to the records of its topic, and
+// of the topics of its dead letters and priorities. named is the topic in the request, or "".
 func (s *Server) mayTakeTopics(ctx context.Context, c *call, named string, topics []string) error {
 	for _, name := range append(topics, named) {
 		if name == "" || c.who.May(mayRead, name) && c.who.May(mayWrite, name) {
@@ -247,7 +247,7 @@ func (s *Server) readQueueChange(c *call, named bool) (change queueChange, err e
 	return change, err
 }
 
-// Bounds of a queue's settings, as queue has them.
+// Bounds of a queue's settings, the same as in package queue.
 const (
 	leaseMin, leaseMax = 100, 12 * 60 * 60 * 1000 // milliseconds
 	pauseMax           = 100 * 365 * 24 * 60 * 60 * 1000
@@ -276,7 +276,7 @@ func readSettings(r *jsonReader) (edits []func(*queue.Settings), err error) {
 var settingsOrder = strings.Fields(`lease_ms attempts backoff_ms backoff_max_ms delays_ms ttl_ms drop_expired key_order keep_done window paused unique
 	concurrency rate priorities`)
 
-// queueSettings read a setting each, and say how it changes a queue.
+// queueSettings has a function for each setting. It reads the setting's value, and returns how that changes a queue's settings.
 var queueSettings = map[string]func(*jsonReader) (func(*queue.Settings), error){
 	"lease_ms":       millis(leaseMin, leaseMax, func(s *queue.Settings) *time.Duration { return &s.Lease }),
 	"backoff_ms":     millis(1, pauseMax, func(s *queue.Settings) *time.Duration { return &s.Backoff }),

@@ -13,8 +13,8 @@ import (
 type reset struct {
 	topic     string
 	partition *int32
-	offset    eventlog.Offset // or one of these:
-	to        string          // "earliest", "latest", or "time":
+	offset    eventlog.Offset // the new offset, if to is ""
+	to        string          // "earliest", "latest", or "time": the first event not before timestamp
 	timestamp eventlog.Timestamp
 }
 
@@ -85,7 +85,7 @@ func parseReset(r *jsonReader) (one reset, err error) {
 	return one, err
 }
 
-// resolve finds the offsets of a reset. It costs one store call, and for a time two more per partition.
+// resolve finds the offsets of a reset. It costs one store call, and two more per partition if the reset is to a time.
 func (s *Server) resolve(ctx context.Context, t eventlog.Topic, want reset) ([]group.Committed, error) {
 	first, partitions := int32(0), t.Partitions
 	if want.partition != nil {
@@ -95,7 +95,7 @@ func (s *Server) resolve(ctx context.Context, t eventlog.Topic, want reset) ([]g
 		}
 		partitions = t.Partitions[first : first+1]
 	}
-	epoch := s.cfg.Log.LeaderEpoch() // before the offsets: if the store loses its end meanwhile, those who begin there are sent back to what it has
+	epoch := s.cfg.Log.LeaderEpoch() // read before the offsets: if the store is rewound meanwhile, readers that start at them with this epoch notice it
 	bounds, err := s.cfg.Log.Bounds(ctx, partitions...)
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (s *Server) since(ctx context.Context, b eventlog.Bounds, at eventlog.Times
 	found, there, err := s.cfg.Log.OffsetAt(ctx, b.Partition, at)
 	var damaged *eventlog.DamagedError
 	if errors.As(err, &damaged) {
-		return damaged.From, nil // where readers get the error
+		return damaged.From, nil // readers that start there get the error
 	}
 	if err != nil || !there {
 		return b.Next, err

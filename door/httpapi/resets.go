@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A client may reset HTTP/2 streams as fast as it opens them. Each costs a request, and the limit of streams at a time does not count it any more
-// (CVE-2023-44487; net/http runs at most http2Streams handlers of a connection at a time, and no more is asked of it). So a connection whose requests
-// are gone before their answers, more than resetsBurst of them and resetsPerSecond from then on, is closed. Clients that end long polls stay far below.
+// A client may reset HTTP/2 streams as fast as it opens them. Each costs a request, but no longer counts as an open stream
+// (CVE-2023-44487; net/http only bounds the handlers of a connection that run at the same time, to http2Streams). So a connection is closed if its client resets
+// more than resetsBurst requests before their answers, and more than resetsPerSecond a second from then on. Clients that end long polls stay far below.
 const (
 	resetsBurst     = 200
 	resetsPerSecond = 50

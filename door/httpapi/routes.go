@@ -74,7 +74,7 @@ var api = []route{
 	{"GET /v1/streams/{category}?prefix&after&max", mayRead, (*Server).describeCategory},
 	{"GET /v1/streams/{category}/{stream}?from&to&until&type&backward&max", mayRead, (*Server).readStream},
 	{"POST /v1/streams/{category}/{stream}", mayWrite, (*Server).appendEvents},
-	// Who writes cannot take away what others read, nor keep others from writing.
+	// These need admin access: a key for writing must not take away what others read, nor keep others from writing.
 	{"DELETE /v1/streams/{category}/{stream}", mayAdmin, (*Server).deleteStream},
 	{"POST /v1/streams/{category}/{stream}/archive", mayAdmin, (*Server).archiveStream},
 	{"POST /v1/streams/{category}/{stream}/unarchive", mayAdmin, (*Server).unarchiveStream},

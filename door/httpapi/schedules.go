@@ -29,7 +29,7 @@ func (s *Server) listSchedules(c *call) error {
 }
 
 func (s *Server) schedules(ctx context.Context, c *call) ([]scheduleView, error) {
-	if err := c.build(ctx); err != nil { // it reads their messages, too
+	if err := c.build(ctx); err != nil { // listing schedules reads their messages, too
 		return nil, err
 	}
 	list := []scheduleView{}

@@ -38,7 +38,7 @@ const (
 	scrapesMax     = 4        // concurrent requests for /metrics; more get 503
 	http2Streams   = 100
 
-	// What an HTTP/2 client may send before a handler reads it. An unread connection holds http2Buffer at most; 10,000 hold 1.25 GiB.
+	// What an HTTP/2 client may send before a handler reads it. A connection holds at most http2Buffer unread bytes; 10,000 connections hold 1.22 GiB.
 	http2Buffer       = 128 << 10
 	http2StreamBuffer = 64 << 10
 )
@@ -52,7 +52,7 @@ type Config struct {
 	Groups    *group.Coordinator
 	Publisher *publish.Publisher
 	Queues    *queue.Queues
-	// Categories are the event-sourced streams. Streams below counts answers that go on.
+	// Categories are the event-sourced streams. The field Streams is about something else: answers that stream a topic's events.
 	Categories *stream.Streams
 
 	Keys     *apikey.Keys // the API keys; nil: every client has access
@@ -60,14 +60,14 @@ type Config struct {
 	TLS      *tls.Config  // nil: no TLS
 
 	Partitions int           // of a topic created without a number; default 1
-	Conns      int           // most connections, half of what the others leave for one address; default 10,000
+	Conns      int           // most connections; one address may have half of those that the other addresses leave. Default 10,000
 	Streams    int           // most streams; a quarter of them with one API key; default 4,096
 	Members    int           // most members of groups; a quarter of them with one API key; default 1,000
 	Requests   int           // most requests in progress; three quarters of them with one API key; default 16,384
 	Polls      int           // most requests that wait for events; a quarter of them with one API key; default 4,096
 	Claims     int           // most claims that wait for messages; a quarter of them with one API key; default 4,096
-	BodyBytes  int64         // bodies above 16 KiB being read or handled, over all connections; default 128 MiB
-	FetchBytes int64         // answers being sent, as they are decompressed, over all connections, and one event beyond; default 64 MiB
+	BodyBytes  int64         // most bytes of bodies above 16 KiB being read or handled, over all connections; default 128 MiB
+	FetchBytes int64         // most bytes of answers being sent, decompressed, over all connections; one event may exceed it. Default 64 MiB
 	KeepAlive  time.Duration // an idle stream sends a comment this often; default 15 s
 
 	Ready    func() error        // nil while the store answers, else why not
@@ -116,7 +116,7 @@ type Server struct {
 	mux        *http.ServeMux
 	ids        requestIDs
 	bodies     *budget.Budget // bytes of bodies being read or handled
-	keyBodies  *keyShares     // of these
+	keyBodies  *keyShares     // bytes of request bodies, by API key
 	answers    *budget.Budget // bytes of answers being sent
 	builders   *slots         // answers being built as a whole
 	streams    *streams

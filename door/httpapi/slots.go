@@ -7,21 +7,21 @@ import (
 	"sync"
 )
 
-// slots bounds how many requests do something costly at once, and how many of one key. Others wait. Of the waiting requests whose key may have one
-// more, the first is one whose key has fewest, got one longest ago, and asks for fewest: a key with many requests delays only its own.
+// slots bounds how many requests do something costly at the same time, in all and per key. Other requests wait. A free slot goes to the key with the fewest
+// slots; then to the key that got a slot longest ago; then to the key with the fewest requests waiting. So a key with many requests delays only its own.
 type slots struct {
 	most, mostKey int
 
 	mu      sync.Mutex // guards the rest
 	taken   int
 	granted uint64               // counts grants
-	ofKey   map[string]*keySlots // by the key's id; of those that have a slot or wait for one
+	ofKey   map[string]*keySlots // keys that have a slot or wait for one, by their id
 	waiting []*slotWait          // the first came first
 }
 
 type keySlots struct {
 	taken, waiting int
-	last           uint64 // slots.granted at its last grant, or when it was first heard of
+	last           uint64 // slots.granted at the key's last grant, or at its first request
 }
 
 type slotWait struct {
@@ -29,7 +29,7 @@ type slotWait struct {
 	ready chan struct{} // closed once it has a slot
 }
 
-// newSlots gives one key a quarter.
+// newSlots lets one key have a quarter of the slots.
 func newSlots(most int) *slots {
 	return &slots{most: most, mostKey: max(1, most/4), ofKey: make(map[string]*keySlots)}
 }
@@ -43,7 +43,7 @@ func (s *slots) acquire(ctx context.Context, key string) error {
 	s.mu.Lock()
 	k := s.ofKey[w.id]
 	if k == nil {
-		k = &keySlots{last: s.granted} // as if it had got one just now, which it may have: so it does not go before those that wait
+		k = &keySlots{last: s.granted} // as if the key had got a slot just now, which may be true: so it does not go before keys that wait
 		s.ofKey[w.id] = k
 	}
 	k.waiting++
@@ -61,7 +61,7 @@ func (s *slots) acquire(ctx context.Context, key string) error {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
 		k.waiting--
 		s.forget(w.id)
-	} else { // it was granted in the last moment
+	} else { // the slot was granted at the last moment
 		s.giveBack(w.id)
 	}
 	return ctx.Err()

@@ -67,11 +67,11 @@ type streamed struct {
 	page  pageWriter
 	out   *encoder
 	next  positions
-	epoch int32 // the leader epoch in which what comes before next was read
+	epoch int32 // the leader epoch in which the events before next were read
 	turn  int   // which partition comes first, so that none starves if not all can be served
 }
 
-// begin finds the positions to start from, and the epoch that they are good in, with one store call.
+// begin finds the positions to start from, and their leader epoch, with one store call.
 func (st *streamed) begin(from string) (err error) {
 	ctx, cancel := st.c.withTimeout()
 	defer cancel()
@@ -117,7 +117,7 @@ func (st *streamed) begin(from string) (err error) {
 	return nil
 }
 
-// epochEnd returns where a partition ends for positions of the stream's epoch.
+// epochEnd returns where the stream's epoch ends in a partition. If that is unknown, it is the partition's end.
 func (st *streamed) epochEnd(b eventlog.Bounds) eventlog.Offset {
 	if _, end, known := st.s.cfg.Log.EpochEnd(b.Partition, st.epoch, b.Next); known {
 		return end
@@ -151,7 +151,7 @@ func (st *streamed) run(ctx context.Context) error {
 	h["Content-Type"] = ndjsonType
 	if !st.lines {
 		h["Content-Type"] = sseType
-		// Positions before the first event: a client that is disconnected before it gets one resumes at the same offsets.
+		// Send positions before the first event: a client that is disconnected before it gets an event resumes at the same offsets.
 		st.out.string("retry: " + streamRetry + "\n")
 		st.id()
 		st.out.string("\n")
@@ -252,7 +252,7 @@ func (st *streamed) send(pages []page, numbers []int32, epoch int32) error {
 	}
 	switch {
 	case sent:
-	case changed && !st.lines: // the log forgets old epochs, and may refuse an id of one that it forgot
+	case changed && !st.lines: // the log forgets old epochs, and may refuse an id with a forgotten epoch
 		st.id()
 		st.out.string("\n")
 	default:
@@ -296,7 +296,7 @@ func (st *streamed) gap(n int32, g gap) {
 	}
 }
 
-// comment writes a keep-alive: a comment in server-sent events, else an empty line.
+// comment writes a keep-alive: a comment in server-sent events, otherwise an empty line.
 func (st *streamed) comment() {
 	if !st.lines {
 		st.out.string(":")

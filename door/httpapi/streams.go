@@ -12,7 +12,7 @@ import (
 )
 
 // streams is the set of open streams. Their number is bounded, in all and per key. One goroutine watches them: it ends streams whose key is no
-// longer valid, and wakes streams whose topic changed, so that neither has to wait for the next event.
+// longer valid, and wakes streams whose topic changed, so that neither happens only at the next event.
 type streams struct {
 	count  *limiter
 	log    *eventlog.Log
@@ -33,7 +33,7 @@ type openStream struct {
 	again context.CancelFunc // ends the stream's wait
 }
 
-// newStreams gets valid, which checks whether a key is still valid.
+// newStreams takes valid, a function that checks whether a key is still valid.
 func newStreams(most int, log *eventlog.Log, valid func(context.Context, apikey.Identity) error, logger *slog.Logger) *streams {
 	return &streams{
 		count: newLimiter(most, quarter(most), "streams", "close some, or stream from another process", kindTooManyStreams),

@@ -9,10 +9,10 @@ import (
 )
 
 // Time for a client to read a page of events. The page holds memory meanwhile, so the deadline is for the whole page and not for each
-// piece: a slower client is disconnected. While others wait for memory the time is shorter, see budget.Claim.Sends.
+// piece: a slower client is disconnected. While other requests wait for memory the time is shorter, see budget.Claim.Sends.
 const (
-	pageGrace = 15 * time.Second // and more for a large one:
-	pageRate  = 256 << 10        // bytes a second
+	pageGrace = 15 * time.Second // time to read any page
+	pageRate  = 256 << 10        // bytes a second: a page has as much more time as its bytes take at this rate
 )
 
 var errTooSlow = errors.New("the client reads an answer too slowly, and others wait for its memory")
@@ -32,7 +32,7 @@ func (p *pageWriter) begin(claim *budget.Claim) {
 	p.setDeadline()
 }
 
-// finish ends the page: from now on the client is not disconnected because others wait for memory.
+// finish ends the page: from now on the client is not disconnected because other requests wait for memory.
 func (p *pageWriter) finish() {
 	p.claim.Rests()
 	p.claim = nil
