@@ -20,7 +20,7 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// Door tells queues which messages transactions acknowledged.
+// Door reports to queues which messages transactions acknowledged.
 var _ queue.Beside = (*Door)(nil)
 
 // Acked lists the messages of a partition that were acknowledged in committed transactions, but not yet in their queue's state: one
@@ -42,8 +42,8 @@ func (d *Door) Acked(ctx context.Context, id string, p eventlog.Partition) (acke
 	return acked, nil
 }
 
-// Unacked returns those of a partition's messages that no transaction acknowledged, not even one that is open: one statement, which waits up to 10 ms
-// for each message of an open transaction.
+// Unacked returns those of a partition's messages that no transaction acknowledged, not even an open transaction: one statement, which waits up to 10 ms
+// for each message that an open transaction acknowledged.
 func (d *Door) Unacked(ctx context.Context, id string, p eventlog.Partition, offsets []eventlog.Offset) (free []eventlog.Offset, err error) {
 	err = d.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `SELECT weir.unacked($1, $2, $3)`, id, int64(p), offsets).Scan(&free)
@@ -54,22 +54,22 @@ func (d *Door) Unacked(ctx context.Context, id string, p eventlog.Partition, off
 	return free, nil
 }
 
-// answer is a row of the inbox that is no message: it answers for one that was claimed. It has one receipt.
+// answer is a row of the inbox that answers for a claimed message. Of Ack, Nack and Extend, only one has the message's receipt.
 type answer struct {
-	Ack    string `json:"ack"`    // the message is done (functions/ack.sql)
-	Nack   string `json:"nack"`   // it is given back (functions/nack.sql)
+	Ack    string `json:"ack"`    // receipt: the message is done (functions/ack.sql)
+	Nack   string `json:"nack"`   // receipt: the message is given back (functions/nack.sql)
 	Error  string `json:"error"`  // of a nack
 	Delay  *int64 `json:"delay"`  // of a nack, in milliseconds; nil: the queue's own pause
 	Reject bool   `json:"reject"` // of a nack
-	Extend string `json:"extend"` // its lease goes on (functions/extend.sql)
-	Lease  int64  `json:"lease"`  // for so many milliseconds from now on
+	Extend string `json:"extend"` // receipt: the message's lease goes on (functions/extend.sql)
+	Lease  int64  `json:"lease"`  // of an extension, in milliseconds from now on
 
 	row int64
 }
 
 func (a answer) receipt() string { return cmp.Or(a.Ack, a.Nack, a.Extend) }
 
-// call is what answers have in common that one call tells a queue.
+// call is an answer without its receipt. Answers with equal calls are passed to their queue together.
 type call struct {
 	queue           string // its id
 	acks            bool
@@ -86,7 +86,7 @@ func (a answer) call() call {
 	return c
 }
 
-// tell tells a queue: errors are those of queue.Ack.
+// tell passes answers with these receipts to their queue. Its errors are those of queue.Ack.
 func (c call) tell(ctx context.Context, q *queue.Queue, unchanged func() error, receipts []string) ([]error, error) {
 	switch {
 	case c.acks:
@@ -98,11 +98,11 @@ func (c call) tell(ctx context.Context, q *queue.Queue, unchanged func() error, 
 	return q.Nack(ctx, queue.Nack{Error: c.errorText, SetDelay: c.delay >= 0, Delay: delay, Reject: c.reject}, receipts...)
 }
 
-// callsAtOnce bounds the calls that are under way: each nack may have an error text of its own, and so be a call.
+// callsAtOnce bounds the calls in progress: each nack may have an error text of its own, and so need a call of its own.
 const callsAtOnce = 64
 
-// carryAnswers tells queues what transactions did with their messages: first it changes the queue's state, then it deletes their rows. To repeat
-// that changes nothing. What is stale by then is dropped: the message was claimed again, or is done; an ack only if it is done, for it was committed.
+// carryAnswers passes answers to their queues: first it changes the queues' state, then it deletes the answers' rows. It may be repeated. Stale nacks
+// and extensions are dropped: their message was claimed again, or is done. A stale ack is dropped only if its message is done, for the ack was committed.
 func (m *Mover) carryAnswers(ctx context.Context, answers []answer) error {
 	var order []call
 	shares := make(map[call][]answer)
@@ -115,7 +115,7 @@ func (m *Mover) carryAnswers(ctx context.Context, answers []answer) error {
 	}
 	var calls errgroup.Group
 	calls.SetLimit(callsAtOnce)
-	var mu sync.Mutex // guards the next three
+	var mu sync.Mutex // guards told, failed, transient and left
 	var told []answer
 	var failed, transient error
 	left := 0
@@ -137,7 +137,7 @@ func (m *Mover) carryAnswers(ctx context.Context, answers []answer) error {
 			})
 		}
 	}
-	_ = calls.Wait() // they leave their errors above
+	_ = calls.Wait() // their errors are in failed and transient
 	for some := range slices.Chunk(told, enqueueAtOnce) {
 		if err := m.dropAnswers(ctx, some); err != nil {
 			return err
@@ -174,13 +174,13 @@ func (m *Mover) tell(ctx context.Context, c call, some []answer) error {
 	return err
 }
 
-// isGone reports whether an answer's queue was deleted, or the topic that its message was in: then nobody needs the answer. A receipt is bad where the
-// topic of one priority was deleted, for the queue has no such partition.
+// isGone reports whether an answer's queue was deleted, or the topic that its message was in: then nobody needs the answer. A receipt is bad if the
+// topic of its priority was deleted, because then the queue has no such partition.
 func isGone(err error) bool {
 	return errors.Is(err, queue.ErrUnknownQueue) || errors.Is(err, eventlog.ErrUnknownTopic) || errors.Is(err, queue.ErrBadReceipt)
 }
 
-// dropAnswers deletes the rows of answers that were told.
+// dropAnswers deletes the rows of answers that were passed to their queues.
 func (m *Mover) dropAnswers(ctx context.Context, some []answer) error {
 	locked, err := m.inbox.forgetAnswered(ctx, some)
 	if err != nil {
@@ -206,14 +206,14 @@ func (m *Mover) dropAnswers(ctx context.Context, some []answer) error {
 func (i *inbox) unchanged() error { return i.session.In(i.mark.of.store) }
 
 // forgetAnswered deletes the rows of acks and nacks, in the incarnation that the last poll looked into: one statement. locked are the
-// receipts of nacks whose row the open transaction of a later claim has: nothing waits for that.
+// receipts of nacks whose row is locked by the open transaction of a later claim: this does not wait for it.
 func (i *inbox) forgetAnswered(ctx context.Context, answers []answer) (locked map[string]bool, err error) {
 	var queues []string
 	var nacks []*string
 	var partitions, offsets []int64
 	for _, a := range answers {
 		if a.Extend != "" {
-			continue // it has none
+			continue // an extension has no row there
 		}
 		fields := strings.Split(a.receipt(), ".")
 		partition, _ := strconv.ParseInt(fields[1], 10, 64) // weir.parse_receipt saw that they are numbers

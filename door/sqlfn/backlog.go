@@ -10,8 +10,8 @@ const (
 
 // backlog is what waits in the inbox, as this mover knows it.
 type backlog struct {
-	rows   int64     // at most: ids between the oldest that waits and the last given out
-	oldest time.Time // when the oldest was published; zero: nothing waits
+	rows   int64     // an upper bound: the ids from the oldest row that waits to the last id given out
+	oldest time.Time // when the oldest row that waits was published; zero: none waits
 	since  time.Time // when the inbox was found empty last, or this mover began
 	warned time.Time
 }
@@ -29,7 +29,7 @@ func (b *backlog) emptied(now time.Time) {
 	b.rows, b.oldest, b.since, b.warned = 0, time.Time{}, now, time.Time{}
 }
 
-// age is how long the oldest has waited.
+// age is how long the oldest row has waited.
 func (b *backlog) age(now time.Time) time.Duration {
 	if b.oldest.IsZero() {
 		return 0
@@ -37,7 +37,7 @@ func (b *backlog) age(now time.Time) time.Duration {
 	return max(0, now.Sub(b.oldest))
 }
 
-// warns tells whether it is time for a warning.
+// warns reports whether it is time for a warning.
 func (b *backlog) warns(now time.Time) bool {
 	if b.since.IsZero() {
 		b.since = now

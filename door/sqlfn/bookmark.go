@@ -2,23 +2,23 @@ package sqlfn
 
 import "github.com/weir-log/weir/store/postgres"
 
-// bookmark is how far the inbox was looked through. weir.look says what the first two mean. All of it may be forgotten at any
-// time: then the next round walks all of the inbox.
+// bookmark is how far the inbox was looked through. weir.look says what done and low mean. A bookmark may be forgotten at any
+// time: then the next round scans all of the inbox.
 type bookmark struct {
 	done string
 	low  int64
 
-	of     incarnation // what all this is about
+	of     incarnation // the incarnation in which the bookmark holds
 	last   int64       // the last id that was given out, at the last look
-	passed int64       // the same, at the last poll before a move or another transaction of ours ended: every snapshot taken since sees all rows with ids up to it, so that it may become low
-	goal   string      // of the round under way; empty between rounds
-	after  int64       // how far the round has come
+	passed int64       // last, at the last move or other transaction of ours: transactions that a snapshot taken since does not know take higher ids, so passed may become low
+	goal   string      // the snapshot whose rows the round in progress moves; empty between rounds
+	after  int64       // the id up to which the round in progress has come
 	next   int64       // low, when goal becomes done
 }
 
 // incarnation identifies one life of the database: in another one, row ids and transaction numbers may be given out again.
 type incarnation struct {
-	crash int64 // changes with each crash of the server, see weir.incarnation; 0: not yet recorded after one
+	crash int64 // changes with each crash of the server, see weir.incarnation; 0: none recorded since the last crash
 	store postgres.Incarnation
 }
 

@@ -30,21 +30,21 @@ import (
 const (
 	// claimsMax bounds the requests of sessions that one process serves at a time; nearly all of them wait.
 	claimsMax = 1000
-	// claimBytes bounds the messages of one answer, though the first comes however large it is, and answersMax how many answers with messages are in memory.
+	// claimBytes bounds the messages of one answer, but the first message may be larger. answersMax bounds how many answers with messages are in memory.
 	claimBytes = 4 << 20
 	answersMax = 8
-	// keepEvery is how often sessions are told that their request is in hand. functions/take_requests.sql knows it: another mover takes over after 3 s without.
+	// keepEvery is how often a mover confirms that it serves its requests. functions/take_requests.sql relies on it: another mover takes a request over after 3 s without.
 	keepEvery = time.Second
 	// sweepEvery is how often requests of dead sessions are deleted, while there are any requests.
 	sweepEvery = 10 * time.Second
-	// answerTries bounds how often an answer is written whose session has its request locked just then.
+	// answerTries bounds the attempts to write an answer while its session has the request locked.
 	answerTries = 3
-	// drainClaims bounds how long claims under way are waited for at the end.
+	// drainClaims bounds how long claims in progress are waited for when weir stops.
 	drainClaims = 5 * time.Second
 )
 
 // claims serves sessions that CALL weir.claim: it takes their requests, claims, and writes the answers, each with one statement for all requests that are
-// due. Without requests it sends none while the store listens. One goroutine, that of run, has all but the channels.
+// due. While there are no requests and the store listens for notifications, it sends no statements. Only run's goroutine uses the fields from open on.
 type claims struct {
 	door   *Door
 	queues *queue.Queues
@@ -55,16 +55,16 @@ type claims struct {
 	rooms    chan struct{} // has a value for each answer with messages, answersMax at most
 	finished chan outcome
 	serving  sync.WaitGroup
-	giving   sync.WaitGroup // what no session got is given back, answersMax outcomes at most at a time: they keep their rooms
+	giving   sync.WaitGroup // goroutines that give back messages that no session got; each keeps its room, so there are at most answersMax
 
-	open        map[int64]request // those in hand
-	low         int64             // no request has an id up to this one,
-	lowNext     int64             // and none up to this one, but those that were not visible yet at the last sweep,
-	incarnation int64             // in this incarnation
+	open        map[int64]request // requests that this process serves, by id
+	low         int64             // requests up to this id are not looked for: there are none
+	lowNext     int64             // becomes low at the next sweep; a request up to it may not have been visible at the last sweep
+	incarnation int64             // the database incarnation that low and lowNext belong to
 	remain      bool              // there may be rows to sweep
 	keptAt      time.Time
 	sweptAt     time.Time
-	emptyAt     time.Time // when the last look began that found nothing
+	emptyAt     time.Time // when the last look that found nothing began
 }
 
 // request is what a session asks for.
@@ -77,13 +77,13 @@ type request struct {
 	stop        chan struct{} // closed when its session is gone, or this process stops
 }
 
-// outcome is what became of a request.
+// outcome is the result of a request.
 type outcome struct {
 	id       int64
 	answer   *string // JSON; nil: another mover is to claim
 	queue    *queue.Queue
 	messages []queue.Message // in the answer
-	leave    func()          // when it was written
+	leave    func()          // to be called when the answer was written: it gives the room back
 }
 
 func newClaims(door *Door, cfg Config) *claims {
@@ -93,7 +93,7 @@ func newClaims(door *Door, cfg Config) *claims {
 	}
 }
 
-// run serves requests until ctx ends. Then it finishes the claims that are under way; requests that wait are left to another process.
+// run serves requests until ctx ends. Then it finishes the claims in progress; requests that still wait are left to another process.
 func (c *claims) run(ctx context.Context) {
 	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -143,8 +143,8 @@ func (c *claims) run(ctx context.Context) {
 	c.giving.Wait()
 }
 
-// hears returns asked, or a timer after which it is to be asked for again: soon after a look that found nothing no notification counts, for any session can
-// notify in a loop.
+// hears returns asked or, if a look found nothing less than pollFast ago, a timer after which to call hears again: notifications do not count so soon, because
+// any session can notify in a loop.
 func (c *claims) hears(asked <-chan struct{}) (_ <-chan struct{}, rested <-chan time.Time) {
 	if rest := pollFast - time.Since(c.emptyAt); rest > 0 {
 		return nil, time.After(rest)
@@ -152,7 +152,7 @@ func (c *claims) hears(asked <-chan struct{}) (_ <-chan struct{}, rested <-chan 
 	return asked, nil
 }
 
-// step takes requests if it is to look for them, and does what is due for those in hand.
+// step takes new requests if look is set, and keeps and sweeps requests when that is due.
 func (c *claims) step(ctx, working context.Context, look bool) error {
 	if look && len(c.open) < claimsMax {
 		if err := c.take(ctx, working); err != nil {
@@ -200,7 +200,7 @@ func (c *claims) take(ctx, working context.Context) error {
 	}
 	for _, r := range taken {
 		if _, mine := c.open[r.id]; mine {
-			continue // it was kept too late
+			continue // this process serves it already, but kept it too late
 		}
 		c.open[r.id], c.remain = r, true
 		c.serving.Go(func() { c.finished <- c.serve(working, r) })
@@ -208,7 +208,7 @@ func (c *claims) take(ctx, working context.Context) error {
 	return nil
 }
 
-// keep tells the sessions that their requests are in hand, and stops claims whose sessions are gone.
+// keep confirms that this process serves its requests, and stops claims whose sessions are gone.
 func (c *claims) keep(ctx context.Context) error {
 	c.keptAt = time.Now()
 	ids := slices.Collect(maps.Keys(c.open))
@@ -228,7 +228,7 @@ func (c *claims) keep(ctx context.Context) error {
 	return nil
 }
 
-// sweep deletes what dead sessions left.
+// sweep deletes the requests of dead sessions.
 func (c *claims) sweep(ctx context.Context) error {
 	c.sweptAt = time.Now()
 	var remaining, low, incarnation int64
@@ -245,7 +245,7 @@ func (c *claims) sweep(ctx context.Context) error {
 	return nil
 }
 
-// serve claims for one request.
+// serve claims messages for one request.
 func (c *claims) serve(ctx context.Context, r request) (o outcome) {
 	o = outcome{id: r.id, leave: func() {}}
 	err := recovered.Do(func() error {
@@ -285,7 +285,7 @@ func (c *claims) serve(ctx context.Context, r request) (o outcome) {
 	return o
 }
 
-// answer writes an outcome and those that are there with it. What the sessions do not get is given back.
+// answer writes an outcome, with all other outcomes that have come. Messages that no session gets are given back.
 func (c *claims) answer(ctx context.Context, o outcome) {
 	all := []outcome{o}
 	for more := true; more && len(all) < claimsMax; {
@@ -309,7 +309,7 @@ func (c *claims) answer(ctx context.Context, o outcome) {
 	}()
 	for try := range answerTries {
 		if try > 0 {
-			time.Sleep(5 * time.Millisecond) // a session had it locked
+			time.Sleep(5 * time.Millisecond) // a session had its request locked
 		}
 		done, err := c.write(ctx, left)
 		if err != nil {
@@ -323,7 +323,7 @@ func (c *claims) answer(ctx context.Context, o outcome) {
 		}
 	}
 	for _, o := range left {
-		c.giving.Go(func() { // it may wait for the store, and others' claims go on meanwhile
+		c.giving.Go(func() { // giving back may wait for the store; other claims go on meanwhile
 			defer o.leave()
 			if err := recovered.Do(func() error { o.queue.GiveBack(o.messages); return nil }); err != nil {
 				c.logger.Error("messages that no session got were not given back: they come back when their leases end", "err", err)
@@ -369,9 +369,9 @@ func refusalOf(err error) refusal {
 type claimedMessage struct {
 	Receipt  string         `json:"receipt"`
 	ID       string         `json:"id"`
-	Key      *string        `json:"key"` // nil: none, or no text
+	Key      *string        `json:"key"` // nil: there is none, or it is not text
 	KeyB64   *string        `json:"key_base64,omitempty"`
-	Value    *string        `json:"value"` // nil: none, or no text
+	Value    *string        `json:"value"` // nil: there is none, or it is not text
 	ValueB64 *string        `json:"value_base64,omitempty"`
 	Headers  map[string]any `json:"headers"`
 	Attempt  int            `json:"attempt"`
@@ -394,10 +394,10 @@ func messagesOf(messages []queue.Message) []claimedMessage {
 	return list
 }
 
-// isText reports whether PostgreSQL's text can be these bytes.
+// isText reports whether PostgreSQL's type text can hold these bytes.
 func isText(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 }
 
-// content is bytes as text or, where they are none, in base64.
+// content returns bytes as text, or in base64 if they are not text.
 func content(b []byte) (plain, base *string) {
 	switch {
 	case b == nil:
@@ -410,12 +410,12 @@ func content(b []byte) (plain, base *string) {
 	return nil, &s
 }
 
-// text is bytes as text, with a sign in place of what PostgreSQL's text cannot be.
+// text returns bytes as text, with U+FFFD in place of what PostgreSQL's type text cannot hold.
 func text(b []byte) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\ufffd"), "\x00", "\ufffd")
 }
 
-// headersOf is headers as weir.events shows them: an object, with an array where a name is repeated. A value that is no text is shown as \x and hexadecimal digits.
+// headersOf returns headers as weir.events shows them: an object, with an array for a repeated name. A value that is not text is shown as \x and hexadecimal digits.
 func headersOf(headers []batch.RecordHeader) map[string]any {
 	object := make(map[string]any, len(headers))
 	for _, h := range headers {

@@ -42,7 +42,7 @@ func Attach(ctx context.Context, store eventlog.Store) (*Door, error) {
 	if err := sessions.Install(ctx, part()); err != nil {
 		return nil, err
 	}
-	// Where it makes none, what a transaction sets after weir.ack counts, until the next start.
+	// If it cannot make the triggers now, a transaction may turn off synchronous_commit after weir.ack, until the next start.
 	if err := sessions.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		_, err := conn.Exec(ctx, `SELECT weir.add_triggers()`)
 		return err

@@ -15,26 +15,26 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// messageHeader is the name under which a row's headers say that it is a message of a queue that the queue has to place: it is to come later, or
-// has a unique key. Its value is an object, which that of no header can be (functions/checked_headers.sql).
+// messageHeader is the name of a header that marks a row as a message that its queue has to place (it is delayed, or has a unique key) or as an
+// answer. Its value is an object; the value of no other header can be an object (functions/checked_headers.sql).
 const messageHeader = "weir.queue"
 
-// messageMark is how it stands in the text of the headers: within a string the quotes would be escaped.
+// messageMark is how messageHeader appears in the text of the headers: within a string the quotes would be escaped.
 var messageMark = []byte(`"` + messageHeader + `": {`)
 
-// placing is that value.
+// placing is the value of messageHeader.
 type placing struct {
 	Name     string `json:"name"`
-	Due      int64  `json:"due"` // milliseconds since 1970, by the queues' clock; 0: at once
+	Due      int64  `json:"due"` // milliseconds since 1970, by the queues' clock; 0: immediately
 	Priority int    `json:"priority"`
 	Unique   string `json:"unique"`
 	answer
 }
 
-// isMessage reports whether a row is a delayed or unique message, which its queue must enqueue.
+// isMessage reports whether a row is a delayed or unique message, which its queue must enqueue, or an answer.
 func (r *row) isMessage() bool { return r.group == "" && bytes.Contains(r.headers, messageMark) }
 
-// message parses such a row.
+// message parses a row that isMessage reports.
 func (r *row) message() (to placing, m queue.NewMessage, err error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(r.headers, &object); err != nil {
@@ -58,7 +58,7 @@ func (r *row) message() (to placing, m queue.NewMessage, err error) {
 
 var keySeed = maphash.MakeSeed()
 
-// keyHash stands for a row's topic and key. Rows of one hash keep their order, and two keys may share one.
+// keyHash is a hash of a row's topic and key. Rows with the same hash keep their order; two keys may have the same hash.
 func (r *row) keyHash() uint64 {
 	var h maphash.Hash
 	h.SetSeed(keySeed)
@@ -67,7 +67,7 @@ func (r *row) keyHash() uint64 {
 	return h.Sum64()
 }
 
-// inOrder cuts a chunk so that plain rows, which are moved first, do not overtake a message of their key that its queue has to place.
+// inOrder cuts a chunk so that plain rows, which are moved first, do not overtake an earlier message of the same key that its queue has to place.
 func inOrder(rows []row) iter.Seq[[]row] {
 	return func(yield func([]row) bool) {
 		start, placed := 0, make(map[uint64]bool)
@@ -102,7 +102,7 @@ func (m *Mover) hold(r *row) {
 	}
 }
 
-// holds reports whether a row has to wait for a skipped one of its key. An event that names its partition waits for that partition's alone.
+// holds reports whether a row has to wait for a skipped one of its key. An event that names its partition waits only for skipped rows of that partition.
 func (m *Mover) holds(r *row) bool {
 	return len(m.held) > 0 && r.key != nil && (r.partition < 0 || r.isMessage()) && m.held[r.keyHash()]
 }
@@ -115,7 +115,7 @@ const enqueueAtOnce = 500
 func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 	type target struct {
 		queue string
-		topic eventlog.TopicID // one of its: a queue of the same name that was made anew with another topic is not meant
+		topic eventlog.TopicID // one of the queue's topics: a new queue of the same name with another topic is not meant
 	}
 	shares := make(map[target][]pending)
 	var order []target
@@ -167,7 +167,7 @@ func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 	return m.carryAnswers(ctx, answers)
 }
 
-// pending is a row that is a message, and the message. One that comes later has no order among those of its key.
+// pending is a row that is a message, and the message. A delayed message has no order among the messages of its key.
 type pending struct {
 	row     *row
 	message queue.NewMessage
@@ -193,7 +193,7 @@ func (m *Mover) enqueue(ctx context.Context, name string, topic eventlog.TopicID
 	}
 	err := m.cfg.Queues.With(ctx, name, func(q *queue.Queue) error { return q.EnqueueWith(ctx, topic, commit, messages...) })
 	gone := errors.Is(err, queue.ErrUnknownQueue)
-	if errors.Is(err, eventlog.ErrUnknownTopic) { // which one? Perhaps that of another priority
+	if errors.Is(err, eventlog.ErrUnknownTopic) { // which topic? Perhaps that of another priority
 		_, found := m.log.TopicByID(topic)
 		gone = errors.Is(found, eventlog.ErrUnknownTopic)
 	}

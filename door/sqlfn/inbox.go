@@ -25,9 +25,9 @@ const (
 	// walkMax bounds a poll that scans all of the inbox, including deleted rows that an open transaction keeps from being vacuumed. It
 	// reads about two million rows a second.
 	walkMax = 10 * time.Minute
-	// pollSpan bounds the ids that one poll goes through, moved or not: it may be a backlog that is another lane's. About 100 ms.
+	// pollSpan bounds the ids that one poll goes through, also those of rows that it leaves to another lane. That takes about 100 ms.
 	pollSpan = 200_000
-	// toEnd is how far a look went that left out no id.
+	// toEnd is chunk.upto after a look that went to the end of the inbox.
 	toEnd = math.MaxInt64
 	// strideMax is how many ids without a visible row may be above bookmark.low before low is raised.
 	strideMax = 2 * pollRows
@@ -57,11 +57,11 @@ var (
 // which calls poll and move in turn.
 type inbox struct {
 	session *postgres.Session
-	most    int      // rows of a poll
-	span    int64    // ids that a poll goes through
+	most    int      // most rows of a poll
+	span    int64    // most ids that a poll goes through
 	mark    bookmark // of the main lane: all topics but those of lanes
 	lanes   []*lane  // in the order of their turns
-	at      *lane    // whose turn the last poll was; nil: the main lane's
+	at      *lane    // the lane that the last poll looked into; nil: the main lane
 }
 
 // row is one row of the inbox: an event, or, with a group, how far that group has come.
@@ -76,23 +76,23 @@ type row struct {
 
 	group string
 	next  eventlog.Offset
-	base  int64 // what was known of the group's key; see position
+	base  int64 // on which state of the group's key the position is built, see position; -1: none
 }
 
 // chunk is the result of a poll.
 type chunk struct {
 	rows  []row         // in the order of their ids
-	full  bool          // it has as many rows or bytes as a poll returns: there may be more right behind them
-	upto  int64         // else the id up to which the poll went; toEnd: the round ends
+	full  bool          // it has as many rows or bytes as a poll may return: more may follow
+	upto  int64         // the id up to which a poll went that is not full; toEnd: to the end, and so the round ends
 	more  bool          // the next poll may find rows right now
-	first row           // the oldest that may wait, in any lane
-	muted time.Duration // how long publishers do not notify
+	first row           // the oldest row that may wait, in any lane
+	muted time.Duration // for how long publishers still do not notify
 
 	round bookmark
 }
 
 // poll returns rows of one lane that are committed and not moved, oldest first: one statement, or a few at first and after a crash of the server.
-// Call pass when they were moved, and when there are none; else the lane's next poll finds them again.
+// Call pass when they were moved, and when there are none; otherwise the lane's next poll finds them again.
 func (i *inbox) poll(ctx context.Context) (*chunk, error) {
 	for {
 		i.at = i.next()
@@ -108,7 +108,7 @@ func (i *inbox) poll(ctx context.Context) (*chunk, error) {
 	}
 }
 
-// pollLane looks into the lane whose turn it is. covered: its bookmark still holds.
+// pollLane looks into the lane whose turn it is. covered reports whether the lane's bookmark still holds.
 func (i *inbox) pollLane(ctx context.Context) (c *chunk, covered bool, err error) {
 	mark := *i.current()
 	switch {
@@ -123,18 +123,18 @@ func (i *inbox) pollLane(ctx context.Context) (c *chunk, covered bool, err error
 	if c, err = i.lookFrom(ctx, mark, i.at); err != nil || !mark.covers(c.round) {
 		return c, false, err
 	}
-	c.more = c.full || c.upto < toEnd || mark.goal != "" // there may be more than the round was to see
+	c.more = c.full || c.upto < toEnd || mark.goal != "" // a round with an earlier goal leaves out what was committed since
 	mark = c.round
 	if len(c.rows) > 0 {
-		mark.after = max(mark.after, c.rows[0].id-1) // the round has nothing before
+		mark.after = max(mark.after, c.rows[0].id-1) // the round has no row before the first one
 	}
 	*i.current() = mark
 	return c, true, nil
 }
 
-// survey returns the bookmark with which a scan of all of the inbox begins. The ids given out so far will do as low for what the
-// walk sees: behind them begins
-// and ends a transaction, before it begins.
+// survey returns the bookmark with which a scan of all of the inbox begins. The last id given out can become low after
+// the scan, because a transaction begins and ends between reading this id and the scan's snapshot: transactions that this snapshot
+// does not know take higher ids.
 func (i *inbox) survey(ctx context.Context) (b bookmark, err error) {
 	err = i.session.Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {
 		b = bookmark{done: nothingDone}
@@ -144,7 +144,7 @@ func (i *inbox) survey(ctx context.Context) (b bookmark, err error) {
 			return conn.QueryRow(ctx, about).Scan(&b.last, &b.of.crash, &b.of.store.Server, &b.of.store.Tables, &b.of.store.Epoch)
 		}
 		err := read()
-		if err == nil && b.of.crash == 0 { // the server crashed, or is new: it is to be known from what it was before
+		if err == nil && b.of.crash == 0 { // the server crashed, or is new: a new incarnation number tells it from the time before
 			if _, err = conn.Exec(ctx, `INSERT INTO weir.incarnation DEFAULT VALUES ON CONFLICT DO NOTHING`); err == nil {
 				err = read()
 			}
@@ -177,16 +177,16 @@ func (i *inbox) lookFrom(ctx context.Context, round bookmark, l *lane) (c *chunk
 		}
 		c, err = i.ask(ctx, conn, round, l)
 		if err == nil && foreign {
-			c.round.next = 0 // of rows that came with a dump no id says when they appear: the next round goes over all, too
+			c.round.next = 0 // rows that came with a dump appear in any order of ids: the next round scans all of the inbox, too
 		}
 		return err
 	})
 	return c, err
 }
 
-// prepareWalk sets a scan's timeout. It reports whether any row has a transaction number that the server has not given out yet. By
-// index: that is where such
-// rows are, and dead ones are not.
+// prepareWalk sets a scan's timeout. It reports whether any row has a transaction number that the server has not given out yet, as
+// rows from a dump may have. It searches by index: such
+// rows are at the index's end, and dead rows are not there.
 func prepareWalk(ctx context.Context, tx pgx.Tx) (foreign bool, err error) {
 	most := strconv.FormatInt((walkMax * 3 / 4).Milliseconds(), 10)
 	if _, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true), set_config('enable_seqscan', 'off', true)`, most); err != nil {
@@ -215,7 +215,7 @@ func (i *inbox) ask(ctx context.Context, conn *pgxpool.Conn, round bookmark, l *
 		about, values := values[:lookAbout], values[lookAbout:]
 		if values[0] == nil {
 			of := incarnation{crash: wire.Bigint(about[2]), store: postgres.Incarnation{Tables: wire.Bigint(about[4]), Epoch: wire.Bigint(about[5])}}
-			if about[3] != nil { // else it is a standby
+			if about[3] != nil { // nil on a standby
 				of.store.Server = wire.Bigint(about[3])
 			}
 			round.begin(string(about[0]), wire.Bigint(about[1]), of)
@@ -265,17 +265,17 @@ func parseRow(values [][]byte) row {
 	return r
 }
 
-// timestamp reads PostgreSQL's: microseconds since the year 2000.
+// timestamp converts PostgreSQL's timestamp: microseconds since the year 2000.
 func timestamp(us int64) time.Time {
 	const year2000 = 946684800
 	return time.UnixMicro(us).Add(year2000 * time.Second)
 }
 
 // move deletes rows of the inbox and commits the entry made of them, in one transaction and one trip. It returns where the entry's
-// batches begin. Rows of which the entry has nothing are dropped.
+// batches begin. Rows of which the entry has nothing are only deleted.
 //
-// errTaken, eventlog.ErrNoPartition, eventlog.ErrUnavailable: nothing was done, and with eventlog.ErrRewound ids may stand for other rows than those that the
-// last look found. After eventlog.ErrUnsure the next look tells.
+// errTaken, eventlog.ErrNoPartition, eventlog.ErrUnavailable: nothing was done. If the error is also eventlog.ErrRewound, the ids may belong to other rows than
+// the last look found. After eventlog.ErrUnsure the next look shows whether the rows were moved.
 func (i *inbox) move(ctx context.Context, ids []int64, e eventlog.Entry) ([]eventlog.Offset, error) {
 	of := i.mark.of
 	done, answer, err := i.session.Commit(ctx, of.store, moveStatement, [][]byte{wire.Int8Array(ids), wire.Int8(of.crash)}, []eventlog.Entry{e})
@@ -294,19 +294,19 @@ func (i *inbox) move(ctx context.Context, ids []int64, e eventlog.Entry) ([]even
 	return offsets, nil
 }
 
-// position is a group's key that an entry puts, and what was known of it. A key that has another base was written since, by
-// somebody else, and is left as it is. So is one that is as far.
+// position is a group's key that an entry puts, with the base on which the new offset is built. carry does not change a key that has
+// another base, because somebody else wrote it since, nor a key whose offset is as high already.
 type position struct {
 	key  string
 	base int64
 	next eventlog.Offset
 }
 
-// carry deletes rows of the inbox and commits the entries made of them, in one transaction and one trip, but for the puts of positions
+// carry deletes rows of the inbox and commits the entries made of them, in one transaction and one trip, except the puts of positions
 // that somebody else wrote meanwhile.
 //
 // errTaken, eventlog.ErrStale (of any of the entries), eventlog.ErrUnavailable: nothing was done. After eventlog.ErrUnsure the next look
-// tells.
+// shows whether the rows were moved.
 func (i *inbox) carry(ctx context.Context, ids []int64, positions []position, entries []eventlog.Entry) error {
 	keys, bases, nexts := make([]string, len(positions)), make([]int64, len(positions)), make([]int64, len(positions))
 	for n, p := range positions {
@@ -341,8 +341,8 @@ func notMoved(err error) error {
 	return err
 }
 
-// forgetConsumers removes positions that weir.commit_offset keeps of topics that are gone, at most so many: one trip. It returns how
-// many there were.
+// forgetConsumers removes positions that weir.commit_offset keeps of deleted topics, no more than most, in one trip. It returns how
+// many it removed.
 func (i *inbox) forgetConsumers(ctx context.Context, most int) (n int, err error) {
 	err = i.session.Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `SELECT weir.forget_consumers($1)`, most).Scan(&n)
@@ -353,7 +353,7 @@ func (i *inbox) forgetConsumers(ctx context.Context, most int) (n int, err error
 	return n, nil
 }
 
-// still returns those of rows that are still in the inbox, each once: one statement.
+// still returns the rows that are still in the inbox, each once: one statement.
 func (i *inbox) still(ctx context.Context, rows []row) ([]row, error) {
 	ids := make([]int64, len(rows))
 	for n := range rows {
@@ -423,5 +423,5 @@ func (i *inbox) rewind() { i.mark, i.lanes, i.at = bookmark{done: nothingDone}, 
 func (i *inbox) behind() bool { return len(i.lanes) > 0 }
 
 // wide reports whether many ids were given out since the last move, to transactions that are open or were rolled back: each poll
-// scans them all. A move, even of no rows, raises the mark past them.
+// scans them all. A move, even of no rows, raises mark.passed to the last id.
 func (i *inbox) wide() bool { return i.mark.last-max(i.mark.low, i.mark.passed) > strideMax }

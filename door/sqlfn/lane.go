@@ -19,12 +19,12 @@ const (
 // lane is topics with a backlog. They have a bookmark of their own, and the main lane goes on without them: so the events of other topics
 // wait for one chunk of a backlog at a time. A topic is in one lane, so its rows are still moved in the order of rounds and ids.
 //
-// A lane's rounds have the goals of the main lane's. When it has reached the same one there is nothing left that the main lane passed by,
-// and its topics go back. The main lane drops no goal that it has not reached: so a lane's next goal is never older than its last.
+// A lane's rounds have the same goals as the main lane's rounds. A lane that has reached the main lane's goal has moved all rows that the main
+// lane left out: its topics go back. The main lane drops no goal before it is reached, so a lane's next goal is never older than its last.
 type lane struct {
 	topics []eventlog.TopicID
 	mark   bookmark
-	moved  row // the last that was moved: what waits comes behind it
+	moved  row // the last row that was moved: rows that wait come after it
 }
 
 // current is the bookmark of the lane that the last poll looked into.
@@ -35,7 +35,7 @@ func (i *inbox) current() *bookmark {
 	return &i.mark
 }
 
-// next chooses the lane of the next poll: after any other lane the main one, and after that the one that has waited longest.
+// next chooses the lane of the next poll: after another lane it is the main lane, after the main lane the lane that has waited longest.
 func (i *inbox) next() *lane {
 	if i.at != nil || len(i.lanes) == 0 {
 		return nil
@@ -45,7 +45,7 @@ func (i *inbox) next() *lane {
 	return l
 }
 
-// split gives the topics of which a full chunk of the main lane has the most a lane of their own. The chunk was that lane's first turn.
+// split gives topics that have a large share of a full chunk of the main lane a lane of their own. The chunk was the new lane's first turn.
 func (i *inbox) split(c *chunk) {
 	_, taken := i.topics(nil)
 	most := laneTopicsMax - len(taken)
@@ -80,14 +80,14 @@ func (i *inbox) split(c *chunk) {
 	i.lanes = append(i.lanes, i.at)
 }
 
-// merge ends a lane that has moved what the main lane has moved or is about to.
+// merge ends a lane that has moved all that the main lane has moved, or will have moved when its round ends.
 func (i *inbox) merge(l *lane) {
 	if goal, _ := i.mark.aim(); l.mark.goal == "" && l.mark.done == goal {
 		i.lanes = slices.DeleteFunc(i.lanes, func(x *lane) bool { return x == l })
 	}
 }
 
-// topics are what a look into a lane is limited to, and what a look into the main lane leaves out; nil: nothing.
+// topics returns the topics to which a look into l is limited, or those that a look into the main lane (l is nil) leaves out. nil: no such limit.
 func (i *inbox) topics(l *lane) (only, without []eventlog.TopicID) {
 	if l != nil {
 		return l.topics, nil
@@ -98,7 +98,7 @@ func (i *inbox) topics(l *lane) (only, without []eventlog.TopicID) {
 	return nil, without
 }
 
-// oldest is the oldest of the rows of c, and of those before which a lane has moved all.
+// oldest returns the row with the lowest id of these: the first row of c, and the last row that each lane has moved.
 func (i *inbox) oldest(c *chunk) (oldest row) {
 	if len(c.rows) > 0 {
 		oldest = c.rows[0]

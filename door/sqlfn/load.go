@@ -18,8 +18,8 @@ import (
 type load struct {
 	partitions []*partitionRows // in the order of their first rows
 	lost       partitionRows    // rows of deleted topics, which are dropped
-	odd        int              // rows that stay in the inbox, since they are invalid or their partition does not exist
-	why        error            // of the first of them
+	odd        int              // number of rows that stay in the inbox, because they are invalid or their partition does not exist
+	why        error            // the error of the first row that stays
 }
 
 // partitionKey is a partition of a topic, whether it exists or not.
@@ -34,7 +34,7 @@ type partitionRows struct {
 	partition int32
 	ids       []int64
 	records   []batch.Record
-	since     time.Time // of the oldest
+	since     time.Time // when the oldest row was published
 }
 
 // all lists the partitions' rows, and the rows to drop.
@@ -42,14 +42,14 @@ func (l *load) all() []*partitionRows {
 	return append(l.partitions[:len(l.partitions):len(l.partitions)], &l.lost)
 }
 
-// load sorts rows. Rows of a topic that was deleted are for nobody: a deleted topic takes its records along.
+// load sorts rows by partition. Rows of a deleted topic are dropped, as its records were.
 func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 	l := &load{}
 	lanes := make(map[eventlog.Partition]*partitionRows)
 	for i := range rows {
 		row := &rows[i]
 		if row.group != "" || row.isMessage() {
-			continue // no event, or one that a queue has to place
+			continue // a position, or a row for a queue
 		}
 		topic, found, err := m.topic(ctx, row)
 		if err != nil {
@@ -118,8 +118,8 @@ func (m *Mover) topic(ctx context.Context, row *row) (t eventlog.Topic, found bo
 	return t, true, nil
 }
 
-// place parses a row's headers and chooses its partition. With an error it returns the partition that does not exist; negative: the
-// row is invalid, as weir.publish never writes it, and no other row waits for it.
+// place parses a row's headers and chooses its partition. With an error, p is the partition that does not exist, or negative if
+// the row is invalid. weir.publish writes no invalid rows, and no other row waits for one.
 func (m *Mover) place(topic eventlog.Topic, row *row) (headers []batch.RecordHeader, p int32, err error) {
 	if headers, err = parseHeaders(row.headers); err != nil {
 		return nil, -1, err
@@ -138,7 +138,7 @@ func (m *Mover) place(topic eventlog.Topic, row *row) (headers []batch.RecordHea
 	return headers, p, nil
 }
 
-// parseHeaders reads a flat JSON object, in the order in which it stands.
+// parseHeaders reads a flat JSON object, and keeps the order of its members.
 func parseHeaders(object []byte) ([]batch.RecordHeader, error) {
 	if object == nil {
 		return nil, nil

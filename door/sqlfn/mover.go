@@ -39,10 +39,10 @@ type Config struct {
 	Tracer      eventlog.Tracer     // default: none
 	Observer    Observer            // default: none
 	Poll        time.Duration       // how often the inbox is looked into when nothing was notified; default 250 ms
-	Queues      *queue.Queues       // enqueues delayed messages and those with a unique key, and serves claims; nil: they stay in the inbox, and no claim is served
+	Queues      *queue.Queues       // enqueues delayed messages and messages with a unique key, and serves claims; nil: such messages stay in the inbox, and no claim is served
 }
 
-// Observer is told of what the mover does.
+// Observer receives what the mover did, for metrics.
 type Observer interface {
 	// Moved is called after each move, with the number of rows and the time the oldest waited.
 	Moved(rows int, oldest time.Duration)
@@ -183,8 +183,8 @@ func (m *Mover) pauseAfter(more bool, err error, failures int, took time.Duratio
 	return -1
 }
 
-// idle waits for wait, and nothing cuts that short. If wait is negative it waits for a notification, the next poll or due positions.
-// A notification counts only lookEvery after the last poll began: any session can notify in a loop.
+// idle waits for wait; only the end of ctx cuts that short. If wait is negative it waits for a notification, the next poll or due positions.
+// After a notification it waits until pollFast after the last poll began, because any session can notify in a loop.
 func (m *Mover) idle(ctx context.Context, wait time.Duration, began time.Time, stirred <-chan struct{}) {
 	if wait == 0 {
 		return
@@ -207,7 +207,7 @@ func (m *Mover) idle(ctx context.Context, wait time.Duration, began time.Time, s
 	}
 }
 
-// step polls the inbox once and moves what it found: two statements. more: poll again without a pause.
+// step polls the inbox once and moves what it found: two statements if these are events. more: poll again without a pause.
 func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	if !m.skippedAt.IsZero() && time.Since(m.skippedAt) > retryRowsAfter {
 		m.skippedAt = time.Time{}
@@ -252,7 +252,7 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 }
 
 // resetFor drops cached state when the database is in another incarnation: deleted topics may exist again, and row ids may be
-// reused. The inbox is scanned again.
+// reused. poll has rewound the inbox already.
 func (m *Mover) resetFor(now incarnation) {
 	if m.incarnation == now {
 		return
@@ -277,7 +277,7 @@ func (m *Mover) mute(ctx context.Context, already time.Duration) error {
 	case !m.mutedAt.IsZero():
 		m.mutedAt = time.Time{}
 	case already <= muteFor || !m.door.store.Listening():
-		return nil // else publishers are muted for longer than muteFor, since no mover listened; this one does
+		return nil // otherwise publishers are muted for longer than muteFor, because no mover listened; this mover does
 	}
 	return m.inbox.mute(ctx, length)
 }
@@ -294,7 +294,7 @@ func (m *Mover) unmute(ctx context.Context) {
 	}
 }
 
-// moveEvents moves a chunk's events in one transaction. If that fails because of the rows, it moves each partition alone; events of
+// moveEvents moves a chunk's events in one transaction. If that fails because of the rows, it moves each partition by itself; events of
 // a partition that fails stay in the inbox.
 func (m *Mover) moveEvents(ctx context.Context, rows []row) error {
 	load, err := m.load(ctx, rows)
@@ -305,7 +305,7 @@ func (m *Mover) moveEvents(ctx context.Context, rows []row) error {
 	if err == nil || isTransient(err) {
 		return err
 	}
-	// Perhaps a topic was deleted just now: refresh the catalog, then try each partition alone.
+	// Perhaps a topic was deleted just now: refresh the catalog, then try each partition by itself.
 	if err := m.log.RefreshTopics(ctx); err != nil {
 		return err
 	}
@@ -350,7 +350,7 @@ func (m *Mover) moveRows(ctx context.Context, lanes ...*partitionRows) error {
 	for _, lane := range lanes {
 		ids = append(ids, lane.ids...)
 		if len(lane.records) == 0 {
-			continue // its rows only go
+			continue // its rows are only deleted
 		}
 		err := recovered.Do(func() error {
 			batches, err := lane.topic.SealAll(lane.topic.Partitions[lane.partition], lane.records)

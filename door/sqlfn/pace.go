@@ -9,7 +9,7 @@ const (
 	// the number of polls says nothing about transactions.
 	busyRows  = 75
 	busyPolls = 3
-	// calmAfter is how long traffic must have been lower before publishers notify again.
+	// calmAfter is how long no window must have been busy before publishers notify again.
 	calmAfter = 10 * time.Second
 	// pollFast is the pause between two polls while polling closely and few rows come. A poll and a move cost about as much for one row
 	// as for a hundred, so the pause grows with the traffic: by pollFast for each perPause rows a second, up to pollFastMax.
@@ -25,7 +25,7 @@ type pace struct {
 	woken   bool // notifications wake the mover
 
 	began       time.Time // of the window
-	polls, rows int       // in the window; polls that found something
+	polls, rows int       // in the window; polls counts those that found rows
 	busy        time.Time // when a window was busy last
 	rate        float64   // rows a second in the window before
 }

@@ -13,7 +13,7 @@ import (
 // staleMax bounds the retries of carrying positions while their groups change.
 const staleMax = 5
 
-// carryEvery is the least time between two times that positions are carried: of several of one partition only the last counts.
+// carryEvery is the minimum time between two carries of positions: of several positions of one partition only the last counts.
 const carryEvery = 100 * time.Millisecond
 
 // positionsMax bounds the positions that wait in memory.
@@ -22,7 +22,7 @@ const positionsMax = 10_000
 const (
 	// forgetEvery is how often positions of deleted topics are removed.
 	forgetEvery = time.Hour
-	// forgetMost bounds how many are removed at once.
+	// forgetMost bounds how many positions one statement removes.
 	forgetMost = 10_000
 )
 
@@ -34,7 +34,7 @@ type positions struct {
 	carried time.Time
 }
 
-// add adds the rows that are positions, but for those that wait already: the main lane may find again what a lane has found.
+// add adds the rows that are positions, except those that wait already: the main lane may find again what a lane has found.
 func (p *positions) add(rows []row) {
 	waits := make(map[int64]bool, len(p.rows))
 	for _, row := range p.rows {
@@ -58,7 +58,7 @@ func (p *positions) due() time.Duration {
 	return max(0, carryEvery-time.Since(p.carried))
 }
 
-// carryPositions puts the waiting positions into their groups' keys. If another mover was faster they go on waiting.
+// carryPositions puts the waiting positions into their groups' keys. If another mover was faster they keep waiting.
 func (m *Mover) carryPositions(ctx context.Context) error {
 	rows := m.positions.rows
 	m.positions.carried = time.Now()
@@ -73,14 +73,14 @@ func (m *Mover) carryPositions(ctx context.Context) error {
 	case err == nil:
 		rows = nil
 	case len(rows) >= positionsMax:
-		rows = nil // too many to remember: they are found again where they are
+		rows = nil // too many to remember: after rewind, polls find them again in the inbox
 		m.inbox.rewind()
 	}
 	m.positions = positions{rows: rows, doubt: err != nil, carried: time.Now()}
 	return err
 }
 
-// tryPositions carries positions in one transaction. If that fails because of the rows, it carries each group alone; positions of a
+// tryPositions carries positions in one transaction. If that fails because of the rows, it carries each group by itself; positions of a
 // group that fails stay in the inbox.
 func (m *Mover) tryPositions(ctx context.Context, rows []row) error {
 	if len(rows) == 0 {
@@ -110,7 +110,7 @@ func (m *Mover) carryGroups(ctx context.Context, rows []row) error {
 	var ids []int64
 	var guarded []position
 	groups := make(map[string][]group.Committed)
-	known := make(map[string]bool) // keys of which there is a younger position
+	known := make(map[string]bool) // keys for which there is a younger position
 	for i := len(rows) - 1; i >= 0; i-- {
 		row := &rows[i]
 		ids = append(ids, row.id)

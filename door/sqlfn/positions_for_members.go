@@ -29,7 +29,7 @@ const positionsOnce = 1000
 // Positions returns a group's committed offsets, from weir.commit_offset or from a key, and whether the mover has carried them or
 // not: one statement per thousand.
 //
-// All of the inbox is scanned only for a position that SQL committed and no key has: it may be on its way, or was deleted.
+// All of the inbox is scanned only if SQL committed a position that no key has: the position may be on its way, or was deleted.
 func (d *Door) Positions(ctx context.Context, name string, of []group.TopicPartition) ([]group.Position, error) {
 	var all []group.Position
 	for part := range slices.Chunk(of, positionsOnce) {
@@ -64,7 +64,7 @@ func (d *Door) Positions(ctx context.Context, name string, of []group.TopicParti
 }
 
 const (
-	// carriedWithin is how long Carried waits, carriedPoll how often it looks.
+	// carriedWithin bounds how long Carried waits, carriedPoll is how often it looks.
 	carriedWithin = 3 * time.Second
 	carriedPoll   = 20 * time.Millisecond
 )
@@ -100,7 +100,7 @@ func (d *Door) Mark(next eventlog.Offset, from group.Position) string {
 	return mark(next, from.Base)
 }
 
-// mark is how a committed offset says that it goes on with what was committed before: weir.is_carried and weir.base_of read it.
+// mark returns the metadata by which a committed offset says on which base it continues: weir.is_carried and weir.base_of read it.
 func mark(next eventlog.Offset, base int64) string {
 	if base == noBase {
 		return fmt.Sprintf("weir.commit_offset %d", next)
