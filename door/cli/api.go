@@ -53,7 +53,7 @@ func (l *lostAnswer) Error() string {
 
 func (l *lostAnswer) Unwrap() error { return l.err }
 
-// apiPath joins parts of a URL's path, and escapes them. A part of dots alone would name the directory, or the one above.
+// apiPath joins parts of a URL's path, and escapes them. Unescaped, a part "." or ".." would name the directory, or its parent.
 func apiPath(parts ...string) string {
 	for i, part := range parts {
 		if parts[i] = url.PathEscape(part); part == "." || part == ".." {
@@ -75,7 +75,7 @@ func (f *serverFlags) ask(ctx context.Context, method, path string, body, out an
 	return f.send(ctx, method, path, "application/json", content, out, wait)
 }
 
-// send is ask for a body of any type, and with headers, in pairs.
+// send is ask for a body of any type, and with headers: pairs of a name and a value.
 func (f *serverFlags) send(ctx context.Context, method, path, media string, content []byte, out any, wait time.Duration, headers ...string) error {
 	base, err := url.Parse(f.Server)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
@@ -110,13 +110,13 @@ func (f *serverFlags) send(ctx context.Context, method, path, media string, cont
 	if response.StatusCode >= 300 {
 		p := &apiProblem{}
 		if json.Unmarshal(read, p) != nil || p.Type == "" {
-			if method != http.MethodGet && response.StatusCode >= 500 { // a proxy's, which may have passed the request on
+			if method != http.MethodGet && response.StatusCode >= 500 { // the answer is a proxy's, which may have passed the request on
 				return &lostAnswer{f.Server, errors.New(response.Status)}
 			}
 			return unreachable(fmt.Errorf("%s answers with %s, and not as weir does", f.Server, response.Status), "is --server the HTTP address of weir serve?")
 		}
 		if method != http.MethodGet && p.Status >= 500 && p.Status != http.StatusServiceUnavailable && !p.is("outcome_unknown") {
-			return &lostAnswer{f.Server, p} // it failed on the way, and says nothing of what it did
+			return &lostAnswer{f.Server, p} // the request failed on the way, and the answer does not say what it did
 		}
 		return p
 	}
@@ -147,7 +147,7 @@ func (f *serverFlags) away(ctx context.Context, method string, sent bool, err er
 	return unreachable(fmt.Errorf("no answer from a server at %s: %w", f.Server, cause(err)), "start one with `weir serve`, or name another with --server URL")
 }
 
-// answer adds to what became of a queue or a stream the exit code and what to do.
+// answer adds an exit code and a hint to an error about a queue or a stream.
 func (f *serverFlags) answer(tried string, err error) error {
 	var lost *lostAnswer
 	if errors.As(err, &lost) {

@@ -34,8 +34,8 @@ type commands struct {
 
 // Main runs weir with the process's own terminal, signals and variables, and returns the exit code.
 //
-// The first SIGINT or SIGTERM asks the command to stop, the second kills the process. A closed pipe on the
-// other side of our output is an error like any other, so that groups are left in order.
+// The first SIGINT or SIGTERM asks the command to stop, the second kills the process. If the reader of
+// our output closes the pipe, that is an error like any other, so that a consumer leaves its group before the end.
 func Main(version string, args []string) int {
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -45,7 +45,7 @@ func (c *completionCmd) Run(t *terminal) error {
 	return err
 }
 
-// completeCmd prints the words that can stand in place of the last one.
+// completeCmd prints the words that can replace the last one.
 type completeCmd struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }

@@ -39,7 +39,7 @@ type deletion struct {
 }
 
 type (
-	// deleted is what the broker said to each name.
+	// deleted is the broker's answer for each name.
 	deleted map[string]answer
 	answer  struct {
 		err     error
@@ -47,7 +47,7 @@ type (
 	}
 )
 
-// run deletes all it can, and returns the first error. Kind is what the things are, with is what goes with them.
+// run deletes all it can, and returns the first error. kind names the things, with what is deleted together with them.
 func (c *deletion) run(ctx context.Context, t *terminal, kind, with string, remove func(*kadm.Client) (deleted, error)) error {
 	names := strings.Join(c.Names, " ")
 	if err := c.obtain(t, "delete the "+kind+" "+names+" and "+with, names); err != nil {

@@ -144,7 +144,7 @@ func (c *consumeCmd) stalled(todo *plan, reach *reachability) error {
 		"--timeout sets how long to wait, --follow waits without end")
 }
 
-// commit saves the group's place: what was printed, and nothing more. It has the time of one request even after a signal.
+// commit commits the group's offsets after what was printed, and nothing more. It has the time of one request, even after a signal.
 func (c *consumeCmd) commit(ctx context.Context, client *kgo.Client) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(c.Timeout))
 	defer cancel()

@@ -15,11 +15,11 @@ import (
 type plan struct {
 	topic string
 
-	mu    sync.Mutex      // guards all below: the client deals partitions out and takes them away while we read
-	next  map[int32]int64 // where reading stands
+	mu    sync.Mutex      // guards all below: the client assigns and revokes partitions while we read
+	next  map[int32]int64 // the next offset to read
 	until map[int32]int64 // where the partition ended
 	ours  map[int32]bool  // partitions that are ours to read
-	dealt bool            // false until a group has dealt its partitions out
+	dealt bool            // false until the group has assigned its partitions
 }
 
 func (c *consumeCmd) plan(ctx context.Context, admin *kadm.Client, t *terminal) (*plan, error) {
@@ -49,7 +49,7 @@ func (c *consumeCmd) plan(ctx context.Context, admin *kadm.Client, t *terminal) 
 	return p, nil
 }
 
-// options tell the client what to read.
+// options returns the client's options for what to read.
 func (p *plan) options(group string) []kgo.Opt {
 	if group == "" {
 		offsets := map[int32]kgo.Offset{}
@@ -74,11 +74,11 @@ func (p *plan) assigned(_ context.Context, _ *kgo.Client, partitions map[string]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(partitions[p.topic]) == 0 {
-		p.dealt = true // others have them all; else begin follows and knows where we stand
+		p.dealt = true // other members have them all; otherwise begin is called next, and sets the offsets
 	}
 }
 
-// begin replaces, where the group has committed nothing, the client's default by where this command was told to begin.
+// begin replaces the client's default by the offset at which this command is to begin, in partitions where the group has committed nothing.
 func (p *plan) begin(_ context.Context, fetched map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,8 +94,8 @@ func (p *plan) begin(_ context.Context, fetched map[string]map[int32]kgo.Offset)
 	return fetched, nil
 }
 
-// revoked commits before another member begins where we ended. A commit that fails means that it reads again what we
-// printed since the last one, as groups do.
+// revoked commits before another member begins where we ended. If the commit fails, that member reads again what we
+// printed since the last commit, as is usual in groups.
 func (p *plan) revoked(ctx context.Context, client *kgo.Client, partitions map[string][]int32) {
 	_ = client.CommitMarkedOffsets(ctx)
 	p.lost(ctx, client, partitions)
@@ -117,7 +117,7 @@ func (p *plan) take(r *kgo.Record) (planned bool) {
 	return r.Offset < p.until[r.Partition]
 }
 
-// rest counts the offsets that are ours and not read yet; -1 when the group has not dealt yet.
+// rest counts the offsets that are ours and not read yet; -1 until the group has assigned its partitions.
 func (p *plan) rest() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

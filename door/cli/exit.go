@@ -16,16 +16,16 @@ const (
 	exitUsage       = 2   // the command line is wrong; nothing was done
 	exitConfig      = 3   // a setting cannot work: an address in use, a host that does not resolve
 	exitUnreachable = 4   // the store, the broker or the server does not answer; or its answer was lost
-	exitRefused     = 5   // the store answers and will not have us
+	exitRefused     = 5   // the store answers, but refuses us
 	exitUnsafe      = 6   // it would work, and could lose or expose data
-	exitPipe        = 141 // whoever read our output is gone
+	exitPipe        = 141 // the reader of our output is gone
 )
 
-// problem is an error with an exit code and a way out.
+// problem is an error with an exit code and a hint.
 type problem struct {
 	code int
 	err  error
-	hint string // what to do; empty where there is nothing to say
+	hint string // what to do; empty if there is nothing to say
 }
 
 func (p *problem) Error() string { return p.err.Error() }
@@ -61,7 +61,7 @@ func report(ctx context.Context, w io.Writer, err error) int {
 		code = 128 + int(interrupted.signal)
 	}
 	if !errors.Is(err, context.Canceled) && !errors.As(err, &stopped{}) {
-		lines := strings.Split(err.Error(), "\n") // joined errors have one each
+		lines := strings.Split(err.Error(), "\n") // joined errors have one line each
 		for i, line := range lines {
 			lines[i] = printable(line)
 		}

@@ -82,7 +82,7 @@ type memberRow struct {
 	Host     string `json:"host"`
 }
 
-// partitionLag tells how far a group has come. Committed is -1 where it never committed.
+// partitionLag is how far a group has come in a partition. Committed is -1 if the group never committed.
 type partitionLag struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
@@ -162,7 +162,7 @@ func (groupResetCmd) Help() string {
   weir group reset billing --to 2026-01-31T08:00:00Z --yes`
 }
 
-// move is one partition's committed offset, before and after a reset. Before is -1 where there was none.
+// move is one partition's committed offset, before and after a reset. Before is -1 if there was none.
 type move struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`

@@ -21,13 +21,13 @@ type keyCmd struct {
 	Revoke keyRevokeCmd `cmd:"" help:"Make keys worthless."`
 }
 
-// keyStore says in which store the keys rest. The commands write to it beside a server that runs.
+// keyStore names the store that has the keys. The commands write to it directly, also while a server runs on it.
 type keyStore struct {
 	storeFlag
 	JSON bool `help:"Print JSON." name:"json"`
 }
 
-// withThere is with for what makes no sense in a store that is not there, and must not make one.
+// withThere is with for commands that need an existing store, and must not create one.
 func (c *keyStore) withThere(ctx context.Context, t *terminal, do func(*apikey.Keys) error) error {
 	if store.Missing(c.Store) {
 		return config(fmt.Errorf("there is no store %s", c.Store), "name the store of the server with --store")
@@ -49,7 +49,7 @@ func (c *keyStore) with(ctx context.Context, t *terminal, do func(*apikey.Keys) 
 	return c.answer(ctx, do(apikey.New(opened, logger)))
 }
 
-// answer adds to what became of a key the exit code and what to do.
+// answer adds an exit code and a hint to an error about a key.
 func (c *keyStore) answer(ctx context.Context, err error) error {
 	var invalid *eventlog.InvalidError
 	switch {
@@ -97,7 +97,7 @@ Examples:
   weir key create ops --access admin --all-topics --all-groups --store postgres://weir@db.internal/weir --json`
 }
 
-// check refuses what says too little of what the key is for.
+// check refuses flags that do not say what the key is for, or that contradict each other.
 func (c *keyCreateCmd) check() error {
 	switch {
 	case len(c.Topic) == 0 && !c.AllTopics && len(c.Queue) == 0 && !c.AllQueues:
@@ -162,10 +162,10 @@ Every server on this store takes it within seconds. Clients send it with every r
 	})
 }
 
-// onlyHTTP tells what a key does not protect.
+// onlyHTTP says what a key does not protect.
 const onlyHTTP = "Keys protect HTTP only: who reaches a server's --kafka address needs none. `weir serve --kafka off` closes that door."
 
-// allowed is the rest of a command line that a key is good for. Who may only write needs a topic, or a queue, that is there.
+// allowed is the end of a curl command that works with the key. A key that may only write needs the name of an existing topic or queue.
 func allowed(k apikey.Key) string {
 	what, prefixes, name, add := "topics", k.Topics, "TOPIC", "/events"
 	if !k.AllTopics && len(k.Topics) == 0 {
@@ -181,7 +181,7 @@ func allowed(k apikey.Key) string {
 	return "-d hello " + server + "/" + name + add
 }
 
-// scope tells what a key is good for.
+// scope says what a key allows.
 func scope(k apikey.Key) []string {
 	words := []string{"access " + accessOf(k), "topics " + begins(k.AllTopics, k.Topics), "groups " + begins(k.AllGroups, k.Groups),
 		"queues " + begins(k.AllQueues, k.Queues)}
@@ -194,7 +194,7 @@ func scope(k apikey.Key) []string {
 	return words
 }
 
-// begins tells which names a key is good for, as patterns.
+// begins shows the names that a key is for, as patterns.
 func begins(all bool, prefixes []string) string {
 	switch {
 	case all:
@@ -213,7 +213,7 @@ func accessOf(k apikey.Key) string {
 	return strings.Join(words, ",")
 }
 
-// prefixes tells the same as begins in a column of a table.
+// prefixes shows the same as begins, for a column of a table.
 func prefixes(all bool, prefixes []string) string {
 	if all {
 		return "(all)"

@@ -18,7 +18,7 @@ import (
 const resolveTimeout = 2 * time.Second
 
 // checkAddresses refuses addresses that cannot work together or that would open the log to strangers, and warns of an
-// advertised address that clients will not reach: they connect, are told another address, and time out there.
+// advertised address that clients will not reach: they connect, get another address to use, and time out there.
 func (c *serveCmd) checkAddresses(ctx context.Context, logger *slog.Logger) error {
 	if c.Kafka == kafkaOff {
 		if c.Advertise != "" {
@@ -67,10 +67,10 @@ func (c *serveCmd) checkAddresses(ctx context.Context, logger *slog.Logger) erro
 	return nil
 }
 
-// checkKeys tells whether HTTP clients need API keys, and refuses an address that other machines can reach where nobody would be
-// asked for one.
+// checkKeys reports whether HTTP clients need API keys. It refuses an address that other machines can reach if clients would need
+// none.
 func (c *serveCmd) checkKeys(ctx context.Context, keys *apikey.Keys, logger *slog.Logger) (locked bool, err error) {
-	host, _, _ := net.SplitHostPort(c.HTTP) // checkAddresses has seen it
+	host, _, _ := net.SplitHostPort(c.HTTP) // checkAddresses has checked it
 	locked, err = keys.Any(ctx)
 	switch {
 	case err != nil:
@@ -84,7 +84,7 @@ func (c *serveCmd) checkKeys(ctx context.Context, keys *apikey.Keys, logger *slo
 	return locked, nil
 }
 
-// encryption is how to serve HTTP over TLS; nil where nobody asked for it.
+// encryption is how to serve HTTP over TLS; nil if no flag asks for it.
 func (c *serveCmd) encryption(logger *slog.Logger) (*tls.Config, error) {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		return nil, usage(errors.New("--tls-cert and --tls-key belong together"), "give both, or none")
@@ -121,7 +121,7 @@ func unspecified(host string) bool {
 	return host == "" || net.ParseIP(host).IsUnspecified()
 }
 
-// listen opens a port, or says what keeps us from it.
+// listen opens a port, or returns why it cannot.
 func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	var listening net.ListenConfig
 	l, err := listening.Listen(ctx, "tcp", address)

@@ -41,7 +41,7 @@ func printableJSONLines(text []byte) []byte {
 	return []byte(strings.Join(lines, "\n"))
 }
 
-// progress tells, on a terminal, how far something long has come: one line, rewritten four times a second.
+// progress shows on a terminal how far something long has come: one line, rewritten at most four times a second.
 type progress struct {
 	t    *terminal
 	last time.Time

@@ -81,7 +81,7 @@ func (c *produceCmd) Run(ctx context.Context, t *terminal) error {
 	return c.conclude(ctx, t, send, stop)
 }
 
-// sendAll sends lines until they end, one is wrong, the broker refuses one, or a signal comes; and says why it stopped.
+// sendAll sends lines until they end, one is wrong, the broker refuses one, or a signal comes; and returns why it stopped.
 func (c *produceCmd) sendAll(ctx context.Context, lines <-chan line, send *sender, fixed []kgo.RecordHeader) error {
 	for {
 		select {
@@ -103,13 +103,13 @@ func (c *produceCmd) sendAll(ctx context.Context, lines <-chan line, send *sende
 			}
 			record.Headers = append(record.Headers, fixed...)
 			if !send.record(l.number, record) {
-				return nil // the sender knows why
+				return nil // send.failure says why
 			}
 		}
 	}
 }
 
-// conclude waits for what was sent, even when a signal came, and tells how far it came.
+// conclude waits until what was sent is answered, even after a signal, and prints how many records were acknowledged.
 func (c *produceCmd) conclude(ctx context.Context, t *terminal, send *sender, stop error) error {
 	ctx = context.WithoutCancel(ctx)
 	_ = send.client.Flush(ctx) // fails with ctx only; send's patience bounds it
@@ -134,7 +134,7 @@ func (c *produceCmd) conclude(ctx context.Context, t *terminal, send *sender, st
 	return nil
 }
 
-// parse makes a record of a line; nil of an empty line of JSON.
+// parse makes a record of a line. It returns nil for an empty line if lines are JSON.
 func (c *produceCmd) parse(text []byte) (*kgo.Record, error) {
 	if c.Input == "json" {
 		if len(bytes.TrimSpace(text)) == 0 {
@@ -199,7 +199,7 @@ func newSender(client *kgo.Client, t *terminal, wait time.Duration) *sender {
 		patience: time.AfterFunc(wait, client.UnsafeAbortBufferedRecords)} // the client sends no more afterwards
 }
 
-// record sends one record; it waits while too much is under way. False means that an earlier record failed.
+// record sends one record; it waits while bufferMax bytes are not yet acknowledged. False means that an earlier record failed.
 func (s *sender) record(number int64, r *kgo.Record) bool {
 	if _, err := s.failure(); err != nil {
 		return false
@@ -229,7 +229,7 @@ func (s *sender) failure() (line int64, err error) {
 	return s.number, s.err
 }
 
-// byFieldOrKey sends a record to the partition it names, else where its key leads, as the client does by default.
+// byFieldOrKey sends a record to the partition that it names, otherwise to the partition of its key, as the client does by default.
 type byFieldOrKey struct{}
 
 func (byFieldOrKey) ForTopic(topic string) kgo.TopicPartitioner {
@@ -257,7 +257,7 @@ type line struct {
 	err    error
 }
 
-// readLines reads in a goroutine of its own, because a read from a terminal or a pipe cannot be called off. It ends with
+// readLines reads in a goroutine of its own, because a read from a terminal or a pipe cannot be cancelled. It ends with
 // the input, at the latest with the process.
 func readLines(from io.Reader, limit int) <-chan line {
 	lines := make(chan line, 64)

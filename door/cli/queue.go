@@ -30,7 +30,7 @@ type queueCmd struct {
 	Resume   queueResumeCmd   `cmd:"" help:"End a pause."`
 }
 
-// queueSettings are the settings that a command line can say.
+// queueSettings are the settings that a command line can set.
 type queueSettings struct {
 	Lease       *duration  `help:"How long a claim lasts unless the worker asks for another time." placeholder:"TIME"`
 	Attempts    *int       `help:"How often a message is given out before it becomes a dead letter; -1: for ever." placeholder:"N"`
@@ -396,7 +396,7 @@ func (m peeked) row() []string {
 	return []string{m.ID, m.State, strconv.Itoa(m.Attempt), moment(m.Until), cmp.Or(m.Worker, "-"), cmp.Or(m.Error, "-")}
 }
 
-// start is the first of a value, for a table.
+// start is the beginning of a value, for a table.
 func (m peeked) start() string {
 	switch {
 	case m.Value == nil:

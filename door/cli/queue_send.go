@@ -32,7 +32,7 @@ Examples:
   echo '{"value": "hello", "key": "k", "unique": "order-17"}' | weir queue send mail --input json --ids`
 }
 
-// Messages of one request: as many lines as there are, up to these.
+// Bounds of one request: it has as many lines as have arrived, up to these.
 const (
 	sendLines = 1000
 	sendBytes = 4 << 20
@@ -76,7 +76,7 @@ func (c *queueSendCmd) Run(ctx context.Context, t *terminal) error {
 	return nil
 }
 
-// enqueued counts what became of lines.
+// enqueued counts the lines by their result.
 type enqueued struct{ new, repeated int64 }
 
 func (e enqueued) String() string {
@@ -87,7 +87,7 @@ func (e enqueued) String() string {
 	return text
 }
 
-// gather takes the lines that are there, waiting for the first one: as JSON, one message a line.
+// gather takes the lines that have arrived, and waits for the first one. It returns them as JSON, one message a line.
 func (c *queueSendCmd) gather(ctx context.Context, lines <-chan line) (batch []byte, n int64, more bool, stop error) {
 	for n < sendLines && len(batch) < sendBytes {
 		var l line
@@ -122,7 +122,7 @@ func (c *queueSendCmd) gather(ctx context.Context, lines <-chan line) (batch []b
 	return batch, n, true, nil
 }
 
-// message is a line as the server takes it.
+// message returns a line in the form that the server takes.
 func (c *queueSendCmd) message(text []byte) ([]byte, error) {
 	if c.Input == "json" {
 		if !json.Valid(text) {
@@ -161,7 +161,7 @@ func (c *queueSendCmd) enqueue(ctx context.Context, t *terminal, batch []byte, s
 			Repeated bool
 		}
 	}
-	// What was begun is finished: a signal comes between two requests.
+	// A request that was begun is finished: a signal takes effect between two requests.
 	if err := c.send(context.WithoutCancel(ctx), "POST", apiPath("queues", c.Name, "batch"), "application/x-ndjson", batch, &at, 0); err != nil {
 		return err
 	}

@@ -61,10 +61,10 @@ Examples:
 const (
 	workConcurrencyMax = 1000
 	claimWait          = 20 * time.Second
-	stderrTail         = 4000 // bytes of a command's standard error, about as much as a queue keeps
+	stderrTail         = 4000 // last bytes of a command's standard error that a nack sends; a queue keeps about as many
 	retryPause         = 500 * time.Millisecond
 	variableMax        = 64 << 10        // Linux starts no command with a variable of 128 KiB
-	lastWord           = 2 * time.Second // after the drain, to give back what was killed
+	lastWord           = 2 * time.Second // time after the drain to give back the messages of killed commands
 )
 
 // claimedMessage is a message as a claim gives it.
@@ -89,7 +89,7 @@ func (m *claimedMessage) value() []byte {
 	return []byte(*cmp.Or(m.Value, new(string)))
 }
 
-// variables are what the command learns of its message. All are set: those of weir's own environment are not the message's.
+// variables are the environment variables that describe a message to its command. All are set, so that none comes from weir's own environment.
 func (m *claimedMessage) variables() []string {
 	key, binary := cmp.Or(m.Key, new(string)), cmp.Or(m.KeyB64, new(string))
 	if strings.Contains(*key, "\x00") {
@@ -124,17 +124,17 @@ type worker struct {
 	t     *terminal
 	lease time.Duration
 	slots chan struct{}   // a value for each command that runs
-	kill  context.Context // ends when commands are killed: the drain is over
-	give  context.Context // ends lastWord later, when nothing more is told to the server
+	kill  context.Context // ends when the drain is over: then commands are killed
+	give  context.Context // ends lastWord after the drain: then nothing more is sent to the server
 
-	claimID string // of the claim that was not answered yet: another try gets what it has got
+	claimID string // id of the claim that was not answered yet: repeated with it, the claim gets the same messages
 
 	mu     sync.Mutex // guards t's writers, and what follows
 	done   int64
 	failed int64
 	gone   int64 // claims that were lost, or whose outcome is not known
 
-	claimsFail, answersFail bool // the last claim, the last ack, nack or extension had no answer
+	claimsFail, answersFail bool // claimsFail: the last claim got no answer; answersFail: the last ack, nack or extension got none
 }
 
 func (c *queueWorkCmd) Run(ctx context.Context, t *terminal) error {
@@ -255,7 +255,7 @@ func (w *worker) claim(ctx context.Context, most int) ([]claimedMessage, error) 
 	wait := claimWait
 	if w.UntilEmpty {
 		wait = 0
-		if len(w.slots) > most { // others run, and may give messages back
+		if len(w.slots) > most { // other commands run, and may give messages back
 			wait = time.Second
 		}
 	}
@@ -274,7 +274,7 @@ func (w *worker) claim(ctx context.Context, most int) ([]claimedMessage, error) 
 	return got.Messages, err
 }
 
-// fatal reports whether trying again makes no sense. After 408 and 429 nothing happened, and another try may pass.
+// fatal reports whether trying again makes no sense. After 408 and 429 nothing happened, and another try may succeed.
 func (w *worker) fatal(err error) bool {
 	var p *apiProblem
 	var own *problem
@@ -317,10 +317,10 @@ func (w *worker) handle(m claimedMessage) {
 	command.Stdout, command.Stderr = &sharedWriter{w}, tail
 	command.Env = append(append(os.Environ(), "WEIR_MESSAGE_QUEUE="+w.Name), m.variables()...)
 	ownGroup(command)
-	command.WaitDelay = time.Second // for what the command left behind with its output open
+	command.WaitDelay = time.Second // for processes that the command left behind with its output open
 	err := command.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil // it ended well itself
+		err = nil // the command itself ended well
 	}
 	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
 	cancel()
@@ -366,7 +366,7 @@ func (w *worker) extend(ctx context.Context, m claimedMessage, lost chan<- struc
 		case <-ctx.Done():
 			return
 		}
-		stale, _, _ := w.post(ctx, m, "extend", map[string]any{"lease_ms": w.lease.Milliseconds()}) // an error is tried again
+		stale, _, _ := w.post(ctx, m, "extend", map[string]any{"lease_ms": w.lease.Milliseconds()}) // after an error the next tick tries again
 		if stale {
 			close(lost)
 			end()
@@ -375,8 +375,8 @@ func (w *worker) extend(ctx context.Context, m claimedMessage, lost chan<- struc
 	}
 }
 
-// answerFor acknowledges a message or gives it back. It tries again until the server has answered, also after the lease: the answer counts as long
-// as nobody else claimed the message. The end of the drain ends it.
+// answerFor acknowledges a message or gives it back. It tries again until the server has answered, also after the lease: the ack counts as long
+// as nobody else claimed the message. It gives up lastWord after the end of the drain.
 func (w *worker) answerFor(m claimedMessage, verb string, body map[string]any, count *int64) {
 	for {
 		stale, done, err := w.post(w.give, m, verb, body)
@@ -399,10 +399,10 @@ func (w *worker) count(n *int64) {
 	*n++
 }
 
-// postTimeout is the least that one try to send a receipt has. It has a third of the lease, so that there is time for another before the lease ends.
+// postTimeout is the minimum time of one try to send a receipt. A try has a third of the lease, so that there is time for another try before the lease ends.
 const postTimeout = 10 * time.Second
 
-// post sends a receipt. Stale: its claim is over; done: because the message is done.
+// post sends a receipt. stale: its claim is over. done: it is over because the message is done.
 func (w *worker) post(ctx context.Context, m claimedMessage, verb string, body map[string]any) (stale, done bool, err error) {
 	defer func(ended context.Context) {
 		if ended.Err() == nil && !w.fatal(err) {
@@ -452,7 +452,7 @@ func (s *sharedWriter) Write(b []byte) (int, error) {
 	return s.w.t.out.Write(b)
 }
 
-// tailWriter hands a command's standard error on, and keeps the end of it.
+// tailWriter passes a command's standard error on, and keeps its end.
 type tailWriter struct {
 	w    *worker
 	last []byte

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// ownGroup keeps Ctrl-C at the terminal from a command, so that it can finish; when it is killed, so is what it started.
+// ownGroup gives a command its own process group: Ctrl-C at the terminal does not reach it, and killing it kills all that it started.
 func ownGroup(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }

@@ -14,8 +14,8 @@ import (
 )
 
 // jsonRecord is one record as a line of JSON: what `weir consume --output json` prints is what
-// `weir produce --input json` takes. Text that is not UTF-8 goes into the field named _base64 instead.
-// Neither field, or null, means a null key or value.
+// `weir produce --input json` takes. Bytes that are not UTF-8 are in the field with _base64 in its name
+// instead. If both fields are missing or null, the key or value is null.
 type jsonRecord struct {
 	Topic       string       `json:"topic,omitempty"`
 	Partition   *int32       `json:"partition,omitempty"`
@@ -78,14 +78,14 @@ func encodeRecord(r *kgo.Record) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false) // no page is near, and < reads better than \u003c
+	encoder.SetEscapeHTML(false) // the output is not for web pages, and < reads better than \u003c
 	if err := encoder.Encode(line); err != nil {
 		return nil, fmt.Errorf("encode the record at %s/%d offset %d: %w", r.Topic, r.Partition, r.Offset, err)
 	}
 	return append(printableJSON(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), '\n'), nil
 }
 
-// decodeRecord reads one line of JSON. Topic and offset are taken as notes about where the record came from, and left aside.
+// decodeRecord reads one line of JSON. Topic and offset may say where the record came from, and are ignored.
 func decodeRecord(line []byte) (*kgo.Record, error) {
 	if !utf8.Valid(line) {
 		return nil, errors.New("it is not UTF-8: put binary data into key_base64 or value_base64")

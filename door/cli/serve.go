@@ -29,15 +29,15 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// Stopping takes at most the sum of these, and a little for closing the store: below ten seconds. A store that does not answer, not
-// even to a goodbye, is left behind after stopMost: docker stop kills after ten seconds.
+// Stopping takes at most drainDoors and drainLog, and a little for closing the store. If the store does not answer even then, the
+// process exits after stopMost, because docker stop kills after ten seconds.
 const (
 	drainDoors = 3 * time.Second
 	drainLog   = 4 * time.Second
 	stopMost   = 9 * time.Second
 )
 
-// kafkaOff is --kafka where there are to be no Kafka clients.
+// kafkaOff is the value of --kafka for a broker without Kafka clients.
 const kafkaOff = "off"
 
 type serveCmd struct {
@@ -70,12 +70,12 @@ Examples:
   weir serve --kafka 0.0.0.0:9092 --advertise broker.example.org:9092 --insecure`
 }
 
-// heapFloor is how many bytes of memory a broker may use before Go first collects garbage, beside twice what it holds on to. A broker whose consumers
-// read old records holds 5 MiB, and without a floor collects fifty times for each 350 MB that it reads: 15 % of its processor time.
+// heapFloor is how many bytes more than twice its live memory a broker may use before Go collects garbage. A broker whose consumers read old
+// records has 5 MiB of live memory. Without a floor it collects fifty times for each 350 MB that it reads, which takes 15 % of its processor time.
 const heapFloor = 16 << 20
 
-// floor returns memory that Go counts as in use, so that it collects later. Nothing writes to it, so the machine never gives it. Go has no setting for
-// this: GOGC is relative, and GOMEMLIMIT a bound from above.
+// floor returns memory that Go counts as in use, so that Go collects later. Nothing writes to it, so it takes none of the machine's memory. Go has no
+// setting for this: GOGC is relative, and GOMEMLIMIT is an upper bound.
 func floor() []byte { return make([]byte, heapFloor) }
 
 func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (err error) {
@@ -150,7 +150,7 @@ type wiring struct {
 	kafka, http net.Listener
 }
 
-// wire makes the parts of the program, each from those below it.
+// wire makes the parts of the program, each from the parts below it.
 func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*parts, error) {
 	registry := prometheus.NewRegistry()
 	metrics := metric.New(registry, string(w.version))
@@ -196,8 +196,8 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	return p, nil
 }
 
-// warnOfLoss tells of settings of the store that can lose what it acknowledged, or keep it from serving. It does not refuse them: a full
-// disk, for one, must not keep anybody from reading.
+// warnOfLoss warns of settings and states of the store that can lose acknowledged records, or keep it from serving. It does not refuse them: a
+// full disk, for example, must not keep anybody from reading.
 func (c *serveCmd) warnOfLoss(ctx context.Context, logger *slog.Logger) {
 	findings, err := store.Examine(ctx, c.Store)
 	if err != nil {
@@ -229,7 +229,7 @@ type parts struct {
 	categories *stream.Streams
 	kafka      *kafka.Server // nil: no Kafka clients
 	http       *httpapi.Server
-	mover      *sqlfn.Mover // nil where the store has no SQL sessions that publish
+	mover      *sqlfn.Mover // nil if the store has no SQL sessions
 
 	kafkaListener, httpListener net.Listener
 }
@@ -256,7 +256,7 @@ func (p *parts) run(ctx context.Context) error {
 		queues := errgroup.Group{}
 		queues.Go(func() error { return p.queues.Run(queuesCtx) })
 		err := doors.Wait()
-		stopQueues() // acks that came in the last moment are answered
+		stopQueues() // acks that came at the last moment are answered
 		return errors.Join(err, queues.Wait())
 	})
 	return all.Wait()
@@ -274,13 +274,13 @@ func (c *serveCmd) logger(t *terminal) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.err, options))
 }
 
-// where is what welcome tells of.
+// where is what welcome shows.
 type where struct {
 	kafka, http string // addresses; kafka may be kafkaOff
 	locked      bool   // HTTP asks for API keys
 }
 
-// withoutKey tells who gets in at each door without a key.
+// withoutKey returns who may use each door without a key.
 func (c *serveCmd) withoutKey(at where) (kafka, http string) {
 	const here, everybody = "this machine", "everybody"
 	kafka, http = here, here
@@ -300,7 +300,7 @@ func (c *serveCmd) withoutKey(at where) (kafka, http string) {
 	return kafka, http
 }
 
-// welcome tells a person where everything is and whom it is open to, and a log collector the same in one line.
+// welcome shows a person where the doors are and who may use them; for a log collector, it logs the same in one line.
 func (c *serveCmd) welcome(t *terminal, logger *slog.Logger, at where) {
 	kafkaOpen, httpOpen := c.withoutKey(at)
 	scheme := "http"
@@ -346,12 +346,12 @@ Try:
 `, at.kafka, kafkaFor, url, httpFor, store.Redact(c.Store), overKafka, header, try, header, try)
 }
 
-// kafkaMetrics lets the metrics listen to the Kafka door.
+// kafkaMetrics passes what the Kafka door reports to the metrics.
 type kafkaMetrics struct{ *metric.Set }
 
 func (m kafkaMetrics) Answered(e kafka.Exchange) { m.Set.Answered(e.Key, e.In, e.Out, e.Took) }
 
-// groupsSeen lets the metrics look at the groups.
+// groupsSeen returns a function that reads the groups for the metrics.
 func groupsSeen(groups *group.Coordinator) func(context.Context) ([]metric.Group, error) {
 	return func(ctx context.Context) ([]metric.Group, error) {
 		stats, lags, err := groups.Stats(ctx)
@@ -373,7 +373,7 @@ func groupsSeen(groups *group.Coordinator) func(context.Context) ([]metric.Group
 	}
 }
 
-// queuesSeen lets the metrics look at the work queues.
+// queuesSeen returns a function that reads the work queues for the metrics.
 func queuesSeen(queues *queue.Queues) func(context.Context) ([]metric.Queue, int64, error) {
 	return func(ctx context.Context) ([]metric.Queue, int64, error) {
 		counts, delayed, err := queues.Counts(ctx)

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-log/weir/store"
 )
 
-// storeFlag says where the log rests.
+// storeFlag names the store of the log.
 type storeFlag struct {
 	Store string `help:"Where the log rests: sqlite:PATH, postgres://USER@HOST/DATABASE, or memory: which keeps nothing. Default: ${default}." default:"sqlite:./weir-data/weir.db" placeholder:"URL"`
 }
@@ -19,7 +19,7 @@ func (f *storeFlag) open(ctx context.Context, logger *slog.Logger) (eventlog.Sto
 	return opened, f.explain(ctx, err, "`weir doctor --store URL` examines a store and changes nothing")
 }
 
-// explain adds to what the store said the exit code, and what to do when it will not have us.
+// explain adds an exit code to the store's error, and a hint what to do.
 func (f *storeFlag) explain(ctx context.Context, err error, hint string) error {
 	switch {
 	case err == nil:

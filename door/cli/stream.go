@@ -23,13 +23,13 @@ type streamCmd struct {
 	Category  categoryCmd        `cmd:"" help:"Create and list categories of streams."`
 }
 
-// streamName says which stream a command is about.
+// streamName names the stream that a command is about.
 type streamName struct {
 	Category string `arg:"" help:"The category's name."`
 	Stream   string `arg:"" help:"The stream's name. It may have slashes."`
 }
 
-// Validate refuses names that no path of HTTP has, before anything is sent.
+// Validate refuses names that no path of the HTTP API can have, before anything is sent.
 func (n streamName) Validate() error {
 	switch {
 	case n.Category == "":
@@ -55,7 +55,7 @@ type expectation struct {
 	Expect string `help:"The version that the stream is expected to have: a number, none, exists, or any." default:"any" env:"-" placeholder:"VERSION"`
 }
 
-// headers are what HTTP says for it.
+// headers returns the HTTP headers for the expectation.
 func (e expectation) headers() ([]string, error) {
 	switch e.Expect {
 	case "any":
@@ -175,7 +175,7 @@ func (c *streamDeleteCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.send(ctx, "DELETE", c.path(), "", nil, nil, 0, headers...); err != nil {
 		return c.answer("delete "+c.String(), err)
 	}
-	// The server says the same where there was none.
+	// The server gives the same answer if there was no such stream.
 	_, err = fmt.Fprintf(t.out, "there is no stream %s now\n", printable(c.Stream))
 	return err
 }
@@ -238,7 +238,7 @@ Examples:
   weir stream snapshot order 4711 --save 100 < state.json`
 }
 
-// snapshotRead bounds what is read of a snapshot; the server refuses less.
+// snapshotRead bounds what is read of a snapshot; the server's limit is lower.
 const snapshotRead = 16 << 20
 
 func (c *streamSnapshotCmd) Run(ctx context.Context, t *terminal) error {

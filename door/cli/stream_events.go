@@ -32,7 +32,7 @@ Examples:
   weir stream append order 4711 --input json --expect 1 < events.jsonl`
 }
 
-// Bounds of one append, as the server has them.
+// Bounds of one append, within the server's bounds.
 const (
 	appendLines = 10_000
 	appendBytes = 15 << 20
@@ -66,7 +66,7 @@ func (c *streamAppendCmd) Run(ctx context.Context, t *terminal) error {
 		First, Version int64
 		Duplicate      bool
 	}
-	// What was begun is finished: its outcome would be unknown.
+	// A request that was begun is not interrupted: its outcome would be unknown.
 	err = c.send(context.WithoutCancel(ctx), "POST", c.path(), "application/json", body, &at, 0, headers...)
 	var lost *lostAnswer
 	switch {
@@ -120,7 +120,7 @@ func (c *streamAppendCmd) body(ctx context.Context, lines <-chan line) (body []b
 	}
 }
 
-// event is a line as the server takes it.
+// event returns a line in the form that the server takes.
 func (c *streamAppendCmd) event(text []byte) ([]byte, error) {
 	if c.Input == "json" {
 		if !json.Valid(text) {
@@ -206,14 +206,14 @@ func (c *streamReadCmd) Run(ctx context.Context, t *terminal) error {
 	}
 }
 
-// streamSpan is which events a stream has, as a page says it.
+// streamSpan says which events a stream has; each page has it.
 type streamSpan struct {
-	First   int64 // of those that can be read
-	Version int64 // of the stream
+	First   int64 // version of the first event that can be read
+	Version int64 // version of the stream
 }
 
-// broken reports whether events were deleted that the page after another one should have: the stream was deleted and begun again, or restored,
-// or has forgotten them. From is where the page begins; backward it is where the last one ends.
+// broken reports whether this page lacks events that were there at the page before: the stream was deleted and begun again, its store was restored, or
+// retention deleted them. from is where this page begins; if backward, where the last page is to end.
 func (c *streamReadCmd) broken(before, now streamSpan, from int64) bool {
 	if c.Backward {
 		from = max(before.First, from)

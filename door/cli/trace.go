@@ -40,7 +40,7 @@ func tracing(ctx context.Context, version buildVersion, logger *slog.Logger) (tr
 		return nil, nil, config(fmt.Errorf("send spans to %s: %w", store.Redact(endpoint), err), "look at the variables that begin OTEL_EXPORTER_OTLP")
 	}
 	about, err := resource.New(ctx, resource.WithAttributes(semconv.ServiceName("weir"), semconv.ServiceVersion(string(version))),
-		resource.WithTelemetrySDK(), resource.WithFromEnv()) // OTEL_SERVICE_NAME goes before our name
+		resource.WithTelemetrySDK(), resource.WithFromEnv()) // OTEL_SERVICE_NAME takes precedence over our name
 	if err != nil {
 		logger.Warn("spans will not tell all about who made them", "error", err)
 	}

@@ -15,10 +15,10 @@ type size int64
 // duration is a flag that counts time: 500ms, 30s, 1h30m, 7d.
 type duration time.Duration
 
-// position is a flag that names a place in a partition.
+// position is a flag that names an offset, or a time to find one by.
 type position struct {
-	offset int64     // when at is zero: -2 is the earliest, -1 the latest, as in the Kafka protocol
-	at     time.Time // else: the first record that is not older
+	offset int64     // unused if at is set; -2 is the earliest, -1 the latest, as in the Kafka protocol
+	at     time.Time // if not zero: the first record that is not older
 }
 
 const (
@@ -73,7 +73,7 @@ func (d *duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// UnmarshalText parses a position. A time ago is counted from now.
+// UnmarshalText parses a position. A duration such as -1h is counted from now.
 func (p *position) UnmarshalText(text []byte) error {
 	word := string(text)
 	switch word {
@@ -142,7 +142,7 @@ func scale(number, unit string, units map[string]uint64) (uint64, error) {
 	case number == "":
 		return 0, fmt.Errorf("a number is missing")
 	case unit == "" && strings.Trim(number, "0") == "":
-		return 0, nil // nothing is nothing in every unit
+		return 0, nil // 0 is 0 in every unit
 	case unit == "":
 		return 0, fmt.Errorf("the unit is missing")
 	case !known:
