@@ -11,7 +11,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// incrementalAlterConfigs changes the named settings and keeps the others.
+// incrementalAlterConfigs changes the named settings and keeps the other settings.
 func (s *Server) incrementalAlterConfigs(ctx context.Context, request *request, in *kmsg.IncrementalAlterConfigsRequest) *kmsg.IncrementalAlterConfigsResponse {
 	out := in.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
 	again := repeated(in.Resources, func(r kmsg.IncrementalAlterConfigsRequestResource) string {

@@ -17,7 +17,7 @@ import (
 // kmsg encode requests that differ in one field.
 const (
 	decodeFactor = 8        // bytes that a decoded request may need for each byte of its frame
-	decodeSlack  = 64 << 10 // bytes that it may need besides, so that small requests fit
+	decodeSlack  = 64 << 10 // bytes that a decoded request may need on top, so that small requests fit
 	decodeMax    = 32 << 20 // most bytes that a decoded request may need
 	tagsMax      = 64       // most tags in one struct
 	tagsCost     = 512      // bytes of the map that a struct with tags needs

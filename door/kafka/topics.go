@@ -47,7 +47,7 @@ func countLookups(ctx context.Context) context.Context {
 	return context.WithValue(ctx, lookupsKey{}, new(lookups))
 }
 
-// next returns nil if Log.Topic is to find the name. Otherwise it returns the error: the name is invalid, or all topics were read and it is not there.
+// next returns nil if Log.Topic is to find the name. Otherwise it returns the error: the name is invalid, or is not among all topics, or these could not be read.
 func (n *lookups) next(ctx context.Context, log *eventlog.Log, name string) error {
 	if err := eventlog.CheckTopicName(name); err != nil {
 		return err
