@@ -62,7 +62,7 @@ func (s *Server) appendEvents(c *call) error {
 	return c.json(status, appendedView(done))
 }
 
-// unknownAppend says how to learn what became of an append.
+// unknownAppend says how to find out whether events were appended.
 func unknownAppend(events []stream.NewEvent) error {
 	for _, e := range events {
 		if e.ID == "" {

@@ -30,9 +30,9 @@ var (
 	kindForbidden    = kind{"forbidden", http.StatusForbidden, "The API key is not good for this"}
 )
 
-// allow decides who may do what; no other function does. It reports whether the caller has this access to the topic, or to the group or the
-// queue in the path; if not, it has answered. If the path has neither, the caller has the access to some, and the handler
-// checks each that it touches. For the topics of a group the handler calls c.may.
+// allow checks the caller's access before a handler runs. It reports whether the caller has this access to the topic, or to the group or the
+// queue in the path; if not, it has answered. If the path has none of these, the caller needs this access to anything at all, and the
+// handler checks each topic or queue that it touches. For the topics of a group the handler calls c.may.
 func (s *Server) allow(c *call, a access, topic string) bool {
 	if a == public {
 		return true

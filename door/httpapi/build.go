@@ -9,11 +9,11 @@ import (
 
 // Answers that are built as a whole before they are sent, of unbounded size: lists of topics, groups and queues, and descriptions of one.
 const (
-	buildersMax = 4        // built at once; others wait
+	buildersMax = 4        // most that are built at the same time; other calls wait
 	answerFree  = 16 << 10 // an answer up to this size needs no claim
 )
 
-// build waits until the call may build such an answer. built, or the end of the call, lets the next one in.
+// build waits until the call may build such an answer. built, or the end of the call, lets the next call build.
 func (c *call) build(ctx context.Context) error {
 	if c.building {
 		return nil

@@ -68,7 +68,7 @@ func (c *call) restartTimeout() {
 }
 
 func (c *call) setWriteDeadline(deadline time.Time) {
-	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(deadline) // fails only where a test has no connection
+	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(deadline) // fails only if a test has no connection
 }
 
 // The values of headers that never change.

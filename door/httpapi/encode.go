@@ -19,7 +19,7 @@ type encoder struct {
 
 const (
 	pieceBytes = 16 << 10
-	chunkBytes = 3 << 10 // of a value, encoded at once; a multiple of three, for base64
+	chunkBytes = 3 << 10 // bytes of a value that are encoded in one step; a multiple of three, for base64
 )
 
 func newEncoder(w io.Writer) *encoder { return &encoder{w: w, buf: make([]byte, 0, 1<<10)} }

@@ -44,7 +44,7 @@ func expected(h http.Header) (stream.Expected, error) {
 // etag is the ETag of a stream at a version.
 func etag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
 
-// uncertain reports whether it is not known what became of a change.
+// uncertain reports whether the outcome of a change is unknown.
 func uncertain(err error) bool {
 	return errors.Is(err, eventlog.ErrUnsure) ||
 		!errors.Is(err, eventlog.ErrUnavailable) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled))

@@ -70,7 +70,7 @@ type Config struct {
 	FetchBytes int64         // most bytes of answers being sent, decompressed, over all connections; one event may exceed it. Default 64 MiB
 	KeepAlive  time.Duration // an idle stream sends a comment this often; default 15 s
 
-	Ready    func() error        // nil while the store answers, else why not
+	Ready    func() error        // nil while the store answers, otherwise why it does not
 	Metrics  prometheus.Gatherer // for /metrics
 	Profile  bool                // serve Go's profiles under /debug/pprof/
 	Logger   *slog.Logger        // default: slog.Default()
