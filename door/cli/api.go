@@ -63,7 +63,7 @@ func apiPath(parts ...string) string {
 	return "/v1/" + strings.Join(parts, "/")
 }
 
-// ask sends a request, with a body as JSON unless it is nil, and reads the answer into out. It waits for the server's own wait besides --timeout.
+// ask sends a request, with a body as JSON unless it is nil, and reads the answer into out. It gives up after --timeout and wait, the server's own wait.
 func (f *serverFlags) ask(ctx context.Context, method, path string, body, out any, wait time.Duration) error {
 	var content []byte
 	if body != nil {

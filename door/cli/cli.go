@@ -1,5 +1,5 @@
 // Package cli is the command line: one file per command. `weir serve` wires the program together. Most other commands
-// speak the Kafka protocol, so they work against any broker; those of queues and streams speak HTTP to a server.
+// speak the Kafka protocol, so they work against any broker; the commands of queues and streams speak HTTP to a server.
 package cli
 
 import (

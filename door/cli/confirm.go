@@ -31,7 +31,7 @@ func (c consent) obtain(t *terminal, what, name string) error {
 	return nil
 }
 
-// deletion is a command that deletes things by their names, once somebody said yes.
+// deletion is a command that deletes things by their names, after somebody confirmed it.
 type deletion struct {
 	brokerFlags
 	consent

@@ -19,7 +19,7 @@ func (f *storeFlag) open(ctx context.Context, logger *slog.Logger) (eventlog.Sto
 	return opened, f.explain(ctx, err, "`weir doctor --store URL` examines a store and changes nothing")
 }
 
-// explain adds an exit code to the store's error, and a hint what to do.
+// explain adds an exit code and a hint to an error of the store.
 func (f *storeFlag) explain(ctx context.Context, err error, hint string) error {
 	switch {
 	case err == nil:

@@ -23,7 +23,7 @@ type topicCmd struct {
 	Delete   topicDeleteCmd   `cmd:"" help:"Delete topics and all their records."`
 }
 
-// topicSettings are the settings that have a flag, and --config for all others.
+// topicSettings are the settings that have a flag, and --config for all other settings.
 type topicSettings struct {
 	Retention     *duration         `help:"Keep records at least this long: 12h, 7d. Sets retention.ms; -1 there keeps them for ever." placeholder:"TIME"`
 	RetentionSize *size             `help:"Drop the oldest records of a partition beyond this size: 10GiB. Sets retention.bytes." placeholder:"SIZE"`
