@@ -33,7 +33,7 @@ func (b bookmark) covers(now bookmark) bool {
 	return now.of.crash != 0 && b.of == now.of && b.low <= now.last
 }
 
-// begin notes what a poll returned about the inbox as a whole.
+// begin notes what a poll returned about the inbox as a whole, and begins a round if none is in progress.
 func (b *bookmark) begin(seen string, last int64, of incarnation) {
 	b.last, b.of = last, of
 	if b.goal == "" {
@@ -41,7 +41,7 @@ func (b *bookmark) begin(seen string, last int64, of incarnation) {
 	}
 }
 
-// finish ends a round, if one is under way: all that could be seen in goal is moved.
+// finish ends the round in progress, if there is one: all rows that are visible in goal were moved.
 func (b *bookmark) finish() {
 	if b.goal == "" {
 		return
@@ -50,7 +50,7 @@ func (b *bookmark) finish() {
 	b.goal, b.after, b.next = "", 0, 0
 }
 
-// aim is the goal of the round under way, or of the last one, and what low becomes when it is done.
+// aim returns the goal of the round in progress, or of the last round, and what low becomes when that round ends.
 func (b *bookmark) aim() (goal string, next int64) {
 	if b.goal != "" {
 		return b.goal, b.next

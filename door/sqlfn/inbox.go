@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// pollRows and pollBytes bound what one poll returns, and so one move. A larger row comes alone.
+	// pollRows and pollBytes bound what one poll returns, and so one move. A row larger than pollBytes is returned by itself.
 	pollRows  = 5000
 	pollBytes = 4 << 20
 	// walkMax bounds a poll that scans all of the inbox, including deleted rows that an open transaction keeps from being vacuumed. It

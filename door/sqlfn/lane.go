@@ -10,13 +10,13 @@ import (
 const (
 	// laneShare: topics with at least this part of a full chunk's rows or bytes leave the main lane.
 	laneShare = 16
-	// lanesMax bounds the lanes beside the main one. When there are as many, further backlogs stay in the main lane.
+	// lanesMax bounds the lanes besides the main lane. When there are as many, further backlogs stay in the main lane.
 	lanesMax = 16
 	// laneTopicsMax bounds the topics of all lanes together: a look into the main lane compares each row with all of them.
 	laneTopicsMax = 256
 )
 
-// lane is topics with a backlog. They have a bookmark of their own, and the main lane goes on without them: so the events of other topics
+// lane is a set of topics with a backlog. They have a bookmark of their own, and the main lane leaves them out: so the events of other topics
 // wait for one chunk of a backlog at a time. A topic is in one lane, so its rows are still moved in the order of rounds and ids.
 //
 // A lane's rounds have the same goals as the main lane's rounds. A lane that has reached the main lane's goal has moved all rows that the main

@@ -147,7 +147,7 @@ func panicked(err error) bool {
 	return errors.As(err, &panicked)
 }
 
-// severity returns the log level of a failed step: Error for a panic, which is a bug in weir or in the partitioner, else Warn.
+// severity returns the log level of a failed step: Error for a panic, which is a bug in weir or in the partitioner, otherwise Warn.
 func severity(err error) slog.Level {
 	if panicked(err) {
 		return slog.LevelError
