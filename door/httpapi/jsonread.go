@@ -21,7 +21,7 @@ type jsonReader struct {
 	in    []byte
 	pos   int
 	depth int
-	names int    // members of all open objects, counted
+	names int    // number of members in all open objects
 	at    []byte // the JSON pointer of the value being read
 
 	// The position of the last fail: the next one counts lines from there, so that many errors of one text do not each count from its start.

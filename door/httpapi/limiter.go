@@ -73,7 +73,7 @@ type keyShares struct {
 	ofKey map[string]int64
 }
 
-// take counts n more bytes for a request that holds held bytes. It returns false if the key's requests would hold too much. The only request of a key may hold any number.
+// take counts n more bytes for a request that holds held bytes. It returns false if the key's requests would hold too much. If it is the key's only request, it may hold any number.
 func (k *keyShares) take(who apikey.Identity, n, held int64) bool {
 	if who.ID() == "" { // without keys all clients are one
 		return true
