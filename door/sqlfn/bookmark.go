@@ -10,7 +10,7 @@ type bookmark struct {
 
 	of     incarnation // the incarnation in which the bookmark holds
 	last   int64       // the last id that was given out, at the last look
-	passed int64       // last, at the last move or other transaction of ours: transactions that a snapshot taken since does not know take higher ids, so passed may become low
+	passed int64       // the last id that was given out before the last move or other transaction of ours: transactions that a later snapshot does not know take higher ids, so it may become low
 	goal   string      // the snapshot whose rows the round in progress moves; empty between rounds
 	after  int64       // the id up to which the round in progress has come
 	next   int64       // low, when goal becomes done

@@ -33,7 +33,7 @@ const (
 	// claimBytes bounds the messages of one answer, but the first message may be larger. answersMax bounds how many answers with messages are in memory.
 	claimBytes = 4 << 20
 	answersMax = 8
-	// keepEvery is how often a mover confirms that it serves its requests. functions/take_requests.sql relies on it: another mover takes a request over after 3 s without.
+	// keepEvery is how often a mover confirms that it serves its requests. functions/take_requests.sql relies on it: after 3 s without that, another mover takes a request over.
 	keepEvery = time.Second
 	// sweepEvery is how often requests of dead sessions are deleted, while there are any requests.
 	sweepEvery = 10 * time.Second

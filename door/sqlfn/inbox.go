@@ -83,7 +83,7 @@ type row struct {
 type chunk struct {
 	rows  []row         // in the order of their ids
 	full  bool          // it has as many rows or bytes as a poll may return: more may follow
-	upto  int64         // the id up to which a poll went that is not full; toEnd: to the end, and so the round ends
+	upto  int64         // if not full: the id up to which the poll went; toEnd: to the end, and so the round ends
 	more  bool          // the next poll may find rows right now
 	first row           // the oldest row that may wait, in any lane
 	muted time.Duration // for how long publishers still do not notify

@@ -9,7 +9,7 @@ const (
 	// the number of polls says nothing about transactions.
 	busyRows  = 75
 	busyPolls = 3
-	// calmAfter is how long no window must have been busy before publishers notify again.
+	// calmAfter: publishers notify again after so long without a busy window.
 	calmAfter = 10 * time.Second
 	// pollFast is the pause between two polls while polling closely and few rows come. A poll and a move cost about as much for one row
 	// as for a hundred, so the pause grows with the traffic: by pollFast for each perPause rows a second, up to pollFastMax.
