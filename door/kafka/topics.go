@@ -185,7 +185,7 @@ func repeated[T any](all []T, name func(T) string) names {
 }
 
 // refuse refuses a name that occurs more than once, because its mentions may differ. As in Kafka all mentions get one
-// answer: the first gets the error, and for the later ones skip is true.
+// answer: the first mention gets the error, and for later mentions skip is true.
 func (n names) refuse(name string) (skip bool, err error) {
 	switch count := n[name]; count {
 	case 0:
