@@ -18,8 +18,8 @@ const AnswersMax = 100_000
 
 // Ack acknowledges messages: they are not delivered again. It returns one error for each receipt, in their order; nil: done.
 // ErrBadReceipt and ErrStaleReceipt: refused, nothing changed; eventlog.ErrUnavailable: certainly not done; eventlog.ErrUnsure:
-// perhaps done, repeat the ack. A repeated ack of one claim is a *StaleReceiptError with Done; a receipt that one call names twice gets one answer. The
-// second result refuses the whole call.
+// perhaps done, repeat the ack. A repeated ack of one claim is a *StaleReceiptError with Done; a receipt that is twice in one call has one answer. If the
+// second result is an error, the whole call was refused.
 func (q *Queue) Ack(ctx context.Context, receipts ...string) ([]error, error) {
 	return q.answer(ctx, receipts, (*edit).end, q.keepDone)
 }
@@ -33,7 +33,7 @@ func (e *edit) end(g grant, _ preparation) error {
 	return err
 }
 
-// Extend makes leases end so long after now, by the store's clock. Errors are those of Ack.
+// Extend makes leases last for lease from now on, by the store's clock. Errors are those of Ack.
 func (q *Queue) Extend(ctx context.Context, lease time.Duration, receipts ...string) ([]error, error) {
 	if lease < leaseMin || lease > leaseMax {
 		return nil, &eventlog.InvalidError{What: "lease", Value: lease.String(), Why: fmt.Sprintf("%v to %v are allowed", leaseMin, leaseMax)}
@@ -55,12 +55,12 @@ func (q *Queue) Extend(ctx context.Context, lease time.Duration, receipts ...str
 
 // answered is a receipt of a call, and what its change appends.
 type answered struct {
-	index int // in the call
+	index int // of the receipt in the call
 	grant grant
 	preparation
 }
 
-// answer applies one change to each receipt's message; a receipt that is named again is answered as the first time. prepare may read what a
+// answer applies one change to each receipt's message; a receipt that is repeated gets the answer of the first. prepare may read what a
 // message's change needs. Messages of one partition share operations.
 func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*edit, grant, preparation) error, prepare func(context.Context, grant) (preparation, error)) ([]error, error) {
 	if len(receipts) > AnswersMax {
@@ -76,7 +76,7 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*edit,
 		}
 		first[text] = i
 		g, err := q.parse(text)
-		if errors.Is(err, ErrStaleReceipt) && !current { // or is it the queue that this process knows?
+		if errors.Is(err, ErrStaleReceipt) && !current { // or does this process know an old definition?
 			if err := q.redefine(ctx); err != nil {
 				return nil, fmt.Errorf("answer for messages of queue %q: %w", q.name, err)
 			}
@@ -95,7 +95,7 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*edit,
 			for len(items) > 0 {
 				n, err := q.answerSome(ctx, p, items, errs, apply, prepare)
 				items = items[n:]
-				if err != nil && !isRefusal(err) { // what is left was not sent
+				if err != nil && !isRefusal(err) { // the items that are left were not sent
 					if errors.Is(err, eventlog.ErrUnsure) {
 						err = fmt.Errorf("%w: not sent, since the outcome of the messages before it is unknown: try again", eventlog.ErrUnavailable)
 					}
@@ -111,12 +111,12 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*edit,
 	for i, text := range receipts {
 		errs[i] = errs[first[text]]
 	}
-	q.wakeClaims() // what was given back, or waited for a key, may be claimed now
+	q.wakeClaims() // messages that were given back, or waited for another with their key, may be claimed now
 	return errs, nil
 }
 
-// answerSome answers the first receipts of a partition in one operation: opsMax at most, and those whose records have opBytesMax. It returns how
-// many, and the error of their operation.
+// answerSome answers the first receipts of a partition in one operation: opsMax at most, and until their records have opBytesMax. It returns how
+// many these are, and the error of their operation.
 func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []answered, errs []error, apply func(*edit, grant, preparation) error,
 	prepare func(context.Context, grant) (preparation, error)) (n int, err error) {
 	var some []answered
@@ -133,7 +133,7 @@ func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []an
 				continue
 			}
 		}
-		if it.bytes() > 0 && !holds { // who waits for this holds no record: it is prepared again
+		if it.bytes() > 0 && !holds { // no record is held during this wait: it is prepared again afterwards
 			select {
 			case q.owner.holding <- struct{}{}:
 				holds = true
@@ -152,7 +152,7 @@ func (q *Queue) answerSome(ctx context.Context, p eventlog.Partition, items []an
 	if len(some) == 0 {
 		return n, nil
 	}
-	results := make([]error, len(some)) // the operation's own: it may write them after ctx ended
+	results := make([]error, len(some)) // not errs: the operation may write them after ctx has ended
 	o.apply = func(s *state, c *change) (bool, error) {
 		e := edit{p: s.part(p)}
 		o.stale = false

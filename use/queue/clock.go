@@ -10,11 +10,11 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// clockKey is a key to ask the store's clock with: the same for every process, and for SQL (weir.queue_time). What it holds does not matter.
+// clockKey is read to get the store's time, by every process. Its value does not matter. SQL asks the same clock with weir.queue_time.
 const clockKey = "queue/clock"
 
 const (
-	// clockFresh is how long a reading of the clock is good without another.
+	// clockFresh is how long a reading of the store's clock is used.
 	clockFresh = 10 * time.Second
 	// clockSlip is how far the machine's two clocks may drift apart before the store's is read again: a machine that slept counts
 	// no monotonic time.
@@ -28,11 +28,11 @@ const (
 type clock struct {
 	log *eventlog.Log
 
-	mu      sync.Mutex // guards what follows, and the trip
+	mu      sync.Mutex // guards what follows; held during the trip, too
 	read    Time       // the store's time at the reading
 	asked   time.Time  // before the trip
 	told    time.Time  // after it
-	reading bool       // there was one
+	reading bool       // the fields above are set
 }
 
 // now returns the earlier and the later bound of the store's time. It costs one store call every clockFresh.
@@ -82,7 +82,7 @@ func (c *clock) ask(ctx context.Context) error {
 	}
 }
 
-// set makes the key. When another process was faster, its value counts.
+// set creates the key. If another process was first, its value stays.
 func (c *clock) set(ctx context.Context) error {
 	_, err := c.log.Append(ctx, eventlog.Entry{
 		Checks: []eventlog.Check{{Key: clockKey}},

@@ -50,12 +50,12 @@ func (s *state) encode() []byte {
 	}
 	value, err := json.Marshal(stored)
 	if err != nil {
-		panic(fmt.Sprintf("queue: encode state: %v", err)) // it has nothing that JSON cannot say
+		panic(fmt.Sprintf("queue: encode state: %v", err)) // JSON can encode all its fields
 	}
 	return value
 }
 
-// decode reads a state, and refuses one that does not hold together.
+// decode reads a state, and refuses one that contradicts itself.
 func decode(value []byte) (*state, error) {
 	var stored storedState
 	if err := json.Unmarshal(value, &stored); err != nil {

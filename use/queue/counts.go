@@ -107,7 +107,7 @@ func (qs *Queues) left(parts map[eventlog.Partition]*part, p eventlog.Partition)
 	return mine.unresolved() + int64(max(next-mine.next, 0))
 }
 
-// age takes in how long the oldest message of a partition that is ready has been there; −1: none is.
+// age raises s.Oldest to the age of the oldest ready message of a partition; −1: there is none.
 func (qs *Queues) age(ctx context.Context, s *Stats, p eventlog.Partition, oldest eventlog.Offset, now Time) error {
 	if oldest < 0 {
 		return nil

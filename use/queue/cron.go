@@ -17,7 +17,7 @@ const (
 	zoneMax = 100
 	// cronYears is how far ahead a tick is looked for: from one 29 February to the next it may be eight years.
 	cronYears = 10
-	allHours  = 1<<24 - 1 // as the parser has them: a bit for each
+	allHours  = 1<<24 - 1 // in the parser's form: one bit for each hour
 )
 
 // cronNames stand for expressions of five fields. The parser knows them.
@@ -25,18 +25,18 @@ var cronNames = []string{"@hourly", "@daily", "@weekly", "@monthly", "@yearly", 
 
 // cron is an expression in a time zone. A tick is a time on the zone's clock that the expression allows. Where that clock is set forward or back:
 //
-//	02:00 → 03:00   a tick at 02:30, which the clock leaves out, comes at 03:30: as long after the tick before as on any other day
+//	02:00 → 03:00   a tick at 02:30, which the clock skips, comes at 03:30: as long after the tick before as on any other day
 //	03:00 → 02:00   a tick at 02:30, which the clock shows twice, comes the first time; both times where every hour is allowed
 //
-// So ticks of fixed hours come once a day and hourly ones stay an hour apart, as cron(8) of Vixie cron and cronie says; they run at once what was left out.
+// So ticks of fixed hours come once a day and hourly ones stay an hour apart, as cron(8) of Vixie cron and cronie says; but these run skipped ticks immediately.
 type cron struct {
 	expression *parser.SpecSchedule
 	zone       *time.Location
 	everyHour  bool
 }
 
-// parseCron reads five fields: minute, hour, day of the month, month, day of the week; or one of cronNames. As in Vixie cron a day has to be right by
-// the month or by the week where both are restricted. A zone in the expression, and @every, are refused.
+// parseCron reads five fields: minute, hour, day of the month, month, day of the week; or one of cronNames. As in Vixie cron, if both the day of
+// the month and the day of the week are restricted, it is enough that one of them matches. A zone in the expression, and @every, are refused.
 func parseCron(expression, zone string) (c cron, err error) {
 	bad := func(why string, a ...any) (cron, error) {
 		return cron{}, &eventlog.InvalidError{What: "cron expression", Value: shorten(expression, 64), Why: fmt.Sprintf(why, a...)}
@@ -49,21 +49,21 @@ func parseCron(expression, zone string) (c cron, err error) {
 		return bad("five fields are needed, minute, hour, day of the month, month and day of the week, as in \"30 8 * * MON-FRI\", or one of %s", strings.Join(cronNames, ", "))
 	}
 	p := parser.MustNewParser(parser.Minute | parser.Hour | parser.Dom | parser.Month | parser.Dow | parser.DowOrDom | parser.Descriptor).WithMaxSearchYears(cronYears)
-	parsed, err := p.Parse(strings.ToLower(strings.Join(fields, " "))) // in capitals it takes the H of THU for a field of Jenkins
+	parsed, err := p.Parse(strings.ToLower(strings.Join(fields, " "))) // in capitals the parser takes the H of THU for the H of Jenkins
 	if err != nil {
 		return bad("%v", err)
 	}
-	c.expression = parsed.(*parser.SpecSchedule) // only @every gives another
+	c.expression = parsed.(*parser.SpecSchedule) // only @every gives another type
 	c.everyHour = c.expression.Hour&allHours == allHours
-	// The machine's zone is no choice: it may be another one in each process.
+	// The machine's zone is refused: it may be different in each process.
 	if c.zone, err = time.LoadLocation(zone); err != nil || zone == "Local" || len(zone) > zoneMax {
 		return cron{}, &eventlog.InvalidError{What: "time zone", Value: shorten(zone, 64), Why: "it is no name of the IANA time zone database that this process has, as Europe/Berlin or UTC"}
 	}
 	return c, nil
 }
 
-// next is the first tick after a moment; 0: there is none. It goes from one change of the zone's clock to the next. Between two of them that clock runs
-// like any other, so the parser searches in UTC, where no clock is ever set: at a midnight that a zone leaves out it goes wrong.
+// next is the first tick after a moment; 0: there is none. It goes from one change of the zone's clock to the next. Between two changes
+// the clock runs evenly, so the parser searches in UTC, where no clock is ever set: in a zone that skips a midnight it finds wrong ticks.
 func (c cron) next(after Time) Time {
 	last := after + Time(cronYears*366*24*time.Hour/time.Millisecond)
 	for after < last {
@@ -77,14 +77,14 @@ func (c cron) next(after Time) Time {
 		// At begun the clock went from begun+before to begun+offset.
 		from := after + offset
 		if before > offset && !c.everyHour {
-			from = max(from, begun+before-1) // what it shows for the second time does not count
+			from = max(from, begun+before-1) // times that the clock shows for the second time do not count
 		}
 		tick := c.onClock(from)
 		if tick == 0 {
 			return 0
 		}
 		tick -= offset
-		if before < offset && after+before < begun+offset-1 { // what it left out comes as if it had not been set
+		if before < offset && after+before < begun+offset-1 { // ticks that the clock skipped come as if it had not been set
 			if left := c.onClock(max(after, begun-1) + before); left != 0 && left < begun+offset {
 				tick = min(tick, left-before)
 			}
@@ -97,7 +97,7 @@ func (c cron) next(after Time) Time {
 	return 0
 }
 
-// onClock is the first time that the expression allows after another, both as a clock shows them that is never set; 0: there is none.
+// onClock returns the first time after another that the expression allows; 0: there is none. Both are on a clock that is never set.
 func (c cron) onClock(after Time) Time {
 	t := c.expression.Next(time.UnixMilli(int64(after)).UTC())
 	if t.IsZero() {
@@ -112,7 +112,7 @@ func offsetOf(t time.Time) Time {
 	return Time(seconds) * 1000
 }
 
-// latest is the last tick that is not after now, where first is one that is not.
+// latest returns the last tick that is not after now. first is a tick that is not after now.
 func (c cron) latest(first, now Time) Time {
 	from, to := first-1, now // there is a tick in (from, now], and none in (to, now]
 	for from+1 < to {

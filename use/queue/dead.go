@@ -16,7 +16,7 @@ import (
 // DeadLetter is a message whose handling was given up.
 type DeadLetter struct {
 	ID        MessageID // of the message
-	Letter    MessageID // of the dead letter: what Redrive and Discard want
+	Letter    MessageID // of the dead letter: what DeadLetters and Letters take
 	Key       []byte
 	Value     []byte
 	Headers   []batch.RecordHeader // those that the message came with, and those that the queue added
@@ -29,17 +29,17 @@ type DeadLetter struct {
 	partition eventlog.Partition
 	offset    eventlog.Offset
 	rec       batch.Record
-	rewound   <-chan struct{} // closed when the store was found to have lost its end since: then another letter may have this one's offset
+	rewound   <-chan struct{} // closed once the store is found rewound since: then another letter may have this one's offset
 }
 
-// deadPage bounds the dead letters of one page, and deadBytes what they have together; the first comes however large it is.
+// deadPage bounds the dead letters of one page, and deadBytes their size together; the first comes however large it is.
 const (
 	deadPage  = 1000
 	deadBytes = 4 << 20
 )
 
-// DeadLetters lists the queue's dead letters that were neither redriven nor discarded, oldest first, after one of them; the zero id begins
-// with the first. At most limit, 1000, and about 4 MiB of them.
+// DeadLetters lists the queue's dead letters that were neither redriven nor discarded, oldest first, from the one after the id on; the zero id
+// begins with the first. It returns limit of them at most, never more than 1000 or about 4 MiB.
 func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]DeadLetter, error) {
 	topic, err := q.deadTopic(ctx)
 	if err != nil {
@@ -86,7 +86,7 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 }
 
 // Letters finds dead letters by the ids that DeadLetters gave them. It leaves out those that were redriven or discarded, and those
-// of other queues. At most about 4 MiB of them: the first come in the order of ids, and another call with the ids behind the last one goes on.
+// of other queues. It returns about 4 MiB at most, in the order of ids: to go on, call it with the ids after the last letter.
 func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, error) {
 	if len(ids) > deadPage {
 		return nil, &eventlog.InvalidError{What: "number of dead letters", Value: fmt.Sprint(len(ids)), Why: fmt.Sprintf("one call takes %d at most", deadPage)}
@@ -143,7 +143,7 @@ func letterOf(p eventlog.Partition, o eventlog.Offset, rec batch.Record, rewound
 	return l
 }
 
-// deadTopic returns the topic of the dead letters: one without partitions if somebody deleted it. The next dead letter makes it again.
+// deadTopic returns the topic of the dead letters: a topic without partitions if it was deleted. The next dead letter creates it again.
 func (q *Queue) deadTopic(ctx context.Context) (eventlog.Topic, error) {
 	t, err := q.log.Topic(ctx, q.name+deadSuffix)
 	if errors.Is(err, eventlog.ErrUnknownTopic) {
@@ -174,7 +174,7 @@ func (q *Queue) Discard(ctx context.Context, letters ...DeadLetter) (dropped int
 	return q.takeLetters(ctx, letters, false)
 }
 
-// RedriveAll moves back all dead letters that exist now, at most so many a second; 0: no limit.
+// RedriveAll moves back all dead letters that exist now, at most perSecond a second; 0: no limit.
 func (q *Queue) RedriveAll(ctx context.Context, perSecond float64) (moved int, err error) {
 	swept, err := q.Sweep(ctx, Sweep{PerSecond: perSecond})
 	return swept.Taken, err
@@ -182,16 +182,16 @@ func (q *Queue) RedriveAll(ctx context.Context, perSecond float64) (moved int, e
 
 // Sweep sets how all dead letters are redriven or discarded.
 type Sweep struct {
-	Discard   bool          // drop them; else they are redriven
+	Discard   bool          // drop the dead letters; otherwise they are redriven
 	PerSecond float64       // at most so many; 0: as fast as it goes
-	Until     MessageID     // the last to take; zero: the last that there is now. One that fails again meanwhile is left for the next time
+	Until     MessageID     // the last one to take; zero: the newest one now. A message that fails again meanwhile is left for the next sweep
 	For       time.Duration // stop after so long; 0: when all are taken
 
-	// Turn waits until a page of letters may be in memory, about 4 MiB or one letter; the sweep calls done when the page is taken. nil: nobody counts.
+	// Turn waits until a page of letters may be in memory, about 4 MiB or one letter; the sweep calls done when the page is taken. nil: no limit.
 	Turn func(context.Context) (done func(), err error)
 }
 
-// Swept is the result of a sweep. Until is zero when all were taken; else another sweep with it continues.
+// Swept is the result of a sweep. Until is zero if all were taken; otherwise another sweep with this Until continues.
 type Swept struct {
 	Taken int
 	Until MessageID
@@ -247,7 +247,7 @@ func (q *Queue) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 	}
 }
 
-// sweepPage takes the first letters that there are, up to s.Until. It returns more == false if there was none.
+// sweepPage takes the first letters, up to s.Until. It returns more == false if there was none.
 func (q *Queue) sweepPage(ctx context.Context, s Sweep, topic eventlog.Topic, page int) (taken int, more bool, err error) {
 	release, err := s.Turn(ctx)
 	if err != nil {
@@ -274,7 +274,7 @@ func (q *Queue) sweepPage(ctx context.Context, s Sweep, topic eventlog.Topic, pa
 	return taken, true, err
 }
 
-// lastLetter is the newest record of the dead-letter topic; zero: there is none.
+// lastLetter returns the newest record of the dead-letter topic; zero: there is none.
 func (q *Queue) lastLetter(ctx context.Context, topic eventlog.Topic) (last MessageID, err error) {
 	ends, err := q.log.Bounds(ctx, topic.Partitions...)
 	if err != nil {
@@ -291,7 +291,7 @@ func (q *Queue) lastLetter(ctx context.Context, topic eventlog.Topic) (last Mess
 	return last, nil
 }
 
-// takeLetters ends dead letters; back: they become messages again. It refuses letters that were read before the store lost its end.
+// takeLetters ends dead letters; back: they become messages again. It refuses letters that were read before the store was found rewound.
 func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool) (taken int, err error) {
 	topics := make(map[int]eventlog.Topic) // by priority
 	for _, l := range letters {
@@ -347,7 +347,7 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 	return taken, nil
 }
 
-// again returns the message that a dead letter becomes: it keeps its id and its time, and starts with its first attempt. It is for this queue alone.
+// again returns the message that a dead letter becomes: it keeps its id and its time, and starts with its first attempt. Only this queue reads it.
 func (q *Queue) again(l DeadLetter, now Time) batch.Record {
 	r := batch.Record{Timestamp: int64(now), Key: l.Key, Value: l.Value}
 	for _, h := range l.rec.Headers {
@@ -361,7 +361,7 @@ func (q *Queue) again(l DeadLetter, now Time) batch.Record {
 	return r
 }
 
-// fresh returns the state as the store has it now: two store calls.
+// fresh returns the state as the store has it now: one store call.
 func (s *shard) fresh(ctx context.Context) (*state, error) {
 	kv, err := s.owner.log.Get(ctx, s.key)
 	if err != nil {

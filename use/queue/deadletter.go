@@ -58,7 +58,7 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 		if err != nil {
 			return err
 		}
-		to := run{fate: done} // what is appended in its stead was prepared
+		to := run{fate: done} // the record that replaces it was prepared
 		if instead.until > 0 {
 			to = run{fate: waiting, attempt: r.attempt, until: instead.until, reason: shorten(n.Error, reasonKept)}
 		}
@@ -153,22 +153,22 @@ const reasonKept = 256
 // Nack says why, and for how long, a message is given back.
 type Nack struct {
 	Error    string        // of the attempt; at most 4 KiB are kept
-	SetDelay bool          // Delay counts, and not the queue's own pause
+	SetDelay bool          // Delay replaces the queue's own pause
 	Delay    time.Duration // until the next attempt
 	Reject   bool          // no further attempt: it becomes a dead letter now
-	// Uncounted: the attempt does not count, since its worker was stopped. The message comes again at once; Delay and Reject do not matter.
+	// Uncounted: the attempt does not count, since its worker was stopped. The message can be claimed again immediately; Delay and Reject do not matter.
 	Uncounted bool
 }
 
-// preparation is a record to append with a message's change, or the end of its wait where it is.
+// preparation is the record to append with a message's change or, for a message that waits in its partition, the end of the wait.
 type preparation struct {
-	until     Time // 0: it does not wait where it is
+	until     Time // the end of its wait in its partition; 0: it does not wait there
 	topic     eventlog.Topic
 	partition eventlog.Partition
 	record    batch.Record
 	puts      []eventlog.Put // what becomes of the message's unique key
-	unique    string         // the unique key that is to say where the record is; "": none
-	holder    holder         // of it
+	unique    string         // the unique key whose value must say where the record is; "": none
+	holder    holder         // of the unique key
 }
 
 func (p preparation) append(c *change) {
@@ -189,7 +189,7 @@ func (p preparation) bytes() int64 {
 	return int64(batch.SealedSize(&p.record))
 }
 
-// runOf returns the attempt that a grant is, with its worker if this process knows it.
+// runOf returns the attempt of a grant, with its worker and the error before it if this process knows them.
 func (q *Queue) runOf(g grant) run {
 	attempt := run{attempt: g.attempt}
 	if known := q.shard(g.partition).known(); known != nil {
@@ -236,7 +236,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, last run, he
 	all := make([]batch.RecordHeader, 0, len(rec.Headers)+len(headers)+5)
 	for _, h := range rec.Headers {
 		switch h.Key {
-		case headerUnique, headerTo, HeaderID, HeaderEnqueued, HeaderPriorAttempts, headerAvailable: // gone, or said anew below
+		case headerUnique, headerTo, HeaderID, HeaderEnqueued, HeaderPriorAttempts, headerAvailable: // dropped, or added again below
 		default:
 			all = append(all, h)
 		}
@@ -263,7 +263,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, last run, he
 	}, nil
 }
 
-// bury makes a message a dead letter, if its claim is still the last one, and it may leave its place.
+// bury makes a message a dead letter, if its claim is still the last one. The caller has checked that it may leave its place (unacked).
 func (q *Queue) bury(ctx context.Context, g grant, why, text string) error {
 	letter, err := q.deadLetter(ctx, g, q.runOf(g), why, text)
 	if err != nil {
@@ -285,8 +285,8 @@ const noAnswer = "the lease of its last attempt ended without an answer"
 // buriesMax bounds how many messages of a partition one process makes dead letters at a time.
 const buriesMax = 64
 
-// buryAll makes dead letters of messages whose last lease ended. It runs once at a time for a partition; a later claim finds the
-// remaining ones.
+// buryAll makes dead letters of messages whose last lease ended. For each partition one runs at a time; a later claim finds the
+// remaining messages.
 func (q *Queue) buryAll(p eventlog.Partition, spent []grant) {
 	if len(spent) == 0 {
 		return
@@ -323,7 +323,7 @@ func (q *Queue) buryAll(p eventlog.Partition, spent []grant) {
 				return nil
 			})
 		}
-		_ = burying.Wait() // each says what was wrong with it
+		_ = burying.Wait() // each logs its own error
 	}) {
 		over()
 	}

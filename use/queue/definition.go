@@ -22,7 +22,7 @@ const (
 	defPrefix   = "queue/def/"
 	statePrefix = "queue/state/"
 	deadPrefix  = "queue/dead/"
-	// sharedShard ends the key of the one state of a queue with limits.
+	// sharedShard is the last part of the key of the one state that a queue with limits has.
 	sharedShard = "all"
 
 	// nameMax bounds a queue's name in bytes. Escaped, it must still fit into an index of every store.
@@ -45,13 +45,13 @@ type Settings struct {
 	Lease time.Duration
 	// Attempts is how often a message is delivered before it becomes a dead letter. Default 10; negative: no limit.
 	Attempts int
-	// Backoff is the longest pause after the first failed attempt, doubled with each attempt up to BackoffMax; the pause is random up to
-	// that. Defaults 1 s and 5 min.
+	// Backoff is the longest pause after the first failed attempt; it doubles with each attempt, up to BackoffMax. The actual pause is random,
+	// between 0 and the longest. Defaults: 1 s; 5 min, or Backoff if that is longer.
 	Backoff, BackoffMax time.Duration
-	// Delays are the exact pauses after each failed attempt; the last one also for all later attempts. Instead of Backoff.
+	// Delays, if set, replace Backoff: the exact pauses after each failed attempt. The last one also applies to all later attempts.
 	Delays []time.Duration
-	// TTL is the greatest age of a message when it is delivered, counted from when it was enqueued or its delay was over; retries do not
-	// change that. An older one becomes a dead letter, or is dropped with DropExpired.
+	// TTL is how old a message may be when it is delivered. Its age counts from when it was enqueued or, if it had a delay, from the delay's
+	// end; retries do not change that. An older message becomes a dead letter, or is dropped if DropExpired is set.
 	// Default: no limit.
 	TTL         time.Duration
 	DropExpired bool
@@ -63,18 +63,18 @@ type Settings struct {
 	Window int
 	// Paused: no message can be claimed. Acks and enqueuing still work.
 	Paused bool
-	// Unique lets messages have a unique key: while a message is unfinished, another with its key is not enqueued.
+	// Unique lets messages have a unique key: while a message is unfinished, no other message with its key is enqueued.
 	Unique bool
-	// Concurrency bounds the messages claimed at a time, and Rate the claims a second, over all processes. All partitions then share one
-	// state, so that claims are serialised. 0: no limit.
+	// Concurrency bounds the messages claimed at the same time, and Rate the claims per second, over all processes. With either limit all
+	// partitions share one state, so claims are serialised. 0: no limit.
 	Concurrency int
 	Rate        float64
-	// Priorities is the number of levels. Higher levels are delivered first; one claim in eight starts with the lowest, so that no level
-	// starves. Each level above 0 is a topic, `<queue>.p1` and so on. Default 1; at most 8. It can grow, but not shrink.
+	// Priorities is the number of levels. Higher levels are delivered first; one claim in eight starts with a lower level, each in turn, so
+	// that no level starves. Each level above 0 is a topic, `<queue>.p1` and so on. Default 1; at most 8. It can grow, but not shrink.
 	Priorities int
 }
 
-// Leases are this long.
+// A lease lasts at least LeaseMin and at most LeaseMax.
 const (
 	LeaseMin = 100 * time.Millisecond
 	LeaseMax = 12 * time.Hour
@@ -156,18 +156,18 @@ func (s Settings) pause(failed int32) time.Duration {
 // definition is a queue's definition in the store.
 type definition struct {
 	name      string
-	id        string // of this queue: one that is deleted and made again has another
-	topic     string // its name when the queue was made, for people
+	id        string // a purge changes it; a queue that is deleted and created again gets a new one, too
+	topic     string // the topic's name when the queue was created, for people
 	topicID   eventlog.TopicID
-	levels    []eventlog.TopicID // of the priorities from 1 on
-	made      bool               // the queue made its topic: what was handled is removed there (retention.go)
-	purged    []string           // the ids that it had before its last purges, at most purgedMax
-	schedules string             // the id of its schedules, which a purge does not change; "": it has never had one
+	levels    []eventlog.TopicID // the topics of the priorities from 1 on
+	made      bool               // the queue created its topic: handled messages are removed there (retention.go)
+	purged    []string           // the queue's ids before its last purges, at most purgedMax
+	schedules string             // the id of its schedules, which a purge does not change; "": the queue never had a schedule
 	settings  Settings
 	version   eventlog.Version
 }
 
-// purgedMax bounds the remembered purges: a message that leaves the wheel only after so many later purges is not purged.
+// purgedMax bounds the remembered purges. If a process that missed more purges moves a purged message out of the wheel, it is delivered.
 const purgedMax = 16
 
 // reads reports whether a topic is one of the queue's.
@@ -259,7 +259,7 @@ func (d definition) value() []byte {
 	}
 	value, err := json.Marshal(storedDefinition{ID: d.id, Topic: d.topic, TopicID: d.topicID.String(), Levels: levels, Made: d.made, Purged: d.purged, Schedules: d.schedules, Settings: stored})
 	if err != nil {
-		panic(fmt.Sprintf("queue %q: encode its definition: %v", d.name, err)) // it has nothing that JSON cannot say
+		panic(fmt.Sprintf("queue %q: encode its definition: %v", d.name, err)) // JSON can encode all its fields
 	}
 	return value
 }
@@ -306,7 +306,7 @@ func parseDefinition(kv eventlog.KeyValue) (d definition, err error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return fail(err)
 	}
-	d.settings = d.settings.withDefaults() // of settings that are newer than the queue
+	d.settings = d.settings.withDefaults() // for settings that did not exist when the queue was created
 	return d, nil
 }
 
@@ -344,8 +344,8 @@ func (qs *Queues) read(ctx context.Context, name string) (definition, error) {
 	return parseDefinition(kv)
 }
 
-// TopicsOf returns the topics that a queue of this name may create or use: of its messages unless Spec.Topic names another, of its
-// priorities, of its dead letters and of its handled messages.
+// TopicsOf returns the topics that a queue of this name may create or use: for its messages unless Spec.Topic names another topic, for
+// its priorities, for its dead letters and for its handled messages.
 func TopicsOf(name string) []string {
 	topics := []string{name, name + deadSuffix, name + doneSuffix}
 	for n := 1; n < prioritiesMax; n++ {
@@ -384,7 +384,7 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 	for range changesMax {
 		err := qs.create(ctx, spec, &d)
 		if isStale(err) {
-			continue // somebody else was faster, or the store was restarted
+			continue // another process changed something first, or the store was rewound
 		}
 		if err != nil {
 			return Info{}, fmt.Errorf("create queue %q: %w", spec.Name, err)
@@ -430,13 +430,13 @@ func (qs *Queues) create(ctx context.Context, spec Spec, d *definition) error {
 	return qs.define(ctx, d.name, e)
 }
 
-// sameEpoch returns a check that the store is not found to have lost its end from now on, for an entry that names offsets which are read after this:
-// they may be past the ends then.
+// sameEpoch returns a check that the store is not found rewound after this call. An entry needs the check if it has offsets that are read after the
+// call: in a rewound store these may be past the partitions' ends.
 func (qs *Queues) sameEpoch() eventlog.Check {
 	return eventlog.Check{Key: eventlog.EpochKey, Version: eventlog.Version(qs.log.LeaderEpoch()) + 1}
 }
 
-// passLetters has a new queue begin behind the dead letters that an earlier one of its name left: some of them were redriven or discarded.
+// passLetters makes a new queue skip the dead letters that an earlier queue of its name left: some may have been redriven or discarded.
 func (qs *Queues) passLetters(ctx context.Context, d definition, letters eventlog.Topic, e *eventlog.Entry) error {
 	ends, err := qs.log.Bounds(ctx, letters.Partitions...)
 	if err != nil {
@@ -460,7 +460,7 @@ func (qs *Queues) makeLevels(ctx context.Context, d *definition) error {
 		return &eventlog.InvalidError{What: "priorities", Value: strconv.Itoa(d.settings.Priorities), Why: fmt.Sprintf("the queue has %d levels, and levels can only be added", len(d.levels)+1)}
 	}
 	if d.settings.Priorities == len(d.levels)+1 {
-		return nil // also if a topic was deleted: the queue can still be paused
+		return nil // before topics are looked up: a queue can be paused even if its topic was deleted
 	}
 	of, err := qs.topicByID(ctx, d.topicID)
 	if err != nil {
@@ -491,7 +491,7 @@ func topicSpec(name string, partitions, messageBytes int) eventlog.TopicSpec {
 	return spec
 }
 
-// makeTopic finds a topic, or creates it, and reports whether it did. One that a use alone appends to is refused: a queue appends what comes again.
+// makeTopic finds a topic, or creates it; made: it was created. It refuses a topic with a Writer, to which only that use may append: a queue appends retries.
 func (qs *Queues) makeTopic(ctx context.Context, spec eventlog.TopicSpec) (t eventlog.Topic, made bool, err error) {
 	t, err = qs.log.Topic(ctx, spec.Name)
 	if errors.Is(err, eventlog.ErrUnknownTopic) {
@@ -507,8 +507,8 @@ func (qs *Queues) makeTopic(ctx context.Context, spec eventlog.TopicSpec) (t eve
 	return t, made, err
 }
 
-// Alter edits a queue's settings with change, durably. change may be called more than once. The settings take effect in each process
-// with its next claim or ack, and as soon as it hears of them, which takes it no longer than to hear of an event.
+// Alter edits a queue's settings with change, durably. change may be called more than once. In each process the settings take effect with
+// its next claim or ack, or when it hears of the change, if that is earlier; it hears of a change as fast as of an event.
 func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings) error) (Info, error) {
 	for range changesMax {
 		d, err := qs.read(ctx, name)
@@ -572,7 +572,7 @@ func (qs *Queues) partitionsOf(ctx context.Context, d definition) (all []eventlo
 }
 
 // reshard adds to an entry the change from one state per partition to a shared one, or back. It checks every state, also missing
-// ones, and that no partition is added: so nothing is claimed or answered meanwhile.
+// ones, and that no partition was added: if a message is claimed or answered meanwhile, the entry is refused.
 func (qs *Queues) reshard(ctx context.Context, d definition, e *eventlog.Entry) error {
 	partitions, same, err := qs.partitionsOf(ctx, d)
 	if err != nil {
@@ -678,8 +678,8 @@ func (qs *Queues) Purge(ctx context.Context, name string) error {
 	return fmt.Errorf("purge queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
 }
 
-// purge makes the entry that gives the queue a new id, and with it states that start at the end of each partition. Messages in the
-// wheel name the id of their queue.
+// purge makes the entry that gives the queue a new id, and with it states that start at the end of each partition. Delayed
+// messages in the wheel name the old id.
 func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlog.Entry, err error) {
 	same := qs.sameEpoch()
 	d, err := qs.read(ctx, name)
@@ -715,7 +715,7 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 			e.Puts = append(e.Puts, eventlog.Put{Key: stateKey(d.id, p.partition), Version: 1, Value: own.encode()})
 		}
 	}
-	// Letters that are redriven meanwhile must not come back: each state of dead letters is checked, also missing ones.
+	// Dead letters that are redriven meanwhile must not appear again: so each state of dead letters is checked, also missing ones.
 	letters, err := qs.topic(ctx, name+deadSuffix, 1, 1<<20+headersMax)
 	if err != nil {
 		return old, e, err
@@ -740,7 +740,7 @@ func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlo
 // List returns all queues, by name.
 func (qs *Queues) List(ctx context.Context) ([]Info, error) { return qs.Select(ctx, []string{""}) }
 
-// Select returns the queues whose names begin with one of some prefixes, none of which begins with another.
+// Select returns the queues whose names begin with one of the prefixes. No prefix may begin with another prefix.
 func (qs *Queues) Select(ctx context.Context, prefixes []string) ([]Info, error) {
 	var infos []Info
 	for _, prefix := range prefixes {
@@ -756,7 +756,7 @@ func (qs *Queues) Select(ctx context.Context, prefixes []string) ([]Info, error)
 	return infos, nil
 }
 
-// changesMax bounds the attempts of a change while others change the same queue.
+// changesMax bounds how often a change is tried while other processes change the same queue.
 const changesMax = 32
 
 func isStale(err error) bool { return errors.Is(err, eventlog.ErrStale) }

@@ -11,18 +11,18 @@
 //
 //	queue/def/<name>             what the queue is: its id, topic and settings
 //	queue/state/<id>/<partition> what became of the messages of one partition (state)
-//	queue/clock                  a moment; its age tells the store's time (clock)
+//	queue/clock                  read to get the store's time; its value does not matter (clock)
 //	queue/dead/<id>/<partition>  what became of the dead letters (Redrive, Discard)
 //	queue/unique/<id>/<hash>     which message has a unique key (holder)
-//	queue/schedule/<id>/<name>   when a schedule has its next tick, and had its last one; the id goes with the queue, also when it is purged
+//	queue/schedule/<id>/<name>   when a schedule has its next tick, and had its last one; a purge does not change this id
 //	queue/scheduled/<id>/<name>  the schedule's message
-//	queue/gone/<id>              that the keys of a queue that was purged or deleted are to be forgotten
+//	queue/gone/<id>              marks the id of a purged or deleted queue, whose keys must be deleted
 //
-// The version of a state's key decides. Any process may claim and acknowledge in any partition: each change demands that the
-// state is still as that process knows it, and who was overtaken reads it again and tries anew. What many callers ask
-// of one partition while a flush travels becomes one change (shard). No row is rewritten for each message.
+// The version of a state's key decides. Any process may claim and acknowledge in any partition: each change checks that the
+// state is still as that process knows it. If not, the process reads it again and repeats the change. Operations of many callers
+// on one partition, while a flush is in flight, become one change (shard). No row is rewritten for each message.
 //
 // A claim is durable before the worker has it. It lasts until the worker acknowledges the message or gives it back, or until its lease ends by
-// the store's clock. Receipts name the one claim that they were given for: once the message was claimed again, the older
-// receipt changes nothing and its holder is told so (ErrStaleReceipt).
+// the store's clock. A receipt is for one claim: once the message is claimed again, the older receipt
+// changes nothing, and its use returns ErrStaleReceipt.
 package queue

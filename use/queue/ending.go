@@ -16,8 +16,8 @@ type ending struct {
 // errStays: a transaction that is still open may acknowledge the message. It stays claimed, and a later claim finds it.
 var errStays = errors.New("the message may not leave its place yet")
 
-// endAll ends messages that were claimed just now, and whose claims are still the last ones: one commit for each partition, and for each opBytesMax of
-// dead letters.
+// endAll ends messages that were claimed just now, if their claims are still the last ones. It makes one commit for each partition, or one for each
+// opBytesMax of its dead letters.
 func (q *Queue) endAll(ctx context.Context, over []ending) error {
 	ends := make(map[grant]ending)
 	byPartition := make(map[eventlog.Partition][]answered)
@@ -38,7 +38,7 @@ func (q *Queue) endAll(ctx context.Context, over []ending) error {
 		}
 	}
 	for _, err := range errs {
-		if err != nil && !errors.Is(err, errStays) && !errors.Is(err, ErrStaleReceipt) { // stale: it is another's now
+		if err != nil && !errors.Is(err, errStays) && !errors.Is(err, ErrStaleReceipt) { // stale: another claim has the message now
 			return err
 		}
 	}
@@ -63,5 +63,5 @@ func (q *Queue) prepareEnd(ctx context.Context, e ending) (preparation, error) {
 	if before.reason != "" {
 		text += "; its last attempt failed: " + before.reason
 	}
-	return q.deadLetter(ctx, e.grant, run{attempt: e.attempt - 1}, e.why, text) // the claim that found it gave it to nobody
+	return q.deadLetter(ctx, e.grant, run{attempt: e.attempt - 1}, e.why, text) // the claim that found it gave it to no worker
 }

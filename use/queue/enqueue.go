@@ -16,20 +16,20 @@ import (
 	"github.com/weir-log/weir/use/publish"
 )
 
-// NewMessage is a message to enqueue. Its bytes must not be changed any more once it was handed over.
+// NewMessage is a message to enqueue. Its bytes must not be changed after it was passed to a function.
 type NewMessage struct {
 	Key     []byte // nil: none. Messages of one key are in one partition, in order
 	Value   []byte
-	Headers []batch.RecordHeader // those named weir.queue.… are left out, but for a schedule's: they are of another message
+	Headers []batch.RecordHeader // those named weir.queue.… are left out, except a schedule's: they belong to another message
 	Time    time.Time            // zero: now, by the store's clock
-	// Delay is how long the message waits before it can be claimed, At until when; by the store's clock. At most one of them; at most
-	// 100 years.
+	// Delay is how long, or At until when, the message waits before it can be claimed, by the store's clock. Only one may be set, to at
+	// most 100 years.
 	Delay time.Duration
 	At    time.Time
 	// Priority is the message's level, 0 the lowest; a queue has Settings.Priorities of them.
 	Priority int
-	// Unique is the message's unique key, for a queue with Settings.Unique; "": none. While a message with the key is unfinished,
-	// another is not enqueued. At most 512 bytes.
+	// Unique is the message's unique key, for a queue with Settings.Unique; "": none. While a message with the key is unfinished, no
+	// other message with the key is enqueued. At most 512 bytes.
 	Unique string
 }
 
@@ -39,7 +39,7 @@ const (
 	uniqueMax    = 512
 
 	headerPriority = "weir.queue.priority"
-	headerUnique   = "weir.queue.unique" // the key in the store that is forgotten when the message is done, and the token of its holder
+	headerUnique   = "weir.queue.unique" // the key in the store that is deleted when the message is done, and the token of its holder
 )
 
 // Enqueued says where a message was enqueued.
@@ -86,7 +86,7 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 // than once; the last call counts. If all messages are repetitions the entry is empty. eventlog.ErrStale from commit means that the
 // entry was refused.
 //
-// topic is one of the topics of the queue that the caller means. ErrUnknownQueue if it is not: then another queue has the name.
+// topic is one of the topics of the queue that the caller means. If q does not have it, another queue has the name now: ErrUnknownQueue.
 func (q *Queue) EnqueueWith(ctx context.Context, topic eventlog.TopicID, commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error), messages ...NewMessage) error {
 	if !q.def.Load().reads(topic) {
 		return fmt.Errorf("%w: %q was deleted, and another one has its name", ErrUnknownQueue, q.name)
@@ -99,8 +99,8 @@ func (q *Queue) EnqueueWith(ctx context.Context, topic eventlog.TopicID, commit 
 	return err
 }
 
-// events returns the events for messages. What the queue's settings refuse is judged again by those that the store has now: another process may have
-// changed them.
+// events returns the events for messages. If the known settings refuse a message, events reads the queue's settings and tries again: another process may
+// have changed them.
 func (q *Queue) events(ctx context.Context, messages []NewMessage) ([]publish.Event, error) {
 	earliest, latest, err := q.owner.clock.now(ctx)
 	if err != nil {
@@ -175,7 +175,7 @@ func (q *Queue) checkSize(ctx context.Context, m NewMessage) error {
 	return eventlog.CheckDecoded(&rec)
 }
 
-// due returns when the message may be claimed; 0: at once.
+// due returns when the message may be claimed; 0: immediately.
 func (m NewMessage) due(now Time) (Time, error) {
 	due := now + Time(m.Delay.Milliseconds())
 	switch {
@@ -211,14 +211,14 @@ func (q *Queue) uniqueKey(unique string) string {
 }
 
 // enqueueBound enqueues the messages whose unique keys are free, and takes these keys, in one change that checks the queue's
-// definition. The key of a message that is deleted or done is free: retention deleted it, or it was done while the queue had no
-// unique keys.
+// definition. A key whose message is deleted or done is free, too: retention deleted the message, or it was done while the
+// queue had no unique keys.
 func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events []publish.Event, commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error)) ([]Enqueued, error) {
 	fail := func(err error) ([]Enqueued, error) {
 		return nil, fmt.Errorf("enqueue to queue %q: %w", q.name, err)
 	}
 	first := make(map[string]int) // by unique key: the first message of this call that has it
-	var keys []string             // in the store, of these
+	var keys []string             // their keys in the store
 	for i, m := range messages {
 		if _, twice := first[m.Unique]; m.Unique != "" && !twice {
 			first[m.Unique] = i
@@ -243,7 +243,7 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 			}
 			fresh, of = append(fresh, events[i]), append(of, i)
 		}
-		if len(fresh) == 0 { // no entry will tell whether the keys are still this queue's
+		if len(fresh) == 0 { // no entry will check whether the keys are still this queue's
 			if err := q.redefine(ctx); err != nil {
 				return fail(err)
 			}
@@ -268,7 +268,7 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 	return fail(fmt.Errorf("%w: its unique keys were taken and freed %d times meanwhile", eventlog.ErrUnavailable, changesMax))
 }
 
-// publishBound appends messages and puts their unique keys in one entry. held are keys that are in the store: those of fresh are free.
+// publishBound appends messages and puts their unique keys in one entry. held are the keys that are in the store; those that fresh messages have are free.
 func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh []publish.Event, of []int, held map[string]heldKey, out []Enqueued,
 	commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error)) error {
 	var e eventlog.Entry

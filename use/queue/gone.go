@@ -6,8 +6,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// gonePrefix begins the keys that mark a queue's id as purged or deleted, so that its other keys get deleted. These may be a million
-// unique keys, too many for the entry that deletes the queue; nobody reads them any more.
+// gonePrefix begins the keys that mark a queue's id as purged or deleted, so that its other keys get deleted. There may be a million
+// unique keys, too many for the entry that deletes the queue. Nobody reads these keys any more.
 const gonePrefix = "queue/gone/"
 
 // forgetMost bounds the keys that one entry deletes.
@@ -18,13 +18,13 @@ func goes(id string) eventlog.Put {
 	return eventlog.Put{Key: gonePrefix + id, Version: eventlog.Version(0).Next(), Value: []byte("{}")}
 }
 
-// forgetGone deletes, in the background, the keys of a purged or deleted id. If this process ends first, the next one does it
+// forgetGone deletes, in the background, the keys of a purged or deleted id. If this process ends first, another one does it
 // (forgetAllGone).
 func (qs *Queues) forgetGone(id string) {
 	qs.start(func(ctx context.Context) { qs.tryForget(ctx, id) })
 }
 
-// forgetAllGone finishes what other processes began: one store call if there is nothing.
+// forgetAllGone deletes the keys that other processes left: one store call if there are none.
 func (qs *Queues) forgetAllGone(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		var ids []string
@@ -56,11 +56,11 @@ func (qs *Queues) tryForget(ctx context.Context, id string) {
 	}
 }
 
-// forget forgets an id's keys, forgetMost an entry, and its note last. None comes anew meanwhile: whoever puts one checks the definition of the
-// queue, which has another id or is not there.
+// forget deletes an id's keys, forgetMost per entry, and last its note, the key under gonePrefix. No key is added meanwhile: whoever puts one checks the
+// definition of the queue, which has another id or does not exist.
 //
-// Each entry checks the note: without it the keys are those of a queue that is there, because the store lost the purge or the deletion. Or another
-// process has forgotten them all.
+// Each entry checks the note. If it is missing, either the store was rewound to before the purge or the deletion, so that the queue has its keys again, or
+// another process has deleted them all.
 func (qs *Queues) forget(ctx context.Context, id string) error {
 	note, err := qs.log.Get(ctx, gonePrefix+id)
 	if err != nil || note.Version == 0 {

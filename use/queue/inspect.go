@@ -9,13 +9,13 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Stats counts a queue's messages; each partition at a moment of its own.
+// Stats counts a queue's messages; the partitions are counted at different moments.
 type Stats struct {
 	Ready   int64         // may be claimed now
-	Claimed int64         // with a lease that goes on
-	Waiting int64         // for another attempt, where they are
+	Claimed int64         // with a lease that has not ended
+	Waiting int64         // for another attempt, in their partition
 	Dead    int64         // dead letters, neither redriven nor discarded
-	Oldest  time.Duration // how long the oldest message that may be claimed has been there; 0: none
+	Oldest  time.Duration // how long the oldest message that may be claimed has been in its partition; 0: none
 }
 
 // Stats counts the queue's messages: a few store calls and one more for each thousand partitions, and one for each partition whose oldest message is not
@@ -71,7 +71,7 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	return s, nil
 }
 
-// count adds a partition's messages up, and says which is the oldest that is ready; -1: none.
+// count adds a partition's messages to s, and returns the oldest one that is ready; -1: none.
 func (p *part) count(s *Stats, now Time, end eventlog.Offset) (oldest eventlog.Offset) {
 	oldest = -1
 	for _, r := range p.runs {
@@ -97,7 +97,7 @@ func (p *part) count(s *Stats, now Time, end eventlog.Offset) (oldest eventlog.O
 	return oldest
 }
 
-// partitions are all of the queue's.
+// partitions returns all partitions of the queue.
 func (q *Queue) partitions(ctx context.Context) (all []eventlog.Partition, err error) {
 	levels, err := q.levels(ctx)
 	for _, t := range levels {
@@ -112,7 +112,7 @@ type Condition struct {
 	State   string    // ready, claimed, waiting, delayed, dead, done or unknown
 	Worker  string    // claimed: by whom
 	Attempt int       // claimed: which one; waiting: how many failed
-	Until   time.Time // claimed: when the lease ends; waiting and delayed: not before; by the store's clock
+	Until   time.Time // claimed: when the lease ends; waiting and delayed: when it can be claimed; by the store's clock
 	Error   string    // of the last attempt
 }
 
@@ -124,8 +124,8 @@ type Peeked struct {
 	Time       time.Time // when it was enqueued; zero: unknown
 }
 
-// Peek shows messages that are ready, claimed or waiting, the oldest of each partition first, and claims none: at most limit, 1000, and about
-// 4 MiB of them. It costs a trip for each partition, and the messages.
+// Peek returns messages that are ready, claimed or waiting, partition by partition, the oldest first, and claims none: limit of them at most, never
+// more than 1000 or about 4 MiB. It costs a trip for each partition, and reads the messages.
 func (q *Queue) Peek(ctx context.Context, limit int) (peeked []Peeked, err error) {
 	partitions, err := q.partitions(ctx)
 	if err != nil {
@@ -220,8 +220,8 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 	return c, nil
 }
 
-// wasMine reports whether an id may be that of a message of this queue that was enqueued to come later. Where the wheel still has the record it
-// tells; where not, any queue may have had it.
+// wasMine reports whether an id may be that of a delayed message of this queue. If the wheel still has the record, its header says for which queue
+// it is. If not, it may have been for any queue: true.
 func (q *Queue) wasMine(ctx context.Context, id MessageID) bool {
 	bounds, _ := q.log.Known(id.Partition)
 	if !q.owner.wheel.has(id.Partition) || id.Offset >= bounds.Next {
@@ -241,8 +241,8 @@ func (r run) describe(c Condition, now Time) Condition {
 	return c
 }
 
-// findMoved looks for a message in the wheel, among those that came back from there, and among the dead letters. What is done is not looked
-// at.
+// findMoved looks for a message in the wheel, among those that came back from there, and among the dead letters. It skips messages that are
+// done.
 func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found bool, err error) {
 	now, _, err := q.owner.clock.now(ctx)
 	if err != nil {
@@ -287,10 +287,10 @@ func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found 
 		}
 		letters, err = q.DeadLetters(ctx, letters[len(letters)-1].Letter, deadPage)
 	}
-	return c, false, err // a dead letter's unique key is free
+	return c, false, err // not found
 }
 
-// scan looks through what of a partition is not done, the newest searchMax, for a message of this id that was moved there or enqueued there.
+// scan searches the newest searchMax records of a partition, without those that are done, for the message of this id.
 func (q *Queue) scan(ctx context.Context, s *shard, p eventlog.Partition, id MessageID) (rec batch.Record, at eventlog.Offset, r run, found bool, err error) {
 	st, err := s.fresh(ctx)
 	if err != nil {
@@ -299,7 +299,7 @@ func (q *Queue) scan(ctx context.Context, s *shard, p eventlog.Partition, id Mes
 	bounds, _ := q.log.Known(p)
 	mine := st.part(p)
 	mine.trimmed(bounds.First)
-	records := newRecords(q.log, nil) // what workers need stays in memory
+	records := newRecords(q.log, nil) // not q.records: what workers need stays cached there
 	from := max(mine.floor, bounds.Next-searchMax)
 	for o := from; o < bounds.Next; o++ {
 		was, there := mine.at(o)

@@ -12,13 +12,13 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Each process keeps the definitions of the queues that it uses. Changes of messages' states check the definition. But whoever waits for messages changes
-// nothing, and who enqueues a message only appends. So each change of a definition appends a notice to an internal topic, a record whose key is the queue's
-// name, and each process that has opened a queue waits there, as the log follows its topics through partition 0. That costs the store nothing while no
+// Each process caches the definitions of the queues that it uses. A change of messages' states checks the definition. But a claim that waits changes
+// nothing, and an enqueue only appends. So each change of a definition appends a notice to an internal topic: a record whose key is the queue's name.
+// Each process that has opened a queue waits for notices, as the log follows its topics through partition 0. This costs no store call while no
 // queue is changed.
 const (
 	noticeTopic = "__weir_queues"
-	noticeBytes = 64 << 10 // of notices that are read at once
+	noticeBytes = 64 << 10 // of notices in one read
 	noticeKept  = time.Hour
 )
 
@@ -42,7 +42,7 @@ func (qs *Queues) define(ctx context.Context, name string, e eventlog.Entry) err
 		if !again || !errors.Is(err, eventlog.ErrNoPartition) {
 			return err
 		}
-		if err := qs.log.RefreshTopics(ctx); err != nil { // a store that lost its end may have lost the topic
+		if err := qs.log.RefreshTopics(ctx); err != nil { // a store that was rewound may have lost the topic
 			return err
 		}
 	}
@@ -54,7 +54,7 @@ func (qs *Queues) notices(ctx context.Context) (eventlog.Topic, error) {
 	return t, err
 }
 
-// followDefinitions has this process hear of queues that other processes changed, from when it first opens a queue.
+// followDefinitions lets this process hear of queues that other processes change, once it has opened a queue.
 func (qs *Queues) followDefinitions(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -77,7 +77,7 @@ func (qs *Queues) followDefinitions(ctx context.Context) {
 	}
 }
 
-// hearNotices reads notices until the store is found changed. It begins at their end: all queues are read again. heard: it got there.
+// hearNotices marks all opened queues to be read again, then reads new notices until the store is found rewound. heard: it got to the notices.
 func (qs *Queues) hearNotices(ctx context.Context) (heard bool, err error) {
 	changed := qs.log.IncarnationChanged()
 	topic, err := qs.notices(ctx)
@@ -93,7 +93,7 @@ func (qs *Queues) hearNotices(ctx context.Context) (heard bool, err error) {
 		return false, err
 	}
 	qs.mu.Lock()
-	qs.heard++ // who reads a definition now reads it again
+	qs.heard++ // a definition that is being read now is read again
 	opened := slices.Collect(maps.Keys(qs.opened))
 	qs.mu.Unlock()
 	for _, name := range opened {
@@ -120,7 +120,7 @@ func (qs *Queues) hearNotices(ctx context.Context) (heard bool, err error) {
 	}
 }
 
-// hear has the next use of a queue read its definition, and wakes its waiting claims.
+// hear makes the next use of a queue read its definition again, and wakes a waiting claim.
 func (qs *Queues) hear(name string) {
 	qs.mu.Lock()
 	qs.heard++
@@ -156,8 +156,8 @@ func (q *Queue) update(ctx context.Context) error {
 	return q.redefine(ctx)
 }
 
-// redefine reads the definition again: one store call, or more if it is changed meanwhile. ErrUnknownQueue if the queue was deleted, even if another one has
-// its name. Until the definition is there the old one counts as outdated.
+// redefine reads the definition again: one store call, or more if it is changed meanwhile. ErrUnknownQueue if the queue was deleted, even if a new queue has
+// its name. Until the new definition is read the old one counts as outdated.
 func (q *Queue) redefine(ctx context.Context) error {
 	for {
 		heard := q.news()
@@ -178,14 +178,14 @@ func (q *Queue) redefine(ctx context.Context) error {
 	}
 }
 
-// news is how often this process has heard that the definition was changed.
+// news returns how often this process has heard that the definition was changed.
 func (q *Queue) news() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.heard
 }
 
-// take makes a definition the one that counts, unless a newer one is known. false: it was changed since news was heard.
+// take keeps a definition that was read, unless a newer one is known. false: the definition was changed since news returned heard.
 func (q *Queue) take(d *definition, heard int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

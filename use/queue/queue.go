@@ -33,7 +33,7 @@ const (
 	refreshEvery = time.Second
 )
 
-// Queues are the queues of a log. All methods may be called at once. Claims and answers need Run to be running.
+// Queues are the queues of a log. Methods may be called concurrently. Claims and answers need Run to be running.
 type Queues struct {
 	log       *eventlog.Log
 	publisher *publish.Publisher
@@ -44,17 +44,17 @@ type Queues struct {
 	records   *records
 	wheel     *wheel
 	scheduler *scheduler
-	process   string // begins the writer ids of this process
+	process   string // the writer ids of this process begin with it
 	written   atomic.Int64
 	holding   chan struct{} // has a value for each operation that holds records of answers, holdingMax at most
 
 	mu      sync.Mutex // guards what follows
 	opened  map[string]*Queue
-	heard   int                       // how often a queue was heard to be changed
-	deleted map[eventlog.TopicID]bool // topics of queues; ids are never reused
-	ctx     context.Context           // of Run; nil before and after
+	heard   int                       // how often this process heard that a queue was changed
+	deleted map[eventlog.TopicID]bool // topics of queues that were found deleted; ids are never reused
+	ctx     context.Context           // the context of Run; nil before and after it
 	begun   chan struct{}             // closed when Run has begun
-	uses    chan struct{}             // closed when the first queue was opened
+	uses    chan struct{}             // closed when the first queue is opened
 	workers sync.WaitGroup
 }
 
@@ -73,7 +73,7 @@ func New(log *eventlog.Log, publisher *publish.Publisher, cfg Config) *Queues {
 	return qs
 }
 
-// Run serves claims and answers until ctx ends; those that come before Run wait for it. Then it waits for the changes in flight.
+// Run serves claims and answers until ctx ends, then waits for the changes in flight. Claims and answers that come before Run wait for it.
 // Call it once.
 func (qs *Queues) Run(ctx context.Context) error {
 	qs.mu.Lock()
@@ -109,7 +109,7 @@ func (qs *Queues) running(ctx context.Context) error {
 	}
 }
 
-// followStore drops all cached states when the store may have been rewound, has the definitions read again, and wakes the waiting claims.
+// followStore waits until the store may have been rewound. Then it drops all cached states, and marks all definitions to be read again.
 func (qs *Queues) followStore(ctx context.Context) {
 	for changed := qs.log.IncarnationChanged(); ; {
 		select {
@@ -117,7 +117,7 @@ func (qs *Queues) followStore(ctx context.Context) {
 			return
 		case <-changed:
 		}
-		changed = qs.log.IncarnationChanged() // first: the store may change again meanwhile
+		changed = qs.log.IncarnationChanged() // before the rest: the store may be rewound again meanwhile
 		qs.clock.forget()
 		qs.mu.Lock()
 		clear(qs.deleted)
@@ -129,7 +129,7 @@ func (qs *Queues) followStore(ctx context.Context) {
 			clear(q.dead)
 			q.lastRefresh = time.Time{}
 			q.rewound = true
-			q.heard++ // a definition that was read before does not count
+			q.heard++ // a definition that is being read now does not count
 			q.mu.Unlock()
 			q.hear()
 		}
@@ -175,7 +175,7 @@ func (qs *Queues) Open(ctx context.Context, name string) (*Queue, error) {
 	}
 }
 
-// news is how often this process has heard of a change of any queue.
+// news returns how often this process has heard that any queue was changed.
 func (qs *Queues) news() int {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -183,7 +183,7 @@ func (qs *Queues) news() int {
 }
 
 // openAs is Open, but reads the store again if the known queue has another id: another process may have purged it, or deleted and
-// created it.
+// created it again.
 func (qs *Queues) openAs(ctx context.Context, name, id string) (*Queue, error) {
 	q, err := qs.Open(ctx, name)
 	if err == nil && q.id != id {
@@ -193,7 +193,7 @@ func (qs *Queues) openAs(ctx context.Context, name, id string) (*Queue, error) {
 	return q, err
 }
 
-// With opens a queue and calls do with it, and once more if another process had purged it, or deleted and created it.
+// With opens a queue and calls do with it. If do returns ErrUnknownQueue, it opens the queue again and calls do once more: another process may have purged it.
 func (qs *Queues) With(ctx context.Context, name string, do func(*Queue) error) error {
 	for tries := 1; ; tries++ {
 		q, err := qs.Open(ctx, name)
@@ -207,7 +207,7 @@ func (qs *Queues) With(ctx context.Context, name string, do func(*Queue) error) 
 	}
 }
 
-// adopt returns the queue of a definition that was read; nil: a queue was changed since news was heard, and maybe this one.
+// adopt returns the queue of a definition that was read. nil: since news returned heard, some queue was changed, maybe this one.
 func (qs *Queues) adopt(d definition, heard int) *Queue {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -229,7 +229,7 @@ func (qs *Queues) adopt(d definition, heard int) *Queue {
 	return q
 }
 
-// Queue is one queue. All methods may be called at once.
+// Queue is one queue. Methods may be called concurrently.
 type Queue struct {
 	owner   *Queues
 	log     *eventlog.Log
@@ -244,9 +244,9 @@ type Queue struct {
 	shards      map[string]*shard                 // by key
 	dead        map[eventlog.Partition]*shard     // of the dead-letter topic
 	keys        map[eventlog.Partition]*keyReader // for a queue that keeps order by key
-	heard       int                               // how often the definition was heard to be changed
-	rewound     bool                              // the definition that is known may be one that the store lost
-	outdated    chan struct{}                     // closed when the definition was changed; redefine replaces it
+	heard       int                               // how often this process heard that the definition was changed
+	rewound     bool                              // the store was rewound, and may have lost the known definition
+	outdated    chan struct{}                     // closed when the definition is changed; redefine replaces the channel
 	waiters     int                               // waiting claims; while there are any, watch runs
 	unwatch     context.CancelFunc
 	lastRefresh time.Time                   // when the states of all shards were last read
@@ -256,7 +256,7 @@ type Queue struct {
 // Info describes the queue as this process knows it.
 func (q *Queue) Info() Info { return q.def.Load().info() }
 
-// Now describes the queue as the store has it: one store call. ErrUnknownQueue if it was deleted, even if another one has its name.
+// Now describes the queue as the store has it: one store call. ErrUnknownQueue if it was deleted, even if a new queue has its name.
 func (q *Queue) Now(ctx context.Context) (Info, error) {
 	if err := q.redefine(ctx); err != nil {
 		return Info{}, err
@@ -281,7 +281,7 @@ func (q *Queue) shard(p eventlog.Partition) *shard {
 	return q.shardOf(key)
 }
 
-// decides reports whether a key holds the state, under the queue's present settings.
+// decides reports whether a key is used under the queue's present settings. The keys of dead letters always are.
 func (q *Queue) decides(key string) bool {
 	rest, of := strings.CutPrefix(key, statesOf(q.id))
 	return !of || (rest == sharedShard) == q.def.Load().settings.limited()
@@ -309,10 +309,10 @@ func (q *Queue) shardOf(key string) *shard {
 	return s
 }
 
-// wakeClaims tells the waiting claims that there may be something for them.
+// wakeClaims wakes the claim that has waited longest: there may be a message for it.
 func (q *Queue) wakeClaims() { q.waiting.wake(1) }
 
-// wait counts a waiting claim until done is called. While there is one, watch waits for new messages.
+// wait counts a waiting claim until done is called. While there is one, watch runs and waits for new messages.
 func (q *Queue) wait() (done func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -336,7 +336,7 @@ func (q *Queue) wait() (done func()) {
 	}
 }
 
-// watch wakes the claims when new messages come. It costs no store call.
+// watch wakes a claim when new messages come. It costs no store call while the queue's definition is unchanged.
 func (q *Queue) watch(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		changed := q.outdates()
@@ -346,7 +346,7 @@ func (q *Queue) watch(ctx context.Context) {
 			levels, err = q.levels(ctx)
 		}
 		if err != nil {
-			q.wakeClaims() // they hear the same
+			q.wakeClaims() // a claim gets the same error
 			failures++
 			pause(ctx, failures)
 			continue
@@ -358,7 +358,7 @@ func (q *Queue) watch(ctx context.Context) {
 				spans = append(spans, eventlog.Span{Partition: p, From: b.Next, MaxBytes: 1})
 			}
 		}
-		q.wakeClaims() // what came before these spans; Fetch tells of what comes after
+		q.wakeClaims() // for messages before these spans; Fetch waits for those after
 		_, err = q.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: 1, MaxWait: time.Minute, Stop: changed})
 		if err != nil {
 			failures++
@@ -414,7 +414,7 @@ func (q *Queue) order(levels []eventlog.Topic) iter.Seq2[*eventlog.Topic, eventl
 	}
 }
 
-// turnOfLower says how many claims there are for each that begins with a lower priority than the highest.
+// One claim in turnOfLower begins with a lower priority than the highest.
 const turnOfLower = 8
 
 // levels returns the queue's topics, by priority, without those that were deleted; ErrUnknownTopic if all were.
@@ -452,8 +452,8 @@ func (q *Queue) topicFor(ctx context.Context, priority int) (eventlog.Topic, err
 	return t, nil
 }
 
-// topicBack returns the topic for a message that comes back, from the wheel or from the dead letters: that for its priority or, where it was deleted, the next
-// one below, or the lowest that is left.
+// topicBack returns the topic for a message that comes back from the wheel or from the dead letters: the topic for its priority. If that was deleted, it
+// returns the next one below or, if there is none, the lowest that is left.
 func (q *Queue) topicBack(ctx context.Context, priority int) (eventlog.Topic, error) {
 	for priority = min(priority, len(q.def.Load().levels)); priority >= 0; priority-- {
 		if t, err := q.topicFor(ctx, priority); !errors.Is(err, eventlog.ErrUnknownTopic) {
@@ -503,7 +503,7 @@ func topicOf(topics []eventlog.Topic, p eventlog.Partition) (eventlog.Topic, boo
 	return eventlog.Topic{}, false
 }
 
-// pause waits before another try: 20 ms, twice as long each time up to a second, and a little at random.
+// pause waits before the next try: 20 ms, doubled with each failure up to 1 s; at random it is 0.5 to 1.5 times as long.
 func pause(ctx context.Context, failures int) {
 	const first, longest = 20 * time.Millisecond, time.Second
 	d := min(first<<min(failures-1, 10), longest)

@@ -39,8 +39,8 @@ func (q *Queue) parse(receipt string) (g grant, err error) {
 	return grant{partition: eventlog.Partition(partition), offset: eventlog.Offset(offset), attempt: int32(attempt), nonce: uint32(nonce)}, nil
 }
 
-// partitionCheck refuses receipts with a partition that the queue does not have. Another process may have added some, or topics: two
-// store calls find out, however many receipts.
+// partitionCheck returns a check that refuses receipts with unknown partitions. Another process may have added partitions or topics: the
+// check reads them again first, two store calls, once for all receipts.
 func (q *Queue) partitionCheck() func(context.Context, grant) error {
 	asked := false
 	return func(ctx context.Context, g grant) error {

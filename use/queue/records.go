@@ -20,7 +20,7 @@ const (
 	// newest page is cached however large it is.
 	pagesMax     = 256
 	pageBytesMax = 64 << 20
-	// decodedBytes ends a page after the batch that passes it: decompressed, the batches of one read may have a hundred times as many bytes.
+	// A page ends after the batch that makes it larger than decodedBytes: decompressed, the batches of one read may be a hundred times larger.
 	decodedBytes = 16 << 20
 )
 
@@ -30,15 +30,15 @@ var (
 	errUnreadable = errors.New("the message cannot be read")
 )
 
-// records reads messages from the log. A batch holds many and its records are decoded once, for all the claims
-// that come after.
+// records reads messages from the log. A batch holds many records. They are decoded once and cached, for all
+// claims that come after.
 type records struct {
 	log      *eventlog.Log
 	start    func(func(context.Context)) bool // runs a trip in the background; nil: each reader reads for itself
 	decoding chan struct{}                    // limits decoding to one batch per processor at a time
 
 	mu      sync.Mutex      // guards what follows
-	changed <-chan struct{} // closed: the store may have lost what pages hold, and have given its offsets to others
+	changed <-chan struct{} // closed: the store may have been rewound, and the offsets in pages may have other records
 	pages   []page          // the newest last
 	bytes   int             // of pages
 	trips   map[eventlog.Partition]*trip
@@ -53,25 +53,25 @@ type page struct {
 	bytes      int
 }
 
-// trip is one read of the log at a partition, for all readers of the partition that wait meanwhile. It goes on as long as one waits, and tripLingers
-// after that: a batch that takes longer to decode than a claim waits would be begun anew by each claim, and the partition never get on.
+// trip is one read of a partition, for all readers of the partition that come meanwhile. It goes on as long as a reader waits, and tripLingers longer:
+// otherwise, if a batch takes longer to decode than a claim waits, each claim would begin the decoding again, and none would finish it.
 type trip struct {
 	offset eventlog.Offset
 	users  int // guarded by records.mu, like left
-	left   int // how often nobody waited any more
+	left   int // how often the last user left
 	end    context.CancelFunc
 
-	done    chan struct{} // closed once the rest is there
+	done    chan struct{} // closed once the fields below are set
 	page    page
 	err     error
-	ended   bool            // nobody waited, or the process ends: err says nothing of the log
-	changed <-chan struct{} // closed: the store may have lost what page holds
+	ended   bool            // it was cancelled, since nobody waited or the process ends: err is not the log's
+	changed <-chan struct{} // closed: the store may have lost the records of page
 }
 
-// tripLingers is how long a trip goes on for who asks again.
+// tripLingers is how long a trip without readers goes on, for a reader that asks again.
 const tripLingers = 5 * time.Second
 
-// newRecords returns a reader of messages. start runs something in a goroutine, and tells whether it does; nil: each reader reads for itself.
+// newRecords returns a reader of messages. start runs a function in a goroutine, and reports whether it does; nil: each reader reads for itself.
 func newRecords(log *eventlog.Log, start func(func(context.Context)) bool) *records {
 	return &records{log: log, start: start, decoding: make(chan struct{}, runtime.GOMAXPROCS(0)), changed: log.IncarnationChanged(), trips: make(map[eventlog.Partition]*trip)}
 }
@@ -95,7 +95,7 @@ func (r *records) read(ctx context.Context, p eventlog.Partition, o eventlog.Off
 		switch {
 		case !isClosed(t.done), t.ended && ctx.Err() != nil:
 			return batch.Record{}, fmt.Errorf("%w: gave up while a batch was read and decoded (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
-		case t.ended, isClosed(t.changed): // what it brought may be gone from the store
+		case t.ended, isClosed(t.changed): // its records may be gone from the store
 		case t.err == nil && t.page.from <= o && o < t.page.next:
 			return t.page.find(o)
 		case t.err != nil && t.offset == o:
@@ -104,7 +104,7 @@ func (r *records) read(ctx context.Context, p eventlog.Partition, o eventlog.Off
 	}
 }
 
-// join waits with others for the read of a partition that is under way, or begins one.
+// join joins the trip of a partition that is under way, or begins one.
 func (r *records) join(ctx context.Context, p eventlog.Partition, o eventlog.Offset) *trip {
 	r.mu.Lock()
 	t := r.trips[p]
@@ -140,7 +140,7 @@ func (r *records) leave(p eventlog.Partition, t *trip) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if t.users == 0 && t.left == left {
-			r.forget(p, t) // who comes from now on begins another
+			r.forget(p, t) // later readers begin another trip
 			t.end()
 		}
 	})
@@ -153,7 +153,7 @@ func (r *records) forget(p eventlog.Partition, t *trip) {
 	}
 }
 
-// bring reads what a trip is for.
+// bring does the read of a trip.
 func (r *records) bring(ctx context.Context, p eventlog.Partition, t *trip) {
 	t.page, t.err = r.fetch(ctx, p, t.offset)
 	if errors.Is(t.err, errNoneYet) { // another process may have claimed what this one did not hear of
@@ -230,7 +230,7 @@ func (pg page) find(o eventlog.Offset) (batch.Record, error) {
 	return pg.records[i], nil
 }
 
-// fetch reads and decodes what begins with the batch that holds an offset, up to the first one that cannot be read.
+// fetch reads and decodes batches, from the one that holds an offset up to the first one that cannot be decoded.
 func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Offset) (page, error) {
 	got, err := r.log.Fetch(ctx, eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: o, MaxBytes: readBytes}}})
 	if err != nil {
@@ -253,14 +253,14 @@ func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Of
 	pg := page{partition: p, from: o, next: o}
 	for i, b := range got[0].Batches {
 		if pg.bytes > decodedBytes {
-			break // who wants the others asks for them
+			break // the other batches are read when a reader asks for them
 		}
 		records, next, err := r.decode(ctx, b)
 		switch {
 		case ctx.Err() != nil:
 			return page{}, fmt.Errorf("%w: gave up while a batch was decoded (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
 		case err != nil && i > 0:
-			return pg, nil // who wants it asks for it
+			return pg, nil // a reader that asks for this batch gets the error
 		case err != nil:
 			pg.next, pg.err = max(next, o+1), fmt.Errorf("%w: the batch at offset %d of partition %d does not decode: %w", errUnreadable, b.Base, p, err)
 			return pg, nil
@@ -273,11 +273,11 @@ func (r *records) fetch(ctx context.Context, p eventlog.Partition, o eventlog.Of
 	return pg, nil
 }
 
-// checkBytes is how much is decoded between two looks at whether the request has ended.
+// checkBytes is how much is decoded between two checks whether the request has ended.
 const checkBytes = 1 << 20
 
-// decode decodes the records of a batch, none where it is for machines alone, and says which offset comes after it. It waits for its turn, and ends
-// with ctx, also in the middle of the batch.
+// decode decodes the records of a batch, none if it is a control batch, and returns the offset after the batch. It waits for its turn, and ends when
+// ctx ends, also in the middle of the batch.
 func (r *records) decode(ctx context.Context, b eventlog.Placed) (records []batch.Record, next eventlog.Offset, err error) {
 	select {
 	case r.decoding <- struct{}{}:
@@ -296,7 +296,7 @@ func (r *records) decode(ctx context.Context, b eventlog.Placed) (records []batc
 		return nil, next, nil
 	}
 	believed := sync.OnceValue(func() bool { return h.Attributes.Own() || isWheel(r.log, b.Partition) })
-	unchecked := 0 // bytes since ctx was looked at
+	unchecked := 0 // bytes since ctx was checked
 	for rec, err := range batch.Records(raw, batch.DefaultMaxDecompressed) {
 		if err != nil {
 			return nil, next, err

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// A topic that a queue created has no retention by time, which would delete messages that nobody has handled yet. Instead the queues
-// delete what all of them have handled, at the age of Kafka's default retention, so that other readers of the topic can read it
+// A topic that a queue created has no retention by time, which would delete messages that nobody has handled yet. Instead a message
+// that all its queues have handled is deleted at the age of Kafka's default retention, so that other readers of the topic can read it
 // until then.
 const (
 	retentionMs = "retention.ms"
@@ -19,7 +19,7 @@ const (
 	retainEvery = time.Hour
 )
 
-// retain removes old messages that were handled, until ctx ends. Several processes may do so at once.
+// retain removes old messages that were handled, until ctx ends. Several processes may do so concurrently.
 func (qs *Queues) retain(ctx context.Context) {
 	for {
 		select {
@@ -27,7 +27,7 @@ func (qs *Queues) retain(ctx context.Context) {
 			return
 		case <-time.After(retainEvery/2 + rand.N(retainEvery)):
 		}
-		qs.forgetAllGone(ctx) // of processes that ended too soon
+		qs.forgetAllGone(ctx) // left by processes that ended too soon
 		if err := qs.removeHandled(ctx); err != nil && ctx.Err() == nil {
 			qs.logger.Warn("old messages that were handled are kept for now", "again", retainEvery, "err", err)
 		}
@@ -80,11 +80,11 @@ func (qs *Queues) removeHandled(ctx context.Context) error {
 	return nil
 }
 
-// removeFrom trims the partitions of a topic, up to where all queues that read it have handled everything, and to what is older than a moment.
+// removeFrom trims the partitions of a topic: it removes messages that are older than before, and that all queues that read the topic have handled.
 func (qs *Queues) removeFrom(ctx context.Context, id eventlog.TopicID, all []definition, floors map[eventlog.Partition]map[string]eventlog.Offset, before Time) error {
 	topic, err := qs.log.TopicByID(id)
 	if err != nil || topic.Config[retentionMs] != forEver {
-		return nil // it is gone, or has a retention of somebody's choice
+		return nil // it was deleted, or somebody has set its retention
 	}
 	for _, p := range topic.Partitions {
 		changed := qs.log.IncarnationChanged()
@@ -106,7 +106,7 @@ func (qs *Queues) removeFrom(ctx context.Context, id eventlog.TopicID, all []def
 		if to <= bounds.First {
 			continue
 		}
-		// A record without a time is of unknown age: it goes with older ones that have one.
+		// A record without a time is of unknown age: if it is the last one to remove, nothing is removed yet.
 		if rec, err := qs.records.read(ctx, p, to-1); err == nil && rec.Timestamp < 0 {
 			continue
 		} else if err != nil && !gone(err) {

@@ -21,13 +21,13 @@ type Schedule struct {
 	Cron string
 	// Zone is the IANA time zone in which Cron is read, as "Europe/Berlin". Default UTC.
 	Zone string
-	// Message is what is enqueued. It has neither Time, Delay nor At, and at most 64 KiB. Its headers get HeaderSchedule and HeaderTick.
+	// Message is what is enqueued. It has neither Time, Delay nor At, and at most 64 KiB. HeaderSchedule and HeaderTick are added to it.
 	Message NewMessage
-	// Paused: nothing is enqueued. Ticks that pass meanwhile are not made up for.
+	// Paused: nothing is enqueued. Ticks that pass meanwhile are skipped.
 	Paused bool
 	// Next is the next tick; zero: there is none any more, or the schedule is paused. SetSchedule does not read it.
 	Next time.Time
-	// Err tells, in a list, that the schedule cannot be read: of the rest Name alone is sure. It may be set again or deleted. SetSchedule does not read it.
+	// Err, in a list, says why the schedule cannot be read: then only Name is sure. Set the schedule again, or delete it. SetSchedule does not read Err.
 	Err error
 }
 
@@ -39,21 +39,21 @@ const (
 
 const (
 	schedulePrefix = "queue/schedule/"
-	// messagePrefix begins the keys of their messages. They have keys of their own, because every process lists all schedules each minute.
+	// messagePrefix begins the keys of the schedules' messages. These have keys of their own because every process lists all schedules each minute.
 	messagePrefix = "queue/scheduled/"
-	// schedulesMax bounds the schedules of a queue, and scheduleBytes what a message of one may have.
+	// schedulesMax bounds the schedules of a queue, and scheduleBytes the message of a schedule.
 	schedulesMax    = 100
 	scheduleBytes   = 64 << 10
 	scheduleNameMax = 100
 )
 
-// schedulesOf begins the keys of a queue's schedules. Their id is not that of the queue, which a purge changes, but goes with it.
+// schedulesOf begins the keys of a queue's schedules. id is definition.schedules, not the queue's id: a purge changes that.
 func schedulesOf(id string) string { return schedulePrefix + id + "/" }
 
-// messagesOf begins the keys of their messages.
+// messagesOf begins the keys of the messages of a queue's schedules.
 func messagesOf(id string) string { return messagePrefix + id + "/" }
 
-// messageKey is the key of a schedule's message. The version of the schedule's own key changes with it.
+// messageKey is the key of a schedule's message. Whenever the message changes, the version of the schedule's own key changes, too.
 func messageKey(key string) string { return messagePrefix + strings.TrimPrefix(key, schedulePrefix) }
 
 // schedule is a Schedule as the store has it.
@@ -61,10 +61,10 @@ type schedule struct {
 	Schedule
 	queue  string
 	next   Time   // the next tick; 0: none
-	last   Time   // the tick that had the last message; 0: none had
-	writer string // the process that enqueued the last message of it, or else that made it
+	last   Time   // the tick of the last message; 0: there was none
+	writer string // the process that enqueued its last message or, if later, changed its ticks
 	key    string
-	now    eventlog.Version // of the key
+	now    eventlog.Version // the key's version
 }
 
 // The value of a schedule's key.
@@ -78,7 +78,7 @@ type storedSchedule struct {
 	Writer string `json:"writer"`
 }
 
-// The value of the key of its message.
+// The value of the key of a schedule's message.
 type storedMessage struct {
 	Key      []byte         `json:"key"` // null: none
 	Value    []byte         `json:"value"`
@@ -107,7 +107,7 @@ func (s schedule) messageValue() []byte {
 func (s schedule) encode(stored any) []byte {
 	value, err := json.Marshal(stored)
 	if err != nil {
-		panic(fmt.Sprintf("queue %q: encode schedule %q: %v", s.queue, s.Name, err)) // it has nothing that JSON cannot say
+		panic(fmt.Sprintf("queue %q: encode schedule %q: %v", s.queue, s.Name, err)) // JSON can encode all its fields
 	}
 	return value
 }
@@ -141,11 +141,11 @@ func parseMessage(kv eventlog.KeyValue) (m NewMessage, err error) {
 	return m, nil
 }
 
-// errBroken: what the store has is no schedule, or its message is missing.
+// errBroken: the value in the store is no schedule, or its message is missing.
 var errBroken = errors.New("the schedule cannot be read; set it again, or delete it")
 
-// readSchedule reads a schedule by its key: two trips. Its version is 0 when there is none, and is there with errBroken too. Who changes the schedule
-// checks that version, so that the message belongs to it.
+// readSchedule reads a schedule and its message: two trips. Its version, now, is 0 if there is no schedule, and is set with errBroken, too. Whoever changes
+// the schedule checks that version, so that schedule and message belong together.
 func (qs *Queues) readSchedule(ctx context.Context, key string) (s schedule, err error) {
 	for range changesMax {
 		kv, err := qs.log.Get(ctx, key)
@@ -158,7 +158,7 @@ func (qs *Queues) readSchedule(ctx context.Context, key string) (s schedule, err
 		if kv, err = qs.log.Get(ctx, messageKey(key)); err != nil {
 			return s, err
 		}
-		if kv.Version > 0 { // else the schedule was deleted between the two
+		if kv.Version > 0 { // otherwise the schedule was deleted between the two reads
 			s.Message, err = parseMessage(kv)
 			return s, err
 		}
@@ -166,9 +166,9 @@ func (qs *Queues) readSchedule(ctx context.Context, key string) (s schedule, err
 	return s, fmt.Errorf("%w: key %s does not exist", errBroken, messageKey(key))
 }
 
-// SetSchedule makes a schedule of the queue, durably, or puts this one in the place of the one that has its name, and tells it with its next tick. So every
-// process may call it when it starts. *eventlog.InvalidError when something of it is not allowed. The first tick is after now. While Cron and Zone stay as
-// they are, a tick that is due is not lost. It costs about six trips, and four where nothing changes.
+// SetSchedule creates a schedule of the queue, durably, or replaces the one that has its name, and returns it with its next tick. Every process may call
+// it when it starts. *eventlog.InvalidError if something in it is not allowed. The first tick is after now; but if Cron and Zone stay as they are, a tick
+// that is due is not lost. It costs about six trips, and four if nothing changes.
 func (q *Queue) SetSchedule(ctx context.Context, s Schedule) (Schedule, error) {
 	fail := func(err error) (Schedule, error) {
 		return Schedule{}, fmt.Errorf("set schedule %q of queue %q: %w", shorten(s.Name, 64), q.name, err)
@@ -202,7 +202,7 @@ func (q *Queue) setSchedule(ctx context.Context, s Schedule, c cron) (Schedule, 
 	if err := q.checkScheduled(ctx, s.Message); err != nil {
 		return s, err
 	}
-	// The later bound: another process may have enqueued a tick that the earlier one has not reached.
+	// The clock's later bound: by the earlier bound, a tick that another process has enqueued already may not be due yet.
 	_, now, err := q.owner.clock.now(ctx)
 	if err != nil {
 		return s, err
@@ -222,7 +222,7 @@ func (q *Queue) setSchedule(ctx context.Context, s Schedule, c cron) (Schedule, 
 		return s, &eventlog.InvalidError{What: "cron expression", Value: shorten(s.Cron, 64), Why: "it never comes true: there is no such day"}
 	}
 	if old.now == 0 {
-		// The definition changes with each schedule that is made, so that no two processes make the last one that is allowed.
+		// Each new schedule changes the definition, so that two processes cannot both create the last one that is allowed.
 		if err := q.mayAddSchedule(ctx, d); err != nil {
 			return s, err
 		}
@@ -282,7 +282,7 @@ func (q *Queue) checkScheduled(ctx context.Context, m NewMessage) error {
 	return q.checkSize(ctx, ticked("", m, 0))
 }
 
-// Schedules lists the queue's schedules, by name: three trips, and two more for each whose message is not there. One that cannot be read is listed with its Err.
+// Schedules lists the queue's schedules, by name: three trips, and two more for each whose message is missing. A schedule that cannot be read has an Err.
 func (q *Queue) Schedules(ctx context.Context) (list []Schedule, err error) {
 	if err := q.redefine(ctx); err != nil {
 		return nil, err
@@ -313,7 +313,7 @@ func (q *Queue) Schedules(ctx context.Context) (list []Schedule, err error) {
 	for _, s := range list {
 		if m, there := messages[s.Name]; there {
 			s.Message, s.Err = m.NewMessage, cmp.Or(s.Err, m.err)
-		} else if err == nil && s.Err == nil { // it was deleted between the two, or the message is missing
+		} else if err == nil && s.Err == nil { // the schedule was deleted between the two reads, or its message is missing
 			var again schedule
 			if again, err = q.owner.readSchedule(ctx, schedulesOf(id)+s.Name); errors.Is(err, errBroken) {
 				again.Err, err = err, nil

@@ -18,44 +18,44 @@ import (
 )
 
 const (
-	// schedulesEvery is about how often a process lists all schedules, to hear of those that others made: a trip for a thousand.
+	// schedulesEvery is about how often a process lists all schedules, to hear of those that other processes set: a trip per thousand.
 	schedulesEvery = time.Minute
-	// tickGrace is how long the others leave a tick to the process that took the last one, and up to twice that. Without it each tick would cost every
-	// process a refused change.
+	// tickGrace: a process that did not take the last tick waits this long, or up to twice that, before it tries to take the next one. Without this each
+	// tick would cost every process a refused change.
 	tickGrace = 500 * time.Millisecond
-	// firesMax is how many schedules are fired side by side. Their entries share flushes.
+	// firesMax is how many schedules are fired concurrently. Their entries share flushes.
 	firesMax = 16
-	// duesMax is how many schedules are fired before the scheduler looks which queues have become due since.
+	// duesMax is how many schedules are fired before the scheduler checks again which are due.
 	duesMax = 4 * firesMax
 )
 
 // errOvertaken: another process changed the schedule, or enqueued its message.
 var errOvertaken = errors.New("the schedule was changed by another process")
 
-// scheduler enqueues the messages of schedules. Every process does, and none needs another: the message and the move to the next tick are one entry that
-// checks the version of the schedule's key. So a tick has one message, whoever is faster, and whoever dies before or after the entry.
+// scheduler enqueues the messages of schedules. It runs in every process, and needs no other process: the message and the move to the next tick are one
+// entry, which checks the version of the schedule's key. So a tick has one message, whichever process is first, and whenever a process dies.
 type scheduler struct {
 	owner  *Queues
-	listed time.Time     // when ticks was read; zero: it has to be
-	again  time.Duration // after so long it is read again
+	listed time.Time     // when ticks was read; zero: it must be read
+	again  time.Duration // how long after listed it is read again
 	asked  chan struct{} // holds one value when a schedule was changed here
 
 	mu      sync.Mutex      // guards what follows while schedules are fired
 	ticks   map[string]tick // by key
-	refused map[string]bool // schedules, by key, of which it was said that they cannot be enqueued
+	refused map[string]bool // by key: schedules for which it was logged that they cannot be enqueued
 
-	turns  int            // that there were
-	served map[string]int // by queue: the last of them in which one of its schedules was fired
+	turns  int            // how many turns there were
+	served map[string]int // by queue: the last turn in which one of its schedules was fired
 }
 
-// tick is the next one of a schedule: when it is due, and when this process looks whether another took it.
+// tick is the next tick of a schedule: when it is due, and when this process tries to take it.
 type tick struct{ due, at Time }
 
 func newScheduler(owner *Queues) *scheduler {
 	return &scheduler{owner: owner, ticks: make(map[string]tick), refused: make(map[string]bool), served: make(map[string]int), asked: make(chan struct{}, 1)}
 }
 
-// ask has the schedules listed at once: one was changed here.
+// ask lets the schedules be listed immediately: this process changed one.
 func (s *scheduler) ask() {
 	select {
 	case s.asked <- struct{}{}:
@@ -63,7 +63,7 @@ func (s *scheduler) ask() {
 	}
 }
 
-// run enqueues what is due until ctx ends. Where there is no schedule it costs a trip each schedulesEvery.
+// run enqueues what is due until ctx ends. If there is no schedule it costs a trip each schedulesEvery.
 func (s *scheduler) run(ctx context.Context) {
 	changed := s.owner.log.IncarnationChanged()
 	for failures := 0; ctx.Err() == nil; {
@@ -93,7 +93,7 @@ func (s *scheduler) run(ctx context.Context) {
 	}
 }
 
-// turn enqueues what is due, and says when to come again.
+// turn enqueues the messages that are due, and returns how long to wait for the next turn.
 func (s *scheduler) turn(ctx context.Context) (wait time.Duration, err error) {
 	if s.listed.IsZero() || time.Since(s.listed) >= s.again {
 		if err := s.list(ctx); err != nil {
@@ -108,7 +108,7 @@ func (s *scheduler) turn(ctx context.Context) (wait time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	fires, failed := errgroup.WithContext(ctx) // failed only keeps others from beginning: what has begun comes to its end
+	fires, failed := errgroup.WithContext(ctx) // failed only keeps more from beginning: those that have begun are finished
 	fires.SetLimit(firesMax)
 	for _, key := range s.due(now) {
 		fires.Go(func() error {
@@ -127,8 +127,8 @@ func (s *scheduler) turn(ctx context.Context) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// due lists schedules that are due, by key: duesMax at most. The queues take turns, each with the one that is due first; those that had a turn longest ago
-// come first. So many schedules of one queue delay only its own, and those of many queues delay a queue by one of each.
+// due lists schedules that are due, by key: duesMax at most. The queues take turns, each with the one that was due first; queues whose last turn is
+// longest ago come first. So many schedules of one queue delay each other, but delay a schedule of another queue by one only.
 func (s *scheduler) due(now Time) []string {
 	byQueue := make(map[string][]string)
 	for key, t := range s.ticks {
@@ -156,7 +156,7 @@ func (s *scheduler) due(now Time) []string {
 	return due
 }
 
-// queueOf returns the id of the queue that a schedule, by its key, belongs to.
+// queueOf returns the id, definition.schedules, in the key of a schedule: it stands for the queue.
 func queueOf(key string) string {
 	id, _, _ := strings.Cut(strings.TrimPrefix(key, schedulePrefix), "/")
 	return id
@@ -170,7 +170,7 @@ func (s *scheduler) list(ctx context.Context) error {
 		sc, err := parseSchedule(kv)
 		if err != nil {
 			s.refuse(kv.Key, err)
-			return nil // the others go on
+			return nil // the other schedules go on
 		}
 		if t, had := s.ticks[kv.Key]; had && t.due == sc.next && !sc.Paused {
 			ticks[kv.Key] = t
@@ -188,7 +188,7 @@ func (s *scheduler) list(ctx context.Context) error {
 	return nil
 }
 
-// note keeps a schedule's next tick, if it has one.
+// note keeps a schedule's next tick in ticks, or removes it if there is none.
 func (s *scheduler) note(ticks map[string]tick, sc schedule) {
 	if sc.next == 0 || sc.Paused {
 		delete(ticks, sc.key)
@@ -201,9 +201,9 @@ func (s *scheduler) note(ticks map[string]tick, sc schedule) {
 	ticks[sc.key] = t
 }
 
-// fire enqueues a schedule's message, if no other process has: three trips, and more where others change the same. One that cannot be enqueued holds up no
-// other: it is left alone until the schedules are listed again. After an unknown outcome the key is read again: either the tick was taken, or the next try
-// takes the version that the first would have to find.
+// fire enqueues a schedule's message, if no other process has: three trips, and more if other processes change the schedule. A message that cannot be
+// enqueued does not delay others: it is not tried until the schedules are listed again. After an unknown outcome the key is read again: either the first
+// try took the tick, or the next try changes the version that the first one checks.
 func (s *scheduler) fire(ctx context.Context, key string, now Time) error {
 	for range changesMax {
 		sc, err := s.owner.readSchedule(ctx, key)
@@ -228,7 +228,7 @@ func (s *scheduler) fire(ctx context.Context, key string, now Time) error {
 		case errors.Is(err, errOvertaken):
 		case ctx.Err() != nil, errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrUnsure), errors.Is(err, eventlog.ErrClosed):
 			return err
-		case errors.Is(err, ErrUnknownQueue): // its schedules are being forgotten
+		case errors.Is(err, ErrUnknownQueue): // its schedules are being deleted
 			s.update(func() { delete(s.ticks, key) })
 			return nil
 		default:
@@ -236,7 +236,7 @@ func (s *scheduler) fire(ctx context.Context, key string, now Time) error {
 			return nil
 		}
 	}
-	return nil // others are at it
+	return nil // other processes keep changing it
 }
 
 // update changes ticks and refused.
@@ -246,7 +246,7 @@ func (s *scheduler) update(change func()) {
 	change()
 }
 
-// refuse says once of a schedule why its message cannot be enqueued.
+// refuse logs, once for each schedule, why its message cannot be enqueued.
 func (s *scheduler) refuse(key string, err error) {
 	if !s.refused[key] {
 		s.owner.logger.Error("the message of a schedule cannot be enqueued; trying again each minute", "key", key, "err", err)
@@ -255,8 +255,8 @@ func (s *scheduler) refuse(key string, err error) {
 	delete(s.ticks, key)
 }
 
-// enqueue puts the message of the latest tick into its queue and moves the schedule on to the one after now, in one entry. Of ticks that were missed, the
-// latest alone gets a message. Where the message has a unique key, and the one before is not done, the schedule moves on without one.
+// enqueue puts the message of the latest tick into its queue and moves the schedule on to the next tick after now, in one entry. Of ticks that were missed,
+// only the latest gets a message. If the message has a unique key, and the message before is not done, the schedule moves on without a message.
 func (s *scheduler) enqueue(ctx context.Context, sc *schedule, now Time) error {
 	c, err := parseCron(sc.Cron, sc.Zone)
 	if err != nil {
@@ -271,12 +271,12 @@ func (s *scheduler) enqueue(ctx context.Context, sc *schedule, now Time) error {
 			if err := q.redefine(ctx); err != nil {
 				return err
 			}
-			if q.def.Load().schedules != id { // it was deleted, and another has its name
+			if q.def.Load().schedules != id { // it was deleted, and a new queue has its name
 				return ErrUnknownQueue
 			}
 		}
 		return q.EnqueueWith(ctx, q.def.Load().topicID, func(ctx context.Context, e eventlog.Entry) (eventlog.Outcome, error) {
-			if len(e.Checks) == 0 { // nothing is to be enqueued
+			if len(e.Checks) == 0 { // no message is to be enqueued
 				e.Checks = []eventlog.Check{{Key: defKey(q.name), Version: q.def.Load().version}}
 			}
 			e.Checks = append(e.Checks, eventlog.Check{Key: sc.key, Version: sc.now})

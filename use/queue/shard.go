@@ -13,17 +13,17 @@ import (
 )
 
 // A change is built while all writers of the process wait: opsMax bounds its operations, opBytesMax the bytes of the records that it appends, and
-// workMax the runs and messages that its operations pass over. One operation may always be in it.
+// workMax the runs and messages that its operations pass over. One operation is always allowed.
 const (
 	opsMax     = 4096
 	opBytesMax = 4 << 20
 	workMax    = 1 << 20 // some 10 ms
 )
 
-// staleMax is how often a change is made anew at once because others changed the queue meanwhile. After that it pauses in between.
+// staleMax is how often a change is built again without a pause, after other processes changed the queue. After that it pauses each time.
 const staleMax = 16
 
-// holdingMax bounds the operations of one process that hold records of answers in memory, about opBytesMax each and one message.
+// holdingMax bounds the operations of one process that hold records for answers in memory: about opBytesMax and one message each.
 const holdingMax = 16
 
 type op struct {
@@ -32,12 +32,12 @@ type op struct {
 	apply    func(s *state, c *change) (changed bool, err error)
 	bytes    int64 // of records that it appends
 	messages int64 // that it changes
-	claims   bool  // it passes over the messages of a queue with order by key
+	claims   bool  // it is a claim: in a queue with order by key it passes over the messages, too
 	stale    bool  // set by apply: it refused a receipt
 
 	maybeDone bool // an earlier attempt has an unknown outcome
 
-	done        chan struct{} // closed once err is there
+	done        chan struct{} // closed once err is set
 	err         error
 	abandoned   bool   // its caller gave up after it was taken; guarded by shard.mu
 	onAbandoned func() // called if it succeeded after its caller gave up; may be nil
@@ -48,8 +48,8 @@ type change struct {
 	entry     eventlog.Entry
 	batches   []loose
 	last      map[eventlog.Partition]int // the last of batches for a partition
-	keys      map[string]bool            // that put puts
-	maybeDone bool                       // of the operation that is applied: op.maybeDone
+	keys      map[string]bool            // of the puts that put added
+	maybeDone bool                       // op.maybeDone of the operation that is being applied
 }
 
 // unsureIfResent turns ErrStaleReceipt into ErrUnsure if the operation was sent before: the earlier attempt may itself have used the
@@ -69,8 +69,8 @@ type loose struct {
 	bytes     int
 }
 
-// append adds a record to the entry, and says which batch of it, and which record there, it is. A batch has what its topic takes, and
-// the first record however large it is.
+// append adds a record to the entry, and returns the index of its batch and its index there. A batch has max.message.bytes at most,
+// but always one record, however large.
 func (c *change) append(t eventlog.Topic, p eventlog.Partition, r batch.Record) (nth, record int) {
 	if c.last == nil {
 		c.last = make(map[eventlog.Partition]int)
@@ -123,7 +123,7 @@ type shard struct {
 
 	mu       sync.Mutex // guards what follows
 	queued   []*op
-	oneByOne int // the first so many queued operations are committed one by one, because a change with all of them was refused
+	oneByOne int // how many of the first queued operations are committed one by one, because a change with all of them was refused
 	working  bool
 	state    *state // as the store had it at version; nil: not known. It is never changed, only replaced
 	version  eventlog.Version
@@ -156,7 +156,7 @@ func (s *shard) do(ctx context.Context, o *op) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-o.done: // both may have been ready, and the answer counts
+	case <-o.done: // both channels may be ready: the answer counts
 		return o.err
 	default:
 	}
@@ -168,20 +168,20 @@ func (s *shard) do(ctx context.Context, o *op) error {
 	return fmt.Errorf("%s: %w: gave up while it was on its way (%w)", s.name, eventlog.ErrUnsure, context.Cause(ctx))
 }
 
-// lostChange is a change whose answer was lost.
+// lostChange is a change whose outcome is unknown, because the store's answer was lost.
 type lostChange struct {
 	writer string           // the writer id in the state that it puts; "": no change is lost
-	from   eventlog.Version // that it checks
+	from   eventlog.Version // the version that it checks
 	fence  string           // the writer id of the last change made to fence it
 }
 
 // work commits changes until no operation is queued.
 func (s *shard) work(ctx context.Context) {
 	var taken []*op     // not answered yet
-	var lost lostChange // the change that took them, if its outcome is not known
-	stales := 0         // how often it was refused because of another's change
+	var lost lostChange // the change with these operations, if its outcome is unknown
+	stales := 0         // how often their change was refused because another process had changed the state
 	fresh := false      // the state was read after they were taken
-	rereads := false    // it is read again for a receipt that was refused: until that is answered no others join, or it might go on for ever
+	rereads := false    // the state is read again because a receipt was refused; until that is answered no operation joins, otherwise this could repeat for ever
 	give := func(err error) {
 		for _, o := range taken {
 			o.maybeDone = o.maybeDone || lost.writer != ""
@@ -244,7 +244,7 @@ func (s *shard) work(ctx context.Context) {
 		}
 		switch {
 		case err == nil && next == nil && !fresh && slices.ContainsFunc(taken, func(o *op) bool { return o.stale || errors.Is(o.err, ErrStaleReceipt) }):
-			s.forget() // the receipt may belong to a claim of another process that this state does not have yet: read it and apply again
+			s.forget() // the receipt may belong to a claim of another process that this state does not have yet: read the state and apply again
 			rereads = true
 			continue
 		case err == nil:
@@ -272,11 +272,11 @@ func (s *shard) work(ctx context.Context) {
 	}
 }
 
-// resolveLost tells from the newly read state whether a lost change was committed. If the state is unchanged, the change may still
-// be in flight: the same state is put under a new version, which fences it. If another process changed the state, nobody can tell:
-// op.maybeDone. On error call it again.
+// resolveLost finds out from the newly read state whether a lost change was committed. If the state is unchanged, the change may still
+// be in flight: the same state is put under a new version, so the store refuses the change. If another process changed the state,
+// nobody can tell, and op.maybeDone is set. On error call it again.
 //
-// Do not apply the operations again before: their results belong to the change that may have been committed.
+// Do not apply the operations again before it succeeds: their results belong to the change that may have been committed.
 func (s *shard) resolveLost(ctx context.Context, lost *lostChange, taken []*op) (happened bool, err error) {
 	known := s.known()
 	switch {
@@ -310,7 +310,7 @@ func (s *shard) known() *state {
 // size estimates the encoded size of the state, in bytes.
 func (s *shard) size() int64 { return 256 + 96*s.known().count() }
 
-// passes is about how many runs an operation passes over, and how many messages a claim does, beside those that it changes. The caller holds s.mu.
+// passes estimates how many runs an operation passes over, and how many messages a claim passes over, besides those that it changes. The caller holds s.mu.
 func (s *shard) passes() (runs, messages int64) {
 	if s.q != nil && s.q.def.Load().settings.KeyOrder {
 		for i := range s.state.parts {
@@ -320,7 +320,7 @@ func (s *shard) passes() (runs, messages int64) {
 	return 1 + s.state.count(), messages
 }
 
-// take removes operations from the queue; those had before are in the same change.
+// take removes operations from the queue, for a change that already has the operations in had.
 func (s *shard) take(had []*op) []*op {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -366,7 +366,7 @@ func isRefusal(err error) bool {
 	return !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrClosed) && !errors.Is(err, eventlog.ErrUnsure)
 }
 
-// apply makes one entry of the operations; a nil state: none of them changes anything. The error says that their records make no batches.
+// apply makes one entry of the operations. A nil state: none of them changes anything. An error: their records cannot be sealed as batches.
 func (s *shard) apply(ops []*op, version eventlog.Version) (eventlog.Entry, *state, error) {
 	next := s.known().clone()
 	c := &change{}
@@ -397,14 +397,14 @@ func (s *shard) apply(ops []*op, version eventlog.Version) (eventlog.Entry, *sta
 // entryOf builds the entry that replaces the known state with next.
 func (s *shard) entryOf(c *change, next *state, version eventlog.Version) eventlog.Entry {
 	c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: s.key, Version: s.version})
-	if s.q != nil { // so that a pause, change or deletion of the queue takes effect in every process at once
+	if s.q != nil { // so that a pause, change or deletion of the queue takes effect in every process immediately
 		c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: defKey(s.q.name), Version: s.q.def.Load().version})
 	}
 	c.entry.Puts = append(c.entry.Puts, eventlog.Put{Key: s.key, Version: version, Value: next.encode()})
 	return c.entry
 }
 
-// errMoved: the operation was sent to a key that no longer holds the queue's state.
+// errMoved: the operation was sent to the shard of a key that no longer holds the queue's state.
 var errMoved = errors.New("the queue's state moved to another key")
 
 // load reads the queue's definition and the state: two store calls.
@@ -472,7 +472,7 @@ func (s *shard) forget() {
 	s.mu.Unlock()
 }
 
-// answer completes operations. The change's error replaces the operations' own: only a commit proves that the state they were
+// answer completes operations. The change's error replaces the operations' own errors: only a commit proves that the state they were
 // applied to is current. An operation whose earlier attempt may have succeeded gets ErrUnsure, never a definite failure.
 func (s *shard) answer(ops []*op, err error) {
 	s.mu.Lock()

@@ -12,9 +12,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Beside knows of acks that workers made in SQL transactions, and that have not reached the queue's state yet: see Handled. A transaction can only
-// acknowledge the claim that the queue's state has. So once the state has another claim, nothing is acknowledged any more by who had the one before,
-// but for transactions that are open.
+// Beside knows the acks that workers made in SQL transactions, and that have not reached the queue's state yet: see Handled. A transaction can only
+// acknowledge the claim that is in the queue's state. So once the state has another claim, the worker of the claim before can only have acknowledged the
+// message in a transaction that is committed or open already.
 type Beside interface {
 	// Acked lists the messages of a partition that committed transactions acknowledged, for the queue with an id.
 	Acked(ctx context.Context, id string, p eventlog.Partition) ([]eventlog.Offset, error)
@@ -22,11 +22,11 @@ type Beside interface {
 	Unacked(ctx context.Context, id string, p eventlog.Partition, offsets []eventlog.Offset) ([]eventlog.Offset, error)
 }
 
-// Handled acknowledges messages whose ack was committed with SQL, whether they are claimed now or not. Errors are those of Ack; a
-// message that is done already, or was there before a purge, is an ErrStaleReceipt; so is one that was never claimed, and it is not done.
+// Handled acknowledges messages whose ack was committed with SQL, whether they are claimed now or not. Errors are those of Ack.
+// ErrStaleReceipt: the message is done already, or was there before a purge, or was never claimed; then it is not done.
 //
-// unchanged returns an error when the store is in another incarnation than where the ack was found, for its offset may be another message's then: a
-// claim does not tell, since the message need not be claimed. It is asked each time that the queue's state is changed.
+// unchanged returns an error if the store is not in the incarnation in which the ack was found: the offset may be another message's then. No check of a
+// claim would show that, since the message need not be claimed. unchanged is called each time that the queue's state is changed.
 func (q *Queue) Handled(ctx context.Context, unchanged func() error, receipts ...string) ([]error, error) {
 	return q.answer(ctx, receipts, func(e *edit, g grant, _ preparation) error {
 		if err := unchanged(); err != nil {
@@ -98,8 +98,8 @@ func IDOfReceipt(receipt string) string {
 	return id
 }
 
-// withoutAcked drops claims of messages that transactions acknowledged: only messages that were claimed before can be. The claims are in the state:
-// so whoever had the messages before cannot acknowledge them later.
+// withoutAcked drops claims of messages that transactions acknowledged. Only messages that were claimed before can be acknowledged. The new claims are in
+// the state already, so the workers of earlier claims cannot acknowledge the messages later.
 func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted []grant) ([]grant, error) {
 	if q.owner.beside == nil || !slices.ContainsFunc(granted, grant.again) {
 		return granted, nil
@@ -118,7 +118,7 @@ func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted 
 // again reports whether a message was claimed before.
 func (g grant) again() bool { return g.attempt > 1 }
 
-// unacked returns the claims whose messages may leave their place: those that no transaction acknowledged that might still be open.
+// unacked returns the claims whose messages may leave their place: those that no transaction acknowledged, not even an open one.
 func (q *Queue) unacked(ctx context.Context, p eventlog.Partition, claims []grant) ([]grant, error) {
 	if q.owner.beside == nil || len(claims) == 0 {
 		return claims, nil
@@ -134,8 +134,8 @@ func (q *Queue) unacked(ctx context.Context, p eventlog.Partition, claims []gran
 	return slices.DeleteFunc(claims, func(g grant) bool { return !slices.Contains(free, g.offset) }), nil
 }
 
-// mayLeave is unacked for one claim. Of a first claim nobody asks: its worker alone could have acknowledged the
-// message.
+// mayLeave is unacked for one claim. A first claim costs no store call: only its own worker could have acknowledged
+// the message.
 func (q *Queue) mayLeave(ctx context.Context, g grant) (bool, error) {
 	if !g.again() {
 		return true, nil
@@ -172,9 +172,9 @@ func (q *Queue) takeOver(ctx context.Context, p eventlog.Partition, spent []gran
 	return q.unacked(ctx, p, taken)
 }
 
-// takenFor is how long messages whose last lease ended are held while they become dead letters, and until those that an open transaction acknowledged are
-// looked at again.
+// takenFor is how long takeOver holds messages while they become dead letters. Messages that an open transaction acknowledged are checked again after
+// this time.
 const takenFor = 10 * time.Second
 
-// takenMost bounds how many messages are taken over at once.
+// takenMost bounds how many messages are taken over in one operation.
 const takenMost = 1000

@@ -23,28 +23,28 @@ const (
 	waiting fate = 'w' // it was claimed before, and may be claimed again once its time has come
 )
 
-// run is neighbouring messages that share a fate.
+// run is a range of neighbouring messages that share a fate.
 type run struct {
 	from    eventlog.Offset // the first
 	n       int64           // how many
 	fate    fate
-	attempt int32  // claimed: which attempt this is, from 1. waiting: how many there were
-	until   Time   // claimed: when the lease ends. waiting: not to be claimed before
-	nonce   uint32 // claimed: what the receipts carry
+	attempt int32  // claimed: which attempt this is, from 1. waiting: how many attempts there were
+	until   Time   // claimed: when the lease ends. waiting: when it may be claimed again
+	nonce   uint32 // claimed: the nonce in the receipts
 	worker  string // claimed: by whom
-	reason  string // why the last attempt that was answered failed; "" after one that was not
+	reason  string // why the last attempt failed; "" if its lease ended without an answer
 }
 
-// end is the offset after the last.
+// end returns the offset after the last message.
 func (r run) end() eventlog.Offset { return r.from + eventlog.Offset(r.n) }
 
-// like reports whether two runs can be one.
+// like reports whether two runs are the same except for their offsets, so that they can be one.
 func (r run) like(o run) bool {
 	r.from, r.n = o.from, o.n
 	return r == o
 }
 
-// join appends a run that begins where the last one ends. Two that are alike become one.
+// join appends a run that begins where the last one ends. Two runs that are alike become one.
 func join(runs []run, r run) []run {
 	if last := len(runs) - 1; last >= 0 && runs[last].like(r) {
 		runs[last].n += r.n
@@ -53,7 +53,7 @@ func join(runs []run, r run) []run {
 	return append(runs, r)
 }
 
-// joinAt is join for runs that may have others between them.
+// joinAt is join for a run that may begin after a gap.
 func joinAt(runs []run, r run) []run {
 	if last := len(runs) - 1; last >= 0 && runs[last].end() != r.from {
 		return append(runs, r)
@@ -95,8 +95,8 @@ func (p *part) unresolved() (n int64) {
 	return n
 }
 
-// started counts the messages that were claimed at least once and are not done. Others between floor and next were passed because an older
-// message has their key.
+// started counts the messages that are claimed, or wait after an attempt that counted. The other unfinished messages below next have no such attempt:
+// most were skipped because an older message has their key.
 func (p *part) started() (n int64) {
 	for _, r := range p.runs {
 		if r.fate == claimed || r.fate == waiting && r.attempt > 0 {
@@ -106,7 +106,7 @@ func (p *part) started() (n int64) {
 	return n
 }
 
-// search is the index of the run that holds an offset: 0 below floor, len(p.runs) from next on.
+// search returns the index of the run that holds an offset: 0 below floor, len(p.runs) from next on.
 func (p *part) search(o eventlog.Offset) int {
 	return sort.Search(len(p.runs), func(i int) bool { return o < p.runs[i].end() })
 }
@@ -119,8 +119,8 @@ func (p *part) at(o eventlog.Offset) (run, bool) {
 	return p.runs[p.search(o)], true
 }
 
-// set changes the fates of messages from floor on. The changes are in order and do not overlap; those past next begin there. However many there
-// are, it passes over the runs once.
+// set changes the fates of messages from floor on. The changes are in order and do not overlap; those past next begin at next, without gaps. However
+// many changes there are, set passes over the runs once.
 func (p *part) set(changes ...run) {
 	if len(changes) == 0 {
 		return
@@ -160,7 +160,7 @@ func (p *part) set(changes ...run) {
 	p.raiseFloor()
 }
 
-// raiseFloor drops what is done in front.
+// raiseFloor drops the runs at the front that are done.
 func (p *part) raiseFloor() {
 	n := 0
 	for n < len(p.runs) && p.runs[n].fate == done {
@@ -173,14 +173,14 @@ func (p *part) raiseFloor() {
 	}
 }
 
-// reach lets the runs cover what is below end: messages that nobody has claimed.
+// reach extends the runs up to end, with messages that nobody has claimed.
 func (p *part) reach(end eventlog.Offset) {
 	if p.next < end {
 		p.set(run{from: p.next, n: int64(end - p.next), fate: waiting})
 	}
 }
 
-// trimmed raises the floor to first, the log's start: what is below is deleted, whatever its fate was.
+// trimmed raises the floor to first, the log's start: messages below it were deleted, whatever their fate was.
 func (p *part) trimmed(first eventlog.Offset) {
 	if first <= p.floor {
 		return
@@ -230,14 +230,14 @@ type claim struct {
 	until       Time // when the leases end
 	nonce       uint32
 	worker      string
-	attemptsMax int32 // a claim that ended without an answer counts as a failed attempt; 0: no limit
-	window      int64 // most messages above the floor that are not done
+	attemptsMax int32 // a lease that ended without an answer counts as an attempt; 0: no limit
+	window      int64 // the most messages that part.started may count
 	end         eventlog.Offset
 	order       *order // nil: none
 }
 
-// claim gives a worker the oldest free messages: first those that came back, then new ones below c.end. The leases of the messages
-// in spent ended after their last attempt: they must become dead letters.
+// claim gives a worker the oldest free messages: first those that came back, then new ones below c.end. The messages in
+// spent had their last attempt, and its lease ended: they must become dead letters.
 //
 // It passes over the runs twice at most, and with an order over the messages once.
 func (p *part) claim(c claim) (granted []grant, spent []grant) {
@@ -287,7 +287,7 @@ func (p *part) grants(to []grant, r run) []grant {
 	return to
 }
 
-// claimedAs lists what a claim has got, and still has.
+// claimedAs lists the messages that a worker's claim with this nonce got and still has.
 func (p *part) claimedAs(nonce uint32, worker string, now Time) (got []grant) {
 	for _, r := range p.runs {
 		if r.fate == claimed && r.until > now && r.nonce == nonce && r.worker == worker {
@@ -324,7 +324,7 @@ func (p *part) resolve(g grant, to run) {
 	p.set(to)
 }
 
-// nextFree is when a message of the partition may become free that is not now: the earliest end of a lease or a wait after now. 0: none.
+// nextFree returns the earliest end of a lease or a wait after now: then a message may become free. 0: there is none.
 func (p *part) nextFree(now Time) (t Time) {
 	for _, r := range p.runs {
 		if r.fate != done && r.until > now && (t == 0 || r.until < t) {
@@ -334,7 +334,7 @@ func (p *part) nextFree(now Time) (t Time) {
 	return t
 }
 
-// untilFree is how long it is until nextFree; at most a minute.
+// untilFree returns the time from now until nextFree; at most a minute.
 func (p *part) untilFree(now Time) time.Duration {
 	if t := p.nextFree(now); t > 0 && t-now < Time(time.Minute.Milliseconds()) {
 		return max(time.Duration(t-now)*time.Millisecond, time.Millisecond)
@@ -350,19 +350,19 @@ func (p *part) free(now Time, end eventlog.Offset, window int64) bool {
 	return slices.ContainsFunc(p.runs, func(r run) bool { return r.fate != done && r.until <= now })
 }
 
-// state is the keyed value that decides over the partitions of a shard.
+// state is the value of a shard's key: what became of the messages of its partitions.
 type state struct {
-	writer string // who wrote it, and a number of its own: a lost answer is found again by it
+	writer string // the process that wrote it, and a number that is new with each write: it shows whether a lost change was committed
 	parts  []part // by partition
-	// Of a queue with a rate: how many claims it may give out at once, at a moment. They grow with time, up to those of one second.
+	// For a queue with a rate: at tokensAt it could give out tokens claims. Tokens grow with time, up to the claims of one second.
 	tokens   float64
 	tokensAt Time
 }
 
-// clockBack is more than processes differ by in their readings of the store's clock, in milliseconds.
+// clockBack, in milliseconds, is more than the readings of the store's clock in two processes can differ.
 const clockBack = Time(5000)
 
-// allowance is how many of so many claims the queue's limits allow now.
+// allowance returns how many claims the queue's limits allow now, at most most.
 func (s *state) allowance(most int, settings Settings, now Time) int {
 	if settings.Concurrency > 0 {
 		for i := range s.parts {
@@ -383,7 +383,7 @@ func (s *state) allowance(most int, settings Settings, now Time) int {
 		case now > s.tokensAt:
 			s.tokens = min(burst, s.tokens+settings.Rate*float64(now-s.tokensAt)/1000)
 			s.tokensAt = now
-		case now < s.tokensAt-clockBack: // the store's clock was set back: begin anew
+		case now < s.tokensAt-clockBack: // the store's clock was set back: start again with a full burst
 			s.tokens, s.tokensAt = burst, now
 		}
 		most = min(most, int(s.tokens))
@@ -391,7 +391,7 @@ func (s *state) allowance(most int, settings Settings, now Time) int {
 	return most
 }
 
-// spend takes claims that were given out from those that the rate allows.
+// spend subtracts the claims that were given out from the tokens.
 func (s *state) spend(claims int, settings Settings) {
 	if settings.Rate > 0 {
 		s.tokens -= float64(claims)

@@ -19,12 +19,12 @@ import (
 //	4XJ…token 7+2-1017         the message is where it was enqueued, in the queue or in the wheel: in partition 7, as record 2 of the batch at offset 1017
 //	4XJ…token 7-1019 3+0-90    it was moved since, into the wheel or out of it
 //
-// The message has the same token in a header. Anybody who may read the topic can copy that header, so the message is the one at that place alone.
+// The message has the same token in a header. Anybody who may read the topic can copy that header, so only the message at that place has the key.
 type holder struct {
 	token string // "": of a message that was enqueued before there were tokens
 	id    MessageID
 	place MessageID // where it is
-	lost  bool      // an older version moved it, and did not say where to
+	lost  bool      // an older version of weir moved it, and did not write its new place
 }
 
 const uniqueLost = " moved"
@@ -36,7 +36,7 @@ func (h holder) String() string {
 	return h.token + " " + h.id.String()
 }
 
-// holderValue is a new holder's value up to the batch's offset, which the store appends.
+// holderValue is the value for a new holder, up to the batch's offset, which the store appends.
 func holderValue(headers []batch.RecordHeader, p eventlog.Partition, record int) []byte {
 	text, _ := header(batch.Record{Headers: headers}, headerUnique)
 	_, token, _ := strings.Cut(text, " ")
@@ -81,7 +81,7 @@ func parsePlace(text string) (place MessageID, err error) {
 	return place, err
 }
 
-// uniqueOf reads the unique key that a message's header names, and tells whether the message has its holder's token. "": it names none, or a free one.
+// uniqueOf reads the unique key that a message's header names, and reports whether the message has its holder's token. "": it names none, or a free one.
 // One store call if it has the header.
 func (q *Queue) uniqueOf(ctx context.Context, rec batch.Record) (key string, held holder, same bool, err error) {
 	text, _ := header(rec, headerUnique)
@@ -109,14 +109,14 @@ func (q *Queue) holds(ctx context.Context, rec batch.Record, g grant) (key strin
 	return key, held, nil
 }
 
-// isAt reports whether a message with the holder's token is the holder, by where it is. Of one that an older version moved that is not known: its
-// token will do, or its id if it has none.
+// isAt reports whether a message with the holder's token is the holder, by its place. If an older version moved the holder, its
+// place is not known: then the token is enough or, if it has none, the id.
 func (h holder) isAt(place, id MessageID) bool {
 	return h.place == place || h.lost && (h.token != "" || h.id == id)
 }
 
-// leaves finds the unique key of a message that leaves a slot of the wheel, if it holds one, with its holder: the key is to say where the message is. It needs
-// no check: the message alone frees its key, and leaves its slot once.
+// leaves finds the unique key of a message that leaves a slot of the wheel, if it holds one, with its holder: the key's value must get the new place. That put
+// needs no check: only this message can free its key, and it leaves its slot once.
 func (q *Queue) leaves(ctx context.Context, rec batch.Record, place, id MessageID) (key string, held holder, err error) {
 	key, held, same, err := q.uniqueOf(ctx, rec)
 	if err != nil || !same || !held.isAt(place, id) {
@@ -156,8 +156,8 @@ type heldKey struct {
 	over    bool // the message is certainly no longer in the queue, so the key is free
 }
 
-// held reads unique keys, and tells of those that are in the store whether their messages are over: a store call for each key, uniqueReads at a time,
-// and what areOver takes.
+// held reads unique keys, and finds out for those that are in the store whether their messages are over. It costs a store call for each key, uniqueReads
+// at a time, and the store calls of areOver.
 func (q *Queue) held(ctx context.Context, keys []string) (map[string]heldKey, error) {
 	found := make([]eventlog.KeyValue, len(keys))
 	reads, readCtx := errgroup.WithContext(ctx)
@@ -190,8 +190,8 @@ func (q *Queue) held(ctx context.Context, keys []string) (map[string]heldKey, er
 	return held, nil
 }
 
-// areOver tells which messages are certainly no longer in the queue. For one that an older version moved that is not known: false. One store call for all
-// partitions, and one for each state that tells of them, uniqueReads at a time.
+// areOver reports which messages are certainly no longer in the queue; for a message that an older version moved that is not known: false. It costs one
+// store call for all partitions, and one for each state that has such messages, uniqueReads at a time.
 func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
 	topics, err := q.levels(ctx)
 	if err != nil {
@@ -222,7 +222,7 @@ func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
 		case elsewhere(h): // the topic was deleted
 			over[i] = true
 			continue
-		case q.owner.wheel.has(p): // a message that moves tells its key, in the same change: the wheel gave one that left up
+		case q.owner.wheel.has(p): // a message that moves changes its key in the same entry: one that left without that was dropped
 			s = &shard{owner: q.owner, name: "a slot of the wheel", key: wheelStateKey(p)}
 		default:
 			s = q.shard(p)

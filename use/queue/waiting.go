@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// claimLine has the claims of a queue that wait, in turn. Where there may be something to claim, the one that has waited longest looks. A claim that
-// was woken and finds messages wakes two others, for there may be more: so as many look as there are messages, and not all of thousands for each.
+// claimLine holds a queue's waiting claims, the oldest first. When there may be a message, only the oldest claim is woken. If it finds messages, it wakes
+// two other claims, since there may be more messages. So a message does not wake thousands of claims for nothing.
 type claimLine struct {
 	mu    sync.Mutex  // guards what follows
 	line  list.List   // of *waiter
-	alarm *time.Timer // wakes one at a time; nil: none is set
-	at    time.Time   // of alarm
+	alarm *time.Timer // wakes one claim; nil: not set
+	at    time.Time   // when alarm goes off
 }
 
-// waiter is a claim that waits. It is in the line unless it was woken and has not begun to look since.
+// waiter is a claim that waits. It is in the line unless it was woken and has not begun to look for messages since.
 type waiter struct {
-	bell  chan struct{} // has a value when it is to look
+	bell  chan struct{} // has a value once the claim is woken
 	place *list.Element // in the line; nil: none
 }
 
-// join puts a claim at the end of the line, before it looks: it is woken for what it does not see.
+// join puts a claim at the end of the line, before the claim looks for messages: so it is woken for messages that come after the look.
 func (l *claimLine) join(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.place = l.line.PushBack(w)
 }
 
-// leave takes a claim out. If it was woken and has not looked since, another is woken for it.
+// leave takes a claim out of the line. If it was woken and has not looked for messages since, another claim is woken instead.
 func (l *claimLine) leave(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,7 +51,7 @@ func (l *claimLine) wake(claims int) {
 	}
 }
 
-// wakeOne wakes the first in line. The caller holds l.mu.
+// wakeOne wakes the first claim in line. The caller holds l.mu.
 func (l *claimLine) wakeOne() {
 	if first := l.line.Front(); first != nil {
 		w := l.line.Remove(first).(*waiter)
@@ -60,7 +60,7 @@ func (l *claimLine) wakeOne() {
 	}
 }
 
-// wakeIn wakes one after some time, or earlier if that was said before.
+// wakeIn wakes one claim after some time, or earlier if an earlier alarm is set.
 func (l *claimLine) wakeIn(after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
