@@ -12,16 +12,16 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Aggregate decides by a state that a stream's events add up to. The functions must have no effects outside: they may be called
-// again. Do not change an Aggregate that is in use; its methods may be called at once.
+// Aggregate makes decisions by the state that a stream's events add up to. Its functions must have no side effects: they may be called
+// more than once. Do not change an Aggregate that is in use; its methods may be called concurrently.
 type Aggregate[S any] struct {
 	Category *Category
 	// Begin returns the state before the first event. Default: the zero value.
 	Begin func() S
 	// Apply returns the state after an event.
 	Apply func(S, Event) (S, error)
-	// Upcast turns an event of a type that is no longer written into events of today's types; others it returns as they are. Default:
-	// all are as they are.
+	// Upcast turns an event of a type that is no longer written into events of today's types; it returns other events as they are. Default:
+	// no event is changed.
 	Upcast func(Event) []Event
 	// Encode and Decode are for snapshots: with both, a snapshot is saved after every SnapshotEvery events, and only the events
 	// after it are read. A snapshot that Decode refuses is not used, so that the form of a state can change. Default: no snapshots.
@@ -29,14 +29,14 @@ type Aggregate[S any] struct {
 	Decode func([]byte) (S, error)
 	// SnapshotEvery: default 100.
 	SnapshotEvery int64
-	// Attempts is how often Do decides, when others append at the same time, and how often a stream is read whose events are deleted meanwhile.
+	// Attempts is how often Do decides, at most, while others append to the stream, and how often a stream is read while events of it are deleted.
 	// Default 10, also for a number below 1.
 	Attempts int
 }
 
-// Load reads a stream's state, and the version at which it is that. A stream that does not exist has the state before the first
-// event, and the version at which it would begin. With snapshots it costs two store calls, and one for each MiB of events that
-// follow; without them one, and so on.
+// Load reads a stream's state, and the stream's version in that state. A stream that does not exist has the state before the first
+// event, and the version at which it would begin. It costs one store call, one more with snapshots, and one for each MiB of events
+// that it reads.
 func (a *Aggregate[S]) Load(ctx context.Context, stream string) (state S, version int64, err error) {
 	state, version, err = a.loadAgain(ctx, stream)
 	if err != nil {
@@ -45,7 +45,7 @@ func (a *Aggregate[S]) Load(ctx context.Context, stream string) (state S, versio
 	return state, version, err
 }
 
-// loadAgain loads again where events were deleted meanwhile, by Retention or Forget.
+// loadAgain loads, and does so again if events were deleted meanwhile, by Retention or Forget.
 func (a *Aggregate[S]) loadAgain(ctx context.Context, stream string) (state S, version int64, err error) {
 	for range a.attempts() {
 		if state, version, err = a.load(ctx, stream); !errors.Is(err, ErrChanged) {
@@ -120,11 +120,11 @@ type Done[S any] struct {
 	Appended int   // how many events there were
 }
 
-// Do loads a stream's state, lets decide say which events follow from it, and appends them, if nothing else was appended
-// meanwhile; else it decides anew, by the newer state. An error of decide ends it, and nothing is appended; no events are no error.
+// Do loads a stream's state, asks decide which events follow from it, and appends them, if nothing else was appended meanwhile;
+// otherwise it loads and decides again. If decide returns an error, nothing is appended; no events are no error.
 //
 // After a lost answer of the store it appends the same events again, until it knows; eventlog.ErrUnsure comes only when ctx ends. A
-// *ConflictError comes when others were faster Attempts times.
+// *ConflictError comes when other appends were first Attempts times.
 func (a *Aggregate[S]) Do(ctx context.Context, stream string, decide func(state S) ([]NewEvent, error)) (Done[S], error) {
 	done, err := a.do(ctx, stream, decide)
 	if err != nil {
@@ -163,8 +163,8 @@ func (a *Aggregate[S]) do(ctx context.Context, stream string, decide func(state 
 	return Done[S]{}, conflict
 }
 
-// append appends until the outcome is known, or ctx ends. After a lost answer only a conflict says that nothing was appended: what else fails leaves open
-// what became of the try before (eventlog.ErrUnsure).
+// append appends until the outcome is known, or ctx ends. After a lost answer only a conflict proves that nothing was appended: after any other error
+// the outcome of the earlier try is unknown (eventlog.ErrUnsure).
 func (a *Aggregate[S]) append(ctx context.Context, stream string, at Expected, events []NewEvent) (Appended, error) {
 	unsure := false
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -205,7 +205,7 @@ func (e NewEvent) at(stream string, version int64) Event {
 	return Event{Stream: stream, Version: version, ID: e.ID, Type: e.Type, Data: e.Data, Subject: e.Subject, Tags: e.Tags, Metadata: e.Metadata, Time: time.UnixMilli(e.Time.UnixMilli())}
 }
 
-// saveSometimes saves a snapshot where the number of events has passed another SnapshotEvery. That it fails costs only time later.
+// saveSometimes saves a snapshot if the version has passed a multiple of SnapshotEvery. If saving fails, later loads only take longer.
 func (a *Aggregate[S]) saveSometimes(ctx context.Context, stream string, before, after int64, state S) {
 	every := cmp.Or(a.SnapshotEvery, 100)
 	if a.Encode == nil || a.Decode == nil || before/every == after/every {
@@ -220,7 +220,7 @@ func (a *Aggregate[S]) saveSometimes(ctx context.Context, stream string, before,
 	}
 }
 
-// Decide returns what decide says in the state that some events add up to, without a store: for tests of decisions.
+// Decide returns the events that decide returns for the state that given events add up to, without a store: for tests of decisions.
 //
 //	given these events, when this is decided, then those events follow
 func (a *Aggregate[S]) Decide(given []NewEvent, decide func(state S) ([]NewEvent, error)) ([]NewEvent, error) {

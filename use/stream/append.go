@@ -21,7 +21,7 @@ import (
 type Expected int64
 
 const (
-	Any      Expected = -1 // wherever the stream is
+	Any      Expected = -1 // any version, also if the stream does not exist
 	NoStream Expected = -2 // it does not exist: it was never begun, or is deleted
 	Exists   Expected = -3 // it exists
 )
@@ -51,7 +51,7 @@ func (e Expected) allows(h head) bool {
 	return int64(e) == h.Next
 }
 
-// Appended tells where events were appended.
+// Appended says where events were appended.
 type Appended struct {
 	First     int64 // version of the first of them
 	Version   int64 // of the stream after them
@@ -60,14 +60,14 @@ type Appended struct {
 
 // Append appends events to a stream that is as expected, durably: all of them, with versions that follow one another, or none.
 //
-// A *ConflictError tells at which version the stream was. After eventlog.ErrUnsure the events may have been appended: append them
-// again with the same ids, one for each of them. Events are found to be there by their ids (Appended.Duplicate) at the expected version, however long
-// ago that was, unless they were deleted since; with Any, NoStream and Exists for Config.IDAge. ErrIDReused: they have other content than those.
+// A *ConflictError says at which version the stream was. After eventlog.ErrUnsure the events may have been appended: append them
+// again with the same ids; every event needs an id. Events that are there already are recognised by their ids (Appended.Duplicate): at an expected version
+// for ever, unless they were deleted since; with Any, NoStream and Exists for Config.IDAge. ErrIDReused: the events there have other content.
 //
-// With Any, NoStream and Exists the ids are known as a list: the same events one by one, or with another beside them, are new ones. And they
-// are known after a deletion, too: what was appended and then deleted is a Duplicate for that long, although the stream does not exist.
+// With Any, NoStream and Exists the ids are recognised only as the same list: the same events one by one, or with another event, are new events. The ids
+// are recognised after a deletion, too: events that were appended and deleted are a Duplicate for Config.IDAge, although the stream does not exist.
 //
-// These errors refuse the events for good, too: *eventlog.InvalidError, eventlog.ErrTooLarge (max.message.bytes of the category,
+// These errors also refuse the events for good: *eventlog.InvalidError, eventlog.ErrTooLarge (max.message.bytes of the category,
 // for all events of the call), ErrUnknownCategory. eventlog.ErrUnavailable: certainly not appended; trying again may work.
 func (c *Category) Append(ctx context.Context, stream string, expected Expected, events ...NewEvent) (Appended, error) {
 	return c.append(ctx, Boundary{}, stream, expected, events)
@@ -95,7 +95,7 @@ type op struct {
 	events   []NewEvent
 	records  []batch.Record
 	size     int              // of the records in a batch of their own, at most
-	keys     []eventlog.Check // the keys of subjects that encrypt its events are still these
+	keys     []eventlog.Check // check that the subjects' keys that encrypt its events still exist
 	idKey    string           // the key under which the append is found by its ids; "": none is needed, or nobody can repeat it
 	// decoded is what the records take of batch.DecodedMax.
 	decoded int
@@ -104,12 +104,12 @@ type op struct {
 	deletes    bool
 	keep       int64 // of a deletion: events from this version on are kept
 	snapshot   *Snapshot
-	within     map[string]eventlog.Version // tags' keys are still at these versions
-	edit       func(head) head             // of the head alone; nil: it is something else
-	unless     func(head) bool             // then it is done already; nil: never
+	within     map[string]eventlog.Version // the versions that tags' keys must still have
+	edit       func(head) head             // it changes only the head; nil: the operation is something else
+	unless     func(head) bool             // for which heads it is done already; nil: for none
 
-	among  *taken        // those that are carried out with it; nil: it is queued. The writer's mutex guards it
-	done   chan struct{} // closed once result and err are there
+	among  *taken        // the group that it is carried out with; nil: it is queued. Guarded by the writer's mutex
+	done   chan struct{} // closed once result and err are set
 	result Appended
 	err    error
 }
@@ -144,7 +144,7 @@ func (c *Category) prepare(stream string, expected Expected, events []NewEvent) 
 		seen[e.ID] = true
 		fmt.Fprintf(ids, "/%d/%s", len(e.ID), e.ID)
 		r := e.record(stream, now)
-		setVersion(&r, 1<<62) // its size is not known yet: at most this
+		setVersion(&r, 1<<62) // it is not known yet: this is the longest
 		o.size += batch.SealedSize(&r)
 		o.decoded += r.DecodedSize()
 		o.records = append(o.records, r)
@@ -170,11 +170,11 @@ func partitionOf(topic eventlog.Topic, stream string) eventlog.Partition {
 	return topic.Partitions[publish.Default(&publish.Event{Key: []byte(stream)}, len(topic.Partitions))]
 }
 
-// repeatedMost bounds the bytes of events that are read at once, to be compared with those of an append, beyond the first.
+// repeatedMost bounds the bytes of events that are read in one call to be compared with an append's; the first event is read alone.
 const repeatedMost = 4 << 20
 
-// repeated finds the events of an append in the stream: those that begin at a version. It returns false if others are there. The first event tells most
-// others apart, so it is read alone.
+// repeated reports whether the stream has the events of an append from version first on; false: it has other events there, or none. The first event is read
+// alone, since it is mostly enough to see that the events are others.
 func (c *Category) repeated(ctx context.Context, o *op, first int64) (Appended, bool, error) {
 	if first > math.MaxInt64-int64(len(o.events)) {
 		return Appended{}, false, nil // no stream is so long
@@ -207,7 +207,7 @@ func (c *Category) repeated(ctx context.Context, o *op, first int64) (Appended, 
 	return Appended{First: first, Version: to, Duplicate: true}, true, nil
 }
 
-// found looks for an append that conflicts, or whose id key is taken, among what was appended before.
+// found reports whether an append was carried out before. It is for an append that conflicts, or whose id key exists.
 func (c *Category) found(ctx context.Context, o *op) (Appended, bool, error) {
 	if !o.repeatable {
 		return Appended{}, false, nil
@@ -224,7 +224,7 @@ func (c *Category) found(ctx context.Context, o *op) (Appended, bool, error) {
 		return Appended{}, false, fmt.Errorf("key %s does not hold a version: %w", kv.Key, err)
 	}
 	done, is, err := c.repeated(ctx, o, first)
-	if err == nil && !is { // they are gone: the ids alone tell
+	if err == nil && !is { // the events are gone: only the id key shows that they were appended
 		done, is = Appended{First: first, Version: first + int64(len(o.events)), Duplicate: true}, true
 	}
 	return done, is, err

@@ -7,7 +7,7 @@ import (
 )
 
 // Archive closes a stream that is as expected and exists: it can be read, and appends are refused with ErrArchived until Unarchive. A
-// *ConflictError tells that it is not as expected. A stream that is archived stays so. Its events may be forgotten, and it may be
+// *ConflictError says that it is not as expected. Archiving an archived stream changes nothing. Its events may be forgotten, and it may be
 // deleted.
 func (c *Category) Archive(ctx context.Context, stream string, expected Expected) error {
 	if expected == NoStream {
@@ -24,7 +24,7 @@ func (c *Category) Unarchive(ctx context.Context, stream string) error {
 	return c.edit(ctx, "unarchive", stream, Exists, func(h head) head { h.Archived = false; return h })
 }
 
-// edit changes a stream's head alone.
+// edit changes only a stream's head.
 func (c *Category) edit(ctx context.Context, verb, stream string, expected Expected, edit func(head) head) error {
 	_, err := c.remove(ctx, verb, &op{stream: stream, expected: expected, edit: edit, done: make(chan struct{})})
 	return err

@@ -17,8 +17,8 @@ import (
 // null value, in the stream's partition, tells those who read the category. The category's topic keeps the events as long as its
 // retention says.
 //
-// A deleted stream may be begun again, with NoStream or the version that it was at: its versions go on, so none is used twice. To
-// delete a stream that does not exist is done already (Appended.Duplicate).
+// A deleted stream may be begun again, with NoStream or the version that it was at: its versions go on, so none is used twice. A
+// stream that does not exist counts as deleted already (Appended.Duplicate).
 func (c *Category) Delete(ctx context.Context, stream string, expected Expected) (Appended, error) {
 	o := &op{stream: stream, expected: expected, deletes: true, done: make(chan struct{})}
 	o.records = []batch.Record{{Timestamp: time.Now().UnixMilli(), Key: []byte(stream), Headers: []batch.RecordHeader{{Key: HeaderType, Value: []byte(TypeDeleted)}}}}
@@ -26,7 +26,7 @@ func (c *Category) Delete(ctx context.Context, stream string, expected Expected)
 	return c.remove(ctx, "delete", o)
 }
 
-// Forget removes a stream's events below a version, and what snapshots there are of earlier versions. Others keep their versions.
+// Forget removes a stream's events below a version, and its snapshots of earlier versions. The other events keep their versions.
 // The category's topic keeps the events as long as its retention says.
 func (c *Category) Forget(ctx context.Context, stream string, before int64) error {
 	if before < 0 {
@@ -51,7 +51,7 @@ func (c *Category) remove(ctx context.Context, verb string, o *op) (Appended, er
 	return done, nil
 }
 
-// sweepEvery is how often what is no longer needed is looked for, sweepKeys how many keys one entry removes, and sweepSnapshots how
+// sweepEvery is how often a process looks for keys that are no longer needed, sweepKeys how many keys one entry removes, and sweepSnapshots how
 // many snapshots, each of which may be large.
 const (
 	sweepEvery     = time.Minute
@@ -96,7 +96,7 @@ func (s *Streams) sweepCategories(ctx context.Context) error {
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	if err := s.log.RefreshTopics(ctx); err != nil { // a topic that this process does not know yet is not deleted
+	if err := s.log.RefreshTopics(ctx); err != nil { // an unknown topic may only be new to this process
 		return err
 	}
 	topics := s.topicsByMark()
@@ -147,7 +147,7 @@ func (s *Streams) sweepIDs(ctx context.Context) error {
 	return err
 }
 
-// forget removes keys that are as they were read, and with them others; false if they are not, or if a check fails: another process was faster.
+// forget removes keys, and others with them, if the keys are as they were read and the checks hold; false if not: another process was first.
 func (s *Streams) forget(ctx context.Context, keys []eventlog.KeyValue, others []string, checks ...eventlog.Check) (done bool, err error) {
 	if len(keys) == 0 {
 		return true, nil

@@ -13,16 +13,16 @@
 //	stream/head/<topic id>/<stream>                 where the stream ends and begins (head)
 //	stream/event/<topic id>/<stream>/<version>      an event
 //	stream/snapshot/<topic id>/<stream>/<version>   a snapshot; the newest is first
-//	stream/id/<topic id>/<hash>                     which version an append by ids got, where no version was expected
-//	stream/subject/<topic id>/<subject>             the key that encrypts what is kept about a subject; {} once it is destroyed
+//	stream/id/<topic id>/<hash>                     the version that an append got, found by its ids, if it expected no version
+//	stream/subject/<topic id>/<subject>             the key that encrypts events about a subject; {} once it is destroyed
 //	stream/tag/<topic id>/<tag>                     how many events have had a tag
 //	stream/tagged/<topic id>/<tag>/<number>         the stream and version of an event with the tag
 //	stream/projection/<name>                        which run of a projection readers use, and which is made beside it (Projection)
-//	stream/gone/<topic id>/<stream>                 that what is gone of the stream is to be removed: the head as of then
+//	stream/gone/<topic id>/<stream>                 marks a stream with deleted events that must be removed: the head at the deletion
 //
 // The version of the head's key decides (eventlog.Check). Appends to one stream that wait in one process share an entry;
-// appends of other processes are noticed by a check that fails, and those here are then judged anew.
+// if another process has appended, the check fails, and the appends here are judged again.
 //
 // A stream is at version n when it has had n events: they have the versions 0 to n-1, without gaps. A version is never used
-// twice, also where a stream was deleted and begun again.
+// twice, not even if a stream was deleted and begun again.
 package stream

@@ -8,20 +8,20 @@ import (
 var (
 	// ErrConflict: the stream was not at the expected version. It always comes as a *ConflictError.
 	ErrConflict = errors.New("conflict")
-	// ErrUnknownCategory: there is no category of that name. A topic that is no category is none.
+	// ErrUnknownCategory: there is no category of that name. It may be the name of a topic that is no category.
 	ErrUnknownCategory = errors.New("unknown category")
 	// ErrCategoryExists: a topic has the name already.
 	ErrCategoryExists = errors.New("category exists")
 	// ErrArchived: the stream is archived: it can be read, and not appended to until Unarchive.
 	ErrArchived = errors.New("the stream is archived")
-	// ErrForgotten: events that an aggregate's state rests on were forgotten (Category.Forget, Retention), and it has no snapshot from
-	// after them that it can use.
+	// ErrForgotten: events that an aggregate's state rests on were forgotten (Category.Forget, Retention), and there is no usable
+	// snapshot from after them.
 	ErrForgotten = errors.New("events were forgotten, and no snapshot stands for them")
-	// ErrBoundary: an event with one of a Boundary's tags was appended since it was read. Read the tags again, and decide anew.
+	// ErrBoundary: an event with one of a Boundary's tags was appended since it was read. Read the tags again, and decide again.
 	ErrBoundary = errors.New("an event with one of the tags was appended since they were read")
 	// ErrUnknownProjection: there is no projection of that name.
 	ErrUnknownProjection = errors.New("unknown projection")
-	// ErrChanged: the stream was deleted, or some of its events were, while it was read. What was read before is true; read it again.
+	// ErrChanged: the stream was deleted, or some of its events were, while it was read. The events that were returned are right; read the stream again.
 	ErrChanged = errors.New("changed while it was read")
 	// ErrIDReused: an event with the same id and other content is in the stream.
 	ErrIDReused = errors.New("event id reused")

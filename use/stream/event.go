@@ -18,7 +18,7 @@ const (
 	HeaderType    = "weir.event.type"
 	HeaderVersion = "weir.stream.version" // in decimal digits
 	HeaderSubject = "weir.event.subject"  // whom it is about; then the value is encrypted
-	HeaderKey     = "weir.event.key"      // of an encrypted value: which key of the subject's
+	HeaderKey     = "weir.event.key"      // which key of the subject encrypts the value
 	HeaderTag     = "weir.event.tag"      // one for each tag
 	headerTagged  = "weir.event.tagged"   // follows each tag: the event's number among those that have it
 )
@@ -36,20 +36,20 @@ const TypeDeleted = "weir.deleted"
 const (
 	idMax   = 128    // bytes of an event's id
 	typeMax = 255    // bytes of an event's type
-	manyMax = 10_000 // events of one append: each is a key, and other changes of keys wait for it
+	manyMax = 10_000 // events of one append: each is a key, and other changes of keys wait meanwhile
 )
 
-// NewEvent is an event to append. Its bytes must not be changed any more once it was handed over.
+// NewEvent is an event to append. Its bytes must not be changed after it was passed to a function.
 type NewEvent struct {
 	// ID makes the append repeatable: the same events appended again, at the same expected version, are found to be there. At
 	// most 128 bytes. "": a random one; then the append cannot be repeated.
 	ID   string
 	Type string // what happened; 1 to 255 bytes
 	Data []byte
-	// Subject is whom the event is about, so that Data can be forgotten: it is encrypted with a key of the subject's, which ForgetSubject destroys. Who reads the
-	// category's topic gets it encrypted. At most 255 bytes; it is not encrypted itself: use an id that says nothing. "": nobody, and Data is not encrypted.
+	// Subject is whom the event is about, so that Data can be forgotten: it is encrypted with a key of the subject's, which ForgetSubject destroys. Readers of the
+	// category's topic get Data encrypted. At most 255 bytes. Subject itself is not encrypted: use an id that reveals nothing. "": nobody, and Data is not encrypted.
 	Subject string
-	// Tags are what decisions may rest on that go beyond the stream (Category.AppendWithin): at most 16, each of at most 255 bytes.
+	// Tags are for decisions that rest on events of several streams (Category.AppendWithin): at most 16, each of at most 255 bytes.
 	Tags     []string
 	Metadata []batch.RecordHeader // names beginning with "weir." are refused
 	Time     time.Time            // default: now. The category's records have it, too, unless its message.timestamp.type is LogAppendTime
@@ -68,7 +68,7 @@ type Event struct {
 	Metadata []batch.RecordHeader
 	Time     time.Time
 
-	key string // which key of the subject's encrypts Data; "" when that is no longer so
+	key string // which key of the subject encrypts Data; "" once Data is decrypted or erased
 }
 
 func (e *NewEvent) check(n int) error {
@@ -108,7 +108,7 @@ func (e *NewEvent) check(n int) error {
 	return nil
 }
 
-// record is an event as the log keeps it, but for its version.
+// record returns the record of an event, without the event's version.
 func (e *NewEvent) record(stream string, now time.Time) batch.Record {
 	at := e.Time
 	if at.IsZero() {
@@ -124,7 +124,7 @@ func (e *NewEvent) record(stream string, now time.Time) batch.Record {
 		data = make([]byte, len(e.Data)+sealedMore)
 		headers = append(headers, batch.RecordHeader{Key: HeaderSubject, Value: []byte(e.Subject)}, batch.RecordHeader{Key: HeaderKey, Value: make([]byte, keyIDLength)})
 	}
-	for _, tag := range e.Tags { // its number is written by Category.tag; here it takes the room that it may need
+	for _, tag := range e.Tags { // Category.tag writes the event's number later; this is the longest one
 		headers = append(headers, batch.RecordHeader{Key: HeaderTag, Value: []byte(tag)}, batch.RecordHeader{Key: headerTagged, Value: []byte(digits(0))})
 	}
 	return batch.Record{Timestamp: at.UnixMilli(), Key: []byte(stream), Value: data, Headers: append(headers, e.Metadata...)}
@@ -161,7 +161,7 @@ func eventOf(r batch.Record, version int64) Event {
 	return e
 }
 
-// sameAs reports whether an event is the one that was to be appended. A time that was left open is any.
+// sameAs reports whether an event is the one that was to be appended. A time that was not set matches any time.
 func (e Event) sameAs(n NewEvent) bool {
 	return e.Type == n.Type && e.Subject == n.Subject && slices.Equal(e.Tags, n.Tags) && (e.Erased || string(e.Data) == string(n.Data)) && (n.Time.IsZero() || e.Time.UnixMilli() == n.Time.UnixMilli()) &&
 		slices.EqualFunc(e.Metadata, n.Metadata, func(a, b batch.RecordHeader) bool {

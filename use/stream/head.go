@@ -20,9 +20,9 @@ type head struct {
 	Deleted   bool               `json:"deleted,omitempty"`
 	Archived  bool               `json:"archived,omitempty"`
 	Retention *Retention         `json:"retention,omitempty"` // of this stream alone; nil: that of its category
-	Bytes     int64              `json:"bytes,omitempty"`     // of all events, to guess how many to read at once
+	Bytes     int64              `json:"bytes,omitempty"`     // of all events, to guess how many to read in one call
 	Largest   int64              `json:"largest,omitempty"`   // bytes of the largest event
-	Memory    int64              `json:"memory,omitempty"`    // that an event takes at most when it is decoded
+	Memory    int64              `json:"memory,omitempty"`    // the most memory that one decoded event takes
 
 	version eventlog.Version // of the key; 0: there is no such stream
 }
@@ -42,7 +42,7 @@ func (h head) encode() []byte {
 	return raw
 }
 
-// readHead reads a stream's head from the store; its version is 0 where there is none. It refuses names that cannot be stream
+// readHead reads a stream's head from the store; its version is 0 if there is none. It refuses names that cannot be stream
 // names, and a category that was deleted (ErrUnknownCategory).
 func (c *Category) readHead(ctx context.Context, stream string) (head, error) {
 	if err := checkName(stream); err != nil {
@@ -84,7 +84,7 @@ func (c *Category) State(ctx context.Context, stream string) (State, error) {
 	return h.state(), nil
 }
 
-// Place tells in which of the category's partitions a stream's events are, counted from 0. It returns false for a stream that never
+// Place returns in which of the category's partitions a stream's events are, counted from 0. It returns false for a stream that never
 // was. A partition that another process has just added is known here afterwards.
 func (c *Category) Place(ctx context.Context, stream string) (partition int32, is bool, err error) {
 	h, err := c.readHead(ctx, stream)
@@ -97,7 +97,7 @@ func (c *Category) Place(ctx context.Context, stream string) (partition int32, i
 	return partition, h.version > 0, nil
 }
 
-// numberOf tells which of the category's partitions one is. It reads the topics again if it is none that this process knows.
+// numberOf returns the number of a partition in the category. It reads the topics again if this process does not know the partition.
 func (c *Category) numberOf(ctx context.Context, id eventlog.Partition) (int32, error) {
 	for refreshed := false; ; refreshed = true {
 		topic, err := c.knownTopic()

@@ -7,12 +7,12 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Page is a part of a stream that was read at once.
+// Page is a part of a stream that was read with one call.
 type Page struct {
 	State  State
 	Events []Event
-	// More: the range goes on beyond this page. Then Next is the Range.From of the next page, or the Range.To where it is read
-	// backward. A page without events may have one after it: none of the events that were looked at was asked for.
+	// More: the range goes on beyond this page. Then Next is the Range.From of the next page, or the Range.To if it is read
+	// backward. A page may have More and no events: then none of the events that were read matched the range.
 	More bool
 	Next int64
 }
@@ -20,20 +20,20 @@ type Page struct {
 // PageLimit bounds a page.
 type PageLimit struct {
 	Events int // 1 to 1000
-	// Room returns how many bytes the events may take in memory. It is called once, before any is read, with what the largest event
-	// of the stream takes. Where there is less room than that, a page has one event. nil: 64 MiB.
+	// Room returns how many bytes the events may take in memory. It is called once, before any is read, with the memory that the
+	// largest event of the stream takes. If there is less room than that, a page has one event. nil: 64 MiB.
 	Room func(ctx context.Context, largest int64) (int64, error)
 }
 
 const (
-	eventMemory    = 512 // of an event, beside its bytes,
-	tagMemory      = 16  // of each of its tags,
-	metadataMemory = 64  // and of each of its metadata
+	eventMemory    = 512 // memory of an event, besides its bytes
+	tagMemory      = 16  // memory of a tag, besides its bytes
+	metadataMemory = 64  // memory of a metadata header, besides its bytes
 	pageLookMost   = 16  // store calls for the events of one page
 )
 
 // Page reads a page of a range: one store call for the stream's state, and one for each MiB of events, about; at most 17. Each MiB of
-// events with subjects costs one more for each subject, some at the same time. A stream that does not exist has no events. ErrChanged where events were deleted meanwhile: read the page again.
+// events with subjects costs one more for each subject, some at the same time. A stream that does not exist has no events. ErrChanged if events were deleted meanwhile: read the page again.
 func (c *Category) Page(ctx context.Context, stream string, r Range, limit PageLimit) (Page, error) {
 	p, err := c.readPage(ctx, stream, r, limit)
 	if err != nil {
@@ -66,7 +66,7 @@ func (c *Category) readPage(ctx context.Context, stream string, r Range, limit P
 		if len(p.Events) == limit.Events || step < 1 && len(p.Events) > 0 {
 			break
 		}
-		if len(r.Types) == 0 && r.Until.IsZero() { // all of them count
+		if len(r.Types) == 0 && r.Until.IsZero() { // every event matches
 			step = min(step, int64(limit.Events-len(p.Events)))
 		}
 		events, span, err := c.look(ctx, stream, h, from, to, max(step, 1), r.Backward)

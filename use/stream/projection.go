@@ -22,23 +22,23 @@ const projectionNameMax = 100
 // errAsItIs ends a change that would change nothing.
 var errAsItIs = errors.New("as it is")
 
-// Run is one making of a projection, from the first event on.
+// Run is one pass of a projection's handler over the events, from the first event on.
 type Run struct {
 	Number     int64    `json:"number"`               // 1 for the first, and higher by one for each
 	Version    int      `json:"version,omitempty"`    // of the handler that makes it
 	Categories []string `json:"categories,omitempty"` // what it reads; none: all categories
-	// Group is the consumer group that makes it. No other run has ever had it: one that is left behind tells no later run where to go on.
+	// Group is the run's consumer group. Each run gets a new one, so the offsets that an earlier run left tell no later run where to go on.
 	Group string `json:"group"`
 }
 
 // Projection is what all processes know of a projection: which run readers use, and which one is being made beside it.
 type Projection struct {
 	Name    string `json:"-"`
-	Run     Run    `json:"run"`            // readers use what it made
-	Next    *Run   `json:"next,omitempty"` // it is being made, and takes over once it has caught up; nil: none is
+	Run     Run    `json:"run"`            // readers use the result of this run
+	Next    *Run   `json:"next,omitempty"` // the run that is being made: it takes over once it has caught up; nil: there is none
 	Paused  bool   `json:"paused,omitempty"`
 	Resumed int64  `json:"resumed,omitempty"` // how often it was resumed: partitions that stopped try again
-	// TakingOver is the group of Next once that is about to take over: readers may use what it made already.
+	// TakingOver is Next's Group once Next is about to take over: readers may then use its result already.
 	TakingOver string `json:"taking_over,omitempty"`
 
 	version eventlog.Version
@@ -50,7 +50,7 @@ func (p Projection) newRun(number int64, version int, categories []string) Run {
 	return Run{Number: number, Version: version, Categories: categories, Group: group}
 }
 
-// Runs lists the runs that are made.
+// Runs lists the runs that there are: Run and, if it is set, Next.
 func (p Projection) Runs() []Run {
 	if p.Next == nil {
 		return []Run{p.Run}
@@ -61,7 +61,7 @@ func (p Projection) Runs() []Run {
 // begin begins a run beside the one that readers use.
 func (p *Projection) begin(version int, categories []string) {
 	number := p.Run.Number
-	if p.Next != nil { // it is given up
+	if p.Next != nil { // that run is given up
 		number = p.Next.Number
 	}
 	next := p.newRun(number+1, version, categories)
@@ -98,8 +98,8 @@ func (s *Streams) Projections(ctx context.Context) (list []Projection, err error
 	return list, nil
 }
 
-// EnsureProjection makes a projection known, of a version and of categories. One that has a lower version gets a run of this
-// version beside the one that it has; one of a higher version stays as it is.
+// EnsureProjection creates a projection with a version and categories. If it exists with a lower version, a run of this version
+// begins beside the run that readers use. A projection with a higher version stays as it is.
 func (s *Streams) EnsureProjection(ctx context.Context, name string, version int, categories []string) (Projection, error) {
 	return s.changeProjection(ctx, name, func(p *Projection) error {
 		newest := p.Run
@@ -128,8 +128,8 @@ func describe(categories []string) string {
 	return strings.Join(categories, ", ")
 }
 
-// RebuildProjection begins a run beside the one that readers use, by the newest version of the handler. One that is being made
-// already stays.
+// RebuildProjection begins a run beside the run that readers use, with the same version of the handler. If a run is being made
+// already, nothing changes.
 func (s *Streams) RebuildProjection(ctx context.Context, name string) (Projection, error) {
 	return s.changeKnown(ctx, name, func(p *Projection) error {
 		if p.Next != nil {
@@ -151,7 +151,7 @@ func (s *Streams) PauseProjection(ctx context.Context, name string) (Projection,
 	})
 }
 
-// ResumeProjection goes on with a projection that is paused, and with partitions that stopped at an event.
+// ResumeProjection ends a pause, and lets partitions that stopped at an event try again.
 func (s *Streams) ResumeProjection(ctx context.Context, name string) (Projection, error) {
 	return s.changeKnown(ctx, name, func(p *Projection) error {
 		p.Paused = false
@@ -160,7 +160,7 @@ func (s *Streams) ResumeProjection(ctx context.Context, name string) (Projection
 	})
 }
 
-// AnnounceTakeOver notes that a run that is being made is about to take over, if it still is being made.
+// AnnounceTakeOver notes that a run is about to take over, if it is still being made.
 func (s *Streams) AnnounceTakeOver(ctx context.Context, name string, run int64) (Projection, error) {
 	return s.changeKnown(ctx, name, func(p *Projection) error {
 		if p.Next == nil || p.Next.Number != run || p.TakingOver == p.Next.Group {
@@ -171,7 +171,7 @@ func (s *Streams) AnnounceTakeOver(ctx context.Context, name string, run int64) 
 	})
 }
 
-// TakeOver makes a run that was being made the one that readers use, if it still is being made.
+// TakeOver makes a run the one that readers use, if it is still being made.
 func (s *Streams) TakeOver(ctx context.Context, name string, run int64) (Projection, error) {
 	return s.changeKnown(ctx, name, func(p *Projection) error {
 		if p.Next == nil || p.Next.Number != run {
@@ -182,7 +182,7 @@ func (s *Streams) TakeOver(ctx context.Context, name string, run int64) (Project
 	})
 }
 
-// DeleteProjection forgets a projection as mayGo saw it last: an error of mayGo ends it. Its consumer groups and what it made stay.
+// DeleteProjection deletes what the store has of a projection, unless mayGo returns an error for it. Its consumer groups and its results stay.
 func (s *Streams) DeleteProjection(ctx context.Context, name string, mayGo func(Projection) error) error {
 	_, err := s.changeKnown(ctx, name, func(p *Projection) error {
 		if err := mayGo(*p); err != nil {
@@ -204,7 +204,7 @@ func (s *Streams) changeKnown(ctx context.Context, name string, change func(*Pro
 }
 
 // changeProjection reads a projection (version 0: there is none), lets change edit it, and puts it back if nobody else changed it
-// meanwhile; else it begins again. A projection without a run is deleted.
+// meanwhile; otherwise it begins again. A projection without a run is deleted.
 func (s *Streams) changeProjection(ctx context.Context, name string, change func(*Projection) error) (Projection, error) {
 	p, err := s.tryChange(ctx, name, change)
 	for errors.Is(err, eventlog.ErrStale) && ctx.Err() == nil {

@@ -29,7 +29,7 @@ const (
 // Events reads a part of a stream: one store call for its state, and one for each MiB of events, about. The cost does not grow
 // with the stream, nor with the log. A stream that does not exist has no events.
 //
-// Events that are appended meanwhile are not read. It ends with the first error: ErrChanged where events were deleted meanwhile.
+// Events that are appended meanwhile are not read. It ends with the first error: ErrChanged if events were deleted meanwhile.
 func (c *Category) Events(ctx context.Context, stream string, r Range) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		err := c.visit(ctx, stream, r, func(e Event) bool { return yield(e, nil) })
@@ -88,7 +88,7 @@ func (c *Category) visitFrom(ctx context.Context, stream string, h head, r Range
 	return nil
 }
 
-// look reads at most step events at the beginning of some versions, or backward at their end, and returns which versions it has read.
+// look reads at most step of the events with the versions from from to below to, the first or, backward, the last ones, and returns which versions these are.
 func (c *Category) look(ctx context.Context, stream string, h head, from, to, step int64, backward bool) (events []Event, span [2]int64, err error) {
 	span = [2]int64{from, min(from+step, to)}
 	if backward {
@@ -102,7 +102,7 @@ func (c *Category) look(ctx context.Context, stream string, h head, from, to, st
 		switch {
 		case err != nil:
 			return nil, span, err
-		case now.version != h.version && (now.First > span[0] || now.Born != h.Born || now.Next < span[1]): // its end is lost where the store was rewound
+		case now.version != h.version && (now.First > span[0] || now.Born != h.Born || now.Next < span[1]): // now.Next is lower if the store was rewound
 			return nil, span, fmt.Errorf("%w: it had events from version %d to below %d, and has them from %d to below %d", ErrChanged, h.First, h.Next, now.First, now.Next)
 		}
 		return nil, span, fmt.Errorf("%d of its events from version %d to %d are missing in the store: restore a backup", int(span[1]-span[0])-len(events), span[0], span[1]-1)
@@ -113,7 +113,7 @@ func (c *Category) look(ctx context.Context, stream string, h head, from, to, st
 	return events, span, nil
 }
 
-// pageStep returns how many events to read at once.
+// pageStep returns how many events to read in one call.
 func pageStep(h head) int64 {
 	usual := max(h.Bytes/max(h.Next, 1), 1)
 	return max(min(pageBytes/usual, pageMost/max(h.Largest, 1), eventsMax), 1)
@@ -123,7 +123,7 @@ func (r Range) matches(e Event) bool {
 	return (len(r.Types) == 0 || slices.Contains(r.Types, e.Type)) && (r.Until.IsZero() || !e.Time.After(r.Until))
 }
 
-// page reads the events with the versions from one to below another, as far as they are there, with one store call.
+// page reads the events with the versions from from to below to that are there: one store call, and one for each subject.
 func (c *Category) page(ctx context.Context, stream string, from, to int64) (events []Event, err error) {
 	prefix := c.key(eventPrefix, stream) + "/"
 	after := ""

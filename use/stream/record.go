@@ -7,8 +7,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// EventsIn returns the events that records of the category's topic are, decrypted as Events does it, and the record of each, by its
-// place in the list. A deletion comes as an event of the type TypeDeleted, with no version and no data. Records that are no events of
+// EventsIn returns the events in records of the category's topic, decrypted as Events does it, and for each event the index of its
+// record. A deletion comes as an event of the type TypeDeleted, with no version and no data. Records that are no events of
 // a stream are left out.
 func (c *Category) EventsIn(ctx context.Context, records ...batch.Record) (events []Event, of []int, err error) {
 	for i, r := range records {
@@ -19,7 +19,7 @@ func (c *Category) EventsIn(ctx context.Context, records ...batch.Record) (event
 	return events, of, c.reveal(ctx, events)
 }
 
-// streamEvent reads the event that a record is, as it lies in the log.
+// streamEvent reads the event in a record, without decrypting it.
 func streamEvent(r batch.Record) (Event, bool) {
 	if r.Key == nil {
 		return Event{}, false

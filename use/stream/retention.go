@@ -14,14 +14,14 @@ import (
 
 const (
 	retainedPrefix = "stream/retained/"
-	// retainEvery is how often Retention is applied to a category, by one of all processes.
+	// retainEvery is how often Retention is applied to a category; each time one of the processes does it.
 	retainEvery = 10 * time.Minute
-	// retainErrors is how many streams of a category are named whose retention failed.
+	// retainErrors is how many streams of a category an error names, at most, if their retention failed.
 	retainErrors = 10
 )
 
-// Retention says which events of a stream are kept: the newest ones that are within both limits, and those after the newest snapshot. The zero value keeps all. It is
-// applied about every ten minutes; the events are forgotten then as by Category.Forget. The records of the category's topic are kept
+// Retention says which events of a stream are kept: those that are within both limits, and those after the newest snapshot. The zero value keeps all. It is
+// applied about every ten minutes; then the other events are removed as by Category.Forget. The records of the category's topic are kept
 // as its own retention.ms says.
 type Retention struct {
 	Events int64         `json:"events,omitempty"` // at most so many; 0: any number
@@ -59,7 +59,7 @@ func markIn(kv eventlog.KeyValue) (m categoryMark, err error) {
 	return m, nil
 }
 
-// Retention tells what the category's streams keep that have no retention of their own: one store call.
+// Retention returns the retention of the category's streams that have none of their own: one store call.
 func (c *Category) Retention(ctx context.Context) (Retention, error) {
 	_, m, err := c.readMark(ctx)
 	if err != nil {
@@ -83,7 +83,7 @@ func (c *Category) readMark(ctx context.Context) (eventlog.KeyValue, categoryMar
 	return kv, m, err
 }
 
-// changeMark lets change edit the category's mark. It may be called more than once.
+// changeMark lets change edit the category's mark. change may be called more than once.
 func (c *Category) changeMark(ctx context.Context, change func(*categoryMark)) error {
 	for {
 		kv, m, err := c.readMark(ctx)
@@ -103,7 +103,7 @@ func (c *Category) changeMark(ctx context.Context, change func(*categoryMark)) e
 	}
 }
 
-// SetRetention changes what the category's streams keep that have no retention of their own.
+// SetRetention sets the retention of the category's streams that have none of their own.
 func (c *Category) SetRetention(ctx context.Context, r Retention) error {
 	err := r.check()
 	if err == nil {
@@ -146,8 +146,8 @@ func (s *Streams) retain(ctx context.Context) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// retain applies retention to a category, unless that was done by this process or another within retainEvery. It reads the heads of
-// all its streams, and where ages count the oldest event of each.
+// retain applies retention to a category, unless a process has done so within retainEvery. It reads the heads of all its streams and, if
+// the age is limited, the oldest event of each stream.
 func (c *Category) retain(ctx context.Context, r Retention) error {
 	turn, err := c.owner.log.Get(ctx, retainedPrefix+c.topic.ID.String())
 	if err != nil || turn.Version > 0 && turn.Age < retainEvery {
@@ -162,7 +162,7 @@ func (c *Category) retain(ctx context.Context, r Retention) error {
 	if err != nil {
 		return err
 	}
-	var errs []error // of single streams, which hold up no others
+	var errs []error // of single streams: they do not stop the other streams
 	failed := 0
 	fail := func(err error) {
 		if failed++; failed <= retainErrors {
@@ -217,7 +217,7 @@ func (c *Category) retainStream(ctx context.Context, stream string, h head, r Re
 			err = c.visitFrom(ctx, stream, h, Range{From: keep}, isOld)
 		}
 		if errors.Is(err, ErrChanged) {
-			return nil // somebody else forgets
+			return nil // another call removes events just now
 		}
 		if err != nil {
 			return err
@@ -226,7 +226,7 @@ func (c *Category) retainStream(ctx context.Context, stream string, h head, r Re
 	if keep == h.First {
 		return nil
 	}
-	// An aggregate goes on from its newest snapshot, with the events from there on.
+	// An aggregate needs its newest snapshot, and the events from there on.
 	if s, is, err := c.snapshotOf(ctx, stream, h, h.Next); err != nil {
 		return err
 	} else if is {
@@ -234,7 +234,7 @@ func (c *Category) retainStream(ctx context.Context, stream string, h head, r Re
 	}
 	_, m, err := c.readMark(ctx)
 	if err != nil || h.Retention == nil && m.Retention != r {
-		return err // it was changed meanwhile: the next time
+		return err // the retention was changed meanwhile: it is applied the next time
 	}
 	changed := func(now head) bool {
 		return (now.Retention == nil) != (h.Retention == nil) || now.Retention != nil && *now.Retention != r || now.Born != h.Born

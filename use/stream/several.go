@@ -25,7 +25,7 @@ const (
 	severalMax = 16 << 20
 )
 
-// An append to several streams that lost to another pauses at random, for up to lostPause at first and up to lostPauseMax at last.
+// An append to several streams that is refused since another append was first pauses for a random time: up to lostPause at first, up to lostPauseMax later.
 const (
 	lostPause    = 2 * time.Millisecond
 	lostPauseMax = 250 * time.Millisecond
@@ -99,7 +99,7 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 		}
 		fresh = true
 		select {
-		case <-time.After(rand.N(pause)): // else two that are as fast as each other could lose to each other for long
+		case <-time.After(rand.N(pause)): // otherwise two equally fast appends could refuse each other for long
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: gave up after others were faster (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
 		}
@@ -132,7 +132,7 @@ func prepareAll(parts []Part) (ops []*op, err error) {
 	return ops, nil
 }
 
-// readHeads reads the heads of all streams, some at the same time.
+// readHeads reads the heads of all streams, some concurrently.
 func readHeads(ctx context.Context, parts []Part) ([]head, error) {
 	heads := make([]head, len(parts))
 	places := make([]int, len(parts))

@@ -39,12 +39,12 @@ func (c *Category) saveSnapshot(ctx context.Context, stream string, s Snapshot) 
 	return err
 }
 
-// refusedSnapshot is the error for a snapshot at a version that a stream cannot have one of.
+// refusedSnapshot is the error for a version at which a stream cannot have a snapshot.
 func refusedSnapshot(version int64, h head) error {
 	return &eventlog.InvalidError{What: "snapshot", Value: fmt.Sprintf("at version %d", version), Why: fmt.Sprintf("the stream has events from version %d to below %d: a snapshot of it is at one of the versions above the first", h.First, h.Next)}
 }
 
-// Snapshot loads the newest snapshot that is not of a later version than most; false: there is none. Two store calls.
+// Snapshot loads the newest snapshot whose version is at most most; false: there is none. Two store calls.
 func (c *Category) Snapshot(ctx context.Context, stream string, most int64) (Snapshot, bool, error) {
 	s, is, err := c.snapshot(ctx, stream, most)
 	if err != nil {
@@ -78,8 +78,8 @@ func (c *Category) snapshotOf(ctx context.Context, stream string, h head, most i
 	return Snapshot{Version: version, Data: list[0].Value[1:]}, true, nil
 }
 
-// hasState reports whether a snapshot at a version is of the stream as it is: not from before it was deleted, nor without the events
-// that follow it.
+// hasState reports whether a snapshot at a version can be used: it is not from before the stream was deleted, and the events that follow
+// it are still there.
 func (h head) hasState(version int64) bool {
 	return version > h.Born && version >= h.First
 }

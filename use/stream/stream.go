@@ -36,7 +36,7 @@ type Config struct {
 	Logger *slog.Logger // default: slog.Default()
 }
 
-// Streams are the streams of a log. All methods may be called at once.
+// Streams are the streams of a log. Methods may be called concurrently.
 type Streams struct {
 	log *eventlog.Log
 	cfg Config
@@ -71,12 +71,12 @@ type Spec struct {
 	Retention  Retention         // of its streams; default: for ever
 }
 
-// writerName tells, in a category's topic, that streams alone append to it.
+// writerName marks a category's topic: only streams append to it.
 const writerName = "streams"
 
-// CreateCategory creates a topic for streams, durably. A topic that exists cannot become a category. ErrCategoryExists, or *eventlog.InvalidError where
-// the name, the number of partitions or a setting is not allowed. After eventlog.ErrUnsure try again. Where a process ended between the topic and
-// what makes it a category, the next call completes it, with the partitions and settings that the topic has.
+// CreateCategory creates a topic for streams, durably. A topic that exists cannot become a category. ErrCategoryExists, or *eventlog.InvalidError if
+// the name, the number of partitions or a setting is not allowed. After eventlog.ErrUnsure try again. If a process ended after it created the topic
+// and before it made the topic a category, the next call completes that, with the topic's partitions and settings.
 func (s *Streams) CreateCategory(ctx context.Context, spec Spec) (*Category, error) {
 	c, err := s.createCategory(ctx, spec)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *Streams) Category(ctx context.Context, name string) (*Category, error) 
 	return &Category{owner: s, topic: topic}, nil
 }
 
-// EnsureCategory is CreateCategory where there is no topic of that name, and Category where there is one.
+// EnsureCategory is CreateCategory if there is no topic of that name, and Category if there is one.
 func (s *Streams) EnsureCategory(ctx context.Context, spec Spec) (*Category, error) {
 	c, err := s.CreateCategory(ctx, spec)
 	if errors.Is(err, ErrCategoryExists) {

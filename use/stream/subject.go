@@ -14,12 +14,12 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Personal data can be forgotten although a log never changes: what is kept about a subject is encrypted with a key that the subject alone has, and
-// ForgetSubject destroys the key. The key lies in the store, beside the events and never in the log:
+// Personal data can be forgotten although a log never changes: the data of events about a subject is encrypted with a key for that subject only,
+// and ForgetSubject destroys the key. The key is in the store, and never in the log:
 //
 //	stream/subject/<topic id>/<subject>   the subject's key; {} once it is destroyed
 //
-// Each append checks the version of the keys that it used. So no process goes on with a key that another has destroyed.
+// Each append checks the version of the keys that it used. So no process can use a key that another process has destroyed.
 
 const (
 	subjectMax  = 255   // bytes of a subject's name
@@ -28,7 +28,7 @@ const (
 	sealedMore  = 12 + 16 // bytes that encryption adds: nonce and tag
 )
 
-// subjectKey encrypts what is kept about a subject: AES-256 in GCM, with a random nonce for each event.
+// subjectKey encrypts the data of events about a subject: AES-256 in GCM, with a random nonce for each event.
 type subjectKey struct {
 	ID  string `json:"id,omitempty"`
 	Key []byte `json:"key,omitempty"`
@@ -46,15 +46,15 @@ func (k subjectKey) aead() (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// about binds a ciphertext to its event: it cannot be passed off as that of another.
+// about returns the additional data that binds a ciphertext to its event: it does not decrypt as that of another event.
 func (c *Category) about(stream, id, kind string) []byte {
 	return fmt.Appendf(nil, "%s/%d/%s/%d/%s/%s", c.topic.ID, len(stream), stream, len(id), id, kind)
 }
 
-// ForgetSubject destroys a subject's key. From when it returns nobody can read the data of the events that were appended about the subject, in this category and
-// in its topic: they are Erased. A subject that has no key is forgotten already. Events that are appended later get a new key.
+// ForgetSubject destroys a subject's key. Once it has returned, nobody can read the data of the events that were appended about the subject, in this category and
+// in its topic: the events are Erased. A subject that has no key is forgotten already. Events that are appended later get a new key.
 //
-// What it cannot reach: backups of the store from before, and what the store itself keeps of a value that was replaced, until it reuses the space; metadata
+// What it cannot reach: earlier backups of the store, and the replaced value of the key, which the store may keep until it reuses the space; metadata
 // and the subject's own name, which are not encrypted; snapshots, which hold what the application put there. After eventlog.ErrUnsure try again.
 func (c *Category) ForgetSubject(ctx context.Context, subject string) error {
 	if err := c.forgetSubject(ctx, subject); err != nil {
@@ -106,7 +106,7 @@ func (s *Streams) readKey(ctx context.Context, name string) (k subjectKey, err e
 	return k, nil
 }
 
-// keyFor returns a subject's key for an append, and makes one where there is none. Unless it has to be fresh it may be one that was destroyed meanwhile: then the
+// keyFor returns a subject's key for an append, and creates it if there is none. Unless fresh is set, the key may have been destroyed meanwhile: then the
 // append's check fails.
 func (s *Streams) keyFor(ctx context.Context, name string, fresh bool) (subjectKey, error) {
 	s.mu.Lock()
@@ -148,7 +148,7 @@ func (s *Streams) keyFor(ctx context.Context, name string, fresh bool) (subjectK
 	}
 }
 
-// notAppended turns an unknown outcome of making a key into a certain one of the append that needs it: that has not begun.
+// notAppended turns eventlog.ErrUnsure from making a key into eventlog.ErrUnavailable: the append that needs the key has not begun.
 func notAppended(err error) error {
 	if errors.Is(err, eventlog.ErrUnsure) {
 		return fmt.Errorf("%w: the key may have been made, and the events were not appended (%v)", eventlog.ErrUnavailable, err)
@@ -182,8 +182,8 @@ func (c *Category) protect(ctx context.Context, o *op, fresh bool) error {
 	return nil
 }
 
-// reveal decrypts events that were read. It reads the key of each subject from the store, some at the same time: what was forgotten must not come out of a
-// memory.
+// reveal decrypts events that were read. It reads the key of each subject from the store, some concurrently, and never from memory: a destroyed key must not
+// be used.
 func (c *Category) reveal(ctx context.Context, events []Event) error {
 	keys := make(map[string]*subjectKey)
 	for i := range events {

@@ -24,8 +24,8 @@ const (
 	tagMax      = 255      // bytes of a tag
 	tagsMax     = 16       // tags of an event, and of a Boundary
 	taggedMax   = 10_000   // events that Tagged reads
-	taggedBytes = 64 << 20 // of the events that it reads, about
-	taggedCalls = 16       // store calls that it makes at once
+	taggedBytes = 64 << 20 // about how many bytes of events it reads
+	taggedCalls = 16       // store calls that it makes at the same time
 )
 
 // Boundary is what was known of some tags when their events were read: a decision that rests on these events is appended only if no
@@ -41,10 +41,10 @@ type tagHead struct {
 	put     bool             // an event of the entry has the tag
 }
 
-// tagHeads are those that an entry depends on, by their keys.
+// tagHeads are the heads of the tags that an entry depends on, by their keys.
 type tagHeads map[string]*tagHead
 
-// write adds to an entry that the tags are as they were read, and what they are now.
+// write adds to an entry the checks that the tags are as they were read, and the puts of those that change.
 func (heads tagHeads) write(e *eventlog.Entry) {
 	for _, key := range slices.Sorted(maps.Keys(heads)) {
 		h := heads[key]
@@ -92,13 +92,13 @@ func checkTags(tags []string) error {
 }
 
 // AppendWithin is Append if no event with one of the boundary's tags was appended since it was read (ErrBoundary). The events should have
-// these tags, or others will not notice them. Events with a tag follow one another, in whatever streams they are: of appends at the
-// same time one is carried out at once, and each of the others takes two store calls more for each before it.
+// these tags, otherwise other decisions do not notice them. Appends of events with the same tag are serialised, in all streams: of appends
+// at the same time the first one is not delayed, and each of the others takes two more store calls for each append before it.
 func (c *Category) AppendWithin(ctx context.Context, b Boundary, stream string, expected Expected, events ...NewEvent) (Appended, error) {
 	return c.append(ctx, b, stream, expected, events)
 }
 
-// tagsOf adds the tags that operations depend on.
+// tagsOf adds to heads the tags that operations depend on.
 func (c *Category) tagsOf(heads tagHeads, ops ...*op) tagHeads {
 	for _, o := range ops {
 		for key := range o.within {
@@ -113,14 +113,14 @@ func (c *Category) tagsOf(heads tagHeads, ops ...*op) tagHeads {
 	return heads
 }
 
-// readTags reads what the store has of tags: a store call for each.
+// readTags reads the heads of tags: a store call for each.
 func (s *Streams) readTags(ctx context.Context, heads tagHeads) error {
 	return each(slices.Collect(maps.Keys(heads)), func(key string) error {
 		kv, err := s.log.Get(ctx, key)
 		if err != nil {
 			return err
 		}
-		h := heads[key] // which nobody else changes: each call has a key of its own
+		h := heads[key] // without a lock: each call changes only the head of its own key
 		h.version = kv.Version
 		if kv.Version > 0 {
 			if h.next, err = strconv.ParseInt(string(kv.Value), 10, 64); err != nil {
@@ -131,7 +131,7 @@ func (s *Streams) readTags(ctx context.Context, heads tagHeads) error {
 	})
 }
 
-// each calls do for every item, some at once, and returns the first error.
+// each calls do for every item, some concurrently, and returns the first error.
 func each[T any](items []T, do func(T) error) error {
 	var calls errgroup.Group
 	calls.SetLimit(taggedCalls)
@@ -151,7 +151,7 @@ func (o *op) allowedBy(heads tagHeads) bool {
 	return true
 }
 
-// tag numbers an event among those of its tags, in its record, and returns what names it there.
+// tag writes into an event's record its number among the events of each of its tags, and returns the puts by which it is found there.
 func (c *Category) tag(heads tagHeads, e *NewEvent, r *batch.Record, stream string, version int64) (puts []eventlog.Put) {
 	at := keyHeader - 1
 	if e.Subject != "" {
@@ -168,7 +168,7 @@ func (c *Category) tag(heads tagHeads, e *NewEvent, r *batch.Record, stream stri
 	return puts
 }
 
-// tagKeysOf returns the keys that name events by their tags. Of an event that is damaged there are none.
+// tagKeysOf returns the keys by which events are found by their tags (taggedKey). It skips what is damaged.
 func tagKeysOf(events []eventlog.KeyValue) (keys []string) {
 	for _, kv := range events {
 		topic, _, _ := strings.Cut(strings.TrimPrefix(kv.Key, eventPrefix), "/")
@@ -192,9 +192,9 @@ func tagKeysOf(events []eventlog.KeyValue) (keys []string) {
 	return keys
 }
 
-// Tagged reads the events of all the category's streams that have at least one of some tags, and the boundary for a decision that rests on
-// them. Those with a tag come in the order in which they were appended; between events that share no tag the older one by its time is
-// first. It costs two store calls for each tag, and one for each event and each stream that has one, some at once; at most 10,000
+// Tagged reads the events, in all streams of the category, that have at least one of the tags, and the boundary for a decision that rests on
+// these events. Events with the same tag come in the order in which they were appended; of events that share no tag the one with the earlier
+// time comes first. It costs two store calls for each tag, and one for each event and each stream with such events, some concurrently. At most 10,000
 // events (*eventlog.InvalidError) and 64 MiB (eventlog.ErrTooLarge) are read.
 func (c *Category) Tagged(ctx context.Context, tags ...string) ([]Event, Boundary, error) {
 	events, b, err := c.tagged(ctx, tags)
@@ -219,10 +219,10 @@ func (c *Category) tagged(ctx context.Context, tags []string) ([]Event, Boundary
 		b.versions[c.tagKey(tag)] = 0
 	}
 	heads := c.tagsOf(make(tagHeads), &op{within: b.versions})
-	if err := c.owner.readTags(ctx, heads); err != nil { // before the events: what comes after is not within the boundary
+	if err := c.owner.readTags(ctx, heads); err != nil { // before the events: later ones are not within the boundary
 		return nil, Boundary{}, err
 	}
-	lists := make([][]string, len(tags)) // of places, in the order of each tag
+	lists := make([][]string, len(tags)) // for each tag the places of its events, in order
 	total := 0
 	for i, tag := range tags {
 		h := heads[c.tagKey(tag)]
@@ -242,7 +242,7 @@ func (c *Category) tagged(ctx context.Context, tags []string) ([]Event, Boundary
 	return merge(lists, byPlace), b, nil
 }
 
-// placesOf lists the places of a tag's first events, as their keys hold them.
+// placesOf lists the places of a tag's first count events: the values of their keys.
 func (c *Category) placesOf(ctx context.Context, tag string, count int64) (places []string, err error) {
 	end := c.taggedKey(tag, count)
 	prefix := strings.TrimSuffix(end, digits(count))
@@ -262,7 +262,7 @@ func (c *Category) placesOf(ctx context.Context, tag string, count int64) (place
 	return places, err
 }
 
-// eventsAt reads the events at places. Of one that is not there any more it has nil.
+// eventsAt reads the events at places. Events that are not there any more are left out.
 func (c *Category) eventsAt(ctx context.Context, places []string) (map[string]*Event, error) {
 	var mu sync.Mutex // guards what follows
 	heads, events := make(map[string]head), make(map[string]*Event)
@@ -296,7 +296,7 @@ func (c *Category) eventsAt(ctx context.Context, places []string) (map[string]*E
 		if size > taggedBytes {
 			return fmt.Errorf("%w: the events that have the tags take more than %d MiB: use narrower ones", eventlog.ErrTooLarge, taggedBytes>>20)
 		}
-		if escaped, _, _ := strings.Cut(place, "/"); e != nil && e.Version >= heads[escaped].First { // else it was deleted, and is not removed yet
+		if escaped, _, _ := strings.Cut(place, "/"); e != nil && e.Version >= heads[escaped].First { // otherwise it was deleted, and is not removed yet
 			events[place] = e
 		}
 		return err
@@ -318,7 +318,7 @@ func (c *Category) eventAt(ctx context.Context, place string) (*Event, error) {
 	return &one[0], err
 }
 
-// merge brings the events of several tags into one order, which is that of each of them. Events that are not there are left out.
+// merge brings the events of several tags into one order, in which the events of each tag keep their order. Places without an event are left out.
 func merge(lists [][]string, byPlace map[string]*Event) (events []Event) {
 	in := make(map[string]int) // how many lists have a place that is not taken yet
 	for _, list := range lists {

@@ -13,10 +13,10 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// writersMax is how many streams' heads one process remembers.
+// writersMax is how many streams' heads one process remembers at most.
 const writersMax = 10_000
 
-// writer appends to one stream: what waits while an entry is on its way shares the next one. It remembers the stream's head, so
+// writer appends to one stream: operations that wait while an entry is in flight share the next entry. It remembers the stream's head, so
 // that an append costs one store call. Two writers of a stream, in one process or in two, do no harm: each entry checks the head.
 type writer struct {
 	c      *Category
@@ -28,10 +28,10 @@ type writer struct {
 
 	// What follows belongs to the goroutine that works.
 	known bool
-	head  head // if known: as the store had it once
+	head  head // if known: as this process last read or wrote it
 }
 
-// writer returns the writer of a stream. Where there are too many it forgets some that have nothing to do.
+// writer returns the writer of a stream. If there are too many writers it drops some idle ones.
 func (s *Streams) writer(c *Category, stream string) *writer {
 	key := c.key(headPrefix, stream)
 	s.mu.Lock()
@@ -60,13 +60,13 @@ func (w *writer) idle() bool {
 	return !w.working
 }
 
-// taken is operations that are being carried out, in one go.
+// taken is a group of operations that are carried out together.
 type taken struct {
-	awaited int // by so many callers
+	awaited int // how many callers wait for an operation of the group
 	giveUp  context.CancelCauseFunc
 }
 
-// leave notes that a caller awaits an operation no longer, and returns whether it was the last one of those that are carried out with it.
+// leave notes that an operation's caller waits no longer, and reports whether it was the last caller that waited for the group, o.among.
 func (w *writer) leave(o *op) (last bool) {
 	if o.among == nil {
 		return false
@@ -75,11 +75,11 @@ func (w *writer) leave(o *op) (last bool) {
 	return o.among.awaited == 0
 }
 
-// giveUpTime is how long the caller who was the last to give up waits for what became of that.
+// giveUpTime is how long the last caller of a group that gives up still waits for the outcome.
 const giveUpTime = time.Second
 
-// do queues an operation and waits for its result. If ctx ends before it is sent to the store it is withdrawn (eventlog.ErrUnavailable), unless others that
-// share its entry still wait; after that its outcome is unknown (eventlog.ErrUnsure).
+// do queues an operation and waits for its result. If ctx ends while the operation is queued, it is withdrawn (eventlog.ErrUnavailable). Later
+// its group is given up if no other caller waits for the group, and the operation's outcome may be unknown (eventlog.ErrUnsure).
 func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
 	if err := ctx.Err(); err != nil {
 		return Appended{}, fmt.Errorf("%w: not begun (%w)", eventlog.ErrUnavailable, err)
@@ -126,8 +126,8 @@ func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
 	}
 }
 
-// work carries out what is queued, until nothing is. It ends when the log is closed, for then every call fails. What is carried out is given up when nobody
-// waits for it any more: it would have an effect that nobody expects, and while the store is away it would stay in memory.
+// work carries out queued operations until there are none. It ends when the log is closed, since then every call fails. A group is given up when no caller
+// waits for it any more: otherwise it could have an effect that nobody expects, and it would stay in memory while the store is unavailable.
 func (w *writer) work() {
 	for {
 		w.mu.Lock()
@@ -162,8 +162,8 @@ func failAll(ops []*op, err error) {
 	}
 }
 
-// carryOut commits operations, as many at once as one entry holds, and refuses those that conflict. A refusal rests on a head that
-// was true after the operation was queued: one that was read for it, or committed.
+// carryOut commits operations, as many in one entry as fit, and refuses those that conflict. It refuses an operation only by a head that
+// was read or committed after the operation was queued.
 func (w *writer) carryOut(ctx context.Context, ops []*op) {
 	topic, err := w.c.knownTopic()
 	if err != nil {
@@ -199,8 +199,8 @@ func (w *writer) carryOut(ctx context.Context, ops []*op) {
 	}
 }
 
-// judge divides operations into those that one entry can carry out, one after the other, those that the head does not allow, or
-// not in the same entry, and the rest, for which there is no room.
+// judge divides operations into those that one entry can carry out, one after the other; those that the head does not allow, or whose
+// id key is in the entry already; and the rest, which need another entry.
 func judge(ops []*op, h head, most int) (accepted, refused, rest []*op) {
 	size, decoded := 0, 0
 	ids := make(map[string]bool)
@@ -221,7 +221,7 @@ func judge(ops []*op, h head, most int) (accepted, refused, rest []*op) {
 	return accepted, refused, nil
 }
 
-// alone reports whether an operation is no append, and has an entry of its own.
+// alone reports whether an operation is not an append, and so has an entry of its own.
 func (o *op) alone() bool { return len(o.events) == 0 }
 
 func (o *op) allowedAt(h head) bool {
@@ -276,14 +276,14 @@ func (c *Category) conflict(o *op, h head) error {
 	return &ConflictError{Category: c.Name(), Stream: o.stream, Expected: o.expected, Actual: h.Next, Exists: h.exists()}
 }
 
-// commit carries operations out with one entry and answers them. Those that it returns have to be judged again; or, with an error,
-// to be answered with it. committed: the head is as the entry left it.
+// commit carries operations out with one entry and answers them. The operations that it returns must be judged again or, if there is an
+// error, answered with the error. committed: the head is as the entry left it.
 func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (again []*op, committed bool, err error) {
 	heads := w.c.tagsOf(make(tagHeads), ops...)
 	if err := w.c.owner.readTags(ctx, heads); err != nil {
 		return ops, false, err
 	}
-	if !ops[0].allowedBy(heads) { // it is the first of its entry
+	if !ops[0].allowedBy(heads) { // an operation with a boundary is the first of its entry
 		done, is, err := w.c.found(ctx, ops[0])
 		if !is && err == nil {
 			err = ErrBoundary
@@ -327,7 +327,7 @@ func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (a
 	return ops, false, err
 }
 
-// protect encrypts operations' events anew, as a key of theirs may have been destroyed, and returns the operations. Those for which that fails are answered.
+// protect encrypts operations' events again, since a subject's key may have been destroyed, and returns the operations. It answers those for which that fails.
 func (w *writer) protect(ctx context.Context, ops []*op) []*op {
 	return slices.DeleteFunc(ops, func(o *op) bool {
 		if len(o.keys) == 0 {
