@@ -38,20 +38,20 @@ type (
 	}
 )
 
-// Partitions is what a member of type consumer was given, by topic, and as much as there is of a broken assignment.
+// Partitions returns the partitions in the assignment of a member of type consumer, by topic; of a broken assignment, those that can be read.
 func (m Member) Partitions() map[string][]int32 { return assigned(m.Assignment) }
 
 // Filter says which groups to list. The zero value lists none.
 type Filter struct {
-	Prefixes []string // how their names begin, none of them with another; "" is all
+	Prefixes []string // the prefixes of their names, none of which begins with another; "": all groups
 	States   []string // Kafka's, in any case; none means all
 
-	// Room is asked before groups are read: about so many bytes they take in the list. What is not needed is given back, as bytes below 0. Its error
-	// ends the listing. nil: nobody counts.
+	// Room is called before groups are read, with about the bytes that they take in the list. Bytes are given back by a call with a number below 0. Its
+	// error ends the listing. nil: no limit.
 	Room func(bytes int) error
 }
 
-// AllPrefixes are those of all groups.
+// AllPrefixes selects all groups.
 var AllPrefixes = []string{""}
 
 // List returns all groups, sorted by name, as Select does. Filters are Kafka's: states in any case, and none means all.
@@ -70,7 +70,7 @@ func (c *Coordinator) Select(ctx context.Context, f Filter) ([]Listed, error) {
 		wanted[strings.ToLower(state)] = true
 	}
 	var out []Listed
-	names := 0 // bytes, in memory and encoded: listedCost is for short ones
+	names := 0 // bytes of names, in memory and encoded: listedCost is for short names
 	for _, s := range seen {
 		if len(f.States) == 0 || wanted[strings.ToLower(string(s.State))] {
 			out = append(out, s.Listed)
@@ -104,7 +104,7 @@ func (c *Coordinator) listAll(ctx context.Context, kind string, f Filter, visit 
 	return nil
 }
 
-// surveyed is a group as seen from afar.
+// surveyed is the summary of a group.
 type surveyed struct {
 	Listed
 	version eventlog.Version
@@ -114,7 +114,7 @@ type surveyed struct {
 // listedCost is about what a group takes in a list, in memory and encoded.
 const listedCost = 256
 
-// survey looks at groups, by name.
+// survey returns summaries of groups, by name.
 func (c *Coordinator) survey(ctx context.Context, f Filter) (map[string]surveyed, error) {
 	peers, err := c.groupsOfPeers(ctx, f)
 	if err != nil {
@@ -151,7 +151,7 @@ func (c *Coordinator) survey(ctx context.Context, f Filter) (map[string]surveyed
 	if err != nil {
 		return nil, err
 	}
-	// What this process coordinates is newer in memory.
+	// Groups that this process coordinates are newer in memory.
 	for _, g := range c.all() {
 		if !f.names(g.name) {
 			continue
@@ -165,7 +165,7 @@ func (c *Coordinator) survey(ctx context.Context, f Filter) (map[string]surveyed
 	return seen, nil
 }
 
-// groupsOfPeers tells which groups have living peers: one trip per thousand peers.
+// groupsOfPeers returns the groups that have living peers: one trip per thousand peers.
 func (c *Coordinator) groupsOfPeers(ctx context.Context, f Filter) (map[string]bool, error) {
 	groups := make(map[string]bool)
 	err := c.listAll(ctx, memberPrefix, f, func(kv eventlog.KeyValue) error {
@@ -178,7 +178,7 @@ func (c *Coordinator) groupsOfPeers(ctx context.Context, f Filter) (map[string]b
 	return groups, err
 }
 
-// owners are the signs of all owners, by group: one trip per thousand.
+// owners returns the heartbeat keys of all owners, by group: one trip per thousand.
 func (c *Coordinator) owners(ctx context.Context, f Filter) (map[string]eventlog.KeyValue, error) {
 	signs := make(map[string]eventlog.KeyValue)
 	err := c.listAll(ctx, ownerPrefix, f, func(kv eventlog.KeyValue) error {
@@ -200,7 +200,7 @@ func (c *Coordinator) all() []*group {
 	return slices.Collect(maps.Values(c.groups))
 }
 
-// Describe returns a group in full, or ErrNotFound. What members bring and are given is shown once the group is stable, as in Kafka.
+// Describe returns a group in full, or ErrNotFound. Metadata and assignments of members are shown once the group is stable, as in Kafka.
 func (c *Coordinator) Describe(ctx context.Context, name string) (Described, error) {
 	g, err := c.lockFresh(ctx, name)
 	if err != nil {
@@ -223,7 +223,7 @@ func (c *Coordinator) Describe(ctx context.Context, name string) (Described, err
 }
 
 // Delete removes a group without members, and all its offsets, in one entry. Members that have been silent for longer than their session, by the
-// store's clock, are none.
+// store's clock, do not count.
 func (c *Coordinator) Delete(ctx context.Context, name string) error {
 	return retryMoved(ctx, func() error { return c.deleteOnce(ctx, name) })
 }
@@ -240,12 +240,12 @@ func (c *Coordinator) deleteOnce(ctx context.Context, name string) error {
 	case g.version == 0:
 		return fmt.Errorf("delete group %q: %w", name, ErrNotFound)
 	}
-	if c.cfg.Beside != nil { // what comes later would bring the group back
+	if c.cfg.Beside != nil { // an offset that SQL committed would bring the group back later
 		if err := c.cfg.Beside.Carried(ctx, name); err != nil {
 			return fmt.Errorf("delete group %q: %w", name, err)
 		}
 	}
-	// Commits may be on their way. A new version lets each of them come first, and be seen, or not at all.
+	// Commits may be in flight. After a new version is stored, each of them is in the store, and is seen here, or will be refused.
 	if err := g.save(ctx); err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (c *Coordinator) deleteOnce(ctx context.Context, name string) error {
 	return g.erase(ctx, offsets)
 }
 
-// erase removes a group without members, and these offsets, from the store, and what dead peers left.
+// erase removes a group without members, these offsets, and the heartbeat keys of dead peers from the store.
 func (g *group) erase(ctx context.Context, offsets []Committed) error {
 	signs, err := listHeartbeats(ctx, g.c.log, g.name)
 	if err != nil {

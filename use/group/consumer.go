@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// consumerProtocol is the protocol type of Kafka's consumers. What their members bring and are given is
-// readable to us; that of others (Connect, ...) is bytes.
+// consumerProtocol is the protocol type of Kafka's consumers. weir can read their members'
+// metadata and assignments; those of other types (Connect, ...) are only bytes.
 const consumerProtocol = "consumer"
 
 // reading is partitions by topic.
@@ -25,7 +25,7 @@ func subscribed(subscription []byte) (topics []string, ok bool) {
 	return topics, !r.short
 }
 
-// assigned reads a consumer's assignment, and as much as there is of a broken one.
+// assigned reads a consumer's assignment; of a broken one, as much as can be read.
 //
 //	version int16 │ topics: count int32 { length int16, name │ count int32 { partition int32 } } │ ...
 func assigned(assignment []byte) reading {
@@ -43,7 +43,7 @@ func assigned(assignment []byte) reading {
 	return out
 }
 
-// subscriptionOf is what a consumer of these topics would bring, in version 0.
+// subscriptionOf returns the subscription that a consumer of these topics would send, in version 0.
 func subscriptionOf(topics []string) []byte {
 	b := append16(nil, 0)
 	b = append32(b, len(topics))
@@ -53,7 +53,7 @@ func subscriptionOf(topics []string) []byte {
 	return append32(b, -1) // no user data
 }
 
-// assignmentOf is what a consumer would be given, in version 0.
+// assignmentOf returns the assignment that a consumer would get, in version 0.
 func assignmentOf(r reading) []byte {
 	b := append16(nil, 0)
 	b = append32(b, len(r))

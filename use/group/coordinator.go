@@ -62,7 +62,7 @@ type Coordinator struct {
 	log    *eventlog.Log
 	cfg    Config
 	logger *slog.Logger
-	peers  register // those that joined through this coordinator
+	peers  register // the peers that joined through this coordinator
 
 	mu          sync.Mutex // guards groups, idle, every group's users and counted, bytes, memberships, hosts, and closed
 	groups      map[string]*group
@@ -115,7 +115,7 @@ func (c *Coordinator) followStore(ctx context.Context) {
 			return
 		case <-changed:
 		}
-		changed = c.log.IncarnationChanged() // first: the store may change again meanwhile
+		changed = c.log.IncarnationChanged() // before the rest: the store may be rewound again meanwhile
 		for _, g := range c.useAll() {
 			<-g.slot
 			g.reset()

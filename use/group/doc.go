@@ -9,7 +9,7 @@
 //	group/owner/<group>                        the coordinator's heartbeat, while the group has members that are not peers
 //
 // The names of groups are escaped as in a URL path, so no name can reach into another's keys. Offsets are
-// kept by topic id: a topic that was deleted and made again starts without any.
+// kept by topic id: a topic that was deleted and created again starts without offsets.
 //
 // The version of a group's state is its fencing token. A new coordinator increments it first, and every later change of the group,
 // each committed offset included, checks it. So two brokers that both take themselves for the coordinator cannot harm each other's
@@ -21,7 +21,7 @@
 // was faster. A group has members of one
 // kind at a time; its offsets are the same for both, and for whoever commits with OffsetEntry.
 //
-// The sessions of a Coordinator's members live in memory only. A broker that starts finds groups as they were. The first member that speaks up
-// gives all of them a full session timeout, and nobody has to rebalance. Members are gone when no broker has signed for longer than their
-// session, by the store's clock.
+// The sessions of a Coordinator's members are in memory only. A broker that starts finds groups as they were. The first request of a member
+// gives all members a full session timeout, and nobody has to rebalance. Members are gone when no broker has sent a heartbeat for longer than
+// their session, by the store's clock.
 package group

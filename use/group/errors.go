@@ -2,7 +2,7 @@ package group
 
 import "errors"
 
-// What a caller can be told. Each is one of Kafka's error codes.
+// The errors that callers get. Each has one of Kafka's error codes.
 var (
 	// ErrInvalidGroup: the group's name is empty where it may not be, or longer than nameMax.
 	ErrInvalidGroup = errors.New("invalid group name")
@@ -33,7 +33,7 @@ var (
 	// ErrSubscribed: the group's members read this topic.
 	ErrSubscribed = errors.New("group is subscribed to the topic")
 
-	// ErrFenced: the peer was evicted (no heartbeat within its session timeout), or the partition is another's now. Nothing was
+	// ErrFenced: the peer was evicted (no heartbeat within its session timeout), or the partition is another peer's now. Nothing was
 	// committed.
 	ErrFenced = errors.New("fenced: the partition is not this peer's any more")
 

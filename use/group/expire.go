@@ -44,7 +44,7 @@ func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
 	return nil
 }
 
-// orElse ends a sweep for trouble of the store's, and goes on after any other.
+// orElse returns an error of the store, which ends the sweep. It logs any other error, and the sweep goes on.
 func (c *Coordinator) orElse(ctx context.Context, key string, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, ErrLoading) || errors.Is(err, ErrUnavailable) {
 		return err
@@ -74,10 +74,10 @@ func (c *Coordinator) look(ctx context.Context, kv eventlog.KeyValue) (string, *
 	return name, seen.use(), nil
 }
 
-// use is how a group is used, and what may be forgotten of it by Kafka's rules (KIP-211): offsets whose topic is gone; in a group
-// without members, those committed longer ago than the retention, when the members went longer ago as well; of consumers that stopped reading
-// the topic. A group goes when it has neither members nor offsets. Members that are gone went when they were heard last, by the store's clock. Nothing
-// of that depends on who looked at the group meanwhile.
+// use is how a group is used, and what may be deleted of it by Kafka's rules (KIP-211): offsets whose topic is gone; in a group without
+// members, offsets committed longer ago than the retention, if the last member left longer ago as well; in a group of consumers, offsets as old of topics
+// that no member reads any more. A group is deleted when it has neither members nor offsets. Expired members left at their last heartbeat, by the store's
+// clock. Reading a group changes nothing of that.
 type use struct {
 	c        *Coordinator
 	owned    bool
@@ -97,7 +97,7 @@ func (g *group) use() *use {
 		consumer: g.protocolType == consumerProtocol, reads: g.reads()}
 }
 
-// used is use, with the group's offsets: one trip per thousand, and those of reading the topics, where one is not known.
+// used is use, with the group's offsets: one trip per thousand, and the trips to read the topics if one is not known.
 func (g *group) used(ctx context.Context) (*use, error) {
 	u := g.use()
 	var offsets []stored
@@ -113,7 +113,7 @@ func (g *group) used(ctx context.Context) (*use, error) {
 	return u, nil
 }
 
-// knowTopics reads the topics again where offsets name one that this process does not know: it may have been stopped when the topic was made. The
+// knowTopics reads the topics again if offsets name one that this process does not know: it may have been stopped when the topic was made. The
 // offsets were read before, so a topic that is not known after this is gone.
 func (c *Coordinator) knowTopics(ctx context.Context, offsets []stored) error {
 	if !slices.ContainsFunc(offsets, func(o stored) bool { return !c.hasTopic(o.Topic) }) {
@@ -125,7 +125,7 @@ func (c *Coordinator) knowTopics(ctx context.Context, offsets []stored) error {
 	return nil
 }
 
-// count judges one offset of the group.
+// count counts one offset of the group, as expired or as left.
 func (u *use) count(o stored) {
 	now, retention := time.Now(), u.c.cfg.OffsetRetention
 	unused := false
@@ -143,8 +143,8 @@ func (u *use) count(o stored) {
 	}
 }
 
-// over reports whether there is something to forget, and whether this process may. What peers share, or another process coordinates, is their own to
-// look after.
+// over reports whether there is something to forget, and whether this process may. A group of peers, or of another coordinator, is left
+// to them.
 func (u *use) over() bool {
 	switch {
 	case u.peers || u.pending:
@@ -155,7 +155,7 @@ func (u *use) over() bool {
 	return u.owned && u.state == Stable && len(u.expired) > 0
 }
 
-// expire forgets what is over in a group, and the group itself when nothing is left.
+// expire deletes a group's expired offsets, and the group itself if nothing is left.
 func (c *Coordinator) expire(ctx context.Context, name string) error {
 	g, err := c.lockFresh(ctx, name)
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *Coordinator) expire(ctx context.Context, name string) error {
 	if u, err := g.used(ctx); err != nil || g.version == 0 || !u.over() {
 		return err
 	}
-	// Commits may be on their way. A new version lets each of them come first, and be seen, or not at all.
+	// Commits may be in flight. After a new version is stored, each of them is in the store, and is seen here, or will be refused.
 	if err := g.save(ctx); errors.Is(err, eventlog.ErrStale) {
 		return nil // somebody uses it
 	} else if err != nil {

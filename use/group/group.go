@@ -8,7 +8,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// State is where a group is in its round, in Kafka's words.
+// State is the state of a group, named as in Kafka.
 //
 //	          a member joins                    all joined, or time is up
 //	Empty ──────────────────► PreparingRebalance ────────────────────────► CompletingRebalance
@@ -18,7 +18,7 @@ import (
 //	                             └──── a member came, left, or changed ──────── Stable
 type State string
 
-// The states of a group. Dead is what a group that is not there is called.
+// The states of a group. Dead is the state of a group that does not exist.
 const (
 	Empty               State = "Empty"
 	PreparingRebalance  State = "PreparingRebalance"
@@ -27,11 +27,11 @@ const (
 	Dead                State = "Dead"
 )
 
-// newMemberJoinTimeout bounds how long a member that never got an answer may wait in a join: it knows no member id,
-// so nobody hears its heartbeats. As in Kafka.
+// newMemberJoinTimeout bounds how long a member that never got an answer may wait in a join: it does not know
+// its member id, so it cannot send heartbeats. As in Kafka.
 const newMemberJoinTimeout = 5 * time.Minute
 
-// tickMin is how soon a group's timer fires for what is overdue: what stays so does not keep the processor busy.
+// tickMin is how soon a group's timer fires if something is overdue, so that something that stays overdue does not keep the processor busy.
 const tickMin = time.Millisecond
 
 // group is one group in memory: as this process coordinates it, or as it was last read from the store. Everything but users belongs
@@ -43,7 +43,7 @@ type group struct {
 	idle  *list.Element // its place in c.idle, or nil; guarded by c.mu
 	slot  chan struct{} // the group's lock: holds one value while nobody has locked it
 
-	owned            bool             // we coordinate its members: nobody else wrote since version
+	owned            bool             // this process coordinates its members: no other process wrote since version
 	peers            bool             // its members are peers, and coordinate it themselves
 	expired          bool             // all members have expired, which is not in the store yet
 	deadPeers        []heartbeat      // expired peers whose heartbeat keys are still in the store
@@ -65,13 +65,13 @@ type group struct {
 	pending      map[string]pendingID // member ids given out (KIP-394)
 
 	uncounted bool             // members or pending have changed since recount
-	counted   map[string]usage // what is counted of the group, by client host; guarded by c.mu
+	counted   map[string]usage // the usage that is counted for the group, by client host; guarded by c.mu
 
 	initial  bool      // this rebalance fills an empty group: it waits for InitialDelay
 	grew     bool      // a member came during the delay
 	joinBy   time.Time // when the join phase ends, if it runs
-	joinLast time.Time // when the initial delay ends at last
-	syncBy   time.Time // when members must have fetched their assignment, if some have not
+	joinLast time.Time // the latest end of the initial delay
+	syncBy   time.Time // until when members must fetch their assignment; zero: none must
 	renewBy  time.Time // when the owner's next heartbeat is due; zero: not yet known
 
 	timer *time.Timer
@@ -86,14 +86,14 @@ type member struct {
 	protocols            []Protocol
 	assignment           []byte
 
-	deadline time.Time // when its session ends, unless it is heard
+	deadline time.Time // when its session ends, unless it sends something
 	fresh    bool      // it waits in its first join
 	synced   bool      // it asked for its assignment of this generation
 	joining  chan answer[Joined]
 	syncing  chan answer[Synced]
 }
 
-// pendingID is a member id that nobody has joined with.
+// pendingID is a member id that nobody has joined with yet.
 type pendingID struct {
 	until time.Time // when it can be used for the last time
 	host  string    // of the client that asked for it
@@ -114,7 +114,7 @@ func newGroup(c *Coordinator, name string) *group {
 	return g
 }
 
-// unlock ends what hold or lock began.
+// unlock unlocks a group that hold, lock or stay has locked.
 func (g *group) unlock() {
 	g.recount()
 	g.slot <- struct{}{}
@@ -234,7 +234,7 @@ func (g *group) wakeBy(t time.Time) {
 	g.timer.Reset(in)
 }
 
-// touch restarts a member's session: it sent something, or could not.
+// touch restarts a member's session: it sent something, or waited for an answer.
 func (g *group) touch(m *member) { g.touchFor(m, m.session) }
 
 func (g *group) touchFor(m *member, d time.Duration) {
@@ -248,7 +248,7 @@ func (g *group) touchFor(m *member, d time.Duration) {
 }
 
 // waits reports whether the member waits for our answer: then its session does not expire. The session of a fresh member does, since
-// its client may be gone without a word.
+// its client may have disconnected unnoticed.
 func (m *member) waits() bool { return !m.fresh && (m.joining != nil || m.syncing != nil) }
 
 func (g *group) add(m *member) {

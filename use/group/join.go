@@ -14,7 +14,7 @@ const (
 	clientIDMax = 255 // bytes of a client's id that go into its member id
 	reasonMax   = 255 // bytes of a client's words that go into the log
 
-	// pendingMax is how long a member id can be used for a first join: a client joins with it at once.
+	// pendingMax is how long a member id can be used for a first join: a client joins with it immediately.
 	pendingMax = time.Minute
 
 	// protocolsMax is how many protocols a member may offer. Each join compares them with those of all members; Kafka's clients offer one to three.
@@ -26,7 +26,7 @@ type (
 	Join struct {
 		Group        string
 		Member       string // empty for one that has no member id yet
-		Instance     string // empty for a dynamic member; else a static one (KIP-345)
+		Instance     string // empty for a dynamic member; otherwise it is a static member (KIP-345)
 		ClientID     string
 		ClientHost   string
 		Session      time.Duration
@@ -39,7 +39,7 @@ type (
 		SkipsAssigning bool // it can be told to lead without assigning (KIP-814, version 9)
 	}
 
-	// Protocol is a way to assign partitions, and what a member says for it.
+	// Protocol is a way to assign partitions, and a member's metadata for it.
 	Protocol struct {
 		Name     string
 		Metadata []byte
@@ -149,7 +149,7 @@ func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 	case r.Member == "" && r.Instance == "" && r.NeedsMemberID:
 		return g.giveID(r)
 	}
-	var old *member // whose place it takes, if that of one
+	var old *member // the member whose place it takes; nil: none
 	switch {
 	case r.Member == "":
 		old = g.members[g.instances[r.Instance]]
@@ -175,8 +175,8 @@ func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 	return g.rejoin(ctx, r, old)
 }
 
-// hasRoom counts members that wait in the join, while there is one: so a group that shrank below its limit can go on, and the
-// last to come back are left out.
+// hasRoom reports whether the limits allow the join. In the join phase only members that wait in a join count: so a group that
+// is over its limit can go on, without the members that come back last.
 func (g *group) hasRoom(r Join, m *member) bool {
 	count := len(g.members)
 	switch {
@@ -215,8 +215,8 @@ func (g *group) supports(r Join) bool {
 	return r.ProtocolType == g.protocolType && slices.Contains(slices.Collect(maps.Values(common)), true)
 }
 
-// giveID tells a new dynamic member its id before it joins: else each of its retries would leave a member behind that nobody
-// plays (KIP-394).
+// giveID tells a new dynamic member its id before it joins: otherwise each of its retries would leave a member behind that
+// no client uses (KIP-394).
 func (g *group) giveID(r Join) (joinWait, Joined, error) {
 	if err := g.reserve("join", r.ClientHost, usage{bytes: memberOverhead}); err != nil {
 		return nil, Joined{}, err
@@ -250,7 +250,7 @@ func (g *group) rejoin(ctx context.Context, r Join, m *member) (joinWait, Joined
 	same := sameProtocols(m.protocols, r.Protocols)
 	switch {
 	case g.state == CompletingRebalance && same, // the answer to its last join got lost
-		g.state == Stable && same && g.leader != m.id: // it asks to be sure
+		g.state == Stable && same && g.leader != m.id: // it repeats its join to be sure
 		g.touch(m)
 		return nil, g.joined(m), nil
 	}
@@ -287,8 +287,8 @@ func (g *group) joinBack(ctx context.Context, r Join, old *member) (joinWait, Jo
 	if r.SkipsAssigning {
 		j.SkipAssignment = j.Leader == m.id
 	} else {
-		// Told that it leads, it would assign anew although nothing changed. It is told its old id for the leader's,
-		// and follows.
+		// If it knew that it leads, it would assign again although nothing changed. So the answer names its old id as the leader,
+		// and it follows.
 		j.Leader, j.Members = leader, nil
 	}
 	return nil, j, nil
@@ -313,7 +313,7 @@ func (g *group) wait(m *member, r Join) joinWait {
 	return m.joining
 }
 
-// affords checks that the group's members, with one of them replaced, stay within their bytes, and all groups' within theirs.
+// affords checks that the group's members, with one of them replaced, stay within GroupBytes, and the members of all groups within their limits.
 func (g *group) affords(r Join, instead *member) error {
 	total := r.bytes()
 	for _, m := range g.members {
@@ -385,7 +385,7 @@ func (g *group) joining() int {
 	return n
 }
 
-// completeJoin ends the join phase: dynamic members that did not come are out, the others are the next generation.
+// completeJoin ends the join phase: dynamic members that did not join are removed, the others are the next generation.
 func (g *group) completeJoin(ctx context.Context) {
 	g.initial, g.joinBy = false, time.Time{}
 	var leader *member
@@ -400,7 +400,7 @@ func (g *group) completeJoin(ctx context.Context) {
 		g.becomeEmpty(ctx)
 		return
 	}
-	if leader == nil { // static members only, and all are silent: their sessions will tell
+	if leader == nil { // only static members, and none has joined: wait on, or until their sessions end
 		g.joinBy = time.Now().Add(g.rebalanceTimeout())
 		g.wakeBy(g.joinBy)
 		return
@@ -417,8 +417,8 @@ func (g *group) completeJoin(ctx context.Context) {
 	}
 }
 
-// becomeEmpty notes in the store that the last member is gone. If the store does not take it, the members that it still has
-// are gone when the group has been silent for a session. A group without members has no owner.
+// becomeEmpty stores that the last member is gone. If that fails, the members that the store still has
+// expire when the group has been silent for a session. A group without members has no owner.
 func (g *group) becomeEmpty(ctx context.Context) {
 	g.generation++
 	g.state, g.protocol, g.leader, g.since = Empty, "", "", time.Now()
@@ -437,7 +437,7 @@ func (g *group) becomeEmpty(ctx context.Context) {
 // choose lets each member vote for the first of its protocols that all offer, and counts. A tie goes to the name that
 // sorts first, so that all brokers would choose the same.
 func (g *group) choose() string {
-	offers := make(map[string]map[*member]bool) // a protocol may be named twice by one
+	offers := make(map[string]map[*member]bool) // a member may name a protocol twice
 	for _, m := range g.members {
 		for _, p := range m.protocols {
 			if offers[p.Name] == nil {

@@ -15,10 +15,10 @@ type Lag struct {
 	Group string
 	Committed
 	Bounds  eventlog.Bounds // what the partition holds
-	Records int64           // that the group has not committed, of those that are held
+	Records int64           // how many records the partition holds that the group has not committed
 }
 
-// Lags returns the lag of each of a group's committed offsets, but for topics that were deleted, with one store call at most.
+// Lags returns the lag of each of a group's committed offsets, except for topics that were deleted, with one store call at most.
 func (c *Coordinator) Lags(ctx context.Context, group string, committed []Committed) ([]Lag, error) {
 	var lags []Lag
 	for _, o := range committed {

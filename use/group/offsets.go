@@ -30,11 +30,11 @@ type (
 		Offset      eventlog.Offset // of the next record to read; -1 when there is none
 		LeaderEpoch int32           // of the last record read; -1 when unknown
 		Metadata    string          // the client's own words
-		Since       int32           // for Peer.Commit: Assigned.Since of what was worked on; 0: of what the peer has now. It is not kept
-		Onward      bool            // for Peer.Commit: it goes on from where the group is, and takes back nothing that was committed beside. It is not kept
+		Since       int32           // for Peer.Commit: Assigned.Since when the partition was read; 0: as the peer has it now. It is not stored
+		Onward      bool            // for Peer.Commit: it continues from the group's position, and takes back nothing that SQL committed. It is not stored
 	}
 
-	// Commit is offsets to keep, by a member, or by anyone while the group has no members.
+	// Commit is offsets to commit, by a member, or by anyone while the group has no members.
 	Commit struct {
 		Group, Member, Instance string
 		Generation              int32 // negative: not as a member
@@ -47,7 +47,7 @@ type (
 func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 	errs := make([]error, len(r.Offsets))
 	var fit []Committed
-	mentioned := make(map[TopicPartition]int) // where in fit
+	mentioned := make(map[TopicPartition]int) // their index in fit
 	for i, o := range r.Offsets {
 		at, again := mentioned[o.TopicPartition]
 		switch n := len(o.Metadata); {
@@ -79,9 +79,9 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 	return errs, err
 }
 
-// ready makes sure that what is committed now stays in order with what was before: by members once this process coordinates them; else in a group
-// that is in the store, without members that are gone, and whose version this process moved on last: a commit of unknown outcome, through this process or
-// another, is refused where it is still on its way.
+// ready makes sure that this commit comes after all earlier ones. A group with members must be owned by this process. A group without members must be in
+// the store without expired members, and this process must have incremented its version last: then an earlier commit of unknown outcome, of any process, is
+// refused if it is still in flight.
 func (g *group) ready(ctx context.Context) error {
 	switch {
 	case g.state != Empty:
@@ -113,7 +113,7 @@ func (g *group) mayCommit(r Commit) error {
 	if r.Generation != g.generation {
 		return fmt.Errorf("%w: %d, and the group is at %d", ErrIllegalGeneration, r.Generation, g.generation)
 	}
-	if g.state == CompletingRebalance || g.version == 0 { // it has no assignment yet, or nobody ever had
+	if g.state == CompletingRebalance || g.version == 0 { // this generation has no assignment yet, or no generation ever had one
 		return ErrRebalancing
 	}
 	if g.owned {
@@ -163,7 +163,7 @@ type change struct {
 }
 
 // change locks the group, lets decide read it, and commits what decide returns; again if another process was faster. The group is
-// not locked during the commit, so that many commits are in flight at once.
+// not locked during the commit, so that many commits are in flight at the same time.
 func (c *Coordinator) change(ctx context.Context, name string, enter func(context.Context, string) (*group, error),
 	decide func(context.Context, *group) (change, error)) error {
 	// A client that disconnects does not end the wait: an unknown outcome would cost the group a reload.
@@ -247,8 +247,8 @@ func (c *Coordinator) Fetch(ctx context.Context, name string, which []TopicParti
 	return c.FetchWithin(ctx, name, which, nil)
 }
 
-// FetchWithin is Fetch that asks for memory before it reads: for about so many bytes. What is not needed it gives back, as bytes below 0. The error of
-// room ends it. nil: nobody counts.
+// FetchWithin is Fetch, but calls room before it reads, with about the bytes of memory that it needs. It gives bytes back by a call with a number below 0.
+// An error of room ends it. A nil room: no limit.
 func (c *Coordinator) FetchWithin(ctx context.Context, name string, which []TopicPartition, room func(bytes int) error) ([]Committed, error) {
 	if err := c.serves(name); err != nil {
 		return nil, err
@@ -291,7 +291,7 @@ func (c *Coordinator) FetchWithin(ctx context.Context, name string, which []Topi
 	return out, nil
 }
 
-// listedPage is how many keys are read a trip where memory is counted.
+// listedPage is how many keys one trip reads if memory is counted.
 const listedPage = 64
 
 // listWithin visits all keys under a prefix. Before each trip it asks for memory for a page of the largest values, and afterwards gives back what
@@ -352,8 +352,8 @@ func (c *Coordinator) hasTopic(id eventlog.TopicID) bool {
 	return !errors.Is(err, eventlog.ErrUnknownTopic)
 }
 
-// reads tells which topics the members read. Consumers whose subscription is not known, or cannot be read, may read
-// any. Of members that are not consumers nobody knows.
+// reads returns a function that reports whether the members read a topic. Consumers whose subscription cannot be read may read
+// any topic. For members that are not consumers it is not known: false.
 func (g *group) reads() func(topic string) bool {
 	topics := make(map[string]bool)
 	for _, m := range g.members {

@@ -130,7 +130,7 @@ func (g *group) own(ctx context.Context) error {
 	return nil
 }
 
-// renew submits the owner's heartbeat if it is due, else it returns nil. Until the store has members there is no heartbeat key, and
+// renew submits the owner's heartbeat if it is due, otherwise it returns nil. Until the store has members there is no heartbeat key, and
 // only the version is checked.
 func (g *group) renew(ctx context.Context, now time.Time) *eventlog.Ticket {
 	if !due(g.renewBy, now) {
@@ -154,8 +154,8 @@ func (g *group) heartbeat() eventlog.Put {
 	return eventlog.Put{Key: ownerKey(g.name), Version: g.heartbeatVersion, Value: ownerInfo}
 }
 
-// heartbeatDone handles the outcome of a heartbeat. If it was refused, and the group is still at the life and version it was sent
-// for,
+// heartbeatDone handles the outcome of a heartbeat. If it was refused, and the group still has the life and the version
+// with which it was sent,
 // another process owns the group now.
 func (g *group) heartbeatDone(life int, version eventlog.Version, err error) {
 	if errors.Is(err, eventlog.ErrStale) && g.life == life && g.version == version {
@@ -296,7 +296,7 @@ func graceElapsed(log *eventlog.Log, session, atStart time.Duration) bool {
 	return graceLeft(log, session, atStart) <= 0
 }
 
-// graceLeft returns how long members may still be silent, for nobody may have heard them: after an outage of the store, or after this process was suspended,
+// graceLeft returns how much longer members may be silent, since their heartbeats may have been lost: after an outage of the store, or after this process was suspended,
 // they get another session; after its start they get atStart.
 func graceLeft(log *eventlog.Log, session, atStart time.Duration) time.Duration {
 	since, broken := log.Steady(session / 2)

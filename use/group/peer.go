@@ -33,7 +33,7 @@ type PeerConfig struct {
 	Client     string        // a name for people; at most 255 bytes of UTF-8
 	FromLatest bool          // where nothing is committed, begin at the end, except in partitions that are added later; default: at the beginning
 	FromZero   bool          // where nothing is committed, begin at offset 0, also where the partition no longer has it
-	Session    time.Duration // after so long without a heartbeat the others take over; 1 s to 30 min, default 10 s
+	Session    time.Duration // after so long without a heartbeat the other peers take over; 1 s to 30 min, default 10 s
 	Heartbeat  time.Duration // between two heartbeats, at most a third of Session; default 3 s, or that third
 	Look       time.Duration // between two polls for what other processes changed in the group; default 1 s
 	Logger     *slog.Logger  // default: the coordinator's
@@ -77,10 +77,10 @@ func (c PeerConfig) check() error {
 }
 
 // Peer is a member of a group whose members coordinate through the store, without a broker or a listener. Any number of peers, in
-// any number of processes, share the partitions of their topics. All methods may be called at once.
+// any number of processes, share the partitions of their topics. Methods may be called concurrently.
 //
 // A peer that its group evicted, because it sent no heartbeat within its session timeout, is fenced for good: Run returns ErrFenced,
-// Assignment is empty, and this Peer can commit nothing more. Join again for a new one.
+// Assignment is empty, and this Peer can commit nothing more. Call JoinPeer for a new one.
 type Peer struct {
 	log     *eventlog.Log
 	among   *register // the peers of this process
@@ -96,13 +96,13 @@ type Peer struct {
 
 	before map[eventlog.TopicID]int // how many partitions its topics had when it joined
 
-	heartbeatVersion eventlog.Version // of the last heartbeat; used by Run alone
-	graceFrom        time.Time        // when the grace period began: since then heartbeats have been in time; used by Run alone
-	grace            time.Duration    // how long after graceFrom nobody is evicted; used by Run alone
+	heartbeatVersion eventlog.Version // of the last heartbeat; used only by Run
+	graceFrom        time.Time        // when the grace period began: since then heartbeats have been in time; used only by Run
+	grace            time.Duration    // how long after graceFrom nobody is evicted; used only by Run
 
-	plannedVersion eventlog.Version // the state that was last found to need no change for plannedTopics; guarded by turn
+	plannedVersion eventlog.Version // the version of the state that was last found to need no change for plannedTopics; guarded by turn
 	plannedTopics  []topicSize      // guarded by turn
-	refreshed      eventlog.Version // the state for which the catalog was read again; guarded by turn
+	refreshed      eventlog.Version // the version of the state for which the catalog was read again; guarded by turn
 
 	mu            sync.Mutex                   // guards what follows
 	group         membership                   // as last read from the store; version 0: not a member yet
@@ -126,10 +126,10 @@ type Assigned struct {
 	TopicPartition
 	Log      eventlog.Partition
 	Position eventlog.Offset // of the next record to handle: the last one committed, or where to begin
-	Epoch    int32           // the leader epoch in which what comes before Position was read; where that is not known, the log's before Position was read
-	Since    int32           // the generation that gave it to this peer: a partition given back and got again has another
+	Epoch    int32           // the leader epoch in which the record before Position was read; if it is unknown, the log's epoch just before Position was read
+	Since    int32           // the generation that gave it to this peer: a partition that is given back and got again has another Since
 
-	base *int64 // see Position; nil: unknown. p.mu guards it
+	base *int64 // the Base of its Position; nil: unknown. p.mu guards it
 }
 
 // errLeft is the end of a peer that left.
@@ -174,7 +174,7 @@ func (p *Peer) enter(ctx context.Context) error {
 	if err := p.lookAround(ctx); err != nil {
 		return err
 	}
-	// Read first: a peer that may not be a member must not show a heartbeat.
+	// Read first: a peer that may not be a member must not write a heartbeat.
 	if _, err := p.read(ctx); err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (p *Peer) enter(ctx context.Context) error {
 			return err
 		}
 		if err := p.fill(ctx); try == peerTries || !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrUnsure) {
-			return err // else others changed the group meanwhile: read it again
+			return err // otherwise others changed the group meanwhile: read it again
 		}
 	}
 }
@@ -304,7 +304,7 @@ func (p *Peer) Assignment() Assignment {
 	return a
 }
 
-// Revoking is Assignment's, without the cost of the partitions that the peer keeps.
+// Revoking returns Assignment().Revoking, without the cost of listing the partitions that the peer keeps.
 func (p *Peer) Revoking() []Assigned {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -341,8 +341,8 @@ func (p *Peer) Changed() <-chan struct{} { return p.changed }
 // release is a call of Release.
 type release struct{ tps []TopicPartition }
 
-// Release gives partitions back at once, for others to go on with. Those that are not this peer's are ignored. A peer may give back
-// what nobody asked for; it may get it again, with another Since.
+// Release gives partitions back immediately, for other peers. Partitions that are not this peer's are ignored. A peer may give back
+// partitions that nobody waits for; it may get them again, with another Since.
 //
 // Calls that wait for the turn share one change of the group, since each change costs every peer time in proportion to the group's partitions.
 func (p *Peer) Release(ctx context.Context, tps ...TopicPartition) error {
@@ -354,7 +354,7 @@ func (p *Peer) Release(ctx context.Context, tps ...TopicPartition) error {
 	p.mu.Lock()
 	waits := p.releasing[mine]
 	delete(p.releasing, mine)
-	all := slices.Clone(tps) // where another call gave them back already, this one finds nothing to do
+	all := slices.Clone(tps) // if another call gave them back already, this one finds nothing to do
 	if err == nil {
 		for other := range p.releasing {
 			all = append(all, other.tps...)

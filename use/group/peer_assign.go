@@ -8,7 +8,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// topicSize is what the assignment needs of a topic.
+// topicSize is what the assignment needs to know of a topic.
 type topicSize struct {
 	name       string
 	id         eventlog.TopicID
@@ -22,7 +22,7 @@ type topicSize struct {
 // should have, marked as revoking, until it gives it back; only free partitions are given out. Partitions of deleted topics are
 // dropped. A search that would take more than searchMax steps stops there; the next call continues it, after the handovers so far.
 //
-// If every partition has a holder, the result depends on the holders alone. It changes none of them, so that a second call changes
+// If every partition has a holder, the result depends only on the holders. It changes none of them, so that a second call changes
 // nothing.
 func assignPartitions(members []peerMember, topics []topicSize) []peerMember {
 	b := newBalance(members, topics)
@@ -40,12 +40,12 @@ type balance struct {
 	readers  [][]int                // by topic: the members that read it
 	holder   map[TopicPartition]int // who has it now
 	owner    map[TopicPartition]int // who should have it
-	has      []map[int][]int32      // by member, by topic: what it should have; what it is to lose first comes last
+	has      []map[int][]int32      // by member, by topic: the partitions that it should have; it loses the last ones first
 	topicsOf [][]int                // by member: the topics of which it has, or had, partitions, in order
 	count    []int                  // by member
 
 	rich  []int  // members, the richest first
-	seen  []bool // by member: somebody without a gain in reach, or being visited
+	seen  []bool // by member: it is being visited, or a search from it has found nothing to gain
 	asked []bool // by topic: its readers are seen
 	steps int    // that searches took
 }
@@ -75,7 +75,7 @@ func newBalance(members []peerMember, topics []topicSize) *balance {
 				b.readers[t] = append(b.readers[t], m)
 			}
 		}
-		// In one order, whatever is revoked: the outcome depends on who has what, and not on the outcome before.
+		// In one order for own and revoking: the result depends on who has which partitions, and not on the result before.
 		for _, tp := range slices.SortedFunc(slices.Values(slices.Concat(member.own, member.revoking)), byPlace) {
 			t, there := b.index[tp.Topic]
 			if _, taken := b.holder[tp]; there && !taken {
@@ -135,7 +135,7 @@ func (p *poorest) Swap(i, j int) { p.members[i], p.members[j] = p.members[j], p.
 func (p *poorest) Push(any)      { panic("nobody comes") }
 func (p *poorest) Pop() any      { panic("nobody goes") }
 
-// improve moves one partition from a rich member towards a poor one, over others if need be, and reports whether there was one to move.
+// improve moves one partition from a rich member towards a poor one, through other members if need be, and reports whether it could.
 func (b *balance) improve() bool {
 	// All but two are in order from the last time.
 	slices.SortFunc(b.rich, func(x, y int) int { return cmp.Or(cmp.Compare(b.count[y], b.count[x]), cmp.Compare(x, y)) })
@@ -154,8 +154,8 @@ func (b *balance) improve() bool {
 // step is how a search came to a member: by a partition of topic, from the member that is at from in the queue.
 type step struct{ member, from, topic int }
 
-// shift looks for the poorest member that a partition can be handed on to, beginning at from. What is seen without success
-// stays so: what is handed on among the others changes nothing there.
+// shift searches, from a member on, for the poorest member that can get a partition, and moves it there. Members that were seen
+// without success stay marked: moves among the other members change nothing for them.
 func (b *balance) shift(from int) bool {
 	least := b.count[b.rich[len(b.rich)-1]]
 	b.seen[from] = true

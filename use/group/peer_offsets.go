@@ -10,21 +10,21 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// offsetMetadataMax bounds the metadata of a committed offset, unless a Coordinator is told otherwise; Kafka's
+// offsetMetadataMax bounds the metadata of an offset that a Peer commits, and is the default of Config.OffsetMetadataMax; Kafka's
 // offset.metadata.max.bytes.
 const offsetMetadataMax = 4096
 
-// unsureMax bounds how often a commit is tried whose answer gets lost.
+// unsureMax bounds the tries of a commit whose answers get lost.
 const unsureMax = 3
 
 // Commit commits offsets, all in one entry or none: one store call, and two more if the group changed since. Commits of one
-// partition must come one after the other; those of several partitions may be in flight at once, and share flushes.
+// partition must come one after the other; commits of different partitions may be in flight at the same time, and share flushes.
 //
-// ErrFenced: one of the partitions is not this peer's any more, or is again and Since says that it was given back meanwhile; nothing was committed. ErrUnavailable: certainly nothing was.
-// eventlog.ErrUnsure: perhaps it was; to commit the same or more again is harmless.
+// ErrFenced: one of the partitions is not this peer's any more, or Since shows that it was given back and got again; nothing was committed. ErrUnavailable: certainly nothing was committed.
+// eventlog.ErrUnsure: perhaps they were committed; to commit the same or more again is harmless.
 //
-// Batches are appended in the same entry. Then the first offset needs Metadata that was never used before: by it a commit that has happened is
-// known when it is tried again, by this call or after it, and nothing is appended twice. That costs a trip more.
+// Batches are appended in the same entry. Then the first offset needs Metadata that was never used before: by it a repeated commit, in this
+// call or a later one, recognises that it has happened already, and appends nothing twice. That costs one more trip.
 func (p *Peer) Commit(ctx context.Context, offsets []Committed, batches ...eventlog.Batch) error {
 	if len(offsets) == 0 && len(batches) == 0 {
 		return nil
@@ -66,7 +66,7 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, batches []eventl
 			return err
 		}
 		if len(batches) > 0 {
-			// A commit in flight checks a version that the group has left. So what is not in the store now never will be.
+			// A commit in flight checks an old version of the group. So if its offset is not in the store now, it never will be.
 			kept, err := p.kept(ctx, offsets[0])
 			if err != nil {
 				return err
@@ -95,7 +95,7 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, batches []eventl
 				return err
 			}
 			if fenceErr := p.fence(ctx); fenceErr != nil {
-				return fmt.Errorf("%w (%v)", err, fenceErr) // whatever it was: the third outcome is not told as the second
+				return fmt.Errorf("%w (%v)", err, fenceErr) // whatever fenceErr is, the commit's outcome stays unknown
 			}
 		case errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrClosed):
 			return fmt.Errorf("%w (%w)", ErrUnavailable, err)
@@ -184,10 +184,10 @@ func (p *Peer) refresh(ctx context.Context, seen eventlog.Version) error {
 func (p *Peer) commitUnsure(version eventlog.Version) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unsure = max(p.unsure, version) // of several on their way, the last may be told of first; the group moved past the others
+	p.unsure = max(p.unsure, version) // the newest of several commits may be reported first; the others' versions are in the past
 }
 
-// fence moves the group on, so that commits whose outcome is unknown have happened, or never will.
+// fence increments the group's version, so that commits of unknown outcome have either happened, or never will.
 func (p *Peer) fence(ctx context.Context) error {
 	if err := p.take(ctx); err != nil {
 		return err
@@ -206,11 +206,11 @@ func (p *Peer) hasUnsureCommit() bool {
 	return p.unsure != 0 && p.unsure == p.group.version
 }
 
-// fill learns the positions of what the peer was given: one trip, and one per thousand offsets of the group; two more where nothing is
-// committed yet. Until then the peer has it and does not show it. Nobody else commits there any more: who did before had to give it back first,
-// or is refused. ErrStale: others changed the group, or began in the same topic, meanwhile; it may be tried again.
+// fill reads the positions of new partitions: one trip, and one per thousand offsets of the group; two more if nothing is committed
+// yet. Until then Assignment does not show these partitions. No other peer can commit in them any more: the peer before gave them back, or its
+// commits are refused. ErrStale: meanwhile other peers changed the group, or began in the same topic; it may be tried again.
 func (p *Peer) fill(ctx context.Context) error {
-	// Asked back before it was ever shown.
+	// Another peer waits for partitions that Assignment has not shown yet.
 	if stray := p.unfilled(peerMember.getRevoking); len(stray) > 0 {
 		if err := p.release(ctx, stray); err != nil {
 			return err
@@ -243,7 +243,7 @@ func (p *Peer) fill(ctx context.Context) error {
 	for _, tp := range given {
 		topic, err := p.log.TopicByID(tp.Topic)
 		if err != nil || int(tp.Partition) >= len(topic.Partitions) {
-			continue // the topic is gone, or grew in another process; the next meeting tells
+			continue // the topic is gone, or grew in another process; the next poll finds out
 		}
 		a := &Assigned{Topic: topic.Name, TopicPartition: tp, Log: topic.Partitions[tp.Partition], Epoch: epoch, Since: r.generation}
 		position, known := committed[tp]
@@ -252,7 +252,7 @@ func (p *Peer) fill(ctx context.Context) error {
 		case !known:
 			fresh = append(fresh, a)
 			starts = p.addStarts(starts, topic, tp, begun[tp.Topic])
-		case is && key.Offset == position && p.remembers(a.Log, key.LeaderEpoch): // else SQL committed it, or nobody knows
+		case is && key.Offset == position && p.remembers(a.Log, key.LeaderEpoch): // otherwise SQL committed it, or the epoch is unknown
 			a.Epoch = key.LeaderEpoch
 		}
 		grants = append(grants, a)
@@ -278,15 +278,15 @@ func (p *Peer) fill(ctx context.Context) error {
 	return nil
 }
 
-// remembers reports whether the log can tell where a leader epoch ended, or has not heard of it yet. Of an epoch that it forgot it would name an end
-// that is too low, by any amount.
+// remembers reports whether the log knows where a leader epoch ended, or has not heard of the epoch yet. For an epoch that it forgot it would return an
+// end that is too low, by any amount.
 func (p *Peer) remembers(of eventlog.Partition, epoch int32) bool {
 	found, _, known := p.log.EpochEnd(of, epoch, 0)
 	return epoch >= 0 && (!known || found == epoch)
 }
 
-// doubted lists the partitions of which the keys alone do not say where the group is: those given, and, of topics in which no key says that the group has
-// begun, all.
+// doubted lists the partitions for which Beside must be asked where the group is: those given and, if no key says that the group has begun in a topic,
+// all of that topic.
 func (p *Peer) doubted(committed map[TopicPartition]eventlog.Offset, given []TopicPartition) []TopicPartition {
 	if p.beside == nil {
 		return nil
@@ -322,8 +322,8 @@ type start struct {
 	end  bool
 }
 
-// addStarts adds where the group begins as this peer was given a partition in which the group has no position. In a topic that is new to it, it
-// begins in all partitions at once. So where it has begun, a partition without a position is younger than that.
+// addStarts adds where the group begins, for a partition of this peer in which the group has no position. In a topic that is new to the group, it
+// begins in all partitions in one step. So if it has begun in a topic, a partition without a position was added later.
 func (p *Peer) addStarts(starts []start, topic eventlog.Topic, tp TopicPartition, begun bool) []start {
 	if begun {
 		return append(starts, start{tp, topic.Name, topic.Partitions[tp.Partition], false})
@@ -338,8 +338,8 @@ func (p *Peer) addStarts(starts []start, topic eventlog.Topic, tp TopicPartition
 	return starts
 }
 
-// begin finds the offsets of where the group begins, and commits them at once: so all see how far it is behind, and what comes before the first commit is
-// not lost if the peer dies. A topic that is being deleted has −1.
+// begin finds the offsets at which the group begins, and commits them immediately: so its lag is known, and records that come before its first commit are
+// not skipped if the peer dies. A topic that is being deleted has −1.
 func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases map[TopicPartition]int64, epoch int32) (map[TopicPartition]eventlog.Offset, error) {
 	if len(starts) == 0 {
 		return nil, nil
@@ -368,11 +368,11 @@ func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases ma
 			begins[s.TopicPartition] = found[i].Bounds.First
 		}
 		pin := Committed{TopicPartition: s.TopicPartition, Name: s.name, Offset: begins[s.TopicPartition], LeaderEpoch: epoch}
-		if base, known := bases[s.TopicPartition]; known { // what is committed beside it meanwhile counts
+		if base, known := bases[s.TopicPartition]; known { // offsets that SQL commits meanwhile count
 			pin.Metadata = p.beside.Mark(pin.Offset, Position{Offset: -1, Base: base})
 		}
 		pins = append(pins, pin)
-		checks = append(checks, eventlog.Check{Key: OffsetKey(p.cfg.Group, s.TopicPartition)}) // there is none: not even one that is on its way
+		checks = append(checks, eventlog.Check{Key: OffsetKey(p.cfg.Group, s.TopicPartition)}) // the key does not exist: not even a commit in flight has put it
 	}
 	if len(pins) == 0 {
 		return begins, nil
@@ -388,7 +388,7 @@ func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases ma
 	return begins, nil
 }
 
-// unfilled lists what the peer has and knows no position of.
+// unfilled lists the peer's partitions whose positions it does not know.
 func (p *Peer) unfilled(part func(peerMember) []TopicPartition) (out []TopicPartition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -144,9 +144,9 @@ func assignStable(members []peerMember, topics []topicSize) []peerMember {
 }
 
 // liveMembers returns the members with a recent heartbeat, and new peers. For each evicted peer it adds a put that deletes its
-// heartbeat key, and a check that the peer has not sent another.
+// heartbeat key, and a check that the peer has not sent another heartbeat.
 func (p *Peer) liveMembers(members []peerMember, signs []heartbeat) (alive []peerMember, heartbeats eventlog.Entry) {
-	// A full group evicts without the grace period: else short-lived joiners could fill it for good.
+	// A full group evicts without the grace period: otherwise short-lived joiners could fill it for good.
 	full := len(signs) > peersMax
 	dead := func(s heartbeat) bool { return s.dead() && s.id != p.id && (full || p.graceElapsed(s)) }
 	last := make(map[string]heartbeat)
@@ -271,7 +271,7 @@ func (p *Peer) write(ctx context.Context, next membership, with eventlog.Entry) 
 	return next, err
 }
 
-// adopt makes r this peer's view of the group. Lost partitions leave the assignment at once; new ones join it when fill has read
+// adopt makes r this peer's view of the group. Lost partitions leave the assignment immediately; new ones join it when fill has read
 // their positions.
 func (p *Peer) adopt(r membership) {
 	me, member := r.find(p.id)
@@ -300,7 +300,7 @@ func (p *Peer) membership() membership {
 	return p.group
 }
 
-// change applies edit, reassigns and commits: one store call if the known state is current; else it reads and retries. edit returns
+// change applies edit, reassigns and commits: one store call if the known state is current; otherwise it reads and retries. edit returns
 // false if there is nothing to do. ErrFenced: this peer is no longer a member.
 func (p *Peer) change(ctx context.Context, edit func([]peerMember) ([]peerMember, bool), puts ...eventlog.Put) error {
 	r := p.membership()

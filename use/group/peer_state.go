@@ -17,11 +17,11 @@ import (
 
 // The keys of a group of peers:
 //
-//	group/state/<group>          the members, and what each of them has: the truth, changed by whoever sees that it no longer fits
-//	group/member/<group>/<peer>  one peer's sign of life, put anew every Heartbeat; its age by the store's clock is the peer's silence
+//	group/state/<group>          the members, and the partitions of each; it is changed by any peer that sees that it no longer fits
+//	group/member/<group>/<peer>  one peer's heartbeat, put again every Heartbeat; its age, by the store's clock, is how long the peer is silent
 //
-// A partition is given to a member in the state, and leaves it in two ways only: the member gives it back, or the group takes the member
-// for dead. So a member may act on a state that it read a while ago, as long as its commits check that the state's version is the one it knows.
+// The state gives a partition to a member, and takes it away in two cases only: the member gives it back, or the group evicts the
+// member. So a member may act on a state that it read a while ago, as long as its commits check that the state's version is the one it knows.
 const (
 	// peerProtocol is the protocol type of a group of peers, in the store.
 	peerProtocol = "weir"

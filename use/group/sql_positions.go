@@ -11,15 +11,15 @@ import (
 // decides which of the two counts:
 //
 //   - A key without a mark overrides what SQL committed: a client of another protocol put it, or a reset of the group.
-//   - A key with a mark goes on with what was committed before. Of the two, the farther one counts. So who commits such a key, from however
-//     old a view, takes nothing back that was committed beside it meanwhile.
+//   - A key with a mark continues from what was committed before. Of the key's offset and SQL's, the higher one counts. So a commit of such
+//     a key takes back nothing that SQL has committed meanwhile, however old its view is.
 type Beside interface {
 	// Positions returns the group's committed offsets in some partitions.
 	Positions(ctx context.Context, group string, of []TopicPartition) ([]Position, error)
 	// Mark returns the metadata of a key that continues from a position.
 	Mark(next eventlog.Offset, from Position) string
-	// Carried returns nil once the keys have all that the group had committed there. The error matches eventlog.ErrUnavailable where
-	// that does not come about within a few seconds.
+	// Carried returns nil once the keys have all offsets that the group has committed there. The error matches eventlog.ErrUnavailable if
+	// that takes longer than a few seconds.
 	Carried(ctx context.Context, group string) error
 }
 
@@ -29,7 +29,7 @@ type Position struct {
 	Base   int64           // what the next position is based on; only Beside interprets it
 }
 
-// placed replaces the keys' offsets by what counts with SQL's, and returns the bases: one store call.
+// placed replaces the keys' offsets by those that count together with SQL's, and returns the bases: one store call.
 func (p *Peer) placed(ctx context.Context, committed map[TopicPartition]eventlog.Offset, of []TopicPartition) (map[TopicPartition]int64, error) {
 	if p.beside == nil || len(of) == 0 {
 		return nil, nil

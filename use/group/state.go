@@ -26,7 +26,7 @@ const (
 	stateMax = 8 << 20
 	// loadTimeout bounds the wait for the store when a group is read.
 	loadTimeout = 10 * time.Second
-	// saveTimeout bounds the wait for the store when a group's state changes. The group stands still meanwhile.
+	// saveTimeout bounds the wait for the store when a group's state changes. The group is locked meanwhile.
 	saveTimeout = 5 * time.Second
 )
 
@@ -134,7 +134,7 @@ func (g *group) save(ctx context.Context) error {
 	return nil
 }
 
-// forgetGhosts adds to an entry the deletion of dead peers' heartbeat keys, unless one of them sent another meanwhile.
+// forgetGhosts adds to an entry the deletion of dead peers' heartbeat keys. The entry is refused if one of them sent another heartbeat meanwhile.
 func (g *group) forgetGhosts(e *eventlog.Entry) {
 	for _, s := range g.deadPeers {
 		key := memberKey(g.name, s.id)
@@ -143,8 +143,8 @@ func (g *group) forgetGhosts(e *eventlog.Entry) {
 	}
 }
 
-// write commits an entry if the group's state is still as it is known here. Time that the store takes is not counted against the
-// members, whose heartbeats waited outside.
+// write commits an entry if the group's state is still as it is known here. The time that the store takes extends the members'
+// sessions, since their heartbeats wait for the lock meanwhile.
 func (g *group) write(ctx context.Context, e eventlog.Entry) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 	defer cancel()
@@ -162,7 +162,7 @@ func (g *group) write(ctx context.Context, e eventlog.Entry) error {
 	return nil
 }
 
-// refused says what an entry that the log did not take means for the group.
+// refused handles the error of an entry: if the group in the store may have changed, it drops what memory holds of it.
 func (g *group) refused(err error) error {
 	switch {
 	case errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrClosed):

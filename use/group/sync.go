@@ -11,7 +11,7 @@ import (
 )
 
 type (
-	// Sync asks for a member's assignment. The leader's brings everybody's.
+	// Sync asks for a member's assignment. The leader's Sync brings the assignments of all members.
 	Sync struct {
 		Group, Member, Instance string
 		Generation              int32
@@ -54,7 +54,7 @@ func (c *Coordinator) Sync(ctx context.Context, r Sync) (Synced, error) {
 		return err
 	})
 	if errors.Is(err, ErrLoading) {
-		// As Kafka answers: whatever round the member was in is lost, and it begins a new one.
+		// As Kafka answers: the rebalance that the member was in is lost, and it begins a new one.
 		return Synced{}, fmt.Errorf("sync with group %q: %w (%w)", r.Group, ErrRebalancing, err)
 	}
 	if wait == nil {
@@ -103,10 +103,10 @@ func (g *group) sync(ctx context.Context, r Sync) (chan answer[Synced], Synced, 
 }
 
 // assign stores the leader's assignment and hands it out. Nobody learns of a generation's assignment before the store has it,
-// so no two generations of one number can differ in it.
+// so two generations of the same number cannot have different assignments.
 func (g *group) assign(ctx context.Context, assignments map[string][]byte) {
 	for _, m := range g.members {
-		m.assignment = nil // that of the generation before
+		m.assignment = nil // the assignment of the generation before
 	}
 	g.uncounted = true
 	err := g.reserveAssignments(g.members[g.leader], assignments)
@@ -159,8 +159,8 @@ func (g *group) abandonSync(wait chan answer[Synced]) {
 	}
 }
 
-// Heartbeat keeps a member's session. ErrRebalancing asks it to join again. While the group cannot be read, nobody is told
-// off, as in Kafka.
+// Heartbeat keeps a member's session. ErrRebalancing asks it to join again. While the group cannot be read, every heartbeat
+// is accepted, as in Kafka.
 func (c *Coordinator) Heartbeat(ctx context.Context, r Beat) error {
 	if r.Group == "" {
 		return fmt.Errorf("%w: it is empty", ErrInvalidGroup)
@@ -230,9 +230,9 @@ func (g *group) letGo(ctx context.Context, leavers []Leaver) ([]error, error) {
 	if len(g.members) < before {
 		g.changed(ctx, "members left")
 	} else {
-		g.tryCompleteJoin(ctx) // it may have waited for one that only had its member id
+		g.tryCompleteJoin(ctx) // the join phase may have waited for a client that only had its member id
 	}
-	if g.overtaken { // the members that left are not ours to let go: the store still has them
+	if g.overtaken { // another process owns the group: the store still has the members that left
 		return nil, fmt.Errorf("leave group %q: %w (%w)", g.name, ErrMoved, eventlog.ErrStale)
 	}
 	return errs, nil

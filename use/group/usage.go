@@ -7,9 +7,9 @@ const (
 	memberOverhead = 512
 	// protocolOverhead is about what a protocol takes beside its name and metadata.
 	protocolOverhead = 64
-	// hostShare: the members of one client host, the ids that it asked for and the assignments that it brought have at most this part of what all
-	// others leave of Config.MembersBytes; its members are in at most this part of the groups that the members of others leave of Config.GroupsMax.
-	// So there is always room for one more host, however greedy a few are.
+	// hostShare: members of one client host, the ids that it asked for and the assignments that it brought take at most one half of the bytes that
+	// the other hosts leave of Config.MembersBytes; its members are in at most one half of the groups that the others leave of Config.GroupsMax.
+	// So there is always room for one more host, however much a few hosts take.
 	hostShare = 2
 )
 
@@ -31,7 +31,7 @@ func (g *group) recount() {
 	for _, m := range g.members {
 		add(m.clientHost, 1, memory(m.bytes(), m.protocols))
 		if leader != nil {
-			add(leader.clientHost, 0, len(m.assignment)) // who leads, brought it
+			add(leader.clientHost, 0, len(m.assignment)) // the leader brought it
 		} else {
 			add(m.clientHost, 0, len(m.assignment))
 		}
@@ -49,7 +49,7 @@ func memory(bytes int, protocols []Protocol) int {
 	return bytes + memberOverhead + len(protocols)*protocolOverhead
 }
 
-// account replaces what is counted of a group. c.mu is held.
+// account replaces what is counted for a group. c.mu is held.
 func (c *Coordinator) account(g *group, now map[string]usage) {
 	for host, u := range g.counted {
 		c.count(host, usage{-u.groups, -u.bytes})
@@ -93,8 +93,8 @@ func (g *group) reserveAssignments(leader *member, assignments map[string][]byte
 	return g.reserve("sync with", leader.clientHost, usage{bytes: need})
 }
 
-// reserve counts what a host is about to add to the group, until the next recount, or refuses it. The error is one that Kafka's clients wait and
-// try again after: COORDINATOR_NOT_AVAILABLE. GROUP_MAX_SIZE_REACHED ends a consumer, and other groups are not its fault
+// reserve counts what a host is about to add to the group, until the next recount, or refuses it. After the error, COORDINATOR_NOT_AVAILABLE,
+// Kafka's clients wait and try again. GROUP_MAX_SIZE_REACHED would end the consumer, although other groups are the cause
 // (AbstractCoordinator.JoinGroupResponseHandler, SyncGroupResponseHandler).
 func (g *group) reserve(verb, clientHost string, need usage) error {
 	g.recount()
@@ -130,8 +130,8 @@ func (g *group) reserve(verb, clientHost string, need usage) error {
 	return nil
 }
 
-// makeSpace evicts groups until there is space for so many bytes of members: the least recently used first, none that takes nothing, and none at all
-// if that is not enough. c.mu is held.
+// makeSpace evicts groups until there is space for so many bytes of members: the least recently used first. It skips groups that take no
+// bytes, and evicts none if all would not be enough. c.mu is held.
 func (c *Coordinator) makeSpace(bytes int) bool {
 	over := c.bytes + bytes - c.cfg.MembersBytes
 	var evicted []*group
