@@ -16,7 +16,7 @@ const (
 	freshFor = 2 * time.Second
 	// freshForUnknown is the same for a key that the snapshot does not have: it may have been made just now.
 	freshForUnknown = 250 * time.Millisecond
-	// patience is how old a snapshot may be while another caller reads a newer one: nobody else has to wait for that.
+	// patience is how old a snapshot may be for a caller that does not wait while another caller reads a newer one.
 	patience = 5 * time.Second
 	// staleMax is how long the last snapshot is used while the store is unavailable.
 	staleMax = 10 * time.Minute
@@ -30,7 +30,7 @@ const (
 type snapshot struct {
 	keys  map[string]held
 	at    time.Time // when the store was read
-	tried time.Time // when it was last tried
+	tried time.Time // when reading the store was last tried
 	err   error     // of the last try
 }
 
@@ -52,7 +52,7 @@ func (k *Keys) Check(ctx context.Context, secret string) (Identity, error) {
 			return Identity{}, err
 		}
 	}
-	h := s.keys[id] // of one that is not there the sum is zero, which no secret has
+	h := s.keys[id] // if there is no such key the sum is zero, which no secret has
 	sum := sha256.Sum256([]byte(secret))
 	if subtle.ConstantTimeCompare(sum[:], h.sum[:]) != 1 {
 		return Identity{}, fmt.Errorf("%w: its id is %s", ErrUnknown, id)
@@ -61,8 +61,8 @@ func (k *Keys) Check(ctx context.Context, secret string) (Identity, error) {
 	return Identity{h.Key}, h.state()
 }
 
-// Still returns nil while the key of an identity that Check returned is valid, and for Everybody while there are no keys. Else it is
-// an error of Check.
+// Still returns nil while the key of an identity that Check returned is valid, and for Everybody while there are no keys. Otherwise it
+// returns an error of Check.
 func (k *Keys) Still(ctx context.Context, id Identity) error {
 	s, err := k.snapshot(ctx, freshFor)
 	switch {
@@ -120,14 +120,14 @@ func (k *Keys) snapshot(ctx context.Context, fresh time.Duration) (*snapshot, er
 		k.asking.Lock() // for askMax at most
 	}
 	defer k.asking.Unlock()
-	if s = k.last.Load(); time.Since(s.tried) >= fresh { // nobody was faster
+	if s = k.last.Load(); time.Since(s.tried) >= fresh { // no other caller read it meanwhile
 		s = k.ask(ctx, s)
 		k.last.Store(s)
 	}
 	return s.usable()
 }
 
-// ask reads the keys. When the store does not answer the old ones stay.
+// ask reads the keys. If the store does not answer, the old keys stay.
 func (k *Keys) ask(ctx context.Context, old *snapshot) *snapshot {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askMax)
 	defer cancel()

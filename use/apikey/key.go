@@ -45,13 +45,13 @@ var (
 type Spec struct {
 	Name    string    // for people; several keys may share one
 	Access  []Access  // at least one
-	From    time.Time // not good before; zero: good at once
-	Expires time.Time // not good from then on; zero: never
+	From    time.Time // valid from then on; zero: immediately
+	Expires time.Time // valid before then; zero: for ever
 
-	// The key is good for topics whose names begin with one of Topics, and for consumer groups whose names begin with one of Groups. What
-	// is for all has to say so. Without Groups, and without AllGroups, the groups are those that begin as Topics do. It is good for work queues
-	// whose names begin with one of Queues; without these, and without AllQueues, for those that begin as Topics do, or for all with AllTopics and
-	// AllGroups. A key may be for queues alone: their topics are reached through them.
+	// The key is for topics whose names begin with one of Topics, and for consumer groups whose names begin with one of Groups; AllTopics and
+	// AllGroups mean all. Without Groups and AllGroups, Topics are also the prefixes of groups. The key is for work queues whose names begin with
+	// one of Queues; AllQueues means all. Without Queues and AllQueues, Topics are also the prefixes of queues, and with AllTopics and AllGroups
+	// the key is for all queues. A key may be for queues only: it reaches their topics through the queues.
 	Topics, Groups, Queues          []string
 	AllTopics, AllGroups, AllQueues bool
 }
@@ -162,7 +162,7 @@ func (k Key) state(age time.Duration) error {
 // Identity is the caller: a key, or Everybody.
 type Identity struct{ key Key }
 
-// Everybody is the caller where no keys are required. It may do everything.
+// Everybody is the caller if no keys are required. It may do everything.
 var Everybody = Identity{Key{Access: []Access{Admin}, AllTopics: true, AllGroups: true, AllQueues: true}}
 
 // ID is the key's; empty for Everybody.
@@ -190,10 +190,10 @@ func (id Identity) MayQueue(a Access, queue string) bool {
 	return id.Has(a) && (id.key.AllQueues || begins(queue, id.key.Queues))
 }
 
-// GroupPrefixes are how the names of the consumer groups begin that the key reaches; "" for all. None begins with another.
+// GroupPrefixes returns the prefixes of the consumer groups that the key is for; "" for all. No prefix begins with another prefix.
 func (id Identity) GroupPrefixes() []string { return prefixes(id.key.AllGroups, id.key.Groups) }
 
-// QueuePrefixes are how the names of the work queues begin that the key reaches; "" for all. None begins with another.
+// QueuePrefixes returns the prefixes of the work queues that the key is for; "" for all. No prefix begins with another prefix.
 func (id Identity) QueuePrefixes() []string { return prefixes(id.key.AllQueues, id.key.Queues) }
 
 func prefixes(all bool, some []string) []string {
@@ -209,7 +209,7 @@ func prefixes(all bool, some []string) []string {
 	return apart
 }
 
-// begins tells whether a name begins with one of some prefixes. With an empty one none does.
+// begins reports whether a name begins with one of the prefixes. An empty prefix matches no name.
 func begins(name string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return prefix != "" && strings.HasPrefix(name, prefix) })
 }

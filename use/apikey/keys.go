@@ -36,7 +36,7 @@ type Store interface {
 	List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error)
 }
 
-// Keys are the API keys in a store. All methods may be called at once.
+// Keys are the API keys in a store. Methods may be called concurrently.
 type Keys struct {
 	store  Store
 	logger *slog.Logger
@@ -45,7 +45,7 @@ type Keys struct {
 	asking sync.Mutex // held by whoever asks the store for a newer snapshot
 }
 
-// New returns the keys in a store. The logger hears of those that cannot be read.
+// New returns the keys in a store. Keys that cannot be read are logged.
 func New(store Store, logger *slog.Logger) *Keys {
 	k := &Keys{store: store, logger: logger}
 	k.last.Store(&snapshot{})
@@ -57,7 +57,7 @@ type held struct {
 	Key
 	sum     [sha256.Size]byte
 	version eventlog.Version
-	age     time.Duration // since it was made or, if it is revoked, since then
+	age     time.Duration // since it was made; of a revoked key, since it was revoked
 	damaged bool          // its value cannot be read
 }
 
@@ -70,14 +70,14 @@ func (h held) state() error {
 }
 
 // Create makes a key, durably, and returns its secret, weir_<id>_<52 letters and digits>, which nobody can find out later. Servers know
-// the key within freshFor. ErrTooMany when there are too many; *eventlog.InvalidError when the key may not look like this.
+// the key within freshFor. ErrTooMany if there are too many; *eventlog.InvalidError if the key is not allowed.
 func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 	now := time.Now().UTC().Truncate(time.Second)
 	if err := s.check(now); err != nil {
 		return Key{}, "", fmt.Errorf("create an API key: %w", err)
 	}
 	if len(s.Groups) == 0 && !s.AllGroups {
-		s.Groups = s.Topics // kept with the key, so that it opens what `weir key list` says
+		s.Groups = s.Topics // kept with the key, so that its rights are those that `weir key list` shows
 	}
 	if !s.forQueues() {
 		s.Queues, s.AllQueues = s.Topics, s.AllTopics && s.AllGroups
@@ -151,7 +151,7 @@ func (k *Keys) List(ctx context.Context) ([]Listed, error) {
 // Revoke makes a key invalid, durably; running servers know it within freshFor. Revoking it again is harmless. ErrUnknown if there
 // is no such key.
 func (k *Keys) Revoke(ctx context.Context, id string) (Key, error) {
-	const attempts = 3 // against others who revoke the same key
+	const attempts = 3 // other calls may revoke the same key meanwhile
 	var err error
 	for range attempts {
 		var key Key

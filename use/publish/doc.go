@@ -1,5 +1,5 @@
-// Package publish turns events into records: it finds the topic, chooses the partition, holds the event to the topic's limits and
-// makes it durable. The doors for people without a Kafka client (HTTP, the Go library) publish through it.
+// Package publish turns events into records: it finds the topic, chooses the partition, checks the event against the topic's limits
+// and makes it durable. The doors for people without a Kafka client (HTTP, the Go library) publish through it.
 //
 // A single event, or many for one partition, is gathered with those of other callers into shared batches. Events for
 // several partitions or topics become one eventlog.Entry: all are published, or none.
@@ -9,5 +9,5 @@
 //	publish/once/<key>     what was published, and where; escaped as in a URL path, with "<topic id>/" before a key that belongs to a topic
 //	publish/once/<key>/<n> where the events of the n-th other partition went
 //
-// So a repetition is recognised by any process, also after a crash. Publisher.Run forgets keys in time.
+// So a repetition is recognised by any process, also after a crash. Publisher.Run deletes old keys.
 package publish

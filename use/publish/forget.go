@@ -13,14 +13,14 @@ import (
 // prefix begins the keys in the store of idempotency keys.
 const prefix = "publish/once/"
 
-// swept is the key whose age tells when a process last began to look for old keys.
+// swept is the key whose age shows when a process last began to look for old keys.
 const swept = "publish/swept"
 
 const (
-	sweepsPerAge = 24          // how often old keys are looked for within Config.IdempotencyAge,
-	sweepOften   = time.Second // but not more often than that,
-	sweepSeldom  = time.Hour   // and not less often than that
-	forgetMax    = 100         // how many keys are read, and forgotten, at a time: a note has 150 kB at most
+	sweepsPerAge = 24          // how often a process looks for old keys within Config.IdempotencyAge
+	sweepOften   = time.Second // the shortest time between two such sweeps
+	sweepSeldom  = time.Hour   // the longest time between two such sweeps
+	forgetMax    = 100         // how many keys are read, and deleted, at a time: a note has 150 kB at most
 )
 
 // Run forgets idempotency keys that are older than Config.IdempotencyAge, by the store's clock, until ctx ends. Any number of
@@ -84,7 +84,7 @@ func (p *Publisher) forget(ctx context.Context) error {
 // old returns the entry that forgets a key with all its parts, if it is time for that.
 func (p *Publisher) old(kv eventlog.KeyValue) (e eventlog.Entry, old bool) {
 	if kv.Age <= p.cfg.IdempotencyAge || strings.Contains(kv.Key[len(prefix):], "/") {
-		return e, false // young, or one that goes with the key that it belongs to
+		return e, false // it is young, or a part, which is deleted with the key that it belongs to
 	}
 	n, _, err := parseNote(string(kv.Value))
 	if err != nil {
@@ -98,7 +98,7 @@ func (p *Publisher) old(kv eventlog.KeyValue) (e eventlog.Entry, old bool) {
 	return e, true
 }
 
-// forgotten waits for the outcomes. Another process may have been quicker.
+// forgotten waits for the outcomes. Another process may have been first.
 func forgotten(ctx context.Context, under []*eventlog.Ticket) (err error) {
 	for _, t := range under {
 		if _, e := t.Wait(ctx); e != nil && !errors.Is(e, eventlog.ErrStale) {

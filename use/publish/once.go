@@ -34,10 +34,10 @@ const onceTries = 4
 const onceMax = 10_000
 
 // PublishOnce is Publish under an idempotency key. A repetition with the same events within Config.IdempotencyAge, from any process,
-// publishes nothing and returns the first call's result with repeated true. With other events it is ErrKeyReused. Of two calls at
-// once one waits for the other and is the repetition. A key has 1 to 512 bytes, and one call at most 10,000 events.
+// publishes nothing and returns the first call's result with repeated true. With other events it is ErrKeyReused. Of two
+// concurrent calls one is the first, and the other is the repetition. A key has 1 to 512 bytes, and one call at most 10,000 events.
 //
-// After eventlog.ErrUnsure call it again with the same key and events: that tells what happened, or publishes.
+// After eventlog.ErrUnsure call it again with the same key and events: that returns what happened, or publishes.
 func (p *Publisher) PublishOnce(ctx context.Context, key string, events ...Event) (placed []Placed, repeated bool, err error) {
 	return p.publishOnce(ctx, scope{key: key}, events)
 }
@@ -87,7 +87,7 @@ func (p *Publisher) publishOnce(ctx context.Context, in scope, events []Event) (
 		case errors.Is(lookErr, eventlog.ErrUnknownTopic):
 			return nil, false, lookErr
 		case lookErr != nil && !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrClosed):
-			// Events that are refused for good now may have been published before: only the key tells.
+			// Events that are refused for good now may have been published before: only the key shows that.
 			return nil, false, fmt.Errorf("publish under idempotency key %q: %v, and what was published under it before could not be read: %w", in.key, err, lookErr)
 		case !errors.Is(err, eventlog.ErrStale):
 			return nil, false, err
@@ -100,7 +100,7 @@ func (p *Publisher) publishOnce(ctx context.Context, in scope, events []Event) (
 type once struct {
 	key    string
 	digest string
-	topic  eventlog.Topic // that the key belongs to, as this process knows it; or none
+	topic  eventlog.Topic // the topic that the key belongs to, as this process knows it; or none
 }
 
 func (p *Publisher) once(ctx context.Context, in scope, digest string) (o once, err error) {
@@ -119,7 +119,7 @@ func (p *Publisher) once(ctx context.Context, in scope, digest string) (o once, 
 // bound reports whether the key belongs to a topic.
 func (o once) bound() bool { return o.topic.Version != 0 }
 
-// publishFirst publishes the events and puts the key if it does not exist; else it is eventlog.ErrStale.
+// publishFirst publishes the events and puts the key, if the key does not exist; otherwise the error is eventlog.ErrStale.
 func (p *Publisher) publishFirst(ctx context.Context, o once, events []Event) ([]Placed, error) {
 	pl, err := p.plan(ctx, events)
 	if err != nil {
@@ -142,7 +142,7 @@ func (p *Publisher) publishFirst(ctx context.Context, o once, events []Event) ([
 }
 
 // puts notes what was published and where. The store adds the offsets. The version is the time, so that a key that
-// was forgotten and came back is not taken for the old one.
+// was deleted and put again is not taken for the old one.
 func (o once) puts(pl *plan, first []int) []eventlog.Put {
 	version := eventlog.Version(time.Now().UnixMicro())
 	puts := make([]eventlog.Put, len(pl.batches))
@@ -157,7 +157,7 @@ func (o once) puts(pl *plan, first []int) []eventlog.Put {
 	return puts
 }
 
-// part returns the key that holds the first offset in partition i.
+// part returns the key that holds the first offset in the i-th partition of the call.
 func (o once) part(i int) string {
 	if i == 0 {
 		return o.key
@@ -215,7 +215,7 @@ func (p *Publisher) recallParts(ctx context.Context, o once, version eventlog.Ve
 	err = p.log.ListAll(ctx, o.key+"/", func(kv eventlog.KeyValue) error {
 		i, err := strconv.Atoi(kv.Key[len(o.key)+1:])
 		if err != nil || i < 1 || i >= len(at) || kv.Version != version {
-			return nil // of a later call, when the one looked for was forgotten
+			return nil // of a later call: the key that is searched for was deleted
 		}
 		base, err := parseBase(string(kv.Value))
 		if err != nil {
@@ -260,7 +260,7 @@ func digest(events []Event) string {
 
 type digester struct{ hash.Hash }
 
-// number has a fixed length and field names its own, so that no two lists of events make the same bytes.
+// number writes a fixed length, and field writes its length first, so that no two lists of events make the same bytes.
 func (d digester) number(n int64) { d.Write(binary.BigEndian.AppendUint64(nil, uint64(n))) }
 
 func (d digester) field(b []byte) {

@@ -22,13 +22,13 @@ func Default(e *Event, n int) int32 {
 // stay is how many events without a key go to one partition before they move on.
 const stay = 64
 
-// keyless counts events without a key, from anywhere, so that processes which start together do not move together.
+// keyless counts events without a key, from a random number on, so that processes that start together do not move together.
 var keyless atomic.Uint64
 
 func init() { keyless.Store(rand.Uint64()) }
 
-// anywhere chooses by the count of events so far. The multiplication scatters what would else be a round, in which a topic that always
-// has its turn at the same point would always get the same partition.
+// anywhere chooses by the count of events so far. The multiplication scatters the choices: otherwise they would be a fixed round, in which a
+// topic that always has its turn at the same point would always get the same partition.
 func anywhere(n int) int32 {
 	const golden = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
 	spell := (keyless.Add(1) / stay) * golden

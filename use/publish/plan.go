@@ -8,12 +8,12 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// bytesMax bounds the events of one call: they travel to the store, and stay in memory until they are there, as a whole.
+// bytesMax bounds the events of one call: they are sent to the store as a whole, and stay in memory until they are stored.
 const bytesMax = 16 << 20
 
 // plan is the events of one call, by partition.
 type plan struct {
-	batches []*partitionBatch // by first mention
+	batches []*partitionBatch // in the order of their first events
 	where   []int             // each event's index in batches
 }
 
@@ -23,7 +23,7 @@ type partitionBatch struct {
 	number    int32
 	partition eventlog.Partition
 	records   []batch.Record
-	size      int // at least that of one batch of them all
+	size      int // at least the size of one batch with all of them
 }
 
 // plan chooses every event's partition. It refuses all when one is refused, or when there is none.
@@ -87,7 +87,7 @@ func (pl *plan) entry() (e eventlog.Entry, first []int, err error) {
 	return e, first, nil
 }
 
-// within returns where each event is in the entry's batches, given the index of each partition's first.
+// within returns where each event is in the entry's batches, given the index of each partition's first batch.
 func (pl *plan) within(batches []eventlog.Batch, first []int) []Within {
 	next := make([]Within, len(first)) // of each partition
 	for i, b := range first {

@@ -11,10 +11,10 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Event is one record to publish to a topic. Its bytes must not be changed any more once it was handed to a Publisher.
+// Event is one record to publish to a topic. Its bytes must not be changed after it was passed to a Publisher.
 type Event struct {
 	Topic     string
-	TopicID   eventlog.TopicID // the id of the topic that is meant; zero: whichever has the name
+	TopicID   eventlog.TopicID // the id of the topic that is meant; zero: any topic that has the name
 	Partition *int32           // nil: chosen by the partitioner
 	Wish      int32            // for a Config.Partitioner; Default ignores it
 	Key       []byte           // nil: none
@@ -38,7 +38,7 @@ type Config struct {
 	Tracer         eventlog.Tracer // default: no spans
 }
 
-// Publisher publishes events to a log. All methods may be called at once.
+// Publisher publishes events to a log. Methods may be called concurrently.
 type Publisher struct {
 	log *eventlog.Log
 	cfg Config
@@ -56,11 +56,11 @@ func New(log *eventlog.Log, cfg Config) *Publisher {
 	return &Publisher{log: log, cfg: cfg}
 }
 
-// Publish makes all events durable, or none, and says where each rests, in their order. Events of one call that go to the same
+// Publish makes all events durable, or none, and returns where each is stored, in their order. Events of one call that go to the same
 // partition stay neighbours there. The single events of many callers share batches and flushes.
 //
-// These errors refuse the events for good: eventlog.ErrUnknownTopic, eventlog.ErrTooLarge (max.message.bytes of the topic, held against
-// the batch of one event as it is before compression; or all events of the call, which may have 16 MiB), *eventlog.InvalidError.
+// These errors refuse the events for good: eventlog.ErrUnknownTopic, eventlog.ErrTooLarge (the batch of one event, before
+// compression, exceeds the topic's max.message.bytes, or all events of the call exceed 16 MiB), *eventlog.InvalidError.
 // eventlog.ErrUnavailable and eventlog.ErrClosed: certainly not published, and trying again may work. eventlog.ErrUnsure: they may
 // have been published.
 //
@@ -75,7 +75,7 @@ func (p *Publisher) Publish(ctx context.Context, events ...Event) (placed []Plac
 	return placed, err
 }
 
-// stale reports whether events were refused because another process deleted their topic, or created it again. Then it has read the
+// stale reports whether events were refused because another process deleted their topic, or created it again. If so, it has read the
 // catalog again.
 func (p *Publisher) stale(ctx context.Context, err error) bool {
 	return errors.Is(err, eventlog.ErrNoPartition) && p.log.RefreshTopics(ctx) == nil
@@ -110,8 +110,8 @@ func (p *Publisher) publish(ctx context.Context, events []Event) ([]Placed, erro
 // Within says in which of several batches an event is, and as which of its records.
 type Within struct{ Batch, Record int }
 
-// PublishWith is Publish with the caller's commit, which appends the batches, and whatever else belongs to them, all or none; in tells where each event
-// is in them. commit is called again if a topic was deleted and created again meanwhile.
+// PublishWith is Publish with the caller's commit, which appends the batches, and whatever else belongs to them, all or none; in says where each event
+// is in the batches. commit is called again if a topic was deleted and created again meanwhile.
 func (p *Publisher) PublishWith(ctx context.Context, commit func(ctx context.Context, batches []eventlog.Batch, in []Within) error, events ...Event) (err error) {
 	ctx, end := p.cfg.Tracer.Start(ctx, "publish", p.spanOf(events))
 	defer func() { end(err) }()
@@ -134,7 +134,7 @@ func (p *Publisher) publishWith(ctx context.Context, commit func(context.Context
 	return commit(ctx, e.Batches, pl.within(e.Batches, first))
 }
 
-// publishOne is publish for the one event that most calls have, at the cost of eventlog.Log.Publish.
+// publishOne is publish for a single event, as most calls have: it costs no more than eventlog.Log.Publish.
 func (p *Publisher) publishOne(ctx context.Context, e *Event) ([]Placed, error) {
 	t, err := p.target(ctx, e)
 	if err != nil {
@@ -147,8 +147,8 @@ func (p *Publisher) publishOne(ctx context.Context, e *Event) ([]Placed, error) 
 	return []Placed{{Partition: t.number, Offset: base}}, nil
 }
 
-// epoch reports whether the event is of the first millisecond of 1970, for which a loose record has no timestamp: 0 stands
-// for the present there.
+// epoch reports whether the event's time is the first millisecond of 1970. A loose record cannot have that time: there the timestamp
+// 0 means now.
 func (e *Event) epoch() bool { return !e.Time.IsZero() && e.Time.UnixMilli() == 0 }
 
 // spanOf describes events for their span, if there will be one. The topic is that of the first.

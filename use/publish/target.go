@@ -16,7 +16,7 @@ type target struct {
 	topic  eventlog.Topic
 	number int32 // of the partition, in the topic
 	record batch.Record
-	size   int // of a batch of this record alone
+	size   int // of a batch with only this record
 }
 
 // target chooses an event's partition and checks the event against the limits.
@@ -89,7 +89,7 @@ func (p *Publisher) record(ctx context.Context, e *Event) (batch.Record, error) 
 		if !utf8.ValidString(key) {
 			return r, &eventlog.InvalidError{What: "header name", Value: key, Why: "it is not UTF-8"}
 		}
-		traced = traced || key == eventlog.TraceParent || key == eventlog.TraceState // a second state would make neither count
+		traced = traced || key == eventlog.TraceParent || key == eventlog.TraceState // with a second tracestate neither would count
 	}
 	if !traced {
 		r.Headers = withHeaders(r.Headers, p.cfg.Tracer.Inject(ctx))
