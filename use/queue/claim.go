@@ -60,7 +60,7 @@ const (
 // Message is a message that was claimed.
 type Message struct {
 	ID        MessageID
-	Receipt   string // what Ack and the like want
+	Receipt   string // what Ack, Nack and Extend take
 	Topic     string
 	Partition int32 // of the topic
 	Offset    eventlog.Offset
@@ -360,14 +360,14 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, end
 			break
 		}
 		if over > 0 {
-			again = 0 // there may be others after them
+			again = 0 // there may be other messages after them
 		}
 		if now := s.known(); now != nil && now != known { // another process may have claimed first: the end of its leases counts for again, too
 			if part, there := now.find(p); there {
 				unresolved = unresolved || len(part.runs) > 0
 				again = min(again, part.untilFree(earliest))
 				if old, there := known.find(p); s.q.def.Load().settings.KeyOrder && (!there || old.next < part.next) {
-					again = 0 // it passed messages whose keys are taken, and there may be others after them
+					again = 0 // it skipped messages whose keys are taken, and there may be other messages after them
 				}
 			}
 		}
@@ -385,7 +385,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, end
 	return messages, ended, again, nil
 }
 
-// room asks how many bytes there is room for.
+// room returns for how many bytes there is room.
 func (c Claim) room(ctx context.Context) (bytes int64, leave func(), err error) {
 	if c.Room == nil {
 		return claimBytes, func() {}, nil
@@ -603,7 +603,7 @@ func number(t eventlog.Topic, p eventlog.Partition) int32 {
 	return -1
 }
 
-// GiveBack returns messages that their worker never got: they may be claimed at once, and the attempt does not count. It is not a worker's
+// GiveBack returns messages that their worker never got: they may be claimed immediately, and the attempt does not count. It is not a worker's
 // answer, so it reports no error: if it fails, they come back when their leases end.
 func (q *Queue) GiveBack(messages []Message) {
 	byPartition := make(map[eventlog.Partition][]grant)
@@ -618,7 +618,7 @@ func (q *Queue) GiveBack(messages []Message) {
 	}
 }
 
-// overBefore reports whether leases ended before their claim was stored, as they may while the store is away: others may have the messages now.
+// overBefore reports whether leases ended before their claim was stored, as can happen while the store is unavailable: other workers may have the messages now.
 func (q *Queue) overBefore(ctx context.Context, granted []grant) (bool, error) {
 	if len(granted) == 0 {
 		return false, nil
@@ -627,7 +627,7 @@ func (q *Queue) overBefore(ctx context.Context, granted []grant) (bool, error) {
 	return slices.ContainsFunc(granted, func(g grant) bool { return g.until <= now }), err
 }
 
-// giveBack undoes claims that nobody got: the next worker gets the messages, as the same attempt.
+// giveBack undoes claims whose messages no worker got: the next worker gets them, as the same attempt.
 func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 	if len(granted) == 0 {
 		return
@@ -637,7 +637,7 @@ func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 	err := q.change(ctx, p, &op{apply: func(s *state, _ *change) (changed bool, err error) {
 		e := edit{p: s.part(p)}
 		for _, g := range granted {
-			if r, err := e.held(g); err == nil && r.until == g.until { // else the lease was extended, or a repetition has it
+			if r, err := e.held(g); err == nil && r.until == g.until { // otherwise the lease was extended, or a repeated claim has the message
 				e.put(g.offset, run{fate: waiting, attempt: r.attempt - 1, reason: r.reason})
 			}
 		}
@@ -650,12 +650,12 @@ func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 	q.wakeClaims()
 }
 
-// get returns the state as it was seen last, and reads it where it was not seen yet.
+// get returns the cached state, and reads the state if none is cached.
 func (s *shard) get(ctx context.Context) (*state, error) {
 	if known := s.known(); known != nil {
 		return known, nil
 	}
-	// An operation that changes nothing makes the shard read its state, and answers when it did.
+	// An operation that changes nothing makes the shard read its state, and is answered after that.
 	var seen *state
 	err := s.do(ctx, &op{apply: func(st *state, _ *change) (bool, error) { seen = st.clone(); return false, nil }})
 	if err != nil {
@@ -672,7 +672,7 @@ var keySeed = maphash.MakeSeed()
 type keys struct {
 	from    eventlog.Offset
 	before  []eventlog.Offset // for each message from there on: the one before it that has its key; -1: none, or it has no key
-	changed <-chan struct{}   // closed: the store may have lost these messages, and have given their offsets to others
+	changed <-chan struct{}   // closed: the store may have lost these messages, and other messages may have their offsets
 }
 
 // keyReader reads the keys of one partition.
@@ -721,7 +721,7 @@ func (o *order) first(at eventlog.Offset, done bool) bool {
 		return !done
 	}
 	if at >= o.keys.end() {
-		return false // another process was here, and went further
+		return false // another process has claimed beyond the known keys
 	}
 	i, before := at-o.keys.from, o.keys.before[at-o.keys.from]-o.keys.from
 	waits := before >= 0 && o.open[before]
@@ -733,7 +733,7 @@ func (o *order) first(at eventlog.Offset, done bool) bool {
 func (r *keyReader) read(ctx context.Context, q *Queue, p eventlog.Partition, more int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	changed := q.log.IncarnationChanged() // first: the store may change again meanwhile
+	changed := q.log.IncarnationChanged() // before the rest: the store may be rewound meanwhile
 	known, err := q.shard(p).get(ctx)
 	if err != nil {
 		return err
@@ -750,9 +750,9 @@ func (r *keyReader) read(ctx context.Context, q *Queue, p eventlog.Partition, mo
 	if k == r.keys.Load() && k.end() >= min(most, mine.next+eventlog.Offset(more)) {
 		return nil
 	}
-	// Those who use k do not see what is appended to its array.
+	// Callers that use k do not see the elements that are appended to its array.
 	next := &keys{from: mine.floor, before: k.before[mine.floor-k.from:], changed: k.changed}
-	defer func() { r.keys.Store(next) }() // also what was read before an error: lastOf has it
+	defer func() { r.keys.Store(next) }() // also the keys that were read before an error: lastOf has them
 	for o := next.end(); o < min(most, mine.next+eventlog.Offset(max(more, 1000))); o++ {
 		rec, err := q.records.read(ctx, p, o)
 		if noneIfGone(err) != nil {

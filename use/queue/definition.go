@@ -167,7 +167,7 @@ type definition struct {
 	version   eventlog.Version
 }
 
-// purgedMax bounds the remembered purges. If a process that missed more purges moves a purged message out of the wheel, it is delivered.
+// purgedMax is how many of the ids from before purges are remembered: wasPurged recognises only messages for these.
 const purgedMax = 16
 
 // reads reports whether a topic is one of the queue's.

@@ -40,7 +40,7 @@ const (
 )
 
 const (
-	// leaderHeartbeat is how often the leader puts its key anew; leaderTimeout is the age of the key at which another process takes
+	// leaderHeartbeat is how often the leader puts its key again; leaderTimeout is the age of the key at which another process takes
 	// over.
 	leaderHeartbeat = 2 * time.Second
 	leaderTimeout   = 7 * time.Second
@@ -107,7 +107,7 @@ type slot struct {
 	*shard
 	partition eventlog.Partition
 	next      eventlog.Offset // the next offset to read
-	opens     Time            // when all is read again: its next span begins. 0: at once
+	opens     Time            // when all its messages are read again: its next span begins. 0: in the next pass
 }
 
 type dueMessage struct {
@@ -115,7 +115,7 @@ type dueMessage struct {
 	slot int32
 	at   eventlog.Offset
 	rec  batch.Record
-	gone bool // it cannot be read: it leaves its slot, and goes nowhere
+	gone bool // it cannot be read: it leaves its slot, and is dropped
 }
 
 func (m dueMessage) size() int { return 256 + batch.SealedSize(&m.rec) }
@@ -476,7 +476,7 @@ func dueOf(rec batch.Record) Time {
 			}
 		}
 	}
-	return 0 // not written by weir: due at once
+	return 0 // not written by weir: due immediately
 }
 
 // deliver moves due messages to their queues.
@@ -581,7 +581,7 @@ func (w *wheel) trim(ctx context.Context, s *slot, floor eventlog.Offset) error 
 	return w.owner.log.TrimFound(ctx, w.rewound, s.partition, floor)
 }
 
-// findUnique finds the unique keys of the messages that go on, a store call for each that has one, uniqueReads at a time.
+// findUnique finds the unique keys of the messages that move: a store call for each message that has one, uniqueReads at a time.
 func (w *wheel) findUnique(ctx context.Context, p eventlog.Partition, messages []dueMessage, to []preparation, queues map[string]*Queue) error {
 	var reads sync.WaitGroup
 	turns, errs := make(chan struct{}, uniqueReads), make([]error, len(to))
