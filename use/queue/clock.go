@@ -21,7 +21,7 @@ const (
 	clockSlip = 500 * time.Millisecond
 )
 
-// clock tells the store's time. A reading is one store call; between readings the machine's own clock counts.
+// clock gives the store's time. A reading is one store call; between readings the machine's own clock counts.
 //
 // The store read its clock at some time during the call. So its time lies between two bounds: a lease ends when the earlier bound
 // has passed its end, and a new lease is counted from the later bound.

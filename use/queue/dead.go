@@ -347,7 +347,7 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 	return taken, nil
 }
 
-// again returns the message that a dead letter becomes: it keeps its id and its time, and starts with its first attempt. Only this queue reads it.
+// again returns the message that a dead letter becomes: it keeps its id and its time, and starts with its first attempt. Other queues that read the topic skip it.
 func (q *Queue) again(l DeadLetter, now Time) batch.Record {
 	r := batch.Record{Timestamp: int64(now), Key: l.Key, Value: l.Value}
 	for _, h := range l.rec.Headers {

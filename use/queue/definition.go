@@ -39,7 +39,7 @@ type Spec struct {
 	Settings   Settings
 }
 
-// Settings tell how a queue treats its messages. The zero value of every field means its default.
+// Settings say how a queue treats its messages. The zero value of every field means its default.
 type Settings struct {
 	// Lease is how long a claim lasts unless the worker asks for another time. Default 30 s.
 	Lease time.Duration
@@ -354,7 +354,7 @@ func TopicsOf(name string) []string {
 	return topics
 }
 
-// TopicsOfSettings returns the topics that a queue with these settings uses besides those of its messages and of its dead letters.
+// TopicsOfSettings returns the topics that a queue with these settings uses besides the topics of its messages and of its dead letters.
 func TopicsOfSettings(name string, s Settings) (topics []string) {
 	if s.KeepDone {
 		topics = append(topics, name+doneSuffix)
@@ -498,7 +498,7 @@ func (qs *Queues) makeTopic(ctx context.Context, spec eventlog.TopicSpec) (t eve
 		t, err = qs.log.CreateTopic(ctx, spec)
 		made = err == nil
 	}
-	if errors.Is(err, eventlog.ErrTopicExists) { // somebody else was faster
+	if errors.Is(err, eventlog.ErrTopicExists) { // another process was first
 		t, err = qs.log.Topic(ctx, spec.Name)
 	}
 	if err == nil && t.Writer != "" {

@@ -1,7 +1,7 @@
 // Package queue is the work queue: messages are claimed, acknowledged, retried and given up one by one.
 //
 // A queue is a group that acknowledges message by message. Its messages are the records of a topic, so one topic can feed
-// queues and consumer groups alike, and none notices the others. Where a consumer group keeps one offset for a
+// queues and consumer groups alike, and they do not affect each other. Where a consumer group keeps one offset for a
 // partition, a queue keeps a floor, and above it runs of messages that share a fate:
 //
 //	partition   0 ........ floor ............................. next ........ end

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// What a queue has to remember of a message is in headers of its record, all named weir.queue.…. A client that may publish to the queue's topic can
-// write such headers, too, or copy those of another record. So they count only if a queue wrote them:
+// What a queue must remember about a message is in headers of its record, all named weir.queue.…. A client that may publish to the queue's topic can
+// write such headers, too, or copy such headers of another record. So they count only if a queue wrote them:
 //
 //   - An enqueue drops them (isQueues).
 //   - A queue marks the batches that it writes (batch.MarkOwn), which no client can do. In other batches, headers about a message's past (tellsPast)

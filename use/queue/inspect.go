@@ -179,8 +179,8 @@ func (q *Queue) Peek(ctx context.Context, limit int) (peeked []Peeked, err error
 // searchMax bounds how many records Find reads in each partition where a message may be.
 const searchMax = 100_000
 
-// Find returns the state of a message. One that left its first partition is searched for among the delayed messages, those that
-// returned from the wheel and the dead letters, searchMax records of each partition; done means that it is in none of them.
+// Find returns the state of a message. One that left its first partition is searched for among delayed messages, messages that
+// came back from the wheel and dead letters, searchMax records of each partition; done means that it is in none of them.
 func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 	c := Condition{ID: id, State: "unknown"}
 	partitions, err := q.partitions(ctx)
@@ -241,7 +241,7 @@ func (r run) describe(c Condition, now Time) Condition {
 	return c
 }
 
-// findMoved looks for a message in the wheel, among those that came back from there, and among the dead letters. It skips messages that are
+// findMoved looks for a message in the wheel, among messages that came back from there, and among the dead letters. It skips messages that are
 // done.
 func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found bool, err error) {
 	now, _, err := q.owner.clock.now(ctx)

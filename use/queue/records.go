@@ -156,7 +156,7 @@ func (r *records) forget(p eventlog.Partition, t *trip) {
 // bring does the read of a trip.
 func (r *records) bring(ctx context.Context, p eventlog.Partition, t *trip) {
 	t.page, t.err = r.fetch(ctx, p, t.offset)
-	if errors.Is(t.err, errNoneYet) { // another process may have claimed what this one did not hear of
+	if errors.Is(t.err, errNoneYet) { // another process may have claimed a message of which this one has not heard yet
 		if _, t.err = r.log.Bounds(ctx, p); t.err == nil {
 			t.page, t.err = r.fetch(ctx, p, t.offset)
 		}

@@ -80,7 +80,7 @@ func (qs *Queues) removeHandled(ctx context.Context) error {
 	return nil
 }
 
-// removeFrom trims the partitions of a topic: it removes messages that are older than before, and that all queues that read the topic have handled.
+// removeFrom trims the partitions of a topic: it removes messages that are older than a moment, and that all queues that read the topic have handled.
 func (qs *Queues) removeFrom(ctx context.Context, id eventlog.TopicID, all []definition, floors map[eventlog.Partition]map[string]eventlog.Offset, before Time) error {
 	topic, err := qs.log.TopicByID(id)
 	if err != nil || topic.Config[retentionMs] != forEver {

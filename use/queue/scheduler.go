@@ -202,7 +202,7 @@ func (s *scheduler) note(ticks map[string]tick, sc schedule) {
 }
 
 // fire enqueues a schedule's message, if no other process has: three trips, and more if other processes change the schedule. A message that cannot be
-// enqueued does not delay others: it is not tried until the schedules are listed again. After an unknown outcome the key is read again: either the first
+// enqueued does not delay other messages: it is not tried until the schedules are listed again. After an unknown outcome the key is read again: either the first
 // try took the tick, or the next try changes the version that the first one checks.
 func (s *scheduler) fire(ctx context.Context, key string, now Time) error {
 	for range changesMax {

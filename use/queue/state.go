@@ -342,7 +342,7 @@ func (p *part) untilFree(now Time) time.Duration {
 	return time.Minute
 }
 
-// free reports whether a message can be claimed now, as far as this state tells.
+// free reports whether a message can be claimed now, according to this state.
 func (p *part) free(now Time, end eventlog.Offset, window int64) bool {
 	if p.next < end && p.started() < window {
 		return true
@@ -362,7 +362,7 @@ type state struct {
 // clockBack, in milliseconds, is more than the readings of the store's clock in two processes can differ.
 const clockBack = Time(5000)
 
-// allowance returns how many claims the queue's limits allow now, at most most.
+// allowance returns how many of so many claims the queue's limits allow now.
 func (s *state) allowance(most int, settings Settings, now Time) int {
 	if settings.Concurrency > 0 {
 		for i := range s.parts {
