@@ -174,7 +174,7 @@ func partitionOf(topic eventlog.Topic, stream string) eventlog.Partition {
 const repeatedMost = 4 << 20
 
 // repeated reports whether the stream has the events of an append from version first on; false: it has other events there, or none. The first event is read
-// alone, since it is mostly enough to see that the events are others.
+// alone, since it is mostly enough to see that the events are different.
 func (c *Category) repeated(ctx context.Context, o *op, first int64) (Appended, bool, error) {
 	if first > math.MaxInt64-int64(len(o.events)) {
 		return Appended{}, false, nil // no stream is so long

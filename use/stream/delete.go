@@ -14,7 +14,7 @@ import (
 )
 
 // Delete deletes a stream that is as expected: it exists no longer, and its events and snapshots cannot be read. A record with a
-// null value, in the stream's partition, tells those who read the category. The category's topic keeps the events as long as its
+// null value, in the stream's partition, shows this to readers of the category. The category's topic keeps the events as long as its
 // retention says.
 //
 // A deleted stream may be begun again, with NoStream or the version that it was at: its versions go on, so none is used twice. A
@@ -60,7 +60,7 @@ const (
 )
 
 // Run removes what is no longer needed until ctx ends: events past their Retention, events and snapshots of deleted streams, and ids older than Config.IDAge.
-// Any number of processes may run it: what one removes, the others do not find.
+// Any number of processes may run it: each removes only what is still there.
 func (s *Streams) Run(ctx context.Context) error {
 	streams, ids := time.NewTicker(sweepEvery), time.NewTicker(max(s.cfg.IDAge/24, sweepEvery))
 	defer streams.Stop()

@@ -88,7 +88,7 @@ func (c *Category) visitFrom(ctx context.Context, stream string, h head, r Range
 	return nil
 }
 
-// look reads at most step of the events with the versions from from to below to, the first or, backward, the last ones, and returns which versions these are.
+// look reads at most step events in [from, to), the first or, backward, the last ones, and returns the range of versions that it has read.
 func (c *Category) look(ctx context.Context, stream string, h head, from, to, step int64, backward bool) (events []Event, span [2]int64, err error) {
 	span = [2]int64{from, min(from+step, to)}
 	if backward {
@@ -123,7 +123,7 @@ func (r Range) matches(e Event) bool {
 	return (len(r.Types) == 0 || slices.Contains(r.Types, e.Type)) && (r.Until.IsZero() || !e.Time.After(r.Until))
 }
 
-// page reads the events with the versions from from to below to that are there: one store call, and one for each subject.
+// page reads the events in [from, to) that are there: one store call, and one for each subject.
 func (c *Category) page(ctx context.Context, stream string, from, to int64) (events []Event, err error) {
 	prefix := c.key(eventPrefix, stream) + "/"
 	after := ""

@@ -44,7 +44,7 @@ func refusedSnapshot(version int64, h head) error {
 	return &eventlog.InvalidError{What: "snapshot", Value: fmt.Sprintf("at version %d", version), Why: fmt.Sprintf("the stream has events from version %d to below %d: a snapshot of it is at one of the versions above the first", h.First, h.Next)}
 }
 
-// Snapshot loads the newest snapshot whose version is at most most; false: there is none. Two store calls.
+// Snapshot loads the newest snapshot whose version is not above most; false: there is none. Two store calls.
 func (c *Category) Snapshot(ctx context.Context, stream string, most int64) (Snapshot, bool, error) {
 	s, is, err := c.snapshot(ctx, stream, most)
 	if err != nil {
