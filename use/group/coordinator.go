@@ -14,7 +14,7 @@ import (
 
 // Config sets a Coordinator up. The zero value of every field means its default.
 type Config struct {
-	// InitialDelay is how long the first members of an empty group wait for others, each newcomer extending it;
+	// InitialDelay is how long the first members of an empty group wait for more members; each new member extends it;
 	// default 500 ms, negative: not at all. Kafka's group.initial.rebalance.delay.ms, there 3 s (KIP-134): long
 	// enough for a fleet that starts together, short enough for a person who waits at a console.
 	InitialDelay time.Duration
@@ -23,7 +23,7 @@ type Config struct {
 	MembersBytes int // most bytes of all members' protocols and assignments in all groups, and of member ids given out; default 256 MiB
 	GroupsMax    int // most groups in memory; default 10,000. Empty ones make room and are read again when needed
 
-	Beside Beside // where else offsets are committed; nil: nowhere
+	Beside Beside // a second place in which offsets are committed; nil: none
 
 	OffsetMetadataMax int           // most bytes of metadata with a committed offset; default 4096
 	OffsetRetention   time.Duration // how long offsets that nobody uses are kept; default 7 days

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// sweep reads every group and every committed offset, and with may set deletes expired ones: one store call per thousand of each,
-// and more for groups of peers and those with something to delete. An error of one group does not stop it.
+// sweep reads every group and every committed offset, and with mayForget set deletes expired ones: one store call per thousand of each,
+// and more for groups of peers and groups with something to delete. An error of one group does not stop it.
 func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
 	uses := make(map[string]*use)
 	err := c.log.ListAll(ctx, statePrefix, func(kv eventlog.KeyValue) error {

@@ -234,7 +234,7 @@ func (g *group) wakeBy(t time.Time) {
 	g.timer.Reset(in)
 }
 
-// touch restarts a member's session: it sent something, or waited for an answer.
+// touch restarts a member's session: it sent something, or could not send anything before.
 func (g *group) touch(m *member) { g.touchFor(m, m.session) }
 
 func (g *group) touchFor(m *member, d time.Duration) {

@@ -35,8 +35,8 @@ type (
 		Protocols    []Protocol // the one it likes best first
 		Reason       string     // why it joins (KIP-800), for the log
 
-		NeedsMemberID  bool // it can be told its member id before it joins (KIP-394, version 4)
-		SkipsAssigning bool // it can be told to lead without assigning (KIP-814, version 9)
+		NeedsMemberID  bool // its client understands ErrMemberIDRequired (KIP-394, version 4)
+		SkipsAssigning bool // its client understands SkipAssignment (KIP-814, version 9)
 	}
 
 	// Protocol is a way to assign partitions, and a member's metadata for it.
@@ -215,7 +215,7 @@ func (g *group) supports(r Join) bool {
 	return r.ProtocolType == g.protocolType && slices.Contains(slices.Collect(maps.Values(common)), true)
 }
 
-// giveID tells a new dynamic member its id before it joins: otherwise each of its retries would leave a member behind that
+// giveID gives a new dynamic member its id before it joins: otherwise each of its retries would leave a member behind that
 // no client uses (KIP-394).
 func (g *group) giveID(r Join) (joinWait, Joined, error) {
 	if err := g.reserve("join", r.ClientHost, usage{bytes: memberOverhead}); err != nil {
@@ -400,7 +400,7 @@ func (g *group) completeJoin(ctx context.Context) {
 		g.becomeEmpty(ctx)
 		return
 	}
-	if leader == nil { // only static members, and none has joined: wait on, or until their sessions end
+	if leader == nil { // only static members, and none has joined: wait until one joins, or all sessions end
 		g.joinBy = time.Now().Add(g.rebalanceTimeout())
 		g.wakeBy(g.joinBy)
 		return

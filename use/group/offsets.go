@@ -122,7 +122,7 @@ func (g *group) mayCommit(r Commit) error {
 	return nil
 }
 
-// DeleteOffsets deletes offsets of a group, except those of topics that its members read, which the first result names.
+// DeleteOffsets deletes offsets of a group, except of topics that its members read: the first result names these.
 func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Committed) ([]error, error) {
 	errs := make([]error, len(which))
 	err := c.change(ctx, name, c.lockFresh, func(ctx context.Context, g *group) (change, error) {
@@ -162,7 +162,7 @@ type change struct {
 	version eventlog.Version // that it checks
 }
 
-// change locks the group, lets decide read it, and commits what decide returns; again if another process was faster. The group is
+// change locks the group, lets decide read it, and commits what decide returns; again if another process was first. The group is
 // not locked during the commit, so that many commits are in flight at the same time.
 func (c *Coordinator) change(ctx context.Context, name string, enter func(context.Context, string) (*group, error),
 	decide func(context.Context, *group) (change, error)) error {

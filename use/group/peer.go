@@ -204,7 +204,7 @@ func (p *Peer) lookAround(ctx context.Context) error {
 	return nil
 }
 
-// withdraw leaves the group, also when ctx has ended. If the store does not take that, the others evict this peer when its session
+// withdraw leaves the group, also when ctx has ended. If that fails, the other peers evict this peer when its session
 // ends.
 func (p *Peer) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
@@ -218,7 +218,7 @@ func (p *Peer) withdraw(ctx context.Context) {
 // Run keeps the peer alive, and its assignment up to date, until ctx ends or Leave is called. Then it leaves the group and returns
 // nil: finish and commit what you have begun before that. It returns ErrFenced when the group has evicted the peer.
 //
-// It reads the group's state once every Look. Once every Heartbeat it writes a heartbeat, and reads those of the others and the
+// It reads the group's state once every Look. Once every Heartbeat it writes a heartbeat, and reads the other peers' heartbeats and the
 // state: by default fewer than two store calls a second.
 func (p *Peer) Run(ctx context.Context) error {
 	defer p.among.add(p)()
@@ -290,7 +290,7 @@ func (p *Peer) Generation() int32 {
 	return p.group.generation
 }
 
-// Assignment returns what the peer may work on now. It is empty once no heartbeat succeeded for a session, since the others may have
+// Assignment returns what the peer may work on now. It is empty once no heartbeat succeeded for a session, since other peers may have
 // taken over; if they have not when the store is back, it is as before, at the positions committed last.
 func (p *Peer) Assignment() Assignment {
 	p.mu.Lock()
@@ -318,7 +318,7 @@ func (p *Peer) Revoking() []Assigned {
 // trusted reports whether the peer is a member, and had a heartbeat within its session. p.mu is held.
 func (p *Peer) trusted() bool { return p.end == nil && time.Since(p.lastHeartbeat) < p.cfg.Session }
 
-// assigned lists those of the partitions whose position is known, by topic and partition.
+// assigned lists the partitions in tps whose position is known, by topic and partition.
 func (p *Peer) assigned(tps []TopicPartition) []Assigned {
 	if len(tps) == 0 {
 		return nil

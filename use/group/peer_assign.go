@@ -135,7 +135,7 @@ func (p *poorest) Swap(i, j int) { p.members[i], p.members[j] = p.members[j], p.
 func (p *poorest) Push(any)      { panic("nobody comes") }
 func (p *poorest) Pop() any      { panic("nobody goes") }
 
-// improve moves one partition from a rich member towards a poor one, through other members if need be, and reports whether it could.
+// improve moves one partition from a rich member towards a poor one, through other members if need be, and reports whether it did.
 func (b *balance) improve() bool {
 	// All but two are in order from the last time.
 	slices.SortFunc(b.rich, func(x, y int) int { return cmp.Or(cmp.Compare(b.count[y], b.count[x]), cmp.Compare(x, y)) })

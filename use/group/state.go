@@ -175,7 +175,7 @@ func (g *group) refused(err error) error {
 	g.reset()
 	g.overtaken = errors.Is(err, eventlog.ErrStale)
 	if errors.Is(err, eventlog.ErrUnsure) {
-		g.moved = 0 // it may still be on its way; the next version fences it
+		g.moved = 0 // the entry may still be in flight; after the next version it is refused
 	}
 	return fmt.Errorf("group %q: %w (%w)", g.name, ErrMoved, err)
 }

@@ -3,9 +3,9 @@ package group
 import "fmt"
 
 const (
-	// memberOverhead is about what a member, or a member id given out, takes beside its protocols.
+	// memberOverhead is about how many bytes a member, or a member id given out, takes besides its protocols.
 	memberOverhead = 512
-	// protocolOverhead is about what a protocol takes beside its name and metadata.
+	// protocolOverhead is about how many bytes a protocol takes besides its name and metadata.
 	protocolOverhead = 64
 	// hostShare: members of one client host, the ids that it asked for and the assignments that it brought take at most one half of the bytes that
 	// the other hosts leave of Config.MembersBytes; its members are in at most one half of the groups that the others leave of Config.GroupsMax.
