@@ -1,7 +1,7 @@
 // Package publish turns events into records: it finds the topic, chooses the partition, checks the event against the topic's limits
 // and makes it durable. The doors for people without a Kafka client (HTTP, the Go library) publish through it.
 //
-// A single event, or many for one partition, is gathered with those of other callers into shared batches. Events for
+// A single event, or many for one partition, is gathered with events of other callers into shared batches. Events for
 // several partitions or topics become one eventlog.Entry: all are published, or none.
 //
 // An event published under an idempotency key leaves a key in the store, in the same entry, which says where it went:

@@ -11,7 +11,7 @@ import (
 // note is what an idempotency key's value says of the events published under it:
 //
 //	2c26b46b… 2 0*3,5,0 @17
-//	│         │ │       └── the offset of the first event; those of other partitions are in keys of their own
+//	│         │ │       └── the offset of the first event; the first offsets in other partitions are in keys of their own
 //	│         │ └────────── the partition of each event: three went to 0, one to 5, one to 0
 //	│         └──────────── how many partitions, over all topics
 //	└────────────────────── SHA-256 of the events

@@ -60,7 +60,7 @@ func (l *partitionBatch) add(t target) {
 	l.size += t.size
 }
 
-// loose returns the only partition's events, if they can share a batch with those of other callers.
+// loose returns the only partition's events, if they can share a batch with events of other callers.
 func (pl *plan) loose() (*partitionBatch, bool) {
 	l := pl.batches[0]
 	if len(pl.batches) > 1 || l.size > l.topic.FilledBytes() {
