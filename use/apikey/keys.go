@@ -189,7 +189,7 @@ func (k *Keys) revoke(ctx context.Context, id string) (Key, error) {
 	return h.Key, nil
 }
 
-// commit writes a flush, and returns what became of its first entry. This process sees it at once.
+// commit writes a flush, and returns the error of its first entry. This process sees it immediately.
 func (k *Keys) commit(ctx context.Context, flush []eventlog.Entry) error {
 	outcomes, err := k.store.Commit(ctx, flush)
 	k.asking.Lock()
@@ -205,7 +205,7 @@ func (k *Keys) commit(ctx context.Context, flush []eventlog.Entry) error {
 
 // read reads all keys from the store, by id: one store call.
 func (k *Keys) read(ctx context.Context) (map[string]held, error) {
-	const racers = 100 // who made a key at the same moment as the last one that fit
+	const racers = 100 // keys that others may create at the same moment as the last one that is allowed
 	kvs, err := k.store.List(ctx, statePrefix, "", keysMax+racers)
 	if err != nil {
 		return nil, fmt.Errorf("list API keys: %w", err)
@@ -230,7 +230,7 @@ func (k *Keys) read(ctx context.Context) (map[string]held, error) {
 // set sorts, and drops what occurs twice.
 func set[T cmp.Ordered](list []T) []T { return slices.Compact(slices.Sorted(slices.Values(list))) }
 
-// decode refuses fields that it does not know: what a newer weir wrote there may limit the key.
+// decode refuses fields that it does not know: a field of a newer weir may limit the key.
 //
 // A key without topics and queues was created by a version that did not store "all": it is for all topics, and without groups for
 // all groups.
