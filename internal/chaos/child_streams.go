@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -18,37 +17,46 @@ func (c *child) doStream(ctx context.Context, o order) word {
 	case "make category":
 		_, err := c.log.EnsureCategory(ctx, weir.CategorySpec{Name: o.Topic, Partitions: o.N})
 		return outcomeOf(err)
-	case "append":
-		category, err := c.log.Category(ctx, o.Topic)
-		if err != nil {
-			return outcomeOf(err)
-		}
-		done, err := category.Append(ctx, o.Name, weir.ExpectedVersion(o.N), streamEvents(o.Values)...)
-		return appendedWord(err, done)
-	case "append to two":
-		category, err := c.log.Category(ctx, o.Topic)
-		if err != nil {
-			return outcomeOf(err)
-		}
-		var parts []weir.StreamPart
-		for i, name := range o.Topics {
-			parts = append(parts, weir.StreamPart{Category: category, Stream: name, Expected: weir.AnyVersion, Events: streamEvents(o.Values[i : i+1])})
-		}
-		done, err := c.log.AppendAll(ctx, parts...)
-		return appendedWord(err, done...)
-	case "read stream":
-		return c.readStream(ctx, o)
 	case "project":
 		return outcomeOf(c.project(ctx, o))
 	case "rebuild":
 		return outcomeOf(c.log.RebuildProjection(ctx, o.Name))
 	}
+	category, err := c.log.Category(ctx, o.Topic)
+	if err != nil {
+		return outcomeOf(err)
+	}
+	switch expected := weir.ExpectedVersion(o.N); o.Do {
+	case "append stream":
+		done, err := category.Append(ctx, o.Name, expected, streamEvents(o.Subject, o.Values)...)
+		said := appendedWord(err, done)
+		said.Version = max(said.Version, done.Version)
+		return said
+	case "append to two streams":
+		var parts []weir.StreamPart
+		for i, name := range o.Topics {
+			parts = append(parts, weir.StreamPart{Category: category, Stream: name, Expected: expected, Events: streamEvents(o.Subject, o.Values[i:i+1])})
+		}
+		done, err := c.log.AppendAll(ctx, parts...)
+		return appendedWord(err, done...)
+	case "delete stream":
+		done, err := category.Delete(ctx, o.Name, expected)
+		return appendedWord(err, done)
+	case "archive stream":
+		return appendedWord(category.Archive(ctx, o.Name, expected))
+	case "unarchive stream":
+		return appendedWord(category.Unarchive(ctx, o.Name))
+	case "forget":
+		return outcomeOf(category.ForgetSubject(ctx, o.Subject))
+	case "read stream":
+		return readStream(ctx, category, o)
+	}
 	return word{Outcome: refused, Err: "no such order: " + o.Do}
 }
 
-func streamEvents(values []string) (events []weir.NewStreamEvent) {
+func streamEvents(subject string, values []string) (events []weir.NewStreamEvent) {
 	for _, v := range values {
-		events = append(events, weir.NewStreamEvent{ID: v, Type: "Changed", Data: []byte(v)})
+		events = append(events, weir.NewStreamEvent{ID: v, Type: eventType, Data: []byte(v), Subject: subject})
 	}
 	return events
 }
@@ -56,8 +64,13 @@ func streamEvents(values []string) (events []weir.NewStreamEvent) {
 func appendedWord(err error, done ...weir.StreamAppended) word {
 	said := outcomeOf(err)
 	var conflict *weir.ConflictError
-	if errors.As(err, &conflict) {
-		said.State, said.Members = "conflict", int(conflict.Actual)
+	switch {
+	case errors.As(err, &conflict):
+		said.State, said.Version, said.Exists = "conflict", conflict.Actual, conflict.Exists
+	case errors.Is(err, weir.ErrArchived):
+		said.State = "archived"
+	case err != nil:
+		return said
 	}
 	for _, d := range done {
 		said.Places = append(said.Places, place{Offset: d.First})
@@ -68,17 +81,17 @@ func appendedWord(err error, done ...weir.StreamAppended) word {
 	return said
 }
 
-func (c *child) readStream(ctx context.Context, o order) word {
-	category, err := c.log.Category(ctx, o.Topic)
-	if err != nil {
-		return outcomeOf(err)
-	}
+func sightOf(e weir.StreamEvent) sight {
+	return sight{e.Stream, place{Offset: e.Version}, seenValue(e.ID, string(e.Data), e.Erased)}
+}
+
+func readStream(ctx context.Context, category *weir.Category, o order) word {
 	said := word{Outcome: done}
 	for e, err := range category.Events(ctx, o.Name, weir.StreamRange{From: int64(o.N)}) {
 		if err != nil {
 			return outcomeOf(err)
 		}
-		said.Handled = append(said.Handled, sight{o.Name, place{Offset: e.Version}, string(e.Data)})
+		said.Handled = append(said.Handled, sightOf(e))
 	}
 	return said
 }
@@ -97,9 +110,10 @@ func (c *child) project(ctx context.Context, o order) error {
 			dawdle()
 			if o.Once {
 				err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-					_, err := tx.Exec(ctx, `INSERT INTO projected VALUES ($1, $2, $3, $4)`, e.Run, e.Stream, e.Version, string(e.Data))
-					if err != nil {
-						return err
+					if !e.Deleted {
+						if _, err := tx.Exec(ctx, `INSERT INTO projected VALUES ($1, $2, $3, $4)`, e.Run, e.Stream, e.Version, e.ID); err != nil {
+							return err
+						}
 					}
 					return e.CommitTx(ctx, tx)
 				})
@@ -107,10 +121,9 @@ func (c *child) project(ctx context.Context, o order) error {
 					return err
 				}
 			}
-			c.say(word{
-				Consumer: fmt.Sprintf("projection %s", o.Name), Projection: true, State: strconv.FormatInt(e.Run, 10),
-				Handled: []sight{{e.Stream, place{Offset: e.Version}, string(e.Data)}},
-			})
+			if !e.Deleted {
+				c.say(word{Consumer: "projection " + o.Name, Projection: true, State: strconv.FormatInt(e.Run, 10), Handled: []sight{sightOf(e.StreamEvent)}})
+			}
 			return nil
 		},
 	})

@@ -18,7 +18,8 @@
 //	topics.go       making, deleting, growing and trimming topics through every door
 //	queues.go       work queues: enqueuing through every door, workers over HTTP, in Go and with SQL that are slow, die and answer twice, pauses, purges;
 //	                queues_sql.go: transactions that enqueue, and that acknowledge where they write their result; schedules.go: a schedule
-//	streams.go      event-sourced streams, in Go alone: appends at versions and to two streams at once, reads, a projection that is rebuilt
+//	streams.go      event-sourced streams, in Go and over HTTP (streams_http.go): appends at versions, two at one version at the same time, to two streams at
+//	                once (Go alone), about subjects; reads, over HTTP in pages; deletions, archives, subjects that are forgotten; a projection that is rebuilt
 //	lookers.go      those that only look, ask for what must be refused, and keep groups that do nothing
 //	faults.go       what is done to processes and to the store; plan.go decides when
 //
@@ -41,7 +42,9 @@
 //	G8                  lookers.go, and final.go: groups get to the end of everything
 //	Q1 to Q5, Q7        queue_model.go, at each claim and each answer; Q3 by our clock, and by the store's where both claims tell it
 //	Q9, Q10             queue_model.go, at the end
-//	S1 to S3, S5, S8    stream_model.go: at each answer, and at the end. S4 is in them, as appends of unknown outcome are repeated
+//	S1 to S3, S5, S7,   stream_model.go, at each answer, and stream_final.go, at the end: a category's topic has all that happened to its streams but archives,
+//	S8, S10, S11        in its order. S4 is in them, as appends of unknown outcome are repeated, and S6: readers reach what a conflict told (S1). Archives
+//	                    are judged by their answers alone
 //	QT, QL              queue_model.go: times to live, and limits of claims
 //	QS                  schedules.go, at the end: a tick of a schedule has one message
 //	Q6, Q8, Q11         not here, nor the redrive of dead letters: Q6 wants a snapshot of the store, Q8 a message that breaks its worker; Q1 stands for Q11 as far as it goes

@@ -31,6 +31,7 @@ type order struct {
 	Session time.Duration
 	Config  map[string]string
 	Once    bool // project in transactions
+	Subject string
 }
 
 // word is what it answers: one line of JSON on its standard output.
@@ -48,6 +49,9 @@ type word struct {
 	Job      *job
 	// Projection: a projection's handler got Handled, in the run State.
 	Projection bool
+	// Version of a stream after an append, or that a conflict told; then Exists says whether there is such a stream.
+	Version int64
+	Exists  bool
 }
 
 // job is a message that a Go worker has, and then what it is about to answer: ack, nack or reject.

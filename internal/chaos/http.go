@@ -9,8 +9,22 @@ import (
 	"strconv"
 )
 
-// call is one request over HTTP: a body of bytes goes as it is, any other as JSON. The error is nil for 2xx.
-func (b *broker) call(ctx context.Context, method, path string, body any, header http.Header) (answer []byte, o outcome, err error) {
+// answer is what a broker said over HTTP. Status is 0 where no answer came.
+type answer struct {
+	status  int
+	header  http.Header
+	body    []byte
+	outcome outcome
+}
+
+// call is send for those who need neither the status nor the headers.
+func (b *broker) call(ctx context.Context, method, path string, body any, header http.Header) ([]byte, outcome, error) {
+	a, err := b.send(ctx, method, path, body, header)
+	return a.body, a.outcome, err
+}
+
+// send is one request over HTTP: a body of bytes goes as it is, any other as JSON. The error is nil for 2xx.
+func (b *broker) send(ctx context.Context, method, path string, body any, header http.Header) (answer, error) {
 	var text io.Reader
 	if body != nil {
 		encoded, is := body.([]byte)
@@ -36,21 +50,22 @@ func (b *broker) call(ctx context.Context, method, path string, body any, header
 	}
 	resp, err := b.client.Do(req)
 	if err != nil {
-		return nil, unknown, err
+		return answer{outcome: unknown}, err
 	}
 	defer resp.Body.Close()
-	answer, err = io.ReadAll(resp.Body)
-	switch {
-	case resp.StatusCode < 300 && err == nil:
-		return answer, done, nil
-	case err != nil:
-		return nil, unknown, err
-	case resp.StatusCode < 500 || resp.StatusCode == 503 && resp.Header.Get("Weir-Applied") == "no":
-		o = refused
-	default:
-		o = unknown
+	a := answer{header: resp.Header, outcome: unknown}
+	if a.body, err = io.ReadAll(resp.Body); err != nil {
+		return answer{outcome: unknown}, err
 	}
-	return answer, o, &httpError{resp.StatusCode, string(answer)}
+	a.status = resp.StatusCode
+	switch {
+	case a.status < 300:
+		a.outcome = done
+		return a, nil
+	case a.status < 500 || a.status == 503 && resp.Header.Get("Weir-Applied") == "no":
+		a.outcome = refused
+	}
+	return a, &httpError{a.status, string(a.body)}
 }
 
 type httpError struct {
@@ -61,10 +76,10 @@ type httpError struct {
 func (e *httpError) Error() string { return strconv.Itoa(e.status) + " " + e.text }
 
 // get reads an answer in JSON.
-func (b *broker) get(ctx context.Context, path string, answer any) error {
+func (b *broker) get(ctx context.Context, path string, into any) error {
 	body, _, err := b.call(ctx, "GET", path, nil, nil)
 	if err == nil {
-		err = json.Unmarshal(body, answer)
+		err = json.Unmarshal(body, into)
 	}
 	return err
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +19,7 @@ const (
 	accounts       = "accounts"
 	projectionName = "balances"
 	streamsCount   = 6
+	subjectsCount  = 3
 )
 
 // makeStreams makes the category, and on PostgreSQL the table of its projection.
@@ -38,6 +41,7 @@ func (w *world) runStreams(does func(string, func(context.Context))) {
 		does("streams", func(ctx context.Context) { w.appendToStreams(ctx, nth) })
 	}
 	does("streams", w.readStreams)
+	does("streams", w.changeStreams)
 	for nth := range w.embedded {
 		does("streams", func(ctx context.Context) { w.project(ctx, nth) })
 	}
@@ -45,57 +49,74 @@ func (w *world) runStreams(does func(string, func(context.Context))) {
 
 func streamName(random *rand.Rand) string { return fmt.Sprintf("account%d", random.IntN(streamsCount)) }
 
-// appendToStreams appends to one stream or to two, mostly at the version that is known, through either program. What became of an
-// append is asked until it is known, by the same append.
+// subjectOf is whom events are about: one of a few, or mostly nobody.
+func subjectOf(random *rand.Rand) string {
+	if random.IntN(4) > 0 {
+		return ""
+	}
+	return fmt.Sprintf("subject%d", random.IntN(subjectsCount))
+}
+
+// expectedOf is what a call expects: mostly the version that is known.
+func (w *world) expectedOf(random *rand.Rand, stream string) int64 {
+	known := w.model.reached(stream)
+	switch random.IntN(16) {
+	case 0, 1:
+		return anyVersion
+	case 2:
+		return noStream
+	case 3:
+		return streamExists
+	case 4, 5:
+		return max(0, known-1) // a conflict
+	}
+	return known
+}
+
+// appendToStreams appends to one stream or to two, through any door. Now and then two append at one version at the same time.
 func (w *world) appendToStreams(ctx context.Context, nth int) {
 	by := fmt.Sprintf("appender%d", nth)
 	random := w.random(by)
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(random.IntN(80))*time.Millisecond)
-		stream := streamName(random)
-		o := order{Do: "append", Topic: accounts, Name: stream}
-		var both []*streamAppend
-		if random.IntN(6) == 0 {
+		stream, subject := streamName(random), subjectOf(random)
+		switch random.IntN(12) {
+		case 0, 1:
 			other := streamName(random)
 			if other == stream {
 				continue
 			}
-			a, b := w.model.streamAppends(stream, -1, 1), w.model.streamAppends(other, -1, 1)
+			a, b := w.model.streamAppends(stream, anyVersion, subject, 1), w.model.streamAppends(other, anyVersion, subject, 1)
 			a.with, b.with = b, a
-			both = append(both, a, b)
-			o.Do, o.Topics, o.Values = "append to two", []string{stream, other}, []string{a.values[0], b.values[0]}
-		} else {
+			w.settleAppend(ctx, random, a, b)
+		case 2:
 			expected := w.model.reached(stream)
-			switch random.IntN(8) {
-			case 0:
-				expected = -1 // any
-			case 1:
-				expected = max(0, expected-1) // a conflict, unless another process lags
+			var both sync.WaitGroup
+			for range 2 {
+				c := w.model.streamAppends(stream, expected, subject, 1+random.IntN(3))
+				own := rand.New(rand.NewPCG(random.Uint64(), random.Uint64()))
+				both.Go(func() { w.settleAppend(ctx, own, c) })
 			}
-			a := w.model.streamAppends(stream, expected, 1+random.IntN(3))
-			both = append(both, a)
-			o.N, o.Values = int(expected), a.values
+			both.Wait()
+		default:
+			w.settleAppend(ctx, random, w.model.streamAppends(stream, w.expectedOf(random, stream), subject, 1+random.IntN(3)))
 		}
-		w.settleAppend(ctx, random, by, o, both)
 	}
 }
 
-// settleAppend tries an append until its outcome is known.
-func (w *world) settleAppend(ctx context.Context, random *rand.Rand, by string, o order, both []*streamAppend) {
+// settleAppend tries an append, to one stream or to two, until its outcome is known.
+func (w *world) settleAppend(ctx context.Context, random *rand.Rand, calls ...*streamCall) {
 	for {
-		said := w.embedded[random.IntN(2)].ask(context.WithoutCancel(ctx), o)
+		by, said := w.tryOnStream(ctx, random, calls...)
 		if said.Outcome == refused && said.State == "" {
 			said.Outcome = unknown // the process did not run, or could not: an earlier try may have been carried out
 		}
-		for i, a := range both {
+		for i, c := range calls {
 			one := said
 			if said.Outcome == done {
 				one.Places = said.Places[i : i+1]
 			}
-			if said.State == "conflict" && len(both) > 1 {
-				one.State = "" // it is of one of them
-			}
-			w.model.streamAppended(by, a, one)
+			w.model.streamAnswered(by, c, one)
 		}
 		w.counts.add("appends to streams, " + said.Outcome.String() + " " + said.State)
 		if said.Outcome != unknown || ctx.Err() != nil {
@@ -105,20 +126,79 @@ func (w *world) settleAppend(ctx context.Context, random *rand.Rand, by string, 
 	}
 }
 
-// readStreams reads the ends of streams.
+// tryOnStream makes a call about one stream through any door, or an append to two through Go.
+func (w *world) tryOnStream(ctx context.Context, random *rand.Rand, calls ...*streamCall) (by string, said word) {
+	c, n := calls[0], random.IntN(4)
+	if n >= 2 && len(calls) == 1 {
+		b := w.brokers[n-2]
+		return "HTTP at " + b.name, b.callStream(ctx, c)
+	}
+	o := order{Do: c.verb + " stream", Topic: accounts, Name: c.stream, N: int(c.expected), Subject: c.subject, Values: c.values}
+	if len(calls) == 2 {
+		o.Do, o.Topics, o.Values = "append to two streams", []string{c.stream, calls[1].stream}, []string{c.values[0], calls[1].values[0]}
+	}
+	e := w.embedded[n%2]
+	return e.name, e.ask(context.WithoutCancel(ctx), o)
+}
+
+// changeStreams deletes streams, archives them for a while, and forgets subjects.
+func (w *world) changeStreams(ctx context.Context) {
+	random := w.random("stream changer")
+	try := func(verb, stream string, expected int64) word {
+		c := w.model.streamChanges(verb, stream, expected)
+		by, said := w.tryOnStream(ctx, random, c)
+		w.model.streamAnswered(by, c, said)
+		w.counts.add(verb + " of streams, " + said.Outcome.String() + " " + said.State)
+		return said
+	}
+	for ctx.Err() == nil {
+		pause(ctx, time.Duration(random.IntN(1000))*time.Millisecond)
+		stream := streamName(random)
+		expected := w.expectedOf(random, stream)
+		if expected == noStream {
+			expected = streamExists
+		}
+		switch random.IntN(3) {
+		case 0:
+			try("delete", stream, expected)
+		case 1:
+			if try("archive", stream, expected).Outcome == refused {
+				continue
+			}
+			pause(ctx, time.Duration(random.IntN(1500))*time.Millisecond)
+			for said := (word{}); said.Outcome != done && said.State != "conflict" && ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
+				said = try("unarchive", stream, streamExists)
+			}
+		default:
+			subject := fmt.Sprintf("subject%d", random.IntN(subjectsCount))
+			f := w.model.forgets(subject)
+			e := w.embedded[random.IntN(2)]
+			said := e.ask(context.WithoutCancel(ctx), order{Do: "forget", Topic: accounts, Subject: subject})
+			w.model.forgot(e.name, subject, f, said)
+			w.counts.add("subjects forgotten, " + said.Outcome.String())
+		}
+	}
+}
+
+// readStreams reads the ends of streams, over HTTP in pages.
 func (w *world) readStreams(ctx context.Context) {
 	random := w.random("stream reader")
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(random.IntN(200))*time.Millisecond)
-		stream := streamName(random)
-		reached := w.model.reached(stream)
-		from := max(0, reached-int64(random.IntN(30)))
-		e := w.embedded[random.IntN(2)]
-		said := e.ask(ctx, order{Do: "read stream", Topic: accounts, Name: stream, N: int(from)})
+		r := w.model.streamReads(streamName(random), int64(random.IntN(30)))
+		n := random.IntN(4)
+		e, b := w.embedded[n%2], w.brokers[n%2]
+		by, said := e.name, word{}
+		if n >= 2 {
+			by, said = "HTTP at "+b.name, b.readStream(ctx, r.stream, r.from, 1+random.IntN(20))
+		} else {
+			said = e.ask(ctx, order{Do: "read stream", Topic: accounts, Name: r.stream, N: int(r.from)})
+		}
+		w.counts.add("readings of streams, " + said.Outcome.String())
 		if said.Outcome != done {
 			continue
 		}
-		w.model.streamRead(e.name, stream, from, reached, said.Handled)
+		w.model.streamRead(by, r, said.Handled)
 		w.counts.addN("events read from streams", len(said.Handled))
 	}
 }
@@ -153,62 +233,80 @@ func (w *world) hearProjection(said word) {
 	w.counts.addN("events projected", len(said.Handled))
 }
 
-// judgeStreams reads all streams at the end, and what was projected.
+// judgeStreams reads all streams at the end, their category's topic, and what was projected.
 func (w *world) judgeStreams(ctx context.Context, log *weir.Log) error {
 	c, err := log.Category(ctx, accounts)
 	if err != nil {
 		return err
 	}
-	held := map[string][]string{}
+	past, err := w.readCategory(ctx, log)
+	if err != nil {
+		return err
+	}
 	for _, name := range w.model.streamNames() {
+		began := w.now()
+		var seen []sight
 		for e, err := range c.Events(ctx, name, weir.StreamRange{}) {
 			if err != nil {
 				return err
 			}
-			if e.Version != int64(len(held[name])) {
-				w.model.broken("S2", []string{name}, "%s has version %d where %d is next", name, e.Version, len(held[name]))
-			}
-			held[name] = append(held[name], string(e.Data))
+			seen = append(seen, sightOf(e))
 		}
+		p := past[name]
+		if p == nil {
+			p = &streamPast{}
+		}
+		w.model.judgeReadable(name, p, seen, began)
 	}
-	w.model.judgeStreams(held)
-	if err := w.judgeCategory(ctx, log, held); err != nil {
-		return err
-	}
-	return w.judgeProjection(ctx, log, held)
+	w.model.judgeStreams(past)
+	return w.judgeProjection(ctx, log, past)
 }
 
-// judgeCategory holds the records of the category's topic against the streams: S5.
-func (w *world) judgeCategory(ctx context.Context, log *weir.Log, held map[string][]string) error {
+// readCategory reads what the category's topic has of each stream: S5. The data about subjects is encrypted there: S11.
+func (w *world) readCategory(ctx context.Context, log *weir.Log) (map[string]*streamPast, error) {
 	bounds, err := log.Bounds(ctx, accounts)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	next := map[string]int{}
+	past := map[string]*streamPast{}
 	for n := range bounds {
 		for e, err := range log.Read(ctx, weir.TopicPartition{Topic: accounts, Partition: int32(n)}, weir.Earliest) {
 			if err != nil {
-				return err
+				return nil, err
 			}
-			name := string(e.Key)
-			if at := next[name]; at >= len(held[name]) || held[name][at] != string(e.Value) {
-				w.model.broken("S5", []string{name}, "record %d of %s/%d is %s of %s, whose version %d is next", e.Offset, accounts, n, e.Value, name, at)
-				return nil
+			name, header := string(e.Key), map[string]string{}
+			for _, h := range e.Headers {
+				header[h.Key] = string(h.Value)
 			}
-			next[name]++
+			p := past[name]
+			if p == nil {
+				p = &streamPast{}
+				past[name] = p
+			}
+			next := int64(len(p.values))
+			if header["weir.event.type"] == "weir.deleted" {
+				if e.Value != nil || next == p.begins() {
+					w.model.broken("S7", []string{name}, "record %d of %s/%d deletes %s at version %d, with the value %q; it was deleted at %v", e.Offset, accounts, n, name, next, e.Value, p.deletions)
+				}
+				p.deletions = append(p.deletions, next)
+				continue
+			}
+			id, secret := header["weir.event.id"], header["weir.event.subject"] != ""
+			if header["weir.stream.version"] != strconv.FormatInt(next, 10) || !secret && string(e.Value) != id {
+				w.model.broken("S5", []string{name}, "record %d of %s/%d is %q of %s, with %v, where version %d is next", e.Offset, accounts, n, e.Value, name, header, next)
+			}
+			if secret && bytes.Contains(e.Value, []byte(id)) {
+				w.model.broken("S11", []string{name}, "record %d of %s/%d has the data of %s as it is, which is about %s", e.Offset, accounts, n, id, header["weir.event.subject"])
+			}
+			p.values = append(p.values, id)
 		}
 	}
-	for name, values := range held {
-		if next[name] != len(values) {
-			w.model.broken("S5", []string{name}, "%s has %d events, and its category's topic %d", name, len(values), next[name])
-		}
-	}
-	return nil
+	return past, nil
 }
 
 // judgeProjection lets the projection finish, and holds what it wrote in its transactions against the streams: each event once, for
 // the run that readers use.
-func (w *world) judgeProjection(ctx context.Context, log *weir.Log, held map[string][]string) error {
+func (w *world) judgeProjection(ctx context.Context, log *weir.Log, past map[string]*streamPast) error {
 	for _, e := range w.embedded {
 		if said := e.ask(ctx, order{Do: "project", Topic: accounts, Name: projectionName, Once: w.postgres()}); said.Outcome != done {
 			return fmt.Errorf("project at the end: %s", said.Err)
@@ -237,7 +335,7 @@ func (w *world) judgeProjection(ctx context.Context, log *weir.Log, held map[str
 	}
 	w.counts.addN("runs of a projection", int(info.Run.Number))
 	if !w.postgres() {
-		w.model.judgeProjected(info.Run.Number, held)
+		w.model.judgeProjected(info.Run.Number, past)
 		return nil
 	}
 	written := map[string]int{}
@@ -249,8 +347,9 @@ func (w *world) judgeProjection(ctx context.Context, log *weir.Log, held map[str
 	var values []string
 	var versions []int64
 	_, err = pgx.ForEachRow(rows, []any{&stream, &values, &versions}, func() error {
+		p := past[stream]
 		for i, version := range versions {
-			if version != int64(i) || i >= len(held[stream]) || values[i] != held[stream][i] {
+			if version != int64(i) || p == nil || i >= len(p.values) || values[i] != p.values[i] {
 				w.model.broken("S8", []string{stream}, "run %d wrote version %d of %s, %s, where %d is next", info.Run.Number, version, stream, values[i], i)
 				return nil
 			}
@@ -258,9 +357,9 @@ func (w *world) judgeProjection(ctx context.Context, log *weir.Log, held map[str
 		written[stream] = len(versions)
 		return nil
 	})
-	for stream, values := range held {
-		if written[stream] != len(values) {
-			w.model.broken("S8", []string{stream}, "run %d wrote %d events of %s, which has %d", info.Run.Number, written[stream], stream, len(values))
+	for stream, p := range past {
+		if written[stream] != len(p.values) {
+			w.model.broken("S8", []string{stream}, "run %d wrote %d events of %s, which has had %d", info.Run.Number, written[stream], stream, len(p.values))
 		}
 	}
 	return err

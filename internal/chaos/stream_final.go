@@ -1,0 +1,199 @@
+package main
+
+import "slices"
+
+// streamPast is what the category's topic has of one stream: all that was ever appended, and where it was deleted.
+type streamPast struct {
+	values    []string // by version
+	deletions []int64  // the versions at which it was deleted
+}
+
+// begins is the version from which on the stream can be read.
+func (p *streamPast) begins() int64 {
+	if len(p.deletions) == 0 {
+		return 0
+	}
+	return p.deletions[len(p.deletions)-1]
+}
+
+// deletedAt says whether the stream was deleted at a version; orLater: or at a later one.
+func (p *streamPast) deletedAt(version int64, orLater bool) bool {
+	return slices.Contains(p.deletions, version) || orLater && len(p.deletions) > 0 && p.begins() >= version
+}
+
+// judgeProjected holds what a run of the projection got against the streams.
+func (m *model) judgeProjected(run int64, past map[string]*streamPast) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for stream, p := range past {
+		if got := m.streams.projects[run][stream]; got != int64(len(p.values)) {
+			m.violate("S8", []string{stream}, "run %d got %s up to version %d, and it has had %d events", run, stream, got, len(p.values))
+		}
+	}
+}
+
+// judgeReadable holds what can be read of a stream at the end, by somebody who began at a time, against what its category's topic has.
+func (m *model) judgeReadable(stream string, p *streamPast, seen []sight, began moment) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := p.begins()
+	for _, s := range seen {
+		if s.Offset != next {
+			m.violate("S2", []string{stream}, "%s has version %d where %d is next; it was deleted at %v", stream, s.Offset, next, p.deletions)
+			return
+		}
+		m.streamSees("the end", stream, s.Offset, s.Value, began)
+		next++
+	}
+	if next != int64(len(p.values)) {
+		m.violate("S5", []string{stream}, "%s has events to below version %d, and its category's topic has them to below %d; it was deleted at %v", stream, next, len(p.values), p.deletions)
+	}
+}
+
+// judgeStreams holds what was done to all streams against what was answered.
+func (m *model) judgeStreams(past map[string]*streamPast) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	of := func(stream string) *streamPast {
+		if p := past[stream]; p != nil {
+			return p
+		}
+		return &streamPast{}
+	}
+	at := map[string]int64{} // value to version
+	byVersion := map[string]map[int64]*streamCall{}
+	for stream, p := range past {
+		byVersion[stream] = map[int64]*streamCall{}
+		for version, v := range p.values {
+			if c := m.streams.of[v]; c == nil || c.stream != stream {
+				m.violate("L2", []string{stream}, "%s has %q at version %d, which nobody appended to it", stream, v, version)
+				continue
+			}
+			if _, twice := at[v]; twice {
+				m.violate("S2", []string{stream}, "%s has %s twice", stream, v)
+			}
+			at[v] = int64(version)
+			m.streamHas(stream, int64(version), v, "the end")
+		}
+	}
+	for _, c := range m.streams.appends {
+		m.judgeAppend(c, of(c.stream), at, byVersion[c.stream])
+	}
+	for stream, p := range past {
+		m.judgeStreamOrder(stream, p, byVersion[stream])
+	}
+	for _, c := range m.streams.appends {
+		m.judgeRefusal(c, of(c.stream), byVersion[c.stream])
+	}
+	for stream, changes := range m.streams.changes {
+		for _, c := range changes {
+			m.judgeRefusal(c, of(stream), byVersion[stream])
+			if c.verb == "delete" && c.outcome == done && max(c.reached, c.first) > 0 && !of(stream).deletedAt(max(c.reached, c.first), !c.told) {
+				m.violate("S7", []string{stream}, "%s was done, and the category's topic does not tell: %v", c, of(stream).deletions)
+			}
+		}
+	}
+	for _, s := range m.streams.skips {
+		if !of(s.stream).deletedAt(s.version, s.orLater) {
+			m.violate("S2", []string{s.stream}, "%s read nothing of %s below version %d, and it was deleted at %v", s.by, s.stream, s.version, of(s.stream).deletions)
+		}
+	}
+}
+
+// judgeAppend judges whether the events of an append are there, where it said, and notes it at its versions.
+func (m *model) judgeAppend(c *streamCall, p *streamPast, at map[string]int64, byVersion map[int64]*streamCall) {
+	first, is := at[c.values[0]]
+	for i, v := range c.values {
+		if here, there := at[v]; there != is || is && here != first+int64(i) {
+			m.violate("S3", []string{c.stream}, "of %s, %s is at %d (%v) and %s at %d (%v)", c, c.values[0], first, is, v, here, there)
+		}
+	}
+	switch {
+	case c.outcome == done && (!is || first != c.first):
+		m.violate("L1", []string{c.stream}, "%s is at %d (%v)", c, first, is)
+	case c.outcome == refused && is && !(c.lost && p.deletedAt(first+int64(len(c.values)), true)): // a try that was lost is not found once it is deleted
+		m.violate("L2", []string{c.stream}, "%s is there", c)
+	case !is:
+	case c.expected >= 0 && first != c.expected,
+		c.expected == noStream && first > 0 && !p.deletedAt(first, false),
+		c.expected == streamExists && (first == 0 || p.deletedAt(first, false)):
+		m.violate("S1", []string{c.stream}, "%s is at %d; the stream was deleted at %v", c, first, p.deletions)
+	}
+	if is {
+		c.first = first
+		for i := range c.values {
+			byVersion[first+int64(i)] = c
+		}
+	}
+	if c.with != nil && c.outcome == unknown {
+		if _, other := at[c.with.values[0]]; other != is {
+			m.violate("S3", []string{c.stream}, "%s: %v; %s, which was appended with it: %v", c, is, c.with, other)
+		}
+	}
+}
+
+// judgeStreamOrder judges the order of what was done to a stream, in time: S1.
+func (m *model) judgeStreamOrder(stream string, p *streamPast, byVersion map[int64]*streamCall) {
+	latest := moment(0) // when what came before was invoked last
+	follows := func(c *streamCall) {
+		if c.outcome == done && c.ended < latest {
+			m.violate("S1", []string{stream}, "%s had ended at %v before one that came before it was begun at %v", c, c.ended, latest)
+		}
+		latest = max(latest, c.invoked)
+	}
+	for version := int64(0); ; {
+		if slices.Contains(p.deletions, version) {
+			i := slices.IndexFunc(m.streams.changes[stream], func(c *streamCall) bool { return c.mayDelete(version, false) })
+			if i < 0 {
+				m.violate("L2", []string{stream}, "%s was deleted at version %d by nobody", stream, version)
+			} else if c := m.deletionAt(stream, version); c != nil {
+				follows(c)
+			}
+		}
+		if version >= int64(len(p.values)) {
+			return
+		}
+		c := byVersion[version]
+		if c == nil {
+			m.violate("L2", []string{stream}, "version %d of %s was appended by nobody", version, stream)
+			return
+		}
+		follows(c)
+		version = c.first + int64(len(c.values))
+	}
+}
+
+// deletionAt returns the only call that can have deleted a stream at a version, if it was done; nil: there is none, or there are several.
+func (m *model) deletionAt(stream string, version int64) (only *streamCall) {
+	for _, c := range m.streams.changes[stream] {
+		if !c.mayDelete(version, false) {
+			continue
+		}
+		if only != nil {
+			return nil
+		}
+		only = c
+	}
+	if only != nil && only.outcome != done {
+		return nil
+	}
+	return only
+}
+
+// judgeRefusal judges a conflict: the stream was at that version, and existed or not, at some time of the call. S1.
+func (m *model) judgeRefusal(c *streamCall, p *streamPast, byVersion map[int64]*streamCall) {
+	if !c.conflict {
+		return
+	}
+	before, next := byVersion[c.actual-1], byVersion[c.actual]
+	deletion := m.deletionAt(c.stream, c.actual)
+	switch {
+	case c.actual > 0 && (before == nil || before.first+int64(len(before.values)) != c.actual || before.invoked > c.ended):
+		m.violate("S1", []string{c.stream}, "%s was refused by %v, as the stream was at version %d, where it never was by then", c, c.ended, c.actual)
+	case next != nil && next.outcome == done && next.ended < c.invoked:
+		m.violate("S1", []string{c.stream}, "%s was refused as the stream was at version %d; it had gone on before, by %s", c, c.actual, next)
+	case c.exists && (c.actual == 0 || p.deletedAt(c.actual, false) && deletion != nil && deletion.ended < c.invoked),
+		!c.exists && c.actual > 0 && (!p.deletedAt(c.actual, false) || deletion != nil && deletion.invoked > c.ended):
+		m.violate("S1", []string{c.stream}, "%s was refused by %v as the stream was at version %d, and existed: %v; it was deleted at %v", c, c.ended, c.actual, c.exists, p.deletions)
+	}
+}
