@@ -105,6 +105,26 @@ var mutants = []mutant{
 		edits: []edit{{"use/stream/writer.go", "case !fresh:\n", "case false:\n"}},
 	},
 	{
+		name: "If-Match is read and not obeyed", finds: []string{"S1", "S2"},
+		edits: []edit{{"door/httpapi/expected.go", "return stream.Expected(n), nil", "return stream.Any, nil"}},
+	},
+	{
+		name: "the events of a deleted stream come back where it is begun again", finds: []string{"S7"},
+		edits: []edit{{"use/stream/writer.go", "h.First, h.Born, h.Deleted, h.Archived = h.Next, h.Next, true, false", "h.Born, h.Deleted, h.Archived = h.Next, true, false"}},
+	},
+	{
+		name: "an archived stream takes appends", finds: []string{"S10"},
+		edits: []edit{{"use/stream/writer.go", "(o.alone() || !h.Archived)", "(o.alone() || !h.Archived || h.Next > 0)"}},
+	},
+	{
+		name: "a process reads on with the key of a subject that another process has forgotten", finds: []string{"S11"},
+		edits: []edit{{"use/stream/subject.go", "*keys[subject], err = c.owner.readKey(ctx, c.key(subjectPrefix, subject))", "*keys[subject], err = c.owner.keyFor(ctx, c.key(subjectPrefix, subject), false)"}},
+	},
+	{
+		name: "the checkpoint of a projection is saved before the handler's commit", finds: []string{"S8"},
+		edits: []edit{{"partition.go", "\t\t\terr := p.call(ctx, wait, events)\n", "\t\t\tp.advance(eventlog.Offset(events[len(events)-1].Offset) + 1)\n\t\t\terr := p.call(ctx, wait, events)\n"}},
+	},
+	{
 		name: "a batch's checksum is not checked", finds: []string{"D2"}, calm: true,
 		edits: []edit{{"eventlog/batch/header.go", "castagnoli); got != want {", "castagnoli); got != want && got == 0 {"}},
 	},

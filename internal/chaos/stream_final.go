@@ -180,18 +180,16 @@ func (m *model) deletionAt(stream string, version int64) (only *streamCall) {
 	return only
 }
 
-// judgeRefusal judges a conflict: the stream was at that version, and existed or not, at some time of the call. S1.
+// judgeRefusal judges a conflict: the stream had come to that version by then, and existed there or not. That it had not gone on before is judgeConflict's. S1.
 func (m *model) judgeRefusal(c *streamCall, p *streamPast, byVersion map[int64]*streamCall) {
 	if !c.conflict {
 		return
 	}
-	before, next := byVersion[c.actual-1], byVersion[c.actual]
+	before := byVersion[c.actual-1]
 	deletion := m.deletionAt(c.stream, c.actual)
 	switch {
 	case c.actual > 0 && (before == nil || before.first+int64(len(before.values)) != c.actual || before.invoked > c.ended):
 		m.violate("S1", []string{c.stream}, "%s was refused by %v, as the stream was at version %d, where it never was by then", c, c.ended, c.actual)
-	case next != nil && next.outcome == done && next.ended < c.invoked:
-		m.violate("S1", []string{c.stream}, "%s was refused as the stream was at version %d; it had gone on before, by %s", c, c.actual, next)
 	case c.exists && (c.actual == 0 || p.deletedAt(c.actual, false) && deletion != nil && deletion.ended < c.invoked),
 		!c.exists && c.actual > 0 && (!p.deletedAt(c.actual, false) || deletion != nil && deletion.invoked > c.ended):
 		m.violate("S1", []string{c.stream}, "%s was refused by %v as the stream was at version %d, and existed: %v; it was deleted at %v", c, c.ended, c.actual, c.exists, p.deletions)

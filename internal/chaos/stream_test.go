@@ -169,6 +169,14 @@ func TestTheModelFindsWhatAStreamDoesWrongAndNothingElse(t *testing.T) {
 			change(r, "delete", done)
 			read(r, reading, 0, a.values[0])
 		}},
+		"a deletion at another version than was expected": {finds: []string{"S1"}, do: func(r *rig) {
+			add(r, "", 0)
+			r.m.streamAnswered("a", r.m.streamChanges("delete", "x", 0), word{Outcome: done, Places: []place{at(1)}})
+		}},
+		"an event is in a stream twice": {finds: []string{"L2", "S2"}, do: func(r *rig) {
+			a := lost(r, begin(r, anyVersion))
+			end(r, a.values[0], a.values[0])
+		}},
 		"a version is used again after a deletion": {finds: []string{"S1"}, do: func(r *rig) { add(r, "", 0); change(r, "delete", done, at(1)); add(r, "", 0) }},
 		"a deletion that was done is not told":     {finds: []string{"S7"}, do: func(r *rig) { a := add(r, "", 0); change(r, "delete", done); end(r, a.values[0]) }},
 		"nobody deleted it":                        {finds: []string{"L2"}, do: func(r *rig) { a := add(r, "", 0); end(r, a.values[0], "") }},
