@@ -131,6 +131,7 @@ func (w *world) tryOnStream(ctx context.Context, random *rand.Rand, calls ...*st
 	c, n := calls[0], random.IntN(4)
 	if n >= 2 && len(calls) == 1 {
 		b := w.brokers[n-2]
+		w.counts.add("calls about streams over HTTP")
 		return "HTTP at " + b.name, b.callStream(ctx, c)
 	}
 	o := order{Do: c.verb + " stream", Topic: accounts, Name: c.stream, N: int(c.expected), Subject: c.subject, Values: c.values}
@@ -138,6 +139,7 @@ func (w *world) tryOnStream(ctx context.Context, random *rand.Rand, calls ...*st
 		o.Do, o.Topics, o.Values = "append to two streams", []string{c.stream, calls[1].stream}, []string{c.values[0], calls[1].values[0]}
 	}
 	e := w.embedded[n%2]
+	w.counts.add("calls about streams in Go")
 	return e.name, e.ask(context.WithoutCancel(ctx), o)
 }
 
@@ -191,6 +193,7 @@ func (w *world) readStreams(ctx context.Context) {
 		by, said := e.name, word{}
 		if n >= 2 {
 			by, said = "HTTP at "+b.name, b.readStream(ctx, r.stream, r.from, 1+random.IntN(20))
+			w.counts.addN("events read from streams over HTTP", len(said.Handled))
 		} else {
 			said = e.ask(ctx, order{Do: "read stream", Topic: accounts, Name: r.stream, N: int(r.from)})
 		}
