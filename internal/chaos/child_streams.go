@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"strconv"
 	"time"
 
@@ -122,7 +124,7 @@ func (c *child) project(ctx context.Context, o order) error {
 				}
 			}
 			if !e.Deleted {
-				c.say(word{Consumer: "projection " + o.Name, Projection: true, State: strconv.FormatInt(e.Run, 10), Handled: []sight{sightOf(e.StreamEvent)}})
+				c.say(word{Consumer: fmt.Sprintf("projection %s in process %d", o.Name, os.Getpid()), Projection: true, State: strconv.FormatInt(e.Run, 10), Handled: []sight{sightOf(e.StreamEvent)}})
 			}
 			return nil
 		},

@@ -26,8 +26,13 @@ func (m *model) judgeProjected(run int64, past map[string]*streamPast) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for stream, p := range past {
-		if got := m.streams.projects[run][stream]; got != int64(len(p.values)) {
-			m.violate("S8", []string{stream}, "run %d got %s up to version %d, and it has had %d events", run, stream, got, len(p.values))
+		got := m.streams.projects[projectedStream{run, stream}]
+		if got == nil {
+			got = &projectedTo{}
+		}
+		m.judgeAwaited(projectedStream{run, stream}, got, m.now())
+		if got.next != int64(len(p.values)) {
+			m.violate("S8", []string{stream}, "run %d got %s up to version %d, and it has had %d events", run, stream, got.next, len(p.values))
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-log/weir"
 )
@@ -51,8 +52,24 @@ type streams struct {
 	skips    []streamSkip                // deletions that readers have seen the effect of
 	forgets  map[string][]*forgetting    // by subject
 	sights   map[string]map[int64]string // by stream and version: what was read
-	projects map[int64]map[string]int64  // by run and stream: the version that a projection gets next
+	projects map[projectedStream]*projectedTo
 }
+
+type projectedStream struct {
+	run    int64
+	stream string
+}
+
+// projectedTo is how far a run of a projection has got a stream. What two processes say may be heard in another order than they said it:
+// what the one before has got is awaited for a while.
+type projectedTo struct {
+	by      string // the process that got the last event
+	next    int64
+	awaited map[int64]moment // by version: since when
+}
+
+// wordMax is how long after another process's word that of the one before may be heard.
+const wordMax = moment(3 * time.Second)
 
 // streamSkip is a reading without events below a version, which a deletion at that version explains; orLater: one at a later version, too.
 type streamSkip struct {
@@ -67,7 +84,7 @@ type forgetting struct{ invoked, ended moment } // ended 0: its outcome is unkno
 func newStreams() streams {
 	return streams{
 		of: map[string]*streamCall{}, changes: map[string][]*streamCall{}, known: map[string]int64{}, gone: map[string]int64{},
-		forgets: map[string][]*forgetting{}, sights: map[string]map[int64]string{}, projects: map[int64]map[string]int64{},
+		forgets: map[string][]*forgetting{}, sights: map[string]map[int64]string{}, projects: map[projectedStream]*projectedTo{},
 	}
 }
 
@@ -339,13 +356,32 @@ func (m *model) projected(consumer string, run int64, s sight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.streamSees(consumer, s.Topic, s.Offset, s.Value, 0) // it may have been read before its subject was forgotten
-	if m.streams.projects[run] == nil {
-		m.streams.projects[run] = map[string]int64{}
+	key := projectedStream{run, s.Topic}
+	p := m.streams.projects[key]
+	if p == nil {
+		p = &projectedTo{awaited: map[int64]moment{}}
+		m.streams.projects[key] = p
 	}
-	if next := m.streams.projects[run][s.Topic]; s.Offset > next {
-		m.violate("S8", []string{s.Topic}, "%s got version %d of %s in run %d, where %d is next", consumer, s.Offset, s.Topic, run, next)
+	if s.Offset > p.next && p.by == consumer {
+		m.violate("S8", []string{s.Topic}, "%s got version %d of %s in run %d, where %d is next", consumer, s.Offset, s.Topic, run, p.next)
+	} else {
+		for version := p.next; version < s.Offset; version++ {
+			p.awaited[version] = m.now()
+		}
 	}
-	m.streams.projects[run][s.Topic] = max(m.streams.projects[run][s.Topic], s.Offset+1)
+	delete(p.awaited, s.Offset)
+	p.by, p.next = consumer, max(p.next, s.Offset+1)
+	m.judgeAwaited(key, p, m.now()-wordMax)
+}
+
+// judgeAwaited sees that no version is awaited since before a time.
+func (m *model) judgeAwaited(key projectedStream, p *projectedTo, before moment) {
+	for version, since := range p.awaited {
+		if since < before {
+			m.violate("S8", []string{key.stream}, "run %d did not get version %d of %s; what comes after it was got by %v", key.run, version, key.stream, since)
+			delete(p.awaited, version)
+		}
+	}
 }
 
 // streamNames lists the streams that there may be, sorted.

@@ -251,7 +251,32 @@ func TestTheModelFindsWhatAStreamDoesWrongAndNothingElse(t *testing.T) {
 			r.m.forgot("a", "ann", r.m.forgets("ann"), word{Outcome: done})
 			read(r, r.m.streamReads("x", 9), 0, erasedMark+a.values[0])
 		}},
-		"a projection leaves out a version": {finds: []string{"S8"}, do: func(r *rig) { add(r, "", 0); b := add(r, "", 1); r.m.projected("p", 1, sight{"x", at(1), b.values[0]}) }},
+		"a projection leaves out a version": {finds: []string{"S8"}, do: func(r *rig) {
+			a, _, c := add(r, "", 0), add(r, "", 1), add(r, "", 2)
+			r.m.projected("p", 1, sight{"x", at(0), a.values[0]})
+			r.m.projected("p", 1, sight{"x", at(2), c.values[0]})
+		}},
+		"another process goes on before the word of the one before is heard": {do: func(r *rig) {
+			a, b, c := add(r, "", 0), add(r, "", 1), add(r, "", 2)
+			r.m.projected("p", 1, sight{"x", at(0), a.values[0]})
+			r.m.projected("q", 1, sight{"x", at(2), c.values[0]})
+			r.m.projected("p", 1, sight{"x", at(1), b.values[0]})
+			r.at += 9 * s
+			r.m.projected("q", 1, sight{"x", at(2), c.values[0]})
+		}},
+		"another process goes on behind what nobody got": {finds: []string{"S8"}, do: func(r *rig) {
+			a, _, c := add(r, "", 0), add(r, "", 1), add(r, "", 2)
+			r.m.projected("p", 1, sight{"x", at(0), a.values[0]})
+			r.m.projected("q", 1, sight{"x", at(2), c.values[0]})
+			r.at += 9 * s
+			r.m.projected("q", 1, sight{"x", at(2), c.values[0]})
+		}},
+		"at the end nobody got a version": {finds: []string{"S8"}, do: func(r *rig) {
+			a, b, c := add(r, "", 0), add(r, "", 1), add(r, "", 2)
+			r.m.projected("p", 1, sight{"x", at(0), a.values[0]})
+			r.m.projected("q", 1, sight{"x", at(2), c.values[0]})
+			r.m.judgeProjected(1, map[string]*streamPast{"x": {values: []string{a.values[0], b.values[0], c.values[0]}}})
+		}},
 		"a projection gets versions again": {do: func(r *rig) {
 			a, b := add(r, "", 0), add(r, "", 1)
 			for range 2 {
