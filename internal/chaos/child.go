@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/weir-log/weir"
 )
@@ -24,7 +26,8 @@ import (
 // child is the program with an embedded log.
 type child struct {
 	log  *weir.Log
-	pool *pgxpool.Pool // nil on SQLite
+	pool *pgxpool.Pool // nil on SQLite, and so is
+	sql  *sql.DB       // the same connections
 
 	mu        sync.Mutex // guards what follows
 	out       *json.Encoder
@@ -47,6 +50,7 @@ func runChild(address string) error {
 		if c.pool, err = pgxpool.New(ctx, address); err != nil {
 			return err
 		}
+		c.sql = stdlib.OpenDBFromPool(c.pool)
 	}
 	go func() {
 		lines := bufio.NewScanner(os.Stdin)
@@ -71,6 +75,7 @@ func runChild(address string) error {
 	defer cancel()
 	err = c.log.Close(last)
 	if c.pool != nil {
+		err = errors.Join(err, c.sql.Close())
 		c.pool.Close()
 	}
 	if err == nil {
@@ -286,47 +291,6 @@ func (c *child) bill(ctx context.Context, o order, e weir.Event) error {
 	if err == nil {
 		c.say(word{Consumer: o.Name, Group: o.Group, Once: true, Handled: sightsOf(e)})
 	}
-	return err
-}
-
-// enqueue enqueues one message.
-func (c *child) enqueue(ctx context.Context, o order) word {
-	m := weir.NewMessage{Value: []byte(o.Values[0]), Unique: o.Name, Delay: o.Session, Priority: o.N}
-	if o.Key != "" {
-		m.Key = []byte(o.Key)
-	}
-	at, err := c.log.Enqueue(ctx, o.Topic, m)
-	said := outcomeOf(err)
-	if err == nil {
-		said.State, said.Once = at[0].ID.String(), at[0].Repeated
-	}
-	return said
-}
-
-// work begins to work a queue. The handler says what it has, and what it is about to answer, before it does so.
-func (c *child) work(ctx context.Context, o order) error {
-	_, err := c.log.Work(ctx, weir.WorkOptions{Queue: o.Topic, Concurrency: 3, Lease: o.Session, Name: o.Name, Handler: func(_ context.Context, j weir.Job) error {
-		said := &job{Queue: j.Queue, ID: j.ID.String(), Value: string(j.Value), Attempt: j.Attempt}
-		tell := func(answer string) {
-			said.Answer = answer
-			c.say(word{Consumer: "Go worker at " + o.Name, Job: said})
-		}
-		tell("")
-		dawdle()
-		switch n := rand.IntN(40); {
-		case n == 0 && o.Topic == "jobs":
-			tell("reject")
-			return weir.Permanent(errors.New("it is beyond repair"))
-		case n < 4:
-			tell("nack")
-			return errors.New("it fails now and then")
-		case n == 4:
-			tell("nack")
-			return weir.RetryAfter(rand.N(500*time.Millisecond), nil)
-		}
-		tell("ack")
-		return nil
-	}})
 	return err
 }
 

@@ -17,7 +17,8 @@
 //	read_*.go       those that read without a group, and tell model.follow what they got
 //	topics.go       making, deleting, growing and trimming topics through every door
 //	queues.go       work queues: enqueuing through every door, workers over HTTP, in Go and with SQL that are slow, die and answer twice, pauses, purges;
-//	                queues_sql.go: transactions that enqueue, and that acknowledge where they write their result; schedules.go: a schedule
+//	                queues_sql.go, child_queues.go: transactions that enqueue, and that acknowledge where they write their result, with SQL and in Go;
+//	                letters.go: dead letters are listed, redriven (some or all, by both brokers at once, or once more) and discarded; schedules.go: a schedule
 //	streams.go      event-sourced streams, in Go and over HTTP (streams_http.go): appends at versions, two at one version at the same time, to two streams at
 //	                once (Go alone), about subjects; reads, over HTTP in pages; deletions, archives, subjects that are forgotten; a projection that is rebuilt
 //	lookers.go      those that only look, ask for what must be refused, and keep groups that do nothing
@@ -42,12 +43,15 @@
 //	G8                  lookers.go, and final.go: groups get to the end of everything
 //	Q1 to Q5, Q7        queue_model.go, at each claim and each answer; Q3 by our clock, and by the store's where both claims tell it
 //	Q9, Q10             queue_model.go, at the end
+//	QR                  letters_model.go: redrives and discards, at each list, claim and answer; at the end by all letters that ever were, and all messages in the topic
+//	QA                  queue_model.go, at the end: the results that transactions wrote which acknowledged, against what became of each. That a message does not
+//	                    come back once such a commit is known is Q2. What was given back beside SQL after it is not judged: that is not promised
 //	S1 to S3, S5, S7,   stream_model.go, at each answer, and stream_final.go, at the end: a category's topic has all that happened to its streams but archives,
 //	S8, S10, S11        in its order. S4 is in them, as appends of unknown outcome are repeated, and S6: readers reach what a conflict told (S1). Archives
 //	                    are judged by their answers alone
 //	QT, QL              queue_model.go: times to live, and limits of claims
 //	QS                  schedules.go, at the end: a tick of a schedule has one message
-//	Q6, Q8, Q11         not here, nor the redrive of dead letters: Q6 wants a snapshot of the store, Q8 a message that breaks its worker; Q1 stands for Q11 as far as it goes
+//	Q6, Q8, Q11         not here: Q6 wants a snapshot of the store, Q8 a message that breaks its worker; Q1 stands for Q11 as far as it goes
 //	D1, D2, D4, M1      harm.go, tenants.go: once the histories are over and everything is deleted the store is changed by hand, under brokers that run.
 //	                    D4 as far as that tables newer than the program are refused: there is no older release that could run beside this one
 //	D3                  restore.go, likewise: a backup is put back under brokers and readers that run. A standby that is promoted is a test of store/postgres

@@ -59,6 +59,8 @@ type job struct {
 	Queue, ID, Value string
 	Attempt          int
 	Answer           string
+	Receipt          string
+	InTx             bool // it acknowledges in its transaction: the word's outcome is pending before that
 }
 
 // embedded is a program with an embedded log: this program itself, as a child.

@@ -66,8 +66,13 @@ type model struct {
 	messages    map[string]*message   // of queues, by value
 	queued      map[string][]*message // by queue, in the order in which they were made
 	paused      map[string]moment     // since when a queue is
-	lifeOfQueue map[string]string     // the id that a queue had last
 	queuePasses map[string]bool       // its topic is deleted now and then
+
+	letters      map[string]*letter // dead letters, by id
+	sweeps       map[string][]*take // by queue: redrives of all letters
+	lettersTaken map[string]int     // by queue: how many were redriven or discarded, as the answers say
+	wrote        map[string]int     // by receipt: how many results a worker had written that acknowledges in its transaction,
+	wroteAt      moment             // at this time
 
 	streams streams
 }
@@ -101,7 +106,8 @@ func newModel(now func() moment, h *history) *model {
 		now: now, history: h, records: map[string]*record{}, lives: map[string][]*life{}, slots: map[slot]string{},
 		acked: map[tail]*rising{}, ends: map[endSeen]*rising{}, delivered: map[string]map[string]int{},
 		registers: map[registerKey]*register{}, owners: map[ownerKey]string{}, groupLives: map[string]int{},
-		producers: map[int64]string{}, messages: map[string]*message{}, queued: map[string][]*message{}, paused: map[string]moment{}, lifeOfQueue: map[string]string{}, queuePasses: map[string]bool{},
+		producers: map[int64]string{}, messages: map[string]*message{}, queued: map[string][]*message{}, paused: map[string]moment{}, queuePasses: map[string]bool{},
+		letters: map[string]*letter{}, sweeps: map[string][]*take{}, lettersTaken: map[string]int{}, wrote: map[string]int{},
 		streams: newStreams(),
 	}
 }

@@ -97,6 +97,21 @@ var mutants = []mutant{
 		edits: []edit{{"use/queue/shard.go", "c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: s.key, Version: s.version})\n", "\n"}},
 	},
 	{
+		name: "a redrive appends the message, and takes the letter in another entry", finds: []string{"QR"},
+		edits: []edit{
+			{"use/queue/dead.go", "e.put(l.offset, run{fate: done})\n", "if !back {\n\t\t\t\t\te.put(l.offset, run{fate: done})\n\t\t\t\t}\n"},
+			{
+				"use/queue/dead.go",
+				"return e.apply(), nil\n\t\t}})\n",
+				"return e.apply() || back, nil\n\t\t}})\n\t\tif err == nil && back {\n\t\t\tchanged, err = q.takeLetters(ctx, some, false)\n\t\t}\n",
+			},
+		},
+	},
+	{
+		name: "an ack in a transaction takes a stale receipt", finds: []string{"QA", "Q2"}, store: "postgres",
+		edits: []edit{{"door/sqlfn/sql/functions/end_claim.sql", "PERFORM weir.check_claimed(fields);", "NULL;"}},
+	},
+	{
 		name: "a stream is appended to without a check of its version", finds: []string{"S1", "S2"},
 		edits: []edit{{"use/stream/writer.go", "e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version})\n", "\n"}},
 	},

@@ -22,17 +22,23 @@ type message struct {
 	invoked      moment
 	ended        moment
 	id           string              // as the answer, or the first claim, said
-	grants       map[string][]*grant // by the queue's id: one that was purged, or made anew, has another
+	grants       map[string][]*grant // by its record: the queue's id (one that was purged, or made anew, has another), and where it is; a redrive makes another one
 	purged       moment              // a purge that began after it was enqueued was over then; 0: none
 	over         bool                // somebody was told that it is done
-	dead         int                 // how many dead letters of it there are at the end
+	letters      []*letter           // its dead letters, as they were listed
+	discarded    moment              // a dead letter of it certainly was by then; 0: none
+	copies       int                 // how often it is in its topic at the end
+	died         int                 // how many dead letters of it there ever were, and
+	dead         int                 // are left
+	results      int                 // how many were written in transactions that acknowledged it
 }
 
 // grant is a message that was given to a worker.
 type grant struct {
 	message *message
 	worker  string
-	receipt string // "": the Go library keeps it for itself
+	receipt string
+	inGo    bool
 	attempt int
 	asked   moment // not known of the Go library's: 0
 	got     moment
@@ -104,6 +110,9 @@ func (m *model) judgeRepeated(msg *message, id string) {
 			if at, is := first.finishedAt(); is && at < msg.invoked {
 				m.violate("Q10", []string{msg.queue}, "%s is said to be a repetition of %s, which was done at %v", msg.value, first.value, at)
 			}
+			if len(first.letters) > 0 && first.letters[0].listed < msg.invoked { // a redriven message has no unique key
+				m.violate("Q10", []string{msg.queue}, "%s is said to be a repetition of %s, which was a dead letter at %v", msg.value, first.value, first.letters[0].listed)
+			}
 			return
 		}
 	}
@@ -146,7 +155,7 @@ func (m *model) grants(q workQueue, worker string, g *grant, value, id string) *
 		m.violate("Q1", about, "%s was given %s as message %s, and it is known as %s: it is there twice", worker, value, id, msg.id)
 	case q.attempts > 0 && g.attempt > q.attempts:
 		m.violate("Q5", about, "%s was given %s as attempt %d, and the queue allows %d", worker, value, g.attempt, q.attempts)
-	case q.ttl > 0 && !msg.inSQL && msg.outcome == done && g.asked > msg.ended+moment(msg.delay+q.ttl+ttlMargin)+clockMargin:
+	case q.ttl > 0 && !msg.inSQL && m.isTooOld(msg, q, g):
 		m.violate("QT", about, "%s asked at %v and was given %s, which was enqueued by %v with a delay of %v, and may wait %v", worker, g.asked, value, msg.ended, msg.delay, q.ttl)
 	case msg.purged != 0 && g.asked > msg.purged:
 		m.violate("Q2", about, "%s was given %s, which had been purged by %v", worker, value, msg.purged)
@@ -156,16 +165,26 @@ func (m *model) grants(q workQueue, worker string, g *grant, value, id string) *
 		m.violate("Q7", about, "%s was given %s, which was enqueued at %v with a delay of %v", worker, value, msg.invoked, msg.delay)
 	}
 	msg.id = id
-	life, _, _ := strings.Cut(g.receipt, ".")
-	if g.receipt == "" {
-		life = m.lifeOfQueue[queue]
+	if !q.passes {
+		m.judgeDead(msg, g)
 	}
-	m.lifeOfQueue[queue] = life
-	for _, other := range msg.grants[life] {
+	record := recordOf(g.receipt)
+	for _, other := range msg.grants[record] {
 		m.judgeGrants(msg, other, g)
 	}
-	msg.grants[life] = append(msg.grants[life], g)
+	msg.grants[record] = append(msg.grants[record], g)
 	return g
+}
+
+// recordOf names the record that a receipt was given for: the queue's id, a partition and an offset.
+func recordOf(receipt string) string {
+	return strings.Join(strings.SplitN(receipt, ".", 4)[:3], ".")
+}
+
+// isTooOld says that a claim asked for a message past its time to live. That begins anew with a redrive.
+func (m *model) isTooOld(msg *message, q workQueue, g *grant) bool {
+	from, known := m.restarted(msg)
+	return known && g.asked > from+moment(msg.delay+q.ttl+ttlMargin)+clockMargin
 }
 
 // judgeGrants holds two claims of one message against each other.
@@ -174,6 +193,9 @@ func (m *model) judgeGrants(msg *message, a, b *grant) {
 		a, b = b, a
 	}
 	about := []string{msg.queue}
+	if a.attempt == b.attempt && (a.inGo || b.inGo) {
+		return // judgeAttempts: one that a Go worker gives back as it ends does not count
+	}
 	if a.attempt == b.attempt {
 		m.violate("Q4", about, "%s was given out twice as attempt %d: to %s at %v and to %s at %v", msg.value, a.attempt, a.worker, a.got, b.worker, b.got)
 		return
@@ -190,8 +212,8 @@ func (m *model) judgeGrants(msg *message, a, b *grant) {
 			end, extended = said.invoked+moment(said.lease), true
 		case said.verb == "extend":
 			end, extended = min(end, said.invoked+moment(said.lease)), true
-		case said.inSQL && said.outcome == done && b.asked <= said.ended:
-			return // the lease may have ended before the transaction did
+		case said.inSQL && said.outcome == done && (b.asked <= said.ended || msg.givenBack()):
+			return // the lease may have ended before the transaction did, and whoever had it then gave it back beside SQL
 		case (said.verb == "ack" || said.verb == "reject") && said.outcome == done:
 			m.violate("Q2", about, "%s was answered for (%s) by %s as attempt %d, and %s was given it as attempt %d at %v", msg.value, said.verb, a.worker, a.attempt, b.worker, b.attempt, b.got)
 			return
@@ -231,8 +253,7 @@ func (m *model) answered(g *grant, a *answered, o outcome, over bool) {
 	if o != done || a.inSQL {
 		return
 	}
-	life, _, _ := strings.Cut(g.receipt, ".")
-	for _, later := range msg.grants[life] {
+	for _, later := range msg.grants[recordOf(g.receipt)] {
 		if later.attempt <= g.attempt {
 			continue
 		}
@@ -263,7 +284,7 @@ func (m *model) purges(queue string, began moment) {
 	defer m.mu.Unlock()
 	m.history.add(fmt.Sprintf("queue %s was purged from %v on", queue, began), queue)
 	for _, msg := range m.queued[queue] {
-		if msg.outcome == done && msg.ended < began && msg.purged == 0 && !msg.inSQL {
+		if at, known := m.restarted(msg); known && at < began && msg.purged == 0 && !msg.inSQL {
 			msg.purged = m.now()
 		}
 	}
@@ -278,15 +299,30 @@ func (m *model) remakes(queue string) {
 	}
 }
 
-// settled says that a message is acknowledged or dead, as far as its clients know.
-func (msg *message) settled() bool {
-	if msg.over || msg.dead > 0 {
+// settled says that a message is acknowledged or dead, as far as its clients know. A transaction of unknown outcome was committed if its result is there.
+// m.mu is held.
+func (m *model) settled(msg *message) bool {
+	if msg.allDead() || msg.over && msg.copies <= 1 {
 		return true
 	}
 	for _, grants := range msg.grants {
 		for _, g := range grants {
 			for _, a := range g.answers {
-				if (a.verb == "ack" || a.verb == "reject") && a.outcome != refused && a.outcome != pending {
+				if a.verb == "ack" && (a.outcome == done || a.outcome == unknown && (!a.inSQL || m.wrote[g.receipt] > 0)) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// givenBack says that somebody gave the message back, or rejected it, beside SQL: then an ack that was committed may not hold.
+func (msg *message) givenBack() bool {
+	for _, grants := range msg.grants {
+		for _, g := range grants {
+			for _, a := range g.answers {
+				if (a.verb == "nack" || a.verb == "reject") && !a.inSQL && a.outcome != refused {
 					return true
 				}
 			}
@@ -300,7 +336,7 @@ func (m *model) unsettled(queue string) (list []*message) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, msg := range m.queued[queue] {
-		if msg.outcome == done && !msg.repeated && !msg.settled() {
+		if msg.outcome == done && !msg.repeated && !m.settled(msg) {
 			list = append(list, msg)
 		}
 	}
@@ -329,7 +365,30 @@ func (m *model) judgeQueue(q workQueue) {
 	if q.limit > 0 {
 		m.judgeLimit(q)
 	}
+	m.judgeAttempts(queue)
+	m.judgeLetters(queue)
+	m.judgeResults(queue)
 	m.judgeUnique(queue)
+}
+
+// judgeAttempts is Q4 where a Go worker had a message: what it is about to give back may not count as an attempt, and that is heard late.
+func (m *model) judgeAttempts(queue string) {
+	for _, msg := range m.queued[queue] {
+		for _, grants := range msg.grants {
+			had := map[int]*grant{}
+			for _, g := range grants {
+				other := had[g.attempt]
+				had[g.attempt] = g
+				if other != nil && (other.inGo || g.inGo) && !other.nacksInGo() && !g.nacksInGo() {
+					m.violate("Q4", []string{queue}, "%s was given out twice as attempt %d: to %s at %v and to %s at %v", msg.value, g.attempt, other.worker, other.got, g.worker, g.got)
+				}
+			}
+		}
+	}
+}
+
+func (g *grant) nacksInGo() bool {
+	return g.inGo && slices.ContainsFunc(g.answers, func(a *answered) bool { return a.verb == "nack" })
 }
 
 // judgeKeys is Q9: a message is not given out while an older one of its key is not done. Its queue tries for ever, so that only an ack ends a message.
@@ -391,6 +450,49 @@ func (m *model) judgeLimit(q workQueue) {
 	}
 }
 
+// result is what a worker wrote in the transaction that acknowledged a message.
+type result struct{ Value, Receipt string }
+
+// works notes all results that there were at a time.
+func (m *model) works(asked moment, list []result) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wrote, m.wroteAt = map[string]int{}, asked
+	results := map[string]int{}
+	for _, r := range list {
+		m.wrote[r.Receipt]++
+		results[r.Value]++
+	}
+	for value, msg := range m.messages {
+		msg.results = results[value]
+	}
+}
+
+// judgeResults is QA: a transaction that acknowledged has its result if it was committed, and a message has one. m.mu is held.
+func (m *model) judgeResults(queue string) {
+	about := []string{queue}
+	for _, msg := range m.queued[queue] {
+		switch {
+		case msg.results > 1 && !msg.givenBack():
+			m.violate("QA", about, "%s has %d results, of transactions that acknowledged it", msg.value, msg.results)
+		case msg.results > 0 && msg.allDead() && !msg.givenBack():
+			m.violate("Q1", about, "%s was acknowledged in a transaction that was committed, and became a dead letter", msg.value)
+		}
+		for _, grants := range msg.grants {
+			for _, g := range grants {
+				for _, a := range g.answers {
+					if a.verb != "ack" || !a.inSQL {
+						continue
+					}
+					if n := m.wrote[g.receipt]; n > 1 || n > 0 && a.outcome == refused || n == 0 && a.outcome == done && a.ended < m.wroteAt {
+						m.violate("QA", about, "%s wrote %d results of %s, attempt %d, in a transaction that acknowledged it: %v", g.worker, n, msg.value, g.attempt, a.outcome)
+					}
+				}
+			}
+		}
+	}
+}
+
 // firstAck is when somebody first asked to acknowledge a message, with any outcome but a refusal.
 func (msg *message) firstAck() (first moment, is bool) {
 	for _, grants := range msg.grants {
@@ -417,7 +519,7 @@ func (m *model) judgeUnique(queue string) {
 		for i, older := range list {
 			ack, is := older.firstAck()
 			for _, younger := range list[i+1:] {
-				if older.ended < younger.invoked && (!is || ack > younger.ended) {
+				if older.died == 0 && older.ended < younger.invoked && (!is || ack > younger.ended) {
 					m.violate("Q10", []string{queue}, "%s and %s were both enqueued with the unique key %q, and nobody had acknowledged the first one", older.value, younger.value, key)
 					return
 				}

@@ -15,7 +15,7 @@ func TestTheModelFindsWhatAQueueDoesWrongAndNothingElse(t *testing.T) {
 	}
 	claim := func(r *rig, msg *message, attempt int, receipt string) *grant {
 		asked := r.m.now()
-		return r.m.grants(workQueue{name: "q", attempts: 3, ttl: time.Minute, limit: 1}, "w", &grant{attempt: attempt, receipt: "life." + receipt, asked: asked, lease: time.Second}, msg.value, "1-0")
+		return r.m.grants(workQueue{name: "q", attempts: 3, ttl: time.Minute, limit: 1}, "w", &grant{attempt: attempt, receipt: "life.1.0." + receipt, asked: asked, lease: time.Second}, msg.value, "1-0")
 	}
 	answer := func(r *rig, g *grant, verb string, o outcome) {
 		a := r.m.answers(g, verb, 0, time.Second)

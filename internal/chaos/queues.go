@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weir-log/weir"
 )
 
 // workQueue is a queue, by what is done to it.
@@ -24,6 +27,7 @@ type workQueue struct {
 	ordered  bool // messages have keys, and come in their order
 	unique   bool // messages have unique keys
 	goes     bool // Go workers work it, too
+	fails    bool // most of its messages are rejected
 	passes   bool // it is purged, deleted and made anew
 }
 
@@ -32,10 +36,11 @@ const leaseOfQueues = 2 * time.Second
 var queues = []workQueue{
 	{name: "jobs", attempts: 6, goes: true, settings: map[string]any{"lease_ms": 2000, "attempts": 6, "delays_ms": []int{100, 300, 1000}}},
 	{name: "ordered", ordered: true, settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100, 300}, "key_order": true}},
-	{name: "unique", unique: true, goes: true, settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{200}, "unique": true}},
+	{name: "unique", unique: true, attempts: 6, goes: true, settings: map[string]any{"lease_ms": 2000, "attempts": 6, "delays_ms": []int{200}, "unique": true}},
 	{name: "levels", levels: 3, settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100}, "priorities": 3}},
 	{name: "limited", limit: 3, settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100}, "concurrency": 3}},
 	{name: "short-lived", ttl: 2 * time.Second, settings: map[string]any{"lease_ms": 2000, "attempts": -1, "delays_ms": []int{100}, "ttl_ms": 2000}},
+	{name: "failing", fails: true, attempts: 2, goes: true, settings: map[string]any{"lease_ms": 2000, "attempts": 2, "delays_ms": []int{100}}},
 	{name: "passing-queue", passes: true, attempts: 6, settings: map[string]any{"lease_ms": 2000, "attempts": 6, "delays_ms": []int{100}}},
 }
 
@@ -53,7 +58,7 @@ func (w *world) makeQueues(ctx context.Context) error {
 	return w.createQueue(ctx, w.brokers[0], workQueue{name: scheduled, settings: map[string]any{}})
 }
 
-// createQueue makes a queue, and notes its id.
+// createQueue makes a queue.
 func (w *world) createQueue(ctx context.Context, b *broker, q workQueue) error {
 	w.model.remakes(q.name)
 	_, _, err := b.call(ctx, "POST", "/v1/queues", map[string]any{"name": q.name, "partitions": 2, "settings": q.settings}, nil)
@@ -61,18 +66,10 @@ func (w *world) createQueue(ctx context.Context, b *broker, q workQueue) error {
 	if errors.As(err, &answer) && answer.status == http.StatusConflict {
 		err = nil // an earlier try made it
 	}
-	var is struct{ ID string }
 	if err == nil {
-		err = b.get(ctx, "/v1/queues/"+q.name, &is)
+		w.history.add(fmt.Sprintf("queue %s is there", q.name), q.name)
 	}
-	if err != nil {
-		return err
-	}
-	w.model.mu.Lock()
-	w.model.lifeOfQueue[q.name] = is.ID
-	w.model.mu.Unlock()
-	w.history.add(fmt.Sprintf("queue %s is there, id %s", q.name, is.ID), q.name)
-	return nil
+	return err
 }
 
 // runQueues lets everybody act who has to do with queues.
@@ -86,6 +83,7 @@ func (w *world) runQueues(ctx context.Context, does func(string, func(context.Co
 		}
 	}
 	does("queues", w.workInGo)
+	does("queues", w.takeLetters)
 	does("queues", w.changeQueues)
 	does("queues", w.passQueue)
 	does("queues", w.keepSchedule)
@@ -280,7 +278,7 @@ func (w *world) handleMessage(ctx context.Context, random *rand.Rand, q workQueu
 		w.answer(ctx, b, q, g, "ack", 0)
 	case n < 9:
 		w.answer(ctx, b, q, g, "nack", time.Duration(random.IntN(600))*time.Millisecond)
-	case n == 9 && q.attempts > 0:
+	case n == 9 && q.attempts > 0 || n < 24 && q.fails:
 		w.answer(ctx, b, q, g, "reject", 0)
 	case n == 10 && w.postgres(): // a receipt is good at every door
 		w.answerSQL(ctx, random, g)
@@ -309,37 +307,39 @@ func (w *world) workInGo(ctx context.Context) {
 // hearWorker takes what the handlers of Go workers say: that they have a message, and what they answer for it. When they do so is not known.
 func (w *world) hearWorker(said word) {
 	j := said.Job
-	q := queues[0]
-	for _, other := range queues {
-		if other.name == j.Queue {
-			q = other
-		}
-	}
+	i := slices.IndexFunc(queues, func(q workQueue) bool { return q.name == j.Queue })
 	if j.Answer == "" {
-		g := &grant{attempt: j.Attempt, lease: leaseOfQueues}
-		w.model.grants(q, said.Consumer, g, j.Value, j.ID)
+		g := &grant{receipt: j.Receipt, inGo: true, attempt: j.Attempt, lease: leaseOfQueues}
+		w.model.grants(queues[i], said.Consumer, g, j.Value, j.ID)
 		w.counts.add("messages given to Go workers of " + j.Queue)
 		return
 	}
-	w.model.answeredInGo(j)
+	w.model.answeredInGo(j, said.Outcome)
+	if j.InTx && said.Outcome != pending {
+		w.counts.add("acks in a transaction of a Go worker's " + said.Outcome.String())
+	}
 }
 
-// answeredInGo notes that a handler is about to answer for a message; whether that is taken is not known, nor when.
-func (m *model) answeredInGo(j *job) {
+// answeredInGo notes that a handler is about to answer for a message; whether that is taken is not known, nor when. Of a transaction it tells twice: before it,
+// and what became of it.
+func (m *model) answeredInGo(j *job, o outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	msg := m.messages[j.Value]
 	if msg == nil {
 		return
 	}
-	for _, grants := range msg.grants {
-		for _, g := range grants {
-			if g.receipt == "" && g.attempt == j.Attempt {
-				g.answers = append(g.answers, &answered{verb: j.Answer, outcome: unknown})
-			}
+	m.history.add(fmt.Sprintf("a Go worker is about to %s %s, attempt %d, in a transaction: %v %v", j.Answer, j.Value, j.Attempt, j.InTx, o), j.Queue)
+	for _, g := range msg.grants[recordOf(j.Receipt)] {
+		switch {
+		case g.receipt != j.Receipt:
+		case j.InTx && o != pending:
+			last := g.answers[len(g.answers)-1]
+			last.outcome, last.ended = o, m.now()
+		default:
+			g.answers = append(g.answers, &answered{verb: j.Answer, outcome: unknown, inSQL: j.InTx})
 		}
 	}
-	m.history.add(fmt.Sprintf("a Go worker is about to %s %s, attempt %d", j.Answer, j.Value, j.Attempt), j.Queue)
 }
 
 // changeQueues pauses queues and lets them go on, and looks at them.
@@ -413,70 +413,59 @@ func (w *world) finishQueues(ctx context.Context) error {
 	if !w.opt.does("queues") {
 		return nil
 	}
+	log, err := weir.Open(ctx, w.url, weir.Options{Logger: quiet})
+	if err != nil {
+		return err
+	}
+	defer log.Close(ctx)
 	for _, q := range queues {
 		if q.passes {
 			continue
 		}
 		w.resumeQueue(ctx, q)
-		least, late := 1<<30, time.Now()
-		for ctx.Err() == nil {
-			b := w.brokers[0]
-			got, _ := w.claim(ctx, b, q, "the last worker", 100, 200*time.Millisecond)
-			for _, g := range got {
-				w.answer(ctx, b, q, g, "ack", 0)
-			}
-			if err := w.countDead(ctx, b, q); err != nil {
-				return err
-			}
-			left := w.model.unsettled(q.name)
-			if len(left) == 0 && len(got) == 0 {
-				break
-			}
-			if len(left) < least {
-				least, late = len(left), time.Now().Add(drainMax)
-			}
-			if time.Now().After(late) {
-				is, _, err := b.call(ctx, "GET", "/v1/queues/"+q.name+"/messages/"+left[0].id, nil, nil)
-				w.model.broken("Q1", []string{q.name}, "%d messages of queue %s were enqueued, and for %v after the last fault nobody was given them; the first is %s, message %q, with %d claims; the queue says of it: %s %v",
-					len(left), q.name, drainMax, left[0].value, left[0].id, len(left[0].grants), is, err)
-				break
-			}
+		if err := w.finishQueue(ctx, log, q); err != nil {
+			return fmt.Errorf("finish queue %s: %w", q.name, err)
 		}
 		w.model.judgeQueue(q)
-	}
-	if w.postgres() {
-		if err := w.judgeWorked(ctx); err != nil {
-			return err
-		}
 	}
 	return w.judgeTicks(ctx)
 }
 
-// countDead counts the dead letters of each message of a queue.
-func (w *world) countDead(ctx context.Context, b *broker, q workQueue) error {
-	count := map[string]int{}
-	for after := ""; ; {
-		var answer struct {
-			Letters []struct{ Letter, Value string }
+// finishQueue acknowledges messages until each one is done, dead or discarded. What was given out is not counted, for that takes long.
+func (w *world) finishQueue(ctx context.Context, log *weir.Log, q workQueue) error {
+	b := w.brokers[0]
+	least, late := 1<<30, time.Now().Add(drainMax)
+	for ctx.Err() == nil {
+		got, _ := w.claim(ctx, b, q, "the last worker", 100, 200*time.Millisecond)
+		for _, g := range got {
+			w.answer(ctx, b, q, g, "ack", 0)
 		}
-		if err := b.get(ctx, "/v1/queues/"+q.name+"/dead?max=1000"+map[bool]string{false: "&after=" + after}[after == ""], &answer); err != nil {
-			return fmt.Errorf("list the dead letters of %s: %w", q.name, err)
+		if len(got) > 0 && time.Now().Before(late) {
+			continue
 		}
-		if len(answer.Letters) == 0 {
-			break
+		if err := w.countLetters(ctx, b, log, q); err != nil {
+			return err
 		}
-		for _, l := range answer.Letters {
-			count[l.Value]++
-			after = l.Letter
+		if w.postgres() {
+			if err := w.countWorked(ctx); err != nil {
+				return err
+			}
 		}
-	}
-	w.model.mu.Lock()
-	defer w.model.mu.Unlock()
-	for value, n := range count {
-		if msg := w.model.messages[value]; msg != nil {
-			msg.dead = n
-		} else {
-			w.model.violate("Q1", []string{q.name}, "there is a dead letter with the value %q in %s, which nobody enqueued", value, q.name)
+		left := w.model.unsettled(q.name)
+		if len(left) == 0 && len(got) == 0 {
+			return nil
+		}
+		if len(left) < least {
+			least, late = len(left), time.Now().Add(drainMax)
+		}
+		if time.Now().After(late) {
+			if len(left) == 0 {
+				return fmt.Errorf("it gives out messages for ever, the last is %s", got[0].message.value)
+			}
+			is, _, err := b.call(ctx, "GET", "/v1/queues/"+q.name+"/messages/"+left[0].id, nil, nil)
+			w.model.broken("Q1", []string{q.name}, "%d messages of queue %s were enqueued, and for %v after the last fault nobody was given them; the first is %s, message %q, with %d claims; the queue says of it: %s %v",
+				len(left), q.name, drainMax, left[0].value, left[0].id, len(left[0].grants), is, err)
+			return nil
 		}
 	}
 	return nil

@@ -130,7 +130,7 @@ func (w *world) openStore(ctx context.Context) error {
 		w.atEnd(func() error { w.sql.Close(); return nil })
 		// No unique key: it would hide what is written twice.
 		_, err = w.sql.Exec(ctx, `CREATE TABLE bills (grp text NOT NULL, value text NOT NULL); CREATE TABLE markers (value text NOT NULL);
-			CREATE TABLE worked (value text NOT NULL); CREATE TABLE strangers (at timestamptz NOT NULL DEFAULT now())`)
+			CREATE TABLE worked (value text NOT NULL, receipt text NOT NULL); CREATE TABLE strangers (at timestamptz NOT NULL DEFAULT now())`)
 		return err
 	}
 	return fmt.Errorf("-store %s: there are sqlite and postgres", w.opt.store)
