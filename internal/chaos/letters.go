@@ -48,10 +48,12 @@ func (w *world) takeLetters(ctx context.Context) {
 			some = append(some, list[i].Letter)
 		}
 		switch n := random.IntN(12); {
-		case n < 4:
+		case n < 2:
 			w.take(call, b, q, "redrive", some, nil)
 		case n < 6: // each by both brokers at once: one of them may take it
-			w.takeBoth(call, random, q, some[0])
+			for _, letter := range some {
+				w.takeBoth(call, random, q, letter)
+			}
 		case n == 6 && len(before[q.name]) > 0: // once more
 			w.take(call, b, q, "redrive", before[q.name][:1], nil)
 		case n < 9:

@@ -5,6 +5,39 @@ import (
 	"time"
 )
 
+func TestAMessageIsSettledOnceItIsAcknowledgedOrDeadForGood(t *testing.T) {
+	for name, c := range map[string]struct {
+		do     func(*model, *grant)
+		copies int
+		died   int
+		want   bool
+	}{
+		"nobody answered":        {do: func(*model, *grant) {}, copies: 1},
+		"acknowledged":           {do: func(m *model, g *grant) { m.answered(g, m.answers(g, "ack", 0, 0), done, false) }, copies: 1, want: true},
+		"refused":                {do: func(m *model, g *grant) { m.answered(g, m.answers(g, "ack", 0, 0), refused, false) }, copies: 1},
+		"rejected":               {do: func(m *model, g *grant) { m.answered(g, m.answers(g, "reject", 0, 0), done, false) }, copies: 1, died: 1, want: true},
+		"rejected and redriven":  {do: func(m *model, g *grant) { m.answered(g, m.answers(g, "reject", 0, 0), done, true) }, copies: 2, died: 1},
+		"a transaction, unknown": {do: func(m *model, g *grant) { m.answers(g, "ack", 0, 0).inSQL = true; g.answers[0].outcome = unknown }, copies: 1},
+		"and its result is there": {do: func(m *model, g *grant) {
+			m.answers(g, "ack", 0, 0).inSQL = true
+			g.answers[0].outcome = unknown
+			m.wrote[g.receipt] = 1
+		}, copies: 1, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			msg := r.m.enqueues("q", "e", "", "", 0)
+			r.m.enqueued(msg, done, "1-0", false)
+			c.do(r.m, r.m.grants(workQueue{name: "q"}, "w", &grant{attempt: 1, receipt: "life.1.0.1.a"}, msg.value, "1-0"))
+			msg.copies, msg.died = c.copies, c.died
+			if got := len(r.m.unsettled("q")) == 0; got != c.want {
+				t.Errorf("settled: %v, want %v", got, c.want)
+			}
+			r.broke()
+		})
+	}
+}
+
 func TestTheModelFindsWhatIsWrongWithDeadLettersAndResults(t *testing.T) {
 	const s = moment(time.Second)
 	q := workQueue{name: "q", attempts: 3, ttl: 10 * time.Second}

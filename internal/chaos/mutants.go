@@ -97,7 +97,7 @@ var mutants = []mutant{
 		edits: []edit{{"use/queue/shard.go", "c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: s.key, Version: s.version})\n", "\n"}},
 	},
 	{
-		name: "a redrive appends the message, and takes the letter in another entry", finds: []string{"QR"},
+		name: "a redrive appends the message, and takes the letter in another entry", finds: []string{"QR", "Q1"},
 		edits: []edit{
 			{"use/queue/dead.go", "e.put(l.offset, run{fate: done})\n", "if !back {\n\t\t\t\t\te.put(l.offset, run{fate: done})\n\t\t\t\t}\n"},
 			{
