@@ -43,7 +43,8 @@
 //	G8                  lookers.go, and final.go: groups get to the end of everything
 //	Q1 to Q5, Q7        queue_model.go, at each claim and each answer; Q3 by our clock, and by the store's where both claims tell it
 //	Q9, Q10             queue_model.go, at the end
-//	QR                  letters_model.go: redrives and discards, at each list, claim and answer; at the end by all letters that ever were, and all messages in the topic
+//	QR                  letters_model.go: redrives and discards, at each list, claim and answer; at the end by all letters that ever were, and all messages in the topic.
+//	                    A queue that is purged may list what was taken before, until a process hears of the purge: that is not judged
 //	QA                  queue_model.go, at the end: the results that transactions wrote which acknowledged, against what became of each. That a message does not
 //	                    come back once such a commit is known is Q2. What was given back beside SQL after it is not judged: that is not promised
 //	S1 to S3, S5, S7,   stream_model.go, at each answer, and stream_final.go, at the end: a category's topic has all that happened to its streams but archives,
