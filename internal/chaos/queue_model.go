@@ -420,7 +420,7 @@ func (m *model) judgeKeys(queue string) {
 }
 
 // judgeLimit sees that no more messages were claimed at a time than the queue allows. A claim certainly was there from its answer until its lease ended, or
-// somebody first answered for it.
+// somebody first answered for it; a transaction of whoever had the message before may end it, too.
 func (m *model) judgeLimit(q workQueue) {
 	type change struct {
 		at moment
@@ -431,8 +431,12 @@ func (m *model) judgeLimit(q workQueue) {
 		for _, grants := range msg.grants {
 			for _, g := range grants {
 				end := g.asked + moment(g.lease)
-				for _, a := range g.answers {
-					end = min(end, a.invoked)
+				for _, by := range grants {
+					for _, a := range by.answers {
+						if by == g || a.inSQL {
+							end = min(end, a.invoked)
+						}
+					}
 				}
 				if g.got < end {
 					changes = append(changes, change{g.got, 1}, change{end, -1})

@@ -70,6 +70,14 @@ func TestTheModelFindsWhatAQueueDoesWrongAndNothingElse(t *testing.T) {
 			claim(r, enqueue(r, "", "", done), 1, "b")
 			r.m.judgeQueue(workQueue{name: "q", limit: 1})
 		}},
+		"a transaction of an earlier claim makes room for another": {do: func(r *rig) {
+			msg := enqueue(r, "", "", done)
+			r.m.answers(claim(r, msg, 1, "a"), "ack", 0, 0).inSQL = true
+			r.at += 2 * s
+			claim(r, msg, 2, "b")
+			claim(r, enqueue(r, "", "", done), 1, "c")
+			r.m.judgeQueue(workQueue{name: "q", limit: 1})
+		}},
 		"an ack commits after the lease":            {do: func(r *rig) { inSQL(r, s/2) }},
 		"it comes back after an ack that committed": {finds: []string{"Q2"}, do: func(r *rig) { inSQL(r, 3*s) }},
 		"it comes back after an ack": {finds: []string{"Q2"}, do: func(r *rig) {
