@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,4 +89,37 @@ func TestALetterFromBeforeTheStoreLostItsEndIsNotTaken(t *testing.T) {
 			t.Errorf("the dead letters are %+v, %v, want b", left, err)
 		}
 	})
+}
+
+// The clocks of the processes are an hour ahead of the store's, or behind: a lease lasts as long as was asked for, and its end is told by the store's clock.
+func TestALeaseEndsByTheStoresClock(t *testing.T) {
+	for _, ahead := range []time.Duration{time.Hour, -time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &jumping{Store: newStore(t)}
+			store.by.Store(int64(ahead))
+			a, b := begin(t, store, time.Second), begin(t, store, time.Second)
+			synctest.Wait()
+			q := create(t, a.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Lease: 30 * time.Second}})
+			enqueue(t, q, "a")
+			m := claimN(t, q, 1)[0]
+			if left := m.Until.Sub(store.now()); left < 29*time.Second || left > 31*time.Second {
+				t.Errorf("a lease of 30 s ends %v from now, by the store's clock", left)
+			}
+			time.Sleep(20 * time.Second)
+			extend(t, q, 30*time.Second, m)
+			other := open(t, b.Queues, "mail")
+			time.Sleep(29 * time.Second)
+			if got := claimN(t, other, 1); len(got) > 0 {
+				t.Errorf("another process claimed %v before the lease ended", got)
+			}
+			time.Sleep(2 * time.Second)
+			if got := claimN(t, other, 1); len(got) != 1 || got[0].Attempt != 2 {
+				t.Errorf("after the lease another process claimed %v", got)
+			}
+			errs, err := q.Ack(t.Context(), m.Receipt)
+			if err := one(t, errs, err); !errors.Is(err, queue.ErrStaleReceipt) {
+				t.Errorf("ack of the claim that was over: %v", err)
+			}
+		})
+	}
 }
