@@ -287,11 +287,13 @@ func TestHealthySaysWhenTheStoreIsAway(t *testing.T) {
 // cutOff is a store that one process cannot reach while the others can.
 type cutOff struct {
 	eventlog.Store
-	away atomic.Bool
+	away   atomic.Bool
+	failed atomic.Int64 // the calls that failed
 }
 
 func (c *cutOff) err() error {
 	if c.away.Load() {
+		c.failed.Add(1)
 		return fmt.Errorf("%w: cut off for the test", eventlog.ErrUnavailable)
 	}
 	return nil

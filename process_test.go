@@ -66,6 +66,11 @@ func work(text string) error {
 		return publishOnceOn(ctx, w, j.Topic)
 	case "bill":
 		err = billOn(ctx, w, j)
+	case "work a queue":
+		_, err = w.Work(ctx, weir.WorkOptions{Queue: j.Topic, Concurrency: queueConcurrency, Handler: func(_ context.Context, j weir.Job) error {
+			_, err := fmt.Println("handled", string(j.Value), j.Attempt)
+			return err
+		}})
 	default:
 		err = fmt.Errorf("no job %q", j.Do)
 	}
