@@ -19,6 +19,16 @@ func queueServer(t *testing.T, args ...string) *server {
 	return s
 }
 
+// eachStore runs a test on an empty store of each kind.
+func eachStore(t *testing.T, test func(t *testing.T, store string)) {
+	t.Helper()
+	stores := durableStores(t)
+	stores["memory"] = "memory:"
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) { test(t, store) })
+	}
+}
+
 // pipe makes a pipe that a command waits at. What release writes ends that.
 func pipe(t *testing.T) (path string, release func()) {
 	t.Helper()
@@ -46,25 +56,27 @@ func (l *lockedBuffer) until(t *testing.T, text string) {
 }
 
 func TestAScheduleFromItsCreationToItsEnd(t *testing.T) {
-	s := queueServer(t, "--store", "memory:")
-	defer s.stop()
-	weir(t, "", "queue", "create", "mail").want(t, exitOK)
-	weir(t, "", "queue", "schedule", "set", "mail", "digest", "--cron", "30 8 * * MON-FRI", "--zone", "Europe/Berlin", "--value", "hello").want(t, exitOK, "set schedule digest of queue mail, next at 2")
-	weir(t, "\xff", "queue", "schedule", "set", "mail", "bytes", "--cron", "@daily", "--paused").want(t, exitOK, "paused")
-	weir(t, "", "queue", "schedule", "list", "mail").want(t, exitOK, "SCHEDULE", "digest", "open", "Europe/Berlin", "30 8 * * MON-FRI", "bytes", "paused", "UTC")
-	weir(t, "", "queue", "schedule", "list", "mail", "--json").want(t, exitOK, `"cron": "@daily"`)
-	weir(t, "", "queue", "schedule", "describe", "mail", "bytes").want(t, exitOK, `"value_b64": "/w=="`)
-	weir(t, "", "queue", "schedule", "set", "mail", "never", "--cron", "0 0 30 2 *", "--value", "x").want(t, exitUsage, "30 2", "never comes true")
-	weir(t, strings.Repeat("x", scheduledMax+1), "queue", "schedule", "set", "mail", "large", "--cron", "@daily").want(t, exitUsage, "65536")
-	weir(t, "", "queue", "schedule", "delete", "mail", "digest").want(t, exitOK, "deleted schedule digest of queue mail")
-	for _, verb := range []string{"describe", "delete"} {
-		weir(t, "", "queue", "schedule", verb, "mail", "digest").want(t, exitFailed, "there is no such schedule", "weir queue schedule list")
-	}
-	weir(t, "", "queue", "schedule", "list", "none").want(t, exitFailed, "there is no such queue")
+	eachStore(t, func(t *testing.T, store string) {
+		s := queueServer(t, "--store", store)
+		defer s.stop()
+		weir(t, "", "queue", "create", "mail").want(t, exitOK)
+		weir(t, "", "queue", "schedule", "set", "mail", "digest", "--cron", "30 8 * * MON-FRI", "--zone", "Europe/Berlin", "--value", "hello").want(t, exitOK, "set schedule digest of queue mail, next at 2")
+		weir(t, "\xff", "queue", "schedule", "set", "mail", "bytes", "--cron", "@daily", "--paused").want(t, exitOK, "paused")
+		weir(t, "", "queue", "schedule", "list", "mail").want(t, exitOK, "SCHEDULE", "digest", "open", "Europe/Berlin", "30 8 * * MON-FRI", "bytes", "paused", "UTC")
+		weir(t, "", "queue", "schedule", "list", "mail", "--json").want(t, exitOK, `"cron": "@daily"`)
+		weir(t, "", "queue", "schedule", "describe", "mail", "bytes").want(t, exitOK, `"value_b64": "/w=="`)
+		weir(t, "", "queue", "schedule", "set", "mail", "never", "--cron", "0 0 30 2 *", "--value", "x").want(t, exitUsage, "30 2", "never comes true")
+		weir(t, strings.Repeat("x", scheduledMax+1), "queue", "schedule", "set", "mail", "large", "--cron", "@daily").want(t, exitUsage, "65536")
+		weir(t, "", "queue", "schedule", "delete", "mail", "digest").want(t, exitOK, "deleted schedule digest of queue mail")
+		for _, verb := range []string{"describe", "delete"} {
+			weir(t, "", "queue", "schedule", verb, "mail", "digest").want(t, exitFailed, "there is no such schedule", "weir queue schedule list")
+		}
+		weir(t, "", "queue", "schedule", "list", "none").want(t, exitFailed, "there is no such queue")
+	})
 }
 
 func TestAQueueFromItsCreationToItsEnd(t *testing.T) {
-	for _, store := range []string{"memory:", "sqlite:" + filepath.Join(t.TempDir(), "weir.db")} {
+	eachStore(t, func(t *testing.T, store string) {
 		s := queueServer(t, "--store", store)
 		weir(t, "", "queue", "create", "mail", "--attempts", "2", "--retry-delay", "1ms", "--unique", "--priorities", "2", "--lease", "1m").want(t, exitOK, "created queue mail on topic mail")
 		weir(t, "", "queue", "create", "mail").want(t, exitFailed, "exists", "--if-not-exists")
@@ -104,112 +116,118 @@ func TestAQueueFromItsCreationToItsEnd(t *testing.T) {
 		}
 		s.stop()
 		weir(t, "", "queue", "list", "--timeout", "1s").want(t, exitUnreachable, "no answer from a server", "weir serve")
-	}
+	})
 }
 
 func TestACommandLearnsOfItsMessageAndItsExitStatusIsTheAnswer(t *testing.T) {
-	queueServer(t, "--store", "memory:")
-	weir(t, "", "queue", "create", "mail", "--attempts", "3", "--retry-delay", "0s", "--partitions", "1").want(t, exitOK)
-	weir(t, `{"value_b64":"/wA=","key":"k"}`, "queue", "send", "mail", "--input", "json", "--ids").want(t, exitOK)
-	// It fails twice, and tells what it got the third time.
-	r := weir(t, "", "queue", "work", "mail", "-n", "3", "--", "sh", "-c",
-		`[ $WEIR_MESSAGE_ATTEMPT = 3 ] || { head -c 9000 /dev/zero | tr '\0' x >&2; echo the end >&2; exit 1; }; od -An -tx1; echo $WEIR_MESSAGE_KEY $WEIR_MESSAGE_QUEUE $WEIR_MESSAGE_ID`)
-	r.want(t, exitOK, " ff 00\n", "k mail ", "1 message handled, 2 failed", "attempt 2: exit status 1")
-	weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 0`, `"dead": 0`, `"claimed": 0`)
+	eachStore(t, func(t *testing.T, store string) {
+		queueServer(t, "--store", store)
+		weir(t, "", "queue", "create", "mail", "--attempts", "3", "--retry-delay", "0s", "--partitions", "1").want(t, exitOK)
+		weir(t, `{"value_b64":"/wA=","key":"k"}`, "queue", "send", "mail", "--input", "json", "--ids").want(t, exitOK)
+		// It fails twice, and tells what it got the third time.
+		r := weir(t, "", "queue", "work", "mail", "-n", "3", "--", "sh", "-c",
+			`[ $WEIR_MESSAGE_ATTEMPT = 3 ] || { head -c 9000 /dev/zero | tr '\0' x >&2; echo the end >&2; exit 1; }; od -An -tx1; echo $WEIR_MESSAGE_KEY $WEIR_MESSAGE_QUEUE $WEIR_MESSAGE_ID`)
+		r.want(t, exitOK, " ff 00\n", "k mail ", "1 message handled, 2 failed", "attempt 2: exit status 1")
+		weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 0`, `"dead": 0`, `"claimed": 0`)
 
-	weir(t, "x", "queue", "send", "mail").want(t, exitOK)
-	weir(t, "", "queue", "work", "mail", "-n", "3", "--", "sh", "-c", "head -c 9000 /dev/zero | tr '\\0' x >&2; echo the end >&2; exit 1").want(t, exitOK, "3 failed")
-	var page struct {
-		Letters []struct{ Error, Reason string }
-	}
-	if err := json.Unmarshal([]byte(weir(t, "", "queue", "peek", "mail", "--dead", "--json").out), &page); err != nil || len(page.Letters) != 1 {
-		t.Fatal(err, page)
-	}
-	if e := page.Letters[0].Error; len(e) > 4<<10 || !strings.HasPrefix(e, "exit status 1: x") || !strings.HasSuffix(e, "the end") || page.Letters[0].Reason != "attempts" {
-		t.Errorf("the dead letter has an error of %d bytes, %.20q… for %s", len(e), e, page.Letters[0].Reason)
-	}
-	weir(t, "", "queue", "work", "mail", "--", "/no/such/command").want(t, exitUsage, "cannot be run", "no message was claimed")
-	weir(t, "", "queue", "work", "mail").want(t, exitUsage)
-	weir(t, "", "queue", "work", "mail", "--concurrency", "0", "--", "cat").want(t, exitUsage, "--concurrency 0")
-	weir(t, "", "queue", "create", "a/b").want(t, exitUsage, "a-z")
-	weir(t, "", "queue", "alter", "mail").want(t, exitUsage, "nothing to change")
-	weir(t, "", "queue", "alter", "mail", "--lease", "365d").want(t, exitUsage, "--lease 8760h0m0s: 100ms to 12h0m0s are allowed")
-	weir(t, "", "queue", "create", "other", "--lease", "10ms").want(t, exitUsage, "--lease 10ms: 100ms to 12h0m0s are allowed")
-	weir(t, "", "queue", "send", "mail", "hello").want(t, exitUsage, `unexpected argument hello`, "messages come from standard input: echo MESSAGE | weir queue send QUEUE")
-	weir(t, "", "queue", "redrive", "mail").want(t, exitUsage, "which dead letters")
-	weir(t, "not JSON", "queue", "send", "mail", "--input", "json").want(t, exitFailed, "line 1", "it is not JSON", "0 messages enqueued")
-	weir(t, "x", "queue", "send", "mail", "--priority", "3").want(t, exitUsage, "levels 0 to 0")
-	weir(t, "", "queue", "list", "--server", "nowhere").want(t, exitUsage, "--server")
+		weir(t, "x", "queue", "send", "mail").want(t, exitOK)
+		weir(t, "", "queue", "work", "mail", "-n", "3", "--", "sh", "-c", "head -c 9000 /dev/zero | tr '\\0' x >&2; echo the end >&2; exit 1").want(t, exitOK, "3 failed")
+		var page struct {
+			Letters []struct{ Error, Reason string }
+		}
+		if err := json.Unmarshal([]byte(weir(t, "", "queue", "peek", "mail", "--dead", "--json").out), &page); err != nil || len(page.Letters) != 1 {
+			t.Fatal(err, page)
+		}
+		if e := page.Letters[0].Error; len(e) > 4<<10 || !strings.HasPrefix(e, "exit status 1: x") || !strings.HasSuffix(e, "the end") || page.Letters[0].Reason != "attempts" {
+			t.Errorf("the dead letter has an error of %d bytes, %.20q… for %s", len(e), e, page.Letters[0].Reason)
+		}
+		weir(t, "", "queue", "work", "mail", "--", "/no/such/command").want(t, exitUsage, "cannot be run", "no message was claimed")
+		weir(t, "", "queue", "work", "mail").want(t, exitUsage)
+		weir(t, "", "queue", "work", "mail", "--concurrency", "0", "--", "cat").want(t, exitUsage, "--concurrency 0")
+		weir(t, "", "queue", "create", "a/b").want(t, exitUsage, "a-z")
+		weir(t, "", "queue", "alter", "mail").want(t, exitUsage, "nothing to change")
+		weir(t, "", "queue", "alter", "mail", "--lease", "365d").want(t, exitUsage, "--lease 8760h0m0s: 100ms to 12h0m0s are allowed")
+		weir(t, "", "queue", "create", "other", "--lease", "10ms").want(t, exitUsage, "--lease 10ms: 100ms to 12h0m0s are allowed")
+		weir(t, "", "queue", "send", "mail", "hello").want(t, exitUsage, `unexpected argument hello`, "messages come from standard input: echo MESSAGE | weir queue send QUEUE")
+		weir(t, "", "queue", "redrive", "mail").want(t, exitUsage, "which dead letters")
+		weir(t, "not JSON", "queue", "send", "mail", "--input", "json").want(t, exitFailed, "line 1", "it is not JSON", "0 messages enqueued")
+		weir(t, "x", "queue", "send", "mail", "--priority", "3").want(t, exitUsage, "levels 0 to 0")
+		weir(t, "", "queue", "list", "--server", "nowhere").want(t, exitUsage, "--server")
+	})
 }
 
 // A command that takes longer than the lease keeps its message; a signal lets it finish, and claims no other.
 func TestAWorkerKeepsItsLeaseAndDrains(t *testing.T) {
-	queueServer(t, "--store", "memory:")
-	weir(t, "", "queue", "create", "mail", "--lease", "400ms", "--partitions", "1").want(t, exitOK)
-	weir(t, "first\nsecond", "queue", "send", "mail").want(t, exitOK)
-	path, release := pipe(t)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	out := &lockedBuffer{changed: make(chan struct{}, 1)}
-	ended := make(chan int)
-	go func() {
-		ended <- run(ctx, "test", []string{"queue", "work", "mail", "--", "sh", "-c", "echo begun; cat; cat " + path}, &terminal{in: strings.NewReader(""), out: out, err: out}, nil)
-	}()
-	out.until(t, "first")
-	extended := func(times int) {
-		t.Helper()
-		seen := map[int64]bool{}
-		for len(seen) < times { // leases of 400 ms, each begun a third of one after the last
-			var page struct {
-				Messages []struct {
-					State   string
-					Until   int64
-					Attempt int
+	eachStore(t, func(t *testing.T, store string) {
+		queueServer(t, "--store", store)
+		weir(t, "", "queue", "create", "mail", "--lease", "400ms", "--partitions", "1").want(t, exitOK)
+		weir(t, "first\nsecond", "queue", "send", "mail").want(t, exitOK)
+		path, release := pipe(t)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		out := &lockedBuffer{changed: make(chan struct{}, 1)}
+		ended := make(chan int)
+		go func() {
+			ended <- run(ctx, "test", []string{"queue", "work", "mail", "--", "sh", "-c", "echo begun; cat; cat " + path}, &terminal{in: strings.NewReader(""), out: out, err: out}, nil)
+		}()
+		out.until(t, "first")
+		extended := func(times int) {
+			t.Helper()
+			seen := map[int64]bool{}
+			for len(seen) < times { // leases of 400 ms, each begun a third of one after the last
+				var page struct {
+					Messages []struct {
+						State   string
+						Until   int64
+						Attempt int
+					}
 				}
+				if err := json.Unmarshal([]byte(weir(t, "", "queue", "peek", "mail", "--json").out), &page); err != nil || len(page.Messages) != 2 {
+					t.Fatal(err, page)
+				}
+				if m := page.Messages[0]; m.State != "claimed" || m.Attempt != 1 || page.Messages[1].State != "ready" {
+					t.Fatalf("while the command runs: %+v", page.Messages)
+				}
+				seen[page.Messages[0].Until] = true
 			}
-			if err := json.Unmarshal([]byte(weir(t, "", "queue", "peek", "mail", "--json").out), &page); err != nil || len(page.Messages) != 2 {
-				t.Fatal(err, page)
-			}
-			if m := page.Messages[0]; m.State != "claimed" || m.Attempt != 1 || page.Messages[1].State != "ready" {
-				t.Fatalf("while the command runs: %+v", page.Messages)
-			}
-			seen[page.Messages[0].Until] = true
 		}
-	}
-	extended(5)
-	cancel(stopped{syscall.SIGTERM})
-	extended(5) // it goes on with its message
-	select {
-	case code := <-ended:
-		t.Fatalf("it ended with %d while its command ran: %s", code, out)
-	default:
-	}
-	release()
-	if code := <-ended; code != 128+int(syscall.SIGTERM) {
-		t.Errorf("exit code %d: %s", code, out)
-	}
-	out.until(t, "1 message handled, 0 failed")
-	weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 1`, `"claimed": 0`)
+		extended(5)
+		cancel(stopped{syscall.SIGTERM})
+		extended(5) // it goes on with its message
+		select {
+		case code := <-ended:
+			t.Fatalf("it ended with %d while its command ran: %s", code, out)
+		default:
+		}
+		release()
+		if code := <-ended; code != 128+int(syscall.SIGTERM) {
+			t.Errorf("exit code %d: %s", code, out)
+		}
+		out.until(t, "1 message handled, 0 failed")
+		weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 1`, `"claimed": 0`)
+	})
 }
 
 // After --drain a command is killed, with all that it started. Its message comes again without the queue's pause.
 func TestADrainHasAnEnd(t *testing.T) {
-	queueServer(t, "--store", "memory:")
-	weir(t, "", "queue", "create", "mail", "--retry-delay", "1h", "--partitions", "1").want(t, exitOK)
-	weir(t, "first", "queue", "send", "mail").want(t, exitOK)
-	path, _ := pipe(t)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	out := &lockedBuffer{changed: make(chan struct{}, 1)}
-	ended := make(chan int)
-	go func() {
-		ended <- run(ctx, "test", []string{"queue", "work", "mail", "--drain", "50ms", "--", "sh", "-c", "cat; cat " + path + "; true"}, &terminal{in: strings.NewReader(""), out: out, err: out}, nil)
-	}()
-	out.until(t, "first")
-	cancel(stopped{syscall.SIGINT})
-	if code := <-ended; code != 128+int(syscall.SIGINT) {
-		t.Errorf("exit code %d: %s", code, out)
-	}
-	out.until(t, "0 messages handled, 1 failed")
-	weir(t, "", "queue", "work", "mail", "-n", "1", "--", "sh", "-c", "echo attempt $WEIR_MESSAGE_ATTEMPT").want(t, exitOK, "attempt 1") // that it was cut off does not count
+	eachStore(t, func(t *testing.T, store string) {
+		queueServer(t, "--store", store)
+		weir(t, "", "queue", "create", "mail", "--retry-delay", "1h", "--partitions", "1").want(t, exitOK)
+		weir(t, "first", "queue", "send", "mail").want(t, exitOK)
+		path, _ := pipe(t)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		out := &lockedBuffer{changed: make(chan struct{}, 1)}
+		ended := make(chan int)
+		go func() {
+			ended <- run(ctx, "test", []string{"queue", "work", "mail", "--drain", "50ms", "--", "sh", "-c", "cat; cat " + path + "; true"}, &terminal{in: strings.NewReader(""), out: out, err: out}, nil)
+		}()
+		out.until(t, "first")
+		cancel(stopped{syscall.SIGINT})
+		if code := <-ended; code != 128+int(syscall.SIGINT) {
+			t.Errorf("exit code %d: %s", code, out)
+		}
+		out.until(t, "0 messages handled, 1 failed")
+		weir(t, "", "queue", "work", "mail", "-n", "1", "--", "sh", "-c", "echo attempt $WEIR_MESSAGE_ATTEMPT").want(t, exitOK, "attempt 1") // that it was cut off does not count
+	})
 }
 
 // A worker goes on when its server was away for a while; what it had handled meanwhile is acknowledged.

@@ -84,56 +84,58 @@ func (d *door) answerFor(queue, verb, more string, receipts ...string) results {
 }
 
 func TestAQueueIsCreatedDescribedAlteredAndDeleted(t *testing.T) {
-	d := open(t, httpapi.Config{})
-	d.asJSON("POST", "/v1/queues", `{"name":"mail"}`)
-	type view struct {
-		Name, Topic string
-		Settings    json.RawMessage
-		Counts      json.RawMessage
-	}
-	var v view
-	d.get("/v1/queues/mail").into(200, &v)
-	defaults := `{"lease_ms":30000,"attempts":10,"backoff_ms":1000,"backoff_max_ms":300000,"drop_expired":false,"key_order":false,"keep_done":false,"window":2000,"paused":false,"unique":false,"priorities":1}`
-	if v.Topic != "mail" || !same(string(v.Settings), defaults) || !same(string(v.Counts), `{"ready":0,"claimed":0,"waiting":0,"dead":0,"oldest_ms":0}`) {
-		t.Errorf("a new queue: %+v", v)
-	}
-	d.asJSON("POST", "/v1/queues", `{"name":"mail"}`).refused(409, "queue_exists")
-	all := `{"lease_ms":1000,"attempts":-1,"backoff_ms":1,"backoff_max_ms":2,"delays_ms":[0,5],"ttl_ms":60000,"drop_expired":true,"key_order":true,"keep_done":true,"window":5,"paused":true,"unique":true,"concurrency":3,"rate":0.5,"priorities":2}`
-	d.asJSON("PATCH", "/v1/queues/mail", `{"settings":`+all+`}`).into(200, &v)
-	if !same(string(v.Settings), all) {
-		t.Errorf("altered: %s", v.Settings)
-	}
-	back := `{"lease_ms":null,"attempts":null,"backoff_ms":null,"backoff_max_ms":null,"delays_ms":null,"ttl_ms":null,"drop_expired":null,"key_order":null,"keep_done":null,"window":null,"paused":null,"unique":null,"concurrency":null,"rate":null,"priorities":2}`
-	d.asJSON("PATCH", "/v1/queues/mail", `{"settings":`+back+`}`).into(200, &v)
-	if want := strings.Replace(defaults, `"priorities":1`, `"priorities":2`, 1); !same(string(v.Settings), want) {
-		t.Errorf("back to the defaults: %s, want %s", v.Settings, want)
-	}
-	var list struct{ Queues []view }
-	if d.get("/v1/queues").into(200, &list); len(list.Queues) != 1 || list.Queues[0].Name != "mail" || list.Queues[0].Counts != nil {
-		t.Errorf("the list: %+v", list)
-	}
-	d.do("POST", "/v1/queues/mail/pause", "").want(204, "")
-	d.enqueued("/v1/queues/mail/messages", "a")
-	if got := d.claim("mail", `{}`); len(got.Messages) != 0 {
-		t.Errorf("a paused queue gives out %v", got)
-	}
-	d.do("POST", "/v1/queues/mail/resume", "").want(204, "")
-	if got := d.claim("mail", `{}`); len(got.Messages) != 1 {
-		t.Errorf("a resumed queue gives out %v", got)
-	}
-	d.enqueued("/v1/queues/mail/messages", "b")
-	d.do("POST", "/v1/queues/mail/purge", "").want(204, "")
-	if got := d.claim("mail", `{}`); len(got.Messages) != 0 {
-		t.Errorf("a purged queue gives out %v", got)
-	}
-	d.do("DELETE", "/v1/queues/mail", "").want(204, "")
-	for _, path := range []string{"/v1/queues/mail", "/v1/queues/mail/dead", "/v1/queues/mail/messages/1-1"} {
-		d.get(path).refused(404, "unknown_queue")
-	}
-	d.do("DELETE", "/v1/queues/mail", "").refused(404, "unknown_queue")
-	d.do("POST", "/v1/queues/mail/messages", "x").refused(404, "unknown_queue")
-	d.asJSON("POST", "/v1/queues/mail/claim", `{}`).refused(404, "unknown_queue")
-	d.get("/v1/topics/mail").into(200, &struct{}{}) // its topic may have other readers
+	stores(t, func(t *testing.T, store func() eventlog.Store) {
+		d := openOn(t, store(), httpapi.Config{})
+		d.asJSON("POST", "/v1/queues", `{"name":"mail"}`)
+		type view struct {
+			Name, Topic string
+			Settings    json.RawMessage
+			Counts      json.RawMessage
+		}
+		var v view
+		d.get("/v1/queues/mail").into(200, &v)
+		defaults := `{"lease_ms":30000,"attempts":10,"backoff_ms":1000,"backoff_max_ms":300000,"drop_expired":false,"key_order":false,"keep_done":false,"window":2000,"paused":false,"unique":false,"priorities":1}`
+		if v.Topic != "mail" || !same(string(v.Settings), defaults) || !same(string(v.Counts), `{"ready":0,"claimed":0,"waiting":0,"dead":0,"oldest_ms":0}`) {
+			t.Errorf("a new queue: %+v", v)
+		}
+		d.asJSON("POST", "/v1/queues", `{"name":"mail"}`).refused(409, "queue_exists")
+		all := `{"lease_ms":1000,"attempts":-1,"backoff_ms":1,"backoff_max_ms":2,"delays_ms":[0,5],"ttl_ms":60000,"drop_expired":true,"key_order":true,"keep_done":true,"window":5,"paused":true,"unique":true,"concurrency":3,"rate":0.5,"priorities":2}`
+		d.asJSON("PATCH", "/v1/queues/mail", `{"settings":`+all+`}`).into(200, &v)
+		if !same(string(v.Settings), all) {
+			t.Errorf("altered: %s", v.Settings)
+		}
+		back := `{"lease_ms":null,"attempts":null,"backoff_ms":null,"backoff_max_ms":null,"delays_ms":null,"ttl_ms":null,"drop_expired":null,"key_order":null,"keep_done":null,"window":null,"paused":null,"unique":null,"concurrency":null,"rate":null,"priorities":2}`
+		d.asJSON("PATCH", "/v1/queues/mail", `{"settings":`+back+`}`).into(200, &v)
+		if want := strings.Replace(defaults, `"priorities":1`, `"priorities":2`, 1); !same(string(v.Settings), want) {
+			t.Errorf("back to the defaults: %s, want %s", v.Settings, want)
+		}
+		var list struct{ Queues []view }
+		if d.get("/v1/queues").into(200, &list); len(list.Queues) != 1 || list.Queues[0].Name != "mail" || list.Queues[0].Counts != nil {
+			t.Errorf("the list: %+v", list)
+		}
+		d.do("POST", "/v1/queues/mail/pause", "").want(204, "")
+		d.enqueued("/v1/queues/mail/messages", "a")
+		if got := d.claim("mail", `{}`); len(got.Messages) != 0 {
+			t.Errorf("a paused queue gives out %v", got)
+		}
+		d.do("POST", "/v1/queues/mail/resume", "").want(204, "")
+		if got := d.claim("mail", `{}`); len(got.Messages) != 1 {
+			t.Errorf("a resumed queue gives out %v", got)
+		}
+		d.enqueued("/v1/queues/mail/messages", "b")
+		d.do("POST", "/v1/queues/mail/purge", "").want(204, "")
+		if got := d.claim("mail", `{}`); len(got.Messages) != 0 {
+			t.Errorf("a purged queue gives out %v", got)
+		}
+		d.do("DELETE", "/v1/queues/mail", "").want(204, "")
+		for _, path := range []string{"/v1/queues/mail", "/v1/queues/mail/dead", "/v1/queues/mail/messages/1-1"} {
+			d.get(path).refused(404, "unknown_queue")
+		}
+		d.do("DELETE", "/v1/queues/mail", "").refused(404, "unknown_queue")
+		d.do("POST", "/v1/queues/mail/messages", "x").refused(404, "unknown_queue")
+		d.asJSON("POST", "/v1/queues/mail/claim", `{}`).refused(404, "unknown_queue")
+		d.get("/v1/topics/mail").into(200, &struct{}{}) // its topic may have other readers
+	})
 }
 
 func TestMessagesAreEnqueuedClaimedAndAnsweredFor(t *testing.T) {
@@ -406,85 +408,87 @@ func TestQueuesThatMayNotBe(t *testing.T) {
 }
 
 func TestBadRequestsOfWorkersChangeNothing(t *testing.T) {
-	d := open(t, httpapi.Config{})
-	d.queue("mail", ``)
-	d.queue("bills", ``)
-	for path, words := range map[string]string{
-		"messages?delay_ms=-1":                  "whole number from 0",
-		"messages?delay_ms=9223372036854775807": "from 0 to",
-		"messages?at=253402300799999":           "away", // the year 9999
-		"messages?at=1e3":                       "whole number",
-		"messages?delay_ms=1&at=253370764800":   "not both",
-		"messages?priority=1":                   "levels 0 to 0",
-		"messages?unique=u":                     "no unique keys",
-		"messages?unique=":                      "unique is empty",
-		"messages?partition=1":                  "partition",
-	} {
-		if a := d.do("POST", "/v1/queues/mail/"+path, "x"); a.status != 400 || !strings.Contains(a.body, words) {
-			t.Errorf("%s: %d %s, want 400 and %q", path, a.status, a.body, words)
-		}
-	}
-	d.do("POST", "/v1/queues/mail/messages", "x", "Idempotency-Key: k").refused(400, "invalid_request", "unique")
-	d.do("POST", "/v1/queues/mail/messages", strings.Repeat("x", 16<<20+1)).refused(413, "too_large")
-	d.do("POST", "/v1/queues/mail/messages", strings.Repeat("x", 2<<20)).refused(413, "too_large")
-	d.asJSON("PATCH", "/v1/queues/mail", `{"settings":{"unique":true}}`)
-	d.asJSON("POST", "/v1/queues/mail/batch", `{"messages":[{"value":"a"},{"value":"b","unique":"`+strings.Repeat("u", 1<<20)+`"}]}`).refused(400, "invalid_request", "512")
-	d.asJSON("POST", "/v1/queues/mail/batch", `{"messages":[{"value":"a"},{"key":"b"}]}`).refused(400, "invalid_json", "no value")
-	d.asJSON("POST", "/v1/queues/mail/batch", `{"messages":[]}`).refused(400, "invalid_request")
-	d.asJSON("POST", "/v1/queues/mail/batch", `{"messages":[`+strings.Repeat(`{"value":1},`, 10_000)+`{"value":1}]}`).refused(413, "too_large", "10000")
-	d.do("POST", "/v1/queues/mail/batch", `x`).refused(415, "unsupported_media_type")
-	for body, words := range map[string]string{
-		`{"lease_ms":0}`: "from 100", `{"lease_ms":-1}`: "from 100", `{"lease_ms":31536000000}`: "43200000",
-		`{"max":0}`: "from 1", `{"wait_ms":-1}`: "from 0", `{"workers":"w"}`: "worker", `{"worker":"` + strings.Repeat("w", 257) + `"}`: "256", `[]`: "an object",
-	} {
-		if a := d.asJSON("POST", "/v1/queues/mail/claim", body); a.status != 400 || !strings.Contains(a.body, words) {
-			t.Errorf("%s: %d %s, want 400 and %q", body, a.status, a.body, words)
-		}
-	}
-	if got := d.claim("mail", `{"max":100}`).Messages; len(got) != 0 {
-		t.Fatalf("what was refused is there: %+v", got)
-	}
-
-	d.enqueued("/v1/queues/mail/messages", "a")
-	d.enqueued("/v1/queues/mail/messages", "")
-	ms := d.claim("mail", `{"max":9999999}`).Messages
-	if len(ms) != 2 || ms[1].Value != "" {
-		t.Fatalf("claimed %+v", ms)
-	}
-	for _, verb := range []string{"ack", "nack", "extend"} {
-		d.asJSON("POST", "/v1/queues/mail/"+verb, `{}`).refused(400, "invalid_json", "receipts")
-		d.asJSON("POST", "/v1/queues/mail/"+verb, `{"receipts":[1]}`).refused(400, "invalid_json", "a string")
-		d.asJSON("POST", "/v1/queues/mail/"+verb, `{"receipts":["a"],"all":true}`).refused(400, "invalid_json", "all")
-		d.asJSON("POST", "/v1/queues/mail/"+verb, `{"receipts":[`+strings.Repeat(`"a",`, 100_000)+`"a"]}`).refused(413, "too_large", "10000")
-		forged := strings.Split(ms[0].Receipt, ".")
-		forged[4] = "00000000"
-		got := d.answerFor("mail", verb, "", strings.Join(forged, "."), "", strings.Repeat("x", 300), "a.b.c.d.e")
-		if got[0].Status != 409 || got[1].Status != 400 || got[2].Status != 400 || got[3].Status/100 != 4 {
-			t.Errorf("%s with forged receipts: %+v", verb, got)
-		}
-		if got := d.answerFor("bills", verb, "", ms[0].Receipt); got[0].Status != 409 {
-			t.Errorf("%s at another queue: %+v", verb, got)
-		}
-	}
-	d.asJSON("POST", "/v1/queues/mail/extend", fmt.Sprintf(`{"receipts":[%q],"lease_ms":0}`, ms[0].Receipt)).refused(400, "invalid_json", "from 100")
-	d.asJSON("POST", "/v1/queues/mail/nack", fmt.Sprintf(`{"receipts":[%q],"error":%q}`, ms[0].Receipt, strings.Repeat("e", 65<<10))).refused(400, "invalid_json", "65536")
-	for body, words := range map[string]string{`{}`: "say which", `{"all":false}`: "say which", `{"all":true,"letters":["1-1"]}`: "say which", `{"letters":["x"]}`: "1017",
-		`{"letters":["1-1"],"per_second":1}`: "go with", `{"all":true,"per_second":0}`: "above 0"} {
-		for _, verb := range []string{"redrive", "discard"} {
-			if a := d.asJSON("POST", "/v1/queues/mail/dead/"+verb, body); a.status != 400 || !strings.Contains(a.body, words) {
-				t.Errorf("%s %s: %d %s, want 400 and %q", verb, body, a.status, a.body, words)
+	stores(t, func(t *testing.T, store func() eventlog.Store) {
+		d := openOn(t, store(), httpapi.Config{})
+		d.queue("mail", ``)
+		d.queue("bills", ``)
+		for path, words := range map[string]string{
+			"messages?delay_ms=-1":                  "whole number from 0",
+			"messages?delay_ms=9223372036854775807": "from 0 to",
+			"messages?at=253402300799999":           "away", // the year 9999
+			"messages?at=1e3":                       "whole number",
+			"messages?delay_ms=1&at=253370764800":   "not both",
+			"messages?priority=1":                   "levels 0 to 0",
+			"messages?unique=u":                     "no unique keys",
+			"messages?unique=":                      "unique is empty",
+			"messages?partition=1":                  "partition",
+		} {
+			if a := d.do("POST", "/v1/queues/mail/"+path, "x"); a.status != 400 || !strings.Contains(a.body, words) {
+				t.Errorf("%s: %d %s, want 400 and %q", path, a.status, a.body, words)
 			}
 		}
-	}
-	d.get("/v1/queues/mail/dead?max=0").refused(400, "invalid_request")
-	d.get("/v1/queues/mail/dead?after=x").refused(400, "invalid_request")
-	d.get("/v1/queues/mail/messages/x").refused(400, "invalid_request")
-	d.get("/v1/queues/mail/messages/9-9999999").refused(404, "unknown_message")
-	d.get("/v1/queues/a%2Fb").refused(400, "invalid_request")
-	d.do("POST", "/v1/queues/mail/purge", "all").refused(400, "invalid_request")
-	if got := d.answerFor("mail", "ack", "", ms[0].Receipt, ms[1].Receipt); got[0].Status != 204 || got[1].Status != 204 {
-		t.Errorf("after all that the receipts are good: %+v", got)
-	}
+		d.do("POST", "/v1/queues/mail/messages", "x", "Idempotency-Key: k").refused(400, "invalid_request", "unique")
+		d.do("POST", "/v1/queues/mail/messages", strings.Repeat("x", 16<<20+1)).refused(413, "too_large")
+		d.do("POST", "/v1/queues/mail/messages", strings.Repeat("x", 2<<20)).refused(413, "too_large")
+		d.asJSON("PATCH", "/v1/queues/mail", `{"settings":{"unique":true}}`)
+		d.asJSON("POST", "/v1/queues/mail/batch", `{"messages":[{"value":"a"},{"value":"b","unique":"`+strings.Repeat("u", 1<<20)+`"}]}`).refused(400, "invalid_request", "512")
+		d.asJSON("POST", "/v1/queues/mail/batch", `{"messages":[{"value":"a"},{"key":"b"}]}`).refused(400, "invalid_json", "no value")
+		d.asJSON("POST", "/v1/queues/mail/batch", `{"messages":[]}`).refused(400, "invalid_request")
+		d.asJSON("POST", "/v1/queues/mail/batch", `{"messages":[`+strings.Repeat(`{"value":1},`, 10_000)+`{"value":1}]}`).refused(413, "too_large", "10000")
+		d.do("POST", "/v1/queues/mail/batch", `x`).refused(415, "unsupported_media_type")
+		for body, words := range map[string]string{
+			`{"lease_ms":0}`: "from 100", `{"lease_ms":-1}`: "from 100", `{"lease_ms":31536000000}`: "43200000",
+			`{"max":0}`: "from 1", `{"wait_ms":-1}`: "from 0", `{"workers":"w"}`: "worker", `{"worker":"` + strings.Repeat("w", 257) + `"}`: "256", `[]`: "an object",
+		} {
+			if a := d.asJSON("POST", "/v1/queues/mail/claim", body); a.status != 400 || !strings.Contains(a.body, words) {
+				t.Errorf("%s: %d %s, want 400 and %q", body, a.status, a.body, words)
+			}
+		}
+		if got := d.claim("mail", `{"max":100}`).Messages; len(got) != 0 {
+			t.Fatalf("what was refused is there: %+v", got)
+		}
+
+		d.enqueued("/v1/queues/mail/messages", "a")
+		d.enqueued("/v1/queues/mail/messages", "")
+		ms := d.claim("mail", `{"max":9999999}`).Messages
+		if len(ms) != 2 || ms[1].Value != "" {
+			t.Fatalf("claimed %+v", ms)
+		}
+		for _, verb := range []string{"ack", "nack", "extend"} {
+			d.asJSON("POST", "/v1/queues/mail/"+verb, `{}`).refused(400, "invalid_json", "receipts")
+			d.asJSON("POST", "/v1/queues/mail/"+verb, `{"receipts":[1]}`).refused(400, "invalid_json", "a string")
+			d.asJSON("POST", "/v1/queues/mail/"+verb, `{"receipts":["a"],"all":true}`).refused(400, "invalid_json", "all")
+			d.asJSON("POST", "/v1/queues/mail/"+verb, `{"receipts":[`+strings.Repeat(`"a",`, 100_000)+`"a"]}`).refused(413, "too_large", "10000")
+			forged := strings.Split(ms[0].Receipt, ".")
+			forged[4] = "00000000"
+			got := d.answerFor("mail", verb, "", strings.Join(forged, "."), "", strings.Repeat("x", 300), "a.b.c.d.e")
+			if got[0].Status != 409 || got[1].Status != 400 || got[2].Status != 400 || got[3].Status/100 != 4 {
+				t.Errorf("%s with forged receipts: %+v", verb, got)
+			}
+			if got := d.answerFor("bills", verb, "", ms[0].Receipt); got[0].Status != 409 {
+				t.Errorf("%s at another queue: %+v", verb, got)
+			}
+		}
+		d.asJSON("POST", "/v1/queues/mail/extend", fmt.Sprintf(`{"receipts":[%q],"lease_ms":0}`, ms[0].Receipt)).refused(400, "invalid_json", "from 100")
+		d.asJSON("POST", "/v1/queues/mail/nack", fmt.Sprintf(`{"receipts":[%q],"error":%q}`, ms[0].Receipt, strings.Repeat("e", 65<<10))).refused(400, "invalid_json", "65536")
+		for body, words := range map[string]string{`{}`: "say which", `{"all":false}`: "say which", `{"all":true,"letters":["1-1"]}`: "say which", `{"letters":["x"]}`: "1017",
+			`{"letters":["1-1"],"per_second":1}`: "go with", `{"all":true,"per_second":0}`: "above 0"} {
+			for _, verb := range []string{"redrive", "discard"} {
+				if a := d.asJSON("POST", "/v1/queues/mail/dead/"+verb, body); a.status != 400 || !strings.Contains(a.body, words) {
+					t.Errorf("%s %s: %d %s, want 400 and %q", verb, body, a.status, a.body, words)
+				}
+			}
+		}
+		d.get("/v1/queues/mail/dead?max=0").refused(400, "invalid_request")
+		d.get("/v1/queues/mail/dead?after=x").refused(400, "invalid_request")
+		d.get("/v1/queues/mail/messages/x").refused(400, "invalid_request")
+		d.get("/v1/queues/mail/messages/9-9999999").refused(404, "unknown_message")
+		d.get("/v1/queues/a%2Fb").refused(400, "invalid_request")
+		d.do("POST", "/v1/queues/mail/purge", "all").refused(400, "invalid_request")
+		if got := d.answerFor("mail", "ack", "", ms[0].Receipt, ms[1].Receipt); got[0].Status != 204 || got[1].Status != 204 {
+			t.Errorf("after all that the receipts are good: %+v", got)
+		}
+	})
 }
 
 func TestNobodyTouchesWhatQueuesKeepDelayedMessagesIn(t *testing.T) {
