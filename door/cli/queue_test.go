@@ -306,3 +306,19 @@ func TestQueueCommandsShowTheirKey(t *testing.T) {
 		t.Errorf("the help shows the key: %s", help)
 	}
 }
+
+// A Kafka client enqueues by producing. A worker handles its records, and a Kafka consumer reads them all the same.
+func TestWhatAKafkaClientProducesIsWorked(t *testing.T) {
+	eachStore(t, func(t *testing.T, store string) {
+		s := serve(t, "--store", store)
+		t.Setenv("WEIR_SERVER", "http://"+s.http)
+		weir(t, "", "queue", "create", "mail", "--attempts", "1", "--partitions", "1").want(t, exitOK)
+		weir(t, "k=good\nl=bad\n", "produce", "mail", "--key-separator", "=").want(t, exitOK, "2 records acknowledged")
+		r := weir(t, "", "queue", "work", "mail", "-n", "2", "--", "sh", "-c", `echo $WEIR_MESSAGE_KEY $WEIR_MESSAGE_ATTEMPT $(cat | tee /dev/stderr) ; [ $WEIR_MESSAGE_KEY = k ]`)
+		r.want(t, exitOK, "k 1 good", "l 1 bad", "1 message handled, 1 failed")
+		weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 0`, `"claimed": 0`, `"dead": 1`)
+		if r := weir(t, "", "consume", "mail", "--group", "readers", "--max", "2"); r.out != "good\nbad\n" {
+			t.Errorf("a Kafka consumer reads %q", r.out)
+		}
+	})
+}
