@@ -112,7 +112,26 @@ func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted 
 	for _, o := range acked {
 		done[o] = true
 	}
-	return slices.DeleteFunc(granted, func(g grant) bool { return done[g.offset] }), nil
+	granted = slices.DeleteFunc(granted, func(g grant) bool { return done[g.offset] })
+	if !slices.ContainsFunc(granted, grant.again) {
+		return granted, nil
+	}
+	// An ack that reached the queue's state after these claims, and before the question above, is in the state alone.
+	now, err := q.shard(p).fresh(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask which messages are done: %w", err)
+	}
+	part, _ := now.find(p)
+	return slices.DeleteFunc(granted, func(g grant) bool {
+		if !g.again() {
+			return false
+		}
+		if part == nil {
+			return true
+		}
+		_, err := part.held(g)
+		return err != nil
+	}), nil
 }
 
 // again reports whether a message was claimed before.
