@@ -6,7 +6,7 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Tracer makes spans of what happens: publish, flush, mover, deliver, handle. weirotel is one for OpenTelemetry.
+// Tracer makes spans of what happens: publish, flush, mover, deliver, handle, work. weirotel is one for OpenTelemetry.
 // Calls may come from many goroutines.
 type Tracer interface {
 	// Start begins a span, a child of the one in ctx, and returns a context that carries it. The caller calls the

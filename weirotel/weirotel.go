@@ -60,7 +60,7 @@ func kindOf(name string) trace.SpanKind {
 	switch name {
 	case "publish":
 		return trace.SpanKindProducer
-	case "deliver", "handle":
+	case "deliver", "handle", "work":
 		return trace.SpanKindConsumer
 	default:
 		return trace.SpanKindInternal

@@ -304,10 +304,12 @@ func (w *worker) say(format string, args ...any) {
 // handle runs the command for one message, and answers for it.
 func (w *worker) handle(m claimedMessage) {
 	ctx, cancel := context.WithCancel(w.kill)
-	if w.MaxTime != nil {
-		ctx, cancel = context.WithTimeout(w.kill, time.Duration(*w.MaxTime))
-	}
 	defer cancel()
+	if w.MaxTime != nil {
+		var over context.CancelFunc
+		ctx, over = context.WithTimeout(ctx, time.Duration(*w.MaxTime))
+		defer over()
+	}
 	lost := make(chan struct{})
 	var extending sync.WaitGroup
 	extending.Go(func() { w.extend(ctx, m, lost, cancel) })

@@ -116,10 +116,10 @@ func (e *encoder) peeked(m *queue.Peeked) {
 		e.string(`,"until":`)
 		e.int(m.Until.UnixMilli())
 	}
-	for name, text := range map[string]string{"worker": m.Worker, "error": m.Error} {
-		if text != "" {
+	for _, has := range []struct{ name, text string }{{"worker", m.Worker}, {"error", m.Error}} {
+		if has.text != "" {
 			e.string(`,`)
-			e.field(name, []byte(text))
+			e.field(has.name, []byte(has.text))
 		}
 	}
 	if !m.Time.IsZero() {

@@ -59,11 +59,10 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 			begun, from = true, after.Offset+1
 		}
 		bounds, _ := q.log.Known(p)
-		st, err := q.deadShard(p).fresh(ctx)
+		mine, err := q.deadPart(ctx, p)
 		if err != nil {
 			return nil, err
 		}
-		mine := st.part(p)
 		mine.trimmed(bounds.First)
 		for o := max(from, mine.floor); o < bounds.Next && len(letters) < limit && size < deadBytes; o++ {
 			if r, there := mine.at(o); there && r.fate == done {
@@ -105,11 +104,9 @@ func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, er
 		}
 		mine := states[id.Partition]
 		if mine == nil {
-			st, err := q.deadShard(id.Partition).fresh(ctx)
-			if err != nil {
+			if mine, err = q.deadPart(ctx, id.Partition); err != nil {
 				return nil, err
 			}
-			mine = st.part(id.Partition)
 			states[id.Partition] = mine
 		}
 		bounds, _ := q.log.Known(id.Partition)
@@ -129,6 +126,19 @@ func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, er
 		letters = append(letters, letterOf(id.Partition, id.Offset, rec, rewound))
 	}
 	return letters, nil
+}
+
+// deadPart returns which dead letters of a partition were redriven or discarded, as the store has it now. ErrUnknownQueue if another process has purged
+// the queue: that moves the state to a key of the queue's new id.
+func (q *Queue) deadPart(ctx context.Context, p eventlog.Partition) (*part, error) {
+	st, err := q.deadShard(p).fresh(ctx)
+	if err == nil && len(st.parts) == 0 {
+		err = q.redefine(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return st.part(p), nil
 }
 
 func letterOf(p eventlog.Partition, o eventlog.Offset, rec batch.Record, rewound <-chan struct{}) DeadLetter {

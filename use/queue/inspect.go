@@ -65,6 +65,9 @@ func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 		return s, err
 	}
 	for _, end := range ends {
+		if end.Err != nil {
+			return s, end.Err
+		}
 		mine := partIn(parts[deadPrefix+q.id+"/"], end.Bounds)
 		s.Dead += mine.unresolved() + int64(max(end.Bounds.Next-mine.next, 0))
 	}
@@ -195,6 +198,9 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 		ends, err := q.log.Bounds(ctx, id.Partition)
 		if err != nil {
 			return c, err
+		}
+		if ends[0].Err != nil {
+			return c, ends[0].Err
 		}
 		if id.Offset >= ends[0].Bounds.Next {
 			return c, nil
