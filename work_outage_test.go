@@ -101,7 +101,7 @@ func TestADrainThatEndsInAnOutageLosesNothing(t *testing.T) {
 			t.Errorf("it was closed after %v", took)
 		}
 		store.away.Store(false)
-		if worker, err = w.Work(t.Context(), weir.WorkOptions{Queue: "mail", Handler: func(ctx context.Context, j weir.Job) error {
+		if _, err = w.Work(t.Context(), weir.WorkOptions{Queue: "mail", Handler: func(ctx context.Context, j weir.Job) error {
 			handled <- j.Attempt
 			return nil
 		}}); err != nil {
