@@ -25,7 +25,7 @@ func TestEnqueueDropsTheHeadersThatAQueueWrote(t *testing.T) {
 	for _, value := range []string{"at once", "delayed"} {
 		var names []string
 		for _, h := range came(value).Headers {
-			if !slices.Contains([]string{"weir.queue.to", "weir.queue.id", "weir.queue.enqueued"}, h.Key) || string(h.Value) == "1-0" { // these the wheel writes
+			if !slices.Contains([]string{"weir.queue.to", "weir.queue.id", "weir.queue.enqueued", "weir.queue.available"}, h.Key) || string(h.Value) == "1-0" { // these the wheel writes
 				names = append(names, h.Key)
 			}
 		}

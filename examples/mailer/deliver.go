@@ -130,7 +130,7 @@ func (m *mailer) giveUp(ctx context.Context, e weir.Event) error {
 	err = m.write(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `
 			UPDATE mailer.mails
-			SET status = $2, attempts = $3, changed_at = now(), error = CASE $2 WHEN 'expired' THEN concat_ws('; the last attempt: ', $4::text, error) ELSE $4 END
+			SET status = $2, attempts = $3, changed_at = now(), error = $4
 			WHERE id = $1 AND status <> 'sent'`, id, status, attempts, reason); err != nil {
 			return err
 		}
