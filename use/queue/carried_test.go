@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -28,19 +27,10 @@ func (c *carrying) Unacked(_ context.Context, _ string, _ eventlog.Partition, of
 // which messages transactions acknowledged.
 func TestAMessageWhoseAckIsCarriedDuringAClaimIsNotHandedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, err := eventlog.Open(t.Context(), newStore(t), eventlog.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
 		sql := &carrying{carry: func() {}}
-		qs := queue.New(log, publish.New(log, publish.Config{}), queue.Config{Beside: sql})
-		ctx, stop := context.WithCancel(context.Background())
-		var running sync.WaitGroup
-		running.Go(func() { _ = log.Run(ctx) })
-		running.Go(func() { _ = qs.Run(ctx) })
-		t.Cleanup(func() { stop(); running.Wait() })
+		qs := beginBeside(t, newStore(t), time.Second, sql)
 		synctest.Wait()
-		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Lease: time.Second}})
+		q := create(t, qs.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{Lease: time.Second}})
 		enqueue(t, q, "acknowledged", "other")
 		first := claimN(t, q, 2)
 		time.Sleep(2 * time.Second)

@@ -1,15 +1,11 @@
 package queue_test
 
 import (
-	"context"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -40,19 +36,10 @@ func TestADelayedMessageThatComesLateMayBeTooOld(t *testing.T) {
 	for late, want := range map[time.Duration]string{20 * time.Minute: "delayed ", 40 * time.Minute: ""} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newStore(t)
-			log, err := eventlog.Open(t.Context(), store, eventlog.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			before := queue.New(log, publish.New(log, publish.Config{}), queue.Config{})
-			ctx, stop := context.WithCancel(t.Context())
-			var running sync.WaitGroup
-			running.Go(func() { _ = log.Run(ctx) })
-			running.Go(func() { _ = before.Run(ctx) })
+			before := begin(t, store, time.Second)
 			synctest.Wait()
-			delayed(t, create(t, before, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{TTL: 30 * time.Minute}}), "delayed", 10*time.Minute)
-			stop()
-			running.Wait()
+			delayed(t, create(t, before.Queues, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{TTL: 30 * time.Minute}}), "delayed", 10*time.Minute)
+			before.stop()
 			time.Sleep(10*time.Minute + late)
 			q := open(t, start(t, store), "mail")
 			got, err := q.Claim(t.Context(), queue.Claim{Wait: 30 * time.Second})

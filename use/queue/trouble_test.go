@@ -29,11 +29,16 @@ type process struct {
 // begin runs a process on a store until the test ends, or stop.
 func begin(t *testing.T, store eventlog.Store, poll time.Duration) process {
 	t.Helper()
+	return beginBeside(t, store, poll, nil)
+}
+
+func beginBeside(t *testing.T, store eventlog.Store, poll time.Duration, sql queue.Beside) process {
+	t.Helper()
 	log, err := eventlog.Open(t.Context(), store, eventlog.Config{Poll: poll})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := process{log: log, Queues: queue.New(log, publish.New(log, publish.Config{}), queue.Config{})}
+	p := process{log: log, Queues: queue.New(log, publish.New(log, publish.Config{}), queue.Config{Beside: sql})}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = log.Run(ctx) })
