@@ -270,8 +270,16 @@ func (j *Projector) begin(ctx context.Context, paused bool, run stream.Run) erro
 		return err
 	}
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.runs[run.Number] = &projectorRun{categories: run.Categories, consumer: c}
+	ended := ctx.Err() != nil // Close may not wait for us any more, and closes only the consumers that are in runs by now
+	if !ended {
+		j.runs[run.Number] = &projectorRun{categories: run.Categories, consumer: c}
+	}
+	j.mu.Unlock()
+	if ended {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endRunTime)
+		defer cancel()
+		return c.Close(ctx)
+	}
 	return nil
 }
 

@@ -25,7 +25,8 @@ func (s *Server) alterConfigs(ctx context.Context, request *request, in *kmsg.Al
 		r := kmsg.NewAlterConfigsResponseResource()
 		r.ResourceType, r.ResourceName = asked.ResourceType, asked.ResourceName
 		if err == nil {
-			err = s.alterResource(ctx, asked.ResourceType, asked.ResourceName, in.ValidateOnly, func(config map[string]string) error {
+			names := namesOf(asked.Configs, func(c kmsg.AlterConfigsRequestResourceConfig) string { return c.Name })
+			err = s.alterResource(ctx, asked.ResourceType, asked.ResourceName, names, in.ValidateOnly, func(config map[string]string) error {
 				clear(config)
 				again := repeated(asked.Configs, func(c kmsg.AlterConfigsRequestResourceConfig) string { return c.Name })
 				for _, c := range asked.Configs {
@@ -49,10 +50,24 @@ func (s *Server) alterConfigs(ctx context.Context, request *request, in *kmsg.Al
 	return out
 }
 
-// alterResource changes a topic's settings, or only validates the request. Other settings cannot be changed while weir runs.
-func (s *Server) alterResource(ctx context.Context, kind kmsg.ConfigResourceType, name string, validateOnly bool, change func(config map[string]string) error) error {
+// namesOf returns the names of the settings that a request is to change, each once.
+func namesOf[C any](configs []C, name func(C) string) []string {
+	var names []string
+	for _, c := range configs {
+		names = append(names, name(c))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// alterResource changes a topic's settings, or only validates the request. Other settings cannot be changed while weir runs: the names of those
+// that the request changes are for the answer.
+func (s *Server) alterResource(ctx context.Context, kind kmsg.ConfigResourceType, name string, settings []string, validateOnly bool, change func(config map[string]string) error) error {
 	if kind != kmsg.ConfigResourceTypeTopic {
-		return s.alterNothing(kind, name, change)
+		if err := change(make(map[string]string)); err != nil {
+			return err
+		}
+		return s.alterNothing(kind, name, settings)
 	}
 	if !validateOnly {
 		_, err := s.log.AlterTopic(ctx, name, change)
@@ -72,29 +87,23 @@ func (s *Server) alterResource(ctx context.Context, kind kmsg.ConfigResourceType
 
 // alterNothing answers for resources whose settings cannot be changed, with Kafka's codes: INVALID_REQUEST for a broker's setting that is not
 // dynamic (ConfigAdminManager), INVALID_CONFIG for a setting that groups do not have (GroupConfigManager). A request without changes succeeds.
-func (s *Server) alterNothing(kind kmsg.ConfigResourceType, name string, change func(config map[string]string) error) error {
-	changed := map[string]string{"": ""} // change adds the settings that the request sets
-	if err := change(changed); err != nil {
-		return err
+func (s *Server) alterNothing(kind kmsg.ConfigResourceType, name string, settings []string) error {
+	var asked []string
+	for _, setting := range settings[:min(len(settings), 5)] {
+		asked = append(asked, shorten(setting))
 	}
-	delete(changed, "")
-	var names []string
-	for n := range changed {
-		names = append(names, shorten(n))
-	}
-	slices.Sort(names)
-	asked := strings.Join(names[:min(len(names), 5)], ", ")
+	named := strings.Join(asked, ", ")
 	switch {
 	case kind == kmsg.ConfigResourceTypeBroker && name != "" && name != strconv.Itoa(int(s.cfg.NodeID)):
 		return deny(kerr.InvalidRequest, "broker %q is named; this is broker %d", shorten(name), s.cfg.NodeID)
 	case kind != kmsg.ConfigResourceTypeBroker && kind != kmsg.ConfigResourceTypeGroupConfig:
 		return lacking("settings of "+kind.String(), kerr.InvalidRequest, "a resource of kind %s has no settings here; topics and brokers have", kind)
-	case len(names) == 0:
+	case len(settings) == 0:
 		return nil
 	case kind == kmsg.ConfigResourceTypeBroker:
-		return lacking("settings of the broker", kerr.InvalidRequest, "settings of the broker cannot be changed while it runs, and %s is to be: give it when weir starts", asked)
+		return lacking("settings of the broker", kerr.InvalidRequest, "settings of the broker cannot be changed while it runs, and %s is to be: give it when weir starts", named)
 	default:
-		return lacking("settings of groups", kerr.InvalidConfig, "group %q: groups have no settings here, and %s is to be changed", shorten(name), asked)
+		return lacking("settings of groups", kerr.InvalidConfig, "group %q: groups have no settings here, and %s is to be changed", shorten(name), named)
 	}
 }
 

@@ -25,7 +25,8 @@ func (s *Server) incrementalAlterConfigs(ctx context.Context, request *request, 
 		r := kmsg.NewIncrementalAlterConfigsResponseResource()
 		r.ResourceType, r.ResourceName = asked.ResourceType, asked.ResourceName
 		if err == nil {
-			err = s.alterResource(ctx, asked.ResourceType, asked.ResourceName, in.ValidateOnly, func(config map[string]string) error {
+			names := namesOf(asked.Configs, func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) string { return c.Name })
+			err = s.alterResource(ctx, asked.ResourceType, asked.ResourceName, names, in.ValidateOnly, func(config map[string]string) error {
 				return alterEach(config, asked.Configs)
 			})
 		}

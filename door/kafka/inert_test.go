@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ func TestSettingsOfBrokersAndGroupsAnswerAsKafkas(t *testing.T) {
 	for _, c := range []struct {
 		kind kmsg.ConfigResourceType
 		name string
-		set  string
+		set  string // to set in one request, and to delete in another
 		want *kerr.Error
 		says string
 	}{
@@ -67,20 +68,25 @@ func TestSettingsOfBrokersAndGroupsAnswerAsKafkas(t *testing.T) {
 		{kmsg.ConfigResourceTypeBroker, "1", "", nil, "null"},
 		{kmsg.ConfigResourceTypeGroupConfig, "g", "consumer.session.timeout.ms", kerr.InvalidConfig, "group"},
 	} {
-		req := kmsg.NewPtrIncrementalAlterConfigsRequest()
-		req.Version = 1
-		r := kmsg.NewIncrementalAlterConfigsRequestResource()
-		r.ResourceType, r.ResourceName = c.kind, c.name
-		if c.set != "" {
-			one := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-			one.Name, one.Value = c.set, kmsg.StringPtr("1")
-			r.Configs = append(r.Configs, one)
-		}
-		req.Resources = append(req.Resources, r)
-		got := ask[*kmsg.IncrementalAlterConfigsResponse](b, req).Resources[0]
-		wantCode(t, c.kind.String()+" "+c.name, got.ErrorCode, c.want)
-		if said := text(got.ErrorMessage); !strings.Contains(said, c.says) || strings.Contains(said, "type 4") {
-			t.Errorf("%v %q: %s", c.kind, c.name, said)
+		for _, op := range []kmsg.IncrementalAlterConfigOp{kmsg.IncrementalAlterConfigOpSet, kmsg.IncrementalAlterConfigOpDelete} {
+			req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+			req.Version = 1
+			r := kmsg.NewIncrementalAlterConfigsRequestResource()
+			r.ResourceType, r.ResourceName = c.kind, c.name
+			if c.set != "" {
+				one := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+				one.Name, one.Op = c.set, op
+				if op == kmsg.IncrementalAlterConfigOpSet {
+					one.Value = kmsg.StringPtr("1")
+				}
+				r.Configs = append(r.Configs, one)
+			}
+			req.Resources = append(req.Resources, r)
+			got := ask[*kmsg.IncrementalAlterConfigsResponse](b, req).Resources[0]
+			wantCode(t, fmt.Sprint(op, " of ", c.kind, " ", c.name), got.ErrorCode, c.want)
+			if said := text(got.ErrorMessage); !strings.Contains(said, c.says) || strings.Contains(said, "type 4") {
+				t.Errorf("%v of %v %q: %s", op, c.kind, c.name, said)
+			}
 		}
 	}
 }

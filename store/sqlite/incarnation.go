@@ -119,6 +119,8 @@ func (s *Store) reopen(ctx context.Context) error {
 	errs := []error{s.keeper.stop()}
 	s.writer.drain(func(c *conn) { errs = append(errs, c.close()) })
 	s.keeper.conn, s.keeper.page = next.keeper.conn, next.keeper.page
+	s.keeper.length.Store(0) // the next commit reads the length of the new WAL
+	s.keeper.due.Store(s.keeper.step)
 	for _, p := range []*pool{s.readers, s.watch.pool} {
 		p.drain(func(c *conn) { errs = append(errs, c.close()) })
 	}

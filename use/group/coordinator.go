@@ -25,9 +25,8 @@ type Config struct {
 
 	Beside Beside // a second place in which offsets are committed; nil: none
 
-	OffsetMetadataMax int           // most bytes of metadata with a committed offset; default 4096
-	OffsetRetention   time.Duration // how long offsets that nobody uses are kept; default 7 days
-	ExpireEvery       time.Duration // how often expired offsets are looked for; default 10 min
+	OffsetRetention time.Duration // how long offsets that nobody uses are kept; default 7 days
+	ExpireEvery     time.Duration // how often expired offsets are looked for; default 10 min
 
 	Logger *slog.Logger // default: slog.Default()
 }
@@ -45,7 +44,6 @@ func (c Config) withDefaults() Config {
 	c.GroupBytes = cmp.Or(c.GroupBytes, 16<<20)
 	c.MembersBytes = cmp.Or(c.MembersBytes, 256<<20)
 	c.GroupsMax = cmp.Or(c.GroupsMax, 10_000)
-	c.OffsetMetadataMax = cmp.Or(c.OffsetMetadataMax, offsetMetadataMax)
 	c.OffsetRetention = cmp.Or(c.OffsetRetention, 7*24*time.Hour)
 	c.ExpireEvery = cmp.Or(c.ExpireEvery, 10*time.Minute)
 	if c.Logger == nil {

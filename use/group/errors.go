@@ -24,7 +24,7 @@ var (
 	ErrFull = errors.New("group is full")
 	// ErrTooLarge: what a member brought is larger than the group can keep.
 	ErrTooLarge = errors.New("too large")
-	// ErrMetadataTooLarge: the metadata of a committed offset is longer than Config.OffsetMetadataMax.
+	// ErrMetadataTooLarge: the metadata of a committed offset is longer than 4096 bytes.
 	ErrMetadataTooLarge = errors.New("offset metadata too large")
 	// ErrNotFound: there is no such group.
 	ErrNotFound = errors.New("no such group")

@@ -51,8 +51,8 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 	for i, o := range r.Offsets {
 		at, again := mentioned[o.TopicPartition]
 		switch n := len(o.Metadata); {
-		case n > c.cfg.OffsetMetadataMax:
-			errs[i] = fmt.Errorf("%w: %d bytes, more than %d", ErrMetadataTooLarge, n, c.cfg.OffsetMetadataMax)
+		case n > offsetMetadataMax:
+			errs[i] = fmt.Errorf("%w: %d bytes, more than %d", ErrMetadataTooLarge, n, offsetMetadataMax)
 		case again:
 			fit[at] = o
 		default:
@@ -259,7 +259,7 @@ func (c *Coordinator) FetchWithin(ctx context.Context, name string, which []Topi
 	}
 	found := make(map[TopicPartition]Committed)
 	var offsets []stored
-	err := listWithin(ctx, c.log, offsetKeysOf(name), committedCost+c.cfg.OffsetMetadataMax, room, func(kv eventlog.KeyValue) (keeps int, err error) {
+	err := listWithin(ctx, c.log, offsetKeysOf(name), committedCost+offsetMetadataMax, room, func(kv eventlog.KeyValue) (keeps int, err error) {
 		_, o, err := parseOffset(kv)
 		if err != nil || which != nil && !wanted[o.TopicPartition] {
 			return 0, err

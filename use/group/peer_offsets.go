@@ -10,8 +10,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// offsetMetadataMax bounds the metadata of an offset that a Peer commits, and is the default of Config.OffsetMetadataMax; Kafka's
-// offset.metadata.max.bytes.
+// offsetMetadataMax is the most bytes of metadata with a committed offset, as the default of Kafka's offset.metadata.max.bytes.
 const offsetMetadataMax = 4096
 
 // unsureMax bounds the tries of a commit whose answers get lost.
