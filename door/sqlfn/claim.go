@@ -57,19 +57,33 @@ type claims struct {
 	serving  sync.WaitGroup
 	giving   sync.WaitGroup // goroutines that give back messages that no session got; each keeps its room, so there are at most answersMax
 
-	open        map[int64]request // requests that this process serves, by id
-	low         int64             // requests up to this id are not looked for: there are none
-	lowNext     int64             // becomes low at the next sweep; a request up to it may not have been visible at the last sweep
-	incarnation int64             // the database incarnation that low and lowNext belong to
-	remain      bool              // there may be rows to sweep
+	open        map[requestID]request // requests that this process serves
+	low         int64                 // requests up to this id are not looked for: there are none
+	lowNext     int64                 // becomes low at the next sweep; a request up to it may not have been visible at the last sweep
+	incarnation int64                 // the database incarnation that low and lowNext belong to
+	remain      bool                  // there may be rows to sweep
 	keptAt      time.Time
 	sweptAt     time.Time
 	emptyAt     time.Time // when the last look that found nothing began
 }
 
+// requestID identifies a request. After a crash of the database numbers begin anew, while a claim for a request of before may still go on.
+type requestID struct {
+	number int64
+	asked  time.Time // in UTC, in microseconds
+}
+
+// split returns the ids as PostgreSQL's arrays.
+func split(ids []requestID) (numbers []int64, asked []time.Time) {
+	for _, id := range ids {
+		numbers, asked = append(numbers, id.number), append(asked, id.asked)
+	}
+	return numbers, asked
+}
+
 // request is what a session asks for.
 type request struct {
-	id          int64
+	id          requestID
 	queue       string
 	most        int
 	lease, wait time.Duration // lease 0: the queue's own
@@ -79,7 +93,7 @@ type request struct {
 
 // outcome is the result of a request.
 type outcome struct {
-	id       int64
+	id       requestID
 	answer   *string // JSON; nil: another mover is to claim
 	queue    *queue.Queue
 	messages []queue.Message // in the answer
@@ -89,7 +103,7 @@ type outcome struct {
 func newClaims(door *Door, cfg Config) *claims {
 	return &claims{
 		door: door, queues: cfg.Queues, logger: cfg.Logger, poll: cfg.Poll, me: strconv.FormatUint(rand.Uint64(), 16),
-		rooms: make(chan struct{}, answersMax), finished: make(chan outcome), open: make(map[int64]request), remain: true,
+		rooms: make(chan struct{}, answersMax), finished: make(chan outcome), open: make(map[requestID]request), remain: true,
 	}
 }
 
@@ -175,14 +189,15 @@ func (c *claims) take(ctx, working context.Context) error {
 	began := time.Now()
 	var taken []request
 	err := c.door.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		rows, err := conn.Query(ctx, `SELECT id, queue, most, coalesce(lease, 0), wait, worker FROM weir.take_requests($1, $2, $3, $4)`,
+		rows, err := conn.Query(ctx, `SELECT id, asked, queue, most, coalesce(lease, 0), wait, worker FROM weir.take_requests($1, $2, $3, $4)`,
 			c.me, c.low, c.incarnation, claimsMax-len(c.open))
 		if err != nil {
 			return err
 		}
 		taken, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r request, err error) {
 			var lease, wait int64
-			err = row.Scan(&r.id, &r.queue, &r.most, &lease, &wait, &r.worker)
+			err = row.Scan(&r.id.number, &r.id.asked, &r.queue, &r.most, &lease, &wait, &r.worker)
+			r.id.asked = r.id.asked.UTC()
 			r.lease, r.stop = time.Duration(lease)*time.Millisecond, make(chan struct{})
 			r.wait = min(time.Duration(wait)*time.Millisecond, queue.WaitMax) // by the database's clock a millisecond more may be left
 			return r, err
@@ -212,15 +227,16 @@ func (c *claims) take(ctx, working context.Context) error {
 func (c *claims) keep(ctx context.Context) error {
 	c.keptAt = time.Now()
 	ids := slices.Collect(maps.Keys(c.open))
-	var waiting []int64
+	numbers, asked := split(ids)
+	var waiting []int // from 1
 	err := c.door.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		return conn.QueryRow(ctx, `SELECT weir.keep_requests($1, $2)`, c.me, ids).Scan(&waiting)
+		return conn.QueryRow(ctx, `SELECT weir.keep_requests($1, $2, $3)`, c.me, numbers, asked).Scan(&waiting)
 	})
 	if err != nil {
 		return fmt.Errorf("keep %d requests for claims: %w", len(ids), err)
 	}
-	for _, id := range ids {
-		if !slices.Contains(waiting, id) {
+	for i, id := range ids {
+		if !slices.Contains(waiting, i+1) {
 			close(c.open[id].stop)
 			delete(c.open, id)
 		}
@@ -333,14 +349,19 @@ func (c *claims) answer(ctx context.Context, o outcome) {
 }
 
 // write writes answers, and returns the requests that have them: one statement.
-func (c *claims) write(ctx context.Context, all []outcome) (done []int64, err error) {
-	ids, answers := make([]int64, len(all)), make([]*string, len(all))
+func (c *claims) write(ctx context.Context, all []outcome) (done []requestID, err error) {
+	ids, answers := make([]requestID, len(all)), make([]*string, len(all))
 	for i, o := range all {
 		ids[i], answers[i] = o.id, o.answer
 	}
+	numbers, asked := split(ids)
+	var answered []int // from 1
 	err = c.door.store.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		return conn.QueryRow(ctx, `SELECT weir.answer_requests($1, $2, $3)`, c.me, ids, answers).Scan(&done)
+		return conn.QueryRow(ctx, `SELECT weir.answer_requests($1, $2, $3, $4)`, c.me, numbers, asked, answers).Scan(&answered)
 	})
+	for _, n := range answered {
+		done = append(done, ids[n-1])
+	}
 	return done, err
 }
 

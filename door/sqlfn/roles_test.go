@@ -94,7 +94,7 @@ func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 		{`SELECT * FROM weir.claim_request`, none},
 		{`SELECT * FROM weir.queue_parts`, none},
 		{`SELECT weir.take_requests('', 0, 0, 1)`, none},
-		{`SELECT weir.answer_requests('', '{}', '{}')`, none},
+		{`SELECT weir.answer_requests('', '{}', '{}', '{}')`, none},
 		{`SELECT weir.forget_answered('{}', '{}', '{}', '{}')`, none},
 		{`SELECT weir.post_answer('{}')`, none},
 		{`SELECT weir.trim(1, 1)`, none},

@@ -1,18 +1,18 @@
--- answer_requests writes a mover's answers, each an array of messages or what is wrong; NULL: another mover is to claim. It returns the requests that were answered: the session
--- of another one is gone, or has it locked for now.
-CREATE OR REPLACE FUNCTION weir.answer_requests(taker text, requests bigint[], answers text[]) RETURNS bigint[]
+-- answer_requests writes a mover's answers, each an array of messages or what is wrong; NULL: another mover is to claim. It returns which requests were answered, as their places in
+-- the array: the session of another one is gone, or has it locked for now.
+CREATE OR REPLACE FUNCTION weir.answer_requests(taker text, requests bigint[], asked timestamptz[], answers text[]) RETURNS int[]
 LANGUAGE plpgsql
 :by_index
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     now      timestamptz := clock_timestamp();
-    answered bigint[]    := '{}';
+    answered int[]       := '{}';
     n        int;
 BEGIN
     FOR n IN 1 .. cardinality(requests) LOOP
         PERFORM FROM weir.claim_request r
-        WHERE r.id = requests[n] AND r.taken_by = taker AND r.answer IS NULL AND r.seen_at > now - interval '3 s' AND weir.is_connected(r.pid)
+        WHERE r.id = requests[n] AND r.asked_at = asked[n] AND r.taken_by = taker AND r.answer IS NULL AND r.seen_at > now - interval '3 s' AND weir.is_connected(r.pid)
         FOR UPDATE SKIP LOCKED;
         IF FOUND THEN
             IF answers[n] IS NULL THEN
@@ -21,7 +21,7 @@ BEGIN
             ELSE
                 UPDATE weir.claim_request r SET answer = answers[n]::jsonb WHERE r.id = requests[n];
             END IF;
-            answered := answered || requests[n];
+            answered := answered || n;
         END IF;
     END LOOP;
     RETURN answered;

@@ -1,7 +1,8 @@
--- take_requests gives a mover requests for claims that no other one is at, the oldest first. low is an id below which there are none, in the incarnation that sweep_requests
+-- take_requests gives a mover requests for claims that no other one is at, the oldest first. A request is known by its id and the time when it was asked: after a crash ids begin
+-- anew, and a claim may still go on for a request of before. low is an id below which there are none, in the incarnation that sweep_requests
 -- told with it. What the sessions lock is left out: nobody waits for them.
 CREATE OR REPLACE FUNCTION weir.take_requests(taker text, low bigint, incarnation bigint, room int)
-RETURNS TABLE (id bigint, queue text, most int, lease bigint, wait bigint, worker text) -- milliseconds
+RETURNS TABLE (id bigint, asked timestamptz, queue text, most int, lease bigint, wait bigint, worker text) -- milliseconds
 LANGUAGE plpgsql
 :by_index
 SET plan_cache_mode = force_generic_plan
@@ -23,5 +24,5 @@ BEGIN
         FOR UPDATE SKIP LOCKED
     ) AS f
     WHERE r.id = f.id
-    RETURNING r.id, r.queue, r.most, (extract(epoch FROM r.lease) * 1000)::bigint, greatest(0, extract(epoch FROM r.wait_until - now) * 1000)::bigint, r.worker;
+    RETURNING r.id, r.asked_at, r.queue, r.most, (extract(epoch FROM r.lease) * 1000)::bigint, greatest(0, extract(epoch FROM r.wait_until - now) * 1000)::bigint, r.worker;
 END $$;
