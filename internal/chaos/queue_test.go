@@ -37,6 +37,16 @@ func TestTheModelFindsWhatAQueueDoesWrongAndNothingElse(t *testing.T) {
 			r.m.answered(g, a, done, false)
 		}
 	}
+	// nackFor gives a message back for a while, and claims it again after a shorter one.
+	nackFor := func(r *rig, delay, after moment, inSQL bool) {
+		msg := enqueue(r, "", "", done)
+		g := claim(r, msg, 1, "a")
+		a := r.m.answers(g, "nack", time.Duration(delay), 0)
+		a.inSQL = inSQL
+		r.m.answered(g, a, done, false)
+		r.at += after
+		claim(r, msg, 2, "b")
+	}
 	for name, c := range map[string]struct {
 		do    func(*rig)
 		finds []string
@@ -112,8 +122,11 @@ func TestTheModelFindsWhatAQueueDoesWrongAndNothingElse(t *testing.T) {
 			claim(r, msg, 2, "b")
 			answer(r, g, "nack", done)
 		}},
-		"too many attempts": {finds: []string{"Q5"}, do: func(r *rig) { claim(r, enqueue(r, "", "", done), 4, "a") }},
-		"before its time":   {finds: []string{"Q7"}, do: func(r *rig) { claim(r, r.m.enqueues("q", "e", "", "", 5*time.Second), 1, "a") }},
+		"too many attempts":          {finds: []string{"Q5"}, do: func(r *rig) { claim(r, enqueue(r, "", "", done), 4, "a") }},
+		"before its time":            {finds: []string{"Q7"}, do: func(r *rig) { claim(r, r.m.enqueues("q", "e", "", "", 5*time.Second), 1, "a") }},
+		"before the delay of a nack": {finds: []string{"Q7"}, do: func(r *rig) { nackFor(r, 5*s, s/2, false) }},
+		"before the delay of a nack with SQL, while the lease lasts": {finds: []string{"Q7"}, do: func(r *rig) { nackFor(r, 5*s, s/2, true) }},
+		"a nack with SQL that the end of the lease overtook":         {do: func(r *rig) { nackFor(r, 5*s, 2*s, true) }},
 		"a younger message of its key": {finds: []string{"Q9"}, do: func(r *rig) {
 			enqueue(r, "", "k", done)
 			claim(r, enqueue(r, "", "k", done), 1, "a")
