@@ -42,6 +42,10 @@ type (
 	MessageID = queue.MessageID
 	// Condition is the state of a message.
 	Condition = queue.Condition
+	// Browse says which messages BrowseQueue lists.
+	Browse = queue.Browse
+	// MessagePage is a page of a queue's messages. It may be empty though others follow.
+	MessagePage = queue.Page
 	// DeadMessage is a message that a queue gave up.
 	DeadMessage = queue.DeadLetter
 )
@@ -171,6 +175,16 @@ func (l *Log) FindMessage(ctx context.Context, name string, id MessageID) (found
 		return err
 	})
 	return found, err
+}
+
+// BrowseQueue lists messages of a queue in a state, and claims none: of each partition the oldest first. A page has at most about 4 MiB of messages.
+// Between two pages messages change their states: some may come twice or not at all.
+func (l *Log) BrowseQueue(ctx context.Context, name string, b Browse) (page MessagePage, err error) {
+	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
+		page, err = q.Browse(ctx, b)
+		return err
+	})
+	return page, err
 }
 
 // DeadMessages lists a queue's dead messages that were neither redriven nor discarded, oldest first. It begins after the DeadMessage.Letter given as after;

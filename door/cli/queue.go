@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -324,15 +325,17 @@ func (c *queueResumeCmd) Run(ctx context.Context, t *terminal) error {
 
 type queuePeekCmd struct {
 	serverFlags
-	Name string `arg:"" help:"The queue's name."`
-	ID   string `arg:"" optional:"" help:"Show what became of this message."`
-	Dead bool   `help:"Show dead letters."`
-	Max  int    `help:"Show so many at most." short:"n" default:"20"`
-	JSON bool   `help:"Print JSON." name:"json"`
+	Name  string `arg:"" help:"The queue's name."`
+	ID    string `arg:"" optional:"" help:"Show what became of this message."`
+	Dead  bool   `help:"Show dead letters."`
+	State string `help:"Show messages in this state: ready, claimed, waiting, delayed or, in a queue with --keep-done, done. Default: any of the first three." placeholder:"STATE"`
+	Max   int    `help:"Show so many at most." short:"n" default:"20"`
+	JSON  bool   `help:"Print JSON." name:"json"`
 }
 
 func (queuePeekCmd) Help() string {
-	return "Examples:\n\n  weir queue peek mail\n  weir queue peek mail 12-1017\n  weir queue peek mail --dead --json"
+	return "TIME is when the lease ends, when the message can be claimed again, or when it was done. A message that waits for more than a minute is delayed.\n\n" +
+		"Examples:\n\n  weir queue peek mail\n  weir queue peek mail --state delayed\n  weir queue peek mail 12-1017\n  weir queue peek mail --dead --json"
 }
 
 // peeked is a message or a dead letter as the server shows it.
@@ -340,6 +343,7 @@ type peeked struct {
 	ID, Letter, State, Reason, Worker, Error string
 	Attempt, Attempts                        int
 	Until, Died, Timestamp                   int64
+	DoneAt                                   int64 `json:"done_at"`
 	Key, Value                               *string
 }
 
@@ -348,52 +352,82 @@ func (c *queuePeekCmd) Run(ctx context.Context, t *terminal) error {
 	switch {
 	case c.ID != "" && c.Dead:
 		return usage(errors.New("--dead lists letters, and an id names one message"), "give one of them")
+	case c.State != "" && (c.ID != "" || c.Dead):
+		return usage(errors.New("--state lists messages, and an id or --dead shows others"), "give one of them")
 	case c.Max < 1:
 		return usage(fmt.Errorf("--max %d is less than 1", c.Max), "")
 	}
-	path, header := apiPath("queues", c.Name, "messages"), "ID STATE ATTEMPT UNTIL WORKER ERROR VALUE"
+	var found []json.RawMessage
+	list, err := "", error(nil)
 	switch {
 	case c.ID != "":
-		path = apiPath("queues", c.Name, "messages", c.ID)
-		var one map[string]any
-		if err := c.ask(ctx, "GET", path, nil, &one, 0); err != nil {
-			return c.answer(tried, err)
-		}
-		if c.JSON {
-			return printJSON(t, one)
-		}
-		var m peeked
-		if err := c.ask(ctx, "GET", path, nil, &m, 0); err != nil {
-			return c.answer(tried, err)
-		}
-		return table(t.out, "ID STATE ATTEMPT UNTIL WORKER ERROR", [][]string{m.row()})
+		found = make([]json.RawMessage, 1)
+		err = c.ask(ctx, "GET", apiPath("queues", c.Name, "messages", c.ID), nil, &found[0], 0)
 	case c.Dead:
-		path, header = apiPath("queues", c.Name, "dead"), "LETTER ID REASON ATTEMPTS DIED WORKER ERROR VALUE"
+		list = "letters"
+		found, err = c.list(ctx, "dead", list)
+	default:
+		list = "messages"
+		found, err = c.list(ctx, "messages", list)
 	}
-	path += "?" + url.Values{"max": {strconv.Itoa(c.Max)}}.Encode()
-	if c.JSON {
-		var all map[string]any
-		if err := c.ask(ctx, "GET", path, nil, &all, 0); err != nil {
-			return c.answer(tried, err)
-		}
-		return printJSON(t, all)
-	}
-	var page struct{ Messages, Letters []peeked }
-	if err := c.ask(ctx, "GET", path, nil, &page, 0); err != nil {
+	switch {
+	case err != nil:
 		return c.answer(tried, err)
+	case c.JSON && list == "":
+		return printJSON(t, found[0])
+	case c.JSON:
+		return printJSON(t, map[string][]json.RawMessage{list: found})
 	}
 	rows := [][]string{}
-	for _, m := range page.Messages {
-		rows = append(rows, append(m.row(), m.start()))
+	for _, text := range found {
+		var m peeked
+		if err := json.Unmarshal(text, &m); err != nil {
+			return fmt.Errorf("%s: the server's answer: %w", tried, err)
+		}
+		rows = append(rows, m.row(list))
 	}
-	for _, l := range page.Letters {
-		rows = append(rows, []string{l.Letter, l.ID, l.Reason, strconv.Itoa(l.Attempts), moment(l.Died), cmp.Or(l.Worker, "-"), cmp.Or(l.Error, "-"), l.start()})
+	header := map[string]string{
+		"":         "ID STATE ATTEMPT TIME WORKER ERROR",
+		"messages": "ID STATE ATTEMPT TIME WORKER ERROR VALUE",
+		"letters":  "LETTER ID REASON ATTEMPTS DIED WORKER ERROR VALUE",
 	}
-	return table(t.out, header, rows)
+	return table(t.out, header[list], rows)
 }
 
-func (m peeked) row() []string {
-	return []string{m.ID, m.State, strconv.Itoa(m.Attempt), moment(m.Until), cmp.Or(m.Worker, "-"), cmp.Or(m.Error, "-")}
+// list gets messages or dead letters, page by page: c.Max of them at most.
+func (c *queuePeekCmd) list(ctx context.Context, resource, list string) ([]json.RawMessage, error) {
+	found := []json.RawMessage{}
+	q := url.Values{}
+	if c.State != "" {
+		q.Set("state", c.State)
+	}
+	for {
+		q.Set("max", strconv.Itoa(c.Max-len(found)))
+		var page struct {
+			Messages, Letters []json.RawMessage
+			Next              string
+		}
+		if err := c.ask(ctx, "GET", apiPath("queues", c.Name, resource)+"?"+q.Encode(), nil, &page, 0); err != nil {
+			return nil, err
+		}
+		found = append(append(found, page.Messages...), page.Letters...)
+		if page.Next == "" || len(found) >= c.Max {
+			return found, nil
+		}
+		q.Set("from", page.Next)
+	}
+}
+
+// row is a line of a table: of a list of messages or letters, or of one message.
+func (m peeked) row(list string) []string {
+	if list == "letters" {
+		return []string{m.Letter, m.ID, m.Reason, strconv.Itoa(m.Attempts), moment(m.Died), cmp.Or(m.Worker, "-"), cmp.Or(m.Error, "-"), m.start()}
+	}
+	row := []string{m.ID, m.State, strconv.Itoa(m.Attempt), moment(cmp.Or(m.Until, m.DoneAt)), cmp.Or(m.Worker, "-"), cmp.Or(m.Error, "-")}
+	if list == "messages" {
+		row = append(row, m.start())
+	}
+	return row
 }
 
 // start is the beginning of a value, for a table.

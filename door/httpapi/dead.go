@@ -42,31 +42,50 @@ func (s *Server) findMessage(c *call) error {
 		if err != nil {
 			return err
 		}
-		if found.State == "unknown" {
+		if found.State == queue.Unknown {
 			return kindUnknownMessage.because("message %v is not one of queue %s", id, shorten(c.r.PathValue("queue")))
 		}
 		v := conditionView{ID: id.String(), State: found.State, Worker: found.Worker, Attempt: found.Attempt, Error: found.Error}
 		if !found.Until.IsZero() {
 			v.Until = found.Until.UnixMilli()
 		}
+		if !found.Done.IsZero() {
+			v.DoneAt = found.Done.UnixMilli()
+		}
 		return c.json(http.StatusOK, v)
 	})
 }
 
-// peekMessages lists unfinished messages without claiming them.
+// peekMessages lists messages in a state without claiming them.
 func (s *Server) peekMessages(c *call) error {
 	n, err := number(c.query, "max", 1, 1<<62, lettersDefault)
 	if err != nil {
 		return err
 	}
-	return s.queuePage(c, "messages", func(ctx context.Context, q *queue.Queue) (int, func(*encoder, int), error) {
-		peeked, err := q.Peek(ctx, int(min(n, lettersMax)))
-		return len(peeked), func(e *encoder, i int) { e.peeked(&peeked[i]) }, err
+	if c.query.Has("state") && c.query.Get("state") == "" {
+		return kindInvalidRequest.because("state is empty; leave it out to see messages that are ready, claimed or waiting")
+	}
+	asked := queue.Browse{State: c.query.Get("state"), Limit: int(min(n, lettersMax))}
+	if c.query.Has("from") {
+		if asked.From, err = queue.ParseID(c.query.Get("from")); err != nil {
+			return err
+		}
+	}
+	return s.queuePage(c, "messages", func(ctx context.Context, q *queue.Queue) (queueAnswer, error) {
+		page, err := q.Browse(ctx, asked)
+		return queueAnswer{n: len(page.Messages), write: func(e *encoder, i int) { e.peeked(&page.Messages[i]) }, next: page.Next}, err
 	})
 }
 
-// queuePage answers with a list under a name: read returns its length and a function that writes one element.
-func (s *Server) queuePage(c *call, name string, read func(context.Context, *queue.Queue) (n int, write func(*encoder, int), err error)) error {
+// queueAnswer is a page of messages or dead letters for an answer.
+type queueAnswer struct {
+	n     int
+	write func(e *encoder, i int) // writes one of the n
+	next  queue.MessageID         // where the next page begins; zero: it is the last, or the client knows
+}
+
+// queuePage answers with a page under a name.
+func (s *Server) queuePage(c *call, name string, read func(context.Context, *queue.Queue) (queueAnswer, error)) error {
 	ctx, cancel := c.withTimeout()
 	defer cancel()
 	claim, release, err := c.claimPage(ctx)
@@ -75,7 +94,7 @@ func (s *Server) queuePage(c *call, name string, read func(context.Context, *que
 	}
 	defer release()
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
-		n, write, err := read(ctx, q)
+		page, err := read(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -83,14 +102,18 @@ func (s *Server) queuePage(c *call, name string, read func(context.Context, *que
 		e, end := pageEncoder(c, claim)
 		defer end()
 		e.string(`{"` + name + `":[`)
-		for i := range n {
+		for i := range page.n {
 			if i > 0 {
 				e.string(",\n")
 			}
-			write(e, i)
+			page.write(e, i)
 			e.spill()
 		}
-		e.string("]}\n")
+		e.string("]")
+		if page.next != (queue.MessageID{}) {
+			e.string(`,"next":"` + page.next.String() + `"`)
+		}
+		e.string("}\n")
 		return nil
 	})
 }
@@ -108,13 +131,17 @@ func (c *call) claimPage(ctx context.Context) (claim *budget.Claim, release func
 	return claim, func() { claim.Release(); pages.release(id) }, nil
 }
 
-// peeked writes an unfinished message.
+// peeked writes a message and its state.
 func (e *encoder) peeked(m *queue.Peeked) {
 	e.string(`{"id":"` + m.ID.String() + `","state":"` + m.State + `","attempt":`)
 	e.int(int64(m.Attempt))
 	if !m.Until.IsZero() {
 		e.string(`,"until":`)
 		e.int(m.Until.UnixMilli())
+	}
+	if !m.Done.IsZero() {
+		e.string(`,"done_at":`)
+		e.int(m.Done.UnixMilli())
 	}
 	for _, has := range []struct{ name, text string }{{"worker", m.Worker}, {"error", m.Error}} {
 		if has.text != "" {
@@ -136,6 +163,7 @@ type conditionView struct {
 	State   string `json:"state"`
 	Attempt int    `json:"attempt,omitempty"`
 	Until   int64  `json:"until,omitempty"`
+	DoneAt  int64  `json:"done_at,omitempty"`
 	Worker  string `json:"worker,omitempty"`
 	Error   string `json:"error,omitempty"`
 }
@@ -152,9 +180,9 @@ func (s *Server) listDead(c *call) error {
 			return err
 		}
 	}
-	return s.queuePage(c, "letters", func(ctx context.Context, q *queue.Queue) (int, func(*encoder, int), error) {
+	return s.queuePage(c, "letters", func(ctx context.Context, q *queue.Queue) (queueAnswer, error) {
 		letters, err := q.DeadLetters(ctx, after, int(min(n, lettersMax)))
-		return len(letters), func(e *encoder, i int) { e.letter(&letters[i]) }, err
+		return queueAnswer{n: len(letters), write: func(e *encoder, i int) { e.letter(&letters[i]) }}, err
 	})
 }
 

@@ -171,6 +171,31 @@ func TestMessagesAreEnqueuedClaimedAndAnsweredFor(t *testing.T) {
 		if m := peeked.Messages; len(m) != 2 || m[0].ID != id || m[0].State != "claimed" || m[0].Worker != "w1" || m[0].Value != "hello" || m[1].State != "ready" || m[1].Attempt != 0 {
 			t.Errorf("peeked at %+v", peeked)
 		}
+		for state, want := range map[string]string{"claimed": "urgent hello ", "delayed": "later ", "done": ""} {
+			values, from := "", ""
+			for {
+				var page struct {
+					Messages []struct{ State, Value string }
+					Next     string
+				}
+				d.get("/v1/queues/mail/messages?max=1&state="+state+from).into(200, &page)
+				for _, m := range page.Messages {
+					if values += m.Value + " "; m.State != state {
+						t.Errorf("listed by %s: %+v", state, m)
+					}
+				}
+				if page.Next == "" {
+					break
+				}
+				from = "&from=" + page.Next
+			}
+			if have, want := strings.Fields(values), strings.Fields(want); len(have) != len(want) || len(want) > 0 && !strings.Contains(values, want[0]) {
+				t.Errorf("messages that are %s: %q, want %q", state, have, want)
+			}
+		}
+		for _, refused := range []string{"state=dead", "state=", "from=x", "from=99999-0"} {
+			d.get("/v1/queues/mail/messages?" + refused).refused(400, "invalid_request")
+		}
 		var found struct {
 			State, Worker, Error string
 			Attempt              int

@@ -52,7 +52,7 @@ var api = []route{
 
 	{"POST /v1/queues/{queue}/messages?key&key_b64&delay_ms&at&unique&priority", mayWrite, (*Server).enqueueOne},
 	{"POST /v1/queues/{queue}/batch", mayWrite, (*Server).enqueueMany},
-	{"GET /v1/queues/{queue}/messages?max", mayRead, (*Server).peekMessages},
+	{"GET /v1/queues/{queue}/messages?state&from&max", mayRead, (*Server).peekMessages},
 	{"GET /v1/queues/{queue}/messages/{message}", mayRead, (*Server).findMessage},
 
 	{"GET /v1/queues/{queue}/schedules", mayRead, (*Server).listSchedules},

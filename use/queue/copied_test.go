@@ -157,7 +157,7 @@ func TestWhatComesBackForOneQueueIsNotForAnother(t *testing.T) {
 		var id queue.MessageID
 		idle := func(after string) {
 			t.Helper()
-			if peeked, err := audit.Peek(t.Context(), 10); err != nil || len(peeked) > 0 {
+			if peeked, err := audit.Browse(t.Context(), queue.Browse{}); err != nil || len(peeked.Messages) > 0 {
 				t.Errorf("after %s there is %+v (%v) to see in audit", after, peeked, err)
 			}
 			if c, err := audit.Find(t.Context(), id); err != nil || c.State != "done" {

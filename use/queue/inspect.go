@@ -112,71 +112,12 @@ func (q *Queue) partitions(ctx context.Context) (all []eventlog.Partition, err e
 // Condition is the state of one message.
 type Condition struct {
 	ID      MessageID
-	State   string    // ready, claimed, waiting, delayed, dead, done or unknown
-	Worker  string    // claimed: by whom
-	Attempt int       // claimed: which one; waiting: how many failed
-	Until   time.Time // claimed: when the lease ends; waiting and delayed: when it can be claimed; by the store's clock
+	State   string    // Ready, Claimed, Waiting, Delayed, Dead, Done or Unknown
+	Worker  string    // Claimed, Done and Dead: by whom
+	Attempt int       // Claimed and Done: which one; Waiting: how many failed
+	Until   time.Time // Claimed: when the lease ends; Waiting and Delayed: when it can be claimed; by the store's clock
+	Done    time.Time // Done: since when, by the store's clock; zero: the queue has no copy of it (KeepDone), or has too many others since
 	Error   string    // of the last attempt
-}
-
-// Peeked is an unfinished message and its state.
-type Peeked struct {
-	Condition
-	Key, Value []byte
-	Headers    []batch.RecordHeader
-	Time       time.Time // when it was enqueued; zero: unknown
-}
-
-// Peek returns messages that are ready, claimed or waiting, partition by partition, the oldest first, and claims none: limit of them at most, never
-// more than 1000 or about 4 MiB. It costs a trip for each partition, and reads the messages.
-func (q *Queue) Peek(ctx context.Context, limit int) (peeked []Peeked, err error) {
-	partitions, err := q.partitions(ctx)
-	if err != nil {
-		return nil, err
-	}
-	now, _, err := q.owner.clock.now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ends, err := q.log.Bounds(ctx, partitions...)
-	if err != nil {
-		return nil, err
-	}
-	limit = min(max(limit, 1), deadPage)
-	size := 0
-	for _, end := range ends {
-		if end.Err != nil {
-			return nil, end.Err
-		}
-		p := end.Bounds.Partition
-		st, err := q.shard(p).fresh(ctx)
-		if err != nil {
-			return nil, err
-		}
-		mine := st.part(p)
-		mine.trimmed(end.Bounds.First)
-		for o := mine.floor; o < end.Bounds.Next && len(peeked) < limit && size < deadBytes; o++ {
-			r, _ := mine.at(o)
-			if o < mine.next && r.fate == done {
-				continue
-			}
-			rec, err := q.records.read(ctx, p, o)
-			if gone(err) {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			if q.isOthers(rec) {
-				continue
-			}
-			size += batch.SealedSize(&rec)
-			c := r.describe(Condition{ID: idOf(grant{partition: p, offset: o}, rec)}, now)
-			c.Attempt += priorAttempts(rec)
-			peeked = append(peeked, Peeked{Condition: c, Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Time: enqueued(rec)})
-		}
-	}
-	return peeked, nil
 }
 
 // searchMax bounds how many records Find reads in each partition where a message may be.
@@ -185,7 +126,7 @@ const searchMax = 100_000
 // Find returns the state of a message. One that left its first partition is searched for among delayed messages, messages that
 // came back from the wheel and dead letters, searchMax records of each partition; done means that it is in none of them.
 func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
-	c := Condition{ID: id, State: "unknown"}
+	c := Condition{ID: id, State: Unknown}
 	partitions, err := q.partitions(ctx)
 	if err != nil {
 		return c, err
@@ -221,7 +162,50 @@ func (q *Queue) Find(ctx context.Context, id MessageID) (Condition, error) {
 		return c, err
 	}
 	if slices.Contains(partitions, id.Partition) || q.wasMine(ctx, id) {
-		c.State = "done"
+		return q.findDone(ctx, c)
+	}
+	return c, nil
+}
+
+// findDone looks for the copy of a finished message, among searchMax records from its time on.
+func (q *Queue) findDone(ctx context.Context, c Condition) (Condition, error) {
+	c.State = Done
+	topic, err := q.doneTopic(ctx)
+	if err != nil {
+		return c, err
+	}
+	for _, p := range topic.Partitions {
+		ends, err := q.log.Bounds(ctx, p)
+		if err == nil {
+			err = ends[0].Err
+		}
+		if err != nil {
+			return c, err
+		}
+		b := ends[0].Bounds
+		from := max(b.First, b.Next-searchMax)
+		if rec, err := q.records.read(ctx, c.ID.Partition, c.ID.Offset); err == nil && rec.Timestamp != batch.NoTimestamp {
+			after, err := q.log.Seek(ctx, p, eventlog.Goal{At: eventlog.Timestamp(rec.Timestamp)})
+			if err != nil {
+				return c, err
+			}
+			from = min(from, after)
+		} else if err != nil && !gone(err) {
+			return c, err
+		}
+		records := newRecords(q.log, nil) // not q.records: what workers need stays cached there
+		for o := from; o < min(b.Next, from+searchMax); o++ {
+			rec, err := records.read(ctx, p, o)
+			if gone(err) {
+				continue
+			}
+			if err != nil {
+				return c, err
+			}
+			if idOf(grant{partition: p, offset: o}, rec) == c.ID {
+				return describeDone(rec, c), nil
+			}
+		}
 	}
 	return c, nil
 }
@@ -239,7 +223,7 @@ func (q *Queue) wasMine(ctx context.Context, id MessageID) bool {
 
 func (r run) describe(c Condition, now Time) Condition {
 	c.Worker, c.Attempt, c.Error = r.worker, int(r.attempt), r.reason
-	c.State = "ready"
+	c.State = Ready
 	if r.until > now {
 		c.State = fateNames[r.fate]
 		c.Until = time.UnixMilli(int64(r.until))
@@ -259,13 +243,12 @@ func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found 
 			if b, _ := q.log.Known(p); b.First >= b.Next {
 				continue
 			}
-			rec, _, _, found, err := q.scan(ctx, &shard{owner: q.owner, name: "the wheel", key: wheelStateKey(p)}, p, c.ID)
+			rec, _, _, found, err := q.scan(ctx, wheelShard(q.owner, p), p, c.ID)
 			if err != nil {
 				return c, false, err
 			}
 			if found && q.isTo(rec) {
-				c.State, c.Attempt, c.Until = "delayed", priorAttempts(rec), time.UnixMilli(int64(dueOf(rec)))
-				return c, true, nil
+				return describeDelayed(rec, c), true, nil
 			}
 		}
 	}
@@ -287,7 +270,7 @@ func (q *Queue) findMoved(ctx context.Context, c Condition) (_ Condition, found 
 	for ; err == nil && len(letters) > 0 && read < searchMax; read += len(letters) {
 		for _, l := range letters {
 			if l.ID == c.ID {
-				c.State, c.Worker, c.Error = "dead", l.Worker, l.Error
+				c.State, c.Worker, c.Error = Dead, l.Worker, l.Error
 				return c, true, nil
 			}
 		}

@@ -223,7 +223,7 @@ func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
 			over[i] = true
 			continue
 		case q.owner.wheel.has(p): // a message that moves changes its key in the same entry: one that left without that was dropped
-			s = &shard{owner: q.owner, name: "a slot of the wheel", key: wheelStateKey(p)}
+			s = wheelShard(q.owner, p)
 		default:
 			s = q.shard(p)
 			first[p] = 0

@@ -240,6 +240,11 @@ func (w *wheel) sleep(ctx context.Context, wait time.Duration, spans []eventlog.
 	}
 }
 
+// wheelShard is the state of a slot for those who only read it.
+func wheelShard(owner *Queues, p eventlog.Partition) *shard {
+	return &shard{owner: owner, name: "a slot of the wheel", key: wheelStateKey(p)}
+}
+
 func wheelStateKey(p eventlog.Partition) string {
 	return wheelStates + strconv.FormatInt(int64(p), 10)
 }

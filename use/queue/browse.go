@@ -1,0 +1,213 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// States of messages. Browse lists those of the first five; done ones of a queue with KeepDone.
+const (
+	Ready   = "ready"   // it may be claimed now
+	Claimed = "claimed" // with a lease that has not ended
+	Waiting = "waiting" // for another attempt, in its partition
+	Delayed = "delayed" // in the wheel
+	Done    = "done"
+	Dead    = "dead"    // it is a dead letter
+	Unknown = "unknown" // the queue has no such message
+)
+
+var browsable = []string{Ready, Claimed, Waiting, Delayed, Done}
+
+// Browse says which messages Queue.Browse lists.
+type Browse struct {
+	State string    // Ready, Claimed, Waiting, Delayed or Done; "": any of the first three
+	From  MessageID // the Next of the page before; zero: the beginning
+	Limit int       // at most so many messages: 1 to 1000; 0: 100
+}
+
+// Page is a page of messages. It may be empty though others follow.
+type Page struct {
+	Messages []Peeked
+	Next     MessageID // From of the next page; zero: there is none
+}
+
+// Peeked is a message and its state.
+type Peeked struct {
+	Condition
+	Key, Value []byte
+	Headers    []batch.RecordHeader
+	Time       time.Time // when it was enqueued; zero: unknown
+}
+
+// browsedMax bounds the records that one page reads: most of those in the wheel may be for other queues.
+const browsedMax = 10_000
+
+// Browse returns a page of messages in a state, and claims none: of each partition the oldest first, and a page has at most about 4 MiB of messages. It costs a trip for each partition that has messages, and
+// reads up to 10,000 records.
+//
+// Between two pages messages change their states: some may come twice or not at all.
+func (q *Queue) Browse(ctx context.Context, b Browse) (page Page, err error) {
+	if b.State != "" && !slices.Contains(browsable, b.State) {
+		return page, &eventlog.InvalidError{What: "state", Value: shorten(b.State, 64), Why: "messages are listed by " + strings.Join(browsable, ", ")}
+	}
+	places, err := q.places(ctx, b.State)
+	if err != nil {
+		return page, err
+	}
+	partitions := make([]eventlog.Partition, len(places))
+	for i, p := range places {
+		partitions[i] = p.partition
+	}
+	first := slices.Index(partitions, b.From.Partition)
+	if first < 0 && b.From != (MessageID{}) {
+		return page, &eventlog.InvalidError{What: "position", Value: b.From.String(), Why: "no message in this state is there: use the position of the page before, with the same state"}
+	}
+	first = max(first, 0)
+	ends, err := q.log.Bounds(ctx, partitions[first:]...)
+	if err != nil {
+		return page, err
+	}
+	w := pageWriter{limit: min(max(cmp.Or(b.Limit, 100), 1), deadPage), left: browsedMax}
+	from := b.From.Offset
+	for i, end := range ends {
+		if end.Err != nil {
+			return page, end.Err
+		}
+		if end.Bounds.First < end.Bounds.Next {
+			if err := w.add(ctx, q, places[first+i], end.Bounds, from); err != nil || w.page.Next != (MessageID{}) {
+				return w.page, err
+			}
+		}
+		from = 0
+	}
+	return w.page, nil
+}
+
+// place is a partition that has messages of a queue.
+type place struct {
+	partition eventlog.Partition
+	state     *shard // which of its messages are done; nil: none
+	// wants reports whether messages in such a run are listed.
+	wants func(run) bool
+	// describe completes the state of a message; false: the record is not a message of the queue.
+	describe func(batch.Record, run, Condition) (Condition, bool)
+}
+
+// places returns where messages in a state are.
+func (q *Queue) places(ctx context.Context, state string) (places []place, err error) {
+	switch state {
+	case Delayed:
+		wheel, _ := q.owner.wheel.known()
+		for _, p := range wheel.Partitions {
+			places = append(places, place{p, wheelShard(q.owner, p), func(r run) bool { return r.fate != done }, func(rec batch.Record, _ run, c Condition) (Condition, bool) {
+				return describeDelayed(rec, c), q.isTo(rec)
+			}})
+		}
+		return places, nil
+	case Done:
+		topic, err := q.doneTopic(ctx)
+		for _, p := range topic.Partitions {
+			places = append(places, place{p, nil, func(run) bool { return true }, func(rec batch.Record, _ run, c Condition) (Condition, bool) {
+				return describeDone(rec, c), true
+			}})
+		}
+		return places, err
+	}
+	now, _, err := q.owner.clock.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	wants := func(r run) bool {
+		return r.fate != done && (state == "" || r.describe(Condition{}, now).State == state)
+	}
+	partitions, err := q.partitions(ctx)
+	for _, p := range partitions {
+		places = append(places, place{p, q.shard(p), wants, func(rec batch.Record, r run, c Condition) (Condition, bool) {
+			c = r.describe(c, now)
+			c.Attempt += priorAttempts(rec)
+			return c, !q.isOthers(rec)
+		}})
+	}
+	return places, err
+}
+
+// doneTopic returns the topic of finished messages; without partitions if the queue has never kept one.
+func (q *Queue) doneTopic(ctx context.Context) (eventlog.Topic, error) {
+	t, err := q.log.Topic(ctx, q.name+doneSuffix)
+	if errors.Is(err, eventlog.ErrUnknownTopic) {
+		return eventlog.Topic{}, nil
+	}
+	return t, err
+}
+
+func describeDelayed(rec batch.Record, c Condition) Condition {
+	c.State, c.Attempt, c.Until = Delayed, priorAttempts(rec), time.UnixMilli(int64(dueOf(rec)))
+	return c
+}
+
+// describeDone adds what the copy of a finished message says.
+func describeDone(rec batch.Record, c Condition) Condition {
+	c.State, c.Done = Done, time.UnixMilli(rec.Timestamp)
+	c.Worker, _ = header(rec, HeaderWorker)
+	attempts, _ := header(rec, HeaderAttempts)
+	c.Attempt, _ = strconv.Atoi(attempts) // 0 if somebody else published the record
+	return c
+}
+
+// pageWriter fills a page.
+type pageWriter struct {
+	page  Page
+	limit int
+	left  int // how many records may still be read
+	size  int // of the messages, in bytes
+}
+
+// add adds messages of a place, from an offset on. If the page is full before their end, it sets the page's Next.
+func (w *pageWriter) add(ctx context.Context, q *Queue, in place, bounds eventlog.Bounds, from eventlog.Offset) error {
+	mine := &part{}
+	if in.state != nil {
+		st, err := in.state.fresh(ctx)
+		if err != nil {
+			return err
+		}
+		mine = st.part(in.partition)
+	}
+	mine.trimmed(bounds.First)
+	records := newRecords(q.log, nil) // not q.records: what workers need stays cached there
+	for o := max(mine.floor, from); o < bounds.Next; o++ {
+		r, below := mine.at(o)
+		if !in.wants(r) {
+			if !below {
+				return nil // all that follow are like this one
+			}
+			o = r.end() - 1
+			continue
+		}
+		if len(w.page.Messages) == w.limit || w.size >= deadBytes || w.left == 0 {
+			w.page.Next = MessageID{in.partition, o}
+			return nil
+		}
+		w.left--
+		rec, err := records.read(ctx, in.partition, o)
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		c, is := in.describe(rec, r, Condition{ID: idOf(grant{partition: in.partition, offset: o}, rec)})
+		if is {
+			w.size += batch.SealedSize(&rec)
+			w.page.Messages = append(w.page.Messages, Peeked{Condition: c, Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Time: enqueued(rec)})
+		}
+	}
+	return nil
+}
