@@ -244,6 +244,7 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold("v1/streams/post/retention/age_ms", "minimum", 1, "maximum", httpapi.PauseMax)
 	hold(category+"get/max", "minimum", 1, "default", httpapi.ListedDefault)
 	hold(one+"get/from", "minimum", 0, "default", 0)
+	hold(one+"events/get/from", "default", "0")
 	hold(one+"get/to", "minimum", 1)
 	hold(one+"get/until", "minimum", 0, "maximum", httpapi.TimestampMax)
 	hold(one+"get/backward", "default", false)

@@ -31,11 +31,7 @@ func (s *Server) readStream(c *call) error {
 	}
 	var memory *budget.Claim
 	defer func() { memory.Release() }()
-	page, err := category.Page(ctx, c.r.PathValue("stream"), asked, stream.PageLimit{Events: most, Room: func(ctx context.Context, largest int64) (room int64, err error) {
-		want, least := max(fetchBytes, min(streamPageEvents*largest, lettersBytes)), max(claimStep, largest)
-		memory, err = c.claimAnswer(ctx, 2*want, 2*least)
-		return memory.Held() / 2, err // the other half is for the batches that they are decoded from
-	}})
+	page, err := category.Page(ctx, c.r.PathValue("stream"), asked, c.pageLimit(most, &memory))
 	if err != nil {
 		return err
 	}
@@ -67,6 +63,15 @@ func (s *Server) readStream(c *call) error {
 	}
 	e.string("]}\n")
 	return nil
+}
+
+// pageLimit bounds a page of a stream by memory for answers, which the page's read claims.
+func (c *call) pageLimit(events int, claim **budget.Claim) stream.PageLimit {
+	return stream.PageLimit{Events: events, Room: func(ctx context.Context, largest int64) (room int64, err error) {
+		want, least := max(fetchBytes, min(streamPageEvents*largest, lettersBytes)), max(claimStep, largest)
+		*claim, err = c.claimAnswer(ctx, 2*want, 2*least)
+		return (*claim).Held() / 2, err // the other half is for the batches that they are decoded from
+	}}
 }
 
 func unknownStream(c *call) error {

@@ -136,6 +136,7 @@ func expensive(member string) map[string][2]string {
 		"POST /v1/streams":                                     {"-", `{"name":"shop"}`},
 		"GET /v1/streams/{category}":                           {"/v1/streams/shop?max=1000", ""},
 		"GET /v1/streams/{category}/{stream}":                  {"/v1/streams/shop/fat?max=1000", ""},
+		"GET /v1/streams/{category}/{stream}/events":           {"/v1/streams/shop/fat/events", ""},
 		"POST /v1/streams/{category}/{stream}":                 {"/v1/streams/shop/s", strings.ReplaceAll(events, `"value"`, `"type":"t","value"`)},
 		"DELETE /v1/streams/{category}/{stream}":               {"/v1/streams/shop/none", ""},
 		"POST /v1/streams/{category}/{stream}/archive":         {"/v1/streams/shop/none/archive", ""},

@@ -29,6 +29,7 @@ func TestStreamsAreForTheirKeys(t *testing.T) {
 		{"GET /v1/streams/{category}", "", "", apikey.Read, 200},
 		{"POST /v1/streams/{category}/{stream}", "/s", append, apikey.Write, 201},
 		{"GET /v1/streams/{category}/{stream}", "/s", "", apikey.Read, 200},
+		{"GET /v1/streams/{category}/{stream}/events", "/s/events", "", apikey.Read, 200},
 		{"PUT /v1/streams/{category}/{stream}/snapshot", "/s/snapshot", `{"version":1,"value":"x"}`, apikey.Write, 204},
 		{"GET /v1/streams/{category}/{stream}/snapshot", "/s/snapshot", "", apikey.Read, 200},
 		{"POST /v1/streams/{category}/{stream}/archive", "/s/archive", "", apikey.Admin, 204},
@@ -60,6 +61,9 @@ func TestStreamsAreForTheirKeys(t *testing.T) {
 		door.bearer(root, "PUT", "/v1/streams/shop.eu/s/snapshot", `{"version":1,"value":"secret"}`)
 		for _, step := range steps {
 			method, _, _ := strings.Cut(step.pattern, " ")
+			if strings.HasSuffix(step.path, "/events") {
+				method = "HEAD" // the answer to a GET does not end
+			}
 			want := step.want
 			if !c.in || !slices.Contains(c.spec.Access, step.access) && !slices.Contains(c.spec.Access, apikey.Admin) {
 				want = 403

@@ -194,7 +194,7 @@ func TestMessagesAreEnqueuedClaimedAndAnsweredFor(t *testing.T) {
 			}
 		}
 		for _, refused := range []string{"state=dead", "state=", "from=x", "from=99999-0"} {
-			d.get("/v1/queues/mail/messages?" + refused).refused(400, "invalid_request")
+			d.get("/v1/queues/mail/messages?"+refused).refused(400, "invalid_request")
 		}
 		var found struct {
 			State, Worker, Error string

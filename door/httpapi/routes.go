@@ -73,6 +73,7 @@ var api = []route{
 	{"POST /v1/streams", mayAdmin, (*Server).createCategory},
 	{"GET /v1/streams/{category}?prefix&after&max", mayRead, (*Server).describeCategory},
 	{"GET /v1/streams/{category}/{stream}?from&to&until&type&backward&max", mayRead, (*Server).readStream},
+	{"GET /v1/streams/{category}/{stream}/events?from", mayRead, (*Server).followStream},
 	{"POST /v1/streams/{category}/{stream}", mayWrite, (*Server).appendEvents},
 	// These need admin access: a key for writing must not take away what others read, nor keep others from writing.
 	{"DELETE /v1/streams/{category}/{stream}", mayAdmin, (*Server).deleteStream},

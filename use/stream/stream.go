@@ -44,6 +44,8 @@ type Streams struct {
 	mu      sync.Mutex            // guards what follows
 	writers map[string]*writer    // by the key of the head
 	keys    map[string]subjectKey // by their key in the store
+
+	followers map[eventlog.TopicID]*follower // by category
 }
 
 // New returns the streams of a log. They work while the log runs; their own Run only removes what is no longer needed.
@@ -54,7 +56,7 @@ func New(log *eventlog.Log, cfg Config) *Streams {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Streams{log: log, cfg: cfg, writers: make(map[string]*writer), keys: make(map[string]subjectKey)}
+	return &Streams{log: log, cfg: cfg, writers: make(map[string]*writer), keys: make(map[string]subjectKey), followers: make(map[eventlog.TopicID]*follower)}
 }
 
 // Category is a topic of streams.

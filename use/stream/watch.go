@@ -1,0 +1,172 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Watch tells when a stream may have changed. Close it after use.
+type Watch struct {
+	changed chan struct{}
+	follows *follower
+	stream  string
+}
+
+// Watch begins to watch a stream, which need not exist yet. All that is appended to it from now on, and its deletion, sends to Changed.
+func (c *Category) Watch(stream string) (*Watch, error) {
+	if err := checkName(stream); err != nil {
+		return nil, fmt.Errorf("watch a stream of category %q: %w", c.Name(), err)
+	}
+	w := &Watch{changed: make(chan struct{}, 1), stream: stream}
+	s := c.owner
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.followers[c.topic.ID]
+	if f == nil {
+		topic, err := c.knownTopic()
+		if err != nil {
+			return nil, fmt.Errorf("watch stream %q: %w", shorten(stream), err)
+		}
+		f = newFollower(c, topic)
+		s.followers[c.topic.ID] = f
+	}
+	w.follows = f
+	if f.watches[stream] == nil {
+		f.watches[stream] = make(map[*Watch]struct{})
+	}
+	f.watches[stream][w] = struct{}{}
+	return w, nil
+}
+
+// Changed receives a value after the stream has changed, and sometimes when it has not. Changes that nobody has received yet share one value.
+func (w *Watch) Changed() <-chan struct{} { return w.changed }
+
+// Close ends the watch.
+func (w *Watch) Close() {
+	f := w.follows
+	s := f.category.owner
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(f.watches[w.stream], w)
+	if len(f.watches[w.stream]) == 0 {
+		delete(f.watches, w.stream)
+	}
+	if len(f.watches) == 0 && s.followers[f.category.topic.ID] == f {
+		delete(s.followers, f.category.topic.ID)
+		f.stop()
+	}
+}
+
+// follower reads what is appended to a category, and tells the watches of its streams. It runs while there are any.
+type follower struct {
+	category *Category
+	stop     context.CancelFunc
+	watches  map[string]map[*Watch]struct{} // by stream; guarded by Streams.mu
+
+	// The follower's goroutine uses these.
+	next []eventlog.Offset // by partition
+	turn int               // which partition comes first, so that none starves
+}
+
+const (
+	// followBytes bounds what a follower reads at a time, and followSpan what it reads of one partition.
+	followBytes, followSpan = 1 << 20, 64 << 10
+	// followWait is how long a follower waits before it looks for new partitions.
+	followWait = time.Second
+)
+
+func newFollower(c *Category, topic eventlog.Topic) *follower {
+	ctx, stop := context.WithCancel(context.Background())
+	f := &follower{category: c, stop: stop, watches: make(map[string]map[*Watch]struct{})}
+	for _, p := range topic.Partitions {
+		bounds, _ := c.owner.log.Known(p)
+		f.next = append(f.next, bounds.Next)
+	}
+	go f.run(ctx)
+	return f
+}
+
+func (f *follower) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := f.follow(ctx); err != nil && ctx.Err() == nil {
+			f.tell("", true) // who watches finds out what is wrong
+			select {
+			case <-ctx.Done():
+			case <-time.After(followWait):
+			}
+		}
+	}
+}
+
+// follow waits for records, and tells the watches of their streams.
+func (f *follower) follow(ctx context.Context) error {
+	topic, err := f.category.knownTopic()
+	if err != nil {
+		return err
+	}
+	for len(f.next) < len(topic.Partitions) { // what was appended to new partitions is read from the beginning
+		f.next = append(f.next, 0)
+	}
+	spans := make([]eventlog.Span, len(f.next))
+	f.turn++
+	at := func(i int) int { return (i + f.turn) % len(f.next) }
+	for i := range spans {
+		spans[i] = eventlog.Span{Partition: topic.Partitions[at(i)], From: f.next[at(i)], MaxBytes: followSpan}
+	}
+	slices, err := f.category.owner.log.Fetch(ctx, eventlog.Want{Spans: spans, MaxBytes: followBytes, MaxWait: followWait})
+	if err != nil {
+		return err
+	}
+	for i, slice := range slices {
+		next := &f.next[at(i)]
+		var outside *eventlog.RangeError
+		var damaged *eventlog.DamagedError
+		switch {
+		case errors.As(slice.Err, &outside) && *next > outside.Next: // the store was rewound
+			*next = outside.Next
+			f.tell("", true)
+		case errors.As(slice.Err, &outside): // retention was faster
+			*next = outside.First
+			f.tell("", true)
+		case errors.As(slice.Err, &damaged) && damaged.Next > *next:
+			*next = damaged.Next
+			f.tell("", true)
+		case slice.Err != nil:
+			return slice.Err
+		}
+		for _, b := range slice.Batches {
+			*next = max(*next, b.Base+eventlog.Offset(b.Records))
+			for r, err := range batch.Records(b.Bytes, batch.DefaultMaxDecompressed) {
+				f.tell(string(r.Key), err != nil)
+			}
+		}
+	}
+	return nil
+}
+
+// tell tells the watches of a stream, or of all streams.
+func (f *follower) tell(stream string, all bool) {
+	s := f.category.owner
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tell := func(watches map[*Watch]struct{}) {
+		for w := range watches {
+			select {
+			case w.changed <- struct{}{}:
+			default:
+			}
+		}
+	}
+	if !all {
+		tell(f.watches[stream])
+		return
+	}
+	for _, watches := range f.watches {
+		tell(watches)
+	}
+}
