@@ -11,6 +11,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/recovered"
+	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/stream"
 )
 
@@ -201,7 +202,7 @@ func (j *Projector) follow(ctx context.Context) error {
 		if run.Version != j.p.Version {
 			continue
 		}
-		if run.Categories, err = j.log.categoriesOf(ctx, run); err != nil {
+		if run.Categories, err = j.log.projections.Categories(ctx, run); err != nil {
 			return err
 		}
 		wanted[run.Number] = run
@@ -370,7 +371,7 @@ const endRunTime = 10 * time.Second
 
 // takeOver lets the next run take over if it has reached a recent goal and has handled all that the current run has handled.
 func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
-	places, err := j.log.placesOf(ctx, *p.Next)
+	places, err := j.log.projections.Places(ctx, *p.Next)
 	if err != nil {
 		return err
 	}
@@ -409,35 +410,35 @@ func (j *Projector) takeOver(ctx context.Context, p stream.Projection) error {
 }
 
 // caughtUp reports whether the next run has reached the goal and has handled all that the current run has handled.
-func (j *Projector) caughtUp(ctx context.Context, p stream.Projection, places []projectedPlace) (bool, error) {
-	present, err := j.log.projectedTo(ctx, p.Run.Group, places)
+func (j *Projector) caughtUp(ctx context.Context, p stream.Projection, places []projection.Place) (bool, error) {
+	present, err := j.log.projections.HandledTo(ctx, p.Run.Group, places)
 	if err != nil {
 		return false, err
 	}
-	next, err := j.log.projectedTo(ctx, p.Next.Group, places)
+	next, err := j.log.projections.HandledTo(ctx, p.Next.Group, places)
 	if err != nil {
 		return false, err
 	}
 	for i, pl := range places {
-		if next[i] < max(j.goal.ends[pl.id], present[i]) {
+		if next[i] < max(j.goal.ends[pl.ID], present[i]) {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-func (j *Projector) newGoal(ctx context.Context, p stream.Projection, places []projectedPlace, now time.Time) (goal, error) {
+func (j *Projector) newGoal(ctx context.Context, p stream.Projection, places []projection.Place, now time.Time) (goal, error) {
 	g := goal{run: p.Next.Number, set: now, ends: make(map[eventlog.Partition]eventlog.Offset, len(places))}
 	if len(places) == 0 {
 		return g, nil
 	}
-	bounds, err := j.log.boundsOf(ctx, places)
+	bounds, err := j.log.projections.Bounds(ctx, places)
 	if err != nil {
 		return goal{}, err
 	}
 	for i, b := range bounds {
 		if b.Bounds.Next > b.Bounds.First {
-			g.ends[places[i].id] = b.Bounds.Next
+			g.ends[places[i].ID] = b.Bounds.Next
 		}
 	}
 	return g, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 	"github.com/weir-log/weir/use/stream"
@@ -40,15 +41,16 @@ type Tracer = eventlog.Tracer
 
 // Log is an open event log. All methods may be called concurrently.
 type Log struct {
-	store     eventlog.Store
-	sql       *sqlfn.Door // nil if the store has no SQL sessions
-	log       *eventlog.Log
-	publisher *publish.Publisher
-	groups    *group.Coordinator
-	queues    *queue.Queues
-	streams   *stream.Streams
-	opts      Options
-	logger    *slog.Logger
+	store       eventlog.Store
+	sql         *sqlfn.Door // nil if the store has no SQL sessions
+	log         *eventlog.Log
+	publisher   *publish.Publisher
+	groups      *group.Coordinator
+	queues      *queue.Queues
+	streams     *stream.Streams
+	projections *projection.Projections
+	opts        Options
+	logger      *slog.Logger
 
 	stopUses context.CancelFunc // ends the background work on the log
 	stopLog  context.CancelFunc
@@ -106,11 +108,13 @@ func open(ctx context.Context, store eventlog.Store, opts Options) (*Log, error)
 	}
 	var beside queue.Beside
 	var positions group.Beside
+	var projected projection.Positions
 	if sql != nil {
-		beside, positions = sql, sql
+		beside, positions, projected = sql, sql, sql
 	}
 	l.groups = group.New(log, group.Config{Beside: positions, Logger: logger})
 	l.queues = queue.New(log, l.publisher, queue.Config{Logger: logger, Tracer: opts.Tracer, Beside: beside})
+	l.projections = projection.New(log, l.streams, l.groups, projected, logger)
 	l.start(context.WithoutCancel(ctx))
 	return l, nil
 }

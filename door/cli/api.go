@@ -172,6 +172,10 @@ func (f *serverFlags) answer(tried string, err error) error {
 		err, hint = fmt.Errorf("%s: there is no such category", tried), "`weir stream category list` shows what there is; `weir stream category create NAME` makes one"
 	case p.is("unknown_stream"):
 		err, hint = fmt.Errorf("%s: there is no such stream", tried), "`weir stream list CATEGORY` shows what there is"
+	case p.is("unknown_projection"):
+		err, hint = fmt.Errorf("%s: there is no such projection", tried), "`weir projection list` shows what there is; a program that calls Project makes one"
+	case p.is("group_not_empty"):
+		hint = "stop the programs that work on it"
 	case p.is("unknown_snapshot"):
 		err, hint = fmt.Errorf("%s: there is no such snapshot", tried), "`weir stream snapshot CATEGORY STREAM --save VERSION` keeps one"
 	case p.is("category_exists"):

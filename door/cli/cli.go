@@ -24,6 +24,7 @@ type commands struct {
 	Group       groupCmd         `cmd:"" help:"List, describe, reset and delete consumer groups."`
 	Queue       queueCmd         `cmd:"" help:"Create, send to, work and look after work queues."`
 	Stream      streamCmd        `cmd:"" help:"Append to, read and look after event-sourced streams."`
+	Projection  projectionCmd    `cmd:"" help:"Look after projections of event-sourced streams."`
 	Key         keyCmd           `cmd:"" help:"Make, list and revoke the API keys of HTTP clients."`
 	Doctor      doctorCmd        `cmd:"" help:"Examine a store: whether its settings keep acknowledged records."`
 	Version     versionCmd       `cmd:"" help:"Print the version."`

@@ -111,7 +111,8 @@ func TestMisspelledVariableIsRefused(t *testing.T) {
 func TestEveryCommandHasExamplesAndEveryFlagAVariable(t *testing.T) {
 	for _, command := range strings.Fields(strings.ReplaceAll(`topic-create topic-list topic-describe topic-alter topic-delete
 		produce consume group-list group-describe group-reset group-delete queue-create queue-list queue-describe queue-alter queue-delete queue-send queue-work queue-peek
-		queue-redrive queue-purge queue-pause queue-resume key-create key-list key-revoke serve doctor version completion`, "\n", " ")) {
+		queue-redrive queue-purge queue-pause queue-resume projection-list projection-describe projection-rebuild projection-pause
+		projection-resume projection-delete key-create key-list key-revoke serve doctor version completion`, "\n", " ")) {
 		r := weir(t, "", append(strings.Split(command, "-"), "--help")...)
 		r.want(t, exitOK, "Examples:\n", "Usage: weir ")
 	}
@@ -185,7 +186,7 @@ func (w *waitFor) Write(p []byte) (int, error) {
 
 func TestCompletionKnowsTheCommandLine(t *testing.T) {
 	for typed, want := range map[string]string{
-		"":                      "serve\ntopic\nproduce\nconsume\ngroup\nqueue\nstream\nkey\ndoctor\nversion\ncompletion\n",
+		"":                      "serve\ntopic\nproduce\nconsume\ngroup\nqueue\nstream\nprojection\nkey\ndoctor\nversion\ncompletion\n",
 		"to":                    "topic\n",
 		"topic de":              "describe\ndelete\n",
 		"topic create x --ret":  "--retention\n--retention-size\n",

@@ -24,6 +24,7 @@ import (
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 	"github.com/weir-log/weir/use/stream"
@@ -167,8 +168,9 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	metric.WatchWritable(registry, log.Refusing)
 	var beside group.Beside
 	var acks queue.Beside
+	var positions projection.Positions
 	if sql != nil {
-		beside, acks = sql, sql
+		beside, acks, positions = sql, sql, sql
 	}
 	groups := group.New(log, group.Config{Beside: beside, Logger: w.logger})
 	metric.WatchGroups(registry, groupsSeen(groups))
@@ -179,7 +181,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	p := &parts{
 		log: log, groups: groups, publisher: publisher, queues: queues, categories: categories, kafkaListener: w.kafka, httpListener: w.http,
 		http: httpapi.New(httpapi.Config{
-			Log: log, Groups: groups, Publisher: publisher, Queues: queues, Categories: categories, Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
+			Log: log, Groups: groups, Publisher: publisher, Queues: queues, Categories: categories, Projections: projection.New(log, categories, groups, positions, w.logger), Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
 			Ready: log.Healthy, Metrics: registry, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
 		}),
 	}

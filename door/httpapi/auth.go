@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/use/stream"
 )
 
 // access is what a route requires of its caller.
@@ -30,8 +31,8 @@ var (
 	kindForbidden    = kind{"forbidden", http.StatusForbidden, "The API key is not good for this"}
 )
 
-// allow checks the caller's access before a handler runs. It reports whether the caller has this access to the topic, or to the group or the
-// queue in the path; if not, it has answered. If the path has none of these, the caller needs this access to anything at all, and the
+// allow checks the caller's access before a handler runs. It reports whether the caller has this access to the topic, or to the group, the
+// queue or the projection in the path; if not, it has answered. If the path has none of these, the caller needs this access to anything at all, and the
 // handler checks each topic or queue that it touches. For the topics of a group the handler calls c.may.
 func (s *Server) allow(c *call, a access, topic string) bool {
 	if a == public {
@@ -39,7 +40,7 @@ func (s *Server) allow(c *call, a access, topic string) bool {
 	}
 	who, err := s.identify(c.r)
 	c.who = who
-	group, queue := c.r.PathValue("group"), c.r.PathValue("queue")
+	group, queue, projection := c.r.PathValue("group"), c.r.PathValue("queue"), c.r.PathValue("projection")
 	switch {
 	case err != nil:
 	case topic != "":
@@ -48,6 +49,8 @@ func (s *Server) allow(c *call, a access, topic string) bool {
 		err = kindForbidden.because("the key %s does not give %s access to group %s; `weir key list` shows which groups it reaches", who, a, shorten(group))
 	case queue != "":
 		err = c.mayQueue(a, queue)
+	case projection != "" && !who.MayGroup(a, stream.GroupsOf(projection)):
+		err = kindForbidden.because("the key %s does not give %s access to projection %s, for it does not reach its groups, %s…; `weir key list` shows which groups it reaches", who, a, shorten(projection), shorten(stream.GroupsOf(projection)))
 	case !who.Has(a):
 		err = forbidden(who, a, "")
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 	"github.com/weir-log/weir/use/stream"
@@ -37,9 +38,10 @@ import (
 // locked is a door that asks for keys, and its log lines.
 type locked struct {
 	http.Handler
-	members *members
-	keys    *apikey.Keys
-	said    *bytes.Buffer
+	members    *members
+	keys       *apikey.Keys
+	categories *stream.Streams
+	said       *bytes.Buffer
 }
 
 // lock makes a door on the store in memory, without a listener. It has the topics orders.eu and users.
@@ -68,6 +70,7 @@ func lock(t *testing.T, cfg Config) *locked {
 	cfg.Log, cfg.Groups, cfg.Publisher = log, group.New(log, group.Config{Logger: cfg.Logger}), publish.New(log, publish.Config{Logger: cfg.Logger})
 	cfg.Queues = queue.New(log, cfg.Publisher, queue.Config{Logger: cfg.Logger})
 	cfg.Categories = stream.New(log, stream.Config{Logger: cfg.Logger})
+	cfg.Projections = projection.New(log, cfg.Categories, cfg.Groups, nil, cfg.Logger)
 	working := make(chan error)
 	go func() { working <- cfg.Queues.Run(ctx) }()
 	t.Cleanup(func() {
@@ -83,7 +86,7 @@ func lock(t *testing.T, cfg Config) *locked {
 	var watching sync.WaitGroup
 	watching.Go(func() { s.streams.watch(watched) })
 	t.Cleanup(func() { unwatch(); watching.Wait() })
-	return &locked{s.guard(&net.TCPAddr{IP: net.IPv4zero}), s.members, cfg.Keys, said}
+	return &locked{s.guard(&net.TCPAddr{IP: net.IPv4zero}), s.members, cfg.Keys, cfg.Categories, said}
 }
 
 func (l *locked) key(t *testing.T, s apikey.Spec) (id, secret string) {

@@ -82,7 +82,7 @@ func TestAStreamIsFollowedFromItsBeginningAndAsItGrows(t *testing.T) {
 	all.close()
 	d.grow("orders", "a", 2600, 5)
 	d.listen(path, "Last-Event-ID: "+all.id).wantEvents(2600, 2605)
-	d.listen(path+"?from=" + all.id).wantEvents(2600, 2605)
+	d.listen(path+"?from="+all.id).wantEvents(2600, 2605)
 	for _, refused := range []string{"x", "-1", "3/%zz", "9223372036854775807", ""} {
 		d.get(path+"?from="+refused).refused(400, "invalid_request")
 	}

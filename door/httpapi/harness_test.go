@@ -24,6 +24,7 @@ import (
 	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/store/sqlite"
 	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 	"github.com/weir-log/weir/use/stream"
@@ -114,6 +115,7 @@ func openSeen(t testing.TB, store eventlog.Store, cfg httpapi.Config, observer e
 	cfg.Queues = queue.New(d.log, cfg.Publisher, queue.Config{Logger: logger})
 	d.categories = stream.New(d.log, stream.Config{Logger: logger})
 	cfg.Categories = d.categories
+	cfg.Projections = projection.New(d.log, d.categories, d.groups, nil, logger)
 	for _, run := range []func(context.Context) error{d.log.Run, d.groups.Run, cfg.Publisher.Run, cfg.Queues.Run, cfg.Categories.Run} {
 		running.Go(func() {
 			if err := run(logCtx); err != nil {

@@ -60,6 +60,7 @@ var (
 	kindUnknownMessage  = kind{"unknown_message", http.StatusNotFound, "The queue has no such message"}
 	kindUnknownCategory = kind{"unknown_category", http.StatusNotFound, "There is no such category of streams"}
 	kindUnknownStream   = kind{"unknown_stream", http.StatusNotFound, "The category has no such stream"}
+	kindNoProjection    = kind{"unknown_projection", http.StatusNotFound, "There is no such projection"}
 	kindUnknownSnapshot = kind{"unknown_snapshot", http.StatusNotFound, "The stream has no such snapshot"}
 	kindCategoryExists  = kind{"category_exists", http.StatusConflict, "A category or a topic of this name exists"}
 	kindArchived        = kind{"stream_archived", http.StatusConflict, "The stream is archived"}
@@ -183,6 +184,7 @@ var knownErrors = []struct {
 	{queue.ErrUnknownSchedule, kindUnknownSchedule, "GET /v1/queues/{queue}/schedules lists what there is"},
 	{queue.ErrBadReceipt, kindBadReceipt, "nothing changed"},
 	{stream.ErrUnknownCategory, kindUnknownCategory, "create it first: POST /v1/streams with Content-Type: application/json and {\"name\": …}"},
+	{stream.ErrUnknownProjection, kindNoProjection, "GET /v1/projections lists what there is; a program that calls Project makes one"},
 	{stream.ErrCategoryExists, kindCategoryExists, "choose another name"},
 	{stream.ErrArchived, kindArchived, "nothing was appended; POST …/unarchive opens it again"},
 	{stream.ErrChanged, kindChanged, "read it again"},

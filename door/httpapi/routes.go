@@ -81,6 +81,13 @@ var api = []route{
 	{"POST /v1/streams/{category}/{stream}/unarchive", mayAdmin, (*Server).unarchiveStream},
 	{"GET /v1/streams/{category}/{stream}/snapshot?at", mayRead, (*Server).loadSnapshot},
 	{"PUT /v1/streams/{category}/{stream}/snapshot", mayWrite, (*Server).saveSnapshot},
+
+	{"GET /v1/projections", mayRead, (*Server).listProjections},
+	{"GET /v1/projections/{projection}", mayRead, (*Server).describeProjection},
+	{"DELETE /v1/projections/{projection}", mayAdmin, (*Server).deleteProjection},
+	{"POST /v1/projections/{projection}/rebuild", mayAdmin, (*Server).rebuildProjection},
+	{"POST /v1/projections/{projection}/pause", mayAdmin, (*Server).pauseProjection},
+	{"POST /v1/projections/{projection}/resume", mayAdmin, (*Server).resumeProjection},
 }
 
 // routes returns the handler of all routes.

@@ -22,6 +22,7 @@ import (
 	"github.com/weir-log/weir/internal/budget"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 	"github.com/weir-log/weir/use/stream"
@@ -54,6 +55,8 @@ type Config struct {
 	Queues    *queue.Queues
 	// Categories are the event-sourced streams. The field Streams is about something else: answers that stream a topic's events.
 	Categories *stream.Streams
+	// Projections are read models of these streams.
+	Projections *projection.Projections
 
 	Keys     *apikey.Keys // the API keys; nil: every client has access
 	Insecure bool         // while there are no keys, serve all clients, and not only this machine's

@@ -65,12 +65,16 @@ func TestMessagesAreListedByState(t *testing.T) {
 			n     int
 			known func(queue.Peeked) bool
 		}{
-			queue.Ready:   {10, func(p queue.Peeked) bool { return p.Attempt == 0 && p.Until.IsZero() }},
-			queue.Claimed: {12, func(p queue.Peeked) bool { return p.Attempt == 1 && p.Worker == "w" && near(p.Until, began.Add(10*time.Minute)) }},
+			queue.Ready: {10, func(p queue.Peeked) bool { return p.Attempt == 0 && p.Until.IsZero() }},
+			queue.Claimed: {12, func(p queue.Peeked) bool {
+				return p.Attempt == 1 && p.Worker == "w" && near(p.Until, began.Add(10*time.Minute))
+			}},
 			queue.Waiting: {5, func(p queue.Peeked) bool { return p.Error == "soon" && near(p.Until, began.Add(30*time.Second)) }},
 			queue.Delayed: {8, func(p queue.Peeked) bool { return p.Until.After(began.Add(time.Hour - time.Second)) }},
 			queue.Done:    {10, func(p queue.Peeked) bool { return p.Attempt == 1 && p.Worker == "w" && near(p.Done, began) }},
-			"":            {27, func(p queue.Peeked) bool { return slices.Contains([]string{queue.Ready, queue.Claimed, queue.Waiting}, p.State) }},
+			"": {27, func(p queue.Peeked) bool {
+				return slices.Contains([]string{queue.Ready, queue.Claimed, queue.Waiting}, p.State)
+			}},
 		} {
 			for _, limit := range []int{0, 1, 3, 1000} {
 				seen := make(map[queue.MessageID]bool)

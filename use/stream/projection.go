@@ -44,9 +44,12 @@ type Projection struct {
 	version eventlog.Version
 }
 
+// GroupsOf is what the names of a projection's consumer groups begin with.
+func GroupsOf(projection string) string { return "projection." + projection + "." }
+
 // newRun describes a run that is to begin.
 func (p Projection) newRun(number int64, version int, categories []string) Run {
-	group := "projection." + p.Name + "." + strconv.FormatInt(number, 10) + "." + strings.ToLower(rand.Text()[:10])
+	group := GroupsOf(p.Name) + strconv.FormatInt(number, 10) + "." + strings.ToLower(rand.Text()[:10])
 	return Run{Number: number, Version: version, Categories: categories, Group: group}
 }
 

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	lib "github.com/weir-log/weir"
+)
+
+// A program works on a projection, on the same store as the server.
+func TestAProjectionIsLookedAfterFromTheCommandLine(t *testing.T) {
+	store := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	queueServer(t, "--store", store)
+	weir(t, "", "projection", "list").want(t, exitOK, "PROJECTION")
+	weir(t, "", "projection", "describe", "totals").want(t, exitFailed, "no such projection", "weir projection list")
+	weir(t, "", "stream", "category", "create", "order").want(t, exitOK)
+	weir(t, "a\nb\nc\n", "stream", "append", "order", "4711", "--type", "Placed").want(t, exitOK)
+
+	log, err := lib.Open(t.Context(), store, lib.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close(context.Background())
+	handled := make(chan lib.ProjectedEvent)
+	project := func() *lib.Projector {
+		t.Helper()
+		p, err := log.Project(t.Context(), lib.Projection{Name: "totals", Categories: []string{"order"}, Handler: func(ctx context.Context, e lib.ProjectedEvent) error {
+			select {
+			case handled <- e:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := project()
+	for range 3 {
+		<-handled
+	}
+	weir(t, "", "projection", "list").want(t, exitOK, "totals", "active")
+	weir(t, "", "projection", "describe", "totals").want(t, exitOK, "projection totals: active", "now ", "order", "projection.totals.1.")
+	weir(t, "", "projection", "describe", "totals", "--json").want(t, exitOK, `"name": "totals"`, `"number": 1`, `"behind_ms"`)
+	weir(t, "", "projection", "list", "--json").want(t, exitOK, `"name": "totals"`)
+	weir(t, "", "projection", "delete", "totals", "--yes").want(t, exitFailed, "stop the programs")
+
+	weir(t, "", "projection", "pause", "totals").want(t, exitOK, "paused projection totals")
+	weir(t, "", "projection", "describe", "totals").want(t, exitOK, "projection totals: paused")
+	weir(t, "", "projection", "rebuild", "totals").want(t, exitOK, "projection totals is rebuilt")
+	if r := weir(t, "", "projection", "describe", "totals"); !strings.Contains(r.out, "next ") || !strings.Contains(r.out, "projection.totals.2.") {
+		t.Errorf("while it is rebuilt: %s", r.out)
+	}
+	weir(t, "", "projection", "resume", "totals").want(t, exitOK, "resumed projection totals")
+	for range 3 {
+		if e := <-handled; e.Run != 2 {
+			t.Errorf("run %d handles %+v", e.Run, e)
+		}
+	}
+	if err := p.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	weir(t, "", "projection", "delete", "totals").want(t, exitUsage, "add --yes")
+	weir(t, "", "projection", "delete", "totals", "--yes").want(t, exitOK, "deleted projection totals")
+	weir(t, "", "projection", "list").want(t, exitOK, "PROJECTION")
+	weir(t, "", "projection", "pause", "totals").want(t, exitFailed, "no such projection")
+}

@@ -1,0 +1,87 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/weir-log/weir/use/projection"
+	"github.com/weir-log/weir/use/stream"
+)
+
+// A projection in an answer.
+type (
+	projectionView struct {
+		Name   string   `json:"name"`
+		Paused bool     `json:"paused"`
+		Run    runView  `json:"run"`
+		Next   *runView `json:"next,omitempty"` // it takes over when it has caught up
+	}
+
+	runView struct {
+		Number     int64    `json:"number"`
+		Version    int      `json:"version"`
+		Categories []string `json:"categories,omitempty"` // none: all
+		Group      string   `json:"group"`
+		Lag        int64    `json:"lag"`
+		Behind     int64    `json:"behind_ms"`
+	}
+)
+
+func viewOfRun(r projection.Run) runView {
+	return runView{r.Number, r.Version, r.Categories, r.Group, r.Lag, r.Behind.Milliseconds()}
+}
+
+// listProjections lists the names of the projections that the caller may read.
+func (s *Server) listProjections(c *call) error {
+	ctx, cancel := c.withTimeout()
+	defer cancel()
+	if err := c.build(ctx); err != nil {
+		return err
+	}
+	all, err := s.cfg.Projections.Names(ctx)
+	if err != nil {
+		return err
+	}
+	list := []string{}
+	for _, name := range all {
+		if c.who.MayGroup(mayRead, stream.GroupsOf(name)) {
+			list = append(list, name)
+		}
+	}
+	return c.json(http.StatusOK, map[string][]string{"projections": list})
+}
+
+// describeProjection says which runs a projection has, and how far they have come.
+func (s *Server) describeProjection(c *call) error {
+	ctx, cancel := c.withTimeout()
+	defer cancel()
+	if err := c.build(ctx); err != nil {
+		return err
+	}
+	info, err := s.cfg.Projections.Describe(ctx, c.r.PathValue("projection"))
+	if err != nil {
+		return err
+	}
+	v := projectionView{Name: info.Name, Paused: info.Paused, Run: viewOfRun(info.Run)}
+	if info.Next != nil {
+		next := viewOfRun(*info.Next)
+		v.Next = &next
+	}
+	return c.json(http.StatusOK, v)
+}
+
+func (s *Server) rebuildProjection(c *call) error { return c.projection(s.cfg.Projections.Rebuild) }
+func (s *Server) pauseProjection(c *call) error   { return c.projection(s.cfg.Projections.Pause) }
+func (s *Server) resumeProjection(c *call) error  { return c.projection(s.cfg.Projections.Resume) }
+func (s *Server) deleteProjection(c *call) error  { return c.projection(s.cfg.Projections.Delete) }
+
+// projection changes a projection. Each change may be repeated.
+func (c *call) projection(change func(ctx context.Context, name string) error) error {
+	ctx, cancel := c.withTimeout()
+	defer cancel()
+	if err := change(ctx, c.r.PathValue("projection")); err != nil {
+		return err
+	}
+	c.WriteHeader(http.StatusNoContent)
+	return nil
+}
