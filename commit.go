@@ -9,6 +9,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/publish"
+	"github.com/weir-log/weir/use/stream"
 )
 
 // tell wakes commits.
@@ -116,6 +117,26 @@ func (c *Consumer) commitNow(ctx context.Context, partitions []*partition) error
 // commitLetters publishes dead letters and commits next with them: both or neither, and only once, however often it is called with
 // the same mark. Only run calls it.
 func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlog.Offset, mark string, letters []Event) error {
+	return c.commitOnce(ctx, p, next, mark, func(offset group.Committed) error {
+		return c.log.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch, _ []publish.Within) error {
+			return c.member().Commit(ctx, []group.Committed{offset}, batches...)
+		}, c.log.outgoing(nil, letters)...)
+	})
+}
+
+// commitReaction appends to streams and commits next with that: both or neither, and only once, however often it is called with the same mark. Only run
+// calls it. *group.AddError: nothing was appended or committed, by an earlier call neither.
+func (c *Consumer) commitReaction(ctx context.Context, p *partition, next eventlog.Offset, mark string, parts *stream.Several) error {
+	return c.commitOnce(ctx, p, next, mark, func(offset group.Committed) error {
+		return c.member().CommitWith(ctx, []group.Committed{offset}, func(ctx context.Context, e *eventlog.Entry) error {
+			_, err := parts.AddTo(ctx, e)
+			return err
+		})
+	})
+}
+
+// commitOnce commits next, with a mark, by a function that commits other changes with it.
+func (c *Consumer) commitOnce(ctx context.Context, p *partition, next eventlog.Offset, mark string, with func(offset group.Committed) error) error {
 	// From here on nothing else of the partition is committed: while the outcome is unknown, a commit could move the group back.
 	if err := c.commit(ctx, p); err != nil {
 		return err
@@ -127,10 +148,7 @@ func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlo
 	if p.isElsewhere() {
 		return errNotNow
 	}
-	offsets := []group.Committed{{TopicPartition: p.key, Name: p.name.Topic, Offset: next, LeaderEpoch: p.reader.epoch, Metadata: mark, Since: p.since, Onward: true}}
-	err := c.log.publisher.PublishWith(ctx, func(ctx context.Context, batches []eventlog.Batch, _ []publish.Within) error {
-		return c.member().Commit(ctx, offsets, batches...)
-	}, c.log.outgoing(nil, letters)...)
+	err := with(group.Committed{TopicPartition: p.key, Name: p.name.Topic, Offset: next, LeaderEpoch: p.reader.epoch, Metadata: mark, Since: p.since, Onward: true})
 	if err == nil {
 		p.advance(next) // under the turn: otherwise another commit could move the group back
 		p.wasCommitted(next)

@@ -38,6 +38,8 @@ type partition struct {
 	alone   eventlog.Offset // events below this offset are passed to the handler one by one, and tried only once
 	unsure  bool            // dead letters may have been committed by an attempt with unknown outcome
 
+	reaction []StreamPart // what the last call of a process manager is to append
+
 	mu        sync.Mutex      // guards what follows
 	handled   eventlog.Offset // everything below was handled
 	epoch     int32           // the leader epoch in which the handled events were read
@@ -88,6 +90,9 @@ func (p *partition) run(ctx, draining context.Context) {
 		}
 		if events := p.gather(ctx, wait); len(events) > 0 {
 			err := p.call(ctx, wait, events)
+			if err == nil && len(p.reaction) > 0 {
+				err = p.appendReaction(ctx, wait, events[0])
+			}
 			p.judge(ctx, wait, events, err)
 		}
 	}
@@ -231,6 +236,10 @@ func (p *partition) handle(ctx context.Context, events []Event) (err error) {
 			}
 		}
 	}()
+	if p.c.sub.react != nil {
+		p.reaction, err = p.c.sub.react(ctx, events[0])
+		return err
+	}
 	if p.c.sub.Handler != nil {
 		return p.c.sub.Handler(ctx, events[0])
 	}

@@ -312,6 +312,15 @@ func (r *categoriesRead) of(ctx context.Context, e Event) (*stream.Category, err
 	return c, nil
 }
 
+// recordOf returns an event as a record of its category's topic.
+func recordOf(e Event) batch.Record {
+	r := batch.Record{Key: e.Key, Value: e.Value, Headers: e.Headers, Timestamp: batch.NoTimestamp}
+	if !e.Time.IsZero() {
+		r.Timestamp = e.Time.UnixMilli()
+	}
+	return r
+}
+
 // handle passes events of one topic on to the projection's handler.
 func (j *Projector) handle(ctx context.Context, run int64, of *categoriesRead, events ...Event) error {
 	c, err := of.of(ctx, events[0])
@@ -320,10 +329,7 @@ func (j *Projector) handle(ctx context.Context, run int64, of *categoriesRead, e
 	}
 	records := make([]batch.Record, len(events))
 	for i, e := range events {
-		records[i] = batch.Record{Key: e.Key, Value: e.Value, Headers: e.Headers, Timestamp: batch.NoTimestamp}
-		if !e.Time.IsZero() {
-			records[i].Timestamp = e.Time.UnixMilli()
-		}
+		records[i] = recordOf(e)
 	}
 	found, place, err := c.EventsIn(ctx, records...)
 	if err != nil || len(found) == 0 {

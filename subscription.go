@@ -61,6 +61,8 @@ type Subscription struct {
 
 	// whole: the handler must get every event that the partitions ever had. If the next events are missing the partition halts (ErrEventsMissing).
 	whole bool
+	// react is instead of a handler: what it returns is appended to streams in the entry that commits the event.
+	react func(ctx context.Context, e Event) ([]StreamPart, error)
 }
 
 // The defaults of a Subscription.
@@ -83,7 +85,7 @@ func (s Subscription) checked() (Subscription, error) {
 		return s, errors.New("it names no Group")
 	case len(s.Topics) == 0:
 		return s, errors.New("it names no Topics")
-	case (s.Handler == nil) == (s.BatchHandler == nil):
+	case (s.Handler == nil) == (s.BatchHandler == nil) && s.react == nil:
 		return s, errors.New("it needs a Handler or a BatchHandler, and not both")
 	case s.BatchHandler == nil && (s.MinBatch > 1 || s.MaxBatch != maxBatchDefault):
 		return s, errors.New("its MinBatch and MaxBatch are for a BatchHandler")

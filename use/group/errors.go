@@ -45,3 +45,9 @@ var (
 	// the error is eventlog.ErrUnsure as well.
 	ErrMoved = errors.New("not the coordinator")
 )
+
+// AddError is an error of a function that adds changes to a commit (Peer.CommitWith): nothing was committed.
+type AddError struct{ Err error }
+
+func (e *AddError) Error() string { return e.Err.Error() }
+func (e *AddError) Unwrap() error { return e.Err }

@@ -28,16 +28,28 @@ func (p *Peer) Commit(ctx context.Context, offsets []Committed, batches ...event
 	if len(offsets) == 0 && len(batches) == 0 {
 		return nil
 	}
-	if len(batches) > 0 && (len(offsets) == 0 || offsets[0].Metadata == "") {
-		panic(fmt.Sprintf("commit %d batches with the offsets %+v, and without metadata to know them by", len(batches), offsets))
+	if len(batches) == 0 {
+		return p.CommitWith(ctx, offsets, nil)
 	}
-	if err := p.commit(ctx, offsets, batches); err != nil {
+	return p.CommitWith(ctx, offsets, func(_ context.Context, e *eventlog.Entry) error {
+		e.Batches = batches
+		return nil
+	})
+}
+
+// CommitWith is Commit with other changes in the same entry: add adds them, and is called again for each attempt, when no earlier attempt can happen any
+// more. An error of add's is returned in an *AddError; then nothing was committed, now or by an earlier call.
+func (p *Peer) CommitWith(ctx context.Context, offsets []Committed, add func(context.Context, *eventlog.Entry) error) error {
+	if add != nil && (len(offsets) == 0 || offsets[0].Metadata == "") {
+		panic(fmt.Sprintf("commit other changes with the offsets %+v, and without metadata to know them by", offsets))
+	}
+	if err := p.commit(ctx, offsets, add); err != nil {
 		return fmt.Errorf("commit %d offsets of group %q as %q: %w", len(offsets), p.cfg.Group, p.id, err)
 	}
 	return nil
 }
 
-func (p *Peer) commit(ctx context.Context, offsets []Committed, batches []eventlog.Batch) (err error) {
+func (p *Peer) commit(ctx context.Context, offsets []Committed, add func(context.Context, *eventlog.Entry) error) (err error) {
 	grants, offsets, err := p.granted(offsets)
 	if err != nil {
 		return err
@@ -64,7 +76,7 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, batches []eventl
 		if err != nil {
 			return err
 		}
-		if len(batches) > 0 {
+		if add != nil {
 			// A commit in flight checks an old version of the group. So if its offset is not in the store now, it never will be.
 			kept, err := p.kept(ctx, offsets[0])
 			if err != nil {
@@ -76,7 +88,12 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, batches []eventl
 			}
 		}
 		e := OffsetEntry(eventlog.KeyValue{Version: version}, p.cfg.Group, offsets)
-		e.Batches = batches
+		if add != nil {
+			if err := add(ctx, &e); err != nil {
+				unsure = 0 // no earlier attempt can happen any more
+				return &AddError{err}
+			}
+		}
 		_, err = p.log.Append(ctx, e)
 		switch {
 		case err == nil:

@@ -43,67 +43,95 @@ func (s *Streams) AppendAll(ctx context.Context, parts ...Part) ([]Appended, err
 }
 
 func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, error) {
-	ops, err := prepareAll(parts)
+	a, err := s.Several(parts...)
 	if err != nil {
 		return nil, err
 	}
-	fresh := false
 	for pause := lostPause; ; pause = min(2*pause, lostPauseMax) {
-		for i, p := range parts {
-			if err := p.Category.protect(ctx, ops[i], fresh); err != nil {
-				return nil, err
-			}
-		}
-		heads, err := readHeads(ctx, parts)
-		if err != nil {
-			return nil, err
-		}
-		if conflict := conflictIn(parts, ops, heads); conflict != nil {
-			if done, err := foundAll(ctx, parts, ops); done != nil || err != nil {
-				return done, err
-			}
-			return nil, conflict
-		}
-		tags := make(tagHeads)
-		for i, p := range parts {
-			p.Category.tagsOf(tags, ops[i])
-		}
-		if err := s.readTags(ctx, tags); err != nil {
-			return nil, err
-		}
 		var e eventlog.Entry
-		results := make([]Appended, len(parts))
-		for i, p := range parts {
-			topic, err := p.Category.knownTopic()
-			if err != nil {
-				return nil, err
-			}
-			_, done, err := p.Category.change(&e, topic, p.Stream, heads[i], tags, ops[i:i+1])
-			if err != nil {
-				return nil, err
-			}
-			results[i] = done[0]
+		done, err := a.AddTo(ctx, &e)
+		if err != nil || done[0].Duplicate {
+			return done, err
 		}
-		tags.write(&e)
 		_, err = s.log.Append(ctx, e)
 		switch {
 		case err == nil:
-			return results, nil
+			return done, nil
 		case errors.Is(err, eventlog.ErrNoPartition):
 			return nil, fmt.Errorf("%w: one was deleted", ErrUnknownCategory)
 		case !errors.Is(err, eventlog.ErrStale):
 			return nil, err
 		}
-		if done, err := foundAll(ctx, parts, ops); done != nil || err != nil {
-			return done, err
-		}
-		fresh = true
 		select {
 		case <-time.After(rand.N(pause)): // otherwise two equally fast appends could refuse each other for long
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: gave up after others were faster (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
 		}
 	}
+}
+
+// Several is an append to several streams that its caller commits, perhaps with changes of its own. It is for one goroutine.
+type Several struct {
+	parts []Part
+	ops   []*op
+	tried bool // AddTo was called before
+}
+
+// Several prepares an append to several streams.
+func (s *Streams) Several(parts ...Part) (*Several, error) {
+	ops, err := prepareAll(parts)
+	if err != nil {
+		return nil, err
+	}
+	return &Several{parts: parts, ops: ops}, nil
+}
+
+// AddTo adds the append to an entry, as the streams are now: a store call for each stream and each tag. If the store refuses the entry as stale, call
+// AddTo again for another entry. If the same events were appended before, it adds nothing, and all results are Duplicate. *ConflictError: a stream is not
+// as expected.
+func (a *Several) AddTo(ctx context.Context, e *eventlog.Entry) ([]Appended, error) {
+	if a.tried {
+		if done, err := foundAll(ctx, a.parts, a.ops); done != nil || err != nil {
+			return done, err
+		}
+	}
+	for i, p := range a.parts {
+		if err := p.Category.protect(ctx, a.ops[i], a.tried); err != nil {
+			return nil, err
+		}
+	}
+	a.tried = true
+	heads, err := readHeads(ctx, a.parts)
+	if err != nil {
+		return nil, err
+	}
+	if conflict := conflictIn(a.parts, a.ops, heads); conflict != nil {
+		if done, err := foundAll(ctx, a.parts, a.ops); done != nil || err != nil {
+			return done, err
+		}
+		return nil, conflict
+	}
+	tags := make(tagHeads)
+	for i, p := range a.parts {
+		p.Category.tagsOf(tags, a.ops[i])
+	}
+	if err := a.parts[0].Category.owner.readTags(ctx, tags); err != nil {
+		return nil, err
+	}
+	results := make([]Appended, len(a.parts))
+	for i, p := range a.parts {
+		topic, err := p.Category.knownTopic()
+		if err != nil {
+			return nil, err
+		}
+		_, done, err := p.Category.change(e, topic, p.Stream, heads[i], tags, a.ops[i:i+1])
+		if err != nil {
+			return nil, err
+		}
+		results[i] = done[0]
+	}
+	tags.write(e)
+	return results, nil
 }
 
 // prepareAll checks the parts and makes their records.
