@@ -24,7 +24,7 @@ func (c *Consumer) Close(ctx context.Context) error {
 		case <-c.ended:
 			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("close the consumer of group %q: it is being closed: %w", c.sub.Group, context.Cause(ctx))
+			return fmt.Errorf("close the consumer of group %q: another call is closing it: %w", c.sub.Group, context.Cause(ctx))
 		}
 	}
 	c.log.forget(c)
@@ -32,7 +32,7 @@ func (c *Consumer) Close(ctx context.Context) error {
 	defer done()
 	all := c.all()
 	errs := c.drain(calls, all)
-	errs = append(errs, wrap(c.commit(rest, all...), "commit what was handled"), c.member().Leave(rest))
+	errs = append(errs, wrap(c.commit(rest, all...), "commit the offsets of handled events"), c.member().Leave(rest))
 	c.stop()
 	select {
 	case <-c.ended:
@@ -63,7 +63,7 @@ func (c *Consumer) drain(ctx context.Context, partitions []*partition) (errs []e
 		case <-ctx.Done():
 		}
 		if call, runs := p.running(); runs {
-			errs = append(errs, fmt.Errorf("the handler of %s/%d has been at offset %d for %v and did not finish in time: what it was given will be delivered again",
+			errs = append(errs, fmt.Errorf("the handler of %s/%d has been at offset %d for %v and did not return in time: the events that it was given will be delivered again",
 				p.name.Topic, p.name.Partition, call.first, time.Since(call.began).Round(time.Millisecond)))
 		}
 		late = append(late, p)

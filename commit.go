@@ -34,7 +34,7 @@ func (c *Consumer) commits(ctx context.Context) {
 		default:
 			failures++
 			pause = max(pause, commitRetry.pause(failures))
-			c.logger.Warn("offsets cannot be committed; trying on", "group", c.sub.Group, "err", err)
+			c.logger.Warn("offsets cannot be committed; trying again", "group", c.sub.Group, "err", err)
 			poke(c.dirty)
 		}
 		sleep(ctx, pause)
@@ -162,7 +162,7 @@ func (c *Consumer) takeTurn(ctx context.Context) error {
 	case c.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("commit: %w: gave up behind another commit (%w)", ErrUnavailable, context.Cause(ctx))
+		return fmt.Errorf("commit: %w: gave up while it waited for another commit to end (%w)", ErrUnavailable, context.Cause(ctx))
 	}
 }
 

@@ -190,16 +190,16 @@ func TestSubscriptionsThatCannotWorkAreRefused(t *testing.T) {
 	batch := func(context.Context, []weir.Event) error { return nil }
 	good := weir.Subscription{Group: "g", Topics: []string{"orders"}, Handler: handler}
 	for says, change := range map[string]func(*weir.Subscription){
-		"no Group":           func(s *weir.Subscription) { s.Group = "" },
-		"no Topics":          func(s *weir.Subscription) { s.Topics = nil },
-		"needs a Handler":    func(s *weir.Subscription) { s.Handler = nil },
-		"and not both":       func(s *weir.Subscription) { s.BatchHandler = batch },
-		"for a BatchHandler": func(s *weir.Subscription) { s.MinBatch = 2 },
-		"MinBatch is 5":      func(s *weir.Subscription) { s.Handler, s.BatchHandler, s.MinBatch, s.MaxBatch = nil, batch, 5, 4 },
-		"offset 7":           func(s *weir.Subscription) { s.Start = weir.AtOffset(7) },
-		"Concurrency is -1":  func(s *weir.Subscription) { s.Concurrency = -1 },
-		"topic name":         func(s *weir.Subscription) { s.Topics = []string{"no spaces"} },
-		"dead-letter topic":  func(s *weir.Subscription) { s.Topics = []string{strings.Repeat("x", 247)} },
+		"no Group":            func(s *weir.Subscription) { s.Group = "" },
+		"no Topics":           func(s *weir.Subscription) { s.Topics = nil },
+		"needs a Handler":     func(s *weir.Subscription) { s.Handler = nil },
+		"and not both":        func(s *weir.Subscription) { s.BatchHandler = batch },
+		"need a BatchHandler": func(s *weir.Subscription) { s.MinBatch = 2 },
+		"MinBatch is 5":       func(s *weir.Subscription) { s.Handler, s.BatchHandler, s.MinBatch, s.MaxBatch = nil, batch, 5, 4 },
+		"offset 7":            func(s *weir.Subscription) { s.Start = weir.AtOffset(7) },
+		"Concurrency is -1":   func(s *weir.Subscription) { s.Concurrency = -1 },
+		"topic name":          func(s *weir.Subscription) { s.Topics = []string{"no spaces"} },
+		"dead-letter topic":   func(s *weir.Subscription) { s.Topics = []string{strings.Repeat("x", 247)} },
 	} {
 		sub := good
 		change(&sub)

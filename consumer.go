@@ -97,7 +97,7 @@ func (c *Consumer) run(ctx context.Context) {
 		if ctx.Err() != nil || c.isClosed() {
 			return
 		}
-		c.logger.Warn("this consumer is out of its group; joining again", "group", c.sub.Group, "err", err)
+		c.logger.Warn("this consumer is no longer a member of its group; joining again", "group", c.sub.Group, "err", err)
 		c.rejoin(ctx)
 	}
 }
@@ -130,12 +130,12 @@ func (c *Consumer) rejoin(ctx context.Context) {
 				leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeReserve)
 				defer cancel()
 				if err := peer.Leave(leave); err != nil {
-					c.logger.Warn("cannot leave the group; the others take over when the session runs out", "group", c.sub.Group, "err", err)
+					c.logger.Warn("cannot leave the group; other members take over when the session times out", "group", c.sub.Group, "err", err)
 				}
 			}
 			return
 		}
-		c.logger.Warn("cannot join the group; trying on", "group", c.sub.Group, "err", err)
+		c.logger.Warn("cannot join the group; trying again", "group", c.sub.Group, "err", err)
 		sleep(ctx, rejoinRetry.pause(attempt))
 	}
 }
@@ -156,7 +156,7 @@ func (c *Consumer) follow(ctx context.Context, a group.Assignment) {
 		default:
 			p.lose()
 			p.drain()
-			p.cut(fmt.Errorf("%w: the group gave %s/%d to another", ErrNotAssigned, p.name.Topic, p.name.Partition))
+			p.cut(fmt.Errorf("%w: the group assigned %s/%d to another member", ErrNotAssigned, p.name.Topic, p.name.Partition))
 		}
 	}
 	if c.closed {
@@ -207,7 +207,7 @@ func (c *Consumer) settle(ctx context.Context, p *partition) {
 		if err == nil || errors.Is(err, group.ErrFenced) {
 			break
 		}
-		c.logger.Warn("a partition cannot be given back; trying on", p.attrs("err", err)...)
+		c.logger.Warn("a partition cannot be released; trying again", p.attrs("err", err)...)
 		sleep(ctx, rejoinRetry.pause(attempt))
 	}
 	c.mu.Lock()

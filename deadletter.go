@@ -42,7 +42,7 @@ func Discard(context.Context, Failure) ([]Event, error) { return nil, nil }
 // Halt is a DeadLetter that stops the partition at the event.
 func Halt(context.Context, Failure) ([]Event, error) { return nil, errHalt }
 
-var errHalt = errors.New("the event was given up, and the subscription says to halt there")
+var errHalt = errors.New("the event was given up, and DeadLetter is Halt")
 
 // Headers of a dead letter, in addition to the headers of the event. Times are in RFC 3339.
 const (
@@ -123,8 +123,8 @@ func (l *Log) makeDeadLetterTopic(ctx context.Context, topic string) error {
 		return nil // another process created it first
 	}
 	if err != nil {
-		return fmt.Errorf("make the dead-letter topic: %w", err)
+		return fmt.Errorf("create the dead-letter topic: %w", err)
 	}
-	l.logger.Info("dead-letter topic made", "topic", DeadLetterTopic(topic))
+	l.logger.Info("dead-letter topic created", "topic", DeadLetterTopic(topic))
 	return nil
 }

@@ -96,7 +96,7 @@ func (l *Log) ResetGroup(ctx context.Context, name, topic string, to Position, p
 	places := make([]place, len(partitions))
 	for i, n := range partitions {
 		if n < 0 || int(n) >= len(t.Partitions) {
-			return what(fmt.Errorf("there is no partition %d: it has %d", n, len(t.Partitions)))
+			return what(fmt.Errorf("the topic has no partition %d: it has %d partitions, numbered from 0", n, len(t.Partitions)))
 		}
 		places[i] = place{TopicPartition{Topic: topic, Partition: n}, t.Partitions[n]}
 	}

@@ -168,7 +168,7 @@ func (p *partition) read(ctx, wait context.Context, patience time.Duration) bool
 		}
 		p.giveUp(ctx, wait, p.failure(broken.event(p), broken, 1), broken.next)
 	case err != nil:
-		p.c.logger.Warn("a partition cannot be read; trying on", p.attrs("err", err)...)
+		p.c.logger.Warn("a partition cannot be read; trying again", p.attrs("err", err)...)
 		sleep(wait, readPause)
 		return false
 	}
@@ -180,7 +180,7 @@ func (p *partition) read(ctx, wait context.Context, patience time.Duration) bool
 
 // goOn notes that the reader continues at another offset, because events are not there any more.
 func (p *partition) goOn(outside *eventlog.RangeError) {
-	p.c.logger.Warn("events are not there any more; going on with what is", p.attrs("asked", outside.Asked, "first", outside.First, "next", outside.Next)...)
+	p.c.logger.Warn("events do not exist any more; continuing with those that exist", p.attrs("asked", outside.Asked, "first", outside.First, "next", outside.Next)...)
 	if outside.Asked > outside.Next {
 		p.trouble, p.alone = trouble{}, 0 // they belong to events that are lost
 		p.goBack(outside.Next)
@@ -189,9 +189,9 @@ func (p *partition) goOn(outside *eventlog.RangeError) {
 
 // lack halts the partition, because events that its handler must have are not there any more.
 func (p *partition) lack(outside *eventlog.RangeError) {
-	err := fmt.Errorf("%w: topic %q has no events from offset %d to below %d of partition %d: its retention or a deletion of records took them",
+	err := fmt.Errorf("%w: topic %q no longer has the offsets [%d, %d) of partition %d: they were deleted, by the topic's retention or by a request",
 		ErrEventsMissing, p.name.Topic, outside.Asked, outside.First, p.name.Partition)
-	p.c.logger.Error("partition halted: its handler needs events that are gone; Projection.SkipMissing goes on without them",
+	p.c.logger.Error("partition halted: its handler needs events that were deleted; to continue without them, set Projection.SkipMissing",
 		p.attrs("asked", outside.Asked, "first", outside.First)...)
 	p.change(func() {
 		if p.seen == p.seeks { // otherwise there was a seek meanwhile
@@ -304,7 +304,7 @@ func (p *partition) judge(ctx, wait context.Context, events []Event, err error) 
 		p.c.logger.Warn("handler failed; trying again", p.attrs("offset", at, "attempt", p.trouble.attempts, "pause", pause, "err", err)...)
 		sleep(wait, pause)
 	case !told && len(events) > 1:
-		p.c.logger.Warn("handler failed; trying each event of the batch alone", p.attrs("offset", at, "events", len(events), "err", err)...)
+		p.c.logger.Warn("handler failed; trying each event of the batch on its own", p.attrs("offset", at, "events", len(events), "err", err)...)
 		p.alone = eventlog.Offset(events[len(events)-1].Offset) + 1
 	default:
 		p.giveUp(ctx, wait, p.failure(e, err, e.Attempt), at+1)
@@ -346,14 +346,14 @@ func (p *partition) giveUp(ctx, wait context.Context, f Failure, next eventlog.O
 			p.halt(f, fmt.Errorf("publish the dead letter: %w", err))
 			return
 		}
-		p.c.logger.Error("a dead letter cannot be published; trying on", p.attrs("offset", f.Event.Offset, "err", err, "reason", f.Err)...)
+		p.c.logger.Error("a dead letter cannot be published; trying again", p.attrs("offset", f.Event.Offset, "err", err, "reason", f.Err)...)
 		if !sleep(patience, deadLetterRetry.pause(attempt)) {
 			return // the event comes again
 		}
 	}
-	does := "event given up; it is a dead letter"
+	does := "event given up; it was published as a dead letter"
 	if len(letters) == 0 {
-		does = "event given up and dropped"
+		does = "event given up; no dead letter was published"
 	}
 	p.c.logger.Error(does, p.attrs("offset", f.Event.Offset, "attempts", f.Attempts, "reason", f.Err)...)
 	p.trouble = trouble{}
@@ -369,7 +369,7 @@ var deadLetterRetry = Retry{First: pauseFirst, Max: 10 * time.Second}
 
 // halt stops the partition at an event.
 func (p *partition) halt(f Failure, err error) {
-	p.c.logger.Error("partition halted: Resume goes on with the event", p.attrs("offset", f.Event.Offset, "attempts", f.Attempts, "reason", f.Err, "err", err)...)
+	p.c.logger.Error("partition halted: Resume tries the event again", p.attrs("offset", f.Event.Offset, "attempts", f.Attempts, "reason", f.Err, "err", err)...)
 	p.trouble = trouble{}
 	p.change(func() {
 		if p.seen == p.seeks { // otherwise there was a seek meanwhile

@@ -89,7 +89,7 @@ func (l *Log) find(ctx context.Context, to Position, within eventlog.Bounds) (ev
 		at := eventlog.Offset(to.offset)
 		if at < within.First || at > within.Next {
 			return 0, &InvalidError{What: "offset", Value: strconv.FormatInt(to.offset, 10),
-				Why: fmt.Sprintf("the partition holds %d to %d", within.First, within.Next)}
+				Why: fmt.Sprintf("it must be %d to %d", within.First, within.Next)}
 		}
 		return at, nil
 	case atTime:

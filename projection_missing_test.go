@@ -27,7 +27,7 @@ func lacks(t *testing.T, j *weir.Projector, from, to string) {
 	t.Helper()
 	eventually(t, "the partition has halted", func() bool { return len(j.Halted()) == 1 })
 	for at, err := range j.Halted() {
-		if !errors.Is(err, weir.ErrEventsMissing) || !strings.Contains(err.Error(), "from offset "+from+" to below "+to+" of partition 0") {
+		if !errors.Is(err, weir.ErrEventsMissing) || !strings.Contains(err.Error(), "the offsets ["+from+", "+to+") of partition 0") {
 			t.Errorf("%v halted: %v", at, err)
 		}
 	}

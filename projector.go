@@ -75,7 +75,7 @@ func (l *Log) Project(ctx context.Context, p Projection) (*Projector, error) {
 		return nil, wrap(err, "project %q", p.Name)
 	}
 	if known.Run.Version > p.Version && known.Next == nil {
-		l.logger.Warn("this program has an older version of a projection than readers use; it has nothing to do", "projection", p.Name, "version", p.Version, "used", known.Run.Version)
+		l.logger.Warn("this program has an older version of a projection than the one that readers use; it has nothing to do", "projection", p.Name, "version", p.Version, "used", known.Run.Version)
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	j := &Projector{
@@ -107,11 +107,11 @@ func (p Projection) checked() (Projection, error) {
 	case (p.Handler == nil) == (p.BatchHandler == nil):
 		return p, errors.New("it needs a Handler or a BatchHandler, and not both")
 	case p.MaxBatch < 0 || p.MaxBatch > 0 && p.BatchHandler == nil:
-		return p, fmt.Errorf("its MaxBatch is %d: it must be 1 or more, and is for a BatchHandler", p.MaxBatch)
+		return p, fmt.Errorf("its MaxBatch is %d: it must be 1 or more, and needs a BatchHandler", p.MaxBatch)
 	case p.Version < 0:
 		return p, fmt.Errorf("its Version is %d: it must be 0 or more", p.Version)
 	case p.Concurrency < 0:
-		return p, fmt.Errorf("its Concurrency is %d", p.Concurrency)
+		return p, fmt.Errorf("its Concurrency is %d: it must be 0 or more", p.Concurrency)
 	}
 	return p, nil
 }
@@ -126,7 +126,7 @@ func (j *Projector) Close(ctx context.Context) error {
 	select {
 	case <-j.ended:
 	case <-ctx.Done():
-		late = fmt.Errorf("its TakeOver has not returned, or the store has not answered: %w", context.Cause(ctx))
+		late = fmt.Errorf("its TakeOver has not returned, or the store has not answered yet: %w", context.Cause(ctx))
 	}
 	j.mu.Lock()
 	var consumers []closer
@@ -176,7 +176,7 @@ func (j *Projector) work(ctx context.Context) {
 	for {
 		err := j.follow(ctx)
 		if err != nil && ctx.Err() == nil && !troubled {
-			j.log.logger.Warn("a projection cannot go on; trying again", "projection", j.p.Name, "err", err)
+			j.log.logger.Warn("a projection cannot continue; trying again", "projection", j.p.Name, "err", err)
 		}
 		troubled = err != nil
 		select {
@@ -304,7 +304,7 @@ func (r *categoriesRead) of(ctx context.Context, e Event) (*stream.Category, err
 		return nil, err
 	}
 	if c.ID() != id {
-		return nil, fmt.Errorf("%w: %q was deleted, and made again", ErrUnknownCategory, e.Topic)
+		return nil, fmt.Errorf("%w: %q was deleted and created again", ErrUnknownCategory, e.Topic)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -141,7 +141,7 @@ func (w *Worker) reconcile(j *job, m queue.Message, failed error) error {
 	case acked:
 		return nil
 	case err != nil || mine:
-		w.log.logger.Warn("a handler failed after it acknowledged its message in a transaction: the message rests for its lease",
+		w.log.logger.Warn("a handler failed after it acknowledged its message in a transaction, and it is not known whether that was committed: if not, the message comes again when its lease ends",
 			"queue", w.opts.Queue, "message", m.ID.String(), "failed", failed, "err", err)
 		return errInDoubt
 	}

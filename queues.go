@@ -18,7 +18,7 @@ var (
 	// ErrQueueExists: CreateQueue found a queue of this name.
 	ErrQueueExists = queue.ErrQueueExists
 	// ErrQueueDiffers: the queue exists, and differs from what EnsureQueue asked for.
-	ErrQueueDiffers = errors.New("the queue is there and differs")
+	ErrQueueDiffers = errors.New("the queue exists and differs")
 	// ErrClaimLost ends the context of a handler whose message another worker may have: its lease could not be extended in time, or the queue was
 	// purged or deleted. If the lease ended while the store could not be reached, the message may still be this worker's.
 	ErrClaimLost = errors.New("the claim of the message was lost")
@@ -83,16 +83,16 @@ func (l *Log) EnsureQueue(ctx context.Context, q Queue) error {
 	}
 	var list []string
 	if topic := cmp.Or(q.Topic, info.Topic); topic != info.Topic {
-		list = append(list, fmt.Sprintf("topic %s where %s was asked for", info.Topic, topic))
+		list = append(list, fmt.Sprintf("topic %s, but %s was asked for", info.Topic, topic))
 	}
 	asked, is := reflect.ValueOf(q.Settings), reflect.ValueOf(info.Settings)
 	for i := range asked.NumField() {
 		if a, b := asked.Field(i), is.Field(i); !a.IsZero() && !reflect.DeepEqual(a.Interface(), b.Interface()) {
-			list = append(list, fmt.Sprintf("%s %v where %v was asked for", asked.Type().Field(i).Name, b, a))
+			list = append(list, fmt.Sprintf("%s %v, but %v was asked for", asked.Type().Field(i).Name, b, a))
 		}
 	}
 	if len(list) > 0 {
-		return fmt.Errorf("%w: queue %q has %s: change what was asked for, or the queue with AlterQueue", ErrQueueDiffers, q.Name, strings.Join(list, ", "))
+		return fmt.Errorf("%w: queue %q has %s. Ask for what the queue has, or change the queue with AlterQueue", ErrQueueDiffers, q.Name, strings.Join(list, "; "))
 	}
 	return nil
 }

@@ -82,19 +82,19 @@ func (s Subscription) checked() (Subscription, error) {
 	s.Topics = slices.Compact(s.Topics)
 	switch {
 	case s.Group == "":
-		return s, errors.New("it names no Group")
+		return s, errors.New("it has no Group")
 	case len(s.Topics) == 0:
-		return s, errors.New("it names no Topics")
+		return s, errors.New("it has no Topics")
 	case (s.Handler == nil) == (s.BatchHandler == nil) && s.react == nil:
 		return s, errors.New("it needs a Handler or a BatchHandler, and not both")
 	case s.BatchHandler == nil && (s.MinBatch > 1 || s.MaxBatch != maxBatchDefault):
-		return s, errors.New("its MinBatch and MaxBatch are for a BatchHandler")
+		return s, errors.New("its MinBatch and MaxBatch need a BatchHandler")
 	case s.MinBatch < 1 || s.MaxBatch < s.MinBatch:
 		return s, fmt.Errorf("its MinBatch is %d and its MaxBatch %d: it must be 1 ≤ MinBatch ≤ MaxBatch", s.MinBatch, s.MaxBatch)
 	case s.Start.kind != earliest && s.Start.kind != latest:
-		return s, fmt.Errorf("its Start is %v: it may be Earliest or Latest; Consumer.Seek goes elsewhere", s.Start)
+		return s, fmt.Errorf("its Start is %v: it must be Earliest or Latest; for another offset call Consumer.Seek", s.Start)
 	case s.Concurrency < 0:
-		return s, fmt.Errorf("its Concurrency is %d", s.Concurrency)
+		return s, fmt.Errorf("its Concurrency is %d: it must be 0 or more", s.Concurrency)
 	}
 	for _, topic := range s.Topics {
 		if err := eventlog.CheckTopicName(topic); err != nil {

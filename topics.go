@@ -49,8 +49,8 @@ func (l *Log) EnsureTopic(ctx context.Context, t Topic) error {
 		return fmt.Errorf("ensure topic %q: %w", t.Name, err)
 	}
 	if d := t.differs(there); d != nil {
-		return fmt.Errorf("%w: topic %q has %s: change what was asked for, or the topic with RaisePartitions and AlterTopic",
-			ErrTopicDiffers, t.Name, strings.Join(d, ", and "))
+		return fmt.Errorf("%w: topic %q has %s. Ask for what the topic has, or change the topic with RaisePartitions and AlterTopic",
+			ErrTopicDiffers, t.Name, strings.Join(d, "; "))
 	}
 	return nil
 }
@@ -58,11 +58,11 @@ func (l *Log) EnsureTopic(ctx context.Context, t Topic) error {
 // differs lists the settings of t that the topic does not have.
 func (t Topic) differs(there eventlog.Topic) (list []string) {
 	if n := len(there.Partitions); t.Partitions != 0 && t.Partitions != n {
-		list = append(list, fmt.Sprintf("%d partitions where %d were asked for", n, t.Partitions))
+		list = append(list, fmt.Sprintf("%d partitions, but %d were asked for", n, t.Partitions))
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Config)) {
 		if is := there.Setting(name); is != t.Config[name] {
-			list = append(list, fmt.Sprintf("%s=%s where %s was asked for", name, is, t.Config[name]))
+			list = append(list, fmt.Sprintf("%s=%s, but %s was asked for", name, is, t.Config[name]))
 		}
 	}
 	return list
@@ -75,7 +75,7 @@ func (l *Log) RaisePartitions(ctx context.Context, topic string, partitions int)
 	switch {
 	case err != nil:
 	case partitions == 0: // ChangeTopic would take 0 for no change
-		err = &InvalidError{What: "number of partitions", Value: "0", Why: "a topic has one at least"}
+		err = &InvalidError{What: "number of partitions", Value: "0", Why: "a topic has at least 1"}
 	default:
 		_, err = l.log.ChangeTopic(ctx, topic, eventlog.TopicChange{Partitions: partitions})
 	}

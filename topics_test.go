@@ -43,10 +43,10 @@ func TestEnsureTopicNamesWhatDiffers(t *testing.T) {
 		topic weir.Topic
 		says  []string
 	}{
-		{weir.Topic{Name: "orders", Partitions: 5}, []string{"3 partitions where 5 were asked for", "RaisePartitions"}},
-		{weir.Topic{Name: "orders", Partitions: 1}, []string{"3 partitions where 1 were asked for"}},
+		{weir.Topic{Name: "orders", Partitions: 5}, []string{"3 partitions, but 5 were asked for", "RaisePartitions"}},
+		{weir.Topic{Name: "orders", Partitions: 1}, []string{"3 partitions, but 1 were asked for"}},
 		{weir.Topic{Name: "orders", Config: map[string]string{"retention.ms": "1", "retention.bytes": "2"}},
-			[]string{"retention.bytes=-1 where 2 was asked for", "retention.ms=604800000 where 1 was asked for"}},
+			[]string{"retention.bytes=-1, but 2 was asked for", "retention.ms=604800000, but 1 was asked for"}},
 	} {
 		err := w.EnsureTopic(t.Context(), c.topic)
 		if !errors.Is(err, weir.ErrTopicDiffers) {

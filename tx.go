@@ -99,7 +99,7 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) (err erro
 		e := &events[i]
 		object, err := headersJSON(e.Headers, trace)
 		if err == nil && e.Key == nil && e.Value == nil {
-			err = &InvalidError{What: "event", Value: e.Topic, Why: "it has neither key nor value: a tombstone says that a key is gone"}
+			err = &InvalidError{What: "event", Value: e.Topic, Why: "it has neither key nor value: an event without a value is a tombstone, which needs a key"}
 		}
 		if err == nil && (i == 0 || e.Topic != events[i-1].Topic) {
 			err = eventlog.CheckTopicName(e.Topic)
@@ -137,7 +137,7 @@ func (l *Log) choose(ctx context.Context, e *Event) (int32, error) {
 	number := l.opts.Partitioner(e, n)
 	if number < 0 || int(number) >= n {
 		return 0, &InvalidError{What: "partition", Value: strconv.Itoa(int(number)),
-			Why: fmt.Sprintf("the partitioner answered it, and topic %q has %d, numbered from 0", e.Topic, n)}
+			Why: fmt.Sprintf("the partitioner returned it, and topic %q has %d partitions, numbered from 0", e.Topic, n)}
 	}
 	return number, nil
 }
@@ -150,7 +150,7 @@ func headersJSON(headers, trace []Header) (string, error) {
 	object := make(map[string]*string, len(headers)+len(trace))
 	for _, h := range headers {
 		if _, twice := object[h.Key]; twice {
-			return "", &InvalidError{What: "header", Value: h.Key, Why: "it comes twice, which an event published in a transaction cannot have"}
+			return "", &InvalidError{What: "header", Value: h.Key, Why: "an event that is published in a transaction cannot have two headers with one name"}
 		}
 		if err := errors.Join(checkText("header key", h.Key), checkText("header "+h.Key, string(h.Value))); err != nil {
 			return "", err
@@ -176,7 +176,7 @@ func headersJSON(headers, trace []Header) (string, error) {
 // checkText checks that PostgreSQL accepts a text.
 func checkText(what, text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		return &InvalidError{What: what, Value: fmt.Sprintf("%.64q", text), Why: "it is not text, which is all that an event published in a transaction can have there: encode it"}
+		return &InvalidError{What: what, Value: fmt.Sprintf("%.64q", text), Why: "in a transaction it must be UTF-8 text without zero bytes: encode it, in Base64 for example"}
 	}
 	return nil
 }
@@ -212,11 +212,11 @@ func explain(err error) error {
 	}
 	switch state.SQLState() {
 	case "WE001":
-		return fmt.Errorf("%w: create it first: EnsureTopic, or weir topic create (%w)", ErrUnknownTopic, err)
+		return fmt.Errorf("%w: create it with EnsureTopic or weir topic create (%w)", ErrUnknownTopic, err)
 	case "WE008":
 		return fmt.Errorf("%w (%w)", ErrClaimLost, err)
 	case "WE007":
-		return fmt.Errorf("%w: create it first: EnsureQueue, or weir queue create (%w)", ErrUnknownQueue, err)
+		return fmt.Errorf("%w: create it with EnsureQueue or weir queue create (%w)", ErrUnknownQueue, err)
 	case "WE003":
 		return fmt.Errorf("%w (%w)", ErrTooLarge, err)
 	case "WE004":
@@ -294,7 +294,7 @@ func (p *partition) beginTx(ctx context.Context) (from any, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.seen != p.seeks {
-		return nil, fmt.Errorf("%w: Seek went elsewhere", ErrNotAssigned)
+		return nil, fmt.Errorf("%w: Seek moved the consumer to another offset", ErrNotAssigned)
 	}
 	if p.inTx > 0 {
 		return nil, nil
@@ -303,8 +303,8 @@ func (p *partition) beginTx(ctx context.Context) (from any, err error) {
 }
 
 // errBehind: an earlier transaction that should have raised the group's offset was rolled back, and this transaction came before prove noticed that.
-var errBehind = errors.New("the group was behind, as an earlier transaction of this handler was rolled back, and is not any more: " +
-	"roll this one back as well and return this error, and the event comes again at once")
+var errBehind = errors.New("the group's offset was too low, because an earlier transaction of this handler was rolled back; it is correct now: " +
+	"roll this transaction back too and return this error; then the event is delivered again immediately")
 
 // catchUp finds out why a commit was refused. Either another consumer committed first, or the group's offset is below what this consumer
 // has handled: then it commits the handled offset, if the partition is still ours.
@@ -380,7 +380,7 @@ func (p *partition) reconcile(ctx, wait context.Context) bool {
 	at, err := p.c.positions(ctx, p)
 	switch {
 	case err != nil:
-		p.c.logger.Warn("the group's position cannot be read; trying again", p.attrs("err", err)...)
+		p.c.logger.Warn("the group's offset cannot be read; trying again", p.attrs("err", err)...)
 		sleep(wait, readPause)
 		return true
 	case at[0] > handled:

@@ -121,11 +121,11 @@ func (l *Log) Work(ctx context.Context, opts WorkOptions) (*Worker, error) {
 	opts.Concurrency = cmp.Or(opts.Concurrency, workersDefault)
 	switch {
 	case opts.Queue == "":
-		return nil, errors.New("work: the options name no Queue")
+		return nil, errors.New("work: the options have no Queue")
 	case opts.Handler == nil:
 		return nil, fmt.Errorf("work queue %q: the options have no Handler", opts.Queue)
 	case opts.Concurrency < 1 || opts.Concurrency > workersMax:
-		return nil, fmt.Errorf("work queue %q: Concurrency is %d: 1 to %d are allowed", opts.Queue, opts.Concurrency, workersMax)
+		return nil, fmt.Errorf("work queue %q: Concurrency is %d: it must be 1 to %d", opts.Queue, opts.Concurrency, workersMax)
 	case opts.Timeout < 0:
 		return nil, fmt.Errorf("work queue %q: Timeout is %v: it must not be negative; 0 is no limit", opts.Queue, opts.Timeout)
 	}
@@ -182,7 +182,7 @@ func (w *Worker) Close(ctx context.Context) error {
 	case <-w.ended:
 		return nil
 	case <-rest.Done():
-		return fmt.Errorf("close the worker of queue %q: a handler did not return: %w", w.opts.Queue, context.Cause(ctx))
+		return fmt.Errorf("close the worker of queue %q: a handler has not returned: %w", w.opts.Queue, context.Cause(ctx))
 	}
 }
 

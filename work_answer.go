@@ -71,7 +71,7 @@ func (w *Worker) answer(j *job, failed error) {
 				continue
 			}
 		}
-		w.log.logger.Warn("a message was handled, and its queue could not be told: it may come again", "queue", w.opts.Queue, "message", j.id.String(), "failed", failed, "err", err)
+		w.log.logger.Warn("a message was handled, but that could not be written to its queue: the message may come again", "queue", w.opts.Queue, "message", j.id.String(), "failed", failed, "err", err)
 		return
 	}
 }

@@ -50,7 +50,7 @@ func (b *bench) store(kind string) (address string, closeStore func(), err error
 		}
 		return server.Admin(), func() { _ = server.Close() }, nil
 	}
-	return "", nil, fmt.Errorf("no store %q: there are memory, sqlite and postgres", kind)
+	return "", nil, fmt.Errorf("unknown store %q: it must be memory, sqlite or postgres", kind)
 }
 
 // database makes a database on the given server, and drops it at the end.

@@ -102,7 +102,7 @@ func caughtUp(ctx context.Context, w *broker, topic string, groups int, delivere
 	}
 	for late := time.Now().Add(time.Minute); delivered.Load() != held*int64(groups); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(late) {
-			return fmt.Errorf("the topic holds %d records, and %d groups have been given %d after a minute", held, groups, delivered.Load())
+			return fmt.Errorf("the topic has %d records, but %d groups have received %d after a minute", held, groups, delivered.Load())
 		}
 	}
 	return nil

@@ -130,7 +130,7 @@ func (p *poster) post() error {
 		}
 	}
 	if length < 0 {
-		return errors.New("the answer has no Content-Length, and this client knows nothing else")
+		return errors.New("the answer has no Content-Length, which this client needs")
 	}
 	if status == "200" {
 		_, err = p.answer.Discard(length)

@@ -142,7 +142,7 @@ func (l *ledger) await(ctx context.Context, sent *sender) error {
 			return nil
 		}
 		if time.Now().After(late) {
-			return fmt.Errorf("%d events were acknowledged, and after five minutes %d are delivered", sent.total.Load(), delivered)
+			return fmt.Errorf("%d events were acknowledged, but only %d were delivered after five minutes", sent.total.Load(), delivered)
 		}
 	}
 	return ctx.Err()

@@ -34,20 +34,20 @@ type job struct {
 var jobs = []job{
 	{"kafka", "Kafka's perf tools against Apache Kafka, then against weir: throughput, ratios, processor time, memory", true, runKafka},
 	{"latency", "1,000 single-record requests a second: latency of produce, and from end to end", true, runLatency},
-	{"idle", "memory, processor and store queries of a broker that nobody uses", true, runIdle},
+	{"idle", "memory, processor and store queries of an idle broker", true, runIdle},
 	{"length", "start-up time and cost of a fetch with a long log", true, runLength},
 	{"library", "one event per call from 50 callers through the Go library, and from end to end at half that rate", true, runLibrary},
 	{"http", "one event per request from 500 connections, over HTTP", true, runHTTP},
-	{"sql", "weir.publish() against a bare insert, with and without notifications, and from commit to delivery; PostgreSQL", true, runSQL},
-	{"mover", "a backlog carried from the inbox into the log, and lag behind a steady publisher; PostgreSQL", true, runMover},
+	{"sql", "weir.publish() compared with a plain insert, with and without notifications, and time from commit to delivery; PostgreSQL", true, runSQL},
+	{"mover", "a backlog moved from the inbox into the log, and the lag behind a steady publisher; PostgreSQL", true, runMover},
 	{"queue", "ten writers and fifteen workers, 1 KiB a message: weir's queue, the article's, and River, on PostgreSQL; weir's on the other stores", true, runQueue},
-	{"mail", "20,000 messages scheduled in one go and handled by 32 workers: weir's, and the e-mail service's on LISTEN and NOTIFY; PostgreSQL", true, runMail},
-	{"delayed", "-rows messages that are due over an hour: memory, and how late each comes in the first -length of it", false, runDelayed},
+	{"mail", "20,000 messages scheduled and handled by 32 workers: with weir, and with the e-mail service on LISTEN and NOTIFY; PostgreSQL", true, runMail},
+	{"delayed", "-rows messages due over one hour: memory, and how late messages come in the first -length of the hour", false, runDelayed},
 	{"snapshot", "the part queue's load while a foreign transaction keeps a snapshot for -minutes; PostgreSQL", false, runSnapshot},
 	{"streams", "appends to one stream and to 10,000, at an expected version: weir's, and two event stores on PostgreSQL", true, runStreams},
 	{"projection", "from an append's answer to the projected row, at 5,000 appends a second", true, runProjection},
-	{"streams-long", "-rows events in the log: appends and projection beside an empty log, reads, a replay, bytes on disk", false, runStreamsLong},
-	{"fanout", "what groups at the tail cost the database; PostgreSQL", true, runFanout},
+	{"streams-long", "-rows events in the log: appends and projection compared with an empty log, reads, a replay, bytes on disk", false, runStreamsLong},
+	{"fanout", "load that groups at the end of the log put on the database; PostgreSQL", true, runFanout},
 	{"retention", "20 minutes of steady load on PostgreSQL with two minutes of retention", false, runRetention},
 }
 
@@ -77,11 +77,11 @@ func main() {
 	flag.IntVar(&b.runs, "runs", 3, "runs of each throughput measurement; the median counts")
 	flag.StringVar(&b.postgres, "postgres", "", "URL of a PostgreSQL server to measure on, with a database of its own; default: one started for it, with default settings")
 	flag.StringVar(&b.perf, "perf", "../shared/tools/kafka-perf/kafka-perf", "program that runs Apache Kafka and its tools")
-	flag.StringVar(&b.against, "against", "", "another weir binary that the part kafka measures in turn with this one, to compare two versions")
+	flag.StringVar(&b.against, "against", "", "another weir binary, to compare versions: the part kafka measures both, in turns")
 	flag.IntVar(&b.load.minutes, "minutes", 20, "length of the retention run, and of the snapshot")
 	flag.StringVar(&b.load.foreign, "foreign", "without,with", "retention runs: without a foreign transaction, with one, or both")
 	flag.DurationVar(&b.load.length, "length", 20*time.Second, "length of each measurement of the doors: library, http, sql, mover, queue, delayed, streams, projection, streams-long, fanout")
-	flag.IntVar(&b.load.rows, "rows", 1_000_000, "backlog that the mover is given, in rows; messages of the part delayed, events of streams-long")
+	flag.IntVar(&b.load.rows, "rows", 1_000_000, "rows of the mover's backlog; messages of the part delayed; events of streams-long")
 	flag.IntVar(&b.load.gib, "gib", 10, "size of the long log, in GiB")
 	flag.Usage = usage
 	flag.Parse()

@@ -54,7 +54,7 @@ func (b *bench) backlog(ctx context.Context) error {
 			return err
 		}
 		if n > int64(b.load.rows) {
-			return fmt.Errorf("%d rows were published, and the log holds %d", b.load.rows, n)
+			return fmt.Errorf("%d rows were published, but the log has %d", b.load.rows, n)
 		}
 		if n == int64(b.load.rows) {
 			took := w.started + time.Since(begin)
@@ -129,7 +129,7 @@ func (b *bench) keepUp(ctx context.Context) error {
 	}
 	third := max(1, len(lag)/3)
 	if len(lag) == 0 {
-		return errors.New("it was too short to look at the lag: give it some seconds")
+		return errors.New("the run was too short to measure the lag: set -length to a few seconds or more")
 	}
 	fmt.Printf("\n%d events a second wanted, in transactions of %d, for %v. Lag: events committed, and not in the log yet.\n\n", rate, together, 3*b.load.length)
 	fmt.Println("| published/s | lag, first third | last third | most | stored as committed |")

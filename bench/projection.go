@@ -66,7 +66,7 @@ func upToDate(ctx context.Context, log *weir.Log, name string) error {
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("projection %s lacks %d events after 20 minutes", name, info.Run.Lag)
+			return fmt.Errorf("projection %s is behind by %d events after 20 minutes", name, info.Run.Lag)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (b *bench) publishCost(ctx context.Context, w *broker) error {
 			}
 		}
 	}
-	fmt.Printf("%d connections, one event a transaction, as many as they can; medians of %d runs that took turns. The mover runs beside it.\n\n", sessions, b.runs)
+	fmt.Printf("%d connections, one event a transaction, as many as they can; medians of %d runs that took turns. The mover runs at the same time.\n\n", sessions, b.runs)
 	fmt.Println("| | transactions/s | ratio |")
 	fmt.Println("| --- | --- | --- |")
 	fmt.Printf("| bare insert into a table with the same columns | %.0f | 1 |\n", median(bare))
@@ -76,7 +76,7 @@ func (b *bench) publishCost(ctx context.Context, w *broker) error {
 // notifyCost takes turns: weir.publish() as it is, and the same without any notification.
 func (b *bench) notifyCost(ctx context.Context, w *broker) error {
 	const rate = 5000
-	fmt.Printf("%d connections that want %d transactions a second together; medians of %d runs that took turns. The mover runs beside it.\n\n", sessions, rate, b.runs)
+	fmt.Printf("%d connections that want %d transactions a second together; medians of %d runs that took turns. The mover runs at the same time.\n\n", sessions, rate, b.runs)
 	fmt.Println("| wake-up | | transactions/s | commit p50 | p99 | loss |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- |")
 	return b.eachWay(ctx, w, func(way string) error { return b.notifyLoss(ctx, w, way, rate) })

@@ -159,7 +159,7 @@ func checkLengths(ctx context.Context, a appender, want map[string]int64, append
 		sum += length
 		reading.Go(func() error {
 			if n, err := a.Length(ctx, name); err != nil || n != length {
-				return fmt.Errorf("%s has %d events (%v), and %d were appended", name, n, err, length)
+				return fmt.Errorf("%s has %d events (%v), but %d were appended", name, n, err, length)
 			}
 			return nil
 		})
@@ -168,7 +168,7 @@ func checkLengths(ctx context.Context, a appender, want map[string]int64, append
 		return err
 	}
 	if sum != appended {
-		return fmt.Errorf("the streams have %d events, and %d were appended", sum, appended)
+		return fmt.Errorf("the streams have %d events, but %d were appended", sum, appended)
 	}
 	return nil
 }

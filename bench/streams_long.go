@@ -77,7 +77,7 @@ func (b *bench) streamsLong(ctx context.Context, kind string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("- projection (store, appends/s, append p50 and p99, projected p50, p99, longest), which first handles all that is there: %s\n", line)
+	fmt.Printf("- projection (store, appends/s, append p50 and p99, projected p50, p99, longest), which first handles all existing events: %s\n", line)
 	for _, read := range []struct {
 		what string
 		of   func() (string, weir.StreamRange)

@@ -53,7 +53,7 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 	t.trace = a.cfg.Tracer.Inject(ctx)
 	t.size = min(t.cost(), a.cfg.QueueBytes)
 	if err := a.queueBudget.Acquire(ctx, t.size); err != nil {
-		t.resolve(Outcome{}, fmt.Errorf("append: %w: the queue is full, with %d bytes waiting for the store (%w)", ErrUnavailable, a.cfg.QueueBytes, err))
+		t.resolve(Outcome{}, fmt.Errorf("append: %w: gave up while the queue of entries for the store was full; the limit is %d bytes (%w)", ErrUnavailable, a.cfg.QueueBytes, err))
 		return t
 	}
 	a.mu.Lock()
@@ -477,7 +477,7 @@ func (a *appender) refuseAll() {
 	a.queue = nil
 	a.mu.Unlock()
 	for _, t := range queue {
-		a.refuse(t, fmt.Errorf("append: %w: stopped before the entry was sent: the store did not answer within %v", ErrClosed, a.cfg.DrainTimeout))
+		a.refuse(t, fmt.Errorf("append: %w: the log stopped before the entry was sent, because the store did not answer within %v", ErrClosed, a.cfg.DrainTimeout))
 	}
 }
 

@@ -21,14 +21,14 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
-	where, on := fmt.Sprintf("partition %d of the store", e.Partition), "read from a higher offset"
+	where, on := fmt.Sprintf("partition %d of the store", e.Partition), "continue at a higher offset"
 	if e.Topic != "" {
 		where = fmt.Sprintf("topic %q, partition %d (%d of the store)", e.Topic, e.Number, e.Partition)
 	}
 	if e.Next > 0 {
-		on = fmt.Sprintf("read from offset %d on", e.Next)
+		on = fmt.Sprintf("continue at offset %d", e.Next)
 	}
-	return fmt.Sprintf("%s: the batch at offset %d is damaged in the store: %v. Run weir doctor, and restore a backup; or give these events up: %s",
+	return fmt.Sprintf("%s: the batch at offset %d is damaged in the store: %v. Run weir doctor and restore a backup. To read on without these events, %s",
 		where, e.From, e.Err, on)
 }
 
@@ -52,7 +52,7 @@ func (l *Log) examine(spans []Span, slices []Slice) {
 		case slice.Err != nil:
 			damaged, _ = errors.AsType[*DamagedError](slice.Err) // the store found it
 		case n == 0 && wants && first:
-			damaged = &DamagedError{Partition: s.Partition, From: s.From, Err: fmt.Errorf("it is missing, and the partition holds [%d, %d)", slice.Bounds.First, slice.Bounds.Next)}
+			damaged = &DamagedError{Partition: s.Partition, From: s.From, Err: fmt.Errorf("it is missing, though the partition holds the offsets [%d, %d)", slice.Bounds.First, slice.Bounds.Next)}
 			slice.Err = damaged
 		case n > 0:
 			damaged = cutAtDamage(s.From, slice)
@@ -88,11 +88,11 @@ func check(at Offset, b Placed, inside bool) *DamagedError {
 	case b.Base > at: // the batches between are missing
 		return &DamagedError{Partition: b.Partition, From: at, Next: b.Base, Err: fmt.Errorf("it is missing: the next batch begins at %d", b.Base)}
 	case b.Base < at && !inside, end <= at:
-		return &DamagedError{Partition: b.Partition, From: at, Err: fmt.Errorf("it is missing: the batch of [%d, %d) came instead", b.Base, end)}
+		return &DamagedError{Partition: b.Partition, From: at, Err: fmt.Errorf("it is missing: the store returned the batch with the offsets [%d, %d) instead", b.Base, end)}
 	}
 	h, err := batch.Check(b.Bytes)
 	if err == nil && h.Records != b.Records {
-		err = fmt.Errorf("%w: it counts %d records, and the store %d", batch.ErrCorrupt, h.Records, b.Records)
+		err = fmt.Errorf("%w: its header says %d records, but the store says %d", batch.ErrCorrupt, h.Records, b.Records)
 	}
 	if err != nil {
 		return &DamagedError{Partition: b.Partition, From: max(b.Base, at), Next: end, Raw: b.Bytes, Err: err}

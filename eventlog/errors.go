@@ -18,11 +18,11 @@ var (
 	ErrNoSpace = fmt.Errorf("%w: no space", ErrUnavailable)
 	// ErrRewound: the store may have been rewound. It is in another incarnation than Moved returned last, and certainly
 	// nothing happened.
-	ErrRewound = fmt.Errorf("%w: it may have been rewound, and its state must be read again", ErrUnavailable)
+	ErrRewound = fmt.Errorf("%w: it may have been rewound; its state is read again", ErrUnavailable)
 	// ErrUnsure: the change was sent to the store and the answer was lost. It may have happened.
-	ErrUnsure = errors.New("outcome unknown: sent to the store, and the answer was lost")
+	ErrUnsure = errors.New("outcome unknown: the change was sent to the store, but the answer was lost")
 	// ErrCrowded: other answers, to slow readers, take the memory for answers. Nothing was read; trying again may work.
-	ErrCrowded = errors.New("no memory for an answer: others are slow to take theirs")
+	ErrCrowded = errors.New("no memory for the answer: other clients are slow to read theirs")
 	// ErrClosed: the log is stopping and accepts nothing new.
 	ErrClosed = errors.New("log closed")
 

@@ -196,7 +196,7 @@ func (l *Log) gather(ctx context.Context, w Want) (a answer, enough bool, err er
 			return a, true, nil
 		case err != nil:
 			w.Claim.Shrink(held())
-			return answer{}, false, fmt.Errorf("%w: waited for %d bytes of memory for the answer (%w)", ErrCrowded, lacks, err)
+			return answer{}, false, fmt.Errorf("%w: gave up while it waited for %d bytes of memory (%w)", ErrCrowded, lacks, err)
 		}
 		most = int(lacks)
 	}

@@ -63,7 +63,7 @@ func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err er
 			return false, Outcome{}, nil
 		}
 	case putsTwice(t.entry) != "":
-		return true, Outcome{}, fmt.Errorf("append: key %q is put twice by one entry, which nobody may; nothing happened", putsTwice(t.entry))
+		return true, Outcome{}, fmt.Errorf("append: the entry puts key %q twice: an entry may put a key only once. Nothing happened", putsTwice(t.entry))
 	case f.clashes(t.entry), len(t.entry.Forgets) > 0 && len(f.pending) > 0:
 		return false, Outcome{}, nil
 	default:

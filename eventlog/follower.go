@@ -63,7 +63,7 @@ func (l *Log) wakes(ctx context.Context) <-chan struct{} {
 	}
 	woken, err := waker.Wake(ctx)
 	if err != nil && !errors.Is(err, context.Canceled) {
-		l.cfg.Logger.Warn("no wake-ups from the store; polling alone", "every", l.cfg.Poll, "err", err)
+		l.cfg.Logger.Warn("no wake-ups from the store; only polling finds new records", "every", l.cfg.Poll, "err", err)
 	}
 	return woken
 }

@@ -128,7 +128,7 @@ func parseEpochs(kv KeyValue) (*epochRecord, error) {
 		return nil, fmt.Errorf("key %s holds %.100q: %w", kv.Key, kv.Value, err)
 	}
 	if len(r.Epochs) == 0 || Version(r.newest())+1 != r.version {
-		return nil, fmt.Errorf("key %s at version %d holds %.100q: expected epochs, the newest below the version", kv.Key, kv.Version, kv.Value)
+		return nil, fmt.Errorf("key %s at version %d holds %.100q: expected epochs, with the newest below the version", kv.Key, kv.Version, kv.Value)
 	}
 	return r, nil
 }
@@ -212,7 +212,7 @@ func (g *gate) isShut() bool {
 // suspect returns the error for bounds below those seen before, and asks the follower to find out why.
 func (l *Log) suspect(p Partition, was, is Offset) error {
 	l.suspectRewind()
-	return fmt.Errorf("%w: partition %d ended at %d before and at %d now; checking whether the store was rewound", ErrUnavailable, p, was, is)
+	return fmt.Errorf("%w: partition %d ended at offset %d before and ends at %d now; checking whether the store was rewound", ErrUnavailable, p, was, is)
 }
 
 func (l *Log) suspectRewind() {
@@ -290,7 +290,7 @@ func (l *Log) enter(ctx context.Context) error {
 		next := record.raised(mark.Incarnation.Store, epochs, bounds, time.Now())
 		value, err := json.Marshal(next)
 		if err != nil {
-			panic(fmt.Sprintf("epochs do not become JSON: %v", err))
+			panic(fmt.Sprintf("cannot encode epochs as JSON: %v", err))
 		}
 		out, err := l.store.Commit(ctx, []Entry{{
 			Checks: []Check{{Key: EpochKey, Version: record.version}},
@@ -302,7 +302,7 @@ func (l *Log) enter(ctx context.Context) error {
 		switch {
 		case err == nil:
 			if record.version > 0 {
-				l.cfg.Logger.Warn("the store may have lost what it acknowledged last: it was restarted, restored, or another server took over; a new leader epoch begins",
+				l.cfg.Logger.Warn("the store may have lost its last acknowledged records: it was restarted or restored, or another server took over; a new leader epoch begins",
 					"epoch", next.newest(), "store", mark.Incarnation.Store, "before", record.Store, "lost", rewound)
 			}
 		case errors.Is(err, ErrStale), errors.Is(err, ErrRewound), errors.Is(err, ErrUnsure):
@@ -317,7 +317,7 @@ func (l *Log) enter(ctx context.Context) error {
 				if err := l.resetForIncarnation(ctx, before, bounds, mark, record); err != nil {
 					return fmt.Errorf("enter the store's incarnation: %w", err)
 				}
-				l.cfg.Logger.Warn("nothing can be written to the store yet: a leader epoch must begin first, and that failed; trying on", "err", err)
+				l.cfg.Logger.Warn("nothing can be written to the store yet: a new leader epoch must begin first, and that failed; trying again", "err", err)
 			} else {
 				l.gate.entered() // no epoch has begun since, so nothing was appended in an epoch that the log does not know
 			}

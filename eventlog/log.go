@@ -146,15 +146,15 @@ const publishMax = 16 << 20
 // checkLoose reports why records cannot be sealed.
 func checkLoose(records []batch.Record) error {
 	if len(records) == 0 {
-		return errors.New("there are none")
+		return errors.New("at least 1 record is needed")
 	}
 	if size := looseSize(records); size > publishMax {
-		return fmt.Errorf("%w: they have about %d bytes, and the limit is %d", ErrTooLarge, size, publishMax)
+		return fmt.Errorf("%w: they have about %d bytes, the limit is %d", ErrTooLarge, size, publishMax)
 	}
 	for i, r := range records {
 		if r.Timestamp < batch.NoTimestamp || r.Timestamp > batch.MaxTimestamp {
 			return &InvalidError{What: "timestamp", Value: strconv.FormatInt(r.Timestamp, 10),
-				Why: fmt.Sprintf("the lowest is %d, for unknown, and the highest %d, the end of the year 9999; it is that of record %d", batch.NoTimestamp, batch.MaxTimestamp, i)}
+				Why: fmt.Sprintf("%d (unknown) to %d (the end of the year 9999) are allowed; this is the timestamp of record %d", batch.NoTimestamp, batch.MaxTimestamp, i)}
 		}
 	}
 	return nil
@@ -163,7 +163,7 @@ func checkLoose(records []batch.Record) error {
 // CheckDecoded refuses a record that no reader would decode, because it has too many headers.
 func CheckDecoded(r *batch.Record) error {
 	if n := r.DecodedSize(); n > batch.DecodedMax {
-		return fmt.Errorf("%w: a record of %d headers takes %d bytes of memory beside its own, and the limit is %d: send fewer headers", ErrTooLarge, len(r.Headers), n, batch.DecodedMax)
+		return fmt.Errorf("%w: a record with %d headers takes %d bytes of memory besides its data, the limit is %d: send fewer headers", ErrTooLarge, len(r.Headers), n, batch.DecodedMax)
 	}
 	return nil
 }

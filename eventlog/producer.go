@@ -138,19 +138,19 @@ func (s *producerState) refuses(h batch.Header, p Partition) error {
 	first, fresh := h.BaseSequence, len(s.batches) == 0
 	switch {
 	case fresh && first != 0:
-		return fmt.Errorf("%w: producer %d sends sequence %d to partition %d, where nothing of it is known (it was silent too long, or its topic is new); it must begin a new epoch",
+		return fmt.Errorf("%w: producer %d sent sequence number %d to partition %d, which has no state of this producer (the producer was silent for too long, or the topic is new); it must begin a new epoch",
 			ErrUnknownProducer, h.ProducerID, first, p)
 	case fresh:
 		return nil
 	case h.ProducerEpoch < s.epoch:
-		return fmt.Errorf("%w: producer %d sends epoch %d to partition %d after epoch %d", ErrFenced, h.ProducerID, h.ProducerEpoch, p, s.epoch)
+		return fmt.Errorf("%w: producer %d sent epoch %d to partition %d, which has seen its epoch %d", ErrFenced, h.ProducerID, h.ProducerEpoch, p, s.epoch)
 	}
 	want := int32(0) // what a new epoch begins with
 	if h.ProducerEpoch == s.epoch {
 		want = addSequence(s.batches[len(s.batches)-1].last, 1)
 	}
 	if first != want {
-		return fmt.Errorf("%w: producer %d sends sequence %d of epoch %d to partition %d, expected %d", ErrOutOfOrder, h.ProducerID, first, h.ProducerEpoch, p, want)
+		return fmt.Errorf("%w: producer %d sent sequence number %d of epoch %d to partition %d, expected %d", ErrOutOfOrder, h.ProducerID, first, h.ProducerEpoch, p, want)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (l *Log) retain(ctx context.Context) error {
 				}
 				seen[p] = now
 				if err := l.keep(ctx, t, p, now); err != nil && ctx.Err() == nil {
-					l.cfg.Logger.Warn("retention check failed; it is tried again", "topic", t.Name, "partition", p, "err", err)
+					l.cfg.Logger.Warn("retention check failed; trying again later", "topic", t.Name, "partition", p, "err", err)
 				}
 			}
 		}
@@ -58,7 +58,7 @@ func (l *Log) retain(ctx context.Context) error {
 		if now.Sub(swept) >= sweepEvery {
 			swept = now
 			if err := l.sweep(ctx); err != nil && ctx.Err() == nil {
-				l.cfg.Logger.Warn("sweep failed; it is tried again", "every", sweepEvery, "err", err)
+				l.cfg.Logger.Warn("sweep failed; trying again later", "every", sweepEvery, "err", err)
 			}
 		}
 	}

@@ -66,7 +66,7 @@ func (s sealing) seal(p Partition, records []batch.Record) (Batch, error) {
 	}
 	h, err := batch.Parse(raw)
 	if err != nil {
-		panic(fmt.Sprintf("sealed a batch that does not parse: %v", err))
+		panic(fmt.Sprintf("sealed a batch that cannot be parsed: %v", err))
 	}
 	return Batch{Partition: p, Records: h.Records, MaxTime: Timestamp(h.MaxTimestamp), Bytes: raw}, nil
 }

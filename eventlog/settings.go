@@ -45,41 +45,41 @@ func (e *InvalidError) Error() string {
 
 // Settings are all settings of topics. Names, defaults and ranges are those of Apache Kafka 4.2 (TopicConfig).
 var Settings = []Setting{
-	{"cleanup.policy", "delete", SettingList, "What becomes of old records: delete removes them after retention.ms or beyond retention.bytes.", oneOf("delete")},
-	{"compression.type", "producer", SettingString, "How batches are kept: as the producer compressed them (producer), or compressed anew with the codec named here.",
+	{"cleanup.policy", "delete", SettingList, "What happens to old records: delete removes them after retention.ms or beyond retention.bytes.", oneOf("delete")},
+	{"compression.type", "producer", SettingString, "How batches are stored: as the producer compressed them (producer), or recompressed with the codec named here.",
 		oneOf("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")},
-	{"max.message.bytes", "1048588", SettingInt, "Largest record batch, in bytes: as it is sent, and as it is stored where compression.type changes it.", within(0, math.MaxInt32)},
-	{"message.timestamp.type", "CreateTime", SettingString, "Whether a record's timestamp is its producer's (CreateTime) or that of its append (LogAppendTime).", oneOf("CreateTime", "LogAppendTime")},
-	{"retention.bytes", "-1", SettingLong, "How many bytes a partition keeps, at least, before its oldest batches go; -1 for no bound.", within(-1, math.MaxInt64)},
-	{"retention.ms", "604800000", SettingLong, "How long records are kept, in milliseconds; -1 for ever.", within(-1, math.MaxInt64)},
+	{"max.message.bytes", "1048588", SettingInt, "Largest record batch, in bytes: as sent, and as stored if compression.type changes it.", within(0, math.MaxInt32)},
+	{"message.timestamp.type", "CreateTime", SettingString, "Whether a record has the timestamp of its producer (CreateTime) or of its append (LogAppendTime).", oneOf("CreateTime", "LogAppendTime")},
+	{"retention.bytes", "-1", SettingLong, "How many bytes a partition keeps at least; older batches are deleted. -1: no limit.", within(-1, math.MaxInt64)},
+	{"retention.ms", "604800000", SettingLong, "How long records are kept, in milliseconds. -1: forever.", within(-1, math.MaxInt64)},
 
 	// Tools set these for Kafka's own files and replicas. A value is accepted if weir does what it asks, or if it
 	// asks nothing.
-	{"compression.gzip.level", "-1", SettingInt, idle + "batches are compressed anew at one level.", within(-1, 9)},
-	{"compression.lz4.level", "9", SettingInt, idle + "batches are compressed anew at one level.", within(1, 17)},
-	{"compression.zstd.level", "3", SettingInt, idle + "batches are compressed anew at one level.", within(-131072, 22)},
+	{"compression.gzip.level", "-1", SettingInt, idle + "weir recompresses batches at one fixed level.", within(-1, 9)},
+	{"compression.lz4.level", "9", SettingInt, idle + "weir recompresses batches at one fixed level.", within(1, 17)},
+	{"compression.zstd.level", "3", SettingInt, idle + "weir recompresses batches at one fixed level.", within(-131072, 22)},
 	{"delete.retention.ms", "86400000", SettingLong, idle + "no topic is compacted.", within(0, math.MaxInt64)},
-	{"file.delete.delay.ms", "60000", SettingLong, idle + "the store deletes in its own time.", within(0, math.MaxInt64)},
+	{"file.delete.delay.ms", "60000", SettingLong, idle + "the store decides when it deletes.", within(0, math.MaxInt64)},
 	{"flush.messages", "9223372036854775807", SettingLong, idle + "every record is on disk before it is acknowledged.", within(1, math.MaxInt64)},
 	{"flush.ms", "9223372036854775807", SettingLong, idle + "every record is on disk before it is acknowledged.", within(0, math.MaxInt64)},
 	{"index.interval.bytes", "4096", SettingInt, idle + "the store keeps its own index.", within(0, math.MaxInt32)},
-	{"follower.replication.throttled.replicas", "", SettingList, idle + "there are no replicas to copy to.", anything},
-	{"leader.replication.throttled.replicas", "", SettingList, idle + "there are no replicas to copy to.", anything},
+	{"follower.replication.throttled.replicas", "", SettingList, idle + "weir copies to no replicas.", anything},
+	{"leader.replication.throttled.replicas", "", SettingList, idle + "weir copies to no replicas.", anything},
 	{"local.retention.bytes", "-2", SettingLong, idle + "there is no remote storage.", within(-2, math.MaxInt64)},
 	{"local.retention.ms", "-2", SettingLong, idle + "there is no remote storage.", within(-2, math.MaxInt64)},
 	{"max.compaction.lag.ms", "9223372036854775807", SettingLong, idle + "no topic is compacted.", within(1, math.MaxInt64)},
-	{"message.timestamp.after.max.ms", "9223372036854775807", SettingLong, idle + "any time up to the year 9999 is taken.", within(0, math.MaxInt64)},
-	{"message.timestamp.before.max.ms", "9223372036854775807", SettingLong, idle + "any time is taken.", within(0, math.MaxInt64)},
+	{"message.timestamp.after.max.ms", "9223372036854775807", SettingLong, idle + "any time up to the year 9999 is accepted.", within(0, math.MaxInt64)},
+	{"message.timestamp.before.max.ms", "9223372036854775807", SettingLong, idle + "any time is accepted.", within(0, math.MaxInt64)},
 	{"min.cleanable.dirty.ratio", "0.5", SettingDouble, idle + "no topic is compacted.", ratio},
 	{"min.compaction.lag.ms", "0", SettingLong, idle + "no topic is compacted.", within(0, math.MaxInt64)},
-	{"min.insync.replicas", "1", SettingInt, idle + "every record is in the store before it is acknowledged, and the store may have replicas.", within(1, math.MaxInt32)},
-	{"preallocate", "false", SettingBool, idle + "the store makes its own room.", oneOf("true", "false")},
+	{"min.insync.replicas", "1", SettingInt, idle + "every record is in the store before it is acknowledged; the store may have replicas.", within(1, math.MaxInt32)},
+	{"preallocate", "false", SettingBool, idle + "the store allocates its own space.", oneOf("true", "false")},
 	{"remote.storage.enable", "false", SettingBool, "Whether old records are moved to remote storage. There is none.", oneOf("false")},
-	{"segment.bytes", "1073741824", SettingInt, idle + "the store divides the log as it likes.", within(1<<20, math.MaxInt32)},
+	{"segment.bytes", "1073741824", SettingInt, idle + "the store divides the log into segments in its own way.", within(1<<20, math.MaxInt32)},
 	{"segment.index.bytes", "10485760", SettingInt, idle + "the store keeps its own index.", within(4, math.MaxInt32)},
-	{"segment.jitter.ms", "0", SettingLong, idle + "the store divides the log as it likes.", within(0, math.MaxInt64)},
-	{"segment.ms", "604800000", SettingLong, idle + "the store divides the log as it likes.", within(1, math.MaxInt64)},
-	{"unclean.leader.election.enable", "false", SettingBool, "Whether a replica that missed records may lead. None does here.", oneOf("false")},
+	{"segment.jitter.ms", "0", SettingLong, idle + "the store divides the log into segments in its own way.", within(0, math.MaxInt64)},
+	{"segment.ms", "604800000", SettingLong, idle + "the store divides the log into segments in its own way.", within(1, math.MaxInt64)},
+	{"unclean.leader.election.enable", "false", SettingBool, "Whether a replica that missed records may become the leader. In weir none does.", oneOf("false")},
 }
 
 // idle begins the description of a setting that is stored and listed but changes nothing.
@@ -110,7 +110,7 @@ func CheckConfig(config map[string]string) error {
 	for name, value := range config {
 		s, ok := FindSetting(name)
 		if !ok {
-			return &InvalidError{What: "setting", Value: shorten(name), Why: "no topic has such a setting; `weir topic describe --all` lists those that there are"}
+			return &InvalidError{What: "setting", Value: shorten(name), Why: "topics have no such setting; `weir topic describe --all` lists the settings"}
 		}
 		if err := CheckSettingLength(name, value); err != nil {
 			return err
@@ -135,7 +135,7 @@ func anything(string) error { return nil }
 
 func ratio(v string) error {
 	if f, err := strconv.ParseFloat(v, 64); err != nil || !(f >= 0 && f <= 1) {
-		return errors.New("a number from 0 to 1 is needed")
+		return errors.New("it must be a number from 0 to 1")
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func within(least, most int64) func(string) error {
 	return func(v string) error {
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil || n < least || n > most {
-			return fmt.Errorf("a whole number from %d to %d is needed", least, most)
+			return fmt.Errorf("it must be a whole number from %d to %d", least, most)
 		}
 		return nil
 	}
@@ -222,7 +222,7 @@ const reservedPrefix = "__weir_"
 // checkReserved refuses to create, change or delete a topic with a reserved name: __weir_later, for example, holds the delayed messages of all queues.
 func checkReserved(name string) error {
 	if strings.HasPrefix(name, reservedPrefix) {
-		return &InvalidError{What: "topic name", Value: shorten(name), Why: "names that begin with " + reservedPrefix + " are weir's own: clients may read such a topic, and neither create, change nor delete it"}
+		return &InvalidError{What: "topic name", Value: shorten(name), Why: "names that begin with " + reservedPrefix + " belong to weir: clients may read such a topic, but not create, change or delete it"}
 	}
 	return nil
 }

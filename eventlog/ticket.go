@@ -62,7 +62,7 @@ func (t *Ticket) Wait(ctx context.Context) (Outcome, error) {
 		case <-t.done:
 		}
 	}
-	return Outcome{}, fmt.Errorf("append: %w: gave up while it was on its way (%w)", ErrUnsure, context.Cause(ctx))
+	return Outcome{}, fmt.Errorf("append: %w: gave up while waiting for the store (%w)", ErrUnsure, context.Cause(ctx))
 }
 
 // finish builds the entry of a ticket of SubmitLate. It returns false if there is nothing to commit. A panic of build is this ticket's error:

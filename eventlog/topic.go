@@ -211,7 +211,7 @@ func (l *Log) TopicNow(ctx context.Context, name string) (Topic, error) {
 		return Topic{}, fmt.Errorf("look for topic %q: %w", name, err)
 	}
 	if kv.Version == 0 {
-		return Topic{}, fmt.Errorf("%w: %q: create it first: EnsureTopic, or weir topic create %s", ErrUnknownTopic, name, name)
+		return Topic{}, fmt.Errorf("%w: %q: create it with EnsureTopic or weir topic create %s", ErrUnknownTopic, name, name)
 	}
 	return parseTopic(kv)
 }
@@ -254,7 +254,7 @@ func (s TopicSpec) Check() error {
 
 func checkPartitions(n int) error {
 	if n < 1 || n > PartitionsMax {
-		return &InvalidError{What: "number of partitions", Value: strconv.Itoa(n), Why: fmt.Sprintf("a topic has 1 to %d", PartitionsMax)}
+		return &InvalidError{What: "number of partitions", Value: strconv.Itoa(n), Why: fmt.Sprintf("a topic has 1 to %d partitions", PartitionsMax)}
 	}
 	return nil
 }
@@ -310,7 +310,7 @@ func (t *Topic) grow(total int) error {
 	}
 	if total < len(t.Partitions) {
 		return &InvalidError{What: "number of partitions", Value: strconv.Itoa(total),
-			Why: fmt.Sprintf("topic %q has %d, and partitions can only be added", t.Name, len(t.Partitions))}
+			Why: fmt.Sprintf("topic %q has %d partitions, and that number can only be raised", t.Name, len(t.Partitions))}
 	}
 	t.Partitions = append(slices.Clone(t.Partitions), make([]Partition, total-len(t.Partitions))...)
 	return nil
@@ -401,7 +401,7 @@ func (l *Log) changeTopic(ctx context.Context, name string, id TopicID, decide f
 		}
 		return next, nil
 	}
-	return Topic{}, fmt.Errorf("change topic %q: %w: topics changed %d times meanwhile", name, ErrUnavailable, changesMax)
+	return Topic{}, fmt.Errorf("change topic %q: %w: other changes of topics came first, %d times", name, ErrUnavailable, changesMax)
 }
 
 // catalogChange returns the entry that replaces old by next.
@@ -463,7 +463,7 @@ type topicJSON struct {
 func (t Topic) json() []byte {
 	value, err := json.Marshal(topicJSON{ID: t.ID.String(), Partitions: t.Partitions, Config: t.Config, Writer: t.Writer})
 	if err != nil {
-		panic(fmt.Sprintf("topic %q does not become JSON: %v", t.Name, err))
+		panic(fmt.Sprintf("cannot encode topic %q as JSON: %v", t.Name, err))
 	}
 	return value
 }

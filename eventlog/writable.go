@@ -36,8 +36,8 @@ func (l *Log) checkWritable(ctx context.Context) {
 	}
 	switch {
 	case was == nil && refusal != nil:
-		l.cfg.Logger.Error("the store takes no records; reading and deleting go on, and publishing once it takes them again", "err", refusal)
+		l.cfg.Logger.Error("the store accepts no records; reading and deleting still work; publishing works again when the store accepts records again", "err", refusal)
 	case was != nil && refusal == nil:
-		l.cfg.Logger.Info("the store takes records again")
+		l.cfg.Logger.Info("the store accepts records again")
 	}
 }

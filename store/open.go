@@ -19,7 +19,7 @@ import (
 )
 
 // ErrAddress: a URL does not name a store.
-var ErrAddress = errors.New("not the URL of a store")
+var ErrAddress = errors.New("invalid URL of a store")
 
 // forms lists what Open accepts.
 const forms = "sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE or memory:"
@@ -71,7 +71,7 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	switch scheme {
 	case "memory":
 		return []doctor.Finding{{Name: "store", Value: "memory", Level: doctor.Bad,
-			Advice: "everything is forgotten when weir stops: use sqlite:PATH or postgres:// for what should last"}}, nil
+			Advice: "all data is lost when weir stops: to keep data, use sqlite:PATH or postgres://"}}, nil
 	case "sqlite":
 		path, err := sqlitePath(rest)
 		if err != nil {
@@ -121,14 +121,14 @@ func split(address string) (scheme, rest string) {
 func sqlitePath(rest string) (string, error) {
 	path := strings.TrimPrefix(rest, "//")
 	if path == "" {
-		return "", fmt.Errorf("%w: sqlite: names no file: want sqlite:PATH, such as sqlite:weir-data/weir.db", ErrAddress)
+		return "", fmt.Errorf("%w: it has no path: it must be sqlite:PATH, such as sqlite:weir-data/weir.db", ErrAddress)
 	}
 	return path, nil
 }
 
 func unknown(address string) error {
 	if scheme, _ := split(address); scheme != "" {
-		return fmt.Errorf("%w: %q is not known: want %s", ErrAddress, scheme+":", forms)
+		return fmt.Errorf("%w: %q is unknown: it must be %s", ErrAddress, scheme+":", forms)
 	}
-	return fmt.Errorf("%w: want %s", ErrAddress, forms)
+	return fmt.Errorf("%w: it must be %s", ErrAddress, forms)
 }

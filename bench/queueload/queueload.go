@@ -70,7 +70,7 @@ func (l Load) Run(ctx context.Context, q Queue) (Result, error) {
 	writers.Wait()
 	for late := time.Now().Add(time.Minute); ctx.Err() == nil && r.handled.Load() < r.enqueued.Load(); time.Sleep(time.Millisecond) {
 		if time.Now().After(late) {
-			stop(fmt.Errorf("%d messages were enqueued, and a minute later %d are handled", r.enqueued.Load(), r.handled.Load()))
+			stop(fmt.Errorf("%d messages were enqueued, but only %d were handled a minute later", r.enqueued.Load(), r.handled.Load()))
 		}
 	}
 	stopWork()

@@ -22,12 +22,12 @@ import (
 
 func main() {
 	var l queueload.Load
-	address := flag.String("postgres", "", "URL of a database of its own")
+	address := flag.String("postgres", "", "URL of a database that only this program uses")
 	flag.IntVar(&l.Writers, "writers", 10, "")
 	flag.IntVar(&l.Workers, "workers", 15, "")
 	flag.IntVar(&l.Batch, "batch", 1, "messages a call")
 	flag.IntVar(&l.Size, "size", 1024, "bytes of a message")
-	flag.IntVar(&l.Rate, "rate", 0, "messages a second; 0: as many as the workers take")
+	flag.IntVar(&l.Rate, "rate", 0, "messages a second; 0: as many as the workers can handle")
 	flag.DurationVar(&l.WarmUp, "warm-up", 2*time.Second, "")
 	flag.DurationVar(&l.Length, "length", 20*time.Second, "")
 	flag.DurationVar(&l.Window, "window", 0, "")

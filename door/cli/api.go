@@ -19,7 +19,7 @@ import (
 // serverFlags say which server to speak HTTP to, and with which key.
 type serverFlags struct {
 	Server  string   `help:"The server's HTTP address. Default: ${default}." default:"http://127.0.0.1:8080" placeholder:"URL"`
-	APIKey  string   `help:"The API key, where the server asks for one. Better in the variable: others see command lines." name:"api-key" placeholder:"KEY"`
+	APIKey  string   `help:"The API key, if the server needs one. Better set the variable: other users of the machine can see command lines." name:"api-key" placeholder:"KEY"`
 	Timeout duration `help:"Give up on a server that does not answer for this long. The server waits up to 20s for its store." default:"30s"`
 }
 
@@ -48,7 +48,7 @@ type lostAnswer struct {
 }
 
 func (l *lostAnswer) Error() string {
-	return fmt.Sprintf("the answer of the server at %s was lost: %v. It may have happened, or not", l.server, l.err)
+	return fmt.Sprintf("no answer came from the server at %s: %v. The change may have been made, or not", l.server, l.err)
 }
 
 func (l *lostAnswer) Unwrap() error { return l.err }
@@ -113,7 +113,7 @@ func (f *serverFlags) send(ctx context.Context, method, path, media string, cont
 			if method != http.MethodGet && response.StatusCode >= 500 { // the answer is a proxy's, which may have passed the request on
 				return &lostAnswer{f.Server, errors.New(response.Status)}
 			}
-			return unreachable(fmt.Errorf("%s answers with %s, and not as weir does", f.Server, response.Status), "is --server the HTTP address of weir serve?")
+			return unreachable(fmt.Errorf("%s answered %s, but the answer is not from weir", f.Server, response.Status), "is --server the HTTP address of weir serve?")
 		}
 		if method != http.MethodGet && p.Status >= 500 && p.Status != http.StatusServiceUnavailable && !p.is("outcome_unknown") {
 			return &lostAnswer{f.Server, p} // the request failed on the way, and the answer does not say what it did
@@ -124,7 +124,7 @@ func (f *serverFlags) send(ctx context.Context, method, path, media string, cont
 		return nil
 	}
 	if err := json.Unmarshal(read, out); err != nil {
-		return unreachable(fmt.Errorf("%s answers with what is not JSON: %w", f.Server, err), "is --server the HTTP address of weir serve?")
+		return unreachable(fmt.Errorf("%s answered, but not with JSON: %w", f.Server, err), "is --server the HTTP address of weir serve?")
 	}
 	return nil
 }
@@ -139,19 +139,19 @@ func (f *serverFlags) away(ctx context.Context, method string, sent bool, err er
 		err = failed.Err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = errors.New("the time is up (--timeout)")
+		err = errors.New("timeout (--timeout)")
 	}
 	if sent && method != http.MethodGet {
 		return &lostAnswer{f.Server, cause(err)}
 	}
-	return unreachable(fmt.Errorf("no answer from a server at %s: %w", f.Server, cause(err)), "start one with `weir serve`, or name another with --server URL")
+	return unreachable(fmt.Errorf("no answer from a server at %s: %w", f.Server, cause(err)), "start one with `weir serve`, or give the address of another with --server URL")
 }
 
 // answer adds an exit code and a hint to an error about a queue or a stream.
 func (f *serverFlags) answer(tried string, err error) error {
 	var lost *lostAnswer
 	if errors.As(err, &lost) {
-		return unreachable(fmt.Errorf("%s: %w", tried, err), "look whether it happened before you do it again; --timeout sets how long to wait for an answer")
+		return unreachable(fmt.Errorf("%s: %w", tried, err), "check whether the change was made before you repeat it; --timeout sets how long to wait for an answer")
 	}
 	var p *apiProblem
 	if !errors.As(err, &p) {
@@ -161,31 +161,31 @@ func (f *serverFlags) answer(tried string, err error) error {
 	hint := ""
 	switch {
 	case p.is("unauthorized"):
-		hint = "give the key in the variable WEIR_API_KEY; `weir key create` makes one"
+		hint = "set the variable WEIR_API_KEY to a key; `weir key create` creates one"
 	case p.is("forbidden"):
-		hint = "`weir key list` shows which queues and topics a key reaches"
+		hint = "`weir key list` shows which queues and topics a key can access"
 	case p.is("unknown_queue"):
-		err, hint = fmt.Errorf("%s: there is no such queue", tried), "`weir queue list` shows what there is; `weir queue create NAME` makes one"
+		err, hint = fmt.Errorf("%s: the queue does not exist", tried), "`weir queue list` lists the queues; `weir queue create NAME` creates one"
 	case p.is("unknown_schedule"):
-		err, hint = fmt.Errorf("%s: there is no such schedule", tried), "`weir queue schedule list QUEUE` shows what there is"
+		err, hint = fmt.Errorf("%s: the schedule does not exist", tried), "`weir queue schedule list QUEUE` lists the schedules"
 	case p.is("unknown_category"):
-		err, hint = fmt.Errorf("%s: there is no such category", tried), "`weir stream category list` shows what there is; `weir stream category create NAME` makes one"
+		err, hint = fmt.Errorf("%s: the category does not exist", tried), "`weir stream category list` lists the categories; `weir stream category create NAME` creates one"
 	case p.is("unknown_stream"):
-		err, hint = fmt.Errorf("%s: there is no such stream", tried), "`weir stream list CATEGORY` shows what there is"
+		err, hint = fmt.Errorf("%s: the stream does not exist", tried), "`weir stream list CATEGORY` lists the streams"
 	case p.is("unknown_projection"):
 		err, hint = fmt.Errorf("%s: there is no such projection", tried), "`weir projection list` shows what there is; a program that calls Project makes one"
 	case p.is("group_not_empty"):
 		hint = "stop the programs that work on it"
 	case p.is("unknown_snapshot"):
-		err, hint = fmt.Errorf("%s: there is no such snapshot", tried), "`weir stream snapshot CATEGORY STREAM --save VERSION` keeps one"
+		err, hint = fmt.Errorf("%s: the snapshot does not exist", tried), "`weir stream snapshot CATEGORY STREAM --save VERSION` saves one"
 	case p.is("category_exists"):
-		err, hint = fmt.Errorf("%s: a category or a topic of this name exists", tried), "`weir stream category list` shows the categories; --if-not-exists makes one that is there a success"
+		err, hint = fmt.Errorf("%s: a category or a topic of this name already exists", tried), "`weir stream category list` lists the categories; with --if-not-exists the command succeeds if the category exists"
 	case p.is("version_conflict"):
-		hint = "`weir stream read CATEGORY STREAM` shows what was appended meanwhile; --expect says which version is expected"
+		hint = "`weir stream read CATEGORY STREAM` shows what was appended in the meantime; --expect sets the expected version"
 	case p.is("stream_archived"):
-		hint = "`weir stream unarchive CATEGORY STREAM` opens it"
+		hint = "`weir stream unarchive CATEGORY STREAM` opens it again"
 	case p.is("queue_exists"):
-		err, hint = fmt.Errorf("%s: a queue of this name exists", tried), "`weir queue describe NAME` shows it; --if-not-exists makes this a success"
+		err, hint = fmt.Errorf("%s: a queue of this name already exists", tried), "`weir queue describe NAME` shows it; with --if-not-exists the command succeeds if the queue exists"
 	}
 	switch {
 	case p.is("unavailable"), p.is("overloaded"), p.is("outcome_unknown"):

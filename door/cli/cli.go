@@ -22,14 +22,14 @@ type commands struct {
 	Produce     produceCmd       `cmd:"" help:"Send lines from standard input to a topic."`
 	Consume     consumeCmd       `cmd:"" help:"Print the records of a topic."`
 	Group       groupCmd         `cmd:"" help:"List, describe, reset and delete consumer groups."`
-	Queue       queueCmd         `cmd:"" help:"Create, send to, work and look after work queues."`
-	Stream      streamCmd        `cmd:"" help:"Append to, read and look after event-sourced streams."`
-	Projection  projectionCmd    `cmd:"" help:"Look after projections of event-sourced streams."`
-	Key         keyCmd           `cmd:"" help:"Make, list and revoke the API keys of HTTP clients."`
-	Doctor      doctorCmd        `cmd:"" help:"Examine a store: whether its settings keep acknowledged records."`
+	Queue       queueCmd         `cmd:"" help:"Create and manage work queues, send messages, and handle them."`
+	Stream      streamCmd        `cmd:"" help:"Append to, read and manage event-sourced streams."`
+	Projection  projectionCmd    `cmd:"" help:"Manage projections of event-sourced streams."`
+	Key         keyCmd           `cmd:"" help:"Create, list and revoke the API keys of HTTP clients."`
+	Doctor      doctorCmd        `cmd:"" help:"Examine a store: check whether its settings can lose acknowledged records."`
 	Version     versionCmd       `cmd:"" help:"Print the version."`
 	Completion  completionCmd    `cmd:"" help:"Print a completion script for a shell."`
-	ShowVersion kong.VersionFlag `name:"version" env:"-" help:"Print the version, and nothing else."`
+	ShowVersion kong.VersionFlag `name:"version" env:"-" help:"Print only the version."`
 	Complete    completeCmd      `cmd:"" hidden:""`
 }
 
@@ -88,9 +88,9 @@ func run(ctx context.Context, version string, args []string, t *terminal, enviro
 	case helped:
 		return exitOK
 	case err != nil:
-		hint := "`" + commandOf(err) + " --help` shows what it takes"
+		hint := "`" + commandOf(err) + " --help` shows the arguments and flags"
 		if commandOf(err) == "weir queue send" && strings.HasPrefix(err.Error(), "unexpected argument") {
-			hint = "messages come from standard input: echo MESSAGE | weir queue send QUEUE"
+			hint = "messages are read from standard input: echo MESSAGE | weir queue send QUEUE"
 		}
 		return report(ctx, t.err, usage(err, hint))
 	}
@@ -102,7 +102,7 @@ func run(ctx context.Context, version string, args []string, t *terminal, enviro
 func newParser(t *terminal, version string, exit func(int)) (*kong.Kong, error) {
 	return kong.New(&commands{},
 		kong.Name("weir"),
-		kong.Description("One durable event log over SQLite or PostgreSQL, spoken to by Kafka clients."),
+		kong.Description("A durable event log in SQLite or PostgreSQL, for Kafka clients, HTTP, SQL and Go."),
 		kong.Writers(t.out, t.err),
 		kong.Exit(exit),
 		kong.Vars{"position": positionForms, "version": version},
@@ -122,7 +122,7 @@ func emptyFlag(args []string) error {
 		switch {
 		case !strings.HasPrefix(name, "--"), name == "--key", name == "--key-separator":
 		case joined && value == "", !joined && i+1 < len(args) && args[i+1] == "":
-			return usage(fmt.Errorf("%s is empty", name), "leave it out, or say what it is to be; a variable of the shell may not be set")
+			return usage(fmt.Errorf("%s is empty", name), "give it a value, or leave it out; perhaps a shell variable is not set")
 		}
 	}
 	return nil
@@ -170,7 +170,7 @@ func strangeVariables(model *kong.Application, environ []string) error {
 		}
 		for setting := range known {
 			if nearly(name, setting) {
-				return usage(fmt.Errorf("the variable %s is not a setting, did you mean %s?", name, setting),
+				return usage(fmt.Errorf("the environment variable %s is not a setting of weir; did you mean %s?", name, setting),
 					"rename it, or unset it")
 			}
 		}

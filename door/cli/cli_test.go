@@ -85,7 +85,7 @@ func TestUsageErrorsExitTwoAndSuggest(t *testing.T) {
 		{[]string{"topic", "alter", "x"}, "nothing to change"},
 		{[]string{"topic", "list", "--bootstrap", "nowhere"}, "write HOST:PORT"},
 		{[]string{"consume", "x", "--from", "yesterday"}, "write earliest, latest, an offset"},
-		{[]string{"consume", "x", "--group", "g", "--partition", "1"}, "a group deals partitions out itself"},
+		{[]string{"consume", "x", "--group", "g", "--partition", "1"}, "a group assigns the partitions itself"},
 		{[]string{"consume", "x", "--output", "xml"}, "must be one of"},
 		{[]string{"produce", "x", "--header", "nothing"}, "is not NAME=VALUE"},
 	} {

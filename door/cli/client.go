@@ -15,7 +15,7 @@ import (
 
 // brokerFlags say which brokers to speak to.
 type brokerFlags struct {
-	Bootstrap []string `help:"Brokers to ask first. Default: ${default}." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
+	Bootstrap []string `help:"Addresses of Kafka brokers to connect to first. Default: ${default}." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
 	Timeout   duration `help:"Give up on a broker that does not answer for this long." default:"10s"`
 }
 
@@ -49,7 +49,7 @@ func (f *brokerFlags) connect(ctx context.Context, opts ...kgo.Opt) (*kgo.Client
 
 func (f *brokerFlags) unreachable(err error) error {
 	return unreachable(fmt.Errorf("no answer from a Kafka broker at %s: %w", strings.Join(f.Bootstrap, ", "), cause(err)),
-		"start one with `weir serve`, or name another with --bootstrap HOST:PORT")
+		"start one with `weir serve`, or give the address of another with --bootstrap HOST:PORT")
 }
 
 // admin is connect for commands that only ask and change settings.
@@ -87,10 +87,10 @@ func (f *brokerFlags) answer(ctx context.Context, tried string, err error, messa
 
 // hints says what to do about a broker's answer.
 var hints = map[int16]string{
-	kerr.UnknownTopicOrPartition.Code: "`weir topic list` shows what there is; `weir topic create NAME` makes one",
-	kerr.TopicAlreadyExists.Code:      "`weir topic describe NAME` shows it; --if-not-exists makes this a success",
+	kerr.UnknownTopicOrPartition.Code: "`weir topic list` lists the topics; `weir topic create NAME` creates one",
+	kerr.TopicAlreadyExists.Code:      "`weir topic describe NAME` shows it; with --if-not-exists the command succeeds if the topic exists",
 	kerr.NonEmptyGroup.Code:           "stop the group's members first; `weir group describe NAME` lists them",
-	kerr.GroupIDNotFound.Code:         "`weir group list` shows what there is",
+	kerr.GroupIDNotFound.Code:         "`weir group list` lists the groups",
 	kerr.InvalidTopicException.Code:   "a name has 1 to 249 letters, digits, dots, hyphens and underscores",
 	kerr.MessageTooLarge.Code:         "raise the topic's limit with `weir topic alter NAME --config max.message.bytes=BYTES`",
 }

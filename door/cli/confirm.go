@@ -12,7 +12,7 @@ import (
 
 // consent guards commands that destroy. The flag has no variable: a yes is given each time, and not inherited.
 type consent struct {
-	Yes bool `help:"Do it without asking." short:"y" env:"-"`
+	Yes bool `help:"Do not ask for confirmation." short:"y" env:"-"`
 }
 
 // obtain asks the person at the terminal to type a name. Without a person, and without --yes, nothing is done.
@@ -21,9 +21,9 @@ func (c consent) obtain(t *terminal, what, name string) error {
 		return nil
 	}
 	if !t.inTTY || !t.errTTY {
-		return usage(fmt.Errorf("%s needs a yes, and nobody is there to ask: nothing was done", what), "add --yes to do it")
+		return usage(fmt.Errorf("%s needs a confirmation, but standard input or standard error is not a terminal: nothing was done", what), "add --yes to confirm it")
 	}
-	fmt.Fprintf(t.err, "About to %s. This cannot be undone.\nType %s to go on: ", what, printable(name))
+	fmt.Fprintf(t.err, "About to %s. This cannot be undone.\nType %s to confirm: ", what, printable(name))
 	line, _ := bufio.NewReader(t.in).ReadString('\n') // the end of input is not the name either
 	if strings.TrimSpace(line) != name {
 		return usage(fmt.Errorf("the answer is not %q: nothing was done", name), "")
@@ -35,7 +35,7 @@ func (c consent) obtain(t *terminal, what, name string) error {
 type deletion struct {
 	brokerFlags
 	consent
-	Names []string `arg:"" name:"name" help:"Their names."`
+	Names []string `arg:"" name:"name" help:"The names of what to delete."`
 }
 
 type (

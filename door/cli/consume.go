@@ -14,19 +14,19 @@ import (
 type consumeCmd struct {
 	brokerFlags
 	Topic        string   `arg:"" help:"The topic to read."`
-	Group        string   `help:"Read as a member of this group, and commit what was printed." placeholder:"NAME"`
-	From         position `help:"Where to begin: ${position}. With --group, only where the group has committed nothing." default:"earliest" placeholder:"POSITION"`
+	Group        string   `help:"Read as a member of this consumer group, and commit the offsets of the printed records." placeholder:"NAME"`
+	From         position `help:"Where to begin: ${position}. With --group, this is for partitions for which the group has committed nothing." default:"earliest" placeholder:"POSITION"`
 	Partition    *int32   `help:"Read this partition only." placeholder:"N"`
-	Follow       bool     `help:"Do not end at the end of the topic: wait for more." short:"f"`
-	Max          int64    `help:"End after this many records; 0 sets no bound." short:"n" default:"0"`
-	Output       string   `help:"What to print: text, the values, or json, a record on each line." enum:"text,json" default:"text"`
-	KeySeparator string   `help:"In text, print KEY, this, VALUE." placeholder:"TEXT"`
-	Raw          bool     `help:"In text, print the bytes as they are, control characters too."`
+	Follow       bool     `help:"Do not stop at the end of the topic: wait for more records." short:"f"`
+	Max          int64    `help:"Stop after this many records; 0: no limit." short:"n" default:"0"`
+	Output       string   `help:"What to print: text prints the values; json prints a JSON record on each line." enum:"text,json" default:"text"`
+	KeySeparator string   `help:"For text: print the key, this separator, and the value." placeholder:"TEXT"`
+	Raw          bool     `help:"For text: print the bytes unchanged, control characters too."`
 }
 
 func (consumeCmd) Help() string {
-	return `Reads up to where the topic ended when the command began, unless --follow is given. In text, control characters are printed
-as \n and \x1b, because a terminal would obey them; --raw prints the bytes as they are.
+	return `Reads up to where the topic ended when the command began, unless --follow is given. With --output text, control characters are printed
+as \n and \x1b, because a terminal would interpret them; --raw prints the bytes unchanged.
 
 Examples:
 
@@ -69,11 +69,11 @@ func (c *consumeCmd) Run(ctx context.Context, t *terminal) error {
 func (c *consumeCmd) check() error {
 	switch {
 	case c.Group != "" && c.Partition != nil:
-		return usage(errors.New("--group and --partition: a group deals partitions out itself"), "give one of them")
+		return usage(errors.New("--group and --partition cannot be used together: a group assigns the partitions itself"), "give one of them")
 	case c.Raw && c.Output == "json":
-		return usage(errors.New("--raw has no meaning for JSON"), "leave it out")
+		return usage(errors.New("--raw cannot be used with --output json"), "leave it out")
 	case c.Max < 0:
-		return usage(fmt.Errorf("--max %d is negative", c.Max), "give 1 or more, or 0 for no bound")
+		return usage(fmt.Errorf("--max %d is negative", c.Max), "give 1 or more, or 0 for no limit")
 	}
 	return nil
 }
@@ -137,11 +137,11 @@ func (c *consumeCmd) stalled(todo *plan, reach *reachability) error {
 	}
 	left := todo.rest()
 	if left < 0 {
-		return failed(fmt.Errorf("consume %q: group %q gave us no partitions within %s", c.Topic, c.Group, time.Duration(c.Timeout)),
-			"it may be waiting for members that are gone; --timeout sets how long to wait, --follow waits without end")
+		return failed(fmt.Errorf("consume %q: group %q assigned no partitions to this command within %s", c.Topic, c.Group, time.Duration(c.Timeout)),
+			"the group may still wait for members that have ended without leaving; --timeout sets how long to wait, --follow waits without a limit")
 	}
-	return failed(fmt.Errorf("consume %q: nothing came for %s, with %s to go", c.Topic, time.Duration(c.Timeout), plural(left, "offset")),
-		"--timeout sets how long to wait, --follow waits without end")
+	return failed(fmt.Errorf("consume %q: no record arrived for %s, and %s before the end were not read", c.Topic, time.Duration(c.Timeout), plural(left, "offset")),
+		"--timeout sets how long to wait, --follow waits without a limit")
 }
 
 // commit commits the group's offsets after what was printed, and nothing more. It has the time of one request, even after a signal.

@@ -37,13 +37,13 @@ func (c *consumeCmd) plan(ctx context.Context, admin *kadm.Client, t *terminal) 
 			continue
 		}
 		if c.From.exact() && c.From.offset != at.Offset {
-			fmt.Fprintf(t.err, "weir: partition %d does not hold offset %d; beginning at %d\n", number, c.From.offset, at.Offset)
+			fmt.Fprintf(t.err, "weir: partition %d does not have offset %d; reading from offset %d\n", number, c.From.offset, at.Offset)
 		}
 		p.next[number], p.until[number] = at.Offset, end[c.Topic][number].Offset
 		p.ours[number] = c.Group == ""
 	}
 	if len(p.next) == 0 {
-		return nil, failed(fmt.Errorf("consume %q: it has no partition %d; it has %d, counted from 0",
+		return nil, failed(fmt.Errorf("consume %q: the topic has no partition %d; it has %d, numbered from 0",
 			c.Topic, *c.Partition, len(from[c.Topic])), "")
 	}
 	return p, nil

@@ -15,7 +15,7 @@ type doctorCmd struct {
 }
 
 func (doctorCmd) Help() string {
-	return `Looks at the store and changes nothing. The exit code is 6 when a setting can lose acknowledged records.
+	return `Examines the store and changes nothing. The exit code is 6 if acknowledged records can be lost, or the store cannot serve.
 
 Examples:
 

@@ -35,7 +35,7 @@ func TestAFullDiskIsSeenAndReadingAndDeletingGoOn(t *testing.T) {
 		free()
 		s.waitReady(t, http.StatusOK)
 		s.metric(t, "weir_store_writable 1")
-		s.out.waitFor(t, "the store takes records again")
+		s.out.waitFor(t, "the store accepts records again")
 		weir(t, "again\n", "produce", "three").want(t, exitOK, "1 record acknowledged")
 	})
 }
@@ -51,7 +51,7 @@ func (s *server) seesAFullDisk(t *testing.T) {
 		t.Errorf("/healthz: %d, want 200: a restart would not help", code)
 	}
 	s.metric(t, "weir_store_writable 0")
-	s.out.waitFor(t, "the store takes no records")
+	s.out.waitFor(t, "the store accepts no records")
 	response, err := http.Post("http://"+s.http+"/v1/topics/three/events", "text/plain", strings.NewReader("more"))
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 
 type groupCmd struct {
 	List     groupListCmd     `cmd:"" help:"List consumer groups."`
-	Describe groupDescribeCmd `cmd:"" help:"Show a group's members and how far behind they are."`
-	Reset    groupResetCmd    `cmd:"" help:"Move the offsets of a group that has no members."`
+	Describe groupDescribeCmd `cmd:"" help:"Show a group's members, committed offsets and lag."`
+	Reset    groupResetCmd    `cmd:"" help:"Set the committed offsets of a group that has no members."`
 	Delete   groupDeleteCmd   `cmd:"" help:"Delete groups and their committed offsets."`
 }
 
@@ -148,8 +148,8 @@ type groupResetCmd struct {
 	brokerFlags
 	consent
 	Name   string   `arg:"" help:"The group's name."`
-	Topic  []string `help:"Topics to move. Default: all that the group has committed to." placeholder:"NAME"`
-	To     position `help:"Where to: ${position}." required:"" placeholder:"POSITION"`
+	Topic  []string `help:"Topics whose offsets to set. Default: all for which the group has committed offsets." placeholder:"NAME"`
+	To     position `help:"The new position: ${position}." required:"" placeholder:"POSITION"`
 	DryRun bool     `help:"Show what would change, and change nothing."`
 	JSON   bool     `help:"Print JSON." name:"json"`
 }
@@ -212,7 +212,7 @@ func (c *groupResetCmd) plan(ctx context.Context, admin *kadm.Client) ([]move, e
 		return nil, err
 	}
 	if n := len(groups[c.Name].Members); n > 0 {
-		return nil, failed(fmt.Errorf("reset group %q: it has %s", c.Name, plural(int64(n), "member")), hints[kerr.NonEmptyGroup.Code])
+		return nil, failed(fmt.Errorf("reset group %q: the group has %s", c.Name, plural(int64(n), "member")), hints[kerr.NonEmptyGroup.Code])
 	}
 	committed, err := admin.FetchOffsets(ctx, c.Name)
 	if err := cmp.Or(err, committed.Error()); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
@@ -225,7 +225,7 @@ func (c *groupResetCmd) plan(ctx context.Context, admin *kadm.Client) ([]move, e
 		}
 	}
 	if len(topics) == 0 {
-		return nil, failed(fmt.Errorf("reset group %q: it has committed nothing", c.Name), "name the topics with --topic")
+		return nil, failed(fmt.Errorf("reset group %q: the group has committed no offsets", c.Name), "give the topics with --topic")
 	}
 	target, err := resolve(ctx, admin, c.To, topics...)
 	if err != nil {

@@ -14,7 +14,7 @@ func TestTopicLifeCycle(t *testing.T) {
 	broker(t)
 	weir(t, "", "topic", "create", "orders", "--partitions", "3", "--retention", "1h").want(t, exitOK, "created topic orders with 3 partitions")
 	weir(t, "", "topic", "create", "orders").want(t, exitFailed, "TOPIC_ALREADY_EXISTS", "--if-not-exists")
-	weir(t, "", "topic", "create", "orders", "--if-not-exists").want(t, exitOK, "is there already")
+	weir(t, "", "topic", "create", "orders", "--if-not-exists").want(t, exitOK, "already exists")
 	weir(t, "", "topic", "list").want(t, exitOK, "TOPIC   PARTITIONS\norders  3\n")
 
 	var list []topicRow
@@ -53,7 +53,7 @@ func TestDestroyingNeedsAYes(t *testing.T) {
 	weir(t, "", "topic", "list").want(t, exitOK, "orders")
 	weir(t, "", "consume", "orders", "--group", "billing").want(t, exitOK)
 
-	if r := person(t, "billing\n", "group", "delete", "billing"); r.code != exitOK || !strings.Contains(r.err, "Type billing to go on") {
+	if r := person(t, "billing\n", "group", "delete", "billing"); r.code != exitOK || !strings.Contains(r.err, "Type billing to confirm") {
 		t.Errorf("group delete with the right answer: %+v", r)
 	}
 	if r := person(t, "orders\n", "topic", "delete", "orders"); r.code != exitOK {
@@ -86,11 +86,11 @@ func TestTextGoesThroughUnchanged(t *testing.T) {
 	if r := weir(t, "", "consume", "lines", "--from", "latest"); r.out != "" || r.code != exitOK {
 		t.Errorf("from latest: %+v", r)
 	}
-	weir(t, "", "consume", "lines", "--from", "99").want(t, exitOK, "partition 0 does not hold offset 99; beginning at 4")
+	weir(t, "", "consume", "lines", "--from", "99").want(t, exitOK, "partition 0 does not have offset 99; reading from offset 4")
 	if r := weir(t, "", "consume", "lines", "--from", "-1h"); strings.Count(r.out, "\n") != 4 {
 		t.Errorf("from an hour ago: %q", r.out)
 	}
-	weir(t, "", "consume", "lines", "--partition", "7").want(t, exitFailed, "no partition 7; it has 1, counted from 0")
+	weir(t, "", "consume", "lines", "--partition", "7").want(t, exitFailed, "no partition 7; it has 1, numbered from 0")
 	weir(t, "", "consume", "nothing").want(t, exitFailed, "UNKNOWN_TOPIC_OR_PARTITION")
 }
 
@@ -104,7 +104,7 @@ func TestKeysAreCutAndJoined(t *testing.T) {
 	}
 	weir(t, "", "consume", "pairs", "--output", "json").want(t, exitOK, `"headers":[{"key":"from","value":"test"}]`)
 	weir(t, "x=1\ny\nz=3\n", "produce", "pairs", "--key-separator", "=").want(t, exitFailed,
-		`line 2: there is no key separator "=" in it`, "1 record acknowledged: all lines before it")
+		`line 2: it does not have the key separator "="`, "1 record acknowledged: all lines before it")
 }
 
 func TestJSONMakesTheRoundTrip(t *testing.T) {
@@ -134,14 +134,14 @@ func TestProduceStopsAtTheFirstBadLine(t *testing.T) {
 	broker(t)
 	weir(t, "", "topic", "create", "strict", "--partitions", "1").want(t, exitOK)
 	for _, c := range []struct{ name, stdin, text string }{
-		{"half a line", `{"value":"a"}` + "\n" + `{"value":"b`, "line 2: it is not a record in JSON: it ends in the middle"},
-		{"unknown field", `{"value":"a"}` + "\n" + `{"valeu":"b"}`, `line 2: it is not a record in JSON: json: unknown field "valeu"`},
+		{"half a line", `{"value":"a"}` + "\n" + `{"value":"b`, "line 2: it is not a JSON record: the JSON value is incomplete"},
+		{"unknown field", `{"value":"a"}` + "\n" + `{"valeu":"b"}`, `line 2: it is not a JSON record: json: unknown field "valeu"`},
 		{"not UTF-8", `{"value":"a"}` + "\n{\"value\":\"\xff\"}", "line 2: it is not UTF-8"},
-		{"two records", `{"value":"a"}` + "\n" + `{"value":"b"} {}`, "line 2: more follows the record"},
+		{"two records", `{"value":"a"}` + "\n" + `{"value":"b"} {}`, "line 2: there is more after the record"},
 		{"bad base64", `{"value":"a"}` + "\n" + `{"value_base64":"%"}`, "line 2: value_base64: illegal base64"},
 		{"both", `{"value":"a"}` + "\n" + `{"key":"b","key_base64":"YQ=="}`, "line 2: key and key_base64 are both given"},
 		{"negative partition", `{"value":"a"}` + "\n" + `{"partition":-1}`, "line 2: partition -1 is negative"},
-		{"bad time", `{"value":"a"}` + "\n" + `{"timestamp":"now"}`, `line 2: it is not a record in JSON: timestamp "now"`},
+		{"bad time", `{"value":"a"}` + "\n" + `{"timestamp":"now"}`, `line 2: it is not a JSON record: timestamp "now"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			weir(t, c.stdin, "produce", "strict", "--input", "json").want(t, exitFailed, c.text, "1 record acknowledged")
@@ -235,7 +235,7 @@ func TestGroupReadsOnceAndKnowsItsLag(t *testing.T) {
 	if r := weir(t, "", "consume", "orders", "--group", "billing"); strings.Count(r.out, "\n") != 80 {
 		t.Errorf("after the reset: %d lines, want 80", strings.Count(r.out, "\n"))
 	}
-	weir(t, "", "group", "reset", "stranger", "--to", "earliest", "--yes").want(t, exitFailed, "committed nothing", "--topic")
+	weir(t, "", "group", "reset", "stranger", "--to", "earliest", "--yes").want(t, exitFailed, "has committed no offsets", "--topic")
 	weir(t, "", "group", "reset", "stranger", "--to", "latest", "--topic", "other", "--yes").want(t, exitOK, "other  0")
 	weir(t, "", "group", "delete", "billing", "--yes").want(t, exitOK, "deleted group billing")
 	weir(t, "", "group", "describe", "billing").want(t, exitFailed, "GROUP_ID_NOT_FOUND", "weir group list")
@@ -266,7 +266,7 @@ func TestGroupWithMembersIsNotReset(t *testing.T) {
 			&terminal{out: stdout, err: io.Discard}, nil)
 	}()
 	<-seen
-	weir(t, "", "group", "reset", "busy", "--to", "latest", "--topic", "orders", "--yes").want(t, exitFailed, "it has 1 member", "stop the group's members")
+	weir(t, "", "group", "reset", "busy", "--to", "latest", "--topic", "orders", "--yes").want(t, exitFailed, "the group has 1 member", "stop the group's members")
 	weir(t, "", "group", "delete", "busy", "--yes").want(t, exitFailed, "NON_EMPTY_GROUP")
 	weir(t, "b\n", "produce", "orders").want(t, exitOK)
 	if code := <-follower; code != exitOK {

@@ -16,9 +16,9 @@ import (
 )
 
 type keyCmd struct {
-	Create keyCreateCmd `cmd:"" help:"Make a key and print its secret, this once."`
+	Create keyCreateCmd `cmd:"" help:"Create a key and print its secret, which cannot be shown again."`
 	List   keyListCmd   `cmd:"" help:"List keys, without their secrets."`
-	Revoke keyRevokeCmd `cmd:"" help:"Make keys worthless."`
+	Revoke keyRevokeCmd `cmd:"" help:"Revoke keys: nobody can use them any more."`
 }
 
 // keyStore names the store that has the keys. The commands write to it directly, also while a server runs on it.
@@ -30,7 +30,7 @@ type keyStore struct {
 // withThere is with for commands that need an existing store, and must not create one.
 func (c *keyStore) withThere(ctx context.Context, t *terminal, do func(*apikey.Keys) error) error {
 	if store.Missing(c.Store) {
-		return config(fmt.Errorf("there is no store %s", c.Store), "name the store of the server with --store")
+		return config(fmt.Errorf("the store %s does not exist", c.Store), "give the store of the server with --store")
 	}
 	return c.with(ctx, t, do)
 }
@@ -38,7 +38,7 @@ func (c *keyStore) withThere(ctx context.Context, t *terminal, do func(*apikey.K
 // with opens the store and does something with its keys.
 func (c *keyStore) with(ctx context.Context, t *terminal, do func(*apikey.Keys) error) (err error) {
 	if strings.HasPrefix(c.Store, "memory:") {
-		return config(errors.New("a key in memory: would be forgotten when this command ends"), "name the store of the server with --store")
+		return config(errors.New("a key in the store memory: would be lost when this command ends"), "give the store of the server with --store")
 	}
 	logger := slog.New(slog.NewTextHandler(t.err, nil))
 	opened, err := c.open(ctx, logger)
@@ -58,35 +58,35 @@ func (c *keyStore) answer(ctx context.Context, err error) error {
 	case errors.As(err, &invalid):
 		return usage(err, "")
 	case errors.Is(err, apikey.ErrUnknown):
-		return failed(err, "`weir key list` shows what there is")
+		return failed(err, "`weir key list` lists the keys")
 	case errors.Is(err, apikey.ErrTooMany):
 		return failed(err, "")
 	case errors.Is(err, eventlog.ErrUnsure):
-		return unreachable(err, "`weir key list` shows whether it happened; a key whose secret nobody has seen can be revoked")
+		return unreachable(err, "`weir key list` shows whether the change was made; if a new key is listed, revoke it: its secret was not printed")
 	}
 	return c.explain(ctx, err, "")
 }
 
 type keyCreateCmd struct {
 	keyStore
-	Name      string    `arg:"" help:"Whom or what the key is for. Several keys may have one name."`
-	Access    []string  `help:"What it may do: read (consume, commit offsets, work queues), write (publish, enqueue), admin (everything)." enum:"read,write,admin" required:"" env:"-" placeholder:"WHAT"`
-	Topic     []string  `help:"Good only for topics whose names begin so. May be given again." env:"-" sep:"none" placeholder:"PREFIX"`
-	AllTopics bool      `help:"Good for all topics." env:"-"`
-	Group     []string  `help:"Good only for consumer groups whose names begin so. May be given again. Default: as --topic." env:"-" sep:"none" placeholder:"PREFIX"`
-	AllGroups bool      `help:"Good for all consumer groups." env:"-"`
-	Queue     []string  `help:"Good only for work queues whose names begin so, and for their messages. May be given again, and without --topic. Default: as --topic." env:"-" sep:"none" placeholder:"PREFIX"`
-	AllQueues bool      `help:"Good for all work queues. Default where all topics and all groups are." env:"-"`
-	Expires   *duration `help:"Good for so long: 12h, 90d. Default: until it is revoked." env:"-" placeholder:"TIME"`
-	NotBefore time.Time `help:"Not good before this time: 2026-01-31T08:00:00Z." env:"-" placeholder:"TIME"`
+	Name      string    `arg:"" help:"The name of the person or program that uses the key. Several keys may have the same name."`
+	Access    []string  `help:"What the key allows: read (consume, commit offsets, work queues), write (publish, enqueue), admin (everything). May be given again." enum:"read,write,admin" required:"" env:"-" placeholder:"WHAT"`
+	Topic     []string  `help:"Allow only topics whose names begin with this prefix. May be given again." env:"-" sep:"none" placeholder:"PREFIX"`
+	AllTopics bool      `help:"Allow all topics." env:"-"`
+	Group     []string  `help:"Allow only consumer groups whose names begin with this prefix. May be given again. Default: the prefixes of --topic." env:"-" sep:"none" placeholder:"PREFIX"`
+	AllGroups bool      `help:"Allow all consumer groups." env:"-"`
+	Queue     []string  `help:"Allow only work queues whose names begin with this prefix, and their messages. May be given again, and without --topic. Default: the prefixes of --topic." env:"-" sep:"none" placeholder:"PREFIX"`
+	AllQueues bool      `help:"Allow all work queues. This is the default with --all-topics and --all-groups." env:"-"`
+	Expires   *duration `help:"How long the key is valid: 12h, 90d. Default: until it is revoked." env:"-" placeholder:"TIME"`
+	NotBefore time.Time `help:"The key is not valid before this time: 2026-01-31T08:00:00Z." env:"-" placeholder:"TIME"`
 }
 
 func (keyCreateCmd) Help() string {
-	return `The secret is printed once and kept nowhere: the store has its hash. Servers on the store know the key within seconds, without a restart; --store names the one of the server.
-To rotate a key make a second one, give it to the clients, and revoke the first.
+	return `The secret is printed once and not stored: the store has only its hash. Servers on the store accept the key within seconds, without a restart. Give the store of the server with --store.
+To rotate a key, create a second one, give it to the clients, and revoke the first.
 
-What a key is for has to be said here; no variable of the environment says it. A key for some topics reaches consumer groups whose names begin like those topics, unless --group
-or --all-groups says which.
+What a key allows is set only with these flags, not with environment variables. A key that is limited to some topics allows consumer groups whose names begin with the same prefixes, unless --group
+or --all-groups is given.
 
 Examples:
 
@@ -101,7 +101,7 @@ Examples:
 func (c *keyCreateCmd) check() error {
 	switch {
 	case len(c.Topic) == 0 && !c.AllTopics && len(c.Queue) == 0 && !c.AllQueues:
-		return usage(errors.New("which topics the key is for is missing"), "add --topic PREFIX, --all-topics, or for queues alone --queue PREFIX or --all-queues")
+		return usage(errors.New("the topics that the key allows are missing"), "add --topic PREFIX or --all-topics; for a key that allows only queues, --queue PREFIX or --all-queues")
 	case len(c.Topic) > 0 && c.AllTopics:
 		return usage(errors.New("--topic and --all-topics contradict each other"), "give one of them")
 	case len(c.Group) > 0 && c.AllGroups:
@@ -109,7 +109,7 @@ func (c *keyCreateCmd) check() error {
 	case len(c.Queue) > 0 && c.AllQueues:
 		return usage(errors.New("--queue and --all-queues contradict each other"), "give one of them")
 	case c.AllTopics && len(c.Group) == 0 && !c.AllGroups && !slices.Equal(c.Access, []string{"write"}):
-		return usage(errors.New("which groups the key is for is missing"), "add --group PREFIX, or --all-groups")
+		return usage(errors.New("the groups that the key allows are missing"), "add --group PREFIX, or --all-groups")
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
 		spec.Expires = time.Now().UTC().Add(time.Duration(*c.Expires)).Truncate(time.Second)
 	}
 	if store.Missing(c.Store) {
-		fmt.Fprintf(t.err, "There is no store %s yet: it is made for the key. A server takes the key only if it is started with this --store.\n", printable(c.Store))
+		fmt.Fprintf(t.err, "The store %s does not exist yet, and is created now. A server accepts the key only if it is started with this --store.\n", printable(c.Store))
 	}
 	return c.with(ctx, t, func(keys *apikey.Keys) error {
 		key, secret, err := keys.Create(ctx, spec)
@@ -144,14 +144,14 @@ func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
 			fmt.Fprintln(t.err, onlyHTTP)
 			return printJSON(t, keyMade{key, secret})
 		}
-		_, err = fmt.Fprintf(t.out, `made key %s for %s, in %s
+		_, err = fmt.Fprintf(t.out, `created key %s for %s, in %s
   %s
 
 The secret, which cannot be shown again:
 
   %s
 
-Every server on this store takes it within seconds. Clients send it with every request, to the server's --http address:
+Every server on this store accepts the key within seconds. Clients send it with every request to the server's --http address:
 
   SECRET=…
   curl -H "Authorization: Bearer $SECRET" %s
@@ -163,7 +163,7 @@ Every server on this store takes it within seconds. Clients send it with every r
 }
 
 // onlyHTTP says what a key does not protect.
-const onlyHTTP = "Keys protect HTTP only: who reaches a server's --kafka address needs none. `weir serve --kafka off` closes that door."
+const onlyHTTP = "Keys protect only HTTP: clients that can connect to a server's --kafka address need no key. `weir serve --kafka off` closes that address."
 
 // allowed is the end of a curl command that works with the key. A key that may only write needs the name of an existing topic or queue.
 func allowed(k apikey.Key) string {
@@ -273,11 +273,11 @@ func day(at time.Time) string {
 type keyRevokeCmd struct {
 	keyStore
 	consent
-	IDs []string `arg:"" name:"id" help:"The keys' ids, as list shows them."`
+	IDs []string `arg:"" name:"id" help:"The ids of the keys, as weir key list shows them."`
 }
 
 func (keyRevokeCmd) Help() string {
-	return `Servers know it within seconds. The last key may be revoked too: then nobody comes in, until there is another.
+	return `Servers refuse the key within seconds. The last key may be revoked, too: then the servers refuse all HTTP clients, until there is another key.
 
 Examples:
 

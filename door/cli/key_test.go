@@ -214,13 +214,13 @@ func waitUntil(t *testing.T, what string, is func() bool) {
 func TestKeysGoIntoTheStoreThatIsMeant(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	weir(t, "", "key", "list").want(t, exitConfig, "there is no store sqlite:./weir-data/weir.db", "--store")
-	weir(t, "", "key", "revoke", "aaaaaaaa", "--yes").want(t, exitConfig, "there is no store")
+	weir(t, "", "key", "list").want(t, exitConfig, "the store sqlite:./weir-data/weir.db does not exist", "--store")
+	weir(t, "", "key", "revoke", "aaaaaaaa", "--yes").want(t, exitConfig, "the store sqlite:./weir-data/weir.db does not exist")
 	if found, err := os.ReadDir(dir); err != nil || len(found) > 0 {
 		t.Errorf("there is %v, %v", found, err)
 	}
-	weir(t, "", "key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups").want(t, exitOK, "There is no store sqlite:./weir-data/weir.db yet", "made key")
-	if r := weir(t, "", "key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups"); r.code != exitOK || strings.Contains(r.err, "There is no store") {
+	weir(t, "", "key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups").want(t, exitOK, "The store sqlite:./weir-data/weir.db does not exist yet", "created key")
+	if r := weir(t, "", "key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups"); r.code != exitOK || strings.Contains(r.err, "does not exist yet") {
 		t.Errorf("%+v", r)
 	}
 	weir(t, "", "key", "list").want(t, exitOK, "ops")
@@ -257,13 +257,13 @@ func TestKeyCommandsThatCannotWork(t *testing.T) {
 		{[]string{"create", "a", "--access", "read", "--all-topics"}, exitUsage, "--all-groups"},
 		{[]string{"create", "a", "--access", "read", "--topic", "a/*"}, exitUsage, "it contains '/'"},
 		{[]string{"create", "a", "--access", "read", "--topic", "a", "--group", "a\nb"}, exitUsage, "cannot be printed"},
-		{[]string{"create", "a", "--access", "read", "--topic", "a", "--group", strings.Repeat("a", 513)}, exitUsage, "it has 513 bytes, allowed are 1 to 512"},
+		{[]string{"create", "a", "--access", "read", "--topic", "a", "--group", strings.Repeat("a", 513)}, exitUsage, "it has 513 bytes; 1 to 512 are allowed"},
 		{[]string{"create", "a", "--access", "read", "--topic", "a", "--expires", "90"}, exitUsage, "the unit is missing"},
-		{[]string{"create", "a", "--access", "read", "--topic", "a", "--not-before", "2100-01-01T00:00:00Z", "--expires", "1d"}, exitUsage, "the key is good from 2100"},
+		{[]string{"create", "a", "--access", "read", "--topic", "a", "--not-before", "2100-01-01T00:00:00Z", "--expires", "1d"}, exitUsage, "the start of validity, 2100"},
 		{[]string{"revoke", "aaaaaaaa"}, exitUsage, "--yes"},
 		{[]string{"revoke", "aaaaaaaa", "--yes"}, exitFailed, "weir key list"},
-		{[]string{"list", "--store", "memory:"}, exitConfig, "name the store of the server"},
-		{[]string{"list", "--store", "postgres://weir:hunter2@127.0.0.1:1/weir"}, exitUnreachable, "is it running"},
+		{[]string{"list", "--store", "memory:"}, exitConfig, "give the store of the server"},
+		{[]string{"list", "--store", "postgres://weir:hunter2@127.0.0.1:1/weir"}, exitUnreachable, "check that it is running"},
 	} {
 		args := append([]string{"key"}, c.args...)
 		if !strings.Contains(strings.Join(args, " "), "--store") {
@@ -318,7 +318,7 @@ func TestServeSpeaksTLS(t *testing.T) {
 		code int
 		text string
 	}{
-		{[]string{"--tls-cert", certFile}, exitUsage, "belong together"},
+		{[]string{"--tls-cert", certFile}, exitUsage, "must be given together"},
 		{[]string{"--tls-cert", certFile, "--tls-key", certFile}, exitConfig, "weir.crt holds CERTIFICATE, and no PRIVATE KEY"},
 		{[]string{"--tls-cert", certFile, "--tls-key", filepath.Join(dir, "none.key")}, exitConfig, "none.key"},
 	} {
@@ -397,7 +397,7 @@ func TestSpansWithoutACollectorHarmNobody(t *testing.T) {
 		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
 		s := serve(t, "--store", "memory:")
 		weir(t, "hello\n", "produce", "greetings").want(t, exitOK, "1 record acknowledged")
-		if code := s.stop(); code != exitOK || !strings.Contains(s.out.String(), "spans are lost") {
+		if code := s.stop(); code != exitOK || !strings.Contains(s.out.String(), "cannot send spans") {
 			t.Errorf("Ctrl-C: exit code %d: %s", code, s.out.String())
 		}
 	}

@@ -22,7 +22,7 @@ const resolveTimeout = 2 * time.Second
 func (c *serveCmd) checkAddresses(ctx context.Context, logger *slog.Logger) error {
 	if c.Kafka == kafkaOff {
 		if c.Advertise != "" {
-			return usage(errors.New("--advertise is for Kafka clients, and --kafka is off"), "leave --advertise out, or give --kafka an address")
+			return usage(errors.New("--advertise is for Kafka clients, but --kafka is off"), "leave --advertise out, or give --kafka an address")
 		}
 		_, _, err := splitAddress("--http", c.HTTP)
 		return err
@@ -36,11 +36,11 @@ func (c *serveCmd) checkAddresses(ctx context.Context, logger *slog.Logger) erro
 		return err
 	}
 	if kafkaPort == httpPort && kafkaPort != "0" && (kafkaHost == httpHost || unspecified(kafkaHost) || unspecified(httpHost)) {
-		return config(fmt.Errorf("--kafka %s and --http %s are the same port", c.Kafka, c.HTTP), "give each its own")
+		return config(fmt.Errorf("--kafka %s and --http %s have the same port", c.Kafka, c.HTTP), "give each its own port")
 	}
 	if !loopback(kafkaHost) && !c.Insecure {
-		return unsafe(fmt.Errorf("--kafka %s can be reached from other machines, and weir does not ask Kafka clients yet who is there: anybody could read and write everything",
-			c.Kafka), "listen on 127.0.0.1, or add --insecure where a firewall lets in only those you trust")
+		return unsafe(fmt.Errorf("--kafka %s can be reached from other machines, and weir does not yet authenticate Kafka clients: anybody could read and write everything",
+			c.Kafka), "listen on 127.0.0.1; or add --insecure if a firewall lets in only clients that you trust")
 	}
 	if c.Advertise == "" {
 		return nil
@@ -51,16 +51,16 @@ func (c *serveCmd) checkAddresses(ctx context.Context, logger *slog.Logger) erro
 	}
 	switch {
 	case unspecified(host):
-		return config(fmt.Errorf("--advertise %s: clients cannot connect to that", c.Advertise),
-			"give the name or address under which they reach this machine")
+		return config(fmt.Errorf("--advertise %s: clients cannot connect to this address", c.Advertise),
+			"give the name or address at which clients can reach this machine")
 	case loopback(host) && !loopback(kafkaHost):
-		logger.Warn("clients on other machines will be told to connect to themselves",
-			"advertise", c.Advertise, "do", "give --advertise the name under which they reach this machine")
+		logger.Warn("clients on other machines will get a loopback address, and try to connect to their own machine",
+			"advertise", c.Advertise, "do", "give --advertise the name at which clients can reach this machine")
 	default:
 		ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 		defer cancel()
 		if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
-			logger.Warn("the advertised host does not resolve here; clients that cannot resolve it either will fail after their first connection",
+			logger.Warn("this machine cannot resolve the advertised host; clients that cannot resolve it either will fail after their first connection",
 				"advertise", c.Advertise, "error", err)
 		}
 	}
@@ -76,10 +76,10 @@ func (c *serveCmd) checkKeys(ctx context.Context, keys *apikey.Keys, logger *slo
 	case err != nil:
 		return false, c.explain(ctx, err, "")
 	case locked && c.TLSCert == "" && !loopback(host):
-		logger.Warn("API keys come over the network as they are", "http", c.HTTP, "do", "give --tls-cert and --tls-key, or let a proxy with TLS stand before weir")
+		logger.Warn("API keys are sent over the network without encryption", "http", c.HTTP, "do", "give --tls-cert and --tls-key, or put a proxy with TLS in front of weir")
 	case !locked && !c.Insecure && !loopback(host):
 		return false, unsafe(fmt.Errorf("--http %s can be reached from other machines, and the store has no API keys: anybody could read and write everything", c.HTTP),
-			"listen on 127.0.0.1, make a key (`weir key create --help`), or add --insecure where a firewall lets in only those you trust")
+			"listen on 127.0.0.1; or create a key (`weir key create --help`); or add --insecure if a firewall lets in only clients that you trust")
 	}
 	return locked, nil
 }
@@ -87,7 +87,7 @@ func (c *serveCmd) checkKeys(ctx context.Context, keys *apikey.Keys, logger *slo
 // encryption is how to serve HTTP over TLS; nil if no flag asks for it.
 func (c *serveCmd) encryption(logger *slog.Logger) (*tls.Config, error) {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return nil, usage(errors.New("--tls-cert and --tls-key belong together"), "give both, or none")
+		return nil, usage(errors.New("--tls-cert and --tls-key must be given together"), "give both, or neither")
 	}
 	if c.TLSCert == "" {
 		return nil, nil
@@ -132,9 +132,9 @@ func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	hint := "give " + flag + " an address of this machine"
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		hint = fmt.Sprintf("another program has the port: find it with `lsof -i :%s`, or give %s another port", port, flag)
+		hint = fmt.Sprintf("another program uses the port: find it with `lsof -i :%s`, or give %s another port", port, flag)
 	case errors.Is(err, syscall.EACCES):
-		hint = "ports below 1024 belong to the system: give " + flag + " a higher one"
+		hint = "ports below 1024 need special rights: give " + flag + " a higher one"
 	}
 	return nil, config(fmt.Errorf("%s %s: %w", flag, address, cause(err)), hint)
 }

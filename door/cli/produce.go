@@ -23,19 +23,19 @@ const bufferMax = 64 << 20
 type produceCmd struct {
 	brokerFlags
 	Topic        string   `arg:"" help:"The topic to write to."`
-	Input        string   `help:"What a line is: text, its bytes are the value, or json, a record." enum:"text,json" default:"text"`
+	Input        string   `help:"Format of a line: text, where the line is the value; or json, where it is a record." enum:"text,json" default:"text"`
 	Key          *string  `help:"The key of every line." placeholder:"KEY"`
-	KeySeparator string   `help:"A line is KEY, this, VALUE. Use $'\\t' for a tab." placeholder:"TEXT"`
+	KeySeparator string   `help:"A line has the key, this separator, and the value. Use $'\\t' for a tab." placeholder:"TEXT"`
 	Partition    *int32   `help:"Write to this partition, whatever the key." placeholder:"N"`
 	Header       []string `help:"A header for every record. May be given again." placeholder:"NAME=VALUE" sep:"none"`
-	Compression  string   `help:"How batches are packed: ${enum}." enum:"none,gzip,snappy,lz4,zstd" default:"none"`
-	LineLimit    size     `help:"Stop at a line longer than this." default:"1MiB"`
+	Compression  string   `help:"Compression of the batches: ${enum}." enum:"none,gzip,snappy,lz4,zstd" default:"none"`
+	LineLimit    size     `help:"The longest line. A longer one is an error." default:"1MiB"`
 }
 
 func (produceCmd) Help() string {
-	return `Each line of standard input becomes a record. In text, the end of a line (LF or CRLF) is not part of it, and nothing else is changed.
-In JSON, the fields are key, value, headers, partition and timestamp; binary data goes into key_base64 and value_base64. What
-"weir consume --output json" prints can be read again. Reading stops at the first line that is wrong; lines before it are sent.
+	return `Each line of standard input becomes a record. With --input text, the line end (LF or CRLF) is removed, and nothing else is changed.
+With --input json, the fields are key, value, headers, partition and timestamp; binary data goes into key_base64 and value_base64. The output of
+"weir consume --output json" can be used as input. The command stops at the first invalid line; the lines before it are sent.
 
 Examples:
 
@@ -128,7 +128,7 @@ func (c *produceCmd) conclude(ctx context.Context, t *terminal, send *sender, st
 		return stop
 	case stop != nil:
 		return failed(fmt.Errorf("produce to %q: %w (%s acknowledged: all lines before it)", c.Topic, stop, done),
-			"mend the line and send it and the rest again; --line-limit sets how long a line may be")
+			"correct the line, and send it and the rest again; --line-limit sets how long a line may be")
 	}
 	fmt.Fprintf(t.err, "%s acknowledged\n", done)
 	return nil
@@ -153,7 +153,7 @@ func (c *produceCmd) parse(text []byte) (*kgo.Record, error) {
 	if c.KeySeparator != "" {
 		key, value, found := bytes.Cut(text, []byte(c.KeySeparator))
 		if !found {
-			return nil, fmt.Errorf("there is no key separator %q in it", c.KeySeparator)
+			return nil, fmt.Errorf("it does not have the key separator %q", c.KeySeparator)
 		}
 		record.Key, record.Value = key, value
 	}

@@ -18,35 +18,35 @@ import (
 type queueCmd struct {
 	Create   queueCreateCmd   `cmd:"" help:"Create a work queue."`
 	List     queueListCmd     `cmd:"" help:"List work queues."`
-	Describe queueDescribeCmd `cmd:"" help:"Show a queue's settings, and how many messages it has."`
+	Describe queueDescribeCmd `cmd:"" help:"Show a queue's settings and how many messages it has."`
 	Alter    queueAlterCmd    `cmd:"" help:"Change a queue's settings."`
-	Delete   queueDeleteCmd   `cmd:"" help:"Delete queues. Their topics stay."`
+	Delete   queueDeleteCmd   `cmd:"" help:"Delete queues. Their topics are not deleted."`
 	Send     queueSendCmd     `cmd:"" help:"Enqueue lines from standard input."`
 	Work     queueWorkCmd     `cmd:"" help:"Run a command for each message."`
-	Peek     queuePeekCmd     `cmd:"" help:"Show messages, or dead letters, and claim none."`
+	Peek     queuePeekCmd     `cmd:"" help:"Show messages or dead letters, without claiming them."`
 	Redrive  queueRedriveCmd  `cmd:"" help:"Move dead letters back into the queue, or discard them."`
-	Schedule scheduleCmd      `cmd:"" help:"Enqueue a message again and again, by a cron expression."`
-	Purge    queuePurgeCmd    `cmd:"" help:"Give up all messages that a queue has."`
-	Pause    queuePauseCmd    `cmd:"" help:"Give out no more messages."`
+	Schedule scheduleCmd      `cmd:"" help:"Manage schedules, which enqueue messages at times that a cron expression gives."`
+	Purge    queuePurgeCmd    `cmd:"" help:"Remove all messages that a queue has now."`
+	Pause    queuePauseCmd    `cmd:"" help:"Pause a queue: claims get no messages."`
 	Resume   queueResumeCmd   `cmd:"" help:"End a pause."`
 }
 
 // queueSettings are the settings that a command line can set.
 type queueSettings struct {
 	Lease       *duration  `help:"How long a claim lasts unless the worker asks for another time." placeholder:"TIME"`
-	Attempts    *int       `help:"How often a message is given out before it becomes a dead letter; -1: for ever." placeholder:"N"`
-	Backoff     *duration  `help:"The longest pause after the first failed attempt, twice as long after each." placeholder:"TIME"`
-	BackoffMax  *duration  `help:"The longest pause of all." placeholder:"TIME"`
-	RetryDelay  []duration `help:"The pause after the first failed attempt, exactly. May be given again, for later ones." placeholder:"TIME"`
-	TTL         *duration  `help:"How old a message may be when it is given out; an older one becomes a dead letter." name:"ttl" placeholder:"TIME"`
-	DropExpired *bool      `help:"Drop messages that are too old, instead." negatable:""`
-	KeyOrder    *bool      `help:"Give out at most one message of a key at a time, in order." negatable:""`
-	KeepDone    *bool      `help:"Keep what was handled in the topic QUEUE.done." negatable:""`
-	Window      *int       `help:"How many messages of a partition may be claimed or waiting at a time." placeholder:"N"`
+	Attempts    *int       `help:"How many attempts a message has before it becomes a dead letter; -1: no limit." placeholder:"N"`
+	Backoff     *duration  `help:"Upper limit of the pause after the first failed attempt; it doubles after each further one." placeholder:"TIME"`
+	BackoffMax  *duration  `help:"Upper limit of the pause after any failed attempt." placeholder:"TIME"`
+	RetryDelay  []duration `help:"The exact pause after the first failed attempt. May be given again, for the second and later attempts." placeholder:"TIME"`
+	TTL         *duration  `help:"How old a message may be when it is claimed; an older one becomes a dead letter." name:"ttl" placeholder:"TIME"`
+	DropExpired *bool      `help:"Drop messages that are older than --ttl; they do not become dead letters." negatable:""`
+	KeyOrder    *bool      `help:"Handle messages of the same key one at a time, in order." negatable:""`
+	KeepDone    *bool      `help:"Write handled messages to the topic QUEUE.done." negatable:""`
+	Window      *int       `help:"How many messages of a partition may be claimed or waiting at the same time." placeholder:"N"`
 	Unique      *bool      `help:"Messages may have a unique key." negatable:""`
-	Concurrency *int       `help:"Most claims at a time, in all processes together." placeholder:"N"`
-	Rate        *float64   `help:"Most claims a second, in all processes together." placeholder:"N"`
-	Priorities  *int       `help:"How many levels of priority there are." placeholder:"N"`
+	Concurrency *int       `help:"The most messages that may be claimed at the same time, by all processes together." placeholder:"N"`
+	Rate        *float64   `help:"The most messages per second that may be claimed, by all processes together." placeholder:"N"`
+	Priorities  *int       `help:"Number of priority levels." placeholder:"N"`
 }
 
 // checkLease refuses a lease that a queue would refuse.
@@ -54,7 +54,7 @@ func checkLease(lease *duration) error {
 	if lease == nil || time.Duration(*lease) >= queue.LeaseMin && time.Duration(*lease) <= queue.LeaseMax {
 		return nil
 	}
-	return usage(fmt.Errorf("--lease %v: %v to %v are allowed", time.Duration(*lease), queue.LeaseMin, queue.LeaseMax), "")
+	return usage(fmt.Errorf("--lease %v: it must be from %v to %v", time.Duration(*lease), queue.LeaseMin, queue.LeaseMax), "")
 }
 
 // values are the settings that were given, by the names of the HTTP API.
@@ -109,9 +109,9 @@ type queueCreateCmd struct {
 	serverFlags
 	queueSettings
 	Name        string `arg:"" help:"The queue's name."`
-	Topic       string `help:"Where its messages are; a topic that is there keeps its other readers. Default: a topic of the queue's name." placeholder:"NAME"`
-	Partitions  int    `help:"Partitions of the topic, where it has to be made; 0: 4." default:"0"`
-	IfNotExists bool   `help:"Succeed when the queue is there already."`
+	Topic       string `help:"The topic that has the messages. It may exist already; others can still read it. Default: a topic with the name of the queue." placeholder:"NAME"`
+	Partitions  int    `help:"Number of partitions of the topic, if it does not exist yet; 0: 4." default:"0"`
+	IfNotExists bool   `help:"Succeed if the queue already exists."`
 }
 
 func (queueCreateCmd) Help() string {
@@ -137,7 +137,7 @@ func (c *queueCreateCmd) Run(ctx context.Context, t *terminal) error {
 	err := c.ask(ctx, "POST", apiPath("queues"), body, &made, 0)
 	var p *apiProblem
 	if c.IfNotExists && errors.As(err, &p) && p.is("queue_exists") {
-		_, err := fmt.Fprintf(t.out, "queue %s is there already\n", printable(c.Name))
+		_, err := fmt.Fprintf(t.out, "queue %s already exists\n", printable(c.Name))
 		return err
 	}
 	if err != nil {
@@ -218,7 +218,7 @@ type queueAlterCmd struct {
 	serverFlags
 	queueSettings
 	Name  string   `arg:"" help:"The queue's name."`
-	Unset []string `help:"Settings that go back to their default, by the names that describe shows." placeholder:"NAME"`
+	Unset []string `help:"Settings to set back to their default, with the names that weir queue describe shows." placeholder:"NAME"`
 }
 
 func (queueAlterCmd) Help() string {
@@ -232,7 +232,7 @@ func (c *queueAlterCmd) Run(ctx context.Context, t *terminal) error {
 	values := c.values()
 	for _, name := range c.Unset {
 		if _, twice := values[name]; twice {
-			return usage(fmt.Errorf("%s is set and unset", name), "give one of them")
+			return usage(fmt.Errorf("%s is given both to set and to --unset", name), "give one of them")
 		}
 		values[name] = nil
 	}
@@ -249,7 +249,7 @@ func (c *queueAlterCmd) Run(ctx context.Context, t *terminal) error {
 type queueDeleteCmd struct {
 	serverFlags
 	consent
-	Names []string `arg:"" name:"name" help:"Their names."`
+	Names []string `arg:"" name:"name" help:"The names of the queues."`
 }
 
 func (queueDeleteCmd) Help() string {
@@ -258,7 +258,7 @@ func (queueDeleteCmd) Help() string {
 
 func (c *queueDeleteCmd) Run(ctx context.Context, t *terminal) error {
 	names := strings.Join(c.Names, " ")
-	if err := c.obtain(t, "delete the queue "+names+" and what it knows of its messages", names); err != nil {
+	if err := c.obtain(t, "delete the queue "+names+" and the state of its messages", names); err != nil {
 		return err
 	}
 	var first error
@@ -292,7 +292,7 @@ type queuePurgeCmd struct {
 }
 
 func (queuePurgeCmd) Help() string {
-	return `Messages that wait, are claimed or are to come later are given up. Dead letters stay, and the records of the topic as well.
+	return `Removes ready, claimed, waiting and delayed messages from the queue. Dead letters and the records of the topic are not deleted.
 
 Examples:
 
@@ -301,7 +301,7 @@ Examples:
 }
 
 func (c *queuePurgeCmd) Run(ctx context.Context, t *terminal) error {
-	if err := c.obtain(t, "give up all messages of the queue "+c.Name, c.Name); err != nil {
+	if err := c.obtain(t, "remove all messages of the queue "+c.Name, c.Name); err != nil {
 		return err
 	}
 	return c.run(ctx, t, "purge", "purged")
@@ -326,10 +326,10 @@ func (c *queueResumeCmd) Run(ctx context.Context, t *terminal) error {
 type queuePeekCmd struct {
 	serverFlags
 	Name  string `arg:"" help:"The queue's name."`
-	ID    string `arg:"" optional:"" help:"Show what became of this message."`
+	ID    string `arg:"" optional:"" help:"Show the state of this message."`
 	Dead  bool   `help:"Show dead letters."`
 	State string `help:"Show messages in this state: ready, claimed, waiting, delayed or, in a queue with --keep-done, done. Default: any of the first three." placeholder:"STATE"`
-	Max   int    `help:"Show so many at most." short:"n" default:"20"`
+	Max   int    `help:"Show at most this many." short:"n" default:"20"`
 	JSON  bool   `help:"Print JSON." name:"json"`
 }
 
@@ -351,7 +351,7 @@ func (c *queuePeekCmd) Run(ctx context.Context, t *terminal) error {
 	tried := fmt.Sprintf("peek at queue %q", c.Name)
 	switch {
 	case c.ID != "" && c.Dead:
-		return usage(errors.New("--dead lists letters, and an id names one message"), "give one of them")
+		return usage(errors.New("--dead lists dead letters, and an id shows one message: they cannot be used together"), "give one of them")
 	case c.State != "" && (c.ID != "" || c.Dead):
 		return usage(errors.New("--state lists messages, and an id or --dead shows others"), "give one of them")
 	case c.Max < 1:
@@ -452,10 +452,10 @@ type queueRedriveCmd struct {
 	serverFlags
 	consent
 	Name    string   `arg:"" help:"The queue's name."`
-	Letters []string `arg:"" optional:"" help:"The letters, as peek --dead shows them."`
-	All     bool     `help:"All dead letters that there are now."`
-	Rate    float64  `help:"At most so many a second; 0: as fast as it goes. With --all." default:"0"`
-	Discard bool     `help:"Drop them, instead of moving them back."`
+	Letters []string `arg:"" optional:"" help:"The ids of the dead letters, as weir queue peek QUEUE --dead shows them."`
+	All     bool     `help:"All dead letters that exist now."`
+	Rate    float64  `help:"With --all: at most this many per second; 0: no limit." default:"0"`
+	Discard bool     `help:"Delete the dead letters instead of moving them back into the queue."`
 }
 
 func (queueRedriveCmd) Help() string {
@@ -477,9 +477,9 @@ func (c *queueRedriveCmd) Run(ctx context.Context, t *terminal) error {
 	body := map[string]any{}
 	switch {
 	case c.All == (len(c.Letters) > 0):
-		return usage(errors.New("which dead letters is missing, or said twice"), "name letters, or give --all")
+		return usage(errors.New("give either dead letters or --all"), "`weir queue peek QUEUE --dead` lists the dead letters")
 	case !c.All && c.Rate != 0:
-		return usage(errors.New("--rate goes with --all"), "")
+		return usage(errors.New("--rate can only be given with --all"), "")
 	case c.All:
 		body["all"] = true
 		if c.Rate != 0 {

@@ -8,10 +8,10 @@ import (
 )
 
 type scheduleCmd struct {
-	Set      scheduleSetCmd      `cmd:"" help:"Create a schedule, or replace the one of its name."`
+	Set      scheduleSetCmd      `cmd:"" help:"Create a schedule, or replace the one of the same name."`
 	List     scheduleListCmd     `cmd:"" help:"List a queue's schedules."`
 	Describe scheduleDescribeCmd `cmd:"" help:"Show a schedule and its message, as JSON."`
-	Delete   scheduleDeleteCmd   `cmd:"" help:"Delete a schedule. What it enqueued stays."`
+	Delete   scheduleDeleteCmd   `cmd:"" help:"Delete a schedule. Messages that it has enqueued are not deleted."`
 }
 
 // schedulePicture is a schedule as the server shows it in a list.
@@ -29,12 +29,12 @@ type scheduleSetCmd struct {
 	Queue    string  `arg:"" help:"The queue's name."`
 	Name     string  `arg:"" help:"The schedule's name."`
 	Cron     string  `required:"" help:"Minute, hour, day of the month, month and day of the week; or @hourly, @daily, @weekly, @monthly, @yearly." placeholder:"EXPRESSION"`
-	Zone     string  `help:"The time zone of the expression, as Europe/Berlin. Default: UTC." env:"-" placeholder:"NAME"`
+	Zone     string  `help:"The time zone of the expression, such as Europe/Berlin. Default: UTC." env:"-" placeholder:"NAME"`
 	Value    *string `help:"The message's value. Default: standard input." placeholder:"TEXT"`
 	Key      *string `help:"The message's key." placeholder:"KEY"`
-	Unique   string  `help:"Its unique key: a tick has no message while the one before is not done." env:"-" placeholder:"KEY"`
-	Priority int     `help:"Its priority, 0 the lowest." default:"0"`
-	Paused   bool    `help:"Enqueue nothing for now. Set again without this, it goes on."`
+	Unique   string  `help:"The message's unique key: a tick enqueues nothing while the message of an earlier tick is not done." env:"-" placeholder:"KEY"`
+	Priority int     `help:"The message's priority; 0 is the lowest." default:"0"`
+	Paused   bool    `help:"Create the schedule paused: it enqueues nothing. To resume it, set it again without this flag."`
 }
 
 func (scheduleSetCmd) Help() string {
@@ -61,7 +61,7 @@ func (c *scheduleSetCmd) Run(ctx context.Context, t *terminal) error {
 		}
 	}
 	if len(value) > scheduledMax {
-		return usage(fmt.Errorf("the message's value has more than %d bytes, the limit of a schedule", scheduledMax), "keep what is large elsewhere, and name it in the message")
+		return usage(fmt.Errorf("the message's value has more than %d bytes, the limit of a schedule", scheduledMax), "store large data elsewhere, and put a reference to it into the message")
 	}
 	message := map[string]any{"priority": c.Priority}
 	if text, base := encodeBytes(value); text != nil {

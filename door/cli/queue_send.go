@@ -12,18 +12,18 @@ import (
 type queueSendCmd struct {
 	serverFlags
 	Name      string    `arg:"" help:"The queue's name."`
-	Input     string    `help:"What a line is: text, its bytes are the value, or json, a message as POST /v1/queues/{queue}/batch takes it." enum:"text,json" default:"text"`
+	Input     string    `help:"Format of a line: text, where the line is the value; or json, where it is a message as in POST /v1/queues/{queue}/batch." enum:"text,json" default:"text"`
 	Key       *string   `help:"The key of every line." placeholder:"KEY"`
-	Delay     *duration `help:"Hold the messages back for so long." placeholder:"TIME"`
-	At        time.Time `help:"Hold them back until then: 2026-01-31T08:00:00Z." env:"-" placeholder:"TIME"`
-	Unique    string    `help:"Their unique key: with more lines than one, only the first is enqueued; none while another message has it." env:"-" placeholder:"KEY"`
-	Priority  int       `help:"Their priority, 0 the lowest." default:"0"`
-	IDs       bool      `help:"Print the messages' ids, one on each line. One whose unique key another message has gets that one's id, a tab, and the word repeated." name:"ids"`
-	LineLimit size      `help:"Stop at a line longer than this." default:"1MiB"`
+	Delay     *duration `help:"Delay the messages for this time." placeholder:"TIME"`
+	At        time.Time `help:"Delay the messages until this time: 2026-01-31T08:00:00Z." env:"-" placeholder:"TIME"`
+	Unique    string    `help:"The messages' unique key. While a message with this key is not done, no other is enqueued; so of several lines, at most the first is." env:"-" placeholder:"KEY"`
+	Priority  int       `help:"The messages' priority; 0 is the lowest." default:"0"`
+	IDs       bool      `help:"Print the messages' ids, one on each line. If another message has the unique key, print the id of that message, a tab, and the word repeated." name:"ids"`
+	LineLimit size      `help:"The longest line. A longer one is an error." default:"1MiB"`
 }
 
 func (queueSendCmd) Help() string {
-	return `Each line of standard input becomes a message. In text, the end of a line (LF or CRLF) is not part of it, and nothing else is changed.
+	return `Each line of standard input becomes a message. With --input text, the line end (LF or CRLF) is removed, and nothing else is changed.
 
 Examples:
 
@@ -41,9 +41,9 @@ const (
 func (c *queueSendCmd) Run(ctx context.Context, t *terminal) error {
 	switch {
 	case c.Delay != nil && !c.At.IsZero():
-		return usage(errors.New("--delay and --at both say when"), "give one of them")
+		return usage(errors.New("--delay and --at cannot be used together"), "give one of them")
 	case c.Input == "json" && (c.Key != nil || c.Delay != nil || !c.At.IsZero() || c.Unique != "" || c.Priority != 0):
-		return usage(errors.New("--input json takes all of a message from its line"), "leave out --key, --delay, --at, --unique and --priority")
+		return usage(errors.New("--input json takes the whole message from the line"), "leave out --key, --delay, --at, --unique and --priority")
 	}
 	if t.inTTY {
 		fmt.Fprintln(t.err, "Reading lines from the terminal. Ctrl-D ends.")
@@ -59,7 +59,7 @@ func (c *queueSendCmd) Run(ctx context.Context, t *terminal) error {
 		batch, n, more, stop = c.gather(ctx, lines)
 		if n > 0 {
 			if err := c.enqueue(ctx, t, batch, &sent); err != nil {
-				return c.answer(fmt.Sprintf("send to queue %q (before: %v)", c.Name, sent), err)
+				return c.answer(fmt.Sprintf("send to queue %q (%v before the error)", c.Name, sent), err)
 			}
 			bar.say("%v", sent)
 		}
@@ -68,7 +68,7 @@ func (c *queueSendCmd) Run(ctx context.Context, t *terminal) error {
 			return stop
 		}
 		if stop != nil {
-			return failed(fmt.Errorf("send to queue %q: %w (%v: all lines before it)", c.Name, stop, sent), "mend the line and send it and the rest again; --line-limit sets how long a line may be")
+			return failed(fmt.Errorf("send to queue %q: %w (%v: all lines before it)", c.Name, stop, sent), "correct the line, and send it and the rest again; --line-limit sets how long a line may be")
 		}
 	}
 	bar.done()
@@ -82,7 +82,7 @@ type enqueued struct{ new, repeated int64 }
 func (e enqueued) String() string {
 	text := plural(e.new, "message") + " enqueued"
 	if e.repeated > 0 {
-		text += fmt.Sprintf(", %d not: another message has its unique key", e.repeated)
+		text += fmt.Sprintf(", %d not, because another message has the unique key", e.repeated)
 	}
 	return text
 }

@@ -23,14 +23,14 @@ type queueWorkCmd struct {
 	serverFlags
 	Name        string    `arg:"" help:"The queue's name."`
 	Command     []string  `arg:"" passthrough:"" help:"The command and its arguments, after --."`
-	Concurrency int       `help:"Run so many commands at once." default:"1"`
-	Lease       *duration `help:"How long a claim lasts; it is extended while the command runs. Default: what the queue says." placeholder:"TIME"`
-	Worker      string    `help:"A name for people. Default: this machine's and the process's." placeholder:"NAME"`
-	RejectOn    []int     `help:"An exit status that says: no further attempt. May be given again." placeholder:"STATUS"`
-	MaxTime     *duration `help:"How long one command may run. Then it is killed, and the attempt has failed. Default: no bound." placeholder:"TIME"`
-	Drain       duration  `help:"How long commands may still run after a signal. Then they are killed, and their messages come again at once; the attempt does not count." default:"30s"`
-	UntilEmpty  bool      `help:"End when the queue has no message that is ready."`
-	Max         int       `help:"End after so many messages; 0 sets no bound." short:"n" default:"0"`
+	Concurrency int       `help:"Run up to this many commands at the same time." default:"1"`
+	Lease       *duration `help:"How long a claim lasts; it is extended while the command runs. Default: the queue's setting lease_ms." placeholder:"TIME"`
+	Worker      string    `help:"A name of this worker, for humans to read. Default: the name of the machine and the process id." placeholder:"NAME"`
+	RejectOn    []int     `help:"An exit status that means: no further attempt; the message becomes a dead letter. May be given again." placeholder:"STATUS"`
+	MaxTime     *duration `help:"How long one command may run. After this time it is killed, and the attempt has failed. Default: no limit." placeholder:"TIME"`
+	Drain       duration  `help:"How long commands may still run after a signal. After this time they are killed, and their messages come again immediately; the attempt does not count." default:"30s"`
+	UntilEmpty  bool      `help:"Stop when the queue has no ready message."`
+	Max         int       `help:"Stop after this many messages; 0: no limit." short:"n" default:"0"`
 }
 
 func (queueWorkCmd) Help() string {
@@ -38,17 +38,17 @@ func (queueWorkCmd) Help() string {
 
   WEIR_MESSAGE_QUEUE, WEIR_MESSAGE_ID, WEIR_MESSAGE_ATTEMPT, WEIR_MESSAGE_TIMESTAMP (milliseconds)
   WEIR_MESSAGE_KEY      the key; or WEIR_MESSAGE_KEY_B64, in base64, if it is not UTF-8 or has a zero byte
-  WEIR_MESSAGE_HEADERS  the headers as JSON: [{"name": "a", "value": "1"}], with value_b64 where a value is not UTF-8
+  WEIR_MESSAGE_HEADERS  the headers as JSON: [{"name": "a", "value": "1"}], with value_b64 if a value is not UTF-8
   TRACEPARENT, TRACESTATE  the headers traceparent and tracestate
 
-A variable is empty if the message has no such thing, or if it has more than 64 KiB.
+A variable is empty if the message does not have the field, or if the field has more than 64 KiB.
 
-Exit status 0 acknowledges the message. Any other gives it back, with the end of the command's standard error: it comes again after a pause, or becomes a dead letter.
-Messages come at least once: a worker that dies, or loses the server for longer than the lease, leaves its messages to others.
-A command is killed when the server says that its claim is lost. While the server is away it runs on; its outcome is told when the server is back, and counts if no other worker got the message meanwhile.
+Exit status 0 acknowledges the message. Any other status gives it back, with the end of the command's standard error as the reason: it comes again after a pause, or becomes a dead letter.
+A message may come more than once: if a worker dies, or cannot reach the server for longer than the lease, another worker gets its messages.
+A command is killed when the server answers that its claim is lost. While the server cannot be reached, the command continues; its result is sent when the server is back, and counts if no other worker has got the message in the meantime.
 
-SIGTERM or Ctrl-C ends it in order: no more messages are claimed, and the commands that run are finished. A second one kills it.
-What runs when --drain is over is killed, and that attempt does not count. Where the server does not hear of it within 2s, their messages come again when their leases end.
+SIGTERM or Ctrl-C stops the worker in order: it claims no more messages, and waits for the running commands. A second signal kills it.
+Commands that still run after the time of --drain are killed, and these attempts do not count. If weir cannot report this to the server within 2s, their messages come again when their leases end.
 
 Examples:
 
@@ -145,11 +145,11 @@ func (c *queueWorkCmd) Run(ctx context.Context, t *terminal) error {
 	case len(c.Command) == 0:
 		return usage(errors.New("the command is missing"), "write it after --: weir queue work "+c.Name+" -- ./handle")
 	case c.Concurrency < 1 || c.Concurrency > workConcurrencyMax:
-		return usage(fmt.Errorf("--concurrency %d: 1 to %d are allowed", c.Concurrency, workConcurrencyMax), "")
+		return usage(fmt.Errorf("--concurrency %d: it must be from 1 to %d", c.Concurrency, workConcurrencyMax), "")
 	case c.Max < 0:
-		return usage(fmt.Errorf("--max %d is negative", c.Max), "give 1 or more, or 0 for no bound")
+		return usage(fmt.Errorf("--max %d is negative", c.Max), "give 1 or more, or 0 for no limit")
 	case c.MaxTime != nil && *c.MaxTime == 0:
-		return usage(errors.New("--max-time 0 leaves a command no time"), "give a time, or leave the flag out for no bound")
+		return usage(errors.New("--max-time must be more than 0"), "give a longer time, or leave the flag out for no limit")
 	}
 	if err := checkLease(c.Lease); err != nil {
 		return err
@@ -173,7 +173,7 @@ func (c *queueWorkCmd) Run(ctx context.Context, t *terminal) error {
 	err := w.run(ctx)
 	fmt.Fprintf(t.err, "%s handled, %d failed\n", plural(w.done, "message"), w.failed)
 	if w.gone > 0 {
-		fmt.Fprintf(t.err, "of %s the claim was lost, or the answer to the server: they may come again\n", plural(w.gone, "message"))
+		fmt.Fprintf(t.err, "%s may come again: the claim was lost, or the server did not confirm the result\n", plural(w.gone, "message"))
 	}
 	return err
 }
@@ -290,7 +290,7 @@ func (w *worker) outage(failing *bool, what string, err error) {
 	case err != nil && !*failing:
 		fmt.Fprintf(w.t.err, "weir: %s: %v; trying again\n", what, err)
 	case err == nil && *failing:
-		fmt.Fprintf(w.t.err, "weir: %s are answered again\n", what)
+		fmt.Fprintf(w.t.err, "weir: %s work again\n", what)
 	}
 	*failing = err != nil
 }
@@ -387,7 +387,7 @@ func (w *worker) answerFor(m claimedMessage, verb string, body map[string]any, c
 			w.count(count)
 			return
 		case stale, err != nil && w.fatal(err), w.give.Err() != nil:
-			w.say("weir: message %s: %s did not count: %v\n", m.ID, verb, cmp.Or(err, errors.New("the claim was lost")))
+			w.say("weir: message %s: the %s had no effect: %v\n", m.ID, verb, cmp.Or(err, errors.New("the claim was lost")))
 			w.count(&w.gone)
 			return
 		}
@@ -424,7 +424,7 @@ func (w *worker) post(ctx context.Context, m claimedMessage, verb string, body m
 		return false, false, err
 	}
 	if len(got.Results) != 1 {
-		return false, false, fmt.Errorf("%d answers for one receipt", len(got.Results))
+		return false, false, fmt.Errorf("the server returned %d results for one receipt", len(got.Results))
 	}
 	switch p := got.Results[0].Problem; {
 	case p == nil:

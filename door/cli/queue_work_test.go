@@ -63,8 +63,8 @@ func TestAWorkerTriesAgainUntilTheServerHasAnswered(t *testing.T) {
 		return true
 	})
 	r := weir(t, "", "queue", "work", "mail", "-n", "1", "--", "true")
-	r.want(t, exitOK, "1 message handled, 0 failed", "weir: claims: refused: nothing happened; try again; trying again", "weir: claims are answered again",
-		"weir: acks, nacks and extensions: refused", "weir: acks, nacks and extensions are answered again")
+	r.want(t, exitOK, "1 message handled, 0 failed", "weir: claims: refused: nothing happened; try again; trying again", "weir: claims work again",
+		"weir: acks, nacks and extensions: refused", "weir: acks, nacks and extensions work again")
 	if n := strings.Count(r.err, "\n"); n != 5 {
 		t.Errorf("two outages and the end are said in %d lines, want 5:\n%s", n, r.err)
 	}
@@ -96,7 +96,7 @@ func TestADrainEndsWithoutAServer(t *testing.T) {
 		cancel(stopped{syscall.SIGTERM})
 		select {
 		case code := <-ended:
-			if code != 128+int(syscall.SIGTERM) || !strings.Contains(out.String(), "of 1 message the claim was lost, or the answer to the server: they may come again") {
+			if code != 128+int(syscall.SIGTERM) || !strings.Contains(out.String(), "1 message may come again: the claim was lost, or the server did not confirm the result") {
 				t.Errorf("%q: exit code %d: %s", command, code, out)
 			}
 		case <-time.After(30 * time.Second):
@@ -148,6 +148,6 @@ func TestACommandHasATimeOfItsOwn(t *testing.T) {
 	}
 	weir(t, "second", "queue", "send", "mail").want(t, exitOK)
 	weir(t, "", "queue", "work", "mail", "-n", "1", "--max-time", "1h", "--", "cat").want(t, exitOK, "second", "1 message handled")
-	weir(t, "", "queue", "work", "mail", "--max-time", "0s", "--", "cat").want(t, exitUsage, "--max-time 0", "leave the flag out")
-	weir(t, "", "queue", "work", "mail", "--lease", "10ms", "--", "cat").want(t, exitUsage, "--lease 10ms: 100ms to 12h0m0s are allowed")
+	weir(t, "", "queue", "work", "mail", "--max-time", "0s", "--", "cat").want(t, exitUsage, "--max-time must be more than 0", "leave the flag out")
+	weir(t, "", "queue", "work", "mail", "--lease", "10ms", "--", "cat").want(t, exitUsage, "--lease 10ms: it must be from 100ms to 12h0m0s")
 }

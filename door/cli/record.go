@@ -56,7 +56,7 @@ func (t *timestamp) UnmarshalJSON(text []byte) error {
 	}
 	var at time.Time
 	if err := json.Unmarshal(text, &at); err != nil {
-		return fmt.Errorf("timestamp %s: write RFC 3339, or milliseconds since 1970", text)
+		return fmt.Errorf("timestamp %s is not valid: write it as in RFC 3339, or as milliseconds since 1970", text)
 	}
 	if at.UnixMilli() < -1 { // -1 is a record without a timestamp
 		return fmt.Errorf("timestamp %s is before 1970", text)
@@ -95,12 +95,12 @@ func decodeRecord(line []byte) (*kgo.Record, error) {
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&in); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			err = errors.New("it ends in the middle")
+			err = errors.New("the JSON value is incomplete")
 		}
-		return nil, fmt.Errorf("it is not a record in JSON: %w", err)
+		return nil, fmt.Errorf("it is not a JSON record: %w", err)
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return nil, errors.New("more follows the record: write one record on each line")
+		return nil, errors.New("there is more after the record: write one record on each line")
 	}
 	key, err := decodeBytes("key", in.Key, in.KeyBase64)
 	if err != nil {
@@ -145,7 +145,7 @@ func encodeBytes(b []byte) (text, base *string) {
 func decodeBytes(name string, text, base *string) ([]byte, error) {
 	switch {
 	case text != nil && base != nil:
-		return nil, fmt.Errorf("%s and %s_base64 are both given", name, name)
+		return nil, fmt.Errorf("%s and %s_base64 are both given; give one of them", name, name)
 	case text != nil:
 		return []byte(*text), nil
 	case base != nil:

@@ -43,24 +43,24 @@ const kafkaOff = "off"
 
 type serveCmd struct {
 	storeFlag
-	Kafka                string `help:"Where to listen for Kafka clients, who need no API key; off: nowhere. Default: ${default}." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
-	HTTP                 string `help:"Where to listen for HTTP: the API, health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
-	Advertise            string `help:"The address that Kafka clients are told to use. Default: the one at which they reached us." placeholder:"HOST:PORT"`
-	Insecure             bool   `help:"Listen on addresses that other machines can reach, although anybody there can read and write everything: over Kafka, and over HTTP until there are API keys."`
-	TLSCert              string `help:"Serve HTTP over TLS with the certificate in this PEM file. It is read again when it changes." name:"tls-cert" placeholder:"FILE"`
+	Kafka                string `help:"The address on which to listen for Kafka clients, which need no API key; off: do not listen. Default: ${default}." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
+	HTTP                 string `help:"The address on which to listen for HTTP: the API, health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+	Advertise            string `help:"The address that Kafka clients get to connect to. Default: the address to which they connected first." placeholder:"HOST:PORT"`
+	Insecure             bool   `help:"Allow addresses that other machines can reach, although anybody on these can then read and write everything: over Kafka always, over HTTP until there are API keys."`
+	TLSCert              string `help:"Serve HTTP over TLS with the certificate in this PEM file. The file is read again when it changes." name:"tls-cert" placeholder:"FILE"`
 	TLSKey               string `help:"The certificate's private key." name:"tls-key" placeholder:"FILE"`
-	Partitions           int    `help:"Partitions of a topic created without a number." default:"1"`
-	AutoCreate           bool   `help:"Create a topic when a Kafka client first asks for it. HTTP clients create theirs: POST /v1/topics." default:"true" negatable:""`
-	AnyReplicationFactor bool   `help:"Take topics that Kafka clients create with a replication factor above 1, and show it as 1: there is one broker, and the store keeps the records safe."`
-	Tail                 size   `help:"Memory for recent records, from which consumers near the end are served." default:"64MiB"`
+	Partitions           int    `help:"Number of partitions of a topic, if the request that creates it gives none." default:"1"`
+	AutoCreate           bool   `help:"Create a topic when a Kafka client asks for it and it does not exist. HTTP clients create topics with POST /v1/topics." default:"true" negatable:""`
+	AnyReplicationFactor bool   `help:"Accept requests of Kafka clients to create topics with a replication factor above 1, and report it as 1: weir has one broker, and its store keeps the records safe."`
+	Tail                 size   `help:"Memory for the newest records. Consumers that are near the end of a partition read from it." default:"64MiB"`
 	Profile              bool   `help:"Serve Go profiles under /debug/pprof/ on the HTTP address."`
-	Log                  string `help:"How to log, on standard error: text or json." enum:"text,json" default:"text"`
-	LogLevel             string `help:"The least level to log: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	Log                  string `help:"Format of the log, on standard error: text or json." enum:"text,json" default:"text"`
+	LogLevel             string `help:"The lowest level to log: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 }
 
 func (serveCmd) Help() string {
-	return `Ctrl-C stops it in order: requests in progress are finished and what was accepted is made durable. A second Ctrl-C stops it at once;
-acknowledged records are safe either way.
+	return `Ctrl-C stops the server in order: it finishes the requests in progress and makes all accepted records durable. A second Ctrl-C stops it immediately.
+In both cases acknowledged records are safe.
 
 Examples:
 
@@ -102,7 +102,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	}
 	defer httpListener.Close()
 
-	slow := time.AfterFunc(time.Second, func() { logger.Info("the store takes its time to open", "store", store.Redact(c.Store)) })
+	slow := time.AfterFunc(time.Second, func() { logger.Info("opening the store takes longer than a second", "store", store.Redact(c.Store)) })
 	stopped := make(chan struct{})
 	defer close(stopped)
 	context.AfterFunc(ctx, func() { cutOff(logger, stopped, os.Exit) })
@@ -203,11 +203,11 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 func (c *serveCmd) warnOfLoss(ctx context.Context, logger *slog.Logger) {
 	findings, err := store.Examine(ctx, c.Store)
 	if err != nil {
-		logger.Warn("the store could not be examined", "error", err)
+		logger.Warn("cannot examine the store", "error", err)
 	}
 	for _, f := range findings {
 		if f.Level == doctor.Bad {
-			logger.Warn("the store may lose acknowledged records", "check", f.Name, "value", f.Value, "do", f.Advice)
+			logger.Warn("the store may lose acknowledged records, or cannot serve", "check", f.Name, "value", f.Value, "do", f.Advice)
 		}
 	}
 }
@@ -217,7 +217,7 @@ func cutOff(logger *slog.Logger, stopped <-chan struct{}, exit func(code int)) {
 	select {
 	case <-stopped:
 	case <-time.After(stopMost):
-		logger.Error("the store does not answer; leaving it behind. Acknowledged records are safe", "waited", stopMost)
+		logger.Error("the store did not close in time; the process ends anyway. Acknowledged records are safe", "waited", stopMost)
 		exit(exitUnreachable)
 	}
 }
@@ -319,7 +319,7 @@ func (c *serveCmd) welcome(t *terminal, logger *slog.Logger, at where) {
 	case at.kafka == kafkaOff:
 		kafkaFor = "for nobody"
 	case at.locked:
-		kafkaFor += ": they protect HTTP only; --kafka off closes this"
+		kafkaFor += ": API keys protect only HTTP; --kafka off closes this address"
 	}
 	if at.locked {
 		httpFor, header = "with an API key", ` -H "Authorization: Bearer $KEY"`

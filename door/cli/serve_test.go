@@ -88,11 +88,11 @@ func TestOpenDoorsAreTold(t *testing.T) {
 		t.Errorf("without keys weir says %s", out)
 	}
 	key := []string{"key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups", "--store", url}
-	weir(t, "", key...).want(t, exitOK, "Keys protect HTTP only", apart)
+	weir(t, "", key...).want(t, exitOK, "Keys protect only HTTP", apart)
 	if r := weir(t, "", append(key, "--json")...); !strings.Contains(r.err, apart) || strings.Contains(r.out, apart) {
 		t.Errorf("%+v", r)
 	}
-	if out := serve(t, "--store", url).out.String(); !strings.Contains(out, "without API keys, for this machine: they protect HTTP only; "+apart) {
+	if out := serve(t, "--store", url).out.String(); !strings.Contains(out, "without API keys, for this machine: API keys protect only HTTP; "+apart) {
 		t.Errorf("with keys weir says %s", out)
 	}
 	if out := serve(t, "--store", url, "--kafka", "0.0.0.0:0", "--insecure").out.String(); !strings.Contains(out, "without API keys, for everybody: ") {
@@ -302,13 +302,13 @@ func TestServeRefusesAddressesThatCannotWork(t *testing.T) {
 		{"public", []string{"--kafka", "0.0.0.0:0"}, exitUnsafe, "--insecure"},
 		{"public name", []string{"--kafka", ":9092"}, exitUnsafe, "--insecure"},
 		{"public HTTP", []string{"--http", "[::]:0"}, exitUnsafe, "--insecure"},
-		{"same port", []string{"--kafka", "127.0.0.1:9092", "--http", "127.0.0.1:9092"}, exitConfig, "are the same port"},
-		{"same port, one for all", []string{"--kafka", ":9092", "--http", "127.0.0.1:9092", "--insecure"}, exitConfig, "are the same port"},
+		{"same port", []string{"--kafka", "127.0.0.1:9092", "--http", "127.0.0.1:9092"}, exitConfig, "have the same port"},
+		{"same port, one for all", []string{"--kafka", ":9092", "--http", "127.0.0.1:9092", "--insecure"}, exitConfig, "have the same port"},
 		{"in use", []string{"--kafka", taken.Addr().String()}, exitConfig, "address already in use"},
 		{"not ours", []string{"--kafka", "192.0.2.1:9092", "--insecure"}, exitConfig, "give --kafka an address of this machine"},
 		{"no port", []string{"--kafka", "127.0.0.1"}, exitUsage, "write HOST:PORT"},
 		{"bad port", []string{"--http", "127.0.0.1:99999"}, exitUsage, "write HOST:PORT"},
-		{"advertised everywhere", []string{"--advertise", "0.0.0.0:9092"}, exitConfig, "the name or address under which they reach"},
+		{"advertised everywhere", []string{"--advertise", "0.0.0.0:9092"}, exitConfig, "the name or address at which clients can reach"},
 		{"bad size", []string{"--tail", "64"}, exitUsage, "the unit is missing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -320,11 +320,11 @@ func TestServeRefusesAddressesThatCannotWork(t *testing.T) {
 
 func TestServeWarnsOfAnAddressThatClientsCannotUse(t *testing.T) {
 	s := serve(t, "--store", "memory:", "--kafka", "0.0.0.0:0", "--insecure", "--advertise", "localhost:9092")
-	if !strings.Contains(s.out.String(), "told to connect to themselves") {
+	if !strings.Contains(s.out.String(), "try to connect to their own machine") {
 		t.Errorf("no warning: %s", s.out.String())
 	}
 	s = serve(t, "--store", "memory:", "--advertise", "no-such-host.invalid:9092")
-	if !strings.Contains(s.out.String(), "does not resolve here") {
+	if !strings.Contains(s.out.String(), "cannot resolve the advertised host") {
 		t.Errorf("no warning: %s", s.out.String())
 	}
 }
@@ -471,7 +471,7 @@ func TestStoppingLeavesADeadStoreBehind(t *testing.T) {
 	if err := p.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitUnreachable {
 		t.Errorf("ended with %v, want exit code %d: %s", err, exitUnreachable, p.out.String())
 	}
-	if want := fmt.Sprintf("waited=%v", stopMost); !strings.Contains(p.out.String(), "leaving it behind") || !strings.Contains(p.out.String(), want) {
+	if want := fmt.Sprintf("waited=%v", stopMost); !strings.Contains(p.out.String(), "the process ends anyway") || !strings.Contains(p.out.String(), want) {
 		t.Errorf("not because the store is dead, after %v: %s", stopMost, p.out.String())
 	}
 }

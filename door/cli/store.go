@@ -11,7 +11,7 @@ import (
 
 // storeFlag names the store of the log.
 type storeFlag struct {
-	Store string `help:"Where the log rests: sqlite:PATH, postgres://USER@HOST/DATABASE, or memory: which keeps nothing. Default: ${default}." default:"sqlite:./weir-data/weir.db" placeholder:"URL"`
+	Store string `help:"Where the log is stored: sqlite:PATH, postgres://USER@HOST/DATABASE, or memory: (lost when the process ends). Default: ${default}." default:"sqlite:./weir-data/weir.db" placeholder:"URL"`
 }
 
 func (f *storeFlag) open(ctx context.Context, logger *slog.Logger) (eventlog.Store, error) {
@@ -29,7 +29,7 @@ func (f *storeFlag) explain(ctx context.Context, err error, hint string) error {
 	case errors.Is(err, store.ErrAddress):
 		return config(err, "")
 	case errors.Is(err, eventlog.ErrUnavailable):
-		return unreachable(err, "is it running, and is its address in --store "+store.Redact(f.Store)+" right?")
+		return unreachable(err, "check that it is running, and that the address in --store "+store.Redact(f.Store)+" is right")
 	}
 	return refused(err, hint)
 }

@@ -16,8 +16,8 @@ type streamCmd struct {
 	Append    streamAppendCmd    `cmd:"" help:"Append lines from standard input to a stream, as events: all or none."`
 	Read      streamReadCmd      `cmd:"" help:"Print the events of a stream."`
 	List      streamListCmd      `cmd:"" help:"List the streams of a category."`
-	Delete    streamDeleteCmd    `cmd:"" help:"Delete a stream. The category's topic keeps its records as long as its retention says."`
-	Archive   streamArchiveCmd   `cmd:"" help:"Close a stream: it is read as before, and refuses appends."`
+	Delete    streamDeleteCmd    `cmd:"" help:"Delete a stream. The category's topic keeps the records until its retention removes them."`
+	Archive   streamArchiveCmd   `cmd:"" help:"Archive a stream: it can still be read, but refuses appends."`
 	Unarchive streamUnarchiveCmd `cmd:"" help:"Open an archived stream for appends again."`
 	Snapshot  streamSnapshotCmd  `cmd:"" help:"Print a stream's newest snapshot, or save one."`
 	Category  categoryCmd        `cmd:"" help:"Create and list categories of streams."`
@@ -37,7 +37,7 @@ func (n streamName) Validate() error {
 	case n.Stream == "":
 		return errors.New("the name of the stream is empty")
 	case n.Stream == "/" || strings.Contains(n.Stream, ";"):
-		return fmt.Errorf("the stream %q cannot be had over HTTP, nor with this command: its name is a slash alone, or has a semicolon", n.Stream)
+		return fmt.Errorf("the stream %q cannot be used over HTTP or with this command, because its name is only a slash, or has a semicolon; use the Go library", n.Stream)
 	}
 	return nil
 }
@@ -74,8 +74,8 @@ func (e expectation) headers() ([]string, error) {
 type streamListCmd struct {
 	serverFlags
 	Category string `arg:"" help:"The category's name."`
-	Prefix   string `help:"Only streams whose names begin so." placeholder:"TEXT"`
-	Max      int    `help:"Show so many at most; 0: all." short:"n" default:"0"`
+	Prefix   string `help:"Only streams whose names begin with this prefix." placeholder:"TEXT"`
+	Max      int    `help:"Show at most this many; 0: all." short:"n" default:"0"`
 	JSON     bool   `help:"Print JSON, one stream on each line." name:"json"`
 }
 
@@ -161,7 +161,7 @@ type streamDeleteCmd struct {
 }
 
 func (streamDeleteCmd) Help() string {
-	return "A stream that does not exist is deleted already. To be told of it, give --expect exists, or the version.\n\nExamples:\n\n  weir stream delete order 4711\n  weir stream delete order 4711 --expect 12 --yes"
+	return "The command succeeds if the stream does not exist. To get an error then, give --expect exists, or the version.\n\nExamples:\n\n  weir stream delete order 4711\n  weir stream delete order 4711 --expect 12 --yes"
 }
 
 func (c *streamDeleteCmd) Run(ctx context.Context, t *terminal) error {
@@ -176,7 +176,7 @@ func (c *streamDeleteCmd) Run(ctx context.Context, t *terminal) error {
 		return c.answer("delete "+c.String(), err)
 	}
 	// The server gives the same answer if there was no such stream.
-	_, err = fmt.Fprintf(t.out, "there is no stream %s now\n", printable(c.Stream))
+	_, err = fmt.Fprintf(t.out, "stream %s does not exist now\n", printable(c.Stream))
 	return err
 }
 
@@ -216,20 +216,20 @@ func (c *streamUnarchiveCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.ask(ctx, "POST", c.path("unarchive"), nil, nil, 0); err != nil {
 		return c.answer("unarchive "+c.String(), err)
 	}
-	_, err := fmt.Fprintf(t.out, "opened stream %s\n", printable(c.Stream))
+	_, err := fmt.Fprintf(t.out, "unarchived stream %s\n", printable(c.Stream))
 	return err
 }
 
 type streamSnapshotCmd struct {
 	serverFlags
 	streamName
-	At   *int64 `help:"The newest snapshot at this version or before." env:"-" placeholder:"VERSION"`
-	Save *int64 `help:"Save standard input, byte for byte, as the snapshot at this version." env:"-" placeholder:"VERSION"`
+	At   *int64 `help:"Print the newest snapshot at or below this version." env:"-" placeholder:"VERSION"`
+	Save *int64 `help:"Save the bytes of standard input as the snapshot at this version." env:"-" placeholder:"VERSION"`
 	JSON bool   `help:"Print JSON: the version, and the value." name:"json"`
 }
 
 func (streamSnapshotCmd) Help() string {
-	return `A snapshot is the state that the events below its version add up to, as the application keeps it.
+	return `A snapshot is the state after all events below its version, in the format of the application.
 
 Examples:
 
@@ -244,7 +244,7 @@ const snapshotRead = 16 << 20
 func (c *streamSnapshotCmd) Run(ctx context.Context, t *terminal) error {
 	if c.Save != nil {
 		if c.At != nil || c.JSON {
-			return usage(errors.New("--save keeps a snapshot; --at and --json show one"), "give one of them")
+			return usage(errors.New("--save saves a snapshot, but --at and --json print one: they cannot be used together"), "give one of them")
 		}
 		return c.save(ctx, t)
 	}
@@ -283,7 +283,7 @@ func (c *streamSnapshotCmd) save(ctx context.Context, t *terminal) error {
 		return failed(fmt.Errorf("read the snapshot: %w", err), "")
 	}
 	if len(value) > snapshotRead {
-		return usage(fmt.Errorf("the snapshot has more than %d bytes", snapshotRead), "keep what is large elsewhere, and name it in the snapshot")
+		return usage(fmt.Errorf("the snapshot has more than %d bytes, the limit", snapshotRead), "store large data elsewhere, and put a reference to it into the snapshot")
 	}
 	body := map[string]any{"version": *c.Save}
 	if text, base := encodeBytes(value); text != nil {
@@ -305,12 +305,12 @@ type categoryCmd struct {
 
 type categoryCreateCmd struct {
 	serverFlags
-	Name        string            `arg:"" help:"The category's name, and its topic's."`
-	Partitions  int               `help:"Partitions of its topic; 0: 4." default:"0"`
+	Name        string            `arg:"" help:"The name of the category and of its topic."`
+	Partitions  int               `help:"Number of partitions of its topic; 0: 4." default:"0"`
 	Config      map[string]string `help:"Settings of its topic, such as max.message.bytes=4000000. May be given again." mapsep:"none" placeholder:"NAME=VALUE"`
-	KeepEvents  int64             `help:"Keep the newest events of each stream, so many; 0: any number." default:"0"`
-	KeepFor     *duration         `help:"Keep the events of each stream that are not older. Default: all." placeholder:"TIME"`
-	IfNotExists bool              `help:"Succeed when the category is there already."`
+	KeepEvents  int64             `help:"How many of the newest events each stream keeps; 0: no limit." default:"0"`
+	KeepFor     *duration         `help:"How old the events of a stream may be; older ones are deleted. Default: any age." placeholder:"TIME"`
+	IfNotExists bool              `help:"Succeed if the category already exists."`
 }
 
 func (categoryCreateCmd) Help() string {
@@ -339,9 +339,9 @@ func (c *categoryCreateCmd) Run(ctx context.Context, t *terminal) error {
 	var p *apiProblem
 	if c.IfNotExists && errors.As(err, &p) && p.is("category_exists") {
 		if err := c.ask(ctx, "GET", apiPath("streams", c.Name)+"?max=1", nil, nil, 0); err != nil {
-			return c.answer(tried+": a topic has the name", err)
+			return c.answer(tried+": the name is the name of a topic that is not a category", err)
 		}
-		_, err := fmt.Fprintf(t.out, "category %s is there already\n", printable(c.Name))
+		_, err := fmt.Fprintf(t.out, "category %s already exists\n", printable(c.Name))
 		return err
 	}
 	if err != nil {

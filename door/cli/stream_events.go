@@ -15,16 +15,16 @@ type streamAppendCmd struct {
 	serverFlags
 	streamName
 	expectation
-	Input     string `help:"What a line is: text, an event's data; or json, an event: {\"type\": …, \"value\": …, \"id\": …}." enum:"text,json" default:"text" short:"i"`
-	Type      string `help:"What happened: the type of the events. For text." env:"-" placeholder:"TYPE"`
-	ID        string `help:"The event's id, which makes the append repeatable. For text, and one line." env:"-" name:"id" placeholder:"ID"`
-	LineLimit size   `help:"Stop at a line longer than this." default:"1MiB"`
+	Input     string `help:"Format of a line: text, where the line is the data of an event; or json, where it is an event: {\"type\": …, \"value\": …, \"id\": …}." enum:"text,json" default:"text" short:"i"`
+	Type      string `help:"For text: the type of the events." env:"-" placeholder:"TYPE"`
+	ID        string `help:"For text, and a single line: the event's id. With it, the append can be repeated safely." env:"-" name:"id" placeholder:"ID"`
+	LineLimit size   `help:"The longest line. A longer one is an error." default:"1MiB"`
 }
 
 func (streamAppendCmd) Help() string {
-	return `Each line of standard input becomes an event, and all are appended at once, or none: at most 10,000 lines and 15 MiB.
-If the stream is not at the version that is expected, nothing is appended, and the exit status is 1.
-If the answer is lost, the events may have been appended, and the exit status is 4. With ids (--id) and the same --expect the append can be repeated: the events are there once.
+	return `Each line of standard input becomes an event, at most 10,000 lines and 15 MiB. All events are appended in one step, or none.
+If the stream is not at the expected version, nothing is appended, and the exit status is 1.
+If the answer is lost, the events may have been appended, and the exit status is 4. If all events have ids, the append can be repeated with the same --expect: no event is appended twice.
 
 Examples:
 
@@ -44,9 +44,9 @@ func (c *streamAppendCmd) Run(ctx context.Context, t *terminal) error {
 	case err != nil:
 		return err
 	case c.Input == "json" && (c.Type != "" || c.ID != ""):
-		return usage(errors.New("--input json takes all of an event from its line"), "leave out --type and --id")
+		return usage(errors.New("--input json takes the whole event from the line"), "leave out --type and --id")
 	case c.Input == "text" && c.Type == "":
-		return usage(errors.New("the events have no type"), "say what happened, with --type")
+		return usage(errors.New("the events have no type"), "give the type with --type")
 	}
 	if t.inTTY {
 		fmt.Fprintln(t.err, "Reading lines from the terminal. Ctrl-D ends.")
@@ -60,7 +60,7 @@ func (c *streamAppendCmd) Run(ctx context.Context, t *terminal) error {
 	case n == 0:
 		return usage(errors.New("there are no events on standard input"), "")
 	case c.ID != "" && n > 1:
-		return usage(fmt.Errorf("--id names one event, and there are %d", n), "give each an id, with --input json")
+		return usage(fmt.Errorf("--id is the id of one event, but there are %d events", n), "give each event an id, with --input json")
 	}
 	var at struct {
 		First, Version int64
@@ -71,7 +71,7 @@ func (c *streamAppendCmd) Run(ctx context.Context, t *terminal) error {
 	var lost *lostAnswer
 	switch {
 	case errors.As(err, &lost):
-		return unreachable(fmt.Errorf("append to %v: %w", c.String(), err), "read the stream, or repeat it: where each event has an id, the same append with the same --expect is there once")
+		return unreachable(fmt.Errorf("append to %v: %w", c.String(), err), "read the stream; or, if each event has an id, repeat the append with the same --expect: no event is appended twice")
 	case err != nil:
 		return c.answer("append to "+c.String(), err)
 	}
@@ -80,7 +80,7 @@ func (c *streamAppendCmd) Run(ctx context.Context, t *terminal) error {
 		after = "after them"
 	}
 	if at.Duplicate {
-		_, err = fmt.Fprintf(t.out, "%s there already; the stream was at version %d %s\n", plural(n, "event"), at.Version, after)
+		_, err = fmt.Fprintf(t.out, "%s already appended before; the stream was at version %d %s\n", plural(n, "event"), at.Version, after)
 		return err
 	}
 	_, err = fmt.Fprintf(t.out, "%s appended; the stream is at version %d %s\n", plural(n, "event"), at.Version, after)
@@ -115,7 +115,7 @@ func (c *streamAppendCmd) body(ctx context.Context, lines <-chan line) (body []b
 		}
 		body = append(body, text...)
 		if n++; n > appendLines || len(body) > appendBytes {
-			return nil, n, fmt.Errorf("line %d: one append has at most %d events and %d bytes", l.number, appendLines, appendBytes)
+			return nil, n, fmt.Errorf("line %d: one append can have at most %d events and %d bytes", l.number, appendLines, appendBytes)
 		}
 	}
 }
@@ -143,12 +143,12 @@ func (c *streamAppendCmd) event(text []byte) ([]byte, error) {
 type streamReadCmd struct {
 	serverFlags
 	streamName
-	From     int64      `help:"Events from this version on." env:"-" default:"0"`
-	To       int64      `help:"Events below this version; 0: to the end." env:"-" default:"0"`
-	Until    *time.Time `help:"Only events that happened by then: 2026-01-31T08:00:00Z." env:"-" placeholder:"TIME"`
+	From     int64      `help:"Only events at or above this version." env:"-" default:"0"`
+	To       int64      `help:"Only events below this version; 0: to the end." env:"-" default:"0"`
+	Until    *time.Time `help:"Only events with a timestamp up to this time: 2026-01-31T08:00:00Z." env:"-" placeholder:"TIME"`
 	Type     string     `help:"Only events of this type." env:"-" placeholder:"TYPE"`
-	Backward bool       `help:"The newest first."`
-	Max      int        `help:"Show so many at most; 0: all." short:"n" default:"0"`
+	Backward bool       `help:"Print the newest events first."`
+	Max      int        `help:"Print at most this many; 0: all." short:"n" default:"0"`
 	JSON     bool       `help:"Print JSON, one event on each line." name:"json"`
 }
 
@@ -187,7 +187,7 @@ func (c *streamReadCmd) Run(ctx context.Context, t *terminal) error {
 			return c.answer("read "+c.String(), err)
 		}
 		if before != nil && c.broken(*before, page.streamSpan, from) {
-			return failed(fmt.Errorf("read %v: events of it were deleted while it was read, or its store was restored: what is printed is not all of it", c.String()), "read it again")
+			return failed(fmt.Errorf("read %v: events were deleted while the stream was read, or its store was restored: not all events were printed", c.String()), "read it again")
 		}
 		before = &page.streamSpan
 		for _, e := range page.Events {

@@ -15,13 +15,13 @@ func TestAStreamFromItsCategoryToItsEnd(t *testing.T) {
 		weir(t, "", "stream", "category", "list").want(t, exitOK)
 		weir(t, "", "stream", "category", "create", "order", "--partitions", "2", "--keep-events", "1000", "--keep-for", "90d", "--config", "max.message.bytes=2000000").want(t, exitOK, "created category order")
 		weir(t, "", "stream", "category", "create", "order").want(t, exitFailed, "exists", "--if-not-exists")
-		weir(t, "", "stream", "category", "create", "order", "--if-not-exists").want(t, exitOK, "there already")
+		weir(t, "", "stream", "category", "create", "order", "--if-not-exists").want(t, exitOK, "already exists")
 		weir(t, "", "stream", "category", "create", "a/b").want(t, exitUsage, "invalid topic name")
 		weir(t, "", "stream", "category", "list").want(t, exitOK, "order\n")
 		weir(t, "", "stream", "category", "list", "--json").want(t, exitOK, `"order"`)
 
 		weir(t, `{"item":"teapot"}`+"\n", "stream", "append", "order", "eu/47 11", "--type", "Placed", "--id", "1", "--expect", "none").want(t, exitOK, "1 event appended; the stream is at version 1 after it")
-		weir(t, `{"item":"teapot"}`+"\n", "stream", "append", "order", "eu/47 11", "--type", "Placed", "--id", "1", "--expect", "none").want(t, exitOK, "1 event there already; the stream was at version 1 after it")
+		weir(t, `{"item":"teapot"}`+"\n", "stream", "append", "order", "eu/47 11", "--type", "Placed", "--id", "1", "--expect", "none").want(t, exitOK, "1 event already appended before; the stream was at version 1 after it")
 		weir(t, "other", "stream", "append", "order", "eu/47 11", "--type", "Placed", "--id", "1", "--expect", "none").want(t, exitFailed, "append 1 event to stream", "other content")
 		weir(t, `{"type":"Paid","value":{"n":1}}`+"\n\n"+`{"type":"Sent","value_b64":"/w=="}`, "stream", "append", "order", "eu/47 11", "--input", "json", "--expect", "1").want(t, exitOK, "2 events appended; the stream is at version 3 after them")
 		weir(t, "x", "stream", "append", "order", "eu/47 11", "--type", "t", "--expect", "1").want(t, exitFailed, "version 3", "weir stream read")
@@ -45,30 +45,30 @@ func TestAStreamFromItsCategoryToItsEnd(t *testing.T) {
 		r.want(t, exitOK, "STREAM", "eu/47 11", "open", "b ")
 		weir(t, "", "stream", "list", "order", "--prefix", "eu/", "--json", "-n", "1").want(t, exitOK, `{"stream":"eu/47 11","version":3,"first":0,"exists":true}`)
 
-		weir(t, "", "stream", "snapshot", "order", "b").want(t, exitFailed, "no such snapshot", "--save")
+		weir(t, "", "stream", "snapshot", "order", "b").want(t, exitFailed, "the snapshot does not exist", "--save")
 		weir(t, "\xffstate\n", "stream", "snapshot", "order", "eu/47 11", "--save", "2").want(t, exitOK, "saved the snapshot at version 2")
 		if r := weir(t, "", "stream", "snapshot", "order", "eu/47 11"); r.out != "\xffstate\n" {
 			t.Errorf("the snapshot is %q", r.out)
 		}
 		weir(t, "", "stream", "snapshot", "order", "eu/47 11", "--at", "2", "--json").want(t, exitOK, `"version": 2`, `"value_b64"`)
-		weir(t, "", "stream", "snapshot", "order", "eu/47 11", "--at", "1").want(t, exitFailed, "no such snapshot")
+		weir(t, "", "stream", "snapshot", "order", "eu/47 11", "--at", "1").want(t, exitFailed, "the snapshot does not exist")
 		weir(t, "x", "stream", "snapshot", "order", "eu/47 11", "--save", "4").want(t, exitUsage, "version 4")
 
 		weir(t, "", "stream", "archive", "order", "eu/47 11", "--expect", "3").want(t, exitOK, "archived stream eu/47 11")
 		weir(t, "x", "stream", "append", "order", "eu/47 11", "--type", "t").want(t, exitFailed, "archived", "weir stream unarchive")
 		weir(t, "", "stream", "list", "order").want(t, exitOK, "archived")
-		weir(t, "", "stream", "unarchive", "order", "eu/47 11").want(t, exitOK, "opened")
-		weir(t, "", "stream", "delete", "order", "eu/47 11").want(t, exitUsage, "nobody is there to ask")
+		weir(t, "", "stream", "unarchive", "order", "eu/47 11").want(t, exitOK, "unarchived")
+		weir(t, "", "stream", "delete", "order", "eu/47 11").want(t, exitUsage, "is not a terminal")
 		weir(t, "", "stream", "delete", "order", "eu/47 11", "--expect", "2", "--yes").want(t, exitFailed, "version 3")
-		weir(t, "", "stream", "delete", "order", "eu/47 11", "--expect", "3", "--yes").want(t, exitOK, "there is no stream eu/47 11 now")
+		weir(t, "", "stream", "delete", "order", "eu/47 11", "--expect", "3", "--yes").want(t, exitOK, "stream eu/47 11 does not exist now")
 		weir(t, "", "stream", "list", "order").want(t, exitOK, "deleted")
-		weir(t, "", "stream", "delete", "order", "TYPO", "--yes").want(t, exitOK, "there is no stream TYPO now\n")
+		weir(t, "", "stream", "delete", "order", "TYPO", "--yes").want(t, exitOK, "stream TYPO does not exist now\n")
 		weir(t, "", "stream", "delete", "order", "TYPO", "--yes", "--expect", "exists").want(t, exitFailed, "does not exist")
 		for _, args := range [][]string{{"read", "order", "eu/47 11"}, {"archive", "order", "never"}, {"unarchive", "order", "never"}} {
-			weir(t, "", append([]string{"stream"}, args...)...).want(t, exitFailed, "there is no such stream", "weir stream list")
+			weir(t, "", append([]string{"stream"}, args...)...).want(t, exitFailed, "the stream does not exist", "weir stream list")
 		}
 		for _, args := range [][]string{{"read", "none", "s"}, {"list", "none"}, {"snapshot", "none", "s"}, {"delete", "none", "s", "--yes"}} {
-			weir(t, "", append([]string{"stream"}, args...)...).want(t, exitFailed, "there is no such category", "weir stream category create")
+			weir(t, "", append([]string{"stream"}, args...)...).want(t, exitFailed, "the category does not exist", "weir stream category create")
 		}
 		s.stop()
 		weir(t, "", "stream", "list", "order", "--timeout", "1s").want(t, exitUnreachable, "no answer from a server", "weir serve")
@@ -97,7 +97,7 @@ func TestStreamCommandLinesThatMakeNoSense(t *testing.T) {
 		{"x", "--type", []string{"append", "c", "s"}},
 		{"", "no events", []string{"append", "c", "s", "--type", "t"}},
 		{"x", "leave out --type", []string{"append", "c", "s", "--type", "t", "-i", "json"}},
-		{"a\nb", "--id names one event", []string{"append", "c", "s", "--type", "t", "--id", "1"}},
+		{"a\nb", "--id is the id of one event", []string{"append", "c", "s", "--type", "t", "--id", "1"}},
 		{"{", "line 1: it is not JSON", []string{"append", "c", "s", "-i", "json"}},
 		{"xx", "longer than the limit", []string{"append", "c", "s", "--type", "t", "--line-limit", "1B"}},
 		{strings.Repeat("x\n", 10_001), "at most 10000 events", []string{"append", "c", "s", "--type", "t"}},
@@ -131,7 +131,7 @@ func TestAStreamThatIsDeletedWhileItIsReadIsNotReadOn(t *testing.T) {
 			return out.Write(p)
 		})
 		code := run(t.Context(), "test", append([]string{"stream", "read", "order", name}, args...), &terminal{in: strings.NewReader(""), out: again, err: &errs}, nil)
-		if code != exitFailed || !strings.Contains(errs.String(), "deleted while it was read") || strings.Contains(out.String(), "new") || strings.Count(out.String(), "\n") != 1000 {
+		if code != exitFailed || !strings.Contains(errs.String(), "deleted while the stream was read") || strings.Contains(out.String(), "new") || strings.Count(out.String(), "\n") != 1000 {
 			t.Errorf("%v: exit code %d, %d lines, %s", args, code, strings.Count(out.String(), "\n"), errs.String())
 		}
 	}
@@ -162,7 +162,7 @@ func TestStreamsOfEveryNameThatHTTPCanSay(t *testing.T) {
 		}
 	}
 	s.stop() // what follows is refused before any request
-	for name, says := range map[string]string{"a;b": "cannot be had over HTTP", "/": "cannot be had over HTTP", "": "the name of the stream is empty"} {
+	for name, says := range map[string]string{"a;b": "cannot be used over HTTP", "/": "cannot be used over HTTP", "": "the name of the stream is empty"} {
 		for _, args := range [][]string{{"append", "order", name, "--type", "t"}, {"read", "order", name}, {"delete", "order", name, "--yes"}, {"archive", "order", name}, {"unarchive", "order", name}, {"snapshot", "order", name}} {
 			weir(t, "x", append([]string{"stream"}, args...)...).want(t, exitUsage, says)
 		}
@@ -199,11 +199,11 @@ func TestALostAnswerMayHaveHappened(t *testing.T) {
 				}
 			}
 			call := append(strings.Fields(args), "--timeout", timeout, "--server")
-			says := "look whether it happened"
+			says := "check whether the change was made"
 			if strings.Contains(args, "append") {
-				says = "read the stream, or repeat it: where each event has an id, the same append with the same --expect"
+				says = "read the stream; or, if each event has an id, repeat the append with the same --expect"
 			}
-			weir(t, "x", append(call, server.URL)...).want(t, exitUnreachable, "was lost", "It may have happened, or not", says)
+			weir(t, "x", append(call, server.URL)...).want(t, exitUnreachable, "no answer came", "The change may have been made, or not", says)
 			if name == "lost" {
 				r := weir(t, "x", append(call, refused.URL)...)
 				if r.want(t, exitUnreachable, "no answer from a server", "start one with `weir serve`"); strings.Contains(r.err, "may have") {

@@ -25,9 +25,9 @@ type topicCmd struct {
 
 // topicSettings are the settings that have a flag, and --config for all other settings.
 type topicSettings struct {
-	Retention     *duration         `help:"Keep records at least this long: 12h, 7d. Sets retention.ms; -1 there keeps them for ever." placeholder:"TIME"`
-	RetentionSize *size             `help:"Drop the oldest records of a partition beyond this size: 10GiB. Sets retention.bytes." placeholder:"SIZE"`
-	Config        map[string]string `help:"A setting by Kafka's name. May be given again." placeholder:"NAME=VALUE" mapsep:"none"`
+	Retention     *duration         `help:"Keep records at least this long: 12h, 7d. This sets retention.ms; to keep them without a limit, give --config retention.ms=-1." placeholder:"TIME"`
+	RetentionSize *size             `help:"Delete the oldest records of a partition that is larger than this: 10GiB. This sets retention.bytes." placeholder:"SIZE"`
+	Config        map[string]string `help:"A setting, with Kafka's name. May be given again." placeholder:"NAME=VALUE" mapsep:"none"`
 }
 
 func (s *topicSettings) values() (map[string]*string, error) {
@@ -56,8 +56,8 @@ type topicCreateCmd struct {
 	brokerFlags
 	topicSettings
 	Name        string `arg:"" help:"The topic's name."`
-	Partitions  int32  `help:"How many partitions; 0 leaves it to the broker." default:"0"`
-	IfNotExists bool   `help:"Succeed when the topic is there already."`
+	Partitions  int32  `help:"Number of partitions; 0: the broker's default." default:"0"`
+	IfNotExists bool   `help:"Succeed if the topic already exists."`
 }
 
 func (topicCreateCmd) Help() string {
@@ -85,7 +85,7 @@ func (c *topicCreateCmd) Run(ctx context.Context, t *terminal) error {
 	created, err := admin.CreateTopics(ctx, partitions, -1, values, c.Name)
 	response := created[c.Name]
 	if c.IfNotExists && errors.Is(response.Err, kerr.TopicAlreadyExists) {
-		_, err := fmt.Fprintf(t.out, "topic %s is there already\n", printable(c.Name))
+		_, err := fmt.Fprintf(t.out, "topic %s already exists\n", printable(c.Name))
 		return err
 	}
 	if err := cmp.Or(err, response.Err); err != nil {
@@ -139,7 +139,7 @@ func (c *topicListCmd) Run(ctx context.Context, t *terminal) error {
 type topicDescribeCmd struct {
 	brokerFlags
 	Name string `arg:"" help:"The topic's name."`
-	All  bool   `help:"Show settings that are at their default too."`
+	All  bool   `help:"Also show settings that are at their default."`
 	JSON bool   `help:"Print JSON." name:"json"`
 }
 
@@ -236,8 +236,8 @@ type topicAlterCmd struct {
 	brokerFlags
 	topicSettings
 	Name       string   `arg:"" help:"The topic's name."`
-	Unset      []string `help:"Settings that go back to their default." placeholder:"NAME"`
-	Partitions int      `help:"Grow to this many partitions. Keys may land elsewhere afterwards." default:"0"`
+	Unset      []string `help:"Settings to set back to their default." placeholder:"NAME"`
+	Partitions int      `help:"Increase the number of partitions to this. Afterwards, many keys go to other partitions than before." default:"0"`
 }
 
 func (topicAlterCmd) Help() string {

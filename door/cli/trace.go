@@ -31,26 +31,26 @@ func tracing(ctx context.Context, version buildVersion, logger *slog.Logger) (tr
 	}
 	protocol := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf")
 	if protocol != "http/protobuf" {
-		return nil, nil, config(fmt.Errorf("the variable OTEL_EXPORTER_OTLP_PROTOCOL asks for %q, and weir sends spans by http/protobuf", protocol),
-			"unset it, and name the collector's HTTP port, which usually is 4318")
+		return nil, nil, config(fmt.Errorf("the variable OTEL_EXPORTER_OTLP_PROTOCOL is %q, but weir supports only http/protobuf", protocol),
+			"unset it, and set the endpoint to the HTTP port of the collector, usually 4318")
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("spans are lost", "error", err) }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("cannot send spans to the collector; they are lost", "error", err) }))
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
-		return nil, nil, config(fmt.Errorf("send spans to %s: %w", store.Redact(endpoint), err), "look at the variables that begin OTEL_EXPORTER_OTLP")
+		return nil, nil, config(fmt.Errorf("send spans to %s: %w", store.Redact(endpoint), err), "check the variables that begin with OTEL_EXPORTER_OTLP")
 	}
 	about, err := resource.New(ctx, resource.WithAttributes(semconv.ServiceName("weir"), semconv.ServiceVersion(string(version))),
 		resource.WithTelemetrySDK(), resource.WithFromEnv()) // OTEL_SERVICE_NAME takes precedence over our name
 	if err != nil {
-		logger.Warn("spans will not tell all about who made them", "error", err)
+		logger.Warn("cannot read all OpenTelemetry resource attributes; spans will not have all of them", "error", err)
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))
-	logger.Info("spans are sent", "to", store.Redact(endpoint))
+	logger.Info("sending spans to the collector", "to", store.Redact(endpoint))
 	stop = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSpans)
 		defer cancel()
 		if err := provider.Shutdown(ctx); err != nil {
-			logger.Warn("the last spans are lost", "error", err)
+			logger.Warn("cannot send spans before the end; they are lost", "error", err)
 		}
 	}
 	return weirotel.New(provider), stop, nil

@@ -45,7 +45,7 @@ func (s *size) UnmarshalText(text []byte) error {
 	number, unit, rest := cutUnit(string(text))
 	n, err := scale(number, strings.ToLower(strings.TrimSpace(unit)), sizeUnits)
 	if err == nil && rest != "" {
-		err = fmt.Errorf("%q follows the unit", rest)
+		err = fmt.Errorf("%q is not allowed after the unit", rest)
 	}
 	if err != nil {
 		return fmt.Errorf("%q is not a size: %w; write %s", text, err, sizeForms)
@@ -131,7 +131,7 @@ func cutUnit(text string) (number, unit, rest string) {
 	return number, unit, rest
 }
 
-var errTooMuch = fmt.Errorf("it is too large: the limit is 2^63")
+var errTooMuch = fmt.Errorf("it is too large: it must be below 2^63")
 
 // scale multiplies a number by its unit, within an int64.
 func scale(number, unit string, units map[string]uint64) (uint64, error) {

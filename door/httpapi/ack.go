@@ -98,7 +98,7 @@ func (a *answers) nackMember(r *jsonReader, name string) (err error) {
 	switch name {
 	case "error":
 		if a.nack.Error, err = r.string(); len(a.nack.Error) > errorTextMax {
-			return r.fail("the error has %d bytes, and %d are taken", len(a.nack.Error), errorTextMax)
+			return r.fail("the error has %d bytes; the limit is %d", len(a.nack.Error), errorTextMax)
 		}
 	case "delay_ms":
 		var ms int64
@@ -121,7 +121,7 @@ func (a *answers) nackMember(r *jsonReader, name string) (err error) {
 func readReceipts(r *jsonReader) (receipts []string, err error) {
 	err = r.array(func(i int) error {
 		if i == eventsMax {
-			return kindTooLarge.past(eventsMax, "there are more than %d receipts in it, the limit of one request. Nothing happened", eventsMax)
+			return kindTooLarge.past(eventsMax, "the request has more than %d receipts, the limit. Nothing happened", eventsMax)
 		}
 		receipt, err := r.string()
 		receipts = append(receipts, receipt)
@@ -135,7 +135,7 @@ func unknownReceipts(err error) error {
 	if !toldUnknown(err) {
 		return err
 	}
-	p := kindUnknown.because("it was sent to the store and the answer was lost. Send the same receipts again: what was carried out is not done twice, and `stale_receipt` with `done` says that the message is done")
+	p := kindUnknown.because("the change was sent to the store, but no answer came. Send the same receipts again: this is safe, nothing is done twice. If a result is then `stale_receipt` with `done`, the message is done")
 	p.cause = err
 	return p
 }

@@ -41,7 +41,7 @@ func TestTopicsAreLookedAfter(t *testing.T) {
 		if _, set := one.Config["retention.ms"]; set || one.Config["max.message.bytes"] != "1000" || one.Partitions != 4 {
 			t.Errorf("%+v", one)
 		}
-		d.asJSON("PATCH", "/v1/topics/orders", `{"partitions":3}`).refused(400, "invalid_request", "has 4, and partitions can only be added")
+		d.asJSON("PATCH", "/v1/topics/orders", `{"partitions":3}`).refused(400, "invalid_request", "has 4 partitions, and that number can only be raised")
 		d.asJSON("PATCH", "/v1/topics/nowhere", `{"partitions":3}`).refused(404, "unknown_topic")
 
 		d.do("DELETE", "/v1/topics/orders", "").want(204, "")
@@ -81,13 +81,13 @@ func TestTopicsThatCannotBeAreRefused(t *testing.T) {
 		`{"name":"a","partitions":0}`:                        `"pointer":"/partitions"`,
 		`{"name":"a","partitions":10001}`:                    "from 1 to 10000",
 		`{"name":"a","partitions":1.5}`:                      "a whole number",
-		`{"name":"a","partition":1}`:                         "do you mean partitions?",
-		`{"name":"a","config":{"retention":1}}`:              "known are cleanup.policy",
-		`{"name":"a","config":{"retention.mss":1}}`:          "do you mean retention.ms?",
+		`{"name":"a","partition":1}`:                         "did you mean partitions?",
+		`{"name":"a","config":{"retention":1}}`:              "allowed are cleanup.policy",
+		`{"name":"a","config":{"retention.mss":1}}`:          "did you mean retention.ms?",
 		`{"name":"a","config":{"retention.ms":"x"}}`:         `"pointer":"/config/retention.ms"`,
 		`{"name":"a","config":{"retention.ms":[1]}}`:         `"pointer":"/config/retention.ms"`,
 		`{"name":"a","config":{"cleanup.policy":"compact"}}`: "allowed: delete",
-		`{"name":"a","config":[]}`:                           "an object is needed here, and an array is there",
+		`{"name":"a","config":[]}`:                           "an object is expected here, but there is an array",
 	} {
 		if got := d.asJSON("POST", "/v1/topics", body); got.status != 400 || !strings.Contains(got.body, says) {
 			t.Errorf("%s: %d %s\ndoes not say %s", body, got.status, got.body, says)
@@ -146,7 +146,7 @@ func TestOffsetsThatMakeNoSenseAreRefused(t *testing.T) {
 		`{"offsets":[{"topic":"orders","offset":"newest"}]}`:            `\"earliest\" or \"latest\"`,
 		`{"offsets":[{"topic":"orders","offset":-1}]}`:                  `"pointer":"/offsets/0/offset"`,
 		`{"offsets":[{"topic":"orders","offset":9223372036854775808}]}`: `"pointer":"/offsets/0/offset"`,
-		`{"offset":[]}`: "do you mean offsets?",
+		`{"offset":[]}`: "did you mean offsets?",
 	} {
 		if got := d.asJSON("PUT", "/v1/groups/g/offsets", body); got.status != 400 || !strings.Contains(got.body, says) {
 			t.Errorf("%s: %d %s\ndoes not say %s", body, got.status, got.body, says)

@@ -17,7 +17,7 @@ type appendedView struct {
 // append would then have other content.
 func (s *Server) appendEvents(c *call) error {
 	if c.r.Header["Idempotency-Key"] != nil {
-		return kindInvalidRequest.because("events are not appended under an Idempotency-Key; give each an id")
+		return kindInvalidRequest.because("an append takes no Idempotency-Key; leave it out, and give each event an id")
 	}
 	want, err := expected(c.r.Header)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Server) appendEvents(c *call) error {
 		return err
 	}
 	if len(events) == 0 {
-		return kindInvalidRequest.because("there are no events in it")
+		return kindInvalidRequest.because("the body has no events")
 	}
 	if err := parsed(len(events), headers); err != nil {
 		return err
@@ -66,10 +66,10 @@ func (s *Server) appendEvents(c *call) error {
 func unknownAppend(events []stream.NewEvent) error {
 	for _, e := range events {
 		if e.ID == "" {
-			return kindUnknown.because("the events were sent to the store and the answer was lost. Read the stream to see whether they are there. Events that all have an id can be appended again")
+			return kindUnknown.because("the events were sent to the store, but no answer came. Read the stream to see whether they were appended. If every event has an id, an append can be repeated safely")
 		}
 	}
-	return kindUnknown.because("the events were sent to the store and the answer was lost. Append them again with the same ids, and expect the same version: if they are there, the answer says duplicate")
+	return kindUnknown.because("the events were sent to the store, but no answer came. Append them again with the same ids and the same expected version: if they were already appended, the answer has duplicate")
 }
 
 // parseNewEvents reads {"events": [...]}. Tags count as two headers.
@@ -116,12 +116,12 @@ func parseNewEvent(r *jsonReader) (e stream.NewEvent, err error) {
 			err = r.unknown(name, "id", "type", "value", "value_b64", "subject", "tags", "metadata", "timestamp")
 		}
 		if err == nil && values > 1 {
-			err = r.fail("the value is given twice: as value and as value_b64")
+			err = r.fail("the event has both value and value_b64; give one of them")
 		}
 		return err
 	})
 	if err == nil && e.Type == "" {
-		err = r.fail(`"type" is missing or empty: it says what happened`)
+		err = r.fail(`"type" is missing or empty; it is the kind of event, such as "OrderPlaced"`)
 	}
 	return e, err
 }
@@ -136,7 +136,7 @@ func wordOrNull(r *jsonReader) (string, error) {
 	text, err := r.string()
 	if err == nil && text == "" {
 		*r = start
-		err = r.fail("it is empty; leave it out, or say null")
+		err = r.fail("it is empty; leave it out, or send null")
 	}
 	return text, err
 }

@@ -26,9 +26,9 @@ const (
 )
 
 var (
-	kindTokenInURL   = kind{"token_in_url", http.StatusBadRequest, "A key does not belong in a URL"}
+	kindTokenInURL   = kind{"token_in_url", http.StatusBadRequest, "The URL contains an API key"}
 	kindUnauthorized = kind{"unauthorized", http.StatusUnauthorized, "An API key is needed"}
-	kindForbidden    = kind{"forbidden", http.StatusForbidden, "The API key is not good for this"}
+	kindForbidden    = kind{"forbidden", http.StatusForbidden, "The API key does not allow this"}
 )
 
 // allow checks the caller's access before a handler runs. It reports whether the caller has this access to the topic, or to the group, the
@@ -46,7 +46,7 @@ func (s *Server) allow(c *call, a access, topic string) bool {
 	case topic != "":
 		err = c.may(a, topic)
 	case group != "" && !who.MayGroup(a, group):
-		err = kindForbidden.because("the key %s does not give %s access to group %s; `weir key list` shows which groups it reaches", who, a, shorten(group))
+		err = kindForbidden.because("the key %s does not give %s access to group %s; `weir key list` shows which groups it can access", who, a, shorten(group))
 	case queue != "":
 		err = c.mayQueue(a, queue)
 	case projection != "" && !who.MayGroup(a, stream.GroupsOf(projection)):
@@ -88,23 +88,23 @@ func (c *call) mayQueue(a access, queue string) error {
 	if c.who.MayQueue(a, queue) {
 		return nil
 	}
-	return kindForbidden.because("the key %s does not give %s access to queue %s; `weir key list` shows which queues it reaches", c.who, a, shorten(queue))
+	return kindForbidden.because("the key %s does not give %s access to queue %s; `weir key list` shows which queues it can access", c.who, a, shorten(queue))
 }
 
 // stillQueue returns nil if a caller that was allowed before has this access to a queue now.
 func (s *Server) stillQueue(c *call, a access, queue string) error {
 	who, err := s.identify(c.r)
 	if err == nil && !who.MayQueue(a, queue) {
-		err = kindForbidden.because("the key %s does not give %s access to queue %s any more", who, a, shorten(queue))
+		err = kindForbidden.because("the key %s no longer gives %s access to queue %s", who, a, shorten(queue))
 	}
 	return err
 }
 
 func forbidden(who apikey.Identity, a access, topic string) error {
 	if topic == "" {
-		return kindForbidden.because("the key %s does not give %s access here", who, a)
+		return kindForbidden.because("the key %s does not give %s access, which this request needs; `weir key list` shows what it gives", who, a)
 	}
-	return kindForbidden.because("the key %s does not give %s access to topic %s", who, a, shorten(topic))
+	return kindForbidden.because("the key %s does not give %s access to topic %s; `weir key list` shows which topics it can access", who, a, shorten(topic))
 }
 
 // operators allows clients on this machine, and clients with an admin key for everything: the handler's answer is about the whole program.
@@ -157,7 +157,7 @@ func (s *Server) identify(r *http.Request) (apikey.Identity, error) {
 		return apikey.Everybody, nil
 	}
 	if keyInURL(r) {
-		return apikey.Identity{}, kindTokenInURL.because("URLs land in the logs of proxies and servers, and this one holds a key. Send it as Authorization: Bearer KEY; make another one, and revoke this")
+		return apikey.Identity{}, kindTokenInURL.because("proxies and servers write URLs into their logs, so the key is no longer secret. Create another key, revoke this one, and send the new one in the header Authorization: Bearer KEY")
 	}
 	given := r.Header["Authorization"]
 	if len(given) == 0 {
@@ -166,11 +166,11 @@ func (s *Server) identify(r *http.Request) (apikey.Identity, error) {
 	scheme, secret, _ := strings.Cut(given[0], " ")
 	switch secret = strings.TrimSpace(secret); {
 	case len(given) > 1:
-		return apikey.Identity{}, kindUnauthorized.because("there are %d Authorization headers; send one", len(given))
+		return apikey.Identity{}, kindUnauthorized.because("the request has %d Authorization headers; send one", len(given))
 	case !strings.EqualFold(scheme, "Bearer"):
-		return apikey.Identity{}, kindUnauthorized.because("send Authorization: Bearer KEY; other schemes are not known here")
+		return apikey.Identity{}, kindUnauthorized.because("the Authorization header must be Bearer KEY; weir supports no other scheme")
 	case len(secret) > secretMax:
-		return apikey.Identity{}, badKey(errors.New("what was shown is too long for a key"))
+		return apikey.Identity{}, badKey(errors.New("the key that was sent is too long"))
 	}
 	who, err := s.cfg.Keys.Check(r.Context(), secret)
 	switch {
@@ -191,14 +191,14 @@ func (s *Server) known(ctx context.Context, who apikey.Identity) error {
 }
 
 func badKey(cause error) error {
-	p := kindUnauthorized.because("the key is not known, or not valid now; `weir key list` shows which are")
+	p := kindUnauthorized.because("the key does not exist, or is not valid now; `weir key list` shows which keys are valid")
 	p.cause = cause
 	return p
 }
 
 func noKey(detail string) error {
 	p := kindUnauthorized.because("%s", detail)
-	p.cause = errors.New("no key was shown")
+	p.cause = errors.New("the request has no key")
 	return p
 }
 
@@ -209,9 +209,9 @@ func (s *Server) stranger(r *http.Request) (apikey.Identity, error) {
 	case err != nil:
 		return apikey.Identity{}, err
 	case keys:
-		return apikey.Identity{}, noKey("send Authorization: Bearer KEY; `weir key create` makes one")
+		return apikey.Identity{}, noKey("send the header Authorization: Bearer KEY; `weir key create` creates a key")
 	case !s.cfg.Insecure && !s.fromHere(r):
-		return apikey.Identity{}, noKey("until there are API keys only clients on the same machine are served, and not through a proxy; `weir key create` makes one")
+		return apikey.Identity{}, noKey("the store has no API keys yet: until then weir accepts requests only from its own machine, and not through a proxy; create one with `weir key create`")
 	}
 	return apikey.Everybody, nil
 }
@@ -267,6 +267,6 @@ func (t *turnedAway) log(logger *slog.Logger, args ...any) {
 		t.more++
 		return
 	}
-	logger.Warn("http: turned away", append(args, "more_before", t.more)...)
+	logger.Warn("http: request refused", append(args, "more_before", t.more)...)
 	t.last, t.more = time.Now(), 0
 }

@@ -194,7 +194,7 @@ func TestBadKeysGetOneAnswer(t *testing.T) {
 		for _, c := range []struct{ key, cause string }{
 			{"weir_aaaaaaaa_" + strings.Repeat("a", 52), "no such API key"},
 			{good[:len(good)-1] + last, "no such API key"},
-			{"hello", "does not look like one"},
+			{"hello", "does not have the form of an API key"},
 			{revoked, "is revoked"},
 			{expired, "has expired on 2000-01-01"},
 			{early, "is not valid yet"},

@@ -298,7 +298,7 @@ func TestOddMethodsAndHeaders(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.topic("orders", 1)
 	for _, method := range []string{"TRACE", "PUT", "DELETE", "FOO", "OPTIONS"} {
-		got := d.do(method, "/v1/topics/orders/events", "").refused(405, "method_not_allowed", "it takes POST")
+		got := d.do(method, "/v1/topics/orders/events", "").refused(405, "method_not_allowed", "it supports POST")
 		if got.header.Get("Allow") != "POST" {
 			t.Errorf("%s: Allow %q", method, got.header.Get("Allow"))
 		}

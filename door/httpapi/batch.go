@@ -36,7 +36,7 @@ func (s *Server) publishMany(c *call) error {
 		return err
 	}
 	if partial && c.r.Header["Idempotency-Key"] != nil {
-		return kindInvalidRequest.because("partial=true and Idempotency-Key do not go together: a repetition could not be given the first answer")
+		return kindInvalidRequest.because("partial=true and Idempotency-Key cannot be used together: weir could not give a repeated request the first answer. Leave out one of them")
 	}
 	parse := parseEvents
 	switch media := c.mediaType(); media {
@@ -44,7 +44,7 @@ func (s *Server) publishMany(c *call) error {
 	case "application/x-ndjson", "application/ndjson", "application/jsonl":
 		parse = parseLines
 	default:
-		return kindMediaType.because("Content-Type is %q; application/json or application/x-ndjson is needed", shorten(media))
+		return kindMediaType.because("Content-Type is %q; it must be application/json or application/x-ndjson", shorten(media))
 	}
 	body, err := s.body(c)
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *Server) publishMany(c *call) error {
 		return err
 	}
 	if len(items) == 0 {
-		return kindInvalidRequest.because("there are no events in it")
+		return kindInvalidRequest.because("the body has no events")
 	}
 	if err := parsed(len(items), headers); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (s *Server) publishEach(c *call, items []item) error {
 	default:
 		for k, i := range at {
 			if ctx.Err() != nil {
-				items[i].err = kindUnavailable.because("the time of the request was up, and this event was not sent any more. Nothing happened to it; try again")
+				items[i].err = kindUnavailable.because("the request ran out of time before this event was sent to the store. It was not published; publish it again")
 				continue
 			}
 			one, err := s.publishAll(ctx, good[k:k+1])
@@ -235,16 +235,16 @@ func parseLines(body []byte, partial bool) (items []item, headers int, err error
 // joinedLines explains an error that occurs if curl -d joined the lines.
 func joinedLines(err error) error {
 	p := *problemOf(err)
-	p.Detail += ". There is one line, with more than one object in it: curl takes the line ends out of what -d sends; use --data-binary"
+	p.Detail += ". The body is one line with more than one object: if you use curl, -d removes line ends; use --data-binary"
 	return &p
 }
 
 func tooManyEvents() error {
-	return kindTooLarge.past(eventsMax, "there are more than %d events in it, the limit of one request", eventsMax)
+	return kindTooLarge.past(eventsMax, "the request has more than %d events, the limit", eventsMax)
 }
 
 func tooManyHeaders() error {
-	return kindTooLarge.past(headersMax, "there are more than %d headers in it, the limit of one request", headersMax)
+	return kindTooLarge.past(headersMax, "the events of the request have more than %d headers together, the limit", headersMax)
 }
 
 // parseEvent reads one event.
@@ -255,7 +255,7 @@ func parseEvent(r *jsonReader) (publish.Event, error) {
 		switch name {
 		case "key", "key_b64":
 			if keys++; keys > 1 {
-				return r.fail("the key is given twice: as key and as key_b64")
+				return r.fail("the event has both key and key_b64; give one of them")
 			}
 			e.Key, err = bytesOrNull(r, name == "key_b64")
 		case "value":
@@ -285,12 +285,12 @@ func parseEvent(r *jsonReader) (publish.Event, error) {
 			err = r.unknown(name, "key", "key_b64", "value", "value_b64", "headers", "partition", "timestamp")
 		}
 		if err == nil && values > 1 {
-			err = r.fail("the value is given twice: as value and as value_b64")
+			err = r.fail("the event has both value and value_b64; give one of them")
 		}
 		return err
 	})
 	if err == nil && values == 0 {
-		err = r.fail(`the event has no value; for a tombstone, say "value": null`)
+		err = r.fail(`the event has no value; for a tombstone, send "value": null`)
 	}
 	return e, err
 }
@@ -324,7 +324,7 @@ func parseHeaders(r *jsonReader) (out []batch.RecordHeader, err error) {
 		}
 		fallthrough
 	default:
-		return nil, r.fail("headers are an object or an array, and %s is there", kindOf(b))
+		return nil, r.fail("headers must be an object or an array; here is %s", kindOf(b))
 	case '{':
 		err = r.object(func(name string) error {
 			if len(out) == headersMax {
@@ -368,7 +368,7 @@ func parseHeader(r *jsonReader) (h batch.RecordHeader, err error) {
 		return err
 	})
 	if err == nil && (names != 1 || values != 1) {
-		err = r.fail("a header has one name and one value")
+		err = r.fail("a header must have one name (name or name_b64) and one value (value or value_b64)")
 	}
 	return h, err
 }

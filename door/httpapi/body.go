@@ -61,7 +61,7 @@ func (s *Server) body(c *call) ([]byte, error) {
 	with, known := unpackers[encoding]
 	if !known {
 		c.Header().Set("Accept-Encoding", "gzip, zstd")
-		return nil, kindMediaType.because("Content-Encoding: %s is not known here; send gzip, zstd or none", shorten(encoding))
+		return nil, kindMediaType.because("Content-Encoding %s is not supported; use gzip or zstd, or send the body without an encoding", shorten(encoding))
 	}
 	began := time.Now()
 	if c.r.ContentLength > bodyMax {
@@ -75,7 +75,7 @@ func (s *Server) body(c *call) ([]byte, error) {
 	c.memory.Moves(func() { readBy(c.ResponseWriter, time.Unix(1, 0)) })
 	b, err := readBody(&arriving{c: c, src: src, by: began.Add(bodyTime(c.r))}, size)
 	if c.memory.Rests() {
-		err = kindSlowBody.because("nothing of the body arrived for %v while other clients waited for memory. Nothing happened; try again", budget.SilentMax)
+		err = kindSlowBody.because("no byte of the body arrived for %v, while other clients waited for memory. Nothing happened; try again", budget.SilentMax)
 	}
 	if took := time.Since(began); took > time.Second {
 		c.restartTimeout()
@@ -103,14 +103,14 @@ func (c *call) shrinkBody(n int64) {
 // claimMemory waits for n bytes of Server.bodies, which the call holds until its end.
 func (c *call) claimMemory(n int64) (waited time.Duration, err error) {
 	if share := c.s.keyBodies.most; !c.s.keyBodies.take(c.who, n, c.memory.Held()) {
-		return 0, kindTooManyCalls.past(share, "bodies of the key %s take %d bytes, the most for one key. Nothing happened; try again when some are answered", c.who, share)
+		return 0, kindTooManyCalls.past(share, "request bodies of the key %s already take %d bytes of memory, the limit for one key. Nothing happened; try again when some of its requests are answered", c.who, share)
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), storeTimeout)
 	defer cancel()
 	held := c.memory.Held()
 	if waited, err = c.memory.Grow(ctx, n); err != nil {
 		c.s.keyBodies.add(c.who, c.memory.Held()-held-n) // the claim may have been granted at the last moment
-		return waited, kindOverloaded.past(c.s.cfg.BodyBytes, "bodies of %d bytes together are being read or handled, the most there may be. Nothing happened; try again, or send less at a time", c.s.cfg.BodyBytes)
+		return waited, kindOverloaded.past(c.s.cfg.BodyBytes, "request bodies already take %d bytes of memory, the limit. Nothing happened; try again, or send smaller bodies", c.s.cfg.BodyBytes)
 	}
 	return waited, nil
 }
@@ -249,9 +249,9 @@ func unreadable(err error) error {
 	case errors.As(err, &tooLarge):
 		return kindTooLarge.past(tooLarge.Limit, "the body has more than %d bytes, the limit", tooLarge.Limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return kindSlowBody.because("a body has %v, and a second more for each %d bytes of its Content-Length", bodyGrace, bodyRate)
+		return kindSlowBody.because("the body must arrive within %v, plus a second for each %d bytes of its Content-Length", bodyGrace, bodyRate)
 	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
-		return kindTooLarge.past(bodyMax, "the body decompresses to more than may be held in memory")
+		return kindTooLarge.past(bodyMax, "the body needs more memory to be decompressed than weir allows; send it in several requests")
 	default:
 		return kindInvalidRequest.because("the body cannot be read: %v", err)
 	}
@@ -269,7 +269,7 @@ func (c *call) mediaType() string {
 // jsonBody reads a body that must be JSON.
 func (s *Server) jsonBody(c *call) ([]byte, error) {
 	if media := c.mediaType(); media != "application/json" {
-		return nil, kindMediaType.because("Content-Type is %q; application/json is needed", shorten(media))
+		return nil, kindMediaType.because("Content-Type is %q; it must be application/json", shorten(media))
 	}
 	return s.body(c)
 }
@@ -281,7 +281,7 @@ func (s *Server) noBody(c *call) error {
 	}
 	body, err := s.body(c)
 	if err == nil && len(body) > 0 {
-		err = kindInvalidRequest.because("there is nothing to say in a body here, and this one has %d bytes", len(body))
+		err = kindInvalidRequest.because("this request takes no body, but this one has %d bytes; leave it out", len(body))
 	}
 	return err
 }

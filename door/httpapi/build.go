@@ -19,7 +19,7 @@ func (c *call) build(ctx context.Context) error {
 		return nil
 	}
 	if c.s.builders.acquire(ctx, c.who.ID()) != nil {
-		return kindOverloaded.past(buildersMax, "%d lists are being made, the most at once, or a quarter of these by one key; try again", buildersMax)
+		return kindOverloaded.past(buildersMax, "weir is already building %d lists, the limit, or a quarter of them for this API key, the limit for one key; try again", buildersMax)
 	}
 	c.building = true
 	return nil
@@ -56,7 +56,7 @@ func (c *call) sendWhole(status int, body []byte) error {
 	defer claim.Release()
 	if _, err := claim.Grow(ctx, int64(len(body))); err != nil {
 		if c.r.Method != http.MethodGet && c.r.Method != http.MethodHead {
-			return kindUnknown.because("it was done, but there was no memory for the answer: clients read theirs too slowly")
+			return kindUnknown.because("the request was carried out, but there was no memory for the answer, because clients read their answers too slowly")
 		}
 		return c.s.overloaded()
 	}

@@ -125,14 +125,14 @@ func (s *Server) createCategory(c *call) error {
 	defer cancel()
 	category, err := s.cfg.Categories.CreateCategory(ctx, spec)
 	if uncertain(err) {
-		return kindUnknown.because("the answer of the store was lost. GET /v1/streams/%s: if it answers unknown_category and there is a topic of that name, delete the topic and try again", url.PathEscape(shorten(spec.Name)))
+		return kindUnknown.because("the category was sent to the store, but no answer came. GET /v1/streams/%s shows whether it exists. If the answer is unknown_category but a topic of that name exists, delete the topic and try again", url.PathEscape(shorten(spec.Name)))
 	}
 	if err != nil {
 		return err
 	}
 	v, err := s.viewOfCategory(ctx, category)
 	if err != nil {
-		return kindUnknown.because("the category was created, and could not be read afterwards")
+		return kindUnknown.because("the category was created, but weir could not read it afterwards")
 	}
 	c.Header().Set("Location", "/v1/streams/"+url.PathEscape(spec.Name))
 	return c.json(http.StatusCreated, v)

@@ -82,9 +82,9 @@ func (s *Server) claimMessages(c *call) error {
 
 // unknownClaim says how to get the messages that were perhaps claimed.
 func unknownClaim(err error, id string) error {
-	p := kindUnknown.because("the claim was sent to the store and the answer was lost. Claim again with the same id: that gets the messages that it has got")
+	p := kindUnknown.because("the claim was sent to the store, but no answer came. Claim again with the same id: if messages were claimed, the answer has them")
 	if id == "" {
-		p = kindUnknown.because("the claim was sent to the store and the answer was lost. Claim again: messages that it has got come again when their leases end. A claim with an `id` of its own gets them at once when it is repeated")
+		p = kindUnknown.because("the claim was sent to the store, but no answer came. Claim again: messages that were claimed come again when their leases end. If you give each claim an `id`, a repeated claim gets them immediately")
 	}
 	p.cause = err
 	return p

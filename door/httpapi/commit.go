@@ -62,7 +62,7 @@ func (s *Server) commitsOf(ctx context.Context, m *member, wanted cursor) (commi
 		}
 	}
 	for of := range wanted {
-		return nil, kindFenced.because("partition %d of topic %s is not this member's, or has been another's meanwhile. Nothing was committed; commit the others, and drop what you have of it",
+		return nil, kindFenced.because("partition %d of topic %s is not assigned to this member, or was assigned to another one in the meantime. Nothing was committed; discard the events of this partition, and commit the others again",
 			of.partition, shorten(of.topic))
 	}
 	bounds, err := s.cfg.Log.Bounds(ctx, partitions...)
@@ -90,7 +90,7 @@ func parseCommit(r *jsonReader) (wanted cursor, err error) {
 	given := 0
 	err = r.object(func(name string) (err error) {
 		if given++; given > 1 {
-			return r.fail("either next or offsets is given")
+			return r.fail("give either next or offsets, once")
 		}
 		switch name {
 		case "next":
@@ -99,14 +99,14 @@ func parseCommit(r *jsonReader) (wanted cursor, err error) {
 			if next, err = r.string(); err == nil {
 				if wanted, err = parseCursor(next); err != nil {
 					*r = start
-					err = r.fail("it is not a cursor; take next from the answer before")
+					err = r.fail("it is not a valid cursor; send next from an earlier answer")
 				}
 			}
 		case "offsets":
 			err = r.array(func(int) error {
 				of, at, err := parseCommitted(r)
 				if _, twice := wanted[of]; twice && err == nil {
-					err = r.fail("partition %d of topic %s is there twice", of.partition, shorten(of.topic))
+					err = r.fail("partition %d of topic %s is in the request twice; give it once", of.partition, shorten(of.topic))
 				}
 				wanted[of] = at
 				return err
@@ -140,7 +140,7 @@ func parseCommitted(r *jsonReader) (of place, at eventlog.Offset, err error) {
 		return err
 	})
 	if err == nil && fields != 3 {
-		err = r.fail("topic, partition and offset are needed")
+		err = r.fail("topic, partition and offset must all be given")
 	}
 	return of, at, err
 }

@@ -93,7 +93,7 @@ func parseCursor(text string) (cursor, error) {
 		}
 	}
 	if r.bad {
-		return nil, kindInvalidRequest.because("%s is not a cursor; take next from the answer before", shorten(text))
+		return nil, kindInvalidRequest.because("%s is not a valid cursor; send next from an earlier answer", shorten(text))
 	}
 	return cu, nil
 }

@@ -34,7 +34,7 @@ func (s *Server) findMessage(c *call) error {
 	ctx, cancel := c.withTimeout()
 	defer cancel()
 	if s.searches.acquire(ctx, c.who.ID()) != nil {
-		return kindOverloaded.past(searchesMax, "%d messages are being looked for, the most at once, or a quarter of these by one key; try again", searchesMax)
+		return kindOverloaded.past(searchesMax, "weir is already looking for %d messages, the limit, or a quarter of them for this API key, the limit for one key; try again", searchesMax)
 	}
 	defer s.searches.release(c.who.ID())
 	return s.withQueue(ctx, c, func(q *queue.Queue) error {
@@ -43,7 +43,7 @@ func (s *Server) findMessage(c *call) error {
 			return err
 		}
 		if found.State == queue.Unknown {
-			return kindUnknownMessage.because("message %v is not one of queue %s", id, shorten(c.r.PathValue("queue")))
+			return kindUnknownMessage.because("queue %[2]s has no message %[1]v", id, shorten(c.r.PathValue("queue")))
 		}
 		v := conditionView{ID: id.String(), State: found.State, Worker: found.Worker, Attempt: found.Attempt, Error: found.Error}
 		if !found.Until.IsZero() {
@@ -122,7 +122,7 @@ func (s *Server) queuePage(c *call, name string, read func(context.Context, *que
 func (c *call) claimPage(ctx context.Context) (claim *budget.Claim, release func(), err error) {
 	pages, id := c.s.pages, c.who.ID()
 	if pages.acquire(ctx, id) != nil {
-		return nil, nil, kindOverloaded.past(pagesMax, "%d pages of messages are being made or sent, the most at once, or a quarter of these by one key; try again", pagesMax)
+		return nil, nil, kindOverloaded.past(pagesMax, "weir is already reading or sending %d pages of messages, the limit, or a quarter of them for this API key, the limit for one key; try again", pagesMax)
 	}
 	if claim, err = c.claimAnswer(ctx, lettersBytes, lettersBytes); err != nil {
 		pages.release(id)
@@ -232,9 +232,9 @@ func (s *Server) sweepDead(c *call, discard bool) error {
 	}
 	switch {
 	case asked.all == (len(asked.letters) > 0):
-		return kindInvalidJSON.because(`say which: "letters": […], or "all": true`)
+		return kindInvalidJSON.because(`say which dead letters: give either "letters": […] or "all": true`)
 	case !asked.all && (asked.PerSecond > 0 || asked.Until != queue.MessageID{}):
-		return kindInvalidJSON.because(`"per_second" and "until" go with "all": true`)
+		return kindInvalidJSON.because(`"per_second" and "until" can only be given with "all": true`)
 	}
 	ctx, cancel := c.withTimeout()
 	defer cancel()
@@ -302,7 +302,7 @@ func (b *sweepBody) read(r *jsonReader) error {
 		case "letters":
 			err = r.array(func(i int) error {
 				if i == lettersMax {
-					return kindTooLarge.past(lettersMax, "there are more than %d letters in it, the limit of one request. Nothing happened", lettersMax)
+					return kindTooLarge.past(lettersMax, "the request has more than %d letters, the limit. Nothing happened", lettersMax)
 				}
 				id, err := readID(r)
 				b.letters = append(b.letters, id)

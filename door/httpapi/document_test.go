@@ -285,13 +285,13 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	// What stands in the text alone.
 	for name, p := range map[string]*openapi3.ParameterRef{"max": doc.Components.Parameters["max"], "wait": doc.Components.Parameters["wait"]} {
 		most := map[string]int64{"max": httpapi.EventsMax, "wait": httpapi.WaitMax.Milliseconds()}[name]
-		if !strings.Contains(strings.ToLower(p.Value.Description), fmt.Sprintf("more than %d is taken for %[1]d", most)) {
+		if !strings.Contains(strings.ToLower(p.Value.Description), fmt.Sprintf("above %d count as %[1]d", most)) {
 			t.Errorf("%s: %s", name, p.Value.Description)
 		}
 	}
 	stream := doc.Paths.Value("/v1/topics/{topic}/stream").Get.Description
 	for _, words := range []string{fmt.Sprintf("more than %d partitions", httpapi.StreamPartitions),
-		fmt.Sprintf("longer than %.0f s", httpapi.PageGrace.Seconds()), fmt.Sprintf("for each %d KiB", httpapi.PageRate>>10)} {
+		fmt.Sprintf("has %.0f s", httpapi.PageGrace.Seconds()), fmt.Sprintf("for each %d KiB", httpapi.PageRate>>10)} {
 		if !strings.Contains(stream, words) {
 			t.Errorf("the stream's description does not say %q", words)
 		}

@@ -39,7 +39,7 @@ func (s *Server) enqueueMany(c *call) error {
 	case "application/x-ndjson", "application/ndjson", "application/jsonl":
 		parse = parseMessageLines
 	default:
-		return kindMediaType.because("Content-Type is %q; application/json or application/x-ndjson is needed", shorten(media))
+		return kindMediaType.because("Content-Type is %q; it must be application/json or application/x-ndjson", shorten(media))
 	}
 	body, err := s.body(c)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Server) enqueueMany(c *call) error {
 		return err
 	}
 	if len(messages) == 0 {
-		return kindInvalidRequest.because("there are no messages in it")
+		return kindInvalidRequest.because("the body has no messages")
 	}
 	if err := parsed(len(messages), headers); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (s *Server) enqueueMany(c *call) error {
 
 func (s *Server) enqueue(c *call, messages ...queue.NewMessage) (at []queue.Enqueued, err error) {
 	if c.r.Header["Idempotency-Key"] != nil {
-		return nil, kindInvalidRequest.because("messages are not enqueued under an Idempotency-Key; give them unique keys (unique), in a queue that has them")
+		return nil, kindInvalidRequest.because("enqueueing takes no Idempotency-Key; leave it out, and give each message a unique key (unique) if the queue has the setting unique")
 	}
 	ctx, cancel := c.withTimeout()
 	defer cancel()
@@ -94,10 +94,10 @@ func (s *Server) enqueue(c *call, messages ...queue.NewMessage) (at []queue.Enqu
 
 // unknownEnqueue says what may be sent again: queues take no Idempotency-Key.
 func unknownEnqueue(err error, messages []queue.NewMessage) error {
-	p := kindUnknown.because("the messages were sent to the store and the answer was lost. Enqueue them again: those that are there already are answered with their ids, by their unique keys")
+	p := kindUnknown.because("the messages were sent to the store, but no answer came. Enqueue them again: because of their unique keys no message is enqueued twice, and the answer has the ids of those that were already enqueued")
 	for _, m := range messages {
 		if m.Unique == "" {
-			p = kindUnknown.because("the messages were sent to the store and the answer was lost. GET …/messages shows those that are not done. To enqueue again a message without a unique key may give it twice; those with a key (`unique`) may be sent again")
+			p = kindUnknown.because("the messages were sent to the store, but no answer came. GET …/messages shows the messages that are not done. If you enqueue them again, those without a unique key (`unique`) may be there twice; those with one can be sent again safely")
 			break
 		}
 	}
@@ -139,7 +139,7 @@ func describedMessage(c *call) (m queue.NewMessage, err error) {
 	m.Priority = int(priority)
 	m.Unique = q.Get("unique")
 	if err == nil && q.Has("unique") && m.Unique == "" {
-		err = kindInvalidRequest.because("unique is empty; leave it out for a message without a unique key")
+		err = kindInvalidRequest.because("unique is empty; leave it out if the message has no unique key")
 	}
 	return m, err
 }
@@ -202,7 +202,7 @@ func parseMessageLines(body []byte) (messages []queue.NewMessage, headers int, e
 }
 
 func tooManyMessages() error {
-	return kindTooLarge.past(eventsMax, "there are more than %d messages in it, the limit of one request", eventsMax)
+	return kindTooLarge.past(eventsMax, "the request has more than %d messages, the limit", eventsMax)
 }
 
 // parseMessage reads one message.
@@ -212,7 +212,7 @@ func parseMessage(r *jsonReader) (m queue.NewMessage, err error) {
 		switch name {
 		case "key", "key_b64":
 			if keys++; keys > 1 {
-				return r.fail("the key is given twice: as key and as key_b64")
+				return r.fail("the message has both key and key_b64; give one of them")
 			}
 			m.Key, err = bytesOrNull(r, name == "key_b64")
 		case "value":
@@ -244,18 +244,18 @@ func parseMessage(r *jsonReader) (m queue.NewMessage, err error) {
 			}
 			m.Unique, err = r.string()
 			if err == nil && m.Unique == "" {
-				err = r.fail("it is empty; leave it out for a message without a unique key")
+				err = r.fail("it is empty; leave it out if the message has no unique key")
 			}
 		default:
 			err = r.unknown(name, "key", "key_b64", "value", "value_b64", "headers", "timestamp", "at", "delay_ms", "priority", "unique")
 		}
 		if err == nil && values > 1 {
-			err = r.fail("the value is given twice: as value and as value_b64")
+			err = r.fail("the message has both value and value_b64; give one of them")
 		}
 		return err
 	})
 	if err == nil && values == 0 {
-		err = r.fail(`the message has no value; for one without any, say "value": null`)
+		err = r.fail(`the message has no value; if it is meant to have none, send "value": null`)
 	}
 	return m, err
 }
@@ -279,7 +279,7 @@ func (r *jsonReader) positive(most float64) (float64, error) {
 	f, err := strconv.ParseFloat(string(raw), 64)
 	if err != nil || f <= 0 || f > most {
 		*r = start
-		return 0, r.fail("a number above 0 and up to %v is needed, and %s is there", most, shorten(string(raw)))
+		return 0, r.fail("this must be a number above 0 and up to %v; here is %s", most, shorten(string(raw)))
 	}
 	return f, nil
 }
@@ -292,6 +292,6 @@ func (r *jsonReader) boolean() (bool, error) {
 	case r.word("false"):
 		return false, nil
 	default:
-		return false, r.fail("true or false is needed here, and %s is there", kindOf(first))
+		return false, r.fail("this must be true or false; here is %s", kindOf(first))
 	}
 }

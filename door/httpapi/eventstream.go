@@ -75,7 +75,7 @@ func (c *call) pageLimit(events int, claim **budget.Claim) stream.PageLimit {
 }
 
 func unknownStream(c *call) error {
-	return kindUnknownStream.because("stream %q of category %s was never begun, or was deleted", shorten(c.r.PathValue("stream")), shorten(c.r.PathValue("category")))
+	return kindUnknownStream.because("stream %q of category %s has no events yet, or was deleted", shorten(c.r.PathValue("stream")), shorten(c.r.PathValue("category")))
 }
 
 // rangeOf reads which events of a stream are asked for, and how many at most.
@@ -156,7 +156,7 @@ func (s *Server) archiveStream(c *call) error {
 func (s *Server) unarchiveStream(c *call) error {
 	return s.streamVerb(c, func(ctx context.Context, category *stream.Category, name string, want stream.Expected) error {
 		if want != stream.Any && want != stream.Exists {
-			return kindInvalidRequest.because("an archived stream does not change, so no version is expected here")
+			return kindInvalidRequest.because("unarchive takes no version in If-Match, because an archived stream does not change; leave it out")
 		}
 		return category.Unarchive(ctx, name)
 	})
@@ -182,7 +182,7 @@ func (s *Server) streamVerb(c *call, do func(context.Context, *stream.Category, 
 	var conflict *stream.ConflictError
 	switch {
 	case uncertain(err):
-		return kindUnknown.because("it was sent to the store and the answer was lost. Read the stream to see whether it happened, or send it again: a deletion with If-Match, or it may delete what was begun since")
+		return kindUnknown.because("the change was sent to the store, but no answer came. Read the stream to see whether it happened, or send the request again; send a deletion again only with If-Match, because without it a stream that was begun again in the meantime would be deleted")
 	case errors.As(err, &conflict) && want == stream.Any:
 		return unknownStream(c)
 	case err != nil:

@@ -110,10 +110,10 @@ func TestEventsAreAppendedAndRead(t *testing.T) {
 func TestNobodyPublishesToACategoryNorMakesItAQueue(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.category("order")
-	d.do("POST", "/v1/topics/order/events", "v", "Content-Type: text/plain").refused(400, "invalid_request", "streams alone append to it")
-	d.do("POST", "/v1/topics/order/batch", `{"value":"v"}`+"\n", "Content-Type: application/x-ndjson").refused(400, "invalid_request", "streams alone append to it")
-	d.asJSON("POST", "/v1/queues", `{"name":"order"}`).refused(400, "invalid_request", "streams alone append to it")
-	d.asJSON("POST", "/v1/queues", `{"name":"mail","topic":"order"}`).refused(400, "invalid_request", "streams alone append to it")
+	d.do("POST", "/v1/topics/order/events", "v", "Content-Type: text/plain").refused(400, "invalid_request", "only streams append to it")
+	d.do("POST", "/v1/topics/order/batch", `{"value":"v"}`+"\n", "Content-Type: application/x-ndjson").refused(400, "invalid_request", "only streams append to it")
+	d.asJSON("POST", "/v1/queues", `{"name":"order"}`).refused(400, "invalid_request", "only streams append to it")
+	d.asJSON("POST", "/v1/queues", `{"name":"mail","topic":"order"}`).refused(400, "invalid_request", "only streams append to it")
 	d.append("order", "s", `{"events":[{"type":"t"}]}`).want(201, `{"first":0,"version":1}`)
 }
 
@@ -167,14 +167,14 @@ func TestEventsThatCannotBeAppended(t *testing.T) {
 		`{"events":[]}`:                              "no events",
 		`{"events":[{}]}`:                            "type",
 		`{"events":[{"type":""}]}`:                   "type",
-		`{"events":[{"type":"weir.x"}]}`:             "weir's own",
-		`{"events":[{"typ":"t"}]}`:                   "do you mean type?",
+		`{"events":[{"type":"weir.x"}]}`:             "reserved",
+		`{"events":[{"typ":"t"}]}`:                   "did you mean type?",
 		`{"events":[{"type":"t","id":""}]}`:          `"pointer":"/events/0/id"`,
 		`{"events":[{"type":"t","subject":""}]}`:     `"pointer":"/events/0/subject"`,
 		`{"events":[{"type":"t","subject":"a\nb"}]}`: "control",
-		`{"events":[{"type":"t","value":1,"value_b64":"YQ=="}]}`:                 "twice",
+		`{"events":[{"type":"t","value":1,"value_b64":"YQ=="}]}`:                 "give one of them",
 		`{"events":[{"type":"t","timestamp":-1}]}`:                               `"pointer":"/events/0/timestamp"`,
-		`{"events":[{"type":"t","metadata":{"weir.x":"y"}}]}`:                    "weir's own",
+		`{"events":[{"type":"t","metadata":{"weir.x":"y"}}]}`:                    "reserved",
 		`{"events":[{"type":"t","id":"` + strings.Repeat("i", 129) + `"}]}`:      "at most 128",
 		`{"events":[{"type":"` + strings.Repeat("t", 256) + `"}]}`:               "at most 255",
 		`{"events":[{"type":"t","subject":"` + strings.Repeat("s", 256) + `"}]}`: "at most 255",
@@ -389,7 +389,7 @@ func TestCategoriesAreCreatedAndListed(t *testing.T) {
 	d.asJSON("POST", "/v1/streams", `{"name":"plain"}`).refused(409, "category_exists")
 	for body, says := range map[string]string{
 		`{}`: `\"name\" is missing`, `{"name":"a/b"}`: "invalid", `{"name":"a","partitions":0}`: `"pointer":"/partitions"`, `{"name":"a","retention":{"events":-1}}`: `"pointer":"/retention/events"`,
-		`{"name":"a","retention":{"age":1}}`: "known are events, age_ms", `{"name":"a","config":{"retention.ms":"x"}}`: `"pointer":"/config/retention.ms"`, `{"name":"__weir_x"}`: "weir",
+		`{"name":"a","retention":{"age":1}}`: "allowed are events, age_ms", `{"name":"a","config":{"retention.ms":"x"}}`: `"pointer":"/config/retention.ms"`, `{"name":"__weir_x"}`: "weir",
 	} {
 		if got := d.asJSON("POST", "/v1/streams", body); got.status != 400 || !strings.Contains(got.body, says) {
 			t.Errorf("%s: %d %s\ndoes not say %s", body, got.status, got.body, says)

@@ -22,11 +22,11 @@ func expected(h http.Header) (stream.Expected, error) {
 	match, none := h["If-Match"], h["If-None-Match"]
 	switch {
 	case len(match)+len(none) > 1:
-		return 0, kindInvalidRequest.because("there are %d headers If-Match and If-None-Match together; one says what is expected", len(match)+len(none))
+		return 0, kindInvalidRequest.because("the request has %d headers If-Match and If-None-Match together; send at most one", len(match)+len(none))
 	case len(none) == 1 && none[0] == "*":
 		return stream.NoStream, nil
 	case len(none) == 1:
-		return 0, kindInvalidRequest.because("If-None-Match: %s: only * is known here, for a stream that does not exist", shorten(none[0]))
+		return 0, kindInvalidRequest.because("If-None-Match: %s: it must be *, for a stream that does not exist", shorten(none[0]))
 	case len(match) == 0:
 		return stream.Any, nil
 	case match[0] == "*":
@@ -36,7 +36,7 @@ func expected(h http.Header) (stream.Expected, error) {
 	text, ends := strings.CutSuffix(text, `"`)
 	n, whole := wholeNumber(text)
 	if !begins || !ends || !whole || n == math.MaxInt64 {
-		return 0, kindInvalidRequest.because(`If-Match: %s: one version is needed, in quotes, as "12", or * for a stream that exists`, shorten(match[0]))
+		return 0, kindInvalidRequest.because(`If-Match: %s: it must be one version in quotes, such as "12", or * for a stream that exists`, shorten(match[0]))
 	}
 	return stream.Expected(n), nil
 }
@@ -52,9 +52,9 @@ func uncertain(err error) bool {
 
 // conflictProblem says at which version a stream is.
 func conflictProblem(e *stream.ConflictError) *problem {
-	p := kindConflict.because("stream %q is at version %d, and %s was expected. Nothing happened; read it again from there, and decide anew", shorten(e.Stream), e.Actual, e.Expected)
+	p := kindConflict.because("stream %q is at version %d, but the request expected %s. Nothing happened; read the stream again, and decide again what to do", shorten(e.Stream), e.Actual, e.Expected)
 	if !e.Exists {
-		p.Detail = "the stream does not exist; its next event gets version " + strconv.FormatInt(e.Actual, 10) + ", and " + e.Expected.String() + " was expected. Nothing happened"
+		p.Detail = "the stream does not exist; its next event gets version " + strconv.FormatInt(e.Actual, 10) + ", but the request expected " + e.Expected.String() + ". Nothing happened"
 	}
 	p.Version, p.Exists = &e.Actual, &e.Exists
 	return p

@@ -217,7 +217,7 @@ func detached(rec batch.Record) batch.Record {
 // logGap logs events that cannot be read.
 func (s *Server) logGap(topic string, partition int32, g *gap) {
 	if g != nil && g.err != nil {
-		s.cfg.Logger.Error("http: events cannot be read; readers are told of a gap and go on behind it",
+		s.cfg.Logger.Error("http: events cannot be read; the answer reports a gap, and the reader continues after it",
 			"topic", topic, "partition", partition, "from", g.from, "to", g.to, "error", g.err)
 	}
 }

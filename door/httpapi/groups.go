@@ -170,7 +170,7 @@ func (s *Server) resetOffsets(c *call) error {
 		}
 		for _, o := range offsets {
 			if given[o.TopicPartition] {
-				return kindInvalidRequest.because("partition %d of topic %s is there twice, and can go on in one place only. Nothing was moved", o.Partition, t.Name)
+				return kindInvalidRequest.because("partition %d of topic %s is in the request twice; give it once. Nothing was changed", o.Partition, t.Name)
 			}
 			given[o.TopicPartition] = true
 		}

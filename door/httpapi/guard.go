@@ -31,12 +31,12 @@ func (s *Server) guard(at net.Addr) http.Handler {
 		timeBody(w, r)
 		switch {
 		case local && !isLocalName(r.Host):
-			s.turnDown(w, r, kindMisdirected.because("the request is for host %q, and this address is for localhost only; where a proxy stands before weir, let it send Host: localhost",
+			s.turnDown(w, r, kindMisdirected.because("the request has the Host %q, but this address answers only for localhost; if a proxy forwards requests to weir, let it send Host: localhost",
 				shorten(r.Host)))
 		case !cleanPath(r):
-			s.turnDown(w, r, kindNotFound.because("the path is not in its plain form; GET /openapi.yaml tells what there is"))
+			s.turnDown(w, r, kindNotFound.because("the path is not in its canonical form, such as with // or ..; GET /openapi.yaml lists all paths"))
 		case foreign.Check(r) != nil:
-			s.turnDown(w, r, kindForeignOrigin.because("requests that change something are not taken from pages of other sites"))
+			s.turnDown(w, r, kindForeignOrigin.because("weir refuses requests that change something when a web page of another site sends them"))
 		default:
 			s.mux.ServeHTTP(w, r)
 		}

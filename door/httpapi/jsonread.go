@@ -39,7 +39,7 @@ const (
 func readJSON(in []byte, line int, read func(*jsonReader) error) error {
 	r := &jsonReader{in: in, line: line}
 	if bytes.HasPrefix(in, []byte("\ufeff")) {
-		return r.fail("it begins with a byte order mark; leave that out")
+		return r.fail("it begins with a byte order mark; send it without one")
 	}
 	r.space()
 	if r.pos == len(in) {
@@ -50,7 +50,7 @@ func readJSON(in []byte, line int, read func(*jsonReader) error) error {
 	}
 	r.space()
 	if r.pos < len(in) {
-		return r.fail("something follows the end of the value")
+		return r.fail("there are more bytes after the end of the JSON value")
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func kindOf(b byte) string {
 // expect checks that the next value is of the kind that begins with b.
 func (r *jsonReader) expect(b byte, what string) error {
 	if got := r.peek(); got != b {
-		return r.fail("%s is needed here, and %s is there", what, kindOf(got))
+		return r.fail("%s is expected here, but there is %s", what, kindOf(got))
 	}
 	return nil
 }
@@ -155,13 +155,13 @@ func (r *jsonReader) object(member func(name string) error) error {
 			return err
 		}
 		if r.names++; r.names > namesMax {
-			return r.fail("this object, and those around it, have more than %d members", namesMax)
+			return r.fail("this object and those that contain it have more than %d members together, the limit", namesMax)
 		}
 		back := len(r.at)
 		r.at = appendPointer(r.at, string(name))
 		if !names.add(string(name)) {
 			r.pos = start
-			return r.fail("the name is there twice")
+			return r.fail("the object has this name twice")
 		}
 		if err := r.expect(':', "a colon"); err != nil {
 			return err
@@ -194,7 +194,7 @@ func (r *jsonReader) array(element func(i int) error) error {
 // inside reads the comma-separated elements between brackets.
 func (r *jsonReader) inside(end byte, each func(i int) error) error {
 	if r.depth == depthMax {
-		return r.fail("it is nested deeper than %d", depthMax)
+		return r.fail("it is nested deeper than %d levels, the limit", depthMax)
 	}
 	r.depth++
 	r.pos++
@@ -216,7 +216,7 @@ func (r *jsonReader) inside(end byte, each func(i int) error) error {
 			r.depth--
 			return nil
 		default:
-			return r.fail("a comma or %q is needed here, and %s is there", end, kindOf(b))
+			return r.fail("a comma or %q is expected here, but there is %s", end, kindOf(b))
 		}
 	}
 }
@@ -267,7 +267,7 @@ func (u *unique) add(name string) bool {
 
 // unknown refuses the member just named.
 func (r *jsonReader) unknown(name string, known ...string) error {
-	return r.fail("%q is not known here%s", shorten(name), suggest(name, known))
+	return r.fail("the name %q is not allowed here%s", shorten(name), suggest(name, known))
 }
 
 // text reads a string. The bytes alias the input if nothing in it is escaped.
@@ -342,7 +342,7 @@ func (r *jsonReader) unescape(out []byte, i int) ([]byte, int, error) {
 	}
 	high, ok := r.hex4(i)
 	if !ok {
-		return nil, 0, r.fail("a backslash must be followed by one of %s, or by u and four hexadecimal digits", from)
+		return nil, 0, r.fail("after a backslash there must be one of %s, or u and four hexadecimal digits", from)
 	}
 	if !utf16.IsSurrogate(high) {
 		return utf8.AppendRune(out, high), i + 5, nil
@@ -354,7 +354,7 @@ func (r *jsonReader) unescape(out []byte, i int) ([]byte, int, error) {
 			}
 		}
 	}
-	return nil, 0, r.fail("\\u%04x is half of a surrogate pair, and the other half is not there", high)
+	return nil, 0, r.fail("\\u%04x is one half of a surrogate pair, but the other half is missing", high)
 }
 
 // hex4 reads u and four hexadecimal digits at i.
@@ -382,7 +382,7 @@ func (r *jsonReader) failUTF8(start int, s []byte) error {
 		start, s = start+size, s[size:]
 	}
 	r.pos = start
-	return r.fail("a byte is not UTF-8; send bytes that are not text in base64")
+	return r.fail("the text is not valid UTF-8; send binary data in base64")
 }
 
 // base64 reads a string of standard base64, padded.
@@ -397,7 +397,7 @@ func (r *jsonReader) base64() ([]byte, error) {
 	n, err := base64.StdEncoding.Strict().Decode(out, s)
 	if err != nil || bytes.ContainsAny(s, "\r\n") {
 		r.pos = start
-		return nil, r.fail("it is not base64 (RFC 4648, with padding, without line ends)")
+		return nil, r.fail("it is not valid base64 (RFC 4648, with padding, without line ends)")
 	}
 	return out[:n], nil
 }
@@ -413,7 +413,7 @@ func (r *jsonReader) integer(least, most int64) (int64, error) {
 	n, err := strconv.ParseInt(string(raw), 10, 64)
 	if err != nil || n < least || n > most {
 		r.pos = start
-		return 0, r.fail("a whole number from %d to %d is needed, and %s is there", least, most, shorten(string(raw)))
+		return 0, r.fail("a whole number from %d to %d is expected here, but there is %s", least, most, shorten(string(raw)))
 	}
 	return n, nil
 }
@@ -421,7 +421,7 @@ func (r *jsonReader) integer(least, most int64) (int64, error) {
 // number returns a number's text.
 func (r *jsonReader) number() ([]byte, error) {
 	if b := r.peek(); b != '-' && (b < '0' || b > '9') {
-		return nil, r.fail("a number is needed here, and %s is there", kindOf(b))
+		return nil, r.fail("a number is expected here, but there is %s", kindOf(b))
 	}
 	start := r.pos
 	r.skipByte('-')
@@ -437,12 +437,12 @@ func (r *jsonReader) number() ([]byte, error) {
 	raw := r.in[start:r.pos]
 	if !ok {
 		r.pos = start
-		return nil, r.fail("%s is not a number as JSON writes them", shorten(string(raw)))
+		return nil, r.fail("%s is not a valid JSON number", shorten(string(raw)))
 	}
 	if fraction {
 		if f, err := strconv.ParseFloat(string(raw), 64); err != nil || math.IsInf(f, 0) {
 			r.pos = start
-			return nil, r.fail("%s is larger than any 64-bit float; send it as a string", shorten(string(raw)))
+			return nil, r.fail("%s is too large for a 64-bit floating point number; send it as a string", shorten(string(raw)))
 		}
 	}
 	return raw, nil
@@ -497,7 +497,7 @@ func (r *jsonReader) raw() ([]byte, error) {
 		_, err = r.number()
 	case r.word("true"), r.word("false"), r.word("null"):
 	default:
-		err = r.fail("a value is needed here, and %s is there", kindOf(first))
+		err = r.fail("a value is expected here, but there is %s", kindOf(first))
 	}
 	return r.in[start:r.pos], err
 }

@@ -182,7 +182,7 @@ func TestKeyLeavesSeatsToOthers(t *testing.T) {
 		}
 		var p problem
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 429 || p.Type != problemPrefix+"too_many_members" || p.Limit != 2 ||
-			!strings.Contains(p.Detail, id) || !strings.Contains(p.Detail, "has 2 members") || !strings.Contains(p.Detail, "2 of 8") {
+			!strings.Contains(p.Detail, id) || !strings.Contains(p.Detail, "has 2 members") || !strings.Contains(p.Detail, "2 of the 8") {
 			t.Errorf("a member too many: %d %s %v", w.Code, w.Body, err)
 		}
 	}

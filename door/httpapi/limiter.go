@@ -31,9 +31,9 @@ func (l *limiter) begin(who apikey.Identity) error {
 	defer l.mu.Unlock()
 	switch n := l.ofKey[who.ID()]; {
 	case who.ID() != "" && n >= l.mostKey:
-		return l.tooMany.past(int64(l.mostKey), "the key %s has %d %s here, and %d of %d are the most for one key; %s", who, n, l.what, l.mostKey, l.most, l.instead)
+		return l.tooMany.past(int64(l.mostKey), "the key %s already has %d %s in this process; one key may have %d of the %d; %s", who, n, l.what, l.mostKey, l.most, l.instead)
 	case l.all >= l.most:
-		return kindOverloaded.past(int64(l.most), "there are %d %s, the most there may be; try again later", l.most, l.what)
+		return kindOverloaded.past(int64(l.most), "there are already %d %s, the limit; try again later", l.most, l.what)
 	}
 	l.all++
 	l.ofKey[who.ID()]++

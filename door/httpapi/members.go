@@ -56,7 +56,7 @@ type partitionName struct {
 // newMembers takes still, a function that checks whether a key is still valid.
 func newMembers(most int, still func(context.Context, apikey.Identity) error, logger *slog.Logger) *members {
 	return &members{
-		count: newLimiter(most, quarter(most), "members of groups", "let some leave, or join through another process", kindTooManyMembers),
+		count: newLimiter(most, quarter(most), "members of groups", "let some members leave, or join through another weir process", kindTooManyMembers),
 		still: still, logger: logger, byID: make(map[string]*member),
 	}
 }
@@ -111,7 +111,7 @@ func (ms *members) add(m *member) bool {
 		if m.requests > 0 || m.left {
 			return // a request arrived at the last moment
 		}
-		ms.logger.Info("http: a member of a group was silent for its whole session, and leaves", "group", m.group, "member", m.peer.ID(), "session", m.session)
+		ms.logger.Info("http: a member of a group sent no request for the time of its session; it is removed from the group", "group", m.group, "member", m.peer.ID(), "session", m.session)
 		m.left = true
 		cancel()
 	})
@@ -152,7 +152,7 @@ func (ms *members) enter(groupName, id string) (m *member, leave func(), err err
 }
 
 func noMember() error {
-	return kindUnknownMember.because("it left, or was silent for its session, or joined through another process; join again: POST /v1/groups/{group}/members")
+	return kindUnknownMember.because("the member left, or sent no request for the time of its session, or joined through another weir process; join again: POST /v1/groups/{group}/members")
 }
 
 // requestDone ends a request of the client, and restarts its session.
@@ -184,7 +184,7 @@ func (m *member) watch(ctx context.Context, ms *members) {
 	running.Go(func() {
 		defer close(over)
 		if err := m.peer.Run(ctx); err != nil {
-			ms.logger.Warn("http: a member lost its place in the group", "group", m.group, "member", m.peer.ID(), "error", err)
+			ms.logger.Warn("http: a member was removed from its group", "group", m.group, "member", m.peer.ID(), "error", err)
 		}
 	})
 	defer running.Wait()
@@ -221,7 +221,7 @@ func (m *member) releaseIdle(ctx context.Context, logger *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	if err := m.peer.Release(ctx, free...); err != nil && ctx.Err() == nil {
-		logger.Warn("http: partitions could not be released; the member's next request retries it", "group", m.group, "member", m.peer.ID(), "error", err)
+		logger.Warn("http: cannot give up partitions; the member's next request tries again", "group", m.group, "member", m.peer.ID(), "error", err)
 	}
 }
 

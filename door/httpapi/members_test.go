@@ -158,7 +158,7 @@ func TestSilentMemberIsLetGo(t *testing.T) {
 			t.Errorf("after the session of the first the other gets %q", got)
 		}
 		silent.commit(`{"next":"`+next+`"}`).refused(404, "unknown_member")
-		if !strings.Contains(d.said.String(), "silent for its whole session") {
+		if !strings.Contains(d.said.String(), "sent no request for the time of its session") {
 			t.Error("the log does not say why")
 		}
 	})
@@ -240,8 +240,8 @@ func TestForgedCursorsAreRefused(t *testing.T) {
 	c.commit(`{"next":"`+forged("orders", 0, 1, 2)+`"}`).refused(416, "offset_out_of_range")
 	past := base64.RawURLEncoding.EncodeToString([]byte("\x06orders\x02\xff\xff\xff\xff\x07\x01\x01\x00\x01\x01")) // its second partition is number 1<<31
 	for _, cursor := range []string{"orders/0/-1:1", past, next[1:], next + "A", next + next, forged("orders", 0, 1<<31, 1), forged("orders", 0, 1<<64-1, 1), forged("orders", 1<<31, 1, 1), forged("orders", 0, 1, 1<<63), forged("", 0, 1, 1)} {
-		c.commit(`{"next":"`+cursor+`"}`).refused(400, "invalid_json", "not a cursor")
-		d.get(c.path+"/events?after="+cursor).refused(400, "invalid_request", "not a cursor")
+		c.commit(`{"next":"`+cursor+`"}`).refused(400, "invalid_json", "not a valid cursor")
+		d.get(c.path+"/events?after="+cursor).refused(400, "invalid_request", "not a valid cursor")
 	}
 	d.get("/v1/groups/g/offsets").want(200, `{"offsets":[{"topic":"orders","partition":0,"offset":0,"end_offset":1,"lag":1},
 		{"topic":"orders","partition":1,"offset":0,"end_offset":1,"lag":1}],"lag":2}`)
@@ -292,9 +292,9 @@ func TestMembersThatCannotBeAreRefused(t *testing.T) {
 		`{"topics":["orders"],"from":"now"}`:     `"pointer":"/from"`,
 		`{"topics":["orders"],"session_ms":999}`: "from 1000 to 1800000",
 		`{"topics":["orders"],"session_ms":1e3}`: "a whole number",
-		`{"topics":["orders"],"session":1000}`:   "known are",
-		`{"topic":["orders"]}`:                   "do you mean topics?",
-		`{"topics":"orders"}`:                    "an array is needed",
+		`{"topics":["orders"],"session":1000}`:   "allowed are",
+		`{"topic":["orders"]}`:                   "did you mean topics?",
+		`{"topics":"orders"}`:                    "an array is expected",
 	} {
 		if got := d.asJSON("POST", "/v1/groups/g/members", body); got.status != 400 || !strings.Contains(got.body, says) {
 			t.Errorf("%s: %d %s\ndoes not say %s", body, got.status, got.body, says)

@@ -97,7 +97,7 @@ func parseJoin(r *jsonReader, m *member, cfg *group.PeerConfig) error {
 			from, err = r.string()
 			if cfg.FromLatest = from == "latest"; err == nil && !cfg.FromLatest && from != "earliest" {
 				*r = start
-				err = r.fail(`"earliest" or "latest" is needed`)
+				err = r.fail(`it must be "earliest" or "latest"`)
 			}
 		case "session_ms":
 			var ms int64
@@ -199,7 +199,7 @@ func (s *Server) memberEvents(c *call) error {
 		var failed error
 		if !fit(pages) {
 			claim.Release()
-			return kindTooLarge.past(cursorMax, "the member is ahead of its commits in so many partitions that next would be longer than %d letters. Commit what it has worked on, and ask without after", cursorMax)
+			return kindTooLarge.past(cursorMax, "the member has read events in so many partitions without committing them that next would be longer than %d characters, the limit. Commit what it has handled, and ask again without after", cursorMax)
 		}
 		pages = m.deliver(pages)
 		for _, p := range pages {
@@ -226,7 +226,7 @@ func (s *Server) memberEvents(c *call) error {
 		claim.Release()
 		select {
 		case <-m.gone:
-			return kindUnknownMember.because("it lost its place in the group; join again")
+			return kindUnknownMember.because("the member was removed from the group; join again")
 		default:
 		}
 	}

@@ -242,7 +242,7 @@ func TestHTTP2TakesLittleOfABodyThatNobodyReads(t *testing.T) {
 					go func() { answers <- get(page, io.LimitReader(&body, 1<<20)) }()
 				}
 				synctest.Wait() // until the door waits for events, and the client for the windows
-				if got := get(page, nil); !strings.Contains(got, "HTTP/2.0 503") || !strings.Contains(got, "requests waiting for events") {
+				if got := get(page, nil); !strings.Contains(got, "HTTP/2.0 503") || !strings.Contains(got, "requests that wait for events") {
 					t.Errorf("%d requests do not wait: one more gets %s", c.requests, got)
 				}
 				if n := body.taken.Load(); n < c.window || n > c.window+int64(c.requests)*piece { // the client takes a piece before it waits

@@ -172,7 +172,7 @@ func TestEventsThatWereNotSentAreToldSo(t *testing.T) {
 		for _, e := range each.Events {
 			count[e.Status]++
 		}
-		if count[404] != 1 || count[500] != 1 || count[503] != n-1 || strings.Count(got.body, "not sent any more") != n-1 {
+		if count[404] != 1 || count[500] != 1 || count[503] != n-1 || strings.Count(got.body, "ran out of time before") != n-1 {
 			t.Errorf("by status: %v, in %.1000s", count, got.body)
 		}
 		time.Sleep(time.Minute)
@@ -255,11 +255,11 @@ func TestAnUnknownOutcomeOfAQueueSaysWhatMayBeRepeated(t *testing.T) {
 		receipt := func(i int) string { return fmt.Sprintf(`{"receipts":[%q]}`, got.Messages[i].Receipt) }
 		unsure := fmt.Errorf("%w: password=secret", eventlog.ErrUnsure)
 		for _, c := range []struct{ path, body, says string }{
-			{"/messages", `"c"`, "without a unique key may give it twice"},
-			{"/batch", `{"messages":[{"value":1,"unique":"u"},{"value":2}]}`, "without a unique key may give it twice"},
+			{"/messages", `"c"`, "may be there twice"},
+			{"/batch", `{"messages":[{"value":1,"unique":"u"},{"value":2}]}`, "may be there twice"},
 			{"/batch", `{"messages":[{"value":1,"unique":"u"}]}`, "Enqueue them again"},
 			{"/claim", `{"id":"mine"}`, "Claim again with the same id"},
-			{"/claim", `{}`, "A claim with an `id` of its own"},
+			{"/claim", `{}`, "If you give each claim an `id`"},
 			{"/claim", fmt.Sprintf(`{"ack":[%q]}`, got.Messages[0].Receipt), "Send the same receipts again"},
 			{"/ack", receipt(1), "Send the same receipts again"},
 			{"/nack", receipt(2), "Send the same receipts again"},

@@ -18,14 +18,14 @@ func query(u *url.URL, names []string) (url.Values, error) {
 	}
 	values, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return nil, kindInvalidRequest.because("the query string cannot be read: %v", err)
+		return nil, kindInvalidRequest.because("cannot parse the query string: %v", err)
 	}
 	for name, all := range values {
 		switch {
 		case !slices.Contains(names, name):
-			return nil, kindInvalidRequest.because("the parameter %q is not known here%s", shorten(name), suggest(name, names))
+			return nil, kindInvalidRequest.because("this path has no parameter %q%s", shorten(name), suggest(name, names))
 		case len(all) > 1:
-			return nil, kindInvalidRequest.because("the parameter %q is given %d times; once is enough", name, len(all))
+			return nil, kindInvalidRequest.because("the parameter %q is given %d times; give it once", name, len(all))
 		}
 	}
 	return values, nil
@@ -40,9 +40,9 @@ func number(q url.Values, name string, least, most, none int64) (int64, error) {
 	n, whole := wholeNumber(text)
 	switch {
 	case !whole || n < least:
-		return 0, kindInvalidRequest.because("%s=%s: a whole number from %d is needed", name, shorten(text), least)
+		return 0, kindInvalidRequest.because("%s=%s: it must be a whole number, %d or more", name, shorten(text), least)
 	case n > most:
-		return 0, kindInvalidRequest.because("%s=%s: a whole number from %d to %d is needed", name, shorten(text), least, most)
+		return 0, kindInvalidRequest.because("%s=%s: it must be a whole number from %d to %d", name, shorten(text), least, most)
 	}
 	return n, nil
 }
@@ -68,7 +68,7 @@ func truth(q url.Values, name string) (bool, error) {
 	case "false":
 		return false, nil
 	default:
-		return false, kindInvalidRequest.because("%s=%s: true or false is needed", name, shorten(text))
+		return false, kindInvalidRequest.because("%s=%s: it must be true or false", name, shorten(text))
 	}
 }
 
@@ -83,7 +83,7 @@ func (s *Server) topic(c *call) (eventlog.Topic, error) {
 func partitionOf(t eventlog.Topic, text string) (number int32, p eventlog.Partition, err error) {
 	n, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {
-		return 0, 0, kindInvalidRequest.because("partition %s: a whole number from 0 is needed", shorten(text))
+		return 0, 0, kindInvalidRequest.because("partition %s: it must be a whole number, 0 or more", shorten(text))
 	}
 	if n >= uint64(len(t.Partitions)) {
 		return 0, 0, noSuchPartition(t, int64(n))
@@ -92,7 +92,7 @@ func partitionOf(t eventlog.Topic, text string) (number int32, p eventlog.Partit
 }
 
 func noSuchPartition(t eventlog.Topic, n int64) error {
-	return kindNoPartition.because("topic %q has the partitions 0 to %d, and %d is asked for", t.Name, len(t.Partitions)-1, n)
+	return kindNoPartition.because("topic %q has no partition %[3]d; its partitions are 0 to %[2]d", t.Name, len(t.Partitions)-1, n)
 }
 
 // waiting reads how long the client wants to wait for events.

@@ -57,7 +57,7 @@ func (p positions) appendTo(b []byte, t eventlog.Topic, epoch int32) []byte {
 // parsePositions reads positions in a topic, and their epoch. Partitions that are not listed are at 0.
 func parsePositions(text string, t eventlog.Topic) (p positions, epoch int32, err error) {
 	wrong := func(why string) (positions, int32, error) {
-		return nil, 0, kindInvalidRequest.because("%s is not a position: %s; take the id of an event, or write partition:offset,…", shorten(text), why)
+		return nil, 0, kindInvalidRequest.because("%s is not a valid position: %s; send the id of an event, or write partition:offset,…", shorten(text), why)
 	}
 	list, read := text, parseWritten
 	epoch = unknownEpoch
@@ -66,9 +66,9 @@ func parsePositions(text string, t eventlog.Topic) (p positions, epoch int32, er
 		list = text[at+1:]
 		switch {
 		case at != topicMark:
-			return wrong("the topic's mark has not 8 letters")
+			return wrong("the part before the first dot or slash must have 8 characters")
 		case mark != t.ID.String()[:topicMark]:
-			return nil, 0, kindRecreated.because("the position is in another topic of this name, which was deleted; begin anew, with from=earliest or from=latest")
+			return nil, 0, kindRecreated.because("the position belongs to an earlier topic of this name, which was deleted; start again with from=earliest or from=latest")
 		case text[at] == '.':
 			read = parseRuns
 			runs, number, has := strings.Cut(list, ".")
@@ -127,14 +127,14 @@ func parseWritten(text string, p positions) (missing int64, wrong string) {
 		number, offset, _ := strings.Cut(part, ":")
 		n, err := strconv.ParseUint(number, 10, 31)
 		if err != nil {
-			return -1, "a partition's number is missing"
+			return -1, "a partition is not a number"
 		}
 		if n >= uint64(len(p)) {
 			return int64(n), ""
 		}
 		at, err := strconv.ParseInt(offset, 10, 64)
 		if err != nil || at < 0 {
-			return -1, "an offset is missing"
+			return -1, "an offset is missing, or not a number from 0"
 		}
 		if given[n] {
 			return -1, "partition " + number + " is there twice"

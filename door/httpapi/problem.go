@@ -48,51 +48,51 @@ type kind struct {
 }
 
 var (
-	kindInvalidRequest  = kind{"invalid_request", http.StatusBadRequest, "The request is not one that this path takes"}
-	kindInvalidJSON     = kind{"invalid_json", http.StatusBadRequest, "The JSON is not what is expected here"}
-	kindForeignOrigin   = kind{"foreign_origin", http.StatusForbidden, "A page of another site sent this"}
-	kindNotFound        = kind{"not_found", http.StatusNotFound, "There is nothing at this path"}
-	kindUnknownTopic    = kind{"unknown_topic", http.StatusNotFound, "There is no such topic"}
+	kindInvalidRequest  = kind{"invalid_request", http.StatusBadRequest, "The request is not valid for this path"}
+	kindInvalidJSON     = kind{"invalid_json", http.StatusBadRequest, "The JSON is not valid for this path"}
+	kindForeignOrigin   = kind{"foreign_origin", http.StatusForbidden, "A web page of another site sent the request"}
+	kindNotFound        = kind{"not_found", http.StatusNotFound, "This path does not exist"}
+	kindUnknownTopic    = kind{"unknown_topic", http.StatusNotFound, "The topic does not exist"}
 	kindNoPartition     = kind{"unknown_partition", http.StatusNotFound, "The topic has no such partition"}
-	kindUnknownGroup    = kind{"unknown_group", http.StatusNotFound, "There is no such group"}
-	kindUnknownQueue    = kind{"unknown_queue", http.StatusNotFound, "There is no such queue"}
-	kindUnknownSchedule = kind{"unknown_schedule", http.StatusNotFound, "There is no such schedule"}
+	kindUnknownGroup    = kind{"unknown_group", http.StatusNotFound, "The group does not exist"}
+	kindUnknownQueue    = kind{"unknown_queue", http.StatusNotFound, "The queue does not exist"}
+	kindUnknownSchedule = kind{"unknown_schedule", http.StatusNotFound, "The schedule does not exist"}
 	kindUnknownMessage  = kind{"unknown_message", http.StatusNotFound, "The queue has no such message"}
-	kindUnknownCategory = kind{"unknown_category", http.StatusNotFound, "There is no such category of streams"}
+	kindUnknownCategory = kind{"unknown_category", http.StatusNotFound, "The category of streams does not exist"}
 	kindUnknownStream   = kind{"unknown_stream", http.StatusNotFound, "The category has no such stream"}
 	kindNoProjection    = kind{"unknown_projection", http.StatusNotFound, "There is no such projection"}
 	kindUnknownSnapshot = kind{"unknown_snapshot", http.StatusNotFound, "The stream has no such snapshot"}
-	kindCategoryExists  = kind{"category_exists", http.StatusConflict, "A category or a topic of this name exists"}
+	kindCategoryExists  = kind{"category_exists", http.StatusConflict, "A category or a topic of this name already exists"}
 	kindArchived        = kind{"stream_archived", http.StatusConflict, "The stream is archived"}
 	kindChanged         = kind{"stream_changed", http.StatusConflict, "Events of the stream were deleted while it was read"}
 	kindConflict        = kind{"version_conflict", http.StatusPreconditionFailed, "The stream is at another version"}
-	kindIDReused        = kind{"event_id_reused", http.StatusUnprocessableEntity, "The ids were used for other content"}
-	kindBadReceipt      = kind{"bad_receipt", http.StatusBadRequest, "It is not a receipt of this queue"}
-	kindStaleReceipt    = kind{"stale_receipt", http.StatusConflict, "The claim is over that the receipt was given for"}
-	kindQueueExists     = kind{"queue_exists", http.StatusConflict, "A queue of this name exists"}
-	kindTooManyClaims   = kind{"too_many_claims", http.StatusTooManyRequests, "The API key has as many claims waiting as it may"}
-	kindMethod          = kind{"method_not_allowed", http.StatusMethodNotAllowed, "This path does not take that method"}
-	kindUnknownMember   = kind{"unknown_member", http.StatusNotFound, "The group has no such member here"}
-	kindFenced          = kind{"fenced", http.StatusConflict, "The member does not have this partition any more"}
-	kindOtherMembers    = kind{"other_members", http.StatusConflict, "The group has members of another kind"}
+	kindIDReused        = kind{"event_id_reused", http.StatusUnprocessableEntity, "The ids were already used for other events"}
+	kindBadReceipt      = kind{"bad_receipt", http.StatusBadRequest, "The receipt is not one of this queue"}
+	kindStaleReceipt    = kind{"stale_receipt", http.StatusConflict, "The claim of this receipt has ended"}
+	kindQueueExists     = kind{"queue_exists", http.StatusConflict, "A queue of this name already exists"}
+	kindTooManyClaims   = kind{"too_many_claims", http.StatusTooManyRequests, "The API key has too many waiting claims"}
+	kindMethod          = kind{"method_not_allowed", http.StatusMethodNotAllowed, "This path does not support the method"}
+	kindUnknownMember   = kind{"unknown_member", http.StatusNotFound, "The group has no such member in this process"}
+	kindFenced          = kind{"fenced", http.StatusConflict, "The partition is no longer assigned to the member"}
+	kindOtherMembers    = kind{"other_members", http.StatusConflict, "The group has members of another protocol"}
 	kindSlowBody        = kind{"slow_body", http.StatusRequestTimeout, "The body did not arrive in time"}
-	kindTopicExists     = kind{"topic_exists", http.StatusConflict, "A topic of this name exists"}
+	kindTopicExists     = kind{"topic_exists", http.StatusConflict, "A topic of this name already exists"}
 	kindNotEmpty        = kind{"group_not_empty", http.StatusConflict, "The group has members"}
-	kindInProgress      = kind{"in_progress", http.StatusConflict, "Other requests are busy with this Idempotency-Key"}
-	kindRecreated       = kind{"topic_recreated", http.StatusGone, "The position is of a topic that is no more"}
-	kindTooLarge        = kind{"too_large", http.StatusRequestEntityTooLarge, "It is larger than a limit allows"}
-	kindMediaType       = kind{"unsupported_media_type", http.StatusUnsupportedMediaType, "The body is in a format that this path does not take"}
-	kindOutOfRange      = kind{"offset_out_of_range", http.StatusRequestedRangeNotSatisfiable, "The partition does not hold what is asked for"}
+	kindInProgress      = kind{"in_progress", http.StatusConflict, "Another request with this Idempotency-Key is in progress"}
+	kindRecreated       = kind{"topic_recreated", http.StatusGone, "The position belongs to a deleted topic"}
+	kindTooLarge        = kind{"too_large", http.StatusRequestEntityTooLarge, "Something is larger than a limit allows"}
+	kindMediaType       = kind{"unsupported_media_type", http.StatusUnsupportedMediaType, "This path does not support the format of the body"}
+	kindOutOfRange      = kind{"offset_out_of_range", http.StatusRequestedRangeNotSatisfiable, "The offset is out of range"}
 	kindMisdirected     = kind{"misdirected", http.StatusMisdirectedRequest, "This server does not answer for that host"}
-	kindKeyReused       = kind{"key_reused", http.StatusUnprocessableEntity, "The Idempotency-Key was used for other events"}
-	kindTooManyMembers  = kind{"too_many_members", http.StatusTooManyRequests, "The API key has as many members of groups as it may"}
-	kindTooManyPolls    = kind{"too_many_polls", http.StatusTooManyRequests, "The API key has as many requests waiting for events as it may"}
-	kindTooManyCalls    = kind{"too_many_requests", http.StatusTooManyRequests, "The API key has as many requests in progress as it may"}
-	kindTooManyStreams  = kind{"too_many_streams", http.StatusTooManyRequests, "The API key has as many streams as it may"}
-	kindUnknown         = kind{"outcome_unknown", http.StatusInternalServerError, "It may have happened, or not"}
-	kindInternal        = kind{"internal", http.StatusInternalServerError, "weir failed"}
-	kindUnavailable     = kind{"unavailable", http.StatusServiceUnavailable, "The store does not answer"}
-	kindOverloaded      = kind{"overloaded", http.StatusServiceUnavailable, "There is too much going on at once"}
+	kindKeyReused       = kind{"key_reused", http.StatusUnprocessableEntity, "The Idempotency-Key was already used for other events"}
+	kindTooManyMembers  = kind{"too_many_members", http.StatusTooManyRequests, "The API key has too many members of groups"}
+	kindTooManyPolls    = kind{"too_many_polls", http.StatusTooManyRequests, "The API key has too many requests that wait for events"}
+	kindTooManyCalls    = kind{"too_many_requests", http.StatusTooManyRequests, "The API key has too many requests in progress"}
+	kindTooManyStreams  = kind{"too_many_streams", http.StatusTooManyRequests, "The API key has too many open streams"}
+	kindUnknown         = kind{"outcome_unknown", http.StatusInternalServerError, "The outcome is unknown"}
+	kindInternal        = kind{"internal", http.StatusInternalServerError, "Internal error"}
+	kindUnavailable     = kind{"unavailable", http.StatusServiceUnavailable, "The store is not available"}
+	kindOverloaded      = kind{"overloaded", http.StatusServiceUnavailable, "The server is overloaded"}
 )
 
 // because returns a problem of this kind.
@@ -138,15 +138,15 @@ func problemOf(err error) *problem {
 	case errors.As(err, &invalid):
 		return kindInvalidRequest.because("%v", invalid)
 	case errors.As(err, &damaged): // the next batch is unknown; otherwise this would be a gap
-		p := kindInternal.because("offset %d cannot be read: its batch is damaged in the store. Read from a higher offset, or have a backup restored; the log of weir has more under this request_id", damaged.From)
+		p := kindInternal.because("offset %d cannot be read: its batch is damaged in the store. Read from a higher offset, or restore a backup; weir's log has more about this request_id", damaged.From)
 		p.cause = err
 		return p
 	case errors.As(err, &outside):
-		holds := "nothing"
+		holds := "no events"
 		if outside.First < outside.Next {
-			holds = fmt.Sprintf("%d to %d", outside.First, outside.Next-1)
+			holds = fmt.Sprintf("offsets %d to %d", outside.First, outside.Next-1)
 		}
-		p := kindOutOfRange.because("offset %d is asked for; the partition holds %s, and the next record gets %d", outside.Asked, holds, outside.Next)
+		p := kindOutOfRange.because("the request asks for offset %d; the partition holds %s, and the next event gets offset %d", outside.Asked, holds, outside.Next)
 		p.FirstOffset, p.EndOffset = &outside.First, &outside.Next
 		return p
 	}
@@ -157,12 +157,12 @@ func problemOf(err error) *problem {
 			return p
 		}
 	}
-	p = kindInternal.because("nothing is known about what happened; the log of weir has more under this request_id")
+	p = kindInternal.because("an unexpected error occurred, and the request may have been carried out or not; weir's log has more about this request_id")
 	p.cause = err
 	return p
 }
 
-const sendAgain = "Look whether it happened, or send it again: that is harmless for events of a topic with an Idempotency-Key, and for events of a stream with the same ids and the same expected version"
+const sendAgain = "Check whether it happened, or send the request again: this is safe for events of a topic with an Idempotency-Key, and for events of a stream with the same ids and the same expected version"
 
 // knownErrors is searched from top to bottom: an error may match several, and an unknown outcome takes precedence.
 var knownErrors = []struct {
@@ -170,41 +170,41 @@ var knownErrors = []struct {
 	kind   kind
 	detail string
 }{
-	{eventlog.ErrUnsure, kindUnknown, "the change was sent to the store and the answer was lost. " + sendAgain},
-	{eventlog.ErrCrowded, kindOverloaded, "clients are slow to take their answers, and there is no memory for more; try again"},
-	{publish.ErrKeyReused, kindKeyReused, "a key stands for one request: give other events another key"},
+	{eventlog.ErrUnsure, kindUnknown, "the change was sent to the store, but no answer came. " + sendAgain},
+	{eventlog.ErrCrowded, kindOverloaded, "there is no memory for the answer, because clients read their answers too slowly; try again"},
+	{publish.ErrKeyReused, kindKeyReused, "use a new Idempotency-Key for other events"},
 	{publish.ErrInProgress, kindInProgress, "Nothing was published; try again in a moment"},
-	{eventlog.ErrNoSpace, kindUnavailable, "the disk of the store is full. Nothing happened. Publishing goes on by itself once there is space: free some, delete topics, or shorten their retention"},
+	{eventlog.ErrNoSpace, kindUnavailable, "the disk of the store is full. Nothing happened. Publishing works again as soon as there is space: free some, delete topics, or shorten their retention"},
 	{eventlog.ErrUnavailable, kindUnavailable, "the store cannot be reached. Nothing happened; try again"},
-	{eventlog.ErrClosed, kindUnavailable, "this process is stopping. Nothing happened; try again, here in a moment or elsewhere now"},
-	{context.DeadlineExceeded, kindUnknown, "there was no answer in time. " + sendAgain},
-	{context.Canceled, kindUnknown, "the request ended before its answer came. Look whether it happened"},
+	{eventlog.ErrClosed, kindUnavailable, "this process is stopping. Nothing happened; try again at another process, or here in a moment"},
+	{context.DeadlineExceeded, kindUnknown, "the store did not answer in time. " + sendAgain},
+	{context.Canceled, kindUnknown, "the request ended before its answer came. Check whether it happened"},
 	{queue.ErrUnknownQueue, kindUnknownQueue, "create it first: POST /v1/queues with Content-Type: application/json and {\"name\": …}"},
 	{queue.ErrQueueExists, kindQueueExists, "choose another name, or alter the queue: PATCH /v1/queues/{queue}"},
-	{queue.ErrUnknownSchedule, kindUnknownSchedule, "GET /v1/queues/{queue}/schedules lists what there is"},
+	{queue.ErrUnknownSchedule, kindUnknownSchedule, "GET /v1/queues/{queue}/schedules lists the schedules"},
 	{queue.ErrBadReceipt, kindBadReceipt, "nothing changed"},
 	{stream.ErrUnknownCategory, kindUnknownCategory, "create it first: POST /v1/streams with Content-Type: application/json and {\"name\": …}"},
 	{stream.ErrUnknownProjection, kindNoProjection, "GET /v1/projections lists what there is; a program that calls Project makes one"},
 	{stream.ErrCategoryExists, kindCategoryExists, "choose another name"},
-	{stream.ErrArchived, kindArchived, "nothing was appended; POST …/unarchive opens it again"},
-	{stream.ErrChanged, kindChanged, "read it again"},
-	{stream.ErrIDReused, kindIDReused, "nothing was appended; the same ids were appended there with other content: give other events other ids"},
+	{stream.ErrArchived, kindArchived, "nothing was appended; POST …/unarchive opens the stream again"},
+	{stream.ErrChanged, kindChanged, "read the stream again"},
+	{stream.ErrIDReused, kindIDReused, "nothing was appended; the stream has events with the same ids but other content: give other events other ids"},
 	{eventlog.ErrUnknownTopic, kindUnknownTopic, "create it first: POST /v1/topics with Content-Type: application/json and {\"name\": …}"},
-	{eventlog.ErrNoPartition, kindUnknownTopic, "it was deleted a moment ago"},
+	{eventlog.ErrNoPartition, kindUnknownTopic, "the topic was deleted a moment ago"},
 	{eventlog.ErrTopicExists, kindTopicExists, "choose another name, or alter the topic: PATCH /v1/topics/{topic}"},
-	{eventlog.ErrTooLarge, kindTooLarge, "the events do not fit; the topic's max.message.bytes bounds one batch"},
-	{batch.ErrTooLarge, kindTooLarge, "a batch decompresses to more than may be held in memory"},
-	{group.ErrNotFound, kindUnknownGroup, "GET /v1/groups lists what there is"},
-	{group.ErrNotEmpty, kindNotEmpty, "stop its members first"},
-	{group.ErrUnknownMember, kindNotEmpty, "the group has members, and only they may commit; stop them first"},
-	{group.ErrFenced, kindFenced, "nothing was committed; join again, and drop what you have"},
-	{group.ErrInconsistentProtocol, kindOtherMembers, "choose another group, or stop those members first"},
-	{group.ErrFull, kindOverloaded, "the group has as many members as it may"},
-	{group.ErrTooLarge, kindTooLarge, "the group cannot keep so much"},
-	{group.ErrInvalidGroup, kindInvalidRequest, "a group's name has 1 to 512 bytes"},
+	{eventlog.ErrTooLarge, kindTooLarge, "the events do not fit into one batch; max.message.bytes of the topic is the limit of a batch"},
+	{batch.ErrTooLarge, kindTooLarge, "a batch decompresses to more bytes than weir allows"},
+	{group.ErrNotFound, kindUnknownGroup, "GET /v1/groups lists the groups"},
+	{group.ErrNotEmpty, kindNotEmpty, "stop the members of the group first"},
+	{group.ErrUnknownMember, kindNotEmpty, "while a group has members, only they may commit; stop them first"},
+	{group.ErrFenced, kindFenced, "nothing was committed; discard the events that you have, and join again"},
+	{group.ErrInconsistentProtocol, kindOtherMembers, "choose another group, or stop the members of this one first"},
+	{group.ErrFull, kindOverloaded, "the group has the largest allowed number of members"},
+	{group.ErrTooLarge, kindTooLarge, "the group's data in the store would be larger than its limit"},
+	{group.ErrInvalidGroup, kindInvalidRequest, "the name of a group must have 1 to 512 bytes"},
 	{group.ErrLoading, kindUnavailable, "the group could not be read from the store. Nothing happened; try again"},
 	{group.ErrUnavailable, kindUnavailable, "the store did not take the change. Nothing happened; try again"},
-	{group.ErrMoved, kindUnavailable, "others kept changing the group meanwhile, or this process is stopping. Nothing happened; try again"},
+	{group.ErrMoved, kindUnavailable, "other requests changed the group at the same time, or this process is stopping. Nothing happened; try again"},
 }
 
 // toldUnknown reports whether the answer to an error says that something may have happened.

@@ -27,7 +27,7 @@ func (s *Server) publishOne(c *call) error {
 	}
 	switch {
 	case tombstone && len(event.Value) > 0:
-		return kindInvalidRequest.because("a tombstone has no value, and the body has %d bytes", len(event.Value))
+		return kindInvalidRequest.because("a tombstone has no value, but the body has %d bytes; send no body", len(event.Value))
 	case !tombstone && event.Value == nil:
 		event.Value = []byte{}
 	}
@@ -52,7 +52,7 @@ func (s *Server) publish(c *call, events ...publish.Event) ([]publish.Placed, er
 		return s.cfg.Publisher.Publish(ctx, events...)
 	}
 	if len(keys) > 1 || len(keys[0]) > onceKeyMax || !isToken(keys[0]) {
-		return nil, kindInvalidRequest.because("Idempotency-Key must be there once, with 1 to %d printable ASCII characters other than the space", onceKeyMax)
+		return nil, kindInvalidRequest.because("send one Idempotency-Key, with 1 to %d printable ASCII characters and no space", onceKeyMax)
 	}
 	placed, repeated, err := s.cfg.Publisher.PublishOnceIn(ctx, events[0].Topic, keys[0], events...)
 	if repeated {
@@ -124,13 +124,13 @@ func keyOf(header []string, q url.Values) ([]byte, error) {
 		given++
 		var err error
 		if key, err = base64.StdEncoding.Strict().DecodeString(q.Get("key_b64")); err != nil {
-			return nil, kindInvalidRequest.because("key_b64 is not base64 (RFC 4648, with padding; + is written %%2B in a URL)")
+			return nil, kindInvalidRequest.because("key_b64 is not valid base64 (RFC 4648, with padding; in a URL write + as %%2B)")
 		}
 	} else if !utf8.Valid(key) {
-		return nil, kindInvalidRequest.because("the key is not UTF-8; send bytes that are not text as key_b64")
+		return nil, kindInvalidRequest.because("the key is not valid UTF-8; send a binary key as key_b64")
 	}
 	if given > 1 {
-		return nil, kindInvalidRequest.because("the key is given %d times; it may be in the header Weir-Key, in key or in key_b64", given)
+		return nil, kindInvalidRequest.because("the key is given %d times; give it once: in the header Weir-Key, in key or in key_b64", given)
 	}
 	return key, nil
 }
@@ -143,9 +143,9 @@ func headersOf(h http.Header) ([]batch.RecordHeader, error) {
 		name, value, ok := strings.Cut(line, "=")
 		switch {
 		case !ok || name == "":
-			return nil, kindInvalidRequest.because("Weir-Header: %s: name=value is needed", shorten(line))
+			return nil, kindInvalidRequest.because("Weir-Header: %s: it must be name=value", shorten(line))
 		case !utf8.ValidString(line):
-			return nil, kindInvalidRequest.because("Weir-Header: a byte is not UTF-8; send it with POST …/batch, in base64")
+			return nil, kindInvalidRequest.because("Weir-Header is not valid UTF-8; send a binary header in base64 with POST …/batch")
 		}
 		out = append(out, batch.RecordHeader{Key: name, Value: []byte(value)})
 	}

@@ -74,7 +74,7 @@ func TestBatchWithABadEvent(t *testing.T) {
 	d := open(t, httpapi.Config{})
 	d.topic("orders", 1)
 	const batch = `{"events":[{"value":"a"},{"valu":"b"},{"value":"c","partition":7},{"value":"d"}]}`
-	d.asJSON("POST", "/v1/topics/orders/batch", batch).refused(400, "invalid_json", `"pointer":"/events/1/valu"`, "do you mean value?")
+	d.asJSON("POST", "/v1/topics/orders/batch", batch).refused(400, "invalid_json", `"pointer":"/events/1/valu"`, "did you mean value?")
 	if n := d.end("orders", 0); n != 0 {
 		t.Errorf("the log holds %d records, want none", n)
 	}
@@ -87,7 +87,7 @@ func TestBatchWithABadEvent(t *testing.T) {
 	if n := d.end("orders", 0); n != 2 {
 		t.Errorf("the log holds %d records, want 2", n)
 	}
-	d.asJSON("POST", "/v1/topics/orders/batch?partial=true", batch, "Idempotency-Key: k").refused(400, "invalid_request", "do not go together")
+	d.asJSON("POST", "/v1/topics/orders/batch?partial=true", batch, "Idempotency-Key: k").refused(400, "invalid_request", "cannot be used together")
 }
 
 // H11

@@ -412,7 +412,7 @@ func TestQueuesThatMayNotBe(t *testing.T) {
 		`{"name":"q","settings":{"lease_ms":0}}`:                       "from 100 to 43200000",
 		`{"name":"q","settings":{"lease_ms":-1}}`:                      "from 100 to 43200000",
 		`{"name":"q","settings":{"lease_ms":31536000000}}`:             "from 100 to 43200000",
-		`{"name":"q","settings":{"attempts":0}}`:                       "-1 is for ever",
+		`{"name":"q","settings":{"attempts":0}}`:                       "-1 for no limit",
 		`{"name":"q","settings":{"delays_ms":[-1]}}`:                   "from 0",
 		`{"name":"q","settings":{"rate":0}}`:                           "above 0",
 		`{"name":"q","settings":{"rate":1e300}}`:                       "above 0",
@@ -428,7 +428,7 @@ func TestQueuesThatMayNotBe(t *testing.T) {
 		t.Errorf("a queue that may not be left topics: %s", a.body)
 	}
 	d.queue("mail", `"priorities":3`)
-	d.asJSON("PATCH", "/v1/queues/mail", `{"settings":{"priorities":2}}`).refused(400, "invalid_request", "levels can only be added")
+	d.asJSON("PATCH", "/v1/queues/mail", `{"settings":{"priorities":2}}`).refused(400, "invalid_request", "that number can only be raised")
 	d.asJSON("PATCH", "/v1/queues/mail", `{"name":"other"}`).refused(400, "invalid_json")
 }
 
@@ -438,13 +438,13 @@ func TestBadRequestsOfWorkersChangeNothing(t *testing.T) {
 		d.queue("mail", ``)
 		d.queue("bills", ``)
 		for path, words := range map[string]string{
-			"messages?delay_ms=-1":                  "whole number from 0",
+			"messages?delay_ms=-1":                  "whole number",
 			"messages?delay_ms=9223372036854775807": "from 0 to",
-			"messages?at=253402300799999":           "away", // the year 9999
+			"messages?at=253402300799999":           "in the future", // the year 9999
 			"messages?at=1e3":                       "whole number",
 			"messages?delay_ms=1&at=253370764800":   "not both",
 			"messages?priority=1":                   "levels 0 to 0",
-			"messages?unique=u":                     "no unique keys",
+			"messages?unique=u":                     "does not accept unique keys",
 			"messages?unique=":                      "unique is empty",
 			"messages?partition=1":                  "partition",
 		} {
@@ -497,7 +497,7 @@ func TestBadRequestsOfWorkersChangeNothing(t *testing.T) {
 		d.asJSON("POST", "/v1/queues/mail/extend", fmt.Sprintf(`{"receipts":[%q],"lease_ms":0}`, ms[0].Receipt)).refused(400, "invalid_json", "from 100")
 		d.asJSON("POST", "/v1/queues/mail/nack", fmt.Sprintf(`{"receipts":[%q],"error":%q}`, ms[0].Receipt, strings.Repeat("e", 65<<10))).refused(400, "invalid_json", "65536")
 		for body, words := range map[string]string{`{}`: "say which", `{"all":false}`: "say which", `{"all":true,"letters":["1-1"]}`: "say which", `{"letters":["x"]}`: "1017",
-			`{"letters":["1-1"],"per_second":1}`: "go with", `{"all":true,"per_second":0}`: "above 0"} {
+			`{"letters":["1-1"],"per_second":1}`: "can only be given with", `{"all":true,"per_second":0}`: "above 0"} {
 			for _, verb := range []string{"redrive", "discard"} {
 				if a := d.asJSON("POST", "/v1/queues/mail/dead/"+verb, body); a.status != 400 || !strings.Contains(a.body, words) {
 					t.Errorf("%s %s: %d %s, want 400 and %q", verb, body, a.status, a.body, words)

@@ -154,7 +154,7 @@ func (s *Server) mayTakeTopics(ctx context.Context, c *call, named string, topic
 			continue
 		}
 		if _, err := s.cfg.Log.Topic(ctx, name); err == nil {
-			return kindForbidden.because("topic %s is there, and the queue would give it to the key %s, which needs read and write access to it for that", shorten(name), c.who)
+			return kindForbidden.because("topic %s already exists, and the queue would use it; for this the key %s needs read and write access to the topic", shorten(name), c.who)
 		}
 		if name == named {
 			return forbidden(c.who, mayWrite, name) // the same answer whether it exists or not
@@ -227,7 +227,7 @@ func (s *Server) readQueueChange(c *call, named bool) (change queueChange, err e
 			case member == "topic" && named:
 				change.spec.Topic, err = r.string()
 				if err == nil && change.spec.Topic == "" {
-					err = r.fail("it is empty; leave it out for a topic of the queue's name")
+					err = r.fail("it is empty; leave it out if the topic has the name of the queue")
 				}
 			case member == "partitions" && named:
 				var n int64
@@ -293,7 +293,7 @@ var queueSettings = map[string]func(*jsonReader) (func(*queue.Settings), error){
 	"attempts": func(r *jsonReader) (func(*queue.Settings), error) {
 		read := count(-1, attemptsMax, func(s *queue.Settings) *int { return &s.Attempts })
 		if r.peek() == '0' {
-			return nil, r.fail("0 attempts would handle nothing; -1 is for ever, null the default")
+			return nil, r.fail("attempts must be 1 or more, -1 for no limit, or null for the default")
 		}
 		return read(r)
 	},
@@ -304,7 +304,7 @@ var queueSettings = map[string]func(*jsonReader) (func(*queue.Settings), error){
 		}
 		err := r.array(func(i int) error {
 			if i == delaysMax {
-				return r.fail("there are more than %d delays", delaysMax)
+				return r.fail("there are more than %d delays, the limit", delaysMax)
 			}
 			ms, err := r.integer(0, pauseMax)
 			delays = append(delays, time.Duration(ms)*time.Millisecond)

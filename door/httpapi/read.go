@@ -88,7 +88,7 @@ func (s *Server) offsetAsked(ctx context.Context, p eventlog.Partition, text str
 	}
 	n, whole := wholeNumber(text)
 	if !whole {
-		return 0, kindInvalidRequest.because("offset=%s: a whole number from 0 is needed, or earliest, or latest", shorten(text))
+		return 0, kindInvalidRequest.because("offset=%s: it must be a whole number (0 or more), earliest or latest", shorten(text))
 	}
 	return eventlog.Offset(n), nil
 }

@@ -27,7 +27,7 @@ func parseResets(body []byte) (resets []reset, err error) {
 			}
 			return r.array(func(int) error {
 				if len(resets) == eventsMax {
-					return kindTooLarge.past(eventsMax, "there are more than %d offsets in it, the limit of one request", eventsMax)
+					return kindTooLarge.past(eventsMax, "the request has more than %d offsets, the limit", eventsMax)
 				}
 				one, err := parseReset(r)
 				resets = append(resets, one)
@@ -63,7 +63,7 @@ func parseReset(r *jsonReader) (one reset, err error) {
 			start := *r
 			if one.to, err = r.string(); err == nil && one.to != "earliest" && one.to != "latest" {
 				*r = start
-				err = r.fail(`%q: an offset is a whole number, "earliest" or "latest"`, shorten(one.to))
+				err = r.fail(`%q: an offset must be a whole number, "earliest" or "latest"`, shorten(one.to))
 			}
 		case "timestamp":
 			goals++
@@ -80,7 +80,7 @@ func parseReset(r *jsonReader) (one reset, err error) {
 	case one.topic == "":
 		err = r.fail("the topic is missing")
 	case goals != 1:
-		err = r.fail("either offset or timestamp is needed")
+		err = r.fail("give either offset or timestamp")
 	}
 	return one, err
 }

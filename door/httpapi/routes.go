@@ -118,7 +118,7 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 		}()
 		defer s.inProgress.Add(-1)
 		if s.inProgress.Add(1) > int64(s.cfg.Requests) {
-			s.refuse(c, kindOverloaded.past(int64(s.cfg.Requests), "there are %d requests in progress, the most there may be; try again later", s.cfg.Requests))
+			s.refuse(c, kindOverloaded.past(int64(s.cfg.Requests), "there are already %d requests in progress, the limit; try again later", s.cfg.Requests))
 			return
 		}
 		if !s.allow(c, rt.access, cmp.Or(r.PathValue("topic"), r.PathValue("category"))) {
@@ -131,7 +131,7 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 		defer s.requests.end(c.who)
 		var err error
 		if !utf8.ValidString(r.URL.Path) {
-			err = kindInvalidRequest.because("the path has bytes that are not UTF-8, and no name here has")
+			err = kindInvalidRequest.because("the path is not valid UTF-8; all names are UTF-8")
 		} else if c.query, err = query(r.URL, params); err == nil {
 			err = rt.handle(s, c)
 		}
@@ -145,11 +145,11 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 func (s *Server) nothingHere(w http.ResponseWriter, r *http.Request) {
 	allowed := s.methods(r)
 	if len(allowed) == 0 {
-		s.turnDown(w, r, kindNotFound.because("GET /openapi.yaml tells what there is"))
+		s.turnDown(w, r, kindNotFound.because("GET /openapi.yaml lists all paths"))
 		return
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	s.turnDown(w, r, kindMethod.because("%s is not for this path; it takes %s", shorten(r.Method), strings.Join(allowed, ", ")))
+	s.turnDown(w, r, kindMethod.because("this path does not support %s; it supports %s", shorten(r.Method), strings.Join(allowed, ", ")))
 }
 
 // turnDown answers a request that matches no route.

@@ -148,9 +148,9 @@ func New(cfg Config) *Server {
 	}
 	s.streams = newStreams(cfg.Streams, cfg.Log, s.known, cfg.Logger)
 	s.members = newMembers(cfg.Members, s.known, cfg.Logger)
-	s.claims = newLimiter(cfg.Claims, quarter(cfg.Claims), "claims waiting", "let one claim ask for more messages, or do not wait", kindTooManyClaims)
-	s.polls = newLimiter(cfg.Polls, quarter(cfg.Polls), "requests waiting for events", "read several partitions as one member, or stream, or do not wait", kindTooManyPolls)
-	s.requests = newLimiter(cfg.Requests, max(1, 3*cfg.Requests/4), "requests in progress", "wait for some to end", kindTooManyCalls)
+	s.claims = newLimiter(cfg.Claims, quarter(cfg.Claims), "waiting claims", "claim more messages with one request, or claim without wait_ms", kindTooManyClaims)
+	s.polls = newLimiter(cfg.Polls, quarter(cfg.Polls), "requests that wait for events", "read several partitions as one member of a group, or use a stream, or read without wait_ms", kindTooManyPolls)
+	s.requests = newLimiter(cfg.Requests, max(1, 3*cfg.Requests/4), "requests in progress", "wait until some of them end", kindTooManyCalls)
 	s.searches = newSlots(searchesMax)
 	s.pages = newSlots(pagesMax)
 	s.decoders = newSlots(runtime.GOMAXPROCS(0))

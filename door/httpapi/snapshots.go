@@ -31,7 +31,7 @@ func (s *Server) loadSnapshot(c *call) error {
 		return err
 	}
 	if !there {
-		return kindUnknownSnapshot.because("the stream has no snapshot at that version or before")
+		return kindUnknownSnapshot.because("the stream has no snapshot at or below that version")
 	}
 	c.Header()["Content-Type"] = jsonType
 	e, end := pageEncoder(c, memory)
@@ -58,7 +58,7 @@ func (s *Server) claimSnapshot(ctx context.Context, c *call, category *stream.Ca
 func (s *Server) saveSnapshot(c *call) error {
 	for _, name := range []string{"If-Match", "If-None-Match", "Idempotency-Key"} {
 		if c.r.Header[name] != nil {
-			return kindInvalidRequest.because("a snapshot is not kept under %s: it says its version itself, and a second one of a version replaces the first", name)
+			return kindInvalidRequest.because("saving a snapshot takes no %s: the body has the version, and a second snapshot of the same version replaces the first; leave the header out", name)
 		}
 	}
 	body, err := s.jsonBody(c)
@@ -90,7 +90,7 @@ func (s *Server) saveSnapshot(c *call) error {
 	case snapshot.Version < 0:
 		return kindInvalidJSON.because(`"version" is missing: the snapshot stands for the events below it`)
 	case values != 1:
-		return kindInvalidJSON.because(`a snapshot has one value, as "value" or as "value_b64"`)
+		return kindInvalidJSON.because(`a snapshot must have one value: give either "value" or "value_b64"`)
 	}
 	ctx, cancel := c.withTimeout()
 	defer cancel()
@@ -100,7 +100,7 @@ func (s *Server) saveSnapshot(c *call) error {
 	}
 	err = category.SaveSnapshot(ctx, c.r.PathValue("stream"), snapshot)
 	if uncertain(err) {
-		return kindUnknown.because("it was sent to the store and the answer was lost. Save it again: that is harmless")
+		return kindUnknown.because("the snapshot was sent to the store, but no answer came. Save it again: this is safe")
 	}
 	if err != nil {
 		return err

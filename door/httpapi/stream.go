@@ -129,8 +129,8 @@ func (st *streamed) epochEnd(b eventlog.Bounds) eventlog.Offset {
 // hand has no epoch, so losses in other partitions would go unnoticed.
 func lostEvents(topic string, partition int, outside *eventlog.RangeError) *problem {
 	p := problemOf(outside)
-	p.Detail = fmt.Sprintf("topic %s, partition %d: the store may have lost what was read from offset %d to %d: it was restored, or another server took over. "+
-		"Others may have these offsets now. To continue where the loss began, in all partitions: from=", shorten(topic), partition, outside.Next, outside.Asked-1)
+	p.Detail = fmt.Sprintf("topic %s, partition %d: the store may have lost the events that this reader got from offset %d to %d, because it was restored or another server took over. "+
+		"Other events may have these offsets now. To continue from where the loss began, in all partitions: from=", shorten(topic), partition, outside.Next, outside.Asked-1)
 	return p
 }
 
@@ -139,8 +139,8 @@ func (st *streamed) fits(topic eventlog.Topic) error {
 	if st.lines || st.only >= 0 || len(topic.Partitions) <= streamPartitions {
 		return nil
 	}
-	return kindTooLarge.past(streamPartitions, "topic %q has %d partitions, and a stream of server-sent events may have %d: a position in more does not fit into a header. "+
-		"Stream one partition (partition=…), or take lines, which have no positions (Accept: application/x-ndjson), or read as a group", topic.Name, len(topic.Partitions), streamPartitions)
+	return kindTooLarge.past(streamPartitions, "topic %q has %d partitions; a stream of server-sent events may have at most %d, because a position in more does not fit into a header. "+
+		"Stream one partition (partition=…), or ask for lines, which have no positions (Accept: application/x-ndjson), or read as a member of a group", topic.Name, len(topic.Partitions), streamPartitions)
 }
 
 func (st *streamed) wants(partition int32) bool { return st.only < 0 || st.only == partition }

@@ -245,7 +245,7 @@ func TestStreamBeginsOnlyWhereItCan(t *testing.T) {
 	l := d.listen("/v1/topics/orders/stream")
 	d.do("POST", "/v1/topics/orders/events", "a")
 	l.values(1)
-	d.get("/v1/topics/orders/stream?from=0:1,1:7").refused(416, "offset_out_of_range", `"end_offset":0`, "holds nothing")
+	d.get("/v1/topics/orders/stream?from=0:1,1:7").refused(416, "offset_out_of_range", `"end_offset":0`, "holds no events")
 	for _, bad := range []string{"yesterday", "0", "0:", ":1", "0:-1", "0:1,", "abc/0:1", "/", "99999999999:1"} {
 		d.get("/v1/topics/orders/stream?from="+bad).refused(400, "invalid_request", "partition:offset")
 	}

@@ -36,7 +36,7 @@ type openStream struct {
 // newStreams takes valid, a function that checks whether a key is still valid.
 func newStreams(most int, log *eventlog.Log, valid func(context.Context, apikey.Identity) error, logger *slog.Logger) *streams {
 	return &streams{
-		count: newLimiter(most, quarter(most), "streams", "close some, or stream from another process", kindTooManyStreams),
+		count: newLimiter(most, quarter(most), "open streams", "close some, or stream from another weir process", kindTooManyStreams),
 		log:   log, valid: valid, logger: logger, open: make(map[*openStream]struct{}),
 	}
 }
@@ -119,7 +119,7 @@ func (ss *streams) checkKeys(ctx context.Context) {
 			delete(who, id)
 			continue
 		}
-		ss.logger.Info("http: the streams of a key end with it", "key", id, "reason", err)
+		ss.logger.Info("http: closes the streams of an API key that is no longer valid", "key", id, "reason", err)
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

@@ -41,7 +41,7 @@ func TestKeyLeavesStreamsToOthers(t *testing.T) {
 		w := door.bearer(greedy, "GET", "/v1/topics/orders.eu/stream", "")
 		var p problem
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 429 || p.Type != problemPrefix+"too_many_streams" || p.Limit != 2 ||
-			!strings.Contains(p.Detail, id) || !strings.Contains(p.Detail, "2 of 8") {
+			!strings.Contains(p.Detail, id) || !strings.Contains(p.Detail, "2 of the 8") {
 			t.Errorf("a stream too many: %d %s %v", w.Code, w.Body, err)
 		}
 		others := []<-chan *httptest.ResponseRecorder{door.stream(ctx, other), door.stream(ctx, other)}

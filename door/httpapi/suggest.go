@@ -23,11 +23,11 @@ func suggest(name string, known []string) string {
 	}
 	switch {
 	case best != "":
-		return "; do you mean " + best + "?"
+		return "; did you mean " + best + "?"
 	case len(known) == 0:
-		return "; there are none"
+		return "; it has none"
 	default:
-		return "; known are " + strings.Join(known, ", ")
+		return "; allowed are " + strings.Join(known, ", ")
 	}
 }
 

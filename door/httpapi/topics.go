@@ -204,7 +204,7 @@ func readConfig(r *jsonReader) (map[string]*string, error) {
 		var err error
 		switch r.peek() {
 		case '{', '[':
-			return r.fail("a setting's value is a string, a number, true, false, or null for the default")
+			return r.fail("the value of a setting must be a string, a number, true, false, or null for the default")
 		case '"':
 			value, err = r.text()
 		default:

@@ -15,7 +15,7 @@ const (
 	pageRate  = 256 << 10        // bytes a second: a page has as much more time as its bytes take at this rate
 )
 
-var errTooSlow = errors.New("the client reads an answer too slowly, and others wait for its memory")
+var errTooSlow = errors.New("the client reads its answer too slowly, and other clients wait for the memory")
 
 // pageWriter writes pages to a client, each with a deadline.
 type pageWriter struct {

@@ -63,7 +63,7 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 			part := producedPart{name, p.Partition}
 			if n := mentions[part]; n > 1 {
 				if again[part] == nil {
-					again[part] = deny(kerr.InvalidRequest, "partition %d of topic %q is named %d times in one request; send one batch a partition", p.Partition, topic.Name, n)
+					again[part] = deny(kerr.InvalidRequest, "partition %d of topic %q is in this request %d times; send one batch for each partition", p.Partition, topic.Name, n)
 				}
 				parts = append(parts, appending{err: again[part]})
 				continue
@@ -150,7 +150,7 @@ func (s *Server) submit(ctx context.Context, r *request, topic eventlog.Topic, p
 // checkProducer checks the fields that concern the whole request.
 func checkProducer(in *kmsg.ProduceRequest) error {
 	if in.Acks != acksNone && in.Acks != acksOne && in.Acks != acksAll {
-		return deny(kerr.InvalidRequiredAcks, "acks is %d; 0, 1 and -1 are allowed", in.Acks)
+		return deny(kerr.InvalidRequiredAcks, "acks is %d; it must be 0, 1 or -1", in.Acks)
 	}
 	if in.TransactionID != nil {
 		return errTransactions
@@ -167,16 +167,16 @@ var errTransactions = lacking("transactions", kerr.TransactionalIDAuthorizationF
 func checkBatch(r *request, topic eventlog.Topic, records []byte) (batch.Header, error) {
 	const lengthEnd = 12 // bytes of a batch that its length field does not count
 	if len(records) == 0 {
-		return batch.Header{}, deny(kerr.InvalidRecord, "there is no record batch; exactly one is needed")
+		return batch.Header{}, deny(kerr.InvalidRecord, "the partition has no record batch in this request; send exactly one")
 	}
 	if len(records) > lengthEnd {
 		length := int64(int32(binary.BigEndian.Uint32(records[8:])))
 		if more := int64(len(records)) - lengthEnd - length; length > 0 && more > 0 {
-			return batch.Header{}, deny(kerr.InvalidRecord, "%d bytes follow the record batch of %d; exactly one batch is needed", more, lengthEnd+length)
+			return batch.Header{}, deny(kerr.InvalidRecord, "%d bytes follow the first record batch of %d bytes; send exactly one batch for each partition", more, lengthEnd+length)
 		}
 	}
 	if limit := topic.MaxMessageBytes(); len(records) > limit {
-		return batch.Header{}, deny(kerr.MessageTooLarge, "the record batch has %d bytes; max.message.bytes of topic %q is %d", len(records), topic.Name, limit)
+		return batch.Header{}, deny(kerr.MessageTooLarge, "the record batch has %d bytes; the limit, max.message.bytes of topic %q, is %d", len(records), topic.Name, limit)
 	}
 	h, err := batch.Check(records)
 	if err != nil {
@@ -191,13 +191,13 @@ func checkBatch(r *request, topic eventlog.Topic, records []byte) (batch.Header,
 	case a.Own():
 		return h, deny(kerr.InvalidRecord, "the record batch has attribute bit 14, which only the broker may set")
 	case a.AppendTime():
-		return h, deny(kerr.InvalidTimestamp, "the record batch says LogAppendTime, which only the broker may set")
+		return h, deny(kerr.InvalidTimestamp, "the record batch has the timestamp type LogAppendTime, which only the broker may set")
 	case h.BaseOffset != 0:
-		return h, deny(kerr.InvalidRecord, "the base offset of the record batch is %d; 0 is needed", h.BaseOffset)
+		return h, deny(kerr.InvalidRecord, "the base offset of the record batch is %d; it must be 0", h.BaseOffset)
 	case h.ProducerID >= 0 && (h.BaseSequence < 0 || h.ProducerEpoch < 0):
-		return h, deny(kerr.InvalidRecord, "the record batch has producer id %d, epoch %d and sequence %d; neither may be negative", h.ProducerID, h.ProducerEpoch, h.BaseSequence)
+		return h, deny(kerr.InvalidRecord, "the record batch has producer id %d, epoch %d and sequence %d; with a producer id, epoch and sequence must not be negative", h.ProducerID, h.ProducerEpoch, h.BaseSequence)
 	case a.Codec() == batch.Zstd && r.version < 7:
-		return h, deny(kerr.UnsupportedCompressionType, "zstd needs Produce version 7, and this request is version %d", r.version)
+		return h, deny(kerr.UnsupportedCompressionType, "zstd needs Produce version 7 or later; this request has version %d", r.version)
 	}
 	limit := min(r.mayDecompress, decompressedMax)
 	n, err := batch.Validate(records, h, limit)
@@ -208,7 +208,7 @@ func checkBatch(r *request, topic eventlog.Topic, records []byte) (batch.Header,
 	case errors.Is(err, batch.ErrDecodedTooLarge): // this batch is too large in any request
 		return h, denyFor(err)
 	case errors.Is(err, batch.ErrTooLarge) && limit < decompressedMax: // clients retry after this code: the batch itself is valid
-		return h, deny(kerr.NotEnoughReplicas, "the batches of a request of %d bytes may decompress to %d bytes, and this one is beyond; it was not appended: send it again, with fewer others",
+		return h, deny(kerr.NotEnoughReplicas, "the batches of a request of %d bytes may together decompress to %d bytes; this batch exceeds that and was not appended: send it again, in a request with fewer batches",
 			r.length, decompressedMax+decompressedEach*r.length)
 	default:
 		return h, denyFor(err)
@@ -221,7 +221,7 @@ func applySettings(topic eventlog.Topic, raw []byte, h batch.Header) ([]byte, ev
 	if want, differs := recoded(topic, h); differs {
 		again, err := batch.Recompress(raw, want, decompressedMax, topic.MaxMessageBytes())
 		if errors.Is(err, batch.ErrTooLarge) {
-			err = deny(kerr.MessageTooLarge, "the record batch of %d bytes is stored with compression.type %s of topic %q, and max.message.bytes is %d: %v",
+			err = deny(kerr.MessageTooLarge, "the record batch of %d bytes must be recompressed, because compression.type is %s for topic %q, and the result must fit into max.message.bytes, which is %d: %v",
 				len(raw), topic.CompressionType(), topic.Name, topic.MaxMessageBytes(), err)
 		} else if err != nil {
 			err = denyFor(err)

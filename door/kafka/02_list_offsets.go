@@ -46,12 +46,12 @@ func (s *Server) listOffsets(ctx context.Context, _ *request, in *kmsg.ListOffse
 			at := askedPartition{t.Topic, p.Partition}
 			found, epoch, err := nowhere, int32(-1), error(nil)
 			if asked[at] { // Kafka's broker refuses it, too (ListOffsetsRequest.duplicatePartitions): each search costs store calls
-				err = deny(kerr.InvalidRequest, "partition %d of topic %q is asked for more than once", p.Partition, t.Topic)
+				err = deny(kerr.InvalidRequest, "partition %d of topic %q is in this request more than once; name it once", p.Partition, t.Topic)
 			} else {
 				found, epoch, err = s.listOffset(ctx, in, topics[i], p, bounds)
 			}
 			if err == nil && s.log.LeaderEpoch() != now {
-				err = deny(kerr.NotLeaderForPartition, "another leader epoch began while the offset was looked up")
+				err = deny(kerr.NotLeaderForPartition, "a new leader epoch began while weir looked up the offset")
 			}
 			asked[at] = true
 			if err != nil {
@@ -141,7 +141,7 @@ func (s *Server) listOffset(ctx context.Context, in *kmsg.ListOffsetsRequest, of
 		return nowhere, -1, slice.Err
 	}
 	if since, known := listOffsetsSince[p.Timestamp]; p.Timestamp < 0 && (!known || in.Version < since) {
-		return nowhere, -1, deny(kerr.UnsupportedVersion, "timestamp %d means nothing in version %d", p.Timestamp, in.Version)
+		return nowhere, -1, deny(kerr.UnsupportedVersion, "timestamp %d has no meaning in ListOffsets version %d", p.Timestamp, in.Version)
 	}
 	first, next := slice.Bounds.First, slice.Bounds.Next
 	switch p.Timestamp {

@@ -70,7 +70,7 @@ func (s *Server) metadataFind(ctx context.Context, asked kmsg.MetadataRequestTop
 		return s.topicByID(asked.TopicID)
 	}
 	if asked.Topic == nil {
-		return eventlog.Topic{}, deny(kerr.UnknownTopicID, "a topic is asked for without a name and without an id")
+		return eventlog.Topic{}, deny(kerr.UnknownTopicID, "a topic in this request has neither a name nor an id")
 	}
 	topic, err := s.lookUp(ctx, *asked.Topic)
 	if !mayCreate || !errors.Is(err, eventlog.ErrUnknownTopic) {

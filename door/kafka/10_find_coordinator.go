@@ -54,6 +54,6 @@ func checkCoordinates(kind int8) error {
 	case coordinatesTransaction:
 		return errTransactions
 	default:
-		return deny(kerr.InvalidRequest, "coordinators of kind %d are not known", kind)
+		return deny(kerr.InvalidRequest, "coordinators of type %d are not supported", kind)
 	}
 }

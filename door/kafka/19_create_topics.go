@@ -53,7 +53,7 @@ func (s *Server) createAsked(ctx context.Context, request *request, in *kmsg.Cre
 	spec := eventlog.TopicSpec{Name: asked.Topic, Partitions: partitions, Config: make(map[string]string)}
 	for _, c := range asked.Configs {
 		if c.Value == nil {
-			return eventlog.Topic{}, deny(kerr.InvalidConfig, "%s of topic %q is null; leave it out to have the default", c.Name, asked.Topic)
+			return eventlog.Topic{}, deny(kerr.InvalidConfig, "%s of topic %q is null; leave it out to use the default", c.Name, asked.Topic)
 		}
 		spec.Config[c.Name] = *c.Value
 	}
@@ -74,7 +74,7 @@ func (s *Server) createAsked(ctx context.Context, request *request, in *kmsg.Cre
 func (s *Server) partitionsAsked(asked kmsg.CreateTopicsRequestTopic) (int, error) {
 	if len(asked.ReplicaAssignment) > 0 {
 		if asked.NumPartitions != -1 || asked.ReplicationFactor != -1 {
-			return 0, deny(kerr.InvalidRequest, "topic %q: with an assignment of replicas, the number of partitions and the replication factor must be -1", asked.Topic)
+			return 0, deny(kerr.InvalidRequest, "topic %q: if the request assigns replicas, the number of partitions and the replication factor must be -1", asked.Topic)
 		}
 		there := make(map[int32]bool)
 		for _, a := range asked.ReplicaAssignment {
@@ -82,7 +82,7 @@ func (s *Server) partitionsAsked(asked kmsg.CreateTopicsRequestTopic) (int, erro
 				return 0, err
 			}
 			if a.Partition < 0 || int(a.Partition) >= len(asked.ReplicaAssignment) || there[a.Partition] {
-				return 0, deny(kerr.InvalidReplicaAssignment, "topic %q: the assignment must name the partitions 0 to %d once each; it names %d", asked.Topic, len(asked.ReplicaAssignment)-1, a.Partition)
+				return 0, deny(kerr.InvalidReplicaAssignment, "topic %q: the assignment of replicas must have each partition from 0 to %d exactly once; partition %d is outside this range or there twice", asked.Topic, len(asked.ReplicaAssignment)-1, a.Partition)
 			}
 			there[a.Partition] = true
 		}
@@ -102,16 +102,16 @@ func (s *Server) checkReplicationFactor(asked kmsg.CreateTopicsRequestTopic) err
 	case factor == -1 || factor == 1 || factor > 1 && s.cfg.AnyReplicationFactor:
 		return nil
 	case factor > 1:
-		return lacking("replication factor", kerr.InvalidReplicationFactor, "replication factor %d of topic %q: there is one broker, and the store keeps the records safe; use 1 or -1, or start weir with --any-replication-factor", factor, asked.Topic)
+		return lacking("replication factor", kerr.InvalidReplicationFactor, "replication factor %d of topic %q: weir has one broker, and its store keeps the records safe; use 1 or -1, or start weir with --any-replication-factor", factor, asked.Topic)
 	default:
-		return deny(kerr.InvalidReplicationFactor, "replication factor %d of topic %q; use 1 or -1", factor, asked.Topic)
+		return deny(kerr.InvalidReplicationFactor, "replication factor %d of topic %q is not valid; use 1 or -1", factor, asked.Topic)
 	}
 }
 
 // checkReplicas accepts a partition's replicas when they are this broker.
 func (s *Server) checkReplicas(replicas []int32) error {
 	if len(replicas) != 1 || replicas[0] != s.cfg.NodeID {
-		return lacking("replicas", kerr.InvalidReplicaAssignment, "replicas %v: the only broker is %d", replicas, s.cfg.NodeID)
+		return lacking("replicas", kerr.InvalidReplicaAssignment, "replicas %v: weir has only one broker, %d; assign each partition to it alone", replicas, s.cfg.NodeID)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (s *Server) deleteTopics(ctx context.Context, _ *request, in *kmsg.DeleteTo
 func (s *Server) deleteAsked(ctx context.Context, ask kmsg.DeleteTopicsRequestTopic, t *kmsg.DeleteTopicsResponseTopic) error {
 	switch {
 	case (ask.Topic == nil) == (ask.TopicID == noTopicID):
-		return deny(kerr.InvalidRequest, "a topic must be given by name or by id, and not both")
+		return deny(kerr.InvalidRequest, "name a topic either by its name or by its id, not by both")
 	case ask.Topic == nil:
 		topic, err := s.topicByID(ask.TopicID)
 		if err != nil {

@@ -34,7 +34,7 @@ func (s *Server) deleteRecords(ctx context.Context, _ *request, in *kmsg.DeleteR
 				partition, err = partitionOf(topic, ask.Partition)
 			}
 			if !first(mentions, askedPartition{asked.Topic, ask.Partition}) {
-				err = deny(kerr.InvalidRequest, "a partition is named more than once")
+				err = deny(kerr.InvalidRequest, "the partition is in this request more than once; name it once")
 			}
 			if err != nil {
 				s.trouble("DeleteRecords", err)

@@ -15,7 +15,7 @@ func (s *Server) initProducerID(ctx context.Context, r *request, in *kmsg.InitPr
 	if in.TransactionalID != nil {
 		err := errTransactions
 		if *in.TransactionalID == "" {
-			err = deny(kerr.InvalidRequest, "the transactional id is empty")
+			err = deny(kerr.InvalidRequest, "the transactional id is empty; leave it out (null): transactions are not supported")
 		}
 		s.refused(r, err)
 		out.ErrorCode = errorCode(err)

@@ -83,13 +83,13 @@ func (s *Server) configsOf(ctx context.Context, kind kmsg.ConfigResourceType, na
 			return nil, nil // dynamic settings of all brokers: weir has none
 		}
 		if name != strconv.Itoa(int(s.cfg.NodeID)) {
-			return nil, deny(kerr.InvalidRequest, "broker %q is asked for; this is broker %d", name, s.cfg.NodeID)
+			return nil, deny(kerr.InvalidRequest, "the request asks for broker %q; this is broker %d, the only one", name, s.cfg.NodeID)
 		}
 		return s.brokerConfigs(), nil
 	case kmsg.ConfigResourceTypeGroupConfig:
 		return nil, nil // groups have none
 	default:
-		return nil, lacking("settings of "+kind.String(), kerr.InvalidRequest, "a resource of kind %s has no settings here; topics and brokers have", kind)
+		return nil, lacking("settings of "+kind.String(), kerr.InvalidRequest, "weir has no settings for a resource of type %s, only for topics and brokers", kind)
 	}
 }
 

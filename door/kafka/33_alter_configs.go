@@ -34,7 +34,7 @@ func (s *Server) alterConfigs(ctx context.Context, request *request, in *kmsg.Al
 						return err
 					}
 					if c.Value == nil {
-						return deny(kerr.InvalidRequest, "%s is null; leave it out to have the default", c.Name)
+						return deny(kerr.InvalidRequest, "%s is null; leave it out to use the default", c.Name)
 					}
 					config[c.Name] = *c.Value
 				}
@@ -95,15 +95,15 @@ func (s *Server) alterNothing(kind kmsg.ConfigResourceType, name string, setting
 	named := strings.Join(asked, ", ")
 	switch {
 	case kind == kmsg.ConfigResourceTypeBroker && name != "" && name != strconv.Itoa(int(s.cfg.NodeID)):
-		return deny(kerr.InvalidRequest, "broker %q is named; this is broker %d", shorten(name), s.cfg.NodeID)
+		return deny(kerr.InvalidRequest, "the request is for broker %q; this is broker %d, the only one", shorten(name), s.cfg.NodeID)
 	case kind != kmsg.ConfigResourceTypeBroker && kind != kmsg.ConfigResourceTypeGroupConfig:
-		return lacking("settings of "+kind.String(), kerr.InvalidRequest, "a resource of kind %s has no settings here; topics and brokers have", kind)
+		return lacking("settings of "+kind.String(), kerr.InvalidRequest, "weir has no settings for a resource of type %s, only for topics and brokers", kind)
 	case len(settings) == 0:
 		return nil
 	case kind == kmsg.ConfigResourceTypeBroker:
-		return lacking("settings of the broker", kerr.InvalidRequest, "settings of the broker cannot be changed while it runs, and %s is to be: give it when weir starts", named)
+		return lacking("settings of the broker", kerr.InvalidRequest, "cannot change %s: settings of the broker cannot be changed while it runs; set them when you start weir", named)
 	default:
-		return lacking("settings of groups", kerr.InvalidConfig, "group %q: groups have no settings here, and %s is to be changed", shorten(name), named)
+		return lacking("settings of groups", kerr.InvalidConfig, "cannot change %s of group %q: weir has no settings for groups", named, shorten(name))
 	}
 }
 

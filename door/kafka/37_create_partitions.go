@@ -39,10 +39,10 @@ func (s *Server) addPartitions(ctx context.Context, asked kmsg.CreatePartitionsR
 	}
 	more := int(asked.Count) - len(topic.Partitions)
 	if more <= 0 {
-		return deny(kerr.InvalidPartitions, "topic %q has %d partitions, and %d are asked for; partitions can only be added", topic.Name, len(topic.Partitions), asked.Count)
+		return deny(kerr.InvalidPartitions, "topic %q has %d partitions, and the request asks for %d; partitions can be added, but not removed", topic.Name, len(topic.Partitions), asked.Count)
 	}
 	if asked.Assignment != nil && len(asked.Assignment) != more {
-		return deny(kerr.InvalidReplicaAssignment, "%d partitions are added to topic %q, and the assignment names %d", more, topic.Name, len(asked.Assignment))
+		return deny(kerr.InvalidReplicaAssignment, "the request adds %d partitions to topic %q, but assigns replicas for %d", more, topic.Name, len(asked.Assignment))
 	}
 	for _, a := range asked.Assignment {
 		if err := s.checkReplicas(a.Replicas); err != nil {

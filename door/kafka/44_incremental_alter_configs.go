@@ -58,7 +58,7 @@ func alterOne(config map[string]string, c kmsg.IncrementalAlterConfigsRequestRes
 		return nil
 	}
 	if c.Value == nil {
-		return deny(kerr.InvalidRequest, "%s is null; delete it to have the default", c.Name)
+		return deny(kerr.InvalidRequest, "%s is null; to use the default, send the operation delete (1)", c.Name)
 	}
 	if err := eventlog.CheckSettingLength(c.Name, *c.Value); err != nil {
 		return err
@@ -69,7 +69,7 @@ func alterOne(config map[string]string, c kmsg.IncrementalAlterConfigsRequestRes
 	}
 	setting, known := eventlog.FindSetting(c.Name)
 	if !known || setting.Kind != eventlog.SettingList {
-		return deny(kerr.InvalidConfig, "%s is not a list, so nothing can be appended or subtracted", c.Name)
+		return deny(kerr.InvalidConfig, "%s is not a list: append and subtract are for lists only; send the operation set (0)", c.Name)
 	}
 	now, set := config[c.Name]
 	if !set {
@@ -93,7 +93,7 @@ func alterOne(config map[string]string, c kmsg.IncrementalAlterConfigsRequestRes
 		}
 		items = slices.DeleteFunc(items, func(item string) bool { return mentioned[item] })
 	default:
-		return deny(kerr.InvalidRequest, "operation %d on %s; 0 (set) to 3 (subtract) are known", c.Op, c.Name)
+		return deny(kerr.InvalidRequest, "operation %d on %s is not valid; use 0 (set), 1 (delete), 2 (append) or 3 (subtract)", c.Op, c.Name)
 	}
 	config[c.Name] = strings.Join(items, ",")
 	return nil

@@ -42,7 +42,7 @@ func (s *Server) alterPartitionReassignments(ctx context.Context, r *request, in
 // checkReassigned checks the brokers that a partition is to move to; null replicas cancel a move.
 func (s *Server) checkReassigned(replicas []int32) error {
 	if replicas == nil {
-		return deny(kerr.NoReassignmentInProgress, "it is not being moved: there is one broker")
+		return deny(kerr.NoReassignmentInProgress, "the partition is not being moved: weir has only one broker")
 	}
 	return s.checkReplicas(replicas)
 }

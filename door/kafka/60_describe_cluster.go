@@ -17,9 +17,9 @@ const (
 func (s *Server) describeCluster(_ context.Context, r *request, in *kmsg.DescribeClusterRequest) *kmsg.DescribeClusterResponse {
 	out := in.ResponseKind().(*kmsg.DescribeClusterResponse)
 	if in.Version >= 1 && in.EndpointType != endpointBrokers {
-		err := deny(kerr.UnsupportedEndpointType, "endpoint type %d is not known", in.EndpointType)
+		err := deny(kerr.UnsupportedEndpointType, "endpoint type %d is not supported; use 1 (brokers)", in.EndpointType)
 		if in.EndpointType == endpointControllers {
-			err = deny(kerr.MismatchedEndpointType, "this is the port of a broker; there are no controllers")
+			err = deny(kerr.MismatchedEndpointType, "this is the port of a broker; weir has no controllers")
 		}
 		out.ErrorCode, out.ErrorMessage = codeOf(err)
 		return out

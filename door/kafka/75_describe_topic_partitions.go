@@ -33,7 +33,7 @@ func (s *Server) describeTopicPartitions(ctx context.Context, r *request, in *km
 		t.Topic = &name
 		topic, err := s.lookUp(ctx, name)
 		if err == nil && from < 0 {
-			err = deny(kerr.InvalidRequest, "the cursor is at partition %d", from)
+			err = deny(kerr.InvalidRequest, "the cursor is at partition %d; the number must be 0 or more", from)
 		}
 		if err != nil {
 			s.trouble("DescribeTopicPartitions", err)

@@ -150,7 +150,7 @@ func TestK12TheSizeLimitIsExact(t *testing.T) {
 	for size, want := range map[int]*kerr.Error{limit - 1: nil, limit: nil, limit + 1: kerr.MessageTooLarge} {
 		p := b.produce("t", 0, ofSize(size))
 		wantCode(t, fmt.Sprintf("%d bytes", size), p.ErrorCode, want)
-		if want != nil && !strings.Contains(text(p.ErrorMessage), "2001 bytes; max.message.bytes of topic \"t\" is 2000") {
+		if want != nil && !strings.Contains(text(p.ErrorMessage), "2001 bytes; the limit, max.message.bytes of topic \"t\", is 2000") {
 			t.Errorf("message %q", text(p.ErrorMessage))
 		}
 	}

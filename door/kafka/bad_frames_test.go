@@ -217,8 +217,8 @@ func TestK04WhatIsNotServedIsRefused(t *testing.T) {
 		{-1, 0, "API key -1"},
 		{int16(kmsg.SASLHandshake), 0, "SASLHandshake"},
 		{int16(kmsg.ConsumerGroupHeartbeat), 0, "ConsumerGroupHeartbeat"},
-		{int16(kmsg.Metadata), 99, "Metadata version 99; versions 0 to 13 are served"},
-		{int16(kmsg.Produce), 2, "Produce version 2; versions 3 to 13 are served"},
+		{int16(kmsg.Metadata), 99, "Metadata version 99 is not supported; weir supports versions 0 to 13"},
+		{int16(kmsg.Produce), 2, "Produce version 2 is not supported; weir supports versions 3 to 13"},
 		{int16(kmsg.Fetch), -1, "Fetch version -1"},
 	} {
 		w := b.dial()

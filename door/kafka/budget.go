@@ -67,7 +67,7 @@ type wire struct {
 	err      error
 }
 
-var errShort = errors.New("it ends before all its fields")
+var errShort = errors.New("the request ends before its last field")
 
 func (w *wire) fail(err error) {
 	if w.err == nil {
@@ -121,14 +121,14 @@ func (w *wire) length(size int, null bool) int {
 		}
 	}
 	if w.err == nil && (n < -1 || n == -1 && !null) {
-		w.fail(fmt.Errorf("a length is %d", n))
+		w.fail(fmt.Errorf("a length field is %d", n))
 	}
 	return n
 }
 
 func (w *wire) charge(n int) {
 	if w.cost += n; w.cost > w.budget {
-		w.fail(fmt.Errorf("decoded it would take more than %d bytes of memory", w.budget))
+		w.fail(fmt.Errorf("the decoded request would take more than %d bytes of memory, the limit", w.budget))
 	}
 }
 
@@ -175,11 +175,11 @@ func (w *wire) field(f *field) {
 	case array:
 		n := w.length(4, f.null)
 		if n > 0 && n*f.elem.least > len(w.buf) {
-			w.fail(fmt.Errorf("an array of %d elements in %d bytes", n, len(w.buf)))
+			w.fail(fmt.Errorf("an array says that it has %d elements, but only %d bytes follow", n, len(w.buf)))
 		}
 		w.charge(max(n, 0) * f.size)
 		if w.elements += max(n, 0); w.elements > elementsMax {
-			w.fail(fmt.Errorf("it has more than %d elements, the limit; send several requests", elementsMax))
+			w.fail(fmt.Errorf("the request has more than %d array elements, the limit; send several requests", elementsMax))
 		}
 		for range n {
 			if w.err != nil {
@@ -201,7 +201,7 @@ func (w *wire) field(f *field) {
 func (w *wire) tags() {
 	n := w.uvarint()
 	if n > tagsMax {
-		w.fail(fmt.Errorf("a struct with %d tags; the limit is %d", n, tagsMax))
+		w.fail(fmt.Errorf("a struct has %d tagged fields; the limit is %d", n, tagsMax))
 	}
 	if n > 0 {
 		w.charge(tagsCost + n*tagCost)
@@ -210,7 +210,7 @@ func (w *wire) tags() {
 	for range n {
 		tag := w.uvarint()
 		if w.err == nil && tag <= last {
-			w.fail(fmt.Errorf("tag %d after tag %d", tag, last))
+			w.fail(fmt.Errorf("tagged field %d comes after tagged field %d; they must be in ascending order", tag, last))
 		}
 		last = tag
 		w.take(w.uvarint())

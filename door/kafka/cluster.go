@@ -63,7 +63,7 @@ func (s *Server) awaitClusterID(ctx context.Context) (string, error) {
 		}
 		if !told {
 			told = true
-			s.cfg.Logger.Warn("the cluster's id cannot be read, and Kafka clients wait; trying on", "err", err)
+			s.cfg.Logger.Warn("cannot read the cluster id from the store, and Kafka clients wait for it; trying again", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -91,7 +91,7 @@ func checkAdvertised(a string) error {
 		return err
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
-		return errors.New("a host and a port from 1 to 65535 are needed")
+		return errors.New("it must be HOST:PORT, with a port from 1 to 65535")
 	}
 	return nil
 }

@@ -56,10 +56,10 @@ func textOf(err error, k *kerr.Error) string {
 		return invalid.Error()
 	}
 	if outside, ok := errors.AsType[*eventlog.RangeError](err); ok {
-		return fmt.Sprintf("offset %d is outside [%d, %d)", outside.Asked, outside.First, outside.Next)
+		return fmt.Sprintf("offset %d is out of range: the first offset of the partition is %d, and the next record gets %d", outside.Asked, outside.First, outside.Next)
 	}
 	if errors.Is(err, eventlog.ErrNoSpace) {
-		return "the disk of the store is full: nothing happened, and trying again works once there is space"
+		return "the disk of the store is full. Nothing was changed; the same request will succeed when there is space again"
 	}
 	return k.Description
 }

@@ -91,15 +91,15 @@ func (s *Server) brokerConfigs() []config {
 	}
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	all := []config{
-		fixed("auto.create.topics.enable", strconv.FormatBool(!s.cfg.NoAutoCreate), kmsg.ConfigTypeBoolean, "Whether asking for an unknown topic creates it."),
-		fixed("connections.max.idle.ms", number(s.cfg.IdleTimeout.Milliseconds()), kmsg.ConfigTypeLong, "A connection with nothing to do for so long is closed."),
-		fixed("default.replication.factor", "1", kmsg.ConfigTypeInt, "There is one broker; the store keeps the records safe."),
-		fixed("fetch.max.bytes", number(fetchMax), kmsg.ConfigTypeInt, "Most bytes of records in the answer to one fetch."),
-		fixed("max.connections", number(int64(s.cfg.Conns)), kmsg.ConfigTypeInt, "Most connections at a time."),
-		fixed("max.connections.per.ip", number(int64(s.cfg.ConnsPerIP)), kmsg.ConfigTypeInt, "Most connections from one address at a time."),
-		fixed("node.id", number(int64(s.cfg.NodeID)), kmsg.ConfigTypeInt, "The number of this broker."),
-		fixed("num.partitions", number(int64(s.cfg.Partitions)), kmsg.ConfigTypeInt, "Partitions of a topic that is created without a number."),
-		fixed("socket.request.max.bytes", number(int64(s.cfg.FrameBytes)), kmsg.ConfigTypeInt, "Largest produce request."),
+		fixed("auto.create.topics.enable", strconv.FormatBool(!s.cfg.NoAutoCreate), kmsg.ConfigTypeBoolean, "If true, a client that asks for a topic that does not exist creates it."),
+		fixed("connections.max.idle.ms", number(s.cfg.IdleTimeout.Milliseconds()), kmsg.ConfigTypeLong, "A connection without requests for this long is closed."),
+		fixed("default.replication.factor", "1", kmsg.ConfigTypeInt, "weir has one broker; its store keeps the records safe."),
+		fixed("fetch.max.bytes", number(fetchMax), kmsg.ConfigTypeInt, "The most bytes of records in the answer to one fetch request."),
+		fixed("max.connections", number(int64(s.cfg.Conns)), kmsg.ConfigTypeInt, "The most connections at the same time."),
+		fixed("max.connections.per.ip", number(int64(s.cfg.ConnsPerIP)), kmsg.ConfigTypeInt, "The most connections from one address at the same time."),
+		fixed("node.id", number(int64(s.cfg.NodeID)), kmsg.ConfigTypeInt, "The id of this broker."),
+		fixed("num.partitions", number(int64(s.cfg.Partitions)), kmsg.ConfigTypeInt, "Number of partitions of a topic if the request that creates it gives none."),
+		fixed("socket.request.max.bytes", number(int64(s.cfg.FrameBytes)), kmsg.ConfigTypeInt, "The most bytes of a produce request."),
 	}
 	for _, setting := range eventlog.Settings {
 		if slices.Contains(topicsAlone, setting.Name) {

@@ -159,7 +159,7 @@ func (c *conn) awaitHeader(polls context.Context) (header, error) {
 		case !errors.Is(err, os.ErrDeadlineExceeded) || polls.Err() != nil:
 			return header{}, err
 		case c.inFlight.Load() == 0 && idleSince.UnixNano() == c.lastDone.Load():
-			return header{}, refuse("idle", "no request for %v", c.s.cfg.IdleTimeout)
+			return header{}, refuse("idle", "the client sent no request for %v", c.s.cfg.IdleTimeout)
 		}
 	}
 }
@@ -179,7 +179,7 @@ func (c *conn) readCall(ctx context.Context, h header) (_ *call, err error) {
 		limit = c.s.cfg.FrameBytes
 	}
 	if h.length > limit {
-		return nil, refuse("too_large", "%s request of %d bytes; the limit is %d", api.key.Name(), h.length, limit)
+		return nil, refuse("too_large", "the %s request has %d bytes; the limit is %d", api.key.Name(), h.length, limit)
 	}
 	// Wait for data before claiming memory: a client that sends only a header costs none.
 	if _, err := c.in.Peek(min(lengthSize+h.length, readBuffer)); err != nil {
@@ -244,13 +244,13 @@ func (c *call) badRequest(err error) error {
 	if err == nil {
 		return nil
 	}
-	return refuse("bad_request", "%s version %d, %d bytes, client id %q: %v", c.api.key.Name(), c.version, c.length, shorten(c.clientID), err)
+	return refuse("bad_request", "cannot decode the request (%s version %d, %d bytes, client id %q): %v", c.api.key.Name(), c.version, c.length, shorten(c.clientID), err)
 }
 
 // readFailed turns a timeout within a frame into a refusal, and EOF into io.ErrUnexpectedEOF.
 func (c *conn) readFailed(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return refuse("slow_frame", "the request was still incomplete %v after its first byte", frameTimeout)
+		return refuse("slow_frame", "the request was incomplete %v after its first byte, the limit", frameTimeout)
 	}
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -412,7 +412,7 @@ func (c *conn) yieldMemory() {
 }
 
 // errYielded is the cause when yieldMemory ends a wait.
-var errYielded = errors.New("the request's wait was ended early: other clients need the memory that this connection holds; retry")
+var errYielded = errors.New("the request was ended before its wait was over, because other clients need the memory that this connection holds; send it again")
 
 // endPressure allows waits again; called when all requests are answered.
 func (c *conn) endPressure() {

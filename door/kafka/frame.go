@@ -59,7 +59,7 @@ func readHeader(in *bufio.Reader, httpAddr string) (header, error) {
 	}
 	length := int32(binary.BigEndian.Uint32(first))
 	if length < headerMin {
-		return header{}, refuse("bad_length", "frame length is %d; a request has at least %d bytes", length, headerMin)
+		return header{}, refuse("bad_length", "the frame length is %d; a request has at least %d bytes", length, headerMin)
 	}
 	b, err := in.Peek(lengthSize + headerMin)
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *conn) readFrame(ctx context.Context, h header, claim *budget.Claim, fre
 		b = append(make([]byte, 0, size), b...)
 		if b, err = c.fill(b, claim); err != nil {
 			if claim.Rests() {
-				return nil, refuse("slow_frame", "%d bytes of a request of %d arrived, and then none for %v while other clients waited for memory", len(b), h.length, budget.SilentMax)
+				return nil, refuse("slow_frame", "only %d bytes of a request of %d bytes arrived, and then none for %v, while other clients waited for memory", len(b), h.length, budget.SilentMax)
 			}
 			return nil, c.readFailed(err)
 		}
@@ -148,7 +148,7 @@ const shortenedMax = 64
 func otherProtocol(first []byte, httpAddr string) *refusal {
 	switch p := string(first); p {
 	case "GET ", "POST", "PUT ", "HEAD", "DELE", "OPTI", "PATC", "CONN", "TRAC", "PRI ":
-		r := refuse("http", "an HTTP client on the Kafka port")
+		r := refuse("http", "an HTTP client connected to the Kafka port")
 		text := "This is the Kafka port."
 		if httpAddr != "" {
 			text += " HTTP is on " + httpAddr + "."
@@ -156,12 +156,12 @@ func otherProtocol(first []byte, httpAddr string) *refusal {
 		r.answer = fmt.Sprintf("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n", len(text)+1, text)
 		return r
 	case "SSH-":
-		r := refuse("ssh", "an SSH client on the Kafka port")
+		r := refuse("ssh", "an SSH client connected to the Kafka port")
 		r.answer = "This is the Kafka port.\r\n"
 		return r
 	default:
 		if strings.HasPrefix(p, "\x16\x03") || strings.HasPrefix(p, "\x15\x03") {
-			r := refuse("tls", "a TLS client on a plaintext port: set security.protocol=PLAINTEXT in the client")
+			r := refuse("tls", "a TLS client connected to a plaintext port: set security.protocol=PLAINTEXT in the client")
 			r.answer = "\x15\x03\x01\x00\x02\x02\x46" // a fatal alert, protocol_version: the client reports it immediately
 			return r
 		}

@@ -29,7 +29,7 @@ func checkDeletes(topic eventlog.Topic) error {
 	case eventlog.InternalTopic(topic.Name):
 		return deny(kerr.InvalidTopicException, "topic %q is internal: clients may not delete its records", topic.Name)
 	case topic.Writer != "":
-		return deny(kerr.InvalidTopicException, "%s alone change topic %q, and projections would lack the records; retention.ms of the topic says how long they are kept", topic.Writer, topic.Name)
+		return deny(kerr.InvalidTopicException, "only %s may change topic %q: clients may not delete its records, because projections need them; set retention.ms of the topic instead", topic.Writer, topic.Name)
 	}
 	return nil
 }
@@ -40,7 +40,7 @@ func checkAppends(topic eventlog.Topic) error {
 	case eventlog.InternalTopic(topic.Name):
 		return deny(kerr.InvalidTopicException, "topic %q is internal: clients may not append to it", topic.Name)
 	case topic.Writer != "":
-		return deny(kerr.InvalidTopicException, "%s alone append to topic %q: clients may read it, and append over HTTP or in Go (docs/streams.md)", topic.Writer, topic.Name)
+		return deny(kerr.InvalidTopicException, "only %s may append to topic %q: Kafka clients may read it; append over HTTP or with the Go library (docs/streams.md)", topic.Writer, topic.Name)
 	}
 	return nil
 }

@@ -99,13 +99,13 @@ func (s *Server) find(h header) (*api, error) {
 	switch {
 	case a == nil:
 		kind := fmt.Sprintf("API key %d (%s)", h.key, kmsg.NameForKey(h.key))
-		return nil, refuseLacking("unknown_key", kind, "request with %s, which is not served", kind)
+		return nil, refuseLacking("unknown_key", kind, "the request has %s, which weir does not support", kind)
 	case h.version >= a.min && h.version <= a.max:
 		return a, nil
 	case a.key == kmsg.ApiVersions:
 		return &api{key: a.key, answer: (*Server).unsupportedApiVersions, opaque: true}, nil
 	default:
-		return nil, refuseLacking("unsupported_version", a.key.Name()+" of this version", "%s version %d; versions %d to %d are served", a.key.Name(), h.version, a.min, a.max)
+		return nil, refuseLacking("unsupported_version", a.key.Name()+" of this version", "%s version %d is not supported; weir supports versions %d to %d", a.key.Name(), h.version, a.min, a.max)
 	}
 }
 

@@ -89,7 +89,7 @@ func (s *Server) topicByID(id topicID) (eventlog.Topic, error) {
 }
 
 func unknownID(id topicID) error {
-	return deny(kerr.UnknownTopicID, "there is no topic with the id %v", eventlog.TopicID(id))
+	return deny(kerr.UnknownTopicID, "no topic has the id %v", eventlog.TopicID(id))
 }
 
 // topicEither finds a topic by its id if byID is set (newer versions of requests have ids), otherwise by name.
@@ -103,7 +103,7 @@ func (s *Server) topicEither(ctx context.Context, name string, id topicID, byID 
 // partitionOf finds a topic's partition by number.
 func partitionOf(t eventlog.Topic, number int32) (eventlog.Partition, error) {
 	if number < 0 || int(number) >= len(t.Partitions) {
-		return 0, deny(kerr.UnknownTopicOrPartition, "topic %q has partitions 0 to %d, and %d is asked for", t.Name, len(t.Partitions)-1, number)
+		return 0, deny(kerr.UnknownTopicOrPartition, "topic %q has no partition %[3]d; its partitions are 0 to %[2]d", t.Name, len(t.Partitions)-1, number)
 	}
 	return t.Partitions[number], nil
 }
@@ -113,9 +113,9 @@ func partitionOf(t eventlog.Topic, number int32) (eventlog.Partition, error) {
 func checkEpoch(known, now int32) error {
 	switch {
 	case known > now:
-		return deny(kerr.UnknownLeaderEpoch, "leader epoch %d is asked for; it is %d", known, now)
+		return deny(kerr.UnknownLeaderEpoch, "the request has leader epoch %d, which is newer than the current one, %d", known, now)
 	case known >= 0 && known < now:
-		return deny(kerr.FencedLeaderEpoch, "leader epoch %d is asked for; it is %d", known, now)
+		return deny(kerr.FencedLeaderEpoch, "the request has leader epoch %d, which is older than the current one, %d; refresh the metadata", known, now)
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func checkEpoch(known, now int32) error {
 func (s *Server) checkNewTopic(ctx context.Context, spec eventlog.TopicSpec) error {
 	switch _, err := s.lookUp(ctx, spec.Name); {
 	case err == nil:
-		return deny(kerr.TopicAlreadyExists, "topic %q exists", spec.Name)
+		return deny(kerr.TopicAlreadyExists, "topic %q already exists", spec.Name)
 	case !errors.Is(err, eventlog.ErrUnknownTopic):
 		return err
 	}
@@ -133,7 +133,7 @@ func (s *Server) checkNewTopic(ctx context.Context, spec eventlog.TopicSpec) err
 		return err
 	}
 	if other, collides := s.metricNames.find(s.log.Topics(), spec.Name); collides {
-		return deny(kerr.InvalidTopicException, "topic %q collides with topic %q: '.' and '_' are the same in names of metrics", spec.Name, other)
+		return deny(kerr.InvalidTopicException, "topic %q collides with topic %q: their names differ only in '.' and '_', which are the same character in the names of metrics; choose another name", spec.Name, other)
 	}
 	return nil
 }
@@ -194,7 +194,7 @@ func (n names) refuse(name string) (skip bool, err error) {
 		return false, nil
 	default:
 		n[name] = 0
-		return false, deny(kerr.InvalidRequest, "%q is named %d times in one request", name, count)
+		return false, deny(kerr.InvalidRequest, "%q is in this request %d times; name it once", name, count)
 	}
 }
 

@@ -144,7 +144,7 @@ func (m *Mover) carryAnswers(ctx context.Context, answers []answer) error {
 		}
 	}
 	if failed != nil {
-		m.skip("acks, nacks and extensions by SQL are not carried yet; tried again later", "messages", left, "err", failed)
+		m.skip("cannot apply acks, nacks and extensions that came by SQL to their queue; trying again later", "messages", left, "err", failed)
 	}
 	return transient
 }
@@ -196,7 +196,7 @@ func (m *Mover) dropAnswers(ctx context.Context, some []answer) error {
 		_, err = m.inbox.move(ctx, ids, eventlog.Entry{})
 	}
 	if err == nil && len(locked) > 0 {
-		m.skip("messages given back by SQL were claimed again, and open transactions have them; tried again later", "messages", len(locked))
+		m.skip("cannot remove nacks by SQL yet: their messages were claimed again, and open transactions have locked them; trying again later", "messages", len(locked))
 	}
 	return err
 }

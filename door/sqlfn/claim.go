@@ -329,7 +329,7 @@ func (c *claims) answer(ctx context.Context, o outcome) {
 		}
 		done, err := c.write(ctx, left)
 		if err != nil {
-			c.logger.Warn("answers to claims by SQL were not written: their messages come back when their leases end", "answers", len(left), "err", err)
+			c.logger.Warn("cannot write the answers to claims by SQL; their messages come again when their leases end", "answers", len(left), "err", err)
 			left = nil
 			return
 		}
@@ -342,7 +342,7 @@ func (c *claims) answer(ctx context.Context, o outcome) {
 		c.giving.Go(func() { // giving back may wait for the store; other claims go on meanwhile
 			defer o.leave()
 			if err := recovered.Do(func() error { o.queue.GiveBack(o.messages); return nil }); err != nil {
-				c.logger.Error("messages that no session got were not given back: they come back when their leases end", "err", err)
+				c.logger.Error("cannot give back messages that no session got; they come again when their leases end", "err", err)
 			}
 		})
 	}
@@ -377,9 +377,9 @@ func refusalOf(err error) refusal {
 	r := refusal{Code: "WE010", Message: text([]byte(err.Error())), Hint: "Try again. If messages were claimed, they come again when their leases end."}
 	switch {
 	case errors.Is(err, queue.ErrUnknownQueue):
-		r.Code, r.Hint = "WE007", "It was deleted just now."
+		r.Code, r.Hint = "WE007", "The queue was deleted just now."
 	case errors.Is(err, eventlog.ErrUnknownTopic):
-		r.Code, r.Hint = "WE001", "Delete the queue, or make another."
+		r.Code, r.Hint = "WE001", "Delete the queue, and create it again."
 	case errors.As(err, &invalid):
 		r.Code, r.Hint = "22023", ""
 	}

@@ -129,7 +129,7 @@ func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 			err = errors.New("this process runs no queues")
 		}
 		if err != nil {
-			m.skip("messages enqueued by SQL stay in weir.inbox: they cannot be placed; tried again later", "row", rows[i].id, "err", err)
+			m.skip("cannot move messages enqueued by SQL into their queue; they stay in weir.inbox; trying again later", "row", rows[i].id, "err", err)
 			continue
 		}
 		if to.receipt() != "" {
@@ -159,7 +159,7 @@ func (m *Mover) moveMessages(ctx context.Context, rows []row) error {
 						m.hold(p.row)
 					}
 				}
-				m.skip("messages enqueued by SQL stay in weir.inbox: their queue does not take them; later ones of their keys wait behind them; tried again later",
+				m.skip("a queue refuses messages enqueued by SQL; they stay in weir.inbox, and later messages with the same keys wait for them; trying again later",
 					"queue", at.queue, "messages", len(some), "err", err)
 			}
 		}

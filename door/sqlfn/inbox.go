@@ -34,7 +34,7 @@ const (
 )
 
 // errTaken: another mover was faster. Nothing was moved; poll again, after a pause.
-var errTaken = errors.New("another mover is at it")
+var errTaken = errors.New("another mover is moving events")
 
 var (
 	pollStatement = wire.Statement{Name: "look", SQL: `
@@ -98,7 +98,7 @@ func (i *inbox) poll(ctx context.Context) (*chunk, error) {
 		i.at = i.next()
 		c, covered, err := i.pollLane(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("look into the inbox: %w", err)
+			return nil, fmt.Errorf("read the inbox: %w", err)
 		}
 		if covered {
 			c.first = i.oldest(c)
@@ -319,7 +319,7 @@ func (i *inbox) carry(ctx context.Context, ids []int64, positions []position, en
 		err = errTaken
 	}
 	if err != nil {
-		return fmt.Errorf("carry %d positions of groups out of the inbox: %w", len(positions), notMoved(err))
+		return fmt.Errorf("move %d positions of groups out of the inbox: %w", len(positions), notMoved(err))
 	}
 	return nil
 }
@@ -348,7 +348,7 @@ func (i *inbox) forgetConsumers(ctx context.Context, most int) (n int, err error
 		return conn.QueryRow(ctx, `SELECT weir.forget_consumers($1)`, most).Scan(&n)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("forget positions of topics that are gone: %w", err)
+		return 0, fmt.Errorf("delete positions of deleted topics: %w", err)
 	}
 	return n, nil
 }
@@ -371,7 +371,7 @@ func (i *inbox) still(ctx context.Context, rows []row) ([]row, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ask whether %d rows are still in the inbox: %w", len(rows), err)
+		return nil, fmt.Errorf("check whether %d rows are still in the inbox: %w", len(rows), err)
 	}
 	var still []row
 	for _, row := range rows {
@@ -390,7 +390,7 @@ func (i *inbox) mute(ctx context.Context, length time.Duration) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("tell publishers whether to notify: %w", err)
+		return fmt.Errorf("set whether publishers notify: %w", err)
 	}
 	return nil
 }

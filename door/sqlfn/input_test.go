@@ -53,15 +53,15 @@ func TestOddNamesAreRefusedAsNames(t *testing.T) {
 	for _, name := range []string{"", ".", "..", "a b", "a/b", "ü", "a;DROP TABLE weir.inbox", "a'b", `a"b`, "%", "_%", `a\b`, "a\nb", strings.Repeat("x", 250), "topic/orders"} {
 		quoted := `'` + strings.ReplaceAll(name, `'`, `''`) + `'`
 		calls = append(calls,
-			bad{`publish(` + quoted + `, 'k', 'v')`, "22023", "cannot be a topic's name", "1 to 249"},
-			bad{`publish_all(` + quoted + `, NULL, ARRAY['v'])`, "22023", "cannot be a topic's name", "1 to 249"},
-			bad{`commit_offset('g', ` + quoted + `, 0, 1)`, "22023", "cannot be a topic's name", "1 to 249"})
+			bad{`publish(` + quoted + `, 'k', 'v')`, "22023", "is not a valid name of a topic", "1 to 249"},
+			bad{`publish_all(` + quoted + `, NULL, ARRAY['v'])`, "22023", "is not a valid name of a topic", "1 to 249"},
+			bad{`commit_offset('g', ` + quoted + `, 0, 1)`, "22023", "is not a valid name of a topic", "1 to 249"})
 	}
 	for _, name := range []string{"nothing", "Orders", "orders.", "order", strings.Repeat("x", 249)} {
 		calls = append(calls,
-			bad{`publish('` + name + `', 'k', 'v')`, "WE001", "there is no topic", "weir topic create " + name},
-			bad{`publish_all('` + name + `', NULL, ARRAY['v'])`, "WE001", "there is no topic", "weir topic create"},
-			bad{`tombstone('` + name + `', 'k')`, "WE001", "there is no topic", "weir topic create"})
+			bad{`publish('` + name + `', 'k', 'v')`, "WE001", "does not exist", "weir topic create " + name},
+			bad{`publish_all('` + name + `', NULL, ARRAY['v'])`, "WE001", "does not exist", "weir topic create"},
+			bad{`tombstone('` + name + `', 'k')`, "WE001", "does not exist", "weir topic create"})
 	}
 	refuseAll(t, conn, calls)
 }
@@ -88,32 +88,32 @@ func TestNoStatementIsBuiltFromUserText(t *testing.T) {
 func TestArgumentsThatWillNotDoAreNamed(t *testing.T) {
 	_, conn := idle(t, "orders")
 	refuseAll(t, conn, []bad{
-		{`publish(NULL, 'k', 'v')`, "22004", "topic is null", "Name the topic"},
+		{`publish(NULL, 'k', 'v')`, "22004", "topic is null", "Give the name of the topic"},
 		{`publish('orders', 'k', NULL)`, "22004", "value is null", "weir.tombstone"},
 		{`publish('orders', 'k', NULL::jsonb)`, "22004", "value is null", "weir.tombstone"},
 		{`publish('orders', 'k', NULL::bytea)`, "22004", "value is null", "weir.tombstone"},
-		{`tombstone('orders', NULL)`, "22004", "key is null", "name the key"},
+		{`tombstone('orders', NULL)`, "22004", "key is null", "needs a key"},
 		{`tombstone(NULL, 'k')`, "22004", "topic is null", ""},
 		{`publish('orders', 'k', 'v', partition => 2)`, "WE002", "no partition 2", "0 to 1"},
 		{`publish('orders', 'k', 'v', partition => -1)`, "WE002", "no partition -1", "0 to 1"},
 		{`publish('orders', 'k', 'v', partition => 2147483647)`, "WE002", "no partition 2147483647", ""},
-		{`publish('orders', 'k', 'v', '[]')`, "22023", "headers is of type array", "An object"},
-		{`publish('orders', 'k', 'v', '"a"')`, "22023", "headers is of type string", "An object"},
-		{`publish('orders', 'k', 'v', 'null')`, "22023", "headers is of type null", "An object"},
-		{`publish('orders', 'k', 'v', '{"a": 1}')`, "22023", `headers: "a" is of type number`, "a string, or null"},
+		{`publish('orders', 'k', 'v', '[]')`, "22023", "headers is of type array", "must be an object"},
+		{`publish('orders', 'k', 'v', '"a"')`, "22023", "headers is of type string", "must be an object"},
+		{`publish('orders', 'k', 'v', 'null')`, "22023", "headers is of type null", "must be an object"},
+		{`publish('orders', 'k', 'v', '{"a": 1}')`, "22023", `headers: "a" is of type number`, "a string or null"},
 		{`publish('orders', 'k', 'v', '{"a": {"b": "c"}}')`, "22023", `headers: "a" is of type object`, ""},
 		{`publish('orders', 'k', 'v', '{')`, "22P02", "json", ""},
 		{`publish_all(NULL, NULL, ARRAY['v'])`, "22004", "topic is null", ""},
 		{`publish_all('orders', NULL, NULL::text[])`, "22004", "values is null", "empty array"},
 		{`publish_all('orders', NULL, ARRAY['a', NULL, 'c'])`, "22004", "values: element 2 is null", "weir.tombstone"},
-		{`publish_all('orders', ARRAY['k'], ARRAY['a', 'b'])`, "22023", "keys has 1 elements, and values has 2", "NULL"},
+		{`publish_all('orders', ARRAY['k'], ARRAY['a', 'b'])`, "22023", "keys has 1 elements, but values has 2", "NULL"},
 		{`publish_all('orders', '{}', ARRAY['a'])`, "22023", "keys has 0 elements", ""},
 		{`publish_all('orders', NULL, ARRAY[['a', 'b'], ['c', 'd']])`, "22023", "values has more than one dimension", ""},
 		{`publish_all('orders', ARRAY[['a'], ['b']], ARRAY['a', 'b'])`, "22023", "keys has more than one dimension", ""},
 		{`publish_all('orders', NULL, ARRAY[1, 2])`, "22023", "values is of type integer[]", "text[], jsonb[] or bytea[]"},
 		{`publish_all('orders', ARRAY[1, 2], ARRAY['a', 'b'])`, "22023", "keys is of type integer[]", "text[] or bytea[]"},
 		{`post('orders', NULL, NULL, '{}', NULL, NULL)`, "22004", "value is null", "weir.tombstone"},
-		{`post('orders', NULL, NULL, '{}', NULL, true)`, "22004", "key is null", "name the key"},
+		{`post('orders', NULL, NULL, '{}', NULL, true)`, "22004", "key is null", "needs a key"},
 		{`publish_all('orders', NULL, ARRAY['v'], '{"a": []}')`, "22023", `headers: "a" is of type array`, ""},
 		{`publish('small', 'k', repeat('x', 120))`, "WE003", "201 bytes with key, headers and framing, and the limit is 200", "max.message.bytes"},
 		{`publish('small', repeat('k', 120), 'x')`, "WE003", "201 bytes", ""},
@@ -121,8 +121,8 @@ func TestArgumentsThatWillNotDoAreNamed(t *testing.T) {
 		{`publish_all('small', ARRAY['a', 'b'], ARRAY['x', repeat('x', 120)])`, "WE003", "201 bytes", ""},
 		{`tombstone('small', repeat('k', 121))`, "WE003", "201 bytes", ""},
 		{`publish('orders', 'k', repeat('x', 1048588))`, "WE003", "the limit is 1048588", ""},
-		{`publish('huge', NULL, repeat('x', (16 << 20) - 79))`, "WE003", "16777217 bytes with key, headers and framing, and the limit is 16777216", "No topic takes more from SQL"},
-		{`publish_all('huge', NULL, ARRAY['a', repeat('x', (16 << 20) - 79)])`, "WE003", "the limit is 16777216", "No topic takes more from SQL"},
+		{`publish('huge', NULL, repeat('x', (16 << 20) - 79))`, "WE003", "16777217 bytes with key, headers and framing, and the limit is 16777216", "No topic accepts larger events from SQL"},
+		{`publish_all('huge', NULL, ARRAY['a', repeat('x', (16 << 20) - 79)])`, "WE003", "the limit is 16777216", "No topic accepts larger events from SQL"},
 		{`publish('orders', 'k', repeat('x', 1 << 29))`, "WE003", "536870993 bytes", ""},
 	})
 	for call, want := range map[string]int64{
@@ -325,7 +325,7 @@ func TestNobodyPublishesToAnInternalTopicWithSQL(t *testing.T) {
 			`publish('%s', 'k', 'v', '{"a": "b"}')`, `publish('%s', 'k', 'v', partition => 0)`,
 			`publish_all('%s', NULL, ARRAY['v'])`, `tombstone('%s', 'k')`,
 		} {
-			calls = append(calls, bad{fmt.Sprintf(call, topic), "WE009", `topic "` + topic + `" is weir's own`, "another topic"})
+			calls = append(calls, bad{fmt.Sprintf(call, topic), "WE009", `topic "` + topic + `" is reserved for weir`, "another topic"})
 		}
 		refuseAll(t, conn, calls)
 	}

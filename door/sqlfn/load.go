@@ -87,7 +87,7 @@ func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 		m.cfg.Logger.Warn("events published by SQL are dropped: their topic was deleted before they were moved into it", "events", n)
 	}
 	if l.odd > 0 {
-		m.skip("events published by SQL stay in weir.inbox: they have no place in the log; later ones of their partition wait behind them; tried again later", "events", l.odd, "err", l.why)
+		m.skip("cannot move events published by SQL into the log; they stay in weir.inbox, and later events of their partition wait for them; trying again later", "events", l.odd, "err", l.why)
 	}
 	return l, nil
 }
@@ -124,7 +124,7 @@ func (m *Mover) place(topic eventlog.Topic, row *row) (headers []batch.RecordHea
 	if headers, err = parseHeaders(row.headers); err != nil {
 		return nil, -1, err
 	}
-	n, by := len(topic.Partitions), "it asks for"
+	n, by := len(topic.Partitions), "the event asks for"
 	if p = row.partition; p < 0 {
 		event := &publish.Event{Topic: topic.Name, Key: row.key, Value: row.value, Headers: headers, Time: row.time}
 		if err := recovered.Do(func() error { p = m.cfg.Partitioner(event, n); return nil }); err != nil {
@@ -145,7 +145,7 @@ func parseHeaders(object []byte) ([]batch.RecordHeader, error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(object))
 	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
-		return nil, fmt.Errorf("headers %s: want an object (%w)", object, err)
+		return nil, fmt.Errorf("headers %s: they must be an object (%w)", object, err)
 	}
 	var headers []batch.RecordHeader
 	for d.More() {

@@ -111,7 +111,7 @@ func (m *Mover) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil && failures > 0:
-			m.cfg.Logger.Info("events published by SQL are moved again", "failures", failures)
+			m.cfg.Logger.Info("events published by SQL are moved into the log again", "failures", failures)
 			failures = 0
 		case err != nil && !errors.Is(err, errTaken):
 			if failures == 0 {
@@ -290,7 +290,7 @@ func (m *Mover) unmute(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, unmuteTimeout)
 	defer cancel()
 	if err := m.inbox.mute(ctx, 0); err != nil {
-		m.cfg.Logger.Info("could not turn notifications on while stopping: for 3 s events published by SQL may wait for the next poll", "err", err)
+		m.cfg.Logger.Info("cannot turn notifications on while stopping: for 3 s, events published by SQL may wait for the next poll", "err", err)
 	}
 }
 

@@ -98,7 +98,7 @@ func (m *Mover) tryPositions(ctx context.Context, rows []row) error {
 		if err := m.carryGroups(ctx, rows); isTransient(err) {
 			return err
 		} else if err != nil {
-			m.skip("positions committed by SQL stay in weir.inbox: they cannot be carried to their group; tried again later", "group", name, "positions", len(rows), "err", err)
+			m.skip("cannot move positions committed by SQL to their group; they stay in weir.inbox; trying again later", "group", name, "positions", len(rows), "err", err)
 		}
 	}
 	return nil
@@ -133,7 +133,7 @@ func (m *Mover) carryGroups(ctx context.Context, rows []row) error {
 		for name, offsets := range groups {
 			state, err := m.log.Get(ctx, group.StateKey(name))
 			if err != nil {
-				return fmt.Errorf("carry positions of group %q: %w", name, err)
+				return fmt.Errorf("move positions of group %q: %w", name, err)
 			}
 			entries = append(entries, group.OffsetEntry(state, name, offsets))
 		}
@@ -148,7 +148,7 @@ func (m *Mover) carryGroups(ctx context.Context, rows []row) error {
 func (m *Mover) forgetConsumers(ctx context.Context) {
 	n, err := m.inbox.forgetConsumers(ctx, forgetMost)
 	if err != nil && ctx.Err() == nil {
-		m.cfg.Logger.Info("positions of topics that are gone are kept for now", "again", forgetEvery, "err", err)
+		m.cfg.Logger.Info("cannot delete positions of deleted topics; trying again later", "again", forgetEvery, "err", err)
 	}
 	if n < forgetMost {
 		m.prunedAt = time.Now()

@@ -82,11 +82,11 @@ func (d *Door) Carried(ctx context.Context, name string) error {
 		case carried:
 			return nil
 		case time.Now().After(end):
-			return fmt.Errorf("%w: positions that SQL committed are still on their way, after %v: try again when the mover has carried them", eventlog.ErrUnavailable, carriedWithin)
+			return fmt.Errorf("%w: after %v, positions that SQL committed are not yet moved to the group: try again later", eventlog.ErrUnavailable, carriedWithin)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: positions that SQL committed are still on their way: %w", eventlog.ErrUnavailable, context.Cause(ctx))
+			return fmt.Errorf("%w: positions that SQL committed are not yet moved to the group: %w", eventlog.ErrUnavailable, context.Cause(ctx))
 		case <-time.After(carriedPoll):
 		}
 	}

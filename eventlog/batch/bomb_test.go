@@ -82,7 +82,7 @@ func TestManyRecordsBehindACountOfOne(t *testing.T) {
 		if n := allocated(func() { err = check(raw, batch.DefaultMaxDecompressed) }); n > slack {
 			t.Errorf("%v: allocated %d bytes", codec, n)
 		}
-		if !errors.Is(err, batch.ErrInvalidRecord) || !strings.Contains(err.Error(), "counts 1 records, but more bytes follow") {
+		if !errors.Is(err, batch.ErrInvalidRecord) || !strings.Contains(err.Error(), "says 1 records, but more bytes follow") {
 			t.Errorf("%v: %v", codec, err)
 		}
 	}
@@ -200,7 +200,7 @@ func TestZstdFramesThatKnowTheirSizeAreHeldToIt(t *testing.T) {
 	}{
 		{2 << 20, 16, 2 << 20, nil, ""},
 		{2 << 20, 16, 2<<20 - 1, batch.ErrTooLarge, "it decompresses to 2097152 bytes, the limit is 2097151"},
-		{90 << 20, 16, 100 << 20, batch.ErrInvalidRecord, "says it has 94371840 bytes, its blocks have 2097152 at most"},
+		{90 << 20, 16, 100 << 20, batch.ErrInvalidRecord, "says it decompresses to 94371840 bytes, but its blocks have at most 2097152"},
 		{1 << 20, 16, 100 << 20, batch.ErrInvalidRecord, "cannot be decompressed"},
 	} {
 		var err error

@@ -93,7 +93,7 @@ func (c *cursor) next(index int, rec *Record) bool {
 	case c.err != nil:
 		return false
 	case size < recordMin-1:
-		c.fail("it says it has %d bytes; the least is %d", size, recordMin-1)
+		c.fail("its length field says %d bytes; a record has at least %d", size, recordMin-1)
 		return false
 	case size > c.limit-c.at():
 		c.failSize(size)
@@ -111,10 +111,10 @@ func (c *cursor) next(index int, rec *Record) bool {
 	case c.err != nil:
 		return false
 	case c.at() != c.end:
-		c.fail("its fields end %d bytes before the end that its length gives", c.end-c.at())
+		c.fail("its fields end %d bytes before the end given by its length", c.end-c.at())
 		return false
 	case rec.Offset != int64(index):
-		c.fail("its offset delta is %d; they count from 0 without gaps", rec.Offset)
+		c.fail("its offset delta is %d; offset deltas count from 0 without gaps", rec.Offset)
 		return false
 	}
 	if c.keep {
@@ -130,7 +130,7 @@ func (c *cursor) finish(records int) error {
 	}
 	if c.err == nil && c.pos < len(c.win) {
 		c.index = WholeBatch
-		c.fail("it counts %d records, but more bytes follow them", records)
+		c.fail("its header says %d records, but more bytes follow them", records)
 	}
 	return c.err
 }
@@ -150,7 +150,7 @@ func (c *cursor) field(name string, null bool) []byte {
 		c.fail("the length of its %s is %d", name, n)
 		return nil
 	case n > c.end-c.at():
-		c.fail("its %s has %d bytes, of which %d are left in the record", name, n, c.end-c.at())
+		c.fail("its %s has %d bytes, but only %d are left in the record", name, n, c.end-c.at())
 		return nil
 	case !c.keep:
 		c.skip(n)
@@ -163,7 +163,7 @@ func (c *cursor) headers() []RecordHeader {
 	n := c.varint()
 	// A header has two lengths, of a byte each at least.
 	if c.err == nil && (n < 0 || n > (c.end-c.at())/2) {
-		c.fail("it counts %d headers in %d bytes", n, c.end-c.at())
+		c.fail("it says it has %d headers, in %d bytes", n, c.end-c.at())
 	}
 	if c.err == nil {
 		c.charge(n * headerMemory)
@@ -188,7 +188,7 @@ func (c *cursor) headers() []RecordHeader {
 // charge counts memory that decoding takes, before it is taken.
 func (c *cursor) charge(n int) {
 	if c.memory -= n; c.memory < 0 && c.err == nil {
-		c.err = fmt.Errorf("%w: its records and headers, up to record %d, take %d bytes of memory beside their own, the limit is %d: send fewer in a batch",
+		c.err = fmt.Errorf("%w: its records and headers, up to record %d, take %d bytes of memory besides their data, the limit is %d: send fewer of them in a batch",
 			ErrDecodedTooLarge, c.index, DecodedMax-c.memory, DecodedMax)
 	}
 }
@@ -213,7 +213,7 @@ func (c *cursor) varint() int {
 	}
 	n := c.number(5)
 	if n != int64(int32(n)) {
-		c.fail("a number of 32 bits is %d", n)
+		c.fail("a number must fit in 32 bits, and is %d", n)
 		return 0
 	}
 	return int(n)
@@ -308,7 +308,7 @@ func (c *cursor) fill(n int) {
 		c.win = c.win[:len(c.win)+got]
 		switch {
 		case c.gone+len(c.win) > c.limit:
-			c.err = fmt.Errorf("%w: it decompresses to more than %d bytes, the limit", ErrTooLarge, c.limit)
+			c.err = fmt.Errorf("%w: it decompresses to more than the limit, %d bytes", ErrTooLarge, c.limit)
 		case err == io.EOF:
 			closeDecoder(c.codec, c.src)
 			c.src = nil
@@ -340,10 +340,10 @@ func (c *cursor) fail(format string, args ...any) {
 // failSize is for a record that claims more bytes than there can be.
 func (c *cursor) failSize(size int) {
 	if c.codec == None {
-		c.fail("it says it has %d bytes, of which %d are there", size, c.limit-c.at())
+		c.fail("its length field says %d bytes, but only %d follow", size, c.limit-c.at())
 		return
 	}
-	c.err = fmt.Errorf("%w: record %d says it has %d bytes, after %d of the others; it may decompress to %d, the limit",
+	c.err = fmt.Errorf("%w: record %d says it has %d bytes, after %d bytes of other records; the batch may decompress to %d bytes at most",
 		ErrTooLarge, c.index, size, c.at(), c.limit)
 }
 

@@ -93,7 +93,7 @@ func Check(raw []byte) (Header, error) {
 	}
 	want := binary.BigEndian.Uint32(raw[atCRC:])
 	if got := crc32.Checksum(raw[atAttributes:], castagnoli); got != want {
-		return Header{}, corrupt("its CRC says %#08x, its %d bytes give %#08x", want, len(raw), got)
+		return Header{}, corrupt("its CRC field says %#08x, but its %d bytes have the CRC %#08x", want, len(raw), got)
 	}
 	h := decodeHeader(raw)
 	return h, h.check(len(raw))
@@ -110,18 +110,18 @@ func Parse(raw []byte) (Header, error) {
 
 func checkFrame(raw []byte) error {
 	if len(raw) < headerLen {
-		return corrupt("%d bytes, a header alone has %d", len(raw), headerLen)
+		return corrupt("it has %d bytes; a batch header has %d", len(raw), headerLen)
 	}
 	if length := int32(binary.BigEndian.Uint32(raw[atLength:])); int64(length) != int64(len(raw)-frameLen) {
-		return corrupt("its length says %d, its %d bytes make that %d", length, len(raw), len(raw)-frameLen)
+		return corrupt("its length field says %d, but with its %d bytes it must be %d", length, len(raw), len(raw)-frameLen)
 	}
 	switch m := int8(raw[atMagic]); m {
 	case magic:
 		return nil
 	case 0, 1: // a message set from before Kafka 0.11: intact, but not supported
-		return invalid("magic %d; only magic %d is understood: use a client of Kafka 0.11 or later", m, magic)
+		return invalid("its magic is %d; only magic %d is supported: use a client of Kafka 0.11 or later", m, magic)
 	default:
-		return corrupt("magic %d; only magic %d is understood", m, magic)
+		return corrupt("its magic is %d; only magic %d is supported", m, magic)
 	}
 }
 
@@ -148,17 +148,17 @@ func (h *Header) check(size int) error {
 	codec := h.Attributes.Codec()
 	switch {
 	case codec > Zstd:
-		return fmt.Errorf("%w: number %d; 0 to %d are known", ErrUnsupportedCodec, codec, Zstd)
+		return fmt.Errorf("%w: its number is %d; 0 to %d are supported", ErrUnsupportedCodec, codec, Zstd)
 	case h.Records < 1:
-		return invalid("it counts %d records; at least 1 is needed", h.Records)
+		return invalid("its header says %d records; at least 1 is needed", h.Records)
 	case h.LastOffsetDelta != h.Records-1:
-		return invalid("its last offset delta is %d, its count of records %d makes that %d", h.LastOffsetDelta, h.Records, h.Records-1)
+		return invalid("its last offset delta is %d, but with %d records it must be %d", h.LastOffsetDelta, h.Records, h.Records-1)
 	case codec == None && int64(h.Records)*recordMin > int64(size-headerLen):
-		return invalid("it counts %d records in %d bytes; a record has at least %d", h.Records, size-headerLen, recordMin)
+		return invalid("its header says %d records, in %d bytes; a record has at least %d bytes", h.Records, size-headerLen, recordMin)
 	case h.BaseTimestamp < NoTimestamp || h.MaxTimestamp < NoTimestamp:
-		return invalid("base timestamp %d, max timestamp %d; the lowest is %d, for unknown", h.BaseTimestamp, h.MaxTimestamp, NoTimestamp)
+		return invalid("its base timestamp is %d and its max timestamp %d; the lowest allowed is %d, which means unknown", h.BaseTimestamp, h.MaxTimestamp, NoTimestamp)
 	case h.ProducerID >= 0 && h.BaseSequence < 0:
-		return invalid("producer %d gives it the sequence number %d; the lowest is 0", h.ProducerID, h.BaseSequence)
+		return invalid("its producer, %d, gave it the sequence number %d; the lowest allowed is 0", h.ProducerID, h.BaseSequence)
 	}
 	return nil
 }
@@ -213,13 +213,13 @@ func Split(raw []byte) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		for len(raw) > 0 {
 			if len(raw) < headerLen {
-				yield(nil, corrupt("%d bytes left, a header alone has %d", len(raw), headerLen))
+				yield(nil, corrupt("%d bytes are left; a batch header has %d", len(raw), headerLen))
 				return
 			}
 			length := int32(binary.BigEndian.Uint32(raw[atLength:]))
 			size := int64(length) + frameLen
 			if size < headerLen || size > int64(len(raw)) {
-				yield(nil, corrupt("its length says %d; from %d to %d is possible here", length, headerLen-frameLen, len(raw)-frameLen))
+				yield(nil, corrupt("its length field says %d; %d to %d are possible here", length, headerLen-frameLen, len(raw)-frameLen))
 				return
 			}
 			if !yield(raw[:size:size], nil) {

@@ -56,7 +56,7 @@ func (c *cursor) validate(h Header) error {
 		// The sum may overflow: above the maximum it becomes negative, below the minimum positive, which only the delta shows.
 		t := h.BaseTimestamp + rec.Timestamp
 		if t < NoTimestamp || rec.Timestamp < NoTimestamp-h.BaseTimestamp {
-			c.fail("its timestamp is %d %+d; the lowest is %d, for unknown", h.BaseTimestamp, rec.Timestamp, NoTimestamp)
+			c.fail("its timestamp is %d %+d; the lowest allowed is %d, which means unknown", h.BaseTimestamp, rec.Timestamp, NoTimestamp)
 			return c.err
 		}
 		if t > MaxTimestamp {
@@ -73,7 +73,7 @@ func (c *cursor) validate(h Header) error {
 }
 
 func lateTimestamp(t int64) string {
-	return fmt.Sprintf("its timestamp is %d ms; the highest is %d, the end of the year 9999", t, MaxTimestamp)
+	return fmt.Sprintf("its timestamp is %d ms; the highest allowed is %d, the end of the year 9999", t, MaxTimestamp)
 }
 
 // Records decodes a batch, for readers that speak no Kafka. It ends with the first error. Limits are those of Validate: a batch can have been

@@ -18,7 +18,7 @@ func Seal(records []Record, codec Codec) ([]byte, error) {
 // Append is Seal that adds the batch to the end of dst. Like append, it returns the longer slice; if it fails, dst is as it was.
 func Append(dst []byte, records []Record, codec Codec) ([]byte, error) {
 	if len(records) == 0 {
-		return dst, invalid("no records; a batch has at least 1")
+		return dst, invalid("it has no records; a batch has at least 1")
 	}
 	h := Header{
 		LeaderEpoch:     -1,
@@ -35,7 +35,7 @@ func Append(dst []byte, records []Record, codec Codec) ([]byte, error) {
 	for i := range records {
 		rec := &records[i]
 		if rec.Timestamp < NoTimestamp {
-			return dst, &RecordError{i, fmt.Sprintf("its timestamp is %d; the lowest is %d, for unknown", rec.Timestamp, NoTimestamp), nil}
+			return dst, &RecordError{i, fmt.Sprintf("its timestamp is %d; the lowest allowed is %d, which means unknown", rec.Timestamp, NoTimestamp), nil}
 		}
 		if rec.Timestamp > MaxTimestamp {
 			return dst, &RecordError{i, lateTimestamp(rec.Timestamp), ErrTimestamp}
@@ -44,7 +44,7 @@ func Append(dst []byte, records []Record, codec Codec) ([]byte, error) {
 		body := int64(bodySize(rec, i, h.BaseTimestamp))
 		size += int64(varintSize(body)) + body
 		if size > math.MaxInt32 {
-			return dst, fmt.Errorf("%w: its first %d records have %d bytes, the layout allows %d", ErrTooLarge, i+1, size, math.MaxInt32)
+			return dst, fmt.Errorf("%w: its first %d records have %d bytes, the format allows %d", ErrTooLarge, i+1, size, math.MaxInt32)
 		}
 	}
 	if codec == None {
@@ -133,7 +133,7 @@ type limited struct {
 
 func (l *limited) Write(p []byte) (int, error) {
 	if len(p) > l.most-l.Len() {
-		return 0, fmt.Errorf("%w: compressed anew it has more than %d bytes, the limit", ErrTooLarge, l.most)
+		return 0, fmt.Errorf("%w: recompressed, it has more than the limit, %d bytes", ErrTooLarge, l.most)
 	}
 	return l.Buffer.Write(p)
 }
@@ -141,7 +141,7 @@ func (l *limited) Write(p []byte) (int, error) {
 // compress appends to dst a batch whose records are what body writes. dst and the batch together may have most bytes.
 func compress(dst []byte, h Header, codec Codec, most int, body func(io.Writer) error) ([]byte, error) {
 	if codec <= None || codec > Zstd {
-		return dst, fmt.Errorf("%w: number %d; 0 to %d are known", ErrUnsupportedCodec, codec, Zstd)
+		return dst, fmt.Errorf("%w: its number is %d; 0 to %d are supported", ErrUnsupportedCodec, codec, Zstd)
 	}
 	at := len(dst)
 	out := &limited{*bytes.NewBuffer(append(dst, make([]byte, headerLen)...)), most}

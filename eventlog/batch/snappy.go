@@ -70,7 +70,7 @@ func (d *snappyDecoder) next() error {
 		}
 		size := binary.BigEndian.Uint32(d.src)
 		if uint64(size) > uint64(len(d.src)-4) {
-			return fmt.Errorf("a block says it has %d bytes, %d are left", size, len(d.src)-4)
+			return fmt.Errorf("a snappy block says it has %d bytes, but %d are left", size, len(d.src)-4)
 		}
 		block, d.src = d.src[4:4+size], d.src[4+size:]
 	}
@@ -82,7 +82,7 @@ func (d *snappyDecoder) next() error {
 		return fmt.Errorf("%w: a snappy block decompresses to %d bytes, the limit is %d", ErrTooLarge, size, d.limit)
 	}
 	if size > snappyMost*len(block) {
-		return fmt.Errorf("a snappy block of %d bytes says that it has %d", len(block), size)
+		return fmt.Errorf("a snappy block of %d bytes says it decompresses to %d bytes, which is not possible", len(block), size)
 	}
 	d.total += size
 	if size > cap(d.buf) {

@@ -85,7 +85,7 @@ func narrow(src []byte, limit uint64) (narrowed []byte, widest uint64, err error
 		case h.SingleSegment && h.FrameContentSize > limit:
 			return nil, 0, fmt.Errorf("%w: it decompresses to %d bytes, the limit is %d", ErrTooLarge, h.FrameContentSize, limit)
 		case h.SingleSegment && h.FrameContentSize > most:
-			return nil, 0, fmt.Errorf("a zstd frame says it has %d bytes, its blocks have %d at most", h.FrameContentSize, most)
+			return nil, 0, fmt.Errorf("a zstd frame says it decompresses to %d bytes, but its blocks have at most %d", h.FrameContentSize, most)
 		case h.SingleSegment:
 			window = h.FrameContentSize
 		default:

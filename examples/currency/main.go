@@ -48,14 +48,14 @@ func main() {
 
 func serveCommand(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("currency", flag.ContinueOnError)
-	store := flags.String("store", "", "where the events are: sqlite:PATH, postgres://HOST/DATABASE, or memory:")
-	listen := flags.String("listen", "127.0.0.1:5093", "where HTTP listens")
-	one := flags.Bool("one", false, "append all events to one stream, not to one for each pair")
+	store := flags.String("store", "", "where to store the events: sqlite:PATH, postgres://HOST/DATABASE or memory:")
+	listen := flags.String("listen", "127.0.0.1:5093", "address for HTTP")
+	one := flags.Bool("one", false, "append all events to one stream, instead of one stream per pair")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *store == "" || flags.NArg() > 0 {
-		return errors.New("usage: currency --store STORE [--listen HOST:PORT] [--one], or currency load; currency --help tells more")
+		return errors.New("usage: currency --store STORE [--listen HOST:PORT] [--one], or currency load; see currency --help")
 	}
 	listener, err := net.Listen("tcp", *listen)
 	if err != nil {
@@ -67,10 +67,10 @@ func serveCommand(ctx context.Context, args []string) error {
 func loadCommand(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("currency load", flag.ContinueOnError)
 	var l load
-	flags.StringVar(&l.url, "url", "http://127.0.0.1:5093", "where currency listens")
+	flags.StringVar(&l.url, "url", "http://127.0.0.1:5093", "address of currency")
 	flags.IntVar(&l.rows, "rows", 10_000, "how many rows to send")
-	flags.IntVar(&l.clients, "clients", 8, "how many clients send at once, each the next row when it has its answer")
-	flags.Uint64Var(&l.seed, "seed", 1, "decides all rows")
+	flags.IntVar(&l.clients, "clients", 8, "how many clients send at the same time; each sends a row when its last one is answered")
+	flags.Uint64Var(&l.seed, "seed", 1, "seed of the random rows")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (r *rates) apply(e weir.ProjectedEvent, now time.Time) error {
 	case e.Version < next:
 		return nil
 	case e.Version > next:
-		return fmt.Errorf("stream %s: event %d came, and %d is next", e.Stream, e.Version, next)
+		return fmt.Errorf("stream %s: event %d came, but %d is next", e.Stream, e.Version, next)
 	}
 	r.versions[e.Stream]++
 	newest := r.newest[data.Pair]

@@ -41,7 +41,7 @@ const bodyMax = 64 << 10
 func (c command) check() error {
 	switch {
 	case c.Time.IsZero():
-		return errors.New("time is missing")
+		return errors.New("the time is missing")
 	case c.Low > c.High, c.Open < c.Low, c.Open > c.High, c.Close < c.Low, c.Close > c.High:
 		return fmt.Errorf("open %v and close %v must be between low %v and high %v", c.Open, c.Close, c.Low, c.High)
 	case c.TickVolume < 0 || c.RealVolume < 0:
@@ -103,7 +103,7 @@ func (s *service) add(w http.ResponseWriter, r *http.Request) {
 	decoder.DisallowUnknownFields()
 	err := decoder.Decode(&e.command)
 	if err = cmp.Or(err, e.check()); err != nil {
-		http.Error(w, "the body is no price: "+err.Error(), http.StatusBadRequest)
+		http.Error(w, "the body is not a price: "+err.Error(), http.StatusBadRequest)
 		return
 	}
 	data, err := json.Marshal(e)
@@ -161,7 +161,7 @@ func (s *service) latest(w http.ResponseWriter, r *http.Request) {
 func (s *service) priceAt(w http.ResponseWriter, r *http.Request, at string) {
 	until, err := time.Parse(time.RFC3339, at)
 	if err != nil {
-		http.Error(w, "at is no time as in RFC 3339: "+at, http.StatusBadRequest)
+		http.Error(w, "at must be a time as in RFC 3339, but is "+at, http.StatusBadRequest)
 		return
 	}
 	of := pair(r)

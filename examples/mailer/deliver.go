@@ -52,12 +52,12 @@ func (m *mailer) work(ctx context.Context, s settings) (stop func(context.Contex
 func (m *mailer) deliver(ctx context.Context, j weir.Job) error {
 	id, err := strconv.ParseInt(string(j.Value), 10, 64)
 	if err != nil {
-		return weir.Permanent(fmt.Errorf("the message is no mail's id: %w", err))
+		return weir.Permanent(fmt.Errorf("the message is not the id of a mail: %w", err))
 	}
 	toSend := mail{id: id}
 	err = m.pool.QueryRow(ctx, `SELECT recipient, subject, body FROM mailer.mails WHERE id = $1`, id).Scan(&toSend.recipient, &toSend.subject, &toSend.body)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return weir.Permanent(fmt.Errorf("there is no mail %d", id))
+		return weir.Permanent(fmt.Errorf("mail %d does not exist", id))
 	}
 	if err != nil {
 		return fmt.Errorf("read mail %d: %w", id, err)
@@ -86,8 +86,8 @@ func (m *mailer) markSent(ctx context.Context, j weir.Job, id int64) error {
 			slog.Info("a mail was sent", "mail", id, "attempt", j.Attempt)
 			return nil
 		}
-		err = fmt.Errorf("mail %d was sent, which could not be written; it may be sent again: %w", id, err)
-		slog.Warn("a mail was sent, which could not be written", "mail", id, "attempt", j.Attempt, "try", try, "err", err)
+		err = fmt.Errorf("mail %d was sent, but its status could not be written; it may be sent again: %w", id, err)
+		slog.Warn("a mail was sent, but its status could not be written", "mail", id, "attempt", j.Attempt, "try", try, "err", err)
 		if errors.Is(err, weir.ErrClaimLost) || try == writeTries {
 			return err
 		}
@@ -106,7 +106,7 @@ func (m *mailer) note(ctx context.Context, id int64, attempt int, failed error) 
 		return err
 	})
 	if err != nil {
-		slog.Warn("it could not be written why a mail was not sent", "mail", id, "err", err)
+		slog.Warn("the reason why a mail was not sent could not be written", "mail", id, "err", err)
 	}
 }
 
@@ -119,7 +119,7 @@ func (m *mailer) giveUp(ctx context.Context, e weir.Event) error {
 	}
 	id, err := strconv.ParseInt(string(e.Value), 10, 64)
 	if err != nil {
-		slog.Warn("a dead letter is no mail's id", "letter", e.Offset, "err", err)
+		slog.Warn("a dead letter is not the id of a mail", "letter", e.Offset, "err", err)
 		return nil
 	}
 	attempts, _ := strconv.Atoi(header("attempts"))

@@ -202,7 +202,7 @@ func TestAMailIsSentOrItsRowSaysWhyNot(t *testing.T) {
 	m.stop(t)
 	s.queue.TTL = time.Millisecond // its time is over
 	m = launch(t, s)
-	if attempts, text := becomes(t, m.base, "expired", "expired"); attempts < 3 || text != "it is older than 1ms, the queue's ttl; its last attempt failed: RCPT TO: 452 4.1.1 mailbox full" {
+	if attempts, text := becomes(t, m.base, "expired", "expired"); attempts < 3 || text != "it is older than the queue's ttl, 1ms; its last attempt failed: RCPT TO: 452 4.1.1 mailbox full" {
 		t.Errorf("a mail whose time is over: attempt %d, error %q", attempts, text)
 	}
 	m.stop(t)

@@ -43,7 +43,7 @@ type settings struct {
 	relay    relay
 	queue    weir.QueueSettings
 	session  time.Duration // of the consumer of dead letters; 0: weir's default
-	drain    time.Duration // how long a stop waits for mails that are being sent
+	drain    time.Duration // how long to wait at a stop for mails that are being sent
 	spans    trace.TracerProvider
 }
 
@@ -59,11 +59,11 @@ func defaults() settings {
 func main() {
 	s := defaults()
 	flag.StringVar(&s.database, "database", "", "PostgreSQL: postgres://USER:PASSWORD@HOST:PORT/DATABASE")
-	flag.StringVar(&s.relay.address, "smtp", "", "the SMTP server that takes the mails: HOST:PORT")
+	flag.StringVar(&s.relay.address, "smtp", "", "the SMTP server to send the mails to: HOST:PORT")
 	flag.StringVar(&s.relay.from, "from", "shop@localhost", "the sender's address")
-	flag.DurationVar(&s.queue.TTL, "ttl", s.queue.TTL, "how long a mail is tried before it is given up as expired")
-	flag.DurationVar(&s.drain, "drain", s.drain, "how long a stop waits for mails that are being sent")
-	listen := flag.String("listen", "127.0.0.1:8025", "where HTTP listens")
+	flag.DurationVar(&s.queue.TTL, "ttl", s.queue.TTL, "how long to try a mail before it expires")
+	flag.DurationVar(&s.drain, "drain", s.drain, "how long to wait at a stop for mails that are being sent")
+	listen := flag.String("listen", "127.0.0.1:8025", "address for HTTP")
 	flag.Parse()
 	if err := start(s, *listen); err != nil {
 		fmt.Fprintln(os.Stderr, "mailer:", err)
@@ -74,7 +74,7 @@ func main() {
 // start runs the mailer until a signal comes. A second signal ends the process at once.
 func start(s settings, listen string) error {
 	if s.database == "" || s.relay.address == "" || flag.NArg() > 0 {
-		return errors.New("usage: mailer --database postgres://HOST/DATABASE --smtp HOST:PORT; mailer --help lists the rest")
+		return errors.New("usage: mailer --database postgres://HOST/DATABASE --smtp HOST:PORT; mailer --help lists the other flags")
 	}
 	if _, err := netmail.ParseAddress(s.relay.from); err != nil {
 		return fmt.Errorf("--from %s: %w", s.relay.from, err)

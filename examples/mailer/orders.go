@@ -86,7 +86,7 @@ func (m *mailer) put(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		unavailable(w, r, err, "Repeat the request.")
 	case s.order != o:
-		answer(w, http.StatusConflict, map[string]string{"error": fmt.Sprintf("order %s is there already, with another item or email", o.Number)})
+		answer(w, http.StatusConflict, map[string]string{"error": fmt.Sprintf("order %s exists already, with another item or email", o.Number)})
 	case placed:
 		slog.Info("order written, mail scheduled", "order", o.Number)
 		answer(w, http.StatusCreated, s)
@@ -98,13 +98,13 @@ func (m *mailer) put(w http.ResponseWriter, r *http.Request) {
 func (m *mailer) get(w http.ResponseWriter, r *http.Request) {
 	number := r.PathValue("number")
 	if !isNumber.MatchString(number) {
-		answer(w, http.StatusNotFound, map[string]string{"error": "there is no such order"})
+		answer(w, http.StatusNotFound, map[string]string{"error": "the order does not exist"})
 		return
 	}
 	s, err := m.state(r.Context(), number)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		answer(w, http.StatusNotFound, map[string]string{"error": "there is no such order"})
+		answer(w, http.StatusNotFound, map[string]string{"error": "the order does not exist"})
 	case err != nil:
 		unavailable(w, r, err, "Repeat the request.")
 	default:
@@ -129,7 +129,7 @@ func (m *mailer) place(ctx context.Context, o order) (placed bool, err error) {
 	return placed, err
 }
 
-// state reads an order and its mail. pgx.ErrNoRows: there is no such order.
+// state reads an order and its mail. pgx.ErrNoRows: the order does not exist.
 func (m *mailer) state(ctx context.Context, number string) (s state, err error) {
 	err = m.pool.QueryRow(ctx, `
 		SELECT o.number, o.item, o.email, m.status, m.attempts, m.error
@@ -152,7 +152,7 @@ func readOrder(w http.ResponseWriter, r *http.Request) (o order, err error) {
 	address, err := netmail.ParseAddress(o.Email)
 	switch {
 	case !isNumber.MatchString(o.Number):
-		return o, fmt.Errorf("the order's number must be 1 to 64 letters, digits, points, lines or underscores")
+		return o, fmt.Errorf("the order's number must be 1 to 64 letters, digits, dots, hyphens or underscores")
 	case o.Item == "" || len([]rune(o.Item)) > itemMax || strings.ContainsFunc(o.Item, unicode.IsControl):
 		return o, fmt.Errorf("the item must be 1 to %d characters, none of them a control character", itemMax)
 	case err != nil || address.Address != o.Email || len(o.Email) > emailMax:
@@ -165,7 +165,7 @@ func readOrder(w http.ResponseWriter, r *http.Request) (o order, err error) {
 func unavailable(w http.ResponseWriter, r *http.Request, err error, advice string) {
 	slog.Error("a request failed", "err", err)
 	trace.SpanFromContext(r.Context()).SetStatus(codes.Error, err.Error())
-	answer(w, http.StatusServiceUnavailable, map[string]string{"error": "The database did not take it. " + advice})
+	answer(w, http.StatusServiceUnavailable, map[string]string{"error": "The database did not accept it. " + advice})
 }
 
 func answer(w http.ResponseWriter, status int, body any) {

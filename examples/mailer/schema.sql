@@ -1,16 +1,16 @@
--- The tables of the mailer. They run at each start, in one transaction; the lock lets several processes start at once.
+-- The tables of the mailer. This runs at each start, in one transaction. The lock allows several processes to start at the same time.
 SELECT pg_advisory_xact_lock(hashtext('mailer'));
 
 CREATE SCHEMA IF NOT EXISTS mailer;
 
 CREATE TABLE IF NOT EXISTS mailer.orders (
-    number    text PRIMARY KEY, -- the client chooses it, so a request can be repeated
+    number    text PRIMARY KEY, -- chosen by the client, so that a request can be repeated
     item      text NOT NULL,
     email     text NOT NULL,
     placed_at timestamptz NOT NULL DEFAULT now()
 );
 
--- One row for each mail. The queue decides when a mail is tried; this table says what became of it.
+-- One row for each mail. The queue decides when a mail is tried; this table shows its status.
 CREATE TABLE IF NOT EXISTS mailer.mails (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     order_number text NOT NULL REFERENCES mailer.orders,

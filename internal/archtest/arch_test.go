@@ -36,9 +36,9 @@ var layers = []layer{
 	{"door/cli", []string{"door", "use", "eventlog", "store", "internal", "weirotel"}}, // wires the program
 	{"door/sqlfn", []string{"use", "eventlog", "store", "internal"}},                   // is about a database by nature
 	{"door", []string{"use", "eventlog", "internal"}},
-	{"use/queue", []string{"use/publish", "eventlog", "internal"}},  // enqueues by publishing
+	{"use/queue", []string{"use/publish", "eventlog", "internal"}},                  // enqueues by publishing
 	{"use/projection", []string{"use/group", "use/stream", "eventlog", "internal"}}, // a run is a group that reads streams
-	{"use/stream", []string{"use/publish", "eventlog", "internal"}}, // places streams as keys are placed
+	{"use/stream", []string{"use/publish", "eventlog", "internal"}},                 // places streams as keys are placed
 	{"use", []string{"eventlog", "internal"}},
 	{"eventlog", []string{"eventlog", "internal"}},
 	{"store/storetest", []string{"eventlog", "internal", "store/memory"}}, // memory is its model

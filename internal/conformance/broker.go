@@ -89,9 +89,9 @@ func (b *broker) ready(ctx context.Context) error {
 		case <-tick.C:
 		case err := <-b.exited:
 			b.exited <- err
-			return fmt.Errorf("weir ended at its start: %w", err)
+			return fmt.Errorf("weir ended while it started: %w", err)
 		case <-ctx.Done():
-			return fmt.Errorf("weir took no connection on %s within %v: %w", b.address, startMax, err)
+			return fmt.Errorf("weir accepted no connection on %s within %v: %w", b.address, startMax, err)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (b *broker) end() error {
 	select {
 	case err := <-b.exited:
 		if err != nil {
-			return fmt.Errorf("weir did not end well: %w", err)
+			return fmt.Errorf("weir ended with an error: %w", err)
 		}
 		return nil
 	case <-time.After(stopMax):

@@ -37,11 +37,11 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.store, "store", "all", "memory, sqlite, postgres or all")
-	flag.StringVar(&o.broker, "broker", "", "HOST:PORT of a broker that runs already, to test that one instead of weir")
-	flag.StringVar(&o.run, "run", "", "only the tests that match, as in go test -run")
-	flag.IntVar(&o.records, "records", 50_000, "records that go through each chain of consumer groups")
-	flag.IntVar(&o.parallel, "parallel", 8, "tests that run at once; most of them wait most of the time")
-	flag.DurationVar(&o.timeout, "timeout", 15*time.Minute, "for the tests on one store")
+	flag.StringVar(&o.broker, "broker", "", "HOST:PORT of a running broker to test instead of weir")
+	flag.StringVar(&o.run, "run", "", "run only the tests that match, as in go test -run")
+	flag.IntVar(&o.records, "records", 50_000, "number of records that go through each chain of consumer groups")
+	flag.IntVar(&o.parallel, "parallel", 8, "number of tests that run at the same time; they wait most of the time")
+	flag.DurationVar(&o.timeout, "timeout", 15*time.Minute, "time limit for the tests on one store")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -93,7 +93,7 @@ func run(ctx context.Context, o options) error {
 		fmt.Println("wrote", document)
 	}
 	if bad > 0 {
-		return fmt.Errorf("%d tests did not do what they should; their output, and weir's, is under %s", bad, scratch)
+		return fmt.Errorf("%d tests had another result than expected; their output, and weir's, is under %s", bad, scratch)
 	}
 	return os.RemoveAll(scratch)
 }
@@ -109,7 +109,7 @@ func chosen(store string) ([]string, error) {
 			return []string{s}, nil
 		}
 	}
-	return nil, fmt.Errorf("--store %s: there are %s and all", store, strings.Join(stores, ", "))
+	return nil, fmt.Errorf("--store %s: it must be %s or all", store, strings.Join(stores, ", "))
 }
 
 func runOnStore(ctx context.Context, s *suite, o options, weir, store string) (_ result, err error) {

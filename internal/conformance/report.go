@@ -56,17 +56,17 @@ This page is written by %[1]smake conformance%[1]s, which runs the tests of a Ka
 | records through each chain of groups | %[8]d |
 | time | %[9]s |
 
-One store alone: %[1]smake conformance ARGS='--store sqlite'%[1]s. Another broker, to compare: %[1]sARGS='--broker HOST:PORT'%[1]s.
+To test only one store: %[1]smake conformance ARGS='--store sqlite'%[1]s. To test another broker, for comparison: %[1]sARGS='--broker HOST:PORT'%[1]s.
 
 `, "`", s.version, strings.TrimSpace(string(commit)), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), o.records, times(all))
 
 	rows, alone := tests(s, all)
-	fmt.Fprintf(&b, "## Tests that speak to the broker\n\nSubtests are listed where they differ. A test that is skipped wants the feature named, which weir does not have yet.\n\n")
+	fmt.Fprintf(&b, "## Tests that speak to the broker\n\nSubtests are listed if their results differ. A skipped test needs the feature that is named, which weir does not have yet.\n\n")
 	fmt.Fprintf(&b, "| test |%s\n| --- |%s\n", columns(all, func(r result) string { return r.on }), columns(all, func(result) string { return "---" }))
 	for _, test := range rows {
 		fmt.Fprintf(&b, "| %s |%s\n", test, columns(all, func(r result) string { return cell(test, r) }))
 	}
-	fmt.Fprintf(&b, "\n## Tests of the client alone\n\nThey ran, too, and %s. No broker takes part in them.\n\n%s\n", fate(alone, all), strings.Join(alone, ", "))
+	fmt.Fprintf(&b, "\n## Tests of only the client\n\nThey also ran, and %s. They use no broker.\n\n%s\n", fate(alone, all), strings.Join(alone, ", "))
 	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
@@ -146,5 +146,5 @@ func fate(tests []string, all []result) string {
 	if len(bad) == 0 {
 		return "all passed"
 	}
-	return "all passed but these: " + strings.Join(bad, "; ")
+	return "all passed except these: " + strings.Join(bad, "; ")
 }

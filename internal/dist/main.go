@@ -30,9 +30,9 @@ var targets = []target{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64
 type target struct{ os, arch string }
 
 func main() {
-	version := flag.String("version", "unknown", "the version to build as")
+	version := flag.String("version", "unknown", "the version of the build")
 	out := flag.String("o", "dist", "the directory to write to")
-	only := flag.String("only", "", "build for this system alone, such as linux/amd64")
+	only := flag.String("only", "", "build only for this system, such as linux/amd64")
 	flag.Parse()
 	if err := build(*version, *out, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "dist:", err)
@@ -76,7 +76,7 @@ func build(version, out, only string) error {
 		made = append(made, name)
 	}
 	if len(made) == 0 {
-		return fmt.Errorf("%q is not one of %v", only, targets)
+		return fmt.Errorf("%q is not one of the systems %v", only, targets)
 	}
 	return checksums(out, made)
 }

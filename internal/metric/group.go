@@ -28,11 +28,11 @@ type groupCollector struct {
 }
 
 var (
-	groupCount   = prometheus.NewDesc("weir_groups", "Consumer groups. If it climbs without end, clients invent names: look at weir group list.", nil, nil)
+	groupCount   = prometheus.NewDesc("weir_groups", "Number of consumer groups. If it grows without end, clients use a new group name each time: see weir group list.", nil, nil)
 	groupMembers = prometheus.NewDesc("weir_group_members",
-		"Members of a consumer group, of the 500 groups with most. If it changes often, members come and go: look at their session timeouts.", []string{"group"}, nil)
+		"Members of a consumer group, for the 500 groups with the most members. If it changes often, members join and leave: check their session timeouts.", []string{"group"}, nil)
 	groupLag = prometheus.NewDesc("weir_group_lag_records",
-		"Records that a group has not committed yet, of the 500 largest. If it grows, the group is slower than the producers: add members, up to the number of partitions.",
+		"Records of a topic that a group has not committed yet; the 500 largest values. If it grows, the group is slower than the producers: add members, up to the number of partitions.",
 		[]string{"group", "topic"}, nil)
 )
 

@@ -19,13 +19,13 @@ func NewHTTP(registry prometheus.Registerer) *HTTP {
 	t := table{registry}
 	return &HTTP{
 		requests: t.histogramVec("weir_http_request_seconds",
-			"From a request's header to the end of its answer, by route and class of status. Long polls wait on purpose and streams do not end. If publishing grows, look at weir_flush_seconds; if 4xx grows, a client is wrong.",
+			"Time from a request's header to the end of its answer, by route and class of status. Long polls and streams take long on purpose. If publishing takes longer, check weir_flush_seconds; if there are more 4xx, a client sends wrong requests.",
 			latencies, "route", "status"),
 		answers: t.counters("weir_http_responses_total",
-			"Answers by class of status; cut: the connection was, for want of a whole one. If 5xx or cut moves, look at the log and at weir_store_errors_total.",
+			"Answers by class of status; cut: weir closed the connection because it could not send the whole answer. If 5xx or cut grows, check weir's log and weir_store_errors_total.",
 			"status", "1xx", "2xx", "3xx", "4xx", "5xx", "cut"),
 		streams: t.gauge("weir_http_streams",
-			"Open streams of HTTP clients. If it climbs without end, a client does not close its own."),
+			"Open streams of HTTP clients. If it grows without end, a client does not close its streams."),
 	}
 }
 

@@ -27,12 +27,12 @@ type queueCollector struct {
 var (
 	queueCount    = prometheus.NewDesc("weir_queues", "Work queues.", nil, nil)
 	queueMessages = prometheus.NewDesc("weir_queue_messages",
-		"Messages of a work queue, the 500 largest numbers, by state: ready, claimed, waiting for another attempt, dead. If ready grows, add workers; if dead grows, look at weir queue peek QUEUE --dead.",
+		"Messages of a work queue by state (ready, claimed, waiting for another attempt, dead); the 500 largest values. If ready grows, add workers; if dead grows, see weir queue peek QUEUE --dead.",
 		[]string{"queue", "state"}, nil)
 	queueOldest = prometheus.NewDesc("weir_queue_oldest_ready_seconds",
-		"How long the oldest message that is ready has been there, of the 500 queues where that is longest. If it grows, workers are missing or slower than what comes.", []string{"queue"}, nil)
+		"How long the oldest ready message of a queue has been ready; the 500 largest values. If it grows, messages come faster than workers handle them: add workers.", []string{"queue"}, nil)
 	queueDelayed = prometheus.NewDesc("weir_queue_delayed_messages",
-		"Messages of all work queues that are to come later: delays, and pauses of more than a minute. If it climbs without end, somebody enqueues for a far future.", nil, nil)
+		"Messages of all work queues that become ready later: delayed ones, and ones that wait more than a minute for another attempt. If it grows without end, a client enqueues messages with very long delays.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -55,7 +55,7 @@ func (s *Store) commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 		return outcomes, nil
 	}
 	if len(f.body) > flushMax {
-		return nil, fmt.Errorf("commit: %w: a flush of %d bytes, and the limit is %d", eventlog.ErrTooLarge, len(f.body), flushMax)
+		return nil, fmt.Errorf("commit: %w: the flush has %d bytes, the limit is %d", eventlog.ErrTooLarge, len(f.body), flushMax)
 	}
 	verdict, err := retry(ctx, rolledBack, func() (verdict, error) { return s.send(ctx, f) })
 	if err != nil {
@@ -195,9 +195,9 @@ func checkKeys(e eventlog.Entry) error {
 func checkKey(key string) error {
 	switch {
 	case len(key) > keyMax:
-		return fmt.Errorf("%w: key %.40q… has %d bytes, and the limit is %d", eventlog.ErrTooLarge, key, len(key), keyMax)
+		return fmt.Errorf("%w: key %.40q… has %d bytes, the limit is %d", eventlog.ErrTooLarge, key, len(key), keyMax)
 	case !utf8.ValidString(key), strings.ContainsRune(key, 0):
-		return fmt.Errorf("key %q: PostgreSQL keeps keys as text, which must be UTF-8 without zero bytes", key)
+		return fmt.Errorf("key %q: PostgreSQL stores keys as text: a key must be UTF-8 without zero bytes", key)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (x *examination) server() (err error) {
 	}
 	role := x.add("server role", "primary")
 	if x.facts.standby {
-		role.Value, role.Level, role.Advice = "standby", doctor.Bad, "it takes no writes: connect to the primary"
+		role.Value, role.Level, role.Advice = "standby", doctor.Bad, "it accepts no writes: connect to the primary"
 	}
 	return nil
 }
@@ -80,14 +80,14 @@ func (x *examination) pooler() error {
 	if err := x.conn.QueryRow(x.ctx, `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
 		return err
 	}
-	found := x.add("pooler", "none seen")
+	found := x.add("pooler", "none found")
 	switch {
 	case pid == x.conn.PgConn().PID():
 	case x.pooled:
-		found.Value = "there is one, and weir_pooled=true says so"
+		found.Value = "found, and the URL has weir_pooled=true"
 	default:
-		found.Value, found.Level = "there is one", doctor.Warn
-		found.Advice = "add weir_pooled=true to the URL, or connect to the server itself: that is faster"
+		found.Value, found.Level = "found", doctor.Warn
+		found.Advice = "add weir_pooled=true to the URL, or connect to the server directly, which is faster"
 	}
 	return nil
 }
@@ -102,14 +102,14 @@ type advised struct {
 
 var advice = []advised{
 	{"fsync", []string{"on"}, doctor.Bad, "a crash of the machine loses acknowledged records and may ruin the database: set fsync = on"},
-	{"full_page_writes", []string{"on"}, doctor.Bad, "a crash of the machine can leave half-written pages: set full_page_writes = on, unless the file system never tears a page"},
-	{"synchronous_commit", []string{"on", "remote_apply"}, doctor.OK, "weir sets on for its own commits"},
-	{"data_checksums", []string{"on"}, doctor.Warn, "a damaged page is not noticed: pg_checksums --enable, while the server is stopped"},
+	{"full_page_writes", []string{"on"}, doctor.Bad, "a crash of the machine can leave half-written pages: set full_page_writes = on, unless the file system writes each page whole or not at all"},
+	{"synchronous_commit", []string{"on", "remote_apply"}, doctor.OK, "weir sets it to on for its own commits"},
+	{"data_checksums", []string{"on"}, doctor.Warn, "damaged pages are not detected: stop the server and run pg_checksums --enable"},
 	{"wal_sync_method", nil, doctor.OK, ""},
 	{"synchronous_standby_names", nil, doctor.OK, ""},
 	{"shared_buffers", nil, doctor.OK, ""},
 	{"max_connections", nil, doctor.OK, ""},
-	{"autovacuum", []string{"on"}, doctor.Bad, "the small tables of the log grow without end: set autovacuum = on"},
+	{"autovacuum", []string{"on"}, doctor.Bad, "the small tables of the log grow without limit: set autovacuum = on"},
 	{"default_transaction_read_only", []string{"off"}, doctor.Bad, "weir cannot write: ALTER ROLE … SET default_transaction_read_only = off"},
 }
 
@@ -138,7 +138,7 @@ func (x *examination) settings() error {
 	}
 	wal := x.add("max_wal_size", fmt.Sprintf("%d MB", megabytes))
 	if megabytes < 4096 {
-		wal.Level, wal.Advice = doctor.Warn, "at more than a few MB a second checkpoints follow one another closely: 4GB or more makes producing faster"
+		wal.Level, wal.Advice = doctor.Warn, "if more than a few MB are written per second, checkpoints come too often and slow producers down: set max_wal_size to 4GB or more"
 	}
 	return nil
 }
@@ -148,13 +148,13 @@ func (x *examination) schema() error {
 	err := x.facts.suitable(logPart)
 	switch {
 	case !x.facts.schema && err == nil:
-		schema.Value = "not there yet: weir serve makes it"
+		schema.Value = "does not exist yet: weir serve creates it"
 	case !x.facts.ours && err == nil:
-		schema.Value = "empty: weir serve fills it"
+		schema.Value = "empty: weir serve creates its tables"
 	case err != nil && !x.facts.standby:
 		schema.Level, schema.Advice = doctor.Bad, err.Error()
 	case x.facts.version < logPart.newest():
-		schema.Level, schema.Advice = doctor.Warn, "the next weir serve of this version brings it up to date"
+		schema.Level, schema.Advice = doctor.Warn, "weir serve of this version upgrades it when it starts"
 	}
 	return nil
 }
@@ -168,8 +168,8 @@ func (x *examination) size() error {
 		FROM pg_class c WHERE c.relnamespace = to_regnamespace('weir')`).Scan(&database, &log, &segments); err != nil {
 		return err
 	}
-	x.add("size", fmt.Sprintf("%d MB in %d segments; the whole database %d MB", log>>20, segments, database>>20))
-	x.add("free disk space", "PostgreSQL does not tell: look on the server")
+	x.add("size", fmt.Sprintf("%d MB in %d segments; the whole database has %d MB", log>>20, segments, database>>20))
+	x.add("free disk space", "unknown: PostgreSQL does not report it; check on the server")
 	return nil
 }
 
@@ -200,7 +200,7 @@ func (x *examination) transactions(older time.Duration) error {
 		found := x.add("open transaction", fmt.Sprintf("pid %d (%s), %s for %v, %d transactions behind",
 			o.pid, strings.TrimSpace(o.role+" "+o.name), o.state, time.Duration(o.seconds)*time.Second, o.staleness))
 		found.Level = doctor.Warn
-		found.Advice = fmt.Sprintf("it keeps old versions of rows from being cleaned away; end it, or SELECT pg_terminate_backend(%d)", o.pid)
+		found.Advice = fmt.Sprintf("vacuum cannot remove old versions of rows while it is open: end it, or run SELECT pg_terminate_backend(%d)", o.pid)
 	}
 	if len(long) == 0 {
 		x.add("open transactions", fmt.Sprintf("none older than %v", older))
@@ -212,6 +212,6 @@ func (x *examination) transactions(older time.Duration) error {
 		return err
 	}
 	found := x.add("prepared transactions", fmt.Sprintf("%d older than %v", prepared, older))
-	found.Level, found.Advice = doctor.Warn, "they keep old versions of rows from being cleaned away: see pg_prepared_xacts, and COMMIT or ROLLBACK PREPARED them"
+	found.Level, found.Advice = doctor.Warn, "vacuum cannot remove old versions of rows while they exist: find them in pg_prepared_xacts, and run COMMIT PREPARED or ROLLBACK PREPARED"
 	return nil
 }

@@ -28,7 +28,7 @@ func TestExamineChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := find(t, findings, "schema"); f.Level != doctor.OK || !strings.Contains(f.Value, "not there yet") {
+	if f := find(t, findings, "schema"); f.Level != doctor.OK || !strings.Contains(f.Value, "does not exist yet") {
 		t.Errorf("schema in an empty database: %+v", f)
 	}
 	if got := pgtest.Value(t, address, `SELECT to_regnamespace('weir') IS NULL`); got != "true" {
@@ -57,7 +57,7 @@ func TestExamineTellsWhatLosesData(t *testing.T) {
 			t.Errorf("%s is %v, want %v: %+v", name, f.Level, want, f)
 		}
 	}
-	if f := find(t, findings, "synchronous_commit"); f.Value != "off" || !strings.Contains(f.Advice, "weir sets on") {
+	if f := find(t, findings, "synchronous_commit"); f.Value != "off" || !strings.Contains(f.Advice, "weir sets it to on") {
 		t.Errorf("synchronous_commit: %+v", f)
 	}
 	if f := find(t, findings, "fsync"); (f.Level == doctor.Bad) != (pgtest.Value(t, address, `SHOW fsync`) == "off") {

@@ -42,7 +42,7 @@ func prepare(ctx context.Context, config *pgx.ConnConfig, logger *slog.Logger, p
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if code(err) == "08P01" && strings.Contains(err.Error(), "startup parameter") {
-		return fmt.Errorf("a pooler stands before the server and takes no settings: add weir_pooled=true to the URL, or connect to the server itself: %w", err)
+		return fmt.Errorf("a pooler in front of the server refuses settings: add weir_pooled=true to the URL, or connect to the server directly: %w", err)
 	}
 	if err != nil {
 		return readFailed(err)
@@ -59,7 +59,7 @@ func prepare(ctx context.Context, config *pgx.ConnConfig, logger *slog.Logger, p
 		return nil
 	}
 	if err := migrate(ctx, conn, p); err != nil {
-		return fmt.Errorf("bring %s in schema weir of database %s to version %d: %w", p.Name, found.database, p.newest(), writeFailed(err))
+		return fmt.Errorf("upgrade %s in schema weir of database %s to version %d: %w", p.Name, found.database, p.newest(), writeFailed(err))
 	}
 	return nil
 }
@@ -116,22 +116,22 @@ func (f facts) suitable(p Part) error {
 	case f.encoding != "UTF8":
 		return fmt.Errorf("database %s has encoding %s, and weir needs UTF8: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0", f.database, f.encoding)
 	case f.schema && !f.ours && f.strangers > 0:
-		return fmt.Errorf("schema weir in database %s is not weir's: it has %d tables or indexes, and none of them is weir.migration; "+
-			"give weir another database, or rename that schema", f.database, f.strangers)
+		return fmt.Errorf("schema weir in database %s does not belong to weir: it has %d tables or indexes, but no table weir.migration; "+
+			"use another database for weir, or rename that schema", f.database, f.strangers)
 	case f.version > need:
-		return fmt.Errorf("schema weir in database %s is at version %d (%s), and this binary knows versions up to %d: run the newer weir that made it, or a later one",
+		return fmt.Errorf("schema weir in database %s is at version %d (%s), and this binary supports versions up to %d: run the newer weir that installed it, or a later one",
 			f.database, f.version, p.Name, need)
 	case f.standby:
-		return fmt.Errorf("%w: the server is a standby, which takes no writes: connect to the primary (target_session_attrs=read-write chooses it among several hosts)",
+		return fmt.Errorf("%w: the server is a standby, which accepts no writes: connect to the primary (with several hosts in the URL, target_session_attrs=read-write finds it)",
 			eventlog.ErrUnavailable)
 	case f.readOnly:
-		return fmt.Errorf("default_transaction_read_only is on for role %s in database %s: ALTER ROLE %s SET default_transaction_read_only = off",
+		return fmt.Errorf("default_transaction_read_only is on for role %s in database %s: turn it off with ALTER ROLE %s SET default_transaction_read_only = off",
 			f.role, f.database, pgx.Identifier{f.role}.Sanitize())
 	case !f.current(p) && !f.mayCreate && !f.schema:
-		return fmt.Errorf("role %s may not create the schema weir in database %s: as its owner, CREATE SCHEMA weir AUTHORIZATION %s",
+		return fmt.Errorf("role %s may not create the schema weir in database %s: as the owner of the database, run CREATE SCHEMA weir AUTHORIZATION %s",
 			f.role, f.database, pgx.Identifier{f.role}.Sanitize())
 	case !f.current(p) && !f.mayCreate:
-		return fmt.Errorf("role %s may not create tables in schema weir of database %s: as its owner, GRANT ALL ON SCHEMA weir TO %s",
+		return fmt.Errorf("role %s may not create tables in schema weir of database %s: as the owner of the schema, run GRANT ALL ON SCHEMA weir TO %s",
 			f.role, f.database, pgx.Identifier{f.role}.Sanitize())
 	}
 	return nil

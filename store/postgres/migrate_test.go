@@ -74,7 +74,7 @@ func TestADatabaseThatWillNotDoIsRefusedWithAdvice(t *testing.T) {
 	for name, c := range map[string]struct{ make, grants, want string }{
 		"nothing granted": {"", `SELECT`, "CREATE SCHEMA weir AUTHORIZATION"},
 		"schema of another": {
-			`CREATE SCHEMA weir; CREATE TABLE weir.river (height int)`, `GRANT ALL ON SCHEMA weir TO {role}`, "give weir another database"},
+			`CREATE SCHEMA weir; CREATE TABLE weir.river (height int)`, `GRANT ALL ON SCHEMA weir TO {role}`, "use another database for weir"},
 		"schema without a grant": {`CREATE SCHEMA weir`, `SELECT`, "GRANT ALL ON SCHEMA weir TO"},
 		"read only":              {"", `ALTER ROLE {role} SET default_transaction_read_only = on; GRANT CREATE ON DATABASE {database} TO {role}`, "default_transaction_read_only = off"},
 	} {

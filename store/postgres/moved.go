@@ -31,7 +31,7 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	if since != (eventlog.Mark{}) {
 		var err error
 		if after, err = strconv.ParseInt(since.Place, 10, 64); err != nil {
-			return nil, since, fmt.Errorf("moved since %+v: not a mark of this store", since)
+			return nil, since, fmt.Errorf("moved since %+v: this is not a mark of this store", since)
 		}
 	}
 	s.seen.mu.Lock()

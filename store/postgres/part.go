@@ -89,7 +89,7 @@ func (p Part) tables() []file {
 			panic(err)
 		}
 		if i > 0 && list[i].number == list[i-1].number {
-			panic(fmt.Sprintf("part %s: %s.sql and %s.sql have one number; give the one that came last the next", p.Name, list[i-1].name, list[i].name))
+			panic(fmt.Sprintf("part %s: %s.sql and %s.sql have the same number; give the newer file the next number", p.Name, list[i-1].name, list[i].name))
 		}
 	}
 	return list

@@ -149,7 +149,7 @@ func serverMax(answerMax time.Duration) time.Duration { return answerMax * 3 / 4
 func configure(address string, opts Options) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
-		return nil, fmt.Errorf("the URL does not parse; it should read postgres://user:password@host:port/database: %w", err)
+		return nil, fmt.Errorf("the URL cannot be parsed; it must have the form postgres://user:password@host:port/database: %w", err)
 	}
 	conn := config.ConnConfig
 	if conn.ConnectTimeout == 0 {
@@ -181,11 +181,11 @@ func options(address string, opts Options) (string, Options, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		// The error of url.Parse quotes the URL, and with it the password.
-		return "", opts, fmt.Errorf("the URL does not parse; it should read postgres://user:password@host:port/database, with special characters escaped")
+		return "", opts, fmt.Errorf("the URL cannot be parsed; it must have the form postgres://user:password@host:port/database, with special characters percent-encoded")
 	}
 	query := u.Query()
 	bad := func(name, wanted string) error {
-		return fmt.Errorf("%s=%s in the URL: want %s", name, query.Get(name), wanted)
+		return fmt.Errorf("%s=%s in the URL: it must be %s", name, query.Get(name), wanted)
 	}
 	if text := query.Get("weir_segment_bytes"); text != "" {
 		if opts.SegmentBytes, err = strconv.ParseInt(text, 10, 64); err != nil || opts.SegmentBytes < 1 {

@@ -106,7 +106,7 @@ func (s *Store) damaged(ctx context.Context, conn *pgxpool.Conn, told Incarnatio
 		SELECT coalesce((SELECT min(base_offset) FROM weir.batch WHERE partition_id = $4 AND base_offset > $5), $6)
 		WHERE weir.still($1, $2, $3)`,
 		append(told.args(), int64(span.Partition), int64(span.From), int64(slice.Bounds.Next))...).Scan(&d.Next)
-	d.Err = fmt.Errorf("no batch holds offsets [%d, %d)", d.From, d.Next)
+	d.Err = fmt.Errorf("no batch has the offsets [%d, %d)", d.From, d.Next)
 	return eventlog.Slice{Bounds: slice.Bounds, Err: d}, err
 }
 
@@ -143,7 +143,7 @@ func checkSizes(slice *eventlog.Slice, sizes []int) {
 		}
 		if slice.Batches = slice.Batches[:i]; i == 0 {
 			slice.Err = &eventlog.DamagedError{Partition: b.Partition, From: b.Base, Next: b.Base + eventlog.Offset(b.Records), Raw: b.Bytes,
-				Err: fmt.Errorf("the batch is %d bytes long, the store returned %d", sizes[i], len(b.Bytes))}
+				Err: fmt.Errorf("the batch has %d bytes, but the store returned %d", sizes[i], len(b.Bytes))}
 		}
 		return
 	}

@@ -72,7 +72,7 @@ func (c *Session) Ask(ctx context.Context, conn *pgxpool.Conn, s wire.Statement,
 // In returns eventlog.ErrRewound if the log on the store is in another incarnation.
 func (c *Session) In(in Incarnation) error {
 	if told := c.store.lastIncarnation.now(); told.Server != 0 && told != in {
-		return fmt.Errorf("%w: what was read is of %+v, and the log is in %+v", eventlog.ErrRewound, in, told)
+		return fmt.Errorf("%w: the data was read in incarnation %+v, and the log is in %+v", eventlog.ErrRewound, in, told)
 	}
 	return nil
 }
@@ -94,10 +94,10 @@ func (c *Session) Commit(ctx context.Context, in Incarnation, by wire.Statement,
 		}
 	}
 	if len(f.forgets) > 0 {
-		return false, nil, fmt.Errorf("a commit of a session deletes no partitions, and was given %v", f.forgets)
+		return false, nil, fmt.Errorf("a commit of a session cannot delete partitions, but was given %v to delete", f.forgets)
 	}
 	if len(f.body) > flushMax {
-		return false, nil, fmt.Errorf("%w: a flush of %d bytes, and the limit is %d", eventlog.ErrTooLarge, len(f.body), flushMax)
+		return false, nil, fmt.Errorf("%w: the flush has %d bytes, the limit is %d", eventlog.ErrTooLarge, len(f.body), flushMax)
 	}
 	params = slices.Concat(params, f.params(), in.params())
 	row, err = retry(ctx, rolledBack, func() ([][]byte, error) {

@@ -80,7 +80,7 @@ func (s *Store) sweep(ctx context.Context) {
 		done := false
 		err := recovered.Do(func() (err error) { done, err = s.sweepOnce(s.background); return err })
 		if err != nil && !errors.Is(readFailed(err), eventlog.ErrUnavailable) {
-			s.opts.Logger.Warn("retention could not free disk space; it is tried again", "every", sweepAgain, "err", err)
+			s.opts.Logger.Warn("retention could not free disk space; trying again later", "every", sweepAgain, "err", err)
 		}
 		if err != nil || !done {
 			again = time.After(sweepAgain)
@@ -135,7 +135,7 @@ type segment struct {
 func (s *Store) fill(ctx context.Context) ([]segment, error) {
 	rows, err := s.readPool.Query(ctx, `SELECT number, payload, wanted, runs FROM weir.fill ORDER BY number`)
 	if err != nil {
-		return nil, fmt.Errorf("look for segments to drop: %w", err)
+		return nil, fmt.Errorf("find segments to drop: %w", err)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (seg segment, err error) {
 		err = row.Scan(&seg.number, &seg.payload, &seg.wanted, &seg.runs)

@@ -133,5 +133,5 @@ func bulky(e eventlog.Entry) bool {
 
 // noSpace returns ErrNoSpace for the server's disk_full.
 func noSpace(err error) error {
-	return fmt.Errorf("%w on the server's disk: free some there, or shorten the topics' retention: %w", eventlog.ErrNoSpace, err)
+	return fmt.Errorf("%w on the server's disk: free some space there, or shorten the topics' retention: %w", eventlog.ErrNoSpace, err)
 }

@@ -88,7 +88,7 @@ func (c *conn) integers(statement string, args ...any) (values []int64, err erro
 		for _, v := range row {
 			n, is := v.(int64)
 			if !is {
-				return fmt.Errorf("%q gave %v, want integers", statement, row)
+				return fmt.Errorf("%q returned %v, want integers", statement, row)
 			}
 			values = append(values, n)
 		}
@@ -101,7 +101,7 @@ func (c *conn) integers(statement string, args ...any) (values []int64, err erro
 func (c *conn) integer(statement string) (int64, error) {
 	values, err := c.integers(statement)
 	if err == nil && len(values) != 1 {
-		err = fmt.Errorf("%q gave %d integers, want one", statement, len(values))
+		err = fmt.Errorf("%q returned %d integers, want one", statement, len(values))
 	}
 	if err != nil {
 		return 0, err

@@ -36,7 +36,7 @@ func (s *Store) spaceRefusal(w *conn) (refusal, err error) {
 	if err != nil || within >= disk.spare() {
 		return nil, err
 	}
-	return fmt.Errorf("%w (%s is free, and kept for deletion)", s.noSpace(nil), human(disk.free)), nil
+	return fmt.Errorf("%w (%s are free, but kept for deletions)", s.noSpace(nil), human(disk.free)), nil
 }
 
 // spaceRefusalWithWAL is spaceRefusal, but first, if the file could not grow by the whole WAL, it restarts the WAL; if
@@ -44,7 +44,7 @@ func (s *Store) spaceRefusal(w *conn) (refusal, err error) {
 func (s *Store) spaceRefusalWithWAL(w *conn) (refusal, err error) {
 	disk, failed := s.disk(filepath.Dir(s.path))
 	if failed == nil && disk.free < s.needs(disk)+s.keeper.length.Load() && s.keeper.length.Load() > 0 && !s.restartWAL() {
-		refusal := fmt.Errorf("%w (%s is free, and the WAL of %s cannot be moved yet)", s.noSpace(nil), human(disk.free), human(s.keeper.length.Load()))
+		refusal := fmt.Errorf("%w (%s are free, but the WAL of %s cannot be copied into the file yet)", s.noSpace(nil), human(disk.free), human(s.keeper.length.Load()))
 		s.remember(refusal)
 		return refusal, nil
 	}

@@ -5,5 +5,5 @@ package sqlite
 import "errors"
 
 func statDisk(string) (disk, error) {
-	return disk{}, errors.New("weir cannot ask this operating system")
+	return disk{}, errors.New("weir cannot read it on this operating system")
 }

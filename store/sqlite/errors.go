@@ -23,11 +23,11 @@ func (s *Store) explain(err error) error {
 	case codes.SQLITE_FULL:
 		return s.noSpace(err)
 	case codes.SQLITE_READONLY, codes.SQLITE_CANTOPEN, codes.SQLITE_PERM:
-		return fmt.Errorf("%w: %s cannot be written: check its owner, its mode and those of its directory: %w", eventlog.ErrUnavailable, s.path, err)
+		return fmt.Errorf("%w: %s cannot be written: check the owner and mode of the file and its directory: %w", eventlog.ErrUnavailable, s.path, err)
 	case codes.SQLITE_CORRUPT, codes.SQLITE_NOTADB:
-		return fmt.Errorf("%s is damaged, or not a SQLite file: run weir doctor, keep a copy, restore a backup: %w", s.path, err)
+		return fmt.Errorf("%s is damaged, or is not a SQLite file: run weir doctor, keep a copy of the file, restore a backup: %w", s.path, err)
 	case codes.SQLITE_IOERR, codes.SQLITE_NOMEM, codes.SQLITE_INTERRUPT:
-		return fmt.Errorf("%w: %s cannot be read or written: the disk fails, or a quota or a limit on the size of files is met: %w", eventlog.ErrUnavailable, s.path, err)
+		return fmt.Errorf("%w: %s cannot be read or written: the disk fails, or a quota or a limit for file sizes is reached: %w", eventlog.ErrUnavailable, s.path, err)
 	}
 	return err
 }

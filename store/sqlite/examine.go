@@ -21,7 +21,7 @@ const spaceLow = 2 << 30
 func Examine(ctx context.Context, path string) ([]doctor.Finding, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("examine %s: there is no such file: check the path, or start weir serve to create it", path)
+		return nil, fmt.Errorf("examine %s: the file does not exist: check the path, or start weir serve to create it", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("examine %s: %w", path, err)
@@ -65,7 +65,7 @@ func (c *conn) examine(ctx context.Context, mode string) ([]doctor.Finding, erro
 	}
 	library := doctor.Finding{Name: "SQLite version", Value: version}
 	if !atLeast(version, libraryMin) {
-		library.Level, library.Advice = doctor.Bad, "build weir with SQLite "+libraryMin+" or later: this one can corrupt a file in WAL mode"
+		library.Level, library.Advice = doctor.Bad, "this version can corrupt a file in WAL mode: build weir with SQLite "+libraryMin+" or later"
 	}
 	if err := c.exec("BEGIN"); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (c *conn) examine(ctx context.Context, mode string) ([]doctor.Finding, erro
 	defer c.rollback()
 	seen, err := c.schema()
 	if err != nil { // read no further in a file that is not ours
-		return []doctor.Finding{library, {Name: "schema", Value: err.Error(), Level: doctor.Bad, Advice: "name the file of a weir store"}}, nil
+		return []doctor.Finding{library, {Name: "schema", Value: err.Error(), Level: doctor.Bad, Advice: "give the path of a weir store"}}, nil
 	}
 	findings := []doctor.Finding{library, {Name: "schema", Value: fmt.Sprintf("%d of %d", seen, len(scripts()))}}
 	durable, err := c.examineDurability(mode)
@@ -90,7 +90,7 @@ func (c *conn) examine(ctx context.Context, mode string) ([]doctor.Finding, erro
 		return nil, err
 	}
 	findings = append(findings, doctor.Finding{Name: "page size", Value: human(page)},
-		doctor.Finding{Name: "free within the file", Value: human(free*page) + ", used before the file grows"})
+		doctor.Finding{Name: "free within the file", Value: human(free*page) + "; used before the file grows"})
 	if seen == 0 || ctx.Err() != nil {
 		return findings, ctx.Err()
 	}
@@ -127,7 +127,7 @@ func (c *conn) examineDurability(mode string) ([]doctor.Finding, error) {
 	}
 	journal := doctor.Finding{Name: "journal_mode", Value: mode}
 	if mode != "wal" {
-		journal.Level, journal.Advice = doctor.Warn, "somebody changed it: weir sets wal when it starts; until then, do not write to the file with another program"
+		journal.Level, journal.Advice = doctor.Warn, "another program changed it: weir sets it to wal when it starts; until then, write to the file with no other program"
 	}
 	level, err := c.integer("PRAGMA synchronous")
 	if err != nil {
@@ -139,7 +139,7 @@ func (c *conn) examineDurability(mode string) ([]doctor.Finding, error) {
 		synchronous.Value = names[level]
 	}
 	if level < synchronousFull {
-		synchronous.Level, synchronous.Advice = doctor.Bad, "a loss of power loses acknowledged records: this weir is built wrongly, use another"
+		synchronous.Level, synchronous.Advice = doctor.Bad, "a power failure loses acknowledged records: this weir was built wrongly, use another build"
 	}
 	return []doctor.Finding{journal, synchronous}, nil
 }
@@ -155,7 +155,7 @@ func (c *conn) examineLog() doctor.Finding {
 		finding.Value, finding.Level = fmt.Sprintf("partition %d does not end with its newest batch", torn[0]), doctor.Bad
 	}
 	if finding.Level == doctor.Bad {
-		finding.Advice = "the file is damaged: keep a copy, run PRAGMA integrity_check on it with the sqlite3 shell, restore a backup"
+		finding.Advice = "the file is damaged: keep a copy of it, run PRAGMA integrity_check in the sqlite3 shell, restore a backup"
 	}
 	return finding
 }
@@ -163,7 +163,7 @@ func (c *conn) examineLog() doctor.Finding {
 func examineMode(info fs.FileInfo) doctor.Finding {
 	finding := doctor.Finding{Name: "file mode", Value: info.Mode().String()}
 	if info.Mode().Perm()&0o007 != 0 {
-		finding.Level, finding.Advice = doctor.Warn, "everyone on this machine can open the log: chmod o= the file and its -wal and -shm"
+		finding.Level, finding.Advice = doctor.Warn, "every user of this machine can open the log: run chmod o= on the file and on its -wal and -shm files"
 	}
 	return finding
 }
@@ -171,28 +171,28 @@ func examineMode(info fs.FileInfo) doctor.Finding {
 func examineWAL(size int64) doctor.Finding {
 	finding := doctor.Finding{Name: "WAL size", Value: human(size)}
 	if size > 8*walStep {
-		finding.Level, finding.Advice = doctor.Warn, "something reads for long and keeps the WAL from beginning anew: look for open shells and backups"
+		finding.Level, finding.Advice = doctor.Warn, "a long read keeps the WAL from restarting: look for open sqlite3 shells and running backups"
 	}
 	return finding
 }
 
 func examineDisk(disk disk, err error) []doctor.Finding {
 	if err != nil {
-		return []doctor.Finding{{Name: "disk", Value: "unknown: " + err.Error(), Level: doctor.Warn, Advice: "check by hand that the disk is local and has room"}}
+		return []doctor.Finding{{Name: "disk", Value: "unknown: " + err.Error(), Level: doctor.Warn, Advice: "check yourself that the disk is local and has free space"}}
 	}
 	space := doctor.Finding{Name: "free disk space", Value: human(disk.free)}
 	switch {
 	case disk.free < disk.spare():
-		space.Level, space.Advice = doctor.Bad, "producers are refused when the room within the file is used up: free some, or shorten the topics' retention"
+		space.Level, space.Advice = doctor.Bad, "producers are refused when the free space within the file is used up: free disk space, or shorten the topics' retention"
 	case disk.free < spaceLow:
-		space.Level, space.Advice = doctor.Warn, "free some soon, or shorten the topics' retention"
+		space.Level, space.Advice = doctor.Warn, "free disk space soon, or shorten the topics' retention"
 	}
 	system := doctor.Finding{Name: "file system", Value: disk.system}
 	switch {
 	case disk.network:
 		system.Level, system.Advice = doctor.Bad, "SQLite's locks and shared memory do not work across machines: move the file to a local disk, or use PostgreSQL"
 	case disk.memory:
-		system.Level, system.Advice = doctor.Bad, "it is memory, and empty after a restart of the machine: move the file to a disk"
+		system.Level, system.Advice = doctor.Bad, "it is in memory, and empty after a restart of the machine: move the file to a disk"
 	}
 	return []doctor.Finding{space, system}
 }

@@ -43,7 +43,7 @@ func (s *Store) opened() error {
 func (s *Store) replaced() (bool, error) {
 	now, err := os.Stat(s.path)
 	if err != nil {
-		return false, fmt.Errorf("%w: %s is not there: %w", eventlog.ErrUnavailable, s.path, err)
+		return false, fmt.Errorf("%w: %s does not exist: %w", eventlog.ErrUnavailable, s.path, err)
 	}
 	s.identity.mu.Lock()
 	defer s.identity.mu.Unlock()
@@ -135,6 +135,6 @@ func (s *Store) reopen(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		s.log.Warn("closing the file that was replaced", "path", s.path, "err", err)
 	}
-	s.log.Warn("another file has taken the place of the SQLite store's: going on with that one", "path", s.path)
+	s.log.Warn("the file of the SQLite store was replaced by another file: continuing with the new one", "path", s.path)
 	return nil
 }

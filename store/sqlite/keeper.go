@@ -102,7 +102,7 @@ func (k *keeper) committed(w *conn) {
 // failed delays the next attempt by a step, so that not every commit makes one.
 func (k *keeper) failed(err error) {
 	k.due.Store(k.length.Load() + k.step)
-	k.store.log.Error("moving the WAL of the SQLite store into its file failed", "path", k.store.path, "err", k.store.explain(err))
+	k.store.log.Error("cannot copy the WAL of the SQLite store into its file", "path", k.store.path, "err", k.store.explain(err))
 }
 
 func (k *keeper) overdue() bool { return k.length.Load() >= k.due.Load() }
@@ -119,7 +119,7 @@ func (k *keeper) run(ctx context.Context) {
 		}
 		again = nil
 		if err := k.work(ctx); err != nil && ctx.Err() == nil {
-			k.store.log.Error("keeping the SQLite store in order failed; it is tried again", "path", k.store.path, "after", workAgain, "err", err)
+			k.store.log.Error("maintenance of the SQLite store failed; trying again later", "path", k.store.path, "after", workAgain, "err", err)
 			again = time.After(workAgain)
 		}
 	}
@@ -192,7 +192,7 @@ func (k *keeper) restart() error {
 		return nil
 	}
 	k.due.Store(length + k.step)
-	k.store.log.Warn("the WAL of the SQLite store grows while something reads for long, such as a backup or an open shell",
+	k.store.log.Warn("the WAL of the SQLite store grows because of a long read, such as a backup or an open sqlite3 shell",
 		"path", k.store.path, "bytes", length)
 	return nil
 }

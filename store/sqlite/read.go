@@ -109,7 +109,7 @@ func (c *conn) missing(span eventlog.Span, next eventlog.Offset) error {
 	if len(row) > 0 {
 		d.Next = eventlog.Offset(row[0])
 	}
-	d.Err = fmt.Errorf("no batch holds offsets [%d, %d): %w", d.From, d.Next, errDamaged)
+	d.Err = fmt.Errorf("no batch has the offsets [%d, %d): %w", d.From, d.Next, errDamaged)
 	return d
 }
 
@@ -122,7 +122,7 @@ func (c *conn) fill(run []eventlog.Placed) error {
 		return nil
 	}, int64(run[0].Partition), int64(run[0].Base), int64(run[len(run)-1].Base))
 	if err == nil && i != len(run) {
-		err = fmt.Errorf("%d of the %d batches from %d on have their bytes: %w", i, len(run), run[0].Base, errDamaged)
+		err = fmt.Errorf("only %d of the %d batches from offset %d on have their bytes: %w", i, len(run), run[0].Base, errDamaged)
 	}
 	return err
 }
@@ -164,7 +164,7 @@ type head struct {
 func (c *conn) holding(id eventlog.Partition, at eventlog.Offset) (head, error) {
 	row, err := c.integers(sqlHolding, int64(id), int64(at))
 	if err == nil && row == nil {
-		err = fmt.Errorf("no batch holds offset %d: the file is damaged", at)
+		err = fmt.Errorf("no batch has the offset %d: the file is damaged", at)
 	}
 	if err != nil {
 		return head{}, err

@@ -97,7 +97,7 @@ func (c *conn) ready() error {
 func (c *conn) checkSynchronous() error {
 	level, err := c.integer("PRAGMA synchronous")
 	if err == nil && level < synchronousFull {
-		err = fmt.Errorf("synchronous is %d and cannot be set to full, %d: a loss of power would lose acknowledged records", level, synchronousFull)
+		err = fmt.Errorf("synchronous is %d and cannot be set to %d (full): a power failure would lose acknowledged records", level, synchronousFull)
 	}
 	return err
 }
@@ -162,14 +162,14 @@ func (c *conn) schema() (int64, error) {
 		return 0, err
 	}
 	if id != applicationID && (id != 0 || tables > 0) {
-		return 0, fmt.Errorf("another program's file: application_id is %#x with %d tables and indexes, want %#x, or an empty file", id, tables, applicationID)
+		return 0, fmt.Errorf("the file belongs to another program: its application_id is %#x, and it has %d tables and indexes; weir needs application_id %#x or an empty file", id, tables, applicationID)
 	}
 	version, err := c.integer("PRAGMA user_version")
 	if err != nil {
 		return 0, err
 	}
 	if known := int64(len(scripts())); version > known {
-		return 0, fmt.Errorf("written by a newer weir: its schema is %d and this weir knows up to %d; run the newer weir, or restore a copy made before it", version, known)
+		return 0, fmt.Errorf("the file was written by a newer weir: its schema has version %d, and this weir supports versions up to %d; run the newer weir, or restore an older copy of the file", version, known)
 	}
 	return version, nil
 }
@@ -190,7 +190,7 @@ func (c *conn) migrate() error {
 	}
 	for _, script := range all[seen:] {
 		if err := c.exec(script); err != nil {
-			return fmt.Errorf("migrate from schema %d: %w", seen, err)
+			return fmt.Errorf("upgrade from schema version %d: %w", seen, err)
 		}
 	}
 	if err := c.set([]string{

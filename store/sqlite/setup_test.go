@@ -18,11 +18,11 @@ func TestOpenRefusesFilesThatAreNotItsOwn(t *testing.T) {
 		make func(t *testing.T, path string)
 		want string
 	}{
-		"another program's": {func(t *testing.T, path string) { script(t, path, "CREATE TABLE theirs (a)") }, "another program's file"},
+		"another program's": {func(t *testing.T, path string) { script(t, path, "CREATE TABLE theirs (a)") }, "belongs to another program"},
 		"marked by another": {func(t *testing.T, path string) { script(t, path, "PRAGMA application_id = 7; CREATE TABLE theirs (a)") }, "application_id is 0x7"},
 		"a newer weir's": {func(t *testing.T, path string) {
 			script(t, path, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = 9000; CREATE TABLE partition (a)", applicationID))
-		}, "schema is 9000 and this weir knows up to"},
+		}, "schema has version 9000, and this weir supports versions up to"},
 		"no database": {func(t *testing.T, path string) {
 			if err := os.WriteFile(path, []byte(strings.Repeat("this is a letter to my mother. ", 300)), 0o600); err != nil {
 				t.Fatal(err)
@@ -32,7 +32,7 @@ func TestOpenRefusesFilesThatAreNotItsOwn(t *testing.T) {
 			if err := os.Mkdir(path, 0o700); err != nil {
 				t.Fatal(err)
 			}
-		}, "name a file in it"},
+		}, "give the path of a file in it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "file")

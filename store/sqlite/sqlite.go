@@ -128,7 +128,7 @@ func create(path string, sync func(dir string) error) error {
 		return err
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return fmt.Errorf("it is a directory: name a file in it, such as %s", filepath.Join(path, "weir.db"))
+		return fmt.Errorf("it is a directory: give the path of a file in it, such as %s", filepath.Join(path, "weir.db"))
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if errors.Is(err, os.ErrExist) {

@@ -56,7 +56,7 @@ func (s *Store) remember(err error) {
 
 // noSpace returns ErrNoSpace for the file, and why.
 func (s *Store) noSpace(because error) error {
-	err := fmt.Errorf("%w for %s: %w: free some, or shorten the topics' retention", eventlog.ErrNoSpace, s.path, syscall.ENOSPC)
+	err := fmt.Errorf("%w for %s: %w: free disk space, or shorten the topics' retention", eventlog.ErrNoSpace, s.path, syscall.ENOSPC)
 	if because != nil {
 		err = fmt.Errorf("%w: %w", err, because)
 	}

@@ -41,7 +41,7 @@ type snapshot struct {
 func (k *Keys) Check(ctx context.Context, secret string) (Identity, error) {
 	id, ok := idOf(secret)
 	if !ok {
-		return Identity{}, fmt.Errorf("%w: what was shown does not look like one", ErrUnknown)
+		return Identity{}, fmt.Errorf("%w: the text does not have the form of an API key", ErrUnknown)
 	}
 	s, err := k.snapshot(ctx, freshFor)
 	if err != nil {
@@ -69,7 +69,7 @@ func (k *Keys) Still(ctx context.Context, id Identity) error {
 	case err != nil:
 		return err
 	case id.ID() == "" && len(s.keys) > 0:
-		return fmt.Errorf("%w: none was shown, as there were none then", ErrUnknown)
+		return fmt.Errorf("%w: no key was sent, because there were no keys then", ErrUnknown)
 	case id.ID() == "":
 		return nil
 	}
@@ -135,7 +135,7 @@ func (k *Keys) ask(ctx context.Context, old *snapshot) *snapshot {
 	now := time.Now()
 	if err != nil {
 		if old.err == nil {
-			k.logger.Warn("API keys are judged by what was last read of them", "error", err, "for", staleMax)
+			k.logger.Warn("API keys cannot be read; the last known keys are used", "error", err, "for", staleMax)
 		}
 		return &snapshot{keys: old.keys, at: old.at, tried: now, err: err}
 	}

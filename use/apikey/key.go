@@ -38,7 +38,7 @@ var (
 	ErrNotYet   = errors.New("the API key is not valid yet")
 	ErrTooMany  = errors.New("too many API keys")
 	ErrDamaged  = errors.New("the API key's state cannot be read")
-	errNoAccess = &eventlog.InvalidError{What: "access", Value: "", Why: "it is empty; allowed are read, write and admin"}
+	errNoAccess = &eventlog.InvalidError{What: "access", Value: "", Why: "it is empty; read, write and admin are allowed"}
 )
 
 // Spec describes a key to create.
@@ -86,19 +86,19 @@ func (s Spec) check(now time.Time) error {
 	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
 	switch {
 	case s.Name == "" || len(s.Name) > nameMax:
-		return invalid("name of an API key", s.Name[:min(len(s.Name), nameMax)], fmt.Sprintf("it has %d bytes, allowed are 1 to %d", len(s.Name), nameMax))
+		return invalid("name of an API key", s.Name[:min(len(s.Name), nameMax)], fmt.Sprintf("it has %d bytes; 1 to %d are allowed", len(s.Name), nameMax))
 	case !utf8.ValidString(s.Name) || strings.ContainsFunc(s.Name, unprintable):
 		return invalid("name of an API key", s.Name, "it has characters that cannot be printed")
 	case len(s.Access) == 0:
 		return errNoAccess
 	case s.AllTopics && len(s.Topics) > 0, !s.AllTopics && len(s.Topics) == 0 && !s.forQueues():
-		return invalid("number of topic prefixes", strconv.Itoa(len(s.Topics)), "a key is for topics that begin in some way, or for all topics: say one of the two")
+		return invalid("number of topic prefixes", strconv.Itoa(len(s.Topics)), "give either topic prefixes or all topics, not both")
 	case s.AllQueues && len(s.Queues) > 0:
-		return invalid("number of queue prefixes", strconv.Itoa(len(s.Queues)), "a key is for queues that begin in some way, or for all queues: say one of the two")
+		return invalid("number of queue prefixes", strconv.Itoa(len(s.Queues)), "give either queue prefixes or all queues, not both")
 	case s.AllGroups && len(s.Groups) > 0:
-		return invalid("number of group prefixes", strconv.Itoa(len(s.Groups)), "a key is for groups that begin in some way, or for all groups: say one of the two")
+		return invalid("number of group prefixes", strconv.Itoa(len(s.Groups)), "give either group prefixes or all groups, not both")
 	case s.AllTopics && !s.AllGroups && len(s.Groups) == 0 && !onlyWrites(s.Access):
-		return invalid("number of group prefixes", "0", "a key that reads all topics is for groups that begin in some way, or for all groups: say which")
+		return invalid("number of group prefixes", "0", "a key that reads all topics needs group prefixes or all groups")
 	case len(s.Topics) > prefixesMax:
 		return invalid("number of topic prefixes", strconv.Itoa(len(s.Topics)), fmt.Sprintf("the limit is %d", prefixesMax))
 	case len(s.Groups) > prefixesMax:
@@ -106,13 +106,13 @@ func (s Spec) check(now time.Time) error {
 	case len(s.Queues) > prefixesMax:
 		return invalid("number of queue prefixes", strconv.Itoa(len(s.Queues)), fmt.Sprintf("the limit is %d", prefixesMax))
 	case !s.Expires.IsZero() && !s.Expires.After(now):
-		return invalid("time of expiry", s.Expires.Format(time.RFC3339), "it has passed: now is "+now.Format(time.RFC3339))
+		return invalid("time of expiry", s.Expires.Format(time.RFC3339), "it is in the past: the time is "+now.Format(time.RFC3339))
 	case !s.Expires.IsZero() && !s.From.Before(s.Expires):
-		return invalid("time of expiry", s.Expires.Format(time.RFC3339), "the key is good from "+s.From.Format(time.RFC3339)+" on")
+		return invalid("time of expiry", s.Expires.Format(time.RFC3339), "it must be after the start of validity, "+s.From.Format(time.RFC3339))
 	}
 	for _, a := range s.Access {
 		if a != Read && a != Write && a != Admin {
-			return invalid("access", string(a), "allowed are read, write and admin")
+			return invalid("access", string(a), "read, write and admin are allowed")
 		}
 	}
 	for _, prefix := range s.Topics {
@@ -128,7 +128,7 @@ func (s Spec) check(now time.Time) error {
 	for _, prefix := range s.Groups {
 		switch {
 		case prefix == "" || len(prefix) > groupMax:
-			return invalid("group prefix", prefix[:min(len(prefix), groupMax)], fmt.Sprintf("it has %d bytes, allowed are 1 to %d", len(prefix), groupMax))
+			return invalid("group prefix", prefix[:min(len(prefix), groupMax)], fmt.Sprintf("it has %d bytes; 1 to %d are allowed", len(prefix), groupMax))
 		case !utf8.ValidString(prefix) || strings.ContainsFunc(prefix, unprintable):
 			return invalid("group prefix", prefix, "it has characters that cannot be printed")
 		}
@@ -154,7 +154,7 @@ func (k Key) state(age time.Duration) error {
 	case !k.Expires.IsZero() && !at.Before(k.Expires):
 		return fmt.Errorf("%w on %s", ErrExpired, k.Expires.Format(time.RFC3339))
 	case at.Before(k.From):
-		return fmt.Errorf("%w, but on %s", ErrNotYet, k.From.Format(time.RFC3339))
+		return fmt.Errorf("%w: it is valid from %s", ErrNotYet, k.From.Format(time.RFC3339))
 	}
 	return nil
 }

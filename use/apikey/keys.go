@@ -106,7 +106,7 @@ func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 		}
 	}
 	if left := len(all) - len(flush) + 1; left >= keysMax {
-		return Key{}, "", fmt.Errorf("create an API key: %w: there are %d, the limit; revoked and expired ones make room after %s",
+		return Key{}, "", fmt.Errorf("create an API key: %w: there are %d, which is the limit; revoked and expired keys are deleted after %s",
 			ErrTooMany, left, keptFor)
 	}
 	if err := k.commit(ctx, flush); err != nil {
@@ -218,7 +218,7 @@ func (k *Keys) read(ctx context.Context) (map[string]held, error) {
 		if err == nil {
 			h.Key, h.sum = s.Key, sum
 		} else {
-			k.logger.Error("an API key cannot be read, and opens nothing: revoke it and make another", "id", id, "error", err)
+			k.logger.Error("an API key cannot be read, so it is refused: revoke it and create another", "id", id, "error", err)
 			h.damaged = true
 		}
 		h.ID = id
@@ -241,7 +241,7 @@ func decode(value []byte) (s stored, sum [sha256.Size]byte, err error) {
 		return s, sum, err
 	}
 	if hex.DecodedLen(len(s.SHA256)) != len(sum) {
-		return s, sum, fmt.Errorf("its SHA-256 has %d digits, and %d are needed", len(s.SHA256), hex.EncodedLen(len(sum)))
+		return s, sum, fmt.Errorf("its SHA-256 has %d digits, but must have %d", len(s.SHA256), hex.EncodedLen(len(sum)))
 	}
 	if len(s.Topics) == 0 && !s.AllTopics && len(s.Queues) == 0 && !s.AllQueues {
 		s.AllTopics, s.AllGroups = true, len(s.Groups) == 0

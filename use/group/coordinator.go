@@ -93,7 +93,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		// heartbeat.
 		err := c.sweep(ctx, found)
 		if found = err == nil; !found && ctx.Err() == nil {
-			c.logger.Warn("expiry of group offsets put off", "err", err)
+			c.logger.Warn("expiry of group offsets failed; trying again later", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -158,9 +158,9 @@ func (c *Coordinator) serves(name string) error {
 func (c *Coordinator) servesLocked(name string) error {
 	switch {
 	case len(name) > nameMax:
-		return fmt.Errorf("%w: it has %d bytes, more than %d", ErrInvalidGroup, len(name), nameMax)
+		return fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrInvalidGroup, len(name), nameMax)
 	case c.closed:
-		return fmt.Errorf("group %q: %w: this broker stops", name, ErrMoved)
+		return fmt.Errorf("group %q: %w: this broker is stopping", name, ErrMoved)
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func (c *Coordinator) hold(ctx context.Context, name string) (*group, error) {
 	if g == nil {
 		if len(c.groups) >= c.cfg.GroupsMax && !c.evict() {
 			c.mu.Unlock()
-			return nil, fmt.Errorf("group %q: %w: %d groups are in use, the most there may be", name, ErrUnavailable, c.cfg.GroupsMax)
+			return nil, fmt.Errorf("group %q: %w: %d groups are in use, which is the limit", name, ErrUnavailable, c.cfg.GroupsMax)
 		}
 		g = newGroup(c, name)
 		c.groups[name] = g

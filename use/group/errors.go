@@ -35,7 +35,7 @@ var (
 
 	// ErrFenced: the peer was evicted (no heartbeat within its session timeout), or the partition is another peer's now. Nothing was
 	// committed.
-	ErrFenced = errors.New("fenced: the partition is not this peer's any more")
+	ErrFenced = errors.New("fenced: the partition is no longer assigned to this member")
 
 	// ErrLoading: the group could not be read from the store yet. Try again.
 	ErrLoading = errors.New("group is not loaded")

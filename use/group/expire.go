@@ -49,7 +49,7 @@ func (c *Coordinator) orElse(ctx context.Context, key string, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, ErrLoading) || errors.Is(err, ErrUnavailable) {
 		return err
 	}
-	c.logger.Error("group left as it is", "key", key, "err", err)
+	c.logger.Error("expiry of a group or of its offsets failed; trying again later", "key", key, "err", err)
 	return nil
 }
 
@@ -176,10 +176,10 @@ func (c *Coordinator) expire(ctx context.Context, name string) error {
 	case err != nil || !u.over():
 		return err
 	case g.state == Empty && u.left == 0:
-		g.c.logger.Info("group forgotten: nothing in it is needed any more", "group", g.name, "offsets", len(u.expired))
+		g.c.logger.Info("group deleted: it is not needed any more", "group", g.name, "offsets", len(u.expired))
 		return g.erase(ctx, u.expired)
 	}
-	g.c.logger.Info("offsets forgotten", "group", g.name, "offsets", len(u.expired))
+	g.c.logger.Info("expired offsets deleted", "group", g.name, "offsets", len(u.expired))
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	ch := change{offsets: u.expired, gone: true}

@@ -193,10 +193,10 @@ func (g *group) expireSessions(ctx context.Context, now time.Time) {
 			g.touchFor(m, grace)
 			continue
 		}
-		g.c.logger.Info("member left the group: its session ran out", "group", g.name, "member", m.id, "session", m.session)
+		g.c.logger.Info("member evicted from the group: its session timed out", "group", g.name, "member", m.id, "session", m.session)
 		g.answerJoin(m, Joined{}, ErrUnknownMember)
 		g.remove(m)
-		g.changed(ctx, "a session ran out")
+		g.changed(ctx, "a session timed out")
 	}
 }
 
@@ -212,7 +212,7 @@ func (g *group) expirePhases(ctx context.Context, now time.Time) {
 	if due(g.syncBy, now) {
 		for _, m := range g.byID() {
 			if !m.synced {
-				g.c.logger.Info("member left the group: it did not ask for its assignment", "group", g.name, "member", m.id)
+				g.c.logger.Info("member evicted from the group: it did not ask for its assignment", "group", g.name, "member", m.id)
 				g.remove(m)
 			}
 		}

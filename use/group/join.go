@@ -103,10 +103,10 @@ func (c *Coordinator) check(r Join) error {
 		return fmt.Errorf("join group %q: %w: %v is outside [%v, %v]", r.Group, ErrInvalidSession, r.Session, sessionMin, sessionMax)
 	}
 	if n := len(r.Protocols); n > protocolsMax {
-		return fmt.Errorf("join group %q: %w: the member offers %d protocols, more than %d", r.Group, ErrTooLarge, n, protocolsMax)
+		return fmt.Errorf("join group %q: %w: the member offers %d protocols, the limit is %d", r.Group, ErrTooLarge, n, protocolsMax)
 	}
 	if n := r.bytes(); n > protocolBytes {
-		return fmt.Errorf("join group %q: %w: the member's protocols have %d bytes, more than %d", r.Group, ErrTooLarge, n, protocolBytes)
+		return fmt.Errorf("join group %q: %w: the member's protocols have %d bytes, the limit is %d", r.Group, ErrTooLarge, n, protocolBytes)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (r Join) bytes() int {
 
 func (r Join) reason() string {
 	if r.Reason == "" {
-		return "it gives no reason"
+		return "no reason given"
 	}
 	return r.Reason[:min(len(r.Reason), reasonMax)]
 }
@@ -137,15 +137,15 @@ func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 	m := g.members[r.Member]
 	switch {
 	case g.peers:
-		return refuse(fmt.Errorf("%w: its %d members meet in the store, without a coordinator. Stop them, or choose another group", ErrInconsistentProtocol, len(g.members)))
+		return refuse(fmt.Errorf("%w: its %d members share partitions through the store, without a coordinator. Stop them, or choose another group", ErrInconsistentProtocol, len(g.members)))
 	case !g.hasRoom(r, m):
 		if m != nil {
 			g.remove(m)
 			g.tryCompleteJoin(ctx)
 		}
-		return refuse(fmt.Errorf("%w: it has %d members, the most there may be", ErrFull, g.c.cfg.MembersMax))
+		return refuse(fmt.Errorf("%w: it has %d members, which is the limit", ErrFull, g.c.cfg.MembersMax))
 	case !g.supports(r):
-		return refuse(fmt.Errorf("%w: it is of type %q and offers %v", ErrInconsistentProtocol, r.ProtocolType, names(r.Protocols)))
+		return refuse(fmt.Errorf("%w: the member has the type %q and offers %v", ErrInconsistentProtocol, r.ProtocolType, names(r.Protocols)))
 	case r.Member == "" && r.Instance == "" && r.NeedsMemberID:
 		return g.giveID(r)
 	}
@@ -256,7 +256,7 @@ func (g *group) rejoin(ctx context.Context, r Join, m *member) (joinWait, Joined
 	}
 	// The leader asks for a rebalance by joining again, for example because a topic has new partitions.
 	wait := g.wait(m, r)
-	g.changed(ctx, "member "+m.id+" joins again: "+r.reason())
+	g.changed(ctx, "member "+m.id+" rejoins: "+r.reason())
 	return wait, Joined{}, nil
 }
 
@@ -272,7 +272,7 @@ func (g *group) joinBack(ctx context.Context, r Join, old *member) (joinWait, Jo
 	wait := g.wait(m, r)
 	g.touch(m)
 	if g.state != Stable || g.choose() != g.protocol {
-		g.changed(ctx, "static member "+r.Instance+" joins again: "+r.reason())
+		g.changed(ctx, "static member "+r.Instance+" rejoins: "+r.reason())
 		return wait, Joined{}, nil
 	}
 	if err := g.save(ctx); err != nil {
@@ -322,7 +322,7 @@ func (g *group) affords(r Join, instead *member) error {
 		}
 	}
 	if total > g.c.cfg.GroupBytes {
-		return fmt.Errorf("join group %q: %w: the protocols of its %d members would take %d bytes, more than %d",
+		return fmt.Errorf("join group %q: %w: the protocols of its %d members would take %d bytes, the limit is %d",
 			g.name, ErrTooLarge, len(g.members), total, g.c.cfg.GroupBytes)
 	}
 	return g.reserveMember(r, instead)
@@ -428,7 +428,7 @@ func (g *group) becomeEmpty(ctx context.Context) {
 		return
 	}
 	if err := g.save(ctx); err != nil {
-		g.c.logger.Warn("empty group not stored", "group", g.name, "err", err)
+		g.c.logger.Warn("the state of the empty group was not stored", "group", g.name, "err", err)
 		g.reset() // what the store holds decides
 	}
 	g.owned = false

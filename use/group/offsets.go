@@ -52,7 +52,7 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 		at, again := mentioned[o.TopicPartition]
 		switch n := len(o.Metadata); {
 		case n > offsetMetadataMax:
-			errs[i] = fmt.Errorf("%w: %d bytes, more than %d", ErrMetadataTooLarge, n, offsetMetadataMax)
+			errs[i] = fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrMetadataTooLarge, n, offsetMetadataMax)
 		case again:
 			fit[at] = o
 		default:
@@ -102,7 +102,7 @@ func (g *group) mayCommit(r Commit) error {
 	case r.Generation < 0 && g.state == Empty:
 		return nil
 	case r.Generation < 0 && r.Member == "" && r.Instance == "":
-		return fmt.Errorf("%w: the group has members, and the commit is not from one of them", ErrUnknownMember)
+		return fmt.Errorf("%w: the group has members, and the commit is not from any of them", ErrUnknownMember)
 	case g.version == 0 && g.state == Empty:
 		return fmt.Errorf("%w: there is no such group", ErrIllegalGeneration)
 	}
@@ -111,7 +111,7 @@ func (g *group) mayCommit(r Commit) error {
 		return err
 	}
 	if r.Generation != g.generation {
-		return fmt.Errorf("%w: %d, and the group is at %d", ErrIllegalGeneration, r.Generation, g.generation)
+		return fmt.Errorf("%w: %d; the group has generation %d", ErrIllegalGeneration, r.Generation, g.generation)
 	}
 	if g.state == CompletingRebalance || g.version == 0 { // this generation has no assignment yet, or no generation ever had one
 		return ErrRebalancing

@@ -52,19 +52,19 @@ func (c PeerConfig) check() error {
 	case c.Group == "":
 		return fmt.Errorf("%w: it is empty", ErrInvalidGroup)
 	case len(c.Group) > nameMax:
-		return fmt.Errorf("%w: it has %d bytes, more than %d", ErrInvalidGroup, len(c.Group), nameMax)
+		return fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrInvalidGroup, len(c.Group), nameMax)
 	case c.Session < peerSessionMin || c.Session > peerSessionMax:
 		return fmt.Errorf("join group %q: %w: %v is outside [%v, %v]", c.Group, ErrInvalidSession, c.Session, peerSessionMin, peerSessionMax)
 	case c.Heartbeat < 0 || c.Heartbeat > c.Session/3:
-		return fmt.Errorf("join group %q: %w: a heartbeat every %v, and it may be at most a third of the session of %v", c.Group, ErrInvalidSession, c.Heartbeat, c.Session)
+		return fmt.Errorf("join group %q: %w: the heartbeat interval is %v; it must be at most a third of the session timeout, %v", c.Group, ErrInvalidSession, c.Heartbeat, c.Session)
 	case c.Look < 0:
-		return fmt.Errorf("join group %q: a look every %v: it may not be negative", c.Group, c.Look)
+		return fmt.Errorf("join group %q: Look is %v: it must not be negative", c.Group, c.Look)
 	case len(c.Topics) == 0:
-		return fmt.Errorf("join group %q: there are no topics to read: name at least one", c.Group)
+		return fmt.Errorf("join group %q: no topics are given: give at least 1", c.Group)
 	case len(c.Topics) > peerTopicsMax:
-		return fmt.Errorf("join group %q: %w: %d topics, more than %d", c.Group, ErrTooLarge, len(c.Topics), peerTopicsMax)
+		return fmt.Errorf("join group %q: %w: %d topics, the limit is %d", c.Group, ErrTooLarge, len(c.Topics), peerTopicsMax)
 	case len(c.Client) > clientIDMax:
-		return fmt.Errorf("join group %q: %w: the client's name has %d bytes, more than %d", c.Group, ErrTooLarge, len(c.Client), clientIDMax)
+		return fmt.Errorf("join group %q: %w: the client's name has %d bytes, the limit is %d", c.Group, ErrTooLarge, len(c.Client), clientIDMax)
 	case !utf8.ValidString(c.Client): // it is part of the peer's name in the group, which is kept as text
 		return fmt.Errorf("join group %q: %w", c.Group, &eventlog.InvalidError{What: "client name", Value: c.Client, Why: "it is not UTF-8"})
 	}
@@ -133,7 +133,7 @@ type Assigned struct {
 }
 
 // errLeft is the end of a peer that left.
-var errLeft = fmt.Errorf("%w: it left the group", ErrFenced)
+var errLeft = fmt.Errorf("%w: this member left the group", ErrFenced)
 
 // JoinPeer makes a new peer of a group. When it returns, the peer has its share of the free partitions; Run must then keep it
 // alive. It costs five store calls, two more if the group has committed nothing in a topic, one for each topic that does not exist
@@ -210,7 +210,7 @@ func (p *Peer) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	if err := p.Leave(ctx); err != nil {
-		p.logger.Warn("the peer could not leave; the others will when its session runs out", "err", err)
+		p.logger.Warn("the member could not leave the group; its partitions are reassigned when its session times out", "err", err)
 	}
 	p.finish(errLeft)
 }
@@ -263,7 +263,7 @@ func (p *Peer) step(ctx context.Context, due bool) {
 		err = p.look(ctx, due)
 	}
 	if err != nil && due && p.ended() == nil && !errors.Is(err, context.Canceled) {
-		p.logger.Warn("the peer could not meet the others, and tries again", "err", err)
+		p.logger.Warn("the member could not send its heartbeat or read the group; trying again", "err", err)
 	}
 }
 
@@ -363,7 +363,7 @@ func (p *Peer) Release(ctx context.Context, tps ...TopicPartition) error {
 	}
 	p.mu.Unlock()
 	if err != nil && !waits {
-		return fmt.Errorf("%w: another call may have given them back (%w)", eventlog.ErrUnsure, err)
+		return fmt.Errorf("%w: another call may have released the partitions (%w)", eventlog.ErrUnsure, err)
 	}
 	if err != nil {
 		return err
@@ -451,7 +451,7 @@ func (p *Peer) giveTurn() { p.turn <- struct{}{} }
 func (p *Peer) encode() []byte {
 	value, err := json.Marshal(p.self)
 	if err != nil {
-		panic(fmt.Sprintf("peer %+v does not become JSON: %v", p.self, err))
+		panic(fmt.Sprintf("cannot encode peer %+v as JSON: %v", p.self, err))
 	}
 	return value
 }

@@ -41,7 +41,7 @@ func (p *Peer) Commit(ctx context.Context, offsets []Committed, batches ...event
 // more. An error of add's is returned in an *AddError; then nothing was committed, now or by an earlier call.
 func (p *Peer) CommitWith(ctx context.Context, offsets []Committed, add func(context.Context, *eventlog.Entry) error) error {
 	if add != nil && (len(offsets) == 0 || offsets[0].Metadata == "") {
-		panic(fmt.Sprintf("commit other changes with the offsets %+v, and without metadata to know them by", offsets))
+		panic(fmt.Sprintf("commit other changes with the offsets %+v, without metadata to recognize them by", offsets))
 	}
 	if err := p.commit(ctx, offsets, add); err != nil {
 		return fmt.Errorf("commit %d offsets of group %q as %q: %w", len(offsets), p.cfg.Group, p.id, err)
@@ -57,13 +57,13 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, add func(context
 	unsure, marked := 0, false
 	defer func() {
 		if err != nil && unsure > 0 && !errors.Is(err, eventlog.ErrUnsure) { // an earlier attempt may have happened, whatever the outcome of a later one
-			err = fmt.Errorf("%w: an earlier try was perhaps kept (%w)", eventlog.ErrUnsure, err)
+			err = fmt.Errorf("%w: an earlier attempt may have succeeded (%w)", eventlog.ErrUnsure, err)
 		}
 	}()
 	for range peerTries {
 		if p.hasUnsureCommit() {
 			if err := p.fence(ctx); err != nil && !errors.Is(err, ErrFenced) {
-				return fmt.Errorf("%w: an earlier commit may still be on its way (%v)", ErrUnavailable, err)
+				return fmt.Errorf("%w: the outcome of an earlier commit is not known yet (%v)", ErrUnavailable, err)
 			}
 		}
 		if !marked { // once: an attempt must repeat the same bytes
@@ -119,14 +119,14 @@ func (p *Peer) commit(ctx context.Context, offsets []Committed, add func(context
 			return err
 		}
 	}
-	return fmt.Errorf("%w: gave up after %d attempts: other peers changed the group each time", ErrUnavailable, peerTries)
+	return fmt.Errorf("%w: gave up after %d attempts: other members changed the group each time", ErrUnavailable, peerTries)
 }
 
 // kept reports whether the store holds exactly this offset: one store call.
 func (p *Peer) kept(ctx context.Context, o Committed) (bool, error) {
 	kv, err := p.log.Get(ctx, OffsetKey(p.cfg.Group, o.TopicPartition))
 	if err != nil {
-		return false, fmt.Errorf("see whether it was committed before: %w (%w)", ErrUnavailable, err)
+		return false, fmt.Errorf("check whether it was committed before: %w (%w)", ErrUnavailable, err)
 	}
 	return bytes.Equal(kv.Value, o.encode()), nil
 }
@@ -144,7 +144,7 @@ func (p *Peer) granted(offsets []Committed) ([]*Assigned, []Committed, error) {
 		case a == nil || o.Since != 0 && o.Since != a.Since:
 			return nil, nil, fmt.Errorf("%w: topic %q (%v), partition %d", ErrFenced, o.Name, o.Topic, o.Partition)
 		case len(o.Metadata) > offsetMetadataMax:
-			return nil, nil, fmt.Errorf("%w: %d bytes, more than %d", ErrMetadataTooLarge, len(o.Metadata), offsetMetadataMax)
+			return nil, nil, fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrMetadataTooLarge, len(o.Metadata), offsetMetadataMax)
 		}
 		o.Name = a.Topic
 		grants[i], named[i] = a, o
@@ -366,7 +366,7 @@ func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases ma
 	}
 	found, err := p.log.Bounds(ctx, ps...)
 	if err != nil {
-		return nil, fmt.Errorf("where to begin: %w (%w)", ErrUnavailable, err)
+		return nil, fmt.Errorf("read where to begin: %w (%w)", ErrUnavailable, err)
 	}
 	begins := make(map[TopicPartition]eventlog.Offset, len(starts))
 	var pins []Committed
@@ -399,7 +399,7 @@ func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases ma
 		if errors.Is(err, eventlog.ErrStale) {
 			poke(p.wake)
 		}
-		return nil, fmt.Errorf("commit where to begin: %w (%w)", ErrUnavailable, err)
+		return nil, fmt.Errorf("commit the start offsets: %w (%w)", ErrUnavailable, err)
 	}
 	return begins, nil
 }

@@ -31,7 +31,7 @@ func (p *Peer) heartbeat(ctx context.Context) error {
 		case kv.Version == p.heartbeatVersion: // it did not happen, or not yet
 			return fmt.Errorf("heartbeat: %w (%w)", ErrUnavailable, err)
 		case kv.Version == 0:
-			p.logger.Warn("the group evicted this peer: no heartbeat within its session timeout", "silent for", time.Since(p.heartbeatSent()))
+			p.logger.Warn("the group evicted this member: it sent no heartbeat within its session timeout", "silent for", time.Since(p.heartbeatSent()))
 			p.finish(ErrFenced)
 			return ErrFenced
 		}
@@ -93,7 +93,7 @@ func (p *Peer) reconcile(ctx context.Context, checkMembers bool) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: gave up after %d attempts: other peers changed the group each time", ErrUnavailable, peerTries)
+	return fmt.Errorf("%w: gave up after %d attempts: other members changed the group each time", ErrUnavailable, peerTries)
 }
 
 // read reads the group's state: one trip, as a rule.
@@ -163,7 +163,7 @@ func (p *Peer) liveMembers(members []peerMember, signs []heartbeat) (alive []pee
 		delete(last, m.id)
 		switch {
 		case there && dead(s):
-			p.logger.Warn("evicting a peer: no heartbeat within its session timeout", "other", m.id, "silent", s.age, "partitions", len(m.own)+len(m.revoking))
+			p.logger.Warn("evicting a member: it sent no heartbeat within its session timeout", "other", m.id, "silent", s.age, "partitions", len(m.own)+len(m.revoking))
 			forget(s)
 		case there:
 			alive = append(alive, m)
@@ -276,7 +276,7 @@ func (p *Peer) write(ctx context.Context, next membership, with eventlog.Entry) 
 func (p *Peer) adopt(r membership) {
 	me, member := r.find(p.id)
 	if !member {
-		p.logger.Warn("this peer is no longer a member: no heartbeat within its session timeout")
+		p.logger.Warn("this member was evicted: it sent no heartbeat within its session timeout")
 		p.finish(ErrFenced)
 		return
 	}
@@ -339,7 +339,7 @@ func (p *Peer) change(ctx context.Context, edit func([]peerMember) ([]peerMember
 			p.adopt(r)
 		}
 	}
-	return fmt.Errorf("%w: gave up after %d attempts: other peers changed the group each time", ErrUnavailable, peerTries)
+	return fmt.Errorf("%w: gave up after %d attempts: other members changed the group each time", ErrUnavailable, peerTries)
 }
 
 func (p *Peer) leave(ctx context.Context) error {

@@ -99,12 +99,12 @@ func readMembership(ctx context.Context, log *eventlog.Log, group string) (membe
 	if len(s.Members) > 0 && s.ProtocolType != peerProtocol {
 		sign, err := log.Get(ctx, ownerKey(group))
 		if err != nil {
-			return membership{}, fmt.Errorf("read the sign of the group's coordinator: %w (%w)", ErrUnavailable, err)
+			return membership{}, fmt.Errorf("read the record of the group's coordinator: %w (%w)", ErrUnavailable, err)
 		}
 		silent := silence(kv, sign)
 		if !allExpired(log, silent, s) {
-			return r, fmt.Errorf("group %q: %w: it has %d members of type %q, which do not meet in the store. Stop them, or choose another group; "+
-				"if they are gone already, try again when nobody has coordinated them for %v, which is %v now",
+			return r, fmt.Errorf("group %q: %w: it has %d members of type %q, which use a coordinator. Stop them, or choose another group. "+
+				"If they have stopped already, try again when the group has had no coordinator for %v; it has had none for %v",
 				group, ErrInconsistentProtocol, len(s.Members), s.ProtocolType, s.longestSession(), silent.Round(time.Millisecond))
 		}
 		r.expiredOwner = &sign
@@ -130,7 +130,7 @@ func (m storedMember) peerMember() (peerMember, error) {
 	for _, h := range m.Holds {
 		id, err := hex.DecodeString(h.ID)
 		if err != nil || len(id) != len(eventlog.TopicID{}) {
-			return s, fmt.Errorf("topic %q has the id %q: not a topic id", h.Topic, h.ID)
+			return s, fmt.Errorf("topic %q has the id %q, which is not a topic id", h.Topic, h.ID)
 		}
 		topic := eventlog.TopicID(id)
 		s.names[topic] = h.Topic
@@ -175,7 +175,7 @@ func (r membership) encode(group string) ([]byte, error) {
 		return nil, fmt.Errorf("group %q: %w", group, err)
 	}
 	if len(value) > stateMax {
-		return nil, fmt.Errorf("group %q: %w: its state of %d members would take %d bytes, more than %d",
+		return nil, fmt.Errorf("group %q: %w: its state of %d members would take %d bytes, the limit is %d",
 			group, ErrTooLarge, len(r.members), len(value), stateMax)
 	}
 	return value, nil
@@ -224,7 +224,7 @@ func listHeartbeats(ctx context.Context, log *eventlog.Log, group string) (signs
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("signs of life in group %q: %w", group, err)
+		return nil, fmt.Errorf("read the heartbeats of group %q: %w", group, err)
 	}
 	return signs, nil
 }

@@ -36,7 +36,7 @@ func (p *Peer) placed(ctx context.Context, committed map[TopicPartition]eventlog
 	}
 	found, err := p.beside.Positions(ctx, p.cfg.Group, of)
 	if err != nil {
-		return nil, fmt.Errorf("where the group is: %w (%w)", ErrUnavailable, err)
+		return nil, fmt.Errorf("read the group's offsets: %w (%w)", ErrUnavailable, err)
 	}
 	bases := make(map[TopicPartition]int64, len(of))
 	for i, tp := range of {
@@ -67,7 +67,7 @@ func (p *Peer) mark(ctx context.Context, grants []*Assigned, offsets []Committed
 	if len(ask) > 0 {
 		found, err := p.beside.Positions(ctx, p.cfg.Group, ask)
 		if err != nil {
-			return fmt.Errorf("where the group is: %w (%w)", ErrUnavailable, err)
+			return fmt.Errorf("read the group's offsets: %w (%w)", ErrUnavailable, err)
 		}
 		p.mu.Lock()
 		for i, a := range of {

@@ -171,7 +171,7 @@ func (g *group) refused(err error) error {
 		return fmt.Errorf("group %q: %w (%w)", g.name, ErrTooLarge, err)
 	}
 	// Overtaken by another process, or of unknown outcome: what the store holds decides.
-	g.c.logger.Info("group is read again from the store", "group", g.name, "because", err)
+	g.c.logger.Info("reading the group again from the store", "group", g.name, "because", err)
 	g.reset()
 	g.overtaken = errors.Is(err, eventlog.ErrStale)
 	if errors.Is(err, eventlog.ErrUnsure) {
@@ -201,7 +201,7 @@ func (g *group) encode() ([]byte, error) {
 		return nil, fmt.Errorf("group %q: %w", g.name, err)
 	}
 	if len(value) > stateMax {
-		return nil, fmt.Errorf("group %q: %w: its state of %d members would take %d bytes, more than %d",
+		return nil, fmt.Errorf("group %q: %w: its state of %d members would take %d bytes, the limit is %d",
 			g.name, ErrTooLarge, len(s.Members), len(value), stateMax)
 	}
 	return value, nil

@@ -78,9 +78,9 @@ func (g *group) sync(ctx context.Context, r Sync) (chan answer[Synced], Synced, 
 	case err != nil:
 		return refuse(err)
 	case r.Generation != g.generation:
-		return refuse(fmt.Errorf("%w: %d, and the group is at %d", ErrIllegalGeneration, r.Generation, g.generation))
+		return refuse(fmt.Errorf("%w: %d; the group has generation %d", ErrIllegalGeneration, r.Generation, g.generation))
 	case r.ProtocolType != "" && r.ProtocolType != g.protocolType, r.Protocol != "" && r.Protocol != g.protocol:
-		return refuse(fmt.Errorf("%w: %q %q, and the group has %q %q", ErrInconsistentProtocol, r.ProtocolType, r.Protocol, g.protocolType, g.protocol))
+		return refuse(fmt.Errorf("%w: the member has %q %q, the group has %q %q", ErrInconsistentProtocol, r.ProtocolType, r.Protocol, g.protocolType, g.protocol))
 	case g.state == PreparingRebalance:
 		return refuse(ErrRebalancing)
 	}
@@ -185,7 +185,7 @@ func (g *group) beat(ctx context.Context, r Beat) error {
 	case err != nil:
 		return fmt.Errorf("heartbeat of %q in group %q: %w", r.Member, r.Group, err)
 	case r.Generation != g.generation:
-		return fmt.Errorf("heartbeat of %q in group %q: %w: %d, and the group is at %d", r.Member, r.Group, ErrIllegalGeneration, r.Generation, g.generation)
+		return fmt.Errorf("heartbeat of %q in group %q: %w: %d; the group has generation %d", r.Member, r.Group, ErrIllegalGeneration, r.Generation, g.generation)
 	}
 	if err := g.own(ctx); err != nil {
 		return err

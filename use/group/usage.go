@@ -108,7 +108,7 @@ func (g *group) reserve(verb, clientHost string, need usage) error {
 	bytesMost := (c.cfg.MembersBytes - (c.bytes - host.bytes)) / hostShare
 	groupsMost := max(1, (c.cfg.GroupsMax-(c.memberships-host.groups))/hostShare)
 	refuse := func(what string, n, most int) error {
-		return fmt.Errorf("%s group %q: %w: %s %d, and the limit is %d: let sessions end, or run more processes", verb, g.name, ErrUnavailable, what, n, most)
+		return fmt.Errorf("%s group %q: %w: %s %d, the limit is %d: stop members, or run more processes", verb, g.name, ErrUnavailable, what, n, most)
 	}
 	switch {
 	case clientHost == "": // it is in this process

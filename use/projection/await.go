@@ -41,12 +41,12 @@ func (ps *Projections) Await(ctx context.Context, name, category, stream string)
 		return err
 	}
 	end := bounds[0].Bounds.Next
-	late := errors.New("how far it has come could not be read in time")
+	late := errors.New("its progress could not be read in time")
 	for pause := awaitFirst; ; pause = min(2*pause, awaitMax) {
 		found, err := ps.lateRun(ctx, p, category, place, end)
 		now := p
 		if err == nil {
-			late = cmp.Or(found, errors.New("another run takes over"))
+			late = cmp.Or(found, errors.New("another run is taking over"))
 			now, err = ps.streams.Projection(ctx, name)
 		}
 		switch {
@@ -95,7 +95,7 @@ func (ps *Projections) whyLate(ctx context.Context, p stream.Projection) string 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), awaitReason)
 	defer cancel()
 	if p.Paused {
-		return "; the projection is paused: ResumeProjection lets it go on"
+		return "; the projection is paused: resume it"
 	}
 	d, err := ps.groups.Describe(ctx, p.Run.Group)
 	if errors.Is(err, group.ErrNotFound) || err == nil && len(d.Members) == 0 {

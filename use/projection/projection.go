@@ -231,7 +231,7 @@ func (ps *Projections) Delete(ctx context.Context, name string) error {
 	}
 	for _, g := range groups {
 		if err := ps.groups.Delete(ctx, g); err != nil && !errors.Is(err, group.ErrNotFound) {
-			ps.logger.Warn("a projection was deleted, and a group of it was not; it expires", "projection", name, "group", g, "err", err)
+			ps.logger.Warn("a projection was deleted, but one of its groups was not; the group expires later", "projection", name, "group", g, "err", err)
 		}
 	}
 	return nil

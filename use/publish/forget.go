@@ -40,7 +40,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 			err = p.forget(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			p.cfg.Logger.Warn("old idempotency keys were not forgotten; trying again later", "in", every, "err", err)
+			p.cfg.Logger.Warn("old idempotency keys were not deleted; trying again later", "in", every, "err", err)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func (p *Publisher) old(kv eventlog.KeyValue) (e eventlog.Entry, old bool) {
 	}
 	n, _, err := parseNote(string(kv.Value))
 	if err != nil {
-		p.cfg.Logger.Error("idempotency key left as it is", "key", kv.Key, "err", err)
+		p.cfg.Logger.Error("an idempotency key cannot be read, and is not deleted", "key", kv.Key, "err", err)
 		return e, false
 	}
 	e.Checks = []eventlog.Check{{Key: kv.Key, Version: kv.Version}}
@@ -102,7 +102,7 @@ func (p *Publisher) old(kv eventlog.KeyValue) (e eventlog.Entry, old bool) {
 func forgotten(ctx context.Context, under []*eventlog.Ticket) (err error) {
 	for _, t := range under {
 		if _, e := t.Wait(ctx); e != nil && !errors.Is(e, eventlog.ErrStale) {
-			err = fmt.Errorf("forget idempotency keys: %w", e)
+			err = fmt.Errorf("delete old idempotency keys: %w", e)
 		}
 	}
 	return err

@@ -54,7 +54,7 @@ func TestNobodyPublishesWhereStreamsAloneAppend(t *testing.T) {
 	_, _, once := p.PublishOnce(t.Context(), "key", e)
 	for how, err := range map[string]error{"one": one, "several": several, "once": once} {
 		var invalid *eventlog.InvalidError
-		if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "streams alone append to it") {
+		if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "only streams append to it") {
 			t.Errorf("%s: %v", how, err)
 		}
 	}

@@ -59,7 +59,7 @@ func (p *Publisher) publishOnce(ctx context.Context, in scope, events []Event) (
 			Why: fmt.Sprintf("it has %d bytes; 1 to %d are allowed", len(in.key), keyMax)}
 	}
 	if len(events) > onceMax {
-		return nil, false, fmt.Errorf("%w: %d events under one idempotency key, and %d are the most: give each part of them a key of its own", eventlog.ErrTooLarge, len(events), onceMax)
+		return nil, false, fmt.Errorf("%w: %d events under one idempotency key, the limit is %d: split them, and give each part its own key", eventlog.ErrTooLarge, len(events), onceMax)
 	}
 	sum := digest(events)
 	for range onceTries {
@@ -88,12 +88,12 @@ func (p *Publisher) publishOnce(ctx context.Context, in scope, events []Event) (
 			return nil, false, lookErr
 		case lookErr != nil && !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrClosed):
 			// Events that are refused for good now may have been published before: only the key shows that.
-			return nil, false, fmt.Errorf("publish under idempotency key %q: %v, and what was published under it before could not be read: %w", in.key, err, lookErr)
+			return nil, false, fmt.Errorf("publish under idempotency key %q: %v, and it could not be read what was published under the key before: %w", in.key, err, lookErr)
 		case !errors.Is(err, eventlog.ErrStale):
 			return nil, false, err
 		}
 	}
-	return nil, false, fmt.Errorf("publish under idempotency key %q: %w: it came and went %d times", in.key, ErrInProgress, onceTries)
+	return nil, false, fmt.Errorf("publish under idempotency key %q: %w: the key was created and deleted %d times meanwhile", in.key, ErrInProgress, onceTries)
 }
 
 // once is what a call stores under its idempotency key.
@@ -126,7 +126,7 @@ func (p *Publisher) publishFirst(ctx context.Context, o once, events []Event) ([
 		return nil, err
 	}
 	if o.bound() && pl.batches[0].topic.ID != o.topic.ID {
-		return nil, fmt.Errorf("topic %q was made anew a moment ago: %w", o.topic.Name, eventlog.ErrStale)
+		return nil, fmt.Errorf("topic %q was deleted and created again a moment ago: %w", o.topic.Name, eventlog.ErrStale)
 	}
 	e, first, err := pl.entry()
 	if err != nil {
@@ -182,7 +182,7 @@ func (p *Publisher) recall(ctx context.Context, o once, events []Event) (placed 
 		return nil, false, ErrKeyReused
 	}
 	if len(n.partitions) != len(events) {
-		return nil, false, fmt.Errorf("key %s holds the places of %d events, and the digest of %d", o.key, len(n.partitions), len(events))
+		return nil, false, fmt.Errorf("key %s holds the offsets of %d events, but the digest of %d", o.key, len(n.partitions), len(events))
 	}
 	at := []eventlog.Offset{base}
 	for i := 1; i < n.batches; i++ {

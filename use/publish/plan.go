@@ -29,7 +29,7 @@ type partitionBatch struct {
 // plan chooses every event's partition. It refuses all when one is refused, or when there is none.
 func (p *Publisher) plan(ctx context.Context, events []Event) (*plan, error) {
 	if len(events) == 0 {
-		return nil, &eventlog.InvalidError{What: "number of events", Value: "0", Why: "there must be one to publish"}
+		return nil, &eventlog.InvalidError{What: "number of events", Value: "0", Why: "at least 1 is needed"}
 	}
 	pl := &plan{where: make([]int, len(events))}
 	byPartition := make(map[eventlog.Partition]int)
@@ -40,7 +40,7 @@ func (p *Publisher) plan(ctx context.Context, events []Event) (*plan, error) {
 			return nil, fmt.Errorf("publish event %d of %d, to topic %q: %w", i, len(events), events[i].Topic, err)
 		}
 		if total += t.size; total > bytesMax {
-			return nil, fmt.Errorf("%w: the first %d of %d events have %d bytes, and one call may publish %d", eventlog.ErrTooLarge, i+1, len(events), total, bytesMax)
+			return nil, fmt.Errorf("%w: the first %d of %d events have %d bytes, and one call may publish at most %d", eventlog.ErrTooLarge, i+1, len(events), total, bytesMax)
 		}
 		partition := t.topic.Partitions[t.number]
 		at, seen := byPartition[partition]

@@ -90,7 +90,7 @@ func TestARefusedEventRefusesItsWholeCall(t *testing.T) {
 		{"no topic", publish.Event{}, nil, []string{"empty"}},
 		{"too large", publish.Event{Topic: "orders", Value: make([]byte, 1000)}, eventlog.ErrTooLarge, []string{"1070 bytes", "max.message.bytes", `"orders" is 1000`}},
 		{"large headers", publish.Event{Topic: "orders", Headers: []batch.RecordHeader{{Key: "h", Value: make([]byte, 1000)}}}, eventlog.ErrTooLarge, []string{"is 1000"}},
-		{"partition beyond", publish.Event{Topic: "orders", Partition: number(3)}, nil, []string{`"3"`, "has 3, numbered from 0"}},
+		{"partition beyond", publish.Event{Topic: "orders", Partition: number(3)}, nil, []string{`"3"`, "has 3 partitions, numbered from 0"}},
 		{"negative partition", publish.Event{Topic: "orders", Partition: number(-1)}, nil, []string{`"-1"`, "has 3"}},
 		{"header name", publish.Event{Topic: "orders", Headers: []batch.RecordHeader{{Key: "\xff"}}}, nil, []string{"UTF-8"}},
 		{"before 1970", publish.Event{Topic: "orders", Time: time.UnixMilli(-1)}, nil, []string{"1969-12-31", "1970"}},

@@ -22,17 +22,17 @@ type target struct {
 // target chooses an event's partition and checks the event against the limits.
 func (p *Publisher) target(ctx context.Context, e *Event) (target, error) {
 	if eventlog.InternalTopic(e.Topic) && !e.Internal {
-		return target{}, &eventlog.InvalidError{What: "topic", Value: e.Topic, Why: "it is internal: nobody may publish to it; choose a name that does not begin with __weir_"}
+		return target{}, &eventlog.InvalidError{What: "topic", Value: e.Topic, Why: "it is internal, and clients may not publish to it; choose a name that does not begin with __weir_"}
 	}
 	topic, err := p.log.Topic(ctx, e.Topic)
 	if err != nil {
 		return target{}, err
 	}
 	if e.TopicID != (eventlog.TopicID{}) && e.TopicID != topic.ID {
-		return target{}, fmt.Errorf("%w: %q with id %v: it was deleted, and another one has its name", eventlog.ErrUnknownTopic, e.Topic, e.TopicID)
+		return target{}, fmt.Errorf("%w: %q with id %v: it was deleted, and another topic has its name", eventlog.ErrUnknownTopic, e.Topic, e.TopicID)
 	}
 	if topic.Writer != "" {
-		return target{}, &eventlog.InvalidError{What: "topic", Value: e.Topic, Why: fmt.Sprintf("%s alone append to it: publish to another one, or append to a stream", topic.Writer)}
+		return target{}, &eventlog.InvalidError{What: "topic", Value: e.Topic, Why: fmt.Sprintf("only %s append to it: publish to another topic, or append to a stream", topic.Writer)}
 	}
 	t := target{topic: topic}
 	if t.record, err = p.record(ctx, e); err != nil {
@@ -40,7 +40,7 @@ func (p *Publisher) target(ctx context.Context, e *Event) (target, error) {
 	}
 	t.size = batch.SealedSize(&t.record)
 	if limit := topic.MaxMessageBytes(); t.size > limit {
-		return target{}, fmt.Errorf("%w: the event alone makes a batch of %d bytes, and max.message.bytes of topic %q is %d",
+		return target{}, fmt.Errorf("%w: the event makes a batch of %d bytes, but max.message.bytes of topic %q is %d",
 			eventlog.ErrTooLarge, t.size, topic.Name, limit)
 	}
 	if err := eventlog.CheckDecoded(&t.record); err != nil {
@@ -59,13 +59,13 @@ func (p *Publisher) choose(e *Event, topic eventlog.Topic) (int32, error) {
 	case e.Partition != nil:
 		number, by = *e.Partition, "the event asks for it"
 	case p.cfg.Partitioner != nil:
-		number, by = ask(p.cfg.Partitioner, *e, n), "the partitioner answered it"
+		number, by = ask(p.cfg.Partitioner, *e, n), "the partitioner returned it"
 	default:
 		return Default(e, n), nil
 	}
 	if number < 0 || int(number) >= n {
 		return 0, &eventlog.InvalidError{What: "partition", Value: strconv.Itoa(int(number)),
-			Why: fmt.Sprintf("%s, and topic %q has %d, numbered from 0", by, topic.Name, n)}
+			Why: fmt.Sprintf("%s, but topic %q has %d partitions, numbered from 0", by, topic.Name, n)}
 	}
 	return number, nil
 }
@@ -81,7 +81,7 @@ func (p *Publisher) record(ctx context.Context, e *Event) (batch.Record, error) 
 	}
 	r := batch.Record{Timestamp: at.UnixMilli(), Key: e.Key, Value: e.Value, Headers: e.Headers}
 	if r.Timestamp < 0 {
-		return r, &eventlog.InvalidError{What: "time", Value: at.Format(time.RFC3339Nano), Why: "it is before 1970, and Kafka's timestamps begin there"}
+		return r, &eventlog.InvalidError{What: "time", Value: at.Format(time.RFC3339Nano), Why: "it is before 1970, when Kafka's timestamps begin"}
 	}
 	traced := false
 	for i := range e.Headers {

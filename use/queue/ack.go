@@ -64,7 +64,7 @@ type answered struct {
 // message's change needs. Messages of one partition share operations.
 func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*edit, grant, preparation) error, prepare func(context.Context, grant) (preparation, error)) ([]error, error) {
 	if len(receipts) > AnswersMax {
-		return nil, &eventlog.InvalidError{What: "number of receipts", Value: fmt.Sprint(len(receipts)), Why: fmt.Sprintf("one call takes %d at most", AnswersMax)}
+		return nil, &eventlog.InvalidError{What: "number of receipts", Value: fmt.Sprint(len(receipts)), Why: fmt.Sprintf("one call takes at most %d", AnswersMax)}
 	}
 	errs := make([]error, len(receipts))
 	first := make(map[string]int, len(receipts)) // where a receipt is named first
@@ -78,7 +78,7 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*edit,
 		g, err := q.parse(text)
 		if errors.Is(err, ErrStaleReceipt) && !current { // or does this process know an old definition?
 			if err := q.redefine(ctx); err != nil {
-				return nil, fmt.Errorf("answer for messages of queue %q: %w", q.name, err)
+				return nil, fmt.Errorf("ack or nack messages of queue %q: %w", q.name, err)
 			}
 			current = true
 		}
@@ -97,7 +97,7 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*edit,
 				items = items[n:]
 				if err != nil && !isRefusal(err) { // the items that are left were not sent
 					if errors.Is(err, eventlog.ErrUnsure) {
-						err = fmt.Errorf("%w: not sent, since the outcome of the messages before it is unknown: try again", eventlog.ErrUnavailable)
+						err = fmt.Errorf("%w: not sent, because the outcome of the messages before it is unknown: try again", eventlog.ErrUnavailable)
 					}
 					for _, it := range items {
 						errs[it.index] = err

@@ -511,7 +511,7 @@ func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now 
 		if settings.DropExpired {
 			return m, &ending{grant: g}, nil
 		}
-		return m, &ending{g, reasonExpired, fmt.Sprintf("it is older than %v, the queue's ttl", settings.TTL)}, nil
+		return m, &ending{g, reasonExpired, fmt.Sprintf("it is older than the queue's ttl, %v", settings.TTL)}, nil
 	}
 	before := priorAttempts(rec)
 	if settings.Attempts > 0 && before+int(g.attempt) > settings.Attempts {
@@ -644,7 +644,7 @@ func (q *Queue) giveBack(p eventlog.Partition, granted []grant) {
 		return e.apply(), nil
 	}})
 	if err != nil {
-		q.owner.logger.Info("messages that nobody got come back when their leases end", "queue", q.name, "messages", len(granted), "err", err)
+		q.owner.logger.Info("claimed messages were not delivered, and come back when their leases end", "queue", q.name, "messages", len(granted), "err", err)
 		return
 	}
 	q.wakeClaims()

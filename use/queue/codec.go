@@ -69,7 +69,7 @@ func decode(value []byte) (*state, error) {
 		for i, r := range sp.Runs {
 			f, err := fateOf(r.Fate)
 			if err != nil || r.N <= 0 {
-				return nil, fmt.Errorf("partition %d, run %d: %d messages that are %q", sp.Partition, i, r.N, r.Fate)
+				return nil, fmt.Errorf("partition %d, run %d: %d messages with the fate %q", sp.Partition, i, r.N, r.Fate)
 			}
 			p.runs = append(p.runs, run{from: covered, n: r.N, fate: f, attempt: r.Attempt, until: r.Until, nonce: r.Nonce, worker: r.Worker, reason: r.Reason})
 			covered += eventlog.Offset(r.N)

@@ -42,11 +42,11 @@ func parseCron(expression, zone string) (c cron, err error) {
 		return cron{}, &eventlog.InvalidError{What: "cron expression", Value: shorten(expression, 64), Why: fmt.Sprintf(why, a...)}
 	}
 	if len(expression) > cronMax {
-		return bad("it has %d bytes, and %d are allowed", len(expression), cronMax)
+		return bad("it has %d bytes; at most %d are allowed", len(expression), cronMax)
 	}
 	fields := strings.Fields(expression)
 	if len(fields) != 5 && !(len(fields) == 1 && slices.Contains(cronNames, fields[0])) {
-		return bad("five fields are needed, minute, hour, day of the month, month and day of the week, as in \"30 8 * * MON-FRI\", or one of %s", strings.Join(cronNames, ", "))
+		return bad("five fields are needed: minute, hour, day of the month, month and day of the week, as in \"30 8 * * MON-FRI\", or one of %s", strings.Join(cronNames, ", "))
 	}
 	p := parser.MustNewParser(parser.Minute | parser.Hour | parser.Dom | parser.Month | parser.Dow | parser.DowOrDom | parser.Descriptor).WithMaxSearchYears(cronYears)
 	parsed, err := p.Parse(strings.ToLower(strings.Join(fields, " "))) // in capitals the parser takes the H of THU for the H of Jenkins
@@ -57,7 +57,7 @@ func parseCron(expression, zone string) (c cron, err error) {
 	c.everyHour = c.expression.Hour&allHours == allHours
 	// The machine's zone is refused: it may be different in each process.
 	if c.zone, err = time.LoadLocation(zone); err != nil || zone == "Local" || len(zone) > zoneMax {
-		return cron{}, &eventlog.InvalidError{What: "time zone", Value: shorten(zone, 64), Why: "it is no name of the IANA time zone database that this process has, as Europe/Berlin or UTC"}
+		return cron{}, &eventlog.InvalidError{What: "time zone", Value: shorten(zone, 64), Why: "it is not a name in this process's IANA time zone database; write a name such as Europe/Berlin or UTC"}
 	}
 	return c, nil
 }

@@ -88,7 +88,7 @@ func (q *Queue) DeadLetters(ctx context.Context, after MessageID, limit int) ([]
 // of other queues. It returns about 4 MiB at most, in the order of ids: to go on, call it with the ids after the last letter.
 func (q *Queue) Letters(ctx context.Context, ids ...MessageID) ([]DeadLetter, error) {
 	if len(ids) > deadPage {
-		return nil, &eventlog.InvalidError{What: "number of dead letters", Value: fmt.Sprint(len(ids)), Why: fmt.Sprintf("one call takes %d at most", deadPage)}
+		return nil, &eventlog.InvalidError{What: "number of dead letters", Value: fmt.Sprint(len(ids)), Why: fmt.Sprintf("one call takes at most %d", deadPage)}
 	}
 	topic, err := q.deadTopic(ctx)
 	if err != nil {
@@ -333,7 +333,7 @@ func (q *Queue) takeLetters(ctx context.Context, letters []DeadLetter, back bool
 			e := edit{p: mine}
 			for _, l := range some {
 				if isClosed(l.rewound) {
-					return false, fmt.Errorf("%w: the letter may be another now; list the dead letters again", eventlog.ErrRewound)
+					return false, fmt.Errorf("%w: this id may be another letter now; list the dead letters again", eventlog.ErrRewound)
 				}
 				if r, there := e.at(l.offset); !there || r.fate == done {
 					continue

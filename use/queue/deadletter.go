@@ -50,7 +50,7 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 	}
 	_, now, err := q.owner.clock.now(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("give messages back to queue %q: %w", q.name, err)
+		return nil, fmt.Errorf("nack messages of queue %q: %w", q.name, err)
 	}
 	n.Error = shorten(n.Error, errorMax)
 	return q.answer(ctx, receipts, func(e *edit, g grant, instead preparation) error {
@@ -307,7 +307,7 @@ func (q *Queue) buryAll(p eventlog.Partition, spent []grant) {
 		defer over()
 		report := func(g grant, err error) {
 			if err != nil && !errors.Is(err, ErrStaleReceipt) && ctx.Err() == nil {
-				q.owner.logger.Warn("a message that failed too often is not a dead letter yet; it is tried again", "queue", q.name, "partition", p, "offset", g.offset, "err", err)
+				q.owner.logger.Warn("a message that failed too often could not be made a dead letter; trying again", "queue", q.name, "partition", p, "offset", g.offset, "err", err)
 			}
 		}
 		taken, err := q.takeOver(ctx, p, spent[:min(len(spent), takenMost)])

@@ -119,7 +119,7 @@ func (s Settings) check() error {
 	case s.BackoffMax < s.Backoff || s.BackoffMax > delayMax:
 		return bad("backoff_max", s.BackoffMax, "it must be at least the backoff, %v, and at most %v", s.Backoff, delayMax)
 	case len(s.Delays) > delaysMax:
-		return bad("delays", len(s.Delays), "at most %d are kept", delaysMax)
+		return bad("delays", len(s.Delays), "at most %d are allowed", delaysMax)
 	case s.TTL < 0 || s.TTL > delayMax:
 		return bad("ttl", s.TTL, "0 to %v are allowed", delayMax)
 	case s.Window < 1 || s.Window > windowMax:
@@ -229,7 +229,7 @@ func checkName(name string) error {
 		return &eventlog.InvalidError{What: "queue name", Value: shorten(name, 64), Why: "1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-' are allowed, as for a topic"}
 	}
 	if len(name)+len(doneSuffix) > nameMax {
-		return &eventlog.InvalidError{What: "queue name", Value: shorten(name, 64), Why: fmt.Sprintf("it has %d bytes, and %d are allowed: its topics %s and %s are named after it", len(name), nameMax-len(doneSuffix), deadSuffix, doneSuffix)}
+		return &eventlog.InvalidError{What: "queue name", Value: shorten(name, 64), Why: fmt.Sprintf("it has %d bytes; at most %d are allowed, because its topics %s and %s are named after it", len(name), nameMax-len(doneSuffix), deadSuffix, doneSuffix)}
 	}
 	return nil
 }
@@ -313,7 +313,7 @@ func parseDefinition(kv eventlog.KeyValue) (d definition, err error) {
 func parseTopicID(text string) (id eventlog.TopicID, err error) {
 	raw, err := hex.DecodeString(text)
 	if err != nil || len(raw) != len(id) {
-		return id, fmt.Errorf("%q is no topic's id", text)
+		return id, fmt.Errorf("%q is not the id of a topic", text)
 	}
 	return eventlog.TopicID(raw), nil
 }
@@ -373,7 +373,7 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 	}
 	for _, name := range []string{spec.Name, spec.Topic} {
 		if eventlog.InternalTopic(name) {
-			return Info{}, &eventlog.InvalidError{What: "queue or topic", Value: shorten(name, 64), Why: "the name is one of weir's own topics"}
+			return Info{}, &eventlog.InvalidError{What: "queue or topic", Value: shorten(name, 64), Why: "the name belongs to one of weir's own topics"}
 		}
 	}
 	settings := spec.Settings.withDefaults()
@@ -391,7 +391,7 @@ func (qs *Queues) Create(ctx context.Context, spec Spec) (Info, error) {
 		}
 		return d.info(), nil
 	}
-	return Info{}, fmt.Errorf("create queue %q: %w: it was changed %d times meanwhile", spec.Name, eventlog.ErrUnavailable, changesMax)
+	return Info{}, fmt.Errorf("create queue %q: %w: other changes of it came first, %d times", spec.Name, eventlog.ErrUnavailable, changesMax)
 }
 
 // create is one try to create a queue; ErrStale: try again.
@@ -457,7 +457,7 @@ func (qs *Queues) passLetters(ctx context.Context, d definition, letters eventlo
 // makeLevels creates the missing topics of the settings' priorities.
 func (qs *Queues) makeLevels(ctx context.Context, d *definition) error {
 	if d.settings.Priorities < len(d.levels)+1 {
-		return &eventlog.InvalidError{What: "priorities", Value: strconv.Itoa(d.settings.Priorities), Why: fmt.Sprintf("the queue has %d levels, and levels can only be added", len(d.levels)+1)}
+		return &eventlog.InvalidError{What: "priorities", Value: strconv.Itoa(d.settings.Priorities), Why: fmt.Sprintf("the queue has %d levels, and that number can only be raised", len(d.levels)+1)}
 	}
 	if d.settings.Priorities == len(d.levels)+1 {
 		return nil // before topics are looked up: a queue can be paused even if its topic was deleted
@@ -502,7 +502,7 @@ func (qs *Queues) makeTopic(ctx context.Context, spec eventlog.TopicSpec) (t eve
 		t, err = qs.log.Topic(ctx, spec.Name)
 	}
 	if err == nil && t.Writer != "" {
-		err = &eventlog.InvalidError{What: "topic", Value: spec.Name, Why: fmt.Sprintf("%s alone append to it, and a queue appends messages that come again; choose another", t.Writer)}
+		err = &eventlog.InvalidError{What: "topic", Value: spec.Name, Why: fmt.Sprintf("only %s append to it, but a queue must append messages that are tried again; choose another topic", t.Writer)}
 	}
 	return t, made, err
 }
@@ -549,7 +549,7 @@ func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings)
 		}
 		return d.info(), nil
 	}
-	return Info{}, fmt.Errorf("alter queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
+	return Info{}, fmt.Errorf("alter queue %q: %w: other changes of it came first, %d times", name, eventlog.ErrUnavailable, changesMax)
 }
 
 // partitionsOf lists all partitions that a queue has in the store now, and returns checks that no partition is added.
@@ -655,7 +655,7 @@ func (qs *Queues) Delete(ctx context.Context, name string) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("delete queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
+	return fmt.Errorf("delete queue %q: %w: other changes of it came first, %d times", name, eventlog.ErrUnavailable, changesMax)
 }
 
 // Purge discards all messages of the queue: waiting, claimed and delayed ones. Its dead letters stay, and so do the records of its
@@ -675,7 +675,7 @@ func (qs *Queues) Purge(ctx context.Context, name string) error {
 		qs.forgetGone(old)
 		return nil
 	}
-	return fmt.Errorf("purge queue %q: %w: it was changed %d times meanwhile", name, eventlog.ErrUnavailable, changesMax)
+	return fmt.Errorf("purge queue %q: %w: other changes of it came first, %d times", name, eventlog.ErrUnavailable, changesMax)
 }
 
 // purge makes the entry that gives the queue a new id, and with it states that start at the end of each partition. Delayed

@@ -14,7 +14,7 @@ type ending struct {
 }
 
 // errStays: a transaction that is still open may acknowledge the message. It stays claimed, and a later claim finds it.
-var errStays = errors.New("the message may not leave its place yet")
+var errStays = errors.New("the message may not leave the queue yet")
 
 // endAll ends messages that were claimed just now, if their claims are still the last ones. It makes one commit for each partition, or one for each
 // opBytesMax of its dead letters.

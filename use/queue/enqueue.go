@@ -75,7 +75,7 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 	for i, at := range placed {
 		topic, err := q.owner.topicByID(ctx, events[i].TopicID)
 		if err != nil {
-			return nil, fmt.Errorf("enqueue to queue %q: %w: the message was enqueued, but its topic cannot be found any more (%v)", q.name, eventlog.ErrUnsure, err)
+			return nil, fmt.Errorf("enqueue to queue %q: %w: the message was enqueued, but its topic was not found afterwards (%v)", q.name, eventlog.ErrUnsure, err)
 		}
 		out[i].ID = MessageID{topic.Partitions[at.Partition], at.Offset}
 	}
@@ -89,7 +89,7 @@ func (q *Queue) Enqueue(ctx context.Context, messages ...NewMessage) ([]Enqueued
 // topic is one of the topics of the queue that the caller means. If q does not have it, another queue has the name now: ErrUnknownQueue.
 func (q *Queue) EnqueueWith(ctx context.Context, topic eventlog.TopicID, commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error), messages ...NewMessage) error {
 	if !q.def.Load().reads(topic) {
-		return fmt.Errorf("%w: %q was deleted, and another one has its name", ErrUnknownQueue, q.name)
+		return fmt.Errorf("%w: %q was deleted, and another queue has its name", ErrUnknownQueue, q.name)
 	}
 	events, err := q.events(ctx, messages)
 	if err != nil {
@@ -134,7 +134,7 @@ func (q *Queue) event(ctx context.Context, m NewMessage, now Time) (publish.Even
 	case m.Priority < 0 || m.Priority >= settings.Priorities:
 		return publish.Event{}, &eventlog.InvalidError{What: "priority", Value: strconv.Itoa(m.Priority), Why: fmt.Sprintf("the queue has the levels 0 to %d", settings.Priorities-1)}
 	case m.Unique != "" && !settings.Unique:
-		return publish.Event{}, &eventlog.InvalidError{What: "unique key", Value: shorten(m.Unique, 64), Why: "the queue has no unique keys; alter it, so that it has (unique)"}
+		return publish.Event{}, &eventlog.InvalidError{What: "unique key", Value: shorten(m.Unique, 64), Why: "the queue does not accept unique keys; alter the queue: turn on its setting unique"}
 	case len(m.Unique) > uniqueMax:
 		return publish.Event{}, &eventlog.InvalidError{What: "unique key", Value: shorten(m.Unique, 64), Why: fmt.Sprintf("it has %d bytes; 1 to %d are allowed", len(m.Unique), uniqueMax)}
 	}
@@ -170,7 +170,7 @@ func (q *Queue) checkSize(ctx context.Context, m NewMessage) error {
 	rec := batch.Record{Key: m.Key, Value: m.Value, Headers: m.Headers}
 	size := batch.SealedSize(&rec)
 	if limit := topic.MaxMessageBytes(); size > limit {
-		return fmt.Errorf("%w: the message makes a batch of %d bytes, and max.message.bytes of topic %q is %d", eventlog.ErrTooLarge, size, topic.Name, limit)
+		return fmt.Errorf("%w: the message makes a batch of %d bytes, but max.message.bytes of topic %q is %d", eventlog.ErrTooLarge, size, topic.Name, limit)
 	}
 	return eventlog.CheckDecoded(&rec)
 }
@@ -187,7 +187,7 @@ func (m NewMessage) due(now Time) (Time, error) {
 		due = Time(m.At.UnixMilli())
 	}
 	if due > now+Time(delayMax.Milliseconds()) {
-		return 0, &eventlog.InvalidError{What: "time", Value: m.At.UTC().Format(time.RFC3339), Why: fmt.Sprintf("it is more than %v away", delayMax)}
+		return 0, &eventlog.InvalidError{What: "time", Value: m.At.UTC().Format(time.RFC3339), Why: fmt.Sprintf("it is more than %v in the future", delayMax)}
 	}
 	if due <= now {
 		return 0, nil

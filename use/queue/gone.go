@@ -50,7 +50,7 @@ func (qs *Queues) tryForget(ctx context.Context, id string) {
 			return
 		}
 		if failures++; failures == 1 && ctx.Err() == nil && !isStale(err) {
-			qs.logger.Info("what is kept of a queue that was purged or deleted cannot be forgotten now; trying on", "id", id, "err", err)
+			qs.logger.Info("the state of a purged or deleted queue cannot be removed now; trying again", "id", id, "err", err)
 		}
 		pause(ctx, failures)
 	}

@@ -71,7 +71,7 @@ func (qs *Queues) followDefinitions(ctx context.Context) {
 			failures = 0
 		}
 		if failures++; failures == 1 && ctx.Err() == nil {
-			qs.logger.Warn("cannot hear of changed queues; retrying", "err", err)
+			qs.logger.Warn("cannot read changes of queues; trying again", "err", err)
 		}
 		pause(ctx, failures)
 	}
@@ -163,7 +163,7 @@ func (q *Queue) redefine(ctx context.Context) error {
 		heard := q.news()
 		d, err := q.owner.read(ctx, q.name)
 		if err == nil && d.id != q.id {
-			err = fmt.Errorf("%w: %q was deleted, and another one has its name", ErrUnknownQueue, q.name)
+			err = fmt.Errorf("%w: %q was deleted, and another queue has its name", ErrUnknownQueue, q.name)
 		}
 		if errors.Is(err, ErrUnknownQueue) {
 			q.owner.dropOpened(q)

@@ -444,7 +444,7 @@ func (q *Queue) topicFor(ctx context.Context, priority int) (eventlog.Topic, err
 	priority = min(max(priority, 0), len(ids)-1)
 	t, err := q.owner.topicByID(ctx, ids[priority])
 	if errors.Is(err, eventlog.ErrUnknownTopic) {
-		err = fmt.Errorf("its topic for priority %d was deleted (its first one is %q): delete the queue, or make another: %w", priority, d.topic, err)
+		err = fmt.Errorf("its topic for priority %d was deleted (its topic for priority 0 is %q): delete the queue, or create another: %w", priority, d.topic, err)
 	}
 	if err != nil {
 		return t, fmt.Errorf("queue %q: %w", q.name, err)

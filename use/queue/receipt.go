@@ -24,17 +24,17 @@ func (q *Queue) parse(receipt string) (g grant, err error) {
 	}
 	fields := strings.Split(receipt, ".")
 	if len(receipt) > receiptMax || len(fields) != 5 {
-		return bad("use the text that came with the message, as it is")
+		return bad("send the receipt exactly as it came with the message")
 	}
 	if fields[0] != q.id {
-		return grant{}, &StaleReceiptError{Why: fmt.Sprintf("it is not of queue %q as it is now: the queue was purged, or made anew, or is another", q.name)}
+		return grant{}, &StaleReceiptError{Why: fmt.Sprintf("it does not belong to queue %q: the queue was purged, or deleted and created again, or the receipt is of another queue", q.name)}
 	}
 	partition, err1 := strconv.ParseInt(fields[1], 10, 64)
 	offset, err2 := strconv.ParseInt(fields[2], 10, 64)
 	attempt, err3 := strconv.ParseInt(fields[3], 10, 32)
 	nonce, err4 := strconv.ParseUint(fields[4], 16, 32)
 	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || offset < 0 || attempt < 1 {
-		return bad("use the text that came with the message, as it is")
+		return bad("send the receipt exactly as it came with the message")
 	}
 	return grant{partition: eventlog.Partition(partition), offset: eventlog.Offset(offset), attempt: int32(attempt), nonce: uint32(nonce)}, nil
 }
@@ -80,7 +80,7 @@ func ParseID(text string) (id MessageID, err error) {
 	p, err1 := strconv.ParseInt(partition, 10, 64)
 	o, err2 := strconv.ParseInt(offset, 10, 64)
 	if !found || err1 != nil || err2 != nil || p < 0 || o < 0 {
-		return id, &eventlog.InvalidError{What: "message id", Value: shorten(text, 64), Why: `it is a partition and an offset, as in "4-1017"`}
+		return id, &eventlog.InvalidError{What: "message id", Value: shorten(text, 64), Why: `it must be a partition and an offset, as in "4-1017"`}
 	}
 	return MessageID{eventlog.Partition(p), eventlog.Offset(o)}, nil
 }

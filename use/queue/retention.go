@@ -29,7 +29,7 @@ func (qs *Queues) retain(ctx context.Context) {
 		}
 		qs.forgetAllGone(ctx) // left by processes that ended too soon
 		if err := qs.removeHandled(ctx); err != nil && ctx.Err() == nil {
-			qs.logger.Warn("old messages that were handled are kept for now", "again", retainEvery, "err", err)
+			qs.logger.Warn("old handled messages were not deleted; trying again later", "again", retainEvery, "err", err)
 		}
 	}
 }

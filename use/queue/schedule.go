@@ -192,7 +192,7 @@ func (q *Queue) SetSchedule(ctx context.Context, s Schedule) (Schedule, error) {
 		q.owner.scheduler.ask()
 		return set, nil
 	}
-	return fail(fmt.Errorf("%w: it was changed %d times meanwhile", eventlog.ErrUnavailable, changesMax))
+	return fail(fmt.Errorf("%w: other changes of it came first, %d times", eventlog.ErrUnavailable, changesMax))
 }
 
 func (q *Queue) setSchedule(ctx context.Context, s Schedule, c cron) (Schedule, error) {
@@ -219,7 +219,7 @@ func (q *Queue) setSchedule(ctx context.Context, s Schedule, c cron) (Schedule, 
 	}
 	next := schedule{Schedule: s, queue: q.name, next: c.next(max(now, old.last)), last: old.last, writer: q.owner.process}
 	if next.next == 0 {
-		return s, &eventlog.InvalidError{What: "cron expression", Value: shorten(s.Cron, 64), Why: "it never comes true: there is no such day"}
+		return s, &eventlog.InvalidError{What: "cron expression", Value: shorten(s.Cron, 64), Why: "it never matches: no such day exists"}
 	}
 	if old.now == 0 {
 		// Each new schedule changes the definition, so that two processes cannot both create the last one that is allowed.
@@ -271,10 +271,10 @@ func (q *Queue) checkScheduled(ctx context.Context, m NewMessage) error {
 		size += len(h.Key) + len(h.Value)
 	}
 	if size > scheduleBytes {
-		return fmt.Errorf("%w: key, value and headers have %d bytes, and a message of a schedule has at most %d", eventlog.ErrTooLarge, size, scheduleBytes)
+		return fmt.Errorf("%w: key, value and headers have %d bytes; a message of a schedule may have at most %d", eventlog.ErrTooLarge, size, scheduleBytes)
 	}
 	if m.Delay != 0 || !m.At.IsZero() || !m.Time.IsZero() {
-		return &eventlog.InvalidError{What: "message of a schedule", Value: "with a time", Why: "the schedule says when it comes; leave its time, delay and at out"}
+		return &eventlog.InvalidError{What: "message of a schedule", Value: "with a time", Why: "the schedule decides when it is enqueued; remove time, delay and at"}
 	}
 	if _, err := q.event(ctx, m, 0); err != nil {
 		return err
@@ -381,7 +381,7 @@ func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
 		q.owner.scheduler.ask()
 		return nil
 	}
-	return fail(fmt.Errorf("%w: it was changed %d times meanwhile", eventlog.ErrUnavailable, changesMax))
+	return fail(fmt.Errorf("%w: other changes of it came first, %d times", eventlog.ErrUnavailable, changesMax))
 }
 
 func checkScheduleName(name string) error {

@@ -241,18 +241,18 @@ func TestWhatIsNoScheduleIsRefused(t *testing.T) {
 		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
 		for why, s := range map[string]queue.Schedule{
-			"it never comes true":                {Cron: "0 0 30 2 *"},
-			"five fields are needed":             {Cron: "0 0 0 1 1 *"},
-			"or one of @hourly":                  {Cron: "@every 1s"},
-			"end of range":                       {Cron: "70 * * * *"},
-			"200 are allowed":                    {Cron: strings.Repeat("1,", 200) + "1 * * * *"},
-			"it is no name of the IANA":          {Cron: everyMinute, Zone: "Europe/Nowhere"},
-			"\"Local\"":                          {Cron: everyMinute, Zone: "Local"},
-			"1 to 100 of a-z":                    {Cron: everyMinute, Name: "a/b"},
-			"the schedule says when it comes":    {Cron: everyMinute, Message: queue.NewMessage{Delay: time.Second}},
-			"the queue has the levels 0 to 0":    {Cron: everyMinute, Message: queue.NewMessage{Priority: 1}},
-			"the queue has no unique keys":       {Cron: everyMinute, Message: queue.NewMessage{Unique: "u"}},
-			"a message of a schedule has at mos": {Cron: everyMinute, Message: queue.NewMessage{Value: make([]byte, 65<<10)}},
+			"it never matches":                  {Cron: "0 0 30 2 *"},
+			"five fields are needed":            {Cron: "0 0 0 1 1 *"},
+			"or one of @hourly":                 {Cron: "@every 1s"},
+			"end of range":                      {Cron: "70 * * * *"},
+			"200 are allowed":                   {Cron: strings.Repeat("1,", 200) + "1 * * * *"},
+			"not a name in this process's IANA": {Cron: everyMinute, Zone: "Europe/Nowhere"},
+			"\"Local\"":                         {Cron: everyMinute, Zone: "Local"},
+			"1 to 100 of a-z":                   {Cron: everyMinute, Name: "a/b"},
+			"the schedule decides when":         {Cron: everyMinute, Message: queue.NewMessage{Delay: time.Second}},
+			"the queue has the levels 0 to 0":   {Cron: everyMinute, Message: queue.NewMessage{Priority: 1}},
+			"the queue does not accept unique":  {Cron: everyMinute, Message: queue.NewMessage{Unique: "u"}},
+			"a message of a schedule may have":  {Cron: everyMinute, Message: queue.NewMessage{Value: make([]byte, 65<<10)}},
 		} {
 			if s.Name == "" {
 				s.Name = "s"

@@ -72,9 +72,9 @@ func (s *scheduler) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && failures == 0:
-			s.owner.logger.Warn("scheduled messages wait: they cannot be enqueued; trying on", "err", err)
+			s.owner.logger.Warn("scheduled messages cannot be enqueued; trying again", "err", err)
 		case err == nil && failures > 0:
-			s.owner.logger.Info("scheduled messages go on", "failures", failures)
+			s.owner.logger.Info("scheduled messages are enqueued again", "failures", failures)
 		}
 		if err != nil {
 			failures++
@@ -249,7 +249,7 @@ func (s *scheduler) update(change func()) {
 // refuse logs, once for each schedule, why its message cannot be enqueued.
 func (s *scheduler) refuse(key string, err error) {
 	if !s.refused[key] {
-		s.owner.logger.Error("the message of a schedule cannot be enqueued; trying again each minute", "key", key, "err", err)
+		s.owner.logger.Error("the message of a schedule cannot be enqueued; trying again every minute", "key", key, "err", err)
 	}
 	s.refused[key] = true
 	delete(s.ticks, key)

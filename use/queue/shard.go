@@ -165,7 +165,7 @@ func (s *shard) do(ctx context.Context, o *op) error {
 		return fmt.Errorf("%s: %w: gave up before it was sent (%w)", s.name, eventlog.ErrUnavailable, context.Cause(ctx))
 	}
 	o.abandoned = true
-	return fmt.Errorf("%s: %w: gave up while it was on its way (%w)", s.name, eventlog.ErrUnsure, context.Cause(ctx))
+	return fmt.Errorf("%s: %w: gave up while waiting for the store (%w)", s.name, eventlog.ErrUnsure, context.Cause(ctx))
 }
 
 // lostChange is a change whose outcome is unknown, because the store's answer was lost.

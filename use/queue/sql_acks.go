@@ -77,7 +77,7 @@ func (qs *Queues) OpenID(ctx context.Context, id string) (*Queue, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look for the queue with id %q: %w", id, err)
+		return nil, fmt.Errorf("find the queue with id %q: %w", id, err)
 	}
 	if found == nil {
 		return nil, fmt.Errorf("%w: id %q", ErrUnknownQueue, id)
@@ -106,7 +106,7 @@ func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted 
 	}
 	acked, err := q.owner.beside.Acked(ctx, q.id, p)
 	if err != nil {
-		return nil, fmt.Errorf("ask which messages are done: %w", err)
+		return nil, fmt.Errorf("read which messages are done: %w", err)
 	}
 	done := make(map[eventlog.Offset]bool, len(acked))
 	for _, o := range acked {
@@ -119,7 +119,7 @@ func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted 
 	// An ack that reached the queue's state after these claims, and before the question above, is in the state alone.
 	now, err := q.shard(p).fresh(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("ask which messages are done: %w", err)
+		return nil, fmt.Errorf("read which messages are done: %w", err)
 	}
 	part, _ := now.find(p)
 	return slices.DeleteFunc(granted, func(g grant) bool {
@@ -148,7 +148,7 @@ func (q *Queue) unacked(ctx context.Context, p eventlog.Partition, claims []gran
 	}
 	free, err := q.owner.beside.Unacked(ctx, q.id, p, offsets)
 	if err != nil {
-		return nil, fmt.Errorf("ask which messages are not done: %w", err)
+		return nil, fmt.Errorf("read which messages are not done: %w", err)
 	}
 	return slices.DeleteFunc(claims, func(g grant) bool { return !slices.Contains(free, g.offset) }), nil
 }

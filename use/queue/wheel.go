@@ -146,7 +146,7 @@ func (w *wheel) topic(ctx context.Context) (eventlog.Topic, error) {
 	spec.Internal = true
 	t, _, err := w.owner.makeTopic(ctx, spec)
 	if err == nil && len(t.Partitions) != spec.Partitions {
-		err = fmt.Errorf("topic %q has %d partitions, and delayed messages need %d", wheelTopic, len(t.Partitions), spec.Partitions)
+		err = fmt.Errorf("topic %q has %d partitions, but delayed messages need %d", wheelTopic, len(t.Partitions), spec.Partitions)
 	}
 	select {
 	case w.wake <- struct{}{}:
@@ -192,7 +192,7 @@ func (w *wheel) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && failures == 0:
-			w.owner.logger.Warn("cannot move due messages to their queues; retrying", "err", err)
+			w.owner.logger.Warn("cannot move due messages to their queues; trying again", "err", err)
 		case err == nil && failures > 0:
 			w.owner.logger.Info("due messages are moved to their queues again", "failures", failures)
 		}
@@ -242,7 +242,7 @@ func (w *wheel) sleep(ctx context.Context, wait time.Duration, spans []eventlog.
 
 // wheelShard is the state of a slot for those who only read it.
 func wheelShard(owner *Queues, p eventlog.Partition) *shard {
-	return &shard{owner: owner, name: "a slot of the wheel", key: wheelStateKey(p)}
+	return &shard{owner: owner, name: "delayed messages", key: wheelStateKey(p)}
 }
 
 func wheelStateKey(p eventlog.Partition) string {
@@ -405,7 +405,7 @@ func (w *wheel) readSlot(ctx context.Context, topic eventlog.Topic, i int32, now
 	s := w.slots[i]
 	if s == nil || s.partition != p { // the topic may have been deleted and created again
 		s = &slot{
-			shard:     &shard{owner: w.owner, name: fmt.Sprintf("slot %d of the wheel", i), key: wheelStateKey(p)},
+			shard:     &shard{owner: w.owner, name: fmt.Sprintf("delayed messages, slot %d", i), key: wheelStateKey(p)},
 			partition: p,
 		}
 		w.slots[i] = s

@@ -82,7 +82,7 @@ func (a *Aggregate[S]) load(ctx context.Context, stream string) (state S, versio
 		}
 	}
 	if !whole {
-		return state, version, fmt.Errorf("%w: those below version %d", ErrForgotten, h.First)
+		return state, version, fmt.Errorf("%w: the events below version %d", ErrForgotten, h.First)
 	}
 	var failed error
 	err = a.Category.visitFrom(ctx, stream, h, Range{From: version}, func(e Event) bool {
@@ -154,7 +154,7 @@ func (a *Aggregate[S]) do(ctx context.Context, stream string, decide func(state 
 		}
 		for i, e := range events {
 			if state, err = a.apply(state, e.at(stream, version+int64(i))); err != nil {
-				return Done[S]{}, fmt.Errorf("%d events were appended, and their state is not known: %w", len(events), err)
+				return Done[S]{}, fmt.Errorf("%d events were appended, but the state after them is not known: %w", len(events), err)
 			}
 		}
 		a.saveSometimes(ctx, stream, version, appended.Version, state)
@@ -182,7 +182,7 @@ func (a *Aggregate[S]) append(ctx context.Context, stream string, at Expected, e
 			}
 		}
 		if !lost {
-			err = fmt.Errorf("%w: an earlier try was perhaps kept (%w)", eventlog.ErrUnsure, err)
+			err = fmt.Errorf("%w: an earlier attempt may have succeeded (%w)", eventlog.ErrUnsure, err)
 		}
 		return Appended{}, err
 	}
@@ -216,7 +216,7 @@ func (a *Aggregate[S]) saveSometimes(ctx context.Context, stream string, before,
 		err = a.Category.SaveSnapshot(ctx, stream, Snapshot{Version: after, Data: data})
 	}
 	if err != nil {
-		a.Category.owner.cfg.Logger.Warn("a snapshot was not saved; events are read instead", "category", a.Category.Name(), "stream", stream, "version", after, "err", err)
+		a.Category.owner.cfg.Logger.Warn("a snapshot was not saved; the next load reads more events instead", "category", a.Category.Name(), "stream", stream, "version", after, "err", err)
 	}
 }
 

@@ -139,7 +139,7 @@ func (c *Category) prepare(stream string, expected Expected, events []NewEvent) 
 			e.ID, o.repeatable = rand.Text(), false
 		}
 		if seen[e.ID] {
-			return nil, &eventlog.InvalidError{What: fmt.Sprintf("id of event %d", i), Value: shorten(e.ID), Why: "an event before it has the same"}
+			return nil, &eventlog.InvalidError{What: fmt.Sprintf("id of event %d", i), Value: shorten(e.ID), Why: "an earlier event of the call has the same id"}
 		}
 		seen[e.ID] = true
 		fmt.Fprintf(ids, "/%d/%s", len(e.ID), e.ID)
@@ -154,10 +154,10 @@ func (c *Category) prepare(stream string, expected Expected, events []NewEvent) 
 		return nil, err
 	}
 	if most := topic.MaxMessageBytes(); o.size > most {
-		return nil, fmt.Errorf("%w: the events take %d bytes, and max.message.bytes of the category is %d: append fewer at once, or raise it", eventlog.ErrTooLarge, o.size, most)
+		return nil, fmt.Errorf("%w: the events take %d bytes, but max.message.bytes of the category is %d: append fewer events in one call, or raise that setting", eventlog.ErrTooLarge, o.size, most)
 	}
 	if o.decoded > batch.DecodedMax {
-		return nil, fmt.Errorf("%w: the events take %d bytes of memory beside their own, and the limit is %d: append fewer at once, or with less metadata", eventlog.ErrTooLarge, o.decoded, batch.DecodedMax)
+		return nil, fmt.Errorf("%w: the events take %d bytes of memory besides their data, the limit is %d: append fewer events in one call, or less metadata", eventlog.ErrTooLarge, o.decoded, batch.DecodedMax)
 	}
 	if o.repeatable && expected < 0 {
 		o.idKey = idPrefix + c.topic.ID.String() + "/" + hex.EncodeToString(ids.Sum(nil))
@@ -190,7 +190,7 @@ func (c *Category) repeated(ctx context.Context, o *op, first int64) (Appended, 
 	for step := int64(1); from < to; {
 		events, span, err := c.look(ctx, o.stream, h, from, to, step, false)
 		if err != nil {
-			return Appended{}, false, fmt.Errorf("read what is there: %w", err)
+			return Appended{}, false, fmt.Errorf("read the events that exist: %w", err)
 		}
 		for _, e := range events {
 			mine := o.events[e.Version-first]
@@ -198,7 +198,7 @@ func (c *Category) repeated(ctx context.Context, o *op, first int64) (Appended, 
 				return Appended{}, false, nil
 			}
 			if !e.sameAs(mine) {
-				return Appended{}, false, fmt.Errorf("%w: the event with version %d has the id %q and other content", ErrIDReused, e.Version, e.ID)
+				return Appended{}, false, fmt.Errorf("%w: the event with version %d has the id %q, but other content", ErrIDReused, e.Version, e.ID)
 			}
 		}
 		from = span[1]

@@ -11,7 +11,7 @@ import (
 // deleted.
 func (c *Category) Archive(ctx context.Context, stream string, expected Expected) error {
 	if expected == NoStream {
-		return &eventlog.InvalidError{What: "expected version", Value: expected.String(), Why: "what does not exist cannot be archived"}
+		return &eventlog.InvalidError{What: "expected version", Value: expected.String(), Why: "a stream that does not exist cannot be archived"}
 	}
 	if expected == Any {
 		expected = Exists

@@ -37,10 +37,10 @@ func TestWhatCannotBeAppendedIsRefusedWithItsReason(t *testing.T) {
 		"too many events":      {"s", 0, many, "10001"},
 		"no type":              {"s", 0, []stream.NewEvent{good, {}}, "type of event 1"},
 		"a long type":          {"s", 0, []stream.NewEvent{{Type: strings.Repeat("x", 256)}}, "256 bytes; at most 255"},
-		"a type of weir's own": {"s", 0, []stream.NewEvent{{Type: "weir.deleted"}}, "weir's own"},
+		"a type of weir's own": {"s", 0, []stream.NewEvent{{Type: "weir.deleted"}}, "reserved"},
 		"a long id":            {"s", 0, []stream.NewEvent{{Type: "t", ID: strings.Repeat("x", 129)}}, "129 bytes; at most 128"},
 		"an id twice":          {"s", 0, []stream.NewEvent{{Type: "t", ID: "a"}, {Type: "t", ID: "a"}}, "id of event 1"},
-		"metadata of weir's":   {"s", 0, []stream.NewEvent{{Type: "t", Metadata: []batch.RecordHeader{{Key: "weir.event.id"}}}}, "weir's own"},
+		"metadata of weir's":   {"s", 0, []stream.NewEvent{{Type: "t", Metadata: []batch.RecordHeader{{Key: "weir.event.id"}}}}, "reserved"},
 		"the year 10000":       {"s", 0, []stream.NewEvent{{Type: "t", Time: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}}, "9999"},
 		"the year 1969":        {"s", 0, []stream.NewEvent{{Type: "t", Time: time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC)}}, "1970"},
 	} {

@@ -67,7 +67,7 @@ func (s *Streams) Run(ctx context.Context) error {
 	defer ids.Stop()
 	for err := errors.Join(s.retain(ctx), s.sweep(ctx), s.sweepIDs(ctx)); ; {
 		if err != nil && ctx.Err() == nil {
-			s.cfg.Logger.Warn("what is left of deleted streams, or old ids, was not removed; trying again later", "err", err)
+			s.cfg.Logger.Warn("old ids and the rest of deleted streams were not removed; trying again later", "err", err)
 		}
 		select {
 		case <-ctx.Done():

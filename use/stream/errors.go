@@ -16,7 +16,7 @@ var (
 	ErrArchived = errors.New("the stream is archived")
 	// ErrForgotten: events that an aggregate's state rests on were forgotten (Category.Forget, Retention), and there is no usable
 	// snapshot from after them.
-	ErrForgotten = errors.New("events were forgotten, and no snapshot stands for them")
+	ErrForgotten = errors.New("events were forgotten, and no snapshot replaces them")
 	// ErrBoundary: an event with one of a Boundary's tags was appended since it was read. Read the tags again, and decide again.
 	ErrBoundary = errors.New("an event with one of the tags was appended since they were read")
 	// ErrUnknownProjection: there is no projection of that name.
@@ -24,7 +24,7 @@ var (
 	// ErrChanged: the stream was deleted, or some of its events were, while it was read. The events that were returned are right; read the stream again.
 	ErrChanged = errors.New("changed while it was read")
 	// ErrIDReused: an event with the same id and other content is in the stream.
-	ErrIDReused = errors.New("event id reused")
+	ErrIDReused = errors.New("event id reused for other content")
 )
 
 // ConflictError reports an append that found the stream at another version than was expected. Nothing was appended.
@@ -40,7 +40,7 @@ func (e *ConflictError) Error() string {
 	if e.Exists {
 		state = "which exists"
 	}
-	return fmt.Sprintf("%v: stream %q of category %q, %s, is at version %d, and %s was expected; read it again and decide anew",
+	return fmt.Sprintf("%v: stream %q of category %q, %s, is at version %d, but %s was expected; read the stream and decide again",
 		ErrConflict, shorten(e.Stream), e.Category, state, e.Actual, e.Expected)
 }
 

@@ -87,7 +87,7 @@ func (e *NewEvent) check(n int) error {
 	case !utf8.ValidString(e.Type):
 		return invalid("type", e.Type, "it is not UTF-8")
 	case strings.HasPrefix(e.Type, "weir."):
-		return invalid("type", e.Type, "types that begin with weir. are weir's own")
+		return invalid("type", e.Type, "types that begin with weir. are reserved")
 	}
 	if e.Subject != "" {
 		if err := checkSubject(e.Subject); err != nil {
@@ -102,7 +102,7 @@ func (e *NewEvent) check(n int) error {
 	}
 	for _, m := range e.Metadata {
 		if strings.HasPrefix(m.Key, "weir.") {
-			return invalid("metadata", m.Key, "names that begin with weir. are weir's own")
+			return invalid("metadata", m.Key, "names that begin with weir. are reserved")
 		}
 	}
 	return nil

@@ -92,7 +92,7 @@ func (c *Category) Place(ctx context.Context, stream string) (partition int32, i
 		partition, err = c.numberOf(ctx, h.Partition)
 	}
 	if err != nil {
-		return 0, false, fmt.Errorf("place of stream %q of category %q: %w", shorten(stream), c.Name(), err)
+		return 0, false, fmt.Errorf("partition of stream %q of category %q: %w", shorten(stream), c.Name(), err)
 	}
 	return partition, h.version > 0, nil
 }
@@ -108,7 +108,7 @@ func (c *Category) numberOf(ctx context.Context, id eventlog.Partition) (int32, 
 			return int32(n), nil
 		}
 		if refreshed {
-			return 0, fmt.Errorf("its partition %d in the log is none of the category's %d; restore a backup", id, len(topic.Partitions))
+			return 0, fmt.Errorf("its partition in the log, %d, is not one of the category's %d partitions; restore a backup", id, len(topic.Partitions))
 		}
 		if err := c.owner.log.RefreshTopics(ctx); err != nil {
 			return 0, err
@@ -126,7 +126,7 @@ type Named struct {
 // come after the name after: one store call. Deleted streams are listed, too: their versions go on.
 func (c *Category) List(ctx context.Context, prefix, after string, limit int) ([]Named, error) {
 	if limit < 1 || limit > eventsMax {
-		return nil, &eventlog.InvalidError{What: "number of streams", Value: fmt.Sprint(limit), Why: fmt.Sprintf("1 to %d are listed at once", eventsMax)}
+		return nil, &eventlog.InvalidError{What: "number of streams", Value: fmt.Sprint(limit), Why: fmt.Sprintf("one call lists 1 to %d", eventsMax)}
 	}
 	begin := ""
 	if after != "" {

@@ -116,7 +116,7 @@ func (s *Streams) EnsureProjection(ctx context.Context, name string, version int
 			p.begin(version, categories)
 		case newest.Version == version && !slices.Equal(newest.Categories, categories):
 			return &eventlog.InvalidError{What: "categories", Value: describe(categories),
-				Why: fmt.Sprintf("version %d of the projection reads %s: what it reads is a part of its version, so give it a higher one", version, describe(newest.Categories))}
+				Why: fmt.Sprintf("version %d of the projection reads %s: to read other categories, give the projection a higher version", version, describe(newest.Categories))}
 		default:
 			return errAsItIs
 		}

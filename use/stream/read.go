@@ -52,7 +52,7 @@ func (c *Category) visit(ctx context.Context, stream string, r Range, yield func
 
 func (r Range) check() error {
 	if r.From < 0 || r.To < 0 || r.To > 0 && r.To < r.From {
-		return &eventlog.InvalidError{What: "range of versions", Value: fmt.Sprintf("%d to %d", r.From, r.To), Why: "versions begin at 0, and a range does not end before it begins"}
+		return &eventlog.InvalidError{What: "range of versions", Value: fmt.Sprintf("%d to %d", r.From, r.To), Why: "versions begin at 0, and a range must not end before it begins"}
 	}
 	return nil
 }
@@ -103,9 +103,9 @@ func (c *Category) look(ctx context.Context, stream string, h head, from, to, st
 		case err != nil:
 			return nil, span, err
 		case now.version != h.version && (now.First > span[0] || now.Born != h.Born || now.Next < span[1]): // now.Next is lower if the store was rewound
-			return nil, span, fmt.Errorf("%w: it had events from version %d to below %d, and has them from %d to below %d", ErrChanged, h.First, h.Next, now.First, now.Next)
+			return nil, span, fmt.Errorf("%w: it had the versions [%d, %d), and has [%d, %d) now", ErrChanged, h.First, h.Next, now.First, now.Next)
 		}
-		return nil, span, fmt.Errorf("%d of its events from version %d to %d are missing in the store: restore a backup", int(span[1]-span[0])-len(events), span[0], span[1]-1)
+		return nil, span, fmt.Errorf("%d of its events with the versions %d to %d are missing in the store: restore a backup", int(span[1]-span[0])-len(events), span[0], span[1]-1)
 	}
 	if backward {
 		slices.Reverse(events)

@@ -30,10 +30,10 @@ type Retention struct {
 
 func (r Retention) check() error {
 	if r.Events < 0 {
-		return &eventlog.InvalidError{What: "retention", Value: fmt.Sprint(r.Events, " events"), Why: "it is negative; 0 keeps any number"}
+		return &eventlog.InvalidError{What: "retention", Value: fmt.Sprint(r.Events, " events"), Why: "it is negative; 0 means no limit"}
 	}
 	if r.Age < 0 {
-		return &eventlog.InvalidError{What: "retention", Value: r.Age.String(), Why: "it is negative; 0 keeps events for ever"}
+		return &eventlog.InvalidError{What: "retention", Value: r.Age.String(), Why: "it is negative; 0 keeps events forever"}
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (c *Category) readMark(ctx context.Context) (eventlog.KeyValue, categoryMar
 		return kv, categoryMark{}, err
 	}
 	if kv.Version == 0 {
-		return kv, categoryMark{}, fmt.Errorf("%w: %q is a topic, but no category", ErrUnknownCategory, c.Name())
+		return kv, categoryMark{}, fmt.Errorf("%w: %q is a topic, not a category", ErrUnknownCategory, c.Name())
 	}
 	m, err := markIn(kv)
 	return kv, m, err
@@ -192,7 +192,7 @@ func (c *Category) retain(ctx context.Context, r Retention) error {
 		return ctx.Err()
 	})
 	if more := failed - len(errs); more > 0 {
-		errs = append(errs, fmt.Errorf("and of %s more of category %q", plural(more, "stream"), c.Name()))
+		errs = append(errs, fmt.Errorf("and %s more of category %q", plural(more, "stream"), c.Name()))
 	}
 	return errors.Join(append(errs, err)...)
 }

@@ -58,14 +58,14 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 		case err == nil:
 			return done, nil
 		case errors.Is(err, eventlog.ErrNoPartition):
-			return nil, fmt.Errorf("%w: one was deleted", ErrUnknownCategory)
+			return nil, fmt.Errorf("%w: one of the categories was deleted", ErrUnknownCategory)
 		case !errors.Is(err, eventlog.ErrStale):
 			return nil, err
 		}
 		select {
 		case <-time.After(rand.N(pause)): // otherwise two equally fast appends could refuse each other for long
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: gave up after others were faster (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
+			return nil, fmt.Errorf("%w: gave up because other appends came first (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
 		}
 	}
 }
@@ -137,7 +137,7 @@ func (a *Several) AddTo(ctx context.Context, e *eventlog.Entry) ([]Appended, err
 // prepareAll checks the parts and makes their records.
 func prepareAll(parts []Part) (ops []*op, err error) {
 	if len(parts) == 0 || len(parts) > partsMax {
-		return nil, &eventlog.InvalidError{What: "number of streams", Value: strconv.Itoa(len(parts)), Why: fmt.Sprintf("1 to %d are appended to at once", partsMax)}
+		return nil, &eventlog.InvalidError{What: "number of streams", Value: strconv.Itoa(len(parts)), Why: fmt.Sprintf("one call appends to 1 to %d", partsMax)}
 	}
 	size := 0
 	seen := make(map[string]bool, len(parts))
@@ -148,14 +148,14 @@ func prepareAll(parts []Part) (ops []*op, err error) {
 		}
 		key := p.Category.key(headPrefix, p.Stream)
 		if seen[key] {
-			return nil, &eventlog.InvalidError{What: "stream", Value: shorten(p.Stream), Why: "it is named twice: append all its events at once"}
+			return nil, &eventlog.InvalidError{What: "stream", Value: shorten(p.Stream), Why: "it occurs twice: put all its events into one part"}
 		}
 		seen[key] = true
 		size += o.size
 		ops = append(ops, o)
 	}
 	if size > severalMax {
-		return nil, fmt.Errorf("%w: the events take %d bytes; at most %d are appended at once", eventlog.ErrTooLarge, size, severalMax)
+		return nil, fmt.Errorf("%w: the events take %d bytes; one call appends at most %d", eventlog.ErrTooLarge, size, severalMax)
 	}
 	return ops, nil
 }
@@ -200,7 +200,7 @@ func foundAll(ctx context.Context, parts []Part, ops []*op) ([]Appended, error) 
 	case !missing:
 		return results, nil
 	case taken != "":
-		return nil, fmt.Errorf("%w: those for stream %q were appended before, and those for another stream were not", ErrIDReused, shorten(taken))
+		return nil, fmt.Errorf("%w: the events for stream %q were appended before, but those for another stream were not", ErrIDReused, shorten(taken))
 	}
 	return nil, nil
 }

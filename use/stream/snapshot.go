@@ -33,7 +33,7 @@ func (c *Category) saveSnapshot(ctx context.Context, stream string, s Snapshot) 
 		return err
 	}
 	if most := topic.MaxMessageBytes(); len(s.Data) > most {
-		return fmt.Errorf("%w: it has %d bytes, and max.message.bytes of the category is %d", eventlog.ErrTooLarge, len(s.Data), most)
+		return fmt.Errorf("%w: it has %d bytes, but max.message.bytes of the category is %d", eventlog.ErrTooLarge, len(s.Data), most)
 	}
 	_, err = c.owner.writer(c, stream).do(ctx, &op{stream: stream, expected: Any, snapshot: &s, done: make(chan struct{})})
 	return err
@@ -41,7 +41,7 @@ func (c *Category) saveSnapshot(ctx context.Context, stream string, s Snapshot) 
 
 // refusedSnapshot is the error for a version at which a stream cannot have a snapshot.
 func refusedSnapshot(version int64, h head) error {
-	return &eventlog.InvalidError{What: "snapshot", Value: fmt.Sprintf("at version %d", version), Why: fmt.Sprintf("the stream has events from version %d to below %d: a snapshot of it is at one of the versions above the first", h.First, h.Next)}
+	return &eventlog.InvalidError{What: "snapshot", Value: fmt.Sprintf("at version %d", version), Why: fmt.Sprintf("the stream has the versions [%d, %d): a snapshot must have a version above the first", h.First, h.Next)}
 }
 
 // Snapshot loads the newest snapshot whose version is not above most; false: there is none. Two store calls.

@@ -89,7 +89,7 @@ func (s *Streams) CreateCategory(ctx context.Context, spec Spec) (*Category, err
 
 func (s *Streams) createCategory(ctx context.Context, spec Spec) (*Category, error) {
 	if eventlog.InternalTopic(spec.Name) {
-		return nil, &eventlog.InvalidError{What: "category", Value: spec.Name, Why: "weir's own topics are no categories"}
+		return nil, &eventlog.InvalidError{What: "category", Value: spec.Name, Why: "weir's own topics cannot be categories"}
 	}
 	settings := map[string]string{"retention.ms": "-1"}
 	for name, value := range spec.Settings {
@@ -102,7 +102,7 @@ func (s *Streams) createCategory(ctx context.Context, spec Spec) (*Category, err
 		return nil, err
 	}
 	topic, err := s.log.CreateTopic(ctx, eventlog.TopicSpec{Name: spec.Name, Partitions: spec.Partitions, Config: settings, Writer: writerName})
-	exists := fmt.Errorf("%w: it is a topic, or a category", ErrCategoryExists)
+	exists := fmt.Errorf("%w: a topic or a category already has the name", ErrCategoryExists)
 	if errors.Is(err, eventlog.ErrTopicExists) {
 		if topic, err = s.log.TopicNow(ctx, spec.Name); err == nil && topic.Writer != writerName {
 			err = exists
@@ -119,7 +119,7 @@ func (s *Streams) createCategory(ctx context.Context, spec Spec) (*Category, err
 	case errors.Is(err, eventlog.ErrStale):
 		return nil, exists
 	case err != nil:
-		return nil, fmt.Errorf("%w: its topic is there, and may be no category yet: try again (%v)", eventlog.ErrUnsure, err)
+		return nil, fmt.Errorf("%w: its topic exists, but may not be a category yet: try again (%v)", eventlog.ErrUnsure, err)
 	}
 	return &Category{owner: s, topic: topic}, nil
 }
@@ -138,7 +138,7 @@ func (s *Streams) Category(ctx context.Context, name string) (*Category, error) 
 		return nil, fmt.Errorf("category %q: %w", shorten(name), err)
 	}
 	if kv.Version == 0 {
-		return nil, fmt.Errorf("%w: %q is a topic, but no category", ErrUnknownCategory, shorten(name))
+		return nil, fmt.Errorf("%w: %q is a topic, not a category", ErrUnknownCategory, shorten(name))
 	}
 	return &Category{owner: s, topic: topic}, nil
 }

@@ -82,7 +82,7 @@ func checkTags(tags []string) error {
 		case !isText(tag):
 			why = "it is not UTF-8, or has control characters"
 		case slices.Contains(tags[:i], tag):
-			why = "it is named twice"
+			why = "it occurs twice"
 		default:
 			continue
 		}
@@ -206,7 +206,7 @@ func (c *Category) Tagged(ctx context.Context, tags ...string) ([]Event, Boundar
 
 func (c *Category) tagged(ctx context.Context, tags []string) ([]Event, Boundary, error) {
 	if len(tags) == 0 {
-		return nil, Boundary{}, &eventlog.InvalidError{What: "number of tags", Value: "0", Why: "without one there is nothing to look for"}
+		return nil, Boundary{}, &eventlog.InvalidError{What: "number of tags", Value: "0", Why: "at least 1 is needed"}
 	}
 	if err := checkTags(tags); err != nil {
 		return nil, Boundary{}, err
@@ -232,7 +232,7 @@ func (c *Category) tagged(ctx context.Context, tags []string) ([]Event, Boundary
 			return nil, Boundary{}, err
 		}
 		if total += len(lists[i]); total > taggedMax {
-			return nil, Boundary{}, &eventlog.InvalidError{What: "tags", Value: shorten(strings.Join(tags, ", ")), Why: fmt.Sprintf("more than %d events have them: use narrower ones", taggedMax)}
+			return nil, Boundary{}, &eventlog.InvalidError{What: "tags", Value: shorten(strings.Join(tags, ", ")), Why: fmt.Sprintf("more than %d events have them: use tags that fewer events have", taggedMax)}
 		}
 	}
 	byPlace, err := c.eventsAt(ctx, slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...)))))
@@ -274,7 +274,7 @@ func (c *Category) eventsAt(ctx context.Context, places []string) (map[string]*E
 	err := each(slices.Compact(streams), func(escaped string) error {
 		stream, err := url.PathUnescape(escaped)
 		if err != nil {
-			return fmt.Errorf("%q is no name: %w", escaped, err)
+			return fmt.Errorf("%q is not a name: %w", escaped, err)
 		}
 		h, err := c.readHead(ctx, stream)
 		mu.Lock()
@@ -294,7 +294,7 @@ func (c *Category) eventsAt(ctx context.Context, places []string) (map[string]*E
 			size += len(e.Data)
 		}
 		if size > taggedBytes {
-			return fmt.Errorf("%w: the events that have the tags take more than %d MiB: use narrower ones", eventlog.ErrTooLarge, taggedBytes>>20)
+			return fmt.Errorf("%w: the events that have the tags take more than %d MiB: use tags that fewer events have", eventlog.ErrTooLarge, taggedBytes>>20)
 		}
 		if escaped, _, _ := strings.Cut(place, "/"); e != nil && e.Version >= heads[escaped].First { // otherwise it was deleted, and is not removed yet
 			events[place] = e

@@ -82,7 +82,7 @@ const giveUpTime = time.Second
 // its group is given up if no other caller waits for the group, and the operation's outcome may be unknown (eventlog.ErrUnsure).
 func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
 	if err := ctx.Err(); err != nil {
-		return Appended{}, fmt.Errorf("%w: not begun (%w)", eventlog.ErrUnavailable, err)
+		return Appended{}, fmt.Errorf("%w: the append was not sent (%w)", eventlog.ErrUnavailable, err)
 	}
 	w.mu.Lock()
 	w.queued = append(w.queued, o)
@@ -107,7 +107,7 @@ func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
 	last := w.leave(o)
 	w.mu.Unlock()
 	if i >= 0 {
-		return Appended{}, fmt.Errorf("%w: gave up while others were before it (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
+		return Appended{}, fmt.Errorf("%w: gave up while waiting for earlier appends to the stream (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
 	}
 	if last {
 		o.among.giveUp(context.Cause(ctx))
@@ -122,7 +122,7 @@ func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
 	case <-o.done:
 		return o.result, o.err
 	default:
-		return Appended{}, fmt.Errorf("%w: gave up while it was on its way (%w)", eventlog.ErrUnsure, context.Cause(ctx))
+		return Appended{}, fmt.Errorf("%w: gave up while waiting for the store (%w)", eventlog.ErrUnsure, context.Cause(ctx))
 	}
 }
 
@@ -321,7 +321,7 @@ func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (a
 		}
 		return w.protect(ctx, again), false, nil
 	case errors.Is(err, eventlog.ErrNoPartition):
-		err = fmt.Errorf("%w: it was deleted", ErrUnknownCategory)
+		err = fmt.Errorf("%w: the category was deleted", ErrUnknownCategory)
 	}
 	w.known = false
 	return ops, false, err

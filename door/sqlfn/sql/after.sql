@@ -1,7 +1,7 @@
--- What functions make. This runs after the functions are installed, each time.
+-- Triggers and rights that need the functions. This runs each time after the functions are installed.
 
--- The first trigger locks out commits until the installation is done. So what was written before is seen below, and what comes later runs the
--- triggers.
+-- Creating the first trigger blocks commits until the installation is done. So the SELECT below sees what was written before, and the triggers run for
+-- what is written later.
 DO $$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'weir.state'::regclass AND t.tgname = 'made') THEN

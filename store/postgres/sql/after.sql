@@ -1,6 +1,6 @@
--- What functions make. This runs after the functions are installed, each time.
+-- This runs each time after the functions are installed: it calls them to create what the log needs.
 
--- The writers of the segments that are there become those of this version.
+-- Existing segments get the write function of this version.
 SELECT weir.add_writer(number) FROM weir.segment;
 
 SELECT weir.add_segment(false) WHERE NOT EXISTS (SELECT FROM weir.segment);

@@ -1,18 +1,18 @@
--- The log and the keyed state. Offsets, versions and times are what eventlog/store.go says they are.
+-- The log and the keyed state. eventlog/store.go defines offsets, versions and times.
 
--- A partition's place in the order of all things: whoever writes here holds the one write lock.
+-- The bounds of each partition. A writer holds the only write lock of the file.
 CREATE TABLE partition (
     id           INTEGER PRIMARY KEY,
-    first_offset INTEGER NOT NULL, -- the lowest offset that is kept
+    first_offset INTEGER NOT NULL, -- the lowest offset that still exists
     next_offset  INTEGER NOT NULL,
     first_byte   INTEGER NOT NULL, -- where the batch that holds first_offset begins, counting all bytes ever appended
     next_byte    INTEGER NOT NULL,
     newest       INTEGER NOT NULL  -- the highest max_time ever appended
 ) STRICT;
 
--- Where batches are. Narrow, so that a search reads few pages and none of the bodies.
+-- The index of the batches. Its rows are short, so that a search reads few pages and no bodies.
 --
--- first_byte and newest only grow along a partition, so both goals of a search are found by halving.
+-- first_byte and newest never decrease along a partition, so a binary search finds a byte and a time.
 CREATE TABLE batch (
     partition_id INTEGER NOT NULL,
     base_offset  INTEGER NOT NULL,
@@ -25,7 +25,7 @@ CREATE TABLE batch (
     PRIMARY KEY (partition_id, base_offset)
 ) STRICT, WITHOUT ROWID;
 
--- The batches as their producers sent them, in the order of their arrival: new ones only ever go to the end.
+-- The bytes of the batches, in the order of their arrival: new rows are always added at the end.
 CREATE TABLE body (
     id    INTEGER PRIMARY KEY,
     bytes BLOB NOT NULL
@@ -38,7 +38,7 @@ CREATE TABLE state (
     put_at  INTEGER NOT NULL -- milliseconds since the Unix epoch
 ) STRICT, WITHOUT ROWID;
 
--- What is trimmed but not yet deleted: the batches of a partition that end at or below an offset.
+-- Batches that are trimmed but not yet deleted: those of a partition that end at or below an offset.
 CREATE TABLE trash (
     partition_id INTEGER PRIMARY KEY,
     below        INTEGER NOT NULL

@@ -1,3 +1,3 @@
--- Nothing is left to delete, unless the partition was trimmed further meanwhile.
+-- Nothing is left to delete, unless the partition has been trimmed further since (below is higher then).
 DELETE FROM trash
 WHERE partition_id = ?1 AND below = ?2

@@ -1,4 +1,4 @@
--- The batches from the one that holds an offset onwards, below another offset, without their bodies.
+-- The batches from the one that holds an offset up to another offset, without their bodies.
 -- SEARCH batch USING PRIMARY KEY (partition_id=? AND base_offset>? AND base_offset<?).
 SELECT base_offset, records, max_time, size
 FROM batch

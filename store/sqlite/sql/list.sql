@@ -1,4 +1,4 @@
--- Keys from one on, in byte order. SEARCH state USING PRIMARY KEY (key>?).
+-- Keys, beginning with a given one, in byte order. SEARCH state USING PRIMARY KEY (key>?).
 SELECT key, version, value, put_at
 FROM state
 WHERE key >= ?1

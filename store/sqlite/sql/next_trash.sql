@@ -1,4 +1,4 @@
--- SCAN trash: of its few rows, the first.
+-- The first of a few rows. SCAN trash.
 SELECT partition_id, below
 FROM trash
 LIMIT 1

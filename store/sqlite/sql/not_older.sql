@@ -1,4 +1,4 @@
--- The first batch, from an offset on, whose newest record is not older than a time.
+-- The first batch at or above an offset whose newest record is not older than a time.
 -- SEARCH batch USING PRIMARY KEY (partition_id=? AND base_offset>?).
 SELECT base_offset
 FROM batch

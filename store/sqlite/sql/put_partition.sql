@@ -1,4 +1,4 @@
--- A new partition, or one that grew.
+-- Creates or changes a partition.
 INSERT INTO partition (id, first_offset, next_offset, first_byte, next_byte, newest)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 ON CONFLICT (id) DO UPDATE

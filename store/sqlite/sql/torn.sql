@@ -1,4 +1,4 @@
--- Partitions whose newest batch does not end at next_offset, which cannot be unless the file is damaged.
+-- Partitions whose newest batch does not end at next_offset: that is possible only if the file is damaged.
 -- SCAN partition, SEARCH batch USING PRIMARY KEY (partition_id=?).
 SELECT id
 FROM partition

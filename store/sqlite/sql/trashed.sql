@@ -1,4 +1,4 @@
--- The oldest batches of a partition that begin below an offset.
+-- The batches of a partition that begin below an offset, oldest first.
 -- SEARCH batch USING PRIMARY KEY (partition_id=? AND base_offset<?).
 SELECT base_offset, records, size
 FROM batch

@@ -1,5 +1,5 @@
--- ack acknowledges the message of a receipt, if the transaction commits: what it did with the message and that the message is done are one. The receipt is that of
--- a claim, by whichever door. It is refused with WE008 where the claim is over: the message is done, or was claimed again.
+-- ack acknowledges the message of a receipt, if the transaction commits: the session's work and the ack are committed together, or not at all. The receipt may come from
+-- a claim in SQL, over HTTP or in Go. ack fails with WE008 if the claim is over: the message is done, was given back, or was claimed again.
 CREATE OR REPLACE FUNCTION weir.ack(receipt text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 :by_index

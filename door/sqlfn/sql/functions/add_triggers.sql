@@ -1,5 +1,5 @@
--- add_triggers makes the triggers that have acks and positions committed durably, where they are missing. It would have to wait for transactions that
--- have called weir.ack or weir.commit_offset and are open, and others would wait behind it: then it makes none, and returns false. Every start calls it.
+-- add_triggers creates the triggers that make acks and positions durable at commit, if they are missing. Creating them waits for open transactions that
+-- have called weir.ack or weir.commit_offset, and blocks other sessions meanwhile. If it would have to wait, it creates none and returns false. Every start calls it.
 CREATE OR REPLACE FUNCTION weir.add_triggers() RETURNS boolean
 LANGUAGE plpgsql
 :pinned
@@ -13,7 +13,7 @@ BEGIN
         DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION weir.commit_durably();
     END IF;
     IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'weir.nacked'::regclass AND t.tgname = 'nacked_durably') THEN
-        CREATE CONSTRAINT TRIGGER nacked_durably AFTER UPDATE OR DELETE ON weir.nacked -- an ack or a nack that takes the row of one before
+        CREATE CONSTRAINT TRIGGER nacked_durably AFTER UPDATE OR DELETE ON weir.nacked -- an ack or a nack that uses the row of an earlier one
         DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION weir.commit_durably();
     END IF;
     RETURN true;
@@ -21,5 +21,5 @@ EXCEPTION
     WHEN lock_not_available THEN
         RETURN false;
     WHEN duplicate_object THEN
-        RETURN true; -- another process has made them just now
+        RETURN true; -- another process has just created them
 END $$;

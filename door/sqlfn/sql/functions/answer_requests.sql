@@ -1,5 +1,5 @@
--- answer_requests writes a mover's answers, each an array of messages or what is wrong; NULL: another mover is to claim. It returns which requests were answered, as their places in
--- the array: the session of another one is gone, or has it locked for now.
+-- answer_requests writes a mover's answers: each is an array of messages, an error, or NULL (another mover shall claim). It returns which requests were answered, as their places in
+-- the array. It leaves out a request whose session has ended, or has locked it at the moment.
 CREATE OR REPLACE FUNCTION weir.answer_requests(taker text, requests bigint[], asked timestamptz[], answers text[]) RETURNS int[]
 LANGUAGE plpgsql
 :by_index

@@ -1,4 +1,4 @@
--- around tells how many bytes a batch with one record has beside its key and its value, at most: 80, and around a header less than the
+-- around returns an upper bound of the bytes that a batch with one record has in addition to key and value: 80, and for each header less than the
 -- punctuation of its JSON.
 CREATE OR REPLACE FUNCTION weir.around(headers jsonb) RETURNS bigint
 LANGUAGE sql IMMUTABLE

@@ -1,6 +1,6 @@
--- assigned lists what the members of a group were given: consumers have partitions, peers hold some as their own, and some until they give
--- them back. It is STRICT so that the planner leaves it whole, and believes the number of rows: of the three steps in it, each makes a
--- hundred rows of one in the planner's eyes, and the plan seems worth compiling (jit).
+-- assigned lists the partitions that are assigned to the members of a group; peers also have partitions that they must give back, but still hold.
+-- It is STRICT so that the planner does not inline it, and uses the declared number of rows. Inlined, the planner would estimate a
+-- hundred rows for each row at each of its three steps, and compile the plan (jit).
 CREATE OR REPLACE FUNCTION weir.assigned(state jsonb) RETURNS TABLE (topic text, partition int, member text)
 LANGUAGE sql IMMUTABLE STRICT
 ROWS 10

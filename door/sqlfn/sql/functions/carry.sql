@@ -1,7 +1,7 @@
--- carry takes rows out of the inbox and writes the positions that they brought into the groups' keys, but for keys that somebody else wrote
--- since. guarded has those keys, bases what each position is built on, and nexts the positions; a key must not have another base, nor be as far.
--- The rest is for weir.commit. It tells false, and has done nothing, where another mover is at it; the whole is undone with WE090 where one was there in between, and with
--- WE092 where a group moved on.
+-- carry deletes rows of the inbox and writes their positions into the groups' keys, except into keys that somebody else has written
+-- since. guarded has the keys, bases the base of each position, and nexts the positions: a key is written only if it has the same base and a lower position.
+-- The other arguments are those of weir.commit. It returns false, and does nothing, if another mover is working. It fails with WE090, and undoes everything, if another mover
+-- worked in between; with WE092 if a group has moved on.
 CREATE OR REPLACE FUNCTION weir.carry(
     ids             bigint[],
     guarded         text[],
@@ -33,7 +33,7 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     refused text[];
-    kept    boolean[]; -- of each of keys: it is not refused
+    kept    boolean[]; -- for each of keys: whether it is written
     wanted  int[];
     stale   int[];
 BEGIN
@@ -51,7 +51,7 @@ BEGIN
         CROSS JOIN LATERAL weir.told(s.value) AS told
         WHERE weir.base_of(told, weir.stamp(s.put_at)) <> g.base
            OR weir.is_carried(told) AND (told ->> 'offset')::bigint >= g.next);
-    -- Grouped, since a search among the refused for each put would take as long as puts times refused.
+    -- Grouped, because to search the refused keys for each put would take puts × refused steps.
     kept := ARRAY(
         SELECT bool_and(k.kept)
         FROM (SELECT u.key, u.nth, true FROM unnest(keys) WITH ORDINALITY AS u(key, nth)

@@ -1,4 +1,4 @@
--- check_claimed refuses a receipt (parse_receipt) with WE008 where its claim is over: the message is done, or was claimed again.
+-- check_claimed fails with WE008 if the claim of a receipt (parse_receipt) is over: the message is done, was given back, or was claimed again.
 CREATE OR REPLACE FUNCTION weir.check_claimed(fields text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE -- it sees what was committed before its statements
 :by_index
@@ -24,6 +24,6 @@ BEGIN
        OR (run ->> 'nonce')::bigint <> ('x' || lpad(fields[5], 16, '0'))::bit(64)::bigint
        OR EXISTS (SELECT FROM weir.newest_state('queue/gone/' || fields[1])) THEN
         RAISE 'the receipt is stale: the message is done, was given back, or was claimed again'
-        USING ERRCODE = 'WE008', HINT = 'Roll back: the message is not this session''s any more.';
+        USING ERRCODE = 'WE008', HINT = 'Roll back: this session no longer has the message.';
     END IF;
 END $$;

@@ -1,4 +1,4 @@
--- checked_headers returns headers as they stand in the inbox: NULL for none.
+-- checked_headers checks headers and returns them as they are stored in the inbox: NULL for none.
 CREATE OR REPLACE FUNCTION weir.checked_headers(headers jsonb) RETURNS jsonb
 LANGUAGE plpgsql
 :pinned
@@ -10,13 +10,13 @@ BEGIN
         RETURN NULL;
     ELSIF jsonb_typeof(headers) <> 'object' THEN
         RAISE 'headers is of type %', jsonb_typeof(headers)
-        USING ERRCODE = 'invalid_parameter_value', HINT = 'An object is wanted, such as {"source": "billing"}.';
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'It must be an object, such as {"source": "billing"}.';
     END IF;
     SELECT h.key, jsonb_typeof(h.value) AS type INTO wrong
     FROM jsonb_each(headers) AS h WHERE jsonb_typeof(h.value) NOT IN ('string', 'null') LIMIT 1;
     IF FOUND THEN
         RAISE 'headers: "%" is of type %', wrong.key, wrong.type
-        USING ERRCODE = 'invalid_parameter_value', HINT = 'A header is a string, or null.';
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'A header must be a string or null.';
     END IF;
     RETURN headers;
 END $$;

@@ -1,5 +1,5 @@
--- checksum_fits tells whether a batch is as it was written: the CRC-32C at byte 17 is that of all from byte 21 on. PostgreSQL computes it from version 18
--- on (crc32c). What is not there is not planned before it is met.
+-- checksum_fits reports whether a batch is unchanged: the CRC-32C at byte 17 must be that of the bytes from 21 on. PostgreSQL has the function crc32c since version 18.
+-- On older servers the call is no error: a statement is planned only when it is reached.
 CREATE OR REPLACE FUNCTION weir.checksum_fits(raw bytea) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE
 :pinned

@@ -1,5 +1,5 @@
--- codeword gives a batch's checked bytes and their CRC-32C as one codeword of the CRC: see is_codeword. A CRC starts with 32 ones and is stored inverted: the four
--- bytes in front and at the end stand for that. In a codeword the byte that counts least comes first; in a batch it comes last.
+-- codeword returns the bytes of a batch that its CRC-32C covers, and the CRC, as one codeword of the CRC: see is_codeword. A CRC starts with 32 ones and is stored inverted: the four
+-- bytes at the front and at the end represent this. In a codeword the least significant byte comes first; in a batch it comes last.
 CREATE OR REPLACE FUNCTION weir.codeword(raw bytea) RETURNS bytea
 LANGUAGE sql IMMUTABLE
 RETURN '\x54641f64'::bytea || substring(raw FROM 22) || (

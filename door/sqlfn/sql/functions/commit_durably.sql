@@ -1,4 +1,4 @@
--- commit_durably does what durably does when the transaction commits, whatever it set after the call. Deferred triggers run before COMMIT looks at the
+-- commit_durably does the same as durably, but when the transaction commits, so that later SET commands do not matter. Deferred triggers run before COMMIT reads the
 -- setting (CommitTransaction in PostgreSQL's xact.c).
 CREATE OR REPLACE FUNCTION weir.commit_durably() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER

@@ -1,4 +1,4 @@
--- commit_offset moves a group's position to next_offset, if the transaction commits: see commit_position.
+-- commit_offset sets a group's position to next_offset, if the transaction commits: see commit_position.
 CREATE OR REPLACE FUNCTION weir.commit_offset(
     grp text, topic text, partition int, next_offset bigint,
     from_offset bigint DEFAULT NULL, member text DEFAULT NULL, generation int DEFAULT NULL

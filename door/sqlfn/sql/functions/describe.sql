@@ -1,4 +1,4 @@
--- describe keeps weir.topic true to weir.state. Whoever commits holds the key's lock, so two never meet here.
+-- describe keeps weir.topic equal to weir.state. Each commit holds the key's lock, so it never runs twice at the same time for one topic.
 CREATE OR REPLACE FUNCTION weir.describe() RETURNS trigger
 LANGUAGE plpgsql
 :pinned

@@ -1,5 +1,5 @@
--- described gives the row of weir.topic for a topic's key and value in weir.state. To a topic that one of weir's uses alone appends to (eventlog.Topic.Writer)
--- no event may be published, however small: event_max is -1.
+-- described returns the row of weir.topic for a topic's key and value in weir.state. If only one of weir's uses may append to the topic (eventlog.Topic.Writer),
+-- event_max is -1: then no event can be published, however small.
 CREATE OR REPLACE FUNCTION weir.described(key text, value bytea) RETURNS weir.topic
 LANGUAGE sql IMMUTABLE
 BEGIN ATOMIC

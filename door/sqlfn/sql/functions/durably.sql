@@ -1,5 +1,5 @@
--- durably has the transaction that calls it wait for the disk when it commits, whatever its session prefers. For what weir acts on before it is moved
--- (an ack, a group's position): a crash must not take back what others have seen. Commits become visible when the wait is over.
+-- durably makes the calling transaction wait for the disk when it commits, even if the session turned that off. It is for rows that weir acts on before they are moved
+-- (acks, positions of groups): a crash must not undo what others have seen. A commit becomes visible when the wait is over.
 CREATE OR REPLACE FUNCTION weir.durably() RETURNS void
 LANGUAGE plpgsql
 :pinned

@@ -1,10 +1,10 @@
--- end_claim is what weir.ack and weir.nack share: the receipt's message is done, or is given back (nack, the receipt; else NULL), if the transaction commits. Refused
--- with WE008 where the claim is over.
+-- end_claim does what weir.ack and weir.nack share: if the transaction commits, the message of the receipt is done, or given back (then nack is the receipt; otherwise NULL).
+-- It fails with WE008 if the claim is over.
 --
--- The row in weir.acked comes first, and behind it the queue's state is read: the mover writes that before it deletes the row. So of two transactions the
--- second waits for the first, and then finds its row or what became of it.
+-- It inserts the row in weir.acked first, and then reads the queue's state; the mover writes the state before it deletes the row. So of two transactions the
+-- second waits for the first, and then sees its row, or its effect on the state.
 --
--- A nack that was too late, as the message was claimed again before the mover came, is in nobody's way: whoever has the message now takes its row.
+-- A nack can be too late, because the message was claimed again before the mover applied it. That does no harm: an ack or nack of the later claim takes over its row.
 CREATE OR REPLACE FUNCTION weir.end_claim(fields text[], receipt text, nack text) RETURNS void
 LANGUAGE plpgsql
 :by_index
@@ -27,9 +27,9 @@ BEGIN
         END IF;
         EXIT WHEN FOUND;
         IF weir.is_answered(fields, receipt) THEN
-            RAISE 'the message is done or was given back: another transaction, or this one, answered for it'
-            USING ERRCODE = 'WE008', HINT = 'Roll back: the message is not this session''s any more.';
-        END IF; -- else its row went just now
+            RAISE 'the message was already acknowledged or given back, by this or another transaction'
+            USING ERRCODE = 'WE008', HINT = 'Roll back: this session no longer has the message.';
+        END IF; -- otherwise its row was just deleted
     END LOOP;
     PERFORM weir.check_claimed(fields);
 END $$;

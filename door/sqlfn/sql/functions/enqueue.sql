@@ -1,5 +1,5 @@
--- enqueue puts a message into a work queue, if the transaction commits. A literal counts as text. delay or at hold it back; a message whose unique key
--- another one has that is not done is dropped when it is carried.
+-- enqueue puts a message into a work queue, if the transaction commits. A literal counts as text. delay or at delays the message. If another message that is not done
+-- has the same unique key, this one is dropped when the mover moves it.
 CREATE OR REPLACE FUNCTION weir.enqueue(
     queue text, value text, key text DEFAULT NULL, headers jsonb DEFAULT '{}',
     delay interval DEFAULT NULL, at timestamptz DEFAULT NULL, priority int DEFAULT 0, unique_key text DEFAULT NULL

@@ -1,4 +1,4 @@
--- escape writes a name as a part of a key: use/group does it with Go's url.PathEscape.
+-- escape returns a name as a part of a key, like Go's url.PathEscape, which use/group calls.
 CREATE OR REPLACE FUNCTION weir.escape(name text) RETURNS text
 LANGUAGE sql IMMUTABLE
 RETURN CASE

@@ -1,3 +1,3 @@
--- event_most bounds an event, whatever its topic allows. A row of the inbox goes through memory as a whole, several times over: one of
--- hundreds of megabytes could make every look fail, and nobody's events would be carried any more.
+-- event_most is the largest size of an event, even if its topic allows more. A row of the inbox is copied in memory as a whole, several times: one of
+-- hundreds of megabytes could make every look fail, and then no events would be moved.
 CREATE OR REPLACE FUNCTION weir.event_most() RETURNS int LANGUAGE sql IMMUTABLE RETURN 16777216;

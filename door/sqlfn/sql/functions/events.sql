@@ -1,16 +1,16 @@
--- Reading the log with SQL: weir.events and weir.last_events give one row for each record.
+-- Reading the log with SQL: weir.events and weir.last_events return one row for each record.
 --
 --   events ── span_events ─┬─ topic_spans  which partitions, from where to where
 --                          ├─ stretch      cuts a span into stretches of whole batches, one at a time, as rows are asked for
 --                          └─ decode       the records of one stretch
 --
--- events is one SELECT, which the planner puts in place of the call. So rows flow: LIMIT ends the reading, and only one stretch is
--- in memory. A function in PL/pgSQL gathers all its rows before it gives the first.
+-- events is one SELECT, which the planner inlines. So rows are returned as they are read: LIMIT ends the reading, and only one stretch is
+-- in memory. A function in PL/pgSQL would collect all its rows before it returns the first.
 --
--- All of it sees the snapshot of the caller's statement: nothing that came after it began.
+-- All of it uses the snapshot of the caller's statement, and sees nothing that was committed after that began.
 
--- events reads a topic from an offset on: one partition, or one after the other; all there is, or at most so many rows. An offset
--- that is not held any more reads from the first that is; one that is not there yet reads nothing.
+-- events reads a topic from an offset on: one partition, or all, one after the other; all events, or at most max_events. If from_offset is
+-- no longer in the partition, it reads from the first offset that is; if it is past the end, it reads nothing.
 CREATE OR REPLACE FUNCTION weir.events(topic text, from_offset bigint DEFAULT 0, partition int DEFAULT NULL, max_events bigint DEFAULT NULL)
 RETURNS SETOF weir.event
 LANGUAGE sql STABLE

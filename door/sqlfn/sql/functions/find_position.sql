@@ -1,5 +1,5 @@
--- find_position reads both places: the group's position, NULL where there is none, and the base for the next one. Of two that have one base the
--- farther counts, whichever was written last; of two that have not, the key.
+-- find_position reads both places of a group's position. It returns the position (NULL if there is none) and the base for the next one. If both have the same base, the
+-- higher one is valid, whichever was written last; otherwise the key is valid.
 CREATE OR REPLACE FUNCTION weir.find_position(grp text, topic uuid, partition int, OUT consumer bigint, OUT place bigint, OUT base bigint)
 LANGUAGE plpgsql STABLE
 :by_index

@@ -1,6 +1,6 @@
--- find_rows tells where rows of the inbox lie, of those that are there. Once autoanalyze has seen an empty inbox all of its indexes look alike, and
--- inbox_xact, which has id second, would be walked from end to end for each id. But only the primary key gives rows in the order of ids, and the
--- bounds do not tell the planner that there is just one to sort.
+-- find_rows returns the ctids of those rows of the inbox that exist. If autoanalyze ran when the inbox was empty, all its indexes look alike to the planner, and
+-- it could scan all of inbox_xact, which has id second, for each id. But only the primary key returns rows in the order of ids, and
+-- the planner does not know that the bounds leave just one row to sort.
 CREATE OR REPLACE FUNCTION weir.find_rows(ids bigint[]) RETURNS TABLE (id bigint, place tid)
 LANGUAGE plpgsql STABLE
 :by_index

@@ -1,5 +1,5 @@
--- forget_answered deletes rows of weir.acked and weir.nacked that were carried: of acks (nack NULL), and of those nacks. It returns nacks whose row it cannot delete now, for
--- a later claim's open transaction has it.
+-- forget_answered deletes rows of weir.acked and weir.nacked that the mover has applied: those of acks (nack NULL), and of these nacks. It returns the nacks whose row it cannot
+-- delete now, because an open transaction of a later claim has locked it.
 CREATE OR REPLACE FUNCTION weir.forget_answered(queues text[], partitions bigint[], offsets bigint[], nacks text[]) RETURNS SETOF text
 LANGUAGE plpgsql
 :by_index
@@ -15,7 +15,7 @@ BEGIN
                 DELETE FROM weir.nacked d WHERE d.queue = queues[n] AND d.partition = partitions[n] AND d."offset" = offsets[n];
             ELSE
                 RETURN QUERY SELECT d.receipt FROM weir.nacked d WHERE d.queue = queues[n] AND d.partition = partitions[n] AND d."offset" = offsets[n] AND d.receipt = nacks[n];
-                CONTINUE; -- the row of weir.acked is a later claim's
+                CONTINUE; -- the row of weir.acked belongs to a later claim
             END IF;
         END IF;
         DELETE FROM weir.acked a WHERE a.queue = queues[n] AND a.partition = partitions[n] AND a."offset" = offsets[n];

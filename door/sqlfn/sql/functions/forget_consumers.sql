@@ -1,6 +1,6 @@
--- forget_consumers removes positions of topics that are gone, at most so many, and tells how many. A topic's id never comes back: one that
--- is made anew under the old name has none of them. All is seen in one snapshot, and a position comes after its topic: so none is taken for
--- gone whose topic is young. What a consumer's transaction holds is left for the next time. The plan: both tables once, joined by hash.
+-- forget_consumers deletes positions of deleted topics, up to a limit, and returns how many. A topic's id is never used again: a topic that
+-- is created again with the old name has none of these positions. It uses one snapshot, and a position is written after its topic: so it never deletes
+-- positions of a new topic. Rows that consumers' transactions have locked are left for the next time. The plan: both tables once, joined by hash.
 CREATE OR REPLACE FUNCTION weir.forget_consumers(most int) RETURNS bigint
 LANGUAGE plpgsql
 :pinned

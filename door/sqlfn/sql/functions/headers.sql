@@ -1,9 +1,9 @@
--- headers gives the headers of a record, whose count is at a place, as one object. With texts it fails where one is no text.
+-- headers returns the headers of a record as one object; their number is at a place in the bytes. With texts, it fails if a header is not text.
 --
 --   {"name": "value"}      a value that is text
 --   {"name": null}         a value that is null
---   {"name": "\x00ff"}     bytes that are no text, as PostgreSQL writes them; so ("headers" ->> 'name')::bytea reads them.
---                          Text that itself begins with \x is shown like this, too
+--   {"name": "\x00ff"}     bytes that are not text, as PostgreSQL writes them; so ("headers" ->> 'name')::bytea reads them.
+--                          Text that begins with \x is shown like this, too
 --   {"name": ["a", "b"]}   a name that comes more than once, in order
 CREATE OR REPLACE FUNCTION weir.headers(raw bytea, at int, texts boolean) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE
@@ -17,7 +17,7 @@ DECLARE
     shown  text;
     names  text[] := '{}';
     fields text[] := '{}';
-    again  boolean := count > few; -- a name may come again: not looked for among many, which would take count² comparisons
+    again  boolean := count > few; -- names may repeat: with many headers this is not checked, because that would take count² comparisons
 BEGIN
     at := at + weir.varint_size(raw, at);
     FOR i IN 1..2 * count LOOP -- a name, a value, a name, a value, …
@@ -30,7 +30,7 @@ BEGIN
             at := at + size;
             shown := CASE WHEN texts THEN convert_from(field, 'UTF8') ELSE weir.text_of(field) END;
             IF shown IS NULL OR starts_with(shown, E'\\x') THEN
-                shown := E'\\x' || encode(field, 'hex'); -- E: whatever standard_conforming_strings is
+                shown := E'\\x' || encode(field, 'hex'); -- E: independent of standard_conforming_strings
             END IF;
         END IF;
         IF i % 2 = 0 THEN

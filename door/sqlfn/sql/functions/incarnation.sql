@@ -1,4 +1,4 @@
--- incarnation names the server, and the time since its last crash. 0: nobody wrote the row since.
+-- incarnation identifies the server and its life since the last crash. 0: nobody has written the row since then.
 CREATE OR REPLACE FUNCTION weir.incarnation() RETURNS bigint
 LANGUAGE plpgsql STABLE
 :by_index

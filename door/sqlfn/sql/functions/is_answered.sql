@@ -1,4 +1,4 @@
--- is_answered reports whether the message of a receipt was acknowledged, or given back with this receipt, and the mover has not carried that.
+-- is_answered reports whether the message of a receipt was acknowledged, or given back with this receipt, and the mover has not yet applied that.
 CREATE OR REPLACE FUNCTION weir.is_answered(fields text[], receipt text) RETURNS boolean
 LANGUAGE plpgsql STABLE
 :by_index

@@ -1,4 +1,4 @@
--- is_atomic reports whether the text of an error is the one of COMMIT in a transaction block, in whatever language. A function gets the same.
+-- is_atomic reports whether the text of an error is the one of COMMIT in a transaction block, in any language. COMMIT in a function gives the same text.
 CREATE OR REPLACE FUNCTION weir.is_atomic(why text) RETURNS boolean
 LANGUAGE plpgsql
 :pinned

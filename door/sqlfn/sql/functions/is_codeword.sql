@@ -1,4 +1,4 @@
--- is_codeword tells whether bytes are a codeword of CRC-32C, or several in a row: read as a polynomial over GF(2), they are a multiple of the CRC's polynomial.
+-- is_codeword reports whether bytes are a codeword of CRC-32C, or several in a row: read as a polynomial over GF(2), they are a multiple of the CRC's polynomial.
 -- It is for servers that have no crc32c. All that it does with many bytes is done in C; to XOR bytes they must be bits, and the way to bits is hexadecimal.
 --
 -- The CRC's polynomial has multiples of few terms, 1 + y^484 + y^100 + y^6777 among them, where y is x^8. So bytes in front can be cut off if they are XORed

@@ -1,4 +1,4 @@
--- keep_requests tells sessions that a mover is still at their requests. It returns which of the requests have a session that still waits: their places in the array.
+-- keep_requests marks requests, so that their sessions know that a mover still handles them. It returns which of them have a session that still waits: their places in the array.
 CREATE OR REPLACE FUNCTION weir.keep_requests(taker text, requests bigint[], asked timestamptz[]) RETURNS int[]
 LANGUAGE plpgsql
 :by_index

@@ -1,4 +1,4 @@
--- last_events reads the last so many records of a partition, or of each.
+-- last_events reads the last records, up to a number, of one partition, or of each.
 CREATE OR REPLACE FUNCTION weir.last_events(topic text, max_events bigint DEFAULT 10, partition int DEFAULT NULL)
 RETURNS SETOF weir.event
 LANGUAGE sql STABLE

@@ -1,6 +1,5 @@
--- A number in a batch's records lies in groups of seven bits, the lowest first, each in a byte whose top bit says that another follows.
--- varint reads the one at a place; varint_size tells how many bytes it has. Both are so plain that the planner puts them in place of
--- their calls.
+-- A number in a batch's records is stored in groups of seven bits, the lowest first, one in each byte. The top bit of a byte is set if another byte follows.
+-- varint reads the number at a place; varint_size returns how many bytes it has. Both are so simple that the planner inlines them.
 CREATE OR REPLACE FUNCTION weir.long_varint(raw bytea, at int) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE
 :pinned

@@ -1,27 +1,27 @@
--- look shows the mover what is new, in the order of ids: first a row about the inbox itself, then rows of it.
+-- look returns the new rows of the inbox to the mover, in the order of ids. The first row of the result is about the inbox itself.
 --
--- The inbox is full of entries of rows long gone wherever some transaction, anywhere in the database, may still see them. So a look goes
--- only where something new can be:
+-- While any transaction in the database may still see deleted rows, the indexes of the inbox are full of entries of them. So look reads
+-- only where new rows can be:
 --
---   done  a snapshot. All rows that can be seen in it have been moved, or are left on purpose.
---   low   an id. Rows of transactions of which done does not know yet have a higher one.
+--   done  a snapshot. All rows that are visible in it have been moved, or were left on purpose.
+--   low   an id. Rows of transactions that began after done have a higher id.
 --
--- New is a row with an id above low; or below it, of a transaction that was open in done, and is not any more. Transactions that are still
--- open cost nothing. That low is what it says is the mover's duty: it is an id that was given out before some transaction began that
--- done knows as ended. What done does not know began later still, and takes its ids after it began.
+-- A row is new if its id is above low; or if it is below, and its transaction was open in done and has ended since. Transactions that are still
+-- open cost nothing. The mover must choose low so that this is true: it is an id that was assigned before the begin of some transaction that
+-- has ended in done. A transaction that done does not know began later, and gets its ids later still.
 --
--- A transaction's number that was not given out yet came with a dump, from another server. What has it is there.
+-- If a row has a transaction number that this server has not assigned yet, it was restored from a dump of another server. Such rows count as committed.
 --
--- A round moves what can be seen in one snapshot, goal (NULL: that of this look), however many looks that takes; after is how far it
--- has come. Rows that are committed meanwhile wait for the next round, else one might overtake another that was before it.
+-- A round moves the rows that are visible in one snapshot, goal (NULL: the snapshot of this look), in as many looks as it needs; after is the last id
+-- that it has read. Rows that are committed in the meantime wait for the next round: otherwise one could overtake an earlier one.
 --
--- Topics with a backlog have rounds of their own (door/sqlfn/lane.go): these look only for rows of these topics, and the others' without them (NULL: none).
--- So a look may go past many rows and find none. It goes through span ids at most, and tells where it ended: upto.
+-- Topics with a backlog have their own rounds (door/sqlfn/lane.go), which read only rows of these topics; the other rounds leave them out (NULL: none).
+-- So a look may skip many rows and find none. It reads at most span ids, and returns how far it read: upto.
 CREATE OR REPLACE FUNCTION weir.look(
     done pg_snapshot, low bigint, goal pg_snapshot, after bigint, most int, room bigint, span bigint, "only" uuid[], without uuid[])
 RETURNS TABLE (
-    -- This snapshot, the last id given out, incarnation(), life(), for how long publishers do not notify (weir.hushed), and the id up to which this look
-    -- went; the highest there is: to the end.
+    -- This snapshot, the last assigned id, incarnation(), life(), until when publishers do not notify (weir.hushed), and the id up to which this look
+    -- has read; the highest bigint: to the end.
     seen text, last bigint, incarnation bigint, server bigint, tables bigint, epoch bigint, hushed int, upto bigint,
     id bigint, topic uuid, partition int, key bytea, value bytea, headers text, size int, published_at timestamptz,
     grp text, next_offset bigint, base bigint
@@ -34,14 +34,14 @@ SET enable_incremental_sort = off
 AS $$
 DECLARE
     until  pg_snapshot := coalesce(goal, pg_current_snapshot());
-    unused xid8        := pg_snapshot_xmax(pg_current_snapshot()); -- this number, and all above
+    unused xid8        := pg_snapshot_xmax(pg_current_snapshot()); -- this number and all above it are not assigned yet
     start  bigint      := after;
 BEGIN
     SELECT pg_current_snapshot()::text, CASE WHEN q.is_called THEN q.last_value ELSE 0 END, weir.incarnation(), l.server, l.tables, l.epoch,
            greatest(0, pg_sequence_last_value('weir.hushed') - extract(epoch FROM clock_timestamp()))::int
     INTO seen, last, incarnation, server, tables, epoch, hushed
     FROM weir.inbox_id_seq q, weir.life() l;
-    -- Where there are more ids than span: start at the first row, of those up to low and then of the others. Else it would go through ids long gone.
+    -- If there are more ids than span: start at the first existing row, of those up to low and then of the others. Otherwise it would read ids of rows that are long deleted.
     IF last - start > span THEN
         start := coalesce((
             SELECT min(i.id) - 1
@@ -69,7 +69,7 @@ BEGIN
                     SELECT * FROM weir.inbox w
                     WHERE w.xact >= x AND w.xact <= x AND w.id > after AND w.id <= least(low, upto)
                       AND ("only" IS NULL OR w.topic = ANY ("only")) AND (without IS NULL OR w.topic <> ALL (without))
-                    ORDER BY w.xact, w.id LIMIT most -- an order that inbox_xact has, and the primary key has not
+                    ORDER BY w.xact, w.id LIMIT most -- the order of inbox_xact, which the primary key does not have
                 ) AS i
                 WHERE pg_visible_in_snapshot(x, until) AND after < low
             )

@@ -1,5 +1,5 @@
--- move takes rows out of the inbox and appends to the log what was made of them, or does neither: see take and weir.commit. The whole is undone
--- with WE091 where a partition is gone, and with WE092 where a check fails.
+-- move deletes rows of the inbox and appends their events to the log, or does neither: see take and weir.commit. It fails, and undoes everything,
+-- with WE091 if a partition is deleted, and with WE092 if a check fails.
 CREATE OR REPLACE FUNCTION weir.move(
     ids             bigint[],
     partitions      bigint[],
@@ -31,7 +31,7 @@ DECLARE
     homeless int[];
     stale    int[];
 BEGIN
-    moved := weir.take(ids); -- the rows before the partitions: those are held by nobody longer than need be
+    moved := weir.take(ids); -- the rows before the partitions, so that partitions are locked only for a short time
     IF moved AND cardinality(batch_nth) > 0 THEN
         SELECT c.bases, c.homeless, c.stale INTO bases, homeless, stale
         FROM weir.commit(partitions, keys, batch_entry, batch_nth, batch_records, batch_time, batch_start, batch_size,

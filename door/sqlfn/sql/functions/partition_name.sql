@@ -1,4 +1,4 @@
--- partition_name names a partition as its readers know it, for errors.
+-- partition_name returns the name of a partition for error texts, with its topic and number.
 CREATE OR REPLACE FUNCTION weir.partition_name(id bigint) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC

@@ -1,8 +1,8 @@
--- pass_over says what a reader can do who meets damage, where the next batch begins.
+-- pass_over returns the hint for a reader that finds damage; the next batch begins at next_offset.
 CREATE OR REPLACE FUNCTION weir.pass_over(next_offset bigint) RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 :pinned
 AS $$
 BEGIN
-    RETURN format('Run weir doctor, and restore a backup; or read from offset %s on. What is before the damage can be read with max_events.', next_offset);
+    RETURN format('Run weir doctor, and restore a backup; or read from offset %s on. To read the events before the damage, use max_events.', next_offset);
 END $$;

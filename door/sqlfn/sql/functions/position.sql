@@ -1,4 +1,4 @@
--- position tells which event a group handles next in a partition; NULL where it has committed nothing.
+-- position returns the offset of the next event that a group handles in a partition; NULL if it has committed nothing.
 CREATE OR REPLACE FUNCTION weir.position(grp text, topic text, partition int) RETURNS bigint
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 :pinned

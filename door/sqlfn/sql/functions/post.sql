@@ -1,7 +1,7 @@
--- post puts one event into the inbox. Who may call it may publish. All functions for single events are thin covers of this one.
+-- post puts one event into the inbox. A role that may call it may publish. All functions that publish a single event call it.
 --
--- It is called once a transaction, and then each statement, and each expression outside of one, costs as much as a row. So the usual case is
--- one statement and one condition; whatever is unusual, errors included, is the business of post_unusual and of stir.
+-- It is often called once in each transaction; then each statement, and each expression outside one, costs as much as the row. So the usual case is
+-- one statement and one condition; all else, errors included, is in post_unusual and stir.
 CREATE OR REPLACE FUNCTION weir.post(topic text, key bytea, value bytea, headers jsonb, partition int, tombstone boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 :pinned
@@ -14,7 +14,7 @@ BEGIN
     FROM weir.topic t
     WHERE t.name = post.topic AND NOT starts_with(t.name, '__') AND post.headers = '{}' AND post.partition IS NULL
       AND 80 + coalesce(octet_length(post.key), 0) + octet_length(post.value) <= t.event_max; -- and a value that is not NULL
-    IF FOUND AND to_timestamp(pg_sequence_last_value('weir.hushed')) > clock_timestamp() THEN -- nobody needs to be told
+    IF FOUND AND to_timestamp(pg_sequence_last_value('weir.hushed')) > clock_timestamp() THEN -- nobody needs a notification
         RETURN;
     END IF;
     IF NOT FOUND THEN

@@ -1,4 +1,4 @@
--- post_answer puts what the mover is to tell a queue about a claim into the inbox.
+-- post_answer puts an ack, nack or extension into the inbox. The mover applies it to the queue.
 CREATE OR REPLACE FUNCTION weir.post_answer(answer jsonb) RETURNS void
 LANGUAGE plpgsql
 :by_index

@@ -1,5 +1,5 @@
--- post_message puts one message of a work queue into the inbox. Most are nothing but an event for the queue's topic. One that is to come later, or has a
--- unique key, says so in its headers, as an object under "weir.queue", which no header of an event can be: the mover lets the queue place it.
+-- post_message puts one message of a work queue into the inbox. Most messages are simply an event for the queue's topic. If a message is delayed or has a
+-- unique key, its headers have an object under "weir.queue" with this; no header of an event can be an object. The mover passes such a message to the queue.
 CREATE OR REPLACE FUNCTION weir.post_message(
     queue text, key bytea, value bytea, headers jsonb, delay interval, at timestamptz, priority int, unique_key text
 ) RETURNS void
@@ -13,32 +13,32 @@ DECLARE
     now        bigint;
     due        bigint;
     size       bigint; -- of the row
-    event      bigint; -- of the batch that the message makes, with the headers that its queue writes (use/queue/enqueue.go)
+    event      bigint; -- of the batch of the message, with the headers that its queue adds (use/queue/enqueue.go)
     me         xid8;
     century    CONSTANT bigint := 100 * 365 * 86400000::bigint;
 BEGIN
     IF value IS NULL THEN
-        RAISE 'value is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'A message may be empty, and not null.';
+        RAISE 'value is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'A message may be empty, but not null.';
     ELSIF priority IS NULL OR priority NOT BETWEEN 0 AND levels - 1 THEN
-        RAISE 'priority is %, and queue "%" has the levels 0 to %', priority, queue, levels - 1 USING ERRCODE = 'invalid_parameter_value';
+        RAISE 'priority is %, but queue "%" has the priorities 0 to %', priority, queue, levels - 1 USING ERRCODE = 'invalid_parameter_value';
     ELSIF unique_key IS NOT NULL AND NOT coalesce((definition -> 'settings' ->> 'unique')::boolean, false) THEN
-        RAISE 'queue "%" has no unique keys', queue
-        USING ERRCODE = 'invalid_parameter_value', HINT = format('Give it some: weir queue alter %s --unique', queue);
+        RAISE 'queue "%" does not have the setting unique', queue
+        USING ERRCODE = 'invalid_parameter_value', HINT = format('Turn it on: weir queue alter %s --unique', queue);
     ELSIF octet_length(unique_key) NOT BETWEEN 1 AND 512 THEN
-        RAISE 'unique_key has % bytes', octet_length(unique_key) USING ERRCODE = 'invalid_parameter_value', HINT = 'It has 1 to 512 bytes.';
+        RAISE 'unique_key has % bytes', octet_length(unique_key) USING ERRCODE = 'invalid_parameter_value', HINT = 'It must have 1 to 512 bytes.';
     ELSIF delay IS NOT NULL AND at IS NOT NULL THEN
-        RAISE 'delay and at are both given' USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a delay or a time.';
+        RAISE 'delay and at are both given' USING ERRCODE = 'invalid_parameter_value', HINT = 'Give one of them.';
     ELSIF delay < interval '0' OR extract(epoch FROM delay) * 1000 > century THEN
-        RAISE 'delay is %', delay USING ERRCODE = 'invalid_parameter_value', HINT = 'It is at least 0 and at most 100 years of 365 days.';
+        RAISE 'delay is %', delay USING ERRCODE = 'invalid_parameter_value', HINT = 'It must be from 0 to 100 years of 365 days.';
     ELSIF at > clock_timestamp() + interval '36500 days' THEN
-        RAISE 'at is %', at USING ERRCODE = 'invalid_parameter_value', HINT = 'It is at most 100 years of 365 days from now.';
+        RAISE 'at is %', at USING ERRCODE = 'invalid_parameter_value', HINT = 'It must be at most 100 years of 365 days from now.';
     END IF;
 
     SELECT * INTO about FROM weir.topic t
     WHERE t.name = CASE priority WHEN 0 THEN definition ->> 'topic' ELSE format('%s.p%s', queue, priority) END
       AND t.id = (CASE priority WHEN 0 THEN definition ->> 'topic_id' ELSE definition -> 'levels' ->> (priority - 1) END)::uuid;
     IF NOT FOUND THEN
-        RAISE 'a topic of queue "%" was deleted', queue USING ERRCODE = 'WE001', HINT = 'Delete the queue, or make another.';
+        RAISE 'a topic of queue "%" was deleted', queue USING ERRCODE = 'WE001', HINT = 'Delete the queue, and create it again.';
     END IF;
     PERFORM weir.check_own(about);
     IF delay > interval '0' OR at > '-infinity' THEN
@@ -46,7 +46,7 @@ BEGIN
         due := CASE WHEN at IS NULL THEN now + extract(epoch FROM delay) * 1000 ELSE extract(epoch FROM at) * 1000 END;
     END IF;
     headers := weir.checked_headers(headers);
-    IF headers::text LIKE '%"weir.queue.%' THEN -- the queue's own, of another message; as in Go (use/queue/headers.go)
+    IF headers::text LIKE '%"weir.queue.%' THEN -- headers that a queue added to another message; as in Go (use/queue/headers.go)
         headers := (SELECT jsonb_object_agg(h.name, h.content) FROM jsonb_each(headers) AS h (name, content)
                     WHERE h.name NOT LIKE 'weir.queue.%' OR h.name IN ('weir.queue.schedule', 'weir.queue.tick'));
     END IF;
@@ -63,7 +63,7 @@ BEGIN
     END IF;
     size := weir.around(headers) + coalesce(octet_length(key), 0) + octet_length(value);
     IF unique_key IS NOT NULL THEN
-        -- Weir asks the store for each, and plain messages of the same key wait for it in turns: so a look finds 512 of them, or 64, for everybody's events
+        -- weir reads the store for each of them, and other messages of the same key wait for it. So a look returns at most 512 of them, or 64, because all other events
         -- wait while they are moved.
         size := size + CASE WHEN key IS NULL THEN 8192 ELSE 65536 END;
     END IF;

@@ -1,5 +1,5 @@
--- post_unusual puts an event with headers, with a partition, without a value, or for a topic whose name begins with __ into the inbox, or tells
--- what is wrong with it: it may be too large, or nothing may be published there.
+-- post_unusual puts an event into the inbox that has headers, a partition or no value, or is for a topic whose name begins with __; or it raises the
+-- error of an event that is too large, or for a topic to which nothing can be published.
 CREATE OR REPLACE FUNCTION weir.post_unusual(topic text, key bytea, value bytea, headers jsonb, partition int, tombstone boolean, me xid8) RETURNS void
 LANGUAGE plpgsql
 :pinned
@@ -11,11 +11,11 @@ BEGIN
     PERFORM weir.check_own(about);
     IF value IS NULL AND tombstone IS NOT TRUE THEN
         RAISE 'value is null' USING ERRCODE = 'null_value_not_allowed',
-            HINT = 'To say that the key is gone, call weir.tombstone(topic, key).';
+            HINT = 'To publish a tombstone, call weir.tombstone(topic, key).';
     END IF;
     IF value IS NULL AND key IS NULL THEN
         RAISE 'key is null' USING ERRCODE = 'null_value_not_allowed',
-            HINT = 'A tombstone says that a key is gone: name the key.';
+            HINT = 'A tombstone needs a key: it marks the key as deleted.';
     END IF;
     IF partition IS NOT NULL THEN
         PERFORM weir.check_partition(about, partition);

@@ -1,5 +1,5 @@
--- publish: the event exists if the transaction commits, and does not if it rolls back, or back to a savepoint before it. A NULL key is
--- none. Without a partition the key decides, as with Kafka's clients. A literal counts as text, for key and value.
+-- publish publishes an event if the transaction commits, and not if it rolls back, completely or to a savepoint before the call. With a NULL key the event
+-- has no key. Without partition the key determines it, as in Kafka's clients. A literal counts as text, for key and value.
 CREATE OR REPLACE FUNCTION weir.publish(topic text, key text, value bytea, headers jsonb DEFAULT '{}', partition int DEFAULT NULL) RETURNS void
 LANGUAGE sql
 RETURN weir.post(topic, convert_to(key, 'UTF8'), value, headers, partition, false);

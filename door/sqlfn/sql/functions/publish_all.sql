@@ -1,5 +1,5 @@
--- publish_all publishes one event for each value (text[], jsonb[] or bytea[]), in order. keys (text[] or bytea[]) has one for each value, or is
--- NULL: none has a key. It returns how many there were.
+-- publish_all publishes one event for each value (text[], jsonb[] or bytea[]), in order. keys (text[] or bytea[]) has one key for each value, or is
+-- NULL: no event has a key. It returns the number of events.
 CREATE OR REPLACE FUNCTION weir.publish_all(topic text, keys anycompatiblearray, "values" anyarray, headers jsonb DEFAULT '{}') RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 :pinned
@@ -15,16 +15,16 @@ BEGIN
         RAISE 'values is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'An empty array publishes nothing.';
     ELSIF pg_typeof("values") NOT IN ('text[]'::regtype, 'jsonb[]'::regtype, 'bytea[]'::regtype) THEN
         RAISE 'values is of type %', pg_typeof("values")
-        USING ERRCODE = 'invalid_parameter_value', HINT = 'text[], jsonb[] or bytea[] is wanted: cast it.';
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'It must be text[], jsonb[] or bytea[]: cast it.';
     ELSIF pg_typeof(keys) NOT IN ('text[]'::regtype, 'varchar[]'::regtype, 'bytea[]'::regtype) THEN
         RAISE 'keys is of type %', pg_typeof(keys)
-        USING ERRCODE = 'invalid_parameter_value', HINT = 'text[] or bytea[] is wanted: cast it.';
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'It must be text[] or bytea[]: cast it.';
     ELSIF array_ndims("values") > 1 OR array_ndims(keys) > 1 THEN
         RAISE '% has more than one dimension', CASE WHEN array_ndims("values") > 1 THEN 'values' ELSE 'keys' END
-        USING ERRCODE = 'invalid_parameter_value', HINT = 'One key and one value make an event: give two plain arrays.';
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'Give arrays of one dimension: each event has one key and one value.';
     ELSIF cardinality(keys) <> cardinality("values") THEN
-        RAISE 'keys has % elements, and values has %', cardinality(keys), cardinality("values")
-        USING ERRCODE = 'invalid_parameter_value', HINT = 'Give each value its key, which may be null, or no keys at all: NULL.';
+        RAISE 'keys has % elements, but values has %', cardinality(keys), cardinality("values")
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'Give one key for each value (it may be null), or NULL instead of the array.';
     END IF;
     headers := weir.checked_headers(headers);
     around := weir.around(headers);
@@ -36,7 +36,7 @@ BEGIN
     WHERE e.size IS NULL OR e.size > about.event_max ORDER BY e.n LIMIT 1;
     IF wrong.n IS NOT NULL AND wrong.size IS NULL THEN
         RAISE 'values: element % is null', wrong.n USING ERRCODE = 'null_value_not_allowed',
-            HINT = 'To say that a key is gone, call weir.tombstone(topic, key).';
+            HINT = 'To publish a tombstone, call weir.tombstone(topic, key).';
     ELSIF wrong.n IS NOT NULL THEN
         PERFORM weir.too_large(topic, wrong.size, about.event_max);
     END IF;

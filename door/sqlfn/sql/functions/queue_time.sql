@@ -1,4 +1,4 @@
--- queue_time is the time by which work queues judge, the server's, in milliseconds since 1970 (use/queue/clock.go).
+-- queue_time is the time that work queues use: the server's clock, in milliseconds since 1970 (use/queue/clock.go).
 CREATE OR REPLACE FUNCTION weir.queue_time() RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 :pinned

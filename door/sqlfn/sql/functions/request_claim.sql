@@ -1,5 +1,5 @@
--- request_claim asks a running weir to claim messages for this session: see claim. It has effect when it is committed. A session waits
--- for one claim at a time: a new request is in place of the one before, so that no session takes all that a process serves (claimsMax in door/sqlfn/claim.go).
+-- request_claim asks a running weir to claim messages for this session: see claim. The request takes effect when it is committed. A session waits
+-- for one claim at a time: a new request replaces the one before, so that no session can use all the claims that a process serves (claimsMax in door/sqlfn/claim.go).
 CREATE OR REPLACE FUNCTION weir.request_claim(queue text, most int, lease interval, wait interval, worker text) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 :by_index
@@ -9,11 +9,11 @@ DECLARE
 BEGIN
     PERFORM weir.find_queue(queue), weir.check_lease(lease, true);
     IF most IS NULL OR most NOT BETWEEN 1 AND 1000 THEN
-        RAISE 'most is %', most USING ERRCODE = 'invalid_parameter_value', HINT = 'One claim takes 1 to 1000 messages.';
+        RAISE 'most is %', most USING ERRCODE = 'invalid_parameter_value', HINT = 'It must be from 1 to 1000 messages.';
     ELSIF wait IS NULL OR wait < interval '0' OR wait > interval '5 minutes' THEN
-        RAISE 'wait is %', wait USING ERRCODE = 'invalid_parameter_value', HINT = '0 to 5 minutes are allowed.';
+        RAISE 'wait is %', wait USING ERRCODE = 'invalid_parameter_value', HINT = 'It must be from 0 to 5 minutes.';
     ELSIF octet_length(worker) > 256 THEN
-        RAISE 'worker has % bytes', octet_length(worker) USING ERRCODE = 'invalid_parameter_value', HINT = 'At most 256 are kept.';
+        RAISE 'worker has % bytes', octet_length(worker) USING ERRCODE = 'invalid_parameter_value', HINT = 'It must have at most 256 bytes.';
     END IF;
     DELETE FROM weir.claim_request r WHERE r.pid = pg_backend_pid();
     INSERT INTO weir.claim_request (queue, most, lease, worker, wait_until)

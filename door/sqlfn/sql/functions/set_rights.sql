@@ -1,4 +1,4 @@
--- set_rights runs after every installation: it makes the three roles where it may, and gives them what is theirs. Roles belong to the whole server: they may be there already.
+-- set_rights runs after every installation: it creates the three roles if it may, and grants them their rights. Roles belong to the whole server, so they may exist already.
 CREATE OR REPLACE FUNCTION weir.set_rights() RETURNS void
 LANGUAGE plpgsql
 :pinned
@@ -7,7 +7,7 @@ DECLARE
     kind     text;
     consumer regrole;
 BEGIN
-    -- Who was given commit_offset by name may use it by id.
+    -- Roles that may call commit_offset may also call commit_offset_by_id.
     FOR consumer IN
         SELECT DISTINCT a.grantee::regrole
         FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) AS a
@@ -20,13 +20,13 @@ BEGIN
             BEGIN
                 EXECUTE format('CREATE ROLE weir_%s NOLOGIN', kind);
             EXCEPTION WHEN duplicate_object OR unique_violation THEN
-                NULL; -- another database's migration was faster
+                NULL; -- the migration of another database has just created it
             END;
         END IF;
         IF to_regrole('weir_' || kind) IS NOT NULL THEN
             PERFORM weir.grant_to(to_regrole('weir_' || kind), kind);
         ELSE
-            RAISE NOTICE 'role weir_% is not there, and % may not create it', kind, current_user
+            RAISE NOTICE 'role weir_% does not exist, and % may not create it', kind, current_user
             USING HINT = format('CREATE ROLE weir_%s NOLOGIN; SELECT weir.grant_to(''weir_%s'', ''%s'')', kind, kind, kind);
         END IF;
     END LOOP;

@@ -1,5 +1,5 @@
--- stretch tells where the stretch of whole batches ends that begins with the batch of an offset: after some 256 KiB, or with its segment.
--- From then on the segment stays until the transaction ends.
+-- stretch returns the end of a stretch of whole batches that begins with the batch of an offset: it ends after about 256 KiB, or with the segment.
+-- After this call the segment cannot be dropped until the transaction ends.
 CREATE OR REPLACE FUNCTION weir.stretch(id bigint, low bigint, high bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 :by_index
@@ -20,6 +20,6 @@ BEGIN
     INTO stop USING p.id, low, least(high, r.next_offset);
     RETURN coalesce(stop, least(high, r.next_offset));
 EXCEPTION WHEN undefined_table THEN
-    RAISE 'offset % was dropped by retention after this transaction looked where it is', low
+    RAISE 'retention deleted offset % while this transaction was reading it', low
     USING ERRCODE = 'serialization_failure', HINT = 'Read again, in a new transaction.';
 END $$;

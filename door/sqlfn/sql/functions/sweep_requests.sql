@@ -1,5 +1,5 @@
--- sweep_requests deletes requests whose sessions have not looked for the answer for long. It returns how many are left, and an id below which there are none of those that
--- are visible, in this incarnation.
+-- sweep_requests deletes requests whose sessions have not looked for the answer for a long time. It returns how many are left, and an id below which no visible request
+-- exists in this incarnation.
 CREATE OR REPLACE FUNCTION weir.sweep_requests(OUT remaining bigint, OUT low bigint, OUT incarnation bigint)
 LANGUAGE plpgsql
 :by_index

@@ -1,5 +1,5 @@
--- take deletes rows of the inbox, for whoever puts what was made of them into the log. It tells false, and has done nothing, where another
--- mover is at it or was there before; the whole is undone with WE090 where it was there in between.
+-- take deletes rows of the inbox, for a caller that moves them into the log in the same transaction. It returns false, and does nothing, if another
+-- mover is working, or has already moved the rows. It fails with WE090, and undoes everything, if another mover worked in between.
 CREATE OR REPLACE FUNCTION weir.take(ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql
 :by_index
@@ -13,7 +13,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    places := ARRAY(SELECT r.place FROM weir.find_rows(ids) AS r); -- nobody else deletes rows, or moves them, while we have the lock
+    places := ARRAY(SELECT r.place FROM weir.find_rows(ids) AS r); -- nobody else deletes rows, or changes their ctids, while we have the lock
     IF cardinality(places) = 0 AND cardinality(ids) > 0 THEN
         RETURN false;
     END IF;

@@ -1,6 +1,6 @@
--- take_requests gives a mover requests for claims that no other one is at, the oldest first. A request is known by its id and the time when it was asked: after a crash ids begin
--- anew, and a claim may still go on for a request of before. low is an id below which there are none, in the incarnation that sweep_requests
--- told with it. What the sessions lock is left out: nobody waits for them.
+-- take_requests returns claim requests that no other mover handles, the oldest first. A request is known by its id and the time when it was asked: after a crash ids begin
+-- anew, and a claim may still go on for a request of before. low is an id below which none exists, in the incarnation that sweep_requests
+-- returned with it. Requests that their sessions have locked are left out, so that nobody waits for them.
 CREATE OR REPLACE FUNCTION weir.take_requests(taker text, low bigint, incarnation bigint, room int)
 RETURNS TABLE (id bigint, asked timestamptz, queue text, most int, lease bigint, wait bigint, worker text) -- milliseconds
 LANGUAGE plpgsql

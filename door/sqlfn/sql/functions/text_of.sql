@@ -1,4 +1,4 @@
--- text_of gives bytes as text, or NULL where they are none.
+-- text_of returns bytes as text, or NULL if they are not text.
 CREATE OR REPLACE FUNCTION weir.text_of(bytes bytea) RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 :pinned

@@ -1,4 +1,4 @@
--- topic_spans gives the partitions of a topic that hold anything from an offset on; or, for the tail, their last so many records.
+-- topic_spans returns the partitions of a topic that have records from an offset on; or, for the tail, the spans of their last records.
 CREATE OR REPLACE FUNCTION weir.topic_spans(want_topic text, want_partition int, want_from bigint, want_most bigint, tail boolean)
 RETURNS TABLE (partition int, id bigint, low bigint, high bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -12,11 +12,11 @@ BEGIN
         RAISE 'from_offset is null' USING ERRCODE = 'null_value_not_allowed', HINT = '0 reads from the beginning.';
     ELSIF want_from < 0 THEN
         RAISE 'from_offset is %', want_from
-        USING ERRCODE = 'invalid_parameter_value', HINT = 'Offsets count from 0. weir.last_events reads from the end.';
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'Offsets begin at 0. weir.last_events reads from the end.';
     ELSIF want_most IS NULL AND tail THEN
-        RAISE 'max_events is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'weir.events reads all there are.';
+        RAISE 'max_events is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'To read all events, use weir.events.';
     ELSIF want_most < 0 THEN
-        RAISE 'max_events is %', want_most USING ERRCODE = 'invalid_parameter_value', HINT = 'A number from 0 on is wanted.';
+        RAISE 'max_events is %', want_most USING ERRCODE = 'invalid_parameter_value', HINT = 'It must be 0 or more.';
     ELSIF want_partition IS NOT NULL THEN
         PERFORM weir.check_partition(about, want_partition);
     END IF;

@@ -1,4 +1,4 @@
--- unescaped undoes what the log does to a group's name in a key: every byte that is not plain is % and two hexadecimal digits.
+-- unescaped returns a group's name from a key, where each special byte is written as % and two hexadecimal digits.
 CREATE OR REPLACE FUNCTION weir.unescaped(name text) RETURNS text
 LANGUAGE sql IMMUTABLE
 RETURN coalesce(weir.text_of((

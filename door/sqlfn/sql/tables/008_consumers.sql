@@ -1,14 +1,14 @@
--- How far a consumer has come, committed in the consumer's own transaction: what it did with the events and how far it came are one.
+-- Positions that consumers commit in their own transactions: the consumer's work and its position are committed together, or not at all.
 --
--- Two places hold a group's position. The one here is written by weir.commit_offset and locked for as long as the consumer's
--- transaction takes. The other is a key in weir.state, which Kafka clients and tools read and write; consumers' transactions never
--- lock it, for commits to the log do. The mover carries positions from here to there, by way of the inbox.
+-- A group's position is stored in two places. The one here is written by weir.commit_offset, and locked until the consumer's
+-- transaction ends. The other is a key in weir.state, which Kafka clients and tools read and write. Consumers' transactions never
+-- lock that key, because commits to the log lock it. The mover copies positions from here to the key, through the inbox.
 --
--- Which of the two says where the group is can be told without a clock: a position here remembers the stamp of the key that it is built on, its base.
--- A key says in its metadata that it goes on with the same base, as the mover's do, and those of consumers that handled events without
--- weir.commit_offset: then the farther of the two counts. Any other key was written later, by somebody who begins anew there, and counts alone.
+-- To decide which of the two is valid, no clock is needed. A position here stores its base: the stamp of the key that it continues from.
+-- The metadata of a key says if it continues from the same base, as the keys do that the mover writes, or consumers that handle events without
+-- weir.commit_offset. Then the higher of the two positions is valid. Any other key was written later, as a new start of the group; then only the key is valid.
 
--- consumer names what is consumed. Its rows never change, so the lock on one stays quick to take: commits of one position queue for it.
+-- consumer has a row for each group and partition. Commits of one position wait for the lock of its row. The rows never change, so taking the lock is fast.
 CREATE TABLE weir.consumer (
     id        bigint           GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     grp       text COLLATE "C" NOT NULL,
@@ -17,13 +17,13 @@ CREATE TABLE weir.consumer (
     UNIQUE (grp, topic, partition)
 );
 
--- consumed holds one position for each consumer, newest turn first, as in weir.state: see 001_tables.sql.
+-- consumed has the positions of the consumers. The row with the highest turn is valid, as in weir.state: see 001_tables.sql.
 CREATE TABLE weir.consumed (
     consumer     bigint NOT NULL,
     turn         bigint NOT NULL DEFAULT 0,
     writes       bigint NOT NULL DEFAULT 0,
     next_offset  bigint NOT NULL,
-    base         bigint, -- NULL: there was no key, or it came from here
+    base         bigint, -- NULL: there was no key, or the mover wrote the key from here
     committed_at timestamptz NOT NULL
 ) WITH (
     fillfactor = 50,

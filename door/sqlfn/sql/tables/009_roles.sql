@@ -1,9 +1,9 @@
--- Who may do what. Sessions that publish, consume or read need EXECUTE on a few functions, and no right to any table. PUBLIC has nothing.
+-- Rights of roles. Sessions that publish, consume or read need EXECUTE on a few functions, and no right to any table. PUBLIC has no rights.
 
--- rights lists what each kind of role is given. A later migration that adds something for sessions adds its rows.
+-- rights lists the rights of each kind of role. A later migration that adds a function for sessions adds rows here.
 CREATE TABLE weir.rights (
     kind text NOT NULL, -- producer, consumer, reader
-    what text NOT NULL, -- as GRANT takes it
+    what text NOT NULL, -- as in GRANT
     PRIMARY KEY (kind, what)
 );
 
@@ -20,7 +20,7 @@ INSERT INTO weir.rights (kind, what) VALUES
     ('consumer', 'EXECUTE ON FUNCTION weir.commit_offset(text, text, int, bigint, bigint, text, int)'),
     ('consumer', 'EXECUTE ON FUNCTION weir.position(text, text, int)');
 
--- A consumer reads as well. Functions that stand in a view are called as whoever reads it.
+-- Consumers may also read. Functions in a view run with the rights of the role that reads the view.
 INSERT INTO weir.rights (kind, what)
 SELECT kind, what
 FROM unnest(ARRAY['consumer', 'reader']) AS kind, unnest(ARRAY[

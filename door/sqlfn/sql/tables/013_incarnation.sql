@@ -1,5 +1,5 @@
--- incarnation says that the server lost nothing since this row was written: after a crash PostgreSQL empties unlogged tables. Numbers of
--- transactions and ids of rows that were lost in a crash are given out again, and what a mover remembered of them is not true any more.
+-- incarnation: as long as this row exists, the server has not crashed since it was written, because PostgreSQL empties unlogged tables after a crash.
+-- After a crash, transaction numbers and row ids that were lost are used again, so what a mover remembers of them is no longer true.
 CREATE UNLOGGED TABLE weir.incarnation (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     id  uuid    NOT NULL DEFAULT gen_random_uuid()

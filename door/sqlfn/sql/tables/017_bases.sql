@@ -1,1 +1,1 @@
--- Keys that go on with what was committed before name its base: weir.base_of. weir.all_carried is not asked any more, and left for older binaries.
+-- Keys that continue from an earlier commit have its base: weir.base_of. weir.all_carried is no longer used, and kept for older binaries.

@@ -1,5 +1,5 @@
--- carry used to have no positions to compare with (nexts): a mover that calls it so would take back what transactions committed.
--- An older weir beside this schema carries no positions until it is restarted.
+-- An older version of carry had no positions to compare with (nexts): a mover that calls it could undo what transactions committed. So it is dropped.
+-- An older weir that uses this schema moves no positions until it is replaced.
 DO $$
 DECLARE
     old regprocedure := to_regprocedure('weir.carry(bigint[], text[], bigint[], bigint[], text[], int[], bigint[], int[], bigint[], int[], int[], '

@@ -1,4 +1,4 @@
--- Work queues: what sessions that publish may do with them.
+-- Rights of sessions that publish: enqueue messages into work queues.
 INSERT INTO weir.rights (kind, what) VALUES
     ('producer', 'EXECUTE ON FUNCTION weir.enqueue(text, text, text, jsonb, interval, timestamptz, int, text)'),
     ('producer', 'EXECUTE ON FUNCTION weir.enqueue(text, jsonb, text, jsonb, interval, timestamptz, int, text)'),

@@ -1,5 +1,5 @@
--- A look tells in which incarnation the store is, and a move or a carry is refused in another (functions/unchanged.sql). An older weir beside this schema
--- finds all the columns that it asks for.
+-- look returns the store's incarnation; move and carry are refused in any other (functions/unchanged.sql). An older weir that uses this schema
+-- still finds all the columns that it reads.
 DO $$
 BEGIN
     IF to_regproc('weir.look') IS NOT NULL THEN

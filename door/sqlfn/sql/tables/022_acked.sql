@@ -1,5 +1,5 @@
--- Messages of work queues that sessions acknowledged in their own transactions (functions/ack.sql), until the mover has carried that to their queue. The key
--- lets one transaction at a time acknowledge a message: another waits for it, and is refused where it committed.
+-- Messages of work queues that sessions acknowledged in their own transactions (functions/ack.sql), until the mover has applied that to their queue. Because of the
+-- primary key only one transaction at a time can acknowledge a message: a second one waits for it, and is refused if it commits.
 CREATE TABLE weir.acked (
     queue     text COLLATE "C" NOT NULL, -- its id, not its name
     partition bigint           NOT NULL,

@@ -1,1 +1,1 @@
--- weir.events checks checksums where the server can compute them (functions/checksum_fits.sql).
+-- weir.events checks checksums if the server can compute them (functions/checksum_fits.sql).

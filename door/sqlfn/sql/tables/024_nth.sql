@@ -1,4 +1,4 @@
--- move and carry take what commit takes.
+-- move and carry get the same new argument as commit.
 DO $$ BEGIN
     IF to_regprocedure('weir.move(bigint[], bigint[], text[], int[], bigint[], int[], bigint[], int[], int[], int[], text[], bigint[], int[], text[], bigint[], int[], int[], int[], bytea)') IS NOT NULL THEN
         DROP FUNCTION weir.move(bigint[], bigint[], text[], int[], bigint[], int[], bigint[], int[], int[], int[], text[], bigint[], int[], text[], bigint[], int[], int[], int[], bytea);

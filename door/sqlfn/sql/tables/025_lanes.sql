@@ -1,1 +1,1 @@
--- look can be limited to topics, or look without some: a topic with a backlog does not hold up the others.
+-- look can be limited to some topics, or exclude some: so a topic with a backlog does not delay the others.

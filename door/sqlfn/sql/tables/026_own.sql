@@ -1,1 +1,1 @@
--- Nothing publishes to weir's own topics.
+-- Sessions can no longer publish to topics that are reserved for weir.

@@ -1,4 +1,4 @@
--- A read gives what is before damage, and then its error.
+-- A read returns the records before damage, and then its error.
 DO $$ BEGIN
     IF to_regprocedure('weir.pass_over(bigint, bigint, bigint)') IS NOT NULL THEN
         DROP FUNCTION weir.pass_over(bigint, bigint, bigint);

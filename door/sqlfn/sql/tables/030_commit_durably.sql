@@ -1,1 +1,1 @@
--- Acks and positions are durable when they are committed, whatever their transaction set last: see functions/add_triggers.sql.
+-- Acks and positions are durable when they are committed, even if their transaction turned synchronous_commit off: see functions/add_triggers.sql.

@@ -1,5 +1,5 @@
--- Sessions may give messages back in their own transactions (functions/nack.sql), and extend leases. The row of weir.acked that has a row here says that the message was given
--- back, with this receipt, and not that it is done. It is a table, and not a column: to add one would wait for open transactions that acknowledged something.
+-- Sessions may give messages back in their own transactions (functions/nack.sql), and extend leases. If a row of weir.acked also has a row here, the message was given
+-- back with this receipt, and is not done. This is a table and not a column, because to add a column would wait for open transactions that have acknowledged messages.
 CREATE TABLE weir.nacked (
     queue     text COLLATE "C" NOT NULL,
     partition bigint           NOT NULL,

@@ -1,18 +1,18 @@
--- claim_request is what sessions and movers tell each other about claims (functions/claim.sql): a session adds a request, a mover claims and writes the answer into it,
--- and the session deletes it. A claim is durable in its queue's state before its answer is here. So nothing here need outlive a crash: no session does.
+-- claim_request has the claims of sessions (functions/claim.sql): a session adds a request, a mover claims messages and writes the answer into the row,
+-- and the session deletes it. A claim is durable in its queue's state before its answer is written here. The table is unlogged, because after a crash no session exists any more.
 CREATE UNLOGGED TABLE weir.claim_request (
     id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     pid         int         NOT NULL DEFAULT pg_backend_pid(), -- the session
     role        name        NOT NULL DEFAULT session_user,
     queue       text        NOT NULL,
     most        int         NOT NULL,
-    lease       interval,             -- NULL: the queue's own
+    lease       interval,             -- NULL: the queue's setting
     worker      text        NOT NULL,
     asked_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     wait_until  timestamptz NOT NULL,
-    seen_at     timestamptz NOT NULL DEFAULT clock_timestamp(), -- by its session
+    seen_at     timestamptz NOT NULL DEFAULT clock_timestamp(), -- when its session last looked
     taken_by    text,                                           -- a mover; NULL: none yet
-    taken_until timestamptz NOT NULL DEFAULT clock_timestamp() + interval '5 s', -- from then on no mover is at it
+    taken_until timestamptz NOT NULL DEFAULT clock_timestamp() + interval '5 s', -- from then on another mover may take it
     answer      jsonb                 -- an array of messages, or an object that says what is wrong
 ) WITH (
     autovacuum_vacuum_threshold = 10000,

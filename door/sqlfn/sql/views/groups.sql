@@ -1,14 +1,14 @@
--- groups has a row for each partition that a group committed an offset of, or that one of its members was given; one with no topic
--- where there is none.
+-- groups has a row for each partition for which a group has committed an offset, or that is assigned to one of its members. A group without such
+-- partitions has one row, with no topic.
 CREATE VIEW weir.groups AS
 WITH known AS MATERIALIZED (
-    SELECT x.name, CASE WHEN x.state ->> 'protocol_type' = 'weir' AND NOT EXISTS ( -- peers, and all are dead
+    SELECT x.name, CASE WHEN x.state ->> 'protocol_type' = 'weir' AND NOT EXISTS ( -- a group of peers, whose sessions have all ended
         SELECT FROM weir.state m
         WHERE m.key >= 'group/member/' || x.name || '/' AND m.key < 'group/member/' || x.name || '0'
           AND clock_timestamp() - m.put_at <= interval '1 ms' * (convert_from(m.value, 'UTF8')::json ->> 'session_ms')::int
     ) THEN x.state - 'members' ELSE x.state END AS state
     FROM (
-        -- Clients' own words are in it. PostgreSQL's text takes all but the zero character.
+        -- It has text from clients. PostgreSQL's text can have any character except the zero character.
         SELECT substr(s.key, 13) AS name, replace(convert_from(s.value, 'UTF8'), '\u0000', '\ufffd')::jsonb AS state
         FROM weir.state s WHERE s.key >= 'group/state/' AND s.key < 'group/state0'
     ) AS x
@@ -18,7 +18,7 @@ WITH known AS MATERIALIZED (
     SELECT split_part(s.key, '/', 3) AS name, c.name AS topic, split_part(s.key, '/', 5)::int AS partition,
            (replace(convert_from(s.value, 'UTF8'), '\u0000', '\ufffd')::jsonb ->> 'offset')::bigint AS position
     FROM weir.state s
-    JOIN weir.topic c ON c.id = split_part(s.key, '/', 4)::uuid -- a topic that was deleted and made again is another
+    JOIN weir.topic c ON c.id = split_part(s.key, '/', 4)::uuid -- a topic that was deleted and created again has another id
     WHERE s.key >= 'group/offset/' AND s.key < 'group/offset0'
 ), reading AS (
     SELECT name, topic, partition, o.position, g.member, p.first_offset, p.next_offset
@@ -27,7 +27,7 @@ WITH known AS MATERIALIZED (
     JOIN weir.partitions p USING (topic, partition)
 )
 SELECT weir.unescaped(k.name) AS grp,
-       CASE WHEN k.state ? 'members' THEN 'Stable' ELSE 'Empty' END AS state, -- a round of joining that is not done yet shows as the one before
+       CASE WHEN k.state ? 'members' THEN 'Stable' ELSE 'Empty' END AS state, -- during a rebalance: the state before it
        (k.state ->> 'generation')::int AS generation,
        coalesce(jsonb_array_length(k.state -> 'members'), 0) AS members,
        r.topic,
@@ -35,6 +35,6 @@ SELECT weir.unescaped(k.name) AS grp,
        r.member, -- the client that reads it
        r.position AS committed_offset,
        r.next_offset AS end_offset,
-       r.next_offset - least(r.next_offset, greatest(r.position, r.first_offset)) AS lag -- they leave NULL out
+       r.next_offset - least(r.next_offset, greatest(r.position, r.first_offset)) AS lag -- least and greatest ignore NULL
 FROM known k
 LEFT JOIN reading r USING (name);

@@ -1,13 +1,13 @@
--- messages has a row for each message of a queue that is ready, claimed, or waits where it is: not for those that are done, dead letters, or delayed for more than
--- a minute. What a row has of the log is where the message is: weir.events has the rest.
+-- messages has a row for each message of a queue that is ready, claimed or waiting. It has no rows for messages that are done, dead, or delayed for more than
+-- a minute. A row has the topic, partition and offset of the message: weir.events returns the rest.
 CREATE VIEW weir.messages AS
 SELECT q.queue,
-       q.id || '-' || m."offset" AS id, -- of a message that came back from a longer delay its header weir.queue.id says the one that it keeps
+       q.id || '-' || m."offset" AS id, -- a message that was delayed for longer keeps its first id, which is in its header weir.queue.id
        q.topic,
        q.partition,
        m."offset",
        CASE WHEN m.until > statement_timestamp() THEN m.fate ELSE 'ready' END AS state,
-       m.attempt, -- claimed: which one; else how many there were, where it is
+       m.attempt, -- claimed: number of this attempt; otherwise: how many attempts there were
        CASE WHEN m.until > statement_timestamp() THEN m.until END AS until,
        m.worker,
        m.error

@@ -1,4 +1,4 @@
--- queue_parts has a row for each partition of a queue's topics, with what its keyed state (use/queue/codec.go) says: floor and next, and the runs between them.
+-- queue_parts has a row for each partition of a queue's topics, with its state (use/queue/codec.go): floor, next, and the runs between them.
 -- It is for the views queues and messages.
 CREATE VIEW weir.queue_parts AS
 SELECT d.queue,
@@ -24,12 +24,12 @@ CROSS JOIN LATERAL (
 JOIN weir.topic t ON t.id = level.id
 JOIN weir.partitions p ON p.topic = t.name
 LEFT JOIN LATERAL (
-    -- Clients' own words are in it. PostgreSQL's text takes all but the zero character.
+    -- It has text from clients. PostgreSQL's text can have any character except the zero character.
     SELECT e.part
     FROM (
         SELECT x.value FROM weir.state x
-        WHERE x.key IN (format('queue/state/%s/%s', d.about ->> 'id', p.id), format('queue/state/%s/all', d.about ->> 'id')) -- with limits a queue has one state
-        OFFSET 0 -- first: values of other keys are no JSON
+        WHERE x.key IN (format('queue/state/%s/%s', d.about ->> 'id', p.id), format('queue/state/%s/all', d.about ->> 'id')) -- a queue with limits has one state for all partitions
+        OFFSET 0 -- evaluate this first: the values of other keys are not JSON
     ) AS s
     CROSS JOIN LATERAL json_array_elements(replace(convert_from(s.value, 'UTF8'), '\u0000', '\ufffd')::json -> 'parts') AS e(part)
     WHERE (e.part ->> 'partition')::bigint = p.id

@@ -1,4 +1,4 @@
--- queues has a row for each work queue, and counts its messages.
+-- queues has a row for each work queue, with the numbers of its messages.
 CREATE VIEW weir.queues AS
 SELECT d.queue,
        d.about ->> 'id' AS id,
@@ -11,7 +11,7 @@ SELECT d.queue,
 FROM (
     SELECT substr(s.key, 11) AS queue, convert_from(s.value, 'UTF8')::json AS about
     FROM weir.state s WHERE s.key >= 'queue/def/' AND s.key < 'queue/def0'
-    OFFSET 0 -- first: values of other keys are no JSON
+    OFFSET 0 -- evaluate this first: the values of other keys are not JSON
 ) AS d
 LEFT JOIN LATERAL (
     SELECT (sum(greatest(0, q.next_offset - coalesce(q.next, q.first_offset))) + sum(r.ready))::bigint AS ready,
@@ -29,13 +29,13 @@ LEFT JOIN LATERAL (
                        q.floor + (sum((e.run ->> 'n')::bigint) OVER (ORDER BY e.nth))::bigint AS upto
                 FROM json_array_elements(q.runs) WITH ORDINALITY AS e(run, nth)
             ) AS x
-            WHERE x.fate <> 'done' AND x.upto > q.first_offset -- what retention deleted is gone
+            WHERE x.fate <> 'done' AND x.upto > q.first_offset -- without messages that retention deleted
         ) AS m
     ) AS r
     WHERE q.queue = d.queue
 ) AS c ON true
 LEFT JOIN LATERAL (
-    -- Dead letters, but for those that were redriven or discarded.
+    -- Dead letters that were neither redriven nor discarded.
     SELECT sum(greatest(0, p.next_offset - greatest((s.part ->> 'next')::bigint, p.first_offset)) + coalesce((
         SELECT sum((e.run ->> 'n')::bigint) FROM json_array_elements(s.part -> 'runs') AS e(run) WHERE e.run ->> 'fate' <> 'done'), 0))::bigint AS dead
     FROM weir.partitions p

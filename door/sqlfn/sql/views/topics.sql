@@ -4,7 +4,7 @@ SELECT t.name,
        cardinality(t.partitions) AS partitions,
        h.records,
        h.bytes,
-       t.settings -- those that were set; for the others Kafka's defaults hold
+       t.settings -- only those that were set; the others have Kafka's defaults
 FROM weir.topic t
 CROSS JOIN LATERAL (
     SELECT sum(p.next_offset - p.first_offset)::bigint AS records, sum(p.next_byte - p.first_byte)::bigint AS bytes

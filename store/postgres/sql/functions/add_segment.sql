@@ -8,7 +8,7 @@ DECLARE
     n int;
 BEGIN
     INSERT INTO weir.segment (survivors) VALUES (for_survivors) RETURNING number INTO n;
-    -- Autovacuum would read every page for nothing: rows here never change, and are deleted all at once.
+    -- Autovacuum would read every page for nothing: rows never change, and are deleted with the whole table.
     EXECUTE format('CREATE TABLE weir.batch_%s (PRIMARY KEY (partition_id, base_offset, piece)) '
                    'INHERITS (weir.batch) WITH (autovacuum_enabled = off)', n);
     PERFORM weir.add_writer(n);

@@ -1,5 +1,5 @@
--- add_writer creates the function that writes batches into a segment: because it names the table, its plan is made once
--- and not for each commit.
+-- add_writer creates the function that writes batches into a segment. The function has the name of the table in its text,
+-- so its plan is made once, not for each commit.
 CREATE OR REPLACE FUNCTION weir.add_writer(segment int) RETURNS void
 LANGUAGE plpgsql
 :pinned

@@ -1,7 +1,7 @@
--- bounds returns what every partition holds.
+-- bounds returns the offsets and bytes that every partition holds.
 --
--- A small table is read from end to end. If old versions make it large (a transaction was left open somewhere), that
--- would cost more with every flush: then it is read by index.
+-- A small table is read whole. Old versions make it large if a transaction is left open somewhere. Then a full read would
+-- cost more with every flush, and the table is read by index.
 CREATE OR REPLACE FUNCTION weir.bounds() RETURNS TABLE (id bigint, first_offset bigint, next_offset bigint, bytes bigint)
 LANGUAGE plpgsql STABLE
 :by_index

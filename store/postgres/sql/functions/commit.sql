@@ -1,10 +1,10 @@
--- commit commits a flush of entries, each wholly or not at all. The arrays are columns: batch_… has one element for each
--- batch, and so on; …_entry is the number of its entry, ascending, and …_nth the index of its partition or key; both count
--- from 1. Nothing is joined here: a join of two arrays may be planned as a nested loop. The bytes of all batches and values
--- are concatenated in body.
+-- commit commits a flush of entries, each as a whole or not at all. The arrays are columns: batch_… has one element for
+-- each batch, check_… for each check, put_… for each put. …_entry is the number of the entry, ascending; …_nth is the index
+-- of the partition in partitions, or of the key in keys. Both count from 1. Nothing is joined here: a join of two arrays may
+-- be planned as a nested loop. body has the bytes of all batches and values.
 --
 -- Every commit takes its locks in one order, partitions by id and then keys by key, and holds them until it is durable.
--- So offsets are dense, and become visible in order. The lists of what to lock are sorted and without duplicates.
+-- So offsets have no gaps, and become visible in order. partitions and keys are sorted and have no duplicates.
 CREATE OR REPLACE FUNCTION weir.commit(
     partitions      bigint[],
     keys            text[],
@@ -22,7 +22,7 @@ CREATE OR REPLACE FUNCTION weir.commit(
     put_version     bigint[],
     put_start       int[],    -- in body
     put_size        int[],    -- −1 deletes the key
-    put_base        int[],    -- which batch's base offset to append to the value; 0: none
+    put_base        int[],    -- the number of the batch whose base offset is appended to the value; 0: none
     body            bytea,
     OUT bases       bigint[], -- of each batch; NULL if it only creates its partition, or was refused
     OUT stale       int[],    -- entries refused because of a check
@@ -33,37 +33,37 @@ LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    -- One element for each of partitions. Its newest row, locked, is updated by its ctid: so no old version
-    -- is read. NULL: it does not exist.
+    -- One element for each of partitions. The newest row is locked, and later updated by its ctid, so that no
+    -- old version is read. NULL: the partition does not exist.
     part_row     tid[];
     part_segment int[];    -- the segment that it wrote to before
     part_offset  bigint[]; -- the base offset of its next batch
     part_byte    bigint[];
     part_time    bigint[]; -- the newest time of its new batches; NULL: it has none
-    -- One element for each of keys, likewise.
+    -- The same for each of keys.
     key_row      tid[];
     key_version  bigint[];
-    refused      boolean[]; -- for each entry; NULL: it is not
-    opener       int[];    -- for each of partitions that is not there: the newest entry that opens it
-    opens        int[];    -- which of partitions are opened
+    refused      boolean[]; -- for each entry; NULL: not refused
+    opener       int[];    -- for each of partitions that does not exist: the last entry that creates it
+    opens        int[];    -- the indexes of the partitions to create
     target       int;      -- the segment
     written      bigint[]; -- the partition of each batch
-    starts       bigint[]; -- of each batch: the byte where it begins, as bases is the offset
+    starts       bigint[]; -- of each batch: its first byte in the partition
     n            int;
     k            int := 0;
     opened       record;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         -- With a snapshot taken before the locks, offsets would be assigned from old rows.
-        RAISE 'weir commits need read committed transactions, and this one is %', current_setting('transaction_isolation')
+        RAISE 'weir must commit in read committed transactions, but the isolation level is %', current_setting('transaction_isolation')
         USING HINT = 'ALTER ROLE … SET default_transaction_isolation = ''read committed''';
     END IF;
     IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
         PERFORM set_config('synchronous_commit', 'on', true); -- for this transaction
     END IF;
 
-    -- Lock the partitions. A commit that may create one locks its guard first: so no other commit creates a
-    -- partition that the query after it does not find.
+    -- Lock the partitions. A commit that may create a partition locks the guard first, so that no other commit
+    -- creates one that the next query does not see.
     IF 0 = ANY (batch_records) THEN
         PERFORM FROM weir.guard g WHERE g.number = 64 FOR NO KEY UPDATE;
     END IF;
@@ -77,9 +77,9 @@ BEGIN
         ) AS newest(place, segment, next_offset, next_byte) ON true;
     END IF;
 
-    -- Lock the keys. For keys that do not exist, one commit at a time may create them: it locks their guards,
-    -- in order, and reads a second time. A deadlock needs a key that appears between the two reads, and is
-    -- retried.
+    -- Lock the keys. Only one commit at a time may create a key: it locks the guards of keys that do not exist,
+    -- in order, and reads a second time. A deadlock is possible only if a key appears between the two reads;
+    -- then the commit is retried.
     IF cardinality(keys) > 0 THEN
         FOR attempt IN 1..2 LOOP
             SELECT array_agg(newest.place), array_agg(newest.version)
@@ -97,7 +97,7 @@ BEGIN
         END LOOP;
     END IF;
 
-    -- Refuse entries: first by the checks, then by the partitions.
+    -- Refuse entries whose checks fail, then entries whose partitions do not exist.
     stale := '{}';
     homeless := '{}';
     IF cardinality(check_nth) > 0 THEN
@@ -117,7 +117,7 @@ BEGIN
                 CONTINUE;
             ELSIF batch_records[i] = 0 THEN
                 opener[n] := batch_entry[i];
-            ELSIF opener[n] IS DISTINCT FROM batch_entry[i] THEN -- nor opened by the entry itself, before
+            ELSIF opener[n] IS DISTINCT FROM batch_entry[i] THEN -- and the entry itself does not create it first
                 homeless := homeless || batch_entry[i];
                 refused[batch_entry[i]] := true;
             END IF;
@@ -134,7 +134,7 @@ BEGIN
         LOOP
             k := k + 1;
             n := opens[k];
-            ASSERT opened.id = partitions[n], 'rows come back in the order in which they went in';
+            ASSERT opened.id = partitions[n], 'RETURNING must return the rows in the order in which they were inserted';
             part_row[n] := opened.place;
             part_segment[n] := opened.segment;
             part_offset[n] := opened.next_offset;
@@ -143,7 +143,7 @@ BEGIN
     END IF;
 
     IF cardinality(batch_nth) > 0 THEN
-        -- Assign offsets: each begins where the one before it in its partition ends.
+        -- Assign offsets: each batch begins where the previous batch of its partition ends.
         bases := array_fill(NULL::bigint, ARRAY[cardinality(batch_nth)]);
         starts := bases;
         written := bases;
@@ -158,14 +158,13 @@ BEGIN
             part_time[n] := greatest(part_time[n], batch_time[i]);
         END LOOP;
 
-        -- Write the batches. The number of the segment is read after locking: a later commit sees
-        -- what an earlier one saw.
+        -- Write the batches. The number of the segment is read after locking, so that a later commit
+        -- of a partition never uses an older segment than an earlier one.
         SELECT s.number INTO target FROM weir.segment s WHERE s.sealed_at IS NULL AND NOT s.survivors;
         EXECUTE format('SELECT weir.write_%s($1, $2, $3, $4, $5, $6, $7, $8)', target)
         USING written, bases, starts, batch_time, batch_records, batch_size, batch_start, body;
 
-        -- If the segment is not the one that a partition wrote to before, what it wrote there
-        -- becomes a run.
+        -- If a partition wrote to another segment before, its batches there become a run.
         IF target <> ANY (part_segment) THEN
             INSERT INTO weir.run (partition_id, first_offset, next_offset, first_byte, next_byte, max_time, segment)
             SELECT p.id, p.run_offset, p.next_offset, p.run_byte, p.next_byte, p.run_time, p.segment

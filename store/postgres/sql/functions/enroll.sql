@@ -1,4 +1,4 @@
--- enroll records that a store value listens, and deletes old rows, of processes that were killed.
+-- enroll records that a store value listens. It deletes old rows, which are of processes that were killed.
 CREATE OR REPLACE FUNCTION weir.enroll(nonce text, long interval) RETURNS void
 LANGUAGE plpgsql
 :pinned

@@ -1,9 +1,8 @@
--- life returns the incarnation of the store, to detect a rewind (eventlog/store.go): since when the server runs, NULL for
+-- life returns the incarnation of the store, to detect a rewind (eventlog/store.go): the start time of the server, NULL for
 -- a standby, which no store uses; an id of the tables; and the epoch.
 --
--- A server that was promoted, restored or recovered was started for that, and so has run since another microsecond.
--- Restoring a dump into a running server creates new tables. A rewind that shows in neither is noticed by a process,
--- which puts the key of the epoch.
+-- A server that was promoted, restored or recovered has another start time. A dump that is restored into a running server
+-- creates new tables. If a rewind changes neither, a process notices it, and puts the key of the epoch.
 CREATE OR REPLACE FUNCTION weir.life(OUT server bigint, OUT tables bigint, OUT epoch bigint)
 LANGUAGE plpgsql STABLE
 :by_index

@@ -1,8 +1,8 @@
--- read answers spans, numbered from 1: first a row with the bounds of the span's partition, or none if it does not exist;
--- then a row for each piece of the batches, in order. All spans together get at most budget bytes; only the very first
--- batch is returned whatever its size.
+-- read answers spans, numbered from 1. For each span it returns a row with the bounds of the partition, or no row if the
+-- partition does not exist; then a row for each piece of the batches, in order. All spans together get at most budget
+-- bytes; only the first batch of all is returned whatever its size.
 --
--- In each run two lookups find the first and the last batch of the answer, and one range of the key is read.
+-- In each run two lookups find the first and the last batch of the answer; then one range of the key is read.
 CREATE OR REPLACE FUNCTION weir.read(want_partition bigint[], want_from bigint[], want_bytes bigint[], budget bigint)
 RETURNS TABLE (
     span int,
@@ -16,8 +16,8 @@ AS $$
 DECLARE
     p     weir.partition;
     r     weir.run;
-    left_ bigint := least(budget, 1 << 30); -- of the budget
-    any_  boolean := false;                 -- a batch was answered
+    left_ bigint := least(budget, 1 << 30); -- what is left of the budget
+    any_  boolean := false;                 -- whether a batch was returned
     room  bigint;
     start bigint;
     byte  bigint;
@@ -41,10 +41,10 @@ BEGIN
                 EXECUTE format('SELECT base_offset, byte, size FROM weir.batch_%s WHERE partition_id = $1 AND base_offset <= $2
                                 ORDER BY base_offset DESC, piece DESC LIMIT 1', r.segment)
                 INTO start, byte, whole USING p.id, want_from[n];
-                EXIT WHEN start IS NULL; -- it is missing; the caller notices that nothing came
+                EXIT WHEN start IS NULL; -- the batch is missing; the caller notices that none came
                 room := least(want_bytes[n], left_);
                 EXIT WHEN any_ AND whole > room;
-                any_ := true; -- the very first batch is returned whatever its size
+                any_ := true; -- the first batch of all is returned whatever its size
                 room := byte + room; -- the highest byte that the answer may reach
                 reach := byte + whole;
                 stop := start + 1;
@@ -74,7 +74,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- An earlier version of weir, running at the same time, reads without a budget.
+-- For an older weir that runs at the same time: it reads without a budget.
 CREATE OR REPLACE FUNCTION weir.read(want_partition bigint[], want_from bigint[], want_bytes bigint[])
 RETURNS TABLE (
     span int,

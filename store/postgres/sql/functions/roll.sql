@@ -1,5 +1,5 @@
--- roll seals the segment that takes commits (or survivors), if it is full or has been open for too long, and opens the
--- next. Commits go on meanwhile: one that read the old number still writes to the old segment, which does no harm.
+-- roll seals the segment that takes commits (or survivors) if it is full or has been open for too long, and opens the next
+-- one. Commits are not blocked: a commit that read the old number still writes to the old segment, which is harmless.
 CREATE OR REPLACE FUNCTION weir.roll(for_survivors boolean, full_at bigint, older_than interval) RETURNS boolean
 LANGUAGE plpgsql
 :pinned
@@ -21,7 +21,7 @@ BEGIN
         IF size < full_at AND (pg_relation_size(batches) = 0 OR clock_timestamp() - now_open.opened_at < older_than) THEN
             RETURN false;
         END IF;
-        -- A sample of 16 MiB estimates which share of the table is bytes of batches.
+        -- A sample of 16 MiB shows which share of the table is bytes of batches.
         EXECUTE format('UPDATE weir.segment
                         SET sealed_at = clock_timestamp(),
                             payload = greatest(1, $1 / 16777216.0) * (SELECT coalesce(sum(octet_length(bytes)), 0)

@@ -1,4 +1,4 @@
--- runs lists the runs of a partition that end above an offset, in order, the one being written last.
+-- runs lists the runs of a partition that end above an offset, in order. The run being written comes last.
 CREATE OR REPLACE FUNCTION weir.runs(p weir.partition, above bigint) RETURNS SETOF weir.run
 LANGUAGE sql STABLE
 AS $$

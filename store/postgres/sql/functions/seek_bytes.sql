@@ -1,4 +1,4 @@
--- seek_bytes returns the highest batch boundary with at least so many bytes after it; NULL if the partition does not
+-- seek_bytes returns the highest batch boundary with at least this many bytes after it; NULL if the partition does not
 -- exist.
 CREATE OR REPLACE FUNCTION weir.seek_bytes(partition bigint, behind bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE

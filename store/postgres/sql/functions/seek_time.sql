@@ -1,5 +1,5 @@
--- seek_time returns the base offset of the first batch whose newest record is not older, from the batch that holds an
--- offset; NULL if the partition does not exist.
+-- seek_time returns the base offset of the first batch whose newest record is not older than a time. It begins at the batch
+-- that holds from_offset. NULL: the partition does not exist.
 CREATE OR REPLACE FUNCTION weir.seek_time(partition bigint, not_older bigint, from_offset bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 :by_index
@@ -21,12 +21,12 @@ BEGIN
         INTO at USING p.id, r.first_offset, r.next_offset, not_older, low;
         IF at IS NOT NULL THEN
             RETURN greatest(at, low);
-        END IF; -- the batch of this run that is young enough is below the offset
+        END IF; -- the batches of this run that are new enough are below the offset
     END LOOP;
     RETURN p.next_offset;
 END $$;
 
--- An earlier version of weir, running at the same time, always begins at the first offset.
+-- For an older weir that runs at the same time: it always begins at the first offset.
 CREATE OR REPLACE FUNCTION weir.seek_time(partition bigint, not_older bigint) RETURNS bigint
 LANGUAGE sql STABLE
 RETURN weir.seek_time(partition, not_older, 0);

@@ -1,4 +1,4 @@
--- settle ends the runs of idle partitions in a sealed segment, so that they can be moved.
+-- settle ends the runs that idle partitions still have open in a sealed segment, so that the runs can be moved.
 CREATE OR REPLACE FUNCTION weir.settle(victim int) RETURNS void
 LANGUAGE plpgsql
 :pinned

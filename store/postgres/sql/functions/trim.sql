@@ -1,5 +1,5 @@
--- trim raises a partition's first offset to before, but not past its end. It changes the partition's row and deletes
--- runs; batches are deleted with their segments (sweep.go). It returns whether anything changed.
+-- trim raises a partition's first offset to before, but not above its end. It changes the partition's row and deletes runs.
+-- Batches are deleted with their segments (sweep.go). It returns whether anything changed.
 CREATE OR REPLACE FUNCTION weir.trim(partition bigint, before bigint) RETURNS boolean
 LANGUAGE plpgsql
 :by_index

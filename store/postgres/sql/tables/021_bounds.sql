@@ -1,1 +1,1 @@
--- bounds walks a large table by index, whatever the statistics say: of an emptied one they had every step of the walk read all of it.
+-- bounds reads a large table by index, whatever the statistics say: with the statistics of an empty table, every step read the whole table.

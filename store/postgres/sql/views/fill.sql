@@ -1,4 +1,4 @@
--- fill tells of every sealed segment how many bytes of batches are in it, and how many of them are still wanted.
+-- fill shows for every sealed segment how many bytes of batches it has, and how many of them are still needed.
 CREATE VIEW weir.fill AS
 WITH newest AS MATERIALIZED (
     SELECT * FROM weir.newest

@@ -1,5 +1,5 @@
--- newest is the newest version of every partition's row, found by walking the key from one partition to the next. SELECT … FROM
--- weir.partition finds the same, and is faster where old versions do not swell the table.
+-- newest has the newest version of every partition's row. It finds them by index, from one partition to the next. SELECT … FROM
+-- weir.partition returns the same rows, and is faster unless many old versions make the table large.
 CREATE VIEW weir.newest AS
 WITH RECURSIVE walk AS (
     (SELECT x.* FROM weir.partition x ORDER BY x.id, x.turn DESC LIMIT 1)
