@@ -241,6 +241,7 @@ func TestEverythingFailsWithErrClosedAfterClose(t *testing.T) {
 			"Log.EnqueueTx":      func() error { return w.EnqueueTx(t.Context(), nil, "q", weir.NewMessage{}) },
 			"Log.EnqueueSQLTx":   func() error { return w.EnqueueSQLTx(t.Context(), nil, "q", weir.NewMessage{}) },
 			"Log.QueueStats":     func() error { _, err := w.QueueStats(t.Context(), "q"); return err },
+			"Log.BrowseQueue":    func() error { _, err := w.BrowseQueue(t.Context(), "q", weir.Browse{}); return err },
 			"Log.FindMessage":    func() error { _, err := w.FindMessage(t.Context(), "q", weir.MessageID{}); return err },
 			"Log.DeadMessages":   func() error { _, err := w.DeadMessages(t.Context(), "q", weir.MessageID{}, 1); return err },
 			"Log.Redrive":        func() error { _, err := w.Redrive(t.Context(), "q"); return err },
@@ -254,13 +255,17 @@ func TestEverythingFailsWithErrClosedAfterClose(t *testing.T) {
 				_, err := w.Work(t.Context(), weir.WorkOptions{Queue: "q", Handler: func(context.Context, weir.Job) error { return nil }})
 				return err
 			},
-			"Log.AppendAll":         func() error { _, err := w.AppendAll(t.Context()); return err },
-			"Log.AwaitProjection":   func() error { return w.AwaitProjection(t.Context(), "p", "c", "s") },
-			"Log.Categories":        func() error { _, err := w.Categories(t.Context()); return err },
-			"Log.Category":          func() error { _, err := w.Category(t.Context(), "c"); return err },
-			"Log.CreateCategory":    func() error { _, err := w.CreateCategory(t.Context(), weir.CategorySpec{Name: "c"}); return err },
-			"Log.DeleteProjection":  func() error { return w.DeleteProjection(t.Context(), "p") },
-			"Log.EnsureCategory":    func() error { _, err := w.EnsureCategory(t.Context(), weir.CategorySpec{Name: "c"}); return err },
+			"Log.AppendAll":        func() error { _, err := w.AppendAll(t.Context()); return err },
+			"Log.AwaitProjection":  func() error { return w.AwaitProjection(t.Context(), "p", "c", "s") },
+			"Log.Categories":       func() error { _, err := w.Categories(t.Context()); return err },
+			"Log.Category":         func() error { _, err := w.Category(t.Context(), "c"); return err },
+			"Log.CreateCategory":   func() error { _, err := w.CreateCategory(t.Context(), weir.CategorySpec{Name: "c"}); return err },
+			"Log.DeleteProjection": func() error { return w.DeleteProjection(t.Context(), "p") },
+			"Log.EnsureCategory":   func() error { _, err := w.EnsureCategory(t.Context(), weir.CategorySpec{Name: "c"}); return err },
+			"Log.Manage": func() error {
+				_, err := w.Manage(t.Context(), weir.ProcessManager{Name: "p", Categories: []string{"c"}, React: func(context.Context, weir.CategoryEvent) ([]weir.StreamPart, error) { return nil, nil }})
+				return err
+			},
 			"Log.PauseProjection":   func() error { return w.PauseProjection(t.Context(), "p") },
 			"Log.Project":           func() error { _, err := w.Project(t.Context(), weir.Projection{Name: "p"}); return err },
 			"Log.Projection":        func() error { _, err := w.Projection(t.Context(), "p"); return err },

@@ -83,7 +83,7 @@ func (b *bench) delayed(ctx context.Context, w *broker, store string) error {
 				if n > from {
 					body.WriteByte(',')
 				}
-				due := first.Add(span * time.Duration(n) / time.Duration(b.load.rows))
+				due := first.Add(time.Duration(float64(span) * float64(n) / float64(b.load.rows)))
 				fmt.Fprintf(&body, `{"value":"%d %080d","at":%d}`, due.UnixMilli(), n, due.UnixMilli())
 			}
 			body.WriteString(`]}`)

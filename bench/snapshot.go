@@ -16,7 +16,7 @@ func runSnapshot(ctx context.Context, b *bench) error {
 	fmt.Println("| queue | minute | snapshot | messages/s | disk |")
 	fmt.Println("| --- | --- | --- | --- | --- |")
 	const before = 2 * time.Minute
-	for _, row := range []queueRow{{"the article's", "postgres", onArticle}, {"River", "postgres", b.onRiver}, {"weir, claim and ack", "postgres", onClaims}} {
+	for _, row := range []queueRow{{"weir, claim and ack", "postgres", onClaims}, {"the article's", "postgres", onArticle}, {"River", "postgres", b.onRiver}} {
 		address, closeStore, err := b.store("postgres")
 		if err != nil {
 			return err

@@ -237,8 +237,9 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold("NewMessage/priority", "minimum", 0, "maximum", httpapi.PrioritiesMax-1)
 	hold("NewMessage/unique", "minLength", 1)
 	const category, one = "v1/streams/{category}/", "v1/streams/{category}/{stream}/"
-	hold("stream/stream", "minLength", 1, "maxLength", 255) // TestStreamsThatCannotBeNamed
-	hold("ifMatch/If-Match", "pattern", `^(\*|"[0-9]+")$`)  // TestWhatAnAppendExpects
+	hold("stream/stream", "minLength", 1, "maxLength", 255)         // TestStreamsThatCannotBeNamed
+	hold("projection/projection", "minLength", 1, "maxLength", 100) // TestProjectionsThatCannotBeAreRefused, of the library
+	hold("ifMatch/If-Match", "pattern", `^(\*|"[0-9]+")$`)          // TestWhatAnAppendExpects
 	hold("v1/streams/post/partitions", "minimum", 1, "maximum", eventlog.PartitionsMax, "default", 4)
 	hold("v1/streams/post/retention/events", "minimum", 1)
 	hold("v1/streams/post/retention/age_ms", "minimum", 1, "maximum", httpapi.PauseMax)
