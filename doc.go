@@ -20,7 +20,8 @@
 // Publish returns when the events are on disk: all of them, or none. Events of one key are in one partition, in order. Concurrent calls
 // share one trip to the store, so thousands of small calls are fast.
 //
-// PublishTx publishes within the caller's own transaction on PostgreSQL: the events exist if and only if it commits.
+// PublishTx publishes within the caller's own transaction on PostgreSQL: the events exist if and only if it commits. A program that does
+// nothing else needs no Log: TxPublisher works with any transaction, and a role that may only publish. OpenPool opens the database of a pgxpool.Pool.
 //
 // Consume delivers each event of the group's topics at least once. The partitions are divided among all
 // consumers of the group, in this process and in other processes. The events of one partition come one after the other, in order: the next

@@ -27,13 +27,27 @@ func (l *Log) EnqueueSQLTx(ctx context.Context, tx SQLTx, name string, messages 
 	return wrap(l.enqueueIn(ctx, sqlExec(tx), name, messages), "enqueue to queue %q in a transaction", name)
 }
 
-func (l *Log) enqueueIn(ctx context.Context, run exec, name string, messages []NewMessage) (err error) {
+func (l *Log) enqueueIn(ctx context.Context, run exec, name string, messages []NewMessage) error {
 	if err := l.usable(); err != nil {
 		return err
 	}
 	if l.sql == nil {
 		return ErrNotPostgres
 	}
+	return TxPublisher{Tracer: l.opts.Tracer}.enqueue(ctx, run, name, messages)
+}
+
+// EnqueueTx is Log.EnqueueTx.
+func (t TxPublisher) EnqueueTx(ctx context.Context, tx PgxTx, name string, messages ...NewMessage) error {
+	return wrap(t.enqueue(ctx, pgxExec(tx), name, messages), "enqueue to queue %q in a transaction", name)
+}
+
+// EnqueueSQLTx is EnqueueTx for database/sql.
+func (t TxPublisher) EnqueueSQLTx(ctx context.Context, tx SQLTx, name string, messages ...NewMessage) error {
+	return wrap(t.enqueue(ctx, sqlExec(tx), name, messages), "enqueue to queue %q in a transaction", name)
+}
+
+func (t TxPublisher) enqueue(ctx context.Context, run exec, name string, messages []NewMessage) (err error) {
 	if len(messages) == 0 {
 		return nil
 	}
@@ -41,11 +55,11 @@ func (l *Log) enqueueIn(ctx context.Context, run exec, name string, messages []N
 		return err
 	}
 	var trace []Header
-	if l.opts.Tracer != nil {
+	if t.Tracer != nil {
 		var end func(error)
-		ctx, end = l.opts.Tracer.Start(ctx, "publish", eventlog.SpanInfo{Topic: name, Records: len(messages)})
+		ctx, end = t.Tracer.Start(ctx, "publish", eventlog.SpanInfo{Topic: name, Records: len(messages)})
 		defer func() { end(err) }()
-		trace = l.opts.Tracer.Inject(ctx)
+		trace = t.Tracer.Inject(ctx)
 	}
 	var keys, values, headers, delays, times, priorities, uniques list
 	for i, m := range messages {

@@ -75,23 +75,49 @@ func (l *Log) PublishSQLTx(ctx context.Context, tx SQLTx, events ...Event) error
 	return wrap(l.publishIn(ctx, sqlExec(tx), events), "publish in a transaction")
 }
 
-func (l *Log) publishIn(ctx context.Context, run exec, events []Event) (err error) {
+func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
 	if err := l.usable(); err != nil {
 		return err
 	}
 	if l.sql == nil {
 		return ErrNotPostgres
 	}
+	to := TxPublisher{Tracer: l.opts.Tracer}
+	if l.opts.Partitioner == nil {
+		return to.publish(ctx, run, events, nil)
+	}
+	return to.publish(ctx, run, events, l.choose)
+}
+
+// TxPublisher publishes and enqueues within transactions of the caller's without a Log: for programs that only publish, perhaps with a role that is a
+// member of weir_producer and may do nothing else. It has no connection of its own. A weir that has the log open, such as a broker, delivers what was
+// committed. The zero value is ready to use. Methods may be called concurrently.
+type TxPublisher struct {
+	Tracer Tracer // gets a span of each call, and puts its context into the headers; default: none
+}
+
+// PublishTx is Log.PublishTx. It needs no round trip to choose partitions: the server does, as Kafka's clients do.
+func (t TxPublisher) PublishTx(ctx context.Context, tx PgxTx, events ...Event) error {
+	return wrap(t.publish(ctx, pgxExec(tx), events, nil), "publish in a transaction")
+}
+
+// PublishSQLTx is PublishTx for database/sql.
+func (t TxPublisher) PublishSQLTx(ctx context.Context, tx SQLTx, events ...Event) error {
+	return wrap(t.publish(ctx, sqlExec(tx), events, nil), "publish in a transaction")
+}
+
+// publish publishes events to the partitions that choose returns; nil: that PostgreSQL chooses.
+func (t TxPublisher) publish(ctx context.Context, run exec, events []Event, choose func(context.Context, *Event) (int32, error)) (err error) {
 	if len(events) == 0 {
 		return nil
 	}
 	var topics, keys, values, headers, partitions list
 	var trace []Header
-	if l.opts.Tracer != nil {
+	if t.Tracer != nil {
 		var end func(error)
-		ctx, end = l.opts.Tracer.Start(ctx, "publish", spanOf(eventlog.SpanInfo{Topic: events[0].Topic}, events))
+		ctx, end = t.Tracer.Start(ctx, "publish", spanOf(eventlog.SpanInfo{Topic: events[0].Topic}, events))
 		defer func() { end(err) }()
-		trace = l.opts.Tracer.Inject(ctx)
+		trace = t.Tracer.Inject(ctx)
 	}
 	alike := true // all have one topic, the same headers and a value, and no Partitioner chooses their partitions
 	first := ""
@@ -104,9 +130,9 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) (err erro
 		if err == nil && (i == 0 || e.Topic != events[i-1].Topic) {
 			err = eventlog.CheckTopicName(e.Topic)
 		}
-		partition, chosen := int32(0), l.opts.Partitioner != nil
+		partition, chosen := int32(0), choose != nil
 		if err == nil && chosen {
-			partition, err = l.choose(ctx, e)
+			partition, err = choose(ctx, e)
 		}
 		if err != nil {
 			return fmt.Errorf("event %d: %w", i, err)

@@ -9,9 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
@@ -77,6 +80,21 @@ func Open(ctx context.Context, address string, opts Options) (*Log, error) {
 	l, err := open(ctx, opened, opts)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", store.Redact(address), err), opened.Close())
+	}
+	return l, nil
+}
+
+// OpenPool is Open for the PostgreSQL database of a pool. The Log connects as the pool does, with its TLS and BeforeConnect (such as one that fetches
+// a password), but by itself: it takes none of the pool's connections, needs up to nine of the server's, and the pool may be closed first.
+// A pool that is configured for a transaction pooler (QueryExecModeExec or QueryExecModeSimpleProtocol) is understood as weir_pooled=true in a URL.
+func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Log, error) {
+	opened, err := postgres.OpenPool(ctx, pool, postgres.Options{Logger: opts.logger()})
+	if err != nil {
+		return nil, fmt.Errorf("open the database of a pool: %w", err)
+	}
+	l, err := open(ctx, opened, opts)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the database of a pool: %w", err), opened.Close())
 	}
 	return l, nil
 }

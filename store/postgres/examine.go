@@ -21,12 +21,13 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("examine PostgreSQL: %w", err)
 	}
-	// Connect as through a pooler, in case there is one: it would refuse the settings that a store sends.
-	config, err := configure(plain, Options{Pooled: true})
+	config, err := parse(plain)
 	if err != nil {
 		return nil, fmt.Errorf("examine PostgreSQL: %w", err)
 	}
-	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	// Connect as through a pooler, in case there is one: it would refuse the settings that a store sends.
+	configure(config.ConnConfig, Options{Pooled: true})
+	conn, err := connect(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("examine PostgreSQL at %s: %w", serverName(config.ConnConfig), readFailed(err))
 	}

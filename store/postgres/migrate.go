@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-log/weir/eventlog"
 )
@@ -21,26 +22,26 @@ const (
 
 // Install installs this binary's version of a part of the schema.
 func (s *Store) Install(ctx context.Context, p Part) error {
-	if err := prepare(ctx, s.config.ConnConfig, s.opts.Logger, p); err != nil {
+	if err := prepare(ctx, s.config, s.opts.Logger, p); err != nil {
 		return fmt.Errorf("install %s in the PostgreSQL store at %s: %w", p.Name, serverName(s.config.ConnConfig), err)
 	}
 	return nil
 }
 
 // prepare checks that the database is suitable, and installs this binary's version of a part of the schema.
-func prepare(ctx context.Context, config *pgx.ConnConfig, logger *slog.Logger, p Part) error {
+func prepare(ctx context.Context, config *pgxpool.Config, logger *slog.Logger, p Part) error {
 	config = config.Copy()
-	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+	config.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 		if n.Hint == "" {
 			logger.Info(n.Message)
 		} else {
 			logger.Info(n.Message, "hint", n.Hint)
 		}
 	}
-	if config.RuntimeParams["statement_timeout"] != "" {
-		config.RuntimeParams["statement_timeout"] = "0" // a migration takes as long as it takes
+	if config.ConnConfig.RuntimeParams["statement_timeout"] != "" {
+		config.ConnConfig.RuntimeParams["statement_timeout"] = "0" // a migration takes as long as it takes
 	}
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, err := connect(ctx, config)
 	if code(err) == "08P01" && strings.Contains(err.Error(), "startup parameter") {
 		return fmt.Errorf("a pooler in front of the server refuses settings: add weir_pooled=true to the URL, or connect to the server directly: %w", err)
 	}

@@ -93,14 +93,32 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL store: %w", err)
 	}
-	config, err := configure(address, opts)
+	config, err := parse(address)
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL store: %w", err)
 	}
-	if err := prepare(ctx, config.ConnConfig, opts.Logger, logPart); err != nil {
+	return openAt(ctx, config, opts)
+}
+
+// OpenPool is Open for the database of a pool. The store connects as the pool does, with its TLS, DialFunc and BeforeConnect (such as one that
+// fetches a password), but by itself: it takes no connection of the pool's, and calls none of its other hooks. The pool may be closed before the
+// store. Options.Pooled is set where the pool has the query mode of a transaction pooler: QueryExecModeExec or QueryExecModeSimpleProtocol.
+func OpenPool(ctx context.Context, of *pgxpool.Pool, opts Options) (*Store, error) {
+	config := of.Config() // a copy
+	config.PrepareConn, config.BeforeAcquire, config.AfterConnect, config.AfterRelease, config.BeforeClose, config.ShouldPing = nil, nil, nil, nil, nil, nil
+	conn := config.ConnConfig
+	opts.Pooled = opts.Pooled || conn.DefaultQueryExecMode == pgx.QueryExecModeExec || conn.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol
+	conn.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+	conn.Tracer, conn.AfterConnect, conn.OnNotice, conn.OnNotification, conn.OnPgError = nil, nil, nil, nil, nil
+	return openAt(ctx, config, opts.withDefaults())
+}
+
+func openAt(ctx context.Context, config *pgxpool.Config, opts Options) (s *Store, err error) {
+	configure(config.ConnConfig, opts)
+	if err := prepare(ctx, config, opts.Logger, logPart); err != nil {
 		return nil, fmt.Errorf("open PostgreSQL store at %s: %w", serverName(config.ConnConfig), err)
 	}
-	s := &Store{opts: opts, config: config, channels: make(map[string]chan struct{}), nonce: strconv.FormatUint(rand.Uint64(), 36)}
+	s = &Store{opts: opts, config: config, channels: make(map[string]chan struct{}), nonce: strconv.FormatUint(rand.Uint64(), 36)}
 	s.news.sent = make(chan struct{}, 1)
 	s.sweeper.due = make(chan struct{}, 1)
 	if s.commitPool, err = pool(config, commitsMax, commitStatement, commitForgetStatement); err == nil {
@@ -145,13 +163,17 @@ func (s *Store) step() (context.Context, context.CancelFunc) {
 // pooler does not take it as a session setting.
 func serverMax(answerMax time.Duration) time.Duration { return answerMax * 3 / 4 }
 
-// configure parses a URL without our options into the driver's configuration.
-func configure(address string, opts Options) (*pgxpool.Config, error) {
+// parse parses a URL without our options into the driver's configuration.
+func parse(address string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
 		return nil, fmt.Errorf("the URL cannot be parsed; it must have the form postgres://user:password@host:port/database: %w", err)
 	}
-	conn := config.ConnConfig
+	return config, nil
+}
+
+// configure sets what the store needs of its connections.
+func configure(conn *pgx.ConnConfig, opts Options) {
 	if conn.ConnectTimeout == 0 {
 		conn.ConnectTimeout = connectMax
 	}
@@ -164,7 +186,7 @@ func configure(address string, opts Options) (*pgxpool.Config, error) {
 	}
 	if opts.Pooled {
 		conn.DefaultQueryExecMode = pgx.QueryExecModeExec
-		return config, nil
+		return
 	}
 	// A role or a database may have other defaults.
 	conn.RuntimeParams["default_transaction_isolation"] = "read committed"
@@ -173,7 +195,18 @@ func configure(address string, opts Options) (*pgxpool.Config, error) {
 	conn.RuntimeParams["plan_cache_mode"] = "force_generic_plan" // a custom plan would contain a copy of all bytes of a flush
 	conn.RuntimeParams["jit"] = "off"                            // compiling takes a hundred times as long as the statements themselves
 	conn.RuntimeParams["work_mem"] = "64MB"                      // an answer to Read is gathered in memory
-	return config, nil
+}
+
+// connect opens a connection that belongs to no pool.
+func connect(ctx context.Context, config *pgxpool.Config) (*pgx.Conn, error) {
+	conn := config.ConnConfig
+	if config.BeforeConnect != nil {
+		conn = conn.Copy()
+		if err := config.BeforeConnect(ctx, conn); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, conn)
 }
 
 // options removes our own options from the URL: the driver would send them to the server.
@@ -211,6 +244,10 @@ func options(address string, opts Options) (string, Options, error) {
 		query.Del(name)
 	}
 	u.RawQuery = query.Encode()
+	return u.String(), opts.withDefaults(), nil
+}
+
+func (opts Options) withDefaults() Options {
 	if opts.SegmentBytes == 0 {
 		opts.SegmentBytes = 256 << 20
 	}
@@ -232,7 +269,7 @@ func options(address string, opts Options) (string, Options, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	return u.String(), opts, nil
+	return opts
 }
 
 // pool returns a pool that connects when it is first used, and prepares the statements on each connection.

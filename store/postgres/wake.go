@@ -63,7 +63,7 @@ func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
 
 // listen passes on notifications of other processes, until the connection fails or ctx ends.
 func (s *Store) listen(ctx context.Context, woken chan<- struct{}) error {
-	conn, err := pgx.ConnectConfig(ctx, s.config.ConnConfig)
+	conn, err := connect(ctx, s.config)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (s *Store) notify(ctx context.Context) {
 			return nil
 		case <-s.news.sent:
 		}
-		conn, err := pgx.ConnectConfig(ctx, s.config.ConnConfig)
+		conn, err := connect(ctx, s.config)
 		if err != nil {
 			return err
 		}
