@@ -337,9 +337,11 @@ func TestASegmentThatIsWantedIsNotDropped(t *testing.T) {
 	slow := connect(t, address)
 	begin(t, slow, `BEGIN; SELECT weir.commit('{1}', '{}', '{1}', '{1}', '{1}', '{1}', '{0}', '{3}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 'abc')`)
 	s := at(t, address+"&weir_segment_age=1us") // only now is there somebody who seals
-	sweepOnce(t, s)
-	if got := pgtest.Value(t, address, `SELECT sealed_at IS NOT NULL FROM weir.segment WHERE number = 1`); got != "true" {
-		t.Fatal("segment 1 was not sealed: the test tests nothing")
+	for late := time.Now().Add(30 * time.Second); pgtest.Value(t, address, `SELECT sealed_at IS NOT NULL FROM weir.segment WHERE number = 1`) != "true"; {
+		if time.Now().After(late) {
+			t.Fatal("segment 1 was not sealed: the test tests nothing")
+		}
+		sweepOnce(t, s) // it leaves the segment if the trim has the other store sweep at this moment
 	}
 	begin(t, slow, `COMMIT`)
 	if got := pgtest.Value(t, address, `SELECT weir.drop_segment(1)`); got != "false" {
