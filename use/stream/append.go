@@ -82,6 +82,7 @@ func (c *Category) append(ctx context.Context, within Boundary, stream string, e
 	if err == nil {
 		done, err = c.owner.writer(c, stream).do(ctx, o)
 	}
+	c.count(done, err)
 	if err != nil {
 		return Appended{}, fmt.Errorf("append %s to stream %q of category %q: %w", plural(len(events), "event"), shorten(stream), c.Name(), err)
 	}

@@ -31,7 +31,7 @@ type head struct {
 func (h head) exists() bool { return h.version > 0 && !h.Deleted }
 
 func (h head) state() State {
-	return State{Version: h.Next, First: h.First, Exists: h.exists(), Archived: h.Archived}
+	return State{Version: h.Next, First: h.First, Exists: h.exists(), Archived: h.Archived, Retention: h.Retention}
 }
 
 func (h head) encode() []byte {
@@ -73,6 +73,8 @@ type State struct {
 	Exists  bool  // it was begun, and is not deleted
 	// Archived: it is read as before, and cannot be appended to.
 	Archived bool
+	// Retention is of this stream alone (SetStreamRetention); nil: that of its category.
+	Retention *Retention
 }
 
 // State reads where a stream ends and begins: one store call. A stream that never was is at version 0.

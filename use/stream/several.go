@@ -19,6 +19,11 @@ type Part struct {
 	Events   []NewEvent
 }
 
+// wrap says which stream an error is about.
+func (p Part) wrap(err error) error {
+	return fmt.Errorf("stream %q of category %q: %w", shorten(p.Stream), p.Category.Name(), err)
+}
+
 // partsMax bounds the streams of one AppendAll, severalMax the bytes of its events.
 const (
 	partsMax   = 100
@@ -36,6 +41,7 @@ const (
 // It costs a store call for each stream and each tag, and one more.
 func (s *Streams) AppendAll(ctx context.Context, parts ...Part) ([]Appended, error) {
 	done, err := s.appendAll(ctx, parts)
+	countAll(parts, done, err)
 	if err != nil {
 		return nil, fmt.Errorf("append to %s: %w", plural(len(parts), "stream"), err)
 	}
@@ -144,7 +150,7 @@ func prepareAll(parts []Part) (ops []*op, err error) {
 	for _, p := range parts {
 		o, err := p.Category.prepare(p.Stream, p.Expected, p.Events)
 		if err != nil {
-			return nil, fmt.Errorf("stream %q of category %q: %w", shorten(p.Stream), p.Category.Name(), err)
+			return nil, p.wrap(err)
 		}
 		key := p.Category.key(headPrefix, p.Stream)
 		if seen[key] {
@@ -176,7 +182,11 @@ func readHeads(ctx context.Context, parts []Part) ([]head, error) {
 func conflictIn(parts []Part, ops []*op, heads []head) error {
 	for i, o := range ops {
 		if !o.allowedAt(heads[i]) {
-			return parts[i].Category.conflict(o, heads[i])
+			err := parts[i].Category.conflict(o, heads[i])
+			if !errors.Is(err, ErrConflict) { // that names the stream by itself
+				err = parts[i].wrap(err)
+			}
+			return err
 		}
 	}
 	return nil
@@ -189,7 +199,7 @@ func foundAll(ctx context.Context, parts []Part, ops []*op) ([]Appended, error) 
 	for i, o := range ops {
 		done, is, err := parts[i].Category.found(ctx, o)
 		if err != nil {
-			return nil, err
+			return nil, parts[i].wrap(err)
 		}
 		if missing = missing || !is; is && o.idKey != "" {
 			taken = o.stream

@@ -46,6 +46,7 @@ type Streams struct {
 	keys    map[string]subjectKey // by their key in the store
 
 	followers map[eventlog.TopicID]*follower // by category
+	counts    map[eventlog.TopicID]*Counts   // likewise
 }
 
 // New returns the streams of a log. They work while the log runs; their own Run only removes what is no longer needed.
@@ -56,7 +57,10 @@ func New(log *eventlog.Log, cfg Config) *Streams {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Streams{log: log, cfg: cfg, writers: make(map[string]*writer), keys: make(map[string]subjectKey), followers: make(map[eventlog.TopicID]*follower)}
+	return &Streams{
+		log: log, cfg: cfg, writers: make(map[string]*writer), keys: make(map[string]subjectKey),
+		followers: make(map[eventlog.TopicID]*follower), counts: make(map[eventlog.TopicID]*Counts),
+	}
 }
 
 // Category is a topic of streams.

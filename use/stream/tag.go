@@ -2,6 +2,8 @@ package stream
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -32,6 +34,47 @@ const (
 // other event with one of the tags was appended meanwhile (Category.AppendWithin).
 type Boundary struct {
 	versions map[string]eventlog.Version // of the tags' keys
+}
+
+// String returns the boundary as a text of URL-safe characters, which Category.Boundary reads, also in another process.
+func (b Boundary) String() string {
+	named := make(map[string]eventlog.Version, len(b.versions))
+	for key, version := range b.versions {
+		named[strings.TrimPrefix(key, tagPrefix)] = version
+	}
+	text, err := json.Marshal(named)
+	if err != nil {
+		panic(err) // it holds texts and numbers
+	}
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// Boundary reads the text of a boundary that Tagged returned for this category. *eventlog.InvalidError: it is not such a text.
+func (c *Category) Boundary(text string) (Boundary, error) {
+	invalid := func(why string) (Boundary, error) {
+		return Boundary{}, &eventlog.InvalidError{What: "boundary", Value: shorten(text), Why: why + "; send it as it came with the events that have the tags"}
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return invalid("it is not one")
+	}
+	var named map[string]eventlog.Version
+	if err := json.Unmarshal(raw, &named); err != nil || len(named) == 0 || len(named) > tagsMax {
+		return invalid("it is not one")
+	}
+	b := Boundary{versions: make(map[string]eventlog.Version, len(named))}
+	for name, version := range named {
+		id, escaped, _ := strings.Cut(name, "/")
+		tag, err := url.PathUnescape(escaped)
+		switch {
+		case id != c.topic.ID.String():
+			return invalid("it is of another category, or the category was deleted and created again")
+		case err != nil || checkTags([]string{tag}) != nil || url.PathEscape(tag) != escaped:
+			return invalid("it is not one")
+		}
+		b.versions[c.tagKey(tag)] = version
+	}
+	return b, nil
 }
 
 // tagHead is how many events a tag has had.
@@ -197,14 +240,23 @@ func tagKeysOf(events []eventlog.KeyValue) (keys []string) {
 // time comes first. It costs two store calls for each tag, and one for each event and each stream with such events, some concurrently. At most 10,000
 // events (*eventlog.InvalidError) and 64 MiB (eventlog.ErrTooLarge) are read.
 func (c *Category) Tagged(ctx context.Context, tags ...string) ([]Event, Boundary, error) {
-	events, b, err := c.tagged(ctx, tags)
-	if err != nil {
-		return nil, Boundary{}, fmt.Errorf("read events of category %q by tags: %w", c.Name(), err)
-	}
-	return events, b, nil
+	events, b, _, err := c.TaggedUpTo(ctx, taggedBytes, tags...)
+	return events, b, err
 }
 
-func (c *Category) tagged(ctx context.Context, tags []string) ([]Event, Boundary, error) {
+// TaggedUpTo is Tagged for events that take at most so many bytes of memory, about. It also returns how many they take.
+func (c *Category) TaggedUpTo(ctx context.Context, most int64, tags ...string) (events []Event, b Boundary, take int64, err error) {
+	events, b, err = c.tagged(ctx, most, tags)
+	if err != nil {
+		return nil, Boundary{}, 0, fmt.Errorf("read events of category %q by tags: %w", c.Name(), err)
+	}
+	for i := range events {
+		take += events[i].memory()
+	}
+	return events, b, take, nil
+}
+
+func (c *Category) tagged(ctx context.Context, most int64, tags []string) ([]Event, Boundary, error) {
 	if len(tags) == 0 {
 		return nil, Boundary{}, &eventlog.InvalidError{What: "number of tags", Value: "0", Why: "at least 1 is needed"}
 	}
@@ -235,7 +287,7 @@ func (c *Category) tagged(ctx context.Context, tags []string) ([]Event, Boundary
 			return nil, Boundary{}, &eventlog.InvalidError{What: "tags", Value: shorten(strings.Join(tags, ", ")), Why: fmt.Sprintf("more than %d events have them: use tags that fewer events have", taggedMax)}
 		}
 	}
-	byPlace, err := c.eventsAt(ctx, slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...)))))
+	byPlace, err := c.eventsAt(ctx, most, slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...)))))
 	if err != nil {
 		return nil, Boundary{}, err
 	}
@@ -262,14 +314,16 @@ func (c *Category) placesOf(ctx context.Context, tag string, count int64) (place
 	return places, err
 }
 
-// eventsAt reads the events at places. Events that are not there any more are left out.
-func (c *Category) eventsAt(ctx context.Context, places []string) (map[string]*Event, error) {
+// eventsAt reads the events at places, up to most bytes. Events that are not there any more are left out.
+func (c *Category) eventsAt(ctx context.Context, most int64, places []string) (map[string]*Event, error) {
 	var mu sync.Mutex // guards what follows
 	heads, events := make(map[string]head), make(map[string]*Event)
 	var streams []string
+	size := int64(0)
 	for _, place := range places {
 		escaped, _, _ := strings.Cut(place, "/")
 		streams = append(streams, escaped)
+		size += int64(len(place))
 	}
 	err := each(slices.Compact(streams), func(escaped string) error {
 		stream, err := url.PathUnescape(escaped)
@@ -285,22 +339,29 @@ func (c *Category) eventsAt(ctx context.Context, places []string) (map[string]*E
 	if err != nil {
 		return nil, err
 	}
-	size := 0
-	return events, each(places, func(place string) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	err = each(places, func(place string) error {
 		e, err := c.eventAt(ctx, place)
 		mu.Lock()
 		defer mu.Unlock()
 		if e != nil {
-			size += len(e.Data)
+			size += e.memory()
 		}
-		if size > taggedBytes {
-			return fmt.Errorf("%w: the events that have the tags take more than %d MiB: use tags that fewer events have", eventlog.ErrTooLarge, taggedBytes>>20)
+		if size > most {
+			stop() // the other calls need not read their events
+			clear(events)
+			return nil
 		}
 		if escaped, _, _ := strings.Cut(place, "/"); e != nil && e.Version >= heads[escaped].First { // otherwise it was deleted, and is not removed yet
 			events[place] = e
 		}
 		return err
 	})
+	if size > most {
+		return nil, fmt.Errorf("%w: the events that have the tags take more than %d bytes of memory, the limit: use tags that fewer events have", eventlog.ErrTooLarge, most)
+	}
+	return events, err
 }
 
 // eventAt reads the event at a place; nil: it is not there any more.

@@ -170,6 +170,68 @@ func TestTagsThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
+// A boundary that was sent as a text holds in another process, and only for its category.
+func TestABoundaryIsAText(t *testing.T) {
+	onStores(t, func(t *testing.T, reopen func(*testing.T) eventlog.Store) {
+		p, c := orders(t, reopen)
+		_, elsewhere := another(t, reopen)
+		tags := []string{"a/b", "é %2F", strings.Repeat("é", 127)}
+		_, err := c.Append(t.Context(), "s", stream.Any, tagged("first", tags...))
+		check(t, err)
+		tags = append(tags, "unused")
+		_, bound, err := c.Tagged(t.Context(), tags...)
+		check(t, err)
+		sent := func(b stream.Boundary) stream.Boundary {
+			t.Helper()
+			got, err := elsewhere.Boundary(b.String())
+			check(t, err)
+			return got
+		}
+		_, err = elsewhere.AppendWithin(t.Context(), sent(bound), "t", stream.Any, tagged("within", tags[0]))
+		check(t, err)
+		for _, tag := range tags {
+			_, bound, err := c.Tagged(t.Context(), tag)
+			check(t, err)
+			_, err = c.Append(t.Context(), "s", stream.Any, stream.NewEvent{Type: "first", Tags: []string{tag}})
+			check(t, err)
+			if _, err = elsewhere.AppendWithin(t.Context(), sent(bound), "u", stream.Any, tagged("late", tag)); !errors.Is(err, stream.ErrBoundary) {
+				t.Errorf("%q: %v, want ErrBoundary", tag, err)
+			}
+			_, bound, err = c.Tagged(t.Context(), tag)
+			check(t, err)
+			_, err = elsewhere.AppendWithin(t.Context(), sent(bound), "u", stream.Any, stream.NewEvent{Type: "in time", Tags: []string{tag}})
+			check(t, err)
+		}
+		other, err := p.CreateCategory(t.Context(), stream.Spec{Name: "others", Partitions: 1})
+		check(t, err)
+		var invalid *eventlog.InvalidError
+		if _, err := other.Boundary(bound.String()); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "another category") {
+			t.Errorf("of another category: %v", err)
+		}
+	})
+}
+
+func TestTaggedEventsStayWithinTheirMemory(t *testing.T) {
+	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
+	e := tagged("large", "t")
+	e.Data = make([]byte, 10_000)
+	_, err := c.Append(t.Context(), "s", stream.Any, e)
+	check(t, err)
+	events, _, take, err := c.TaggedUpTo(t.Context(), 12_000, "t")
+	if err != nil || len(events) != 1 || take < 10_000 || take > 12_000 {
+		t.Errorf("%d events, which take %d: %v", len(events), take, err)
+	}
+	for range 50 {
+		e := tagged("large", "t")
+		e.ID, e.Data = "", make([]byte, 10_000)
+		_, err := c.Append(t.Context(), "s", stream.Any, e)
+		check(t, err)
+	}
+	if _, _, _, err := c.TaggedUpTo(t.Context(), 100_000, "t"); !errors.Is(err, eventlog.ErrTooLarge) {
+		t.Errorf("%v, want ErrTooLarge", err)
+	}
+}
+
 // An append that a boundary refuses tells nothing of where the stream is: others that wait with it are judged by what the store has.
 func TestARefusalByTagsIsNoLookAtTheStream(t *testing.T) {
 	store := &hooked{Store: memory.New(), prefix: "stream/tag/"}
