@@ -31,14 +31,14 @@ func (s *Server) appendEvents(c *call) error {
 	if err != nil {
 		return err
 	}
-	events, headers, err := parseNewEvents(body)
+	events, within, n, err := parseAppend(body)
 	if err != nil {
 		return err
 	}
 	if len(events) == 0 {
 		return kindInvalidRequest.because("the body has no events")
 	}
-	if err := parsed(len(events), headers); err != nil {
+	if err := parsed(n.events, n.headers); err != nil {
 		return err
 	}
 	ctx, cancel := c.withTimeout()
@@ -47,7 +47,13 @@ func (s *Server) appendEvents(c *call) error {
 	if err != nil {
 		return err
 	}
-	done, err := category.Append(ctx, c.r.PathValue("stream"), want, events...)
+	var boundary stream.Boundary
+	if within != "" {
+		if boundary, err = category.Boundary(within); err != nil {
+			return err
+		}
+	}
+	done, err := category.AppendWithin(ctx, boundary, c.r.PathValue("stream"), want, events...)
 	if uncertain(err) {
 		return unknownAppend(events)
 	}
@@ -72,14 +78,37 @@ func unknownAppend(events []stream.NewEvent) error {
 	return kindUnknown.because("the events were sent to the store, but no answer came. Append them again with the same ids and the same expected version: if they were already appended, the answer has duplicate")
 }
 
-// parseNewEvents reads {"events": [...]}. Tags count as two headers.
-func parseNewEvents(body []byte) (events []stream.NewEvent, headers int, err error) {
-	headers, err = eachEvent(body, func(r *jsonReader) (int, error) {
+// parseAppend reads {"events": [...], "within": …}. Tags count as two headers.
+func parseAppend(body []byte) (events []stream.NewEvent, within string, n eventCount, err error) {
+	seen := false
+	err = readJSON(body, 0, func(r *jsonReader) error {
+		return r.object(func(name string) (err error) {
+			switch name {
+			case "events":
+				seen = true
+				events, err = n.newEvents(r)
+			case "within":
+				within, err = wordOrNull(r)
+			default:
+				err = r.unknown(name, "events", "within")
+			}
+			return err
+		})
+	})
+	if err == nil && !seen {
+		err = noEventsMember()
+	}
+	return events, within, n, err
+}
+
+// newEvents reads an array of events of a stream.
+func (n *eventCount) newEvents(r *jsonReader) (events []stream.NewEvent, err error) {
+	err = n.array(r, func(r *jsonReader) (int, error) {
 		e, err := parseNewEvent(r)
 		events = append(events, e)
 		return len(e.Metadata) + 2*len(e.Tags), err
 	})
-	return events, headers, err
+	return events, err
 }
 
 // parseNewEvent reads one event of a stream.

@@ -165,29 +165,39 @@ func parseEvents(body []byte, partial bool) (items []item, headers int, err erro
 
 // eachEvent reads {"events": [...]}, and calls parse to read each event. parse returns the number of the event's headers, eachEvent their sum.
 func eachEvent(body []byte, parse func(*jsonReader) (headers int, err error)) (headers int, err error) {
-	seen := false
+	seen, n := false, eventCount{}
 	err = readJSON(body, 0, func(r *jsonReader) error {
 		return r.object(func(name string) error {
 			if name != "events" {
 				return r.unknown(name, "events")
 			}
 			seen = true
-			return r.array(func(i int) error {
-				if i == eventsMax {
-					return tooManyEvents()
-				}
-				n, err := parse(r)
-				if headers += n; headers > headersMax {
-					return tooManyHeaders()
-				}
-				return err
-			})
+			return n.array(r, parse)
 		})
 	})
 	if err == nil && !seen {
-		err = kindInvalidJSON.because(`"events" is missing`)
+		err = noEventsMember()
 	}
-	return headers, err
+	return n.headers, err
+}
+
+func noEventsMember() error { return kindInvalidJSON.because(`"events" is missing`) }
+
+// eventCount counts the events of a request and their headers, which are bounded.
+type eventCount struct{ events, headers int }
+
+// array reads an array of events with parse, which returns the number of an event's headers.
+func (n *eventCount) array(r *jsonReader, parse func(*jsonReader) (headers int, err error)) error {
+	return r.array(func(int) error {
+		if n.events++; n.events > eventsMax {
+			return tooManyEvents()
+		}
+		headers, err := parse(r)
+		if n.headers += headers; n.headers > headersMax {
+			return tooManyHeaders()
+		}
+		return err
+	})
 }
 
 // parseItem reads one event. With partial its error is kept, and the rest of its JSON is skipped.

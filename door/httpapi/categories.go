@@ -34,11 +34,20 @@ type retentionView struct {
 
 // namedView is a stream in a list.
 type namedView struct {
-	Stream   string `json:"stream"`
-	Version  int64  `json:"version"`
-	First    int64  `json:"first"`
-	Exists   bool   `json:"exists"`
-	Archived bool   `json:"archived,omitempty"`
+	Stream    string         `json:"stream"`
+	Version   int64          `json:"version"`
+	First     int64          `json:"first"`
+	Exists    bool           `json:"exists"`
+	Archived  bool           `json:"archived,omitempty"`
+	Retention *retentionView `json:"retention,omitempty"` // its own; nil: that of the category
+}
+
+func viewOfStream(n stream.Named) namedView {
+	v := namedView{Stream: n.Stream, Version: n.Version, First: n.First, Exists: n.Exists, Archived: n.Archived}
+	if own := n.Retention; own != nil {
+		v.Retention = &retentionView{own.Events, own.Age.Milliseconds()}
+	}
+	return v
 }
 
 // category finds the category in the path.
@@ -104,7 +113,7 @@ func (s *Server) describeCategory(c *call) error {
 	}
 	list := make([]namedView, len(streams))
 	for i, n := range streams {
-		list[i] = namedView{n.Stream, n.Version, n.First, n.Exists, n.Archived}
+		list[i] = viewOfStream(n)
 	}
 	if v.Streams = &list; len(list) == int(most) {
 		v.Next = list[len(list)-1].Stream

@@ -88,7 +88,7 @@ type queueAnswer struct {
 func (s *Server) queuePage(c *call, name string, read func(context.Context, *queue.Queue) (queueAnswer, error)) error {
 	ctx, cancel := c.withTimeout()
 	defer cancel()
-	claim, release, err := c.claimPage(ctx)
+	claim, release, err := c.claimPage(ctx, lettersBytes)
 	if err != nil {
 		return err
 	}
@@ -119,12 +119,12 @@ func (s *Server) queuePage(c *call, name string, read func(context.Context, *que
 }
 
 // claimPage waits until the call may have a page of messages or dead letters, and for the page's memory. Call release when the page is done.
-func (c *call) claimPage(ctx context.Context) (claim *budget.Claim, release func(), err error) {
+func (c *call) claimPage(ctx context.Context, size int64) (claim *budget.Claim, release func(), err error) {
 	pages, id := c.s.pages, c.who.ID()
 	if pages.acquire(ctx, id) != nil {
-		return nil, nil, kindOverloaded.past(pagesMax, "weir is already reading or sending %d pages of messages, the limit, or a quarter of them for this API key, the limit for one key; try again", pagesMax)
+		return nil, nil, kindOverloaded.past(pagesMax, "weir is already reading or sending %d pages of messages or of events with tags, the limit, or a quarter of them for this API key, the limit for one key; try again", pagesMax)
 	}
-	if claim, err = c.claimAnswer(ctx, lettersBytes, lettersBytes); err != nil {
+	if claim, err = c.claimAnswer(ctx, size, size); err != nil {
 		pages.release(id)
 		return nil, nil, err
 	}
@@ -265,7 +265,7 @@ type sweptView struct {
 func (b *sweepBody) do(ctx context.Context, c *call, q *queue.Queue) (done queue.Swept, err error) {
 	if b.all {
 		b.Turn = func(ctx context.Context) (func(), error) {
-			_, release, err := c.claimPage(ctx)
+			_, release, err := c.claimPage(ctx, lettersBytes)
 			return release, err
 		}
 		return q.Sweep(ctx, b.Sweep)
@@ -278,7 +278,7 @@ func (b *sweepBody) do(ctx context.Context, c *call, q *queue.Queue) (done queue
 
 // takePage redrives or discards as many of the letters as fit into one page, and returns the remaining ones.
 func (b *sweepBody) takePage(ctx context.Context, c *call, q *queue.Queue, ids []queue.MessageID, done *queue.Swept) (left []queue.MessageID, err error) {
-	_, release, err := c.claimPage(ctx)
+	_, release, err := c.claimPage(ctx, lettersBytes)
 	if err != nil {
 		return nil, err
 	}

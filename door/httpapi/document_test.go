@@ -241,8 +241,15 @@ func TestDocumentHasTheNumbersOfTheCode(t *testing.T) {
 	hold("projection/projection", "minLength", 1, "maxLength", 100) // TestProjectionsThatCannotBeAreRefused, of the library
 	hold("ifMatch/If-Match", "pattern", `^(\*|"[0-9]+")$`)          // TestWhatAnAppendExpects
 	hold("v1/streams/post/partitions", "minimum", 1, "maximum", eventlog.PartitionsMax, "default", 4)
-	hold("v1/streams/post/retention/events", "minimum", 1)
-	hold("v1/streams/post/retention/age_ms", "minimum", 1, "maximum", httpapi.PauseMax)
+	hold("NewRetention/events", "minimum", 1)
+	hold("NewRetention/age_ms", "minimum", 1, "maximum", httpapi.PauseMax)
+	hold("v1/append/post/streams", "minItems", 1, "maxItems", httpapi.PartsMax)
+	hold("v1/append/post/streams/stream", "minLength", 1, "maxLength", 255) // TestStreamsThatCannotBeNamed
+	hold("v1/append/post/streams/expect", "default", "any", "minimum", 0)
+	hold("v1/append/post/streams/events", "minItems", 1, "maxItems", httpapi.EventsMax)
+	hold("v1/tagged/{category}/get/tag", "minItems", 1, "maxItems", 16, "minLength", 1, "maxLength", 255) // TestTagsAreReadAndBoundAppends
+	hold("v1/subjects/{category}/forget/post/subject", "minLength", 1, "maxLength", 255)                  // TestASubjectIsForgotten
+	hold(one+"post/within", "minLength", 1)
 	hold(category+"get/max", "minimum", 1, "default", httpapi.ListedDefault)
 	hold(one+"get/from", "minimum", 0, "default", 0)
 	hold(one+"events/get/from", "default", "0")

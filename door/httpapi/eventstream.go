@@ -106,7 +106,14 @@ func rangeOf(c *call) (asked stream.Range, most int, err error) {
 
 // streamEvent writes an event of a stream.
 func (e *encoder) streamEvent(ev *stream.Event) {
-	e.string(`{"version":`)
+	e.string(`{`)
+	e.eventMembers(ev)
+	e.string(`}`)
+}
+
+// eventMembers writes all of an event but the name of its stream.
+func (e *encoder) eventMembers(ev *stream.Event) {
+	e.string(`"version":`)
 	e.int(ev.Version)
 	for _, text := range [...]struct{ name, value string }{{"id", ev.ID}, {"type", ev.Type}, {"subject", ev.Subject}} {
 		if text.value != "" {
@@ -134,7 +141,6 @@ func (e *encoder) streamEvent(ev *stream.Event) {
 		e.string(`]`)
 	}
 	e.headerList("metadata", ev.Metadata)
-	e.string(`}`)
 }
 
 // deleteStream deletes a stream.

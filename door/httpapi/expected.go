@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -54,8 +55,8 @@ func uncertain(err error) bool {
 func conflictProblem(e *stream.ConflictError) *problem {
 	p := kindConflict.because("stream %q is at version %d, but the request expected %s. Nothing happened; read the stream again, and decide again what to do", shorten(e.Stream), e.Actual, e.Expected)
 	if !e.Exists {
-		p.Detail = "the stream does not exist; its next event gets version " + strconv.FormatInt(e.Actual, 10) + ", but the request expected " + e.Expected.String() + ". Nothing happened"
+		p.Detail = fmt.Sprintf("stream %q does not exist; its next event gets version %d, but the request expected %s. Nothing happened", shorten(e.Stream), e.Actual, e.Expected)
 	}
-	p.Version, p.Exists = &e.Actual, &e.Exists
+	p.Category, p.Stream, p.Version, p.Exists = e.Category, e.Stream, &e.Actual, &e.Exists
 	return p
 }

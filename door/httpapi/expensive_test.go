@@ -75,6 +75,9 @@ func (d *door) wealthy() (member string) {
 	for i := range 5 {
 		d.fill("shop", fmt.Sprint(long, i), 1, 1)
 	}
+	if a := d.append("shop", "tagged", `{"events":`+many(20, `{"type":"t","tags":["fat"],"value":"`+strings.Repeat("v", 5<<10)+`"}`)+`}`); a.status != 201 {
+		d.t.Fatalf("%d %s", a.status, a.body)
+	}
 	d.asJSON("PUT", "/v1/streams/shop/fat/snapshot", `{"version":40,"value":"`+strings.Repeat("s", 800<<10)+`"}`).want(204, "")
 	return d.join("readers", `{"topics":["fat"]}`).path
 }
@@ -139,6 +142,12 @@ func expensive(member string) map[string][2]string {
 		"GET /v1/streams/{category}/{stream}/events":           {"/v1/streams/shop/fat/events", ""},
 		"POST /v1/streams/{category}/{stream}":                 {"/v1/streams/shop/s", strings.ReplaceAll(events, `"value"`, `"type":"t","value"`)},
 		"DELETE /v1/streams/{category}/{stream}":               {"/v1/streams/shop/none", ""},
+		"PATCH /v1/streams/{category}":                         {"/v1/streams/none", `{"retention":{"events":5}}`},
+		"PUT /v1/streams/{category}/{stream}/retention":        {"/v1/streams/shop/none/retention", `{"events":5}`},
+		"DELETE /v1/streams/{category}/{stream}/retention":     {"/v1/streams/shop/none/retention", ""},
+		"POST /v1/append":                                      {"-", `{"streams":[` + strings.Replace(strings.ReplaceAll(events, `"value"`, `"type":"t","value"`), "{", `{"category":"shop","stream":"s","expect":0,`, 1) + `]}`},
+		"GET /v1/tagged/{category}":                            {"/v1/tagged/shop?tag=fat", ""},
+		"POST /v1/subjects/{category}/forget":                  {"/v1/subjects/shop/forget", `{"subject":"none"}`},
 		"GET /v1/projections":                                  {"-", ""},
 		"GET /v1/projections/{projection}":                     {"/v1/projections/none", ""},
 		"DELETE /v1/projections/{projection}":                  {"/v1/projections/none", ""},

@@ -52,6 +52,7 @@ const (
 	LeaseMin          = leaseMin
 	LettersDefault    = lettersDefault
 	LettersMax        = lettersMax
+	PartsMax          = partsMax
 	PauseMax          = pauseMax
 	PrioritiesMax     = prioritiesMax
 	RateMax           = rateMax

@@ -24,7 +24,7 @@ func TestStreamsAreForTheirKeys(t *testing.T) {
 		access              apikey.Access
 		want                int // of a key in its rights
 	}
-	const append = `{"events":[{"type":"t","value":"secret"}]}`
+	const append = `{"events":[{"type":"t","value":"secret","tags":["a"]}]}`
 	steps := []step{
 		{"GET /v1/streams/{category}", "", "", apikey.Read, 200},
 		{"POST /v1/streams/{category}/{stream}", "/s", append, apikey.Write, 201},
@@ -32,6 +32,11 @@ func TestStreamsAreForTheirKeys(t *testing.T) {
 		{"GET /v1/streams/{category}/{stream}/events", "/s/events", "", apikey.Read, 200},
 		{"PUT /v1/streams/{category}/{stream}/snapshot", "/s/snapshot", `{"version":1,"value":"x"}`, apikey.Write, 204},
 		{"GET /v1/streams/{category}/{stream}/snapshot", "/s/snapshot", "", apikey.Read, 200},
+		{"PATCH /v1/streams/{category}", "", `{"retention":{"events":100}}`, apikey.Admin, 200},
+		{"PUT /v1/streams/{category}/{stream}/retention", "/s/retention", `{"events":100}`, apikey.Admin, 204},
+		{"DELETE /v1/streams/{category}/{stream}/retention", "/s/retention", "", apikey.Admin, 204},
+		{"GET /v1/tagged/{category}", "?tag=a", "", apikey.Read, 200},
+		{"POST /v1/subjects/{category}/forget", "/forget", `{"subject":"ann"}`, apikey.Admin, 204},
 		{"POST /v1/streams/{category}/{stream}/archive", "/s/archive", "", apikey.Admin, 204},
 		{"POST /v1/streams/{category}/{stream}/unarchive", "/s/unarchive", "", apikey.Admin, 204},
 		{"DELETE /v1/streams/{category}/{stream}", "/s", "", apikey.Admin, 204}, // and begun anew below
@@ -68,7 +73,9 @@ func TestStreamsAreForTheirKeys(t *testing.T) {
 			if !c.in || !slices.Contains(c.spec.Access, step.access) && !slices.Contains(c.spec.Access, apikey.Admin) {
 				want = 403
 			}
-			w := door.bearer(secret, method, "/v1/streams/shop.eu"+step.path, step.body)
+			_, above, _ := strings.Cut(step.pattern, " ")
+			above, _, _ = strings.Cut(above, "{category}")
+			w := door.bearer(secret, method, above+"shop.eu"+step.path, step.body)
 			if step.pattern == "PUT /v1/streams/{category}/{stream}/snapshot" && w.Code == 400 {
 				want = 400 // the stream was deleted before, and its versions went on
 			}
@@ -80,7 +87,7 @@ func TestStreamsAreForTheirKeys(t *testing.T) {
 			}
 			// Nor does a key learn whether there is such a category.
 			if want == 403 {
-				elsewhere := door.bearer(secret, method, "/v1/streams/shop.eo"+step.path, step.body)
+				elsewhere := door.bearer(secret, method, above+"shop.eo"+step.path, step.body)
 				if !slices.Contains(c.spec.Topics, "shop.e") && elsewhere.Code != 403 {
 					t.Errorf("a key for %s, %s of a category that is not there: %d %s", c.name, step.pattern, elsewhere.Code, elsewhere.Body)
 				}
@@ -101,6 +108,59 @@ func TestStreamsAreForTheirKeys(t *testing.T) {
 	for name, want := range map[string]int{"shop.eu2": 201, "shop.us2": 403, "shop.us": 403, "users": 403} {
 		if w := door.bearer(narrow, "POST", "/v1/streams", fmt.Sprintf(`{"name":%q}`, name)); w.Code != want {
 			t.Errorf("create %s: %d %s, want %d", name, w.Code, w.Body, want)
+		}
+	}
+}
+
+// An append to several streams is for keys that may write to all their categories. Nothing is appended otherwise.
+func TestSeveralStreamsAreForKeysOfAllTheirCategories(t *testing.T) {
+	door := lock(t, Config{})
+	_, root := door.key(t, apikey.Spec{Access: admins})
+	for _, name := range []string{"shop.eu", "shop.us"} {
+		if w := door.bearer(root, "POST", "/v1/streams", fmt.Sprintf(`{"name":%q,"partitions":1}`, name)); w.Code != 201 {
+			t.Fatalf("create: %d %s", w.Code, w.Body)
+		}
+	}
+	body := func(categories ...string) string {
+		var parts []string
+		for i, name := range categories {
+			parts = append(parts, fmt.Sprintf(`{"category":%q,"stream":"s%d","events":[{"type":"t"}]}`, name, i))
+		}
+		return `{"streams":[` + strings.Join(parts, ",") + `]}`
+	}
+	writes := []apikey.Access{apikey.Write}
+	for name, c := range map[string]struct {
+		spec      apikey.Spec
+		one, both int
+	}{
+		"an admin of all":                       {apikey.Spec{Access: admins}, 201, 201},
+		"a writer of all":                       {apikey.Spec{Access: writes}, 201, 201},
+		"a reader of all":                       {apikey.Spec{Access: reads}, 403, 403},
+		"a writer of both":                      {apikey.Spec{Access: writes, Topics: []string{"shop."}}, 201, 201},
+		"a writer of one":                       {apikey.Spec{Access: writes, Topics: []string{"shop.eu"}}, 201, 403},
+		"an admin of the other":                 {apikey.Spec{Access: admins, Topics: []string{"shop.us"}}, 403, 403},
+		"an admin of queues with the name":      {apikey.Spec{Access: admins, Queues: []string{"shop."}}, 403, 403},
+		"a writer of one, and admin of a queue": {apikey.Spec{Access: admins, Topics: []string{"shop.eu"}, Queues: []string{"shop.us"}}, 201, 403},
+	} {
+		_, secret := door.key(t, c.spec)
+		for _, try := range []struct {
+			categories []string
+			want       int
+		}{
+			{[]string{"shop.eu"}, c.one}, {[]string{"shop.eu", "shop.us"}, c.both}, {[]string{"shop.us", "shop.eu"}, c.both},
+		} {
+			before := door.bearer(root, "GET", "/v1/streams/shop.eu", "").Body.String()
+			w := door.bearer(secret, "POST", "/v1/append", body(try.categories...))
+			if w.Code != try.want {
+				t.Errorf("%s appends to %v: %d %s, want %d", name, try.categories, w.Code, w.Body, try.want)
+			}
+			if after := door.bearer(root, "GET", "/v1/streams/shop.eu", "").Body.String(); (before == after) != (try.want == 403) {
+				t.Errorf("%s appends to %v: %d, and the category was %s and is %s", name, try.categories, w.Code, before, after)
+			}
+		}
+		// Nor does a key learn whether there is such a category.
+		if w := door.bearer(secret, "POST", "/v1/append", body("users.x", "bank")); w.Code != 403 && len(c.spec.Topics)+len(c.spec.Queues) > 0 {
+			t.Errorf("%s appends to categories that are not there: %d %s", name, w.Code, w.Body)
 		}
 	}
 }

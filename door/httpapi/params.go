@@ -11,6 +11,9 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
+// repeatable is the only parameter that may be given more than once.
+const repeatable = "tag"
+
 // query returns a URL's parameters: only those allowed, each at most once.
 func query(u *url.URL, names []string) (url.Values, error) {
 	if u.RawQuery == "" {
@@ -24,7 +27,7 @@ func query(u *url.URL, names []string) (url.Values, error) {
 		switch {
 		case !slices.Contains(names, name):
 			return nil, kindInvalidRequest.because("this path has no parameter %q%s", shorten(name), suggest(name, names))
-		case len(all) > 1:
+		case len(all) > 1 && name != repeatable:
 			return nil, kindInvalidRequest.because("the parameter %q is given %d times; give it once", name, len(all))
 		}
 	}

@@ -30,6 +30,8 @@ type problem struct {
 	Done        bool             `json:"done,omitempty"` // of a stale receipt: the message is done
 	FirstOffset *eventlog.Offset `json:"first_offset,omitempty"`
 	EndOffset   *eventlog.Offset `json:"end_offset,omitempty"`
+	Category    string           `json:"category,omitempty"`
+	Stream      string           `json:"stream,omitempty"`
 	Version     *int64           `json:"version,omitempty"` // of the stream
 	Exists      *bool            `json:"exists,omitempty"`
 
@@ -66,6 +68,7 @@ var (
 	kindArchived        = kind{"stream_archived", http.StatusConflict, "The stream is archived"}
 	kindChanged         = kind{"stream_changed", http.StatusConflict, "Events of the stream were deleted while it was read"}
 	kindConflict        = kind{"version_conflict", http.StatusPreconditionFailed, "The stream is at another version"}
+	kindBoundary        = kind{"boundary_conflict", http.StatusPreconditionFailed, "An event with one of the tags was appended since they were read"}
 	kindIDReused        = kind{"event_id_reused", http.StatusUnprocessableEntity, "The ids were already used for other events"}
 	kindBadReceipt      = kind{"bad_receipt", http.StatusBadRequest, "The receipt is not one of this queue"}
 	kindStaleReceipt    = kind{"stale_receipt", http.StatusConflict, "The claim of this receipt has ended"}
@@ -187,6 +190,7 @@ var knownErrors = []struct {
 	{stream.ErrUnknownProjection, kindNoProjection, "GET /v1/projections lists what there is; a program that calls Project makes one"},
 	{stream.ErrCategoryExists, kindCategoryExists, "choose another name"},
 	{stream.ErrArchived, kindArchived, "nothing was appended; POST …/unarchive opens the stream again"},
+	{stream.ErrBoundary, kindBoundary, "Nothing was appended; read the tags again, and decide again what to do"},
 	{stream.ErrChanged, kindChanged, "read the stream again"},
 	{stream.ErrIDReused, kindIDReused, "nothing was appended; the stream has events with the same ids but other content: give other events other ids"},
 	{eventlog.ErrUnknownTopic, kindUnknownTopic, "create it first: POST /v1/topics with Content-Type: application/json and {\"name\": …}"},

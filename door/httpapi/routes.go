@@ -72,6 +72,7 @@ var api = []route{
 	{"GET /v1/streams", mayRead, (*Server).listCategories},
 	{"POST /v1/streams", mayAdmin, (*Server).createCategory},
 	{"GET /v1/streams/{category}?prefix&after&max", mayRead, (*Server).describeCategory},
+	{"PATCH /v1/streams/{category}", mayAdmin, (*Server).alterCategory},
 	{"GET /v1/streams/{category}/{stream}?from&to&until&type&backward&max", mayRead, (*Server).readStream},
 	{"GET /v1/streams/{category}/{stream}/events?from", mayRead, (*Server).followStream},
 	{"POST /v1/streams/{category}/{stream}", mayWrite, (*Server).appendEvents},
@@ -81,6 +82,12 @@ var api = []route{
 	{"POST /v1/streams/{category}/{stream}/unarchive", mayAdmin, (*Server).unarchiveStream},
 	{"GET /v1/streams/{category}/{stream}/snapshot?at", mayRead, (*Server).loadSnapshot},
 	{"PUT /v1/streams/{category}/{stream}/snapshot", mayWrite, (*Server).saveSnapshot},
+	{"PUT /v1/streams/{category}/{stream}/retention", mayAdmin, (*Server).setStreamRetention},
+	{"DELETE /v1/streams/{category}/{stream}/retention", mayAdmin, (*Server).unsetStreamRetention},
+	// What is not about one stream cannot be below /v1/streams/{category}: any name there is that of a stream.
+	{"POST /v1/append", mayWrite, (*Server).appendAll},
+	{"GET /v1/tagged/{category}?tag", mayRead, (*Server).readTagged},
+	{"POST /v1/subjects/{category}/forget", mayAdmin, (*Server).forgetSubject},
 
 	{"GET /v1/projections", mayRead, (*Server).listProjections},
 	{"GET /v1/projections/{projection}", mayRead, (*Server).describeProjection},
