@@ -159,7 +159,7 @@ func (f *followed) run(ctx context.Context) {
 	if f.c.r.Method == http.MethodHead || f.flush() != nil {
 		return
 	}
-	for more := true; f.s.still(f.c, mayRead, f.category.Name()); {
+	for more := true; ; {
 		if !more && !f.wait(ctx) {
 			return
 		}
@@ -211,6 +211,9 @@ func (f *followed) round(ctx context.Context) (more bool, err error) {
 	page, claim, err := f.read(readCtx, streamPageMax)
 	cancel()
 	defer claim.Release()
+	if !f.s.still(f.c, mayRead, f.category.Name()) { // the key may have been revoked while this waited
+		return false, context.Canceled
+	}
 	if err != nil {
 		if status := problemOf(err).Status; status < http.StatusInternalServerError && status != kindChanged.status {
 			return false, err

@@ -1,11 +1,15 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weir-log/weir/use/apikey"
 )
@@ -161,6 +165,57 @@ func TestSeveralStreamsAreForKeysOfAllTheirCategories(t *testing.T) {
 		// Nor does a key learn whether there is such a category.
 		if w := door.bearer(secret, "POST", "/v1/append", body("users.x", "bank")); w.Code != 403 && len(c.spec.Topics)+len(c.spec.Queues) > 0 {
 			t.Errorf("%s appends to categories that are not there: %d %s", name, w.Code, w.Body)
+		}
+	}
+}
+
+// What comes after the key was revoked does not reach a client that follows a stream of a category, whether it waits or not.
+func TestRevokedKeyEndsWhatItFollows(t *testing.T) {
+	for _, accept := range []string{"text/event-stream", "application/x-ndjson"} {
+		for _, silent := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				door := lock(t, Config{})
+				_, root := door.key(t, apikey.Spec{Access: admins})
+				id, secret := door.key(t, apikey.Spec{Access: reads})
+				door.bearer(root, "POST", "/v1/streams", `{"name":"shop","partitions":1}`)
+				appended := func(value string) {
+					t.Helper()
+					if w := door.bearer(root, "POST", "/v1/streams/shop/s", `{"events":[{"type":"t","value":"`+value+`"}]}`); w.Code != 201 {
+						t.Fatalf("append: %d %s", w.Code, w.Body)
+					}
+					time.Sleep(time.Second) // of the bubble
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				r := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1:8080/v1/streams/shop/s/events", nil)
+				r.Header.Set("Authorization", "Bearer "+secret)
+				r.Header.Set("Accept", accept)
+				w, ended := httptest.NewRecorder(), make(chan struct{})
+				go func() {
+					defer close(ended)
+					door.ServeHTTP(w, r)
+				}()
+				synctest.Wait()
+				appended("before")
+				if _, err := door.keys.Revoke(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+				if silent {
+					time.Sleep(10 * time.Second)
+				} else {
+					appended("after")
+				}
+				select {
+				case <-ended:
+				default:
+					t.Errorf("as %s, silent %v: the answer goes on", accept, silent)
+					leave()
+					<-ended
+				}
+				if body := w.Body.String(); !strings.Contains(body, "before") || strings.Contains(body, "after") {
+					t.Errorf("as %s, silent %v: the client got %s", accept, silent, body)
+				}
+			})
 		}
 	}
 }
