@@ -12,7 +12,7 @@ import (
 // A program works on a projection, on the same store as the server.
 func TestAProjectionIsLookedAfterFromTheCommandLine(t *testing.T) {
 	store := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
-	queueServer(t, "--store", store)
+	s := queueServer(t, "--store", store)
 	weir(t, "", "projection", "list").want(t, exitOK, "PROJECTION")
 	weir(t, "", "projection", "describe", "totals").want(t, exitFailed, "no such projection", "weir projection list")
 	weir(t, "", "stream", "category", "create", "order").want(t, exitOK)
@@ -54,6 +54,15 @@ func TestAProjectionIsLookedAfterFromTheCommandLine(t *testing.T) {
 	weir(t, "", "projection", "rebuild", "totals").want(t, exitOK, "projection totals is rebuilt")
 	if r := weir(t, "", "projection", "describe", "totals"); !strings.Contains(r.out, "next ") || !strings.Contains(r.out, "projection.totals.2.") {
 		t.Errorf("while it is rebuilt: %s", r.out)
+	}
+	_, page := s.get(t, "/metrics")
+	for _, text := range []string{`weir_projection_lag_records{projection="totals",run="next"} 3`, `weir_projection_lag_records{projection="totals",run="now"} `, `weir_projection_behind_seconds{projection="totals",run="next"} `} {
+		if !strings.Contains(page, text) {
+			t.Errorf("/metrics lacks %s", text)
+		}
+	}
+	if strings.Contains(page, `weir_projection_behind_seconds{projection="totals",run="next"} 0`+"\n") {
+		t.Error("/metrics says that the run that is paused is not behind")
 	}
 	weir(t, "", "projection", "resume", "totals").want(t, exitOK, "resumed projection totals")
 	for range 3 {

@@ -178,10 +178,13 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	queues := queue.New(log, publisher, queue.Config{Logger: w.logger, Tracer: w.tracer, Beside: acks})
 	metric.WatchQueues(registry, queuesSeen(queues))
 	categories := stream.New(log, stream.Config{Logger: w.logger})
+	metric.WatchCategories(registry, categoriesSeen(categories))
+	projections := projection.New(log, categories, groups, positions, w.logger)
+	metric.WatchProjections(registry, projectionsSeen(projections))
 	p := &parts{
 		log: log, groups: groups, publisher: publisher, queues: queues, categories: categories, kafkaListener: w.kafka, httpListener: w.http,
 		http: httpapi.New(httpapi.Config{
-			Log: log, Groups: groups, Publisher: publisher, Queues: queues, Categories: categories, Projections: projection.New(log, categories, groups, positions, w.logger), Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
+			Log: log, Groups: groups, Publisher: publisher, Queues: queues, Categories: categories, Projections: projections, Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
 			Ready: log.Healthy, Metrics: registry, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
 		}),
 	}
@@ -387,5 +390,34 @@ func queuesSeen(queues *queue.Queues) func(context.Context) ([]metric.Queue, int
 			seen[i] = metric.Queue{Name: c.Name, Oldest: c.Oldest, Messages: map[string]int64{"ready": c.Ready, "claimed": c.Claimed, "waiting": c.Waiting, "dead": c.Dead}}
 		}
 		return seen, delayed, nil
+	}
+}
+
+// categoriesSeen returns a function that reads for the metrics what was appended to streams.
+func categoriesSeen(categories *stream.Streams) func() []metric.Category {
+	return func() []metric.Category {
+		var seen []metric.Category
+		for _, n := range categories.Counts() {
+			seen = append(seen, metric.Category{Name: n.Category, Appends: map[string]int64{"appended": n.Appended, "duplicate": n.Duplicates, "conflict": n.Conflicts, "boundary": n.Boundaries}})
+		}
+		return seen
+	}
+}
+
+// projectionsSeen returns a function that reads the projections for the metrics.
+func projectionsSeen(projections *projection.Projections) func(context.Context) ([]metric.Projection, error) {
+	return func(ctx context.Context) ([]metric.Projection, error) {
+		all, err := projections.All(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var seen []metric.Projection
+		for _, p := range all {
+			seen = append(seen, metric.Projection{Name: p.Name, Run: "now", Lag: p.Run.Lag, Behind: p.Run.Behind})
+			if p.Next != nil {
+				seen = append(seen, metric.Projection{Name: p.Name, Run: "next", Lag: p.Next.Lag, Behind: p.Next.Behind})
+			}
+		}
+		return seen, nil
 	}
 }

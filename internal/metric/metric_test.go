@@ -223,6 +223,8 @@ func TestOperationsPageNamesEveryMetric(t *testing.T) {
 	WatchQueues(registry, func(context.Context) ([]Queue, int64, error) {
 		return []Queue{{Name: "q", Messages: map[string]int64{"ready": 1}}}, 0, nil
 	})
+	WatchCategories(registry, func() []Category { return []Category{{"c", map[string]int64{"appended": 1}}} })
+	WatchProjections(registry, func(context.Context) ([]Projection, error) { return []Projection{{Name: "p", Run: "now"}}, nil })
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

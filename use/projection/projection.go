@@ -69,7 +69,27 @@ func (ps *Projections) Describe(ctx context.Context, name string) (Info, error) 
 	if err != nil {
 		return Info{}, err
 	}
-	info := Info{Name: name, Paused: p.Paused}
+	return ps.describe(ctx, p)
+}
+
+// All describes all projections. It costs as much as Describe of each.
+func (ps *Projections) All(ctx context.Context) (all []Info, err error) {
+	list, err := ps.streams.Projections(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range list {
+		info, err := ps.describe(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, info)
+	}
+	return all, nil
+}
+
+func (ps *Projections) describe(ctx context.Context, p stream.Projection) (info Info, err error) {
+	info = Info{Name: p.Name, Paused: p.Paused}
 	info.Run, err = ps.describeRun(ctx, p.Run)
 	if err == nil && p.Next != nil {
 		info.Next = new(Run)
