@@ -20,6 +20,9 @@ type streamCmd struct {
 	Archive   streamArchiveCmd   `cmd:"" help:"Archive a stream: it can still be read, but refuses appends."`
 	Unarchive streamUnarchiveCmd `cmd:"" help:"Open an archived stream for appends again."`
 	Snapshot  streamSnapshotCmd  `cmd:"" help:"Print a stream's newest snapshot, or save one."`
+	Tagged    streamTaggedCmd    `cmd:"" help:"Print the events that have a tag, of all streams of a category."`
+	Retention streamRetentionCmd `cmd:"" help:"Show or set which events are kept, of all streams of a category or of one."`
+	Forget    streamForgetCmd    `cmd:"" help:"Destroy the data about a subject, such as a person."`
 	Category  categoryCmd        `cmd:"" help:"Create and list categories of streams."`
 }
 

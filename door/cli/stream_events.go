@@ -15,10 +15,11 @@ type streamAppendCmd struct {
 	serverFlags
 	streamName
 	expectation
-	Input     string `help:"Format of a line: text, where the line is the data of an event; or json, where it is an event: {\"type\": …, \"value\": …, \"id\": …}." enum:"text,json" default:"text" short:"i"`
-	Type      string `help:"For text: the type of the events." env:"-" placeholder:"TYPE"`
-	ID        string `help:"For text, and a single line: the event's id. With it, the append can be repeated safely." env:"-" name:"id" placeholder:"ID"`
-	LineLimit size   `help:"The longest line. A longer one is an error." default:"1MiB"`
+	Input     string   `help:"Format of a line: text, where the line is the data of an event; or json, where it is an event: {\"type\": …, \"value\": …, \"id\": …, \"tags\": […]}." enum:"text,json" default:"text" short:"i"`
+	Type      string   `help:"For text: the type of the events." env:"-" placeholder:"TYPE"`
+	ID        string   `help:"For text, and a single line: the event's id. With it, the append can be repeated safely." env:"-" name:"id" placeholder:"ID"`
+	Tag       []string `help:"For text: a tag that each event gets. May be given again." env:"-" sep:"none" placeholder:"TAG"`
+	LineLimit size     `help:"The longest line. A longer one is an error." default:"1MiB"`
 }
 
 func (streamAppendCmd) Help() string {
@@ -29,6 +30,7 @@ If the answer is lost, the events may have been appended, and the exit status is
 Examples:
 
   echo '{"item": "teapot"}' | weir stream append order 4711 --type Placed --expect none
+  echo '{}' | weir stream append course signups --type Subscribed --tag course:1 --tag student:7
   weir stream append order 4711 --input json --expect 1 < events.jsonl`
 }
 
@@ -43,8 +45,8 @@ func (c *streamAppendCmd) Run(ctx context.Context, t *terminal) error {
 	switch {
 	case err != nil:
 		return err
-	case c.Input == "json" && (c.Type != "" || c.ID != ""):
-		return usage(errors.New("--input json takes the whole event from the line"), "leave out --type and --id")
+	case c.Input == "json" && (c.Type != "" || c.ID != "" || len(c.Tag) > 0):
+		return usage(errors.New("--input json takes the whole event from the line"), "leave out --type, --id and --tag")
 	case c.Input == "text" && c.Type == "":
 		return usage(errors.New("the events have no type"), "give the type with --type")
 	}
@@ -136,6 +138,9 @@ func (c *streamAppendCmd) event(text []byte) ([]byte, error) {
 	}
 	if c.ID != "" {
 		e["id"] = c.ID
+	}
+	if len(c.Tag) > 0 {
+		e["tags"] = c.Tag
 	}
 	return json.Marshal(e)
 }
@@ -253,6 +258,11 @@ func (c *streamReadCmd) print(t *terminal, raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, &e); err != nil {
 		return fmt.Errorf("the server's answer: %w", err)
 	}
+	_, err := fmt.Fprintln(t.out, e)
+	return err
+}
+
+func (e appendedEvent) String() string {
 	value := "(bytes)"
 	switch {
 	case e.Erased:
@@ -260,6 +270,5 @@ func (c *streamReadCmd) print(t *terminal, raw json.RawMessage) error {
 	case e.Value != nil:
 		value = *e.Value
 	}
-	_, err := fmt.Fprintf(t.out, "%d\t%s\t%s\t%s\n", e.Version, moment(e.Timestamp), printable(e.Type), printable(value))
-	return err
+	return fmt.Sprintf("%d\t%s\t%s\t%s", e.Version, moment(e.Timestamp), printable(e.Type), printable(value))
 }

@@ -75,6 +75,67 @@ func TestAStreamFromItsCategoryToItsEnd(t *testing.T) {
 	}
 }
 
+func TestTagsSubjectsAndRetentionOnTheCommandLine(t *testing.T) {
+	for _, store := range []string{"memory:", "sqlite:" + filepath.Join(t.TempDir(), "weir.db")} {
+		s := queueServer(t, "--store", store)
+		weir(t, "", "stream", "category", "create", "course").want(t, exitOK)
+		weir(t, "one\ntwo\n", "stream", "append", "course", "a/b", "--type", "t", "--tag", "course:1", "--tag", "x,y").want(t, exitOK, "2 events appended")
+		weir(t, `{"type":"u","value":"secret","subject":"ann","tags":["x,y"]}`, "stream", "append", "course", "s", "-i", "json").want(t, exitOK)
+		weir(t, "other\n", "stream", "append", "course", "s", "--type", "t").want(t, exitOK)
+		weir(t, "late\n", "stream", "append", "course", "s", "--type", "t", "--expect", "1").want(t, exitFailed)
+		_, page := s.get(t, "/metrics")
+		for _, text := range []string{`{category="course",outcome="appended"} 3`, `{category="course",outcome="conflict"} 1`, `{category="course",outcome="duplicate"} 0`, `{category="course",outcome="boundary"} 0`} {
+			if !strings.Contains(page, "weir_stream_appends_total"+text+"\n") {
+				t.Errorf("/metrics lacks %s", text)
+			}
+		}
+		if r := weir(t, "", "stream", "tagged", "course", "course:1"); strings.Count(r.out, "\n") != 2 || !strings.HasPrefix(r.out, "a/b\t0\t") || !strings.Contains(r.out, "\tt\tone\na/b\t1\t") || !strings.HasSuffix(r.out, "\tt\ttwo\n") {
+			t.Errorf("%d %s%s", r.code, r.out, r.err)
+		}
+		if r := weir(t, "", "stream", "tagged", "course", "course:1", "x,y", "--json"); strings.Count(r.out, "\n") != 3 || !strings.Contains(r.out, `"stream":"s"`) || !strings.Contains(r.out, `"tags":["course:1","x,y"]`) {
+			t.Errorf("%d %s%s", r.code, r.out, r.err)
+		}
+		weir(t, "", "stream", "tagged", "course", "none").want(t, exitOK)
+		weir(t, "", "stream", "tagged", "course", "a", "a").want(t, exitUsage, "it occurs twice")
+		weir(t, "", "stream", "tagged", "course").want(t, exitUsage, "tag")
+		weir(t, "", "stream", "tagged", "none", "a").want(t, exitFailed, "the category does not exist")
+
+		weir(t, "", "stream", "forget", "course", "ann").want(t, exitUsage, "is not a terminal")
+		weir(t, "", "stream", "read", "course", "s").want(t, exitOK, "\tsecret\n")
+		weir(t, "", "stream", "forget", "course", "ann", "--yes").want(t, exitOK, "category course has no data about subject ann now\n")
+		weir(t, "", "stream", "read", "course", "s").want(t, exitOK, "\t(erased)\n", "\tother\n")
+		weir(t, "", "stream", "tagged", "course", "x,y").want(t, exitOK, "\tu\t(erased)\n")
+		weir(t, "", "stream", "forget", "course", "nobody", "--yes").want(t, exitOK)
+		weir(t, "", "stream", "forget", "none", "ann", "--yes").want(t, exitFailed, "the category does not exist")
+
+		keeps := func(says string, args ...string) {
+			t.Helper()
+			if r := weir(t, "", append([]string{"stream", "retention", "course"}, args...)...); r.code != exitOK || r.out != says+"\n" {
+				t.Errorf("%v: %d %s%s, want %s", args, r.code, r.out, r.err, says)
+			}
+		}
+		keeps("streams of category course keep all events")
+		keeps("streams of category course keep the newest 5 events that are at most 2160h0m0s old", "--keep-events", "5", "--keep-for", "90d")
+		keeps("streams of category course keep events that are at most 1h0m0s old", "--keep-for", "1h")
+		keeps("streams of category course keep events that are at most 1h0m0s old")
+		keeps("stream a/b keeps events that are at most 1h0m0s old, as its category says", "a/b")
+		keeps("stream a/b keeps the newest 7 events", "a/b", "--keep-events", "7")
+		keeps("stream a/b keeps the newest 7 events", "a/b")
+		keeps("stream a/b keeps all events", "a/b", "--keep-all")
+		keeps("stream a/b keeps all events", "a/b")
+		keeps("stream a/b keeps what its category says", "a/b", "--inherit")
+		keeps("stream a/b keeps events that are at most 1h0m0s old, as its category says", "a/b")
+		keeps("streams of category course keep all events", "--keep-all")
+		for _, args := range [][]string{{"a"}, {"a", "--keep-all"}, {"never", "--inherit"}} {
+			weir(t, "", append([]string{"stream", "retention", "course"}, args...)...).want(t, exitFailed, "the stream does not exist", "weir stream list")
+		}
+		for _, args := range [][]string{nil, {"s"}, {"--keep-all"}, {"s", "--keep-all"}} {
+			weir(t, "", append([]string{"stream", "retention", "none"}, args...)...).want(t, exitFailed, "the category does not exist")
+		}
+		s.stop()
+	}
+}
+
 func TestLongStreamsAreReadAndListedWhole(t *testing.T) {
 	queueServer(t, "--store", "memory:")
 	weir(t, "", "stream", "category", "create", "order").want(t, exitOK)
@@ -97,6 +158,13 @@ func TestStreamCommandLinesThatMakeNoSense(t *testing.T) {
 		{"x", "--type", []string{"append", "c", "s"}},
 		{"", "no events", []string{"append", "c", "s", "--type", "t"}},
 		{"x", "leave out --type", []string{"append", "c", "s", "--type", "t", "-i", "json"}},
+		{"x", "leave out --type", []string{"append", "c", "s", "--tag", "t", "-i", "json"}},
+		{"", "exclude each other", []string{"retention", "c", "--keep-all", "--keep-events", "5"}},
+		{"", "exclude each other", []string{"retention", "c", "s", "--inherit", "--keep-for", "5d"}},
+		{"", "exclude each other", []string{"retention", "c", "s", "--inherit", "--keep-all"}},
+		{"", "--inherit is for a stream", []string{"retention", "c", "--inherit"}},
+		{"", "less than 0", []string{"retention", "c", "--keep-events=-1"}},
+		{"", "cannot be used over HTTP", []string{"retention", "c", "a;b", "--keep-all"}},
 		{"a\nb", "--id is the id of one event", []string{"append", "c", "s", "--type", "t", "--id", "1"}},
 		{"{", "line 1: it is not JSON", []string{"append", "c", "s", "-i", "json"}},
 		{"xx", "longer than the limit", []string{"append", "c", "s", "--type", "t", "--line-limit", "1B"}},
@@ -191,6 +259,7 @@ func TestALostAnswerMayHaveHappened(t *testing.T) {
 		}))
 		defer server.Close()
 		for _, args := range []string{"stream append c s --type t --id 1", "stream delete c s --yes", "stream archive c s", "stream unarchive c s", "stream snapshot c s --save 1", "stream category create c",
+			"stream forget c x --yes", "stream retention c --keep-all", "stream retention c s --inherit", "stream retention c s --keep-events 5",
 			"queue create q", "queue send q", "queue alter q --attempts 3", "queue delete q --yes", "queue purge q --yes", "queue pause q", "queue redrive q 1-1", "queue schedule set q s --cron @daily --value x", "queue schedule delete q s"} {
 			timeout := "10s"
 			if name == "late" {

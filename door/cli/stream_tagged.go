@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+)
+
+type streamTaggedCmd struct {
+	serverFlags
+	Category string   `arg:"" help:"The category's name."`
+	Tags     []string `arg:"" name:"tag" help:"Tags: an event is printed if it has one of them. At most 16."`
+	JSON     bool     `help:"Print JSON, one event on each line." name:"json"`
+}
+
+func (streamTaggedCmd) Help() string {
+	return `Events of all streams of the category are printed, at most 10,000: the stream, the version, the time, the type and the value. Events with the same tag come in the order in which they were appended.
+
+Examples:
+
+  weir stream tagged course course:1
+  weir stream tagged course course:1 student:7 --json`
+}
+
+func (c *streamTaggedCmd) Run(ctx context.Context, t *terminal) error {
+	var found struct{ Events []json.RawMessage }
+	if err := c.ask(ctx, "GET", apiPath("tagged", c.Category)+"?"+url.Values{"tag": c.Tags}.Encode(), nil, &found, 0); err != nil {
+		return c.answer(fmt.Sprintf("read events of category %q by tags", c.Category), err)
+	}
+	for _, raw := range found.Events {
+		if c.JSON {
+			if _, err := t.out.Write(append(printableJSON(bytes.TrimSpace(raw)), '\n')); err != nil {
+				return err
+			}
+			continue
+		}
+		var e struct {
+			appendedEvent
+			Stream string
+		}
+		if err := json.Unmarshal(raw, &e); err != nil {
+			return fmt.Errorf("the server's answer: %w", err)
+		}
+		if _, err := fmt.Fprintf(t.out, "%s\t%s\n", printable(e.Stream), e.appendedEvent); err != nil {
+			return err
+		}
+	}
+	return nil
+}
