@@ -342,6 +342,9 @@ func (c *Category) eventsAt(ctx context.Context, most int64, places []string) (m
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	err = each(places, func(place string) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		e, err := c.eventAt(ctx, place)
 		mu.Lock()
 		defer mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -212,7 +213,8 @@ func TestABoundaryIsAText(t *testing.T) {
 }
 
 func TestTaggedEventsStayWithinTheirMemory(t *testing.T) {
-	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
+	store := &eventReads{Store: memory.New()}
+	_, c := orders(t, func(*testing.T) eventlog.Store { return store })
 	e := tagged("large", "t")
 	e.Data = make([]byte, 10_000)
 	_, err := c.Append(t.Context(), "s", stream.Any, e)
@@ -221,15 +223,32 @@ func TestTaggedEventsStayWithinTheirMemory(t *testing.T) {
 	if err != nil || len(events) != 1 || take < 10_000 || take > 12_000 {
 		t.Errorf("%d events, which take %d: %v", len(events), take, err)
 	}
-	for range 50 {
+	for range 500 {
 		e := tagged("large", "t")
 		e.ID, e.Data = "", make([]byte, 10_000)
 		_, err := c.Append(t.Context(), "s", stream.Any, e)
 		check(t, err)
 	}
+	store.n.Store(0)
 	if _, _, _, err := c.TaggedUpTo(t.Context(), 100_000, "t"); !errors.Is(err, eventlog.ErrTooLarge) {
 		t.Errorf("%v, want ErrTooLarge", err)
 	}
+	if n := store.n.Load(); n > 100 {
+		t.Errorf("%d events were read, of which 10 fit", n)
+	}
+}
+
+// eventReads counts readings of events.
+type eventReads struct {
+	*memory.Store
+	n atomic.Int64
+}
+
+func (s *eventReads) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if strings.HasPrefix(prefix, "stream/event/") {
+		s.n.Add(1)
+	}
+	return s.Store.List(ctx, prefix, after, limit)
 }
 
 // An append that a boundary refuses tells nothing of where the stream is: others that wait with it are judged by what the store has.
