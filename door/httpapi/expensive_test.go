@@ -60,7 +60,7 @@ func (d *door) wealthy() (member string) {
 	}
 	for dead := 0; dead < 300; {
 		var claimed struct{ Messages []struct{ Receipt string } }
-		d.asJSON("POST", "/v1/queues/poor/claim", `{"max":1000}`).into(200, &claimed)
+		d.asJSON("POST", "/v1/queues/poor/claim", `{"max":1000,"wait_ms":1000}`).into(200, &claimed)
 		var receipts []string
 		for _, m := range claimed.Messages {
 			receipts = append(receipts, `"`+m.Receipt+`"`)
