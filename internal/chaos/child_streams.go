@@ -30,14 +30,20 @@ func (c *child) doStream(ctx context.Context, o order) word {
 	}
 	switch expected := weir.ExpectedVersion(o.N); o.Do {
 	case "append stream":
-		done, err := category.Append(ctx, o.Name, expected, streamEvents(o.Subject, o.Values)...)
+		var boundary weir.TagBoundary
+		if o.Within != "" {
+			if boundary, err = category.Boundary(o.Within); err != nil {
+				return outcomeOf(err)
+			}
+		}
+		done, err := category.AppendWithin(ctx, boundary, o.Name, expected, streamEvents(o, o.Values)...)
 		said := appendedWord(err, done)
 		said.Version = max(said.Version, done.Version)
 		return said
 	case "append to two streams":
 		var parts []weir.StreamPart
 		for i, name := range o.Topics {
-			parts = append(parts, weir.StreamPart{Category: category, Stream: name, Expected: expected, Events: streamEvents(o.Subject, o.Values[i:i+1])})
+			parts = append(parts, weir.StreamPart{Category: category, Stream: name, Expected: expected, Events: streamEvents(o, o.Values[i:i+1])})
 		}
 		done, err := c.log.AppendAll(ctx, parts...)
 		return appendedWord(err, done...)
@@ -52,13 +58,26 @@ func (c *child) doStream(ctx context.Context, o order) word {
 		return outcomeOf(category.ForgetSubject(ctx, o.Subject))
 	case "read stream":
 		return readStream(ctx, category, o)
+	case "read tag":
+		return readTag(ctx, category, o.Tag)
+	case "save snapshot":
+		return outcomeOf(category.SaveSnapshot(ctx, o.Name, weir.StreamSnapshot{Version: int64(o.N), Data: []byte(o.Values[0])}))
+	case "load snapshot":
+		s, is, err := category.Snapshot(ctx, o.Name, int64(o.N))
+		said := outcomeOf(err)
+		said.Exists, said.Version, said.State = is, s.Version, string(s.Data)
+		return said
 	}
 	return word{Outcome: refused, Err: "no such order: " + o.Do}
 }
 
-func streamEvents(subject string, values []string) (events []weir.NewStreamEvent) {
+func streamEvents(o order, values []string) (events []weir.NewStreamEvent) {
 	for _, v := range values {
-		events = append(events, weir.NewStreamEvent{ID: v, Type: eventType, Data: []byte(v), Subject: subject})
+		e := weir.NewStreamEvent{ID: v, Type: eventType, Data: []byte(v), Subject: o.Subject}
+		if o.Tag != "" {
+			e.Tags = []string{o.Tag}
+		}
+		events = append(events, e)
 	}
 	return events
 }
@@ -71,6 +90,8 @@ func appendedWord(err error, done ...weir.StreamAppended) word {
 		said.State, said.Version, said.Exists = "conflict", conflict.Actual, conflict.Exists
 	case errors.Is(err, weir.ErrArchived):
 		said.State = "archived"
+	case errors.Is(err, weir.ErrBoundary):
+		said.State = "boundary"
 	case err != nil:
 		return said
 	}
@@ -95,6 +116,16 @@ func readStream(ctx context.Context, category *weir.Category, o order) word {
 		}
 		said.Handled = append(said.Handled, sightOf(e))
 	}
+	return said
+}
+
+func readTag(ctx context.Context, category *weir.Category, tag string) word {
+	events, boundary, err := category.Tagged(ctx, tag)
+	said := outcomeOf(err)
+	for _, e := range events {
+		said.Handled = append(said.Handled, sightOf(e))
+	}
+	said.State = boundary.String()
 	return said
 }
 

@@ -20,7 +20,8 @@
 //	                queues_sql.go, child_queues.go: transactions that enqueue, and that acknowledge where they write their result, with SQL and in Go;
 //	                letters.go: dead letters are listed, redriven (some or all, by both brokers at once, or once more) and discarded; schedules.go: a schedule
 //	streams.go      event-sourced streams, in Go and over HTTP (streams_http.go): appends at versions, two at one version at the same time, to two streams at
-//	                once (Go alone), about subjects; reads, over HTTP in pages; deletions, archives, subjects that are forgotten; a projection that is rebuilt
+//	                once, about subjects; reads, over HTTP in pages; deletions, archives, subjects that are forgotten; a projection that is rebuilt;
+//	                stream_tags.go: decisions that rest on the events with a tag; stream_snapshots.go: snapshots are saved and loaded
 //	lookers.go      those that only look, ask for what must be refused, and keep groups that do nothing
 //	faults.go       what is done to processes and to the store; plan.go decides when
 //
@@ -50,6 +51,8 @@
 //	S1 to S3, S5, S7,   stream_model.go, at each answer, and stream_final.go, at the end: a category's topic has all that happened to its streams but archives,
 //	S8, S10, S11        in its order. S4 is in them, as appends of unknown outcome are repeated, and S6: readers reach what a conflict told (S1). Archives
 //	                    are judged by their answers alone
+//	S9, S12             stream_snapshots.go, at each load; stream_tags.go, at each reading by a tag, and at the end by the order of the events that have it.
+//	                    Retention is applied every ten minutes, and so not here
 //	QT, QL              queue_model.go: times to live, and limits of claims
 //	QS                  schedules.go, at the end: a tick of a schedule has one message
 //	Q6, Q8, Q11         not here: Q6 wants a snapshot of the store, Q8 a message that breaks its worker; Q1 stands for Q11 as far as it goes

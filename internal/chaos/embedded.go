@@ -32,6 +32,8 @@ type order struct {
 	Config  map[string]string
 	Once    bool // project in transactions
 	Subject string
+	Tag     string // of the events
+	Within  string // the boundary of an append
 }
 
 // word is what it answers: one line of JSON on its standard output.

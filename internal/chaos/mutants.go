@@ -128,6 +128,14 @@ var mutants = []mutant{
 		edits: []edit{{"use/stream/writer.go", "h.First, h.Born, h.Deleted, h.Archived = h.Next, h.Next, true, false", "h.Born, h.Deleted, h.Archived = h.Next, true, false"}},
 	},
 	{
+		name: "a boundary of tags is read and not checked", finds: []string{"S12"},
+		edits: []edit{{"use/stream/writer.go", "if !ops[0].allowedBy(heads) {", "if !ops[0].allowedBy(heads) && ops[0].stream == \"\" {"}},
+	},
+	{
+		name: "a snapshot from before a deletion is loaded", finds: []string{"S9"},
+		edits: []edit{{"use/stream/snapshot.go", "return version > h.Born && version >= h.First", "return version > 0"}},
+	},
+	{
 		name: "an archived stream takes appends", finds: []string{"S10"},
 		edits: []edit{{"use/stream/writer.go", "(o.alone() || !h.Archived)", "(o.alone() || !h.Archived || h.Next > 0)"}},
 	},

@@ -25,6 +25,9 @@ type streamCall struct {
 	expected int64
 	subject  string      // whom the events are about; "": nobody
 	values   []string    // of the events: their ids
+	tag      string      // of the events of a decision by tags
+	within   string      // its boundary
+	saw      []string    // the events that it rests on: all that had the tag
 	with     *streamCall // of an append to two streams: the other one
 	invoked  moment
 	reached  int64  // the version that the stream had reached by then
@@ -44,15 +47,16 @@ func (c *streamCall) String() string {
 
 // streams is all that was done to streams.
 type streams struct {
-	appends  []*streamCall
-	of       map[string]*streamCall      // by value: the append that has it
-	changes  map[string][]*streamCall    // by stream: all but its appends
-	known    map[string]int64            // by stream: the version that it has reached at least
-	gone     map[string]int64            // by stream: events below this version were deleted
-	skips    []streamSkip                // deletions that readers have seen the effect of
-	forgets  map[string][]*forgetting    // by subject
-	sights   map[string]map[int64]string // by stream and version: what was read
-	projects map[projectedStream]*projectedTo
+	appends   []*streamCall
+	of        map[string]*streamCall      // by value: the append that has it
+	changes   map[string][]*streamCall    // by stream: all but its appends
+	known     map[string]int64            // by stream: the version that it has reached at least
+	gone      map[string]int64            // by stream: events below this version were deleted
+	skips     []streamSkip                // deletions that readers have seen the effect of
+	forgets   map[string][]*forgetting    // by subject
+	sights    map[string]map[int64]string // by stream and version: what was read
+	projects  map[projectedStream]*projectedTo
+	snapshots map[string][]*snapshotSave // by stream
 }
 
 type projectedStream struct {
@@ -84,7 +88,7 @@ type forgetting struct{ invoked, ended moment } // ended 0: its outcome is unkno
 func newStreams() streams {
 	return streams{
 		of: map[string]*streamCall{}, changes: map[string][]*streamCall{}, known: map[string]int64{}, gone: map[string]int64{},
-		forgets: map[string][]*forgetting{}, sights: map[string]map[int64]string{}, projects: map[projectedStream]*projectedTo{},
+		forgets: map[string][]*forgetting{}, sights: map[string]map[int64]string{}, projects: map[projectedStream]*projectedTo{}, snapshots: map[string][]*snapshotSave{},
 	}
 }
 

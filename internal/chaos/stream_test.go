@@ -45,6 +45,34 @@ func TestTheModelFindsWhatAStreamDoesWrongAndNothingElse(t *testing.T) {
 		}
 		r.m.judgeStreams(map[string]*streamPast{"x": p})
 	}
+	// decide appends one event with a tag, which rests on others.
+	decide := func(r *rig, stream string, first int64, saw ...*streamCall) *streamCall {
+		var values []string
+		for _, c := range saw {
+			values = append(values, c.values...)
+		}
+		return appended(r, r.m.streamDecides(stream, "t", "boundary", values), first)
+	}
+	tagRead := func(r *rig, reading tagReading, calls ...*streamCall) []string {
+		var seen []sight
+		for _, c := range calls {
+			seen = append(seen, sight{c.stream, at(c.first), c.values[0]})
+		}
+		return r.m.tagRead("r", reading, seen)
+	}
+	save := func(r *rig, o outcome) *snapshotSave {
+		s := r.m.snapshotSaves("x", 0)
+		r.m.snapshotSaved("a", s, word{Outcome: o})
+		return s
+	}
+	// load loads a snapshot at or below a version that is so much below the stream's; nil: there is none.
+	load := func(r *rig, below int64, s *snapshotSave) {
+		said := word{Outcome: done}
+		if s != nil {
+			said.Exists, said.Version, said.State = true, s.version, s.data
+		}
+		r.m.snapshotRead("r", r.m.snapshotReads("x", below), said)
+	}
 	for name, c := range map[string]struct {
 		do    func(*rig)
 		finds []string
@@ -296,6 +324,53 @@ func TestTheModelFindsWhatAStreamDoesWrongAndNothingElse(t *testing.T) {
 			a := add(r, "", 0)
 			r.m.judgeReadable("x", &streamPast{values: a.values, deletions: []int64{1}}, []sight{{"x", at(0), a.values[0]}}, r.at)
 		}},
+		"a decision saw all that came before it": {do: func(r *rig) {
+			a := decide(r, "x", 0)
+			b := decide(r, "y", 0, a)
+			change(r, "delete", done, at(1))
+			c := decide(r, "y", 1, b)
+			r.m.judgeDecisions("t", tagRead(r, r.m.tagReads("t"), b, c))
+		}},
+		"a decision did not see what came before it": {finds: []string{"S12"}, do: func(r *rig) {
+			a := decide(r, "x", 0)
+			b := decide(r, "y", 0)
+			r.m.judgeDecisions("t", tagRead(r, r.m.tagReads("t"), a, b))
+		}},
+		"a tag lacks an event":                 {finds: []string{"S12"}, do: func(r *rig) { decide(r, "x", 0); tagRead(r, r.m.tagReads("t")) }},
+		"an event came while its tag was read": {do: func(r *rig) { reading := r.m.tagReads("t"); decide(r, "x", 0); tagRead(r, reading) }},
+		"a tag has an event without it":        {finds: []string{"S12"}, do: func(r *rig) { tagRead(r, r.m.tagReads("t"), add(r, "", 0)) }},
+		"a tag has an event twice":             {finds: []string{"S12"}, do: func(r *rig) { a := decide(r, "x", 0); tagRead(r, r.m.tagReads("t"), a, a) }},
+		"a tag has what was deleted": {finds: []string{"S7"}, do: func(r *rig) {
+			a := decide(r, "x", 0)
+			change(r, "delete", done, at(1))
+			tagRead(r, r.m.tagReads("t"), a)
+		}},
+		"the newest snapshot is loaded": {do: func(r *rig) {
+			add(r, "", 0)
+			first := save(r, done)
+			add(r, "", 1)
+			second := save(r, done)
+			load(r, 0, second)
+			load(r, 1, first)
+			load(r, 2, nil)
+			again := save(r, unknown)
+			load(r, 0, again)
+			load(r, 0, second)
+			change(r, "delete", done, at(2))
+			load(r, 0, nil)
+		}},
+		"an older snapshot is loaded": {finds: []string{"S9"}, do: func(r *rig) {
+			add(r, "", 0)
+			first := save(r, done)
+			add(r, "", 1)
+			save(r, done)
+			load(r, 0, first)
+		}},
+		"a snapshot that was replaced is loaded":      {finds: []string{"S9"}, do: func(r *rig) { add(r, "", 0); first := save(r, done); save(r, done); load(r, 0, first) }},
+		"a snapshot that was saved is not loaded":     {finds: []string{"S9"}, do: func(r *rig) { add(r, "", 0); save(r, done); load(r, 0, nil) }},
+		"a snapshot that was refused is loaded":       {finds: []string{"S9"}, do: func(r *rig) { add(r, "", 0); load(r, 0, save(r, refused)) }},
+		"a snapshot above the version is loaded":      {finds: []string{"S9"}, do: func(r *rig) { add(r, "", 0); load(r, 1, save(r, done)) }},
+		"a snapshot from before a deletion is loaded": {finds: []string{"S9"}, do: func(r *rig) { add(r, "", 0); s := save(r, done); change(r, "delete", done, at(1)); load(r, 0, s) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)

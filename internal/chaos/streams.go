@@ -40,6 +40,10 @@ func (w *world) runStreams(does func(string, func(context.Context))) {
 	for nth := range 3 {
 		does("streams", func(ctx context.Context) { w.appendToStreams(ctx, nth) })
 	}
+	for nth := range 2 {
+		does("streams", func(ctx context.Context) { w.decideByTags(ctx, nth) })
+	}
+	does("streams", w.keepSnapshots)
 	does("streams", w.readStreams)
 	does("streams", w.changeStreams)
 	for nth := range w.embedded {
@@ -126,15 +130,20 @@ func (w *world) settleAppend(ctx context.Context, random *rand.Rand, calls ...*s
 	}
 }
 
-// tryOnStream makes a call about one stream through any door, or an append to two through Go.
+// tryOnStream makes a call about one stream, or an append to two, through any door.
 func (w *world) tryOnStream(ctx context.Context, random *rand.Rand, calls ...*streamCall) (by string, said word) {
 	c, n := calls[0], random.IntN(4)
-	if n >= 2 && len(calls) == 1 {
+	if n >= 2 {
 		b := w.brokers[n-2]
+		by = "HTTP at " + b.name
+		if len(calls) == 2 {
+			w.counts.add("appends to two streams over HTTP")
+			return by, b.appendToTwo(ctx, calls)
+		}
 		w.counts.add("calls about streams over HTTP")
-		return "HTTP at " + b.name, b.callStream(ctx, c)
+		return by, b.callStream(ctx, c)
 	}
-	o := order{Do: c.verb + " stream", Topic: accounts, Name: c.stream, N: int(c.expected), Subject: c.subject, Values: c.values}
+	o := order{Do: c.verb + " stream", Topic: accounts, Name: c.stream, N: int(c.expected), Subject: c.subject, Values: c.values, Tag: c.tag, Within: c.within}
 	if len(calls) == 2 {
 		o.Do, o.Topics, o.Values = "append to two streams", []string{c.stream, calls[1].stream}, []string{c.values[0], calls[1].values[0]}
 	}
@@ -262,6 +271,9 @@ func (w *world) judgeStreams(ctx context.Context, log *weir.Log) error {
 		w.model.judgeReadable(name, p, seen, began)
 	}
 	w.model.judgeStreams(past)
+	if err := w.judgeTags(ctx, c); err != nil {
+		return err
+	}
 	return w.judgeProjection(ctx, log, past)
 }
 

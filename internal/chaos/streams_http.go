@@ -57,6 +57,8 @@ func (b *broker) callStream(ctx context.Context, c *streamCall) word {
 		said.State, said.Version, said.Exists = "conflict", told.Version, told.Exists
 	case told.Type == "urn:weir:problem:stream_archived":
 		said.State = "archived"
+	case told.Type == "urn:weir:problem:boundary_conflict":
+		said.State = "boundary"
 	case c.verb == "append" && a.outcome == done:
 		said.Version, said.Places = told.Version, []place{{Offset: told.First}}
 		if told.Duplicate {
@@ -65,25 +67,125 @@ func (b *broker) callStream(ctx context.Context, c *streamCall) word {
 	default:
 		return said
 	}
-	want := map[string]int{"conflict": http.StatusPreconditionFailed, "archived": http.StatusConflict, "duplicate": http.StatusOK, "": http.StatusCreated}[said.State]
-	if a.status != want || said.State != "archived" && a.header.Get("Etag") != etag(said.Version) {
+	want := map[string]int{"conflict": http.StatusPreconditionFailed, "boundary": http.StatusPreconditionFailed, "archived": http.StatusConflict, "duplicate": http.StatusOK, "": http.StatusCreated}[said.State]
+	if a.status != want || said.State != "archived" && said.State != "boundary" && a.header.Get("Etag") != etag(said.Version) {
 		b.w.model.broken("S1", []string{c.stream}, "%s: %s was answered with status %d and ETag %s: %s", b.name, c, a.status, a.header.Get("Etag"), a.body)
 	}
 	return said
 }
 
-func bodyOf(c *streamCall) any {
-	type event struct {
-		ID      string `json:"id"`
-		Type    string `json:"type"`
-		Value   string `json:"value"`
-		Subject string `json:"subject,omitempty"`
-	}
-	var events []event
+// newEvent is an event as HTTP takes it.
+type newEvent struct {
+	ID      string   `json:"id"`
+	Type    string   `json:"type"`
+	Value   string   `json:"value"`
+	Subject string   `json:"subject,omitempty"`
+	Tags    []string `json:"tags,omitempty"`
+}
+
+func (c *streamCall) newEvents() (events []newEvent) {
 	for _, v := range c.values {
-		events = append(events, event{v, eventType, v, c.subject})
+		e := newEvent{ID: v, Type: eventType, Value: v, Subject: c.subject}
+		if c.tag != "" {
+			e.Tags = []string{c.tag}
+		}
+		events = append(events, e)
 	}
-	return map[string]any{"events": events}
+	return events
+}
+
+func bodyOf(c *streamCall) any {
+	body := map[string]any{"events": c.newEvents()}
+	if c.within != "" {
+		body["within"] = c.within
+	}
+	return body
+}
+
+// appendToTwo appends to two streams over HTTP, wherever they are.
+func (b *broker) appendToTwo(ctx context.Context, calls []*streamCall) word {
+	var parts []map[string]any
+	for _, c := range calls {
+		parts = append(parts, map[string]any{"category": accounts, "stream": c.stream, "events": c.newEvents()})
+	}
+	a, err := b.send(context.WithoutCancel(ctx), "POST", "/v1/append", map[string]any{"streams": parts}, nil)
+	said := word{Outcome: a.outcome}
+	if err != nil {
+		said.Err = err.Error()
+	}
+	var told struct {
+		Type    string
+		Streams []struct {
+			First     int64
+			Duplicate bool
+		}
+	}
+	if a.status != 0 && json.Unmarshal(a.body, &told) != nil {
+		return word{Outcome: unknown, Err: string(a.body)}
+	}
+	switch {
+	case told.Type == "urn:weir:problem:stream_archived":
+		said.State = "archived"
+	case a.outcome == done && len(told.Streams) != len(calls):
+		b.w.model.broken("S1", []string{calls[0].stream}, "%s: %s and %s were answered with %s", b.name, calls[0], calls[1], a.body)
+		return word{Outcome: unknown}
+	}
+	for _, s := range told.Streams {
+		said.Places = append(said.Places, place{Offset: s.First})
+		if s.Duplicate {
+			said.State = "duplicate"
+		}
+	}
+	return said
+}
+
+// readTag reads the events with a tag, and their boundary.
+func (b *broker) readTag(ctx context.Context, tag string) word {
+	var read struct {
+		Boundary string
+		Events   []struct {
+			Stream, ID, Value string
+			Version           int64
+			Erased            bool
+		}
+	}
+	if err := b.get(ctx, "/v1/tagged/"+accounts+"?tag="+tag, &read); err != nil {
+		return word{Outcome: refused, Err: err.Error()}
+	}
+	said := word{Outcome: done, State: read.Boundary}
+	for _, e := range read.Events {
+		said.Handled = append(said.Handled, sight{e.Stream, place{Offset: e.Version}, seenValue(e.ID, e.Value, e.Erased)})
+	}
+	return said
+}
+
+// saveSnapshot saves a snapshot of a stream over HTTP.
+func (b *broker) saveSnapshot(ctx context.Context, s *snapshotSave) word {
+	a, err := b.send(ctx, "PUT", "/v1/streams/"+accounts+"/"+s.stream+"/snapshot", map[string]any{"version": s.version, "value": s.data}, nil)
+	said := word{Outcome: a.outcome}
+	if err != nil {
+		said.Err = err.Error()
+	}
+	return said
+}
+
+// loadSnapshot loads the newest snapshot of a stream up to a version over HTTP.
+func (b *broker) loadSnapshot(ctx context.Context, stream string, most int64) word {
+	a, err := b.send(ctx, "GET", fmt.Sprintf("/v1/streams/%s/%s/snapshot?at=%d", accounts, stream, most), nil, nil)
+	if bytes.Contains(a.body, []byte("urn:weir:problem:unknown_snapshot")) {
+		return word{Outcome: done}
+	}
+	var told struct {
+		Version int64
+		Value   string
+	}
+	if err == nil {
+		err = json.Unmarshal(a.body, &told)
+	}
+	if err != nil {
+		return word{Outcome: refused, Err: err.Error()}
+	}
+	return word{Outcome: done, Exists: true, Version: told.Version, State: told.Value}
 }
 
 // readStream reads a stream from a version to its end, page by page. It is refused where the stream was changed meanwhile.
