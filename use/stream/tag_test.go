@@ -212,6 +212,28 @@ func TestABoundaryIsAText(t *testing.T) {
 	})
 }
 
+func TestATagOfTooManyEventsIsRefused(t *testing.T) {
+	p := begin(t, memory.New())
+	c, err := p.CreateCategory(t.Context(), stream.Spec{Name: "orders", Partitions: 1, Settings: map[string]string{"max.message.bytes": "100000000"}})
+	check(t, err)
+	const most = 10_000
+	events := make([]stream.NewEvent, most)
+	for i := range events {
+		events[i] = stream.NewEvent{Type: "e", Tags: []string{"t"}}
+	}
+	_, err = c.Append(t.Context(), "s", stream.Any, events...)
+	check(t, err)
+	_, err = c.Append(t.Context(), "s", stream.Any, stream.NewEvent{Type: "e", Tags: []string{"t", "u"}})
+	check(t, err)
+	var invalid *eventlog.InvalidError
+	if _, _, err := c.Tagged(t.Context(), "t"); !errors.As(err, &invalid) || !strings.Contains(err.Error(), fmt.Sprintf("more than %d events", most)) {
+		t.Errorf("%v, want an *InvalidError", err)
+	}
+	if events, _, err := c.Tagged(t.Context(), "u"); err != nil || len(events) != 1 {
+		t.Errorf("%d events, %v", len(events), err)
+	}
+}
+
 func TestTaggedEventsStayWithinTheirMemory(t *testing.T) {
 	store := &eventReads{Store: memory.New()}
 	_, c := orders(t, func(*testing.T) eventlog.Store { return store })
