@@ -50,7 +50,7 @@ type (
 	StreamState = stream.State
 	// NamedStream is a stream's name and state.
 	NamedStream = stream.Named
-	// TagBoundary is the state of tags when their events were read (Category.Tagged); Category.AppendWithin checks it.
+	// TagBoundary is the state of tags when their events were read (Category.Tagged); Category.AppendWithin checks it. Category.Boundary reads its String.
 	TagBoundary = stream.Boundary
 	// StreamSnapshot is the state that the events of a stream below a version add up to.
 	StreamSnapshot = stream.Snapshot
