@@ -37,58 +37,67 @@ func browse(t *testing.T, q *queue.Queue, b queue.Browse) (all []queue.Peeked) {
 // near allows for the clock of a store, which may be a millisecond ahead.
 func near(got, want time.Time) bool { return got.Sub(want).Abs() <= 2*time.Millisecond }
 
+// statesSettings are those of a queue for putInStates.
+var statesSettings = queue.Settings{KeepDone: true, Delays: []time.Duration{50 * time.Second, time.Hour}, Lease: 10 * time.Hour}
+
+// putInStates puts 45 messages into the states that checkStates wants, between two times, and delayed ones into another queue.
+func putInStates(t *testing.T, q, others *queue.Queue) (began, ended time.Time) {
+	t.Helper()
+	began = time.Now()
+	put(t, q, keyed(40)...)
+	for i := range 5 {
+		later := queue.NewMessage{Value: fmt.Append(nil, "later", i), Delay: time.Duration(i+1) * time.Hour}
+		put(t, q, later)
+		put(t, others, later)
+	}
+	ms := take(t, q, 30)
+	ack(t, q, ms[:10]...)
+	nack(t, q, queue.Nack{Error: "soon"}, ms[10:15]...)
+	nack(t, q, queue.Nack{Error: "late", SetDelay: true, Delay: time.Hour}, ms[15:18]...)
+	return began, time.Now()
+}
+
+// checkStates lists the messages in each state in pages of several sizes: each is listed once, with what is known of it.
+func checkStates(t *testing.T, q *queue.Queue, began, ended time.Time) {
+	t.Helper()
+	during := func(at time.Time, after time.Duration) bool {
+		return !at.Before(began.Add(after-early)) && !at.After(ended.Add(after+early))
+	}
+	for state, want := range map[string]struct {
+		n     int
+		known func(queue.Peeked) bool
+	}{
+		queue.Ready:   {10, func(p queue.Peeked) bool { return p.Attempt == 0 && p.Until.IsZero() }},
+		queue.Claimed: {12, func(p queue.Peeked) bool { return p.Attempt == 1 && p.Worker == "w" && during(p.Until, 10*time.Hour) }},
+		queue.Waiting: {5, func(p queue.Peeked) bool { return p.Error == "soon" && during(p.Until, 50*time.Second) }},
+		queue.Delayed: {8, func(p queue.Peeked) bool { return p.Until.After(began.Add(time.Hour - time.Second)) }},
+		queue.Done:    {10, func(p queue.Peeked) bool { return p.Attempt == 1 && p.Worker == "w" && during(p.Done, 0) }},
+		"": {27, func(p queue.Peeked) bool {
+			return slices.Contains([]string{queue.Ready, queue.Claimed, queue.Waiting}, p.State)
+		}},
+	} {
+		for _, limit := range []int{0, 1, 3, 1000} {
+			seen := make(map[queue.MessageID]bool)
+			for _, p := range browse(t, q, queue.Browse{State: state, Limit: limit}) {
+				if seen[p.ID] || state != "" && p.State != state || !want.known(p) || !during(p.Time, 0) {
+					t.Errorf("by %q, %d a page: %+v", state, limit, p)
+				}
+				seen[p.ID] = true
+			}
+			if len(seen) != want.n {
+				t.Errorf("by %q, %d a page: %d messages, want %d", state, limit, len(seen), want.n)
+			}
+		}
+	}
+}
+
 func TestMessagesAreListedByState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		qs := start(t, newStore(t))
-		settings := queue.Settings{KeepDone: true, Delays: []time.Duration{30 * time.Second, time.Hour}, Lease: 10 * time.Minute}
-		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 2, Settings: settings})
+		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 2, Settings: statesSettings})
 		others := create(t, qs, queue.Spec{Name: "others"})
-		began := time.Now()
-		for i := range 40 {
-			enqueue(t, q, fmt.Sprint("m", i))
-		}
-		for i := range 5 {
-			later := queue.NewMessage{Value: fmt.Append(nil, "later", i), Delay: time.Duration(i+1) * time.Hour}
-			for _, queue := range []*queue.Queue{q, others} {
-				if _, err := queue.Enqueue(t.Context(), later); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		ms := claimN(t, q, 30)
-		ack(t, q, ms[:10]...)
-		nack(t, q, queue.Nack{Error: "soon"}, ms[10:15]...)
-		nack(t, q, queue.Nack{Error: "late", SetDelay: true, Delay: time.Hour}, ms[15:18]...)
-
-		// want says how many are in each state, and what is known of each of them.
-		for state, want := range map[string]struct {
-			n     int
-			known func(queue.Peeked) bool
-		}{
-			queue.Ready: {10, func(p queue.Peeked) bool { return p.Attempt == 0 && p.Until.IsZero() }},
-			queue.Claimed: {12, func(p queue.Peeked) bool {
-				return p.Attempt == 1 && p.Worker == "w" && near(p.Until, began.Add(10*time.Minute))
-			}},
-			queue.Waiting: {5, func(p queue.Peeked) bool { return p.Error == "soon" && near(p.Until, began.Add(30*time.Second)) }},
-			queue.Delayed: {8, func(p queue.Peeked) bool { return p.Until.After(began.Add(time.Hour - time.Second)) }},
-			queue.Done:    {10, func(p queue.Peeked) bool { return p.Attempt == 1 && p.Worker == "w" && near(p.Done, began) }},
-			"": {27, func(p queue.Peeked) bool {
-				return slices.Contains([]string{queue.Ready, queue.Claimed, queue.Waiting}, p.State)
-			}},
-		} {
-			for _, limit := range []int{0, 1, 3, 1000} {
-				seen := make(map[queue.MessageID]bool)
-				for _, p := range browse(t, q, queue.Browse{State: state, Limit: limit}) {
-					if seen[p.ID] || state != "" && p.State != state || !want.known(p) || !near(p.Time, began) {
-						t.Errorf("by %q, %d a page: %+v", state, limit, p)
-					}
-					seen[p.ID] = true
-				}
-				if len(seen) != want.n {
-					t.Errorf("by %q, %d a page: %d messages, want %d", state, limit, len(seen), want.n)
-				}
-			}
-		}
+		began, ended := putInStates(t, q, others)
+		checkStates(t, q, began, ended)
 		if done, err := others.Browse(t.Context(), queue.Browse{State: queue.Done}); err != nil || len(done.Messages) > 0 {
 			t.Errorf("a queue that keeps no finished messages has %+v (%v)", done, err)
 		}

@@ -105,6 +105,16 @@ func TestAForgedReceiptOfAnotherPartitionIsRefused(t *testing.T) {
 				t.Errorf("partition %s: %v, want a bad receipt", partition, err)
 			}
 		}
+		for name, answer := range map[string]func(string) ([]error, error){
+			"ack":    func(r string) ([]error, error) { return q.Ack(t.Context(), r) },
+			"nack":   func(r string) ([]error, error) { return q.Nack(t.Context(), queue.Nack{Reject: true}, r) },
+			"extend": func(r string) ([]error, error) { return q.Extend(t.Context(), time.Hour, r) },
+		} {
+			errs, err := answer(theirs.Receipt)
+			if err := one(t, errs, err); !errors.Is(err, queue.ErrStaleReceipt) || !strings.Contains(err.Error(), "of another queue") {
+				t.Errorf("%s with the receipt of another queue: %v", name, err)
+			}
+		}
 		errs, err := other.Ack(t.Context(), theirs.Receipt)
 		if err := one(t, errs, err); err != nil {
 			t.Errorf("the message that somebody forged a receipt for: %v", err)

@@ -27,6 +27,10 @@ func TestAMessageThatIsTooOldHoldsUpNoOther(t *testing.T) {
 			if err != nil || values(got) != "new " || time.Since(began) > time.Second {
 				t.Errorf("drop %v, wait %v: claimed %q after %v, %v; want new at once", drop, wait, values(got), time.Since(began), err)
 			}
+			dead := map[bool]int64{false: 3, true: 0}[drop]
+			if s := stats(t, q); s != (queue.Stats{Claimed: 1, Dead: dead}) {
+				t.Errorf("drop %v: then there are %+v, want %d dead letters", drop, s, dead)
+			}
 		})
 	}
 }

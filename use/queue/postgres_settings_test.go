@@ -331,13 +331,19 @@ func waitUntil(t *testing.T, what string, is func() bool) {
 // serveAt begins two processes on a database whose clock shows a time.
 func serveAt(t *testing.T, url string, at time.Time) (a, b process) {
 	t.Helper()
+	return serveAhead(t, url, time.Until(at))
+}
+
+// serveAhead begins two processes on a database whose clock is ahead of theirs.
+func serveAhead(t *testing.T, url string, by time.Duration) (a, b process) {
+	t.Helper()
 	one := func() process {
 		opened, err := store.Open(t.Context(), url, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		clock := &jumping{Store: opened}
-		clock.set(at)
+		clock.by.Store(int64(by))
 		p := begin(t, clock, 0)
 		stop := p.stop
 		p.stop = sync.OnceFunc(func() { stop(); _ = opened.Close() })

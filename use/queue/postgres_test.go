@@ -15,7 +15,7 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// The tests of this file and of postgres_settings_test.go run in real time, on PostgreSQL: one for each promise of docs/queue.md. They wait for messages,
+// The tests of the files postgres_*_test.go run in real time, on PostgreSQL: one for each promise of docs/queue.md. They wait for messages,
 // and never for a time to pass. A slow machine does not make them fail: a lease lasts an hour, or it is meant to end. While nobody else claims, a message
 // whose lease has ended can still be acknowledged and extended.
 

@@ -369,7 +369,9 @@ func TestDeadLettersGoBackOnceAndAreFoundByTheirID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		qs := start(t, newStore(t))
 		q := create(t, qs, queue.Spec{Name: "mail", Partitions: 1})
+		sent := time.Now()
 		enqueue(t, q, "a", "b")
+		time.Sleep(time.Hour)
 		ms := claimN(t, q, 2)
 		for _, m := range ms {
 			errs, err := q.Nack(t.Context(), queue.Nack{Reject: true, Error: "no such address"}, m.Receipt)
@@ -386,6 +388,9 @@ func TestDeadLettersGoBackOnceAndAreFoundByTheirID(t *testing.T) {
 		letters, err := q.DeadLetters(t.Context(), queue.MessageID{}, 10)
 		if err != nil || len(letters) != 2 || letters[0].Reason != "rejected" || letters[0].ID != ms[0].ID {
 			t.Fatalf("dead letters %+v, %v", letters, err)
+		}
+		if l := letters[0]; l.Attempts != "1" || l.Worker != "w" || l.Error != "no such address" || !near(l.Enqueued, sent) || !near(l.Died, sent.Add(time.Hour)) {
+			t.Fatalf("the dead letter of a message that was enqueued at %v: %+v", sent, l)
 		}
 		for want := 1; want >= 0; want-- {
 			if n, err := q.Redrive(t.Context(), letters[0]); err != nil || n != want {
@@ -436,6 +441,47 @@ func TestLargeDeadLettersAreFoundAPageAtATime(t *testing.T) {
 		for at, want := 0, 4; at < messages; at, want = at+want, 2 {
 			if found, err := q.Letters(t.Context(), ids[at:]...); err != nil || len(found) != want || found[0].Letter != ids[at] {
 				t.Fatalf("of %d letters %d are found at once, want %d: %v", messages-at, len(found), want, err)
+			}
+		}
+	})
+}
+
+// The leases of five messages end while many claims of two processes wait: five of these get a message each, and the others wait on.
+func TestAnEndedLeaseIsRedeliveredOnceHoweverManyPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		a, b := start(t, store), start(t, store)
+		q := create(t, a, queue.Spec{Name: "mail", Partitions: 2})
+		put(t, q, keyed(5)...)
+		time.Sleep(30 * time.Second)
+		lost := take(t, q, 5)
+		began, pollers := time.Now(), []*queue.Queue{q, open(t, b, "mail")}
+		const each = 20
+		got := make(chan []queue.Message, 2*each)
+		for n := range 2 * each {
+			go func() {
+				ms, err := pollers[n%2].Claim(t.Context(), queue.Claim{Max: 1, Lease: time.Hour, Wait: 4 * time.Minute})
+				if err != nil {
+					t.Error(err)
+				}
+				got <- ms
+			}()
+		}
+		time.Sleep(29 * time.Second)
+		if len(got) > 0 {
+			t.Fatalf("%d claims were answered before the leases ended", len(got))
+		}
+		var again []queue.Message
+		for range 2 * each {
+			again = append(again, <-got...)
+		}
+		if attempts(again) != "[0:2 1:2 2:2 3:2 4:2]" || time.Since(began) != 4*time.Minute {
+			t.Errorf("%d claims got %s in %v", 2*each, attempts(again), time.Since(began))
+		}
+		errs, err := q.Ack(t.Context(), receipts(lost)...)
+		for _, e := range errs {
+			if !errors.Is(e, queue.ErrStaleReceipt) || err != nil {
+				t.Errorf("ack of a claim that was over: %v, %v", e, err)
 			}
 		}
 	})
@@ -549,10 +595,10 @@ func TestLimitsHoldForAllProcessesTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(30 * time.Second)
-		q = open(t, a, "mail")
+		q, other = open(t, a, "mail"), open(t, b, "mail")
 		began, n := time.Now(), 0
-		for time.Since(began) < 10*time.Second {
-			ms, err := q.Claim(t.Context(), queue.Claim{Wait: time.Second, Lease: time.Hour})
+		for turn := 0; time.Since(began) < 10*time.Second; turn++ {
+			ms, err := []*queue.Queue{q, other}[turn%2].Claim(t.Context(), queue.Claim{Wait: time.Second, Lease: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}
