@@ -118,21 +118,26 @@ func TestADrainThatEndsInAnOutageLosesNothing(t *testing.T) {
 	})
 }
 
-// One message fails for ever, at once each time; the handler of another hangs and hears nothing. The others are handled meanwhile.
+// One message fails for ever, at once each time, and the handler of another panics for ever; that of a third hangs and hears nothing. The others are handled
+// meanwhile.
 func TestHandlersThatFailForEverOrHangHoldUpNobody(t *testing.T) {
 	onWorkedStore(t, weir.QueueSettings{Lease: time.Second, Attempts: -1, Delays: []time.Duration{0}}, func(t *testing.T, w *weir.Log, _ *cutOff) {
 		const good = 100
-		enqueueAll(t, w, "fails", "hangs")
+		enqueueAll(t, w, "fails", "hangs", "panics")
 		enqueueAll(t, w, numbered("good", good)...)
-		handled, failed, hang := make(chan string, 1000), make(chan int, 1), make(chan struct{})
+		handled, hang := make(chan string, 1000), make(chan struct{})
+		failed := map[string]chan int{"fails": make(chan int, 1), "panics": make(chan int, 1)}
 		worker, err := w.Work(t.Context(), weir.WorkOptions{Queue: "mail", Concurrency: 2, Handler: func(_ context.Context, j weir.Job) error {
 			switch string(j.Value) {
 			case "hangs":
 				<-hang
-			case "fails":
+			case "fails", "panics":
 				select {
-				case failed <- j.Attempt:
+				case failed[string(j.Value)] <- j.Attempt:
 				default:
+				}
+				if string(j.Value) == "panics" {
+					panic("oh")
 				}
 				return errors.New("no")
 			}
@@ -149,16 +154,18 @@ func TestHandlersThatFailForEverOrHangHoldUpNobody(t *testing.T) {
 		if len(seen) != good {
 			t.Errorf("%d messages were handled, want %d, once each", len(seen), good)
 		}
-		for first := next(t, failed); next(t, failed) < first+2; { // it is tried on
+		for _, tried := range failed {
+			for first := next(t, tried); next(t, tried) < first+2; { // it is tried on
+			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		if err := worker.Close(ctx); err == nil {
 			t.Error("a worker is closed whose handler hangs")
 		}
-		eventually(t, "both are there for the next worker", func() bool {
+		eventually(t, "all three are there for the next worker", func() bool {
 			s, err := w.QueueStats(t.Context(), "mail")
-			return err == nil && s.Ready+s.Waiting == 2 && s.Claimed == 0
+			return err == nil && s.Ready+s.Waiting == 3 && s.Claimed == 0
 		})
 		close(hang)
 	})

@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -120,6 +122,36 @@ func TestAQueueFromItsCreationToItsEnd(t *testing.T) {
 		}
 		s.stop()
 		weir(t, "", "queue", "list", "--timeout", "1s").want(t, exitUnreachable, "no answer from a server", "weir serve")
+	})
+}
+
+// The metrics of a server tell of its queues what their messages are, and how long the oldest ready one has waited.
+func TestMetricsTellWhatAQueueHas(t *testing.T) {
+	eachStore(t, func(t *testing.T, store string) {
+		s := queueServer(t, "--store", store)
+		weir(t, "", "queue", "create", "mail", "--partitions", "1", "--lease", "1h").want(t, exitOK)
+		weir(t, "", "queue", "create", "bills").want(t, exitOK)
+		weir(t, "a\nb\nc\nd\n", "queue", "send", "mail").want(t, exitOK)
+		weir(t, "later", "queue", "send", "mail", "--delay", "1h").want(t, exitOK)
+		weir(t, "", "queue", "work", "mail", "-n", "1", "--reject-on", "7", "--", "sh", "-c", "exit 7").want(t, exitOK)
+		response, err := http.Post("http://"+s.http+"/v1/queues/mail/claim", "application/json", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		for state, n := range map[string]int{"ready": 2, "claimed": 1, "waiting": 0, "dead": 1} {
+			s.metric(t, fmt.Sprintf("weir_queue_messages{queue=\"mail\",state=%q} %d\n", state, n))
+			s.metric(t, fmt.Sprintf("weir_queue_messages{queue=\"bills\",state=%q} 0\n", state))
+		}
+		s.metric(t, "weir_queues 2\n")
+		s.metric(t, "weir_queue_delayed_messages 1\n")
+		s.metric(t, `weir_queue_oldest_ready_seconds{queue="bills"} 0`+"\n")
+		var waited float64
+		_, body := s.get(t, "/metrics")
+		_, rest, _ := strings.Cut(body, `weir_queue_oldest_ready_seconds{queue="mail"} `)
+		if _, err := fmt.Sscan(rest, &waited); err != nil || waited <= 0 || waited > 60 {
+			t.Errorf("the oldest ready message has waited for %v s, %v", waited, err)
+		}
 	})
 }
 

@@ -167,6 +167,15 @@ func TestAQueueKeyReachesNoOtherMessages(t *testing.T) {
 	var claimed struct{ Messages []struct{ Receipt string } }
 	_ = json.Unmarshal(w.Body.Bytes(), &claimed)
 	receipt := claimed.Messages[0].Receipt
+	for _, verb := range []string{"ack", "nack", "extend"} {
+		body := fmt.Sprintf(`{"receipts":[%q]}`, receipt)
+		if w := door.bearer(mailer, "POST", "/v1/queues/bills/"+verb, body); w.Code != 403 {
+			t.Errorf("%s of a message that another key claimed from another queue: %d %s, want 403", verb, w.Code, w.Body)
+		}
+		if w := door.bearer(mailer, "POST", "/v1/queues/mail/"+verb, body); w.Code != 207 || !strings.Contains(w.Body.String(), `"status":409`) || !strings.Contains(w.Body.String(), "of another queue") {
+			t.Errorf("%s at its own queue with the receipt that another key got from another queue: %d %s, want 409", verb, w.Code, w.Body)
+		}
+	}
 	door.bearer(root, "POST", "/v1/queues/bills/nack", fmt.Sprintf(`{"receipts":[%q],"reject":true}`, receipt))
 	w = door.bearer(root, "GET", "/v1/queues/bills/dead", "")
 	var dead struct{ Letters []struct{ Letter string } }
