@@ -18,6 +18,7 @@
 //	topics.go       making, deleting, growing and trimming topics through every door
 //	queues.go       work queues: enqueuing through every door, workers over HTTP, in Go and with SQL that are slow, die and answer twice, pauses, purges;
 //	                queues_sql.go, child_queues.go: transactions that enqueue, and that acknowledge where they write their result, with SQL and in Go;
+//	                browse.go: their messages are listed;
 //	                letters.go: dead letters are listed, redriven (some or all, by both brokers at once, or once more) and discarded; schedules.go: a schedule
 //	streams.go      event-sourced streams, in Go and over HTTP (streams_http.go): appends at versions, two at one version at the same time, to two streams at
 //	                once, about subjects; reads, over HTTP in pages; deletions, archives, subjects that are forgotten; a projection that is rebuilt;
@@ -46,6 +47,7 @@
 //	Q9, Q10             queue_model.go, at the end
 //	QR                  letters_model.go: redrives and discards, at each list, claim and answer; at the end by all letters that ever were, and all messages in the topic.
 //	                    A queue that is purged may list what was taken before, until a process hears of the purge: that is not judged
+//	QB                  browse.go: lists of a queue's messages, each when its last page was read
 //	QA                  queue_model.go, at the end: the results that transactions wrote which acknowledged, against what became of each. That a message does not
 //	                    come back once such a commit is known is Q2. What was given back beside SQL after it is not judged: that is not promised
 //	S1 to S3, S5, S7,   stream_model.go, at each answer, and stream_final.go, at the end: a category's topic has all that happened to its streams but archives,

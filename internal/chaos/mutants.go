@@ -108,6 +108,10 @@ var mutants = []mutant{
 		},
 	},
 	{
+		name: "a page of a queue's messages begins after the first one that the page before had no room for", finds: []string{"QB"},
+		edits: []edit{{"use/queue/browse.go", "w.page.Next = MessageID{in.partition, o}\n", "w.page.Next = MessageID{in.partition, o + 1}\n"}},
+	},
+	{
 		name: "an ack in a transaction takes a stale receipt", finds: []string{"QA", "Q2"}, store: "postgres",
 		edits: []edit{{"door/sqlfn/sql/functions/end_claim.sql", "PERFORM weir.check_claimed(fields);", "NULL;"}},
 	},

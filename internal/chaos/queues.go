@@ -84,6 +84,7 @@ func (w *world) runQueues(ctx context.Context, does func(string, func(context.Co
 	}
 	does("queues", w.workInGo)
 	does("queues", w.takeLetters)
+	does("queues", w.browseQueues)
 	does("queues", w.changeQueues)
 	does("queues", w.passQueue)
 	does("queues", w.keepSchedule)

@@ -72,6 +72,7 @@ var invariants = map[string]string{
 	"QT":  "a message is not handed out after its time to live",
 	"QL":  "no more messages are claimed at a time than the queue's limit",
 	"QR":  "a dead letter that was redriven is one message again, one that was discarded is none, and neither is a letter any more",
+	"QB":  "a list of messages has none that was acknowledged, and each that stays in its queue once",
 	"QA":  "a transaction that acknowledges is done if it commits, and a message has one result of such",
 	"QS":  "a tick of a schedule has one message",
 	"B0":  "a process does not end by itself",
