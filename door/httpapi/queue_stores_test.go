@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
@@ -132,6 +133,64 @@ func TestDeadLettersAreBrowsedAndGoBackOneSomeAndAll(t *testing.T) {
 				}
 				back[m.Value] = true
 			}
+		}
+	})
+}
+
+// A queue that keeps its finished messages lists them, and says of each when it was done.
+func TestFinishedMessagesAreListedAndSayWhen(t *testing.T) {
+	stores(t, func(t *testing.T, store func() eventlog.Store) {
+		d := openOn(t, store(), httpapi.Config{})
+		d.queue("mail", `"keep_done":true`)
+		ids := map[string]string{}
+		for i := range 7 {
+			value := fmt.Sprint(i)
+			ids[value] = d.enqueued("/v1/queues/mail/messages", value)
+		}
+		ms := d.claim("mail", `{"max":7,"worker":"w1","wait_ms":10000}`).Messages
+		if len(ms) != 7 {
+			t.Fatalf("claimed %+v", ms)
+		}
+		from := time.Now().Add(-time.Second).UnixMilli() // the clocks of the store and of the test may be apart
+		for _, m := range ms[:5] {
+			d.answerFor("mail", "ack", "", m.Receipt)
+		}
+		to := time.Now().Add(time.Second).UnixMilli()
+		type view struct {
+			ID, State, Worker, Value string
+			Attempt                  int
+			DoneAt                   int64 `json:"done_at"`
+		}
+		check := func(v view, value string) {
+			t.Helper()
+			if v.ID != ids[value] || v.State != "done" || v.Worker != "w1" || v.Attempt != 1 || v.DoneAt < from || v.DoneAt > to {
+				t.Errorf("a finished message: %+v", v)
+			}
+		}
+		listed := 0
+		for next := ""; ; {
+			var page struct {
+				Messages []view
+				Next     string
+			}
+			d.get("/v1/queues/mail/messages?state=done&max=2"+next).into(200, &page)
+			for _, v := range page.Messages {
+				check(v, v.Value)
+			}
+			if listed += len(page.Messages); page.Next == "" {
+				break
+			}
+			next = "&from=" + page.Next
+		}
+		if listed != 5 {
+			t.Errorf("%d finished messages are listed, want 5", listed)
+		}
+		var found view
+		d.get("/v1/queues/mail/messages/"+ms[0].ID).into(200, &found)
+		check(found, ms[0].Value)
+		d.get("/v1/queues/mail/messages/"+ms[6].ID).into(200, &found)
+		if found.State != "claimed" {
+			t.Errorf("a claimed message: %+v", found)
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/use/queue"
 )
 
@@ -167,5 +168,27 @@ func TestAFinishedMessageSaysWhen(t *testing.T) {
 		if c := find(t, q, ms[0].ID); c.State != queue.Done || !near(c.Done, acked) {
 			t.Errorf("a message that was delayed is %+v, want done at %v", c, acked)
 		}
+	})
+}
+
+// handledAreKept handles one of two messages of a queue with KeepDone: the topic of finished messages has it alone, with what is known of it.
+func handledAreKept(t *testing.T, qs *queue.Queues, q *queue.Queue) {
+	t.Helper()
+	history := create(t, qs, queue.Spec{Name: "history", Topic: "mail.done"})
+	ids := put(t, q, message("rejected"), queue.NewMessage{Key: []byte("k"), Value: []byte("handled"), Headers: []batch.RecordHeader{{Key: "mine", Value: []byte("kept")}}})
+	ms := take(t, q, 2)
+	nack(t, q, queue.Nack{Reject: true}, ms[0])
+	ack(t, q, ms[1])
+	kept := take(t, history, 1)[0]
+	h := headersOf(kept.Headers)
+	same(t, "what is kept", []string{string(kept.Key), string(kept.Value), h["mine"]}, "[k handled kept]")
+	same(t, "queue, id, worker, attempts", []string{h[queue.HeaderQueue], h[queue.HeaderID], h[queue.HeaderWorker], h[queue.HeaderAttempts]}, []string{"mail", ids[1].String(), "w", "1"})
+	nothing(t, history)
+}
+
+func TestHandledMessagesAreKeptInTheTopicDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs := start(t, newStore(t))
+		handledAreKept(t, qs, create(t, qs, queue.Spec{Name: "mail", Partitions: 1, Settings: queue.Settings{KeepDone: true}}))
 	})
 }

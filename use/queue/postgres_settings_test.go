@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-log/weir"
-	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/queue"
@@ -198,16 +197,7 @@ func TestOnPostgresAProcessThatBeginsKnowsTheStateOfEachMessage(t *testing.T) {
 
 func TestOnPostgresHandledMessagesAreKeptInTheTopicDone(t *testing.T) {
 	p, q := serveMail(t, database(t), queue.Settings{KeepDone: true})
-	history := create(t, p.Queues, queue.Spec{Name: "history", Topic: "mail.done"})
-	ids := put(t, q, message("rejected"), queue.NewMessage{Key: []byte("k"), Value: []byte("handled"), Headers: []batch.RecordHeader{{Key: "mine", Value: []byte("kept")}}})
-	ms := take(t, q, 2)
-	nack(t, q, queue.Nack{Reject: true}, ms[0])
-	ack(t, q, ms[1])
-	kept := take(t, history, 1)[0]
-	h := headersOf(kept.Headers)
-	same(t, "what is kept", []string{string(kept.Key), string(kept.Value), h["mine"]}, "[k handled kept]")
-	same(t, "queue, id, worker, attempts", []string{h[queue.HeaderQueue], h[queue.HeaderID], h[queue.HeaderWorker], h[queue.HeaderAttempts]}, []string{"mail", ids[1].String(), "w", "1"})
-	nothing(t, history)
+	handledAreKept(t, p.Queues, q)
 }
 
 func TestOnPostgresQueuesAndAGroupOfOneTopicDoNotNoticeEachOther(t *testing.T) {
