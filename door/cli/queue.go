@@ -394,7 +394,8 @@ func (c *queuePeekCmd) Run(ctx context.Context, t *terminal) error {
 	return table(t.out, header[list], rows)
 }
 
-// list gets messages or dead letters, page by page: c.Max of them at most.
+// list gets messages or dead letters, page by page: c.Max of them at most. A page of messages says where the next one begins; letters go on after the last one,
+// until there are none.
 func (c *queuePeekCmd) list(ctx context.Context, resource, list string) ([]json.RawMessage, error) {
 	found := []json.RawMessage{}
 	q := url.Values{}
@@ -411,10 +412,18 @@ func (c *queuePeekCmd) list(ctx context.Context, resource, list string) ([]json.
 			return nil, err
 		}
 		found = append(append(found, page.Messages...), page.Letters...)
-		if page.Next == "" || len(found) >= c.Max {
+		if page.Next == "" && len(page.Letters) == 0 || len(found) >= c.Max {
 			return found, nil
 		}
-		q.Set("from", page.Next)
+		if page.Next != "" {
+			q.Set("from", page.Next)
+			continue
+		}
+		var last peeked
+		if err := json.Unmarshal(page.Letters[len(page.Letters)-1], &last); err != nil {
+			return nil, err
+		}
+		q.Set("after", last.Letter)
 	}
 }
 

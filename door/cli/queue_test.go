@@ -155,6 +155,26 @@ func TestMetricsTellWhatAQueueHas(t *testing.T) {
 	})
 }
 
+// Dead letters that do not fit into one answer of the server are shown all the same, as many as are asked for.
+func TestPeekShowsAsManyDeadLettersAsAreAskedFor(t *testing.T) {
+	s := queueServer(t, "--store", "memory:")
+	weir(t, "", "queue", "create", "mail", "--partitions", "1").want(t, exitOK)
+	const letters = 6 // an answer has about 4 MiB of them
+	for range letters {
+		response, err := http.Post("http://"+s.http+"/v1/queues/mail/messages", "text/plain", strings.NewReader(strings.Repeat("m", 1_000_000)))
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Fatal(response, err)
+		}
+		response.Body.Close()
+	}
+	weir(t, "", "queue", "work", "mail", "-n", "6", "--reject-on", "7", "--", "sh", "-c", "cat >/dev/null; exit 7").want(t, exitOK, "6 failed")
+	for max, want := range map[string]int{"20": letters, "5": 5, "1": 1} {
+		if lines := strings.Count(weir(t, "", "queue", "peek", "mail", "--dead", "-n", max).out, "\n") - 1; lines != want {
+			t.Errorf("peek --dead -n %s shows %d dead letters, want %d", max, lines, want)
+		}
+	}
+}
+
 func TestACommandLearnsOfItsMessageAndItsExitStatusIsTheAnswer(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		queueServer(t, "--store", store)
