@@ -155,6 +155,33 @@ func TestMetricsTellWhatAQueueHas(t *testing.T) {
 	})
 }
 
+// Finished messages are shown with the time when they were done.
+func TestPeekShowsWhenMessagesWereDone(t *testing.T) {
+	eachStore(t, func(t *testing.T, store string) {
+		queueServer(t, "--store", store)
+		weir(t, "", "queue", "create", "mail", "--partitions", "1", "--keep-done").want(t, exitOK)
+		weir(t, "a\nb\nc\n", "queue", "send", "mail").want(t, exitOK)
+		began := time.Now().Add(-time.Second).Truncate(time.Second) // the table shows whole seconds
+		weir(t, "", "queue", "work", "mail", "-n", "2", "--concurrency", "1", "--", "cat").want(t, exitOK, "2 messages handled")
+		list := strings.Split(strings.TrimSpace(weir(t, "", "queue", "peek", "mail", "--state", "done").out), "\n")[1:]
+		if len(list) != 2 {
+			t.Fatalf("finished messages: %q, want two", list)
+		}
+		for i, line := range list {
+			id := strings.Fields(line)[0]
+			for what, line := range map[string]string{"listed": line, "alone": strings.Split(weir(t, "", "queue", "peek", "mail", id).out, "\n")[1]} {
+				f := strings.Fields(line)
+				if len(f) < 5 || f[0] != id || f[1] != "done" || f[2] != "1" {
+					t.Fatalf("finished message %d, %s: %q", i, what, line)
+				}
+				if at, err := time.Parse(time.RFC3339, f[3]); err != nil || at.Before(began) || at.After(time.Now().Add(time.Second)) {
+					t.Errorf("finished message %d, %s, was done at %s, and handled from %v on (%v)", i, what, f[3], began, err)
+				}
+			}
+		}
+	})
+}
+
 // Dead letters that do not fit into one answer of the server are shown all the same, as many as are asked for.
 func TestPeekShowsAsManyDeadLettersAsAreAskedFor(t *testing.T) {
 	s := queueServer(t, "--store", "memory:")
