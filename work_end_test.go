@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store/memory"
 )
 
@@ -174,4 +175,80 @@ func TestAHandlerThatTakesTooLongHasFailed(t *testing.T) {
 			t.Error("a negative Timeout works")
 		}
 	})
+}
+
+// ahead is a store whose clock is ahead of the machine's, as queues read it.
+type ahead struct {
+	eventlog.Store
+	by time.Duration
+}
+
+func (s ahead) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	kvs, err := s.Store.List(ctx, prefix, after, limit)
+	for i := range kvs {
+		kvs[i].Now += eventlog.Timestamp(s.by.Milliseconds())
+	}
+	return kvs, err
+}
+
+// The worker's clock is an hour behind the store's, or ahead of it. Its lease is extended while the handler runs, the handler is not cut off, and a pause of
+// half a second lasts as long.
+func TestAWorkerWhoseClockIsWrongKeepsItsLease(t *testing.T) {
+	keeps := func(by time.Duration) func(*testing.T, eventlog.Store) {
+		return func(t *testing.T, under eventlog.Store) {
+			t.Parallel()
+			w, err := weir.OpenStore(t.Context(), ahead{under, by}, weir.Options{Poll: 10 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closeLog(t, w)
+			const lease, pause = 3 * time.Second, 500 * time.Millisecond
+			if err := w.CreateQueue(t.Context(), weir.Queue{Name: "mail", Partitions: 1, Settings: weir.QueueSettings{Lease: lease, Delays: []time.Duration{pause}}}); err != nil {
+				t.Fatal(err)
+			}
+			id := enqueueAll(t, w, "slow")[0]
+			began, finish, handled := make(chan time.Time, 10), make(chan struct{}), make(chan error, 10)
+			if _, err := w.Work(t.Context(), weir.WorkOptions{Queue: "mail", Handler: func(ctx context.Context, j weir.Job) error {
+				began <- time.Now()
+				if j.Attempt > 1 {
+					return nil
+				}
+				select {
+				case <-finish:
+				case <-ctx.Done():
+				}
+				handled <- context.Cause(ctx)
+				return errors.New("refused")
+			}}); err != nil {
+				t.Fatal(err)
+			}
+			claimed := next(t, began)
+			ends := func() time.Time {
+				c, err := w.FindMessage(t.Context(), "mail", id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return c.Until
+			}
+			first := ends()
+			if left := first.Sub(claimed.Add(by)); left < time.Second || left > lease+limit {
+				t.Errorf("a lease of %v has %v left when the handler begins", lease, left)
+			}
+			eventually(t, "the lease is extended", func() bool { return ends().After(first) })
+			failed := time.Now()
+			close(finish)
+			if err := next(t, handled); err != nil {
+				t.Errorf("the handler's context ended: %v", err)
+			}
+			if again := next(t, began); again.Sub(failed) < pause-20*time.Millisecond {
+				t.Errorf("it was handled again after %v, and its pause is %v", again.Sub(failed), pause)
+			}
+			eventually(t, "it is done", func() bool {
+				s, err := w.QueueStats(t.Context(), "mail")
+				return err == nil && s == weir.QueueStats{}
+			})
+		}
+	}
+	t.Run("behind", func(t *testing.T) { onEachStore(t, keeps(time.Hour)) })
+	t.Run("ahead", func(t *testing.T) { onEachStore(t, keeps(-time.Hour)) })
 }
