@@ -105,7 +105,8 @@ func Open(ctx context.Context, address string, opts Options) (*Store, error) {
 // store. Options.Pooled is set where the pool has the query mode of a transaction pooler: QueryExecModeExec or QueryExecModeSimpleProtocol.
 func OpenPool(ctx context.Context, of *pgxpool.Pool, opts Options) (*Store, error) {
 	config := of.Config() // a copy
-	config.PrepareConn, config.BeforeAcquire, config.AfterConnect, config.AfterRelease, config.BeforeClose, config.ShouldPing = nil, nil, nil, nil, nil, nil
+	config.AfterConnect, config.AfterRelease, config.BeforeClose, config.ShouldPing = nil, nil, nil, nil
+	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil } // takes precedence over the older BeforeAcquire
 	conn := config.ConnConfig
 	opts.Pooled = opts.Pooled || conn.DefaultQueryExecMode == pgx.QueryExecModeExec || conn.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol
 	conn.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
