@@ -110,7 +110,7 @@ func OpenPool(ctx context.Context, of *pgxpool.Pool, opts Options) (*Store, erro
 	conn := config.ConnConfig
 	opts.Pooled = opts.Pooled || conn.DefaultQueryExecMode == pgx.QueryExecModeExec || conn.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol
 	conn.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
-	conn.Tracer, conn.AfterConnect, conn.OnNotice, conn.OnNotification, conn.OnPgError = nil, nil, nil, nil, nil
+	conn.Tracer, conn.AfterConnect, conn.OnNotice, conn.OnNotification = nil, nil, nil, nil
 	return openAt(ctx, config, opts.withDefaults())
 }
 
