@@ -153,7 +153,7 @@ func (l *Log) start(ctx context.Context) {
 	l.use(ctx, "queues", l.queues.Run)
 	l.use(ctx, "streams", l.streams.Run)
 	if l.sql != nil {
-		l.use(ctx, "mover", sqlfn.New(l.log, l.sql, sqlfn.Config{Poll: l.opts.Poll, Logger: l.logger, Tracer: l.opts.Tracer, Queues: l.queues}).Run)
+		l.use(ctx, "mover", sqlfn.New(l.log, l.sql, sqlfn.Config{Poll: l.opts.Poll, Logger: l.logger, Tracer: l.opts.Tracer, Queues: l.queues, Streams: l.streams}).Run)
 	}
 }
 

@@ -421,7 +421,7 @@ func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outco
 	var stale []*pendingEntry
 	for i, out := range outcomes {
 		s := f.pending[i]
-		if errors.Is(out.Err, ErrUnavailable) {
+		if errors.Is(out.Err, ErrUnavailable) && !errors.Is(out.Err, ErrHeld) {
 			a.cfg.Observer.StoreFailed("commit", out.Err) // ErrNoSpace: counted here, because the flush as a whole succeeded
 		}
 		if s.producer != nil && out.Err == nil {

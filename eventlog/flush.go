@@ -15,6 +15,7 @@ type flush struct {
 	producers map[producerKey]*pendingEntry // the entry that collects a producer's batches for a partition
 	puts      map[string]struct{}           // keys that an entry of this flush puts
 	checks    map[string]struct{}           // keys that an entry of this flush checks
+	holdable  int                           // checks of this flush that are Holdable
 	loadFirst bool                          // the next ticket can only be checked once its producer's state is read from the store
 	sealing   func(Partition) sealing
 	span      SpanInfo // its links are the callers' spans
@@ -64,7 +65,7 @@ func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err er
 		}
 	case putsTwice(t.entry) != "":
 		return true, Outcome{}, fmt.Errorf("append: the entry puts key %q twice: an entry may put a key only once. Nothing happened", putsTwice(t.entry))
-	case f.clashes(t.entry), len(t.entry.Forgets) > 0 && len(f.pending) > 0:
+	case f.clashes(t.entry), len(t.entry.Forgets) > 0 && len(f.pending) > 0, f.holdable > 0 && f.holdable+holdableIn(t.entry) > holdableMax:
 		return false, Outcome{}, nil
 	default:
 		f.addKeys(t.entry)
@@ -169,6 +170,19 @@ func (f *flush) addKeys(e Entry) {
 	for _, c := range e.Checks {
 		f.checks[c.Key] = struct{}{}
 	}
+	f.holdable += holdableIn(e)
+}
+
+// holdableMax bounds the Holdable checks of a flush, unless one entry alone has more: each takes a lock, and PostgreSQL has space for 64 locks for each of max_connections.
+const holdableMax = 256
+
+func holdableIn(e Entry) (n int) {
+	for _, c := range e.Checks {
+		if c.Holdable {
+			n++
+		}
+	}
+	return n
 }
 
 // entries returns the entries for Commit: loose records are sealed into batches, and the check and the put of producers

@@ -82,9 +82,13 @@ type Entry struct {
 }
 
 // Check refuses an entry with ErrStale unless Key is at Version. Version 0 demands that the key does not exist.
+//
+// Holdable: users of a store may hold keys in transactions of their own (weir.hold on PostgreSQL). While Key is held, or a committed change of it waits to be carried,
+// the entry is refused with ErrHeld. Other stores, and checks that are not Holdable, ignore this.
 type Check struct {
-	Key     string
-	Version Version
+	Key      string
+	Version  Version
+	Holdable bool
 }
 
 // Put gives Key a new version and value. A nil Value deletes the key. With AddBase = n > 0, the base offset of the n-th
@@ -96,9 +100,9 @@ type Put struct {
 	AddBase int
 }
 
-// Outcome is the answer to one Entry. With Err nil the entry is durable. Err is ErrStale if a check failed,
-// ErrNoPartition if a partition does not exist, ErrNoSpace if the store has no space for records: then the entry
-// certainly did not happen.
+// Outcome is the answer to one Entry. With Err nil the entry is durable. Err is ErrStale if a check failed, ErrHeld if a
+// transaction holds a key, ErrNoPartition if a partition does not exist, ErrNoSpace if the store has no space for records: then
+// the entry certainly did not happen.
 type Outcome struct {
 	Base      []Offset // the base offset of each batch; 0 for a batch that only creates its partition
 	Duplicate bool     // set by the log, not by stores: the batch had been appended before, at Base

@@ -196,7 +196,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 		})
 	}
 	if sql != nil {
-		p.mover = sqlfn.New(log, sql, sqlfn.Config{Logger: w.logger, Tracer: w.tracer, Observer: metrics, Queues: queues})
+		p.mover = sqlfn.New(log, sql, sqlfn.Config{Logger: w.logger, Tracer: w.tracer, Observer: metrics, Queues: queues, Streams: categories})
 	}
 	return p, nil
 }

@@ -49,7 +49,7 @@ func Attach(ctx context.Context, store eventlog.Store) (*Door, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("open the SQL door: %w", err)
 	}
-	session, err := sessions.Session(pollStatement, moveStatement, carryStatement)
+	session, err := sessions.Session(pollStatement, moveStatement, carryStatement, moveAppendedStatement)
 	if err != nil {
 		return nil, fmt.Errorf("open the SQL door: %w", err)
 	}

@@ -48,8 +48,8 @@ func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 	lanes := make(map[eventlog.Partition]*partitionRows)
 	for i := range rows {
 		row := &rows[i]
-		if row.group != "" || row.isMessage() {
-			continue // a position, or a row for a queue
+		if row.group != "" || row.isMessage() || row.isAppend() {
+			continue // a position, or a row for a queue or a stream
 		}
 		topic, found, err := m.topic(ctx, row)
 		if err != nil {

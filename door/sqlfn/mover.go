@@ -14,6 +14,7 @@ import (
 	"github.com/weir-log/weir/internal/recovered"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
+	"github.com/weir-log/weir/use/stream"
 )
 
 const (
@@ -39,6 +40,7 @@ type Config struct {
 	Tracer      eventlog.Tracer     // default: none
 	Observer    Observer            // default: none
 	Poll        time.Duration       // how often the inbox is looked into when nothing was notified; default 250 ms
+	Streams     *stream.Streams     // appends to streams; nil: what sessions append stays in the inbox
 	Queues      *queue.Queues       // enqueues delayed messages and messages with a unique key, and serves claims; nil: such messages stay in the inbox, and no claim is served
 }
 
@@ -228,6 +230,9 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 				return false, err
 			}
 			if err := m.moveMessages(ctx, rows); err != nil {
+				return false, err
+			}
+			if err := m.moveAppends(ctx, rows); err != nil {
 				return false, err
 			}
 		}

@@ -204,7 +204,7 @@ func TestAMoverAppendsNothingBeforeItsLogKnowsTheIncarnation(t *testing.T) {
 	run(t, conn, tell("a"))
 	one.expect("a")
 	run(t, conn, `SELECT weir.commit('{}', '{incarnation}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
-		'{1}', '{1}', '{7}', '{0}', '{1}', '{0}', 'x')`)
+		'{1}', '{1}', '{7}', '{0}', '{1}', '{0}', 'x', '{}')`)
 	if err := one.tryMove(); !errors.Is(err, eventlog.ErrRewound) {
 		t.Fatalf("a move after another process began an epoch: %v, want ErrRewound", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/store/postgres"
+	"github.com/weir-log/weir/use/stream"
 )
 
 // login makes a role that is a member of others and returns the address for it.
@@ -40,6 +41,9 @@ func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 	p := start(t, address)
 	p.create("orders", 1, nil)
 	p.filled("positions", 1)
+	if _, err := stream.New(p.log, stream.Config{}).CreateCategory(t.Context(), stream.Spec{Name: "accounts"}); err != nil {
+		t.Fatal(err)
+	}
 	sessions := map[string]*pgx.Conn{
 		"nobody":   connect(t, login(t, address)),
 		"producer": connect(t, login(t, address, "weir_producer")),
@@ -61,6 +65,16 @@ func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 		{`SELECT weir.publish('orders', 'k', '\x00'::bytea)`, produce},
 		{`SELECT weir.publish_all('orders', NULL, ARRAY['v'])`, produce},
 		{`SELECT weir.tombstone('orders', 'k')`, produce},
+		{`SELECT weir.append('accounts', 's', 'any', 'T', 'v')`, produce},
+		{`SELECT weir.append('accounts', 's', 'any', 'T', '{}'::jsonb)`, produce},
+		{`SELECT weir.append('accounts', 's', 'any', 'T', '\x00'::bytea)`, produce},
+		{`SELECT weir.append('accounts', 's-' || current_user, 0, 'T', 'v')`, produce},
+		{`SELECT weir.append('accounts', 's-' || current_user, 1, 'T', '{}'::jsonb)`, produce},
+		{`SELECT weir.append('accounts', 's-' || current_user, 2, 'T', '\x00'::bytea)`, produce},
+		{`SELECT weir.append_all('accounts', 's', 'any', ARRAY['T'], ARRAY['v'])`, produce},
+		{`SELECT weir.append_all('accounts', 's-' || current_user, 3, ARRAY['T'], ARRAY['v'])`, produce},
+		{`SELECT * FROM weir.stream('accounts', 's')`, read},
+		{`SELECT * FROM weir.state_at('accounts', 's')`, read},
 		{`SELECT weir.commit_offset('g-' || current_user, 'positions', 0, 1)`, consume},
 		{`SELECT weir.position('g', 'orders', 0)`, consume},
 		{`SELECT * FROM weir.events('orders')`, read},
@@ -87,10 +101,17 @@ func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 		{`SELECT * FROM weir.partition`, none},
 		{`UPDATE weir.partition SET next_offset = 0`, none},
 		{`SELECT * FROM weir.batch`, none},
-		{`SELECT weir.commit('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '')`, none},
+		{`SELECT weir.commit('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '', '{}')`, none},
 		{`SELECT weir.move('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '')`, none},
 		{`SELECT * FROM weir.look('3:3:', 0, NULL, 0, 10, 10, 10, NULL, NULL)`, none},
 		{`SELECT * FROM weir.acked`, none},
+		{`SELECT * FROM weir.appended`, none},
+		{`DELETE FROM weir.held`, none},
+		{`SELECT * FROM weir.secret`, none},
+		{`SELECT weir.lock_number('k')`, none},
+		{`SELECT weir.hold('k')`, none},
+		{`SELECT weir.read_stream('stream/head/', 0, NULL, false, NULL, NULL, NULL)`, none},
+		{`SELECT weir.uncarried('{}', '{}')`, none},
 		{`SELECT * FROM weir.claim_request`, none},
 		{`SELECT * FROM weir.queue_parts`, none},
 		{`SELECT weir.take_requests('', 0, 0, 1)`, none},

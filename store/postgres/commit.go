@@ -21,20 +21,20 @@ const (
 )
 
 var commitStatement = wire.Statement{Name: "commit", SQL: `
-	SELECT bases, stale, homeless
-	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
-	WHERE weir.still($19, $20, $21)`}
+	SELECT bases, stale, homeless, held
+	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+	WHERE weir.still($20, $21, $22)`}
 
 // commitForgetStatement deletes the partitions of the entries that are not refused, after commit has locked them.
 var commitForgetStatement = wire.Statement{Name: "commit_forget", SQL: `
-	SELECT c.bases, c.stale, c.homeless, forgotten.n
-	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) AS c
+	SELECT c.bases, c.stale, c.homeless, c.held, forgotten.n
+	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) AS c
 	CROSS JOIN LATERAL (
 		SELECT count(weir.forget(f.partition)) AS n
-		FROM unnest($22::int[], $23::bigint[]) AS f(entry, partition)
-		WHERE f.entry <> ALL (c.stale || c.homeless)
+		FROM unnest($23::int[], $24::bigint[]) AS f(entry, partition)
+		WHERE f.entry <> ALL (c.stale || c.homeless || c.held)
 	) AS forgotten
-	WHERE weir.still($19, $20, $21)`}
+	WHERE weir.still($20, $21, $22)`}
 
 // Commit implements eventlog.Store with one statement: one round trip, and one wait for the disk. On a full disk a
 // second statement commits the entries that need little space.
@@ -71,7 +71,7 @@ func (s *Store) commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 }
 
 // verdict is the answer of weir.commit.
-type verdict struct{ base, stale, noPartition []int64 }
+type verdict struct{ base, stale, noPartition, held []int64 }
 
 // send makes one attempt. ctx ends the wait for a connection, but not the wait for the answer.
 func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
@@ -82,7 +82,7 @@ func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
 	defer conn.Release()
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
-	statement, params := commitStatement, append(f.params(), s.lastIncarnation.now().params()...)
+	statement, params := commitStatement, append(append(f.params(), wire.Int4Array(f.holdable)), s.lastIncarnation.now().params()...)
 	if len(f.forgets) > 0 {
 		statement, params = commitForgetStatement, append(params, wire.Int4Array(f.forgetEntry), wire.Int8Array(f.forgets))
 	}
@@ -94,7 +94,7 @@ func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
 		panic(fmt.Sprintf("postgres: weir.commit answered with %d rows", len(result.Rows)))
 	}
 	row := result.Rows[0]
-	return verdict{wire.Numbers(row[0]), wire.Numbers(row[1]), wire.Numbers(row[2])}, nil
+	return verdict{wire.Numbers(row[0]), wire.Numbers(row[1]), wire.Numbers(row[2]), wire.Numbers(row[3])}, nil
 }
 
 // flush holds entries as the columns that weir.commit takes.
@@ -116,6 +116,7 @@ type flush struct {
 	checkKey     []string
 	checkNth     []int32 // place in keys, from 1
 	checkVersion []eventlog.Version
+	holdable     []int32 // places of checks, from 1
 
 	putEntry   []int32
 	putKey     []string
@@ -219,6 +220,9 @@ func (f *flush) add(owner int, e eventlog.Entry) {
 		f.checkEntry = append(f.checkEntry, number)
 		f.checkKey = append(f.checkKey, c.Key)
 		f.checkVersion = append(f.checkVersion, c.Version)
+		if c.Holdable {
+			f.holdable = append(f.holdable, int32(len(f.checkEntry)))
+		}
 	}
 	for _, p := range e.Puts {
 		f.putEntry = append(f.putEntry, number)
@@ -241,6 +245,7 @@ func (f *flush) add(owner int, e eventlog.Entry) {
 	}
 }
 
+// params are the parameters of weir.commit, except holdable.
 func (f *flush) params() [][]byte {
 	return [][]byte{
 		wire.Int8Array(f.partitions), wire.TextArray(f.keys),
@@ -257,6 +262,9 @@ func (f *flush) params() [][]byte {
 func (f *flush) setOutcomes(entries []eventlog.Entry, outcomes []eventlog.Outcome, v verdict) {
 	for _, number := range v.stale {
 		outcomes[f.owners[number-1]].Err = eventlog.ErrStale
+	}
+	for _, number := range v.held {
+		outcomes[f.owners[number-1]].Err = eventlog.ErrHeld
 	}
 	for _, number := range v.noPartition {
 		outcomes[f.owners[number-1]].Err = eventlog.ErrNoPartition

@@ -174,7 +174,7 @@ func TestACommitOfASessionEndsARefusal(t *testing.T) {
 	}
 	by := wire.Statement{Name: "commit", SQL: `
 		SELECT true
-		FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) AS c
+		FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, '{}') AS c
 		WHERE weir.still($19, $20, $21)`}
 	if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
 		t.Fatal(err)

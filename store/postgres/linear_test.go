@@ -49,12 +49,12 @@ func TestACommitVisitsAsManyRowsAsItHasPartitionsAndKeys(t *testing.T) {
 	begin(t, conn, `SET auto_explain.log_min_duration = 0; SET auto_explain.log_nested_statements = on; SET auto_explain.log_format = 'json';
 		SET auto_explain.log_analyze = on; SET auto_explain.log_level = notice`)
 	for _, c := range []struct{ name, statement string }{
-		{"refusing what has no partition", `SELECT weir.commit(` + ids + `, '{}', ` + entries + `, ` + same + `, ` + one + `, ` + ids + `, ` + zero + `, ` + one + `, ` + none + `, '{}', ` + none + `, '{}', '{}', 'abc')`},
-		{"opening partitions", `SELECT weir.commit(` + ids + `, '{}', ` + entries + `, ` + same + `, ` + zero + `, ` + ids + `, ` + zero + `, ` + zero + `, ` + none + `, '{}', ` + none + `, '{}', '{}', '')`},
-		{"appending to partitions", `SELECT weir.commit(` + ids + `, '{}', ` + entries + `, ` + same + `, ` + one + `, ` + ids + `, ` + zero + `, ` + one + `, ` + none + `, '{}', ` + none + `, '{}', '{}', 'abc')`},
-		{"putting new keys", `SELECT weir.commit('{}', ` + keys + `, '{}', '{}', '{}', '{}', '{}', '{}', ` + none + `, ` + entries + `, ` + same + `, ` + ids + `, ` + zero + `, ` + one + `, ` + zero + `, 'abc')`},
-		{"putting keys that are there, with checks", `SELECT weir.commit('{}', ` + keys + `, '{}', '{}', '{}', '{}', '{}', '{}', ` + entries + `, ` + same + `, ` + ids + `, ` + entries + `, ` + same + `, ` + ids + `, ` + zero + `, ` + one + `, ` + zero + `, 'abc')`},
-		{"forgetting keys", `SELECT weir.commit('{}', ` + keys + `, '{}', '{}', '{}', '{}', '{}', '{}', ` + none + `, ` + entries + `, ` + same + `, ` + ids + `, ` + zero + `, ` + array(`-1`) + `, ` + zero + `, '')`},
+		{"refusing what has no partition", `SELECT weir.commit(` + ids + `, '{}', ` + entries + `, ` + same + `, ` + one + `, ` + ids + `, ` + zero + `, ` + one + `, ` + none + `, '{}', ` + none + `, '{}', '{}', 'abc', '{}')`},
+		{"opening partitions", `SELECT weir.commit(` + ids + `, '{}', ` + entries + `, ` + same + `, ` + zero + `, ` + ids + `, ` + zero + `, ` + zero + `, ` + none + `, '{}', ` + none + `, '{}', '{}', '', '{}')`},
+		{"appending to partitions", `SELECT weir.commit(` + ids + `, '{}', ` + entries + `, ` + same + `, ` + one + `, ` + ids + `, ` + zero + `, ` + one + `, ` + none + `, '{}', ` + none + `, '{}', '{}', 'abc', '{}')`},
+		{"putting new keys", `SELECT weir.commit('{}', ` + keys + `, '{}', '{}', '{}', '{}', '{}', '{}', ` + none + `, ` + entries + `, ` + same + `, ` + ids + `, ` + zero + `, ` + one + `, ` + zero + `, 'abc', '{}')`},
+		{"putting keys that are there, with checks", `SELECT weir.commit('{}', ` + keys + `, '{}', '{}', '{}', '{}', '{}', '{}', ` + entries + `, ` + same + `, ` + ids + `, ` + entries + `, ` + same + `, ` + ids + `, ` + zero + `, ` + one + `, ` + zero + `, 'abc', '{}')`},
+		{"forgetting keys", `SELECT weir.commit('{}', ` + keys + `, '{}', '{}', '{}', '{}', '{}', '{}', ` + none + `, ` + entries + `, ` + same + `, ` + ids + `, ` + zero + `, ` + array(`-1`) + `, ` + zero + `, '', '{}')`},
 	} {
 		visited = 0
 		begin(t, conn, c.statement)

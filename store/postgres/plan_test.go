@@ -36,9 +36,9 @@ func TestStatementsReadFewPagesWhateverTheStatisticsSay(t *testing.T) {
 			conn := connect(t, address)
 			for _, statement := range []string{
 				`SELECT weir.commit('{7,4000}', '{"key 1","key 9999"}', '{1,1}', '{1,2}', '{1,1}', '{1,1}', '{0,0}', '{3,3}', '{1}', '{1}', '{1}',
-					'{1,1}', '{1,2}', '{2,2}', '{0,0}', '{3,3}', '{0,0}', 'abc')`,
-				`SELECT weir.commit('{}', '{"new 1","new 2"}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{1,1}', '{1,2}', '{1,1}', '{0,0}', '{3,3}', '{0,0}', 'abc')`,
-				`SELECT weir.commit('{6000}', '{}', '{1}', '{1}', '{0}', '{0}', '{0}', '{0}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '')`,
+					'{1,1}', '{1,2}', '{2,2}', '{0,0}', '{3,3}', '{0,0}', 'abc', '{1}')`,
+				`SELECT weir.commit('{}', '{"new 1","new 2"}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{1,1}', '{1,2}', '{1,1}', '{0,0}', '{3,3}', '{0,0}', 'abc', '{}')`,
+				`SELECT weir.commit('{6000}', '{}', '{1}', '{1}', '{0}', '{0}', '{0}', '{0}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '', '{}')`,
 				`SELECT count(*) FROM weir.read('{4000}', '{0}', '{1000}', 1000)
 					WHERE weir.still((SELECT server FROM weir.life()), (SELECT tables FROM weir.life()), (SELECT epoch FROM weir.life()))`,
 				`SELECT count(*) FROM weir.list('key 5', 'key 6', 'key 55', 10)`,

@@ -188,7 +188,7 @@ func commitPages(t *testing.T, address string) int {
 	for range 2 { // the first fills the caches of the catalog
 		pages = pagesOf(t, conn, `SELECT weir.commit('{1,2,3,4}', '{a,b,c}',
 			'{1,1,1,1}', '{1,2,3,4}', '{1,1,1,1}', '{1,1,1,1}', '{0,0,0,0}', '{3,3,3,3}', '{}', '{}', '{}',
-			'{1,1,1}', '{1,2,3}', '{9999999,9999999,9999999}', '{0,0,0}', '{3,3,3}', '{0,0,0}', 'abc')`)
+			'{1,1,1}', '{1,2,3}', '{9999999,9999999,9999999}', '{0,0,0}', '{3,3,3}', '{0,0,0}', 'abc', '{}')`)
 	}
 	begin(t, conn, `ROLLBACK`)
 	return pages
@@ -335,7 +335,7 @@ func TestASegmentThatIsWantedIsNotDropped(t *testing.T) {
 	trim(t, patient, 1, 1)
 	// A commit that has seen segment 1 open, and is not done.
 	slow := connect(t, address)
-	begin(t, slow, `BEGIN; SELECT weir.commit('{1}', '{}', '{1}', '{1}', '{1}', '{1}', '{0}', '{3}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 'abc')`)
+	begin(t, slow, `BEGIN; SELECT weir.commit('{1}', '{}', '{1}', '{1}', '{1}', '{1}', '{0}', '{3}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 'abc', '{}')`)
 	s := at(t, address+"&weir_segment_age=1us") // only now is there somebody who seals
 	for late := time.Now().Add(30 * time.Second); pgtest.Value(t, address, `SELECT sealed_at IS NOT NULL FROM weir.segment WHERE number = 1`) != "true"; {
 		if time.Now().After(late) {

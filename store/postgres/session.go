@@ -82,7 +82,8 @@ func (c *Session) In(in Incarnation) error {
 // is true if it committed. That is one round trip, and one wait for the disk.
 //
 // in is the incarnation in which the caller read what the change depends on: the error is eventlog.ErrRewound if the
-// store, or the log on it, is in another incarnation. If one entry cannot be stored, or deletes partitions, all are refused.
+// store, or the log on it, is in another incarnation. If one entry cannot be stored, or deletes partitions, all are refused. Held keys are not looked up, whatever
+// Check.Holdable says: the caller is who carries what waits for them.
 func (c *Session) Commit(ctx context.Context, in Incarnation, by wire.Statement, params [][]byte, entries []eventlog.Entry) (done bool, row [][]byte, err error) {
 	if err := c.In(in); err != nil {
 		return false, nil, err

@@ -69,6 +69,8 @@ type Appended struct {
 //
 // These errors also refuse the events for good: *eventlog.InvalidError, eventlog.ErrTooLarge (max.message.bytes of the category,
 // for all events of the call), ErrUnknownCategory. eventlog.ErrUnavailable: certainly not appended; trying again may work.
+//
+// While a transaction that has appended to the stream with SQL is open, Append waits. If ctx ends first, the error is eventlog.ErrHeld: nothing was appended.
 func (c *Category) Append(ctx context.Context, stream string, expected Expected, events ...NewEvent) (Appended, error) {
 	return c.append(ctx, Boundary{}, stream, expected, events)
 }
@@ -110,6 +112,7 @@ type op struct {
 	unless     func(head) bool             // for which heads it is done already; nil: for none
 
 	among  *taken        // the group that it is carried out with; nil: it is queued. Guarded by the writer's mutex
+	left   bool          // its caller waits no longer. Guarded by the writer's mutex
 	done   chan struct{} // closed once result and err are set
 	result Appended
 	err    error
@@ -117,6 +120,25 @@ type op struct {
 
 // prepare checks an append and makes its records.
 func (c *Category) prepare(stream string, expected Expected, events []NewEvent) (*op, error) {
+	o, err := c.newOp(stream, expected, events)
+	if err != nil {
+		return nil, err
+	}
+	topic, err := c.knownTopic()
+	if err != nil {
+		return nil, err
+	}
+	if most := topic.MaxMessageBytes(); o.size > most {
+		return nil, fmt.Errorf("%w: the events take %d bytes, but max.message.bytes of the category is %d: append fewer events in one call, or raise that setting", eventlog.ErrTooLarge, o.size, most)
+	}
+	if o.decoded > batch.DecodedMax {
+		return nil, fmt.Errorf("%w: the events take %d bytes of memory besides their data, the limit is %d: append fewer events in one call, or less metadata", eventlog.ErrTooLarge, o.decoded, batch.DecodedMax)
+	}
+	return o, nil
+}
+
+// newOp is prepare without the limits for the size of all events.
+func (c *Category) newOp(stream string, expected Expected, events []NewEvent) (*op, error) {
 	if err := checkName(stream); err != nil {
 		return nil, err
 	}
@@ -149,16 +171,6 @@ func (c *Category) prepare(stream string, expected Expected, events []NewEvent) 
 		o.size += batch.SealedSize(&r)
 		o.decoded += r.DecodedSize()
 		o.records = append(o.records, r)
-	}
-	topic, err := c.knownTopic()
-	if err != nil {
-		return nil, err
-	}
-	if most := topic.MaxMessageBytes(); o.size > most {
-		return nil, fmt.Errorf("%w: the events take %d bytes, but max.message.bytes of the category is %d: append fewer events in one call, or raise that setting", eventlog.ErrTooLarge, o.size, most)
-	}
-	if o.decoded > batch.DecodedMax {
-		return nil, fmt.Errorf("%w: the events take %d bytes of memory besides their data, the limit is %d: append fewer events in one call, or less metadata", eventlog.ErrTooLarge, o.decoded, batch.DecodedMax)
 	}
 	if o.repeatable && expected < 0 {
 		o.idKey = idPrefix + c.topic.ID.String() + "/" + hex.EncodeToString(ids.Sum(nil))

@@ -56,21 +56,26 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 	for pause := lostPause; ; pause = min(2*pause, lostPauseMax) {
 		var e eventlog.Entry
 		done, err := a.AddTo(ctx, &e)
-		if err != nil || done[0].Duplicate {
-			return done, err
+		if err == nil && done[0].Duplicate {
+			return done, nil
 		}
-		_, err = s.log.Append(ctx, e)
+		if err == nil {
+			_, err = s.log.Append(ctx, e)
+		}
 		switch {
 		case err == nil:
 			return done, nil
 		case errors.Is(err, eventlog.ErrNoPartition):
 			return nil, fmt.Errorf("%w: one of the categories was deleted", ErrUnknownCategory)
-		case !errors.Is(err, eventlog.ErrStale):
+		case !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrHeld):
 			return nil, err
 		}
 		select {
 		case <-time.After(rand.N(pause)): // otherwise two equally fast appends could refuse each other for long
 		case <-ctx.Done():
+			if errors.Is(err, eventlog.ErrHeld) {
+				return nil, heldError(context.Cause(ctx))
+			}
 			return nil, fmt.Errorf("%w: gave up because other appends came first (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
 		}
 	}
@@ -93,7 +98,7 @@ func (s *Streams) Several(parts ...Part) (*Several, error) {
 }
 
 // AddTo adds the append to an entry, as the streams are now: a store call for each stream and each tag. If the store refuses the entry as stale, call
-// AddTo again for another entry. If the same events were appended before, it adds nothing, and all results are Duplicate. *ConflictError: a stream is not
+// AddTo again for another entry; also if AddTo returns eventlog.ErrHeld. If the same events were appended before, it adds nothing, and all results are Duplicate. *ConflictError: a stream is not
 // as expected.
 func (a *Several) AddTo(ctx context.Context, e *eventlog.Entry) ([]Appended, error) {
 	if a.tried {
@@ -114,6 +119,11 @@ func (a *Several) AddTo(ctx context.Context, e *eventlog.Entry) ([]Appended, err
 	if conflict := conflictIn(a.parts, a.ops, heads); conflict != nil {
 		if done, err := foundAll(ctx, a.parts, a.ops); done != nil || err != nil {
 			return done, err
+		}
+		if err := a.confirm(ctx, heads); errors.Is(err, eventlog.ErrStale) {
+			return a.AddTo(ctx, e)
+		} else if err != nil {
+			return nil, err
 		}
 		return nil, conflict
 	}
@@ -138,6 +148,20 @@ func (a *Several) AddTo(ctx context.Context, e *eventlog.Entry) ([]Appended, err
 	}
 	tags.write(e)
 	return results, nil
+}
+
+// confirm is called before a conflict is reported, see Streams.confirm.
+func (a *Several) confirm(ctx context.Context, heads []head) error {
+	var checks []eventlog.Check
+	for i, o := range a.ops {
+		if o.mayYetFit(heads[i]) {
+			checks = append(checks, eventlog.Check{Key: a.parts[i].Category.key(headPrefix, o.stream), Version: heads[i].version})
+		}
+	}
+	if len(checks) == 0 {
+		return nil
+	}
+	return a.parts[0].Category.owner.confirm(ctx, checks...)
 }
 
 // prepareAll checks the parts and makes their records.

@@ -134,7 +134,7 @@ func (s *Streams) keyFor(ctx context.Context, name string, fresh bool) (subjectK
 				continue // another process made one
 			}
 			if err != nil {
-				return k, fmt.Errorf("create a key for the subject: %w", notAppended(err))
+				return k, fmt.Errorf("the subject's key may have been created: %w", notAppended(err))
 			}
 			k = made
 		}
@@ -148,10 +148,10 @@ func (s *Streams) keyFor(ctx context.Context, name string, fresh bool) (subjectK
 	}
 }
 
-// notAppended turns eventlog.ErrUnsure from making a key into eventlog.ErrUnavailable: the append that needs the key has not begun.
+// notAppended turns eventlog.ErrUnsure from an entry that comes before an append into eventlog.ErrUnavailable: the append itself has not begun.
 func notAppended(err error) error {
 	if errors.Is(err, eventlog.ErrUnsure) {
-		return fmt.Errorf("%w: the subject's key may have been created, but the events were not appended (%v)", eventlog.ErrUnavailable, err)
+		return fmt.Errorf("%w: the events were not appended (%v)", eventlog.ErrUnavailable, err)
 	}
 	return err
 }

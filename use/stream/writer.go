@@ -25,6 +25,7 @@ type writer struct {
 	mu      sync.Mutex // guards what follows, and op.among
 	queued  []*op
 	working bool
+	held    bool // the last entry was refused because a transaction holds the stream
 
 	// What follows belongs to the goroutine that works.
 	known bool
@@ -78,8 +79,16 @@ func (w *writer) leave(o *op) (last bool) {
 // giveUpTime is how long the last caller of a group that gives up still waits for the outcome.
 const giveUpTime = time.Second
 
+// While a transaction holds a stream (eventlog.ErrHeld), its writer tries again after a pause: heldPause at first, heldPauseMax later.
+const (
+	heldPause    = 2 * time.Millisecond
+	heldPauseMax = 50 * time.Millisecond
+)
+
 // do queues an operation and waits for its result. If ctx ends while the operation is queued, it is withdrawn (eventlog.ErrUnavailable). Later
 // its group is given up if no other caller waits for the group, and the operation's outcome may be unknown (eventlog.ErrUnsure).
+//
+// While a transaction holds the stream, the operation is queued between two attempts. During an attempt, do waits for its outcome even if ctx has ended, at most giveUpTime.
 func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
 	if err := ctx.Err(); err != nil {
 		return Appended{}, fmt.Errorf("%w: the append was not sent (%w)", eventlog.ErrUnavailable, err)
@@ -104,36 +113,66 @@ func (w *writer) do(ctx context.Context, o *op) (Appended, error) {
 	if i >= 0 {
 		w.queued = slices.Delete(w.queued, i, i+1)
 	}
+	held, among := w.held, o.among
 	last := w.leave(o)
+	o.left = true
 	w.mu.Unlock()
-	if i >= 0 {
+	switch {
+	case i >= 0 && held:
+		return Appended{}, heldError(context.Cause(ctx))
+	case i >= 0:
 		return Appended{}, fmt.Errorf("%w: gave up while waiting for earlier appends to the stream (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
 	}
+	if held {
+		o.await(giveUpTime)
+	}
 	if last {
-		o.among.giveUp(context.Cause(ctx))
-		timer := time.NewTimer(giveUpTime)
-		defer timer.Stop()
-		select {
-		case <-o.done:
-		case <-timer.C:
-		}
+		among.giveUp(context.Cause(ctx))
+		o.await(giveUpTime)
 	}
 	select {
 	case <-o.done:
+		if errors.Is(o.err, eventlog.ErrHeld) {
+			return Appended{}, heldError(context.Cause(ctx))
+		}
 		return o.result, o.err
 	default:
 		return Appended{}, fmt.Errorf("%w: gave up while waiting for the store (%w)", eventlog.ErrUnsure, context.Cause(ctx))
 	}
 }
 
+// await waits until the operation is answered, at most for d.
+func (o *op) await(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-o.done:
+	case <-timer.C:
+	}
+}
+
+func heldError(cause error) error {
+	return fmt.Errorf("%w: gave up while a transaction that appends with SQL holds the stream; nothing was appended (%w)", eventlog.ErrHeld, cause)
+}
+
 // work carries out queued operations until there are none. It ends when the log is closed, since then every call fails. A group is given up when no caller
 // waits for it any more: otherwise it could have an effect that nobody expects, and it would stay in memory while the store is unavailable.
 func (w *writer) work() {
-	for {
+	for pause := heldPause; ; {
+		w.mu.Lock()
+		held := w.held
+		w.mu.Unlock()
+		if held {
+			time.Sleep(pause)
+			pause = min(2*pause, heldPauseMax)
+		} else {
+			pause = heldPause
+		}
 		w.mu.Lock()
 		ops := w.queued
 		w.queued = nil
 		w.working = len(ops) > 0
+		w.held = w.held && w.working
 		ctx, giveUp := context.WithCancelCause(context.Background())
 		together := &taken{awaited: len(ops), giveUp: giveUp}
 		for _, o := range ops {
@@ -182,6 +221,11 @@ func (w *writer) carryOut(ctx context.Context, ops []*op) {
 		switch {
 		case len(accepted) > 0:
 			again, committed, err := w.commit(ctx, topic, accepted)
+			if errors.Is(err, eventlog.ErrHeld) {
+				w.requeue(slices.Concat(again, refused, rest))
+				return
+			}
+			w.setHeld(false)
 			if err != nil {
 				failAll(again, err)
 				again = nil
@@ -191,12 +235,64 @@ func (w *writer) carryOut(ctx context.Context, ops []*op) {
 		case !fresh:
 			w.known = false
 		default:
+			if slices.ContainsFunc(refused, func(o *op) bool { return o.mayYetFit(w.head) }) {
+				err := w.c.owner.confirm(ctx, eventlog.Check{Key: w.c.key(headPrefix, w.stream), Version: w.head.version})
+				switch {
+				case errors.Is(err, eventlog.ErrHeld):
+					w.requeue(slices.Concat(refused, rest))
+					return
+				case errors.Is(err, eventlog.ErrStale):
+					w.known, fresh = false, false
+					continue
+				case err != nil:
+					failAll(slices.Concat(refused, rest), err)
+					return
+				}
+				w.setHeld(false)
+			}
 			for _, o := range refused {
 				o.answer(w.refuse(ctx, o))
 			}
 			ops, fresh = rest, false
 		}
 	}
+}
+
+// mayYetFit reports whether an operation that a head does not allow may be allowed after more events, which may have been appended with SQL and not be carried yet.
+func (o *op) mayYetFit(h head) bool {
+	return int64(o.expected) > h.Next || !h.exists() && (o.expected == Exists || o.alone()) || o.snapshot != nil && o.snapshot.Version > h.Next
+}
+
+// confirm checks that heads are as they were read, and that nothing waits to be carried to them: eventlog.ErrStale or eventlog.ErrHeld if not.
+func (s *Streams) confirm(ctx context.Context, heads ...eventlog.Check) error {
+	for i := range heads {
+		heads[i].Holdable = true
+	}
+	_, err := s.log.Append(ctx, eventlog.Entry{Checks: heads})
+	return notAppended(err)
+}
+
+// requeue puts operations that a held stream refused back at the head of the queue, and answers those whose callers wait no longer.
+func (w *writer) requeue(ops []*op) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = true
+	for _, o := range ops {
+		o.among = nil
+	}
+	left := func(o *op) bool {
+		if o.left {
+			o.answer(Appended{}, eventlog.ErrHeld)
+		}
+		return o.left
+	}
+	w.queued = append(slices.DeleteFunc(ops, left), w.queued...)
+}
+
+func (w *writer) setHeld(held bool) {
+	w.mu.Lock()
+	w.held = held
+	w.mu.Unlock()
 }
 
 // judge divides operations into those that one entry can carry out, one after the other; those that the head does not allow, or whose
@@ -344,7 +440,7 @@ func (w *writer) protect(ctx context.Context, ops []*op) []*op {
 // change adds to an entry what operations do to a stream with a head, and to tags. It returns the head after them, and their results.
 func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string, h head, heads tagHeads, ops []*op) (after head, results []Appended, err error) {
 	key := c.key(headPrefix, stream)
-	e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version})
+	e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version, Holdable: true})
 	after = h
 	if h.version == 0 {
 		after.Partition = partitionOf(topic, stream)

@@ -43,7 +43,7 @@ BEGIN
     END IF;
 
     -- A commit of nothing locks the keys, in the order in which all commits do.
-    PERFORM weir.commit('{}', keys, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '');
+    PERFORM weir.commit('{}', keys, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '', '{}');
     refused := ARRAY(
         SELECT g.key
         FROM unnest(guarded, bases, nexts) AS g(key, base, next)
@@ -70,7 +70,7 @@ BEGIN
         ARRAY(SELECT put_start[n] FROM unnest(wanted) WITH ORDINALITY AS w(n, i) ORDER BY i),
         ARRAY(SELECT put_size[n] FROM unnest(wanted) WITH ORDINALITY AS w(n, i) ORDER BY i),
         ARRAY(SELECT put_base[n] FROM unnest(wanted) WITH ORDINALITY AS w(n, i) ORDER BY i),
-        body) AS c;
+        body, '{}') AS c;
     IF cardinality(stale) > 0 THEN
         RAISE 'a group moved on' USING ERRCODE = 'WE092';
     END IF;

@@ -9,6 +9,6 @@ BEGIN
         USING ERRCODE = 'WE009', HINT = 'Publish to another topic. To send a message later, use weir.enqueue(queue, value, delay => ...).';
     ELSIF about.event_max < 0 THEN
         RAISE 'topic "%" is a category of streams: you cannot publish to it', about.name
-        USING ERRCODE = 'WE009', HINT = 'Publish to another topic, or append to a stream, over HTTP or with the Go library.';
+        USING ERRCODE = 'WE009', HINT = 'Publish to another topic, or append to a stream: weir.append.';
     END IF;
 END $$;

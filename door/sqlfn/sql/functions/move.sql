@@ -36,7 +36,7 @@ BEGIN
         SELECT c.bases, c.homeless, c.stale INTO bases, homeless, stale
         FROM weir.commit(partitions, keys, batch_entry, batch_nth, batch_records, batch_time, batch_start, batch_size,
                          check_entry, check_nth, check_version,
-                         put_entry, put_nth, put_version, put_start, put_size, put_base, body) AS c;
+                         put_entry, put_nth, put_version, put_start, put_size, put_base, body, '{}') AS c;
         IF cardinality(homeless) > 0 THEN
             RAISE 'a partition is gone' USING ERRCODE = 'WE091';
         ELSIF cardinality(stale) > 0 THEN

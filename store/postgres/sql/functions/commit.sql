@@ -24,9 +24,11 @@ CREATE OR REPLACE FUNCTION weir.commit(
     put_size        int[],    -- −1 deletes the key
     put_base        int[],    -- the number of the batch whose base offset is appended to the value; 0: none
     body            bytea,
+    holdable        int[],    -- the checks whose keys may be held (hold.sql), as indexes of check_…
     OUT bases       bigint[], -- of each batch; NULL if it only creates its partition, or was refused
     OUT stale       int[],    -- entries refused because of a check
-    OUT homeless    int[]     -- entries refused because a partition does not exist
+    OUT homeless    int[],    -- entries refused because a partition does not exist
+    OUT held        int[]     -- entries refused because a key is held
 )
 LANGUAGE plpgsql
 :by_index
@@ -97,9 +99,10 @@ BEGIN
         END LOOP;
     END IF;
 
-    -- Refuse entries whose checks fail, then entries whose partitions do not exist.
+    -- Refuse entries whose checks fail, then those that check a held key, then those whose partitions do not exist.
     stale := '{}';
     homeless := '{}';
+    held := '{}';
     IF cardinality(check_nth) > 0 THEN
         stale := ARRAY(
             SELECT DISTINCT c.entry
@@ -108,6 +111,23 @@ BEGIN
             ORDER BY 1);
         FOREACH n IN ARRAY stale LOOP
             refused[n] := true;
+        END LOOP;
+    END IF;
+    -- The shared locks are kept until this commit ends: hold waits for it. A transaction that held a key has become visible before its lock was
+    -- released, so the second statement sees its row in weir.held. Nothing here waits.
+    IF cardinality(holdable) > 0 THEN
+        FOREACH n IN ARRAY holdable LOOP
+            IF refused[check_entry[n]] IS NULL AND NOT pg_try_advisory_xact_lock_shared(weir.lock_number(keys[check_nth[n]])) THEN
+                held := held || check_entry[n];
+                refused[check_entry[n]] := true;
+            END IF;
+        END LOOP;
+        FOREACH n IN ARRAY holdable LOOP
+            IF refused[check_entry[n]] IS NULL
+               AND EXISTS (SELECT FROM weir.held h WHERE h.key = keys[check_nth[n]] AND h.version > check_version[n]) THEN
+                held := held || check_entry[n];
+                refused[check_entry[n]] := true;
+            END IF;
         END LOOP;
     END IF;
     IF array_position(part_row, NULL) IS NOT NULL THEN

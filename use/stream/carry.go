@@ -1,0 +1,58 @@
+package stream
+
+import (
+	"fmt"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Call is events that one call appended with SQL, in a transaction that has committed. The transaction has held the stream and checked the expected version.
+type Call struct {
+	First  int64            // the version of the first event
+	Head   eventlog.Version // the version of the head's key after the call
+	Events []NewEvent
+}
+
+// HeadKey returns the key of a stream's head.
+func HeadKey(category eventlog.TopicID, stream string) string {
+	return (&Category{topic: eventlog.Topic{ID: category}}).key(headPrefix, stream)
+}
+
+// Carry returns the entry that appends calls to a stream of a category with this topic, as Category.Append would, and how many of the calls it appends: as many as fit into one
+// batch, at least one. head is the stream's head as the store has it now. The versions of the events after the entry end before next.
+func (s *Streams) Carry(topic eventlog.Topic, stream string, head eventlog.KeyValue, calls []Call) (e eventlog.Entry, carried int, next int64, err error) {
+	c := &Category{owner: s, topic: topic}
+	h, err := carriedHead(head)
+	if err != nil {
+		return e, 0, 0, err
+	}
+	var ops []*op
+	for _, call := range calls {
+		o, err := c.newOp(stream, Expected(call.First), call.Events)
+		if err != nil {
+			return e, 0, 0, err
+		}
+		ops = append(ops, o)
+	}
+	accepted, refused, _ := judge(ops, h, topic.MaxMessageBytes())
+	if len(refused) > 0 || len(accepted) == 0 {
+		return e, 0, 0, fmt.Errorf("the stream is at version %d, but events that were appended with SQL begin at version %d", h.Next, calls[0].First)
+	}
+	after, _, err := c.change(&e, topic, stream, h, nil, accepted)
+	if err != nil {
+		return e, 0, 0, err
+	}
+	for i := range e.Checks {
+		e.Checks[i].Holdable = false // it is what the key is held for
+	}
+	e.Puts[0].Version = calls[len(accepted)-1].Head
+	return e, len(accepted), after.Next, nil
+}
+
+// carriedHead is the head in a key; a key that does not exist has the head of a stream that never was.
+func carriedHead(kv eventlog.KeyValue) (head, error) {
+	if kv.Version == 0 {
+		return head{}, nil
+	}
+	return headIn(kv)
+}
