@@ -16,6 +16,7 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
+	"github.com/weir-log/weir/use/stream"
 )
 
 // startQueues is start, with a queue "mail" of one partition. Leases take an hour, so that none ends before endLease ends it.
@@ -41,7 +42,7 @@ func startQueuesWith(t *testing.T, address string, moves bool, settings queue.Se
 	all.Go(func() { p.log.Run(ctx) })
 	all.Go(func() { qs.Run(ctx) })
 	if moves {
-		all.Go(func() { sqlfn.New(p.log, p.door, sqlfn.Config{Queues: qs}).Run(ctx) })
+		all.Go(func() { sqlfn.New(p.log, p.door, sqlfn.Config{Queues: qs, Streams: stream.New(p.log, stream.Config{})}).Run(ctx) })
 	}
 	t.Cleanup(func() {
 		cancel()

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/queue"
+	"github.com/weir-log/weir/use/stream"
 )
 
 // The server logs the plan of every statement, also of those inside of functions, with the pages that it read. So a statement is held to this
@@ -29,6 +30,8 @@ func TestNoStatementReadsMoreThanItFindsWhateverTheStatisticsSay(t *testing.T) {
 			INSERT INTO weir.state (key, version, put_at, value)
 			SELECT 'topic/filler' || n, 1, now(), convert_to(format('{"id":"%s","partitions":[%s]}', replace(gen_random_uuid()::text, '-', ''), 100000 + n), 'UTF8') FROM generate_series(1, 1500) AS n;
 			INSERT INTO weir.acked SELECT 'filler', n, n FROM generate_series(1, 40000) AS n;
+			INSERT INTO weir.held SELECT 'filler ' || n % 100, n FROM generate_series(1, 40000) AS n;
+			INSERT INTO weir.appended (key, version, head, id, type, data, "time") SELECT 'filler ' || n % 100, n, n, 'i', 't', '', now() FROM generate_series(1, 40000) AS n;
 			INSERT INTO weir.nacked SELECT 'filler', n, n, 'nack' FROM generate_series(1, 40000) AS n;
 			INSERT INTO weir.run SELECT 100000 + n % 5000 + 1, n, n + 1, 0, 0, 0, 999 FROM generate_series(1, 40000) AS n;
 			INSERT INTO weir.consumer (grp, topic, partition) SELECT 'filler ' || n, t.id, 0 FROM weir.topic t, generate_series(1, 8) AS n WHERE t.name LIKE 'filler%';
@@ -38,7 +41,7 @@ func TestNoStatementReadsMoreThanItFindsWhateverTheStatisticsSay(t *testing.T) {
 		empty = `
 			DELETE FROM weir.partition WHERE id > 100000; DELETE FROM weir.state WHERE key LIKE '%filler%'; DELETE FROM weir.run WHERE partition_id > 100000;
 			DELETE FROM weir.consumed x USING weir.consumer c WHERE c.id = x.consumer AND c.grp LIKE 'filler%'; DELETE FROM weir.consumer WHERE grp LIKE 'filler%';
-			DELETE FROM weir.inbox WHERE size = 200; DELETE FROM weir.acked WHERE queue = 'filler'; DELETE FROM weir.nacked;`
+			DELETE FROM weir.inbox WHERE size = 200; DELETE FROM weir.acked WHERE queue = 'filler'; DELETE FROM weir.nacked; DELETE FROM weir.held; DELETE FROM weir.appended;`
 		analyze = `VACUUM ANALYZE`
 	)
 	for name, before := range map[string][]string{
@@ -187,6 +190,7 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 	run(t, conn, `SELECT weir.enqueue('q', 'v'); BEGIN; SELECT weir.enqueue('q', 'v', delay => '1 minute'); ROLLBACK`)
 	carry(1)
 	driveQueue(t, m, conn, carry)
+	driveStreams(t, m, conn, carry)
 
 	gone, err := m.log.CreateTopic(ctx, eventlog.TopicSpec{Name: "gone", Partitions: 3})
 	check(err)
@@ -246,6 +250,28 @@ func driveQueue(t *testing.T, m *Mover, conn *pgx.Conn, carry func(int)) {
 	answer(`weir.nack($1, reject => true)`, claim(1, `10 s`)[0]) // its second attempt: has nobody acknowledged it?
 	run(t, conn, `SELECT * FROM weir.messages WHERE queue = 'mail'`)
 	claim(1, `2 s`) // there is none: the request is kept
+}
+
+// driveStreams appends to streams by Go and by SQL, and reads them by SQL before and after the events are carried.
+func driveStreams(t *testing.T, m *Mover, conn *pgx.Conn, carry func(int)) {
+	c, err := m.cfg.Streams.CreateCategory(t.Context(), stream.Spec{Name: "account"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		run(t, conn, fmt.Sprintf(`SELECT weir.append('account', 'a', %d, 'T', '{"a": 1}'), weir.append('account', 'b', 'any', 'T', 'v')`, 5*n))
+		run(t, conn, fmt.Sprintf(`SELECT weir.append_all('account', 'a', %d, ARRAY['T', 'T'], ARRAY['v', 'w'], ids => ARRAY['%d', 'x']), weir.append_all('account', 'a', 'exists', ARRAY['T'], ARRAY['v'])`, 5*n+1, n))
+		read := func() {
+			run(t, conn, `SELECT * FROM weir.stream('account', 'a', 1, 13); SELECT * FROM weir.stream('account', 'a', backward => true, max_events => 2); SELECT weir.state_at('account', 'a')`)
+			run(t, conn, fmt.Sprintf(`SELECT weir.append_all('account', 'a', %d, ARRAY['T', 'T'], ARRAY['v', 'w'], ids => ARRAY['%d', 'x'])`, 5*n+1, n))
+		}
+		read()
+		carry(2)
+		read()
+		if _, err := c.Append(t.Context(), "a", stream.Expected(5*n+4), stream.NewEvent{Type: "T"}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // loggedPlan is a plan as auto_explain logs it.

@@ -39,6 +39,7 @@ func TestATransactionOfEachFunctionIsPreparedIdleAndUnderLoad(t *testing.T) {
 	srv.Restart()
 	address := srv.URL()
 	p, q := startQueues(t, address, false) // no mover, which would set the time until which nobody notifies
+	startStreams(t, address, false)
 	p.filled("orders", 1)
 	conn := connect(t, address)
 	name := rand.Text()
@@ -61,6 +62,7 @@ func TestATransactionOfEachFunctionIsPreparedIdleAndUnderLoad(t *testing.T) {
 			`weir.nack('` + receipts[1] + `')`,
 			`weir.extend('` + receipts[2] + `', '1 hour')`,
 			`weir.commit_offset('` + group + `', 'orders', 0, 10)`,
+			`weir.append('account', 'a', 'any', 'T', 'v')`,
 		} {
 			id := fmt.Sprint(name, round, i) // of the whole server
 			for _, sql := range []string{`BEGIN`, `SELECT ` + call, `PREPARE TRANSACTION '` + id + `'`, `COMMIT PREPARED '` + id + `'`} {
@@ -79,6 +81,7 @@ func TestATransactionOfEachFunctionIsPreparedIdleAndUnderLoad(t *testing.T) {
 			t.Errorf("%s: weir wants to be notified: %v %v", round, told, err)
 		}
 	}
+	exec(t, conn, `SELECT weir.append('account', 'a', 2, 'T', 'v')`) // the stream is at the version after what was prepared
 	startQueues(t, address, true)
 	eventually(t, "what was prepared is moved", func() bool { return pgtest.Value(t, address, `SELECT count(*) FROM weir.inbox`) == "0" })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/store/postgres"
+	"github.com/weir-log/weir/use/stream"
 )
 
 // still is a mover that nobody runs, and that carries positions only when told to.
@@ -34,7 +35,7 @@ func still(t *testing.T, address string) *Mover {
 	var running sync.WaitGroup
 	running.Go(func() { log.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	m := New(log, door, Config{})
+	m := New(log, door, Config{Streams: stream.New(log, stream.Config{})})
 	m.positions.carried = time.Now().Add(time.Hour)
 	return m
 }
