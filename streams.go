@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 
+	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/stream"
 )
 
@@ -18,6 +19,8 @@ var (
 	ErrBoundary = stream.ErrBoundary
 	// ErrArchived: the stream is archived: it can be read, but not appended to until Category.Unarchive.
 	ErrArchived = stream.ErrArchived
+	// ErrStreamHeld: a transaction that appends with SQL (weir.append) held the stream until the context ended. Nothing was appended. It matches ErrUnavailable, too.
+	ErrStreamHeld = eventlog.ErrHeld
 	// ErrForgotten: events that an aggregate needs for its state were forgotten, and no snapshot includes them.
 	ErrForgotten = stream.ErrForgotten
 	// ErrStreamChanged: events were deleted from the stream while it was read. Read it again.

@@ -178,6 +178,7 @@ var knownErrors = []struct {
 	{publish.ErrKeyReused, kindKeyReused, "use a new Idempotency-Key for other events"},
 	{publish.ErrInProgress, kindInProgress, "Nothing was published; try again in a moment"},
 	{eventlog.ErrNoSpace, kindUnavailable, "the disk of the store is full. Nothing happened. Publishing works again as soon as there is space: free some, delete topics, or shorten their retention"},
+	{eventlog.ErrHeld, kindUnavailable, "a transaction that appends with SQL holds the stream. Nothing happened; try again"},
 	{eventlog.ErrUnavailable, kindUnavailable, "the store cannot be reached. Nothing happened; try again"},
 	{eventlog.ErrClosed, kindUnavailable, "this process is stopping. Nothing happened; try again at another process, or here in a moment"},
 	{context.DeadlineExceeded, kindUnknown, "the store did not answer in time. " + sendAgain},

@@ -51,3 +51,17 @@ func TestAnOlderWeirIsRefusedAndChangesNothing(t *testing.T) {
 		t.Errorf("the partition's end and the rows of the inbox are %s, want 0 1", got)
 	}
 }
+
+// A process of the version that knew no held keys could append to a stream that a transaction holds: its commits are refused. What its mover moves is moved as before.
+func TestAWeirThatKnowsNoHeldKeysCommitsNothing(t *testing.T) {
+	address := pgtest.URL(t)
+	openInbox(t, address)
+	conn := session(t, address)
+	_, err := conn.Exec(t.Context(), `SELECT bases, stale, homeless
+		FROM weir.commit('{}', '{k}', '{}', '{}', '{}', '{}', '{}', '{}', '{1}', '{1}', '{0}', '{1}', '{1}', '{7}', '{0}', '{1}', '{0}', 'v')`)
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) || refused.Code != "42883" {
+		t.Errorf("a commit without the argument for held keys: %v, want 42883", err)
+	}
+	run(t, conn, `SELECT moved, bases FROM weir.move('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '')`)
+}
