@@ -42,7 +42,9 @@ func startQueuesWith(t *testing.T, address string, moves bool, settings queue.Se
 	all.Go(func() { p.log.Run(ctx) })
 	all.Go(func() { qs.Run(ctx) })
 	if moves {
-		all.Go(func() { sqlfn.New(p.log, p.door, sqlfn.Config{Queues: qs, Streams: stream.New(p.log, stream.Config{})}).Run(ctx) })
+		all.Go(func() {
+			sqlfn.New(p.log, p.door, sqlfn.Config{Queues: qs, Streams: stream.New(p.log, stream.Config{})}).Run(ctx)
+		})
 	}
 	t.Cleanup(func() {
 		cancel()

@@ -155,6 +155,29 @@ func TestACommittedAppendHoldsItsStreamUntilAnyMoverCarriesIt(t *testing.T) {
 	}
 }
 
+// The mover carries what is committed while a next transaction holds the stream; what that one has appended follows it.
+func TestTheMoverCarriesWhileANextTransactionHoldsTheStream(t *testing.T) {
+	address := pgtest.URL(t)
+	_, c := startStreams(t, address, false)
+	conn := connect(t, address)
+	exec(t, conn, `SELECT weir.append('account', 'a', 0, 'T', 'v')`)
+	exec(t, conn, `BEGIN`)
+	exec(t, conn, `SELECT weir.append('account', 'a', 1, 'T', 'w')`)
+	startStreams(t, address, true)
+	eventually(t, "the first event is carried", func() bool { return inGo(t, c, "a") == "0:v" })
+	if v := bySQL(t, conn, `append('account', 'a', 2, 'T', 'x')`); v != 3 {
+		t.Errorf("version %d, want 3", v)
+	}
+	if got := inStream(t, conn, `'a'`); got != "0:v 1:w 2:x" {
+		t.Errorf("in the transaction: %s", got)
+	}
+	exec(t, conn, `COMMIT`)
+	carried(t, address)
+	if got := inGo(t, c, "a"); got != "0:v 1:w 2:x" {
+		t.Errorf("then: %s", got)
+	}
+}
+
 // If a category is deleted, what was appended to it and is not carried goes with it.
 func TestAppendsToADeletedCategoryAreDropped(t *testing.T) {
 	address := pgtest.URL(t)
