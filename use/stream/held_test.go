@@ -19,6 +19,7 @@ type held struct {
 	*memory.Store
 	isHeld  atomic.Bool
 	refused atomic.Int64
+	during  func(attempt int64) // called while an attempt that is refused is in flight
 }
 
 func (h *held) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
@@ -33,6 +34,8 @@ func (h *held) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog
 				return nil, err
 			}
 			outcomes[i] = some[0]
+		} else if h.during != nil {
+			h.during(h.refused.Load())
 		}
 	}
 	return outcomes, nil
@@ -97,4 +100,27 @@ func timeout(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// A caller that gives up while an attempt is in flight waits for its outcome, and what it wanted is not tried again.
+func TestNothingIsAppendedForACallerThatGaveUpDuringAnAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &held{Store: memory.New()}
+		_, c := orders(t, func(*testing.T) eventlog.Store { return store })
+		ctx, cancel := context.WithCancel(t.Context())
+		store.during = func(attempt int64) {
+			if attempt == 3 {
+				cancel()
+				time.Sleep(time.Millisecond)
+				store.isHeld.Store(false)
+			}
+		}
+		store.isHeld.Store(true)
+		if _, err := c.Append(ctx, "a", stream.Any, named("gone")...); !errors.Is(err, eventlog.ErrHeld) || errors.Is(err, eventlog.ErrUnsure) {
+			t.Errorf("the caller gave up: %v", err)
+		}
+		if done, err := c.Append(t.Context(), "a", stream.Any, named("there")...); err != nil || done.First != 0 {
+			t.Errorf("the next append: %+v %v", done, err)
+		}
+	})
 }
