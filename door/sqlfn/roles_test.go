@@ -108,7 +108,7 @@ func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 		{`SELECT * FROM weir.appended`, none},
 		{`DELETE FROM weir.held`, none},
 		{`SELECT * FROM weir.secret`, none},
-		{`SELECT weir.lock_number('k')`, none},
+		{`SELECT weir.lock_number('k', '')`, none},
 		{`SELECT weir.hold('k')`, none},
 		{`SELECT weir.read_stream('stream/head/', 0, NULL, false, NULL, NULL, NULL)`, none},
 		{`SELECT weir.uncarried('{}', '{}')`, none},

@@ -116,18 +116,20 @@ BEGIN
     -- The shared locks are kept until this commit ends: hold waits for it. A transaction that held a key has become visible before its lock was
     -- released, so the second statement sees its row in weir.held. Nothing here waits.
     IF cardinality(holdable) > 0 THEN
-        FOREACH n IN ARRAY holdable LOOP
-            IF refused[check_entry[n]] IS NULL AND NOT pg_try_advisory_xact_lock_shared(weir.lock_number(keys[check_nth[n]])) THEN
-                held := held || check_entry[n];
-                refused[check_entry[n]] := true;
-            END IF;
-        END LOOP;
-        FOREACH n IN ARRAY holdable LOOP
-            IF refused[check_entry[n]] IS NULL
-               AND EXISTS (SELECT FROM weir.held h WHERE h.key = keys[check_nth[n]] AND h.version > check_version[n]) THEN
-                held := held || check_entry[n];
-                refused[check_entry[n]] := true;
-            END IF;
+        held := ARRAY(
+            SELECT DISTINCT check_entry[h.n]
+            FROM unnest(holdable) AS h(n)
+            WHERE NOT pg_try_advisory_xact_lock_shared(weir.lock_number(keys[check_nth[h.n]], (SELECT s.secret FROM weir.secret s WHERE s.one)))
+            ORDER BY 1);
+        held := ARRAY(
+            SELECT DISTINCT check_entry[h.n]
+            FROM unnest(holdable) AS h(n)
+            WHERE check_entry[h.n] = ANY (held)
+               OR EXISTS (SELECT FROM weir.held o WHERE o.key = keys[check_nth[h.n]] AND o.version > check_version[h.n])
+            ORDER BY 1);
+        held := ARRAY(SELECT h.n FROM unnest(held) AS h(n) WHERE refused[h.n] IS NULL);
+        FOREACH n IN ARRAY held LOOP
+            refused[n] := true;
         END LOOP;
     END IF;
     IF array_position(part_row, NULL) IS NOT NULL THEN

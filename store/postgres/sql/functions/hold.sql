@@ -7,5 +7,5 @@ LANGUAGE plpgsql
 :by_index
 AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock(weir.lock_number(key));
+    PERFORM pg_advisory_xact_lock(weir.lock_number(key, s.secret)) FROM weir.secret s WHERE s.one;
 END $$;
