@@ -84,7 +84,7 @@ func (t *Ticket) cost() int64 {
 	for _, p := range t.entry.Puts {
 		n += int64(len(p.Key) + len(p.Value))
 	}
-	return n + looseSize(t.loose)
+	return n
 }
 
 func (a *appender) signal() {
@@ -297,14 +297,14 @@ func (a *appender) unjudged() (keys []producerKey, asOf uint64) {
 	defer a.mu.Unlock()
 	states := make(map[producerKey]*advance) // as they are after the tickets so far; nil: to be loaded
 	for _, t := range a.queue[:min(len(a.queue), most)] {
-		h, is := t.sequenced()
+		b, is := t.shared.(*producedBatch)
 		if len(keys) == producersLoaded {
 			break
 		}
 		if !is {
 			continue
 		}
-		key := producerKey{h.ProducerID, t.entry.Batches[0].Partition}
+		key := b.key()
 		state, begun := states[key]
 		if begun && state == nil {
 			continue
@@ -313,7 +313,7 @@ func (a *appender) unjudged() (keys []producerKey, asOf uint64) {
 			state = a.producers.begin(key)
 			states[key] = state
 		}
-		if _, err := state.judge(h, t.number); errors.Is(err, errAskStore) {
+		if _, err := state.judge(*b.Producer, t.number); errors.Is(err, errAskStore) {
 			keys, states[key] = append(keys, key), nil
 		}
 	}

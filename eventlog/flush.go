@@ -3,6 +3,7 @@ package eventlog
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weir-log/weir/eventlog/batch"
 )
@@ -56,13 +57,13 @@ func (f *flush) full() bool { return f.budget <= 0 }
 // add puts the ticket into an entry of the flush. It returns fits == false if the ticket must wait for the next flush. If
 // out is a duplicate, or err is not nil, that is the answer to the ticket, which needs no commit.
 func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err error) {
-	switch h, sequenced := t.sequenced(); {
-	case t.loose != nil:
-		f.addLoose(t)
-	case sequenced:
-		if fits, out, err = f.addSequenced(t, h, known); !fits {
+	switch {
+	case t.shared != nil && len(t.entry.Checks)+len(t.entry.Puts)+len(t.entry.Forgets) == 0:
+		if fits, out, err = t.shared.merge(f, t, known); !fits {
 			return false, Outcome{}, nil
 		}
+	case hasProducer(t.entry):
+		return true, Outcome{}, errors.New("append: a batch of an idempotent producer must be the only content of its entry. Nothing happened")
 	case putsTwice(t.entry) != "":
 		return true, Outcome{}, fmt.Errorf("append: the entry puts key %q twice: an entry may put a key only once. Nothing happened", putsTwice(t.entry))
 	case f.clashes(t.entry), len(t.entry.Forgets) > 0 && len(f.pending) > 0, f.holdable > 0 && f.holdable+holdableIn(t.entry) > holdableMax:
@@ -81,22 +82,40 @@ func (f *flush) add(t *Ticket, known *producers) (fits bool, out Outcome, err er
 	return true, out, err
 }
 
-func (f *flush) addLoose(t *Ticket) {
-	s := f.loose[t.partition]
+// mergeable is the content of a ticket that may share an entry with that of other tickets.
+type mergeable interface {
+	// merge adds the content of ticket t to an entry of the flush, and returns what flush.add does.
+	merge(f *flush, t *Ticket, known *producers) (fits bool, out Outcome, err error)
+}
+
+// looseRecords are records that the appender seals into a batch.
+type looseRecords struct {
+	partition Partition
+	records   []batch.Record
+}
+
+func (l looseRecords) merge(f *flush, t *Ticket, _ *producers) (fits bool, out Outcome, err error) {
+	s := f.loose[l.partition]
 	if s == nil || s.bytes+int(t.size) > s.sealing.bytes {
-		s = &pendingEntry{entry: Entry{Batches: []Batch{{Partition: t.partition}}}, sealing: f.sealing(t.partition)}
-		f.loose[t.partition] = s
+		s = &pendingEntry{entry: Entry{Batches: []Batch{{Partition: l.partition}}}, sealing: f.sealing(l.partition)}
+		f.loose[l.partition] = s
 		f.pending = append(f.pending, s)
 	}
 	s.shares = append(s.shares, ticketShare{ticket: t, count: 1, delta: Offset(len(s.records))})
-	s.records = append(s.records, t.loose...)
+	s.records = append(s.records, l.records...)
 	s.bytes += int(t.size)
+	return true, Outcome{}, nil
 }
 
-// addSequenced collects a producer's batches for one partition in one entry, which succeeds or fails as a whole: a
+// producedBatch is a batch of an idempotent producer.
+type producedBatch Batch
+
+func (b *producedBatch) key() producerKey { return producerKey{b.Producer.ProducerID, b.Partition} }
+
+// merge collects a producer's batches for one partition in one entry, which succeeds or fails as a whole: a
 // producer with five batches in flight needs one flush and not five.
-func (f *flush) addSequenced(t *Ticket, h batch.Header, known *producers) (fits bool, out Outcome, err error) {
-	key := producerKey{h.ProducerID, t.entry.Batches[0].Partition}
+func (b *producedBatch) merge(f *flush, t *Ticket, known *producers) (fits bool, out Outcome, err error) {
+	key := b.key()
 	s := f.producers[key]
 	if s == nil {
 		if f.clashes(Entry{Puts: []Put{{Key: key.String()}}}) {
@@ -104,7 +123,7 @@ func (f *flush) addSequenced(t *Ticket, h batch.Header, known *producers) (fits 
 		}
 		s = &pendingEntry{producer: known.begin(key)}
 	}
-	verdict, err := s.producer.judge(h, t.number)
+	verdict, err := s.producer.judge(*b.Producer, t.number)
 	switch {
 	case errors.Is(err, errAskStore):
 		f.loadFirst = true
@@ -123,7 +142,9 @@ func (f *flush) addSequenced(t *Ticket, h batch.Header, known *producers) (fits 
 		f.puts[key.String()] = struct{}{}
 	}
 	s.shares = append(s.shares, ticketShare{ticket: t, first: len(s.entry.Batches), count: 1})
-	s.entry.Batches = append(s.entry.Batches, t.entry.Batches[0])
+	plain := Batch(*b)
+	plain.Producer = nil // the tail need not keep it
+	s.entry.Batches = append(s.entry.Batches, plain)
 	return true, Outcome{}, nil
 }
 
@@ -141,6 +162,10 @@ func (f *flush) clashes(e Entry) bool {
 		}
 	}
 	return false
+}
+
+func hasProducer(e Entry) bool {
+	return slices.ContainsFunc(e.Batches, func(b Batch) bool { return b.Producer != nil })
 }
 
 // putsTwice returns a key that an entry puts more than once, or "". A store would refuse the whole flush for it, with the entries of other callers.
@@ -237,14 +262,4 @@ func (s ticketShare) outcome(of Outcome) Outcome {
 		out.Base[i] = of.Base[s.first+i] + s.delta
 	}
 	return out
-}
-
-// sequenced reports whether the ticket is one batch of an idempotent producer and nothing else.
-func (t *Ticket) sequenced() (batch.Header, bool) {
-	e := t.entry
-	if len(e.Batches) != 1 || len(e.Checks) > 0 || len(e.Puts) > 0 || len(e.Forgets) > 0 || e.Batches[0].Records == 0 {
-		return batch.Header{}, false
-	}
-	h, err := batch.Parse(e.Batches[0].Bytes)
-	return h, err == nil && h.ProducerID >= 0
 }

@@ -106,10 +106,13 @@ func (l *Log) Healthy() error {
 // order. Submit waits while the queue is full, until ctx ends; after it returned only the ctx of Ticket.Wait matters. The
 // batches' bytes belong to the log from here on.
 //
-// If an entry is one batch with a producer id and nothing else, the log checks the batch's sequence numbers: the batch is
-// appended once, however often it is submitted.
+// A batch of an idempotent producer (Batch.Producer) is an entry by itself.
 func (l *Log) Submit(ctx context.Context, e Entry) *Ticket {
-	return l.appender.submit(ctx, &Ticket{entry: e})
+	t := &Ticket{entry: e}
+	if len(e.Batches) == 1 && e.Batches[0].Producer != nil {
+		t.shared = (*producedBatch)(&t.entry.Batches[0])
+	}
+	return l.appender.submit(ctx, t)
 }
 
 // SubmitLate is Submit for an entry that is built when a flush takes it, so that many callers who change one key can
@@ -131,7 +134,7 @@ func (l *Log) Publish(ctx context.Context, p Partition, records ...batch.Record)
 	if err := checkLoose(records); err != nil {
 		return 0, fmt.Errorf("publish %d records to partition %d: %w", len(records), p, err)
 	}
-	t := l.appender.submit(ctx, &Ticket{loose: records, partition: p})
+	t := l.appender.submit(ctx, &Ticket{shared: looseRecords{p, records}, size: looseSize(records)})
 	out, err := t.Wait(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("publish %d records to partition %d: %w", len(records), p, err)

@@ -53,10 +53,16 @@ func sealed(t *testing.T, p eventlog.Partition, n int, id int64, epoch int16, se
 	if err != nil {
 		t.Fatal(err)
 	}
+	b := eventlog.Batch{Partition: p, Records: int32(n), MaxTime: 1, Bytes: raw}
 	if id >= 0 {
-		raw = producedBy(raw, id, epoch, sequence)
+		b.Bytes = producedBy(raw, id, epoch, sequence)
+		h, err := batch.Parse(b.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Producer = &h
 	}
-	return eventlog.Entry{Batches: []eventlog.Batch{{Partition: p, Records: int32(n), MaxTime: 1, Bytes: raw}}}
+	return eventlog.Entry{Batches: []eventlog.Batch{b}}
 }
 
 // values reads everything a partition holds.

@@ -394,3 +394,18 @@ func TestStoppingLetsGoOfWhoWaitsForRoom(t *testing.T) {
 		}
 	})
 }
+
+// A batch of an idempotent producer that shares an entry would be appended without a look at its sequence numbers.
+func TestAProducersBatchIsAloneInItsEntry(t *testing.T) {
+	log := open(t, memory.New(), eventlog.Config{})
+	p := topic(t, log, "orders", 1).Partitions[0]
+	e := sealed(t, p, 1, 7, 0, 0)
+	e.Puts = []eventlog.Put{{Key: "k", Version: 1, Value: []byte("v")}}
+	two := sealed(t, p, 1, 7, 0, 0)
+	two.Batches = append(two.Batches, two.Batches[0])
+	for _, e := range []eventlog.Entry{e, two} {
+		if _, err := log.Append(t.Context(), e); err == nil || errors.Is(err, eventlog.ErrUnsure) || len(values(t, log, p)) > 0 {
+			t.Errorf("%v, %q", err, values(t, log, p))
+		}
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"time"
+
+	"github.com/weir-log/weir/eventlog/batch"
 )
 
 type (
@@ -62,6 +64,10 @@ type Batch struct {
 	Records   int32     // how many offsets it takes
 	MaxTime   Timestamp // of its newest record
 	Bytes     []byte
+
+	// Producer is the batch's header if an idempotent producer sent it: the log checks its sequence numbers, and appends the batch once, however often it
+	// is submitted. Such a batch is the only content of its entry. Stores ignore it.
+	Producer *batch.Header
 }
 
 // Entry is one caller's change: all of it happens, or none of it.

@@ -11,14 +11,13 @@ import (
 
 // Ticket is an entry that was submitted. Wait returns its outcome.
 type Ticket struct {
-	entry     Entry
-	build     func() (Entry, bool) // makes the entry when a flush takes the ticket; nil once it was called
-	built     chan struct{}        // closed once build has returned; nil without build
-	loose     []batch.Record       // records that the appender seals, instead of an entry
-	partition Partition            // of the loose records
-	number    uint64               // counts the tickets of the log, from 1 on
-	size      int64                // its share of the queue's budget, in bytes
-	trace     []batch.RecordHeader // names the span of its caller; nil when there is none
+	entry  Entry
+	build  func() (Entry, bool) // makes the entry when a flush takes the ticket; nil once it was called
+	built  chan struct{}        // closed once build has returned; nil without build
+	shared mergeable            // what may share an entry with other tickets; nil: entry is committed as it is
+	number uint64               // counts the tickets of the log, from 1 on
+	size   int64                // its share of the queue's budget, in bytes
+	trace  []batch.RecordHeader // names the span of its caller; nil when there is none
 
 	state atomic.Int32
 	done  chan struct{} // closed once outcome and err are there

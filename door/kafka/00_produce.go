@@ -141,9 +141,11 @@ func (s *Server) submit(ctx context.Context, r *request, topic eventlog.Topic, p
 	if stamped != eventlog.NoTimestamp {
 		maxTime = stamped
 	}
-	ticket := s.log.Submit(ctx, eventlog.Entry{Batches: []eventlog.Batch{{
-		Partition: partition, Records: h.Records, MaxTime: maxTime, Bytes: raw,
-	}}})
+	b := eventlog.Batch{Partition: partition, Records: h.Records, MaxTime: maxTime, Bytes: raw}
+	if h.ProducerID >= 0 {
+		b.Producer = &h
+	}
+	ticket := s.log.Submit(ctx, eventlog.Entry{Batches: []eventlog.Batch{b}})
 	return appending{ticket: ticket, partition: partition, stamped: stamped}
 }
 
