@@ -44,7 +44,7 @@ type partition struct {
 	handled   eventlog.Offset // everything below was handled
 	epoch     int32           // the leader epoch in which the handled events were read
 	committed eventlog.Offset // the group's committed offset, as last seen
-	claimed   eventlog.Offset // up to where the handler's transactions have committed, unless they were rolled back; only used if above committed
+	claimed   eventlog.Offset // up to where the handler's transactions have committed, if they were not rolled back (unproven); only used if above committed
 	sought    bool            // there was a seek, or the store was rewound: commit handled, also if it is below committed
 	told      bool            // the committer knows that there is something to commit
 	seeks     int             // how many seeks were requested
@@ -72,7 +72,7 @@ type trouble struct {
 	first    time.Time
 }
 
-// errNotNow: the call was not made, because the partition was paused, sought, lost or is being closed.
+// errNotNow: the call was not made, because the partition was paused, got a seek, was lost, or is being closed.
 var errNotNow = errors.New("not now")
 
 // run works until draining ends. Handlers get ctx.
@@ -284,7 +284,7 @@ func (p *partition) finish() {
 // judge decides, by the result of a call, what happens to its events.
 func (p *partition) judge(ctx, wait context.Context, events []Event, err error) {
 	switch {
-	case err == nil && !p.isAstray(): // if astray, nil only means that the handler accepted that another consumer handled the events
+	case err == nil && !p.isAstray(): // if astray, another consumer has handled the events: nil only says that the handler accepts that
 		p.took(events)
 		return
 	case errors.Is(err, errNotNow), ctx.Err() != nil, p.reconcile(ctx, wait), p.waitsForGroup(wait): // the result does not matter, or is known already
@@ -403,7 +403,7 @@ func (p *partition) advance(to eventlog.Offset) {
 	}
 }
 
-// goBack lowers the handled offset to the end of a store that was rewound, and has it committed, although it is below the committed offset.
+// goBack lowers the handled offset to the end of a store that was rewound, and makes sure that it gets committed, although it is below the committed offset.
 func (p *partition) goBack(to eventlog.Offset) {
 	p.mu.Lock()
 	if p.seen == p.seeks { // otherwise there was a seek meanwhile
@@ -445,7 +445,7 @@ func (p *partition) seek(to eventlog.Offset, epoch int32) {
 // lose notes that the partition is not ours any more.
 func (p *partition) lose() { p.change(func() { p.lost = true }) }
 
-// isElsewhere reports whether the partition was sought or lost, so that the result of run's work no longer matters. Only run calls it.
+// isElsewhere reports whether there was a seek or the partition was lost, so that the result of run's work no longer matters. Only run calls it.
 func (p *partition) isElsewhere() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -476,7 +476,7 @@ func (p *partition) wasCommitted(upTo eventlog.Offset) {
 	p.committed, p.sought = upTo, false
 }
 
-// unproven returns the offset that the handler's transactions have committed, unless they were rolled back, and whether that must
+// unproven returns the offset that the handler's transactions have committed, if they were not rolled back, and whether that must
 // be checked.
 func (p *partition) unproven() (claimed eventlog.Offset, is bool) {
 	p.mu.Lock()

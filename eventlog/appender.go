@@ -26,8 +26,8 @@ type appender struct {
 	log           *slog.Logger
 	sealing       func(Partition) sealing
 	producers     *producers // owned by run
-	alone         int        // so many tickets at the head of the queue are committed one by one, because the store refused their flush; owned by run
-	expected      int        // tickets that the next flush waits for: those queued, and one for each caller just answered; owned by run
+	alone         int        // number of tickets at the head of the queue that are committed one by one, because the store refused the flush that held them; owned by run
+	expected      int        // number of tickets for which yieldForMore waits: those in the queue when callers were last answered, and one for each of these callers; owned by run
 	expectedAt    time.Time  // when expected was set; owned by run
 
 	queueBudget *semaphore.Weighted // bytes of queued tickets
@@ -72,7 +72,7 @@ func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 	return t
 }
 
-// partCost is the cost of each batch and each put beside its bytes: about 10 µs of work in the store, and memory.
+// partCost is what each batch and each put costs in addition to its bytes. It is a number of bytes, and stands for memory and for about 10 µs of work in the store.
 const partCost = 1 << 10
 
 // cost estimates what a ticket costs in memory and in the store's work, in bytes.
@@ -96,7 +96,7 @@ func (a *appender) signal() {
 
 // run flushes until ctx ends, and then drains the queue for at most DrainTimeout.
 func (a *appender) run(ctx context.Context) error {
-	// ctx does not cancel a commit in flight. cut does: it ends DrainTimeout after ctx.
+	// The end of ctx does not cancel a commit in flight. The end of cut does; cut ends later than ctx, by DrainTimeout.
 	cut, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
@@ -126,7 +126,7 @@ func (a *appender) run(ctx context.Context) error {
 }
 
 // yieldForMore yields the processor, at most 200 µs, so that callers answered by the last flush can join this one. It
-// ends early once the expected tickets are queued and a yield brought no more, or after 256 yields that brought none.
+// ends earlier when the expected tickets are queued and one more yield brings no ticket, or after 256 yields in a row that bring none.
 func (a *appender) yieldForMore() {
 	const yields, longest = 256, 200 * time.Microsecond
 	expected, start := a.expected, time.Now()
@@ -265,7 +265,7 @@ func (a *appender) resetForIncarnation() {
 }
 
 // loadProducers reads from the store the state of the producer whose batch is first in the queue, and concurrently the states of other queued
-// producers that need it too: a client with many producer ids must not make the flushes wait once for each id.
+// producers whose states must be read as well: a client with many producer ids must not make the flushes wait once for each id.
 func (a *appender) loadProducers(ctx context.Context) (retry bool) {
 	keys, asOf := a.unjudged()
 	if len(keys) == 0 {
@@ -290,7 +290,7 @@ func (a *appender) loadProducers(ctx context.Context) (retry bool) {
 	return false
 }
 
-// unjudged lists, in queue order, the producers whose state in memory is not enough to judge their queued batches. asOf is the newest ticket's number.
+// unjudged lists, in queue order, the producers whose queued batches can be checked (judge) only after their states are read from the store. asOf is the number of the newest ticket.
 func (a *appender) unjudged() (keys []producerKey, asOf uint64) {
 	const most = 16 * producersLoaded // tickets to look at
 	a.mu.Lock()
@@ -441,8 +441,8 @@ func (a *appender) deliver(ctx context.Context, f *flush, entries []Entry, outco
 	}
 }
 
-// judgeAgain puts stale entries back into the queue, to be judged anew: another broker appended for their producers. It first reads the states of
-// producersLoaded producers from the store, and forgets those of the rest, which are read when their turn comes.
+// judgeAgain puts stale entries back into the queue, to be judged again: another broker has appended batches of the same producers. It first reads the states of
+// the first producers from the store, producersLoaded at most, and forgets those of the rest, which are read when their turn comes.
 func (a *appender) judgeAgain(ctx context.Context, stale []*pendingEntry) {
 	now, later := stale[:min(len(stale), producersLoaded)], stale[min(len(stale), producersLoaded):]
 	keys := make([]producerKey, len(now))

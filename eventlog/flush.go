@@ -32,8 +32,8 @@ type pendingEntry struct {
 	producer *advance       // the new state of an idempotent producer; nil: no producer
 }
 
-// ticketShare is one ticket's part of an entry: the batches [first, first+count). The ticket's records begin delta records
-// after the start of these batches.
+// ticketShare is one ticket's part of an entry: the batches [first, first+count). delta counts the records of other tickets
+// that come before the ticket's own in these batches.
 type ticketShare struct {
 	ticket       *Ticket
 	first, count int

@@ -125,7 +125,7 @@ func (st *streamed) epochEnd(b eventlog.Bounds) eventlog.Offset {
 	return b.Next
 }
 
-// lostEvents is the problem of a position past the end of its epoch. The caller appends the position to continue from: one written by
+// lostEvents is the problem of a position past the end of its epoch. The caller appends the position to continue from, because a position that a user writes by
 // hand has no epoch, so losses in other partitions would go unnoticed.
 func lostEvents(topic string, partition int, outside *eventlog.RangeError) *problem {
 	p := problemOf(outside)
@@ -157,7 +157,7 @@ func (st *streamed) run(ctx context.Context) error {
 		st.out.string("\n")
 	}
 	st.page.begin(nil)
-	defer st.page.begin(nil) // the end of the stream has a deadline of its own
+	defer st.page.begin(nil) // starts a new deadline, for writing the end of the stream
 	st.c.WriteHeader(http.StatusOK)
 	if st.c.r.Method == http.MethodHead {
 		return nil
@@ -168,7 +168,7 @@ func (st *streamed) run(ctx context.Context) error {
 	return nil
 }
 
-// round waits for events, for a change of the topic or for the next keep-alive, and sends it. It returns false when the stream is over:
+// round waits for events, for a change of the topic or until a keep-alive is due, and sends the events or the keep-alive. It returns false when the stream is over:
 // a client that reconnects gets the reason.
 func (st *streamed) round(ctx context.Context) bool {
 	topic, waiting, stop, err := st.s.streams.refresh(ctx, st.open)
@@ -213,7 +213,7 @@ func (st *streamed) spans() (spans []eventlog.Span, numbers []int32) {
 	return spans, numbers
 }
 
-// most bounds the events of a page, so that its size is bounded even if ids are longer than events.
+// most returns how many events a page may have. Each is sent with its id, so this bounds the size of a page even if ids are longer than events.
 func (st *streamed) most() int {
 	if st.lines {
 		return eventsMax
@@ -222,7 +222,7 @@ func (st *streamed) most() int {
 }
 
 // send writes the fetched events, which are of this epoch, or a keep-alive if there are none. If the epoch changed and a partition has an
-// error, it writes nothing: the position there may be past lost events, and an id with the new epoch would hide the loss from a client
+// error, it writes nothing: the position in that partition may be past events that were lost. An id with the new epoch would hide the loss from a client
 // that reconnects.
 func (st *streamed) send(pages []page, numbers []int32, epoch int32) error {
 	changed, sent := epoch != st.epoch, false

@@ -62,7 +62,7 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 	return framed(ctx, r, out)
 }
 
-// framed claims memory for all of the answer but the records' own bytes: its rows, the framing, and small batches, which are copied. It uses the
+// framed claims memory for what the answer needs besides the batches that the log holds: rows, framing, and the copies of small batches. It uses the
 // records' claim, because conn.send releases the request's claim before it sends records.
 func framed(ctx context.Context, r *request, out *fetched) kmsg.Response {
 	n := out.framing()
@@ -97,8 +97,9 @@ func clamp(maxBytes int32) int { return min(max(int(maxBytes), 1), fetchMax) }
 // slot is the index of a span's answer.
 type slot struct{ topic, partition int }
 
-// plan prepares the answer in a leader epoch. It lists the spans to read from the log, and in known the epoch that the client knows for each. A
-// partition that is mentioned more than once has one answer, in the place of its first mention, from the offset of its last: Kafka's broker keeps the mentions in a map by partition (FetchRequest.fetchData).
+// plan prepares the answer, and compares the client's leader epochs with epoch. spans are what to read from the log; known has the client's leader epoch
+// for each span. A partition that is mentioned more than once gets one answer: it is where the partition is mentioned first, and starts at the offset that is
+// mentioned last. Kafka's broker does so because it has a map by partition (FetchRequest.fetchData).
 func (s *Server) plan(ctx context.Context, in *kmsg.FetchRequest, out *fetched, epoch int32) (spans []eventlog.Span, slots []slot, known []int32) {
 	out.topics = make([]fetchedTopic, len(in.Topics))
 	mentioned := make(map[eventlog.Partition]int) // index into spans

@@ -25,7 +25,8 @@ var commitStatement = wire.Statement{Name: "commit", SQL: `
 	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
 	WHERE weir.still($20, $21, $22)`}
 
-// commitForgetStatement deletes the partitions of the entries that are not refused, after commit has locked them.
+// commitForgetStatement commits entries, too, and then deletes the partitions that they forget (Entry.Forgets), except those of refused entries. weir.commit
+// has locked these partitions.
 var commitForgetStatement = wire.Statement{Name: "commit_forget", SQL: `
 	SELECT c.bases, c.stale, c.homeless, c.held, forgotten.n
 	FROM weir.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) AS c
@@ -99,7 +100,7 @@ func (s *Store) send(ctx context.Context, f *flush) (verdict, error) {
 
 // flush holds entries as the columns that weir.commit takes.
 type flush struct {
-	owners []int // owners[i] is the index in entries of the entry with number i+1
+	owners []int // entries are numbered from 1; owners[number-1] is the index of an entry in entries
 
 	partitions []eventlog.Partition // rows to lock, sorted
 	keys       []string
@@ -155,7 +156,7 @@ func distinct[T cmp.Ordered](lists ...[]T) []T {
 	return slices.Compact(all)
 }
 
-// nth returns the place of each element of some in all, which is sorted; places start at 1.
+// nth returns where the elements of the list some are in the sorted list all; the first place is 1.
 func nth[T cmp.Ordered](all, some []T) []int32 {
 	places := make([]int32, len(some))
 	for i, v := range some {

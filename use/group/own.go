@@ -55,8 +55,8 @@ func (c *Coordinator) lockFresh(ctx context.Context, name string) (*group, error
 	return c.lockUnless(ctx, name, func(*group) bool { return false })
 }
 
-// lockEmpty is lockFresh, but skips the store call for a group that was empty when last read: the write that follows checks that
-// version.
+// lockEmpty is lockFresh, but skips the store call for a group that was empty when last read, because the write that follows checks that the group still has
+// the same version.
 func (c *Coordinator) lockEmpty(ctx context.Context, name string) (*group, error) {
 	return c.lockUnless(ctx, name, func(g *group) bool { return g.version > 0 && g.knownEmpty() })
 }
@@ -78,7 +78,7 @@ func (c *Coordinator) lockUnless(ctx context.Context, name string, known func(*g
 // knownEmpty reports whether the group was empty in the store when it was last read.
 func (g *group) knownEmpty() bool { return !g.owned && !g.expired && !g.peers && g.state == Empty }
 
-// retryMoved repeats try while another process changes the group first; a try that fails so has changed nothing.
+// retryMoved repeats try while another process changes the group first; a try that fails for this reason has changed nothing.
 func retryMoved(ctx context.Context, try func() error) error {
 	for n := 1; ; n++ {
 		err := try()
@@ -104,7 +104,7 @@ func (g *group) refresh(ctx context.Context) error {
 	return g.restore(ctx, kv)
 }
 
-// own makes this process the group's coordinator, from the state that refresh loaded. If it has members, own increments its version,
+// own makes this process the group's coordinator, from the state that refresh loaded. If the group has members, own increments the group's version,
 // which fences the previous owner (one store call). An empty group is claimed by its first assignment. On error the group is not
 // owned.
 func (g *group) own(ctx context.Context) error {
@@ -130,7 +130,7 @@ func (g *group) own(ctx context.Context) error {
 	return nil
 }
 
-// renew submits the owner's heartbeat if it is due, otherwise it returns nil. Until the store has members there is no heartbeat key, and
+// renew submits the owner's heartbeat if it is due, otherwise it returns nil. Until the group's members are stored there is no heartbeat key, and
 // only the version is checked.
 func (g *group) renew(ctx context.Context, now time.Time) *eventlog.Ticket {
 	if !due(g.renewBy, now) {
@@ -154,7 +154,7 @@ func (g *group) heartbeat() eventlog.Put {
 	return eventlog.Put{Key: ownerKey(g.name), Version: g.heartbeatVersion, Value: ownerInfo}
 }
 
-// heartbeatDone handles the outcome of a heartbeat. If it was refused, and the group still has the life and the version
+// heartbeatDone handles the outcome of a heartbeat. If it was refused, and the group was not reset since (life) and still has the version
 // with which it was sent,
 // another process owns the group now.
 func (g *group) heartbeatDone(life int, version eventlog.Version, err error) {
@@ -296,8 +296,8 @@ func graceElapsed(log *eventlog.Log, session, atStart time.Duration) bool {
 	return graceLeft(log, session, atStart) <= 0
 }
 
-// graceLeft returns how much longer members may be silent, since their heartbeats may have been lost: after an outage of the store, or after this process was suspended,
-// they get another session; after its start they get atStart.
+// graceLeft returns how much longer silent members are not expired, because their heartbeats may have been lost: after an outage of the store, or after this
+// process was suspended, they get the time of one more session; after the start of this process they get the time atStart.
 func graceLeft(log *eventlog.Log, session, atStart time.Duration) time.Duration {
 	since, broken := log.Steady(session / 2)
 	if broken {

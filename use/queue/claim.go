@@ -38,11 +38,11 @@ type Claim struct {
 	// what does not fit is given back. Claim calls leave if it finds no messages; otherwise the caller must. nil: 16 MiB.
 	Room func(context.Context) (bytes int64, leave func(), err error)
 
-	sweep int                // 0, or the fewest messages to ask a partition for, after a try whose messages all had to end
+	sweep int                // not 0 after a try that got only messages which must not be handed out: how many to ask a partition for, at least
 	own   map[MessageID]bool // with an ID: what this call claimed; all else under the ID was claimed by an earlier call
 }
 
-// goesOnFor bounds how long a claim without Wait tries again while its messages all have to end: they are too old, purged, or spent.
+// goesOnFor bounds how long a claim without Wait tries again while none of the messages that it gets may be handed out: they are too old, purged, or had their last attempt.
 const goesOnFor = 5 * time.Second
 
 // claimBytes bounds the size of a claim's messages unless Claim.Room says otherwise.
@@ -183,7 +183,7 @@ func (c Claim) earlier(p *part, nonce uint32, now Time) []grant {
 	return slices.DeleteFunc(p.claimedAs(nonce, c.Worker, now), func(g grant) bool { return c.own[MessageID{g.partition, g.offset}] })
 }
 
-// again takes over what earlier tries claimed in a partition. It makes the leases end 1 ms later: an earlier try that nobody waits for sees that, and does
+// again takes over what earlier tries claimed in a partition. It makes the leases end 1 ms later: an earlier try that still runs, although its caller has gone, sees that and does
 // not give these messages back.
 func (c Claim) again(p *part, nonce uint32, now Time, most int) []grant {
 	got := c.earlier(p, nonce, now)
@@ -289,8 +289,8 @@ func (q *Queue) repeated(ctx context.Context, c Claim) (messages []Message, err 
 	return messages, nil
 }
 
-// claimOnce asks the shards, one after the other, until there are enough messages. If there are none it returns when to try again. ended counts
-// messages that it claimed, and that had to end.
+// claimOnce asks the shards, one after the other, until there are enough messages. If there are none it returns when to try again. ended counts the
+// messages that it claimed but must not hand out.
 func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, ended int, again time.Duration, err error) {
 	again = time.Minute
 	if q.def.Load().settings.Paused {
@@ -362,7 +362,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, end
 		if over > 0 {
 			again = 0 // there may be other messages after them
 		}
-		if now := s.known(); now != nil && now != known { // another process may have claimed first: the end of its leases counts for again, too
+		if now := s.known(); now != nil && now != known { // another process may have claimed first: again must not be later than the end of its leases
 			if part, there := now.find(p); there {
 				unresolved = unresolved || len(part.runs) > 0
 				again = min(again, part.untilFree(earliest))
@@ -401,7 +401,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	var allowed int // how many of granted may be handed out
 	found := false  // granted was claimed by an earlier try
 	giveBack := func(rest []grant) {
-		if !found || c.ID == "" { // another try may have handed them out
+		if !found || c.ID == "" { // otherwise another try may have handed them out
 			q.giveBack(p, rest)
 		}
 	}
@@ -448,7 +448,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	c.owns(granted)
 	q.buryAll(p, spent)
 	if ended, err := q.overBefore(ctx, granted); ended || err != nil {
-		giveBack(granted) // not later: another claim before it would count this as an attempt
+		giveBack(granted) // now, not in the background: a claim that comes first would count this one as an attempt
 		return nil, 0, err
 	}
 	mine, err := q.withoutAcked(ctx, p, granted)
@@ -462,7 +462,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	for i, g := range mine {
 		var m Message
 		var end *ending
-		full := len(messages) >= allowed // those beyond allowed were claimed only to find the ones that must end
+		full := len(messages) >= allowed // messages beyond allowed were claimed only to find those that must not be handed out; they are given back
 		if !full {
 			m, end, err = q.message(ctx, topic, g, earliest)
 		}
@@ -525,7 +525,7 @@ func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now 
 	return m, nil, nil
 }
 
-// wasPurged reports whether a message was delayed before a purge, and left the wheel while the purge ran, so that it is past the end
+// wasPurged reports whether a message belongs to a purge that did not find it: it was delayed before, and left the wheel while the purge ran, so that it is past the end
 // that the purge found.
 func (q *Queue) wasPurged(rec batch.Record) bool {
 	to, moved := header(rec, headerTo)
@@ -668,10 +668,10 @@ func (s *shard) get(ctx context.Context) (*state, error) {
 var keySeed = maphash.MakeSeed()
 
 // keys tells which messages of a partition, from its floor on, have the same key, for queues that keep order by key. Keys are compared by hash; two with
-// one hash wait for each other, which harms nobody. keys are never changed, only replaced.
+// the same hash wait for each other, which does no harm. keys are never changed, only replaced.
 type keys struct {
 	from    eventlog.Offset
-	before  []eventlog.Offset // for each message from there on: the one before it that has its key; -1: none, or it has no key
+	before  []eventlog.Offset // for each message from there on: the previous message with the same key; -1: there is none, or the message has no key
 	changed <-chan struct{}   // closed: the store may have lost these messages, and other messages may have their offsets
 }
 
@@ -700,10 +700,10 @@ func (k *keys) end() eventlog.Offset { return k.from + eventlog.Offset(len(k.bef
 // keysMax bounds how far past its floor a partition with order by key gives out messages.
 const keysMax = 100_000
 
-// order says which messages may be claimed: of those with one key that are not done, the first.
+// order says which messages may be claimed: for each key, the first message that is not done.
 type order struct {
 	keys *keys
-	open []bool // for each message asked for: it, or an earlier one with its key, is not done
+	open []bool // for each message that first was called for: whether it, or an earlier one with its key, is not done
 }
 
 // order returns an order from a partition's floor on, and where the known keys end; later messages are left for later.
@@ -752,7 +752,7 @@ func (r *keyReader) read(ctx context.Context, q *Queue, p eventlog.Partition, mo
 	}
 	// Callers that use k do not see the elements that are appended to its array.
 	next := &keys{from: mine.floor, before: k.before[mine.floor-k.from:], changed: k.changed}
-	defer func() { r.keys.Store(next) }() // also the keys that were read before an error: lastOf has them
+	defer func() { r.keys.Store(next) }() // after an error, too: lastOf already has the keys that were read
 	for o := next.end(); o < min(most, mine.next+eventlog.Offset(max(more, 1000))); o++ {
 		rec, err := q.records.read(ctx, p, o)
 		if noneIfGone(err) != nil {

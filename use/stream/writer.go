@@ -76,7 +76,7 @@ func (w *writer) leave(o *op) (last bool) {
 	return o.among.awaited == 0
 }
 
-// giveUpTime is how long the last caller of a group that gives up still waits for the outcome.
+// giveUpTime is how long a caller still waits for the outcome after it gave up, if it was the last caller of its group.
 const giveUpTime = time.Second
 
 // While a transaction holds a stream (eventlog.ErrHeld), its writer tries again after a pause: heldPause at first, heldPauseMax later.
@@ -85,7 +85,7 @@ const (
 	heldPauseMax = 50 * time.Millisecond
 )
 
-// do queues an operation and waits for its result. If ctx ends while the operation is queued, it is withdrawn (eventlog.ErrUnavailable). Later
+// do queues an operation and waits for its result. If ctx ends while the operation is queued, it is withdrawn (eventlog.ErrUnavailable). If ctx ends later,
 // its group is given up if no other caller waits for the group, and the operation's outcome may be unknown (eventlog.ErrUnsure).
 //
 // While a transaction holds the stream, the operation is queued between two attempts. During an attempt, do waits for its outcome even if ctx has ended, at most giveUpTime.
@@ -155,7 +155,7 @@ func heldError(cause error) error {
 	return fmt.Errorf("%w: gave up while a transaction that appends with SQL holds the stream; nothing was appended (%w)", eventlog.ErrHeld, cause)
 }
 
-// work carries out queued operations until there are none. It ends when the log is closed, since then every call fails. A group is given up when no caller
+// work carries out queued operations until there are none. It also ends when the log is closed, because every call fails then. A group is given up when no caller
 // waits for it any more: otherwise it could have an effect that nobody expects, and it would stay in memory while the store is unavailable.
 func (w *writer) work() {
 	for pause := heldPause; ; {
@@ -201,7 +201,7 @@ func failAll(ops []*op, err error) {
 	}
 }
 
-// carryOut commits operations, as many in one entry as fit, and refuses those that conflict. It refuses an operation only by a head that
+// carryOut commits operations, as many in one entry as fit, and refuses those that conflict. It refuses an operation only if it conflicts with a head that
 // was read or committed after the operation was queued.
 func (w *writer) carryOut(ctx context.Context, ops []*op) {
 	topic, err := w.c.knownTopic()
@@ -373,7 +373,7 @@ func (c *Category) conflict(o *op, h head) error {
 }
 
 // commit carries operations out with one entry and answers them. The operations that it returns must be judged again or, if there is an
-// error, answered with the error. committed: the head is as the entry left it.
+// error, answered with the error. committed reports whether the entry was committed, so that w.head is the head after it.
 func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (again []*op, committed bool, err error) {
 	heads := w.c.tagsOf(make(tagHeads), ops...)
 	if err := w.c.owner.readTags(ctx, heads); err != nil {
@@ -423,7 +423,7 @@ func (w *writer) commit(ctx context.Context, topic eventlog.Topic, ops []*op) (a
 	return ops, false, err
 }
 
-// protect encrypts operations' events again, since a subject's key may have been destroyed, and returns the operations. It answers those for which that fails.
+// protect encrypts operations' events again, since a subject's key may have been destroyed, and returns them. Operations for which that fails are answered, and not returned.
 func (w *writer) protect(ctx context.Context, ops []*op) []*op {
 	return slices.DeleteFunc(ops, func(o *op) bool {
 		if len(o.keys) == 0 {
@@ -437,7 +437,7 @@ func (w *writer) protect(ctx context.Context, ops []*op) []*op {
 	})
 }
 
-// change adds to an entry what operations do to a stream with a head, and to tags. It returns the head after them, and their results.
+// change adds to an entry what operations change: the stream, whose head is h, and the heads of tags. It returns the head after them, and their results.
 func (c *Category) change(e *eventlog.Entry, topic eventlog.Topic, stream string, h head, heads tagHeads, ops []*op) (after head, results []Appended, err error) {
 	key := c.key(headPrefix, stream)
 	e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version, Holdable: true})
