@@ -262,7 +262,7 @@ func driveStreams(t *testing.T, m *Mover, conn *pgx.Conn, carry func(int)) {
 		run(t, conn, fmt.Sprintf(`SELECT weir.append('account', 'a', %d, 'T', '{"a": 1}'), weir.append('account', 'b', 'any', 'T', 'v')`, 5*n))
 		run(t, conn, fmt.Sprintf(`SELECT weir.append_all('account', 'a', %d, ARRAY['T', 'T'], ARRAY['v', 'w'], ids => ARRAY['%d', 'x']), weir.append_all('account', 'a', 'exists', ARRAY['T'], ARRAY['v'])`, 5*n+1, n))
 		read := func() {
-			run(t, conn, `SELECT * FROM weir.stream('account', 'a', 1, 13); SELECT * FROM weir.stream('account', 'a', backward => true, max_events => 2); SELECT weir.state_at('account', 'a')`)
+			run(t, conn, `SELECT * FROM weir.stream('account', 'a', 1, 13); SELECT * FROM weir.stream('account', 'a', backward => true, max_events => 2); SELECT weir.state_at('account', 'a'); SELECT * FROM weir.streams WHERE category = 'account'`)
 			run(t, conn, fmt.Sprintf(`SELECT weir.append_all('account', 'a', %d, ARRAY['T', 'T'], ARRAY['v', 'w'], ids => ARRAY['%d', 'x'])`, 5*n+1, n))
 		}
 		read()

@@ -84,6 +84,8 @@ func TestRolesMayDoWhatIsTheirsAndNoMore(t *testing.T) {
 		{`SELECT * FROM weir.groups`, read},
 		{`SELECT * FROM weir.queues`, read},
 		{`SELECT * FROM weir.messages`, read},
+		{`SELECT * FROM weir.streams`, read},
+		{`SELECT * FROM weir.projections`, read},
 		{`SELECT weir.read_claim(0), weir.is_atomic('')`, consume},
 
 		{`INSERT INTO weir.inbox (xact, topic, size) VALUES ('3', gen_random_uuid(), 1)`, none},

@@ -1,4 +1,4 @@
--- unescaped returns a group's name from a key, where each special byte is written as % and two hexadecimal digits.
+-- unescaped returns a name from a key, where each special byte is written as % and two hexadecimal digits.
 CREATE OR REPLACE FUNCTION weir.unescaped(name text) RETURNS text
 LANGUAGE sql IMMUTABLE
 RETURN coalesce(weir.text_of((
