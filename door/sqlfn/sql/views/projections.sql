@@ -8,7 +8,7 @@ SELECT p.projection,
        coalesce((p.about ->> 'paused')::boolean, false) AS paused,
        r.run ->> 'group' AS grp
 FROM (
-    SELECT weir.unescaped(substr(s.key, length('stream/projection/') + 1)) AS projection, weir.told(s.value) AS about
+    SELECT weir.unescaped(substr(s.key, length('stream/projection/') + 1)) AS projection, replace(convert_from(s.value, 'UTF8'), '\u0000', '\ufffd')::json AS about
     FROM weir.state s WHERE s.key >= 'stream/projection/' AND s.key < 'stream/projection0'
     OFFSET 0 -- evaluate this first: the values of other keys are not JSON
 ) AS p

@@ -15,7 +15,7 @@ CROSS JOIN LATERAL (
     SELECT a.key FROM weir.appended a WHERE a.key >= r.prefix AND a.key < left(r.prefix, -1) || '0'
 ) AS k
 LEFT JOIN LATERAL (
-    SELECT weir.told(s.value) AS about FROM weir.newest_state(k.key) AS s OFFSET 0 -- evaluate this first: the values of other keys are not JSON
+    SELECT convert_from(s.value, 'UTF8')::json AS about FROM weir.state s WHERE s.key = k.key ORDER BY s.turn DESC LIMIT 1
 ) AS h ON true
 LEFT JOIN LATERAL (
     SELECT a.version FROM weir.appended a
