@@ -117,7 +117,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a stream is appended to without a check of its version", finds: []string{"S1", "S2"},
-		edits: []edit{{"use/stream/writer.go", "e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version})\n", "\n"}},
+		edits: []edit{{"use/stream/writer.go", "e.Checks = append(e.Checks, eventlog.Check{Key: key, Version: h.version, Holdable: true})\n", "\n"}},
 	},
 	{
 		name: "a conflict rests on a version from memory", finds: []string{"S1"},
