@@ -12,8 +12,8 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// tell wakes commits.
-func (c *Consumer) tell() { poke(c.dirty) }
+// wakeCommits wakes commits.
+func (c *Consumer) wakeCommits() { poke(c.dirty) }
 
 // commits commits what was handled, until ctx ends: immediately after an idle time, otherwise every CommitEvery.
 func (c *Consumer) commits(ctx context.Context) {

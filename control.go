@@ -107,7 +107,7 @@ func (c *Consumer) Seek(ctx context.Context, to Position, tps ...TopicPartition)
 		p.seek(offsets[i], epoch)
 	}
 	if err = c.commit(ctx, partitions...); err != nil {
-		c.tell()
+		c.wakeCommits()
 	}
 	return wrap(err, "commit the seek to %v", to)
 }

@@ -46,7 +46,7 @@ type partition struct {
 	committed eventlog.Offset // the group's committed offset, as last seen
 	claimed   eventlog.Offset // up to where the handler's transactions have committed, if they were not rolled back (unproven); only used if above committed
 	sought    bool            // there was a seek, or the store was rewound: commit handled, also if it is below committed
-	told      bool            // the committer knows that there is something to commit
+	informed  bool            // the committer knows that there is something to commit
 	seeks     int             // how many seeks were requested
 	lost      bool            // the group took it from this consumer
 	paused    bool
@@ -290,7 +290,7 @@ func (p *partition) judge(ctx, wait context.Context, events []Event, err error) 
 	case errors.Is(err, errNotNow), ctx.Err() != nil, p.reconcile(ctx, wait), p.waitsForGroup(wait): // the result does not matter, or is known already
 		return
 	}
-	index, told := failedIndex(err, len(events))
+	index, named := failedIndex(err, len(events))
 	p.took(events[:index])
 	e := events[index]
 	at := eventlog.Offset(e.Offset)
@@ -303,7 +303,7 @@ func (p *partition) judge(ctx, wait context.Context, events []Event, err error) 
 		pause := p.c.sub.Retry.pause(p.trouble.attempts)
 		p.c.logger.Warn("handler failed; trying again", p.attrs("offset", at, "attempt", p.trouble.attempts, "pause", pause, "err", err)...)
 		sleep(wait, pause)
-	case !told && len(events) > 1:
+	case !named && len(events) > 1:
 		p.c.logger.Warn("handler failed; trying each event of the batch on its own", p.attrs("offset", at, "events", len(events), "err", err)...)
 		p.alone = eventlog.Offset(events[len(events)-1].Offset) + 1
 	default:
@@ -390,16 +390,16 @@ func (p *partition) took(events []Event) {
 // advance raises the handled offset, unless there was a seek meanwhile. Only run calls it.
 func (p *partition) advance(to eventlog.Offset) {
 	p.mu.Lock()
-	tell := false
+	wake := false
 	if p.seen == p.seeks && to > p.handled {
 		p.handled, p.epoch = to, p.reader.epoch
 		p.claimed = max(p.claimed, min(p.inTx, to))
-		tell = p.handled != p.committed && !p.told
-		p.told = p.told || tell
+		wake = p.handled != p.committed && !p.informed
+		p.informed = p.informed || wake
 	}
 	p.mu.Unlock()
-	if tell {
-		p.c.tell()
+	if wake {
+		p.c.wakeCommits()
 	}
 }
 
@@ -411,7 +411,7 @@ func (p *partition) goBack(to eventlog.Offset) {
 		p.handled, p.epoch, p.claimed = min(p.handled, to), p.reader.epoch, 0
 	}
 	p.mu.Unlock()
-	p.c.tell()
+	p.c.wakeCommits()
 }
 
 // change calls f with mu locked, and wakes run.
@@ -463,7 +463,7 @@ func (p *partition) isLost() bool {
 func (p *partition) uncommitted() (c group.Committed, is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.told = false
+	p.informed = false
 	at := max(p.committed, p.claimed)
 	c = group.Committed{TopicPartition: p.key, Name: p.name.Topic, Offset: p.handled, LeaderEpoch: p.epoch, Since: p.since}
 	c.Onward = p.handled >= at && !p.sought

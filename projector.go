@@ -346,7 +346,7 @@ func (j *Projector) handle(ctx context.Context, run int64, of *categoriesRead, e
 		return j.p.Handler(ctx, projected[0])
 	}
 	err = j.p.BatchHandler(ctx, projected)
-	if failed, told := failedIndex(err, len(projected)); told {
+	if failed, named := failedIndex(err, len(projected)); named {
 		return FailedAt(place[failed], err) // the handler's index counts only the events in projected
 	}
 	return err

@@ -136,15 +136,11 @@ func (r *reader) decode(b eventlog.Placed) (size int, err error) {
 	if end <= r.next {
 		return 0, nil
 	}
-	raw := slices.Clone(b.Bytes)
-	batch.Patch(raw, int64(b.Base), 0)
-	if h, err := batch.Parse(raw); err == nil && h.Attributes.Control() {
-		r.next = end // a control batch has no events
-		return 0, nil
-	}
-	for rec, err := range batch.Records(raw, batch.DefaultMaxDecompressed) {
+	b.Bytes = slices.Clone(b.Bytes)
+	for rec, err := range b.Decode() {
 		if err != nil {
-			return size, &brokenError{from: r.next, next: end, raw: raw, err: err}
+			batch.Patch(b.Bytes, int64(b.Base), 0)
+			return size, &brokenError{from: r.next, next: end, raw: b.Bytes, err: err}
 		}
 		if at := eventlog.Offset(rec.Offset); at >= r.next {
 			r.queue = append(r.queue, r.event(rec))
@@ -152,6 +148,7 @@ func (r *reader) decode(b eventlog.Placed) (size int, err error) {
 			size += rec.DecodedSize() + batch.SealedSize(&rec)
 		}
 	}
+	r.next = end // also past a control batch, which has no events
 	return size, nil
 }
 

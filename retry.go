@@ -46,7 +46,7 @@ func isPermanent(err error) bool {
 }
 
 // failedIndex returns the index of the event that failed, if the handler returned FailedAt with a valid index.
-func failedIndex(err error, events int) (index int, told bool) {
+func failedIndex(err error, events int) (index int, named bool) {
 	var at *failedAtError
 	if !errors.As(err, &at) || at.index < 0 || at.index >= events {
 		return 0, false

@@ -360,21 +360,21 @@ func (w *Worker) extend(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, receipt := range receipts {
-		j, told := jobs[receipt], err
+		j, failed := jobs[receipt], err
 		if w.running[receipt] != j {
 			continue // the worker is done with it
 		}
-		if told == nil {
-			told = errs[i]
+		if failed == nil {
+			failed = errs[i]
 		}
 		switch {
-		case told == nil:
+		case failed == nil:
 			j.until = asked.Add(w.opts.Lease)
 			j.over.Reset(time.Until(j.until))
-		case j.inTx && done(told): // by the handler's own transaction: if another worker had handled the message, AckTx would have failed
+		case j.inTx && done(failed): // by the handler's own transaction: if another worker had handled the message, AckTx would have failed
 			j.done = true
 			j.over.Stop()
-		case errors.Is(told, queue.ErrStaleReceipt) && !errors.Is(told, ErrUnsure), errors.Is(told, ErrUnknownQueue):
+		case errors.Is(failed, queue.ErrStaleReceipt) && !errors.Is(failed, ErrUnsure), errors.Is(failed, ErrUnknownQueue):
 			j.lose(ErrClaimLost)
 		}
 	}

@@ -29,7 +29,7 @@ func (w *Worker) ackAll() {
 		for i, j := range jobs {
 			receipts[i] = j.receipt
 		}
-		errs, err := w.told(func(ctx context.Context, q *queue.Queue) ([]error, error) { return q.Ack(ctx, receipts...) })
+		errs, err := w.callQueue(func(ctx context.Context, q *queue.Queue) ([]error, error) { return q.Ack(ctx, receipts...) })
 		for i, j := range jobs {
 			if err != nil || !done(errs[i]) {
 				go w.answer(j, nil)
@@ -92,7 +92,7 @@ func (w *Worker) isStopping() bool {
 }
 
 func (w *Worker) tell(j *job, failed error) error {
-	errs, err := w.told(func(ctx context.Context, q *queue.Queue) ([]error, error) {
+	errs, err := w.callQueue(func(ctx context.Context, q *queue.Queue) ([]error, error) {
 		if failed == nil {
 			return q.Ack(ctx, j.receipt)
 		}
@@ -112,12 +112,12 @@ func (w *Worker) tell(j *job, failed error) error {
 	return err
 }
 
-// told calls tell with the queue, within extendTimeout.
-func (w *Worker) told(tell func(context.Context, *queue.Queue) ([]error, error)) (errs []error, err error) {
+// callQueue calls f with the queue, within extendTimeout.
+func (w *Worker) callQueue(f func(context.Context, *queue.Queue) ([]error, error)) (errs []error, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), extendTimeout)
 	defer cancel()
 	err = w.log.withQueue(ctx, w.opts.Queue, func(q *queue.Queue) (err error) {
-		errs, err = tell(ctx, q)
+		errs, err = f(ctx, q)
 		return err
 	})
 	return errs, err

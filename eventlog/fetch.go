@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"time"
 
+	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/budget"
 )
 
@@ -372,6 +374,27 @@ func (l *Log) read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, er
 		return nil, fmt.Errorf("read %d partitions: %w", len(spans), ErrRewound)
 	}
 	return slices, nil
+}
+
+// Decode decodes the batch's records, with their offsets in the log: those of a control batch are none. It ends with the first error. What it yields
+// may be kept, and what must not happen in the loop, is as in batch.Records.
+func (b Placed) Decode() iter.Seq2[batch.Record, error] {
+	return func(yield func(batch.Record, error) bool) {
+		h, err := batch.Parse(b.Bytes)
+		if err != nil {
+			yield(batch.Record{}, err)
+			return
+		}
+		if h.Attributes.Control() {
+			return
+		}
+		for rec, err := range batch.Records(b.Bytes, batch.DefaultMaxDecompressed) {
+			rec.Offset += int64(b.Base) - h.BaseOffset // the bytes are shared with other readers, and are not patched
+			if !yield(rec, err) {
+				return
+			}
+		}
+	}
 }
 
 func outside(s Span, b Bounds) error {

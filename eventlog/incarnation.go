@@ -169,9 +169,9 @@ type gate struct {
 	shut         bool // enter has not succeeded yet; after a failure it is called again
 
 	mu      sync.Mutex    // guards what follows
-	told    Incarnation   // the incarnation that the store named last; it answers reads only from that one
-	between bool          // the log has not entered the incarnation told yet
-	asking  chan struct{} // not nil while the store is asked, which changes told; closed at the answer
+	named   Incarnation   // the incarnation that the store named last; it answers reads only from that one
+	between bool          // the log has not entered the incarnation named yet
+	asking  chan struct{} // not nil while the store is asked, which changes named; closed at the answer
 }
 
 // readable is called after a read. nil: what was read is of an incarnation that the log was in when the read began, or has
@@ -235,8 +235,8 @@ func (l *Log) movedToNow(ctx context.Context) ([]Bounds, Mark, error) {
 	close(asking)
 	g.asking = nil
 	if err == nil {
-		g.between = g.between || mark.Incarnation != g.told
-		g.told = mark.Incarnation
+		g.between = g.between || mark.Incarnation != g.named
+		g.named = mark.Incarnation
 	}
 	return bounds, mark, l.failed("moved", err)
 }

@@ -110,7 +110,7 @@ func (p *prefetch) prefetchNext(ctx context.Context, misses []miss, got []Slice)
 			continue // what follows comes through the tail
 		}
 		f := &prefetched{noted: noted{partitionOffset{s.Partition, s.From}, time.Now()}}
-		if d.prefetched != nil && p.makeRoom(s.MaxBytes) {
+		if d.prefetched != nil && p.hasRoom(s.MaxBytes) {
 			f.held, f.incarnation, f.done = s.MaxBytes, incarnation, make(chan struct{})
 			spans, waiting = append(spans, s), append(waiting, f)
 			most += s.MaxBytes
@@ -184,8 +184,8 @@ func (p *prefetch) note(f *prefetched) {
 	}
 }
 
-// makeRoom reports whether so many bytes more may be prefetched. It drops stale entries first, if need be.
-func (p *prefetch) makeRoom(bytes int) bool {
+// hasRoom reports whether so many bytes more may be prefetched. It drops stale entries first, if need be.
+func (p *prefetch) hasRoom(bytes int) bool {
 	if p.held+bytes > prefetchBytes {
 		p.dropStale()
 	}

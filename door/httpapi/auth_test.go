@@ -38,7 +38,6 @@ import (
 // locked is a door that asks for keys, and its log lines.
 type locked struct {
 	http.Handler
-	members    *members
 	keys       *apikey.Keys
 	categories *stream.Streams
 	said       *bytes.Buffer
@@ -81,12 +80,12 @@ func lock(t *testing.T, cfg Config) *locked {
 	})
 	cfg.Keys, cfg.Metrics, cfg.Ready = apikey.New(store, cfg.Logger), prometheus.NewRegistry(), func() error { return nil }
 	s := New(cfg)
-	t.Cleanup(s.members.close)
+	t.Cleanup(s.members.Close)
 	watched, unwatch := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() { s.streams.watch(watched) })
 	t.Cleanup(func() { unwatch(); watching.Wait() })
-	return &locked{s.guard(&net.TCPAddr{IP: net.IPv4zero}), s.members, cfg.Keys, cfg.Categories, said}
+	return &locked{s.guard(&net.TCPAddr{IP: net.IPv4zero}), cfg.Keys, cfg.Categories, said}
 }
 
 func (l *locked) key(t *testing.T, s apikey.Spec) (id, secret string) {

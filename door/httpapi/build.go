@@ -32,6 +32,29 @@ func (c *call) built() {
 	}
 }
 
+// answerList answers with the elements of a list that the caller may read, under a name.
+func answerList[T, V any](c *call, name string, read func(context.Context) ([]T, error), may func(T) bool, view func(T) V) error {
+	ctx, cancel := c.withTimeout()
+	defer cancel()
+	if err := c.build(ctx); err != nil {
+		return err
+	}
+	all, err := read(ctx)
+	if err != nil {
+		return err
+	}
+	list := []V{}
+	for _, one := range all {
+		if may(one) {
+			list = append(list, view(one))
+		}
+	}
+	return c.json(http.StatusOK, map[string][]V{name: list})
+}
+
+// asItIs is the view of a name.
+func asItIs(name string) string { return name }
+
 // json answers with a value.
 func (c *call) json(status int, v any) error {
 	body, err := json.Marshal(v)

@@ -69,22 +69,7 @@ func (s *Server) viewOfCategory(ctx context.Context, category *stream.Category) 
 
 // listCategories lists the names of the categories that the key has access to.
 func (s *Server) listCategories(c *call) error {
-	ctx, cancel := c.withTimeout()
-	defer cancel()
-	if err := c.build(ctx); err != nil {
-		return err
-	}
-	all, err := s.cfg.Categories.Categories(ctx)
-	if err != nil {
-		return err
-	}
-	list := []string{}
-	for _, name := range all {
-		if c.may(mayRead, name) == nil {
-			list = append(list, name)
-		}
-	}
-	return c.json(http.StatusOK, map[string][]string{"categories": list})
+	return answerList(c, "categories", s.cfg.Categories.Categories, func(name string) bool { return c.may(mayRead, name) == nil }, asItIs)
 }
 
 // describeCategory describes a category and lists streams of it.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 
+	"github.com/weir-log/weir/door/httpapi/member"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/group"
 )
@@ -31,13 +32,13 @@ func (s *Server) commitOffsets(c *call) error {
 		if err != nil {
 			return err
 		}
-		if err := m.peer.Commit(ctx, commits); err != nil {
+		if err := m.Peer.Commit(ctx, commits); err != nil {
 			return err
 		}
 		for _, o := range commits {
-			m.handled(o.TopicPartition)
+			m.Handled(o.TopicPartition)
 		}
-		m.releaseIdle(ctx, s.cfg.Logger)
+		m.ReleaseIdle(ctx)
 	}
 	c.WriteHeader(http.StatusNoContent)
 	return nil
@@ -46,14 +47,14 @@ func (s *Server) commitOffsets(c *call) error {
 // commitsOf finds the partitions in the member's assignment, and checks that the offsets are not past their ends, with one store call.
 //
 // An offset below the first event is allowed: retention may have deleted what the member handled.
-func (s *Server) commitsOf(ctx context.Context, m *member, wanted cursor) (commits []group.Committed, err error) {
+func (s *Server) commitsOf(ctx context.Context, m *member.Member, wanted cursor) (commits []group.Committed, err error) {
 	var partitions []eventlog.Partition
-	a := m.peer.Assignment()
+	a := m.Peer.Assignment()
 	for _, has := range append(a.Own, a.Revoking...) {
 		for _, since := range []int32{has.Since, anySince} {
 			of := place{has.Topic, has.Partition, since}
 			at, ok := wanted[of]
-			if !ok || since == anySince && !m.means(has) {
+			if !ok || since == anySince && !m.Means(has) {
 				continue
 			}
 			delete(wanted, of)

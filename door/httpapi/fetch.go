@@ -177,8 +177,7 @@ func eachRecord(ctx context.Context, slice eventlog.Slice, from eventlog.Offset,
 		if err != nil {
 			return &gap{from, end, err}, nil
 		}
-		moved := int64(b.Base) - h.BaseOffset // the bytes are shared with other readers, and are not patched
-		for rec, err := range batch.Records(b.Bytes, batch.DefaultMaxDecompressed) {
+		for rec, err := range b.Decode() {
 			if err != nil {
 				if from < end {
 					return &gap{from, end, err}, nil
@@ -190,7 +189,6 @@ func eachRecord(ctx context.Context, slice eventlog.Slice, from eventlog.Offset,
 					return nil, ctx.Err()
 				}
 			}
-			rec.Offset += moved
 			if at := eventlog.Offset(rec.Offset); at >= from {
 				from = at + 1
 				if h.Attributes.Codec() != batch.None {

@@ -47,22 +47,11 @@ type (
 
 // listGroups lists the groups that the caller may read.
 func (s *Server) listGroups(c *call) error {
-	ctx, cancel := c.withTimeout()
-	defer cancel()
-	if err := c.build(ctx); err != nil {
-		return err
+	read := func(ctx context.Context) ([]group.Listed, error) {
+		return s.cfg.Groups.Select(ctx, group.Filter{Prefixes: c.who.GroupPrefixes()})
 	}
-	all, err := s.cfg.Groups.Select(ctx, group.Filter{Prefixes: c.who.GroupPrefixes()})
-	if err != nil {
-		return err
-	}
-	list := []groupView{}
-	for _, g := range all {
-		if c.who.MayGroup(mayRead, g.Group) {
-			list = append(list, groupView{g.Group, string(g.State), g.ProtocolType})
-		}
-	}
-	return c.json(http.StatusOK, map[string][]groupView{"groups": list})
+	view := func(g group.Listed) groupView { return groupView{g.Group, string(g.State), g.ProtocolType} }
+	return answerList(c, "groups", read, func(g group.Listed) bool { return c.who.MayGroup(mayRead, g.Group) }, view)
 }
 
 // describeGroup returns a group's members, and the partitions of each in topics that the caller may read.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-log/weir/door/httpapi/member"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/budget"
 	"github.com/weir-log/weir/use/apikey"
@@ -23,17 +24,31 @@ type memberPage struct {
 	from eventlog.Offset // where the page starts
 }
 
+// deliver marks the partitions of pages as busy. It leaves out pages of partitions that the member no longer owns.
+func deliver(m *member.Member, pages []memberPage) (kept []memberPage) {
+	all := make([]member.Delivery, len(pages))
+	for i, p := range pages {
+		all[i] = member.Delivery{Assigned: group.Assigned{Topic: p.of.topic, TopicPartition: p.tp, Since: p.of.since}, Events: len(p.events) > 0}
+	}
+	for i, owned := range m.Deliver(all) {
+		if owned {
+			kept = append(kept, pages[i])
+		}
+	}
+	return kept
+}
+
 // lookAt fetches no more events of the member's partitions than most; it waits for events, or for a change of the assignment. The first
 // partition is random, so that none always comes last.
-func (s *Server) lookAt(ctx, polls context.Context, who apikey.Identity, m *member, after cursor, most int, wait time.Duration) (pages []memberPage, claim *budget.Claim, err error) {
-	changed := m.changed()
-	own := m.peer.Assignment().Own
+func (s *Server) lookAt(ctx, polls context.Context, who apikey.Identity, m *member.Member, after cursor, most int, wait time.Duration) (pages []memberPage, claim *budget.Claim, err error) {
+	changed := m.Changed()
+	own := m.Peer.Assignment().Own
 	round, endRound := context.WithCancel(polls)
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		select {
 		case <-changed:
-		case <-m.gone:
+		case <-m.Gone():
 		case <-round.Done():
 		}
 		endRound()

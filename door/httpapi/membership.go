@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/weir-log/weir/door/httpapi/member"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/group"
 )
@@ -22,34 +23,34 @@ func (s *Server) join(c *call) error {
 	if err != nil {
 		return err
 	}
-	m := &member{who: c.who, group: c.r.PathValue("group"), session: sessionDefault}
-	cfg := group.PeerConfig{Group: m.group, Logger: s.cfg.Logger}
+	m := &member.Member{Group: c.r.PathValue("group"), Session: sessionDefault}
+	cfg := group.PeerConfig{Group: m.Group, Logger: s.cfg.Logger}
 	if err := readJSON(body, 0, func(r *jsonReader) error { return parseJoin(r, m, &cfg) }); err != nil {
 		return err
 	}
 	if len(cfg.Topics) == 0 {
 		return kindInvalidJSON.because(`"topics" is missing or empty`)
 	}
-	m.topics = cfg.Topics
-	if err := c.mayAll(m.topics); err != nil {
+	m.Topics = cfg.Topics
+	if err := c.mayAll(m.Topics); err != nil {
 		return err
 	}
-	if err := s.members.count.begin(c.who); err != nil { // before the group is touched; the client counts until its member has left
+	if err := s.memberships.begin(c.who); err != nil { // before the group is touched; the client counts until its member has left
 		return err
 	}
 	ctx, cancel := c.withTimeout()
 	defer cancel()
-	if m.peer, err = s.cfg.Groups.JoinPeer(ctx, cfg); err != nil {
-		s.members.count.end(c.who)
+	if m.Peer, err = s.cfg.Groups.JoinPeer(ctx, cfg); err != nil {
+		s.memberships.end(c.who)
 		return err
 	}
-	if !s.members.add(m) {
-		s.members.count.end(c.who)
-		_ = m.peer.Leave(ctx) // if this fails, its session expires soon
+	if !s.members.Add(m, c.who) {
+		s.memberships.end(c.who)
+		_ = m.Peer.Leave(ctx) // if this fails, its session expires soon
 		return eventlog.ErrClosed
 	}
-	c.Header().Set("Location", "/v1/groups/"+url.PathEscape(m.group)+"/members/"+url.PathEscape(m.peer.ID()))
-	return c.json(http.StatusCreated, memberJoined{m.peer.ID(), m.group, m.topics, s.missing(ctx, m.topics), m.session.Milliseconds()})
+	c.Header().Set("Location", "/v1/groups/"+url.PathEscape(m.Group)+"/members/"+url.PathEscape(m.Peer.ID()))
+	return c.json(http.StatusCreated, memberJoined{m.Peer.ID(), m.Group, m.Topics, s.missing(ctx, m.Topics), m.Session.Milliseconds()})
 }
 
 // memberJoined is the answer to joining.
@@ -82,7 +83,7 @@ func (s *Server) missing(ctx context.Context, topics []string) []string {
 	return names
 }
 
-func parseJoin(r *jsonReader, m *member, cfg *group.PeerConfig) error {
+func parseJoin(r *jsonReader, m *member.Member, cfg *group.PeerConfig) error {
 	return r.object(func(name string) (err error) {
 		switch name {
 		case "topics":
@@ -102,7 +103,7 @@ func parseJoin(r *jsonReader, m *member, cfg *group.PeerConfig) error {
 		case "session_ms":
 			var ms int64
 			ms, err = r.integer(sessionMin.Milliseconds(), sessionMax.Milliseconds())
-			m.session = time.Duration(ms) * time.Millisecond
+			m.Session = time.Duration(ms) * time.Millisecond
 		case "client":
 			cfg.Client, err = r.string()
 		default:
@@ -122,17 +123,17 @@ func (c *call) mayAll(topics []string) error {
 }
 
 // enterMember finds the member in the path.
-func (s *Server) enterMember(c *call) (*member, func(), error) {
-	m, leave, err := s.members.enter(c.r.PathValue("group"), c.r.PathValue("member"))
-	if err != nil {
+func (s *Server) enterMember(c *call) (*member.Member, func(), error) {
+	m, done := s.members.Enter(c.r.PathValue("group"), c.r.PathValue("member"))
+	if m == nil {
+		return nil, nil, kindUnknownMember.because("the member left, or sent no request for the time of its session, or joined through another weir process; join again: POST /v1/groups/{group}/members")
+	}
+	if err := c.mayAll(m.Topics); err != nil {
+		done()
 		return nil, nil, err
 	}
-	if err := c.mayAll(m.topics); err != nil {
-		leave()
-		return nil, nil, err
-	}
-	s.members.adopt(m, c.who)
-	return m, leave, nil
+	s.members.Adopt(m, c.who)
+	return m, done, nil
 }
 
 // leaveGroup makes the member leave.
@@ -144,9 +145,9 @@ func (s *Server) leaveGroup(c *call) error {
 	defer rest()
 	ctx, cancel := c.withTimeout()
 	defer cancel()
-	m.leave()
+	m.Leave()
 	select {
-	case <-m.gone:
+	case <-m.Gone():
 		c.WriteHeader(http.StatusNoContent)
 		return nil
 	case <-ctx.Done():
@@ -180,11 +181,11 @@ func (s *Server) memberEvents(c *call) error {
 		}
 		defer s.polls.end(c.who)
 	}
-	m.handled()
+	m.Handled()
 	c.waits(wait)
 	ctx, cancel := c.withTimeout()
 	defer cancel()
-	m.releaseIdle(ctx, s.cfg.Logger)
+	m.ReleaseIdle(ctx)
 
 	polls, stop := untilDraining(c.r)
 	defer stop()
@@ -201,7 +202,7 @@ func (s *Server) memberEvents(c *call) error {
 			claim.Release()
 			return kindTooLarge.past(cursorMax, "the member has read events in so many partitions without committing them that next would be longer than %d characters, the limit. Commit what it has handled, and ask again without after", cursorMax)
 		}
-		pages = m.deliver(pages)
+		pages = deliver(m, pages)
 		for _, p := range pages {
 			events += len(p.events)
 			if p.gap != nil {
@@ -218,14 +219,14 @@ func (s *Server) memberEvents(c *call) error {
 		}
 		if events > 0 || polls.Err() != nil || !time.Now().Before(deadline) {
 			defer claim.Release()
-			if err := s.again(c, mayRead, m.topics...); err != nil {
+			if err := s.again(c, mayRead, m.Topics...); err != nil {
 				return err
 			}
 			return s.answerMember(c, pages, gaps, claim)
 		}
 		claim.Release()
 		select {
-		case <-m.gone:
+		case <-m.Gone():
 			return kindUnknownMember.because("the member was removed from the group; join again")
 		default:
 		}

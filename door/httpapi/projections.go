@@ -33,22 +33,7 @@ func viewOfRun(r projection.Run) runView {
 
 // listProjections lists the names of the projections that the caller may read.
 func (s *Server) listProjections(c *call) error {
-	ctx, cancel := c.withTimeout()
-	defer cancel()
-	if err := c.build(ctx); err != nil {
-		return err
-	}
-	all, err := s.cfg.Projections.Names(ctx)
-	if err != nil {
-		return err
-	}
-	list := []string{}
-	for _, name := range all {
-		if c.who.MayGroup(mayRead, stream.GroupsOf(name)) {
-			list = append(list, name)
-		}
-	}
-	return c.json(http.StatusOK, map[string][]string{"projections": list})
+	return answerList(c, "projections", s.cfg.Projections.Names, func(name string) bool { return c.who.MayGroup(mayRead, stream.GroupsOf(name)) }, asItIs)
 }
 
 // describeProjection says which runs a projection has, and how far they have come.

@@ -67,22 +67,10 @@ func (s *Server) withQueue(ctx context.Context, c *call, do func(*queue.Queue) e
 
 // listQueues lists the queues that the key has access to.
 func (s *Server) listQueues(c *call) error {
-	ctx, cancel := c.withTimeout()
-	defer cancel()
-	if err := c.build(ctx); err != nil {
-		return err
+	read := func(ctx context.Context) ([]queue.Info, error) {
+		return s.cfg.Queues.Select(ctx, c.who.QueuePrefixes())
 	}
-	all, err := s.cfg.Queues.Select(ctx, c.who.QueuePrefixes())
-	if err != nil {
-		return err
-	}
-	list := []queueView{}
-	for _, q := range all {
-		if c.who.MayQueue(mayRead, q.Name) {
-			list = append(list, viewOfQueue(q))
-		}
-	}
-	return c.json(http.StatusOK, map[string][]queueView{"queues": list})
+	return answerList(c, "queues", read, func(q queue.Info) bool { return c.who.MayQueue(mayRead, q.Name) }, viewOfQueue)
 }
 
 // describeQueue returns a queue with its counts.

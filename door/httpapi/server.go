@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weir-log/weir/door/httpapi/member"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/budget"
 	"github.com/weir-log/weir/use/apikey"
@@ -115,22 +116,23 @@ func (c Config) withDefaults() Config {
 
 // Server answers HTTP clients.
 type Server struct {
-	cfg        Config
-	mux        *http.ServeMux
-	ids        requestIDs
-	bodies     *budget.Budget // bytes of bodies being read or handled
-	keyBodies  *keyShares     // bytes of request bodies, by API key
-	answers    *budget.Budget // bytes of answers being sent
-	builders   *slots         // answers being built as a whole
-	streams    *streams
-	members    *members
-	claims     *limiter     // claims waiting for messages
-	polls      *limiter     // requests waiting for events
-	requests   *limiter     // requests in progress, of authorized clients
-	inProgress atomic.Int64 // requests in progress, of all clients
-	searches   *slots       // searches for a message
-	pages      *slots       // pages of a queue's messages or dead letters, until they are sent
-	decoders   *slots       // batches being decoded: a decoder's memory is not claimed
+	cfg         Config
+	mux         *http.ServeMux
+	ids         requestIDs
+	bodies      *budget.Budget // bytes of bodies being read or handled
+	keyBodies   *keyShares     // bytes of request bodies, by API key
+	answers     *budget.Budget // bytes of answers being sent
+	builders    *slots         // answers being built as a whole
+	streams     *streams
+	members     *member.Members
+	memberships *limiter     // members, and clients about to join
+	claims      *limiter     // claims waiting for messages
+	polls       *limiter     // requests waiting for events
+	requests    *limiter     // requests in progress, of authorized clients
+	inProgress  atomic.Int64 // requests in progress, of all clients
+	searches    *slots       // searches for a message
+	pages       *slots       // pages of a queue's messages or dead letters, until they are sent
+	decoders    *slots       // batches being decoded: a decoder's memory is not claimed
 
 	turnedAway turnedAway
 }
@@ -147,7 +149,10 @@ func New(cfg Config) *Server {
 		builders:  newSlots(buildersMax),
 	}
 	s.streams = newStreams(cfg.Streams, cfg.Log, s.known, cfg.Logger)
-	s.members = newMembers(cfg.Members, s.known, cfg.Logger)
+	s.memberships = newLimiter(cfg.Members, quarter(cfg.Members), "members of groups", "let some members leave, or join through another weir process", kindTooManyMembers)
+	s.members = member.New(member.Config{
+		Valid: s.known, Move: s.memberships.move, End: s.memberships.end, CheckEvery: keyCheckEvery, StoreTimeout: storeTimeout, Logger: cfg.Logger,
+	})
 	s.claims = newLimiter(cfg.Claims, quarter(cfg.Claims), "waiting claims", "claim more messages with one request, or claim without wait_ms", kindTooManyClaims)
 	s.polls = newLimiter(cfg.Polls, quarter(cfg.Polls), "requests that wait for events", "read several partitions as one member of a group, or use a stream, or read without wait_ms", kindTooManyPolls)
 	s.requests = newLimiter(cfg.Requests, max(1, 3*cfg.Requests/4), "requests in progress", "wait until some of them end", kindTooManyCalls)
@@ -161,7 +166,7 @@ func New(cfg Config) *Server {
 // Serve answers requests on l until ctx ends. Then it ends streams and long polls, finishes the requests in progress for at most
 // drainTimeout, makes the group members leave, and returns nil.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	defer s.members.close()
+	defer s.members.Close()
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watched, stopWatching := context.WithCancel(ctx)

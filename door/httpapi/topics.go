@@ -34,18 +34,8 @@ func viewOf(t eventlog.Topic) topicView {
 
 // listTopics lists all topics.
 func (s *Server) listTopics(c *call) error {
-	ctx, cancel := c.withTimeout()
-	defer cancel()
-	if err := c.build(ctx); err != nil {
-		return err
-	}
-	list := []topicView{}
-	for _, t := range s.cfg.Log.Topics() {
-		if c.may(mayRead, t.Name) == nil {
-			list = append(list, viewOf(t))
-		}
-	}
-	return c.json(http.StatusOK, map[string][]topicView{"topics": list})
+	read := func(context.Context) ([]eventlog.Topic, error) { return s.cfg.Log.Topics(), nil }
+	return answerList(c, "topics", read, func(t eventlog.Topic) bool { return c.may(mayRead, t.Name) == nil }, viewOf)
 }
 
 // describeTopic returns one topic and the bounds of its partitions, with one store call.

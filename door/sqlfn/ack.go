@@ -86,8 +86,8 @@ func (a answer) call() call {
 	return c
 }
 
-// tell passes answers with these receipts to their queue. Its errors are those of queue.Ack.
-func (c call) tell(ctx context.Context, q *queue.Queue, unchanged func() error, receipts []string) ([]error, error) {
+// apply passes answers with these receipts to their queue. Its errors are those of queue.Ack.
+func (c call) apply(ctx context.Context, q *queue.Queue, unchanged func() error, receipts []string) ([]error, error) {
 	switch {
 	case c.acks:
 		return q.Handled(ctx, unchanged, receipts...)
@@ -115,19 +115,19 @@ func (m *Mover) carryAnswers(ctx context.Context, answers []answer) error {
 	}
 	var calls errgroup.Group
 	calls.SetLimit(callsAtOnce)
-	var mu sync.Mutex // guards told, failed, transient and left
-	var told []answer
+	var mu sync.Mutex // guards applied, failed, transient and left
+	var applied []answer
 	var failed, transient error
 	left := 0
 	for _, c := range order {
 		for some := range slices.Chunk(shares[c], enqueueAtOnce) {
 			calls.Go(func() error {
-				err := recovered.Do(func() error { return m.tell(ctx, c, some) })
+				err := recovered.Do(func() error { return m.apply(ctx, c, some) })
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
 				case err == nil:
-					told = append(told, some...)
+					applied = append(applied, some...)
 				case isTransient(err):
 					transient = err
 				default:
@@ -138,7 +138,7 @@ func (m *Mover) carryAnswers(ctx context.Context, answers []answer) error {
 		}
 	}
 	_ = calls.Wait() // their errors are in failed and transient
-	for some := range slices.Chunk(told, enqueueAtOnce) {
+	for some := range slices.Chunk(applied, enqueueAtOnce) {
 		if err := m.dropAnswers(ctx, some); err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ func (m *Mover) carryAnswers(ctx context.Context, answers []answer) error {
 	return transient
 }
 
-func (m *Mover) tell(ctx context.Context, c call, some []answer) error {
+func (m *Mover) apply(ctx context.Context, c call, some []answer) error {
 	receipts := make([]string, len(some))
 	for i, a := range some {
 		receipts[i] = a.receipt()
@@ -161,7 +161,7 @@ func (m *Mover) tell(ctx context.Context, c call, some []answer) error {
 	if err != nil {
 		return err
 	}
-	errs, err := c.tell(ctx, q, m.inbox.unchanged, receipts)
+	errs, err := c.apply(ctx, q, m.inbox.unchanged, receipts)
 	for _, one := range errs {
 		var stale *queue.StaleReceiptError
 		if one != nil && !isGone(one) && (!errors.As(one, &stale) || c.acks && !stale.Done) {

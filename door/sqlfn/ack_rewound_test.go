@@ -64,7 +64,7 @@ func TestAnAckIsNotDroppedWhereTheQueueDoesNotKnowTheClaim(t *testing.T) {
 	fields := strings.Split(got.Receipt, ".")
 	fields[2] = strconv.FormatInt(int64(got.Offset)+1, 10)
 	a := answer{Ack: strings.Join(fields, ".")}
-	if err := m.tell(t.Context(), a.call(), []answer{a}); !errors.Is(err, queue.ErrStaleReceipt) {
+	if err := m.apply(t.Context(), a.call(), []answer{a}); !errors.Is(err, queue.ErrStaleReceipt) {
 		t.Errorf("it counts as carried: %v", err)
 	}
 }

@@ -190,7 +190,7 @@ func (m *Mover) carryLoaded(ctx context.Context, c *carriage) error {
 	for i, base := range bases {
 		placed[i] = eventlog.Placed{Base: base, Batch: c.entry.Batches[i]}
 	}
-	m.log.Committed(m.incarnation.store.Told(), placed)
+	m.log.Committed(m.incarnation.store.InMark(), placed)
 	m.cfg.Observer.Moved(len(c.ids), time.Since(c.oldest))
 	return nil
 }

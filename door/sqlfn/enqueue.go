@@ -188,7 +188,7 @@ func (m *Mover) enqueue(ctx context.Context, name string, topic eventlog.TopicID
 		for i, base := range bases {
 			placed[i] = eventlog.Placed{Base: base, Batch: e.Batches[i]}
 		}
-		m.log.Committed(m.incarnation.store.Told(), placed)
+		m.log.Committed(m.incarnation.store.InMark(), placed)
 		return eventlog.Outcome{Base: bases}, nil
 	}
 	err := m.cfg.Queues.With(ctx, name, func(q *queue.Queue) error { return q.EnqueueWith(ctx, topic, commit, messages...) })

@@ -388,7 +388,7 @@ func (m *Mover) moveRows(ctx context.Context, lanes ...*partitionRows) error {
 	for i, base := range bases {
 		placed[i] = eventlog.Placed{Base: base, Batch: e.Batches[i]}
 	}
-	m.log.Committed(m.incarnation.store.Told(), placed)
+	m.log.Committed(m.incarnation.store.InMark(), placed)
 	m.cfg.Observer.Moved(len(ids), time.Since(oldest))
 	return nil
 }

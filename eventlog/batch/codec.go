@@ -105,7 +105,7 @@ func hold(codec Codec, src []byte, limit int) (held int) {
 	return held
 }
 
-func letGo(held int) { memory.Release(int64(held)) }
+func releaseDecoder(held int) { memory.Release(int64(held)) }
 
 // gzipDecoder reads any number of gzip members, one after the other.
 type gzipDecoder struct {

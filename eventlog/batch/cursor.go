@@ -75,7 +75,7 @@ func (c *cursor) close() {
 	if c.src != nil {
 		closeDecoder(c.codec, c.src)
 	}
-	letGo(c.held)
+	releaseDecoder(c.held)
 	if c.own != nil {
 		windows.Put(c.own)
 		<-turns

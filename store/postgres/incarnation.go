@@ -19,8 +19,8 @@ const pollIncarnation = `
 	UNION ALL
 	SELECT -1, coalesce(l.server, 0), l.epoch, l.tables FROM weir.life() AS l`
 
-// Told returns the incarnation in the form that a Mark has.
-func (in Incarnation) Told() eventlog.Incarnation {
+// InMark returns the incarnation as a Mark has it.
+func (in Incarnation) InMark() eventlog.Incarnation {
 	return eventlog.Incarnation{Store: fmt.Sprintf("server since %d, tables %d", in.Server, in.Tables), Epoch: eventlog.Version(in.Epoch)}
 }
 

@@ -61,11 +61,11 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	switch {
 	case now.Server == 0:
 		return nil, since, fmt.Errorf("moved since %+v: %w: the server is a standby; its partitions may lag behind", since, eventlog.ErrUnavailable)
-	case since != (eventlog.Mark{}) && since.Incarnation != now.Told():
+	case since != (eventlog.Mark{}) && since.Incarnation != now.InMark():
 		return nil, since, fmt.Errorf("moved since %+v: %w", since, eventlog.ErrRewound)
 	}
 	s.lastIncarnation.tell(now)
-	return s.seen.update(all, after), eventlog.Mark{Incarnation: now.Told(), Place: strconv.FormatInt(s.seen.poll, 10)}, nil
+	return s.seen.update(all, after), eventlog.Mark{Incarnation: now.InMark(), Place: strconv.FormatInt(s.seen.poll, 10)}, nil
 }
 
 // update stores the result of a poll and returns what changed after an earlier one. A deleted partition is not in all,

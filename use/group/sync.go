@@ -209,13 +209,13 @@ func (c *Coordinator) Leave(ctx context.Context, name string, leavers []Leaver) 
 			return err
 		}
 		defer g.unlock()
-		errs, err = g.letGo(ctx, leavers)
+		errs, err = g.removeLeavers(ctx, leavers)
 		return err
 	})
 	return errs, err
 }
 
-func (g *group) letGo(ctx context.Context, leavers []Leaver) ([]error, error) {
+func (g *group) removeLeavers(ctx context.Context, leavers []Leaver) ([]error, error) {
 	if slices.ContainsFunc(leavers, func(l Leaver) bool { m, _ := g.leaver(l); return m != nil }) {
 		if err := g.own(ctx); err != nil {
 			return nil, err

@@ -8,11 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/stream"
 )
@@ -134,10 +132,7 @@ func (ps *Projections) appendedAt(ctx context.Context, id eventlog.Partition, fr
 	if err != nil || len(got[0].Batches) == 0 {
 		return time.Now(), err
 	}
-	first := got[0].Batches[0]
-	raw := slices.Clone(first.Bytes)
-	batch.Patch(raw, int64(first.Base), 0)
-	for r, err := range batch.Records(raw, batch.DefaultMaxDecompressed) {
+	for r, err := range got[0].Batches[0].Decode() {
 		if err != nil {
 			break // a damaged batch is reported to its readers, not here
 		}

@@ -285,19 +285,15 @@ func (r *records) decode(ctx context.Context, b eventlog.Placed) (records []batc
 	case <-ctx.Done():
 		return nil, b.Base, ctx.Err()
 	}
-	raw := slices.Clone(b.Bytes)
-	batch.Patch(raw, int64(b.Base), 0)
-	h, err := batch.Parse(raw)
+	b.Bytes = slices.Clone(b.Bytes)
+	h, err := batch.Parse(b.Bytes)
 	if err != nil {
 		return nil, b.Base + 1, err
 	}
 	next = b.Base + eventlog.Offset(h.LastOffsetDelta) + 1
-	if h.Attributes.Control() {
-		return nil, next, nil
-	}
 	believed := sync.OnceValue(func() bool { return h.Attributes.Own() || isWheel(r.log, b.Partition) })
 	unchecked := 0 // bytes since ctx was checked
-	for rec, err := range batch.Records(raw, batch.DefaultMaxDecompressed) {
+	for rec, err := range b.Decode() {
 		if err != nil {
 			return nil, next, err
 		}
