@@ -19,7 +19,7 @@ import (
 // serverFlags say which server to speak HTTP to, and with which key.
 type serverFlags struct {
 	Server  string   `help:"The server's HTTP address. Default: ${default}." default:"http://127.0.0.1:8080" placeholder:"URL"`
-	APIKey  string   `help:"The API key, if the server needs one. Better set the variable: other users of the machine can see command lines." name:"api-key" placeholder:"KEY"`
+	APIKey  string   `help:"The API key, if the server needs one. Better set it with WEIR_API_KEY: other users of the machine can see command lines." name:"api-key" placeholder:"KEY"`
 	Timeout duration `help:"Give up on a server that does not answer for this long. The server waits up to 20s for its store." default:"30s"`
 }
 
@@ -63,7 +63,7 @@ func apiPath(parts ...string) string {
 	return "/v1/" + strings.Join(parts, "/")
 }
 
-// ask sends a request, with a body as JSON unless it is nil, and reads the answer into out. It gives up after --timeout and wait, the server's own wait.
+// ask sends a request, with a body as JSON unless it is nil, and reads the answer into out. It gives up after --timeout plus wait, the server's own wait.
 func (f *serverFlags) ask(ctx context.Context, method, path string, body, out any, wait time.Duration) error {
 	var content []byte
 	if body != nil {
@@ -173,7 +173,7 @@ func (f *serverFlags) answer(tried string, err error) error {
 	case p.is("unknown_stream"):
 		err, hint = fmt.Errorf("%s: the stream does not exist", tried), "`weir stream list CATEGORY` lists the streams"
 	case p.is("unknown_projection"):
-		err, hint = fmt.Errorf("%s: there is no such projection", tried), "`weir projection list` shows what there is; a program that calls Project makes one"
+		err, hint = fmt.Errorf("%s: there is no such projection", tried), "`weir projection list` lists the projections; a program that calls Project creates one"
 	case p.is("group_not_empty"):
 		hint = "stop the programs that work on it"
 	case p.is("unknown_snapshot"):

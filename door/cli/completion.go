@@ -20,7 +20,7 @@ func (completionCmd) Help() string {
   weir completion fish > ~/.config/fish/completions/weir.fish`
 }
 
-// Each script asks weir itself for the words that can follow, so that it never falls behind.
+// Each script asks weir itself for the words that can follow, so that it is never out of date.
 var completionScripts = map[string]string{
 	"bash": `_weir() {
   local IFS=$'\n'

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// consent guards commands that destroy. The flag has no variable: a yes is given each time, and not inherited.
+// consent guards commands that destroy data. The flag has no environment variable, so that it must be given each time.
 type consent struct {
 	Yes bool `help:"Do not ask for confirmation." short:"y" env:"-"`
 }
@@ -47,7 +47,7 @@ type (
 	}
 )
 
-// run deletes all it can, and returns the first error. kind names the things, with what is deleted together with them.
+// run deletes all it can, and returns the first error. kind is what is deleted, such as topic; the text in with is what is deleted together with it.
 func (c *deletion) run(ctx context.Context, t *terminal, kind, with string, remove func(*kadm.Client) (deleted, error)) error {
 	names := strings.Join(c.Names, " ")
 	if err := c.obtain(t, "delete the "+kind+" "+names+" and "+with, names); err != nil {

@@ -74,7 +74,7 @@ func (p *plan) assigned(_ context.Context, _ *kgo.Client, partitions map[string]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(partitions[p.topic]) == 0 {
-		p.dealt = true // other members have them all; otherwise begin is called next, and sets the offsets
+		p.dealt = true // other members have all partitions; otherwise the client calls begin next, which sets the offsets
 	}
 }
 
@@ -109,7 +109,7 @@ func (p *plan) lost(_ context.Context, _ *kgo.Client, partitions map[string][]in
 	}
 }
 
-// take notes that reading passed a record, and reports whether it was there when the command began.
+// take moves the next offset past a record that was read, and reports whether the record was there when the command began.
 func (p *plan) take(r *kgo.Record) (planned bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 
 // printable makes text from outside safe to print: names and values may hold escape sequences that move the cursor, recolor
 // the screen or write to the clipboard. Control characters, marks that turn the direction of text, and bytes that are
-// not UTF-8 become \n, \x1b, \u202e. Tabs stay.
+// not UTF-8 become escapes such as \n, \x1b and \u202e. Tabs stay.
 func printable(text string) string {
 	if !strings.ContainsFunc(text, dangerous) && utf8.ValidString(text) {
 		return text

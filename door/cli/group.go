@@ -205,7 +205,7 @@ func (c *groupResetCmd) Run(ctx context.Context, t *terminal) error {
 	return table(t.out, "TOPIC PARTITION BEFORE AFTER", rows)
 }
 
-// plan finds where each partition would go. A group with members is left alone: they would overwrite the reset.
+// plan finds the new offset of each partition. A group with members is refused: they would overwrite the reset.
 func (c *groupResetCmd) plan(ctx context.Context, admin *kadm.Client) ([]move, error) {
 	groups, err := admin.DescribeGroups(ctx, c.Name)
 	if err := cmp.Or(err, groups[c.Name].Err); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {

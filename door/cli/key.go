@@ -27,7 +27,7 @@ type keyStore struct {
 	JSON bool `help:"Print JSON." name:"json"`
 }
 
-// withThere is with for commands that need an existing store, and must not create one.
+// withThere calls with, but only if the store exists: its commands must not create one.
 func (c *keyStore) withThere(ctx context.Context, t *terminal, do func(*apikey.Keys) error) error {
 	if store.Missing(c.Store) {
 		return config(fmt.Errorf("the store %s does not exist", c.Store), "give the store of the server with --store")

@@ -8,7 +8,7 @@ import (
 )
 
 // resolve turns a position into an offset for every partition of the topics. An offset that a partition does not hold is
-// moved to the nearest one that it does.
+// moved to the nearest one that it holds, or to its end.
 func resolve(ctx context.Context, admin *kadm.Client, at position, topics ...string) (kadm.ListedOffsets, error) {
 	list := func(offsets kadm.ListedOffsets, err error) (kadm.ListedOffsets, error) {
 		return offsets, cmp.Or(err, offsets.Error())

@@ -12,9 +12,9 @@ import (
 type projectionCmd struct {
 	List     projectionListCmd     `cmd:"" help:"List projections."`
 	Describe projectionDescribeCmd `cmd:"" help:"Show a projection's runs and how far behind they are."`
-	Rebuild  projectionRebuildCmd  `cmd:"" help:"Make the read model anew, beside the one that readers use."`
+	Rebuild  projectionRebuildCmd  `cmd:"" help:"Build the read model again, next to the one that readers use."`
 	Pause    projectionPauseCmd    `cmd:"" help:"Stop a projection until it is resumed."`
-	Resume   projectionResumeCmd   `cmd:"" help:"Let a projection go on; one that halted at an event tries it again."`
+	Resume   projectionResumeCmd   `cmd:"" help:"Let a projection continue; one that stopped at an event tries it again."`
 	Delete   projectionDeleteCmd   `cmd:"" help:"Delete a projection that no program works on. Its read models stay."`
 }
 
@@ -75,7 +75,7 @@ func (p projectionPicture) state() string {
 	return "active"
 }
 
-// late is how old the oldest event is that a run has not handled.
+// late is the age of the oldest event that a run has not handled.
 func (r runPicture) late() string { return (time.Duration(r.Behind) * time.Millisecond).String() }
 
 type projectionDescribeCmd struct {
@@ -85,7 +85,7 @@ type projectionDescribeCmd struct {
 }
 
 func (projectionDescribeCmd) Help() string {
-	return "READ says which run's read model readers use: now, or next, once the run has caught up.\n\n" +
+	return "READ says when readers use the run's read model: now, or next, after the run has caught up.\n\n" +
 		"Examples:\n\n  weir projection describe totals\n  weir projection describe totals --json"
 }
 
@@ -130,11 +130,11 @@ func (c *projectionVerb) run(ctx context.Context, t *terminal, method, verb, don
 type projectionRebuildCmd struct{ projectionVerb }
 
 func (projectionRebuildCmd) Help() string {
-	return "A new run reads all events from the first one on. Readers use the run before until the new one has caught up.\n\nExamples:\n\n  weir projection rebuild totals"
+	return "A new run reads all events from the first one on. Readers use the previous run until the new one has caught up.\n\nExamples:\n\n  weir projection rebuild totals"
 }
 
 func (c *projectionRebuildCmd) Run(ctx context.Context, t *terminal) error {
-	return c.run(ctx, t, "POST", "rebuild", "projection %s is rebuilt, as soon as a program works on it")
+	return c.run(ctx, t, "POST", "rebuild", "projection %s will be rebuilt as soon as a program works on it")
 }
 
 type projectionPauseCmd struct{ projectionVerb }

@@ -353,7 +353,7 @@ func (c *queuePeekCmd) Run(ctx context.Context, t *terminal) error {
 	case c.ID != "" && c.Dead:
 		return usage(errors.New("--dead lists dead letters, and an id shows one message: they cannot be used together"), "give one of them")
 	case c.State != "" && (c.ID != "" || c.Dead):
-		return usage(errors.New("--state lists messages, and an id or --dead shows others"), "give one of them")
+		return usage(errors.New("--state cannot be used with an id or with --dead"), "give one of them")
 	case c.Max < 1:
 		return usage(fmt.Errorf("--max %d is less than 1", c.Max), "")
 	}
@@ -394,8 +394,8 @@ func (c *queuePeekCmd) Run(ctx context.Context, t *terminal) error {
 	return table(t.out, header[list], rows)
 }
 
-// list gets messages or dead letters, page by page: c.Max of them at most. A page of messages says where the next one begins; letters go on after the last one,
-// until there are none.
+// list gets messages or dead letters, page by page: c.Max of them at most. A page of messages says where the next one begins. A page of letters begins
+// after the last letter of the page before; an empty page is the end.
 func (c *queuePeekCmd) list(ctx context.Context, resource, list string) ([]json.RawMessage, error) {
 	found := []json.RawMessage{}
 	q := url.Values{}
@@ -479,9 +479,6 @@ func (c *queueRedriveCmd) Run(ctx context.Context, t *terminal) error {
 	verb, done := "redrive", "moved"
 	if c.Discard {
 		verb, done = "discard", "discarded"
-		if err := c.obtain(t, "discard dead letters of the queue "+c.Name, c.Name); err != nil {
-			return err
-		}
 	}
 	body := map[string]any{}
 	switch {
@@ -496,6 +493,11 @@ func (c *queueRedriveCmd) Run(ctx context.Context, t *terminal) error {
 		}
 	default:
 		body["letters"] = c.Letters
+	}
+	if c.Discard {
+		if err := c.obtain(t, "discard dead letters of the queue "+c.Name, c.Name); err != nil {
+			return err
+		}
 	}
 	taken := int64(0)
 	bar := progress{t: t}

@@ -16,7 +16,7 @@ type queueSendCmd struct {
 	Key       *string   `help:"The key of every line." placeholder:"KEY"`
 	Delay     *duration `help:"Delay the messages for this time." placeholder:"TIME"`
 	At        time.Time `help:"Delay the messages until this time: 2026-01-31T08:00:00Z." env:"-" placeholder:"TIME"`
-	Unique    string    `help:"The messages' unique key. While a message with this key is not done, no other is enqueued; so of several lines, at most the first is." env:"-" placeholder:"KEY"`
+	Unique    string    `help:"The messages' unique key. While a message with this key is not done, no other is enqueued; so at most the first of several lines is enqueued." env:"-" placeholder:"KEY"`
 	Priority  int       `help:"The messages' priority; 0 is the lowest." default:"0"`
 	IDs       bool      `help:"Print the messages' ids, one on each line. If another message has the unique key, print the id of that message, a tab, and the word repeated." name:"ids"`
 	LineLimit size      `help:"The longest line. A longer one is an error." default:"1MiB"`

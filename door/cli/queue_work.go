@@ -234,7 +234,7 @@ func (w *worker) run(ctx context.Context) error {
 	return nil
 }
 
-// free takes all slots that are free, at least one.
+// free waits until a slot is free, and takes all free slots; if w.Max is set, it takes at most left.
 func (w *worker) free(ctx context.Context, left int) (n int, err error) {
 	select {
 	case w.slots <- struct{}{}:

@@ -71,7 +71,7 @@ Examples:
   weir serve --kafka 0.0.0.0:9092 --advertise broker.example.org:9092 --insecure`
 }
 
-// heapFloor is how many bytes more than twice its live memory a broker may use before Go collects garbage. A broker whose consumers read old
+// A broker may use twice its live memory, and heapFloor bytes more, before Go collects garbage. A broker whose consumers read old
 // records has 5 MiB of live memory. Without a floor it collects fifty times for each 350 MB that it reads, which takes 15 % of its processor time.
 const heapFloor = 16 << 20
 

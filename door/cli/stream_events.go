@@ -217,7 +217,7 @@ type streamSpan struct {
 	Version int64 // version of the stream
 }
 
-// broken reports whether this page lacks events that were there at the page before: the stream was deleted and begun again, its store was restored, or
+// broken reports whether events have gone since the page before was read: the stream was deleted and begun again, its store was restored, or
 // retention deleted them. from is where this page begins; if backward, where the last page is to end.
 func (c *streamReadCmd) broken(before, now streamSpan, from int64) bool {
 	if c.Backward {

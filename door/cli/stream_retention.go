@@ -20,7 +20,7 @@ type streamRetentionCmd struct {
 }
 
 func (streamRetentionCmd) Help() string {
-	return `Without flags the command prints which events are kept. With flags it sets both limits: one that is not given is lifted.
+	return `Without flags the command prints which events are kept. With flags it sets both limits: a limit that is not given is removed.
 Retention is applied about every ten minutes. Events after the newest snapshot are always kept. The category's topic keeps the records as long as its own retention.ms says.
 
 Examples:
@@ -96,7 +96,7 @@ func (c *streamRetentionCmd) what() string {
 	return streamName{c.Category, c.Stream}.String()
 }
 
-// show prints the retention. A stream is the first of those whose names begin with its name.
+// show prints the retention. The server lists streams by name, so of those whose names begin with c.Stream the first is the stream itself.
 func (c *streamRetentionCmd) show(ctx context.Context, t *terminal) error {
 	var category struct {
 		Retention keptPicture
@@ -129,12 +129,12 @@ type streamForgetCmd struct {
 	serverFlags
 	consent
 	Category string `arg:"" help:"The category's name."`
-	Subject  string `arg:"" help:"Whom the events are about, as they name it."`
+	Subject  string `arg:"" help:"The subject, as it is named in the events."`
 }
 
 func (streamForgetCmd) Help() string {
-	return `The key that encrypts the data of the subject's events is destroyed. The events stay, without their data. It succeeds if there are no such events.
-It does not reach earlier backups, snapshots, metadata, and the name of the subject.
+	return `The key that encrypts the data of the subject's events is destroyed. The events stay, without their data. The command also succeeds if there are no such events.
+Earlier backups, snapshots, metadata and the name of the subject are not changed.
 
 Examples:
 

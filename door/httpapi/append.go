@@ -13,8 +13,8 @@ type appendedView struct {
 	Duplicate bool  `json:"duplicate,omitempty"`
 }
 
-// appendEvents appends the events of a body to a stream: all or none. The request's trace context is not added to them: a repeated
-// append would then have other content.
+// appendEvents appends the events of a body to a stream: all or none. The request's trace context is not added to them, because
+// a repeated request has another trace context, and its events would no longer be the same.
 func (s *Server) appendEvents(c *call) error {
 	if c.r.Header["Idempotency-Key"] != nil {
 		return kindInvalidRequest.because("an append takes no Idempotency-Key; leave it out, and give each event an id")
@@ -78,7 +78,7 @@ func unknownAppend(events []stream.NewEvent) error {
 	return kindUnknown.because("the events were sent to the store, but no answer came. Append them again with the same ids and the same expected version: if they were already appended, the answer has duplicate")
 }
 
-// parseAppend reads {"events": [...], "within": …}. Tags count as two headers.
+// parseAppend reads {"events": [...], "within": …}. Each tag counts as two headers.
 func parseAppend(body []byte) (events []stream.NewEvent, within string, n eventCount, err error) {
 	seen := false
 	err = readJSON(body, 0, func(r *jsonReader) error {

@@ -50,7 +50,7 @@ func (s *Server) allow(c *call, a access, topic string) bool {
 	case queue != "":
 		err = c.mayQueue(a, queue)
 	case projection != "" && !who.MayGroup(a, stream.GroupsOf(projection)):
-		err = kindForbidden.because("the key %s does not give %s access to projection %s, for it does not reach its groups, %s…; `weir key list` shows which groups it reaches", who, a, shorten(projection), shorten(stream.GroupsOf(projection)))
+		err = kindForbidden.because("the key %s does not give %s access to projection %s, because it gives none to its groups, %s…; `weir key list` shows its groups", who, a, shorten(projection), shorten(stream.GroupsOf(projection)))
 	case !who.Has(a):
 		err = forbidden(who, a, "")
 	}

@@ -89,8 +89,8 @@ func (s *Server) publishMany(c *call) error {
 	return nil
 }
 
-// publishEach publishes the valid events, in order, and answers for each event. It first publishes all of them together; only if an event
-// is refused then, it publishes them one by one.
+// publishEach publishes the valid events, in order, and answers for each event. It first publishes all of them together. If this is refused
+// because of an event, it publishes them one by one.
 func (s *Server) publishEach(c *call, items []item) error {
 	answer, err := c.claimOutcomes(len(items), problemBytes)
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 	unzipMax  = 64 << 10 // memory of gzip's decompressor
 
 	bodyGrace = 10 * time.Second // time for any body to arrive
-	bodyRate  = 64 << 10         // bytes a second: a body has as much more time as its bytes take at this rate
+	bodyRate  = 64 << 10         // bytes a second: the time that the body's bytes take at this rate is added to bodyGrace
 )
 
 // bodyTime is how long a request's body has to arrive.
@@ -51,7 +51,7 @@ func readBy(w http.ResponseWriter, deadline time.Time) {
 	_ = http.NewResponseController(w).SetReadDeadline(deadline) // fails only if a test has no connection
 }
 
-// body reads and decompresses the whole body. It waits for memory of Server.bodies in line. While other requests wait, a client that sends nothing
+// body reads and decompresses the whole body. If no memory of Server.bodies is free, it waits for it. While other requests wait, a client that sends nothing
 // for budget.SilentMax is disconnected. The claim is released when the call ends. The caller owns the bytes.
 func (s *Server) body(c *call) ([]byte, error) {
 	if c.r.ContentLength == 0 {

@@ -17,7 +17,7 @@ type call struct {
 	r        *http.Request
 	route    string
 	id       string
-	query    url.Values      // the route's params, each at most once
+	query    url.Values      // the route's parameters, each at most once, except repeatable
 	who      apikey.Identity // set by allow
 	status   int             // of the answer; 0: none yet
 	memory   *budget.Claim   // on Server.bodies; nil: none

@@ -14,7 +14,7 @@ import (
 )
 
 // cursor is a client's next offset in each partition that it owns. An offset is valid only if no other member has owned the partition
-// meanwhile. Its encoding, in base64url: for each topic its name and the number of partitions, and for each partition its number, since when
+// meanwhile. A cursor is encoded, in base64url, as: for each topic its name and the number of partitions, and for each partition its number, since when
 // the member owns it, and the offset. All is sorted, so that nothing is listed twice.
 type cursor map[place]eventlog.Offset
 
@@ -28,7 +28,7 @@ type place struct {
 	since     int32 // group.Assigned.Since
 }
 
-// spans returns the spans of the member's partitions, from the cursor's offset on, or from the committed one if the cursor has none.
+// spans returns the spans of the member's partitions, each from the cursor's offset or from the committed one on, whichever is higher.
 func (cu cursor) spans(own []group.Assigned) (spans []eventlog.Span, pages []memberPage) {
 	spans, pages = make([]eventlog.Span, 0, len(own)), make([]memberPage, 0, len(own))
 	for _, a := range own {

@@ -15,13 +15,13 @@ import (
 const (
 	lettersDefault = 100
 	lettersMax     = 1000
-	lettersBytes   = 8 << 20 // memory for a page of messages or dead letters, and for their batches
+	lettersBytes   = 8 << 20 // memory for a page of messages or dead letters, and for the batches that hold them
 	// sweepMost bounds how long one request redrives or discards. The client continues with another request.
 	sweepMost = 10 * time.Second
 	// searchesMax bounds concurrent searches for a message: one search may read a large part of the queue.
 	searchesMax = 4
-	// pagesMax bounds the pages of messages or dead letters that are being built, sent, redriven or discarded: each holds lettersBytes of the memory for answers,
-	// however slowly its client reads it.
+	// pagesMax bounds the pages of messages, dead letters or events with tags that are being built, sent, redriven or discarded: each holds lettersBytes or more
+	// of the memory for answers, however slowly its client reads it.
 	pagesMax = 4
 )
 
@@ -81,7 +81,7 @@ func (s *Server) peekMessages(c *call) error {
 type queueAnswer struct {
 	n     int
 	write func(e *encoder, i int) // writes one of the n
-	next  queue.MessageID         // where the next page begins; zero: it is the last, or the client knows
+	next  queue.MessageID         // where the next page begins; zero: this is the last page, or the client continues after the last letter (after=…)
 }
 
 // queuePage answers with a page under a name.
@@ -118,7 +118,7 @@ func (s *Server) queuePage(c *call, name string, read func(context.Context, *que
 	})
 }
 
-// claimPage waits until the call may have a page of messages or dead letters, and for the page's memory. Call release when the page is done.
+// claimPage waits until the call may have a page (pagesMax), and then for the page's memory. Call release when the page is done.
 func (c *call) claimPage(ctx context.Context, size int64) (claim *budget.Claim, release func(), err error) {
 	pages, id := c.s.pages, c.who.ID()
 	if pages.acquire(ctx, id) != nil {

@@ -100,7 +100,7 @@ func (e *encoder) gapLine(topic string, partition int32, g gap) {
 	e.string("}\n")
 }
 
-// place starts an object with topic and partition. topic is "" for readers of one topic, and left out.
+// place starts an object with topic and partition. If topic is "", it is left out: the client reads only one topic.
 func (e *encoder) place(topic string, partition int32) {
 	e.string(`{`)
 	if topic != "" {

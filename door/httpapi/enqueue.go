@@ -97,7 +97,7 @@ func unknownEnqueue(err error, messages []queue.NewMessage) error {
 	p := kindUnknown.because("the messages were sent to the store, but no answer came. Enqueue them again: because of their unique keys no message is enqueued twice, and the answer has the ids of those that were already enqueued")
 	for _, m := range messages {
 		if m.Unique == "" {
-			p = kindUnknown.because("the messages were sent to the store, but no answer came. GET …/messages shows the messages that are not done. If you enqueue them again, those without a unique key (`unique`) may be there twice; those with one can be sent again safely")
+			p = kindUnknown.because("the messages were sent to the store, but no answer came. GET …/messages shows the messages that are ready, claimed or waiting, and with state=delayed those that are delayed. If you enqueue them again, those without a unique key (`unique`) may be there twice; those with one can be sent again safely")
 			break
 		}
 	}
@@ -122,7 +122,6 @@ func describedMessage(c *call) (m queue.NewMessage, err error) {
 	if m.Headers, err = headersOf(c.r.Header); err != nil {
 		return m, err
 	}
-	m.Headers = withTrace(m.Headers, traceOf(c.r.Header))
 	delay, err := number(q, "delay_ms", 0, pauseMax, 0)
 	if err != nil {
 		return m, err

@@ -65,12 +65,12 @@ func (s *Server) readStream(c *call) error {
 	return nil
 }
 
-// pageLimit bounds a page of a stream by memory for answers, which the page's read claims.
+// pageLimit bounds a page of a stream by the memory for answers. While the page is read, it claims this memory, and stores the claim in *claim.
 func (c *call) pageLimit(events int, claim **budget.Claim) stream.PageLimit {
 	return stream.PageLimit{Events: events, Room: func(ctx context.Context, largest int64) (room int64, err error) {
 		want, least := max(fetchBytes, min(streamPageEvents*largest, lettersBytes)), max(claimStep, largest)
 		*claim, err = c.claimAnswer(ctx, 2*want, 2*least)
-		return (*claim).Held() / 2, err // the other half is for the batches that they are decoded from
+		return (*claim).Held() / 2, err // the other half is for the batches that the events are decoded from
 	}}
 }
 

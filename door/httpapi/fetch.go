@@ -89,7 +89,7 @@ func (s *Server) fetch(ctx, polls context.Context, who apikey.Identity, spans []
 }
 
 // decode makes pages from fetched batches, until there are enough events or no memory for more. If there is none even for the first
-// event, needed is how many bytes it needs.
+// event, needed is how many bytes are missing.
 func decode(ctx context.Context, memory *answerBudget, got []eventlog.Slice, asked []eventlog.Span, most int) (pages []page, needed int64, err error) {
 	pages = make([]page, len(got))
 	memory.used = 0
@@ -141,7 +141,7 @@ func (d decoding) acquire(ctx context.Context) error { return d.of.acquire(ctx, 
 func (d decoding) release()                          { d.of.release(d.key) }
 
 // acquireHolding waits for the turn while claim holds memory for an answer. If other requests wait for memory longer than budget.SilentMax, it drops the answer,
-// releases the claim and waits on: a key whose turn is far must not keep memory from them. Then gave is true, and the answer must be read again.
+// releases the claim and continues to wait, because a key that waits long must not hold memory meanwhile. Then gave is true: read the answer again.
 func (d decoding) acquireHolding(ctx context.Context, claim *budget.Claim, drop func()) (gave bool, err error) {
 	waiting, give := context.WithCancel(ctx)
 	defer give()
@@ -164,7 +164,7 @@ const checkBytes = 1 << 20
 // block. The caller holds a decoding. At a batch that cannot be read it stops, after the batch's readable records: the rest of the batch is a gap,
 // and a reader continues after it. It ends with ctx, also in the middle of a batch.
 func eachRecord(ctx context.Context, slice eventlog.Slice, from eventlog.Offset, visit func(batch.Record) bool) (*gap, error) {
-	unchecked := 0 // bytes since ctx was looked at
+	unchecked := 0 // bytes decoded since ctx was last checked
 	for _, b := range slice.Batches {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()

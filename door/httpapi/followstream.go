@@ -13,7 +13,7 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// followEvery is the shortest time between two looks at a stream that changes all the time.
+// followEvery is the shortest time between two reads of a stream that changes all the time.
 const followEvery = 10 * time.Millisecond
 
 // followStream sends the events of one stream as they are appended, as server-sent events or one per line, until the client disconnects or the
@@ -58,10 +58,10 @@ type followed struct {
 	page     pageWriter
 	out      *encoder
 	at       streamPlace
-	seen     bool // that the stream exists
+	seen     bool // the stream existed at the last read
 }
 
-// streamPlace is how far a stream was read. The id of the last event tells a stream that goes on from one that the store has lost the end of.
+// streamPlace is how far a stream was read. If the stream has another event, or none, where the last one was read, the store has lost the end of the stream.
 type streamPlace struct {
 	next int64  // version of the next event
 	last string // id of the event before it; "": unknown
@@ -87,7 +87,7 @@ func parsePlace(text string) (p streamPlace, err error) {
 	return p, nil
 }
 
-// begin finds the place to begin at, and reads once, so that errors are answered as such.
+// begin finds the place to begin at, and reads once, so that an error is the answer to the request.
 func (f *followed) begin(ctx context.Context, from string) (topic eventlog.Topic, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -120,7 +120,7 @@ func (f *followed) begin(ctx context.Context, from string) (topic eventlog.Topic
 	return topic, err
 }
 
-// read reads a page from the place on, and checks that the events before it are still there.
+// read reads a page from the place on, and checks that the event before it is still the one that the client got.
 func (f *followed) read(ctx context.Context, most int) (page stream.Page, claim *budget.Claim, err error) {
 	from := f.at.next
 	if f.at.last != "" {
@@ -137,8 +137,8 @@ func (f *followed) read(ctx context.Context, most int) (page stream.Page, claim 
 		page.Events = page.Events[1:]
 		return page, claim, nil
 	}
-	p := kindOutOfRange.because("stream %s is at version %d, and what was read before version %d is not there, or is different: from is too high, or the store was restored or another server took over, and events were lost. "+
-		"Read the stream anew, or go on with from=VERSION", shorten(f.stream), page.State.Version, f.at.next)
+	p := kindOutOfRange.because("stream %s is at version %d, and events read before version %d are missing or differ: from is too high, or the store was restored or another server took over, and events were lost. "+
+		"Read the stream from the beginning, or continue with from=VERSION", shorten(f.stream), page.State.Version, f.at.next)
 	p.Version = &page.State.Version
 	return page, claim, p
 }
@@ -154,7 +154,7 @@ func (f *followed) run(ctx context.Context) {
 		f.out.string("\n")
 	}
 	f.page.begin(nil)
-	defer f.page.begin(nil) // the end has a deadline of its own
+	defer f.page.begin(nil) // starts a new deadline, for writing the end of the stream
 	f.c.WriteHeader(http.StatusOK)
 	if f.c.r.Method == http.MethodHead || f.flush() != nil {
 		return

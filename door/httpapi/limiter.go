@@ -18,7 +18,7 @@ type limiter struct {
 	ofKey map[string]int // by the key's id
 }
 
-// quarter is what one key may have of most.
+// quarter is the limit for one key: a quarter of most.
 func quarter(most int) int { return max(1, most/4) }
 
 func newLimiter(most, mostKey int, what, instead string, tooMany kind) *limiter {

@@ -41,8 +41,8 @@ func (c *call) claimItems(body []byte) (parsed func(items, headers int) error, e
 	}, nil
 }
 
-// claimOutcomes claims memory for the answer to so many events or messages, before anything happens to them: a client that is refused for want of
-// memory can try again. nil: the answer is small.
+// claimOutcomes claims memory for the answer to n events or messages, before anything happens to them. So a client that is refused because there is no
+// memory can try again. The claim is nil if the answer is small.
 func (c *call) claimOutcomes(n int, each int64) (*budget.Claim, error) {
 	size := int64(n) * each
 	if size <= answerFree {

@@ -14,7 +14,7 @@ import (
 // repeatable is the only parameter that may be given more than once.
 const repeatable = "tag"
 
-// query returns a URL's parameters: only those allowed, each at most once.
+// query returns a URL's parameters: only those allowed, each at most once, except repeatable.
 func query(u *url.URL, names []string) (url.Values, error) {
 	if u.RawQuery == "" {
 		return nil, nil

@@ -188,7 +188,7 @@ var knownErrors = []struct {
 	{queue.ErrUnknownSchedule, kindUnknownSchedule, "GET /v1/queues/{queue}/schedules lists the schedules"},
 	{queue.ErrBadReceipt, kindBadReceipt, "nothing changed"},
 	{stream.ErrUnknownCategory, kindUnknownCategory, "create it first: POST /v1/streams with Content-Type: application/json and {\"name\": …}"},
-	{stream.ErrUnknownProjection, kindNoProjection, "GET /v1/projections lists what there is; a program that calls Project makes one"},
+	{stream.ErrUnknownProjection, kindNoProjection, "GET /v1/projections lists the projections; a program that calls Project creates one"},
 	{stream.ErrCategoryExists, kindCategoryExists, "choose another name"},
 	{stream.ErrArchived, kindArchived, "nothing was appended; POST …/unarchive opens the stream again"},
 	{stream.ErrBoundary, kindBoundary, "Nothing was appended; read the tags again, and decide again what to do"},

@@ -159,8 +159,8 @@ func traceOf(h http.Header) (trace []batch.RecordHeader) {
 		return nil
 	}
 	trace = append(trace, batch.RecordHeader{Key: eventlog.TraceParent, Value: []byte(parent[0])})
-	if state := h["Tracestate"]; len(state) > 0 && len(state[0]) <= traceMax {
-		trace = append(trace, batch.RecordHeader{Key: eventlog.TraceState, Value: []byte(strings.Join(state, ","))})
+	if state := strings.Join(h["Tracestate"], ","); state != "" && len(state) <= traceMax {
+		trace = append(trace, batch.RecordHeader{Key: eventlog.TraceState, Value: []byte(state)})
 	}
 	return trace
 }

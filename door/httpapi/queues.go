@@ -135,17 +135,15 @@ func (s *Server) createQueue(c *call) error {
 }
 
 // mayTakeTopics checks that a key does not gain access to existing topics through a queue: access to a queue is access to the records of its topic, and
-// of the topics of its dead letters and priorities. named is the topic in the request, or "".
+// of the topics of its dead letters and priorities. named is the topic in the request, or "": if the key has no access to it, it is not told whether it exists.
 func (s *Server) mayTakeTopics(ctx context.Context, c *call, named string, topics []string) error {
 	for _, name := range append(topics, named) {
 		if name == "" || c.who.May(mayRead, name) && c.who.May(mayWrite, name) {
 			continue
 		}
-		if _, err := s.cfg.Log.Topic(ctx, name); err == nil {
-			return kindForbidden.because("topic %s already exists, and the queue would use it; for this the key %s needs read and write access to the topic", shorten(name), c.who)
-		}
-		if name == named {
-			return forbidden(c.who, mayWrite, name) // the same answer whether it exists or not
+		_, err := s.cfg.Log.Topic(ctx, name)
+		if name == named || err == nil {
+			return kindForbidden.because("the queue would use topic %s; for this the key %s needs read and write access to the topic", shorten(name), c.who)
 		}
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-log/weir/use/stream"
 )
 
-// What events of streams are kept: retention, and subjects that are forgotten.
+// Which events of streams are kept: retention, and subjects that are forgotten.
 
 // alterCategory changes the retention of a category's streams that have none of their own.
 func (s *Server) alterCategory(c *call) error {
@@ -113,7 +113,7 @@ func (s *Server) bodyAsJSON(c *call, read func(*jsonReader) error) error {
 func (s *Server) keep(c *call, change func(context.Context, *stream.Category) error) error {
 	for _, name := range []string{"If-Match", "If-None-Match", "Idempotency-Key"} {
 		if c.r.Header[name] != nil {
-			return kindInvalidRequest.because("this request takes no %s; leave it out: it can be repeated, and has the same effect at every version", name)
+			return kindInvalidRequest.because("this request takes no %s; leave it out: the change can be repeated, whatever the version is", name)
 		}
 	}
 	ctx, cancel := c.withTimeout()

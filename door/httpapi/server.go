@@ -1,5 +1,5 @@
 // Package httpapi serves HTTP clients: publish, read and stream events, work queues, event-sourced streams, administration of topics, groups and
-// queues; for operators health, readiness and metrics. openapi.yaml describes it, and tests check that it is true.
+// queues; for operators health, readiness and metrics. openapi.yaml describes the API, and tests compare the description with the code.
 package httpapi
 
 import (
@@ -131,7 +131,7 @@ type Server struct {
 	requests    *limiter     // requests in progress, of authorized clients
 	inProgress  atomic.Int64 // requests in progress, of all clients
 	searches    *slots       // searches for a message
-	pages       *slots       // pages of a queue's messages or dead letters, until they are sent
+	pages       *slots       // pages of messages, dead letters or events with tags, until they are sent
 	decoders    *slots       // batches being decoded: a decoder's memory is not claimed
 
 	turnedAway turnedAway

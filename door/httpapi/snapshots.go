@@ -88,7 +88,7 @@ func (s *Server) saveSnapshot(c *call) error {
 	case err != nil:
 		return err
 	case snapshot.Version < 0:
-		return kindInvalidJSON.because(`"version" is missing: the snapshot stands for the events below it`)
+		return kindInvalidJSON.because(`"version" is missing: the snapshot stands for the events below that version`)
 	case values != 1:
 		return kindInvalidJSON.because(`a snapshot must have one value: give either "value" or "value_b64"`)
 	}

@@ -31,7 +31,7 @@ func suggest(name string, known []string) string {
 	}
 }
 
-// distance is the edit distance of a and b, or enough if it is at least that.
+// distance is the edit distance of a and b. If their lengths differ by enough or more, it only returns enough.
 func distance(a, b string, enough int) int {
 	if len(a)-len(b) >= enough || len(b)-len(a) >= enough {
 		return enough

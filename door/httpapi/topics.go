@@ -32,7 +32,7 @@ func viewOf(t eventlog.Topic) topicView {
 	return v
 }
 
-// listTopics lists all topics.
+// listTopics lists the topics that the caller may read.
 func (s *Server) listTopics(c *call) error {
 	read := func(context.Context) ([]eventlog.Topic, error) { return s.cfg.Log.Topics(), nil }
 	return answerList(c, "topics", read, func(t eventlog.Topic) bool { return c.may(mayRead, t.Name) == nil }, viewOf)

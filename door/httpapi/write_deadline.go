@@ -12,7 +12,7 @@ import (
 // piece: a slower client is disconnected. While other requests wait for memory the time is shorter, see budget.Claim.Sends.
 const (
 	pageGrace = 15 * time.Second // time to read any page
-	pageRate  = 256 << 10        // bytes a second: a page has as much more time as its bytes take at this rate
+	pageRate  = 256 << 10        // bytes a second: the time that the page's bytes take at this rate is added to pageGrace
 )
 
 var errTooSlow = errors.New("the client reads its answer too slowly, and other clients wait for the memory")

@@ -19,7 +19,7 @@ import (
 const decompressedMax = batch.DefaultMaxDecompressed
 
 // All batches of one request together may decompress to decompressedMax plus decompressedEach times the request's bytes. Kafka has no such
-// bound; without it, a request of 1 MB could cost minutes. It never refuses the first batch, so a client that sends the refused ones again makes progress.
+// bound; without it, a request of 1 MB could cost minutes. The bound never refuses the first batch, so a client that resends refused batches makes progress.
 const decompressedEach = 32
 
 // Values of a produce request's acks. Every answer is sent after the records are durable; acks=0 gets no answer.
@@ -161,8 +161,8 @@ func checkProducer(in *kmsg.ProduceRequest) error {
 }
 
 // errTransactions answers every request that uses transactions. With this code librdkafka, Kafka's own client and franz-go fail immediately when they
-// look for the coordinator; with most other codes librdkafka retries for ever (rd_kafka_txn_handle_FindCoordinator). sarama asks 51 times in 5 s whatever the code
-// (transactionManager.initProducerId): only the answer to InitProducerId could stop it sooner, and that has no text. docs/kafka.md lists error messages.
+// look for the coordinator; with most other codes librdkafka retries for ever (rd_kafka_txn_handle_FindCoordinator). sarama asks 51 times in 5 s after any
+// code (transactionManager.initProducerId); an error of InitProducerId would stop it sooner, but has no text. docs/kafka.md lists what each client shows.
 var errTransactions = lacking("transactions", kerr.TransactionalIDAuthorizationFailed, "transactions are not supported: unset transactional.id")
 
 // checkBatch checks that records is exactly one batch, valid, and of a kind that a client may append to the topic.

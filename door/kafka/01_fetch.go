@@ -94,7 +94,7 @@ func (s *Server) fetchWithin(ctx context.Context, r *request, want eventlog.Want
 // clamp limits a client's byte limit to 1 … fetchMax. Kafka, too, returns one batch if it is 0 or less.
 func clamp(maxBytes int32) int { return min(max(int(maxBytes), 1), fetchMax) }
 
-// slot is the index of a span's answer.
+// slot says where the answer for a partition goes: the index of its topic in the answer, and its index in that topic.
 type slot struct{ topic, partition int }
 
 // plan prepares the answer, and compares the client's leader epochs with epoch. spans are what to read from the log; known has the client's leader epoch

@@ -17,9 +17,9 @@ const (
 	atLatest          = -1
 	atEarliest        = -2
 	atNewest          = -3 // the record with the highest timestamp
-	atEarliestLocal   = -4 // the first that is not in remote storage: weir has none
-	atLatestTiered    = -5 // the last that is in remote storage
-	atEarliestPending = -6 // the first that will be in remote storage
+	atEarliestLocal   = -4 // the first record that is not in remote storage, which weir does not have
+	atLatestTiered    = -5 // the last record in remote storage
+	atEarliestPending = -6 // the first record that is yet to be moved to remote storage
 )
 
 var listOffsetsSince = map[int64]int16{
@@ -76,7 +76,7 @@ type listed struct {
 	unknown error
 }
 
-// boundsTimeout is how long to wait for the store's bounds; then those that this process knows are used. Clients wait 30 s by default.
+// boundsTimeout is how long to wait for the store's bounds. After that, the bounds that this process knows are used. Clients wait 30 s by default.
 const boundsTimeout = 5 * time.Second
 
 // listBounds reads the bounds of all existing partitions of the request, in one store call. If the store does not answer, it

@@ -127,8 +127,8 @@ func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetc
 	return out, nil
 }
 
-// isNone reports whether err says that the topic does not exist. If the request names the topic, the answer is then: no offsets. After other
-// errors it is unknown what is committed.
+// isNone reports whether err says that the topic does not exist. If the request has the topic's name and not its id, the answer is then that no offset is
+// committed. After other errors the answer has their code, because it is unknown what is committed.
 func isNone(err error) bool {
 	_, invalid := errors.AsType[*eventlog.InvalidError](err)
 	return invalid || errors.Is(err, eventlog.ErrUnknownTopic)

@@ -45,7 +45,7 @@ func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.Descri
 	return out
 }
 
-// memberCost estimates the bytes of a member in an answer without its names and bytes, in memory and encoded.
+// memberCost estimates the bytes of a member in an answer, in memory and encoded, without its ids, metadata and assignment.
 const memberCost = 512
 
 func describeGroup(g *kmsg.DescribeGroupsResponseGroup, d group.Described) {

@@ -60,8 +60,8 @@ func namesOf[C any](configs []C, name func(C) string) []string {
 	return slices.Compact(names)
 }
 
-// alterResource changes a topic's settings, or only validates the request. Other settings cannot be changed while weir runs: the names of those
-// that the request changes are for the answer.
+// alterResource changes a topic's settings, or only validates the request. Settings of other resources cannot be changed while weir runs: the error
+// names settings, the ones that the request would change.
 func (s *Server) alterResource(ctx context.Context, kind kmsg.ConfigResourceType, name string, settings []string, validateOnly bool, change func(config map[string]string) error) error {
 	if kind != kmsg.ConfigResourceTypeTopic {
 		if err := change(make(map[string]string)); err != nil {

@@ -28,7 +28,9 @@ func (s *Server) alterPartitionReassignments(ctx context.Context, r *request, in
 			if err == nil {
 				err = s.checkReassigned(ask.Replicas)
 			}
-			s.refused(r, err)
+			if err != nil {
+				s.refused(r, err)
+			}
 			p := kmsg.NewAlterPartitionAssignmentsResponseTopicPartition()
 			p.Partition = ask.Partition
 			p.ErrorCode, p.ErrorMessage = r.codeOf(err)

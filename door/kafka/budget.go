@@ -24,7 +24,7 @@ const (
 	tagCost      = 96       // bytes of a tag in that map
 	stringCost   = 16       // bytes of a string or a pointer, without what it points to
 
-	elementsMax = 200_000 // most elements of all arrays of a request: most elements have an answer each
+	elementsMax = 200_000 // limit for the elements of all arrays of a request together, because almost every element gets its own answer
 	answerEach  = 256     // estimated bytes of the answer to one element, in memory and encoded
 )
 

@@ -20,7 +20,7 @@ func (r *request) claimAnswer(ctx context.Context, n int) error {
 	return err
 }
 
-// checkAnswer refuses n more bytes of an answer that grows with the names in its request, if it would then take more than half of the memory for
+// checkAnswer refuses n more bytes of an answer that grows with the names in its request, if the answer would then take more than half of the memory for
 // requests in progress. The other half stays free for other requests: without it they would all wait for this answer. Clients do not retry POLICY_VIOLATION.
 func (r *request) checkAnswer(n, asked int) error {
 	if most := r.conn.s.cfg.InFlightBytes / 2; int64(r.answerBytes+n) > most {

@@ -54,7 +54,7 @@ func clusterID(ctx context.Context, log *eventlog.Log) (string, error) {
 // clusterPause is the time between two attempts to read the cluster id while the store is unavailable.
 const clusterPause = 250 * time.Millisecond
 
-// awaitClusterID calls clusterID again while the store is unavailable. Clients can already connect, and wait meanwhile.
+// awaitClusterID calls clusterID, and repeats the call while the store is unavailable. Clients can already connect; they wait until it returns.
 func (s *Server) awaitClusterID(ctx context.Context) (string, error) {
 	for told := false; ; {
 		id, err := clusterID(ctx, s.log)
@@ -104,7 +104,7 @@ var _ net.Addr = address("")
 func (a address) Network() string { return "tcp" }
 func (a address) String() string  { return string(a) }
 
-// Sets of operations, as bits by Kafka's AclOperation codes. Without an authorizer every client may do everything.
+// Sets of operations: bit n is the operation with code n in Kafka's AclOperation. Without an authorizer every client may do everything.
 const (
 	opRead            = 1 << 3
 	opWrite           = 1 << 4

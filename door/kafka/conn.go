@@ -344,7 +344,7 @@ func (c *conn) panicked(call *call, v any) bool {
 
 // Bounds of a request's timeout.
 const (
-	timeoutMin     = time.Second // so that a short timeout lets the work be done: Kafka's broker checks it only after the work
+	timeoutMin     = time.Second // a shorter timeout is raised to this, so that the work can be done: Kafka's broker checks the timeout only after the work
 	timeoutDefault = 20 * time.Second
 	timeoutMax     = 5 * time.Minute
 )
@@ -361,7 +361,7 @@ func (r *request) timeout() time.Duration {
 //
 //	| length | correlation | tags | body
 //
-// Flexible versions have tags, except the ApiVersions response: that client does not know our versions yet.
+// Flexible versions have tags, except the ApiVersions response: a client that gets it does not know our versions yet.
 func (c *conn) send(call *call, resp kmsg.Response) (int, error) {
 	reused := takeBuffers()
 	defer reused.giveBack()

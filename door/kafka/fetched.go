@@ -42,7 +42,7 @@ const (
 	spliceMin = 2 << 10
 )
 
-// splice is a batch's bytes. They are written to the socket after the first at bytes of the framing.
+// splice is a batch's bytes, and where they are inserted: at is the number of bytes of the framing that are written before them.
 type splice struct {
 	at  int
 	raw []byte

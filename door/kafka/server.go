@@ -159,12 +159,16 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		case <-serving.Done():
 		}
 	})()
-	return s.accept(ctx, l, func(nc net.Conn, leave func()) {
+	err = s.accept(ctx, l, func(nc net.Conn, leave func()) {
 		open.Go(func() {
 			defer leave()
 			newConn(s, nc).serve(serving, ctx)
 		})
 	})
+	if err != nil {
+		stop() // the listener was closed by others
+	}
+	return err
 }
 
 // accept hands every connection within the limits to serve, until ctx ends.

@@ -120,8 +120,8 @@ func checkEpoch(known, now int32) error {
 	return nil
 }
 
-// checkNewTopic checks whether a topic may be created: by the log's rules and, as in Kafka, its name must differ from the names of
-// all other topics also after '.' is replaced by '_', as it is in names of metrics.
+// checkNewTopic checks whether a topic may be created. The log's rules apply and, as in Kafka, one more: if '.' is replaced by '_', as in names
+// of metrics, the topic's name must still differ from the names of all other topics.
 func (s *Server) checkNewTopic(ctx context.Context, spec eventlog.TopicSpec) error {
 	switch _, err := s.lookUp(ctx, spec.Name); {
 	case err == nil:

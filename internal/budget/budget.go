@@ -30,10 +30,10 @@ var ErrStopped = errors.New("the wait for memory was ended")
 // Budget is memory that connections share, such as that of requests being read. Each claims memory as bytes come, and waits if no more is
 // free. These rules keep the connections moving:
 //
-//   - One claim at a time may overdraw, the first in line: so one can always go on to its end and give back what it holds. Hence at most
-//     the budget and one claim's whole need are in use.
+//   - Only one claim at a time may overdraw, the first in line. So one claim can always be completed, and gives back what it holds. At most
+//     the budget plus the whole need of one claim is in use.
 //   - While a claim waits, a client that moved nothing for SilentMax is cut off, and so is a client that is too slow to take an answer (Sends).
-//   - The claims of one key together hold at most one part of the budget, and one claim's whole need. Of the waiting claims, those whose key
+//   - The claims of one key together hold at most one part of the budget plus the whole need of one claim. Of the waiting claims, those whose key
 //     holds least come first. So the claims of one key, however many and slow they are, delay only each other.
 type Budget struct {
 	begun atomic.Int64 // how many claims began
@@ -271,7 +271,7 @@ func (b *Budget) cutSilent(waits *Claim) {
 	}
 }
 
-// Moves begins a time in which the client must move bytes, or is cut off if other claims wait: cut does that. It is called once, and must not block.
+// Moves begins a time in which the client must move bytes: if it does not while other claims wait, cut is called, once, to cut it off. cut must not block.
 func (c *Claim) Moves(cut func()) { c.begin(cut, time.Time{}) }
 
 // Sends is Moves for an answer that the claim holds: while other claims wait, the client also has a bounded time to take the whole answer.
@@ -341,7 +341,7 @@ func (c *Claim) Shrink(n int64) {
 // Release gives back all, and ends what Moves or Sends began. It may be called again.
 func (c *Claim) Release() {
 	if c == nil || c.held == 0 && !c.moves {
-		return // nothing to do, as mostly
+		return // nothing to do: the usual case
 	}
 	b := c.of
 	b.mu.Lock()

@@ -19,7 +19,7 @@ import (
 // ErrExposed: a private key can be read by everybody on this machine.
 var ErrExposed = errors.New("everybody on this machine can read the private key")
 
-// lookEvery is how often the files of a certificate are looked at, while clients connect.
+// lookEvery is the shortest time between two reads of a certificate's files. They are read when a client connects.
 const lookEvery = time.Second
 
 // Certificate is a TLS certificate with its private key, from two files. When they change, later connections get what they hold then:
@@ -50,8 +50,8 @@ func (c *Certificate) TLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: c.get}
 }
 
-// get returns the certificate for a new connection. While the files hold nothing usable, as when only one of them has been replaced yet, the
-// last good one stays.
+// get returns the certificate for a new connection. While the files hold no valid pair, for example because only one of them has been replaced,
+// it returns the last valid one.
 func (c *Certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +65,7 @@ func (c *Certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		c.said = ""
 	case err != nil && err.Error() != c.said:
 		c.said = err.Error()
-		c.logger.Error("the TLS certificate has changed and is no good; the last good one stays", "error", err, "expires", c.pair.Leaf.NotAfter)
+		c.logger.Error("the new TLS certificate is not valid; the previous one stays in use", "error", err, "expires", c.pair.Leaf.NotAfter)
 	case changed:
 		c.said = ""
 		c.logger.Info("the TLS certificate was read again", "file", c.certFile, "expires", c.pair.Leaf.NotAfter)
@@ -73,8 +73,8 @@ func (c *Certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.pair, nil
 }
 
-// look reads the files, and takes the pair in if they changed and it is good. What they hold is compared, not when they were written: file
-// systems tell that to a few milliseconds only.
+// look reads the files. If they changed and hold a valid pair, it replaces the current one. It compares contents and not modification times, because file
+// systems keep these only to a few milliseconds.
 func (c *Certificate) look() (changed bool, err error) {
 	cert, err := readSmall(c.certFile)
 	if err != nil {

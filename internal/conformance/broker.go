@@ -96,7 +96,7 @@ func (b *broker) ready(ctx context.Context) error {
 	}
 }
 
-// stop ends weir as an operator would, and holds it to a clean end.
+// stop ends weir as an operator would (SIGTERM), and returns an error unless weir ends cleanly.
 func (b *broker) stop() error {
 	err := b.end()
 	for i := len(b.closers) - 1; i >= 0; i-- {
@@ -125,7 +125,7 @@ func (b *broker) end() error {
 	}
 }
 
-// fail gives up what was started so far.
+// fail stops what was started so far, and returns err.
 func (b *broker) fail(err error) error {
 	_ = b.stop() // err says more
 	return err

@@ -6,7 +6,7 @@
 //	go run ./internal/conformance --store memory --run TestIssue   some tests
 //	go run ./internal/conformance --broker 127.0.0.1:9092          any other Kafka, to compare
 //
-// It fails when a test fails, or skips itself, that is not in the list of what weir does not do yet (needs.go).
+// It fails when a test fails, or when a test skips itself that is not in needs.go, the list of tests for what weir does not do yet.
 package main
 
 import (

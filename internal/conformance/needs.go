@@ -1,7 +1,7 @@
 package main
 
-// needs lists the tests that want what weir does not do yet, and what that is. They may skip themselves; those that
-// cannot tell are skipped for them. Every other test must pass.
+// needs lists the tests that need a feature which weir does not have yet, and names the feature. These tests may skip themselves;
+// the ones that cannot tell whether the feature is there are in skipped. Every other test must pass.
 var needs = map[string]string{
 	"TestTxnEtl": "transactions",
 
@@ -21,5 +21,5 @@ var needs = map[string]string{
 	"TestShareGroupOffsetsAdmin":         "share groups",
 }
 
-// skipped are those of needs that would fail, or wait for ever, where others skip themselves.
+// skipped are the tests of needs that do not skip themselves, but would fail or wait for ever.
 var skipped = []string{"TestTxnEtl"}

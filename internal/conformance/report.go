@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// asItShould tells whether a test did what is asked of it: pass, or want what weir does not do yet.
+// asItShould reports whether a test has the expected result: it passed, or it was skipped and needs a feature that weir does not have yet.
 func asItShould(test string, v verdict) bool {
 	return v == passed || v == skips && needs[test] != ""
 }

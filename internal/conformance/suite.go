@@ -110,14 +110,14 @@ func (s *suite) run(ctx context.Context, o options, on, address string) (result,
 	return r, nil
 }
 
-// read takes in what go test says, writes the tests' own output to log, and tells of each that did not pass.
+// read reads the output of go test, writes the tests' own output to log, and prints which tests failed.
 func (r *result) read(events io.Reader, log io.Writer) error {
 	lines := bufio.NewScanner(events)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			continue // not of the tests: the go command itself speaks
+			continue // not an event of a test, but output of the go command itself
 		}
 		if e.Action == "output" {
 			if _, err := io.WriteString(log, e.Output); err != nil {

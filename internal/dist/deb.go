@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// What dpkg runs. The service is not started: its settings come first.
+// The scripts that dpkg runs. They do not start the service, because an operator sets it up first.
 const (
 	afterInstall = `#!/bin/sh
 set -e

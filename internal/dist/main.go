@@ -81,7 +81,7 @@ func build(version, out, only string) error {
 	return checksums(out, made)
 }
 
-// trim keeps paths of the building machine out of the binary. Tests do without: it makes everything be compiled anew.
+// trim keeps paths of the building machine out of the binary. Tests turn it off, because with it every package is compiled again.
 var trim = true
 
 // compile returns the binary for a target.

@@ -29,17 +29,17 @@ func NewHTTP(registry prometheus.Registerer) *HTTP {
 	}
 }
 
-// Answered follows every request.
+// Answered is called after every request.
 func (m *HTTP) Answered(route string, status int, took time.Duration) {
 	class := statusClass(status)
 	m.requests.WithLabelValues(route, class).Observe(took.Seconds())
 	m.answers.of(class).Inc()
 }
 
-// Streaming follows a stream begun (+1) or ended (-1).
+// Streaming is called when a stream begins (+1) or ends (-1).
 func (m *HTTP) Streaming(change int) { m.streams.Add(float64(change)) }
 
-// statusClass is one of few words for a status; 0 is of a connection that was cut.
+// statusClass returns the class of a status, such as 2xx. Any other number, such as 0, means that the connection was cut.
 func statusClass(status int) string {
 	if status < 100 || status > 599 {
 		return "cut"

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// seriesMax bounds the series of each metric about groups or queues: clients create as many of those as they like.
+// seriesMax bounds the series of each metric about groups, queues, categories or projections: clients create as many of these as they like.
 const seriesMax = 500
 
 // series is one series of a metric: its labels and its value.
@@ -16,7 +16,7 @@ type series struct {
 	labels []string
 }
 
-// largest returns the seriesMax largest series, which alerts are about. Among equals the choice does not change.
+// largest returns the seriesMax largest series, which alerts are about. Equal values are ordered by their labels, so that each scrape has the same series.
 func largest(all []series) []series {
 	if len(all) <= seriesMax {
 		return all

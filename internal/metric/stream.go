@@ -21,7 +21,7 @@ func WatchCategories(registry prometheus.Registerer, read func() []Category) {
 type categoryCollector struct{ read func() []Category }
 
 var streamAppends = prometheus.NewDesc("weir_stream_appends_total",
-	"Appends to streams of a category by outcome (appended, duplicate, conflict, boundary), in this process since its first append there; the 500 largest values. If the share of conflict or boundary grows, several writers decide on the same streams or tags: make one writer decide on each, or streams and tags smaller.",
+	"Appends to streams of a category by outcome (appended, duplicate, conflict, boundary), in this process since its first append there; the 500 largest values. If the share of conflict or boundary grows, several writers decide on the same streams or tags: let one writer decide on each, or use more streams and tags, each with fewer events.",
 	[]string{"category", "outcome"}, nil)
 
 // Describe implements prometheus.Collector.
@@ -62,7 +62,7 @@ var (
 		"Records that a projection has not handled yet, of the run that readers use (now) and of the one that is to take over (next); the 500 largest values. If now grows, the handler is too slow, has halted, or does not run: see weir projection describe.",
 		[]string{"projection", "run"}, nil)
 	projectionBehind = prometheus.NewDesc("weir_projection_behind_seconds",
-		"Age of the oldest record that a projection has not handled yet, by the event's time; 0 if there is none; the 500 largest values. Readers of run now see what is at least so old.",
+		"Age of the oldest record that a projection has not handled yet, by the event's time; 0 if there is none; the 500 largest values. For the run now: what readers see is at least this old.",
 		[]string{"projection", "run"}, nil)
 )
 

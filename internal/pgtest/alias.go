@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Alias is an address that leads to one server at a time, as a name or a virtual address does that fails over.
+// Alias is an address that leads to one server at a time, like a host name or a virtual address that fails over.
 type Alias struct {
 	t     testing.TB
 	l     net.Listener
@@ -47,7 +47,7 @@ func (a *Alias) At(address string) string {
 	return u.String()
 }
 
-// Point makes the alias lead to the server of a URL. Connections to the server before break.
+// Point makes the alias lead to the server of a URL. Connections to the previous server are closed.
 func (a *Alias) Point(address string) {
 	a.t.Helper()
 	u, err := url.Parse(address)

@@ -33,7 +33,7 @@ func programs() (string, error) {
 	return "", errors.New("the PostgreSQL package was installed, and yet initdb, pg_ctl and postgres are not to be found")
 }
 
-// find looks through the usual places, the most deliberate choice first.
+// find looks through the usual places. Places that a user has chosen come first: PATH, then pg_config.
 func find() (string, bool) {
 	var dirs []string
 	for dir := range strings.SplitSeq(os.Getenv("PATH"), string(os.PathListSeparator)) {

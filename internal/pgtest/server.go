@@ -66,7 +66,7 @@ func StartWithWAL(t testing.TB, dir string) *Server {
 	return s
 }
 
-// Running reports whether the server's first process is there. It may be recovering, and take no connections.
+// Running reports whether the postmaster runs. The server may still be recovering, and take no connections.
 func (s *Server) Running() bool {
 	text, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *Server) Standby() *Server {
 	return copied
 }
 
-// At returns the address of a database on this server that has the path of another address.
+// At returns the address of the database that another address names, on this server.
 func (s *Server) At(address string) string {
 	s.t.Helper()
 	u, err := url.Parse(address)
@@ -364,7 +364,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// unprivileged returns the user to run PostgreSQL as, which refuses to run as root; nil: our own.
+// unprivileged returns the user to run PostgreSQL as, because PostgreSQL refuses to run as root; nil: our own user.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

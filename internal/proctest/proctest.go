@@ -34,8 +34,8 @@ func Work(do func(job string) error) {
 
 // Process is a process with a job.
 type Process struct {
-	// Lines is what it says on standard output, line by line. It is closed behind the last one that is whole: what was said before a Kill counts.
-	// A process waits with more than some kilobytes until they are read.
+	// Lines receives the lines that the process writes to standard output. It is closed after the last complete line, also after a Kill.
+	// A process that has written some kilobytes waits until they are read.
 	Lines <-chan string
 
 	cmd  *exec.Cmd
@@ -52,7 +52,7 @@ func Start(t testing.TB, job string) *Process {
 	if err != nil {
 		t.Fatalf("start a process for %s: %v", job, err)
 	}
-	said, stdout, err := os.Pipe() // our own: Wait would close that of StdoutPipe, with lines in it
+	said, stdout, err := os.Pipe() // not StdoutPipe: Wait would close it while it still has lines
 	if err != nil {
 		t.Fatalf("start a process for %s: %v", job, err)
 	}

@@ -1,4 +1,4 @@
-// Package recovered makes errors of panics, for goroutines that must not take the process along.
+// Package recovered turns panics into errors, for goroutines that must not end the process.
 package recovered
 
 import (
@@ -20,7 +20,7 @@ func (e *Error) Unwrap() error {
 	return err
 }
 
-// Do calls do. A panic in it is an *Error.
+// Do calls do. A panic in do is returned as an *Error.
 func Do(do func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
