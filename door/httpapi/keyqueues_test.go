@@ -125,6 +125,10 @@ func TestAQueueKeyReachesNoOtherMessages(t *testing.T) {
 			t.Errorf("%s: %d %s, want 403", body, w.Code, w.Body)
 		}
 	}
+	there, none := door.bearer(mailer, "POST", "/v1/queues", `{"name":"mail2","topic":"users"}`), door.bearer(mailer, "POST", "/v1/queues", `{"name":"mail2","topic":"none"}`)
+	if strings.ReplaceAll(there.Body.String(), "users", "none") != none.Body.String() {
+		t.Errorf("the key is told which topics there are: %s, but %s", there.Body, none.Body)
+	}
 	for _, taken := range []string{"mail3", "mail4.dlt", "mail5.p1", "mail6.done"} {
 		if w := door.bearer(root, "POST", "/v1/topics", fmt.Sprintf(`{"name":%q}`, taken)); w.Code != 201 {
 			t.Fatalf("%d %s", w.Code, w.Body)

@@ -190,6 +190,12 @@ func TestTraceOfTheRequestGoesAlong(t *testing.T) {
 		{"partition":0,"offset":0,"timestamp":1,"key":null,"value":"a","headers":[{"name":"traceparent","value":"`+parent+`"},{"name":"tracestate","value":"x=1"}]},
 		{"partition":0,"offset":1,"timestamp":1,"key":null,"value":"a","headers":[{"name":"traceparent","value":"own"}]}],
 		"next_offset":2,"first_offset":0,"end_offset":2}`)
+
+	half := "Tracestate: x=" + strings.Repeat("1", 300)
+	d.do("POST", "/v1/topics/orders/events?timestamp=1", "a", "Traceparent: "+parent, half, half)
+	d.get("/v1/topics/orders/partitions/0/events?offset=2").want(200, `{"events":[
+		{"partition":0,"offset":2,"timestamp":1,"key":null,"value":"a","headers":[{"name":"traceparent","value":"`+parent+`"}]}],
+		"next_offset":3,"first_offset":0,"end_offset":3}`)
 }
 
 func TestNothingIsPublishedWhereItDoesNotBelong(t *testing.T) {
