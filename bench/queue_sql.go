@@ -72,7 +72,7 @@ func take(ctx context.Context, conn *pgx.Conn, batch int, handle func([]byte)) e
 	var got []struct {
 		Receipt string  `json:"receipt"`
 		Value   *string `json:"value"`
-		Base64  []byte  `json:"value_base64"`
+		Base64  []byte  `json:"value_b64"`
 	}
 	if err := json.Unmarshal(messages, &got); err != nil || len(got) == 0 {
 		return err

@@ -43,7 +43,7 @@ func newAppender(store Store, tail *tail, sealing func(Partition) sealing, gate 
 	return &appender{
 		store: store, tail: tail, sealing: sealing, gate: gate, suspectRewind: suspectRewind, cfg: cfg, log: cfg.Logger,
 		producers:   newProducers(),
-		queueBudget: semaphore.NewWeighted(cfg.QueueBytes),
+		queueBudget: semaphore.NewWeighted(cfg.limits.QueueBytes),
 		wake:        make(chan struct{}, 1),
 	}
 }
@@ -51,9 +51,9 @@ func newAppender(store Store, tail *tail, sealing func(Partition) sealing, gate 
 func (a *appender) submit(ctx context.Context, t *Ticket) *Ticket {
 	t.done = make(chan struct{})
 	t.trace = a.cfg.Tracer.Inject(ctx)
-	t.size = min(t.cost(), a.cfg.QueueBytes)
+	t.size = min(t.cost(), a.cfg.limits.QueueBytes)
 	if err := a.queueBudget.Acquire(ctx, t.size); err != nil {
-		t.resolve(Outcome{}, fmt.Errorf("append: %w: gave up while the queue of entries for the store was full; the limit is %d bytes (%w)", ErrUnavailable, a.cfg.QueueBytes, err))
+		t.resolve(Outcome{}, fmt.Errorf("append: %w: gave up while the queue of entries for the store was full; the limit is %d bytes (%w)", ErrUnavailable, a.cfg.limits.QueueBytes, err))
 		return t
 	}
 	a.mu.Lock()
@@ -326,7 +326,7 @@ func (a *appender) gather() *flush {
 	a.mu.Lock()
 	queue := a.queue
 	a.mu.Unlock()
-	f := newFlush(a.cfg.FlushBytes, a.sealing)
+	f := newFlush(a.cfg.limits.FlushBytes, a.sealing)
 	taken := 0
 	for _, t := range queue {
 		if f.full() || a.alone > taken && len(f.pending) > 0 {

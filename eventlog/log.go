@@ -17,8 +17,6 @@ import (
 
 // Config sets a Log up. The zero value of every field means its default.
 type Config struct {
-	FlushBytes     int           // most bytes of one flush; default 4 MiB
-	QueueBytes     int64         // most bytes waiting for a flush, after which callers wait; default 32 MiB
 	TailBytes      int64         // recent batches kept in memory for readers near the end; default 64 MiB
 	Poll           time.Duration // how often the store is polled for other processes' writes; default 250 ms
 	RetentionEvery time.Duration // between two retention checks of a partition; default 5 min, as Kafka's log.retention.check.interval.ms
@@ -26,6 +24,14 @@ type Config struct {
 	Logger         *slog.Logger  // default: slog.Default()
 	Observer       Observer      // default: none
 	Tracer         Tracer        // default: no spans
+
+	limits limits
+}
+
+// limits are bounds that only tests change; 0: the default.
+type limits struct {
+	FlushBytes int   // most bytes of one flush; default 4 MiB
+	QueueBytes int64 // most bytes waiting for a flush, after which callers wait; default 32 MiB
 }
 
 // Log is the event log that doors and uses call. All methods may be called concurrently. Nothing is appended, and nothing
@@ -66,8 +72,8 @@ func Open(ctx context.Context, store Store, cfg Config) (*Log, error) {
 }
 
 func (c Config) withDefaults() Config {
-	c.FlushBytes = cmp.Or(c.FlushBytes, 4<<20)
-	c.QueueBytes = cmp.Or(c.QueueBytes, 32<<20)
+	c.limits.FlushBytes = cmp.Or(c.limits.FlushBytes, 4<<20)
+	c.limits.QueueBytes = cmp.Or(c.limits.QueueBytes, 32<<20)
 	c.TailBytes = cmp.Or(c.TailBytes, 64<<20)
 	c.Poll = cmp.Or(c.Poll, 250*time.Millisecond)
 	c.RetentionEvery = cmp.Or(c.RetentionEvery, 5*time.Minute)

@@ -352,7 +352,7 @@ func TestForgottenProducerIsNotMistakenForItsOldSelf(t *testing.T) {
 func TestStoppingLetsGoOfWhoWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &failing{Store: memory.New()}
-		log, err := eventlog.Open(t.Context(), store, eventlog.Config{FlushBytes: 1, QueueBytes: 12_000})
+		log, err := eventlog.Open(t.Context(), store, eventlog.Config{}.With(eventlog.Limits{FlushBytes: 1, QueueBytes: 12_000}))
 		if err != nil {
 			t.Fatal(err)
 		}

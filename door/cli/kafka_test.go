@@ -102,7 +102,7 @@ func TestKeysAreCutAndJoined(t *testing.T) {
 	if r := weir(t, "", "consume", "pairs", "--key-separator", ":"); r.out != "a:1\nb:2=3\nc:4\n" {
 		t.Errorf("pairs: %q", r.out)
 	}
-	weir(t, "", "consume", "pairs", "--output", "json").want(t, exitOK, `"headers":[{"key":"from","value":"test"}]`)
+	weir(t, "", "consume", "pairs", "--output", "json").want(t, exitOK, `"headers":[{"name":"from","value":"test"}]`)
 	weir(t, "x=1\ny\nz=3\n", "produce", "pairs", "--key-separator", "=").want(t, exitFailed,
 		`line 2: it does not have the key separator "="`, "1 record acknowledged: all lines before it")
 }
@@ -112,17 +112,17 @@ func TestJSONMakesTheRoundTrip(t *testing.T) {
 	weir(t, "", "topic", "create", "from", "--partitions", "2").want(t, exitOK)
 	weir(t, "", "topic", "create", "to", "--partitions", "2").want(t, exitOK)
 	lines := `{"partition":1,"timestamp":"2026-01-31T08:00:00.123Z","key":"k","value":"a\u001b[0m<é>"}
-{"partition":1,"timestamp":1769846400124,"key_base64":"//8=","value_base64":"AAH/"}
+{"partition":1,"timestamp":1769846400124,"key_b64":"//8=","value_b64":"AAH/"}
 
-{"partition":1,"value":"","headers":[{"key":"h","value":"1"},{"key":"h","value_base64":"/w=="},{"key":"null"}]}
+{"partition":1,"value":"","headers":[{"name":"h","value":"1"},{"name":"h","value_b64":"/w=="},{"name":"null"}]}
 {"partition":1,"key":"tombstone"}
 {"partition":1,"key":"","value":null}
 `
 	weir(t, lines, "produce", "from", "--input", "json").want(t, exitOK, "5 records acknowledged")
 	first := weir(t, "", "consume", "from", "--output", "json")
 	first.want(t, exitOK, `"timestamp":"2026-01-31T08:00:00.123Z","key":"k","value":"a\u001b[0m<é>"}`,
-		`"timestamp":"2026-01-31T08:00:00.124Z","key_base64":"//8=","value_base64":"AAH/"}`,
-		`"value":"","headers":[{"key":"h","value":"1"},{"key":"h","value_base64":"/w=="},{"key":"null"}]}`)
+		`"timestamp":"2026-01-31T08:00:00.124Z","key_b64":"//8=","value_b64":"AAH/"}`,
+		`"value":"","headers":[{"name":"h","value":"1"},{"name":"h","value_b64":"/w=="},{"name":"null"}]}`)
 	weir(t, first.out, "produce", "to", "--input", "json").want(t, exitOK, "5 records acknowledged")
 	second := weir(t, "", "consume", "to", "--output", "json")
 	if copied := strings.ReplaceAll(second.out, `"topic":"to"`, `"topic":"from"`); copied != first.out {
@@ -138,8 +138,8 @@ func TestProduceStopsAtTheFirstBadLine(t *testing.T) {
 		{"unknown field", `{"value":"a"}` + "\n" + `{"valeu":"b"}`, `line 2: it is not a JSON record: json: unknown field "valeu"`},
 		{"not UTF-8", `{"value":"a"}` + "\n{\"value\":\"\xff\"}", "line 2: it is not UTF-8"},
 		{"two records", `{"value":"a"}` + "\n" + `{"value":"b"} {}`, "line 2: there is more after the record"},
-		{"bad base64", `{"value":"a"}` + "\n" + `{"value_base64":"%"}`, "line 2: value_base64: illegal base64"},
-		{"both", `{"value":"a"}` + "\n" + `{"key":"b","key_base64":"YQ=="}`, "line 2: key and key_base64 are both given"},
+		{"bad base64", `{"value":"a"}` + "\n" + `{"value_b64":"%"}`, "line 2: value_b64: illegal base64"},
+		{"both", `{"value":"a"}` + "\n" + `{"key":"b","key_b64":"YQ=="}`, "line 2: key and key_b64 are both given"},
 		{"negative partition", `{"value":"a"}` + "\n" + `{"partition":-1}`, "line 2: partition -1 is negative"},
 		{"bad time", `{"value":"a"}` + "\n" + `{"timestamp":"now"}`, `line 2: it is not a JSON record: timestamp "now"`},
 	} {

@@ -34,7 +34,7 @@ type produceCmd struct {
 
 func (produceCmd) Help() string {
 	return `Each line of standard input becomes a record. With --input text, the line end (LF or CRLF) is removed, and nothing else is changed.
-With --input json, the fields are key, value, headers, partition and timestamp; binary data goes into key_base64 and value_base64. The output of
+With --input json, the fields are key, value, headers, partition and timestamp; binary data goes into key_b64 and value_b64. The output of
 "weir consume --output json" can be used as input. The command stops at the first invalid line; the lines before it are sent.
 
 Examples:

@@ -14,25 +14,25 @@ import (
 )
 
 // jsonRecord is one record as a line of JSON: what `weir consume --output json` prints is what
-// `weir produce --input json` takes. Bytes that are not UTF-8 are in the field with _base64 in its name
+// `weir produce --input json` takes. Bytes that are not UTF-8 are in the field with _b64 in its name
 // instead. If both fields are missing or null, the key or value is null.
 type jsonRecord struct {
-	Topic       string       `json:"topic,omitempty"`
-	Partition   *int32       `json:"partition,omitempty"`
-	Offset      *int64       `json:"offset,omitempty"`
-	Timestamp   *timestamp   `json:"timestamp,omitempty"`
-	Key         *string      `json:"key,omitempty"`
-	KeyBase64   *string      `json:"key_base64,omitempty"`
-	Value       *string      `json:"value,omitempty"`
-	ValueBase64 *string      `json:"value_base64,omitempty"`
-	Headers     []jsonHeader `json:"headers,omitempty"`
+	Topic     string       `json:"topic,omitempty"`
+	Partition *int32       `json:"partition,omitempty"`
+	Offset    *int64       `json:"offset,omitempty"`
+	Timestamp *timestamp   `json:"timestamp,omitempty"`
+	Key       *string      `json:"key,omitempty"`
+	KeyB64    *string      `json:"key_b64,omitempty"`
+	Value     *string      `json:"value,omitempty"`
+	ValueB64  *string      `json:"value_b64,omitempty"`
+	Headers   []jsonHeader `json:"headers,omitempty"`
 }
 
-// jsonHeader is one header. Headers are a list: their order matters, and a key may come twice.
+// jsonHeader is one header. Headers are a list: their order matters, and a name may come twice.
 type jsonHeader struct {
-	Key         string  `json:"key"`
-	Value       *string `json:"value,omitempty"`
-	ValueBase64 *string `json:"value_base64,omitempty"`
+	Name     string  `json:"name"`
+	Value    *string `json:"value,omitempty"`
+	ValueB64 *string `json:"value_b64,omitempty"`
 }
 
 // timestamp is written as RFC 3339 with milliseconds, and read as that or as milliseconds since the Unix epoch.
@@ -69,11 +69,11 @@ func (t *timestamp) UnmarshalJSON(text []byte) error {
 func encodeRecord(r *kgo.Record) ([]byte, error) {
 	at := timestamp(r.Timestamp)
 	line := jsonRecord{Topic: r.Topic, Partition: &r.Partition, Offset: &r.Offset, Timestamp: &at}
-	line.Key, line.KeyBase64 = encodeBytes(r.Key)
-	line.Value, line.ValueBase64 = encodeBytes(r.Value)
+	line.Key, line.KeyB64 = encodeBytes(r.Key)
+	line.Value, line.ValueB64 = encodeBytes(r.Value)
 	for _, h := range r.Headers {
-		header := jsonHeader{Key: h.Key}
-		header.Value, header.ValueBase64 = encodeBytes(h.Value)
+		header := jsonHeader{Name: h.Key}
+		header.Value, header.ValueB64 = encodeBytes(h.Value)
 		line.Headers = append(line.Headers, header)
 	}
 	var b bytes.Buffer
@@ -88,7 +88,7 @@ func encodeRecord(r *kgo.Record) ([]byte, error) {
 // decodeRecord reads one line of JSON. Topic and offset may say where the record came from, and are ignored.
 func decodeRecord(line []byte) (*kgo.Record, error) {
 	if !utf8.Valid(line) {
-		return nil, errors.New("it is not UTF-8: put binary data into key_base64 or value_base64")
+		return nil, errors.New("it is not UTF-8: put binary data into key_b64 or value_b64")
 	}
 	var in jsonRecord
 	decoder := json.NewDecoder(bytes.NewReader(line))
@@ -102,11 +102,11 @@ func decodeRecord(line []byte) (*kgo.Record, error) {
 	if _, err := decoder.Token(); err != io.EOF {
 		return nil, errors.New("there is more after the record: write one record on each line")
 	}
-	key, err := decodeBytes("key", in.Key, in.KeyBase64)
+	key, err := decodeBytes("key", in.Key, in.KeyB64)
 	if err != nil {
 		return nil, err
 	}
-	value, err := decodeBytes("value", in.Value, in.ValueBase64)
+	value, err := decodeBytes("value", in.Value, in.ValueB64)
 	if err != nil {
 		return nil, err
 	}
@@ -121,11 +121,11 @@ func decodeRecord(line []byte) (*kgo.Record, error) {
 		record.Timestamp = time.Time(*in.Timestamp)
 	}
 	for _, h := range in.Headers {
-		value, err := decodeBytes("header "+h.Key, h.Value, h.ValueBase64)
+		value, err := decodeBytes("header "+h.Name, h.Value, h.ValueB64)
 		if err != nil {
 			return nil, err
 		}
-		record.Headers = append(record.Headers, kgo.RecordHeader{Key: h.Key, Value: value})
+		record.Headers = append(record.Headers, kgo.RecordHeader{Key: h.Name, Value: value})
 	}
 	return record, nil
 }
@@ -145,13 +145,13 @@ func encodeBytes(b []byte) (text, base *string) {
 func decodeBytes(name string, text, base *string) ([]byte, error) {
 	switch {
 	case text != nil && base != nil:
-		return nil, fmt.Errorf("%s and %s_base64 are both given; give one of them", name, name)
+		return nil, fmt.Errorf("%s and %s_b64 are both given; give one of them", name, name)
 	case text != nil:
 		return []byte(*text), nil
 	case base != nil:
 		b, err := base64.StdEncoding.DecodeString(*base)
 		if err != nil {
-			return nil, fmt.Errorf("%s_base64: %w", name, err)
+			return nil, fmt.Errorf("%s_b64: %w", name, err)
 		}
 		return b, nil
 	}

@@ -25,7 +25,7 @@ func (d deaf) Write([]byte) (int, error) { <-d.left; return 0, http.ErrAbortHand
 // However many answers of one key nobody takes, another key's comes at once.
 func TestAnswersOfOneKeyLeaveMemoryForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := lock(t, Config{FetchBytes: 4 << 20})
+		l := lock(t, Config{}.With(Limits{FetchBytes: 4 << 20}))
 		_, writer := l.key(t, apikey.Spec{Access: admins})
 		_, greedy := l.key(t, apikey.Spec{Access: []apikey.Access{apikey.Read}})
 		_, other := l.key(t, apikey.Spec{Access: []apikey.Access{apikey.Read}})

@@ -259,7 +259,7 @@ func TestASlowStoreIsNotASlowBody(t *testing.T) {
 
 // Large bodies may take all the memory that there is. Small ones get through all the same, and a client that sends nothing is cut off for a large one.
 func TestLargeBodiesShareMemory(t *testing.T) {
-	bubble(t, httpapi.Config{BodyBytes: 1 << 20}, func(t *testing.T, d *door) {
+	bubble(t, httpapi.Config{}.With(httpapi.Limits{BodyBytes: 1 << 20}), func(t *testing.T, d *door) {
 		d.topic("orders", 1)
 		c, err := d.dial(t.Context(), "", "")
 		if err != nil {
@@ -413,7 +413,7 @@ func TestOneAddressHasHalfOfTheConnectionsThatOthersLeave(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := knownAs{inner, make(chan string, 1)}
-	d := openAt(t, memory.New(), httpapi.Config{Conns: 9}, l, new(net.Dialer).DialContext)
+	d := openAt(t, memory.New(), httpapi.Config{}.With(httpapi.Limits{Conns: 9}), l, new(net.Dialer).DialContext)
 	connect := func(from string) (c net.Conn, served bool) {
 		l.addresses <- from
 		c, err := net.Dial("tcp", d.addr)

@@ -110,7 +110,7 @@ func (c *call) claimMemory(n int64) (waited time.Duration, err error) {
 	held := c.memory.Held()
 	if waited, err = c.memory.Grow(ctx, n); err != nil {
 		c.s.keyBodies.add(c.who, c.memory.Held()-held-n) // the claim may have been granted at the last moment
-		return waited, kindOverloaded.past(c.s.cfg.BodyBytes, "request bodies already take %d bytes of memory, the limit. Nothing happened; try again, or send smaller bodies", c.s.cfg.BodyBytes)
+		return waited, kindOverloaded.past(c.s.cfg.limits.BodyBytes, "request bodies already take %d bytes of memory, the limit. Nothing happened; try again, or send smaller bodies", c.s.cfg.limits.BodyBytes)
 	}
 	return waited, nil
 }

@@ -288,7 +288,7 @@ func TestAStreamIsReadInPages(t *testing.T) {
 
 // A page has memory for its events before they are read: where there is little, it is short, and goes on.
 func TestPagesOfAStreamAreShortWhereMemoryIs(t *testing.T) {
-	d := open(t, httpapi.Config{FetchBytes: 1 << 20})
+	d := open(t, httpapi.Config{}.With(httpapi.Limits{FetchBytes: 1 << 20}))
 	d.category("order")
 	d.fill("order", "s", 20, 40<<10)
 	p := d.page("/v1/streams/order/s")

@@ -170,7 +170,7 @@ func TestAnswersThatNobodyTakesStayWithinTheirBudget(t *testing.T) {
 		each    = 100 << 10 // goroutines and buffers, and a small body and answer, which are not counted
 		limit   = 2*room + made + clients*each
 	)
-	bubble(t, httpapi.Config{BodyBytes: room, FetchBytes: room}, func(t *testing.T, d *door) {
+	bubble(t, httpapi.Config{}.With(httpapi.Limits{BodyBytes: room, FetchBytes: room}), func(t *testing.T, d *door) {
 		requests := expensive(d.wealthy())
 		for _, pattern := range httpapi.Routes() {
 			pattern, _, _ = strings.Cut(pattern, "?")

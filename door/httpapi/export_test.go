@@ -71,3 +71,12 @@ const (
 	PageGrace         = pageGrace
 	PageRate          = pageRate
 )
+
+// Limits are the bounds that tests change.
+type Limits = limits
+
+// With returns the configuration with other limits.
+func (c Config) With(l Limits) Config {
+	c.limits = l
+	return c
+}

@@ -194,7 +194,7 @@ func (f *followed) wait(ctx context.Context) bool {
 			if ctx.Err() != nil {
 				return false
 			}
-		case <-time.After(f.s.cfg.KeepAlive):
+		case <-time.After(f.s.cfg.limits.KeepAlive):
 			stop()
 			f.page.begin(nil)
 			f.comment()

@@ -152,7 +152,7 @@ func TestAPositionInAStreamWhoseEndWasLostIsRefused(t *testing.T) {
 }
 
 func TestAFollowedStreamThatDoesNotChangeSaysThatItIsAlive(t *testing.T) {
-	bubble(t, httpapi.Config{KeepAlive: 10 * time.Second}, func(t *testing.T, d *door) {
+	bubble(t, httpapi.Config{}.With(httpapi.Limits{KeepAlive: 10 * time.Second}), func(t *testing.T, d *door) {
 		d.category("orders")
 		d.grow("orders", "a", 0, 1)
 		l := d.listen("/v1/streams/orders/a/events")

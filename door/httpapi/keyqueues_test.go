@@ -204,7 +204,7 @@ func TestAQueueKeyReachesNoOtherMessages(t *testing.T) {
 
 func TestOneKeyDoesNotTakeAllClaimsThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := lock(t, Config{Claims: 8})
+		door := lock(t, Config{}.With(Limits{Claims: 8}))
 		_, root := door.key(t, apikey.Spec{Access: admins})
 		_, greedy := door.key(t, apikey.Spec{Access: reads, Queues: []string{"mail"}})
 		door.bearer(root, "POST", "/v1/queues", `{"name":"mail"}`)

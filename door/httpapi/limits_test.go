@@ -12,7 +12,7 @@ import (
 
 func TestOneKeyDoesNotTakeAllLongPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := lock(t, Config{Polls: 8})
+		door := lock(t, Config{}.With(Limits{Polls: 8}))
 		_, root := door.key(t, apikey.Spec{Access: admins})
 		_, greedy := door.key(t, apikey.Spec{Access: reads})
 		answered := make(chan *httptest.ResponseRecorder, 3)
@@ -39,7 +39,7 @@ func TestOneKeyDoesNotTakeAllLongPolls(t *testing.T) {
 
 func TestRequestsInProgressAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := lock(t, Config{Requests: 4})
+		door := lock(t, Config{}.With(Limits{Requests: 4}))
 		_, root := door.key(t, apikey.Spec{Access: admins})
 		_, greedy := door.key(t, apikey.Spec{Access: reads})
 		answered := make(chan *httptest.ResponseRecorder, 10)
@@ -75,7 +75,7 @@ func TestRequestsInProgressAreBounded(t *testing.T) {
 
 func TestOneKeyDoesNotTakeAllMemoryForBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := lock(t, Config{BodyBytes: 1 << 20})
+		door := lock(t, Config{}.With(Limits{BodyBytes: 1 << 20}))
 		_, root := door.key(t, apikey.Spec{Access: admins})
 		_, greedy := door.key(t, apikey.Spec{Access: admins})
 		const path = "/v1/topics/orders.eu/events"

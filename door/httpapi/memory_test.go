@@ -76,7 +76,7 @@ func TestReadersShareARoom(t *testing.T) {
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {
-			bubble(t, httpapi.Config{FetchBytes: room}, func(t *testing.T, d *door) {
+			bubble(t, httpapi.Config{}.With(httpapi.Limits{FetchBytes: room}), func(t *testing.T, d *door) {
 				d.topic("orders", 1)
 				d.compressed("orders", 0, 30, 100<<10)
 				var paths []string
@@ -123,7 +123,7 @@ func TestReadersShareARoom(t *testing.T) {
 // Readers that wait for their turn to decode hold no memory that others wait for, and get their events when it is their turn.
 func TestReadersThatWaitToDecodeGiveBackTheirMemory(t *testing.T) {
 	const readers = 20
-	bubble(t, httpapi.Config{FetchBytes: 1 << 20}, func(t *testing.T, d *door) {
+	bubble(t, httpapi.Config{}.With(httpapi.Limits{FetchBytes: 1 << 20}), func(t *testing.T, d *door) {
 		d.topic("orders", 1)
 		for range 4 {
 			d.do("POST", "/v1/topics/orders/events", strings.Repeat("x", 30<<10))
@@ -208,7 +208,7 @@ func TestHTTP2TakesLittleOfABodyThatNobodyReads(t *testing.T) {
 		window   int64 // docs/http.md has these numbers
 	}{{1, 64 << 10}, {5, 128 << 10}} {
 		t.Run(fmt.Sprint(c.requests), func(t *testing.T) {
-			cfg := httpapi.Config{Polls: c.requests, TLS: &tls.Config{Certificates: lender.TLS.Certificates}}
+			cfg := httpapi.Config{TLS: &tls.Config{Certificates: lender.TLS.Certificates}}.With(httpapi.Limits{Polls: c.requests})
 			bubble(t, cfg, func(t *testing.T, d *door) {
 				d.topic("orders", 1)
 				dials := 0
@@ -264,7 +264,7 @@ func TestHTTP2TakesLittleOfABodyThatNobodyReads(t *testing.T) {
 
 // What a claim said was read before it waits, and others may send large bodies meanwhile.
 func TestClaimsThatWaitHoldNoBodies(t *testing.T) {
-	bubble(t, httpapi.Config{BodyBytes: 64 << 10}, func(t *testing.T, d *door) {
+	bubble(t, httpapi.Config{}.With(httpapi.Limits{BodyBytes: 64 << 10}), func(t *testing.T, d *door) {
 		d.topic("orders", 1)
 		d.queue("mail", "")
 		body := `{"wait_ms":60000}` + strings.Repeat(" ", 40<<10)
@@ -285,7 +285,7 @@ func TestClaimsThatWaitHoldNoBodies(t *testing.T) {
 
 // Readers that take nothing are cut off while others wait for the memory: a page, and a list that was made whole.
 func TestReadersThatTakeNothingStopNobody(t *testing.T) {
-	bubble(t, httpapi.Config{FetchBytes: 1 << 20}, func(t *testing.T, d *door) {
+	bubble(t, httpapi.Config{}.With(httpapi.Limits{FetchBytes: 1 << 20}), func(t *testing.T, d *door) {
 		d.topic("orders", 1)
 		d.compressed("orders", 0, 30, 100<<10)
 		d.topic("wide", 5000)
@@ -315,7 +315,7 @@ func TestEventLargerThanTheRoomIsRead(t *testing.T) {
 }
 
 func readsLargeEvents(t *testing.T, room int64) {
-	d := open(t, httpapi.Config{FetchBytes: room})
+	d := open(t, httpapi.Config{}.With(httpapi.Limits{FetchBytes: room}))
 	d.topic("orders", 2)
 	d.compressed("orders", 0, 2, 3<<20)
 	for _, value := range []string{strings.Repeat("y", 500<<10), "small"} {
@@ -357,7 +357,7 @@ func readsLargeEvents(t *testing.T, room int64) {
 
 // Clients that send much of their bodies and then nothing are cut off while others wait for the memory.
 func TestSilentBodiesStopNobody(t *testing.T) {
-	bubble(t, httpapi.Config{BodyBytes: 1 << 20}, func(t *testing.T, d *door) {
+	bubble(t, httpapi.Config{}.With(httpapi.Limits{BodyBytes: 1 << 20}), func(t *testing.T, d *door) {
 		d.topic("orders", 1)
 		for range 20 {
 			c, err := d.dial(t.Context(), "", "")

@@ -19,7 +19,7 @@ func TestABodyOfManyWrongEventsCostsWhatTheBudgetsAllow(t *testing.T) {
 		"lines":    strings.Repeat("5\n", 8000),
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, httpapi.Config{BodyBytes: room, FetchBytes: room}, func(t *testing.T, d *door) {
+			bubble(t, httpapi.Config{}.With(httpapi.Limits{BodyBytes: room, FetchBytes: room}), func(t *testing.T, d *door) {
 				d.topic("orders", 1)
 				media := "application/json"
 				if name == "lines" {
@@ -53,7 +53,7 @@ func TestABodyOfManyWrongEventsCostsWhatTheBudgetsAllow(t *testing.T) {
 
 // The answers of clients that read nothing stop nobody who publishes a batch.
 func TestABatchIsTakenWhileOthersDoNotReadTheirOutcomes(t *testing.T) {
-	bubble(t, httpapi.Config{BodyBytes: 1 << 20, FetchBytes: 1 << 20}, func(t *testing.T, d *door) {
+	bubble(t, httpapi.Config{}.With(httpapi.Limits{BodyBytes: 1 << 20, FetchBytes: 1 << 20}), func(t *testing.T, d *door) {
 		d.topic("orders", 1)
 		body := strings.Repeat("5\n", 8000)
 		for range 10 {

@@ -377,7 +377,7 @@ func TestAClaimWhoseClientIsGoneKeepsNothing(t *testing.T) {
 
 // However many workers do not take their answers, these have the room that they may.
 func TestClaimsShareTheRoomOfAnswers(t *testing.T) {
-	d := open(t, httpapi.Config{FetchBytes: 1 << 20})
+	d := open(t, httpapi.Config{}.With(httpapi.Limits{FetchBytes: 1 << 20}))
 	d.queue("mail", `"window":10000`)
 	value := strings.Repeat("x", 100<<10)
 	for range 20 {

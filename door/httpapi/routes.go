@@ -124,8 +124,8 @@ func (s *Server) endpoint(rt route) (pattern string, h http.Handler) {
 			s.cfg.Observer.Answered(pattern, c.status, time.Since(began))
 		}()
 		defer s.inProgress.Add(-1)
-		if s.inProgress.Add(1) > int64(s.cfg.Requests) {
-			s.refuse(c, kindOverloaded.past(int64(s.cfg.Requests), "there are already %d requests in progress, the limit; try again later", s.cfg.Requests))
+		if s.inProgress.Add(1) > int64(s.cfg.limits.Requests) {
+			s.refuse(c, kindOverloaded.past(int64(s.cfg.limits.Requests), "there are already %d requests in progress, the limit; try again later", s.cfg.limits.Requests))
 			return
 		}
 		if !s.allow(c, rt.access, cmp.Or(r.PathValue("topic"), r.PathValue("category"))) {

@@ -63,22 +63,28 @@ type Config struct {
 	Insecure bool         // while there are no keys, serve all clients, and not only this machine's
 	TLS      *tls.Config  // nil: no TLS
 
-	Partitions int           // of a topic created without a number; default 1
-	Conns      int           // most connections; one address may have half of those that the other addresses leave. Default 10,000
-	Streams    int           // most streams; a quarter of them with one API key; default 4,096
-	Members    int           // most members of groups; a quarter of them with one API key; default 1,000
-	Requests   int           // most requests in progress; three quarters of them with one API key; default 16,384
-	Polls      int           // most requests that wait for events; a quarter of them with one API key; default 4,096
-	Claims     int           // most claims that wait for messages; a quarter of them with one API key; default 4,096
-	BodyBytes  int64         // most bytes of bodies above 16 KiB being read or handled, over all connections; default 128 MiB
-	FetchBytes int64         // most bytes of answers being sent, decompressed, over all connections; one event may exceed it. Default 64 MiB
-	KeepAlive  time.Duration // an idle stream sends a comment this often; default 15 s
+	Partitions int // of a topic created without a number; default 1
+	Streams    int // most streams; a quarter of them with one API key; default 4,096
+	Members    int // most members of groups; a quarter of them with one API key; default 1,000
 
 	Ready    func() error        // nil while the store answers, otherwise why it does not
 	Metrics  prometheus.Gatherer // for /metrics
 	Profile  bool                // serve Go's profiles under /debug/pprof/
 	Logger   *slog.Logger        // default: slog.Default()
 	Observer Observer            // default: none
+
+	limits limits
+}
+
+// limits are bounds that only tests change; 0: the default.
+type limits struct {
+	Conns      int           // most connections; one address may have half of those that the other addresses leave. Default 10,000
+	Requests   int           // most requests in progress; three quarters of them with one API key; default 16,384
+	Polls      int           // most requests that wait for events; a quarter of them with one API key; default 4,096
+	Claims     int           // most claims that wait for messages; a quarter of them with one API key; default 4,096
+	BodyBytes  int64         // most bytes of bodies above 16 KiB being read or handled, over all connections; default 128 MiB
+	FetchBytes int64         // most bytes of answers being sent, decompressed, over all connections; one event may exceed it. Default 64 MiB
+	KeepAlive  time.Duration // an idle stream sends a comment this often; default 15 s
 }
 
 // Observer receives what the server did, for metrics. Calls may come from many goroutines and must be short.
@@ -96,15 +102,15 @@ func (nobody) Streaming(int)                       {}
 
 func (c Config) withDefaults() Config {
 	c.Partitions = cmp.Or(c.Partitions, 1)
-	c.Conns = cmp.Or(c.Conns, 10_000)
+	c.limits.Conns = cmp.Or(c.limits.Conns, 10_000)
 	c.Streams = cmp.Or(c.Streams, 4096)
 	c.Members = cmp.Or(c.Members, 1000)
-	c.Requests = cmp.Or(c.Requests, 16_384)
-	c.Polls = cmp.Or(c.Polls, 4096)
-	c.Claims = cmp.Or(c.Claims, 4096)
-	c.BodyBytes = cmp.Or(c.BodyBytes, 128<<20)
-	c.FetchBytes = cmp.Or(c.FetchBytes, 64<<20)
-	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)
+	c.limits.Requests = cmp.Or(c.limits.Requests, 16_384)
+	c.limits.Polls = cmp.Or(c.limits.Polls, 4096)
+	c.limits.Claims = cmp.Or(c.limits.Claims, 4096)
+	c.limits.BodyBytes = cmp.Or(c.limits.BodyBytes, 128<<20)
+	c.limits.FetchBytes = cmp.Or(c.limits.FetchBytes, 64<<20)
+	c.limits.KeepAlive = cmp.Or(c.limits.KeepAlive, 15*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -143,9 +149,9 @@ func New(cfg Config) *Server {
 	s := &Server{
 		cfg:       cfg,
 		ids:       newRequestIDs(),
-		bodies:    budget.New(cfg.BodyBytes),
-		keyBodies: &keyShares{most: max(1, 3*cfg.BodyBytes/4), ofKey: make(map[string]int64)},
-		answers:   budget.New(cfg.FetchBytes),
+		bodies:    budget.New(cfg.limits.BodyBytes),
+		keyBodies: &keyShares{most: max(1, 3*cfg.limits.BodyBytes/4), ofKey: make(map[string]int64)},
+		answers:   budget.New(cfg.limits.FetchBytes),
 		builders:  newSlots(buildersMax),
 	}
 	s.streams = newStreams(cfg.Streams, cfg.Log, s.known, cfg.Logger)
@@ -153,9 +159,9 @@ func New(cfg Config) *Server {
 	s.members = member.New(member.Config{
 		Valid: s.known, Move: s.memberships.move, End: s.memberships.end, CheckEvery: keyCheckEvery, StoreTimeout: storeTimeout, Logger: cfg.Logger,
 	})
-	s.claims = newLimiter(cfg.Claims, quarter(cfg.Claims), "waiting claims", "claim more messages with one request, or claim without wait_ms", kindTooManyClaims)
-	s.polls = newLimiter(cfg.Polls, quarter(cfg.Polls), "requests that wait for events", "read several partitions as one member of a group, or use a stream, or read without wait_ms", kindTooManyPolls)
-	s.requests = newLimiter(cfg.Requests, max(1, 3*cfg.Requests/4), "requests in progress", "wait until some of them end", kindTooManyCalls)
+	s.claims = newLimiter(cfg.limits.Claims, quarter(cfg.limits.Claims), "waiting claims", "claim more messages with one request, or claim without wait_ms", kindTooManyClaims)
+	s.polls = newLimiter(cfg.limits.Polls, quarter(cfg.limits.Polls), "requests that wait for events", "read several partitions as one member of a group, or use a stream, or read without wait_ms", kindTooManyPolls)
+	s.requests = newLimiter(cfg.limits.Requests, max(1, 3*cfg.limits.Requests/4), "requests in progress", "wait until some of them end", kindTooManyCalls)
 	s.searches = newSlots(searchesMax)
 	s.pages = newSlots(pagesMax)
 	s.decoders = newSlots(runtime.GOMAXPROCS(0))
@@ -192,7 +198,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			server.Close()
 		}
 	})
-	l = limit(l, s.cfg.Conns)
+	l = limit(l, s.cfg.limits.Conns)
 	var err error
 	if s.cfg.TLS == nil {
 		err = server.Serve(l)

@@ -184,9 +184,9 @@ func (st *streamed) round(ctx context.Context) bool {
 	}
 	spans, numbers := st.spans()
 	st.turn++
-	fetchCtx, cancel := context.WithTimeout(ctx, st.s.cfg.KeepAlive+storeTimeout)
+	fetchCtx, cancel := context.WithTimeout(ctx, st.s.cfg.limits.KeepAlive+storeTimeout)
 	epoch := st.epoch
-	pages, claim, err := st.s.fetch(fetchCtx, waiting, st.c.who, spans, st.turn, st.most(), st.s.cfg.KeepAlive, &epoch)
+	pages, claim, err := st.s.fetch(fetchCtx, waiting, st.c.who, spans, st.turn, st.most(), st.s.cfg.limits.KeepAlive, &epoch)
 	cancel()
 	defer claim.Release()
 	st.page.begin(claim)

@@ -415,7 +415,7 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 // Slow readers hold the room for events for as long as a page may take, and not for as long as they like: others get theirs.
 func TestSlowReadersStarveNobody(t *testing.T) {
 	for _, path := range []string{"stream?from=earliest", "partitions/0/events?max=1000&wait_ms=60000"} {
-		bubble(t, httpapi.Config{FetchBytes: 2 << 20}, func(t *testing.T, d *door) {
+		bubble(t, httpapi.Config{}.With(httpapi.Limits{FetchBytes: 2 << 20}), func(t *testing.T, d *door) {
 			d.topic("orders", 1)
 			for range 20 {
 				d.do("POST", "/v1/topics/orders/events", strings.Repeat("x", 100_000))
@@ -459,7 +459,7 @@ func TestIdleStreamsStayOverHTTP2(t *testing.T) {
 	trusted := lender.Client().Transport.(*http.Transport).TLSClientConfig
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes()
-		d := openAt(t, memory.New(), httpapi.Config{KeepAlive: time.Hour, TLS: &tls.Config{Certificates: lender.TLS.Certificates}}, l, l.dial)
+		d := openAt(t, memory.New(), httpapi.Config{TLS: &tls.Config{Certificates: lender.TLS.Certificates}}.With(httpapi.Limits{KeepAlive: time.Hour}), l, l.dial)
 		defer d.stop()
 		d.topic("orders", 1)
 		transport := &http.Transport{DialContext: l.dial, TLSClientConfig: trusted.Clone(), ForceAttemptHTTP2: true}

@@ -86,7 +86,7 @@ func TestIdleStreamEndsWithItsKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				door := lock(t, Config{KeepAlive: 24 * time.Hour})
+				door := lock(t, Config{}.With(Limits{KeepAlive: 24 * time.Hour}))
 				id, secret := door.key(t, apikey.Spec{Access: reads, Expires: time.Now().Add(time.Hour)})
 				_, stays := door.key(t, apikey.Spec{Access: reads})
 				ctx, leave := context.WithCancel(t.Context())
@@ -113,7 +113,7 @@ func TestIdleStreamEndsWithItsKey(t *testing.T) {
 // Who streams without a key is a stranger once there are keys.
 func TestIdleStreamEndsWithTheFirstKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := lock(t, Config{KeepAlive: 24 * time.Hour})
+		door := lock(t, Config{}.With(Limits{KeepAlive: 24 * time.Hour}))
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
 		ends := door.stream(ctx, "")

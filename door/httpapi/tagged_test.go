@@ -109,7 +109,7 @@ func TestTagsThatCannotBeRead(t *testing.T) {
 
 // Events with a tag come in one answer or in none: a decision that rests on a part of them would be wrong.
 func TestTaggedEventsThatNeedTooMuchMemoryAreRefused(t *testing.T) {
-	d := open(t, httpapi.Config{FetchBytes: 1 << 20})
+	d := open(t, httpapi.Config{}.With(httpapi.Limits{FetchBytes: 1 << 20}))
 	d.category("course")
 	for range 2 {
 		d.append("course", "s", `{"events":[{"type":"t","tags":["many"],"value":"`+strings.Repeat("v", 100<<10)+`"}]}`)

@@ -99,7 +99,7 @@ func TestK01OtherProtocolsAreRecognised(t *testing.T) {
 
 func TestK02BadLengthsCloseTheConnectionAndCostNothing(t *testing.T) {
 	observer := new(seen)
-	b := start(t, kafka.Config{Observer: observer, FrameBytes: 8 << 20})
+	b := start(t, kafka.Config{Observer: observer}.With(kafka.Limits{FrameBytes: 8 << 20}))
 	unharmed := b.bystander()
 	lengths := []int64{-1 << 31, -1, 0, 1, 2, 3, 4, 5, 6, 7, kafka.SmallFrameMax + 1, 8<<20 + 1, 1<<31 - 1}
 	var before, after runtime.MemStats
@@ -135,7 +135,7 @@ func TestK03SlowFramesAndIdleConnectionsAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		observer := new(seen)
 		l := newPipes()
-		b := startAt(t, memory.New(), l, kafka.Config{Observer: observer, InFlightBytes: 1})
+		b := startAt(t, memory.New(), l, kafka.Config{Observer: observer}.With(kafka.Limits{InFlightBytes: 1}))
 		slow := l.dial(t)
 		began := time.Now()
 		gone := make(chan time.Duration)
@@ -182,7 +182,7 @@ func TestK03SlowFramesAndIdleConnectionsAreClosed(t *testing.T) {
 
 func TestK03ConnectionsAreLimited(t *testing.T) {
 	observer := new(seen)
-	b := start(t, kafka.Config{Conns: 3, ConnsPerIP: 2, Observer: observer})
+	b := start(t, kafka.Config{Observer: observer}.With(kafka.Limits{Conns: 3, ConnsPerIP: 2}))
 	req := kmsg.NewPtrApiVersionsRequest()
 	serves := func(w *wire) {
 		t.Helper()

@@ -23,7 +23,7 @@ func (r *request) claimAnswer(ctx context.Context, n int) error {
 // checkAnswer refuses n more bytes of an answer that grows with the names in its request, if the answer would then take more than half of the memory for
 // requests in progress. The other half stays free for other requests: without it they would all wait for this answer. Clients do not retry POLICY_VIOLATION.
 func (r *request) checkAnswer(n, asked int) error {
-	if most := r.conn.s.cfg.InFlightBytes / 2; int64(r.answerBytes+n) > most {
+	if most := r.conn.s.cfg.limits.InFlightBytes / 2; int64(r.answerBytes+n) > most {
 		return deny(kerr.PolicyViolation, "the request has %d topics or resources, and the settings in its answer would take more than %d bytes of memory, the limit: send several requests", asked, most)
 	}
 	return nil

@@ -33,7 +33,7 @@ func large(t testing.TB, size int) *kmsg.ProduceRequest {
 func crowd(t *testing.T, test func(t *testing.T, l *pipes, b *broker, s *troubled)) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := &troubled{Store: memory.New()}, newPipes()
-		b := startAt(t, s, l, kafka.Config{InFlightBytes: 1, FrameBytes: 3 << 20})
+		b := startAt(t, s, l, kafka.Config{}.With(kafka.Limits{InFlightBytes: 1, FrameBytes: 3 << 20}))
 		b.createTopic("t", 1, map[string]string{"max.message.bytes": fmt.Sprint(3 << 20)})
 		synctest.Wait() // until it serves: it keeps its cluster id first
 		test(t, l, b, s)

@@ -95,11 +95,11 @@ func (s *Server) brokerConfigs() []config {
 		fixed("connections.max.idle.ms", number(s.cfg.IdleTimeout.Milliseconds()), kmsg.ConfigTypeLong, "A connection without requests for this long is closed."),
 		fixed("default.replication.factor", "1", kmsg.ConfigTypeInt, "weir has one broker; its store keeps the records safe."),
 		fixed("fetch.max.bytes", number(fetchMax), kmsg.ConfigTypeInt, "The most bytes of records in the answer to one fetch request."),
-		fixed("max.connections", number(int64(s.cfg.Conns)), kmsg.ConfigTypeInt, "The most connections at the same time."),
-		fixed("max.connections.per.ip", number(int64(s.cfg.ConnsPerIP)), kmsg.ConfigTypeInt, "The most connections from one address at the same time."),
+		fixed("max.connections", number(int64(s.cfg.limits.Conns)), kmsg.ConfigTypeInt, "The most connections at the same time."),
+		fixed("max.connections.per.ip", number(int64(s.cfg.limits.ConnsPerIP)), kmsg.ConfigTypeInt, "The most connections from one address at the same time."),
 		fixed("node.id", number(int64(s.cfg.NodeID)), kmsg.ConfigTypeInt, "The id of this broker."),
 		fixed("num.partitions", number(int64(s.cfg.Partitions)), kmsg.ConfigTypeInt, "Number of partitions of a topic if the request that creates it gives none."),
-		fixed("socket.request.max.bytes", number(int64(s.cfg.FrameBytes)), kmsg.ConfigTypeInt, "The most bytes of a produce request."),
+		fixed("socket.request.max.bytes", number(int64(s.cfg.limits.FrameBytes)), kmsg.ConfigTypeInt, "The most bytes of a produce request."),
 	}
 	for _, setting := range eventlog.Settings {
 		if slices.Contains(topicsAlone, setting.Name) {

@@ -176,7 +176,7 @@ func (c *conn) readCall(ctx context.Context, h header) (_ *call, err error) {
 	}
 	limit := smallFrameMax
 	if api.large {
-		limit = c.s.cfg.FrameBytes
+		limit = c.s.cfg.limits.FrameBytes
 	}
 	if h.length > limit {
 		return nil, refuse("too_large", "the %s request has %d bytes; the limit is %d", api.key.Name(), h.length, limit)

@@ -201,7 +201,7 @@ func TestALongPollEndsWhenItsClientIsGone(t *testing.T) {
 func TestClientsThatGoAwayTakeNoRoomWithThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes()
-		b := startAt(t, memory.New(), l, kafka.Config{FetchBytes: 1}) // room for one answer of the largest size
+		b := startAt(t, memory.New(), l, kafka.Config{}.With(kafka.Limits{FetchBytes: 1})) // room for one answer of the largest size
 		topic := b.createTopic("t", 1, nil)
 		for range 3 {
 			if _, err := b.log.Publish(t.Context(), topic.Partitions[0], batch.Record{Value: make([]byte, 500<<10)}); err != nil {

@@ -26,7 +26,7 @@ var rich = strings.Repeat("t", 249)
 // wealthy is a broker that has much of everything that a request can ask for by one name: a topic of 2,000 partitions with 100 producers in the
 // first, and a group with 80 KiB of committed metadata and a member of 100 KiB. And it has 100 topics t-0 to t-99.
 func wealthy(t *testing.T, l net.Listener) (b *broker, id [16]byte) {
-	b = startAt(t, memory.New(), l, kafka.Config{NoAutoCreate: true, InFlightBytes: 1, FetchBytes: 1, FrameBytes: 3 << 20})
+	b = startAt(t, memory.New(), l, kafka.Config{NoAutoCreate: true}.With(kafka.Limits{InFlightBytes: 1, FetchBytes: 1, FrameBytes: 3 << 20}))
 	id = b.createTopic(rich, 2000, nil).ID
 	for n := range 100 {
 		b.createTopic(fmt.Sprint("t-", n), 1, nil)

@@ -19,3 +19,12 @@ const (
 func Collides() func(topics []eventlog.Topic, name string) (string, bool) {
 	return new(metricNames).find
 }
+
+// Limits are the bounds that tests change.
+type Limits = limits
+
+// With returns the configuration with other limits.
+func (c Config) With(l Limits) Config {
+	c.limits = l
+	return c
+}

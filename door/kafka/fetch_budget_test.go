@@ -89,7 +89,7 @@ func TestOnlyOnePartitionBringsABatchLargerThanAllowed(t *testing.T) {
 func sluggish(t *testing.T, batches int, test func(t *testing.T, l *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
 		store, l := memory.New(), newPipes()
-		b := startAt(t, store, l, kafka.Config{FetchBytes: 1})
+		b := startAt(t, store, l, kafka.Config{}.With(kafka.Limits{FetchBytes: 1}))
 		writer := startAt(t, store, newPipes(), kafka.Config{})
 		p := writer.createTopic("t", 1, nil).Partitions[0]
 		for range batches {

@@ -123,7 +123,7 @@ func FuzzFrame(f *testing.F) {
 	if _, err := log.CreateTopic(f.Context(), eventlog.TopicSpec{Name: "t", Partitions: 1}); err != nil {
 		f.Fatal(err)
 	}
-	s := New(log, groups, Config{Logger: quiet, NoAutoCreate: true, FrameBytes: 1 << 20})
+	s := New(log, groups, Config{Logger: quiet, NoAutoCreate: true}.With(Limits{FrameBytes: 1 << 20}))
 	f.Fuzz(func(t *testing.T, sent []byte, piece uint16) {
 		client, server := net.Pipe()
 		served := make(chan struct{})

@@ -32,18 +32,23 @@ type Config struct {
 
 	AnyReplicationFactor bool // CreateTopics accepts a replication factor above 1, and answers that it is 1
 
-	Conns         int   // most connections; default 10,000
-	ConnsPerIP    int   // most connections from one address, or from one IPv6 /64; default 1,000
-	FrameBytes    int   // largest produce request (socket.request.max.bytes); default 100 MiB, as in Kafka
-	InFlightBytes int64 // most bytes of requests being read or handled, over all connections; one request may exceed it. Default 128 MiB, never less than one frame
-	FetchBytes    int64 // most bytes of records being read and sent for fetches, over all connections; one batch may exceed it. Default 64 MiB
-
 	IdleTimeout  time.Duration // a connection with nothing to do is closed; default 10 min (connections.max.idle.ms)
 	WriteTimeout time.Duration // for a client to read one answer; default 2 min
 	DrainTimeout time.Duration // for requests in progress when Serve's context ends; default 5 s
 
 	Logger   *slog.Logger // default: slog.Default()
 	Observer Observer     // default: none
+
+	limits limits
+}
+
+// limits are bounds that only tests change; 0: the default.
+type limits struct {
+	Conns         int   // most connections; default 10,000
+	ConnsPerIP    int   // most connections from one address, or from one IPv6 /64; default 1,000
+	FrameBytes    int   // largest produce request (socket.request.max.bytes); default 100 MiB, as in Kafka
+	InFlightBytes int64 // most bytes of requests being read or handled, over all connections; one request may exceed it. Default 128 MiB, never less than one frame
+	FetchBytes    int64 // most bytes of records being read and sent for fetches, over all connections; one batch may exceed it. Default 64 MiB
 }
 
 // Observer receives what the server did, for metrics. Calls may come from many goroutines and must be short.
@@ -73,13 +78,13 @@ func (nobody) Refused(string)    {}
 func (c Config) withDefaults() Config {
 	c.NodeID = cmp.Or(c.NodeID, 1)
 	c.Partitions = cmp.Or(c.Partitions, 1)
-	c.Conns = cmp.Or(c.Conns, 10_000)
-	c.ConnsPerIP = cmp.Or(c.ConnsPerIP, 1_000)
-	c.FrameBytes = cmp.Or(c.FrameBytes, 100<<20)
-	c.InFlightBytes = cmp.Or(c.InFlightBytes, 128<<20)
-	c.InFlightBytes = max(c.InFlightBytes, int64(c.FrameBytes), smallFrameMax)
-	c.FetchBytes = cmp.Or(c.FetchBytes, 64<<20)
-	c.FetchBytes = max(c.FetchBytes, fetchMax)
+	c.limits.Conns = cmp.Or(c.limits.Conns, 10_000)
+	c.limits.ConnsPerIP = cmp.Or(c.limits.ConnsPerIP, 1_000)
+	c.limits.FrameBytes = cmp.Or(c.limits.FrameBytes, 100<<20)
+	c.limits.InFlightBytes = cmp.Or(c.limits.InFlightBytes, 128<<20)
+	c.limits.InFlightBytes = max(c.limits.InFlightBytes, int64(c.limits.FrameBytes), smallFrameMax)
+	c.limits.FetchBytes = cmp.Or(c.limits.FetchBytes, 64<<20)
+	c.limits.FetchBytes = max(c.limits.FetchBytes, fetchMax)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 10*time.Minute)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 2*time.Minute)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
@@ -118,9 +123,9 @@ func New(log *eventlog.Log, groups *group.Coordinator, cfg Config) *Server {
 		groups:  groups,
 		cfg:     cfg,
 		apis:    make(map[int16]*api),
-		frames:  budget.New(cfg.InFlightBytes),
-		fetches: budget.New(cfg.FetchBytes),
-		conns:   conns.NewLimit(cfg.Conns, cfg.ConnsPerIP),
+		frames:  budget.New(cfg.limits.InFlightBytes),
+		fetches: budget.New(cfg.limits.FetchBytes),
+		conns:   conns.NewLimit(cfg.limits.Conns, cfg.limits.ConnsPerIP),
 	}
 	for _, a := range apis() {
 		a.prepare()

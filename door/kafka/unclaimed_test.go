@@ -38,7 +38,7 @@ func TestFetchesWithoutRecordsThatNobodyTakesAreClaimed(t *testing.T) {
 	measuresMemory(t)
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes()
-		b := startAt(t, memory.New(), l, kafka.Config{NoAutoCreate: true, InFlightBytes: 1, FetchBytes: 1, FrameBytes: 3 << 20})
+		b := startAt(t, memory.New(), l, kafka.Config{NoAutoCreate: true}.With(kafka.Limits{InFlightBytes: 1, FetchBytes: 1, FrameBytes: 3 << 20}))
 		synctest.Wait()
 		for depth := range 2 {
 			for _, version := range []int16{4, 11, 12, b.maxVersion(kmsg.Fetch)} {

@@ -391,9 +391,9 @@ type claimedMessage struct {
 	Receipt  string         `json:"receipt"`
 	ID       string         `json:"id"`
 	Key      *string        `json:"key"` // nil: there is none, or it is not text
-	KeyB64   *string        `json:"key_base64,omitempty"`
+	KeyB64   *string        `json:"key_b64,omitempty"`
 	Value    *string        `json:"value"` // nil: there is none, or it is not text
-	ValueB64 *string        `json:"value_base64,omitempty"`
+	ValueB64 *string        `json:"value_b64,omitempty"`
 	Headers  map[string]any `json:"headers"`
 	Attempt  int            `json:"attempt"`
 	Until    time.Time      `json:"until"`

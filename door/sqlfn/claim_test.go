@@ -20,7 +20,7 @@ import (
 type claimedBySQL struct {
 	Receipt, ID string
 	Key, Value  *string
-	ValueB64    string `json:"value_base64"`
+	ValueB64    string `json:"value_b64"`
 	Headers     map[string]any
 	Attempt     int
 	Until       time.Time

@@ -107,7 +107,7 @@ func TestBadSyncsAndHeartbeatsAreRefused(t *testing.T) {
 
 func TestGroupHasABound(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b := startBroker(t, memory.New(), group.Config{MembersMax: 2, GroupBytes: 1000})
+		b := startBroker(t, memory.New(), group.Config{}.With(group.Limits{MembersMax: 2, GroupBytes: 1000}))
 		p, q := newPlayer(b, "g", "p"), newPlayer(b, "g", "q")
 		settle(t, p, q)
 		wantErr(t, newPlayer(b, "g", "third").enter(t.Context()), group.ErrFull)
@@ -130,7 +130,7 @@ func TestGroupHasABound(t *testing.T) {
 
 func TestManyGroupsShareBoundedMemory(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b := startBroker(t, memory.New(), group.Config{GroupsMax: 3})
+		b := startBroker(t, memory.New(), group.Config{}.With(group.Limits{GroupsMax: 3}))
 		o := b.topic(t, "orders", 1)[0]
 		names := []string{"a", "b", "c", "d", "e", "f"}
 		for range 3 { // ones that are not in memory are read again
@@ -160,7 +160,7 @@ func TestManyGroupsShareBoundedMemory(t *testing.T) {
 // A group that somebody is in keeps its place.
 func TestGroupInUseIsNotEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b := startBroker(t, &slowStore{Store: memory.New(), by: time.Second}, group.Config{GroupsMax: 1})
+		b := startBroker(t, &slowStore{Store: memory.New(), by: time.Second}, group.Config{}.With(group.Limits{GroupsMax: 1}))
 		o := b.topic(t, "orders", 1)[0]
 		var wg sync.WaitGroup
 		wg.Go(func() {

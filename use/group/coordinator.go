@@ -18,17 +18,22 @@ type Config struct {
 	// default 500 ms, negative: not at all. Kafka's group.initial.rebalance.delay.ms, there 3 s (KIP-134): long
 	// enough for a fleet that starts together, short enough for a person who waits at a console.
 	InitialDelay time.Duration
+	Beside       Beside // a second place in which offsets are committed; nil: none
+
+	Logger *slog.Logger // default: slog.Default()
+
+	limits limits
+}
+
+// limits are bounds that only tests change; 0: the default.
+type limits struct {
 	MembersMax   int // most members of one group; default 2000
 	GroupBytes   int // most bytes of all members' protocols in one group; default 16 MiB
 	MembersBytes int // most bytes of all members' protocols and assignments in all groups, and of member ids given out; default 256 MiB
-	GroupsMax    int // most groups in memory; default 10,000. Empty ones make room and are read again when needed
-
-	Beside Beside // a second place in which offsets are committed; nil: none
+	GroupsMax    int // most groups in memory; default 10,000. Empty ones are dropped to make room, and are read again when needed
 
 	OffsetRetention time.Duration // how long offsets that nobody uses are kept; default 7 days
 	ExpireEvery     time.Duration // how often expired offsets are looked for; default 10 min
-
-	Logger *slog.Logger // default: slog.Default()
 }
 
 const (
@@ -40,12 +45,12 @@ const (
 
 func (c Config) withDefaults() Config {
 	c.InitialDelay = cmp.Or(c.InitialDelay, 500*time.Millisecond)
-	c.MembersMax = cmp.Or(c.MembersMax, 2000)
-	c.GroupBytes = cmp.Or(c.GroupBytes, 16<<20)
-	c.MembersBytes = cmp.Or(c.MembersBytes, 256<<20)
-	c.GroupsMax = cmp.Or(c.GroupsMax, 10_000)
-	c.OffsetRetention = cmp.Or(c.OffsetRetention, 7*24*time.Hour)
-	c.ExpireEvery = cmp.Or(c.ExpireEvery, 10*time.Minute)
+	c.limits.MembersMax = cmp.Or(c.limits.MembersMax, 2000)
+	c.limits.GroupBytes = cmp.Or(c.limits.GroupBytes, 16<<20)
+	c.limits.MembersBytes = cmp.Or(c.limits.MembersBytes, 256<<20)
+	c.limits.GroupsMax = cmp.Or(c.limits.GroupsMax, 10_000)
+	c.limits.OffsetRetention = cmp.Or(c.limits.OffsetRetention, 7*24*time.Hour)
+	c.limits.ExpireEvery = cmp.Or(c.limits.ExpireEvery, 10*time.Minute)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -99,7 +104,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			c.close()
 			return nil
-		case <-time.After(c.cfg.ExpireEvery):
+		case <-time.After(c.cfg.limits.ExpireEvery):
 		}
 	}
 }
@@ -174,9 +179,9 @@ func (c *Coordinator) hold(ctx context.Context, name string) (*group, error) {
 	}
 	g := c.groups[name]
 	if g == nil {
-		if len(c.groups) >= c.cfg.GroupsMax && !c.evict() {
+		if len(c.groups) >= c.cfg.limits.GroupsMax && !c.evict() {
 			c.mu.Unlock()
-			return nil, fmt.Errorf("group %q: %w: %d groups are in use, which is the limit", name, ErrUnavailable, c.cfg.GroupsMax)
+			return nil, fmt.Errorf("group %q: %w: %d groups are in use, which is the limit", name, ErrUnavailable, c.cfg.limits.GroupsMax)
 		}
 		g = newGroup(c, name)
 		c.groups[name] = g

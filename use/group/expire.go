@@ -127,7 +127,7 @@ func (c *Coordinator) knowTopics(ctx context.Context, offsets []stored) error {
 
 // count counts one offset of the group, as expired or as left.
 func (u *use) count(o stored) {
-	now, retention := time.Now(), u.c.cfg.OffsetRetention
+	now, retention := time.Now(), u.c.cfg.limits.OffsetRetention
 	unused := false
 	switch {
 	case u.state == Empty:
@@ -136,7 +136,7 @@ func (u *use) count(o stored) {
 		unused = o.age > retention && !u.reads(o.Name)
 	}
 	// A topic made a moment ago, through another broker, may not be known here yet.
-	if unused || o.age > u.c.cfg.ExpireEvery && !u.c.hasTopic(o.Topic) {
+	if unused || o.age > u.c.cfg.limits.ExpireEvery && !u.c.hasTopic(o.Topic) {
 		u.expired = append(u.expired, o.Committed)
 	} else {
 		u.left++

@@ -16,7 +16,7 @@ func TestOffsetsOfPeersOutliveAnOutage(t *testing.T) {
 		const every = 10 * time.Minute
 		store := &faulty{Store: memory.New()}
 		start := time.Now() // sweeps begin here
-		b := startBroker(t, store, group.Config{OffsetRetention: time.Hour, ExpireEvery: every})
+		b := startBroker(t, store, group.Config{}.With(group.Limits{OffsetRetention: time.Hour, ExpireEvery: every}))
 		o := b.topic(t, "orders", 1)[0]
 		p := joinPeer(t, b, group.PeerConfig{})
 		check(t, p.Commit(t.Context(), []group.Committed{at(o, 3)}))
@@ -38,7 +38,7 @@ func TestOffsetsOfPeersOutliveAnOutageWithSweeps(t *testing.T) {
 		const every = 10 * time.Minute
 		store := &faulty{Store: memory.New()}
 		start := time.Now() // sweeps begin here
-		b := startBroker(t, store, group.Config{OffsetRetention: 2 * time.Hour, ExpireEvery: every})
+		b := startBroker(t, store, group.Config{}.With(group.Limits{OffsetRetention: 2 * time.Hour, ExpireEvery: every}))
 		o := b.topic(t, "orders", 1)[0]
 		p := joinPeer(t, b, group.PeerConfig{})
 		check(t, p.Commit(t.Context(), []group.Committed{at(o, 3)}))

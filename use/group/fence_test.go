@@ -277,7 +277,7 @@ func TestALostCommitOfAGroupWithoutMembersUndoesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				store := &lateStore{Store: memory.New()}
-				a, b := startBroker(t, store, group.Config{GroupsMax: 1}), startBroker(t, store, group.Config{})
+				a, b := startBroker(t, store, group.Config{}.With(group.Limits{GroupsMax: 1})), startBroker(t, store, group.Config{})
 				o := a.topic(t, "orders", 1)[0]
 				for i, by := range []*broker{b, a} {
 					_, err := by.Commit(t.Context(), simple("g", at(o, eventlog.Offset(1+i))))

@@ -143,7 +143,7 @@ func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 			g.remove(m)
 			g.tryCompleteJoin(ctx)
 		}
-		return refuse(fmt.Errorf("%w: it has %d members, which is the limit", ErrFull, g.c.cfg.MembersMax))
+		return refuse(fmt.Errorf("%w: it has %d members, which is the limit", ErrFull, g.c.cfg.limits.MembersMax))
 	case !g.supports(r):
 		return refuse(fmt.Errorf("%w: the member has the type %q and offers %v", ErrInconsistentProtocol, r.ProtocolType, names(r.Protocols)))
 	case r.Member == "" && r.Instance == "" && r.NeedsMemberID:
@@ -181,7 +181,7 @@ func (g *group) hasRoom(r Join, m *member) bool {
 	count := len(g.members)
 	switch {
 	case g.state == Empty:
-		return len(g.pending) < g.c.cfg.MembersMax
+		return len(g.pending) < g.c.cfg.limits.MembersMax
 	case g.state == PreparingRebalance:
 		if m != nil && m.joining != nil {
 			return true
@@ -190,7 +190,7 @@ func (g *group) hasRoom(r Join, m *member) bool {
 	case m != nil:
 		return true
 	}
-	return count < g.c.cfg.MembersMax && (r.Member != "" || len(g.pending) < g.c.cfg.MembersMax)
+	return count < g.c.cfg.limits.MembersMax && (r.Member != "" || len(g.pending) < g.c.cfg.limits.MembersMax)
 }
 
 // supports reports whether the group can have a protocol that this member and all others offer.
@@ -321,9 +321,9 @@ func (g *group) affords(r Join, instead *member) error {
 			total += m.bytes()
 		}
 	}
-	if total > g.c.cfg.GroupBytes {
+	if total > g.c.cfg.limits.GroupBytes {
 		return fmt.Errorf("join group %q: %w: the protocols of its %d members would take %d bytes, the limit is %d",
-			g.name, ErrTooLarge, len(g.members), total, g.c.cfg.GroupBytes)
+			g.name, ErrTooLarge, len(g.members), total, g.c.cfg.limits.GroupBytes)
 	}
 	return g.reserveMember(r, instead)
 }

@@ -210,7 +210,7 @@ func TestCommitOnItsWayDoesNotExpire(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		every := 10 * time.Minute
 		start := time.Now() // sweeps begin here
-		b := startBroker(t, &slowStore{Store: memory.New(), by: time.Second}, group.Config{OffsetRetention: time.Hour, ExpireEvery: every})
+		b := startBroker(t, &slowStore{Store: memory.New(), by: time.Second}, group.Config{}.With(group.Limits{OffsetRetention: time.Hour, ExpireEvery: every}))
 		orders, other := b.topic(t, "orders", 1)[0], b.topic(t, "other", 1)[0]
 		p := reader(t, b)
 		p.beatUntil(t, start.Add(every/2))
@@ -357,7 +357,7 @@ const day = 24 * time.Hour
 func TestOffsetsExpireAfterTheGroupIsEmpty(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := memory.New()
-		cfg := group.Config{OffsetRetention: day}
+		cfg := group.Config{}.With(group.Limits{OffsetRetention: day})
 		b := startBroker(t, store, cfg)
 		o := b.topic(t, "orders", 1)[0]
 		p := reader(t, b)
@@ -395,7 +395,7 @@ func TestOffsetsOfSimpleConsumersExpireOneByOne(t *testing.T) {
 
 func TestOffsetsOfAnAbandonedTopicExpire(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b := startBroker(t, memory.New(), group.Config{OffsetRetention: time.Hour})
+		b := startBroker(t, memory.New(), group.Config{}.With(group.Limits{OffsetRetention: time.Hour}))
 		orders, other := b.topic(t, "orders", 1)[0], b.topic(t, "other", 1)[0]
 		p := reader(t, b)
 		check(t, p.commit(t.Context(), at(orders, 3), at(other, 4)))

@@ -72,7 +72,7 @@ func lookAt(t *testing.T, b *broker, o group.Committed) {
 func TestLookingAtAGroupChangesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := memory.New()
-		cfg := group.Config{OffsetRetention: time.Hour}
+		cfg := group.Config{}.With(group.Limits{OffsetRetention: time.Hour})
 		a, b := startBroker(t, store, cfg), startBroker(t, store, cfg)
 		o := a.topic(t, "orders", 1)[0]
 		p := reader(t, a)
@@ -385,7 +385,7 @@ func TestLookingNeitherShortensNorLengthensAGroupsLife(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				store := memory.New()
-				cfg := group.Config{OffsetRetention: 12 * time.Hour}
+				cfg := group.Config{}.With(group.Limits{OffsetRetention: 12 * time.Hour})
 				a, b := startBroker(t, store, cfg), startBroker(t, store, cfg)
 				o := a.topic(t, "orders", 1)[0]
 				p := reader(t, a)

@@ -15,7 +15,7 @@ import (
 func TestBrokersShowPeersAndLeaveThemAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := memory.New()
-		b := startBroker(t, store, group.Config{OffsetRetention: time.Hour})
+		b := startBroker(t, store, group.Config{}.With(group.Limits{OffsetRetention: time.Hour}))
 		orders, old := b.topic(t, "orders", 3), b.topic(t, "old", 1)
 		_, err := b.Commit(t.Context(), simple("g", at(old[0], 1))) // so the broker knows the group, as an empty one
 		check(t, err)

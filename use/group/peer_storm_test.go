@@ -231,7 +231,7 @@ func TestPeersSurviveAStorm(t *testing.T) {
 func stormOfPeers(t *testing.T, r *rand.Rand, calm bool) {
 	const partitions = 12
 	store := memory.New()
-	b := startBroker(t, store, group.Config{ExpireEvery: 7 * time.Second}) // its sweeps must not disturb
+	b := startBroker(t, store, group.Config{}.With(group.Limits{ExpireEvery: 7 * time.Second})) // its sweeps must not disturb
 	b.topic(t, "orders", partitions)
 	s := &peerStorm{t: t, r: r, store: store, calm: calm, acked: map[group.TopicPartition]eventlog.Offset{}}
 	defer s.end()

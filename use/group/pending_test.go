@@ -21,7 +21,7 @@ func askID(t *testing.T, b *broker, name string) *player {
 
 func TestMemberIDsThatNobodyUsesDoNotLockOutNewGroups(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b := startBroker(t, memory.New(), group.Config{GroupsMax: 3})
+		b := startBroker(t, memory.New(), group.Config{}.With(group.Limits{GroupsMax: 3}))
 		oldest := askID(t, b, "0")
 		var newest *player
 		for _, name := range []string{"1", "2", "3", "4"} {

@@ -105,8 +105,8 @@ func (g *group) reserve(verb, clientHost string, need usage) error {
 		need.groups = 0
 	}
 	host := c.hosts[clientHost]
-	bytesMost := (c.cfg.MembersBytes - (c.bytes - host.bytes)) / hostShare
-	groupsMost := max(1, (c.cfg.GroupsMax-(c.memberships-host.groups))/hostShare)
+	bytesMost := (c.cfg.limits.MembersBytes - (c.bytes - host.bytes)) / hostShare
+	groupsMost := max(1, (c.cfg.limits.GroupsMax-(c.memberships-host.groups))/hostShare)
 	refuse := func(what string, n, most int) error {
 		return fmt.Errorf("%s group %q: %w: %s %d, the limit is %d: stop members, or run more processes", verb, g.name, ErrUnavailable, what, n, most)
 	}
@@ -118,7 +118,7 @@ func (g *group) reserve(verb, clientHost string, need usage) error {
 		return refuse(fmt.Sprintf("groups with members at %s are", clientHost), host.groups, groupsMost)
 	}
 	if need.bytes > 0 && !c.makeSpace(need.bytes) {
-		return refuse("bytes of all groups' members would be", c.bytes+need.bytes, c.cfg.MembersBytes)
+		return refuse("bytes of all groups' members would be", c.bytes+need.bytes, c.cfg.limits.MembersBytes)
 	}
 	if g.counted == nil {
 		g.counted = make(map[string]usage)
@@ -133,7 +133,7 @@ func (g *group) reserve(verb, clientHost string, need usage) error {
 // makeSpace evicts groups until there is space for so many bytes of members: the least recently used first. It skips groups that take no
 // bytes, and evicts none if all would not be enough. c.mu is held.
 func (c *Coordinator) makeSpace(bytes int) bool {
-	over := c.bytes + bytes - c.cfg.MembersBytes
+	over := c.bytes + bytes - c.cfg.limits.MembersBytes
 	var evicted []*group
 	for e := c.idle.Front(); e != nil && over > 0; e = e.Next() {
 		if g := e.Value.(*group); len(g.counted) > 0 {

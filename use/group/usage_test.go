@@ -23,7 +23,7 @@ func from(b *broker, host, name string, size int) *player {
 
 func TestMembersOfAllGroupsShareBoundedMemory(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b := startBroker(t, memory.New(), group.Config{MembersBytes: 100_000})
+		b := startBroker(t, memory.New(), group.Config{}.With(group.Limits{MembersBytes: 100_000}))
 		var in []*player
 		for _, host := range []string{"/1", "/2", "/3"} {
 			for n := 0; ; n++ {
@@ -60,7 +60,7 @@ func TestMembersOfAllGroupsShareBoundedMemory(t *testing.T) {
 // However many hosts take as much as they can, one more gets in.
 func TestGreedyHostsLeaveRoomForOneMore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b := startBroker(t, memory.New(), group.Config{MembersBytes: 1_000_000, GroupsMax: 1000})
+		b := startBroker(t, memory.New(), group.Config{}.With(group.Limits{MembersBytes: 1_000_000, GroupsMax: 1000}))
 		for h := range 5 {
 			host := fmt.Sprint("/greedy", h)
 			for n := 0; ; n++ {
@@ -79,7 +79,7 @@ func TestGreedyHostsLeaveRoomForOneMore(t *testing.T) {
 
 func TestAMemberThatJoinsAgainIsCountedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b := startBroker(t, memory.New(), group.Config{MembersBytes: 100_000})
+		b := startBroker(t, memory.New(), group.Config{}.With(group.Limits{MembersBytes: 100_000}))
 		p := from(b, "/1", "g", 30_000)
 		for range 5 {
 			check(t, p.enter(t.Context()))
@@ -90,7 +90,7 @@ func TestAMemberThatJoinsAgainIsCountedOnce(t *testing.T) {
 
 func TestNoHostLocksOthersOutOfNewGroups(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b := startBroker(t, memory.New(), group.Config{GroupsMax: 10})
+		b := startBroker(t, memory.New(), group.Config{}.With(group.Limits{GroupsMax: 10}))
 		taken := 0
 		for n := range 10 {
 			p := from(b, "/greedy", fmt.Sprint("greedy", n), 10)
@@ -120,7 +120,7 @@ func (p *player) assign(t *testing.T, size int) error {
 
 func TestAssignmentsOfOneHostLockNoOthersOut(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b := startBroker(t, memory.New(), group.Config{MembersBytes: 100_000})
+		b := startBroker(t, memory.New(), group.Config{}.With(group.Limits{MembersBytes: 100_000}))
 		taken, refused := 0, (*player)(nil)
 		for n := 0; n < 30 && refused == nil; n++ {
 			p := from(b, "/greedy", fmt.Sprint("greedy", n), 10)
@@ -152,7 +152,7 @@ func TestAssignmentsOfOneHostLockNoOthersOut(t *testing.T) {
 // An assignment is counted where it comes from: a leader fills no share but its own.
 func TestAnAssignmentIsCountedAtItsLeadersHost(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b := startBroker(t, memory.New(), group.Config{MembersBytes: 100_000, InitialDelay: 3 * time.Second})
+		b := startBroker(t, memory.New(), group.Config{InitialDelay: 3 * time.Second}.With(group.Limits{MembersBytes: 100_000}))
 		lead, follow := from(b, "/1", "g", 10), from(b, "/2", "g", 10)
 		settle(t, lead, follow)
 		if follow.joined.Leader == follow.joined.Member {
@@ -174,7 +174,7 @@ func TestAnAssignmentIsCountedAtItsLeadersHost(t *testing.T) {
 
 func TestMemberIDsGivenToOneHostLockNoOthersOut(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b := startBroker(t, memory.New(), group.Config{MembersBytes: 100_000})
+		b := startBroker(t, memory.New(), group.Config{}.With(group.Limits{MembersBytes: 100_000}))
 		ids := 0
 		ask := func(host, name string) error {
 			p := from(b, host, name, 10)
@@ -210,7 +210,7 @@ func TestMemberIDsGivenToOneHostLockNoOthersOut(t *testing.T) {
 
 func TestAJoinThatIsRefusedEvictsNoGroup(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b := startBroker(t, memory.New(), group.Config{MembersBytes: 100_000})
+		b := startBroker(t, memory.New(), group.Config{}.With(group.Limits{MembersBytes: 100_000}))
 		for n := range 5 {
 			p := from(b, "/1", fmt.Sprint("empty", n), 10)
 			check(t, p.enter(t.Context()))

@@ -62,7 +62,7 @@ const (
 // Run removes what is no longer needed until ctx ends: events past their Retention, events and snapshots of deleted streams, and ids older than Config.IDAge.
 // Any number of processes may run it: each removes only what is still there.
 func (s *Streams) Run(ctx context.Context) error {
-	streams, ids := time.NewTicker(sweepEvery), time.NewTicker(max(s.cfg.IDAge/24, sweepEvery))
+	streams, ids := time.NewTicker(sweepEvery), time.NewTicker(max(s.cfg.limits.IDAge/24, sweepEvery))
 	defer streams.Stop()
 	defer ids.Stop()
 	for err := errors.Join(s.retain(ctx), s.sweep(ctx), s.sweepIDs(ctx)); ; {
@@ -130,7 +130,7 @@ func (s *Streams) sweepCategories(ctx context.Context) error {
 func (s *Streams) sweepIDs(ctx context.Context) error {
 	var old []eventlog.KeyValue
 	err := s.log.ListAll(ctx, idPrefix, func(kv eventlog.KeyValue) error {
-		if kv.Age < s.cfg.IDAge {
+		if kv.Age < s.cfg.limits.IDAge {
 			return nil
 		}
 		if old = append(old, kv); len(old) < sweepKeys {

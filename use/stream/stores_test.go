@@ -70,7 +70,7 @@ func begin(t *testing.T, store eventlog.Store) process {
 		cancel()
 		check(t, <-done)
 	})
-	return process{stream.New(log, stream.Config{IDAge: idAge}), log}
+	return process{stream.New(log, stream.Config{}.With(stream.Limits{IDAge: idAge})), log}
 }
 
 // orders is a process with a category of that name.

@@ -31,9 +31,14 @@ const nameMax = 255
 
 // Config sets Streams up. The zero value of every field means its default.
 type Config struct {
-	// IDAge is how long an append without an expected version is recognised by its events' ids. Default 24 h.
-	IDAge  time.Duration
 	Logger *slog.Logger // default: slog.Default()
+
+	limits limits
+}
+
+// limits are bounds that only tests change; 0: the default.
+type limits struct {
+	IDAge time.Duration // how long an append without an expected version is recognised by its events' ids; default 24 h
 }
 
 // Streams are the streams of a log. Methods may be called concurrently.
@@ -51,8 +56,8 @@ type Streams struct {
 
 // New returns the streams of a log. They work while the log runs; their own Run only removes what is no longer needed.
 func New(log *eventlog.Log, cfg Config) *Streams {
-	if cfg.IDAge <= 0 {
-		cfg.IDAge = 24 * time.Hour
+	if cfg.limits.IDAge <= 0 {
+		cfg.limits.IDAge = 24 * time.Hour
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
