@@ -19,18 +19,20 @@ type streamAppendCmd struct {
 	Type      string   `help:"For text: the type of the events." env:"-" placeholder:"TYPE"`
 	ID        string   `help:"For text, and a single line: the event's id. With it, the append can be repeated safely." env:"-" name:"id" placeholder:"ID"`
 	Tag       []string `help:"For text: a tag that each event gets. May be given again." env:"-" sep:"none" placeholder:"TAG"`
+	Within    string   `help:"Append only if no event with the tags that \"weir stream tagged\" read was appended since then: the boundary that it printed." env:"-" placeholder:"BOUNDARY"`
 	LineLimit size     `help:"The longest line. A longer one is an error." default:"1MiB"`
 }
 
 func (streamAppendCmd) Help() string {
 	return `Each line of standard input becomes an event, at most 10,000 lines and 15 MiB. All events are appended in one step, or none.
-If the stream is not at the expected version, nothing is appended, and the exit status is 1.
+If the stream is not at the expected version, or an event came within the boundary, nothing is appended, and the exit status is 1.
 If the answer is lost, the events may have been appended, and the exit status is 4. If all events have ids, the append can be repeated with the same --expect: no event is appended twice.
 
 Examples:
 
   echo '{"item": "teapot"}' | weir stream append order 4711 --type Placed --expect none
   echo '{}' | weir stream append course signups --type Subscribed --tag course:1 --tag student:7
+  weir stream append course signups --type Subscribed --tag course:1 --within "$boundary" < signup.json
   weir stream append order 4711 --input json --expect 1 < events.jsonl`
 }
 
@@ -102,7 +104,12 @@ func (c *streamAppendCmd) body(ctx context.Context, lines <-chan line) (body []b
 		}
 		switch {
 		case !more:
-			return append(body, `]}`...), n, nil
+			body = append(body, ']')
+			if c.Within != "" {
+				within, _ := json.Marshal(c.Within) // a string always encodes
+				body = fmt.Appendf(body, `,"within":%s`, within)
+			}
+			return append(body, '}'), n, nil
 		case l.err != nil:
 			return nil, n, fmt.Errorf("line %d: %w", l.number, l.err)
 		case c.Input == "json" && len(bytes.TrimSpace(l.text)) == 0:

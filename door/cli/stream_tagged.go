@@ -12,11 +12,12 @@ type streamTaggedCmd struct {
 	serverFlags
 	Category string   `arg:"" help:"The category's name."`
 	Tags     []string `arg:"" name:"tag" help:"Tags: an event is printed if it has one of them. At most 16."`
-	JSON     bool     `help:"Print JSON, one event on each line." name:"json"`
+	JSON     bool     `help:"Print JSON: one event on each line, and the boundary on the last line." name:"json"`
 }
 
 func (streamTaggedCmd) Help() string {
 	return `Events of all streams of the category are printed, at most 10,000: the stream, the version, the time, the type and the value. Events with the same tag come in the order in which they were appended.
+The boundary, {"boundary": …}, stands for what was read: "weir stream append --within" appends only if no event with one of these tags was appended since then.
 
 Examples:
 
@@ -25,7 +26,10 @@ Examples:
 }
 
 func (c *streamTaggedCmd) Run(ctx context.Context, t *terminal) error {
-	var found struct{ Events []json.RawMessage }
+	var found struct {
+		Events   []json.RawMessage
+		Boundary string
+	}
 	if err := c.ask(ctx, "GET", apiPath("tagged", c.Category)+"?"+url.Values{"tag": c.Tags}.Encode(), nil, &found, 0); err != nil {
 		return c.answer(fmt.Sprintf("read events of category %q by tags", c.Category), err)
 	}
@@ -46,6 +50,13 @@ func (c *streamTaggedCmd) Run(ctx context.Context, t *terminal) error {
 		if _, err := fmt.Fprintf(t.out, "%s\t%s\n", printable(e.Stream), e.appendedEvent); err != nil {
 			return err
 		}
+	}
+	if c.JSON {
+		line, err := json.Marshal(map[string]string{"boundary": found.Boundary})
+		if err == nil {
+			_, err = t.out.Write(append(line, '\n'))
+		}
+		return err
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -92,10 +93,19 @@ func TestTagsSubjectsAndRetentionOnTheCommandLine(t *testing.T) {
 		if r := weir(t, "", "stream", "tagged", "course", "course:1"); strings.Count(r.out, "\n") != 2 || !strings.HasPrefix(r.out, "a/b\t0\t") || !strings.Contains(r.out, "\tt\tone\na/b\t1\t") || !strings.HasSuffix(r.out, "\tt\ttwo\n") {
 			t.Errorf("%d %s%s", r.code, r.out, r.err)
 		}
-		if r := weir(t, "", "stream", "tagged", "course", "course:1", "x,y", "--json"); strings.Count(r.out, "\n") != 3 || !strings.Contains(r.out, `"stream":"s"`) || !strings.Contains(r.out, `"tags":["course:1","x,y"]`) {
+		if r := weir(t, "", "stream", "tagged", "course", "course:1", "x,y", "--json"); strings.Count(r.out, "\n") != 4 || !strings.Contains(r.out, "\n{\"boundary\":\"") || !strings.Contains(r.out, `"stream":"s"`) || !strings.Contains(r.out, `"tags":["course:1","x,y"]`) {
 			t.Errorf("%d %s%s", r.code, r.out, r.err)
 		}
 		weir(t, "", "stream", "tagged", "course", "none").want(t, exitOK)
+		lines := strings.Fields(weir(t, "", "stream", "tagged", "course", "seat:9", "--json").out)
+		var last struct{ Boundary string }
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
+			t.Fatal(err, lines)
+		}
+		book := []string{"stream", "append", "course", "bookings", "--type", "t", "--tag", "seat:9", "--within", last.Boundary}
+		weir(t, "ann\n", book...).want(t, exitOK, "1 event appended")
+		weir(t, "bob\n", book...).want(t, exitFailed, "was appended since", "weir stream tagged")
+		weir(t, "bob\n", "stream", "append", "course", "bookings", "--type", "t", "--within", "?").want(t, exitUsage)
 		weir(t, "", "stream", "tagged", "course", "a", "a").want(t, exitUsage, "it occurs twice")
 		weir(t, "", "stream", "tagged", "course").want(t, exitUsage, "tag")
 		weir(t, "", "stream", "tagged", "none", "a").want(t, exitFailed, "the category does not exist")
