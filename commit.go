@@ -57,7 +57,7 @@ func (c *Consumer) commit(ctx context.Context, partitions ...*partition) error {
 }
 
 // prove checks which offsets of the handler's transactions are committed. If a transaction was rolled back, commit_offset refuses all later
-// transactions until the group's offset is repaired. So committing the offset now overtakes nothing. The caller holds the turn.
+// transactions until the group's offset is repaired. So no later transaction has committed, and the offset may be committed now. The caller holds the turn.
 func (c *Consumer) prove(ctx context.Context, partitions []*partition) error {
 	var of []*partition
 	var claims []eventlog.Offset
@@ -125,7 +125,7 @@ func (c *Consumer) commitLetters(ctx context.Context, p *partition, next eventlo
 }
 
 // commitReaction appends to streams and commits next with that: both or neither, and only once, however often it is called with the same mark. Only run
-// calls it. *group.AddError: nothing was appended or committed, by an earlier call neither.
+// calls it. *group.AddError: nothing was appended or committed, not even by an earlier call.
 func (c *Consumer) commitReaction(ctx context.Context, p *partition, next eventlog.Offset, mark string, parts *stream.Several) error {
 	return c.commitOnce(ctx, p, next, mark, func(offset group.Committed) error {
 		return c.member().CommitWith(ctx, []group.Committed{offset}, func(ctx context.Context, e *eventlog.Entry) error {
@@ -135,7 +135,7 @@ func (c *Consumer) commitReaction(ctx context.Context, p *partition, next eventl
 	})
 }
 
-// commitOnce commits next, with a mark, by a function that commits other changes with it.
+// commitOnce commits next, marked with mark, by calling with, which commits other changes in the same entry.
 func (c *Consumer) commitOnce(ctx context.Context, p *partition, next eventlog.Offset, mark string, with func(offset group.Committed) error) error {
 	// From here on nothing else of the partition is committed: while the outcome is unknown, a commit could move the group back.
 	if err := c.commit(ctx, p); err != nil {

@@ -102,7 +102,7 @@ func (c *Consumer) run(ctx context.Context) {
 	}
 }
 
-// attend works as the group's present member until that membership ends.
+// attend works with the consumer's current membership of the group until the membership ends.
 func (c *Consumer) attend(ctx context.Context) error {
 	peer := c.member()
 	alive := make(chan error, 1)
@@ -197,8 +197,8 @@ func (c *Consumer) begin(ctx context.Context, as group.Assigned) {
 func (c *Consumer) settle(ctx context.Context, p *partition) {
 	<-p.ended
 	defer p.cut(nil)
-	// A lost partition is not given back: the group may assign it to this consumer again, unchanged. But with a commit of unknown outcome it is
-	// given back: then its next holder, perhaps this consumer, starts at the offset in the store.
+	// A lost partition is not released: this consumer may get it back with the same Since. But after a commit of unknown outcome it is
+	// released: then its next holder, perhaps this consumer, starts at the offset in the store.
 	for attempt := 1; ctx.Err() == nil && (!p.isLost() || p.unsure) && !c.isClosed(); attempt++ {
 		err := c.commit(ctx, p)
 		if err == nil {
@@ -249,7 +249,7 @@ func (c *Consumer) deadLetters(ctx context.Context, f Failure) (letters []Event,
 	return c.sub.DeadLetter(ctx, f)
 }
 
-// member returns the group's present member.
+// member returns the consumer's current membership of the group.
 func (c *Consumer) member() *group.Peer {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -36,18 +36,18 @@
 //
 // # Work queues
 //
-// A queue hands out the records of a topic one by one. CreateQueue creates a queue. Enqueue adds messages, if you want with a delay, a priority or a unique key. Work
-// calls a handler for each message: at least once, by one worker at a time. A message whose handler fails comes again after a pause. After its last
+// A queue hands out the records of a topic one by one. CreateQueue creates a queue. Enqueue adds messages, optionally with a delay, priority or unique key.
+// Work calls a handler for each message: at least once, by one worker at a time. A message whose handler fails comes again after a pause. After its last
 // attempt it is a dead letter: see DeadMessages and Redrive. docs/queue.md has the promises.
 //
 // # Streams and projections
 //
 // A stream is the history of one thing, as events: Category.Append appends only if the stream is at the expected version; otherwise it returns a
-// *ConflictError. Aggregate decides by the state that the events add up to. Project keeps a read model of the events of categories, and can build a new one
-// while readers still use the old one. docs/streams.md has the promises.
+// *ConflictError. Aggregate makes a decision from the state that a stream's events produce. Project keeps a read model of the events of categories,
+// and can build a new one while readers still use the old one. docs/streams.md has the promises.
 //
 // # Errors
 //
 // There are three outcomes: done, certainly not done, and unknown. Only ErrUnsure means unknown: the change was sent to the store
-// and the answer was lost. A publication by PublishOnce is safe to repeat after it.
+// and the answer was lost. After ErrUnsure it is safe to repeat a call of PublishOnce.
 package weir

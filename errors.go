@@ -41,7 +41,7 @@ var (
 	// ErrHandled: another consumer has already committed the offset of the event, or of an earlier event of the batch. Roll back: this
 	// consumer continues after the handled events, whatever the handler returns.
 	ErrHandled = errors.New("the event was handled before")
-	// ErrNotPostgres: only on PostgreSQL can weir publish or commit within the caller's transaction.
+	// ErrNotPostgres: weir can publish or commit within the caller's transaction only on PostgreSQL.
 	ErrNotPostgres = errors.New("the store is not PostgreSQL")
 )
 

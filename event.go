@@ -6,8 +6,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Event is one event: what Publish takes, and what handlers get. A delivered event can be published
-// again as it is, if you change its Topic.
+// Event is one event: what Publish takes, and what handlers get. To publish a delivered event to
+// another topic, change only its Topic.
 type Event struct {
 	Topic   string
 	Key     []byte // events with the same key go to the same partition, in the order of their publication; nil: any partition

@@ -29,7 +29,7 @@ func ExampleLog_EnqueueTx() {
 	}))
 }
 
-// The handler acknowledges in the transaction of its writes: they happen once, also where its lease ended and another worker has the message.
+// The handler acknowledges in the transaction of its writes: they happen once, also if the lease ends and another worker gets the message.
 func ExampleJob_AckTx() {
 	ctx := context.Background()
 	url := "postgres://user@localhost/shop"

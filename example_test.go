@@ -29,7 +29,7 @@ func check(err error) {
 	}
 }
 
-// What is published is on disk, and there for every group, today and after a restart.
+// A published event is on disk. Every group gets it, now or after a restart.
 func Example() {
 	ctx := context.Background()
 	dir := must(os.MkdirTemp("", "weir"))
@@ -53,7 +53,7 @@ func Example() {
 	// Output: 4711: two teapots
 }
 
-// Several events of one call are published all or none, also across topics.
+// The events of one call are published together or not at all, also across topics.
 func ExampleLog_Publish() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{}))
@@ -73,7 +73,7 @@ func ExampleLog_Publish() {
 	// true 2
 }
 
-// A request that is tried again publishes once.
+// A call that is repeated with the same key publishes once.
 func ExampleLog_PublishOnce() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{}))
@@ -118,7 +118,7 @@ func ExampleLog_Consume_sharing() {
 	// a kettle, published by b
 }
 
-// What is urgent gets a partition of its own.
+// Urgent events get a partition of their own.
 func ExamplePartitioner() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{Partitioner: func(e *weir.Event, n int) int32 {
@@ -158,7 +158,7 @@ func ExampleLog_EnsureTopic() {
 	// <nil> <nil>
 }
 
-// A batch handler gets what is there, up to MaxBatch; with MinBatch it waits for more, MaxWait at most.
+// A batch handler gets the events that are there, up to MaxBatch. With MinBatch they wait for more events, at most for MaxWait.
 func ExampleSubscription_batches() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{}))
@@ -184,7 +184,7 @@ func ExampleSubscription_batches() {
 	// Output: 6 4
 }
 
-// What fails is tried again, after pauses that grow. What goes on failing is a dead letter, and the others go on.
+// An event whose handler fails is tried again, after longer and longer pauses. After the last attempt it becomes a dead letter, and later events follow.
 func ExampleSubscription_retryAndDeadLetter() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{Logger: discard}))
@@ -247,7 +247,7 @@ func ExamplePermanent() {
 	// {}, attempt 1
 }
 
-// What failed for good goes where the program wants it, a little different.
+// A DeadLetter of the program's own chooses the topic and the content of a dead letter.
 func ExampleDeadLetter() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{Logger: discard}))
@@ -306,7 +306,7 @@ func ExampleFailedAt() {
 	// Output: 3 2
 }
 
-// A partition rests, and the group's position moves.
+// Pause stops the partitions, and Seek moves the group to another position.
 func ExampleConsumer_Seek() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{}))
@@ -338,7 +338,7 @@ func ExampleConsumer_Seek() {
 	// order 3
 }
 
-// Close lets a running handler finish, and commits what it did: the next consumer goes on behind it.
+// Close lets a running handler finish, and commits what it did: the next consumer continues after it.
 func ExampleConsumer_Close() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{}))
@@ -366,7 +366,7 @@ func ExampleConsumer_Close() {
 	// committed: 1 lag: 1
 }
 
-// A group that is not at work is brought elsewhere, here to handle everything again.
+// A group without members is moved to another position, here to handle all events again.
 func ExampleLog_ResetGroup() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{}))
@@ -399,7 +399,7 @@ func ExampleLog_ResetGroup() {
 // discard takes what examples log.
 var discard = (&logged{}).logger()
 
-// The event exists exactly if the order does.
+// The event exists if and only if the order does.
 func ExampleLog_PublishTx() {
 	ctx := context.Background()
 	url := "postgres://user@localhost/shop"
@@ -498,8 +498,8 @@ func billExactlyOnce(url string) func(context.Context, weir.Event) error {
 	}
 }
 
-// What a handler makes of an event and publishes is there exactly once, as is what it writes: with the commit of the event all of it is one
-// transaction.
+// The events that a handler publishes and the rows that it writes exist exactly once: they are in the transaction that commits the handled
+// event.
 func ExampleEvent_CommitTx_publish() {
 	ctx := context.Background()
 	url := "postgres://user@localhost/shop"
@@ -521,7 +521,7 @@ func invoice(w *weir.Log, pool *pgxpool.Pool) func(context.Context, weir.Event) 
 	}
 }
 
-// A queue hands each message to one worker, again if the handler fails.
+// A queue hands each message to one worker, and hands it out again if the handler fails.
 func ExampleLog_Work() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{}))
@@ -542,7 +542,7 @@ func ExampleLog_Work() {
 	// Output: to: a@example.org, attempt 2
 }
 
-// A message can wait, and a unique key keeps a second one away while the first is not done.
+// A message can have a delay. A unique key prevents a second message while the first is not done.
 func ExampleLog_Enqueue() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{}))
@@ -556,7 +556,7 @@ func ExampleLog_Enqueue() {
 	// Output: true true
 }
 
-// What was given up is kept, with the reason, and can go back.
+// A message that was given up is kept with the reason, and can be moved back into its queue.
 func ExampleLog_Redrive() {
 	ctx := context.Background()
 	w := must(weir.Open(ctx, "memory:", weir.Options{}))

@@ -24,7 +24,7 @@ type ProcessManager struct {
 	Categories []string
 	// React returns what to append to streams because of an event; nothing: the event is handled. Calls for one stream come one after the other, in the
 	// order of its events; calls for streams in different partitions run concurrently. If a stream is not at the version that a part expects, or
-	// React fails, it is called again, as Retry says: so read the streams that a decision rests on in React, and expect the versions that were read.
+	// React fails, it is called again, as Retry says: so let React read the streams that its decision depends on, and expect the versions that it read.
 	React func(ctx context.Context, e CategoryEvent) ([]StreamPart, error)
 
 	// Start is where the process manager begins if it has never run. Default: the first event.
@@ -47,7 +47,7 @@ type CategoryEvent struct {
 	Attempt  int  // how often this process has delivered it, from 1
 }
 
-// Manage runs a process manager until the Consumer that it returns is closed, or the Log. Call it in as many processes as you like.
+// Manage runs a process manager until the returned Consumer or the Log is closed. Call it in as many processes as you like.
 func (l *Log) Manage(ctx context.Context, m ProcessManager) (*Consumer, error) {
 	if m.React == nil {
 		return nil, errors.New("manage: the process manager has no React")
@@ -74,8 +74,8 @@ func (l *Log) Manage(ctx context.Context, m ProcessManager) (*Consumer, error) {
 	return c, wrap(err, "manage %q", m.Name)
 }
 
-// appendReaction appends what a process manager's call returned, and commits the event as handled with it. Until the outcome of an attempt is known, it
-// goes on with the same reaction: another one might be appended, too.
+// appendReaction appends what a process manager's call returned, and commits the event as handled with it. While the outcome of an attempt is unknown, it
+// tries again with the same reaction: a new reaction might be appended in addition.
 func (p *partition) appendReaction(ctx, wait context.Context, e Event) error {
 	parts, err := p.c.log.streams.Several(p.reaction...)
 	if err != nil {

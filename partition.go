@@ -33,18 +33,18 @@ type partition struct {
 
 	// Owned by run.
 	reader  reader
-	seen    int             // how many seeks run has applied
+	seen    int             // the number of seeks that run has applied
 	trouble trouble         // the failures of the next event
 	alone   eventlog.Offset // events below this offset are passed to the handler one by one, and tried only once
 	unsure  bool            // dead letters may have been committed by an attempt with unknown outcome
 
-	reaction []StreamPart // what the last call of a process manager is to append
+	reaction []StreamPart // what the last call of React returned, to be appended
 
 	mu        sync.Mutex      // guards what follows
 	handled   eventlog.Offset // everything below was handled
 	epoch     int32           // the leader epoch in which the handled events were read
 	committed eventlog.Offset // the group's committed offset, as last seen
-	claimed   eventlog.Offset // up to where the handler's transactions have committed, if they were not rolled back (unproven); only used if above committed
+	claimed   eventlog.Offset // the offset that the handler's transactions committed, unless they were rolled back (unproven); used only if above committed
 	sought    bool            // there was a seek, or the store was rewound: commit handled, also if it is below committed
 	informed  bool            // the committer knows that there is something to commit
 	seeks     int             // how many seeks were requested
@@ -458,7 +458,7 @@ func (p *partition) isLost() bool {
 	return p.lost
 }
 
-// uncommitted returns the handled offset, and whether it must be committed. It need not if a transaction of the handler has claimed
+// uncommitted returns the handled offset, and whether it must be committed. It need not be if a transaction of the handler has claimed
 // that offset.
 func (p *partition) uncommitted() (c group.Committed, is bool) {
 	p.mu.Lock()
@@ -476,7 +476,7 @@ func (p *partition) wasCommitted(upTo eventlog.Offset) {
 	p.committed, p.sought = upTo, false
 }
 
-// unproven returns the offset that the handler's transactions have committed, if they were not rolled back, and whether that must
+// unproven returns the offset that the handler's transactions committed, unless they were rolled back, and whether that must
 // be checked.
 func (p *partition) unproven() (claimed eventlog.Offset, is bool) {
 	p.mu.Lock()

@@ -39,8 +39,8 @@ type Projection struct {
 	// MaxBatch is the most events that BatchHandler gets. Default 100.
 	MaxBatch int
 	// TakeOver, if not nil, is called when a run has caught up, before readers are to use it (ProjectionInfo.Run): for example to
-	// rename tables. It may be called more than once, and in several processes concurrently. It is called again after it returned an error,
-	// and if the run has fallen behind during the call: then after the run has caught up.
+	// rename tables. It may be called more than once, and in several processes concurrently. It is called again after an error. If the
+	// run falls behind during the call, it is called again when the run has caught up.
 	TakeOver func(ctx context.Context, run int64) error
 
 	// Retry says how often and how soon an event is tried again when its handler failed. Default: 15 attempts, which take one to two

@@ -10,7 +10,7 @@ import (
 // go to the same partition get consecutive offsets there. Concurrent calls share one store call, so there is no need to collect events.
 // The caller must not change the events' bytes afterwards.
 //
-// After ErrUnknownTopic, ErrTooLarge and *InvalidError it is of no use to try again. ErrUnavailable and ErrClosed mean that certainly
+// After ErrUnknownTopic, ErrTooLarge and *InvalidError trying again does not help. ErrUnavailable and ErrClosed mean that certainly
 // nothing was published, ErrUnsure that the events may have been published.
 func (l *Log) Publish(ctx context.Context, events ...Event) ([]Placed, error) {
 	if err := l.usable(); err != nil {
@@ -22,7 +22,7 @@ func (l *Log) Publish(ctx context.Context, events ...Event) ([]Placed, error) {
 
 // PublishOnce is Publish under an idempotency key, which makes it safe to retry. For Options.IdempotencyAge a repetition with the
 // same events, from any process, publishes nothing and returns the first call's result, with repeated true. With other events it returns
-// ErrKeyReused. More than 10,000 events are ErrTooLarge. After ErrUnsure call it again: it returns the result, or publishes.
+// ErrKeyReused. For more than 10,000 events it returns ErrTooLarge. After ErrUnsure call it again: it returns the result, or publishes.
 func (l *Log) PublishOnce(ctx context.Context, key string, events ...Event) (placed []Placed, repeated bool, err error) {
 	if err := l.usable(); err != nil {
 		return nil, false, wrap(err, "publish %d events once", len(events))

@@ -11,11 +11,11 @@ import (
 	"github.com/weir-log/weir/use/queue"
 )
 
-// EnqueueTx enqueues messages within a transaction of the caller's, on the PostgreSQL database that holds the log: they exist if it commits. They never
+// EnqueueTx enqueues messages within the caller's transaction, on the PostgreSQL database that holds the log: they exist if it commits. They never
 // exist if it rolls back, or rolls back to a savepoint before the call. They can be claimed a few milliseconds after the commit. It costs one trip.
 //
-// It returns no message ids: weir assigns them after the commit. A message is then dropped if another message that is not done has its unique key. A
-// delay counts from this call, which is also a message's Time. Headers and unique keys must be text (UTF-8); header keys must not repeat within a message.
+// It returns no message ids: weir assigns them after the commit. At that time a message is dropped if another message that is not done has its unique key. A
+// delay counts from this call; its time is the message's Time. Headers and unique keys must be text (UTF-8); header keys must not repeat within a message.
 // After any error from the database, such as ErrUnknownQueue or ErrTooLarge, PostgreSQL accepts nothing but a rollback. On any other store the error is
 // ErrNotPostgres.
 func (l *Log) EnqueueTx(ctx context.Context, tx PgxTx, name string, messages ...NewMessage) error {

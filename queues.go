@@ -177,7 +177,7 @@ func (l *Log) FindMessage(ctx context.Context, name string, id MessageID) (found
 	return found, err
 }
 
-// BrowseQueue lists messages of a queue in a state, and claims none: of each partition the oldest first. A page has at most about 4 MiB of messages.
+// BrowseQueue lists messages of a queue in a state without claiming them, the oldest of each partition first. A page has at most about 4 MiB of messages.
 // Between two pages messages change their states: some may come twice or not at all.
 func (l *Log) BrowseQueue(ctx context.Context, name string, b Browse) (page MessagePage, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
@@ -187,8 +187,8 @@ func (l *Log) BrowseQueue(ctx context.Context, name string, b Browse) (page Mess
 	return page, err
 }
 
-// DeadMessages lists a queue's dead messages that were neither redriven nor discarded, oldest first. It begins after the DeadMessage.Letter given as after;
-// the zero id: with the first. It returns at most limit, at most 1000, and about 4 MiB.
+// DeadMessages lists a queue's dead messages that were neither redriven nor discarded, oldest first. It begins after the message whose
+// DeadMessage.Letter equals after; with the zero id it begins with the first. It returns at most limit messages, at most 1000, and at most about 4 MiB.
 func (l *Log) DeadMessages(ctx context.Context, name string, after MessageID, limit int) (dead []DeadMessage, err error) {
 	err = l.withQueue(ctx, name, func(q *queue.Queue) error {
 		dead, err = q.DeadLetters(ctx, after, limit)

@@ -15,7 +15,7 @@ var (
 	ErrUnknownCategory = stream.ErrUnknownCategory
 	// ErrCategoryExists: a topic or a category of this name exists already.
 	ErrCategoryExists = stream.ErrCategoryExists
-	// ErrBoundary: an event with one of the tags of a decision was appended since they were read. Read them again, and decide anew.
+	// ErrBoundary: an event with one of the tags of a decision was appended since the tags were read. Read the tags again, and decide again.
 	ErrBoundary = stream.ErrBoundary
 	// ErrArchived: the stream is archived: it can be read, but not appended to until Category.Unarchive.
 	ErrArchived = stream.ErrArchived
@@ -53,13 +53,13 @@ type (
 	StreamState = stream.State
 	// NamedStream is a stream's name and state.
 	NamedStream = stream.Named
-	// TagBoundary is the state of tags when their events were read (Category.Tagged); Category.AppendWithin checks it. Category.Boundary reads its String.
+	// TagBoundary is the state of tags when their events were read (Category.Tagged); Category.AppendWithin checks it. Category.Boundary parses its String.
 	TagBoundary = stream.Boundary
-	// StreamSnapshot is the state that the events of a stream below a version add up to.
+	// StreamSnapshot is the state that the events of a stream below a version produce.
 	StreamSnapshot = stream.Snapshot
 	// ConflictError reports an append that found the stream at another version than was expected.
 	ConflictError = stream.ConflictError
-	// Aggregate decides by the state that a stream's events add up to: load, decide, append, and again after a conflict.
+	// Aggregate makes a decision from the state that a stream's events produce: load, decide, append, and again after a conflict.
 	Aggregate[S any] = stream.Aggregate[S]
 	// Decided is the result of a decision.
 	Decided[S any] = stream.Done[S]

@@ -25,7 +25,7 @@ type Subscription struct {
 	// partitions run concurrently. The event counts as handled when Handler returns nil.
 	//
 	// ctx ends when the result does not matter any more: the group took the partition from this consumer, because its session timed
-	// out; or the time that Close gave is over.
+	// out; or Close does not wait for the handler any longer.
 	Handler func(ctx context.Context, e Event) error
 	// BatchHandler handles up to MaxBatch events of one partition in one call, in their order, as Handler handles one. Return FailedAt to
 	// say which event failed. After any other error the batch is tried again; after the last attempt each of its events is tried once
@@ -55,13 +55,13 @@ type Subscription struct {
 	// CommitEvery is the pause between two commits while events are handled: events handled since the last commit come again after a crash.
 	// A commit is one trip for all partitions. After an idle time a consumer commits immediately. Close commits everything. Default 100 ms.
 	CommitEvery time.Duration
-	// Session is how long a consumer may be silent before other members of the group take over its partitions. So it is about how long the
-	// partitions rest after its process is killed. A handler may run for longer. Default 10 s, at least 1 s.
+	// Session is how long a consumer may be silent before other members of the group take over its partitions. So it is about how long nobody
+	// works on the partitions after its process was killed. A handler may run for longer. Default 10 s, at least 1 s.
 	Session time.Duration
 
 	// whole: the handler must get every event that the partitions ever had. If the next events are missing the partition halts (ErrEventsMissing).
 	whole bool
-	// react is instead of a handler: what it returns is appended to streams in the entry that commits the event.
+	// react replaces the handler: what it returns is appended to streams in the entry that commits the event.
 	react func(ctx context.Context, e Event) ([]StreamPart, error)
 }
 

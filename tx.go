@@ -18,12 +18,12 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// PgxTx is a transaction of the caller's with pgx: a pgx.Tx.
+// PgxTx is the caller's transaction with pgx: a pgx.Tx.
 type PgxTx interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// SQLTx is a transaction of the caller's with database/sql: a *sql.Tx, with any driver for PostgreSQL.
+// SQLTx is the caller's transaction with database/sql: a *sql.Tx, with any driver for PostgreSQL.
 type SQLTx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -58,14 +58,14 @@ func sqlExec(tx SQLTx) exec {
 	}
 }
 
-// PublishTx publishes events within a transaction of the caller's, on the PostgreSQL database that holds the log: they exist if it
+// PublishTx publishes events within the caller's transaction, on the PostgreSQL database that holds the log: they exist if it
 // commits. They are discarded if it rolls back, or rolls back to a savepoint before the call. They are delivered a few milliseconds after the
 // commit, in the order in which they were published. An open transaction does not delay other events. The call costs one round trip,
 // however many events it has.
 //
-// Headers must be text (UTF-8), header keys must not repeat within an event, and a tombstone needs a key. Otherwise an *InvalidError refuses the
-// events, as it does for an invalid topic name or partition of Options.Partitioner. An event's Time is ignored: it gets the time of this call. After any error from the database,
-// such as ErrUnknownTopic or ErrTooLarge, PostgreSQL accepts nothing but a rollback. On any other store the error is ErrNotPostgres.
+// Headers must be text (UTF-8), header keys must not repeat within an event, and a tombstone needs a key. Otherwise, and for an invalid topic name
+// or a partition that does not exist, the error is an *InvalidError. An event's Time is ignored: the event gets the time of this call. After any error
+// from the database, such as ErrUnknownTopic or ErrTooLarge, PostgreSQL accepts nothing but a rollback. On any other store the error is ErrNotPostgres.
 func (l *Log) PublishTx(ctx context.Context, tx PgxTx, events ...Event) error {
 	return wrap(l.publishIn(ctx, pgxExec(tx), events), "publish in a transaction")
 }
@@ -89,14 +89,14 @@ func (l *Log) publishIn(ctx context.Context, run exec, events []Event) error {
 	return to.publish(ctx, run, events, l.choose)
 }
 
-// TxPublisher publishes and enqueues within transactions of the caller's without a Log: for programs that only publish, perhaps with a role that is a
-// member of weir_producer and may do nothing else. It has no connection of its own. A weir that has the log open, such as a broker, delivers what was
+// TxPublisher publishes and enqueues within the caller's transactions without a Log: for programs that only publish, perhaps with a role that is a
+// member of weir_producer and may do nothing else. It has no connection of its own. A process that has the log open, such as `weir serve`, delivers what was
 // committed. The zero value is ready to use. Methods may be called concurrently.
 type TxPublisher struct {
 	Tracer Tracer // gets a span of each call, and puts its context into the headers; default: none
 }
 
-// PublishTx is Log.PublishTx. It needs no round trip to choose partitions: the server does, as Kafka's clients do.
+// PublishTx is Log.PublishTx. It needs no round trip to choose partitions: PostgreSQL chooses them, as Kafka's clients do.
 func (t TxPublisher) PublishTx(ctx context.Context, tx PgxTx, events ...Event) error {
 	return wrap(t.publish(ctx, pgxExec(tx), events, nil), "publish in a transaction")
 }
@@ -106,7 +106,7 @@ func (t TxPublisher) PublishSQLTx(ctx context.Context, tx SQLTx, events ...Event
 	return wrap(t.publish(ctx, sqlExec(tx), events, nil), "publish in a transaction")
 }
 
-// publish publishes events to the partitions that choose returns; nil: that PostgreSQL chooses.
+// publish publishes events to the partitions that choose returns; nil: PostgreSQL chooses them.
 func (t TxPublisher) publish(ctx context.Context, run exec, events []Event, choose func(context.Context, *Event) (int32, error)) (err error) {
 	if len(events) == 0 {
 		return nil

@@ -25,13 +25,13 @@ import (
 // Options tune a Log. The zero value is right for nearly everybody.
 type Options struct {
 	// Partitioner chooses the partitions of events that are published. The default is that of Kafka's clients, so that all doors agree:
-	// the murmur2 hash of the key. Events without a key go to any partition, which stays the same for a while.
+	// the murmur2 hash of the key. Events without a key go to one partition for a while, then to another.
 	Partitioner Partitioner
 	// IdempotencyAge is how long PublishOnce remembers a key. Default 24 h.
 	IdempotencyAge time.Duration
 	// TailBytes bounds the memory for recent events, from which consumers near the end are served. Default 64 MiB.
 	TailBytes int64
-	// Poll is how often the store is polled for events of other processes. A store that notifies is polled sooner. Default 250 ms.
+	// Poll is how often the store is polled for events of other processes. A notification from the store starts a poll immediately. Default 250 ms.
 	Poll time.Duration
 	// Tracer gets spans of publications, flushes, deliveries and handlers. Default: none. weirotel has one for OpenTelemetry.
 	Tracer Tracer
@@ -67,7 +67,7 @@ type Log struct {
 	workers    map[*Worker]struct{}
 	projectors map[*Projector]struct{}
 	closed     bool        // no new consumer, worker or projector is accepted
-	over       atomic.Bool // these are closed: all methods now return ErrClosed
+	over       atomic.Bool // all consumers, workers and projectors are closed: methods now return ErrClosed
 }
 
 // Open opens the log in the store that a URL names: postgres://USER:PASSWORD@HOST:PORT/DATABASE, sqlite:PATH or memory:.
@@ -85,8 +85,8 @@ func Open(ctx context.Context, address string, opts Options) (*Log, error) {
 }
 
 // OpenPool is Open for the PostgreSQL database of a pool. The Log connects as the pool does, with its TLS and BeforeConnect (such as one that fetches
-// a password), but by itself: it takes none of the pool's connections, needs up to nine of the server's, and the pool may be closed first.
-// A pool that is configured for a transaction pooler (QueryExecModeExec or QueryExecModeSimpleProtocol) is understood as weir_pooled=true in a URL.
+// a password), but has its own connections: it takes none from the pool, opens up to nine on the server, and the pool may be closed first.
+// A pool that is configured for a transaction pooler (QueryExecModeExec or QueryExecModeSimpleProtocol) has the effect of weir_pooled=true in a URL.
 func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Log, error) {
 	opened, err := postgres.OpenPool(ctx, pool, postgres.Options{Logger: opts.logger()})
 	if err != nil {

@@ -23,8 +23,8 @@ type WorkOptions struct {
 	// Handler handles one message. If it returns nil the message is done. If it returns an error the message comes again after the queue's pause
 	// for so many failed attempts, or that of RetryAfter. After the last attempt, or Permanent, it becomes a dead letter. A panic counts as an error.
 	//
-	// ctx ends when the claim was lost (context.Cause is ErrClaimLost) or the time that Close gave is over. If the handler then returns an error that is not
-	// Permanent, the attempt does not count: if this worker still has the message, it is given back and can be claimed immediately.
+	// ctx ends when the claim was lost (context.Cause is ErrClaimLost) or Close does not wait for the handler any longer. If the handler then returns
+	// an error that is not Permanent, the attempt does not count: if this worker still has the message, it is given back and can be claimed immediately.
 	Handler JobHandler
 	// Timeout is how long the handler may take for one message. After that its ctx ends (context.Cause is an ErrHandlerTimeout), and the error that it returns
 	// counts as a failed attempt. A handler that does not return then keeps its message. Default: no limit.
@@ -34,8 +34,8 @@ type WorkOptions struct {
 	// Concurrency is how many messages are handled concurrently. Up to as many more, whose handlers have returned, may wait for the store to record their result.
 	// Default 10; at most 10,000.
 	Concurrency int
-	// Lease is how long a claim lasts. The claim is extended while the handler runs. After a kill of the process a message rests until its lease ends.
-	// Default: the queue's lease.
+	// Lease is how long a claim lasts. The claim is extended while the handler runs. If the process is killed, its messages can be claimed again
+	// when their leases end. Default: the queue's lease.
 	Lease time.Duration
 	// Name is the worker's name, for people. Default: the program's name and process number.
 	Name string

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Access is a kind of thing that a key may do.
+// Access is a kind of request that a key may make.
 type Access string
 
 // Admin includes the other two.
@@ -80,7 +80,7 @@ type stored struct {
 	SHA256 string `json:"sha256"` // of the whole secret, in hexadecimal digits
 }
 
-// check returns an error if a key may not be like this.
+// check returns an error if such a key is not allowed.
 func (s Spec) check(now time.Time) error {
 	invalid := func(what, value, why string) error { return &eventlog.InvalidError{What: what, Value: value, Why: why} }
 	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
@@ -165,10 +165,10 @@ type Identity struct{ key Key }
 // Everybody is the caller if no keys are required. It may do everything.
 var Everybody = Identity{Key{Access: []Access{Admin}, AllTopics: true, AllGroups: true, AllQueues: true}}
 
-// ID is the key's; empty for Everybody.
+// ID returns the key's id; it is empty for Everybody.
 func (id Identity) ID() string { return id.key.ID }
 
-// Name is the key's, for people; empty for Everybody.
+// Name returns the key's name, for people; it is empty for Everybody.
 func (id Identity) Name() string { return id.key.Name }
 
 // May reports whether this access to the topic is allowed; topic "" stands for what belongs to no single topic or group, which needs
@@ -180,7 +180,7 @@ func (id Identity) May(a Access, topic string) bool {
 	return id.Has(a) && (id.key.AllTopics || begins(topic, id.key.Topics))
 }
 
-// MayGroup reports whether this access to the consumer group is allowed. May decides about the topics that it reads.
+// MayGroup reports whether this access to the consumer group is allowed. May decides about the topics that the group reads.
 func (id Identity) MayGroup(a Access, group string) bool {
 	return id.Has(a) && (id.key.AllGroups || begins(group, id.key.Groups))
 }
@@ -202,7 +202,7 @@ func prefixes(all bool, some []string) []string {
 	}
 	var apart []string
 	for _, prefix := range slices.Sorted(slices.Values(some)) {
-		if prefix != "" && !begins(prefix, apart) { // an empty one reaches nothing
+		if prefix != "" && !begins(prefix, apart) { // an empty prefix matches no name
 			apart = append(apart, prefix)
 		}
 	}

@@ -23,7 +23,7 @@ import (
 const (
 	statePrefix = "apikey/"
 	keysMax     = 1000
-	// keptFor is how long a key that is revoked, or has expired, stays listed before it makes room for another.
+	// keptFor is how long a key that is revoked, or has expired, is kept and listed before Create may delete it.
 	keptFor = 30 * 24 * time.Hour
 
 	idLength     = 8  // letters and digits, 5 bits each
@@ -77,7 +77,7 @@ func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 		return Key{}, "", fmt.Errorf("create an API key: %w", err)
 	}
 	if len(s.Groups) == 0 && !s.AllGroups {
-		s.Groups = s.Topics // kept with the key, so that its rights are those that `weir key list` shows
+		s.Groups = s.Topics // stored with the key, so that `weir key list` shows all its rights
 	}
 	if !s.forQueues() {
 		s.Queues, s.AllQueues = s.Topics, s.AllTopics && s.AllGroups
@@ -115,7 +115,7 @@ func (k *Keys) Create(ctx context.Context, s Spec) (Key, string, error) {
 	return key, secret, nil
 }
 
-// forgettable keys have not been valid for a long time.
+// forgettable reports whether a key was revoked or expired longer ago than keptFor: then Create deletes it.
 func (h held) forgettable() bool {
 	switch {
 	case !h.Revoked.IsZero():
@@ -189,7 +189,7 @@ func (k *Keys) revoke(ctx context.Context, id string) (Key, error) {
 	return h.Key, nil
 }
 
-// commit writes a flush, and returns the error of its first entry. This process sees it immediately.
+// commit writes a flush, and returns the error of its first entry. The next Check of this process reads the store again.
 func (k *Keys) commit(ctx context.Context, flush []eventlog.Entry) error {
 	outcomes, err := k.store.Commit(ctx, flush)
 	k.asking.Lock()
@@ -205,7 +205,7 @@ func (k *Keys) commit(ctx context.Context, flush []eventlog.Entry) error {
 
 // read reads all keys from the store, by id: one store call.
 func (k *Keys) read(ctx context.Context) (map[string]held, error) {
-	const racers = 100 // keys that others may create at the same moment as the last one that is allowed
+	const racers = 100 // keys beyond keysMax: concurrent calls of Create may each find space for one more
 	kvs, err := k.store.List(ctx, statePrefix, "", keysMax+racers)
 	if err != nil {
 		return nil, fmt.Errorf("list API keys: %w", err)

@@ -44,9 +44,9 @@ func (m Member) Partitions() map[string][]int32 { return assigned(m.Assignment) 
 // Filter says which groups to list. The zero value lists none.
 type Filter struct {
 	Prefixes []string // the prefixes of their names, none of which begins with another; "": all groups
-	States   []string // Kafka's, in any case; none means all
+	States   []string // Kafka's names of states, in upper or lower case; none means all
 
-	// Room is called before groups are read, with about the bytes that they take in the list. Bytes are given back by a call with a number below 0. Its
+	// Room is called before groups are read, with the estimated bytes that they take in the list; a negative number gives bytes back. Its
 	// error ends the listing. nil: no limit.
 	Room func(bytes int) error
 }
@@ -54,12 +54,12 @@ type Filter struct {
 // AllPrefixes selects all groups.
 var AllPrefixes = []string{""}
 
-// List returns all groups, sorted by name, as Select does. Filters are Kafka's: states in any case, and none means all.
+// List returns the groups in these states, sorted by name, as Select does. No states mean all; names may be in upper or lower case.
 func (c *Coordinator) List(ctx context.Context, states []string) ([]Listed, error) {
 	return c.Select(ctx, Filter{Prefixes: AllPrefixes, States: states})
 }
 
-// Select returns groups, sorted by name: for each prefix one trip per thousand groups, per thousand that have an owner, and per thousand peers.
+// Select returns groups, sorted by name. For each prefix it takes one trip per thousand groups, owners and peers each; with Room one per 64.
 func (c *Coordinator) Select(ctx context.Context, f Filter) ([]Listed, error) {
 	seen, err := c.survey(ctx, f)
 	if err != nil {
@@ -111,7 +111,7 @@ type surveyed struct {
 	members int
 }
 
-// listedCost is about what a group takes in a list, in memory and encoded.
+// listedCost estimates the bytes of a group in a list, in memory and encoded.
 const listedCost = 256
 
 // survey returns summaries of groups, by name.
@@ -136,7 +136,7 @@ func (c *Coordinator) survey(ctx context.Context, f Filter) (map[string]surveyed
 		}
 		o := surveyed{Listed: Listed{Group: name, ProtocolType: s.ProtocolType, State: Empty}, version: kv.Version, members: len(s.Members)}
 		switch {
-		case s.ProtocolType == peerProtocol && !peers[name]: // the members are dead
+		case s.ProtocolType == peerProtocol && !peers[name]: // all members have expired
 			o.ProtocolType, o.members = "", 0
 		case s.ProtocolType == peerProtocol:
 			o.ProtocolType, o.State = consumerProtocol, Stable
@@ -245,7 +245,7 @@ func (c *Coordinator) deleteOnce(ctx context.Context, name string) error {
 			return fmt.Errorf("delete group %q: %w", name, err)
 		}
 	}
-	// Commits may be in flight. After a new version is stored, each of them is in the store, and is seen here, or will be refused.
+	// Commits may be in flight. Once a new version is stored, a commit either is in the store, and is seen below, or will be refused.
 	if err := g.save(ctx); err != nil {
 		return err
 	}

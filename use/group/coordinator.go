@@ -14,9 +14,9 @@ import (
 
 // Config sets a Coordinator up. The zero value of every field means its default.
 type Config struct {
-	// InitialDelay is how long the first members of an empty group wait for more members; each new member extends it;
-	// default 500 ms, negative: not at all. Kafka's group.initial.rebalance.delay.ms, there 3 s (KIP-134): long
-	// enough for a fleet that starts together, short enough for a person who waits at a console.
+	// InitialDelay is how long the first members of an empty group wait for more members; each new member extends it. Negative: no delay.
+	// Default 500 ms: long enough for a fleet that starts together, short enough for a person who waits at a console. It is Kafka's
+	// group.initial.rebalance.delay.ms (KIP-134), whose default is 3 s.
 	InitialDelay time.Duration
 	Beside       Beside // a second place in which offsets are committed; nil: none
 
@@ -59,8 +59,8 @@ func (c Config) withDefaults() Config {
 
 // Coordinator coordinates consumer groups. Methods may be called concurrently.
 //
-// A group in memory is used by one goroutine at a time: the one that holds its lock, of a request or of the group's timer. Groups
-// without members cost neither a goroutine nor a timer.
+// Only the goroutine that holds a group's lock uses the group: the goroutine of a request, or of the group's timer. Groups
+// without members cost neither a goroutine nor a running timer.
 type Coordinator struct {
 	log    *eventlog.Log
 	cfg    Config
@@ -71,10 +71,10 @@ type Coordinator struct {
 	groups      map[string]*group
 	idle        *list.List       // groups without users that may be forgotten, the least recently used first
 	bytes       int              // of all members
-	memberships int              // how many groups each host's members are in, over all hosts
+	memberships int              // the number of groups that a host has members in, summed over all hosts
 	hosts       map[string]usage // by client host
 	closed      bool
-	ticks       sync.WaitGroup // timers at work
+	ticks       sync.WaitGroup // timer calls that run now
 }
 
 // New makes a coordinator of all groups in the log's store. It reads a group when the group is first asked for.
@@ -86,15 +86,15 @@ func New(log *eventlog.Log, cfg Config) *Coordinator {
 	}
 }
 
-// Run removes expired groups and offsets until ctx ends. Then all members get ErrMoved, and look for another coordinator:
-// those that wait for an answer now, the others when they ask next.
+// Run removes expired groups and offsets until ctx ends. Then all members get ErrMoved and look for another coordinator:
+// members that wait for an answer get it immediately, the others at their next request.
 func (c *Coordinator) Run(ctx context.Context) error {
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() { c.followStore(ctx) })
 	found := false // the previous sweep reached the store
 	for {
-		// After an outage, of the store or of this process, a sweep removes nothing: live members have until the next one to send a
+		// The first sweep after this process started, or after a sweep that failed, removes nothing: live members have until the next sweep to send a
 		// heartbeat.
 		err := c.sweep(ctx, found)
 		if found = err == nil; !found && ctx.Err() == nil {
@@ -197,7 +197,7 @@ func (c *Coordinator) hold(ctx context.Context, name string) (*group, error) {
 	}
 }
 
-// evict drops from memory the group that may be dropped and was used least recently.
+// evict drops the least recently used idle group from memory, and reports whether there was one.
 func (c *Coordinator) evict() bool {
 	oldest := c.idle.Front()
 	if oldest == nil {
@@ -227,8 +227,8 @@ func (c *Coordinator) forget(g *group) {
 	c.account(g, nil)
 }
 
-// release ends a use of the group. A group without users that was only read is dropped from memory. One that is the same in the store, or that has
-// nothing but unused member ids, may be evicted.
+// release ends a use of the group. A group without users is dropped from memory if it was only read. It may be evicted if the store
+// has the same state, or if it has nothing but unused member ids.
 func (c *Coordinator) release(g *group) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +242,7 @@ func (c *Coordinator) release(g *group) {
 	}
 }
 
-// stay locks a group that the caller has, however long that takes.
+// stay locks a group that the caller already has a pointer to. It waits as long as necessary.
 func (c *Coordinator) stay(g *group) {
 	c.mu.Lock()
 	c.use(g)

@@ -6,9 +6,9 @@ import "errors"
 var (
 	// ErrInvalidGroup: the group's name is empty where it may not be, or longer than nameMax.
 	ErrInvalidGroup = errors.New("invalid group name")
-	// ErrInvalidSession: the session timeout is outside the configured bounds.
+	// ErrInvalidSession: the session timeout is outside its bounds, or a peer's heartbeat interval is more than a third of it.
 	ErrInvalidSession = errors.New("invalid session timeout")
-	// ErrInconsistentProtocol: no protocol of the member is one that all other members have.
+	// ErrInconsistentProtocol: the member offers no protocol that all other members offer, or the members are of another kind.
 	ErrInconsistentProtocol = errors.New("no protocol in common with the group")
 	// ErrMemberIDRequired: join again with the member id that came with this error (KIP-394).
 	ErrMemberIDRequired = errors.New("member id required")

@@ -74,10 +74,10 @@ func (c *Coordinator) look(ctx context.Context, kv eventlog.KeyValue) (string, *
 	return name, seen.use(), nil
 }
 
-// use is how a group is used, and what may be deleted of it by Kafka's rules (KIP-211): offsets whose topic is gone; in a group without
-// members, offsets committed longer ago than the retention, if the last member left longer ago as well; in a group of consumers, offsets as old of topics
-// that no member reads any more. A group is deleted when it has neither members nor offsets. Expired members left at their last heartbeat, by the store's
-// clock. Reading a group changes nothing of that.
+// use is how a group is used, and which of its offsets may be deleted by Kafka's rules (KIP-211): offsets whose topic is gone; in a group without
+// members, offsets committed longer ago than the retention, if the last member left longer ago as well; in a group of consumers, offsets
+// committed that long ago in topics that no member reads any more. A group is deleted when it has neither members nor offsets. Expired members
+// left at their last heartbeat, by the store's clock. Reading a group does not change these times.
 type use struct {
 	c        *Coordinator
 	owned    bool
@@ -113,7 +113,7 @@ func (g *group) used(ctx context.Context) (*use, error) {
 	return u, nil
 }
 
-// knowTopics reads the topics again if offsets name one that this process does not know: it may have been stopped when the topic was made. The
+// knowTopics reads the topics again if offsets name one that this process does not know: the process may have been suspended when the topic was created. The
 // offsets were read before, so a topic that is not known after this is gone.
 func (c *Coordinator) knowTopics(ctx context.Context, offsets []stored) error {
 	if !slices.ContainsFunc(offsets, func(o stored) bool { return !c.hasTopic(o.Topic) }) {
@@ -125,7 +125,7 @@ func (c *Coordinator) knowTopics(ctx context.Context, offsets []stored) error {
 	return nil
 }
 
-// count counts one offset of the group, as expired or as left.
+// count counts one offset of the group, as expired or as remaining.
 func (u *use) count(o stored) {
 	now, retention := time.Now(), u.c.cfg.limits.OffsetRetention
 	unused := false
@@ -143,7 +143,7 @@ func (u *use) count(o stored) {
 	}
 }
 
-// over reports whether there is something to forget, and whether this process may. A group of peers, or of another coordinator, is left
+// over reports whether there is something to delete, and whether this process may delete it. A group of peers, or of another coordinator, is left
 // to them.
 func (u *use) over() bool {
 	switch {
@@ -165,7 +165,7 @@ func (c *Coordinator) expire(ctx context.Context, name string) error {
 	if u, err := g.used(ctx); err != nil || g.version == 0 || !u.over() {
 		return err
 	}
-	// Commits may be in flight. After a new version is stored, each of them is in the store, and is seen here, or will be refused.
+	// Commits may be in flight. Once a new version is stored, a commit either is in the store, and is seen below, or will be refused.
 	if err := g.save(ctx); errors.Is(err, eventlog.ErrStale) {
 		return nil // somebody uses it
 	} else if err != nil {

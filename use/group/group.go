@@ -31,28 +31,28 @@ const (
 // its member id, so it cannot send heartbeats. As in Kafka.
 const newMemberJoinTimeout = 5 * time.Minute
 
-// tickMin is how soon a group's timer fires if something is overdue, so that something that stays overdue does not keep the processor busy.
+// tickMin is the delay of a group's timer when work is overdue, so that work that stays overdue does not keep the processor busy.
 const tickMin = time.Millisecond
 
-// group is one group in memory: as this process coordinates it, or as it was last read from the store. Everything but users belongs
-// to whoever holds its lock (slot).
+// group is one group in memory: as this process coordinates it, or as it was last read from the store. Its fields may be used
+// by whoever holds its lock (slot), except those guarded by c.mu.
 type group struct {
 	c     *Coordinator
 	name  string
 	users int           // guarded by c.mu
-	idle  *list.Element // its place in c.idle, or nil; guarded by c.mu
+	idle  *list.Element // its element in c.idle, or nil; guarded by c.mu
 	slot  chan struct{} // the group's lock: holds one value while nobody has locked it
 
-	owned            bool             // this process coordinates its members: no other process wrote since version
+	owned            bool             // this process is its coordinator: it knows of no other process that wrote the state since version
 	peers            bool             // its members are peers, and coordinate it themselves
-	expired          bool             // all members have expired, which is not in the store yet
+	expired          bool             // all members have expired, but the store still has them
 	deadPeers        []heartbeat      // expired peers whose heartbeat keys are still in the store
 	version          eventlog.Version // of its state in the store; 0: not there
 	heartbeatVersion eventlog.Version // of its owner's heartbeat key in the store; 0: there is none
-	moved            eventlog.Version // its version when this process last incremented it; 0: increment it again before commits of a group without members
+	moved            eventlog.Version // the last version that this process wrote. A group without members is saved before a commit if this is not version (ready)
 	life             int              // counts resets, so that a late answer of the store is recognised
 
-	overtaken bool // another process wrote before the last save
+	overtaken bool // the last write was refused, because another process wrote first
 	state     State
 	since     time.Time // when the state was written; of an empty group: when it became empty; of an expired one: its last heartbeat
 
@@ -71,8 +71,8 @@ type group struct {
 	grew     bool      // a member came during the delay
 	joinBy   time.Time // when the join phase ends, if it runs
 	joinLast time.Time // the latest end of the initial delay
-	syncBy   time.Time // until when members must fetch their assignment; zero: none must
-	renewBy  time.Time // when the owner's next heartbeat is due; zero: not yet known
+	syncBy   time.Time // deadline for members to fetch their assignment; zero: no member has to
+	renewBy  time.Time // when the owner's next heartbeat is due; zero: none is due
 
 	timer *time.Timer
 	wake  time.Time // when timer fires; zero: it is off
@@ -121,8 +121,8 @@ func (g *group) unlock() {
 	g.c.release(g)
 }
 
-// reset drops what memory holds of the group, except the member ids that were given out here. Waiting requests get ErrMoved, and
-// look for the coordinator.
+// reset drops what memory holds of the group, except the member ids that were given out here. Waiting requests get ErrMoved; their
+// clients then look for the coordinator.
 func (g *group) reset() {
 	for _, m := range g.members {
 		g.answerJoin(m, Joined{Member: m.id}, ErrMoved)
@@ -234,7 +234,7 @@ func (g *group) wakeBy(t time.Time) {
 	g.timer.Reset(in)
 }
 
-// touch restarts a member's session: it sent something, or could not send anything before.
+// touch restarts a member's session, because it sent something, or because it could not send anything until now.
 func (g *group) touch(m *member) { g.touchFor(m, m.session) }
 
 func (g *group) touchFor(m *member, d time.Duration) {

@@ -12,9 +12,9 @@ import (
 
 const (
 	clientIDMax = 255 // bytes of a client's id that go into its member id
-	reasonMax   = 255 // bytes of a client's words that go into the log
+	reasonMax   = 255 // bytes of a client's reason that go into the log
 
-	// pendingMax is how long a member id can be used for a first join: a client joins with it immediately.
+	// pendingMax is how long a member id that was given out can be used for a first join. Clients join with it immediately.
 	pendingMax = time.Minute
 
 	// protocolsMax is how many protocols a member may offer. Each join compares them with those of all members; Kafka's clients offer one to three.
@@ -22,7 +22,7 @@ const (
 )
 
 type (
-	// Join is a member's wish to be in the next generation. Its bytes belong to the group from then on.
+	// Join is a member's request to be in the next generation. The group keeps its byte slices: the caller must not change them.
 	Join struct {
 		Group        string
 		Member       string // empty for one that has no member id yet
@@ -32,7 +32,7 @@ type (
 		Session      time.Duration
 		Rebalance    time.Duration // 0: the session timeout
 		ProtocolType string
-		Protocols    []Protocol // the one it likes best first
+		Protocols    []Protocol // the preferred one first
 		Reason       string     // why it joins (KIP-800), for the log
 
 		NeedsMemberID  bool // its client understands ErrMemberIDRequired (KIP-394, version 4)
@@ -45,7 +45,7 @@ type (
 		Metadata []byte
 	}
 
-	// Joined is a member's place in a generation.
+	// Joined is the answer to a Join: a member's role in a generation.
 	Joined struct {
 		Member         string
 		Leader         string
@@ -63,7 +63,7 @@ type (
 	}
 )
 
-// Join waits until the group's next generation begins, and returns the member's place in it. With ErrMemberIDRequired,
+// Join waits until the group's next generation begins, and returns the member's role in it. With ErrMemberIDRequired,
 // Joined.Member is the id to join with.
 func (c *Coordinator) Join(ctx context.Context, r Join) (Joined, error) {
 	if r.Rebalance <= 0 {
@@ -149,7 +149,7 @@ func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 	case r.Member == "" && r.Instance == "" && r.NeedsMemberID:
 		return g.giveID(r)
 	}
-	var old *member // the member whose place it takes; nil: none
+	var old *member // the member that it replaces, or that it is; nil: none
 	switch {
 	case r.Member == "":
 		old = g.members[g.instances[r.Instance]]
@@ -162,7 +162,7 @@ func (g *group) join(ctx context.Context, r Join) (joinWait, Joined, error) {
 	if err := g.affords(r, old); err != nil {
 		return nil, Joined{Member: r.Member}, err
 	}
-	// It may join. A refused join has changed nothing.
+	// The join is accepted. Only now does this process become the coordinator.
 	if err := g.own(ctx); err != nil {
 		return nil, Joined{Member: r.Member}, err
 	}
@@ -260,8 +260,8 @@ func (g *group) rejoin(ctx context.Context, r Join, m *member) (joinWait, Joined
 	return wait, Joined{}, nil
 }
 
-// joinBack lets a static member that restarted take its old place, under a new member id: the process that had
-// the place is fenced (KIP-345). In a stable group nobody else notices.
+// joinBack lets a static member that restarted replace its old member under a new member id: the process that was
+// the old member is fenced (KIP-345). A stable group does not rebalance, unless its protocol changes.
 func (g *group) joinBack(ctx context.Context, r Join, old *member) (joinWait, Joined, error) {
 	g.answerJoin(old, Joined{Member: old.id}, ErrFencedInstance)
 	g.answerSync(old, Synced{}, ErrFencedInstance)
@@ -287,8 +287,8 @@ func (g *group) joinBack(ctx context.Context, r Join, old *member) (joinWait, Jo
 	if r.SkipsAssigning {
 		j.SkipAssignment = j.Leader == m.id
 	} else {
-		// If it knew that it leads, it would assign again although nothing changed. So the answer names its old id as the leader,
-		// and it follows.
+		// If the client knew that it leads, it would assign again although nothing changed. So the answer names the leader's old id,
+		// and the client follows.
 		j.Leader, j.Members = leader, nil
 	}
 	return nil, j, nil

@@ -30,7 +30,7 @@ type (
 		Offset      eventlog.Offset // of the next record to read; -1 when there is none
 		LeaderEpoch int32           // of the last record read; -1 when unknown
 		Metadata    string          // the client's own words
-		Since       int32           // for Peer.Commit: Assigned.Since when the partition was read; 0: as the peer has it now. It is not stored
+		Since       int32           // for Peer.Commit: Assigned.Since when the partition was read; 0: not checked. It is not stored
 		Onward      bool            // for Peer.Commit: it continues from the group's position, and takes back nothing that SQL committed. It is not stored
 	}
 
@@ -42,8 +42,8 @@ type (
 	}
 )
 
-// Commit commits offsets: all of them in one entry, or none; those whose metadata is too large are left out and named in the first
-// result. Of a partition that is named more than once the last one counts. Commits of many members share flushes.
+// Commit commits offsets: all of them in one entry, or none; those whose metadata is too large are left out, and have an error in the first
+// result. If a partition is given more than once, its last offset counts. Commits of many members share flushes.
 func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 	errs := make([]error, len(r.Offsets))
 	var fit []Committed
@@ -122,7 +122,7 @@ func (g *group) mayCommit(r Commit) error {
 	return nil
 }
 
-// DeleteOffsets deletes offsets of a group, except of topics that its members read: the first result names these.
+// DeleteOffsets deletes offsets of a group, except of topics that its members read: those have an error in the first result.
 func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Committed) ([]error, error) {
 	errs := make([]error, len(which))
 	err := c.change(ctx, name, c.lockFresh, func(ctx context.Context, g *group) (change, error) {
@@ -162,7 +162,7 @@ type change struct {
 	version eventlog.Version // that it checks
 }
 
-// change locks the group, lets decide read it, and commits what decide returns; again if another process was first. The group is
+// change locks the group, lets decide read it, and commits what decide returns; it tries again if another process wrote first. The group is
 // not locked during the commit, so that many commits are in flight at the same time.
 func (c *Coordinator) change(ctx context.Context, name string, enter func(context.Context, string) (*group, error),
 	decide func(context.Context, *group) (change, error)) error {
@@ -240,15 +240,15 @@ func (o Committed) encode() []byte {
 	return value
 }
 
-// Fetch returns what a group has committed for some partitions, in their order, with offset -1 where there is nothing; or,
-// given nil, for all partitions of topics that are still there, by name and partition. The store answers, since peers and others commit there as well: one
+// Fetch returns what a group has committed for some partitions, in their order; the offset is -1 where nothing is committed. Given
+// nil, it returns all committed offsets of topics that still exist, by name and partition. It reads the store, since peers commit there as well: one
 // trip, and one per thousand offsets of the group.
 func (c *Coordinator) Fetch(ctx context.Context, name string, which []TopicPartition) ([]Committed, error) {
 	return c.FetchWithin(ctx, name, which, nil)
 }
 
-// FetchWithin is Fetch, but calls room before it reads, with about the bytes of memory that it needs. It gives bytes back by a call with a number below 0.
-// An error of room ends it. A nil room: no limit.
+// FetchWithin is Fetch, but calls room before it reads, with the estimated bytes of memory that it needs; a negative number gives bytes back.
+// An error of room ends the fetch. A nil room: no limit.
 func (c *Coordinator) FetchWithin(ctx context.Context, name string, which []TopicPartition, room func(bytes int) error) ([]Committed, error) {
 	if err := c.serves(name); err != nil {
 		return nil, err

@@ -154,9 +154,9 @@ func (g *group) heartbeat() eventlog.Put {
 	return eventlog.Put{Key: ownerKey(g.name), Version: g.heartbeatVersion, Value: ownerInfo}
 }
 
-// heartbeatDone handles the outcome of a heartbeat. If it was refused, and the group was not reset since (life) and still has the version
-// with which it was sent,
-// another process owns the group now.
+// heartbeatDone handles the outcome of a heartbeat. If the store refused it, another process owns the group
+// now, unless the group was reset since (life), or has another version
+// than when the heartbeat was sent.
 func (g *group) heartbeatDone(life int, version eventlog.Version, err error) {
 	if errors.Is(err, eventlog.ErrStale) && g.life == life && g.version == version {
 		_ = g.refused(err) // waiting requests fail; the next request reloads the group

@@ -116,7 +116,7 @@ type Peer struct {
 // Assignment is what a peer may work on.
 type Assignment struct {
 	Generation int32      // counts the changes of the group
-	Own        []Assigned // may be read, handled and committed; by topic and partition
+	Own        []Assigned // may be read, handled and committed; sorted by topic and partition
 	Revoking   []Assigned // another peer waits for them: finish what is begun, commit it, and Release them
 }
 
@@ -125,11 +125,11 @@ type Assigned struct {
 	Topic string
 	TopicPartition
 	Log      eventlog.Partition
-	Position eventlog.Offset // of the next record to handle: the last one committed, or where to begin
+	Position eventlog.Offset // of the next record to handle: the last committed position, or where the group begins
 	Epoch    int32           // the leader epoch in which the record before Position was read; if it is unknown, the log's epoch just before Position was read
-	Since    int32           // the generation that gave it to this peer: a partition that is given back and got again has another Since
+	Since    int32           // the generation that gave it to this peer: a partition that is released and assigned again has another Since
 
-	base *int64 // the Base of its Position; nil: unknown. p.mu guards it
+	base *int64 // the base of Position (see Beside); nil: unknown; guarded by p.mu
 }
 
 // errLeft is the end of a peer that left.
@@ -137,8 +137,8 @@ var errLeft = fmt.Errorf("%w: this member left the group", ErrFenced)
 
 // JoinPeer makes a new peer of a group. When it returns, the peer has its share of the free partitions; Run must then keep it
 // alive. It costs five store calls, two more if the group has committed nothing in a topic, one for each topic that does not exist
-// yet, and more if others join at the same time. It gets the partitions of expired members after half of their session and a
-// heartbeat: a new peer cannot know whether the store was unavailable to all of them.
+// yet, and more if others join at the same time. The peer gets the partitions of expired members only after half of their
+// session and a heartbeat, because it cannot know whether the store was unavailable to those members.
 //
 // ErrInconsistentProtocol: members that are not peers, such as Kafka consumers, are in the group. ErrFull, ErrTooLarge,
 // ErrInvalidGroup and ErrInvalidSession refuse the peer; ErrUnavailable and eventlog.ErrUnsure mean that the
@@ -215,14 +215,14 @@ func (p *Peer) withdraw(ctx context.Context) {
 	p.finish(errLeft)
 }
 
-// Run keeps the peer alive, and its assignment up to date, until ctx ends or Leave is called. Then it leaves the group and returns
-// nil: finish and commit what you have begun before that. It returns ErrFenced when the group has evicted the peer.
+// Run keeps the peer alive, and its assignment up to date, until ctx ends or Leave is called. Then it leaves the group and returns nil, so
+// before that, finish and commit the records that you have begun to handle. It returns ErrFenced when the group has evicted the peer.
 //
 // It reads the group's state once every Look. Once every Heartbeat it writes a heartbeat, and reads the other peers' heartbeats and the
 // state: by default fewer than two store calls a second.
 func (p *Peer) Run(ctx context.Context) error {
 	defer p.among.add(p)()
-	doubt := time.AfterFunc(p.cfg.Session, p.notify) // Assignment has become empty, unless there was a heartbeat
+	doubt := time.AfterFunc(p.cfg.Session, p.notify) // fires a session timeout after the last heartbeat: Assignment is empty then
 	defer doubt.Stop()
 	nextBeat := p.heartbeatSent().Add(p.cfg.Heartbeat)
 	changed := p.log.IncarnationChanged()
@@ -250,7 +250,7 @@ func (p *Peer) Run(ctx context.Context) error {
 	}
 }
 
-// step sends a heartbeat if one is due, and polls the group. Errors are logged once a heartbeat, and the next step tries again:
+// step sends a heartbeat if one is due, and polls the group. Errors are logged at most once per heartbeat. The next step tries again;
 // meanwhile the peer keeps its partitions.
 func (p *Peer) step(ctx context.Context, due bool) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Heartbeat)
@@ -267,7 +267,7 @@ func (p *Peer) step(ctx context.Context, due bool) {
 	}
 }
 
-// look reads the group, changes the assignment if it must, and takes new partitions. With checkMembers set it also reads the others'
+// look reads the group, writes a new assignment if one is needed, and reads the positions of new partitions. With checkMembers it also reads the others'
 // heartbeats.
 func (p *Peer) look(ctx context.Context, checkMembers bool) error {
 	if err := p.take(ctx); err != nil {
@@ -283,15 +283,15 @@ func (p *Peer) look(ctx context.Context, checkMembers bool) error {
 // ID is the peer's name in the group. It is unique for ever.
 func (p *Peer) ID() string { return p.id }
 
-// Generation counts the changes of the group that this peer knows of.
+// Generation returns the group's generation as this peer last read it. Each change of the group's members or assignment increments it.
 func (p *Peer) Generation() int32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.group.generation
 }
 
-// Assignment returns what the peer may work on now. It is empty once no heartbeat succeeded for a session, since other peers may have
-// taken over; if they have not when the store is back, it is as before, at the positions committed last.
+// Assignment returns what the peer may work on now. It is empty when no heartbeat has succeeded for a session timeout, since other
+// peers may have taken over. If they have not when the store is back, the assignment is as before, with the positions committed last.
 func (p *Peer) Assignment() Assignment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -335,7 +335,7 @@ func (p *Peer) assigned(tps []TopicPartition) []Assigned {
 	return out
 }
 
-// Changed receives after Assignment changed. It holds one value; it is for one receiver.
+// Changed returns a channel that receives a value after Assignment has changed. The channel holds one value, and is for one receiver.
 func (p *Peer) Changed() <-chan struct{} { return p.changed }
 
 // release is a call of Release.

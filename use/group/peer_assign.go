@@ -18,11 +18,11 @@ type topicSize struct {
 // assignPartitions assigns partitions to members. The same arguments always give the same result.
 //
 // It is balanced: no chain of handovers could move a partition from a member to one that has at least two fewer. It is sticky:
-// members keep what they have unless that makes it less balanced. And it is cooperative: a member keeps a partition that another
-// should have, marked as revoking, until it gives it back; only free partitions are given out. Partitions of deleted topics are
-// dropped. A search that would take more than searchMax steps stops there; the next call continues it, after the handovers so far.
+// members keep what they have unless that makes it less balanced. And it is cooperative: a member keeps a partition that another member
+// should have, marked as revoking, until it releases the partition; only free partitions are given out. Partitions of deleted topics are
+// dropped. After more than searchMax steps no search begins; the next call continues, after the handovers so far.
 //
-// If every partition has a holder, the result depends only on the holders. It changes none of them, so that a second call changes
+// If every partition has a holder, the result depends only on who holds what, and keeps every holder. So a second call changes
 // nothing.
 func assignPartitions(members []peerMember, topics []topicSize) []peerMember {
 	b := newBalance(members, topics)
@@ -32,7 +32,7 @@ func assignPartitions(members []peerMember, topics []topicSize) []peerMember {
 	return b.result()
 }
 
-// balance is an assignment in the making. Members and topics are named by their index.
+// balance is the working state of assignPartitions. Members and topics are identified by their index.
 type balance struct {
 	members  []peerMember
 	topics   []topicSize
@@ -44,15 +44,15 @@ type balance struct {
 	topicsOf [][]int                // by member: the topics of which it has, or had, partitions, in order
 	count    []int                  // by member
 
-	rich  []int  // members, the richest first
+	rich  []int  // members, those with the most partitions first
 	seen  []bool // by member: it is being visited, or a search from it has found nothing to gain
 	asked []bool // by topic: its readers are seen
-	steps int    // that searches took
+	steps int    // taken by all searches so far
 }
 
-// searchMax bounds the steps of all searches of one call of assignPartitions, since the caller holds the peer's lock meanwhile. A
-// step takes a few
-// nanoseconds. Each move takes at least a step a member; at most five million, of 2,000 members with 1,000 topics each.
+// searchMax bounds the steps of all searches of one call of assignPartitions, since the caller holds the peer's lock meanwhile. A step
+// takes a few nanoseconds.
+// A move takes at least one step per member, and at most five million steps: with 2,000 members that read 1,000 topics each.
 const searchMax = 50_000_000
 
 func newBalance(members []peerMember, topics []topicSize) *balance {
@@ -75,7 +75,7 @@ func newBalance(members []peerMember, topics []topicSize) *balance {
 				b.readers[t] = append(b.readers[t], m)
 			}
 		}
-		// In one order for own and revoking: the result depends on who has which partitions, and not on the result before.
+		// own and revoking are sorted together, so that the result depends on who has which partitions, and not on the assignment before.
 		for _, tp := range slices.SortedFunc(slices.Values(slices.Concat(member.own, member.revoking)), byPlace) {
 			t, there := b.index[tp.Topic]
 			if _, taken := b.holder[tp]; there && !taken {
@@ -120,7 +120,7 @@ func (b *balance) giveOut() {
 	}
 }
 
-// poorest is a heap of members.
+// poorest is a heap of members, the one with the fewest partitions first.
 type poorest struct {
 	b       *balance
 	members []int
@@ -137,7 +137,7 @@ func (p *poorest) Pop() any      { panic("nobody goes") }
 
 // improve moves one partition from a rich member towards a poor one, through other members if need be, and reports whether it did.
 func (b *balance) improve() bool {
-	// All but two are in order from the last time.
+	// All members but two are still in order from the last call.
 	slices.SortFunc(b.rich, func(x, y int) int { return cmp.Or(cmp.Compare(b.count[y], b.count[x]), cmp.Compare(x, y)) })
 	b.steps += len(b.rich)
 	for _, from := range b.rich {
@@ -151,10 +151,10 @@ func (b *balance) improve() bool {
 	return false
 }
 
-// step is how a search came to a member: by a partition of topic, from the member that is at from in the queue.
+// step is how a search reached a member: by a partition of topic, which the member at index from of the queue has.
 type step struct{ member, from, topic int }
 
-// shift searches, from a member on, for the poorest member that can get a partition, and moves it there. Members that were seen
+// shift searches for the poorest member that a chain of moves from this member can give a partition, and makes the moves. Members that were seen
 // without success stay marked: moves among the other members change nothing for them.
 func (b *balance) shift(from int) bool {
 	least := b.count[b.rich[len(b.rich)-1]]

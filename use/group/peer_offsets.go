@@ -10,20 +10,20 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// offsetMetadataMax is the most bytes of metadata with a committed offset, as the default of Kafka's offset.metadata.max.bytes.
+// offsetMetadataMax bounds the metadata of a committed offset, in bytes. It is the default of Kafka's offset.metadata.max.bytes.
 const offsetMetadataMax = 4096
 
-// unsureMax bounds the tries of a commit whose answers get lost.
+// unsureMax bounds the attempts at a commit whose outcomes stay unknown.
 const unsureMax = 3
 
 // Commit commits offsets, all in one entry or none: one store call, and two more if the group changed since. Commits of one
 // partition must come one after the other; commits of different partitions may be in flight at the same time, and share flushes.
 //
-// ErrFenced: one of the partitions is not this peer's any more, or Since shows that it was given back and got again; nothing was committed. ErrUnavailable: certainly nothing was committed.
-// eventlog.ErrUnsure: perhaps they were committed; to commit the same or more again is harmless.
+// ErrFenced: a partition is not this peer's any more, or Since shows that it was released and assigned again; nothing was committed.
+// ErrUnavailable: certainly nothing was committed. eventlog.ErrUnsure: perhaps they were committed; committing the same or more again is harmless.
 //
-// Batches are appended in the same entry. Then the first offset needs Metadata that was never used before: by it a repeated commit, in this
-// call or a later one, recognises that it has happened already, and appends nothing twice. That costs one more trip.
+// Batches are appended in the same entry. Then the first offset needs Metadata that was never used before: a repeated commit, in this
+// call or a later one, finds it in the store and appends nothing twice. That costs one more trip.
 func (p *Peer) Commit(ctx context.Context, offsets []Committed, batches ...eventlog.Batch) error {
 	if len(offsets) == 0 && len(batches) == 0 {
 		return nil
@@ -37,8 +37,8 @@ func (p *Peer) Commit(ctx context.Context, offsets []Committed, batches ...event
 	})
 }
 
-// CommitWith is Commit with other changes in the same entry: add adds them, and is called again for each attempt, when no earlier attempt can happen any
-// more. An error of add's is returned in an *AddError; then nothing was committed, now or by an earlier call.
+// CommitWith is Commit with other changes in the same entry, which add adds. It calls add for each attempt, once no earlier attempt can still be
+// applied. An error of add is returned in an *AddError; then nothing was committed, now or by an earlier call.
 func (p *Peer) CommitWith(ctx context.Context, offsets []Committed, add func(context.Context, *eventlog.Entry) error) error {
 	if add != nil && (len(offsets) == 0 || offsets[0].Metadata == "") {
 		panic(fmt.Sprintf("commit other changes with the offsets %+v, without metadata to recognize them by", offsets))
@@ -223,10 +223,10 @@ func (p *Peer) hasUnsureCommit() bool {
 }
 
 // fill reads the positions of new partitions: one trip, and one per thousand offsets of the group; two more if nothing is committed
-// yet. Until then Assignment does not show these partitions. No other peer can commit in them any more: the peer before gave them back, or its
-// commits are refused. ErrStale: meanwhile other peers changed the group, or began in the same topic; it may be tried again.
+// yet. Until then Assignment does not show these partitions. No other peer can commit in them any more: the previous holder released them, or its
+// commits are refused. ErrStale: other peers changed the group meanwhile, or committed start offsets in the same topic; the caller may try again.
 func (p *Peer) fill(ctx context.Context) error {
-	// Another peer waits for partitions that Assignment has not shown yet.
+	// Release the partitions that Assignment has not shown yet and that another peer waits for.
 	if stray := p.unfilled(peerMember.getRevoking); len(stray) > 0 {
 		if err := p.release(ctx, stray); err != nil {
 			return err
@@ -294,15 +294,15 @@ func (p *Peer) fill(ctx context.Context) error {
 	return nil
 }
 
-// remembers reports whether the log knows where a leader epoch ended, or has not heard of the epoch yet. For an epoch that it forgot it would return an
-// end that is too low, by any amount.
+// remembers reports whether the log knows where a leader epoch ended, or has not heard of the epoch yet. For an epoch that the log forgot, EpochEnd returns
+// an end that is too low, by any amount.
 func (p *Peer) remembers(of eventlog.Partition, epoch int32) bool {
 	found, _, known := p.log.EpochEnd(of, epoch, 0)
 	return epoch >= 0 && (!known || found == epoch)
 }
 
-// doubted lists the partitions for which Beside must be asked where the group is: those given and, if no key says that the group has begun in a topic,
-// all of that topic.
+// doubted lists the partitions for which Beside must be asked for the group's offset: the given ones and, for a topic in which no key has an offset,
+// all partitions of that topic.
 func (p *Peer) doubted(committed map[TopicPartition]eventlog.Offset, given []TopicPartition) []TopicPartition {
 	if p.beside == nil {
 		return nil
@@ -338,8 +338,8 @@ type start struct {
 	end  bool
 }
 
-// addStarts adds where the group begins, for a partition of this peer in which the group has no position. In a topic that is new to the group, it
-// begins in all partitions in one step. So if it has begun in a topic, a partition without a position was added later.
+// addStarts adds the start of a partition in which the group has no position. A group begins in all partitions of a topic in one entry. So if the
+// group has begun in the topic, the partition was added later, and is read from its first offset.
 func (p *Peer) addStarts(starts []start, topic eventlog.Topic, tp TopicPartition, begun bool) []start {
 	if begun {
 		return append(starts, start{tp, topic.Name, topic.Partitions[tp.Partition], false})
@@ -354,8 +354,8 @@ func (p *Peer) addStarts(starts []start, topic eventlog.Topic, tp TopicPartition
 	return starts
 }
 
-// begin finds the offsets at which the group begins, and commits them immediately: so its lag is known, and records that come before its first commit are
-// not skipped if the peer dies. A topic that is being deleted has −1.
+// begin finds the offsets at which the group begins, and commits them immediately: so the group's lag is known, and records before its first commit are
+// not skipped if the peer dies. In a topic that is being deleted the offset is −1.
 func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases map[TopicPartition]int64, epoch int32) (map[TopicPartition]eventlog.Offset, error) {
 	if len(starts) == 0 {
 		return nil, nil
@@ -384,7 +384,7 @@ func (p *Peer) begin(ctx context.Context, r membership, starts []start, bases ma
 			begins[s.TopicPartition] = found[i].Bounds.First
 		}
 		pin := Committed{TopicPartition: s.TopicPartition, Name: s.name, Offset: begins[s.TopicPartition], LeaderEpoch: epoch}
-		if base, known := bases[s.TopicPartition]; known { // offsets that SQL commits meanwhile count
+		if base, known := bases[s.TopicPartition]; known { // so that offsets which SQL commits meanwhile count
 			pin.Metadata = p.beside.Mark(pin.Offset, Position{Offset: -1, Base: base})
 		}
 		pins = append(pins, pin)

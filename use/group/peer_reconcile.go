@@ -12,7 +12,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// peerTries bounds the attempts of a change that other peers' changes make stale.
+// peerTries bounds the attempts at one change: a change of another peer makes an attempt stale.
 const peerTries = 100
 
 // heartbeat writes this peer's heartbeat key. If the key is gone, the group has evicted this peer (ErrFenced).
@@ -271,7 +271,7 @@ func (p *Peer) write(ctx context.Context, next membership, with eventlog.Entry) 
 	return next, err
 }
 
-// adopt makes r this peer's view of the group. Lost partitions leave the assignment immediately; new ones join it when fill has read
+// adopt makes r this peer's view of the group. Lost partitions leave the assignment immediately; new ones are added when fill has read
 // their positions.
 func (p *Peer) adopt(r membership) {
 	me, member := r.find(p.id)

@@ -17,8 +17,8 @@ import (
 
 // The keys of a group of peers:
 //
-//	group/state/<group>          the members, and the partitions of each; it is changed by any peer that sees that it no longer fits
-//	group/member/<group>/<peer>  one peer's heartbeat, put again every Heartbeat; its age, by the store's clock, is how long the peer is silent
+//	group/state/<group>          the members, and the partitions of each; a peer that finds it outdated writes a new state
+//	group/member/<group>/<peer>  one peer's heartbeat, put again every Heartbeat; its age, by the store's clock, is how long the peer has been silent
 //
 // The state gives a partition to a member, and takes it away in two cases only: the member gives it back, or the group evicts the
 // member. So a member may act on a state that it read a while ago, as long as its commits check that the state's version is the one it knows.
@@ -79,8 +79,8 @@ func (s peerMember) has(tp TopicPartition) bool {
 	return own || revoking
 }
 
-// readMembership reads a group's state: one store call, and one more if its members are not peers. A group that has no members or
-// does not exist gives an empty membership, and so does one of other members that have all expired. If they have not:
+// readMembership reads a group's state: one store call, and one more if its members are not peers. The membership is empty if the group
+// does not exist, has no members, or has only expired members of another kind. If members of another kind are alive, the error is
 // ErrInconsistentProtocol.
 func readMembership(ctx context.Context, log *eventlog.Log, group string) (membership, error) {
 	kv, err := log.Get(ctx, StateKey(group))

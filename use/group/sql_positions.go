@@ -18,7 +18,7 @@ type Beside interface {
 	Positions(ctx context.Context, group string, of []TopicPartition) ([]Position, error)
 	// Mark returns the metadata of a key that continues from a position.
 	Mark(next eventlog.Offset, from Position) string
-	// Carried returns nil once the keys have all offsets that the group has committed there. The error matches eventlog.ErrUnavailable if
+	// Carried returns nil once the keys have all offsets that the group has committed with SQL. The error matches eventlog.ErrUnavailable if
 	// that takes longer than a few seconds.
 	Carried(ctx context.Context, group string) error
 }
@@ -29,7 +29,7 @@ type Position struct {
 	Base   int64           // what the next position is based on; only Beside interprets it
 }
 
-// placed replaces the keys' offsets by those that count together with SQL's, and returns the bases: one store call.
+// placed replaces the keys' offsets by the offsets that Beside says count, and returns their bases: one store call.
 func (p *Peer) placed(ctx context.Context, committed map[TopicPartition]eventlog.Offset, of []TopicPartition) (map[TopicPartition]int64, error) {
 	if p.beside == nil || len(of) == 0 {
 		return nil, nil

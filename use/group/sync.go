@@ -54,7 +54,7 @@ func (c *Coordinator) Sync(ctx context.Context, r Sync) (Synced, error) {
 		return err
 	})
 	if errors.Is(err, ErrLoading) {
-		// As Kafka answers: the rebalance that the member was in is lost, and it begins a new one.
+		// As Kafka answers: the rebalance that the member was in is lost, and the member joins again.
 		return Synced{}, fmt.Errorf("sync with group %q: %w (%w)", r.Group, ErrRebalancing, err)
 	}
 	if wait == nil {
@@ -117,7 +117,7 @@ func (g *group) assign(ctx context.Context, assignments map[string][]byte) {
 		err = g.save(ctx)
 	}
 	if err != nil {
-		// The generation stays as it is, for the members to ask again, unless the group was reset.
+		// The generation stays as it is, so that the members can ask again, unless the group was reset.
 		for _, m := range g.members {
 			m.assignment, m.synced = nil, false
 			if m.syncing != nil {
@@ -197,7 +197,7 @@ func (g *group) beat(ctx context.Context, r Beat) error {
 	return nil
 }
 
-// Leave removes members, and answers for each.
+// Leave removes members, and returns an error or nil for each.
 func (c *Coordinator) Leave(ctx context.Context, name string, leavers []Leaver) ([]error, error) {
 	if name == "" {
 		return nil, fmt.Errorf("%w: it is empty", ErrInvalidGroup)

@@ -7,9 +7,9 @@ const (
 	memberOverhead = 512
 	// protocolOverhead is about how many bytes a protocol takes besides its name and metadata.
 	protocolOverhead = 64
-	// hostShare: members of one client host, the ids that it asked for and the assignments that it brought take at most one half of the bytes that
-	// the other hosts leave of Config.MembersBytes; its members are in at most one half of the groups that the others leave of Config.GroupsMax.
-	// So there is always room for one more host, however much a few hosts take.
+	// hostShare limits a client host to half of what the other hosts leave: half of the bytes of limits.MembersBytes, for its members, the member
+	// ids that it asked for and the assignments that its leaders sent, and half of the groups of limits.GroupsMax, for those with members of it.
+	// So there is always space for one more host, however much a few hosts take.
 	hostShare = 2
 )
 
@@ -72,7 +72,7 @@ func (c *Coordinator) count(host string, u usage) {
 	}
 }
 
-// reserveMember reserves memory for a member that is about to join, maybe with an id that was given out, or instead of another member.
+// reserveMember reserves memory for a member that is about to join, less what its given-out id or the member that it replaces takes already.
 func (g *group) reserveMember(r Join, instead *member) error {
 	need := memory(r.bytes(), r.Protocols)
 	if instead != nil && instead.clientHost == r.ClientHost {
@@ -93,8 +93,8 @@ func (g *group) reserveAssignments(leader *member, assignments map[string][]byte
 	return g.reserve("sync with", leader.clientHost, usage{bytes: need})
 }
 
-// reserve counts what a host is about to add to the group, until the next recount, or refuses it. After the error, COORDINATOR_NOT_AVAILABLE,
-// Kafka's clients wait and try again. GROUP_MAX_SIZE_REACHED would end the consumer, although other groups are the cause
+// reserve counts what a host is about to add to the group, or refuses it. The next recount replaces the count. After a refusal, which is
+// COORDINATOR_NOT_AVAILABLE, Kafka's clients wait and try again. GROUP_MAX_SIZE_REACHED would end the consumer, although other groups are the cause
 // (AbstractCoordinator.JoinGroupResponseHandler, SyncGroupResponseHandler).
 func (g *group) reserve(verb, clientHost string, need usage) error {
 	g.recount()

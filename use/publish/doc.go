@@ -4,7 +4,7 @@
 // A single event, or many for one partition, is gathered with events of other callers into shared batches. Events for
 // several partitions or topics become one eventlog.Entry: all are published, or none.
 //
-// An event published under an idempotency key leaves a key in the store, in the same entry, which says where it went:
+// When events are published under an idempotency key, the same entry puts keys in the store that say where the events went:
 //
 //	publish/once/<key>     what was published, and where; escaped as in a URL path, with "<topic id>/" before a key that belongs to a topic
 //	publish/once/<key>/<n> where the events of the n-th other partition went

@@ -24,7 +24,7 @@ const (
 )
 
 // Run forgets idempotency keys that are older than Config.IdempotencyAge, by the store's clock, until ctx ends. Any number of
-// processes may run it: one of them looks at a time.
+// processes may run it: in each interval only one of them looks for old keys.
 func (p *Publisher) Run(ctx context.Context) error {
 	every := min(max(p.cfg.IdempotencyAge/sweepsPerAge, sweepOften), sweepSeldom)
 	tick := time.NewTicker(every)
@@ -45,7 +45,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// claim reports whether this process should look for old keys now: no other one has in the last three quarters of every.
+// claim reports whether this process should look for old keys now: no process has begun to look in the last three quarters of every.
 func (p *Publisher) claim(ctx context.Context, every time.Duration) (bool, error) {
 	kv, err := p.log.Get(ctx, swept)
 	if err != nil || kv.Version > 0 && kv.Age < every*3/4 {
@@ -81,7 +81,7 @@ func (p *Publisher) forget(ctx context.Context) error {
 	}
 }
 
-// old returns the entry that forgets a key with all its parts, if it is time for that.
+// old returns the entry that forgets a key with all its parts, if the key is old enough.
 func (p *Publisher) old(kv eventlog.KeyValue) (e eventlog.Entry, old bool) {
 	if kv.Age <= p.cfg.IdempotencyAge || strings.Contains(kv.Key[len(prefix):], "/") {
 		return e, false // it is young, or a part, which is deleted with the key that it belongs to
@@ -98,7 +98,7 @@ func (p *Publisher) old(kv eventlog.KeyValue) (e eventlog.Entry, old bool) {
 	return e, true
 }
 
-// forgotten waits for the outcomes. Another process may have been first.
+// forgotten waits for the outcomes. ErrStale is no error here: another process deleted or replaced the key first.
 func forgotten(ctx context.Context, under []*eventlog.Ticket) (err error) {
 	for _, t := range under {
 		if _, e := t.Wait(ctx); e != nil && !errors.Is(e, eventlog.ErrStale) {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// note is what an idempotency key's value says of the events published under it:
+// note is the value of an idempotency key, which describes the events published under it:
 //
 //	2c26b46b… 2 0*3,5,0 @17
 //	│         │ │       └── the offset of the first event; the first offsets in other partitions are in keys of their own
@@ -21,7 +21,7 @@ type note struct {
 	partitions []int32
 }
 
-// String ends where the store appends the offset.
+// String returns the value without the offset, which the store appends.
 func (n note) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s %d ", n.digest, n.batches)

@@ -27,14 +27,14 @@ var (
 // keyMax bounds an idempotency key, in bytes. Escaped, and with a topic's id before it, it fits into a key of the store.
 const keyMax = 512
 
-// onceTries bounds how often a call tries again when a key exists, and then does not.
+// onceTries bounds the attempts of a call whose key exists when it publishes, but no longer when it reads the key.
 const onceTries = 4
 
 // onceMax bounds the events of one PublishOnce: where each of them went is kept with the key.
 const onceMax = 10_000
 
 // PublishOnce is Publish under an idempotency key. A repetition with the same events within Config.IdempotencyAge, from any process,
-// publishes nothing and returns the first call's result with repeated true. With other events it is ErrKeyReused. Of two
+// publishes nothing and returns the first call's result with repeated true. With other events the error is ErrKeyReused. Of two
 // concurrent calls one is the first, and the other is the repetition. A key has 1 to 512 bytes, and one call at most 10,000 events.
 //
 // After eventlog.ErrUnsure call it again with the same key and events: that returns what happened, or publishes.
@@ -42,8 +42,8 @@ func (p *Publisher) PublishOnce(ctx context.Context, key string, events ...Event
 	return p.publishOnce(ctx, scope{key: key}, events)
 }
 
-// PublishOnceIn is PublishOnce for events of one topic, under a key that belongs to that topic. After the topic was deleted a
-// repetition is eventlog.ErrUnknownTopic; in a new topic of the same name it is a first call.
+// PublishOnceIn is PublishOnce for events of one topic, under a key that belongs to that topic. After the topic was deleted, a
+// repetition fails with eventlog.ErrUnknownTopic; in a new topic of the same name it counts as a first call.
 func (p *Publisher) PublishOnceIn(ctx context.Context, topic, key string, events ...Event) (placed []Placed, repeated bool, err error) {
 	return p.publishOnce(ctx, scope{key: key, topic: topic}, events)
 }

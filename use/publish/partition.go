@@ -10,7 +10,7 @@ import (
 type Partitioner func(e *Event, n int) int32
 
 // Default chooses as Apache Kafka's own producer does. Events with the same key, which may be empty, go to the same partition:
-// that of Hash(key), without its sign, modulo n. Events without a key may go to any; they stay with one for a while, so that batches
+// Hash(key), with its sign bit cleared, modulo n. Events without a key may go to any; they stay with one for a while, so that batches
 // are large, and then move on to another.
 func Default(e *Event, n int) int32 {
 	if e.Key == nil {
@@ -22,13 +22,13 @@ func Default(e *Event, n int) int32 {
 // stay is how many events without a key go to one partition before they move on.
 const stay = 64
 
-// keyless counts events without a key, from a random number on, so that processes that start together do not move together.
+// keyless counts events without a key. It begins at a random number, so that processes that start together choose different partitions.
 var keyless atomic.Uint64
 
 func init() { keyless.Store(rand.Uint64()) }
 
-// anywhere chooses by the count of events so far. The multiplication scatters the choices: otherwise they would be a fixed round, in which a
-// topic that always has its turn at the same point would always get the same partition.
+// anywhere chooses by the number of events so far. The multiplication makes the order irregular: in a fixed round, a topic whose events
+// always come at the same point of the round would always get the same partition.
 func anywhere(n int) int32 {
 	const golden = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
 	spell := (keyless.Add(1) / stay) * golden

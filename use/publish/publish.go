@@ -21,7 +21,7 @@ type Event struct {
 	Value     []byte           // nil: a tombstone
 	Headers   []batch.RecordHeader
 	Time      time.Time // zero: now
-	Internal  bool      // Topic may be one of weir's own (eventlog.InternalTopic): never for what a client asks for
+	Internal  bool      // Topic may be one of weir's own (eventlog.InternalTopic): never set for a client's request
 }
 
 // Placed is where an event was stored.
@@ -56,15 +56,15 @@ func New(log *eventlog.Log, cfg Config) *Publisher {
 	return &Publisher{log: log, cfg: cfg}
 }
 
-// Publish makes all events durable, or none, and returns where each is stored, in their order. Events of one call that go to the same
-// partition stay neighbours there. The single events of many callers share batches and flushes.
+// Publish makes all events durable, or none, and returns where each is stored, in their order. Events of one call for the same
+// partition get consecutive offsets. The single events of many callers share batches and flushes.
 //
 // These errors refuse the events for good: eventlog.ErrUnknownTopic, eventlog.ErrTooLarge (the batch of one event, before
 // compression, exceeds the topic's max.message.bytes, or all events of the call exceed 16 MiB), *eventlog.InvalidError.
 // eventlog.ErrUnavailable and eventlog.ErrClosed: certainly not published, and trying again may work. eventlog.ErrUnsure: they may
 // have been published.
 //
-// While there is a span in ctx, the records carry it in their headers, unless an event brings a traceparent or a tracestate of its own.
+// If ctx has a span, each record gets it in its headers, unless its event has a traceparent or a tracestate already.
 func (p *Publisher) Publish(ctx context.Context, events ...Event) (placed []Placed, err error) {
 	ctx, end := p.cfg.Tracer.Start(ctx, "publish", p.spanOf(events))
 	defer func() { end(err) }()
@@ -107,10 +107,10 @@ func (p *Publisher) publish(ctx context.Context, events []Event) ([]Placed, erro
 	return pl.placed(bases(out, first)), nil
 }
 
-// Within says in which of several batches an event is, and as which of its records.
+// Within is the index of an event's batch among several, and the index of its record in that batch.
 type Within struct{ Batch, Record int }
 
-// PublishWith is Publish with the caller's commit, which appends the batches, and whatever else belongs to them, all or none; in says where each event
+// PublishWith is Publish, but the caller's commit appends the batches, together with the caller's own changes, all or none; in says where each event
 // is in the batches. commit is called again if a topic was deleted and created again meanwhile.
 func (p *Publisher) PublishWith(ctx context.Context, commit func(ctx context.Context, batches []eventlog.Batch, in []Within) error, events ...Event) (err error) {
 	ctx, end := p.cfg.Tracer.Start(ctx, "publish", p.spanOf(events))
@@ -134,7 +134,7 @@ func (p *Publisher) publishWith(ctx context.Context, commit func(context.Context
 	return commit(ctx, e.Batches, pl.within(e.Batches, first))
 }
 
-// publishOne is publish for a single event, as most calls have: it costs no more than eventlog.Log.Publish.
+// publishOne is publish for a single event, the most frequent case: it costs no more than eventlog.Log.Publish.
 func (p *Publisher) publishOne(ctx context.Context, e *Event) ([]Placed, error) {
 	t, err := p.target(ctx, e)
 	if err != nil {
@@ -147,8 +147,8 @@ func (p *Publisher) publishOne(ctx context.Context, e *Event) ([]Placed, error) 
 	return []Placed{{Partition: t.number, Offset: base}}, nil
 }
 
-// epoch reports whether the event's time is the first millisecond of 1970. A loose record cannot have that time: there the timestamp
-// 0 means now.
+// epoch reports whether the event's time is the first millisecond of 1970. A record that is passed to Log.Publish cannot have that time, because
+// its timestamp 0 means now.
 func (e *Event) epoch() bool { return !e.Time.IsZero() && e.Time.UnixMilli() == 0 }
 
 // spanOf describes events for their span, if there will be one. The topic is that of the first.
