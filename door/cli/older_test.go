@@ -43,7 +43,8 @@ func TestDataOfAnOlderVersionIsWhole(t *testing.T) {
 			all := weir(t, "", "consume", "orders", "--output", "json", "--follow", "--max", strconv.Itoa(len(orders)+c.more))
 			all.want(t, exitOK)
 			for _, line := range orders {
-				if !strings.Contains(all.out, strings.TrimSuffix(line, "\n")) {
+				line = strings.ReplaceAll(strings.TrimSuffix(line, "\n"), `{"key":"from"`, `{"name":"from"`) // as that program wrote headers
+				if !strings.Contains(all.out, line) {
 					t.Errorf("a record is lost, or another: %s", line)
 				}
 			}

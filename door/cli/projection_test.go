@@ -51,7 +51,7 @@ func TestAProjectionIsLookedAfterFromTheCommandLine(t *testing.T) {
 
 	weir(t, "", "projection", "pause", "totals").want(t, exitOK, "paused projection totals")
 	weir(t, "", "projection", "describe", "totals").want(t, exitOK, "projection totals: paused")
-	weir(t, "", "projection", "rebuild", "totals").want(t, exitOK, "projection totals is rebuilt")
+	weir(t, "", "projection", "rebuild", "totals").want(t, exitOK, "projection totals will be rebuilt")
 	if r := weir(t, "", "projection", "describe", "totals"); !strings.Contains(r.out, "next ") || !strings.Contains(r.out, "projection.totals.2.") {
 		t.Errorf("while it is rebuilt: %s", r.out)
 	}

@@ -1,9 +1,7 @@
 package httpapi
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -12,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/apikey"
 )
 

@@ -126,7 +126,11 @@ func TestAQueueKeyReachesNoOtherMessages(t *testing.T) {
 		}
 	}
 	there, none := door.bearer(mailer, "POST", "/v1/queues", `{"name":"mail2","topic":"users"}`), door.bearer(mailer, "POST", "/v1/queues", `{"name":"mail2","topic":"none"}`)
-	if strings.ReplaceAll(there.Body.String(), "users", "none") != none.Body.String() {
+	body := func(w *httptest.ResponseRecorder) string {
+		before, _, _ := strings.Cut(w.Body.String(), `"request_id"`)
+		return before
+	}
+	if strings.ReplaceAll(body(there), "users", "none") != body(none) {
 		t.Errorf("the key is told which topics there are: %s, but %s", there.Body, none.Body)
 	}
 	for _, taken := range []string{"mail3", "mail4.dlt", "mail5.p1", "mail6.done"} {
