@@ -196,7 +196,14 @@ func TestEventsAreThoseOfCommittedTransactions(t *testing.T) {
 			movers[which].Kill()
 			movers[which] = proctest.Start(t, "mover "+address)
 		}
-		incarnation = pgtest.Value(t, address, `SELECT coalesce(min(id::text), '00000000-0000-0000-0000-000000000000') FROM weir.incarnation`)
+		eventually(t, "a mover has looked since the last crash", func() bool {
+			conn, err := pgx.Connect(t.Context(), address)
+			if err != nil {
+				return false
+			}
+			defer conn.Close(t.Context())
+			return conn.QueryRow(t.Context(), `SELECT id::text FROM weir.incarnation`).Scan(&incarnation) == nil
+		})
 	}
 	cancel()
 	users.Wait()
