@@ -10,7 +10,7 @@ type bookmark struct {
 
 	of     incarnation // the incarnation in which the bookmark holds
 	last   int64       // the last id that was given out, at the last look
-	passed int64       // the last id that was given out before the last move or other transaction of ours: transactions that a later snapshot does not know take higher ids, so it may become low
+	passed int64       // the last id given out before the mover's last transaction: transactions that begin after a later snapshot take higher ids, so it may become low
 	goal   string      // the snapshot whose rows the round in progress moves; empty between rounds
 	after  int64       // the id up to which the round in progress has come
 	next   int64       // low, when goal becomes done
@@ -18,7 +18,7 @@ type bookmark struct {
 
 // incarnation identifies one life of the database: in another one, row ids and transaction numbers may be given out again.
 type incarnation struct {
-	crash int64 // changes with each crash of the server, see weir.incarnation; 0: none recorded since the last crash
+	crash int64 // changes with each start and each crash of the server, see weir.incarnation; 0: none recorded since the last crash
 	store postgres.Incarnation
 }
 

@@ -43,8 +43,8 @@ const (
 	drainClaims = 5 * time.Second
 )
 
-// claims serves sessions that CALL weir.claim: it takes their requests, claims, and writes the answers, each with one statement for all requests that are
-// due. While there are no requests and the store listens for notifications, it sends no statements. Only run's goroutine uses the fields from open on.
+// claims serves sessions that CALL weir.claim: it takes all new requests with one statement, claims, and writes all answers that are ready with one
+// statement. While there are no requests and the store listens for notifications, it sends no statements. Only run's goroutine uses the fields from open on.
 type claims struct {
 	door   *Door
 	queues *queue.Queues
@@ -55,7 +55,7 @@ type claims struct {
 	rooms    chan struct{} // has a value for each answer with messages, answersMax at most
 	finished chan outcome
 	serving  sync.WaitGroup
-	giving   sync.WaitGroup // goroutines that give back messages that no session got; each keeps its room, so there are at most answersMax
+	giving   sync.WaitGroup // goroutines that give back messages that no session got; each keeps its value in rooms, so there are at most answersMax
 
 	open        map[requestID]request // requests that this process serves
 	low         int64                 // requests up to this id are not looked for: there are none
@@ -97,7 +97,7 @@ type outcome struct {
 	answer   *string // JSON; nil: another mover is to claim
 	queue    *queue.Queue
 	messages []queue.Message // in the answer
-	leave    func()          // to be called when the answer was written: it gives the room back
+	leave    func()          // to be called when the answer was written: it takes a value out of rooms
 }
 
 func newClaims(door *Door, cfg Config) *claims {
@@ -157,7 +157,7 @@ func (c *claims) run(ctx context.Context) {
 	c.giving.Wait()
 }
 
-// hears returns asked or, if a look found nothing less than pollFast ago, a timer after which to call hears again: notifications do not count so soon, because
+// hears returns asked. For pollFast after a take that found nothing, it returns a timer for the next call instead: notifications do not count then, because
 // any session can notify in a loop.
 func (c *claims) hears(asked <-chan struct{}) (_ <-chan struct{}, rested <-chan time.Time) {
 	if rest := pollFast - time.Since(c.emptyAt); rest > 0 {

@@ -1,5 +1,5 @@
 // Package sqlfn is the door for SQL sessions on PostgreSQL. They publish with weir.publish, inside their own transactions, into
-// the table weir.inbox; the Mover carries what was committed into the log. docs/sql.md is for users. The functions are in
+// the table weir.inbox; the Mover moves what was committed into the log. docs/sql.md is for users. The functions are in
 // sql/functions, each in a file of its own name; the tables in sql/tables.
 //
 // A row is deleted from the inbox by the transaction that appends it to the log, so it is moved once. Rows are moved in the order in

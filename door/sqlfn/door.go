@@ -42,7 +42,7 @@ func Attach(ctx context.Context, store eventlog.Store) (*Door, error) {
 	if err := sessions.Install(ctx, part()); err != nil {
 		return nil, err
 	}
-	// If it cannot make the triggers now, a transaction may turn off synchronous_commit after weir.ack, until the next start.
+	// If the triggers cannot be created now, acks are not durable until the next start if their transactions turn off synchronous_commit after weir.ack.
 	if err := sessions.Readers().Write(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		_, err := conn.Exec(ctx, `SELECT weir.add_triggers()`)
 		return err

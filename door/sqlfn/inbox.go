@@ -133,7 +133,7 @@ func (i *inbox) pollLane(ctx context.Context) (c *chunk, covered bool, err error
 }
 
 // survey returns the bookmark with which a scan of all of the inbox begins. The last id given out can become low after
-// the scan, because a transaction begins and ends between reading this id and the scan's snapshot: transactions that this snapshot
+// the scan, because survey runs a transaction after it reads this id and before the scan's snapshot: transactions that this snapshot
 // does not know take higher ids.
 func (i *inbox) survey(ctx context.Context) (b bookmark, err error) {
 	err = i.session.Read(ctx, 0, func(ctx context.Context, conn *pgxpool.Conn) error {

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// laneShare: topics with at least this part of a full chunk's rows or bytes leave the main lane.
+	// laneShare: topics with at least 1/laneShare of a full chunk's rows or bytes leave the main lane.
 	laneShare = 16
 	// lanesMax bounds the lanes besides the main lane. When there are as many, further backlogs stay in the main lane.
 	lanesMax = 16
@@ -19,7 +19,7 @@ const (
 // lane is a set of topics with a backlog. They have a bookmark of their own, and the main lane leaves them out: so the events of other topics
 // wait for one chunk of a backlog at a time. A topic is in one lane, so its rows are still moved in the order of rounds and ids.
 //
-// A lane's rounds have the same goals as the main lane's rounds. A lane that has reached the main lane's goal has moved all rows that the main
+// weir.look defines rounds and goals. A lane's rounds have the main lane's goals. A lane that has reached the main lane's goal has moved all rows that the main
 // lane left out: its topics go back. The main lane drops no goal before it is reached, so a lane's next goal is never older than its last.
 type lane struct {
 	topics []eventlog.TopicID

@@ -92,7 +92,7 @@ func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 	return l, nil
 }
 
-// deletedMax bounds the memory of deleted topics.
+// deletedMax is how many deleted topics are remembered.
 const deletedMax = 1000
 
 // topic finds the topic of a row; false if it was deleted. If this process does not know the topic or the partition, it reads the

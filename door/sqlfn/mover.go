@@ -55,7 +55,7 @@ type Observer interface {
 	Failed()
 }
 
-// Mover carries what SQL sessions committed into the log. Any number of processes may run one: one moves at a time.
+// Mover moves what SQL sessions committed into the log. Any number of processes may run one: one moves at a time.
 type Mover struct {
 	log         *eventlog.Log
 	door        *Door

@@ -5,7 +5,7 @@ import "time"
 const (
 	// paceWindow is the time over which traffic is measured.
 	paceWindow = 250 * time.Millisecond
-	// busyRows and busyPolls, in one window, start close polling: 300 rows a second, in transactions of their own. Without notifications
+	// busyRows rows, found by busyPolls polls of one window, start close polling: 300 rows a second, in separate transactions. Without notifications
 	// the number of polls says nothing about transactions.
 	busyRows  = 75
 	busyPolls = 3

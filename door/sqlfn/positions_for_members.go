@@ -26,8 +26,8 @@ const (
 // positionsOnce bounds the positions that one statement reads.
 const positionsOnce = 1000
 
-// Positions returns a group's committed offsets, from weir.commit_offset or from a key, and whether the mover has carried them or
-// not: one statement per thousand.
+// Positions returns a group's committed offsets, those that the mover has not yet moved from weir.commit_offset to a key
+// included: one statement per thousand.
 //
 // All of the inbox is scanned only if SQL committed a position that no key has: the position may be on its way, or was deleted.
 func (d *Door) Positions(ctx context.Context, name string, of []group.TopicPartition) ([]group.Position, error) {

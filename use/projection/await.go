@@ -65,7 +65,7 @@ func (ps *Projections) Await(ctx context.Context, name, category, stream string)
 	}
 }
 
-// lateRun returns an error that names a run that readers may use and that has not handled a partition up to an offset; nil: all have.
+// lateRun checks the runs that readers may use. If one has not handled a partition up to an offset, it returns an error that names the run; nil: all have.
 func (ps *Projections) lateRun(ctx context.Context, p stream.Projection, category string, place Place, end eventlog.Offset) (late, err error) {
 	readers := 0
 	for _, run := range p.Runs() {

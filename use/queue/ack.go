@@ -76,7 +76,7 @@ func (q *Queue) answer(ctx context.Context, receipts []string, apply func(*edit,
 		}
 		first[text] = i
 		g, err := q.parse(text)
-		if errors.Is(err, ErrStaleReceipt) && !current { // or does this process know an old definition?
+		if errors.Is(err, ErrStaleReceipt) && !current { // perhaps this process knows an old definition
 			if err := q.redefine(ctx); err != nil {
 				return nil, fmt.Errorf("ack or nack messages of queue %q: %w", q.name, err)
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// States of messages. Browse lists those of the first five; done ones of a queue with KeepDone.
+// States of messages. Browse lists messages in the first five states; done messages only of a queue with KeepDone.
 const (
 	Ready   = "ready"   // it may be claimed now
 	Claimed = "claimed" // with a lease that has not ended
@@ -50,8 +50,8 @@ type Peeked struct {
 // browsedMax bounds the records that one page reads: most of those in the wheel may be for other queues.
 const browsedMax = 10_000
 
-// Browse returns a page of messages in a state, and claims none: of each partition the oldest first, and a page has at most about 4 MiB of messages. It costs a trip for each partition that has messages, and
-// reads up to 10,000 records.
+// Browse returns a page of messages in a state, without claiming them. In each partition the oldest message comes first. A page has at most about 4 MiB.
+// Browse costs a trip for each partition that has messages, and reads up to 10,000 records.
 //
 // Between two pages messages change their states: some may come twice or not at all.
 func (q *Queue) Browse(ctx context.Context, b Browse) (page Page, err error) {

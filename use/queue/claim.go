@@ -34,11 +34,11 @@ type Claim struct {
 
 	// Stop, when closed, ends the wait as Wait does. A claim in flight is finished.
 	Stop <-chan struct{}
-	// Room is called before messages are claimed and read, and says for how many bytes there is room; the first message comes whatever its size, and
-	// what does not fit is given back. Claim calls leave if it finds no messages; otherwise the caller must. nil: 16 MiB.
+	// Room is called before messages are claimed and read, and returns how many bytes the caller has memory for. The first message comes whatever its size;
+	// messages that do not fit are given back. Claim calls leave if it returns no messages; otherwise the caller must call it. nil: 16 MiB.
 	Room func(context.Context) (bytes int64, leave func(), err error)
 
-	sweep int                // not 0 after a try that got only messages which must not be handed out: how many to ask a partition for, at least
+	sweep int                // how many messages to ask a partition for, at least, after a try that got only messages that must not be handed out; otherwise 0
 	own   map[MessageID]bool // with an ID: what this call claimed; all else under the ID was claimed by an earlier call
 }
 
@@ -67,7 +67,7 @@ type Message struct {
 	Key       []byte // nil: none
 	Value     []byte
 	Headers   []batch.RecordHeader
-	Time      time.Time // of the record; zero: unknown
+	Time      time.Time // when it was first enqueued; zero: unknown
 	Attempt   int       // from 1
 	Until     time.Time // when the lease ends, by the store's clock
 }
@@ -138,7 +138,7 @@ func (q *Queue) Claim(ctx context.Context, c Claim) ([]Message, error) {
 			return messages, nil
 		}
 		c.sweep = min(ClaimMax, 4*ended)
-		if again == 0 { // it read newer states, or all that it got had to end: try again
+		if again == 0 { // it read newer states, or must not hand out any message that it got: try again
 			if ctx.Err() != nil || isClosed(c.Stop) || time.Since(began) >= cmp.Or(c.Wait, goesOnFor) {
 				return nil, nil
 			}
@@ -385,7 +385,7 @@ func (q *Queue) claimOnce(ctx context.Context, c Claim) (messages []Message, end
 	return messages, ended, again, nil
 }
 
-// room returns for how many bytes there is room.
+// room returns how many bytes of messages the claim may return, see Room.
 func (c Claim) room(ctx context.Context) (bytes int64, leave func(), err error) {
 	if c.Room == nil {
 		return claimBytes, func() {}, nil
@@ -394,7 +394,7 @@ func (c Claim) room(ctx context.Context) (bytes int64, leave func(), err error) 
 	return max(bytes, 1), leave, err
 }
 
-// claimFrom claims from one partition and reads what it got while room lasts; room is below 0 once there is none. ended counts the claimed messages
+// claimFrom claims from one partition, and reads the messages until they take room bytes; then room is below 0. ended counts the claimed messages
 // that must not be handed out, such as old, purged or acked ones.
 func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p eventlog.Partition, c Claim, had int, room *int64, earliest, latest Time) (messages []Message, ended int, err error) {
 	var granted, spent []grant
@@ -448,7 +448,7 @@ func (q *Queue) claimFrom(ctx context.Context, topic eventlog.Topic, s *shard, p
 	c.owns(granted)
 	q.buryAll(p, spent)
 	if ended, err := q.overBefore(ctx, granted); ended || err != nil {
-		giveBack(granted) // now, not in the background: a claim that comes first would count this one as an attempt
+		giveBack(granted) // now, not in the background: another claim that came before that would count this one as an attempt
 		return nil, 0, err
 	}
 	mine, err := q.withoutAcked(ctx, p, granted)
@@ -525,7 +525,7 @@ func (q *Queue) message(ctx context.Context, topic eventlog.Topic, g grant, now 
 	return m, nil, nil
 }
 
-// wasPurged reports whether a message belongs to a purge that did not find it: it was delayed before, and left the wheel while the purge ran, so that it is past the end
+// wasPurged reports whether a purge was to discard a message but did not find it: it was delayed, and left the wheel while the purge ran. So it is past the end
 // that the purge found.
 func (q *Queue) wasPurged(rec batch.Record) bool {
 	to, moved := header(rec, headerTo)
@@ -659,7 +659,7 @@ func (s *shard) get(ctx context.Context) (*state, error) {
 	var seen *state
 	err := s.do(ctx, &op{apply: func(st *state, _ *change) (bool, error) { seen = st.clone(); return false, nil }})
 	if err != nil {
-		return nil, err // the operation may still be under way
+		return nil, err // not seen: the operation may still be under way, and write to it
 	}
 	return seen, nil
 }
@@ -671,7 +671,7 @@ var keySeed = maphash.MakeSeed()
 // the same hash wait for each other, which does no harm. keys are never changed, only replaced.
 type keys struct {
 	from    eventlog.Offset
-	before  []eventlog.Offset // for each message from there on: the previous message with the same key; -1: there is none, or the message has no key
+	before  []eventlog.Offset // for each message, beginning with from: the previous message with the same key; -1: there is none, or the message has no key
 	changed <-chan struct{}   // closed: the store may have lost these messages, and other messages may have their offsets
 }
 
@@ -706,7 +706,7 @@ type order struct {
 	open []bool // for each message that first was called for: whether it, or an earlier one with its key, is not done
 }
 
-// order returns an order from a partition's floor on, and where the known keys end; later messages are left for later.
+// order returns the order of a partition's messages, and the offset where the known keys end: messages from there on cannot be claimed yet.
 func (k *keys) order(p *part, end eventlog.Offset) (o *order, known eventlog.Offset) {
 	if k == nil || isClosed(k.changed) || k.from > p.floor {
 		return &order{keys: &keys{}}, p.next

@@ -16,15 +16,15 @@ const clockKey = "queue/clock"
 const (
 	// clockFresh is how long a reading of the store's clock is used.
 	clockFresh = 10 * time.Second
-	// clockSlip is how far the machine's two clocks may drift apart before the store's is read again: a machine that slept counts
-	// no monotonic time.
+	// clockSlip is how far the machine's wall clock and monotonic clock may drift apart before the store's clock is read again: while
+	// a machine sleeps, its monotonic clock stands still.
 	clockSlip = 500 * time.Millisecond
 )
 
 // clock gives the store's time. A reading is one store call; between readings the machine's own clock counts.
 //
-// The store read its clock at some time during the call. So its time lies between two bounds: a lease ends when the earlier bound
-// has passed its end, and a new lease is counted from the later bound.
+// The store read its clock at some time during the call. So its time lies between two bounds: a lease has ended when the earlier bound
+// is past the lease's end, and a new lease is counted from the later bound.
 type clock struct {
 	log *eventlog.Log
 

@@ -63,7 +63,7 @@ func parseCron(expression, zone string) (c cron, err error) {
 }
 
 // next is the first tick after a moment; 0: there is none. It goes from one change of the zone's clock to the next. Between two changes
-// the clock runs evenly, so the parser searches in UTC, where no clock is ever set: in a zone that skips a midnight it finds wrong ticks.
+// the clock runs evenly, so the parser searches in UTC, where no clock is ever set: in a zone that skips a midnight the parser would find wrong ticks.
 func (c cron) next(after Time) Time {
 	last := after + Time(cronYears*366*24*time.Hour/time.Millisecond)
 	for after < last {

@@ -29,7 +29,7 @@ type DeadLetter struct {
 	partition eventlog.Partition
 	offset    eventlog.Offset
 	rec       batch.Record
-	rewound   <-chan struct{} // closed once the store is found rewound since: then another letter may have this one's offset
+	rewound   <-chan struct{} // closed if the store is found rewound after the letter was read: then another letter may have this one's offset
 }
 
 // deadPage bounds the dead letters of one page, and deadBytes their size together; the first comes however large it is.

@@ -104,7 +104,7 @@ func (q *Queue) Nack(ctx context.Context, n Nack, receipts ...string) ([]error, 
 }
 
 // holdMax is the longest wait of a message in its own partition. For longer waits it moves to the wheel, so that the partition's
-// floor can rise. Not with order by key: later messages of the key must wait as well.
+// floor can rise. A queue with order by key does not move it: later messages of the key must wait as well.
 const holdMax = time.Minute
 
 // putOffRecord makes the record with which a message moves to the wheel.
@@ -189,7 +189,7 @@ func (p preparation) bytes() int64 {
 	return int64(batch.SealedSize(&p.record))
 }
 
-// runOf returns the attempt of a grant, with its worker and the error before it if this process knows them.
+// runOf returns the attempt of a grant, with its worker and the error of the attempt before if this process knows them.
 func (q *Queue) runOf(g grant) run {
 	attempt := run{attempt: g.attempt}
 	if known := q.shard(g.partition).known(); known != nil {
@@ -263,7 +263,7 @@ func (q *Queue) copyTo(ctx context.Context, suffix string, g grant, last run, he
 	}, nil
 }
 
-// bury makes a message a dead letter, if its claim is still the last one. The caller has checked that it may leave its place (unacked).
+// bury makes a message a dead letter, if its claim is still the last one. The caller has checked that it may leave its partition (unacked).
 func (q *Queue) bury(ctx context.Context, g grant, why, text string) error {
 	letter, err := q.deadLetter(ctx, g, q.runOf(g), why, text)
 	if err != nil {
@@ -285,7 +285,7 @@ const noAnswer = "the lease of its last attempt ended without an answer"
 // buriesMax bounds how many messages of a partition one process makes dead letters at a time.
 const buriesMax = 64
 
-// buryAll makes dead letters of messages whose last lease ended. For each partition one runs at a time; a later claim finds the
+// buryAll makes dead letters of messages whose last lease ended. For each partition one such call runs at a time; a later claim finds the
 // remaining messages.
 func (q *Queue) buryAll(p eventlog.Partition, spent []grant) {
 	if len(spent) == 0 {

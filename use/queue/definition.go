@@ -25,7 +25,7 @@ const (
 	// sharedShard is the last part of the key of the one state that a queue with limits has.
 	sharedShard = "all"
 
-	// nameMax bounds a queue's name in bytes. Escaped, it must still fit into an index of every store.
+	// nameMax bounds a queue's name plus the longest suffix of its topics, in bytes: it is Kafka's limit for a topic's name.
 	nameMax = 249
 )
 
@@ -226,7 +226,7 @@ func deadKey(id string, p eventlog.Partition) string {
 
 func checkName(name string) error {
 	if err := eventlog.CheckTopicName(name); err != nil { // its topics are named after it
-		return &eventlog.InvalidError{What: "queue name", Value: shorten(name, 64), Why: "1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-' are allowed, as for a topic"}
+		return &eventlog.InvalidError{What: "queue name", Value: shorten(name, 64), Why: "1 to 244 of a-z, A-Z, 0-9, '.', '_' and '-' are allowed"}
 	}
 	if len(name)+len(doneSuffix) > nameMax {
 		return &eventlog.InvalidError{What: "queue name", Value: shorten(name, 64), Why: fmt.Sprintf("it has %d bytes; at most %d are allowed, because its topics %s and %s are named after it", len(name), nameMax-len(doneSuffix), deadSuffix, doneSuffix)}
@@ -430,8 +430,8 @@ func (qs *Queues) create(ctx context.Context, spec Spec, d *definition) error {
 	return qs.define(ctx, d.name, e)
 }
 
-// sameEpoch returns a check that the store is not found rewound after this call. An entry needs the check if it has offsets that are read after the
-// call: in a rewound store these may be past the partitions' ends.
+// sameEpoch returns a check that refuses an entry if the store is found rewound after this call. An entry needs it if it has offsets that are read after
+// the call: in a rewound store these may be past the partitions' ends.
 func (qs *Queues) sameEpoch() eventlog.Check {
 	return eventlog.Check{Key: eventlog.EpochKey, Version: eventlog.Version(qs.log.LeaderEpoch()) + 1}
 }
@@ -491,7 +491,7 @@ func topicSpec(name string, partitions, messageBytes int) eventlog.TopicSpec {
 	return spec
 }
 
-// makeTopic finds a topic, or creates it; made: it was created. It refuses a topic with a Writer, to which only that use may append: a queue appends retries.
+// makeTopic finds a topic, or creates it; made: it was created. It refuses a topic with a Writer, which alone may append to it: a queue appends retries.
 func (qs *Queues) makeTopic(ctx context.Context, spec eventlog.TopicSpec) (t eventlog.Topic, made bool, err error) {
 	t, err = qs.log.Topic(ctx, spec.Name)
 	if errors.Is(err, eventlog.ErrUnknownTopic) {
@@ -507,8 +507,8 @@ func (qs *Queues) makeTopic(ctx context.Context, spec eventlog.TopicSpec) (t eve
 	return t, made, err
 }
 
-// Alter edits a queue's settings with change, durably. change may be called more than once. In each process the settings take effect with
-// its next claim or ack, or when it hears of the change, if that is earlier; it hears of a change as fast as of an event.
+// Alter edits a queue's settings with change, durably. change may be called more than once. In each process the settings take effect
+// with its next claim or ack, or earlier if it hears of the change first. It hears of a change as fast as of a new event.
 func (qs *Queues) Alter(ctx context.Context, name string, change func(*Settings) error) (Info, error) {
 	for range changesMax {
 		d, err := qs.read(ctx, name)
@@ -679,7 +679,7 @@ func (qs *Queues) Purge(ctx context.Context, name string) error {
 }
 
 // purge makes the entry that gives the queue a new id, and with it states that start at the end of each partition. Delayed
-// messages in the wheel name the old id.
+// messages in the wheel name the old id, so the wheel drops them.
 func (qs *Queues) purge(ctx context.Context, name string) (old string, e eventlog.Entry, err error) {
 	same := qs.sameEpoch()
 	d, err := qs.read(ctx, name)

@@ -22,8 +22,8 @@ type NewMessage struct {
 	Value   []byte
 	Headers []batch.RecordHeader // those named weir.queue.… are left out, except a schedule's: they belong to another message
 	Time    time.Time            // zero: now, by the store's clock
-	// Delay is how long, or At until when, the message waits before it can be claimed, by the store's clock. Only one may be set, to at
-	// most 100 years.
+	// Delay is how long the message waits before it can be claimed; At is when it can be claimed. Both count by the store's clock. Only one may be set, at
+	// most 100 years ahead.
 	Delay time.Duration
 	At    time.Time
 	// Priority is the message's level, 0 the lowest; a queue has Settings.Priorities of them.
@@ -268,7 +268,7 @@ func (q *Queue) enqueueBound(ctx context.Context, messages []NewMessage, events 
 	return fail(fmt.Errorf("%w: its unique keys were taken and freed %d times meanwhile", eventlog.ErrUnavailable, changesMax))
 }
 
-// publishBound appends messages and puts their unique keys in one entry. held are the keys that are in the store; those that fresh messages have are free.
+// publishBound appends messages and puts their unique keys in one entry. held are the keys in the store; if a fresh message has one, its holder is over.
 func (q *Queue) publishBound(ctx context.Context, messages []NewMessage, fresh []publish.Event, of []int, held map[string]heldKey, out []Enqueued,
 	commit func(context.Context, eventlog.Entry) (eventlog.Outcome, error)) error {
 	var e eventlog.Entry

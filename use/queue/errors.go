@@ -12,16 +12,16 @@ var (
 	ErrQueueExists = errors.New("queue exists")
 	// ErrUnknownSchedule: the queue has no schedule of this name.
 	ErrUnknownSchedule = errors.New("unknown schedule")
-	// ErrStaleReceipt: the claim that the receipt was given for is over. Nothing changed. The error is a *StaleReceiptError.
+	// ErrStaleReceipt: the receipt's claim is over, or the receipt is of another queue. Nothing changed. The error is a *StaleReceiptError.
 	ErrStaleReceipt = errors.New("stale receipt")
-	// ErrBadReceipt: the text is no receipt of this queue.
+	// ErrBadReceipt: the text is not a receipt, or it names a partition that the queue does not have.
 	ErrBadReceipt = errors.New("bad receipt")
 )
 
 // StaleReceiptError says why a receipt changes nothing.
 type StaleReceiptError struct {
 	Why  string
-	Done bool // the message is done: a second ack of one claim may be taken for success
+	Done bool // the message is done: a caller that repeats its ack may take this error for success
 }
 
 func (e *StaleReceiptError) Error() string { return fmt.Sprintf("%v: %s", ErrStaleReceipt, e.Why) }

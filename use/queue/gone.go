@@ -7,7 +7,7 @@ import (
 )
 
 // gonePrefix begins the keys that mark a queue's id as purged or deleted, so that its other keys get deleted. There may be a million
-// unique keys, too many for the entry that deletes the queue. Nobody reads these keys any more.
+// unique keys, too many for the entry that deletes the queue. Nobody reads the other keys any more.
 const gonePrefix = "queue/gone/"
 
 // forgetMost bounds the keys that one entry deletes.

@@ -29,7 +29,7 @@ func tellsPast(h batch.RecordHeader) bool {
 	return false
 }
 
-// headerTo names the queue that a record is for: in the wheel, and once it came back.
+// headerTo names the queue of a record that is in the wheel, or that came back from the wheel or from the dead letters.
 func (q *Queue) headerTo() batch.RecordHeader {
 	return batch.RecordHeader{Key: headerTo, Value: []byte(q.name + "/" + q.id)}
 }

@@ -114,9 +114,9 @@ type Condition struct {
 	ID      MessageID
 	State   string    // Ready, Claimed, Waiting, Delayed, Dead, Done or Unknown
 	Worker  string    // Claimed, Done and Dead: by whom
-	Attempt int       // Claimed and Done: which one; Waiting: how many failed
+	Attempt int       // Claimed and Done: which one; Waiting and Delayed: how many failed
 	Until   time.Time // Claimed: when the lease ends; Waiting and Delayed: when it can be claimed; by the store's clock
-	Done    time.Time // Done: since when, by the store's clock; zero: the queue has no copy of it (KeepDone), or has too many others since
+	Done    time.Time // Done: since when, by the store's clock; zero: the queue has no copy of it (KeepDone), or too many newer copies
 	Error   string    // of the last attempt
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Each process caches the definitions of the queues that it uses. A change of messages' states checks the definition. But a claim that waits changes
-// nothing, and an enqueue only appends. So each change of a definition appends a notice to an internal topic: a record whose key is the queue's name.
+// Each process caches the definitions of the queues that it uses. A change of messages' states checks the definition. A claim that waits, and most enqueues,
+// change no state and do not check it. So each change of a definition appends a notice to an internal topic: a record whose key is the queue's name.
 // Each process that has opened a queue waits for notices, as the log follows its topics through partition 0. This costs no store call while no
 // queue is changed.
 const (
@@ -77,7 +77,7 @@ func (qs *Queues) followDefinitions(ctx context.Context) {
 	}
 }
 
-// hearNotices marks all opened queues to be read again, then reads new notices until the store is found rewound. heard: it got to the notices.
+// hearNotices marks all opened queues to be read again, then reads new notices until the store is found rewound. heard: it began to read notices.
 func (qs *Queues) hearNotices(ctx context.Context) (heard bool, err error) {
 	changed := qs.log.IncarnationChanged()
 	topic, err := qs.notices(ctx)
@@ -156,14 +156,14 @@ func (q *Queue) update(ctx context.Context) error {
 	return q.redefine(ctx)
 }
 
-// redefine reads the definition again: one store call, or more if it is changed meanwhile. ErrUnknownQueue if the queue was deleted, even if a new queue has
-// its name. Until the new definition is read the old one counts as outdated.
+// redefine reads the definition again: one store call, or more if it is changed meanwhile. ErrUnknownQueue if it was deleted or purged, even if a queue has
+// its name now. Until the new definition is read the old one counts as outdated.
 func (q *Queue) redefine(ctx context.Context) error {
 	for {
 		heard := q.news()
 		d, err := q.owner.read(ctx, q.name)
 		if err == nil && d.id != q.id {
-			err = fmt.Errorf("%w: %q was deleted, and another queue has its name", ErrUnknownQueue, q.name)
+			err = fmt.Errorf("%w: %q was purged, or deleted and created again", ErrUnknownQueue, q.name)
 		}
 		if errors.Is(err, ErrUnknownQueue) {
 			q.owner.dropOpened(q)

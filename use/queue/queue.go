@@ -33,7 +33,7 @@ const (
 	refreshEvery = time.Second
 )
 
-// Queues are the queues of a log. Methods may be called concurrently. Claims and answers need Run to be running.
+// Queues are the queues of a log. Methods may be called concurrently. Claims and answers (acks, nacks, extensions) need Run to be running.
 type Queues struct {
 	log       *eventlog.Log
 	publisher *publish.Publisher
@@ -129,7 +129,7 @@ func (qs *Queues) followStore(ctx context.Context) {
 			clear(q.dead)
 			q.lastRefresh = time.Time{}
 			q.rewound = true
-			q.heard++ // a definition that is being read now does not count
+			q.heard++ // a definition that is being read now is read again
 			q.mu.Unlock()
 			q.hear()
 		}
@@ -153,7 +153,7 @@ func (qs *Queues) newWriterID() string {
 	return qs.process + "-" + strconv.FormatInt(qs.written.Add(1), 10)
 }
 
-// Open finds a queue: one store call if this process has not opened it yet, or heard that it was changed.
+// Open finds a queue. It costs one store call if this process has not opened the queue yet, or if it heard that the queue was changed.
 func (qs *Queues) Open(ctx context.Context, name string) (*Queue, error) {
 	qs.mu.Lock()
 	q := qs.opened[name]
@@ -250,13 +250,13 @@ type Queue struct {
 	waiters     int                               // waiting claims; while there are any, watch runs
 	unwatch     context.CancelFunc
 	lastRefresh time.Time                   // when the states of all shards were last read
-	burying     map[eventlog.Partition]bool // partitions whose spent messages are becoming dead letters now
+	burying     map[eventlog.Partition]bool // partitions whose messages without attempts left are becoming dead letters now
 }
 
 // Info describes the queue as this process knows it.
 func (q *Queue) Info() Info { return q.def.Load().info() }
 
-// Now describes the queue as the store has it: one store call. ErrUnknownQueue if it was deleted, even if a new queue has its name.
+// Now describes the queue as the store has it: one store call. ErrUnknownQueue if it was deleted or purged, even if a queue has its name now.
 func (q *Queue) Now(ctx context.Context) (Info, error) {
 	if err := q.redefine(ctx); err != nil {
 		return Info{}, err
@@ -387,7 +387,7 @@ func (q *Queue) refreshStates(ctx context.Context) (looked bool, err error) {
 }
 
 // order yields the queue's partitions, and their topics, in the order in which a claim asks them: from the highest priority down. One claim in
-// turnOfLower begins with a lower level, each time with the next one. The claims that begin with a level begin with each of its partitions in turn.
+// turnOfLower begins with a lower level, each time with the next one. Claims that begin with the same level begin with its partitions in turn.
 func (q *Queue) order(levels []eventlog.Topic) iter.Seq2[*eventlog.Topic, eventlog.Partition] {
 	turn := q.turn.Add(1)
 	levels = slices.Clone(levels)
@@ -453,7 +453,7 @@ func (q *Queue) topicFor(ctx context.Context, priority int) (eventlog.Topic, err
 }
 
 // topicBack returns the topic for a message that comes back from the wheel or from the dead letters: the topic for its priority. If that was deleted, it
-// returns the next one below or, if there is none, the lowest that is left.
+// returns the topic for the next lower priority that has one or, if none has, the topic for the lowest priority that is left.
 func (q *Queue) topicBack(ctx context.Context, priority int) (eventlog.Topic, error) {
 	for priority = min(priority, len(q.def.Load().levels)); priority >= 0; priority-- {
 		if t, err := q.topicFor(ctx, priority); !errors.Is(err, eventlog.ErrUnknownTopic) {

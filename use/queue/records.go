@@ -127,7 +127,7 @@ func (r *records) join(ctx context.Context, p eventlog.Partition, o eventlog.Off
 	return t
 }
 
-// leave ends a trip once nobody has waited for tripLingers.
+// leave notes that a reader waits no longer. A trip without readers ends after tripLingers.
 func (r *records) leave(p eventlog.Partition, t *trip) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Schedule enqueues a message again and again: at each tick of a cron expression, once however many processes run.
+// Schedule enqueues a message again and again: once at each tick of a cron expression, however many processes run.
 type Schedule struct {
 	Name string // 1 to 100 of a-z, A-Z, 0-9, '.', '_' and '-'
 	// Cron says when: minute, hour, day of the month, month and day of the week, as in "30 8 * * MON-FRI"; or @hourly, @daily, @weekly, @monthly, @yearly.
@@ -27,7 +27,7 @@ type Schedule struct {
 	Paused bool
 	// Next is the next tick; zero: there is none any more, or the schedule is paused. SetSchedule does not read it.
 	Next time.Time
-	// Err, in a list, says why the schedule cannot be read: then only Name is sure. Set the schedule again, or delete it. SetSchedule does not read Err.
+	// Err, in a list, says why the schedule cannot be read: then other fields may be empty. Set the schedule again, or delete it. SetSchedule does not read Err.
 	Err error
 }
 
@@ -144,7 +144,7 @@ func parseMessage(kv eventlog.KeyValue) (m NewMessage, err error) {
 // errBroken: the value in the store is no schedule, or its message is missing.
 var errBroken = errors.New("the schedule cannot be read; set it again, or delete it")
 
-// readSchedule reads a schedule and its message: two trips. Its version, now, is 0 if there is no schedule, and is set with errBroken, too. Whoever changes
+// readSchedule reads a schedule and its message: two trips. The version (now) is 0 if there is no schedule, and is set with errBroken, too. Whoever changes
 // the schedule checks that version, so that schedule and message belong together.
 func (qs *Queues) readSchedule(ctx context.Context, key string) (s schedule, err error) {
 	for range changesMax {

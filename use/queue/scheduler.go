@@ -108,7 +108,7 @@ func (s *scheduler) turn(ctx context.Context) (wait time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	fires, failed := errgroup.WithContext(ctx) // failed only keeps more from beginning: those that have begun are finished
+	fires, failed := errgroup.WithContext(ctx) // failed stops no enqueue that has begun: it only prevents others from beginning
 	fires.SetLimit(firesMax)
 	for _, key := range s.due(now) {
 		fires.Go(func() error {
@@ -128,7 +128,7 @@ func (s *scheduler) turn(ctx context.Context) (wait time.Duration, err error) {
 }
 
 // due lists schedules that are due, by key: duesMax at most. The queues take turns, each with the one that was due first; queues whose last turn is
-// longest ago come first. So many schedules of one queue delay each other, but delay a schedule of another queue by one only.
+// longest ago come first. Thus a queue's schedules, however many, delay each other, but delay another queue's schedule by one only.
 func (s *scheduler) due(now Time) []string {
 	byQueue := make(map[string][]string)
 	for key, t := range s.ticks {

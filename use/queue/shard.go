@@ -23,7 +23,7 @@ const (
 // staleMax is how often a change is built again without a pause, after other processes changed the queue. After that it pauses each time.
 const staleMax = 16
 
-// holdingMax bounds the operations of one process that hold records for answers in memory: about opBytesMax and one message each.
+// holdingMax bounds how many operations of one process hold, at a time, the records that acks and nacks append: about opBytesMax and one message each.
 const holdingMax = 16
 
 type op struct {
@@ -47,7 +47,7 @@ type op struct {
 type change struct {
 	entry     eventlog.Entry
 	batches   []loose
-	last      map[eventlog.Partition]int // the last of batches for a partition
+	last      map[eventlog.Partition]int // the index of a partition's last batch in batches
 	keys      map[string]bool            // of the puts that put added
 	maybeDone bool                       // op.maybeDone of the operation that is being applied
 }
@@ -87,8 +87,8 @@ func (c *change) append(t eventlog.Topic, p eventlog.Partition, r batch.Record) 
 	return nth, len(l.records) - 1
 }
 
-// put adds puts of unique keys, each key once, as an entry demands. Two messages share a unique key if somebody copied a record with
-// its headers.
+// put adds puts of unique keys, each key once: an entry must not have two puts of one key. Two messages share a unique key if somebody
+// copied a record with its headers.
 func (c *change) put(puts []eventlog.Put) {
 	for _, p := range puts {
 		if c.keys == nil {
@@ -113,8 +113,8 @@ func (c *change) seal() error {
 	return nil
 }
 
-// shard caches one state key: that of a queue's partition or of a wheel slot. Callers queue operations; when the log gathers its
-// next flush, all queued operations become one change. At most one change is in flight.
+// shard caches the state in one key: of a partition, of all partitions of a queue with limits, or of a wheel slot. Callers queue operations; when the log
+// gathers its next flush, all queued operations become one change. At most one change is in flight.
 type shard struct {
 	owner *Queues
 	q     *Queue // its definition is checked with every change; nil for a slot of the wheel
@@ -181,7 +181,7 @@ func (s *shard) work(ctx context.Context) {
 	var lost lostChange // the change with these operations, if its outcome is unknown
 	stales := 0         // how often their change was refused because another process had changed the state
 	fresh := false      // the state was read after they were taken
-	rereads := false    // the state is read again because a receipt was refused; until that is answered no operation joins, otherwise this could repeat for ever
+	rereads := false    // the state is read again after a refused receipt; no operation joins before those taken are answered, or this could repeat for ever
 	give := func(err error) {
 		for _, o := range taken {
 			o.maybeDone = o.maybeDone || lost.writer != ""

@@ -23,7 +23,7 @@ type Beside interface {
 }
 
 // Handled acknowledges messages whose ack was committed with SQL, whether they are claimed now or not. Errors are those of Ack.
-// ErrStaleReceipt: the message is done already, or was there before a purge, or was never claimed; then it is not done.
+// ErrStaleReceipt: the message is done already, was purged, or was never claimed. In the last case Handled does not end it.
 //
 // unchanged returns an error if the store is not in the incarnation in which the ack was found: the offset may be another message's then. No check of a
 // claim would show that, since the message need not be claimed. unchanged is called each time that the queue's state is changed.
@@ -116,7 +116,7 @@ func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted 
 	if !slices.ContainsFunc(granted, grant.again) {
 		return granted, nil
 	}
-	// An ack that reached the queue's state after these claims, and before the question above, is in the state alone.
+	// If an ack reached the queue's state after these claims but before the call of Acked above, only the state shows it.
 	now, err := q.shard(p).fresh(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read which messages are done: %w", err)
@@ -137,7 +137,7 @@ func (q *Queue) withoutAcked(ctx context.Context, p eventlog.Partition, granted 
 // again reports whether a message was claimed before.
 func (g grant) again() bool { return g.attempt > 1 }
 
-// unacked returns the claims whose messages may leave their place: those that no transaction acknowledged, not even an open one.
+// unacked returns the claims whose messages may leave their partition: those that no transaction acknowledged, not even an open one.
 func (q *Queue) unacked(ctx context.Context, p eventlog.Partition, claims []grant) ([]grant, error) {
 	if q.owner.beside == nil || len(claims) == 0 {
 		return claims, nil

@@ -20,7 +20,7 @@ type fate byte
 const (
 	done    fate = 'd' // acknowledged, or given up: it never comes back
 	claimed fate = 'c' // a worker has it until its lease ends
-	waiting fate = 'w' // it was claimed before, and may be claimed again once its time has come
+	waiting fate = 'w' // it is not claimed now, perhaps never was, and may be claimed once its time has come
 )
 
 // run is a range of neighbouring messages that share a fate.
@@ -29,7 +29,7 @@ type run struct {
 	n       int64           // how many
 	fate    fate
 	attempt int32  // claimed: which attempt this is, from 1. waiting: how many attempts there were
-	until   Time   // claimed: when the lease ends. waiting: when it may be claimed again
+	until   Time   // claimed: when the lease ends. waiting: when it may be claimed
 	nonce   uint32 // claimed: the nonce in the receipts
 	worker  string // claimed: by whom
 	reason  string // why the last attempt failed; "" if its lease ended without an answer
@@ -230,7 +230,7 @@ type claim struct {
 	until       Time // when the leases end
 	nonce       uint32
 	worker      string
-	attemptsMax int32 // a lease that ended without an answer counts as an attempt; 0: no limit
+	attemptsMax int32 // how many attempts a message has, including leases that ended without an answer; 0: no limit
 	window      int64 // the most messages that part.started may count
 	end         eventlog.Offset
 	order       *order // nil: none
@@ -239,7 +239,7 @@ type claim struct {
 // claim gives a worker the oldest free messages: first those that came back, then new ones below c.end. The messages in
 // spent had their last attempt, and its lease ended: they must become dead letters.
 //
-// It passes over the runs twice at most, and with an order over the messages once.
+// It passes over the runs twice at most. If there is an order, it also passes over the messages once.
 func (p *part) claim(c claim) (granted []grant, spent []grant) {
 	var changes []run
 	give := func(o eventlog.Offset, attempt int32, reason string) {
@@ -354,15 +354,15 @@ func (p *part) free(now Time, end eventlog.Offset, window int64) bool {
 type state struct {
 	writer string // the process that wrote it, and a number that is new with each write: it shows whether a lost change was committed
 	parts  []part // by partition
-	// For a queue with a rate: at tokensAt it could give out tokens claims. Tokens grow with time, up to the claims of one second.
+	// For a queue with a rate: tokens is how many claims it could give out at tokensAt. It grows with time, up to the claims of one second, or 1.
 	tokens   float64
 	tokensAt Time
 }
 
-// clockBack, in milliseconds, is more than the readings of the store's clock in two processes can differ.
+// clockBack is more than the difference between two processes' readings of the store's clock can be, in milliseconds.
 const clockBack = Time(5000)
 
-// allowance returns how many of so many claims the queue's limits allow now.
+// allowance returns how many claims the queue's limits allow now, but not more than most.
 func (s *state) allowance(most int, settings Settings, now Time) int {
 	if settings.Concurrency > 0 {
 		for i := range s.parts {

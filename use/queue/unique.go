@@ -81,7 +81,7 @@ func parsePlace(text string) (place MessageID, err error) {
 	return place, err
 }
 
-// uniqueOf reads the unique key that a message's header names, and reports whether the message has its holder's token. "": it names none, or a free one.
+// uniqueOf reads the unique key that a message's header names. key is "" if the header names none, or a free one. same: the message has the holder's token.
 // One store call if it has the header.
 func (q *Queue) uniqueOf(ctx context.Context, rec batch.Record) (key string, held holder, same bool, err error) {
 	text, _ := header(rec, headerUnique)
@@ -190,7 +190,7 @@ func (q *Queue) held(ctx context.Context, keys []string) (map[string]heldKey, er
 	return held, nil
 }
 
-// areOver reports which messages are certainly no longer in the queue; for a message that an older version moved that is not known: false. It costs one
+// areOver reports which messages are certainly no longer in the queue. If an older version of weir moved a message, its place is not known: false. It costs one
 // store call for all partitions, and one for each state that has such messages, uniqueReads at a time.
 func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
 	topics, err := q.levels(ctx)
@@ -222,7 +222,7 @@ func (q *Queue) areOver(ctx context.Context, holders []holder) ([]bool, error) {
 		case elsewhere(h): // the topic was deleted
 			over[i] = true
 			continue
-		case q.owner.wheel.has(p): // a message that moves changes its key in the same entry: one that left without that was dropped
+		case q.owner.wheel.has(p): // a message that moves changes its unique key in the same entry: a message that left the wheel without that change was dropped
 			s = wheelShard(q.owner, p)
 		default:
 			s = q.shard(p)

@@ -21,7 +21,7 @@ type waiter struct {
 	place *list.Element // in the line; nil: none
 }
 
-// join puts a claim at the end of the line, before the claim looks for messages: so it is woken for messages that come after the look.
+// join puts a claim at the end of the line. A claim joins before it looks for messages, so that it is woken for messages that come after that.
 func (l *claimLine) join(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 )
 
 // Delayed messages wait in a hierarchical timing wheel: each slot is a partition that stands for a span of time. When the span
-// begins, its messages move to slots of shorter spans, and from a slot of 1 s to their queue. So a delayed message needs no key, and
+// begins, its messages move to slots of shorter spans, and from a slot of 1 s to their queue. So a delayed message needs no key in the store, and
 // is copied a few times at most.
 //
 // A wrong clock loses no message: a slot is read when messages come, and again when its next span begins or has passed. Messages
@@ -46,7 +46,7 @@ const (
 	leaderTimeout   = 7 * time.Second
 	// openBefore is how long before its span a slot is read.
 	openBefore = Time(2000)
-	// stayBytes bounds what one pass reads of a slot's messages that stay there: due messages wait until the pass ends.
+	// stayBytes bounds what one pass reads of a slot's messages that stay there: due messages are moved only after all slots were read.
 	stayBytes = 4 << 20
 	// movesMax and movesBytes bound what moves in one change.
 	movesMax   = 1000
@@ -98,7 +98,7 @@ type wheel struct {
 	ledAt   time.Time        // when this process last renewed its leadership; zero: it is not the leader
 	seen    eventlog.Version // the version of the leader's key that was read last
 	seenAt  time.Time        // when it was read first; the key's age may stop growing if the store's clock is set back
-	rewound <-chan struct{}  // closed once the store is found rewound since slots and due were read
+	rewound <-chan struct{}  // closed if the store is found rewound after slots and due were read
 	wake    chan struct{}    // has a value after this process looked up the wheel's topic, to add a message to it
 }
 
@@ -240,7 +240,7 @@ func (w *wheel) sleep(ctx context.Context, wait time.Duration, spans []eventlog.
 	}
 }
 
-// wheelShard is the state of a slot for those who only read it.
+// wheelShard returns a shard for callers that only read a slot's state.
 func wheelShard(owner *Queues, p eventlog.Partition) *shard {
 	return &shard{owner: owner, name: "delayed messages", key: wheelStateKey(p)}
 }
@@ -558,7 +558,7 @@ func (w *wheel) move(ctx context.Context, topic eventlog.Topic, s *slot, message
 				to[i].append(c)
 			}
 		}
-		for name, q := range queues { // fails if a queue was deleted meanwhile: a new queue of the same name must not get these messages
+		for name, q := range queues { // these checks refuse the entry if a queue was changed or deleted: a new queue of the same name must not get these messages
 			c.entry.Checks = append(c.entry.Checks, eventlog.Check{Key: defKey(name), Version: q.def.Load().version})
 		}
 		e.apply()

@@ -123,7 +123,7 @@ type Done[S any] struct {
 // Do loads a stream's state, asks decide which events follow from it, and appends them, if nothing else was appended meanwhile;
 // otherwise it loads and decides again. If decide returns an error, nothing is appended; no events are no error.
 //
-// After a lost answer of the store it appends the same events again, until it knows; eventlog.ErrUnsure comes only when ctx ends. A
+// After a lost answer of the store it appends the same events again, until the outcome is known; eventlog.ErrUnsure comes only when ctx ends. A
 // *ConflictError comes when other appends were first Attempts times.
 func (a *Aggregate[S]) Do(ctx context.Context, stream string, decide func(state S) ([]NewEvent, error)) (Done[S], error) {
 	done, err := a.do(ctx, stream, decide)
@@ -220,7 +220,7 @@ func (a *Aggregate[S]) saveSometimes(ctx context.Context, stream string, before,
 	}
 }
 
-// Decide returns the events that decide returns for the state that given events add up to, without a store: for tests of decisions.
+// Decide calls decide with the state that the given events add up to, and returns its events. It uses no store: it is for tests of decisions.
 //
 //	given these events, when this is decided, then those events follow
 func (a *Aggregate[S]) Decide(given []NewEvent, decide func(state S) ([]NewEvent, error)) ([]NewEvent, error) {

@@ -62,10 +62,10 @@ type Appended struct {
 //
 // A *ConflictError says at which version the stream was. After eventlog.ErrUnsure the events may have been appended: append them
 // again with the same ids; every event needs an id. Events that are there already are recognised by their ids (Appended.Duplicate): at an expected version
-// for ever, unless they were deleted since; with Any, NoStream and Exists for Config.IDAge. ErrIDReused: the events there have other content.
+// for ever, unless they were deleted since; with Any, NoStream and Exists for 24 hours. ErrIDReused: the events there have other content.
 //
 // With Any, NoStream and Exists the ids are recognised only as the same list: the same events one by one, or with another event, are new events. The ids
-// are recognised after a deletion, too: events that were appended and deleted are a Duplicate for Config.IDAge, although the stream does not exist.
+// are recognised after a deletion, too: events that were appended and deleted are a Duplicate for 24 hours, although the stream does not exist.
 //
 // These errors also refuse the events for good: *eventlog.InvalidError, eventlog.ErrTooLarge (max.message.bytes of the category,
 // for all events of the call), ErrUnknownCategory. eventlog.ErrUnavailable: certainly not appended; trying again may work.
@@ -105,7 +105,7 @@ type op struct {
 	// repeatable: its events all have ids of the caller's, so it may be there already.
 	repeatable bool
 	deletes    bool
-	keep       int64 // of a deletion: events from this version on are kept
+	keep       int64 // of a Forget: events from this version on are kept
 	snapshot   *Snapshot
 	within     map[string]eventlog.Version // the versions that tags' keys must still have
 	edit       func(head) head             // it changes only the head; nil: the operation is something else

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
-// Call is events that one call appended with SQL, in a transaction that has committed. The transaction has held the stream and checked the expected version.
+// Call has the events that one call appended with SQL, in a committed transaction. The transaction has held the stream and checked the expected version.
 type Call struct {
 	First  int64            // the version of the first event
 	Head   eventlog.Version // the version of the head's key after the call
@@ -19,7 +19,7 @@ func HeadKey(category eventlog.TopicID, stream string) string {
 }
 
 // Carry returns the entry that appends calls to a stream of a category with this topic, as Category.Append would, and how many of the calls it appends: as many as fit into one
-// batch, at least one. head is the stream's head as the store has it now. The versions of the events after the entry end before next.
+// batch, at least one. head is the stream's head as the store has it now. next is the stream's version after the entry.
 func (s *Streams) Carry(topic eventlog.Topic, stream string, head eventlog.KeyValue, calls []Call) (e eventlog.Entry, carried int, next int64, err error) {
 	c := &Category{owner: s, topic: topic}
 	h, err := carriedHead(head)
@@ -43,7 +43,7 @@ func (s *Streams) Carry(topic eventlog.Topic, stream string, head eventlog.KeyVa
 		return e, 0, 0, err
 	}
 	for i := range e.Checks {
-		e.Checks[i].Holdable = false // it is what the key is held for
+		e.Checks[i].Holdable = false // the key is held for this entry
 	}
 	e.Puts[0].Version = calls[len(accepted)-1].Head
 	return e, len(accepted), after.Next, nil

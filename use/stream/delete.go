@@ -59,7 +59,7 @@ const (
 	sweepSnapshots = 16
 )
 
-// Run removes what is no longer needed until ctx ends: events past their Retention, events and snapshots of deleted streams, and ids older than Config.IDAge.
+// Run removes what is no longer needed until ctx ends: events past their Retention, events and snapshots of deleted streams, and ids older than limits.IDAge.
 // Any number of processes may run it: each removes only what is still there.
 func (s *Streams) Run(ctx context.Context) error {
 	streams, ids := time.NewTicker(sweepEvery), time.NewTicker(max(s.cfg.limits.IDAge/24, sweepEvery))
@@ -126,7 +126,7 @@ func (s *Streams) sweepCategories(ctx context.Context) error {
 	return nil
 }
 
-// sweepIDs removes ids that are older than Config.IDAge.
+// sweepIDs removes ids that are older than limits.IDAge.
 func (s *Streams) sweepIDs(ctx context.Context) error {
 	var old []eventlog.KeyValue
 	err := s.log.ListAll(ctx, idPrefix, func(kv eventlog.KeyValue) error {
@@ -167,7 +167,7 @@ func (s *Streams) forget(ctx context.Context, keys []eventlog.KeyValue, others [
 	return err == nil, err
 }
 
-// sweepStream removes the events and snapshots below the first one that can be read, and then the note that says so. Each removal
+// sweepStream removes a stream's events below the first one that can be read, its unusable snapshots, and then the note, its key under gonePrefix. Each removal
 // checks the note: a store that was rewound may have lost the deletion, and then the events are there again.
 func (s *Streams) sweepStream(ctx context.Context, note eventlog.KeyValue) error {
 	place := strings.TrimPrefix(note.Key, gonePrefix) + "/"

@@ -17,7 +17,7 @@ var (
 	// ErrForgotten: events that an aggregate's state rests on were forgotten (Category.Forget, Retention), and there is no usable
 	// snapshot from after them.
 	ErrForgotten = errors.New("events were forgotten, and no snapshot replaces them")
-	// ErrBoundary: an event with one of a Boundary's tags was appended since it was read. Read the tags again, and decide again.
+	// ErrBoundary: an event with one of a Boundary's tags was appended since the boundary was read. Read the tags again, and decide again.
 	ErrBoundary = errors.New("an event with one of the tags was appended since they were read")
 	// ErrUnknownProjection: there is no projection of that name.
 	ErrUnknownProjection = errors.New("unknown projection")

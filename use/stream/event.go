@@ -20,7 +20,7 @@ const (
 	HeaderSubject = "weir.event.subject"  // whom it is about; then the value is encrypted
 	HeaderKey     = "weir.event.key"      // which key of the subject encrypts the value
 	HeaderTag     = "weir.event.tag"      // one for each tag
-	headerTagged  = "weir.event.tagged"   // follows each tag: the event's number among those that have it
+	headerTagged  = "weir.event.tagged"   // follows each tag: the event's number among the events with that tag
 )
 
 // Names of common metadata, as CloudEvents and most event stores have them.
@@ -130,7 +130,7 @@ func (e *NewEvent) record(stream string, now time.Time) batch.Record {
 	return batch.Record{Timestamp: at.UnixMilli(), Key: []byte(stream), Value: data, Headers: append(headers, e.Metadata...)}
 }
 
-// keyHeader is the place of HeaderKey among the headers of an encrypted event.
+// keyHeader is the index of HeaderKey in the headers of an encrypted event.
 const keyHeader = 4
 
 // setVersion writes the version of a record that record made.

@@ -16,7 +16,7 @@ type head struct {
 	Partition eventlog.Partition `json:"partition"`
 	Next      int64              `json:"next"`            // the version of the next event
 	First     int64              `json:"first,omitempty"` // the version of the first event that can be read
-	Born      int64              `json:"born,omitempty"`  // First when the stream was deleted last
+	Born      int64              `json:"born,omitempty"`  // what First became when the stream was deleted last
 	Deleted   bool               `json:"deleted,omitempty"`
 	Archived  bool               `json:"archived,omitempty"`
 	Retention *Retention         `json:"retention,omitempty"` // of this stream alone; nil: that of its category

@@ -27,7 +27,7 @@ type Run struct {
 	Number     int64    `json:"number"`               // 1 for the first, and higher by one for each
 	Version    int      `json:"version,omitempty"`    // of the handler that makes it
 	Categories []string `json:"categories,omitempty"` // what it reads; none: all categories
-	// Group is the run's consumer group. Each run gets a new one, so the offsets that an earlier run left tell no later run where to go on.
+	// Group is the run's consumer group. Each run gets a new one, so that no run continues at the offsets of an earlier run.
 	Group string `json:"group"`
 }
 

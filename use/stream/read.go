@@ -57,7 +57,7 @@ func (r Range) check() error {
 	return nil
 }
 
-// within returns the versions of the range that a stream can be read at.
+// within returns the part of the range that can be read in a stream.
 func (r Range) within(h head) (from, to int64) {
 	from, to = max(r.From, h.First), h.Next
 	if r.To > 0 {

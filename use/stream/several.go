@@ -30,7 +30,7 @@ const (
 	severalMax = 16 << 20
 )
 
-// An append to several streams that is refused since another append was first pauses for a random time: up to lostPause at first, up to lostPauseMax later.
+// If another append was first, an append to several streams pauses for a random time: up to lostPause at first, up to lostPauseMax later.
 const (
 	lostPause    = 2 * time.Millisecond
 	lostPauseMax = 250 * time.Millisecond
@@ -97,9 +97,9 @@ func (s *Streams) Several(parts ...Part) (*Several, error) {
 	return &Several{parts: parts, ops: ops}, nil
 }
 
-// AddTo adds the append to an entry, as the streams are now: a store call for each stream and each tag. If the store refuses the entry as stale, call
-// AddTo again for another entry; also if AddTo returns eventlog.ErrHeld. If the same events were appended before, it adds nothing, and all results are Duplicate. *ConflictError: a stream is not
-// as expected.
+// AddTo adds the append to an entry, as the streams are now: a store call for each stream and each tag. If the store refuses the entry as stale, or if
+// AddTo returns eventlog.ErrHeld, call AddTo again with another entry. If the same events were appended before, it adds nothing, and all results are
+// Duplicate. *ConflictError: a stream is not as expected.
 func (a *Several) AddTo(ctx context.Context, e *eventlog.Entry) ([]Appended, error) {
 	if a.tried {
 		if done, err := foundAll(ctx, a.parts, a.ops); done != nil || err != nil {

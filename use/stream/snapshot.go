@@ -14,7 +14,7 @@ type Snapshot struct {
 	Data    []byte
 }
 
-// SaveSnapshot keeps a snapshot. Several versions of a stream may have one; a second one of a version replaces the first. The
+// SaveSnapshot keeps a snapshot. A stream may have snapshots at several versions; a second one at a version replaces the first. The
 // stream must exist, and have been at the version (*eventlog.InvalidError). A snapshot has at most max.message.bytes of the
 // category (eventlog.ErrTooLarge).
 func (c *Category) SaveSnapshot(ctx context.Context, stream string, s Snapshot) error {

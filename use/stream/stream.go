@@ -232,7 +232,7 @@ func isText(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
-// key returns the key of a stream under a prefix. Names are escaped, so that no key of one stream begins with that of another.
+// key returns the key of a stream under a prefix. An escaped name has no slash, so keys that begin with a stream's key and a slash are of that stream.
 func (c *Category) key(prefix, stream string) string {
 	return prefix + c.topic.ID.String() + "/" + url.PathEscape(stream)
 }

@@ -244,7 +244,7 @@ func (c *Category) Tagged(ctx context.Context, tags ...string) ([]Event, Boundar
 	return events, b, err
 }
 
-// TaggedUpTo is Tagged for events that take at most so many bytes of memory, about. It also returns how many they take.
+// TaggedUpTo is Tagged with most as the limit of the bytes that the events take in memory. It also returns how many they take.
 func (c *Category) TaggedUpTo(ctx context.Context, most int64, tags ...string) (events []Event, b Boundary, take int64, err error) {
 	events, b, err = c.tagged(ctx, most, tags)
 	if err != nil {
@@ -294,7 +294,7 @@ func (c *Category) tagged(ctx context.Context, most int64, tags []string) ([]Eve
 	return merge(lists, byPlace), b, nil
 }
 
-// placesOf lists the places of a tag's first count events: the values of their keys.
+// placesOf lists the places of a tag's first count events. A place is the stream and version of an event, as in its key.
 func (c *Category) placesOf(ctx context.Context, tag string, count int64) (places []string, err error) {
 	end := c.taggedKey(tag, count)
 	prefix := strings.TrimSuffix(end, digits(count))

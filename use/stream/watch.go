@@ -17,7 +17,7 @@ type Watch struct {
 	stream  string
 }
 
-// Watch begins to watch a stream, which need not exist yet. All that is appended to it from now on, and its deletion, sends to Changed.
+// Watch begins to watch a stream, which need not exist yet. Each later append to it, and its deletion, sends a value to Changed.
 func (c *Category) Watch(stream string) (*Watch, error) {
 	if err := checkName(stream); err != nil {
 		return nil, fmt.Errorf("watch a stream of category %q: %w", c.Name(), err)
@@ -43,7 +43,7 @@ func (c *Category) Watch(stream string) (*Watch, error) {
 	return w, nil
 }
 
-// Changed receives a value after the stream has changed, and sometimes when it has not. Changes that nobody has received yet share one value.
+// Changed returns a channel that has a value after the stream has changed, and sometimes when it has not. Changes share one value until it is received.
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
 // Close ends the watch.
@@ -94,7 +94,7 @@ func newFollower(c *Category, topic eventlog.Topic) *follower {
 func (f *follower) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := f.follow(ctx); err != nil && ctx.Err() == nil {
-			f.tell("", true) // who watches finds out what is wrong
+			f.tell("", true) // so that those who watch read the stream, and get the error
 			select {
 			case <-ctx.Done():
 			case <-time.After(followWait):

@@ -76,7 +76,7 @@ func (w *writer) leave(o *op) (last bool) {
 	return o.among.awaited == 0
 }
 
-// giveUpTime is how long a caller still waits for the outcome after it gave up, if it was the last caller of its group.
+// giveUpTime is how long a caller still waits for the outcome after its ctx ended, if it was the last caller of its group, or a transaction holds the stream.
 const giveUpTime = time.Second
 
 // While a transaction holds a stream (eventlog.ErrHeld), its writer tries again after a pause: heldPause at first, heldPauseMax later.
@@ -258,7 +258,7 @@ func (w *writer) carryOut(ctx context.Context, ops []*op) {
 	}
 }
 
-// mayYetFit reports whether an operation that a head does not allow may be allowed after more events, which may have been appended with SQL and not be carried yet.
+// mayYetFit reports whether a head that does not allow an operation could allow it after more events: some may be appended with SQL, and not be carried yet.
 func (o *op) mayYetFit(h head) bool {
 	return int64(o.expected) > h.Next || !h.exists() && (o.expected == Exists || o.alone()) || o.snapshot != nil && o.snapshot.Version > h.Next
 }

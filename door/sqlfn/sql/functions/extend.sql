@@ -1,5 +1,5 @@
--- extend extends the lease of a receipt's claim, if the transaction commits: it then ends this long after the mover has read the request. It fails with WE008 if the
--- claim is over, or a committed transaction acknowledged the message or gave it back.
+-- extend extends the lease of a receipt's claim, if the transaction commits: the lease then ends this long after the mover has read the
+-- request. extend fails with WE008 if the claim is over, or a committed transaction acknowledged the message or gave it back.
 CREATE OR REPLACE FUNCTION weir.extend(receipt text, lease interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 :by_index

@@ -8,9 +8,9 @@ DECLARE
 BEGIN
     IF queue IS NULL THEN
         RAISE 'queue is null' USING ERRCODE = 'null_value_not_allowed', HINT = 'Give the name of the queue.';
-    ELSIF length(queue) NOT BETWEEN 1 AND 249 OR queue ~ '[^a-zA-Z0-9._-]' THEN -- otherwise it would differ from the name in the key
+    ELSIF length(queue) NOT BETWEEN 1 AND 244 OR queue ~ '[^a-zA-Z0-9._-]' THEN -- otherwise it would differ from the name in the key
         RAISE '"%" is not a valid name of a queue', left(queue, 64)
-        USING ERRCODE = 'invalid_parameter_value', HINT = 'A name has 1 to 249 of the characters a-z, A-Z, 0-9, ".", "_" and "-".';
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'A name has 1 to 244 of the characters a-z, A-Z, 0-9, ".", "_" and "-".';
     END IF;
     SELECT weir.told(s.value) INTO definition FROM weir.newest_state('queue/def/' || queue) AS s;
     IF definition IS NULL THEN

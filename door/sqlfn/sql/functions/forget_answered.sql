@@ -1,5 +1,5 @@
--- forget_answered deletes rows of weir.acked and weir.nacked that the mover has applied: those of acks (nack NULL), and of these nacks. It returns the nacks whose row it cannot
--- delete now, because an open transaction of a later claim has locked it.
+-- forget_answered deletes rows of weir.acked and weir.nacked that the mover has applied. nacks has the receipt of each nack, and NULL for each ack.
+-- It returns the nacks whose row it cannot delete now, because an open transaction of a later claim has locked it.
 CREATE OR REPLACE FUNCTION weir.forget_answered(queues text[], partitions bigint[], offsets bigint[], nacks text[]) RETURNS SETOF text
 LANGUAGE plpgsql
 :by_index

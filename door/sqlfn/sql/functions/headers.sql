@@ -1,4 +1,4 @@
--- headers returns the headers of a record as one object; their number is at a place in the bytes. With texts, it fails if a header is not text.
+-- headers returns the headers of a record as one object; at is where their number begins in raw. If texts is set, it fails if a header is not text.
 --
 --   {"name": "value"}      a value that is text
 --   {"name": null}         a value that is null

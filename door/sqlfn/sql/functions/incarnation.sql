@@ -1,4 +1,4 @@
--- incarnation identifies the server and its life since the last crash. 0: nobody has written the row since then.
+-- incarnation identifies the server and its life since its last start or crash. 0: nobody has written the row since the last crash.
 CREATE OR REPLACE FUNCTION weir.incarnation() RETURNS bigint
 LANGUAGE plpgsql STABLE
 :by_index

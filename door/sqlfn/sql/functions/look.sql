@@ -1,19 +1,19 @@
 -- look returns the new rows of the inbox to the mover, in the order of ids. The first row of the result is about the inbox itself.
 --
--- While any transaction in the database may still see deleted rows, the indexes of the inbox are full of entries of them. So look reads
+-- While any transaction in the database may still see deleted rows, the indexes of the inbox are full of entries of these rows. So look reads
 -- only where new rows can be:
 --
 --   done  a snapshot. All rows that are visible in it have been moved, or were left on purpose.
 --   low   an id. Rows of transactions that began after done have a higher id.
 --
 -- A row is new if its id is above low; or if it is below, and its transaction was open in done and has ended since. Transactions that are still
--- open cost nothing. The mover must choose low so that this is true: it is an id that was assigned before the begin of some transaction that
--- has ended in done. A transaction that done does not know began later, and gets its ids later still.
+-- open cost nothing. For this to be true, the mover must choose as low an id that was assigned before the begin of some transaction that
+-- done shows as ended. A transaction that begins after done begins after that one, too, and so gets ids above low.
 --
 -- If a row has a transaction number that this server has not assigned yet, it was restored from a dump of another server. Such rows count as committed.
 --
 -- A round moves the rows that are visible in one snapshot, goal (NULL: the snapshot of this look), in as many looks as it needs; after is the last id
--- that it has read. Rows that are committed in the meantime wait for the next round: otherwise one could overtake an earlier one.
+-- that it has read. Rows that are committed in the meantime wait for the next round: otherwise a row could overtake an earlier row.
 --
 -- Topics with a backlog have their own rounds (door/sqlfn/lane.go), which read only rows of these topics; the other rounds leave them out (NULL: none).
 -- So a look may skip many rows and find none. It reads at most span ids, and returns how far it read: upto.

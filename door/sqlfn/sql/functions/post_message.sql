@@ -1,5 +1,5 @@
 -- post_message puts one message of a work queue into the inbox. Most messages are simply an event for the queue's topic. If a message is delayed or has a
--- unique key, its headers have an object under "weir.queue" with this; no header of an event can be an object. The mover passes such a message to the queue.
+-- unique key, its headers have an object "weir.queue" that says this; no header of an event can be an object. The mover passes such a message to the queue.
 CREATE OR REPLACE FUNCTION weir.post_message(
     queue text, key bytea, value bytea, headers jsonb, delay interval, at timestamptz, priority int, unique_key text
 ) RETURNS void
@@ -63,8 +63,8 @@ BEGIN
     END IF;
     size := weir.around(headers) + coalesce(octet_length(key), 0) + octet_length(value);
     IF unique_key IS NOT NULL THEN
-        -- weir reads the store for each of them, and other messages of the same key wait for it. So a look returns at most 512 of them, or 64, because all other events
-        -- wait while they are moved.
+        -- weir reads the store for each of them, and other messages of the same key wait for it. So a look returns at most 512
+        -- of them, or 64 of those with keys, because all other events wait while they are moved.
         size := size + CASE WHEN key IS NULL THEN 8192 ELSE 65536 END;
     END IF;
     me := pg_current_xact_id(); -- before the row's id, see weir.look

@@ -1,4 +1,4 @@
--- sweep_requests deletes requests whose sessions have not looked for the answer for a long time. It returns how many are left, and an id below which no visible request
+-- sweep_requests deletes requests whose sessions have not looked for the answer for a long time. It returns how many are left, and an id up to which no visible request
 -- exists in this incarnation.
 CREATE OR REPLACE FUNCTION weir.sweep_requests(OUT remaining bigint, OUT low bigint, OUT incarnation bigint)
 LANGUAGE plpgsql

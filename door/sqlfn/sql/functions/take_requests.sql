@@ -1,5 +1,5 @@
--- take_requests returns claim requests that no other mover handles, the oldest first. A request is known by its id and the time when it was asked: after a crash ids begin
--- anew, and a claim may still go on for a request of before. low is an id below which none exists, in the incarnation that sweep_requests
+-- take_requests returns claim requests that no other mover handles, the oldest first. A request is identified by its id and its time: after a crash ids begin
+-- anew, and a claim may still go on for an earlier request with the same id. low is an id up to which none exists, in the incarnation that sweep_requests
 -- returned with it. Requests that their sessions have locked are left out, so that nobody waits for them.
 CREATE OR REPLACE FUNCTION weir.take_requests(taker text, low bigint, incarnation bigint, room int)
 RETURNS TABLE (id bigint, asked timestamptz, queue text, most int, lease bigint, wait bigint, worker text) -- milliseconds

@@ -1,5 +1,5 @@
--- uncarried returns the heads of streams, and the events up to a version of the head's key that sessions appended and no mover has carried: of one snapshot. The first row
--- of each stream has its head, and no event.
+-- uncarried returns the heads of streams, and the events that sessions appended and no mover has carried, up to a version of the head's key.
+-- All is of one snapshot. The first row of each stream has its head, and no event.
 CREATE OR REPLACE FUNCTION weir.uncarried(heads text[], upto bigint[])
 RETURNS TABLE (nth int, version bigint, value bytea, "call" bigint, id text, type text, data bytea, metadata text, time_ms bigint)
 LANGUAGE plpgsql STABLE

@@ -3,7 +3,7 @@
 -- A session's transaction may stay open for an hour. So it must not lock anything that a commit to the log needs: it only adds rows here.
 -- The move decides their offsets; it locks a partition only for milliseconds.
 --
--- The transaction that appends a row to the log also deletes it here. So every visible row is not moved yet, and waits only for the next look.
+-- The transaction that appends a row to the log also deletes it here. So no visible row was moved yet: each waits only until the mover reads it.
 CREATE TABLE weir.inbox (
     id           bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     xact         xid8        NOT NULL, -- the transaction that wrote the row; assigned before the id, see weir.look

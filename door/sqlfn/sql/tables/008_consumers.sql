@@ -5,7 +5,7 @@
 -- lock that key, because commits to the log lock it. The mover copies positions from here to the key, through the inbox.
 --
 -- To decide which of the two is valid, no clock is needed. A position here stores its base: the stamp of the key that it continues from.
--- The metadata of a key says if it continues from the same base, as the keys do that the mover writes, or consumers that handle events without
+-- The metadata of a key says if the key continues from the same base: the mover writes such keys, and so do consumers that handle events without
 -- weir.commit_offset. Then the higher of the two positions is valid. Any other key was written later, as a new start of the group; then only the key is valid.
 
 -- consumer has a row for each group and partition. Commits of one position wait for the lock of its row. The rows never change, so taking the lock is fast.

@@ -1,4 +1,4 @@
--- These know a request by its id and the time when it was asked.
+-- These functions now identify a request by its id and the time when it was asked.
 DO $$ BEGIN
     IF to_regprocedure('weir.keep_requests(text, bigint[])') IS NOT NULL THEN
         DROP FUNCTION weir.take_requests(text, bigint, bigint, int);

@@ -1,5 +1,5 @@
--- appended has the events that sessions appended to streams (functions/append.sql) and no mover has carried yet. Versions below the one in the stream's head are carried: so, as in
--- weir.held, deleted rows are never read.
+-- appended has the events that sessions appended to streams (functions/append.sql) and no mover has carried yet.
+-- Versions below the one in the stream's head are carried, and nobody reads them here: so, as in weir.held, deleted rows are never read.
 CREATE TABLE weir.appended (
     key      text COLLATE "C" NOT NULL, -- that of the stream's head
     version  bigint           NOT NULL, -- of the event

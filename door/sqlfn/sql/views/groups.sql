@@ -8,7 +8,7 @@ WITH known AS MATERIALIZED (
           AND clock_timestamp() - m.put_at <= interval '1 ms' * (convert_from(m.value, 'UTF8')::json ->> 'session_ms')::int
     ) THEN x.state - 'members' ELSE x.state END AS state
     FROM (
-        -- It has text from clients. PostgreSQL's text can have any character except the zero character.
+        -- The value has text from clients. PostgreSQL's text can have any character except the zero character.
         SELECT substr(s.key, 13) AS name, replace(convert_from(s.value, 'UTF8'), '\u0000', '\ufffd')::jsonb AS state
         FROM weir.state s WHERE s.key >= 'group/state/' AND s.key < 'group/state0'
     ) AS x

@@ -1,4 +1,4 @@
--- messages has a row for each message of a queue that is ready, claimed or waiting. It has no rows for messages that are done, dead, or delayed for more than
+-- messages has a row for each ready, claimed or waiting message of a queue. It has no rows for messages that are done, dead, or delayed for more than
 -- a minute. A row has the topic, partition and offset of the message: weir.events returns the rest.
 CREATE VIEW weir.messages AS
 SELECT q.queue,

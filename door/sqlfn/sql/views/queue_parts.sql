@@ -24,7 +24,7 @@ CROSS JOIN LATERAL (
 JOIN weir.topic t ON t.id = level.id
 JOIN weir.partitions p ON p.topic = t.name
 LEFT JOIN LATERAL (
-    -- It has text from clients. PostgreSQL's text can have any character except the zero character.
+    -- The value has text from clients. PostgreSQL's text can have any character except the zero character.
     SELECT e.part
     FROM (
         SELECT x.value FROM weir.state x

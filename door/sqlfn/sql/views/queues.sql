@@ -1,4 +1,4 @@
--- queues has a row for each work queue, with the numbers of its messages.
+-- queues has a row for each work queue: how many messages it has in each state.
 CREATE VIEW weir.queues AS
 SELECT d.queue,
        d.about ->> 'id' AS id,
