@@ -15,8 +15,8 @@ func NewBudget(maxBytes int) Budget { return Budget{left: max(maxBytes, 0)} }
 // Begin begins the next span.
 func (b *Budget) Begin(maxBytes int) { b.span, b.ended = min(max(maxBytes, 0), b.left), false }
 
-// Take reports whether the next batch of the span is in the answer, and counts it. After a batch that is not, no later
-// batch of the span is.
+// Take reports whether the next batch of the span is in the answer, and counts it. After a batch that is left out, all later
+// batches of the span are left out.
 func (b *Budget) Take(size int) bool {
 	if b.ended || b.any && size > b.span {
 		b.ended = true

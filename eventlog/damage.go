@@ -64,8 +64,8 @@ func (l *Log) examine(spans []Span, slices []Slice) {
 	}
 }
 
-// cutAtDamage cuts a slice, which begins with the batch of offset at, at its first damaged batch, and returns what is wrong
-// with that batch; nil: none is damaged.
+// cutAtDamage cuts a slice at its first damaged batch, and returns what is wrong with that batch; nil: none is damaged. The slice must
+// begin with the batch that holds the offset at.
 func cutAtDamage(at Offset, slice *Slice) *DamagedError {
 	for i, b := range slice.Batches {
 		if damaged := check(at, b, i == 0); damaged != nil {

@@ -16,7 +16,7 @@ var (
 	ErrUnavailable = errors.New("store unavailable")
 	// ErrNoSpace: the store's disk is full. It matches ErrUnavailable, too: certainly nothing happened, and trying again may work.
 	ErrNoSpace = fmt.Errorf("%w: no space", ErrUnavailable)
-	// ErrHeld: a transaction of a user of the store holds a key (Check.Holdable), or its change of the key is not carried yet. It matches ErrUnavailable, too:
+	// ErrHeld: a transaction of a user of the store holds a key (Check.Holdable), or its change of the key is not in the log yet. It matches ErrUnavailable, too:
 	// certainly nothing happened, and trying again may work.
 	ErrHeld = fmt.Errorf("%w: a transaction holds a key", ErrUnavailable)
 	// ErrRewound: the store may have been rewound. It is in another incarnation than Moved returned last, and certainly

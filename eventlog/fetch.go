@@ -90,7 +90,7 @@ func (l *Log) Fetch(ctx context.Context, w Want) ([]Slice, error) {
 	}
 }
 
-// available counts the bytes that spans may have, each up to its MaxBytes. It reports false if only gather can find out.
+// available counts the cached bytes that the spans ask for, each up to its MaxBytes. It reports false if only gather can find out.
 func (l *Log) available(w Want) (n int64, ok bool) {
 	catalog := l.catalog.Load()
 	if slices.ContainsFunc(w.Spans, func(s Span) bool { return catalog.deleted(s.Partition) }) {
@@ -178,7 +178,7 @@ func (l *Log) gather(ctx context.Context, w Want) (a answer, enough bool, err er
 		in = l.incarnation.Load()
 		a, lacks, err = l.collect(ctx, w, most, held())
 		if in != l.incarnation.Load() {
-			continue // nothing says of which incarnation each slice is
+			continue // the slices may be of different incarnations
 		}
 		if err == nil && lacks == 0 {
 			a.refuseLost(w, in.epochs)
@@ -376,8 +376,8 @@ func (l *Log) read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, er
 	return slices, nil
 }
 
-// Decode decodes the batch's records, with their offsets in the log: those of a control batch are none. It ends with the first error. What it yields
-// may be kept, and what must not happen in the loop, is as in batch.Records.
+// Decode decodes the batch's records, with their offsets in the log. A control batch yields none. It ends with the first error. What the caller may
+// keep, and what it must not do in the loop, is the same as for batch.Records.
 func (b Placed) Decode() iter.Seq2[batch.Record, error] {
 	return func(yield func(batch.Record, error) bool) {
 		h, err := batch.Parse(b.Bytes)

@@ -68,8 +68,8 @@ func (l *Log) wakes(ctx context.Context) <-chan struct{} {
 	return woken
 }
 
-// poll reads from the store which partitions changed. If a rewind is suspected, or the store returns less than before, it
-// enters the incarnation anew.
+// poll reads from the store which partitions changed. If a rewind is suspected, or a partition ends below its known end, poll
+// enters the store's incarnation again.
 func (l *Log) poll(ctx context.Context, suspected bool) (err error) {
 	defer func() {
 		if err != nil {

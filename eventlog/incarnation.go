@@ -152,7 +152,7 @@ func (l *Log) LeaderEpoch() int32 { return l.incarnation.Load().epochs.newest() 
 // EpochAt returns the leader epoch in which the record at an offset was appended.
 func (l *Log) EpochAt(p Partition, o Offset) int32 { return l.incarnation.Load().epochs.at(p, o) }
 
-// EpochEnd returns where the records appended up to a leader epoch end now, in a partition that ends at next: a client
+// EpochEnd returns the end of the records that were appended up to a leader epoch, in a partition that ends at next: a client
 // that has read further in that epoch has read records that are lost. epoch is the newest not above the one asked for;
 // known is false if there is none.
 func (l *Log) EpochEnd(p Partition, asked int32, next Offset) (epoch int32, end Offset, known bool) {
@@ -170,8 +170,8 @@ type gate struct {
 
 	mu      sync.Mutex    // guards what follows
 	named   Incarnation   // the incarnation that the store named last; it answers reads only from that one
-	between bool          // the log has not entered the incarnation named yet
-	asking  chan struct{} // not nil while the store is asked, which changes named; closed at the answer
+	between bool          // the log has not yet entered the incarnation in named
+	asking  chan struct{} // not nil while the store is asked for its incarnation, to set named; closed when it has answered
 }
 
 // readable is called after a read. nil: what was read is of an incarnation that the log was in when the read began, or has

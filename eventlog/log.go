@@ -229,7 +229,7 @@ func (l *Log) TrimFound(ctx context.Context, changed <-chan struct{}, p Partitio
 	}
 }
 
-// Committed adds batches to the tail that this process committed without Submit, as the mover of the SQL door does: readers at the end
+// Committed adds to the tail the batches that this process committed without Submit, as the mover of the SQL door does: readers at the end
 // see them immediately. in is the incarnation in which they were committed. If the log is in another, or about to enter
 // another, Committed does nothing, and readers get the batches from the store. The batches' bytes belong to the log from here on.
 func (l *Log) Committed(in Incarnation, placed []Placed) {
@@ -256,7 +256,7 @@ func (l *Log) Bounds(ctx context.Context, ps ...Partition) ([]Slice, error) {
 	return l.read(ctx, spans, 0)
 }
 
-// List returns at most limit keys under prefix, in byte order, that come after the key after. While the log enters another incarnation of
+// List returns, in byte order, at most limit keys that begin with prefix and are greater than after. While the log enters another incarnation of
 // the store, List waits, at most entryPatience: an incarnation begins with each restart of a server, and with the first process on a store.
 func (l *Log) List(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error) {
 	until := time.Now().Add(entryPatience)
@@ -266,7 +266,7 @@ func (l *Log) List(ctx context.Context, prefix, after string, limit int) ([]KeyV
 		if !errors.Is(err, ErrRewound) || time.Now().After(until) {
 			return kvs, err
 		}
-		timer := time.NewTimer(pause) // the log may also find out that nothing changed
+		timer := time.NewTimer(pause) // if the log finds that nothing changed, changed stays open
 		select {
 		case <-changed:
 		case <-timer.C:
@@ -316,7 +316,7 @@ func (l *Log) ListAll(ctx context.Context, prefix string, visit func(KeyValue) e
 	return lister(l.List).pages(ctx, prefix, listPage, nil, visit)
 }
 
-// ListPages is ListAll with page keys a store call. It calls before, if not nil, ahead of each store call; an error of
+// ListPages is ListAll that reads page keys with each store call. Before each store call it calls before, if that is not nil; an error of
 // before ends the listing.
 func (l *Log) ListPages(ctx context.Context, prefix string, page int, before func() error, visit func(KeyValue) error) error {
 	return lister(l.List).pages(ctx, prefix, page, before, visit)

@@ -87,7 +87,7 @@ func (l *Log) eachSince(ctx context.Context, p Partition, at Timestamp, visit fu
 	}
 }
 
-// batchAt reads the batch that holds an offset from the store, which has just returned the offset: the tail may not know
+// batchAt reads from the store the batch that holds an offset. The store has just returned that offset: the tail may not know
 // it yet. At the end of the partition the batch is empty.
 func (l *Log) batchAt(ctx context.Context, p Partition, at Offset) (b Placed, first Offset, err error) {
 	s := Span{Partition: p, From: at, MaxBytes: 1}

@@ -107,8 +107,8 @@ func (o *outages) failed() {
 	o.failing = true
 }
 
-// Steady returns since when no outage was longer than longest: the end of the newest such outage, with broken true, or the time at which the
-// log was opened. During such an outage it returns the present time, with broken true. A process that was stopped for a while had an outage, too.
+// Steady returns since when there was no outage longer than longest: the end of the newest longer outage, with broken true, or the time at which the
+// log was opened. During a longer outage it returns the present time, with broken true. A process that was stopped for a while had an outage, too.
 func (l *Log) Steady(longest time.Duration) (since time.Time, broken bool) {
 	o := l.outages
 	o.mu.Lock()

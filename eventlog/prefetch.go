@@ -23,7 +23,7 @@ type prefetch struct {
 	mu    sync.Mutex // guards what follows
 	next  map[partitionOffset]*prefetched
 	order []noted // the oldest first; some elements are no longer in next
-	held  int     // bytes that the store calls of next may return
+	held  int     // bytes of the batches in next; for a store call in flight, the limit of its span
 }
 
 // partitionOffset is an offset of a partition.

@@ -9,7 +9,7 @@ import (
 const (
 	// retentionTick is the shortest time between two retention checks of a partition.
 	retentionTick = 5 * time.Second
-	// The interval between two checks is at most the retention time divided by retentionShare: otherwise records
+	// The interval between two checks is at most the retention time divided by retentionShare, but not below retentionTick: otherwise records
 	// to keep for one minute would be kept for six.
 	retentionShare = 20
 	// sweepEvery is the time between two sweeps of producers that were silent for long.

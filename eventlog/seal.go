@@ -36,7 +36,7 @@ func (t Topic) FilledBytes() int { return min(filledBytes, t.MaxMessageBytes()) 
 
 // SealAll is Seal with as many batches as the records need: each has at most FilledBytes, uncompressed, or one record.
 func (t Topic) SealAll(p Partition, records []batch.Record) ([]Batch, error) {
-	// What each record after the first saves: the header's 61 bytes, less up to 14 bytes more for its deltas of time and offset.
+	// Each record after the first saves at least this: the batch header's 61 bytes, less up to 14 bytes that its length and deltas may take more.
 	const shared = 61 - 14
 	s := t.sealing()
 	var batches []Batch

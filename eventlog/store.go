@@ -25,13 +25,13 @@ type (
 	// Mark is where the next call of Moved continues, and in which incarnation. The zero mark is the beginning.
 	Mark struct {
 		Incarnation Incarnation
-		Place       string // the store's own note
+		Place       string // how far the last call got, in a form that only the store reads
 	}
 
 	// Incarnation identifies a period of the store without a rewind. Two incarnations differ if the store may have been
 	// rewound in between.
 	Incarnation struct {
-		Store string  // the store's own identity: which server, since when it runs, which file
+		Store string  // the store's own identity: when its server started, for example, or which file it is
 		Epoch Version // the version of EpochKey; a process raises it if it notices a rewind that the store did not notice
 	}
 )
@@ -89,8 +89,8 @@ type Entry struct {
 
 // Check refuses an entry with ErrStale unless Key is at Version. Version 0 demands that the key does not exist.
 //
-// Holdable: users of a store may hold keys in transactions of their own (weir.hold on PostgreSQL). While Key is held, or a committed change of it waits to be carried,
-// the entry is refused with ErrHeld. Other stores, and checks that are not Holdable, ignore this.
+// Holdable: users of a store may hold keys in transactions of their own (weir.hold on PostgreSQL). While Key is held, or a change that such a transaction
+// committed is not moved into the log yet, the entry is refused with ErrHeld. Other stores, and checks that are not Holdable, ignore this.
 type Check struct {
 	Key      string
 	Version  Version
@@ -187,8 +187,8 @@ type Store interface {
 	Commit(ctx context.Context, flush []Entry) ([]Outcome, error)
 
 	// Read returns, for each span, whole batches from the one that holds From, in one round trip for all spans. The
-	// batches of a span have at most its MaxBytes, those of all spans at most maxBytes; earlier spans come first. Only the first batch
-	// of the first span that has any is returned whatever its size (KIP-74). Budget implements this rule. Read never returns a
+	// batches of a span have at most its MaxBytes, those of all spans at most maxBytes; earlier spans come first. One exception: the
+	// first batch of the first span that has any may be larger (KIP-74). Budget implements this rule. Read never returns a
 	// record that a crash could still undo.
 	Read(ctx context.Context, spans []Span, maxBytes int) ([]Slice, error)
 
@@ -205,7 +205,7 @@ type Store interface {
 	// Trim of a deleted partition does nothing.
 	Trim(ctx context.Context, p Partition, before Offset) error
 
-	// List returns at most limit keys under prefix, in byte order, that come after the key after.
+	// List returns, in byte order, at most limit keys that begin with prefix and are greater than after.
 	List(ctx context.Context, prefix, after string, limit int) ([]KeyValue, error)
 
 	io.Closer

@@ -273,7 +273,7 @@ func (l *partitionTail) holding(from Offset) int {
 	return first
 }
 
-// watch sends to ch whenever the bounds of one of the partitions change, until unwatch.
+// watch sends to ch whenever one of the partitions gets records or is deleted, or the incarnation changes, until unwatch.
 func (t *tail) watch(spans []Span, ch chan<- struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -44,7 +44,7 @@ const (
 
 // decoder turns compressed bytes into a stream of records.
 type decoder interface {
-	// open begins with src. A block that must be in memory as a whole may have limit bytes. The caller of Read counts the
+	// open begins with src. A block that must be in memory as a whole must not exceed limit bytes. The caller of Read counts the
 	// bytes that Read returns.
 	open(src []byte, limit int) error
 	io.Reader
@@ -158,7 +158,7 @@ var encoders = [...]sync.Pool{
 
 func newLZ4Encoder() any {
 	w := lz4.NewWriter(nil)
-	// Kafka's Java classes write blocks of 64 KiB; smaller buffers for us and for every reader.
+	// Kafka's Java classes write blocks of 64 KiB, too. Small blocks need small buffers, here and in every reader.
 	if err := w.Apply(lz4.BlockSizeOption(lz4.Block64Kb)); err != nil {
 		panic(fmt.Sprintf("lz4 refuses its options: %v", err))
 	}

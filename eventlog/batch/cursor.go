@@ -42,7 +42,7 @@ type cursor struct {
 
 var windows = sync.Pool{New: func() any { return new([windowSize]byte) }}
 
-// turns lets one batch be decompressed per processor; more would be no faster. Only a cursor without keep takes a turn: until it ends it waits for nobody.
+// turns lets one batch be decompressed per processor; more would be no faster. Only a cursor without keep takes a turn: until its close it waits for nobody.
 var turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 // start begins with the records of raw. close must follow. With keep, next hands out fields, which the caller

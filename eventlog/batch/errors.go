@@ -21,7 +21,7 @@ var (
 	// ErrInvalidRecord: the batch arrived as it was sent, but its content breaks a rule (87, INVALID_RECORD).
 	// Sending it again cannot work. It always comes as a *RecordError.
 	ErrInvalidRecord = errors.New("invalid record")
-	// ErrTimestamp: a record's timestamp is not one that can be shown (32, INVALID_TIMESTAMP: what Kafka's LogValidator answers for
+	// ErrTimestamp: a record's timestamp is above MaxTimestamp (32, INVALID_TIMESTAMP: what Kafka's LogValidator answers for
 	// a timestamp out of bounds, with each such record). It always comes as a *RecordError.
 	ErrTimestamp = errors.New("invalid timestamp")
 )

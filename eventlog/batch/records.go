@@ -31,7 +31,7 @@ const (
 	headerMemory = int(unsafe.Sizeof(RecordHeader{}))
 )
 
-// DecodedSize is what DecodedMax counts of a record.
+// DecodedSize is how much of DecodedMax the record takes.
 func (r *Record) DecodedSize() int { return recordMemory + len(r.Headers)*headerMemory }
 
 // Validate walks the records of a checked batch and checks each against the layout: lengths that add up, offset
@@ -53,7 +53,7 @@ func (c *cursor) validate(h Header) error {
 		if !c.next(i, &rec) {
 			return c.err
 		}
-		// The sum may overflow: above the maximum it becomes negative, below the minimum positive, which only the delta shows.
+		// The sum may overflow. Above the maximum it becomes negative. Below the minimum it becomes positive: only the delta shows that.
 		t := h.BaseTimestamp + rec.Timestamp
 		if t < NoTimestamp || rec.Timestamp < NoTimestamp-h.BaseTimestamp {
 			c.fail("its timestamp is %d %+d; the lowest allowed is %d, which means unknown", h.BaseTimestamp, rec.Timestamp, NoTimestamp)
@@ -76,7 +76,7 @@ func lateTimestamp(t int64) string {
 	return fmt.Sprintf("its timestamp is %d ms; the highest allowed is %d, the end of the year 9999", t, MaxTimestamp)
 }
 
-// Records decodes a batch, for readers that speak no Kafka. It ends with the first error. Limits are those of Validate: a batch can have been
+// Records decodes a batch, for readers that do not use the Kafka protocol. It ends with the first error. Limits are those of Validate: a batch can have been
 // stored before these limits existed.
 // What it yields may be kept; keys and values of an uncompressed batch share raw's memory. Do not wait for other goroutines in the
 // loop: they may wait for the part of decoderMemory that this decoder holds.

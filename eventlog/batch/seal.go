@@ -87,7 +87,7 @@ func Recompress(raw []byte, codec Codec, maxDecompressed, most int) ([]byte, err
 	h.Attributes = h.Attributes&^codecMask | Attributes(codec)
 	if codec == None {
 		limit := min(maxDecompressed, max(0, most-headerLen))
-		// The first time only to learn the size: a buffer that grows by doubling would pass the limit.
+		// The first pass only finds the size: a buffer that grows by doubling could exceed the limit.
 		size, err := decompress(io.Discard, raw, from, limit)
 		if err != nil {
 			return nil, err
@@ -138,7 +138,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// compress appends to dst a batch whose records are what body writes. dst and the batch together may have most bytes.
+// compress appends to dst a batch whose records are what body writes. dst and the batch together must not exceed most bytes.
 func compress(dst []byte, h Header, codec Codec, most int, body func(io.Writer) error) ([]byte, error) {
 	if codec <= None || codec > Zstd {
 		return dst, fmt.Errorf("%w: its number is %d; 0 to %d are supported", ErrUnsupportedCodec, codec, Zstd)

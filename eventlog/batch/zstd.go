@@ -140,7 +140,7 @@ func zstdBlocks(src []byte) (most uint64, size int, err error) {
 // zstdWindow returns the narrowest window of at least n bytes, and the byte that announces it (RFC 8878, 3.1.1.1.2):
 // five bits of exponent, three of eighths.
 func zstdWindow(n uint64) (code byte, size uint64) {
-	const least = 10 // of the exponents: 1 KiB
+	const least = 10 // the lowest exponent: 1 KiB
 	if n <= 1<<least {
 		return 0, 1 << least
 	}

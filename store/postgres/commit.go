@@ -107,7 +107,7 @@ type flush struct {
 
 	batchEntry     []int32
 	batchPartition []eventlog.Partition
-	batchNth       []int32 // place in partitions, from 1
+	batchNth       []int32 // index in partitions, from 1
 	batchRecords   []int32
 	batchTime      []eventlog.Timestamp
 	batchStart     []int32
@@ -115,13 +115,13 @@ type flush struct {
 
 	checkEntry   []int32
 	checkKey     []string
-	checkNth     []int32 // place in keys, from 1
+	checkNth     []int32 // index in keys, from 1
 	checkVersion []eventlog.Version
-	holdable     []int32 // places of checks, from 1
+	holdable     []int32 // indexes of checks, from 1
 
 	putEntry   []int32
 	putKey     []string
-	putNth     []int32 // place in keys, from 1
+	putNth     []int32 // index in keys, from 1
 	putVersion []eventlog.Version
 	putStart   []int32
 	putSize    []int32
@@ -156,7 +156,7 @@ func distinct[T cmp.Ordered](lists ...[]T) []T {
 	return slices.Compact(all)
 }
 
-// nth returns where the elements of the list some are in the sorted list all; the first place is 1.
+// nth returns the index in the sorted list all, from 1, of each element of some.
 func nth[T cmp.Ordered](all, some []T) []int32 {
 	places := make([]int32, len(some))
 	for i, v := range some {

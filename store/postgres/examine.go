@@ -132,7 +132,7 @@ func (x *examination) settings() error {
 			found.Level, found.Advice = a.level, a.advice
 		}
 	}
-	// A checkpoint starts whenever so much WAL is written, and every page touched after it is logged whole.
+	// A checkpoint starts before the WAL reaches max_wal_size. After it, the first change of each page writes the whole page to the WAL.
 	var megabytes int64
 	if err := x.conn.QueryRow(x.ctx, `SELECT setting::bigint FROM pg_settings WHERE name = 'max_wal_size'`).Scan(&megabytes); err != nil {
 		return err

@@ -36,8 +36,8 @@ func (s *Store) Session(ready ...wire.Statement) (*Session, error) {
 // Readers returns the session of the connections that the store itself reads with.
 func (s *Store) Readers() *Session { return &Session{s, s.readPool} }
 
-// Read calls do with a connection, for queries that change nothing: it is called again if the connection broke. It may
-// take as long as most; 0: as long as the store waits for any answer.
+// Read calls do with a connection, for queries that change nothing: it is called again if the connection broke. most
+// bounds the time of all calls together; 0: answerMax, as for any answer.
 func (c *Session) Read(ctx context.Context, most time.Duration, do func(context.Context, *pgxpool.Conn) error) error {
 	if most == 0 {
 		most = c.store.opts.answerMax
@@ -82,8 +82,8 @@ func (c *Session) In(in Incarnation) error {
 // is true if it committed. That is one round trip, and one wait for the disk.
 //
 // in is the incarnation in which the caller read what the change depends on: the error is eventlog.ErrRewound if the
-// store, or the log on it, is in another incarnation. If one entry cannot be stored, or deletes partitions, all are refused. Held keys are not looked up, whatever
-// Check.Holdable says: the caller is who carries what waits for them.
+// store, or the log on it, is in another incarnation. If one entry cannot be stored, or deletes partitions, all are refused. Held keys are allowed, whatever
+// Check.Holdable says: the caller itself moves the committed changes of held keys into the log.
 func (c *Session) Commit(ctx context.Context, in Incarnation, by wire.Statement, params [][]byte, entries []eventlog.Entry) (done bool, row [][]byte, err error) {
 	if err := c.In(in); err != nil {
 		return false, nil, err

@@ -201,7 +201,7 @@ func (s *Store) move(ctx context.Context, victim int) (more bool, err error) {
 }
 
 // roll seals the segment that is being written, if it is full, and opens the next. If a lock is not free, roll
-// leaves that to the next sweep: a segment may grow beyond its size, but commits may not wait.
+// leaves that to the next sweep: a segment may grow beyond its size, but commits must not wait.
 func (s *Store) roll(ctx context.Context, survivors bool) error {
 	full := s.opts.SegmentBytes
 	if survivors {

@@ -128,7 +128,7 @@ func (s *Store) unenroll(conn *pgx.Conn) {
 	_, _ = conn.Exec(ctx, `DELETE FROM weir.listener WHERE nonce = $1`, s.nonce)
 }
 
-// Hear returns a channel that receives after a session notified on the channel of that name. It is a hint: a receive may
+// Hear returns a channel that receives after a session has run NOTIFY on the channel of that name. It is a hint: a receive may
 // be needless, and through a pooler nothing is received. Call it before Wake.
 func (s *Store) Hear(channel string) <-chan struct{} {
 	s.mu.Lock()

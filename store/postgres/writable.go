@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// probePause is how long after a refusal the server is probed again without a commit.
+	// probePause is the wait after a refusal before the server is probed, unless a commit succeeds earlier.
 	probePause = 5 * time.Second
-	// walPause is how long a refusal for lack of space for the WAL holds without a commit.
+	// walPause is the same wait after the WAL had no space. The refusal then ends without a probe.
 	walPause = time.Minute
 )
 

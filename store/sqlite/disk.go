@@ -7,7 +7,7 @@ import (
 )
 
 // spaceMin is how many bytes of a disk must stay free of records. On a completely full disk nothing could be trimmed:
-// deleting, too, writes to the WAL first. On a small disk it is 1/spacePart of the disk instead.
+// deleting, too, writes to the WAL first. On a small disk 1/spacePart of the disk must stay free instead.
 const (
 	spaceMin  = 256 << 20
 	spacePart = 20
@@ -25,8 +25,8 @@ type disk struct {
 // spare is how many bytes of the disk must stay free of records.
 func (d disk) spare() int64 { return min(spaceMin, d.total/spacePart) }
 
-// spaceRefusal returns why there is no space for records. Deleted pages in the file are space, although the disk does not
-// count them. If the free space of the disk is unknown, records are accepted.
+// spaceRefusal returns why there is no space for records. Free pages in the file count as space, although the disk does not
+// report them. If the free space of the disk is unknown, records are accepted.
 func (s *Store) spaceRefusal(w *conn) (refusal, err error) {
 	disk, failed := s.disk(filepath.Dir(s.path))
 	if failed != nil || disk.free >= s.needs(disk) {

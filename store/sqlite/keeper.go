@@ -198,7 +198,7 @@ func (k *keeper) restart() error {
 }
 
 // wal runs a checkpoint of a mode and returns how many pages the WAL has, and how many of them are copied. NOOP only
-// counts. Pages that other connections keep from being copied show in the counts.
+// counts. If other connections keep pages from being copied, these count as not copied.
 func (c *conn) wal(mode string) (length, moved int64, err error) {
 	row, err := c.integers("PRAGMA wal_checkpoint(" + mode + ")")
 	if err != nil {

@@ -190,7 +190,7 @@ func (c *conn) seekTime(id eventlog.Partition, p *partition, from eventlog.Offse
 	if err != nil || at != from || at >= p.next {
 		return at, err
 	}
-	// Every batch is right, perhaps only because of a batch below from: newest is the maximum of all batches so far. So
+	// newest is the maximum of all batches so far: perhaps only a batch below from is new enough. So
 	// compare the batches' own times.
 	h, err := c.holding(id, from)
 	if err != nil || h.maxTime >= goal {

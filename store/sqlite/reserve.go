@@ -12,7 +12,7 @@ import (
 // If another program fills the disk completely, weir could not delete anything: deleting, too, writes to the WAL first.
 // So a file next to the log reserves some space, and is truncated when the disk is full.
 const (
-	// reserveMax is the largest size of the reserve in bytes: what the WAL may have to copy into the file before it can restart.
+	// reserveMax is the largest size of the reserve in bytes: what a checkpoint may have to copy into the file before the WAL restarts.
 	reserveMax = walStep
 	// reserveMin is the size of the reserve on the smallest disk.
 	reserveMin = 1 << 20
@@ -37,7 +37,7 @@ func (s *Store) reserved() int64 {
 // needs is how many bytes must be free for records to be accepted.
 func (s *Store) needs(d disk) int64 { return d.spare() + max(0, d.reserve()-s.reserved()) }
 
-// release truncates the reserve to keep bytes, and reports whether that freed space.
+// release truncates the reserve to the size keep, in bytes, if it is larger. It reports whether that freed space.
 func (s *Store) release(keep int64) bool {
 	if s.reserved() <= keep || os.Truncate(s.reservePath(), keep) != nil {
 		return false

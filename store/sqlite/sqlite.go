@@ -181,7 +181,7 @@ func (s *Store) shut() error {
 	return nil
 }
 
-// change runs do in a transaction and commits it. When it returns nil, all that do wrote is on disk. On a full disk it uses
+// change runs do in a transaction and commits it. If it returns nil, the changes are on disk. On a full disk it uses
 // the reserve: so it is for changes that are small, or free space. do may run twice.
 func (s *Store) change(ctx context.Context, do func(w *conn) error) error {
 	return s.exclusively(ctx, func(w *conn) error { return s.attemptWithReserve(ctx, w, do) })

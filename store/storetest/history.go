@@ -96,8 +96,8 @@ func (p *pair) commit() string {
 	return what
 }
 
-// entry makes an entry that names none of the keys named. It opens partitions only with mayOpen: other entries of the flush
-// need not see such a partition.
+// entry makes an entry that uses no key in named, and adds its keys to named. It creates partitions only with mayOpen: a store
+// need not show a new partition to other entries of the flush.
 func (p *pair) entry(named map[string]bool, mayOpen bool) eventlog.Entry {
 	var entry eventlog.Entry
 	for range p.random.IntN(4) {

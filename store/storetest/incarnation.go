@@ -51,7 +51,7 @@ func testRestored(t *testing.T, h Harness) {
 		"moved, with a mark of before,": func() error { _, _, err := r.store.Moved(r.ctx, mark); return err },
 	} {
 		if err := again(call); !errors.Is(err, eventlog.ErrRewound) {
-			t.Errorf("%s behind the restored backup: %v; want ErrRewound", name, err)
+			t.Errorf("%s after the backup was restored: %v; want ErrRewound", name, err)
 		}
 	}
 	all, now, err := r.store.Moved(r.ctx, eventlog.Mark{})

@@ -1,4 +1,4 @@
--- Keys, beginning with a given one, in byte order. SEARCH state USING PRIMARY KEY (key>?).
+-- The keys from a given key on, in byte order. SEARCH state USING PRIMARY KEY (key>?).
 SELECT key, version, value, put_at
 FROM state
 WHERE key >= ?1

@@ -1,4 +1,4 @@
--- list returns the keys from low to below high that come after a key, in byte order.
+-- list returns, in byte order, the first keys (as many as most says) that are at least low, greater than after and below high.
 CREATE OR REPLACE FUNCTION weir.list(low text, high text, after text, most int)
 RETURNS TABLE (key text, version bigint, value bytea, age_us bigint, now_ms bigint)
 LANGUAGE plpgsql STABLE

@@ -1,6 +1,6 @@
 -- read answers spans, numbered from 1. For each span it returns a row with the bounds of the partition, or no row if the
 -- partition does not exist; then a row for each piece of the batches, in order. All spans together get at most budget
--- bytes; only the first batch of all is returned whatever its size.
+-- bytes; only the very first batch may be larger.
 --
 -- In each run two lookups find the first and the last batch of the answer; then one range of the key is read.
 CREATE OR REPLACE FUNCTION weir.read(want_partition bigint[], want_from bigint[], want_bytes bigint[], budget bigint)

@@ -1,5 +1,5 @@
--- A session may reserve a key for its transaction (functions/hold.sql) and commit a change of the key that is carried later: a row in held. Until it is carried, commit
--- refuses entries with a check of the key that is marked as holdable.
+-- A session may reserve a key for its transaction (functions/hold.sql) and commit a change of the key: a row in held. The mover of the SQL
+-- door carries (moves) the change into the log later. Until then, commit refuses entries with a check of the key that is marked as holdable.
 --
 -- version is the version that the key gets when the change is carried. So rows at or below the key's version are carried, and only versions above it are
 -- looked up: deleted rows that a long transaction still sees are never read.
