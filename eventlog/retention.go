@@ -39,7 +39,7 @@ func (l *Log) retain(ctx context.Context) error {
 		seen := make(map[Partition]time.Time)
 		for _, t := range l.Topics() {
 			every := l.retentionEvery(t)
-			for _, p := range t.Partitions {
+			for i, p := range t.Partitions {
 				last, known := checked[p]
 				if !known { // even with old timestamps, readers get a whole interval before the first check, as in Kafka
 					last = now
@@ -50,7 +50,7 @@ func (l *Log) retain(ctx context.Context) error {
 				}
 				seen[p] = now
 				if err := l.keep(ctx, t, p, now); err != nil && ctx.Err() == nil {
-					l.cfg.Logger.Warn("retention check failed; trying again later", "topic", t.Name, "partition", p, "err", err)
+					l.cfg.Logger.Warn("retention check failed; trying again later", "topic", t.Name, "partition", i, "err", err)
 				}
 			}
 		}

@@ -112,12 +112,14 @@ func (s *Store) reopen(ctx context.Context) error {
 	next.writer, next.readers, next.watch.pool = newPool(next.closed, 1), newPool(next.closed, readersMax), newPool(next.closed, 1)
 	next.keeper.store, next.keeper.wait = s, s.keeper.wait
 	if err := next.open(ctx); err != nil {
-		return errors.Join(err, next.writer.shut(), next.readers.shut(), next.watch.pool.shut())
+		return errors.Join(err, next.keeper.stop(), next.writer.shut(), next.readers.shut(), next.watch.pool.shut())
 	}
 	// Nothing below fails. The keeper may be waiting for the writer, so it stops first; then wait for the callers that
 	// hold a connection.
-	errs := []error{s.keeper.stop()}
+	s.keeper.pause()
+	var errs []error
 	s.writer.drain(func(c *conn) { errs = append(errs, c.close()) })
+	errs = append(errs, s.keeper.stop()) // after the last commit, which may use its connection
 	s.keeper.conn, s.keeper.page = next.keeper.conn, next.keeper.page
 	s.keeper.length.Store(0) // the next commit reads the length of the new WAL
 	s.keeper.due.Store(s.keeper.step)

@@ -61,11 +61,16 @@ func (k *keeper) start() {
 	go k.run(ctx)
 }
 
-func (k *keeper) stop() error {
+// pause ends what runs in the background. The connection stays open: commits use it, too.
+func (k *keeper) pause() {
 	if k.ended != nil {
 		k.cancel()
 		<-k.ended
 	}
+}
+
+func (k *keeper) stop() error {
+	k.pause()
 	if k.conn == nil {
 		return nil
 	}
