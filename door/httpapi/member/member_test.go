@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +19,7 @@ import (
 const session = time.Hour
 
 // joined returns members, and one that joined group g, in a log with the topic "orders". ended counts members that were uncounted.
-func joined(t *testing.T, cfg member.Config) (ms *member.Members, m *member.Member, ended *int) {
+func joined(t *testing.T, cfg member.Config) (ms *member.Members, m *member.Member, ended *atomic.Int32) {
 	t.Helper()
 	log, err := eventlog.Open(t.Context(), memory.New(), eventlog.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -30,8 +31,8 @@ func joined(t *testing.T, cfg member.Config) (ms *member.Members, m *member.Memb
 	if _, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "orders", Partitions: 2}); err != nil {
 		t.Fatal(err)
 	}
-	ended = new(int)
-	cfg.End = func(apikey.Identity) { *ended++ }
+	ended = new(atomic.Int32)
+	cfg.End = func(apikey.Identity) { ended.Add(1) }
 	cfg.CheckEvery, cfg.StoreTimeout, cfg.Logger = time.Second, time.Second, slog.New(slog.DiscardHandler)
 	ms = member.New(cfg)
 	peer, err := group.New(log, group.Config{Logger: cfg.Logger}).JoinPeer(t.Context(), group.PeerConfig{Group: "g", Topics: []string{"orders"}, Logger: cfg.Logger})
@@ -64,8 +65,8 @@ func TestAMemberLeavesWhenItsKeyIsNoLongerValid(t *testing.T) {
 			time.Sleep(2 * time.Second) // fake time: two checks
 			synctest.Wait()
 			found, done := ms.Enter("g", m.Peer.ID())
-			if (found == m) != stays || (*ended == 0) != stays {
-				t.Errorf("the key is judged %v: found %v, uncounted %d times", err, found, *ended)
+			if (found == m) != stays || (ended.Load() == 0) != stays {
+				t.Errorf("the key is judged %v: found %v, uncounted %d times", err, found, ended.Load())
 			}
 			if found != nil {
 				done()
@@ -83,7 +84,7 @@ func TestAMemberStaysWhileItsClientAsks(t *testing.T) {
 		_, done := ms.Enter("g", m.Peer.ID())
 		time.Sleep(2 * session) // the request takes so long
 		synctest.Wait()
-		if *ended != 0 {
+		if ended.Load() != 0 {
 			t.Error("it was removed during a request of its client")
 		}
 		done()
@@ -92,13 +93,13 @@ func TestAMemberStaysWhileItsClientAsks(t *testing.T) {
 		done()
 		time.Sleep(session - time.Second)
 		synctest.Wait()
-		if *ended != 0 {
+		if ended.Load() != 0 {
 			t.Error("it was removed before its session was over")
 		}
 		time.Sleep(2 * time.Second)
 		<-m.Gone()
-		if found, _ := ms.Enter("g", m.Peer.ID()); found != nil || *ended != 1 {
-			t.Errorf("after its session it is found: %v, uncounted %d times", found, *ended)
+		if found, _ := ms.Enter("g", m.Peer.ID()); found != nil || ended.Load() != 1 {
+			t.Errorf("after its session it is found: %v, uncounted %d times", found, ended.Load())
 		}
 	})
 }
