@@ -49,11 +49,13 @@ func TestAnAggregateReadsAgainWhatWasForgottenMeanwhile(t *testing.T) {
 }
 
 func TestAnAggregateWithNegativeAttemptsDecides(t *testing.T) {
-	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
-	a := account(c)
-	a.Attempts = -1
-	done, err := a.Do(t.Context(), "s", upTo(1))
-	if err != nil || done.Appended != 1 {
-		t.Errorf("%+v, %v", done, err)
-	}
+	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
+		_, c := orders(t, reopen)
+		a := account(c)
+		a.Attempts = -1
+		done, err := a.Do(t.Context(), "s", upTo(1))
+		if err != nil || done.Appended != 1 {
+			t.Errorf("%+v, %v", done, err)
+		}
+	})
 }

@@ -193,18 +193,20 @@ func TestAStateIsLoadedFromItsSnapshotAndWhatFollows(t *testing.T) {
 }
 
 func TestOldTypesOfEventsAreReadAsNewOnes(t *testing.T) {
-	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
-	a := account(c)
-	_, err := c.Append(t.Context(), "a", 0, paid(1), stream.NewEvent{Type: "paidTwice", Data: []byte("2")})
-	check(t, err)
-	if sum, version, err := a.Load(t.Context(), "a"); sum != 5 || version != 2 || err != nil {
-		t.Errorf("sum %d at version %d, %v", sum, version, err)
-	}
-	_, err = c.Append(t.Context(), "a", 2, stream.NewEvent{Type: "unknown"})
-	check(t, err)
-	if _, _, err := a.Load(t.Context(), "a"); err == nil {
-		t.Error("an event that cannot be applied is left out")
-	}
+	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
+		_, c := orders(t, reopen)
+		a := account(c)
+		_, err := c.Append(t.Context(), "a", 0, paid(1), stream.NewEvent{Type: "paidTwice", Data: []byte("2")})
+		check(t, err)
+		if sum, version, err := a.Load(t.Context(), "a"); sum != 5 || version != 2 || err != nil {
+			t.Errorf("sum %d at version %d, %v", sum, version, err)
+		}
+		_, err = c.Append(t.Context(), "a", 2, stream.NewEvent{Type: "unknown"})
+		check(t, err)
+		if _, _, err := a.Load(t.Context(), "a"); err == nil {
+			t.Error("an event that cannot be applied is left out")
+		}
+	})
 }
 
 func TestADecisionIsTestedWithoutAStore(t *testing.T) {

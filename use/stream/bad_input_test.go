@@ -16,55 +16,57 @@ import (
 )
 
 func TestWhatCannotBeAppendedIsRefusedWithItsReason(t *testing.T) {
-	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
-	good := stream.NewEvent{Type: "t"}
-	many := make([]stream.NewEvent, 10_001)
-	for i := range many {
-		many[i] = good
-	}
-	for name, bad := range map[string]struct {
-		stream   string
-		expected stream.Expected
-		events   []stream.NewEvent
-		says     string
-	}{
-		"no name":              {"", 0, []stream.NewEvent{good}, "empty"},
-		"a long name":          {strings.Repeat("x", 1<<20), 0, []stream.NewEvent{good}, "1048576 bytes; at most 255"},
-		"a name not in UTF-8":  {"\xff", 0, []stream.NewEvent{good}, "UTF-8"},
-		"a name with NUL":      {"a\x00b", 0, []stream.NewEvent{good}, "control characters"},
-		"a negative version":   {"s", -4, []stream.NewEvent{good}, "-4"},
-		"no events":            {"s", 0, nil, "1 to 10000"},
-		"too many events":      {"s", 0, many, "10001"},
-		"no type":              {"s", 0, []stream.NewEvent{good, {}}, "type of event 1"},
-		"a long type":          {"s", 0, []stream.NewEvent{{Type: strings.Repeat("x", 256)}}, "256 bytes; at most 255"},
-		"a type of weir's own": {"s", 0, []stream.NewEvent{{Type: "weir.deleted"}}, "reserved"},
-		"a long id":            {"s", 0, []stream.NewEvent{{Type: "t", ID: strings.Repeat("x", 129)}}, "129 bytes; at most 128"},
-		"an id twice":          {"s", 0, []stream.NewEvent{{Type: "t", ID: "a"}, {Type: "t", ID: "a"}}, "id of event 1"},
-		"metadata of weir's":   {"s", 0, []stream.NewEvent{{Type: "t", Metadata: []batch.RecordHeader{{Key: "weir.event.id"}}}}, "reserved"},
-		"the year 10000":       {"s", 0, []stream.NewEvent{{Type: "t", Time: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}}, "9999"},
-		"the year 1969":        {"s", 0, []stream.NewEvent{{Type: "t", Time: time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC)}}, "1970"},
-	} {
-		_, err := c.Append(t.Context(), bad.stream, bad.expected, bad.events...)
-		var invalid *eventlog.InvalidError
-		if !errors.As(err, &invalid) || !strings.Contains(err.Error(), bad.says) || len(err.Error()) > 1000 {
-			t.Errorf("%s: %v, want an InvalidError that says %q", name, err, bad.says)
+	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
+		_, c := orders(t, reopen)
+		good := stream.NewEvent{Type: "t"}
+		many := make([]stream.NewEvent, 10_001)
+		for i := range many {
+			many[i] = good
 		}
-		if bad.events == nil || bad.stream == "s" && bad.expected == 0 {
-			continue
+		for name, bad := range map[string]struct {
+			stream   string
+			expected stream.Expected
+			events   []stream.NewEvent
+			says     string
+		}{
+			"no name":              {"", 0, []stream.NewEvent{good}, "empty"},
+			"a long name":          {strings.Repeat("x", 1<<20), 0, []stream.NewEvent{good}, "1048576 bytes; at most 255"},
+			"a name not in UTF-8":  {"\xff", 0, []stream.NewEvent{good}, "UTF-8"},
+			"a name with NUL":      {"a\x00b", 0, []stream.NewEvent{good}, "control characters"},
+			"a negative version":   {"s", -4, []stream.NewEvent{good}, "-4"},
+			"no events":            {"s", 0, nil, "1 to 10000"},
+			"too many events":      {"s", 0, many, "10001"},
+			"no type":              {"s", 0, []stream.NewEvent{good, {}}, "type of event 1"},
+			"a long type":          {"s", 0, []stream.NewEvent{{Type: strings.Repeat("x", 256)}}, "256 bytes; at most 255"},
+			"a type of weir's own": {"s", 0, []stream.NewEvent{{Type: "weir.deleted"}}, "reserved"},
+			"a long id":            {"s", 0, []stream.NewEvent{{Type: "t", ID: strings.Repeat("x", 129)}}, "129 bytes; at most 128"},
+			"an id twice":          {"s", 0, []stream.NewEvent{{Type: "t", ID: "a"}, {Type: "t", ID: "a"}}, "id of event 1"},
+			"metadata of weir's":   {"s", 0, []stream.NewEvent{{Type: "t", Metadata: []batch.RecordHeader{{Key: "weir.event.id"}}}}, "reserved"},
+			"the year 10000":       {"s", 0, []stream.NewEvent{{Type: "t", Time: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}}, "9999"},
+			"the year 1969":        {"s", 0, []stream.NewEvent{{Type: "t", Time: time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC)}}, "1970"},
+		} {
+			_, err := c.Append(t.Context(), bad.stream, bad.expected, bad.events...)
+			var invalid *eventlog.InvalidError
+			if !errors.As(err, &invalid) || !strings.Contains(err.Error(), bad.says) || len(err.Error()) > 1000 {
+				t.Errorf("%s: %v, want an InvalidError that says %q", name, err, bad.says)
+			}
+			if bad.events == nil || bad.stream == "s" && bad.expected == 0 {
+				continue
+			}
+			if _, err := c.State(t.Context(), bad.stream); bad.stream != "s" && !errors.As(err, &invalid) {
+				t.Errorf("%s: the state: %v", name, err)
+			}
+			if _, err := c.Delete(t.Context(), bad.stream, bad.expected); !errors.As(err, &invalid) {
+				t.Errorf("%s: deleted: %v", name, err)
+			}
 		}
-		if _, err := c.State(t.Context(), bad.stream); bad.stream != "s" && !errors.As(err, &invalid) {
-			t.Errorf("%s: the state: %v", name, err)
+		if _, err := c.Append(t.Context(), "s", 0, stream.NewEvent{Type: "t", Data: make([]byte, 20<<20)}); !errors.Is(err, eventlog.ErrTooLarge) || !strings.Contains(err.Error(), "max.message.bytes") {
+			t.Errorf("an event of 20 MiB: %v", err)
 		}
-		if _, err := c.Delete(t.Context(), bad.stream, bad.expected); !errors.As(err, &invalid) {
-			t.Errorf("%s: deleted: %v", name, err)
+		if state, err := c.State(t.Context(), "s"); err != nil || state.Version != 0 {
+			t.Errorf("after all that the stream is %+v, %v", state, err)
 		}
-	}
-	if _, err := c.Append(t.Context(), "s", 0, stream.NewEvent{Type: "t", Data: make([]byte, 20<<20)}); !errors.Is(err, eventlog.ErrTooLarge) || !strings.Contains(err.Error(), "max.message.bytes") {
-		t.Errorf("an event of 20 MiB: %v", err)
-	}
-	if state, err := c.State(t.Context(), "s"); err != nil || state.Version != 0 {
-		t.Errorf("after all that the stream is %+v, %v", state, err)
-	}
+	})
 }
 
 // What is at a limit is taken, and comes back as it was.

@@ -16,33 +16,39 @@ import (
 
 // A stream's name may have slashes. What it and an id look like together is not what another stream and other ids look like.
 func TestAnAppendIsNotTakenForThatOfAStreamWhoseNameLooksLikeIt(t *testing.T) {
-	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
-	_, err := c.Append(t.Context(), "s", stream.Any, stream.NewEvent{ID: "x", Type: "t"}, stream.NewEvent{ID: "y", Type: "t"})
-	check(t, err)
-	done, err := c.Append(t.Context(), "s/1/x", stream.Any, stream.NewEvent{ID: "y", Type: "t", Data: []byte("new")})
-	check(t, err)
-	if got := read(t, c, "s/1/x", stream.Range{}); done.Duplicate || !slices.Equal(got, []string{"new"}) {
-		t.Errorf("appended %+v, and the stream has %q", done, got)
-	}
+	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
+		_, c := orders(t, reopen)
+		_, err := c.Append(t.Context(), "s", stream.Any, stream.NewEvent{ID: "x", Type: "t"}, stream.NewEvent{ID: "y", Type: "t"})
+		check(t, err)
+		done, err := c.Append(t.Context(), "s/1/x", stream.Any, stream.NewEvent{ID: "y", Type: "t", Data: []byte("new")})
+		check(t, err)
+		if got := read(t, c, "s/1/x", stream.Range{}); done.Duplicate || !slices.Equal(got, []string{"new"}) {
+			t.Errorf("appended %+v, and the stream has %q", done, got)
+		}
+	})
 }
 
 // An append of which one event has no id cannot be repeated: no key is kept for it.
 func TestOnlyEventsThatAllHaveIDsCostAKey(t *testing.T) {
-	p, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
-	_, err := c.Append(t.Context(), "s", stream.Any, stream.NewEvent{ID: "x", Type: "t"}, stream.NewEvent{Type: "t"})
-	check(t, err)
-	check(t, p.log.ListAll(t.Context(), "stream/id/", func(kv eventlog.KeyValue) error {
-		t.Errorf("there is the key %s", kv.Key)
-		return nil
-	}))
+	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
+		p, c := orders(t, reopen)
+		_, err := c.Append(t.Context(), "s", stream.Any, stream.NewEvent{ID: "x", Type: "t"}, stream.NewEvent{Type: "t"})
+		check(t, err)
+		check(t, p.log.ListAll(t.Context(), "stream/id/", func(kv eventlog.KeyValue) error {
+			t.Errorf("there is the key %s", kv.Key)
+			return nil
+		}))
+	})
 }
 
 func TestTheHighestExpectedVersionIsAConflict(t *testing.T) {
-	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
-	_, err := c.Append(t.Context(), "s", math.MaxInt64, named("a")...)
-	if !errors.Is(err, stream.ErrConflict) {
-		t.Errorf("got %v, want a conflict", err)
-	}
+	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
+		_, c := orders(t, reopen)
+		_, err := c.Append(t.Context(), "s", math.MaxInt64, named("a")...)
+		if !errors.Is(err, stream.ErrConflict) {
+			t.Errorf("got %v, want a conflict", err)
+		}
+	})
 }
 
 // A sweep found that an id is old. Meanwhile another process removed it, and the same events came once more: they have a new id.

@@ -70,51 +70,55 @@ func TestPagesOfAStreamAreTheStream(t *testing.T) {
 }
 
 func TestAPageKeepsToItsRoom(t *testing.T) {
-	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
-	var events []stream.NewEvent
-	for range 20 {
-		events = append(events, stream.NewEvent{Type: "t", Data: make([]byte, 10_000)})
-	}
-	_, err := c.Append(t.Context(), "a", stream.NoStream, events...)
-	check(t, err)
-	for room, want := range map[int64]int{1: 1, 10_000: 1, 50_000: 4, 1 << 20: 20} {
-		called := 0
-		p, err := c.Page(t.Context(), "a", stream.Range{}, stream.PageLimit{Events: 1000, Room: func(_ context.Context, largest int64) (int64, error) {
-			if called++; largest < 10_000 || largest > 11_000 {
-				t.Errorf("the largest event has %d bytes", largest)
-			}
-			return room, nil
-		}})
-		check(t, err)
-		if len(p.Events) != want || called != 1 || p.More != (want < 20) || p.State.Version != 20 {
-			t.Errorf("with room for %d bytes there are %d events, want %d; %d calls", room, len(p.Events), want, called)
+	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
+		_, c := orders(t, reopen)
+		var events []stream.NewEvent
+		for range 20 {
+			events = append(events, stream.NewEvent{Type: "t", Data: make([]byte, 10_000)})
 		}
-	}
-	full := errors.New("no room")
-	_, err = c.Page(t.Context(), "a", stream.Range{}, stream.PageLimit{Events: 1, Room: func(context.Context, int64) (int64, error) { return 0, full }})
-	if !errors.Is(err, full) {
-		t.Errorf("%v", err)
-	}
+		_, err := c.Append(t.Context(), "a", stream.NoStream, events...)
+		check(t, err)
+		for room, want := range map[int64]int{1: 1, 10_000: 1, 50_000: 4, 1 << 20: 20} {
+			called := 0
+			p, err := c.Page(t.Context(), "a", stream.Range{}, stream.PageLimit{Events: 1000, Room: func(_ context.Context, largest int64) (int64, error) {
+				if called++; largest < 10_000 || largest > 11_000 {
+					t.Errorf("the largest event has %d bytes", largest)
+				}
+				return room, nil
+			}})
+			check(t, err)
+			if len(p.Events) != want || called != 1 || p.More != (want < 20) || p.State.Version != 20 {
+				t.Errorf("with room for %d bytes there are %d events, want %d; %d calls", room, len(p.Events), want, called)
+			}
+		}
+		full := errors.New("no room")
+		_, err = c.Page(t.Context(), "a", stream.Range{}, stream.PageLimit{Events: 1, Room: func(context.Context, int64) (int64, error) { return 0, full }})
+		if !errors.Is(err, full) {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 // Metadata takes more memory than its bytes.
 func TestAPageCountsWhatMetadataTakes(t *testing.T) {
-	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
-	for range 10 {
-		_, err := c.Append(t.Context(), "a", stream.Any, stream.NewEvent{Type: "t", Metadata: slices.Repeat([]batch.RecordHeader{{Key: "k"}}, 10_000)})
-		check(t, err)
-	}
-	const least = 10_000 * 40 // bytes of a header without its name and value
-	p, err := c.Page(t.Context(), "a", stream.Range{}, stream.PageLimit{Events: 1000, Room: func(_ context.Context, largest int64) (int64, error) {
-		if largest < least {
-			t.Errorf("the largest event is said to take %d bytes, at least %d are needed", largest, least)
+	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
+		_, c := orders(t, reopen)
+		for range 10 {
+			_, err := c.Append(t.Context(), "a", stream.Any, stream.NewEvent{Type: "t", Metadata: slices.Repeat([]batch.RecordHeader{{Key: "k"}}, 10_000)})
+			check(t, err)
 		}
-		return 2 << 20, nil
-	}})
-	check(t, err)
-	if n := len(p.Events); n < 1 || n > 2<<20/least {
-		t.Errorf("a page with room for 2 MiB has %d events", n)
-	}
+		const least = 10_000 * 40 // bytes of a header without its name and value
+		p, err := c.Page(t.Context(), "a", stream.Range{}, stream.PageLimit{Events: 1000, Room: func(_ context.Context, largest int64) (int64, error) {
+			if largest < least {
+				t.Errorf("the largest event is said to take %d bytes, at least %d are needed", largest, least)
+			}
+			return 2 << 20, nil
+		}})
+		check(t, err)
+		if n := len(p.Events); n < 1 || n > 2<<20/least {
+			t.Errorf("a page with room for 2 MiB has %d events", n)
+		}
+	})
 }
 
 // lists notes how many events were asked for in each call.
@@ -159,26 +163,28 @@ func TestAConflictReadsLittle(t *testing.T) {
 
 // A page of rare events ends before the whole stream has been read for it.
 func TestAPageLooksAtABoundedPartOfTheStream(t *testing.T) {
-	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
-	events := make([]stream.NewEvent, 10_000)
-	for i := range events {
-		events[i].Type = "t"
-	}
-	version := int64(0)
-	for range 2 {
-		done, err := c.Append(t.Context(), "a", stream.Any, events[:5000]...)
-		check(t, err)
-		version = done.Version
-	}
-	for range 2 {
-		done, err := c.Append(t.Context(), "a", stream.Expected(version), events[:5000]...)
-		check(t, err)
-		version = done.Version
-	}
-	got, pages := inPages(t, c, "a", stream.Range{Types: []string{"rare"}}, stream.PageLimit{Events: 10})
-	if len(got) != 0 || pages != 2 {
-		t.Errorf("%d events in %d pages", len(got), pages)
-	}
+	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
+		_, c := orders(t, reopen)
+		events := make([]stream.NewEvent, 10_000)
+		for i := range events {
+			events[i].Type = "t"
+		}
+		version := int64(0)
+		for range 2 {
+			done, err := c.Append(t.Context(), "a", stream.Any, events[:5000]...)
+			check(t, err)
+			version = done.Version
+		}
+		for range 2 {
+			done, err := c.Append(t.Context(), "a", stream.Expected(version), events[:5000]...)
+			check(t, err)
+			version = done.Version
+		}
+		got, pages := inPages(t, c, "a", stream.Range{Types: []string{"rare"}}, stream.PageLimit{Events: 10})
+		if len(got) != 0 || pages != 2 {
+			t.Errorf("%d events in %d pages", len(got), pages)
+		}
+	})
 }
 
 // markless is a store that does not take the key that makes a topic a category.
@@ -207,15 +213,17 @@ func TestACategoryThatIsHalfMadeIsToldAsUnsure(t *testing.T) {
 }
 
 func TestPagesThatCannotBe(t *testing.T) {
-	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
-	for _, limit := range []int{-1, 0, 1001} {
-		var invalid *eventlog.InvalidError
-		if _, err := c.Page(t.Context(), "a", stream.Range{}, stream.PageLimit{Events: limit}); !errors.As(err, &invalid) {
-			t.Errorf("a page of %d events: %v", limit, err)
+	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
+		_, c := orders(t, reopen)
+		for _, limit := range []int{-1, 0, 1001} {
+			var invalid *eventlog.InvalidError
+			if _, err := c.Page(t.Context(), "a", stream.Range{}, stream.PageLimit{Events: limit}); !errors.As(err, &invalid) {
+				t.Errorf("a page of %d events: %v", limit, err)
+			}
 		}
-	}
-	p, err := c.Page(t.Context(), "never", stream.Range{}, stream.PageLimit{Events: 1})
-	if err != nil || p.More || p.State.Exists || len(p.Events) != 0 {
-		t.Errorf("a page of a stream that never was: %+v, %v", p, err)
-	}
+		p, err := c.Page(t.Context(), "never", stream.Range{}, stream.PageLimit{Events: 1})
+		if err != nil || p.More || p.State.Exists || len(p.Events) != 0 {
+			t.Errorf("a page of a stream that never was: %+v, %v", p, err)
+		}
+	})
 }

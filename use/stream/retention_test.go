@@ -105,21 +105,23 @@ func TestRetentionIsAppliedAgain(t *testing.T) {
 }
 
 func TestANegativeRetentionIsRefused(t *testing.T) {
-	p, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
-	_, err := c.Append(t.Context(), "s", stream.Any, stream.NewEvent{Type: "t"})
-	check(t, err)
-	var invalid *eventlog.InvalidError
-	for _, r := range []stream.Retention{{Events: -1}, {Age: -1}} {
-		if err := c.SetRetention(t.Context(), r); !errors.As(err, &invalid) {
-			t.Errorf("category, %+v: %v", r, err)
+	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
+		p, c := orders(t, reopen)
+		_, err := c.Append(t.Context(), "s", stream.Any, stream.NewEvent{Type: "t"})
+		check(t, err)
+		var invalid *eventlog.InvalidError
+		for _, r := range []stream.Retention{{Events: -1}, {Age: -1}} {
+			if err := c.SetRetention(t.Context(), r); !errors.As(err, &invalid) {
+				t.Errorf("category, %+v: %v", r, err)
+			}
+			if err := c.SetStreamRetention(t.Context(), "s", &r); !errors.As(err, &invalid) {
+				t.Errorf("stream, %+v: %v", r, err)
+			}
+			if _, err := p.CreateCategory(t.Context(), stream.Spec{Name: "other", Retention: r}); !errors.As(err, &invalid) {
+				t.Errorf("new category, %+v: %v", r, err)
+			}
 		}
-		if err := c.SetStreamRetention(t.Context(), "s", &r); !errors.As(err, &invalid) {
-			t.Errorf("stream, %+v: %v", r, err)
-		}
-		if _, err := p.CreateCategory(t.Context(), stream.Spec{Name: "other", Retention: r}); !errors.As(err, &invalid) {
-			t.Errorf("new category, %+v: %v", r, err)
-		}
-	}
+	})
 }
 
 // retained waits until a stream has so many events.

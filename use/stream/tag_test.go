@@ -147,28 +147,30 @@ func TestTagsGoWithTheirEvents(t *testing.T) {
 }
 
 func TestTagsThatCannotBeAreRefused(t *testing.T) {
-	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
-	var invalid *eventlog.InvalidError
-	many := make([]string, 17)
-	for i := range many {
-		many[i] = fmt.Sprint(i)
-	}
-	for _, tags := range [][]string{{""}, {strings.Repeat("x", 256)}, {"\xff"}, {"a\nb"}, {"a", "a"}, many} {
-		if _, err := c.Append(t.Context(), "s", stream.Any, tagged("e", tags...)); !errors.As(err, &invalid) {
-			t.Errorf("append with %.40q: %v, want an *InvalidError", tags, err)
+	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
+		_, c := orders(t, reopen)
+		var invalid *eventlog.InvalidError
+		many := make([]string, 17)
+		for i := range many {
+			many[i] = fmt.Sprint(i)
 		}
-		if _, _, err := c.Tagged(t.Context(), tags...); !errors.As(err, &invalid) {
-			t.Errorf("read %.40q: %v, want an *InvalidError", tags, err)
+		for _, tags := range [][]string{{""}, {strings.Repeat("x", 256)}, {"\xff"}, {"a\nb"}, {"a", "a"}, many} {
+			if _, err := c.Append(t.Context(), "s", stream.Any, tagged("e", tags...)); !errors.As(err, &invalid) {
+				t.Errorf("append with %.40q: %v, want an *InvalidError", tags, err)
+			}
+			if _, _, err := c.Tagged(t.Context(), tags...); !errors.As(err, &invalid) {
+				t.Errorf("read %.40q: %v, want an *InvalidError", tags, err)
+			}
 		}
-	}
-	if _, _, err := c.Tagged(t.Context()); !errors.As(err, &invalid) {
-		t.Errorf("read no tags: %v, want an *InvalidError", err)
-	}
-	if events, bound, err := c.Tagged(t.Context(), "nothing has it"); err != nil || len(events) != 0 {
-		t.Errorf("%v, %v", events, err)
-	} else if _, err := c.AppendWithin(t.Context(), bound, "s", stream.NoStream, tagged("e", "nothing has it")); err != nil {
-		t.Errorf("within a tag that nothing has: %v", err)
-	}
+		if _, _, err := c.Tagged(t.Context()); !errors.As(err, &invalid) {
+			t.Errorf("read no tags: %v, want an *InvalidError", err)
+		}
+		if events, bound, err := c.Tagged(t.Context(), "nothing has it"); err != nil || len(events) != 0 {
+			t.Errorf("%v, %v", events, err)
+		} else if _, err := c.AppendWithin(t.Context(), bound, "s", stream.NoStream, tagged("e", "nothing has it")); err != nil {
+			t.Errorf("within a tag that nothing has: %v", err)
+		}
+	})
 }
 
 // A boundary that was sent as a text holds in another process, and only for its category.

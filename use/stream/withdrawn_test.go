@@ -107,14 +107,16 @@ func (d *deaf) List(ctx context.Context, prefix, after string, limit int) ([]eve
 }
 
 func TestWhatDoesNotExistCannotBeArchived(t *testing.T) {
-	_, c := orders(t, func(*testing.T) eventlog.Store { return memory.New() })
-	_, err := c.Append(t.Context(), "s", stream.NoStream, plain("a")...)
-	check(t, err)
-	var invalid *eventlog.InvalidError
-	if err := c.Archive(t.Context(), "s", stream.NoStream); !errors.As(err, &invalid) {
-		t.Errorf("archive a stream that is not to exist: %v", err)
-	}
-	if s, err := c.State(t.Context(), "s"); err != nil || s.Archived {
-		t.Errorf("%+v, %v", s, err)
-	}
+	onStores(t, func(t *testing.T, reopen func(t *testing.T) eventlog.Store) {
+		_, c := orders(t, reopen)
+		_, err := c.Append(t.Context(), "s", stream.NoStream, plain("a")...)
+		check(t, err)
+		var invalid *eventlog.InvalidError
+		if err := c.Archive(t.Context(), "s", stream.NoStream); !errors.As(err, &invalid) {
+			t.Errorf("archive a stream that is not to exist: %v", err)
+		}
+		if s, err := c.State(t.Context(), "s"); err != nil || s.Archived {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
 }
