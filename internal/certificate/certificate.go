@@ -1,4 +1,5 @@
-// Package certificate keeps the TLS certificate that a door shows: read from two files, and again when they change.
+// Package certificate keeps the TLS certificate that doors show, and the authorities that sign their clients' certificates: read from files, and
+// again when these change.
 package certificate
 
 import (
