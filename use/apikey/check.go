@@ -39,7 +39,7 @@ type snapshot struct {
 //
 // Idle keys cost nothing; keys in use cost one store call every freshFor, for which one caller waits.
 func (k *Keys) Check(ctx context.Context, secret string) (Identity, error) {
-	id, ok := idOf(secret)
+	id, ok := IDOf(secret)
 	if !ok {
 		return Identity{}, fmt.Errorf("%w: the text does not have the form of an API key", ErrUnknown)
 	}
@@ -90,12 +90,12 @@ func (k *Keys) Any(ctx context.Context) (bool, error) {
 
 // Looks reports whether a text looks like a secret, valid or not.
 func Looks(text string) bool {
-	_, ok := idOf(text)
+	_, ok := IDOf(text)
 	return ok
 }
 
-// idOf takes the id out of a secret.
-func idOf(secret string) (id string, ok bool) {
+// IDOf takes the id out of a secret, valid or not.
+func IDOf(secret string) (id string, ok bool) {
 	rest, ok := strings.CutPrefix(secret, secretPrefix)
 	if !ok || len(rest) != idLength+1+randomLength || rest[idLength] != '_' {
 		return "", false
