@@ -2,21 +2,30 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+
+	"github.com/weir-log/weir/use/apikey"
 )
 
 // brokerFlags say which brokers to speak to.
 type brokerFlags struct {
-	Bootstrap []string `help:"Addresses of Kafka brokers to connect to first. Default: ${default}." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
-	Timeout   duration `help:"Give up on a broker that does not answer for this long." default:"10s"`
+	Bootstrap []string         `help:"Addresses of Kafka brokers to connect to first. Default: ${default}." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
+	Protocol  securityProtocol `help:"How the brokers secure connections: plaintext, ssl (TLS), sasl_plaintext or sasl_ssl; with the last two, weir logs in with --api-key. Default: ${default}." enum:"plaintext,ssl,sasl_plaintext,sasl_ssl" default:"plaintext" placeholder:"PROTOCOL"`
+	APIKey    string           `help:"The API key to log in with. Better set it with WEIR_API_KEY: other users of the machine can see command lines." name:"api-key" placeholder:"KEY"`
+	TLSCA     string           `help:"With ssl and sasl_ssl, trust brokers whose certificate one of those in this PEM file has signed. Default: those that this machine trusts." name:"tls-ca" placeholder:"FILE"`
+	Timeout   duration         `help:"Give up on a broker that does not answer for this long." default:"10s"`
 }
 
 // connect returns a client to a broker that has just answered.
@@ -26,12 +35,16 @@ func (f *brokerFlags) connect(ctx context.Context, opts ...kgo.Opt) (*kgo.Client
 			return nil, usage(fmt.Errorf("--bootstrap %q is not an address", broker), "write HOST:PORT, such as 127.0.0.1:9092")
 		}
 	}
-	client, err := kgo.NewClient(append([]kgo.Opt{
+	secured, err := f.secure()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(append(append([]kgo.Opt{
 		kgo.SeedBrokers(f.Bootstrap...),
 		kgo.ClientID("weir-cli"),
 		kgo.DialTimeout(time.Duration(f.Timeout)),
 		kgo.RetryTimeout(time.Duration(f.Timeout)),
-	}, opts...)...)
+	}, secured...), opts...)...)
 	if err != nil {
 		return nil, usage(err, "")
 	}
@@ -42,9 +55,38 @@ func (f *brokerFlags) connect(ctx context.Context, opts ...kgo.Opt) (*kgo.Client
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
+		if errors.Is(err, kerr.SaslAuthenticationFailed) {
+			return nil, failed(fmt.Errorf("the broker at %s refused the API key", strings.Join(f.Bootstrap, ", ")), "`weir key list` lists the keys, and which are valid")
+		}
 		return nil, f.unreachable(err)
 	}
 	return client, nil
+}
+
+// secure returns how to connect by --protocol.
+func (f *brokerFlags) secure() (opts []kgo.Opt, err error) {
+	if f.Protocol.tls() {
+		trust := &tls.Config{MinVersion: tls.VersionTLS12}
+		if f.TLSCA != "" {
+			text, err := os.ReadFile(f.TLSCA)
+			if err != nil {
+				return nil, config(fmt.Errorf("--tls-ca: %w", err), "")
+			}
+			trust.RootCAs = x509.NewCertPool()
+			if !trust.RootCAs.AppendCertsFromPEM(text) {
+				return nil, config(fmt.Errorf("--tls-ca %s has no certificate in PEM form", f.TLSCA), "give it the certificate that signed the broker's")
+			}
+		}
+		opts = append(opts, kgo.DialTLSConfig(trust))
+	}
+	if f.Protocol.sasl() {
+		user, ok := apikey.IDOf(f.APIKey)
+		if !ok {
+			return nil, usage(fmt.Errorf("--protocol %s needs an API key", f.Protocol), "set WEIR_API_KEY to the secret that `weir key create` printed")
+		}
+		opts = append(opts, kgo.SASL(plain.Auth{User: user, Pass: f.APIKey}.AsMechanism()))
+	}
+	return opts, nil
 }
 
 func (f *brokerFlags) unreachable(err error) error {

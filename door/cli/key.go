@@ -141,7 +141,7 @@ func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
 			return err
 		}
 		if c.JSON {
-			fmt.Fprintln(t.err, onlyHTTP)
+			fmt.Fprintln(t.err, withoutKeys)
 			return printJSON(t, keyMade{key, secret})
 		}
 		_, err = fmt.Fprintf(t.out, `created key %s for %s, in %s
@@ -157,13 +157,13 @@ Every server on this store accepts the key within seconds. Clients send it with 
   curl -H "Authorization: Bearer $SECRET" %s
 
 %s
-`, key.ID, printable(key.Name), store.Redact(c.Store), strings.Join(scope(key), ", "), secret, allowed(key), onlyHTTP)
+`, key.ID, printable(key.Name), store.Redact(c.Store), strings.Join(scope(key), ", "), secret, allowed(key), withoutKeys)
 		return err
 	})
 }
 
-// onlyHTTP says what a key does not protect.
-const onlyHTTP = "Keys protect only HTTP: clients that can connect to a server's --kafka address need no key. `weir serve --kafka off` closes that address."
+// withoutKeys says what a key does not protect.
+const withoutKeys = "Keys protect HTTP, and --kafka addresses with sasl_ssl or sasl_plaintext (user: the key's name, password: its secret). Clients that can connect to another --kafka address need no key; `weir serve --kafka off` closes it."
 
 // allowed is the end of a curl command that works with the key. A key that may only write needs the name of an existing topic or queue.
 func allowed(k apikey.Key) string {

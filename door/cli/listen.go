@@ -17,54 +17,30 @@ import (
 // resolveTimeout bounds how long start-up waits for a name server.
 const resolveTimeout = 2 * time.Second
 
-// checkAddresses refuses addresses that cannot work together or that would open the log to strangers, and warns of an
-// advertised address that clients will not reach: they connect, get another address to use, and time out there.
-func (c *serveCmd) checkAddresses(ctx context.Context, logger *slog.Logger) error {
-	if c.Kafka == kafkaOff {
-		if c.Advertise != "" {
-			return usage(errors.New("--advertise is for Kafka clients, but --kafka is off"), "leave --advertise out, or give --kafka an address")
+// checkAddresses returns the addresses for Kafka clients. It refuses addresses that cannot work together or that would open the log to strangers.
+func (c *serveCmd) checkAddresses(ctx context.Context, logger *slog.Logger) ([]kafkaAddress, error) {
+	addresses, err := c.kafkaAddresses()
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := splitAddress("--http", c.HTTP)
+	if err != nil {
+		return nil, err
+	}
+	used := []kafkaAddress{{address: "--http " + c.HTTP, host: host, port: port}}
+	for _, a := range addresses {
+		for _, other := range used {
+			if a.port == other.port && a.port != "0" && (a.host == other.host || unspecified(a.host) || unspecified(other.host)) {
+				return nil, config(fmt.Errorf("--kafka %s and %s have the same port", a.address, other.address), "give each its own port")
+			}
 		}
-		_, _, err := splitAddress("--http", c.HTTP)
-		return err
-	}
-	kafkaHost, kafkaPort, err := splitAddress("--kafka", c.Kafka)
-	if err != nil {
-		return err
-	}
-	httpHost, httpPort, err := splitAddress("--http", c.HTTP)
-	if err != nil {
-		return err
-	}
-	if kafkaPort == httpPort && kafkaPort != "0" && (kafkaHost == httpHost || unspecified(kafkaHost) || unspecified(httpHost)) {
-		return config(fmt.Errorf("--kafka %s and --http %s have the same port", c.Kafka, c.HTTP), "give each its own port")
-	}
-	if !loopback(kafkaHost) && !c.Insecure {
-		return unsafe(fmt.Errorf("--kafka %s can be reached from other machines, and weir does not yet authenticate Kafka clients: anybody could read and write everything",
-			c.Kafka), "listen on 127.0.0.1; or add --insecure if a firewall lets in only clients that you trust")
-	}
-	if c.Advertise == "" {
-		return nil
-	}
-	host, _, err := splitAddress("--advertise", c.Advertise)
-	if err != nil {
-		return err
-	}
-	switch {
-	case unspecified(host):
-		return config(fmt.Errorf("--advertise %s: clients cannot connect to this address", c.Advertise),
-			"give the name or address at which clients can reach this machine")
-	case loopback(host) && !loopback(kafkaHost):
-		logger.Warn("clients on other machines will get a loopback address, and try to connect to their own machine",
-			"advertise", c.Advertise, "do", "give --advertise the name at which clients can reach this machine")
-	default:
-		ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
-		defer cancel()
-		if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
-			logger.Warn("this machine cannot resolve the advertised host; clients that cannot resolve it either will fail after their first connection",
-				"advertise", c.Advertise, "error", err)
+		if err := c.checkKafka(ctx, a, logger); err != nil {
+			return nil, err
 		}
+		a.address = "--kafka " + a.address
+		used = append(used, a)
 	}
-	return nil
+	return addresses, nil
 }
 
 // checkKeys reports whether HTTP clients need API keys. It refuses an address that other machines can reach if clients would need
@@ -84,22 +60,33 @@ func (c *serveCmd) checkKeys(ctx context.Context, keys *apikey.Keys, logger *slo
 	return locked, nil
 }
 
-// encryption is how to serve HTTP over TLS; nil if no flag asks for it.
-func (c *serveCmd) encryption(logger *slog.Logger) (*tls.Config, error) {
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return nil, usage(errors.New("--tls-cert and --tls-key must be given together"), "give both, or neither")
-	}
-	if c.TLSCert == "" {
-		return nil, nil
+// encryption is how to serve over TLS. Its fields are nil if no flag asks for it.
+type encryption struct {
+	server    *tls.Config // the server shows a certificate
+	certified *tls.Config // and so do Kafka clients, if --tls-client-ca is given
+}
+
+func (c *serveCmd) encryption(logger *slog.Logger) (encryption, error) {
+	switch {
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return encryption{}, usage(errors.New("--tls-cert and --tls-key must be given together"), "give both, or neither")
+	case c.TLSCert == "":
+		return encryption{}, nil
 	}
 	shown, err := certificate.Load(c.TLSCert, c.TLSKey, logger)
 	switch {
 	case errors.Is(err, certificate.ErrExposed):
-		return nil, unsafe(err, "`chmod 600 "+c.TLSKey+"`")
+		return encryption{}, unsafe(err, "`chmod 600 "+c.TLSKey+"`")
 	case err != nil:
-		return nil, config(err, "")
+		return encryption{}, config(err, "")
+	case c.TLSClientCA == "":
+		return encryption{shown.TLS(), shown.TLS()}, nil
 	}
-	return shown.TLS(), nil
+	signers, err := certificate.LoadAuthorities(c.TLSClientCA, logger)
+	if err != nil {
+		return encryption{}, config(err, "give --tls-client-ca the certificate that signs your clients' certificates")
+	}
+	return encryption{shown.TLS(), shown.MutualTLS(signers)}, nil
 }
 
 func splitAddress(flag, address string) (host, port string, err error) {

@@ -10,6 +10,8 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,24 +40,23 @@ const (
 	stopMost   = 9 * time.Second
 )
 
-// kafkaOff is the value of --kafka for a broker without Kafka clients.
-const kafkaOff = "off"
-
 type serveCmd struct {
 	storeFlag
-	Kafka                string `help:"The address on which to listen for Kafka clients, which need no API key; off: do not listen. Default: ${default}." default:"127.0.0.1:9092" placeholder:"HOST:PORT"`
-	HTTP                 string `help:"The address on which to listen for HTTP: the API, health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
-	Advertise            string `help:"The address that Kafka clients get to connect to. Default: the address to which they connected first." placeholder:"HOST:PORT"`
-	Insecure             bool   `help:"Allow addresses that other machines can reach, although anybody on these can then read and write everything: over Kafka always, over HTTP until there are API keys."`
-	TLSCert              string `help:"Serve HTTP over TLS with the certificate in this PEM file. The file is read again when it changes." name:"tls-cert" placeholder:"FILE"`
-	TLSKey               string `help:"The certificate's private key." name:"tls-key" placeholder:"FILE"`
-	Partitions           int    `help:"Number of partitions of a topic, if the request that creates it gives none." default:"1"`
-	AutoCreate           bool   `help:"Create a topic when a Kafka client asks for it and it does not exist. HTTP clients create topics with POST /v1/topics." default:"true" negatable:""`
-	AnyReplicationFactor bool   `help:"Accept requests of Kafka clients to create topics with a replication factor above 1, and report it as 1: weir has one broker, and its store keeps the records safe."`
-	Tail                 size   `help:"Memory for the newest records. Consumers that are near the end of a partition read from it." default:"64MiB"`
-	Profile              bool   `help:"Serve Go profiles under /debug/pprof/ on the HTTP address."`
-	Log                  string `help:"Format of the log, on standard error: text or json." enum:"text,json" default:"text"`
-	LogLevel             string `help:"The lowest level to log: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	Kafka                []string `help:"The address on which to listen for Kafka clients, off: do not listen. May be given again. PROTOCOL is plaintext, which is the default, or ssl, or sasl_plaintext or sasl_ssl, where clients log in with API keys; the others ask for none. Default: ${default}." default:"127.0.0.1:9092" placeholder:"[NAME=][PROTOCOL://]HOST:PORT"`
+	HTTP                 string   `help:"The address on which to listen for HTTP: the API, health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+	Advertise            []string `help:"The address that Kafka clients get to connect to. Default: the address to which they connected first. With several --kafka addresses, NAME is that of one of them; its default is the protocol." placeholder:"[NAME=]HOST:PORT"`
+	Insecure             bool     `help:"Allow addresses that other machines can reach, although anybody on these can then read and write everything: over Kafka unless the address has SASL or asks for client certificates, over HTTP until there are API keys."`
+	TLSCert              string   `help:"Serve HTTP over TLS with the certificate in this PEM file, and use it for Kafka addresses with ssl. The file is read again when it changes." name:"tls-cert" placeholder:"FILE"`
+	TLSKey               string   `help:"The certificate's private key." name:"tls-key" placeholder:"FILE"`
+	TLSClientCA          string   `help:"Kafka clients that connect to an address with ssl must show a certificate that one of those in this PEM file has signed. The file is read again when it changes." name:"tls-client-ca" placeholder:"FILE"`
+	Reauth               duration `help:"Kafka clients that logged in with SASL must do so again within this time (connections.max.reauth.ms): 1h. Default: never." placeholder:"TIME"`
+	Partitions           int      `help:"Number of partitions of a topic, if the request that creates it gives none." default:"1"`
+	AutoCreate           bool     `help:"Create a topic when a Kafka client asks for it and it does not exist. HTTP clients create topics with POST /v1/topics." default:"true" negatable:""`
+	AnyReplicationFactor bool     `help:"Accept requests of Kafka clients to create topics with a replication factor above 1, and report it as 1: weir has one broker, and its store keeps the records safe."`
+	Tail                 size     `help:"Memory for the newest records. Consumers that are near the end of a partition read from it." default:"64MiB"`
+	Profile              bool     `help:"Serve Go profiles under /debug/pprof/ on the HTTP address."`
+	Log                  string   `help:"Format of the log, on standard error: text or json." enum:"text,json" default:"text"`
+	LogLevel             string   `help:"The lowest level to log: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 }
 
 func (serveCmd) Help() string {
@@ -68,6 +69,7 @@ Examples:
   weir serve --store sqlite:/var/lib/weir/weir.db --http 127.0.0.1:9090
   weir serve --store postgres://weir@db.internal/weir
   weir serve --http 0.0.0.0:8443 --tls-cert weir.crt --tls-key weir.key --kafka off
+  weir serve --kafka 127.0.0.1:9092 --kafka sasl_ssl://0.0.0.0:9093 --advertise sasl_ssl=broker.example.org:9093 --tls-cert weir.crt --tls-key weir.key
   weir serve --kafka 0.0.0.0:9092 --advertise broker.example.org:9092 --insecure`
 }
 
@@ -82,20 +84,19 @@ func floor() []byte { return make([]byte, heapFloor) }
 func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (err error) {
 	defer runtime.KeepAlive(floor())
 	logger := c.logger(t)
-	if err := c.checkAddresses(ctx, logger); err != nil {
-		return err
-	}
-	encryption, err := c.encryption(logger)
+	addresses, err := c.checkAddresses(ctx, logger)
 	if err != nil {
 		return err
 	}
-	var kafkaListener net.Listener // nil: no Kafka clients
-	if c.Kafka != kafkaOff {
-		if kafkaListener, err = listen(ctx, "--kafka", c.Kafka); err != nil {
-			return err
-		}
-		defer kafkaListener.Close()
+	secured, err := c.encryption(logger)
+	if err != nil {
+		return err
 	}
+	kafkaListeners, err := listenKafka(ctx, addresses, secured)
+	if err != nil {
+		return err
+	}
+	defer closeKafka(kafkaListeners)
 	httpListener, err := listen(ctx, "--http", c.HTTP)
 	if err != nil {
 		return err
@@ -124,16 +125,12 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	}
 	defer lastSpans()
 	program, err := c.wire(ctx, opened, wiring{
-		logger: logger, version: version, tracer: tracer, keys: keys, tls: encryption, kafka: kafkaListener, http: httpListener,
+		logger: logger, version: version, tracer: tracer, keys: keys, tls: secured.server, kafka: kafkaListeners, http: httpListener,
 	})
 	if err != nil {
 		return err
 	}
-	at := where{kafka: kafkaOff, http: httpListener.Addr().String(), locked: locked}
-	if kafkaListener != nil {
-		at.kafka = kafkaListener.Addr().String()
-	}
-	c.welcome(t, logger, at)
+	c.welcome(t, logger, where{kafka: c.kafkaDoors(addresses, kafkaListeners), http: httpListener.Addr().String(), locked: locked})
 	if err := program.run(ctx); err != nil {
 		return err
 	}
@@ -143,12 +140,13 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 
 // wiring is what the parts of the program share.
 type wiring struct {
-	logger      *slog.Logger
-	version     buildVersion
-	tracer      eventlog.Tracer
-	keys        *apikey.Keys
-	tls         *tls.Config
-	kafka, http net.Listener
+	logger  *slog.Logger
+	version buildVersion
+	tracer  eventlog.Tracer
+	keys    *apikey.Keys
+	tls     *tls.Config // of HTTP
+	kafka   []kafka.Listener
+	http    net.Listener
 }
 
 // wire makes the parts of the program, each from the parts below it.
@@ -182,17 +180,17 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 	projections := projection.New(log, categories, groups, positions, w.logger)
 	metric.WatchProjections(registry, projectionsSeen(projections))
 	p := &parts{
-		log: log, groups: groups, publisher: publisher, queues: queues, categories: categories, kafkaListener: w.kafka, httpListener: w.http,
+		log: log, groups: groups, publisher: publisher, queues: queues, categories: categories, kafkaListeners: w.kafka, httpListener: w.http,
 		http: httpapi.New(httpapi.Config{
 			Log: log, Groups: groups, Publisher: publisher, Queues: queues, Categories: categories, Projections: projections, Partitions: c.Partitions, Keys: w.keys, Insecure: c.Insecure, TLS: w.tls,
 			Ready: log.Healthy, Metrics: registry, Profile: c.Profile, Logger: w.logger, Observer: metric.NewHTTP(registry),
 		}),
 	}
-	if w.kafka != nil {
+	if len(w.kafka) > 0 {
 		p.kafka = kafka.New(log, groups, kafka.Config{
-			Advertised: c.Advertise, HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
-			AnyReplicationFactor: c.AnyReplicationFactor,
-			DrainTimeout:         drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
+			HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
+			AnyReplicationFactor: c.AnyReplicationFactor, Keys: w.keys, LoginLasts: time.Duration(c.Reauth),
+			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
 		})
 	}
 	if sql != nil {
@@ -236,7 +234,8 @@ type parts struct {
 	http       *httpapi.Server
 	mover      *sqlfn.Mover // nil if the store has no SQL sessions
 
-	kafkaListener, httpListener net.Listener
+	kafkaListeners []kafka.Listener
+	httpListener   net.Listener
 }
 
 // run runs until ctx ends or a part fails. First the doors and the mover drain, then the log flushes what they handed to it.
@@ -248,7 +247,7 @@ func (p *parts) run(ctx context.Context) error {
 		defer stopLog()
 		doors, ctx := errgroup.WithContext(ctx)
 		if p.kafka != nil {
-			doors.Go(func() error { return p.kafka.Serve(ctx, p.kafkaListener) })
+			doors.Go(func() error { return p.kafka.Serve(ctx, p.kafkaListeners...) })
 		}
 		doors.Go(func() error { return p.http.Serve(ctx, p.httpListener) })
 		doors.Go(func() error { return p.groups.Run(ctx) })
@@ -281,24 +280,23 @@ func (c *serveCmd) logger(t *terminal) *slog.Logger {
 
 // where is what welcome shows.
 type where struct {
-	kafka, http string // addresses; kafka may be kafkaOff
-	locked      bool   // HTTP asks for API keys
+	kafka  []kafkaDoor // none: no Kafka clients
+	http   string      // its address
+	locked bool        // HTTP asks for API keys
 }
 
 // withoutKey returns who may use each door without a key.
 func (c *serveCmd) withoutKey(at where) (kafka, http string) {
-	const here, everybody = "this machine", "everybody"
-	kafka, http = here, here
-	host, _, _ := net.SplitHostPort(at.kafka)
-	switch {
-	case at.kafka == kafkaOff:
-		kafka = "nobody"
-	case !loopback(host):
-		kafka = everybody
+	const nobody, here, everybody = "nobody", "this machine", "everybody"
+	kafka, http = nobody, here
+	for _, d := range at.kafka {
+		if kafka == nobody || d.open == everybody {
+			kafka = d.open
+		}
 	}
 	switch {
 	case at.locked:
-		http = "nobody"
+		http = nobody
 	case c.Insecure:
 		http = everybody
 	}
@@ -313,25 +311,26 @@ func (c *serveCmd) welcome(t *terminal, logger *slog.Logger, at where) {
 		scheme = "https"
 	}
 	if c.Log == "json" {
-		logger.Info("listening", "kafka", at.kafka, "http", at.http, "tls", c.TLSCert != "", "api_keys", at.locked,
+		logger.Info("listening", "kafka", at.kafkaAddresses(), "http", at.http, "tls", c.TLSCert != "", "api_keys", at.locked,
 			"kafka_without_key", kafkaOpen, "http_without_key", httpOpen, "store", store.Redact(c.Store))
 		return
 	}
-	kafkaFor, httpFor, header := "without API keys, for "+kafkaOpen, "for "+httpOpen+", until there is an API key", ""
-	switch {
-	case at.kafka == kafkaOff:
-		kafkaFor = "for nobody"
-	case at.locked:
-		kafkaFor += ": API keys protect only HTTP; --kafka off closes this address"
+	var doors strings.Builder
+	for _, d := range at.kafka {
+		fmt.Fprintf(&doors, "  Kafka  %s  %s\n", d.at, d.forWhom(at.locked))
 	}
+	if len(at.kafka) == 0 {
+		doors.WriteString("  Kafka  off  for nobody\n")
+	}
+	httpFor, header := "for "+httpOpen+", until there is an API key", ""
 	if at.locked {
 		httpFor, header = "with an API key", ` -H "Authorization: Bearer $KEY"`
 	}
 	url, overKafka := scheme+"://"+at.http, ""
-	if at.kafka != kafkaOff {
+	if i := slices.IndexFunc(at.kafka, func(d kafkaDoor) bool { return d.protocol == protocolPlaintext }); i >= 0 {
 		program, bootstrap := cmp.Or(t.program, "weir"), ""
-		if at.kafka != "127.0.0.1:9092" {
-			bootstrap = " --bootstrap " + at.kafka
+		if at.kafka[i].at != "127.0.0.1:9092" {
+			bootstrap = " --bootstrap " + at.kafka[i].at
 		}
 		overKafka = fmt.Sprintf("  echo hello | %[1]s produce greetings%[2]s\n  %[1]s consume greetings%[2]s\nor, over HTTP:\n", program, bootstrap)
 	}
@@ -340,15 +339,23 @@ func (c *serveCmd) welcome(t *terminal, logger *slog.Logger, at where) {
 		try = scheme + "://localhost:" + port
 	}
 	fmt.Fprintf(t.out, `weir is ready.
-  Kafka  %s  %s
-  HTTP   %s  %s
+%s  HTTP   %s  %s
   data   %s
 
 Try:
 %s  curl%s -H 'Content-Type: application/json' -d '{"name": "greetings"}' %s/v1/topics
   curl%s -d hello %s/v1/topics/greetings/events
 
-`, at.kafka, kafkaFor, url, httpFor, store.Redact(c.Store), overKafka, header, try, header, try)
+`, &doors, url, httpFor, store.Redact(c.Store), overKafka, header, try, header, try)
+}
+
+// kafkaAddresses lists the addresses for Kafka clients, for the log.
+func (at where) kafkaAddresses() string {
+	var all []string
+	for _, d := range at.kafka {
+		all = append(all, d.at)
+	}
+	return cmp.Or(strings.Join(all, ","), kafkaOff)
 }
 
 // kafkaMetrics passes what the Kafka door reports to the metrics.

@@ -26,7 +26,7 @@ func (d *door) withKafka(opts ...kgo.Opt) *kgo.Client {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() {
-		served <- kafka.New(d.log, d.groups, kafka.Config{Logger: slog.New(slog.DiscardHandler)}).Serve(ctx, l)
+		served <- kafka.New(d.log, d.groups, kafka.Config{Logger: slog.New(slog.DiscardHandler)}).Serve(ctx, kafka.Listener{Listener: l})
 	}()
 	d.t.Cleanup(func() {
 		cancel()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // decompressedMax bounds the size of a batch after decompression, because consumers hold a whole batch in memory.
@@ -52,7 +53,7 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 	parts := make([]appending, 0, elements)
 	for i := range in.Topics {
 		t := &in.Topics[i]
-		topic, unknown := s.topicEither(ctx, t.Topic, t.TopicID, in.Version >= 13)
+		topic, unknown := s.topicEither(ctx, r, acl.Write, t.Topic, t.TopicID, in.Version >= 13)
 		name := nameOrID(&t.Topic, t.TopicID)
 		for k := range t.Partitions {
 			p := &t.Partitions[k]

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 )
 
 const (
@@ -28,7 +29,7 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 		return out
 	}
 	out.uncommitted = in.IsolationLevel == 0
-	spans, slots, known := s.plan(ctx, in, out, epoch)
+	spans, slots, known := s.plan(ctx, r, in, out, epoch)
 	r.records = s.fetches.Begin()
 	if len(spans) == 0 {
 		return framed(ctx, r, out) // there is nothing to wait for
@@ -100,14 +101,14 @@ type slot struct{ topic, partition int }
 // plan prepares the answer, and compares the client's leader epochs with epoch. spans are what to read from the log; known has the client's leader epoch
 // for each span. A partition that is mentioned more than once gets one answer: it is where the partition is mentioned first, and starts at the offset that is
 // mentioned last. Kafka's broker does so because it has a map by partition (FetchRequest.fetchData).
-func (s *Server) plan(ctx context.Context, in *kmsg.FetchRequest, out *fetched, epoch int32) (spans []eventlog.Span, slots []slot, known []int32) {
+func (s *Server) plan(ctx context.Context, r *request, in *kmsg.FetchRequest, out *fetched, epoch int32) (spans []eventlog.Span, slots []slot, known []int32) {
 	out.topics = make([]fetchedTopic, len(in.Topics))
 	mentioned := make(map[eventlog.Partition]int) // index into spans
 	for i := range in.Topics {
 		asked, answer := &in.Topics[i], &out.topics[i]
 		answer.name, answer.id = asked.Topic, asked.TopicID
 		answer.partitions = make([]fetchedPartition, 0, len(asked.Partitions))
-		topic, unknown := s.topicEither(ctx, asked.Topic, asked.TopicID, in.Version >= 13)
+		topic, unknown := s.topicEither(ctx, r, acl.Read, asked.Topic, asked.TopicID, in.Version >= 13)
 		for k := range asked.Partitions {
 			ask := &asked.Partitions[k]
 			partition, err := partitionOf(topic, ask.Partition)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // Special values of a timestamp, and the version that introduced each.
@@ -28,11 +29,11 @@ var listOffsetsSince = map[int64]int16{
 
 // listOffsets finds offsets by time. All first and last offsets of a request cost one store call; while the store is unavailable
 // they come from memory. Each search by time costs a few store calls.
-func (s *Server) listOffsets(ctx context.Context, _ *request, in *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
+func (s *Server) listOffsets(ctx context.Context, r *request, in *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
 	out := in.ResponseKind().(*kmsg.ListOffsetsResponse)
 	topics := make([]listed, len(in.Topics)) // each name is looked up once: later it could belong to another topic
 	for i := range in.Topics {
-		topics[i].topic, topics[i].unknown = s.topicByName(ctx, in.Topics[i].Topic)
+		topics[i].topic, topics[i].unknown = s.topicByName(ctx, r, acl.Describe, in.Topics[i].Topic)
 	}
 	now := s.log.LeaderEpoch()
 	bounds := s.listBounds(ctx, in, topics)

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // metadata describes the cluster and topics, and creates unknown topics if the client and Config.NoAutoCreate allow it.
@@ -19,11 +20,11 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 	out.Brokers = append(out.Brokers, b)
 	out.ClusterID, out.ControllerID = &s.clusterID, s.cfg.NodeID
 	if in.IncludeClusterAuthorizedOperations {
-		out.AuthorizedOperations = clusterOperations
+		out.AuthorizedOperations = r.clusterOperations()
 	}
 
 	if in.Topics == nil || in.Version == 0 && len(in.Topics) == 0 {
-		topics, partitions := s.log.Topics(), 0
+		topics, partitions := s.topicsSeen(r), 0
 		for _, t := range topics {
 			partitions += len(t.Partitions)
 		}
@@ -31,7 +32,7 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 			return nil
 		}
 		for _, t := range topics {
-			out.Topics = append(out.Topics, s.metadataTopic(in, t))
+			out.Topics = append(out.Topics, s.metadataTopic(r, in, t))
 		}
 		return out
 	}
@@ -41,12 +42,12 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 		if !first(mentions, nameOrID(asked.Topic, asked.TopicID)) {
 			continue
 		}
-		topic, err := s.metadataFind(ctx, asked, mayCreate)
+		topic, err := s.metadataFind(ctx, r, asked, mayCreate)
 		if err == nil {
 			if err := r.claimAnswer(ctx, len(topic.Partitions)*metadataCost); err != nil {
 				return nil
 			}
-			out.Topics = append(out.Topics, s.metadataTopic(in, topic))
+			out.Topics = append(out.Topics, s.metadataTopic(r, in, topic))
 			continue
 		}
 		s.trouble("Metadata", err)
@@ -65,29 +66,35 @@ const metadataCost = 256
 
 // metadataFind finds or creates the requested topic. An id takes precedence over a name: Kafka's own client sends an empty name with it
 // (KafkaApis.handleTopicMetadataRequest checks ids first as well).
-func (s *Server) metadataFind(ctx context.Context, asked kmsg.MetadataRequestTopic, mayCreate bool) (eventlog.Topic, error) {
+func (s *Server) metadataFind(ctx context.Context, r *request, asked kmsg.MetadataRequestTopic, mayCreate bool) (eventlog.Topic, error) {
 	if asked.TopicID != noTopicID {
-		return s.topicByID(asked.TopicID)
+		return s.topicByID(r, acl.Describe, asked.TopicID)
 	}
 	if asked.Topic == nil {
 		return eventlog.Topic{}, deny(kerr.UnknownTopicID, "a topic in this request has neither a name nor an id")
+	}
+	if err := r.permit(acl.Describe, acl.Topic, *asked.Topic); err != nil {
+		return eventlog.Topic{}, err
 	}
 	topic, err := s.lookUp(ctx, *asked.Topic)
 	if !mayCreate || !errors.Is(err, eventlog.ErrUnknownTopic) {
 		return topic, err
 	}
-	topic, err = s.createTopic(ctx, eventlog.TopicSpec{Name: *asked.Topic, Partitions: s.cfg.Partitions})
+	if err := r.permitCreate(*asked.Topic); err != nil {
+		return topic, err
+	}
+	topic, err = s.createTopic(ctx, r, eventlog.TopicSpec{Name: *asked.Topic, Partitions: s.cfg.Partitions})
 	if errorCode(err) == kerr.TopicAlreadyExists.Code { // another client's request was first
 		return s.log.Topic(ctx, *asked.Topic)
 	}
 	return topic, err
 }
 
-func (s *Server) metadataTopic(in *kmsg.MetadataRequest, topic eventlog.Topic) kmsg.MetadataResponseTopic {
+func (s *Server) metadataTopic(r *request, in *kmsg.MetadataRequest, topic eventlog.Topic) kmsg.MetadataResponseTopic {
 	t := kmsg.NewMetadataResponseTopic()
 	t.Topic, t.TopicID, t.IsInternal = &topic.Name, topic.ID, eventlog.InternalTopic(topic.Name)
 	if in.IncludeTopicAuthorizedOperations {
-		t.AuthorizedOperations = topicOperations
+		t.AuthorizedOperations = r.operations(topicOperations, acl.Topic, topic.Name)
 	}
 	nodes := []int32{s.cfg.NodeID}
 	t.Partitions = make([]kmsg.MetadataResponseTopicPartition, len(topic.Partitions))

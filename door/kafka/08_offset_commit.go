@@ -6,20 +6,25 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/group"
 )
 
 // offsetCommit commits offsets of a group: all of a request's offsets in one entry. Since Kafka 2.1 (KIP-211) the broker decides how long they
 // are kept: the retention time in old versions of the request is ignored.
-func (s *Server) offsetCommit(ctx context.Context, _ *request, in *kmsg.OffsetCommitRequest) *kmsg.OffsetCommitResponse {
+func (s *Server) offsetCommit(ctx context.Context, r *request, in *kmsg.OffsetCommitRequest) *kmsg.OffsetCommitResponse {
 	out := in.ResponseKind().(*kmsg.OffsetCommitResponse)
 	commit := group.Commit{Group: in.Group, Member: in.MemberID, Instance: orEmpty(in.InstanceID), Generation: in.Generation}
+	forbidden := r.permit(acl.Read, acl.Group, in.Group)
 	var codes []*int16 // where the error code of each offset goes
 	for _, t := range in.Topics {
 		row := kmsg.NewOffsetCommitResponseTopic()
 		row.Topic, row.TopicID = t.Topic, t.TopicID
 		row.Partitions = make([]kmsg.OffsetCommitResponseTopicPartition, len(t.Partitions))
-		topic, topicErr := s.topicEither(ctx, t.Topic, t.TopicID, in.Version >= 10)
+		topic, topicErr := eventlog.Topic{}, forbidden
+		if topicErr == nil {
+			topic, topicErr = s.topicEither(ctx, r, acl.Read, t.Topic, t.TopicID, in.Version >= 10)
+		}
 		for i, p := range t.Partitions {
 			a := &row.Partitions[i]
 			a.Partition = p.Partition

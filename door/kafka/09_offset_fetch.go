@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -67,6 +68,10 @@ func (s *Server) offsetFetch(ctx context.Context, r *request, in *kmsg.OffsetFet
 func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetchRequestGroup, byID bool) (kmsg.OffsetFetchResponseGroup, error) {
 	out := kmsg.NewOffsetFetchResponseGroup()
 	out.Group = ask.Group
+	if err := r.permit(acl.Describe, acl.Group, ask.Group); err != nil {
+		out.ErrorCode = errorCode(err)
+		return out, nil
+	}
 	var crowded error
 	claim := func(bytes int) error { crowded = r.claimAnswer(ctx, bytes); return crowded }
 	if ask.Topics == nil {
@@ -76,6 +81,9 @@ func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetc
 		}
 		out.ErrorCode = errorCode(err)
 		for _, c := range all {
+			if !r.may(acl.Describe, acl.Topic, c.Name) {
+				continue
+			}
 			if n := len(out.Topics); n == 0 || out.Topics[n-1].TopicID != c.Topic {
 				t := kmsg.NewOffsetFetchResponseGroupTopic()
 				t.Topic, t.TopicID = c.Name, c.Topic
@@ -94,7 +102,7 @@ func (s *Server) fetchGroup(ctx context.Context, r *request, ask kmsg.OffsetFetc
 		t := ask.Topics[m.first]
 		row := kmsg.NewOffsetFetchResponseGroupTopic()
 		row.Topic, row.TopicID = t.Topic, t.TopicID
-		topic, err := s.topicEither(ctx, t.Topic, t.TopicID, byID)
+		topic, err := s.topicEither(ctx, r, acl.Describe, t.Topic, t.TopicID, byID)
 		for _, p := range m.partitions {
 			a := committedRow(group.Committed{TopicPartition: group.TopicPartition{Partition: p}, Offset: -1, LeaderEpoch: -1})
 			if err != nil && (byID || !isNone(err)) {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/use/acl"
 )
 
 // Kinds of coordinators.
@@ -20,9 +22,6 @@ func (s *Server) findCoordinator(ctx context.Context, r *request, in *kmsg.FindC
 	if in.Version < 4 {
 		keys = []string{in.CoordinatorKey}
 	}
-	if in.CoordinatorType == coordinatesGroup {
-		s.openOffsetsTopic(ctx)
-	}
 	mentions := make(map[string]bool)
 	for _, key := range keys {
 		if !first(mentions, key) {
@@ -30,10 +29,11 @@ func (s *Server) findCoordinator(ctx context.Context, r *request, in *kmsg.FindC
 		}
 		c := kmsg.NewFindCoordinatorResponseCoordinator()
 		c.Key, c.NodeID, c.Port = key, -1, -1
-		if err := checkCoordinates(in.CoordinatorType); err != nil {
+		if err := checkCoordinates(r, in.CoordinatorType, key); err != nil {
 			s.refused(r, err)
 			c.ErrorCode, c.ErrorMessage = codeOf(err)
 		} else {
+			s.openOffsetsTopic(ctx, r)
 			c.NodeID = s.cfg.NodeID
 			c.Host, c.Port = s.broker(r)
 		}
@@ -47,10 +47,10 @@ func (s *Server) findCoordinator(ctx context.Context, r *request, in *kmsg.FindC
 	return out
 }
 
-func checkCoordinates(kind int8) error {
+func checkCoordinates(r *request, kind int8, key string) error {
 	switch kind {
 	case coordinatesGroup:
-		return nil
+		return r.permit(acl.Describe, acl.Group, key)
 	case coordinatesTransaction:
 		return errTransactions
 	default:

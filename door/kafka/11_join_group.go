@@ -7,12 +7,17 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/group"
 )
 
 // joinGroup adds a member, and waits until the group's next generation begins.
 func (s *Server) joinGroup(ctx context.Context, r *request, in *kmsg.JoinGroupRequest) *kmsg.JoinGroupResponse {
 	out := in.ResponseKind().(*kmsg.JoinGroupResponse)
+	if err := r.permit(acl.Read, acl.Group, in.Group); err != nil {
+		out.ErrorCode, out.Generation, out.MemberID = errorCode(err), -1, in.MemberID
+		return out
+	}
 	join := group.Join{
 		Group: in.Group, Member: in.MemberID, Instance: orEmpty(in.InstanceID),
 		ClientID: r.clientID, ClientHost: r.host(),

@@ -5,12 +5,17 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/group"
 )
 
 // leaveGroup removes members: the caller or, from version 3 on, any number, also static ones by their instance id.
-func (s *Server) leaveGroup(ctx context.Context, _ *request, in *kmsg.LeaveGroupRequest) *kmsg.LeaveGroupResponse {
+func (s *Server) leaveGroup(ctx context.Context, r *request, in *kmsg.LeaveGroupRequest) *kmsg.LeaveGroupResponse {
 	out := in.ResponseKind().(*kmsg.LeaveGroupResponse)
+	if err := r.permit(acl.Read, acl.Group, in.Group); err != nil {
+		out.ErrorCode = errorCode(err)
+		return out
+	}
 	var leavers []group.Leaver
 	if in.Version < 3 {
 		leavers = append(leavers, group.Leaver{Member: in.MemberID})

@@ -7,12 +7,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/group"
 )
 
 // syncGroup returns a member's assignment, once the leader's assignment is stored.
 func (s *Server) syncGroup(ctx context.Context, r *request, in *kmsg.SyncGroupRequest) *kmsg.SyncGroupResponse {
 	out := in.ResponseKind().(*kmsg.SyncGroupResponse)
+	if err := r.permit(acl.Read, acl.Group, in.Group); err != nil {
+		out.ErrorCode = errorCode(err)
+		return out
+	}
 	if in.Version >= 5 && (in.ProtocolType == nil || in.Protocol == nil) {
 		out.ErrorCode = kerr.InconsistentGroupProtocol.Code
 		return out

@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -19,6 +20,12 @@ func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.Descri
 		}
 		g := kmsg.NewDescribeGroupsResponseGroup()
 		g.Group = name
+		if err := r.permit(acl.Describe, acl.Group, name); err != nil {
+			g.State = string(group.Dead)
+			g.ErrorCode, g.ErrorMessage = codeOf(err)
+			out.Groups = append(out.Groups, g)
+			continue
+		}
 		d, err := s.groups.Describe(ctx, name)
 		switch {
 		case errors.Is(err, group.ErrNotFound) && in.Version < 6:
@@ -38,7 +45,7 @@ func (s *Server) describeGroups(ctx context.Context, r *request, in *kmsg.Descri
 			describeGroup(&g, d)
 		}
 		if in.IncludeAuthorizedOperations && err == nil {
-			g.AuthorizedOperations = groupOperations
+			g.AuthorizedOperations = r.operations(groupOperations, acl.Group, name)
 		}
 		out.Groups = append(out.Groups, g)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -33,7 +34,11 @@ func (s *Server) listGroups(ctx context.Context, r *request, in *kmsg.ListGroups
 		out.ErrorCode = errorCode(err)
 		return out
 	}
+	all := r.may(acl.Describe, acl.Cluster, acl.ClusterName) // as in Kafka (KafkaApis.handleListGroupsRequest)
 	for _, l := range listed {
+		if !all && !r.may(acl.Describe, acl.Group, l.Group) {
+			continue
+		}
 		g := kmsg.NewListGroupsResponseGroup()
 		g.Group, g.ProtocolType, g.GroupState, g.GroupType = l.Group, l.ProtocolType, string(l.State), groupType
 		out.Groups = append(out.Groups, g)

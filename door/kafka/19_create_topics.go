@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // createTopics creates topics; each may fail independently.
@@ -22,12 +23,20 @@ func (s *Server) createTopics(ctx context.Context, request *request, in *kmsg.Cr
 		t.Topic = asked.Topic
 		var topic eventlog.Topic
 		if err == nil {
+			err = request.permitCreate(asked.Topic)
+		}
+		if err == nil {
 			topic, err = s.createAsked(ctx, request, in, asked)
 		}
 		if t.ErrorCode, t.ErrorMessage = codeOf(err); err != nil {
 			s.refused(request, err)
 		} else {
 			t.TopicID = topic.ID
+			if err := request.permit(acl.DescribeConfigs, acl.Topic, topic.Name); err != nil { // then Kafka tells the client nothing more about the topic (KIP-525)
+				t.NumPartitions, t.ReplicationFactor, t.ConfigErrorCode, t.Configs = -1, -1, errorCode(err), nil
+				out.Topics = append(out.Topics, t)
+				continue
+			}
 			t.NumPartitions, t.ReplicationFactor = int32(len(topic.Partitions)), 1
 			configs := topicConfigs(topic)
 			if err := request.claimAnswer(ctx, configsCost(configs, false, false)); err != nil {
@@ -61,9 +70,9 @@ func (s *Server) createAsked(ctx context.Context, request *request, in *kmsg.Cre
 		return eventlog.Topic{}, err
 	}
 	if !in.ValidateOnly {
-		return s.createTopic(ctx, spec)
+		return s.createTopic(ctx, request, spec)
 	}
-	if err := s.checkNewTopic(ctx, spec); err != nil {
+	if err := s.checkNewTopic(ctx, request, spec); err != nil {
 		return eventlog.Topic{}, err
 	}
 	return eventlog.Topic{Name: spec.Name, Partitions: make([]eventlog.Partition, spec.Partitions), Config: spec.Config}, nil

@@ -8,10 +8,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // deleteTopics deletes topics by name or, from version 6 on, by id.
-func (s *Server) deleteTopics(ctx context.Context, _ *request, in *kmsg.DeleteTopicsRequest) *kmsg.DeleteTopicsResponse {
+func (s *Server) deleteTopics(ctx context.Context, r *request, in *kmsg.DeleteTopicsRequest) *kmsg.DeleteTopicsResponse {
 	out := in.ResponseKind().(*kmsg.DeleteTopicsResponse)
 	asked := in.Topics
 	for _, name := range in.TopicNames { // before version 6
@@ -28,7 +29,7 @@ func (s *Server) deleteTopics(ctx context.Context, _ *request, in *kmsg.DeleteTo
 		t := kmsg.NewDeleteTopicsResponseTopic()
 		t.Topic, t.TopicID = ask.Topic, ask.TopicID
 		if err == nil {
-			err = s.deleteAsked(ctx, ask, &t)
+			err = s.deleteAsked(ctx, r, ask, &t)
 		}
 		if err != nil {
 			s.trouble("DeleteTopics", err)
@@ -39,12 +40,12 @@ func (s *Server) deleteTopics(ctx context.Context, _ *request, in *kmsg.DeleteTo
 	return out
 }
 
-func (s *Server) deleteAsked(ctx context.Context, ask kmsg.DeleteTopicsRequestTopic, t *kmsg.DeleteTopicsResponseTopic) error {
+func (s *Server) deleteAsked(ctx context.Context, r *request, ask kmsg.DeleteTopicsRequestTopic, t *kmsg.DeleteTopicsResponseTopic) error {
 	switch {
 	case (ask.Topic == nil) == (ask.TopicID == noTopicID):
 		return deny(kerr.InvalidRequest, "name a topic either by its name or by its id, not by both")
 	case ask.Topic == nil:
-		topic, err := s.topicByID(ask.TopicID)
+		topic, err := s.topicByID(r, acl.Delete, ask.TopicID)
 		if err != nil {
 			return err
 		}
@@ -55,7 +56,7 @@ func (s *Server) deleteAsked(ctx context.Context, ask kmsg.DeleteTopicsRequestTo
 		}
 		return err
 	default:
-		topic, err := s.topicNow(ctx, *ask.Topic)
+		topic, err := s.topicNow(ctx, r, acl.Delete, *ask.Topic)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // toHighWatermark, as an offset of DeleteRecords, means all records.
@@ -14,7 +15,7 @@ const toHighWatermark = -1
 
 // deleteRecords deletes records below an offset: one store call for the bounds of all partitions, and one for each that changes. A partition
 // that is named twice is refused, because the offsets may differ.
-func (s *Server) deleteRecords(ctx context.Context, _ *request, in *kmsg.DeleteRecordsRequest) *kmsg.DeleteRecordsResponse {
+func (s *Server) deleteRecords(ctx context.Context, r *request, in *kmsg.DeleteRecordsRequest) *kmsg.DeleteRecordsResponse {
 	out := in.ResponseKind().(*kmsg.DeleteRecordsResponse)
 	var ps []eventlog.Partition
 	var slots []slot
@@ -22,7 +23,7 @@ func (s *Server) deleteRecords(ctx context.Context, _ *request, in *kmsg.DeleteR
 	for i, asked := range in.Topics {
 		t := kmsg.NewDeleteRecordsResponseTopic()
 		t.Topic = asked.Topic
-		topic, unknown := s.topicByName(ctx, asked.Topic)
+		topic, unknown := s.topicByName(ctx, r, acl.Delete, asked.Topic)
 		for k, ask := range asked.Partitions {
 			p := kmsg.NewDeleteRecordsResponseTopicPartition()
 			p.Partition, p.LowWatermark = ask.Partition, -1

@@ -21,6 +21,10 @@ func (s *Server) initProducerID(ctx context.Context, r *request, in *kmsg.InitPr
 		out.ErrorCode = errorCode(err)
 		return out
 	}
+	if err := r.permitIdempotent(); err != nil {
+		out.ErrorCode = errorCode(err)
+		return out
+	}
 	id, err := s.log.NewProducerID(ctx)
 	if err != nil {
 		s.trouble("InitProducerId", err)

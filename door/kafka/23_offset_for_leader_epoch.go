@@ -6,11 +6,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // offsetForLeaderEpoch returns the end of a leader epoch, so that clients detect that the log was rewound. It costs one store call. A
 // partition that is mentioned more than once is answered once, for its first mention.
-func (s *Server) offsetForLeaderEpoch(ctx context.Context, _ *request, in *kmsg.OffsetForLeaderEpochRequest) *kmsg.OffsetForLeaderEpochResponse {
+func (s *Server) offsetForLeaderEpoch(ctx context.Context, r *request, in *kmsg.OffsetForLeaderEpochRequest) *kmsg.OffsetForLeaderEpochResponse {
 	out := in.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
 	var ps []eventlog.Partition
 	var epochs []int32
@@ -19,7 +20,7 @@ func (s *Server) offsetForLeaderEpoch(ctx context.Context, _ *request, in *kmsg.
 	for i, asked := range in.Topics {
 		t := kmsg.NewOffsetForLeaderEpochResponseTopic()
 		t.Topic = asked.Topic
-		topic, unknown := s.topicByName(ctx, asked.Topic)
+		topic, unknown := s.topicByName(ctx, r, acl.Describe, asked.Topic)
 		for _, ask := range asked.Partitions {
 			if !first(mentions, askedPartition{asked.Topic, ask.Partition}) {
 				continue

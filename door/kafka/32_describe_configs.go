@@ -7,6 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/use/acl"
 )
 
 // describeConfigs returns the settings of topics and of this broker, with the source of each value.
@@ -24,7 +26,7 @@ func (s *Server) describeConfigs(ctx context.Context, request *request, in *kmsg
 		r.ResourceType, r.ResourceName = asked.ResourceType, asked.ResourceName
 		var configs []config
 		if err == nil {
-			configs, err = s.configsOf(ctx, asked.ResourceType, asked.ResourceName)
+			configs, err = s.configsOf(ctx, request, asked.ResourceType, asked.ResourceName)
 		}
 		if asked.ConfigNames != nil {
 			configs = slices.DeleteFunc(configs, func(c config) bool { return !slices.Contains(asked.ConfigNames, c.name) })
@@ -70,7 +72,10 @@ func configsCost(configs []config, synonyms, docs bool) (n int) {
 	return n
 }
 
-func (s *Server) configsOf(ctx context.Context, kind kmsg.ConfigResourceType, name string) ([]config, error) {
+func (s *Server) configsOf(ctx context.Context, r *request, kind kmsg.ConfigResourceType, name string) ([]config, error) {
+	if err := r.permitConfigs(acl.DescribeConfigs, kind, name); err != nil {
+		return nil, err
+	}
 	switch kind {
 	case kmsg.ConfigResourceTypeTopic:
 		topic, err := s.lookUp(ctx, name)

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // alterConfigs replaces all settings of a topic: settings that the request does not name get their defaults.
@@ -26,7 +27,7 @@ func (s *Server) alterConfigs(ctx context.Context, request *request, in *kmsg.Al
 		r.ResourceType, r.ResourceName = asked.ResourceType, asked.ResourceName
 		if err == nil {
 			names := namesOf(asked.Configs, func(c kmsg.AlterConfigsRequestResourceConfig) string { return c.Name })
-			err = s.alterResource(ctx, asked.ResourceType, asked.ResourceName, names, in.ValidateOnly, func(config map[string]string) error {
+			err = s.alterResource(ctx, request, asked.ResourceType, asked.ResourceName, names, in.ValidateOnly, func(config map[string]string) error {
 				clear(config)
 				again := repeated(asked.Configs, func(c kmsg.AlterConfigsRequestResourceConfig) string { return c.Name })
 				for _, c := range asked.Configs {
@@ -62,7 +63,10 @@ func namesOf[C any](configs []C, name func(C) string) []string {
 
 // alterResource changes a topic's settings, or only validates the request. Settings of other resources cannot be changed while weir runs: the error
 // names settings, the ones that the request would change.
-func (s *Server) alterResource(ctx context.Context, kind kmsg.ConfigResourceType, name string, settings []string, validateOnly bool, change func(config map[string]string) error) error {
+func (s *Server) alterResource(ctx context.Context, r *request, kind kmsg.ConfigResourceType, name string, settings []string, validateOnly bool, change func(config map[string]string) error) error {
+	if err := r.permitConfigs(acl.AlterConfigs, kind, name); err != nil {
+		return err
+	}
 	if kind != kmsg.ConfigResourceTypeTopic {
 		if err := change(make(map[string]string)); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // logDir is the only directory listed: Kafka's tools ask where records are and how large they are.
@@ -14,10 +15,14 @@ const logDir = "/weir"
 // describeLogDirs returns the bytes of each partition, in one store call. It does not report free space, which only the store knows.
 func (s *Server) describeLogDirs(ctx context.Context, r *request, in *kmsg.DescribeLogDirsRequest) *kmsg.DescribeLogDirsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeLogDirsResponse)
+	if err := r.permitCluster(acl.Describe); err != nil {
+		out.ErrorCode = errorCode(err) // older versions have no field for it, and get no directory, as in Kafka
+		return out
+	}
 	dir := kmsg.NewDescribeLogDirsResponseDir()
 	dir.Dir = logDir
 	var ps []eventlog.Partition
-	for _, t := range s.logDirTopics(ctx, in) {
+	for _, t := range s.logDirTopics(ctx, r, in) {
 		answer := kmsg.NewDescribeLogDirsResponseDirTopic()
 		answer.Topic = t.name
 		for _, number := range t.numbers {
@@ -58,10 +63,10 @@ type logDirTopic struct {
 }
 
 // logDirTopics lists the requested topics that exist; null requests all.
-func (s *Server) logDirTopics(ctx context.Context, in *kmsg.DescribeLogDirsRequest) []logDirTopic {
+func (s *Server) logDirTopics(ctx context.Context, r *request, in *kmsg.DescribeLogDirsRequest) []logDirTopic {
 	var all []logDirTopic
 	if in.Topics == nil {
-		for _, topic := range s.log.Topics() {
+		for _, topic := range s.topicsSeen(r) {
 			t := logDirTopic{name: topic.Name, topic: topic}
 			for number := range topic.Partitions {
 				t.numbers = append(t.numbers, int32(number))
@@ -71,7 +76,7 @@ func (s *Server) logDirTopics(ctx context.Context, in *kmsg.DescribeLogDirsReque
 		return all
 	}
 	for _, m := range merge(in.Topics, func(t kmsg.DescribeLogDirsRequestTopic) (string, []int32) { return t.Topic, t.Partitions }) {
-		topic, err := s.topicByName(ctx, in.Topics[m.first].Topic)
+		topic, err := s.topicByName(ctx, r, acl.Describe, in.Topics[m.first].Topic)
 		if err != nil {
 			continue
 		}

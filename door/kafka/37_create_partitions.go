@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // createPartitions adds partitions to topics.
@@ -21,7 +22,7 @@ func (s *Server) createPartitions(ctx context.Context, request *request, in *kms
 		t := kmsg.NewCreatePartitionsResponseTopic()
 		t.Topic = asked.Topic
 		if err == nil {
-			err = s.addPartitions(ctx, asked, in.ValidateOnly)
+			err = s.addPartitions(ctx, request, asked, in.ValidateOnly)
 		}
 		if err != nil {
 			s.refused(request, err)
@@ -32,8 +33,8 @@ func (s *Server) createPartitions(ctx context.Context, request *request, in *kms
 	return out
 }
 
-func (s *Server) addPartitions(ctx context.Context, asked kmsg.CreatePartitionsRequestTopic, validateOnly bool) error {
-	topic, err := s.topicNow(ctx, asked.Topic)
+func (s *Server) addPartitions(ctx context.Context, r *request, asked kmsg.CreatePartitionsRequestTopic, validateOnly bool) error {
+	topic, err := s.topicNow(ctx, r, acl.Alter, asked.Topic)
 	if err != nil {
 		return err
 	}

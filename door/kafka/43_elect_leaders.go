@@ -5,6 +5,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // Kinds of elections.
@@ -23,11 +26,16 @@ func (s *Server) electLeaders(ctx context.Context, r *request, in *kmsg.ElectLea
 		out.ErrorCode = kerr.InvalidRequest.Code
 		return out
 	}
+	refused := r.permitCluster(acl.Alter)
+	out.ErrorCode = errorCode(refused)
 	mentions := make(map[askedPartition]bool)
 	for _, asked := range in.Topics {
 		t := kmsg.NewElectLeadersResponseTopic()
 		t.Topic = asked.Topic
-		topic, unknown := s.topicByName(ctx, asked.Topic)
+		topic, unknown := eventlog.Topic{}, refused
+		if refused == nil {
+			topic, unknown = s.topicByName(ctx, r, acl.Describe, asked.Topic)
+		}
 		for _, number := range asked.Partitions {
 			if !first(mentions, askedPartition{asked.Topic, number}) {
 				continue

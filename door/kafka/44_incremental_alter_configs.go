@@ -26,7 +26,7 @@ func (s *Server) incrementalAlterConfigs(ctx context.Context, request *request, 
 		r.ResourceType, r.ResourceName = asked.ResourceType, asked.ResourceName
 		if err == nil {
 			names := namesOf(asked.Configs, func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) string { return c.Name })
-			err = s.alterResource(ctx, asked.ResourceType, asked.ResourceName, names, in.ValidateOnly, func(config map[string]string) error {
+			err = s.alterResource(ctx, request, asked.ResourceType, asked.ResourceName, names, in.ValidateOnly, func(config map[string]string) error {
 				return alterEach(config, asked.Configs)
 			})
 		}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/use/acl"
 )
 
 // alterPartitionReassignments, which kmsg calls AlterPartitionAssignments, moves partitions between brokers. A move to the only broker
@@ -12,11 +14,15 @@ import (
 func (s *Server) alterPartitionReassignments(ctx context.Context, r *request, in *kmsg.AlterPartitionAssignmentsRequest) *kmsg.AlterPartitionAssignmentsResponse {
 	out := in.ResponseKind().(*kmsg.AlterPartitionAssignmentsResponse)
 	out.AllowReplicationFactorChange = in.AllowReplicationFactorChange
+	if err := r.permitCluster(acl.Alter); err != nil {
+		out.ErrorCode, out.ErrorMessage = codeOf(err)
+		return out
+	}
 	mentions := make(map[askedPartition]bool)
 	for _, asked := range in.Topics {
 		t := kmsg.NewAlterPartitionAssignmentsResponseTopic()
 		t.Topic = asked.Topic
-		topic, unknown := s.topicByName(ctx, asked.Topic)
+		topic, unknown := s.topicByName(ctx, r, acl.Describe, asked.Topic)
 		for _, ask := range asked.Partitions {
 			if !first(mentions, askedPartition{asked.Topic, ask.Partition}) {
 				continue

@@ -4,10 +4,14 @@ import (
 	"context"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/use/acl"
 )
 
 // listPartitionReassignments lists partitions that are moving between brokers: never any, because there is one broker. Kafka's own tool
 // asks before it describes a topic.
-func (s *Server) listPartitionReassignments(_ context.Context, _ *request, in *kmsg.ListPartitionReassignmentsRequest) *kmsg.ListPartitionReassignmentsResponse {
-	return in.ResponseKind().(*kmsg.ListPartitionReassignmentsResponse)
+func (s *Server) listPartitionReassignments(_ context.Context, r *request, in *kmsg.ListPartitionReassignmentsRequest) *kmsg.ListPartitionReassignmentsResponse {
+	out := in.ResponseKind().(*kmsg.ListPartitionReassignmentsResponse)
+	out.ErrorCode, out.ErrorMessage = codeOf(r.permitCluster(acl.Describe))
+	return out
 }

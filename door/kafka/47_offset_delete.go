@@ -5,19 +5,24 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/group"
 )
 
 // offsetDelete deletes committed offsets of topics that the group is not subscribed to (KIP-496).
-func (s *Server) offsetDelete(ctx context.Context, _ *request, in *kmsg.OffsetDeleteRequest) *kmsg.OffsetDeleteResponse {
+func (s *Server) offsetDelete(ctx context.Context, r *request, in *kmsg.OffsetDeleteRequest) *kmsg.OffsetDeleteResponse {
 	out := in.ResponseKind().(*kmsg.OffsetDeleteResponse)
+	if err := r.permit(acl.Delete, acl.Group, in.Group); err != nil {
+		out.ErrorCode = errorCode(err)
+		return out
+	}
 	var found []group.Committed
 	var slots []slot // where the answer of each offset goes
 	mentions := make(map[askedPartition]bool)
 	for i, t := range in.Topics {
 		row := kmsg.NewOffsetDeleteResponseTopic()
 		row.Topic = t.Topic
-		topic, unknown := s.topicByName(ctx, t.Topic)
+		topic, unknown := s.topicByName(ctx, r, acl.Read, t.Topic)
 		for _, p := range t.Partitions {
 			if !first(mentions, askedPartition{t.Topic, p.Partition}) {
 				continue

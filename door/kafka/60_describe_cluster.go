@@ -26,7 +26,7 @@ func (s *Server) describeCluster(_ context.Context, r *request, in *kmsg.Describ
 	}
 	out.ClusterID, out.ControllerID = s.clusterID, s.cfg.NodeID
 	if in.IncludeClusterAuthorizedOperations {
-		out.ClusterAuthorizedOperations = clusterOperations
+		out.ClusterAuthorizedOperations = r.clusterOperations()
 	}
 	b := kmsg.NewDescribeClusterResponseBroker()
 	b.NodeID = s.cfg.NodeID

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // describeProducers lists the idempotent producers of partitions. It reads the producers of all partitions from the log, once for each request.
@@ -16,7 +17,7 @@ func (s *Server) describeProducers(ctx context.Context, r *request, in *kmsg.Des
 	for i, m := range merge(in.Topics, func(t kmsg.DescribeProducersRequestTopic) (string, []int32) { return t.Topic, t.Partitions }) {
 		t := kmsg.NewDescribeProducersResponseTopic()
 		t.Topic = in.Topics[m.first].Topic
-		topic, unknown := s.topicByName(ctx, t.Topic)
+		topic, unknown := s.topicByName(ctx, r, acl.Read, t.Topic)
 		for k, number := range m.partitions {
 			p := kmsg.NewDescribeProducersResponseTopicPartition()
 			p.Partition = number

@@ -6,12 +6,18 @@ import (
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/use/acl"
 )
 
 // listConfigResources lists resources that have settings: topics and this broker. Version 0 lists client metrics only: weir
 // has none.
 func (s *Server) listConfigResources(ctx context.Context, request *request, in *kmsg.ListConfigResourcesRequest) *kmsg.ListConfigResourcesResponse {
 	out := in.ResponseKind().(*kmsg.ListConfigResourcesResponse)
+	if err := request.permitCluster(acl.DescribeConfigs); err != nil {
+		out.ErrorCode = errorCode(err)
+		return out
+	}
 	if in.Version == 0 {
 		return out
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // describePartitionsMax bounds one answer, as in Kafka (max.request.partition.size.limit).
@@ -20,7 +21,7 @@ func (s *Server) describeTopicPartitions(ctx context.Context, r *request, in *km
 	if room < 1 || room > describePartitionsMax {
 		room = describePartitionsMax
 	}
-	for _, name := range s.describedNames(in) {
+	for _, name := range s.describedNames(r, in) {
 		from := int32(0)
 		if in.Cursor != nil && in.Cursor.Topic == name {
 			from = in.Cursor.Partition
@@ -31,7 +32,10 @@ func (s *Server) describeTopicPartitions(ctx context.Context, r *request, in *km
 		}
 		t := kmsg.NewDescribeTopicPartitionsResponseTopic()
 		t.Topic = &name
-		topic, err := s.lookUp(ctx, name)
+		topic, err := eventlog.Topic{}, r.permit(acl.Describe, acl.Topic, name)
+		if err == nil {
+			topic, err = s.lookUp(ctx, name)
+		}
 		if err == nil && from < 0 {
 			err = deny(kerr.InvalidRequest, "the cursor is at partition %d; the number must be 0 or more", from)
 		}
@@ -41,7 +45,7 @@ func (s *Server) describeTopicPartitions(ctx context.Context, r *request, in *km
 			out.Topics = append(out.Topics, t)
 			continue
 		}
-		t.TopicID, t.IsInternal, t.AuthorizedOperations = topic.ID, eventlog.InternalTopic(topic.Name), topicOperations
+		t.TopicID, t.IsInternal, t.AuthorizedOperations = topic.ID, eventlog.InternalTopic(topic.Name), r.operations(topicOperations, acl.Topic, topic.Name)
 		end := min(len(topic.Partitions), int(from)+room)
 		if err := r.claimAnswer(ctx, max(end-int(from), 0)*describedCost); err != nil {
 			return nil
@@ -64,13 +68,13 @@ func (s *Server) describeTopicPartitions(ctx context.Context, r *request, in *km
 const describedCost = 256
 
 // describedNames returns the topics from the cursor on, in order, without duplicates.
-func (s *Server) describedNames(in *kmsg.DescribeTopicPartitionsRequest) []string {
+func (s *Server) describedNames(r *request, in *kmsg.DescribeTopicPartitionsRequest) []string {
 	var names []string
 	for _, t := range in.Topics {
 		names = append(names, t.Topic)
 	}
 	if len(in.Topics) == 0 {
-		for _, t := range s.log.Topics() {
+		for _, t := range s.topicsSeen(r) {
 			names = append(names, t.Name)
 		}
 	}

@@ -215,7 +215,7 @@ func TestK04WhatIsNotServedIsRefused(t *testing.T) {
 	}{
 		{9999, 0, "API key 9999"},
 		{-1, 0, "API key -1"},
-		{int16(kmsg.SASLHandshake), 0, "SASLHandshake"},
+		{int16(kmsg.EndTxn), 0, "EndTxn"},
 		{int16(kmsg.ConsumerGroupHeartbeat), 0, "ConsumerGroupHeartbeat"},
 		{int16(kmsg.Metadata), 99, "Metadata version 99 is not supported; weir supports versions 0 to 13"},
 		{int16(kmsg.Produce), 2, "Produce version 2 is not supported; weir supports versions 3 to 13"},

@@ -73,12 +73,12 @@ func (s *Server) awaitClusterID(ctx context.Context) (string, error) {
 	}
 }
 
-// broker returns the address that clients are told to use.
+// broker returns the address that clients of this listener are told to use.
 func (s *Server) broker(r *request) (host string, port int32) {
-	if s.cfg.Advertised == "" {
+	if r.conn.at.Advertised == "" {
 		return hostPort(r.conn.nc.LocalAddr())
 	}
-	return hostPort(address(s.cfg.Advertised))
+	return hostPort(address(r.conn.at.Advertised))
 }
 
 // checkAdvertised refuses an address that no client could use; an empty one is allowed.

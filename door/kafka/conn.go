@@ -3,6 +3,7 @@ package kafka
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -33,7 +34,8 @@ const inFlightMax = 64
 // the reader stops reading, and TCP slows the client down.
 type conn struct {
 	s     *Server
-	nc    net.Conn
+	at    Listener // where it was accepted
+	nc    net.Conn // a *tls.Conn if the listener has TLS
 	in    *bufio.Reader
 	calls chan *call
 
@@ -42,6 +44,9 @@ type conn struct {
 	waiting  atomic.Int32
 	inFlight atomic.Int32 // requests read but not answered
 	lastDone atomic.Int64 // when the last answer was sent, in Unix nanoseconds
+
+	who   atomic.Pointer[caller] // nil until the client has logged in
+	login login                  // before the login only the reader uses it, then only the writer
 
 	deadline time.Time // by when the frame being read must be complete; only the reader uses it
 
@@ -60,6 +65,8 @@ type request struct {
 
 	mayDecompress int // bytes that the unchecked batches of a produce request may still decompress to
 
+	hangUp bool // close the connection after the answer
+
 	answerBytes int // estimated bytes of the answer, if the request's size does not bound them
 	texts       int // bytes of error texts in the answer so far, at most textsMax
 }
@@ -72,8 +79,15 @@ type call struct {
 	arrived time.Time
 }
 
-func newConn(s *Server, nc net.Conn) *conn {
-	return &conn{s: s, nc: nc, in: bufio.NewReaderSize(nc, readBuffer), calls: make(chan *call, inFlightMax)}
+func newConn(s *Server, at Listener, nc net.Conn) *conn {
+	if at.TLS != nil {
+		nc = tls.Server(nc, at.TLS)
+	}
+	c := &conn{s: s, at: at, nc: nc, in: bufio.NewReaderSize(nc, readBuffer), calls: make(chan *call, inFlightMax)}
+	if !at.SASL {
+		c.who.Store(anybody)
+	}
+	return c
 }
 
 // serve runs the connection until it is closed. It stops reading when the server starts to drain (drain is done), and closes the
@@ -81,6 +95,12 @@ func newConn(s *Server, nc net.Conn) *conn {
 func (c *conn) serve(ctx, drain context.Context) {
 	defer c.nc.Close()
 	defer context.AfterFunc(ctx, func() { c.nc.Close() })()
+	if err := c.handshake(drain); err != nil {
+		if drain.Err() == nil {
+			c.explain(err)
+		}
+		return
+	}
 
 	// Long polls end when the client has disconnected, and when the server drains.
 	polls, endPolls := context.WithCancel(ctx)
@@ -89,6 +109,13 @@ func (c *conn) serve(ctx, drain context.Context) {
 		endPolls()
 		c.nc.SetReadDeadline(time.Unix(1, 0)) // the reader may set a later deadline, so it checks polls after setting one
 	})()
+
+	if err := c.logIn(drain); err != nil {
+		if drain.Err() == nil {
+			c.explain(err)
+		}
+		return
+	}
 
 	c.lastDone.Store(time.Now().UnixNano())
 	var writer sync.WaitGroup
@@ -262,29 +289,34 @@ func (c *conn) readFailed(err error) error {
 // Produce requests that were already started then still take effect, but get no answer.
 func (c *conn) write(ctx, polls context.Context) {
 	for call := range c.calls {
-		resp := c.execute(ctx, polls, call)
-		out, failed := 0, false
-		if resp != nil && resp != noReply {
-			var err error
-			out, err = c.trySend(call, resp)
-			failed = err != nil
-		}
-		call.records.Release()
-		now := time.Now()
-		c.lastDone.Store(now.UnixNano())
-		call.claim.Release()
-		if c.inFlight.Add(-1) == 0 {
-			c.endPressure()
-		}
-		c.s.cfg.Observer.Answered(Exchange{
-			Key: call.api.key.Name(), Version: call.version,
-			In: lengthSize + call.length, Out: out, Took: now.Sub(call.arrived),
-		})
-		if resp == nil || failed {
+		if !c.answer(ctx, polls, call) {
 			c.nc.Close() // ends read
 			return
 		}
 	}
+}
+
+// answer executes and answers one call. It reports whether the connection goes on.
+func (c *conn) answer(ctx, polls context.Context, call *call) bool {
+	resp := c.execute(ctx, polls, call)
+	out, failed := 0, false
+	if resp != nil && resp != noReply {
+		var err error
+		out, err = c.trySend(call, resp)
+		failed = err != nil
+	}
+	call.records.Release()
+	now := time.Now()
+	c.lastDone.Store(now.UnixNano())
+	call.claim.Release()
+	if c.inFlight.Add(-1) == 0 {
+		c.endPressure()
+	}
+	c.s.cfg.Observer.Answered(Exchange{
+		Key: call.api.key.Name(), Version: call.version,
+		In: lengthSize + call.length, Out: out, Took: now.Sub(call.arrived),
+	})
+	return resp != nil && !failed && !call.hangUp
 }
 
 // execute runs a call, or waits for it if it was started, and returns the response.
@@ -298,11 +330,18 @@ func (c *conn) execute(ctx, polls context.Context, call *call) (resp kmsg.Respon
 		return call.finish(ctx)
 	}
 	defer c.waiting.Add(-1)
+	if !c.admitted(ctx, call) {
+		return nil
+	}
 	if call.api.start != nil {
 		return call.api.start(c.s, countLookups(ctx), &call.request)(ctx)
 	}
 	if call.api.polls {
-		return call.api.answer(c.s, countLookups(polls), &call.request)
+		resp = call.api.answer(c.s, countLookups(polls), &call.request)
+		if !c.admitted(ctx, call) { // it may have waited for minutes
+			return nil
+		}
+		return resp
 	}
 	ctx, cancel := context.WithTimeout(ctx, call.timeout())
 	defer cancel()
@@ -317,7 +356,19 @@ func (c *conn) start(ctx context.Context, call *call) (finish func(context.Conte
 			finish = func(context.Context) kmsg.Response { return nil }
 		}
 	}()
+	if !c.admitted(ctx, call) {
+		return func(context.Context) kmsg.Response { return nil }
+	}
 	return call.api.start(c.s, countLookups(ctx), &call.request)
+}
+
+// admitted reports whether the client may still use the connection; if not, it logs why.
+func (c *conn) admitted(ctx context.Context, call *call) bool {
+	err := c.admit(ctx, call.api.key)
+	if err != nil {
+		c.explain(err)
+	}
+	return err == nil
 }
 
 // trySend calls send, and turns a panic into an error. The caller then closes the connection, because part of the answer may be written.

@@ -7,12 +7,14 @@ import (
 
 // What the tests hold the server to.
 const (
-	SmallFrameMax   = smallFrameMax
-	FetchMax        = fetchMax
-	SilentMax       = budget.SilentMax
-	DecompressedMax = decompressedMax
-	MentionDepth    = mentionDepth
-	ArrayCopies     = arrayCopies
+	SmallFrameMax    = smallFrameMax
+	HandshakeTimeout = handshakeTimeout
+	FetchMax         = fetchMax
+	SilentMax        = budget.SilentMax
+	DecompressedMax  = decompressedMax
+	LoginTimeout     = loginTimeout
+	MentionDepth     = mentionDepth
+	ArrayCopies      = arrayCopies
 )
 
 // Collides is how a server finds a topic with the same name in metrics.

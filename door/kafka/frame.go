@@ -161,7 +161,7 @@ func otherProtocol(first []byte, httpAddr string) *refusal {
 		return r
 	default:
 		if strings.HasPrefix(p, "\x16\x03") || strings.HasPrefix(p, "\x15\x03") {
-			r := refuse("tls", "a TLS client connected to a plaintext port: set security.protocol=PLAINTEXT in the client")
+			r := refuse("tls", "a TLS client connected to a listener without TLS: set security.protocol=PLAINTEXT (or SASL_PLAINTEXT) in the client")
 			r.answer = "\x15\x03\x01\x00\x02\x02\x46" // a fatal alert, protocol_version: the client reports it immediately
 			return r
 		}

@@ -109,6 +109,18 @@ func FuzzFrame(f *testing.F) {
 		f.Add([]byte(s), uint16(0))
 	}
 
+	for _, version := range []int16{0, 1} { // a login
+		begin, next := kmsg.NewPtrSASLHandshakeRequest(), kmsg.NewPtrSASLAuthenticateRequest()
+		begin.Version, begin.Mechanism, next.SASLAuthBytes = version, "PLAIN", []byte("\x00user\x00password")
+		login := format.AppendRequest(nil, begin, 1)
+		if version == 0 {
+			login = append(append(login, 0, 0, 0, byte(len(next.SASLAuthBytes))), next.SASLAuthBytes...)
+		} else {
+			login = format.AppendRequest(login, next, 2)
+		}
+		f.Add(login, uint16(0))
+	}
+
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	log, err := eventlog.Open(f.Context(), memory.New(), eventlog.Config{Logger: quiet})
 	if err != nil {
@@ -124,11 +136,11 @@ func FuzzFrame(f *testing.F) {
 		f.Fatal(err)
 	}
 	s := New(log, groups, Config{Logger: quiet, NoAutoCreate: true}.With(Limits{FrameBytes: 1 << 20}))
-	f.Fuzz(func(t *testing.T, sent []byte, piece uint16) {
+	serve := func(t *testing.T, at Listener, sent []byte, piece uint16) {
 		client, server := net.Pipe()
-		served := make(chan struct{})
+		c, served := newConn(s, at, server), make(chan struct{})
 		go func() {
-			newConn(s, server).serve(ctx, ctx)
+			c.serve(ctx, ctx)
 			close(served)
 		}()
 		answered := make(chan int64, 1)
@@ -159,5 +171,12 @@ func FuzzFrame(f *testing.F) {
 		if !s.frames.Idle() || !s.fetches.Idle() {
 			t.Fatal("the connection took room with it")
 		}
+		if at.SASL && c.who.Load() != nil {
+			t.Fatal("a client without a key is logged in")
+		}
+	}
+	f.Fuzz(func(t *testing.T, sent []byte, piece uint16) {
+		serve(t, Listener{}, sent, piece)
+		serve(t, Listener{SASL: true}, sent, piece)
 	})
 }

@@ -61,9 +61,15 @@ func startOn(t testing.TB, store eventlog.Store, cfg kafka.Config) *broker {
 
 func startAt(t testing.TB, store eventlog.Store, l net.Listener, cfg kafka.Config) *broker {
 	t.Helper()
+	return startListening(t, store, cfg, kafka.Listener{Listener: l})
+}
+
+// startListening starts a broker with several listeners; its address is the first one's.
+func startListening(t testing.TB, store eventlog.Store, cfg kafka.Config, at ...kafka.Listener) *broker {
+	t.Helper()
 	var err error
-	b := &broker{t: t, addr: l.Addr().String(), said: new(said)}
-	b.here, _ = l.(*pipes)
+	b := &broker{t: t, addr: at[0].Addr().String(), said: new(said)}
+	b.here, _ = at[0].Listener.(*pipes)
 	cfg.Logger = slog.New(slog.NewTextHandler(b.said, nil))
 	ctx, cancel := context.WithCancel(context.Background())
 	if b.log, err = eventlog.Open(ctx, store, eventlog.Config{Logger: cfg.Logger}); err != nil {
@@ -83,7 +89,7 @@ func startAt(t testing.TB, store eventlog.Store, l net.Listener, cfg kafka.Confi
 		}
 	})
 	served := make(chan error, 1)
-	go func() { served <- kafka.New(b.log, groups, cfg).Serve(ctx, l) }()
+	go func() { served <- kafka.New(b.log, groups, cfg).Serve(ctx, at...) }()
 	b.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-served; err != nil {

@@ -13,11 +13,11 @@ const offsetsTopic = eventlog.OffsetsTopic
 
 // openOffsetsTopic creates the offsets topic when the first group is looked up, as Kafka does. Groups work without it, so a
 // failure does not fail the request.
-func (s *Server) openOffsetsTopic(ctx context.Context) {
+func (s *Server) openOffsetsTopic(ctx context.Context, r *request) {
 	if _, err := s.log.Topic(ctx, offsetsTopic); err == nil {
 		return
 	}
-	_, err := s.createTopic(ctx, eventlog.TopicSpec{Name: offsetsTopic, Partitions: 1})
+	_, err := s.createTopic(ctx, r, eventlog.TopicSpec{Name: offsetsTopic, Partitions: 1})
 	if err != nil && errorCode(err) != kerr.TopicAlreadyExists.Code { // another client's request was first
 		s.trouble("create "+offsetsTopic, err)
 	}

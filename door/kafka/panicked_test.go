@@ -45,7 +45,7 @@ func TestAPanicAroundARequestEndsItsConnectionAlone(t *testing.T) {
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
-					newConn(s, server).serve(t.Context(), t.Context())
+					newConn(s, Listener{}, server).serve(t.Context(), t.Context())
 				}()
 				client.SetDeadline(time.Now().Add(20 * time.Second))
 				frame := kmsg.NewRequestFormatter().AppendRequest(nil, req, 1)

@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/budget"
 	"github.com/weir-log/weir/internal/conns"
+	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -24,7 +26,6 @@ const frameTimeout = 30 * time.Second
 
 // Config configures a Server. A field's zero value means its default.
 type Config struct {
-	Advertised   string // host:port that clients are told to use; default: the address at which the client connected
 	NodeID       int32  // default 1
 	HTTPAddr     string // address of the HTTP door, for the answer to HTTP clients that connect here by mistake; default: the answer names none
 	Partitions   int    // of a topic created without a number (num.partitions); default 1
@@ -34,7 +35,10 @@ type Config struct {
 
 	IdleTimeout  time.Duration // a connection with nothing to do is closed; default 10 min (connections.max.idle.ms)
 	WriteTimeout time.Duration // for a client to read one answer; default 2 min
+	LoginLasts   time.Duration // clients that logged in must do so again within this time (connections.max.reauth.ms); default: for ever
 	DrainTimeout time.Duration // for requests in progress when Serve's context ends; default 5 s
+
+	Keys *apikey.Keys // with which clients log in at listeners with SASL; default: none, so nobody can
 
 	Logger   *slog.Logger // default: slog.Default()
 	Observer Observer     // default: none
@@ -108,6 +112,7 @@ type Server struct {
 	clusterID string                           // set by Serve before the first connection
 
 	lacks       lacks // uses of features that weir does not have, each logged once
+	badLogins   badLogins
 	metricNames metricNames
 
 	frames  *budget.Budget // bytes of requests being read or handled
@@ -135,12 +140,17 @@ func New(log *eventlog.Log, groups *group.Coordinator, cfg Config) *Server {
 	return s
 }
 
-// Serve accepts and serves connections until ctx ends. Then it drains: it stops reading, ends long polls, finishes
-// the requests in progress for at most Config.DrainTimeout, and returns nil.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	defer l.Close()
-	if err := checkAdvertised(s.cfg.Advertised); err != nil {
-		return fmt.Errorf("kafka: advertised address %q: %w", s.cfg.Advertised, err)
+// Serve accepts and serves connections at all listeners until ctx ends. Then it drains: it stops reading, ends long polls, finishes
+// the requests in progress for at most Config.DrainTimeout, and returns nil. It ends with an error when a listener fails.
+func (s *Server) Serve(ctx context.Context, listeners ...Listener) error {
+	closeAll := func() {
+		for _, l := range listeners {
+			l.Close()
+		}
+	}
+	defer closeAll()
+	if err := checkListeners(listeners); err != nil {
+		return err
 	}
 	id, err := s.awaitClusterID(ctx)
 	switch {
@@ -151,33 +161,38 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	s.clusterID = id
 
-	// serving ends when all connections are closed, at the latest DrainTimeout after ctx.
+	// serving ends when all connections are closed, at the latest DrainTimeout after accepting ends.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var open sync.WaitGroup
 	defer open.Wait()
+	accepting, ctx := errgroup.WithContext(ctx) // ctx also ends when one of several listeners fails
 	defer context.AfterFunc(ctx, func() {
-		l.Close()
+		closeAll()
 		select {
 		case <-time.After(s.cfg.DrainTimeout):
 			stop()
 		case <-serving.Done():
 		}
 	})()
-	err = s.accept(ctx, l, func(nc net.Conn, leave func()) {
-		open.Go(func() {
-			defer leave()
-			newConn(s, nc).serve(serving, ctx)
+	for _, l := range listeners {
+		accepting.Go(func() error {
+			return s.accept(ctx, l, func(nc net.Conn, leave func()) {
+				open.Go(func() {
+					defer leave()
+					newConn(s, l, nc).serve(serving, ctx)
+				})
+			})
 		})
-	})
-	if err != nil {
-		stop() // the listener was closed by others
+	}
+	if err = accepting.Wait(); err != nil {
+		stop() // a listener was closed by others
 	}
 	return err
 }
 
 // accept hands every connection within the limits to serve, until ctx ends.
-func (s *Server) accept(ctx context.Context, l net.Listener, serve func(nc net.Conn, leave func())) error {
+func (s *Server) accept(ctx context.Context, l Listener, serve func(nc net.Conn, leave func())) error {
 	const firstPause, lastPause = 5 * time.Millisecond, time.Second
 	pause := firstPause
 	for {

@@ -129,8 +129,8 @@ func TestWhatIsNotSupportedIsToldOncePerClientAndKind(t *testing.T) {
 	in.TransactionID = kmsg.StringPtr("x")
 	acls := kmsg.NewPtrDescribeACLsRequest()
 	acls.Version = 3
-	sasl := kmsg.NewPtrSASLHandshakeRequest()
-	sasl.Version = 1
+	end := kmsg.NewPtrEndTxnRequest()
+	end.Version = 1
 	old := kmsg.NewPtrCreateTopicsRequest()
 	old.Version = 1
 	for _, c := range []struct {
@@ -141,7 +141,7 @@ func TestWhatIsNotSupportedIsToldOncePerClientAndKind(t *testing.T) {
 		{"cleanup.policy", []kmsg.Request{compact}},
 		{"replication factor", []kmsg.Request{createRequest("r", 1, 3)}},
 		{"ACLs", []kmsg.Request{acls}},
-		{"SASLHandshake", []kmsg.Request{sasl}},
+		{"EndTxn", []kmsg.Request{end}},
 		{"CreateTopics of this version", []kmsg.Request{old}},
 	} {
 		for _, clientID := range []string{"one", "two", strings.Repeat("z", 10_000)} {

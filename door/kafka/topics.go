@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
 )
 
 // topicID is a topic's id in newer versions of requests.
@@ -17,8 +18,11 @@ type topicID = [16]byte
 
 var noTopicID topicID
 
-// topicByName finds a topic for Produce, Fetch and similar requests. An invalid name is an unknown topic.
-func (s *Server) topicByName(ctx context.Context, name string) (eventlog.Topic, error) {
+// topicByName finds a topic for Produce, Fetch and similar requests, if the client may do the operation. An invalid name is an unknown topic.
+func (s *Server) topicByName(ctx context.Context, r *request, op acl.Operation, name string) (eventlog.Topic, error) {
+	if err := r.permit(op, acl.Topic, name); err != nil {
+		return eventlog.Topic{}, err
+	}
 	t, err := s.lookUp(ctx, name)
 	return t, unknownIfInvalid(err)
 }
@@ -66,7 +70,10 @@ func (n *lookups) next(ctx context.Context, log *eventlog.Log, name string) erro
 
 // topicNow is topicByName for requests that change topics. It asks the store, because another process may have deleted the topic and
 // created another with that name.
-func (s *Server) topicNow(ctx context.Context, name string) (eventlog.Topic, error) {
+func (s *Server) topicNow(ctx context.Context, r *request, op acl.Operation, name string) (eventlog.Topic, error) {
+	if err := r.permit(op, acl.Topic, name); err != nil {
+		return eventlog.Topic{}, err
+	}
 	t, err := s.log.TopicNow(ctx, name)
 	return t, unknownIfInvalid(err)
 }
@@ -79,11 +86,15 @@ func unknownIfInvalid(err error) error {
 	return err
 }
 
-// topicByID finds a topic by its id.
-func (s *Server) topicByID(id topicID) (eventlog.Topic, error) {
+// topicByID finds a topic by its id, if the client may do the operation. To a client that may not even describe it, the id is unknown: an error of its own would
+// tell that the topic exists.
+func (s *Server) topicByID(r *request, op acl.Operation, id topicID) (eventlog.Topic, error) {
 	t, err := s.log.TopicByID(id)
-	if errors.Is(err, eventlog.ErrUnknownTopic) {
-		return t, unknownID(id)
+	if errors.Is(err, eventlog.ErrUnknownTopic) || err == nil && !r.may(acl.Describe, acl.Topic, t.Name) {
+		return eventlog.Topic{}, unknownID(id)
+	}
+	if err == nil {
+		err = r.permit(op, acl.Topic, t.Name)
 	}
 	return t, err
 }
@@ -93,11 +104,11 @@ func unknownID(id topicID) error {
 }
 
 // topicEither finds a topic by its id if byID is set (newer versions of requests have ids), otherwise by name.
-func (s *Server) topicEither(ctx context.Context, name string, id topicID, byID bool) (eventlog.Topic, error) {
+func (s *Server) topicEither(ctx context.Context, r *request, op acl.Operation, name string, id topicID, byID bool) (eventlog.Topic, error) {
 	if byID {
-		return s.topicByID(id)
+		return s.topicByID(r, op, id)
 	}
-	return s.topicByName(ctx, name)
+	return s.topicByName(ctx, r, op, name)
 }
 
 // partitionOf finds a topic's partition by number.
@@ -122,7 +133,7 @@ func checkEpoch(known, now int32) error {
 
 // checkNewTopic checks whether a topic may be created. The log's rules apply and, as in Kafka, one more: if '.' is replaced by '_', as in names
 // of metrics, the topic's name must still differ from the names of all other topics.
-func (s *Server) checkNewTopic(ctx context.Context, spec eventlog.TopicSpec) error {
+func (s *Server) checkNewTopic(ctx context.Context, r *request, spec eventlog.TopicSpec) error {
 	switch _, err := s.lookUp(ctx, spec.Name); {
 	case err == nil:
 		return deny(kerr.TopicAlreadyExists, "topic %q already exists", spec.Name)
@@ -133,6 +144,9 @@ func (s *Server) checkNewTopic(ctx context.Context, spec eventlog.TopicSpec) err
 		return err
 	}
 	if other, collides := s.metricNames.find(s.log.Topics(), spec.Name); collides {
+		if !r.may(acl.Describe, acl.Topic, other) {
+			return deny(kerr.InvalidTopicException, "the name %q collides with that of another topic: the names differ only in '.' and '_', which are the same character in the names of metrics; choose another name", spec.Name)
+		}
 		return deny(kerr.InvalidTopicException, "topic %q collides with topic %q: their names differ only in '.' and '_', which are the same character in the names of metrics; choose another name", spec.Name, other)
 	}
 	return nil
@@ -166,8 +180,8 @@ func (m *metricNames) find(topics []eventlog.Topic, name string) (topic string, 
 func metricName(topic string) string { return strings.ReplaceAll(topic, ".", "_") }
 
 // createTopic creates a topic that checkNewTopic allows.
-func (s *Server) createTopic(ctx context.Context, spec eventlog.TopicSpec) (eventlog.Topic, error) {
-	if err := s.checkNewTopic(ctx, spec); err != nil {
+func (s *Server) createTopic(ctx context.Context, r *request, spec eventlog.TopicSpec) (eventlog.Topic, error) {
+	if err := s.checkNewTopic(ctx, r, spec); err != nil {
 		return eventlog.Topic{}, err
 	}
 	return s.log.CreateTopic(ctx, spec)

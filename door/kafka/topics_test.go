@@ -98,7 +98,11 @@ func TestMetadataFindsTopics(t *testing.T) {
 }
 
 func TestTheAdvertisedAddressIsTold(t *testing.T) {
-	b := start(t, kafka.Config{Advertised: "broker.example.org:9092"})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := startListening(t, memory.New(), kafka.Config{}, kafka.Listener{Listener: l, Advertised: "broker.example.org:9092"})
 	if broker := ask[*kmsg.MetadataResponse](b, metadataRequest()).Brokers[0]; broker.Host != "broker.example.org" || broker.Port != 9092 {
 		t.Errorf("metadata tells %+v", broker)
 	}

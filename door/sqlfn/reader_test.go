@@ -56,7 +56,9 @@ func startReader(t *testing.T) *reader {
 		func() error { return r.log.Run(ctx) },
 		func() error { return r.groups.Run(ctx) },
 		func() error { return sqlfn.New(r.log, door, sqlfn.Config{}).Run(ctx) },
-		func() error { return kafka.New(r.log, r.groups, kafka.Config{}).Serve(ctx, listener) },
+		func() error {
+			return kafka.New(r.log, r.groups, kafka.Config{}).Serve(ctx, kafka.Listener{Listener: listener})
+		},
 	} {
 		running.Go(func() {
 			if err := run(); err != nil {

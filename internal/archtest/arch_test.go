@@ -37,6 +37,7 @@ var layers = []layer{
 	{"door/sqlfn", []string{"use", "eventlog", "store", "internal"}},                   // is about a database by nature
 	{"door", []string{"use", "eventlog", "internal"}},
 	{"use/queue", []string{"use/publish", "eventlog", "internal"}},                  // enqueues by publishing
+	{"use/apikey", []string{"use/acl", "eventlog", "internal"}},                     // a key's scopes are rules
 	{"use/projection", []string{"use/group", "use/stream", "eventlog", "internal"}}, // a run is a group that reads streams
 	{"use/stream", []string{"use/publish", "eventlog", "internal"}},                 // places streams as keys are placed
 	{"use", []string{"eventlog", "internal"}},

@@ -1,0 +1,129 @@
+package kafka
+
+import (
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/acl"
+)
+
+// caller is who uses a connection. It does not change; a client that logs in again gets another.
+type caller struct {
+	principal  string    // as Kafka writes it, such as User:billing
+	mechanism  string    // with which it logged in; "" if it did not
+	everything bool      // it may do everything: its listener does not ask who it is
+	rules      acl.Rules // what it may do otherwise
+	until      time.Time // it must log in again before then (KIP-368); zero: it need not
+
+	still func(context.Context) error // returns an error once its credentials are no longer valid; nil: they stay valid
+}
+
+// anybody is the caller at a listener that does not ask who a client is.
+var anybody = &caller{principal: "User:ANONYMOUS", everything: true}
+
+func (w *caller) may(op acl.Operation, kind acl.Kind, name string) bool {
+	return w.everything || w.rules.May(op, kind, name)
+}
+
+// may reports whether the client may do something to a resource.
+func (r *request) may(op acl.Operation, kind acl.Kind, name string) bool {
+	return r.conn.who.Load().may(op, kind, name)
+}
+
+// permit returns nil if the client may do something to a resource; otherwise the error with Kafka's code. It does not depend on whether the resource
+// exists: what a client may not see it is not told of.
+func (r *request) permit(op acl.Operation, kind acl.Kind, name string) error {
+	if r.may(op, kind, name) {
+		return nil
+	}
+	return forbidden[kind][op]
+}
+
+// permitCluster is permit for what belongs to no single topic or group.
+func (r *request) permitCluster(op acl.Operation) error {
+	return r.permit(op, acl.Cluster, acl.ClusterName)
+}
+
+// forbidden has an error for each operation on each kind of resource. They are made once, because a request may be refused many times.
+var forbidden = func() map[acl.Kind]map[acl.Operation]error {
+	codes := map[acl.Kind]*kerr.Error{
+		acl.Topic: kerr.TopicAuthorizationFailed, acl.Group: kerr.GroupAuthorizationFailed, acl.Cluster: kerr.ClusterAuthorizationFailed,
+	}
+	all := make(map[acl.Kind]map[acl.Operation]error)
+	for kind, code := range codes {
+		all[kind] = make(map[acl.Operation]error)
+		for op := acl.All; op <= acl.IdempotentWrite; op++ {
+			all[kind][op] = deny(code, "the client may not do this: it needs %s access to the %s", op, kind)
+		}
+	}
+	return all
+}()
+
+// operations returns which of a set of operations the client may do, for the answers that list them.
+func (r *request) operations(set int32, kind acl.Kind, name string) int32 {
+	who := r.conn.who.Load()
+	if who.everything {
+		return set
+	}
+	allowed := int32(0)
+	for op := acl.Read; op <= acl.IdempotentWrite; op++ {
+		if bit := int32(1) << op; set&bit != 0 && who.may(op, kind, name) {
+			allowed |= bit
+		}
+	}
+	return allowed
+}
+
+// clusterOperations returns what the client may do to the cluster; nothing if it may not describe it (KafkaApis.clusterAuthorizedOperations).
+func (r *request) clusterOperations() int32 {
+	if !r.may(acl.Describe, acl.Cluster, acl.ClusterName) {
+		return 0
+	}
+	return r.operations(clusterOperations, acl.Cluster, acl.ClusterName)
+}
+
+// permitCreate returns nil if the client may create a topic: this one, or any (AuthHelper in KafkaApis.handleCreateTopicsRequest).
+func (r *request) permitCreate(topic string) error {
+	if r.may(acl.Create, acl.Cluster, acl.ClusterName) {
+		return nil
+	}
+	return r.permit(acl.Create, acl.Topic, topic)
+}
+
+// topicsSeen returns the topics that the client may describe.
+func (s *Server) topicsSeen(r *request) []eventlog.Topic {
+	all, who := s.log.Topics(), r.conn.who.Load()
+	if who.everything {
+		return all
+	}
+	var seen []eventlog.Topic
+	for _, t := range all {
+		if who.may(acl.Describe, acl.Topic, t.Name) {
+			seen = append(seen, t)
+		}
+	}
+	return seen
+}
+
+// permitIdempotent returns nil if the client may get a producer id: it may write to some topic, or has the right by name (KIP-679).
+func (r *request) permitIdempotent() error {
+	if who := r.conn.who.Load(); who.everything || who.rules.MayAny(acl.Write, acl.Topic) {
+		return nil
+	}
+	return r.permitCluster(acl.IdempotentWrite)
+}
+
+// permitConfigs returns nil if the client may read or change the settings of a resource. What is no topic and no group belongs to the cluster.
+func (r *request) permitConfigs(op acl.Operation, kind kmsg.ConfigResourceType, name string) error {
+	switch kind {
+	case kmsg.ConfigResourceTypeTopic:
+		return r.permit(op, acl.Topic, name)
+	case kmsg.ConfigResourceTypeGroupConfig:
+		return r.permit(op, acl.Group, name)
+	}
+	return r.permitCluster(op)
+}
