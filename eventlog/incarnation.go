@@ -254,7 +254,7 @@ func (l *Log) enter(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("enter the store's incarnation: %w", err)
 		}
-		kv, err := lister(l.store.List).get(ctx, EpochKey)
+		kv, err := l.incarnationKey(ctx)
 		if errors.Is(err, ErrRewound) {
 			continue // another process began an epoch just now
 		}
@@ -328,6 +328,25 @@ func (l *Log) enter(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("enter the store's incarnation: %w: it changed %d times meanwhile", ErrUnavailable, enterMax)
+}
+
+// incarnationKey reads EpochKey. If the store is closed, it returns an error that says why.
+func (l *Log) incarnationKey(ctx context.Context) (KeyValue, error) {
+	found := KeyValue{Key: EpochKey}
+	kvs, err := l.store.List(ctx, EpochKey, "", 2) // ClosedKey is the next in order
+	for _, kv := range kvs {
+		switch kv.Key {
+		case EpochKey:
+			found = kv
+		case ClosedKey:
+			closed, err := parseClosed(kv)
+			if err != nil {
+				return found, err
+			}
+			return found, closed.refusal(kv.Version)
+		}
+	}
+	return found, err
 }
 
 // resetForIncarnation replaces the log's state by what the store holds now. The caller holds the gate, so no flush is in

@@ -242,6 +242,16 @@ func (l *Log) Committed(in Incarnation, placed []Placed) {
 	}
 }
 
+// In reports whether the log is in this incarnation of its store and may write there: it is not about to enter another, and the store is not closed. What
+// commits without Submit asks first.
+func (l *Log) In(in Incarnation) bool {
+	if !l.gate.TryRLock() {
+		return false
+	}
+	defer l.gate.RUnlock()
+	return !l.gate.shut && l.incarnation.Load().Incarnation == in
+}
+
 // Known returns the bounds of a partition as this process knows them, without a store call; false if it knows none. All
 // that was appended through this log is in them; what other processes did may be missing.
 func (l *Log) Known(p Partition) (Bounds, bool) { return l.tail.known(p) }

@@ -177,6 +177,7 @@ type KeyValue struct {
 // A store may be rewound: a standby is promoted that lacks the last commits, or a backup is restored. If the
 // store notices that, it is in another incarnation. Commit, Read, Seek, Trim and List, and Moved with a mark, answer ErrRewound if the
 // store is no longer in the incarnation that Moved returned last to this Store value; before the first Moved, nothing is checked.
+// Once a commit that changes EpochKey was answered, no commit of an earlier incarnation happens any more, also one that was in progress.
 // Moved with the zero mark returns the current one. A process that opens a store in use, or reconnects to it,
 // begins no new incarnation.
 type Store interface {

@@ -27,6 +27,7 @@ type commands struct {
 	Projection  projectionCmd    `cmd:"" help:"Manage projections of event-sourced streams."`
 	Key         keyCmd           `cmd:"" help:"Create, list and revoke the API keys of HTTP clients."`
 	Doctor      doctorCmd        `cmd:"" help:"Examine a store: check whether its settings can lose acknowledged records."`
+	Copy        copyCmd          `cmd:"" help:"Copy a store to another one, of any kind, and switch to it."`
 	Version     versionCmd       `cmd:"" help:"Print the version."`
 	Completion  completionCmd    `cmd:"" help:"Print a completion script for a shell."`
 	ShowVersion kong.VersionFlag `name:"version" env:"-" help:"Print only the version."`

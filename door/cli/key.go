@@ -46,6 +46,9 @@ func (c *keyStore) with(ctx context.Context, t *terminal, do func(*apikey.Keys) 
 		return err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
+	if err := eventlog.CheckOpen(ctx, opened); err != nil {
+		return c.explain(ctx, err, "")
+	}
 	return c.answer(ctx, do(apikey.New(opened, logger)))
 }
 

@@ -28,6 +28,8 @@ func (f *storeFlag) explain(ctx context.Context, err error, hint string) error {
 		return context.Cause(ctx)
 	case errors.Is(err, store.ErrAddress):
 		return config(err, "")
+	case errors.Is(err, eventlog.ErrStoreClosed):
+		return config(err, "")
 	case errors.Is(err, eventlog.ErrUnavailable):
 		return unreachable(err, "check that it is running, and that the address in --store "+store.Redact(f.Store)+" is right")
 	}

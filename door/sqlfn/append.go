@@ -30,7 +30,7 @@ const streamsAtOnce = 500
 var moveAppendedStatement = wire.Statement{Name: "move_appended", SQL: `
 	SELECT moved, bases
 	FROM weir.move_appended($1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)
-	WHERE weir.unchanged($2, $26, $27, $28)`}
+	WHERE weir.unchanged($2, $26, $27, $28) AND weir.still_after($26, $27, $28)`}
 
 // isAppend reports whether a row says that a session appended to a stream. The stream's name is the row's key, the events are in weir.appended.
 func (r *row) isAppend() bool { return r.group == "" && bytes.Contains(r.headers, appendMark) }

@@ -45,12 +45,12 @@ var (
 	moveStatement = wire.Statement{Name: "move", SQL: `
 	SELECT moved, bases
 	FROM weir.move($1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
-	WHERE weir.unchanged($2, $21, $22, $23)`}
+	WHERE weir.unchanged($2, $21, $22, $23) AND weir.still_after($21, $22, $23)`}
 
 	carryStatement = wire.Statement{Name: "carry", SQL: `
 	SELECT moved
 	FROM weir.carry($1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
-	WHERE weir.unchanged($2, $24, $25, $26)`}
+	WHERE weir.unchanged($2, $24, $25, $26) AND weir.still_after($24, $25, $26)`}
 )
 
 // inbox is weir.inbox: what SQL sessions published (weir.publish) and no mover has moved into the log yet. It belongs to one mover,

@@ -224,6 +224,9 @@ func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	}
 	m.resetFor(chunk.round.of)
 	m.backlog.found(chunk)
+	if of := chunk.round.of.store.InMark(); !m.log.In(of) {
+		return false, fmt.Errorf("%w: the log is not in incarnation %s of the database", eventlog.ErrUnavailable, of.Store)
+	}
 	if len(chunk.rows) > 0 {
 		for rows := range inOrder(chunk.rows) {
 			if err := m.moveEvents(ctx, rows); err != nil {

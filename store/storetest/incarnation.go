@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
@@ -11,6 +13,7 @@ var incarnationTests = map[string]func(*testing.T, Harness){
 	"ARestoredBackupIsAnotherIncarnation": testRestored,
 	"TheEpochIsPartOfTheIncarnation":      testEpoch,
 	"ReopeningBeginsNoIncarnation":        testSameIncarnation,
+	"AnEpochEndsTheCommitsBeforeIt":       testEpochEndsCommits,
 }
 
 func testRestored(t *testing.T, h Harness) {
@@ -144,5 +147,82 @@ func testSameIncarnation(t *testing.T, h Harness) {
 	r.reopen()
 	if _, after := r.moved(r.store, eventlog.Mark{}); after.Incarnation != before.Incarnation {
 		t.Errorf("incarnation %+v became %+v", before.Incarnation, after.Incarnation)
+	}
+}
+
+// Once a commit of EpochKey was answered, no commit of an earlier incarnation happens any more, also one that was in progress.
+func testEpochEndsCommits(t *testing.T, h Harness) {
+	if h.OneProcess {
+		t.Skip("the incarnation that a store was told is that of its one value")
+	}
+	r := newRig(t, h)
+	const writers = 4
+	ids := []eventlog.Partition{1, 2, 3, 4}
+	r.openPartitions(ids...)
+	stores := []eventlog.Store{r.store}
+	for range writers - 1 {
+		stores = append(stores, r.another())
+	}
+	judge := r.another()
+	for round := range 10 {
+		for _, s := range append(stores, judge) {
+			if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var running sync.WaitGroup
+		warm := make(chan struct{}, len(stores))
+		for w, s := range stores {
+			running.Go(func() {
+				for n := 0; ; n++ {
+					_, err := s.Commit(t.Context(), []eventlog.Entry{
+						{Batches: []eventlog.Batch{batch(ids[w], 1, 1)}},
+						{Puts: []eventlog.Put{{Key: fmt.Sprintf("w/%d/%d", w, n%7), Version: eventlog.Version(1 + n), Value: []byte("v")}}},
+					})
+					if err != nil {
+						if !errors.Is(err, eventlog.ErrRewound) {
+							t.Errorf("writer %d: %v", w, err)
+						}
+						break
+					}
+					if n == 3 {
+						warm <- struct{}{}
+					}
+				}
+			})
+		}
+		for range stores {
+			<-warm
+		}
+		if out, err := judge.Commit(t.Context(), []eventlog.Entry{{Puts: []eventlog.Put{{Key: eventlog.EpochKey, Version: eventlog.Version(100 + round), Value: []byte("x")}}}}); err != nil || out[0].Err != nil {
+			t.Fatal(err, out)
+		}
+		hold := func() string {
+			list, _, err := judge.Moved(t.Context(), eventlog.Mark{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			bounds := map[eventlog.Partition]eventlog.Bounds{}
+			for _, b := range list {
+				bounds[b.Partition] = b
+			}
+			kvs, err := judge.List(t.Context(), "w/", "", 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := ""
+			for _, id := range ids {
+				all += fmt.Sprintf("%d:%d ", id, bounds[id].Next)
+			}
+			for _, kv := range kvs {
+				all += fmt.Sprintf("%s@%d ", kv.Key, kv.Version)
+			}
+			return all
+		}
+		now := hold()
+		running.Wait()
+		if later := hold(); later != now {
+			t.Fatalf("round %d: after the epoch %s\nand later %s", round, now, later)
+		}
 	}
 }

@@ -64,6 +64,11 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'on', true); -- for this transaction
     END IF;
 
+    -- Who begins an epoch waits until every commit in progress has ended, and lets the others continue when the epoch is committed: see still_after.
+    IF 'incarnation' = ANY (keys) THEN
+        LOCK TABLE weir.partition, weir.state IN SHARE ROW EXCLUSIVE MODE;
+    END IF;
+
     -- Lock the partitions. A commit that may create a partition locks the guard first, so that no other commit
     -- creates one that the next query does not see.
     IF 0 = ANY (batch_records) THEN

@@ -1,0 +1,148 @@
+package eventlog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ClosedKey is there while the store is closed: no log opens it, and a log that has it open writes nothing more. Its value is a Closed.
+const ClosedKey = EpochKey + "/closed"
+
+// ErrStoreClosed: the store is closed, because it was copied to another one, or is a copy that is not complete. It matches ErrUnavailable, too:
+// certainly nothing happened.
+var ErrStoreClosed = fmt.Errorf("%w: the store is closed", ErrUnavailable)
+
+// Closed says why a store is closed.
+type Closed struct {
+	By  string `json:"by"`  // the id of what closed it
+	Why string `json:"why"` // for people: what happened, and what to do
+}
+
+// FindClosed returns why a store is closed, and the version of ClosedKey; the version is 0 if the store is open. No log may use this Store value, here and
+// below: its writes would then belong to the incarnation that FindClosed finds.
+func FindClosed(ctx context.Context, store Store) (Closed, Version, error) {
+	kv, err := lister(store.List).get(ctx, ClosedKey)
+	for range enterMax {
+		if !errors.Is(err, ErrRewound) {
+			break
+		}
+		if _, _, err = store.Moved(ctx, Mark{}); err == nil {
+			kv, err = lister(store.List).get(ctx, ClosedKey)
+		}
+	}
+	if err != nil || kv.Version == 0 {
+		return Closed{}, 0, err
+	}
+	closed, err := parseClosed(kv)
+	return closed, kv.Version, err
+}
+
+func parseClosed(kv KeyValue) (Closed, error) {
+	var c Closed
+	if err := json.Unmarshal(kv.Value, &c); err != nil {
+		return c, fmt.Errorf("key %s holds %.100q: %w", kv.Key, kv.Value, err)
+	}
+	return c, nil
+}
+
+// CheckOpen returns an error that matches ErrStoreClosed if a store is closed. What writes keys without a log calls it first.
+func CheckOpen(ctx context.Context, store Store) error {
+	closed, version, err := FindClosed(ctx, store)
+	if err != nil {
+		return err
+	}
+	return closed.refusal(version)
+}
+
+func (c Closed) refusal(version Version) error {
+	if version == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrStoreClosed, c.Why)
+}
+
+// CloseStore closes a store, or if c is nil opens it again, and begins a leader epoch: every process that uses the store notices before its next
+// commit. What was committed before is all that the store will hold. It needs no Log, and repeats itself if other processes begin epochs meanwhile.
+func CloseStore(ctx context.Context, store Store, c *Closed) error {
+	var value []byte
+	if c != nil {
+		value = c.Encode()
+	}
+	for range enterMax {
+		err := tryClose(ctx, store, value)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, ErrStale) && !errors.Is(err, ErrRewound) && !errors.Is(err, ErrUnsure) {
+			return fmt.Errorf("close the store: %w", err)
+		}
+		// Another process began an epoch, or the answer was lost: a further epoch does no harm.
+	}
+	return fmt.Errorf("close the store: %w: its incarnation changed %d times meanwhile", ErrUnavailable, enterMax)
+}
+
+func tryClose(ctx context.Context, store Store, value []byte) error {
+	bounds, mark, err := store.Moved(ctx, Mark{})
+	if err != nil {
+		return err
+	}
+	kv, err := lister(store.List).get(ctx, EpochKey)
+	if err != nil {
+		return err
+	}
+	_, closed, err := FindClosed(ctx, store)
+	if err != nil {
+		return err
+	}
+	record, err := parseEpochs(kv)
+	if err != nil {
+		return err
+	}
+	next := record.raised(mark.Incarnation.Store, nil, bounds, time.Now())
+	epochs, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	out, err := store.Commit(ctx, []Entry{{
+		Checks: []Check{{Key: EpochKey, Version: record.version}, {Key: ClosedKey, Version: closed}},
+		Puts:   []Put{{Key: EpochKey, Version: next.version, Value: epochs}, {Key: ClosedKey, Version: closed.Next(), Value: value}},
+	}})
+	if err != nil {
+		return err
+	}
+	return out[0].Err
+}
+
+// Inherit returns the EpochKey of a copy of a store, for an entry: its newest leader epoch is above all of the source's.
+func Inherit(ctx context.Context, from, to Store) (Put, error) {
+	kv, err := lister(from.List).get(ctx, EpochKey)
+	if err != nil {
+		return Put{}, fmt.Errorf("read the source's epochs: %w", err)
+	}
+	record, err := parseEpochs(kv)
+	if err != nil {
+		return Put{}, fmt.Errorf("read the source's epochs: %w", err)
+	}
+	bounds, mark, err := to.Moved(ctx, Mark{})
+	if err != nil {
+		return Put{}, fmt.Errorf("read the target: %w", err)
+	}
+	next := record.raised(mark.Incarnation.Store, nil, bounds, time.Now())
+	value, err := json.Marshal(next)
+	if err != nil {
+		return Put{}, fmt.Errorf("encode epochs: %w", err)
+	}
+	return Put{Key: EpochKey, Version: next.version, Value: value}, nil
+}
+
+// Encode returns the value of ClosedKey.
+func (c Closed) Encode() []byte {
+	value, err := json.Marshal(c)
+	if err != nil {
+		panic(fmt.Sprintf("cannot encode %v as JSON: %v", c, err)) // two strings
+	}
+	return value
+}

@@ -1,0 +1,339 @@
+package storecopy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+const (
+	// readBytes bounds the batches of one read and one commit; the first batch may be larger.
+	readBytes = 4 << 20
+	// spansMost bounds the partitions that are read at once.
+	spansMost = 256
+	// keysMost bounds the keys that are read or committed at once, putBytes the bytes of their values.
+	keysMost, putBytes = 1000, 1 << 20
+	// tries bounds how often a pass begins anew because an answer was lost or a store entered another incarnation.
+	tries = 8
+)
+
+// Pass copies what the source holds and the target does not: about what the source held when Pass was called. It returns what it copied.
+func (c *Copy) Pass(ctx context.Context) (Progress, error) {
+	before := c.done
+	err := c.again(ctx, func() error {
+		if err := c.copyRecords(ctx); err != nil {
+			return err
+		}
+		return c.copyKeys(ctx)
+	})
+	copied := Progress{Records: c.done.Records - before.Records, Bytes: c.done.Bytes - before.Bytes, Keys: c.done.Keys - before.Keys}
+	if err != nil {
+		return copied, fmt.Errorf("copy: %w", err)
+	}
+	return copied, nil
+}
+
+// again calls do until it ends with nil or an error that another try does not mend.
+func (c *Copy) again(ctx context.Context, do func() error) error {
+	for try := 1; ; try++ {
+		err := do()
+		if !errors.Is(err, eventlog.ErrRewound) && !errors.Is(err, eventlog.ErrUnsure) || try == tries {
+			return err
+		}
+		if errors.Is(err, eventlog.ErrUnsure) {
+			// The commit may happen later: with another version of the marker, it does not.
+			if err := c.take(ctx, c.version); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// pair is what both stores hold of one partition.
+type pair struct {
+	eventlog.Partition
+	from, to eventlog.Bounds
+}
+
+// pairs reads the bounds of both stores, and the partitions that only the target has.
+func (c *Copy) pairs(ctx context.Context) (all []pair, gone []eventlog.Partition, err error) {
+	from, _, err := c.from.Moved(ctx, eventlog.Mark{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the source: %w", err)
+	}
+	to, _, err := c.to.Moved(ctx, eventlog.Mark{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the target: %w", err)
+	}
+	have := make(map[eventlog.Partition]eventlog.Bounds, len(to))
+	for _, b := range to {
+		have[b.Partition] = b
+	}
+	for _, b := range from {
+		t, found := have[b.Partition]
+		if !found {
+			t.Partition = -1
+		}
+		all = append(all, pair{b.Partition, b, t})
+		delete(have, b.Partition)
+	}
+	for p := range have {
+		gone = append(gone, p)
+	}
+	return all, gone, nil
+}
+
+func (p pair) missing() bool { return p.to.Partition < 0 }
+
+func (c *Copy) copyRecords(ctx context.Context) error {
+	all, gone, err := c.pairs(ctx)
+	if err != nil {
+		return err
+	}
+	if len(gone) > 0 {
+		if err := c.commit(ctx, eventlog.Entry{Forgets: gone}); err != nil {
+			return fmt.Errorf("delete %d partitions in the target: %w", len(gone), err)
+		}
+	}
+	var create eventlog.Entry
+	for i, p := range all {
+		if p.to.Next > p.from.Next {
+			return differs("partition %d ends at offset %d in the source and %d in the target: the source was rewound, or somebody wrote to the target; delete the target and begin anew", p.Partition, p.from.Next, p.to.Next)
+		}
+		if p.missing() {
+			create.Batches = append(create.Batches, eventlog.Batch{Partition: p.Partition})
+			all[i].to = eventlog.Bounds{Partition: p.Partition}
+		}
+	}
+	for batches := range slices.Chunk(create.Batches, keysMost) {
+		if err := c.commit(ctx, eventlog.Entry{Batches: batches}); err != nil {
+			return fmt.Errorf("create %d partitions in the target: %w", len(batches), err)
+		}
+	}
+	for some := range slices.Chunk(all, spansMost) {
+		if err := c.copySome(ctx, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copySome copies the records of some partitions, and trims them as in the source.
+func (c *Copy) copySome(ctx context.Context, some []pair) error {
+	for {
+		var spans []eventlog.Span
+		var of []*pair
+		for i := range some {
+			if p := &some[i]; p.to.Next < p.from.Next {
+				spans, of = append(spans, eventlog.Span{Partition: p.Partition, From: max(p.to.Next, p.from.First), MaxBytes: readBytes}), append(of, p)
+			}
+		}
+		if len(spans) == 0 {
+			break
+		}
+		slices, err := c.from.Read(ctx, spans, readBytes)
+		if err != nil {
+			return fmt.Errorf("read the source: %w", err)
+		}
+		if err := c.append(ctx, of, slices); err != nil {
+			return err
+		}
+	}
+	for _, p := range some {
+		if p.to.First < p.from.First {
+			if err := c.to.Trim(ctx, p.Partition, p.from.First); err != nil {
+				return fmt.Errorf("trim partition %d of the target below %d: %w", p.Partition, p.from.First, err)
+			}
+		}
+	}
+	return nil
+}
+
+// append appends to the target what was read of some partitions, and notes in of what these hold now.
+func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) error {
+	var e eventlog.Entry
+	var want []eventlog.Offset // the base offsets of e's batches
+	now := make([]eventlog.Offset, len(of))
+	var records, size int64
+	for i, p := range of {
+		now[i] = p.to.Next
+		switch err := read[i].Err; {
+		case errors.Is(err, eventlog.ErrNoPartition):
+			now[i] = p.from.Next // it was deleted just now: the next pass deletes it in the target
+			continue
+		case err != nil:
+			return fmt.Errorf("read partition %d of the source from offset %d: %w", p.Partition, max(p.to.Next, p.from.First), err)
+		}
+		p.from.First = read[i].Bounds.First
+		fill := func(end eventlog.Offset) {
+			for now[i] < end {
+				n := min(end-now[i], math.MaxInt32)
+				// What the source has trimmed takes its offsets here, too, and is trimmed as soon as the partition is copied.
+				e.Batches, want = append(e.Batches, eventlog.Batch{Partition: p.Partition, Records: int32(n), MaxTime: eventlog.NoTimestamp, Bytes: []byte{0}}), append(want, now[i])
+				now[i] += n
+			}
+		}
+		for _, b := range read[i].Batches {
+			if b.Base+eventlog.Offset(b.Records) <= now[i] {
+				continue
+			}
+			fill(b.Base)
+			if b.Base != now[i] {
+				return differs("the batch at offset %d of partition %d in the source begins below the target's end %d", b.Base, p.Partition, now[i])
+			}
+			if _, err := batch.Check(b.Bytes); err != nil {
+				return fmt.Errorf("the batch at offset %d of partition %d is damaged in the source: %w", b.Base, p.Partition, err)
+			}
+			e.Batches, want = append(e.Batches, b.Batch), append(want, b.Base)
+			e.Batches[len(e.Batches)-1].Partition = p.Partition
+			now[i] += eventlog.Offset(b.Records)
+			records, size = records+int64(b.Records), size+int64(len(b.Bytes))
+		}
+		if len(read[i].Batches) == 0 && read[i].Bounds.First >= p.from.Next {
+			fill(p.from.Next) // all is trimmed
+		}
+	}
+	if len(e.Batches) == 0 {
+		for i, p := range of {
+			p.to.Next = now[i]
+		}
+		return nil
+	}
+	e.Checks = []eventlog.Check{{Key: eventlog.ClosedKey, Version: c.version}}
+	out, err := c.to.Commit(ctx, []eventlog.Entry{e})
+	if err == nil {
+		err = out[0].Err
+	}
+	switch {
+	case errors.Is(err, eventlog.ErrStale):
+		return ErrTaken
+	case err != nil:
+		return fmt.Errorf("write %d batches to the target: %w", len(e.Batches), err)
+	}
+	for i, base := range out[0].Base {
+		if base != want[i] {
+			return differs("a batch of partition %d is at offset %d in the source and got %d in the target: somebody else writes to the target; delete it and begin anew", e.Batches[i].Partition, want[i], base)
+		}
+	}
+	for i, p := range of {
+		p.to.Next = now[i]
+	}
+	c.done.Records, c.done.Bytes = c.done.Records+records, c.done.Bytes+size
+	c.report(c.done)
+	return nil
+}
+
+// notCopied reports whether a key is about the store itself.
+func notCopied(key string) bool {
+	return key == eventlog.EpochKey || key == eventlog.ClosedKey || strings.HasPrefix(key, copyPrefix)
+}
+
+// copyKeys makes the target's keys those of the source.
+func (c *Copy) copyKeys(ctx context.Context) error {
+	var e eventlog.Entry
+	size := 0
+	flush := func() error {
+		if len(e.Puts) == 0 {
+			return nil
+		}
+		if err := c.commit(ctx, e); err != nil {
+			return fmt.Errorf("put %d keys in the target: %w", len(e.Puts), err)
+		}
+		c.done.Keys += int64(len(e.Puts))
+		e, size = eventlog.Entry{}, 0
+		c.report(c.done)
+		return nil
+	}
+	err := c.compareKeys(ctx, func(from, to eventlog.KeyValue) error {
+		put := eventlog.Put{Key: from.Key, Version: from.Version, Value: from.Value}
+		if from.Version == 0 {
+			put = eventlog.Put{Key: to.Key, Version: to.Version.Next()}
+		} else if put.Value == nil {
+			put.Value = []byte{}
+		}
+		e.Puts = append(e.Puts, put)
+		if size += len(put.Key) + len(put.Value); len(e.Puts) < keysMost && size < putBytes {
+			return nil
+		}
+		return flush()
+	})
+	if err != nil {
+		return err
+	}
+	return flush()
+}
+
+// compareKeys calls visit for each key that is not the same in both stores, in their order. The version is 0 where the key does not exist.
+func (c *Copy) compareKeys(ctx context.Context, visit func(from, to eventlog.KeyValue) error) error {
+	from, to := pages{store: c.from, name: "source"}, pages{store: c.to, name: "target"}
+	for {
+		a, err := from.first(ctx)
+		if err != nil {
+			return err
+		}
+		b, err := to.first(ctx)
+		if err != nil {
+			return err
+		}
+		switch {
+		case a == nil && b == nil:
+			return nil
+		case b == nil || a != nil && a.Key < b.Key:
+			err = visit(*a, eventlog.KeyValue{})
+			from.pop()
+		case a == nil || b.Key < a.Key:
+			err = visit(eventlog.KeyValue{}, *b)
+			to.pop()
+		default:
+			if a.Version != b.Version || !bytes.Equal(a.Value, b.Value) {
+				err = visit(*a, *b)
+			}
+			from.pop()
+			to.pop()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// pages reads the keys of a store in order, without those that are not copied.
+type pages struct {
+	store eventlog.Store
+	name  string
+	page  []eventlog.KeyValue
+	after string
+	last  bool
+}
+
+// first returns the next key, nil after the last.
+func (p *pages) first(ctx context.Context) (*eventlog.KeyValue, error) {
+	for {
+		for len(p.page) > 0 && notCopied(p.page[0].Key) {
+			p.pop()
+		}
+		if len(p.page) > 0 {
+			return &p.page[0], nil
+		}
+		if p.last {
+			return nil, nil
+		}
+		page, err := p.store.List(ctx, "", p.after, keysMost)
+		if err != nil {
+			return nil, fmt.Errorf("list the keys of the %s after %q: %w", p.name, p.after, err)
+		}
+		p.page, p.last = page, len(page) < keysMost
+		if len(page) > 0 {
+			p.after = page[len(page)-1].Key
+		}
+	}
+}
+
+func (p *pages) pop() { p.page = p.page[1:] }
