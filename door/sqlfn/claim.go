@@ -118,7 +118,7 @@ func (c *claims) run(ctx context.Context) {
 		err := recovered.Do(func() error { return c.step(ctx, working, look) })
 		if err != nil && ctx.Err() == nil {
 			if failures == 0 {
-				c.logger.Log(ctx, severity(err), "cannot serve claims by SQL; retrying", "err", err)
+				c.logger.Log(ctx, severity(err), "cannot serve claims by SQL; retrying", append([]any{"err", err}, recovered.Logged(err)...)...)
 			}
 			failures++
 		} else if look = false; failures > 0 {

@@ -117,7 +117,7 @@ func (m *Mover) Run(ctx context.Context) error {
 			failures = 0
 		case err != nil && !errors.Is(err, errTaken):
 			if failures == 0 {
-				m.cfg.Logger.Log(ctx, severity(err), "cannot move events published by SQL into the log; retrying", "err", err)
+				m.cfg.Logger.Log(ctx, severity(err), "cannot move events published by SQL into the log; retrying", append([]any{"err", err}, recovered.Logged(err)...)...)
 			}
 			failures++
 			m.cfg.Observer.Failed()

@@ -229,7 +229,7 @@ func (s *Store) persist(ctx context.Context, work func() error) {
 		began := time.Now()
 		var panicked *recovered.Error
 		if err := recovered.Do(work); errors.As(err, &panicked) {
-			s.opts.Logger.Error("notifications stopped because of a bug in weir; starting them again", "err", err)
+			s.opts.Logger.Error("notifications stopped because of a bug in weir; starting them again", append([]any{"err", err}, recovered.Logged(err)...)...)
 		}
 		if time.Since(began) > backoffMax {
 			wait = 100 * time.Millisecond
