@@ -150,6 +150,42 @@ func TestArchitectureNamesEveryPackage(t *testing.T) {
 	}
 }
 
+// The picture has a line for each layer, which names its packages; what begins with store is a tool for stores and no store.
+func TestThePictureIsTheTree(t *testing.T) {
+	_, picture, _ := strings.Cut(read(t, "ARCHITECTURE.md"), "```")
+	picture, _, _ = strings.Cut(picture, "```")
+	for layer, others := range map[string][]string{"door": {"(root)"}, "use": nil, "store": nil} {
+		line := regexp.MustCompile(`(?m)^ ` + layer + `/ +(.*)$`).FindStringSubmatch(picture)
+		if line == nil {
+			t.Errorf("the picture in ARCHITECTURE.md has no line for %s/", layer)
+			continue
+		}
+		entries, err := os.ReadDir(filepath.Join(root(t), layer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		drawn := strings.FieldsFunc(line[1], func(r rune) bool { return strings.ContainsRune(" ·│◄►─", r) })
+		drawn = slices.DeleteFunc(drawn, func(word string) bool { return slices.Contains(others, word) })
+		there := map[string]bool{}
+		for _, e := range entries {
+			if e.IsDir() && !strings.HasPrefix(e.Name(), "store") {
+				there[e.Name()] = true
+				if !slices.Contains(drawn, e.Name()) {
+					t.Errorf("the picture in ARCHITECTURE.md lacks %s/%s", layer, e.Name())
+				}
+			}
+		}
+		for _, word := range drawn {
+			if info, err := os.Stat(filepath.Join(root(t), layer, word)); !there[word] && (err != nil || !info.IsDir()) && !slices.Contains(pictureWords, word) {
+				t.Errorf("the picture in ARCHITECTURE.md has %s/%s, which is not there", layer, word)
+			}
+		}
+	}
+}
+
+// pictureWords are what the lines of the layers say besides packages.
+var pictureWords = strings.Fields("parse, call, encode kinds of Entry batches and keys")
+
 func TestArchitectureNamesOnlyWhatIsThere(t *testing.T) {
 	for _, name := range pathsIn(t, "ARCHITECTURE.md") {
 		if _, err := os.Stat(filepath.Join(root(t), name)); err != nil {
