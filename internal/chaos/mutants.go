@@ -67,8 +67,8 @@ var mutants = []mutant{
 		edits: []edit{
 			{
 				"use/group/own.go",
-				"(*group, error) {\n\treturn c.lockUnless(ctx, name, func(*group) bool { return false })\n",
-				"(*group, error) {\n\tg, err := c.lockUnless(ctx, name, func(*group) bool { return false })\n\tif err == nil && !g.peers {\n\t\tif err = g.own(ctx); err != nil {\n\t\t\tg.unlock()\n\t\t\treturn nil, err\n\t\t}\n\t}\n\treturn g, err\n",
+				"\t\t\tg.unlock()\n\t\t\treturn nil, err\n\t\t}\n\t}\n\treturn g, nil\n",
+				"\t\t\tg.unlock()\n\t\t\treturn nil, err\n\t\t}\n\t\tif !g.peers {\n\t\t\tif err := g.own(ctx); err != nil {\n\t\t\t\tg.unlock()\n\t\t\t\treturn nil, err\n\t\t\t}\n\t\t}\n\t}\n\treturn g, nil\n",
 			},
 			{"use/group/own.go", "if !due(g.renewBy, now) {", "if g.renewBy = now.Add(time.Hour); true {"},
 		},

@@ -202,7 +202,7 @@ func (c *Coordinator) all() []*group {
 
 // Describe returns a group in full, or ErrNotFound. Metadata and assignments of members are shown once the group is stable, as in Kafka.
 func (c *Coordinator) Describe(ctx context.Context, name string) (Described, error) {
-	g, err := c.lockFresh(ctx, name)
+	g, err := c.lock(ctx, name, nothing)
 	if err != nil {
 		return Described{}, err
 	}
@@ -229,7 +229,7 @@ func (c *Coordinator) Delete(ctx context.Context, name string) error {
 }
 
 func (c *Coordinator) deleteOnce(ctx context.Context, name string) error {
-	g, err := c.lockFresh(ctx, name)
+	g, err := c.lock(ctx, name, nothing)
 	if err != nil {
 		return err
 	}

@@ -235,7 +235,7 @@ func (c *Coordinator) release(g *group) {
 	g.users--
 	switch {
 	case g.users > 0 || c.groups[g.name] != g:
-	case len(g.pending) == 0 && (g.version == 0 && len(g.members) == 0 || !g.owned && !g.knownEmpty()):
+	case len(g.pending) == 0 && (g.version == 0 && len(g.members) == 0 || !g.owned && !g.seenEmpty()):
 		c.forget(g)
 	case len(g.members) == 0 || !g.owned:
 		g.idle = c.idle.PushBack(g)

@@ -157,7 +157,7 @@ func (u *use) over() bool {
 
 // expire deletes a group's expired offsets, and the group itself if nothing is left.
 func (c *Coordinator) expire(ctx context.Context, name string) error {
-	g, err := c.lockFresh(ctx, name)
+	g, err := c.lock(ctx, name, nothing)
 	if err != nil {
 		return err
 	}

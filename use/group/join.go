@@ -76,7 +76,7 @@ func (c *Coordinator) Join(ctx context.Context, r Join) (Joined, error) {
 	var wait joinWait
 	joined := Joined{Member: r.Member}
 	err := retryMoved(ctx, func() (err error) {
-		if g, err = c.lock(ctx, r.Group); err != nil {
+		if g, err = c.lock(ctx, r.Group, owned); err != nil {
 			return err
 		}
 		defer g.unlock()

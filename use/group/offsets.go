@@ -60,11 +60,11 @@ func (c *Coordinator) Commit(ctx context.Context, r Commit) ([]error, error) {
 			fit = append(fit, o)
 		}
 	}
-	enter := c.lock
+	trusted := owned
 	if r.Generation < 0 {
-		enter = c.lockEmpty
+		trusted = knownEmpty
 	}
-	err := c.change(ctx, r.Group, enter, func(ctx context.Context, g *group) (change, error) {
+	err := c.change(ctx, r.Group, trusted, func(ctx context.Context, g *group) (change, error) {
 		if err := g.mayCommit(r); err != nil {
 			return change{}, fmt.Errorf("commit offsets of group %q as %q: %w", r.Group, r.Member, err)
 		}
@@ -125,7 +125,7 @@ func (g *group) mayCommit(r Commit) error {
 // DeleteOffsets deletes offsets of a group, except of topics that its members read: those have an error in the first result.
 func (c *Coordinator) DeleteOffsets(ctx context.Context, name string, which []Committed) ([]error, error) {
 	errs := make([]error, len(which))
-	err := c.change(ctx, name, c.lockFresh, func(ctx context.Context, g *group) (change, error) {
+	err := c.change(ctx, name, nothing, func(ctx context.Context, g *group) (change, error) {
 		if g.version == 0 && g.state == Empty {
 			return change{}, fmt.Errorf("delete offsets of group %q: %w", name, ErrNotFound)
 		}
@@ -164,17 +164,15 @@ type change struct {
 
 // change locks the group, lets decide read it, and commits what decide returns; it tries again if another process wrote first. The group is
 // not locked during the commit, so that many commits are in flight at the same time.
-func (c *Coordinator) change(ctx context.Context, name string, enter func(context.Context, string) (*group, error),
-	decide func(context.Context, *group) (change, error)) error {
+func (c *Coordinator) change(ctx context.Context, name string, trusted trust, decide func(context.Context, *group) (change, error)) error {
 	// A client that disconnects does not end the wait: an unknown outcome would cost the group a reload.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
-	return retryMoved(ctx, func() error { return c.changeOnce(ctx, name, enter, decide) })
+	return retryMoved(ctx, func() error { return c.changeOnce(ctx, name, trusted, decide) })
 }
 
-func (c *Coordinator) changeOnce(ctx context.Context, name string, enter func(context.Context, string) (*group, error),
-	decide func(context.Context, *group) (change, error)) error {
-	g, err := enter(ctx, name)
+func (c *Coordinator) changeOnce(ctx context.Context, name string, trusted trust, decide func(context.Context, *group) (change, error)) error {
+	g, err := c.lock(ctx, name, trusted)
 	if err != nil {
 		return err
 	}

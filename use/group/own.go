@@ -44,29 +44,25 @@ var ownerInfo = func() []byte {
 	return value
 }()
 
-// lock locks a group until unlock, and loads it from the store unless this process owns it: one store call, two for a group with
-// members. It writes nothing.
-func (c *Coordinator) lock(ctx context.Context, name string) (*group, error) {
-	return c.lockUnless(ctx, name, func(g *group) bool { return g.owned })
-}
+// A trust says when what this process knows of a group is enough, and need not be read from the store again.
+type trust func(*group) bool
 
-// lockFresh is lock, but reads the stored version of an owned group too, in case another process took it over.
-func (c *Coordinator) lockFresh(ctx context.Context, name string) (*group, error) {
-	return c.lockUnless(ctx, name, func(*group) bool { return false })
-}
+// The trusts of lock: nothing is trusted; a group that this process owns is, until a write finds that another process took it over; a group that was empty
+// in the store when it was last read is, because the write that follows checks that it still has the same version.
+var (
+	nothing    trust = func(*group) bool { return false }
+	owned      trust = func(g *group) bool { return g.owned }
+	knownEmpty trust = func(g *group) bool { return g.version > 0 && g.seenEmpty() }
+)
 
-// lockEmpty is lockFresh, but skips the store call for a group that was empty when last read, because the write that follows checks that the group still has
-// the same version.
-func (c *Coordinator) lockEmpty(ctx context.Context, name string) (*group, error) {
-	return c.lockUnless(ctx, name, func(g *group) bool { return g.version > 0 && g.knownEmpty() })
-}
-
-func (c *Coordinator) lockUnless(ctx context.Context, name string, known func(*group) bool) (*group, error) {
+// lock locks a group until unlock, and loads it from the store unless what is known is trusted: one store call, two for a group with members. It writes
+// nothing.
+func (c *Coordinator) lock(ctx context.Context, name string, trusted trust) (*group, error) {
 	g, err := c.hold(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if !known(g) {
+	if !trusted(g) {
 		if err := g.refresh(ctx); err != nil {
 			g.unlock()
 			return nil, err
@@ -75,8 +71,8 @@ func (c *Coordinator) lockUnless(ctx context.Context, name string, known func(*g
 	return g, nil
 }
 
-// knownEmpty reports whether the group was empty in the store when it was last read.
-func (g *group) knownEmpty() bool { return !g.owned && !g.expired && !g.peers && g.state == Empty }
+// seenEmpty reports whether the group was empty in the store when it was last read.
+func (g *group) seenEmpty() bool { return !g.owned && !g.expired && !g.peers && g.state == Empty }
 
 // retryMoved repeats try while another process changes the group first; a try that fails for this reason has changed nothing.
 func retryMoved(ctx context.Context, try func() error) error {

@@ -46,7 +46,7 @@ func (c *Coordinator) Sync(ctx context.Context, r Sync) (Synced, error) {
 	var wait chan answer[Synced]
 	var synced Synced
 	err := retryMoved(ctx, func() (err error) {
-		if g, err = c.lock(ctx, r.Group); err != nil {
+		if g, err = c.lock(ctx, r.Group, owned); err != nil {
 			return err
 		}
 		defer g.unlock()
@@ -166,7 +166,7 @@ func (c *Coordinator) Heartbeat(ctx context.Context, r Beat) error {
 		return fmt.Errorf("%w: it is empty", ErrInvalidGroup)
 	}
 	err := retryMoved(ctx, func() error {
-		g, err := c.lock(ctx, r.Group)
+		g, err := c.lock(ctx, r.Group, owned)
 		if err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func (c *Coordinator) Leave(ctx context.Context, name string, leavers []Leaver) 
 	}
 	var errs []error
 	err := retryMoved(ctx, func() error {
-		g, err := c.lockFresh(ctx, name)
+		g, err := c.lock(ctx, name, nothing)
 		if err != nil {
 			return err
 		}
