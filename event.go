@@ -26,7 +26,14 @@ type Event struct {
 	from *partition // the consumer's partition that delivered it
 }
 
-// Header is one header of an event. Keys may repeat, and their order is kept. A nil value is not the same as an empty one.
+// Header is one header of an event:
+//
+//	type Header struct {
+//		Key   string
+//		Value []byte // nil is not the same as empty
+//	}
+//
+// Keys may repeat, and their order is kept.
 type Header = batch.RecordHeader
 
 // Header returns the value of the last header with that key, and whether there is one.
