@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -59,28 +58,30 @@ func TestTransactionsWaitForOneStreamAndNotForTwo(t *testing.T) {
 func TestAnAppendInGoWaitsForTheTransactionThatHoldsItsStream(t *testing.T) {
 	address := pgtest.URL(t)
 	p, c := startStreams(t, address, true)
-	_, far := startStreams(t, address, true) // another process
+	q, far := startStreams(t, address, true) // another process
 	conn := connect(t, address)
 	event := stream.NewEvent{Type: "T", Data: []byte("go")}
 	for round, end := range []string{"COMMIT", "ROLLBACK"} {
 		name := fmt.Sprint("s", round)
 		exec(t, conn, `BEGIN`)
 		exec(t, conn, `SELECT weir.append('account', $1, 0, 'T', 'sql')`, name)
-		for _, c := range []*stream.Category{c, far} {
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			_, err := c.Append(ctx, name, stream.Any, event)
-			cancel()
-			if !errors.Is(err, eventlog.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, eventlog.ErrUnsure) || !strings.Contains(err.Error(), "a transaction that appends with SQL holds the stream; nothing was appended") {
+		for p, c := range map[*process]*stream.Category{p: c, q: far} {
+			err := p.whileHeld(func(ctx context.Context) error {
+				_, err := c.Append(ctx, name, stream.Any, event)
+				return err
+			})
+			if !errors.Is(err, eventlog.ErrHeld) || !errors.Is(err, context.Canceled) || errors.Is(err, eventlog.ErrUnsure) || !strings.Contains(err.Error(), "a transaction that appends with SQL holds the stream; nothing was appended") {
 				t.Errorf("%s: the caller gave up: %v", end, err)
 			}
 			if _, err := c.Append(t.Context(), "other", stream.Any, event); err != nil {
 				t.Errorf("another stream: %v", err)
 			}
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		_, err := stream.New(p.log, stream.Config{}).AppendAll(ctx,
-			stream.Part{Category: c, Stream: name, Expected: stream.Any, Events: []stream.NewEvent{event}}, stream.Part{Category: c, Stream: "another", Expected: stream.Any, Events: []stream.NewEvent{event}})
-		cancel()
+		err := p.whileHeld(func(ctx context.Context) error {
+			_, err := stream.New(p.log, stream.Config{}).AppendAll(ctx,
+				stream.Part{Category: c, Stream: name, Expected: stream.Any, Events: []stream.NewEvent{event}}, stream.Part{Category: c, Stream: "another", Expected: stream.Any, Events: []stream.NewEvent{event}})
+			return err
+		})
 		if !errors.Is(err, eventlog.ErrHeld) && !errors.Is(err, eventlog.ErrUnsure) {
 			t.Errorf("AppendAll: %v", err)
 		}
@@ -122,15 +123,17 @@ func TestAnAppendInGoWaitsForTheTransactionThatHoldsItsStream(t *testing.T) {
 func TestACommittedAppendHoldsItsStreamUntilAnyMoverCarriesIt(t *testing.T) {
 	srv := pgtest.Start(t)
 	address := srv.URL()
-	_, c := startStreams(t, address, false)
+	p, c := startStreams(t, address, false)
 	conn := connect(t, address)
 	exec(t, conn, `SELECT weir.append('account', 'a', 0, 'T', 'sql')`)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if _, err := c.Append(ctx, "a", stream.Any, stream.NewEvent{Type: "T"}); !errors.Is(err, eventlog.ErrHeld) {
+	err := p.whileHeld(func(ctx context.Context) error {
+		_, err := c.Append(ctx, "a", stream.Any, stream.NewEvent{Type: "T"})
+		return err
+	})
+	if !errors.Is(err, eventlog.ErrHeld) {
 		t.Errorf("before it is carried: %v", err)
 	}
-	p, _ := startStreams(t, address, true)
+	p, _ = startStreams(t, address, true)
 	for round := range 5 {
 		for n := range 20 {
 			exec(t, conn, `SELECT weir.append('account', $1, 'any', 'T', $2)`, fmt.Sprint("s", n%3), fmt.Sprint(round*20+n))

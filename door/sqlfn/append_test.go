@@ -350,7 +350,7 @@ func TestBadAppendsAreRefused(t *testing.T) {
 
 func TestAStreamIsReadInPartsWithSQL(t *testing.T) {
 	address := pgtest.URL(t)
-	_, c := startStreams(t, address, false)
+	p, c := startStreams(t, address, false)
 	conn := connect(t, address)
 	for n := range 4 {
 		if _, err := c.Append(t.Context(), "a", stream.Any, stream.NewEvent{Type: fmt.Sprint("T", n%2), Data: fmt.Append(nil, n), Time: time.UnixMilli(int64(1000 * n))}); err != nil {
@@ -383,9 +383,7 @@ func TestAStreamIsReadInPartsWithSQL(t *testing.T) {
 		}
 	}
 	// What is not carried holds the stream, also for changes that are no appends.
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	if err := c.Forget(ctx, "a", 2); !errors.Is(err, eventlog.ErrHeld) {
+	if err := p.whileHeld(func(ctx context.Context) error { return c.Forget(ctx, "a", 2) }); !errors.Is(err, eventlog.ErrHeld) {
 		t.Errorf("forget: %v, want ErrHeld", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,10 +21,47 @@ import (
 // process is what one weir process runs, in this one: a store, a log and a mover.
 type process struct {
 	t     testing.TB
-	store *postgres.Store
+	store *refusing
 	door  *sqlfn.Door
 	log   *eventlog.Log
 	stop  func()
+}
+
+// refusing is a store that counts the entries it refuses because a transaction holds a key.
+type refusing struct {
+	*postgres.Store
+	held atomic.Int64
+}
+
+func (r *refusing) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
+	outcomes, err := r.Store.Commit(ctx, entries)
+	for _, o := range outcomes {
+		if errors.Is(o.Err, eventlog.ErrHeld) {
+			r.held.Add(1)
+		}
+	}
+	return outcomes, err
+}
+
+// whileHeld calls do with a context that ends at the second refusal after the call: then the caller knows that a transaction holds what it wants to change.
+func (p *process) whileHeld(do func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(p.t.Context())
+	defer cancel()
+	result := make(chan error, 1)
+	before := p.store.held.Load()
+	go func() { result <- do(ctx) }()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-result:
+			return err
+		case <-tick.C:
+			if p.store.held.Load() >= before+2 {
+				cancel()
+			}
+		}
+	}
 }
 
 // start starts a process on a database. It stops when the test ends.
@@ -51,14 +89,15 @@ func startWith(t testing.TB, address string, cfg sqlfn.Config) *process {
 // open opens a log that nothing runs yet.
 func open(t testing.TB, address string) *process {
 	t.Helper()
-	store, err := postgres.Open(t.Context(), address, postgres.Options{})
+	opened, err := postgres.Open(t.Context(), address, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	door, err := sqlfn.Attach(t.Context(), store)
+	door, err := sqlfn.Attach(t.Context(), opened)
 	if err != nil {
 		t.Fatal(err)
 	}
+	store := &refusing{Store: opened}
 	log, err := eventlog.Open(t.Context(), store, eventlog.Config{})
 	if err != nil {
 		t.Fatal(err)
