@@ -1,6 +1,6 @@
 # weir: `make` prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build dist run test versions lint fuzz chaos bench conformance
+.PHONY: help build dist run test versions contract lint fuzz chaos bench conformance
 
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -27,6 +27,13 @@ test: ## run all tests with the race detector, a real PostgreSQL included
 versions: ## the PostgreSQL tests on the oldest and the newest version that weir supports, fetched where they are missing
 	WEIR_TEST_POSTGRES_VERSION=14 go test -timeout 20m ./store/postgres ./door/sqlfn
 	WEIR_TEST_POSTGRES_VERSION=18 go test -timeout 20m ./store/postgres ./door/sqlfn
+
+contract: ## the contract of stores on the oldest and the newest PostgreSQL that weir supports: a minute
+	@set -e; for version in 14 18; do \
+		if WEIR_TEST_POSTGRES_VERSION=$$version go test -count=1 -run '^TestEveryTestHasADatabaseOfItsOwn$$' ./internal/pgtest; then \
+			WEIR_TEST_POSTGRES_VERSION=$$version go test -count=1 -timeout 10m -run '^TestStore$$' ./store/postgres; \
+		else echo "PostgreSQL $$version cannot be fetched here: the contract was NOT tested on it"; fi; \
+	done
 
 lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; fi
