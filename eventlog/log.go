@@ -17,13 +17,12 @@ import (
 
 // Config sets a Log up. The zero value of every field means its default.
 type Config struct {
-	TailBytes      int64         // recent batches kept in memory for readers near the end; default 64 MiB
-	Poll           time.Duration // how often the store is polled for other processes' writes; default 250 ms
-	RetentionEvery time.Duration // between two retention checks of a partition; default 5 min, as Kafka's log.retention.check.interval.ms
-	DrainTimeout   time.Duration // how long Run goes on flushing after its context ended; default 5 s
-	Logger         *slog.Logger  // default: slog.Default()
-	Observer       Observer      // default: none
-	Tracer         Tracer        // default: no spans
+	TailBytes    int64         // recent batches kept in memory for readers near the end; default 64 MiB
+	Poll         time.Duration // how often the store is polled for other processes' writes; default 250 ms
+	DrainTimeout time.Duration // how long Run goes on flushing after its context ended; default 5 s
+	Logger       *slog.Logger  // default: slog.Default()
+	Observer     Observer      // default: none
+	Tracer       Tracer        // default: no spans
 
 	limits limits
 }
@@ -76,7 +75,6 @@ func (c Config) withDefaults() Config {
 	c.limits.QueueBytes = cmp.Or(c.limits.QueueBytes, 32<<20)
 	c.TailBytes = cmp.Or(c.TailBytes, 64<<20)
 	c.Poll = cmp.Or(c.Poll, 250*time.Millisecond)
-	c.RetentionEvery = cmp.Or(c.RetentionEvery, 5*time.Minute)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()

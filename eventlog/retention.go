@@ -9,6 +9,8 @@ import (
 const (
 	// retentionTick is the shortest time between two retention checks of a partition.
 	retentionTick = 5 * time.Second
+	// retentionEveryMax is the longest, as Kafka's log.retention.check.interval.ms.
+	retentionEveryMax = 5 * time.Minute
 	// The interval between two checks is at most the retention time divided by retentionShare, but not below retentionTick: otherwise records
 	// to keep for one minute would be kept for six.
 	retentionShare = 20
@@ -23,7 +25,7 @@ const (
 func (l *Log) retain(ctx context.Context) error {
 	checked := make(map[Partition]time.Time) // when a partition was last checked, or first seen
 	var swept time.Time
-	tick := time.NewTicker(min(retentionTick, l.cfg.RetentionEvery))
+	tick := time.NewTicker(retentionTick)
 	defer tick.Stop()
 	for {
 		select {
@@ -68,9 +70,9 @@ func (l *Log) retain(ctx context.Context) error {
 func (l *Log) retentionEvery(t Topic) time.Duration {
 	age, _ := t.Retention()
 	if age < 0 {
-		return l.cfg.RetentionEvery
+		return retentionEveryMax
 	}
-	return min(max(age/retentionShare, retentionTick), l.cfg.RetentionEvery)
+	return min(max(age/retentionShare, retentionTick), retentionEveryMax)
 }
 
 // keep trims one partition: by age first, then by size.

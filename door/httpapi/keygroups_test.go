@@ -156,7 +156,7 @@ func TestGroupShowsNoTopicsOfOthers(t *testing.T) {
 }
 
 func TestKeyLeavesSeatsToOthers(t *testing.T) {
-	door := lock(t, Config{Members: 8})
+	door := lock(t, Config{}.With(Limits{Members: 8}))
 	id, greedy := door.key(t, apikey.Spec{Access: reads})
 	_, other := door.key(t, apikey.Spec{Access: reads})
 	for range 5 { // what is refused counts for no key
@@ -199,7 +199,7 @@ func TestKeyLeavesSeatsToOthers(t *testing.T) {
 
 // Without keys all clients count as one, without a limit per key.
 func TestSeatsWithoutKeys(t *testing.T) {
-	door := lock(t, Config{Members: 4})
+	door := lock(t, Config{}.With(Limits{Members: 4}))
 	for range 4 {
 		if w := door.ask(hereToo, "POST", "/v1/groups/g/members", `{"topics":["orders.eu"]}`, "Content-Type", "application/json"); w.Code != 201 {
 			t.Fatalf("join: %d %s", w.Code, w.Body)
@@ -243,7 +243,7 @@ func TestRevokedKeyLosesItsMembers(t *testing.T) {
 // A client goes on with its member when it has a new key, and the old one can be revoked.
 func TestRotationKeepsMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := lock(t, Config{Members: 8})
+		door := lock(t, Config{}.With(Limits{Members: 8}))
 		revoked, first := door.key(t, apikey.Spec{Access: reads})
 		_, second := door.key(t, apikey.Spec{Access: reads})
 		members := []string{door.join(t, first, "g"), door.join(t, first, "g")}

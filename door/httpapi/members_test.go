@@ -284,7 +284,7 @@ func TestCursorOfManyPartitions(t *testing.T) {
 }
 
 func TestMembersThatCannotBeAreRefused(t *testing.T) {
-	d := open(t, httpapi.Config{Members: 1})
+	d := open(t, httpapi.Config{}.With(httpapi.Limits{Members: 1}))
 	d.topic("orders", 1)
 	for body, says := range map[string]string{
 		`{}`:                                     `\"topics\" is missing`,

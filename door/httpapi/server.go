@@ -54,7 +54,7 @@ type Config struct {
 	Groups    *group.Coordinator
 	Publisher *publish.Publisher
 	Queues    *queue.Queues
-	// Categories are the event-sourced streams. The field Streams is about something else: answers that stream a topic's events.
+	// Categories are the event-sourced streams.
 	Categories *stream.Streams
 	// Projections are read models of these streams.
 	Projections *projection.Projections
@@ -64,8 +64,6 @@ type Config struct {
 	TLS      *tls.Config  // nil: no TLS
 
 	Partitions int // of a topic created without a number; default 1
-	Streams    int // most streams; a quarter of them with one API key; default 4,096
-	Members    int // most members of groups; a quarter of them with one API key; default 1,000
 
 	Ready    func() error        // nil while the store answers, otherwise why it does not
 	Metrics  prometheus.Gatherer // for /metrics
@@ -81,6 +79,8 @@ type limits struct {
 	Conns      int           // most connections; one address may have half of those that the other addresses leave. Default 10,000
 	Requests   int           // most requests in progress; three quarters of them with one API key; default 16,384
 	Polls      int           // most requests that wait for events; a quarter of them with one API key; default 4,096
+	Streams    int           // most streams; a quarter of them with one API key; default 4,096
+	Members    int           // most members of groups; a quarter of them with one API key; default 1,000
 	Claims     int           // most claims that wait for messages; a quarter of them with one API key; default 4,096
 	BodyBytes  int64         // most bytes of bodies above 16 KiB being read or handled, over all connections; default 128 MiB
 	FetchBytes int64         // most bytes of answers being sent, decompressed, over all connections; one event may exceed it. Default 64 MiB
@@ -103,8 +103,8 @@ func (nobody) Streaming(int)                       {}
 func (c Config) withDefaults() Config {
 	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.limits.Conns = cmp.Or(c.limits.Conns, 10_000)
-	c.Streams = cmp.Or(c.Streams, 4096)
-	c.Members = cmp.Or(c.Members, 1000)
+	c.limits.Streams = cmp.Or(c.limits.Streams, 4096)
+	c.limits.Members = cmp.Or(c.limits.Members, 1000)
 	c.limits.Requests = cmp.Or(c.limits.Requests, 16_384)
 	c.limits.Polls = cmp.Or(c.limits.Polls, 4096)
 	c.limits.Claims = cmp.Or(c.limits.Claims, 4096)
@@ -154,8 +154,8 @@ func New(cfg Config) *Server {
 		answers:   budget.New(cfg.limits.FetchBytes),
 		builders:  newSlots(buildersMax),
 	}
-	s.streams = newStreams(cfg.Streams, cfg.Log, s.known, cfg.Logger)
-	s.memberships = newLimiter(cfg.Members, quarter(cfg.Members), "members of groups", "let some members leave, or join through another weir process", kindTooManyMembers)
+	s.streams = newStreams(cfg.limits.Streams, cfg.Log, s.known, cfg.Logger)
+	s.memberships = newLimiter(cfg.limits.Members, quarter(cfg.limits.Members), "members of groups", "let some members leave, or join through another weir process", kindTooManyMembers)
 	s.members = member.New(member.Config{
 		Valid: s.known, Move: s.memberships.move, End: s.memberships.end, CheckEvery: keyCheckEvery, StoreTimeout: storeTimeout, Logger: cfg.Logger,
 	})

@@ -484,7 +484,7 @@ func TestIdleStreamsStayOverHTTP2(t *testing.T) {
 }
 
 func TestStreamsAreBounded(t *testing.T) {
-	d := open(t, httpapi.Config{Streams: 1})
+	d := open(t, httpapi.Config{}.With(httpapi.Limits{Streams: 1}))
 	d.topic("orders", 1)
 	l := d.listen("/v1/topics/orders/stream")
 	d.get("/v1/topics/orders/stream").refused(503, "overloaded", `"limit":1`)

@@ -30,7 +30,7 @@ func (l *locked) stream(ctx context.Context, secret string) <-chan *httptest.Res
 
 func TestKeyLeavesStreamsToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := lock(t, Config{Streams: 8})
+		door := lock(t, Config{}.With(Limits{Streams: 8}))
 		id, greedy := door.key(t, apikey.Spec{Access: reads, Topics: []string{"orders."}})
 		_, other := door.key(t, apikey.Spec{Access: reads})
 		ctx, leave := context.WithCancel(t.Context())
@@ -61,7 +61,7 @@ func TestKeyLeavesStreamsToOthers(t *testing.T) {
 // Without keys everybody is the same, and all streams are theirs.
 func TestStreamsWithoutKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := lock(t, Config{Streams: 4})
+		door := lock(t, Config{}.With(Limits{Streams: 4}))
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
 		for range 4 {

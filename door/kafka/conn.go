@@ -165,9 +165,9 @@ func (c *conn) read(ctx, polls context.Context) error {
 func (c *conn) awaitHeader(polls context.Context) (header, error) {
 	for {
 		idleSince := time.Unix(0, c.lastDone.Load())
-		deadline := idleSince.Add(c.s.cfg.IdleTimeout)
+		deadline := idleSince.Add(idleTimeout)
 		if c.inFlight.Load() > 0 {
-			deadline = time.Now().Add(c.s.cfg.IdleTimeout)
+			deadline = time.Now().Add(idleTimeout)
 		}
 		c.nc.SetReadDeadline(deadline)
 		if polls.Err() != nil {
@@ -186,7 +186,7 @@ func (c *conn) awaitHeader(polls context.Context) (header, error) {
 		case !errors.Is(err, os.ErrDeadlineExceeded) || polls.Err() != nil:
 			return header{}, err
 		case c.inFlight.Load() == 0 && idleSince.UnixNano() == c.lastDone.Load():
-			return header{}, refuse("idle", "the client sent no request for %v", c.s.cfg.IdleTimeout)
+			return header{}, refuse("idle", "the client sent no request for %v", idleTimeout)
 		}
 	}
 }
@@ -493,7 +493,7 @@ func (c *conn) interruptible(ctx context.Context) (wait context.Context, done fu
 func (c *conn) setWriteDeadline(began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	deadline := began.Add(c.s.cfg.WriteTimeout)
+	deadline := began.Add(writeTimeout)
 	if sooner := time.Now().Add(budget.SilentMax); c.underPressure && sooner.Before(deadline) {
 		deadline = sooner
 	}

@@ -33,8 +33,6 @@ type Config struct {
 
 	AnyReplicationFactor bool // CreateTopics accepts a replication factor above 1, and answers that it is 1
 
-	IdleTimeout  time.Duration // a connection with nothing to do is closed; default 10 min (connections.max.idle.ms)
-	WriteTimeout time.Duration // for a client to read one answer; default 2 min
 	LoginLasts   time.Duration // clients that logged in must do so again within this time (connections.max.reauth.ms); default: for ever
 	DrainTimeout time.Duration // for requests in progress when Serve's context ends; default 5 s
 
@@ -45,6 +43,11 @@ type Config struct {
 
 	limits limits
 }
+
+const (
+	idleTimeout  = 10 * time.Minute // a connection with nothing to do is closed (connections.max.idle.ms)
+	writeTimeout = 2 * time.Minute  // for a client to read one answer
+)
 
 // limits are bounds that only tests change; 0: the default.
 type limits struct {
@@ -89,8 +92,6 @@ func (c Config) withDefaults() Config {
 	c.limits.InFlightBytes = max(c.limits.InFlightBytes, int64(c.limits.FrameBytes), smallFrameMax)
 	c.limits.FetchBytes = cmp.Or(c.limits.FetchBytes, 64<<20)
 	c.limits.FetchBytes = max(c.limits.FetchBytes, fetchMax)
-	c.IdleTimeout = cmp.Or(c.IdleTimeout, 10*time.Minute)
-	c.WriteTimeout = cmp.Or(c.WriteTimeout, 2*time.Minute)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 5*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/publish"
 )
 
 // Fill appends 1000 records to each partition of a topic. They cannot be read.
@@ -16,4 +17,10 @@ func Fill(t testing.TB, log *eventlog.Log, topic eventlog.Topic) {
 	if _, err := log.Append(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// WithPartitioner returns the configuration with another partitioner.
+func (c Config) WithPartitioner(p publish.Partitioner) Config {
+	c.partitioner = p
+	return c
 }

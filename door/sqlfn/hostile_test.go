@@ -82,7 +82,7 @@ func TestRowsOfATopicDeletedMeanwhileAreDropped(t *testing.T) {
 // A partitioner that names a partition which is not there keeps its own events, and nobody else's.
 func TestAWrongPartitionerHoldsUpItsOwnEventsOnly(t *testing.T) {
 	address := pgtest.URL(t)
-	p := startWith(t, address, sqlfn.Config{Partitioner: func(e *publish.Event, n int) int32 {
+	p := startWith(t, address, sqlfn.Config{}.WithPartitioner(func(e *publish.Event, n int) int32 {
 		if string(e.Key) == "wrong" {
 			return int32(n)
 		}
@@ -92,7 +92,7 @@ func TestAWrongPartitionerHoldsUpItsOwnEventsOnly(t *testing.T) {
 			}
 		}
 		return 0
-	}})
+	}))
 	p.create("orders", 2, nil)
 	conn := connect(t, address)
 	exec(t, conn, `SELECT weir.publish('orders', 'a', '1'), weir.publish('orders', 'wrong', '2'), weir.publish('orders', 'a', '3', '{"to": "1"}')`)

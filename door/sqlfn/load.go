@@ -127,7 +127,7 @@ func (m *Mover) place(topic eventlog.Topic, row *row) (headers []batch.RecordHea
 	n, by := len(topic.Partitions), "the event asks for"
 	if p = row.partition; p < 0 {
 		event := &publish.Event{Topic: topic.Name, Key: row.key, Value: row.value, Headers: headers, Time: row.time}
-		if err := recovered.Do(func() error { p = m.cfg.Partitioner(event, n); return nil }); err != nil {
+		if err := recovered.Do(func() error { p = m.cfg.partitioner(event, n); return nil }); err != nil {
 			return nil, -1, fmt.Errorf("the partitioner: %w", err)
 		}
 		by = "the partitioner chose"

@@ -35,13 +35,14 @@ const (
 
 // Config sets a Mover up. The zero value of every field means its default.
 type Config struct {
-	Partitioner publish.Partitioner // default: publish.Default
-	Logger      *slog.Logger        // default: slog.Default()
-	Tracer      eventlog.Tracer     // default: none
-	Observer    Observer            // default: none
-	Poll        time.Duration       // how often the inbox is looked into when nothing was notified; default 250 ms
-	Streams     *stream.Streams     // appends to streams; nil: what sessions append stays in the inbox
-	Queues      *queue.Queues       // enqueues delayed messages and messages with a unique key, and serves claims; nil: such messages stay in the inbox, and no claim is served
+	Logger   *slog.Logger    // default: slog.Default()
+	Tracer   eventlog.Tracer // default: none
+	Observer Observer        // default: none
+	Poll     time.Duration   // how often the inbox is looked into when nothing was notified; default 250 ms
+	Streams  *stream.Streams // appends to streams; nil: what sessions append stays in the inbox
+	Queues   *queue.Queues   // enqueues delayed messages and messages with a unique key, and serves claims; nil: such messages stay in the inbox, and no claim is served
+
+	partitioner publish.Partitioner // only tests set it; default: publish.Default
 }
 
 // Observer receives what the mover did, for metrics.
@@ -78,8 +79,8 @@ type Mover struct {
 // New returns a mover of door's inbox into log.
 func New(log *eventlog.Log, door *Door, cfg Config) *Mover {
 	cfg.Poll = cmp.Or(cfg.Poll, pollEvery)
-	if cfg.Partitioner == nil {
-		cfg.Partitioner = publish.Default
+	if cfg.partitioner == nil {
+		cfg.partitioner = publish.Default
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()

@@ -14,12 +14,12 @@ import (
 // A partitioner is somebody else's code. Where it panics the row stays in the inbox, and the others are moved.
 func TestAPanicOfThePartitionerIsTheTroubleOfItsRowAlone(t *testing.T) {
 	address := pgtest.URL(t)
-	p := startWith(t, address, sqlfn.Config{Partitioner: func(e *publish.Event, n int) int32 {
+	p := startWith(t, address, sqlfn.Config{}.WithPartitioner(func(e *publish.Event, n int) int32 {
 		if string(e.Key) == "wrong" {
 			panic("no such key")
 		}
 		return 0
-	}})
+	}))
 	p.create("orders", 1, nil)
 	conn := connect(t, address)
 	exec(t, conn, `SELECT weir.publish('orders', 'a', '1'), weir.publish('orders', 'wrong', '2'), weir.publish('orders', 'a', '3')`)

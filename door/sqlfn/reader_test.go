@@ -41,7 +41,7 @@ func startReader(t *testing.T) *reader {
 		t.Fatal(err)
 	}
 	// The records of these tests are old.
-	if r.log, err = eventlog.Open(t.Context(), store, eventlog.Config{RetentionEvery: time.Hour}); err != nil {
+	if r.log, err = eventlog.Open(t.Context(), store, eventlog.Config{}); err != nil {
 		t.Fatal(err)
 	}
 	r.groups = group.New(r.log, group.Config{InitialDelay: -1})

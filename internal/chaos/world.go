@@ -142,7 +142,7 @@ func (w *world) openAudit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.audit, err = eventlog.Open(ctx, opened, eventlog.Config{Logger: quiet, RetentionEvery: time.Hour})
+	w.audit, err = eventlog.Open(ctx, opened, eventlog.Config{Logger: quiet})
 	if err != nil {
 		return errors.Join(err, opened.Close())
 	}

@@ -44,7 +44,7 @@ type peerProcess struct {
 
 func (s *peerStorm) start() {
 	p := &peerProcess{s: s, name: fmt.Sprint("p", len(s.all)), store: &faulty{Store: s.store}}
-	log, err := eventlog.Open(s.t.Context(), p.store, eventlog.Config{Poll: 5 * time.Second, RetentionEvery: 24 * time.Hour, Logger: quiet})
+	log, err := eventlog.Open(s.t.Context(), p.store, eventlog.Config{Poll: 5 * time.Second, Logger: quiet})
 	if err != nil {
 		s.t.Fatal(err)
 	}
