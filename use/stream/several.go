@@ -53,6 +53,7 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 	if err != nil {
 		return nil, err
 	}
+	held := false // the last try was refused because a transaction holds a stream
 	for pause := lostPause; ; pause = min(2*pause, lostPauseMax) {
 		var e eventlog.Entry
 		done, err := a.AddTo(ctx, &e)
@@ -67,13 +68,16 @@ func (s *Streams) appendAll(ctx context.Context, parts []Part) ([]Appended, erro
 			return done, nil
 		case errors.Is(err, eventlog.ErrNoPartition):
 			return nil, fmt.Errorf("%w: one of the categories was deleted", ErrUnknownCategory)
+		case held && ctx.Err() != nil && errors.Is(err, eventlog.ErrUnavailable):
+			return nil, heldError(context.Cause(ctx))
 		case !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrHeld):
 			return nil, err
 		}
+		held = errors.Is(err, eventlog.ErrHeld)
 		select {
 		case <-time.After(rand.N(pause)): // otherwise two equally fast appends could refuse each other for long
 		case <-ctx.Done():
-			if errors.Is(err, eventlog.ErrHeld) {
+			if held {
 				return nil, heldError(context.Cause(ctx))
 			}
 			return nil, fmt.Errorf("%w: gave up because other appends came first (%w)", eventlog.ErrUnavailable, context.Cause(ctx))
