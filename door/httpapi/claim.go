@@ -116,8 +116,8 @@ func (b *claimBody) read(r *jsonReader) error {
 	})
 }
 
-// answerClaim writes the claimed messages, and the outcome of each receipt in the body. If failed is set, only the receipts are
-// answered: nothing was claimed.
+// answerClaim writes the claimed messages, and the outcome of each receipt in the body. If failed is set there are no messages, and the problem says
+// whether some may have been claimed.
 func answerClaim(c *call, messages []queue.Message, acked []error, failed error, memory *budget.Claim) {
 	c.Header()["Content-Type"] = jsonType
 	e, end := pageEncoder(c, memory)

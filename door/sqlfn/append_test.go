@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -188,7 +189,7 @@ func TestWhatIsCarriedIsAsIfGoHadAppendedIt(t *testing.T) {
 func keysOf(t *testing.T, c *stream.Category, address, name string) (all []string) {
 	t.Helper()
 	conn := connect(t, address)
-	rows, err := conn.Query(t.Context(), `SELECT key, value FROM weir.state WHERE key IN ($1) OR key LIKE replace($1, 'stream/head/', 'stream/event/') || '/%' ORDER BY key DESC`, stream.HeadKey(c.ID(), name))
+	rows, err := conn.Query(t.Context(), `SELECT key, value FROM weir.state WHERE key IN ($1) OR key LIKE replace($1, 'stream/head/', 'stream/event/') || '/%' ORDER BY key DESC`, "stream/head/"+c.ID().String()+"/"+url.PathEscape(name))
 	if err != nil {
 		t.Fatal(err)
 	}

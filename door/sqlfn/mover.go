@@ -286,7 +286,7 @@ func (m *Mover) mute(ctx context.Context, already time.Duration) error {
 	case !m.mutedAt.IsZero():
 		m.mutedAt = time.Time{}
 	case already <= muteFor || !m.door.store.Listening():
-		return nil // otherwise publishers are muted for longer than muteFor, because no mover listened; this mover does
+		return nil // otherwise the database's clock was set back since a mover muted the publishers: they would stay muted too long
 	}
 	return m.inbox.mute(ctx, length)
 }

@@ -13,11 +13,6 @@ type Call struct {
 	Events []NewEvent
 }
 
-// HeadKey returns the key of a stream's head.
-func HeadKey(category eventlog.TopicID, stream string) string {
-	return (&Category{topic: eventlog.Topic{ID: category}}).key(headPrefix, stream)
-}
-
 // Carry returns the entry that appends calls to a stream of a category with this topic, as Category.Append would, and how many of the calls it appends: as many as fit into one
 // batch, at least one. head is the stream's head as the store has it now. next is the stream's version after the entry.
 func (s *Streams) Carry(topic eventlog.Topic, stream string, head eventlog.KeyValue, calls []Call) (e eventlog.Entry, carried int, next int64, err error) {
