@@ -183,7 +183,7 @@ func (f *serverFlags) answer(tried string, err error) error {
 	case p.is("version_conflict"):
 		hint = "`weir stream read CATEGORY STREAM` shows what was appended in the meantime; --expect sets the expected version"
 	case p.is("boundary_conflict"):
-		hint = "`weir stream tagged CATEGORY TAG... --json` reads the events and the boundary again"
+		hint = "`weir stream tagged CATEGORY TAG... --output json` reads the events and the boundary again"
 	case p.is("stream_archived"):
 		hint = "`weir stream unarchive CATEGORY STREAM` opens it again"
 	case p.is("queue_exists"):

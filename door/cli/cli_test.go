@@ -75,7 +75,7 @@ func TestUsageErrorsExitTwoAndSuggest(t *testing.T) {
 		args []string
 		text string
 	}{
-		{[]string{"topc", "list"}, `did you mean "topic"?`},
+		{[]string{"topci", "list"}, `did you mean "topic"?`},
 		{[]string{"topic", "creat", "x"}, `did you mean "create"?`},
 		{[]string{"topic", "create", "x", "--partitons", "3"}, `did you mean "--partitions"?`},
 		{[]string{"topic", "create"}, `expected "<name>"`},
@@ -186,7 +186,7 @@ func (w *waitFor) Write(p []byte) (int, error) {
 
 func TestCompletionKnowsTheCommandLine(t *testing.T) {
 	for typed, want := range map[string]string{
-		"":                      "serve\ntopic\nproduce\nconsume\ngroup\nqueue\nstream\nprojection\nkey\ndoctor\nversion\ncompletion\n",
+		"":                      "serve\ntopic\nproduce\nconsume\ngroup\nqueue\nstream\nprojection\nkey\ndoctor\ncopy\nversion\ncompletion\n",
 		"to":                    "topic\n",
 		"topic de":              "describe\ndelete\n",
 		"topic create x --ret":  "--retention\n--retention-size\n",

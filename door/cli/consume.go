@@ -19,7 +19,7 @@ type consumeCmd struct {
 	Partition    *int32   `help:"Read this partition only." placeholder:"N"`
 	Follow       bool     `help:"Do not stop at the end of the topic: wait for more records." short:"f"`
 	Max          int64    `help:"Stop after this many records; 0: no limit." short:"n" default:"0"`
-	Output       string   `help:"What to print: text prints the values; json prints a JSON record on each line." enum:"text,json" default:"text"`
+	Output       format   `help:"What to print: text prints the values; json prints a JSON record on each line." enum:"text,json" default:"text"`
 	KeySeparator string   `help:"For text: print the key, this separator, and the value." placeholder:"TEXT"`
 	Raw          bool     `help:"For text: print the bytes unchanged, control characters too."`
 }
@@ -70,7 +70,7 @@ func (c *consumeCmd) check() error {
 	switch {
 	case c.Group != "" && c.Partition != nil:
 		return usage(errors.New("--group and --partition cannot be used together: a group assigns the partitions itself"), "give one of them")
-	case c.Raw && c.Output == "json":
+	case c.Raw && c.Output.json():
 		return usage(errors.New("--raw cannot be used with --output json"), "leave it out")
 	case c.Max < 0:
 		return usage(fmt.Errorf("--max %d is negative", c.Max), "give 1 or more, or 0 for no limit")
@@ -152,7 +152,7 @@ func (c *consumeCmd) commit(ctx context.Context, client *kgo.Client) error {
 }
 
 func (c *consumeCmd) print(out *bufio.Writer, r *kgo.Record) error {
-	if c.Output == "json" {
+	if c.Output.json() {
 		text, err := encodeRecord(r)
 		if err != nil {
 			return err

@@ -19,7 +19,7 @@ type copyCmd struct {
 	To      string `help:"The store that gets the copy: an empty one, or an incomplete copy of the same store." required:"" env:"-" placeholder:"URL"`
 	Switch  bool   `help:"When all is copied and compared, close the source for good and open the copy in its place." env:"-" xor:"end"`
 	Abandon bool   `help:"Give an incomplete copy up: the source, if it was closed, is open again, and the copy is closed for good." env:"-" xor:"end"`
-	JSON    bool   `help:"Print JSON." name:"json" env:"-"`
+	Output  format `help:"What to print: text for people, or json." enum:"text,json" default:"text" env:"-"`
 }
 
 func (copyCmd) Help() string {
@@ -161,7 +161,7 @@ func (c *copyCmd) explain(ctx context.Context, err error) error {
 }
 
 func (c *copyCmd) print(t *terminal, r copied) error {
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(t, r)
 	}
 	from, to := store.Redact(c.From), store.Redact(c.To)

@@ -23,7 +23,7 @@ func TestMovingHouse(t *testing.T) {
 	weir(t, "", "key", "list", "--store", address).want(t, exitConfig, "not complete")
 	weir(t, "", "copy", "--from", back, "--to", address).want(t, exitConfig, "does not exist")
 	weir(t, "d:4\n", "produce", "orders", "--key-separator=:").want(t, exitOK)
-	weir(t, "", "copy", "--from", file, "--to", address, "--switch", "--json").want(t, exitOK, `"records": 1,`, `"complete": true`)
+	weir(t, "", "copy", "--from", file, "--to", address, "--switch", "--output", "json").want(t, exitOK, `"records": 1,`, `"complete": true`)
 	weir(t, "", "copy", "--from", file, "--to", address, "--switch").want(t, exitFailed, "the copy is complete")
 	for late := time.After(20 * time.Second); !strings.Contains(s.out.String(), "it was copied to postgres://"); {
 		select {

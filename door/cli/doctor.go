@@ -11,7 +11,7 @@ import (
 
 type doctorCmd struct {
 	storeFlag
-	JSON bool `help:"Print JSON." name:"json"`
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (doctorCmd) Help() string {
@@ -20,7 +20,7 @@ func (doctorCmd) Help() string {
 Examples:
 
   weir doctor
-  weir doctor --store postgres://weir@db.internal/weir --json`
+  weir doctor --store postgres://weir@db.internal/weir --output json`
 }
 
 // findingRow is a finding in JSON.
@@ -45,7 +45,7 @@ func (c *doctorCmd) Run(ctx context.Context, t *terminal, version buildVersion) 
 }
 
 func (c *doctorCmd) print(t *terminal, findings []doctor.Finding) error {
-	if c.JSON {
+	if c.Output.json() {
 		list := []findingRow{}
 		for _, f := range findings {
 			list = append(list, findingRow{f.Name, f.Value, f.Level.String(), f.Advice})

@@ -22,16 +22,18 @@ type groupCmd struct {
 
 type groupListCmd struct {
 	brokerFlags
-	JSON bool `help:"Print JSON." name:"json"`
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
-func (groupListCmd) Help() string { return "Examples:\n\n  weir group list\n  weir group list --json" }
+func (groupListCmd) Help() string {
+	return "Examples:\n\n  weir group list\n  weir group list --output json"
+}
 
 // groupRow is a group in a list.
 type groupRow struct {
-	Name     string `json:"name"`
-	State    string `json:"state"`
-	Protocol string `json:"protocol_type"`
+	Name  string `json:"name"`
+	State string `json:"state"`
+	Type  string `json:"type"` // the protocol type
 }
 
 func (c *groupListCmd) Run(ctx context.Context, t *terminal) error {
@@ -49,7 +51,7 @@ func (c *groupListCmd) Run(ctx context.Context, t *terminal) error {
 		list = append(list, groupRow{g.Group, g.State, g.ProtocolType})
 		rows = append(rows, []string{g.Group, g.State, g.ProtocolType})
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(t, list)
 	}
 	return table(t.out, "GROUP STATE PROTOCOL", rows)
@@ -57,12 +59,12 @@ func (c *groupListCmd) Run(ctx context.Context, t *terminal) error {
 
 type groupDescribeCmd struct {
 	brokerFlags
-	Name string `arg:"" help:"The group's name."`
-	JSON bool   `help:"Print JSON." name:"json"`
+	Name   string `arg:"" help:"The group's name."`
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (groupDescribeCmd) Help() string {
-	return "Examples:\n\n  weir group describe billing\n  weir group describe billing --json"
+	return "Examples:\n\n  weir group describe billing\n  weir group describe billing --output json"
 }
 
 // groupPicture is a group as describe shows it.
@@ -82,12 +84,12 @@ type memberRow struct {
 	Host     string `json:"host"`
 }
 
-// partitionLag is how far a group has come in a partition. Committed is -1 if the group never committed.
+// partitionLag is how far a group has come in a partition, with the names that the HTTP API has. Offset is nil if the group never committed.
 type partitionLag struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
-	Committed int64  `json:"committed"`
-	End       int64  `json:"end"`
+	Offset    *int64 `json:"offset"`
+	EndOffset int64  `json:"end_offset"`
 	Lag       int64  `json:"lag"`
 	Member    string `json:"member,omitempty"`
 }
@@ -107,18 +109,18 @@ func (c *groupDescribeCmd) Run(ctx context.Context, t *terminal) error {
 		return c.answer(ctx, fmt.Sprintf("describe group %q", c.Name), err, "")
 	}
 	picture := pictureOf(group)
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(t, picture)
 	}
 	fmt.Fprintf(t.out, "group %s: %s, %s, lag %d\n\n", printable(picture.Name), strings.ToLower(picture.State),
 		plural(int64(len(picture.Members)), "member"), picture.Lag)
 	var rows [][]string
 	for _, p := range picture.Partitions {
-		committed := strconv.FormatInt(p.Committed, 10)
-		if p.Committed < 0 {
-			committed = "-"
+		committed := "-"
+		if p.Offset != nil {
+			committed = strconv.FormatInt(*p.Offset, 10)
 		}
-		rows = append(rows, []string{p.Topic, fmt.Sprint(p.Partition), committed, fmt.Sprint(p.End), fmt.Sprint(p.Lag),
+		rows = append(rows, []string{p.Topic, fmt.Sprint(p.Partition), committed, fmt.Sprint(p.EndOffset), fmt.Sprint(p.Lag),
 			cmp.Or(p.Member, "-")})
 	}
 	return table(t.out, "TOPIC PARTITION COMMITTED END LAG MEMBER", rows)
@@ -135,7 +137,10 @@ func pictureOf(group kadm.DescribedGroupLag) groupPicture {
 		picture.Members = append(picture.Members, row)
 	}
 	for _, l := range group.Lag.Sorted() {
-		p := partitionLag{Topic: l.Topic, Partition: l.Partition, Committed: l.Commit.At, End: l.End.Offset, Lag: l.Lag}
+		p := partitionLag{Topic: l.Topic, Partition: l.Partition, EndOffset: l.End.Offset, Lag: l.Lag}
+		if l.Commit.At >= 0 {
+			p.Offset = &l.Commit.At
+		}
 		if l.Member != nil {
 			p.Member = l.Member.ClientID + l.Member.ClientHost
 		}
@@ -151,7 +156,7 @@ type groupResetCmd struct {
 	Topic  []string `help:"Topics whose offsets to set. Default: all for which the group has committed offsets." placeholder:"NAME"`
 	To     position `help:"The new position: ${position}." required:"" placeholder:"POSITION"`
 	DryRun bool     `help:"Show what would change, and change nothing."`
-	JSON   bool     `help:"Print JSON." name:"json"`
+	Output format   `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (groupResetCmd) Help() string {
@@ -195,7 +200,7 @@ func (c *groupResetCmd) Run(ctx context.Context, t *terminal) error {
 			return c.answer(ctx, tried, err, "")
 		}
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(t, moves)
 	}
 	var rows [][]string

@@ -18,17 +18,17 @@ func TestTopicLifeCycle(t *testing.T) {
 	weir(t, "", "topic", "list").want(t, exitOK, "TOPIC   PARTITIONS\norders  3\n")
 
 	var list []topicRow
-	decode(t, weir(t, "", "topic", "list", "--json"), &list)
+	decode(t, weir(t, "", "topic", "list", "--output", "json"), &list)
 	if len(list) != 1 || list[0] != (topicRow{"orders", 3, false}) {
-		t.Errorf("topic list --json: %+v", list)
+		t.Errorf("topic list --output json: %+v", list)
 	}
 
 	weir(t, "", "topic", "alter", "orders", "--retention", "2h", "--partitions", "4").want(t, exitOK, "changed 1 setting", "has 4 partitions now")
 	weir(t, "a\nb\n", "produce", "orders", "--partition", "2").want(t, exitOK, "2 records acknowledged")
 	var picture topicPicture
-	decode(t, weir(t, "", "topic", "describe", "orders", "--json"), &picture)
+	decode(t, weir(t, "", "topic", "describe", "orders", "--output", "json"), &picture)
 	if len(picture.Partitions) != 4 || picture.Partitions[2].Next != 2 || picture.Partitions[2].Records != 2 {
-		t.Errorf("topic describe --json: %+v", picture)
+		t.Errorf("topic describe --output json: %+v", picture)
 	}
 	weir(t, "", "topic", "describe", "orders").want(t, exitOK, "retention.ms  7200000")
 	weir(t, "", "topic", "describe", "nothing").want(t, exitFailed, "UNKNOWN_TOPIC_OR_PARTITION", "weir topic list")
@@ -208,7 +208,7 @@ func TestGroupReadsOnceAndKnowsItsLag(t *testing.T) {
 		t.Errorf("first run: %d lines, want 30: %+v", strings.Count(r.out, "\n"), r)
 	}
 	var picture groupPicture
-	decode(t, weir(t, "", "group", "describe", "billing", "--json"), &picture)
+	decode(t, weir(t, "", "group", "describe", "billing", "--output", "json"), &picture)
 	if picture.Lag != 70 || picture.State != "Empty" {
 		t.Errorf("after 30 of 100: %+v", picture)
 	}
@@ -218,9 +218,9 @@ func TestGroupReadsOnceAndKnowsItsLag(t *testing.T) {
 	weir(t, "", "group", "describe", "billing").want(t, exitOK, "group billing: empty, 0 members, lag 0", "TOPIC   PARTITION  COMMITTED")
 	weir(t, "", "group", "list").want(t, exitOK, "GROUP    STATE", "billing  Empty")
 	var list []groupRow
-	decode(t, weir(t, "", "group", "list", "--json"), &list)
+	decode(t, weir(t, "", "group", "list", "--output", "json"), &list)
 	if len(list) != 1 || list[0].Name != "billing" {
-		t.Errorf("group list --json: %+v", list)
+		t.Errorf("group list --output json: %+v", list)
 	}
 
 	weir(t, "", "group", "reset", "billing", "--to", "earliest", "--dry-run").want(t, exitOK, "TOPIC   PARTITION  BEFORE  AFTER")
@@ -228,7 +228,7 @@ func TestGroupReadsOnceAndKnowsItsLag(t *testing.T) {
 		t.Errorf("a dry run moved the group: %+v", r)
 	}
 	var moves []move
-	decode(t, weir(t, "", "group", "reset", "billing", "--to", "10", "--yes", "--json"), &moves)
+	decode(t, weir(t, "", "group", "reset", "billing", "--to", "10", "--yes", "--output", "json"), &moves)
 	if len(moves) != 2 || moves[0].After != 10 {
 		t.Errorf("reset to 10: %+v", moves)
 	}

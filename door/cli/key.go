@@ -24,7 +24,7 @@ type keyCmd struct {
 // keyStore names the store that has the keys. The commands write to it directly, also while a server runs on it.
 type keyStore struct {
 	storeFlag
-	JSON bool `help:"Print JSON." name:"json"`
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 // withThere calls with, but only if the store exists: its commands must not create one.
@@ -97,7 +97,7 @@ Examples:
   weir key create billing --access read --topic orders. --group billing
   weir key create mailer --access read --access write --queue mail
   weir key create shop --access write --topic orders. --topic payments. --expires 90d
-  weir key create ops --access admin --all-topics --all-groups --store postgres://weir@db.internal/weir --json`
+  weir key create ops --access admin --all-topics --all-groups --store postgres://weir@db.internal/weir --output json`
 }
 
 // check refuses flags that do not say what the key is for, or that contradict each other.
@@ -143,7 +143,7 @@ func (c *keyCreateCmd) Run(ctx context.Context, t *terminal) error {
 		if err != nil {
 			return err
 		}
-		if c.JSON {
+		if c.Output.json() {
 			fmt.Fprintln(t.err, withoutKeys)
 			return printJSON(t, keyMade{key, secret})
 		}
@@ -227,7 +227,7 @@ func prefixes(all bool, prefixes []string) string {
 type keyListCmd struct{ keyStore }
 
 func (keyListCmd) Help() string {
-	return "Examples:\n\n  weir key list\n  weir key list --store postgres://weir@db.internal/weir --json"
+	return "Examples:\n\n  weir key list\n  weir key list --store postgres://weir@db.internal/weir --output json"
 }
 
 // keyRow is a key in a list.
@@ -247,7 +247,7 @@ func (c *keyListCmd) Run(ctx context.Context, t *terminal) error {
 			found = append(found, keyRow{l.Key, stateOf(l)})
 			rows = append(rows, []string{l.ID, l.Name, accessOf(l.Key), prefixes(l.AllTopics, l.Topics), prefixes(l.AllGroups, l.Groups), prefixes(l.AllQueues, l.Queues), day(l.Created), day(l.Expires), stateOf(l)})
 		}
-		if c.JSON {
+		if c.Output.json() {
 			return printJSON(t, found)
 		}
 		return table(t.out, "ID NAME ACCESS TOPICS GROUPS QUEUES CREATED EXPIRES STATE", rows)
@@ -303,11 +303,11 @@ func (c *keyRevokeCmd) Run(ctx context.Context, t *terminal) error {
 				continue
 			}
 			revoked = append(revoked, key)
-			if !c.JSON {
+			if !c.Output.json() {
 				fmt.Fprintf(t.out, "revoked key %s for %s\n", key.ID, printable(key.Name))
 			}
 		}
-		if c.JSON {
+		if c.Output.json() {
 			errs = append(errs, printJSON(t, revoked))
 		}
 		return errors.Join(errs...)

@@ -71,10 +71,10 @@ func TestKeysAreRotatedBesideARunningServer(t *testing.T) {
 				t.Fatalf("without any key in the store: %d, want 200", got)
 			}
 			var first, second keyMade
-			decode(t, weir(t, "", "key", "create", "billing", "--access", "read", "--topic", "greet", "--store", url, "--json"), &first)
+			decode(t, weir(t, "", "key", "create", "billing", "--access", "read", "--topic", "greet", "--store", url, "--output", "json"), &first)
 			s.waitFor(t, first.Secret, 200)
 			s.waitFor(t, "", 401)
-			decode(t, weir(t, "", "key", "create", "billing", "--access", "read,write", "--all-topics", "--all-groups", "--expires", "90d", "--store", url, "--json"), &second)
+			decode(t, weir(t, "", "key", "create", "billing", "--access", "read,write", "--all-topics", "--all-groups", "--expires", "90d", "--store", url, "--output", "json"), &second)
 			s.waitFor(t, second.Secret, 200)
 			weir(t, "", "key", "revoke", first.ID, "--store", url, "--yes").want(t, exitOK, "revoked key "+first.ID+" for billing")
 			s.waitFor(t, first.Secret, 401)
@@ -83,7 +83,7 @@ func TestKeysAreRotatedBesideARunningServer(t *testing.T) {
 			r := weir(t, "", "key", "list", "--store", url)
 			r.want(t, exitOK, "ID ", first.ID+"  billing  read        greet", "revoked", second.ID+"  billing  read,write  (all)", "good")
 			var third keyMade
-			decode(t, weir(t, "", "key", "create", "shop", "--access", "read", "--topic", "orders.", "--group", "shop.", "--group", "Été/", "--store", url, "--json"), &third)
+			decode(t, weir(t, "", "key", "create", "shop", "--access", "read", "--topic", "orders.", "--group", "shop.", "--group", "Été/", "--store", url, "--output", "json"), &third)
 			listed := weir(t, "", "key", "list", "--store", url)
 			for id, want := range map[string]string{first.ID: "greet greet", second.ID: "(all) (all)", third.ID: "orders. shop.,Été/"} {
 				_, row, _ := strings.Cut(listed.out, id)
@@ -91,7 +91,7 @@ func TestKeysAreRotatedBesideARunningServer(t *testing.T) {
 					t.Errorf("topics and groups of key %s: want %s in\n%s", id, want, listed.out)
 				}
 			}
-			weir(t, "", "key", "list", "--store", url, "--json").want(t, exitOK, `"groups": [`, `"shop."`)
+			weir(t, "", "key", "list", "--store", url, "--output", "json").want(t, exitOK, `"groups": [`, `"shop."`)
 			if strings.Contains(r.out, first.Secret[14:]) || strings.Contains(s.out.String(), first.Secret[14:]) {
 				t.Errorf("a secret is shown: %s%s", r.out, s.out.String())
 			}
@@ -271,7 +271,7 @@ func TestKeyCommandsThatCannotWork(t *testing.T) {
 		}
 		weir(t, "", args...).want(t, c.code, c.text)
 	}
-	if r := weir(t, "", "key", "list", "--store", url, "--json"); r.out != "[]\n" {
+	if r := weir(t, "", "key", "list", "--store", url, "--output", "json"); r.out != "[]\n" {
 		t.Errorf("something was made: %+v", r)
 	}
 }
@@ -287,12 +287,12 @@ func TestEnvironmentSaysNothingOfAKeysScope(t *testing.T) {
 	weir(t, "", "key", "create", "a", "--topic", "orders.", "--store", url).want(t, exitUsage, "--access")
 	weir(t, "", "key", "create", "a", "--access", "read", "--store", url).want(t, exitUsage, "--all-topics")
 	var key keyMade
-	decode(t, weir(t, "", "key", "create", "a", "--access", "read", "--topic", "orders.", "--store", url, "--json"), &key)
+	decode(t, weir(t, "", "key", "create", "a", "--access", "read", "--topic", "orders.", "--store", url, "--output", "json"), &key)
 	if want := []string{"orders."}; !slices.Equal(key.Topics, want) || !slices.Equal(key.Groups, want) || key.AllTopics || key.AllGroups || !key.Expires.IsZero() {
 		t.Errorf("the key is %+v", key.Key)
 	}
 	var all keyMade
-	decode(t, weir(t, "", "key", "create", "b", "--access", "read", "--all-topics", "--group", "a,b", "--store", url, "--json"), &all)
+	decode(t, weir(t, "", "key", "create", "b", "--access", "read", "--all-topics", "--group", "a,b", "--store", url, "--output", "json"), &all)
 	if !all.AllTopics || all.AllGroups || !slices.Equal(all.Groups, []string{"a,b"}) {
 		t.Errorf("the key is %+v", all.Key)
 	}

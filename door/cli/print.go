@@ -9,6 +9,11 @@ import (
 	"time"
 )
 
+// format is what a command prints: text or json.
+type format string
+
+func (f format) json() bool { return f == "json" }
+
 // table prints rows under a header, in columns. Cells are made printable.
 func table(w io.Writer, header string, rows [][]string) error {
 	out := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)

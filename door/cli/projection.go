@@ -37,11 +37,11 @@ type runPicture struct {
 
 type projectionListCmd struct {
 	serverFlags
-	JSON bool `help:"Print JSON." name:"json"`
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (projectionListCmd) Help() string {
-	return "Examples:\n\n  weir projection list\n  weir projection list --json"
+	return "Examples:\n\n  weir projection list\n  weir projection list --output json"
 }
 
 func (c *projectionListCmd) Run(ctx context.Context, t *terminal) error {
@@ -62,7 +62,7 @@ func (c *projectionListCmd) Run(ctx context.Context, t *terminal) error {
 		all = append(all, p)
 		rows = append(rows, []string{p.Name, p.state(), strconv.FormatInt(p.Run.Number, 10), next, strconv.FormatInt(p.Run.Lag, 10), p.Run.late()})
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(t, all)
 	}
 	return table(t.out, "PROJECTION STATE RUN NEXT LAG BEHIND", rows)
@@ -80,13 +80,13 @@ func (r runPicture) late() string { return (time.Duration(r.Behind) * time.Milli
 
 type projectionDescribeCmd struct {
 	serverFlags
-	Name string `arg:"" help:"The projection's name."`
-	JSON bool   `help:"Print JSON." name:"json"`
+	Name   string `arg:"" help:"The projection's name."`
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (projectionDescribeCmd) Help() string {
 	return "READ says when readers use the run's read model: now, or next, after the run has caught up.\n\n" +
-		"Examples:\n\n  weir projection describe totals\n  weir projection describe totals --json"
+		"Examples:\n\n  weir projection describe totals\n  weir projection describe totals --output json"
 }
 
 func (c *projectionDescribeCmd) Run(ctx context.Context, t *terminal) error {
@@ -94,7 +94,7 @@ func (c *projectionDescribeCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.ask(ctx, "GET", apiPath("projections", c.Name), nil, &p, 0); err != nil {
 		return c.answer(fmt.Sprintf("describe projection %q", c.Name), err)
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(t, p)
 	}
 	fmt.Fprintf(t.out, "projection %s: %s\n\n", printable(p.Name), p.state())

@@ -45,8 +45,8 @@ func TestAProjectionIsLookedAfterFromTheCommandLine(t *testing.T) {
 	}
 	weir(t, "", "projection", "list").want(t, exitOK, "totals", "active")
 	weir(t, "", "projection", "describe", "totals").want(t, exitOK, "projection totals: active", "now ", "order", "projection.totals.1.")
-	weir(t, "", "projection", "describe", "totals", "--json").want(t, exitOK, `"name": "totals"`, `"number": 1`, `"behind_ms"`)
-	weir(t, "", "projection", "list", "--json").want(t, exitOK, `"name": "totals"`)
+	weir(t, "", "projection", "describe", "totals", "--output", "json").want(t, exitOK, `"name": "totals"`, `"number": 1`, `"behind_ms"`)
+	weir(t, "", "projection", "list", "--output", "json").want(t, exitOK, `"name": "totals"`)
 	weir(t, "", "projection", "delete", "totals", "--yes").want(t, exitFailed, "stop the programs")
 
 	weir(t, "", "projection", "pause", "totals").want(t, exitOK, "paused projection totals")

@@ -149,11 +149,11 @@ func (c *queueCreateCmd) Run(ctx context.Context, t *terminal) error {
 
 type queueListCmd struct {
 	serverFlags
-	JSON bool `help:"Print JSON." name:"json"`
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (queueListCmd) Help() string {
-	return "Examples:\n\n  weir queue list\n  weir queue list --json --server https://weir.example.org"
+	return "Examples:\n\n  weir queue list\n  weir queue list --output json --server https://weir.example.org"
 }
 
 func (c *queueListCmd) Run(ctx context.Context, t *terminal) error {
@@ -163,7 +163,7 @@ func (c *queueListCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.ask(ctx, "GET", apiPath("queues"), nil, &list, 0); err != nil {
 		return c.answer("list queues", err)
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(t, list.Queues)
 	}
 	rows := [][]string{}
@@ -179,12 +179,12 @@ func (c *queueListCmd) Run(ctx context.Context, t *terminal) error {
 
 type queueDescribeCmd struct {
 	serverFlags
-	Name string `arg:"" help:"The queue's name."`
-	JSON bool   `help:"Print JSON." name:"json"`
+	Name   string `arg:"" help:"The queue's name."`
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (queueDescribeCmd) Help() string {
-	return "Examples:\n\n  weir queue describe mail\n  weir queue describe mail --json"
+	return "Examples:\n\n  weir queue describe mail\n  weir queue describe mail --output json"
 }
 
 func (c *queueDescribeCmd) Run(ctx context.Context, t *terminal) error {
@@ -192,7 +192,7 @@ func (c *queueDescribeCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.ask(ctx, "GET", apiPath("queues", c.Name), nil, &q, 0); err != nil {
 		return c.answer(fmt.Sprintf("describe queue %q", c.Name), err)
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(t, q)
 	}
 	if n := q.Counts; n != nil {
@@ -325,17 +325,17 @@ func (c *queueResumeCmd) Run(ctx context.Context, t *terminal) error {
 
 type queuePeekCmd struct {
 	serverFlags
-	Name  string `arg:"" help:"The queue's name."`
-	ID    string `arg:"" optional:"" help:"Show the state of this message."`
-	Dead  bool   `help:"Show dead letters."`
-	State string `help:"Show messages in this state: ready, claimed, waiting, delayed or, in a queue with --keep-done, done. Default: any of the first three." placeholder:"STATE"`
-	Max   int    `help:"Show at most this many." short:"n" default:"20"`
-	JSON  bool   `help:"Print JSON." name:"json"`
+	Name   string `arg:"" help:"The queue's name."`
+	ID     string `arg:"" optional:"" help:"Show the state of this message."`
+	Dead   bool   `help:"Show dead letters."`
+	State  string `help:"Show messages in this state: ready, claimed, waiting, delayed or, in a queue with --keep-done, done. Default: any of the first three." placeholder:"STATE"`
+	Max    int    `help:"Show at most this many." short:"n" default:"20"`
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (queuePeekCmd) Help() string {
 	return "TIME is when the lease ends, when the message can be claimed again, or when it was done. A message that waits for more than a minute is delayed.\n\n" +
-		"Examples:\n\n  weir queue peek mail\n  weir queue peek mail --state delayed\n  weir queue peek mail 12-1017\n  weir queue peek mail --dead --json"
+		"Examples:\n\n  weir queue peek mail\n  weir queue peek mail --state delayed\n  weir queue peek mail 12-1017\n  weir queue peek mail --dead --output json"
 }
 
 // peeked is a message or a dead letter as the server shows it.
@@ -373,9 +373,9 @@ func (c *queuePeekCmd) Run(ctx context.Context, t *terminal) error {
 	switch {
 	case err != nil:
 		return c.answer(tried, err)
-	case c.JSON && list == "":
+	case c.Output.json() && list == "":
 		return printJSON(t, found[0])
-	case c.JSON:
+	case c.Output.json():
 		return printJSON(t, map[string][]json.RawMessage{list: found})
 	}
 	rows := [][]string{}

@@ -93,12 +93,12 @@ func (c *scheduleSetCmd) Run(ctx context.Context, t *terminal) error {
 
 type scheduleListCmd struct {
 	serverFlags
-	Queue string `arg:"" help:"The queue's name."`
-	JSON  bool   `help:"Print JSON." name:"json"`
+	Queue  string `arg:"" help:"The queue's name."`
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (scheduleListCmd) Help() string {
-	return "Examples:\n\n  weir queue schedule list mail\n  weir queue schedule list mail --json"
+	return "Examples:\n\n  weir queue schedule list mail\n  weir queue schedule list mail --output json"
 }
 
 func (c *scheduleListCmd) Run(ctx context.Context, t *terminal) error {
@@ -108,7 +108,7 @@ func (c *scheduleListCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.ask(ctx, "GET", apiPath("queues", c.Queue, "schedules"), nil, &list, 0); err != nil {
 		return c.answer(fmt.Sprintf("list the schedules of queue %q", c.Queue), err)
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(t, list.Schedules)
 	}
 	rows := [][]string{}

@@ -65,7 +65,7 @@ func TestAScheduleFromItsCreationToItsEnd(t *testing.T) {
 		weir(t, "", "queue", "schedule", "set", "mail", "digest", "--cron", "30 8 * * MON-FRI", "--zone", "Europe/Berlin", "--value", "hello").want(t, exitOK, "set schedule digest of queue mail, next at 2")
 		weir(t, "\xff", "queue", "schedule", "set", "mail", "bytes", "--cron", "@daily", "--paused").want(t, exitOK, "paused")
 		weir(t, "", "queue", "schedule", "list", "mail").want(t, exitOK, "SCHEDULE", "digest", "open", "Europe/Berlin", "30 8 * * MON-FRI", "bytes", "paused", "UTC")
-		weir(t, "", "queue", "schedule", "list", "mail", "--json").want(t, exitOK, `"cron": "@daily"`)
+		weir(t, "", "queue", "schedule", "list", "mail", "--output", "json").want(t, exitOK, `"cron": "@daily"`)
 		weir(t, "", "queue", "schedule", "describe", "mail", "bytes").want(t, exitOK, `"value_b64": "/w=="`)
 		weir(t, "", "queue", "schedule", "set", "mail", "never", "--cron", "0 0 30 2 *", "--value", "x").want(t, exitUsage, "30 2", "never matches")
 		weir(t, strings.Repeat("x", scheduledMax+1), "queue", "schedule", "set", "mail", "large", "--cron", "@daily").want(t, exitUsage, "65536")
@@ -98,7 +98,7 @@ func TestAQueueFromItsCreationToItsEnd(t *testing.T) {
 		weir(t, "", "queue", "peek", "mail", ids[0]).want(t, exitOK, "ready")
 		weir(t, "", "queue", "peek", "mail").want(t, exitOK, "urgent", "ready", "a", "b")
 		weir(t, "", "queue", "peek", "mail", "--state", "delayed").want(t, exitOK, "delayed", "later")
-		weir(t, "", "queue", "peek", "mail", "--state", "ready", "-n", "2", "--json").want(t, exitOK, `"state": "ready"`)
+		weir(t, "", "queue", "peek", "mail", "--state", "ready", "-n", "2", "--output", "json").want(t, exitOK, `"state": "ready"`)
 		weir(t, "", "queue", "peek", "mail", "--state", "lost").want(t, exitUsage, "ready, claimed, waiting, delayed, done")
 		weir(t, "", "queue", "peek", "mail", "--state", "ready", "--dead").want(t, exitUsage, "give one of them")
 		weir(t, "", "queue", "pause", "mail").want(t, exitOK, "paused queue mail")
@@ -107,15 +107,15 @@ func TestAQueueFromItsCreationToItsEnd(t *testing.T) {
 		weir(t, "", "queue", "work", "mail", "-n", "1", "--", "cat").want(t, exitOK, "urgent", "1 message handled")
 		weir(t, "", "queue", "work", "mail", "-n", "2", "--reject-on", "7", "--", "sh", "-c", "echo no such address >&2; exit 7").want(t, exitOK, "2 failed")
 		weir(t, "", "queue", "peek", "mail", "--dead").want(t, exitOK, "LETTER", "rejected", "exit status 7: no such address")
-		weir(t, "", "queue", "peek", "mail", "--dead", "--json").want(t, exitOK, `"letters"`)
+		weir(t, "", "queue", "peek", "mail", "--dead", "--output", "json").want(t, exitOK, `"letters"`)
 		weir(t, "", "queue", "redrive", "mail", "--all", "--rate", "100").want(t, exitOK, "moved 2 dead letters")
 		weir(t, "", "queue", "redrive", "mail", "1-1").want(t, exitOK, "moved 0 dead letters")
 		weir(t, "", "queue", "redrive", "mail", "--all", "--discard").want(t, exitUsage, "is not a terminal")
 		weir(t, "", "queue", "redrive", "mail", "--all", "--discard", "--yes").want(t, exitOK, "discarded 0 dead letters")
-		weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 2`, `"dead": 0`)
+		weir(t, "", "queue", "describe", "mail", "--output", "json").want(t, exitOK, `"ready": 2`, `"dead": 0`)
 		weir(t, "", "queue", "purge", "mail").want(t, exitUsage, "is not a terminal")
 		weir(t, "", "queue", "purge", "mail", "--yes").want(t, exitOK, "purged queue mail")
-		weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 0`)
+		weir(t, "", "queue", "describe", "mail", "--output", "json").want(t, exitOK, `"ready": 0`)
 		weir(t, "", "queue", "delete", "mail", "--yes").want(t, exitOK, "deleted queue mail")
 		for _, args := range [][]string{{"describe", "mail"}, {"work", "mail", "--", "cat"}, {"purge", "mail", "--yes"}, {"delete", "mail", "--yes"}, {"peek", "mail"}} {
 			weir(t, "", append([]string{"queue"}, args...)...).want(t, exitFailed, "the queue does not exist", "weir queue create")
@@ -211,14 +211,14 @@ func TestACommandLearnsOfItsMessageAndItsExitStatusIsTheAnswer(t *testing.T) {
 		r := weir(t, "", "queue", "work", "mail", "-n", "3", "--", "sh", "-c",
 			`[ $WEIR_MESSAGE_ATTEMPT = 3 ] || { head -c 9000 /dev/zero | tr '\0' x >&2; echo the end >&2; exit 1; }; od -An -tx1; echo $WEIR_MESSAGE_KEY $WEIR_MESSAGE_QUEUE $WEIR_MESSAGE_ID`)
 		r.want(t, exitOK, " ff 00\n", "k mail ", "1 message handled, 2 failed", "attempt 2: exit status 1")
-		weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 0`, `"dead": 0`, `"claimed": 0`)
+		weir(t, "", "queue", "describe", "mail", "--output", "json").want(t, exitOK, `"ready": 0`, `"dead": 0`, `"claimed": 0`)
 
 		weir(t, "x", "queue", "send", "mail").want(t, exitOK)
 		weir(t, "", "queue", "work", "mail", "-n", "3", "--", "sh", "-c", "head -c 9000 /dev/zero | tr '\\0' x >&2; echo the end >&2; exit 1").want(t, exitOK, "3 failed")
 		var page struct {
 			Letters []struct{ Error, Reason string }
 		}
-		if err := json.Unmarshal([]byte(weir(t, "", "queue", "peek", "mail", "--dead", "--json").out), &page); err != nil || len(page.Letters) != 1 {
+		if err := json.Unmarshal([]byte(weir(t, "", "queue", "peek", "mail", "--dead", "--output", "json").out), &page); err != nil || len(page.Letters) != 1 {
 			t.Fatal(err, page)
 		}
 		if e := page.Letters[0].Error; len(e) > 4<<10 || !strings.HasPrefix(e, "exit status 1: x") || !strings.HasSuffix(e, "the end") || page.Letters[0].Reason != "attempts" {
@@ -264,7 +264,7 @@ func TestAWorkerKeepsItsLeaseAndDrains(t *testing.T) {
 						Attempt int
 					}
 				}
-				if err := json.Unmarshal([]byte(weir(t, "", "queue", "peek", "mail", "--json").out), &page); err != nil || len(page.Messages) != 2 {
+				if err := json.Unmarshal([]byte(weir(t, "", "queue", "peek", "mail", "--output", "json").out), &page); err != nil || len(page.Messages) != 2 {
 					t.Fatal(err, page)
 				}
 				if m := page.Messages[0]; m.State != "claimed" || m.Attempt != 1 || page.Messages[1].State != "ready" {
@@ -286,7 +286,7 @@ func TestAWorkerKeepsItsLeaseAndDrains(t *testing.T) {
 			t.Errorf("exit code %d: %s", code, out)
 		}
 		out.until(t, "1 message handled, 0 failed")
-		weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 1`, `"claimed": 0`)
+		weir(t, "", "queue", "describe", "mail", "--output", "json").want(t, exitOK, `"ready": 1`, `"claimed": 0`)
 	})
 }
 
@@ -339,7 +339,7 @@ func TestAWorkerOutlivesARestartOfItsServer(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	out.until(t, "2 messages handled, 0 failed")
-	weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 0`, `"claimed": 0`)
+	weir(t, "", "queue", "describe", "mail", "--output", "json").want(t, exitOK, `"ready": 0`, `"claimed": 0`)
 }
 
 func TestSeveralCommandsRunAtOnce(t *testing.T) {
@@ -375,7 +375,7 @@ func TestSeveralCommandsRunAtOnce(t *testing.T) {
 
 func TestQueueCommandsShowTheirKey(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
-	made := weir(t, "", "key", "create", "mailer", "--access", "admin", "--queue", "mail", "--store", url, "--json")
+	made := weir(t, "", "key", "create", "mailer", "--access", "admin", "--queue", "mail", "--store", url, "--output", "json")
 	var key struct{ Secret string }
 	if err := json.Unmarshal([]byte(made.out), &key); err != nil {
 		t.Fatal(err, made)
@@ -399,7 +399,7 @@ func TestWhatAKafkaClientProducesIsWorked(t *testing.T) {
 		weir(t, "k=good\nl=bad\n", "produce", "mail", "--key-separator", "=").want(t, exitOK, "2 records acknowledged")
 		r := weir(t, "", "queue", "work", "mail", "-n", "2", "--", "sh", "-c", `echo $WEIR_MESSAGE_KEY $WEIR_MESSAGE_ATTEMPT $(cat | tee /dev/stderr) ; [ $WEIR_MESSAGE_KEY = k ]`)
 		r.want(t, exitOK, "k 1 good", "l 1 bad", "1 message handled, 1 failed")
-		weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 0`, `"claimed": 0`, `"dead": 1`)
+		weir(t, "", "queue", "describe", "mail", "--output", "json").want(t, exitOK, `"ready": 0`, `"claimed": 0`, `"dead": 1`)
 		if r := weir(t, "", "consume", "mail", "--group", "readers", "--max", "2"); r.out != "good\nbad\n" {
 			t.Errorf("a Kafka consumer reads %q", r.out)
 		}

@@ -71,7 +71,7 @@ func TestAWorkerTriesAgainUntilTheServerHasAnswered(t *testing.T) {
 	if strings.Contains(r.err, "lost") {
 		t.Errorf("the message was acknowledged: %s", r.err)
 	}
-	weir(t, "", "queue", "describe", "mail", "--json").want(t, exitOK, `"ready": 0`, `"claimed": 0`)
+	weir(t, "", "queue", "describe", "mail", "--output", "json").want(t, exitOK, `"ready": 0`, `"claimed": 0`)
 }
 
 // The drain bounds what a worker does after a signal, also where the server is away and leases are long.
@@ -140,7 +140,7 @@ func TestACommandHasATimeOfItsOwn(t *testing.T) {
 	weir(t, "", "queue", "work", "mail", "-n", "1", "--max-time", "50ms", "--", "sh", "-c", "echo begun >&2; cat "+path+"; true").
 		want(t, exitOK, "0 messages handled, 1 failed", "attempt 1: the command ran for longer than --max-time 50ms, and was killed")
 	var page struct{ Letters []struct{ Error string } }
-	if err := json.Unmarshal([]byte(weir(t, "", "queue", "peek", "mail", "--dead", "--json").out), &page); err != nil || len(page.Letters) != 1 {
+	if err := json.Unmarshal([]byte(weir(t, "", "queue", "peek", "mail", "--dead", "--output", "json").out), &page); err != nil || len(page.Letters) != 1 {
 		t.Fatal(err, page)
 	}
 	if want := "the command ran for longer than --max-time 50ms, and was killed"; !strings.HasPrefix(page.Letters[0].Error, want) {

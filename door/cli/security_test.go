@@ -42,7 +42,7 @@ func newSecured(t *testing.T) *secured {
 // key creates an API key as a user does, and returns its secret.
 func (s *secured) key(t *testing.T, args ...string) string {
 	t.Helper()
-	r := weir(t, "", append([]string{"key", "create", "--store", s.url, "--json"}, args...)...)
+	r := weir(t, "", append([]string{"key", "create", "--store", s.url, "--output", "json"}, args...)...)
 	var made struct{ Secret string }
 	if err := json.Unmarshal([]byte(r.out), &made); err != nil || made.Secret == "" {
 		t.Fatalf("%+v: %v", r, err)

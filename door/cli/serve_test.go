@@ -93,7 +93,7 @@ func TestOpenDoorsAreTold(t *testing.T) {
 	}
 	key := []string{"key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups", "--store", url}
 	weir(t, "", key...).want(t, exitOK, "another --kafka address need no key", apart)
-	if r := weir(t, "", append(key, "--json")...); !strings.Contains(r.err, apart) || strings.Contains(r.out, apart) {
+	if r := weir(t, "", append(key, "--output", "json")...); !strings.Contains(r.err, apart) || strings.Contains(r.out, apart) {
 		t.Errorf("%+v", r)
 	}
 	if out := serve(t, "--store", url).out.String(); !strings.Contains(out, "without API keys, for this machine: API keys do not protect this address; "+apart) {
@@ -421,7 +421,7 @@ func TestDoctorFindsADurableStoreWell(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			serve(t, "--store", url).stop()
 			var list []findingRow
-			decode(t, weir(t, "", "doctor", "--store", url, "--json"), &list)
+			decode(t, weir(t, "", "doctor", "--store", url, "--output", "json"), &list)
 			for _, f := range list {
 				if f.Level == "bad" && f.Name != "free disk space" { // that is the machine's affair
 					t.Errorf("%+v", f)
@@ -434,7 +434,7 @@ func TestDoctorFindsADurableStoreWell(t *testing.T) {
 
 // A script that runs weir doctor before weir serve goes by the exit code.
 func TestDoctorEndsWith6WhereAFindingIsBad(t *testing.T) {
-	for _, format := range [][]string{nil, {"--json"}} {
+	for _, format := range [][]string{nil, {"--output", "json"}} {
 		r := weir(t, "", append([]string{"doctor", "--store", "memory:"}, format...)...)
 		r.want(t, exitUnsafe, "acknowledged records can be lost")
 		if !strings.Contains(r.out, "bad") {

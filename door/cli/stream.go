@@ -79,11 +79,11 @@ type streamListCmd struct {
 	Category string `arg:"" help:"The category's name."`
 	Prefix   string `help:"Only streams whose names begin with this prefix." placeholder:"TEXT"`
 	Max      int    `help:"Show at most this many; 0: all." short:"n" default:"0"`
-	JSON     bool   `help:"Print JSON, one stream on each line." name:"json"`
+	Output   format `help:"What to print: text for people, or json with one stream on each line." enum:"text,json" default:"text"`
 }
 
 func (streamListCmd) Help() string {
-	return "Examples:\n\n  weir stream list order\n  weir stream list order --prefix eu/ --json"
+	return "Examples:\n\n  weir stream list order\n  weir stream list order --prefix eu/ --output json"
 }
 
 // streamPicture is a stream as the server lists it.
@@ -117,7 +117,7 @@ func (c *streamListCmd) Run(ctx context.Context, t *terminal) error {
 			return c.answer(fmt.Sprintf("list the streams of category %q", c.Category), err)
 		}
 		for _, s := range page.Streams {
-			if c.JSON {
+			if c.Output.json() {
 				if err := printLine(t, s); err != nil {
 					return err
 				}
@@ -130,7 +130,7 @@ func (c *streamListCmd) Run(ctx context.Context, t *terminal) error {
 		}
 		after = page.Next
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return nil
 	}
 	return table(t.out, "STREAM VERSION FIRST STATE", rows)
@@ -226,9 +226,9 @@ func (c *streamUnarchiveCmd) Run(ctx context.Context, t *terminal) error {
 type streamSnapshotCmd struct {
 	serverFlags
 	streamName
-	At   *int64 `help:"Print the newest snapshot at or below this version." env:"-" placeholder:"VERSION"`
-	Save *int64 `help:"Save the bytes of standard input as the snapshot at this version." env:"-" placeholder:"VERSION"`
-	JSON bool   `help:"Print JSON: the version, and the value." name:"json"`
+	At     *int64 `help:"Print the newest snapshot at or below this version." env:"-" placeholder:"VERSION"`
+	Save   *int64 `help:"Save the bytes of standard input as the snapshot at this version." env:"-" placeholder:"VERSION"`
+	Output format `help:"What to print: text prints the value; json the version, too." enum:"text,json" default:"text"`
 }
 
 func (streamSnapshotCmd) Help() string {
@@ -237,7 +237,7 @@ func (streamSnapshotCmd) Help() string {
 Examples:
 
   weir stream snapshot order 4711
-  weir stream snapshot order 4711 --at 100 --json
+  weir stream snapshot order 4711 --at 100 --output json
   weir stream snapshot order 4711 --save 100 < state.json`
 }
 
@@ -246,8 +246,8 @@ const snapshotRead = 16 << 20
 
 func (c *streamSnapshotCmd) Run(ctx context.Context, t *terminal) error {
 	if c.Save != nil {
-		if c.At != nil || c.JSON {
-			return usage(errors.New("--save saves a snapshot, but --at and --json print one: they cannot be used together"), "give one of them")
+		if c.At != nil || c.Output.json() {
+			return usage(errors.New("--save saves a snapshot, but --at and --output json print one: they cannot be used together"), "give one of them")
 		}
 		return c.save(ctx, t)
 	}
@@ -263,7 +263,7 @@ func (c *streamSnapshotCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.ask(ctx, "GET", path, nil, &one, 0); err != nil {
 		return c.answer("load a snapshot of "+c.String(), err)
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(t, one)
 	}
 	value := one.ValueB64
@@ -356,11 +356,11 @@ func (c *categoryCreateCmd) Run(ctx context.Context, t *terminal) error {
 
 type categoryListCmd struct {
 	serverFlags
-	JSON bool `help:"Print JSON." name:"json"`
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (categoryListCmd) Help() string {
-	return "Examples:\n\n  weir stream category list\n  weir stream category list --json"
+	return "Examples:\n\n  weir stream category list\n  weir stream category list --output json"
 }
 
 func (c *categoryListCmd) Run(ctx context.Context, t *terminal) error {
@@ -368,7 +368,7 @@ func (c *categoryListCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.ask(ctx, "GET", apiPath("streams"), nil, &list, 0); err != nil {
 		return c.answer("list categories", err)
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(t, list.Categories)
 	}
 	for _, name := range list.Categories {

@@ -161,14 +161,14 @@ type streamReadCmd struct {
 	Type     string     `help:"Only events of this type." env:"-" placeholder:"TYPE"`
 	Backward bool       `help:"Print the newest events first."`
 	Max      int        `help:"Print at most this many; 0: all." short:"n" default:"0"`
-	JSON     bool       `help:"Print JSON, one event on each line." name:"json"`
+	Output   format     `help:"What to print: text for people, or json with one event on each line." enum:"text,json" default:"text"`
 }
 
 func (streamReadCmd) Help() string {
 	return `Examples:
 
   weir stream read order 4711
-  weir stream read order 4711 --from 12 --json
+  weir stream read order 4711 --from 12 --output json
   weir stream read order 4711 --backward -n 1`
 }
 
@@ -257,7 +257,7 @@ func (c *streamReadCmd) query(from, to int64, left int) url.Values {
 
 // print prints an event on one line: its version, its time, its type and its value.
 func (c *streamReadCmd) print(t *terminal, raw json.RawMessage) error {
-	if c.JSON {
+	if c.Output.json() {
 		_, err := t.out.Write(append(printableJSON(bytes.TrimSpace(raw)), '\n'))
 		return err
 	}

@@ -12,7 +12,7 @@ type streamTaggedCmd struct {
 	serverFlags
 	Category string   `arg:"" help:"The category's name."`
 	Tags     []string `arg:"" name:"tag" help:"Tags: an event is printed if it has one of them. At most 16."`
-	JSON     bool     `help:"Print JSON: one event on each line, and the boundary on the last line." name:"json"`
+	Output   format   `help:"What to print: text for people, or json with one event on each line, and the boundary on the last." enum:"text,json" default:"text"`
 }
 
 func (streamTaggedCmd) Help() string {
@@ -22,7 +22,7 @@ The boundary, {"boundary": …}, stands for what was read: "weir stream append -
 Examples:
 
   weir stream tagged course course:1
-  weir stream tagged course course:1 student:7 --json`
+  weir stream tagged course course:1 student:7 --output json`
 }
 
 func (c *streamTaggedCmd) Run(ctx context.Context, t *terminal) error {
@@ -34,7 +34,7 @@ func (c *streamTaggedCmd) Run(ctx context.Context, t *terminal) error {
 		return c.answer(fmt.Sprintf("read events of category %q by tags", c.Category), err)
 	}
 	for _, raw := range found.Events {
-		if c.JSON {
+		if c.Output.json() {
 			if _, err := t.out.Write(append(printableJSON(bytes.TrimSpace(raw)), '\n')); err != nil {
 				return err
 			}
@@ -51,7 +51,7 @@ func (c *streamTaggedCmd) Run(ctx context.Context, t *terminal) error {
 			return err
 		}
 	}
-	if c.JSON {
+	if c.Output.json() {
 		line, err := json.Marshal(map[string]string{"boundary": found.Boundary})
 		if err == nil {
 			_, err = t.out.Write(append(line, '\n'))

@@ -19,7 +19,7 @@ func TestAStreamFromItsCategoryToItsEnd(t *testing.T) {
 		weir(t, "", "stream", "category", "create", "order", "--if-not-exists").want(t, exitOK, "already exists")
 		weir(t, "", "stream", "category", "create", "a/b").want(t, exitUsage, "invalid topic name")
 		weir(t, "", "stream", "category", "list").want(t, exitOK, "order\n")
-		weir(t, "", "stream", "category", "list", "--json").want(t, exitOK, `"order"`)
+		weir(t, "", "stream", "category", "list", "--output", "json").want(t, exitOK, `"order"`)
 
 		weir(t, `{"item":"teapot"}`+"\n", "stream", "append", "order", "eu/47 11", "--type", "Placed", "--id", "1", "--expect", "none").want(t, exitOK, "1 event appended; the stream is at version 1 after it")
 		weir(t, `{"item":"teapot"}`+"\n", "stream", "append", "order", "eu/47 11", "--type", "Placed", "--id", "1", "--expect", "none").want(t, exitOK, "1 event already appended before; the stream was at version 1 after it")
@@ -35,7 +35,7 @@ func TestAStreamFromItsCategoryToItsEnd(t *testing.T) {
 		if n := strings.Count(r.out, "\n"); n != 3 {
 			t.Errorf("%d lines: %s", n, r.out)
 		}
-		r = weir(t, "", "stream", "read", "order", "eu/47 11", "--backward", "-n", "1", "--json")
+		r = weir(t, "", "stream", "read", "order", "eu/47 11", "--backward", "-n", "1", "--output", "json")
 		if r.want(t, exitOK, `"version":2`, `"type":"Sent"`, `"value_b64":"/w=="`); strings.Count(r.out, "\n") != 1 {
 			t.Errorf("one event is %s", r.out)
 		}
@@ -44,14 +44,14 @@ func TestAStreamFromItsCategoryToItsEnd(t *testing.T) {
 		}
 		r = weir(t, "", "stream", "list", "order")
 		r.want(t, exitOK, "STREAM", "eu/47 11", "open", "b ")
-		weir(t, "", "stream", "list", "order", "--prefix", "eu/", "--json", "-n", "1").want(t, exitOK, `{"stream":"eu/47 11","version":3,"first":0,"exists":true}`)
+		weir(t, "", "stream", "list", "order", "--prefix", "eu/", "--output", "json", "-n", "1").want(t, exitOK, `{"stream":"eu/47 11","version":3,"first":0,"exists":true}`)
 
 		weir(t, "", "stream", "snapshot", "order", "b").want(t, exitFailed, "the snapshot does not exist", "--save")
 		weir(t, "\xffstate\n", "stream", "snapshot", "order", "eu/47 11", "--save", "2").want(t, exitOK, "saved the snapshot at version 2")
 		if r := weir(t, "", "stream", "snapshot", "order", "eu/47 11"); r.out != "\xffstate\n" {
 			t.Errorf("the snapshot is %q", r.out)
 		}
-		weir(t, "", "stream", "snapshot", "order", "eu/47 11", "--at", "2", "--json").want(t, exitOK, `"version": 2`, `"value_b64"`)
+		weir(t, "", "stream", "snapshot", "order", "eu/47 11", "--at", "2", "--output", "json").want(t, exitOK, `"version": 2`, `"value_b64"`)
 		weir(t, "", "stream", "snapshot", "order", "eu/47 11", "--at", "1").want(t, exitFailed, "the snapshot does not exist")
 		weir(t, "x", "stream", "snapshot", "order", "eu/47 11", "--save", "4").want(t, exitUsage, "version 4")
 
@@ -93,11 +93,11 @@ func TestTagsSubjectsAndRetentionOnTheCommandLine(t *testing.T) {
 		if r := weir(t, "", "stream", "tagged", "course", "course:1"); strings.Count(r.out, "\n") != 2 || !strings.HasPrefix(r.out, "a/b\t0\t") || !strings.Contains(r.out, "\tt\tone\na/b\t1\t") || !strings.HasSuffix(r.out, "\tt\ttwo\n") {
 			t.Errorf("%d %s%s", r.code, r.out, r.err)
 		}
-		if r := weir(t, "", "stream", "tagged", "course", "course:1", "x,y", "--json"); strings.Count(r.out, "\n") != 4 || !strings.Contains(r.out, "\n{\"boundary\":\"") || !strings.Contains(r.out, `"stream":"s"`) || !strings.Contains(r.out, `"tags":["course:1","x,y"]`) {
+		if r := weir(t, "", "stream", "tagged", "course", "course:1", "x,y", "--output", "json"); strings.Count(r.out, "\n") != 4 || !strings.Contains(r.out, "\n{\"boundary\":\"") || !strings.Contains(r.out, `"stream":"s"`) || !strings.Contains(r.out, `"tags":["course:1","x,y"]`) {
 			t.Errorf("%d %s%s", r.code, r.out, r.err)
 		}
 		weir(t, "", "stream", "tagged", "course", "none").want(t, exitOK)
-		lines := strings.Fields(weir(t, "", "stream", "tagged", "course", "seat:9", "--json").out)
+		lines := strings.Fields(weir(t, "", "stream", "tagged", "course", "seat:9", "--output", "json").out)
 		var last struct{ Boundary string }
 		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
 			t.Fatal(err, lines)
@@ -150,7 +150,7 @@ func TestLongStreamsAreReadAndListedWhole(t *testing.T) {
 	queueServer(t, "--store", "memory:")
 	weir(t, "", "stream", "category", "create", "order").want(t, exitOK)
 	weir(t, strings.Repeat("x\n", 2500), "stream", "append", "order", "long", "--type", "t").want(t, exitOK, "2500 events appended")
-	for _, args := range [][]string{nil, {"--json"}, {"--backward"}} {
+	for _, args := range [][]string{nil, {"--output", "json"}, {"--backward"}} {
 		if r := weir(t, "", append([]string{"stream", "read", "order", "long"}, args...)...); strings.Count(r.out, "\n") != 2500 {
 			t.Errorf("%v: %d lines", args, strings.Count(r.out, "\n"))
 		}
@@ -185,7 +185,7 @@ func TestStreamCommandLinesThatMakeNoSense(t *testing.T) {
 		{"", "cannot be archived", []string{"archive", "c", "s", "--expect", "none"}},
 		{"", "less than 0", []string{"read", "c", "s", "--max=-1"}},
 		{"", "less than 0", []string{"list", "c", "--max=-1"}},
-		{"x", "--save", []string{"snapshot", "c", "s", "--save", "1", "--json"}},
+		{"x", "--save", []string{"snapshot", "c", "s", "--save", "1", "--output", "json"}},
 	} {
 		weir(t, c.in, append([]string{"stream"}, c.args...)...).want(t, exitUsage, c.says)
 	}

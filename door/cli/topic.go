@@ -97,12 +97,12 @@ func (c *topicCreateCmd) Run(ctx context.Context, t *terminal) error {
 
 type topicListCmd struct {
 	brokerFlags
-	Internal bool `help:"Show internal topics too."`
-	JSON     bool `help:"Print JSON." name:"json"`
+	Internal bool   `help:"Show internal topics too."`
+	Output   format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (topicListCmd) Help() string {
-	return "Examples:\n\n  weir topic list\n  weir topic list --json --bootstrap broker-1:9092"
+	return "Examples:\n\n  weir topic list\n  weir topic list --output json --bootstrap broker-1:9092"
 }
 
 // topicRow is a topic in a list.
@@ -130,7 +130,7 @@ func (c *topicListCmd) Run(ctx context.Context, t *terminal) error {
 		list = append(list, topicRow{topic.Topic, len(topic.Partitions), topic.IsInternal})
 		rows = append(rows, []string{topic.Topic, strconv.Itoa(len(topic.Partitions))})
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(t, list)
 	}
 	return table(t.out, "TOPIC PARTITIONS", rows)
@@ -138,13 +138,13 @@ func (c *topicListCmd) Run(ctx context.Context, t *terminal) error {
 
 type topicDescribeCmd struct {
 	brokerFlags
-	Name string `arg:"" help:"The topic's name."`
-	All  bool   `help:"Also show settings that are at their default."`
-	JSON bool   `help:"Print JSON." name:"json"`
+	Name   string `arg:"" help:"The topic's name."`
+	All    bool   `help:"Also show settings that are at their default."`
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (topicDescribeCmd) Help() string {
-	return "Examples:\n\n  weir topic describe orders\n  weir topic describe orders --all --json"
+	return "Examples:\n\n  weir topic describe orders\n  weir topic describe orders --all --output json"
 }
 
 // topicPicture is a topic as describe shows it. A partition holds the offsets from First up to, not including, Next.
@@ -178,7 +178,7 @@ func (c *topicDescribeCmd) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return c.answer(ctx, fmt.Sprintf("describe topic %q", c.Name), err, "")
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(t, picture)
 	}
 	var partitions, settings [][]string

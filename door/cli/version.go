@@ -9,15 +9,15 @@ import (
 type buildVersion string
 
 type versionCmd struct {
-	JSON bool `help:"Print JSON." name:"json"`
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
 }
 
 func (versionCmd) Help() string {
-	return "Examples:\n\n  weir version\n  weir version --json"
+	return "Examples:\n\n  weir version\n  weir version --output json"
 }
 
 func (c *versionCmd) Run(t *terminal, version buildVersion) error {
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(t, map[string]string{
 			"version": string(version), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
 		})

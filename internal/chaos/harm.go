@@ -59,7 +59,7 @@ func (w *world) judgeDoctor(ctx context.Context) error {
 	if !w.postgres() && w.opt.has("full") {
 		want = exitLosing // that disk is in memory
 	}
-	out, exit := w.program(ctx, "doctor", "--store", w.url, "--json")
+	out, exit := w.program(ctx, "doctor", "--store", w.url, "--output", "json")
 	var findings []struct{ Name, Value, Level string }
 	if err := json.NewDecoder(strings.NewReader(out)).Decode(&findings); err != nil || exit != want {
 		w.model.broken("D1", nil, "weir doctor exits with %d, want %d, and says %s", exit, want, out)

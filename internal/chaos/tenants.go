@@ -32,7 +32,7 @@ func (w *world) judgeTenants(ctx context.Context) error {
 	if _, err := w.publishAll(ctx, b, "b.events", 0, []string{secret}); err != nil {
 		return err
 	}
-	out, exit := w.program(ctx, "key", "create", "a", "--store", w.url, "--access", "read", "--access", "write", "--topic", "a.", "--group", "a.", "--queue", "a.", "--json")
+	out, exit := w.program(ctx, "key", "create", "a", "--store", w.url, "--access", "read", "--access", "write", "--topic", "a.", "--group", "a.", "--queue", "a.", "--output", "json")
 	var key struct{ Secret string }
 	if err := json.Unmarshal([]byte(out), &key); err != nil || exit != 0 || key.Secret == "" {
 		return fmt.Errorf("make a key: exit %d, %s", exit, out)
