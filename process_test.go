@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/internal/proctest"
+	"github.com/weir-log/weir/internal/seed"
 )
 
 type job struct{ Do, URL, Topic, Name string }
@@ -221,9 +221,7 @@ func billOn(ctx context.Context, w *weir.Log, j job) error {
 
 // Processes are killed one after the other in the middle of their transactions: what they write there, rows and events, is there once.
 func TestWhatKilledProcessesCommitInTransactionsIsThereOnce(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	s := newSite(t, "postgres")
 	pgtest.Exec(t, s.url, `CREATE TABLE bills (value text NOT NULL)`) // no unique key: it would hide what is written twice
 	w := s.open(t)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/weir-log/weir"
+	"github.com/weir-log/weir/internal/seed"
 )
 
 func TestWhatIsPublishedArrivesAsItWas(t *testing.T) {
@@ -116,9 +116,7 @@ func TestPublishOnceIsKnownInAnotherLog(t *testing.T) {
 }
 
 func TestSameKeySamePartitionAndAllAreUsed(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	w := newSite(t, "memory").open(t)
 	ensure(t, w, "orders", 5)
 	used := map[int32]bool{}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/seed"
 )
 
 // inTx runs do in a transaction of each kind, which is committed if do says so.
@@ -454,8 +455,7 @@ func TestSeekIsNotUndoneByTheTransactionOfItsHandler(t *testing.T) {
 // Whatever handlers commit, skip, and fail at, in whichever order, and whoever else takes over: what commits is written once, and
 // all is handled in the end. Handlers take ErrHandled for a reason to be content.
 func TestSkipsAmongCommitsWriteExactlyOnce(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	var mu sync.Mutex
 	r := rand.New(rand.NewPCG(seed, 1))
 	chance := func(percent int) bool {

@@ -1,26 +1,20 @@
 package eventlog_test
 
 import (
-	"math/rand/v2"
-	"os"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store/memory"
 )
 
 // Times go back and forth, batches are cut in the middle, and some claim a newest time that none of their records has: OffsetAt and
 // OffsetOfNewest find what a search by hand finds.
 func TestOffsetAtAgreesWithASearchByHand(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if given := os.Getenv("WEIR_TEST_SEED"); given != "" {
-		seed, _ = strconv.ParseUint(given, 10, 64)
-	}
-	t.Logf("WEIR_TEST_SEED=%d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	log := open(t, memory.New(), eventlog.Config{})
 	p := topic(t, log, "orders", 1).Partitions[0]
 	var times []int64 // by offset

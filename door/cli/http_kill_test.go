@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/weir-log/weir/internal/seed"
 )
 
 // Of two processes that serve one store the one that all clients use is killed. Through the other one a publication whose answer was
@@ -22,9 +22,7 @@ func TestHTTPClientsOutliveTheProcessTheyUse(t *testing.T) {
 	for name, store := range durableStores(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			seed := uint64(time.Now().UnixNano())
-			t.Logf("seed %d", seed)
-			random := rand.New(rand.NewPCG(seed, 0))
+			random := seed.Random(t)
 			first, second := start(t, binary, "serve", "--store", store), start(t, binary, "serve", "--store", store)
 			first.must(t, "POST", "/v1/topics", `{"name":"orders","partitions":4}`, nil)
 

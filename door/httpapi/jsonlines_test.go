@@ -3,17 +3,16 @@ package httpapi
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-log/weir/internal/seed"
 )
 
 // The place of an error is that of a count from the start, wherever the reader failed before.
 func TestThePlaceOfAnErrorDoesNotDependOnEarlierOnes(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	in := make([]byte, 300)
 	for i := range in {
 		in[i] = "ab\n"[random.IntN(3)]

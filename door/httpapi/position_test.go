@@ -9,16 +9,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/use/group"
 )
 
 func TestPositionsAreReadAsTheyAreWritten(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	for range 2000 {
 		p := make(positions, 1+random.IntN(40))
 		for n := range p {
@@ -124,9 +122,7 @@ func randomPages(random *rand.Rand) []memberPage {
 }
 
 func TestCursorsAreReadAsTheyAreWritten(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	for range 2000 {
 		pages, want := randomPages(random), cursor{}
 		for _, p := range pages {
@@ -173,9 +169,7 @@ func FuzzCursor(f *testing.F) {
 
 // A cursor is never longer than it may be; what it has no room for is left out of the answer, and in turn comes into another.
 func TestCursorsHaveABound(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	var own []group.Assigned
 	for n := range 2000 {
 		a := group.Assigned{Topic: fmt.Sprint(strings.Repeat("t", 46), n%3), Since: random.Int32() >> random.IntN(31), Position: eventlog.Offset(random.Int64N(1e7))}

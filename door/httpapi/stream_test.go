@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/publish"
 )
@@ -532,9 +532,7 @@ func TestLongPositionsResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	var e eventlog.Entry
 	for _, p := range of.Partitions { // nobody reads these
 		e.Batches = append(e.Batches, eventlog.Batch{Partition: p, Records: random.Int32(), Bytes: []byte{0}})

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-func TestK10BadBatchesAreRefusedWhole(t *testing.T) {
+func TestBadBatchesAreRefusedWhole(t *testing.T) {
 	b := start(t, kafka.Config{})
 	b.createTopic("t", 1, nil)
 	unharmed := b.bystander()
@@ -87,7 +87,7 @@ func TestK10BadBatchesAreRefusedWhole(t *testing.T) {
 	unharmed()
 }
 
-func TestK10HeaderKeysAreNotNull(t *testing.T) {
+func TestHeaderKeysAreNotNull(t *testing.T) {
 	b := start(t, kafka.Config{})
 	b.createTopic("t", 1, nil)
 	raw := sealed(t, batch.None, batch.Record{Value: []byte("v"), Headers: []batch.RecordHeader{{Key: "", Value: []byte("1")}}})
@@ -97,7 +97,7 @@ func TestK10HeaderKeysAreNotNull(t *testing.T) {
 	wantCode(t, "null header key", p.ErrorCode, kerr.InvalidRecord)
 }
 
-func TestK11BombsAreRefusedInLittleMemory(t *testing.T) {
+func TestBombsAreRefusedInLittleMemory(t *testing.T) {
 	b := start(t, kafka.Config{})
 	b.createTopic("t", 1, map[string]string{"max.message.bytes": "20000000"})
 	bomb := batch.Record{Value: make([]byte, kafka.DecompressedMax+1)}
@@ -119,7 +119,7 @@ func TestK11BombsAreRefusedInLittleMemory(t *testing.T) {
 	}
 }
 
-func TestK11ACountThatLiesIsFoundOut(t *testing.T) {
+func TestACountThatLiesIsFoundOut(t *testing.T) {
 	b := start(t, kafka.Config{})
 	b.createTopic("t", 1, nil)
 	many := make([]batch.Record, 100_000)
@@ -130,7 +130,7 @@ func TestK11ACountThatLiesIsFoundOut(t *testing.T) {
 	wantCode(t, "count says 1, there are 100,000", p.ErrorCode, kerr.InvalidRecord)
 }
 
-func TestK12TheSizeLimitIsExact(t *testing.T) {
+func TestTheSizeLimitIsExact(t *testing.T) {
 	b := start(t, kafka.Config{})
 	const limit = 2000
 	b.createTopic("t", 1, map[string]string{"max.message.bytes": fmt.Sprint(limit)})

@@ -68,7 +68,7 @@ func (b *broker) bystander() (unharmed func()) {
 	return unharmed
 }
 
-func TestK01OtherProtocolsAreRecognised(t *testing.T) {
+func TestOtherProtocolsAreRecognised(t *testing.T) {
 	observer := new(seen)
 	b := start(t, kafka.Config{HTTPAddr: "127.0.0.1:8080", Observer: observer})
 	unharmed := b.bystander()
@@ -97,7 +97,7 @@ func TestK01OtherProtocolsAreRecognised(t *testing.T) {
 	unharmed()
 }
 
-func TestK02BadLengthsCloseTheConnectionAndCostNothing(t *testing.T) {
+func TestBadLengthsCloseTheConnectionAndCostNothing(t *testing.T) {
 	observer := new(seen)
 	b := start(t, kafka.Config{Observer: observer}.With(kafka.Limits{FrameBytes: 8 << 20}))
 	unharmed := b.bystander()
@@ -131,7 +131,7 @@ func TestK02BadLengthsCloseTheConnectionAndCostNothing(t *testing.T) {
 	unharmed()
 }
 
-func TestK03SlowFramesAndIdleConnectionsAreClosed(t *testing.T) {
+func TestSlowFramesAndIdleConnectionsAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		observer := new(seen)
 		l := newPipes()
@@ -180,7 +180,7 @@ func TestK03SlowFramesAndIdleConnectionsAreClosed(t *testing.T) {
 	})
 }
 
-func TestK03ConnectionsAreLimited(t *testing.T) {
+func TestConnectionsAreLimited(t *testing.T) {
 	observer := new(seen)
 	b := start(t, kafka.Config{Observer: observer}.With(kafka.Limits{Conns: 3, ConnsPerIP: 2}))
 	req := kmsg.NewPtrApiVersionsRequest()
@@ -206,7 +206,7 @@ func TestK03ConnectionsAreLimited(t *testing.T) {
 	}
 }
 
-func TestK04WhatIsNotServedIsRefused(t *testing.T) {
+func TestWhatIsNotServedIsRefused(t *testing.T) {
 	b := start(t, kafka.Config{})
 	unharmed := b.bystander()
 	for _, head := range []struct {
@@ -234,7 +234,7 @@ func TestK04WhatIsNotServedIsRefused(t *testing.T) {
 	unharmed()
 }
 
-func TestK04ApiVersionsFromTheFutureIsAnsweredInVersion0(t *testing.T) {
+func TestApiVersionsFromTheFutureIsAnsweredInVersion0(t *testing.T) {
 	b := start(t, kafka.Config{})
 	w := b.dial()
 	raw := []byte{0, 0, 0, 20, 0, byte(kmsg.ApiVersions), 0, 99, 0, 0, 0, 5}
@@ -258,7 +258,7 @@ func TestK04ApiVersionsFromTheFutureIsAnsweredInVersion0(t *testing.T) {
 	t.Errorf("the range of ApiVersions is missing from %v", resp.ApiKeys)
 }
 
-func TestK09AClientThatReadsNoAnswersIsNotReadEither(t *testing.T) {
+func TestAClientThatReadsNoAnswersIsNotReadEither(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const requests = 10_000
 		l := newPipes()
@@ -288,7 +288,7 @@ func TestK09AClientThatReadsNoAnswersIsNotReadEither(t *testing.T) {
 	})
 }
 
-func TestK14ClientIdsAreShownEscaped(t *testing.T) {
+func TestClientIdsAreShownEscaped(t *testing.T) {
 	b := start(t, kafka.Config{})
 	id := "evil\nid\x1b[31m\xff\""
 	raw := []byte{0, 0, 0, 0, 0, byte(kmsg.Metadata), 0, 8, 0, 0, 0, 1}

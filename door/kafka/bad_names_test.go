@@ -41,7 +41,7 @@ func metadataRequest(names ...string) *kmsg.MetadataRequest {
 	return req
 }
 
-func TestK13TopicNamesFollowKafkasRule(t *testing.T) {
+func TestTopicNamesFollowKafkasRule(t *testing.T) {
 	b := start(t, kafka.Config{})
 	for _, name := range []string{
 		"", ".", "..", strings.Repeat("x", 250), "a/b", "../../etc/passwd", "a\x00b", "a\nb", "\x1b[31mred", "'; DROP TABLE x;--", `"`, "`", "%", "☂", "\xff\xfe", "a b", "a:b", strings.Repeat("x", 30_000),
@@ -71,7 +71,7 @@ func TestK13TopicNamesFollowKafkasRule(t *testing.T) {
 	wantCode(t, "metadata of a_b", ask[*kmsg.MetadataResponse](b, metadataRequest("a_b")).Topics[0].ErrorCode, kerr.InvalidTopicException)
 }
 
-func TestK15PartitionsThatCannotBe(t *testing.T) {
+func TestPartitionsThatCannotBe(t *testing.T) {
 	b := start(t, kafka.Config{Partitions: 3})
 	for _, c := range []struct {
 		partitions  int32
@@ -105,7 +105,7 @@ func TestK15PartitionsThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestK15AssignmentsMustNameTheOneBroker(t *testing.T) {
+func TestAssignmentsMustNameTheOneBroker(t *testing.T) {
 	b := start(t, kafka.Config{})
 	assign := func(replicas ...[]int32) *kmsg.CreateTopicsRequest {
 		req := createRequest("t", -1, -1)
@@ -136,7 +136,7 @@ func TestK15AssignmentsMustNameTheOneBroker(t *testing.T) {
 	}
 }
 
-func TestK16FetchesBeyondReason(t *testing.T) {
+func TestFetchesBeyondReason(t *testing.T) {
 	b := start(t, kafka.Config{})
 	b.createTopic("t", 1, nil)
 	raw := sealed(t, batch.None, value("one"), value("two"))
@@ -196,7 +196,7 @@ func TestK16FetchesBeyondReason(t *testing.T) {
 	}
 }
 
-func TestK16AnAnswerHasItsLimitWhateverIsAskedFor(t *testing.T) {
+func TestAnAnswerHasItsLimitWhateverIsAskedFor(t *testing.T) {
 	b := start(t, kafka.Config{})
 	b.createTopic("t", 40, nil)
 	raw := sealed(t, batch.None, value(strings.Repeat("x", 1<<20-1000)))
@@ -221,7 +221,7 @@ func TestK16AnAnswerHasItsLimitWhateverIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestK16WaitsAreCapped(t *testing.T) {
+func TestWaitsAreCapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes()
 		b := startAt(t, memory.New(), l, kafka.Config{})

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-log/weir/internal/seed"
 )
 
 // eachVersion runs f for every key and version that is served.
@@ -58,9 +60,7 @@ func fill(r *rand.Rand, v reflect.Value) {
 }
 
 func TestTheWalkSeesRequestsAsTheyAre(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := seed.Random(t)
 	eachVersion(t, func(t *testing.T, a *api, version int16) {
 		for range 50 {
 			req := a.key.Request()
@@ -204,7 +204,7 @@ func decodeCost(a *api, version int16, body []byte) (allocated uint64, err error
 	return after.TotalAlloc - before.TotalAlloc, err
 }
 
-func TestK06HostileCountsCostAtMostEightTimesTheFrame(t *testing.T) {
+func TestHostileCountsCostAtMostEightTimesTheFrame(t *testing.T) {
 	eachVersion(t, func(t *testing.T, a *api, version int16) {
 		size := smallFrameMax
 		if a.large {
@@ -242,7 +242,7 @@ func TestK06HostileCountsCostAtMostEightTimesTheFrame(t *testing.T) {
 	})
 }
 
-func TestK05HostileTagsAreRefusedAtOnce(t *testing.T) {
+func TestHostileTagsAreRefusedAtOnce(t *testing.T) {
 	eachVersion(t, func(t *testing.T, a *api, version int16) {
 		if !a.shape(version).tagged {
 			return
@@ -274,7 +274,7 @@ func TestK05HostileTagsAreRefusedAtOnce(t *testing.T) {
 	})
 }
 
-func TestK07LengthsPastTheEndAreRefused(t *testing.T) {
+func TestLengthsPastTheEndAreRefused(t *testing.T) {
 	for name, body := range map[string][]byte{
 		"name past the end":        {2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 200, 'a', 0, 0, 0},
 		"null name":                {2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
@@ -304,7 +304,7 @@ func TestK07LengthsPastTheEndAreRefused(t *testing.T) {
 	}
 }
 
-func TestK08TrailingBytesAreIgnored(t *testing.T) {
+func TestTrailingBytesAreIgnored(t *testing.T) {
 	eachVersion(t, func(t *testing.T, a *api, version int16) {
 		h := hostileBody{flexible: a.shape(version).tagged}
 		h.least(a.shape(version))

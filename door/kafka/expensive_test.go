@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-log/weir/door/kafka"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store/memory"
 )
 
@@ -201,9 +202,7 @@ func requestOf(key, version int16, m kafka.Mentions, depth, times int) []byte {
 }
 
 func seeded(t *testing.T) *rand.Rand {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
+	return seed.Random(t)
 }
 
 // eachAnswered are the keys that answer each mention, or refuse each but the first: with a few bytes.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/use/stream"
 )
 
@@ -217,14 +217,7 @@ type attempt struct {
 // Sessions, and Go in two processes, append to two streams at the same time, commit and roll back. Whatever happens: versions have no gaps, what was acknowledged is there once, at the version
 // that was told; what was rolled back is not; a conflict tells a version that is not the expected one; and all doors read the same.
 func TestARandomHistoryOfAppendsIsStrict(t *testing.T) {
-	seed := rand.Uint64()
-	if text := os.Getenv("WEIR_TEST_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("WEIR_TEST_SEED=%d", seed)
+	seed := seed.New(t)
 	address := pgtest.URL(t)
 	_, near := startStreams(t, address, true)
 	_, far := startStreams(t, address, true)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/seed"
 )
 
 // offsets are the offsets of rows.
@@ -125,9 +125,7 @@ func TestAnEventIsReadOnceItIsAcknowledged(t *testing.T) {
 // Invariants L5 and L6 for SQL: while segments are sealed, emptied and dropped all the time, whoever asks again and again from behind the last row
 // gets every record once, in order.
 func TestWhoAsksFromBehindTheLastRowMissesNothing(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	r := startReader(t)
 	topic := r.topic("t", 2, nil)
 	p, keeps := topic.Partitions[0], topic.Partitions[1] // the other lies in the same segments, and is never trimmed

@@ -21,6 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/seed"
 )
 
 // shown is the row that a record should be.
@@ -239,9 +240,7 @@ func randomBatch(random *rand.Rand) []batch.Record {
 }
 
 func TestRandomBatchesAreReadAsTheBatchPackageDoes(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	r := startReader(t)
 	topic := r.topic("random", 2, nil)
 	var want [2][]row

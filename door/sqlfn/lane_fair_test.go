@@ -2,7 +2,6 @@ package sqlfn
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/seed"
 )
 
 // crowd is a full chunk of rows of topics with these numbers, one row of each after the other.
@@ -24,9 +24,7 @@ func crowd(topics ...int) *chunk {
 
 // While a lane waits, the others that are there meanwhile get one turn each at most, and the main lane as many.
 func TestEveryLaneIsServedInTurnWhateverSplits(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	i := &inbox{}
 	type wait struct {
 		polls int

@@ -2,13 +2,13 @@ package sqlfn
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/seed"
 )
 
 // addTopic makes a topic with one partition.
@@ -86,9 +86,7 @@ func TestABacklogOfOneTopicHoldsUpAnotherForTwoMoves(t *testing.T) {
 
 // Whatever the lanes do: each committed row is moved once, and in each topic a transaction that began when another had committed comes behind it.
 func TestLanesKeepTheOrderOfEachTopic(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	address := pgtest.URL(t)
 	in := openInbox(t, address)
 	in.most, in.span = 5, 1+random.Int64N(40)

@@ -20,6 +20,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/internal/proctest"
+	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store/postgres"
 )
 
@@ -57,12 +58,7 @@ func moverAlone(address string) error {
 }
 
 func random(t testing.TB) *rand.Rand {
-	seed := rand.Uint64()
-	if given := os.Getenv("WEIR_SEED"); given != "" {
-		seed, _ = strconv.ParseUint(given, 10, 64)
-	}
-	t.Logf("WEIR_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
+	return seed.Random(t)
 }
 
 // user runs random transactions. Each event has a row in the table marker, made in the same breath: what became of a transaction of which

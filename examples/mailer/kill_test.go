@@ -272,16 +272,16 @@ func happens(t *testing.T, what string, event <-chan struct{}) {
 	}
 }
 
-// seed is WEIR_TEST_SEED, or a new one.
+// seed is WEIR_SEED, or a new one.
 func seed(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
-	if given := os.Getenv("WEIR_TEST_SEED"); given != "" {
+	if given := os.Getenv("WEIR_SEED"); given != "" {
 		var err error
 		if seed, err = strconv.ParseUint(given, 10, 64); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("WEIR_TEST_SEED=%d", seed)
+	t.Logf("WEIR_SEED=%d", seed)
 	return seed
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/internal/budget"
+	"github.com/weir-log/weir/internal/seed"
 )
 
 // holds is a claim that holds so much.
@@ -255,8 +256,7 @@ func TestKeysTakeTurns(t *testing.T) {
 
 // Whatever claims of a few keys do, each comes to its end.
 func TestEveryClaimComesToItsEnd(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		b := budget.New(100)

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +15,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/storecopy"
 )
@@ -283,14 +282,7 @@ func (l *lossy) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.
 
 // A copy that loses answers, or ends at any commit, and is begun again, is the same in the end.
 func TestACopyThatIsInterruptedContinues(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("WEIR_SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("WEIR_SEED=%d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 1))
 	for range 8 {
 		from, to := kinds["sqlite"](t), kinds["sqlite"](t)

@@ -7,19 +7,18 @@
 //
 //	func TestStore(t *testing.T) { storetest.Run(t, storetest.Harness{...}) }
 //
-// Random tests print their seed; WEIR_TEST_SEED sets it.
+// Random tests print their seed; WEIR_SEED sets it.
 package storetest
 
 import (
 	"context"
 	"math"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/seed"
 )
 
 // Harness is what the tests need to know about a store.
@@ -217,13 +216,5 @@ func batch(id eventlog.Partition, records int32, size int) eventlog.Batch {
 // chance returns a source of random numbers whose seed is printed.
 func chance(t *testing.T) *rand.Rand {
 	t.Helper()
-	seed := rand.Uint64()
-	if given := os.Getenv("WEIR_TEST_SEED"); given != "" {
-		var err error
-		if seed, err = strconv.ParseUint(given, 10, 64); err != nil {
-			t.Fatalf("WEIR_TEST_SEED=%s: want a number", given)
-		}
-	}
-	t.Logf("WEIR_TEST_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
+	return seed.Random(t)
 }

@@ -7,11 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/internal/proctest"
+	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/publish"
 )
@@ -59,8 +59,7 @@ func TestKeysSurviveKill(t *testing.T) {
 		"postgres": func(t *testing.T) string { return pgtest.URL(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			seed := uint64(time.Now().UnixNano())
-			t.Logf("seed %d", seed)
+			seed := seed.New(t)
 			url := url(t)
 			s, err := store.Open(t.Context(), url, nil)
 			s = opened(t, s, err)

@@ -2,14 +2,13 @@ package publish_test
 
 import (
 	"errors"
-	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/publish"
 )
@@ -30,9 +29,7 @@ func TestHashIsThatOfKafka(t *testing.T) {
 }
 
 func TestKeysGoWhereOtherKafkaClientsSendThem(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	franz := kgo.StickyKeyPartitioner(nil).ForTopic("orders")
 	for range 20_000 {
 		key := make([]byte, random.IntN(40))

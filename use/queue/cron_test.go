@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-log/weir/internal/seed"
 )
 
 // Clocks that are set forward at midnight (the first four), at another hour, by half an hour (Lord Howe), and never.
@@ -111,9 +113,7 @@ func (f fields) walk(zone *time.Location, from, to time.Time) (ticks []Time) {
 }
 
 func TestTicksAreThoseOfAWalkThroughEveryMinute(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := seed.Random(t)
 	for range 60 {
 		f, name := randomFields(r), cronZones[r.IntN(len(cronZones))]
 		c, err := parseCron(f.text, name)
@@ -132,7 +132,7 @@ func TestTicksAreThoseOfAWalkThroughEveryMinute(t *testing.T) {
 			got = append(got, at)
 		}
 		if !slices.Equal(got, want) {
-			t.Fatalf("seed %d: %q in %s from %v: %v, want %v", seed, f.text, name, from, texts(got), texts(want))
+			t.Fatalf("%q in %s from %v: %v, want %v", f.text, name, from, texts(got), texts(want))
 		}
 		if len(want) > 1 {
 			first, now := want[0], Time(from.UnixMilli()+r.Int64N(to.Sub(from).Milliseconds()))
@@ -143,7 +143,7 @@ func TestTicksAreThoseOfAWalkThroughEveryMinute(t *testing.T) {
 				}
 			}
 			if now >= first && c.latest(first, now) != last {
-				t.Fatalf("seed %d: %q in %s: the latest tick of %v is %v", seed, f.text, name, texts([]Time{first, now, last}), texts([]Time{c.latest(first, now)}))
+				t.Fatalf("%q in %s: the latest tick of %v is %v", f.text, name, texts([]Time{first, now, last}), texts([]Time{c.latest(first, now)}))
 			}
 		}
 	}

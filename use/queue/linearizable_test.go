@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/publish"
@@ -324,13 +323,8 @@ func TestWhatWorkersAreToldIsLinearizable(t *testing.T) {
 		"postgres": func(t *testing.T) string { return pgtest.URL(t) },
 	} {
 		t.Run(kind, func(t *testing.T) {
-			seeds, _ := strconv.Atoi(os.Getenv("WEIR_SEEDS"))
-			for range max(seeds, 2) {
-				seed, err := strconv.ParseUint(os.Getenv("WEIR_SEED"), 10, 64)
-				if err != nil {
-					seed = rand.Uint64()
-				}
-				oneHistory(t, seed, url)
+			for _, number := range seed.Histories(t, 2) {
+				oneHistory(t, number, url)
 			}
 		})
 	}

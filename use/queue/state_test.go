@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/publish"
 )
@@ -41,8 +41,7 @@ func (p *part) check(messages []run) error {
 
 // What runs say of each message is what is known of it one by one, whatever is claimed, answered and trimmed.
 func TestRunsAreTheirMessages(t *testing.T) {
-	seed := rand.Uint64()
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := seed.Random(t)
 	for range 200 {
 		p := part{partition: 7}
 		var messages []run
@@ -98,7 +97,7 @@ func TestRunsAreTheirMessages(t *testing.T) {
 					offsets = append(offsets, g.offset)
 				}
 				if !slices.Equal(offsets, want) {
-					t.Fatalf("seed %d: claimed %v, want %v", seed, offsets, want)
+					t.Fatalf("claimed %v, want %v", offsets, want)
 				}
 			case 2:
 				e := edit{p: &p}
@@ -127,7 +126,7 @@ func TestRunsAreTheirMessages(t *testing.T) {
 				}
 			}
 			if err := p.check(messages); err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
+				t.Fatalf("%v", err)
 			}
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/use/stream"
 )
 
@@ -144,13 +143,8 @@ func (l *lossy) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.
 //
 // WEIR_SEEDS says how many histories to run on each store; WEIR_SEED one of them.
 func TestWhatWritersAreToldIsLinearizable(t *testing.T) {
-	seeds, _ := strconv.Atoi(os.Getenv("WEIR_SEEDS"))
-	for range max(seeds, 2) {
-		seed, err := strconv.ParseUint(os.Getenv("WEIR_SEED"), 10, 64)
-		if err != nil {
-			seed = rand.Uint64()
-		}
-		onStores(t, func(t *testing.T, reopen func(*testing.T) eventlog.Store) { oneHistory(t, reopen, seed) })
+	for _, number := range seed.Histories(t, 2) {
+		onStores(t, func(t *testing.T, reopen func(*testing.T) eventlog.Store) { oneHistory(t, reopen, number) })
 	}
 }
 
