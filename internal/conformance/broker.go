@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -18,70 +20,93 @@ const (
 	stopMax  = 15 * time.Second
 )
 
-// broker is a weir that runs on a store of its own.
-type broker struct {
-	address string // of its Kafka port
-	process *exec.Cmd
-	exited  chan error
-	closers []func() error
+// cluster is one weir, or several, that run on a store of their own.
+type cluster struct {
+	addresses []string // of the Kafka ports
+	brokers   []*broker
+	closers   []func() error
 }
 
-// startBroker starts weir on a fresh store, and returns once it takes connections. Its output goes to a file
-// under scratch.
-func startBroker(ctx context.Context, weir, store, scratch string) (*broker, error) {
-	b := &broker{exited: make(chan error, 1)}
-	url, err := b.open(store, scratch)
+// broker is one process.
+type broker struct {
+	process *exec.Cmd
+	exited  chan error
+}
+
+// twoBrokers is the name of the store that two processes share.
+const twoBrokers = "postgres, two brokers"
+
+// startCluster starts weir on a fresh store, and returns once it takes connections. Its output goes to files under scratch.
+func startCluster(ctx context.Context, weir, store, scratch string) (*cluster, error) {
+	c := &cluster{}
+	url, err := c.open(store, scratch)
 	if err != nil {
-		return nil, b.fail(err)
+		return nil, c.fail(err)
 	}
+	number := 1
+	if store == twoBrokers {
+		number = 2
+	}
+	for n := range number {
+		if err := c.startBroker(ctx, weir, url, scratch, fmt.Sprintf("weir-%s-%d.log", strings.ReplaceAll(store, ", ", "-"), n)); err != nil {
+			return nil, c.fail(err)
+		}
+	}
+	return c, nil
+}
+
+// seeds lists the addresses as franz-go's tests read them.
+func (c *cluster) seeds() string { return strings.Join(c.addresses, ",") }
+
+func (c *cluster) startBroker(ctx context.Context, weir, url, scratch, logName string) error {
 	addresses, err := freeAddresses(2)
 	if err != nil {
-		return nil, b.fail(err)
+		return err
 	}
-	b.address = addresses[0]
-	log, err := os.Create(filepath.Join(scratch, "weir-"+store+".log"))
+	log, err := os.Create(filepath.Join(scratch, logName))
 	if err != nil {
-		return nil, b.fail(err)
+		return err
 	}
-	b.closers = append(b.closers, log.Close)
-	b.process = exec.Command(weir, "serve", "--store", url, "--kafka", b.address, "--http", addresses[1])
+	c.closers = append(c.closers, log.Close)
+	b := &broker{process: exec.Command(weir, "serve", "--store", url, "--kafka", addresses[0], "--http", addresses[1]), exited: make(chan error, 1)}
 	b.process.Stdout, b.process.Stderr = log, log
 	b.process.Dir = scratch
 	if err := b.process.Start(); err != nil {
-		return nil, b.fail(err)
+		return err
 	}
+	c.addresses, c.brokers = append(c.addresses, addresses[0]), append(c.brokers, b)
 	go func() { b.exited <- b.process.Wait() }()
-	if err := b.ready(ctx); err != nil {
-		return nil, b.fail(fmt.Errorf("%w; see %s", err, log.Name()))
+	if err := b.ready(ctx, addresses[0]); err != nil {
+		return fmt.Errorf("%w; see %s", err, log.Name())
 	}
-	return b, nil
+	return nil
 }
 
 // open makes a fresh store, and returns the URL that weir knows it by.
-func (b *broker) open(store, scratch string) (string, error) {
+func (c *cluster) open(store, scratch string) (string, error) {
 	switch store {
 	case "memory":
 		return "memory:", nil
 	case "sqlite":
 		return "sqlite:" + filepath.Join(scratch, "weir.db"), nil
-	case "postgres":
+	case "postgres", twoBrokers:
 		server, err := pgtest.Launch("")
 		if err != nil {
 			return "", fmt.Errorf("start PostgreSQL: %w", err)
 		}
-		b.closers = append(b.closers, server.Close)
+		c.closers = append(c.closers, server.Close)
 		return server.Admin(), nil
 	}
 	panic("no such store: " + store)
 }
 
-func (b *broker) ready(ctx context.Context) error {
+func (b *broker) ready(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", b.address)
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		if err == nil {
 			return conn.Close()
 		}
@@ -91,26 +116,24 @@ func (b *broker) ready(ctx context.Context) error {
 			b.exited <- err
 			return fmt.Errorf("weir ended while it started: %w", err)
 		case <-ctx.Done():
-			return fmt.Errorf("weir accepted no connection on %s within %v: %w", b.address, startMax, err)
+			return fmt.Errorf("weir accepted no connection on %s within %v: %w", address, startMax, err)
 		}
 	}
 }
 
-// stop ends weir as an operator would (SIGTERM), and returns an error unless weir ends cleanly.
-func (b *broker) stop() error {
-	err := b.end()
-	for i := len(b.closers) - 1; i >= 0; i-- {
-		if closed := b.closers[i](); err == nil {
-			err = closed
-		}
+// stop ends weir as an operator would (SIGTERM), and returns an error unless all processes end cleanly.
+func (c *cluster) stop() error {
+	var errs []error
+	for _, b := range c.brokers {
+		errs = append(errs, b.end())
 	}
-	return err
+	for i := len(c.closers) - 1; i >= 0; i-- {
+		errs = append(errs, c.closers[i]())
+	}
+	return errors.Join(errs...)
 }
 
 func (b *broker) end() error {
-	if b.process == nil || b.process.Process == nil {
-		return nil
-	}
 	_ = b.process.Process.Signal(syscall.SIGTERM) // if it has ended, exited says so
 	select {
 	case err := <-b.exited:
@@ -126,8 +149,8 @@ func (b *broker) end() error {
 }
 
 // fail stops what was started so far, and returns err.
-func (b *broker) fail(err error) error {
-	_ = b.stop() // err says more
+func (c *cluster) fail(err error) error {
+	_ = c.stop() // err says more
 	return err
 }
 

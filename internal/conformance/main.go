@@ -3,6 +3,7 @@
 //
 //	go run ./internal/conformance                                  all stores, and the document
 //	go run ./internal/conformance --store sqlite                   one store, to the terminal
+//	go run ./internal/conformance --store "postgres, two brokers"  two processes share a store
 //	go run ./internal/conformance --store memory --run TestIssue   some tests
 //	go run ./internal/conformance --broker 127.0.0.1:9092          any other Kafka, to compare
 //
@@ -36,7 +37,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.store, "store", "all", "memory, sqlite, postgres or all")
+	flag.StringVar(&o.store, "store", "all", "memory, sqlite, postgres, \"postgres, two brokers\" or all")
 	flag.StringVar(&o.broker, "broker", "", "HOST:PORT of a running broker to test instead of weir")
 	flag.StringVar(&o.run, "run", "", "run only the tests that match, as in go test -run")
 	flag.IntVar(&o.records, "records", 50_000, "number of records that go through each chain of consumer groups")
@@ -98,7 +99,7 @@ func run(ctx context.Context, o options) error {
 	return os.RemoveAll(scratch)
 }
 
-var stores = []string{"memory", "sqlite", "postgres"}
+var stores = []string{"memory", "sqlite", "postgres", twoBrokers}
 
 func chosen(store string) ([]string, error) {
 	if store == "all" {
@@ -113,12 +114,12 @@ func chosen(store string) ([]string, error) {
 }
 
 func runOnStore(ctx context.Context, s *suite, o options, weir, store string) (_ result, err error) {
-	b, err := startBroker(ctx, weir, store, s.scratch)
+	c, err := startCluster(ctx, weir, store, s.scratch)
 	if err != nil {
 		return result{}, err
 	}
-	defer func() { err = errors.Join(err, b.stop()) }()
-	return s.run(ctx, o, store, b.address)
+	defer func() { err = errors.Join(err, c.stop()) }()
+	return s.run(ctx, o, store, c.seeds())
 }
 
 // command runs a program to its end, and shows what it says when it fails.

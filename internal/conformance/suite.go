@@ -88,7 +88,7 @@ func (s *suite) run(ctx context.Context, o options, on, address string) (result,
 	if err := cmd.Start(); err != nil {
 		return result{}, err
 	}
-	log, err := os.Create(filepath.Join(s.scratch, "kgo-"+strings.ReplaceAll(on, ":", "-")+".log"))
+	log, err := os.Create(filepath.Join(s.scratch, "kgo-"+strings.NewReplacer(":", "-", ", ", "-", " ", "-").Replace(on)+".log"))
 	if err != nil {
 		return result{}, err
 	}
