@@ -65,6 +65,12 @@ func Missing(address string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
+// Shared reports whether processes on several machines may use the store that a URL names.
+func Shared(address string) bool {
+	scheme, _ := split(address)
+	return scheme == "postgres" || scheme == "postgresql"
+}
+
 // Examine reports what the store that a URL names is, and whether it keeps what it acknowledges. It changes nothing.
 func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	scheme, rest := split(address)

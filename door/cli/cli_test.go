@@ -40,8 +40,8 @@ func (r result) want(t *testing.T, code int, texts ...string) {
 	}
 }
 
-// broker starts a Kafka broker that is not ours, and points weir's commands at it.
-func broker(t *testing.T) string {
+// otherBroker starts a Kafka broker that is not ours, and points weir's commands at it.
+func otherBroker(t *testing.T) string {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DefaultNumPartitions(2))
 	if err != nil {
@@ -141,7 +141,7 @@ type closedPipe struct{}
 func (closedPipe) Write([]byte) (int, error) { return 0, fmt.Errorf("write: %w", syscall.EPIPE) }
 
 func TestInterruptExits130(t *testing.T) {
-	broker(t)
+	otherBroker(t)
 	weir(t, "", "topic", "create", "waiting").want(t, exitOK)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stdin, keyboard := io.Pipe()

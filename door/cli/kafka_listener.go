@@ -237,3 +237,12 @@ func (d kafkaDoor) forWhom(locked bool) string {
 	}
 	return string(d.protocol) + ": " + words
 }
+
+// advertised returns the addresses that other brokers tell clients to use, by the listeners' names.
+func advertised(addresses []kafkaAddress, listeners []kafka.Listener) map[string]string {
+	all := make(map[string]string, len(listeners))
+	for i, l := range listeners {
+		all[l.Name] = cmp.Or(addresses[i].advertised, l.Addr().String())
+	}
+	return all
+}

@@ -11,7 +11,7 @@ import (
 )
 
 func TestTopicLifeCycle(t *testing.T) {
-	broker(t)
+	otherBroker(t)
 	weir(t, "", "topic", "create", "orders", "--partitions", "3", "--retention", "1h").want(t, exitOK, "created topic orders with 3 partitions")
 	weir(t, "", "topic", "create", "orders").want(t, exitFailed, "TOPIC_ALREADY_EXISTS", "--if-not-exists")
 	weir(t, "", "topic", "create", "orders", "--if-not-exists").want(t, exitOK, "already exists")
@@ -37,7 +37,7 @@ func TestTopicLifeCycle(t *testing.T) {
 }
 
 func TestDestroyingNeedsAYes(t *testing.T) {
-	broker(t)
+	otherBroker(t)
 	weir(t, "", "topic", "create", "orders").want(t, exitOK)
 	weir(t, "a\n", "produce", "orders").want(t, exitOK)
 	weir(t, "", "consume", "orders", "--group", "billing").want(t, exitOK, "a\n")
@@ -71,7 +71,7 @@ func person(t *testing.T, typed string, args ...string) result {
 }
 
 func TestTextGoesThroughUnchanged(t *testing.T) {
-	broker(t)
+	otherBroker(t)
 	weir(t, "", "topic", "create", "lines", "--partitions", "1").want(t, exitOK)
 	weir(t, "one\r\n\nthree\tand\x1b[31m\xff\nlast without end", "produce", "lines").want(t, exitOK, "4 records acknowledged")
 	if r := weir(t, "", "consume", "lines", "--raw"); r.out != "one\n\nthree\tand\x1b[31m\xff\nlast without end\n" {
@@ -95,7 +95,7 @@ func TestTextGoesThroughUnchanged(t *testing.T) {
 }
 
 func TestKeysAreCutAndJoined(t *testing.T) {
-	broker(t)
+	otherBroker(t)
 	weir(t, "", "topic", "create", "pairs", "--partitions", "1").want(t, exitOK)
 	weir(t, "a=1\nb=2=3\n", "produce", "pairs", "--key-separator", "=").want(t, exitOK)
 	weir(t, "4\n", "produce", "pairs", "--key", "c", "--header", "from=test", "--compression", "zstd").want(t, exitOK)
@@ -108,7 +108,7 @@ func TestKeysAreCutAndJoined(t *testing.T) {
 }
 
 func TestJSONMakesTheRoundTrip(t *testing.T) {
-	broker(t)
+	otherBroker(t)
 	weir(t, "", "topic", "create", "from", "--partitions", "2").want(t, exitOK)
 	weir(t, "", "topic", "create", "to", "--partitions", "2").want(t, exitOK)
 	lines := `{"partition":1,"timestamp":"2026-01-31T08:00:00.123Z","key":"k","value":"a\u001b[0m<é>"}
@@ -131,7 +131,7 @@ func TestJSONMakesTheRoundTrip(t *testing.T) {
 }
 
 func TestProduceStopsAtTheFirstBadLine(t *testing.T) {
-	broker(t)
+	otherBroker(t)
 	weir(t, "", "topic", "create", "strict", "--partitions", "1").want(t, exitOK)
 	for _, c := range []struct{ name, stdin, text string }{
 		{"half a line", `{"value":"a"}` + "\n" + `{"value":"b`, "line 2: it is not a JSON record: the JSON value is incomplete"},
@@ -152,7 +152,7 @@ func TestProduceStopsAtTheFirstBadLine(t *testing.T) {
 }
 
 func TestEndlessLineCostsNoMemory(t *testing.T) {
-	broker(t)
+	otherBroker(t)
 	weir(t, "", "topic", "create", "long", "--partitions", "1").want(t, exitOK)
 	var out, err strings.Builder
 	var read zeros
@@ -196,7 +196,7 @@ func TestPlanEndsWhereTheTopicEndedAtTheBeginning(t *testing.T) {
 }
 
 func TestGroupReadsOnceAndKnowsItsLag(t *testing.T) {
-	broker(t)
+	otherBroker(t)
 	weir(t, "", "topic", "create", "orders").want(t, exitOK)
 	weir(t, "", "topic", "create", "other").want(t, exitOK)
 	var lines strings.Builder
@@ -242,7 +242,7 @@ func TestGroupReadsOnceAndKnowsItsLag(t *testing.T) {
 }
 
 func TestGroupBeginsWhereItIsTold(t *testing.T) {
-	broker(t)
+	otherBroker(t)
 	weir(t, "", "topic", "create", "orders", "--partitions", "1").want(t, exitOK)
 	weir(t, "a\nb\nc\n", "produce", "orders").want(t, exitOK)
 	if r := weir(t, "", "consume", "orders", "--group", "late", "--from", "2"); r.out != "c\n" {
@@ -255,7 +255,7 @@ func TestGroupBeginsWhereItIsTold(t *testing.T) {
 }
 
 func TestGroupWithMembersIsNotReset(t *testing.T) {
-	broker(t)
+	otherBroker(t)
 	weir(t, "", "topic", "create", "orders").want(t, exitOK)
 	weir(t, "a\n", "produce", "orders").want(t, exitOK)
 	ctx, follower := t.Context(), make(chan int)

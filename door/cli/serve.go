@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +26,7 @@ import (
 	"github.com/weir-log/weir/internal/metric"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/use/broker"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
@@ -49,6 +51,8 @@ type serveCmd struct {
 	TLSCert              string   `help:"Serve HTTP over TLS with the certificate in this PEM file, and use it for Kafka addresses with ssl. The file is read again when it changes." name:"tls-cert" placeholder:"FILE"`
 	TLSKey               string   `help:"The certificate's private key." name:"tls-key" placeholder:"FILE"`
 	TLSClientCA          string   `help:"Kafka clients that connect to an address with ssl must show a certificate that one of those in this PEM file has signed. The file is read again when it changes." name:"tls-client-ca" placeholder:"FILE"`
+	BrokerID             int32    `help:"This broker's id among those on the store. Default: the lowest that is free." name:"broker-id" default:"0" placeholder:"N"`
+	Rack                 string   `help:"Where this broker is (broker.rack), for Kafka's tools." placeholder:"NAME"`
 	Reauth               duration `help:"Kafka clients that logged in with SASL must do so again within this time (connections.max.reauth.ms): 1h. Default: never." placeholder:"TIME"`
 	Partitions           int      `help:"Number of partitions of a topic, if the request that creates it gives none." default:"1"`
 	AutoCreate           bool     `help:"Create a topic when a Kafka client asks for it and it does not exist. HTTP clients create topics with POST /v1/topics." default:"true" negatable:""`
@@ -126,6 +130,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	defer lastSpans()
 	program, err := c.wire(ctx, opened, wiring{
 		logger: logger, version: version, tracer: tracer, keys: keys, tls: secured.server, kafka: kafkaListeners, http: httpListener,
+		addresses: advertised(addresses, kafkaListeners),
 	})
 	if err != nil {
 		return err
@@ -147,6 +152,8 @@ type wiring struct {
 	tls     *tls.Config // of HTTP
 	kafka   []kafka.Listener
 	http    net.Listener
+
+	addresses map[string]string // of kafka, as other brokers tell clients, by listener name
 }
 
 // wire makes the parts of the program, each from the parts below it.
@@ -187,7 +194,15 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 		}),
 	}
 	if len(w.kafka) > 0 {
+		if store.Shared(c.Store) {
+			host, err := os.Hostname()
+			if err != nil {
+				return nil, config(fmt.Errorf("find the name of this machine: %w", err), "")
+			}
+			p.brokers = broker.New(log, broker.Config{ID: c.BrokerID, Host: host, Addresses: w.addresses, Rack: c.Rack, Logger: w.logger})
+		}
 		p.kafka = kafka.New(log, groups, kafka.Config{
+			Brokers: p.brokers, NodeID: c.BrokerID,
 			HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
 			AnyReplicationFactor: c.AnyReplicationFactor, Keys: w.keys, LoginLasts: time.Duration(c.Reauth),
 			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
@@ -232,7 +247,8 @@ type parts struct {
 	categories *stream.Streams
 	kafka      *kafka.Server // nil: no Kafka clients
 	http       *httpapi.Server
-	mover      *sqlfn.Mover // nil if the store has no SQL sessions
+	mover      *sqlfn.Mover     // nil if the store has no SQL sessions
+	brokers    *broker.Registry // nil if no other process can serve Kafka clients on the store
 
 	kafkaListeners []kafka.Listener
 	httpListener   net.Listener
@@ -245,6 +261,11 @@ func (p *parts) run(ctx context.Context) error {
 	all.Go(func() error { return p.log.Run(logCtx) })
 	all.Go(func() error {
 		defer stopLog()
+		ctx, leave, err := p.joinBrokers(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		doors, ctx := errgroup.WithContext(ctx)
 		if p.kafka != nil {
 			doors.Go(func() error { return p.kafka.Serve(ctx, p.kafkaListeners...) })
@@ -259,11 +280,39 @@ func (p *parts) run(ctx context.Context) error {
 		queuesCtx, stopQueues := context.WithCancel(context.WithoutCancel(ctx))
 		queues := errgroup.Group{}
 		queues.Go(func() error { return p.queues.Run(queuesCtx) })
-		err := doors.Wait()
+		err = doors.Wait()
 		stopQueues() // acks that came at the last moment are answered
 		return errors.Join(err, queues.Wait())
 	})
 	return all.Wait()
+}
+
+// joinBrokers makes this process known to the others on the store. The context that it returns ends after ctx has ended and the others have taken over, and leave
+// waits for all that it started.
+func (p *parts) joinBrokers(ctx context.Context) (serving context.Context, leave func(), err error) {
+	if p.brokers == nil {
+		return ctx, func() {}, nil
+	}
+	if err := p.brokers.Join(ctx); err != nil {
+		if errors.Is(err, broker.ErrIDInUse) {
+			err = config(err, "")
+		}
+		return nil, nil, err
+	}
+	serving, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	known, stopKnown := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		_ = p.brokers.Run(known) // it returns nil
+		if p.brokers.Leave(context.WithoutCancel(ctx)) && ctx.Err() != nil {
+			select {
+			case <-time.After(broker.HandOver):
+			case <-serving.Done():
+			}
+		}
+		stop(context.Cause(ctx))
+	})
+	return serving, func() { stop(nil); stopKnown(); running.Wait() }, nil
 }
 
 func (c *serveCmd) logger(t *terminal) *slog.Logger {

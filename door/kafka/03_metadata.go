@@ -9,16 +9,20 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/acl"
+	"github.com/weir-log/weir/use/broker"
 )
 
 // metadata describes the cluster and topics, and creates unknown topics if the client and Config.NoAutoCreate allow it.
 func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequest) *kmsg.MetadataResponse {
 	out := in.ResponseKind().(*kmsg.MetadataResponse)
-	b := kmsg.NewMetadataResponseBroker()
-	b.NodeID = s.cfg.NodeID
-	b.Host, b.Port = s.broker(r)
-	out.Brokers = append(out.Brokers, b)
-	out.ClusterID, out.ControllerID = &s.clusterID, s.cfg.NodeID
+	view := s.view()
+	for _, known := range view.Brokers() {
+		b := kmsg.NewMetadataResponseBroker()
+		b.NodeID, b.Rack = known.ID, rackOf(known)
+		b.Host, b.Port = s.addressOf(r, view, known)
+		out.Brokers = append(out.Brokers, b)
+	}
+	out.ClusterID, out.ControllerID = &s.clusterID, view.Brokers()[0].ID
 	if in.IncludeClusterAuthorizedOperations {
 		out.AuthorizedOperations = r.clusterOperations()
 	}
@@ -32,7 +36,7 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 			return nil
 		}
 		for _, t := range topics {
-			out.Topics = append(out.Topics, s.metadataTopic(r, in, t))
+			out.Topics = append(out.Topics, s.metadataTopic(r, in, view, t))
 		}
 		return out
 	}
@@ -47,7 +51,7 @@ func (s *Server) metadata(ctx context.Context, r *request, in *kmsg.MetadataRequ
 			if err := r.claimAnswer(ctx, len(topic.Partitions)*metadataCost); err != nil {
 				return nil
 			}
-			out.Topics = append(out.Topics, s.metadataTopic(r, in, topic))
+			out.Topics = append(out.Topics, s.metadataTopic(r, in, view, topic))
 			continue
 		}
 		s.trouble("Metadata", err)
@@ -90,19 +94,27 @@ func (s *Server) metadataFind(ctx context.Context, r *request, asked kmsg.Metada
 	return topic, err
 }
 
-func (s *Server) metadataTopic(r *request, in *kmsg.MetadataRequest, topic eventlog.Topic) kmsg.MetadataResponseTopic {
+func (s *Server) metadataTopic(r *request, in *kmsg.MetadataRequest, view *broker.View, topic eventlog.Topic) kmsg.MetadataResponseTopic {
 	t := kmsg.NewMetadataResponseTopic()
 	t.Topic, t.TopicID, t.IsInternal = &topic.Name, topic.ID, eventlog.InternalTopic(topic.Name)
 	if in.IncludeTopicAuthorizedOperations {
 		t.AuthorizedOperations = r.operations(topicOperations, acl.Topic, topic.Name)
 	}
-	nodes := []int32{s.cfg.NodeID}
 	t.Partitions = make([]kmsg.MetadataResponseTopicPartition, len(topic.Partitions))
 	for i := range t.Partitions {
 		p := &t.Partitions[i]
 		p.Default()
-		p.Partition, p.Leader, p.LeaderEpoch = int32(i), s.cfg.NodeID, s.log.LeaderEpoch()
-		p.Replicas, p.ISR = nodes, nodes
+		p.Partition, p.Leader, p.LeaderEpoch = int32(i), view.Leader(topic.Partitions[i]), s.log.LeaderEpoch()
+		p.Replicas = []int32{p.Leader} // the store has the others
+		p.ISR = p.Replicas
 	}
 	return t
+}
+
+// rackOf returns a broker's rack; nil if it has none.
+func rackOf(b broker.Broker) *string {
+	if b.Rack == "" {
+		return nil
+	}
+	return &b.Rack
 }

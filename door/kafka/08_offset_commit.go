@@ -47,7 +47,14 @@ func (s *Server) offsetCommit(ctx context.Context, r *request, in *kmsg.OffsetCo
 	if len(commit.Offsets) == 0 {
 		return out
 	}
-	errs, err := s.groups.Commit(ctx, commit)
+	var errs []error
+	var err error
+	if commit.Generation >= 0 { // the commit of a member would make this broker the group's coordinator
+		err = s.coordinates(in.Group)
+	}
+	if err == nil {
+		errs, err = s.groups.Commit(ctx, commit)
+	}
 	if err != nil {
 		s.trouble("OffsetCommit", err)
 	}

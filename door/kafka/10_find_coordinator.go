@@ -15,13 +15,14 @@ const (
 	coordinatesTransaction = 1
 )
 
-// findCoordinator returns the broker that coordinates a group: always this one.
+// findCoordinator returns the broker that coordinates a group.
 func (s *Server) findCoordinator(ctx context.Context, r *request, in *kmsg.FindCoordinatorRequest) *kmsg.FindCoordinatorResponse {
 	out := in.ResponseKind().(*kmsg.FindCoordinatorResponse)
 	keys := in.CoordinatorKeys
 	if in.Version < 4 {
 		keys = []string{in.CoordinatorKey}
 	}
+	view := s.view()
 	mentions := make(map[string]bool)
 	for _, key := range keys {
 		if !first(mentions, key) {
@@ -34,8 +35,9 @@ func (s *Server) findCoordinator(ctx context.Context, r *request, in *kmsg.FindC
 			c.ErrorCode, c.ErrorMessage = codeOf(err)
 		} else {
 			s.openOffsetsTopic(ctx, r)
-			c.NodeID = s.cfg.NodeID
-			c.Host, c.Port = s.broker(r)
+			found := view.Coordinator(key)
+			c.NodeID = found.ID
+			c.Host, c.Port = s.addressOf(r, view, found)
 		}
 		out.Coordinators = append(out.Coordinators, c)
 	}

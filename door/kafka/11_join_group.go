@@ -33,7 +33,11 @@ func (s *Server) joinGroup(ctx context.Context, r *request, in *kmsg.JoinGroupRe
 	}
 	wait, done := r.conn.interruptible(ctx)
 	defer done()
-	joined, err := s.groups.Join(wait, join)
+	var joined group.Joined
+	err := s.coordinates(in.Group)
+	if err == nil {
+		joined, err = s.groups.Join(wait, join)
+	}
 	if err != nil {
 		s.trouble("JoinGroup", err)
 		out.ErrorCode, out.Generation, out.MemberID = errorCode(err), -1, joined.Member

@@ -32,7 +32,11 @@ func (s *Server) syncGroup(ctx context.Context, r *request, in *kmsg.SyncGroupRe
 	}
 	wait, done := r.conn.interruptible(ctx)
 	defer done()
-	synced, err := s.groups.Sync(wait, sync)
+	var synced group.Synced
+	err := s.coordinates(in.Group)
+	if err == nil {
+		synced, err = s.groups.Sync(wait, sync)
+	}
 	if err != nil {
 		s.trouble("SyncGroup", err)
 		out.ErrorCode = errorCode(err)

@@ -117,10 +117,10 @@ func (s *Server) checkReplicationFactor(asked kmsg.CreateTopicsRequestTopic) err
 	}
 }
 
-// checkReplicas accepts a partition's replicas when they are this broker.
+// checkReplicas accepts a partition's replicas when they are one broker that lives. Which broker serves it is not stored: every broker can.
 func (s *Server) checkReplicas(replicas []int32) error {
-	if len(replicas) != 1 || replicas[0] != s.cfg.NodeID {
-		return lacking("replicas", kerr.InvalidReplicaAssignment, "replicas %v: weir has only one broker, %d; assign each partition to it alone", replicas, s.cfg.NodeID)
+	if view := s.view(); len(replicas) != 1 || !view.Has(replicas[0]) {
+		return lacking("replicas", kerr.InvalidReplicaAssignment, "replicas %v: the store keeps a partition's copies; assign it to one of the brokers alone, such as %d", replicas, view.Brokers()[0].ID)
 	}
 	return nil
 }

@@ -87,8 +87,8 @@ func (s *Server) configsOf(ctx context.Context, r *request, kind kmsg.ConfigReso
 		if name == "" {
 			return nil, nil // dynamic settings of all brokers: weir has none
 		}
-		if name != strconv.Itoa(int(s.cfg.NodeID)) {
-			return nil, deny(kerr.InvalidRequest, "the request asks for broker %q; this is broker %d, the only one", name, s.cfg.NodeID)
+		if self := s.view().Self(); name != strconv.Itoa(int(self)) {
+			return nil, deny(kerr.InvalidRequest, "the request asks for broker %q; this is broker %d", name, self)
 		}
 		return s.brokerConfigs(), nil
 	case kmsg.ConfigResourceTypeGroupConfig:

@@ -98,8 +98,8 @@ func (s *Server) alterNothing(kind kmsg.ConfigResourceType, name string, setting
 	}
 	named := strings.Join(asked, ", ")
 	switch {
-	case kind == kmsg.ConfigResourceTypeBroker && name != "" && name != strconv.Itoa(int(s.cfg.NodeID)):
-		return deny(kerr.InvalidRequest, "the request is for broker %q; this is broker %d, the only one", shorten(name), s.cfg.NodeID)
+	case kind == kmsg.ConfigResourceTypeBroker && name != "" && name != strconv.Itoa(int(s.view().Self())):
+		return deny(kerr.InvalidRequest, "the request is for broker %q; this is broker %d", shorten(name), s.view().Self())
 	case kind != kmsg.ConfigResourceTypeBroker && kind != kmsg.ConfigResourceTypeGroupConfig:
 		return lacking("settings of "+kind.String(), kerr.InvalidRequest, "weir has no settings for a resource of type %s, only for topics and brokers", kind)
 	case len(settings) == 0:

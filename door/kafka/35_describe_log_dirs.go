@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -65,13 +66,18 @@ type logDirTopic struct {
 // logDirTopics lists the requested topics that exist; null requests all.
 func (s *Server) logDirTopics(ctx context.Context, r *request, in *kmsg.DescribeLogDirsRequest) []logDirTopic {
 	var all []logDirTopic
+	view := s.view()
+	led := func(t logDirTopic) logDirTopic { // tools add up what all brokers answer
+		t.numbers = slices.DeleteFunc(t.numbers, func(n int32) bool { return view.Leader(t.topic.Partitions[n]) != view.Self() })
+		return t
+	}
 	if in.Topics == nil {
 		for _, topic := range s.topicsSeen(r) {
 			t := logDirTopic{name: topic.Name, topic: topic}
 			for number := range topic.Partitions {
 				t.numbers = append(t.numbers, int32(number))
 			}
-			all = append(all, t)
+			all = append(all, led(t))
 		}
 		return all
 	}
@@ -86,7 +92,7 @@ func (s *Server) logDirTopics(ctx context.Context, r *request, in *kmsg.Describe
 				t.numbers = append(t.numbers, number)
 			}
 		}
-		all = append(all, t)
+		all = append(all, led(t))
 	}
 	return all
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-log/weir/use/acl"
 )
 
-// alterPartitionReassignments, which kmsg calls AlterPartitionAssignments, moves partitions between brokers. A move to the only broker
+// alterPartitionReassignments, which kmsg calls AlterPartitionAssignments, moves partitions between brokers. A move to a broker that lives
 // succeeds without work; there is nothing to cancel. Codes are Kafka's (ReplicationControlManager.alterPartitionReassignments).
 func (s *Server) alterPartitionReassignments(ctx context.Context, r *request, in *kmsg.AlterPartitionAssignmentsRequest) *kmsg.AlterPartitionAssignmentsResponse {
 	out := in.ResponseKind().(*kmsg.AlterPartitionAssignmentsResponse)
@@ -50,7 +50,7 @@ func (s *Server) alterPartitionReassignments(ctx context.Context, r *request, in
 // checkReassigned checks the brokers that a partition is to move to; null replicas cancel a move.
 func (s *Server) checkReassigned(replicas []int32) error {
 	if replicas == nil {
-		return deny(kerr.NoReassignmentInProgress, "the partition is not being moved: weir has only one broker")
+		return deny(kerr.NoReassignmentInProgress, "the partition is not being moved: partitions do not move, because every broker has them")
 	}
 	return s.checkReplicas(replicas)
 }

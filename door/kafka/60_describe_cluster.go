@@ -13,7 +13,7 @@ const (
 	endpointControllers = 2
 )
 
-// describeCluster describes the cluster: one broker.
+// describeCluster describes the cluster: the brokers on the store.
 func (s *Server) describeCluster(_ context.Context, r *request, in *kmsg.DescribeClusterRequest) *kmsg.DescribeClusterResponse {
 	out := in.ResponseKind().(*kmsg.DescribeClusterResponse)
 	if in.Version >= 1 && in.EndpointType != endpointBrokers {
@@ -24,13 +24,16 @@ func (s *Server) describeCluster(_ context.Context, r *request, in *kmsg.Describ
 		out.ErrorCode, out.ErrorMessage = codeOf(err)
 		return out
 	}
-	out.ClusterID, out.ControllerID = s.clusterID, s.cfg.NodeID
+	view := s.view()
+	out.ClusterID, out.ControllerID = s.clusterID, view.Brokers()[0].ID
 	if in.IncludeClusterAuthorizedOperations {
 		out.ClusterAuthorizedOperations = r.clusterOperations()
 	}
-	b := kmsg.NewDescribeClusterResponseBroker()
-	b.NodeID = s.cfg.NodeID
-	b.Host, b.Port = s.broker(r)
-	out.Brokers = append(out.Brokers, b)
+	for _, known := range view.Brokers() {
+		b := kmsg.NewDescribeClusterResponseBroker()
+		b.NodeID, b.Rack = known.ID, rackOf(known)
+		b.Host, b.Port = s.addressOf(r, view, known)
+		out.Brokers = append(out.Brokers, b)
+	}
 	return out
 }

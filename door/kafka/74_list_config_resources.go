@@ -36,6 +36,6 @@ func (s *Server) listConfigResources(ctx context.Context, request *request, in *
 	for _, t := range s.log.Topics() {
 		add(kmsg.ConfigResourceTypeTopic, t.Name)
 	}
-	add(kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(s.cfg.NodeID)))
+	add(kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(s.view().Self())))
 	return out
 }

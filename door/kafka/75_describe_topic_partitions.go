@@ -17,6 +17,7 @@ const describePartitionsMax = 2000
 // describeTopicPartitions describes topics in order of name, page by page. An empty list of topics means all.
 func (s *Server) describeTopicPartitions(ctx context.Context, r *request, in *kmsg.DescribeTopicPartitionsRequest) *kmsg.DescribeTopicPartitionsResponse {
 	out := in.ResponseKind().(*kmsg.DescribeTopicPartitionsResponse)
+	view := s.view()
 	room := int(in.ResponsePartitionLimit)
 	if room < 1 || room > describePartitionsMax {
 		room = describePartitionsMax
@@ -52,7 +53,7 @@ func (s *Server) describeTopicPartitions(ctx context.Context, r *request, in *km
 		}
 		t.Partitions = slices.Grow(t.Partitions, max(end-int(from), 0))
 		for number := int(from); number < end; number++ {
-			t.Partitions = append(t.Partitions, s.describePartition(int32(number)))
+			t.Partitions = append(t.Partitions, s.describePartition(int32(number), view.Leader(topic.Partitions[number])))
 			room--
 		}
 		out.Topics = append(out.Topics, t)
@@ -86,10 +87,10 @@ func (s *Server) describedNames(r *request, in *kmsg.DescribeTopicPartitionsRequ
 	return names
 }
 
-func (s *Server) describePartition(number int32) kmsg.DescribeTopicPartitionsResponseTopicPartition {
+func (s *Server) describePartition(number, leader int32) kmsg.DescribeTopicPartitionsResponseTopicPartition {
 	p := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
-	p.Partition, p.LeaderID, p.LeaderEpoch = number, s.cfg.NodeID, s.log.LeaderEpoch()
-	p.Replicas, p.ISR = []int32{s.cfg.NodeID}, []int32{s.cfg.NodeID}
+	p.Partition, p.LeaderID, p.LeaderEpoch = number, leader, s.log.LeaderEpoch()
+	p.Replicas, p.ISR = []int32{leader}, []int32{leader}
 	p.EligibleLeaderReplicas, p.LastKnownELR = []int32{}, []int32{} // Kafka's own client fails on null
 	return p
 }

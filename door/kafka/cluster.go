@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/broker"
+	"github.com/weir-log/weir/use/group"
 )
 
 // clusterKey is the key of the cluster id in the store.
@@ -73,12 +75,32 @@ func (s *Server) awaitClusterID(ctx context.Context) (string, error) {
 	}
 }
 
-// broker returns the address that clients of this listener are told to use.
-func (s *Server) broker(r *request) (host string, port int32) {
+// view returns the brokers that live. A request that is answered from several of its facts asks once.
+func (s *Server) view() *broker.View {
+	if s.cfg.Brokers == nil {
+		return s.alone
+	}
+	return s.cfg.Brokers.View()
+}
+
+// addressOf returns the address of a broker that clients of this listener are told to use.
+func (s *Server) addressOf(r *request, v *broker.View, b broker.Broker) (host string, port int32) {
+	if b.ID != v.Self() {
+		return hostPort(address(b.Addresses[r.conn.at.Name]))
+	}
 	if r.conn.at.Advertised == "" {
 		return hostPort(r.conn.nc.LocalAddr())
 	}
 	return hostPort(address(r.conn.at.Advertised))
+}
+
+// coordinates returns ErrMoved if clients of a group belong to another broker, so that all members of a group meet in one. Offsets are committed and read through any broker.
+func (s *Server) coordinates(name string) error {
+	v := s.view()
+	if c := v.Coordinator(name); c.ID != v.Self() {
+		return fmt.Errorf("group %q: %w: clients find it at broker %d", shorten(name), group.ErrMoved, c.ID)
+	}
+	return nil
 }
 
 // checkAdvertised refuses an address that no client could use; an empty one is allowed.

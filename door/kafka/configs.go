@@ -97,7 +97,7 @@ func (s *Server) brokerConfigs() []config {
 		fixed("fetch.max.bytes", number(fetchMax), kmsg.ConfigTypeInt, "The most bytes of records in the answer to one fetch request."),
 		fixed("max.connections", number(int64(s.cfg.limits.Conns)), kmsg.ConfigTypeInt, "The most connections at the same time."),
 		fixed("max.connections.per.ip", number(int64(s.cfg.limits.ConnsPerIP)), kmsg.ConfigTypeInt, "The most connections from one address at the same time."),
-		fixed("node.id", number(int64(s.cfg.NodeID)), kmsg.ConfigTypeInt, "The id of this broker."),
+		fixed("node.id", number(int64(s.view().Self())), kmsg.ConfigTypeInt, "The id of this broker."),
 		fixed("num.partitions", number(int64(s.cfg.Partitions)), kmsg.ConfigTypeInt, "Number of partitions of a topic if the request that creates it gives none."),
 		fixed("socket.request.max.bytes", number(int64(s.cfg.limits.FrameBytes)), kmsg.ConfigTypeInt, "The most bytes of a produce request."),
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-log/weir/internal/budget"
 	"github.com/weir-log/weir/internal/conns"
 	"github.com/weir-log/weir/use/apikey"
+	"github.com/weir-log/weir/use/broker"
 	"github.com/weir-log/weir/use/group"
 )
 
@@ -26,10 +27,11 @@ const frameTimeout = 30 * time.Second
 
 // Config configures a Server. A field's zero value means its default.
 type Config struct {
-	NodeID       int32  // default 1
-	HTTPAddr     string // address of the HTTP door, for the answer to HTTP clients that connect here by mistake; default: the answer names none
-	Partitions   int    // of a topic created without a number (num.partitions); default 1
-	NoAutoCreate bool   // Metadata does not create unknown topics (auto.create.topics.enable=false)
+	Brokers      *broker.Registry // this process among the brokers on the store; default: it is the only one
+	NodeID       int32            // without Brokers; default 1
+	HTTPAddr     string           // address of the HTTP door, for the answer to HTTP clients that connect here by mistake; default: the answer names none
+	Partitions   int              // of a topic created without a number (num.partitions); default 1
+	NoAutoCreate bool             // Metadata does not create unknown topics (auto.create.topics.enable=false)
 
 	AnyReplicationFactor bool // CreateTopics accepts a replication factor above 1, and answers that it is 1
 
@@ -109,6 +111,7 @@ type Server struct {
 	cfg    Config
 	apis   map[int16]*api
 
+	alone     *broker.View                     // the view without Config.Brokers
 	versions  []kmsg.ApiVersionsResponseApiKey // what ApiVersions answers
 	clusterID string                           // set by Serve before the first connection
 
@@ -133,6 +136,7 @@ func New(log *eventlog.Log, groups *group.Coordinator, cfg Config) *Server {
 		fetches: budget.New(cfg.limits.FetchBytes),
 		conns:   conns.NewLimit(cfg.limits.Conns, cfg.limits.ConnsPerIP),
 	}
+	s.alone = broker.Alone(cfg.NodeID)
 	for _, a := range apis() {
 		a.prepare()
 		s.apis[a.key.Int16()] = &a

@@ -1,0 +1,374 @@
+// Package broker lets the processes that serve Kafka clients on one store know each other, so that clients are spread over them.
+//
+// Each process keeps a key with its id and its addresses, and puts it again every heartbeatEvery. Whether a process lives is judged by the age of its key, by
+// the store's clock: a process with a wrong clock, or one that was suspended, is judged as any other.
+//
+// Nothing depends on it that must be right. Every process can append to every partition and coordinate every group, and the store decides every conflict; a process that is
+// wrong about the others sends clients to one that is away, and they ask again.
+package broker
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	keyPrefix = "broker/"
+
+	// heartbeatEvery is the time between two puts of a broker's key, lookEvery the time between two looks at the others' keys.
+	heartbeatEvery = 2 * time.Second
+	lookEvery      = time.Second
+	// lease is the age of a key at which its broker counts as dead.
+	lease = 6 * time.Second
+	// idMax is the highest id that a broker draws by itself.
+	idMax = 1000
+	// leaveTimeout bounds the call by which a broker leaves.
+	leaveTimeout = 2 * time.Second
+)
+
+// HandOver is how long a broker that has left goes on serving, so that the others have noticed before it closes its connections.
+const HandOver = lookEvery + 500*time.Millisecond
+
+// ErrIDInUse: another process on the store has the broker id.
+var ErrIDInUse = errors.New("the broker id is in use")
+
+// Broker is one process that serves Kafka clients.
+type Broker struct {
+	ID        int32             `json:"id"`
+	Host      string            `json:"host"`      // its machine's name: addresses of loopback count there only
+	Addresses map[string]string `json:"addresses"` // host:port by listener name
+	Rack      string            `json:"rack,omitempty"`
+	Life      string            `json:"life"` // drawn anew by each process
+
+	version eventlog.Version
+}
+
+// Config sets a Registry up.
+type Config struct {
+	ID        int32             // 0: the lowest that is free
+	Host      string            // the machine's name
+	Addresses map[string]string // host:port by listener name, as clients are told to use
+	Rack      string
+	Logger    *slog.Logger // default: slog.Default()
+}
+
+// Registry is this process among the brokers on its store. All methods may be called concurrently.
+type Registry struct {
+	log  *eventlog.Log
+	cfg  Config
+	life string
+	view atomic.Pointer[View]
+}
+
+// New returns a registry that knows only this process, until Join.
+func New(log *eventlog.Log, cfg Config) *Registry {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	r := &Registry{log: log, cfg: cfg, life: rand.Text()}
+	r.view.Store(Alone(cmp.Or(cfg.ID, 1)))
+	return r
+}
+
+// Join makes this process a broker on the log's store; the log must run. It waits for the lease of a broker that had the same Config.ID and died; if that broker lives, the
+// error is ErrIDInUse.
+func (r *Registry) Join(ctx context.Context) error {
+	for began := time.Now(); ; {
+		me, err := r.register(ctx)
+		switch {
+		case err == nil:
+			return r.look(ctx, me)
+		case !errors.Is(err, ErrIDInUse) || time.Since(began) > lease+heartbeatEvery:
+			return fmt.Errorf("join the brokers of the store: %w", err)
+		}
+		select {
+		case <-time.After(heartbeatEvery / 2):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// register puts a key for this process, under its own id or the lowest free one.
+func (r *Registry) register(ctx context.Context) (Broker, error) {
+	for {
+		known, err := r.list(ctx)
+		if err != nil {
+			return Broker{}, err
+		}
+		id := r.cfg.ID
+		if id == 0 {
+			if id = lowestFree(known); id > idMax {
+				return Broker{}, fmt.Errorf("%w: %d brokers live on the store, which is the limit", ErrIDInUse, idMax)
+			}
+		}
+		me := Broker{ID: id, Host: r.cfg.Host, Addresses: r.cfg.Addresses, Rack: r.cfg.Rack, Life: r.life}
+		before := known[id]
+		if before.alive && before.Life != r.life {
+			return Broker{}, fmt.Errorf("%w: %d belongs to a broker on %s at %v: give this one another --broker-id", ErrIDInUse, id, before.Host, before.Addresses)
+		}
+		me.version = before.version.Next()
+		err = r.put(ctx, me, before.version)
+		if errors.Is(err, eventlog.ErrStale) || errors.Is(err, eventlog.ErrUnsure) {
+			continue // another process was first, or this one: look again
+		}
+		return me, err
+	}
+}
+
+func (r *Registry) put(ctx context.Context, b Broker, before eventlog.Version) error {
+	value, err := json.Marshal(b)
+	if err != nil {
+		panic(fmt.Sprintf("encode broker %v: %v", b, err)) // strings and numbers
+	}
+	_, err = r.log.Append(ctx, eventlog.Entry{
+		Checks: []eventlog.Check{{Key: keyOf(b.ID), Version: before}},
+		Puts:   []eventlog.Put{{Key: keyOf(b.ID), Version: b.version, Value: value}},
+	})
+	return err
+}
+
+func keyOf(id int32) string { return keyPrefix + strconv.Itoa(int(id)) }
+
+// found is a broker's key as the store has it.
+type found struct {
+	Broker
+	alive bool
+}
+
+func (r *Registry) list(ctx context.Context) (map[int32]found, error) {
+	all := make(map[int32]found)
+	err := r.log.ListAll(ctx, keyPrefix, func(kv eventlog.KeyValue) error {
+		var b Broker
+		if err := json.Unmarshal(kv.Value, &b); err != nil {
+			return fmt.Errorf("key %s holds %.100q: %w", kv.Key, kv.Value, err)
+		}
+		b.version = kv.Version
+		all[b.ID] = found{b, kv.Age < lease}
+		return nil
+	})
+	return all, err
+}
+
+func lowestFree(known map[int32]found) int32 {
+	for id := int32(1); ; id++ {
+		if !known[id].alive {
+			return id
+		}
+	}
+}
+
+// Run keeps this broker's key young, and follows the others, until ctx ends.
+func (r *Registry) Run(ctx context.Context) error {
+	me := *r.View().self
+	beat, look := time.NewTicker(heartbeatEvery), time.NewTicker(lookEvery)
+	defer beat.Stop()
+	defer look.Stop()
+	failed := false
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-beat.C:
+			me, err = r.beat(ctx, me)
+		case <-look.C:
+			err = r.look(ctx, me)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !failed:
+			r.cfg.Logger.Warn("cannot keep this process known as a broker; trying again", "err", err)
+		case err == nil && failed:
+			r.cfg.Logger.Info("this process is known as a broker again", "id", me.ID)
+		}
+		failed = err != nil
+	}
+}
+
+// beat puts the broker's key again. If another process has taken its id, because this one was away for longer than its lease, it registers anew.
+func (r *Registry) beat(ctx context.Context, me Broker) (Broker, error) {
+	ctx, cancel := context.WithTimeout(ctx, lease)
+	defer cancel()
+	next := me
+	next.version = me.version.Next()
+	err := r.put(ctx, next, me.version)
+	if err == nil {
+		return next, nil
+	}
+	if !errors.Is(err, eventlog.ErrStale) && !errors.Is(err, eventlog.ErrUnsure) {
+		return me, err
+	}
+	again, err := r.register(ctx)
+	if err != nil {
+		return me, err
+	}
+	if again.ID != me.ID {
+		r.cfg.Logger.Warn("another process took this broker's id while this one was away", "id", me.ID, "now", again.ID)
+	}
+	return again, r.look(ctx, again)
+}
+
+// look reads which brokers live.
+func (r *Registry) look(ctx context.Context, me Broker) error {
+	known, err := r.list(ctx)
+	if err != nil {
+		return err
+	}
+	next := &View{self: &me}
+	mine := known[me.ID].alive && known[me.ID].Life == r.life
+	for _, b := range known {
+		if b.alive && (b.Life == r.life || me.sees(b.Broker)) {
+			next.brokers = append(next.brokers, b.Broker)
+		}
+	}
+	if !mine && len(next.brokers) == 0 { // clients must find somebody
+		next.brokers = []Broker{me}
+	}
+	slices.SortFunc(next.brokers, func(a, b Broker) int { return cmp.Compare(a.ID, b.ID) })
+	if before := r.view.Swap(next); before != nil && !slices.Equal(before.ids(), next.ids()) {
+		r.cfg.Logger.Info("the brokers on the store have changed", "this", me.ID, "brokers", next.ids())
+	}
+	return nil
+}
+
+// sees reports whether clients of b's listeners can use the addresses of other: it has the same listeners, and where these are on loopback, it runs on the same machine.
+func (b Broker) sees(other Broker) bool {
+	if len(b.Addresses) != len(other.Addresses) {
+		return false
+	}
+	for name := range b.Addresses {
+		address, has := other.Addresses[name]
+		if !has || !usable(address) || isLoopback(address) && other.Host != b.Host {
+			return false
+		}
+	}
+	for _, address := range b.Addresses { // and others can use this one's
+		if !usable(address) {
+			return false
+		}
+	}
+	return true
+}
+
+// usable reports whether an address names a host: 0.0.0.0:9092 does not.
+func usable(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip, parse := netip.ParseAddr(host)
+	return err == nil && host != "" && (parse != nil || !ip.IsUnspecified())
+}
+
+func isLoopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// Leave removes this broker from the store and from its own view, if others live: clients that ask are sent to these. others is false if this broker is the only one.
+// Run must have ended.
+func (r *Registry) Leave(ctx context.Context) (others bool) {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	me := *r.View().self
+	known, err := r.list(ctx)
+	if err == nil && known[me.ID].Life == r.life {
+		_, err = r.log.Append(ctx, eventlog.Entry{
+			Checks: []eventlog.Check{{Key: keyOf(me.ID), Version: known[me.ID].version}},
+			Puts:   []eventlog.Put{{Key: keyOf(me.ID), Version: known[me.ID].version.Next()}},
+		})
+	}
+	if err != nil {
+		r.cfg.Logger.Info("cannot tell the other brokers that this one stops; they notice when its lease ends", "lease", lease, "err", err)
+	}
+	next := &View{self: &me}
+	for _, b := range r.View().brokers {
+		if b.Life != r.life {
+			next.brokers = append(next.brokers, b)
+		}
+	}
+	if len(next.brokers) == 0 {
+		return false
+	}
+	r.view.Store(next)
+	return true
+}
+
+// View returns the brokers as this process knows them: at most lookEvery old while the store answers.
+func (r *Registry) View() *View { return r.view.Load() }
+
+// View is the brokers that live, at one time. It does not change.
+type View struct {
+	self    *Broker
+	brokers []Broker // by id; without this one once it has left
+}
+
+// Alone returns the view of a broker on a store that it shares with nobody.
+func Alone(id int32) *View {
+	self := &Broker{ID: id}
+	return &View{self: self, brokers: []Broker{*self}}
+}
+
+// Self returns this broker's id.
+func (v *View) Self() int32 { return v.self.ID }
+
+// Brokers returns the brokers that live, by id.
+func (v *View) Brokers() []Broker { return v.brokers }
+
+func (v *View) ids() (ids []int32) {
+	for _, b := range v.brokers {
+		ids = append(ids, b.ID)
+	}
+	return ids
+}
+
+// Has reports whether a broker lives.
+func (v *View) Has(id int32) bool {
+	return slices.ContainsFunc(v.brokers, func(b Broker) bool { return b.ID == id })
+}
+
+// Leader returns the broker that clients use for a partition.
+func (v *View) Leader(p eventlog.Partition) int32 {
+	return v.choose(binary.BigEndian.AppendUint64([]byte("p"), uint64(p))).ID
+}
+
+// Coordinator returns the broker that coordinates a group.
+func (v *View) Coordinator(group string) Broker { return v.choose(append([]byte("g"), group...)) }
+
+// choose draws a broker for what by rendezvous hashing: all brokers with the same view draw the same, and when a broker comes or goes, only what it gets or had moves.
+func (v *View) choose(what []byte) (chosen Broker) {
+	highest, first := uint64(0), true
+	for _, b := range v.brokers {
+		h := fnv.New64a()
+		h.Write(what)
+		h.Write(binary.BigEndian.AppendUint32(nil, uint32(b.ID)))
+		if weight := mix(h.Sum64()); first || weight > highest {
+			highest, chosen, first = weight, b, false
+		}
+	}
+	return chosen
+}
+
+// mix spreads the bits of a hash: FNV alone leaves similar inputs with similar high bits. It is the finalizer of MurmurHash3.
+func mix(h uint64) uint64 {
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	h *= 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
