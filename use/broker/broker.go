@@ -31,10 +31,10 @@ const (
 	keyPrefix = "broker/"
 
 	// heartbeatEvery is the time between two puts of a broker's key, lookEvery the time between two looks at the others' keys.
-	heartbeatEvery = 2 * time.Second
+	heartbeatEvery = time.Second
 	lookEvery      = time.Second
 	// lease is the age of a key at which its broker counts as dead.
-	lease = 6 * time.Second
+	lease = 4 * time.Second
 	// idMax is the highest id that a broker draws by itself.
 	idMax = 1000
 	// leaveTimeout bounds the call by which a broker leaves.

@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/seed"
+)
+
+// clusterMember is one of several brokers on a store, at addresses of its own.
+type clusterMember struct {
+	*process
+	binary, store, kafka string
+}
+
+// up starts the broker, and waits until it is ready.
+func (m *clusterMember) up(t *testing.T) {
+	t.Helper()
+	p := &process{out: &lockedBuffer{changed: make(chan struct{}, 1)}}
+	p.cmd = exec.Command(m.binary, "serve", "--store", m.store, "--kafka", m.kafka, "--http", "127.0.0.1:0")
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // it may have ended by itself
+		_ = p.cmd.Wait()
+	})
+	for readyLine.FindStringSubmatch(p.out.String()) == nil {
+		select {
+		case <-p.out.changed:
+		case <-time.After(30 * time.Second):
+			t.Fatalf("weir is not ready: %s", p.out.String())
+		}
+	}
+	m.process = p
+}
+
+// Three brokers share one PostgreSQL. Producers and a group of consumers work while, one after the other, brokers are killed, suspended for longer than their lease, or stopped and started again. Nothing
+// acknowledged is lost, twice in the log, or out of order, and the group gets everything. WEIR_ROUNDS says how often; default 3.
+func TestBrokersComeAndGoUnderLoad(t *testing.T) {
+	rounds := 3
+	if given := os.Getenv("WEIR_ROUNDS"); given != "" {
+		var err error
+		if rounds, err = strconv.Atoi(given); err != nil {
+			t.Fatal(err)
+		}
+	}
+	random := seed.Random(t)
+	binary, store := build(t), pgtest.URL(t)
+	var members []*clusterMember
+	var addresses []string
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses = append(addresses, l.Addr().String())
+		l.Close()
+	}
+	for _, address := range addresses {
+		m := &clusterMember{binary: binary, store: store, kafka: address}
+		m.up(t)
+		members = append(members, m)
+	}
+	client := func(options ...kgo.Opt) *kgo.Client {
+		c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(addresses...), kgo.MetadataMinAge(100 * time.Millisecond), kgo.MetadataMaxAge(2 * time.Second)}, options...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return c
+	}
+	admin := kadm.NewClient(client())
+	const partitions = 6
+	if _, err := admin.CreateTopic(t.Context(), partitions, 1, nil, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	awaitBrokers(t, admin, 3)
+
+	// Producers number the records of each partition; a record's place in the log must follow its number.
+	type place struct{ partition, number int }
+	var mu sync.Mutex // guards acked, pause and groups
+	acked := make(map[place]int64)
+	var longest time.Duration
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for p := range partitions {
+		producer := client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0), kgo.DefaultProduceTopic("orders"))
+		running.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				began := time.Now()
+				r, err := producer.ProduceSync(t.Context(), &kgo.Record{Partition: int32(p), Value: fmt.Appendf(nil, "%d", n)}).First()
+				if err != nil {
+					t.Errorf("producer %d: %v", p, err)
+					return
+				}
+				mu.Lock()
+				acked[place{p, n}] = r.Offset
+				longest = max(longest, time.Since(began))
+				mu.Unlock()
+			}
+		})
+	}
+	got := make(map[place]bool) // by the group
+	consuming, stopConsuming := context.WithCancel(t.Context())
+	for range 2 {
+		consumer := client(kgo.ConsumerGroup("billing"), kgo.ConsumeTopics("orders"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(10*time.Second), kgo.HeartbeatInterval(500*time.Millisecond), kgo.AutoCommitInterval(300*time.Millisecond))
+		running.Go(func() {
+			for consuming.Err() == nil {
+				fetches := consumer.PollFetches(consuming)
+				fetches.EachRecord(func(r *kgo.Record) {
+					n, _ := strconv.Atoi(string(r.Value))
+					mu.Lock()
+					got[place{int(r.Partition), n}] = true
+					mu.Unlock()
+				})
+			}
+		})
+	}
+	var pauses []string
+	for round := range rounds {
+		m := members[random.IntN(len(members))]
+		mu.Lock()
+		before := len(acked)
+		longest = 0
+		mu.Unlock()
+		fault := round % 3
+		switch fault {
+		case 0:
+			m.signal(t, syscall.SIGKILL)
+			_ = m.cmd.Wait()
+			awaitBrokers(t, admin, 2)
+			m.up(t)
+		case 1:
+			m.signal(t, syscall.SIGSTOP)
+			awaitBrokers(t, admin, 2)
+			m.signal(t, syscall.SIGCONT)
+		case 2:
+			m.signal(t, syscall.SIGTERM)
+			if err := m.cmd.Wait(); err != nil && m.cmd.ProcessState.ExitCode() != 128+int(syscall.SIGTERM) && m.cmd.ProcessState.ExitCode() != 0 {
+				t.Errorf("SIGTERM: %v\n%s", err, m.out.String())
+			}
+			m.up(t)
+		}
+		awaitBrokers(t, admin, 3)
+		mu.Lock()
+		pauses = append(pauses, fmt.Sprintf("%s %v", []string{"killed", "suspended", "stopped"}[fault], longest.Round(10*time.Millisecond)))
+		if len(acked) == before {
+			t.Errorf("round %d: nothing was acknowledged", round)
+		}
+		mu.Unlock()
+	}
+	t.Logf("longest wait for an acknowledgement, by round: %v", pauses)
+	cancel()
+	for late := time.After(time.Minute); ; {
+		mu.Lock()
+		missing := 0
+		for at := range acked {
+			if !got[at] {
+				missing++
+			}
+		}
+		mu.Unlock()
+		if missing == 0 {
+			break
+		}
+		select {
+		case <-late:
+			t.Fatalf("the group did not get %d of %d records", missing, len(acked))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	stopConsuming()
+	running.Wait()
+	checkLog(t, client(kgo.ConsumeTopics("orders"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())), admin, func(partition, number int, offset int64) {
+		if at, is := acked[place{partition, number}]; is && at != offset {
+			t.Errorf("record %d of partition %d was acknowledged at offset %d, and is at %d", number, partition, at, offset)
+		}
+		delete(acked, place{partition, number})
+	})
+	if len(acked) > 0 {
+		t.Errorf("%d acknowledged records are not in the log", len(acked))
+	}
+}
+
+// checkLog reads all partitions to their ends, and checks that the numbers in each go up by one.
+func checkLog(t *testing.T, reader *kgo.Client, admin *kadm.Client, each func(partition, number int, offset int64)) {
+	t.Helper()
+	ends, err := admin.ListEndOffsets(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := int64(0)
+	ends.Each(func(o kadm.ListedOffset) { left += o.Offset })
+	last := map[int32]int{}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for left > 0 {
+		fetches := reader.PollFetches(ctx)
+		if ctx.Err() != nil {
+			t.Fatalf("%d records of the log were not read", left)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			left--
+			n, err := strconv.Atoi(string(r.Value))
+			if want := last[r.Partition]; err != nil || n != want {
+				t.Errorf("partition %d, offset %d: record %s, want %d", r.Partition, r.Offset, r.Value, want)
+			}
+			last[r.Partition] = n + 1
+			each(int(r.Partition), n, r.Offset)
+		})
+	}
+}
+
+// awaitBrokers waits until every broker that answers knows so many.
+func awaitBrokers(t *testing.T, admin *kadm.Client, want int) {
+	t.Helper()
+	late := time.After(30 * time.Second)
+	for {
+		known, err := admin.ListBrokers(t.Context())
+		if err == nil && len(known) == want {
+			return
+		}
+		select {
+		case <-late:
+			t.Fatalf("%v brokers are known, want %d (%v)", known.NodeIDs(), want, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package broker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/use/broker"
+)
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// process is a log on a store, and a broker on it.
+type process struct {
+	*broker.Registry
+	log  *eventlog.Log
+	stop func() // kills it: its key stays
+	away func() // stops only the registry, as if the process were suspended
+}
+
+// on is the configuration of a broker that listens at one port of a host.
+func on(host string, port int) broker.Config {
+	return broker.Config{Host: host, Addresses: map[string]string{"plaintext": fmt.Sprintf("%s.example:%d", host, port)}, Logger: quiet}
+}
+
+func start(t *testing.T, store eventlog.Store, cfg broker.Config) *process {
+	t.Helper()
+	p, err := tryStart(t, store, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func tryStart(t *testing.T, store eventlog.Store, cfg broker.Config) (*process, error) {
+	t.Helper()
+	log, err := eventlog.Open(t.Context(), store, eventlog.Config{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { log.Run(ctx) })
+	p := &process{Registry: broker.New(log, cfg), log: log}
+	p.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(p.stop)
+	if err := p.Join(ctx); err != nil {
+		return nil, err
+	}
+	p.run(ctx, &running)
+	return p, nil
+}
+
+// run follows the others until ctx ends or away is called.
+func (p *process) run(ctx context.Context, running *sync.WaitGroup) {
+	known, away := context.WithCancel(ctx)
+	done := make(chan struct{})
+	running.Go(func() { defer close(done); p.Registry.Run(known) })
+	p.away = func() { away(); <-done }
+}
+
+func ids(p *process) (all []int32) {
+	for _, b := range p.View().Brokers() {
+		all = append(all, b.ID)
+	}
+	return all
+}
+
+func wantIDs(t *testing.T, when string, p *process, want ...int32) {
+	t.Helper()
+	if got := ids(p); !slices.Equal(got, want) {
+		t.Errorf("%s: broker %d knows %v, want %v", when, p.View().Self(), got, want)
+	}
+}
+
+// noticed is when every broker has seen a change that was made before.
+const noticed = 1100 * time.Millisecond
+
+// leaseEnds is when a broker that died counts as dead, and all have seen that.
+const leaseEnds = 4*time.Second + noticed
+
+func TestBrokersKnowEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		a := start(t, store, on("a", 9092))
+		wantIDs(t, "alone", a, 1)
+		b, c := start(t, store, on("b", 9092)), start(t, store, on("c", 9092))
+		time.Sleep(noticed)
+		for _, p := range []*process{a, b, c} {
+			wantIDs(t, "three", p, 1, 2, 3)
+			if got := p.View().Brokers()[2].Addresses["plaintext"]; got != "c.example:9092" {
+				t.Errorf("broker 3 is at %s", got)
+			}
+		}
+		b.stop()
+		time.Sleep(2 * time.Second)
+		wantIDs(t, "before the lease ended", a, 1, 2, 3)
+		time.Sleep(leaseEnds)
+		wantIDs(t, "b died", a, 1, 3)
+		d := start(t, store, on("d", 9092))
+		if d.View().Self() != 2 {
+			t.Errorf("the new broker has id %d, want the lowest that is free", d.View().Self())
+		}
+		time.Sleep(noticed)
+		wantIDs(t, "d came", c, 1, 2, 3)
+		d.away()
+		if others := d.Leave(t.Context()); !others || d.View().Has(2) {
+			t.Errorf("d left: others %v, and it knows %v", others, ids(d))
+		}
+		time.Sleep(noticed)
+		wantIDs(t, "d left", a, 1, 3)
+	})
+}
+
+// Two brokers with one id: the second waits for the first's lease, and is refused if that lives.
+func TestAnIDBelongsToOneBroker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		seven, again := on("a", 9092), on("b", 9092)
+		seven.ID, again.ID = 7, 7
+		a := start(t, store, seven)
+		if _, err := tryStart(t, store, again); !errors.Is(err, broker.ErrIDInUse) {
+			t.Errorf("the second: %v", err)
+		}
+		a.stop()
+		b := start(t, store, again) // after a crash, the same machine comes back within the lease
+		wantIDs(t, "after the first died", b, 7)
+	})
+}
+
+// A broker that was suspended for longer than its lease lost its id to another; it takes a new one, and the other's stays.
+func TestASuspendedBrokerComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		a := start(t, store, on("a", 9092))
+		a.away()
+		time.Sleep(leaseEnds)
+		b := start(t, store, on("b", 9092))
+		wantIDs(t, "while a is away", b, 1)
+		var running sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		a.run(ctx, &running)
+		time.Sleep(2*time.Second + noticed)
+		wantIDs(t, "a came back", a, 1, 2)
+		wantIDs(t, "a came back", b, 1, 2)
+		if a.View().Self() != 2 {
+			t.Errorf("a has id %d, which is b's", a.View().Self())
+		}
+		cancel()
+		running.Wait()
+	})
+}
+
+// Clients of one listener are told only of brokers that they can reach: brokers with the same listeners, at addresses that are not 0.0.0.0, and on loopback only those of the same machine.
+func TestWhoIsNamedCanBeReached(t *testing.T) {
+	at := func(host string, addresses map[string]string) broker.Config {
+		return broker.Config{Host: host, Addresses: addresses, Logger: quiet}
+	}
+	for name, c := range map[string]struct {
+		a, b broker.Config
+		see  bool
+	}{
+		"one machine, loopback":      {at("x", map[string]string{"p": "127.0.0.1:1"}), at("x", map[string]string{"p": "127.0.0.1:2"}), true},
+		"two machines, loopback":     {at("x", map[string]string{"p": "127.0.0.1:1"}), at("y", map[string]string{"p": "127.0.0.1:1"}), false},
+		"two machines, localhost":    {at("x", map[string]string{"p": "localhost:1"}), at("y", map[string]string{"p": "localhost:1"}), false},
+		"two machines":               {at("x", map[string]string{"p": "10.0.0.1:1"}), at("y", map[string]string{"p": "10.0.0.2:1"}), true},
+		"one is everywhere":          {at("x", map[string]string{"p": "0.0.0.0:1"}), at("y", map[string]string{"p": "10.0.0.2:1"}), false},
+		"both are everywhere":        {at("x", map[string]string{"p": "[::]:1"}), at("y", map[string]string{"p": "[::]:1"}), false},
+		"other listeners":            {at("x", map[string]string{"p": "10.0.0.1:1"}), at("y", map[string]string{"q": "10.0.0.2:1"}), false},
+		"one has a listener more":    {at("x", map[string]string{"p": "10.0.0.1:1", "q": "10.0.0.1:2"}), at("y", map[string]string{"p": "10.0.0.2:1"}), false},
+		"one listener is loopback":   {at("x", map[string]string{"p": "10.0.0.1:1", "q": "127.0.0.1:2"}), at("y", map[string]string{"p": "10.0.0.2:1", "q": "127.0.0.1:2"}), false},
+		"the same names, one by one": {at("x", map[string]string{"p": "a.example:1", "q": "a.example:2"}), at("y", map[string]string{"p": "b.example:1", "q": "b.example:2"}), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.New()
+				a, b := start(t, store, c.a), start(t, store, c.b)
+				time.Sleep(noticed)
+				for _, p := range []*process{a, b} {
+					if got := len(p.View().Brokers()) == 2; got != c.see || !p.View().Has(p.View().Self()) {
+						t.Errorf("broker %d knows %v", p.View().Self(), ids(p))
+					}
+				}
+			})
+		})
+	}
+}
+
+// Partitions and groups are spread over the brokers; when one goes, only what it had moves, and all brokers agree.
+func TestWorkIsSpreadAndMovesLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		var all []*process
+		for n := range 4 {
+			all = append(all, start(t, store, on(fmt.Sprint("h", n), 9092)))
+		}
+		time.Sleep(noticed)
+		const things = 4000
+		before := make(map[int]int32)
+		count := map[int32]int{}
+		for n := range things {
+			before[n] = all[0].View().Leader(eventlog.Partition(n))
+			count[before[n]]++
+			for _, p := range all {
+				if p.View().Leader(eventlog.Partition(n)) != before[n] || p.View().Coordinator(fmt.Sprint(n)).ID != all[0].View().Coordinator(fmt.Sprint(n)).ID {
+					t.Fatalf("brokers disagree on %d", n)
+				}
+			}
+		}
+		for id, n := range count {
+			if n < things/4-150 || n > things/4+150 {
+				t.Errorf("broker %d leads %d of %d", id, n, things)
+			}
+		}
+		all[2].stop()
+		time.Sleep(leaseEnds)
+		for n := range things {
+			switch now := all[0].View().Leader(eventlog.Partition(n)); {
+			case now == 3:
+				t.Fatalf("partition %d is led by a dead broker", n)
+			case before[n] != 3 && now != before[n]:
+				t.Fatalf("partition %d moved from %d to %d", n, before[n], now)
+			}
+		}
+	})
+}
