@@ -56,7 +56,7 @@ type serveCmd struct {
 	Reauth               duration `help:"Kafka clients that logged in with SASL must do so again within this time (connections.max.reauth.ms): 1h. Default: never." placeholder:"TIME"`
 	Partitions           int      `help:"Number of partitions of a topic, if the request that creates it gives none." default:"1"`
 	AutoCreate           bool     `help:"Create a topic when a Kafka client asks for it and it does not exist. HTTP clients create topics with POST /v1/topics." default:"true" negatable:""`
-	AnyReplicationFactor bool     `help:"Accept requests of Kafka clients to create topics with a replication factor above 1, and report it as 1: weir has one broker, and its store keeps the records safe."`
+	AnyReplicationFactor bool     `help:"Accept requests of Kafka clients to create topics with a replication factor above 1, and report it as 1: the store keeps the records safe."`
 	Tail                 size     `help:"Memory for the newest records. Consumers that are near the end of a partition read from it." default:"64MiB"`
 	Profile              bool     `help:"Serve Go profiles under /debug/pprof/ on the HTTP address."`
 	Log                  string   `help:"Format of the log, on standard error: text or json." enum:"text,json" default:"text"`

@@ -111,7 +111,7 @@ func (s *Server) checkReplicationFactor(asked kmsg.CreateTopicsRequestTopic) err
 	case factor == -1 || factor == 1 || factor > 1 && s.cfg.AnyReplicationFactor:
 		return nil
 	case factor > 1:
-		return lacking("replication factor", kerr.InvalidReplicationFactor, "replication factor %d of topic %q: weir has one broker, and its store keeps the records safe; use 1 or -1, or start weir with --any-replication-factor", factor, asked.Topic)
+		return lacking("replication factor", kerr.InvalidReplicationFactor, "replication factor %d of topic %q: the store keeps the records safe, not copies on several brokers; use 1 or -1, or start weir with --any-replication-factor", factor, asked.Topic)
 	default:
 		return deny(kerr.InvalidReplicationFactor, "replication factor %d of topic %q is not valid; use 1 or -1", factor, asked.Topic)
 	}

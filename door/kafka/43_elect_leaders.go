@@ -16,7 +16,7 @@ const (
 	electUnclean   = 1
 )
 
-var errElected = deny(kerr.ElectionNotNeeded, "the only broker is already the leader of this partition")
+var errElected = deny(kerr.ElectionNotNeeded, "the partition has a leader: every broker that lives can serve it")
 
 // electLeaders answers for each partition that no election is needed. For an election of all partitions the answer lists none: Kafka, too,
 // leaves out partitions that need no election (ReplicationControlManager.electLeaders).

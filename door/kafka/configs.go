@@ -93,7 +93,7 @@ func (s *Server) brokerConfigs() []config {
 	all := []config{
 		fixed("auto.create.topics.enable", strconv.FormatBool(!s.cfg.NoAutoCreate), kmsg.ConfigTypeBoolean, "If true, a client that asks for a topic that does not exist creates it."),
 		fixed("connections.max.idle.ms", number(idleTimeout.Milliseconds()), kmsg.ConfigTypeLong, "A connection without requests for this long is closed."),
-		fixed("default.replication.factor", "1", kmsg.ConfigTypeInt, "weir has one broker; its store keeps the records safe."),
+		fixed("default.replication.factor", "1", kmsg.ConfigTypeInt, "The store keeps the records safe."),
 		fixed("fetch.max.bytes", number(fetchMax), kmsg.ConfigTypeInt, "The most bytes of records in the answer to one fetch request."),
 		fixed("max.connections", number(int64(s.cfg.limits.Conns)), kmsg.ConfigTypeInt, "The most connections at the same time."),
 		fixed("max.connections.per.ip", number(int64(s.cfg.limits.ConnsPerIP)), kmsg.ConfigTypeInt, "The most connections from one address at the same time."),
