@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"time"
@@ -10,7 +11,7 @@ import (
 )
 
 type (
-	// Offset is a record's position in its partition. The first is 0; there are no gaps.
+	// Offset is a record's position in its partition. The first is 0; there are no gaps, except where compaction removed records.
 	Offset int64
 
 	// Partition is a partition's number, unique across all topics of a store and never used again.
@@ -61,7 +62,7 @@ const (
 // was never created, or was deleted, are refused with ErrNoPartition.
 type Batch struct {
 	Partition Partition
-	Records   int32     // how many offsets it takes
+	Records   int32     // how many offsets it takes; after compaction it may have fewer records
 	MaxTime   Timestamp // of its newest record
 	Bytes     []byte
 
@@ -81,6 +82,10 @@ type Entry struct {
 	// Forgets are the partitions that the entry deletes, with all that they hold; missing ones are ignored. Such an entry
 	// is the only one in its flush, and has no batches for these partitions.
 	Forgets []Partition
+
+	// Replaces rewrite stored batches, each of another partition (compaction). Such an entry is the only one in its flush, and
+	// has no batches and no Forgets.
+	Replaces []Replace
 
 	// UsesReserve: the entry may use the space that a store reserves for deletion, because it has few records and frees
 	// space.
@@ -106,7 +111,34 @@ type Put struct {
 	AddBase int
 }
 
-// Outcome is the answer to one Entry. With Err nil the entry is durable. Err is ErrStale if a check failed, ErrHeld if a
+// Replace puts Batches in the place of the stored batches that hold the offsets [From, To). The new batches take exactly these
+// offsets, in order; they may be fewer or more than the stored ones. The partition's bounds stay, except Bytes.
+//
+// The entry is refused with ErrStale unless From is not below the partition's First, a stored batch begins at From, and a stored
+// batch ends at To. So it is refused if these batches were trimmed, or replaced by batches with other boundaries.
+type Replace struct {
+	Partition Partition
+	From, To  Offset
+	Batches   []Batch // at least one; their field Partition is that of the Replace
+}
+
+// Check returns an error unless the batches take the offsets [From, To). Stores call it before they change anything.
+func (r Replace) Check() error {
+	end := r.From
+	for _, b := range r.Batches {
+		if b.Records <= 0 || b.Partition != r.Partition {
+			return fmt.Errorf("replace [%d, %d) of partition %d: a new batch takes %d offsets of partition %d", r.From, r.To, r.Partition, b.Records, b.Partition)
+		}
+		end += Offset(b.Records)
+	}
+	if end != r.To || r.From >= r.To {
+		return fmt.Errorf("replace [%d, %d) of partition %d: the new batches end at %d", r.From, r.To, r.Partition, end)
+	}
+	return nil
+}
+
+// Outcome is the answer to one Entry. With Err nil the entry is durable. Err is ErrStale if a check failed or batches to
+// replace are not there, ErrHeld if a
 // transaction holds a key, ErrNoPartition if a partition does not exist, ErrNoSpace if the store has no space for records: then
 // the entry certainly did not happen.
 type Outcome struct {

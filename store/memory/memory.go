@@ -58,6 +58,13 @@ func (s *Store) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.
 	if s.rewound(s.told) {
 		return nil, fmt.Errorf("commit: %w", eventlog.ErrRewound)
 	}
+	for _, entry := range flush {
+		for _, r := range entry.Replaces {
+			if err := r.Check(); err != nil {
+				return nil, fmt.Errorf("commit: %w", err)
+			}
+		}
+	}
 	s.tick++
 	outcomes := make([]eventlog.Outcome, len(flush))
 	for i, entry := range flush {
@@ -83,6 +90,15 @@ func (s *Store) judge(entry eventlog.Entry) error {
 			opened[b.Partition] = true
 		} else if s.partitions[b.Partition] == nil && !opened[b.Partition] {
 			return eventlog.ErrNoPartition
+		}
+	}
+	for _, r := range entry.Replaces {
+		p := s.partitions[r.Partition]
+		if p == nil {
+			return eventlog.ErrNoPartition
+		}
+		if _, _, whole := p.span(r); !whole {
+			return eventlog.ErrStale
 		}
 	}
 	return nil
@@ -116,10 +132,44 @@ func (s *Store) apply(entry eventlog.Entry) []eventlog.Offset {
 		}
 		s.state[put.Key] = v
 	}
+	for _, r := range entry.Replaces {
+		s.partitions[r.Partition].replace(r)
+		s.partitions[r.Partition].moved = s.tick
+	}
 	for _, id := range entry.Forgets {
 		delete(s.partitions, id)
 	}
 	return base
+}
+
+// span returns which batches, [first, end), hold the offsets of a replacement. It reports false if they hold others, too, or were trimmed.
+func (p *partition) span(r eventlog.Replace) (first, end int, whole bool) {
+	first = p.index(r.From)
+	end = first
+	for end < len(p.batches) && p.batches[end].Base < r.To {
+		end++
+	}
+	if first == end || r.From < p.first {
+		return 0, 0, false
+	}
+	last := p.batches[end-1]
+	return first, end, p.batches[first].Base == r.From && last.Base+eventlog.Offset(last.Records) == r.To
+}
+
+func (p *partition) replace(r eventlog.Replace) {
+	first, end, _ := p.span(r)
+	for _, b := range p.batches[first:end] {
+		p.bytes -= int64(len(b.Bytes))
+	}
+	var placed []eventlog.Placed
+	at := r.From
+	for _, b := range r.Batches {
+		b.Bytes = bytes.Clone(b.Bytes)
+		placed = append(placed, eventlog.Placed{Base: at, Batch: b})
+		p.bytes += int64(len(b.Bytes))
+		at += eventlog.Offset(b.Records)
+	}
+	p.batches = slices.Concat(p.batches[:first], placed, p.batches[end:])
 }
 
 // Read implements eventlog.Store.

@@ -40,6 +40,12 @@ var commitForgetStatement = wire.Statement{Name: "commit_forget", SQL: `
 // Commit implements eventlog.Store with one statement: one round trip, and one wait for the disk. On a full disk a
 // second statement commits the entries that need little space.
 func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Outcome, error) {
+	if i := slices.IndexFunc(entries, func(e eventlog.Entry) bool { return len(e.Replaces) > 0 }); i >= 0 {
+		if len(entries) > 1 {
+			return nil, errors.New("commit: an entry that replaces batches must be the only one in its flush")
+		}
+		return s.commitReplaces(ctx, entries[0])
+	}
 	outcomes, err := s.commit(ctx, entries)
 	if err != nil || slices.ContainsFunc(entries, bulky) { // a commit without records does not show that there is space for records
 		s.remember(err)

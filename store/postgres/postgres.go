@@ -72,6 +72,7 @@ type Store struct {
 	refused         atomic.Pointer[refusal] // of the last commit; nil if the server took it
 	lastIncarnation lastIncarnation
 	sweeper         sweeper
+	replaced        atomic.Int64 // bytes that replaced others since the segment for them was last checked
 
 	closing    context.Context // ends when Close begins: no more work is started
 	close      context.CancelFunc

@@ -16,6 +16,9 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 	if len(entries) == 0 {
 		return nil, nil
 	}
+	if err := checkReplacements(entries); err != nil {
+		return nil, err
+	}
 	var f *flush
 	run := func(noSpace error) func(w *conn) error {
 		return func(w *conn) error {
@@ -68,6 +71,8 @@ type partition struct {
 	first, next         eventlog.Offset
 	firstByte, nextByte int64
 	newest              eventlog.Timestamp
+	replaced            eventlog.Offset // the highest offset below which batches were replaced
+	removed             int64           // by how much nextByte - firstByte exceeds the bytes of the batches
 	changed             bool
 }
 
@@ -124,7 +129,7 @@ func (f *flush) check(entry eventlog.Entry) (refusal, err error) {
 			return eventlog.ErrNoPartition, nil
 		}
 	}
-	return nil, nil
+	return f.checkReplaces(entry)
 }
 
 // apply writes an entry that passed check.
@@ -149,6 +154,11 @@ func (f *flush) apply(entry eventlog.Entry) ([]eventlog.Offset, error) {
 			return nil, err
 		}
 	}
+	for _, r := range entry.Replaces {
+		if err := f.replace(r); err != nil {
+			return nil, err
+		}
+	}
 	for _, id := range entry.Forgets {
 		if err := f.conn.forget(id); err != nil {
 			return nil, err
@@ -159,23 +169,25 @@ func (f *flush) apply(entry eventlog.Entry) ([]eventlog.Offset, error) {
 }
 
 func (f *flush) append(p *partition, b eventlog.Batch) error {
-	size := int64(len(b.Bytes))
 	p.newest = max(p.newest, b.MaxTime)
+	if err := f.conn.addBatch(b, p.next, p.newest, p.nextByte); err != nil {
+		return err
+	}
+	p.next += eventlog.Offset(b.Records)
+	p.nextByte += int64(len(b.Bytes))
+	p.changed = true
+	return nil
+}
+
+func (c *conn) addBatch(b eventlog.Batch, base eventlog.Offset, newest eventlog.Timestamp, firstByte int64) error {
 	body := b.Bytes
 	if body == nil {
 		body = []byte{} // nil would be NULL
 	}
-	if err := f.conn.exec(sqlAddBody, body); err != nil {
+	if err := c.exec(sqlAddBody, body); err != nil {
 		return err
 	}
-	err := f.conn.exec(sqlAddBatch, int64(b.Partition), int64(p.next), int64(b.Records), int64(b.MaxTime), int64(p.newest), p.nextByte, size)
-	if err != nil {
-		return err
-	}
-	p.next += eventlog.Offset(b.Records)
-	p.nextByte += size
-	p.changed = true
-	return nil
+	return c.exec(sqlAddBatch, int64(b.Partition), int64(base), int64(b.Records), int64(b.MaxTime), int64(newest), firstByte, int64(len(b.Bytes)))
 }
 
 func (f *flush) put(put eventlog.Put, base []eventlog.Offset) error {
@@ -210,14 +222,15 @@ func (c *conn) partition(id eventlog.Partition) (*partition, error) {
 	return &partition{
 		first: eventlog.Offset(row[0]), next: eventlog.Offset(row[1]),
 		firstByte: row[2], nextByte: row[3],
-		newest: eventlog.Timestamp(row[4]),
+		newest:   eventlog.Timestamp(row[4]),
+		replaced: eventlog.Offset(row[5]), removed: row[6],
 	}, nil
 }
 
 func (p *partition) put(c *conn, id eventlog.Partition) error {
-	return c.exec(sqlPutPartition, int64(id), int64(p.first), int64(p.next), p.firstByte, p.nextByte, int64(p.newest))
+	return c.exec(sqlPutPartition, int64(id), int64(p.first), int64(p.next), p.firstByte, p.nextByte, int64(p.newest), int64(p.replaced), p.removed)
 }
 
 func (p *partition) bounds(id eventlog.Partition) eventlog.Bounds {
-	return eventlog.Bounds{Partition: id, First: p.first, Next: p.next, Bytes: p.nextByte - p.firstByte}
+	return eventlog.Bounds{Partition: id, First: p.first, Next: p.next, Bytes: p.nextByte - p.firstByte - p.removed}
 }

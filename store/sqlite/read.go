@@ -187,16 +187,16 @@ func (c *conn) search(id eventlog.Partition, from, next eventlog.Offset, right f
 
 func (c *conn) seekTime(id eventlog.Partition, p *partition, from eventlog.Offset, goal eventlog.Timestamp) (eventlog.Offset, error) {
 	at, err := c.search(id, from, p.next, func(h head) bool { return h.newest >= goal })
-	if err != nil || at != from || at >= p.next {
+	if err != nil || at >= p.next {
 		return at, err
 	}
-	// newest is the maximum of all batches so far: perhaps only a batch below from is new enough. So
+	// newest is the maximum of all batches so far: perhaps only a batch below from, or one that was replaced, is new enough. So
 	// compare the batches' own times.
-	h, err := c.holding(id, from)
+	h, err := c.holding(id, at)
 	if err != nil || h.maxTime >= goal {
-		return from, err
+		return at, err
 	}
-	row, err := c.integers(sqlNotOlder, int64(id), int64(from), int64(goal))
+	row, err := c.integers(sqlNotOlder, int64(id), int64(at), int64(goal))
 	if err != nil || row == nil {
 		return p.next, err
 	}
@@ -204,6 +204,9 @@ func (c *conn) seekTime(id eventlog.Partition, p *partition, from eventlog.Offse
 }
 
 func (c *conn) seekBytes(id eventlog.Partition, p *partition, goal int64) (eventlog.Offset, error) {
+	if p.replaced > p.first {
+		return c.seekReplaced(id, p, goal)
+	}
 	// The first batch that leaves too few bytes; the batch before it is the answer.
 	at, err := c.search(id, p.first, p.next, func(h head) bool { return p.nextByte-h.firstByte < goal })
 	if err != nil || at == p.first {

@@ -194,7 +194,7 @@ func TestStatementsSearchAndDoNotScan(t *testing.T) {
 				t.Errorf("%s: its plan sorts: %q", file, step)
 			}
 			return nil
-		}, int64(1), int64(2), int64(3), int64(4), int64(5), int64(6), int64(7))
+		}, int64(1), int64(2), int64(3), int64(4), int64(5), int64(6), int64(7), int64(8))
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
 		}

@@ -28,6 +28,15 @@ var (
 	//go:embed sql/not_older.sql
 	sqlNotOlder string
 
+	//go:embed sql/spanned.sql
+	sqlSpanned string
+	//go:embed sql/delete_span_bodies.sql
+	sqlDeleteSpanBodies string
+	//go:embed sql/delete_span.sql
+	sqlDeleteSpan string
+	//go:embed sql/sizes_down.sql
+	sqlSizesDown string
+
 	//go:embed sql/version.sql
 	sqlVersion string
 	//go:embed sql/put.sql

@@ -39,13 +39,18 @@ func (c *conn) trim(id eventlog.Partition, p *partition, before eventlog.Offset)
 	if first == p.first {
 		return nil
 	}
-	p.first, p.firstByte = first, p.nextByte
 	if first < p.next {
 		h, err := c.holding(id, first)
 		if err != nil {
 			return err
 		}
-		p.firstByte = h.firstByte
+		excess, err := c.excess(id, p, h)
+		if err != nil {
+			return err
+		}
+		p.first, p.firstByte, p.removed = first, h.firstByte, p.removed-excess
+	} else {
+		p.first, p.firstByte, p.removed = first, p.nextByte, 0
 	}
 	if err := p.put(c, id); err != nil {
 		return err

@@ -34,7 +34,10 @@ func testHistory(t *testing.T, h Harness) {
 		case n < 17:
 			what = p.trim()
 		case n < 18:
-			what = p.list()
+			what = p.replace()
+			if p.random.IntN(2) == 0 {
+				what = p.list()
+			}
 		case n < 19:
 			what = p.moved()
 		default:

@@ -39,7 +39,7 @@ type Opener func(ctx context.Context, place string) (eventlog.Store, error)
 // Run tests a store against the contract.
 func Run(t *testing.T, h Harness) {
 	for _, group := range []map[string]func(*testing.T, Harness){
-		commitTests, stateTests, readTests, trimTests, seekTests, movedTests, incarnationTests, concurrencyTests, historyTests,
+		commitTests, stateTests, readTests, trimTests, replaceTests, seekTests, movedTests, incarnationTests, concurrencyTests, historyTests,
 	} {
 		runAll(t, h, group)
 	}

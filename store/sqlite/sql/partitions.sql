@@ -1,3 +1,3 @@
 -- The bounds of all partitions. SCAN partition: rows are short, a few hundred per page.
-SELECT id, first_offset, next_offset, next_byte - first_byte
+SELECT id, first_offset, next_offset, next_byte - first_byte - removed
 FROM partition

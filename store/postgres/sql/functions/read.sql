@@ -38,9 +38,9 @@ BEGIN
         start := NULL;
         FOR r IN SELECT * FROM weir.runs(p, want_from[n]) LOOP
             IF start IS NULL THEN
-                EXECUTE format('SELECT base_offset, byte, size FROM weir.batch_%s WHERE partition_id = $1 AND base_offset <= $2
+                EXECUTE format('SELECT base_offset, byte + $3, size FROM weir.batch_%s WHERE partition_id = $1 AND base_offset <= $2
                                 ORDER BY base_offset DESC, piece DESC LIMIT 1', r.segment)
-                INTO start, byte, whole USING p.id, want_from[n];
+                INTO start, byte, whole USING p.id, want_from[n], r.shift;
                 EXIT WHEN start IS NULL; -- the batch is missing; the caller notices that none came
                 room := least(want_bytes[n], left_);
                 EXIT WHEN any_ AND whole > room;
@@ -56,10 +56,10 @@ BEGIN
                 stop := NULL; -- the rest of the run fits
                 reach := r.next_byte;
             ELSE              -- up to the first batch that does not fit
-                EXECUTE format('SELECT base_offset, byte FROM weir.batch_%s
+                EXECUTE format('SELECT base_offset, byte + $5 FROM weir.batch_%s
                                 WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3 AND piece = 0 AND byte + size > $4
                                 ORDER BY base_offset LIMIT 1', r.segment)
-                INTO stop, reach USING p.id, stop, r.next_offset, room;
+                INTO stop, reach USING p.id, stop, r.next_offset, room - r.shift, r.shift;
                 reach := coalesce(reach, r.next_byte);
             END IF;
             RETURN QUERY EXECUTE format(

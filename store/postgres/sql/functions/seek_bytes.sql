@@ -18,6 +18,6 @@ BEGIN
     EXECUTE format('SELECT base_offset FROM weir.batch_%s
                     WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3 AND piece = 0 AND byte <= $4
                     ORDER BY base_offset DESC LIMIT 1', r.segment)
-    INTO STRICT at USING p.id, r.first_offset, r.next_offset, p.next_byte - behind;
+    INTO STRICT at USING p.id, r.first_offset, r.next_offset, p.next_byte - behind - r.shift;
     RETURN greatest(at, p.first_offset);
 END $$;

@@ -9,7 +9,7 @@ DECLARE
     p      weir.partition;
     target bigint;
     byte   bigint;
-    home   int;
+    home   weir.run;
 BEGIN
     p := weir.lock_partition(partition);
     target := least(before, p.next_offset);
@@ -18,10 +18,10 @@ BEGIN
     END IF;
     byte := p.next_byte;
     IF target < p.next_offset THEN
-        SELECT x.segment INTO STRICT home FROM weir.runs(p, target) x LIMIT 1;
-        EXECUTE format('SELECT byte FROM weir.batch_%s WHERE partition_id = $1 AND base_offset <= $2
-                        ORDER BY base_offset DESC, piece DESC LIMIT 1', home)
-        INTO STRICT byte USING p.id, target;
+        SELECT * INTO STRICT home FROM weir.runs(p, target) x LIMIT 1;
+        EXECUTE format('SELECT byte + $3 FROM weir.batch_%s WHERE partition_id = $1 AND base_offset <= $2
+                        ORDER BY base_offset DESC, piece DESC LIMIT 1', home.segment)
+        INTO STRICT byte USING p.id, target, home.shift;
     END IF;
     UPDATE weir.partition x
     SET first_offset = target, first_byte = byte, writes = x.writes + 1, turn = (x.writes + 1) / 64
