@@ -216,8 +216,11 @@ func testReplaceConcurrently(t *testing.T, h Harness) {
 		g.Go(func() error {
 			for {
 				slices, err := r.store.Read(r.ctx, []eventlog.Span{{Partition: 1, MaxBytes: 1 << 20}}, 1<<20)
-				if err != nil || slices[0].Err != nil {
-					return fmt.Errorf("read: %w, %w", err, slices[0].Err)
+				if err != nil {
+					return err
+				}
+				if slices[0].Err != nil {
+					return slices[0].Err
 				}
 				at, round := eventlog.Offset(0), 255
 				for _, b := range slices[0].Batches {
