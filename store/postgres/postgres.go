@@ -123,7 +123,7 @@ func openAt(ctx context.Context, config *pgxpool.Config, opts Options) (s *Store
 	s = &Store{opts: opts, config: config, channels: make(map[string]chan struct{}), nonce: strconv.FormatUint(rand.Uint64(), 36)}
 	s.news.sent = make(chan struct{}, 1)
 	s.sweeper.due = make(chan struct{}, 1)
-	if s.commitPool, err = pool(config, commitsMax, commitStatement, commitForgetStatement); err == nil {
+	if s.commitPool, err = pool(config, commitsMax, commitStatement, commitForgetStatement, replaceStatement); err == nil {
 		s.readPool, err = pool(config, opts.Readers, readStatement, listStatement)
 	}
 	if err != nil {
