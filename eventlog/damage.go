@@ -90,9 +90,9 @@ func check(at Offset, b Placed, inside bool) *DamagedError {
 	case b.Base < at && !inside, end <= at:
 		return &DamagedError{Partition: b.Partition, From: at, Err: fmt.Errorf("it is missing: the store returned the batch with the offsets [%d, %d) instead", b.Base, end)}
 	}
-	h, err := batch.Check(b.Bytes)
-	if err == nil && h.Records != b.Records {
-		err = fmt.Errorf("%w: its header says %d records, but the store says %d", batch.ErrCorrupt, h.Records, b.Records)
+	h, err := batch.CheckStored(b.Bytes)
+	if err == nil && h.Offsets() != b.Records {
+		err = fmt.Errorf("%w: its header says it takes %d offsets, but the store says %d", batch.ErrCorrupt, h.Offsets(), b.Records)
 	}
 	if err != nil {
 		return &DamagedError{Partition: b.Partition, From: max(b.Base, at), Next: end, Raw: b.Bytes, Err: err}

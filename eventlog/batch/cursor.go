@@ -27,11 +27,15 @@ type cursor struct {
 	err  error
 
 	codec Codec
-	held  int // bytes of decoderMemory that hold took for the decoder
-	limit int // on the bytes of all records together, decompressed
-	ahead int // bytes that a decoder of whole blocks (snappy) decompressed; 0 for others
-	index int // of the record that is being read
-	end   int // where that record ends, counted as by at
+	held  int  // bytes of decoderMemory that hold took for the decoder
+	limit int  // on the bytes of all records together, decompressed
+	ahead int  // bytes that a decoder of whole blocks (snappy) decompressed; 0 for others
+	index int  // of the record that is being read
+	last  int  // the offset delta of the record before; only if gaps
+	most  int  // the highest offset delta allowed; only if gaps
+	keyed bool // a record without a key is an error
+	gaps  bool // offset deltas may have gaps: the batch was compacted
+	end   int  // where that record ends, counted as by at
 
 	memory int // bytes that records and headers may still take once they are decoded, beside their own bytes
 
@@ -104,6 +108,7 @@ func (c *cursor) next(index int, rec *Record) bool {
 	c.skip(1) // attributes; Kafka has none yet
 	rec.Timestamp = c.varlong()
 	rec.Offset = int64(c.varint())
+	unkeyed := c.keyed && c.nullNext()
 	key := c.field("key", nullable)
 	value := c.field("value", nullable)
 	headers := c.headers()
@@ -112,6 +117,14 @@ func (c *cursor) next(index int, rec *Record) bool {
 		return false
 	case c.at() != c.end:
 		c.fail("its fields end %d bytes before the end given by its length", c.end-c.at())
+		return false
+	case unkeyed:
+		c.err = &RecordError{index, "it has no key; compaction of the topic (cleanup.policy) needs keys", nil}
+		return false
+	case c.gaps && rec.Offset > int64(c.last) && rec.Offset <= int64(c.most):
+		c.last = int(rec.Offset)
+	case c.gaps:
+		c.fail("its offset delta is %d; offset deltas of a compacted batch ascend, to %d at most; the one before is %d", rec.Offset, c.most, c.last)
 		return false
 	case rec.Offset != int64(index):
 		c.fail("its offset delta is %d; offset deltas count from 0 without gaps", rec.Offset)
@@ -133,6 +146,11 @@ func (c *cursor) finish(records int) error {
 		c.fail("its header says %d records, but more bytes follow them", records)
 	}
 	return c.err
+}
+
+// allowGaps prepares for a batch that may have been compacted.
+func (c *cursor) allowGaps(h Header) {
+	c.gaps, c.last, c.most = h.LastOffsetDelta != h.Records-1, -1, int(h.LastOffsetDelta)
 }
 
 const (
@@ -157,6 +175,14 @@ func (c *cursor) field(name string, null bool) []byte {
 		return nil
 	}
 	return c.take(n)
+}
+
+// nullNext reports whether the next length is -1.
+func (c *cursor) nullNext() bool {
+	if c.pos == len(c.win) && c.src != nil {
+		c.fill(1)
+	}
+	return c.pos < len(c.win) && c.win[c.pos] == 1 // zigzag; a longer encoding of -1 is not minimal, and no client sends it
 }
 
 func (c *cursor) headers() []RecordHeader {

@@ -38,6 +38,7 @@ const (
 	appendTimeFlag    Attributes = 1 << 3
 	transactionalFlag Attributes = 1 << 4
 	controlFlag       Attributes = 1 << 5
+	horizonFlag       Attributes = 1 << 6
 	ownFlag           Attributes = 1 << 14 // Kafka does not use it, and clients do not look at it
 )
 
@@ -52,6 +53,10 @@ func (a Attributes) Transactional() bool { return a&transactionalFlag != 0 }
 
 // Control reports whether the records are a broker's own markers, such as the end of a transaction. No client may write them.
 func (a Attributes) Control() bool { return a&controlFlag != 0 }
+
+// HasHorizon reports whether the batch's BaseTimestamp is the time after which compaction may delete its tombstones. The
+// timestamps of its records are relative to it all the same (KIP-534, DefaultRecordBatch.deleteHorizonMs).
+func (a Attributes) HasHorizon() bool { return a&horizonFlag != 0 }
 
 // Own reports whether weir marked the batch as its own (MarkOwn): then headers which say where the records come from can be trusted. No client
 // may set the flag, and a copy of the records does not have it.
@@ -83,11 +88,26 @@ const (
 // castagnoli is a table that lets hash/crc32 use the processor's own instruction.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Check reads the header of raw, which must be exactly one batch, and checks all that can be checked without
-// decompression: length, magic, CRC, codec, counts, timestamps. It does not allocate unless it fails.
+// Check reads the header of raw, which must be exactly one batch as a client may send it, and checks all that can be checked
+// without decompression: length, magic, CRC, codec, counts, timestamps. It does not allocate unless it fails.
 //
 // The caller decides whether it accepts the attributes control, transactional and append time.
 func Check(raw []byte) (Header, error) {
+	h, err := CheckStored(raw)
+	if err != nil {
+		return h, err
+	}
+	switch {
+	case h.Records < 1:
+		return h, invalid("its header says %d records; at least 1 is needed", h.Records)
+	case h.LastOffsetDelta != h.Records-1:
+		return h, invalid("its last offset delta is %d, but with %d records it must be %d", h.LastOffsetDelta, h.Records, h.Records-1)
+	}
+	return h, nil
+}
+
+// CheckStored is Check for a batch that may have been compacted: it may have fewer records than offsets, and even none.
+func CheckStored(raw []byte) (Header, error) {
 	if err := checkFrame(raw); err != nil {
 		return Header{}, err
 	}
@@ -99,7 +119,7 @@ func Check(raw []byte) (Header, error) {
 	return h, h.check(len(raw))
 }
 
-// Parse is Check without the CRC, for bytes that were checked before.
+// Parse is CheckStored without the CRC, for bytes that were checked before.
 func Parse(raw []byte) (Header, error) {
 	if err := checkFrame(raw); err != nil {
 		return Header{}, err
@@ -107,6 +127,9 @@ func Parse(raw []byte) (Header, error) {
 	h := decodeHeader(raw)
 	return h, h.check(len(raw))
 }
+
+// Offsets is how many offsets the batch takes. It has fewer records if it was compacted.
+func (h *Header) Offsets() int32 { return h.LastOffsetDelta + 1 }
 
 func checkFrame(raw []byte) error {
 	if len(raw) < headerLen {
@@ -149,10 +172,8 @@ func (h *Header) check(size int) error {
 	switch {
 	case codec > Zstd:
 		return fmt.Errorf("%w: its number is %d; 0 to %d are supported", ErrUnsupportedCodec, codec, Zstd)
-	case h.Records < 1:
-		return invalid("its header says %d records; at least 1 is needed", h.Records)
-	case h.LastOffsetDelta != h.Records-1:
-		return invalid("its last offset delta is %d, but with %d records it must be %d", h.LastOffsetDelta, h.Records, h.Records-1)
+	case h.Records < 0 || h.LastOffsetDelta < max(h.Records-1, 0):
+		return invalid("its header says %d records, and %d is its last offset delta", h.Records, h.LastOffsetDelta)
 	case codec == None && int64(h.Records)*recordMin > int64(size-headerLen):
 		return invalid("its header says %d records, in %d bytes; a record has at least %d bytes", h.Records, size-headerLen, recordMin)
 	case h.BaseTimestamp < NoTimestamp || h.MaxTimestamp < NoTimestamp:

@@ -39,10 +39,19 @@ func (r *Record) DecodedSize() int { return recordMemory + len(r.Headers)*header
 // A compressed batch is decompressed as a stream, in the memory of one window; one that grows past
 // maxDecompressed fails with ErrTooLarge, and one whose records would take more than DecodedMax with ErrDecodedTooLarge. It returns how many bytes it decompressed, also when it fails.
 func Validate(raw []byte, h Header, maxDecompressed int) (decompressed int, err error) {
+	return validate(raw, h, maxDecompressed, false)
+}
+
+// ValidateKeyed is Validate for a compacted topic: every record must have a key.
+func ValidateKeyed(raw []byte, h Header, maxDecompressed int) (decompressed int, err error) {
+	return validate(raw, h, maxDecompressed, true)
+}
+
+func validate(raw []byte, h Header, maxDecompressed int, keyed bool) (decompressed int, err error) {
 	var c cursor
 	c.start(raw, h.Attributes.Codec(), maxDecompressed, false)
 	defer c.close()
-	c.memory = DecodedMax
+	c.memory, c.keyed = DecodedMax, keyed
 	err = c.validate(h)
 	return c.decompressed(), err
 }
@@ -91,6 +100,7 @@ func Records(raw []byte, maxDecompressed int) iter.Seq2[Record, error] {
 		c.start(raw, h.Attributes.Codec(), maxDecompressed, true)
 		defer c.close()
 		c.memory = DecodedMax
+		c.allowGaps(h)
 		for i := range int(h.Records) {
 			var rec Record
 			if !c.next(i, &rec) {
@@ -157,7 +167,7 @@ func eachMoment(raw []byte, base, from int64, maxDecompressed int, f func(Moment
 	}
 	h.BaseOffset = base
 	if h.Attributes.AppendTime() { // all have the same
-		if at := max(base, from); at < base+int64(h.Records) {
+		if at := max(base, from); at <= base+int64(h.LastOffsetDelta) && h.Records > 0 {
 			f(Moment{at, h.MaxTimestamp})
 		}
 		return nil
@@ -165,6 +175,7 @@ func eachMoment(raw []byte, base, from int64, maxDecompressed int, f func(Moment
 	var c cursor
 	c.start(raw, h.Attributes.Codec(), maxDecompressed, false)
 	defer c.close()
+	c.allowGaps(h)
 	var rec Record
 	for i := range int(h.Records) {
 		if !c.next(i, &rec) {
