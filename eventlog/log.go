@@ -93,6 +93,7 @@ func (l *Log) Run(ctx context.Context) error {
 	g.Go(func() error { return l.appender.run(ctx) })
 	g.Go(func() error { return l.follow(ctx) })
 	g.Go(func() error { return l.retain(ctx) })
+	g.Go(func() error { return l.compactAll(ctx) })
 	defer l.prefetch.calls.Wait()
 	return g.Wait()
 }

@@ -45,7 +45,7 @@ func (e *InvalidError) Error() string {
 
 // Settings are all settings of topics. Names, defaults and ranges are those of Apache Kafka 4.2 (TopicConfig).
 var Settings = []Setting{
-	{"cleanup.policy", "delete", SettingList, "What happens to old records: delete removes them after retention.ms or beyond retention.bytes.", oneOf("delete")},
+	{"cleanup.policy", "delete", SettingList, "What happens to old records: delete removes them after retention.ms or beyond retention.bytes; compact removes records that have a newer record with the same key; compact,delete does both.", policies},
 	{"compression.type", "producer", SettingString, "How batches are stored: as the producer compressed them (producer), or recompressed with the codec named here.",
 		oneOf("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")},
 	{"max.message.bytes", "1048588", SettingInt, "Largest record batch, in bytes: as sent, and as stored if compression.type changes it.", within(0, math.MaxInt32)},
@@ -58,7 +58,7 @@ var Settings = []Setting{
 	{"compression.gzip.level", "-1", SettingInt, idle + "weir recompresses batches at one fixed level.", within(-1, 9)},
 	{"compression.lz4.level", "9", SettingInt, idle + "weir recompresses batches at one fixed level.", within(1, 17)},
 	{"compression.zstd.level", "3", SettingInt, idle + "weir recompresses batches at one fixed level.", within(-131072, 22)},
-	{"delete.retention.ms", "86400000", SettingLong, idle + "no topic is compacted.", within(0, math.MaxInt64)},
+	{"delete.retention.ms", "86400000", SettingLong, "How long a compacted topic keeps tombstones (records without a value) after a pass has found them, in milliseconds.", within(0, math.MaxInt64)},
 	{"file.delete.delay.ms", "60000", SettingLong, idle + "the store decides when it deletes.", within(0, math.MaxInt64)},
 	{"flush.messages", "9223372036854775807", SettingLong, idle + "every record is on disk before it is acknowledged.", within(1, math.MaxInt64)},
 	{"flush.ms", "9223372036854775807", SettingLong, idle + "every record is on disk before it is acknowledged.", within(0, math.MaxInt64)},
@@ -67,11 +67,11 @@ var Settings = []Setting{
 	{"leader.replication.throttled.replicas", "", SettingList, idle + "weir copies to no replicas.", anything},
 	{"local.retention.bytes", "-2", SettingLong, idle + "there is no remote storage.", within(-2, math.MaxInt64)},
 	{"local.retention.ms", "-2", SettingLong, idle + "there is no remote storage.", within(-2, math.MaxInt64)},
-	{"max.compaction.lag.ms", "9223372036854775807", SettingLong, idle + "no topic is compacted.", within(1, math.MaxInt64)},
+	{"max.compaction.lag.ms", "9223372036854775807", SettingLong, "After this time, in milliseconds, records are compacted even below min.cleanable.dirty.ratio.", within(1, math.MaxInt64)},
 	{"message.timestamp.after.max.ms", "9223372036854775807", SettingLong, idle + "any time up to the year 9999 is accepted.", within(0, math.MaxInt64)},
 	{"message.timestamp.before.max.ms", "9223372036854775807", SettingLong, idle + "any time is accepted.", within(0, math.MaxInt64)},
-	{"min.cleanable.dirty.ratio", "0.5", SettingDouble, idle + "no topic is compacted.", ratio},
-	{"min.compaction.lag.ms", "0", SettingLong, idle + "no topic is compacted.", within(0, math.MaxInt64)},
+	{"min.cleanable.dirty.ratio", "0.5", SettingDouble, "Compaction begins when this share of a partition's bytes was not compacted yet.", ratio},
+	{"min.compaction.lag.ms", "0", SettingLong, "How old a record must be before it is compacted, in milliseconds.", within(0, math.MaxInt64)},
 	{"min.insync.replicas", "1", SettingInt, idle + "every record is in the store before it is acknowledged; the store may have replicas.", within(1, math.MaxInt32)},
 	{"preallocate", "false", SettingBool, idle + "the store allocates its own space.", oneOf("true", "false")},
 	{"remote.storage.enable", "false", SettingBool, "Whether old records are moved to remote storage. There is none.", oneOf("false")},
@@ -131,6 +131,15 @@ func oneOf(allowed ...string) func(string) error {
 	}
 }
 
+func policies(v string) error {
+	for _, one := range strings.Split(v, ",") {
+		if one != "compact" && one != "delete" {
+			return errors.New("allowed: compact, delete, or both, separated by a comma")
+		}
+	}
+	return nil
+}
+
 func anything(string) error { return nil }
 
 func ratio(v string) error {
@@ -164,11 +173,37 @@ func (t Topic) Setting(name string) string {
 
 // Retention returns how long and how much the topic keeps of each partition; negative: without bound.
 func (t Topic) Retention() (age time.Duration, bytes int64) {
+	if !t.has("delete") {
+		return -1, -1
+	}
 	ms := t.number("retention.ms")
 	if ms < 0 || ms > int64(math.MaxInt64/time.Millisecond) {
 		return -1, t.number("retention.bytes")
 	}
 	return time.Duration(ms) * time.Millisecond, t.number("retention.bytes")
+}
+
+// Compacted reports whether old records of a key are removed once there is a newer one. Then every new record needs a key.
+func (t Topic) Compacted() bool { return t.has("compact") }
+
+func (t Topic) has(policy string) bool {
+	return slices.Contains(strings.Split(t.Setting("cleanup.policy"), ","), policy)
+}
+
+func (t Topic) dirtyRatio() float64 {
+	f, err := strconv.ParseFloat(t.Setting("min.cleanable.dirty.ratio"), 64)
+	if err != nil {
+		panic(fmt.Sprintf("topic %q: min.cleanable.dirty.ratio was checked and is %q", t.Name, t.Setting("min.cleanable.dirty.ratio")))
+	}
+	return f
+}
+
+// CheckKey refuses a record without a key for a compacted topic, as Kafka does.
+func (t Topic) CheckKey(rec *batch.Record) error {
+	if rec.Key == nil && t.Compacted() {
+		return &InvalidError{What: "key", Value: "", Why: fmt.Sprintf("topic %q is compacted (cleanup.policy), so every record needs a key", t.Name)}
+	}
+	return nil
 }
 
 // MaxMessageBytes is the largest record batch that the topic accepts.

@@ -140,6 +140,9 @@ func (t *tail) updateBounds(incarnation int64, b Bounds) {
 	if b.Next > l.bounds.Next {
 		t.skipTo(l, b.Next)
 	}
+	if b.Next == l.bounds.Next && b.First == l.bounds.First && b.Bytes < l.bounds.Bytes {
+		t.drop(l, len(l.batches)) // another process compacted the partition
+	}
 	l.bounds.Bytes = b.Bytes
 	t.raiseFirst(l, b.First)
 }
@@ -179,6 +182,25 @@ func (t *tail) trim(p Partition, before Offset) {
 	if l := t.partitions[p]; l != nil {
 		t.raiseFirst(l, min(before, l.bounds.Next))
 	}
+}
+
+// replaced drops the cached batches that compaction has just replaced; they had so many bytes.
+func (t *tail) replaced(r Replace, bytes int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.partitions[r.Partition]
+	if l == nil {
+		return
+	}
+	for _, b := range r.Batches {
+		bytes -= int64(len(b.Bytes))
+	}
+	l.bounds.Bytes -= bytes
+	n := 0
+	for n < len(l.batches) && l.batches[n].Base < r.To {
+		n++
+	}
+	t.drop(l, n)
 }
 
 // forget drops deleted partitions and wakes their readers, which then get ErrNoPartition.

@@ -193,6 +193,8 @@ func checkBatch(r *request, topic eventlog.Topic, records []byte) (batch.Header,
 		return h, errTransactions
 	case a.Own():
 		return h, deny(kerr.InvalidRecord, "the record batch has attribute bit 14, which only the broker may set")
+	case a.HasHorizon():
+		return h, deny(kerr.InvalidRecord, "the record batch has attribute bit 6, which only the broker may set")
 	case a.AppendTime():
 		return h, deny(kerr.InvalidTimestamp, "the record batch has the timestamp type LogAppendTime, which only the broker may set")
 	case h.BaseOffset != 0:
@@ -203,7 +205,11 @@ func checkBatch(r *request, topic eventlog.Topic, records []byte) (batch.Header,
 		return h, deny(kerr.UnsupportedCompressionType, "zstd needs Produce version 7 or later; this request has version %d", r.version)
 	}
 	limit := min(r.mayDecompress, decompressedMax)
-	n, err := batch.Validate(records, h, limit)
+	validate := batch.Validate
+	if topic.Compacted() {
+		validate = batch.ValidateKeyed
+	}
+	n, err := validate(records, h, limit)
 	r.mayDecompress = max(r.mayDecompress-n, 0)
 	switch {
 	case err == nil:

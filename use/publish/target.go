@@ -38,6 +38,9 @@ func (p *Publisher) target(ctx context.Context, e *Event) (target, error) {
 	if t.record, err = p.record(ctx, e); err != nil {
 		return target{}, err
 	}
+	if err := topic.CheckKey(&t.record); err != nil {
+		return target{}, err
+	}
 	t.size = batch.SealedSize(&t.record)
 	if limit := topic.MaxMessageBytes(); t.size > limit {
 		return target{}, fmt.Errorf("%w: the event makes a batch of %d bytes, but max.message.bytes of topic %q is %d",

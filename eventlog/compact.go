@@ -1,0 +1,378 @@
+package eventlog
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/weir-log/weir/eventlog/batch"
+)
+
+// Compaction (cleanup.policy=compact) keeps the newest record of each key, at its offset. A pass has two steps, as Kafka's log cleaner:
+//
+//	First ──────── clean ──────── end ──── Next
+//	               │ 1: keys and their last offsets
+//	│ 2: rewrite batches without older records │
+//
+// Any process may make a pass. The state of a partition's passes is a key, which every entry of a pass checks and puts: so of two processes, one
+// goes on. A pass that ends early has removed some older records, which does no harm; the next one begins where this one did.
+
+const (
+	compactEvery = 15 * time.Second // Kafka's log.cleaner.backoff.ms
+	// compactLease is how long a pass may be silent until another process begins one.
+	compactLease = time.Minute
+	// compactKeys bounds the keys of a pass, about 60 MiB. With more keys, several passes follow each other.
+	compactKeys = 1_000_000
+	// compactBytes bounds the bytes that one entry replaces, and so how long producers wait for it.
+	compactBytes = 1 << 20
+
+	compactPrefix = "compact/"
+)
+
+// cleaned is the state of a partition's compaction, the value of compact/<partition>.
+type cleaned struct {
+	Clean Offset    `json:"clean"`         // no older record of a key is below this offset
+	Bytes int64     `json:"bytes"`         // of the batches below Clean, after the last pass
+	Due   Timestamp `json:"due,omitempty"` // when the first tombstone below Clean may be deleted; 0: there is none
+	By    string    `json:"by,omitempty"`  // who makes a pass; "": nobody
+
+	version Version
+}
+
+func compactKey(p Partition) string { return compactPrefix + strconv.FormatInt(int64(p), 10) }
+
+// compactAll compacts the partitions that need it, one after the other, until ctx ends.
+func (l *Log) compactAll(ctx context.Context) error {
+	me := strconv.FormatInt(int64(Version(0).Next()), 36)
+	tick := time.NewTicker(min(compactEvery, l.cfg.RetentionEvery))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		for _, t := range l.Topics() {
+			if !t.Compacted() {
+				continue
+			}
+			for i, p := range t.Partitions {
+				if ctx.Err() != nil || l.reachable() != nil {
+					break
+				}
+				err := l.compact(ctx, t, p, me)
+				if err != nil && ctx.Err() == nil && !errors.Is(err, ErrStale) && !errors.Is(err, ErrNoPartition) {
+					l.cfg.Logger.Warn("compaction failed; trying again later", "topic", t.Name, "partition", i, "err", err)
+				}
+			}
+		}
+	}
+}
+
+// compact makes a pass over a partition, if it is time for one.
+func (l *Log) compact(ctx context.Context, t Topic, p Partition, me string) error {
+	held, _ := l.tail.known(p)
+	if held.First == held.Next {
+		return nil
+	}
+	kv, err := l.Get(ctx, compactKey(p))
+	if err != nil {
+		return err
+	}
+	state := cleaned{version: kv.Version}
+	if kv.Version > 0 {
+		if err := json.Unmarshal(kv.Value, &state); err != nil {
+			return fmt.Errorf("key %s holds %q: %w", kv.Key, kv.Value, err)
+		}
+	}
+	if state.By != "" && state.By != me && kv.Age < compactLease {
+		return nil
+	}
+	end, err := l.compactable(ctx, t, p, held, state)
+	if err != nil || end <= held.First {
+		return err
+	}
+	pass := compaction{log: l, topic: t, partition: p, changed: l.IncarnationChanged(), now: time.Now(), state: state, latest: map[[16]byte]Offset{}}
+	pass.state.By = me
+	return pass.run(ctx, held.First, end)
+}
+
+// compactable returns where a pass over a partition ends; 0: no pass is needed now.
+func (l *Log) compactable(ctx context.Context, t Topic, p Partition, held Bounds, state cleaned) (Offset, error) {
+	now := time.Now()
+	clean, end := max(state.Clean, held.First), held.Next
+	if lag := t.number("min.compaction.lag.ms"); lag > 0 {
+		young, err := l.Seek(ctx, p, Goal{At: Timestamp(now.UnixMilli() - lag + 1), From: clean})
+		if err != nil {
+			return 0, err
+		}
+		end = min(end, young)
+	}
+	if state.Due > 0 && int64(state.Due) <= now.UnixMilli() {
+		return max(clean, end), nil
+	}
+	if clean >= end {
+		return 0, nil
+	}
+	if float64(max(held.Bytes-state.Bytes, 0)) >= t.dirtyRatio()*float64(held.Bytes) {
+		return end, nil
+	}
+	most := t.number("max.compaction.lag.ms")
+	if most > now.UnixMilli() {
+		return 0, nil
+	}
+	b, _, err := l.batchAt(ctx, p, clean)
+	if err != nil || int64(b.MaxTime) > now.UnixMilli()-most {
+		return 0, err
+	}
+	return end, nil
+}
+
+// compaction is one pass over a partition.
+type compaction struct {
+	log       *Log
+	topic     Topic
+	partition Partition
+	changed   <-chan struct{}
+	now       time.Time
+	state     cleaned
+	latest    map[[16]byte]Offset // the last offset of each key, by its hash
+	due       Timestamp           // of the tombstones that are kept
+	bytes     int64               // of the batches so far
+}
+
+func (c *compaction) run(ctx context.Context, first, end Offset) error {
+	if err := c.commit(ctx, nil); err != nil { // begin, unless another process did
+		return err
+	}
+	end, err := c.collect(ctx, max(c.state.Clean, first), end)
+	if err != nil {
+		return err
+	}
+	err = c.each(ctx, first, end, func(batches []Placed) error {
+		if batches[0].Base < first {
+			batches = batches[1:] // the first records of this batch were trimmed: it stays until the others are, too
+		}
+		if len(batches) == 0 {
+			return nil
+		}
+		return c.rewrite(ctx, batches)
+	})
+	if err != nil {
+		return err
+	}
+	c.state.Clean, c.state.Bytes, c.state.Due, c.state.By = end, c.bytes, c.due, ""
+	return c.commit(ctx, nil)
+}
+
+// each reads the batches from an offset on that end at or below end, about compactBytes at a time.
+func (c *compaction) each(ctx context.Context, from, end Offset, visit func([]Placed) error) error {
+	for from < end {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		got, err := c.log.read(ctx, []Span{{Partition: c.partition, From: from, MaxBytes: compactBytes}}, compactBytes)
+		if err != nil {
+			return err
+		}
+		if got[0].Err != nil {
+			return got[0].Err
+		}
+		batches := got[0].Batches
+		for n, b := range batches {
+			if b.Base+Offset(b.Records) > end {
+				batches, end = batches[:n], from
+				break
+			}
+			from = b.Base + Offset(b.Records)
+		}
+		if len(batches) == 0 {
+			return nil
+		}
+		if err := visit(batches); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errKeysFull ends the first step of a pass.
+var errKeysFull = errors.New("the pass has as many keys as fit into its memory")
+
+// collect finds the last offset of each key in [from, end). It returns how far it came.
+func (c *compaction) collect(ctx context.Context, from, end Offset) (Offset, error) {
+	at := from
+	err := c.each(ctx, from, end, func(batches []Placed) error {
+		for _, b := range batches {
+			for rec, err := range b.Decode() {
+				if err != nil {
+					return err
+				}
+				if rec.Key != nil {
+					c.latest[hashOf(rec.Key)] = Offset(rec.Offset)
+				}
+			}
+			at = b.Base + Offset(b.Records)
+			if len(c.latest) >= compactKeys {
+				return errKeysFull
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errKeysFull) {
+		err = nil
+	}
+	return at, err
+}
+
+// hashOf stands for a key. With 16 bytes of SHA-256, no two keys have the same, not even those of an attacker.
+func hashOf(key []byte) [16]byte {
+	sum := sha256.Sum256(key)
+	return [16]byte(sum[:16])
+}
+
+// rewrite replaces consecutive batches by batches without the records that are not needed any more. If all are needed, it does nothing.
+func (c *compaction) rewrite(ctx context.Context, old []Placed) error {
+	var w rewriter
+	w.most = c.topic.FilledBytes()
+	changed := false
+	for _, b := range old {
+		h, err := batch.Parse(b.Bytes)
+		if err != nil {
+			return err
+		}
+		kept, horizon, dropped, err := c.kept(b, h)
+		if err != nil {
+			return err
+		}
+		changed = changed || dropped || horizon > 0 && !h.Attributes.HasHorizon() || len(kept) == 0 && len(old) > 1
+		w.add(b, h, kept, horizon)
+	}
+	if !changed {
+		c.bytes += int64(bytesIn(old))
+		return nil
+	}
+	last := old[len(old)-1]
+	r := Replace{Partition: c.partition, From: old[0].Base, To: last.Base + Offset(last.Records)}
+	for _, b := range append(w.done, w.open) {
+		raw, err := b.Seal()
+		if err != nil {
+			return err
+		}
+		h, err := batch.Parse(raw)
+		if err != nil {
+			panic(fmt.Sprintf("compaction sealed a batch that cannot be parsed: %v", err))
+		}
+		r.Batches = append(r.Batches, Batch{Partition: c.partition, Records: h.Offsets(), MaxTime: Timestamp(h.MaxTimestamp), Bytes: raw})
+		c.bytes += int64(len(raw))
+	}
+	if err := c.commit(ctx, []Replace{r}); err != nil {
+		return err
+	}
+	c.log.tail.replaced(r, int64(bytesIn(old)))
+	return nil
+}
+
+// kept returns the records of a batch that are still needed, and when their tombstones may be deleted; 0: there are none.
+func (c *compaction) kept(b Placed, h batch.Header) (kept []batch.Record, horizon Timestamp, dropped bool, err error) {
+	for rec, err := range b.Decode() {
+		if err != nil {
+			return nil, 0, false, err
+		}
+		if rec.Key != nil { // a record without a key was appended before the topic was compacted: it stays
+			if c.latest[hashOf(rec.Key)] > Offset(rec.Offset) {
+				dropped = true
+				continue
+			}
+			if rec.Value == nil {
+				due := c.now.UnixMilli() + min(c.topic.number("delete.retention.ms"), math.MaxInt64/2)
+				if h.Attributes.HasHorizon() {
+					due = h.BaseTimestamp
+				}
+				if h.Attributes.HasHorizon() && due <= c.now.UnixMilli() {
+					dropped = true
+					continue
+				}
+				horizon = Timestamp(due)
+			}
+		}
+		kept = append(kept, rec)
+	}
+	if horizon > 0 && (c.due == 0 || horizon < c.due) {
+		c.due = horizon
+	}
+	return kept, horizon, dropped, nil
+}
+
+// rewriter joins what is kept of consecutive batches into as few batches as it can.
+type rewriter struct {
+	most int // bytes of a batch with several records, uncompressed
+	done []batch.Compacted
+	open batch.Compacted
+	size int
+	any  bool // open has offsets
+}
+
+func (w *rewriter) add(b Placed, h batch.Header, kept []batch.Record, horizon Timestamp) {
+	last := int64(b.Base) + int64(b.Records) - 1
+	next := batch.Compacted{
+		Base: int64(b.Base), Last: last, Records: kept, Codec: h.Attributes.Codec(), AppendTime: h.Attributes.AppendTime(),
+		Own: h.Attributes.Own(), Horizon: int64(horizon), EmptyTime: int64(b.MaxTime),
+	}
+	size := 0
+	for i := range kept {
+		size += batch.SealedSize(&kept[i])
+	}
+	fits := w.any && last-w.open.Base < math.MaxInt32
+	switch {
+	case fits && len(kept) == 0:
+		w.open.Last, w.open.EmptyTime = last, max(w.open.EmptyTime, next.EmptyTime)
+	case fits && len(w.open.Records) == 0:
+		next.Base = w.open.Base
+		w.open, w.size = next, size
+	case fits && w.size+size <= w.most && w.open.Codec == next.Codec && w.open.Own == next.Own && w.open.Horizon == next.Horizon &&
+		w.open.AppendTime == next.AppendTime && (!next.AppendTime || w.open.Records[0].Timestamp == kept[0].Timestamp):
+		w.open.Last, w.open.Records = last, append(w.open.Records, kept...)
+		w.size += size
+	default:
+		if w.any {
+			w.done = append(w.done, w.open)
+		}
+		w.open, w.size, w.any = next, size, true
+	}
+}
+
+// commit puts the state of the pass, together with replacements, unless another process has put it since.
+func (c *compaction) commit(ctx context.Context, replaces []Replace) error {
+	value, err := json.Marshal(c.state)
+	if err != nil {
+		return err
+	}
+	key, next := compactKey(c.partition), c.state.version.Next()
+	l := c.log
+	l.gate.RLock() // the log enters no other incarnation meanwhile
+	defer l.gate.RUnlock()
+	select {
+	case <-c.changed:
+		return ErrRewound
+	default:
+	}
+	outcomes, err := l.store.Commit(context.WithoutCancel(ctx), []Entry{{
+		Checks:   []Check{{Key: key, Version: c.state.version}},
+		Puts:     []Put{{Key: key, Version: next, Value: value}},
+		Replaces: replaces,
+	}})
+	if err = l.failed("commit", err); err == nil {
+		err = outcomes[0].Err
+	}
+	if err != nil {
+		return fmt.Errorf("compact partition %d: %w", c.partition, err)
+	}
+	c.state.version = next
+	return nil
+}
