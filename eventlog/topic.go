@@ -249,7 +249,10 @@ func (s TopicSpec) Check() error {
 	if err := checkPartitions(s.Partitions); err != nil {
 		return err
 	}
-	return CheckConfig(s.Config)
+	if err := CheckConfig(s.Config); err != nil {
+		return err
+	}
+	return Topic{Name: s.Name, Config: s.Config, Writer: s.Writer}.checkWriter()
 }
 
 func checkPartitions(n int) error {
@@ -325,7 +328,18 @@ func (t *Topic) configure(change func(config map[string]string) error) error {
 		return err
 	}
 	t.Config = config
-	return CheckConfig(config)
+	if err := CheckConfig(config); err != nil {
+		return err
+	}
+	return t.checkWriter()
+}
+
+// checkWriter refuses compaction of a topic whose only writer needs all records: those of streams, for example.
+func (t Topic) checkWriter() error {
+	if t.Writer != "" && t.Compacted() {
+		return &InvalidError{What: "cleanup.policy", Value: t.Setting("cleanup.policy"), Why: fmt.Sprintf("only %s append to topic %q, and they need all its records; allowed: delete", t.Writer, t.Name)}
+	}
+	return nil
 }
 
 // DeleteTopic deletes the topic that has the name now, as DeleteThisTopic does.

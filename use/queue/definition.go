@@ -504,6 +504,9 @@ func (qs *Queues) makeTopic(ctx context.Context, spec eventlog.TopicSpec) (t eve
 	if err == nil && t.Writer != "" {
 		err = &eventlog.InvalidError{What: "topic", Value: spec.Name, Why: fmt.Sprintf("only %s append to it, but a queue must append messages that are tried again; choose another topic", t.Writer)}
 	}
+	if err == nil && t.Compacted() {
+		err = &eventlog.InvalidError{What: "topic", Value: spec.Name, Why: "it is compacted (cleanup.policy), which would remove messages that nobody has handled; choose another topic"}
+	}
 	return t, made, err
 }
 

@@ -29,6 +29,8 @@ DECLARE
     tick  int;    -- 0 if all records have the same time
     time  bigint; -- of a record
     n     bigint; -- the offset of the next record
+    gaps  boolean; -- the batch was compacted: it has fewer records than offsets
+    left_ int;     -- how many records of such a batch are left
     stop  bigint; -- the offset where the batch ends
     start int;    -- where in raw the next record begins
     at    int;
@@ -90,17 +92,28 @@ BEGIN
         tick := CASE WHEN flags & 8 = 0 THEN 1 ELSE 0 END;
         base := weir.int8_at(raw, CASE tick WHEN 1 THEN 27 ELSE 35 END);
         start := 61;
-        WHILE n < low LOOP -- skip records that were trimmed, or not asked for
+        left_ := weir.int4_at(raw, 57);
+        gaps := left_ <> b.records;
+        WHILE n < low AND NOT gaps LOOP -- skip records that were trimmed, or not asked for
             start := start + weir.varint_size(raw, start) + (weir.varint(raw, start) >> 1);
             n := n + 1;
         END LOOP;
-        WHILE n < stop LOOP
+        WHILE n < stop AND NOT (gaps AND left_ = 0) LOOP
             BEGIN
                 WHILE n < stop LOOP
                     at := start + weir.varint_size(raw, start) + 1;
                     size := weir.varint(raw, at);
                     time := base + tick * (((size >> 1) & 9223372036854775807) # -(size & 1));
                     at := at + weir.varint_size(raw, at);
+                    IF gaps THEN
+                        n := b.base_offset + (weir.varint(raw, at) >> 1);
+                        left_ := left_ - 1;
+                        IF n < low THEN
+                            start := start + weir.varint_size(raw, start) + (weir.varint(raw, start) >> 1);
+                            EXIT WHEN left_ = 0;
+                            CONTINUE;
+                        END IF;
+                    END IF;
                     at := at + weir.varint_size(raw, at);
                     size := weir.varint(raw, at);
                     at := at + weir.varint_size(raw, at);
@@ -135,9 +148,12 @@ BEGIN
                     "timestamp" := weir.moment(time);
                     RETURN NEXT;
                     n := n + 1;
+                    EXIT WHEN gaps AND left_ = 0;
                 END LOOP;
+                EXIT WHEN gaps; -- all its records were read
             EXCEPTION WHEN character_not_in_repertoire THEN
                 texts := false; -- again from this record on, with a check for each
+                left_ := left_ + CASE WHEN gaps THEN 1 ELSE 0 END;
             END;
         END LOOP;
     END LOOP;

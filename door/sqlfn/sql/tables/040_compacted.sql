@@ -1,0 +1,1 @@
+-- decode reads batches with fewer records than offsets: compaction leaves them.

@@ -1,0 +1,162 @@
+package eventlog_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/store/memory"
+)
+
+func compacted(t *testing.T, log *eventlog.Log, config map[string]string) eventlog.Partition {
+	t.Helper()
+	all := map[string]string{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+	for k, v := range config {
+		all[k] = v
+	}
+	made, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "c", Partitions: 1, Config: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.Partitions[0]
+}
+
+// held reads a partition from its first offset, as a reader of history does.
+func heldRecords(t *testing.T, log *eventlog.Log, p eventlog.Partition) (all []batch.Record) {
+	t.Helper()
+	bounds, _ := log.Known(p)
+	for from := bounds.First; from < bounds.Next; {
+		got, err := log.Fetch(t.Context(), eventlog.Want{Spans: []eventlog.Span{{Partition: p, From: from, MaxBytes: 5000}}})
+		if err != nil || got[0].Err != nil || len(got[0].Batches) == 0 {
+			t.Fatalf("fetch from %d of %+v: %+v, %v", from, bounds, got, err)
+		}
+		for _, b := range got[0].Batches {
+			for rec, err := range b.Decode() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if rec.Offset >= int64(from) {
+					all = append(all, rec)
+				}
+			}
+			from = b.Base + eventlog.Offset(b.Records)
+		}
+	}
+	return all
+}
+
+// A random history of keys, tombstones, trims and pauses, on two logs of one store: what is held always has every key's newest record, at its offset, and
+// nothing that was not appended there; after a pause it has nothing else.
+func TestCompactionKeepsTheNewestRecordOfEachKey(t *testing.T) {
+	seed := rand.Uint64()
+	if given := os.Getenv("WEIR_SEED"); given != "" {
+		seed, _ = strconv.ParseUint(given, 10, 64)
+	}
+	t.Logf("WEIR_SEED=%d", seed)
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		store := memory.New()
+		logs := []*eventlog.Log{open(t, store, eventlog.Config{}), open(t, store, eventlog.Config{})}
+		p := compacted(t, logs[0], map[string]string{"delete.retention.ms": "100000"})
+		time.Sleep(time.Second)
+		appended := map[int64]string{} // key=value of each offset
+		newest := map[string]int64{}
+		var next int64
+		for range 60 {
+			for range random.IntN(40) {
+				key := fmt.Sprint("k", random.IntN(30))
+				rec := batch.Record{Key: []byte(key)}
+				if random.IntN(5) > 0 {
+					rec.Value = []byte(fmt.Sprint("v", random.IntN(1000)))
+				}
+				at, err := logs[random.IntN(2)].Publish(t.Context(), p, rec)
+				if err != nil {
+					t.Fatal(err)
+				}
+				appended[int64(at)] = fmt.Sprintf("%s=%s", key, rec.Value)
+				newest[key], next = int64(at), int64(at)+1
+			}
+			settled := random.IntN(3) == 0
+			if settled {
+				time.Sleep(100 * time.Second)
+			} else {
+				time.Sleep(time.Duration(random.IntN(20)) * time.Second)
+			}
+			time.Sleep(time.Second) // both logs have polled
+			seen := map[string]int64{}
+			log := logs[random.IntN(2)]
+			for _, rec := range heldRecords(t, log, p) {
+				if got := fmt.Sprintf("%s=%s", rec.Key, rec.Value); appended[rec.Offset] != got {
+					t.Fatalf("offset %d holds %q, and %q was appended there", rec.Offset, got, appended[rec.Offset])
+				}
+				if settled && newest[string(rec.Key)] != rec.Offset {
+					t.Errorf("after a pause, offset %d of key %s is held, and %d is its newest", rec.Offset, rec.Key, newest[string(rec.Key)])
+				}
+				seen[string(rec.Key)] = rec.Offset
+			}
+			for key, at := range newest {
+				if seen[key] != at && (appended[at] != key+"=" || seen[key] != 0) {
+					t.Fatalf("key %s: the newest record is at %d, and held is %d (0: none)", key, at, seen[key])
+				}
+			}
+			if b, _ := log.Known(p); int64(b.Next) != next {
+				t.Fatalf("the partition ends at %d, want %d", b.Next, next)
+			}
+		}
+		time.Sleep(300 * time.Second) // two passes: one finds the last tombstones, one deletes them
+		for _, rec := range heldRecords(t, logs[0], p) {
+			if rec.Value == nil {
+				t.Errorf("the tombstone at %d is there after delete.retention.ms", rec.Offset)
+			}
+		}
+	})
+}
+
+func TestYoungRecordsAreNotCompacted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := open(t, memory.New(), eventlog.Config{})
+		p := compacted(t, log, map[string]string{"min.compaction.lag.ms": "600000"})
+		for range 3 {
+			if _, err := log.Publish(t.Context(), p, batch.Record{Key: []byte("k"), Value: []byte("v")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(9 * time.Minute)
+		if n := len(heldRecords(t, log, p)); n != 3 {
+			t.Errorf("after 9 of 10 minutes, %d of 3 records are held", n)
+		}
+		time.Sleep(2 * time.Minute)
+		if n := len(heldRecords(t, log, p)); n != 1 {
+			t.Errorf("after 11 minutes, %d records are held, want 1", n)
+		}
+	})
+}
+
+// A producer's numbers are keyed state: compaction of its batches does not touch them.
+func TestAnIdempotentProducerContinuesAfterCompaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		log := open(t, store, eventlog.Config{})
+		p := compacted(t, log, nil)
+		for i := range int32(4) {
+			if _, err := log.Append(t.Context(), sealed(t, p, 2, 7, 0, 2*i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		again, err := log.Append(t.Context(), sealed(t, p, 2, 7, 0, 6))
+		if err != nil || !again.Duplicate || again.Base[0] != 6 {
+			t.Errorf("the last batch, sent again: %+v, %v", again, err)
+		}
+		next, err := open(t, store, eventlog.Config{}).Append(t.Context(), sealed(t, p, 2, 7, 0, 8))
+		if err != nil || next.Base[0] != 8 {
+			t.Errorf("the next batch, in another process: %+v, %v", next, err)
+		}
+	})
+}
