@@ -31,7 +31,8 @@ const (
 	// compactBytes bounds the bytes that one entry replaces, and so how long producers wait for it.
 	compactBytes = 1 << 20
 
-	compactPrefix = "compact/"
+	// CompactPrefix begins the keys of the states of compaction: compact/<partition>.
+	CompactPrefix = "compact/"
 )
 
 // cleaned is the state of a partition's compaction, the value of compact/<partition>.
@@ -44,7 +45,7 @@ type cleaned struct {
 	version Version
 }
 
-func compactKey(p Partition) string { return compactPrefix + strconv.FormatInt(int64(p), 10) }
+func compactKey(p Partition) string { return CompactPrefix + strconv.FormatInt(int64(p), 10) }
 
 // compactAll compacts the partitions that need it, one after the other, until ctx ends.
 func (l *Log) compactAll(ctx context.Context) error {

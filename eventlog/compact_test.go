@@ -2,15 +2,13 @@ package eventlog_test
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
+	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store/memory"
 )
 
@@ -54,13 +52,8 @@ func heldRecords(t *testing.T, log *eventlog.Log, p eventlog.Partition) (all []b
 // A random history of keys, tombstones, trims and pauses, on two logs of one store: what is held always has every key's newest record, at its offset, and
 // nothing that was not appended there; after a pause it has nothing else.
 func TestCompactionKeepsTheNewestRecordOfEachKey(t *testing.T) {
-	seed := rand.Uint64()
-	if given := os.Getenv("WEIR_SEED"); given != "" {
-		seed, _ = strconv.ParseUint(given, 10, 64)
-	}
-	t.Logf("WEIR_SEED=%d", seed)
+	random := seed.Random(t)
 	synctest.Test(t, func(t *testing.T) {
-		random := rand.New(rand.NewPCG(seed, 0))
 		store := memory.New()
 		logs := []*eventlog.Log{open(t, store, eventlog.Config{}), open(t, store, eventlog.Config{})}
 		p := compacted(t, logs[0], map[string]string{"delete.retention.ms": "100000"})

@@ -310,7 +310,7 @@ func TestSettingsAreChecked(t *testing.T) {
 		{"retention.ms", "1e3", false},
 		{"max.message.bytes", "2147483648", false},
 		{"cleanup.policy", "delete", true},
-		{"cleanup.policy", "compact", false},
+		{"cleanup.policy", "compress", false},
 		{"compression.type", "zstd", true},
 		{"compression.type", "brotli", false},
 		{"message.timestamp.type", "LogAppendTime", true},

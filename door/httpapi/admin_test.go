@@ -86,7 +86,7 @@ func TestTopicsThatCannotBeAreRefused(t *testing.T) {
 		`{"name":"a","config":{"retention.mss":1}}`:          "did you mean retention.ms?",
 		`{"name":"a","config":{"retention.ms":"x"}}`:         `"pointer":"/config/retention.ms"`,
 		`{"name":"a","config":{"retention.ms":[1]}}`:         `"pointer":"/config/retention.ms"`,
-		`{"name":"a","config":{"cleanup.policy":"compact"}}`: "allowed: delete",
+		`{"name":"a","config":{"cleanup.policy":"compress"}}`: "allowed: compact, delete",
 		`{"name":"a","config":[]}`:                           "an object is expected here, but there is an array",
 	} {
 		if got := d.asJSON("POST", "/v1/topics", body); got.status != 400 || !strings.Contains(got.body, says) {

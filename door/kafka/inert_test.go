@@ -44,7 +44,7 @@ func TestSettingsThatChangeNothingAreTakenAndShown(t *testing.T) {
 			t.Errorf("%s is shown as %q, was set to %q", name, seen[name], value)
 		}
 	}
-	for name, value := range map[string]string{"remote.storage.enable": "true", "min.cleanable.dirty.ratio": "2", "compression.gzip.level": "10", "cleanup.policy": "compact"} {
+	for name, value := range map[string]string{"remote.storage.enable": "true", "min.cleanable.dirty.ratio": "2", "compression.gzip.level": "10", "cleanup.policy": "compress"} {
 		bad := createRequest("bad", 1, 1)
 		c := kmsg.NewCreateTopicsRequestTopicConfig()
 		c.Name, c.Value = name, &value

@@ -122,7 +122,7 @@ func TestWhatIsNotSupportedIsToldOncePerClientAndKind(t *testing.T) {
 	find := kmsg.NewPtrFindCoordinatorRequest()
 	find.Version, find.CoordinatorType, find.CoordinatorKeys = 4, 1, []string{"x"}
 	compact := createRequest("c", 1, 1)
-	cleanup, with := "compact", kmsg.NewCreateTopicsRequestTopicConfig()
+	cleanup, with := "compress", kmsg.NewCreateTopicsRequestTopicConfig()
 	with.Name, with.Value = "cleanup.policy", &cleanup
 	compact.Topics[0].Configs = append(compact.Topics[0].Configs, with)
 	in := produceRequest("t", 0, sealed(t, batch.None, value("v")))

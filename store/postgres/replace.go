@@ -13,7 +13,7 @@ import (
 
 var replaceStatement = wire.Statement{Name: "replace", SQL: `
 	SELECT weir.replace($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
-	WHERE weir.still($17, $18, $19)`}
+	WHERE weir.still($17, $18, $19) AND weir.still_after($17, $18, $19)`}
 
 // errNoSegment: there is no segment for replaced batches yet.
 var errNoSegment = errors.New("there is no segment for replaced batches")

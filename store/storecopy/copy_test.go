@@ -87,17 +87,15 @@ func records(t *testing.T, log *eventlog.Log, p eventlog.Partition) string {
 			t.Fatal(err, got)
 		}
 		for _, b := range got[0].Batches {
-			n := b.Base
-			for r, err := range batch.Records(b.Bytes, 1<<20) {
+			for r, err := range b.Decode() {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n >= from {
-					all = append(all, fmt.Sprintf("%d:%s", n, r.Value))
+				if r.Offset >= int64(from) {
+					all = append(all, fmt.Sprintf("%d:%s", r.Offset, r.Value))
 				}
-				n++
 			}
-			from = n
+			from = b.Base + eventlog.Offset(b.Records)
 		}
 	}
 	return strings.Join(all, " ")
@@ -503,5 +501,65 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 	if err := begin(t, from, to).Compare(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// While a compacted topic is copied, the source compacts what was copied: batches become fewer, and cover the target's end. The copy has every key's newest record at its offset.
+func TestACopyFollowsCompaction(t *testing.T) {
+	for name := range kinds {
+		t.Run(name, func(t *testing.T) {
+			from, to := kinds[name](t), kinds["sqlite"](t)
+			source := opened(t, from)
+			log, err := eventlog.Open(t.Context(), source, eventlog.Config{Poll: 20 * time.Millisecond, RetentionEvery: 30 * time.Millisecond, DrainTimeout: 50 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan struct{})
+			go func() { defer close(done); log.Run(ctx) }()
+			t.Cleanup(func() { cancel(); <-done })
+			topic, err := log.CreateTopic(t.Context(), eventlog.TopicSpec{Name: "state", Partitions: 1, Config: map[string]string{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := topic.Partitions[0]
+			newest := map[string]string{}
+			c := begin(t, from, to)
+			next := 0
+			for round := range 12 {
+				for n := range 20 {
+					key, value := fmt.Sprint("k", (n*7+round)%15), fmt.Sprint(round, "-", n)
+					at, err := log.Publish(t.Context(), p, batch.Record{Key: []byte(key), Value: []byte(value), Timestamp: 1_700_000_000_000})
+					if err != nil {
+						t.Fatal(err)
+					}
+					newest[key], next = fmt.Sprintf("%d:%s", at, value), int(at)+1
+				}
+				if _, err := c.Pass(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if round%3 == 2 {
+					if err := c.Compare(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for have := next; have > 15; { // the source is compacted
+					have = len(strings.Fields(records(t, log, p)))
+				}
+			}
+			if err := c.Switch(t.Context(), func() error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+			copied, _ := run(t, to)
+			all := " " + records(t, copied, p) + " "
+			for key, want := range newest {
+				if !strings.Contains(all, " "+want+" ") {
+					t.Errorf("key %s: %s is not in the copy: %s", key, want, all)
+				}
+			}
+			if bounds, err := copied.Bounds(t.Context(), p); err != nil || int(bounds[0].Bounds.Next) != next {
+				t.Errorf("the copy ends at %d, the source at %d (%v)", bounds[0].Bounds.Next, next, err)
+			}
+		})
 	}
 }

@@ -24,6 +24,9 @@ const (
 	tries = 8
 )
 
+// placeholder is the content of batches that only take offsets. Nobody reads them: they are trimmed or replaced.
+var placeholder = []byte{0}
+
 // Pass copies what the source holds and the target does not: about what the source held when Pass was called. It returns what it copied.
 func (c *Copy) Pass(ctx context.Context) (Progress, error) {
 	before := c.done
@@ -176,7 +179,7 @@ func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) er
 			for now[i] < end {
 				n := min(end-now[i], math.MaxInt32)
 				// What the source has trimmed takes its offsets here, too, and is trimmed as soon as the partition is copied.
-				e.Batches, want = append(e.Batches, eventlog.Batch{Partition: p.Partition, Records: int32(n), MaxTime: eventlog.NoTimestamp, Bytes: []byte{0}}), append(want, now[i])
+				e.Batches, want = append(e.Batches, eventlog.Batch{Partition: p.Partition, Records: int32(n), MaxTime: eventlog.NoTimestamp, Bytes: placeholder}), append(want, now[i])
 				now[i] += n
 			}
 		}
@@ -185,8 +188,10 @@ func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) er
 				continue
 			}
 			fill(b.Base)
-			if b.Base != now[i] {
-				return differs("the batch at offset %d of partition %d in the source begins below the target's end %d", b.Base, p.Partition, now[i])
+			if b.Base != now[i] { // compaction has made one batch of several, of which the target has the first
+				end, err := c.recopy(ctx, p.Partition, b.Base, p.to.Next)
+				p.to.Next = end
+				return err
 			}
 			if _, err := batch.Check(b.Bytes); err != nil {
 				return fmt.Errorf("the batch at offset %d of partition %d is damaged in the source: %w", b.Base, p.Partition, err)
@@ -230,9 +235,9 @@ func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) er
 	return nil
 }
 
-// notCopied reports whether a key is about the store itself.
+// notCopied reports whether a key is about the store itself: its epochs, copies of it, how far its partitions are compacted.
 func notCopied(key string) bool {
-	return key == eventlog.EpochKey || key == eventlog.ClosedKey || strings.HasPrefix(key, copyPrefix)
+	return key == eventlog.EpochKey || key == eventlog.ClosedKey || strings.HasPrefix(key, copyPrefix) || strings.HasPrefix(key, eventlog.CompactPrefix)
 }
 
 // copyKeys makes the target's keys those of the source.

@@ -92,7 +92,7 @@ BEGIN
         tick := CASE WHEN flags & 8 = 0 THEN 1 ELSE 0 END;
         base := weir.int8_at(raw, CASE tick WHEN 1 THEN 27 ELSE 35 END);
         start := 61;
-        left_ := weir.int4_at(raw, 57);
+        left_ := weir.int8_at(raw, 53) & 4294967295; -- 57, four bytes
         gaps := left_ <> b.records;
         WHILE n < low AND NOT gaps LOOP -- skip records that were trimmed, or not asked for
             start := start + weir.varint_size(raw, start) + (weir.varint(raw, start) >> 1);
