@@ -23,7 +23,9 @@ import (
 // goes on. A pass that ends early has removed some older records, which does no harm; the next one begins where this one did.
 
 const (
-	compactEvery = 15 * time.Second // Kafka's log.cleaner.backoff.ms
+	// compactEvery is the longest time between two looks at a topic: Kafka's log.cleaner.backoff.ms. A topic with a short max.compaction.lag.ms is looked at more
+	// often, at most every compactTick.
+	compactEvery, compactTick = 15 * time.Second, time.Second
 	// compactLease is how long a pass may be silent until another process begins one.
 	compactLease = time.Minute
 	// compactKeys bounds the keys of a pass, about 60 MiB. With more keys, several passes follow each other.
@@ -50,8 +52,9 @@ func compactKey(p Partition) string { return CompactPrefix + strconv.FormatInt(i
 // compactAll compacts the partitions that need it, one after the other, until ctx ends.
 func (l *Log) compactAll(ctx context.Context) error {
 	me := strconv.FormatInt(int64(Version(0).Next()), 36)
-	tick := time.NewTicker(min(compactEvery, l.cfg.RetentionEvery))
+	tick := time.NewTicker(compactTick)
 	defer tick.Stop()
+	looked := make(map[TopicID]time.Time)
 	for {
 		select {
 		case <-ctx.Done():
@@ -60,8 +63,14 @@ func (l *Log) compactAll(ctx context.Context) error {
 		}
 		for _, t := range l.Topics() {
 			if !t.Compacted() {
+				delete(looked, t.ID)
 				continue
 			}
+			lag := time.Duration(min(t.number("max.compaction.lag.ms"), compactEvery.Milliseconds())) * time.Millisecond
+			if time.Since(looked[t.ID]) < max(lag, compactTick) {
+				continue
+			}
+			looked[t.ID] = time.Now()
 			for i, p := range t.Partitions {
 				if ctx.Err() != nil || l.reachable() != nil {
 					break

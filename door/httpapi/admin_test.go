@@ -76,18 +76,18 @@ func TestTopicsThatCannotBeAreRefused(t *testing.T) {
 		`{"name":""}`:    `\"name\" is missing`,
 		`{"name":"a/b"}`: "invalid topic name",
 		`{"name":"` + strings.Repeat("a", 250) + `"}`: "the limit is 249",
-		`{"name":"а"}`:                                       "invalid topic name", // Cyrillic
-		`{"name":5}`:                                         `"pointer":"/name"`,
-		`{"name":"a","partitions":0}`:                        `"pointer":"/partitions"`,
-		`{"name":"a","partitions":10001}`:                    "from 1 to 10000",
-		`{"name":"a","partitions":1.5}`:                      "a whole number",
-		`{"name":"a","partition":1}`:                         "did you mean partitions?",
-		`{"name":"a","config":{"retention":1}}`:              "allowed are cleanup.policy",
-		`{"name":"a","config":{"retention.mss":1}}`:          "did you mean retention.ms?",
-		`{"name":"a","config":{"retention.ms":"x"}}`:         `"pointer":"/config/retention.ms"`,
-		`{"name":"a","config":{"retention.ms":[1]}}`:         `"pointer":"/config/retention.ms"`,
+		`{"name":"а"}`:                                        "invalid topic name", // Cyrillic
+		`{"name":5}`:                                          `"pointer":"/name"`,
+		`{"name":"a","partitions":0}`:                         `"pointer":"/partitions"`,
+		`{"name":"a","partitions":10001}`:                     "from 1 to 10000",
+		`{"name":"a","partitions":1.5}`:                       "a whole number",
+		`{"name":"a","partition":1}`:                          "did you mean partitions?",
+		`{"name":"a","config":{"retention":1}}`:               "allowed are cleanup.policy",
+		`{"name":"a","config":{"retention.mss":1}}`:           "did you mean retention.ms?",
+		`{"name":"a","config":{"retention.ms":"x"}}`:          `"pointer":"/config/retention.ms"`,
+		`{"name":"a","config":{"retention.ms":[1]}}`:          `"pointer":"/config/retention.ms"`,
 		`{"name":"a","config":{"cleanup.policy":"compress"}}`: "allowed: compact, delete",
-		`{"name":"a","config":[]}`:                           "an object is expected here, but there is an array",
+		`{"name":"a","config":[]}`:                            "an object is expected here, but there is an array",
 	} {
 		if got := d.asJSON("POST", "/v1/topics", body); got.status != 400 || !strings.Contains(got.body, says) {
 			t.Errorf("%s: %d %s\ndoes not say %s", body, got.status, got.body, says)

@@ -41,7 +41,7 @@ func (c *Copy) recopy(ctx context.Context, p eventlog.Partition, at, end eventlo
 			if b.Base != from {
 				return end, nil // trimmed meanwhile
 			}
-			if _, err := batch.Check(b.Bytes); err != nil {
+			if _, err := batch.CheckStored(b.Bytes); err != nil {
 				return end, fmt.Errorf("the batch at offset %d of partition %d is damaged in the source: %w", b.Base, p, err)
 			}
 			b.Batch.Partition = p

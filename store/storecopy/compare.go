@@ -118,7 +118,7 @@ func damaged(raw []byte) string {
 	if len(raw) == len(placeholder) {
 		return ""
 	}
-	if _, err := batch.Check(raw); err != nil {
+	if _, err := batch.CheckStored(raw); err != nil {
 		return ": " + err.Error()
 	}
 	return ""

@@ -193,7 +193,7 @@ func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) er
 				p.to.Next = end
 				return err
 			}
-			if _, err := batch.Check(b.Bytes); err != nil {
+			if _, err := batch.CheckStored(b.Bytes); err != nil {
 				return fmt.Errorf("the batch at offset %d of partition %d is damaged in the source: %w", b.Base, p.Partition, err)
 			}
 			e.Batches, want = append(e.Batches, b.Batch), append(want, b.Base)
