@@ -165,6 +165,7 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 		check(err)
 	}
 	run(t, conn, `SELECT count(*) FROM weir.events('orders', 5, 0, 3); SELECT count(*) FROM weir.events('orders', 30000); SELECT count(*) FROM weir.last_events('orders', 2)`)
+	driveReplace(t, m, p)
 	_, err = m.log.Seek(ctx, p, eventlog.Goal{At: 1})
 	check(err)
 	_, err = m.log.Seek(ctx, p, eventlog.Goal{Bytes: 100_000})
@@ -208,6 +209,33 @@ func drive(t *testing.T, m *Mover, conn *pgx.Conn, address string, topic eventlo
 	other := still(t, address)                                                 // it enrolls, follows and walks
 	_, err = other.step(ctx)
 	check(err)
+}
+
+// driveReplace replaces a few batches by themselves, as compaction does, among them the last.
+func driveReplace(t *testing.T, m *Mover, p eventlog.Partition) {
+	bounds, err := m.log.Bounds(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := bounds[0].Bounds.Next
+	for _, from := range []eventlog.Offset{next - 15, next - 1, next - 10} {
+		got, err := m.door.store.Read(t.Context(), []eventlog.Span{{Partition: p, From: from, MaxBytes: 150_000}}, 150_000)
+		if err != nil || got[0].Err != nil || len(got[0].Batches) == 0 {
+			t.Fatal(err, got)
+		}
+		replace := eventlog.Replace{Partition: p, From: got[0].Batches[0].Base}
+		replace.To = replace.From
+		for _, b := range got[0].Batches {
+			b.Batch.Partition = p
+			replace.Batches, replace.To = append(replace.Batches, b.Batch), b.Base+eventlog.Offset(b.Records)
+		}
+		out, err := m.door.store.Commit(t.Context(), []eventlog.Entry{{
+			Checks: []eventlog.Check{{Key: "replaced"}}, Puts: []eventlog.Put{{Key: "replaced", Version: 1}}, Replaces: []eventlog.Replace{replace},
+		}})
+		if err != nil || out[0].Err != nil {
+			t.Fatal(err, out)
+		}
+	}
 }
 
 // driveQueue claims messages by Go and by SQL, and answers for them by SQL.
