@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/internal/seed"
@@ -38,7 +41,11 @@ func (m *clusterMember) up(t *testing.T) {
 		_ = p.cmd.Process.Kill() // it may have ended by itself
 		_ = p.cmd.Wait()
 	})
-	for readyLine.FindStringSubmatch(p.out.String()) == nil {
+	for {
+		if at := readyLine.FindStringSubmatch(p.out.String()); at != nil {
+			p.kafka = at[1]
+			break
+		}
 		select {
 		case <-p.out.changed:
 		case <-time.After(30 * time.Second):
@@ -59,7 +66,7 @@ func TestBrokersComeAndGoUnderLoad(t *testing.T) {
 		}
 	}
 	random := seed.Random(t)
-	binary, store := build(t), pgtest.URL(t)
+	program, store := build(t), pgtest.URL(t)
 	var members []*clusterMember
 	var addresses []string
 	for range 3 {
@@ -71,7 +78,7 @@ func TestBrokersComeAndGoUnderLoad(t *testing.T) {
 		l.Close()
 	}
 	for _, address := range addresses {
-		m := &clusterMember{binary: binary, store: store, kafka: address}
+		m := &clusterMember{binary: program, store: store, kafka: address}
 		m.up(t)
 		members = append(members, m)
 	}
@@ -193,6 +200,79 @@ func TestBrokersComeAndGoUnderLoad(t *testing.T) {
 	})
 	if len(acked) > 0 {
 		t.Errorf("%d acknowledged records are not in the log", len(acked))
+	}
+}
+
+// A client asks a broker to delete a topic; the broker is suspended, so the client repeats that elsewhere, and the topic is created again. When the broker goes on, the
+// new topic stays.
+func TestASuspendedBrokerDoesNotExecuteWhatWaited(t *testing.T) {
+	m := &clusterMember{binary: build(t), store: pgtest.URL(t), kafka: "127.0.0.1:0"}
+	m.up(t)
+	other := &clusterMember{binary: m.binary, store: m.store, kafka: "127.0.0.1:0"}
+	other.up(t)
+	client := func(m *clusterMember) (*kgo.Client, *kadm.Client) {
+		c, err := kgo.NewClient(kgo.SeedBrokers(m.process.kafka))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return c, kadm.NewClient(c)
+	}
+	first, admin := client(m)
+	if _, err := admin.CreateTopic(t.Context(), 1, 1, nil, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, elsewhere := client(other)
+	nc, err := net.Dial("tcp", m.process.kafka)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	send := func(req kmsg.Request) {
+		t.Helper()
+		if _, err := nc.Write(kmsg.NewRequestFormatter().AppendRequest(nil, req, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(kmsg.NewPtrApiVersionsRequest())
+	var length [4]byte
+	if _, err := io.ReadFull(nc, length[:]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.CopyN(io.Discard, nc, int64(binary.BigEndian.Uint32(length[:]))); err != nil {
+		t.Fatal(err)
+	}
+	m.signal(t, syscall.SIGSTOP)
+	if _, err := syscall.Wait4(m.cmd.Process.Pid, nil, syscall.WUNTRACED, nil); err != nil { // until it is suspended
+		t.Fatal(err)
+	}
+	remove := kmsg.NewPtrDeleteTopicsRequest()
+	remove.SetVersion(5)
+	remove.TopicNames, remove.TimeoutMillis = []string{"orders"}, 5000
+	send(remove)
+	for known := 0; known != 1; { // the other one has noticed
+		brokers, err := elsewhere.ListBrokers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		known = len(brokers)
+	}
+	if _, err := elsewhere.DeleteTopic(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := elsewhere.CreateTopic(t.Context(), 1, 1, nil, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	m.signal(t, syscall.SIGCONT)
+	awaitBrokers(t, elsewhere, 2)
+	if n, err := nc.Read(make([]byte, 4096)); err == nil {
+		t.Errorf("the request that waited was answered with %d bytes", n)
+	}
+	if topics, err := elsewhere.ListTopics(t.Context()); err != nil || !topics.Has("orders") {
+		t.Errorf("topics after the broker goes on: %v, %v", topics.Names(), err)
 	}
 }
 

@@ -38,6 +38,7 @@ type conn struct {
 	nc    net.Conn // a *tls.Conn if the listener has TLS
 	in    *bufio.Reader
 	calls chan *call
+	awake context.Context // ends when the process was suspended
 
 	// waiting counts requests read but not started. While waiting is above 0, produce requests are not started
 	// early either, so that requests take effect in their order.
@@ -83,7 +84,7 @@ func newConn(s *Server, at Listener, nc net.Conn) *conn {
 	if at.TLS != nil {
 		nc = tls.Server(nc, at.TLS)
 	}
-	c := &conn{s: s, at: at, nc: nc, in: bufio.NewReaderSize(nc, readBuffer), calls: make(chan *call, inFlightMax)}
+	c := &conn{s: s, at: at, nc: nc, awake: s.pulse.until(), in: bufio.NewReaderSize(nc, readBuffer), calls: make(chan *call, inFlightMax)}
 	if !at.SASL {
 		c.who.Store(anybody)
 	}
@@ -95,6 +96,7 @@ func newConn(s *Server, at Listener, nc net.Conn) *conn {
 func (c *conn) serve(ctx, drain context.Context) {
 	defer c.nc.Close()
 	defer context.AfterFunc(ctx, func() { c.nc.Close() })()
+	defer context.AfterFunc(c.awake, func() { c.nc.Close() })()
 	if err := c.handshake(drain); err != nil {
 		if drain.Err() == nil {
 			c.explain(err)
@@ -147,6 +149,10 @@ func (c *conn) read(ctx, polls context.Context) error {
 		call, err := c.readCall(polls, h)
 		if err != nil {
 			return err
+		}
+		if c.suspended() {
+			call.claim.Release()
+			return errSuspended
 		}
 		c.inFlight.Add(1)
 		if call.claim.Held() > 0 {
@@ -330,7 +336,7 @@ func (c *conn) execute(ctx, polls context.Context, call *call) (resp kmsg.Respon
 		return call.finish(ctx)
 	}
 	defer c.waiting.Add(-1)
-	if !c.admitted(ctx, call) {
+	if c.suspended() || !c.admitted(ctx, call) {
 		return nil
 	}
 	if call.api.start != nil {

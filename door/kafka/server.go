@@ -118,6 +118,7 @@ type Server struct {
 	lacks       lacks // uses of features that weir does not have, each logged once
 	badLogins   badLogins
 	metricNames metricNames
+	pulse       pulse
 
 	frames  *budget.Budget // bytes of requests being read or handled
 	fetches *budget.Budget // bytes of records being read and sent
@@ -180,6 +181,11 @@ func (s *Server) Serve(ctx context.Context, listeners ...Listener) error {
 		case <-serving.Done():
 		}
 	})()
+	beating, endBeats := context.WithCancel(serving)
+	defer endBeats()
+	go s.pulse.run(beating, func(lasted time.Duration) {
+		s.cfg.Logger.Warn("kafka: this process was suspended; the connections of before are closed", "for", lasted)
+	})
 	for _, l := range listeners {
 		accepting.Go(func() error {
 			return s.accept(ctx, l, func(nc net.Conn, leave func()) {
