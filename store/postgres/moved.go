@@ -10,18 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storerow"
 )
 
 // seen is what earlier polls of this process returned. The place of a mark is the number of a poll.
 type seen struct {
-	mu         sync.Mutex // guards what follows, and is held during a poll so that polls are in order
-	poll       int64
-	partitions map[eventlog.Partition]sight
-}
-
-type sight struct {
-	bounds eventlog.Bounds
-	poll   int64 // the last poll that found the partition changed
+	mu       sync.Mutex // guards what follows, and is held during a poll so that polls are in order
+	sighting storerow.Sightings
 }
 
 // Moved implements eventlog.Store with one query. It compares the bounds of partitions with those of earlier polls; the
@@ -65,25 +60,6 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 		return nil, since, fmt.Errorf("moved since %+v: %w", since, eventlog.ErrRewound)
 	}
 	s.lastIncarnation.tell(now)
-	return s.seen.update(all, after), eventlog.Mark{Incarnation: now.InMark(), Place: strconv.FormatInt(s.seen.poll, 10)}, nil
-}
-
-// update stores the result of a poll and returns what changed after an earlier one. A deleted partition is not in all,
-// and so dropped.
-func (s *seen) update(all []eventlog.Bounds, after int64) []eventlog.Bounds {
-	s.poll++
-	now := make(map[eventlog.Partition]sight, len(all))
-	var moved []eventlog.Bounds
-	for _, bounds := range all {
-		at, known := s.partitions[bounds.Partition]
-		if !known || at.bounds != bounds {
-			at = sight{bounds, s.poll}
-		}
-		now[bounds.Partition] = at
-		if at.poll > after {
-			moved = append(moved, bounds)
-		}
-	}
-	s.partitions = now
-	return moved
+	moved, poll := s.seen.sighting.Update(all, after)
+	return moved, eventlog.Mark{Incarnation: now.InMark(), Place: strconv.FormatInt(poll, 10)}, nil
 }

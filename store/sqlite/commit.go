@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storerow"
 )
 
 // Commit implements eventlog.Store: one transaction, and one fsync, for any number of entries.
@@ -16,7 +17,7 @@ func (s *Store) Commit(ctx context.Context, entries []eventlog.Entry) ([]eventlo
 	if len(entries) == 0 {
 		return nil, nil
 	}
-	if err := checkReplacements(entries); err != nil {
+	if err := storerow.CheckReplaces(entries); err != nil {
 		return nil, err
 	}
 	var f *flush
@@ -68,12 +69,8 @@ type flush struct {
 
 // partition is a row of the table partition, and whether it must be written.
 type partition struct {
-	first, next         eventlog.Offset
-	firstByte, nextByte int64
-	newest              eventlog.Timestamp
-	replaced            eventlog.Offset // the highest offset below which batches were replaced
-	removed             int64           // by how much nextByte - firstByte exceeds the bytes of the batches
-	changed             bool
+	storerow.Partition
+	changed bool
 }
 
 func (f *flush) run(entries []eventlog.Entry) error {
@@ -138,13 +135,13 @@ func (f *flush) apply(entry eventlog.Entry) ([]eventlog.Offset, error) {
 	for i, b := range entry.Batches {
 		p := f.partitions[b.Partition]
 		if p == nil {
-			p = &partition{newest: eventlog.NoTimestamp, changed: true}
+			p = &partition{*storerow.Empty(), true}
 			f.partitions[b.Partition] = p
 		}
 		if b.Records == 0 {
 			continue
 		}
-		base[i] = p.next
+		base[i] = p.Next
 		if err := f.append(p, b); err != nil {
 			return nil, err
 		}
@@ -169,17 +166,11 @@ func (f *flush) apply(entry eventlog.Entry) ([]eventlog.Offset, error) {
 }
 
 func (f *flush) append(p *partition, b eventlog.Batch) error {
-	p.newest = max(p.newest, b.MaxTime)
-	if err := f.conn.addBatch(b, p.next, p.newest, p.nextByte); err != nil {
-		return err
-	}
-	p.next += eventlog.Offset(b.Records)
-	p.nextByte += int64(len(b.Bytes))
 	p.changed = true
-	return nil
+	return f.conn.addBatch(b, p.Append(b))
 }
 
-func (c *conn) addBatch(b eventlog.Batch, base eventlog.Offset, newest eventlog.Timestamp, firstByte int64) error {
+func (c *conn) addBatch(b eventlog.Batch, row storerow.Batch) error {
 	body := b.Bytes
 	if body == nil {
 		body = []byte{} // nil would be NULL
@@ -187,7 +178,7 @@ func (c *conn) addBatch(b eventlog.Batch, base eventlog.Offset, newest eventlog.
 	if err := c.exec(sqlAddBody, body); err != nil {
 		return err
 	}
-	return c.exec(sqlAddBatch, int64(b.Partition), int64(base), int64(b.Records), int64(b.MaxTime), int64(newest), firstByte, int64(len(b.Bytes)))
+	return c.exec(sqlAddBatch, int64(b.Partition), int64(row.Base), int64(row.Records), int64(row.MaxTime), int64(row.Newest), row.FirstByte, int64(row.Size))
 }
 
 func (f *flush) put(put eventlog.Put, base []eventlog.Offset) error {
@@ -219,18 +210,14 @@ func (c *conn) partition(id eventlog.Partition) (*partition, error) {
 	if err != nil || row == nil {
 		return nil, err
 	}
-	return &partition{
-		first: eventlog.Offset(row[0]), next: eventlog.Offset(row[1]),
-		firstByte: row[2], nextByte: row[3],
-		newest:   eventlog.Timestamp(row[4]),
-		replaced: eventlog.Offset(row[5]), removed: row[6],
-	}, nil
+	return &partition{Partition: storerow.Partition{
+		First: eventlog.Offset(row[0]), Next: eventlog.Offset(row[1]),
+		FirstByte: row[2], NextByte: row[3],
+		Newest:   eventlog.Timestamp(row[4]),
+		Replaced: eventlog.Offset(row[5]), Removed: row[6],
+	}}, nil
 }
 
 func (p *partition) put(c *conn, id eventlog.Partition) error {
-	return c.exec(sqlPutPartition, int64(id), int64(p.first), int64(p.next), p.firstByte, p.nextByte, int64(p.newest), int64(p.replaced), p.removed)
-}
-
-func (p *partition) bounds(id eventlog.Partition) eventlog.Bounds {
-	return eventlog.Bounds{Partition: id, First: p.first, Next: p.next, Bytes: p.nextByte - p.firstByte - p.removed}
+	return c.exec(sqlPutPartition, int64(id), int64(p.First), int64(p.Next), p.FirstByte, p.NextByte, int64(p.Newest), int64(p.Replaced), p.Removed)
 }

@@ -127,8 +127,8 @@ func TestCommitsGoOnBesideALongRead(t *testing.T) {
 			t.Error("the WAL began anew under a read: it saw nothing of one unchanging picture")
 		}
 		after, err := r.partition(1)
-		if err == nil && after.next != before.next {
-			t.Errorf("the read saw next go from %d to %d", before.next, after.next)
+		if err == nil && after.Next != before.Next {
+			t.Errorf("the read saw next go from %d to %d", before.Next, after.Next)
 		}
 		return err
 	})

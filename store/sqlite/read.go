@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sort"
 	"strings"
 	"time"
 
 	codes "modernc.org/sqlite/lib"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storerow"
 )
 
 // Read implements eventlog.Store. A span costs three lookups, however long the log is. The check of the incarnation costs
@@ -50,11 +50,11 @@ func (c *conn) slice(span eventlog.Span, budget *eventlog.Budget) (eventlog.Slic
 	if p == nil {
 		return eventlog.Slice{Bounds: eventlog.Bounds{Partition: span.Partition}, Err: eventlog.ErrNoPartition}, nil
 	}
-	slice := eventlog.Slice{Bounds: p.bounds(span.Partition)}
-	if span.MaxBytes <= 0 || span.From < p.first || span.From >= p.next {
+	slice := eventlog.Slice{Bounds: p.Bounds(span.Partition)}
+	if span.MaxBytes <= 0 || span.From < p.First || span.From >= p.Next {
 		return slice, nil
 	}
-	if slice.Batches, err = c.heads(span, p.next, budget); err != nil || len(slice.Batches) == 0 {
+	if slice.Batches, err = c.heads(span, p.Next, budget); err != nil || len(slice.Batches) == 0 {
 		return slice, err
 	}
 	return slice, c.fill(slice.Batches)
@@ -141,79 +141,13 @@ func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.G
 		if p == nil {
 			return eventlog.ErrNoPartition
 		}
-		if goal.Bytes > 0 {
-			at, err = r.seekBytes(id, p, goal.Bytes)
-		} else {
-			at, err = r.seekTime(id, p, max(p.first, goal.From), goal.At)
-		}
+		at, err = storerow.Seek(index{r}, id, &p.Partition, goal)
 		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("seek in partition %d: %w", id, err)
 	}
 	return at, nil
-}
-
-// head is what Seek reads of a batch.
-type head struct {
-	base            eventlog.Offset
-	newest, maxTime eventlog.Timestamp
-	firstByte       int64
-}
-
-func (c *conn) holding(id eventlog.Partition, at eventlog.Offset) (head, error) {
-	row, err := c.integers(sqlHolding, int64(id), int64(at))
-	if err == nil && row == nil {
-		err = fmt.Errorf("no batch has the offset %d: the file is damaged", at)
-	}
-	if err != nil {
-		return head{}, err
-	}
-	return head{eventlog.Offset(row[0]), eventlog.Timestamp(row[1]), eventlog.Timestamp(row[2]), row[3]}, nil
-}
-
-// search returns the lowest offset in [from, next) whose batch is right, or next. Every batch after a right batch must be right, too.
-func (c *conn) search(id eventlog.Partition, from, next eventlog.Offset, right func(head) bool) (eventlog.Offset, error) {
-	var failed error
-	n := sort.Search(int(max(0, next-from)), func(i int) bool {
-		h, err := c.holding(id, from+eventlog.Offset(i))
-		if err != nil {
-			failed = err
-		}
-		return err != nil || right(h)
-	})
-	return min(from+eventlog.Offset(n), next), failed
-}
-
-func (c *conn) seekTime(id eventlog.Partition, p *partition, from eventlog.Offset, goal eventlog.Timestamp) (eventlog.Offset, error) {
-	at, err := c.search(id, from, p.next, func(h head) bool { return h.newest >= goal })
-	if err != nil || at >= p.next {
-		return at, err
-	}
-	// newest is the maximum of all batches so far: perhaps only a batch below from, or one that was replaced, is new enough. So
-	// compare the batches' own times.
-	h, err := c.holding(id, at)
-	if err != nil || h.maxTime >= goal {
-		return at, err
-	}
-	row, err := c.integers(sqlNotOlder, int64(id), int64(at), int64(goal))
-	if err != nil || row == nil {
-		return p.next, err
-	}
-	return eventlog.Offset(row[0]), nil
-}
-
-func (c *conn) seekBytes(id eventlog.Partition, p *partition, goal int64) (eventlog.Offset, error) {
-	if p.replaced > p.first {
-		return c.seekReplaced(id, p, goal)
-	}
-	// The first batch that leaves too few bytes; the batch before it is the answer.
-	at, err := c.search(id, p.first, p.next, func(h head) bool { return p.nextByte-h.firstByte < goal })
-	if err != nil || at == p.first {
-		return p.first, err
-	}
-	h, err := c.holding(id, at-1)
-	return max(p.first, h.base), err
 }
 
 // List implements eventlog.Store.

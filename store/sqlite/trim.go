@@ -35,27 +35,14 @@ func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog
 }
 
 func (c *conn) trim(id eventlog.Partition, p *partition, before eventlog.Offset) error {
-	first := max(p.first, min(before, p.next))
-	if first == p.first {
-		return nil
-	}
-	if first < p.next {
-		h, err := c.holding(id, first)
-		if err != nil {
-			return err
-		}
-		excess, err := c.excess(id, p, h)
-		if err != nil {
-			return err
-		}
-		p.first, p.firstByte, p.removed = first, h.firstByte, p.removed-excess
-	} else {
-		p.first, p.firstByte, p.removed = first, p.nextByte, 0
+	changed, err := p.Trim(index{c}, id, before)
+	if err != nil || !changed {
+		return err
 	}
 	if err := p.put(c, id); err != nil {
 		return err
 	}
-	return c.exec(sqlAddTrash, int64(id), int64(first))
+	return c.exec(sqlAddTrash, int64(id), int64(p.First))
 }
 
 // forget deletes a partition. The keeper deletes its batches in small steps.

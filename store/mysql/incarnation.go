@@ -1,0 +1,61 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// selectIncarnation asks which life of which server this is (life is 0 in a life that has no number yet), when the tables were created (a logical backup creates them
+// again), the epoch, and whether the server refuses writes. Names of servers: a replica has a copy of weir_life.
+const selectIncarnation = `SELECT coalesce((SELECT id FROM weir_life WHERE one = 1), 0), concat(@@hostname, ':', @@port),
+	coalesce((SELECT unix_timestamp(create_time) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'weir_partition'), 0),
+	coalesce((SELECT version FROM weir_state WHERE k = '` + eventlog.EpochKey + `'), 0), @@global.read_only`
+
+type incarnation struct {
+	life, tables, epoch int64
+	server              string
+	readOnly            bool
+}
+
+func (in *incarnation) scan(row *sql.Rows) error {
+	return row.Scan(&in.life, &in.server, &in.tables, &in.epoch, &in.readOnly)
+}
+
+// inMark returns the incarnation as a Mark has it.
+func (in incarnation) inMark() eventlog.Incarnation {
+	return eventlog.Incarnation{Store: fmt.Sprintf("server %s, life %d, tables of %d", in.server, in.life, in.tables), Epoch: eventlog.Version(in.epoch)}
+}
+
+// lastIncarnation is the incarnation that Moved returned last.
+type lastIncarnation struct {
+	mu   sync.Mutex // guards told
+	told incarnation
+}
+
+func (l *lastIncarnation) tell(in incarnation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = in
+}
+
+// check returns ErrRewound if the store is in another incarnation than Moved returned last. Before the first Moved, nothing is checked.
+func (l *lastIncarnation) check(in incarnation) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	in.readOnly = false
+	if l.told != (incarnation{}) && l.told != in {
+		return fmt.Errorf("%w: it was in %v, and is in %v", eventlog.ErrRewound, l.told.inMark(), in.inMark())
+	}
+	return nil
+}
+
+// numberLife gives the server's life a number, unless another process has.
+func (s *Store) numberLife(ctx context.Context) error {
+	_, err := s.commits.ExecContext(ctx, "INSERT IGNORE INTO weir_life VALUES (1, ?)", 1+rand.Int64N(1<<62))
+	return err
+}

@@ -1,0 +1,101 @@
+// Package mysql keeps the log in MariaDB (10.6 and later) or MySQL (8.0 and later), in InnoDB tables whose names begin with weir_. See eventlog.Store for
+// the contract.
+//
+// A commit is two trips to the server: the first locks the rows of partitions and keys, in the order of their ids, and reads them; the second writes and commits.
+// Transactions are READ COMMITTED. InnoDB may end one as the victim of a deadlock, or when it waited too long for a lock; it is then repeated.
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	commitsMax = 3 // connections that commit
+	readersMax = 8 // connections for everything else
+
+	// answerMax is how long a call waits for the server.
+	answerMax = 30 * time.Second
+	// lockWaitMax is how long a statement waits for a lock (innodb_lock_wait_timeout).
+	lockWaitMax = 5 * time.Second
+	// packetMin is the smallest max_allowed_packet that the store works with: a quarter of MariaDB's default.
+	packetMin = 4 << 20
+)
+
+// Options change how a store works. The zero value is the default.
+type Options struct {
+	Logger *slog.Logger // for what fails while no caller waits for an answer. Default: slog.Default()
+}
+
+// Store keeps batches and keyed state in MariaDB or MySQL.
+type Store struct {
+	name    string // server and database, without secrets
+	logger  *slog.Logger
+	commits *sql.DB // READ COMMITTED
+	reads   *sql.DB // REPEATABLE READ: a read sees one state of the database
+	packet  int     // max_allowed_packet
+
+	lastIncarnation lastIncarnation
+	seen            seen
+	sweeper         sweeper
+
+	closing context.Context // ends when Close begins
+	close   context.CancelFunc
+	work    sync.WaitGroup // the background work that Close waits for
+}
+
+var _ eventlog.Store = (*Store)(nil)
+
+// Open connects to the database at a URL (mysql://user:password@host:port/database; docs/mysql.md has the options) and creates the tables that this binary needs.
+func Open(ctx context.Context, address string, opts Options) (*Store, error) {
+	config, err := parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("open MySQL store: %w", err)
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	s := &Store{name: nameOf(config), logger: opts.Logger}
+	s.commits = pool(config, "READ COMMITTED", commitsMax)
+	s.reads = pool(config, "REPEATABLE READ", readersMax)
+	s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))
+	s.sweeper.due = make(chan struct{}, 1)
+	if err := s.prepare(ctx); err != nil {
+		_ = s.Close()
+		return nil, fmt.Errorf("open MySQL store at %s: %w", s.name, err)
+	}
+	s.work.Go(func() { s.sweep(s.closing) })
+	return s, nil
+}
+
+// prepare checks the server, and creates the tables.
+func (s *Store) prepare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerMax)
+	defer cancel()
+	if err := s.commits.QueryRowContext(ctx, "SELECT @@max_allowed_packet").Scan(&s.packet); err != nil {
+		return readFailed(err)
+	}
+	if s.packet < packetMin {
+		return fmt.Errorf("max_allowed_packet is %d; weir needs at least %d: set it in the server's configuration", s.packet, packetMin)
+	}
+	return s.migrate(ctx)
+}
+
+// Close ends the background work and all connections. It waits for calls in progress.
+func (s *Store) Close() error {
+	s.close()
+	s.work.Wait()
+	return errors.Join(s.commits.Close(), s.reads.Close())
+}
+
+// detached returns a context for a transaction that cannot be cancelled safely: it outlives the caller, for at most answerMax.
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), answerMax)
+}

@@ -1,0 +1,65 @@
+package mysql
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"testing"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/mytest"
+	"github.com/weir-log/weir/store/storetest"
+)
+
+func TestMain(m *testing.M) {
+	storetest.Work(open)
+	os.Exit(m.Run())
+}
+
+func open(ctx context.Context, place string) (eventlog.Store, error) {
+	s, err := Open(ctx, place, Options{})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, storetest.Harness{
+		Place:  func(t *testing.T) string { return mytest.URL(t) },
+		Open:   open,
+		Backup: backup,
+	})
+}
+
+var allTables = []string{"weir_migration", "weir_partition", "weir_batch", "weir_piece", "weir_state", "weir_trash", "weir_guard", "weir_life"}
+
+// backup copies a database, and returns a function that puts the copy in its place, as mysqldump's files do: tables are dropped and created again, under open connections.
+func backup(t *testing.T, address string) (restore func()) {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := u.Path[1:]
+	copied := name + "_copy"
+	copyAll := func(from, to string) {
+		t.Helper()
+		for _, table := range allTables {
+			mytest.Exec(t, address, "CREATE TABLE "+to+"."+table+" LIKE "+from+"."+table, "INSERT INTO "+to+"."+table+" SELECT * FROM "+from+"."+table)
+		}
+	}
+	mytest.Exec(t, address, "CREATE DATABASE "+copied)
+	t.Cleanup(func() { mytest.Exec(t, address, "DROP DATABASE "+copied) })
+	copyAll(name, copied)
+	return func() {
+		t.Helper()
+		const created = "SELECT timestampdiff(SECOND, create_time, now()) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'weir_partition'"
+		for mytest.Value(t, address, created) == "0" { // the time has seconds; nobody restores a backup in the second in which the tables were created
+		}
+		for _, table := range allTables {
+			mytest.Exec(t, address, "DROP TABLE "+table)
+		}
+		copyAll(copied, name)
+	}
+}

@@ -1,0 +1,228 @@
+package mysql
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storerow"
+)
+
+// headsMax is how many batches of one span are returned at most.
+const headsMax = 1000
+
+var errDamaged = errors.New("the tables are damaged")
+
+const selectPartition = "SELECT id, first_offset, next_offset, first_byte, next_byte, newest, replaced, removed FROM weir_partition WHERE id IN "
+
+func scanPartition(row *sql.Rows) (id eventlog.Partition, p *storerow.Partition, err error) {
+	p = new(storerow.Partition)
+	err = row.Scan(&id, &p.First, &p.Next, &p.FirstByte, &p.NextByte, &p.Newest, &p.Replaced, &p.Removed)
+	return id, p, err
+}
+
+// Read implements eventlog.Store with two trips: which batches, and their bytes.
+func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
+	slices, err := look(ctx, s, func(v *view) ([]eventlog.Slice, error) {
+		if len(spans) == 0 {
+			return nil, nil
+		}
+		partitions, heads, err := v.heads(spans)
+		if err != nil {
+			return nil, err
+		}
+		slices := make([]eventlog.Slice, len(spans))
+		budget := eventlog.NewBudget(maxBytes)
+		var bodies text
+		for i, span := range spans {
+			slices[i].Bounds.Partition = span.Partition
+			p := partitions[span.Partition]
+			if p == nil {
+				slices[i].Err = eventlog.ErrNoPartition
+				continue
+			}
+			slices[i].Bounds = p.Bounds(span.Partition)
+			if span.MaxBytes <= 0 || span.From < p.First || span.From >= p.Next {
+				continue
+			}
+			choose(&slices[i], span, heads[i], p.Next, &budget)
+			if len(slices[i].Batches) > 0 {
+				fill(&bodies, &slices[i])
+			}
+		}
+		if len(bodies.scans) > 0 {
+			err = v.run(&bodies)
+		}
+		for i, span := range spans {
+			check(&slices[i], span, heads[i])
+		}
+		return slices, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	return slices, nil
+}
+
+// heads returns the partitions of spans, and for each span the rows of batches from the one that holds its offset onwards.
+func (v *view) heads(spans []eventlog.Span) (map[eventlog.Partition]*storerow.Partition, [][]storerow.Batch, error) {
+	partitions := make(map[eventlog.Partition]*storerow.Partition, len(spans))
+	heads := make([][]storerow.Batch, len(spans))
+	ids := make([]any, len(spans))
+	for i, span := range spans {
+		ids[i] = int64(span.Partition)
+	}
+	var t text
+	t.add(func(row *sql.Rows) error {
+		id, p, err := scanPartition(row)
+		partitions[id] = p
+		return err
+	}, selectPartition+list(len(ids)), ids...)
+	for i, span := range spans {
+		if span.MaxBytes <= 0 {
+			continue
+		}
+		t.add(func(row *sql.Rows) error {
+			var b storerow.Batch
+			err := row.Scan(&b.Base, &b.Records, &b.MaxTime, &b.Size)
+			heads[i] = append(heads[i], b)
+			return err
+		}, `SELECT base_offset, records, max_time, size FROM weir_batch
+			WHERE partition_id = ? AND base_offset >= coalesce((SELECT max(base_offset) FROM weir_batch WHERE partition_id = ? AND base_offset <= ?), ?)
+			ORDER BY base_offset LIMIT ?`, int64(span.Partition), int64(span.Partition), int64(span.From), int64(span.From), headsMax)
+	}
+	return partitions, heads, v.run(&t)
+}
+
+// choose takes the batches that a span gets.
+func choose(slice *eventlog.Slice, span eventlog.Span, heads []storerow.Batch, next eventlog.Offset, budget *eventlog.Budget) {
+	budget.Begin(span.MaxBytes)
+	for i, b := range heads {
+		if i == 0 && (span.From < b.Base || span.From >= b.Base+eventlog.Offset(b.Records)) {
+			d := &eventlog.DamagedError{Partition: span.Partition, From: span.From, Next: next}
+			for _, later := range heads {
+				if later.Base > span.From {
+					d.Next = later.Base
+					break
+				}
+			}
+			d.Err = fmt.Errorf("no batch has the offsets [%d, %d): %w", d.From, d.Next, errDamaged)
+			slice.Err = d
+			return
+		}
+		if !budget.Take(b.Size) {
+			return
+		}
+		slice.Batches = append(slice.Batches, eventlog.Placed{Base: b.Base, Batch: eventlog.Batch{Partition: span.Partition, Records: b.Records, MaxTime: b.MaxTime, Bytes: make([]byte, 0, b.Size)}})
+	}
+	if len(heads) == 0 {
+		slice.Err = &eventlog.DamagedError{Partition: span.Partition, From: span.From, Next: next, Err: fmt.Errorf("no batch has the offsets [%d, %d): %w", span.From, next, errDamaged)}
+	}
+}
+
+// fill adds the statement that reads the bytes of a slice.
+func fill(t *text, slice *eventlog.Slice) {
+	run, i := slice.Batches, 0
+	var piece sql.RawBytes
+	t.add(func(row *sql.Rows) error {
+		var base eventlog.Offset
+		if err := row.Scan(&base, &piece); err != nil {
+			return err
+		}
+		for i < len(run) && run[i].Base < base {
+			i++
+		}
+		if i < len(run) && run[i].Base == base {
+			run[i].Bytes = append(run[i].Bytes, piece...)
+		}
+		return nil
+	}, "SELECT base_offset, bytes FROM weir_piece WHERE partition_id = ? AND base_offset BETWEEN ? AND ? ORDER BY base_offset, nth", int64(run[0].Partition), int64(run[0].Base), int64(run[len(run)-1].Base))
+}
+
+// check cuts a slice before a batch that does not have all its bytes.
+func check(slice *eventlog.Slice, span eventlog.Span, heads []storerow.Batch) {
+	for i, b := range slice.Batches {
+		if len(b.Bytes) == heads[i].Size {
+			continue
+		}
+		slice.Batches = slice.Batches[:i]
+		if i == 0 {
+			slice.Err = &eventlog.DamagedError{Partition: span.Partition, From: span.From, Next: b.Base + eventlog.Offset(b.Records),
+				Err: fmt.Errorf("the batch at offset %d has %d of its %d bytes: %w", b.Base, len(b.Bytes), heads[i].Size, errDamaged)}
+		}
+		return
+	}
+}
+
+// Seek implements eventlog.Store by binary search over the offsets: some forty trips.
+func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
+	at, err := look(ctx, s, func(v *view) (at eventlog.Offset, err error) {
+		var p *storerow.Partition
+		var t text
+		t.add(func(row *sql.Rows) (err error) {
+			_, p, err = scanPartition(row)
+			return err
+		}, selectPartition+"(?)", int64(id))
+		if err := v.run(&t); err != nil {
+			return 0, err
+		}
+		if p == nil {
+			return 0, eventlog.ErrNoPartition
+		}
+		return storerow.Seek(index{v.run}, id, p, goal)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("seek in partition %d: %w", id, err)
+	}
+	return at, nil
+}
+
+// List implements eventlog.Store.
+func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	from, below := []byte(max(prefix, after+"\x00")), end(prefix) // the least key above after is after with a zero byte appended
+	if below == nil {
+		below = bytes.Repeat([]byte{0xff}, keyMax+1)
+	}
+	found, err := look(ctx, s, func(v *view) (found []eventlog.KeyValue, err error) {
+		var t text
+		t.add(func(row *sql.Rows) error {
+			var kv eventlog.KeyValue
+			var key sql.RawBytes
+			var putAt int64
+			if err := row.Scan(&key, &kv.Version, &kv.Value, &putAt, &kv.Now); err != nil {
+				return err
+			}
+			kv.Key = string(key)
+			kv.Age = time.Duration(min(max(0, int64(kv.Now)-putAt), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+			found = append(found, kv)
+			return nil
+		}, "SELECT k, version, value, put_at, "+now+" FROM weir_state WHERE k >= ? AND k < ? ORDER BY k LIMIT ?", from, below, limit)
+		return found, v.run(&t)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list keys under %q: %w", prefix, err)
+	}
+	return found, nil
+}
+
+// now is the server's clock in milliseconds.
+const now = "cast(round(unix_timestamp(now(3)) * 1000) AS SIGNED)"
+
+// end returns the least key above all that begin with a prefix; nil: there is none.
+func end(prefix string) []byte {
+	cut := []byte(strings.TrimRight(prefix, "\xff"))
+	if len(cut) == 0 {
+		return nil
+	}
+	cut[len(cut)-1]++
+	return cut
+}

@@ -1,0 +1,150 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store/storerow"
+)
+
+const (
+	// sweepBytes and sweepBatches bound what one transaction deletes.
+	sweepBytes   = 8 << 20
+	sweepBatches = 2000
+
+	// sweepPause is the time between two looks for what other processes left to delete.
+	sweepPause = 30 * time.Second
+
+	addTrash = "INSERT INTO weir_trash VALUES (?, ?) ON DUPLICATE KEY UPDATE below = greatest(below, VALUES(below))"
+)
+
+// Trim implements eventlog.Store. It changes the bounds and notes what to delete; the sweeper deletes it in small steps.
+func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog.Offset) error {
+	_, err := change(ctx, s, func(tx *transaction) (none struct{}, err error) {
+		var t text
+		var now incarnation
+		var p *storerow.Partition
+		begin(&t, &now, false)
+		t.add(func(row *sql.Rows) (err error) {
+			_, p, err = scanPartition(row)
+			return err
+		}, selectPartition+"(?) FOR UPDATE", int64(id))
+		if err := tx.run(&t); err != nil {
+			return none, err
+		}
+		if err := s.lastIncarnation.check(now); err != nil {
+			return none, err
+		}
+		var writes text
+		if p != nil {
+			changed, err := p.Trim(index{tx.run}, id, before)
+			if err != nil {
+				return none, err
+			}
+			if changed {
+				writes.add(nil, "UPDATE weir_partition SET first_offset = ?, first_byte = ?, removed = ? WHERE id = ?", int64(p.First), p.FirstByte, p.Removed, int64(id))
+				writes.add(nil, addTrash, int64(id), int64(p.First))
+			}
+		}
+		return none, tx.commit(&writes)
+	})
+	if err != nil {
+		return fmt.Errorf("trim partition %d below %d: %w", id, before, err)
+	}
+	s.sweeper.wake()
+	return nil
+}
+
+// sweeper deletes trimmed batches in the background. Any number of processes may do that concurrently.
+type sweeper struct {
+	due chan struct{} // holds one when there is something to delete
+}
+
+func (s *sweeper) wake() {
+	select {
+	case s.due <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Store) sweep(ctx context.Context) {
+	for {
+		more, err := s.sweepStep(ctx)
+		if err != nil && ctx.Err() == nil {
+			s.logger.Warn("mysql: cannot delete trimmed batches; it is tried again", "store", s.name, "error", err)
+			more = false
+		}
+		if more && ctx.Err() == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.sweeper.due:
+		case <-time.After(sweepPause):
+		}
+	}
+}
+
+// sweepStep deletes trimmed batches in one bounded step. more: there may be more to delete.
+func (s *Store) sweepStep(ctx context.Context) (more bool, err error) {
+	more, err = change(ctx, s, func(tx *transaction) (more bool, err error) {
+		var id, below int64
+		var t text
+		t.add(nil, "START TRANSACTION")
+		t.add(func(row *sql.Rows) error {
+			more = true
+			return row.Scan(&id, &below)
+		}, "SELECT partition_id, below FROM weir_trash ORDER BY partition_id LIMIT 1 FOR UPDATE")
+		if err := tx.run(&t); err != nil {
+			return false, err
+		}
+		var writes text
+		if more {
+			last, rest, err := trashed(tx, id, below)
+			if err != nil {
+				return false, err
+			}
+			if last >= 0 {
+				writes.add(nil, "DELETE FROM weir_piece WHERE partition_id = ? AND base_offset <= ?", id, last)
+				writes.add(nil, "DELETE FROM weir_batch WHERE partition_id = ? AND base_offset <= ?", id, last)
+			}
+			if !rest {
+				writes.add(nil, "DELETE FROM weir_trash WHERE partition_id = ?", id)
+			}
+		}
+		return more, tx.commit(&writes)
+	})
+	if err != nil {
+		return false, fmt.Errorf("delete what was trimmed: %w", err)
+	}
+	return more, nil
+}
+
+// trashed returns the base offset of the last batch to delete in this step, -1 for none, and whether more are left.
+func trashed(tx *transaction, id, below int64) (last int64, rest bool, err error) {
+	last = -1
+	var bytes, batches int64
+	over := false
+	var t text
+	t.add(func(row *sql.Rows) error {
+		var base, records, size int64
+		if err := row.Scan(&base, &records, &size); err != nil || over {
+			return err
+		}
+		switch {
+		case base+records > below:
+			over = true
+		case bytes >= sweepBytes, batches == sweepBatches:
+			over, rest = true, true
+		default:
+			last, bytes, batches = base, bytes+size, batches+1
+		}
+		return nil
+	}, "SELECT base_offset, records, size FROM weir_batch WHERE partition_id = ? AND base_offset < ? ORDER BY base_offset LIMIT ?", id, below, sweepBatches+1)
+	err = tx.run(&t)
+	return last, rest, err
+}
