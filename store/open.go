@@ -14,6 +14,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/doctor"
 	"github.com/weir-log/weir/store/memory"
+	"github.com/weir-log/weir/store/mysql"
 	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/store/sqlite"
 )
@@ -22,7 +23,7 @@ import (
 var ErrAddress = errors.New("invalid URL of a store")
 
 // forms lists what Open accepts.
-const forms = "sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE or memory:"
+const forms = "sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE, mysql://USER:PASSWORD@HOST:PORT/DATABASE or memory:"
 
 // Open opens the store that a URL names. The logger logs what fails while no caller waits for an answer.
 func Open(ctx context.Context, address string, logger *slog.Logger) (eventlog.Store, error) {
@@ -38,6 +39,8 @@ func Open(ctx context.Context, address string, logger *slog.Logger) (eventlog.St
 		return opened(sqlite.Open(ctx, path, sqlite.Options{Logger: logger}))
 	case "postgres", "postgresql":
 		return opened(postgres.Open(ctx, address, postgres.Options{Logger: logger}))
+	case "mysql", "mariadb":
+		return opened(mysql.Open(ctx, address, mysql.Options{Logger: logger}))
 	}
 	return nil, unknown(address)
 }
@@ -51,7 +54,7 @@ func opened[S eventlog.Store](store S, err error) (eventlog.Store, error) {
 }
 
 // Missing reports whether a URL names a store that is not there yet, and that Open would create: a SQLite file. Open never creates a
-// database of PostgreSQL.
+// database on a server.
 func Missing(address string) bool {
 	scheme, rest := split(address)
 	if scheme != "sqlite" {
@@ -68,7 +71,7 @@ func Missing(address string) bool {
 // Shared reports whether processes on several machines may use the store that a URL names.
 func Shared(address string) bool {
 	scheme, _ := split(address)
-	return scheme == "postgres" || scheme == "postgresql"
+	return scheme == "postgres" || scheme == "postgresql" || scheme == "mysql" || scheme == "mariadb"
 }
 
 // Examine reports what the store that a URL names is, and whether it keeps what it acknowledges. It changes nothing.
@@ -77,7 +80,7 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	switch scheme {
 	case "memory":
 		return []doctor.Finding{{Name: "store", Value: "memory", Level: doctor.Bad,
-			Advice: "all data is lost when weir stops: to keep data, use sqlite:PATH or postgres://"}}, nil
+			Advice: "all data is lost when weir stops: to keep data, use sqlite:PATH, postgres:// or mysql://"}}, nil
 	case "sqlite":
 		path, err := sqlitePath(rest)
 		if err != nil {
@@ -86,6 +89,8 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 		return sqlite.Examine(ctx, path)
 	case "postgres", "postgresql":
 		return postgres.Examine(ctx, address)
+	case "mysql", "mariadb":
+		return mysql.Examine(ctx, address)
 	}
 	return nil, unknown(address)
 }
