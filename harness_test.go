@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,14 +13,14 @@ import (
 
 	"github.com/weir-log/weir"
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/memory"
 )
 
 // site is a store that any number of Logs open.
 type site struct {
-	kind   string // memory, sqlite or postgres
+	kind   string // one of everystore.Kinds
 	url    string
 	memory eventlog.Store
 }
@@ -30,7 +29,7 @@ type site struct {
 func eachStore(t *testing.T, test func(t *testing.T, s site), kinds ...string) {
 	t.Helper()
 	if len(kinds) == 0 {
-		kinds = []string{"memory", "sqlite", "postgres"}
+		kinds = everystore.Kinds()
 	}
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) { test(t, newSite(t, kind)) })
@@ -55,14 +54,10 @@ func onEachStore(t *testing.T, test func(t *testing.T, under eventlog.Store)) {
 
 func newSite(t testing.TB, kind string) site {
 	t.Helper()
-	switch kind {
-	case "memory":
+	if kind == "memory" {
 		return site{kind: kind, memory: shared{memory.New()}}
-	case "sqlite":
-		return site{kind: kind, url: "sqlite:" + filepath.Join(t.TempDir(), "weir.db")}
-	default:
-		return site{kind: kind, url: pgtest.URL(t)}
 	}
+	return site{kind: kind, url: everystore.URL(t, kind)}
 }
 
 // shared is a store that stays open when one of its Logs is closed.

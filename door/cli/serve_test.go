@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
@@ -143,10 +144,11 @@ func (l *lockedBuffer) waitFor(t *testing.T, text string) {
 
 // durableStores are the stores that keep what they hold when weir stops.
 func durableStores(t *testing.T) map[string]string {
-	return map[string]string{
-		"sqlite":   "sqlite:" + filepath.Join(t.TempDir(), "data", "weir.db"),
-		"postgres": pgtest.URL(t),
+	urls := map[string]string{}
+	for _, kind := range everystore.Durable() {
+		urls[kind] = everystore.URL(t, kind)
 	}
+	return urls
 }
 
 func TestEverythingIsThereAfterARestart(t *testing.T) {

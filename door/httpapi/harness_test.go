@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,10 +18,9 @@ import (
 
 	"github.com/weir-log/weir/door/httpapi"
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/store/postgres"
-	"github.com/weir-log/weir/store/sqlite"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
@@ -177,21 +175,12 @@ func stores(t *testing.T, test func(t *testing.T, open func() eventlog.Store)) {
 		store := memory.New()
 		test(t, func() eventlog.Store { return store })
 	})
-	t.Run("sqlite", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "weir.db")
-		test(t, func() eventlog.Store {
-			s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { s.Close() })
-			return s
+	for _, kind := range everystore.Durable() {
+		t.Run(kind, func(t *testing.T) {
+			url := everystore.URL(t, kind)
+			test(t, func() eventlog.Store { return everystore.Open(t, url) })
 		})
-	})
-	t.Run("postgres", func(t *testing.T) {
-		url := pgtest.URL(t)
-		test(t, func() eventlog.Store { return openPostgres(t, url) })
-	})
+	}
 }
 
 func openPostgres(t testing.TB, url string) eventlog.Store {

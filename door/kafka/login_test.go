@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -24,10 +23,8 @@ import (
 	"github.com/weir-log/weir/door/kafka"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
-	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/store/memory"
-	"github.com/weir-log/weir/store/postgres"
-	"github.com/weir-log/weir/store/sqlite"
 	"github.com/weir-log/weir/use/apikey"
 )
 
@@ -125,41 +122,28 @@ func (g *guarded) enter(user, secret string) *wire {
 }
 
 func TestAPIKeyOpensTheKafkaDoor(t *testing.T) {
-	for name, open := range map[string]func() (eventlog.Store, error){
-		"memory": func() (eventlog.Store, error) { return memory.New(), nil },
-		"sqlite": func() (eventlog.Store, error) {
-			return sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "weir.db"), sqlite.Options{})
-		},
-		"postgres": func() (eventlog.Store, error) { return postgres.Open(t.Context(), pgtest.URL(t), postgres.Options{}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			store, err := open()
-			if err != nil {
+	everystore.Run(t, func(t *testing.T, open func(*testing.T) eventlog.Store) {
+		g := guard(t, open(t), kafka.Config{}, false)
+		defer g.stop()
+		key, secret := g.key(apikey.Spec{Name: "shop", Access: []apikey.Access{apikey.Read, apikey.Write, apikey.Admin}, Topics: []string{"orders"}})
+		for _, user := range []string{"shop", key.ID} {
+			cl := g.client(kgo.SeedBrokers(g.door), kgo.SASL(plain.Auth{User: user, Pass: secret}.AsMechanism()), kgo.ConsumeTopics("orders"), kgo.ConsumerGroup("orders-"+user))
+			if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "orders", Value: []byte("one")}).FirstErr(); err != nil {
 				t.Fatal(err)
 			}
-			defer store.Close()
-			g := guard(t, store, kafka.Config{}, false)
-			defer g.stop()
-			key, secret := g.key(apikey.Spec{Name: "shop", Access: []apikey.Access{apikey.Read, apikey.Write, apikey.Admin}, Topics: []string{"orders"}})
-			for _, user := range []string{"shop", key.ID} {
-				cl := g.client(kgo.SeedBrokers(g.door), kgo.SASL(plain.Auth{User: user, Pass: secret}.AsMechanism()), kgo.ConsumeTopics("orders"), kgo.ConsumerGroup("orders-"+user))
-				if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "orders", Value: []byte("one")}).FirstErr(); err != nil {
-					t.Fatal(err)
-				}
-				if got := cl.PollFetches(t.Context()); got.Err() != nil || got.NumRecords() == 0 {
-					t.Fatalf("%s reads %d records: %v", user, got.NumRecords(), got.Err())
-				}
-				if err := cl.CommitUncommittedOffsets(t.Context()); err != nil {
-					t.Error(err)
-				}
-				cl.Close()
+			if got := cl.PollFetches(t.Context()); got.Err() != nil || got.NumRecords() == 0 {
+				t.Fatalf("%s reads %d records: %v", user, got.NumRecords(), got.Err())
 			}
-			cl := g.client(kgo.SeedBrokers(g.door), kgo.SASL(plain.Auth{User: "shop", Pass: secret + "x"}.AsMechanism()))
-			if err := cl.Ping(t.Context()); err == nil {
-				t.Error("a wrong secret opens the door")
+			if err := cl.CommitUncommittedOffsets(t.Context()); err != nil {
+				t.Error(err)
 			}
-		})
-	}
+			cl.Close()
+		}
+		cl := g.client(kgo.SeedBrokers(g.door), kgo.SASL(plain.Auth{User: "shop", Pass: secret + "x"}.AsMechanism()))
+		if err := cl.Ping(t.Context()); err == nil {
+			t.Error("a wrong secret opens the door")
+		}
+	})
 }
 
 // Whatever is wrong with a login, the client learns only that it failed, and waits for that.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,17 +13,11 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
-	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/storecopy"
 )
-
-// kinds makes an empty store of each kind and returns its URL.
-var kinds = map[string]func(t *testing.T) string{
-	"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "weir.db") },
-	"postgres": func(t *testing.T) string { return pgtest.URL(t) },
-}
 
 func opened(t *testing.T, url string) eventlog.Store {
 	t.Helper()
@@ -128,9 +121,9 @@ func copyAll(t *testing.T, from, to string) {
 // A copy has the topics, the offsets, also of a partition that was trimmed in the middle of a batch, the keys and the sequence numbers of its source; and its leader epoch is
 // higher, so that clients who used the source look where its records end.
 func TestACopyIsWhatItsSourceWas(t *testing.T) {
-	for name := range kinds {
+	for _, name := range everystore.Durable() {
 		t.Run(name, func(t *testing.T) {
-			from, to := kinds["sqlite"](t), kinds[name](t)
+			from, to := everystore.URL(t, "sqlite"), everystore.URL(t, name)
 			log, stop := run(t, from)
 			makeTopic(t, log, "gone", 3)
 			orders := makeTopic(t, log, "orders", 3)
@@ -204,9 +197,9 @@ func TestACopyIsWhatItsSourceWas(t *testing.T) {
 
 // Writers go on while a store is copied, and until the switch: what was acknowledged is in the copy, at the offset that was told. After the switch nothing is acknowledged.
 func TestNothingAcknowledgedIsLostByASwitchUnderLoad(t *testing.T) {
-	for name := range kinds {
+	for _, name := range everystore.Durable() {
 		t.Run(name, func(t *testing.T) {
-			from, to := kinds[name](t), kinds["sqlite"](t)
+			from, to := everystore.URL(t, name), everystore.URL(t, "sqlite")
 			log, _ := run(t, from)
 			orders := makeTopic(t, log, "orders", 4)
 			type written struct {
@@ -283,7 +276,7 @@ func TestACopyThatIsInterruptedContinues(t *testing.T) {
 	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 1))
 	for range 8 {
-		from, to := kinds["sqlite"](t), kinds["sqlite"](t)
+		from, to := everystore.URL(t, "sqlite"), everystore.URL(t, "sqlite")
 		log, stop := run(t, from)
 		orders := makeTopic(t, log, "orders", 5)
 		big := strings.Repeat("x", 1<<20)
@@ -369,7 +362,7 @@ func same(t *testing.T, from, to string) {
 
 // Of two processes that copy to one store, the first is stopped.
 func TestOneProcessCopiesToAStore(t *testing.T) {
-	from, to := kinds["sqlite"](t), kinds["sqlite"](t)
+	from, to := everystore.URL(t, "sqlite"), everystore.URL(t, "sqlite")
 	log, _ := run(t, from)
 	orders := makeTopic(t, log, "orders", 1)
 	publish(t, log, orders.Partitions[0], "a")
@@ -384,7 +377,7 @@ func TestOneProcessCopiesToAStore(t *testing.T) {
 }
 
 func TestATargetThatIsNotEmptyIsRefused(t *testing.T) {
-	from, used, half := kinds["sqlite"](t), kinds["sqlite"](t), kinds["sqlite"](t)
+	from, used, half := everystore.URL(t, "sqlite"), everystore.URL(t, "sqlite"), everystore.URL(t, "sqlite")
 	log, _ := run(t, from)
 	makeTopic(t, log, "orders", 1)
 	other, _ := run(t, used)
@@ -397,7 +390,7 @@ func TestATargetThatIsNotEmptyIsRefused(t *testing.T) {
 		"a store in use":             {used, storecopy.ErrNotEmpty},
 		"a copy of another store":    {half, storecopy.ErrNotEmpty},
 		"the source":                 {from, storecopy.ErrNotEmpty},
-		"the source, without topics": {kinds["sqlite"](t), storecopy.ErrSame},
+		"the source, without topics": {everystore.URL(t, "sqlite"), storecopy.ErrSame},
 	} {
 		source := from
 		if errors.Is(c.want, storecopy.ErrSame) {
@@ -416,7 +409,7 @@ func TestATargetThatIsNotEmptyIsRefused(t *testing.T) {
 // An abandoned copy leaves its source as it was, also after the source was closed.
 func TestAnAbandonedCopyOpensItsSource(t *testing.T) {
 	for _, late := range []bool{false, true} {
-		from, to := kinds["sqlite"](t), kinds["sqlite"](t)
+		from, to := everystore.URL(t, "sqlite"), everystore.URL(t, "sqlite")
 		log, _ := run(t, from)
 		orders := makeTopic(t, log, "orders", 1)
 		publish(t, log, orders.Partitions[0], "a")
@@ -476,7 +469,7 @@ func (f flipped) Read(ctx context.Context, spans []eventlog.Span, most int) ([]e
 
 // What is damaged in the source is not copied, and what is damaged in the copy is found: the error names partition and offset.
 func TestDamageIsNamed(t *testing.T) {
-	from, to := kinds["sqlite"](t), kinds["sqlite"](t)
+	from, to := everystore.URL(t, "sqlite"), everystore.URL(t, "sqlite")
 	log, _ := run(t, from)
 	orders := makeTopic(t, log, "orders", 1)
 	for _, v := range []string{"a", "b", "c"} {
@@ -506,9 +499,9 @@ func TestDamageIsNamed(t *testing.T) {
 
 // While a compacted topic is copied, the source compacts what was copied: batches become fewer, and cover the target's end. The copy has every key's newest record at its offset.
 func TestACopyFollowsCompaction(t *testing.T) {
-	for name := range kinds {
+	for _, name := range everystore.Durable() {
 		t.Run(name, func(t *testing.T) {
-			from, to := kinds[name](t), kinds["sqlite"](t)
+			from, to := everystore.URL(t, name), everystore.URL(t, "sqlite")
 			source := opened(t, from)
 			log, err := eventlog.Open(t.Context(), source, eventlog.Config{Poll: 20 * time.Millisecond, DrainTimeout: 50 * time.Millisecond})
 			if err != nil {

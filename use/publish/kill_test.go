@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/internal/proctest"
 	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store"
@@ -54,13 +53,10 @@ func numbered(i int) []publish.Event {
 // A process that publishes under keys is killed. Who repeats all of it, and more, gets the answers that the dead one got, and
 // every event is there once.
 func TestKeysSurviveKill(t *testing.T) {
-	for name, url := range map[string]func(t *testing.T) string{
-		"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "weir.db") },
-		"postgres": func(t *testing.T) string { return pgtest.URL(t) },
-	} {
+	for _, name := range everystore.Durable() {
 		t.Run(name, func(t *testing.T) {
 			seed := seed.New(t)
-			url := url(t)
+			url := everystore.URL(t, name)
 			s, err := store.Open(t.Context(), url, nil)
 			s = opened(t, s, err)
 			log := run(t, s, eventlog.Config{})

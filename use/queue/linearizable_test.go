@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,7 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/internal/seed"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/memory"
@@ -317,12 +316,12 @@ func TestWhatWorkersAreToldIsLinearizable(t *testing.T) {
 	if storeUnderTest != "memory" {
 		t.Skip("it names its stores itself, in one run of the tests")
 	}
-	for kind, url := range map[string]func(*testing.T) string{
-		"memory":   nil,
-		"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "weir.db") },
-		"postgres": func(t *testing.T) string { return pgtest.URL(t) },
-	} {
+	for _, kind := range everystore.Kinds() {
 		t.Run(kind, func(t *testing.T) {
+			var url func(*testing.T) string
+			if kind != "memory" {
+				url = func(t *testing.T) string { return everystore.URL(t, kind) }
+			}
 			for _, number := range seed.Histories(t, 2) {
 				oneHistory(t, number, url)
 			}

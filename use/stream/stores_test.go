@@ -2,39 +2,19 @@ package stream_test
 
 import (
 	"context"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
-	"github.com/weir-log/weir/internal/pgtest"
-	"github.com/weir-log/weir/store/memory"
-	"github.com/weir-log/weir/store/postgres"
-	"github.com/weir-log/weir/store/sqlite"
+	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/use/stream"
 )
 
 // onStores runs a test on every store. Each has one store to itself, which reopen opens once more, as another process would.
 func onStores(t *testing.T, test func(t *testing.T, reopen func(t *testing.T) eventlog.Store)) {
-	t.Run("memory", func(t *testing.T) {
-		store := memory.New()
-		test(t, func(*testing.T) eventlog.Store { return store })
-	})
-	t.Run("sqlite", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "weir.db")
-		test(t, func(t *testing.T) eventlog.Store {
-			s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-			return opened(t, s, err)
-		})
-	})
-	t.Run("postgres", func(t *testing.T) {
-		url := pgtest.URL(t)
-		test(t, func(t *testing.T) eventlog.Store {
-			s, err := postgres.Open(t.Context(), url, postgres.Options{})
-			return opened(t, s, err)
-		})
-	})
+	t.Helper()
+	everystore.Run(t, test)
 }
 
 func opened(t *testing.T, s eventlog.Store, err error) eventlog.Store {

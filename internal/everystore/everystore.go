@@ -1,0 +1,64 @@
+// Package everystore gives tests an empty store of each kind that weir has.
+package everystore
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/mytest"
+	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/store/memory"
+)
+
+// Kinds are the kinds of stores.
+func Kinds() []string { return append([]string{"memory"}, Durable()...) }
+
+// Durable are the kinds of stores that keep what they hold when weir stops.
+func Durable() []string { return []string{"sqlite", "postgres", "mysql"} }
+
+// URL returns the URL of an empty store of a durable kind. It is removed after the test.
+func URL(t testing.TB, kind string) string {
+	t.Helper()
+	switch kind {
+	case "sqlite":
+		return "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	case "postgres":
+		return pgtest.URL(t)
+	case "mysql":
+		return mytest.URL(t)
+	}
+	t.Fatalf("there is no durable store of the kind %q", kind)
+	return ""
+}
+
+// Run runs a test on an empty store of each kind. reopen opens it once more, as another process would; what it opened is closed with the test.
+func Run(t *testing.T, test func(t *testing.T, reopen func(t *testing.T) eventlog.Store)) {
+	t.Helper()
+	t.Run("memory", func(t *testing.T) {
+		store := memory.New()
+		test(t, func(*testing.T) eventlog.Store { return store })
+	})
+	for _, kind := range Durable() {
+		t.Run(kind, func(t *testing.T) {
+			url := URL(t, kind)
+			test(t, func(t *testing.T) eventlog.Store { return Open(t, url) })
+		})
+	}
+}
+
+// Open opens the store at a URL until the test ends.
+func Open(t testing.TB, url string) eventlog.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close the store: %v", err)
+		}
+	})
+	return s
+}
