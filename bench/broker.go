@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/weir-log/weir/internal/mytest"
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
@@ -49,8 +50,15 @@ func (b *bench) store(kind string) (address string, closeStore func(), err error
 			return "", nil, err
 		}
 		return server.Admin(), func() { _ = server.Close() }, nil
+	case "mysql":
+		server, err := mytest.Launch("", "--innodb-buffer-pool-size=128M") // the default
+		if err != nil {
+			return "", nil, err
+		}
+		address, err := server.Database("weir")
+		return address, func() { _ = server.Close() }, err
 	}
-	return "", nil, fmt.Errorf("unknown store %q: it must be memory, sqlite or postgres", kind)
+	return "", nil, fmt.Errorf("unknown store %q: it must be memory, sqlite, postgres or mysql", kind)
 }
 
 // database makes a database on the given server, and drops it at the end.

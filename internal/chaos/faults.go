@@ -53,10 +53,17 @@ func (w *world) fault(ctx context.Context, s step, random *rand.Rand) error {
 		p.signal(syscall.SIGCONT)
 	case "crash":
 		defer w.calm.disturb(theStore)()
+		if w.mariadb != nil {
+			return w.mariadb.crash()
+		}
 		return w.database.crash()
 	case "cancel", "terminate":
 		defer w.calm.disturb(theStore)()
-		_ = w.database.interrupt(ctx, random, s.fault == "terminate") // the database may be away
+		interrupt := w.mariadb.interrupt
+		if w.mariadb == nil {
+			interrupt = w.database.interrupt
+		}
+		_ = interrupt(ctx, random, s.fault == "terminate") // the database may be away
 	case "full":
 		defer w.calm.disturb(theStore)()
 		return w.fillDisk(ctx, s.last)

@@ -55,8 +55,11 @@ func (w *world) judgeDoctor(ctx context.Context) error {
 	if w.postgres() {
 		settings = map[string]string{"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
 	}
+	if w.mariadb != nil {
+		settings = map[string]string{"innodb_flush_log_at_trx_commit": "1", "innodb_doublewrite": "ON"}
+	}
 	want := 0
-	if !w.postgres() && w.opt.has("full") {
+	if w.opt.store == "sqlite" && w.opt.has("full") {
 		want = exitLosing // that disk is in memory
 	}
 	out, exit := w.program(ctx, "doctor", "--store", w.url, "--output", "json")
@@ -124,6 +127,13 @@ func (w *world) judgeNewerTables(ctx context.Context) error {
 		if err := w.sql.QueryRow(ctx, `SELECT max(number) FROM weir.migration WHERE part = 'log'`).Scan(&known); err != nil {
 			return err
 		}
+	} else if w.mariadb != nil {
+		newer, back = "UPDATE weir_migration SET version = 999 ORDER BY version DESC LIMIT 1", "UPDATE weir_migration SET version = %d WHERE version = 999"
+		if err := w.mariadb.do(func(db *sql.DB) error {
+			return db.QueryRowContext(ctx, "SELECT max(version) FROM weir_migration").Scan(&known)
+		}); err != nil {
+			return err
+		}
 	} else if err := w.inFile(ctx, func(file *sql.DB) error { return file.QueryRowContext(ctx, "PRAGMA user_version").Scan(&known) }); err != nil {
 		return err
 	}
@@ -152,7 +162,11 @@ func (w *world) change(ctx context.Context, statement string) (err error) {
 		_, err = w.sql.Exec(ctx, statement)
 		return err
 	}
-	return w.inFile(ctx, func(file *sql.DB) error {
+	opened := func(do func(*sql.DB) error) error { return w.inFile(ctx, do) }
+	if w.mariadb != nil {
+		opened = w.mariadb.do
+	}
+	return opened(func(file *sql.DB) error {
 		_, err := file.ExecContext(ctx, statement)
 		return err
 	})
@@ -264,6 +278,10 @@ func (w *world) judgeChangedByte(ctx context.Context) error {
 func (w *world) changeByte(ctx context.Context, p eventlog.Partition, base int64) error {
 	if w.postgres() {
 		return w.change(ctx, fmt.Sprintf(`UPDATE weir.batch SET bytes = set_byte(bytes, length(bytes) - 2, get_byte(bytes, length(bytes) - 2) # 64)
+			WHERE partition_id = %d AND base_offset = %d`, p, base))
+	}
+	if w.mariadb != nil {
+		return w.change(ctx, fmt.Sprintf(`UPDATE weir_piece SET bytes = concat(left(bytes, length(bytes) - 2), char(ord(substr(bytes, length(bytes) - 1, 1)) ^ 64), right(bytes, 1))
 			WHERE partition_id = %d AND base_offset = %d`, p, base))
 	}
 	return w.inFile(ctx, func(file *sql.DB) error {

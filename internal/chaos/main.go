@@ -49,7 +49,7 @@ func start(ctx context.Context, args []string) error {
 	var o options
 	var faults, only, mutant, until string
 	flags := flag.NewFlagSet("chaos", flag.ExitOnError)
-	flags.StringVar(&o.store, "store", "all", "sqlite, postgres or all")
+	flags.StringVar(&o.store, "store", "all", "sqlite, postgres, mysql or all")
 	flags.Uint64Var(&o.seed, "seed", 0, "what decides everything; 0: a new one")
 	flags.IntVar(&o.runs, "runs", 1, "how many seeds, one after the other")
 	flags.DurationVar(&o.length, "length", 2*time.Minute, "of each run, without its start and its end")
@@ -65,9 +65,9 @@ func start(ctx context.Context, args []string) error {
 	if *all || mutant != "" {
 		return findMutants(ctx, mutant)
 	}
-	stores := []string{"sqlite", "postgres"}
+	tested := stores
 	if o.store != "all" {
-		stores = []string{o.store}
+		tested = []string{o.store}
 	}
 	o.until = strings.Split(until, ",")
 	if only != "" {
@@ -93,7 +93,7 @@ func start(ctx context.Context, args []string) error {
 		if o.seed == 0 {
 			seed = rand.Uint64() >> 32
 		}
-		for _, store := range stores {
+		for _, store := range tested {
 			each := o
 			each.store = store
 			if each.faults, err = chosen(faults, allFaults(store, seed, fills), []string{"full"}); err != nil {

@@ -52,13 +52,16 @@ func makePlan(random *rand.Rand, length time.Duration, faults []string) (steps [
 	return steps
 }
 
+// stores are the stores that runs are made on.
+var stores = []string{"sqlite", "postgres", "mysql"}
+
 // allFaults lists the faults of a store. A disk that becomes full is one in memory, so every other seed has an ordinary one.
 func allFaults(store string, seed uint64, canFill bool) (all []string) {
 	all = []string{"kill", "stop", "term"}
-	if store == "postgres" {
+	if store != "sqlite" {
 		all = append(all, "crash", "cancel", "terminate")
 	}
-	if canFill && seed%2 == 1 {
+	if canFill && seed%2 == 1 && store != "mysql" { // InnoDB waits for space, or ends
 		all = append(all, "full")
 	}
 	return all

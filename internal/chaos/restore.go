@@ -140,6 +140,9 @@ func (w *world) backup(ctx context.Context) (restore func() error, err error) {
 	if w.postgres() {
 		return w.database.server.Backup()
 	}
+	if w.mariadb != nil {
+		return w.mariadb.server.Backup()
+	}
 	place := strings.TrimPrefix(w.url, "sqlite:")
 	copied := filepath.Join(filepath.Dir(place), "backup.db")
 	err = w.inFile(ctx, func(file *sql.DB) error {

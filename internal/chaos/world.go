@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/mytest"
 	"github.com/weir-log/weir/store"
 )
 
@@ -31,7 +33,8 @@ type world struct {
 	calm    *calm
 
 	url      string
-	database *database     // nil on SQLite
+	database *database     // nil unless the store is in PostgreSQL
+	mariadb  *mariadb      // nil unless the store is in MariaDB
 	sql      *pgxpool.Pool // nil on SQLite
 	brokers  []*broker
 	embedded []*embedded
@@ -117,6 +120,15 @@ func (w *world) openStore(ctx context.Context) error {
 	case "sqlite":
 		w.url = "sqlite:" + filepath.Join(dir, "weir.db")
 		return nil
+	case "mysql":
+		server, err := mytest.Launch(dir)
+		if err != nil {
+			return err
+		}
+		w.atEnd(server.Close)
+		w.mariadb = &mariadb{server}
+		w.url, err = server.Database("weir")
+		return err
 	case "postgres":
 		db, err := launchDatabase(dir)
 		if err != nil {
@@ -133,7 +145,7 @@ func (w *world) openStore(ctx context.Context) error {
 			CREATE TABLE worked (value text NOT NULL, receipt text NOT NULL); CREATE TABLE strangers (at timestamptz NOT NULL DEFAULT now())`)
 		return err
 	}
-	return fmt.Errorf("-store %s: there are sqlite and postgres", w.opt.store)
+	return fmt.Errorf("-store %s: there are %s", w.opt.store, strings.Join(stores, ", "))
 }
 
 // openAudit opens the log that is asked what is true.

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weir-log/weir/internal/mytest"
 	"github.com/weir-log/weir/internal/pgtest"
 )
 
@@ -96,6 +97,13 @@ func (c *cluster) open(store, scratch string) (string, error) {
 		}
 		c.closers = append(c.closers, server.Close)
 		return server.Admin(), nil
+	case "mysql":
+		server, err := mytest.Launch("")
+		if err != nil {
+			return "", fmt.Errorf("start MariaDB: %w", err)
+		}
+		c.closers = append(c.closers, server.Close)
+		return server.Database("weir")
 	}
 	panic("no such store: " + store)
 }

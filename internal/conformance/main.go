@@ -99,7 +99,7 @@ func run(ctx context.Context, o options) error {
 	return os.RemoveAll(scratch)
 }
 
-var stores = []string{"memory", "sqlite", "postgres", twoBrokers}
+var stores = []string{"memory", "sqlite", "postgres", "mysql", twoBrokers}
 
 func chosen(store string) ([]string, error) {
 	if store == "all" {

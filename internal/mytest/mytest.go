@@ -42,7 +42,7 @@ type Server struct {
 }
 
 // shared is the server that URL uses. It is never stopped: its watchdog ends it with this process.
-var shared = sync.OnceValues(func() (*Server, error) { return launch() })
+var shared = sync.OnceValues(func() (*Server, error) { return Launch("") })
 
 // URL returns the address of a fresh, empty database, dropped when the test ends.
 func URL(t testing.TB) string {
@@ -60,7 +60,7 @@ func URL(t testing.TB) string {
 // Start starts a server only for this test, with flags of mariadbd.
 func Start(t testing.TB, flags ...string) *Server {
 	t.Helper()
-	s, err := launch(flags...)
+	s, err := Launch("", flags...)
 	if err != nil {
 		t.Fatalf("start a MariaDB for the test: %v", err)
 	}
@@ -81,10 +81,44 @@ func (s *Server) URL() string {
 // Admin returns the server's address, without a database, as root.
 func (s *Server) Admin() string { return s.admin }
 
+// Database creates a database on the server and returns its URL. It is for a program that is not a test.
+func (s *Server) Database(name string) (string, error) {
+	db, err := connect(s.admin)
+	if err != nil {
+		return "", err
+	}
+	defer db.Close()
+	_, err = db.Exec("CREATE DATABASE " + name)
+	return s.admin + name, err
+}
+
 // Kill is kill -9, and waits until the server is gone.
 func (s *Server) Kill() {
 	_ = s.cmd.Process.Kill()
 	<-s.ended
+}
+
+// Recover is Resume for a program that is not a test.
+func (s *Server) Recover() error { return s.start() }
+
+// Backup copies the server's data while the server is stopped, and starts it again. restore puts the copy back: all that was written after the copy is
+// lost. Both are for a program that is not a test.
+func (s *Server) Backup() (restore func() error, err error) {
+	copied := filepath.Join(s.dir, "backup")
+	s.Stop()
+	if out, err := exec.Command("cp", "-a", s.data(), copied).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("copy %s: %w: %s", s.data(), err, out)
+	}
+	return func() error {
+		s.Kill()
+		return errors.Join(os.RemoveAll(s.data()), os.Rename(copied, s.data()), s.start())
+	}, s.start()
+}
+
+// Close kills the server and removes its data.
+func (s *Server) Close() error {
+	s.Kill()
+	return os.RemoveAll(s.dir)
 }
 
 // Stop shuts the server down as an operator would.
@@ -174,7 +208,9 @@ func connect(address string) (*sql.DB, error) {
 	return db, err
 }
 
-func launch(flags ...string) (*Server, error) {
+// Launch makes a data directory in dir ("": the directory of temporary files), and starts a server on it. It is for a program that is not a test,
+// which may use the methods Admin, Kill, Recover and Close. A watchdog ends the server with this process.
+func Launch(dir string, flags ...string) (*Server, error) {
 	server, install, err := programs()
 	if err != nil {
 		return nil, err
@@ -183,7 +219,7 @@ func launch(flags ...string) (*Server, error) {
 	if s.as, err = proctest.Unprivileged("mysql"); err != nil {
 		return nil, err
 	}
-	if s.dir, err = os.MkdirTemp("", "weir-mytest-"); err != nil {
+	if s.dir, err = os.MkdirTemp(dir, "weir-mytest-"); err != nil {
 		return nil, err
 	}
 	if err := proctest.EndWith(s.dir, "KILL", filepath.Join(s.dir, "pid")); err != nil {
