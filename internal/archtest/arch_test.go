@@ -42,12 +42,13 @@ var layers = []layer{
 	{"use/stream", []string{"use/publish", "eventlog", "internal"}},                 // places streams as keys are placed
 	{"use", []string{"eventlog", "internal"}},
 	{"eventlog", []string{"eventlog", "internal"}},
-	{"store/storetest", []string{"eventlog", "internal", "store/memory"}}, // memory is its model
-	{"store", []string{"eventlog", "internal"}},
+	{"store/storetest", []string{"eventlog", "internal", "store/memory"}},             // memory is its model
+	{"store", []string{"eventlog", "internal", "store/storerow"}},                     // what stores with a row for each batch have in common
 	{"bench", []string{".", "bench", "door", "use", "eventlog", "store", "internal"}}, // a program of its own
 	{"examples", []string{".", "weirotel"}},                                           // what anybody could write
 	{"internal/chaos", []string{".", "eventlog", "store", "internal"}},                // what users have, and the log to see whether it is true
 	{"internal/conformance", []string{"door", "use", "eventlog", "store", "internal"}},
+	{"internal/everystore", []string{"eventlog", "store", "internal"}}, // opens them for tests
 	{"internal", []string{"eventlog", "internal"}},
 }
 
@@ -109,6 +110,7 @@ func TestImportRulesTellUpFromDown(t *testing.T) {
 		{"store", "store/sqlite", true},
 		{"store/sqlite", "store/postgres", false},
 		{"store/sqlite", "eventlog", true},
+		{"store/sqlite", "store/storerow", true},
 		{"internal/metric", "door/kafka", false},
 		{".", "use/publish", true},
 		{".", "store", true},

@@ -1,7 +1,7 @@
 // Chaos runs random histories against weir, through every door at once: two brokers and two programs with an embedded log share a store,
 // all of them are killed, stopped and restarted, topics come and go, and a model judges every answer.
 //
-//	go run ./internal/chaos                                   two minutes on SQLite and two on PostgreSQL
+//	go run ./internal/chaos                                   two minutes each on SQLite, PostgreSQL and MariaDB
 //	go run ./internal/chaos -store sqlite -length 10m
 //	go run ./internal/chaos -store postgres -seed 42          a run that was seen to fail
 //	go run ./internal/chaos -kept                             the seeds that once failed
