@@ -14,7 +14,7 @@ import (
 // again), the epoch, and whether the server refuses writes. Names of servers: a replica has a copy of weir_life.
 const selectIncarnation = `SELECT coalesce((SELECT id FROM weir_life WHERE one = 1), 0), concat(@@hostname, ':', @@port),
 	coalesce((SELECT unix_timestamp(create_time) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'weir_partition'), 0),
-	coalesce((SELECT version FROM weir_state WHERE k = '` + eventlog.EpochKey + `'), 0), @@global.read_only`
+	coalesce((SELECT version FROM weir_state WHERE k = '` + eventlog.EpochKey + `'), 0), @@global.read_only NOT IN ('0', 'OFF')`
 
 type incarnation struct {
 	life, tables, epoch int64
