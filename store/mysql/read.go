@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
@@ -219,7 +218,10 @@ const now = "cast(round(unix_timestamp(now(3)) * 1000) AS SIGNED)"
 
 // end returns the least key above all that begin with a prefix; nil: there is none.
 func end(prefix string) []byte {
-	cut := []byte(strings.TrimRight(prefix, "\xff"))
+	cut := []byte(prefix)
+	for len(cut) > 0 && cut[len(cut)-1] == 0xff {
+		cut = cut[:len(cut)-1]
+	}
 	if len(cut) == 0 {
 		return nil
 	}

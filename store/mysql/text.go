@@ -42,14 +42,8 @@ func sizeOf(arg any) int {
 	return len("-9223372036854775808")
 }
 
-// list returns (?, ?, …), n times, for IN and for VALUES.
+// list returns (?, ?, …) with n places, for IN and for VALUES.
 func list(n int) string { return "(" + strings.Repeat("?, ", n-1) + "?)" }
-
-// rows returns n lists of width ?, for VALUES.
-func rows(n, width int) string {
-	one := list(width)
-	return strings.Repeat(one+", ", n-1) + one
-}
 
 // run sends the text between two others, and hands each row of the answers to its scan.
 func (t *text) run(ctx context.Context, conn *sql.Conn, before, after string) error {

@@ -17,13 +17,6 @@ func onStores(t *testing.T, test func(t *testing.T, reopen func(t *testing.T) ev
 	everystore.Run(t, test)
 }
 
-func opened(t *testing.T, s eventlog.Store, err error) eventlog.Store {
-	t.Helper()
-	check(t, err)
-	t.Cleanup(func() { check(t, s.Close()) })
-	return s
-}
-
 func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
