@@ -46,6 +46,11 @@ func (s *Store) commit(ctx context.Context, entries []eventlog.Entry, noSpace er
 	if err != nil {
 		return nil, err
 	}
+	for id, p := range f.partitions {
+		if p.changed || p.created {
+			s.durable.committed(p.Bounds(id))
+		}
+	}
 	if f.forgot {
 		s.sweeper.wake()
 	}

@@ -386,3 +386,52 @@ func TestExamineNamesWhatLosesRecords(t *testing.T) {
 		at(t, address)
 	}
 }
+
+// InnoDB shows a commit to others before it is durable. A server that does not flush (0) stands for the moment between the two.
+func TestNothingThatWasReadIsUndoneByACrash(t *testing.T) {
+	for name, read := range map[string]func(s *Store) (end eventlog.Offset){
+		"Moved": func(s *Store) eventlog.Offset {
+			all, _, err := s.Moved(t.Context(), eventlog.Mark{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return all[0].Next
+		},
+		"Read": func(s *Store) eventlog.Offset { return held(t, s, 1).Bounds.Next },
+		"Seek": func(s *Store) eventlog.Offset {
+			end, err := s.Seek(t.Context(), 1, eventlog.Goal{At: 1 << 60})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return end
+		},
+		"List": func(s *Store) eventlog.Offset {
+			found, err := s.List(t.Context(), "end", "", 1)
+			if err != nil || len(found) != 1 {
+				t.Fatal(found, err)
+			}
+			return eventlog.Offset(found[0].Version)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := mytest.Start(t, "--innodb-flush-log-at-timeout=2700")
+			address := server.URL()
+			writer, reader := at(t, address), at(t, address)
+			record := []eventlog.Batch{{Partition: 1, Records: 1, MaxTime: 1, Bytes: []byte("x")}}
+			must(t, writer, eventlog.Entry{Batches: []eventlog.Batch{{Partition: 1}}})
+			must(t, writer, eventlog.Entry{Batches: record, Puts: []eventlog.Put{{Key: "end", Version: 1, Value: []byte("1")}}})
+			mytest.Exec(t, server.Admin(), "SET GLOBAL innodb_flush_log_at_trx_commit = 0")
+			must(t, writer, eventlog.Entry{Batches: record, Puts: []eventlog.Put{{Key: "end", Version: 2, Value: []byte("2")}}})
+			mytest.Exec(t, server.Admin(), "SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+			if end := read(reader); end != 2 {
+				t.Fatalf("the reader sees %d as the end, want 2", end)
+			}
+			server.Kill()
+			server.Resume()
+			after := at(t, address)
+			if end := read(after); end != 2 {
+				t.Errorf("the reader had seen 2 as the end, after a crash it is %d", end)
+			}
+		})
+	}
+}

@@ -50,6 +50,7 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 		return nil, since, fmt.Errorf("moved since %+v: %w", since, eventlog.ErrRewound)
 	}
 	s.lastIncarnation.tell(now)
+	s.durable.keep(all)
 	moved, poll := s.seen.sighting.Update(all, after)
 	return moved, eventlog.Mark{Incarnation: now.inMark(), Place: strconv.FormatInt(poll, 10)}, nil
 }
@@ -65,7 +66,11 @@ func (s *Store) poll(ctx context.Context) (now incarnation, all []eventlog.Bound
 			return err
 		}, selectBounds)
 		t.add(now.scan, selectIncarnation)
-		return v.end(&t)
+		err := v.end(&t)
+		if v.saw.bounds = all; now.readOnly {
+			v.saw = sight{} // Moved refuses
+		}
+		return err
 	})
 	return now, all, err
 }

@@ -44,6 +44,7 @@ type Store struct {
 
 	lastIncarnation lastIncarnation
 	seen            seen
+	durable         durable
 	sweeper         sweeper
 
 	closing context.Context // ends when Close begins

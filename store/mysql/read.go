@@ -44,9 +44,11 @@ func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) (
 			p := partitions[span.Partition]
 			if p == nil {
 				slices[i].Err = eventlog.ErrNoPartition
+				v.saw.gone = append(v.saw.gone, span.Partition)
 				continue
 			}
 			slices[i].Bounds = p.Bounds(span.Partition)
+			v.saw.bounds = append(v.saw.bounds, slices[i].Bounds)
 			if span.MaxBytes <= 0 || span.From < p.First || span.From >= p.Next {
 				continue
 			}
@@ -174,6 +176,7 @@ func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.G
 		if p == nil {
 			return 0, eventlog.ErrNoPartition
 		}
+		v.saw.bounds = []eventlog.Bounds{p.Bounds(id)}
 		return storerow.Seek(index{v.run}, id, p, goal)
 	})
 	if err != nil {
@@ -202,6 +205,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]ev
 			}
 			kv.Key = string(key)
 			kv.Age = time.Duration(min(max(0, int64(kv.Now)-putAt), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+			v.saw.fresh = v.saw.fresh || young(kv.Age)
 			found = append(found, kv)
 			return nil
 		}, "SELECT k, version, value, put_at, "+now+" FROM weir_state WHERE k >= ? AND k < ? ORDER BY k LIMIT ?", from, below, limit)

@@ -15,19 +15,24 @@ type view struct {
 	ctx   context.Context
 	conn  *sql.Conn
 	begun bool
+	saw   sight
 }
 
-// view runs do in a view, which must end it. On an error the connection is closed, and the transaction with it.
+// view runs do in a view, which must end it, and returns when what it saw is durable. On an error the connection is closed, and the transaction with it.
 func (s *Store) view(ctx context.Context, do func(v *view) error) error {
 	conn, err := s.reads.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	if err := do(&view{ctx: ctx, conn: conn}); err != nil {
+	v := &view{ctx: ctx, conn: conn}
+	if err := do(v); err != nil {
 		discard(conn)
 		return err
 	}
-	return conn.Close()
+	if err := conn.Close(); err != nil {
+		return err
+	}
+	return s.settle(ctx, v.saw)
 }
 
 // look is view for a caller that was told an incarnation, repeated where that is useful.

@@ -52,6 +52,12 @@ CREATE TABLE weir_guard (
     id INT NOT NULL PRIMARY KEY
 ) ENGINE=InnoDB;
 
+-- A row to change: see durable.go.
+CREATE TABLE weir_barrier (
+    id INT NOT NULL PRIMARY KEY,
+    n  BIGINT NOT NULL
+) ENGINE=InnoDB;
+
 -- Which life of the server this is: a MEMORY table is empty after a restart.
 CREATE TABLE weir_life (
     one INT NOT NULL PRIMARY KEY,

@@ -1,0 +1,137 @@
+package mysql
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// InnoDB shows a commit to other transactions before the commit's redo log is on disk (trx_commit_low: trx_commit_in_memory comes before trx_flush_log_if_needed).
+// So a crash of the server can undo what another process has read. What a view saw is therefore returned only after a later commit of our own: redo log is flushed in
+// order, so that commit makes everything before it durable, too. Views that saw nothing new need no such commit.
+//
+// A key whose deletion was seen may be back after a crash: nobody was told that the deletion is done.
+
+// durable is what is known to survive a crash.
+type durable struct {
+	mu     sync.Mutex // guards bounds, next
+	bounds map[eventlog.Partition]eventlog.Bounds
+	next   *barrier // the one that did not begin yet; nil: nobody asked for one
+
+	turn sync.Mutex // held while a barrier is committed
+}
+
+// barrier is a commit that callers wait for together.
+type barrier struct {
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+// unsettledMax is how old a key's value must be to be durable for certain: from the statement that put it to the end of the commit, answerMax passes at most twice.
+const unsettledMax = 2 * answerMax
+
+// sight is what a view saw that a crash might undo.
+type sight struct {
+	bounds []eventlog.Bounds
+	gone   []eventlog.Partition // partitions that do not exist
+	fresh  bool                 // a key was put less than unsettledMax ago
+}
+
+// committed notes the bounds that a durable commit of this process left.
+func (d *durable) committed(bounds eventlog.Bounds) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bounds == nil {
+		d.bounds = map[eventlog.Partition]eventlog.Bounds{}
+	}
+	d.bounds[bounds.Partition] = bounds
+}
+
+// keep forgets the partitions that a poll did not find.
+func (d *durable) keep(all []eventlog.Bounds) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	kept := make(map[eventlog.Partition]eventlog.Bounds, len(all))
+	for _, b := range all {
+		if known, ok := d.bounds[b.Partition]; ok {
+			kept[b.Partition] = known
+		}
+	}
+	d.bounds = kept
+}
+
+// known reports whether all that was seen is known to be durable.
+func (d *durable) known(saw sight) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, b := range saw.bounds {
+		if d.bounds[b.Partition] != b {
+			return false
+		}
+	}
+	for _, p := range saw.gone {
+		if _, was := d.bounds[p]; was {
+			return false
+		}
+	}
+	return !saw.fresh
+}
+
+// settle returns when all that a view saw is durable. It costs a trip and a flush of the redo log if something was new.
+func (s *Store) settle(ctx context.Context, saw sight) error {
+	if s.durable.known(saw) {
+		return nil
+	}
+	if err := s.passBarrier(ctx); err != nil {
+		return err
+	}
+	for _, b := range saw.bounds {
+		s.durable.committed(b)
+	}
+	s.durable.mu.Lock()
+	defer s.durable.mu.Unlock()
+	for _, p := range saw.gone {
+		delete(s.durable.bounds, p)
+	}
+	return nil
+}
+
+// passBarrier commits a change that began after the call. Callers that come while one is being committed share the next one.
+func (s *Store) passBarrier(ctx context.Context) error {
+	d := &s.durable
+	d.mu.Lock()
+	b := d.next
+	first := b == nil
+	if first {
+		b = &barrier{done: make(chan struct{})}
+		d.next = b
+	}
+	d.mu.Unlock()
+	if !first {
+		select {
+		case <-b.done:
+			return b.err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	d.turn.Lock()
+	defer d.turn.Unlock()
+	d.mu.Lock()
+	d.next = nil
+	d.mu.Unlock()
+	// Without the caller's cancellation: others wait for it, too.
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	_, b.err = retry(ctx, interrupted, func() (none struct{}, err error) {
+		_, err = s.reads.ExecContext(ctx, "INSERT INTO weir_barrier VALUES (0, 0) ON DUPLICATE KEY UPDATE n = n + 1")
+		return none, err
+	})
+	close(b.done)
+	return b.err
+}
+
+// young reports whether a value of this age may not be durable yet.
+func young(age time.Duration) bool { return age < unsettledMax }
