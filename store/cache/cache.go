@@ -179,7 +179,7 @@ func (s *Store) read(ctx context.Context, told *told, spans []eventlog.Span, max
 		}
 	}
 	budget := eventlog.NewBudget(maxBytes)
-	any := false
+	first := true
 	for i, g := range gatherings {
 		if g == nil {
 			continue
@@ -190,10 +190,12 @@ func (s *Store) read(ctx context.Context, told *told, spans []eventlog.Span, max
 			n++
 		}
 		answer[i].Batches, answer[i].Err = g.batches[:n:n], g.err
-		any = any || n > 0 || g.err != nil
+		if first && n == 0 && g.err == nil {
+			return nil, false, nil // trimmed meanwhile, or too large for the read that others began; an empty answer would mean that the batch is missing in the store
+		}
+		first = false
 	}
-	wanted := slices.ContainsFunc(gatherings, func(g *gathering) bool { return g != nil })
-	return answer, any || !wanted, nil
+	return answer, true, nil
 }
 
 // look asks the store below for the bounds of the spans' partitions, and at the same time for the versions of their keys of compaction.
