@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/weir-log/weir/door/sqlfn"
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/store/cache"
 	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/use/group"
 	"github.com/weir-log/weir/use/projection"
@@ -31,6 +35,11 @@ type Options struct {
 	IdempotencyAge time.Duration
 	// TailBytes bounds the memory for recent events, from which consumers near the end are served. Default 64 MiB.
 	TailBytes int64
+	// CacheDir is a directory for files with batches that were read from the store, from which consumers of older events are served. No other process may use it.
+	// Default: no cache. docs/cache.md says when it helps.
+	CacheDir string
+	// CacheBytes bounds the space of these files. Default 1 GiB.
+	CacheBytes int64
 	// Poll is how often the store is polled for events of other processes. A notification from the store starts a poll immediately. Default 250 ms.
 	Poll time.Duration
 	// Tracer gets spans of publications, flushes, deliveries and handlers. Default: none. weirotel has one for OpenTelemetry.
@@ -77,11 +86,23 @@ func Open(ctx context.Context, address string, opts Options) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", store.Redact(address), err)
 	}
-	l, err := open(ctx, opened, opts)
+	cached, err := opts.cache(opened, address)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", store.Redact(address), err), opened.Close())
 	}
+	l, err := open(ctx, cached, opts)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", store.Redact(address), err), cached.Close())
+	}
 	return l, nil
+}
+
+// cache puts a cache in front of a store if there is a directory for it. address is the store's URL.
+func (o Options) cache(opened eventlog.Store, address string) (eventlog.Store, error) {
+	if o.CacheDir == "" {
+		return opened, nil
+	}
+	return store.Cached(opened, address, cache.Options{Dir: o.CacheDir, Bytes: o.CacheBytes, Logger: o.logger()})
 }
 
 // OpenPool is Open for the PostgreSQL database of a pool. The Log connects as the pool does, with its TLS and BeforeConnect (such as one that fetches
@@ -92,9 +113,15 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Log, erro
 	if err != nil {
 		return nil, fmt.Errorf("open the database of a pool: %w", err)
 	}
-	l, err := open(ctx, opened, opts)
+	at := pool.Config().ConnConfig
+	address := url.URL{Scheme: "postgres", Host: net.JoinHostPort(at.Host, strconv.Itoa(int(at.Port))), Path: "/" + at.Database}
+	cached, err := opts.cache(opened, address.String())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the database of a pool: %w", err), opened.Close())
+	}
+	l, err := open(ctx, cached, opts)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the database of a pool: %w", err), cached.Close())
 	}
 	return l, nil
 }

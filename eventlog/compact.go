@@ -47,8 +47,6 @@ type cleaned struct {
 	version Version
 }
 
-func compactKey(p Partition) string { return CompactPrefix + strconv.FormatInt(int64(p), 10) }
-
 // compactAll compacts the partitions that need it, one after the other, until ctx ends.
 func (l *Log) compactAll(ctx context.Context) error {
 	me := strconv.FormatInt(int64(Version(0).Next()), 36)
@@ -90,7 +88,7 @@ func (l *Log) compact(ctx context.Context, t Topic, p Partition, me string) erro
 	if held.First == held.Next {
 		return nil
 	}
-	kv, err := l.Get(ctx, compactKey(p))
+	kv, err := l.Get(ctx, ReplacedKey(p))
 	if err != nil {
 		return err
 	}
@@ -363,7 +361,7 @@ func (c *compaction) commit(ctx context.Context, replaces []Replace) error {
 	if err != nil {
 		return err
 	}
-	key, next := compactKey(c.partition), c.state.version.Next()
+	key, next := ReplacedKey(c.partition), c.state.version.Next()
 	l := c.log
 	l.gate.RLock() // the log enters no other incarnation meanwhile
 	defer l.gate.RUnlock()

@@ -57,7 +57,7 @@ func (l *Log) follow(ctx context.Context) error {
 }
 
 func (l *Log) wakes(ctx context.Context) <-chan struct{} {
-	waker, ok := l.store.(Waker)
+	waker, ok := As[Waker](l.store)
 	if !ok {
 		return nil
 	}

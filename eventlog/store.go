@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/weir-log/weir/eventlog/batch"
@@ -55,6 +56,10 @@ const (
 	EpochKey = "incarnation"
 )
 
+// ReplacedKey is the key of the state of a partition's compaction. Its version tells those who keep copies of stored batches whether batches of the
+// partition were replaced since: every entry that replaces some puts the key, and nobody deletes it while the partition exists.
+func ReplacedKey(p Partition) string { return CompactPrefix + strconv.FormatInt(int64(p), 10) }
+
 // Batch is one run of records for one partition, in Kafka's record batch layout (magic 2). The bytes are stored as the
 // producer sent them; the base offset inside them means nothing until a reader patches it (batch.Patch).
 //
@@ -84,7 +89,8 @@ type Entry struct {
 	Forgets []Partition
 
 	// Replaces rewrite stored batches, each of another partition (compaction). Such an entry is the only one in its flush, and
-	// has no batches and no Forgets.
+	// has no batches and no Forgets. For each partition it puts ReplacedKey at a version that the key never had,
+	// except in a copy that no log may open yet.
 	Replaces []Replace
 
 	// UsesReserve: the entry may use the space that a store reserves for deletion, because it has few records and frees

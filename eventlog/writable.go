@@ -20,7 +20,7 @@ func (l *Log) reachable() error {
 
 // checkWritable asks the store whether it accepts records, and logs a change once. It does not need a publisher to find out.
 func (l *Log) checkWritable(ctx context.Context) {
-	store, can := l.store.(Writable)
+	store, can := As[Writable](l.store)
 	if !can {
 		return
 	}

@@ -12,7 +12,9 @@ import (
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/internal/doctor"
+	"github.com/weir-log/weir/store/cache"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/store/mysql"
 	"github.com/weir-log/weir/store/postgres"
@@ -51,6 +53,19 @@ func opened[S eventlog.Store](store S, err error) (eventlog.Store, error) {
 		return nil, err
 	}
 	return store, nil
+}
+
+// Cached puts a cache into opts.Dir in front of an open store, which belongs to the cache then. Its files are used again by the next process if the store cannot be
+// put back to an earlier state without a new incarnation: if it is a server. address is its URL.
+func Cached(opened eventlog.Store, address string, opts cache.Options) (*cache.Store, error) {
+	if Shared(address) {
+		opts.Store = Redact(address)
+	}
+	opts.Check = func(b eventlog.Placed) error {
+		_, err := batch.CheckStored(b.Bytes)
+		return err
+	}
+	return cache.Open(opened, opts)
 }
 
 // Missing reports whether a URL names a store that is not there yet, and that Open would create: a SQLite file. Open never creates a

@@ -25,6 +25,7 @@ import (
 	"github.com/weir-log/weir/internal/doctor"
 	"github.com/weir-log/weir/internal/metric"
 	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/store/cache"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/broker"
 	"github.com/weir-log/weir/use/group"
@@ -58,6 +59,8 @@ type serveCmd struct {
 	AutoCreate           bool     `help:"Create a topic when a Kafka client asks for it and it does not exist. HTTP clients create topics with POST /v1/topics." default:"true" negatable:""`
 	AnyReplicationFactor bool     `help:"Accept requests of Kafka clients to create topics with a replication factor above 1, and report it as 1: the store keeps the records safe."`
 	Tail                 size     `help:"Memory for the newest records. Consumers that are near the end of a partition read from it." default:"64MiB"`
+	CacheDir             string   `help:"Keep batches that were read from the store in files in this directory, so that consumers of older records are served from them. No other process may use it. Default: no cache." name:"cache-dir" placeholder:"DIR"`
+	CacheBytes           size     `help:"Space for the files in --cache-dir. Default: ${default}." name:"cache-bytes" default:"1GiB"`
 	Profile              bool     `help:"Serve Go profiles under /debug/pprof/ on the HTTP address."`
 	Log                  string   `help:"Format of the log, on standard error: text or json." enum:"text,json" default:"text"`
 	LogLevel             string   `help:"The lowest level to log: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
@@ -117,6 +120,12 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 		return err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
+	registry := prometheus.NewRegistry()
+	cached, err := c.cache(opened, registry, logger)
+	if err != nil {
+		return err
+	}
+	opened = cached
 	c.warnOfLoss(ctx, logger)
 	keys := apikey.New(opened, logger)
 	locked, err := c.checkKeys(ctx, keys, logger)
@@ -129,7 +138,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	}
 	defer lastSpans()
 	program, err := c.wire(ctx, opened, wiring{
-		logger: logger, version: version, tracer: tracer, keys: keys, tls: secured.server, kafka: kafkaListeners, http: httpListener,
+		logger: logger, version: version, registry: registry, tracer: tracer, keys: keys, tls: secured.server, kafka: kafkaListeners, http: httpListener,
 		addresses: advertised(addresses, kafkaListeners),
 	})
 	if err != nil {
@@ -143,22 +152,38 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	return nil
 }
 
+// cache puts a cache in front of the store if there is a directory for it.
+func (c *serveCmd) cache(opened eventlog.Store, registry *prometheus.Registry, logger *slog.Logger) (eventlog.Store, error) {
+	if c.CacheDir == "" {
+		return opened, nil
+	}
+	cached, err := store.Cached(opened, c.Store, cache.Options{Dir: c.CacheDir, Bytes: int64(c.CacheBytes), Logger: logger})
+	if err != nil {
+		return nil, config(err, "--cache-dir names the directory, --cache-bytes the space that it may take")
+	}
+	metric.WatchCache(registry, func() metric.Cache { return metric.Cache(cached.Stats()) })
+	return cached, nil
+}
+
 // wiring is what the parts of the program share.
 type wiring struct {
 	logger  *slog.Logger
 	version buildVersion
-	tracer  eventlog.Tracer
-	keys    *apikey.Keys
-	tls     *tls.Config // of HTTP
-	kafka   []kafka.Listener
-	http    net.Listener
+
+	registry *prometheus.Registry
+
+	tracer eventlog.Tracer
+	keys   *apikey.Keys
+	tls    *tls.Config // of HTTP
+	kafka  []kafka.Listener
+	http   net.Listener
 
 	addresses map[string]string // of kafka, as other brokers tell clients, by listener name
 }
 
 // wire makes the parts of the program, each from the parts below it.
 func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*parts, error) {
-	registry := prometheus.NewRegistry()
+	registry := w.registry
 	metrics := metric.New(registry, string(w.version))
 	sql, err := sqlfn.Attach(ctx, opened)
 	if err != nil {

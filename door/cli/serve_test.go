@@ -229,6 +229,26 @@ func TestHTTPDoorTellsOfTheLog(t *testing.T) {
 	}
 }
 
+func TestServeWithACache(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cache")
+	s := serve(t, "--store", "sqlite:"+filepath.Join(t.TempDir(), "weir.db"), "--cache-dir", dir, "--cache-bytes", "16MiB", "--tail", "1B")
+	for i := range 4 {
+		incompressible := make([]byte, 300_000) // producers compress
+		_, _ = rand.Read(incompressible)        // it returns no error
+		weir(t, fmt.Sprintf("%d%x\n", i, incompressible), "produce", "greetings").want(t, exitOK)
+	}
+	for range 2 {
+		if r := weir(t, "", "consume", "greetings"); strings.Count(r.out, "\n") != 4 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if _, body := s.get(t, "/metrics"); strings.Contains(body, "weir_cache_blocks 0") || strings.Contains(body, `weir_cache_reads_total{result="hit"} 0`) {
+		t.Errorf("the second consumer did not read blocks:\n%s", body)
+	}
+	weir(t, "", "serve", "--store", "memory:", "--http", "127.0.0.1:0", "--kafka", "off", "--cache-dir", dir).want(t, exitConfig, "another process uses this directory")
+	weir(t, "", "serve", "--store", "memory:", "--http", "127.0.0.1:0", "--kafka", "off", "--cache-dir", t.TempDir(), "--cache-bytes", "1KiB").want(t, exitConfig, "it needs at least")
+}
+
 func TestStoreGoesAwayAndComesBack(t *testing.T) {
 	database := pgtest.Start(t)
 	s := serve(t, "--store", database.URL())

@@ -35,7 +35,7 @@ type Door struct {
 // Attach opens the door of a store, and installs the tables and functions that this binary needs; nil if the store has no SQL
 // sessions. Call it before the store's log runs.
 func Attach(ctx context.Context, store eventlog.Store) (*Door, error) {
-	sessions, is := store.(*postgres.Store)
+	sessions, is := eventlog.As[*postgres.Store](store)
 	if !is {
 		return nil, nil
 	}

@@ -12,7 +12,7 @@ import (
 
 // Waiting counts the rows of a store's inbox that are not moved into its log; 0 if the store has no SQL sessions. It needs no Attach.
 func Waiting(ctx context.Context, store eventlog.Store) (rows int64, err error) {
-	sessions, is := store.(*postgres.Store)
+	sessions, is := eventlog.As[*postgres.Store](store)
 	if !is {
 		return 0, nil
 	}

@@ -40,7 +40,15 @@ func replacement(id eventlog.Partition, from, to eventlog.Offset, batches int, s
 
 func (r *rig) replace(replaces ...eventlog.Replace) {
 	r.Helper()
-	r.do(eventlog.Entry{Replaces: replaces})
+	r.do(eventlog.Entry{Replaces: replaces, Puts: replacedPuts(replaces...)})
+}
+
+// replacedPuts are the puts that an entry with replacements must have.
+func replacedPuts(replaces ...eventlog.Replace) (puts []eventlog.Put) {
+	for _, r := range replaces {
+		puts = append(puts, eventlog.Put{Key: eventlog.ReplacedKey(r.Partition), Version: eventlog.Version(0).Next(), Value: []byte("replaced")})
+	}
+	return puts
 }
 
 // expectBatches compares a partition's batches, each as its base offset, extent and size.
@@ -113,6 +121,7 @@ func testReplaceWhole(t *testing.T, h Harness) {
 	if kv := r.list("k", "", 1)[0]; kv.Version != 1 {
 		t.Errorf("refused entries left the key at %+v", kv)
 	}
+	entry.Puts = append(entry.Puts, replacedPuts(entry.Replaces...)...)
 	r.do(entry)
 	r.expectBatches(1, [3]int{0, 20, 10})
 	if kv := r.list("k", "", 1)[0]; kv.Version != 2 || string(kv.Value) != "w" {
@@ -269,7 +278,7 @@ func testReplaceRace(t *testing.T, h Harness) {
 				in.Batches[0].Bytes[0] = byte(i)
 				outcomes, err := s.Commit(r.ctx, []eventlog.Entry{{
 					Checks:   []eventlog.Check{{Key: "pass", Version: eventlog.Version(round)}},
-					Puts:     []eventlog.Put{{Key: "pass", Version: eventlog.Version(round + 1), Value: []byte{byte(i)}}},
+					Puts:     append(replacedPuts(in), eventlog.Put{Key: "pass", Version: eventlog.Version(round + 1), Value: []byte{byte(i)}}),
 					Replaces: []eventlog.Replace{in},
 				}})
 				if err != nil {
@@ -322,7 +331,7 @@ func (p *pair) replace() string {
 	entry := eventlog.Entry{Replaces: []eventlog.Replace{r}}
 	key := p.key()
 	entry.Checks = []eventlog.Check{{Key: key, Version: p.versions[key]}}
-	entry.Puts = []eventlog.Put{{Key: key, Version: p.versions[key] + 1, Value: []byte("replaced")}}
+	entry.Puts = append(replacedPuts(r), eventlog.Put{Key: key, Version: p.versions[key] + 1, Value: []byte("replaced")})
 	got, err := p.store.Commit(p.ctx, []eventlog.Entry{entry})
 	want, _ := p.model.Commit(p.ctx, []eventlog.Entry{entry})
 	what := fmt.Sprintf("replace [%d, %d) of partition %d", r.From, r.To, id)
