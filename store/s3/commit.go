@@ -182,6 +182,9 @@ func (s *Store) create(ctx context.Context, number int64, object []byte, of hash
 func (s *Store) counts(ctx context.Context, number int64, a answer) (bool, error) {
 	s.mu.Lock()
 	trusts := s.trusts(a)
+	if trusts {
+		s.noteSync(a.date, time.Time{})
+	}
 	s.mu.Unlock()
 	if trusts {
 		return true, nil
@@ -194,5 +197,8 @@ func (s *Store) counts(ctx context.Context, number int64, a answer) (bool, error
 		err := fmt.Errorf("%w: %s was written more than a quarter of grace (%v) after this process last read the log, and a snapshot covers its number", eventlog.ErrUnsure, commitKey(number), s.grace)
 		return false, errors.Join(err, s.load(ctx, snapshots, listed))
 	}
+	s.mu.Lock()
+	s.noteSync(listed.date, time.Time{})
+	s.mu.Unlock()
 	return true, nil
 }

@@ -108,8 +108,11 @@ func (s *Store) advance(ctx context.Context) error {
 			}
 			if errors.Is(f.err, errMissing) {
 				s.mu.Lock()
+				defer s.mu.Unlock()
+				if s.st.number < s.floor {
+					return fmt.Errorf("%w: %s is missing, and there was a snapshot of commit %d: a part of the bucket was lost; restore all of it from a backup", errDamaged, commitKey(s.st.number+1), s.floor)
+				}
 				s.noteSync(f.date, asked)
-				s.mu.Unlock()
 				return nil
 			}
 			if f.err != nil {

@@ -61,6 +61,7 @@ type Store struct {
 	verified time.Time // when the newest known commit was last read again
 	nextPut  time.Time // see linger
 	newest   int64     // the newest snapshot that is known of
+	floor    int64     // the log goes on at least to here: a snapshot covers it
 	pending  map[string]bool
 
 	probing turn // guards probed

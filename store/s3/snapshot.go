@@ -64,10 +64,11 @@ func (s *Store) load(ctx context.Context, snapshots []snapshot, a answer) error 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.st, s.synced = st, a.date
+	s.st, s.synced, s.newest = st, a.date, 0
 	if len(snapshots) > 0 {
 		s.newest = snapshots[len(snapshots)-1].number
 	}
+	s.floor = s.newest
 	return nil
 }
 
