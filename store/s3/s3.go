@@ -145,7 +145,7 @@ func (s *Store) begin(ctx context.Context) error {
 
 // format reads the store's id, or begins a store.
 func (s *Store) format(ctx context.Context) (string, error) {
-	for {
+	for range 5 {
 		body, a, err := s.bucket.get(ctx, "format", 0, -1)
 		if err == nil {
 			head, _, err := unseal(magicFormat, body)
@@ -172,6 +172,7 @@ func (s *Store) format(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
+	return "", errors.New("the object format was written, and cannot be read: the server does not keep what it acknowledges")
 }
 
 // probe checks that of several puts of one key with If-None-Match exactly one succeeds. Without that, processes would overwrite each other's commits.
