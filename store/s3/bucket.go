@@ -32,10 +32,12 @@ var (
 	errRefused = errors.New("the S3 server refuses")
 	// errBusy: the server asks to slow down. Nothing was written.
 	errBusy = errors.New("the S3 server asks to slow down")
+	// errBeyond: a read begins at or after the end of the object.
+	errBeyond = errors.New("the object ends before")
 )
 
 type (
-	// bucket is what the store needs of S3. An error that matches none of the four above leaves open whether a put happened.
+	// bucket is what the store needs of S3. An error that matches none of those above leaves open whether a put happened.
 	bucket interface {
 		// put writes an object unless there is one with this key. It is tried once.
 		put(ctx context.Context, key string, body []byte) (answer, error)
@@ -203,6 +205,8 @@ func (r *remote) failed(what string, asked time.Time, err error) (a answer, _ er
 		kind = errExists
 	case code == "NoSuchKey", status == http.StatusNotFound && code != "NoSuchBucket":
 		kind = errMissing
+	case status == http.StatusRequestedRangeNotSatisfiable:
+		kind = errBeyond
 	case code == "SlowDown", status == http.StatusTooManyRequests:
 		kind = errBusy
 	case status == http.StatusConflict, status == http.StatusRequestTimeout, status == 0, status >= 500:

@@ -14,7 +14,6 @@ type fake struct {
 	mu      sync.Mutex // guards all below
 	objects map[string]stored
 	ahead   time.Duration
-	clocks  []*clock
 	onPut   func(key string, do func() error) error // answers a put
 }
 
@@ -71,6 +70,9 @@ func (f seen) get(_ context.Context, key string, from, size int64) ([]byte, answ
 		return nil, a, errMissing
 	}
 	a.size = int64(len(o.body))
+	if size >= 0 && from >= a.size {
+		return nil, a, errBeyond
+	}
 	body := o.body[min(from, a.size):]
 	if size >= 0 {
 		body = body[:min(size, int64(len(body)))]

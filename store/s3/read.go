@@ -176,7 +176,7 @@ func (s *Store) piece(ctx context.Context, piece []source) ([]content, error) {
 	first, last := piece[0], piece[len(piece)-1]
 	size := last.at + int64(last.size) - first.at
 	got, _, err := s.bucket.get(ctx, first.key, first.at, size)
-	if errors.Is(err, errRefused) { // 416: the object ends before
+	if errors.Is(err, errBeyond) {
 		got, err = nil, nil
 	}
 	if err != nil && !errors.Is(err, errMissing) {
