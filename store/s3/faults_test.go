@@ -321,6 +321,14 @@ func TestADamagedSnapshotIsPassedOver(t *testing.T) {
 	newest := snapshotKey(s.newest)
 	f.change(newest, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
 	expect(t, opened(t, f), "a", "b", "c")
+	for _, n := range []int64{s.newest, s.newest - 1} { // what follows the older snapshot
+		was := f.objects[commitKey(n)]
+		f.change(commitKey(n), func([]byte) []byte { return nil })
+		defer func() { f.objects[commitKey(n)] = was }()
+	}
+	if _, err := f.open(context.Background(), quick); !errors.Is(err, errDamaged) {
+		t.Errorf("the newest snapshot is damaged, and commits before it are missing: %v", err)
+	}
 	for _, key := range f.keys("snapshot/") {
 		if key == newest {
 			continue

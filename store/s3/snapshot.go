@@ -77,9 +77,12 @@ func (s *Store) readSnapshot(ctx context.Context, number int64) (*state, error) 
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	store := s.st.store
+	s.mu.Unlock()
 	st, err := decodeState(object)
-	if err == nil && (st.store != s.st.store || st.number != number) {
-		err = fmt.Errorf("%w: it is a snapshot of commit %d of the store %q, want %d of %q", errDamaged, st.number, st.store, number, s.st.store)
+	if err == nil && (st.store != store || st.number != number) {
+		err = fmt.Errorf("%w: it is a snapshot of commit %d of the store %q, want %d of %q", errDamaged, st.number, st.store, number, store)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", snapshotKey(number), err)
