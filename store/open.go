@@ -18,6 +18,7 @@ import (
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/store/mysql"
 	"github.com/weir-log/weir/store/postgres"
+	"github.com/weir-log/weir/store/s3"
 	"github.com/weir-log/weir/store/sqlite"
 )
 
@@ -25,7 +26,7 @@ import (
 var ErrAddress = errors.New("invalid URL of a store")
 
 // forms lists what Open accepts.
-const forms = "sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE, mysql://USER:PASSWORD@HOST:PORT/DATABASE or memory:"
+const forms = "sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE, mysql://USER:PASSWORD@HOST:PORT/DATABASE, s3://BUCKET/PREFIX or memory:"
 
 // Open opens the store that a URL names. The logger logs what fails while no caller waits for an answer.
 func Open(ctx context.Context, address string, logger *slog.Logger) (eventlog.Store, error) {
@@ -43,6 +44,8 @@ func Open(ctx context.Context, address string, logger *slog.Logger) (eventlog.St
 		return opened(postgres.Open(ctx, address, postgres.Options{Logger: logger}))
 	case "mysql", "mariadb":
 		return opened(mysql.Open(ctx, address, mysql.Options{Logger: logger}))
+	case "s3":
+		return opened(s3.Open(ctx, address, s3.Options{Logger: logger}))
 	}
 	return nil, unknown(address)
 }
@@ -86,7 +89,7 @@ func Missing(address string) bool {
 // Shared reports whether processes on several machines may use the store that a URL names.
 func Shared(address string) bool {
 	scheme, _ := split(address)
-	return scheme == "postgres" || scheme == "postgresql" || scheme == "mysql" || scheme == "mariadb"
+	return scheme == "postgres" || scheme == "postgresql" || scheme == "mysql" || scheme == "mariadb" || scheme == "s3"
 }
 
 // Examine reports what the store that a URL names is, and whether it keeps what it acknowledges. It changes nothing.
@@ -95,7 +98,7 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	switch scheme {
 	case "memory":
 		return []doctor.Finding{{Name: "store", Value: "memory", Level: doctor.Bad,
-			Advice: "all data is lost when weir stops: to keep data, use sqlite:PATH, postgres:// or mysql://"}}, nil
+			Advice: "all data is lost when weir stops: to keep data, use sqlite:PATH, postgres://, mysql:// or s3://"}}, nil
 	case "sqlite":
 		path, err := sqlitePath(rest)
 		if err != nil {
@@ -106,6 +109,8 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 		return postgres.Examine(ctx, address)
 	case "mysql", "mariadb":
 		return mysql.Examine(ctx, address)
+	case "s3":
+		return s3.Examine(ctx, address)
 	}
 	return nil, unknown(address)
 }

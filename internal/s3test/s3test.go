@@ -1,0 +1,234 @@
+// Package s3test gives tests a real S3 server, versitygw, that ends with them.
+//
+//	url := s3test.URL(t)   // a fresh bucket; one server per test process, started when first asked for
+//	srv := s3test.Start(t) // a server of its own, to kill and resume
+//
+// The server's program is built from its Go module when it is first needed, which takes a minute or two, and kept among the user's cached files.
+package s3test
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/internal/proctest"
+)
+
+// module is what is built: the gateway's program, at a version.
+const (
+	module  = "github.com/versity/versitygw/cmd/versitygw"
+	version = "v1.8.0"
+)
+
+// The only user of the server. Use puts it where the AWS SDK looks for it.
+const accessKey, secretKey = "weir-test", "weir-test-secret"
+
+// Server is a versitygw with a directory and a port of its own. Each directory in it is a bucket.
+type Server struct {
+	t    testing.TB
+	dir  string
+	port int
+	cmd  *exec.Cmd
+	done chan struct{} // closed when cmd has ended
+}
+
+// shared is the server that URL uses. Its watchdog ends it with this process.
+var shared = sync.OnceValues(func() (*Server, error) { return Launch("") })
+
+// URL returns the address of a fresh, empty bucket, as --store takes it. The environment has the credentials from then on: Credentials.
+func URL(t testing.TB) string {
+	t.Helper()
+	s, err := shared()
+	if err != nil {
+		t.Fatalf("start an S3 server for the tests: %v", err)
+	}
+	address, err := s.Bucket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
+// Start starts a server only for this test.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	s, err := Launch("")
+	if err != nil {
+		t.Fatalf("start an S3 server for the test: %v", err)
+	}
+	s.t = t
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// URL returns the address of a fresh bucket on this server.
+func (s *Server) URL() string {
+	s.t.Helper()
+	address, err := s.Bucket()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return address
+}
+
+// Bucket makes a bucket and returns its address. It is for a program that is not a test.
+func (s *Server) Bucket() (string, error) {
+	name := "weir-test-" + strings.ToLower(rand.Text()[:12])
+	if err := os.Mkdir(filepath.Join(s.data(), name), 0o755); err != nil {
+		return "", err
+	}
+	options := url.Values{"endpoint": {"http://" + s.Addr()}, "region": {"us-east-1"}, "path_style": {"true"}, "linger": {"0"}, "poll": {"0s"}}
+	return "s3://" + name + "/log?" + options.Encode(), nil
+}
+
+// Addr returns the server's host and port.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// Directory returns the directory of the bucket in a URL: each object is a file.
+func (s *Server) Directory(address string) string {
+	u, _ := url.Parse(address)
+	return filepath.Join(s.data(), u.Host)
+}
+
+// Kill is kill -9, and waits until the server is gone.
+func (s *Server) Kill() {
+	_ = s.cmd.Process.Kill()
+	<-s.done
+}
+
+// Resume starts the server again, on the same buckets and port.
+func (s *Server) Resume() {
+	s.t.Helper()
+	if err := s.start(); err != nil {
+		s.t.Fatalf("start the S3 server again: %v", err)
+	}
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "buckets") }
+
+// Launch starts a server on a new directory in dir ("": the directory of temporary files). A watchdog ends it with this process.
+func Launch(dir string) (*Server, error) {
+	if _, err := program(); err != nil {
+		return nil, err
+	}
+	Credentials()
+	s := &Server{}
+	var err error
+	if s.dir, err = os.MkdirTemp(dir, "weir-s3test-"); err != nil {
+		return nil, err
+	}
+	if err := proctest.EndWith(s.dir, "KILL", filepath.Join(s.dir, "pid")); err != nil {
+		os.RemoveAll(s.dir)
+		return nil, err
+	}
+	for _, name := range []string{"buckets", "meta", "iam"} {
+		if err := os.Mkdir(filepath.Join(s.dir, name), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	for range 5 { // another process may take the port before the server does
+		if s.port, err = proctest.FreePort(); err != nil {
+			return nil, err
+		}
+		if err = s.start(); err == nil {
+			return s, nil
+		}
+	}
+	return nil, err
+}
+
+// Credentials puts the credentials of the servers into the environment, where the AWS SDK looks for them.
+func Credentials() {
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": accessKey, "AWS_SECRET_ACCESS_KEY": secretKey, "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"} {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err) // only for a name or value that is not allowed
+		}
+	}
+}
+
+// start starts the server and waits until it takes connections.
+func (s *Server) start() error {
+	path, err := program()
+	if err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(s.dir, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	// --sidecar: not every file system of a test machine has extended attributes. --keep-alive: without it each request is a connection.
+	s.cmd = exec.Command(path, "--port", s.Addr(), "--access", accessKey, "--secret", secretKey, "--region", "us-east-1", "--quiet", "--keep-alive",
+		"--iam-dir", filepath.Join(s.dir, "iam"), "posix", "--sidecar", filepath.Join(s.dir, "meta"), s.data())
+	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.dir, log, log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "pid"), []byte(strconv.Itoa(s.cmd.Process.Pid)+"\n"), 0o600); err != nil {
+		return err
+	}
+	s.done = make(chan struct{})
+	go func(cmd *exec.Cmd, done chan struct{}) {
+		_ = cmd.Wait()
+		close(done)
+	}(s.cmd, s.done)
+	late := time.After(time.Minute)
+	for {
+		conn, err := net.Dial("tcp", s.Addr())
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-s.done:
+			logged, _ := os.ReadFile(log.Name())
+			return fmt.Errorf("the S3 server ended: %s", logged[max(0, len(logged)-2000):])
+		case <-late:
+			s.Kill()
+			return fmt.Errorf("the S3 server takes no connections after a minute: %w", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// program returns the path of the server's program. It builds it if it is missing; processes that do so concurrently take turns.
+var program = sync.OnceValues(func() (string, error) {
+	cached, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cached, "weir-test", "versitygw-"+version)
+	path := filepath.Join(dir, "versitygw")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	fmt.Fprintf(os.Stderr, "no versitygw here, and the tests need it: go install %s@%s\n", module, version)
+	cmd := exec.Command("go", "install", module+"@"+version)
+	cmd.Dir = dir // not in this module
+	cmd.Env = append(os.Environ(), "GOBIN="+dir, "GOFLAGS=", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the S3 server of the tests: go install %s@%s: %w\n%s", module, version, err, out)
+	}
+	return path, nil
+})

@@ -1,0 +1,113 @@
+package s3
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	form    = "s3://bucket/prefix"
+	options = "endpoint, region, path_style, linger, poll, verify, alone, sse, storage_class and grace"
+)
+
+// place is a bucket, a prefix in it, and how to use them: what a URL says.
+type place struct {
+	bucketName string
+	prefix     string // empty, or ends with a slash
+	endpoint   string
+	region     string
+	pathStyle  bool
+	sse        string
+	class      string
+
+	linger time.Duration // at least this long from one put to the next
+	poll   time.Duration // Moved asks the server at most this often
+	verify time.Duration // how often the newest known commit is read again, to notice that the bucket was rewound
+	grace  time.Duration // how long objects stay that are no longer named
+	alone  bool          // no other process writes
+}
+
+// graceMin is longer than a request may be late: S3 refuses requests whose signature is older than 15 minutes.
+const graceMin = 10 * time.Minute
+
+func parse(address string) (place, error) {
+	at := place{linger: 250 * time.Millisecond, poll: time.Second, verify: 10 * time.Second, grace: time.Hour}
+	u, err := url.Parse(address)
+	if err != nil {
+		return at, fmt.Errorf("the URL cannot be parsed; it must have the form %s", form)
+	}
+	if u.User != nil {
+		return at, fmt.Errorf("the URL holds credentials: weir takes them from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from a profile; the URL must have the form %s", form)
+	}
+	at.bucketName = u.Host
+	if at.bucketName == "" {
+		return at, fmt.Errorf("the URL names no bucket; it must have the form %s", form)
+	}
+	if at.prefix = strings.Trim(u.Path, "/"); at.prefix != "" {
+		at.prefix += "/"
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return at, fmt.Errorf("the options of the URL cannot be parsed: %w", err)
+	}
+	for name, values := range query {
+		value := values[len(values)-1]
+		var err error
+		switch name {
+		case "endpoint":
+			e, bad := url.Parse(value)
+			if bad != nil || e.Scheme != "http" && e.Scheme != "https" || e.Host == "" || e.User != nil {
+				err = fmt.Errorf("it must be http://host:port or https://host:port")
+			}
+			at.endpoint = value
+		case "region":
+			at.region = value
+		case "path_style":
+			at.pathStyle, err = strconv.ParseBool(value)
+		case "alone":
+			at.alone, err = strconv.ParseBool(value)
+		case "linger":
+			at.linger, err = duration(value, 0, time.Minute)
+		case "poll":
+			at.poll, err = duration(value, 0, time.Minute)
+		case "verify":
+			at.verify, err = duration(value, 0, time.Hour)
+		case "grace":
+			at.grace, err = duration(value, graceMin, 30*24*time.Hour)
+		case "sse":
+			if at.sse = value; value != "AES256" && value != "aws:kms" {
+				err = fmt.Errorf("it must be AES256 or aws:kms")
+			}
+		case "storage_class":
+			if at.class = value; value == "GLACIER" || value == "DEEP_ARCHIVE" {
+				err = fmt.Errorf("objects in an archive cannot be read at once")
+			}
+		default:
+			return at, fmt.Errorf("the URL has the unknown option %q; there are %s", name, options)
+		}
+		if err != nil {
+			return at, fmt.Errorf("%s=%s in the URL: %w", name, value, err)
+		}
+	}
+	return at, nil
+}
+
+func duration(value string, least, most time.Duration) (time.Duration, error) {
+	d, err := time.ParseDuration(value)
+	if err != nil || d < least || d > most {
+		return 0, fmt.Errorf("it must be a duration from %v to %v, such as 10ms", least, most)
+	}
+	return d, nil
+}
+
+// name names the place without options, for messages.
+func (p place) name() string {
+	name := "s3://" + p.bucketName + "/" + p.prefix
+	if p.endpoint != "" {
+		name += " at " + p.endpoint
+	}
+	return name
+}

@@ -1,0 +1,133 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// removesMax bounds what one round of collect deletes.
+	removesMax = 5000
+	// pageSize is how many objects one list names.
+	pageSize = 1000
+	// removers is how many deletions run in parallel.
+	removers = 8
+)
+
+// collect deletes what nobody needs any more. All times are the server's.
+//
+// Let B be the second newest snapshot, if it is older than grace. Deleted are snapshots before B; commits before B (not B's own: the newest commit
+// is always there) and segments from before B whose batches neither B nor the present state names. A process that trusts an answer synced within a quarter of
+// grace, so it knows more than B; see trusts.
+//
+// A segment that nothing names may belong to a compaction in progress. So a commit says first that it is dropped; after that commit no state takes it.
+func (s *Store) collect(ctx context.Context) error {
+	if err := s.fresh(ctx); err != nil {
+		return err
+	}
+	snapshots, a, err := s.snapshots(ctx)
+	if err != nil || len(snapshots) < 2 {
+		return err
+	}
+	base := snapshots[len(snapshots)-2]
+	if a.date.Sub(base.modified) <= s.grace {
+		return nil
+	}
+	old, err := s.readSnapshot(ctx, base.number)
+	if err != nil {
+		return err
+	}
+	needed := func(key string) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.st.number < base.number || s.behind || old.objects[key] != nil || s.st.objects[key] != nil || s.pending[key]
+	}
+	var gone, orphans []string
+	for _, sn := range snapshots {
+		if sn.number < base.number {
+			gone = append(gone, snapshotKey(sn.number))
+		}
+	}
+	err = s.each(ctx, "commit/", commitKey(base.number), func(it item) {
+		if !needed(it.key) {
+			gone = append(gone, it.key)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	err = s.each(ctx, "segment/", fmt.Sprintf("segment/%020d", base.number), func(it item) {
+		if !needed(it.key) && a.date.Sub(it.modified) > s.grace {
+			orphans = append(orphans, it.key)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.drop(ctx, orphans); err != nil {
+		return err
+	}
+	gone = append(gone, orphans...)
+	gone = gone[:min(len(gone), removesMax)]
+	var all errgroup.Group
+	all.SetLimit(removers)
+	for _, key := range gone {
+		all.Go(func() error {
+			if err := s.bucket.remove(ctx, key); err != nil && !errors.Is(err, errMissing) {
+				return err
+			}
+			return nil
+		})
+	}
+	return all.Wait()
+}
+
+// drop commits that no state may take these segments.
+func (s *Store) drop(ctx context.Context, orphans []string) error {
+	if len(orphans) == 0 {
+		return nil
+	}
+	named := ""
+	err := s.change(ctx, func(st *state) (e effects, _ [][]byte, _ error) {
+		named = ""
+		for _, key := range orphans {
+			if st.objects[key] != nil {
+				named = key
+				return e, nil, nil
+			}
+		}
+		e.drops = orphans
+		return e, nil, nil
+	})
+	if err == nil && named != "" {
+		err = fmt.Errorf("%s was taken in the meantime", named)
+	}
+	return err
+}
+
+// each lists the objects whose keys have a prefix and are less than before.
+func (s *Store) each(ctx context.Context, prefix, before string, do func(item)) error {
+	after := ""
+	for {
+		items, _, err := s.bucket.list(ctx, prefix, after, pageSize)
+		if err != nil {
+			return err
+		}
+		for _, it := range items {
+			if it.key >= before {
+				return nil
+			}
+			if strings.HasPrefix(it.key, prefix) {
+				do(it)
+			}
+			after = it.key
+		}
+		if len(items) < pageSize {
+			return nil
+		}
+	}
+}

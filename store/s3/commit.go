@@ -1,0 +1,204 @@
+package s3
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Commit implements eventlog.Store. It costs one put; more if other processes commit at the same time.
+func (s *Store) Commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
+	size := 0
+	for _, entry := range flush {
+		for _, r := range entry.Replaces {
+			if err := r.Check(); err != nil {
+				return nil, fmt.Errorf("commit: %w", err)
+			}
+			for _, b := range r.Batches {
+				size += len(b.Bytes)
+			}
+		}
+		for _, b := range entry.Batches {
+			size += len(b.Bytes)
+		}
+	}
+	if size > commitMax {
+		return nil, fmt.Errorf("commit: %w: the batches of one commit have %d bytes, the limit is %d", eventlog.ErrTooLarge, size, commitMax)
+	}
+	var outcomes []eventlog.Outcome
+	err := s.change(ctx, func(st *state) (e effects, payload [][]byte, err error) {
+		e, payload, outcomes = st.judge(flush)
+		return e, payload, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("commit: %w", err)
+	}
+	return outcomes, nil
+}
+
+// Trim implements eventlog.Store.
+func (s *Store) Trim(ctx context.Context, id eventlog.Partition, before eventlog.Offset) error {
+	err := s.change(ctx, func(st *state) (e effects, _ [][]byte, _ error) {
+		if p := st.partitions[id]; p != nil {
+			if first := min(before, p.next); first > p.first {
+				e.trims = []trim{{id, first}}
+			}
+		}
+		return e, nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("trim partition %d below %d: %w", id, before, err)
+	}
+	return nil
+}
+
+// change makes one commit of what decide says. It calls decide again whenever another process committed before; decide's last call is what counts.
+func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]byte, error)) error {
+	if err := alive(ctx); err != nil {
+		return err
+	}
+	if err := s.pace(ctx); err != nil {
+		return err
+	}
+	if err := s.turn.take(ctx); err != nil {
+		return err
+	}
+	defer s.turn.give()
+	if err := alive(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerMax) // what is sent must be waited for
+	defer cancel()
+	if err := s.anchor(ctx); err != nil {
+		return failed(err)
+	}
+	fresh := s.alone
+	for range roundsMax {
+		s.mu.Lock()
+		if s.rewound(s.told) {
+			s.mu.Unlock()
+			return eventlog.ErrRewound
+		}
+		e, payload, err := decide(s.st)
+		if err != nil {
+			s.mu.Unlock()
+			return err
+		}
+		if e.none() && fresh {
+			s.mu.Unlock()
+			return nil
+		}
+		c, framed, of := s.compose(e)
+		s.mu.Unlock()
+		if !e.none() {
+			won, err := s.create(ctx, c.number, bytes.Join(append([][]byte{framed}, payload...), nil), of)
+			if err != nil {
+				return err
+			}
+			if won {
+				s.apply(c, of, int64(len(framed)))
+				s.wakeUpkeep()
+				return nil
+			}
+		}
+		// Another process was faster; or nothing is to be changed, which must be judged by what is there now.
+		if err := s.advance(ctx); err != nil {
+			return failed(err)
+		}
+		fresh = true
+	}
+	return fmt.Errorf("%w: other processes were faster %d times", eventlog.ErrUnavailable, roundsMax)
+}
+
+// pace waits so that puts begin at least linger apart. A put after a pause is made at once.
+func (s *Store) pace(ctx context.Context) error {
+	s.mu.Lock()
+	wait := time.Until(s.nextPut)
+	s.nextPut = time.Now().Add(max(wait, 0) + s.linger)
+	s.mu.Unlock()
+	if wait <= 0 {
+		return nil
+	}
+	select {
+	case <-time.After(wait):
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, ctx.Err())
+	}
+}
+
+// compose makes the next commit. The caller holds mu and has the turn.
+func (s *Store) compose(e effects) (*commit, []byte, hash) {
+	c := &commit{store: s.st.store, number: s.st.number + 1, previous: s.st.hash, writer: s.writer, nonce: random(), time: max(s.st.time, s.clock.now()), effects: e}
+	framed, of := c.encode()
+	return c, framed, of
+}
+
+// create writes a commit, and reports whether it is the one with its number. After an answer that leaves this open it reads the commit back: the hash of its head, which
+// has the writer and a nonce, says whose it is. If there is none, the same bytes are put again: that cannot do harm.
+//
+// If the put took so long that the commit of this number may have been there, and been deleted because a snapshot covers it, the newest snapshot decides.
+func (s *Store) create(ctx context.Context, number int64, object []byte, of hash) (won bool, err error) {
+	sent := false // a put may have been done, or may still be
+	var last error
+	for attempt := 0; ; attempt++ {
+		a, err := s.bucket.put(ctx, commitKey(number), object)
+		if err == nil {
+			return s.counts(ctx, number, a)
+		}
+		if errors.Is(err, errRefused) && !sent {
+			return false, fmt.Errorf("nothing was written: %w", err)
+		}
+		clear := errors.Is(err, errBusy) || errors.Is(err, errRefused) || errors.Is(err, errExists)
+		sent = sent || !clear
+		last = err
+		f := s.fetch(ctx, number)
+		switch {
+		case f.commit != nil && f.err == nil && f.hash == of:
+			return s.counts(ctx, number, f.answer)
+		case f.commit != nil && f.err == nil:
+			return false, nil
+		case f.err != nil && !errors.Is(f.err, errMissing):
+			last = errors.Join(last, f.err)
+		}
+		select {
+		case <-time.After(min(time.Second, rand.N(20*time.Millisecond<<min(attempt, 8))+time.Millisecond)):
+			continue
+		case <-ctx.Done():
+		}
+		if sent {
+			return false, fmt.Errorf("%w: %w", eventlog.ErrUnsure, last)
+		}
+		return false, fmt.Errorf("%w: %w", eventlog.ErrUnavailable, last)
+	}
+}
+
+// counts reports whether a commit that was written counts.
+func (s *Store) counts(ctx context.Context, number int64, a answer) (bool, error) {
+	s.mu.Lock()
+	trusts := s.trusts(a)
+	if trusts {
+		s.noteSync(a.date, time.Time{})
+	}
+	s.mu.Unlock()
+	if trusts {
+		return true, nil
+	}
+	snapshots, listed, err := s.snapshots(ctx)
+	if err != nil {
+		return false, fmt.Errorf("%w: %s was written late, and the snapshots cannot be listed: %w", eventlog.ErrUnsure, commitKey(number), err)
+	}
+	if len(snapshots) > 0 && snapshots[len(snapshots)-1].number >= number {
+		err := fmt.Errorf("%w: %s was written more than a quarter of grace (%v) after this process last read the log, and a snapshot covers its number", eventlog.ErrUnsure, commitKey(number), s.grace)
+		return false, errors.Join(err, s.load(ctx, snapshots, listed))
+	}
+	s.mu.Lock()
+	s.noteSync(listed.date, time.Time{})
+	s.mu.Unlock()
+	return true, nil
+}

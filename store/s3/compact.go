@@ -1,0 +1,250 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	// snapshotEvery is after how many commits a process that commits writes a snapshot.
+	snapshotEvery = 500
+	// compactMin is how many commit objects with batches are gathered into segments at least.
+	compactMin = 64
+	// segmentMax bounds the batches of a segment, and what a compaction holds in memory.
+	segmentMax = 32 << 20
+	// movesMax bounds the batches of one segment.
+	movesMax = 50_000
+	// upkeepMax is how long one round of upkeep may take.
+	upkeepMax = 5 * time.Minute
+)
+
+// upkeep writes snapshots, gathers batches in segments, and deletes what is no longer needed, until Close.
+func (s *Store) upkeep() {
+	ticker := time.NewTicker(s.grace / 4)
+	defer ticker.Stop()
+	for {
+		collect := false
+		select {
+		case <-s.closing.Done():
+			return
+		case <-s.due:
+		case <-ticker.C:
+			collect = true
+		}
+		if err := s.tend(s.closing, collect); err != nil && s.closing.Err() == nil {
+			s.logger.Warn("the upkeep of the bucket failed; it is tried again later", "store", s.name(), "err", err)
+		}
+	}
+}
+
+func (s *Store) tend(ctx context.Context, collect bool) error {
+	ctx, cancel := context.WithTimeout(ctx, upkeepMax)
+	defer cancel()
+	s.mu.Lock()
+	snapshot := s.snapshotDue()
+	s.mu.Unlock()
+	if snapshot {
+		for {
+			moved, err := s.compact(ctx, compactMin)
+			if err != nil {
+				return fmt.Errorf("gather batches in a segment: %w", err)
+			}
+			if !moved {
+				break
+			}
+		}
+		if err := s.snapshot(ctx); err != nil {
+			return fmt.Errorf("write a snapshot: %w", err)
+		}
+	}
+	if snapshot || collect {
+		if err := s.collect(ctx); err != nil {
+			return fmt.Errorf("delete what is no longer needed: %w", err)
+		}
+	}
+	return nil
+}
+
+// snapshotDue reports whether enough commits follow the newest snapshot. The caller holds mu.
+func (s *Store) snapshotDue() bool { return s.st.number-s.newest >= snapshotEvery }
+
+// wakeUpkeep wakes the upkeep if there is something to do.
+func (s *Store) wakeUpkeep() {
+	s.mu.Lock()
+	due := s.snapshotDue()
+	s.mu.Unlock()
+	if due {
+		select {
+		case s.due <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// snapshot writes a snapshot of what is known.
+func (s *Store) snapshot(ctx context.Context) error {
+	if err := s.turn.take(ctx); err != nil { // so that the state is not one of a bucket that was rewound
+		return err
+	}
+	s.mu.Lock()
+	behind, number, object := s.behind, s.st.number, []byte(nil)
+	if !behind && number > s.newest {
+		object = s.st.encode()
+	}
+	s.mu.Unlock()
+	s.turn.give()
+	if object == nil {
+		return nil
+	}
+	// A snapshot covers its commits only if they are the ones of the bucket, so they are read again.
+	s.mu.Lock()
+	of := s.st.hash
+	same := s.st.number == number
+	s.mu.Unlock()
+	if same {
+		if same, _, err := s.holds(ctx, number, of); err != nil || !same {
+			return errors.Join(err, fmt.Errorf("%s is not what this process read", commitKey(number)))
+		}
+	}
+	if _, err := s.bucket.put(ctx, snapshotKey(number), object); err != nil && !errors.Is(err, errExists) {
+		return err
+	}
+	s.mu.Lock()
+	s.newest = max(s.newest, number)
+	s.mu.Unlock()
+	return nil
+}
+
+// pick is a batch that a compaction moves.
+type pick struct {
+	partition eventlog.Partition
+	held
+	key string // of the object that held it
+	to  int64  // its place in the segment
+}
+
+// compact gathers the batches of the oldest commits in one segment, if there are at least so many commits with batches. It reports whether it moved any.
+func (s *Store) compact(ctx context.Context, least int) (bool, error) {
+	picks := s.pick(least)
+	if len(picks) == 0 {
+		return false, nil
+	}
+	places := make([]source, len(picks))
+	for i, p := range picks {
+		places[i] = source{p.key, p.at, p.size}
+	}
+	content, err := s.contents(ctx, places)
+	if err != nil {
+		return false, err
+	}
+	body := []byte(magicSegment)
+	var index writer
+	kept := picks[:0]
+	for i, p := range picks {
+		got := content[places[i]]
+		if got.err != nil || crc32.Checksum(got.bytes, castagnoli) != p.crc {
+			s.logger.Error("a batch is damaged, and stays where it is", "store", s.name(), "object", p.key, "partition", p.partition, "offset", p.base, "err", got.err)
+			continue
+		}
+		p.to = int64(len(body))
+		body = append(body, got.bytes...)
+		kept = append(kept, p)
+	}
+	if len(kept) == 0 {
+		return false, nil
+	}
+	list(&index, kept, func(w *writer, p pick) {
+		writePlaced(w, placed{p.partition, p.base, p.records, p.maxTime, p.size, p.crc})
+		w.int(p.to)
+	})
+	tail, _ := seal(magicSegment, index.b)
+	at := len(body)
+	body = append(body, tail...)
+	body = fmt.Appendf(body, "%016x", at)
+	key := s.newSegment()
+	defer s.endSegment(key)
+	if _, err := s.bucket.put(ctx, key, body); err != nil {
+		return false, err // what may have been written is deleted as an orphan
+	}
+	moved := false
+	err = s.change(ctx, func(st *state) (e effects, _ [][]byte, _ error) {
+		moved = false
+		if !s.pending[key] { // another process took it for an orphan
+			return e, nil, nil
+		}
+		for _, p := range kept {
+			if h := st.find(p.partition, p.base); h != nil && h.object.key == p.key && h.at == p.at && h.records == p.records && h.crc == p.crc {
+				e.moves = append(e.moves, move{key, p.partition, p.base, p.to})
+				moved = true
+			}
+		}
+		return e, nil, nil
+	})
+	return moved, err
+}
+
+// newSegment names a segment. Its number is that of the newest commit that its writer knew.
+func (s *Store) newSegment() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := fmt.Sprintf("segment/%020d-%s", s.st.number, random())
+	s.pending[key] = true
+	return key
+}
+
+func (s *Store) endSegment(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pending, key)
+}
+
+// pick chooses the batches of the oldest commit objects, in the order of partitions and offsets.
+func (s *Store) pick(least int) []pick {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var keys []string
+	for key := range s.st.objects {
+		if strings.HasPrefix(key, "commit/") {
+			keys = append(keys, key)
+		}
+	}
+	if s.behind || len(keys) < least {
+		return nil
+	}
+	slices.Sort(keys)
+	of := map[string][]pick{}
+	for id, p := range s.st.partitions {
+		for _, h := range p.held {
+			if strings.HasPrefix(h.object.key, "commit/") {
+				of[h.object.key] = append(of[h.object.key], pick{partition: id, held: h, key: h.object.key})
+			}
+		}
+	}
+	var picks []pick
+	size := 0
+	for _, key := range keys {
+		more := 0
+		for _, p := range of[key] {
+			more += p.size
+		}
+		if len(picks) > 0 && (size+more > segmentMax || len(picks)+len(of[key]) > movesMax) {
+			break
+		}
+		picks = append(picks, of[key]...)
+		size += more
+	}
+	slices.SortFunc(picks, func(a, b pick) int {
+		if a.partition != b.partition {
+			return int(min(max(a.partition-b.partition, -1), 1))
+		}
+		return int(min(max(a.base-b.base, -1), 1))
+	})
+	return picks
+}

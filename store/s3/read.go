@@ -1,0 +1,304 @@
+package s3
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	getsMax  = 8        // gets of one read in parallel
+	gapMax   = 64 << 10 // bytes between two batches that are read needlessly rather than with another get
+	pieceMax = 16 << 20 // bytes of one get, except for one larger batch
+)
+
+// Read implements eventlog.Store. It costs a get of the next commit, and one for each piece of an object.
+func (s *Store) Read(ctx context.Context, spans []eventlog.Span, maxBytes int) ([]eventlog.Slice, error) {
+	for attempt := 0; ; attempt++ {
+		slices, lost, err := s.read(ctx, spans, maxBytes, attempt > 0)
+		if err != nil {
+			return nil, fmt.Errorf("read: %w", err)
+		}
+		if !lost || attempt > 0 {
+			return slices, nil
+		}
+		// An object is gone: if this process was suspended for long, what it knew is too old. What is missing after another look is damage.
+	}
+}
+
+// read reports as lost that an object is missing.
+func (s *Store) read(ctx context.Context, spans []eventlog.Span, maxBytes int, again bool) (_ []eventlog.Slice, lost bool, _ error) {
+	if err := alive(ctx); err != nil {
+		return nil, false, err
+	}
+	if err := s.fresh(ctx); err != nil {
+		return nil, false, err
+	}
+	if again {
+		if err := s.rebased(ctx); err != nil {
+			return nil, false, err
+		}
+	}
+	s.mu.Lock()
+	if s.rewound(s.told) {
+		s.mu.Unlock()
+		return nil, false, eventlog.ErrRewound
+	}
+	answer := make([]eventlog.Slice, len(spans))
+	wanted := make([][]held, len(spans))
+	places := make([][]source, len(spans))
+	budget := eventlog.NewBudget(maxBytes)
+	for i, span := range spans {
+		p := s.st.partitions[span.Partition]
+		if p == nil {
+			answer[i] = eventlog.Slice{Bounds: eventlog.Bounds{Partition: span.Partition}, Err: eventlog.ErrNoPartition}
+			continue
+		}
+		answer[i].Bounds = p.bounds(span.Partition)
+		if span.MaxBytes <= 0 || span.From < p.first || span.From >= p.next {
+			continue
+		}
+		budget.Begin(span.MaxBytes)
+		for _, h := range p.held[p.index(span.From):] {
+			if !budget.Take(h.size) {
+				break
+			}
+			wanted[i] = append(wanted[i], h)
+			places[i] = append(places[i], source{h.object.key, h.at, h.size})
+		}
+	}
+	s.mu.Unlock()
+
+	content, err := s.contents(ctx, slices.Concat(places...))
+	if err != nil {
+		return nil, false, failed(err)
+	}
+	for i, span := range spans {
+		for n, h := range wanted[i] {
+			got := content[places[i][n]]
+			if got.err == nil && crc32.Checksum(got.bytes, castagnoli) != h.crc {
+				got.err = fmt.Errorf("%w: %s: the CRC-32C of its bytes [%d, %d) is %08x, want %08x", errDamaged, h.object.key, h.at, h.at+int64(h.size), crc32.Checksum(got.bytes, castagnoli), h.crc)
+			}
+			if got.err == nil {
+				answer[i].Batches = append(answer[i].Batches, eventlog.Placed{Base: h.base, Batch: eventlog.Batch{
+					Partition: span.Partition, Records: h.records, MaxTime: h.maxTime, Bytes: bytes.Clone(got.bytes)}})
+				continue
+			}
+			lost = lost || errors.Is(got.err, errMissing)
+			if n == 0 {
+				answer[i].Err = &eventlog.DamagedError{Partition: span.Partition, From: max(h.base, span.From), Next: h.end(), Raw: got.bytes, Err: got.err}
+			}
+			break
+		}
+	}
+	return answer, lost, nil
+}
+
+// rebased asks for the newest snapshot, and what follows.
+func (s *Store) rebased(ctx context.Context) error {
+	if err := s.turn.take(ctx); err != nil {
+		return err
+	}
+	defer s.turn.give()
+	if err := s.rebase(ctx); err != nil {
+		return failed(err)
+	}
+	return failed(s.advance(ctx))
+}
+
+// source is where a batch lies.
+type source struct {
+	key  string
+	at   int64
+	size int
+}
+
+type content struct {
+	bytes []byte // of a larger piece
+	err   error  // errMissing or errDamaged
+}
+
+// contents reads what lies at places. Neighbours are read in one piece. The error is one that says nothing about the objects.
+func (s *Store) contents(ctx context.Context, places []source) (map[source]content, error) {
+	places = slices.Clone(places)
+	slices.SortFunc(places, func(a, b source) int {
+		if c := strings.Compare(a.key, b.key); c != 0 {
+			return c
+		}
+		return int(min(max(a.at-b.at, -1), 1))
+	})
+	places = slices.Compact(places)
+	var pieces [][]source
+	for _, p := range places {
+		if n := len(pieces) - 1; n >= 0 {
+			piece := pieces[n]
+			first, last := piece[0], piece[len(piece)-1]
+			end := last.at + int64(last.size)
+			if first.key == p.key && p.at-end <= gapMax && p.at+int64(p.size)-first.at <= pieceMax {
+				pieces[n] = append(piece, p)
+				continue
+			}
+		}
+		pieces = append(pieces, []source{p})
+	}
+	read := make([][]content, len(pieces))
+	var all errgroup.Group
+	all.SetLimit(getsMax)
+	for i, piece := range pieces {
+		all.Go(func() (err error) {
+			read[i], err = s.piece(ctx, piece)
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
+	found := map[source]content{}
+	for i, piece := range pieces {
+		for n, p := range piece {
+			found[p] = read[i][n]
+		}
+	}
+	return found, nil
+}
+
+func (s *Store) piece(ctx context.Context, piece []source) ([]content, error) {
+	first, last := piece[0], piece[len(piece)-1]
+	size := last.at + int64(last.size) - first.at
+	got, _, err := s.bucket.get(ctx, first.key, first.at, size)
+	if errors.Is(err, errBeyond) {
+		got, err = nil, nil
+	}
+	if err != nil && !errors.Is(err, errMissing) {
+		return nil, err
+	}
+	if err == nil && int64(len(got)) > size {
+		got = got[:size]
+	}
+	all := make([]content, len(piece))
+	for i, p := range piece {
+		from := p.at - first.at
+		switch {
+		case err != nil:
+			all[i].err = err
+		case int64(len(got)) < from+int64(p.size):
+			all[i].err = fmt.Errorf("%w: %s is cut: it ends at %d, and a batch lies at [%d, %d)", errDamaged, p.key, first.at+int64(len(got)), p.at, p.at+int64(p.size))
+		default:
+			all[i].bytes = got[from : from+int64(p.size)]
+		}
+	}
+	return all, nil
+}
+
+// Moved implements eventlog.Store. It asks the server for other processes' commits at most every poll.
+func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Bounds, eventlog.Mark, error) {
+	if err := alive(ctx); err != nil {
+		return nil, since, fmt.Errorf("moved: %w", err)
+	}
+	seen := int64(-1)
+	if since != (eventlog.Mark{}) {
+		var err error
+		if seen, err = strconv.ParseInt(since.Place, 10, 64); err != nil {
+			return nil, since, fmt.Errorf("moved since %+v: this is not a mark of this store", since)
+		}
+	}
+	s.mu.Lock()
+	recent := since != eventlog.Mark{} && time.Since(s.asked) < s.poll
+	s.mu.Unlock()
+	if !recent {
+		if err := s.fresh(ctx); err != nil {
+			return nil, since, fmt.Errorf("moved: %w", err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rewound(since.Incarnation) {
+		return nil, since, fmt.Errorf("moved: %w", eventlog.ErrRewound)
+	}
+	s.told = s.st.incarnation()
+	var moved []eventlog.Bounds
+	for id, p := range s.st.partitions {
+		if p.moved > seen {
+			moved = append(moved, p.bounds(id))
+		}
+	}
+	return moved, eventlog.Mark{Incarnation: s.told, Place: strconv.FormatInt(s.st.number, 10)}, nil
+}
+
+// Seek implements eventlog.Store.
+func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
+	fail := func(err error) (eventlog.Offset, error) {
+		return 0, fmt.Errorf("seek in partition %d: %w", id, err)
+	}
+	if err := alive(ctx); err != nil {
+		return fail(err)
+	}
+	if err := s.fresh(ctx); err != nil {
+		return fail(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rewound(s.told) {
+		return fail(eventlog.ErrRewound)
+	}
+	p := s.st.partitions[id]
+	if p == nil {
+		return fail(eventlog.ErrNoPartition)
+	}
+	if goal.Bytes > 0 {
+		behind := int64(0)
+		for i := len(p.held) - 1; i >= 0; i-- {
+			if behind += int64(p.held[i].size); behind >= goal.Bytes {
+				return max(p.first, p.held[i].base), nil
+			}
+		}
+		return p.first, nil
+	}
+	from := max(p.first, goal.From)
+	for _, h := range p.held[p.index(from):] {
+		if h.maxTime >= goal.At {
+			return max(from, h.base), nil
+		}
+	}
+	return p.next, nil
+}
+
+// List implements eventlog.Store.
+func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	fail := func(err error) ([]eventlog.KeyValue, error) {
+		return nil, fmt.Errorf("list keys under %q: %w", prefix, err)
+	}
+	if err := alive(ctx); err != nil {
+		return fail(err)
+	}
+	if err := s.fresh(ctx); err != nil {
+		return fail(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rewound(s.told) {
+		return fail(eventlog.ErrRewound)
+	}
+	now := max(s.clock.now(), s.st.time)
+	var list []eventlog.KeyValue
+	s.st.keys.Ascend(max(prefix, after), func(key string, v value) bool {
+		if !strings.HasPrefix(key, prefix) || len(list) >= limit {
+			return key < prefix
+		}
+		if key > after {
+			list = append(list, eventlog.KeyValue{Key: key, Version: v.version, Value: bytes.Clone(v.bytes), Age: time.Duration(now-v.putAt) * time.Millisecond, Now: now})
+		}
+		return true
+	})
+	return list, nil
+}

@@ -1,0 +1,292 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// aheadMax is how many commits are read in parallel while many follow.
+const aheadMax = 16
+
+// fresh returns when this process knows all commits that were there when it was called. Callers share requests: one that began after a call serves the call.
+func (s *Store) fresh(ctx context.Context) error {
+	if s.alone {
+		return nil
+	}
+	want := s.probes.Load() + 1
+	if err := s.probing.take(ctx); err != nil {
+		return err
+	}
+	defer s.probing.give()
+	if s.probed >= want {
+		return nil
+	}
+	number := s.probes.Add(1)
+	if err := s.look(ctx); err != nil {
+		return failed(err)
+	}
+	s.probed = number
+	return nil
+}
+
+// look asks for the next commit. It waits for its turn only if there is something to do, so that reads do not wait for a commit in progress.
+func (s *Store) look(ctx context.Context) error {
+	s.mu.Lock()
+	st, next, due := s.st, s.st.number+1, s.verifyDue()
+	s.mu.Unlock()
+	if !due {
+		asked := time.Now()
+		_, a, err := s.bucket.get(ctx, commitKey(next), 0, frameSize)
+		if err != nil && !errors.Is(err, errMissing) {
+			return err
+		}
+		s.mu.Lock()
+		quiet := err != nil && s.st == st && s.trusts(a)
+		if quiet {
+			s.noteSync(a.date, asked)
+		}
+		s.mu.Unlock()
+		if quiet {
+			return nil
+		}
+	}
+	if err := s.turn.take(ctx); err != nil {
+		return err
+	}
+	defer s.turn.give()
+	if err := s.anchor(ctx); err != nil {
+		return err
+	}
+	return s.advance(ctx)
+}
+
+// trusts reports whether the presence or absence of the next commit in an answer means what it says. Commits that a snapshot covers are deleted when the snapshot is
+// grace old; so what has been synced within a quarter of that is safe, by the server's clock. The caller holds mu.
+func (s *Store) trusts(a answer) bool { return a.date.Sub(s.synced) <= s.grace/4 }
+
+func (s *Store) noteSync(date, asked time.Time) {
+	if date.After(s.synced) {
+		s.synced = date
+	}
+	if asked.After(s.asked) {
+		s.asked = asked
+	}
+}
+
+// advance applies the commits that follow, until there is none. The caller has the turn.
+func (s *Store) advance(ctx context.Context) error {
+	for reloads, ahead := 0, 1; ; {
+		first := s.st.number + 1
+		asked := time.Now()
+		found := make([]fetched, ahead)
+		var all errgroup.Group
+		for i := range found {
+			all.Go(func() error { found[i] = s.fetch(ctx, first+int64(i)); return nil })
+		}
+		_ = all.Wait()
+		for _, f := range found {
+			if f.err != nil && !errors.Is(f.err, errMissing) && !errors.Is(f.err, errDamaged) {
+				return f.err
+			}
+			s.mu.Lock()
+			trusts := s.trusts(f.answer)
+			s.mu.Unlock()
+			if !trusts {
+				if reloads++; reloads > 3 {
+					return fmt.Errorf("%w: reading the commits takes longer than a quarter of grace (%v): raise grace", eventlog.ErrUnavailable, s.grace)
+				}
+				if err := s.rebase(ctx); err != nil {
+					return err
+				}
+				break
+			}
+			if errors.Is(f.err, errMissing) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if s.st.number < s.floor {
+					return fmt.Errorf("%w: %s is missing, and there was a snapshot of commit %d: a part of the bucket was lost; restore all of it from a backup", errDamaged, commitKey(s.st.number+1), s.floor)
+				}
+				s.noteSync(f.date, asked)
+				return nil
+			}
+			if f.err != nil {
+				return fmt.Errorf("%s: %w", commitKey(s.st.number+1), f.err)
+			}
+			if err := s.st.follows(f.commit); errors.Is(err, errForeign) && reloads == 0 {
+				reloads++
+				if err := s.startAnew(ctx); err != nil {
+					return err
+				}
+				break
+			} else if err != nil {
+				return fmt.Errorf("%s: %w", commitKey(s.st.number+1), err)
+			}
+			if err := s.st.check(f.commit); err != nil {
+				return err
+			}
+			s.apply(f.commit, f.hash, f.head)
+		}
+		ahead = min(2*ahead, aheadMax)
+	}
+}
+
+func (s *Store) apply(c *commit, of hash, head int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.st.apply(c, of, head)
+	for _, key := range c.drops {
+		delete(s.pending, key)
+	}
+}
+
+// fetched is a commit that was read.
+type fetched struct {
+	*commit
+	answer
+	hash hash
+	head int64 // how long frame and head are
+	err  error
+}
+
+func (s *Store) fetch(ctx context.Context, number int64) (f fetched) {
+	var object []byte
+	object, f.answer, f.err = s.bucket.get(ctx, commitKey(number), 0, headGuess)
+	if f.err != nil {
+		return f
+	}
+	n, err := headLength(magicCommit, object)
+	if err == nil && frameSize+n > len(object) && int64(len(object)) < f.size {
+		if object, f.answer, f.err = s.bucket.get(ctx, commitKey(number), 0, int64(frameSize+n)); f.err != nil {
+			return f
+		}
+	}
+	f.head = int64(frameSize + n)
+	if f.commit, f.hash, err = decodeCommit(object); err != nil {
+		f.err = err
+	}
+	return f
+}
+
+// verifyDue reports whether the newest known commit should be read again. The caller holds mu.
+func (s *Store) verifyDue() bool { return s.behind || time.Since(s.verified) >= s.verify }
+
+// anchor reads the newest known commit again, now and then. If it is gone, or another, the bucket was rewound. The newest commit is never deleted. The caller has the turn.
+func (s *Store) anchor(ctx context.Context) error {
+	s.mu.Lock()
+	due, behind, number, of := s.verifyDue(), s.behind, s.st.number, s.st.hash
+	s.mu.Unlock()
+	if behind { // an earlier attempt failed
+		return s.startAnew(ctx)
+	}
+	if !due {
+		return nil
+	}
+	began := time.Now()
+	same, a, err := s.holds(ctx, number, of)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	trusts := s.trusts(a)
+	s.mu.Unlock()
+	switch {
+	case !trusts:
+		err = s.rebase(ctx)
+	case !same:
+		err = s.startAnew(ctx)
+	}
+	if err == nil {
+		s.mu.Lock()
+		s.verified = began
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// holds reports whether commit number is the one with this hash.
+func (s *Store) holds(ctx context.Context, number int64, of hash) (bool, answer, error) {
+	if number == 0 {
+		body, a, err := s.bucket.get(ctx, "format", 0, -1)
+		if errors.Is(err, errMissing) {
+			return false, a, nil
+		}
+		if err != nil {
+			return false, a, err
+		}
+		head, _, err := unseal(magicFormat, body)
+		return err == nil && (&reader{b: head}).string() == s.st.store, a, err
+	}
+	f := s.fetch(ctx, number)
+	if errors.Is(f.err, errMissing) {
+		return false, f.answer, nil
+	}
+	return f.err == nil && f.hash == of, f.answer, f.err
+}
+
+// rebase makes sure that what this process knows is not older than the newest snapshot, if it has not asked for long. The caller has the turn.
+func (s *Store) rebase(ctx context.Context) error {
+	snapshots, a, err := s.snapshots(ctx)
+	if err != nil {
+		return err
+	}
+	if len(snapshots) > 0 && snapshots[len(snapshots)-1].number > s.st.number {
+		return s.load(ctx, snapshots, a)
+	}
+	s.mu.Lock()
+	s.noteSync(a.date, time.Time{})
+	s.mu.Unlock()
+	return nil
+}
+
+// reload reads the state from the newest snapshot on. The caller has the turn.
+func (s *Store) reload(ctx context.Context) error {
+	snapshots, a, err := s.snapshots(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.load(ctx, snapshots, a); err != nil {
+		return err
+	}
+	return s.advance(ctx)
+}
+
+// startAnew reads the state of a bucket that was rewound, and begins an incarnation with a commit, so that all processes learn of it. The caller has the turn.
+func (s *Store) startAnew(ctx context.Context) error {
+	s.logger.Error("the bucket was rewound: the newest commits that this process knows are no longer there", "store", s.name(), "commit", s.st.number)
+	id, err := s.format(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.st, s.synced, s.behind = newState(id), time.Time{}, true
+	s.mu.Unlock()
+	if err := s.reload(ctx); err != nil {
+		return err
+	}
+	for range roundsMax {
+		s.mu.Lock()
+		c, framed, of := s.compose(effects{life: random()})
+		s.mu.Unlock()
+		won, err := s.create(ctx, c.number, framed, of)
+		if err != nil {
+			return err
+		}
+		if won {
+			s.apply(c, of, int64(len(framed)))
+			s.mu.Lock()
+			s.behind = false
+			s.mu.Unlock()
+			return nil
+		}
+		if err := s.advance(ctx); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: other processes were faster %d times", eventlog.ErrUnavailable, roundsMax)
+}

@@ -1,0 +1,268 @@
+// Package s3 keeps the log in a bucket of S3, or of a server with its protocol that knows If-None-Match. See eventlog.Store for the contract, docs/s3.md for its use,
+// docs/s3-format.md for the objects.
+//
+// The log is a chain of commit objects. Whoever creates commit n with If-None-Match: * is commit n; there is no other sequencer. A process holds in memory what all commits
+// add up to (state). docs/decisions/s3-is-a-chain-of-commits.md says why that is safe.
+package s3
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	// answerMax is how long a change is tried before its caller gets an answer.
+	answerMax = 30 * time.Second
+	// requestMax is how long one request may take. Requests of 64 MiB must fit.
+	requestMax = 20 * time.Second
+	// commitMax bounds the batches of one commit.
+	commitMax = 256 << 20
+	// roundsMax bounds how often a change is evaluated anew because other processes were faster.
+	roundsMax = 1000
+	// headGuess is how much of a commit is read at first. The heads of most commits are smaller.
+	headGuess = 64 << 10
+)
+
+// errForeign: a commit that does not continue what this process knows.
+var errForeign = errors.New("another chain of commits")
+
+// Options change how a store works. The zero value is the default.
+type Options struct {
+	Logger *slog.Logger // for what fails while no caller waits for an answer. Default: slog.Default()
+}
+
+// Store keeps batches and keyed state in a bucket.
+type Store struct {
+	place
+	logger *slog.Logger
+	bucket bucket
+	clock  *clock
+	writer string // names this Store value in its commits
+
+	turn turn // of who moves the state to another commit
+
+	mu       sync.Mutex // guards all below; never held during a request
+	st       *state
+	behind   bool // st is being read anew, because the bucket was rewound
+	told     eventlog.Incarnation
+	synced   time.Time // the server's clock when it was last certain that no commit followed st, and no snapshot was newer
+	asked    time.Time // when that was asked for, by this machine's clock
+	verified time.Time // when the newest known commit was last read again
+	nextPut  time.Time // see linger
+	newest   int64     // the newest snapshot that is known of
+	floor    int64     // the log goes on at least to here: a snapshot covers it
+	pending  map[string]bool
+
+	probing turn // guards probed
+	probes  atomic.Int64
+	probed  int64
+
+	due     chan struct{} // wakes the upkeep
+	closing context.Context
+	close   context.CancelFunc
+	work    sync.WaitGroup
+}
+
+var _ eventlog.Store = (*Store)(nil)
+
+// turn is a mutex whose waiters can give up.
+type turn chan struct{}
+
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, ctx.Err())
+	}
+}
+
+func (t turn) give() { <-t }
+
+// Open opens the store at a URL (s3://bucket/prefix; docs/s3.md has the options), and begins one if there is none.
+func Open(ctx context.Context, address string, opts Options) (*Store, error) {
+	at, err := parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("open S3 store: %w", err)
+	}
+	clock := &clock{}
+	r, err := dial(ctx, at, clock)
+	if err != nil {
+		return nil, fmt.Errorf("open S3 store %s: %w", at.name(), err)
+	}
+	return open(ctx, at, r, clock, opts)
+}
+
+func open(ctx context.Context, at place, b bucket, clock *clock, opts Options) (*Store, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	s := &Store{
+		place: at, logger: opts.Logger, bucket: b, clock: clock, writer: random(),
+		turn: make(turn, 1), probing: make(turn, 1), due: make(chan struct{}, 1), pending: map[string]bool{},
+	}
+	s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithTimeout(ctx, 10*answerMax) // reads all commits since the newest snapshot
+	defer cancel()
+	if err := s.begin(ctx); err != nil {
+		s.close()
+		return nil, fmt.Errorf("open S3 store %s: %w", at.name(), failed(err))
+	}
+	s.work.Go(s.upkeep)
+	return s, nil
+}
+
+// begin checks the bucket, and reads the state.
+func (s *Store) begin(ctx context.Context) error {
+	id, err := s.format(ctx)
+	if err != nil {
+		return err
+	}
+	if err := probe(ctx, s.bucket); err != nil {
+		return err
+	}
+	if err := s.turn.take(ctx); err != nil {
+		return err
+	}
+	defer s.turn.give()
+	s.st = newState(id)
+	if err := s.reload(ctx); err != nil {
+		return err
+	}
+	return s.noGap(ctx)
+}
+
+// format reads the store's id, or begins a store.
+func (s *Store) format(ctx context.Context) (string, error) {
+	for range 5 {
+		body, a, err := s.bucket.get(ctx, "format", 0, -1)
+		if err == nil {
+			head, _, err := unseal(magicFormat, body)
+			if err != nil {
+				return "", fmt.Errorf("object format: %w", err)
+			}
+			if a.date.IsZero() {
+				return "", errors.New("the server's answers have no Date header, which weir needs as the store's clock: use another server")
+			}
+			r := &reader{b: head}
+			id := r.string()
+			return id, r.end()
+		}
+		if !errors.Is(err, errMissing) {
+			return "", err
+		}
+		if found, _, err := s.bucket.list(ctx, "commit/", "", 1); err != nil || len(found) > 0 {
+			return "", errors.Join(err, fmt.Errorf("the object format is missing, and commits are there (%v): a part of the bucket was lost; restore all of it", found))
+		}
+		var w writer
+		w.string(random())
+		object, _ := seal(magicFormat, w.b)
+		if _, err := s.bucket.put(ctx, "format", object); err != nil && !errors.Is(err, errExists) {
+			return "", err
+		}
+	}
+	return "", errors.New("the object format was written, and cannot be read: the server does not keep what it acknowledges")
+}
+
+// probe checks that of several puts of one key with If-None-Match exactly one succeeds. Without that, processes would overwrite each other's commits.
+func probe(ctx context.Context, b bucket) error {
+	const rounds, puts = 2, 4
+	for range rounds {
+		key := "probe/" + random()
+		var won atomic.Int32
+		var all errgroup.Group
+		for i := range puts {
+			all.Go(func() error {
+				_, err := b.put(ctx, key, fmt.Append(nil, i))
+				if err == nil {
+					won.Add(1)
+				}
+				if err != nil && !errors.Is(err, errExists) && errors.Is(err, errRefused) {
+					return err
+				}
+				return nil // of an unclear answer nothing follows
+			})
+		}
+		err := all.Wait()
+		_, last := b.put(ctx, key, []byte("last"))
+		gone := b.remove(ctx, key)
+		if err != nil {
+			return err
+		}
+		if won.Load() > 1 || last == nil {
+			return fmt.Errorf("the S3 server ignores If-None-Match (%d of %d puts of one new key succeeded, and then: %v): several processes would overwrite each other's records; use a server that knows conditional writes",
+				won.Load(), puts, last)
+		}
+		if gone != nil {
+			return gone
+		}
+	}
+	return nil
+}
+
+// noGap returns an error if a commit is there that this process did not read, because one before it is missing.
+func (s *Store) noGap(ctx context.Context) error {
+	last := s.st.number
+	found, _, err := s.bucket.list(ctx, "commit/", commitKey(last+1), 1)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	if err := s.advance(ctx); err != nil { // it may be new
+		return err
+	}
+	if s.st.number > last {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is there, and %s is missing: a part of the bucket was lost; restore all of it from a backup", errDamaged, found[0].key, commitKey(last+1))
+}
+
+// Close ends the background work.
+func (s *Store) Close() error {
+	s.close()
+	s.work.Wait()
+	return nil
+}
+
+// rewound reports whether told, an incarnation that Moved returned, is over, or the state is being read anew. The caller holds mu.
+func (s *Store) rewound(told eventlog.Incarnation) bool {
+	return s.behind || told != eventlog.Incarnation{} && told != s.st.incarnation()
+}
+
+func commitKey(n int64) string { return fmt.Sprintf("commit/%020d", n) }
+
+// random returns a name that nobody else has.
+func random() string {
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// failed returns the error of a call that certainly changed nothing.
+func failed(err error) error {
+	switch {
+	case err == nil, errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrUnsure), errors.Is(err, eventlog.ErrNoPartition), errors.Is(err, errDamaged), errors.Is(err, errForeign), errors.Is(err, errRefused):
+		return err
+	case errors.Is(err, errMissing):
+		return err
+	}
+	return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
+}
+
+// alive returns an error if the caller has given up already.
+func alive(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
+	}
+	return nil
+}
