@@ -68,11 +68,11 @@ func TestTheContractHoldsInFrontOfMemory(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if cached[place] == nil { // a store in memory is one value
-				one, err := cache.Open(forever{places[place]}, small(filepath.Join(t.TempDir(), strings.ReplaceAll(place, "/", "_"))))
+				one, err := cache.Open(places[place], small(filepath.Join(t.TempDir(), strings.ReplaceAll(place, "/", "_"))))
 				if err != nil {
 					return nil, err
 				}
-				cached[place] = open1{one}
+				cached[place] = staysOpen{one}
 			}
 			return cached[place], nil
 		},
@@ -84,12 +84,10 @@ func TestTheContractHoldsInFrontOfMemory(t *testing.T) {
 	})
 }
 
-// open1 stays open: the tests close it as often as they opened it.
-type open1 struct{ *cache.Store }
+// staysOpen stays open: the tests close it as often as they opened it.
+type staysOpen struct{ *cache.Store }
 
-func (open1) Close() error { return nil }
-
-type forever struct{ eventlog.Store }
+func (staysOpen) Close() error { return nil }
 
 func TestTheContractHoldsInFrontOfSQLite(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
