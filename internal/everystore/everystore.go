@@ -8,6 +8,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/mytest"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/s3test"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/memory"
 )
@@ -16,7 +17,7 @@ import (
 func Kinds() []string { return append([]string{"memory"}, Durable()...) }
 
 // Durable are the kinds of stores that keep what they hold when weir stops.
-func Durable() []string { return []string{"sqlite", "postgres", "mysql"} }
+func Durable() []string { return []string{"sqlite", "postgres", "mysql", "s3"} }
 
 // URL returns the URL of an empty store of a durable kind. It is removed after the test.
 func URL(t testing.TB, kind string) string {
@@ -28,6 +29,8 @@ func URL(t testing.TB, kind string) string {
 		return pgtest.URL(t)
 	case "mysql":
 		return mytest.URL(t)
+	case "s3":
+		return s3test.URL(t)
 	}
 	t.Fatalf("there is no durable store of the kind %q", kind)
 	return ""
