@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -237,4 +238,112 @@ func TestThousandWrongPasswordsASecondDisturbNobody(t *testing.T) {
 		}
 		guessing.Wait()
 	})
+}
+
+// alterUsers is a request that sets one credential.
+func alterUsers(name string, mechanism int8, iterations int32) *kmsg.AlterUserSCRAMCredentialsRequest {
+	req, set := kmsg.NewPtrAlterUserSCRAMCredentialsRequest(), kmsg.NewAlterUserSCRAMCredentialsRequestUpsertion()
+	set.Name, set.Mechanism, set.Iterations, set.Salt = name, mechanism, iterations, []byte("0123456789")
+	set.SaltedPassword = make([]byte, map[int8]int{1: 32, 2: 64}[mechanism])
+	req.Upsertions = append(req.Upsertions, set)
+	return req
+}
+
+func deleteUser(req *kmsg.AlterUserSCRAMCredentialsRequest, name string, mechanism int8) *kmsg.AlterUserSCRAMCredentialsRequest {
+	gone := kmsg.NewAlterUserSCRAMCredentialsRequestDeletion()
+	gone.Name, gone.Mechanism = name, mechanism
+	req.Deletions = append(req.Deletions, gone)
+	return req
+}
+
+// KIP-554, with kadm as a client: a user that was made over Kafka can log in, until it is deleted over Kafka.
+func TestUsersAreAlteredOverKafka(t *testing.T) {
+	p := populate(t, memory.New(), false)
+	defer p.stop()
+	admin := kadm.NewClient(p.client())
+	_, err := admin.AlterUserSCRAMs(t.Context(), nil, []kadm.UpsertSCRAM{
+		{User: "admin", Mechanism: kadm.ScramSha256, Iterations: 8192, Password: "right password"}, {User: "admin", Mechanism: kadm.ScramSha512, Iterations: 4096, Password: "right password"},
+		{User: "bob", Mechanism: kadm.ScramSha512, Iterations: 4096, Password: "right password"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	auth := scram.Auth{User: "admin", Pass: "right password"}
+	for _, m := range []kgo.Opt{kgo.SASL(auth.AsSha256Mechanism()), kgo.SASL(auth.AsSha512Mechanism())} {
+		cl := p.client(kgo.SeedBrokers(p.door), m)
+		if err := cl.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		cl.Close()
+	}
+	all, err := admin.DescribeUserSCRAMs(t.Context())
+	if err != nil || len(all) != 2 || len(all["admin"].CredInfos) != 2 || all["admin"].CredInfos[0].Iterations != 8192 || all["admin"].CredInfos[1].Iterations != 4096 {
+		t.Errorf("described are %+v: %v", all, err)
+	}
+	gone, err := admin.AlterUserSCRAMs(t.Context(), []kadm.DeleteSCRAM{{User: "admin", Mechanism: kadm.ScramSha256}, {User: "bob", Mechanism: kadm.ScramSha512}}, nil)
+	if err != nil || gone.Error() != nil {
+		t.Fatal(err, gone.Error())
+	}
+	if all, err := admin.DescribeUserSCRAMs(t.Context()); err != nil || len(all) != 1 || len(all["admin"].CredInfos) != 1 {
+		t.Errorf("described are %+v: %v", all, err)
+	}
+}
+
+func TestBadChangesOfUsersAreRefused(t *testing.T) {
+	p := populate(t, memory.New(), false)
+	defer p.stop()
+	alter := func(req *kmsg.AlterUserSCRAMCredentialsRequest) int16 {
+		t.Helper()
+		results := ask[*kmsg.AlterUserSCRAMCredentialsResponse](p.broker, req).Results
+		if len(results) != 1 {
+			t.Fatalf("results are %+v", results)
+		}
+		return results[0].ErrorCode
+	}
+	salted := alterUsers("alice", 1, 4096)
+	salted.Upsertions[0].SaltedPassword = make([]byte, 31)
+	for name, c := range map[string]struct {
+		req  *kmsg.AlterUserSCRAMCredentialsRequest
+		want *kerr.Error
+	}{
+		"no name":               {alterUsers("", 1, 4096), kerr.UnacceptableCredential},
+		"a long name":           {alterUsers(strings.Repeat("u", user.NameMax+1), 1, 4096), kerr.UnacceptableCredential},
+		"too few iterations":    {alterUsers("alice", 1, 4095), kerr.UnacceptableCredential},
+		"too many iterations":   {alterUsers("alice", 1, 16385), kerr.UnacceptableCredential},
+		"another hash":          {salted, kerr.UnacceptableCredential},
+		"an unknown mechanism":  {alterUsers("alice", 3, 4096), kerr.UnsupportedSaslMechanism},
+		"twice":                 {deleteUser(alterUsers("alice", 1, 4096), "alice", 1), kerr.DuplicateResource},
+		"deleting nobody":       {deleteUser(kmsg.NewPtrAlterUserSCRAMCredentialsRequest(), "alice", 1), kerr.ResourceNotFound},
+		"setting and no delete": {deleteUser(alterUsers("alice", 1, 4096), "alice", 2), kerr.ResourceNotFound},
+	} {
+		wantCode(t, name, alter(c.req), c.want)
+	}
+	if list, err := p.users.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("users are %+v: %v", list, err)
+	}
+	wantCode(t, "a good one", alter(alterUsers("alice", 1, 16384)), nil)
+	describe := kmsg.NewPtrDescribeUserSCRAMCredentialsRequest()
+	for _, name := range []string{"alice", "bob", "bob", "carol"} {
+		u := kmsg.NewDescribeUserSCRAMCredentialsRequestUser()
+		u.Name = name
+		describe.Users = append(describe.Users, u)
+	}
+	results := ask[*kmsg.DescribeUserSCRAMCredentialsResponse](p.broker, describe).Results
+	if len(results) != 3 {
+		t.Fatalf("described are %+v", results)
+	}
+	wantCode(t, "alice", results[0].ErrorCode, nil)
+	wantCode(t, "bob, twice", results[1].ErrorCode, kerr.DuplicateResource)
+	wantCode(t, "carol, who is unknown", results[2].ErrorCode, kerr.ResourceNotFound)
+}
+
+// Users without rights can neither list nor change users.
+func TestOnlyAdministratorsAlterUsers(t *testing.T) {
+	p := populate(t, memory.New(), false)
+	defer p.stop()
+	p.add("alice", "right password")
+	w := p.knock()
+	wantCode(t, "login", w.scram("alice", "right password").ErrorCode, nil)
+	wantCode(t, "alter", tells[*kmsg.AlterUserSCRAMCredentialsResponse](w, alterUsers("alice", 1, 4096)).Results[0].ErrorCode, kerr.ClusterAuthorizationFailed)
+	wantCode(t, "describe", tells[*kmsg.DescribeUserSCRAMCredentialsResponse](w, kmsg.NewPtrDescribeUserSCRAMCredentialsRequest()).ErrorCode, kerr.ClusterAuthorizationFailed)
 }
