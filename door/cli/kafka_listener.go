@@ -224,7 +224,7 @@ func (d kafkaDoor) forWhom(locked bool) string {
 	var words string
 	switch {
 	case d.protocol.sasl():
-		words = "with an API key"
+		words = "with an API key or as a user"
 	case d.open == "nobody":
 		words = "with a client certificate"
 	case locked:

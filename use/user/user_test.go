@@ -186,3 +186,40 @@ func TestDamagedUserCannotLogIn(t *testing.T) {
 	}
 	set(t, users, user.Change{Name: "alice", Clear: true})
 }
+
+// failing is a store that stops answering.
+type failing struct {
+	user.Store
+	away bool
+}
+
+func (f *failing) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
+	if f.away {
+		return nil, eventlog.ErrUnavailable
+	}
+	return f.Store.List(ctx, prefix, after, limit)
+}
+
+func TestKnownUsersOutliveAnOutageOfTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &failing{Store: memory.New()}
+		users := usersOf(store)
+		set(t, users, user.Change{Name: "alice", Set: map[user.Mechanism]user.Credential{user.SHA256: credential(t, user.SHA256, "long enough")}})
+		found, err := users.Lookup(t.Context(), "alice", user.SHA256)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.away = true
+		time.Sleep(9 * time.Minute)
+		if again, err := users.Lookup(t.Context(), "alice", user.SHA256); err != nil || !again.Known() || users.Still(t.Context(), found) != nil {
+			t.Errorf("after nine minutes: %+v, %v", again, err)
+		}
+		time.Sleep(2 * time.Minute)
+		if _, err := users.Lookup(t.Context(), "alice", user.SHA256); !errors.Is(err, eventlog.ErrUnavailable) {
+			t.Errorf("after eleven minutes: %v", err)
+		}
+		if _, err := usersOf(store).Lookup(t.Context(), "alice", user.SHA256); !errors.Is(err, eventlog.ErrUnavailable) {
+			t.Errorf("a new server: %v", err)
+		}
+	})
+}
