@@ -286,7 +286,7 @@ func checkSuperUsers(all []string) error {
 	for _, principal := range all {
 		name, ok := strings.CutPrefix(principal, "User:")
 		if !ok {
-			return usage(fmt.Errorf("--super-users %q does not begin with User:", principal), "for the user admin, give User:admin")
+			return usage(fmt.Errorf("--super-users %q does not begin with %q", principal, "User:"), "for the user admin, give User:admin")
 		}
 		if err := user.CheckName(name); err != nil {
 			return usage(fmt.Errorf("--super-users %q: %w", principal, err), "")

@@ -35,5 +35,5 @@ func TestUsersAreManaged(t *testing.T) {
 }
 
 func TestSuperUsersAreChecked(t *testing.T) {
-	weir(t, "", "serve", "--super-users", "admin").want(t, exitUsage, "does not begin with User:")
+	weir(t, "", "serve", "--super-users", "admin").want(t, exitUsage, "does not begin with")
 }
