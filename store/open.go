@@ -138,11 +138,11 @@ func Redact(address string) string {
 	return u.Redacted()
 }
 
-// split takes the scheme off a URL. Without a colon, or with other than letters before it, there is no scheme.
+// split takes the scheme off a URL. Without a colon, or with other than letters and digits before it, there is no scheme.
 func split(address string) (scheme, rest string) {
 	scheme, rest, found := strings.Cut(address, ":")
-	letters := func(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }
-	if !found || strings.ContainsFunc(scheme, func(r rune) bool { return !letters(r) }) {
+	other := func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') }
+	if !found || strings.ContainsFunc(scheme, other) {
 		return "", address
 	}
 	return strings.ToLower(scheme), rest

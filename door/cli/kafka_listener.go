@@ -142,7 +142,7 @@ func (c *serveCmd) authenticates(a kafkaAddress) bool {
 func (c *serveCmd) checkKafka(ctx context.Context, a kafkaAddress, logger *slog.Logger) error {
 	if !loopback(a.host) && !c.authenticates(a) && !c.Insecure {
 		return unsafe(fmt.Errorf("--kafka %s can be reached from other machines, and its clients need not show who they are: anybody could read and write everything", a),
-			"listen on 127.0.0.1; or let clients log in with API keys (sasl_ssl://), or ask for client certificates (ssl:// with --tls-client-ca FILE); or add --insecure if a firewall lets in only clients that you trust")
+			"listen on 127.0.0.1; or let clients log in with API keys or as users (sasl_ssl://), or ask for client certificates (ssl:// with --tls-client-ca FILE); or add --insecure if a firewall lets in only clients that you trust")
 	}
 	if a.protocol == protocolSASLPlaintext && !loopback(a.host) {
 		logger.Warn("API keys are sent over the network without encryption", "kafka", a.String(), "do", "use sasl_ssl://, with --tls-cert and --tls-key")
@@ -224,7 +224,7 @@ func (d kafkaDoor) forWhom(locked bool) string {
 	var words string
 	switch {
 	case d.protocol.sasl():
-		words = "with an API key"
+		words = "with an API key or as a user"
 	case d.open == "nobody":
 		words = "with a client certificate"
 	case locked:

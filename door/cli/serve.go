@@ -33,6 +33,7 @@ import (
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
 	"github.com/weir-log/weir/use/stream"
+	"github.com/weir-log/weir/use/user"
 )
 
 // Stopping takes at most drainDoors and drainLog, and a little for closing the store. If the store does not answer even then, the
@@ -45,7 +46,7 @@ const (
 
 type serveCmd struct {
 	storeFlag
-	Kafka                []string `help:"The address on which to listen for Kafka clients, off: do not listen. May be given again. PROTOCOL is plaintext, which is the default, or ssl, or sasl_plaintext or sasl_ssl, where clients log in with API keys; the others ask for none. Default: ${default}." default:"127.0.0.1:9092" placeholder:"[NAME=][PROTOCOL://]HOST:PORT"`
+	Kafka                []string `help:"The address on which to listen for Kafka clients, off: do not listen. May be given again. PROTOCOL is plaintext, which is the default, or ssl, or sasl_plaintext or sasl_ssl, where clients log in with API keys or as users; the others ask for none. Default: ${default}." default:"127.0.0.1:9092" placeholder:"[NAME=][PROTOCOL://]HOST:PORT"`
 	HTTP                 string   `help:"The address on which to listen for HTTP: the API, health, readiness, metrics. Default: ${default}." name:"http" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
 	Advertise            []string `help:"The address that Kafka clients get to connect to. Default: the address to which they connected first. With several --kafka addresses, NAME is that of one of them; its default is the protocol." placeholder:"[NAME=]HOST:PORT"`
 	Insecure             bool     `help:"Allow addresses that other machines can reach, although anybody on these can then read and write everything: over Kafka unless the address has SASL or asks for client certificates, over HTTP until there are API keys."`
@@ -55,6 +56,7 @@ type serveCmd struct {
 	BrokerID             int32    `help:"This broker's id among those on the store. Default: the lowest that is free." name:"broker-id" default:"0" placeholder:"N"`
 	Rack                 string   `help:"Where this broker is (broker.rack), for Kafka's tools." placeholder:"NAME"`
 	Reauth               duration `help:"Kafka clients that logged in with SASL must do so again within this time (connections.max.reauth.ms): 1h. Default: never." placeholder:"TIME"`
+	SuperUsers           []string `help:"A user that may do everything over Kafka (super.users): User:admin. May be given again. weir user add makes users." name:"super-users" placeholder:"User:NAME" sep:";"`
 	Partitions           int      `help:"Number of partitions of a topic, if the request that creates it gives none." default:"1"`
 	AutoCreate           bool     `help:"Create a topic when a Kafka client asks for it and it does not exist. HTTP clients create topics with POST /v1/topics." default:"true" negatable:""`
 	AnyReplicationFactor bool     `help:"Accept requests of Kafka clients to create topics with a replication factor above 1, and report it as 1: the store keeps the records safe."`
@@ -91,6 +93,9 @@ func floor() []byte { return make([]byte, heapFloor) }
 func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (err error) {
 	defer runtime.KeepAlive(floor())
 	logger := c.logger(t)
+	if err := checkSuperUsers(c.SuperUsers); err != nil {
+		return err
+	}
 	addresses, err := c.checkAddresses(ctx, logger)
 	if err != nil {
 		return err
@@ -127,7 +132,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	}
 	opened = cached
 	c.warnOfLoss(ctx, logger)
-	keys := apikey.New(opened, logger)
+	keys, users := apikey.New(opened, logger), user.New(opened, logger)
 	locked, err := c.checkKeys(ctx, keys, logger)
 	if err != nil {
 		return err
@@ -138,7 +143,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	}
 	defer lastSpans()
 	program, err := c.wire(ctx, opened, wiring{
-		logger: logger, version: version, registry: registry, tracer: tracer, keys: keys, tls: secured.server, kafka: kafkaListeners, http: httpListener,
+		logger: logger, version: version, registry: registry, tracer: tracer, keys: keys, users: users, tls: secured.server, kafka: kafkaListeners, http: httpListener,
 		addresses: advertised(addresses, kafkaListeners),
 	})
 	if err != nil {
@@ -174,6 +179,7 @@ type wiring struct {
 
 	tracer eventlog.Tracer
 	keys   *apikey.Keys
+	users  *user.Users
 	tls    *tls.Config // of HTTP
 	kafka  []kafka.Listener
 	http   net.Listener
@@ -230,6 +236,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 			Brokers: p.brokers, NodeID: c.BrokerID,
 			HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
 			AnyReplicationFactor: c.AnyReplicationFactor, Keys: w.keys, LoginLasts: time.Duration(c.Reauth),
+			Users: w.users, SuperUsers: c.SuperUsers,
 			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
 		})
 	}

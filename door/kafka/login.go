@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/user"
 )
 
 // Bounds before a client has logged in. Kafka's are 512 KiB for a message (sasl.server.max.receive.size) and no time.
@@ -47,11 +49,23 @@ var errBadLogin = errors.New("the login failed")
 const badLoginText = "Authentication failed: the user name, the password or the API key is not valid"
 
 // mechanisms are the SASL mechanisms that the server offers, by Kafka's names.
-func (s *Server) mechanisms() []string { return []string{"PLAIN"} }
+func (s *Server) mechanisms() []string {
+	all := []string{"PLAIN"}
+	if s.cfg.Users != nil {
+		for _, m := range user.Mechanisms {
+			all = append(all, string(m))
+		}
+	}
+	return all
+}
 
+// newExchange begins a login; nil if the server does not offer the mechanism.
 func (s *Server) newExchange(mechanism string) exchange {
-	if mechanism == "PLAIN" {
+	switch {
+	case mechanism == "PLAIN":
 		return plainExchange{s.cfg.Keys}
+	case s.cfg.Users != nil && slices.Contains(user.Mechanisms, user.Mechanism(mechanism)):
+		return s.newScram(user.Mechanism(mechanism))
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/broker"
 	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/user"
 )
 
 // frameTimeout bounds the time from a frame's first byte to its last.
@@ -39,6 +40,9 @@ type Config struct {
 	DrainTimeout time.Duration // for requests in progress when Serve's context ends; default 5 s
 
 	Keys *apikey.Keys // with which clients log in at listeners with SASL; default: none, so nobody can
+
+	Users      *user.Users // who log in with SCRAM at listeners with SASL; default: SCRAM is not offered
+	SuperUsers []string    // users that may do everything, such as User:admin (super.users); API keys with such a name may not
 
 	Logger   *slog.Logger // default: slog.Default()
 	Observer Observer     // default: none
@@ -111,6 +115,8 @@ type Server struct {
 	cfg    Config
 	apis   map[int16]*api
 
+	superUsers map[string]bool // Config.SuperUsers
+
 	alone     *broker.View                     // the view without Config.Brokers
 	versions  []kmsg.ApiVersionsResponseApiKey // what ApiVersions answers
 	clusterID string                           // set by Serve before the first connection
@@ -138,6 +144,10 @@ func New(log *eventlog.Log, groups *group.Coordinator, cfg Config) *Server {
 		conns:   conns.NewLimit(cfg.limits.Conns, cfg.limits.ConnsPerIP),
 	}
 	s.alone = broker.Alone(cfg.NodeID)
+	s.superUsers = make(map[string]bool)
+	for _, principal := range cfg.SuperUsers {
+		s.superUsers[principal] = true
+	}
 	for _, a := range apis() {
 		a.prepare()
 		s.apis[a.key.Int16()] = &a

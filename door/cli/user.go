@@ -1,0 +1,296 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/store"
+	"github.com/weir-log/weir/use/user"
+)
+
+type userCmd struct {
+	Add      userAddCmd      `cmd:"" help:"Add a user. The password is read from standard input or a file."`
+	List     userListCmd     `cmd:"" help:"List users, without their passwords."`
+	Password userPasswordCmd `cmd:"" help:"Change a user's password: open connections end."`
+	Delete   userDeleteCmd   `cmd:"" help:"Delete users: open connections end."`
+}
+
+// userStore names the store that has the users. The commands write to it directly, also while a server runs on it.
+type userStore struct {
+	storeFlag
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
+}
+
+// with opens the store, which must exist, and does something with its users.
+func (c *userStore) with(ctx context.Context, t *terminal, do func(*user.Users) error) (err error) {
+	switch {
+	case strings.HasPrefix(c.Store, "memory:"):
+		return config(errors.New("a user in the store memory: would be lost when this command ends"), "give the store of the server with --store")
+	case store.Missing(c.Store):
+		return config(fmt.Errorf("the store %s does not exist", c.Store), "give the store of the server with --store")
+	}
+	logger := slog.New(slog.NewTextHandler(t.err, nil))
+	opened, err := c.open(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	if err := eventlog.CheckOpen(ctx, opened); err != nil {
+		return c.explain(ctx, err, "")
+	}
+	return c.answer(ctx, do(user.New(opened, logger)))
+}
+
+// answer adds an exit code and a hint to an error about a user.
+func (c *userStore) answer(ctx context.Context, err error) error {
+	var invalid *eventlog.InvalidError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &invalid):
+		return usage(err, "")
+	case errors.Is(err, user.ErrUnknown):
+		return failed(err, "`weir user list` lists the users")
+	case errors.Is(err, user.ErrExists):
+		return failed(err, "`weir user password` changes a password")
+	case errors.Is(err, user.ErrTooMany):
+		return failed(err, "")
+	case errors.Is(err, eventlog.ErrStale):
+		return failed(err, "another command changed the user at the same time, and this one did nothing; run it again")
+	case errors.Is(err, eventlog.ErrUnsure):
+		return unreachable(err, "the change may have been made; run the command again")
+	}
+	return c.explain(ctx, err, "")
+}
+
+// newPassword says what a user's new password is.
+type newPassword struct {
+	PasswordFile string   `help:"The file with the password. Default: standard input." env:"-" placeholder:"FILE"`
+	Mechanism    []string `help:"A mechanism with which the user can log in. May be given again. Default: both." enum:"SCRAM-SHA-256,SCRAM-SHA-512" env:"-" placeholder:"NAME" default:"SCRAM-SHA-256,SCRAM-SHA-512"`
+	Iterations   int      `help:"How often the password is hashed, 4096 to 16384. More make a stolen store harder to use, and each login slower for the client. Default: ${default}." default:"8192" env:"-"`
+}
+
+const passwordRead = 1 << 10 // bytes that are read of a password, more than may be used
+
+// credentials reads the password, up to the end of its first line.
+func (p newPassword) credentials(t *terminal) (map[user.Mechanism]user.Credential, error) {
+	from, name := t.in, "standard input"
+	if p.PasswordFile != "" {
+		file, err := os.Open(p.PasswordFile)
+		if err != nil {
+			return nil, usage(fmt.Errorf("read the password: %w", err), "")
+		}
+		defer file.Close()
+		from, name = file, p.PasswordFile
+	} else if t.inTTY {
+		fmt.Fprintln(t.err, "Type the password, which is shown, and Enter; or press Ctrl-C and give a file with --password-file.")
+		line, err := passwordLine(t.in, passwordRead)
+		if err != nil {
+			return nil, usage(fmt.Errorf("read the password from %s: %w", name, err), "")
+		}
+		from = strings.NewReader(line)
+	}
+	text, err := io.ReadAll(io.LimitReader(from, passwordRead))
+	if err != nil {
+		return nil, usage(fmt.Errorf("read the password from %s: %w", name, err), "")
+	}
+	password := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
+	set := make(map[user.Mechanism]user.Credential)
+	for _, m := range p.Mechanism {
+		c, err := user.FromPassword(user.Mechanism(m), password, p.Iterations)
+		if err != nil {
+			return nil, usage(fmt.Errorf("password from %s: %w", name, err), "")
+		}
+		set[user.Mechanism(m)] = c
+	}
+	return set, nil
+}
+
+// passwordLine reads up to a newline, byte by byte, so that nothing after it is taken.
+func passwordLine(in io.Reader, most int) (string, error) {
+	var line []byte
+	for one := make([]byte, 1); len(line) < most; {
+		if _, err := io.ReadFull(in, one); err != nil {
+			return "", err
+		}
+		if one[0] == '\n' {
+			break
+		}
+		line = append(line, one[0])
+	}
+	return string(line), nil
+}
+
+type userAddCmd struct {
+	userStore
+	newPassword
+	Name string `arg:"" help:"The user's name. Over Kafka it is the principal User:NAME."`
+}
+
+func (userAddCmd) Help() string {
+	return `The password has 8 to 256 characters of printable ASCII. The store keeps only salted hashes of it. Servers on the store accept the user within a second, without a restart.
+
+A user may do everything if the server has --super-users User:NAME, and otherwise nothing.
+
+Examples:
+
+  weir user add admin --password-file admin.password
+  openssl rand -hex 16 | tee alice.password | weir user add alice --store postgres://weir@db.internal/weir`
+}
+
+func (c *userAddCmd) Run(ctx context.Context, t *terminal) error {
+	return c.set(ctx, t, c.newPassword, user.Change{Name: c.Name, Create: true}, "added")
+}
+
+type userPasswordCmd struct {
+	userStore
+	newPassword
+	Name string `arg:"" help:"The user's name."`
+}
+
+func (userPasswordCmd) Help() string {
+	return `Connections that were opened with the old password end within seconds. The user can log in only with the mechanisms that are given with the new password.
+
+Examples:
+
+  weir user password alice --password-file alice.password`
+}
+
+func (c *userPasswordCmd) Run(ctx context.Context, t *terminal) error {
+	return c.set(ctx, t, c.newPassword, user.Change{Name: c.Name, Clear: true}, "changed the password of")
+}
+
+// userRow is a user in a list.
+type userRow struct {
+	Name       string                 `json:"name"`
+	Mechanisms map[user.Mechanism]int `json:"mechanisms"` // with the number of iterations
+	Damaged    bool                   `json:"damaged,omitempty"`
+}
+
+func (c *userStore) set(ctx context.Context, t *terminal, p newPassword, change user.Change, done string) error {
+	if err := user.CheckName(change.Name); err != nil {
+		return usage(err, "")
+	}
+	var err error
+	if change.Set, err = p.credentials(t); err != nil {
+		return err
+	}
+	return c.with(ctx, t, func(users *user.Users) error {
+		if err := users.Change(ctx, []user.Change{change})[0]; err != nil {
+			return err
+		}
+		row := userRow{Name: change.Name, Mechanisms: make(map[user.Mechanism]int)}
+		for m, cred := range change.Set {
+			row.Mechanisms[m] = cred.Iterations
+		}
+		if c.Output.json() {
+			return printJSON(t, row)
+		}
+		_, err := fmt.Fprintf(t.out, "%s user %s (%s)\n", done, printable(row.Name), row.how())
+		return err
+	})
+}
+
+// how shows with which mechanisms the user can log in.
+func (r userRow) how() string {
+	var words []string
+	for _, m := range user.Mechanisms {
+		if n := r.Mechanisms[m]; n > 0 {
+			words = append(words, string(m)+" with "+strconv.Itoa(n)+" iterations")
+		}
+	}
+	if r.Damaged {
+		words = append(words, "damaged: delete it and add it again")
+	}
+	return cmp.Or(strings.Join(words, ", "), "none")
+}
+
+type userListCmd struct{ userStore }
+
+func (userListCmd) Help() string {
+	return "Examples:\n\n  weir user list\n  weir user list --output json"
+}
+
+func (c *userListCmd) Run(ctx context.Context, t *terminal) error {
+	return c.with(ctx, t, func(users *user.Users) error {
+		list, err := users.List(ctx)
+		if err != nil {
+			return err
+		}
+		found, rows := []userRow{}, [][]string{}
+		for _, u := range list {
+			row := userRow{u.Name, u.Iterations, u.Damaged}
+			found, rows = append(found, row), append(rows, []string{u.Name, row.how()})
+		}
+		if c.Output.json() {
+			return printJSON(t, found)
+		}
+		return table(t.out, "NAME MECHANISMS", rows)
+	})
+}
+
+type userDeleteCmd struct {
+	userStore
+	consent
+	Names []string `arg:"" name:"name" help:"The names of the users."`
+}
+
+func (userDeleteCmd) Help() string {
+	return `Their connections end within seconds.
+
+Examples:
+
+  weir user delete alice --yes`
+}
+
+func (c *userDeleteCmd) Run(ctx context.Context, t *terminal) error {
+	slices.Sort(c.Names)
+	c.Names = slices.Compact(c.Names)
+	names := strings.Join(c.Names, " ")
+	if err := c.obtain(t, "delete the user "+names, names); err != nil {
+		return err
+	}
+	return c.with(ctx, t, func(users *user.Users) error {
+		var changes []user.Change
+		for _, name := range c.Names {
+			changes = append(changes, user.Change{Name: name, Clear: true})
+		}
+		errs := users.Change(ctx, changes)
+		deleted := []string{}
+		for i, name := range c.Names {
+			if errs[i] == nil {
+				deleted = append(deleted, name)
+				if !c.Output.json() {
+					fmt.Fprintf(t.out, "deleted user %s\n", printable(name))
+				}
+			}
+		}
+		if c.Output.json() {
+			errs = append(errs, printJSON(t, deleted))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// checkSuperUsers refuses what is no user's principal.
+func checkSuperUsers(all []string) error {
+	for _, principal := range all {
+		name, ok := strings.CutPrefix(principal, "User:")
+		if !ok {
+			return usage(fmt.Errorf("--super-users %q does not begin with %q", principal, "User:"), "for the user admin, give User:admin")
+		}
+		if err := user.CheckName(name); err != nil {
+			return usage(fmt.Errorf("--super-users %q: %w", principal, err), "")
+		}
+	}
+	return nil
+}

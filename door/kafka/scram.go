@@ -1,0 +1,85 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/xdg-go/scram"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/user"
+)
+
+// scramMessageMax bounds a client's message of SCRAM, in bytes: a name, a nonce and a proof.
+const scramMessageMax = 4 << 10
+
+// scramExchange is a login by SCRAM (RFC 5802, RFC 7677, KIP-84): two messages of the client, each answered. A client's message costs the server a few hashes, however
+// many iterations the user's credential has.
+type scramExchange struct {
+	s         *Server
+	mechanism user.Mechanism
+	talk      *scram.ServerConversation
+	found     user.Found
+	find      func(name string) (user.Found, error) // set for each step
+	trouble   error                                 // of find
+}
+
+func (s *Server) newScram(m user.Mechanism) exchange {
+	x := &scramExchange{s: s, mechanism: m}
+	kind := scram.SHA256
+	if m == user.SHA512 {
+		kind = scram.SHA512
+	}
+	server, err := kind.NewServer(x.credential)
+	if err != nil {
+		panic(fmt.Sprintf("%s: %v", m, err)) // only clients can be refused
+	}
+	x.talk = server.NewConversation()
+	return x
+}
+
+// step takes one message. As in Kafka (ScramSaslServer), the authorization id must be empty or the user.
+func (x *scramExchange) step(ctx context.Context, message []byte) ([]byte, *caller, error) {
+	if len(message) > scramMessageMax {
+		return nil, nil, fmt.Errorf("%w: a message of %s has %d bytes; the limit is %d", errBadLogin, x.mechanism, len(message), scramMessageMax)
+	}
+	x.find = func(name string) (user.Found, error) { return x.s.cfg.Users.Lookup(ctx, name, x.mechanism) }
+	answer, err := x.talk.Step(string(message))
+	name := x.talk.Username()
+	switch {
+	case errors.Is(x.trouble, eventlog.ErrUnavailable):
+		return nil, nil, x.trouble
+	case err != nil && len(name) <= user.NameMax:
+		return nil, nil, fmt.Errorf("%w: %s, user %q: %w", errBadLogin, x.mechanism, name, err)
+	case err != nil:
+		return nil, nil, fmt.Errorf("%w: %s: %w", errBadLogin, x.mechanism, err)
+	case x.talk.AuthzID() != "" && x.talk.AuthzID() != name:
+		return nil, nil, fmt.Errorf("%w: the authorization id is not the user name, %q", errBadLogin, name)
+	case !x.talk.Valid():
+		return []byte(answer), nil, nil
+	case !x.found.Known(): // its keys fit no proof
+		return nil, nil, fmt.Errorf("%w: there is no user %q", errBadLogin, name)
+	}
+	found := x.found
+	who := x.s.userCaller("User:" + name)
+	who.still = func(ctx context.Context) error { return x.s.cfg.Users.Still(ctx, found) }
+	return []byte(answer), who, nil
+}
+
+// credential is called by step for the name in the first message.
+func (x *scramExchange) credential(name string) (scram.StoredCredentials, error) {
+	if err := user.CheckName(name); err != nil {
+		return scram.StoredCredentials{}, err
+	}
+	x.found, x.trouble = x.find(name)
+	c := x.found.Credential
+	return scram.StoredCredentials{
+		KeyFactors: scram.KeyFactors{Salt: string(c.Salt), Iters: c.Iterations}, StoredKey: c.StoredKey, ServerKey: c.ServerKey,
+	}, x.trouble
+}
+
+// userCaller is the caller for a principal whose rights do not come with its credentials, as those of an API key do: a super user may do everything, others nothing.
+func (s *Server) userCaller(principal string) *caller {
+	return &caller{principal: principal, everything: s.superUsers[principal]}
+}

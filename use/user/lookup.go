@@ -1,0 +1,182 @@
+package user
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+const (
+	// freshFor is how old a snapshot may be for a connection that is open: within it, it ends after a change of its user.
+	freshFor = 2 * time.Second
+	// freshForLogin is the same for a login. It does not depend on whether there is such a user, because the time of an answer would tell.
+	freshForLogin = 250 * time.Millisecond
+	// patience is how old a snapshot may be for a caller that does not wait while another caller reads a newer one.
+	patience = 5 * time.Second
+	// staleMax is how long the last snapshot is used while the store is unavailable.
+	staleMax = 10 * time.Minute
+	// askMax bounds the wait for the store.
+	askMax = 2 * time.Second
+)
+
+// snapshot is all users at a moment. It is never changed, only replaced.
+type snapshot struct {
+	stored
+	ring  []point   // by hash: a credential to imitate for an unknown user
+	at    time.Time // when the store was read
+	tried time.Time // when reading the store was last tried
+	err   error     // of the last try
+}
+
+// point is a user's credential in the ring.
+type point struct {
+	hash []byte
+	m    Mechanism
+	like Credential
+}
+
+func newSnapshot(all stored) *snapshot {
+	s := &snapshot{stored: all}
+	for name, h := range all.users {
+		for m, c := range h.scram {
+			s.ring = append(s.ring, point{s.derive("ring", m, name), m, c})
+		}
+	}
+	slices.SortFunc(s.ring, func(a, b point) int { return cmp.Or(cmp.Compare(a.m, b.m), bytes.Compare(a.hash, b.hash)) })
+	return s
+}
+
+// Found is the outcome of a lookup.
+type Found struct {
+	Credential
+	name  string
+	m     Mechanism
+	known bool // otherwise the credential is one that no password has
+}
+
+// Lookup returns a user's credential. For an unknown user it returns one that always has the same salt and fits no password, after the same work: a client cannot tell
+// that there is no such user. eventlog.ErrUnavailable: the store is unavailable, and the last snapshot is older than staleMax.
+//
+// However many logins there are, they cost one store call every freshForLogin, for which one caller waits.
+func (u *Users) Lookup(ctx context.Context, name string, m Mechanism) (Found, error) {
+	s, err := u.snapshot(ctx, freshForLogin)
+	if err != nil {
+		return Found{}, err
+	}
+	fake := s.fake(name, m) // also for a user that exists
+	c, known := s.users[name].scram[m]
+	if !known {
+		c = fake
+	}
+	return Found{c, name, m, known}, nil
+}
+
+// Known reports whether the user exists.
+func (f Found) Known() bool { return f.known }
+
+// Still returns nil while the user's credential is the one that Lookup returned.
+func (u *Users) Still(ctx context.Context, f Found) error {
+	s, err := u.snapshot(ctx, freshFor)
+	if err != nil {
+		return err
+	}
+	c, ok := s.users[f.name].scram[f.m]
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: user %q with %s; it was deleted", ErrUnknown, f.name, f.m)
+	case !bytes.Equal(c.StoredKey, f.StoredKey) || !bytes.Equal(c.Salt, f.Salt):
+		return fmt.Errorf("the password of user %q was changed", f.name)
+	}
+	return nil
+}
+
+// fake makes a credential for a user who does not exist. Its number of iterations, and what its salt looks like, are those of some user who exists: for each name
+// always the same one, until that user changes.
+func (s *snapshot) fake(name string, m Mechanism) Credential {
+	like := Credential{Iterations: IterationsDefault}
+	at, _ := slices.BinarySearchFunc(s.ring, point{hash: s.derive("like", m, name), m: m}, func(a, b point) int {
+		return cmp.Or(cmp.Compare(a.m, b.m), bytes.Compare(a.hash, b.hash))
+	})
+	switch {
+	case at < len(s.ring) && s.ring[at].m == m:
+		like = s.ring[at].like
+	case at > 0 && s.ring[at-1].m == m:
+		like = s.ring[at-1].like
+	}
+	salt := saltOf(s.derive("salt", m, name))
+	if !looksMade(like.Salt) {
+		random := s.derive("bytes", m, name)
+		for len(random) < len(like.Salt) {
+			random = append(random, s.derive("more", m, string(random))...)
+		}
+		salt = random[:len(like.Salt)]
+	}
+	size := m.Hash().Size()
+	key := append(s.derive("key", m, name), s.derive("key2", m, name)...)[:size]
+	return Credential{Salt: salt, Iterations: like.Iterations, StoredKey: key, ServerKey: key}
+}
+
+// looksMade reports whether saltOf could have made a salt.
+func looksMade(salt []byte) bool {
+	other := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
+	return len(salt) <= 26 && !bytes.ContainsFunc(salt, other)
+}
+
+func (s *snapshot) derive(what string, m Mechanism, name string) []byte {
+	h := hmac.New(sha256.New, s.secret)
+	fmt.Fprintf(h, "%s\x00%s\x00%s", what, m, name)
+	return h.Sum(nil)
+}
+
+// snapshot returns the last snapshot, and reads a newer one if the last attempt is longer ago than fresh.
+func (u *Users) snapshot(ctx context.Context, fresh time.Duration) (*snapshot, error) {
+	s := u.last.Load()
+	if time.Since(s.tried) < fresh {
+		return s.usable()
+	}
+	if !u.asking.TryLock() {
+		if time.Since(s.at) < patience || s.err != nil {
+			return s.usable()
+		}
+		u.asking.Lock() // for askMax at most
+	}
+	defer u.asking.Unlock()
+	if s = u.last.Load(); time.Since(s.tried) >= fresh { // no other caller read it meanwhile
+		s = u.ask(ctx, s)
+		u.last.Store(s)
+	}
+	return s.usable()
+}
+
+// ask reads the users. If the store does not answer, the old users stay.
+func (u *Users) ask(ctx context.Context, old *snapshot) *snapshot {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askMax)
+	defer cancel()
+	all, err := u.read(ctx)
+	now := time.Now()
+	if err != nil {
+		if old.err == nil {
+			u.logger.Warn("users cannot be read; the last known users are used", "error", err, "for", staleMax)
+		}
+		next := *old
+		next.tried, next.err = now, err
+		return &next
+	}
+	s := newSnapshot(all)
+	s.at, s.tried = now, now
+	return s
+}
+
+func (s *snapshot) usable() (*snapshot, error) {
+	if since := time.Since(s.at); s.err != nil && since > staleMax {
+		return nil, fmt.Errorf("%w: users cannot be read: %w", eventlog.ErrUnavailable, s.err)
+	}
+	return s, nil
+}
