@@ -154,7 +154,8 @@ func (s *Store) create(ctx context.Context, number int64, object []byte, of hash
 		if errors.Is(err, errRefused) && !sent {
 			return false, fmt.Errorf("nothing was written: %w", err)
 		}
-		clear := errors.Is(err, errBusy) || errors.Is(err, errRefused) || errors.Is(err, errExists)
+		// Not errExists: net/http may have sent the request twice, and this is the answer to the second time.
+		clear := errors.Is(err, errBusy) || errors.Is(err, errRefused)
 		sent = sent || !clear
 		last = err
 		f := s.fetch(ctx, number)
