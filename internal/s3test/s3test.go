@@ -1,7 +1,8 @@
 // Package s3test gives tests a real S3 server, versitygw, that ends with them.
 //
-//	url := s3test.URL(t)   // a fresh bucket; one server per test process, started when first asked for
-//	srv := s3test.Start(t) // a server of its own, to kill and resume
+//	url := s3test.URL(t)         // a fresh bucket; one server per test process, started when first asked for
+//	srv := s3test.Start(t)       // a server of its own, to kill and resume
+//	p := s3test.NewProxy(t, url) // a proxy in front of it, to lose, delay, repeat and damage requests; p.URL()
 //
 // The server's program is built from its Go module when it is first needed, which takes a minute or two, and kept among the user's cached files.
 package s3test
