@@ -64,6 +64,10 @@ type (
 // requests counts the requests of a store by kind.
 type requests struct{ puts, gets, lists, removes atomic.Int64 }
 
+func (r *requests) stats() Stats {
+	return Stats{Puts: r.puts.Load(), Gets: r.gets.Load(), Lists: r.lists.Load(), Deletes: r.removes.Load()}
+}
+
 // remote is a bucket of an S3 server. Keys are relative to a prefix.
 type remote struct {
 	client *sdk.Client

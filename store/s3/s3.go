@@ -227,6 +227,17 @@ func (s *Store) noGap(ctx context.Context) error {
 	return fmt.Errorf("%w: %s is there, and %s is missing: a part of the bucket was lost; restore all of it from a backup", errDamaged, found[0].key, commitKey(last+1))
 }
 
+// Stats is how many requests a store has made, by kind. Repeats that the AWS SDK makes by itself are not counted.
+type Stats struct{ Puts, Gets, Lists, Deletes int64 }
+
+// Stats returns how many requests were made since Open.
+func (s *Store) Stats() Stats {
+	if counted, is := s.bucket.(interface{ stats() Stats }); is {
+		return counted.stats()
+	}
+	return Stats{} // a bucket of a test
+}
+
 // Close ends the background work.
 func (s *Store) Close() error {
 	s.close()
