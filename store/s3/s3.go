@@ -117,6 +117,7 @@ func open(ctx context.Context, at place, b bucket, clock *clock, opts Options) (
 	defer cancel()
 	if err := s.begin(ctx); err != nil {
 		s.close()
+		b.close()
 		return nil, fmt.Errorf("open S3 store %s: %w", at.name(), failed(err))
 	}
 	s.work.Go(s.upkeep)
@@ -232,16 +233,14 @@ type Stats struct{ Puts, Gets, Lists, Deletes int64 }
 
 // Stats returns how many requests were made since Open.
 func (s *Store) Stats() Stats {
-	if counted, is := s.bucket.(interface{ stats() Stats }); is {
-		return counted.stats()
-	}
-	return Stats{} // a bucket of a test
+	return s.bucket.stats()
 }
 
-// Close ends the background work.
+// Close ends the background work, and closes the connections.
 func (s *Store) Close() error {
 	s.close()
 	s.work.Wait()
+	s.bucket.close()
 	return nil
 }
 
