@@ -21,6 +21,7 @@ import (
 
 	"github.com/weir-log/weir/internal/mytest"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/s3test"
 )
 
 // broker is a weir process under test, on a store of its own.
@@ -57,8 +58,26 @@ func (b *bench) store(kind string) (address string, closeStore func(), err error
 		}
 		address, err := server.Database("weir")
 		return address, func() { _ = server.Close() }, err
+	case "s3":
+		server, err := s3test.Launch(b.dir)
+		if err != nil {
+			return "", nil, err
+		}
+		address, err := server.Bucket()
+		if err != nil {
+			return "", nil, errors.Join(err, server.Close())
+		}
+		at, err := url.Parse(address)
+		if err != nil {
+			return "", nil, errors.Join(err, server.Close())
+		}
+		options := at.Query()
+		options.Del("linger") // the defaults are measured
+		options.Del("poll")
+		at.RawQuery = options.Encode()
+		return at.String(), func() { _ = server.Close() }, nil
 	}
-	return "", nil, fmt.Errorf("unknown store %q: it must be memory, sqlite, postgres or mysql", kind)
+	return "", nil, fmt.Errorf("unknown store %q: it must be memory, sqlite, postgres, mysql or s3", kind)
 }
 
 // database makes a database on the given server, and drops it at the end.

@@ -72,7 +72,7 @@ func main() {
 	var (
 		b      bench
 		only   = flag.String("only", "", "parts to run, comma separated; default: all but retention, delayed, snapshot and streams-long")
-		stores = flag.String("stores", "sqlite,postgres", "stores to measure, comma separated: memory, sqlite, postgres, mysql")
+		stores = flag.String("stores", "sqlite,postgres", "stores to measure, comma separated: memory, sqlite, postgres, mysql, s3")
 	)
 	flag.IntVar(&b.runs, "runs", 3, "runs of each throughput measurement; the median counts")
 	flag.StringVar(&b.postgres, "postgres", "", "URL of a PostgreSQL server to measure on, with a database of its own; default: one started for it, with default settings")

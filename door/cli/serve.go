@@ -26,6 +26,7 @@ import (
 	"github.com/weir-log/weir/internal/metric"
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/cache"
+	"github.com/weir-log/weir/store/s3"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/broker"
 	"github.com/weir-log/weir/use/group"
@@ -126,6 +127,9 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal, version buildVersion) (
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
 	registry := prometheus.NewRegistry()
+	if bucket, is := eventlog.As[*s3.Store](opened); is {
+		metric.WatchS3(registry, func() metric.S3 { return metric.S3(bucket.Stats()) })
+	}
 	cached, err := c.cache(opened, registry, logger)
 	if err != nil {
 		return err

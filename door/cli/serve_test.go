@@ -24,6 +24,7 @@ import (
 
 	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/s3test"
 )
 
 // server is `weir serve` running in this process.
@@ -247,6 +248,28 @@ func TestServeWithACache(t *testing.T) {
 	}
 	weir(t, "", "serve", "--store", "memory:", "--http", "127.0.0.1:0", "--kafka", "off", "--cache-dir", dir).want(t, exitConfig, "another process uses this directory")
 	weir(t, "", "serve", "--store", "memory:", "--http", "127.0.0.1:0", "--kafka", "off", "--cache-dir", t.TempDir(), "--cache-bytes", "1KiB").want(t, exitConfig, "it needs at least")
+}
+
+func TestServeCountsRequestsToS3(t *testing.T) {
+	s := serve(t, "--store", s3test.URL(t), "--cache-dir", filepath.Join(t.TempDir(), "cache"))
+	puts := func() (n int) {
+		_, body := s.get(t, "/metrics")
+		_, rest, _ := strings.Cut(body, `weir_s3_requests_total{kind="put"} `)
+		if _, err := fmt.Sscan(rest, &n); err != nil {
+			t.Fatalf("no count of puts (%v) in:\n%s", err, body)
+		}
+		for _, kind := range []string{"get", "list", "delete"} {
+			if want := `weir_s3_requests_total{kind="` + kind + `"} `; !strings.Contains(body, want) || strings.Contains(body, want+"0\n") {
+				t.Errorf("want %q above 0: a start makes such requests; the page is\n%s", want, body)
+			}
+		}
+		return n
+	}
+	before := puts()
+	weir(t, "hello\n", "produce", "greetings").want(t, exitOK)
+	if after := puts(); after <= before {
+		t.Errorf("%d puts before a record was published, %d after it", before, after)
+	}
 }
 
 func TestStoreGoesAwayAndComesBack(t *testing.T) {

@@ -3,6 +3,7 @@
 //
 //	go run ./internal/chaos                                   two minutes each on SQLite, PostgreSQL and MariaDB
 //	go run ./internal/chaos -store sqlite -length 10m
+//	go run ./internal/chaos -store s3 -length 1m              on a server of S3's protocol, which is not among the stores of a run without -store
 //	go run ./internal/chaos -store postgres -seed 42          a run that was seen to fail
 //	go run ./internal/chaos -kept                             the seeds that once failed
 //	go run ./internal/chaos -mutants                          puts faults back, sees each found, and prints a table of them

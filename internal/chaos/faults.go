@@ -56,6 +56,11 @@ func (w *world) fault(ctx context.Context, s step, random *rand.Rand) error {
 		if w.mariadb != nil {
 			return w.mariadb.crash()
 		}
+		if w.bucket != nil {
+			w.bucket.Kill()
+			pause(ctx, s.last)
+			return w.bucket.Recover()
+		}
 		return w.database.crash()
 	case "cancel", "terminate":
 		defer w.calm.disturb(theStore)()

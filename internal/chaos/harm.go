@@ -58,6 +58,9 @@ func (w *world) judgeDoctor(ctx context.Context) error {
 	if w.mariadb != nil {
 		settings = map[string]string{"innodb_flush_log_at_trx_commit": "1", "innodb_doublewrite": "ON"}
 	}
+	if w.bucket != nil {
+		settings = nil // an S3 server has none that weir could ask for
+	}
 	want := 0
 	if w.opt.store == "sqlite" && w.opt.has("full") {
 		want = exitLosing // that disk is in memory
@@ -119,6 +122,9 @@ func (w *world) whileSet(ctx context.Context, setting string, do func()) error {
 // judgeNewerTables sees D4: a program older than the store's tables refuses them, and says which version it saw and which it knows. Brokers
 // that run go on: their statements are of the tables that they found.
 func (w *world) judgeNewerTables(ctx context.Context) error {
+	if w.bucket != nil {
+		return w.judgeNewerObjects(ctx)
+	}
 	newer, back := "PRAGMA user_version = 999", "PRAGMA user_version = %d"
 	var known int
 	if w.postgres() {
@@ -243,7 +249,13 @@ func (w *world) judgeChangedByte(ctx context.Context) error {
 	if !is {
 		return fmt.Errorf("there is no %s", harmed)
 	}
-	if err := w.changeByte(ctx, t.Partitions[0], 2); err != nil {
+	var err error
+	if w.bucket != nil {
+		err = changeObject(w.bucket.Directory(w.url), []byte(amounts[2]))
+	} else {
+		err = w.changeByte(ctx, t.Partitions[0], 2)
+	}
+	if err != nil {
 		return err
 	}
 	whole := slices.Concat(amounts, others)

@@ -49,7 +49,7 @@ func start(ctx context.Context, args []string) error {
 	var o options
 	var faults, only, mutant, until string
 	flags := flag.NewFlagSet("chaos", flag.ExitOnError)
-	flags.StringVar(&o.store, "store", "all", "sqlite, postgres, mysql or all")
+	flags.StringVar(&o.store, "store", "all", "sqlite, postgres, mysql, s3 or all, which is all but s3")
 	flags.Uint64Var(&o.seed, "seed", 0, "what decides everything; 0: a new one")
 	flags.IntVar(&o.runs, "runs", 1, "how many seeds, one after the other")
 	flags.DurationVar(&o.length, "length", 2*time.Minute, "of each run, without its start and its end")
@@ -109,7 +109,7 @@ func start(ctx context.Context, args []string) error {
 		}
 	}
 	if broken > 0 {
-		return fmt.Errorf("%d of %d runs broke a promise", broken, o.runs*len(stores))
+		return fmt.Errorf("%d of %d runs broke a promise", broken, o.runs*len(tested))
 	}
 	return nil
 }

@@ -143,6 +143,14 @@ func (w *world) backup(ctx context.Context) (restore func() error, err error) {
 	if w.mariadb != nil {
 		return w.mariadb.server.Backup()
 	}
+	if w.bucket != nil {
+		restore, err := w.bucket.Backup()
+		return func() error {
+			err := restore()
+			pause(ctx, 5*verifyEvery) // docs/s3.md: what is committed before that may be lost
+			return err
+		}, err
+	}
 	place := strings.TrimPrefix(w.url, "sqlite:")
 	copied := filepath.Join(filepath.Dir(place), "backup.db")
 	err = w.inFile(ctx, func(file *sql.DB) error {

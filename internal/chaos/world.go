@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/mytest"
+	"github.com/weir-log/weir/internal/s3test"
 	"github.com/weir-log/weir/store"
 )
 
@@ -33,9 +34,10 @@ type world struct {
 	calm    *calm
 
 	url      string
-	database *database     // nil unless the store is in PostgreSQL
-	mariadb  *mariadb      // nil unless the store is in MariaDB
-	sql      *pgxpool.Pool // nil on SQLite
+	database *database      // nil unless the store is in PostgreSQL
+	mariadb  *mariadb       // nil unless the store is in MariaDB
+	bucket   *s3test.Server // nil unless the store is in S3
+	sql      *pgxpool.Pool  // nil unless the store is in PostgreSQL
 	brokers  []*broker
 	embedded []*embedded
 	audit    *eventlog.Log // asks the store itself, and is never harmed
@@ -129,6 +131,13 @@ func (w *world) openStore(ctx context.Context) error {
 		w.mariadb = &mariadb{server}
 		w.url, err = server.Database("weir")
 		return err
+	case "s3":
+		if w.bucket, err = s3test.Launch(dir); err != nil {
+			return err
+		}
+		w.atEnd(w.bucket.Close)
+		w.url, err = bucketFor(w.bucket)
+		return err
 	case "postgres":
 		db, err := launchDatabase(dir)
 		if err != nil {
@@ -145,7 +154,7 @@ func (w *world) openStore(ctx context.Context) error {
 			CREATE TABLE worked (value text NOT NULL, receipt text NOT NULL); CREATE TABLE strangers (at timestamptz NOT NULL DEFAULT now())`)
 		return err
 	}
-	return fmt.Errorf("-store %s: there are %s", w.opt.store, strings.Join(stores, ", "))
+	return fmt.Errorf("-store %s: there are %s and s3", w.opt.store, strings.Join(stores, ", "))
 }
 
 // openAudit opens the log that is asked what is true.

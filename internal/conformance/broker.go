@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-log/weir/internal/mytest"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/s3test"
 )
 
 const (
@@ -104,6 +105,13 @@ func (c *cluster) open(store, scratch string) (string, error) {
 		}
 		c.closers = append(c.closers, server.Close)
 		return server.Database("weir")
+	case "s3":
+		server, err := s3test.Launch("")
+		if err != nil {
+			return "", fmt.Errorf("start an S3 server: %w", err)
+		}
+		c.closers = append(c.closers, server.Close)
+		return server.Bucket()
 	}
 	panic("no such store: " + store)
 }

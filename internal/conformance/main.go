@@ -37,7 +37,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.store, "store", "all", "memory, sqlite, postgres, \"postgres, two brokers\" or all")
+	flag.StringVar(&o.store, "store", "all", "memory, sqlite, postgres, mysql, s3, \"postgres, two brokers\" or all")
 	flag.StringVar(&o.broker, "broker", "", "HOST:PORT of a running broker to test instead of weir")
 	flag.StringVar(&o.run, "run", "", "run only the tests that match, as in go test -run")
 	flag.IntVar(&o.records, "records", 50_000, "number of records that go through each chain of consumer groups")
@@ -99,7 +99,7 @@ func run(ctx context.Context, o options) error {
 	return os.RemoveAll(scratch)
 }
 
-var stores = []string{"memory", "sqlite", "postgres", "mysql", twoBrokers}
+var stores = []string{"memory", "sqlite", "postgres", "mysql", "s3", twoBrokers}
 
 func chosen(store string) ([]string, error) {
 	if store == "all" {

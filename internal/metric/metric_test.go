@@ -226,6 +226,7 @@ func TestOperationsPageNamesEveryMetric(t *testing.T) {
 	WatchCategories(registry, func() []Category { return []Category{{"c", map[string]int64{"appended": 1}}} })
 	WatchProjections(registry, func(context.Context) ([]Projection, error) { return []Projection{{Name: "p", Run: "now"}}, nil })
 	WatchCache(registry, func() Cache { return Cache{} })
+	WatchS3(registry, func() S3 { return S3{} })
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ package s3test
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -115,9 +116,41 @@ func (s *Server) Resume() {
 	}
 }
 
+// Recover is Resume for a program that is not a test.
+func (s *Server) Recover() error { return s.start() }
+
+// Backup copies all buckets while the server is stopped, and starts it again. restore puts the copy back: all that was written after the copy is lost. Both are for a
+// program that is not a test.
+func (s *Server) Backup() (restore func() error, err error) {
+	copied := filepath.Join(s.dir, "backup")
+	s.Kill()
+	for _, name := range []string{"buckets", "meta"} {
+		if err := errors.Join(os.MkdirAll(copied, 0o755), os.CopyFS(filepath.Join(copied, name), os.DirFS(filepath.Join(s.dir, name)))); err != nil {
+			return nil, err
+		}
+	}
+	return func() error {
+		s.Kill()
+		for _, name := range []string{"buckets", "meta"} {
+			now := filepath.Join(s.dir, name)
+			if err := errors.Join(os.RemoveAll(now), os.Rename(filepath.Join(copied, name), now)); err != nil {
+				return err
+			}
+		}
+		return s.start()
+	}, s.start()
+}
+
+// Close kills the server and removes its buckets.
+func (s *Server) Close() error {
+	s.Kill()
+	return os.RemoveAll(s.dir)
+}
+
 func (s *Server) data() string { return filepath.Join(s.dir, "buckets") }
 
-// Launch starts a server on a new directory in dir ("": the directory of temporary files). A watchdog ends it with this process.
+// Launch starts a server on a new directory in dir ("": the directory of temporary files). It is for a program that is not a test, which may use the methods Bucket, Directory,
+// Addr, Kill, Recover, Backup and Close. A watchdog ends it with this process.
 func Launch(dir string) (*Server, error) {
 	if _, err := program(); err != nil {
 		return nil, err

@@ -46,6 +46,9 @@ type (
 		// list returns, in byte order, at most limit objects whose keys begin with a prefix and are greater than after.
 		list(ctx context.Context, prefix, after string, limit int) ([]item, answer, error)
 		remove(ctx context.Context, key string) error
+		stats() Stats
+		// close closes the connections that no request uses.
+		close()
 	}
 
 	// answer is what an answer says besides its content.
@@ -64,9 +67,14 @@ type (
 // requests counts the requests of a store by kind.
 type requests struct{ puts, gets, lists, removes atomic.Int64 }
 
+func (r *requests) stats() Stats {
+	return Stats{Puts: r.puts.Load(), Gets: r.gets.Load(), Lists: r.lists.Load(), Deletes: r.removes.Load()}
+}
+
 // remote is a bucket of an S3 server. Keys are relative to a prefix.
 type remote struct {
-	client *sdk.Client
+	client      *sdk.Client
+	connections *http.Transport
 	place
 	clock *clock
 	requests
@@ -88,6 +96,7 @@ func dial(ctx context.Context, at place, clock *clock) (*remote, error) {
 	if cfg.Region == "" {
 		return nil, errors.New("no region is known: set AWS_REGION, or region=… in the URL")
 	}
+	connections := awshttp.NewBuildableClient().GetTransport() // the SDK's client could not close its connections
 	client := sdk.NewFromConfig(cfg, func(o *sdk.Options) {
 		if at.endpoint != "" {
 			o.BaseEndpoint = aws.String(at.endpoint)
@@ -96,10 +105,22 @@ func dial(ctx context.Context, at place, clock *clock) (*remote, error) {
 		// Objects have checksums of their own, and requests are signed with the hash of their body. Not every server knows the SDK's default, a checksum after the body.
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
-		o.HTTPClient = awshttp.NewBuildableClient().WithTimeout(requestMax)
+		o.HTTPClient = &http.Client{Transport: connections, Timeout: requestMax, CheckRedirect: onlyRepeats}
 	})
-	return &remote{client: client, place: at, clock: clock}, nil
+	return &remote{client: client, connections: connections, place: at, clock: clock}, nil
 }
+
+// onlyRepeats follows the redirects that repeat a request as it was, as the SDK's own client does. All others are answers, with a reason that the SDK reads.
+func onlyRepeats(r *http.Request, via []*http.Request) error {
+	const most = 3
+	status := r.Response.StatusCode
+	if len(via) <= most && (status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect) {
+		return nil
+	}
+	return http.ErrUseLastResponse
+}
+
+func (r *remote) close() { r.connections.CloseIdleConnections() }
 
 func (r *remote) put(ctx context.Context, key string, body []byte) (answer, error) {
 	r.puts.Add(1)

@@ -21,6 +21,7 @@ func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("examine S3 store %s: %w", at.name(), err)
 	}
+	defer b.close()
 	return examine(ctx, at, b, clock)
 }
 

@@ -117,6 +117,7 @@ func open(ctx context.Context, at place, b bucket, clock *clock, opts Options) (
 	defer cancel()
 	if err := s.begin(ctx); err != nil {
 		s.close()
+		b.close()
 		return nil, fmt.Errorf("open S3 store %s: %w", at.name(), failed(err))
 	}
 	s.work.Go(s.upkeep)
@@ -227,10 +228,19 @@ func (s *Store) noGap(ctx context.Context) error {
 	return fmt.Errorf("%w: %s is there, and %s is missing: a part of the bucket was lost; restore all of it from a backup", errDamaged, found[0].key, commitKey(last+1))
 }
 
-// Close ends the background work.
+// Stats is how many requests a store has made, by kind. Repeats that the AWS SDK makes by itself are not counted.
+type Stats struct{ Puts, Gets, Lists, Deletes int64 }
+
+// Stats returns how many requests were made since Open.
+func (s *Store) Stats() Stats {
+	return s.bucket.stats()
+}
+
+// Close ends the background work, and closes the connections.
 func (s *Store) Close() error {
 	s.close()
 	s.work.Wait()
+	s.bucket.close()
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -35,7 +36,8 @@ func openURL(ctx context.Context, place string) (eventlog.Store, error) {
 // server answers the few requests of S3 that the store makes, from a fake.
 type server struct {
 	seen
-	lose func(r *http.Request) bool // true: the answer is lost
+	lose        func(r *http.Request) bool // true: the answer is lost
+	connections sync.WaitGroup             // that are open
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -92,7 +94,16 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func serve(t *testing.T) (*server, string) {
 	t.Helper()
 	s := &server{seen: seen{newFake(), &clock{}}}
-	at := httptest.NewServer(s)
+	at := httptest.NewUnstartedServer(s)
+	at.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			s.connections.Add(1)
+		case http.StateClosed:
+			s.connections.Done()
+		}
+	}
+	at.Start()
 	t.Cleanup(at.Close)
 	return s, "s3://bucket/logs?path_style=true&linger=0s&poll=0s&verify=0s&endpoint=" + url.QueryEscape(at.URL)
 }
@@ -145,6 +156,35 @@ func TestAConnectionThatBreaksAfterThePut(t *testing.T) {
 	findings, err := Examine(t.Context(), address)
 	if err != nil || !strings.Contains(fmt.Sprint(findings), "3 commits") {
 		t.Errorf("examine: %+v, %v", findings, err)
+	}
+}
+
+func TestCloseLeavesNoConnection(t *testing.T) {
+	server, address := serve(t)
+	opened, err := Open(t.Context(), address, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustPublish(t, opened, "a")
+	expect(t, opened, "a")
+	if stats := opened.Stats(); stats.Puts < 10 || stats.Gets < 1 || stats.Lists < 1 || stats.Deletes != 2 {
+		t.Errorf("%+v: want at least the 10 puts, a list and 2 deletions of a start, and one get", stats)
+	}
+	if _, err := Examine(t.Context(), address); err != nil {
+		t.Fatal(err)
+	}
+	if err := opened.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		server.connections.Wait()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Error("connections are open after Close")
 	}
 }
 
