@@ -27,6 +27,7 @@ type commands struct {
 	Projection  projectionCmd    `cmd:"" help:"Manage projections of event-sourced streams."`
 	Key         keyCmd           `cmd:"" help:"Create, list and revoke the API keys of HTTP clients."`
 	User        userCmd          `cmd:"" help:"Add, list and delete the users of Kafka clients, who log in with SCRAM."`
+	ACL         aclCmd           `cmd:"" name:"acl" help:"Add, list and remove the rules that say what users may do over Kafka."`
 	Doctor      doctorCmd        `cmd:"" help:"Examine a store: check whether its settings can lose acknowledged records."`
 	Copy        copyCmd          `cmd:"" help:"Copy a store to another one, of any kind, and switch to it."`
 	Version     versionCmd       `cmd:"" help:"Print the version."`

@@ -27,6 +27,7 @@ import (
 	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/store/cache"
 	"github.com/weir-log/weir/store/s3"
+	"github.com/weir-log/weir/use/acl"
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/broker"
 	"github.com/weir-log/weir/use/group"
@@ -240,7 +241,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 			Brokers: p.brokers, NodeID: c.BrokerID,
 			HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
 			AnyReplicationFactor: c.AnyReplicationFactor, Keys: w.keys, LoginLasts: time.Duration(c.Reauth),
-			Users: w.users, SuperUsers: c.SuperUsers,
+			Users: w.users, ACLs: acl.New(opened, w.logger), SuperUsers: c.SuperUsers,
 			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
 		})
 	}

@@ -139,7 +139,7 @@ type userAddCmd struct {
 func (userAddCmd) Help() string {
 	return `The password has 8 to 256 characters of printable ASCII. The store keeps only salted hashes of it. Servers on the store accept the user within a second, without a restart.
 
-A user may do everything if the server has --super-users User:NAME, and otherwise nothing.
+A user may do everything if the server has --super-users User:NAME, and otherwise what weir acl add allows.
 
 Examples:
 

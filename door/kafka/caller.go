@@ -2,6 +2,8 @@ package kafka
 
 import (
 	"context"
+	"net"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -19,11 +21,38 @@ type caller struct {
 	rules      acl.Rules // what it may do otherwise
 	until      time.Time // it must log in again before then (KIP-368); zero: it need not
 
+	stored bool     // its rules are in the store, and change: admit renews them
+	set    *acl.Set // of which rules are a part; nil: not yet read
+
 	still func(context.Context) error // returns an error once its credentials are no longer valid; nil: they stay valid
 }
 
 // anybody is the caller at a listener that does not ask who a client is.
 var anybody = &caller{principal: "User:ANONYMOUS", everything: true}
+
+// renewed returns the caller with the rules that the store has for it now.
+func (w *caller) renewed(ctx context.Context, acls *acl.ACLs, remote net.Addr) (*caller, error) {
+	if !w.stored || w.everything || acls == nil {
+		return w, nil
+	}
+	set, err := acls.Current(ctx)
+	if err != nil || set == w.set {
+		return w, err
+	}
+	next := *w
+	next.set, next.rules = set, set.Of(w.principal, hostOf(remote))
+	return &next, nil
+}
+
+// hostOf returns a client's address as rules have it.
+func hostOf(remote net.Addr) string {
+	host, _, err := net.SplitHostPort(remote.String())
+	if err != nil {
+		return remote.String()
+	}
+	host, _, _ = strings.Cut(host, "%") // the zone
+	return acl.HostOf(host)
+}
 
 func (w *caller) may(op acl.Operation, kind acl.Kind, name string) bool {
 	return w.everything || w.rules.May(op, kind, name)

@@ -57,6 +57,8 @@ func apis() []api {
 		{key: kmsg.InitProducerID, min: 0, max: 5, answer: typed((*Server).initProducerID)},
 		{key: kmsg.OffsetForLeaderEpoch, min: 2, max: 4, answer: typed((*Server).offsetForLeaderEpoch)},
 		{key: kmsg.DescribeACLs, min: 1, max: 3, answer: typed((*Server).describeACLs)},
+		{key: kmsg.CreateACLs, min: 1, max: 3, answer: typed((*Server).createACLs)},
+		{key: kmsg.DeleteACLs, min: 1, max: 3, answer: typed((*Server).deleteACLs)},
 		{key: kmsg.DescribeConfigs, min: 1, max: 4, answer: typed((*Server).describeConfigs)},
 		{key: kmsg.AlterConfigs, min: 0, max: 2, answer: typed((*Server).alterConfigs)},
 		{key: kmsg.DescribeLogDirs, min: 1, max: 4, answer: typed((*Server).describeLogDirs)},

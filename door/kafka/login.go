@@ -187,7 +187,8 @@ func (c *conn) step(ctx context.Context, message []byte) (answer []byte, done bo
 	return answer, true, nil
 }
 
-// admit returns an error once the client may no longer use the connection: its credentials are not valid any more, or it must log in again.
+// admit returns an error once the client may no longer use the connection: its credentials are not valid any more, or it must log in again. Otherwise it renews what
+// the client may do.
 func (c *conn) admit(ctx context.Context, key kmsg.Key) error {
 	who := c.who.Load()
 	if who == nil {
@@ -197,12 +198,16 @@ func (c *conn) admit(ctx context.Context, key kmsg.Key) error {
 	if !who.until.IsZero() && !login && time.Now().After(who.until) { // as in Kafka (KafkaChannel.serverAuthenticationSessionExpired)
 		return refuse("login_ended", "the client %s did not log in again within %v", shorten(who.principal), c.s.cfg.LoginLasts)
 	}
-	if who.still == nil {
-		return nil
+	if who.still != nil {
+		if err := who.still(ctx); err != nil {
+			return refuse("login_ended", "the client %s may no longer connect: %v", shorten(who.principal), err)
+		}
 	}
-	if err := who.still(ctx); err != nil {
-		return refuse("login_ended", "the client %s may no longer connect: %v", shorten(who.principal), err)
+	next, err := who.renewed(ctx, c.s.cfg.ACLs, c.nc.RemoteAddr())
+	if err != nil {
+		return refuse("login_ended", "what the client %s may do is not known: %v", shorten(who.principal), err)
 	}
+	c.who.CompareAndSwap(who, next)
 	return nil
 }
 

@@ -79,7 +79,8 @@ func (x *scramExchange) credential(name string) (scram.StoredCredentials, error)
 	}, x.trouble
 }
 
-// userCaller is the caller for a principal whose rights do not come with its credentials, as those of an API key do: a super user may do everything, others nothing.
+// userCaller is the caller for a principal whose rights do not come with its credentials, as those of an API key do: a super user may do everything, others
+// what the stored ACLs allow, which admit reads before each request.
 func (s *Server) userCaller(principal string) *caller {
-	return &caller{principal: principal, everything: s.superUsers[principal]}
+	return &caller{principal: principal, everything: s.superUsers[principal], stored: true}
 }

@@ -1,7 +1,10 @@
 // Package acl says what a client may do: rules that allow or forbid operations on resources, with the meaning that they have in Apache Kafka.
 //
-// An API key carries rules of its own (apikey.Identity.Rules). A door asks for one operation on one resource at a time, and does not know where the
-// rules come from.
+// An API key carries rules of its own (apikey.Identity.Rules). Those of users are in the store (ACLs). A door asks for one operation on one resource at a time, and
+// does not know where the rules come from.
+//
+// acl.go judges, binding.go says whom a stored rule is about and which rules a filter finds, stored.go creates and deletes stored rules, follow.go is what a server
+// knows of them.
 package acl
 
 import "strings"
@@ -41,6 +44,8 @@ const (
 	Topic   Kind = 2
 	Group   Kind = 3
 	Cluster Kind = 4
+
+	TransactionalID Kind = 5 // rules about it are stored; nobody asks yet
 )
 
 // ClusterName is the name of the only resource of the kind Cluster, as in Kafka.
@@ -54,6 +59,8 @@ func (k Kind) String() string {
 		return "group"
 	case Cluster:
 		return "cluster"
+	case TransactionalID:
+		return "transactional-id"
 	}
 	return "unknown"
 }

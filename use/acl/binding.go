@@ -1,0 +1,179 @@
+package acl
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// Bounds of a stored rule, in bytes.
+const (
+	PrincipalMax = len(userPrefix) + 128
+	NameMax      = 255
+)
+
+const (
+	userPrefix = "User:"
+	// Everybody, as the principal of a rule, stands for all users.
+	Everybody = userPrefix + Everything
+	// Everywhere, as the host of a rule, stands for all addresses.
+	Everywhere = "*"
+)
+
+// Binding is a stored rule: a rule about the clients of a principal that connect from a host.
+type Binding struct {
+	Principal string // User:NAME, or Everybody
+	Host      string // an IP address, or Everywhere
+	Rule
+}
+
+// Compare orders bindings.
+func (b Binding) Compare(c Binding) int {
+	deny := func(d bool) int {
+		if d {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(b.Kind, c.Kind), strings.Compare(b.Name, c.Name), strings.Compare(strconv.FormatBool(b.Prefixed), strconv.FormatBool(c.Prefixed)),
+		strings.Compare(b.Principal, c.Principal), strings.Compare(b.Host, c.Host), cmp.Compare(deny(b.Deny), deny(c.Deny)), cmp.Compare(b.Operation, c.Operation))
+}
+
+// Check returns an error if a binding cannot be stored.
+func (b Binding) Check() error {
+	name, ok := strings.CutPrefix(b.Principal, userPrefix)
+	switch {
+	case !ok || name == "":
+		return invalid("principal of an ACL", short(b.Principal, PrincipalMax), "it must be User:NAME, or User:* for every user")
+	case len(b.Principal) > PrincipalMax:
+		return invalid("principal of an ACL", short(b.Principal, PrincipalMax), fmt.Sprintf("it has %d bytes; %d are allowed", len(b.Principal), PrincipalMax))
+	case !readable(b.Principal):
+		return invalid("principal of an ACL", b.Principal, "it has characters that cannot be printed")
+	case b.Host != Everywhere && !isHost(b.Host):
+		return invalid("host of an ACL", short(b.Host, NameMax), "it must be an IP address, or * for every address")
+	case b.Kind < Topic || b.Kind > TransactionalID:
+		return invalid("resource type of an ACL", strconv.Itoa(int(b.Kind)), "topic, group, cluster and transactional id are allowed")
+	case b.Name == "" || len(b.Name) > NameMax:
+		return invalid("resource name of an ACL", short(b.Name, NameMax), fmt.Sprintf("it has %d bytes; 1 to %d are allowed", len(b.Name), NameMax))
+	case !readable(b.Name):
+		return invalid("resource name of an ACL", b.Name, "it has characters that cannot be printed")
+	case b.Kind == Cluster && b.Name != ClusterName: // as in Kafka (AclApis.handleCreateAcls)
+		return invalid("resource name of an ACL", b.Name, "the only cluster is "+ClusterName)
+	case b.Operation < All || b.Operation > IdempotentWrite:
+		return invalid("operation of an ACL", strconv.Itoa(int(b.Operation)), fmt.Sprintf("%d (%s) to %d (%s) are allowed", All, All, IdempotentWrite, IdempotentWrite))
+	}
+	return nil
+}
+
+// HostOf returns the one way in which an IP address is stored; other text it returns as it is.
+func HostOf(host string) string {
+	addr, err := netip.ParseAddr(host)
+	if err != nil || addr.Zone() != "" {
+		return host
+	}
+	return addr.Unmap().String()
+}
+
+// isHost reports whether a host is an IP address in the way in which it is stored.
+func isHost(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil && !strings.Contains(host, "%") && HostOf(host) == host
+}
+
+func invalid(what, value, why string) error {
+	return &eventlog.InvalidError{What: what, Value: value, Why: why}
+}
+
+func short(text string, most int) string { return text[:min(len(text), most)] }
+
+func readable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// Pattern says how the name of a filter is compared. The numbers are those of Kafka's PatternType (KIP-290).
+type Pattern int8
+
+// The patterns of a filter.
+const (
+	AnyPattern Pattern = 1 // rules with this name, literal or prefixed
+	Match      Pattern = 2 // rules that apply to the resource with this name
+	Literal    Pattern = 3 // literal rules with this name
+	Prefixed   Pattern = 4 // prefixed rules with this name
+)
+
+// Any, in a filter, stands for every kind, operation or effect.
+const Any = 1
+
+// Effect is what a filter's rules do. The numbers are those of Kafka's AclPermissionType.
+type Effect int8
+
+// The effects of rules.
+const (
+	Deny  Effect = 2
+	Allow Effect = 3
+)
+
+// Effect is what the rule does.
+func (r Rule) Effect() Effect {
+	if r.Deny {
+		return Deny
+	}
+	return Allow
+}
+
+// Filter finds stored rules. All that it names must be equal; nil stands for everything.
+type Filter struct {
+	Kind      Kind // or Any
+	Name      *string
+	Pattern   Pattern
+	Principal *string
+	Host      *string
+	Operation Operation // or Any; All finds only rules with All
+	Effect    Effect    // or Any
+}
+
+// Check returns an error if a filter has numbers that mean nothing.
+func (f Filter) Check() error {
+	switch {
+	case f.Kind < Any || f.Kind > userKind:
+		return invalid("resource type of a filter", strconv.Itoa(int(f.Kind)), "it is unknown")
+	case f.Pattern < AnyPattern || f.Pattern > Prefixed:
+		return invalid("pattern type of a filter", strconv.Itoa(int(f.Pattern)), "it is unknown")
+	case f.Operation < Any || f.Operation > operationMax:
+		return invalid("operation of a filter", strconv.Itoa(int(f.Operation)), "it is unknown")
+	case f.Effect < Any || f.Effect > Allow:
+		return invalid("permission type of a filter", strconv.Itoa(int(f.Effect)), "it is unknown")
+	}
+	return nil
+}
+
+// Kafka has more kinds and operations than weir: no rule has them, but a filter may ask.
+const (
+	userKind     Kind      = 7
+	operationMax Operation = 15 // two-phase commit
+)
+
+// Finds reports whether a rule is among those that the filter describes, as in Kafka (ResourcePatternFilter.matches, AccessControlEntryFilter.matches).
+func (f Filter) Finds(b Binding) bool {
+	switch {
+	case f.Kind != Any && f.Kind != b.Kind,
+		f.Principal != nil && *f.Principal != b.Principal,
+		f.Host != nil && HostOf(*f.Host) != b.Host,
+		f.Operation != Any && f.Operation != b.Operation,
+		f.Effect != Any && f.Effect != b.Effect(),
+		f.Pattern == Literal && b.Prefixed,
+		f.Pattern == Prefixed && !b.Prefixed:
+		return false
+	case f.Name == nil:
+		return true
+	case f.Pattern == Match:
+		return b.covers(b.Kind, *f.Name)
+	}
+	return *f.Name == b.Name
+}
