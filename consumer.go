@@ -170,7 +170,7 @@ func (c *Consumer) follow(ctx context.Context, a group.Assignment) {
 	for _, as := range a.Revoking {
 		if c.partitions[as.TopicPartition] == nil { // this consumer does not work on it any more: it only has to be given back
 			c.begin(ctx, as)
-			c.partitions[as.TopicPartition].drain() // settle gives it back
+			c.partitions[as.TopicPartition].drain() // then giveBack releases it
 		}
 	}
 }
@@ -190,11 +190,11 @@ func (c *Consumer) begin(ctx context.Context, as group.Assigned) {
 	p.cut, p.drain = cut, drain
 	c.partitions[p.key] = p
 	go p.run(calls, draining)
-	go c.settle(ctx, p)
+	go c.giveBack(ctx, p)
 }
 
-// settle waits until a partition's goroutine has ended, then commits what was handled and gives the partition back.
-func (c *Consumer) settle(ctx context.Context, p *partition) {
+// giveBack waits until a partition's goroutine has ended, then commits what was handled and gives the partition back.
+func (c *Consumer) giveBack(ctx context.Context, p *partition) {
 	<-p.ended
 	defer p.cut(nil)
 	// A lost partition is not released: this consumer may get it back with the same Since. But after a commit of unknown outcome it is

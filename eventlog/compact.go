@@ -19,16 +19,17 @@ import (
 //	               │ 1: keys and their last offsets
 //	│ 2: rewrite batches without older records │
 //
-// Any process may make a pass. The state of a partition's passes is a key, which every entry of a pass checks and puts: so of two processes, one
-// goes on. A pass that ends early has removed some older records, which does no harm; the next one begins where this one did.
+// Any process may make a pass. The state of a partition's passes is a key, which every entry of a pass checks and puts: if two processes
+// make a pass at the same time, one gets ErrStale and stops. A pass that ends early has removed some older records, which does no harm; the next
+// pass begins where this one did.
 
 const (
-	// compactEvery is the longest time between two looks at a topic: Kafka's log.cleaner.backoff.ms. A topic with a short max.compaction.lag.ms is looked at more
-	// often, at most every compactTick.
+	// compactEvery is the longest time between two checks of a topic (Kafka's log.cleaner.backoff.ms). A topic with a shorter max.compaction.lag.ms is
+	// checked that often, but not more often than every compactTick.
 	compactEvery, compactTick = 15 * time.Second, time.Second
-	// compactLease is how long a pass may be silent until another process begins one.
+	// compactLease is the age of the state's key at which a pass counts as dead: then another process may begin one.
 	compactLease = time.Minute
-	// compactKeys bounds the keys of a pass, about 60 MiB. With more keys, several passes follow each other.
+	// compactKeys bounds the keys of a pass, about 60 MiB. A partition with more keys needs several passes.
 	compactKeys = 1_000_000
 	// compactBytes bounds the bytes that one entry replaces, and so how long producers wait for it.
 	compactBytes = 1 << 20
@@ -39,7 +40,7 @@ const (
 
 // cleaned is the state of a partition's compaction, the value of compact/<partition>.
 type cleaned struct {
-	Clean Offset    `json:"clean"`         // no older record of a key is below this offset
+	Clean Offset    `json:"clean"`         // below it, only the newest record of each key is left
 	Bytes int64     `json:"bytes"`         // of the batches below Clean, after the last pass
 	Due   Timestamp `json:"due,omitempty"` // when the first tombstone below Clean may be deleted; 0: there is none
 	By    string    `json:"by,omitempty"`  // who makes a pass; "": nobody
@@ -178,7 +179,7 @@ func (c *compaction) run(ctx context.Context, first, end Offset) error {
 	return c.commit(ctx, nil)
 }
 
-// each reads the batches from an offset on that end at or below end, about compactBytes at a time.
+// each reads the batches from offset from on, about compactBytes at a time. It stops before a batch that ends past end.
 func (c *compaction) each(ctx context.Context, from, end Offset, visit func([]Placed) error) error {
 	for from < end {
 		if err := ctx.Err(); err != nil {
@@ -238,7 +239,7 @@ func (c *compaction) collect(ctx context.Context, from, end Offset) (Offset, err
 	return at, err
 }
 
-// hashOf stands for a key. With 16 bytes of SHA-256, no two keys have the same, not even those of an attacker.
+// hashOf returns 16 bytes of a key's SHA-256, which stand for the key: it takes about 2^64 tries to find two keys with the same hash.
 func hashOf(key []byte) [16]byte {
 	sum := sha256.Sum256(key)
 	return [16]byte(sum[:16])

@@ -16,8 +16,8 @@ import (
 )
 
 // Idempotent producers (KIP-98). A producer numbers its records per partition; the log appends each number once and in
-// order. A producer's state is a key that is put in the same entry as the records: so it is never ahead of them or
-// behind, and every broker on the store decides alike.
+// order. A producer's state is a key that is put in the same entry as the records: so state and
+// records never differ, and every broker on the store decides the same.
 //
 //	key    producer/<id>/<partition>
 //	value  <epoch> <first>-<last>@<base> … <first>-<last>^<back> … <base>
@@ -91,8 +91,8 @@ type verdict struct {
 	batch     int    // with inFlush: that batch's index in the entry
 }
 
-// errAskStore: by the state in memory the batch is refused, but another broker may have appended for the producer; or the batch is a duplicate,
-// but the store may have lost the first one.
+// errAskStore: the state in memory does not suffice. By it the batch is refused, but another broker may have appended for the producer; or the batch is
+// a duplicate, but the store may have lost the first one.
 var errAskStore = errors.New("the store must be asked")
 
 // judge checks the batch of a ticket and, if it is to be appended, adds its sequence numbers to the state.

@@ -28,7 +28,7 @@ type tail struct {
 type partitionTail struct {
 	bounds      Bounds
 	batches     []Placed // contiguous; the last one ends at bounds.Next
-	sums        []int64  // one for each of batches: a running total of bytes, that batch included; only differences count
+	sums        []int64  // for each of batches, the total of bytes up to and with it, from an arbitrary start: only differences count
 	stale       int      // how many of its oldest elements in fifo are stale
 	nextAtCheck Offset   // bounds.Next when the rewind check with number check began
 	check       int64    // the number of a rewind check; see nextAtCheck
@@ -184,7 +184,7 @@ func (t *tail) trim(p Partition, before Offset) {
 	}
 }
 
-// replaced drops the cached batches that compaction has just replaced; they had so many bytes.
+// replaced drops the cached batches that compaction has just replaced; bytes is what they had in the store.
 func (t *tail) replaced(r Replace, bytes int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -266,7 +266,7 @@ func (t *tail) read(s Span) (Slice, source) {
 	return Slice{Bounds: l.bounds, Batches: slices.Clone(l.batches[first:end])}, inTail
 }
 
-// available counts the bytes that are there for the spans, without visiting each batch. It reports false if the tail does not know, for one of the spans.
+// available counts the bytes that are there for the spans, without visiting each batch. ok is false if the tail does not have the batches of one of the spans.
 func (t *tail) available(spans []Span) (n int64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -339,7 +339,7 @@ func (t *tail) skipTo(l *partitionTail, next Offset) {
 	t.wake(l.bounds.Partition)
 }
 
-// setEnd sets the end. It keeps the end that the current rewind check compares with.
+// setEnd sets the end. Before that it saves the old end for the current rewind check, once for each check.
 func (t *tail) setEnd(l *partitionTail, next Offset) {
 	if l.check != t.checks {
 		l.check, l.nextAtCheck = t.checks, l.bounds.Next

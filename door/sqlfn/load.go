@@ -45,7 +45,7 @@ func (l *load) all() []*partitionRows {
 // load sorts rows by partition. Rows of a deleted topic are dropped, as its records were.
 func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 	l := &load{}
-	lanes := make(map[eventlog.Partition]*partitionRows)
+	byPartition := make(map[eventlog.Partition]*partitionRows)
 	for i := range rows {
 		row := &rows[i]
 		if row.group != "" || row.isMessage() || row.isAppend() {
@@ -72,10 +72,10 @@ func (m *Mover) load(ctx context.Context, rows []row) (*load, error) {
 			continue
 		}
 		p := topic.Partitions[n]
-		at := lanes[p]
+		at := byPartition[p]
 		if at == nil {
 			at = &partitionRows{topic: topic, partition: n, since: row.time}
-			lanes[p] = at
+			byPartition[p] = at
 			l.partitions = append(l.partitions, at)
 		}
 		at.ids = append(at.ids, row.id)

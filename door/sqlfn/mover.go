@@ -38,7 +38,7 @@ type Config struct {
 	Logger   *slog.Logger    // default: slog.Default()
 	Tracer   eventlog.Tracer // default: none
 	Observer Observer        // default: none
-	Poll     time.Duration   // how often the inbox is looked into when nothing was notified; default 250 ms
+	Poll     time.Duration   // how often the inbox is polled without notifications; default 250 ms
 	Streams  *stream.Streams // appends to streams; nil: what sessions append stays in the inbox
 	Queues   *queue.Queues   // enqueues delayed messages and messages with a unique key, and serves claims; nil: such messages stay in the inbox, and no claim is served
 
@@ -186,7 +186,7 @@ func (m *Mover) pauseAfter(more bool, err error, failures int, took time.Duratio
 	return -1
 }
 
-// idle waits for wait; only the end of ctx cuts that short. If wait is negative it waits for a notification, the next poll or due positions.
+// idle waits for the duration wait, or until ctx ends. If wait is negative it waits for a notification, the next poll or due positions.
 // After a notification it waits until pollFast after the last poll began, because any session can notify in a loop.
 func (m *Mover) idle(ctx context.Context, wait time.Duration, began time.Time, stirred <-chan struct{}) {
 	if wait == 0 {
@@ -210,7 +210,7 @@ func (m *Mover) idle(ctx context.Context, wait time.Duration, began time.Time, s
 	}
 }
 
-// step polls the inbox once and moves what it found: two statements if these are events. more: poll again without a pause.
+// step polls the inbox once and moves what it found: two statements if it found only events. more: poll again without a pause.
 func (m *Mover) step(ctx context.Context) (more bool, err error) {
 	if !m.skippedAt.IsZero() && time.Since(m.skippedAt) > retryRowsAfter {
 		m.skippedAt = time.Time{}
@@ -321,16 +321,16 @@ func (m *Mover) moveEvents(ctx context.Context, rows []row) error {
 	if load, err = m.load(ctx, rows); err != nil {
 		return err
 	}
-	for _, lane := range load.all() {
-		if err := m.moveRows(ctx, lane); isTransient(err) {
+	for _, part := range load.all() {
+		if err := m.moveRows(ctx, part); isTransient(err) {
 			return err
 		} else if err != nil {
-			m.blocked[partitionKey{lane.topic.ID, lane.partition}] = true
-			for i := range lane.records {
-				m.hold(&row{topic: lane.topic.ID, key: lane.records[i].Key})
+			m.blocked[partitionKey{part.topic.ID, part.partition}] = true
+			for i := range part.records {
+				m.hold(&row{topic: part.topic.ID, key: part.records[i].Key})
 			}
 			m.skip("cannot move events published by SQL into their partition; they and later events of the partition stay in weir.inbox and are retried",
-				"topic", lane.topic.Name, "partition", lane.partition, "events", len(lane.ids), "err", err)
+				"topic", part.topic.Name, "partition", part.partition, "events", len(part.ids), "err", err)
 		}
 	}
 	return nil
@@ -352,34 +352,34 @@ func isTransient(err error) bool {
 }
 
 // moveRows moves rows of several partitions in one transaction, and adds the appended batches to the log's tail.
-func (m *Mover) moveRows(ctx context.Context, lanes ...*partitionRows) error {
+func (m *Mover) moveRows(ctx context.Context, partitions ...*partitionRows) error {
 	var ids []int64
 	var e eventlog.Entry
 	oldest := time.Now()
-	for _, lane := range lanes {
-		ids = append(ids, lane.ids...)
-		if len(lane.records) == 0 {
+	for _, part := range partitions {
+		ids = append(ids, part.ids...)
+		if len(part.records) == 0 {
 			continue // its rows are only deleted
 		}
 		err := recovered.Do(func() error {
-			batches, err := lane.topic.SealAll(lane.topic.Partitions[lane.partition], lane.records)
+			batches, err := part.topic.SealAll(part.topic.Partitions[part.partition], part.records)
 			e.Batches = append(e.Batches, batches...)
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("seal %d events for topic %q: %w", len(lane.ids), lane.topic.Name, err)
+			return fmt.Errorf("seal %d events for topic %q: %w", len(part.ids), part.topic.Name, err)
 		}
-		if lane.since.Before(oldest) {
-			oldest = lane.since
+		if part.since.Before(oldest) {
+			oldest = part.since
 		}
 	}
 	if len(ids) == 0 {
 		return nil
 	}
 	info := eventlog.SpanInfo{Records: len(ids)}
-	for _, lane := range lanes {
-		for i := range lane.records {
-			info.Link(lane.records[i].Headers)
+	for _, part := range partitions {
+		for i := range part.records {
+			info.Link(part.records[i].Headers)
 		}
 	}
 	ctx, end := m.cfg.Tracer.Start(ctx, "mover", info)

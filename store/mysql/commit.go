@@ -16,7 +16,7 @@ import (
 const (
 	keyMax   = 2000      // bytes of a key: the width of weir_state.k
 	pieceMax = 512 << 10 // bytes of a row of weir_piece
-	textMax  = 4 << 20   // bytes of values in a text, if max_allowed_packet allows twice as many: escaping may double them
+	textMax  = 4 << 20   // bytes of values in one text, before escaping, which may double them; fewer if max_allowed_packet is below twice that
 	rowsMax  = 2000      // rows of one INSERT
 )
 

@@ -15,7 +15,8 @@ type transaction struct {
 	conn *sql.Conn
 }
 
-// change runs do in a transaction, which do must commit, and repeats it if the server rolled it back. ctx ends the wait for a connection, but not the wait for the answer.
+// change runs do, which begins a transaction and commits it. It repeats do if the server rolled the transaction back, or if the connection broke before
+// COMMIT was sent. ctx ends the wait for a connection, but not the wait for the answer.
 func change[T any](ctx context.Context, s *Store, do func(t *transaction) (T, error)) (T, error) {
 	conn, err := s.commits.Conn(ctx)
 	if err != nil {
@@ -61,8 +62,8 @@ func (t *transaction) commit(what *text) error {
 	return commitFailed(what.run(t.ctx, t.conn, "", last))
 }
 
-// begin begins the transaction: it adds the statements to a text that lock the guard of the epoch and read the incarnation. A commit that begins an epoch has the guard
-// alone, so afterwards nothing of an earlier incarnation is committed.
+// begin adds to a text the statements that begin the transaction, lock the guard of the epoch, and read the incarnation. A commit that begins an epoch locks
+// the guard exclusively, so afterwards nothing of an earlier incarnation is committed.
 func begin(t *text, now *incarnation, beginsEpoch bool) {
 	lock := "LOCK IN SHARE MODE"
 	if beginsEpoch {
@@ -75,7 +76,7 @@ func begin(t *text, now *incarnation, beginsEpoch bool) {
 
 func ignore(*sql.Rows) error { return nil }
 
-// guardOf returns the row of weir_guard to lock in the place of a key that does not exist. It is the same in all processes.
+// guardOf returns the row of weir_guard to lock instead of a key that does not exist. It is the same in all processes.
 func guardOf(key string) int {
 	sum := uint32(2166136261) // FNV-1a
 	for i := range len(key) {
@@ -84,7 +85,7 @@ func guardOf(key string) int {
 	return 1 + int(sum%guards)
 }
 
-// known reports whether the error is not about the connection.
+// known reports whether the error is one of weir's own: then the connection still works.
 func known(err error) bool {
 	return errors.Is(err, eventlog.ErrRewound) || errors.Is(err, eventlog.ErrNoPartition) || errors.Is(err, errDamaged) || errors.Is(err, eventlog.ErrTooLarge)
 }

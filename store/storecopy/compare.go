@@ -12,8 +12,8 @@ import (
 	"github.com/weir-log/weir/eventlog/batch"
 )
 
-// Compare reads all records of both stores that it has not compared yet, up to the end of the target, and returns a *DifferentError if they are not the same bytes at the same offsets.
-// Each record is compared once: after that only compaction changes it, and what the source compacts later the copy compacts itself.
+// Compare reads the records of both stores up to the end of the target, except those that it has compared already. It returns a *DifferentError if bytes or
+// offsets differ. Each record is compared once: after that only compaction changes it, and the copy is compacted by itself once it is in use.
 func (c *Copy) Compare(ctx context.Context) error {
 	err := c.again(ctx, func() error {
 		all, _, err := c.pairs(ctx)
@@ -113,7 +113,7 @@ func (c *Copy) compareSlice(ctx context.Context, span eventlog.Span, from, to ev
 	return nil
 }
 
-// damaged says why a batch of the target is damaged, for an error; "" if it is not, or only holds the place of others.
+// damaged says why a batch of the target is damaged, for an error; "" if it is not damaged, or is a placeholder.
 func damaged(raw []byte) string {
 	if len(raw) == len(placeholder) {
 		return ""
@@ -131,7 +131,7 @@ func (c *Copy) equal(ctx context.Context) error {
 		return err
 	}
 	if len(gone) > 0 {
-		return differs("the target has partition %d, which the source has not", gone[0])
+		return differs("the target has partition %d, which the source does not have", gone[0])
 	}
 	for _, p := range all {
 		if p.missing() || p.from.First != p.to.First || p.from.Next != p.to.Next {

@@ -27,7 +27,7 @@ const (
 // placeholder is the content of batches that only take offsets. Nobody reads them: they are trimmed or replaced.
 var placeholder = []byte{0}
 
-// Pass copies what the source holds and the target does not: about what the source held when Pass was called. It returns what it copied.
+// Pass copies to the target what it lacks of the source's content, as of about the time of the call. It returns what it copied.
 func (c *Copy) Pass(ctx context.Context) (Progress, error) {
 	before := c.done
 	err := c.again(ctx, func() error {
@@ -43,7 +43,7 @@ func (c *Copy) Pass(ctx context.Context) (Progress, error) {
 	return copied, nil
 }
 
-// again calls do until it ends with nil or an error that another try does not mend.
+// again calls do, and repeats it after ErrRewound or ErrUnsure: tries calls in all. Any other error ends it.
 func (c *Copy) again(ctx context.Context, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
@@ -51,7 +51,7 @@ func (c *Copy) again(ctx context.Context, do func() error) error {
 			return err
 		}
 		if errors.Is(err, eventlog.ErrUnsure) {
-			// The commit may happen later: with another version of the marker, it does not.
+			// The lost commit may still happen. It checks the version of the target's marker: with another version it is refused.
 			if err := c.take(ctx, c.version); err != nil {
 				return err
 			}
@@ -159,7 +159,7 @@ func (c *Copy) copySome(ctx context.Context, some []pair) error {
 	return nil
 }
 
-// append appends to the target what was read of some partitions, and notes in of what these hold now.
+// append appends to the target what was read of some partitions, and updates in of how far the target has come.
 func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) error {
 	var e eventlog.Entry
 	var want []eventlog.Offset // the base offsets of e's batches
@@ -178,7 +178,7 @@ func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) er
 		fill := func(end eventlog.Offset) {
 			for now[i] < end {
 				n := min(end-now[i], math.MaxInt32)
-				// What the source has trimmed takes its offsets here, too, and is trimmed as soon as the partition is copied.
+				// Offsets that the source has trimmed are filled with placeholders, which are trimmed once the partition is copied.
 				e.Batches, want = append(e.Batches, eventlog.Batch{Partition: p.Partition, Records: int32(n), MaxTime: eventlog.NoTimestamp, Bytes: placeholder}), append(want, now[i])
 				now[i] += n
 			}
@@ -188,7 +188,7 @@ func (c *Copy) append(ctx context.Context, of []*pair, read []eventlog.Slice) er
 				continue
 			}
 			fill(b.Base)
-			if b.Base != now[i] { // compaction has made one batch of several, of which the target has the first
+			if b.Base != now[i] { // compaction has joined several batches, and the target has the first of these
 				end, err := c.recopy(ctx, p.Partition, b.Base, p.to.Next)
 				p.to.Next = end
 				return err

@@ -3,8 +3,8 @@
 // Each process keeps a key with its id and its addresses, and puts it again every heartbeatEvery. Whether a process lives is judged by the age of its key, by
 // the store's clock: a process with a wrong clock, or one that was suspended, is judged as any other.
 //
-// Nothing depends on it that must be right. Every process can append to every partition and coordinate every group, and the store decides every conflict; a process that is
-// wrong about the others sends clients to one that is away, and they ask again.
+// Correctness does not depend on it. Every process can append to every partition and coordinate every group, and the store decides every conflict.
+// A process whose view is wrong sends clients to a broker that is gone; these clients ask again.
 package broker
 
 import (
@@ -30,9 +30,9 @@ import (
 const (
 	keyPrefix = "broker/"
 
-	// heartbeatEvery is the time between two puts of a broker's key, lookEvery the time between two looks at the others' keys.
+	// heartbeatEvery is the time between two puts of a broker's key, readEvery the time between two reads of all brokers' keys.
 	heartbeatEvery = time.Second
-	lookEvery      = time.Second
+	readEvery      = time.Second
 	// lease is the age of a key at which its broker counts as dead.
 	lease = 4 * time.Second
 	// idMax is the highest id that a broker draws by itself.
@@ -41,8 +41,8 @@ const (
 	leaveTimeout = 2 * time.Second
 )
 
-// HandOver is how long a broker that has left goes on serving, so that the others have noticed before it closes its connections.
-const HandOver = lookEvery + 500*time.Millisecond
+// HandOver is how long a broker that has left goes on serving, so that the other brokers notice before it closes its connections.
+const HandOver = readEvery + 500*time.Millisecond
 
 // ErrIDInUse: another process on the store has the broker id.
 var ErrIDInUse = errors.New("the broker id is in use")
@@ -50,7 +50,7 @@ var ErrIDInUse = errors.New("the broker id is in use")
 // Broker is one process that serves Kafka clients.
 type Broker struct {
 	ID        int32             `json:"id"`
-	Host      string            `json:"host"`      // its machine's name: addresses of loopback count there only
+	Host      string            `json:"host"`      // its machine's name: loopback addresses are usable only from there
 	Addresses map[string]string `json:"addresses"` // host:port by listener name
 	Rack      string            `json:"rack,omitempty"`
 	Life      string            `json:"life"` // drawn anew by each process
@@ -92,7 +92,7 @@ func (r *Registry) Join(ctx context.Context) error {
 		me, err := r.register(ctx)
 		switch {
 		case err == nil:
-			return r.look(ctx, me)
+			return r.refresh(ctx, me)
 		case !errors.Is(err, ErrIDInUse) || time.Since(began) > lease+heartbeatEvery:
 			return fmt.Errorf("join the brokers of the store: %w", err)
 		}
@@ -125,7 +125,7 @@ func (r *Registry) register(ctx context.Context) (Broker, error) {
 		me.version = before.version.Next()
 		err = r.put(ctx, me, before.version)
 		if errors.Is(err, eventlog.ErrStale) || errors.Is(err, eventlog.ErrUnsure) {
-			continue // another process was first, or this one: look again
+			continue // another process was first, or this one was: read the keys again
 		}
 		return me, err
 	}
@@ -176,9 +176,9 @@ func lowestFree(known map[int32]found) int32 {
 // Run keeps this broker's key young, and follows the others, until ctx ends.
 func (r *Registry) Run(ctx context.Context) error {
 	me := *r.View().self
-	beat, look := time.NewTicker(heartbeatEvery), time.NewTicker(lookEvery)
+	beat, read := time.NewTicker(heartbeatEvery), time.NewTicker(readEvery)
 	defer beat.Stop()
-	defer look.Stop()
+	defer read.Stop()
 	failed := false
 	for {
 		var err error
@@ -187,16 +187,16 @@ func (r *Registry) Run(ctx context.Context) error {
 			return nil
 		case <-beat.C:
 			me, err = r.beat(ctx, me)
-		case <-look.C:
-			err = r.look(ctx, me)
+		case <-read.C:
+			err = r.refresh(ctx, me)
 		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil && !failed:
-			r.cfg.Logger.Warn("cannot keep this process known as a broker; trying again", "err", err)
+			r.cfg.Logger.Warn("cannot renew this broker's key or read the others'; trying again", "err", err)
 		case err == nil && failed:
-			r.cfg.Logger.Info("this process is known as a broker again", "id", me.ID)
+			r.cfg.Logger.Info("this broker's key is renewed again, and the others' are read", "id", me.ID)
 		}
 		failed = err != nil
 	}
@@ -222,11 +222,11 @@ func (r *Registry) beat(ctx context.Context, me Broker) (Broker, error) {
 	if again.ID != me.ID {
 		r.cfg.Logger.Warn("another process took this broker's id while this one was away", "id", me.ID, "now", again.ID)
 	}
-	return again, r.look(ctx, again)
+	return again, r.refresh(ctx, again)
 }
 
-// look reads which brokers live.
-func (r *Registry) look(ctx context.Context, me Broker) error {
+// refresh reads which brokers live, and replaces the view.
+func (r *Registry) refresh(ctx context.Context, me Broker) error {
 	known, err := r.list(ctx)
 	if err != nil {
 		return err
@@ -280,8 +280,8 @@ func isLoopback(address string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// Leave removes this broker from the store and from its own view, if others live: clients that ask are sent to these. others is false if this broker is the only one.
-// Run must have ended.
+// Leave deletes this broker's key. If other brokers live, it also removes this one from its own view, so that clients are sent to the others; if none lives,
+// others is false. Run must have ended.
 func (r *Registry) Leave(ctx context.Context) (others bool) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
@@ -309,7 +309,7 @@ func (r *Registry) Leave(ctx context.Context) (others bool) {
 	return true
 }
 
-// View returns the brokers as this process knows them: at most lookEvery old while the store answers.
+// View returns the brokers as this process knows them: at most readEvery old while the store answers.
 func (r *Registry) View() *View { return r.view.Load() }
 
 // View is the brokers that live, at one time. It does not change.
@@ -350,7 +350,7 @@ func (v *View) Leader(p eventlog.Partition) int32 {
 // Coordinator returns the broker that coordinates a group.
 func (v *View) Coordinator(group string) Broker { return v.choose(append([]byte("g"), group...)) }
 
-// choose draws a broker for what by rendezvous hashing: all brokers with the same view draw the same, and when a broker comes or goes, only what it gets or had moves.
+// choose draws a broker for what by rendezvous hashing: all brokers with the same view draw the same, and when a broker joins or leaves, only its own share moves.
 func (v *View) choose(what []byte) (chosen Broker) {
 	highest, first := uint64(0), true
 	for _, b := range v.brokers {

@@ -180,17 +180,17 @@ func (c *Coordinator) groupsOfPeers(ctx context.Context, f Filter) (map[string]b
 
 // owners returns the heartbeat keys of all owners, by group: one trip per thousand.
 func (c *Coordinator) owners(ctx context.Context, f Filter) (map[string]eventlog.KeyValue, error) {
-	signs := make(map[string]eventlog.KeyValue)
+	beats := make(map[string]eventlog.KeyValue)
 	err := c.listAll(ctx, ownerPrefix, f, func(kv eventlog.KeyValue) error {
 		name, err := nameOfOwnerKey(kv.Key)
 		if err != nil {
 			return fmt.Errorf("key %q: %w", kv.Key, err)
 		}
 		kv.Value = nil
-		signs[name] = kv
+		beats[name] = kv
 		return nil
 	})
-	return signs, err
+	return beats, err
 }
 
 // all lists the groups in memory.
@@ -258,11 +258,11 @@ func (c *Coordinator) deleteOnce(ctx context.Context, name string) error {
 
 // erase removes a group without members, these offsets, and the heartbeat keys of dead peers from the store.
 func (g *group) erase(ctx context.Context, offsets []Committed) error {
-	signs, err := listHeartbeats(ctx, g.c.log, g.name)
+	beats, err := listHeartbeats(ctx, g.c.log, g.name)
 	if err != nil {
 		return fmt.Errorf("group %q: %w (%w)", g.name, ErrLoading, err)
 	}
-	g.deadPeers = slices.DeleteFunc(signs, func(s heartbeat) bool { return !g.c.isDead(s) }) // one that is alive is about to join
+	g.deadPeers = slices.DeleteFunc(beats, func(s heartbeat) bool { return !g.c.isDead(s) }) // one that is alive is about to join
 	// The version of a put that forgets a key only says that the key moves forward.
 	e := eventlog.Entry{Puts: []eventlog.Put{{Key: StateKey(g.name), Version: g.version + 1}}}
 	g.forgetGhosts(&e)

@@ -18,7 +18,7 @@ type Config struct {
 	// Default 500 ms: long enough for a fleet that starts together, short enough for a person who waits at a console. It is Kafka's
 	// group.initial.rebalance.delay.ms (KIP-134), whose default is 3 s.
 	InitialDelay time.Duration
-	Beside       Beside // a second place in which offsets are committed; nil: none
+	Beside       Beside // where SQL sessions commit offsets; nil: they commit none
 
 	Logger *slog.Logger // default: slog.Default()
 
@@ -118,7 +118,7 @@ func (c *Coordinator) followStore(ctx context.Context) {
 			return
 		case <-changed:
 		}
-		changed = c.log.IncarnationChanged() // before the rest: the store may be rewound again meanwhile
+		changed = c.log.IncarnationChanged() // before the groups are reset: the store may be rewound again meanwhile
 		for _, g := range c.useAll() {
 			<-g.slot
 			g.reset()

@@ -15,7 +15,7 @@ import (
 func (c *Coordinator) sweep(ctx context.Context, mayForget bool) error {
 	uses := make(map[string]*use)
 	err := c.log.ListAll(ctx, statePrefix, func(kv eventlog.KeyValue) error {
-		name, u, err := c.look(ctx, kv)
+		name, u, err := c.inspect(ctx, kv)
 		if err == nil {
 			uses[name] = u
 		}
@@ -53,8 +53,8 @@ func (c *Coordinator) orElse(ctx context.Context, key string, err error) error {
 	return nil
 }
 
-// look notes how a group is used.
-func (c *Coordinator) look(ctx context.Context, kv eventlog.KeyValue) (string, *use, error) {
+// inspect returns how a group is used: from memory if this process owns it, otherwise from its stored state.
+func (c *Coordinator) inspect(ctx context.Context, kv eventlog.KeyValue) (string, *use, error) {
 	name, err := nameOfStateKey(kv.Key)
 	if err != nil {
 		return "", nil, err
@@ -85,7 +85,7 @@ type use struct {
 	pending  bool
 	state    State
 	since    time.Time
-	consumer bool // what its members read is known
+	consumer bool // its members are Kafka consumers: which topics they read is known
 	reads    func(topic string) bool
 
 	expired []Committed
@@ -143,8 +143,8 @@ func (u *use) count(o stored) {
 	}
 }
 
-// over reports whether there is something to delete, and whether this process may delete it. A group of peers, or of another coordinator, is left
-// to them.
+// over reports whether there is something to delete that this process may delete. Peers delete in their own groups, and another coordinator in its
+// groups with members.
 func (u *use) over() bool {
 	switch {
 	case u.peers || u.pending:

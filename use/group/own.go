@@ -18,7 +18,7 @@ import (
 //	not owned ── request of a valid member ──► owned                                   own: increments the version, starts sessions
 //	owned ── another process changed the version, or the last member left ──► not owned  refresh, renew: drop what memory holds
 //
-// The owner writes a heartbeat key (group/owner/…) three times per shortest session and checks the state's version: so it learns
+// The owner writes a heartbeat key (group/owner/…) three times in the shortest session timeout and checks the state's version: so it learns
 // that another process took over. When the key is older than the longest session, by the store's clock, all members have expired.
 
 const (
@@ -44,14 +44,15 @@ var ownerInfo = func() []byte {
 	return value
 }()
 
-// A trust says when what this process knows of a group is enough, and need not be read from the store again.
+// A trust reports whether the group in memory may be used as it is, without reading it from the store again.
 type trust func(*group) bool
 
-// The trusts of lock: nothing is trusted; a group that this process owns is, until a write finds that another process took it over; a group that was empty
-// in the store when it was last read is, because the write that follows checks that it still has the same version.
 var (
-	nothing    trust = func(*group) bool { return false }
-	owned      trust = func(g *group) bool { return g.owned }
+	// nothing: the group is always read.
+	nothing trust = func(*group) bool { return false }
+	// owned: this process owns the group, until a write finds that another process took it over.
+	owned trust = func(g *group) bool { return g.owned }
+	// knownEmpty: the group was empty in the store when it was last read. The write that follows checks that it still has the same version.
 	knownEmpty trust = func(g *group) bool { return g.version > 0 && g.seenEmpty() }
 )
 
@@ -150,9 +151,8 @@ func (g *group) heartbeat() eventlog.Put {
 	return eventlog.Put{Key: ownerKey(g.name), Version: g.heartbeatVersion, Value: ownerInfo}
 }
 
-// heartbeatDone handles the outcome of a heartbeat. If the store refused it, another process owns the group
-// now, unless the group was reset since (life), or has another version
-// than when the heartbeat was sent.
+// heartbeatDone handles the outcome of a heartbeat. If the store refused it, another process owns the group now. The outcome does not count if the group
+// was reset since (life), or has another version than when the heartbeat was sent.
 func (g *group) heartbeatDone(life int, version eventlog.Version, err error) {
 	if errors.Is(err, eventlog.ErrStale) && g.life == life && g.version == version {
 		_ = g.refused(err) // waiting requests fail; the next request reloads the group
@@ -195,12 +195,12 @@ func (g *group) restore(ctx context.Context, kv eventlog.KeyValue) error {
 }
 
 func (g *group) restoreMembers(ctx context.Context, kv eventlog.KeyValue, s storedState) error {
-	sign, err := g.c.log.Get(ctx, ownerKey(g.name))
+	beat, err := g.c.log.Get(ctx, ownerKey(g.name))
 	if err != nil {
 		return err
 	}
-	g.heartbeatVersion = sign.Version
-	silent := silence(kv, sign)
+	g.heartbeatVersion = beat.Version
+	silent := silence(kv, beat)
 	if g.c.allExpired(silent, s) {
 		g.expired, g.since = true, time.Now().Add(-silent)
 		return nil
@@ -221,15 +221,15 @@ func (g *group) restoreMembers(ctx context.Context, kv eventlog.KeyValue, s stor
 
 // restorePeers restores a group of peers so that it can be listed. If no peer is alive, all members have expired.
 func (g *group) restorePeers(ctx context.Context, kv eventlog.KeyValue, s storedState) error {
-	signs, err := listHeartbeats(ctx, g.c.log, g.name)
+	beats, err := listHeartbeats(ctx, g.c.log, g.name)
 	if err != nil {
 		return err
 	}
 	silent := kv.Age
-	for _, sign := range signs {
-		silent = min(silent, sign.age)
-		if g.c.isDead(sign) {
-			g.deadPeers = append(g.deadPeers, sign)
+	for _, beat := range beats {
+		silent = min(silent, beat.age)
+		if g.c.isDead(beat) {
+			g.deadPeers = append(g.deadPeers, beat)
 		} else {
 			g.peers = true
 		}
@@ -251,11 +251,11 @@ func (g *group) restorePeers(ctx context.Context, kv eventlog.KeyValue, s stored
 }
 
 // silence returns the time since an owner last wrote the group's state or heartbeat.
-func silence(state, sign eventlog.KeyValue) time.Duration {
-	if sign.Version == 0 {
+func silence(state, beat eventlog.KeyValue) time.Duration {
+	if beat.Version == 0 {
 		return state.Age
 	}
-	return min(state.Age, sign.Age)
+	return min(state.Age, beat.Age)
 }
 
 // longestSession returns the longest session timeout of the members; after that much silence all have expired. An unknown one counts

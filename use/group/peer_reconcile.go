@@ -110,11 +110,11 @@ func (p *Peer) plan(ctx context.Context, r membership, checkMembers bool) (next 
 	next = r
 	if checkMembers {
 		// The heartbeats are read after the state: a member without a heartbeat key was evicted or has left.
-		signs, err := listHeartbeats(ctx, p.log, p.cfg.Group)
+		beats, err := listHeartbeats(ctx, p.log, p.cfg.Group)
 		if err != nil {
 			return r, heartbeats, fmt.Errorf("%w (%w)", ErrUnavailable, err)
 		}
-		next.members, heartbeats = p.liveMembers(r.members, signs)
+		next.members, heartbeats = p.liveMembers(r.members, beats)
 	}
 	topics, err := p.topics(ctx, next)
 	if err != nil {
@@ -145,12 +145,12 @@ func assignStable(members []peerMember, topics []topicSize) []peerMember {
 
 // liveMembers returns the members with a recent heartbeat, and new peers. For each evicted peer it adds a put that deletes its
 // heartbeat key, and a check that the peer has not sent another heartbeat.
-func (p *Peer) liveMembers(members []peerMember, signs []heartbeat) (alive []peerMember, heartbeats eventlog.Entry) {
+func (p *Peer) liveMembers(members []peerMember, beats []heartbeat) (alive []peerMember, heartbeats eventlog.Entry) {
 	// A full group evicts without the grace period: otherwise short-lived joiners could fill it for good.
-	full := len(signs) > peersMax
+	full := len(beats) > peersMax
 	dead := func(s heartbeat) bool { return s.dead() && s.id != p.id && (full || p.graceElapsed(s)) }
 	last := make(map[string]heartbeat)
-	for _, s := range signs {
+	for _, s := range beats {
 		last[s.id] = s
 	}
 	forget := func(s heartbeat) {
@@ -169,7 +169,7 @@ func (p *Peer) liveMembers(members []peerMember, signs []heartbeat) (alive []pee
 			alive = append(alive, m)
 		}
 	}
-	for _, s := range signs {
+	for _, s := range beats {
 		switch _, is := last[s.id]; {
 		case !is: // a member
 		case dead(s):
@@ -251,11 +251,11 @@ func (p *Peer) write(ctx context.Context, next membership, with eventlog.Entry) 
 	if err != nil {
 		return next, err
 	}
-	if sign := next.expiredOwner; sign != nil {
+	if beat := next.expiredOwner; beat != nil {
 		next.expiredOwner = nil
-		with.Checks = append(with.Checks, eventlog.Check{Key: sign.Key, Version: sign.Version}) // the expired coordinator has not come back
-		if sign.Version > 0 {
-			with.Puts = append(with.Puts, eventlog.Put{Key: sign.Key, Version: sign.Version + 1})
+		with.Checks = append(with.Checks, eventlog.Check{Key: beat.Key, Version: beat.Version}) // the expired coordinator has not come back
+		if beat.Version > 0 {
+			with.Puts = append(with.Puts, eventlog.Put{Key: beat.Key, Version: beat.Version + 1})
 		}
 	}
 	with.Checks = append(with.Checks, eventlog.Check{Key: StateKey(p.cfg.Group), Version: before})

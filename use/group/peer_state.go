@@ -97,25 +97,25 @@ func readMembership(ctx context.Context, log *eventlog.Log, group string) (membe
 	}
 	r.generation = s.Generation
 	if len(s.Members) > 0 && s.ProtocolType != peerProtocol {
-		sign, err := log.Get(ctx, ownerKey(group))
+		beat, err := log.Get(ctx, ownerKey(group))
 		if err != nil {
 			return membership{}, fmt.Errorf("read the record of the group's coordinator: %w (%w)", ErrUnavailable, err)
 		}
-		silent := silence(kv, sign)
+		silent := silence(kv, beat)
 		if !allExpired(log, silent, s) {
 			return r, fmt.Errorf("group %q: %w: it has %d members of type %q, which use a coordinator. Stop them, or choose another group. "+
 				"If they have stopped already, try again when the group has had no coordinator for %v; it has had none for %v",
 				group, ErrInconsistentProtocol, len(s.Members), s.ProtocolType, s.longestSession(), silent.Round(time.Millisecond))
 		}
-		r.expiredOwner = &sign
+		r.expiredOwner = &beat
 		return r, nil
 	}
 	for _, m := range s.Members {
-		seat, err := m.peerMember()
+		decoded, err := m.peerMember()
 		if err != nil {
 			return r, fmt.Errorf("key %q: member %q: %w", kv.Key, m.ID, err)
 		}
-		r.members = append(r.members, seat)
+		r.members = append(r.members, decoded)
 	}
 	slices.SortFunc(r.members, byMemberID)
 	return r, nil
@@ -217,16 +217,16 @@ func (s heartbeat) session() time.Duration { return time.Duration(s.info.Session
 func (s heartbeat) dead() bool { return s.age > s.session() }
 
 // listHeartbeats reads the heartbeats of a group's peers: one store call per thousand.
-func listHeartbeats(ctx context.Context, log *eventlog.Log, group string) (signs []heartbeat, err error) {
+func listHeartbeats(ctx context.Context, log *eventlog.Log, group string) (beats []heartbeat, err error) {
 	err = log.ListAll(ctx, memberKeysOf(group), func(kv eventlog.KeyValue) error {
 		_, s, err := parseHeartbeat(kv)
-		signs = append(signs, s)
+		beats = append(beats, s)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the heartbeats of group %q: %w", group, err)
 	}
-	return signs, nil
+	return beats, nil
 }
 
 func parseHeartbeat(kv eventlog.KeyValue) (group string, s heartbeat, err error) {

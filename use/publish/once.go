@@ -27,10 +27,10 @@ var (
 // keyMax bounds an idempotency key, in bytes. Escaped, and with a topic's id before it, it fits into a key of the store.
 const keyMax = 512
 
-// onceTries bounds the attempts of a call whose key exists when it publishes, but no longer when it reads the key.
+// onceTries bounds how often a call tries to publish: it tries again if its key existed then, but was deleted before the call read it.
 const onceTries = 4
 
-// onceMax bounds the events of one PublishOnce: where each of them went is kept with the key.
+// onceMax bounds the events of one PublishOnce: the partition of each is stored under the key.
 const onceMax = 10_000
 
 // PublishOnce is Publish under an idempotency key. A repetition with the same events within Config.IdempotencyAge, from any process,
@@ -78,17 +78,17 @@ func (p *Publisher) publishOnce(ctx context.Context, in scope, events []Event) (
 			return placed, false, err
 		}
 		// Refused: the key exists, or something has changed since the events were published under it.
-		before, found, lookErr := p.recall(ctx, o, events)
+		before, found, recallErr := p.recall(ctx, o, events)
 		switch {
 		case found:
 			return before, true, nil
-		case errors.Is(lookErr, ErrKeyReused):
-			return nil, false, fmt.Errorf("publish under idempotency key %q: %w", in.key, lookErr)
-		case errors.Is(lookErr, eventlog.ErrUnknownTopic):
-			return nil, false, lookErr
-		case lookErr != nil && !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrClosed):
+		case errors.Is(recallErr, ErrKeyReused):
+			return nil, false, fmt.Errorf("publish under idempotency key %q: %w", in.key, recallErr)
+		case errors.Is(recallErr, eventlog.ErrUnknownTopic):
+			return nil, false, recallErr
+		case recallErr != nil && !errors.Is(err, eventlog.ErrUnavailable) && !errors.Is(err, eventlog.ErrClosed):
 			// Events that are refused for good now may have been published before: only the key shows that.
-			return nil, false, fmt.Errorf("publish under idempotency key %q: %v, and it could not be read what was published under the key before: %w", in.key, err, lookErr)
+			return nil, false, fmt.Errorf("publish under idempotency key %q: %v, and it could not be read what was published under the key before: %w", in.key, err, recallErr)
 		case !errors.Is(err, eventlog.ErrStale):
 			return nil, false, err
 		}

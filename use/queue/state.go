@@ -20,7 +20,7 @@ type fate byte
 const (
 	done    fate = 'd' // acknowledged, or given up: it never comes back
 	claimed fate = 'c' // a worker has it until its lease ends
-	waiting fate = 'w' // it is not claimed now, perhaps never was, and may be claimed once its time has come
+	waiting fate = 'w' // it is not claimed now, and perhaps never was; it may be claimed from run.until on
 )
 
 // run is a range of neighbouring messages that share a fate.
@@ -63,7 +63,7 @@ func joinAt(runs []run, r run) []run {
 
 // part is the state of the messages of one partition.
 //
-//	floor ≤ next, and the runs cover [floor, next) without a hole; the first is not done
+//	floor ≤ next, and the runs cover [floor, next) without a hole; the first run is not done
 type part struct {
 	partition   eventlog.Partition
 	floor, next eventlog.Offset
@@ -95,8 +95,8 @@ func (p *part) unresolved() (n int64) {
 	return n
 }
 
-// started counts the messages that are claimed, or wait after an attempt that counted. The other unfinished messages below next have no such attempt:
-// most were skipped because an older message has their key.
+// started counts the messages that are claimed, or wait after at least one attempt that counted. The other unfinished messages below next have no
+// attempt: most were skipped because an older message with the same key is not done.
 func (p *part) started() (n int64) {
 	for _, r := range p.runs {
 		if r.fate == claimed || r.fate == waiting && r.attempt > 0 {
@@ -119,7 +119,7 @@ func (p *part) at(o eventlog.Offset) (run, bool) {
 	return p.runs[p.search(o)], true
 }
 
-// set changes the fates of messages from floor on. The changes are in order and do not overlap; those past next begin at next, without gaps. However
+// set changes the fates of messages at or above floor. The changes are in order and do not overlap; those past next begin at next, without gaps. However
 // many changes there are, set passes over the runs once.
 func (p *part) set(changes ...run) {
 	if len(changes) == 0 {
@@ -324,7 +324,7 @@ func (p *part) resolve(g grant, to run) {
 	p.set(to)
 }
 
-// nextFree returns the earliest end of a lease or a wait after now: then a message may become free. 0: there is none.
+// nextFree returns the earliest time after now at which a lease or a wait ends, so that a message may become free. 0: there is none.
 func (p *part) nextFree(now Time) (t Time) {
 	for _, r := range p.runs {
 		if r.fate != done && r.until > now && (t == 0 || r.until < t) {
@@ -354,12 +354,12 @@ func (p *part) free(now Time, end eventlog.Offset, window int64) bool {
 type state struct {
 	writer string // the process that wrote it, and a number that is new with each write: it shows whether a lost change was committed
 	parts  []part // by partition
-	// For a queue with a rate: tokens is how many claims it could give out at tokensAt. It grows with time, up to the claims of one second, or 1.
+	// For a queue with a rate: tokens is how many claims it could give out at tokensAt. It grows by the rate, up to one second's claims, or to 1 if that is more.
 	tokens   float64
 	tokensAt Time
 }
 
-// clockBack is more than the difference between two processes' readings of the store's clock can be, in milliseconds.
+// clockBack, in milliseconds, is more than two processes' readings of the store's clock can differ. A larger step back means that the clock was set back.
 const clockBack = Time(5000)
 
 // allowance returns how many claims the queue's limits allow now, but not more than most.

@@ -107,7 +107,7 @@ type slot struct {
 	*shard
 	partition eventlog.Partition
 	next      eventlog.Offset // the next offset to read
-	opens     Time            // when all its messages are read again: its next span begins. 0: in the next pass
+	opens     Time            // when its next span begins: then all its messages are read again. 0: in the next pass
 }
 
 type dueMessage struct {
@@ -223,7 +223,7 @@ func (w *wheel) ends() (spans []eventlog.Span) {
 	return spans
 }
 
-// sleep waits for wait, until a message is appended past one of the spans, or until the store is found rewound: its slots may then end before the spans.
+// sleep waits until wait has passed, a message is appended past one of the spans, or the store is found rewound: then its slots may end before the spans.
 func (w *wheel) sleep(ctx context.Context, wait time.Duration, spans []eventlog.Span) {
 	if len(spans) == 0 {
 		select {

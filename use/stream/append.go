@@ -55,17 +55,18 @@ func (e Expected) allows(h head) bool {
 type Appended struct {
 	First     int64 // version of the first of them
 	Version   int64 // of the stream after them
-	Duplicate bool  // they were there already, by their ids
+	Duplicate bool  // events with these ids were there already
 }
 
-// Append appends events to a stream that is as expected, durably: all of them, with versions that follow one another, or none.
+// Append appends events durably if the stream is as expected: all of them, with consecutive versions, or none. A *ConflictError says at which version the
+// stream was.
 //
-// A *ConflictError says at which version the stream was. After eventlog.ErrUnsure the events may have been appended: append them
-// again with the same ids; every event needs an id. Events that are there already are recognised by their ids (Appended.Duplicate): at an expected version
-// for ever, unless they were deleted since; with Any, NoStream and Exists for 24 hours. ErrIDReused: the events there have other content.
+// After eventlog.ErrUnsure the events may have been appended. Append them again with the same ids: events that are there already are recognised by
+// their ids, and Appended.Duplicate is set. This needs an id on every event. ErrIDReused: the events there have other content.
 //
-// With Any, NoStream and Exists the ids are recognised only as the same list: the same events one by one, or with another event, are new events. The ids
-// are recognised after a deletion, too: events that were appended and deleted are a Duplicate for 24 hours, although the stream does not exist.
+// With a version as expected, events are recognised for ever, unless they were deleted since. With Any, NoStream and Exists the whole list of ids is recognised,
+// for 24 hours: the same events one by one, or with another event, are new events. A list is recognised after a deletion, too: it is a Duplicate,
+// although the stream does not exist.
 //
 // These errors also refuse the events for good: *eventlog.InvalidError, eventlog.ErrTooLarge (max.message.bytes of the category,
 // for all events of the call), ErrUnknownCategory. eventlog.ErrUnavailable: certainly not appended; trying again may work.
@@ -100,9 +101,9 @@ type op struct {
 	size     int              // of the records in a batch of their own, at most
 	keys     []eventlog.Check // check that the subjects' keys that encrypt its events still exist
 	idKey    string           // the key under which the append is found by its ids; "": none is needed, or nobody can repeat it
-	// decoded is what the records take of batch.DecodedMax.
+	// decoded is how many bytes the decoded records take; batch.DecodedMax is the limit.
 	decoded int
-	// repeatable: its events all have ids of the caller's, so it may be there already.
+	// repeatable: the caller gave every event an id, so the append may be a repetition.
 	repeatable bool
 	deletes    bool
 	keep       int64 // of a Forget: events from this version on are kept
@@ -143,7 +144,7 @@ func (c *Category) newOp(stream string, expected Expected, events []NewEvent) (*
 		return nil, err
 	}
 	if expected < Exists {
-		return nil, &eventlog.InvalidError{What: "expected version", Value: strconv.FormatInt(int64(expected), 10), Why: "it is negative"}
+		return nil, &eventlog.InvalidError{What: "expected version", Value: strconv.FormatInt(int64(expected), 10), Why: "use a version from 0 on, or Any, NoStream or Exists"}
 	}
 	if len(events) == 0 || len(events) > manyMax {
 		return nil, &eventlog.InvalidError{What: "number of events", Value: strconv.Itoa(len(events)), Why: fmt.Sprintf("an append has 1 to %d", manyMax)}

@@ -39,7 +39,7 @@ func (c *Category) Forget(ctx context.Context, stream string, before int64) erro
 func (c *Category) remove(ctx context.Context, verb string, o *op) (Appended, error) {
 	err := checkName(o.stream)
 	if err == nil && o.expected < Exists {
-		err = &eventlog.InvalidError{What: "expected version", Value: fmt.Sprint(int64(o.expected)), Why: "it is negative"}
+		err = &eventlog.InvalidError{What: "expected version", Value: fmt.Sprint(int64(o.expected)), Why: "use a version from 0 on, or Any, NoStream or Exists"}
 	}
 	var done Appended
 	if err == nil {
