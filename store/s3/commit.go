@@ -94,6 +94,7 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 			return nil
 		}
 		c, framed, of := s.compose(e)
+		last, lastHash := s.st.last, s.st.hash
 		s.mu.Unlock()
 		if !e.none() {
 			won, err := s.create(ctx, c.number, bytes.Join(append([][]byte{framed}, payload...), nil), of)
@@ -101,6 +102,9 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 				return err
 			}
 			if won {
+				if err := s.settle(ctx, c.number, last, lastHash); err != nil {
+					return err
+				}
 				s.apply(c, of, int64(len(framed)))
 				s.wakeUpkeep()
 				return nil
@@ -177,6 +181,44 @@ func (s *Store) create(ctx context.Context, number int64, object []byte, of hash
 		}
 		return false, fmt.Errorf("%w: %w", eventlog.ErrUnavailable, last)
 	}
+}
+
+// settle returns nil if the commit that this one was made on is still there, after this one was written: so the bucket was not rewound before. Else this commit is void,
+// and the state is read anew.
+func (s *Store) settle(ctx context.Context, number, last int64, of hash) error {
+	for attempt := 0; ; attempt++ {
+		there, _, err := s.stands(ctx, last, of)
+		switch {
+		case err == nil && there:
+			return nil
+		case err == nil:
+			// It may lie beyond a gap, where a process that starts takes it for a sign of lost commits. Only we remove it, and once.
+			removed := s.bucket.remove(ctx, commitKey(number))
+			if err := s.startAnew(ctx); err != nil {
+				s.logger.Warn("the state of a bucket that was rewound cannot be read yet; it is tried again", "store", s.name(), "err", errors.Join(err, removed))
+			}
+			return eventlog.ErrRewound
+		}
+		select {
+		case <-time.After(min(time.Second, rand.N(20*time.Millisecond<<min(attempt, 8))+time.Millisecond)):
+			continue
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
+		s.verified = time.Time{} // before anything else is done
+		s.mu.Unlock()
+		return fmt.Errorf("%w: %s was written, and whether %s is still there is unknown: %w", eventlog.ErrUnsure, commitKey(number), commitKey(last), err)
+	}
+}
+
+// stands reports whether the newest commit that this process knows is still part of the log: it is there, or was deleted because a snapshot covers it.
+func (s *Store) stands(ctx context.Context, last int64, of hash) (bool, answer, error) {
+	same, missing, a, err := s.holds(ctx, last, of)
+	if err != nil || same || !missing || last == 0 {
+		return same, a, err
+	}
+	snapshots, a, err := s.snapshots(ctx)
+	return err == nil && len(snapshots) > 0 && snapshots[len(snapshots)-1].number >= last, a, err
 }
 
 // counts reports whether a commit that was written counts.

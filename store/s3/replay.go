@@ -85,6 +85,7 @@ func (s *Store) advance(ctx context.Context) error {
 		first := s.st.number + 1
 		asked := time.Now()
 		found := make([]fetched, ahead)
+		stands, err := false, error(nil)
 		var all errgroup.Group
 		for i := range found {
 			all.Go(func() error { found[i] = s.fetch(ctx, first+int64(i)); return nil })
@@ -118,13 +119,27 @@ func (s *Store) advance(ctx context.Context) error {
 			if f.err != nil {
 				return fmt.Errorf("%s: %w", commitKey(s.st.number+1), f.err)
 			}
-			if err := s.st.follows(f.commit); errors.Is(err, errForeign) && reloads == 0 {
-				reloads++
+			if !stands { // a commit of another process is read only by one that is on the same chain now
+				if stands, _, err = s.stands(ctx, s.st.last, s.st.hash); err != nil {
+					return err
+				}
+			}
+			if !stands {
+				if reloads++; reloads > 3 {
+					return fmt.Errorf("%w: the bucket was rewound again and again", eventlog.ErrUnavailable)
+				}
 				if err := s.startAnew(ctx); err != nil {
 					return err
 				}
 				break
-			} else if err != nil {
+			}
+			switch err := s.st.follows(f.commit); {
+			case errors.Is(err, errForeign):
+				s.mu.Lock()
+				s.st.skip()
+				s.mu.Unlock()
+				continue
+			case err != nil:
 				return fmt.Errorf("%s: %w", commitKey(s.st.number+1), err)
 			}
 			if err := s.st.check(f.commit); err != nil {
@@ -179,7 +194,7 @@ func (s *Store) verifyDue() bool { return s.behind || time.Since(s.verified) >= 
 // anchor reads the newest known commit again, now and then. If it is gone, or another, the bucket was rewound. The newest commit is never deleted. The caller has the turn.
 func (s *Store) anchor(ctx context.Context) error {
 	s.mu.Lock()
-	due, behind, number, of := s.verifyDue(), s.behind, s.st.number, s.st.hash
+	due, behind, number, of := s.verifyDue(), s.behind, s.st.last, s.st.hash
 	s.mu.Unlock()
 	if behind { // an earlier attempt failed
 		return s.startAnew(ctx)
@@ -188,7 +203,7 @@ func (s *Store) anchor(ctx context.Context) error {
 		return nil
 	}
 	began := time.Now()
-	same, a, err := s.holds(ctx, number, of)
+	same, a, err := s.stands(ctx, number, of)
 	if err != nil {
 		return err
 	}
@@ -209,24 +224,24 @@ func (s *Store) anchor(ctx context.Context) error {
 	return err
 }
 
-// holds reports whether commit number is the one with this hash.
-func (s *Store) holds(ctx context.Context, number int64, of hash) (bool, answer, error) {
+// holds reports whether commit number is the one with this hash, or whether there is none.
+func (s *Store) holds(ctx context.Context, number int64, of hash) (same, missing bool, a answer, err error) {
 	if number == 0 {
 		body, a, err := s.bucket.get(ctx, "format", 0, -1)
 		if errors.Is(err, errMissing) {
-			return false, a, nil
+			return false, true, a, nil
 		}
 		if err != nil {
-			return false, a, err
+			return false, false, a, err
 		}
 		head, _, err := unseal(magicFormat, body)
-		return err == nil && (&reader{b: head}).string() == s.st.store, a, err
+		return err == nil && (&reader{b: head}).string() == s.st.store, false, a, err
 	}
 	f := s.fetch(ctx, number)
 	if errors.Is(f.err, errMissing) {
-		return false, f.answer, nil
+		return false, true, f.answer, nil
 	}
-	return f.err == nil && f.hash == of, f.answer, f.err
+	return f.err == nil && f.hash == of, false, f.answer, f.err
 }
 
 // rebase makes sure that what this process knows is not older than the newest snapshot, if it has not asked for long. The caller has the turn.
@@ -272,12 +287,16 @@ func (s *Store) startAnew(ctx context.Context) error {
 	for range roundsMax {
 		s.mu.Lock()
 		c, framed, of := s.compose(effects{life: random()})
+		last, lastHash := s.st.last, s.st.hash
 		s.mu.Unlock()
 		won, err := s.create(ctx, c.number, framed, of)
 		if err != nil {
 			return err
 		}
 		if won {
+			if there, _, err := s.stands(ctx, last, lastHash); err != nil || !there {
+				return errors.Join(err, fmt.Errorf("%w: %s is void, or it is unknown whether it is", eventlog.ErrUnavailable, commitKey(c.number)))
+			}
 			s.apply(c, of, int64(len(framed)))
 			s.mu.Lock()
 			s.behind = false

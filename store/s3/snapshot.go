@@ -140,6 +140,7 @@ func decodeState(sealed []byte) (*state, error) {
 	r := &reader{b: head}
 	st := newState(r.string())
 	st.life, st.number, st.hash, st.time = r.string(), r.int(), r.hash(), eventlog.Timestamp(r.int())
+	st.last = st.number
 	var objects []*object
 	for _, key := range listed(r, (*reader).string) {
 		o := &object{key: key}

@@ -16,7 +16,8 @@ type state struct {
 	store      string
 	life       string // part of the incarnation
 	number     int64
-	hash       hash // of that commit
+	last       int64 // the newest commit that counts: what comes after it up to number is void
+	hash       hash  // of that commit
 	time       eventlog.Timestamp
 	partitions map[eventlog.Partition]*partition
 	keys       btree.Map[string, value]
@@ -212,9 +213,13 @@ func (st *state) follows(c *commit) error {
 	return nil
 }
 
+// skip passes over a commit that is void. A process that does not know yet that the bucket was rewound makes such a commit: on top of one that is no longer there.
+// Nobody was told that it is done.
+func (st *state) skip() { st.number++ }
+
 // apply makes a commit's changes. The state must be the one that the commit was made on.
 func (st *state) apply(c *commit, of hash, headSize int64) {
-	st.number, st.hash, st.time = c.number, of, c.time
+	st.number, st.last, st.hash, st.time = c.number, c.number, of, c.time
 	if c.life != "" {
 		st.life = c.life
 	}

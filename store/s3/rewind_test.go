@@ -1,0 +1,105 @@
+package s3
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/weir-log/weir/eventlog"
+)
+
+// A bucket is put back to an earlier copy under two processes that look for that only once an hour. Nothing that they acknowledge afterwards is lost.
+func TestARewindIsNoticedByTheNextCommit(t *testing.T) {
+	f := newFake()
+	seldom := quick
+	seldom.verify = time.Hour
+	stores := make([]*Store, 3)
+	for i := range stores {
+		s, err := f.open(t.Context(), seldom)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		stores[i] = s
+	}
+	put := func(s *Store, key string) error {
+		out, err := s.Commit(t.Context(), []eventlog.Entry{{Puts: []eventlog.Put{{Key: key, Version: 1, Value: []byte(key)}}}})
+		if err == nil {
+			err = out[0].Err
+		}
+		return err
+	}
+	told := func(s *Store) {
+		if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 5 {
+		if err := put(stores[0], fmt.Sprint("before ", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.mu.Lock()
+	copied := maps.Clone(f.objects)
+	f.mu.Unlock()
+	for i := range 3 {
+		if err := put(stores[0], fmt.Sprint("lost ", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range stores {
+		told(s)
+	}
+	f.mu.Lock()
+	f.objects = maps.Clone(copied)
+	f.mu.Unlock()
+
+	acknowledged, refused := map[string]bool{}, 0
+	for i := range 40 {
+		key := fmt.Sprint("after ", i)
+		s := stores[i%2]
+		err := put(s, key)
+		switch {
+		case errors.Is(err, eventlog.ErrRewound):
+			refused++
+			told(s)
+		case err != nil:
+			t.Fatalf("%s: %v", key, err)
+		default:
+			acknowledged[key] = true
+		}
+	}
+	if refused == 0 || len(acknowledged) < 30 {
+		t.Errorf("%d commits were refused, and %d acknowledged", refused, len(acknowledged))
+	}
+	anew, err := f.open(t.Context(), quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = anew.Close() })
+	told(stores[2])
+	for _, s := range append(stores, anew) {
+		found, err := s.List(t.Context(), "", "", 1000)
+		for n := 0; n < 3 && (errors.Is(err, eventlog.ErrRewound) || errors.Is(err, eventlog.ErrUnavailable)); n++ {
+			told(s)
+			found, err = s.List(t.Context(), "", "", 1000)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		has := map[string]bool{}
+		for _, kv := range found {
+			has[kv.Key] = true
+		}
+		for key := range acknowledged {
+			if !has[key] {
+				t.Errorf("%q was acknowledged after the copy was put back, and is lost", key)
+			}
+		}
+		if has["lost 0"] || !has["before 4"] {
+			t.Errorf("keys are %v", has)
+		}
+	}
+}
