@@ -98,7 +98,7 @@ func closeLog(t *testing.T, w *weir.Log) {
 }
 
 // limit is when a test gives up waiting for what must come.
-const limit = 20 * time.Second
+const limit = time.Minute
 
 // ensure makes a topic.
 func ensure(t *testing.T, w *weir.Log, name string, partitions int) {

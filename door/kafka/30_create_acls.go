@@ -33,12 +33,24 @@ func (s *Server) createACLs(ctx context.Context, r *request, in *kmsg.CreateACLs
 			errs[of[at]] = err
 		}
 	}
+	var said saidOnce
 	for _, err := range errs {
 		result := kmsg.NewCreateACLsResponseResult()
-		result.ErrorCode, result.ErrorMessage = r.codeOf(s.aclError(err))
+		result.ErrorCode, result.ErrorMessage = said.first(r.codeOf(s.aclError(err)))
 		out.Results = append(out.Results, result)
 	}
 	return out
+}
+
+// saidOnce leaves out the text of an error that follows the same one, so that an answer is not much larger than its request.
+type saidOnce struct{ last string }
+
+func (o *saidOnce) first(code int16, message *string) (int16, *string) {
+	if message == nil || *message == o.last {
+		return code, nil
+	}
+	o.last = *message
+	return code, message
 }
 
 // permitAlterACLs returns nil if the client may change rules.

@@ -27,12 +27,13 @@ func (s *Server) deleteACLs(ctx context.Context, r *request, in *kmsg.DeleteACLs
 		}
 		done = s.cfg.ACLs.Delete(ctx, filters)
 	}
+	var said saidOnce
 	for _, d := range done {
 		result := kmsg.NewDeleteACLsResponseResult()
 		if refused != nil {
 			d.Err = refused
 		}
-		result.ErrorCode, result.ErrorMessage = r.codeOf(s.aclError(d.Err))
+		result.ErrorCode, result.ErrorMessage = said.first(r.codeOf(s.aclError(d.Err)))
 		for i, b := range d.Rules {
 			one := kmsg.NewDeleteACLsResponseResultMatchingACL()
 			one.ErrorCode, one.ErrorMessage = r.codeOf(s.aclError(d.Errs[i]))

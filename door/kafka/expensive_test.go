@@ -207,7 +207,7 @@ func seeded(t *testing.T) *rand.Rand {
 
 // eachAnswered are the keys that answer each mention, or refuse each but the first: with a few bytes.
 var eachAnswered = []kmsg.Key{
-	kmsg.Produce, kmsg.ListOffsets, kmsg.OffsetCommit, kmsg.LeaveGroup, kmsg.DeleteRecords,
+	kmsg.Produce, kmsg.ListOffsets, kmsg.OffsetCommit, kmsg.LeaveGroup, kmsg.DeleteRecords, kmsg.DeleteACLs,
 }
 
 func TestWhatIsMentionedAgainIsAnsweredOnce(t *testing.T) {

@@ -46,11 +46,7 @@ func (s *Store) commit(ctx context.Context, entries []eventlog.Entry, noSpace er
 	if err != nil {
 		return nil, err
 	}
-	for id, p := range f.partitions {
-		if p.changed || p.created {
-			s.durable.committed(p.Bounds(id))
-		}
-	}
+	s.durable.settled(f.wrote())
 	if f.forgot {
 		s.sweeper.wake()
 	}
@@ -176,6 +172,19 @@ func (f *flush) lock(told *lastIncarnation) error {
 		return err
 	}
 	return told.check(now)
+}
+
+// wrote returns what the flush left, which is durable after the commit.
+func (f *flush) wrote() (saw sight) {
+	for id, p := range f.partitions {
+		if p.changed || p.created {
+			saw.bounds = append(saw.bounds, p.Bounds(id))
+		}
+	}
+	for _, p := range f.puts {
+		saw.keys = append(saw.keys, keyVersion{p.Key, p.Version})
+	}
+	return saw
 }
 
 func arguments[T any](of []T, as func(T) any) []any {

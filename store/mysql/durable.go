@@ -16,9 +16,10 @@ import (
 
 // durable is what is known to survive a crash.
 type durable struct {
-	mu     sync.Mutex // guards bounds, next
+	mu     sync.Mutex // guards bounds, keys, next
 	bounds map[eventlog.Partition]eventlog.Bounds
-	next   *barrier // the one that did not begin yet; nil: nobody asked for one
+	keys   map[string]eventlog.Version // of at most settledMax keys
+	next   *barrier                    // the one that did not begin yet; nil: nobody asked for one
 
 	turn sync.Mutex // held while a barrier is committed
 }
@@ -32,21 +33,40 @@ type barrier struct {
 // unsettledMax is how old a key's value must be to be durable for certain: from the statement that put it to the end of the commit, answerMax passes at most twice.
 const unsettledMax = 2 * answerMax
 
+// settledMax bounds the keys whose versions are remembered as durable. When there are more, all are forgotten: they only save barriers.
+const settledMax = 10_000
+
 // sight is what a view saw that a crash might undo.
 type sight struct {
 	bounds []eventlog.Bounds
 	gone   []eventlog.Partition // partitions that do not exist
-	fresh  bool                 // a key was put less than unsettledMax ago
+	keys   []keyVersion         // that were put less than unsettledMax ago
 }
 
-// committed notes the bounds that a durable commit of this process left.
-func (d *durable) committed(bounds eventlog.Bounds) {
+type keyVersion struct {
+	key     string
+	version eventlog.Version
+}
+
+// settled notes what is durable: this process committed it, or passed a barrier after it saw it.
+func (d *durable) settled(saw sight) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.bounds == nil {
 		d.bounds = map[eventlog.Partition]eventlog.Bounds{}
 	}
-	d.bounds[bounds.Partition] = bounds
+	for _, b := range saw.bounds {
+		d.bounds[b.Partition] = b
+	}
+	for _, p := range saw.gone {
+		delete(d.bounds, p)
+	}
+	if d.keys == nil || len(d.keys)+len(saw.keys) > settledMax {
+		d.keys = map[string]eventlog.Version{}
+	}
+	for _, k := range saw.keys[max(0, len(saw.keys)-settledMax):] {
+		d.keys[k.key] = k.version
+	}
 }
 
 // keep forgets the partitions that a poll did not find.
@@ -76,7 +96,12 @@ func (d *durable) known(saw sight) bool {
 			return false
 		}
 	}
-	return !saw.fresh
+	for _, k := range saw.keys {
+		if d.keys[k.key] != k.version {
+			return false
+		}
+	}
+	return true
 }
 
 // settle returns when all that a view saw is durable. It costs a trip and a flush of the redo log if something was new.
@@ -87,14 +112,7 @@ func (s *Store) settle(ctx context.Context, saw sight) error {
 	if err := s.passBarrier(ctx); err != nil {
 		return err
 	}
-	for _, b := range saw.bounds {
-		s.durable.committed(b)
-	}
-	s.durable.mu.Lock()
-	defer s.durable.mu.Unlock()
-	for _, p := range saw.gone {
-		delete(s.durable.bounds, p)
-	}
+	s.durable.settled(saw)
 	return nil
 }
 

@@ -205,7 +205,9 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]ev
 			}
 			kv.Key = string(key)
 			kv.Age = time.Duration(min(max(0, int64(kv.Now)-putAt), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
-			v.saw.fresh = v.saw.fresh || young(kv.Age)
+			if young(kv.Age) {
+				v.saw.keys = append(v.saw.keys, keyVersion{kv.Key, kv.Version})
+			}
 			found = append(found, kv)
 			return nil
 		}, "SELECT k, version, value, put_at, "+now+" FROM weir_state WHERE k >= ? AND k < ? ORDER BY k LIMIT ?", from, below, limit)
