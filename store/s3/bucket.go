@@ -74,7 +74,7 @@ func (r *requests) stats() Stats {
 // remote is a bucket of an S3 server. Keys are relative to a prefix.
 type remote struct {
 	client      *sdk.Client
-	connections *http.Transport
+	connections connections
 	place
 	clock *clock
 	requests
@@ -96,8 +96,10 @@ func dial(ctx context.Context, at place, clock *clock) (*remote, error) {
 	if cfg.Region == "" {
 		return nil, errors.New("no region is known: set AWS_REGION, or region=… in the URL")
 	}
-	connections := awshttp.NewBuildableClient().GetTransport() // the SDK's client could not close its connections
-	client := sdk.NewFromConfig(cfg, func(o *sdk.Options) {
+	transport := awshttp.NewBuildableClient().GetTransport() // the SDK's client could not close its connections
+	r := &remote{place: at, clock: clock}
+	r.connections.watch(transport)
+	r.client = sdk.NewFromConfig(cfg, func(o *sdk.Options) {
 		if at.endpoint != "" {
 			o.BaseEndpoint = aws.String(at.endpoint)
 		}
@@ -105,9 +107,9 @@ func dial(ctx context.Context, at place, clock *clock) (*remote, error) {
 		// Objects have checksums of their own, and requests are signed with the hash of their body. Not every server knows the SDK's default, a checksum after the body.
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
-		o.HTTPClient = &http.Client{Transport: connections, Timeout: requestMax, CheckRedirect: onlyRepeats}
+		o.HTTPClient = &http.Client{Transport: transport, Timeout: requestMax, CheckRedirect: onlyRepeats}
 	})
-	return &remote{client: client, connections: connections, place: at, clock: clock}, nil
+	return r, nil
 }
 
 // onlyRepeats follows the redirects that repeat a request as it was, as the SDK's own client does. All others are answers, with a reason that the SDK reads.
@@ -120,7 +122,7 @@ func onlyRepeats(r *http.Request, via []*http.Request) error {
 	return http.ErrUseLastResponse
 }
 
-func (r *remote) close() { r.connections.CloseIdleConnections() }
+func (r *remote) close() { r.connections.close() }
 
 func (r *remote) put(ctx context.Context, key string, body []byte) (answer, error) {
 	r.puts.Add(1)
