@@ -125,7 +125,7 @@ type Put struct {
 type Replace struct {
 	Partition Partition
 	From, To  Offset
-	Batches   []Batch // at least one; their field Partition is that of the Replace
+	Batches   []Batch // at least one; their field Partition is that of the Replace, and none is newer (MaxTime) than the newest one that they replace
 }
 
 // Check returns an error unless the batches take the offsets [From, To). Stores call it before they change anything.

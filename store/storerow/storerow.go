@@ -202,7 +202,7 @@ func (p *Partition) Replace(r eventlog.Replace, old Span) []Batch {
 	at := r.From
 	for i, b := range r.Batches {
 		// Newest must not decrease along the partition: it stays that of the old batches, and may be too high.
-		rows[i] = Batch{at, b.Records, b.MaxTime, max(old.Newest, b.MaxTime), old.FirstByte, len(b.Bytes)}
+		rows[i] = Batch{at, b.Records, b.MaxTime, old.Newest, old.FirstByte, len(b.Bytes)}
 		p.Removed -= int64(len(b.Bytes))
 		at += eventlog.Offset(b.Records)
 	}

@@ -2,8 +2,10 @@ package storetest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -309,10 +311,10 @@ func testReplaceRace(t *testing.T, h Harness) {
 // replace replaces random batches of a partition, or offsets at random, on the store and on the model.
 func (p *pair) replace() string {
 	id := p.partition()
-	slices, _ := p.model.Read(p.ctx, []eventlog.Span{{Partition: id, MaxBytes: 1}}, 1)
-	bounds := slices[0].Bounds
-	slices, _ = p.model.Read(p.ctx, []eventlog.Span{{Partition: id, From: bounds.First, MaxBytes: 1 << 20}}, 1<<20)
-	batches := slices[0].Batches
+	read, _ := p.model.Read(p.ctx, []eventlog.Span{{Partition: id, MaxBytes: 1}}, 1)
+	bounds := read[0].Bounds
+	read, _ = p.model.Read(p.ctx, []eventlog.Span{{Partition: id, From: bounds.First, MaxBytes: 1 << 20}}, 1<<20)
+	batches := read[0].Batches
 	r := eventlog.Replace{Partition: id, From: eventlog.Offset(p.random.IntN(200)), To: eventlog.Offset(p.random.IntN(200))}
 	if len(batches) > 0 && p.random.IntN(4) > 0 {
 		i := p.random.IntN(len(batches))
@@ -320,10 +322,14 @@ func (p *pair) replace() string {
 		r.From, r.To = batches[i].Base, batches[k].Base+eventlog.Offset(batches[k].Records)
 	}
 	r.To = max(r.To, r.From+1)
+	newest := eventlog.Timestamp(1000)
+	if own := within(batches, r.From, r.To); len(own) > 0 {
+		newest = slices.MaxFunc(own, func(a, b eventlog.Placed) int { return cmp.Compare(a.MaxTime, b.MaxTime) }).MaxTime
+	}
 	for at := r.From; at < r.To; {
 		n := 1 + p.random.Int32N(int32(r.To-at))
 		r.Batches = append(r.Batches, eventlog.Batch{
-			Partition: id, Records: n, MaxTime: eventlog.Timestamp(p.random.IntN(1000)) - 1,
+			Partition: id, Records: n, MaxTime: min(newest, eventlog.Timestamp(p.random.IntN(1000))-1),
 			Bytes: bytes.Repeat([]byte{byte(p.random.IntN(256))}, 1+p.random.IntN(9000)),
 		})
 		at += eventlog.Offset(n)
@@ -344,4 +350,14 @@ func (p *pair) replace() string {
 	}
 	p.same(what, want, got)
 	return what
+}
+
+// within returns the batches that begin in [from, to).
+func within(batches []eventlog.Placed, from, to eventlog.Offset) (in []eventlog.Placed) {
+	for _, b := range batches {
+		if b.Base >= from && b.Base < to {
+			in = append(in, b)
+		}
+	}
+	return in
 }
