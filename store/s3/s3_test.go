@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,7 +48,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 		_, _ = fmt.Fprintf(w, "<Error><Code>%s</Code><Message>of the test</Message></Error>", code)
 	}
-	if s.lose != nil && s.lose(r) {
+	if lose := s.lose.Load(); lose != nil && (*lose)(r) {
 		defer panic(http.ErrAbortHandler)
 	}
 	switch {
@@ -142,14 +143,11 @@ func TestAConnectionThatBreaksAfterThePut(t *testing.T) {
 	}
 	defer opened.Close()
 	mustPublish(t, opened, "a")
-	lost := false
-	server.lose = func(r *http.Request) bool {
-		lose := r.Method == http.MethodPut && !lost
-		lost = lost || lose
-		return lose
-	}
+	var lost atomic.Bool
+	lose := func(r *http.Request) bool { return r.Method == http.MethodPut && lost.CompareAndSwap(false, true) }
+	server.lose.Store(&lose)
 	mustPublish(t, opened, "b", "c")
-	if !lost {
+	if !lost.Load() {
 		t.Error("no answer was lost")
 	}
 	expect(t, opened, "a", "b", "c")
