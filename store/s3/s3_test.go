@@ -37,8 +37,8 @@ func openURL(ctx context.Context, place string) (eventlog.Store, error) {
 // server answers the few requests of S3 that the store makes, from a fake.
 type server struct {
 	seen
-	lose        func(r *http.Request) bool // true: the answer is lost
-	connections sync.WaitGroup             // that are open
+	lose        atomic.Pointer[func(r *http.Request) bool] // true: the answer is lost
+	connections sync.WaitGroup                             // that are open
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
