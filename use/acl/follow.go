@@ -2,19 +2,11 @@ package acl
 
 import (
 	"context"
-	"fmt"
 	"time"
-
-	"github.com/weir-log/weir/eventlog"
 )
 
-// As for users (use/user/lookup.go).
-const (
-	freshFor = 2 * time.Second  // how old the rules may be by which a request is judged
-	patience = 5 * time.Second  // the same for a caller that does not wait while another caller reads newer ones
-	staleMax = 10 * time.Minute // how long the last rules are used while the store is unavailable
-	askMax   = 2 * time.Second  // bounds the wait for the store
-)
+// freshFor is how old the rules may be by which a request is judged.
+const freshFor = 2 * time.Second
 
 // Set is all rules at a moment. It never changes.
 type Set struct {
@@ -38,47 +30,19 @@ func (s *Set) Of(principal, host string) Rules {
 	return rules
 }
 
-// known is what this process knows of the rules. It is never changed, only replaced.
-type known struct {
-	*Set
-	at    time.Time // when the store was read
-	tried time.Time // when reading the store was last tried
-	err   error     // of the last try
-}
-
-// Current returns the rules, at most freshFor old. eventlog.ErrUnavailable: the store is unavailable, and the last known rules are older than staleMax.
-//
-// However many callers there are, they cost one store call every freshFor, for which one caller waits.
+// Current returns the rules, at most freshFor old. eventlog.ErrUnavailable: the store is unavailable, and the rules were last read more than recent.StaleMax ago.
 func (a *ACLs) Current(ctx context.Context) (*Set, error) {
-	k := a.last.Load()
-	if time.Since(k.tried) < freshFor {
-		return k.usable()
+	last, err := a.last.Get(ctx, freshFor)
+	if err != nil {
+		return nil, err
 	}
-	if !a.asking.TryLock() {
-		if time.Since(k.at) < patience || k.err != nil {
-			return k.usable()
-		}
-		a.asking.Lock() // for askMax at most
-	}
-	defer a.asking.Unlock()
-	if k = a.last.Load(); time.Since(k.tried) >= freshFor { // no other caller read them meanwhile
-		k = a.ask(ctx, k)
-		a.last.Store(k)
-	}
-	return k.usable()
+	return last.Value, nil
 }
 
-// ask reads the rules. If the store does not answer, the old rules stay.
-func (a *ACLs) ask(ctx context.Context, old *known) *known {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askMax)
-	defer cancel()
+func (a *ACLs) readSet(ctx context.Context) (*Set, error) {
 	all, err := a.read(ctx)
-	now := time.Now()
 	if err != nil {
-		if old.err == nil {
-			a.logger.Warn("ACLs cannot be read; the last known ACLs are used", "error", err, "for", staleMax)
-		}
-		return &known{Set: old.Set, at: old.at, tried: now, err: err}
+		return nil, err
 	}
 	set := &Set{byPrincipal: make(map[string][]Binding), nothing: all.mayForbid()}
 	if set.nothing {
@@ -87,12 +51,5 @@ func (a *ACLs) ask(ctx context.Context, old *known) *known {
 	for _, h := range all.rules {
 		set.byPrincipal[h.Principal] = append(set.byPrincipal[h.Principal], h.Binding)
 	}
-	return &known{Set: set, at: now, tried: now}
-}
-
-func (k *known) usable() (*Set, error) {
-	if since := time.Since(k.at); k.err != nil && since > staleMax {
-		return nil, fmt.Errorf("%w: ACLs cannot be read: %w", eventlog.ErrUnavailable, k.err)
-	}
-	return k.Set, nil
+	return set, nil
 }

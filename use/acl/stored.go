@@ -10,11 +10,9 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/recent"
 )
 
 // A rule is stored under a key that begins with what it does, so that a rule that cannot be read is known to allow or to forbid. The rest is a hash of the rule.
@@ -40,14 +38,13 @@ type ACLs struct {
 	store  Store
 	logger *slog.Logger
 
-	last   atomic.Pointer[known]
-	asking sync.Mutex // held by whoever asks the store for newer rules
+	last *recent.Value[*Set]
 }
 
 // New returns the rules in a store. Rules that cannot be read are logged.
 func New(store Store, logger *slog.Logger) *ACLs {
 	a := &ACLs{store: store, logger: logger}
-	a.last.Store(&known{Set: &Set{}})
+	a.last = recent.New("ACLs", new(Set), a.readSet, logger)
 	return a
 }
 
@@ -231,11 +228,7 @@ func remove(key string, version eventlog.Version) eventlog.Entry {
 // commit writes a flush. This process then reads the store again before it judges.
 func (a *ACLs) commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	outcomes, err := a.store.Commit(ctx, flush)
-	a.asking.Lock()
-	defer a.asking.Unlock()
-	old := *a.last.Load()
-	old.tried = time.Time{}
-	a.last.Store(&old)
+	a.last.Expire()
 	return outcomes, err
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/internal/pgtest"
+	"github.com/weir-log/weir/internal/recent"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/store/postgres"
 	"github.com/weir-log/weir/store/sqlite"
@@ -214,7 +215,7 @@ func TestStoreThatIsAwayLeavesTheLastKeysForAWhile(t *testing.T) {
 				t.Fatalf("while the store is away: %v", err)
 			}
 		}
-		time.Sleep(staleMax - 9*time.Minute + time.Second)
+		time.Sleep(recent.StaleMax - 9*time.Minute + time.Second)
 		wantErr(t, keys, secret, eventlog.ErrUnavailable)
 		store.err = nil
 		time.Sleep(freshFor)
@@ -261,8 +262,8 @@ func TestHangingStoreHoldsOneCallerForAMoment(t *testing.T) {
 		if _, err := keys.Check(t.Context(), secret); err != nil || time.Since(begin) > 0 {
 			t.Errorf("the others: %v after %s", err, time.Since(begin))
 		}
-		if err := <-held; err != nil || time.Since(begin) != askMax {
-			t.Errorf("the one that asked: %v after %s, want nil after %s", err, time.Since(begin), askMax)
+		if err := <-held; err != nil || time.Since(begin) != recent.AskMax {
+			t.Errorf("the one that asked: %v after %s, want nil after %s", err, time.Since(begin), recent.AskMax)
 		}
 	})
 }

@@ -13,11 +13,10 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/recent"
 )
 
 const (
@@ -41,14 +40,13 @@ type Keys struct {
 	store  Store
 	logger *slog.Logger
 
-	last   atomic.Pointer[snapshot]
-	asking sync.Mutex // held by whoever asks the store for a newer snapshot
+	last *recent.Value[map[string]held]
 }
 
 // New returns the keys in a store. Keys that cannot be read are logged.
 func New(store Store, logger *slog.Logger) *Keys {
 	k := &Keys{store: store, logger: logger}
-	k.last.Store(&snapshot{})
+	k.last = recent.New("API keys", nil, k.read, logger)
 	return k
 }
 
@@ -192,11 +190,7 @@ func (k *Keys) revoke(ctx context.Context, id string) (Key, error) {
 // commit writes a flush, and returns the error of its first entry. The next Check of this process reads the store again.
 func (k *Keys) commit(ctx context.Context, flush []eventlog.Entry) error {
 	outcomes, err := k.store.Commit(ctx, flush)
-	k.asking.Lock()
-	defer k.asking.Unlock()
-	old := *k.last.Load()
-	old.tried = time.Time{}
-	k.last.Store(&old)
+	k.last.Expire()
 	if err != nil {
 		return err
 	}

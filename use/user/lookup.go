@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/weir-log/weir/eventlog"
 )
 
 const (
@@ -18,21 +16,12 @@ const (
 	freshFor = 2 * time.Second
 	// freshForLogin is the same for a login. It does not depend on whether there is such a user, because the time of an answer would tell.
 	freshForLogin = 250 * time.Millisecond
-	// patience is how old a snapshot may be for a caller that does not wait while another caller reads a newer one.
-	patience = 5 * time.Second
-	// staleMax is how long the last snapshot is used while the store is unavailable.
-	staleMax = 10 * time.Minute
-	// askMax bounds the wait for the store.
-	askMax = 2 * time.Second
 )
 
 // snapshot is all users at a moment. It is never changed, only replaced.
 type snapshot struct {
 	stored
-	ring  []point   // by hash: a credential to imitate for an unknown user
-	at    time.Time // when the store was read
-	tried time.Time // when reading the store was last tried
-	err   error     // of the last try
+	ring []point // by hash: a credential to imitate for an unknown user
 }
 
 // point is a user's credential in the ring.
@@ -62,14 +51,15 @@ type Found struct {
 }
 
 // Lookup returns a user's credential. For an unknown user it returns one that always has the same salt and fits no password, after the same work: a client cannot tell
-// that there is no such user. eventlog.ErrUnavailable: the store is unavailable, and the last snapshot is older than staleMax.
+// that there is no such user. eventlog.ErrUnavailable: the store is unavailable, and the users were last read more than recent.StaleMax ago.
 //
 // However many logins there are, they cost one store call every freshForLogin, for which one caller waits.
 func (u *Users) Lookup(ctx context.Context, name string, m Mechanism) (Found, error) {
-	s, err := u.snapshot(ctx, freshForLogin)
+	last, err := u.last.Get(ctx, freshForLogin)
 	if err != nil {
 		return Found{}, err
 	}
+	s := last.Value
 	fake := s.fake(name, m) // also for a user that exists
 	c, known := s.users[name].scram[m]
 	if !known {
@@ -83,11 +73,11 @@ func (f Found) Known() bool { return f.known }
 
 // Still returns nil while the user's credential is the one that Lookup returned.
 func (u *Users) Still(ctx context.Context, f Found) error {
-	s, err := u.snapshot(ctx, freshFor)
+	last, err := u.last.Get(ctx, freshFor)
 	if err != nil {
 		return err
 	}
-	c, ok := s.users[f.name].scram[f.m]
+	c, ok := last.Value.users[f.name].scram[f.m]
 	switch {
 	case !ok:
 		return fmt.Errorf("%w: user %q with %s; it was deleted", ErrUnknown, f.name, f.m)
@@ -133,50 +123,4 @@ func (s *snapshot) derive(what string, m Mechanism, name string) []byte {
 	h := hmac.New(sha256.New, s.secret)
 	fmt.Fprintf(h, "%s\x00%s\x00%s", what, m, name)
 	return h.Sum(nil)
-}
-
-// snapshot returns the last snapshot, and reads a newer one if the last attempt is longer ago than fresh.
-func (u *Users) snapshot(ctx context.Context, fresh time.Duration) (*snapshot, error) {
-	s := u.last.Load()
-	if time.Since(s.tried) < fresh {
-		return s.usable()
-	}
-	if !u.asking.TryLock() {
-		if time.Since(s.at) < patience || s.err != nil {
-			return s.usable()
-		}
-		u.asking.Lock() // for askMax at most
-	}
-	defer u.asking.Unlock()
-	if s = u.last.Load(); time.Since(s.tried) >= fresh { // no other caller read it meanwhile
-		s = u.ask(ctx, s)
-		u.last.Store(s)
-	}
-	return s.usable()
-}
-
-// ask reads the users. If the store does not answer, the old users stay.
-func (u *Users) ask(ctx context.Context, old *snapshot) *snapshot {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askMax)
-	defer cancel()
-	all, err := u.read(ctx)
-	now := time.Now()
-	if err != nil {
-		if old.err == nil {
-			u.logger.Warn("users cannot be read; the last known users are used", "error", err, "for", staleMax)
-		}
-		next := *old
-		next.tried, next.err = now, err
-		return &next
-	}
-	s := newSnapshot(all)
-	s.at, s.tried = now, now
-	return s
-}
-
-func (s *snapshot) usable() (*snapshot, error) {
-	if since := time.Since(s.at); s.err != nil && since > staleMax {
-		return nil, fmt.Errorf("%w: users cannot be read: %w", eventlog.ErrUnavailable, s.err)
-	}
-	return s, nil
 }

@@ -11,11 +11,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/internal/recent"
 )
 
 const (
@@ -37,15 +35,21 @@ type Store interface {
 type Users struct {
 	store  Store
 	logger *slog.Logger
+	secret []byte // used until the store has one
 
-	last   atomic.Pointer[snapshot]
-	asking sync.Mutex // held by whoever asks the store for a newer snapshot
+	last *recent.Value[*snapshot]
 }
 
 // New returns the users in a store. Users that cannot be read are logged.
 func New(store Store, logger *slog.Logger) *Users {
-	u := &Users{store: store, logger: logger}
-	u.last.Store(newSnapshot(stored{secret: newSecret()}))
+	u := &Users{store: store, logger: logger, secret: newSecret()}
+	u.last = recent.New("users", nil, func(ctx context.Context) (*snapshot, error) {
+		all, err := u.read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return newSnapshot(all), nil
+	}, logger)
 	return u
 }
 
@@ -183,11 +187,7 @@ func (c Change) entry(old held) (eventlog.Entry, error) {
 // commit writes a flush. The next lookup of this process reads the store again.
 func (u *Users) commit(ctx context.Context, flush []eventlog.Entry) ([]eventlog.Outcome, error) {
 	outcomes, err := u.store.Commit(ctx, flush)
-	u.asking.Lock()
-	defer u.asking.Unlock()
-	old := *u.last.Load()
-	old.tried = time.Time{}
-	u.last.Store(&old)
+	u.last.Expire()
 	return outcomes, err
 }
 
@@ -215,7 +215,7 @@ func (u *Users) read(ctx context.Context) (stored, error) {
 		all.users[name] = h
 	}
 	if !all.kept {
-		all.secret = u.last.Load().secret
+		all.secret = u.secret
 	}
 	return all, nil
 }
