@@ -46,7 +46,7 @@ func (s *Store) commit(ctx context.Context, entries []eventlog.Entry, noSpace er
 	if err != nil {
 		return nil, err
 	}
-	s.durable.settled(f.wrote())
+	s.durable.note(f.wrote())
 	if f.forgot {
 		s.sweeper.wake()
 	}

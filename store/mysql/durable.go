@@ -18,7 +18,7 @@ import (
 type durable struct {
 	mu     sync.Mutex // guards bounds, keys, next
 	bounds map[eventlog.Partition]eventlog.Bounds
-	keys   map[string]eventlog.Version // of at most settledMax keys
+	keys   map[string]eventlog.Version // of at most keysMax keys
 	next   *barrier                    // the one that did not begin yet; nil: nobody asked for one
 
 	turn sync.Mutex // held while a barrier is committed
@@ -30,17 +30,17 @@ type barrier struct {
 	err  error
 }
 
-// unsettledMax is how old a key's value must be to be durable for certain: from the statement that put it to the end of the commit, answerMax passes at most twice.
-const unsettledMax = 2 * answerMax
+// unsureMax is how old a key's value must be to be durable for certain: from the statement that put it to the end of the commit, answerMax passes at most twice.
+const unsureMax = 2 * answerMax
 
-// settledMax bounds the keys whose versions are remembered as durable. When there are more, all are forgotten: they only save barriers.
-const settledMax = 10_000
+// keysMax bounds the keys whose versions are remembered as durable. When there are more, all are forgotten: they only save barriers.
+const keysMax = 10_000
 
 // sight is what a view saw that a crash might undo.
 type sight struct {
 	bounds []eventlog.Bounds
 	gone   []eventlog.Partition // partitions that do not exist
-	keys   []keyVersion         // that were put less than unsettledMax ago
+	keys   []keyVersion         // that were put less than unsureMax ago
 }
 
 type keyVersion struct {
@@ -48,8 +48,8 @@ type keyVersion struct {
 	version eventlog.Version
 }
 
-// settled notes what is durable: this process committed it, or passed a barrier after it saw it.
-func (d *durable) settled(saw sight) {
+// note records what is durable: this process committed it, or passed a barrier after it saw it.
+func (d *durable) note(saw sight) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.bounds == nil {
@@ -61,12 +61,19 @@ func (d *durable) settled(saw sight) {
 	for _, p := range saw.gone {
 		delete(d.bounds, p)
 	}
-	if d.keys == nil || len(d.keys)+len(saw.keys) > settledMax {
+	if d.keys == nil || len(d.keys)+len(saw.keys) > keysMax {
 		d.keys = map[string]eventlog.Version{}
 	}
-	for _, k := range saw.keys[max(0, len(saw.keys)-settledMax):] {
+	for _, k := range saw.keys[max(0, len(saw.keys)-keysMax):] {
 		d.keys[k.key] = k.version
 	}
+}
+
+// forget forgets all: in another incarnation of the store nothing of it need be true.
+func (d *durable) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.bounds, d.keys = nil, nil
 }
 
 // keep forgets the partitions that a poll did not find.
@@ -104,15 +111,15 @@ func (d *durable) known(saw sight) bool {
 	return true
 }
 
-// settle returns when all that a view saw is durable. It costs a trip and a flush of the redo log if something was new.
-func (s *Store) settle(ctx context.Context, saw sight) error {
+// awaitDurable returns when all that a view saw is durable. It costs a trip and a flush of the redo log if something was new.
+func (s *Store) awaitDurable(ctx context.Context, saw sight) error {
 	if s.durable.known(saw) {
 		return nil
 	}
 	if err := s.passBarrier(ctx); err != nil {
 		return err
 	}
-	s.durable.settled(saw)
+	s.durable.note(saw)
 	return nil
 }
 
@@ -152,4 +159,4 @@ func (s *Store) passBarrier(ctx context.Context) error {
 }
 
 // young reports whether a value of this age may not be durable yet.
-func young(age time.Duration) bool { return age < unsettledMax }
+func young(age time.Duration) bool { return age < unsureMax }

@@ -30,6 +30,9 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	}
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
+	if after == 0 {
+		s.durable.forget()
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerMax)
 	defer cancel()
 	var now incarnation

@@ -32,7 +32,7 @@ func (s *Store) view(ctx context.Context, do func(v *view) error) error {
 	if err := conn.Close(); err != nil {
 		return err
 	}
-	return s.settle(ctx, v.saw)
+	return s.awaitDurable(ctx, v.saw)
 }
 
 // look is view for a caller that was told an incarnation, repeated where that is useful.

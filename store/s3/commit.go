@@ -102,7 +102,7 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 				return err
 			}
 			if won {
-				if err := s.settle(ctx, c.number, last, lastHash); err != nil {
+				if err := s.confirm(ctx, c.number, last, lastHash); err != nil {
 					return err
 				}
 				s.apply(c, of, int64(len(framed)))
@@ -183,9 +183,9 @@ func (s *Store) create(ctx context.Context, number int64, object []byte, of hash
 	}
 }
 
-// settle returns nil if the commit that this one was made on is still there, after this one was written: so the bucket was not rewound before. Else this commit is void,
+// confirm returns nil if the commit that this one was made on is still there, after this one was written: so the bucket was not rewound before. Else this commit is void,
 // and the state is read anew.
-func (s *Store) settle(ctx context.Context, number, last int64, of hash) error {
+func (s *Store) confirm(ctx context.Context, number, last int64, of hash) error {
 	for attempt := 0; ; attempt++ {
 		there, _, err := s.stands(ctx, last, of)
 		switch {
