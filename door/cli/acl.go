@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/acl"
 )
 
@@ -26,23 +25,12 @@ type aclStore struct {
 }
 
 // with opens the store, which must exist, and does something with its rules.
-func (c *aclStore) with(ctx context.Context, t *terminal, do func(*acl.ACLs) error) (err error) {
-	switch {
-	case strings.HasPrefix(c.Store, "memory:"):
-		return config(errors.New("a rule in the store memory: would be lost when this command ends"), "give the store of the server with --store")
-	case store.Missing(c.Store):
-		return config(fmt.Errorf("the store %s does not exist", c.Store), "give the store of the server with --store")
-	}
-	logger := slog.New(slog.NewTextHandler(t.err, nil))
-	opened, err := c.open(ctx, logger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, opened.Close()) }()
-	if err := eventlog.CheckOpen(ctx, opened); err != nil {
-		return c.explain(ctx, err, "")
-	}
-	err = do(acl.New(opened, logger))
+func (c *aclStore) with(ctx context.Context, t *terminal, do func(*acl.ACLs) error) error {
+	return c.direct(ctx, t, "a rule", func(s eventlog.Store, logger *slog.Logger) error { return c.answer(ctx, do(acl.New(s, logger))) })
+}
+
+// answer adds an exit code and a hint to an error about a rule.
+func (c *aclStore) answer(ctx context.Context, err error) error {
 	var invalid *eventlog.InvalidError
 	switch {
 	case err == nil:

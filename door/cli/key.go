@@ -29,27 +29,16 @@ type keyStore struct {
 
 // withThere calls with, but only if the store exists: its commands must not create one.
 func (c *keyStore) withThere(ctx context.Context, t *terminal, do func(*apikey.Keys) error) error {
-	if store.Missing(c.Store) {
-		return config(fmt.Errorf("the store %s does not exist", c.Store), "give the store of the server with --store")
-	}
-	return c.with(ctx, t, do)
+	return c.direct(ctx, t, "a key", c.keys(ctx, do))
 }
 
 // with opens the store and does something with its keys.
-func (c *keyStore) with(ctx context.Context, t *terminal, do func(*apikey.Keys) error) (err error) {
-	if strings.HasPrefix(c.Store, "memory:") {
-		return config(errors.New("a key in the store memory: would be lost when this command ends"), "give the store of the server with --store")
-	}
-	logger := slog.New(slog.NewTextHandler(t.err, nil))
-	opened, err := c.open(ctx, logger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, opened.Close()) }()
-	if err := eventlog.CheckOpen(ctx, opened); err != nil {
-		return c.explain(ctx, err, "")
-	}
-	return c.answer(ctx, do(apikey.New(opened, logger)))
+func (c *keyStore) with(ctx context.Context, t *terminal, do func(*apikey.Keys) error) error {
+	return c.directNew(ctx, t, "a key", c.keys(ctx, do))
+}
+
+func (c *keyStore) keys(ctx context.Context, do func(*apikey.Keys) error) func(eventlog.Store, *slog.Logger) error {
+	return func(s eventlog.Store, logger *slog.Logger) error { return c.answer(ctx, do(apikey.New(s, logger))) }
 }
 
 // answer adds an exit code and a hint to an error about a key.

@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/store"
@@ -11,7 +13,7 @@ import (
 
 // storeFlag names the store of the log.
 type storeFlag struct {
-	Store string `help:"Where the log is stored: sqlite:PATH, postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, or memory: (lost when the process ends). Default: ${default}." default:"sqlite:./weir-data/weir.db" placeholder:"URL"`
+	Store string `help:"Where the log is stored: sqlite:PATH, postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, s3://BUCKET/PREFIX, or memory: (lost when the process ends). Default: ${default}." default:"sqlite:./weir-data/weir.db" placeholder:"URL"`
 }
 
 func (f *storeFlag) open(ctx context.Context, logger *slog.Logger) (eventlog.Store, error) {
@@ -34,4 +36,29 @@ func (f *storeFlag) explain(ctx context.Context, err error, hint string) error {
 		return unreachable(err, "check that it is running, and that the address in --store "+store.Redact(f.Store)+" is right")
 	}
 	return refused(err, hint)
+}
+
+// direct opens the store, which must exist, for a command that works on it without a server. what is what the command writes, for an error.
+func (f *storeFlag) direct(ctx context.Context, t *terminal, what string, do func(eventlog.Store, *slog.Logger) error) error {
+	if store.Missing(f.Store) {
+		return config(fmt.Errorf("the store %s does not exist", f.Store), "give the store of the server with --store")
+	}
+	return f.directNew(ctx, t, what, do)
+}
+
+// directNew is direct for a command that may create the store.
+func (f *storeFlag) directNew(ctx context.Context, t *terminal, what string, do func(eventlog.Store, *slog.Logger) error) (err error) {
+	if strings.HasPrefix(f.Store, "memory:") {
+		return config(fmt.Errorf("%s in the store memory: would be lost when this command ends", what), "give the store of the server with --store")
+	}
+	logger := slog.New(slog.NewTextHandler(t.err, nil))
+	opened, err := f.open(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	if err := eventlog.CheckOpen(ctx, opened); err != nil {
+		return f.explain(ctx, err, "")
+	}
+	return do(opened, logger)
 }

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/weir-log/weir/eventlog"
-	"github.com/weir-log/weir/store"
 	"github.com/weir-log/weir/use/user"
 )
 
@@ -31,23 +30,8 @@ type userStore struct {
 }
 
 // with opens the store, which must exist, and does something with its users.
-func (c *userStore) with(ctx context.Context, t *terminal, do func(*user.Users) error) (err error) {
-	switch {
-	case strings.HasPrefix(c.Store, "memory:"):
-		return config(errors.New("a user in the store memory: would be lost when this command ends"), "give the store of the server with --store")
-	case store.Missing(c.Store):
-		return config(fmt.Errorf("the store %s does not exist", c.Store), "give the store of the server with --store")
-	}
-	logger := slog.New(slog.NewTextHandler(t.err, nil))
-	opened, err := c.open(ctx, logger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, opened.Close()) }()
-	if err := eventlog.CheckOpen(ctx, opened); err != nil {
-		return c.explain(ctx, err, "")
-	}
-	return c.answer(ctx, do(user.New(opened, logger)))
+func (c *userStore) with(ctx context.Context, t *terminal, do func(*user.Users) error) error {
+	return c.direct(ctx, t, "a user", func(s eventlog.Store, logger *slog.Logger) error { return c.answer(ctx, do(user.New(s, logger))) })
 }
 
 // answer adds an exit code and a hint to an error about a user.
