@@ -94,7 +94,7 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 			return nil
 		}
 		c, framed, of := s.compose(e)
-		last, lastHash := s.st.last, s.st.hash
+		before := s.st.tip
 		s.mu.Unlock()
 		if !e.none() {
 			won, err := s.create(ctx, c.number, bytes.Join(append([][]byte{framed}, payload...), nil), of)
@@ -102,7 +102,7 @@ func (s *Store) change(ctx context.Context, decide func(*state) (effects, [][]by
 				return err
 			}
 			if won {
-				if err := s.confirm(ctx, c.number, last, lastHash); err != nil {
+				if err := s.confirm(ctx, c.number, before); err != nil {
 					return err
 				}
 				s.apply(c, of, int64(len(framed)))
@@ -138,7 +138,7 @@ func (s *Store) pace(ctx context.Context) error {
 
 // compose makes the next commit. The caller holds mu and has the turn.
 func (s *Store) compose(e effects) (*commit, []byte, hash) {
-	c := &commit{store: s.st.store, number: s.st.number + 1, previous: s.st.hash, writer: s.writer, nonce: random(), time: max(s.st.time, s.clock.now()), effects: e}
+	c := &commit{store: s.st.store, number: s.st.number + 1, previous: s.st.tip.hash, writer: s.writer, nonce: random(), time: max(s.st.time, s.clock.now()), effects: e}
 	framed, of := c.encode()
 	return c, framed, of
 }
@@ -185,11 +185,15 @@ func (s *Store) create(ctx context.Context, number int64, object []byte, of hash
 
 // confirm returns nil if the commit that this one was made on is still there, after this one was written: so the bucket was not rewound before. Else this commit is void,
 // and the state is read anew.
-func (s *Store) confirm(ctx context.Context, number, last int64, of hash) error {
+func (s *Store) confirm(ctx context.Context, number int64, before tip) error {
 	for attempt := 0; ; attempt++ {
-		there, _, err := s.stands(ctx, last, of)
+		began := time.Now()
+		there, _, err := s.stands(ctx, before)
 		switch {
 		case err == nil && there:
+			s.mu.Lock()
+			s.verified = began
+			s.mu.Unlock()
 			return nil
 		case err == nil:
 			// It may lie beyond a gap, where a process that starts takes it for a sign of lost commits. Only we remove it, and once.
@@ -207,18 +211,18 @@ func (s *Store) confirm(ctx context.Context, number, last int64, of hash) error 
 		s.mu.Lock()
 		s.verified = time.Time{} // before anything else is done
 		s.mu.Unlock()
-		return fmt.Errorf("%w: %s was written, and whether %s is still there is unknown: %w", eventlog.ErrUnsure, commitKey(number), commitKey(last), err)
+		return fmt.Errorf("%w: %s was written, and whether %s is still there is unknown: %w", eventlog.ErrUnsure, commitKey(number), commitKey(before.number), err)
 	}
 }
 
-// stands reports whether the newest commit that this process knows is still part of the log: it is there, or was deleted because a snapshot covers it.
-func (s *Store) stands(ctx context.Context, last int64, of hash) (bool, answer, error) {
-	same, missing, a, err := s.holds(ctx, last, of)
-	if err != nil || same || !missing || last == 0 {
+// stands reports whether a commit that this process knows is still part of the log: it is there, or was deleted because a snapshot covers it.
+func (s *Store) stands(ctx context.Context, at tip) (bool, answer, error) {
+	same, missing, a, err := s.holds(ctx, at)
+	if err != nil || same || !missing || at.number == 0 {
 		return same, a, err
 	}
 	snapshots, a, err := s.snapshots(ctx)
-	return err == nil && len(snapshots) > 0 && snapshots[len(snapshots)-1].number >= last, a, err
+	return err == nil && len(snapshots) > 0 && snapshots[len(snapshots)-1].number >= at.number, a, err
 }
 
 // counts reports whether a commit that was written counts.

@@ -95,7 +95,7 @@ func (s *Store) snapshot(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	behind, number, object := s.behind, s.st.number, []byte(nil)
-	if !behind && number > s.newest && number == s.st.last { // a snapshot has the hash of its commit
+	if !behind && number > s.newest && number == s.st.tip.number { // a snapshot has the hash of its commit
 		object = s.st.encode()
 	}
 	s.mu.Unlock()
@@ -105,11 +105,11 @@ func (s *Store) snapshot(ctx context.Context) error {
 	}
 	// A snapshot covers its commits only if they are the ones of the bucket, so they are read again.
 	s.mu.Lock()
-	of := s.st.hash
+	at := s.st.tip
 	same := s.st.number == number
 	s.mu.Unlock()
 	if same {
-		if same, _, _, err := s.holds(ctx, number, of); err != nil || !same {
+		if same, _, _, err := s.holds(ctx, at); err != nil || !same {
 			return errors.Join(err, fmt.Errorf("%s is not what this process read", commitKey(number)))
 		}
 	}

@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,12 +86,23 @@ func (s *Store) advance(ctx context.Context) error {
 		first := s.st.number + 1
 		asked := time.Now()
 		found := make([]fetched, ahead)
-		stands, err := false, error(nil)
 		var all errgroup.Group
 		for i := range found {
 			all.Go(func() error { found[i] = s.fetch(ctx, first+int64(i)); return nil })
 		}
 		_ = all.Wait()
+		if onChain, err := s.onChain(ctx, found); err != nil {
+			return err
+		} else if !onChain {
+			if reloads++; reloads > 3 {
+				return fmt.Errorf("%w: the bucket was rewound again and again", eventlog.ErrUnavailable)
+			}
+			if err := s.startAnew(ctx); err != nil {
+				return err
+			}
+			ahead = 1
+			continue
+		}
 		for _, f := range found {
 			if f.err != nil && !errors.Is(f.err, errMissing) && !errors.Is(f.err, errDamaged) {
 				return f.err
@@ -119,20 +131,6 @@ func (s *Store) advance(ctx context.Context) error {
 			if f.err != nil {
 				return fmt.Errorf("%s: %w", commitKey(s.st.number+1), f.err)
 			}
-			if !stands { // a commit of another process is read only by one that is on the same chain now
-				if stands, _, err = s.stands(ctx, s.st.last, s.st.hash); err != nil {
-					return err
-				}
-			}
-			if !stands {
-				if reloads++; reloads > 3 {
-					return fmt.Errorf("%w: the bucket was rewound again and again", eventlog.ErrUnavailable)
-				}
-				if err := s.startAnew(ctx); err != nil {
-					return err
-				}
-				break
-			}
 			switch err := s.st.follows(f.commit); {
 			case errors.Is(err, errForeign):
 				s.mu.Lock()
@@ -149,6 +147,24 @@ func (s *Store) advance(ctx context.Context) error {
 		}
 		ahead = min(2*ahead, aheadMax)
 	}
+}
+
+// onChain reports whether what this process knows is still part of the log, after commits that follow it were read: that is checked before they are applied. If several were
+// read, the last but one must still be there, too: the last one may have been made on top of it after the bucket was rewound.
+func (s *Store) onChain(ctx context.Context, found []fetched) (bool, error) {
+	n := 0
+	for n < len(found) && found[n].err == nil {
+		n++
+	}
+	if n == 0 {
+		return true, nil
+	}
+	onChain, _, err := s.stands(ctx, s.st.tip)
+	if onChain && err == nil && n > 1 {
+		f := found[n-2]
+		onChain, _, err = s.stands(ctx, tip{f.number, f.hash, f.head})
+	}
+	return onChain, err
 }
 
 func (s *Store) apply(c *commit, of hash, head int64) {
@@ -169,9 +185,14 @@ type fetched struct {
 	err  error
 }
 
-func (s *Store) fetch(ctx context.Context, number int64) (f fetched) {
+func (s *Store) fetch(ctx context.Context, number int64) fetched {
+	return s.fetchHead(ctx, number, headGuess)
+}
+
+// fetchHead is fetch for a head that probably fits in guess bytes.
+func (s *Store) fetchHead(ctx context.Context, number, guess int64) (f fetched) {
 	var object []byte
-	object, f.answer, f.err = s.bucket.get(ctx, commitKey(number), 0, headGuess)
+	object, f.answer, f.err = s.bucket.get(ctx, commitKey(number), 0, guess)
 	if f.err != nil {
 		return f
 	}
@@ -194,7 +215,7 @@ func (s *Store) verifyDue() bool { return s.behind || time.Since(s.verified) >= 
 // anchor reads the newest known commit again, now and then. If it is gone, or another, the bucket was rewound. The newest commit is never deleted. The caller has the turn.
 func (s *Store) anchor(ctx context.Context) error {
 	s.mu.Lock()
-	due, behind, number, of := s.verifyDue(), s.behind, s.st.last, s.st.hash
+	due, behind, at := s.verifyDue(), s.behind, s.st.tip
 	s.mu.Unlock()
 	if behind { // an earlier attempt failed
 		return s.startAnew(ctx)
@@ -203,7 +224,7 @@ func (s *Store) anchor(ctx context.Context) error {
 		return nil
 	}
 	began := time.Now()
-	same, a, err := s.stands(ctx, number, of)
+	same, a, err := s.stands(ctx, at)
 	if err != nil {
 		return err
 	}
@@ -224,9 +245,9 @@ func (s *Store) anchor(ctx context.Context) error {
 	return err
 }
 
-// holds reports whether commit number is the one with this hash, or whether there is none.
-func (s *Store) holds(ctx context.Context, number int64, of hash) (same, missing bool, a answer, err error) {
-	if number == 0 {
+// holds reports whether a commit is there as this process knows it, or whether there is none with its number.
+func (s *Store) holds(ctx context.Context, at tip) (same, missing bool, a answer, err error) {
+	if at.number == 0 {
 		body, a, err := s.bucket.get(ctx, "format", 0, -1)
 		if errors.Is(err, errMissing) {
 			return false, true, a, nil
@@ -237,11 +258,11 @@ func (s *Store) holds(ctx context.Context, number int64, of hash) (same, missing
 		head, _, err := unseal(magicFormat, body)
 		return err == nil && (&reader{b: head}).string() == s.st.store, false, a, err
 	}
-	f := s.fetch(ctx, number)
+	f := s.fetchHead(ctx, at.number, cmp.Or(at.head, headGuess))
 	if errors.Is(f.err, errMissing) {
 		return false, true, f.answer, nil
 	}
-	return f.err == nil && f.hash == of, false, f.answer, f.err
+	return f.err == nil && f.hash == at.hash, false, f.answer, f.err
 }
 
 // rebase makes sure that what this process knows is not older than the newest snapshot, if it has not asked for long. The caller has the turn.
@@ -287,14 +308,14 @@ func (s *Store) startAnew(ctx context.Context) error {
 	for range roundsMax {
 		s.mu.Lock()
 		c, framed, of := s.compose(effects{life: random()})
-		last, lastHash := s.st.last, s.st.hash
+		before := s.st.tip
 		s.mu.Unlock()
 		won, err := s.create(ctx, c.number, framed, of)
 		if err != nil {
 			return err
 		}
 		if won {
-			if there, _, err := s.stands(ctx, last, lastHash); err != nil || !there {
+			if there, _, err := s.stands(ctx, before); err != nil || !there {
 				return errors.Join(err, fmt.Errorf("%w: %s is void, or it is unknown whether it is", eventlog.ErrUnavailable, commitKey(c.number)))
 			}
 			s.apply(c, of, int64(len(framed)))

@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -102,4 +103,93 @@ func TestARewindIsNoticedByTheNextCommit(t *testing.T) {
 			t.Errorf("keys are %v", has)
 		}
 	}
+}
+
+// A bucket is put back while a process reads several commits at once: one of them is from before, the next was made on top of it afterwards.
+func TestARewindDuringARoundOfReadsIsNoticed(t *testing.T) {
+	f := newFake()
+	writer, err := f.open(t.Context(), quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = writer.Close() })
+	between := &rewinding{bucket: writer.bucket}
+	reader, err := open(t.Context(), quick, between, writer.clock, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = reader.Close() })
+	put := func(s *Store, key string) {
+		t.Helper()
+		out, err := s.Commit(t.Context(), []eventlog.Entry{{Puts: []eventlog.Put{{Key: key, Version: 1, Value: []byte(key)}}}})
+		if err != nil || out[0].Err != nil {
+			t.Fatal(key, out, err)
+		}
+	}
+	put(writer, "kept")
+	f.mu.Lock()
+	copied := maps.Clone(f.objects)
+	f.mu.Unlock()
+	put(writer, "lost")
+	put(writer, "void")
+	f.mu.Lock()
+	copied[commitKey(3)] = f.objects[commitKey(3)]
+	f.mu.Unlock()
+	rewound := make(chan struct{})
+	between.before = func(key string) {
+		if key == commitKey(3) {
+			<-rewound
+		}
+	}
+	between.after = func(key string) {
+		if key == commitKey(2) {
+			f.mu.Lock()
+			f.objects = copied
+			f.mu.Unlock()
+			between.after = func(string) {}
+			close(rewound)
+		}
+	}
+	has := func(s *Store) (keys string) {
+		t.Helper()
+		for range 3 {
+			if _, _, err := s.Moved(t.Context(), eventlog.Mark{}); err != nil {
+				t.Fatal(err)
+			}
+			if found, err := s.List(t.Context(), "", "", 100); err == nil {
+				for _, kv := range found {
+					keys += kv.Key + " "
+				}
+				return keys
+			}
+		}
+		t.Fatal("the keys cannot be listed")
+		return ""
+	}
+	if keys := has(reader); keys != "kept " {
+		t.Errorf("the reader has %s, and the bucket only kept", keys)
+	}
+	put(reader, "new")
+	anew, err := f.open(t.Context(), quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = anew.Close() })
+	if keys := has(anew); keys != "kept new " {
+		t.Errorf("the bucket has %s, want kept and new", keys)
+	}
+}
+
+// rewinding is a bucket that calls before and after each get.
+type rewinding struct {
+	bucket
+	before, after func(key string)
+}
+
+func (r *rewinding) get(ctx context.Context, key string, from, size int64) ([]byte, answer, error) {
+	if r.before != nil {
+		r.before(key)
+		defer func() { r.after(key) }()
+	}
+	return r.bucket.get(ctx, key, from, size)
 }

@@ -96,7 +96,7 @@ func (st *state) encode() []byte {
 	w.string(st.store)
 	w.string(st.life)
 	w.int(st.number)
-	w.bytes(st.hash[:])
+	w.bytes(st.tip.hash[:])
 	w.int(int64(st.time))
 	keys := slices.Sorted(maps.Keys(st.objects))
 	place := map[string]uint64{}
@@ -139,8 +139,8 @@ func decodeState(sealed []byte) (*state, error) {
 	}
 	r := &reader{b: head}
 	st := newState(r.string())
-	st.life, st.number, st.hash, st.time = r.string(), r.int(), r.hash(), eventlog.Timestamp(r.int())
-	st.last = st.number
+	st.life, st.number, st.tip.hash, st.time = r.string(), r.int(), r.hash(), eventlog.Timestamp(r.int())
+	st.tip.number = st.number
 	var objects []*object
 	for _, key := range listed(r, (*reader).string) {
 		o := &object{key: key}

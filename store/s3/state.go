@@ -11,13 +11,19 @@ import (
 	"github.com/weir-log/weir/eventlog"
 )
 
+// tip names a commit.
+type tip struct {
+	number int64
+	hash   hash  // of its head
+	head   int64 // bytes of its frame and head; 0: unknown
+}
+
 // state is what the commits up to a number add up to. It is the whole keyed state, and where each batch lies.
 type state struct {
 	store      string
 	life       string // part of the incarnation
 	number     int64
-	last       int64 // the newest commit that counts: what comes after it up to number is void
-	hash       hash  // of that commit
+	tip        tip // the newest commit that counts; what comes after it, up to number, is void
 	time       eventlog.Timestamp
 	partitions map[eventlog.Partition]*partition
 	keys       btree.Map[string, value]
@@ -207,7 +213,7 @@ func (st *state) follows(c *commit) error {
 		return fmt.Errorf("%w: it belongs to the store %q, and this is %q", errDamaged, c.store, st.store)
 	case c.number != st.number+1:
 		return fmt.Errorf("%w: it is commit %d, want %d", errDamaged, c.number, st.number+1)
-	case c.previous != st.hash:
+	case c.previous != st.tip.hash:
 		return fmt.Errorf("%w: commit %d was made on top of another commit %d than the one that is there", errForeign, c.number, st.number)
 	}
 	return nil
@@ -219,7 +225,7 @@ func (st *state) skip() { st.number++ }
 
 // apply makes a commit's changes. The state must be the one that the commit was made on.
 func (st *state) apply(c *commit, of hash, headSize int64) {
-	st.number, st.last, st.hash, st.time = c.number, c.number, of, c.time
+	st.number, st.tip, st.time = c.number, tip{c.number, of, headSize}, c.time
 	if c.life != "" {
 		st.life = c.life
 	}
