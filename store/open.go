@@ -92,6 +92,12 @@ func Shared(address string) bool {
 	return scheme == "postgres" || scheme == "postgresql" || scheme == "mysql" || scheme == "mariadb" || scheme == "s3"
 }
 
+// Alone reports whether a URL says that one process alone writes to the store: s3://…?alone=true.
+func Alone(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && u.Scheme == "s3" && u.Query().Get("alone") == "true"
+}
+
 // Examine reports what the store that a URL names is, and whether it keeps what it acknowledges. It changes nothing.
 func Examine(ctx context.Context, address string) ([]doctor.Finding, error) {
 	scheme, rest := split(address)

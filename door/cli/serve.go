@@ -230,7 +230,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 		}),
 	}
 	if len(w.kafka) > 0 {
-		if store.Shared(c.Store) {
+		if store.Shared(c.Store) && !store.Alone(c.Store) {
 			host, err := os.Hostname()
 			if err != nil {
 				return nil, config(fmt.Errorf("find the name of this machine: %w", err), "")

@@ -25,6 +25,7 @@ import (
 	"github.com/weir-log/weir/internal/everystore"
 	"github.com/weir-log/weir/internal/pgtest"
 	"github.com/weir-log/weir/internal/s3test"
+	"github.com/weir-log/weir/store"
 )
 
 // server is `weir serve` running in this process.
@@ -269,6 +270,23 @@ func TestServeCountsRequestsToS3(t *testing.T) {
 	weir(t, "hello\n", "produce", "greetings").want(t, exitOK)
 	if after := puts(); after <= before {
 		t.Errorf("%d puts before a record was published, %d after it", before, after)
+	}
+}
+
+// A process that is alone on a bucket does not pay for telling others that it lives.
+func TestAloneOnABucketNobodyIsTold(t *testing.T) {
+	for options, want := range map[string]int{"": 1, "&alone=true": 0} {
+		address := s3test.URL(t) + options
+		s := serve(t, "--store", address)
+		s.waitReady(t, http.StatusOK)
+		opened, err := store.Open(t.Context(), address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer opened.Close()
+		if brokers, err := opened.List(t.Context(), "broker/", "", 10); err != nil || len(brokers) != want {
+			t.Errorf("with %q there are %d keys of brokers (%v), want %d", options, len(brokers), err, want)
+		}
 	}
 }
 
