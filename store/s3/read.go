@@ -235,70 +235,74 @@ func (s *Store) Moved(ctx context.Context, since eventlog.Mark) ([]eventlog.Boun
 	return moved, eventlog.Mark{Incarnation: s.told, Place: strconv.FormatInt(s.st.number, 10)}, nil
 }
 
-// Seek implements eventlog.Store.
-func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.Goal) (eventlog.Offset, error) {
-	fail := func(err error) (eventlog.Offset, error) {
-		return 0, fmt.Errorf("seek in partition %d: %w", id, err)
-	}
+// current calls do with a state that has all commits that were there when it was called. do may not change or keep it.
+func (s *Store) current(ctx context.Context, do func(*state) error) error {
 	if err := alive(ctx); err != nil {
-		return fail(err)
+		return err
 	}
 	if err := s.fresh(ctx); err != nil {
-		return fail(err)
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rewound(s.told) {
-		return fail(eventlog.ErrRewound)
+		return eventlog.ErrRewound
 	}
-	p := s.st.partitions[id]
-	if p == nil {
-		return fail(eventlog.ErrNoPartition)
+	return do(s.st)
+}
+
+// Seek implements eventlog.Store.
+func (s *Store) Seek(ctx context.Context, id eventlog.Partition, goal eventlog.Goal) (at eventlog.Offset, err error) {
+	err = s.current(ctx, func(st *state) error {
+		p := st.partitions[id]
+		if p == nil {
+			return eventlog.ErrNoPartition
+		}
+		at = p.seek(goal)
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("seek in partition %d: %w", id, err)
 	}
+	return at, nil
+}
+
+func (p *partition) seek(goal eventlog.Goal) eventlog.Offset {
 	if goal.Bytes > 0 {
-		behind := int64(0)
+		after := int64(0)
 		for i := len(p.held) - 1; i >= 0; i-- {
-			if behind += int64(p.held[i].size); behind >= goal.Bytes {
-				return max(p.first, p.held[i].base), nil
+			if after += int64(p.held[i].size); after >= goal.Bytes {
+				return max(p.first, p.held[i].base)
 			}
 		}
-		return p.first, nil
+		return p.first
 	}
 	from := max(p.first, goal.From)
 	for _, h := range p.held[p.index(from):] {
 		if h.maxTime >= goal.At {
-			return max(from, h.base), nil
+			return max(from, h.base)
 		}
 	}
-	return p.next, nil
+	return p.next
 }
 
 // List implements eventlog.Store.
-func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]eventlog.KeyValue, error) {
-	fail := func(err error) ([]eventlog.KeyValue, error) {
+func (s *Store) List(ctx context.Context, prefix, after string, limit int) (list []eventlog.KeyValue, err error) {
+	err = s.current(ctx, func(st *state) error {
+		now := max(s.clock.now(), st.time)
+		st.keys.Ascend(max(prefix, after), func(key string, v value) bool {
+			if !strings.HasPrefix(key, prefix) || len(list) >= limit {
+				return key < prefix
+			}
+			if key > after {
+				list = append(list, eventlog.KeyValue{Key: key, Version: v.version, Value: bytes.Clone(v.bytes), Age: time.Duration(now-v.putAt) * time.Millisecond, Now: now})
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
 		return nil, fmt.Errorf("list keys under %q: %w", prefix, err)
 	}
-	if err := alive(ctx); err != nil {
-		return fail(err)
-	}
-	if err := s.fresh(ctx); err != nil {
-		return fail(err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.rewound(s.told) {
-		return fail(eventlog.ErrRewound)
-	}
-	now := max(s.clock.now(), s.st.time)
-	var list []eventlog.KeyValue
-	s.st.keys.Ascend(max(prefix, after), func(key string, v value) bool {
-		if !strings.HasPrefix(key, prefix) || len(list) >= limit {
-			return key < prefix
-		}
-		if key > after {
-			list = append(list, eventlog.KeyValue{Key: key, Version: v.version, Value: bytes.Clone(v.bytes), Age: time.Duration(now-v.putAt) * time.Millisecond, Now: now})
-		}
-		return true
-	})
 	return list, nil
 }
