@@ -168,6 +168,8 @@ func (s *Store) create(ctx context.Context, number int64, object []byte, of hash
 			return s.counts(ctx, number, f.answer)
 		case f.commit != nil && f.err == nil:
 			return false, nil
+		case f.err != nil && errors.Is(f.err, errMissing) && errors.Is(err, errExists):
+			last = fmt.Errorf("the server answers that %s exists, and that there is none: %w", commitKey(number), err)
 		case f.err != nil && !errors.Is(f.err, errMissing):
 			last = errors.Join(last, f.err)
 		}
