@@ -14,6 +14,7 @@ import (
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/use/acl"
+	"github.com/weir-log/weir/use/quota"
 )
 
 // decompressedMax bounds the size of a batch after decompression, because consumers hold a whole batch in memory.
@@ -46,6 +47,7 @@ func (s *Server) produce(ctx context.Context, r *request) handlerEnd {
 	if in.Acks == acksAll {
 		timeout = r.timeout()
 	}
+	r.uses(quota.ProducerByteRate, float64(lengthSize+r.length))
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	r.mayDecompress = decompressedMax + decompressedEach*r.length
 	mentions, elements := mentionsOf(in)

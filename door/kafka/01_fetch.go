@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/use/acl"
+	"github.com/weir-log/weir/use/quota"
 )
 
 const (
@@ -29,6 +30,9 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 		return out
 	}
 	out.uncommitted = in.IsolationLevel == 0
+	if !r.mayUse(quota.ConsumerByteRate, 0) { // the client must pause already: nothing is read in vain
+		return out
+	}
 	spans, slots, known := s.plan(ctx, r, in, out, epoch)
 	r.records = s.fetches.Begin()
 	if len(spans) == 0 {
@@ -37,7 +41,7 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 	want := eventlog.Want{
 		Spans:    spans,
 		MinBytes: int(in.MinBytes),
-		MaxBytes: min(clamp(in.MaxBytes), int(s.fetches.Share())),
+		MaxBytes: min(r.fetchable(clamp(in.MaxBytes)), int(s.fetches.Share())),
 		MaxWait:  min(max(time.Duration(in.MaxWaitMillis)*time.Millisecond, 0), fetchWaitMax),
 		Claim:    r.records,
 		Epoch:    &epoch,
@@ -59,6 +63,9 @@ func (s *Server) fetch(ctx context.Context, r *request, in *kmsg.FetchRequest) k
 	}
 	if err != nil {
 		s.trouble("fetch", err)
+	}
+	if !r.mayUse(quota.ConsumerByteRate, float64(out.size())) {
+		out.topics = nil // as in Kafka (KIP-219, FetchContext.getThrottledResponse)
 	}
 	return framed(ctx, r, out)
 }
@@ -88,6 +95,7 @@ func (s *Server) fetchWithin(ctx context.Context, r *request, want eventlog.Want
 	defer cancel()
 	wait, done := r.conn.interruptible(ctx)
 	defer done()
+	defer r.waits()()
 	want.Stop = wait.Done()
 	return s.log.Fetch(ctx, want)
 }

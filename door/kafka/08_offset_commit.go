@@ -53,7 +53,9 @@ func (s *Server) offsetCommit(ctx context.Context, r *request, in *kmsg.OffsetCo
 		err = s.coordinates(in.Group)
 	}
 	if err == nil {
+		done := r.waits()
 		errs, err = s.groups.Commit(ctx, commit)
+		done()
 	}
 	if err != nil {
 		s.trouble("OffsetCommit", err)

@@ -33,6 +33,7 @@ func (s *Server) joinGroup(ctx context.Context, r *request, in *kmsg.JoinGroupRe
 	}
 	wait, done := r.conn.interruptible(ctx)
 	defer done()
+	defer r.waits()()
 	var joined group.Joined
 	err := s.coordinates(in.Group)
 	if err == nil {

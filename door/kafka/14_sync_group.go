@@ -32,6 +32,7 @@ func (s *Server) syncGroup(ctx context.Context, r *request, in *kmsg.SyncGroupRe
 	}
 	wait, done := r.conn.interruptible(ctx)
 	defer done()
+	defer r.waits()()
 	var synced group.Synced
 	err := s.coordinates(in.Group)
 	if err == nil {

@@ -21,6 +21,7 @@ import (
 type seen struct {
 	mu       sync.Mutex // guards all
 	refused  map[string]int
+	paused   map[string]time.Duration // by quota
 	answered []kafka.Exchange
 	open     int
 }
@@ -44,6 +45,15 @@ func (s *seen) Refused(reason string) {
 		s.refused = make(map[string]int)
 	}
 	s.refused[reason]++
+}
+
+func (s *seen) Throttled(quota string, pause time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paused == nil {
+		s.paused = make(map[string]time.Duration)
+	}
+	s.paused[quota] += pause
 }
 
 func (s *seen) times(reason string) int {

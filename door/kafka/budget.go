@@ -282,7 +282,7 @@ func (p prober) field(v reflect.Value) (f field, there bool) {
 	}
 	zero := reflect.Zero(v.Type())
 	switch v.Kind() {
-	case reflect.Bool, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Array:
+	case reflect.Bool, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Float64, reflect.Array:
 		n, changed := grew(before, other(before))
 		return field{kind: fixed, size: int(v.Type().Size())}, changed && n == 0
 	case reflect.String:
@@ -327,6 +327,8 @@ func other(v reflect.Value) reflect.Value {
 	switch v.Kind() {
 	case reflect.Bool:
 		o.SetBool(!v.Bool())
+	case reflect.Float64:
+		o.SetFloat(v.Float() + 1)
 	case reflect.Array:
 		o.Set(v)
 		o.Index(0).SetUint(o.Index(0).Uint() + 1)

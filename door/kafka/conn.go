@@ -44,7 +44,10 @@ type conn struct {
 	// early either, so that requests take effect in their order.
 	waiting  atomic.Int32
 	inFlight atomic.Int32 // requests read but not answered
-	lastDone atomic.Int64 // when the last answer was sent, in Unix nanoseconds
+	lastDone atomic.Int64 // when the last answer was sent and the client was not throttled any more, in Unix nanoseconds
+
+	opened     time.Time
+	mutedUntil atomic.Int64 // until when the client is throttled, in nanoseconds since opened; 0: it never was
 
 	who   atomic.Pointer[caller] // nil until the client has logged in
 	login login                  // before the login only the reader uses it, then only the writer
@@ -66,6 +69,8 @@ type request struct {
 
 	mayDecompress int // bytes that the unchecked batches of a produce request may still decompress to
 
+	usage usage // of the client's quotas
+
 	hangUp bool // close the connection after the answer
 
 	answerBytes int // estimated bytes of the answer, if the request's size does not bound them
@@ -84,7 +89,7 @@ func newConn(s *Server, at Listener, nc net.Conn) *conn {
 	if at.TLS != nil {
 		nc = tls.Server(nc, at.TLS)
 	}
-	c := &conn{s: s, at: at, nc: nc, awake: s.pulse.until(), in: bufio.NewReaderSize(nc, readBuffer), calls: make(chan *call, inFlightMax)}
+	c := &conn{s: s, at: at, nc: nc, opened: time.Now(), awake: s.pulse.until(), in: bufio.NewReaderSize(nc, readBuffer), calls: make(chan *call, inFlightMax)}
 	if !at.SASL {
 		c.who.Store(anybody)
 	}
@@ -160,6 +165,9 @@ func (c *conn) read(ctx, polls context.Context) error {
 		}
 		if call.api.start != nil && c.waiting.Load() == 0 {
 			call.finish = c.start(ctx, call)
+			if call.usage.pause > 0 {
+				c.mute(call.usage.pause)
+			}
 		} else {
 			c.waiting.Add(1)
 		}
@@ -182,6 +190,7 @@ func (c *conn) awaitHeader(polls context.Context) (header, error) {
 		_, err := c.in.Peek(1)
 		switch {
 		case err == nil:
+			c.awaitUnmuted(polls)
 			c.deadline = time.Now().Add(frameTimeout)
 			c.nc.SetReadDeadline(c.deadline)
 			if polls.Err() != nil {
@@ -295,6 +304,9 @@ func (c *conn) readFailed(err error) error {
 // Produce requests that were already started then still take effect, but get no answer.
 func (c *conn) write(ctx, polls context.Context) {
 	for call := range c.calls {
+		if call.finish == nil {
+			c.awaitTurn(polls)
+		}
 		if !c.answer(ctx, polls, call) {
 			c.nc.Close() // ends read
 			return
@@ -305,6 +317,9 @@ func (c *conn) write(ctx, polls context.Context) {
 // answer executes and answers one call. It reports whether the connection goes on.
 func (c *conn) answer(ctx, polls context.Context, call *call) bool {
 	resp := c.execute(ctx, polls, call)
+	if c.s.quotas.Active() {
+		c.throttle(call, resp)
+	}
 	out, failed := 0, false
 	if resp != nil && resp != noReply {
 		var err error
@@ -313,7 +328,7 @@ func (c *conn) answer(ctx, polls context.Context, call *call) bool {
 	}
 	call.records.Release()
 	now := time.Now()
-	c.lastDone.Store(now.UnixNano())
+	c.lastDone.Store(now.Add(call.usage.pause).UnixNano())
 	call.claim.Release()
 	if c.inFlight.Add(-1) == 0 {
 		c.endPressure()
@@ -340,8 +355,9 @@ func (c *conn) execute(ctx, polls context.Context, call *call) (resp kmsg.Respon
 		return nil
 	}
 	if call.api.start != nil {
-		return call.api.start(c.s, countLookups(ctx), &call.request)(ctx)
+		return c.begin(ctx, call)(ctx)
 	}
+	defer call.works()()
 	if call.api.polls {
 		resp = call.api.answer(c.s, countLookups(polls), &call.request)
 		if !c.admitted(ctx, call) { // it may have waited for minutes
@@ -365,6 +381,12 @@ func (c *conn) start(ctx context.Context, call *call) (finish func(context.Conte
 	if !c.admitted(ctx, call) {
 		return func(context.Context) kmsg.Response { return nil }
 	}
+	return c.begin(ctx, call)
+}
+
+// begin calls a starter. The time until it returns is work, the rest is mostly a wait.
+func (c *conn) begin(ctx context.Context, call *call) (finish handlerEnd) {
+	defer call.works()()
 	return call.api.start(c.s, countLookups(ctx), &call.request)
 }
 

@@ -129,8 +129,23 @@ func (f *fetched) framing() int {
 	return n
 }
 
+// size estimates how many bytes the answer has.
+func (f *fetched) size() int {
+	n := f.framing()
+	for _, t := range f.topics {
+		for _, p := range t.partitions {
+			for _, b := range p.slice.Batches {
+				if len(b.Bytes) >= spliceMin {
+					n += len(b.Bytes) - patchedLen
+				}
+			}
+		}
+	}
+	return n
+}
+
 func (e *fetchEncoder) response(f *fetched) {
-	e.int32(0) // throttle
+	e.int32(f.ThrottleMillis)
 	if e.version >= 7 {
 		e.int16(f.ErrorCode)
 		e.int32(0) // session

@@ -71,6 +71,7 @@ func apis() []api {
 		{key: kmsg.ListPartitionReassignments, min: 0, max: 0, answer: typed((*Server).listPartitionReassignments)},
 		{key: kmsg.OffsetDelete, min: 0, max: 0, answer: typed((*Server).offsetDelete)},
 		{key: kmsg.DescribeClientQuotas, min: 0, max: 1, answer: typed((*Server).describeClientQuotas)},
+		{key: kmsg.AlterClientQuotas, min: 0, max: 1, answer: typed((*Server).alterClientQuotas)},
 		{key: kmsg.DescribeUserSCRAMCredentials, min: 0, max: 0, answer: typed((*Server).describeUserSCRAMCredentials)},
 		{key: kmsg.AlterUserSCRAMCredentials, min: 0, max: 0, answer: typed((*Server).alterUserSCRAMCredentials)},
 		{key: kmsg.DescribeCluster, min: 0, max: 2, answer: typed((*Server).describeCluster)},

@@ -9,6 +9,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -21,6 +22,7 @@ import (
 	"github.com/weir-log/weir/use/apikey"
 	"github.com/weir-log/weir/use/broker"
 	"github.com/weir-log/weir/use/group"
+	"github.com/weir-log/weir/use/quota"
 	"github.com/weir-log/weir/use/user"
 )
 
@@ -42,9 +44,10 @@ type Config struct {
 
 	Keys *apikey.Keys // with which clients log in at listeners with SASL; default: none, so nobody can
 
-	Users      *user.Users // who log in with SCRAM at listeners with SASL; default: SCRAM is not offered
-	ACLs       *acl.ACLs   // what users may do; default: nothing
-	SuperUsers []string    // users that may do everything, such as User:admin (super.users); API keys with such a name may not
+	Users      *user.Users   // who log in with SCRAM at listeners with SASL; default: SCRAM is not offered
+	ACLs       *acl.ACLs     // what users may do; default: nothing
+	Quotas     *quota.Quotas // how much clients may use; default: there are no quotas
+	SuperUsers []string      // users that may do everything, such as User:admin (super.users); API keys with such a name may not
 
 	Logger   *slog.Logger // default: slog.Default()
 	Observer Observer     // default: none
@@ -74,6 +77,8 @@ type Observer interface {
 	Answered(Exchange)
 	// Refused reports why the server closed a connection: reason is one of a few fixed words.
 	Refused(reason string)
+	// Throttled reports that a client must pause, because it exceeded a quota of this kind.
+	Throttled(quota string, pause time.Duration)
 }
 
 // Exchange is one request and its answer.
@@ -86,9 +91,10 @@ type Exchange struct {
 
 type nobody struct{}
 
-func (nobody) Connected(int)     {}
-func (nobody) Answered(Exchange) {}
-func (nobody) Refused(string)    {}
+func (nobody) Connected(int)                   {}
+func (nobody) Answered(Exchange)               {}
+func (nobody) Refused(string)                  {}
+func (nobody) Throttled(string, time.Duration) {}
 
 func (c Config) withDefaults() Config {
 	c.NodeID = cmp.Or(c.NodeID, 1)
@@ -131,6 +137,9 @@ type Server struct {
 	frames  *budget.Budget // bytes of requests being read or handled
 	fetches *budget.Budget // bytes of records being read and sent
 	conns   *conns.Limit
+
+	quotas    *quota.Enforcer // nil without Config.Quotas
+	connected atomic.Int64    // open connections
 }
 
 // New makes a server on log. Consumer groups work while the coordinator runs.
@@ -146,6 +155,9 @@ func New(log *eventlog.Log, groups *group.Coordinator, cfg Config) *Server {
 		conns:   conns.NewLimit(cfg.limits.Conns, cfg.limits.ConnsPerIP),
 	}
 	s.alone = broker.Alone(cfg.NodeID)
+	if cfg.Quotas != nil {
+		s.quotas = quota.NewEnforcer(cfg.Quotas)
+	}
 	s.superUsers = make(map[string]bool)
 	for _, principal := range cfg.SuperUsers {
 		s.superUsers[principal] = true
@@ -198,11 +210,19 @@ func (s *Server) Serve(ctx context.Context, listeners ...Listener) error {
 	go s.pulse.run(beating, func(lasted time.Duration) {
 		s.cfg.Logger.Warn("kafka: this process was suspended; the connections of before are closed", "for", lasted)
 	})
+	if s.quotas != nil {
+		s.quotas.Refresh(ctx)
+		accepting.Go(func() error { return s.quotas.Run(ctx, s.clientsConnected) })
+	}
 	for _, l := range listeners {
 		accepting.Go(func() error {
 			return s.accept(ctx, l, func(nc net.Conn, leave func()) {
 				open.Go(func() {
 					defer leave()
+					if s.tooOften(ctx, nc) {
+						nc.Close()
+						return
+					}
 					newConn(s, l, nc).serve(serving, ctx)
 				})
 			})
@@ -253,8 +273,9 @@ func (s *Server) accept(ctx context.Context, l Listener, serve func(nc net.Conn,
 func (s *Server) enter(a net.Addr) (leave func(), reason string, err error) {
 	uncount, err := s.conns.Enter(a)
 	if err == nil {
+		s.connected.Add(1)
 		s.cfg.Observer.Connected(+1)
-		return func() { uncount(); s.cfg.Observer.Connected(-1) }, "", nil
+		return func() { uncount(); s.connected.Add(-1); s.cfg.Observer.Connected(-1) }, "", nil
 	}
 	var full *conns.FullError
 	if errors.As(err, &full) && full.From.IsValid() {

@@ -17,6 +17,7 @@ type Set struct {
 	bytes       counters
 	connections prometheus.Gauge
 	refused     counters
+	throttled   counters
 
 	flushSeconds  prometheus.Histogram
 	flushBytes    prometheus.Histogram
@@ -53,6 +54,8 @@ func New(registry prometheus.Registerer, version string) *Set {
 			"Open connections of Kafka clients. If it grows without end, a client does not close its connections."),
 		refused: t.counters("weir_kafka_refused_total",
 			"Connections of Kafka clients that weir closed or refused, by reason. If it grows, weir's log names the client: for connections and connections_per_ip at level debug; for idle not at all.", "reason", refusals...),
+		throttled: t.counters("weir_kafka_throttled_seconds_total",
+			"Time for which clients were told to pause, because they exceeded a quota, by kind of quota. If it grows, `weir quota list` shows the quotas.", "quota", quotas...),
 
 		flushSeconds: t.histogram("weir_flush_seconds",
 			"Time the store took to make one flush durable. Every acknowledgement waits for it: if it grows, check the store's disk.", latencies),
@@ -87,7 +90,8 @@ func New(registry prometheus.Registerer, version string) *Set {
 
 // Why the Kafka door closes a connection, and the methods of a store.
 var (
-	refusals = []string{"bad_length", "bad_login", "bad_request", "connections", "connections_per_ip", "http", "idle", "login_ended", "not_logged_in", "slow_frame", "slow_login", "ssh", "tls", "tls_handshake", "too_large", "unknown_key", "unsupported_version"}
+	refusals = []string{"bad_length", "bad_login", "bad_request", "connection_rate", "connections", "connections_per_ip", "http", "idle", "login_ended", "not_logged_in", "slow_frame", "slow_login", "ssh", "tls", "tls_handshake", "too_large", "unknown_key", "unsupported_version"}
+	quotas   = []string{"connection_creation_rate", "consumer_byte_rate", "producer_byte_rate", "request_percentage"}
 	storeOps = []string{"commit", "list", "moved", "read", "seek", "trim"}
 )
 
@@ -146,6 +150,9 @@ func (s *Set) Connected(change int) { s.connections.Add(float64(change)) }
 
 // Refused is called when the server closes a connection on a client.
 func (s *Set) Refused(reason string) { s.refused.of(reason).Inc() }
+
+// Throttled is called when a client must pause.
+func (s *Set) Throttled(quota string, pause time.Duration) { s.throttled.of(quota).Add(pause.Seconds()) }
 
 // Answered is called for every request and its answer.
 func (s *Set) Answered(api string, in, out int, took time.Duration) {

@@ -1,0 +1,88 @@
+package quota
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// Enforcer measures the clients of one process, and says how long they must pause. Methods may be called concurrently. A nil Enforcer knows of no quotas.
+type Enforcer struct {
+	quotas *Quotas
+	set    atomic.Pointer[set] // nil: there are no quotas
+	meters *meters
+}
+
+// NewEnforcer returns an enforcer that knows of no quotas until Run or Refresh.
+func NewEnforcer(quotas *Quotas) *Enforcer { return &Enforcer{quotas: quotas, meters: newMeters()} }
+
+// Run keeps the quotas at most freshFor old until ctx ends, while busy reports that there are clients.
+func (e *Enforcer) Run(ctx context.Context, busy func() bool) error {
+	tick := time.NewTicker(freshFor)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if busy() {
+				e.Refresh(ctx)
+			}
+		}
+	}
+}
+
+// Refresh learns the quotas if those that it knows are older than half of freshFor, or were changed by this process. While the store is unavailable, the last known are used.
+func (e *Enforcer) Refresh(ctx context.Context) {
+	last, err := e.quotas.last.Get(ctx, freshFor/2)
+	if err != nil {
+		return
+	}
+	next := last.Value
+	if next != nil && len(next.limits) == 0 {
+		next = nil
+	}
+	e.set.Store(next)
+}
+
+// Active reports whether there are any quotas. It costs one atomic load.
+func (e *Enforcer) Active() bool { return e != nil && e.set.Load() != nil }
+
+// Count counts what a client used, and returns for how long it must pause so that its rate gets within its quota. 0: it is within, or it has no quota.
+func (e *Enforcer) Count(k Kind, c Client, amount float64) (pause time.Duration) {
+	if limit, sharer, ok := e.limit(k, c); ok {
+		pause, _ = e.meters.count(k, sharer, limit, amount, false)
+	}
+	return pause
+}
+
+// CountWithin counts what a client wants to use, unless it must pause first; then the amount is not counted and must not be used. An amount that is larger than the
+// quota of all windows is counted if nothing else is; then the client must pause after it.
+func (e *Enforcer) CountWithin(k Kind, c Client, amount float64) (pause time.Duration, counted bool) {
+	limit, sharer, ok := e.limit(k, c)
+	if !ok {
+		return 0, true
+	}
+	return e.meters.count(k, sharer, limit, amount, true)
+}
+
+// Most returns how much a client may use in all windows together. Whoever uses more at once must pause, whatever it used before (KAFKA-9677).
+func (e *Enforcer) Most(k Kind, c Client) float64 {
+	limit, _, ok := e.limit(k, c)
+	if !ok {
+		return math.Inf(1)
+	}
+	return limit * (windows - 1) * windowSize.Seconds()
+}
+
+func (e *Enforcer) limit(k Kind, c Client) (limit float64, sharer Client, ok bool) {
+	if e == nil {
+		return 0, Client{}, false
+	}
+	s := e.set.Load()
+	if s == nil {
+		return 0, Client{}, false
+	}
+	return s.limit(k, c)
+}

@@ -1,0 +1,125 @@
+package quota
+
+import (
+	"hash/maphash"
+	"math"
+	"sync"
+	"time"
+)
+
+// A rate is measured over the current window and the ten before it, as in Kafka (quota.window.num=11, quota.window.size.seconds=1):
+//
+//	|  1  |  2  |  …  | 10  | now
+//	|<----------------------->|     what is used in this time, divided by it
+const (
+	windows    = 11
+	windowSize = time.Second
+)
+
+const (
+	// PauseMax bounds the pause after too many bytes. Kafka has no bound for it (QuotaUtils.throttleTime).
+	PauseMax = time.Hour
+	// metersMax bounds the clients that are measured. Beyond it, clients that are not measured yet share one meter for each kind.
+	metersMax = 100_000
+)
+
+// meter counts what was used in each window.
+type meter struct {
+	used   [windows]float64
+	newest int64 // the number of the newest window that is counted
+}
+
+// sum moves on to a window, and returns what was used in it and those before it.
+func (m *meter) sum(window int64) (sum float64) {
+	for n := max(m.newest+1, window-windows+1); n <= window; n++ {
+		m.used[n%windows] = 0
+	}
+	m.newest = max(m.newest, window)
+	for _, used := range m.used {
+		sum += used
+	}
+	return sum
+}
+
+// pause returns for how long nothing may be used so that the rate gets down to the limit. If O is the rate and T the limit over the time W, then it is the X
+// for which O·W / (W+X) = T, as in Kafka (QuotaUtils.throttleTime). As O·W is the sum, X = sum/T − W.
+func pause(k Kind, sum, limit float64, measured time.Duration) time.Duration {
+	most := PauseMax
+	if k == RequestPercentage || k == ConnectionCreationRate {
+		most = windowSize // as in Kafka (ClientRequestQuotaManager, ConnectionQuotas: boundedThrottleTime)
+	}
+	over := sum/limit - measured.Seconds()
+	switch {
+	case !(over > 0):
+		return 0
+	case over > most.Seconds():
+		return most
+	}
+	return time.Duration(math.Round(over*1000)) * time.Millisecond
+}
+
+// meters measure clients. They are forgotten once nothing that they count is in a window.
+type meters struct {
+	began time.Time // windows are counted from here
+	seed  maphash.Seed
+
+	mu    sync.Mutex // guards all below
+	all   map[uint64]*meter
+	swept int64 // window in which idle meters were forgotten last
+}
+
+func newMeters() *meters {
+	return &meters{began: time.Now(), seed: maphash.MakeSeed(), all: make(map[uint64]*meter)}
+}
+
+// metered is what is measured together.
+type metered struct {
+	kind   Kind
+	sharer Client
+}
+
+// count counts an amount, and returns for how long the clients that share the meter must pause. If unlessOver, an amount that exceeds the limit is not counted,
+// unless nothing else is: otherwise an amount that is larger than the limit of all windows could never be used.
+func (m *meters) count(k Kind, sharer Client, limit, amount float64, unlessOver bool) (wait time.Duration, counted bool) {
+	since := max(time.Since(m.began), 0)
+	window := int64(since / windowSize)
+	measured := (windows-1)*windowSize + since%windowSize
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one := m.of(k, sharer, window)
+	before := one.sum(window)
+	wait = pause(k, before+amount, limit, measured)
+	if wait > 0 && unlessOver && before > 0 {
+		return wait, false
+	}
+	one.used[window%windows] += amount
+	return wait, true
+}
+
+// of returns the meter of a sharer.
+func (m *meters) of(k Kind, sharer Client, window int64) *meter {
+	if window-m.swept >= windows {
+		m.sweep(window)
+	}
+	id := maphash.Comparable(m.seed, metered{k, sharer}) // names come from clients and may be long; two of 100,000 have the same hash with a chance of 3 in 10^10
+	one := m.all[id]
+	if one == nil && len(m.all) >= metersMax {
+		id = maphash.Comparable(m.seed, metered{kind: k})
+		one = m.all[id]
+	}
+	if one == nil {
+		one = &meter{newest: window}
+		m.all[id] = one
+	}
+	return one
+}
+
+// sweep forgets meters that count nothing any more.
+func (m *meters) sweep(window int64) {
+	for id, one := range m.all {
+		if window-one.newest >= windows {
+			delete(m.all, id)
+		}
+	}
+	m.swept = window
+}
