@@ -28,6 +28,7 @@ type commands struct {
 	Key         keyCmd           `cmd:"" help:"Create, list and revoke the API keys of HTTP clients."`
 	User        userCmd          `cmd:"" help:"Add, list and delete the users of Kafka clients, who log in with SCRAM."`
 	ACL         aclCmd           `cmd:"" name:"acl" help:"Add, list and remove the rules that say what users may do over Kafka."`
+	Quota       quotaCmd         `cmd:"" help:"Set, list and remove quotas: how much users, client ids and IP addresses may use over Kafka."`
 	Doctor      doctorCmd        `cmd:"" help:"Examine a store: check whether its settings can lose acknowledged records."`
 	Copy        copyCmd          `cmd:"" help:"Copy a store to another one, of any kind, and switch to it."`
 	Version     versionCmd       `cmd:"" help:"Print the version."`

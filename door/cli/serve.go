@@ -34,6 +34,7 @@ import (
 	"github.com/weir-log/weir/use/projection"
 	"github.com/weir-log/weir/use/publish"
 	"github.com/weir-log/weir/use/queue"
+	"github.com/weir-log/weir/use/quota"
 	"github.com/weir-log/weir/use/stream"
 	"github.com/weir-log/weir/use/user"
 )
@@ -241,7 +242,7 @@ func (c *serveCmd) wire(ctx context.Context, opened eventlog.Store, w wiring) (*
 			Brokers: p.brokers, NodeID: c.BrokerID,
 			HTTPAddr: w.http.Addr().String(), Partitions: c.Partitions, NoAutoCreate: !c.AutoCreate,
 			AnyReplicationFactor: c.AnyReplicationFactor, Keys: w.keys, LoginLasts: time.Duration(c.Reauth),
-			Users: w.users, ACLs: acl.New(opened, w.logger), SuperUsers: c.SuperUsers,
+			Users: w.users, ACLs: acl.New(opened, w.logger), Quotas: quota.New(opened, w.logger), SuperUsers: c.SuperUsers,
 			DrainTimeout: drainDoors, Logger: w.logger, Observer: kafkaMetrics{metrics},
 		})
 	}

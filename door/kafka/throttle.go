@@ -55,13 +55,13 @@ func (r *request) throttledFor(k quota.Kind, pause time.Duration) {
 	}
 }
 
-// fetchable returns how many bytes a fetch may ask for. If it asked for more than the quota of all windows, every answer would exceed the quota.
+// fetchable returns for how many bytes a fetch may ask.
 func (r *request) fetchable(asked int) int {
 	q := r.conn.s.quotas
 	if !q.Active() {
 		return asked
 	}
-	return max(int(min(float64(asked), q.Most(quota.ConsumerByteRate, r.client()))), 1)
+	return max(int(min(float64(asked), q.Left(quota.ConsumerByteRate, r.client()))), 1)
 }
 
 // works counts the time until done as work on the request. Without quotas it measures nothing.

@@ -152,7 +152,9 @@ func (s *Set) Connected(change int) { s.connections.Add(float64(change)) }
 func (s *Set) Refused(reason string) { s.refused.of(reason).Inc() }
 
 // Throttled is called when a client must pause.
-func (s *Set) Throttled(quota string, pause time.Duration) { s.throttled.of(quota).Add(pause.Seconds()) }
+func (s *Set) Throttled(quota string, pause time.Duration) {
+	s.throttled.of(quota).Add(pause.Seconds())
+}
 
 // Answered is called for every request and its answer.
 func (s *Set) Answered(api string, in, out int, took time.Duration) {

@@ -33,6 +33,7 @@ func TestEveryEventMovesItsMetric(t *testing.T) {
 	s.Connected(+1)
 	s.Connected(-1)
 	s.Refused("connections")
+	s.Throttled("producer_byte_rate", 2500*time.Millisecond)
 	s.Answered("Produce", 1000, 50, time.Millisecond)
 	h := NewHTTP(registry)
 	h.Answered("POST /v1/topics/{topic}/events", 200, time.Millisecond)
@@ -64,6 +65,7 @@ func TestEveryEventMovesItsMetric(t *testing.T) {
 		"weir_sql_mover_errors_total":  " 1",
 		"weir_kafka_connections":       " 1",
 		"weir_kafka_refused_total":     `reason="connections"} 1`,
+		"weir_kafka_throttled_seconds": `quota="producer_byte_rate"} 2.5`,
 		"weir_kafka_request_seconds":   `api="Produce"`,
 		"weir_kafka_bytes_total":       `direction="in"} 1000`,
 		"weir_http_streams":            " 1",

@@ -67,13 +67,14 @@ func (e *Enforcer) CountWithin(k Kind, c Client, amount float64) (pause time.Dur
 	return e.meters.count(k, sharer, limit, amount, true)
 }
 
-// Most returns how much a client may use in all windows together. Whoever uses more at once must pause, whatever it used before (KAFKA-9677).
-func (e *Enforcer) Most(k Kind, c Client) float64 {
-	limit, _, ok := e.limit(k, c)
+// Left returns how much a client may use now without a pause; 0 or less: it must pause already. Kafka's brokers take the quota of ten seconds instead, whatever was
+// used before (ClientQuotaManager.getMaxValueInQuotaWindow): a consumer may then get half of its quota, because an answer for which too little is left is not sent.
+func (e *Enforcer) Left(k Kind, c Client) float64 {
+	limit, sharer, ok := e.limit(k, c)
 	if !ok {
 		return math.Inf(1)
 	}
-	return limit * (windows - 1) * windowSize.Seconds()
+	return e.meters.left(k, sharer, limit)
 }
 
 func (e *Enforcer) limit(k Kind, c Client) (limit float64, sharer Client, ok bool) {

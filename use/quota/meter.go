@@ -81,9 +81,7 @@ type metered struct {
 // count counts an amount, and returns for how long the clients that share the meter must pause. If unlessOver, an amount that exceeds the limit is not counted,
 // unless nothing else is: otherwise an amount that is larger than the limit of all windows could never be used.
 func (m *meters) count(k Kind, sharer Client, limit, amount float64, unlessOver bool) (wait time.Duration, counted bool) {
-	since := max(time.Since(m.began), 0)
-	window := int64(since / windowSize)
-	measured := (windows-1)*windowSize + since%windowSize
+	window, measured := m.now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	one := m.of(k, sharer, window)
@@ -94,6 +92,20 @@ func (m *meters) count(k Kind, sharer Client, limit, amount float64, unlessOver 
 	}
 	one.used[window%windows] += amount
 	return wait, true
+}
+
+// left returns how much may be used now without a pause.
+func (m *meters) left(k Kind, sharer Client, limit float64) float64 {
+	window, measured := m.now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return limit*measured.Seconds() - m.of(k, sharer, window).sum(window)
+}
+
+// now returns the number of the current window, and the time over which rates are measured.
+func (m *meters) now() (window int64, measured time.Duration) {
+	since := max(time.Since(m.began), 0)
+	return int64(since / windowSize), (windows-1)*windowSize + since%windowSize
 }
 
 // of returns the meter of a sharer.

@@ -1,0 +1,287 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-log/weir/eventlog"
+	"github.com/weir-log/weir/use/quota"
+)
+
+type quotaCmd struct {
+	Set    quotaSetCmd    `cmd:"" help:"Set how much a user, a client id or an IP address may use."`
+	List   quotaListCmd   `cmd:"" help:"List quotas."`
+	Remove quotaRemoveCmd `cmd:"" help:"Remove quotas."`
+}
+
+// quotaStore names the store that has the quotas. The commands write to it directly, also while a server runs on it.
+type quotaStore struct {
+	storeFlag
+	Output format `help:"What to print: text for people, or json." enum:"text,json" default:"text"`
+}
+
+// with opens the store, which must exist, and does something with its quotas.
+func (c *quotaStore) with(ctx context.Context, t *terminal, do func(*quota.Quotas) error) error {
+	return c.direct(ctx, t, "a quota", func(s eventlog.Store, logger *slog.Logger) error { return c.answer(ctx, do(quota.New(s, logger))) })
+}
+
+// answer adds an exit code and a hint to an error about a quota.
+func (c *quotaStore) answer(ctx context.Context, err error) error {
+	var invalid *eventlog.InvalidError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &invalid):
+		return usage(err, "")
+	case errors.Is(err, quota.ErrUnknown):
+		return failed(err, "`weir quota list` lists the quotas")
+	case errors.Is(err, quota.ErrTooMany):
+		return failed(err, "`weir quota remove` removes quotas")
+	case errors.Is(err, eventlog.ErrStale):
+		return failed(err, "another command changed the quotas of the same entity at the same time, and this one did nothing; run it again")
+	case errors.Is(err, eventlog.ErrUnsure):
+		return unreachable(err, "the change may have been made; run the command again")
+	}
+	return c.explain(ctx, err, "")
+}
+
+// quotaEntity are flags that say whom a quota is about.
+type quotaEntity struct {
+	User            string `help:"The user, without User:." placeholder:"NAME" env:"-" xor:"user"`
+	DefaultUser     bool   `help:"Every user without a quota of its own." env:"-" xor:"user"`
+	ClientID        string `name:"client-id" help:"The client id, which a client chooses itself." placeholder:"NAME" env:"-" xor:"client"`
+	DefaultClientID bool   `name:"default-client-id" help:"Every client id without a quota of its own." env:"-" xor:"client"`
+	IP              string `name:"ip" help:"The IP address from which clients connect." placeholder:"ADDRESS" env:"-" xor:"ip"`
+	DefaultIP       bool   `name:"default-ip" help:"Every IP address without a quota of its own." env:"-" xor:"ip"`
+}
+
+func quotaPart(name string, isDefault bool) quota.Part {
+	if isDefault {
+		return quota.Default
+	}
+	return quota.Named(name)
+}
+
+// entity returns the entity that the flags name.
+func (f quotaEntity) entity() quota.Entity {
+	ip := f.IP
+	if one := quota.IPOf(ip); one != "" {
+		ip = one
+	}
+	return quota.Entity{User: quotaPart(f.User, f.DefaultUser), ClientID: quotaPart(f.ClientID, f.DefaultClientID), IP: quotaPart(ip, f.DefaultIP)}
+}
+
+// check returns the entity, or an error if there can be no quota about it.
+func (f quotaEntity) check() (quota.Entity, error) {
+	e := f.entity()
+	if e == (quota.Entity{}) {
+		return e, usage(errors.New("none of --user, --default-user, --client-id, --default-client-id, --ip and --default-ip is given"), "for the user alice, give --user alice")
+	}
+	if err := e.Check(); err != nil {
+		return e, usage(err, "")
+	}
+	return e, nil
+}
+
+// filter returns the filter that finds the quotas of all entities that have what the flags name.
+func (f quotaEntity) filter() quota.Filter {
+	component := func(p quota.Part) quota.Component {
+		switch {
+		case p.Default:
+			return quota.Component{Match: quota.IsDefault}
+		case p.Name != "":
+			return quota.Component{Match: quota.Exact, Name: p.Name}
+		}
+		return quota.Whatever
+	}
+	e := f.entity()
+	return quota.Filter{User: component(e.User), ClientID: component(e.ClientID), IP: component(e.IP)}
+}
+
+// quotaRow is what an entity may use, in a list. A part that is absent is null; one that stands for all others is the default.
+type quotaRow struct {
+	User     *quotaName             `json:"user"`
+	ClientID *quotaName             `json:"client_id"`
+	IP       *quotaName             `json:"ip"`
+	Limits   map[quota.Kind]float64 `json:"limits"`
+}
+
+type quotaName struct {
+	Name    string `json:"name"`
+	Default bool   `json:"default"`
+}
+
+func quotaNameOf(p quota.Part) *quotaName {
+	if p == (quota.Part{}) {
+		return nil
+	}
+	return &quotaName{p.Name, p.Default}
+}
+
+// print prints quotas.
+func (c *quotaStore) print(t *terminal, all []quota.Quota) error {
+	rows, cells := []quotaRow{}, [][]string{}
+	for _, q := range all {
+		rows = append(rows, quotaRow{quotaNameOf(q.Entity.User), quotaNameOf(q.Entity.ClientID), quotaNameOf(q.Entity.IP), q.Limits})
+		var limits []string
+		for _, k := range quota.Kinds {
+			if limit, ok := q.Limits[k]; ok {
+				limits = append(limits, string(k)+"="+strconv.FormatFloat(limit, 'f', -1, 64))
+			}
+		}
+		cells = append(cells, []string{orDash(q.Entity.User), orDash(q.Entity.ClientID), orDash(q.Entity.IP), strings.Join(limits, " ")})
+	}
+	if c.Output.json() {
+		return printJSON(t, rows)
+	}
+	return table(t.out, "USER CLIENT-ID IP QUOTAS", cells)
+}
+
+func orDash(p quota.Part) string {
+	if p == (quota.Part{}) {
+		return "-"
+	}
+	return p.String()
+}
+
+type quotaSetCmd struct {
+	quotaStore
+	quotaEntity
+	ProducerByteRate       *size    `help:"The most bytes a second of produce requests, such as 10MiB." placeholder:"SIZE" env:"-"`
+	ConsumerByteRate       *size    `help:"The most bytes a second of fetched records." placeholder:"SIZE" env:"-"`
+	RequestPercentage      *float64 `help:"The most time in which the server works on requests; 100 is one second in each second." placeholder:"PERCENT" env:"-"`
+	ConnectionCreationRate *int     `help:"The most new connections a second from the IP address." placeholder:"N" env:"-"`
+}
+
+func (quotaSetCmd) Help() string {
+	return `A client that exceeds a quota gets its answer, and then has to pause until its rate, measured over ten seconds, is within the quota. Each server on the store enforces quotas on its own: two servers allow twice as much. They know of a change within two seconds, without a restart.
+
+The most specific quota counts: first user with client id, then user, then client id; a name before the default. A quota of a user is shared by all clients that log in as this user. A client that does not log in is the user ANONYMOUS.
+
+Examples:
+
+  weir quota set --user alice --producer-byte-rate 10MiB --consumer-byte-rate 20MiB
+  weir quota set --default-user --request-percentage 50
+  weir quota set --user alice --client-id nightly --consumer-byte-rate 1MiB
+  weir quota set --default-ip --connection-creation-rate 20`
+}
+
+func (c *quotaSetCmd) Run(ctx context.Context, t *terminal) error {
+	entity, err := c.check()
+	if err != nil {
+		return err
+	}
+	change := quota.Change{Entity: entity, Set: make(map[quota.Kind]float64)}
+	if c.ProducerByteRate != nil {
+		change.Set[quota.ProducerByteRate] = float64(*c.ProducerByteRate)
+	}
+	if c.ConsumerByteRate != nil {
+		change.Set[quota.ConsumerByteRate] = float64(*c.ConsumerByteRate)
+	}
+	if c.RequestPercentage != nil {
+		change.Set[quota.RequestPercentage] = *c.RequestPercentage
+	}
+	if c.ConnectionCreationRate != nil {
+		change.Set[quota.ConnectionCreationRate] = float64(*c.ConnectionCreationRate)
+	}
+	if len(change.Set) == 0 {
+		return usage(errors.New("no quota is given"), "give --producer-byte-rate, --consumer-byte-rate, --request-percentage or --connection-creation-rate")
+	}
+	for k, limit := range change.Set {
+		if err := entity.CheckLimit(k, limit); err != nil {
+			return usage(err, "")
+		}
+	}
+	return c.change(ctx, t, change)
+}
+
+// change makes a change, and prints what the entity may use then.
+func (c *quotaStore) change(ctx context.Context, t *terminal, change quota.Change) error {
+	return c.with(ctx, t, func(quotas *quota.Quotas) error {
+		if err := quotas.Change(ctx, []quota.Change{change})[0]; err != nil {
+			return err
+		}
+		all, err := quotas.List(ctx, quota.All)
+		if err != nil {
+			return err
+		}
+		return c.print(t, slices.DeleteFunc(all, func(q quota.Quota) bool { return q.Entity != change.Entity }))
+	})
+}
+
+type quotaListCmd struct {
+	quotaStore
+	quotaEntity
+}
+
+func (quotaListCmd) Help() string {
+	return "The flags say which quotas are listed; without any, all are.\n\nExamples:\n\n  weir quota list\n  weir quota list --user alice --output json"
+}
+
+func (c *quotaListCmd) Run(ctx context.Context, t *terminal) error {
+	return c.with(ctx, t, func(quotas *quota.Quotas) error {
+		found, err := quotas.List(ctx, c.filter())
+		if err != nil {
+			return err
+		}
+		return c.print(t, found)
+	})
+}
+
+type quotaRemoveCmd struct {
+	quotaStore
+	quotaEntity
+	consent
+	Quota   []string `help:"The quota that is removed: producer_byte_rate, consumer_byte_rate, request_percentage or connection_creation_rate. May be given again. Default: all of the entity." placeholder:"NAME" env:"-"`
+	Damaged bool     `help:"Remove the quotas that cannot be read, and no others." env:"-"`
+}
+
+func (quotaRemoveCmd) Help() string {
+	return `The flags name one entity: --user alice does not remove the quota of the user alice with a client id. What is left of its quotas is printed.
+
+Examples:
+
+  weir quota remove --user alice --yes
+  weir quota remove --default-user --quota producer_byte_rate --yes`
+}
+
+func (c *quotaRemoveCmd) Run(ctx context.Context, t *terminal) error {
+	if c.Damaged {
+		return c.removeDamaged(ctx, t)
+	}
+	entity, err := c.check()
+	if err != nil {
+		return err
+	}
+	change := quota.Change{Entity: entity, Clear: len(c.Quota) == 0}
+	for _, name := range c.Quota {
+		k := quota.Kind(strings.ReplaceAll(name, "-", "_"))
+		if !slices.Contains(quota.Kinds, k) {
+			return usage(fmt.Errorf("--quota %q is unknown", name), "`weir quota remove --help` lists the quotas")
+		}
+		change.Unset = append(change.Unset, k)
+	}
+	if err := c.obtain(t, "remove quotas of "+entity.String(), "yes"); err != nil {
+		return err
+	}
+	return c.change(ctx, t, change)
+}
+
+func (c *quotaRemoveCmd) removeDamaged(ctx context.Context, t *terminal) error {
+	if err := c.obtain(t, "remove the quotas that cannot be read", "yes"); err != nil {
+		return err
+	}
+	return c.with(ctx, t, func(quotas *quota.Quotas) error {
+		n, err := quotas.DeleteDamaged(ctx)
+		if c.Output.json() {
+			return errors.Join(err, printJSON(t, map[string]int{"removed": n}))
+		}
+		fmt.Fprintf(t.out, "removed %d quotas that could not be read\n", n)
+		return err
+	})
+}
