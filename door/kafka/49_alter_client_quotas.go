@@ -24,6 +24,8 @@ func (s *Server) alterClientQuotas(ctx context.Context, r *request, in *kmsg.Alt
 	for i, entry := range in.Entries {
 		if errs[i] = refused; refused == nil {
 			changes[i], errs[i] = quotaChange(entry)
+		}
+		if errs[i] == nil {
 			mentions[changes[i].Entity]++
 		}
 	}
