@@ -3,6 +3,10 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -19,24 +23,28 @@ func (s *Server) alterClientQuotas(ctx context.Context, r *request, in *kmsg.Alt
 	if refused == nil && s.cfg.Quotas == nil {
 		refused = errNoQuotas
 	}
-	changes, errs := make([]quota.Change, len(in.Entries)), make([]error, len(in.Entries))
-	mentions := make(map[quota.Entity]int)
-	for i, entry := range in.Entries {
-		if errs[i] = refused; refused == nil {
-			changes[i], errs[i] = quotaChange(entry)
+	asked, index := quotaChanges(in.Entries), make(map[string]int)
+	var entries []askedQuota // of different entities: each is answered once
+	for _, a := range asked {
+		at, again := index[a.entity]
+		if !again {
+			at = len(entries)
+			index[a.entity], entries = at, append(entries, a)
 		}
-		if errs[i] == nil {
-			mentions[changes[i].Entity]++
-		}
+		entries[at].mentions++
 	}
 	var valid []quota.Change
-	var of []int // of each of them, its index in the request
-	for i, c := range changes {
-		if errs[i] == nil && mentions[c.Entity] > 1 { // Kafka makes the first change, and answers with this error
-			errs[i] = deny(kerr.InvalidRequest, "the entity is in this request %d times; send one entry for each entity", mentions[c.Entity])
+	var of []int // of each of them, its index in entries
+	for i := range entries {
+		a := &entries[i]
+		switch {
+		case refused != nil:
+			a.err = refused
+		case a.mentions > 1: // Kafka makes the first change, and answers with this error
+			a.err = deny(kerr.InvalidRequest, "the entity is in this request %d times; send one entry for each entity", a.mentions)
 		}
-		if errs[i] == nil {
-			valid, of = append(valid, c), append(of, i)
+		if a.err == nil {
+			valid, of = append(valid, a.change), append(of, i)
 		}
 	}
 	if len(valid) > 0 {
@@ -45,16 +53,16 @@ func (s *Server) alterClientQuotas(ctx context.Context, r *request, in *kmsg.Alt
 			change = s.cfg.Quotas.Try
 		}
 		for at, err := range change(ctx, valid) {
-			errs[of[at]] = err
+			entries[of[at]].err = err
 		}
 		s.quotas.Refresh(ctx)
 	}
-	for i, entry := range in.Entries {
+	for _, a := range entries {
 		result := kmsg.NewAlterClientQuotasResponseEntry()
-		result.ErrorCode, result.ErrorMessage = r.codeOf(s.quotaError(errs[i]))
-		for _, p := range entry.Entity {
+		result.ErrorCode, result.ErrorMessage = r.codeOf(s.quotaError(a.err))
+		for _, p := range a.parts {
 			part := kmsg.NewAlterClientQuotasResponseEntryEntity()
-			part.Type, part.Name = p.Type, p.Name
+			part.Type, part.Name = p.kind, p.name
 			result.Entity = append(result.Entity, part)
 		}
 		out.Entries = append(out.Entries, result)
@@ -62,12 +70,43 @@ func (s *Server) alterClientQuotas(ctx context.Context, r *request, in *kmsg.Alt
 	return out
 }
 
+// askedQuota is an entry of a request.
+type askedQuota struct {
+	parts    []entityPart // of its entity, each once
+	entity   string       // the same for all entries of an entity, and for no other
+	mentions int          // of the entity
+
+	change quota.Change
+	err    error // why there is no change
+}
+
+func quotaChanges(entries []kmsg.AlterClientQuotasRequestEntry) []askedQuota {
+	all := make([]askedQuota, len(entries))
+	for i, entry := range entries {
+		a := &all[i]
+		seen := make(map[string]bool)
+		for _, p := range entry.Entity {
+			one := fmt.Sprintf("%q default", p.Type)
+			if p.Name != nil {
+				one = fmt.Sprintf("%q named %q", p.Type, *p.Name)
+			}
+			if !seen[one] { // as in Kafka, where the parts of an entity are a map (AlterClientQuotasRequest.entries)
+				a.parts = append(a.parts, entityPart{p.Type, p.Name})
+			}
+			seen[one] = true
+		}
+		a.entity = strings.Join(slices.Sorted(maps.Keys(seen)), ", ")
+		a.change, a.err = quotaChange(a.parts, entry.Ops)
+	}
+	return all
+}
+
 // quotaChange returns the change that a client asks for.
-func quotaChange(entry kmsg.AlterClientQuotasRequestEntry) (quota.Change, error) {
+func quotaChange(parts []entityPart, ops []kmsg.AlterClientQuotasRequestEntryOp) (quota.Change, error) {
 	change := quota.Change{Set: make(map[quota.Kind]float64)}
-	for _, p := range entry.Entity {
+	for _, p := range parts {
 		var at *quota.Part
-		switch p.Type {
+		switch p.kind {
 		case entityUser:
 			at = &change.Entity.User
 		case entityClientID:
@@ -75,24 +114,24 @@ func quotaChange(entry kmsg.AlterClientQuotasRequestEntry) (quota.Change, error)
 		case entityIP:
 			at = &change.Entity.IP
 		default:
-			return change, deny(kerr.InvalidRequest, "the entity type %q is unknown; user, client-id and ip are known", shorten(p.Type))
+			return change, deny(kerr.InvalidRequest, "the entity type %q is unknown; user, client-id and ip are known", shorten(p.kind))
 		}
 		switch {
 		case *at != quota.Part{}:
-			return change, deny(kerr.InvalidRequest, "the entity has two names for %s", p.Type)
-		case p.Name == nil:
+			return change, deny(kerr.InvalidRequest, "the entity has two names for %s", p.kind)
+		case p.name == nil:
 			*at = quota.Default
-		case *p.Name == "":
-			return change, deny(kerr.InvalidRequest, "the name for %s is empty; null stands for the default", p.Type)
+		case *p.name == "":
+			return change, deny(kerr.InvalidRequest, "the name for %s is empty; null stands for the default", p.kind)
 		default:
-			*at = quota.Named(*p.Name)
+			*at = quota.Named(*p.name)
 		}
 	}
 	if name := quota.IPOf(change.Entity.IP.Name); name != "" {
 		change.Entity.IP.Name = name
 	}
 	seen := make(map[string]bool)
-	for _, op := range entry.Ops {
+	for _, op := range ops {
 		if seen[op.Key] {
 			return change, deny(kerr.InvalidRequest, "the quota %s is in this entry twice", shorten(op.Key))
 		}

@@ -52,6 +52,8 @@ func fill(r *rand.Rand, v reflect.Value) {
 		v.SetString(strings.Repeat("x", r.IntN(200)))
 	case reflect.Bool:
 		v.SetBool(r.IntN(2) == 1)
+	case reflect.Float64:
+		v.SetFloat(r.Float64())
 	case reflect.Uint8:
 		v.SetUint(uint64(r.IntN(256)))
 	default:
