@@ -53,7 +53,7 @@ func New(registry prometheus.Registerer, version string) *Set {
 		connections: t.gauge("weir_kafka_connections",
 			"Open connections of Kafka clients. If it grows without end, a client does not close its connections."),
 		refused: t.counters("weir_kafka_refused_total",
-			"Connections of Kafka clients that weir closed or refused, by reason. If it grows, weir's log names the client: for connections and connections_per_ip at level debug; for idle not at all.", "reason", refusals...),
+			"Connections of Kafka clients that weir closed or refused, by reason. If it grows, weir's log names the client: for connections, connections_per_ip and connection_rate at level debug; for idle not at all.", "reason", refusals...),
 		throttled: t.counters("weir_kafka_throttled_seconds_total",
 			"Time for which clients were told to pause, because they exceeded a quota, by kind of quota. If it grows, `weir quota list` shows the quotas.", "quota", quotas...),
 
