@@ -17,7 +17,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-log/weir/door/kafka"
-	"github.com/weir-log/weir/eventlog"
 	"github.com/weir-log/weir/eventlog/batch"
 	"github.com/weir-log/weir/store/memory"
 	"github.com/weir-log/weir/use/acl"
@@ -28,7 +27,7 @@ import (
 // metered is a broker with quotas, in fake time.
 type metered struct {
 	*broker
-	store  eventlog.Store
+	store  *troubled
 	pipes  *pipes
 	quotas *quota.Quotas
 	seen   *seen
@@ -36,7 +35,7 @@ type metered struct {
 
 func meter(t *testing.T, test func(t *testing.T, m *metered)) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &metered{store: memory.New(), pipes: newPipes(), seen: new(seen)}
+		m := &metered{store: &troubled{Store: memory.New()}, pipes: newPipes(), seen: new(seen)}
 		m.quotas = quota.New(m.store, slog.New(slog.DiscardHandler))
 		m.broker = startAt(t, m.store, m.pipes, kafka.Config{Quotas: m.quotas, Observer: m.seen})
 		m.createTopic("t", 1, nil)
@@ -119,6 +118,65 @@ func TestProducerOverItsQuotaIsThrottled(t *testing.T) {
 		}
 		if end := m.end("t", 0); end != 3 {
 			t.Errorf("%d records were appended, not 3", end)
+		}
+	})
+}
+
+// The pause begins when the request was read: while the store is slow, no further request is passed to the log.
+func TestProducerIsThrottledWhileTheStoreIsSlow(t *testing.T) {
+	meter(t, func(t *testing.T, m *metered) {
+		m.set(anonymous, quota.ProducerByteRate, 1000)
+		hold := make(chan struct{})
+		m.store.set(func(s *troubled) { s.hold = hold })
+		w := m.pipes.patient(t)
+		defer w.nc.Close()
+		var sender sync.WaitGroup
+		sender.Go(func() {
+			w.send(frame(sized(t, 15_000), 1))
+			w.send(frame(sized(t, 1_000), 2))
+		})
+		time.Sleep(4 * time.Second)
+		close(hold)
+		w.receive(sized(t, 1000), 1)
+		time.Sleep(500 * time.Millisecond)
+		if end := m.end("t", 0); end != 1 {
+			t.Errorf("half a second before the pause of the first request is over, %d records are appended", end)
+		}
+		w.receive(sized(t, 1000), 2)
+		sender.Wait()
+	})
+}
+
+// Requests that were read while a fetch waited are executed after the pause that its answer brings.
+func TestRequestsThatWereReadAheadWaitForThePause(t *testing.T) {
+	meter(t, func(t *testing.T, m *metered) {
+		m.set(anonymous, quota.ConsumerByteRate, 1000)
+		w := m.pipes.patient(t)
+		defer w.nc.Close()
+		fetch, all := fetchRequest("t", 0, 0), kmsg.NewPtrMetadataRequest()
+		fetch.MaxWaitMillis = 60_000
+		w.send(frame(fetch, 1))
+		synctest.Wait()
+		w.send(frame(sized(t, 1_000), 2))
+		w.send(frame(all, 3))
+		synctest.Wait()
+		topic, err := m.log.Topic(t.Context(), "t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.log.Publish(t.Context(), topic.Partitions[0], value(strings.Repeat("x", 20_000))); err != nil {
+			t.Fatal(err)
+		}
+		w.receive(fetch, 1)
+		began := time.Now()
+		time.Sleep(9 * time.Second)
+		if end := m.end("t", 0); end != 1 {
+			t.Errorf("before the pause is over, %d records are appended", end)
+		}
+		w.receive(sized(t, 1_000), 2)
+		w.receive(all, 3)
+		if took := time.Since(began).Round(time.Second); took != 10*time.Second {
+			t.Errorf("the requests are answered after %v", took)
 		}
 	})
 }
@@ -358,7 +416,10 @@ func TestMutedConnectionGivesMemoryBack(t *testing.T) {
 		w.send(frame(fetch, 1)) // waits, and then its answer exceeds the quota
 		time.Sleep(100 * time.Millisecond)
 		var senders sync.WaitGroup
-		senders.Go(func() { w.send(frame(large(t, 3<<20-1000), 2)) }) // is read, and waits for its turn
+		senders.Go(func() { // are read, and wait for their turn
+			w.send(frame(large(t, 3<<20-1000), 2))
+			w.send(frame(large(t, 3<<20-1000), 3))
+		})
 		time.Sleep(100 * time.Millisecond)
 		if _, err := b.log.Publish(t.Context(), topic.Partitions[0], value(strings.Repeat("x", 100_000))); err != nil {
 			t.Fatal(err)
@@ -368,13 +429,16 @@ func TestMutedConnectionGivesMemoryBack(t *testing.T) {
 		}
 		began := time.Now()
 		senders.Go(func() {
-			_, _ = other.nc.Write(kmsg.NewRequestFormatter(kmsg.FormatterClientID("other")).AppendRequest(nil, large(t, 3<<20-1000), 3))
+			_, _ = other.nc.Write(kmsg.NewRequestFormatter(kmsg.FormatterClientID("other")).AppendRequest(nil, large(t, 3<<20-1000), 4))
 		})
-		other.receive(large(t, 3<<20-1000), 3)
+		senders.Go(func() {
+			w.receive(large(t, 3<<20-1000), 2)
+			w.receive(large(t, 3<<20-1000), 3)
+		})
+		other.receive(large(t, 3<<20-1000), 4)
 		if took := time.Since(began); took > 2*kafka.SilentMax {
 			t.Errorf("another client waits %v for memory", took)
 		}
-		senders.Go(func() { w.receive(large(t, 3<<20-1000), 2) })
 		senders.Wait()
 		w.nc.Close()
 		other.nc.Close()
