@@ -161,7 +161,7 @@ type quotaSetCmd struct {
 func (quotaSetCmd) Help() string {
 	return `A client that exceeds a quota gets its answer, and then has to pause until its rate, measured over ten seconds, is within the quota. Each server on the store enforces quotas on its own: two servers allow twice as much. They know of a change within two seconds, without a restart.
 
-The most specific quota counts: first user with client id, then user, then client id; a name before the default. A quota of a user is shared by all clients that log in as this user. A client that does not log in is the user ANONYMOUS.
+The most specific quota counts: one of the user's name before one of the default user, and both before one of a client id alone; among those of the same user, one with the client id before one with the default client id, and both before one without. A quota of a user is shared by all clients that log in as this user. A client that does not log in is the user ANONYMOUS.
 
 Examples:
 
