@@ -155,6 +155,7 @@ type quotaSetCmd struct {
 	ProducerByteRate       *size    `help:"The most bytes a second of produce requests, such as 10MiB." placeholder:"SIZE" env:"-"`
 	ConsumerByteRate       *size    `help:"The most bytes a second of fetched records." placeholder:"SIZE" env:"-"`
 	RequestPercentage      *float64 `help:"The most time in which the server works on requests; 100 is one second in each second." placeholder:"PERCENT" env:"-"`
+	ControllerMutationRate *float64 `help:"The most partitions a second that are created or deleted, with their topics or alone." placeholder:"N" env:"-"`
 	ConnectionCreationRate *int     `help:"The most new connections a second from the IP address." placeholder:"N" env:"-"`
 }
 
@@ -186,11 +187,14 @@ func (c *quotaSetCmd) Run(ctx context.Context, t *terminal) error {
 	if c.RequestPercentage != nil {
 		change.Set[quota.RequestPercentage] = *c.RequestPercentage
 	}
+	if c.ControllerMutationRate != nil {
+		change.Set[quota.ControllerMutationRate] = *c.ControllerMutationRate
+	}
 	if c.ConnectionCreationRate != nil {
 		change.Set[quota.ConnectionCreationRate] = float64(*c.ConnectionCreationRate)
 	}
 	if len(change.Set) == 0 {
-		return usage(errors.New("no quota is given"), "give --producer-byte-rate, --consumer-byte-rate, --request-percentage or --connection-creation-rate")
+		return usage(errors.New("no quota is given"), "give --producer-byte-rate, --consumer-byte-rate, --request-percentage, --controller-mutation-rate or --connection-creation-rate")
 	}
 	for k, limit := range change.Set {
 		if err := entity.CheckLimit(k, limit); err != nil {
@@ -237,7 +241,7 @@ type quotaRemoveCmd struct {
 	quotaStore
 	quotaEntity
 	consent
-	Quota   []string `help:"The quota that is removed: producer_byte_rate, consumer_byte_rate, request_percentage or connection_creation_rate. May be given again. Default: all of the entity." placeholder:"NAME" env:"-"`
+	Quota   []string `help:"The quota that is removed: producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate or connection_creation_rate. May be given again. Default: all of the entity." placeholder:"NAME" env:"-"`
 	Damaged bool     `help:"Remove the quotas that cannot be read, and no others." env:"-"`
 }
 

@@ -22,7 +22,7 @@ func TestQuotasAreManaged(t *testing.T) {
 	quotas("list").want(t, exitConfig, "does not exist")
 	weir(t, "", append([]string{"key", "create", "ops", "--access", "admin", "--all-topics", "--all-groups"}, at...)...).want(t, exitOK)
 
-	quotas("set", "--user", "alice", "--producer-byte-rate", "1MiB", "--request-percentage", "0.5").want(t, exitOK, "alice", "producer_byte_rate=1048576", "request_percentage=0.5")
+	quotas("set", "--user", "alice", "--producer-byte-rate", "1MiB", "--request-percentage", "0.5", "--controller-mutation-rate", "2.5").want(t, exitOK, "alice", "producer_byte_rate=1048576", "request_percentage=0.5", "controller_mutation_rate=2.5")
 	quotas("set", "--user", "alice", "--consumer-byte-rate", "2KiB").want(t, exitOK, "producer_byte_rate=1048576 consumer_byte_rate=2048")
 	quotas("set", "--default-user", "--client-id", "nightly", "--consumer-byte-rate", "1KB").want(t, exitOK, "<default>", "nightly", "consumer_byte_rate=1000")
 	quotas("set", "--user", "alice", "--default-client-id", "--consumer-byte-rate", "1KB").want(t, exitOK)
@@ -47,7 +47,7 @@ func TestQuotasAreManaged(t *testing.T) {
 	quotas("remove", "--user", "alice", "--quota", "speed", "--yes").want(t, exitUsage, `"speed" is unknown`)
 	quotas("remove", "--user", "bob", "--yes").want(t, exitFailed, "no such quota")
 	quotas("remove", "--user", "alice", "--quota", "producer_byte_rate", "--yes").want(t, exitOK, "consumer_byte_rate=2048")
-	if alice := listed("--user", "alice"); len(alice) != 2 || alice[0].ClientID != nil || len(alice[0].Limits) != 2 || alice[0].Limits[quota.RequestPercentage] != 0.5 {
+	if alice := listed("--user", "alice"); len(alice) != 2 || alice[0].ClientID != nil || len(alice[0].Limits) != 3 || alice[0].Limits[quota.RequestPercentage] != 0.5 {
 		t.Errorf("left of alice are %+v", alice)
 	}
 	quotas("remove", "--user", "alice", "--yes").want(t, exitOK)

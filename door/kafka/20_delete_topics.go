@@ -50,6 +50,9 @@ func (s *Server) deleteAsked(ctx context.Context, r *request, ask kmsg.DeleteTop
 			return err
 		}
 		t.Topic = &topic.Name
+		if err := r.mutates(len(topic.Partitions)); err != nil {
+			return err
+		}
 		err = s.log.DeleteThisTopic(ctx, topic)
 		if errors.Is(err, eventlog.ErrUnknownTopic) { // it was deleted meanwhile; another topic may have its name
 			return unknownID(topic.ID)
@@ -61,6 +64,9 @@ func (s *Server) deleteAsked(ctx context.Context, r *request, ask kmsg.DeleteTop
 			return err
 		}
 		t.TopicID = topic.ID
+		if err := r.mutates(len(topic.Partitions)); err != nil {
+			return err
+		}
 		return s.log.DeleteThisTopic(ctx, topic)
 	}
 }

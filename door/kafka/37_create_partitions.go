@@ -53,6 +53,9 @@ func (s *Server) addPartitions(ctx context.Context, r *request, asked kmsg.Creat
 	if validateOnly {
 		return eventlog.TopicSpec{Name: topic.Name, Partitions: int(asked.Count)}.Check()
 	}
+	if err := r.mutates(more); err != nil {
+		return err
+	}
 	_, err = s.log.ChangeTopic(ctx, topic.Name, eventlog.TopicChange{ID: topic.ID, Partitions: int(asked.Count)})
 	return err
 }

@@ -363,6 +363,55 @@ func TestAddressThatConnectsTooOftenIsSlowedDown(t *testing.T) {
 	})
 }
 
+// KIP-599: a new client is refused, and told when to try again; an old one is only throttled. What is refused is not done.
+func TestClientThatCreatesTooManyPartitionsIsThrottled(t *testing.T) {
+	meter(t, func(t *testing.T, m *metered) {
+		m.set(anonymous, quota.ControllerMutationRate, 1)
+		w := m.pipes.patient(t)
+		defer w.nc.Close()
+		create := func(name string, partitions int32, version int16, want *kerr.Error, throttle int32) {
+			t.Helper()
+			req := createRequest(name, partitions, 1)
+			req.Version = version
+			began := time.Now()
+			got := tells[*kmsg.CreateTopicsResponse](w, req)
+			wantCode(t, "create "+name+": "+text(got.Topics[0].ErrorMessage), got.Topics[0].ErrorCode, want)
+			if got.ThrottleMillis != throttle || time.Since(began) > 0 {
+				t.Errorf("the answer about %s has the throttle time %d, want %d, and comes after %v", name, got.ThrottleMillis, throttle, time.Since(began))
+			}
+			time.Sleep(time.Duration(throttle) * time.Millisecond)
+		}
+		create("a", 12, 7, nil, 0) // eleven, and one too early
+		create("b", 1, 7, kerr.ThrottlingQuotaExceeded, 1000)
+		create("b", 3, 6, nil, 0)
+		add := kmsg.NewPtrCreatePartitionsRequest()
+		add.Version = 3
+		add.Topics = append(add.Topics, kmsg.CreatePartitionsRequestTopic{Topic: "a", Count: 14})
+		added := tells[*kmsg.CreatePartitionsResponse](w, add)
+		wantCode(t, "add partitions", added.Topics[0].ErrorCode, kerr.ThrottlingQuotaExceeded)
+		remove := kmsg.NewPtrDeleteTopicsRequest()
+		remove.Version = 5
+		remove.TopicNames = []string{"a"}
+		other := m.pipes.patient(t) // the first connection is muted
+		defer other.nc.Close()
+		wantCode(t, "delete", tells[*kmsg.DeleteTopicsResponse](other, remove).Topics[0].ErrorCode, kerr.ThrottlingQuotaExceeded)
+		time.Sleep(time.Minute)
+		wantCode(t, "delete after a minute", tells[*kmsg.DeleteTopicsResponse](w, remove).Topics[0].ErrorCode, nil)
+		create("old", 9, 5, nil, 10_000) // after the 12 that were deleted
+		if got := m.seen.paused[string(quota.ControllerMutationRate)]; got < 11*time.Second {
+			t.Errorf("the observer was told of %v", got)
+		}
+		asked := kmsg.NewPtrMetadataRequest() // creates the topic
+		asked.Version, asked.AllowAutoTopicCreation = 12, true
+		for _, name := range []string{"auto1", "auto2"} {
+			asked.Topics = append(asked.Topics, kmsg.MetadataRequestTopic{Topic: &name})
+		}
+		if got := tells[*kmsg.MetadataResponse](w, asked); got.ThrottleMillis != 2000 || got.Topics[0].ErrorCode != 0 {
+			t.Errorf("topics that are created because a client asks for them: throttle time %d, %v", got.ThrottleMillis, got.Topics)
+		}
+	})
+}
+
 // A muted connection is not idle, and the pause may be longer than idle connections live.
 func TestMutedConnectionIsNotIdle(t *testing.T) {
 	meter(t, func(t *testing.T, m *metered) {
@@ -541,7 +590,7 @@ func TestBadQuotaRequestsAnswerAsKafkas(t *testing.T) {
 		{alterQuotas(part("ip", "db.internal"), set("connection_creation_rate", 1)), kerr.InvalidRequest, "not an IP address"},
 		{alterQuotas(part("user", "zero"), set("producer_byte_rate", 0)), kerr.InvalidRequest, "greater than 0"},
 		{alterQuotas(part("user", "part"), set("producer_byte_rate", 1.5)), kerr.InvalidRequest, "whole"},
-		{alterQuotas(part("user", "mutation"), set("controller_mutation_rate", 1)), kerr.InvalidRequest, "does not enforce"},
+		{alterQuotas(part("ip", "10.0.0.2"), set("controller_mutation_rate", 1)), kerr.InvalidRequest, "unknown"},
 		{alterQuotas(part("user", "unknown"), set("speed", 1)), kerr.InvalidRequest, "unknown"},
 		{alterQuotas(part("user", "half"), set("producer_byte_rate", 1), set("speed", 1)), kerr.InvalidRequest, "unknown"},
 		{alterQuotas(part("user", "ops"), set("producer_byte_rate", 1), remove("producer_byte_rate")), kerr.InvalidRequest, "twice"},

@@ -55,6 +55,30 @@ func (r *request) throttledFor(k quota.Kind, pause time.Duration) {
 	}
 }
 
+// mutates counts partitions that a request is about to create or delete, and returns an error if it must not (KIP-599). Old versions of requests, and topics that are
+// created because a client asked for them, are never refused: their clients do not know the error. They are only throttled.
+func (r *request) mutates(partitions int) error {
+	q := r.conn.s.quotas
+	if !q.Active() {
+		return nil
+	}
+	strict := false
+	switch kmsg.Key(r.key) { // versions as in Kafka (ControllerApis)
+	case kmsg.CreateTopics:
+		strict = r.version >= 6
+	case kmsg.DeleteTopics:
+		strict = r.version >= 5
+	case kmsg.CreatePartitions:
+		strict = r.version >= 3
+	}
+	pause, ok := q.Mutate(r.client(), partitions, strict)
+	r.throttledFor(quota.ControllerMutationRate, pause)
+	if !ok {
+		return deny(kerr.ThrottlingQuotaExceeded, "the client has created and deleted more partitions than its quota, %s, allows; send the request again in %v", quota.ControllerMutationRate, pause)
+	}
+	return nil
+}
+
 // fetchable returns for how many bytes a fetch may ask.
 func (r *request) fetchable(asked int) int {
 	q := r.conn.s.quotas

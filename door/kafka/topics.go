@@ -184,6 +184,9 @@ func (s *Server) createTopic(ctx context.Context, r *request, spec eventlog.Topi
 	if err := s.checkNewTopic(ctx, r, spec); err != nil {
 		return eventlog.Topic{}, err
 	}
+	if err := r.mutates(spec.Partitions); err != nil {
+		return eventlog.Topic{}, err
+	}
 	return s.log.CreateTopic(ctx, spec)
 }
 

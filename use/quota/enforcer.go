@@ -67,6 +67,16 @@ func (e *Enforcer) CountWithin(k Kind, c Client, amount float64) (pause time.Dur
 	return e.meters.count(k, sharer, limit, amount, true)
 }
 
+// Mutate counts partitions that a client wants to create or delete. If strict, and the client is over its quota already, they are not counted and must be left as they are: it
+// may try again after the pause. Otherwise they are counted, and the client must pause after them.
+func (e *Enforcer) Mutate(c Client, partitions int, strict bool) (pause time.Duration, counted bool) {
+	limit, sharer, ok := e.limit(ControllerMutationRate, c)
+	if !ok {
+		return 0, true
+	}
+	return e.meters.take(ControllerMutationRate, sharer, limit, float64(partitions), strict)
+}
+
 // Left returns how much a client may use now without a pause; 0 or less: it must pause already. Kafka's brokers take the quota of ten seconds instead, whatever was
 // used before (ClientQuotaManager.getMaxValueInQuotaWindow): a consumer may then get half of its quota, because an answer for which too little is left is not sent.
 func (e *Enforcer) Left(k Kind, c Client) float64 {

@@ -195,6 +195,34 @@ func TestClientThatPausesGetsItsQuota(t *testing.T) {
 	}
 }
 
+// KIP-599: partitions are paid for one by one, however many a request has. Eleven seconds' quota may be used at once, and the last request may exceed it.
+func TestPartitionsArePaidFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		enforcer := enforce(t, alice, quota.ControllerMutationRate, 0.5)
+		mutate := func(partitions int, strict bool, want time.Duration, ok bool) {
+			t.Helper()
+			if pause, counted := enforcer.Mutate(client, partitions, strict); pause != want || counted != ok {
+				t.Errorf("%d partitions, strict %v: a pause of %v, counted %v; want %v, %v", partitions, strict, pause, counted, want, ok)
+			}
+		}
+		mutate(5, true, 0, true)
+		mutate(100, true, 0, true) // there was half a token left
+		mutate(1, true, 199*time.Second, false)
+		time.Sleep(99 * time.Second)
+		enforcer.Count(quota.ControllerMutationRate, quota.Client{User: "bob"}, 1) // others may be forgotten
+		mutate(1, true, 100*time.Second, false)
+		mutate(1, false, 102*time.Second, true) // old clients are not refused
+		time.Sleep(102 * time.Second)
+		mutate(1, true, 0, true)
+		time.Sleep(time.Hour)
+		mutate(5, true, 0, true)
+		if enforcer.Meters() != 1 {
+			t.Errorf("there are %d meters", enforcer.Meters())
+		}
+		mutate(1_000_000, false, quota.PauseMax, true)
+	})
+}
+
 // What is not counted is not used: otherwise a client that asks again and again would never get anything.
 func TestWhatExceedsTheQuotaIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -26,7 +26,43 @@ const (
 // meter counts what was used in each window.
 type meter struct {
 	used   [windows]float64
-	newest int64 // the number of the newest window that is counted
+	newest int64  // the number of the newest window that is counted
+	bucket bucket // of ControllerMutationRate, which has no windows
+}
+
+// bucket holds tokens: the partitions that may be created or deleted. It fills with the rate of the quota. Windows would forget a request for many partitions after eleven
+// seconds; a bucket is empty until they are paid for (KIP-599, TokenBucket).
+type bucket struct {
+	tokens float64       // less than 0: so many were used too early
+	at     time.Duration // when there were so many tokens, since meters.began
+	fullAt time.Duration // when there will be as many as there can be; 0: the bucket is new, and full
+}
+
+// fill adds the tokens that have come since then.
+func (b *bucket) fill(limit float64, now time.Duration) {
+	most := limit * (windows * windowSize).Seconds()
+	if b.fullAt == 0 {
+		b.tokens = most
+	}
+	b.tokens, b.at = min(most, b.tokens+limit*(now-b.at).Seconds()), now
+}
+
+// take takes tokens, also those that there are not.
+func (b *bucket) take(limit, amount float64) {
+	b.tokens -= amount
+	b.fullAt = b.at + seconds((limit*(windows*windowSize).Seconds()-b.tokens)/limit) + 1 // not 0, which stands for a new bucket
+}
+
+// empty returns how long there will be no tokens.
+func (b *bucket) empty(limit float64) time.Duration { return min(seconds(-b.tokens/limit), PauseMax) }
+
+// seconds is a duration, at most a day: nothing here lasts longer.
+func seconds(n float64) time.Duration {
+	const most = 24 * time.Hour
+	if !(n < most.Seconds()) {
+		return most
+	}
+	return time.Duration(math.Round(max(n, 0)*1000)) * time.Millisecond
 }
 
 // sum moves on to a window, and returns what was used in it and those before it.
@@ -52,10 +88,8 @@ func pause(k Kind, sum, limit float64, measured time.Duration) time.Duration {
 	switch {
 	case !(over > 0):
 		return 0
-	case over > most.Seconds():
-		return most
 	}
-	return time.Duration(math.Round(over*1000)) * time.Millisecond
+	return min(seconds(over), most)
 }
 
 // meters measure clients. They are forgotten once nothing that they count is in a window.
@@ -108,6 +142,24 @@ func (m *meters) now() (window int64, measured time.Duration) {
 	return int64(since / windowSize), (windows-1)*windowSize + since%windowSize
 }
 
+// take takes tokens of a sharer, unless there are none and strict; then it returns how long there will be none. If not strict, it returns the same after it took
+// tokens that there were not.
+func (m *meters) take(k Kind, sharer Client, limit, amount float64, strict bool) (wait time.Duration, taken bool) {
+	now := max(time.Since(m.began), 0)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := &m.of(k, sharer, int64(now/windowSize)).bucket
+	b.fill(limit, now)
+	if strict && b.tokens < 0 {
+		return b.empty(limit), false
+	}
+	b.take(limit, amount)
+	if strict {
+		return 0, true
+	}
+	return b.empty(limit), true
+}
+
 // of returns the meter of a sharer.
 func (m *meters) of(k Kind, sharer Client, window int64) *meter {
 	if window-m.swept >= windows {
@@ -129,7 +181,7 @@ func (m *meters) of(k Kind, sharer Client, window int64) *meter {
 // sweep forgets meters that count nothing any more.
 func (m *meters) sweep(window int64) {
 	for id, one := range m.all {
-		if window-one.newest >= windows {
+		if window-one.newest >= windows && time.Duration(window)*windowSize >= one.bucket.fullAt {
 			delete(m.all, id)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package quota bounds how much a Kafka client may use of a process: bytes that it sends and receives, time of its requests, and new connections (KIP-13, KIP-124,
-// KIP-219, KIP-546, KIP-612).
+// Package quota bounds how much a Kafka client may use of a process: bytes that it sends and receives, time of its requests, partitions that
+// it creates and deletes, and new connections (KIP-13, KIP-124, KIP-219, KIP-546, KIP-599, KIP-612).
 //
 // A quota is stored under the key `quota/<hash of its entity>`. Every process on the store enforces it on its own, as every broker of Kafka does.
 //
@@ -30,13 +30,12 @@ const (
 	ProducerByteRate       Kind = "producer_byte_rate"       // bytes a second of produce requests
 	ConsumerByteRate       Kind = "consumer_byte_rate"       // bytes a second of answers to fetches
 	RequestPercentage      Kind = "request_percentage"       // time in which the server works on requests; 100 is one second a second
+	ControllerMutationRate Kind = "controller_mutation_rate" // partitions a second that are created or deleted, with their topics or alone
 	ConnectionCreationRate Kind = "connection_creation_rate" // new connections a second, from one IP address
-
-	controllerMutationRate Kind = "controller_mutation_rate" // Kafka has it, weir does not
 )
 
 // Kinds are all kinds.
-var Kinds = []Kind{ProducerByteRate, ConsumerByteRate, RequestPercentage, ConnectionCreationRate}
+var Kinds = []Kind{ProducerByteRate, ConsumerByteRate, RequestPercentage, ControllerMutationRate, ConnectionCreationRate}
 
 // Bounds of quotas.
 const (
@@ -149,7 +148,7 @@ func (e Entity) kinds() []Kind {
 	if e.IP != (Part{}) {
 		return []Kind{ConnectionCreationRate}
 	}
-	return []Kind{ProducerByteRate, ConsumerByteRate, RequestPercentage}
+	return []Kind{ProducerByteRate, ConsumerByteRate, RequestPercentage, ControllerMutationRate}
 }
 
 // CheckLimit returns an error if the entity cannot have a limit: the conditions are Kafka's (ClientQuotaControlManager.validateQuotaKeyValue).
@@ -157,13 +156,11 @@ func (e Entity) CheckLimit(k Kind, limit float64) error {
 	text := strconv.FormatFloat(limit, 'g', -1, 64)
 	whole := math.Abs(math.Mod(limit, 1)) <= 1e-6
 	switch {
-	case k == controllerMutationRate && e.IP == Part{}:
-		return invalid("quota", string(k), "weir does not enforce it; a quota that nobody enforces would mislead")
 	case !slices.Contains(e.kinds(), k):
 		return invalid("quota", string(k[:min(len(k), NameMax)]), fmt.Sprintf("it is unknown for %s; known are %s", e.short(), joined(e.kinds())))
 	case !(limit > 0): // also NaN
 		return invalid(string(k), text, "it must be greater than 0")
-	case k != RequestPercentage && !whole:
+	case k != RequestPercentage && k != ControllerMutationRate && !whole:
 		return invalid(string(k), text, "it must be a whole number")
 	case limit > limitMax(k):
 		return invalid(string(k), text, fmt.Sprintf("the limit is %.0f", limitMax(k)))
@@ -171,12 +168,12 @@ func (e Entity) CheckLimit(k Kind, limit float64) error {
 	return nil
 }
 
-// limitMax is the largest limit of a kind: Kafka has byte rates as a long, connection rates as an int, percentages as a double (QuotaConfig).
+// limitMax is the largest limit of a kind: Kafka has byte rates as a long, connection rates as an int, the others as a double (QuotaConfig).
 func limitMax(k Kind) float64 {
 	switch k {
 	case ConnectionCreationRate:
 		return math.MaxInt32
-	case RequestPercentage:
+	case RequestPercentage, ControllerMutationRate:
 		return math.MaxFloat64
 	}
 	return math.MaxInt64

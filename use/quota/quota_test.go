@@ -98,7 +98,8 @@ func TestBadQuotasAreRefused(t *testing.T) {
 		{named("", "", "::ffff:10.0.0.1"), quota.ConnectionCreationRate, 1, "not an IP address"}, // IPOf gives the form in which it is one
 		{named("", "", "10.0.0.1"), quota.ProducerByteRate, 1, "unknown for ip 10.0.0.1"},
 		{named("alice", "", ""), quota.ConnectionCreationRate, 1, "unknown for user alice"},
-		{named("alice", "", ""), "controller_mutation_rate", 1, "does not enforce"},
+		{named("", "", "10.0.0.1"), quota.ControllerMutationRate, 1, "unknown for ip"},
+		{named("alice", "", ""), quota.ControllerMutationRate, 0, "greater than 0"},
 		{named("alice", "", ""), "speed", 1, "unknown"},
 		{named("alice", "", ""), quota.ProducerByteRate, 0, "greater than 0"},
 		{named("alice", "", ""), quota.ProducerByteRate, -1, "greater than 0"},
