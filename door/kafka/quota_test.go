@@ -409,6 +409,10 @@ func TestClientThatCreatesTooManyPartitionsIsThrottled(t *testing.T) {
 		if got := tells[*kmsg.MetadataResponse](w, asked); got.ThrottleMillis != 2000 || got.Topics[0].ErrorCode != 0 {
 			t.Errorf("topics that are created because a client asks for them: throttle time %d, %v", got.ThrottleMillis, got.Topics)
 		}
+		time.Sleep(time.Minute)
+		add.Topics[0].Topic, add.Topics[0].Count = "b", 16 // it has three
+		wantCode(t, "add partitions", tells[*kmsg.CreatePartitionsResponse](w, add).Topics[0].ErrorCode, nil)
+		create("c", 1, 7, kerr.ThrottlingQuotaExceeded, 2000)
 	})
 }
 
